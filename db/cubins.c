@@ -131,7 +131,10 @@ int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *dia
     /* A compiler log of more than a megabyte is cut. */
     fa_bind_text_start(&binder, record->log, FA_STORE_TEXT_MAX);
     fa_bind_text(&binder, sha256);
-    fa_bind_now(&binder);
+    if (store->absent)
+        fa_bind_int(&binder, 0); /* the same content of a bundle gives the same bytes */
+    else
+        fa_bind_now(&binder);
     fa_bind_blob(&binder, record->bytes, record->size);
     return fa_db_run(store, &binder, diag);
 }

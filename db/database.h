@@ -18,10 +18,11 @@
 #include <sys/types.h>
 
 enum {
-    FA_STORE_APPLICATION_ID = 0x4641746e, /* "FAtn", in the header of the file */
+    FA_STORE_APPLICATION_ID = 0x4641746e,  /* "FAtn", in the header of the file */
+    FA_BUNDLE_APPLICATION_ID = 0x46417462, /* "FAtb" */
     FA_STORE_BUSY_MS = 10000,
     FA_STORE_NO_LOCKS_MS = 100, /* until a file system that gives no locks is believed */
-    FA_STORE_SUFFIX_MAX = 80, /* room that a store's path leaves for ".corrupt-TIME-N-journal" */
+    FA_STORE_SUFFIX_MAX = 80,   /* room that a store's path leaves for ".corrupt-TIME-N-journal" */
     FA_STORE_CUBIN_MAX = 64 << 20, /* bytes */
     FA_STORE_TEXT_MAX = 1 << 20,   /* bytes of a log, an environment, clocks or evidence */
     FA_STORE_SAMPLES_MAX = 1 << 20,
@@ -35,6 +36,8 @@ static inline int64_t fa_db_now_ms(void) /* of a monotonic clock */
 
 /* Makes the tables of version FA_STORE_SCHEMA; one text for all databases (schema.c). */
 extern const char fa_db_schema[];
+/* Those of its tables that a bundle has. */
+extern const char fa_db_portable_schema[];
 
 /* A prepared statement; handle is the backend's, NULL until it is first used. */
 typedef struct fa_statement {
@@ -104,7 +107,7 @@ struct fa_store {
     int64_t seen;       /* waiting: SQLite's data_version at the last look, and 1; 0: none yet */
     bool read_only;
     bool existing;      /* no file is made */
-    bool absent;        /* there was none: empty tables in memory stand for it */
+    bool absent;        /* no file of its own: empty tables in memory stand for it, or a bundle */
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */
     bool marked;        /* this connection's file was marked as a store */

@@ -40,39 +40,57 @@
     "seconds REAL NOT NULL, cost REAL NOT NULL, trials INTEGER NOT NULL," \
     "compiled INTEGER NOT NULL, reused INTEGER NOT NULL,"
 
-const char fa_db_schema[] =
-    /* A scope's shape is all of its problem's key but the lengths. */
-    "CREATE TABLE scope ("
-    "id INTEGER PRIMARY KEY,"
-    "key TEXT NOT NULL UNIQUE,"
-    "problem_key TEXT NOT NULL,"
-    "problem TEXT NOT NULL,"
-    "shape TEXT NOT NULL,"
-    "silicon TEXT NOT NULL,"
-    "templates TEXT NOT NULL,"
-    "policy TEXT NOT NULL"
-    ") STRICT;"
-    "CREATE INDEX scope_by_shape ON scope(shape);"
+/* ---- the tables that a bundle has, too -------------------------------------------------------*/
+/* A scope's shape is all of its problem's key but the lengths. */
+#define SCOPE_TABLE                                \
+    "CREATE TABLE scope ("                         \
+    "id INTEGER PRIMARY KEY,"                      \
+    "key TEXT NOT NULL UNIQUE,"                    \
+    "problem_key TEXT NOT NULL,"                   \
+    "problem TEXT NOT NULL,"                       \
+    "shape TEXT NOT NULL,"                         \
+    "silicon TEXT NOT NULL,"                       \
+    "templates TEXT NOT NULL,"                     \
+    "policy TEXT NOT NULL"                         \
+    ") STRICT;"                                    \
+    "CREATE INDEX scope_by_shape ON scope(shape);" \
     "CREATE INDEX scope_by_problem ON scope(problem_key);"
+/* The bytes stand last: what stands behind a long value is slow to reach. */
+#define CUBIN_TABLE               \
+    "CREATE TABLE cubin ("        \
+    "id INTEGER PRIMARY KEY,"     \
+    "key TEXT NOT NULL UNIQUE,"   \
+    "entry TEXT NOT NULL,"        \
+    "sm INTEGER NOT NULL,"        \
+    "compile_ms REAL,"            \
+    "log TEXT,"                   \
+    "sha256 TEXT NOT NULL,"       \
+    "unix_time INTEGER NOT NULL," \
+    "bytes BLOB NOT NULL"         \
+    ") STRICT;"
+#define WINNER_TABLE                                                         \
+    "CREATE TABLE winner ("                                                  \
+    "scope_id INTEGER PRIMARY KEY REFERENCES scope(id)," TRIAL_TABLE_COLUMNS \
+    "origin TEXT NOT NULL,"                                                  \
+    "entry TEXT NOT NULL,"                                                   \
+    "cubin_key TEXT NOT NULL,"                                               \
+    "gpu_name TEXT NOT NULL,"                                                \
+    "nvrtc TEXT NOT NULL,"                                                   \
+    "driver_version INTEGER NOT NULL,"                                       \
+    "evidence TEXT,"                                                         \
+    "unix_time INTEGER NOT NULL"                                             \
+    ") STRICT;"
+
+const char fa_db_portable_schema[] = SCOPE_TABLE CUBIN_TABLE WINNER_TABLE;
+
+const char fa_db_schema[] = SCOPE_TABLE
     /* Nothing refers to a cubin by a foreign key: a corrupt one is deleted, and what was learned about
      * it stays. */
     "CREATE TABLE environment ("
     "id INTEGER PRIMARY KEY,"
     "sha256 TEXT NOT NULL UNIQUE,"
     "json TEXT NOT NULL"
-    ") STRICT;"
-    "CREATE TABLE cubin ("
-    "id INTEGER PRIMARY KEY,"
-    "key TEXT NOT NULL UNIQUE,"
-    "entry TEXT NOT NULL,"
-    "sm INTEGER NOT NULL,"
-    "compile_ms REAL,"
-    "log TEXT,"
-    "sha256 TEXT NOT NULL,"
-    "unix_time INTEGER NOT NULL,"
-    "bytes BLOB NOT NULL" /* last: what stands behind a long value is slow to reach */
-    ") STRICT;"
-    "CREATE TABLE trial ("
+    ") STRICT;" CUBIN_TABLE "CREATE TABLE trial ("
     "id INTEGER PRIMARY KEY,"
     "scope_id INTEGER NOT NULL REFERENCES scope(id),"
     "environment_id INTEGER NOT NULL REFERENCES environment(id)," TRIAL_TABLE_COLUMNS
@@ -83,17 +101,7 @@ const char fa_db_schema[] =
     "samples_sha256 TEXT NOT NULL,"
     "samples BLOB NOT NULL"
     ") STRICT;"
-    "CREATE INDEX trial_by_config ON trial(scope_id, config_key);"
-    "CREATE TABLE winner ("
-    "scope_id INTEGER PRIMARY KEY REFERENCES scope(id)," TRIAL_TABLE_COLUMNS "origin TEXT NOT NULL,"
-    "entry TEXT NOT NULL,"
-    "cubin_key TEXT NOT NULL,"
-    "gpu_name TEXT NOT NULL,"
-    "nvrtc TEXT NOT NULL,"
-    "driver_version INTEGER NOT NULL,"
-    "evidence TEXT,"
-    "unix_time INTEGER NOT NULL"
-    ") STRICT;"
+    "CREATE INDEX trial_by_config ON trial(scope_id, config_key);" WINNER_TABLE
     /* Winners whose rows are not valid: kept as they were, in a table that takes any value. */
     "CREATE TABLE winner_set_aside ("
     "id INTEGER PRIMARY KEY,"

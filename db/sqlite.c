@@ -122,6 +122,8 @@ static int read_header(sqlite3 *db, fa_sqlite_header *ret_kind, uint32_t *ret_ve
     *ret_version = big_endian(header + 60);
     if (size < 100 || memcmp(header, "SQLite format 3", 16) != 0)
         *ret_kind = FA_HEADER_UNKNOWN;
+    else if (big_endian(header + 68) == FA_BUNDLE_APPLICATION_ID)
+        *ret_kind = FA_HEADER_BUNDLE;
     else if (big_endian(header + 68) != FA_STORE_APPLICATION_ID)
         *ret_kind = FA_HEADER_FOREIGN;
     else

@@ -8,6 +8,8 @@
 
 #include "database.h"
 
+/* Opens the connection, as careful as can be with what is in the file; flags: SQLite's for reading or writing. */
+int fa_sqlite_connect(fa_store *store, const char *name, int flags, fa_diag *diag);
 /* path: as the caller gave it. */
 int fa_sqlite_open(fa_store *store, const char *path, fa_diag *ret_note, fa_diag *diag);
 extern const fa_backend fa_sqlite_backend;
@@ -17,6 +19,7 @@ typedef enum fa_sqlite_header {
     FA_HEADER_EMPTY,
     FA_HEADER_OURS,
     FA_HEADER_OTHER_VERSION, /* ours, but not of FA_STORE_SCHEMA */
+    FA_HEADER_BUNDLE,        /* a bundle, of any version */
     FA_HEADER_FOREIGN,       /* SQLite, of another program */
     FA_HEADER_UNKNOWN        /* not SQLite, or damaged */
 } fa_sqlite_header;

@@ -57,11 +57,10 @@ static void unix_ms(sqlite3_context *context, int count, sqlite3_value **values)
     sqlite3_result_int64(context, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
 }
 
-static int connect_sqlite(fa_store *store, fa_diag *diag)
+int fa_sqlite_connect(fa_store *store, const char *name, int flags, fa_diag *diag)
 {
-    int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW |
-                (store->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
-    int rc = sqlite3_open_v2(store->absent ? ":memory:" : store->path, &store->db, flags, NULL);
+    int rc =
+        sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL);
     if (store->db == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     sqlite3_extended_result_codes(store->db, 1);
@@ -255,6 +254,11 @@ static int check_contents(fa_store *store, fa_diag *diag)
     }
     if (kind == FA_HEADER_OTHER_VERSION)
         return refuse_version(store, other, diag);
+    if (kind == FA_HEADER_BUNDLE)
+        return fa_fail(diag, FA_ESTORE,
+                       "%s is a bundle and not a store: `fa-tune import` takes what it holds into "
+                       "one; set FA_TUNE_STORE to another file",
+                       store->path);
     if (kind == FA_HEADER_FOREIGN)
         return fa_fail(diag, FA_ESTORE,
                        "%s is a database of another program: set FA_TUNE_STORE to another file",
@@ -290,7 +294,8 @@ static int connect_once(fa_store *store, fa_diag *diag)
         return rc;
     store->device = st.st_dev;
     store->inode = st.st_ino;
-    rc = connect_sqlite(store, diag);
+    rc = fa_sqlite_connect(store, store->path,
+                           store->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE, diag);
     if (rc == 0)
         rc = check_contents(store, diag);
     return rc;
@@ -315,7 +320,7 @@ static int connect_file(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 static int connect_absent(fa_store *store, fa_diag *diag)
 {
     store->absent = true;
-    int rc = connect_sqlite(store, diag);
+    int rc = fa_sqlite_connect(store, ":memory:", SQLITE_OPEN_READWRITE, diag);
     store->journal_ready = true; /* memory has one of its own */
     if (rc == 0)
         rc = fa_db_write(store, make_tables, NULL, diag);

@@ -363,7 +363,16 @@ int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *
 struct visiting {
     fa_winner_visit *visit;
     void *context;
+    const char *shape; /* may be NULL */
 };
+
+/* The row's shape is believed for looking only. */
+static bool is_of_shape(const fa_winner_record *winner, const char *shape)
+{
+    char own[FA_PROBLEM_KEY_MAX];
+    fa_problem_shape(&winner->scope.problem, own);
+    return shape == NULL || strcmp(own, shape) == 0;
+}
 
 static int visit_row(fa_store *store, int64_t scope_id, void *context, fa_diag *diag)
 {
@@ -374,14 +383,15 @@ static int visit_row(fa_store *store, int64_t scope_id, void *context, fa_diag *
     if (rc == 1)
         rc = fa_read_end(&reader, diag);
     if (rc == 1)
-        rc = visiting->visit(visiting->context, &winner);
+        rc =
+            is_of_shape(&winner, visiting->shape) ? visiting->visit(visiting->context, &winner) : 0;
     fa_winner_record_free(&winner);
     return rc;
 }
 
 int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag)
 {
-    struct visiting visiting = {visit, context};
+    struct visiting visiting = {.visit = visit, .context = context};
     fa_binder ids = fa_db_query(
         store, "SELECT scope_id FROM winner ORDER BY unix_time DESC, scope_id DESC", diag);
     return fa_db_each(store, &ids, visit_row, &visiting, diag);
@@ -390,7 +400,7 @@ int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context
 int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visit *visit,
                           void *context, fa_diag *diag)
 {
-    struct visiting visiting = {visit, context};
+    struct visiting visiting = {.visit = visit, .context = context};
     char shape[FA_PROBLEM_KEY_MAX];
     int rc = fa_db_scope_check(scope, diag);
     if (rc != 0)
@@ -405,5 +415,23 @@ int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visi
     fa_bind_text(&ids, shape);
     fa_bind_text(&ids, scope->templates);
     fa_bind_text(&ids, scope->policy);
+    return fa_db_each(store, &ids, visit_row, &visiting, diag);
+}
+
+int fa_store_winners_by_cubin(fa_store *store, const fa_problem *like, fa_winner_visit *visit,
+                              void *context, fa_diag *diag)
+{
+    char shape[FA_PROBLEM_KEY_MAX];
+    if (like != NULL)
+        fa_problem_shape(like, shape);
+    struct visiting visiting = {visit, context, like != NULL ? shape : NULL};
+    fa_binder ids = fa_db_query(store,
+                                "SELECT winner.scope_id FROM winner "
+                                "JOIN scope ON scope.id = winner.scope_id "
+                                "WHERE ?1 IS NULL OR (scope.shape = ?1 AND winner.origin <> ?2) "
+                                "ORDER BY winner.cubin_key, scope.key",
+                                diag);
+    fa_bind_text(&ids, visiting.shape);
+    fa_bind_text(&ids, fa_origin_name(FA_ORIGIN_PREDICTED));
     return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }

@@ -76,6 +76,10 @@ int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *
 typedef int fa_winner_visit(void *context, const fa_winner_record *winner);
 int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visit *visit,
                           void *context, fa_diag *diag);
+/* All winners, those of one cubin one after another; where `like` is given, those of them that somebody has timed
+ * for a problem of its shape, whatever the lengths. */
+int fa_store_winners_by_cubin(fa_store *store, const fa_problem *like, fa_winner_visit *visit,
+                              void *context, fa_diag *diag);
 void fa_winner_record_free(fa_winner_record *winner);
 /* All winners, newest first. */
 int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag);

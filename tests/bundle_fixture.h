@@ -128,15 +128,15 @@ static const fa_sign_secret *signing; /* what bundle_made signs with; NULL: with
 /* `count` winners like this one, of growing lengths. */
 static inline bool bundle_made(const struct made *made, int count)
 {
-    fa_bundle_writer *writer = NULL;
-    bool good = fa_bundle_writer_new(&writer, &diag) == 0;
+    fa_store *part = NULL;
+    bool good = fa_portable_new(&part, &diag) == 0;
     for (int i = 0; good && i < count; i++) {
         fa_winner_record winner = made->winner;
         winner.scope.problem.seq_k += i;
-        good = fa_bundle_add(writer, &winner, made->cubin.bytes, made->cubin.size, &diag) == 0;
+        good = fa_bundle_add(part, &winner, made->cubin.bytes, made->cubin.size, &diag) == 0;
     }
-    good = good && fa_bundle_write(writer, bundle, signing, NULL, &diag) == 0;
-    fa_bundle_writer_free(&writer);
+    good = good && fa_bundle_write(part, bundle, signing, NULL, &diag) == 0;
+    fa_store_close(&part);
     return good;
 }
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Bundles from the command line: a key, an export, what another machine says to it, and records."""
+import contextlib
 import functools
 import hashlib
 import os
 import re
 import shutil
+import sqlite3
 import stat
-import struct
 import subprocess
 
 import tap
@@ -76,43 +77,51 @@ def show_checks_a_bundle_and_needs_no_store():
         tap.has(place.run("show", "l4.fab", status=1).stderr, "does not match its SHA-256")
 
 
-def resealed(bundle, what, text):
-    """The bundle with `text` for `what`, which is as long, in its first winner: every hash is right for that."""
-    header, row, front = 64, 80, bytearray(bundle)
-    at = front.index(what)
-    front[at:at + len(what)] = text
-    rows = sum(struct.unpack_from("<II", front, 24))
-    for start in range(header, header + rows * row, row):
-        offset, size = struct.unpack_from("<QI", front, start + 64)
-        front[start + 32:start + 64] = hashlib.sha256(front[offset:offset + size]).digest()
-    seal = header + rows * row
-    front[seal:seal + 32] = hashlib.sha256(front[:seal]).digest()
-    return front
+def forged(place, name, sql):
+    """The bundle after this SQL, with a right hash for what it says now."""
+    path = os.path.join(place.folder, name)
+    with open(path, "rb") as file:
+        good = file.read()
+    with open(path, "wb") as file:
+        file.write(good[:-128])
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as store:
+        store.executescript(sql)
+    with open(path, "rb") as file:
+        changed = bytearray(file.read())
+    changed[92:96] = changed[24:28]
+    with open(path, "wb") as file:
+        file.write(changed + hashlib.sha256(changed).digest() + bytes(96))
 
 
 def what_a_bundle_says_and_cannot_be_is_no_mistake_of_whoever_gives_it():
     with Place(TWO) as place:
         tuned(place)
         place.run("export", "--unsigned", "--out", "good.fab")
-        with open(os.path.join(place.folder, "good.fab"), "rb") as file:
-            good = file.read()
         elsewhere(place, "there")
-        for what, text, sentence in [
-                (b'"head_dim":64', b'"head_dim":63', "multiple of 8"),
-                (b'"heads_q":1', b'"heads_q":0', "heads_q"),
-                (b'"dtype":"fp16"', b'"dtype":"fp61"', "fp61"),
-                (b'"origin":"predicted"', b'"origin":"predicteb"', "no origin"),
-                (b'{"problem":', b'["problem",', "not valid JSON"),
+        for sql, sentence in [
+                ("UPDATE scope SET problem = replace(problem, '64', '63')", "not valid"),
+                ("UPDATE winner SET origin = 'predicteb'", "not valid"),
+                ("UPDATE winner SET evidence = '['", "not valid JSON"),
+                ("UPDATE winner SET gpu_name = char(27) || '[1m'", "control byte"),
+                ("CREATE TRIGGER t AFTER INSERT ON winner BEGIN DELETE FROM winner; END", "not those of a bundle"),
         ]:
-            with open(os.path.join(place.folder, "bad.fab"), "wb") as file:
-                file.write(resealed(good, what, text))
+            shutil.copy(os.path.join(place.folder, "good.fab"), os.path.join(place.folder, "bad.fab"))
+            forged(place, "bad.fab", sql)
             for arguments in (["show", "bad.fab"], ["import", "bad.fab", "--allow-unsigned"],
                               ["import", "bad.fab", "--allow-unsigned", "--dry-run"]):
                 tap.has(place.run(*arguments, status=1).stderr, sentence)
             tap.equal(place.json("show")["winners"], [])
-        with open(os.path.join(place.folder, "same.fab"), "wb") as file:
-            file.write(resealed(good, b'"head_dim":64', b'"head_dim":64'))
-        place.run("import", "same.fab", "--allow-unsigned")
+        forged(place, "good.fab", "UPDATE winner SET unix_time = 1")
+        place.run("import", "good.fab", "--allow-unsigned")
+
+
+def a_bundle_is_no_store_and_is_replaced_by_another():
+    with Place(TWO) as place:
+        tuned(place)
+        for _ in range(2):
+            place.run("export", "--unsigned", "--out", "l4.fab")
+        place.env["FA_TUNE_STORE"] = os.path.join(place.folder, "l4.fab")
+        tap.has(place.run("show", status=1).stderr, "is a bundle and not a store")
 
 
 def a_dry_run_says_what_would_change_and_unsigned_is_said_twice():
@@ -302,6 +311,7 @@ tap.main([
     a_bundle_goes_from_one_machine_to_another_in_four_commands,
     show_checks_a_bundle_and_needs_no_store,
     what_a_bundle_says_and_cannot_be_is_no_mistake_of_whoever_gives_it,
+    a_bundle_is_no_store_and_is_replaced_by_another,
     a_dry_run_says_what_would_change_and_unsigned_is_said_twice,
     a_pipe_or_a_device_is_not_replaced_by_a_bundle,
     sentences_about_a_hostile_file_send_the_terminal_nothing,

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The bundle's bytes: one form for one content, and nothing that was changed, cut, made up or made
- * by another version is read. Forgeries here have right hashes and a good signature, so that each
+ * by another version is read. Forgeries here have a right hash and a good signature, so that each
  * check behind those is reached.
  */
 #include "db_fixture.h"
 
-#include "bundle_format.h"
+#include "bundle.h"
 #include "bundle_work.h"
+#include "portable.h"
 
 enum { WINNERS = 3, CUBINS = 2, CUBIN_BYTES = 600 };
 
@@ -30,40 +31,39 @@ static fa_winner_record winner_of(int i)
 /* Adds the winners in this order. */
 static bool write_bundle(const char *path, const int order[WINNERS], bool sign)
 {
-    fa_bundle_writer *writer = NULL;
+    fa_store *part = NULL;
     unsigned char bytes[CUBIN_BYTES];
-    bool good = fa_bundle_writer_new(&writer, &diag) == 0;
+    bool good = fa_portable_new(&part, &diag) == 0;
     for (int i = 0; good && i < WINNERS; i++) {
         fa_winner_record winner = winner_of(order[i]);
         memset(bytes, 'A' + order[i] % CUBINS, sizeof bytes);
-        good = fa_bundle_add(writer, &winner, bytes, sizeof bytes, &diag) == 0;
+        good = fa_bundle_add(part, &winner, bytes, sizeof bytes, &diag) == 0;
     }
-    good = good && fa_bundle_write(writer, path, sign ? &secret : NULL, NULL, &diag) == 0;
-    fa_bundle_writer_free(&writer);
+    good = good && fa_bundle_write(part, path, sign ? &secret : NULL, NULL, &diag) == 0;
+    fa_store_close(&part);
     return good;
+}
+
+static int count_one(void *context, const fa_winner_record *winner, const fa_cubin_record *cubin,
+                     fa_diag *unused)
+{
+    (void)unused;
+    *(int *)context += strcmp(winner->cubin_key, cubin->key) == 0;
+    return 0;
 }
 
 /* Everything that an import does with the file short of a store. */
 static int read_whole(const char *path)
 {
     fa_bundle *bundle = NULL;
+    int count = 0;
     int rc = fa_bundle_open(path, false, &bundle, &diag);
     if (rc == 0)
-        rc = fa_bundle_read_index(bundle, &diag);
+        rc = fa_bundle_read(bundle, &diag);
     if (rc == 0)
-        rc = fa_bundle_check_parts(bundle, &diag);
-    for (int32_t i = 0; rc == 0 && i < fa_bundle_get_head(bundle)->winners; i++) {
-        fa_winner_record winner;
-        void *cubin = NULL;
-        size_t size;
-        int32_t row;
-        rc = fa_bundle_winner(bundle, i, &winner, &row, &diag);
-        if (rc == 0) {
-            fa_winner_record_free(&winner);
-            rc = fa_bundle_cubin(bundle, row, &cubin, &size, &diag);
-            free(cubin);
-        }
-    }
+        rc = fa_bundle_each(bundle, count_one, &count, &diag);
+    if (rc == 0 && count != fa_bundle_get_head(bundle)->winners)
+        rc = 1;
     fa_bundle_close(&bundle);
     return rc;
 }
@@ -88,38 +88,37 @@ static int read_bytes(const fa_buf *bytes)
 }
 
 /* ---- forging --------------------------------------------------------------------------------*/
-static unsigned char *row_of(fa_buf *bytes, int row)
-{
-    return (unsigned char *)bytes->data + FA_BUNDLE_HEADER + row * FA_BUNDLE_ROW;
-}
-
-/* Makes hashes and signature right again for what the bytes say now. */
+/* Makes hash and signature right again for what the bytes say now. */
 static void reseal(fa_buf *bytes)
 {
-    unsigned char *front = (unsigned char *)bytes->data;
-    int rows = (int)(fa_get_le(front + 24, 4) + fa_get_le(front + 28, 4));
-    for (int i = 0; i < rows; i++) {
-        unsigned char *row = row_of(bytes, i);
-        uint64_t offset = fa_get_le(row + 64, 8), size = fa_get_le(row + 72, 4);
-        if (offset <= bytes->size && size <= bytes->size - offset)
-            fa_hash_raw(bytes->data + offset, size, row + 32);
-    }
-    unsigned char *seal = row_of(bytes, rows), text[FA_BUNDLE_SIGNED_BYTES];
-    fa_hash_raw(front, (size_t)(seal - front), seal);
-    memcpy(text, FA_BUNDLE_SIGNED_TEXT, sizeof text - FA_HASH_BYTES);
-    memcpy(text + sizeof text - FA_HASH_BYTES, seal, FA_HASH_BYTES);
-    fa_sign_public(&secret, seal + 32);
-    fa_sign(&secret, text, sizeof text, seal + 64);
+    bytes->size -= FA_BUNDLE_TRAILER;
+    fa_bundle_seal(bytes, &secret);
 }
 
-/* Writes `text` over the first place where `what` stands; both are as long. */
-static bool overwrite(fa_buf *bytes, const char *what, const char *text)
+/* A good bundle after this SQL, signed for what it says now. */
+static bool forge(const char *sql, fa_buf *ret_bytes)
 {
-    char *at = memmem(bytes->data, bytes->size, what, strlen(what));
-    if (at == NULL || strlen(what) != strlen(text))
+    char path[400];
+    sqlite3 *db = NULL;
+    fa_buf bytes;
+    bundle_path(path, "forged.db");
+    bool good = good_bytes(&bytes) &&
+                db_write_file(path, bytes.data, bytes.size - FA_BUNDLE_TRAILER) &&
+                sqlite3_open(path, &db) == SQLITE_OK;
+    sqlite3_db_config(db, SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1, (int *)NULL);
+    sqlite3_exec(db, "PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    if (good && sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) {
+        printf("# %s: %s\n", sql, sqlite3_errmsg(db));
+        good = false;
+    }
+    sqlite3_close(db);
+    fa_buf_free(&bytes);
+    if (!good || fa_buf_read_file(ret_bytes, path, (size_t)1 << 30) != 0)
         return false;
-    memcpy(at, text, strlen(text));
-    return true;
+    /* SQLite that writes a file notes there by which version it was written; ours, in memory, does not. */
+    memcpy(ret_bytes->data + 92, ret_bytes->data + 24, 4);
+    fa_bundle_seal(ret_bytes, &secret);
+    return unlink(path) == 0;
 }
 
 /* ---- the tests ------------------------------------------------------------------------------*/
@@ -136,58 +135,72 @@ static void the_same_content_gives_the_same_bytes_in_any_order(void)
     fa_buf_free(&bytes);
 }
 
+static int count_winner(void *context, const fa_winner_record *winner)
+{
+    (void)winner;
+    ++*(int *)context;
+    return 0;
+}
+
+static void check_put_in(fa_bundle *bundle, int i)
+{
+    fa_winner_record put = winner_of(i), got;
+    fa_cubin_record cubin, same;
+    int count = 0;
+    CHECK_OK(fa_bundle_find(bundle, &put.scope, &got, &cubin, &diag), diag);
+    CHECK(fa_problem_equal(&got.scope.problem, &put.scope.problem));
+    CHECK(fa_config_equal(&got.trial.config, &put.trial.config));
+    CHECK_INT(got.origin, put.origin);
+    CHECK_INT(got.unix_time, put.unix_time);
+    CHECK_INT(got.driver_version, put.driver_version);
+    CHECK_INT(got.trial.registers, put.trial.registers);
+    CHECK(got.trial.grid[2] == put.trial.grid[2]);
+    CHECK(got.trial.median_us == put.trial.median_us && got.trial.high_us == put.trial.high_us);
+    CHECK_TEXT(got.evidence, put.evidence);
+    CHECK_INT(cubin.size, CUBIN_BYTES);
+    CHECK(((char *)cubin.bytes)[CUBIN_BYTES - 1] == 'A' + i % CUBINS);
+    CHECK_OK(fa_bundle_cubin(bundle, got.cubin_key, &same, &diag), diag);
+    CHECK_INT(same.size, CUBIN_BYTES);
+    fa_cubin_record_free(&same);
+    fa_cubin_record_free(&cubin);
+    fa_winner_record_free(&got);
+    fa_problem like = put.scope.problem;
+    like.seq_q = 4;
+    CHECK_INT(fa_bundle_winners(bundle, &like, count_winner, &count), 0);
+    CHECK_INT(count, WINNERS);
+    like.batch++;
+    CHECK_INT(fa_bundle_winners(bundle, &like, count_winner, &count), 0);
+    CHECK_INT(count, WINNERS);
+}
+
 static void what_was_put_in_comes_out(void)
 {
     char path[400];
-    fa_bundle *bundle = NULL;
-    bundle_path(path, "good.fab");
+    bundle_path(path, "odd %41?#name.fab");
     CHECK(write_bundle(path, in_order, true));
-    CHECK_OK(fa_bundle_open(path, true, &bundle, &diag), diag);
-    CHECK_OK(fa_bundle_read_index(bundle, &diag), diag);
-    CHECK_INT(fa_bundle_get_head(bundle)->winners, WINNERS);
-    CHECK_INT(fa_bundle_get_head(bundle)->cubins, CUBINS);
-    CHECK(fa_bundle_get_head(bundle)->is_signed);
-    for (int i = 0; i < WINNERS; i++) {
-        fa_winner_record put = winner_of(i), got;
-        int32_t at, row, same;
-        void *cubin;
-        size_t size;
-        CHECK_INT(fa_bundle_find(bundle, &put.scope, &at), 0);
-        CHECK_OK(fa_bundle_winner(bundle, at, &got, &row, &diag), diag);
-        CHECK(fa_problem_equal(&got.scope.problem, &put.scope.problem));
-        CHECK(fa_config_equal(&got.trial.config, &put.trial.config));
-        CHECK_INT(got.origin, put.origin);
-        CHECK_INT(got.unix_time, put.unix_time);
-        CHECK_INT(got.driver_version, put.driver_version);
-        CHECK_INT(got.trial.registers, put.trial.registers);
-        CHECK(got.trial.grid[2] == put.trial.grid[2]);
-        CHECK(got.trial.median_us == put.trial.median_us && got.trial.high_us == put.trial.high_us);
-        CHECK_TEXT(got.evidence, put.evidence);
-        CHECK_INT(fa_bundle_find_cubin(bundle, got.cubin_key, &same), 0);
-        CHECK_INT(same, row);
-        CHECK_OK(fa_bundle_cubin(bundle, row, &cubin, &size, &diag), diag);
-        CHECK_INT(size, CUBIN_BYTES);
-        CHECK(((char *)cubin)[CUBIN_BYTES - 1] == 'A' + i % CUBINS);
-        free(cubin);
-        fa_winner_record_free(&got);
-        fa_problem like = put.scope.problem;
-        like.seq_q = 4;
-        CHECK(fa_bundle_may_be_like(bundle, at, &like));
-        like.batch++;
-        CHECK(!fa_bundle_may_be_like(bundle, at, &like));
+    for (int owned = 0; owned <= 1; owned++) {
+        fa_bundle *bundle = NULL;
+        fa_scope other = db_scope(999);
+        fa_winner_record none;
+        fa_cubin_record cubin;
+        CHECK_OK(fa_bundle_open(path, owned, &bundle, &diag), diag);
+        CHECK_OK(fa_bundle_read(bundle, &diag), diag);
+        CHECK_INT(fa_bundle_get_head(bundle)->winners, WINNERS);
+        CHECK_INT(fa_bundle_get_head(bundle)->cubins, CUBINS);
+        CHECK(fa_bundle_get_head(bundle)->is_signed);
+        for (int i = 0; i < WINNERS; i++)
+            check_put_in(bundle, i);
+        CHECK_INT(fa_bundle_find(bundle, &other, &none, &cubin, &diag), FA_ENOTFOUND);
+        fa_bundle_close(&bundle);
     }
-    fa_scope other = db_scope(999);
-    int32_t at;
-    CHECK_INT(fa_bundle_find(bundle, &other, &at), FA_ENOTFOUND);
-    fa_bundle_close(&bundle);
+    CHECK_OK(read_whole(path), diag);
 }
 
 static void a_change_of_any_byte_is_refused(void)
 {
     fa_buf bytes;
     CHECK(good_bytes(&bytes));
-    size_t front = (size_t)(row_of(&bytes, WINNERS + CUBINS) - row_of(&bytes, 0)) + 200;
-    for (size_t at = 0; at < bytes.size; at += at < front ? 1 : 5) {
+    for (size_t at = 0; at < bytes.size; at += at < 200 || at + 200 > bytes.size ? 1 : 37) {
         for (int bit = (int)(at % 3); bit < 8; bit += 3) {
             bytes.data[at] = (char)(bytes.data[at] ^ (1 << bit));
             int rc = read_bytes(&bytes);
@@ -209,7 +222,7 @@ static void a_file_cut_short_or_made_longer_is_refused(void)
     for (size_t size = 0; size < whole; size += size < 700 ? 13 : 97) {
         bytes.size = size;
         CHECK_INT(read_bytes(&bytes), FA_ECORRUPT);
-        CHECK_HAS(diag.text, size < FA_BUNDLE_HEADER ? "is no bundle" : "is cut short");
+        CHECK_HAS(diag.text, "is no bundle");
     }
     bytes.size = whole;
     fa_buf_append(&bytes, "", 1);
@@ -221,12 +234,20 @@ static void another_version_has_its_own_sentence(void)
 {
     fa_buf bytes;
     CHECK(good_bytes(&bytes));
-    for (uint32_t version = 0; version <= 2; version += 2) {
-        fa_put_le((unsigned char *)bytes.data + 8, version, 4);
+    for (int version = FA_STORE_SCHEMA - 1; version <= FA_STORE_SCHEMA + 1; version += 2) {
+        char sentence[32];
+        bytes.data[63] = (char)version; /* user_version */
         reseal(&bytes);
         CHECK_INT(read_bytes(&bytes), FA_EVERSION);
-        CHECK_HAS(diag.text, version == 0 ? "version 0" : "version 2");
+        snprintf(sentence, sizeof sentence, "of version %d", version);
+        CHECK_HAS(diag.text, sentence);
     }
+    memcpy(bytes.data,
+           "\x89"
+           "FAB\r\n\x1a\n",
+           8); /* as bundles once began */
+    CHECK_INT(read_bytes(&bytes), FA_EVERSION);
+    CHECK_HAS(diag.text, "of an earlier kind");
     fa_buf_free(&bytes);
 }
 
@@ -238,163 +259,165 @@ static void a_key_that_did_not_make_the_signature_is_refused(void)
     CHECK_INT(fa_sign_make(&secret), 0);
     CHECK(good_bytes(&other));
     secret = kept;
-    unsigned char *seal = row_of(&bytes, WINNERS + CUBINS), *foreign = row_of(&other, WINNERS + CUBINS);
-    CHECK(memcmp(seal + 32, foreign + 32, 32) != 0);
-    memcpy(seal + 32, foreign + 32, 32); /* the key alone */
+    char *key = bytes.data + bytes.size - 96, *foreign = other.data + other.size - 96;
+    CHECK(memcmp(key, foreign, 32) != 0);
+    memcpy(key, foreign, 32); /* the key alone */
     CHECK_INT(read_bytes(&bytes), FA_EUNTRUSTED);
     CHECK_HAS(diag.text, "changed after it was signed");
-    memcpy(seal + 64, foreign + 64, 64); /* with its own signature of the same content */
+    memset(key, 0, 32);
+    CHECK_INT(read_bytes(&bytes), FA_EUNTRUSTED);
+    memcpy(key, foreign, 96); /* with its own signature of the same content */
     CHECK_OK(read_bytes(&bytes), diag);
     fa_buf_free(&bytes);
     fa_buf_free(&other);
 }
 
-static void an_unsigned_bundle_says_so_and_a_flag_alone_does_not_unsign(void)
+static void an_unsigned_bundle_says_so(void)
 {
     char path[400];
     fa_bundle *bundle = NULL;
-    fa_buf bytes;
     bundle_path(path, "unsigned.fab");
     CHECK(write_bundle(path, in_order, false));
     CHECK_OK(fa_bundle_open(path, false, &bundle, &diag), diag);
     CHECK(!fa_bundle_get_head(bundle)->is_signed);
     fa_bundle_close(&bundle);
-    CHECK(good_bytes(&bytes));
-    fa_put_le((unsigned char *)bytes.data + 12, 0, 4);
-    reseal(&bytes);
-    CHECK_INT(read_bytes(&bytes), FA_ECORRUPT);
-    CHECK_HAS(diag.text, "says that it has none");
-    fa_buf_free(&bytes);
 }
 
-static void counts_and_sizes_beyond_the_limits_are_refused_before_memory_is_asked_for(void)
+static void an_owned_bundle_is_held_to_its_signature(void)
 {
-    static const uint64_t counts[] = {0, FA_BUNDLE_WINNERS_MAX + 1, 0x7fffffff, 0xffffffff};
+    char path[400];
+    fa_bundle *bundle = NULL;
     fa_buf bytes;
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        for (int at = 24; at <= 28; at += 4) {
-            CHECK(good_bytes(&bytes));
-            fa_put_le((unsigned char *)bytes.data + at, counts[i], 4);
-            CHECK_INT(read_bytes(&bytes), FA_ECORRUPT);
-            CHECK_HAS(diag.text, "winners and");
-            fa_buf_free(&bytes);
-        }
-    }
     CHECK(good_bytes(&bytes));
-    fa_put_le((unsigned char *)bytes.data + 28, FA_BUNDLE_CUBINS_MAX, 4);
-    CHECK_INT(read_bytes(&bytes), FA_ECORRUPT);
-    CHECK_HAS(diag.text, "does not fit");
+    bytes.data[bytes.size - 2000] ^= 1;
+    bundle_path(path, "changed.fab");
+    CHECK(db_write_file(path, bytes.data, bytes.size));
+    CHECK_INT(fa_bundle_open(path, true, &bundle, &diag), FA_ECORRUPT);
+    bytes.size -= FA_BUNDLE_TRAILER;
+    fa_bundle_seal(&bytes, &secret);
+    bytes.data[bytes.size - 1] ^= 1;
+    CHECK(db_write_file(path, bytes.data, bytes.size));
+    CHECK_INT(fa_bundle_open(path, true, &bundle, &diag), FA_EUNTRUSTED);
     fa_buf_free(&bytes);
 }
 
-/* Each forgery of the index is caught by its own rule. */
-static void an_index_that_lies_is_refused_though_it_is_signed(void)
+/* ---- what is signed and cannot be -----------------------------------------------------------*/
+static void check_forgery(const char *sql, const char *sentence)
+{
+    fa_buf bytes = {0};
+    CHECK(forge(sql, &bytes));
+    diag.text[0] = 0;
+    int rc = read_bytes(&bytes);
+    if (rc != FA_ECORRUPT)
+        printf("# %s: %d\n", sql, rc);
+    CHECK_INT(rc, FA_ECORRUPT);
+    CHECK_HAS(diag.text, sentence);
+    fa_buf_free(&bytes);
+}
+
+static void a_forgery_that_changes_nothing_is_taken(void)
+{
+    fa_buf bytes = {0};
+    CHECK(forge("UPDATE winner SET driver_version = driver_version + 1", &bytes));
+    CHECK_OK(read_bytes(&bytes), diag);
+    fa_buf_free(&bytes);
+}
+
+static void other_tables_than_ours_are_refused_though_they_are_signed(void)
+{
+    static const char *const forgeries[] = {
+        "CREATE TABLE other (x)",
+        "CREATE VIEW other AS SELECT * FROM winner",
+        "CREATE TRIGGER other AFTER INSERT ON winner BEGIN DELETE FROM winner; END",
+        "CREATE INDEX other ON winner(entry)",
+        "DROP INDEX scope_by_shape",
+        "ALTER TABLE winner ADD COLUMN other TEXT",
+        "ALTER TABLE winner ADD COLUMN other AS (upper(entry))",
+        "ALTER TABLE cubin RENAME TO other; CREATE VIEW cubin AS SELECT * FROM other",
+        "UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '') WHERE name = 'winner'",
+        "UPDATE sqlite_schema SET sql = replace(sql, 'entry TEXT', 'entry ANY') WHERE name = 'cubin'",
+        "UPDATE sqlite_schema SET type = 'view' WHERE name = 'cubin'",
+        "DELETE FROM sqlite_schema WHERE name = 'scope_by_problem'",
+        "DELETE FROM sqlite_schema",
+        "ANALYZE",
+    };
+    for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++)
+        check_forgery(forgeries[i], "is not valid");
+    check_forgery("PRAGMA page_size = 8192; VACUUM", "is no bundle");
+    check_forgery("PRAGMA journal_mode = WAL", "is no bundle");
+    check_forgery("PRAGMA application_id = 0x4641746e", "is no bundle"); /* a store */
+}
+
+static void pages_that_do_not_fit_together_are_refused(void)
+{
+    check_forgery("UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema "
+                  "WHERE name = 'scope') WHERE name = 'cubin'",
+                  "is not valid");
+    check_forgery("UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema "
+                  "WHERE name = 'scope_by_shape') WHERE name = 'scope_by_problem'",
+                  "is not valid");
+    check_forgery("UPDATE sqlite_schema SET rootpage = 99999 WHERE name = 'winner'",
+                  "is not valid");
+    check_forgery("UPDATE sqlite_schema SET rootpage = 0 WHERE name = 'winner'", "");
+}
+
+static void rows_that_lie_are_refused_though_they_are_signed(void)
 {
     static const struct {
-        int row, field, bytes;
-        uint64_t value;
-        const char *sentence;
+        const char *sql, *sentence;
     } lies[] = {
-        {0, 64, 8, 0, "one behind another"},
-        {1, 64, 8, UINT64_MAX - 8, "one behind another"},
-        {0, 72, 4, 0, "empty or too large"},
-        {0, 72, 4, FA_BUNDLE_RECORD_MAX + 1, "empty or too large"},
-        {WINNERS, 72, 4, 0xffffffff, "empty or too large"},
-        {WINNERS + CUBINS - 1, 72, 4, CUBIN_BYTES - 1, "do not fill it"},
-        {0, 76, 4, CUBINS, "names a cubin that is not there"},
-        {WINNERS, 76, 4, 1, "names a cubin that is not there"},
-        {1, 0, 8, 0, "not in order"},
+        {"UPDATE winner SET threads = 0", "cannot be launched"},
+        {"UPDATE winner SET threads = 99999", "cannot be launched"},
+        {"UPDATE winner SET grid_x = 0", "cannot be launched"},
+        {"UPDATE winner SET grid_x = -1", "not valid"},
+        {"UPDATE winner SET registers = 1000000000000", "not valid"},
+        {"UPDATE winner SET median_us = -1.5", "not valid"},
+        {"UPDATE winner SET median_us = 9e999", "not valid"},
+        {"UPDATE winner SET median_us = 99.5", "no median with its interval"},
+        {"UPDATE winner SET median_us = NULL", ""},
+        {"UPDATE winner SET status = 'crashed'", "which no winner does"},
+        {"UPDATE winner SET status = 'else'", "not valid"},
+        {"UPDATE winner SET origin = 'nearest'", "no winner is stored as"},
+        {"UPDATE winner SET origin = 'else'", "not valid"},
+        {"UPDATE winner SET entry = ''", "no name"},
+        {"UPDATE winner SET entry = printf('%.999c', 'x')", "not valid"},
+        {"UPDATE winner SET gpu_name = char(27) || '[1m'", "control byte"},
+        {"UPDATE winner SET nvrtc = 'a' || char(0) || 'b'", "not valid"},
+        {"UPDATE winner SET cubin_key = 'x'; UPDATE cubin SET key = 'x' WHERE id = 1", ""},
+        {"UPDATE winner SET config = '{}'", "not valid"},
+        {"UPDATE winner SET config_key = 'x'", "not valid"},
+        {"UPDATE winner SET unix_time = -1", "not valid"},
+        {"UPDATE winner SET unix_time = 9000000000000000", "in no calendar"},
+        {"UPDATE winner SET evidence = '[1]'", "must be an object"},
+        {"UPDATE winner SET evidence = '{'", "not valid JSON"},
+        {"UPDATE winner SET evidence = printf('%.99c', '[')", "nested deeper"},
+        {"UPDATE winner SET evidence = '{\"a\":\"' || printf('%.1100000c', 'x') || '\"}'",
+         "is the most"},
+        {"UPDATE scope SET problem = replace(problem, '\"batch\":', '\"batch\":9')", "not valid"},
+        {"UPDATE scope SET silicon = 'sm_90'", "not valid"},
+        {"UPDATE scope SET key = 'x' || id", "not valid"},
+        {"UPDATE cubin SET bytes = zeroblob(600)", "does not match its SHA-256"},
+        {"UPDATE cubin SET sha256 = 'x'", "does not match its SHA-256"},
+        {"DELETE FROM cubin WHERE id = 1", "its cubin is missing"},
+        {"DELETE FROM winner; DELETE FROM scope; DELETE FROM cubin", "0 winners"},
+        {"DELETE FROM scope WHERE id = 1", ""},
+        {"DELETE FROM winner WHERE scope_id = 1", "of no winner"},
+        {"INSERT INTO cubin SELECT 99, 'x', entry, sm, compile_ms, log, sha256, 0, bytes FROM cubin "
+         "LIMIT 1",
+         "of no winner"},
+        {"WITH n(i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < 21000) INSERT INTO scope "
+         "SELECT i, i, '', '', '', '', '', '' FROM n; CREATE TEMP TABLE one AS SELECT * FROM winner LIMIT 1; "
+         "CREATE TEMP TABLE many AS SELECT scope.id AS n, one.* FROM scope, one WHERE scope.id >= 1000; "
+         "UPDATE many SET scope_id = n; ALTER TABLE many DROP COLUMN n; "
+         "INSERT INTO winner SELECT * FROM many",
+         "1 to 20000 of each can be"},
     };
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        fa_buf bytes;
-        CHECK(good_bytes(&bytes));
-        fa_put_le(row_of(&bytes, lies[i].row) + lies[i].field, lies[i].value, lies[i].bytes);
-        reseal(&bytes);
-        CHECK_INT(read_bytes(&bytes), FA_ECORRUPT);
-        CHECK_HAS(diag.text, lies[i].sentence);
-        fa_buf_free(&bytes);
-    }
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
+        check_forgery(lies[i].sql, lies[i].sentence);
 }
 
-static void a_key_that_stands_twice_and_a_cubin_of_nobody_are_refused(void)
-{
-    fa_buf bytes;
-    CHECK(good_bytes(&bytes));
-    memcpy(row_of(&bytes, 1), row_of(&bytes, 0), 32);
-    reseal(&bytes);
-    CHECK_INT(read_bytes(&bytes), FA_ECORRUPT);
-    CHECK_HAS(diag.text, "stands in it twice");
-    fa_buf_free(&bytes);
-    CHECK(good_bytes(&bytes));
-    for (int i = 0; i < WINNERS; i++)
-        fa_put_le(row_of(&bytes, i) + 76, 0, 4);
-    reseal(&bytes);
-    CHECK_INT(read_bytes(&bytes), FA_ECORRUPT);
-    CHECK_HAS(diag.text, "a cubin of no winner");
-    fa_buf_free(&bytes);
-}
-
-static void records_that_lie_are_refused_though_they_are_signed(void)
-{
-    static const struct {
-        const char *what, *text, *sentence;
-    } lies[] = {
-        {"\"head_dim\":128", "\"head_dim\":120", "not the one that the index names"},
-        {"\"head_dim\":128", "\"head_dim\":127", "multiple of 8"},
-        {"\"heads_kv\":2", "\"heads_kv\":3", "must divide heads_q"},
-        {"\"origin\":\"measured\"", "\"origin\":\"believed\"", "no origin"},
-        {"\"origin\":\"measured\"", "\"origin\":\"nearest\" ", "no winner is stored as"},
-        {"\"threads\":128", "\"threads\":-28", "must be 0 to"},
-        {"\"threads\":128", "\"threads\":1.8", "must be a whole number"},
-        {"\"threads\":128", "\"threads\":  0", "cannot be launched"},
-        {"\"registers\":168", "\"registers\":1e9", ""},
-        {"\"median_us\":40.5", "\"median_us\":-1.5", "times that cannot be"},
-        {"\"median_us\":40.5", "\"median_us\":99.5", "no median with its interval"},
-        {"\"median_us\":40.5", "\"median_us\":null", ""},
-        {"\"grid\":[4,8", "\"grid\":[0,8", "cannot be launched"},
-        {"\"grid\":[4,8", "\"grid\":[-,8", "not valid JSON"},
-        {"\"entry\":\"attn_fwd\"", "\"entry\":\"\"        ", "no name"},
-        {"\"status\":\"measured\"", "\"status\":\"crashed\" ", "which no winner does"},
-        {"\"evidence\":{\"space\":612}", "\"evidence\":[\"space\",612]", "must be an object"},
-        {"\"driver\":13000", "\"driver\":\"xxx\"", "must be a number"},
-        {"\"policy\":\"measure-1\"", "\"policy\":\"\\u001b[1m\"", "control byte"},
-        {"\"nvrtc\"", "\"nvrtd\"", "\"nvrtc\" is missing"},
-        {"\"raced\":false", "\"raced\":  nul", "not valid JSON"},
-        {"{\"problem\":", "[\"problem\",", ""},
-    };
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        fa_buf bytes;
-        CHECK(good_bytes(&bytes));
-        CHECK(overwrite(&bytes, lies[i].what, lies[i].text));
-        reseal(&bytes);
-        int rc = read_bytes(&bytes);
-        if (rc == 0 && strcmp(lies[i].text, "\"registers\":1e9") != 0)
-            printf("# lie %zu\n", i);
-        if (strcmp(lies[i].text, "\"registers\":1e9") != 0) /* the cubin's to tell */
-            CHECK_INT(rc, FA_ECORRUPT);
-        CHECK_HAS(diag.text, lies[i].sentence);
-        fa_buf_free(&bytes);
-    }
-}
-
-static void a_part_that_is_no_json_or_nests_too_deep_is_refused(void)
-{
-    fa_buf bytes;
-    CHECK(good_bytes(&bytes));
-    unsigned char *row = row_of(&bytes, 0);
-    size_t offset = fa_get_le(row + 64, 8), size = fa_get_le(row + 72, 4);
-    memset(bytes.data + offset, '[', size);
-    reseal(&bytes);
-    CHECK_INT(read_bytes(&bytes), FA_ECORRUPT);
-    CHECK_HAS(diag.text, "nested deeper");
-    memset(bytes.data + offset, 0, size);
-    reseal(&bytes);
-    CHECK_INT(read_bytes(&bytes), FA_ECORRUPT);
-    fa_buf_free(&bytes);
-}
-
-/* A fuzzer's loop with a fixed seed: signed forgeries of bytes, runs and sizes must end in a code and
- * a sentence; what still passes must be wholly readable. */
+/* A fuzzer's loop with a fixed seed: signed forgeries must end in a code and a sentence; what still passes must be
+ * wholly readable. */
 static void random_forgeries_end_in_a_sentence(void)
 {
     fa_buf good, bytes = {0};
@@ -407,13 +430,12 @@ static void random_forgeries_end_in_a_sentence(void)
         int changes = 1 + (int)((state = db_mix(state + 1)) % 4);
         for (int i = 0; i < changes; i++) {
             state = db_mix(state + 1);
-            size_t at = state % bytes.size, run = 1 + (state >> 20) % 8;
+            size_t at = FA_PORTABLE_HEADER + state % (bytes.size - FA_PORTABLE_HEADER);
+            size_t run = 1 + (state >> 20) % 8;
             for (size_t b = at; b < at + run && b < bytes.size; b++)
                 bytes.data[b] = (char)((state = db_mix(state + 1)) % 3 == 0 ? '0' + state % 80
                                                                             : state >> 9);
         }
-        /* Most keep their counts, so that the seal can be put back in its place. */
-        memcpy(bytes.data + 24, good.data + 24, 8);
         reseal(&bytes);
         diag.text[0] = 0;
         int rc = read_bytes(&bytes);
@@ -421,7 +443,9 @@ static void random_forgeries_end_in_a_sentence(void)
         CHECK(rc == 0 || diag.text[0] != 0);
         passed += rc == 0;
     }
-    CHECK(passed < 900); /* cubins are half of the file, and anything may stand in one */
+    printf("# %d passed\n", passed);
+    CHECK(passed <
+          1400); /* most of a page of a small table is unused, and anything may stand there */
     fa_buf_free(&bytes);
     fa_buf_free(&good);
 }
@@ -463,22 +487,22 @@ static void what_is_no_regular_file_is_refused(void)
 
 static void the_writer_refuses_what_no_reader_would_take(void)
 {
-    fa_bundle_writer *writer = NULL;
-    fa_winner_record winner = winner_of(0);
+    fa_store *part = NULL;
+    fa_winner_record winner = winner_of(0), other = winner_of(1);
     char path[400];
     bundle_path(path, "none.fab");
-    CHECK_OK(fa_bundle_writer_new(&writer, &diag), diag);
-    CHECK_INT(fa_bundle_write(writer, path, NULL, NULL, &diag), FA_ENOTFOUND);
-    CHECK_INT(fa_bundle_add(writer, &winner, NULL, 0, &diag), FA_EINVAL);
-    CHECK_OK(fa_bundle_add(writer, &winner, "cubin", 5, &diag), diag);
-    CHECK_INT(fa_bundle_add(writer, &winner, "cubin", 5, &diag), FA_EINVAL);
+    CHECK_OK(fa_portable_new(&part, &diag), diag);
+    CHECK_INT(fa_bundle_write(part, path, NULL, NULL, &diag), FA_ENOTFOUND);
+    CHECK_INT(fa_bundle_add(part, &winner, NULL, 0, &diag), FA_EINVAL);
+    CHECK_OK(fa_bundle_add(part, &winner, "cubin", 5, &diag), diag);
+    CHECK_INT(fa_bundle_add(part, &winner, "cubin", 5, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "two winners");
-    strcpy(winner.cubin_key, "no hash");
-    CHECK_INT(fa_bundle_add(writer, &winner, "cubin", 5, &diag), FA_EINVAL);
+    strcpy(other.cubin_key, "no hash");
+    CHECK_INT(fa_bundle_add(part, &other, "cubin", 5, &diag), FA_EINVAL);
     bundle_path(path, "no/such/place.fab");
-    CHECK_INT(fa_bundle_write(writer, path, NULL, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_bundle_write(part, path, NULL, NULL, &diag), FA_EINVAL);
     CHECK_INT(db_count_files(""), 2); /* . and .. : nothing is left behind */
-    fa_bundle_writer_free(&writer);
+    fa_store_close(&part);
 }
 
 static bool another_process_sees_a_lock(void)
@@ -549,12 +573,12 @@ int main(void)
     DB_TEST(a_file_cut_short_or_made_longer_is_refused);
     DB_TEST(another_version_has_its_own_sentence);
     DB_TEST(a_key_that_did_not_make_the_signature_is_refused);
-    DB_TEST(an_unsigned_bundle_says_so_and_a_flag_alone_does_not_unsign);
-    DB_TEST(counts_and_sizes_beyond_the_limits_are_refused_before_memory_is_asked_for);
-    DB_TEST(an_index_that_lies_is_refused_though_it_is_signed);
-    DB_TEST(a_key_that_stands_twice_and_a_cubin_of_nobody_are_refused);
-    DB_TEST(records_that_lie_are_refused_though_they_are_signed);
-    DB_TEST(a_part_that_is_no_json_or_nests_too_deep_is_refused);
+    DB_TEST(an_unsigned_bundle_says_so);
+    DB_TEST(an_owned_bundle_is_held_to_its_signature);
+    DB_TEST(a_forgery_that_changes_nothing_is_taken);
+    DB_TEST(other_tables_than_ours_are_refused_though_they_are_signed);
+    DB_TEST(pages_that_do_not_fit_together_are_refused);
+    DB_TEST(rows_that_lie_are_refused_though_they_are_signed);
     DB_TEST(random_forgeries_end_in_a_sentence);
     DB_TEST(an_owned_bundle_must_be_writable_by_its_owner_only);
     DB_TEST(what_is_no_regular_file_is_refused);

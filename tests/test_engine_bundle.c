@@ -39,6 +39,24 @@ static void what_was_measured_there_is_imported_and_launchable_here(void)
     fixture_close(&f);
 }
 
+static int add_evidence(void *context, const fa_winner_record *winner)
+{
+    fa_buf_text(context, winner->evidence);
+    return 0;
+}
+
+/* Of all winners of the bundle. */
+static bool read_evidence(fa_buf *ret_evidence)
+{
+    fa_bundle *opened = NULL;
+    *ret_evidence = (fa_buf){0};
+    bool good = fa_bundle_open(bundle, false, &opened, &diag) == 0 &&
+                fa_bundle_read(opened, &diag) == 0 &&
+                fa_bundle_winners(opened, NULL, add_evidence, ret_evidence) == 0;
+    fa_bundle_close(&opened);
+    return good;
+}
+
 static void a_second_import_changes_nothing_and_an_export_of_it_tells_the_first_origin(void)
 {
     engine_fixture f;
@@ -54,11 +72,10 @@ static void a_second_import_changes_nothing_and_an_export_of_it_tells_the_first_
     CHECK_INT(info.same, 2);
     CHECK(same_file(other_store, &before));
     CHECK_OK(export_all(&f, false), diag);
-    CHECK_INT(fa_buf_read_file(&evidence, bundle, 1 << 26), 0);
-    const char first[] = "\"imported\":{\"origin\":\"measured\",\"signer\":\"";
-    CHECK(memmem(evidence.data, evidence.size, first, sizeof first - 1) != NULL);
-    CHECK(memmem(evidence.data, evidence.size, "\"samples_us\":[", 14) != NULL);
-    CHECK(memmem(evidence.data, evidence.size, "\"host\"", 6) == NULL);
+    CHECK(read_evidence(&evidence));
+    CHECK_HAS(evidence.data, "\"imported\":{\"origin\":\"measured\",\"signer\":\"");
+    CHECK_HAS(evidence.data, "\"samples_us\":[");
+    CHECK(strstr(evidence.data, "\"host\"") == NULL);
     fa_buf_free(&evidence);
     fa_buf_free(&before);
     fixture_close(&f);
@@ -136,13 +153,13 @@ static void what_is_damaged_is_refused_and_the_store_stays_as_it_was(void)
         int code;
         const char *sentence;
     } damage[] = {
-        {50, 0, FA_ECORRUPT, "is cut short"},
+        {50, 0, FA_ECORRUPT, "was cut short"},
         {0, 0, FA_ECORRUPT, "is no bundle"},
-        {0, 8, FA_EVERSION, "the fa-tune that made it"},
-        {0, 90, FA_ECORRUPT, "does not match"},
-        {0, -5, FA_ECORRUPT, "does not match"},
-        {0, 24, FA_ECORRUPT, ""},
-        {0, -20000, FA_ECORRUPT, "does not match"},
+        {0, 63, FA_EVERSION, "the fa-tune that made it"},
+        {0, 140, FA_ECORRUPT, "does not match"},
+        {0, -5, FA_EUNTRUSTED, "signature does not match"},
+        {0, -100, FA_ECORRUPT, "does not match its SHA-256"},
+        {0, -20000, FA_ECORRUPT, "does not match its SHA-256"},
     };
     engine_fixture f;
     fa_buf good, before, now = {0};

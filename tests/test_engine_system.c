@@ -70,8 +70,9 @@ static void a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_an
     CHECK_INT(chmod(bundle, 0600), 0);
     fa_buf bytes;
     CHECK_INT(fa_buf_read_file(&bytes, bundle, 1 << 26), 0);
-    bytes.data[bytes.size - 9000] ^= 1; /* in a cubin: the front is right, the part is not */
-    bytes.data[bytes.size - bytes.size / 2] ^= 1;
+    char *at = bytes.data; /* in each cubin */
+    while ((at = memmem(at, bytes.size - (size_t)(at - bytes.data), "\177ELF", 4)) != NULL)
+        *(at += 40) ^= 1;
     CHECK_OK(fa_output_write(bundle, bytes.data, bytes.size, &diag), diag);
     CHECK(session_with(&f, bundle));
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),

@@ -2,7 +2,7 @@
  *
  * Output files that a person names: reports, bundles, records, keys, recordings.
  *
- * Invariants: an output never replaces a database (every store is one), a file that belongs to one, a secret key or the
+ * Invariants: an output never replaces a database (every store is one) but a bundle, a file that belongs to one, a secret key or the
  * list of trusted keys, by whatever name. No folder is made. A file appears whole, or the old one stays.
  *
  * A database is known by its content, which SQLite reads: closing a descriptor of our own would drop every lock that
@@ -86,7 +86,8 @@ static int is_database(const char *path, fa_diag *diag)
     int rc = fa_sqlite_kind_of(path, &kind);
     if (rc != 0)
         return fa_fail(diag, rc, "cannot tell whether %s is a store", path);
-    return (kind != FA_HEADER_UNKNOWN && kind != FA_HEADER_EMPTY) || fa_db_is_marked(path);
+    bool other = kind == FA_HEADER_UNKNOWN || kind == FA_HEADER_EMPTY || kind == FA_HEADER_BUNDLE;
+    return !other || fa_db_is_marked(path);
 }
 
 /* Whether `path` is a database's name with this ending, whose case some file systems ignore. */

@@ -26,11 +26,8 @@ fa_origin fa_bundle_origin(fa_origin there)
 static int fill_info(const fa_bundle *bundle, fa_bundle_info *ret_info, fa_diag *diag)
 {
     const fa_bundle_head *head = fa_bundle_get_head(bundle);
-    fa_bundle_info info = {.version = head->version,
-                           .bytes = (int64_t)head->bytes,
-                           .winners = head->winners,
-                           .cubins = head->cubins,
-                           .is_signed = head->is_signed};
+    fa_bundle_info info = {
+        .version = head->version, .bytes = (int64_t)head->bytes, .is_signed = head->is_signed};
     int rc = 0;
     if (head->is_signed) {
         fa_key_text(head->key, info.key);
@@ -67,14 +64,15 @@ int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_
     if (rc == 0 && trusted != NULL)
         rc = check_signer(ret_info, trusted, diag);
     if (rc == 0)
-        rc = fa_bundle_read_index(bundle, diag);
-    if (rc == 0)
-        rc = fa_bundle_check_parts(bundle, diag);
-    if (rc != 0)
+        rc = fa_bundle_read(bundle, diag);
+    if (rc != 0) {
         fa_bundle_close(&bundle);
-    else
-        *ret_bundle = bundle;
-    return rc;
+        return rc;
+    }
+    ret_info->winners = fa_bundle_get_head(bundle)->winners;
+    ret_info->cubins = fa_bundle_get_head(bundle)->cubins;
+    *ret_bundle = bundle;
+    return 0;
 }
 
 /* ---- one winner -----------------------------------------------------------------------------*/
@@ -171,28 +169,22 @@ fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner
 }
 
 /* ---- inspecting -----------------------------------------------------------------------------*/
-static int inspect_one(fa_bundle *bundle, int32_t at, fa_bundle_visit *visit, void *context,
+struct inspecting {
+    fa_bundle_visit *visit;
+    void *context;
+};
+
+static int inspect_one(void *context, const fa_winner_record *winner, const fa_cubin_record *cubin,
                        fa_diag *diag)
 {
-    fa_winner_record winner = {0};
-    void *cubin = NULL;
-    size_t size = 0;
-    int32_t row = 0;
-    int rc = fa_bundle_winner(bundle, at, &winner, &row, diag);
-    if (rc == 0)
-        rc = fa_bundle_cubin(bundle, row, &cubin, &size, diag);
-    if (rc == 0)
-        rc = fa_bundle_check_cubin(&winner, cubin, size, diag);
-    if (rc == 0 && visit != NULL) {
-        fa_answer answer;
-        rc = fa_records_answer(&winner, NULL, &answer, diag);
-        fa_bundle_item item = {.why = "", .answer = &answer, .served = true};
-        if (rc == 0)
-            rc = visit(context, &item);
-    }
-    free(cubin);
-    fa_winner_record_free(&winner);
-    return rc;
+    const struct inspecting *inspecting = context;
+    fa_answer answer;
+    int rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag);
+    if (rc != 0 || inspecting->visit == NULL)
+        return rc;
+    rc = fa_records_answer(winner, NULL, &answer, diag);
+    fa_bundle_item item = {.why = "", .answer = &answer, .served = true};
+    return rc != 0 ? rc : inspecting->visit(inspecting->context, &item);
 }
 
 int fa_bundle_inspect(const char *file, fa_bundle_visit *visit, void *context,
@@ -200,9 +192,10 @@ int fa_bundle_inspect(const char *file, fa_bundle_visit *visit, void *context,
 {
     fa_bundle *bundle = NULL;
     fa_bundle_info info;
+    struct inspecting inspecting = {visit, context};
     int rc = fa_bundle_open_whole(file, NULL, &bundle, &info, diag);
-    for (int32_t i = 0; rc == 0 && i < info.winners; i++)
-        rc = inspect_one(bundle, i, visit, context, diag);
+    if (rc == 0)
+        rc = fa_bundle_each(bundle, inspect_one, &inspecting, diag);
     fa_bundle_close(&bundle);
     if (rc == 0 && ret_info != NULL)
         *ret_info = info;

@@ -12,7 +12,7 @@
 
 /* What a winner of a bundle is called here: what was measured elsewhere is imported. */
 fa_origin fa_bundle_origin(fa_origin there);
-/* Opens and checks a bundle wholly: hash, signature, signer, index, every part, in this order.
+/* Opens a bundle and checks it: hash, signature, signer, tables and pages, in this order.
  * trusted NULL: the signer may be anybody, and *ret_info says whether it is trusted. */
 int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_bundle **ret_bundle,
                          fa_bundle_info *ret_info, fa_diag *diag);

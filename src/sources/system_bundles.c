@@ -2,13 +2,12 @@
  *
  * System bundles: read where they lie, after the user's own store has said that it has nothing.
  *
- * Workload: one lookup per problem and process, in a file of some thousand winners; the fronts are
- * read and checked once per session (0.2 MB, well under a millisecond), then a lookup is a binary
- * search and two reads.
+ * Workload: one lookup per problem and process, in a file of some thousand winners; the tables are looked at
+ * once per session, then a lookup is that of a store.
  *
- * What is checked: nobody but this user or root can have written the file (src/base/owned.h); the
- * hash over header and index; a signature where there is one; the SHA-256 of each part that is
- * used, and that the cubin is what its winner says. A bundle that fails is noted and passed over.
+ * What is checked: nobody but this user or root can have written the file (src/base/owned.h); hash and signature
+ * where it is signed; the tables; the winner's row, the SHA-256 of its cubin, and that the cubin is what its winner
+ * says. A bundle that fails is noted and passed over.
  */
 #include "system_bundles.h"
 
@@ -60,7 +59,7 @@ static void open_one(fa_system *system, const char *path)
     }
     int rc = fa_bundle_open(path, true, &bundle, &diag);
     if (rc == 0)
-        rc = fa_bundle_read_index(bundle, &diag);
+        rc = fa_bundle_read(bundle, &diag);
     if (rc == 0) {
         system->bundle[system->count++] = bundle;
         return;
@@ -161,33 +160,25 @@ static fa_system *opened(const fa_tuner *tuner)
     return system;
 }
 
-/* One winner with its cubin, as an answer here. */
-static int take_winner(fa_bundle *bundle, int32_t at, const fa_gpu *gpu, fa_answer *ret_answer,
+/* Its winner for the target with its cubin, as an answer here. */
+static int take_winner(fa_bundle *bundle, const fa_target *target, fa_answer *ret_answer,
                        fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
-    int32_t row = 0;
-    int rc = fa_bundle_winner(bundle, at, &winner, &row, diag);
-    if (rc == 0)
-        rc = fa_bundle_cubin(bundle, row, &cubin.bytes, &cubin.size, diag);
+    int rc = fa_bundle_find(bundle, &target->scope, &winner, &cubin, diag);
     if (rc == 0)
         rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, diag);
     if (rc == 0) {
-        memcpy(cubin.key, winner.cubin_key, sizeof cubin.key);
-        memcpy(cubin.entry, winner.entry, sizeof cubin.entry);
-        cubin.sm = gpu->sm;
-        cubin.compile_ms = winner.trial.compile_ms;
         winner.origin = fa_bundle_origin(winner.origin);
-        rc = fa_records_answer(&winner, gpu, ret_answer, diag);
+        rc = fa_records_answer(&winner, &target->gpu, ret_answer, diag);
         ret_answer->from_system = true;
         ret_answer->in_local = false;
-        if (rc == 0 && ret_cubin != NULL) {
-            *ret_cubin = cubin;
-            cubin = (fa_cubin_record){0};
-        }
     }
-    fa_cubin_record_free(&cubin);
+    if (rc == 0 && ret_cubin != NULL)
+        *ret_cubin = cubin;
+    else
+        fa_cubin_record_free(&cubin);
     fa_winner_record_free(&winner);
     return rc;
 }
@@ -197,13 +188,12 @@ static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_
 {
     const fa_system *system = opened(tuner);
     for (int i = 0; system != NULL && i < system->count; i++) {
-        int32_t at;
         fa_diag diag = {{0}};
-        if (fa_bundle_find(system->bundle[i], &target->scope, &at) != 0)
-            continue;
-        if (take_winner(system->bundle[i], at, &target->gpu, ret_answer, ret_cubin, &diag) == 0)
+        int rc = take_winner(system->bundle[i], target, ret_answer, ret_cubin, &diag);
+        if (rc == 0)
             return 0;
-        note(system, "a system bundle's winner is not used: %s", diag.text);
+        if (rc != FA_ENOTFOUND)
+            note(system, "a system bundle's winner is not used: %s", diag.text);
     }
     return FA_ENOTFOUND;
 }
@@ -211,38 +201,34 @@ static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_
 static int find_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
 {
     const fa_system *system = opened(tuner);
-    for (int i = 0; system != NULL && i < system->count; i++) {
-        int32_t at;
-        fa_cubin_record cubin = {0};
-        if (fa_bundle_find_cubin(system->bundle[i], key, &at) != 0 ||
-            fa_bundle_cubin(system->bundle[i], at, &cubin.bytes, &cubin.size, NULL) != 0)
-            continue;
-        snprintf(cubin.key, sizeof cubin.key, "%s", key);
-        *ret_cubin = cubin;
-        return 0;
-    }
+    for (int i = 0; system != NULL && i < system->count; i++)
+        if (fa_bundle_cubin(system->bundle[i], key, ret_cubin, NULL) == 0)
+            return 0;
     return FA_ENOTFOUND;
+}
+
+struct visiting {
+    fa_winner_visit *visit;
+    void *context;
+    int rc;
+};
+
+static int visit_one(void *context, const fa_winner_record *found)
+{
+    struct visiting *visiting = context;
+    fa_winner_record winner = *found;
+    winner.origin = fa_bundle_origin(winner.origin);
+    return visiting->rc = visiting->visit(visiting->context, &winner);
 }
 
 int fa_system_visit(fa_system *system, const fa_problem *like, fa_winner_visit *visit,
                     void *context)
 {
-    int rc = 0;
+    struct visiting visiting = {.visit = visit, .context = context};
     open_all(system);
-    for (int i = 0; i < system->count; i++) {
-        int32_t winners = fa_bundle_get_head(system->bundle[i])->winners;
-        for (int32_t at = 0; at < winners && rc == 0; at++) {
-            fa_winner_record winner = {0};
-            if (like != NULL && !fa_bundle_may_be_like(system->bundle[i], at, like))
-                continue;
-            if (fa_bundle_winner(system->bundle[i], at, &winner, NULL, NULL) != 0)
-                continue;
-            winner.origin = fa_bundle_origin(winner.origin);
-            rc = visit(context, &winner);
-            fa_winner_record_free(&winner);
-        }
-    }
-    return rc;
+    for (int i = 0; visiting.rc == 0 && i < system->count; i++)
+        fa_bundle_winners(system->bundle[i], like, visit_one, &visiting);
+    return visiting.rc;
 }
 
 static int visit_each(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *visit,

@@ -79,7 +79,7 @@ int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *dia
 struct exporting {
     fa_tuner *tuner;
     const fa_export_options *options;
-    fa_bundle_writer *writer;
+    fa_store *part;
     int32_t skipped;
     fa_diag *diag;
 };
@@ -106,7 +106,7 @@ static int export_one(void *context, fa_store *store, const fa_winner_record *st
     if (rc == 0)
         rc = fa_bundle_add_trials(store, &winner, diag);
     if (rc == 0)
-        rc = fa_bundle_add(exporting->writer, &winner, cubin.bytes, cubin.size, diag);
+        rc = fa_bundle_add(exporting->part, &winner, cubin.bytes, cubin.size, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
         fa_note(exporting->tuner, "a winner is left out: %s", diag->text);
         exporting->skipped++;
@@ -117,14 +117,14 @@ static int export_one(void *context, fa_store *store, const fa_winner_record *st
     return rc;
 }
 
-int fa_bundle_finish(fa_bundle_writer *writer, const fa_export_options *options,
-                     fa_bundle_info *ret_info, fa_diag *diag)
+int fa_bundle_finish(fa_store *part, const fa_export_options *options, fa_bundle_info *ret_info,
+                     fa_diag *diag)
 {
     fa_sign_secret secret;
     fa_bundle_head head;
     int rc = options->no_signature ? 0 : fa_keys_secret(options->key, &secret, diag);
     if (rc == 0)
-        rc = fa_bundle_write(writer, options->file, options->no_signature ? NULL : &secret, &head,
+        rc = fa_bundle_write(part, options->file, options->no_signature ? NULL : &secret, &head,
                              diag);
     if (rc == 0 && ret_info != NULL) {
         *ret_info = (fa_bundle_info){.version = head.version,
@@ -163,16 +163,16 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
     if (rc == 0)
         rc = fa_bundle_check_output(options, diag);
     if (rc == 0)
-        rc = fa_bundle_writer_new(&exporting.writer, diag);
+        rc = fa_portable_new(&exporting.part, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_listed_winners_each(tuner, export_one, &exporting, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0)
-        rc = fa_bundle_finish(exporting.writer, options, ret_info, diag);
+        rc = fa_bundle_finish(exporting.part, options, ret_info, diag);
     if (rc == 0 && ret_info != NULL)
         ret_info->skipped = exporting.skipped;
-    fa_bundle_writer_free(&exporting.writer);
+    fa_store_close(&exporting.part);
     return rc;
 }

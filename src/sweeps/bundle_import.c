@@ -19,7 +19,7 @@
 struct arrival {
     fa_winner_record winner; /* as it will be stored */
     fa_answer answer;        /* as the bundle has it */
-    int32_t cubin;
+    int32_t cubin;           /* its place among those of the bundle, as they come */
     fa_bundle_change change;
     const char *why;
     fa_answer *stored; /* NULL: none */
@@ -32,28 +32,31 @@ struct importing {
     fa_bundle_info info;
     bool dry_run;
     struct arrival *arrival; /* [info.winners] */
+    int32_t arrivals;
     bool *put;               /* [info.cubins] */
     char *bytes_here;        /* [info.cubins]: 0: not asked; else what_is_here() */
 };
 
 /* ---- checking -------------------------------------------------------------------------------*/
-static int check_one(struct importing *importing, int32_t at, fa_diag *diag)
+static int check_one(void *context, const fa_winner_record *winner, const fa_cubin_record *cubin,
+                     fa_diag *diag)
 {
-    struct arrival *arrival = &importing->arrival[at];
-    void *cubin = NULL;
-    size_t size = 0;
-    int rc = fa_bundle_winner(importing->bundle, at, &arrival->winner, &arrival->cubin, diag);
+    struct importing *importing = context;
+    struct arrival *arrival = &importing->arrival[importing->arrivals];
+    int rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag);
     if (rc == 0)
-        rc = fa_bundle_cubin(importing->bundle, arrival->cubin, &cubin, &size, diag);
-    if (rc == 0)
-        rc = fa_bundle_check_cubin(&arrival->winner, cubin, size, diag);
-    free(cubin);
+        rc = fa_records_answer(winner, NULL, &arrival->answer, diag);
     if (rc != 0)
         return rc;
+    if (importing->arrivals > 0)
+        arrival->cubin =
+            arrival[-1].cubin + (strcmp(arrival[-1].winner.cubin_key, winner->cubin_key) != 0);
+    arrival->winner = *winner;
+    arrival->winner.evidence = NULL;
+    importing->arrivals++; /* what it owns is freed in the end */
+    if (winner->evidence != NULL && (arrival->winner.evidence = strdup(winner->evidence)) == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for an import");
     const fa_scope *scope = &arrival->winner.scope;
-    rc = fa_records_answer(&arrival->winner, NULL, &arrival->answer, diag);
-    if (rc != 0)
-        return rc;
     arrival->why = "";
     arrival->served =
         fa_templates_match(importing->tuner->templates, &scope->problem, scope->templates) &&
@@ -72,27 +75,25 @@ static int what_is_here(struct importing *importing, const struct arrival *arriv
                         fa_diag *diag)
 {
     char *what = &importing->bytes_here[arrival->cubin];
-    fa_cubin_record stored = {0};
-    void *bytes = NULL;
-    size_t size = 0;
+    const char *key = arrival->winner.cubin_key;
+    fa_cubin_record stored = {0}, brought = {0};
     if (*what == 0) {
-        int rc =
-            fa_store_cubin_get(importing->tuner->store, arrival->winner.cubin_key, &stored, diag);
-        if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
-            *what = NO_BYTES;
-        else if (rc != 0)
+        int rc = fa_store_cubin_get(importing->tuner->store, key, &stored, diag);
+        bool none = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
+        if (rc == 0)
+            rc = fa_bundle_cubin(importing->bundle, key, &brought, diag);
+        if (rc != 0 && !none)
+            fa_cubin_record_free(&stored);
+        if (rc != 0 && !none)
             return rc;
+        bool same = !none && brought.size == stored.size &&
+                    memcmp(brought.bytes, stored.bytes, stored.size) == 0;
+        *what = none ? NO_BYTES : same ? SAME_BYTES : OTHER_BYTES;
     }
-    int rc = 0;
-    if (*what == 0)
-        rc = fa_bundle_cubin(importing->bundle, arrival->cubin, &bytes, &size, diag);
-    if (*what == 0 && rc == 0)
-        *what = size == stored.size && memcmp(bytes, stored.bytes, size) == 0 ? SAME_BYTES
-                                                                              : OTHER_BYTES;
-    free(bytes);
+    fa_cubin_record_free(&brought);
     fa_cubin_record_free(&stored);
     *ret_what = *what;
-    return rc;
+    return 0;
 }
 
 /* The proof that a winner brings is believed for its signer's sake, and for the very bytes that it
@@ -137,17 +138,13 @@ static int weigh_one(fa_store *store, struct arrival *arrival, fa_diag *diag)
 
 static int put_cubin(struct importing *importing, const struct arrival *arrival, fa_diag *diag)
 {
-    fa_cubin_record record = {.compile_ms = arrival->winner.trial.compile_ms};
-    int sm = 0;
+    fa_cubin_record record = {0};
     if (importing->put[arrival->cubin])
         return 0;
-    int rc = fa_bundle_cubin(importing->bundle, arrival->cubin, &record.bytes, &record.size, diag);
+    int rc = fa_bundle_cubin(importing->bundle, arrival->winner.cubin_key, &record, diag);
     if (rc != 0)
         return rc;
-    memcpy(record.key, arrival->winner.cubin_key, sizeof record.key);
-    memcpy(record.entry, arrival->winner.entry, sizeof record.entry);
-    sscanf(arrival->winner.scope.silicon, "sm_%d ", &sm);
-    record.sm = sm;
+    fa_bundle_describe_cubin(&arrival->winner, &record);
     rc = fa_store_cubin_put(importing->tuner->store, &record, diag);
     fa_cubin_record_free(&record);
     importing->put[arrival->cubin] = rc == 0;
@@ -200,7 +197,7 @@ static int report_outcome(struct importing *importing, const fa_import_options *
 
 static void clean_up(struct importing *importing)
 {
-    for (int32_t i = 0; importing->arrival != NULL && i < importing->info.winners; i++) {
+    for (int32_t i = 0; i < importing->arrivals; i++) {
         fa_winner_record_free(&importing->arrival[i].winner);
         free(importing->arrival[i].stored);
     }
@@ -222,8 +219,8 @@ static int import_locked(struct importing *importing, const fa_import_options *o
     int rc = importing->arrival != NULL && importing->put != NULL && importing->bytes_here != NULL
                  ? 0
                  : fa_fail(diag, FA_ENOMEM, "out of memory for an import");
-    for (int32_t i = 0; rc == 0 && i < importing->info.winners; i++)
-        rc = check_one(importing, i, diag);
+    if (rc == 0)
+        rc = fa_bundle_each(importing->bundle, check_one, importing, diag);
     if (rc == 0 && options->dry_run)
         rc = settle_all(importing, diag);
     else if (rc == 0)

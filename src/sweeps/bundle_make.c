@@ -27,7 +27,7 @@ struct making {
     int32_t *build_of;     /* [records.count], -1: failed */
     fa_build *build;
     int32_t builds;
-    fa_bundle_writer *writer;
+    fa_store *part;
     fa_records_info info;
 };
 
@@ -201,7 +201,7 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
     memcpy(winner.nvrtc, answer.nvrtc, sizeof winner.nvrtc);
     const fa_build *build = &making->build[making->build_of[at]];
     if (rc == 0)
-        rc = fa_bundle_add(making->writer, &winner, build->cubin, build->size, diag);
+        rc = fa_bundle_add(making->part, &winner, build->cubin, build->size, diag);
     making->info.measured += answer.origin <= FA_ORIGIN_IMPORTED;
     making->info.predicted += answer.origin > FA_ORIGIN_IMPORTED;
     making->info.winners++;
@@ -221,7 +221,7 @@ static int make_records(struct making *making, const fa_records_options *options
     if (rc == 0)
         rc = fa_nvrtc_locate(&making->nvrtc, diag);
     if (rc == 0)
-        rc = fa_bundle_writer_new(&making->writer, diag);
+        rc = fa_portable_new(&making->part, diag);
     if (rc != 0)
         return rc;
     render_all(making);
@@ -266,10 +266,10 @@ int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
         rc = make_records(&making, options, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0)
-        rc = fa_bundle_finish(making.writer, options->output, ret_bundle, diag);
+        rc = fa_bundle_finish(making.part, options->output, ret_bundle, diag);
     if (rc == 0 && ret_info != NULL)
         *ret_info = making.info;
-    fa_bundle_writer_free(&making.writer);
+    fa_store_close(&making.part);
     fa_builds_free(making.build, making.builds);
     free(making.rendered);
     free(making.build_of);

@@ -8,6 +8,7 @@
 #include "bundle_check.h"
 #include "hash.h"
 #include "nvrtc.h"
+#include "portable.h"
 #include "trial_list.h"
 
 /* ---- bundle_export.c ------------------------------------------------------------------------*/
@@ -22,8 +23,8 @@ int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *dia
 
 /* Whether a bundle could be written (a key is there), before work is spent on it; and the writing. */
 int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag);
-int fa_bundle_finish(fa_bundle_writer *writer, const fa_export_options *options,
-                     fa_bundle_info *ret_info, fa_diag *diag);
+int fa_bundle_finish(fa_store *part, const fa_export_options *options, fa_bundle_info *ret_info,
+                     fa_diag *diag);
 
 /* ---- bundle_records.c -----------------------------------------------------------------------*/
 int fa_records_options_check(const fa_records_options *options, fa_diag *diag);

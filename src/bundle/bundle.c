@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bundles, read and written. Workload: an import reads everything once; a shipped bundle of some thousand winners is
+ * opened once by each process that misses in its own store, and then asked for one winner, so a file whose owner is
+ * trusted is read where it lies. No file is mapped: a mapping would end the host when somebody cuts the file short.
+ */
+#include "bundle.h"
+
+#include "database.h"
+#include "error.h"
+#include "fa_bundle.h"
+#include "json.h"
+#include "owned.h"
+#include "portable.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SIGNED_TEXT "fa-tune bundle 2"
+enum { SIGNED_BYTES = sizeof SIGNED_TEXT - 1 + FA_HASH_BYTES };
+
+struct fa_bundle {
+    char path[FA_STORE_PATH_MAX];
+    bool owned;
+    dev_t device; /* of an owned one: which file was checked */
+    ino_t inode;
+    fa_bundle_head head;
+    fa_buf bytes; /* of one that is not owned: the whole file */
+    fa_store *store;
+};
+
+/* ---- the file -------------------------------------------------------------------------------*/
+static int open_file(fa_bundle *bundle, int *ret_fd, fa_diag *diag)
+{
+    struct stat st;
+    if (bundle->owned) {
+        int rc = fa_owned_open(bundle->path, "bundle", ret_fd, diag);
+        if (rc != 0)
+            return rc;
+    } else if ((*ret_fd = open(bundle->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0) {
+        return fa_fail(diag, errno == ENOENT ? FA_ENOTFOUND : FA_EIO, "bundle %s: %s", bundle->path,
+                       strerror(errno));
+    }
+    if (fstat(*ret_fd, &st) != 0)
+        return fa_fail(diag, FA_EIO, "bundle %s: %s", bundle->path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return fa_fail(diag, FA_EINVAL, "bundle %s: not a regular file", bundle->path);
+    if (st.st_size < FA_PORTABLE_HEADER + FA_BUNDLE_TRAILER)
+        return fa_fail(diag, FA_ECORRUPT, "%s is no bundle: it has %lld bytes", bundle->path,
+                       (long long)st.st_size);
+    if (st.st_size > FA_BUNDLE_BYTES_MAX)
+        return fa_fail(diag, FA_ECORRUPT, "bundle %s has %lld bytes: %d is the most", bundle->path,
+                       (long long)st.st_size, FA_BUNDLE_BYTES_MAX);
+    bundle->device = st.st_dev;
+    bundle->inode = st.st_ino;
+    bundle->head.bytes = (uint64_t)st.st_size;
+    return 0;
+}
+
+static int read_at(const fa_bundle *bundle, int fd, void *bytes, size_t size, uint64_t at,
+                   fa_diag *diag)
+{
+    ssize_t got = pread(fd, bytes, size, (off_t)at);
+    return got == (ssize_t)size ? 0
+                                : fa_fail(diag, FA_EIO, "bundle %s: %s", bundle->path,
+                                          got < 0 ? strerror(errno) : "it is cut short");
+}
+
+static int check_header(fa_bundle *bundle, const unsigned char *header, fa_diag *diag)
+{
+    fa_bundle_head *head = &bundle->head;
+    if (memcmp(header,
+               "\x89"
+               "FAB\r\n\x1a\n",
+               8) == 0)
+        return fa_fail(diag, FA_EVERSION,
+                       "bundle %s is of an earlier kind, which this fa-tune does not read: use the "
+                       "fa-tune that made it, or export it anew",
+                       bundle->path);
+    int rc = fa_portable_check(header, (size_t)head->bytes - FA_BUNDLE_TRAILER, &head->version);
+    if (rc == FA_EVERSION)
+        return fa_fail(diag, rc,
+                       "bundle %s is of version %u and this fa-tune reads version %d alone: use "
+                       "the fa-tune that made it",
+                       bundle->path, head->version, FA_STORE_SCHEMA);
+    return rc == 0 ? 0
+                   : fa_fail(diag, rc, "%s is no bundle, or was cut short: its header is not one's",
+                             bundle->path);
+}
+
+static bool all_zero(const unsigned char *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (bytes[i] != 0)
+            return false;
+    return true;
+}
+
+static void text_to_sign(const unsigned char hash[FA_HASH_BYTES], unsigned char ret[SIGNED_BYTES])
+{
+    memcpy(ret, SIGNED_TEXT, SIGNED_BYTES - FA_HASH_BYTES);
+    memcpy(ret + SIGNED_BYTES - FA_HASH_BYTES, hash, FA_HASH_BYTES);
+}
+
+/* Of the whole file in `bytes`. */
+static int check_trailer(fa_bundle *bundle, const fa_buf *bytes, fa_diag *diag)
+{
+    size_t size = bytes->size - FA_BUNDLE_TRAILER;
+    const unsigned char *trailer = (const unsigned char *)bytes->data + size;
+    unsigned char now[FA_HASH_BYTES], text[SIGNED_BYTES];
+    fa_hash_raw(bytes->data, size, now);
+    if (memcmp(now, trailer, sizeof now) != 0)
+        return fa_fail(diag, FA_ECORRUPT, "bundle %s is damaged: it does not match its SHA-256",
+                       bundle->path);
+    bundle->head.is_signed = !all_zero(trailer + 32, FA_BUNDLE_TRAILER - 32);
+    if (!bundle->head.is_signed)
+        return 0;
+    memcpy(bundle->head.key, trailer + 32, FA_KEY_BYTES);
+    text_to_sign(now, text);
+    if (fa_sign_verify(bundle->head.key, text, sizeof text, trailer + 64))
+        return 0;
+    return fa_fail(diag, FA_EUNTRUSTED,
+                   "bundle %s: its signature does not match its content: it was changed after it "
+                   "was signed",
+                   bundle->path);
+}
+
+/* What somebody else may change meanwhile is read once, and looked at there alone. */
+static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
+{
+    unsigned char header[FA_PORTABLE_HEADER], trailer[FA_BUNDLE_TRAILER];
+    size_t size = (size_t)bundle->head.bytes;
+    int rc = read_at(bundle, fd, header, sizeof header, 0, diag);
+    if (rc == 0)
+        rc = read_at(bundle, fd, trailer, sizeof trailer, size - sizeof trailer, diag);
+    if (rc == 0)
+        rc = check_header(bundle, header, diag);
+    if (rc != 0 || (bundle->owned && all_zero(trailer + 32, sizeof trailer - 32)))
+        return rc;
+    rc = fa_buf_read_fd(&bundle->bytes, fd, FA_BUNDLE_BYTES_MAX);
+    if (rc != 0)
+        return fa_fail(diag, rc, "bundle %s cannot be read", bundle->path);
+    if (bundle->bytes.size != size)
+        return fa_fail(diag, FA_ECORRUPT, "bundle %s changed while it was read", bundle->path);
+    rc = check_header(bundle, (const unsigned char *)bundle->bytes.data, diag);
+    if (rc == 0)
+        rc = check_trailer(bundle, &bundle->bytes, diag);
+    if (bundle->owned)
+        fa_buf_free(&bundle->bytes);
+    return rc;
+}
+
+int fa_bundle_open(const char *path, bool owned, fa_bundle **ret_bundle, fa_diag *diag)
+{
+    int fd = -1;
+    if (path == NULL || path[0] == 0 || strlen(path) >= FA_STORE_PATH_MAX)
+        return fa_fail(diag, FA_EINVAL, "a bundle needs a path of 1 to %d bytes",
+                       FA_STORE_PATH_MAX - 1);
+    fa_bundle *bundle = calloc(1, sizeof *bundle);
+    if (bundle == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
+    memcpy(bundle->path, path, strlen(path) + 1);
+    bundle->owned = owned;
+    int rc = open_file(bundle, &fd, diag);
+    if (rc == 0)
+        rc = check_file(bundle, fd, diag);
+    if (fd >= 0)
+        close(fd);
+    if (rc != 0)
+        fa_bundle_close(&bundle);
+    else
+        *ret_bundle = bundle;
+    return rc;
+}
+
+void fa_bundle_close(fa_bundle **bundle)
+{
+    if (bundle == NULL || *bundle == NULL)
+        return;
+    fa_store_close(&(*bundle)->store);
+    fa_buf_free(&(*bundle)->bytes);
+    free(*bundle);
+    *bundle = NULL;
+}
+
+const fa_bundle_head *fa_bundle_get_head(const fa_bundle *bundle)
+{
+    return &bundle->head;
+}
+
+/* ---- winners --------------------------------------------------------------------------------*/
+static bool has_control_byte(const char *text)
+{
+    for (const char *c = text; *c != 0; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return true;
+    return false;
+}
+
+static int check_texts(const fa_winner_record *winner, fa_diag *diag)
+{
+    const char *const texts[] = {winner->scope.silicon, winner->scope.templates,
+                                 winner->scope.policy,  winner->entry,
+                                 winner->gpu_name,      winner->nvrtc};
+    unsigned char key[FA_HASH_BYTES];
+    cJSON *evidence = NULL;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (has_control_byte(texts[i]))
+            return fa_fail(diag, FA_EINVAL, "a text of it holds a control byte");
+    if (winner->entry[0] == 0)
+        return fa_fail(diag, FA_EINVAL, "its entry has no name");
+    if (!fa_key_parse(winner->cubin_key, key))
+        return fa_fail(diag, FA_EINVAL, "its cubin key is no SHA-256");
+    if (winner->evidence == NULL)
+        return 0;
+    size_t size = strlen(winner->evidence);
+    if (size > FA_STORE_TEXT_MAX)
+        return fa_fail(diag, FA_EINVAL, "its evidence has %zu bytes: %d is the most", size,
+                       FA_STORE_TEXT_MAX);
+    int rc = fa_json_parse(winner->evidence, size, "evidence", &evidence, diag);
+    if (rc == 0 && !cJSON_IsObject(evidence))
+        rc = fa_fail(diag, FA_EINVAL, "its evidence must be an object");
+    cJSON_Delete(evidence);
+    return rc;
+}
+
+/* What is more than a row's own rules: a measured winner has the times and the trial to show for it; a
+ * prediction has none. FA_EINVAL, FA_ENOMEM. */
+static int check_winner(const fa_winner_record *winner, fa_diag *diag)
+{
+    const fa_trial *trial = &winner->trial;
+    int rc = check_texts(winner, diag);
+    if (rc != 0)
+        return rc;
+    if (winner->origin == FA_ORIGIN_NEAREST) /* what a lookup says, not what a winner is */
+        return fa_fail(diag, FA_EINVAL, "no winner is stored as \"%s\"",
+                       fa_origin_name(winner->origin));
+    if (trial->status != FA_STATUS_MEASURED && trial->status != FA_STATUS_COMPILED)
+        return fa_fail(diag, FA_EINVAL, "it ended as \"%s\", which no winner does",
+                       fa_status_name(trial->status));
+    bool timed = trial->status == FA_STATUS_MEASURED && trial->median_us > 0 &&
+                 trial->low_us <= trial->median_us && trial->median_us <= trial->high_us;
+    if (winner->origin <= FA_ORIGIN_IMPORTED && !timed)
+        return fa_fail(diag, FA_EINVAL, "it is %s and has no median with its interval",
+                       fa_origin_name(winner->origin));
+    if (trial->threads < 1 || trial->threads > 1024 || trial->grid[0] == 0 || trial->grid[1] == 0 ||
+        trial->grid[2] == 0)
+        return fa_fail(diag, FA_EINVAL, "%d threads on a grid of %u x %u x %u cannot be launched",
+                       trial->threads, trial->grid[0], trial->grid[1], trial->grid[2]);
+    if (winner->unix_time > (int64_t)1 << 40)
+        return fa_fail(diag, FA_EINVAL, "its time is in no calendar");
+    return 0;
+}
+
+/* ---- reading --------------------------------------------------------------------------------*/
+/* Whether the file at the path is still the one that was checked. */
+static int check_same_file(const fa_bundle *bundle, fa_diag *diag)
+{
+    struct stat st;
+    if (stat(bundle->path, &st) == 0 && st.st_dev == bundle->device && st.st_ino == bundle->inode)
+        return 0;
+    return fa_fail(diag, FA_ECORRUPT, "bundle %s changed while it was read", bundle->path);
+}
+
+int fa_bundle_read(fa_bundle *bundle, fa_diag *diag)
+{
+    int64_t winners = 0, cubins = 0;
+    int rc = fa_portable_open(bundle->owned ? NULL : bundle->bytes.data,
+                              bundle->head.bytes - FA_BUNDLE_TRAILER, bundle->path, &bundle->store,
+                              diag);
+    if (rc == 0 && bundle->owned)
+        rc = check_same_file(bundle, diag);
+    if (rc == 0)
+        rc = fa_portable_count(bundle->store, &winners, &cubins, diag);
+    if (rc != 0)
+        return rc == FA_ECORRUPT || rc == FA_EINVAL
+                   ? fa_fail_in(diag, FA_ECORRUPT, "bundle %s is not valid", bundle->path)
+                   : rc;
+    if (winners < 1 || winners > FA_BUNDLE_WINNERS_MAX || cubins < 1 ||
+        cubins > FA_BUNDLE_CUBINS_MAX)
+        return fa_fail(diag, FA_ECORRUPT,
+                       "bundle %s holds %lld winners and %lld cubins: 1 to %d of each can be",
+                       bundle->path, (long long)winners, (long long)cubins, FA_BUNDLE_WINNERS_MAX);
+    bundle->head.winners = (int32_t)winners;
+    bundle->head.cubins = (int32_t)cubins;
+    return 0;
+}
+
+struct reading {
+    fa_bundle *bundle;
+    fa_bundle_winner_visit *visit;
+    fa_winner_visit *visit_winner; /* the other one is NULL */
+    void *context;
+    fa_cubin_record cubin; /* of the last winner */
+    int32_t count;
+    fa_diag *diag;
+};
+
+static int read_valid(void *context, const fa_winner_record *winner)
+{
+    struct reading *reading = context;
+    int rc = check_winner(winner, NULL);
+    return rc == 0 ? reading->visit_winner(reading->context, winner) : rc == FA_EINVAL ? 0 : rc;
+}
+
+int fa_bundle_winners(fa_bundle *bundle, const fa_problem *like, fa_winner_visit *visit,
+                      void *context)
+{
+    struct reading reading = {.visit_winner = visit, .context = context};
+    return fa_store_winners_by_cubin(bundle->store, like, read_valid, &reading, NULL);
+}
+
+/* A compiler's log has no place in a bundle. */
+static void drop_log(fa_cubin_record *cubin)
+{
+    free(cubin->log);
+    cubin->log = NULL;
+}
+
+int fa_bundle_cubin(fa_bundle *bundle, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag)
+{
+    int rc = fa_store_cubin_get(bundle->store, key, ret_cubin, diag);
+    if (rc == 0)
+        drop_log(ret_cubin);
+    if (rc == FA_ECORRUPT)
+        fa_fail(diag, rc, "bundle %s is damaged: cubin %.12s does not match its SHA-256",
+                bundle->path, key);
+    return rc;
+}
+
+/* What its row says beside the bytes is nobody's word: the winner's counts. */
+void fa_bundle_describe_cubin(const fa_winner_record *winner, fa_cubin_record *cubin)
+{
+    memcpy(cubin->key, winner->cubin_key, sizeof cubin->key);
+    memcpy(cubin->entry, winner->entry, sizeof cubin->entry);
+    cubin->sm = 0;
+    sscanf(winner->scope.silicon, "sm_%d ", &cubin->sm);
+    cubin->compile_ms = winner->trial.compile_ms;
+}
+
+static int read_one(void *context, const fa_winner_record *winner)
+{
+    struct reading *reading = context;
+    const char *path = reading->bundle->path;
+    int rc = check_winner(winner, reading->diag);
+    if (rc == FA_EINVAL) /* the bundle's fault, not the caller's */
+        return fa_fail_in(reading->diag, FA_ECORRUPT, "bundle %s, winner %d", path,
+                          reading->count + 1);
+    if (rc == 0 && strcmp(reading->cubin.key, winner->cubin_key) != 0) {
+        fa_cubin_record_free(&reading->cubin);
+        rc = fa_bundle_cubin(reading->bundle, winner->cubin_key, &reading->cubin, reading->diag);
+        if (rc == FA_ENOTFOUND)
+            rc = fa_fail(reading->diag, FA_ECORRUPT, "bundle %s, winner %d: its cubin is missing",
+                         path, reading->count + 1);
+    }
+    if (rc != 0)
+        return rc;
+    reading->count++;
+    return reading->visit(reading->context, winner, &reading->cubin, reading->diag);
+}
+
+int fa_bundle_each(fa_bundle *bundle, fa_bundle_winner_visit *visit, void *context, fa_diag *diag)
+{
+    struct reading reading = {.bundle = bundle, .visit = visit, .context = context, .diag = diag};
+    int rc = fa_store_winners_by_cubin(bundle->store, NULL, read_one, &reading, diag);
+    fa_cubin_record_free(&reading.cubin);
+    if (rc == 0 && reading.count != bundle->head.winners)
+        rc = fa_fail(diag, FA_ECORRUPT,
+                     "bundle %s: %d of its %d winners are not valid, or are of an operation or a "
+                     "version that is not known here",
+                     bundle->path, bundle->head.winners - reading.count, bundle->head.winners);
+    return rc;
+}
+
+int fa_bundle_find(fa_bundle *bundle, const fa_scope *scope, fa_winner_record *ret_winner,
+                   fa_cubin_record *ret_cubin, fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    fa_cubin_record cubin = {0};
+    int rc = fa_store_winner_get(bundle->store, scope, &winner, &cubin, diag);
+    if (rc == 0)
+        rc = check_winner(&winner, diag);
+    if (rc == 0) {
+        drop_log(&cubin);
+        fa_bundle_describe_cubin(&winner, &cubin);
+        *ret_winner = winner;
+        *ret_cubin = cubin;
+        return 0;
+    }
+    fa_winner_record_free(&winner);
+    fa_cubin_record_free(&cubin);
+    return rc == FA_EINVAL ? FA_ECORRUPT : rc;
+}
+
+/* ---- writing --------------------------------------------------------------------------------*/
+int fa_bundle_add(fa_store *part, const fa_winner_record *winner, const void *cubin, size_t size,
+                  fa_diag *diag)
+{
+    fa_winner_record there = {0}, added = *winner;
+    fa_cubin_record record = {.bytes = (void *)(uintptr_t)cubin, .size = size};
+    bool exists = false;
+    added.trial.reason[0] = 0;
+    int rc = fa_store_winner_get(part, &winner->scope, &there, NULL, diag);
+    fa_winner_record_free(&there);
+    if (rc != FA_ENOTFOUND)
+        return rc != 0 ? rc
+                       : fa_fail(diag, FA_EINVAL, "two winners of one problem and GPU in a bundle");
+    rc = check_winner(&added, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, rc, "a winner cannot be bundled");
+    rc = fa_store_cubin_exists(part, added.cubin_key, &exists, diag);
+    if (rc != 0)
+        return rc;
+    fa_bundle_describe_cubin(&added, &record);
+    record.compile_ms = NAN; /* winners that share it may have been compiled at other times */
+    return fa_store_winner_replace(part, &added, exists ? NULL : &record, diag);
+}
+
+void fa_bundle_seal(fa_buf *bytes, const fa_sign_secret *secret)
+{
+    unsigned char trailer[FA_BUNDLE_TRAILER] = {0}, text[SIGNED_BYTES];
+    fa_hash_raw(bytes->data, bytes->size, trailer);
+    if (secret != NULL) {
+        text_to_sign(trailer, text);
+        fa_sign_public(secret, trailer + 32);
+        fa_sign(secret, text, sizeof text, trailer + 64);
+    }
+    fa_buf_append(bytes, trailer, sizeof trailer);
+}
+
+struct copying {
+    fa_store *from, *to;
+    fa_diag *diag;
+};
+
+static int copy_one(void *context, const fa_winner_record *winner)
+{
+    const struct copying *copying = context;
+    fa_cubin_record cubin = {0};
+    int rc = fa_store_cubin_get(copying->from, winner->cubin_key, &cubin, copying->diag);
+    if (rc == 0)
+        rc = fa_bundle_add(copying->to, winner, cubin.bytes, cubin.size, copying->diag);
+    fa_cubin_record_free(&cubin);
+    return rc;
+}
+
+int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secret,
+                    fa_bundle_head *ret_head, fa_diag *diag)
+{
+    fa_bundle_head head = {.version = FA_STORE_SCHEMA, .is_signed = secret != NULL};
+    int64_t winners = 0, cubins = 0;
+    struct copying copying = {part, NULL, diag};
+    fa_buf out = {0};
+    int rc = fa_portable_count(part, &winners, &cubins, diag);
+    if (rc != 0)
+        return rc;
+    if (winners == 0)
+        return fa_fail(diag, FA_ENOTFOUND, "no winner to put into %s", path);
+    if (winners > FA_BUNDLE_WINNERS_MAX)
+        return fa_fail(diag, FA_EINVAL, "a bundle holds at most %d winners: export fewer",
+                       FA_BUNDLE_WINNERS_MAX);
+    rc = fa_portable_new(&copying.to, diag);
+    if (rc == 0)
+        rc = fa_store_winners_by_cubin(part, NULL, copy_one, &copying, diag);
+    if (rc == 0)
+        rc = fa_portable_print(copying.to, &out, diag);
+    fa_store_close(&copying.to);
+    if (rc == 0) {
+        fa_bundle_seal(&out, secret);
+        head.bytes = out.size;
+        head.winners = (int32_t)winners;
+        head.cubins = (int32_t)cubins;
+        if (secret != NULL)
+            fa_sign_public(secret, head.key);
+        rc = out.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a bundle")
+             : out.size > FA_BUNDLE_BYTES_MAX
+                 ? fa_fail(diag, FA_EINVAL, "the bundle would have %zu bytes: %d is the most",
+                           out.size, FA_BUNDLE_BYTES_MAX)
+                 : fa_output_write(path, out.data, out.size, diag);
+    }
+    fa_buf_free(&out);
+    if (rc == 0 && ret_head != NULL)
+        *ret_head = head;
+    return rc;
+}
