@@ -9,23 +9,16 @@
 #include "help_json.h"
 #include "json_make.h"
 #include "nearest.h"
-#include "rows.h"
+#include "run.h"
 #include "text.h"
-#include "verbs.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
-
-static int version(const cli_options *options)
+static int version(cli_run *run)
 {
-    (void)options;
-    fa_buf out = {0};
-    fa_buf_printf(&out, "fa-tune %s\n", fa_version());
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
+    fa_buf_printf(&run->out, "fa-tune %s\n", fa_version());
+    return 0;
 }
 
 static const cli_verb verbs[] = {
@@ -281,7 +274,29 @@ static bool asks_for_json(int count, char **arguments)
     return false;
 }
 
-static int run_verb(int count, char **arguments)
+/* The frame of every verb: what it needs is ready, its result is printed, or why there is none, and what it
+ * opened is closed. Returns the exit status. */
+static int run_verb(const cli_verb *verb, const cli_options *options)
+{
+    cli_run run = {.options = options};
+    cli_progress_init(&run.progress, options);
+    if (options->json) {
+        run.document = cJSON_CreateObject();
+        fa_json_add_text(run.document, "fa_tune", fa_version());
+    }
+    int status = verb->run(&run);
+    cli_progress_end(&run.progress);
+    if (status < 0)
+        status = cli_fail(&run, status);
+    else if (status == 0 && !run.printed)
+        status = cli_print(&run);
+    fa_close(&run.tuner);
+    fa_buf_free(&run.out);
+    cJSON_Delete(run.document);
+    return status;
+}
+
+static int run_line(int count, char **arguments)
 {
     cli_options options;
     fa_diag diag;
@@ -294,7 +309,7 @@ static int run_verb(int count, char **arguments)
         return EXIT_USAGE;
     }
     if (strcmp(arguments[1], "--version") == 0 || strcmp(arguments[1], "-V") == 0)
-        return version(NULL);
+        return run_verb(find_verb("version"), &(cli_options){0});
     if (strcmp(arguments[1], "help") == 0)
         return help_on(count - 2, arguments + 2);
     if (strcmp(arguments[1], "--help") == 0 || strcmp(arguments[1], "-h") == 0)
@@ -310,12 +325,12 @@ static int run_verb(int count, char **arguments)
     int rc = cli_options_parse(verb, count - first, arguments + first, &options, &diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &diag);
-    return options.help ? help(verb, options.problem.operation) : verb->run(&options);
+    return options.help ? help(verb, options.problem.operation) : run_verb(verb, &options);
 }
 
 int main(int count, char **arguments)
 {
     cli_symbols_init();
-    int status = run_verb(count, arguments);
+    int status = run_line(count, arguments);
     return asks_for_json(count, arguments) ? end_in_json(status) : status;
 }

@@ -93,13 +93,14 @@ typedef struct cli_options {
     int operands;
 } cli_options;
 
-/* A verb: its name, the option groups it takes and what it does; returns the exit status. */
+/* A verb: its name, the option groups it takes and what it does (run.h). */
+struct cli_run;
 typedef struct cli_verb {
     const char *name;
     unsigned groups;
     const char *summary; /* one line */
     const char *details; /* paragraphs of its --help */
-    int (*run)(const cli_options *options);
+    int (*run)(struct cli_run *run);
 } cli_verb;
 
 /* Parses the arguments after the verb. FA_EINVAL with a sentence: what, where, what to do. */

@@ -2,9 +2,9 @@
 #include "progress.h"
 
 #include "error.h"
-#include "interrupt.h"
 #include "text.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,29 @@
 enum { FIRST_ROWS = 5, BAR_WIDTH = 16, BAR_FROM = 72 /* columns: a narrow terminal has no room */ };
 static const double redraw_s = 0.1, plain_s = 5.0, plain_best_s = 1.0;
 
+/* ---- Ctrl-C ---------------------------------------------------------------------------------*/
+static volatile sig_atomic_t caught;
+
+static void remember(int number)
+{
+    caught = number;
+}
+
+void cli_interrupt_install(void)
+{
+    /* RESETHAND: the second signal finds the default action. RESTART: nothing else is disturbed. */
+    struct sigaction action = {.sa_handler = remember, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int cli_interrupted(void)
+{
+    return caught;
+}
+
+/* ---- lines ----------------------------------------------------------------------------------*/
 static double now_s(void)
 {
     struct timespec t;

@@ -54,4 +54,9 @@ void cli_progress_show(cli_progress *progress, fa_buf *line, int64_t done, int64
 /* Erases the updating line. */
 void cli_progress_end(cli_progress *progress);
 
+/* Ctrl-C as a wish: the first SIGINT or SIGTERM is remembered and the work ends in order; a second one kills
+ * as if this program did nothing about it. */
+void cli_interrupt_install(void);
+int cli_interrupted(void); /* the signal's number, or 0 */
+
 #endif

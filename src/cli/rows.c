@@ -33,12 +33,6 @@ void cli_rows_free(cli_rows *rows)
     *rows = (cli_rows){0};
 }
 
-int cli_answer_compare(const fa_answer *a, const fa_answer *b)
-{
-    int gpu = strcmp(a->gpu.name, b->gpu.name);
-    return gpu != 0 ? gpu : fa_problem_compare(&a->problem, &b->problem);
-}
-
 /* ---- the table ------------------------------------------------------------------------------*/
 void cli_tunables_find(cli_tunables *tunables, const cli_row *rows, size_t count)
 {
@@ -136,9 +130,6 @@ void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_
     fa_buf_free(&columns);
 }
 
-/* ---- documents for programs -----------------------------------------------------------------*/
-/* Field names are a promise: they may be joined by others, never renamed. A number that is not known is
- * null, so that 0 always means 0. */
 cJSON *cli_json_rows(const cli_row *rows, size_t count)
 {
     cJSON *array = cJSON_CreateArray();
@@ -150,38 +141,4 @@ cJSON *cli_json_rows(const cli_row *rows, size_t count)
         fa_json_push(array, object);
     }
     return array;
-}
-
-cJSON *cli_json_answer(const fa_answer *answer)
-{
-    char *text = NULL;
-    cJSON *object = fa_answer_write(answer, &text, NULL) == 0 ? cJSON_Parse(text) : NULL;
-    free(text);
-    return object;
-}
-
-cJSON *cli_json_winner(const fa_answer *answer)
-{
-    cJSON *object = cJSON_CreateObject();
-    fa_json_add(object, "problem", fa_problem_to_json(&answer->problem));
-    fa_json_add(object, "gpu", fa_gpu_to_json(&answer->gpu));
-    fa_json_add(object, "answer", cli_json_answer(answer));
-    return object;
-}
-
-int cli_json_write(cJSON *document)
-{
-    fa_buf out = {0};
-    char *text = document != NULL ? fa_json_print_tidy(document) : NULL;
-    if (text != NULL) {
-        fa_buf_text(&out, text);
-        fa_buf_text(&out, "\n");
-    } else {
-        out.failed = true;
-    }
-    cJSON_free(text);
-    cJSON_Delete(document);
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
 }

@@ -45,17 +45,7 @@ bool cli_rows_ranked(const cli_row *rows, size_t count);
  * adds the speed-up over the default config. */
 void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_buf *out);
 
-/* The order of winners in a list: by GPU, then as problems are listed. */
-int cli_answer_compare(const fa_answer *a, const fa_answer *b);
-
 /* Stable field names; what is not known is null. NULL when out of memory. */
 cJSON *cli_json_rows(const cli_row *rows, size_t count);
-cJSON *cli_json_answer(const fa_answer *answer);
-/* An object with the answer, its problem and its GPU. */
-cJSON *cli_json_winner(const fa_answer *answer);
-/* "store": its path, and "server": the service's address or null. */
-void cli_json_location(cJSON *document, const fa_tuner *tuner);
-/* Prints the document on stdout and deletes it; returns the exit status. */
-int cli_json_write(cJSON *document);
 
 #endif

@@ -217,16 +217,12 @@ static bool several_gpus(const cli_sweep_rows *rows)
     return false;
 }
 
-int cli_sweep_print_text(const cli_sweep_rows *rows, const fa_sweep *sweep, const char *store)
+static void print_text(const cli_sweep_rows *rows, const fa_sweep *sweep, cli_run *run)
 {
-    fa_buf out = {0};
-    print_table(rows, several_gpus(rows), &out);
-    print_slow(rows, &out);
-    print_baselines(rows, &out);
-    print_closing(sweep, store, &out);
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
+    print_table(rows, several_gpus(rows), &run->out);
+    print_slow(rows, &run->out);
+    print_baselines(rows, &run->out);
+    print_closing(sweep, cli_location(run->tuner), &run->out);
 }
 
 /* ---- JSON -----------------------------------------------------------------------------------*/
@@ -291,14 +287,15 @@ static cJSON *json_row(const cli_sweep_row *row)
     return json;
 }
 
-int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, const fa_tuner *tuner)
+void cli_sweep_put(const cli_sweep_rows *rows, const fa_sweep *sweep, cli_run *run)
 {
-    cJSON *document = cJSON_CreateObject();
-    fa_json_add_text(document, "fa_tune", fa_version());
-    fa_json_add(document, "sweep", cli_json_sweep(sweep));
-    cJSON *items = fa_json_add_array(document, "items");
+    if (!run->options->json) {
+        print_text(rows, sweep, run);
+        return;
+    }
+    fa_json_add(run->document, "sweep", cli_json_sweep(sweep));
+    cJSON *items = fa_json_add_array(run->document, "items");
     for (int32_t i = 0; i < rows->count; i++)
         fa_json_push(items, json_row(&rows->row[i]));
-    cli_json_location(document, tuner);
-    return cli_json_write(document);
+    cli_json_location(run->document, run->tuner);
 }

@@ -6,8 +6,7 @@
 #ifndef FA_CLI_SWEEP_OUT_H
 #define FA_CLI_SWEEP_OUT_H
 
-#include "fa_tune.h"
-#include "rows.h"
+#include "run.h"
 
 /* A problem's result; answer is NULL until it has one. */
 typedef struct cli_sweep_row {
@@ -34,8 +33,8 @@ void cli_sweep_rows_answer(cli_sweep_rows *rows, int32_t index, const fa_answer 
 /* Finds each row's best baseline. */
 void cli_sweep_rows_match(cli_sweep_rows *rows);
 
-int cli_sweep_print_text(const cli_sweep_rows *rows, const fa_sweep *sweep, const char *store);
-int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, const fa_tuner *tuner);
+/* The result, as text or into the document. */
+void cli_sweep_put(const cli_sweep_rows *rows, const fa_sweep *sweep, cli_run *run);
 /* A sweep's own fields as JSON, NULL when out of memory. */
 cJSON *cli_json_sweep(const fa_sweep *sweep);
 

@@ -6,13 +6,6 @@
 
 #include <inttypes.h>
 
-void cli_sweep_progress_init(cli_sweep_progress *progress, const cli_options *options,
-                             const fa_sweep_budget *budget, bool many_gpus)
-{
-    *progress = (cli_sweep_progress){.budget = budget, .many_gpus = many_gpus};
-    cli_progress_init(&progress->lines, options);
-}
-
 void cli_text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_budget *budget)
 {
     cli_text_seconds(out, spent->seconds);
@@ -136,7 +129,7 @@ static void tell_end(cli_sweep_progress *progress, const fa_sweep_progress *even
         else if (event->item->spent.reused > 0)
             fa_buf_printf(&line, ", %" PRId64 " cubins reused", event->item->spent.reused);
     }
-    cli_progress_tell(&progress->lines, &line);
+    cli_progress_tell(progress->lines, &line);
 }
 
 static void tell_known(cli_sweep_progress *progress)
@@ -145,13 +138,13 @@ static void tell_known(cli_sweep_progress *progress)
     if (progress->known == 0)
         return;
     fa_buf_printf(&line, "%d of %d problems were done before", progress->known, progress->items);
-    cli_progress_tell(&progress->lines, &line);
+    cli_progress_tell(progress->lines, &line);
     progress->known = 0;
 }
 
 void cli_sweep_progress_event(cli_sweep_progress *progress, const fa_sweep_progress *event)
 {
-    cli_progress *lines = &progress->lines;
+    cli_progress *lines = progress->lines;
     if (event->tune != NULL && event->tune->best != NULL)
         lines->absent = event->tune->best->status == FA_STATUS_COMPILED;
     if (!lines->rows)
@@ -175,5 +168,5 @@ void cli_sweep_progress_event(cli_sweep_progress *progress, const fa_sweep_progr
 void cli_sweep_progress_end(cli_sweep_progress *progress)
 {
     tell_known(progress);
-    cli_progress_end(&progress->lines);
+    cli_progress_end(progress->lines);
 }

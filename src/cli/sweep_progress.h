@@ -9,15 +9,13 @@
 #include "progress.h"
 
 typedef struct cli_sweep_progress {
-    cli_progress lines;
+    cli_progress *lines;
     const fa_sweep_budget *budget;
     int32_t known; /* items that an earlier run has done, until they are told in one line */
     int32_t items;
     bool many_gpus; /* each line names its GPU */
 } cli_sweep_progress;
 
-void cli_sweep_progress_init(cli_sweep_progress *progress, const cli_options *options,
-                             const fa_sweep_budget *budget, bool many_gpus);
 void cli_sweep_progress_event(cli_sweep_progress *progress, const fa_sweep_progress *event);
 void cli_sweep_progress_end(cli_sweep_progress *progress);
 

@@ -11,10 +11,9 @@
 #include "json.h"
 #include "json_make.h"
 #include "problem.h"
-#include "progress.h"
-#include "rows.h"
+#include "run.h"
+#include "table.h"
 #include "text.h"
-#include "verbs.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_SLOWER = 1, EXIT_USAGE = 2, EXPORT_MAX = 256 << 20, WINNERS_MAX = 20000 };
+enum { EXIT_SLOWER = 1, EXPORT_MAX = 256 << 20, WINNERS_MAX = 20000 };
 
 typedef struct winner {
     fa_problem problem;
@@ -80,16 +79,15 @@ static int keep_answer(void *context, const fa_answer *answer)
     return keep_winner(context, &w);
 }
 
-static int read_store(side *side, const cli_options *options, fa_diag *diag)
+static int read_store(side *side, cli_run *run)
 {
-    cli_progress progress;
+    fa_diag *diag = &run->diag;
     fa_tuner *tuner;
-    cli_progress_init(&progress, options);
-    fa_options library = cli_library_options(options);
+    fa_options library = cli_library_options(run->options);
     library.store = side->path;
     library.server = ""; /* the file itself */
     library.log = cli_progress_note;
-    library.log_context = &progress;
+    library.log_context = &run->progress;
     int rc = fa_open(&library, &tuner, diag);
     if (rc != 0)
         return rc;
@@ -179,8 +177,9 @@ static int read_export(side *side, const char *text, size_t size, fa_diag *diag)
 }
 
 /* A file that begins as SQLite's do is a store; nothing is created that is not there. */
-static int read_side(side *side, const cli_options *options, fa_diag *diag)
+static int read_side(side *side, cli_run *run)
 {
+    fa_diag *diag = &run->diag;
     static const char magic[16] = "SQLite format 3";
     char head[sizeof magic] = {0};
     fa_buf file = {0};
@@ -194,7 +193,7 @@ static int read_side(side *side, const cli_options *options, fa_diag *diag)
     if (fd >= 0)
         close(fd);
     if (store)
-        return read_store(side, options, diag);
+        return read_store(side, run);
     int rc = fa_buf_read_file(&file, side->path, EXPORT_MAX);
     if (rc == FA_EINVAL)
         rc = fa_fail(diag, rc, "it is no regular file of at most %d MiB", EXPORT_MAX >> 20);
@@ -311,9 +310,9 @@ static void put_time(cli_table *table, const winner *w)
     cli_cell_end(table);
 }
 
-static int print_text(const pair *pairs, size_t count, const size_t *counts, double margin)
+static void print_text(const pair *pairs, size_t count, const size_t *counts, double margin,
+                       fa_buf *out)
 {
-    fa_buf out = {0};
     cli_table table = {0};
     for (size_t i = 0; i < count; i++) {
         const pair *p = &pairs[i];
@@ -333,15 +332,12 @@ static int print_text(const pair *pairs, size_t count, const size_t *counts, dou
         }
         cli_row_end(&table);
     }
-    cli_table_put(&table, "|problem|GPU|>old|>new|>new / old|", &out);
-    fa_buf_printf(&out,
+    cli_table_put(&table, "|problem|GPU|>old|>new|>new / old|", out);
+    fa_buf_printf(out,
                   "%zu slower by more than %g%% with confidence, %zu faster, %zu the same, %zu "
                   "not comparable\n",
                   counts[SLOWER], margin * 100, counts[FASTER], counts[SAME],
                   counts[NOT_COMPARABLE]);
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
 }
 
 static cJSON *json_side(const winner *w)
@@ -363,11 +359,10 @@ static cJSON *json_side(const winner *w)
     return json;
 }
 
-static int print_json(const pair *pairs, size_t count, const size_t *counts, double margin)
+static void print_json(const pair *pairs, size_t count, const size_t *counts, double margin,
+                       cJSON *document)
 {
     static const char *const names[] = {"same", "faster", "slower", "not-comparable"};
-    cJSON *document = cJSON_CreateObject();
-    fa_json_add_text(document, "fa_tune", fa_version());
     fa_json_add_number(document, "margin", margin);
     cJSON *total = fa_json_add_object(document, "counts");
     for (size_t v = 0; v < sizeof names / sizeof *names; v++)
@@ -393,40 +388,38 @@ static int print_json(const pair *pairs, size_t count, const size_t *counts, dou
         }
         fa_json_push(array, item);
     }
-    return cli_json_write(document);
 }
 
-static int finish_comparison(const side *old, const side *new, const cli_options *options)
+static int finish_comparison(cli_run *run, const side *old, const side *new)
 {
     size_t count = 0, counts[4] = {0};
-    double margin = options->margin / 100;
-    fa_diag diag;
+    double margin = run->options->margin / 100;
     pair *pairs = pair_up(old, new, margin, &count);
     if (pairs == NULL)
-        return cli_error(1, (fa_fail(&diag, FA_ENOMEM, "out of memory"), &diag));
+        return FA_ENOMEM;
     for (size_t i = 0; i < count; i++)
         counts[pairs[i].verdict]++;
-    int status = options->json ? print_json(pairs, count, counts, margin)
-                               : print_text(pairs, count, counts, margin);
+    if (run->options->json)
+        print_json(pairs, count, counts, margin, run->document);
+    else
+        print_text(pairs, count, counts, margin, &run->out);
     free(pairs);
-    if (status == 0 && counts[NOT_COMPARABLE] == count) {
-        fa_fail(&diag, FA_ENOTFOUND,
-                "nothing could be compared: OLD and NEW share no problem that "
-                "was measured on the same silicon in both");
-        return cli_error(EXIT_SLOWER, &diag);
-    }
+    int status = cli_print(run);
+    if (status == 0 && counts[NOT_COMPARABLE] == count)
+        return fa_fail(&run->diag, FA_ENOTFOUND,
+                       "nothing could be compared: OLD and NEW share no problem that "
+                       "was measured on the same silicon in both");
     return status == 0 && counts[SLOWER] > 0 ? EXIT_SLOWER : status;
 }
 
-int cli_compare(const cli_options *options)
+int cli_compare(cli_run *run)
 {
-    side sides[2] = {{.path = options->operand[0]}, {.path = options->operand[1]}};
-    fa_diag diag = {{0}};
-    int rc = 0, status;
+    side sides[2] = {{.path = run->options->operand[0]}, {.path = run->options->operand[1]}};
+    int rc = 0;
     for (int i = 0; i < 2 && rc == 0; i++)
-        rc = read_side(&sides[i], options, &diag);
-    status =
-        rc != 0 ? cli_error(EXIT_USAGE, &diag) : finish_comparison(&sides[0], &sides[1], options);
+        rc = read_side(&sides[i], run);
+    int status =
+        rc != 0 ? cli_error(EXIT_USAGE, &run->diag) : finish_comparison(run, &sides[0], &sides[1]);
     free(sides[0].winner);
     free(sides[1].winner);
     return status;

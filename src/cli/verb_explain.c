@@ -4,20 +4,19 @@
  * nothing.
  */
 #include "error.h"
-#include "problem.h"
 #include "json_make.h"
-#include "progress.h"
+#include "problem.h"
 #include "rows.h"
+#include "run.h"
 #include "text.h"
-#include "verbs.h"
 
 #include <string.h>
 
 /* In the order of the funnel, for those that did not come out of it. */
-static const struct {
+static const struct stage {
     fa_status status;
     const char *meaning;
-} gates[] = {
+} stages[] = {
     {FA_STATUS_PENDING, "fit the budget and were not tried yet"},
     {FA_STATUS_COMPILED, "compiled clean"},
     {FA_STATUS_MEASURED, "proved and timed"},
@@ -37,7 +36,7 @@ static const struct {
     {FA_STATUS_CONSTRAINT, "are impossible"},
 };
 
-enum { GATES = sizeof gates / sizeof *gates };
+enum { STAGES = sizeof stages / sizeof *stages };
 
 static size_t count_of(const cli_rows *rows, fa_status status, bool ranked)
 {
@@ -47,36 +46,28 @@ static size_t count_of(const cli_rows *rows, fa_status status, bool ranked)
     return count;
 }
 
-static void print_counts(const cli_rows *rows, fa_buf *out)
+static size_t count_all(const cli_rows *rows, fa_status status)
 {
-    fa_buf_printf(out, "space %zu", rows->count);
-    for (size_t g = 0; g < GATES; g++) {
-        size_t count =
-            count_of(rows, gates[g].status, false) + count_of(rows, gates[g].status, true);
-        if (count > 0)
-            fa_buf_printf(out, " %s %s %zu", cli_sym()->dot, fa_status_name(gates[g].status),
-                          count);
-    }
-    fa_buf_text(out, "\n");
+    return count_of(rows, status, false) + count_of(rows, status, true);
 }
 
-/* One gate: its configs with their reasons, at most `limit`. */
-static void print_gate(const cli_rows *rows, size_t gate, size_t limit, fa_buf *out)
+/* The configs that ended at one stage with their reasons, at most `limit`. */
+static void print_stage(const cli_rows *rows, const struct stage *stage, size_t limit, fa_buf *out)
 {
-    size_t total = count_of(rows, gates[gate].status, false), printed = 0;
+    size_t total = count_of(rows, stage->status, false), printed = 0;
     if (total == 0)
         return;
     cli_table table = {0};
     cli_tunables tunables;
     fa_buf columns = {0};
-    bool pending = gates[gate].status == FA_STATUS_PENDING;
+    bool pending = stage->status == FA_STATUS_PENDING;
     cli_tunables_find(&tunables, rows->row, rows->count);
     fa_buf_text(&columns, "family");
     cli_tunables_columns(&tunables, &columns);
     fa_buf_text(&columns, pending ? "|model" : "|reason");
     for (size_t r = 0; r < rows->count && printed < limit; r++) {
         const fa_trial *trial = &rows->row[r].trial;
-        if (trial->status != gates[gate].status || rows->row[r].rank > 0)
+        if (trial->status != stage->status || rows->row[r].rank > 0)
             continue;
         cli_cell(&table, "%s", trial->config.family);
         cli_tunables_cells(&tunables, &table, &trial->config);
@@ -88,8 +79,7 @@ static void print_gate(const cli_rows *rows, size_t gate, size_t limit, fa_buf *
         cli_row_end(&table);
         printed++;
     }
-    fa_buf_printf(out, "\n%s: %zu %s\n", fa_status_name(gates[gate].status), total,
-                  gates[gate].meaning);
+    fa_buf_printf(out, "\n%s: %zu %s\n", fa_status_name(stage->status), total, stage->meaning);
     out->failed |= columns.failed;
     cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
     fa_buf_free(&columns);
@@ -112,82 +102,72 @@ static int find_imported(fa_tuner *tuner, const fa_request *request, const cli_r
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
-static int print_text(const cli_options *options, const fa_gpu *gpu, const cli_rows *rows,
-                      bool imported)
+static void print_text(const cli_options *options, const fa_gpu *gpu, const cli_rows *rows,
+                       bool imported, fa_buf *out)
 {
-    fa_buf out = {0};
     size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX, ranked = 0;
     while (ranked < rows->count && rows->row[ranked].rank > 0)
         ranked++;
-    cli_text_heading(&out, &options->problem, gpu);
-    if (cli_text_too_large(&out, &options->problem))
-        fa_buf_text(&out, "\n");
-    print_counts(rows, &out);
+    cli_text_heading(out, &options->problem, gpu);
+    if (cli_text_too_large(out, &options->problem))
+        fa_buf_text(out, "\n");
+    fa_buf_printf(out, "space %zu", rows->count);
+    for (size_t s = 0; s < STAGES; s++)
+        if (count_all(rows, stages[s].status) > 0)
+            fa_buf_printf(out, " %s %s %zu", cli_sym()->dot, fa_status_name(stages[s].status),
+                          count_all(rows, stages[s].status));
+    fa_buf_text(out, "\n");
     if (ranked > 0) {
         fa_buf_printf(
-            &out, "\n%s: %zu came through%s\n",
+            out, "\n%s: %zu came through%s\n",
             cli_rows_ranked(rows->row, ranked) ? "ranked" : "unranked, for want of a model", ranked,
             imported ? ", where their winner was imported from: none was tried here" : "");
-        cli_print_ranking(rows->row, ranked < limit ? ranked : limit, 0, &out);
+        cli_print_ranking(rows->row, ranked < limit ? ranked : limit, 0, out);
         if (limit < ranked)
-            fa_buf_printf(&out, "%s and %zu more\n", cli_sym()->ellipsis, ranked - limit);
+            fa_buf_printf(out, "%s and %zu more\n", cli_sym()->ellipsis, ranked - limit);
     }
-    for (size_t g = 0; g < GATES; g++)
-        print_gate(rows, g, limit, &out);
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
+    for (size_t s = 0; s < STAGES; s++)
+        print_stage(rows, &stages[s], limit, out);
 }
 
-static int print_json(const cli_options *options, const fa_gpu *gpu, const cli_rows *rows,
-                      bool imported, const char *store)
+static void print_json(cJSON *document, const cli_options *options, const fa_gpu *gpu,
+                       const cli_rows *rows, bool imported)
 {
-    cJSON *document = cJSON_CreateObject();
-    fa_json_add_text(document, "fa_tune", fa_version());
     fa_json_add(document, "problem", fa_problem_to_json(&options->problem));
     fa_json_add(document, "gpu", fa_gpu_to_json(gpu));
     cJSON *counts = fa_json_add_object(document, "counts");
     fa_json_add_number(counts, "space", (double)rows->count);
-    for (size_t g = 0; g < GATES; g++)
-        fa_json_add_number(counts, fa_status_name(gates[g].status),
-                           (double)(count_of(rows, gates[g].status, false) +
-                                    count_of(rows, gates[g].status, true)));
+    for (size_t s = 0; s < STAGES; s++)
+        fa_json_add_number(counts, fa_status_name(stages[s].status),
+                           (double)count_all(rows, stages[s].status));
     size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX;
     fa_json_add(document, "configs",
                 cli_json_rows(rows->row, rows->count < limit ? rows->count : limit));
     fa_json_add_bool(document, "imported", imported);
-    fa_json_add_text(document, "store", store);
-    return cli_json_write(document);
 }
 
-int cli_explain(const cli_options *options)
+int cli_explain(cli_run *run)
 {
     cli_rows rows = {0};
-    cli_progress progress;
-    fa_tuner *tuner;
     fa_gpu gpu;
-    fa_diag diag = {{0}};
-    int status = cli_check_gpu(options);
-    if (status != 0)
-        return status;
-    cli_progress_init(&progress, options);
-    status = cli_open_to_read(options, &progress, &tuner);
-    if (status != 0)
-        return status;
-    fa_request request = cli_request(options);
-    int rc = fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
-    if (rows.failed)
-        rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
     bool imported = false;
+    int rc = cli_check_gpu(run);
     if (rc == 0)
-        rc = find_imported(tuner, &request, &rows, &imported, &diag);
+        rc = cli_open(run, true);
     if (rc != 0)
-        status = cli_fail(rc, options, &diag);
-    else if (options->json)
-        status = print_json(options, &gpu, &rows, imported, fa_store_location(tuner));
-    else
-        status = print_text(options, &gpu, &rows, imported);
+        return rc;
+    fa_request request = cli_request(run->options);
+    rc = fa_explain(run->tuner, &request, cli_rows_visit, &rows, &gpu, &run->diag);
+    if (rows.failed)
+        rc = fa_fail(&run->diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
+    if (rc == 0)
+        rc = find_imported(run->tuner, &request, &rows, &imported, &run->diag);
+    if (rc == 0 && run->options->json) {
+        print_json(run->document, run->options, &gpu, &rows, imported);
+        fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
+    } else if (rc == 0) {
+        print_text(run->options, &gpu, &rows, imported, &run->out);
+    }
     cli_rows_free(&rows);
-    fa_close(&tuner);
-    return status;
+    return rc;
 }

@@ -3,73 +3,61 @@
  * queue: how the fleet's queue stands.
  */
 #include "error.h"
-#include "interrupt.h"
 #include "json_make.h"
+#include "run.h"
 #include "sweep_out.h"
 #include "sweep_progress.h"
 #include "table.h"
 #include "text.h"
-#include "verbs.h"
 
 #include <inttypes.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { EXIT_FAILED = 1, FOLLOW_MS = 1000, KEY_SHOWN = 10 };
+enum { FOLLOW_MS = 1000, KEY_SHOWN = 10 };
 
 /* All sweeps in the queue, and who holds what of them. */
-struct queue_list {
-    fa_queue *queue;
-    size_t count, capacity;
-    fa_queue now; /* all together */
-    bool failed;
+struct queues {
+    cli_list list; /* of fa_queue */
+    fa_queue now;  /* all together */
 };
 
 static int keep_queue(void *context, const fa_queue *queue)
 {
-    struct queue_list *list = context;
-    fa_queue *grown = fa_grow(list->queue, &list->capacity, list->count, sizeof *grown);
-    if (grown == NULL) {
-        list->failed = true;
-        return 1;
-    }
-    list->queue = grown;
-    list->queue[list->count++] = *queue;
-    list->now.sweep.items += queue->sweep.items;
-    list->now.sweep.done += queue->sweep.done;
-    list->now.sweep.failed += queue->sweep.failed;
-    list->now.pending += queue->pending;
-    list->now.running += queue->running;
-    list->now.expired += queue->expired;
-    list->now.compiled += queue->compiled;
-    list->now.refused += queue->refused;
-    return 0;
+    struct queues *queues = context;
+    fa_queue *now = &queues->now;
+    now->sweep.items += queue->sweep.items;
+    now->sweep.done += queue->sweep.done;
+    now->sweep.failed += queue->sweep.failed;
+    now->pending += queue->pending;
+    now->running += queue->running;
+    now->expired += queue->expired;
+    now->compiled += queue->compiled;
+    now->refused += queue->refused;
+    return cli_list_keep(&queues->list, queue, sizeof *queue);
 }
 
-static int read_queue(fa_tuner *tuner, struct queue_list *list, fa_diag *diag)
+static int read_queue(cli_run *run, struct queues *queues)
 {
-    *list = (struct queue_list){0};
-    int rc = fa_list_queues(tuner, keep_queue, list, diag);
-    return list->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a queue") : rc;
+    cli_list_free(&queues->list);
+    *queues = (struct queues){0};
+    int rc = fa_list_queues(run->tuner, keep_queue, queues, &run->diag);
+    return cli_list_end(run, &queues->list, rc);
 }
 
-/* ---- for programs ---------------------------------------------------------------------------*/
-static int print_json(fa_tuner *tuner, const cli_options *options, fa_diag *diag)
+static int print_json(cli_run *run)
 {
     char *text = NULL;
-    int rc = fa_queue_write(tuner, &text, diag);
+    int rc = fa_queue_write(run->tuner, &text, &run->diag);
     if (rc != 0)
-        return cli_fail(rc, options, diag);
-    cJSON *document = cJSON_CreateObject(), *queue = cJSON_Parse(text);
+        return rc;
+    cJSON *queue = cJSON_Parse(text);
     free(text);
-    fa_json_add_text(document, "fa_tune", fa_version());
-    fa_json_add_text(document, "store", fa_store_location(tuner));
-    fa_json_add(document, "sweeps", cJSON_DetachItemFromObjectCaseSensitive(queue, "sweeps"));
+    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
+    fa_json_add(run->document, "sweeps", cJSON_DetachItemFromObjectCaseSensitive(queue, "sweeps"));
     cJSON_Delete(queue);
-    return cli_json_write(document);
+    return 0;
 }
 
 /* ---- for persons ----------------------------------------------------------------------------*/
@@ -90,11 +78,11 @@ static int holding_text(void *context, const fa_queue_holding *holding)
     return 0;
 }
 
-static void put_table(const struct queue_list *list, fa_buf *out)
+static void put_table(const struct queues *queues, fa_buf *out)
 {
     cli_table table = {0};
-    for (size_t i = 0; i < list->count; i++) {
-        const fa_queue *queue = &list->queue[i];
+    for (size_t i = 0; i < queues->list.count; i++) {
+        const fa_queue *queue = (const fa_queue *)queues->list.item + i;
         const fa_sweep *sweep = &queue->sweep;
         const int64_t number[] = {sweep->items,   sweep->done,     sweep->failed,
                                   queue->running, queue->compiled, queue->refused};
@@ -111,21 +99,19 @@ static void put_table(const struct queue_list *list, fa_buf *out)
                   out);
 }
 
-static int print_text(fa_tuner *tuner, const cli_options *options, const struct queue_list *list,
-                      fa_diag *diag)
+static int print_text(cli_run *run, const struct queues *queues)
 {
-    fa_buf out = {0};
+    const fa_queue *queue = queues->list.item;
     int rc = 0;
-    put_table(list, &out);
-    for (size_t i = 0; i < list->count && rc == 0; i++)
-        rc = fa_list_queue_holdings(tuner, list->queue[i].sweep.key, holding_text, &out, diag);
-    cli_text_count(&out, (int64_t)list->count, "sweep");
-    fa_buf_text(&out, " in the queue of ");
-    cli_text_path(&out, fa_store_location(tuner));
-    fa_buf_text(&out, "\n");
-    int status = rc != 0 ? cli_fail(rc, options, diag) : cli_write(&out);
-    fa_buf_free(&out);
-    return status;
+    put_table(queues, &run->out);
+    for (size_t i = 0; i < queues->list.count && rc == 0; i++)
+        rc = fa_list_queue_holdings(run->tuner, queue[i].sweep.key, holding_text, &run->out,
+                                    &run->diag);
+    cli_text_count(&run->out, (int64_t)queues->list.count, "sweep");
+    fa_buf_text(&run->out, " in the queue of ");
+    cli_text_path(&run->out, fa_store_location(run->tuner));
+    fa_buf_text(&run->out, "\n");
+    return rc;
 }
 
 /* ---- following ------------------------------------------------------------------------------*/
@@ -138,26 +124,25 @@ static void tell_now(cli_progress *lines, const fa_queue *now)
 }
 
 /* Until nothing is left to do. What the database does not answer meanwhile is asked again. */
-static int follow(fa_tuner *tuner, cli_progress *lines, struct queue_list *list, fa_diag *diag)
+static int follow(cli_run *run, struct queues *queues)
 {
     const struct timespec pause = {.tv_sec = FOLLOW_MS / 1000};
+    cli_progress *lines = &run->progress;
     fa_queue told = {.pending = -1};
-    int rc = read_queue(tuner, list, diag);
+    int rc = read_queue(run, queues);
     while (rc == 0 && cli_interrupted() == 0) {
-        const fa_queue *now = &list->now;
-        bool moved = memcmp(&told, now, sizeof told) != 0;
+        const fa_queue *now = &queues->now, *queue = queues->list.item;
+        bool moved = memcmp(&told, now, sizeof told) != 0, open = false;
         if (lines->rows && (lines->terminal || (moved && cli_progress_is_due(lines))))
             tell_now(lines, now);
         if (moved)
             told = *now;
-        bool open = false;
-        for (size_t i = 0; i < list->count; i++)
-            open = open || list->queue[i].sweep.state == FA_SWEEP_RUNNING;
+        for (size_t i = 0; i < queues->list.count; i++)
+            open = open || queue[i].sweep.state == FA_SWEEP_RUNNING;
         if (!open)
             break;
         nanosleep(&pause, NULL);
-        free(list->queue);
-        while ((rc = read_queue(tuner, list, diag)) == FA_EIO && cli_interrupted() == 0)
+        while ((rc = read_queue(run, queues)) == FA_EIO && cli_interrupted() == 0)
             nanosleep(&pause, NULL);
     }
     cli_progress_end(lines);
@@ -165,55 +150,51 @@ static int follow(fa_tuner *tuner, cli_progress *lines, struct queue_list *list,
 }
 
 /* ---- stopping -------------------------------------------------------------------------------*/
-static int stop_queue(fa_tuner *tuner, const cli_options *options, const struct queue_list *list,
-                      fa_diag *diag)
+static int stop_queue(cli_run *run, struct queues *queues)
 {
-    const char *typed = options->fleet.stop;
-    const fa_queue *found = NULL;
+    const char *typed = run->options->fleet.stop;
+    const fa_queue *queue = queues->list.item, *found = NULL;
     char shown[CLI_SHORT_SIZE];
     cli_text_short(typed, shown);
-    for (size_t i = 0; i < list->count; i++) {
-        if (strncmp(list->queue[i].sweep.key, typed, strlen(typed)) != 0)
+    for (size_t i = 0; i < queues->list.count; i++) {
+        if (strncmp(queue[i].sweep.key, typed, strlen(typed)) != 0)
             continue;
         if (found != NULL)
-            return fa_fail(diag, FA_EINVAL, "several sweeps begin with %s: give more of the key",
-                           shown);
-        found = &list->queue[i];
+            return fa_fail(&run->diag, FA_EINVAL,
+                           "several sweeps begin with %s: give more of the key", shown);
+        found = &queue[i];
     }
     if (found == NULL)
-        return fa_fail(diag, FA_ENOTFOUND, "no sweep in the queue of %s has the key %s",
-                       fa_store_location(tuner), shown);
-    return fa_stop_queue(tuner, found->sweep.key, diag);
+        return fa_fail(&run->diag, FA_ENOTFOUND, "no sweep in the queue of %s has the key %s",
+                       fa_store_location(run->tuner), shown);
+    int rc = fa_stop_queue(run->tuner, found->sweep.key, &run->diag);
+    return rc == 0 ? read_queue(run, queues) : rc;
 }
 
-int cli_queue(const cli_options *options)
+static int queue(cli_run *run, struct queues *queues)
 {
-    cli_progress lines;
-    struct queue_list list = {0};
-    fa_tuner *tuner;
-    fa_diag diag = {{0}};
-    cli_progress_init(&lines, options);
-    cli_interrupt_install();
-    int status = cli_open_to_read(options, &lines, &tuner);
-    if (status != 0)
-        return status;
-    int rc = options->fleet.follow ? follow(tuner, &lines, &list, &diag)
-                                   : read_queue(tuner, &list, &diag);
-    if (rc == 0 && options->fleet.stop != NULL &&
-        (rc = stop_queue(tuner, options, &list, &diag)) == 0) {
-        free(list.queue);
-        rc = read_queue(tuner, &list, &diag);
-    }
+    const cli_options *options = run->options;
+    int rc = options->fleet.follow ? follow(run, queues) : read_queue(run, queues);
+    if (rc == 0 && options->fleet.stop != NULL)
+        rc = stop_queue(run, queues);
     if (rc != 0)
-        status = cli_fail(rc, options, &diag);
-    else if (cli_interrupted() != 0)
-        status = 128 + cli_interrupted();
-    else
-        status = options->json ? print_json(tuner, options, &diag)
-                               : print_text(tuner, options, &list, &diag);
-    if (status == 0 && options->fleet.follow && list.now.sweep.failed > 0)
-        status = EXIT_FAILED;
-    free(list.queue);
-    fa_close(&tuner);
-    return status;
+        return rc;
+    if (cli_interrupted() != 0)
+        return 128 + cli_interrupted();
+    rc = options->json ? print_json(run) : print_text(run, queues);
+    if (rc != 0 || !options->fleet.follow || queues->now.sweep.failed == 0)
+        return rc;
+    int status = cli_print(run);
+    return status != 0 ? status : EXIT_FAILED;
+}
+
+int cli_queue(cli_run *run)
+{
+    struct queues queues = {0};
+    cli_interrupt_install();
+    int rc = cli_open(run, true);
+    if (rc == 0)
+        rc = queue(run, &queues);
+    cli_list_free(&queues.list);
+    return rc;
 }

@@ -3,15 +3,10 @@
  * report: the store as a page, Markdown, CSV or JSON. A file appears whole or not at all.
  */
 #include "error.h"
-#include "filter.h"
-#include "interrupt.h"
-#include "progress.h"
 #include "report.h"
+#include "run.h"
 #include "text.h"
-#include "verbs.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -44,84 +39,55 @@ static int choose_format(const cli_options *options, unsigned *ret_format, fa_di
     return 0;
 }
 
-/* What the report's callbacks are given. */
-struct asked {
-    const cli_options *options;
-    cli_progress *progress;
-};
-
 static bool is_asked_for(const void *context, const fa_problem *problem, const char *gpu)
 {
-    const struct asked *asked = context;
-    return cli_filter_keeps(asked->options, problem, gpu);
+    cli_run *const *run = context;
+    return cli_filter_keeps((*run)->options, problem, gpu);
 }
 
 static bool tell_progress(const void *context, int32_t done, int32_t all)
 {
-    const struct asked *asked = context;
-    return cli_progress_count(asked->progress, "reported", done, all) != 0;
+    cli_run *const *run = context;
+    return cli_progress_count(&(*run)->progress, "reported", done, all) != 0;
 }
 
-static report_options wanted(const struct asked *asked, unsigned format)
+int cli_report(cli_run *run)
 {
     static const report_format formats[] = {[CLI_FORMAT_HTML] = REPORT_HTML,
                                             [CLI_FORMAT_MARKDOWN] = REPORT_MARKDOWN,
                                             [CLI_FORMAT_CSV] = REPORT_CSV,
                                             [CLI_FORMAT_JSON] = REPORT_JSON};
-    return (report_options){.format = formats[format],
-                            .keep = is_asked_for,
-                            .progress = tell_progress,
-                            .context = asked,
-                            .top = asked->options->top};
-}
-
-/* What stdout gets when the report itself went into a file. */
-static int say_where_report_is(const char *path, const fa_buf *report,
-                               const report_outcome *outcome)
-{
-    fa_buf line = {0};
-    fa_buf_printf(&line, "%zu problem%s, %zu kB in ", outcome->problems,
-                  outcome->problems == 1 ? "" : "s", (report->size + 999) / 1000);
-    cli_text_path(&line, path);
-    fa_buf_text(&line, "\n");
-    int status = cli_write(&line);
-    fa_buf_free(&line);
-    return status;
-}
-
-int cli_report(const cli_options *options)
-{
-    fa_diag diag = {{0}};
-    fa_buf out = {0};
-    cli_progress progress;
-    fa_tuner *tuner;
+    const char *file = run->options->out;
     unsigned format = CLI_FORMAT_UNSET;
     report_outcome outcome = {0};
-    if (choose_format(options, &format, &diag) != 0)
-        return cli_error(2, &diag);
-    int rc = options->out != NULL ? fa_output_check(options->out, &diag) : 0;
+    int rc = choose_format(run->options, &format, &run->diag);
+    if (rc == 0 && file != NULL)
+        rc = fa_output_check(file, &run->diag);
+    if (rc == 0)
+        rc = cli_open(run, true);
     if (rc != 0)
-        return cli_fail(rc, options, &diag);
-    cli_progress_init(&progress, options);
-    int status = cli_open_to_read(options, &progress, &tuner);
-    if (status != 0)
-        return status;
-    struct asked asked = {options, &progress};
-    report_options report = wanted(&asked, format);
+        return rc;
+    report_options report = {.format = formats[format],
+                             .keep = is_asked_for,
+                             .progress = tell_progress,
+                             .context = &run,
+                             .top = run->options->top};
     cli_interrupt_install();
-    rc = report_write(tuner, &report, &out, &outcome, &diag);
-    cli_progress_end(&progress);
-    status = rc != 0 ? cli_fail(rc, options, &diag) : 0;
-    if (status == 0 && outcome.problems == 0 && cli_check_gpu(options) != 0) {
-        status = 2; /* a name that nobody knows is a mistake, not an empty report */
-    } else if (status == 0 && options->out != NULL) {
-        rc = fa_output_write(options->out, out.data, out.size, &diag);
-        status = rc != 0 ? cli_fail(rc, options, &diag)
-                         : say_where_report_is(options->out, &out, &outcome);
-    } else if (status == 0) {
-        status = cli_write(&out);
+    rc = report_write(run->tuner, &report, &run->out, &outcome, &run->diag);
+    if (rc == 0 && outcome.problems == 0)
+        rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty report */
+    if (rc == 0 && file != NULL)
+        rc = fa_output_write(file, run->out.data, run->out.size, &run->diag);
+    if (rc != 0)
+        return rc;
+    if (file != NULL) { /* stdout gets where it is */
+        size_t size = run->out.size;
+        fa_buf_clear(&run->out);
+        fa_buf_printf(&run->out, "%zu problem%s, %zu kB in ", outcome.problems,
+                      outcome.problems == 1 ? "" : "s", (size + 999) / 1000);
+        cli_text_path(&run->out, file);
+        fa_buf_text(&run->out, "\n");
     }
-    fa_buf_free(&out);
-    fa_close(&tuner);
-    return status;
+    run->printed = true; /* with --json, too: the report is a document of its own */
+    return cli_write(&run->out);
 }

@@ -4,16 +4,13 @@
  * lines and changes nothing.
  */
 #include "error.h"
-#include "filter.h"
 #include "json.h"
 #include "json_make.h"
 #include "problem.h"
-#include "progress.h"
-#include "rows.h"
+#include "run.h"
+#include "table.h"
 #include "text.h"
-#include "verbs.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,9 +59,7 @@ static cJSON *read_stored(const fa_study *study)
 /* What the library's callbacks are given: what is asked for, and what went. */
 struct asked {
     const cli_options *options;
-    fa_study *study;
-    size_t count, capacity;
-    bool failed;
+    cli_list list; /* of fa_study */
 };
 
 /* Of a problem that cannot be read nothing is known but its operation's name. */
@@ -97,19 +92,15 @@ static bool is_asked_for(void *context, const fa_study *study)
 static int keep_study(void *context, const fa_study *study)
 {
     struct asked *gone = context;
-    fa_study *grown = fa_grow(gone->study, &gone->capacity, gone->count, sizeof *grown);
-    if (grown == NULL) {
-        gone->failed = true;
+    fa_study copy = *study;
+    if (study->unread != NULL && (copy.unread = strdup(study->unread)) == NULL) {
+        gone->list.failed = true;
         return FA_ENOMEM;
     }
-    gone->study = grown;
-    grown[gone->count] = *study;
-    if (study->unread != NULL && (grown[gone->count].unread = strdup(study->unread)) == NULL) {
-        gone->failed = true;
-        return FA_ENOMEM;
-    }
-    gone->count++;
-    return 0;
+    int rc = cli_list_keep(&gone->list, &copy, sizeof copy);
+    if (rc != 0)
+        free((void *)(uintptr_t)copy.unread);
+    return rc;
 }
 
 /* As lists have them: the newest first. */
@@ -124,8 +115,8 @@ static int compare_studies(const void *a, const void *b)
 static void put_table(const struct asked *gone, fa_buf *out)
 {
     cli_table table = {0};
-    for (size_t i = 0; i < gone->count; i++) {
-        const fa_study *study = &gone->study[i];
+    const fa_study *study = gone->list.item;
+    for (size_t left = gone->list.count; left > 0; left--, study++) {
         if (study->unread != NULL)
             fa_buf_text(&table.cell, study->unread);
         else
@@ -182,46 +173,45 @@ static void put_others(const fa_tuner *tuner, const fa_forgotten *forgotten, fa_
     }
 }
 
-static int print_text(const fa_tuner *tuner, const struct asked *gone,
-                      const fa_forgotten *forgotten, const cli_options *options)
+static void print_text(cli_run *run, const struct asked *gone, const fa_forgotten *forgotten)
 {
-    fa_buf out = {0};
-    put_table(gone, &out);
-    if (gone->count == 0 && forgotten->winners == 0 && forgotten->bytes == 0) {
-        fa_buf_text(&out, "nothing to forget: no problem matches in ");
-        cli_text_path(&out, fa_store_file(tuner));
-        fa_buf_text(&out, "\n");
-        put_buckets(options, &out);
+    const struct {
+        const char *before;
+        int64_t count;
+        const char *what;
+    } counts[] = {
+        {run->options->dry_run ? "would forget " : "forgot ", forgotten->winners, "winner"},
+        {", ", forgotten->trials, "trial"},
+        {" and ", forgotten->cubins, "cubin"},
+        {", ", forgotten->bytes, "byte"}};
+    fa_buf *out = &run->out;
+    put_table(gone, out);
+    if (gone->list.count == 0 && forgotten->winners == 0 && forgotten->bytes == 0) {
+        fa_buf_text(out, "nothing to forget: no problem matches in ");
+        cli_text_path(out, fa_store_file(run->tuner));
+        fa_buf_text(out, "\n");
+        put_buckets(run->options, out);
     } else {
-        fa_buf_text(&out, options->dry_run ? "would forget " : "forgot ");
-        cli_text_count(&out, forgotten->winners, "winner");
-        fa_buf_text(&out, ", ");
-        cli_text_count(&out, forgotten->trials, "trial");
-        fa_buf_text(&out, " and ");
-        cli_text_count(&out, forgotten->cubins, "cubin");
-        fa_buf_text(&out, ", ");
-        cli_text_count(&out, forgotten->bytes, "byte");
-        fa_buf_text(&out, ", in ");
-        cli_text_path(&out, fa_store_file(tuner));
-        if (forgotten->freed > 0) {
-            fa_buf_text(&out, ", which is ");
-            cli_text_count(&out, forgotten->freed, "byte");
-            fa_buf_text(&out, " smaller");
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            fa_buf_text(out, counts[i].before);
+            cli_text_count(out, counts[i].count, counts[i].what);
         }
-        fa_buf_text(&out, "\n");
+        fa_buf_text(out, ", in ");
+        cli_text_path(out, fa_store_file(run->tuner));
+        if (forgotten->freed > 0) {
+            fa_buf_text(out, ", which is ");
+            cli_text_count(out, forgotten->freed, "byte");
+            fa_buf_text(out, " smaller");
+        }
+        fa_buf_text(out, "\n");
     }
-    put_others(tuner, forgotten, &out);
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
+    put_others(run->tuner, forgotten, out);
 }
 
-static int print_json(const fa_tuner *tuner, const struct asked *gone,
-                      const fa_forgotten *forgotten, const cli_options *options)
+static void print_json(cli_run *run, const struct asked *gone, const fa_forgotten *forgotten)
 {
-    cJSON *document = cJSON_CreateObject();
-    fa_json_add_text(document, "fa_tune", fa_version());
-    fa_json_add_bool(document, "dry_run", options->dry_run);
+    cJSON *document = run->document;
+    fa_json_add_bool(document, "dry_run", run->options->dry_run);
     cJSON *counts = fa_json_add_object(document, "forgotten");
     fa_json_add_number(counts, "winners", (double)forgotten->winners);
     fa_json_add_number(counts, "trials", (double)forgotten->trials);
@@ -230,8 +220,8 @@ static int print_json(const fa_tuner *tuner, const struct asked *gone,
     fa_json_add_number(counts, "freed", (double)forgotten->freed);
     fa_json_add_number(counts, "elsewhere", (double)forgotten->elsewhere);
     cJSON *array = fa_json_add_array(document, "problems");
-    for (size_t i = 0; i < gone->count; i++) {
-        const fa_study *study = &gone->study[i];
+    const fa_study *study = gone->list.item;
+    for (size_t left = gone->list.count; left > 0; left--, study++) {
         cJSON *item = cJSON_CreateObject();
         cJSON *stored = study->unread != NULL ? read_stored(study) : NULL;
         if (study->unread == NULL)
@@ -251,48 +241,47 @@ static int print_json(const fa_tuner *tuner, const struct asked *gone,
             fa_json_add_null(item, "answer");
         fa_json_push(array, item);
     }
-    fa_json_add_text(document, "store", fa_store_file(tuner));
-    return cli_json_write(document);
+    fa_json_add_text(document, "store", fa_store_file(run->tuner));
 }
 
 /* ---- the verb -------------------------------------------------------------------------------*/
-int cli_rm(const cli_options *options)
+static int forget(cli_run *run, struct asked *gone)
 {
-    struct asked gone = {.options = options};
+    const cli_options *options = run->options;
     fa_forgotten forgotten = {0};
-    cli_progress progress;
-    fa_tuner *tuner;
-    fa_diag diag = {{0}};
-    if (check_selection(options, &diag) != 0)
-        return cli_error(2, &diag);
-    cli_progress_init(&progress, options);
-    int status = cli_open_to_read(options, &progress, &tuner);
-    if (status != 0)
-        return status;
-    fa_forget_options forget = {.size = sizeof forget,
-                                .dry_run = options->dry_run,
-                                .select = options->forget.all ? NULL : is_asked_for,
-                                .visit = keep_study,
-                                .context = &gone};
-    int rc = fa_forget(tuner, &forget, &forgotten, &diag);
-    if (gone.failed)
-        rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu problems", gone.count);
-    if (gone.count > 1)
-        qsort(gone.study, gone.count, sizeof *gone.study, compare_studies);
+    fa_forget_options request = {.size = sizeof request,
+                                 .dry_run = options->dry_run,
+                                 .select = options->forget.all ? NULL : is_asked_for,
+                                 .visit = keep_study,
+                                 .context = gone};
+    int rc = fa_forget(run->tuner, &request, &forgotten, &run->diag);
+    rc = cli_list_end(run, &gone->list, rc);
+    if (rc == 0 && gone->list.count == 0 && names_unknown(options) &&
+        fa_operation_find(options->operation, &(const fa_operation *){NULL}, &run->diag) != 0)
+        return cli_error(EXIT_USAGE, &run->diag);
+    if (rc == 0 && gone->list.count == 0)
+        rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty choice */
     if (rc != 0)
-        status = cli_fail(rc, options, &diag);
-    else if (gone.count == 0 && names_unknown(options) &&
-             (rc = fa_operation_find(options->operation, &(const fa_operation *){NULL}, &diag)) !=
-                 0)
-        status = cli_error(2, &diag);
-    else if (gone.count == 0 && cli_check_gpu(options) != 0)
-        status = 2; /* a name that nobody knows is a mistake, not an empty choice */
+        return rc;
+    cli_list_sort(&gone->list, sizeof(fa_study), compare_studies);
+    if (options->json)
+        print_json(run, gone, &forgotten);
     else
-        status = options->json ? print_json(tuner, &gone, &forgotten, options)
-                               : print_text(tuner, &gone, &forgotten, options);
-    for (size_t i = 0; i < gone.count; i++)
-        free((void *)(uintptr_t)gone.study[i].unread);
-    free(gone.study);
-    fa_close(&tuner);
-    return status;
+        print_text(run, gone, &forgotten);
+    return 0;
+}
+
+int cli_rm(cli_run *run)
+{
+    struct asked gone = {.options = run->options};
+    int rc = check_selection(run->options, &run->diag);
+    if (rc == 0)
+        rc = cli_open(run, true);
+    if (rc == 0)
+        rc = forget(run, &gone);
+    const fa_study *study = gone.list.item;
+    for (size_t i = 0; i < gone.list.count; i++)
+        free((void *)(uintptr_t)study[i].unread);
+    cli_list_free(&gone.list);
+    return rc;
 }

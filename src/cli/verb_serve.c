@@ -5,8 +5,8 @@
  */
 #include "error.h"
 #include "own_place.h"
+#include "run.h"
 #include "text.h"
-#include "verbs.h"
 
 #include <errno.h>
 #include <limits.h>

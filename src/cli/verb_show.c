@@ -3,44 +3,27 @@
  * show: the winners in the store, newest first, or those of a bundle. Needs no GPU and changes
  * nothing.
  */
-#include "bundle_out.h"
 #include "error.h"
 #include "json_make.h"
-#include "filter.h"
 #include "problem.h"
-#include "progress.h"
-#include "rows.h"
+#include "run.h"
+#include "table.h"
 #include "text.h"
-#include "verbs.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct winners {
-    fa_answer *answer;
-    size_t count, capacity, skipped;
-    const char *gpu; /* to keep, or NULL */
-    bool failed;
+    cli_run *run;
+    cli_list list; /* of fa_answer */
+    size_t skipped;
     fa_buf waiting; /* a line for each fleet that results wait for */
     cJSON *waiting_json;
-    const char *file;
 } winners;
 
 static int keep_answer(void *context, const fa_answer *answer)
 {
-    winners *list = context;
-    if (!cli_gpu_is(list->gpu, answer->gpu.name)) {
-        list->skipped++;
-        return 0;
-    }
-    fa_answer *grown = fa_grow(list->answer, &list->capacity, list->count, sizeof *grown);
-    if (grown == NULL) {
-        list->failed = true;
-        return FA_ENOMEM;
-    }
-    list->answer = grown;
-    list->answer[list->count++] = *answer;
+    winners *w = context;
+    if (cli_gpu_is(w->run->options->gpu, answer->gpu.name))
+        return cli_list_keep(&w->list, answer, sizeof *answer);
+    w->skipped++;
     return 0;
 }
 
@@ -55,28 +38,30 @@ static int compare_answers(const void *a, const void *b)
 
 static int keep_waiting(void *context, const fa_waiting *waiting)
 {
-    winners *list = context;
-    bool one = waiting->results == 1;
+    winners *w = context;
     cJSON *item = cJSON_CreateObject();
     fa_json_add_text(item, "fleet", waiting->fleet);
     fa_json_add_number(item, "results", (double)waiting->results);
-    fa_json_push(list->waiting_json, item);
-    fa_buf_printf(&list->waiting, "%lld result%s in ", (long long)waiting->results, one ? "" : "s");
-    cli_text_path(&list->waiting, list->file);
-    fa_buf_printf(&list->waiting, " wait%s for ", one ? "s" : "");
-    cli_text_safe(&list->waiting, waiting->fleet);
-    fa_buf_text(&list->waiting, "\n");
+    fa_json_push(w->waiting_json, item);
+    cli_text_count(&w->waiting, waiting->results, "result");
+    fa_buf_text(&w->waiting, " in ");
+    cli_text_path(&w->waiting, fa_store_file(w->run->tuner));
+    fa_buf_text(&w->waiting, waiting->results == 1 ? " waits for " : " wait for ");
+    cli_text_safe(&w->waiting, waiting->fleet);
+    fa_buf_text(&w->waiting, "\n");
     return 0;
 }
 
-static void print_sum(const winners *list, const fa_tuner *tuner, fa_buf *out)
+static void print_sum(const winners *w, fa_buf *out)
 {
+    const fa_tuner *tuner = w->run->tuner;
+    const fa_answer *answer = w->list.item;
     size_t fleet = 0, local = 0;
-    for (size_t i = 0; i < list->count; i++) {
-        fleet += list->answer[i].in_fleet;
-        local += list->answer[i].in_local;
+    for (size_t i = 0; i < w->list.count; i++) {
+        fleet += answer[i].in_fleet;
+        local += answer[i].in_local;
     }
-    fa_buf_printf(out, "%zu winner%s", list->count, list->count == 1 ? "" : "s");
+    cli_text_count(out, (int64_t)w->list.count, "winner");
     if (cli_asked_fleet(tuner)) {
         fa_buf_printf(out, ": %zu in ", fleet);
         cli_text_path(out, fa_store_location(tuner));
@@ -86,63 +71,67 @@ static void print_sum(const winners *list, const fa_tuner *tuner, fa_buf *out)
         fa_buf_text(out, " in ");
         cli_text_path(out, cli_location(tuner));
     }
-    if (list->skipped > 0)
-        fa_buf_printf(out, ", %zu for other GPUs", list->skipped);
+    if (w->skipped > 0)
+        fa_buf_printf(out, ", %zu for other GPUs", w->skipped);
     fa_buf_text(out, "\n");
 }
 
-static int print_text(const winners *list, const fa_tuner *tuner)
+static void print_winner(cli_table *table, const fa_answer *answer, bool fleet)
 {
-    fa_buf out = {0};
-    bool fleet = cli_asked_fleet(tuner);
-    cli_table table = {0};
-    for (size_t i = 0; i < list->count; i++) {
-        const fa_answer *answer = &list->answer[i];
-        cli_text_problem(&table.cell, &answer->problem);
-        cli_cell_end(&table);
-        cli_cell(&table, "%s", answer->gpu.name);
-        cli_cell(&table, "%s", fa_origin_name(answer->origin));
-        cli_text_known_time(&table.cell, &answer->trial);
-        cli_cell_end(&table);
-        cli_text_age(&table.cell, answer->unix_time);
-        cli_cell_end(&table);
-        cli_cell(&table, "%s",
-                 !fleet              ? ""
-                 : !answer->in_fleet ? "local"
-                 : answer->in_local  ? "both"
-                                     : "fleet");
-        cli_text_config(&table.cell, &answer->trial.config);
-        cli_cell_end(&table);
-        cli_row_end(&table);
-    }
-    cli_table_put(&table, "problem|GPU|origin|>time|made|?store|config", &out);
-    print_sum(list, tuner, &out);
-    fa_buf_text(&out, list->waiting.data != NULL ? list->waiting.data : "");
-    out.failed = out.failed || list->waiting.failed;
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
+    cli_text_problem(&table->cell, &answer->problem);
+    cli_cell_end(table);
+    cli_cell(table, "%s", answer->gpu.name);
+    cli_cell(table, "%s", fa_origin_name(answer->origin));
+    cli_text_known_time(&table->cell, &answer->trial);
+    cli_cell_end(table);
+    cli_text_age(&table->cell, answer->unix_time);
+    cli_cell_end(table);
+    cli_cell(table, "%s",
+             !fleet              ? ""
+             : !answer->in_fleet ? "local"
+             : answer->in_local  ? "both"
+                                 : "fleet");
+    cli_text_config(&table->cell, &answer->trial.config);
+    cli_cell_end(table);
+    cli_row_end(table);
 }
 
-static int print_json(winners *list, const fa_tuner *tuner)
+static int show_winners(cli_run *run)
 {
-    cJSON *document = cJSON_CreateObject();
-    fa_json_add_text(document, "fa_tune", fa_version());
-    cJSON *array = fa_json_add_array(document, "winners");
-    for (size_t i = 0; i < list->count; i++)
-        fa_json_push(array, cli_json_winner(&list->answer[i]));
-    fa_json_add(document, "waiting", list->waiting_json);
-    list->waiting_json = NULL;
-    cli_json_location(document, tuner);
-    return cli_json_write(document);
+    cJSON *array = fa_json_add_array(run->document, "winners");
+    winners w = {.run = run, .waiting_json = fa_json_add_array(run->document, "waiting")};
+    fa_buf *out = &run->out;
+    cli_table table = {0};
+    int rc = fa_list_winners(run->tuner, keep_answer, &w, &run->diag);
+    if (rc == 0)
+        rc = fa_list_waiting(run->tuner, keep_waiting, &w, &run->diag);
+    rc = cli_list_end(run, &w.list, rc);
+    if (rc == 0 && w.list.count == 0)
+        rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty list */
+    cli_list_sort(&w.list, sizeof(fa_answer), compare_answers);
+    for (size_t i = 0; rc == 0 && i < w.list.count; i++) {
+        const fa_answer *answer = (const fa_answer *)w.list.item + i;
+        if (array != NULL)
+            fa_json_push(array, cli_json_winner(answer));
+        else
+            print_winner(&table, answer, cli_asked_fleet(run->tuner));
+    }
+    cli_json_location(run->document, run->tuner);
+    cli_table_put(&table, "problem|GPU|origin|>time|made|?store|config", out);
+    print_sum(&w, out);
+    fa_buf_text(out, w.waiting.data != NULL ? w.waiting.data : "");
+    out->failed |= w.waiting.failed;
+    cli_list_free(&w.list);
+    fa_buf_free(&w.waiting);
+    return rc;
 }
 
 /* ---- why ------------------------------------------------------------------------------------*/
-typedef struct why {
-    const fa_tuner *tuner;
+struct why {
+    cli_run *run;
     fa_buf text;
     cJSON *steps; /* NULL: text */
-} why;
+};
 
 static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
 {
@@ -170,9 +159,9 @@ static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
 
 static int why_step(void *context, const fa_step *step)
 {
-    why *w = context;
+    struct why *w = context;
     if (w->steps == NULL) {
-        step_text(step, w->tuner, &w->text);
+        step_text(step, w->run->tuner, &w->text);
         return 0;
     }
     cJSON *item = cJSON_CreateObject();
@@ -186,94 +175,42 @@ static int why_step(void *context, const fa_step *step)
     return 0;
 }
 
-static int show_why(fa_tuner *tuner, const cli_options *options)
+static int show_why(cli_run *run)
 {
-    fa_request request = cli_request(options);
-    fa_problem bucket;
+    const fa_problem *problem = &run->options->problem;
+    fa_request request = cli_request(run->options);
+    fa_problem bucket = fa_problem_bucket(problem);
     fa_gpu gpu;
-    fa_diag diag = {{0}};
-    why w = {.tuner = tuner, .steps = options->json ? cJSON_CreateArray() : NULL};
-    fa_bucket(&options->problem, &bucket);
-    int rc = fa_why(tuner, &request, why_step, &w, &gpu, &diag), status;
-    if (rc != 0) {
-        status = cli_fail(rc, options, &diag);
-        cJSON_Delete(w.steps);
-    } else if (options->json) {
-        cJSON *document = cJSON_CreateObject();
-        fa_json_add_text(document, "fa_tune", fa_version());
-        fa_json_add(document, "problem", fa_problem_to_json(&options->problem));
-        fa_json_add(document, "bucket", fa_problem_to_json(&bucket));
-        fa_json_add(document, "gpu", fa_gpu_to_json(&gpu));
-        fa_json_add(document, "steps", w.steps);
-        fa_json_add_text(document, "store", fa_store_location(tuner));
-        status = cli_json_write(document);
-    } else {
-        fa_buf out = {0};
-        cli_text_heading(&out, &options->problem, &gpu);
-        if (!fa_problem_equal(&bucket, &options->problem)) {
-            fa_buf_text(&out, "bucket ");
-            cli_text_problem(&out, &bucket);
-            fa_buf_text(&out, "\n");
+    struct why w = {.run = run, .steps = run->options->json ? cJSON_CreateArray() : NULL};
+    int rc = fa_why(run->tuner, &request, why_step, &w, &gpu, &run->diag);
+    if (rc == 0 && run->options->json) {
+        fa_json_add(run->document, "problem", fa_problem_to_json(problem));
+        fa_json_add(run->document, "bucket", fa_problem_to_json(&bucket));
+        fa_json_add(run->document, "gpu", fa_gpu_to_json(&gpu));
+        fa_json_add(run->document, "steps", w.steps);
+        w.steps = NULL;
+        fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
+    } else if (rc == 0) {
+        cli_text_heading(&run->out, problem, &gpu);
+        if (!fa_problem_equal(&bucket, problem)) {
+            fa_buf_text(&run->out, "bucket ");
+            cli_text_problem(&run->out, &bucket);
+            fa_buf_text(&run->out, "\n");
         }
-        fa_buf_text(&out, w.text.data != NULL ? w.text.data : "");
-        out.failed = out.failed || w.text.failed;
-        status = cli_write(&out);
-        fa_buf_free(&out);
+        fa_buf_text(&run->out, w.text.data != NULL ? w.text.data : "");
     }
+    run->out.failed |= w.text.failed;
+    cJSON_Delete(w.steps);
     fa_buf_free(&w.text);
-    return status;
+    return rc;
 }
 
-/* show FILE.fab: checks a bundle and lists it. */
-static int show_bundle(const cli_options *options)
+int cli_show(cli_run *run)
 {
-    cli_items items = {.gpu = options->gpu};
-    fa_bundle_info info;
-    fa_diag diag = {{0}};
-    int rc = fa_bundle_inspect(options->operand[0], cli_items_take, &items, &info, &diag);
-    int status = rc != 0 ? cli_fail(rc, options, &diag)
-                         : cli_items_print(&items, options->operand[0], &info, false, options);
-    cli_items_free(&items);
-    return status;
-}
-
-int cli_show(const cli_options *options)
-{
-    if (options->operands > 0)
-        return show_bundle(options);
-    winners list = {.gpu = options->gpu};
-    cli_progress progress;
-    fa_tuner *tuner;
-    fa_diag diag = {{0}};
-    cli_progress_init(&progress, options);
-    int status = cli_open_to_read(options, &progress, &tuner);
-    if (status != 0)
-        return status;
-    if (options->why) {
-        int told = show_why(tuner, options);
-        fa_close(&tuner);
-        return told;
-    }
-    list.file = fa_store_file(tuner);
-    list.waiting_json = cJSON_CreateArray();
-    int rc = fa_list_winners(tuner, keep_answer, &list, &diag);
-    if (rc == 0)
-        rc = fa_list_waiting(tuner, keep_waiting, &list, &diag);
-    if (list.failed)
-        rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu winners", list.count);
-    if (list.count > 1)
-        qsort(list.answer, list.count, sizeof *list.answer, compare_answers);
+    if (run->options->operands > 0)
+        return cli_show_bundle(run);
+    int rc = cli_open(run, true);
     if (rc != 0)
-        status = cli_fail(rc, options, &diag);
-    else if (list.count == 0 && cli_check_gpu(options) != 0)
-        status = 2; /* a name that nobody knows is a mistake, not an empty list */
-    else if (options->json)
-        status = print_json(&list, tuner);
-    else
-        status = print_text(&list, tuner);
-    free(list.answer);
-    fa_buf_free(&list.waiting);
-    cJSON_Delete(list.waiting_json);
-    fa_close(&tuner);
-    return status;
+        return rc;
+    return run->options->why ? show_why(run) : show_winners(run);
 }

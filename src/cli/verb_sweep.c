@@ -6,20 +6,17 @@
 #include "grid.h"
 #include "hint.h"
 #include "json_make.h"
-#include "interrupt.h"
+#include "run.h"
 #include "sweep_out.h"
 #include "sweep_progress.h"
 #include "table.h"
 #include "text.h"
-#include "verbs.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
-
-struct run {
-    const cli_options *options;
+struct sweep {
+    cli_run *run;
     cli_grid grid;
     cli_sweep_rows rows;
     cli_sweep_progress progress;
@@ -46,18 +43,18 @@ static fa_sweep_request request_of(const cli_options *options, const cli_grid *g
 
 static int on_event(void *context, const fa_sweep_progress *event)
 {
-    struct run *run = context;
+    struct sweep *s = context;
     if (event->event == FA_SWEEP_ITEM_ENDS || event->event == FA_SWEEP_ITEM_KNOWN)
-        cli_sweep_rows_item(&run->rows, event->index, event->item);
+        cli_sweep_rows_item(&s->rows, event->index, event->item);
     if (event->answer != NULL)
-        cli_sweep_rows_answer(&run->rows, event->index, event->answer);
-    cli_sweep_progress_event(&run->progress, event);
+        cli_sweep_rows_answer(&s->rows, event->index, event->answer);
+    cli_sweep_progress_event(&s->progress, event);
     return cli_interrupted();
 }
 
 /* ---- how sweeps stand -----------------------------------------------------------------------*/
 struct listing {
-    cli_table *table;
+    cli_table table;
     cJSON *array;
     const char *key; /* only this one; NULL: the first */
     fa_sweep found;
@@ -67,12 +64,9 @@ struct listing {
 static int list_one(void *context, const fa_sweep *sweep)
 {
     struct listing *list = context;
+    cli_table *table = &list->table;
     list->count++;
-    if (list->array != NULL) {
-        fa_json_push(list->array, cli_json_sweep(sweep));
-        return 0;
-    }
-    cli_table *table = list->table;
+    fa_json_push(list->array, cli_json_sweep(sweep));
     cli_cell(table, "%s", cli_sweep_state(sweep, false));
     cli_cell(table, "%d/%d%s", sweep->done, sweep->items, sweep->failed > 0 ? ", some failed" : "");
     cli_text_spent(&table->cell, &sweep->spent, &sweep->budget);
@@ -84,31 +78,16 @@ static int list_one(void *context, const fa_sweep *sweep)
     return 0;
 }
 
-static int list_sweeps(fa_tuner *tuner, const cli_options *options, fa_diag *diag)
+static int list_sweeps(cli_run *run)
 {
-    cli_table table = {0};
-    fa_buf out = {0};
-    struct listing list = {.table = &table};
-    cJSON *document = options->json ? cJSON_CreateObject() : NULL;
-    fa_json_add_text(document, "fa_tune", fa_version());
-    list.array = fa_json_add_array(document, "sweeps");
-    int rc = fa_list_sweeps(tuner, list_one, &list, diag), status;
-    if (rc != 0) {
-        cJSON_Delete(document);
-        status = cli_fail(rc, options, diag);
-    } else if (document != NULL) {
-        status = cli_json_write(document);
-    } else {
-        cli_table_put(&table, "state|done|spent|last worked on|plan", &out);
-        cli_text_count(&out, (int64_t)list.count, "sweep");
-        fa_buf_text(&out, " in ");
-        cli_text_path(&out, fa_store_location(tuner));
-        fa_buf_text(&out, "\n");
-        status = cli_write(&out);
-    }
-    cli_table_free(&table);
-    fa_buf_free(&out);
-    return status;
+    struct listing list = {.array = fa_json_add_array(run->document, "sweeps")};
+    int rc = fa_list_sweeps(run->tuner, list_one, &list, &run->diag);
+    cli_table_put(&list.table, "state|done|spent|last worked on|plan", &run->out);
+    cli_text_count(&run->out, (int64_t)list.count, "sweep");
+    fa_buf_text(&run->out, " in ");
+    cli_text_path(&run->out, fa_store_location(run->tuner));
+    fa_buf_text(&run->out, "\n");
+    return rc;
 }
 
 static int find_one(void *context, const fa_sweep *sweep)
@@ -137,73 +116,63 @@ static int print_failed(void *context, int32_t index, const fa_sweep_item *item)
     return 0;
 }
 
-static int print_status(fa_tuner *tuner, const cli_options *options, const fa_sweep *sweep,
-                        fa_diag *diag)
+static int print_status(cli_run *run, const fa_sweep *sweep)
 {
-    if (options->json) {
-        cJSON *document = cJSON_CreateObject();
-        fa_json_add_text(document, "fa_tune", fa_version());
-        fa_json_add(document, "sweep", cli_json_sweep(sweep));
-        return cli_json_write(document);
-    }
-    fa_buf out = {0};
-    fa_buf_text(&out, "fa-tune sweep ");
-    cli_text_safe(&out, sweep->plan);
-    fa_buf_printf(&out, "\n%s: %d of %d done, %d failed, %d left; ", cli_sweep_state(sweep, false),
+    fa_buf *out = &run->out;
+    fa_json_add(run->document, "sweep", cli_json_sweep(sweep));
+    if (run->options->json)
+        return 0;
+    fa_buf_text(out, "fa-tune sweep ");
+    cli_text_safe(out, sweep->plan);
+    fa_buf_printf(out, "\n%s: %d of %d done, %d failed, %d left; ", cli_sweep_state(sweep, false),
                   sweep->done, sweep->items, sweep->failed,
                   sweep->items - sweep->done - sweep->failed);
-    cli_text_spent(&out, &sweep->spent, &sweep->budget);
-    fa_buf_text(&out, " spent; last worked on ");
-    cli_text_worked_on(&out, sweep, false);
-    fa_buf_text(&out, "\n");
-    int rc = fa_list_sweep_items(tuner, sweep->key, print_failed, &out, diag);
-    int status = rc != 0 ? cli_fail(rc, options, diag) : cli_write(&out);
-    fa_buf_free(&out);
-    return status;
+    cli_text_spent(out, &sweep->spent, &sweep->budget);
+    fa_buf_text(out, " spent; last worked on ");
+    cli_text_worked_on(out, sweep, false);
+    fa_buf_text(out, "\n");
+    return fa_list_sweep_items(run->tuner, sweep->key, print_failed, out, &run->diag);
 }
 
-static int fail_no_sweep(fa_tuner *tuner, const cli_options *options, bool named, fa_diag *diag)
+static int fail_no_sweep(cli_run *run, bool named)
 {
     fa_buf hint = {0};
     fa_buf_printf(&hint, "%s is in %s: ", named ? "no such sweep" : "no sweep",
-                  fa_store_location(tuner));
-    cli_hint_store(&hint, named ? "sweep --list" : "sweep --help", options);
-    int rc = fa_fail(diag, hint.failed ? FA_ENOMEM : FA_ENOTFOUND, "%s %s",
+                  fa_store_location(run->tuner));
+    cli_hint_store(&hint, named ? "sweep --list" : "sweep --help", run->options);
+    int rc = fa_fail(&run->diag, hint.failed ? FA_ENOMEM : FA_ENOTFOUND, "%s %s",
                      hint.failed ? "out of memory" : hint.data,
                      named ? "shows what is" : "says how to begin one");
     fa_buf_free(&hint);
-    return cli_fail(rc, options, diag);
+    return rc;
 }
 
-static int show_status(fa_tuner *tuner, const cli_options *options, const cli_grid *grid,
-                       fa_diag *diag)
+static int show_status(cli_run *run, const cli_grid *grid)
 {
     struct listing list = {0};
     char key[65];
     if (grid->count > 0) {
-        fa_sweep_request request = request_of(options, grid);
-        int rc = fa_sweep_key(&request, key, diag);
+        fa_sweep_request request = request_of(run->options, grid);
+        int rc = fa_sweep_key(&request, key, &run->diag);
         if (rc != 0)
-            return cli_fail(rc, options, diag);
+            return rc;
         list.key = key;
     }
-    int rc = fa_list_sweeps(tuner, find_one, &list, diag);
+    int rc = fa_list_sweeps(run->tuner, find_one, &list, &run->diag);
     if (rc < 0)
-        return cli_fail(rc, options, diag);
-    if (list.count == 0)
-        return fail_no_sweep(tuner, options, list.key != NULL, diag);
-    return print_status(tuner, options, &list.found, diag);
+        return rc;
+    return list.count == 0 ? fail_no_sweep(run, list.key != NULL) : print_status(run, &list.found);
 }
 
 /* ---- a run ----------------------------------------------------------------------------------*/
 /* Stopped by the person who runs it, by somebody at the service, or by what would stop every
  * problem. */
-static int stopped(int rc, const cli_options *options, const fa_sweep *sweep, const fa_diag *diag)
+static int stopped(cli_run *run, int rc, const fa_sweep *sweep)
 {
     int number = rc == FA_ECANCELED ? cli_interrupted() : 0;
-    int status = number != 0 ? 128 + number : cli_fail(rc, options, diag);
     if (rc != FA_ECANCELED)
-        return status;
+        return rc;
+    int status = number != 0 ? 128 + number : cli_fail(run, rc);
     fprintf(stderr, "fa-tune: stopped; ");
     if (sweep->items > 0) /* a service may have told nothing yet */
         fprintf(stderr, "%d of %d problems are done, ", sweep->done, sweep->items);
@@ -211,110 +180,96 @@ static int stopped(int rc, const cli_options *options, const fa_sweep *sweep, co
     return status;
 }
 
-static int run_sweep(fa_tuner *tuner, struct run *run, fa_diag *diag)
+static int run_sweep(struct sweep *s)
 {
-    const cli_options *options = run->options;
-    fa_sweep_request request = request_of(options, &run->grid);
+    cli_run *run = s->run;
+    fa_sweep_request request = request_of(run->options, &s->grid);
     fa_sweep sweep = {0};
-    if (cli_sweep_rows_init(&run->rows, run->grid.item, run->grid.count) != 0)
-        return cli_fail(fa_fail(diag, FA_ENOMEM, "out of memory for a sweep"), options, diag);
+    if (cli_sweep_rows_init(&s->rows, s->grid.item, s->grid.count) != 0)
+        return fa_fail(&run->diag, FA_ENOMEM, "out of memory for a sweep");
     request.progress = on_event;
-    request.context = run;
-    int rc = fa_run_sweep(tuner, &request, &sweep, diag);
-    cli_sweep_progress_end(&run->progress);
+    request.context = s;
+    int rc = fa_run_sweep(run->tuner, &request, &sweep, &run->diag);
+    cli_sweep_progress_end(&s->progress);
     if (rc != 0)
-        return stopped(rc, options, &sweep, diag);
-    if (fa_server_location(tuner)[0] == 0) /* else its events have told all of them */
-        rc = fa_list_sweep_items(tuner, sweep.key, cli_sweep_rows_item, &run->rows, diag);
+        return stopped(run, rc, &sweep);
+    if (fa_server_location(run->tuner)[0] == 0) /* else its events have told all of them */
+        rc = fa_list_sweep_items(run->tuner, sweep.key, cli_sweep_rows_item, &s->rows, &run->diag);
     if (rc == 0)
-        rc = fa_list_baselines(tuner, cli_sweep_rows_baseline, &run->rows, diag);
-    if (run->rows.failed)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a sweep's result");
+        rc = fa_list_baselines(run->tuner, cli_sweep_rows_baseline, &s->rows, &run->diag);
+    if (s->rows.failed)
+        rc = fa_fail(&run->diag, FA_ENOMEM, "out of memory for a sweep's result");
     if (rc != 0)
-        return cli_fail(rc, options, diag);
-    cli_sweep_rows_match(&run->rows);
-    int status = options->json ? cli_sweep_print_json(&run->rows, &sweep, tuner)
-                               : cli_sweep_print_text(&run->rows, &sweep, cli_location(tuner));
-    if (status == 0 && sweep.failed > 0) {
-        fa_buf hint = {0};
-        cli_hint_store(&hint, "sweep --status", options);
-        cli_tell("%d of %d problems failed; %s and their rows say why", sweep.failed, sweep.items,
-                 hint.failed ? "the sweep's status" : hint.data);
-        fa_buf_free(&hint);
-        status = EXIT_FAILED;
-    }
-    return status;
+        return rc;
+    cli_sweep_rows_match(&s->rows);
+    cli_sweep_put(&s->rows, &sweep, run);
+    int status = cli_print(run);
+    if (status != 0 || sweep.failed == 0)
+        return status;
+    fa_buf hint = {0};
+    cli_hint_store(&hint, "sweep --status", run->options);
+    cli_tell("%d of %d problems failed; %s and their rows say why", sweep.failed, sweep.items,
+             hint.failed ? "the sweep's status" : hint.data);
+    fa_buf_free(&hint);
+    return EXIT_FAILED;
 }
 
 /* Into the fleet's queue; workers do the rest. */
-static int enqueue(fa_tuner *tuner, const struct run *run, fa_diag *diag)
+static int enqueue(cli_run *run, const cli_grid *grid)
 {
-    const cli_options *options = run->options;
-    fa_sweep_request request = request_of(options, &run->grid);
+    fa_sweep_request request = request_of(run->options, grid);
+    fa_buf *out = &run->out;
     fa_sweep sweep;
-    int rc = fa_enqueue_sweep(tuner, &request, &sweep, diag);
+    int rc = fa_enqueue_sweep(run->tuner, &request, &sweep, &run->diag);
     if (rc != 0)
-        return cli_fail(rc, options, diag);
-    if (options->json) {
-        cJSON *document = cJSON_CreateObject();
-        fa_json_add_text(document, "fa_tune", fa_version());
-        fa_json_add_text(document, "store", fa_store_location(tuner));
-        fa_json_add(document, "sweep", cli_json_sweep(&sweep));
-        return cli_json_write(document);
-    }
-    fa_buf out = {0};
-    fa_buf_printf(&out, "%d problem%s in the queue of ", sweep.items, sweep.items == 1 ? "" : "s");
-    cli_text_path(&out, fa_store_location(tuner));
+        return rc;
+    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
+    fa_json_add(run->document, "sweep", cli_json_sweep(&sweep));
+    fa_buf_printf(out, "%d problem%s in the queue of ", sweep.items, sweep.items == 1 ? "" : "s");
+    cli_text_path(out, fa_store_location(run->tuner));
     if (sweep.done > 0)
-        fa_buf_printf(&out, ", %d of them done before", sweep.done);
-    fa_buf_text(&out, "\n");
-    cli_hint_store(&out, "worker", options);
-    fa_buf_text(&out, " works on it, ");
-    cli_hint_store(&out, "queue --follow", options);
-    fa_buf_text(&out, " tells how it stands\n");
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
+        fa_buf_printf(out, ", %d of them done before", sweep.done);
+    fa_buf_text(out, "\n");
+    cli_hint_store(out, "worker", run->options);
+    fa_buf_text(out, " works on it, ");
+    cli_hint_store(out, "queue --follow", run->options);
+    fa_buf_text(out, " tells how it stands\n");
+    return 0;
 }
 
-static int import(fa_tuner *tuner, struct run *run, fa_diag *diag)
+static int import(cli_run *run)
 {
-    const char *path = run->options->sweep.baseline;
     int32_t count = 0;
-    int rc = path != NULL ? fa_import_baselines(tuner, path, &count, diag) : 0;
-    if (rc == 0 && path != NULL) {
+    if (run->options->sweep.baseline == NULL)
+        return 0;
+    int rc = fa_import_baselines(run->tuner, run->options->sweep.baseline, &count, &run->diag);
+    if (rc == 0) {
         char sentence[96];
         snprintf(sentence, sizeof sentence, "%d baseline%s taken into the store", count,
                  count == 1 ? "" : "s");
-        cli_progress_note(&run->progress.lines, sentence);
+        cli_progress_note(&run->progress, sentence);
     }
     return rc;
 }
 
-static int sweep(struct run *r)
+static int sweep(struct sweep *s)
 {
-    const cli_options *options = r->options;
-    fa_tuner *tuner;
-    fa_diag diag = {{0}};
-    bool told_only =
-        (options->sweep.list || options->sweep.status) && options->sweep.baseline == NULL;
-    int status = told_only ? cli_open_to_read(options, &r->progress.lines, &tuner)
-                           : cli_open(options, &r->progress.lines, &tuner);
-    if (status != 0)
-        return status;
-    int rc = import(tuner, r, &diag);
+    cli_run *run = s->run;
+    const cli_options *options = run->options;
+    int rc = cli_open(run, (options->sweep.list || options->sweep.status) &&
+                               options->sweep.baseline == NULL);
+    if (rc == 0)
+        rc = import(run);
     if (rc != 0)
-        status = cli_fail(rc, options, &diag);
-    else if (options->sweep.list)
-        status = list_sweeps(tuner, options, &diag);
-    else if (options->sweep.status)
-        status = show_status(tuner, options, &r->grid, &diag);
-    else if (r->grid.count > 0)
-        status = options->fleet.enqueue ? enqueue(tuner, r, &diag) : run_sweep(tuner, r, &diag);
-    else
-        status = 0; /* only baselines were to be taken */
-    fa_close(&tuner);
-    return status;
+        return rc;
+    if (options->sweep.list)
+        return list_sweeps(run);
+    if (options->sweep.status)
+        return show_status(run, &s->grid);
+    if (s->grid.count > 0)
+        return options->fleet.enqueue ? enqueue(run, &s->grid) : run_sweep(s);
+    run->printed = true; /* only baselines were to be taken */
+    return 0;
 }
 
 /* What no single option can tell. */
@@ -339,26 +294,23 @@ static int check_sweep_options(const cli_options *options, fa_diag *diag)
     return 0;
 }
 
-int cli_sweep(const cli_options *options)
+int cli_sweep(cli_run *run)
 {
-    struct run r = {.options = options};
-    fa_diag diag = {{0}};
-    bool needs_grid = !options->sweep.list &&
-                      !(options->sweep.status && !cli_grid_given(options)) &&
-                      !(options->sweep.baseline != NULL && !cli_grid_given(options));
-    int rc = check_sweep_options(options, &diag);
-    if (rc == 0 && needs_grid)
-        rc = cli_grid_make(options, &r.grid, &diag);
+    const cli_options *options = run->options;
+    struct sweep s = {.run = run};
+    bool may_lack_grid = options->sweep.status || options->sweep.baseline != NULL;
+    int rc = check_sweep_options(options, &run->diag);
+    if (rc == 0 && !options->sweep.list && !(may_lack_grid && !cli_grid_given(options)))
+        rc = cli_grid_make(options, &s.grid, &run->diag);
     if (rc != 0)
-        return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &diag);
-    bool many = false;
-    for (int32_t i = 1; i < r.grid.count; i++)
-        many = many || strcmp(r.grid.item[i].gpu, r.grid.item[0].gpu) != 0;
-    fa_sweep_budget budget = request_of(options, &r.grid).budget;
-    cli_sweep_progress_init(&r.progress, options, &budget, many);
+        return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &run->diag);
+    fa_sweep_budget budget = request_of(options, &s.grid).budget;
+    s.progress = (cli_sweep_progress){.lines = &run->progress, .budget = &budget};
+    for (int32_t i = 1; i < s.grid.count; i++)
+        s.progress.many_gpus |= strcmp(s.grid.item[i].gpu, s.grid.item[0].gpu) != 0;
     cli_interrupt_install();
-    int status = sweep(&r);
-    cli_sweep_rows_free(&r.rows);
-    cli_grid_free(&r.grid);
-    return status;
+    rc = sweep(&s);
+    cli_sweep_rows_free(&s.rows);
+    cli_grid_free(&s.grid);
+    return rc;
 }

@@ -6,17 +6,14 @@
  */
 #include "error.h"
 #include "hint.h"
-#include "interrupt.h"
+#include "json.h"
 #include "json_make.h"
 #include "problem.h"
-#include "progress.h"
 #include "rows.h"
+#include "run.h"
 #include "text.h"
-#include "verbs.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { DEFAULT_TOP = 10 };
 
@@ -71,8 +68,9 @@ static void print_times(const fa_answer *answer, fa_buf *out)
 
 /* How we know, in words, and what will happen next. */
 static void print_closing(const fa_answer *answer, const cli_options *options, int32_t rank,
-                          const fa_tuner *tuner, bool served, fa_buf *out)
+                          const fa_tuner *tuner, fa_buf *out)
 {
+    bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
     bool unranked = answer->origin == FA_ORIGIN_UNRANKED;
     fa_buf_text(out, unranked ? "unranked: no model tells these kernels apart" : "winner");
     if (rank > 0 && !unranked)
@@ -118,30 +116,26 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
     fa_buf_text(out, "\n");
 }
 
-static int print_text(const cli_options *options, const fa_answer *answer, const cli_rows *rows,
-                      const cli_progress *progress, const fa_tuner *tuner, bool served)
+static void print_text(const cli_options *options, const fa_answer *answer, const cli_rows *rows,
+                       const cli_progress *progress, const fa_tuner *tuner, fa_buf *out)
 {
-    fa_buf out = {0};
-    cli_text_heading(&out, &options->problem, &answer->gpu);
-    if (cli_text_too_large(&out, &options->problem))
-        fa_buf_text(&out, "\n");
+    cli_text_heading(out, &options->problem, &answer->gpu);
+    if (cli_text_too_large(out, &options->problem))
+        fa_buf_text(out, "\n");
     bool empty = !fa_problem_equal(&options->problem, &answer->problem);
     if (empty || !fa_problem_equal(&answer->problem, &answer->from_problem)) {
         bool timed = answer->trial.median_us > 0;
-        fa_buf_text(&out, empty   ? "without a batch or a query; its kernel is that of "
-                          : timed ? "its kernel and its times are those of "
-                                  : "its kernel is that of ");
-        cli_text_problem(&out, &answer->from_problem);
+        fa_buf_text(out, empty   ? "without a batch or a query; its kernel is that of "
+                         : timed ? "its kernel and its times are those of "
+                                 : "its kernel is that of ");
+        cli_text_problem(out, &answer->from_problem);
         if (!empty)
-            fa_buf_printf(&out, " (%s)", answer->why);
-        fa_buf_text(&out, "\n");
+            fa_buf_printf(out, " (%s)", answer->why);
+        fa_buf_text(out, "\n");
     }
-    print_funnel(answer, progress, &out);
-    cli_print_ranking(rows->row, rows->count, answer->default_us, &out);
-    print_closing(answer, options, rows->winner_rank, tuner, served, &out);
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
+    print_funnel(answer, progress, out);
+    cli_print_ranking(rows->row, rows->count, answer->default_us, out);
+    print_closing(answer, options, rows->winner_rank, tuner, out);
 }
 
 static cJSON *json_funnel(const fa_answer *answer, const cli_progress *progress)
@@ -159,28 +153,22 @@ static cJSON *json_funnel(const fa_answer *answer, const cli_progress *progress)
     return funnel;
 }
 
-static int print_json(const fa_answer *answer, const cli_rows *rows, const cli_progress *progress,
-                      const fa_tuner *tuner)
+static void print_json(cJSON *document, const fa_answer *answer, const cli_rows *rows,
+                       const cli_progress *progress, const fa_tuner *tuner)
 {
-    cJSON *document = cJSON_CreateObject();
-    fa_json_add_text(document, "fa_tune", fa_version());
     fa_json_add(document, "problem", fa_problem_to_json(&answer->problem));
     fa_json_add(document, "gpu", fa_gpu_to_json(&answer->gpu));
-    cJSON *told = cli_json_answer(answer);
-    if (rows->winner_rank > 0 && answer->origin != FA_ORIGIN_UNRANKED)
-        fa_json_add_number(told, "rank", rows->winner_rank);
-    else
-        fa_json_add_null(told, "rank");
-    fa_json_add(document, "answer", told);
+    cJSON *json = cli_json_answer(answer);
+    fa_json_add_known(json, "rank", rows->winner_rank,
+                      rows->winner_rank > 0 && answer->origin != FA_ORIGIN_UNRANKED);
+    fa_json_add(document, "answer", json);
     fa_json_add(document, "funnel", json_funnel(answer, progress));
     fa_json_add(document, "ranking", cli_json_rows(rows->row, rows->count));
     cli_json_location(document, tuner);
-    return cli_json_write(document);
 }
 
 static int stopped(const cli_progress *progress)
 {
-    int number = cli_interrupted();
     int32_t kept = cli_progress_done(&progress->last);
     if (progress->waiting)
         fputs("fa-tune: stopped waiting; the other process tunes on\n", stderr);
@@ -188,80 +176,74 @@ static int stopped(const cli_progress *progress)
         fprintf(stderr,
                 "fa-tune: stopped; %d config%s %s kept, the same command goes on from there\n",
                 kept, kept == 1 ? "" : "s", kept == 1 ? "is" : "are");
-    return 128 + (number != 0 ? number : SIGINT);
+    return 128 + cli_interrupted();
 }
 
 /* A failure of the tune itself; what ended in an earlier run was not tried in this one. */
-static int failed(int rc, const cli_options *options, const cli_progress *progress,
-                  const fa_diag *diag)
+static int failed(cli_run *run, int rc)
 {
-    int status = cli_fail(rc, options, diag);
-    int32_t earlier = progress->last.resumed;
+    const cli_options *options = run->options;
+    int status = cli_fail(run, rc);
+    if (rc != FA_ENOKERNEL)
+        return status;
+    int32_t earlier = run->progress.last.resumed;
     fa_buf hint = {0};
     cli_hint(&hint, "explain", options);
-    if (rc == FA_ENOKERNEL && progress->last.space > 0 && !hint.failed)
+    if (run->progress.last.space > 0 && !hint.failed)
         cli_tell("%s says where each ended", hint.data);
     fa_buf_clear(&hint);
-    if (rc == FA_ENOKERNEL && cli_text_too_large(&hint, &options->problem) && !hint.failed)
+    if (cli_text_too_large(&hint, &options->problem) && !hint.failed)
         cli_tell("%s", hint.data);
     fa_buf_free(&hint);
-    if (rc == FA_ENOKERNEL && earlier > 0)
+    if (earlier > 0)
         fprintf(stderr,
-                "fa-tune: %d of them ended in an earlier run: --effort patient tries %s "
-                "again\n",
+                "fa-tune: %d of them ended in an earlier run: --effort patient tries %s again\n",
                 earlier, earlier == 1 ? "it" : "them");
     return status;
 }
 
-static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progress)
+static int tune(cli_run *run, cli_rows *rows, fa_answer *answer)
 {
+    const cli_options *options = run->options;
+    cli_progress *progress = &run->progress;
     fa_request request = cli_request(options);
-    fa_answer answer = {.size = sizeof answer};
-    fa_diag diag = {{0}};
     fa_problem bucket = fa_problem_bucket(&options->problem);
     progress->untimed = !options->exact && !fa_problem_equal(&bucket, &options->problem);
     request.progress = cli_progress_event;
     request.context = progress;
-    cli_rows rows = {.ranked_limit = options->top > 0 ? options->top : DEFAULT_TOP,
-                     .winner = &answer.trial.config};
     request.ranking = cli_rows_visit;
-    request.ranking_context = &rows;
-    int rc = fa_tune(tuner, &request, &answer, &diag);
+    request.ranking_context = rows;
+    int rc = fa_tune(run->tuner, &request, answer, &run->diag);
     cli_progress_end(progress);
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return stopped(progress); /* before there was a row */
-    if (rows.failed)
-        fa_fail(&diag, rc, "out of memory after %zu configs", rows.count);
-    bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
-    bool answered = answer.entry[0] != 0;            /* also where the ranking could not be read */
-    int status;
-    if (answered && rows.count == 0 && !rows.failed)
-        cli_rows_visit(&rows, 1, &answer.trial);
-    if (!answered)
-        status = failed(rc, options, progress, &diag);
-    else if (options->json)
-        status = print_json(&answer, &rows, progress, tuner);
+    if (rows->failed)
+        fa_fail(&run->diag, rc, "out of memory after %zu configs", rows->count);
+    if (answer->entry[0] == 0)
+        return failed(run, rc);
+    if (rows->count == 0 && !rows->failed) /* the ranking could not be read */
+        cli_rows_visit(rows, 1, &answer->trial);
+    if (run->options->json)
+        print_json(run->document, answer, rows, progress, run->tuner);
     else
-        status = print_text(options, &answer, &rows, progress, tuner, served);
-    if (answered && rc != 0 && status == 0)
-        status = cli_fail(rc, options, &diag);
-    cli_rows_free(&rows);
-    return status;
+        print_text(options, answer, rows, progress, run->tuner, &run->out);
+    int status = cli_print(run);
+    return status != 0 ? status : rc;
 }
 
-int cli_tune(const cli_options *options)
+int cli_tune(cli_run *run)
 {
-    cli_progress progress;
-    fa_tuner *tuner;
-    int status = cli_check_gpu(options);
-    if (status != 0)
-        return status;
-    cli_progress_init(&progress, options);
+    int rc = cli_check_gpu(run);
+    if (rc != 0)
+        return rc;
     cli_interrupt_install();
-    status = cli_open(options, &progress, &tuner);
-    if (status != 0)
-        return status;
-    status = tune(tuner, options, &progress);
-    fa_close(&tuner);
-    return status;
+    rc = cli_open(run, false);
+    if (rc != 0)
+        return rc;
+    fa_answer answer = {.size = sizeof answer};
+    cli_rows rows = {.ranked_limit = run->options->top > 0 ? run->options->top : DEFAULT_TOP,
+                     .winner = &answer.trial.config};
+    rc = tune(run, &rows, &answer);
+    cli_rows_free(&rows);
+    return rc;
 }

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From options to what the library takes, and from its answers to results and exit statuses.
+ *
+ * Field names of documents are a promise: they may be joined by others, never renamed. A number that is
+ * not known is null, so that 0 always means 0.
+ */
+#include "run.h"
+
+#include "error.h"
+#include "json_make.h"
+#include "problem.h"
+#include "text.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- opening --------------------------------------------------------------------------------*/
+/* A store that is named is the one that is meant, whatever service the environment names. */
+static const char *server_of(const cli_options *options)
+{
+    return options->server != NULL ? options->server : options->store != NULL ? "" : NULL;
+}
+
+fa_options cli_library_options(const cli_options *options)
+{
+    return (fa_options){
+        .size = sizeof(fa_options),
+        .store = options->store,
+        .templates = options->templates,
+        .compile_workers = options->jobs,
+        .compile_timeout_ms = options->compile_timeout_s * 1000,
+        .trial_timeout_ms = options->trial_timeout_s * 1000,
+        .seed = options->seed,
+        .server = server_of(options),
+    };
+}
+
+int cli_open(cli_run *run, bool to_read)
+{
+    fa_options library = cli_library_options(run->options);
+    library.existing_store = to_read;
+    library.log = cli_progress_note;
+    library.log_context = &run->progress;
+    return fa_open(&library, &run->tuner, &run->diag);
+}
+
+fa_request cli_request(const cli_options *options)
+{
+    return (fa_request){
+        .size = sizeof(fa_request),
+        .problem = options->problem,
+        .gpu = options->gpu,
+        .ordinal = options->device >= 0 ? options->device : 0,
+        .effort = options->effort,
+        .again = options->again,
+        .exact = options->exact,
+        .first_contact = options->effort_given && options->effort == FA_EFFORT_MEASURE,
+    };
+}
+
+int cli_check_gpu(cli_run *run)
+{
+    fa_gpu gpu;
+    return run->options->gpu == NULL || fa_gpu_find(run->options->gpu, &gpu, &run->diag) == 0
+               ? 0
+               : FA_EINVAL;
+}
+
+/* ---- the result -----------------------------------------------------------------------------*/
+int cli_json_write(cJSON *document)
+{
+    fa_buf out = {0};
+    char *text = fa_json_print_tidy(document);
+    fa_buf_text(&out, text != NULL ? text : "");
+    fa_buf_text(&out, "\n");
+    out.failed |= text == NULL;
+    cJSON_free(text);
+    cJSON_Delete(document);
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
+}
+
+int cli_print(cli_run *run)
+{
+    cJSON *document = run->document;
+    run->printed = true;
+    run->document = NULL;
+    return run->options->json ? cli_json_write(document) : cli_write(&run->out);
+}
+
+int cli_fail(cli_run *run, int rc)
+{
+    const cli_options *options = run->options;
+    if (run->diag.text[0] == 0)
+        fa_fail(&run->diag, rc, "%s", fa_strerror(rc));
+    cli_error(0, &run->diag);
+    if ((rc == FA_ENODEVICE || rc == FA_ENODRIVER) && options->gpu == NULL)
+        cli_tell("name a GPU type to tune for it without having it, as in `fa-tune --gpu "
+                 "L4 --seq 512`; `fa-tune gpus` lists them, `fa-tune doctor` looks for causes");
+    if (rc == FA_ENOTFOUND && options->effort == FA_EFFORT_CACHED)
+        cli_tell("leave --effort cached out to tune for it");
+    if (rc == FA_ECANCELED && cli_interrupted() != 0)
+        return 128 + cli_interrupted();
+    return rc == FA_EINVAL || rc == FA_EMANIFEST ? EXIT_USAGE : EXIT_FAILED;
+}
+
+/* ---- places ---------------------------------------------------------------------------------*/
+const char *cli_location(const fa_tuner *tuner)
+{
+    const char *server = fa_server_location(tuner);
+    return server[0] != 0 ? server : fa_store_location(tuner);
+}
+
+bool cli_asked_fleet(const fa_tuner *tuner)
+{
+    return fa_server_location(tuner)[0] == 0 &&
+           strcmp(fa_store_location(tuner), fa_store_file(tuner)) != 0;
+}
+
+void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner)
+{
+    bool fleet = answer->in_fleet && cli_asked_fleet(tuner);
+    if (answer->from_system) {
+        fa_buf_text(out, "a system bundle");
+        return;
+    }
+    if (fleet)
+        cli_text_path(out, fa_store_location(tuner));
+    if (fleet && answer->in_local)
+        fa_buf_text(out, " and ");
+    if (!fleet || answer->in_local)
+        cli_text_path(out, fa_store_file(tuner));
+}
+
+void cli_json_location(cJSON *document, const fa_tuner *tuner)
+{
+    const char *server = fa_server_location(tuner);
+    fa_json_add_text(document, "store", fa_store_location(tuner));
+    if (server[0] != 0)
+        fa_json_add_text(document, "server", server);
+    else
+        fa_json_add_null(document, "server");
+}
+
+/* ---- winners --------------------------------------------------------------------------------*/
+bool cli_gpu_is(const char *asked, const char *name)
+{
+    fa_gpu one, other;
+    if (asked == NULL)
+        return true;
+    return strcasecmp(fa_gpu_find(asked, &one, NULL) == 0 ? one.name : asked,
+                      fa_gpu_find(name, &other, NULL) == 0 ? other.name : name) == 0;
+}
+
+bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const char *gpu)
+{
+    const fa_problem *want = &options->problem;
+    uint32_t given = options->given | options->given_also;
+    if ((given != 0 || options->operation != NULL) && fa_operation_of(is) != fa_operation_of(want))
+        return false;
+    for (int i = 0; i < FA_PROBLEM_VALUES; i++)
+        if ((given >> i & 1) && is->value[i] != want->value[i])
+            return false;
+    return cli_gpu_is(options->gpu, gpu);
+}
+
+int cli_answer_compare(const fa_answer *a, const fa_answer *b)
+{
+    int gpu = strcmp(a->gpu.name, b->gpu.name);
+    return gpu != 0 ? gpu : fa_problem_compare(&a->problem, &b->problem);
+}
+
+cJSON *cli_json_answer(const fa_answer *answer)
+{
+    char *text = NULL;
+    cJSON *object = fa_answer_write(answer, &text, NULL) == 0 ? cJSON_Parse(text) : NULL;
+    free(text);
+    return object;
+}
+
+cJSON *cli_json_winner(const fa_answer *answer)
+{
+    cJSON *object = cJSON_CreateObject();
+    fa_json_add(object, "problem", fa_problem_to_json(&answer->problem));
+    fa_json_add(object, "gpu", fa_gpu_to_json(&answer->gpu));
+    fa_json_add(object, "answer", cli_json_answer(answer));
+    return object;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------*/
+int cli_list_keep(cli_list *list, const void *item, size_t size)
+{
+    char *grown = fa_grow(list->item, &list->capacity, list->count, size);
+    if (grown == NULL) {
+        list->failed = true;
+        return FA_ENOMEM;
+    }
+    list->item = grown;
+    memcpy(grown + list->count++ * size, item, size);
+    return 0;
+}
+
+int cli_list_end(cli_run *run, const cli_list *list, int rc)
+{
+    return list->failed
+               ? fa_fail(&run->diag, FA_ENOMEM, "out of memory after %zu of a list", list->count)
+               : rc;
+}
+
+void cli_list_sort(cli_list *list, size_t size, int (*compare)(const void *a, const void *b))
+{
+    if (list->count > 1)
+        qsort(list->item, list->count, size, compare);
+}
+
+void cli_list_free(cli_list *list)
+{
+    free(list->item);
+    *list = (cli_list){0};
+}

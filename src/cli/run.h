@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A run of one verb. The verb reads its options, opens the tuner where it needs one, and fills in either the
+ * text or, with --json, the document; main.c says what failed, prints the result and closes what was opened.
+ */
+#ifndef FA_CLI_RUN_H
+#define FA_CLI_RUN_H
+
+#include "fa_tune.h"
+#include "progress.h"
+
+#include <cJSON.h>
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+typedef struct cli_run {
+    const cli_options *options;
+    cli_progress progress;
+    fa_tuner *tuner; /* NULL: not opened */
+    fa_diag diag;    /* why the verb failed */
+    fa_buf out;      /* the result for people; not printed with --json */
+    cJSON *document; /* the result for programs, begun with the version; NULL without --json */
+    bool printed;
+} cli_run;
+
+/* The verbs. Each returns 0, a negative FA_E… with the sentence in run->diag, or an exit status above 0 when
+ * all has been said. */
+int cli_tune(cli_run *run);
+int cli_explain(cli_run *run);
+int cli_show(cli_run *run);
+int cli_report(cli_run *run);
+int cli_export(cli_run *run);
+int cli_import(cli_run *run);
+int cli_keygen(cli_run *run);
+int cli_trust(cli_run *run);
+int cli_rm(cli_run *run);
+int cli_sweep(cli_run *run);
+int cli_worker(cli_run *run);
+int cli_queue(cli_run *run);
+int cli_compare(cli_run *run);
+int cli_doctor(cli_run *run);
+int cli_gpus(cli_run *run);
+/* show FILE.fab (bundles.c). */
+int cli_show_bundle(cli_run *run);
+/* Becomes fa-tune-serve, with these arguments after the verb; returns only where it cannot. */
+int cli_serve(int count, char **arguments);
+
+/* Opens run->tuner as the options ask. to_read: the verb keeps nothing, so that no store is made where none is. */
+int cli_open(cli_run *run, bool to_read);
+/* The library's options and request for the options given here. */
+fa_options cli_library_options(const cli_options *options);
+fa_request cli_request(const cli_options *options);
+/* FA_EINVAL when a GPU is named that the catalogue does not list. */
+int cli_check_gpu(cli_run *run);
+
+/* Prints the document on stdout and deletes it; returns the exit status. */
+int cli_json_write(cJSON *document);
+/* Prints the result now, for a verb that has more to say afterwards; returns the exit status. */
+int cli_print(cli_run *run);
+/* Says why a run failed, with what to do where the command line knows more than the library; returns the
+ * exit status. */
+int cli_fail(cli_run *run, int rc);
+
+/* Who keeps what a tuner finds: a service, else the store. */
+const char *cli_location(const fa_tuner *tuner);
+/* Whether the last call reached the fleet's store itself, and not through a service. */
+bool cli_asked_fleet(const fa_tuner *tuner);
+/* The stores that an answer's winner lies in. */
+void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner);
+
+/* Whether both name one GPU type ("NVIDIA L4" is "L4"); also when `asked` is NULL. */
+bool cli_gpu_is(const char *asked, const char *name);
+/* Whether a problem agrees with every option of a problem that was given, and its GPU type with --gpu. */
+bool cli_filter_keeps(const cli_options *options, const fa_problem *problem, const char *gpu);
+
+/* Items that a visit collects. */
+typedef struct cli_list {
+    void *item;
+    size_t count, capacity;
+    bool failed; /* out of memory */
+} cli_list;
+/* Joins a copy of an item. Returns 0 or FA_ENOMEM, as a visit does. */
+int cli_list_keep(cli_list *list, const void *item, size_t size);
+/* What the visits ended with; FA_ENOMEM, with the sentence, where an item could not be kept. */
+int cli_list_end(cli_run *run, const cli_list *list, int rc);
+void cli_list_sort(cli_list *list, size_t size, int (*compare)(const void *a, const void *b));
+void cli_list_free(cli_list *list);
+
+/* The order of winners in a list: by GPU, then as problems are listed. */
+int cli_answer_compare(const fa_answer *a, const fa_answer *b);
+cJSON *cli_json_answer(const fa_answer *answer);
+/* An object with the answer, its problem and its GPU. */
+cJSON *cli_json_winner(const fa_answer *answer);
+/* "store": its path, and "server": the service's address or null. */
+void cli_json_location(cJSON *document, const fa_tuner *tuner);
+
+#endif
