@@ -377,18 +377,17 @@ def sweep(problems: Iterable[Problem | Any] | None = None, *, gpu: str | Iterabl
     ask = {"items": [{"problem": one.problem.as_dict(), "gpu": one.gpu or ""} for one in items],
            "plan": "%s from Python" % counted(len(problems), "problem"), "again": bool(again),
            "effort": effort or "measure", "budget": {name: value for name, value in budget.items() if value is not None}}
-    tell = progress if callable(progress) else None if progress is False else sweep_on_stderr()
+    line = sweep_on_stderr() if progress in (None, True) else None
 
     def on_event(event):
-        items[event["index"]]._take(event)
-        if tell is not None:
-            tell(event)
+        item = items[event["index"]]
+        item._take(event)
+        if line is not None:
+            line(event, item)
+        elif callable(progress):
+            progress(event)
 
-    try:
-        return Sweep(items, _core.sweep(json.dumps(ask), on_event, lambda event: items[event["index"]]._take(event)))
-    finally:
-        if hasattr(tell, "close"):
-            tell.close()
+    return Sweep(items, _core.sweep(json.dumps(ask), on_event, lambda event: items[event["index"]]._take(event)))
 
 
 def _gpu_names(gpu):

@@ -44,23 +44,19 @@ class _Sweep:
     def __init__(self):
         self.known = 0
 
-    def __call__(self, event):
-        from ._objects import Answer
-        from ._problem import restored
+    def __call__(self, event, item):
+        sweep = event["sweep"]
         if event["event"] == "known":
             self.known += 1
-        if event["event"] == "ends":
-            sweep, item = event["sweep"], event["item"]
-            if self.known:
-                sys.stderr.write("fa_tune: %d of %d problems were done before\n" % (self.known, sweep["items"]))
-                self.known = 0
-            sys.stderr.write("fa_tune: [%d/%d] %s%s: %s\n" % (
-                sweep["done"] + sweep["failed"], sweep["items"], repr(restored(item["problem"]))[8:-1],
-                " on " + item["gpu"] if item["gpu"] else "",
-                Answer(event["answer"]).time if event["answer"] else "failed: " + item["reason"]))
-            sys.stderr.flush()
+        if event["event"] != "ends":
+            return
+        if self.known:
+            sys.stderr.write("fa_tune: %d of %d problems were done before\n" % (self.known, sweep["items"]))
+            self.known = 0
+        sys.stderr.write("fa_tune: [%d/%d] %s\n" % (sweep["done"] + sweep["failed"], sweep["items"], item))
+        sys.stderr.flush()
 
 
 def sweep_on_stderr():
-    """What tells a sweep's progress, or None where there is no stderr."""
+    """What is called with each event and its item, or None where there is no stderr."""
     return _Sweep() if sys.stderr is not None else None
