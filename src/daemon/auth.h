@@ -27,4 +27,15 @@ int serve_link_make(serve_service *service, char ret_url[SERVE_URL_SIZE], fa_dia
 void serve_post_link(serve_service *service, serve_exchange *exchange);
 void serve_post_session(serve_service *service, serve_exchange *exchange);
 
+/* Prints the link on stdout and, where there is a display, opens it by a file of this user's alone that
+ * leads there. false: this process logs, and stdout is where the log goes, and not a terminal; nothing was
+ * printed. */
+bool serve_open_page(const char *url, bool logs);
+/* Asks the service at this Unix socket for a link. */
+int serve_ask_for_link(const char *socket, char ret_url[SERVE_URL_SIZE], fa_diag *diag);
+
+/* A number that connections of one user of this host share, or of one other host (of IPv6: of one network);
+ * others may have it too, by chance. */
+unsigned serve_peer_of(int fd);
+
 #endif

@@ -9,7 +9,7 @@
 #include "problem.h"
 #include "queries.h"
 #include "reply.h"
-#include "tuners.h"
+#include "service.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -9,7 +9,7 @@
 #include "callbacks.h"
 #include "connection.h"
 #include "error.h"
-#include "peer.h"
+#include "auth.h"
 #include "reply.h"
 
 #include <stdlib.h>

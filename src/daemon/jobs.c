@@ -1,18 +1,411 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "jobs.h"
 
+#include "buf.h"
 #include "error.h"
+#include "families.h"
+#include "json_make.h"
 #include "list.h"
 #include "pending.h"
 #include "problem.h"
 #include "reply.h"
-#include "runner.h"
+#include "stream.h"
+#include "service.h"
 
+#include <cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+/* ---- a job -----------------------------------------------------------------------------------*/
+/* A job: a tune or a sweep from its acceptance to its end; its text, and the clients that listen to its events. */
+const char *serve_job_state_name(serve_job_state state)
+{
+    static const char *const names[] = {"queued", "running", "done", "failed", "canceled"};
+    return names[state];
+}
+
+const char *serve_job_kind_name(serve_job_kind kind)
+{
+    return kind == SERVE_TUNE ? "tune" : "sweep";
+}
+
+bool serve_job_is_over(const serve_job *job)
+{
+    return job->state >= SERVE_DONE;
+}
+
+/* ---- as text --------------------------------------------------------------------------------*/
+/* The members of a JSON object's text, without its braces. */
+static void append_members(fa_buf *out, const char *object)
+{
+    size_t size = strlen(object);
+    if (size > 2) {
+        fa_buf_text(out, ",");
+        fa_buf_append(out, object + 1, size - 2);
+    }
+}
+
+static void append_time(fa_buf *out, const char *name, int64_t unix_ms)
+{
+    if (unix_ms > 0)
+        fa_buf_printf(out, ",\"%s\":%.3f", name, (double)unix_ms / 1000);
+    else
+        fa_buf_printf(out, ",\"%s\":null", name);
+}
+
+/* As JSON; "" is null. */
+static void append_text(fa_buf *out, const char *text)
+{
+    cJSON *json = text[0] != 0 ? cJSON_CreateString(text) : cJSON_CreateNull();
+    char *printed = fa_json_print(json);
+    cJSON_Delete(json);
+    out->failed |= printed == NULL;
+    fa_buf_text(out, printed != NULL ? printed : "null");
+    free(printed);
+}
+
+/* What is tuned, in words. */
+static void append_what(fa_buf *out, const serve_job *job)
+{
+    fa_buf words = {0};
+    if (job->kind == SERVE_SWEEP)
+        fa_buf_text(&words, job->plan);
+    else if (job->runner >= 0) /* its request has been read */
+        fa_problem_words(&words, &job->request.problem, " · ", false);
+    out->failed |= words.failed;
+    append_text(out, words.data != NULL ? words.data : "");
+    fa_buf_free(&words);
+}
+
+static void append_job(fa_buf *out, const serve_job *job, bool whole)
+{
+    fa_buf_printf(out, "{\"id\":\"%s\",\"kind\":\"%s\",\"state\":\"%s\",\"gpu\":", job->id,
+                  serve_job_kind_name(job->kind), serve_job_state_name(job->state));
+    append_text(out, job->gpu);
+    fa_buf_text(out, ",\"what\":");
+    append_what(out, job);
+    if (job->runner >= 0 && job->runner < SERVE_DEVICES_MAX)
+        fa_buf_printf(out, ",\"ordinal\":%d", job->runner);
+    else
+        fa_buf_text(out, ",\"ordinal\":null");
+    append_time(out, "accepted", job->accepted_ms);
+    append_time(out, "started", job->started_ms);
+    append_time(out, "ended", job->ended_ms);
+    if (whole) {
+        fa_buf_text(out, ",\"progress\":");
+        fa_buf_text(out, job->progress != NULL ? job->progress : "null");
+        if (job->state == SERVE_DONE && job->result != NULL)
+            append_members(out, job->result);
+    }
+    if (job->state == SERVE_FAILED || job->state == SERVE_CANCELED) {
+        char *error = serve_error_text(job->code, job->message.text, NULL);
+        if (error != NULL)
+            append_members(out, error);
+        free(error);
+    }
+    fa_buf_text(out, "}");
+}
+
+char *serve_job_text(const serve_job *job)
+{
+    fa_buf out = {0};
+    append_job(&out, job, true);
+    return serve_text_of(&out);
+}
+
+char *serve_jobs_text(const serve_service *service)
+{
+    fa_buf out = {0};
+    fa_buf_text(&out, "{\"jobs\":[");
+    for (const serve_job *job = service->jobs; job != NULL; job = job->next) {
+        append_job(&out, job, false);
+        if (job->next != NULL)
+            fa_buf_text(&out, ",");
+    }
+    fa_buf_text(&out, "]}");
+    return serve_text_of(&out);
+}
+
+void serve_jobs_now(const serve_service *service, fa_buf *out)
+{
+    enum { QUEUED_MAX = 20, ENDED_MAX = 10 };
+    int queued = 0, ended = 0, told = 0;
+    for (const serve_job *job = service->jobs; job != NULL; job = job->next)
+        queued += job->state == SERVE_QUEUED;
+    fa_buf_printf(out, "\"queued\":%d,\"jobs\":[", queued);
+    for (const serve_job *job = service->jobs; job != NULL; job = job->next) {
+        if (serve_job_is_over(job) ? ended++ >= ENDED_MAX
+                                   : job->state == SERVE_QUEUED && queued-- > QUEUED_MAX)
+            continue;
+        fa_buf_text(out, told++ > 0 ? "," : "");
+        append_job(out, job, job->state == SERVE_RUNNING);
+    }
+    fa_buf_text(out, "]");
+}
+
+/* ---- listeners ------------------------------------------------------------------------------*/
+static void send_event(serve_exchange *exchange, const char *event, const char *data, bool may_drop)
+{
+    fa_buf line = {0};
+    fa_buf_printf(&line, "event: %s\ndata: ", event);
+    fa_buf_text(&line, data);
+    fa_buf_text(&line, "\n\n");
+    if (!line.failed)
+        serve_stream_send(exchange, line.data, line.size, may_drop);
+    fa_buf_free(&line);
+}
+
+static void send_end(const serve_job *job, serve_exchange *exchange)
+{
+    char *text =
+        job->state == SERVE_DONE ? NULL : serve_error_text(job->code, job->message.text, NULL);
+    const char *data = job->state == SERVE_DONE ? job->result : text;
+    send_event(exchange, serve_job_state_name(job->state), data != NULL ? data : "{}", false);
+    free(text);
+    serve_stream_end(exchange);
+}
+
+/* Sends the job's end to all who listen, or ends their streams where it has not ended. */
+static void serve_job_end_streams(serve_job *job)
+{
+    serve_exchange *exchange;
+    while ((exchange = serve_waiters_take(&job->listeners)) != NULL)
+        if (serve_job_is_over(job))
+            send_end(job, exchange);
+        else
+            serve_stream_end(exchange);
+}
+
+void serve_job_listen(serve_job *job, serve_exchange *exchange)
+{
+    static const char hello[] = ": the job's events follow\n\n";
+    serve_stream(exchange);
+    serve_stream_send(exchange, hello, sizeof hello - 1, false);
+    if (serve_job_is_over(job)) {
+        send_end(job, exchange);
+        return;
+    }
+    if (job->progress != NULL)
+        send_event(exchange, "progress", job->progress, false);
+    serve_waiters_add(&job->listeners, exchange, 0);
+    atomic_store(&job->watched, true);
+}
+
+void serve_jobs_keep_alive(serve_service *service)
+{
+    static const char comment[] = ": still there\n\n";
+    for (serve_job *job = service->jobs; job != NULL; job = job->next)
+        for (serve_exchange *e = job->listeners.first; e != NULL; e = e->next)
+            serve_stream_send(e, comment, sizeof comment - 1, true);
+}
+
+/* ---- from a runner's thread -------------------------------------------------------------------*/
+struct event {
+    serve_task task;
+    serve_job *job;
+    const char *name; /* NULL: the job has begun */
+    char *text;
+};
+
+static void take_event(serve_task *task)
+{
+    struct event *event = (struct event *)task;
+    serve_job *job = event->job;
+    if (event->name != NULL) {
+        for (serve_exchange *e = job->listeners.first; e != NULL; e = e->next)
+            send_event(e, event->name, event->text, true);
+        free(job->progress);
+        job->progress = event->text;
+        if (job->listeners.count == 0)
+            atomic_store(&job->watched, false);
+    } else if (job->state == SERVE_QUEUED) {
+        job->state = SERVE_RUNNING;
+        job->started_ms = serve_unix_ms();
+        serve_log(SERVE_INFO, "job started", "job", job->id, "gpu", job->gpu, NULL);
+    }
+    free(event);
+}
+
+/* From its runner's thread: an event for those who listen; takes the text. */
+static void serve_job_post_event(serve_job *job, const char *name, char *text)
+{
+    struct event *event = calloc(1, sizeof *event);
+    if (event == NULL) {
+        free(text);
+        return;
+    }
+    *event = (struct event){{.done = take_event}, job, name, text};
+    serve_loop_post(job->service->queue, &event->task);
+}
+
+static void serve_job_post_start(serve_job *job)
+{
+    serve_job_post_event(job, NULL, NULL);
+}
+
+/* ---- a runner --------------------------------------------------------------------------------*/
+/* Where jobs run: a thread for each device and one for GPUs that are not here, each with tuners of its own, because
+ * a sweep holds its tuner until it ends. Between two problems of a sweep the tunes that have come meanwhile go first. */
+enum { TELL_MS = 200 };
+
+static int need_tuner(serve_runner *runner, fa_tuner **tuner, fa_diag *diag)
+{
+    fa_options options;
+    if (*tuner != NULL)
+        return 0;
+    serve_tuner_options(runner->service->settings, &options);
+    return fa_open(&options, tuner, diag);
+}
+
+/* ---- tunes ----------------------------------------------------------------------------------*/
+/* Clients that listen hear of every trial; otherwise now and then is enough. */
+static bool worth_telling(serve_job *job, const fa_progress *progress)
+{
+    int64_t now = (int64_t)(uv_hrtime() / 1000000);
+    bool listened = atomic_load(&job->watched) && progress->kind == FA_EVENT_TRIAL;
+    if (!listened && progress->kind != FA_EVENT_STAGE && now - job->told_ms < TELL_MS)
+        return false;
+    job->told_ms = now;
+    return true;
+}
+
+static int tune_event(void *context, const fa_progress *progress)
+{
+    serve_job *job = context;
+    char *text;
+    if (worth_telling(job, progress) && fa_progress_write(progress, &text, NULL) == 0)
+        serve_job_post_event(job, "progress", text);
+    return atomic_load(&job->cancel);
+}
+
+static int tune(serve_job *job, serve_runner *runner, fa_diag *diag)
+{
+    fa_answer answer = {.size = sizeof answer};
+    fa_request request = job->request;
+    request.progress = tune_event;
+    request.context = job;
+    fa_tuner **tuner = job->ask.family[0] != 0 ? &runner->family.tuner : &runner->tuner;
+    int rc = job->ask.family[0] != 0
+                 ? serve_family_open(runner->service, job->ask.family, &runner->family, diag)
+                 : need_tuner(runner, tuner, diag);
+    if (rc == 0)
+        rc = fa_tune(*tuner, &request, &answer, diag);
+    if (rc == 0)
+        return serve_kernel_text(*tuner, &answer, &job->result, diag);
+    if (*tuner != NULL && serve_tuner_is_broken(*tuner, rc))
+        fa_close(tuner);
+    return rc;
+}
+
+/* ---- sweeps ---------------------------------------------------------------------------------*/
+struct sweeping {
+    serve_job *job;
+    serve_thread *thread;
+};
+
+static int sweep_event(void *context, const fa_sweep_progress *progress)
+{
+    struct sweeping *sweeping = context;
+    serve_job *job = sweeping->job;
+    char *text;
+    bool ends = progress->event == FA_SWEEP_ITEM_ENDS || progress->event == FA_SWEEP_ITEM_KNOWN;
+    bool tell = progress->event != FA_SWEEP_ITEM_TUNES ||
+                (progress->tune != NULL && worth_telling(job, progress->tune));
+    if (tell && fa_sweep_event_write(progress, &text, NULL) == 0)
+        serve_job_post_event(job, ends ? "item" : "progress", text);
+    while (ends && !atomic_load(&job->cancel) && serve_thread_run_interleaved(sweeping->thread))
+        continue;
+    return atomic_load(&job->cancel);
+}
+
+static int sweep(serve_job *job, serve_runner *runner, fa_diag *diag)
+{
+    struct sweeping sweeping = {job, runner->thread};
+    fa_sweep result = {0};
+    char *text = NULL;
+    fa_sweep_request request = job->sweep;
+    request.progress = sweep_event;
+    request.context = &sweeping;
+    int rc = need_tuner(runner, &runner->sweeper, diag);
+    if (rc == 0)
+        rc = fa_run_sweep(runner->sweeper, &request, &result, diag);
+    if (rc != 0 && runner->sweeper != NULL && serve_tuner_is_broken(runner->sweeper, rc))
+        fa_close(&runner->sweeper);
+    if (rc == 0)
+        rc = fa_sweep_write(&result, &text, diag);
+    if (rc == 0) {
+        fa_buf out = {0};
+        fa_buf_printf(&out, "{\"sweep\":%s}", text);
+        free(text);
+        job->result = serve_text_of(&out);
+        if (job->result == NULL)
+            rc = fa_fail(diag, FA_ENOMEM, "out of memory for a sweep's end");
+    }
+    return rc;
+}
+
+/* ---- runners --------------------------------------------------------------------------------*/
+static void serve_runner_work(serve_task *task, serve_thread *thread)
+{
+    serve_job *job = (serve_job *)task;
+    if (atomic_exchange(&job->taken, true))
+        return;
+    if (atomic_load(&job->cancel)) {
+        job->code = fa_fail(&job->message, FA_ECANCELED, "canceled");
+        return;
+    }
+    serve_job_post_start(job);
+    serve_runner *runner = serve_thread_context(thread);
+    int (*run)(serve_job * job, serve_runner * runner, fa_diag * diag) =
+        job->kind == SERVE_TUNE ? tune : sweep;
+    job->code = run(job, runner, &job->message);
+    if (job->code == FA_ECORRUPT) /* opening the store anew mends it, or moves it away */
+        job->code = run(job, runner, &job->message);
+    if (job->code == FA_EINVAL) /* the request was found right before it became a job */
+        job->code = FA_EIO;
+    if (job->code == 0)
+        job->message.text[0] = 0; /* of a lookup that found nothing before the tune */
+}
+
+static void runner_end(void *context)
+{
+    serve_runner *runner = context;
+    fa_close(&runner->tuner);
+    fa_close(&runner->sweeper);
+    fa_close(&runner->family.tuner);
+}
+
+static void runner_ended(void *context)
+{
+    serve_runner *runner = context;
+    serve_service_thread_ended(runner->service);
+}
+
+/* The runner of this index, whose thread is started when it is first asked for. */
+static int serve_runner_get(serve_service *service, int index, serve_runner **ret_runner,
+                            fa_diag *diag)
+{
+    static const serve_thread_calls calls = {NULL, runner_end, runner_ended, false};
+    if (service->runner[index] == NULL) {
+        serve_runner *runner = calloc(1, sizeof *runner);
+        if (runner == NULL)
+            return fa_fail(diag, FA_ENOMEM, "out of memory for a thread");
+        runner->service = service;
+        int rc = serve_thread_start(service->queue, &calls, runner, &runner->thread, diag);
+        if (rc != 0) {
+            free(runner);
+            return rc;
+        }
+        service->runner[index] = runner;
+        service->threads++;
+    }
+    *ret_runner = service->runner[index];
+    return 0;
+}
+
+/* ---- the table of jobs -----------------------------------------------------------------------*/
 enum { ENDED_MAX = 256 /* jobs that are remembered after their end */ };
 
 serve_job *serve_job_find(serve_service *service, const char *id)
@@ -239,7 +632,7 @@ static void journal_written(void *context, const char *id, int rc, const char *r
 int serve_job_start(serve_job *job, const char *body, size_t size, const fa_gpu *gpu, fa_diag *diag)
 {
     serve_service *service = job->service;
-    serve_runner *runner;
+    serve_runner *runner = NULL;
     job->runner = gpu->present && gpu->ordinal >= 0 && gpu->ordinal < SERVE_DEVICES_MAX
                       ? gpu->ordinal
                       : SERVE_RUNNERS - 1;

@@ -1,11 +1,77 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of jobs: how they begin, are kept on disk, end and are forgotten.
+ * Jobs, tunes and sweeps: how they begin, are kept on disk, run, end and are forgotten.
  */
 #ifndef FA_DAEMON_JOBS_H
 #define FA_DAEMON_JOBS_H
 
-#include "job.h"
+#include "buf.h"
+#include "service.h"
+#include "exchange.h"
+#include <stdatomic.h>
+
+typedef enum serve_job_kind { SERVE_TUNE, SERVE_SWEEP } serve_job_kind;
+typedef enum serve_job_state {
+    SERVE_QUEUED,
+    SERVE_RUNNING,
+    SERVE_DONE,
+    SERVE_FAILED,
+    SERVE_CANCELED
+} serve_job_state;
+
+typedef struct serve_job serve_job;
+struct serve_job {
+    serve_task task; /* first: of its runner */
+    serve_service *service;
+    serve_job *next, *previous;
+    char id[SERVE_ID_SIZE];
+    serve_job_kind kind;
+    serve_job_state state;
+    char key[65]; /* of the winner or the sweep; "" before it is known */
+    int effort;   /* jobs of one key whose effort is no less serve a request too */
+    int64_t accepted_ms, started_ms, ended_ms; /* Unix time */
+    int runner;                                /* -1: not known yet */
+    bool given;                                /* to its runner, which has not given it back */
+    bool journaled, journaling;
+    bool kept;          /* in the journal after its end: the next process tries again */
+    bool unwanted;      /* a client has canceled it: no next process goes on with it */
+    char gpu[64];       /* words for lists */
+    fa_ask ask;         /* of a tune, as it was asked */
+    fa_request request; /* of a tune; its gpu points to gpu_name */
+    char gpu_name[64];
+    fa_sweep_request sweep;
+    fa_sweep_item *items;
+    char plan[512];
+    atomic_bool cancel, watched;
+    atomic_bool taken; /* by its runner, or by the loop, which has ended it meanwhile */
+    serve_waiters submitters, listeners;
+    int references;  /* of pending requests */
+    char *progress;  /* the last one told, JSON, or NULL */
+    int64_t told_ms; /* its runner's: when progress was last told */
+    /* Its end, written by its runner. */
+    int code;
+    fa_diag message;
+    char *result; /* {"answer":…,"cubin":…} or {"sweep":…} */
+};
+
+const char *serve_job_state_name(serve_job_state state);
+const char *serve_job_kind_name(serve_job_kind kind);
+bool serve_job_is_over(const serve_job *job);
+char *serve_job_text(const serve_job *job);
+char *serve_jobs_text(const serve_service *service);
+/* "queued":2,"jobs":[…]: all that run, whole, some that wait and the last that ended. */
+void serve_jobs_now(const serve_service *service, fa_buf *out);
+
+/* ---- listeners ---- */
+void serve_job_listen(serve_job *job, serve_exchange *exchange);
+void serve_jobs_keep_alive(serve_service *service); /* a comment to all who listen */
+
+typedef struct serve_runner {
+    serve_service *service;
+    serve_thread *thread;
+    fa_tuner *tuner, *sweeper; /* the thread's */
+    serve_family_tuner family;
+} serve_runner;
 
 serve_job *serve_job_find(serve_service *service, const char *id);
 /* A job that has not ended and gives at least what this effort does; of the same problem, where one

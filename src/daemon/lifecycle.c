@@ -8,8 +8,7 @@
 #include "overview.h"
 #include "pending.h"
 #include "routes.h"
-#include "runner.h"
-#include "tuners.h"
+#include "service.h"
 
 #include <stdio.h>
 #include <stdlib.h>

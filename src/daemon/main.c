@@ -6,12 +6,11 @@
  */
 #include "auth.h"
 #include "lifecycle.h"
-#include "open_page.h"
 
 #include "error.h"
 #include "listen.h"
 #include "log.h"
-#include "openapi.h"
+#include "routes.h"
 
 #include <errno.h>
 #include <fcntl.h>

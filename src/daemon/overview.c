@@ -3,12 +3,12 @@
 
 #include "auth.h"
 #include "error.h"
-#include "job.h"
+#include "jobs.h"
 #include "queries.h"
 #include "reply.h"
 #include "report.h"
 #include "stream.h"
-#include "tuners.h"
+#include "service.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #ifndef FA_DAEMON_PENDING_H
 #define FA_DAEMON_PENDING_H
 
-#include "job.h"
+#include "jobs.h"
 
 typedef enum serve_pending_kind {
     SERVE_PENDING_KERNEL,

@@ -5,7 +5,7 @@
 #include "json_make.h"
 #include "problem.h"
 #include "reply.h"
-#include "tuners.h"
+#include "service.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state that the service's files share, and its clock.
+ * The state that the service's files share, its clock, and its tuners.
  *
  * The loop's thread owns everything here. Other threads see tasks only: the lookup of a pending
  * request, a job's run, a query, a file of the journal. What a task's thread writes is read by the
@@ -10,7 +10,6 @@
 #define FA_DAEMON_SERVICE_H
 
 #include "fa_tune.h"
-
 #include "cache.h"
 #include "hash.h"
 #include "http.h"
@@ -18,7 +17,6 @@
 #include "settings.h"
 #include "thread.h"
 #include "exchange.h"
-
 #include <stdatomic.h>
 
 enum {
@@ -120,5 +118,22 @@ bool serve_service_is_ready(const serve_service *service);
 void serve_refuse(serve_service *service, serve_exchange *exchange, const char *message);
 /* A thread has ended; on the loop's. */
 void serve_service_thread_ended(void *service);
+
+void serve_tuner_options(const serve_settings *settings, fa_options *ret_options);
+/* {"answer":…,"cubin":{"key":…,"sha256":…,"size":…}}; malloced. The tuner's thread. */
+int serve_kernel_text(fa_tuner *tuner, const fa_answer *answer, char **ret_text, fa_diag *diag);
+
+/* Whether what a tuner has returned says that its store, a file, has to be opened anew. */
+bool serve_tuner_is_broken(const fa_tuner *tuner, int rc);
+
+/* ---- on the lookup thread ---- */
+/* Tells the loop once the store has changed, and opens it anew when it is broken. */
+void serve_tuner_watch(void *service);
+/* Whether rc says that the store is broken and it could be opened anew, which sets it right: the
+ * caller looks again. Where it cannot be, the daemon is not ready until it can. */
+bool serve_tuner_reopen(serve_service *service, int rc);
+void serve_tuner_close(void *service);
+/* The devices here, asked of the driver once. */
+void serve_find_devices(serve_service *service);
 
 #endif
