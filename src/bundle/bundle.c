@@ -268,6 +268,26 @@ static int check_same_file(const fa_bundle *bundle, fa_diag *diag)
     return fa_fail(diag, FA_ECORRUPT, "bundle %s changed while it was read", bundle->path);
 }
 
+int fa_bundle_of(fa_store **part, const char *path, fa_bundle **ret_bundle, fa_diag *diag)
+{
+    int64_t winners = 0, cubins = 0;
+    int rc = fa_portable_count(*part, &winners, &cubins, diag);
+    if (rc == 0 && winners == 0)
+        rc = fa_fail(diag, FA_ENOTFOUND, "no winner of %s can be taken", path);
+    if (rc != 0)
+        return rc;
+    fa_bundle *bundle = calloc(1, sizeof *bundle);
+    if (bundle == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
+    snprintf(bundle->path, sizeof bundle->path, "%s", path);
+    bundle->head = (fa_bundle_head){
+        .version = FA_STORE_SCHEMA, .winners = (int32_t)winners, .cubins = (int32_t)cubins};
+    bundle->store = *part;
+    *part = NULL;
+    *ret_bundle = bundle;
+    return 0;
+}
+
 int fa_bundle_read(fa_bundle *bundle, fa_diag *diag)
 {
     int64_t winners = 0, cubins = 0;

@@ -72,6 +72,8 @@ int fa_bundle_add(fa_store *part, const fa_winner_record *winner, const void *cu
  * secret NULL: unsigned. ret_head may be NULL. */
 int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secret,
                     fa_bundle_head *ret_head, fa_diag *diag);
+/* As if it had been written by nobody's hand and opened again; the bundle takes the store. FA_ENOTFOUND: no winner. */
+int fa_bundle_of(fa_store **part, const char *path, fa_bundle **ret_bundle, fa_diag *diag);
 /* Appends the trailer to what stands in `bytes`. */
 void fa_bundle_seal(fa_buf *bytes, const fa_sign_secret *secret);
 

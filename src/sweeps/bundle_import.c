@@ -31,10 +31,11 @@ struct importing {
     fa_bundle *bundle;
     fa_bundle_info info;
     bool dry_run;
-    struct arrival *arrival; /* [info.winners] */
+    struct arrival *arrival; /* [info.winners], those of one cubin one after another */
     int32_t arrivals;
-    bool *put;               /* [info.cubins] */
-    char *bytes_here;        /* [info.cubins]: 0: not asked; else what_is_here() */
+    fa_cubin_record cubin; /* of the arrivals that are being settled */
+    bool other_bytes;      /* the store has others under its key */
+    bool put;              /* it is in the store */
 };
 
 /* ---- checking -------------------------------------------------------------------------------*/
@@ -67,45 +68,35 @@ static int check_one(void *context, const fa_winner_record *winner, const fa_cub
 }
 
 /* ---- weighing and writing -------------------------------------------------------------------*/
-enum { NO_BYTES = 1, SAME_BYTES, OTHER_BYTES };
-
-/* What the store has under the key of a cubin. A key is of what the cubin was compiled from and says
- * nothing about the bytes. */
-static int what_is_here(struct importing *importing, const struct arrival *arrival, char *ret_what,
-                        fa_diag *diag)
+/* Takes the arrival's cubin, and looks at what the store has under its key, which is of what the cubin was compiled
+ * from and says nothing about the bytes. */
+static int take_cubin(struct importing *importing, const struct arrival *arrival, fa_diag *diag)
 {
-    char *what = &importing->bytes_here[arrival->cubin];
     const char *key = arrival->winner.cubin_key;
-    fa_cubin_record stored = {0}, brought = {0};
-    if (*what == 0) {
-        int rc = fa_store_cubin_get(importing->tuner->store, key, &stored, diag);
-        bool none = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
-        if (rc == 0)
-            rc = fa_bundle_cubin(importing->bundle, key, &brought, diag);
-        if (rc != 0 && !none)
-            fa_cubin_record_free(&stored);
-        if (rc != 0 && !none)
-            return rc;
-        bool same = !none && brought.size == stored.size &&
-                    memcmp(brought.bytes, stored.bytes, stored.size) == 0;
-        *what = none ? NO_BYTES : same ? SAME_BYTES : OTHER_BYTES;
-    }
-    fa_cubin_record_free(&brought);
+    fa_cubin_record stored = {0}, *cubin = &importing->cubin;
+    if (strcmp(cubin->key, key) == 0)
+        return 0;
+    fa_cubin_record_free(cubin);
+    *cubin = (fa_cubin_record){0};
+    int rc = fa_bundle_cubin(importing->bundle, key, cubin, diag);
+    if (rc != 0)
+        return rc;
+    fa_bundle_describe_cubin(&arrival->winner, cubin);
+    rc = fa_store_cubin_get(importing->tuner->store, key, &stored, diag);
+    importing->put = false;
+    importing->other_bytes = rc == 0 && (stored.size != cubin->size ||
+                                         memcmp(stored.bytes, cubin->bytes, cubin->size) != 0);
     fa_cubin_record_free(&stored);
-    *ret_what = *what;
-    return 0;
+    return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
 /* The proof that a winner brings is believed for its signer's sake, and for the very bytes that it
  * was about: the store keeps those that it has. What is not proved is proved here before it is
  * launched in anybody's process. */
-static int doubt(struct importing *importing, struct arrival *arrival, fa_diag *diag)
+static void doubt(const struct importing *importing, struct arrival *arrival)
 {
-    char what = NO_BYTES;
-    int rc = what_is_here(importing, arrival, &what, diag);
-    if (rc == 0 && (!importing->info.is_signed || what == OTHER_BYTES))
+    if (!importing->info.is_signed || importing->other_bytes)
         arrival->winner.driver_version = 0;
-    return rc;
 }
 
 /* The store's winner for the imported winner's scope. A winner that cannot be served (its cubin is gone,
@@ -136,38 +127,30 @@ static int weigh_one(fa_store *store, struct arrival *arrival, fa_diag *diag)
     return rc;
 }
 
-static int put_cubin(struct importing *importing, const struct arrival *arrival, fa_diag *diag)
+static int settle_one(struct importing *importing, struct arrival *arrival, fa_diag *diag)
 {
-    fa_cubin_record record = {0};
-    if (importing->put[arrival->cubin])
-        return 0;
-    int rc = fa_bundle_cubin(importing->bundle, arrival->winner.cubin_key, &record, diag);
+    fa_store *store = importing->tuner->store;
+    int rc = take_cubin(importing, arrival, diag);
     if (rc != 0)
         return rc;
-    fa_bundle_describe_cubin(&arrival->winner, &record);
-    rc = fa_store_cubin_put(importing->tuner->store, &record, diag);
-    fa_cubin_record_free(&record);
-    importing->put[arrival->cubin] = rc == 0;
-    return rc;
+    doubt(importing, arrival);
+    rc = weigh_one(store, arrival, diag);
+    if (rc != 0 || importing->dry_run ||
+        (arrival->change != FA_BUNDLE_ADDED && arrival->change != FA_BUNDLE_REPLACED))
+        return rc;
+    rc = importing->put ? 0 : fa_store_cubin_put(store, &importing->cubin, diag);
+    if (rc != 0)
+        return rc;
+    importing->put = true;
+    return fa_store_winner_replace(store, &arrival->winner, NULL, diag);
 }
 
 static int settle_all(void *context, fa_diag *diag)
 {
     struct importing *importing = context;
-    fa_store *store = importing->tuner->store;
     int rc = 0;
-    for (int32_t i = 0; rc == 0 && i < importing->info.winners; i++) {
-        struct arrival *arrival = &importing->arrival[i];
-        rc = doubt(importing, arrival, diag);
-        if (rc == 0)
-            rc = weigh_one(store, arrival, diag);
-        if (rc != 0 || importing->dry_run ||
-            (arrival->change != FA_BUNDLE_ADDED && arrival->change != FA_BUNDLE_REPLACED))
-            continue;
-        rc = put_cubin(importing, arrival, diag);
-        if (rc == 0)
-            rc = fa_store_winner_replace(store, &arrival->winner, NULL, diag);
-    }
+    for (int32_t i = 0; rc == 0 && i < importing->arrivals; i++)
+        rc = settle_one(importing, &importing->arrival[i], diag);
     return rc;
 }
 
@@ -195,18 +178,6 @@ static int report_outcome(struct importing *importing, const fa_import_options *
     return rc;
 }
 
-static void clean_up(struct importing *importing)
-{
-    for (int32_t i = 0; i < importing->arrivals; i++) {
-        fa_winner_record_free(&importing->arrival[i].winner);
-        free(importing->arrival[i].stored);
-    }
-    free(importing->arrival);
-    free(importing->put);
-    free(importing->bytes_here);
-    fa_bundle_close(&importing->bundle);
-}
-
 static int import_locked(struct importing *importing, const fa_import_options *options,
                          fa_diag *diag)
 {
@@ -214,41 +185,50 @@ static int import_locked(struct importing *importing, const fa_import_options *o
     if (!options->dry_run && fa_store_is_read_only(tuner->store))
         return fa_fail(diag, FA_EREADONLY, "the store %s cannot be written", tuner->store_path);
     importing->arrival = calloc((size_t)importing->info.winners, sizeof *importing->arrival);
-    importing->put = calloc((size_t)importing->info.cubins, sizeof *importing->put);
-    importing->bytes_here = calloc((size_t)importing->info.cubins, 1);
-    int rc = importing->arrival != NULL && importing->put != NULL && importing->bytes_here != NULL
-                 ? 0
-                 : fa_fail(diag, FA_ENOMEM, "out of memory for an import");
+    if (importing->arrival == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for an import");
+    int rc = fa_bundle_each(importing->bundle, check_one, importing, diag);
+    if (rc != 0)
+        return rc;
+    return options->dry_run ? settle_all(importing, diag)
+                            : fa_store_batch(tuner->store, settle_all, importing, diag);
+}
+
+int fa_import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *info,
+                     const fa_import_options *options, fa_bundle_info *ret_info, fa_diag *diag)
+{
+    struct importing importing = {
+        .tuner = tuner, .bundle = bundle, .info = *info, .dry_run = options->dry_run};
+    pthread_mutex_lock(&tuner->work);
+    int rc = import_locked(&importing, options, diag);
+    pthread_mutex_unlock(&tuner->work);
     if (rc == 0)
-        rc = fa_bundle_each(importing->bundle, check_one, importing, diag);
-    if (rc == 0 && options->dry_run)
-        rc = settle_all(importing, diag);
-    else if (rc == 0)
-        rc = fa_store_batch(tuner->store, settle_all, importing, diag);
+        rc = report_outcome(&importing, options);
+    if (rc == 0 && ret_info != NULL)
+        *ret_info = importing.info;
+    for (int32_t i = 0; i < importing.arrivals; i++) {
+        fa_winner_record_free(&importing.arrival[i].winner);
+        free(importing.arrival[i].stored);
+    }
+    free(importing.arrival);
+    fa_cubin_record_free(&importing.cubin);
     return rc;
 }
 
 int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
               fa_diag *diag)
 {
-    struct importing importing = {.tuner = tuner};
+    fa_bundle *bundle = NULL;
+    fa_bundle_info info;
     int rc = fa_tuner_check(tuner, diag);
     if (rc != 0)
         return rc;
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_import_options)");
-    importing.dry_run = options->dry_run;
     /* Who signed it is asked before anything in it is looked at. */
-    rc = fa_bundle_open_whole(options->file, options, &importing.bundle, &importing.info, diag);
-    if (rc == 0) {
-        pthread_mutex_lock(&tuner->work);
-        rc = import_locked(&importing, options, diag);
-        pthread_mutex_unlock(&tuner->work);
-    }
+    rc = fa_bundle_open_whole(options->file, options, &bundle, &info, diag);
     if (rc == 0)
-        rc = report_outcome(&importing, options);
-    if (rc == 0 && ret_info != NULL)
-        *ret_info = importing.info;
-    clean_up(&importing);
+        rc = fa_import_bundle(tuner, bundle, &info, options, ret_info, diag);
+    fa_bundle_close(&bundle);
     return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From records to a bundle: each record's config is rendered and compiled as it stands today, gated
+ * From records to a bundle, or into the store: each record's config is rendered and compiled as it stands today, gated
  * as a tune would gate it, and becomes a winner with its cubin.
  *
  * Workload: some thousand records that share some hundred cubins.
@@ -14,10 +14,13 @@
 #include "model.h"
 #include "problem.h"
 #include "records_file.h"
+#include "session.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct making {
     fa_tuner *tuner;
@@ -247,6 +250,29 @@ static int choose(struct making *making, const fa_records_options *options, fa_d
     return 0;
 }
 
+/* What the records make, in making->part; making is to be cleaned up whatever happens. */
+static int make(struct making *making, const fa_records_options *options, fa_diag *diag)
+{
+    int rc = fa_records_read(options->records, &making->records, diag);
+    if (rc == 0)
+        rc = choose(making, options, diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&making->tuner->work);
+    rc = make_records(making, options, diag);
+    pthread_mutex_unlock(&making->tuner->work);
+    return rc;
+}
+
+static void clean_up(struct making *making)
+{
+    fa_store_close(&making->part);
+    fa_builds_free(making->build, making->builds);
+    free(making->rendered);
+    free(making->build_of);
+    fa_records_free(&making->records);
+}
+
 int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
                            fa_records_info *ret_info, fa_bundle_info *ret_bundle, fa_diag *diag)
 {
@@ -257,22 +283,68 @@ int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
     if (rc == 0)
         rc = fa_bundle_check_output(options->output, diag);
     if (rc == 0)
-        rc = fa_records_read(options->records, &making.records, diag);
-    if (rc != 0)
-        return rc;
-    rc = choose(&making, options, diag);
-    pthread_mutex_lock(&tuner->work);
-    if (rc == 0)
-        rc = make_records(&making, options, diag);
-    pthread_mutex_unlock(&tuner->work);
+        rc = make(&making, options, diag);
     if (rc == 0)
         rc = fa_bundle_finish(making.part, options->output, ret_bundle, diag);
     if (rc == 0 && ret_info != NULL)
         *ret_info = making.info;
-    fa_store_close(&making.part);
-    fa_builds_free(making.build, making.builds);
-    free(making.rendered);
-    free(making.build_of);
-    fa_records_free(&making.records);
+    clean_up(&making);
+    return rc;
+}
+
+/* ---- into the store -------------------------------------------------------------------------*/
+bool fa_is_records(const char *path)
+{
+    static const char begin[] = "{\"fa_tune_records\"";
+    char head[sizeof begin - 1];
+    int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    bool is = fd >= 0 && read(fd, head, sizeof head) == (ssize_t)sizeof head &&
+              memcmp(head, begin, sizeof head) == 0;
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+/* As an import of a bundle that nobody signed, and then the baselines. */
+static int import_made(struct making *making, const fa_import_options *import, const char *path,
+                       fa_bundle_info *ret_bundle, fa_diag *diag)
+{
+    fa_tuner *tuner = making->tuner;
+    const fa_records *records = &making->records;
+    fa_bundle *bundle = NULL;
+    int rc = fa_bundle_of(&making->part, path, &bundle, diag);
+    if (rc != 0)
+        return rc;
+    fa_bundle_info info = {.version = FA_STORE_SCHEMA,
+                           .winners = fa_bundle_get_head(bundle)->winners,
+                           .cubins = fa_bundle_get_head(bundle)->cubins};
+    rc = fa_import_bundle(tuner, bundle, &info, import, ret_bundle, diag);
+    fa_bundle_close(&bundle);
+    if (rc != 0 || import->dry_run)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_baselines_put(tuner->store, records->baseline, (size_t)records->baselines, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}
+
+int fa_import_records(fa_tuner *tuner, const fa_records_options *options,
+                      const fa_import_options *import, fa_records_info *ret_info,
+                      fa_bundle_info *ret_bundle, fa_diag *diag)
+{
+    struct making making = {.tuner = tuner};
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0)
+        rc = fa_records_options_check(options, diag);
+    if (rc == 0 && (options->output == NULL || options->output->size != sizeof *options->output ||
+                    import == NULL || import->size != sizeof *import))
+        rc = fa_fail(diag, FA_EINVAL, "output or import is NULL, or of another size");
+    if (rc == 0)
+        rc = make(&making, options, diag);
+    if (rc == 0)
+        rc = import_made(&making, import, options->records, ret_bundle, diag);
+    if (rc == 0 && ret_info != NULL)
+        *ret_info = making.info;
+    clean_up(&making);
     return rc;
 }

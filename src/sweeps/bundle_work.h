@@ -26,6 +26,11 @@ int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag);
 int fa_bundle_finish(fa_store *part, const fa_export_options *options, fa_bundle_info *ret_info,
                      fa_diag *diag);
 
+/* ---- bundle_import.c ------------------------------------------------------------------------*/
+/* fa_import of one that is open. */
+int fa_import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *info,
+                     const fa_import_options *options, fa_bundle_info *ret_info, fa_diag *diag);
+
 /* ---- bundle_records.c -----------------------------------------------------------------------*/
 int fa_records_options_check(const fa_records_options *options, fa_diag *diag);
 
