@@ -46,6 +46,9 @@ def a_bundle_goes_from_one_machine_to_another_in_four_commands():
         refused = place.run("import", "l4.fab", status=1).stderr
         tap.has(refused, "not trusted here: " + key)
         tap.has(refused, "fa-tune trust add " + key)
+        tap.has(place.run("show", "l4.fab").stdout, "which is not trusted here")
+        place.run("import", "l4.fab", "--allow-unsigned", status=1)
+        tap.equal(place.json("show")["winners"], [])
         place.run("trust", "add", key, "--name", "the lab")
         tap.has(place.run("trust", "list").stdout, key + "  the lab")
         told = place.run("import", "l4.fab").stdout
@@ -131,6 +134,7 @@ def a_dry_run_says_what_would_change_and_unsigned_is_said_twice():
         place.run("export", "--unsigned", "--out", "l4.fab")
         elsewhere(place, "there")
         tap.has(place.run("import", "l4.fab", status=1).stderr, "--allow-unsigned")
+        tap.equal(place.json("show")["winners"], [])
         document = place.json("import", "l4.fab", "--allow-unsigned", "--dry-run")
         tap.equal((document["dry_run"], document["added"]), (True, 1))
         tap.equal(document["winners"][0]["change"], "added")

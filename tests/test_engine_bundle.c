@@ -81,70 +81,7 @@ static void a_second_import_changes_nothing_and_an_export_of_it_tells_the_first_
     fixture_close(&f);
 }
 
-static void a_bundle_shows_and_verifies_without_a_store_or_a_gpu(void)
-{
-    engine_fixture f;
-    fa_bundle_info info;
-    char elsewhere[500];
-    CHECK(open_place(&f));
-    CHECK(make_key());
-    CHECK_OK(export_all(&f, false), diag);
-    fa_close(&f.tuner);
-    snprintf(elsewhere, sizeof elsewhere, "%s/nobody", f.directory);
-    setenv("XDG_CONFIG_HOME", elsewhere, 1);
-    CHECK_OK(fa_bundle_inspect(bundle, NULL, NULL, &info, &diag), diag);
-    CHECK_INT(info.winners, 2);
-    CHECK(info.is_signed && !info.trusted);
-    fixture_close(&f);
-}
-
 /* ---- refusals -------------------------------------------------------------------------------*/
-static void a_signer_nobody_trusts_is_refused_until_it_is_trusted(void)
-{
-    engine_fixture f;
-    fa_buf before;
-    char elsewhere[500], key[FA_KEY_TEXT_MAX];
-    fa_bundle_info info;
-    CHECK(open_place(&f));
-    CHECK_OK(fa_keygen(NULL, key, NULL, 0, &diag), diag);
-    CHECK_OK(export_all(&f, false), diag);
-    CHECK(restart_elsewhere(&f, NULL));
-    snprintf(elsewhere, sizeof elsewhere, "%s/them", f.directory);
-    setenv("XDG_CONFIG_HOME", elsewhere, 1);
-    CHECK_INT(fa_buf_read_file(&before, other_store, 1 << 28), 0);
-    CHECK_INT(import(&f, true, false, &info), FA_EUNTRUSTED);
-    CHECK_HAS(diag.text, key);
-    CHECK_HAS(diag.text, "fa-tune trust add");
-    CHECK(same_file(other_store, &before));
-    CHECK_OK(fa_trust_add(key, "the lab", &diag), diag);
-    CHECK_OK(import(&f, false, false, &info), diag);
-    CHECK_TEXT(info.name, "the lab");
-    CHECK_INT(info.added, 2);
-    fa_buf_free(&before);
-    fixture_close(&f);
-}
-
-static void unsigned_needs_saying_so_at_both_ends(void)
-{
-    engine_fixture f;
-    fa_buf before;
-    fa_bundle_info info;
-    CHECK(open_place(&f));
-    CHECK_INT(export_all(&f, false), FA_ENOTFOUND); /* no key yet */
-    CHECK_HAS(diag.text, "fa-tune keygen");
-    CHECK_INT(access(bundle, F_OK), -1);
-    CHECK_OK(export_all(&f, true), diag);
-    CHECK(restart_elsewhere(&f, NULL));
-    CHECK_INT(fa_buf_read_file(&before, other_store, 1 << 28), 0);
-    CHECK_INT(import(&f, false, false, &info), FA_EUNTRUSTED);
-    CHECK_HAS(diag.text, "is not signed");
-    CHECK(same_file(other_store, &before));
-    CHECK_OK(import(&f, true, false, &info), diag);
-    CHECK_INT(info.added, 2);
-    fa_buf_free(&before);
-    fixture_close(&f);
-}
-
 static void what_is_damaged_is_refused_and_the_store_stays_as_it_was(void)
 {
     static const struct {
@@ -240,9 +177,6 @@ int main(void)
 {
     TEST(what_was_measured_there_is_imported_and_launchable_here);
     TEST(a_second_import_changes_nothing_and_an_export_of_it_tells_the_first_origin);
-    TEST(a_bundle_shows_and_verifies_without_a_store_or_a_gpu);
-    TEST(a_signer_nobody_trusts_is_refused_until_it_is_trusted);
-    TEST(unsigned_needs_saying_so_at_both_ends);
     TEST(what_is_damaged_is_refused_and_the_store_stays_as_it_was);
     TEST(an_import_that_is_killed_leaves_all_or_nothing);
     return check_done();

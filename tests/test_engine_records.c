@@ -10,7 +10,7 @@
 #include "bundle_work.h"
 #include "catalogue.h"
 #include "error.h"
-#include "records_file.h"
+#include "records.h"
 
 static char records[400], bundle[400];
 static fa_diag diag;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "records_file.h"
+#include "records.h"
 
 #include "baseline_json.h"
 #include "buf.h"

@@ -19,7 +19,6 @@
 struct arrival {
     fa_winner_record winner; /* as it will be stored */
     fa_answer answer;        /* as the bundle has it */
-    int32_t cubin;           /* its place among those of the bundle, as they come */
     fa_bundle_change change;
     const char *why;
     fa_answer *stored; /* NULL: none */
@@ -49,9 +48,6 @@ static int check_one(void *context, const fa_winner_record *winner, const fa_cub
         rc = fa_records_answer(winner, NULL, &arrival->answer, diag);
     if (rc != 0)
         return rc;
-    if (importing->arrivals > 0)
-        arrival->cubin =
-            arrival[-1].cubin + (strcmp(arrival[-1].winner.cubin_key, winner->cubin_key) != 0);
     arrival->winner = *winner;
     arrival->winner.evidence = NULL;
     importing->arrivals++; /* what it owns is freed in the end */

@@ -13,7 +13,7 @@
 #include "json_make.h"
 #include "model.h"
 #include "problem.h"
-#include "records_file.h"
+#include "records.h"
 #include "session.h"
 
 #include <fcntl.h>

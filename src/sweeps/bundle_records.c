@@ -15,7 +15,7 @@
 #include "json.h"
 #include "listing.h"
 #include "problem.h"
-#include "records_file.h"
+#include "records.h"
 #include "render.h"
 #include "tune.h"
 

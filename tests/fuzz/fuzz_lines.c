@@ -6,7 +6,7 @@
 
 #include "grid.h"
 #include "sweep_plan.h"
-#include "records_file.h"
+#include "records.h"
 
 #include "baselines.c" /* its reader of lines, without a store behind it */
 
