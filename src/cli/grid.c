@@ -1,18 +1,113 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "grid.h"
 
-#include "sweep_plan.h"
-
+#include "buf.h"
 #include "error.h"
+#include "json.h"
 #include "options_table.h"
 #include "problem.h"
-#include "shorthand.h"
 #include "text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static int add_item(cli_grid *grid, const fa_problem *problem, const char *gpu, fa_diag *diag)
+{
+    fa_sweep_item item = {.problem = *problem};
+    int rc = fa_problem_check(problem, diag);
+    if (rc != 0)
+        return rc;
+    snprintf(item.gpu, sizeof item.gpu, "%s", gpu);
+    for (int32_t i = 0; i < grid->count; i++)
+        if (strcmp(grid->item[i].gpu, item.gpu) == 0 &&
+            fa_problem_equal(&grid->item[i].problem, problem))
+            return 0;
+    if (grid->count == FA_SWEEP_ITEMS_MAX)
+        return fa_fail(diag, FA_EINVAL, "more than %d problems: sweep them in parts",
+                       FA_SWEEP_ITEMS_MAX);
+    fa_sweep_item *grown = fa_grow(grid->item, &grid->capacity, (size_t)grid->count, sizeof *grown);
+    if (grown == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a grid");
+    grid->item = grown;
+    grid->item[grid->count++] = item;
+    return 0;
+}
+
+void cli_grid_free(cli_grid *grid)
+{
+    free(grid->item);
+    *grid = (cli_grid){0};
+}
+
+/* ---- a plan: JSON lines. Its bytes are anybody's: all is checked, and the sentence names the line ----*/
+enum { PLAN_MAX = 16 << 20, PLAN_LINE_MAX = 16384 };
+
+static int take_line(const char *text, size_t size, const fa_operation *operation,
+                     const char (*gpus)[64], int gpu_count, cli_grid *grid, fa_diag *diag)
+{
+    cJSON *json = NULL;
+    fa_problem problem;
+    const char *name = NULL;
+    fa_gpu gpu;
+    if (size > PLAN_LINE_MAX)
+        return fa_fail(diag, FA_EINVAL, "longer than %d bytes", PLAN_LINE_MAX);
+    int rc = fa_json_parse(text, size, "JSON", &json, diag);
+    if (rc == 0 && !cJSON_IsObject(json))
+        rc = fa_fail(diag, FA_EINVAL, "it is no JSON object");
+    if (rc == 0) {
+        const cJSON *inner = cJSON_GetObjectItemCaseSensitive(json, "problem");
+        problem.operation = operation;
+        rc = inner != NULL && !cJSON_IsObject(inner)
+                 ? fa_fail(diag, FA_EINVAL, "\"problem\" is no JSON object")
+                 : fa_problem_from_strict_json(inner != NULL ? inner : json, FA_NEED_REQUIRED,
+                                               inner == NULL ? "gpu" : NULL, &problem, diag);
+    }
+    if (rc == 0) {
+        rc = fa_json_text(json, "gpu", &name, "JSON", diag);
+        rc = rc == 0 ? fa_gpu_find(name, &gpu, diag) : rc == FA_ENOTFOUND ? 0 : rc;
+    }
+    if (rc == 0 && name != NULL)
+        rc = add_item(grid, &problem, gpu.name, diag);
+    for (int i = 0; i < gpu_count && name == NULL && rc == 0; i++)
+        rc = add_item(grid, &problem, gpus[i], diag);
+    cJSON_Delete(json);
+    return rc;
+}
+
+static int take_lines(const fa_buf *file, const fa_operation *operation, const char (*gpus)[64],
+                      int gpu_count, cli_grid *grid, fa_diag *diag)
+{
+    const char *at = file->data, *end = file->data + file->size;
+    for (size_t line = 1; at < end; line++) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        size_t size = (size_t)((stop != NULL ? stop : end) - at), blank = 0;
+        while (blank < size && strchr(" \t\r", at[blank]) != NULL && at[blank] != 0)
+            blank++;
+        int rc = blank < size ? take_line(at, size, operation, gpus, gpu_count, grid, diag) : 0;
+        if (rc != 0)
+            return fa_fail_in(diag, rc, "line %zu", line);
+        at += size + (stop != NULL);
+    }
+    return grid->count > 0 ? 0 : fa_fail(diag, FA_EINVAL, "it holds no problem");
+}
+
+int cli_plan_read(const char *path, const fa_operation *operation, const char (*gpus)[64],
+                  int gpu_count, cli_grid *grid, fa_diag *diag)
+{
+    fa_buf file = {0};
+    int rc = fa_buf_read_file(&file, path, PLAN_MAX);
+    if (rc == FA_EINVAL)
+        rc = fa_fail(diag, rc, "it is no regular file of at most %d MiB", PLAN_MAX >> 20);
+    else if (rc != 0)
+        rc = fa_fail(diag, rc, "it cannot be read: %s", fa_error_text(rc));
+    else
+        rc = take_lines(&file, operation, gpus, gpu_count, grid, diag);
+    fa_buf_free(&file);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc, "plan %.200s", path);
+}
+
+/* ---- a grid: lists --------------------------------------------------------------------------*/
 enum { VALUES_MAX = 256, WORD_MAX = 64 };
 
 typedef struct list {
@@ -232,7 +327,7 @@ static int add_one(const lists *l, const char *gpu, fa_problem problem, cli_grid
         if (problem.value[i] == FOLLOWS && operation->field[i].follows >= 0)
             problem.value[i] = problem.value[operation->field[i].follows];
     int rc = cli_problem_check(&problem, diag);
-    return rc == 0 ? cli_grid_add(grid, &problem, gpu, diag) : rc;
+    return rc == 0 ? add_item(grid, &problem, gpu, diag) : rc;
 }
 
 /* The i-th combination, in the order in which sweeps vary fields; GPUs vary slowest of all. */

@@ -6,14 +6,19 @@
  * to stderr.
  */
 #include "error.h"
-#include "help_json.h"
 #include "json_make.h"
 #include "nearest.h"
+#include "options_table.h"
+#include "own_place.h"
 #include "run.h"
 #include "text.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int version(cli_run *run)
 {
@@ -223,19 +228,78 @@ static int help(const cli_verb *verb, const fa_operation *operation)
     return status;
 }
 
+struct listing {
+    const fa_operation *operation;
+    cJSON *options;
+};
+
+static void add_option(void *context, const cli_option_spec *spec)
+{
+    struct listing *listing = context;
+    cJSON *option = cJSON_CreateObject();
+    const char *const *choices = spec->kind == KIND_CHOICE ? spec->choices : NULL;
+    if (spec->kind == KIND_FIELD)
+        choices = listing->operation->field[cli_option_field(spec)].choice;
+    fa_json_add_text(option, "name", spec->name);
+    fa_json_add_text(option, "value", spec->value); /* absent: a flag */
+    fa_json_add_text(option, "help", spec->help);
+    cJSON *names = fa_json_add_array(option, "choices");
+    for (int i = 0; choices != NULL && choices[i] != NULL; i++)
+        if (choices[i][0] != 0)
+            fa_json_push(names, cJSON_CreateString(choices[i]));
+    fa_json_push(listing->options, option);
+}
+
+static cJSON *verb_json(const cli_verb *verb, const fa_operation *operation)
+{
+    cJSON *json = cJSON_CreateObject();
+    fa_buf operands = {0};
+    cli_options_operands(verb->groups, &operands);
+    fa_json_add_text(json, "name", verb->name);
+    fa_json_add_text(json, "summary", verb->summary);
+    fa_json_add_text(json, "details", verb->details);
+    fa_json_add_text(json, "operands", operands.size > 0 ? operands.data + 1 : "");
+    struct listing listing = {operation, fa_json_add_array(json, "options")};
+    if (verb->run != NULL) /* else it is another program, with options of its own */
+        cli_options_each(verb->groups, operation, add_option, &listing);
+    fa_buf_free(&operands);
+    return json;
+}
+
 static int help_in_json(void)
 {
     cJSON *document = cJSON_CreateObject();
     fa_json_add_text(document, "fa_tune", fa_version());
     cJSON *list = fa_json_add_array(document, "verbs"), *gpus = fa_json_add_array(document, "gpus");
     for (size_t i = 0; i < VERB_COUNT; i++)
-        fa_json_push(list, cli_help_verb(&verbs[i], fa_operation_of(NULL)));
+        fa_json_push(list, verb_json(&verbs[i], fa_operation_of(NULL)));
     fa_gpu gpu;
     const char *refused;
     for (int32_t i = 0; fa_gpu_type(i, &gpu, &refused) == 0; i++)
         if (refused == NULL)
             fa_json_push(gpus, cJSON_CreateString(gpu.name));
     return cli_json_write(document);
+}
+
+/* The daemon is a program of its own, so that this one loads no HTTP server; it reads its own options.
+ * Returns only where it cannot be started. */
+static int serve(int count, char **arguments)
+{
+    char path[PATH_MAX];
+    fa_diag diag;
+    char **all = calloc((size_t)count + 2, sizeof *all);
+    fa_own_program("fa-tune-serve", path, sizeof path);
+    if (all == NULL)
+        return 1;
+    all[0] = path;
+    for (int i = 0; i < count; i++)
+        all[i + 1] = arguments[i];
+    execv(path, all);
+    int error = errno;
+    free(all);
+    fa_fail(&diag, FA_EIO, "cannot start %s: %s; it is installed with fa-tune", path,
+            strerror(error));
+    return cli_error(1, &diag);
 }
 
 static int help_on(int count, char **arguments)
@@ -248,7 +312,7 @@ static int help_on(int count, char **arguments)
     char *serve_help[] = {(char *)(uintptr_t) "--help"};
     if (count > 0 && verb == NULL)
         return unknown_verb(arguments[0]);
-    return verb != NULL && verb->run == NULL ? cli_serve(1, serve_help)
+    return verb != NULL && verb->run == NULL ? serve(1, serve_help)
                                              : help(verb, fa_operation_of(NULL));
 }
 
@@ -321,7 +385,7 @@ static int run_line(int count, char **arguments)
         first = 2;
     }
     if (verb->run == NULL)
-        return cli_serve(count - first, arguments + first);
+        return serve(count - first, arguments + first);
     int rc = cli_options_parse(verb, count - first, arguments + first, &options, &diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &diag);

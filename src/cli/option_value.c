@@ -6,7 +6,6 @@
 
 #include "error.h"
 #include "nearest.h"
-#include "shorthand.h"
 #include "text.h"
 
 #include <errno.h>

@@ -117,4 +117,10 @@ void cli_options_operands(unsigned groups, fa_buf *out);
 /* Appends one line per option of these groups, with the operation's own. */
 void cli_options_help(unsigned groups, const fa_operation *operation, fa_buf *out);
 
+/* Appends "`fa-tune VERB --gpu … --seq …`": GPU, problem, store and templates as these options have
+ * them, so that it works as it is printed. */
+void cli_hint(fa_buf *out, const char *verb, const cli_options *options);
+/* The same without a GPU and a problem. */
+void cli_hint_store(fa_buf *out, const char *verb, const cli_options *options);
+
 #endif

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options that come from an operation's table of fields: one for each field, lists of values for
- * sweeps, and what must be given.
+ * The options that come from an operation's file: one for each field, lists of values for sweeps, shorthands
+ * of several fields; what must be given, and a problem as options again.
  */
 #include "options_table.h"
 
 #include "error.h"
+#include "fa_tune.h"
+#include "nearest.h"
 #include "problem.h"
+#include "text.h"
 
+#include <cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
-bool cli_leads_also(const fa_operation *operation, int field)
+/* Whether the field is the first of those that its option of several fields sets. */
+static bool leads_also(const fa_operation *operation, int field)
 {
     for (int i = 0; i < field; i++)
         if (strcmp(operation->field[i].also, operation->field[field].also) == 0)
@@ -27,7 +32,7 @@ static bool is_list(const fa_field *f)
 const char *cli_sweep_option(const fa_operation *operation, int field)
 {
     const fa_field *f = &operation->field[field];
-    return !is_list(f) ? NULL : cli_leads_also(operation, field) ? f->also : f->option;
+    return !is_list(f) ? NULL : leads_also(operation, field) ? f->also : f->option;
 }
 
 int cli_option_field(const cli_option_spec *spec)
@@ -74,7 +79,7 @@ static void add_field(cli_problem_options *options, const fa_operation *operatio
     enum { PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER };
     const fa_field *f = &operation->field[field];
     size_t at = options->count;
-    if (cli_leads_also(operation, field)) {
+    if (leads_also(operation, field)) {
         add_option(options, f->also, PROBLEM, KIND_ALSO, field);
         word_value(f, options->row[at].value, sizeof options->row[at].value);
         word_help(f, f->also_help, options->row[at].help, sizeof options->row[at].help);
@@ -93,7 +98,7 @@ static void add_list(cli_problem_options *options, const fa_operation *operation
 {
     const fa_field *f = &operation->field[field];
     const char *own = f->sweep_help[0] != 0 ? f->sweep_help : f->option_help;
-    const char *help = cli_leads_also(operation, field) ? f->also_sweep_help : own;
+    const char *help = leads_also(operation, field) ? f->also_sweep_help : own;
     size_t at = options->count;
     cli_option_spec *spec =
         add_option(options, cli_sweep_option(operation, field), CLI_GROUP_SWEEP, KIND_TEXT, field);
@@ -113,8 +118,9 @@ static void add_list(cli_problem_options *options, const fa_operation *operation
     }
 }
 
-bool cli_shorthand(const fa_operation *operation, int index, const char **ret_option,
-                   const char **ret_value, const char **ret_help)
+/* The operation's shorthands, counted from 0; false: there are no more. *ret_value NULL: it takes none. */
+static bool shorthand(const fa_operation *operation, int index, const char **ret_option,
+                      const char **ret_value, const char **ret_help)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(operation->document, "shorthands");
     const cJSON *item = cJSON_GetArrayItem(list, index);
@@ -129,7 +135,7 @@ bool cli_shorthand(const fa_operation *operation, int index, const char **ret_op
 static void add_shorthands(cli_problem_options *options, const fa_operation *operation)
 {
     const char *name, *value, *help;
-    for (int i = 0; cli_shorthand(operation, i, &name, &value, &help); i++) {
+    for (int i = 0; shorthand(operation, i, &name, &value, &help); i++) {
         cli_option_spec *spec =
             add_option(options, name, CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP,
                        KIND_SHORTHAND, 0);
@@ -211,4 +217,277 @@ int cli_problem_check(const fa_problem *problem, fa_diag *diag)
                            problem->value[f->divides]);
     }
     return fa_problem_check(problem, diag);
+}
+
+/* ---- shorthands: options that set several fields, as an operation's file lists them -----------*/
+static const cJSON *member(const fa_operation *operation, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(operation->document, key);
+}
+
+static const char *text_of(const cJSON *json, const char *key)
+{
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, key));
+}
+
+/* The i-th shorthand; NULL: there are no more. */
+static const cJSON *shorthand_at(const fa_operation *operation, int index)
+{
+    return cJSON_GetArrayItem(member(operation, "shorthands"), index);
+}
+
+/* Sets one field, in a sweep its list too; one that was given stays where `keep` says so. */
+static int set_field(cli_options *options, const char *name, const char *text, bool keep,
+                     const char *option, fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(&options->problem);
+    int field = fa_operation_field_index(operation, name);
+    if (field < 0)
+        return fa_fail(diag, FA_EINVAL, "%s: %s has no field \"%s\"", option, operation->name,
+                       name);
+    if (keep && ((options->given >> field & 1) || options->sweep.values[field] != NULL))
+        return 0;
+    bool several = strchr(text, ',') != NULL; /* of a sweep alone */
+    int rc = several ? 0 : fa_set_field(&options->problem, name, text, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, rc, "%s", option);
+    options->given |= (uint32_t)1 << field;
+    if (cli_sweep_option(operation, field) != NULL)
+        options->sweep.values[field] = text;
+    return 0;
+}
+
+static int set_all(cli_options *options, const cJSON *set, bool keep, const char *option,
+                   fa_diag *diag)
+{
+    const cJSON *item;
+    int rc = 0;
+    cJSON_ArrayForEach (item, set)
+        if (rc == 0)
+            rc = set_field(options, item->string, cJSON_GetStringValue(item), keep, option, diag);
+    return rc;
+}
+
+int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag)
+{
+    const cJSON *item = shorthand_at(fa_operation_of(&options->problem), index);
+    const cJSON *values = cJSON_GetObjectItemCaseSensitive(item, "values");
+    const char *option = text_of(item, "option");
+    options->shorthand[index] = text != NULL ? text : "";
+    int rc = set_all(options, cJSON_GetObjectItemCaseSensitive(item, "set"), false, option, diag);
+    for (int i = 0; rc == 0 && text != NULL && text[0] != 0; i++) {
+        char word[24], typed[CLI_SHORT_SIZE];
+        size_t length = strcspn(text, ",");
+        const char *field = cJSON_GetStringValue(cJSON_GetArrayItem(values, i));
+        snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text);
+        bool more = text[length] == ',';
+        if (field == NULL || length == 0 || (more && text[length + 1] == 0))
+            return fa_fail(diag, FA_EINVAL, "%s \"%s\": use %s", option,
+                           cli_text_short(options->shorthand[index], typed),
+                           text_of(item, "value"));
+        rc = set_field(options, field, word, false, option, diag);
+        text += length + more;
+    }
+    return rc;
+}
+
+void cli_shorthand_words(const cli_options *options, fa_buf *out)
+{
+    const char *option, *value, *help;
+    const fa_operation *operation = fa_operation_of(&options->problem);
+    for (int i = 0; shorthand(operation, i, &option, &value, &help); i++)
+        if (options->shorthand[i] != NULL)
+            fa_buf_printf(out, " %s%s%s", option, options->shorthand[i][0] != 0 ? " " : "",
+                          options->shorthand[i]);
+}
+
+/* Whether all that a shorthand sets is so in the problem, and a field without an option is among it. */
+static bool is_needed(const fa_problem *problem, const cJSON *set)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    const cJSON *item;
+    bool holds = true, hidden = false;
+    cJSON_ArrayForEach (item, set) {
+        int field = fa_operation_field_index(operation, item->string);
+        const char *text = cJSON_GetStringValue(item);
+        char room[16];
+        if (field < 0 || text == NULL)
+            return false;
+        const fa_field *f = &operation->field[field];
+        holds = holds && strcmp(fa_field_text(f, problem->value[field], room), text) == 0;
+        hidden = hidden || f->option[0] == 0;
+    }
+    return holds && hidden;
+}
+
+/* Appends those that say what no option of one field says, and that hold for the problem. */
+static void put_shorthands(const fa_problem *problem, fa_buf *out)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    for (int i = 0; shorthand_at(operation, i) != NULL; i++) {
+        const cJSON *shorthand = shorthand_at(operation, i), *item;
+        const char *before = " ";
+        if (!is_needed(problem, cJSON_GetObjectItemCaseSensitive(shorthand, "set")))
+            continue;
+        fa_buf_printf(out, " %s", text_of(shorthand, "option"));
+        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(shorthand, "values")) {
+            int field = fa_operation_field_index(operation, item->valuestring);
+            fa_buf_printf(out, "%s%d", before, field >= 0 ? problem->value[field] : 0);
+            before = ",";
+        }
+    }
+}
+
+bool cli_shorthand_lists(const cli_options *options, int field)
+{
+    const fa_operation *operation = fa_operation_of(&options->problem);
+    for (int i = 0; i < CLI_SHORTHANDS_MAX; i++) {
+        const cJSON *set = cJSON_GetObjectItemCaseSensitive(shorthand_at(operation, i), "set");
+        const char *text = text_of(set, operation->field[field].name);
+        if (options->shorthand[i] != NULL && text != NULL && text == options->sweep.values[field])
+            return true;
+    }
+    return false;
+}
+
+/* ---- models ---------------------------------------------------------------------------------*/
+static int fail_model(const cJSON *models, const char *name, fa_diag *diag)
+{
+    const char *names[64];
+    const cJSON *item;
+    char typed[CLI_SHORT_SIZE];
+    fa_buf list = {0};
+    int count = 0;
+    cJSON_ArrayForEach (item, models)
+        if (count < 63) {
+            names[count++] = item->string;
+            fa_buf_printf(&list, "%s%s", count > 1 ? ", " : "", item->string);
+        }
+    names[count] = NULL;
+    const char *near = fa_nearest(name, names);
+    cli_text_short(name, typed);
+    int rc = near != NULL ? fa_fail(diag, FA_EINVAL,
+                                    "--model \"%s\" is not known: did you mean %s?", typed, near)
+                          : fa_fail(diag, FA_EINVAL, "--model \"%s\" is not known: it takes %s",
+                                    typed, list.data != NULL ? list.data : "no names");
+    fa_buf_free(&list);
+    return rc;
+}
+
+/* A model's layers: objects of fields; then the work that is asked of each, prefill and decode. */
+int cli_model_variant(const cli_options *options, int index, cli_options *ret_options,
+                      fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(&options->problem);
+    const cJSON *models = member(operation, "models"), *works = member(operation, "model_work");
+    const cJSON *model = cJSON_GetObjectItemCaseSensitive(models, options->sweep.model);
+    int kinds = cJSON_GetArraySize(works);
+    int lengths_given = 0;
+    if (model == NULL)
+        return fail_model(models, options->sweep.model, diag);
+    for (int i = 0; i < operation->field_count; i++)
+        lengths_given += operation->field[i].length && options->sweep.values[i] != NULL;
+    if (lengths_given > 0)
+        kinds = 1; /* the work is what was asked for */
+    const cJSON *layer = kinds > 0 ? cJSON_GetArrayItem(model, index / kinds) : NULL;
+    if (layer == NULL)
+        return FA_ENOTFOUND;
+    *ret_options = *options;
+    int rc = set_all(ret_options, layer, true, "--model", diag);
+    if (rc == 0 && lengths_given == 0)
+        rc = set_all(ret_options, cJSON_GetArrayItem(works, index % kinds), true, "--model", diag);
+    return rc;
+}
+
+/* ---- hints: commands as they must be typed here ----------------------------------------------*/
+/* A word for a shell: in quotes where it holds more than letters, digits and what paths are made of. */
+static void put_word(fa_buf *out, const char *word)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@+,";
+    if (word[strspn(word, plain)] == 0) {
+        fa_buf_text(out, word);
+        return;
+    }
+    fa_buf_text(out, "'");
+    for (; *word != 0; word++) {
+        if (*word == '\'')
+            fa_buf_text(out, "'\\''");
+        else
+            fa_buf_append(out, word, 1);
+    }
+    fa_buf_text(out, "'");
+}
+
+static void put_option(fa_buf *out, const char *option, const char *value)
+{
+    fa_buf_printf(out, " %s ", option);
+    put_word(out, value);
+}
+
+/* Whether all fields that share this one's option of several fields have its value. */
+static bool shared(const fa_problem *problem, int field)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    for (int i = 0; i < operation->field_count; i++)
+        if (strcmp(operation->field[i].also, operation->field[field].also) == 0 &&
+            problem->value[i] != problem->value[field])
+            return false;
+    return operation->field[field].also[0] != 0;
+}
+
+/* The option that gives this field its value, where its default does not. */
+static void put_field(fa_buf *out, const fa_problem *problem, int field)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    const fa_field *f = &operation->field[field];
+    int32_t value = problem->value[field];
+    char room[16];
+    if (f->option[0] == 0)
+        return;
+    if (shared(problem, field)) {
+        if (leads_also(operation, field))
+            put_option(out, f->also, fa_field_text(f, value, room));
+        return;
+    }
+    bool needed = f->also[0] != 0 || f->required;
+    if (!needed && value == (f->follows >= 0 ? problem->value[f->follows] : f->preset))
+        return;
+    if (f->kind == FA_FIELD_BOOLEAN)
+        fa_buf_printf(out, " %s", f->option);
+    else
+        put_option(out, f->option, fa_field_text(f, value, room));
+}
+
+static void put_places(fa_buf *out, const cli_options *options)
+{
+    if (options->store != NULL)
+        put_option(out, "--store", options->store);
+    if (options->templates != NULL)
+        put_option(out, "--templates", options->templates);
+    fa_buf_text(out, "`");
+}
+
+void cli_hint(fa_buf *out, const char *verb, const cli_options *options)
+{
+    const fa_operation *operation = fa_operation_of(&options->problem);
+    fa_buf_printf(out, "`fa-tune %s", verb);
+    if (options->operation != NULL)
+        put_option(out, "--operation", options->operation);
+    if (options->gpu != NULL)
+        put_option(out, "--gpu", options->gpu);
+    if (options->device > 0)
+        fa_buf_printf(out, " --device %d", options->device);
+    for (int i = 0; i < operation->field_count; i++)
+        put_field(out, &options->problem, i);
+    put_shorthands(&options->problem, out);
+    if (options->exact)
+        fa_buf_text(out, " --exact");
+    put_places(out, options);
+}
+
+void cli_hint_store(fa_buf *out, const char *verb, const cli_options *options)
+{
+    fa_buf_printf(out, "`fa-tune %s", verb);
+    put_places(out, options);
 }

@@ -70,11 +70,17 @@ int cli_problem_check(const fa_problem *problem, fa_diag *diag);
 /* The option that gives a sweep the list of this field's values; NULL: it has one value. */
 const char *cli_sweep_option(const fa_operation *operation, int field);
 
-/* The operation's shorthands, counted from 0; false: there are no more. *ret_value NULL: it takes none. */
-bool cli_shorthand(const fa_operation *operation, int index, const char **ret_option,
-                   const char **ret_value, const char **ret_help);
+/* ---- shorthands -----------------------------------------------------------------------------*/
+/* Sets what the shorthand stands for; `text` must outlive the options. */
+int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag);
+/* Appends those that were typed. */
+void cli_shorthand_words(const cli_options *options, fa_buf *out);
+/* Whether the list of this field comes of one. */
+bool cli_shorthand_lists(const cli_options *options, int field);
 
-/* Whether the field is the first of those that its option of several fields sets. */
-bool cli_leads_also(const fa_operation *operation, int field);
+/* The options of the index-th kind of layer and of work of --model; FA_ENOTFOUND past the last. What was
+ * typed stands. */
+int cli_model_variant(const cli_options *options, int index, cli_options *ret_options,
+                      fa_diag *diag);
 
 #endif

@@ -4,7 +4,6 @@
 #include "error.h"
 #include "json_make.h"
 #include "problem.h"
-#include "sweep_progress.h"
 #include "table.h"
 #include "text.h"
 

@@ -4,11 +4,9 @@
  */
 #include "error.h"
 #include "grid.h"
-#include "hint.h"
 #include "json_make.h"
 #include "run.h"
 #include "sweep_out.h"
-#include "sweep_progress.h"
 #include "table.h"
 #include "text.h"
 

@@ -5,7 +5,6 @@
  * stdout depends on the answer alone, never on whether anything is a terminal.
  */
 #include "error.h"
-#include "hint.h"
 #include "json.h"
 #include "json_make.h"
 #include "problem.h"

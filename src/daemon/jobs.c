@@ -247,7 +247,7 @@ static void serve_job_post_start(serve_job *job)
 
 /* ---- a runner --------------------------------------------------------------------------------*/
 /* Where jobs run: a thread for each device and one for GPUs that are not here, each with tuners of its own, because
- * a sweep holds its tuner until it ends. Between two problems of a sweep the tunes that have come meanwhile go first. */
+ * one tune at a time runs in a tuner. Between two problems of a sweep the tunes that have come meanwhile go first. */
 enum { TELL_MS = 200 };
 
 static int need_tuner(serve_runner *runner, fa_tuner **tuner, fa_diag *diag)

@@ -5,7 +5,6 @@
 #include "fuzz.h"
 
 #include "grid.h"
-#include "sweep_plan.h"
 #include "records.h"
 
 #include "baselines.c" /* its reader of lines, without a store behind it */
