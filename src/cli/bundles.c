@@ -7,6 +7,7 @@
 #include "run.h"
 #include "table.h"
 #include "text.h"
+#include "wording.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,7 +138,7 @@ static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info
     cli_text_path(out, file);
     fa_buf_printf(out, ": %d winner%s, %d cubin%s, ", info->winners, info->winners == 1 ? "" : "s",
                   info->cubins, info->cubins == 1 ? "" : "s");
-    cli_text_grouped(out, info->bytes);
+    fa_words_grouped(out, info->bytes);
     fa_buf_text(out, " bytes, ");
     if (export && info->is_signed)
         fa_buf_printf(out, "signed by %s", info->key);

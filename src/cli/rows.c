@@ -5,6 +5,7 @@
 #include "json_make.h"
 #include "problem.h"
 #include "text.h"
+#include "wording.h"
 #include "trial.h"
 
 #include <stdlib.h>
@@ -73,7 +74,7 @@ void cli_tunables_cells(const cli_tunables *tunables, cli_table *table, const fa
 static void put_number(cli_table *table, int64_t value, bool known)
 {
     if (known)
-        cli_text_grouped(&table->cell, value);
+        fa_words_grouped(&table->cell, value);
     cli_cell(table, "%s", known ? "" : "-");
 }
 

@@ -4,6 +4,7 @@
 #include "error.h"
 #include "json_make.h"
 #include "problem.h"
+#include "wording.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -58,24 +59,14 @@ const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE])
     return ret;
 }
 
-void cli_text_grouped(fa_buf *out, int64_t value)
-{
-    char digits[32];
-    int length = snprintf(digits, sizeof digits, "%" PRId64, value);
-    for (int i = 0; i < length; i++) {
-        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0)
-            fa_buf_text(out, ",");
-        fa_buf_append(out, &digits[i], 1);
-    }
-}
-
 void cli_text_us(fa_buf *out, double us)
 {
-    if (us >= 10000)
-        cli_text_grouped(out, (int64_t)(us + 0.5));
-    else
-        fa_buf_printf(out, us < 9.995 ? "%.2f" : us < 999.95 ? "%.1f" : "%.0f", us);
-    fa_buf_printf(out, " %s", symbols->micro);
+    fa_words_us(out, us, symbols->micro);
+}
+
+void cli_text_about(fa_buf *out, double us)
+{
+    fa_words_about(out, us, symbols->micro);
 }
 
 bool cli_text_known_time(fa_buf *out, const fa_trial *trial)
@@ -101,18 +92,8 @@ void cli_text_interval(fa_buf *out, const fa_trial *trial)
 
 void cli_text_count(fa_buf *out, int64_t count, const char *what)
 {
-    cli_text_grouped(out, count);
+    fa_words_grouped(out, count);
     fa_buf_printf(out, " %s%s", what, count == 1 ? "" : "s");
-}
-
-void cli_text_about(fa_buf *out, double us)
-{
-    fa_buf_text(out, "~");
-    if (us >= 10000)
-        cli_text_grouped(out, (int64_t)(us + 0.5));
-    else
-        fa_buf_printf(out, us < 99.95 ? "%.1f" : "%.0f", us);
-    fa_buf_printf(out, " %s", symbols->micro);
 }
 
 void cli_text_seconds(fa_buf *out, double seconds)
@@ -154,7 +135,7 @@ bool cli_text_too_large(fa_buf *out, const fa_problem *p)
         return false;
     fa_buf_text(out, "its tensors take ");
     if (bytes / gib < 1e15)
-        cli_text_grouped(out, (int64_t)(bytes / gib + 0.5));
+        fa_words_grouped(out, (int64_t)(bytes / gib + 0.5));
     else
         fa_buf_printf(out, "%.0e", bytes / gib);
     fa_buf_text(out, " GiB: no GPU has so much memory");
@@ -173,12 +154,11 @@ void cli_text_gpu(fa_buf *out, const fa_gpu *gpu)
 
 void cli_text_config(fa_buf *out, const fa_config *config)
 {
-    cli_text_safe(out, config->family);
-    for (int i = 0; i < config->count; i++) {
-        fa_buf_text(out, " ");
-        cli_text_safe(out, config->tunable[i].name);
-        fa_buf_printf(out, "=%d", config->tunable[i].value);
-    }
+    fa_buf words = {0};
+    fa_words_config(&words, config);
+    cli_text_safe(out, words.data != NULL ? words.data : "");
+    out->failed |= words.failed;
+    fa_buf_free(&words);
 }
 
 void cli_text_path(fa_buf *out, const char *path)

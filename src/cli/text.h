@@ -24,7 +24,6 @@ void cli_text_safe(fa_buf *out, const char *text);
 enum { CLI_SHORT_SIZE = 84 };
 /* What was typed, cut so that the rest of a sentence about it fits a fa_diag; returns ret. */
 const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE]);
-void cli_text_grouped(fa_buf *out, int64_t value);  /* 49,152 */
 void cli_text_us(fa_buf *out, double us);           /* 41.3 µs */
 void cli_text_about(fa_buf *out, double us);        /* ~41.3 µs: a model's estimate */
 /* A trial's time: measured, else estimated; false where it has neither, and nothing is appended. */

@@ -9,34 +9,9 @@
 #include "rows.h"
 #include "run.h"
 #include "text.h"
+#include "wording.h"
 
 #include <string.h>
-
-/* In the order of the funnel, for those that did not come out of it. */
-static const struct stage {
-    fa_status status;
-    const char *meaning;
-} stages[] = {
-    {FA_STATUS_PENDING, "fit the budget and were not tried yet"},
-    {FA_STATUS_COMPILED, "compiled clean"},
-    {FA_STATUS_MEASURED, "proved and timed"},
-    {FA_STATUS_WRONG, "gave wrong results"},
-    {FA_STATUS_CRASHED, "took their worker down"},
-    {FA_STATUS_TIMEOUT, "ran past their time limit"},
-    {FA_STATUS_OUT_OF_MEMORY, "did not fit the device's memory"},
-    {FA_STATUS_LAUNCH_FAILED, "did not launch"},
-    {FA_STATUS_LOAD_FAILED, "did not load"},
-    {FA_STATUS_SPILLS, "spill registers to local memory"},
-    {FA_STATUS_CUBIN, "contradict their budget"},
-    {FA_STATUS_COMPILE_FAILED, "do not compile"},
-    {FA_STATUS_COMPILE_TIMEOUT, "compile too long"},
-    {FA_STATUS_DOES_NOT_PAY, "are possible, and known not to pay"},
-    {FA_STATUS_REGISTERS, "do not fit the registers"},
-    {FA_STATUS_BUDGET, "do not fit the shared memory"},
-    {FA_STATUS_CONSTRAINT, "are impossible"},
-};
-
-enum { STAGES = sizeof stages / sizeof *stages };
 
 static size_t count_of(const cli_rows *rows, fa_status status, bool ranked)
 {
@@ -52,22 +27,22 @@ static size_t count_all(const cli_rows *rows, fa_status status)
 }
 
 /* The configs that ended at one stage with their reasons, at most `limit`. */
-static void print_stage(const cli_rows *rows, const struct stage *stage, size_t limit, fa_buf *out)
+static void print_stage(const cli_rows *rows, fa_status stage, size_t limit, fa_buf *out)
 {
-    size_t total = count_of(rows, stage->status, false), printed = 0;
+    size_t total = count_of(rows, stage, false), printed = 0;
     if (total == 0)
         return;
     cli_table table = {0};
     cli_tunables tunables;
     fa_buf columns = {0};
-    bool pending = stage->status == FA_STATUS_PENDING;
+    bool pending = stage == FA_STATUS_PENDING;
     cli_tunables_find(&tunables, rows->row, rows->count);
     fa_buf_text(&columns, "family");
     cli_tunables_columns(&tunables, &columns);
     fa_buf_text(&columns, pending ? "|model" : "|reason");
     for (size_t r = 0; r < rows->count && printed < limit; r++) {
         const fa_trial *trial = &rows->row[r].trial;
-        if (trial->status != stage->status || rows->row[r].rank > 0)
+        if (trial->status != stage || rows->row[r].rank > 0)
             continue;
         cli_cell(&table, "%s", trial->config.family);
         cli_tunables_cells(&tunables, &table, &trial->config);
@@ -79,7 +54,7 @@ static void print_stage(const cli_rows *rows, const struct stage *stage, size_t 
         cli_row_end(&table);
         printed++;
     }
-    fa_buf_printf(out, "\n%s: %zu %s\n", fa_status_name(stage->status), total, stage->meaning);
+    fa_buf_printf(out, "\n%s: %zu %s\n", fa_status_name(stage), total, fa_stage_meaning(stage));
     out->failed |= columns.failed;
     cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
     fa_buf_free(&columns);
@@ -112,10 +87,10 @@ static void print_text(const cli_options *options, const fa_gpu *gpu, const cli_
     if (cli_text_too_large(out, &options->problem))
         fa_buf_text(out, "\n");
     fa_buf_printf(out, "space %zu", rows->count);
-    for (size_t s = 0; s < STAGES; s++)
-        if (count_all(rows, stages[s].status) > 0)
-            fa_buf_printf(out, " %s %s %zu", cli_sym()->dot, fa_status_name(stages[s].status),
-                          count_all(rows, stages[s].status));
+    for (int s = FA_STAGES - 1; s >= 0; s--)
+        if (count_all(rows, fa_stages[s]) > 0)
+            fa_buf_printf(out, " %s %s %zu", cli_sym()->dot, fa_status_name(fa_stages[s]),
+                          count_all(rows, fa_stages[s]));
     fa_buf_text(out, "\n");
     if (ranked > 0) {
         fa_buf_printf(
@@ -126,8 +101,8 @@ static void print_text(const cli_options *options, const fa_gpu *gpu, const cli_
         if (limit < ranked)
             fa_buf_printf(out, "%s and %zu more\n", cli_sym()->ellipsis, ranked - limit);
     }
-    for (size_t s = 0; s < STAGES; s++)
-        print_stage(rows, &stages[s], limit, out);
+    for (int s = FA_STAGES - 1; s >= 0; s--)
+        print_stage(rows, fa_stages[s], limit, out);
 }
 
 static void print_json(cJSON *document, const cli_options *options, const fa_gpu *gpu,
@@ -137,9 +112,9 @@ static void print_json(cJSON *document, const cli_options *options, const fa_gpu
     fa_json_add(document, "gpu", fa_gpu_to_json(gpu));
     cJSON *counts = fa_json_add_object(document, "counts");
     fa_json_add_number(counts, "space", (double)rows->count);
-    for (size_t s = 0; s < STAGES; s++)
-        fa_json_add_number(counts, fa_status_name(stages[s].status),
-                           (double)count_all(rows, stages[s].status));
+    for (int s = FA_STAGES - 1; s >= 0; s--)
+        fa_json_add_number(counts, fa_status_name(fa_stages[s]),
+                           (double)count_all(rows, fa_stages[s]));
     size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX;
     fa_json_add(document, "configs",
                 cli_json_rows(rows->row, rows->count < limit ? rows->count : limit));

@@ -7,6 +7,7 @@
 #include "run.h"
 #include "table.h"
 #include "text.h"
+#include "wording.h"
 
 int cli_gpus(cli_run *run)
 {
@@ -22,7 +23,7 @@ int cli_gpus(cli_run *run)
         cli_cell(&table, "%s", gpu.name);
         cli_cell(&table, "sm_%d", gpu.sm);
         cli_cell(&table, "%d", gpu.sm_count);
-        cli_text_grouped(&table.cell, gpu.smem_per_block);
+        fa_words_grouped(&table.cell, gpu.smem_per_block);
         cli_cell_end(&table);
         cli_cell(&table, "%lld", (long long)(gpu.l2_bytes >> 20));
         cli_cell(&table, "%.0f", gpu.bandwidth_gbs);

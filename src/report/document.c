@@ -77,11 +77,11 @@ static void add_gates(cJSON *object, const report_problem *problem)
     fa_json_add_bool(counts, "on_device", funnel->on_device);
     cJSON *array = fa_json_add_array(object, "gates");
     for (int g = 0; g < REPORT_STATUSES; g++) {
-        const report_gate *gate = &problem->gate[report_gates[g]];
+        const report_gate *gate = &problem->gate[fa_stages[g]];
         if (gate->count == 0)
             continue;
         cJSON *item = cJSON_CreateObject();
-        add_text(item, "status", fa_status_name(report_gates[g]));
+        add_text(item, "status", fa_status_name(fa_stages[g]));
         add_number(item, "count", (double)gate->count);
         cJSON *reasons = fa_json_add_array(item, "reasons");
         for (int i = 0; i < gate->reasons; i++) {
@@ -260,8 +260,8 @@ void report_document_begin(const report *report, fa_buf *out)
     cJSON *gates = fa_json_add_array(head, "gates");
     for (int g = 0; g < REPORT_STATUSES; g++) {
         cJSON *gate = cJSON_CreateObject();
-        add_text(gate, "status", fa_status_name(report_gates[g]));
-        add_text(gate, "meaning", report_gate_meaning(report_gates[g]));
+        add_text(gate, "status", fa_status_name(fa_stages[g]));
+        add_text(gate, "meaning", fa_stage_meaning(fa_stages[g]));
         fa_json_push(gates, gate);
     }
     fa_json_add(head, "operations", report_operations_json());

@@ -194,7 +194,7 @@ void document_add_configs(cJSON *object, report_problem *problem, size_t cap)
 static int number_of(report_document *document, const fa_config *config)
 {
     fa_buf words = {0};
-    report_config_words(&words, config);
+    fa_words_config(&words, config);
     size_t n = 0;
     while (n < document->nears && words.data != NULL && strcmp(document->near[n], words.data) != 0)
         n++;

@@ -45,7 +45,7 @@ static int take_config(struct report_paying *paying, const report_problem *probl
     if (grown == NULL)
         return FA_ENOMEM;
     paying->sample = grown;
-    report_config_words(&words, &config->trial.config);
+    fa_words_config(&words, &config->trial.config);
     if (words.failed || words.data == NULL) {
         fa_buf_free(&words);
         return FA_ENOMEM;

@@ -277,7 +277,7 @@ const report_writer report_csv = {csv_begin, csv_problem, csv_end};
 /* ---- Markdown: how values are worded --------------------------------------------------------*/
 static void count(fa_buf *out, double value)
 {
-    report_grouped(out, (int64_t)value);
+    fa_words_grouped(out, (int64_t)value);
 }
 
 static void milliseconds(fa_buf *out, double value)
@@ -364,8 +364,8 @@ static void show_why(fa_buf *out, const cJSON *gate, const struct place *place)
     const cJSON *reasons = member(gate, "reasons");
     (void)place;
     for (int g = 0; g < REPORT_STATUSES; g++)
-        if (strcmp(text_of(gate, "status"), fa_status_name(report_gates[g])) == 0)
-            fa_buf_text(out, report_gate_meaning(report_gates[g]));
+        if (strcmp(text_of(gate, "status"), fa_status_name(fa_stages[g])) == 0)
+            fa_buf_text(out, fa_stage_meaning(fa_stages[g]));
     for (const cJSON *one = reasons != NULL ? reasons->child : NULL; one != NULL; one = one->next) {
         fa_buf_printf(out, "; %.0f× ", number_of(one, "count"));
         report_markdown_text(out, text_of(one, "text"));

@@ -125,39 +125,14 @@ void report_script_json(fa_buf *out, const char *json)
 }
 
 /* ---- wording --------------------------------------------------------------------------------*/
-void report_grouped(fa_buf *out, int64_t value)
-{
-    char digits[32];
-    int length = snprintf(digits, sizeof digits, "%" PRId64, value);
-    for (int i = 0; i < length; i++) {
-        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0)
-            fa_buf_text(out, ",");
-        fa_buf_append(out, &digits[i], 1);
-    }
-}
-
-static void microseconds(fa_buf *out, double us, double two_digits, const char *fine)
-{
-    if (us >= 9999.5 && us < 1e15)
-        report_grouped(out, (int64_t)(us + 0.5));
-    else
-        fa_buf_printf(out,
-                      us < two_digits                 ? fine
-                      : us < 999.95 && fine[2] == '2' ? "%.1f"
-                                                      : "%.0f",
-                      us);
-    fa_buf_text(out, " µs");
-}
-
 void report_us(fa_buf *out, double us)
 {
-    microseconds(out, us, 9.995, "%.2f");
+    fa_words_us(out, us, "µs");
 }
 
 void report_about(fa_buf *out, double us)
 {
-    fa_buf_text(out, "~");
-    microseconds(out, us, 99.95, "%.1f");
+    fa_words_about(out, us, "µs");
 }
 
 void report_seconds(fa_buf *out, double seconds)
@@ -201,47 +176,6 @@ void report_driver(fa_buf *out, double version)
 void report_problem_words(fa_buf *out, const fa_problem *problem)
 {
     fa_problem_words(out, problem, " · ", false);
-}
-
-void report_config_words(fa_buf *out, const fa_config *config)
-{
-    fa_buf_text(out, config->family);
-    for (int i = 0; i < config->count; i++)
-        fa_buf_printf(out, " %s=%d", config->tunable[i].name, config->tunable[i].value);
-}
-
-/* ---- gates ----------------------------------------------------------------------------------*/
-const fa_status report_gates[REPORT_STATUSES] = {
-    FA_STATUS_CONSTRAINT,     FA_STATUS_BUDGET,        FA_STATUS_REGISTERS,
-    FA_STATUS_DOES_NOT_PAY,   FA_STATUS_PENDING,       FA_STATUS_COMPILE_TIMEOUT,
-    FA_STATUS_COMPILE_FAILED, FA_STATUS_CUBIN,         FA_STATUS_SPILLS,
-    FA_STATUS_LOAD_FAILED,    FA_STATUS_LAUNCH_FAILED, FA_STATUS_OUT_OF_MEMORY,
-    FA_STATUS_TIMEOUT,        FA_STATUS_CRASHED,       FA_STATUS_WRONG,
-    FA_STATUS_COMPILED,       FA_STATUS_MEASURED,
-};
-
-const char *report_gate_meaning(fa_status status)
-{
-    static const char *const meanings[REPORT_STATUSES] = {
-        [FA_STATUS_PENDING] = "fit the budget and were not tried yet",
-        [FA_STATUS_CONSTRAINT] = "impossible",
-        [FA_STATUS_BUDGET] = "do not fit the shared memory",
-        [FA_STATUS_REGISTERS] = "do not fit the registers, by an estimate",
-        [FA_STATUS_COMPILE_FAILED] = "do not compile",
-        [FA_STATUS_COMPILE_TIMEOUT] = "compile too long",
-        [FA_STATUS_SPILLS] = "spill registers to local memory",
-        [FA_STATUS_CUBIN] = "contradict their budget",
-        [FA_STATUS_COMPILED] = "compiled clean, not timed",
-        [FA_STATUS_LOAD_FAILED] = "did not load",
-        [FA_STATUS_LAUNCH_FAILED] = "did not launch",
-        [FA_STATUS_WRONG] = "gave wrong results",
-        [FA_STATUS_CRASHED] = "took their worker down",
-        [FA_STATUS_TIMEOUT] = "ran past their time limit",
-        [FA_STATUS_OUT_OF_MEMORY] = "did not fit the device's memory",
-        [FA_STATUS_MEASURED] = "proved and timed",
-        [FA_STATUS_DOES_NOT_PAY] = "possible, and known not to pay",
-    };
-    return status >= 0 && (int)status < REPORT_STATUSES ? meanings[status] : "";
 }
 
 const char *report_standing(const report_problem *problem)

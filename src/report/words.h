@@ -8,6 +8,7 @@
 #define FA_REPORT_WORDS_H
 
 #include "data.h"
+#include "wording.h"
 
 #include <cJSON.h>
 
@@ -23,7 +24,6 @@ void report_csv_text(fa_buf *out, const char *text);
 void report_script_json(fa_buf *out, const char *json);
 
 /* ---- wording: these write no character that needs escaping but those of the texts given -------*/
-void report_grouped(fa_buf *out, int64_t value);            /* 49,152 */
 void report_us(fa_buf *out, double us);                     /* 41.3 µs */
 void report_about(fa_buf *out, double us);                  /* ~41 µs: a model's estimate */
 void report_seconds(fa_buf *out, double seconds); /* 10.9 s, 2 min 3 s; "–" for none */
@@ -32,11 +32,6 @@ void report_ratio(fa_buf *out, double ratio);     /* 1.24× */
 void report_date(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23 UTC */
 void report_driver(fa_buf *out, double version);  /* CUDA 13.0 */
 void report_problem_words(fa_buf *out, const fa_problem *problem); /* fp16 · B 4 · H 8 · … */
-void report_config_words(fa_buf *out, const fa_config *config);    /* family BLOCK_M=128 … */
-/* What a gate means for the configs that ended there: "did not launch". */
-const char *report_gate_meaning(fa_status status);
-/* The order in which gates are told: as a config passes them. */
-extern const fa_status report_gates[REPORT_STATUSES];
 /* "measured", "predicted", …; "unfinished" when there is no winner yet, "failed" when none came
  * through. */
 const char *report_standing(const report_problem *problem);

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How numbers, configs and the stages of a tune are worded, wherever people read them. Names are as they were
+ * stored: who prints them escapes them.
+ */
+#ifndef FA_BASE_WORDING_H
+#define FA_BASE_WORDING_H
+
+#include "buf.h"
+
+void fa_words_grouped(fa_buf *out, int64_t value); /* 49,152 */
+/* 41.3 µs, and a model's ~41 µs; `micro` is the unit where the locale is not UTF-8. */
+void fa_words_us(fa_buf *out, double us, const char *micro);
+void fa_words_about(fa_buf *out, double us, const char *micro);
+void fa_words_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
+
+/* The order in which a config passes the stages at which it may end, and what one means for those that ended
+ * there: "did not launch". */
+enum { FA_STAGES = FA_STATUS_DOES_NOT_PAY + 1 };
+extern const fa_status fa_stages[FA_STAGES];
+const char *fa_stage_meaning(fa_status status);
+
+#endif
