@@ -41,15 +41,6 @@ typedef struct fa_winner_record {
     int64_t unix_time; /* on get */
 } fa_winner_record;
 
-/* Its labels as X(KIND, "name in JSON", member and column, rules). */
-#define FA_WINNER_LABELS(X)                               \
-    X(CHOICE, "origin", origin, .names = fa_origin_names) \
-    X(TEXT, "entry", entry, .rules = FA_MEMBER_CLEAN)     \
-    X(TEXT, "cubin", cubin_key, .rules = FA_MEMBER_CLEAN) \
-    X(TEXT, "gpu", gpu_name, .rules = FA_MEMBER_CLEAN)    \
-    X(TEXT, "nvrtc", nvrtc, .rules = FA_MEMBER_CLEAN)     \
-    X(COUNT, "driver", driver_version)
-
 /* Winner, its cubin (may be NULL when already stored) and its evidence in one transaction,
  * replacing the scope's earlier winner unless that one has a better origin. *ret_kept is true
  * when the earlier one was kept. ret_kept may be NULL. */

@@ -126,11 +126,11 @@ static const fa_member measured_members[] = {
     FA_MEMBER("grid", THREE, struct measured, grid),
     FA_MEMBER("error", REAL, struct measured, error, .rules = FA_MEMBER_NAN),
     FA_MEMBER("low", REAL, struct measured, low, .rules = FA_MEMBER_HIDDEN),
-    FA_MEMBER("name", TEXT, struct measured, name, .rules = FA_MEMBER_CLEAN),
+    FA_MEMBER("name", TEXT, struct measured, name),
     {.key = NULL},
 };
 
-static void three_numbers_nan_hidden_numbers_and_clean_texts_are_held_to_it(void)
+static void three_numbers_nan_and_hidden_numbers_are_held_to_it(void)
 {
     static const char *const wrong[] = {
         "{\"grid\":[1,2],\"error\":1,\"low\":1,\"name\":\"\"}",
@@ -140,7 +140,6 @@ static void three_numbers_nan_hidden_numbers_and_clean_texts_are_held_to_it(void
         "{\"error\":1,\"low\":1,\"name\":\"\"}",
         "{\"grid\":[1,2,3],\"error\":-1,\"low\":1,\"name\":\"\"}",
         "{\"grid\":[1,2,3],\"error\":1,\"low\":-1,\"name\":\"\"}",
-        "{\"grid\":[1,2,3],\"error\":1,\"low\":1,\"name\":\"a\\u001b\"}",
     };
     const struct measured known = {{1, UINT32_MAX, 3}, .error = NAN, .low = -1, .name = "a"};
     struct measured back;
@@ -174,7 +173,7 @@ int main(void)
     TEST(what_is_written_reads_back_as_the_same);
     TEST(what_is_not_known_is_null_or_left_out);
     TEST(every_mistake_names_its_member);
-    TEST(three_numbers_nan_hidden_numbers_and_clean_texts_are_held_to_it);
+    TEST(three_numbers_nan_and_hidden_numbers_are_held_to_it);
     TEST(an_escaped_nul_byte_is_no_json);
     return check_done();
 }

@@ -124,18 +124,6 @@ static int read_real(const cJSON *json, const fa_member *m, double *ret, const c
                : rc;
 }
 
-static int read_text(const cJSON *json, const fa_member *m, char *at, const char *where,
-                     fa_diag *diag)
-{
-    int rc = fa_json_copy_needed(json, m->key, at, m->size, where, diag);
-    if (rc != 0 || (m->rules & FA_MEMBER_CLEAN) == 0)
-        return rc;
-    for (const char *c = at; *c != 0; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            return fa_fail(diag, FA_EINVAL, "%s: \"%s\" holds a control byte", where, m->key);
-    return 0;
-}
-
 static int read_choice(const cJSON *json, const fa_member *m, void *at, const char *where,
                        fa_diag *diag)
 {
@@ -214,7 +202,7 @@ static int read_member(const cJSON *json, const cJSON *item, const fa_member *m,
     case FA_MEMBER_FLAG:
         return fa_json_bool_needed(json, m->key, at, where, diag);
     case FA_MEMBER_TEXT:
-        return read_text(json, m, at, where, diag);
+        return fa_json_copy_needed(json, m->key, at, m->size, where, diag);
     case FA_MEMBER_CHOICE:
         return read_choice(json, m, at, where, diag);
     case FA_MEMBER_THREE:
