@@ -62,7 +62,7 @@ static int read_whole(const char *path)
         rc = fa_bundle_read(bundle, &diag);
     if (rc == 0)
         rc = fa_bundle_each(bundle, count_one, &count, &diag);
-    if (rc == 0 && count != fa_bundle_get_head(bundle)->winners)
+    if (rc == 0 && count != fa_bundle_get_info(bundle)->winners)
         rc = 1;
     fa_bundle_close(&bundle);
     return rc;
@@ -185,9 +185,9 @@ static void what_was_put_in_comes_out(void)
         fa_cubin_record cubin;
         CHECK_OK(fa_bundle_open(path, owned, &bundle, &diag), diag);
         CHECK_OK(fa_bundle_read(bundle, &diag), diag);
-        CHECK_INT(fa_bundle_get_head(bundle)->winners, WINNERS);
-        CHECK_INT(fa_bundle_get_head(bundle)->cubins, CUBINS);
-        CHECK(fa_bundle_get_head(bundle)->is_signed);
+        CHECK_INT(fa_bundle_get_info(bundle)->winners, WINNERS);
+        CHECK_INT(fa_bundle_get_info(bundle)->cubins, CUBINS);
+        CHECK(fa_bundle_get_info(bundle)->is_signed);
         for (int i = 0; i < WINNERS; i++)
             check_put_in(bundle, i);
         CHECK_INT(fa_bundle_find(bundle, &other, &none, &cubin, &diag), FA_ENOTFOUND);
@@ -279,7 +279,7 @@ static void an_unsigned_bundle_says_so(void)
     bundle_path(path, "unsigned.fab");
     CHECK(write_bundle(path, in_order, false));
     CHECK_OK(fa_bundle_open(path, false, &bundle, &diag), diag);
-    CHECK(!fa_bundle_get_head(bundle)->is_signed);
+    CHECK(!fa_bundle_get_info(bundle)->is_signed);
     fa_bundle_close(&bundle);
 }
 

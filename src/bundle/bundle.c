@@ -30,7 +30,7 @@ struct fa_bundle {
     bool owned;
     dev_t device; /* of an owned one: which file was checked */
     ino_t inode;
-    fa_bundle_head head;
+    fa_bundle_info info;
     fa_buf bytes; /* of one that is not owned: the whole file */
     fa_store *store;
 };
@@ -59,7 +59,7 @@ static int open_file(fa_bundle *bundle, int *ret_fd, fa_diag *diag)
                        (long long)st.st_size, FA_BUNDLE_BYTES_MAX);
     bundle->device = st.st_dev;
     bundle->inode = st.st_ino;
-    bundle->head.bytes = (uint64_t)st.st_size;
+    bundle->info.bytes = (int64_t)st.st_size;
     return 0;
 }
 
@@ -74,7 +74,7 @@ static int read_at(const fa_bundle *bundle, int fd, void *bytes, size_t size, ui
 
 static int check_header(fa_bundle *bundle, const unsigned char *header, fa_diag *diag)
 {
-    fa_bundle_head *head = &bundle->head;
+    fa_bundle_info *info = &bundle->info;
     if (memcmp(header,
                "\x89"
                "FAB\r\n\x1a\n",
@@ -83,12 +83,12 @@ static int check_header(fa_bundle *bundle, const unsigned char *header, fa_diag 
                        "bundle %s is of an earlier kind, which this fa-tune does not read: use the "
                        "fa-tune that made it, or export it anew",
                        bundle->path);
-    int rc = fa_portable_check(header, (size_t)head->bytes - FA_BUNDLE_TRAILER, &head->version);
+    int rc = fa_portable_check(header, (size_t)info->bytes - FA_BUNDLE_TRAILER, &info->version);
     if (rc == FA_EVERSION)
         return fa_fail(diag, rc,
                        "bundle %s is of version %u and this fa-tune reads version %d alone: use "
                        "the fa-tune that made it",
-                       bundle->path, head->version, FA_STORE_SCHEMA);
+                       bundle->path, info->version, FA_STORE_SCHEMA);
     return rc == 0 ? 0
                    : fa_fail(diag, rc, "%s is no bundle, or was cut short: its header is not one's",
                              bundle->path);
@@ -114,16 +114,17 @@ static int check_trailer(fa_bundle *bundle, const fa_buf *bytes, fa_diag *diag)
     size_t size = bytes->size - FA_BUNDLE_TRAILER;
     const unsigned char *trailer = (const unsigned char *)bytes->data + size;
     unsigned char now[FA_HASH_BYTES], text[SIGNED_BYTES];
+    const unsigned char *key = trailer + FA_HASH_BYTES;
     fa_hash_raw(bytes->data, size, now);
     if (memcmp(now, trailer, sizeof now) != 0)
         return fa_fail(diag, FA_ECORRUPT, "bundle %s is damaged: it does not match its SHA-256",
                        bundle->path);
-    bundle->head.is_signed = !all_zero(trailer + 32, FA_BUNDLE_TRAILER - 32);
-    if (!bundle->head.is_signed)
+    bundle->info.is_signed = !all_zero(trailer + 32, FA_BUNDLE_TRAILER - 32);
+    if (!bundle->info.is_signed)
         return 0;
-    memcpy(bundle->head.key, trailer + 32, FA_KEY_BYTES);
+    fa_key_text(key, bundle->info.key);
     text_to_sign(now, text);
-    if (fa_sign_verify(bundle->head.key, text, sizeof text, trailer + 64))
+    if (fa_sign_verify(key, text, sizeof text, trailer + 64))
         return 0;
     return fa_fail(diag, FA_EUNTRUSTED,
                    "bundle %s: its signature does not match its content: it was changed after it "
@@ -135,7 +136,7 @@ static int check_trailer(fa_bundle *bundle, const fa_buf *bytes, fa_diag *diag)
 static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
 {
     unsigned char header[FA_PORTABLE_HEADER], trailer[FA_BUNDLE_TRAILER];
-    size_t size = (size_t)bundle->head.bytes;
+    size_t size = (size_t)bundle->info.bytes;
     int rc = read_at(bundle, fd, header, sizeof header, 0, diag);
     if (rc == 0)
         rc = read_at(bundle, fd, trailer, sizeof trailer, size - sizeof trailer, diag);
@@ -189,9 +190,9 @@ void fa_bundle_close(fa_bundle **bundle)
     *bundle = NULL;
 }
 
-const fa_bundle_head *fa_bundle_get_head(const fa_bundle *bundle)
+const fa_bundle_info *fa_bundle_get_info(const fa_bundle *bundle)
 {
-    return &bundle->head;
+    return &bundle->info;
 }
 
 /* ---- winners --------------------------------------------------------------------------------*/
@@ -280,7 +281,7 @@ int fa_bundle_of(fa_store **part, const char *path, fa_bundle **ret_bundle, fa_d
     if (bundle == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
     snprintf(bundle->path, sizeof bundle->path, "%s", path);
-    bundle->head = (fa_bundle_head){
+    bundle->info = (fa_bundle_info){
         .version = FA_STORE_SCHEMA, .winners = (int32_t)winners, .cubins = (int32_t)cubins};
     bundle->store = *part;
     *part = NULL;
@@ -292,8 +293,8 @@ int fa_bundle_read(fa_bundle *bundle, fa_diag *diag)
 {
     int64_t winners = 0, cubins = 0;
     int rc = fa_portable_open(bundle->owned ? NULL : bundle->bytes.data,
-                              bundle->head.bytes - FA_BUNDLE_TRAILER, bundle->path, &bundle->store,
-                              diag);
+                              (size_t)bundle->info.bytes - FA_BUNDLE_TRAILER, bundle->path,
+                              &bundle->store, diag);
     if (rc == 0 && bundle->owned)
         rc = check_same_file(bundle, diag);
     if (rc == 0)
@@ -307,8 +308,8 @@ int fa_bundle_read(fa_bundle *bundle, fa_diag *diag)
         return fa_fail(diag, FA_ECORRUPT,
                        "bundle %s holds %lld winners and %lld cubins: 1 to %d of each can be",
                        bundle->path, (long long)winners, (long long)cubins, FA_BUNDLE_WINNERS_MAX);
-    bundle->head.winners = (int32_t)winners;
-    bundle->head.cubins = (int32_t)cubins;
+    bundle->info.winners = (int32_t)winners;
+    bundle->info.cubins = (int32_t)cubins;
     return 0;
 }
 
@@ -390,11 +391,11 @@ int fa_bundle_each(fa_bundle *bundle, fa_bundle_winner_visit *visit, void *conte
     struct reading reading = {.bundle = bundle, .visit = visit, .context = context, .diag = diag};
     int rc = fa_store_winners_by_cubin(bundle->store, NULL, read_one, &reading, diag);
     fa_cubin_record_free(&reading.cubin);
-    if (rc == 0 && reading.count != bundle->head.winners)
+    if (rc == 0 && reading.count != bundle->info.winners)
         rc = fa_fail(diag, FA_ECORRUPT,
                      "bundle %s: %d of its %d winners are not valid, or are of an operation or a "
                      "version that is not known here",
-                     bundle->path, bundle->head.winners - reading.count, bundle->head.winners);
+                     bundle->path, bundle->info.winners - reading.count, bundle->info.winners);
     return rc;
 }
 
@@ -471,9 +472,9 @@ static int copy_one(void *context, const fa_winner_record *winner)
 }
 
 int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secret,
-                    fa_bundle_head *ret_head, fa_diag *diag)
+                    fa_bundle_info *ret_info, fa_diag *diag)
 {
-    fa_bundle_head head = {.version = FA_STORE_SCHEMA, .is_signed = secret != NULL};
+    unsigned char key[FA_KEY_BYTES];
     int64_t winners = 0, cubins = 0;
     struct copying copying = {part, NULL, diag};
     fa_buf out = {0};
@@ -493,19 +494,23 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secr
     fa_store_close(&copying.to);
     if (rc == 0) {
         fa_bundle_seal(&out, secret);
-        head.bytes = out.size;
-        head.winners = (int32_t)winners;
-        head.cubins = (int32_t)cubins;
-        if (secret != NULL)
-            fa_sign_public(secret, head.key);
         rc = out.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a bundle")
              : out.size > FA_BUNDLE_BYTES_MAX
                  ? fa_fail(diag, FA_EINVAL, "the bundle would have %zu bytes: %d is the most",
                            out.size, FA_BUNDLE_BYTES_MAX)
                  : fa_output_write(path, out.data, out.size, diag);
     }
+    if (rc == 0 && ret_info != NULL) {
+        *ret_info = (fa_bundle_info){.version = FA_STORE_SCHEMA,
+                                     .bytes = (int64_t)out.size,
+                                     .winners = (int32_t)winners,
+                                     .cubins = (int32_t)cubins,
+                                     .is_signed = secret != NULL};
+        if (secret != NULL) {
+            fa_sign_public(secret, key);
+            fa_key_text(key, ret_info->key);
+        }
+    }
     fa_buf_free(&out);
-    if (rc == 0 && ret_head != NULL)
-        *ret_head = head;
     return rc;
 }

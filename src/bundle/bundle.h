@@ -19,6 +19,7 @@
 #include "store.h"
 
 #include "buf.h"
+#include "fa_bundle.h"
 #include "sign.h"
 
 enum {
@@ -31,20 +32,13 @@ enum {
 /* ---- reading --------------------------------------------------------------------------------*/
 typedef struct fa_bundle fa_bundle;
 
-typedef struct fa_bundle_head {
-    uint32_t version; /* FA_STORE_SCHEMA */
-    uint64_t bytes;
-    int32_t winners, cubins; /* 0 until fa_bundle_read() */
-    bool is_signed;          /* and the signature is good */
-    unsigned char key[FA_KEY_BYTES];
-} fa_bundle_head;
-
 /* Hash and signature. owned: a file that nobody but this user or root could have written (src/base/owned.h), or it
  * is refused; its hash is computed only where it is signed. FA_ENOTFOUND, FA_EVERSION (another version), FA_ECORRUPT,
  * FA_EUNTRUSTED (the signature is wrong), FA_ESTORE (owner), FA_EIO. */
 int fa_bundle_open(const char *path, bool owned, fa_bundle **ret_bundle, fa_diag *diag);
 void fa_bundle_close(fa_bundle **bundle);
-const fa_bundle_head *fa_bundle_get_head(const fa_bundle *bundle);
+/* Whether its key is trusted is not known here; winners and cubins are 0 until fa_bundle_read(). */
+const fa_bundle_info *fa_bundle_get_info(const fa_bundle *bundle);
 
 /* Checks the tables, and lets SQLite see the file: comes before everything below. */
 int fa_bundle_read(fa_bundle *bundle, fa_diag *diag);
@@ -69,9 +63,9 @@ void fa_bundle_describe_cubin(const fa_winner_record *winner, fa_cubin_record *c
 int fa_bundle_add(fa_store *part, const fa_winner_record *winner, const void *cubin, size_t size,
                   fa_diag *diag);
 /* In an order of its own, whatever the order of adding. Written beside `path`, flushed to disk, then renamed over it.
- * secret NULL: unsigned. ret_head may be NULL. */
+ * secret NULL: unsigned. ret_info may be NULL. */
 int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secret,
-                    fa_bundle_head *ret_head, fa_diag *diag);
+                    fa_bundle_info *ret_info, fa_diag *diag);
 /* As if it had been written by nobody's hand and opened again; the bundle takes the store. FA_ENOTFOUND: no winner. */
 int fa_bundle_of(fa_store **part, const char *path, fa_bundle **ret_bundle, fa_diag *diag);
 /* Appends the trailer to what stands in `bytes`. */

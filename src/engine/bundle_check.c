@@ -23,19 +23,14 @@ fa_origin fa_bundle_origin(fa_origin there)
 }
 
 /* ---- the whole file -------------------------------------------------------------------------*/
-static int fill_info(const fa_bundle *bundle, fa_bundle_info *ret_info, fa_diag *diag)
+/* Whether the signer is trusted, and by which name. */
+static int look_up_signer(fa_bundle_info *info, fa_diag *diag)
 {
-    const fa_bundle_head *head = fa_bundle_get_head(bundle);
-    fa_bundle_info info = {
-        .version = head->version, .bytes = (int64_t)head->bytes, .is_signed = head->is_signed};
-    int rc = 0;
-    if (head->is_signed) {
-        fa_key_text(head->key, info.key);
-        rc = fa_keys_trusted(head->key, info.name, diag);
-        info.trusted = rc == 0;
-    }
-    if (rc == 0 || rc == FA_ENOTFOUND)
-        *ret_info = info;
+    unsigned char key[FA_KEY_BYTES];
+    if (!info->is_signed || !fa_key_parse(info->key, key))
+        return 0;
+    int rc = fa_keys_trusted(key, info->name, diag);
+    info->trusted = rc == 0;
     return rc == FA_ENOTFOUND ? 0 : rc;
 }
 
@@ -59,8 +54,10 @@ int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_
 {
     fa_bundle *bundle = NULL;
     int rc = fa_bundle_open(path, false, &bundle, diag);
-    if (rc == 0)
-        rc = fill_info(bundle, ret_info, diag);
+    if (rc != 0)
+        return rc;
+    *ret_info = *fa_bundle_get_info(bundle);
+    rc = look_up_signer(ret_info, diag);
     if (rc == 0 && trusted != NULL)
         rc = check_signer(ret_info, trusted, diag);
     if (rc == 0)
@@ -69,8 +66,8 @@ int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_
         fa_bundle_close(&bundle);
         return rc;
     }
-    ret_info->winners = fa_bundle_get_head(bundle)->winners;
-    ret_info->cubins = fa_bundle_get_head(bundle)->cubins;
+    ret_info->winners = fa_bundle_get_info(bundle)->winners;
+    ret_info->cubins = fa_bundle_get_info(bundle)->cubins;
     *ret_bundle = bundle;
     return 0;
 }

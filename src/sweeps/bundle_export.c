@@ -121,21 +121,12 @@ int fa_bundle_finish(fa_store *part, const fa_export_options *options, fa_bundle
                      fa_diag *diag)
 {
     fa_sign_secret secret;
-    fa_bundle_head head;
     int rc = options->no_signature ? 0 : fa_keys_secret(options->key, &secret, diag);
     if (rc == 0)
-        rc = fa_bundle_write(part, options->file, options->no_signature ? NULL : &secret, &head,
+        rc = fa_bundle_write(part, options->file, options->no_signature ? NULL : &secret, ret_info,
                              diag);
-    if (rc == 0 && ret_info != NULL) {
-        *ret_info = (fa_bundle_info){.version = head.version,
-                                     .bytes = (int64_t)head.bytes,
-                                     .winners = head.winners,
-                                     .cubins = head.cubins,
-                                     .is_signed = head.is_signed,
-                                     .trusted = head.is_signed};
-        if (head.is_signed)
-            fa_key_text(head.key, ret_info->key);
-    }
+    if (rc == 0 && ret_info != NULL)
+        ret_info->trusted = ret_info->is_signed;
     fa_sign_wipe(&secret, sizeof secret);
     return rc;
 }

@@ -315,10 +315,7 @@ static int import_made(struct making *making, const fa_import_options *import, c
     int rc = fa_bundle_of(&making->part, path, &bundle, diag);
     if (rc != 0)
         return rc;
-    fa_bundle_info info = {.version = FA_STORE_SCHEMA,
-                           .winners = fa_bundle_get_head(bundle)->winners,
-                           .cubins = fa_bundle_get_head(bundle)->cubins};
-    rc = fa_import_bundle(tuner, bundle, &info, import, ret_bundle, diag);
+    rc = fa_import_bundle(tuner, bundle, fa_bundle_get_info(bundle), import, ret_bundle, diag);
     fa_bundle_close(&bundle);
     if (rc != 0 || import->dry_run)
         return rc;

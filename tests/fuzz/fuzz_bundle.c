@@ -50,7 +50,7 @@ static void make_right(void)
     char path[] = "/tmp/fa-tune-fuzz-XXXXXX";
     int fd = mkstemp(path);
     FUZZ_CHECK(fd >= 0);
-    if (fa_bundle_write(part, path, NULL, &(fa_bundle_head){0}, &diag) != 0) {
+    if (fa_bundle_write(part, path, NULL, NULL, &diag) != 0) {
         fprintf(stderr, "%s\n", diag.text);
         abort();
     }
