@@ -154,8 +154,8 @@ static int check_pages(fa_store *store, fa_diag *diag)
     fa_reader reader;
     fa_binder binder = fa_db_query(store, "PRAGMA integrity_check(1)", diag);
     int rc = fa_db_run_row(store, &binder, &reader, diag);
-    if (rc != 1)
-        return rc;
+    if (rc <= 0)
+        return rc < 0 ? rc : fa_fail(diag, FA_ECORRUPT, "store %s: cannot be checked", store->path);
     const char *found = fa_read_text(&reader, false);
     if (reader.rc == 0 && strcmp(found, "ok") != 0) {
         fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged: %s", store->path, found);
