@@ -8,14 +8,7 @@
 
 #include "report.h"
 
-enum {
-    REPORT_STATUSES = FA_STATUS_DOES_NOT_PAY + 1,
-    REPORT_REASONS = 3,      /* example reasons told per gate */
-    REPORT_GROUPS = 64,      /* different reasons counted per gate */
-    REPORT_ENVIRONMENTS = 8, /* told per problem */
-    REPORT_SEEDS = 4,
-    REPORT_THROTTLES = 4
-};
+#include <cJSON.h>
 
 typedef struct report_config {
     int32_t rank; /* 0: did not finish */
@@ -32,63 +25,18 @@ typedef struct report_config {
     int64_t unix_time;
 } report_config;
 
-/* Where configs ended. */
-typedef struct report_gate {
-    size_t count;
-    int reasons;
-    struct {
-        const char *text; /* a config's */
-        size_t count;
-    } reason[REPORT_GROUPS]; /* the first REPORT_REASONS at most are told, most frequent first */
-    size_t elsewhere;        /* configs with other reasons than those told */
-} report_gate;
-
-typedef struct report_environment {
-    char *text; /* as it was stored */
-    char gpu[64], uuid[64], nvrtc[256], library[32], host[256];
-    int32_t driver; /* 0: none */
-    size_t trials;
-} report_environment;
-
-/* What somebody else's kernel takes for the same problem on the same GPU type. */
-typedef struct report_peer {
-    fa_baseline baseline;
-    double ratio; /* its time over ours: above 1 ours is faster; 0: ours is not known */
-} report_peer;
-
-typedef struct report_funnel {
-    bool known;     /* the whole space is; else the counts below are those of tried configs */
-    bool on_device; /* configs were proved and timed */
-    int32_t space, in_budget, compiled, clean, proved, measured;
-} report_funnel;
-
 typedef struct report_problem {
     int number; /* from 1, in the order of the report */
     fa_study study;
     report_config *config; /* in the order of `fa-tune explain` */
     size_t count, ranked, tried;
-    report_gate gate[REPORT_STATUSES];
-    report_funnel funnel;
-    report_environment environment[REPORT_ENVIRONMENTS];
-    size_t environments, environments_left_out;
-    uint64_t seed[REPORT_SEEDS];
-    size_t seeds, seeds_left_out;
-    int32_t sm_mhz[2], memory_mhz[2], temperature_c[2]; /* lowest, highest; -1: not known */
-    char throttle[REPORT_THROTTLES][160];
-    size_t throttles;
-
     const fa_trial *best; /* the winner, else the best so far; NULL: none came through */
     bool timed;           /* best was timed; else its time is the model's */
     bool measured; /* it was timed on this silicon by this store's tunes, not by another store's
                              from which it was imported */
     double us;     /* best's time */
-    double tflops; /* nominal: 4·B·H·Sq·Sk·D, halved when causal */
-    double bytes;  /* that must move at least: Q, K, V and O once */
-    double default_us, x_default; /* 0: not known */
-    double compile_ms;            /* of all compiles, one after another */
-    report_peer *peer;
-    size_t peers;
-    bool slow;        /* measured at less than half the speed of the fastest peer */
+    double x_default; /* the default's time over it; 0: not known */
+    cJSON *json; /* the problem in the document, without its configs; who takes it leaves NULL */
 } report_problem;
 
 /* What one report keeps while it goes through the problems. */

@@ -63,148 +63,6 @@ static void print(fa_buf *out, cJSON *json)
     cJSON_Delete(json);
 }
 
-/* ---- a problem ------------------------------------------------------------------------------*/
-static void add_gates(cJSON *object, const report_problem *problem)
-{
-    const report_funnel *funnel = &problem->funnel;
-    cJSON *counts = fa_json_add_object(object, "funnel");
-    add_known(counts, "space", funnel->known ? funnel->space : 0);
-    add_number(counts, "in_budget", funnel->in_budget);
-    add_number(counts, "compiled", funnel->compiled);
-    add_number(counts, "clean", funnel->clean);
-    add_number(counts, "proved", funnel->proved);
-    add_number(counts, "measured", funnel->measured);
-    fa_json_add_bool(counts, "on_device", funnel->on_device);
-    cJSON *array = fa_json_add_array(object, "gates");
-    for (int g = 0; g < REPORT_STATUSES; g++) {
-        const report_gate *gate = &problem->gate[fa_stages[g]];
-        if (gate->count == 0)
-            continue;
-        cJSON *item = cJSON_CreateObject();
-        add_text(item, "status", fa_status_name(fa_stages[g]));
-        add_number(item, "count", (double)gate->count);
-        cJSON *reasons = fa_json_add_array(item, "reasons");
-        for (int i = 0; i < gate->reasons; i++) {
-            cJSON *reason = cJSON_CreateObject();
-            add_text(reason, "text", gate->reason[i].text);
-            add_number(reason, "count", (double)gate->reason[i].count);
-            fa_json_push(reasons, reason);
-        }
-        add_number(item, "other_reasons", (double)gate->elsewhere);
-        fa_json_push(array, item);
-    }
-}
-
-static void add_peers(cJSON *object, const report_problem *problem)
-{
-    cJSON *array = fa_json_add_array(object, "baselines");
-    for (size_t i = 0; i < problem->peers; i++) {
-        const report_peer *peer = &problem->peer[i];
-        cJSON *item = cJSON_CreateObject();
-        add_text(item, "peer", peer->baseline.peer);
-        add_number(item, "median_us", peer->baseline.median_us);
-        add_known(item, "low_us", peer->baseline.low_us);
-        add_known(item, "high_us", peer->baseline.high_us);
-        add_known(item, "ratio", peer->ratio);
-        add_text(item, "source", peer->baseline.source);
-        add_known(item, "matmul_tflops", peer->baseline.matmul_tflops);
-        fa_json_push(array, item);
-    }
-}
-
-static void add_environments(cJSON *object, const report_problem *problem)
-{
-    cJSON *array = fa_json_add_array(object, "environments");
-    for (size_t i = 0; i < problem->environments; i++) {
-        const report_environment *environment = &problem->environment[i];
-        cJSON *item = cJSON_CreateObject();
-        add_text(item, "gpu", environment->gpu);
-        add_text(item, "uuid", environment->uuid);
-        add_known(item, "driver", environment->driver);
-        add_text(item, "nvrtc", environment->nvrtc);
-        add_text(item, "library", environment->library);
-        add_text(item, "host", environment->host);
-        add_number(item, "trials", (double)environment->trials);
-        fa_json_push(array, item);
-    }
-    add_number(object, "trials_in_other_environments", (double)problem->environments_left_out);
-}
-
-static void add_range(cJSON *object, const char *name, const int32_t range[2])
-{
-    if (range[0] < 0)
-        fa_json_add_null(object, name);
-    else
-        fa_json_add(object, name, cJSON_CreateIntArray(range, 2));
-}
-
-static void add_circumstances(cJSON *object, const report_problem *problem)
-{
-    add_environments(object, problem);
-    add_range(object, "sm_mhz", problem->sm_mhz);
-    add_range(object, "memory_mhz", problem->memory_mhz);
-    add_range(object, "temperature_c", problem->temperature_c);
-    cJSON *throttles = fa_json_add_array(object, "throttled_by");
-    for (size_t i = 0; i < problem->throttles; i++)
-        fa_json_push(throttles, cJSON_CreateString(problem->throttle[i]));
-    cJSON *seeds = fa_json_add_array(object, "seeds");
-    for (size_t i = 0; i < problem->seeds; i++) {
-        char seed[24];
-        snprintf(seed, sizeof seed, "%llu", (unsigned long long)problem->seed[i]);
-        fa_json_push(seeds, cJSON_CreateString(seed));
-    }
-    add_number(object, "other_seeds", (double)problem->seeds_left_out);
-}
-
-static void add_words(cJSON *object, const char *name, const fa_problem *problem)
-{
-    fa_buf words = {0};
-    report_problem_words(&words, problem);
-    /* Without it the document is not printed. */
-    fa_json_add(object, name, words.failed ? NULL : cJSON_CreateString(words.data));
-    fa_buf_free(&words);
-}
-
-static void add_problem_words(cJSON *object, const fa_problem *problem)
-{
-    fa_json_add(object, "problem", fa_problem_to_json(problem));
-    add_words(object, "words", problem);
-}
-
-cJSON *report_document_new_problem(const report_problem *problem)
-{
-    const fa_study *study = &problem->study;
-    cJSON *object = cJSON_CreateObject();
-    add_problem_words(object, &study->problem);
-    fa_json_add(object, "gpu", fa_gpu_to_json(&study->gpu));
-    add_text(object, "silicon", study->silicon);
-    add_text(object, "templates", study->templates);
-    fa_json_add_bool(object, "templates_are_present", study->current);
-    add_text(object, "policy", study->policy);
-    add_text(object, "known_how", report_standing(problem));
-    fa_json_add_bool(object, "measured", problem->measured);
-    if (problem->best == NULL)
-        fa_json_add_null(object, "winner");
-    else
-        fa_trial_add_json(fa_json_add_object(object, "winner"), problem->best);
-    add_known(object, "ties", study->has_winner ? study->winner.ties : 0);
-    add_known(object, "tflops", problem->tflops);
-    add_known(object, "flops", fa_problem_nominal_flops(&study->problem));
-    add_known(object, "least_bytes", problem->bytes);
-    fa_json_add_bool(object, "reads_fp32", fa_problem_reads_fp32(&study->problem));
-    add_known(object, "default_us", problem->default_us);
-    add_known(object, "speedup_over_default", problem->x_default);
-    add_known(object, "compile_ms", problem->compile_ms);
-    add_known(object, "tune_s", study->winner.tune_s);
-    fa_json_add_bool(object, "slow", problem->slow);
-    add_number(object, "unix_time", (double)study->unix_time);
-    add_number(object, "configs_tried", (double)problem->tried);
-    add_peers(object, problem);
-    add_gates(object, problem);
-    add_circumstances(object, problem);
-    return object;
-}
-
 /* ---- shortening -----------------------------------------------------------------------------*/
 static bool says_nothing(const cJSON *item)
 {
@@ -258,7 +116,7 @@ void report_document_begin(const report *report, fa_buf *out)
     add_number(head, "not_asked_for", (double)report->outcome.filtered);
     add_number(head, "earlier_generations", (double)report->outcome.older);
     cJSON *gates = fa_json_add_array(head, "gates");
-    for (int g = 0; g < REPORT_STATUSES; g++) {
+    for (int g = 0; g < FA_STAGES; g++) {
         cJSON *gate = cJSON_CreateObject();
         add_text(gate, "status", fa_status_name(fa_stages[g]));
         add_text(gate, "meaning", fa_stage_meaning(fa_stages[g]));
@@ -300,14 +158,17 @@ static void add_what_fits(const report *report, report_document *document, cJSON
 
 cJSON *report_document_whole_problem(report_problem *problem)
 {
-    cJSON *json = report_document_new_problem(problem);
+    cJSON *json = problem->json;
+    problem->json = NULL;
     document_add_configs(json, problem, SIZE_MAX);
     return json;
 }
 
-void report_document_problem(const report *report, report_document *document, cJSON *json,
+void report_document_problem(const report *report, report_document *document,
                              report_problem *problem, fa_buf *out)
 {
+    cJSON *json = problem->json;
+    problem->json = NULL;
     out->failed |= !fa_json_is_whole(json);
     if (document_add_near(document, json, problem) != 0)
         out->failed = true;
@@ -323,9 +184,9 @@ void report_document_problem(const report *report, report_document *document, cJ
 static cJSON *regret_json(const fa_regret *regret)
 {
     cJSON *item = cJSON_CreateObject();
-    add_problem_words(item, &regret->problem);
+    report_add_problem(item, &regret->problem);
     fa_json_add(item, "bucket", fa_problem_to_json(&regret->bucket));
-    add_words(item, "bucket_words", &regret->bucket);
+    report_add_words(item, "bucket_words", &regret->bucket);
     fa_json_add_text(item, "gpu", regret->gpu);
     add_known(item, "bucket_us", regret->bucket_us);
     add_known(item, "best_us", regret->best_us);
@@ -343,7 +204,7 @@ static cJSON *regret_json(const fa_regret *regret)
 static cJSON *prediction_json(const fa_prediction *prediction)
 {
     cJSON *item = cJSON_CreateObject();
-    add_problem_words(item, &prediction->problem);
+    report_add_problem(item, &prediction->problem);
     fa_json_add_text(item, "gpu", prediction->gpu);
     fa_json_add_text(item, "known_how", fa_origin_name(prediction->origin));
     fa_json_add_text(item, "from_gpu", prediction->from_gpu);
@@ -441,8 +302,7 @@ static int json_begin(report *report)
 
 static void json_problem(report *report, report_problem *problem)
 {
-    report_document_problem(report, report->format, report_document_new_problem(problem), problem,
-                            report->out);
+    report_document_problem(report, report->format, problem, report->out);
 }
 
 static void json_end(report *report)

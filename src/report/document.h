@@ -21,12 +21,9 @@ typedef struct report_document {
 } report_document;
 
 void report_document_begin(const report *report, fa_buf *out);
-/* A problem without its configs; the caller deletes it. */
-cJSON *report_document_new_problem(const report_problem *problem);
 /* A problem with all its configs that were tried, for other formats; the caller deletes it. */
 cJSON *report_document_whole_problem(report_problem *problem);
-/* Deletes `json`, the problem without its configs. */
-void report_document_problem(const report *report, report_document *document, cJSON *json,
+void report_document_problem(const report *report, report_document *document,
                              report_problem *problem, fa_buf *out);
 /* What follows the problems. NULL document: no "near_configs" are known. */
 cJSON *report_document_tail(const report *report, const report_document *document);

@@ -36,9 +36,8 @@ static void page_problem(report *report, report_problem *problem)
     size_t left = report->outcome.problems - (size_t)problem->number + 1;
     size_t room = page->text.size < PROBLEM_BYTES ? PROBLEM_BYTES - page->text.size : 0;
     page->document.room = room / left;
-    cJSON *json = report_document_new_problem(problem);
-    report_summary_row(&page->rows, json);
-    report_document_problem(report, &page->document, json, problem, &page->text);
+    report_summary_row(&page->rows, problem->json);
+    report_document_problem(report, &page->document, problem, &page->text);
 }
 
 static void write_page(fa_buf *out, const fa_buf *summary, const fa_buf *document)

@@ -363,7 +363,7 @@ static void show_why(fa_buf *out, const cJSON *gate, const struct place *place)
 {
     const cJSON *reasons = member(gate, "reasons");
     (void)place;
-    for (int g = 0; g < REPORT_STATUSES; g++)
+    for (int g = 0; g < FA_STAGES; g++)
         if (strcmp(text_of(gate, "status"), fa_status_name(fa_stages[g])) == 0)
             fa_buf_text(out, fa_stage_meaning(fa_stages[g]));
     for (const cJSON *one = reasons != NULL ? reasons->child : NULL; one != NULL; one = one->next) {

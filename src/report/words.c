@@ -2,6 +2,7 @@
 #include "words.h"
 
 #include "error.h"
+#include "json_make.h"
 #include "problem.h"
 
 #include <inttypes.h>
@@ -178,9 +179,17 @@ void report_problem_words(fa_buf *out, const fa_problem *problem)
     fa_problem_words(out, problem, " · ", false);
 }
 
-const char *report_standing(const report_problem *problem)
+void report_add_words(cJSON *object, const char *name, const fa_problem *problem)
 {
-    return problem->study.has_winner ? fa_origin_name(problem->study.winner.origin)
-           : problem->best != NULL || problem->gate[FA_STATUS_PENDING].count > 0 ? "unfinished"
-                                                                                 : "failed";
+    fa_buf words = {0};
+    report_problem_words(&words, problem);
+    /* Without it the document is not printed. */
+    fa_json_add(object, name, words.failed ? NULL : cJSON_CreateString(words.data));
+    fa_buf_free(&words);
+}
+
+void report_add_problem(cJSON *object, const fa_problem *problem)
+{
+    fa_json_add(object, "problem", fa_problem_to_json(problem));
+    report_add_words(object, "words", problem);
 }

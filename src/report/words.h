@@ -32,9 +32,9 @@ void report_ratio(fa_buf *out, double ratio);     /* 1.24× */
 void report_date(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23 UTC */
 void report_driver(fa_buf *out, double version);  /* CUDA 13.0 */
 void report_problem_words(fa_buf *out, const fa_problem *problem); /* fp16 · B 4 · H 8 · … */
-/* "measured", "predicted", …; "unfinished" when there is no winner yet, "failed" when none came
- * through. */
-const char *report_standing(const report_problem *problem);
+/* A problem's words as a member; the problem and its words as "problem" and "words". */
+void report_add_words(cJSON *object, const char *name, const fa_problem *problem);
+void report_add_problem(cJSON *object, const fa_problem *problem);
 
 /* ---- operations -----------------------------------------------------------------------------*/
 /* The operations that reports know, each with the fields of its problems (docs/json.md). */
