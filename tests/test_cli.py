@@ -23,13 +23,11 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "-1"], ['--seq "-1"', "0 to 2147483647"]),
         (["--seq", "2147483648"], ['--seq "2147483648"', "0 to 2147483647"]),
         (["--seq", "99999999999999999999"], ["0 to 2147483647"]),
-        (["--seq", "12x"], ['--seq "12x"', "whole number"]),
         (["--seq", "0x10"], ['--seq "0x10"', "whole number"]),
         (["--seq", " 5"], ["whole number"]),
         (["--seq", "+5"], ["whole number"]),
         (["--seq", "1e3"], ["whole number"]),
         (["--seq", ""], ['--seq ""', "whole number"]),
-        (["--seq="], ['--seq ""', "whole number"]),
         (["--seq"], ["--seq needs a value"]),
         (["--seq", "--json"], ["--seq needs a value"]),
         ([], ["--gpu L4 --seq 512"]),
@@ -37,7 +35,6 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--gpu", "L4", "--seq-q", "1"], ["--seq-k is missing"]),
         (["--gpu", "L4", "--seq-k", "1"], ["--seq-q is missing"]),
         (["--seq", "5", "--head-dim", "7"], ["--head-dim", "multiple of 8 from 8 to 512"]),
-        (["--seq", "5", "--head-dim", "12"], ["--head-dim", "multiple of 8"]),
         (["--seq", "5", "--head-dim", "520"], ["--head-dim", "8 to 512"]),
         (["--seq", "5", "--heads", "0"], ["--heads", "1 to 65535"]),
         (["--seq", "5", "--heads", "65536"], ["--heads", "1 to 65535"]),
@@ -63,8 +60,6 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--lse=yes"], ["--lse takes no value"]),
         (["--seq", "5", "extra"], ['"extra"', "options only"]),
         (["show", "--seq", "5"], ["takes a problem only with --why"]),
-        (["show", "--batch", "5"], ["takes a problem only with --why"]),
-        (["show", "--layout", "bshd"], ["takes a problem only with --why"]),
         (["show", "--why"], ["the sequence length is missing", "as in `fa-tune show --why --gpu L4 --seq 512`"]),
         (["explain", "--gpu", "L4"], ["the sequence length is missing", "as in `fa-tune explain --gpu L4 --seq 512`"]),
         (["show", "a.fab", "b.fab"], ["\"b.fab\" is not understood", "`fa-tune show [FILE]` takes nothing more but options"]),
@@ -95,35 +90,23 @@ def every_bad_input_gets_its_sentence_and_status_2():
         assert not os.path.exists(place.store), "bad input made a store"
 
 
-def names_of_choices_are_taken_in_capitals_too():
-    with Place() as place:
-        told = place.json("explain", "--gpu", "L4", "--seq", "64", "--dtype", "BF16")
-        tap.equal(told["problem"]["dtype"], "bf16")
-
-
 def help_and_version_go_to_stdout():
     with Place() as place:
         tap.equal(place.run("--version").stdout, place.run("version").stdout)
         tap.equal(place.run("-V").stdout, place.run("version").stdout)
         assert re.fullmatch(r"fa-tune \d+\.\d+\.\d+\n", place.run("version").stdout)
         overview = place.run("help").stdout
-        for verb in ("tune", "explain", "show", "export", "import", "keygen", "trust", "rm", "doctor",
-                     "gpus", "version"):
+        for verb, operands in (("tune", ""), ("explain", ""), ("show", " [FILE]"), ("export", ""), ("import", " FILE"),
+                               ("keygen", ""), ("trust", " list|add|remove [KEY]"), ("rm", ""),
+                               ("compare", " OLD NEW"), ("doctor", ""), ("gpus", ""), ("serve", ""), ("version", "")):
             tap.has(overview, "\n  %s " % verb)
             text = place.run(verb, "--help").stdout
-            tap.has(text, "fa-tune %s: " % verb)
+            tap.has(text, "fa-tune %s" % verb)
+            tap.has(text, "\nusage: fa-tune %s%s [OPTIONS]\n" % (verb, operands))
             tap.equal(place.run("help", verb).stdout, text)
         tap.has(place.run("tune", "--help").stdout, "--head-dim N")
         tap.lacks(place.run("doctor", "--help").stdout, "--head-dim")
         tap.lacks(place.run("doctor", "--help").stdout, "device here")
-
-
-def without_a_driver_the_sentence_says_to_name_a_gpu():
-    with Place() as place:
-        done = place.run("--seq", "512", status=1)
-        tap.equal(done.stdout, "")
-        tap.has(done.stderr, "driver")
-        tap.has(done.stderr, "--gpu L4 --seq 512")
 
 
 def gpus_lists_the_catalogue_and_what_it_refuses():
@@ -197,12 +180,6 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         tap.has(place.run("show", "--gpu", "T4").stdout, "1 for other GPUs")
         tap.has(place.run("show").stdout, "predicted")
         place.run("show", "--gpu", "nonsense", status=2)
-
-
-def show_of_an_empty_store_is_empty():
-    with Place() as place:
-        tap.equal(place.json("show")["winners"], [])
-        tap.has(place.run("show").stdout, "0 winners")
 
 
 def templates_without_a_manifest_are_not_taken_for_the_built_in_ones():
@@ -573,29 +550,19 @@ def ctrl_c_keeps_what_was_done_and_the_next_run_goes_on():
         goes_on(place, arguments, kept)
 
 
-def a_terminate_signal_stops_in_order_too():
-    arguments = ["--gpu", "L4", *SMALL]
-    with Place(space=DOZENS) as place:
-        child = place.start(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, encoding="utf-8")
-        while "BLOCK_M=" not in child.stderr.readline():
-            pass
-        child.send_signal(signal.SIGTERM)
-        out, err = child.communicate(timeout=DEADLINE)
-        tap.equal((child.returncode, out), (128 + signal.SIGTERM, ""))
-        tap.has(err, "stopped; ")
-        kept_and_unharmed(place, arguments)
-
-
-def a_problem_of_nothing_is_in_no_report_as_unfinished():
+def a_terminate_signal_stops_in_order_and_a_problem_of_nothing_is_then_not_unfinished():
     for seq, told in (("0", []), ("128", ["unfinished"])):
+        arguments = ["--gpu", "L4", *SMALL, "--seq", seq]
         with Place(space=DOZENS) as place:
-            child = place.start("--gpu", "L4", *SMALL, "--seq", seq, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            child = place.start(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, encoding="utf-8")
             while "BLOCK_M=" not in child.stderr.readline():
                 pass
             child.send_signal(signal.SIGTERM)
-            child.communicate(timeout=DEADLINE)
+            out, err = child.communicate(timeout=DEADLINE)
+            tap.equal((child.returncode, out), (128 + signal.SIGTERM, ""))
+            tap.has(err, "stopped; ")
+            kept_and_unharmed(place, arguments)
             tap.equal([one["known_how"] for one in place.json("report")["problems"]], told)
 
 
@@ -609,13 +576,10 @@ def a_full_disk_below_stdout_is_a_failure():
 
 tap.main([
     every_bad_input_gets_its_sentence_and_status_2,
-    names_of_choices_are_taken_in_capitals_too,
     help_and_version_go_to_stdout,
-    without_a_driver_the_sentence_says_to_name_a_gpu,
     gpus_lists_the_catalogue_and_what_it_refuses,
     programs_link_no_cuda_library,
     an_absent_l4_is_tuned_explained_shown_and_found_again,
-    show_of_an_empty_store_is_empty,
     templates_without_a_manifest_are_not_taken_for_the_built_in_ones,
     verbs_that_read_make_no_store_and_say_that_there_is_none,
     effort_cached_tunes_nothing,
@@ -634,7 +598,6 @@ tap.main([
     a_long_report_tells_how_far_it_is_and_can_be_stopped,
     a_config_that_spills_is_pruned_with_its_reason_and_no_failure,
     ctrl_c_keeps_what_was_done_and_the_next_run_goes_on,
-    a_terminate_signal_stops_in_order_too,
-    a_problem_of_nothing_is_in_no_report_as_unfinished,
+    a_terminate_signal_stops_in_order_and_a_problem_of_nothing_is_then_not_unfinished,
     a_full_disk_below_stdout_is_a_failure,
 ])
