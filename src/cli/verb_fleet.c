@@ -6,7 +6,6 @@
 #include "error.h"
 #include "json_make.h"
 #include "run.h"
-#include "sweep_out.h"
 #include "table.h"
 #include "text.h"
 

@@ -11,6 +11,7 @@
 #include "error.h"
 #include "json.h"
 #include "json_make.h"
+#include "operation.h"
 #include "problem.h"
 #include "trial.h"
 
@@ -105,6 +106,24 @@ static void drop_repeated(report_document *document, cJSON *json)
 }
 
 /* ---- the document ---------------------------------------------------------------------------*/
+/* The operations that reports know, each with the fields of its problems (docs/json.md). */
+static cJSON *operations_json(void)
+{
+    static const char *const told[] = {"name", "title", "default", "counts", "fields"};
+    const fa_operation *operation;
+    cJSON *array = cJSON_CreateArray();
+    for (int i = 0; (operation = fa_operation_at(i)) != NULL; i++) {
+        cJSON *item = cJSON_CreateObject();
+        for (size_t t = 0; t < sizeof told / sizeof *told; t++) {
+            const cJSON *value = cJSON_GetObjectItemCaseSensitive(operation->document, told[t]);
+            if (value != NULL)
+                fa_json_add(item, told[t], cJSON_Duplicate(value, true));
+        }
+        fa_json_push(array, item);
+    }
+    return array;
+}
+
 void report_document_begin(const report *report, fa_buf *out)
 {
     cJSON *head = cJSON_CreateObject();
@@ -122,7 +141,7 @@ void report_document_begin(const report *report, fa_buf *out)
         add_text(gate, "meaning", fa_stage_meaning(fa_stages[g]));
         fa_json_push(gates, gate);
     }
-    fa_json_add(head, "operations", report_operations_json());
+    fa_json_add(head, "operations", operations_json());
     print(out, head);
     if (out->size > 0 && !out->failed)
         out->data[--out->size] = 0; /* the head goes on */

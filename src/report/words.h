@@ -36,10 +36,6 @@ void report_problem_words(fa_buf *out, const fa_problem *problem); /* fp16 · B 
 void report_add_words(cJSON *object, const char *name, const fa_problem *problem);
 void report_add_problem(cJSON *object, const fa_problem *problem);
 
-/* ---- operations -----------------------------------------------------------------------------*/
-/* The operations that reports know, each with the fields of its problems (docs/json.md). */
-cJSON *report_operations_json(void);
-
 /* ---- the summary in Markdown (tables.c) -----------------------------------------------------*/
 /* Joins the row of a problem, which is a whole one of the document. */
 void report_summary_row(fa_buf *rows, const cJSON *problem);
