@@ -163,6 +163,7 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
 
         explained = place.json("explain", *problem)
         counts = dict(explained["counts"])
+        tap.equal((list(counts)[:2], list(counts)[-1]), (["space", "measured"], "constraint"))
         tap.equal((counts.pop("space"), len(explained["configs"])), (funnel["space"],) * 2)
         tap.equal((sum(counts.values()), counts["compiled"], counts["pending"]),
                   (funnel["space"], funnel["clean"], 0))

@@ -238,6 +238,7 @@ def keys_trusted_at_once_are_all_kept():
         tap.equal([process.wait(DEADLINE) for process in trusting], [0] * len(keys))
         told = place.run("trust", "list").stdout
         tap.equal([key for key in keys if key not in told], [])
+        tap.equal(list(place.json("trust", "list")), ["fa_tune", "keys"])
 
 
 def what_is_asked_wrongly_says_what_to_do():
