@@ -206,6 +206,8 @@ def by_family(folder):
 def by_gpu(folder):
     """The same with a column for GPUs on which the families take the same together; a sentence has what all take."""
     operation, fields, manifests = read_operation(folder)
+    if not operation.get("default"):   # README is about that one; docs/coverage.md has all
+        return
     database, columns = sqlite3.connect(":memory:"), []  # lowest and highest capability, Chip, what it takes
     for number, _ in CHIPS:
         here = [manifest for manifest in manifests if manifest["sm"]["min"] <= number <= manifest["sm"]["max"]]

@@ -49,6 +49,8 @@ CALLS = {
     "ld.shared.v2.f32 {%0,%1}, [%2];": "load_shared",
     "ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];": "load_shared",
     "ld.global.nc.b32 %0, [%1];": "load_global",
+    "ld.global.b32 %0, [%1];": "load_global",
+    "ld.acquire.gpu.global.u32 %0, [%1];": "load_global",
     "ld.global.cg.v2.f32 {%0,%1}, [%2];": "load_global",
     "ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];": "load_global",
     "st.global.v2.b32 [%0], {%1,%2};": "store_global",
@@ -56,6 +58,8 @@ CALLS = {
     "st.global.v2.f32 [%0], {%1,%2};": "store_global",
     "st.global.v4.f32 [%0], {%1,%2,%3,%4};": "store_global",
     "atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;": "count_and_wrap",
+    "red.relaxed.gpu.global.add.f32 [%0], %1;": "add_global",
+    "red.release.gpu.global.add.u32 [%0], %1;": "add_global",
     "fence.acq_rel.gpu;": "nothing",
     "prefetch.global.L2 [%0];": "nothing",
     "createpolicy.fractional.L2::evict_first.b64 %0, 1.0;": "nothing",
@@ -125,13 +129,18 @@ def translated(text):
     return "".join(result) + text[at:]
 
 
+def for_the_cpu(compiler, folders, source):
+    """The template's text in C++, and how many arrays of shared memory it has whose size a launch says."""
+    text = subprocess.run([compiler, "-E", "-P", "-x", "c++", "-std=c++17", "-D__CUDACC__", "-D__CUDA_ARCH__=800",
+                           *folders, source], check=True, capture_output=True, text=True).stdout
+    return re.subn(r"extern\s+__shared__\s+[^;]*\bshared_memory\[\]\s*;", "using emu::shared_memory;", translated(text))
+
+
 def main():
     source, library = sys.argv[1:]
     compiler = os.environ.get("CXX", "c++")
     folders = [word for name in ("attn_fwd", "vocabulary") for word in ("-I", os.path.join(TEMPLATES, name))]
-    text = subprocess.run([compiler, "-E", "-P", "-x", "c++", "-std=c++17", "-D__CUDACC__", "-D__CUDA_ARCH__=800",
-                           *folders, source], check=True, capture_output=True, text=True).stdout
-    text, count = re.subn(r"extern\s+__shared__\s+[^;]*\bshared_memory\[\]\s*;", "using emu::shared_memory;", translated(text))
+    text, count = for_the_cpu(compiler, folders, source)
     parameter = re.search(r"attn_fwd\s*\(\s*const\s+__grid_constant__\s+(\w+)", text)
     if count != 1 or parameter is None:
         sys.exit("emulate.py: %s is no attention kernel with shared memory of its launch" % source)
@@ -146,9 +155,10 @@ extern "C" const char *emulated_launch(const void *params, const unsigned *grid,
     compiled(compiler, text, library)
 
 
-def compiled(compiler, text, library):
+def compiled(compiler, text, library, program=False):
     """What was compiled once, from the same text by the same compiler, serves every test and both builds."""
-    command = [compiler, "-x", "c++", "-std=c++17", "-O1", "-fno-strict-aliasing", "-w", "-fPIC", "-shared", "-I", HERE]
+    command = [compiler, "-x", "c++", "-std=c++17", "-O1", "-fno-strict-aliasing", "-w", "-I", HERE,
+               *([] if program else ["-fPIC", "-shared"])]
     with open(os.path.join(HERE, "emulator.hpp"), encoding="utf-8") as header:
         version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
         what = [*command, text, header.read(), version]
@@ -160,7 +170,7 @@ def compiled(compiler, text, library):
         os.rename(own, kept)
         for old in sorted(glob.glob(os.path.join(KEPT, "*.so")), key=os.path.getmtime)[:-KEPT_MOST]:
             os.unlink(old)
-    shutil.copyfile(kept, library)
+    shutil.copy(kept, library)
 
 
 if __name__ == "__main__":

@@ -121,9 +121,16 @@ template <class T> void load_shared(T &x, T &y, u32 from) { load(shared(from, 8)
 inline void load_shared(u32 &x, u32 &y, u32 &z, u32 &w, u32 from) { load(shared(from, 16), x, y, z, w); }
 template <class... T> void store_global(void *to, T... x) { store(global(to, sizeof...(x) * 4, true), x...); }
 inline void load_global(int &x, const int *from) { load(global(from, 4, false), x); }
+inline void load_global(u32 &x, const u32 *from) { load(global(from, 4, false), x); }
+inline void load_global(float &x, const float *from) { load(global(from, 4, false), x); }
 inline void load_global(float &x, float &y, const float *from) { load(global(from, 8, false), x, y); }
 inline void load_global(float &x, float &y, float &z, float &w, const float *from) {
     load(global(from, 16, false), x, y, z, w);
+}
+template <class T> void add_global(T *to, T x) {
+    T before;
+    load(global(to, sizeof before, false), before);
+    store(global(to, sizeof before, true), before + x);
 }
 inline void count_and_wrap(u32 &before, void *to, u32 most) {
     load(global(to, 4, false), before);

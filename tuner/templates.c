@@ -308,7 +308,7 @@ static int hash_members(fa_hash *hash, const cJSON *object, const char *const *m
 }
 
 /* Of a contract that tells its tensors: what kernels are passed and what they are proved by. Attention's
- * tells none, that is C code (tuner/ops), and has no part in its closure; embed.py relies on it. */
+ * tells none, that is C code (tuner/ops), and has no part in its closure. embed.py does the same. */
 static int hash_contract(fa_hash *hash, const fa_template_file *file, fa_diag *diag)
 {
     static const char *const proof[] = {"tensors", "scalars", "tolerance", "reference", NULL};

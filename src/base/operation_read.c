@@ -332,12 +332,12 @@ static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
                                       "bytes",
                                       NULL};
     static const struct {
-        const char *list, *keys[6];
-    } parts[] = {{"tensors", {"name", "dtype", "shape", "output"}},
+        const char *list, *keys[8];
+    } parts[] = {{"tensors", {"name", "dtype", "shape", "output", "made", "strided"}},
                  {"scalars", {"name", "value"}},
                  {"products", {"option", "field", "by", "min", "help"}},
                  {"shorthands", {"option", "value", "set", "values", "help"}}};
-    static const char *const tolerance[] = {"ulps", "absolute", NULL};
+    static const char *const tolerance[] = {"ulps", "of_largest", "absolute", NULL};
     char place[256];
     int rc = fa_json_check_keys(json, all, where, diag);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

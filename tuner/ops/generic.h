@@ -5,13 +5,16 @@
  *   "tensors": [{"name": "x", "dtype": "fp16", "shape": ["ROWS", 64], "output": false}, …]
  *                              packed, the last dimension is contiguous; a dimension is the macro of a
  *                              field or a number; dtype is fp16, bf16, fp32 or the name of a field of
- *                              that kind
+ *                              that kind. "strided": true: its strides are passed too, of all dimensions
+ *                              but the last. "made": true, of an input: the reference's entry `inputs`
+ *                              computes it from the others, in its own dtype
  *   "scalars": [{"name": "epsilon", "value": 1e-5}, …]   passed as fp32
  *   "tolerance": {"ulps": 2, "absolute": 1e-5}   |o - reference| <= ulps * 2^-10 * |reference| +
- *                              absolute for fp16; 2^-7 for bf16, 2^-23 for fp32
+ *                              absolute for fp16; 2^-7 for bf16, 2^-23 for fp32. "of_largest" counts
+ *                              likewise, of the output's largest reference
  *   "flops", "bytes"           sums of products, as fa_problem_nominal_flops reads them (for the roofline)
  * Every entry takes one struct by value: the address of each tensor in the order of "tensors", then the
- * scalars (float), then the operation's integer fields (int) in the order of its table; then, if the
+ * strides (long long, in elements) of those that are strided, then the scalars (float), then the operation's integer fields (int) in the order of its table; then, if the
  * manifest has a workspace, its address. For `reference` outputs are arrays of float; it is launched
  * with blocks of 128 threads and any grid.
  *

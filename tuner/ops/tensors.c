@@ -14,7 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(8 * FA_TENSORS_MAX + 4 * (FA_SCALARS_MAX + FA_PROBLEM_VALUES) <= FA_PARAMS_MAX, "");
+_Static_assert(8 * FA_TENSORS_MAX * (1 + FA_TENSOR_STRIDES) +
+                       4 * (FA_SCALARS_MAX + FA_PROBLEM_VALUES) <=
+                   FA_PARAMS_MAX,
+               "");
 
 static const char *const element_names[] = {"fp16", "bf16", "fp32"};
 
@@ -111,10 +114,19 @@ static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *
         rc = read_element(json, problem, tensor, where, diag);
     if (rc != 0)
         return rc;
+    bool strided = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "strided"));
+    int rank = 0;
     tensor->output = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "output"));
+    tensor->made = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "made"));
     tensor->elements = 1;
     if (!cJSON_IsArray(shape))
         return fa_fail(diag, FA_EINVAL, "%s: \"shape\" must be an array", where);
+    if (tensor->output && tensor->made)
+        return fa_fail(diag, FA_EINVAL, "%s: an output cannot be \"made\"", where);
+    tensor->stride_count = strided ? cJSON_GetArraySize(shape) - 1 : 0;
+    if (strided && (tensor->stride_count < 1 || tensor->stride_count > FA_TENSOR_STRIDES))
+        return fa_fail(diag, FA_EINVAL, "%s: what is strided has 2 to %d dimensions", where,
+                       FA_TENSOR_STRIDES + 1);
     cJSON_ArrayForEach (item, shape) {
         int64_t size = dimension(item, problem);
         if (size < 0)
@@ -122,6 +134,11 @@ static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *
         if (__builtin_mul_overflow(tensor->elements, (uint64_t)size, &tensor->elements) ||
             tensor->elements > (uint64_t)1 << 60)
             return fa_fail(diag, FA_ENOMEM, "%s: more than 2^60 elements", where);
+        for (int i = 0; i < tensor->stride_count && i < rank; i++)
+            tensor->stride[i] *= (uint64_t)size;
+        if (rank < tensor->stride_count)
+            tensor->stride[rank] = 1;
+        rank++;
     }
     return 0;
 }
@@ -138,6 +155,7 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
     const cJSON *json = operation->document, *item;
     const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
     fa_tensor_list list = {.ulps = number_of(tolerance, "ulps"),
+                           .of_largest = number_of(tolerance, "of_largest"),
                            .absolute = number_of(tolerance, "absolute")};
     int outputs = 0;
     char where[128];
@@ -169,12 +187,12 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
     return 0;
 }
 
-double fa_tensors_error(const fa_tensor_list *list, fa_element element, double got, double wanted,
-                        double *ret_allowed)
+double fa_tensors_error(const fa_tensor_list *list, fa_element element, double largest, double got,
+                        double wanted, double *ret_allowed)
 {
     bool infinite = isinf(wanted), same = isinf(got) && signbit(got) == signbit(wanted);
-    double relative = infinite ? 0 : list->ulps * ulp_of(element) * fabs(wanted);
-    *ret_allowed = list->absolute + relative;
+    double relative = infinite ? 0 : list->ulps * fabs(wanted);
+    *ret_allowed = list->absolute + ulp_of(element) * (relative + list->of_largest * largest);
     return !infinite ? fabs(got - wanted) : same ? 0 : isnan(got) ? got : INFINITY;
 }
 
@@ -187,6 +205,11 @@ size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
     size_t scalars = (size_t)list->scalar_count * sizeof *list->scalar;
     memset(ret_params, 0, FA_PARAMS_MAX);
     memcpy(ret_params, address, size);
+    for (int i = 0; i < list->count; i++) {
+        size_t strides = (size_t)list->at[i].stride_count * sizeof *list->at[i].stride;
+        memcpy(ret_params + size, list->at[i].stride, strides);
+        size += strides;
+    }
     memcpy(ret_params + size, list->scalar, scalars);
     size += scalars;
     for (int i = 0; i < operation->field_count; i++) {

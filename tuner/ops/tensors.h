@@ -9,7 +9,7 @@
 
 #include "fa_types.h"
 
-enum { FA_TENSORS_MAX = 8, FA_SCALARS_MAX = 8, FA_PARAMS_MAX = 256 };
+enum { FA_TENSORS_MAX = 12, FA_SCALARS_MAX = 8, FA_TENSOR_STRIDES = 3, FA_PARAMS_MAX = 560 };
 
 typedef enum fa_element { FA_ELEMENT_FP16, FA_ELEMENT_BF16, FA_ELEMENT_FP32 } fa_element;
 
@@ -17,7 +17,10 @@ typedef struct fa_tensor {
     const char *name;
     fa_element element;
     bool output;
+    bool made;         /* an input that the reference's entry `inputs` computes from the others */
     uint64_t elements; /* below 2^60 */
+    int stride_count;  /* of a strided tensor: of all dimensions but the last */
+    uint64_t stride[FA_TENSOR_STRIDES];
 } fa_tensor;
 
 typedef struct fa_tensor_list {
@@ -25,7 +28,7 @@ typedef struct fa_tensor_list {
     fa_tensor at[FA_TENSORS_MAX];
     int scalar_count;
     float scalar[FA_SCALARS_MAX];
-    double ulps, absolute; /* what an output may differ by */
+    double ulps, of_largest, absolute; /* what an output may differ by */
 } fa_tensor_list;
 
 /* FA_EINVAL with a sentence where the operation.json does not tell them. */
@@ -36,10 +39,10 @@ float fa_element_value(fa_element element, const void *at);
 /* Of a value that every type holds exactly. */
 void fa_element_store(fa_element element, float value, void *at);
 
-/* How far an output's element is from the wanted one, and what is allowed. An infinite one is met by the
- * same infinity alone; NaN by nothing. */
-double fa_tensors_error(const fa_tensor_list *list, fa_element element, double got, double wanted,
-                        double *ret_allowed);
+/* How far an output's element is from the wanted one, and what is allowed, `largest` being the output's largest
+ * wanted magnitude. An infinite one is met by the same infinity alone; NaN by nothing. */
+double fa_tensors_error(const fa_tensor_list *list, fa_element element, double largest, double got,
+                        double wanted, double *ret_allowed);
 
 /* The struct that kernels take: bytes of it. `address` is of each tensor. */
 size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one argument of every attention backward kernel, passed by value, as operation.json implies it: the addresses of
+ * the tensors, the strides of those that are strided, the scalars, the integer fields.
+ *
+ * Strides are in elements: batch, head, row; the last dimension has stride 1. With the define ALIGNED=1 every address of a
+ * strided tensor is 16-byte aligned and every stride a multiple of 8 elements.
+ */
+#ifndef FA_ATTN_BWD_PARAMS_H
+#define FA_ATTN_BWD_PARAMS_H
+
+struct fa_attn_bwd_strides {
+    long long batch, head, row;
+};
+
+struct fa_attn_bwd_params {
+    const void *q;      /* [batch, heads_q,  seq_q, head_dim] */
+    const void *k;      /* [batch, heads_kv, seq_k, head_dim] */
+    const void *v;      /* [batch, heads_kv, seq_k, head_dim_v] */
+    const void *o;      /* [batch, heads_q,  seq_q, head_dim_v], what forward wrote */
+    const float *lse;   /* [batch, heads_q, seq_q], natural log, the sink included; -inf: the row sees no key */
+    const float *sinks; /* [heads_q], natural log; SINKS=1 */
+    const void *d_o;    /* [batch, heads_q,  seq_q, head_dim_v] */
+    void *dq, *dk, *dv; /* as q, k and v */
+    float *d_sinks;     /* [heads_q]; 0 without sinks; null: not wanted */
+    struct fa_attn_bwd_strides q_strides, k_strides, v_strides, o_strides, d_o_strides, dq_strides, dk_strides, dv_strides;
+    float softmax_scale; /* scores are scale * q.k */
+    float softcap;       /* SOFTCAP=1: and then softcap * tanh(score / softcap) */
+    int head_dim, head_dim_v;
+    int batch, heads_q, heads_kv; /* heads_q is a multiple of heads_kv */
+    int seq_q, seq_k;
+    int window_left, window_right; /* WINDOW=1: keys beside a query's own place that it sees; < 0: all */
+};
+
+#endif

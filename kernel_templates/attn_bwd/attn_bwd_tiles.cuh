@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every family of attention backward decides in the same way: who sees whom, what lies in the workspace, and the
+// launches before and after the main one.
+//
+// Purpose: dP = dO V^T, dS = P * (dP - delta), with delta = rowsum(dO * O) and P = exp(S - LSE); dV = P^T dO, dK = dS^T Q,
+// dQ = dS K. A block of the main launch owns BLOCK_N keys of one head of keys and walks the BLOCK_M queries of all heads that share
+// it, so that dK and dV are sums in registers. dQ is summed in fp32 in the workspace, over the blocks, and rounded last.
+// Invariants:
+//  - the workspace: for each row of queries, rounded up to whole tiles, its LSE times log2(e) and its delta; the sums of
+//    dQ, a tile after another, D_TILE columns, in an order of the family's own (kDqPlace); DETERMINISTIC=1: a counter for each
+//    tile. The first launch sets all of it.
+//  - a row that does not exist or sees no key has LSE +inf, so that all its P are 0 and never NaN.
+//  - DETERMINISTIC=1: blocks add to a tile of dQ in the order of their keys; the counter says how many did. A block only
+//    waits for blocks with smaller numbers, which start before it.
+// Includers define the macros of operation.json, BLOCK_M, BLOCK_N, D_TILE and DV_TILE.
+#ifndef ATTN_BWD_TILES_CUH
+#define ATTN_BWD_TILES_CUH
+
+#include "attn_bwd_params.h"
+#include "fa_copy.cuh"
+#include "fa_global.cuh"
+#include "fa_numeric.cuh"
+
+extern __shared__ __align__(1024) unsigned char shared_memory[];
+
+namespace {
+
+constexpr bool kBf16 = DTYPE_BF16 != 0, kAligned = ALIGNED != 0;
+constexpr bool kCausal = CAUSAL != 0, kWindow = WINDOW != 0, kSoftcap = SOFTCAP != 0, kSinks = SINKS != 0;
+constexpr bool kDeterministic = DETERMINISTIC != 0;
+constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kDv = DV_TILE;
+constexpr int kSideThreads = 256;   // of the first and of the last launch
+constexpr float kLog2e = 1.44269504088896341f;
+static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && HEAD_DIM_V % 8 == 0 && HEAD_DIM_V <= kDv, "the heads do not fit their tiles");
+
+// ---- who sees whom ---------------------------------------------------------------------------------------------
+
+// Row i sees the keys j with i + low <= j <= i + high, and below seq_k.
+struct Band {
+    i64 low, high;
+};
+FA_DEVICE Band find_band(const fa_attn_bwd_params &p) {
+    constexpr i64 kAll = (i64)1 << 40;
+    const i64 offset = CAUSAL == 2 ? 0 : (i64)p.seq_k - p.seq_q;   // a causal mask's top-left corner, or its bottom-right one
+    Band band = {-kAll, kAll};
+    if (kWindow && p.window_left >= 0) band.low = offset - p.window_left;
+    if (kWindow && p.window_right >= 0) band.high = offset + p.window_right;
+    if (kCausal && band.high > offset) band.high = offset;
+    return band;
+}
+
+FA_DEVICE int clamp(i64 x, int most) { return x < 0 ? 0 : x > most ? most : (int)x; }
+
+// The tiles of queries [first, end) that some key of a tile meets, of which [first_clear, end_clear) need no mask.
+struct Meets {
+    int first, end, first_clear, end_clear;
+};
+FA_DEVICE Meets find_meets(const fa_attn_bwd_params &p, const Band &band, int key0) {
+    const int last = key0 + kN < p.seq_k ? key0 + kN - 1 : p.seq_k - 1, tiles = (int)(((i64)p.seq_q + kM - 1) / kM);
+    const i64 first_row = key0 - band.high, end_row = last - band.low + 1;             // of those that see some key
+    const i64 clear_row = last - band.high, clear_end = key0 - band.low + 1;           // of those that see all of them
+    Meets meets = {clamp(first_row, p.seq_q) / kM, (clamp(end_row, p.seq_q) + kM - 1) / kM, 0, 0};
+    if (first_row >= p.seq_q || p.seq_k <= key0) meets.first = meets.end = tiles;
+    if (key0 + kN <= p.seq_k) {
+        meets.first_clear = (clamp(clear_row, p.seq_q) + kM - 1) / kM;
+        meets.end_clear = clear_end >= p.seq_q ? tiles : clamp(clear_end, p.seq_q) / kM;
+    }
+    return meets;
+}
+
+// The keys of a tile from `key` on that a row sees: [low, high).
+struct Seen {
+    int low, high;
+};
+FA_DEVICE Seen find_seen(const fa_attn_bwd_params &p, const Band &band, int row, int key) {
+    const i64 end = row + band.high + 1;
+    return {clamp(row + band.low, p.seq_k) - key, clamp(end, p.seq_k) - key};
+}
+
+// ---- the workspace ---------------------------------------------------------------------------------------------
+
+FA_DEVICE i64 tiles_of_queries(const fa_attn_bwd_params &p) { return ((i64)p.seq_q + kM - 1) / kM; }
+
+struct Workspace {
+    float *lse, *delta, *dq;   // of a head of queries (of all batches): its first row
+    u32 *turns;                // its first tile's counter
+
+    __device__ __forceinline__ Workspace(const fa_attn_bwd_params &p, void *workspace, i64 head) {
+        const i64 tiles = tiles_of_queries(p), rows = tiles * kM, all = rows * p.heads_q * p.batch;
+        float *start = (float *)workspace;
+        lse = start + head * rows;
+        delta = start + all + head * rows;
+        dq = start + 2 * all + head * rows * kD;
+        turns = (u32 *)(start + 2 * all + all * kD) + head * tiles;
+    }
+};
+
+FA_DEVICE float load_float(const float *from) {
+    float x;
+    asm volatile("ld.global.b32 %0, [%1];" : "=f"(x) : "l"(from) : "memory");
+    return x;
+}
+FA_DEVICE void add_float(float *to, float x) {
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" :: "l"(to), "f"(x) : "memory");
+}
+FA_DEVICE void add_floats(float *to, float a, float b, float c, float d) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1,%2,%3,%4};" :: "l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+#else
+    add_float(to, a), add_float(to + 1, b), add_float(to + 2, c), add_float(to + 3, d);
+#endif
+}
+
+// Until `before` blocks have added to a tile of dQ. One thread waits, then the block meets; and afterwards says that it has added.
+FA_DEVICE void wait_turn(const u32 *turn, u32 before) {
+    u32 now;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
+    while (now != before);
+}
+FA_DEVICE void pass_turn(u32 *turn) {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(1u) : "memory");
+}
+// How many tiles of keys before this one meet a tile of queries.
+FA_DEVICE u32 turn_of(const Band &band, int query_tile, int key_tile) {
+    const i64 first = (i64)query_tile * kM + band.low;
+    return (u32)(key_tile - (first > 0 ? (int)(first / kN) : 0));
+}
+
+// ---- scores ----------------------------------------------------------------------------------------------------
+
+// What exp2 is taken of, less a row's LSE, and by what dS is multiplied.
+struct Curve {
+    float scale, rate, factor;   // SOFTCAP: exponent = factor * tanh(x), with rate = 2 log2(e) x / score
+
+    __device__ __forceinline__ explicit Curve(const fa_attn_bwd_params &p) {
+        scale = p.softmax_scale * kLog2e;
+        rate = factor = 0.0f;
+        if (!kSoftcap) return;
+        rate = 2.0f * kLog2e * p.softmax_scale * reciprocal(p.softcap);
+        factor = p.softcap * kLog2e;
+    }
+    __device__ __forceinline__ float weight(float score, float lse, float &slope) const {
+        if constexpr (!kSoftcap) return exp2_fast(score * scale - lse);
+        const float tangent = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(score * rate));
+        slope = 1.0f - tangent * tangent;
+        return exp2_fast(factor * tangent - lse);
+    }
+};
+
+// ---- memory ----------------------------------------------------------------------------------------------------
+
+FA_DEVICE const u16 *row_of(const void *tensor, const fa_attn_bwd_strides &s, i64 batch, i64 head, i64 row) {
+    return (const u16 *)tensor + batch * s.batch + head * s.head + row * s.row;
+}
+FA_DEVICE void store_pair(u16 *to, float a, float b) {
+    const u32 pair = pack2<kBf16>(a, b);
+    if constexpr (kAligned) {
+        *(u32 *)to = pair;
+    } else {
+        to[0] = (u16)pair;
+        to[1] = (u16)(pair >> 16);
+    }
+}
+
+// The first launch: a block for each tile of queries of a head, a warp for each of its rows.
+FA_DEVICE void prepare_tile(const fa_attn_bwd_params &p, void *workspace) {
+    const i64 tiles = tiles_of_queries(p);
+    if (blockIdx.x >= tiles * p.heads_q * p.batch) return;
+    const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
+    const Workspace at(p, workspace, head);
+    const int lane = threadIdx.x % 32;
+    if (kDeterministic && threadIdx.x == 0) at.turns[tile] = 0;
+    for (int r = threadIdx.x / 32; r < kM; r += kSideThreads / 32) {
+        const i64 row = tile * kM + r;
+        float sum = 0.0f, lse = -neg_infinity();
+        if (row < p.seq_q) {
+            const u16 *o = row_of(p.o, p.o_strides, b, h, row), *d_o = row_of(p.d_o, p.d_o_strides, b, h, row);
+            for (int d = lane * 2; d < HEAD_DIM_V; d += 64) {
+                u32 x, y;
+                if constexpr (kAligned) x = *(const u32 *)(o + d), y = *(const u32 *)(d_o + d);
+                else x = o[d] | (u32)o[d + 1] << 16, y = d_o[d] | (u32)d_o[d + 1] << 16;
+                sum += to_float<kBf16>((u16)x) * to_float<kBf16>((u16)y);
+                sum += to_float<kBf16>((u16)(x >> 16)) * to_float<kBf16>((u16)(y >> 16));
+            }
+            sum = warp_sum(sum);
+            const float said = p.lse[head * p.seq_q + row];
+            if (said != neg_infinity()) lse = said * kLog2e;
+        }
+        if (lane == 0) at.lse[row] = lse, at.delta[row] = sum;
+    }
+    const float zeros[4] = {};
+    for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + tile * kM * kD + 4 * i, zeros);
+}
+
+// A sink's part in the sum of its rows' softmax: d sink = -sum of exp(sink - LSE) * delta, over all rows of its head.
+FA_DEVICE void finish_sink(const fa_attn_bwd_params &p, void *workspace, int h) {
+    float *parts = (float *)shared_memory;   // of a warp each
+    float sum = 0.0f;
+    if constexpr (kSinks) {
+        const float sink = p.sinks[h] * kLog2e;
+        for (i64 b = 0; b < p.batch; b++) {
+            const Workspace at(p, workspace, b * p.heads_q + h);
+            for (i64 row = threadIdx.x; row < p.seq_q; row += kSideThreads) sum += exp2_fast(sink - at.lse[row]) * at.delta[row];
+        }
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
+    block_sync();
+    if (threadIdx.x != 0) return;
+    sum = 0.0f;
+    for (int i = 0; i < kSideThreads / 32; i++) sum += parts[i];
+    if (p.d_sinks) p.d_sinks[h] = 0.0f - sum;
+}
+
+// The last launch: a block for each tile of queries of a head, then one for each head's sink. `Place` says where the sums of
+// columns d and d + 1 (d even) of a row lie in their tile; they are neighbours.
+template <class Place> FA_DEVICE void finish_tile(const fa_attn_bwd_params &p, void *workspace) {
+    const i64 tiles = tiles_of_queries(p), all = tiles * p.heads_q * p.batch;
+    if (blockIdx.x >= all) {
+        if (blockIdx.x - all < p.heads_q) finish_sink(p, workspace, (int)(blockIdx.x - all));
+        return;
+    }
+    const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
+    const float *dq = Workspace(p, workspace, head).dq + tile * kM * kD;
+    for (int i = threadIdx.x; i < kM * kD / 2; i += kSideThreads) {
+        int row, column;
+        float sum[2];
+        load_floats(sum, dq + 2 * i);
+        Place::element(2 * i, row, column);
+        if (tile * kM + row >= p.seq_q || column >= HEAD_DIM) continue;
+        u16 *to = (u16 *)row_of(p.dq, p.dq_strides, b, h, tile * kM + row);
+        store_pair(to + column, sum[0] * p.softmax_scale, sum[1] * p.softmax_scale);
+    }
+}
+
+// Two neighbouring columns of a row of dK or dV.
+FA_DEVICE void store_key(void *tensor, const fa_attn_bwd_strides &s, i64 batch, i64 head, i64 key, int column, float a, float b) {
+    store_pair((u16 *)row_of(tensor, s, batch, head, key) + column, a, b);
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The program that test_emulated_bwd.py makes of a backward kernel on the CPU: it proves the kernel on one problem.
+//
+// Purpose: gradients against sums in double, straight from their definition. Inputs are random, forward's part of them
+// is computed here. Tensors lie in memory with gaps between rows and heads; gaps and outputs are NaN before the
+// launches, workspaces too, and gaps must be so afterwards. The text in front of this one has the kernels.
+#include <algorithm>
+#include <vector>
+
+namespace test {
+
+constexpr u16 kPoison = 0x7fa5;
+inline u64 seed;
+
+inline float random_value() {   // nearly normal, exact in fp16 and in bf16
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    int sum = 0;
+    for (int i = 0; i < 4; i++) sum += (int)(seed >> (20 + 8 * i) & 63);
+    return (float)(sum - 126) / 32.0f;
+}
+
+// [batch][heads][rows][columns], somewhere in memory.
+struct Tensor {
+    int heads, rows, columns;
+    i64 batch_stride, head_stride, row_stride;
+    std::vector<u16> memory;
+
+    Tensor(int batch, int heads, int rows, int columns, int gap, bool between_heads)
+        : heads(heads), rows(rows), columns(columns) {
+        row_stride = between_heads ? (i64)heads * columns + gap : columns + gap;
+        head_stride = between_heads ? columns : rows * row_stride;
+        batch_stride = between_heads ? rows * row_stride : heads * head_stride + gap;
+        memory.assign((size_t)(batch * batch_stride + gap + 64), kPoison);
+    }
+    u16 *at(int b, int h, int row) { return memory.data() + b * batch_stride + h * head_stride + row * row_stride; }
+    const u16 *at(int b, int h, int row) const { return const_cast<Tensor *>(this)->at(b, h, row); }
+    double get(int b, int h, int row, int d) const { return to_float<kBf16>(at(b, h, row)[d]); }
+    fa_attn_bwd_strides strides() const { return {batch_stride, head_stride, row_stride}; }
+    template <class F> void each(int batch, F f) {
+        for (int b = 0; b < batch; b++)
+            for (int h = 0; h < heads; h++)
+                for (int r = 0; r < rows; r++)
+                    for (int d = 0; d < columns; d++) f(at(b, h, r)[d], b, h, r, d);
+    }
+};
+
+inline int failures;
+
+// An output against what it should be; then its gaps.
+inline void compare(const char *name, Tensor &got, int batch, const std::vector<double> &wanted) {
+    double largest = 0, worst = 0;
+    size_t i = 0;
+    for (double x : wanted) largest = std::max(largest, fabs(x));
+    const double allowed = largest * (kBf16 ? 0x1p-7 : 0x1p-10) + 1e-5;
+    got.each(batch, [&](u16 &x, int b, int h, int r, int d) {
+        const double error = fabs(to_float<kBf16>(x) - wanted[i++]);
+        if (!(error <= allowed) && failures++ < 8)
+            printf("%s[%d][%d][%d][%d] is %g, wanted %g\n", name, b, h, r, d, to_float<kBf16>(x), wanted[i - 1]);
+        worst = std::max(worst, error);
+        x = kPoison;
+    });
+    for (u16 x : got.memory)
+        if (x != kPoison && failures++ < 8) printf("%s: a gap was written to\n", name);
+    printf("%s: %.2g of %.2g allowed\n", name, worst, allowed);
+}
+
+inline void run(const char *what, const char *wrong) {
+    if (wrong != nullptr) printf("%s: %s\n", what, wrong), exit(1);
+}
+
+struct Arguments {
+    fa_attn_bwd_params p;
+    void *workspace;
+};
+inline void prepare(Arguments a) { attn_bwd_prepare(a.p, a.workspace); }
+inline void main_launch(Arguments a) { attn_bwd(a.p, a.workspace); }
+inline void finish(Arguments a) { attn_bwd_finish(a.p, a.workspace); }
+
+inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int left, int right, int gap, u32 threads, u32 bytes) {
+    const bool between = seq_q % 2 == 1;
+    Tensor q(batch, heads_q, seq_q, HEAD_DIM, gap, between), k(batch, heads_kv, seq_k, HEAD_DIM, gap, between);
+    Tensor v(batch, heads_kv, seq_k, HEAD_DIM_V, gap, between), o(batch, heads_q, seq_q, HEAD_DIM_V, gap, between);
+    Tensor d_o(batch, heads_q, seq_q, HEAD_DIM_V, gap, !between), dq(batch, heads_q, seq_q, HEAD_DIM, gap, between);
+    Tensor dk(batch, heads_kv, seq_k, HEAD_DIM, gap, between), dv(batch, heads_kv, seq_k, HEAD_DIM_V, gap, !between);
+    for (Tensor *t : {&q, &k, &v, &d_o}) t->each(batch, [](u16 &x, int, int, int, int) { x = from_float<kBf16>(random_value()); });
+    std::vector<float> lse(batch * heads_q * seq_q + 1), sinks(heads_q), d_sinks(heads_q, NAN);
+    for (float &x : sinks) x = random_value();
+    const double scale = 0.125, cap = 1.5;
+    const int group = heads_q / heads_kv, offset = CAUSAL == 2 ? 0 : seq_k - seq_q;
+    const auto sees = [&](int i, int j) {
+        const int ahead = j - i - offset;
+        return !(CAUSAL && ahead > 0) && !(WINDOW && left >= 0 && ahead < -left) && !(WINDOW && right >= 0 && ahead > right);
+    };
+    std::vector<double> wanted_q((size_t)batch * heads_q * seq_q * HEAD_DIM), wanted_k((size_t)batch * heads_kv * seq_k * HEAD_DIM);
+    std::vector<double> wanted_v((size_t)batch * heads_kv * seq_k * HEAD_DIM_V), wanted_sinks(heads_q);
+    for (int b = 0; b < batch; b++)
+        for (int h = 0; h < heads_q; h++)
+            for (int i = 0; i < seq_q; i++) {
+                const int g = h / group;
+                std::vector<double> x(seq_k), slope(seq_k, 1.0), out(HEAD_DIM_V);
+                double sum = SINKS ? exp(sinks[h]) : 0, delta = 0;
+                for (int j = 0; j < seq_k; j++) {
+                    if (!sees(i, j)) continue;
+                    for (int d = 0; d < HEAD_DIM; d++) x[j] += q.get(b, h, i, d) * k.get(b, g, j, d) * scale;
+                    if (SOFTCAP) x[j] = cap * tanh(x[j] / cap), slope[j] = 1 - x[j] * x[j] / (cap * cap);
+                    sum += exp(x[j]);
+                    for (int d = 0; d < HEAD_DIM_V; d++) out[d] += exp(x[j]) * v.get(b, g, j, d);
+                }
+                const size_t row = ((size_t)b * heads_q + h) * seq_q + i;
+                lse[row] = (float)log(sum);   // -inf: it sees nothing
+                for (int d = 0; d < HEAD_DIM_V; d++) {
+                    o.at(b, h, i)[d] = from_float<kBf16>(sum > 0 ? (float)(out[d] / sum) : 0.0f);
+                    delta += o.get(b, h, i, d) * d_o.get(b, h, i, d);
+                }
+                if (SINKS) wanted_sinks[h] -= exp(sinks[h]) / sum * delta;
+                for (int j = 0; j < seq_k; j++) {
+                    if (!sees(i, j)) continue;
+                    const double weight = exp(x[j]) / sum;
+                    const size_t key = ((size_t)b * heads_kv + g) * seq_k + j;
+                    double dp = 0;
+                    for (int d = 0; d < HEAD_DIM_V; d++) {
+                        dp += d_o.get(b, h, i, d) * v.get(b, g, j, d);
+                        wanted_v[key * HEAD_DIM_V + d] += weight * d_o.get(b, h, i, d);
+                    }
+                    const double ds = weight * (dp - delta) * slope[j] * scale;
+                    for (int d = 0; d < HEAD_DIM; d++) {
+                        wanted_q[row * HEAD_DIM + d] += ds * k.get(b, g, j, d);
+                        wanted_k[key * HEAD_DIM + d] += ds * q.get(b, h, i, d);
+                    }
+                }
+            }
+    const i64 tiles = (seq_q + kM - 1) / kM, rows = tiles * kM * heads_q * batch;
+    const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? tiles * heads_q * batch : 0));
+    std::vector<float> workspace(floats + 16, NAN);
+    Arguments a = {{q.at(0, 0, 0), k.at(0, 0, 0), v.at(0, 0, 0), o.at(0, 0, 0), lse.data(), sinks.data(), d_o.at(0, 0, 0),
+                    dq.at(0, 0, 0), dk.at(0, 0, 0), dv.at(0, 0, 0), d_sinks.data(), q.strides(), k.strides(), v.strides(),
+                    o.strides(), d_o.strides(), dq.strides(), dk.strides(), dv.strides(), (float)scale, (float)cap, HEAD_DIM,
+                    HEAD_DIM_V, batch, heads_q, heads_kv, seq_q, seq_k, left, right}, workspace.data()};
+    const u32 query_blocks = (u32)(tiles * heads_q * batch), key_blocks = (u32)((seq_k + kN - 1) / kN * heads_kv * batch);
+    const u32 first[3] = {std::max(1u, query_blocks), 1, 1}, second[3] = {std::max(1u, key_blocks), 1, 1};
+    const u32 third[3] = {query_blocks + (u32)heads_q, 1, 1};
+    run("the first launch", emu::launch(prepare, &a, first, kSideThreads, 0));
+    run("the main launch", emu::launch(main_launch, &a, second, threads, bytes));
+    run("the last launch", emu::launch(finish, &a, third, kSideThreads, 32));
+    compare("dQ", dq, batch, wanted_q);
+    compare("dK", dk, batch, wanted_k);
+    compare("dV", dv, batch, wanted_v);
+    for (int h = 0; h < heads_q; h++)
+        if (!(fabs(d_sinks[h] - wanted_sinks[h]) <= 1e-4 * (1 + fabs(wanted_sinks[h]))) && failures++ < 8)
+            printf("d_sinks[%d] is %g, wanted %g\n", h, d_sinks[h], wanted_sinks[h]);
+    for (size_t i = floats; i < workspace.size(); i++)
+        if (workspace[i] == workspace[i] && failures++ < 8) printf("the end of the workspace was passed\n");
+    return failures == 0 ? 0 : 1;
+}
+
+}  // namespace test
+
+int main(int, char **words) {
+    int x[11];
+    for (int i = 0; i < 11; i++) x[i] = atoi(words[i + 1]);
+    test::seed = (u64)x[10];
+    return test::prove(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], (u32)x[8], (u32)x[9]);
+}

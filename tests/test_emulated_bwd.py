@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""attn_bwd_sm80 on random problems without a GPU: the template is made into a program for the CPU (emulate.py,
+emulated_bwd.hpp) that holds its gradients against sums in double.
+
+FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend it."""
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+
+import emulate
+import tap
+
+FOLDERS = [word for name in ("attn_bwd", "vocabulary") for word in ("-I", os.path.join(emulate.TEMPLATES, name))]
+TEMPLATE = os.path.join(emulate.TEMPLATES, "attn_bwd", "attn_bwd_sm80.cu")
+TILES = [32, 64, 96, 128, 192, 256]
+# BLOCK_M, BLOCK_N, STAGES, WARPS
+CONFIGS = [(64, 64, 1, 8), (64, 64, 2, 4), (32, 32, 1, 4), (32, 64, 2, 4), (64, 128, 2, 8), (128, 128, 1, 8)]
+
+
+def tile(columns):
+    return next(width for width in TILES if columns <= width)
+
+
+def shared_bytes(m, n, stages, d, dv):
+    return 2 * (n * (d + dv) + stages * m * (d + dv) + 2 * m * n)
+
+
+class Case:
+    def __init__(self, dice):
+        self.d = dice.choice([8, 24, 32, 40, 64, 64, 72, 96, 128, 128, 136, 192, 256])
+        self.dv = self.d if dice.random() < 0.7 else dice.choice([8, 48, 64, 104, 128])
+        fitting = [c for c in CONFIGS if shared_bytes(*c[:3], tile(self.d), tile(self.dv)) <= 166912]
+        self.config = dice.choice(fitting)
+        self.flags = {name: dice.choice(values) for name, values in {
+            "DTYPE_BF16": (0, 1), "CAUSAL": (0, 1, 2), "ALIGNED": (1, 1, 0), "WINDOW": (0, 0, 1), "SOFTCAP": (0, 0, 1),
+            "SINKS": (0, 0, 1), "DETERMINISTIC": (0, 0, 1)}.items()}
+        group, kv = dice.choice([(1, 1), (1, 2), (2, 1), (3, 1)])
+        lengths = [0, 1, 7, 63, 64, 65, 100, 129, 150]
+        gap = dice.choice([0, 8, 24]) + (0 if self.flags["ALIGNED"] else dice.choice([1, 3]))
+        m, n, stages, warps = self.config
+        self.words = [dice.choice([1, 1, 2]), kv * group, kv, dice.choice(lengths), dice.choice(lengths),
+                      dice.choice([-1, 0, 5, 70]), dice.choice([-1, 0, 5, 70]), gap, warps * 32,
+                      shared_bytes(m, n, stages, tile(self.d), tile(self.dv)), dice.randrange(1, 1 << 30)]
+
+    def defines(self):
+        m, n, stages, warps = self.config
+        return {"FA_SM": 80, "HEAD_DIM": self.d, "HEAD_DIM_V": self.dv, "D_TILE": tile(self.d), "DV_TILE": tile(self.dv),
+                "BLOCK_M": m, "BLOCK_N": n, "STAGES": stages, "WARPS": warps, "MIN_BLOCKS": 1, **self.flags}
+
+
+def program(case, folder, change=("", "")):
+    """Compiled as emulate.py compiles, from the template as it is or with a part of it changed."""
+    source, made = os.path.join(folder, "kernel.cu"), os.path.join(folder, "made")
+    with open(TEMPLATE, encoding="utf-8") as file:
+        text = file.read()
+    assert change[0] in text, change
+    defines = "".join("#define %s %d\n" % pair for pair in case.defines().items())
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(defines + text.replace(*change))
+    text, count = emulate.for_the_cpu(os.environ.get("CXX", "c++"), FOLDERS, source)
+    assert count == 1, count
+    text = '#include "emulator.hpp"\n%s\n%s#include "emulated_bwd.hpp"\n' % (text, defines)
+    emulate.compiled(os.environ.get("CXX", "c++"), text, made, program=True)
+    return made
+
+
+def proved(case, change=("", "")):
+    folder = tempfile.mkdtemp()
+    try:
+        return subprocess.run([program(case, folder, change), *map(str, case.words)], capture_output=True, text=True, check=False)
+    finally:
+        shutil.rmtree(folder)
+
+
+def random_problems_are_right():
+    dice = random.Random(int(os.environ.get("FA_TEST_SEED", "20261124")))
+    for i in range(int(os.environ.get("FA_TEST_PROBLEMS", "10"))):
+        case = Case(dice)
+        done = proved(case)
+        assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words, done.stdout, done.stderr)
+
+
+def plain_case(**flags):
+    case = Case(random.Random(1))
+    case.d = case.dv = 64
+    case.config = (64, 64, 2, 4)
+    case.flags = dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1} | flags
+    case.words = [1, 2, 1, 100, 80, -1, -1, 0, 128, shared_bytes(64, 64, 2, 64, 64), 5]
+    return case
+
+
+def a_kernel_that_is_wrong_is_found():
+    assert proved(plain_case()).returncode == 0
+    for change in (("dp[i][j][half * 2 + e] - delta[i][half]", "dp[i][j][half * 2 + e]"),
+                   ("if (masked) seen", "if (false) seen"),
+                   ("dk, p.softmax_scale, HEAD_DIM", "dk, 1.0f, HEAD_DIM")):
+        assert proved(plain_case(), change).returncode == 1, change
+
+
+tap.main([random_problems_are_right, a_kernel_that_is_wrong_is_found])
