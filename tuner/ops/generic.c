@@ -36,6 +36,13 @@ static int32_t small_value(const fa_operation *operation, const fa_problem *prob
     return value < f->min ? f->min : value > f->max ? f->max : value;
 }
 
+/* Must the field stay at its default because the one that it needs is at its own? */
+static bool is_barred(const fa_operation *operation, const fa_problem *problem, int field)
+{
+    int needs = operation->field[field].needs;
+    return needs >= 0 && fa_field_is_absent(&operation->field[needs], problem->value[needs]);
+}
+
 int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES])
 {
     const fa_operation *operation = fa_operation_of(problem);
@@ -44,7 +51,8 @@ int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_ca
     for (int i = 1; i < FA_BENCH_CASES; i++) {
         fa_problem p = *problem;
         for (int f = 0; f < operation->field_count; f++)
-            if (operation->field[f].kind == FA_FIELD_INTEGER && !operation->field[f].shapes_source)
+            if (operation->field[f].kind == FA_FIELD_INTEGER &&
+                !operation->field[f].shapes_source && !is_barred(operation, &p, f))
                 p.value[f] =
                     small_value(operation, &p, f, fa_random(seed, (uint64_t)(100 * i + f)));
         if (fa_problem_check(&p, NULL) == 0)
