@@ -43,6 +43,51 @@ static bool is_barred(const fa_operation *operation, const fa_problem *problem, 
     return needs >= 0 && fa_field_is_absent(&operation->field[needs], problem->value[needs]);
 }
 
+enum { RAGGED_ELEMENTS = 1 << 20 /* of all tensors of a ragged case */ };
+
+/* Elements of all tensors; UINT64_MAX: no problem. */
+static uint64_t elements_of(const fa_problem *problem)
+{
+    fa_tensor_list list;
+    uint64_t elements = 0;
+    if (fa_problem_check(problem, NULL) != 0 || fa_tensors_read(problem, &list, NULL) != 0)
+        return UINT64_MAX;
+    for (int t = 0; t < list.count; t++)
+        elements += list.at[t].elements;
+    return elements;
+}
+
+static bool is_drawn(const fa_operation *operation, const fa_problem *problem, int field)
+{
+    return operation->field[field].kind == FA_FIELD_INTEGER &&
+           !operation->field[field].shapes_source && !is_barred(operation, problem, field);
+}
+
+/* Halves the largest sizes until the host can make and compare the tensors in milliseconds. */
+static void shrink_case(const fa_operation *operation, fa_problem *problem)
+{
+    for (uint64_t elements = elements_of(problem);
+         elements > RAGGED_ELEMENTS && elements != UINT64_MAX; elements = elements_of(problem)) {
+        int largest = -1;
+        for (int f = 0; f < operation->field_count; f++) {
+            const fa_field *field = &operation->field[f];
+            if (is_drawn(operation, problem, f) && field->divides < 0 &&
+                problem->value[f] / 2 >= field->min && problem->value[f] / 2 >= field->multiple &&
+                (largest < 0 || problem->value[f] > problem->value[largest]))
+                largest = f;
+        }
+        if (largest < 0)
+            return;
+        int32_t multiple = operation->field[largest].multiple, half = problem->value[largest] / 2;
+        problem->value[largest] = multiple > 1 ? half / multiple * multiple
+                                  : half > 1   ? half | 1
+                                               : half;
+        for (int f = 0; f < operation->field_count; f++)
+            if (is_drawn(operation, problem, f) && operation->field[f].divides >= 0)
+                problem->value[f] = problem->value[operation->field[f].divides];
+    }
+}
+
 int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES])
 {
     const fa_operation *operation = fa_operation_of(problem);
@@ -51,10 +96,10 @@ int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_ca
     for (int i = 1; i < FA_BENCH_CASES; i++) {
         fa_problem p = *problem;
         for (int f = 0; f < operation->field_count; f++)
-            if (operation->field[f].kind == FA_FIELD_INTEGER &&
-                !operation->field[f].shapes_source && !is_barred(operation, &p, f))
+            if (is_drawn(operation, &p, f))
                 p.value[f] =
                     small_value(operation, &p, f, fa_random(seed, (uint64_t)(100 * i + f)));
+        shrink_case(operation, &p);
         if (fa_problem_check(&p, NULL) == 0)
             ret_case[count++] = p;
     }
@@ -62,7 +107,10 @@ int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_ca
 }
 
 /* ---- the prover -----------------------------------------------------------------------------*/
-enum { REFERENCE_THREADS = 128, INPUT_FENCE = 2048 /* 16-bit elements */ };
+enum {
+    REFERENCE_THREADS = 128,
+    INPUT_FENCE = 2048 /* 16-bit elements */
+};
 static const char *const entries[] = {"reference", NULL};
 
 struct generic_case {
