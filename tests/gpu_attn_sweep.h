@@ -286,6 +286,8 @@ static inline int sweep_family(const char *family, struct taste taste)
     double compiled = fixture_ms();
     count = sweep.count;
     for (int i = 0; i < count; i++) {
+        if (getenv("FA_TEST_NAMES") != NULL)
+            say_failure(i, &sweep.job[i], "proved next");
         bool ok = prove_job(i, &sweep.job[i], seed, &worst);
         proved += ok;
         failed += !ok;
