@@ -7,6 +7,7 @@
 #include "check.h"
 
 #include "attn_model_keys.h"
+#include "generic.h"
 #include "tensors.h"
 
 static fa_diag diag;
@@ -311,6 +312,34 @@ static void roundings_in_front_of_a_softcap_are_allowed_for(void)
     CHECK_HAS(fa_attn_judge(&c, &seen).reason, "error of LSE");
 }
 
+/* A window's sides stay away without a window, heads stay grouped, and the host makes the tensors in milliseconds. */
+static void ragged_cases_of_an_operation_are_problems_like_it_and_small(void)
+{
+    static const char text[] =
+        "{\"operation\": \"attn_bwd\", \"head_dim\": 128, \"batch\": 2, \"heads_q\": 12,"
+        " \"heads_kv\": 3, \"seq_q\": 512, \"seq_k\": 700}";
+    cJSON *json = cJSON_Parse(text);
+    fa_problem problem = {.head_dim = 0}, at[FA_BENCH_CASES];
+    int rc = fa_problem_from_json(json, &problem, &diag);
+    cJSON_Delete(json);
+    CHECK_OK(rc, diag);
+    const fa_operation *operation = fa_operation_of(&problem);
+    int heads = fa_operation_field_index(operation, "heads_q");
+    int groups = fa_operation_field_index(operation, "heads_kv");
+    for (uint64_t seed = 0; seed < 100; seed++) {
+        CHECK_INT(fa_generic_cases(&problem, seed, at), FA_BENCH_CASES);
+        for (int i = 0; i < FA_BENCH_CASES; i++) {
+            fa_tensor_list list;
+            uint64_t elements = 0;
+            CHECK_INT(at[i].value[heads], 4 * at[i].value[groups]);
+            CHECK_OK(fa_tensors_read(&at[i], &list, &diag), diag);
+            for (int t = 0; t < list.count; t++)
+                elements += list.at[t].elements;
+            CHECK(i == 0 || elements <= 1 << 20);
+        }
+    }
+}
+
 int main(void)
 {
     TEST(the_median_and_its_interval_are_the_order_statistics_of_the_binomial);
@@ -327,5 +356,6 @@ int main(void)
     TEST(sampled_rows_are_rows_and_hold_the_ends);
     TEST(a_result_passes_only_within_its_tolerance);
     TEST(roundings_in_front_of_a_softcap_are_allowed_for);
+    TEST(ragged_cases_of_an_operation_are_problems_like_it_and_small);
     return check_done();
 }

@@ -24,15 +24,11 @@
 
 /* ---- cases ----------------------------------------------------------------------------------*/
 /* A small value for a field, within its range. */
-static int32_t small_value(const fa_operation *operation, const fa_problem *problem, int field,
-                           uint64_t random)
+static int32_t small_value(const fa_field *f, uint64_t random)
 {
     static const int32_t sizes[] = {1, 2, 3, 5, 17, 33, 63, 64, 65, 100, 129, 200};
     enum { SIZES = sizeof sizes / sizeof *sizes };
-    const fa_field *f = &operation->field[field];
     int32_t value = sizes[random % SIZES] / f->multiple * f->multiple;
-    if (f->divides >= 0)
-        value = problem->value[f->divides];
     return value < f->min ? f->min : value > f->max ? f->max : value;
 }
 
@@ -63,28 +59,41 @@ static bool is_drawn(const fa_operation *operation, const fa_problem *problem, i
            !operation->field[field].shapes_source && !is_barred(operation, problem, field);
 }
 
-/* Halves the largest sizes until the host can make and compare the tensors in milliseconds. */
-static void shrink_case(const fa_operation *operation, fa_problem *problem)
+/* Fields that divide another do so as often as in the problem itself: heads stay grouped. */
+static void keep_groups(const fa_operation *operation, const fa_problem *problem, fa_problem *drawn)
 {
-    for (uint64_t elements = elements_of(problem);
-         elements > RAGGED_ELEMENTS && elements != UINT64_MAX; elements = elements_of(problem)) {
+    for (int f = 0; f < operation->field_count; f++) {
+        int whole = operation->field[f].divides;
+        if (whole < 0 || !is_drawn(operation, drawn, f) || problem->value[f] < 1)
+            continue;
+        int32_t group = problem->value[whole] / problem->value[f];
+        int32_t parts = group > 0 ? drawn->value[whole] / group : drawn->value[whole];
+        drawn->value[f] = parts > 0 ? parts : 1;
+        drawn->value[whole] = group > 0 ? drawn->value[f] * group : drawn->value[f];
+    }
+}
+
+/* Halves the largest sizes until the host can make and compare the tensors in milliseconds. */
+static void shrink_case(const fa_operation *operation, const fa_problem *problem, fa_problem *drawn)
+{
+    uint64_t before = UINT64_MAX, elements;
+    while ((elements = elements_of(drawn)) > RAGGED_ELEMENTS && elements < before) {
         int largest = -1;
         for (int f = 0; f < operation->field_count; f++) {
             const fa_field *field = &operation->field[f];
-            if (is_drawn(operation, problem, f) && field->divides < 0 &&
-                problem->value[f] / 2 >= field->min && problem->value[f] / 2 >= field->multiple &&
-                (largest < 0 || problem->value[f] > problem->value[largest]))
+            if (is_drawn(operation, drawn, f) && field->divides < 0 &&
+                drawn->value[f] / 2 >= field->min && drawn->value[f] / 2 >= field->multiple &&
+                (largest < 0 || drawn->value[f] > drawn->value[largest]))
                 largest = f;
         }
         if (largest < 0)
             return;
-        int32_t multiple = operation->field[largest].multiple, half = problem->value[largest] / 2;
-        problem->value[largest] = multiple > 1 ? half / multiple * multiple
-                                  : half > 1   ? half | 1
-                                               : half;
-        for (int f = 0; f < operation->field_count; f++)
-            if (is_drawn(operation, problem, f) && operation->field[f].divides >= 0)
-                problem->value[f] = problem->value[operation->field[f].divides];
+        int32_t multiple = operation->field[largest].multiple, half = drawn->value[largest] / 2;
+        drawn->value[largest] = multiple > 1 ? half / multiple * multiple
+                                : half > 1   ? half | 1
+                                             : half;
+        keep_groups(operation, problem, drawn);
+        before = elements;
     }
 }
 
@@ -98,8 +107,9 @@ int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_ca
         for (int f = 0; f < operation->field_count; f++)
             if (is_drawn(operation, &p, f))
                 p.value[f] =
-                    small_value(operation, &p, f, fa_random(seed, (uint64_t)(100 * i + f)));
-        shrink_case(operation, &p);
+                    small_value(&operation->field[f], fa_random(seed, (uint64_t)(100 * i + f)));
+        keep_groups(operation, problem, &p);
+        shrink_case(operation, problem, &p);
         if (fa_problem_check(&p, NULL) == 0)
             ret_case[count++] = p;
     }
