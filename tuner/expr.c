@@ -11,6 +11,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,10 +298,15 @@ struct parser {
 
 static void parse_or(struct parser *p);
 
-static void fail(struct parser *p, const char *fault, int size, const char *word)
+__attribute__((format(printf, 2, 3))) static void fail(struct parser *p, const char *format, ...)
 {
+    char text[160];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
     if (p->rc == 0)
-        p->rc = fa_fail(p->diag, FA_EMANIFEST, fault, size < 40 ? size : 40, word);
+        p->rc = fa_fail(p->diag, FA_EMANIFEST, "%s", text);
 }
 
 /* Says where reading ended. */
@@ -309,20 +315,18 @@ static void fail_here(struct parser *p, const char *fault)
     int size = 0;
     while (size < 24 && p->at[size] >= 0x20 && p->at[size] < 0x7f)
         size++;
-    if (p->rc != 0)
-        return;
     if (*p->at == 0)
-        p->rc = fa_fail(p->diag, FA_EMANIFEST, "ends where %s", fault);
+        fail(p, "ends where %s", fault);
     else if (size == 0)
-        p->rc = fa_fail(p->diag, FA_EMANIFEST, "has a byte that is not printable ASCII");
+        fail(p, "has a byte that is not printable ASCII");
     else
-        p->rc = fa_fail(p->diag, FA_EMANIFEST, "has \"%.*s\" where %s", size, p->at, fault);
+        fail(p, "has \"%.*s\" where %s", size, p->at, fault);
 }
 
 static void parse_deeper(struct parser *p, void (*parse)(struct parser *))
 {
     if (++p->depth > DEPTH_MAX)
-        fail(p, "is nested too deeply: split it into lets", 0, "");
+        fail(p, "is nested too deeply: split it into lets");
     if (p->rc == 0)
         parse(p);
     p->depth--;
@@ -333,7 +337,7 @@ static void emit_step(struct parser *p, enum op op, int at, fa_expr_value value)
     bool pops = (op > OP_NAME && op <= OP_CEIL_DIV) || op == OP_DROP_NEXT || op == OP_JUMP_UNLESS;
     p->height += pops ? -1 : op <= OP_NAME || op == OP_COPY;
     if (p->count == STEPS_MAX || p->height >= STACK_MAX)
-        fail(p, "is too large: split it into lets", 0, "");
+        fail(p, "is too large: split it into lets");
     if (p->rc == 0)
         p->step[p->count++] = (struct step){op, at, value};
 }
@@ -480,7 +484,8 @@ static void parse_call(struct parser *p, const char *word, int size)
             return;
         }
     }
-    fail(p, "calls %.*s(), which is unknown: use min, max, abs, iif or ceil_div", size, word);
+    fail(p, "calls %.*s(), which is unknown: use min, max, abs, iif or ceil_div",
+         size < 40 ? size : 40, word);
 }
 
 static void parse_word(struct parser *p)
@@ -501,7 +506,7 @@ static void parse_word(struct parser *p)
             return;
         }
     }
-    fail(p, "uses the unknown name %.*s", size, word);
+    fail(p, "uses the unknown name %.*s", size < 40 ? size : 40, word);
 }
 
 static void parse_number(struct parser *p)

@@ -14,6 +14,7 @@
 #include "expr.h"
 #include "given.h"
 #include "manifest.h"
+#include "wording.h"
 
 #include <cJSON.h>
 
@@ -36,9 +37,9 @@ typedef struct fa_let {
     fa_expr *expr;
     uint64_t uses; /* lets it reads directly: bit i is let[i] */
     int depth;     /* how many tunables must have a value before it has one; 0: it reads none */
-    bool
-        sized; /* reads a field that does not shape the source, directly or through other lets: for the
-                      host alone, so that one cubin serves every size */
+    /* Reads a field that does not shape the source, directly or through other lets: for the host alone, so that
+     * one cubin serves every size. */
+    bool sized;
     bool run_time; /* reads a tunable of "run_time", directly or through other lets */
 } fa_let;
 
@@ -88,10 +89,6 @@ struct fa_family {
     fa_expr *counters;  /* NULL: none */
     fa_expr *splits;    /* NULL: 1 */
 };
-
-/* 229376 -> "229,376" */
-enum { FA_COMMAS_MAX = 32 };
-const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX]);
 
 /* ---- a point of a family's space (point.c) ----------------------------------------------------*/
 /* The values that the family's expressions read. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order in which a family's lets can be computed, which of them kernels learn from
- * their launch, and numbers for sentences.
+ * The order in which a family's lets can be computed, and which of them kernels learn from their launch.
  */
 #include "family.h"
 
@@ -9,23 +8,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX])
-{
-    char digits[24];
-    uint64_t magnitude = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
-    int size = snprintf(digits, sizeof digits, "%llu", (unsigned long long)magnitude);
-    char *out = buffer;
-    if (number < 0)
-        *out++ = '-';
-    for (int i = 0; i < size; i++) {
-        if (i > 0 && (size - i) % 3 == 0)
-            *out++ = ',';
-        *out++ = digits[i];
-    }
-    *out = 0;
-    return buffer;
-}
 
 /* Every remaining let needs another remaining one: following them leads to one a second time, which names
  * the cycle. */

@@ -403,20 +403,21 @@ int fa_space_launches(const fa_family_list *families, const fa_candidate *candid
                       const fa_problem *problem, int problem_count, const fa_gpu *gpu,
                       fa_launches *ret_launches, fa_diag *diag)
 {
-    fa_point point;
     memset(ret_launches, 0, (size_t)count * (size_t)problem_count * sizeof *ret_launches);
-    for (int f = 0; f < families->count; f++) {
-        for (int p = 0; p < problem_count; p++) {
-            fa_point_start(&point, families->family[f], &problem[p], gpu);
-            for (int i = 0; i < count; i++) {
-                if (candidate[i].family != f || !may_be_launched(&candidate[i]))
-                    continue;
-                fa_point_set_all(&point, &candidate[i].trial.config);
-                int rc = fa_point_launches(&point, &candidate[i],
-                                           &ret_launches[i * problem_count + p], diag);
-                if (rc != 0)
-                    return rc;
-            }
+    for (int p = 0; p < problem_count; p++) {
+        fa_point point = {.family = NULL};
+        for (int i = 0; i < count; i++) {
+            const fa_family *f = families->family[candidate[i].family];
+            if (!may_be_launched(&candidate[i]))
+                continue;
+            if (point.family != f)
+                fa_point_start(&point, f, &problem[p], gpu);
+            fa_point_set_all(&point, &candidate[i].trial.config);
+            int rc = fa_point_launches(&point, &candidate[i],
+                                       &ret_launches[(size_t)i * (size_t)problem_count + (size_t)p],
+                                       diag);
+            if (rc != 0)
+                return rc;
         }
     }
     return 0;

@@ -32,12 +32,17 @@ static int tell(PyObject *function, PyObject *item)
     return done == NULL;
 }
 
-/* Appends `item`, whose reference is taken. Non-zero after an exception. */
-static int append(PyObject *list, PyObject *item)
+/* From a callback of the library: calls the function with its text, which is freed. */
+static int tell_text(PyObject *function, int rc, char *text, const fa_diag *diag)
 {
-    int rc = item != NULL ? PyList_Append(list, item) : -1;
-    Py_XDECREF(item);
-    return rc;
+    PyGILState_STATE state = PyGILState_Ensure();
+    int stop = PyErr_CheckSignals();
+    if (stop == 0)
+        stop = tell(function, parsed(rc, text, diag));
+    else
+        free(text);
+    PyGILState_Release(state);
+    return stop;
 }
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
@@ -45,14 +50,8 @@ static int on_sweep(void *context, const fa_sweep_progress *progress)
 {
     fa_diag diag = {{0}};
     char *text = NULL;
-    PyGILState_STATE state = PyGILState_Ensure();
-    int stop = PyErr_CheckSignals();
-    if (stop == 0) {
-        int rc = fa_sweep_event_write(progress, &text, &diag);
-        stop = tell(context, parsed(rc, text, &diag));
-    }
-    PyGILState_Release(state);
-    return stop;
+    int rc = fa_sweep_event_write(progress, &text, &diag);
+    return tell_text(context, rc, text, &diag);
 }
 
 /* How the items stand that no event was about. */
@@ -118,58 +117,54 @@ static int on_winner(void *context, const fa_answer *answer)
 {
     fa_diag diag = {{0}};
     char *text = NULL;
-    PyGILState_STATE state = PyGILState_Ensure();
-    int stop = PyErr_CheckSignals();
-    if (stop == 0) {
-        int rc = fa_answer_write(answer, &text, &diag);
-        stop = append(context, parsed(rc, text, &diag));
-    }
-    PyGILState_Release(state);
-    return stop;
+    int rc = fa_answer_write(answer, &text, &diag);
+    return tell_text(context, rc, text, &diag);
 }
 
 static int on_check(void *context, const fa_check *check)
 {
     static const char *const levels[] = {"ok", "warn", "fail"};
     PyGILState_STATE state = PyGILState_Ensure();
-    int stop = append(context, Py_BuildValue("(ssss)", levels[check->level], check->name,
-                                             check->text, check->advice));
+    int stop = tell(context, Py_BuildValue("(ssss)", levels[check->level], check->name, check->text,
+                                           check->advice));
     PyGILState_Release(state);
     return stop;
 }
 
 /* Neither makes a store where none is. */
-static int list_winners(PyObject *list, fa_diag *diag)
+static int list_winners(PyObject *append, fa_diag *diag)
 {
     fa_options options = {.size = sizeof options, .existing_store = true, .log = session_note};
     fa_tuner *tuner = NULL;
     int rc = fa_open(&options, &tuner, diag);
     if (rc == 0)
-        rc = fa_list_winners(tuner, on_winner, list, diag);
+        rc = fa_list_winners(tuner, on_winner, append, diag);
     fa_close(&tuner);
     return rc;
 }
 
-static int list_checks(PyObject *list, fa_diag *diag)
+static int list_checks(PyObject *append, fa_diag *diag)
 {
     fa_options options = {.size = sizeof options};
-    return fa_doctor(&options, on_check, list, diag);
+    return fa_doctor(&options, on_check, append, diag);
 }
 
-static PyObject *listed(int (*fill)(PyObject *list, fa_diag *diag))
+static PyObject *listed(int (*fill)(PyObject *append, fa_diag *diag))
 {
     fa_diag diag = {{0}};
     PyObject *list = PyList_New(0);
-    if (list == NULL)
-        return NULL;
-    PyThreadState *state = PyEval_SaveThread();
-    int rc = fill(list, &diag);
-    PyEval_RestoreThread(state);
-    if (rc == 0 && PyErr_Occurred() == NULL)
-        return list;
-    fail_with(rc, &diag);
-    Py_DECREF(list);
-    return NULL;
+    PyObject *append = list != NULL ? PyObject_GetAttrString(list, "append") : NULL;
+    if (append != NULL) {
+        PyThreadState *state = PyEval_SaveThread();
+        int rc = fill(append, &diag);
+        PyEval_RestoreThread(state);
+        if (rc != 0)
+            fail_with(rc, &diag);
+        Py_DECREF(append);
+    }
+    if (PyErr_Occurred() != NULL)
+        Py_CLEAR(list);
+    return list;
 }
 
 PyObject *store_winners(PyObject *self, PyObject *unused)

@@ -1,18 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wording.h"
 
-#include <inttypes.h>
 #include <stdio.h>
+
+const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX])
+{
+    char digits[24];
+    uint64_t magnitude = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    int size = snprintf(digits, sizeof digits, "%llu", (unsigned long long)magnitude);
+    char *out = buffer;
+    if (number < 0)
+        *out++ = '-';
+    for (int i = 0; i < size; i++) {
+        if (i > 0 && (size - i) % 3 == 0)
+            *out++ = ',';
+        *out++ = digits[i];
+    }
+    *out = 0;
+    return buffer;
+}
 
 void fa_words_grouped(fa_buf *out, int64_t value)
 {
-    char digits[32];
-    int length = snprintf(digits, sizeof digits, "%" PRId64, value);
-    for (int i = 0; i < length; i++) {
-        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0)
-            fa_buf_text(out, ",");
-        fa_buf_append(out, &digits[i], 1);
-    }
+    char buffer[FA_COMMAS_MAX];
+    fa_buf_text(out, fa_commas(value, buffer));
 }
 
 /* `digits` after the point below 10, and one less below 1,000. */

@@ -8,7 +8,10 @@
 
 #include "buf.h"
 
-void fa_words_grouped(fa_buf *out, int64_t value); /* 49,152 */
+/* 229376 -> "229,376" */
+enum { FA_COMMAS_MAX = 32 };
+const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX]);
+void fa_words_grouped(fa_buf *out, int64_t value);
 /* 41.3 µs, and a model's ~41 µs; `micro` is the unit where the locale is not UTF-8. */
 void fa_words_us(fa_buf *out, double us, const char *micro);
 void fa_words_about(fa_buf *out, double us, const char *micro);
