@@ -479,6 +479,10 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
         slot = slot + kSlotBytes == slots + kStages * kSlotBytes ? slots : slot + kSlotBytes;
     }
 
+    // A group without a tile in the last round passes its barrier all the same: racecheck counts a thread's
+    // barriers without their names, and takes threads that passed more of them for later ones.
+    if ((w.end - w.begin - 1) % kStep < (int)group * kN) group_sync(group);
+
     cp_async_wait<0>();
     block_sync();   // everybody is done with the bytes that the accumulators are left in
     leave_accumulators(smem, group, warp_row, column_warp, w.rows, o, rows);
