@@ -15,6 +15,7 @@
 #   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
 #   tests/gpu.sh serving    attention as inference engines call it, and graphs replayed on other sequences
 #   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it)
+#   tests/gpu.sh training   gradients through PyTorch's autograd, and their speed beside SDPA's, from the same wheel
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 #   tests/gpu.sh final      in 420 s at most, what matters most first and each part within a time of its own:
 #                           correctness of every family (120 problems), serving, cold tunes and first predicted
@@ -319,6 +320,20 @@ python_package() { # TESTS, or all
     sed '1,/^== table/d' "$out/python.txt" >>"$table"
 }
 
+training() {
+    install_wheel
+    unset FA_TUNE_STORE FA_TUNE_LIBRARY
+    export PYTHONPATH=$work/site
+    python3 tests/gpu_training.py | tee "$out/training.txt"
+    verdict "tests/gpu_training.py" "${PIPESTATUS[0]}"
+    grep training: "$out/training.txt" >>"$table"
+    python3 tests/bench/training_vs_torch.py --out "$out/training.jsonl" | tee "$work/speed.txt"
+    verdict "benchmark: training" "${PIPESTATUS[0]}"
+    python3 tests/bench/training_vs_torch.py --host | tee -a "$work/speed.txt"
+    cat "$work/speed.txt" >>"$table"
+    finish
+}
+
 # ---- final: parts, each in a process of its own that its time ends ---------------------------------
 # shellcheck disable=SC2317 # they are called by their names
 {
@@ -401,6 +416,7 @@ if [ "$mode" = final ]; then shift; final "$@"; fi
 if [ "$mode" = proof ]; then shift; proof "$@"; fi
 if [ "${mode#part_}" != "$mode" ]; then "$mode"; [ $failed -eq 0 ]; exit; fi
 if [ "$mode" = python ]; then python_package; finish; fi
+if [ "$mode" = training ]; then training; fi
 if [ "$mode" = hopper ]; then hopper; fi
 if [ "$mode" = neighbours ]; then shift; neighbours "$@"; fi
 if [ "$mode" = serving ]; then serving; finish; fi

@@ -204,8 +204,9 @@ def refusals_say_what_to_pass():
         (fa_tune.ShapeError, lambda: fa_tune.attention(q, k[:, :3], v[:, :3])),
         (fa_tune.ShapeError, lambda: fa_tune.attention(q, k, v[:, :, :5])),
         (fa_tune.Error, lambda: fa_tune.attention(q, k, v, layout="sbhd")),
-        (fa_tune.NotSupported, lambda: fa_tune.attention(q.clone().requires_grad_(), k, v)),
-        (fa_tune.NotSupported, lambda: torch.ops.fa_tune.attention(q.clone().requires_grad_(), k, v)),
+        (fa_tune.NotSupported, lambda: fa_tune.attention(q.clone().requires_grad_(), k, v, out=torch.empty_like(q))),
+        (fa_tune.NotSupported, lambda: torch.ops.fa_tune.attention_out(q.clone().requires_grad_(), k, v,
+                                                                       out=torch.empty_like(q))),
         (fa_tune.TensorError, lambda: fa_tune.attention([1.0], k, v)),
     ]
     for number, (kind, call) in enumerate(cases):

@@ -6,9 +6,7 @@
 #include "engine_fixture.h"
 
 #include <dlfcn.h>
-
-#include "operation.h"
-#include "problem.h"
+#include <math.h>
 
 static const char two_launches[] =
     "#include \"attn_params.h\"\n"
@@ -231,26 +229,157 @@ static void a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_o
     fixture_close(&f);
 }
 
-/* fa_launch would pass it the pointers and sizes of an attention. */
-static void a_kernel_of_another_operation_than_attention_is_not_handed_out(void)
+/* ---- an operation that operation.json alone describes ------------------------------------------*/
+enum { ROWS = 8, COLUMNS = 64, ELEMENTS = ROWS * COLUMNS };
+typedef struct rows_fixture {
+    engine_fixture f;
+    fa_problem problem;
+    const fa_kernel *kernel;
+    fa_device_ptr at[3]; /* x, w, y */
+    fa_tensor_arg tensor[3];
+    float epsilon;
+    const void *given[4];
+    fa_args args;
+} rows_fixture;
+
+static const uint16_t one = 0x3c00, two = 0x4000, nothing = 0x7e00;
+
+static bool open_rows(rows_fixture *r, fa_diag *diag)
+{
+    char path[512];
+    uint16_t host[ELEMENTS];
+    const fa_operation *rows = NULL;
+    *r = (rows_fixture){.epsilon = 1e-5f};
+    snprintf(path, sizeof path, "%s/tests/operations", getenv("FA_TEST_SOURCE"));
+    if (!fixture_open(&r->f, ""))
+        return false;
+    fa_close(&r->f.tuner);
+    fa_options options = fixture_options(&r->f);
+    options.templates = path;
+    if (fa_open(&options, &r->f.tuner, diag) != 0 ||
+        fa_find_operation("rms_norm", &rows, diag) != 0 ||
+        fa_make_problem(rows, &r->problem) != 0 ||
+        fa_set_field(&r->problem, "rows", "8", diag) != 0 ||
+        fa_set_field(&r->problem, "columns", "64", diag) != 0 ||
+        fa_get_best_kernel(r->f.tuner, &r->problem, FA_EFFORT_MEASURE, &r->kernel, diag) != 0)
+        return false;
+    for (int i = 0; i < ELEMENTS; i++)
+        host[i] = two;
+    for (int i = 0; i < 3; i++) {
+        if (fa_device_alloc(r->f.driver, sizeof host, &r->at[i], diag) != 0 ||
+            fa_copy_to_device(r->f.driver, r->at[i], host, sizeof host, diag) != 0)
+            return false;
+        r->tensor[i].data = (void *)(uintptr_t)r->at[i];
+        r->given[i] = &r->tensor[i];
+    }
+    r->given[3] = &r->epsilon;
+    r->args = (fa_args){.size = sizeof r->args, .count = 4, .at = r->given};
+    return true;
+}
+
+static void close_rows(rows_fixture *r)
+{
+    for (int i = 0; i < 3; i++)
+        fa_device_free(r->f.driver, &r->at[i]);
+    fixture_close(&r->f);
+}
+
+static bool read_output(const rows_fixture *r, uint16_t ret_output[ELEMENTS])
+{
+    return fa_copy_from_device(r->f.driver, ret_output, r->at[2], ELEMENTS * sizeof *ret_output,
+                               NULL) == 0;
+}
+
+/* x and w are 2 everywhere: y is 2 * 2 / 2. With an epsilon of 12 it is 2 * 2 / 4. */
+static void a_kernel_of_any_operation_is_launched_with_its_arguments(void)
+{
+    rows_fixture r;
+    uint16_t output[ELEMENTS];
+    fa_diag diag;
+    CHECK(open_rows(&r, &diag));
+    CHECK_INT(fa_kernel_answer(r.kernel)->origin, FA_ORIGIN_MEASURED);
+    for (int round = 0; round < 2; round++) {
+        r.epsilon = round == 0 ? 0.0f : 12.0f;
+        CHECK_OK(fa_fill16(r.f.driver, r.at[2], nothing, ELEMENTS, NULL, &diag), diag);
+        CHECK_OK(fa_launch_args(r.kernel, &r.args, NULL, &diag), diag);
+        CHECK(read_output(&r, output));
+        for (int i = 0; i < ELEMENTS; i++)
+            CHECK_INT(output[i], round == 0 ? two : one);
+    }
+    close_rows(&r);
+}
+
+static void arguments_are_told_with_the_shapes_of_the_problem(void)
+{
+    static const char *const names[] = {"x", "w", "y", "epsilon"};
+    rows_fixture r;
+    fa_argument argument = {.size = sizeof argument};
+    fa_diag diag;
+    CHECK(open_rows(&r, &diag));
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(fa_kernel_argument(r.kernel, i, &argument), 0);
+        CHECK(strcmp(argument.name, names[i]) == 0);
+        CHECK(strcmp(argument.dtype, i < 3 ? "fp16" : "fp32") == 0);
+        CHECK(argument.tensor == (i < 3) && argument.output == (i == 2) && argument.needed);
+        CHECK_INT(argument.dims, i == 1 ? 1 : i < 3 ? 2 : 0);
+        CHECK_INT((int)argument.shape[0], i == 1 ? COLUMNS : i < 3 ? ROWS : 0);
+    }
+    CHECK_INT(fa_kernel_argument(r.kernel, 4, &argument), FA_ENOTFOUND);
+    CHECK_INT(fa_kernel_argument(r.kernel, -1, &argument), FA_ENOTFOUND);
+    argument.size = 4;
+    CHECK_INT(fa_kernel_argument(r.kernel, 0, &argument), FA_EINVAL);
+    CHECK_INT(fa_kernel_argument(NULL, 0, &argument), FA_EINVAL);
+    close_rows(&r);
+}
+
+/* Each is refused before anything is launched. */
+static void wrong_arguments_leave_the_output_as_it_was(void)
+{
+    rows_fixture r;
+    uint16_t output[ELEMENTS];
+    fa_attn_args of_attention = {.size = sizeof of_attention};
+    fa_diag diag;
+    CHECK(open_rows(&r, &diag));
+    CHECK_OK(fa_fill16(r.f.driver, r.at[2], nothing, ELEMENTS, NULL, &diag), diag);
+    r.args.count = 3;
+    CHECK_INT(fa_launch_args(r.kernel, &r.args, NULL, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "3 arguments");
+    r.args.count = 4;
+    r.args.size = 8;
+    CHECK_INT(fa_launch_args(r.kernel, &r.args, NULL, &diag), FA_EINVAL);
+    r.args.size = sizeof r.args;
+    r.given[1] = NULL;
+    CHECK_INT(fa_launch_args(r.kernel, &r.args, NULL, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "w is NULL");
+    r.given[1] = &r.tensor[1];
+    r.tensor[0].data = (char *)r.tensor[0].data + 8;
+    CHECK_INT(fa_launch_args(r.kernel, &r.args, NULL, &diag), FA_EALIGN);
+    CHECK_HAS(diag.text, "x must be 16-byte aligned");
+    r.tensor[0].data = (char *)r.tensor[0].data - 8;
+    r.epsilon = NAN;
+    CHECK_INT(fa_launch_args(r.kernel, &r.args, NULL, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "epsilon");
+    CHECK_INT(fa_launch_args(NULL, &r.args, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_launch_args(r.kernel, NULL, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_launch(r.kernel, &of_attention, NULL, &diag), FA_ENOTSUP);
+    CHECK_HAS(diag.text, "fa_launch_args");
+    CHECK(read_output(&r, output));
+    for (int i = 0; i < ELEMENTS; i++)
+        CHECK_INT(output[i], nothing);
+    close_rows(&r);
+}
+
+static void a_kernel_of_attention_is_not_launched_with_a_list_of_arguments(void)
 {
     engine_fixture f;
-    const fa_operation *rows = NULL;
     const fa_kernel *kernel = NULL;
+    fa_argument argument = {.size = sizeof argument};
+    fa_args args = {.size = sizeof args};
     fa_diag diag;
-    char path[512];
-    snprintf(path, sizeof path, "%s/tests/operations", getenv("FA_TEST_SOURCE"));
     CHECK(fixture_open(&f, ""));
-    CHECK_OK(fa_operation_load(path, &diag), diag);
-    CHECK_OK(fa_operation_find("rms_norm", &rows, &diag), diag);
-    fa_problem problem = fa_problem_some(rows);
-    CHECK_OK(fa_problem_check(&problem, &diag), diag);
-    for (int effort = FA_EFFORT_CACHED; effort <= FA_EFFORT_PATIENT; effort++) {
-        CHECK_INT(fa_get_best_kernel(f.tuner, &problem, (fa_effort)effort, &kernel, &diag),
-                  FA_ENOTSUP);
-        CHECK_HAS(diag.text, "kernel of rms_norm");
-    }
-    CHECK(kernel == NULL);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_INT(fa_launch_args(kernel, &args, NULL, &diag), FA_ENOTSUP);
+    CHECK_INT(fa_kernel_argument(kernel, 0, &argument), FA_ENOTSUP);
     fixture_close(&f);
 }
 
@@ -261,6 +390,9 @@ int main(void)
     TEST(a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns);
     TEST(streams_and_captured_graphs_count_apart);
     TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one);
-    TEST(a_kernel_of_another_operation_than_attention_is_not_handed_out);
+    TEST(a_kernel_of_any_operation_is_launched_with_its_arguments);
+    TEST(arguments_are_told_with_the_shapes_of_the_problem);
+    TEST(wrong_arguments_leave_the_output_as_it_was);
+    TEST(a_kernel_of_attention_is_not_launched_with_a_list_of_arguments);
     return check_done();
 }

@@ -74,6 +74,15 @@ def pytorchs_tensors_get_outputs_of_pytorchs_own_allocator():
         tap.equal(fa_tune.attention(*turned).memory_format, "contiguous")
         Tensor.requires_grad = True
         refused(fa_tune.NotSupported, "k requires a gradient", *case.tensors[:1], k, v)
+        told = types.ModuleType("fa_tune._torch_ops")  # the operators that PyTorch differentiates take the call
+        told.recorded = lambda words: sorted(name for name, value in words.items() if value is not None)
+        had_ops = sys.modules.get(told.__name__)
+        sys.modules[told.__name__] = told
+        tap.equal(fa_tune.attention(q, k, v, causal=True), ["causal", "k", "q", "v"])
+        refused(fa_tune.NotSupported, "a call with out= has no backward pass", *case.tensors, out=q)
+        sys.modules.pop(told.__name__)
+        if had_ops is not None:
+            sys.modules[told.__name__] = had_ops
     finally:
         del sys.modules["torch"]
         if had is not None:
@@ -551,6 +560,49 @@ def a_forked_child_is_told_to_be_spawned():
     os.waitpid(child, 0)
 
 
+def a_kernel_of_another_operation_is_called_with_its_tensors():
+    """x and w are 2 everywhere: y = w * x / sqrt(mean of x squares + epsilon) is 2 without an epsilon, 1 with 12."""
+    fa_tune.close()
+    had = os.environ["FA_TUNE_TEMPLATES"]
+    os.environ["FA_TUNE_TEMPLATES"] = os.path.join(os.environ["FA_TEST_SOURCE"], "tests", "operations")
+    try:
+        kernel = fa_tune.kernel(operation="rms_norm", rows=4, columns=64)
+        tap.equal(kernel.problem["rows"], 4)
+        for made in (Exchanged, Capsuled):
+            x, w, y = made((4, 64), [2.0] * 256), made((64,), [2.0] * 64), made((4, 64), [5.0] * 256)
+            tap.equal(kernel(x, w, y, 0.0), None)
+            tap.equal(set(y.read()), {2.0})
+            tap.equal(kernel(x=x, epsilon=12, w=w, y=y, stream=0), None)
+            tap.equal(set(y.read()), {1.0})
+        out = kernel(Exchanged((4, 64), [2.0] * 256), Exchanged((64,), [2.0] * 64), epsilon=0)
+        tap.equal((out.shape, set(out.read())), ((4, 64), {2.0}))
+        x, w, y = Exchanged((4, 64), [2.0] * 256), Exchanged((64,), [2.0] * 64), Exchanged((4, 64), [5.0] * 256)
+        for kind, part, call in [
+                (TypeError, "the kernel needs w", lambda: kernel(x, None, y, 0.0)),
+                (TypeError, "no argument 'z'", lambda: kernel(x, w, y, z=1)),
+                (TypeError, "takes 4 arguments", lambda: kernel(x, w, y, 0.0, 1)),
+                (TypeError, "got w twice", lambda: kernel(x, w, y, 0.0, w=w)),
+                (fa_tune.ArgumentError, "epsilon must be a number", lambda: kernel(x, w, y, "0")),
+                (fa_tune.Error, "epsilon must be a finite number", lambda: kernel(x, w, y, math.nan)),
+                (fa_tune.ShapeError, "x has the shape (3, 64) and needs (4, 64)",
+                 lambda: kernel(Exchanged((3, 64), [2.0] * 192), w, y, 0.0)),
+                (fa_tune.ShapeError, "x is not contiguous", lambda: kernel(Exchanged((4, 64), strides=(65, 1)), w, y, 0.0)),
+                (fa_tune.DtypeError, "w is float32 and needs float16",
+                 lambda: kernel(x, Exchanged((64,), [2.0] * 64, dtype=(producer.FLOAT, 32)), y, 0.0)),
+                (fa_tune.ArgumentError, "y is read-only",
+                 lambda: kernel(Capsuled((4, 64), [2.0] * 256), w, Capsuled((4, 64), flags=producer.READ_ONLY), 0.0))]:
+            try:
+                call()
+            except kind as error:
+                tap.has(str(error), part)
+            else:
+                raise AssertionError("was not refused: " + part)
+        tap.equal(set(y.read()), {5.0})
+    finally:
+        os.environ["FA_TUNE_TEMPLATES"] = had
+        fa_tune.close()
+
+
 tap.main([
     importing_the_package_loads_nothing,
     both_ways_of_dlpack_give_the_right_output_and_log_sum_exp,
@@ -578,5 +630,6 @@ tap.main([
     after_close_kernels_are_gone_and_calls_start_anew,
     a_first_call_does_not_wait_for_a_tune_that_waits_for_the_interpreter,
     what_a_call_runs_cannot_close_what_it_uses,
+    a_kernel_of_another_operation_is_called_with_its_tensors,
     a_forked_child_is_told_to_be_spawned,
 ])

@@ -430,7 +430,8 @@ def pytorch_knows_the_operators_and_why_it_cannot_have_them():
     refused(fa_tune.DeviceError, "pass q.cuda()", lambda: fa_tune.attention(q, k, k))
     refused(fa_tune.DeviceError, "pass q.cuda()", lambda: torch.ops.fa_tune.attention(q, k, k))
     leaf = q.clone().requires_grad_()
-    refused(fa_tune.NotSupported, "no backward", lambda: torch.ops.fa_tune.attention(leaf, k, k))
+    refused(fa_tune.NotSupported, "no backward", lambda: torch.ops.fa_tune.attention_out(leaf, k, k, out=q))
+    refused(fa_tune.DeviceError, "pass q.cuda()", lambda: torch.ops.fa_tune.attention(leaf, k, k))
     with FakeTensorMode() as mode:
         fq, fk = mode.from_tensor(q).transpose(1, 2), mode.from_tensor(k).transpose(1, 2)
         o, lse = torch.ops.fa_tune.attention_lse(fq, fk, fk, layout="bshd")

@@ -133,8 +133,7 @@ typedef struct fa_kernel fa_kernel;
  * are when NVRTC is another; only one that the driver no longer loads is compiled anew, and proved.
  * Needs a current context (FA_ENODEVICE else). A hit in this process takes nanoseconds and no lock.
  * When another process tunes the same key, PREDICT, MEASURE and PATIENT wait for its result.
- * Only kernels of attention are handed out, as fa_launch passes its arguments alone: FA_ENOTSUP for a
- * problem of another operation, whose cubins fa_tune and fa_answer_cubin give. */
+ * Kernels of attention forward are launched by fa_launch, those of all other operations by fa_launch_args. */
 FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                               const fa_kernel **ret_kernel, fa_diag *diag);
 /* Made by the first call for a kernel, and the kernel's from then on. NULL: out of memory for it. */
@@ -159,6 +158,17 @@ FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
  * may be wrong as well. */
 FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
                      fa_diag *diag);
+
+/* ---- kernels of other operations ------------------------------------------------------------------*/
+/* FA_ENOTFOUND past the last one; FA_ENOTSUP for attention forward. */
+FA_API int fa_kernel_argument(const fa_kernel *kernel, int32_t index, fa_argument *ret_argument);
+
+/* As fa_launch, for a kernel of any operation but attention forward. FA_EINVAL: an argument is missing or too many, a
+ * scalar is not finite, or a stride is beyond 2^48 elements. FA_EALIGN: an address or a stride is not a multiple of
+ * 16 bytes (or of what operation.json says): ask for the kernel with the field `unaligned`, where the operation has
+ * it. Sizes are the problem's; what lies behind the pointers is not checked. */
+FA_API int fa_launch_args(const fa_kernel *kernel, const fa_args *args, void *stream,
+                          fa_diag *diag);
 
 /* Bytes of device memory that a launch uses between its blocks; 0: none. A caller may give them as
  * args->workspace: their content may be anything, nothing is kept there, and launches that may overlap need

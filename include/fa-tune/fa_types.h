@@ -301,6 +301,38 @@ typedef struct fa_sweep_item {
     char reason[512];    /* why it failed */
 } fa_sweep_item;
 
+/* ---- arguments of fa_launch_args -------------------------------------------------------------*/
+enum { FA_ARGUMENT_DIMS = 6 };
+
+/* An argument of a kernel: the tensors of its operation in the order of operation.json, then the scalars. */
+typedef struct fa_argument {
+    size_t size;       /* sizeof(fa_argument), set by the caller */
+    const char *name;  /* both texts live as long as the process */
+    const char *dtype; /* "fp16", "bf16" or "fp32" */
+    bool tensor;       /* else a scalar */
+    bool output;       /* written, whatever it holds before */
+    bool needed;       /* else its address may be NULL in this problem */
+    bool strided; /* all its strides but the last, which is 1, may be any; else it is contiguous */
+    int32_t dims;
+    int64_t shape[FA_ARGUMENT_DIMS];
+} fa_argument;
+
+/* A tensor that is passed. Strides in elements, of all dimensions but the last; all 0: it is contiguous. They are read
+ * of strided tensors alone. */
+typedef struct fa_tensor_arg {
+    void *data;
+    int64_t stride[3];
+} fa_tensor_arg;
+
+typedef struct fa_args {
+    size_t size;   /* sizeof(fa_args) */
+    int32_t count; /* of the arguments */
+    const void *const
+        *at;         /* at[i]: the fa_tensor_arg or the float of argument i; NULL: not needed */
+    void *workspace; /* as in fa_attn_args */
+    size_t workspace_bytes;
+} fa_args;
+
 #ifdef __cplusplus
 }
 #endif

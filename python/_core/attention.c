@@ -138,6 +138,18 @@ static int check_bound(const struct call *c, const fa_kernel *kernel)
     return -1;
 }
 
+/* A call whose gradients PyTorch is to compute goes through the operators that it knows. */
+static int record(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
+{
+    if (bound != NULL || c->door != &doors[DOOR_ATTENTION] || c->tensor[Q].torch == NULL)
+        return tensors_refuse_grad(&c->place, bound != NULL ? "a bound kernel" : c->door->name);
+    PyObject *words = call_words(c);
+    if (words != NULL)
+        *ret_instead = call_helper("fa_tune._torch_ops", "recorded", "(O)", words);
+    Py_XDECREF(words);
+    return *ret_instead != NULL ? 0 : -1;
+}
+
 static int run(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
 {
     const fa_kernel *kernel = bound;
@@ -145,9 +157,12 @@ static int run(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
     diag.text[0] = 0;
     if (call_take_options(c) != 0 || call_take_tensors(c) != 0)
         return -1;
+    if (c->place.recorded != NULL)
+        return record(c, bound, ret_instead);
     if (bound != NULL && check_bound(c, bound) != 0)
         return -1;
-    if ((c->tuner = session_tuner()) == NULL || call_take_outputs(c) != 0)
+    if ((c->tuner = session_tuner()) == NULL || call_take_outputs(c) != 0 ||
+        tensors_refuse_grad(&c->place, "a call with out=") != 0)
         return -1;
     c->problem.unaligned = call_is_unaligned(c);
     if (bound == NULL)

@@ -6,6 +6,7 @@
 
 #include "attention.h"
 #include "kernel.h"
+#include "operation_call.h"
 #include "problem.h"
 #include "session.h"
 
@@ -13,14 +14,14 @@
 
 static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    enum { MOST = 16 };
+    enum { MOST = OPERATION_ARGUMENTS };
     PyObject *flat[MOST], *names = NULL, *name, *value, *result = NULL;
     Py_ssize_t count = PyTuple_Size(args), named = kwargs != NULL ? PyDict_Size(kwargs) : 0, at = 0;
     const fa_kernel *kernel = kernel_alive(self);
     if (kernel == NULL)
         return NULL;
     if (count + named > MOST)
-        return PyErr_Format(PyExc_TypeError, "a kernel takes q, k, v and keywords of attention()");
+        return PyErr_Format(PyExc_TypeError, "a kernel takes at most %d arguments", MOST);
     for (Py_ssize_t i = 0; i < count; i++)
         flat[i] = PyTuple_GetItem(args, i);
     if (named > 0 && (names = PyTuple_New(named)) == NULL)
@@ -30,7 +31,10 @@ static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs)
         PyTuple_SetItem(names, i, name);
         flat[count + i] = value;
     }
-    result = attention_by(kernel, flat, count, names);
+    fa_argument argument = {.size = sizeof argument};
+    result = fa_kernel_argument(kernel, 0, &argument) == FA_ENOTSUP
+                 ? attention_by(kernel, flat, count, names)
+                 : operation_call(kernel, flat, count, names);
     Py_XDECREF(names);
     return result;
 }
@@ -133,8 +137,11 @@ int bound_init(PyObject *module)
         {Py_tp_call, (void *)bound_call},
         {Py_tp_repr, (void *)bound_repr},
         {Py_tp_getset, properties},
-        {Py_tp_doc, "A loaded kernel, bound to one problem: kernel(q, k, v, out=None, …) as "
-                    "attention(), for tensors of that problem only, without a lookup."},
+        {Py_tp_doc,
+         "A loaded kernel, bound to one problem: kernel(q, k, v, out=None, …) as "
+         "attention(), for tensors of that problem only, without a lookup. Of another "
+         "operation: kernel(*tensors, *scalars), in the order of its operation.json or by "
+         "name; outputs that are left out are made and returned."},
         {0, NULL},
     };
     PyType_Spec spec = {

@@ -126,7 +126,7 @@ static int take_problem(struct call *c)
 int call_take_tensors(struct call *c)
 {
     PyObject *const *inputs = &c->is.q; /* k and v follow */
-    if (tensor_place(&c->tensor[Q], c->is.q, c->is.stream, &c->place) != 0)
+    if (tensor_place(&c->tensor[Q], c->is.q, "q", c->is.stream, &c->place) != 0)
         return -1;
     for (int i = Q; i <= V; i++)
         if (tensor_take(&c->tensor[i], inputs[i], c->door->keywords[i].name, &c->place) != 0)

@@ -19,6 +19,13 @@ static PyObject *version(PyObject *self, PyObject *unused)
     return PyUnicode_FromString(fa_version());
 }
 
+static PyObject *session(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return session_tuner() != NULL ? PyLong_FromUnsignedLong(session_number()) : NULL;
+}
+
 static PyObject *write_file(PyObject *self, PyObject *arguments)
 {
     PyObject *path = NULL;
@@ -78,6 +85,8 @@ static PyMethodDef methods[] = {
      "write_file(path, bytes)\n--\n\nWrites a file that is there whole, or as it was; replaces no store and no key."},
     {"close", session_close, METH_NOARGS,
      "close()\n--\n\nUnloads every kernel and closes the store. The next call opens it anew."},
+    {"session", session, METH_NOARGS,
+     "session()\n--\n\nThe number of the tuner that this process has open: its kernels end with it."},
     {"_forget", session_forget, METH_NOARGS, "In a forked child: leaves the parent's tuner alone."},
     {"version", version, METH_NOARGS, "version()\n--\n\nThe library's version."},
     {NULL, NULL, 0, NULL},

@@ -91,12 +91,21 @@ int problem_set(fa_problem *problem, int field, PyObject *value)
     return 0;
 }
 
+/* Makes the operations of FA_TUNE_TEMPLATES known, as they are to a tuner. */
+static int load_operations(fa_diag *diag)
+{
+    const char *templates = getenv("FA_TUNE_TEMPLATES");
+    return templates != NULL && templates[0] != 0 ? fa_load_operations(templates, diag) : 0;
+}
+
 /* The dict with the defaults of numbers that it lacks: a new reference. Other fields have theirs from the
- * library, which also knows those that follow another field. */
+ * library, which also knows those that follow another field, and all those of other operations. */
 static PyObject *complete(PyObject *dict)
 {
-    PyObject *whole = PyDict_Copy(dict);
-    for (int i = 0; whole != NULL && i < field_count; i++) {
+    PyObject *whole = PyDict_Copy(dict), *operation = PyDict_GetItemString(dict, "operation");
+    bool other = operation != NULL && PyUnicode_Check(operation) &&
+                 PyUnicode_CompareWithASCIIString(operation, fa_name_of_operation(NULL)) != 0;
+    for (int i = 0; whole != NULL && !other && i < field_count; i++) {
         const fa_field_info *info = &fields[i].info;
         if (info->preset == 0 || info->choices != NULL ||
             PyDict_Contains(dict, fields[i].name) != 0)
@@ -115,11 +124,14 @@ int problem_from_dict(PyObject *dict, fa_problem *ret_problem)
     Py_ssize_t size;
     if (!PyDict_Check(dict))
         return fail(ERROR_ARGUMENT, "a problem is a dict of its fields");
+    int rc = PyDict_GetItemString(dict, "operation") != NULL ? load_operations(&diag) : 0;
+    if (rc != 0)
+        return fail_with(rc, &diag);
     PyObject *whole = complete(dict), *text = NULL;
     if (whole != NULL)
         text = call_helper("json", "dumps", "(N)", whole);
     const char *bytes = text != NULL ? PyUnicode_AsUTF8AndSize(text, &size) : NULL;
-    int rc = bytes != NULL ? fa_problem_read(bytes, (size_t)size, ret_problem, &diag) : 0;
+    rc = bytes != NULL ? fa_problem_read(bytes, (size_t)size, ret_problem, &diag) : 0;
     Py_XDECREF(text);
     if (bytes == NULL)
         return -1;
@@ -147,18 +159,16 @@ PyObject *problem_complete(PyObject *self, PyObject *dict)
     return problem_from_dict(dict, &problem) == 0 ? problem_to_dict(&problem) : NULL;
 }
 
-/* Operations of FA_TUNE_TEMPLATES are known, as they are to a tuner. */
 PyObject *problem_fields(PyObject *self, PyObject *name)
 {
-    const char *templates = getenv("FA_TUNE_TEMPLATES"),
-               *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
     const fa_operation *operation = NULL;
     fa_field_info info = {.size = sizeof info};
     fa_diag diag = {{0}};
     (void)self;
     if (text == NULL)
         return NULL;
-    int rc = templates != NULL && templates[0] != 0 ? fa_load_operations(templates, &diag) : 0;
+    int rc = load_operations(&diag);
     if (rc == 0)
         rc = fa_find_operation(text, &operation, &diag);
     if (rc != 0) {

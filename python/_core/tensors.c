@@ -396,13 +396,8 @@ int tensor_take(tensor *t, PyObject *object, const char *name, place *place)
         int wanted = t->exchange != NULL && known->has_grad ? wants_grad(known, object, place) : 0;
         if (wanted < 0)
             return fail_description(name);
-        if (wanted > 0) {
-            PyObject *checked =
-                call_helper("fa_tune._producers", "check_grad", "(Os)", object, name);
-            if (checked == NULL)
-                return -1;
-            Py_DECREF(checked);
-        }
+        if (wanted > 0 && place->recorded == NULL)
+            place->recorded = name;
     }
     return t->exchange != NULL ? 0 : take_capsule(t, place);
 }
@@ -428,26 +423,37 @@ static int read_stream(PyObject *number, place *ret_place)
     return 0;
 }
 
-int tensor_place(tensor *first, PyObject *object, PyObject *stream, place *ret_place)
+int tensors_refuse_grad(const place *place, const char *function)
+{
+    return place->recorded == NULL
+               ? 0
+               : fail(ERROR_NOT_SUPPORTED,
+                      "%s requires a gradient, and %s has no backward pass: call it under "
+                      "torch.no_grad(), or pass %s.detach()",
+                      place->recorded, function, place->recorded);
+}
+
+int tensor_place(tensor *first, PyObject *object, const char *name, PyObject *stream,
+                 place *ret_place)
 {
     place nowhere = {0};
     const struct known_type *known = know(Py_TYPE(object));
     dl_device device;
     if (known->exchange != NULL) {
-        if (tensor_take(first, object, "q", &nowhere) != 0)
+        if (tensor_take(first, object, name, &nowhere) != 0)
             return -1;
         device = first->device;
-    } else if (ask_device(object, "q", &device) != 0) {
+    } else if (ask_device(object, name, &device) != 0) {
         return -1;
     }
-    *ret_place = (place){.device = device.id, .grad = nowhere.grad};
+    *ret_place = (place){.device = device.id, .grad = nowhere.grad, .recorded = nowhere.recorded};
     if (stream != NULL && stream != Py_None)
         return read_stream(call_helper("fa_tune._producers", "handle_of", "(O)", stream),
                            ret_place);
     if (known->exchange != NULL)
         return known->exchange->current_stream(device.type, device.id, &ret_place->stream) == 0
                    ? 0
-                   : fail_description("q");
+                   : fail_description(name);
     return read_stream(
         call_helper("fa_tune._producers", "current_stream", "(Oi)", object, device.id), ret_place);
 }

@@ -56,11 +56,15 @@ typedef struct place {
         GRAD_ON,
         GRAD_OFF
     } grad; /* whether PyTorch records gradients on this thread */
+    const char *recorded; /* the first tensor through which a gradient is to be recorded, or NULL */
 } place;
 
 int tensors_init(void);
 /* The device of a call's first tensor, which must be a CUDA device, and the stream current there. */
-int tensor_place(tensor *first, PyObject *object, PyObject *stream, place *ret_place);
+int tensor_place(tensor *first, PyObject *object, const char *name, PyObject *stream,
+                 place *ret_place);
+/* The exception for a call that has no backward pass where one was to be recorded; 0: none was. */
+int tensors_refuse_grad(const place *place, const char *function);
 /* Describes the object; tensor->object may have been taken by tensor_place already. */
 int tensor_take(tensor *tensor, PyObject *object, const char *name, place *place);
 /* Rows of three dimensions become a batch of one. */

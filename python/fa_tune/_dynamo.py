@@ -9,20 +9,16 @@ from . import _core, _torch_ops
 
 
 def attention(q, k, v, *, causal=False, scale=None, layout="bhsd", out=None, return_lse=False,
-              stream=None, window=None, softcap=None, **more):
-    if stream is not None or window is not None or softcap or more or isinstance(out, tuple):
-        raise NotImplementedError("under torch.compile fa_tune.attention takes q, k, v, causal, scale, "
-                                  "layout, out (one tensor) and return_lse")
+              stream=None, window=None, softcap=None, sinks=None, **more):
+    if stream is not None or more or isinstance(out, tuple):
+        raise NotImplementedError("under torch.compile fa_tune.attention takes q, k, v, causal, scale, layout, window, "
+                                  "softcap, sinks, out (one tensor) and return_lse")
     ops = torch.ops.fa_tune
-    top_left = causal == "top-left"
-    masked = top_left or causal is True or causal == "bottom-right"
+    options = _torch_ops.options_of(causal, scale, layout, window, softcap, sinks)
     if out is not None:
-        lse = ops.attention_out(q, k, v, masked, out=out, scale=scale, layout=layout,
-                                top_left=top_left, want_lse=return_lse)
+        lse = ops.attention_out(q, k, v, out=out, want_lse=return_lse, **options)
         return (out, lse) if return_lse else out
-    if return_lse:
-        return ops.attention_lse(q, k, v, masked, scale=scale, layout=layout, top_left=top_left)
-    return ops.attention(q, k, v, masked, scale=scale, layout=layout, top_left=top_left)
+    return ops.attention_lse(q, k, v, **options) if return_lse else ops.attention(q, k, v, **options)
 
 
 def register():

@@ -18,8 +18,6 @@ def _reason_against(tensors, attention_mask, dropout, more):
         return "a mask is given (padding, a static cache or a sliding window)"
     if dropout:
         return "fa_tune has no dropout"
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return "fa_tune has no backward yet, and an input requires gradients"
     if more.get("position_bias") is not None:
         return "fa_tune has no additive bias"
     if more.get("output_attentions"):
@@ -41,11 +39,13 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
         extras = {} if more.get("softcap") is None else {"softcap": more["softcap"]}
         if more.get("s_aux") is not None:
             extras["sinks"] = more["s_aux"].float()
-        out = query.new_empty((query.shape[0], query.shape[2], query.shape[1], v.shape[3]))
+        trains = torch.is_grad_enabled() and any(x.requires_grad for x in (query, k, v, *extras.values())
+                                                 if isinstance(x, torch.Tensor))
+        out = None if trains else query.new_empty((query.shape[0], query.shape[2], query.shape[1], v.shape[3]))
         try:
-            _core.attention(query, k, v, causal=causal, scale=scaling, out=out.transpose(1, 2),
-                            **extras)
-            return out, None
+            o = _core.attention(query, k, v, causal=causal, scale=scaling,
+                                out=None if trains else out.transpose(1, 2), **extras)
+            return (o.transpose(1, 2).contiguous() if trains else out), None
         except _errors.Error as error:
             if not is_not_covered(error):
                 raise

@@ -4,7 +4,7 @@ them, how they allocate, and how a tensor of theirs gets to a GPU. Called by fa_
 libraries without DLPack's exchange table, and for its sentences."""
 import sys
 
-from ._errors import DeviceError, NotSupported, TensorError
+from ._errors import DeviceError, TensorError
 
 
 def _library(tensor):
@@ -68,11 +68,3 @@ def refuse_description(error, name):
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     raise TensorError("%s cannot be taken: its library says \"%s\". Pass a dense tensor with memory of its own on a CUDA "
                       "device" % (name, reason)) from error
-
-
-def check_grad(tensor, name):
-    """Refuses a tensor that PyTorch would differentiate through: there is no backward pass here."""
-    torch = sys.modules["torch"]
-    if torch.is_grad_enabled() and tensor.requires_grad:
-        raise NotSupported("%s requires a gradient, and fa_tune.attention has no backward pass: call it under "
-                    "torch.no_grad(), or pass %s.detach()" % (name, name))

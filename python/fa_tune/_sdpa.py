@@ -27,7 +27,7 @@ def _reason_against(tensors, dropout_p, return_debug_mask):
     if dropout_p != 0.0:
         return "fa_tune has no dropout"
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return "fa_tune has no backward yet, and an input requires gradients"
+        return "an input requires a gradient: fa_tune.attention() computes it with fa_tune's kernels"
     if return_debug_mask:
         return "fa_tune gives no debug mask"
     if tensors[0].dtype not in ELEMENTS:

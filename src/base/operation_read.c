@@ -333,10 +333,11 @@ static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
                                       NULL};
     static const struct {
         const char *list, *keys[8];
-    } parts[] = {{"tensors", {"name", "dtype", "shape", "output", "made", "strided"}},
-                 {"scalars", {"name", "value"}},
-                 {"products", {"option", "field", "by", "min", "help"}},
-                 {"shorthands", {"option", "value", "set", "values", "help"}}};
+    } parts[] = {
+        {"tensors", {"name", "dtype", "shape", "output", "made", "strided", "align", "when"}},
+        {"scalars", {"name", "value"}},
+        {"products", {"option", "field", "by", "min", "help"}},
+        {"shorthands", {"option", "value", "set", "values", "help"}}};
     static const char *const tolerance[] = {"ulps", "of_largest", "absolute", NULL};
     char place[256];
     int rc = fa_json_check_keys(json, all, where, diag);

@@ -361,12 +361,6 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     if (rc != FA_ENOTFOUND)
         return rc;
     rc = fa_problem_check(problem, diag);
-    if (rc == 0 && fa_op_of(problem)->launcher == NULL)
-        rc =
-            fa_fail(diag, FA_ENOTSUP,
-                    "fa_launch passes the arguments of attention alone: take the cubin of a kernel "
-                    "of %s from fa_tune and fa_answer_cubin, and launch it yourself",
-                    fa_operation_of(problem)->name);
     if (rc == 0)
         rc = ask_sources(&asking, ret_kernel, diag);
     if (rc != FA_SOURCE_NONE)
@@ -400,7 +394,39 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
 {
     if (kernel == NULL || args == NULL)
         return fa_fail(diag, FA_EINVAL, "kernel or args is NULL");
+    if (kernel->call.launcher->argument != NULL)
+        return fa_fail(diag, FA_ENOTSUP,
+                       "fa_launch is for attention forward: use fa_launch_args for %s",
+                       fa_operation_of(&kernel->problem)->name);
     return kernel->call.launcher->launch(&kernel->call, &kernel->problem, args, stream, diag);
+}
+
+int fa_launch_args(const fa_kernel *kernel, const fa_args *args, void *stream, fa_diag *diag)
+{
+    if (kernel == NULL || args == NULL)
+        return fa_fail(diag, FA_EINVAL, "kernel or args is NULL");
+    if (args->size < sizeof *args || args->count < 0 || (args->count > 0 && args->at == NULL))
+        return fa_fail(diag, FA_EINVAL, "args->size is not sizeof(fa_args), or args->at is NULL");
+    if (kernel->call.launcher->argument == NULL)
+        return fa_fail(diag, FA_ENOTSUP, "fa_launch_args is not for %s: use fa_launch",
+                       fa_operation_of(&kernel->problem)->name);
+    return kernel->call.launcher->launch(&kernel->call, &kernel->problem, args, stream, diag);
+}
+
+int fa_kernel_argument(const fa_kernel *kernel, int32_t index, fa_argument *ret_argument)
+{
+    fa_argument argument = {0};
+    if (kernel == NULL || ret_argument == NULL || ret_argument->size < sizeof argument)
+        return FA_EINVAL;
+    const fa_launcher *launcher = kernel->call.launcher;
+    int rc = launcher->argument != NULL
+                 ? launcher->argument(&kernel->call, &kernel->problem, index, &argument)
+                 : FA_ENOTSUP;
+    if (rc != 0)
+        return rc;
+    argument.size = sizeof argument;
+    *ret_argument = argument;
+    return 0;
 }
 
 size_t fa_kernel_workspace(const fa_kernel *kernel)

@@ -11,6 +11,7 @@
 #ifndef FA_TUNER_OPS_CALL_H
 #define FA_TUNER_OPS_CALL_H
 
+#include "fa_types.h"
 #include "launches.h"
 #include "stream_memory.h"
 
@@ -45,9 +46,13 @@ typedef struct fa_launcher {
     int (*load)(fa_driver *driver, const fa_problem *problem, const void *cubin, size_t size,
                 const char *entry, bool workspace, void **ret_shared, fa_diag *diag);
     void (*unload)(void **shared);
-    /* Checks the caller's arguments, a struct of the operation's own that is not NULL, and launches. */
+    /* Checks the caller's arguments, a struct that is not NULL, and launches: fa_args, or where `argument` is NULL one of
+     * the operation's own. */
     int (*launch)(const fa_call *call, const fa_problem *problem, const void *args,
                   fa_stream stream, fa_diag *diag);
+    /* As fa_kernel_argument. */
+    int (*argument)(const fa_call *call, const fa_problem *problem, int32_t index,
+                    fa_argument *ret_argument);
 } fa_launcher;
 
 /* The memory of a call on this stream. The workspace is the caller's if `brought` is not NULL: FA_EINVAL when it is too

@@ -185,7 +185,7 @@ static void plan(struct fa_prover *prover, int index, struct fa_cursor *inputs,
             c->wanted[t] = fa_cursor_take(inputs, tensor->elements, sizeof(float));
     }
     c->params_size =
-        fa_tensors_params(&prover->at[index].problem, &c->tensors, c->first, c->params);
+        fa_tensors_params_packed(&prover->at[index].problem, &c->tensors, c->first, c->params);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------*/
@@ -282,7 +282,7 @@ static int prepare(struct fa_prover *prover, int index, fa_diag *diag)
     rc = make_inputs(prover, c, diag);
     if (rc != 0)
         return rc;
-    fa_tensors_params(&prover->at[index].problem, &c->tensors, address, params);
+    fa_tensors_params_packed(&prover->at[index].problem, &c->tensors, address, params);
     rc = fa_prover_run(prover, prover->kernel[0], REFERENCE_THREADS, work, arguments, diag);
     if (rc == 0)
         rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
@@ -314,7 +314,7 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
         rc = fa_tensors_read(problem, &tensors, diag);
     if (rc != 0)
         return rc;
-    int32_t bytes = (int32_t)fa_tensors_params(problem, &tensors, nowhere, params);
+    int32_t bytes = (int32_t)fa_tensors_params_packed(problem, &tensors, nowhere, params);
     if (info.parameter_count != 1 + workspace || info.parameter_size[0] > bytes ||
         (workspace && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)))
         return fa_fail(diag, FA_ECORRUPT,
@@ -453,6 +453,149 @@ const struct fa_prover_type fa_generic_prover = {.size = sizeof(struct generic_p
                                                  .judge = judge,
                                                  .text = generic_case_text,
                                                  .release = release};
+
+/* ---- launches of a caller ---------------------------------------------------------------------*/
+static int load_for_callers(fa_driver *driver, const fa_problem *problem, const void *cubin,
+                            size_t size, const char *entry, bool workspace, void **ret_shared,
+                            fa_diag *diag)
+{
+    (void)driver;
+    int rc = fa_generic_check_entry(problem, cubin, size, entry, workspace, diag);
+    fa_tensor_list *list = rc == 0 ? malloc(sizeof *list) : NULL;
+    if (rc == 0 && list == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    if (rc == 0)
+        rc = fa_tensors_read(problem, list, diag);
+    if (rc != 0)
+        free(list);
+    else
+        *ret_shared = list;
+    return rc;
+}
+
+static void unload(void **shared)
+{
+    free(*shared);
+    *shared = NULL;
+}
+
+static bool is_needed(const fa_tensor *tensor, const fa_problem *problem)
+{
+    const fa_field *field =
+        tensor->when >= 0 ? &fa_operation_of(problem)->field[tensor->when] : NULL;
+    return field == NULL || !fa_field_is_absent(field, problem->value[tensor->when]);
+}
+
+static int argument_of(const fa_call *call, const fa_problem *problem, int32_t index,
+                       fa_argument *ret_argument)
+{
+    const fa_tensor_list *list = call->shared;
+    int scalar = index - list->count;
+    if (index < 0 || scalar >= list->scalar_count)
+        return FA_ENOTFOUND;
+    if (scalar >= 0) {
+        *ret_argument = (fa_argument){.name = list->scalar_name[scalar],
+                                      .dtype = fa_element_name(FA_ELEMENT_FP32),
+                                      .needed = true};
+        return 0;
+    }
+    const fa_tensor *tensor = &list->at[index];
+    *ret_argument = (fa_argument){.name = tensor->name,
+                                  .dtype = fa_element_name(tensor->element),
+                                  .tensor = true,
+                                  .strided = tensor->stride_count > 0,
+                                  .output = tensor->output,
+                                  .needed = is_needed(tensor, problem),
+                                  .dims = tensor->dims};
+    for (int i = 0; i < tensor->dims; i++)
+        ret_argument->shape[i] = fa_tensor_size(tensor, problem, i);
+    return 0;
+}
+
+static bool is_empty(const fa_tensor *tensor, const fa_problem *problem)
+{
+    bool empty = false;
+    for (int i = 0; i < tensor->dims; i++)
+        empty = empty || fa_tensor_size(tensor, problem, i) == 0;
+    return empty;
+}
+
+static int take_tensor(const fa_tensor *tensor, const fa_problem *problem,
+                       const fa_tensor_arg *given, int align, uint64_t *ret_address,
+                       int64_t ret_stride[FA_TENSOR_STRIDES], fa_diag *diag)
+{
+    const int64_t limit = (int64_t)1 << 48, size = (int64_t)fa_element_size(tensor->element);
+    int64_t any = 0;
+    *ret_address = given != NULL ? (uint64_t)(uintptr_t)given->data : 0;
+    fa_tensor_pack(tensor, problem, ret_stride);
+    if (*ret_address == 0 && is_needed(tensor, problem) && !is_empty(tensor, problem))
+        return fa_fail(diag, FA_EINVAL, "%s is NULL", tensor->name);
+    for (int i = 0; given != NULL && i < tensor->stride_count; i++)
+        any |= given->stride[i];
+    for (int i = 0; any != 0 && i < tensor->stride_count; i++) {
+        if (given->stride[i] <= -limit || given->stride[i] >= limit)
+            return fa_fail(diag, FA_EINVAL, "a stride of %s is beyond 2^48 elements", tensor->name);
+        ret_stride[i] = given->stride[i];
+    }
+    bool right = *ret_address % (uint64_t)align == 0;
+    for (int i = 0; i < tensor->stride_count; i++)
+        right = right && ret_stride[i] * size % align == 0;
+    return right ? 0
+                 : fa_fail(diag, FA_EALIGN,
+                           "%s must be %d-byte aligned, and its strides multiples of %d elements",
+                           tensor->name, align, align / (int)size);
+}
+
+static int take_arguments(const fa_tensor_list *list, const fa_problem *problem,
+                          const fa_args *args, fa_tensor_values *values, bool *ret_empty,
+                          fa_diag *diag)
+{
+    bool unaligned = list->unaligned >= 0 && problem->value[list->unaligned] != 0;
+    *ret_empty = true;
+    if (args->count != list->count + list->scalar_count)
+        return fa_fail(diag, FA_EINVAL,
+                       "%d arguments are given, and a kernel of %s takes %d tensors and %d scalars",
+                       (int)args->count, fa_operation_of(problem)->name, list->count,
+                       list->scalar_count);
+    for (int i = 0; i < list->count; i++) {
+        const fa_tensor *tensor = &list->at[i];
+        int align = unaligned ? (int)fa_element_size(tensor->element) : tensor->align;
+        int rc = take_tensor(tensor, problem, args->at[i], align, &values->address[i],
+                             values->stride[i], diag);
+        if (rc != 0)
+            return rc;
+        *ret_empty = *ret_empty && (!tensor->output || is_empty(tensor, problem));
+    }
+    for (int i = 0; i < list->scalar_count; i++) {
+        const float *given = args->at[list->count + i];
+        if (given == NULL || !isfinite(*given))
+            return fa_fail(diag, FA_EINVAL, "%s must be a finite number", list->scalar_name[i]);
+        values->scalar[i] = *given;
+    }
+    return 0;
+}
+
+static int launch(const fa_call *call, const fa_problem *problem, const void *data,
+                  fa_stream stream, fa_diag *diag)
+{
+    const fa_args *args = data;
+    fa_tensor_values values;
+    _Alignas(8) unsigned char params[FA_PARAMS_MAX];
+    void *arguments[FA_CALL_ARGUMENTS] = {params};
+    fa_call_memory memory = {0};
+    bool empty = false;
+    int rc = take_arguments(call->shared, problem, args, &values, &empty, diag);
+    if (rc != 0 || empty)
+        return rc;
+    fa_tensors_params(problem, call->shared, &values, params);
+    if (call->composed != NULL)
+        rc = fa_call_take_memory(call, args->workspace, args->workspace_bytes, stream, &memory,
+                                 diag);
+    return rc != 0 ? rc : fa_call_run(call, arguments, 1, memory.workspace, stream, diag);
+}
+
+const fa_launcher fa_generic_launcher = {
+    .load = load_for_callers, .unload = unload, .launch = launch, .argument = argument_of};
 
 /* ---- no cost model --------------------------------------------------------------------------*/
 void fa_generic_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,

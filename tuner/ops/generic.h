@@ -6,7 +6,10 @@
  *                              packed, the last dimension is contiguous; a dimension is the macro of a
  *                              field or a number; dtype is fp16, bf16, fp32 or the name of a field of
  *                              that kind. "strided": true: its strides are passed too, of all dimensions
- *                              but the last. "made": true, of an input: the reference's entry `inputs`
+ *                              but the last. "align": 4: bytes that its address and its strides are multiples of,
+ *                              16 unless it says otherwise; where the problem has a field "unaligned" that is set,
+ *                              those of an element do. "when": "FIELD": callers need not pass it where that field
+ *                              is at its default. "made": true, of an input: the reference's entry `inputs`
  *                              computes it from the others, in its own dtype
  *   "scalars": [{"name": "epsilon", "value": 1e-5}, …]   passed as fp32
  *   "tolerance": {"ulps": 2, "absolute": 1e-5}   |o - reference| <= ulps * 2^-10 * |reference| +
@@ -23,6 +26,7 @@
 #ifndef FA_TUNER_OPS_GENERIC_H
 #define FA_TUNER_OPS_GENERIC_H
 
+#include "call.h"
 #include "manifest.h"
 #include "prover.h"
 
@@ -35,6 +39,7 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
                            const char *entry, bool workspace, fa_diag *diag);
 
 extern const struct fa_prover_type fa_generic_prover;
+extern const fa_launcher fa_generic_launcher; /* of fa_args */
 
 /* There is no model of what nobody fitted one to: fills blocks_per_sm alone. */
 void fa_generic_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,

@@ -23,13 +23,15 @@ static const fa_op ops[] = {
      .prover = &fa_attn_prover,
      .check_entry = fa_attn_check_entry,
      .predict = fa_attn_predict,
-     .launcher = &fa_attn_launcher},
+     .launcher = &fa_attn_launcher,
+     .counters = true},
     {.name = NULL,
      .cases = fa_generic_cases,
      .reference_entry = "reference",
      .prover = &fa_generic_prover,
      .check_entry = fa_generic_check_entry,
-     .predict = fa_generic_predict},
+     .predict = fa_generic_predict,
+     .launcher = &fa_generic_launcher},
 };
 
 const fa_op *fa_op_of(const fa_problem *problem)
@@ -53,7 +55,7 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
     const fa_op *op = fa_op_of(problem);
     bool workspace = candidate->launches.workspace_bytes > 0;
     fa_cubin_info all = {0};
-    if (candidate->launches.counters > 0 && op->launcher == NULL)
+    if (candidate->launches.counters > 0 && !op->counters)
         return fa_fail(diag, FA_EMANIFEST,
                        "%s.json has \"counters\", which kernels of %s are not passed",
                        fa_family_name(family), fa_operation_of(problem)->name);

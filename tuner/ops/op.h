@@ -26,8 +26,8 @@ typedef struct fa_op {
     /* The cost model: fills trial.blocks_per_sm and trial.predicted_us (0: it has none, or the config cannot run). */
     void (*predict)(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                     fa_trial *trial);
-    /* What fa_launch does; NULL: callers launch the cubins themselves. */
     const struct fa_launcher *launcher;
+    bool counters; /* its kernels may ask for memory that stays zero between launches */
 } fa_op;
 
 /* The functions of this problem's operation. */

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Attention's backward pass through PyTorch's autograd: fa_tune's beside SDPA's FlashAttention-2 and cuDNN.
+
+Each row: the back ends in turn, three rounds of medians of 15 with the L2 cache flushed, and after the timing the gradients
+of ours against cuDNN's, whole. Needs the installed wheel and PyTorch on a GPU.
+
+    python3 tests/bench/training_vs_torch.py [--host] [--out FILE]"""
+import argparse
+import json
+import math
+import os
+import tempfile
+import time
+
+os.environ["FA_TUNE_STORE"] = os.path.join(tempfile.mkdtemp(prefix="fa-tune-bench-"), "store.db")  # mode 0700
+os.environ.setdefault("FA_TUNE_SYSTEM", "")
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+
+import fa_tune  # noqa: E402
+
+# batch, heads, sequence, head dimension, causal: 16,384 tokens of 2,048 elements each
+ROWS = [(16384 // seq, 2048 // dim, seq, dim, causal) for dim in (64, 128) for causal in (False, True)
+        for seq in (1024, 4096, 16384)]
+PEERS = {"pytorch-fa2": SDPBackend.FLASH_ATTENTION, "pytorch-cudnn": SDPBackend.CUDNN_ATTENTION}
+
+
+def median_us(function, cache, count=15):
+    times = []
+    for _ in range(count + 3):
+        cache.zero_()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        function()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3)
+    return sorted(times[3:])[count // 2]
+
+
+def measure(batch, heads, seq, dim, causal, cache):
+    leaves = [torch.randn(batch, heads, seq, dim, device="cuda", dtype=torch.bfloat16).requires_grad_() for _ in range(3)]
+    d_o = torch.randn_like(leaves[0])
+
+    def backward_of(o):
+        return lambda: torch.autograd.grad(o, leaves, d_o, retain_graph=True)
+    begin = time.monotonic()
+    ways = {"fa_tune": backward_of(fa_tune.attention(*leaves, causal=causal))}
+    ways["fa_tune"]()
+    cold = time.monotonic() - begin
+    for name, back_end in PEERS.items():
+        with sdpa_kernel(back_end):
+            ways[name] = backward_of(F.scaled_dot_product_attention(*leaves, is_causal=causal))
+    rounds = [{name: median_us(way, cache) for name, way in ways.items()} for _ in range(3)]
+    times = {name: sorted(one[name] for one in rounds)[1] for name in ways}
+    for mine, right in zip(ways["fa_tune"](), ways["pytorch-cudnn"]()):
+        error, largest = float((mine.float() - right.float()).abs().max()), float(right.abs().max())
+        assert error <= 2 ** -6 * largest, "gradients differ by %g of %g" % (error, largest)
+    return {"batch": batch, "heads": heads, "seq": seq, "dim": dim, "causal": causal, "cold_s": round(cold, 1),
+            **{name: round(us, 1) for name, us in times.items()}}
+
+
+def host_us(function, count=200):
+    for _ in range(30):
+        function()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(count):
+        function()
+    told = (time.perf_counter() - begin) / count * 1e6
+    torch.cuda.synchronize()
+    return told
+
+
+def cost_on_the_host():
+    """Of a forward and backward pass on the calling thread, kernels too small to be waited for."""
+    torch.autograd.set_multithreading_enabled(False)
+    leaves = [torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.bfloat16).requires_grad_() for _ in range(3)]
+    d_o = torch.randn_like(leaves[0])
+    for name, attend in (("fa_tune", fa_tune.attention), ("SDPA", F.scaled_dot_product_attention)):
+        print("%s: %.0f us forward, %.0f us forward and backward" % (
+            name, host_us(lambda: attend(*leaves)), host_us(lambda: torch.autograd.grad(attend(*leaves), leaves, d_o))))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--host", action="store_true", help="what a call costs the host, alone")
+    parser.add_argument("--out", help="also write the rows as JSON lines")
+    options = parser.parse_args()
+    if options.host:
+        cost_on_the_host()
+        return
+    cache = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    rows = []
+    print("| B, H, S, D | fa_tune us | FA2 | cuDNN | FA2 / fa_tune | cuDNN / fa_tune | cold s |")
+    for row in ROWS:
+        rows.append(measure(*row, cache))
+        ours, fa2, cudnn = (rows[-1][name] for name in ("fa_tune", *PEERS))
+        print("| %d, %d, %d, %d%s | %.0f | %.0f | %.0f | %.3f | %.3f | %.1f |" % (
+            *row[:4], " causal" if row[4] else "", ours, fa2, cudnn, fa2 / ours, cudnn / ours, rows[-1]["cold_s"]), flush=True)
+    for name in PEERS:
+        print("geometric mean, %s / fa_tune: %.3f" % (name, math.exp(sum(math.log(row[name] / row["fa_tune"]) for row in rows) / len(rows))))
+    if options.out:
+        with open(options.out, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+if __name__ == "__main__":
+    main()

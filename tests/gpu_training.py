@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of fa_tune.attention on a real GPU, from the installed wheel: right ones, and PyTorch's own ways to them.
+tests/gpu.sh training runs it. Prints one line for each test, and the sum."""
+import math
+import os
+import random
+import sys
+import tempfile
+import time
+import traceback
+
+os.environ["FA_TUNE_STORE"] = os.path.join(tempfile.mkdtemp(prefix="fa-tune-training-"), "store.db")  # mode 0700
+os.environ.setdefault("FA_TUNE_SYSTEM", "")
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+import torch.utils.checkpoint  # noqa: E402
+
+import fa_tune  # noqa: E402
+
+PROBLEMS = int(os.environ.get("FA_TEST_PROBLEMS", "60"))
+SEED = int(os.environ.get("FA_TEST_SEED", "0"), 0) or random.randrange(1 << 30)
+
+
+class Case:
+    """A random problem: its tensors, some of them strided, and its options."""
+
+    def __init__(self, dice):
+        self.dtype = dice.choice([torch.float16, torch.bfloat16])
+        self.dim, self.dim_v = dice.choice([(64, 64), (64, 64), (128, 128), (96, 96), (80, 80), (192, 128), (256, 256), (72, 72)])
+        self.heads_kv, group = dice.choice([(1, 1), (2, 1), (1, 4), (2, 3)])
+        self.heads, self.batch = self.heads_kv * group, dice.choice([1, 2, 3])
+        self.seq_q, self.seq_k = dice.choice([(1, 1), (7, 130), (128, 128), (129, 129), (200, 333), (333, 200), (257, 64), (512, 512)])
+        self.options = {"causal": dice.choice([False, True, "top-left"]), "layout": dice.choice(["bhsd", "bshd"])}
+        if dice.random() < 0.25:
+            self.options["window"] = dice.choice([(5, 0), (70, 31), (-1, 9), (40, -1)])
+        if dice.random() < 0.25:
+            self.options["softcap"] = 20.0
+        if dice.random() < 0.25:
+            self.options["scale"] = 0.2
+        self.has_sinks, self.gap = dice.random() < 0.25, dice.choice([0, 0, 8, 1])
+        self.seed = dice.randrange(1 << 30)
+
+    def __repr__(self):
+        return repr({name: value for name, value in vars(self).items()})
+
+    def tensor(self, generator, heads, rows, columns):
+        shape = (self.batch, rows, heads, columns + self.gap) if self.options["layout"] == "bshd" else \
+            (self.batch, heads, rows, columns + self.gap)
+        return torch.randn(shape, device="cuda", dtype=self.dtype, generator=generator)[..., :columns]
+
+    def tensors(self):
+        """q, k, v, d_o and the sinks or None."""
+        generator = torch.Generator("cuda").manual_seed(self.seed)
+        made = [self.tensor(generator, *shape) for shape in (
+            (self.heads, self.seq_q, self.dim), (self.heads_kv, self.seq_k, self.dim),
+            (self.heads_kv, self.seq_k, self.dim_v), (self.heads, self.seq_q, self.dim_v))]
+        sinks = torch.randn(self.heads, device="cuda", generator=generator) if self.has_sinks else None
+        return made, sinks
+
+
+def plain(q, k, v, sinks, causal=False, layout="bhsd", window=None, softcap=0.0, scale=None):
+    """Attention by its definition, in the tensors' own type; a row that sees nothing is 0."""
+    if layout == "bshd":
+        return plain(*(x.transpose(1, 2) for x in (q, k, v)), sinks, causal, "bhsd", window, softcap, scale).transpose(1, 2)
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) * (scale or q.shape[3] ** -0.5)
+    if softcap:
+        scores = torch.tanh(scores / softcap) * softcap
+    rows, columns = q.shape[2], k.shape[2]
+    ahead = torch.arange(columns, device=q.device)[None, :] - torch.arange(rows, device=q.device)[:, None]
+    ahead = ahead - (0 if causal == "top-left" else columns - rows)
+    left, right = window or (-1, -1)
+    seen = torch.ones_like(ahead, dtype=torch.bool)
+    for hidden in ([ahead > 0] if causal else []) + ([ahead < -left] if left >= 0 else []) + ([ahead > right] if right >= 0 else []):
+        seen &= ~hidden
+    scores = scores.masked_fill(~seen, -1e4 if q.dtype == torch.float16 else -1e30)
+    top = scores.amax(-1, keepdim=True).detach()
+    if sinks is not None:
+        top = torch.maximum(top, sinks.to(top.dtype)[None, :, None, None].detach())
+    weights = torch.exp(scores - top) * seen
+    total = weights.sum(-1, keepdim=True)
+    if sinks is not None:
+        total = total + torch.exp(sinks.to(top.dtype)[None, :, None, None] - top)
+    return (weights / total.clamp(min=1e-30)) @ v
+
+
+def gradients(attend, made, sinks, dtype=None):
+    leaves = [x.detach().to(dtype or x.dtype).requires_grad_() for x in made[:3]]
+    leaves += [] if sinks is None else [sinks.detach().to(dtype or sinks.dtype).requires_grad_()]
+    o = attend(*leaves[:3], leaves[3] if sinks is not None else None)
+    return o, torch.autograd.grad(o, leaves, made[3].to(o.dtype))
+
+
+def spread_of_sinks(case, made, sinks):
+    """How far d_sinks, a sum over all rows whose terms cancel, is off when each row's O is rounded once."""
+    with torch.no_grad():
+        o, lse = fa_tune.attention(*made[:3], **case.options, sinks=sinks, return_lse=True)
+        size = (made[3].float() * o.float()).abs().sum(-1)
+        size = size.transpose(1, 2) if case.options["layout"] == "bshd" else size
+        return float((torch.exp(sinks[None, :, None] - lse) * size).square().sum((0, 2)).sqrt().max())
+
+
+def check(case):
+    made, sinks = case.tensors()
+
+    def attend(q, k, v, sinks):
+        return fa_tune.attention(q, k, v, **case.options, **({} if sinks is None else {"sinks": sinks}))
+    _, ours = gradients(attend, made, sinks)
+    _, exact = gradients(lambda *x: plain(*x, **case.options), made, sinks, torch.float64)
+    _, theirs = gradients(lambda q, k, v, s: plain(q.float(), k.float(), v.float(), s, **case.options).to(q.dtype), made, sinks)
+    for name, mine, wanted, rounded in zip(("dq", "dk", "dv", "d_sinks"), ours, exact, theirs):
+        largest = float(wanted.abs().max()) if wanted.numel() else 0.0
+        eps = 2.0 ** -10 if case.dtype == torch.float16 else 2.0 ** -7
+        allowed = 2 * float((rounded.double() - wanted).abs().max() if wanted.numel() else 0) + 2 * eps * largest + 1e-4
+        if name == "d_sinks":
+            allowed += 2 * eps * spread_of_sinks(case, made, sinks)
+        error = float((mine.double() - wanted).abs().max()) if wanted.numel() else 0.0
+        assert error <= allowed, "%s: error %.3g, allowed %.3g, largest %.3g; %r" % (name, error, allowed, largest, case)
+
+
+# ---- tests ---------------------------------------------------------------------------------------
+def random_problems_have_the_gradients_of_float64():
+    dice = random.Random(SEED)
+    for _ in range(PROBLEMS):
+        check(Case(dice))
+    return "%d problems, seed %#x" % (PROBLEMS, SEED)
+
+
+def one(seq=256, dim=64, dtype=torch.bfloat16):
+    return [torch.randn(2, 4, seq, dim, device="cuda", dtype=dtype).requires_grad_() for _ in range(3)]
+
+
+def gradients_of_a_call_are_the_same_through_every_way():
+    leaves = one()
+
+    def step(q, k, v):
+        return fa_tune.attention(q, k, v, causal=True)
+
+    def of(function, *options, **named):
+        return torch.autograd.grad(function(*leaves, *options, **named).float().square().sum(), leaves)
+    wanted = of(step)
+    ways = {"the operator": of(torch.ops.fa_tune.attention, True),
+            "torch.compile": of(torch.compile(step, fullgraph=True)),
+            "checkpoint": of(lambda q, k, v: torch.utils.checkpoint.checkpoint(step, q, k, v, use_reentrant=False))}
+    for name, got in ways.items():
+        for mine, right in zip(got, wanted):
+            assert torch.equal(mine, right), name
+    o, lse = fa_tune.attention(*leaves, causal=True, return_lse=True)
+    assert o.requires_grad and not lse.requires_grad
+    with torch.no_grad():
+        assert not step(*leaves).requires_grad
+    for _ in range(2):  # accumulated
+        step(*leaves).float().square().sum().backward()
+    assert torch.allclose(leaves[0].grad.float(), 2 * wanted[0].float(), rtol=2e-2, atol=1e-3)
+    torch.library.opcheck(torch.ops.fa_tune.attention_lse.default, [x.detach() for x in leaves])
+    return ", ".join(ways)
+
+
+def graphed_callables_and_streams():
+    class Layer(torch.nn.Module):
+        def forward(self, q, k, v):
+            return fa_tune.attention(q, k, v, causal=True)
+    leaves = one()
+    d_o = torch.randn_like(leaves[0])
+    wanted = torch.autograd.grad(Layer()(*leaves), leaves, d_o)
+    graphed = torch.cuda.make_graphed_callables(Layer(), tuple(x.detach().clone().requires_grad_() for x in leaves))
+    for _ in range(3):
+        for mine, right in zip(torch.autograd.grad(graphed(*leaves), leaves, d_o), wanted):
+            assert torch.equal(mine, right)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for mine, right in zip(torch.autograd.grad(Layer()(*leaves), leaves, d_o), wanted):
+            assert torch.equal(mine, right)
+    return "make_graphed_callables, a second stream"
+
+
+def deterministic_gradients_have_the_same_bits():
+    leaves = one(seq=1000, dim=128)
+    d_o = torch.randn_like(leaves[0])
+    torch.use_deterministic_algorithms(True)
+    try:
+        first = torch.autograd.grad(fa_tune.attention(*leaves), leaves, d_o)
+        for _ in range(50):
+            for mine, right in zip(torch.autograd.grad(fa_tune.attention(*leaves), leaves, d_o), first):
+                assert torch.equal(mine, right)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    return "51 runs"
+
+
+def what_has_no_gradient_is_refused():
+    leaves = one()
+    q, k, v = leaves
+    o = fa_tune.attention(q, k, v)
+    dq, = torch.autograd.grad(o.float().square().sum(), q, create_graph=True)
+    lengths = torch.tensor([0, 256], dtype=torch.int32, device="cuda")
+    flat = [x[0].transpose(0, 1).detach().clone().requires_grad_() for x in leaves]
+    cases = [(RuntimeError, lambda: torch.autograd.grad(dq.float().sum(), k)),
+             (fa_tune.NotSupported, lambda: fa_tune.attention(q, k, v, out=torch.empty_like(q))),
+             (fa_tune.NotSupported, lambda: fa_tune.attention_varlen(*flat, cu_seqlens_q=lengths, cu_seqlens_k=lengths,
+                                                                     max_seqlen_q=256, max_seqlen_k=256)),
+             (fa_tune.NotSupported, lambda: fa_tune.kernel(seq=256, batch=2, heads=4, dtype="bf16", effort="predict")(q, k, v))]
+    for number, (kind, call) in enumerate(cases):
+        try:
+            call()
+        except kind as error:
+            print("   %s: %s" % (type(error).__name__, str(error).splitlines()[0]))
+        else:
+            raise AssertionError("case %d was not refused" % number)
+    return "%d refusals" % len(cases)
+
+
+def cost_on_the_host():
+    """Of one forward and backward, beside SDPA's: a stream that runs behind hides the kernels."""
+    leaves, told = one(seq=128), []
+    for name, attend in (("fa_tune", fa_tune.attention), ("SDPA", F.scaled_dot_product_attention)):
+        d_o = torch.randn_like(leaves[0])
+        for _ in range(20):
+            torch.autograd.grad(attend(*leaves), leaves, d_o)
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(300):
+            torch.autograd.grad(attend(*leaves), leaves, d_o)
+        told.append("%s %.1f us" % (name, (time.perf_counter() - begin) / 300 * 1e6))
+        torch.cuda.synchronize()
+    return ", ".join(told)
+
+
+TESTS = [random_problems_have_the_gradients_of_float64, gradients_of_a_call_are_the_same_through_every_way,
+         graphed_callables_and_streams, deterministic_gradients_have_the_same_bits, what_has_no_gradient_is_refused,
+         cost_on_the_host]
+
+
+def main():
+    sums = {"passed": 0, "failed": 0}
+    wanted = sys.argv[1:]
+    for test in TESTS:
+        if wanted and test.__name__ not in wanted:
+            continue
+        begin, told, verdict = time.monotonic(), "", "passed"
+        try:
+            with fa_tune.policy(effort="predict"):
+                told = test()
+        except Exception as error:  # whatever a test meets is that test's failure
+            traceback.print_exc()
+            verdict, told = "failed", "%s: %s" % (type(error).__name__, error)
+        sums[verdict] += 1
+        print("%s training: %s (%.1f s): %s" % ("ok" if verdict == "passed" else "not ok", test.__name__.replace("_", " "),
+                                                time.monotonic() - begin, told), flush=True)
+    print("%(passed)d passed, %(failed)d failed" % sums)
+    return sums["failed"] > 0
+
+
+if __name__ == "__main__":
+    assert math.isfinite(torch.zeros(1, device="cuda").item())
+    sys.exit(main())
