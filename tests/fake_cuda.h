@@ -119,6 +119,9 @@ bool fake_rows_known(const char *entry);
 bool fake_rows_run(const char *entry, const struct fake_build *build, void **arguments,
                    const struct fake_damage *damage);
 bool fake_rows_reference(const struct fake_build *build, void **arguments);
+/* The kernels that check outputs of any operation. */
+bool fake_checks_known(const char *entry);
+bool fake_checks_run(const char *entry, void **arguments);
 void fake_kernel_forget(void); /* frees remembered results */
 /* The i-th number of a stream as attn_fill makes it. */
 float fake_normal(uint64_t seed, uint64_t i);

@@ -279,7 +279,7 @@ bool fake_kernel_known(const char *entry)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i], entry) == 0)
             return true;
-    return fake_rows_known(entry);
+    return fake_rows_known(entry) || fake_checks_known(entry);
 }
 
 bool fake_kernel_is_tuned(const char *entry)
@@ -292,6 +292,8 @@ bool fake_kernel_run(const char *entry, const struct fake_build *build, void **a
 {
     if (fake_rows_known(entry))
         return fake_rows_run(entry, build, arguments, damage);
+    if (fake_checks_known(entry))
+        return fake_checks_run(entry, arguments);
     if (strcmp(entry, "reference") == 0)
         return fake_rows_reference(build, arguments);
     if (strcmp(entry, "attn_fwd") == 0)

@@ -184,6 +184,14 @@ int fa_render_reference(const fa_templates *templates, const fa_problem *problem
     fa_buf out = {0};
     define_problem(&out, problem, takes, gpu);
     put_file(&out, file);
+    if (cJSON_GetObjectItemCaseSensitive(operation->document, "tensors") != NULL) {
+        const fa_template_file *checks = fa_templates_find(templates, "fa_check.cuh");
+        if (checks == NULL) {
+            fa_buf_free(&out);
+            return fa_fail(diag, FA_EMANIFEST, "fa_check.cuh is not among the templates");
+        }
+        put_file(&out, checks);
+    }
     put_signature(&out, NULL, &none, problem, takes, gpu);
     return finish_source(&out, ret_source, diag);
 }

@@ -179,7 +179,6 @@ class _Attention(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, d_o, _):
         q, k, v, sinks, o, lse = ctx.saved_tensors
         if d_o is None:

@@ -252,6 +252,13 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
     return 0;
 }
 
+void fa_tensors_tolerance(const fa_tensor_list *list, fa_element element, double *ret_relative,
+                          double *ret_of_largest)
+{
+    *ret_relative = ulp_of(element) * list->ulps;
+    *ret_of_largest = ulp_of(element) * list->of_largest;
+}
+
 double fa_tensors_error(const fa_tensor_list *list, fa_element element, double largest, double got,
                         double wanted, double *ret_allowed)
 {

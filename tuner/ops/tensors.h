@@ -57,6 +57,10 @@ float fa_element_value(fa_element element, const void *at);
 /* Of a value that every type holds exactly. */
 void fa_element_store(fa_element element, float value, void *at);
 
+/* What an output may differ by, beside the absolute part: of the wanted element, and of the largest one. */
+void fa_tensors_tolerance(const fa_tensor_list *list, fa_element element, double *ret_relative,
+                          double *ret_of_largest);
+
 /* How far an output's element is from the wanted one, and what is allowed, `largest` being the output's largest
  * wanted magnitude. An infinite one is met by the same infinity alone; NaN by nothing. */
 double fa_tensors_error(const fa_tensor_list *list, fa_element element, double largest, double got,
