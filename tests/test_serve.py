@@ -109,7 +109,13 @@ def bad_requests_are_told_what_is_wrong():
         for body, word in ((b"", "JSON"), (b"{", "JSON"), (b"[]", "ask"), ({}, "problem"),
                            (ask(head_dim=7, gpu="L4"), "head_dim"), (ask(effort="best"), "effort"),
                            (ask(gpu=7), "gpu"), (ask(gpo="L4"), "gpo"),
-                           (ask(timeout_ms=-1), "timeout_ms"), (b"\xff\xfe", "")):
+                           (ask(timeout_ms=-1), "timeout_ms"), (b"\xff\xfe", ""),
+                           ({"problem": {"head_dim": 64, "batch": 4, "heads_q": 8}}, "seq_q"),
+                           (dict(ask(), problem=dict(ask()["problem"], seq=1)), "seq"),
+                           (json.dumps(ask()).replace('"seq_q"', '"seq_q":1,"seq_q"').encode(), "seq_q"),
+                           (dict(ask(), problem=dict(ask()["problem"], operation="gemm")), "gemm"),
+                           (ask(heads_q="8"), "heads_q"), (ask(ordinal=1.5), "ordinal"),
+                           (ask(gpu="L\u009b4"), "control"), (ask(gpu="L\a4"), "control")):
             for path in ("/v1/kernel", "/v1/tunes"):
                 status, document = daemon.post(path, body)
                 tap.equal((status, document["error"]["code"]), (400, "FA_EINVAL"))
