@@ -48,9 +48,12 @@ STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: clo
 
 
 class Stub:
-    def __init__(self, answers, tcp=False):
-        self.answers, self.tcp = answers, tcp
+    """piece: how many bytes of an answer are sent at a time; 0: all of them."""
+
+    def __init__(self, answers, tcp=False, piece=0):
+        self.answers, self.tcp, self.piece = answers, tcp, piece
         self.requests = []
+        self.connections = 0
         self.folder = None
 
     def __enter__(self):
@@ -83,6 +86,7 @@ class Stub:
                 connection, _ = self.listener.accept()
             except OSError:
                 return
+            self.connections += 1
             threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
     def serve(self, connection):
@@ -104,7 +108,8 @@ class Stub:
                 answer = self.answers(request)
                 if answer is None:
                     return
-                connection.sendall(answer)
+                for at in range(0, len(answer), self.piece or len(answer)):
+                    connection.sendall(answer[at:at + (self.piece or len(answer))])
                 if b"\r\nConnection: close\r\n" in answer:
                     return
         except OSError:

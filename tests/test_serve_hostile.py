@@ -138,7 +138,9 @@ def a_connection_that_cannot_go_on_holds_nobody_up_and_ends():
 def what_follows_a_request_is_read_as_one_or_ends_the_connection():
     get = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     tap.equal(statuses(said_back(get * 500)), [200] * 500)
-    for garbage in (b"\x00" * 1000, os.urandom(1000), b"}" * 1000 + b"\r\n\r\n",
+    for garbage in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(200) + b"\r\n\r\n",  # TLS
+                    b"GET\r\n\r\n", b"GET /healthz HTTP/9.9\r\n\r\n", b"\r\n" * 100000,
+                    b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"\x00" * 1000, os.urandom(1000), b"}" * 1000 + b"\r\n\r\n",
                     b"\r\n\r\n{}\r\n\r\n"):
         came = statuses(said_back(get + garbage))
         tap.equal(came[0], 200)

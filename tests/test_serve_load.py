@@ -33,13 +33,15 @@ def two_hundred_clients_of_a_cold_key_cause_one_tune():
         status = []
         barrier = threading.Barrier(CLIENTS)
 
-        def one():
+        def one(i):
             connection = daemon.connect()
             connection.connect()
             barrier.wait()
-            status.append(daemon.post("/v1/kernel", ask(gpu="L4"), connection=connection)[0])
+            # The same problem in two hundred texts.
+            asked = json.dumps(ask(gpu="L4"), indent=i % 10) + " " * (i // 10)
+            status.append(daemon.post("/v1/kernel", asked, connection=connection)[0])
             connection.close()
-        threads = [threading.Thread(target=one) for _ in range(CLIENTS)]
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(CLIENTS)]
         for thread in threads:
             thread.start()
         for thread in threads:
