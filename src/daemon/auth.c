@@ -4,7 +4,7 @@
 #include "buf.h"
 #include "error.h"
 #include "hash.h"
-#include "reply.h"
+#include "exchange.h"
 
 #include <cJSON.h>
 #include <errno.h>

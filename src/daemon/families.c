@@ -8,7 +8,7 @@
 #include "operation.h"
 #include "problem.h"
 #include "queries.h"
-#include "reply.h"
+#include "exchange.h"
 #include "service.h"
 
 #include <dirent.h>

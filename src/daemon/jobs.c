@@ -8,8 +8,7 @@
 #include "list.h"
 #include "pending.h"
 #include "problem.h"
-#include "reply.h"
-#include "stream.h"
+#include "exchange.h"
 #include "service.h"
 
 #include <cJSON.h>

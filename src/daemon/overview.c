@@ -5,9 +5,8 @@
 #include "error.h"
 #include "jobs.h"
 #include "queries.h"
-#include "reply.h"
+#include "exchange.h"
 #include "report.h"
-#include "stream.h"
 #include "service.h"
 
 #include <stdlib.h>

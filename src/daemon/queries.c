@@ -4,7 +4,7 @@
 #include "hash.h"
 #include "json_make.h"
 #include "problem.h"
-#include "reply.h"
+#include "exchange.h"
 #include "service.h"
 
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include "overview.h"
 #include "pending.h"
 #include "queries.h"
-#include "reply.h"
+#include "exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>
