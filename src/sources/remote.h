@@ -50,21 +50,6 @@ int fa_http_do(fa_http *http, const fa_http_call *call, fa_http_reply *ret_reply
 const char *fa_http_address(const fa_http *http);
 bool fa_http_is_local(const fa_http *http); /* a Unix socket, of this user or root */
 
-/* ---- server-sent events (remote_events.c) ---------------------------------------------------*/
-enum { FA_EVENT_NAME_MAX = 32, FA_EVENT_DATA_MAX = 1 << 18 };
-
-typedef struct fa_events {
-    int (*event)(void *context, const char *name, const char *data, size_t size);
-    void *context;
-    fa_buf line, data;
-    char name[FA_EVENT_NAME_MAX];
-    bool after_return; /* the last byte was CR: an LF belongs to it */
-} fa_events;
-
-/* Feeds bytes as they come. Non-zero: what event() returned, or FA_ECORRUPT. */
-int fa_events_feed(fa_events *events, const char *bytes, size_t size);
-void fa_events_free(fa_events *events);
-
 /* ---- asking (remote.c, remote_tune.c) -------------------------------------------------------*/
 typedef struct fa_remote fa_remote;
 
