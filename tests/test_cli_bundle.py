@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Bundles from the command line: a key, an export, what another machine says to it, and records."""
-import contextlib
 import functools
-import hashlib
 import os
 import re
 import shutil
-import sqlite3
 import stat
 import subprocess
 
@@ -85,20 +82,6 @@ def bytes_of(path):
         return file.read()
 
 
-def forged(place, name, sql):
-    """The bundle after this SQL, with a right hash for what it says now."""
-    path = os.path.join(place.folder, name)
-    good = bytes_of(path)
-    with open(path, "wb") as file:
-        file.write(good[:-128])
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as store:
-        store.executescript(sql)
-    changed = bytearray(bytes_of(path))
-    changed[92:96] = changed[24:28]
-    with open(path, "wb") as file:
-        file.write(changed + hashlib.sha256(changed).digest() + bytes(96))
-
-
 def what_a_bundle_says_and_cannot_be_is_no_mistake_of_whoever_gives_it():
     with Place(TWO) as place:
         tuned(place)
@@ -115,22 +98,10 @@ def what_a_bundle_says_and_cannot_be_is_no_mistake_of_whoever_gives_it():
                 bad[at] ^= 0x40
             with open(os.path.join(place.folder, "bad.fab"), "wb") as file:
                 file.write(bad)
-            for arguments in (["show", "bad.fab"], ["import", "bad.fab", "--allow-unsigned"]):
-                tap.has(place.run(*arguments, status=1).stderr, sentence)
-        for sql, sentence in [
-                ("UPDATE scope SET problem = replace(problem, '64', '63')", "not valid"),
-                ("UPDATE winner SET origin = 'predicteb'", "not valid"),
-                ("UPDATE winner SET evidence = '['", "not valid JSON"),
-                ("UPDATE winner SET gpu_name = char(27) || '[1m'", "control byte"),
-                ("CREATE TRIGGER t AFTER INSERT ON winner BEGIN DELETE FROM winner; END", "not those of a bundle"),
-        ]:
-            shutil.copy(os.path.join(place.folder, "good.fab"), os.path.join(place.folder, "bad.fab"))
-            forged(place, "bad.fab", sql)
             for arguments in (["show", "bad.fab"], ["import", "bad.fab", "--allow-unsigned"],
                               ["import", "bad.fab", "--allow-unsigned", "--dry-run"]):
                 tap.has(place.run(*arguments, status=1).stderr, sentence)
         tap.equal(bytes_of(place.env["FA_TUNE_STORE"]), before)
-        forged(place, "good.fab", "UPDATE winner SET unix_time = 1")
         place.run("import", "good.fab", "--allow-unsigned")
 
 

@@ -235,28 +235,6 @@ static void who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_
     fixture_close(&f);
 }
 
-static void a_password_is_never_told(void)
-{
-    engine_fixture f;
-    fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
-    fa_request request = {.size = sizeof request, .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE};
-    CHECK(fixture_open(&f, "time * 50"));
-    fa_close(&f.tuner);
-    fa_options options = fixture_options(&f);
-    setenv("FA_TUNE_LOCAL_STORE", f.store, 1);
-    options.store = "postgresql://me:s3cret@127.0.0.1:1/db?connect_timeout=2&sslpassword=s3cret";
-    options.log = take_note;
-    notes = 0;
-    CHECK_OK(fa_open(&options, &f.tuner, &diag), diag);
-    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
-    CHECK_INT(notes, 1);
-    CHECK_HAS(last_note, "postgresql://me@127.0.0.1:1/db");
-    CHECK(strstr(last_note, "s3cret") == NULL);
-    fixture_close(&f);
-}
-
 /* The addresses of a row name one store, and no two rows the same. */
 static void a_fleet_is_known_by_what_names_its_store_and_by_no_secret(void)
 {
@@ -323,7 +301,6 @@ int main(void)
     TEST(one_that_keeps_its_callers_waiting_is_asked_seldom);
     TEST(a_tune_that_lost_its_lease_keeps_its_result_to_itself);
     TEST(who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_ends);
-    TEST(a_password_is_never_told);
     TEST(a_fleet_is_known_by_what_names_its_store_and_by_no_secret);
     TEST(what_an_address_leaves_to_the_environment_names_the_store_too);
     return check_done();

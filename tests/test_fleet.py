@@ -189,6 +189,10 @@ def what_cannot_be_is_said_clearly():
         tap.has(one.run("queue", status=1).stderr, "does not serve")
         # Nobody knows whether there was something to do: that is no good end.
         tap.has(one.run("worker", "--idle-exit", "0.1s", status=1).stderr, "does not serve")
+        one.env["FA_TUNE_STORE"] = "postgresql://me:s3cret@127.0.0.1:1/db?connect_timeout=2&sslpassword=s3cret"
+        said = one.run("--seq", "64", *TINY, "--gpu", "L4").stderr
+        tap.has(said, "postgresql://me@127.0.0.1:1/db")
+        tap.lacks(said, "s3cret")
         one.env["FA_TUNE_STORE"] = "postgresql://me:s3@cret@db/fleet"
         for verb, status in (("show", 0), ("queue", 1)):
             said = one.run(verb, status=status).stderr
