@@ -258,16 +258,16 @@ static void send_all(const serve_service *service, const char *text, size_t size
         serve_stream_send(e, text, size, true);
 }
 
-void serve_overview_tell(serve_service *service)
+void serve_overview_send(serve_service *service)
 {
     char *text = service->followers.count > 0 ? state_text(service) : NULL;
-    if (text == NULL || (service->told != NULL && strcmp(text, service->told) == 0)) {
+    if (text == NULL || (service->last_state != NULL && strcmp(text, service->last_state) == 0)) {
         free(text);
         return;
     }
     send_all(service, text, strlen(text));
-    free(service->told);
-    service->told = text;
+    free(service->last_state);
+    service->last_state = text;
 }
 
 void serve_overview_keep_alive(serve_service *service)
@@ -292,5 +292,5 @@ void serve_overview_free(serve_service *service)
     serve_thread_free(&service->reader);
     serve_page_drop(&service->front);
     serve_page_drop(&service->report.page);
-    free(service->told);
+    free(service->last_state);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A job of the server's, followed by its events until it ends.
+ * Follows a job of the server by its events until the job ends.
  *
- * A stream that breaks is taken up again for a few seconds: a service that is restarted goes on with
- * its jobs. Silence is not an end: a server that lives says something every 15 seconds.
+ * A stream that breaks is opened again for a few seconds, because a service that is restarted continues its jobs. A
+ * server sends something at least every 15 seconds; a quiet stream has failed after QUIET_MS.
  */
 #include "remote.h"
 
@@ -24,8 +24,8 @@ enum {
 /* ---- events ---------------------------------------------------------------------------------*/
 enum { EVENT_NAME_MAX = 32, EVENT_DATA_MAX = 1 << 18 };
 
-/* Server-sent events as they arrive: lines "event: NAME", "data: TEXT" (several are joined by line breaks) and an empty
- * line that ends the event. Comments, which keep a connection alive, and other fields are passed over. */
+/* Server-sent events as they arrive: lines "event: NAME", "data: TEXT" (several are joined by line breaks) and an
+ * empty line that ends the event. Comments, which keep a connection alive, and other fields are passed over. */
 struct events {
     int (*event)(void *context, const char *name, const char *data, size_t size);
     void *context;
@@ -115,7 +115,7 @@ static int on_job_event(void *context, const char *name, const char *data, size_
     }
     if (strcmp(name, "progress") != 0 && strcmp(name, "item") != 0)
         return 0;
-    int rc = f->follower->told != NULL ? f->follower->told(f->follower->context, data, size) : 0;
+    int rc = f->follower->event != NULL ? f->follower->event(f->follower->context, data, size) : 0;
     f->stopped = rc > 0;
     return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fleet's queue as its users see it: entering a sweep, and how it stands.
+ * The fleet's queue: entering a sweep, listing, stopping.
  */
 #include "fleet.h"
 #include "fleet_queue.h"
@@ -24,15 +24,14 @@ int fa_fail_without_fleet(fa_diag *diag)
                    "machine");
 }
 
-/* The fleet's store for a call that is about nothing else; NULL after a sentence in diag. `work` is
- * held. */
+/* The fleet's store for a call that needs it; NULL with an error in diag. The caller holds `work`. */
 static fa_store *need_fleet(fa_tuner *tuner, int *ret_rc, fa_diag *diag)
 {
     if (fa_fleet_of(tuner) == NULL) {
         *ret_rc = fa_fail_without_fleet(diag);
         return NULL;
     }
-    fa_fleet_of(tuner)->retry_ns = 0; /* it was not asked in passing */
+    fa_fleet_of(tuner)->retry_ns = 0; /* connects now, without the pause after a failure */
     fa_store *store = fa_fleet_store(tuner);
     if (store == NULL)
         *ret_rc = fa_fail(diag, FA_EIO, "the fleet's store %s does not serve: %s",
@@ -41,7 +40,7 @@ static fa_store *need_fleet(fa_tuner *tuner, int *ret_rc, fa_diag *diag)
 }
 
 /* ---- entering -------------------------------------------------------------------------------*/
-/* Other hosts have other devices: every item names a type. */
+/* Every item names a GPU type, because other hosts have other devices. */
 static int name_item_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, fa_diag *diag)
 {
     fa_gpu gpu;
@@ -239,7 +238,7 @@ static int visit_holding(void *context, const fa_queue_holder *holder)
     return visitor->visit(visitor->context, &holding);
 }
 
-/* A sweep in the fleet's queue, by its key. `work` is held. */
+/* A sweep in the fleet's queue, by its key. The caller holds `work`. */
 static fa_store *find_queue(fa_tuner *tuner, const char *key, int64_t *ret_id, int *ret_rc,
                             fa_diag *diag)
 {

@@ -214,10 +214,10 @@ int fa_forget(fa_tuner *tuner, const fa_forget_options *options, fa_forgotten *r
     if (rc == 0 && ret_forgotten != NULL)
         *ret_forgotten = forgotten;
     for (size_t i = 0; i < f.list.count && rc == 0 && known.visit != NULL; i++)
-        if (fa_study_is_told(&f.list.study[i]))
+        if (fa_study_is_listed(&f.list.study[i]))
             rc = known.visit(known.context, &f.list.study[i]);
     for (size_t i = 0; i < f.unread.count && rc == 0 && known.visit != NULL; i++)
-        if (fa_study_is_told(&f.unread.study[i]))
+        if (fa_study_is_listed(&f.unread.study[i]))
             rc = known.visit(known.context, &f.unread.study[i]);
     free_lists(&f);
     return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Studies: what the store holds about a problem on some silicon, whether or not that GPU is here
- * and the templates are still the same.
+ * Studies: what the store holds about a problem on some silicon, also if that GPU is not here or the templates have
+ * changed.
  *
  * Workload: a report reads them all, one after another: tens of studies of some hundred trials.
  */
@@ -81,7 +81,7 @@ static bool is_of_templates(const fa_templates *templates, const fa_study *study
     return fa_templates_match(templates, &study->problem, study->templates);
 }
 
-/* Whether it is neither of these templates nor of the built-in ones, which another session has. */
+/* Whether it was made from other templates than this session's and the built-in ones. */
 static int is_stale(const fa_tuner *tuner, const fa_study *study, bool *ret_stale, fa_diag *diag)
 {
     fa_templates *builtin = NULL;
@@ -130,7 +130,7 @@ int fa_study_complete(fa_tuner *tuner, bool local, fa_study *study, fa_diag *dia
     return is_stale(tuner, study, &study->stale, diag);
 }
 
-bool fa_study_is_told(const fa_study *study)
+bool fa_study_is_listed(const fa_study *study)
 {
     return study->has_winner || study->trials > 0;
 }
@@ -149,7 +149,7 @@ int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_di
         rc = fa_study_complete(tuner, false, &list.study[i], diag);
     pthread_mutex_unlock(&tuner->work);
     for (size_t i = 0; i < list.count && rc == 0; i++)
-        if (fa_study_is_told(&list.study[i]))
+        if (fa_study_is_listed(&list.study[i]))
             rc = visit(context, &list.study[i]);
     free(list.study);
     return rc;
@@ -206,7 +206,7 @@ static int add_tried_config(void *context, const fa_trial_record *record)
     return lost ? FA_ENOMEM : 0;
 }
 
-/* Trials that an imported winner brought with it; its own is the one that the winner is stored with. */
+/* Adds the trials that were imported with a winner. The winner's own trial is the one it is stored with. */
 static int add_brought_configs(fa_tuner *tuner, const fa_study *study, const fa_scope *scope,
                                struct trial_list *list, fa_diag *diag)
 {
@@ -232,7 +232,7 @@ static int add_brought_configs(fa_tuner *tuner, const fa_study *study, const fa_
     return rc;
 }
 
-/* Equal for equal configs, in whatever order their tunables stand. */
+/* Equal for equal configs, whatever the order of their tunables. */
 static int64_t digest_config(const fa_config *config)
 {
     int64_t sum = 0;
@@ -241,7 +241,7 @@ static int64_t digest_config(const fa_config *config)
     return sum;
 }
 
-/* Notes what the space says of a config on record; false when this candidate is none. */
+/* Marks the default among the configs on record; false: this candidate is not on record. */
 static bool mark_if_on_record(struct trial_list *list, const int64_t *digests, size_t tried,
                               const fa_candidate *candidate)
 {
@@ -257,8 +257,8 @@ static bool mark_if_on_record(struct trial_list *list, const int64_t *digests, s
     return false;
 }
 
-/* Joins the configs of the space that are not on record. A space that cannot be told any more
- * leaves the study with what is on record. */
+/* Adds the configs of the space that are not on record. If the space cannot be enumerated any more, the study has
+ * the configs on record alone. */
 static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct trial_list *list)
 {
     fa_space space = {0};

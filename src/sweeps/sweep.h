@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a sweep and the fleet's workers share.
+ * What sweeps and the fleet's workers share.
  */
 #ifndef FA_WORK_SWEEP_H
 #define FA_WORK_SWEEP_H
 
 #include "fa_tune.h"
 
-/* Checks a caller's request and completes one of an older, shorter struct. */
+/* Checks a caller's request; a shorter struct of an older version is completed with zeros. */
 int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag);
-/* Whether a tune failed for what no other item would escape. */
+/* Whether the error would make every other item fail too. */
 bool fa_sweep_is_fatal(int rc);
-/* What a tune's event adds to the account. A tune's counts are of this tune alone: *seen, which begins
- * as all zeros, remembers what the account has seen of them. */
+/* What an event of a tune adds to the account. *seen holds the tune's counts at the event before and
+ * begins as zeros. */
 fa_sweep_spent fa_spent_of_event(fa_progress *seen, const fa_progress *tune);
 
 #endif
