@@ -27,12 +27,8 @@ bool fa_wire_is_hash(const char *text); /* 64 hexadecimal digits */
 /* A problem as a member: NULL is missing, and every key is known. */
 int fa_wire_problem(const cJSON *json, fa_need need, fa_problem *ret_problem, fa_diag *diag);
 
-/* ---- their parts (wire_answer.c, wire_sweep.c): NULL when out of memory ---------------------*/
-cJSON *fa_wire_write_answer(const fa_answer *answer);
+/* ---- their parts (wire_answer.c) ------------------------------------------------------------*/
 int fa_wire_read_answer(const cJSON *object, fa_answer *ret_answer, fa_diag *diag);
-cJSON *fa_wire_write_progress(const fa_progress *progress);
-int fa_wire_read_progress(const cJSON *object, fa_progress *ret_progress, fa_trial *ret_trial,
-                          fa_trial *ret_best, fa_diag *diag);
 int fa_wire_read_sweep(const cJSON *object, fa_sweep *ret_sweep, fa_diag *diag);
 
 #endif
