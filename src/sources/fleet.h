@@ -44,10 +44,6 @@ typedef struct fa_fleet {
     void (*connected)(fa_tuner *tuner); /* after each connection that was made */
 } fa_fleet;
 
-/* ---- fleet_address.c ------------------------------------------------------------------------*/
-/* Sets location, shown and identity. */
-int fa_fleet_address(fa_fleet *fleet, const char *location, fa_diag *diag);
-
 /* ---- fleet.c --------------------------------------------------------------------------------*/
 fa_fleet *fa_fleet_of(const fa_tuner *tuner); /* NULL: there is none */
 /* Whether the calling thread is a worker with an item. */

@@ -17,9 +17,6 @@ int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag);
 /* An object of at most `limit` bytes whose texts are UTF-8 without control bytes. */
 int fa_wire_parse(const char *text, size_t size, size_t limit, const char *where, cJSON **ret_json,
                   fa_diag *diag);
-/* That, read into a struct by its table, which has all of its keys. */
-int fa_wire_read_strictly(const char *text, size_t size, size_t limit, const char *where,
-                          const fa_member *members, void *ret_data, fa_diag *diag);
 /* A nested value that must be an object. */
 int fa_wire_object(const cJSON *object, const char *key, const char *where, const cJSON **ret,
                    fa_diag *diag);
