@@ -7,7 +7,6 @@
 #include "error.h"
 #include "fa_tune.h"
 #include "fleet.h"
-#include "fleet_queue.h"
 #include "json_make.h"
 #include "json_struct.h"
 #include "problem.h"

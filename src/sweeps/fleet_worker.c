@@ -8,7 +8,6 @@
  * the claim expires.
  */
 #include "fleet.h"
-#include "fleet_queue.h"
 
 #include "error.h"
 #include "request.h"
