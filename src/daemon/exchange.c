@@ -58,7 +58,7 @@ int serve_body_append(serve_body **body, const char *bytes, size_t size)
     return 0;
 }
 
-serve_body *serve_body_keep(serve_body *body)
+static serve_body *keep_body(serve_body *body)
 {
     body->references++;
     return body;
@@ -103,7 +103,7 @@ const char *serve_header(const serve_exchange *exchange, const char *name)
 serve_body *serve_exchange_body(serve_exchange *exchange)
 {
     struct connection *c = (struct connection *)exchange;
-    return c->body != NULL ? serve_body_keep(c->body)
+    return c->body != NULL ? keep_body(c->body)
                            : serve_body_make(exchange->body, exchange->body_size, NULL);
 }
 

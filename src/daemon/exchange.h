@@ -35,7 +35,6 @@ typedef struct serve_body {
 serve_body *serve_body_make(const char *bytes, size_t size, serve_body_budget *budget);
 /* Of a body that nobody else holds: 0, FA_ENOMEM, or FA_EBUSY over the budget; then it is as it was. */
 int serve_body_append(serve_body **body, const char *bytes, size_t size);
-serve_body *serve_body_keep(serve_body *body);
 void serve_body_drop(serve_body **body); /* NULL and pointer to NULL are allowed */
 
 /* ---- requests -------------------------------------------------------------------------------*/

@@ -15,7 +15,7 @@
 enum {
     PROBLEMS_MAX = 4000, /* of a report */
     REPORT_MAX_MS = 120000,
-    REST = 4, /* times as long as a report took, until the next is begun */
+    REST = 4, /* the next report is started after so many times the time that the last one took */
     FOLLOWERS_MAX = 32
 };
 
@@ -34,7 +34,7 @@ void serve_get_page(serve_service *service, serve_exchange *exchange)
         report_live_page(&out);
         const size_t size = out.size;
         serve_page *page = serve_page_make("text/html; charset=utf-8", serve_text_of(&out), size);
-        /* Its own policy, which names its script and its style, is in it; this cannot be. */
+        /* The page's own policy names its script and style; frame-ancestors works in a header only. */
         serve_page_header(page, "Content-Security-Policy", "frame-ancestors 'none'");
         serve_page_header(page, "Cross-Origin-Opener-Policy", "same-origin");
         serve_page_header(page, "Cross-Origin-Resource-Policy", "same-origin");
@@ -61,7 +61,7 @@ static int need_reader(serve_service *service, fa_diag *diag)
     return rc;
 }
 
-/* On its thread. What is said of a store that is broken is said once: it is opened anew then. */
+/* On the reader's thread. An error of a broken store is reported once, because the store is reopened then. */
 static int read_with(serve_service *service,
                      int (*read)(fa_tuner *tuner, void *context, fa_diag *diag), void *context,
                      fa_diag *diag)
@@ -200,7 +200,7 @@ static int write_queue(fa_tuner *tuner, void *context, fa_diag *diag)
     return fa_queue_write(tuner, context, diag);
 }
 
-/* A store that no other host shares has none. */
+/* A store that no other host shares has no queue. */
 static int read_queue(serve_query *query, fa_diag *diag)
 {
     char *text = NULL;

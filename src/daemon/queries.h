@@ -34,10 +34,6 @@ struct serve_query {
  * query's text, unless done() is given: it replies and frees the query. */
 void serve_query_submit(serve_service *service, serve_exchange *exchange, const serve_query *query,
                         void (*done)(serve_task *task));
-/* Removes the client from the query; false: the client is gone, or has got the error as its reply. */
-bool serve_query_take_client(serve_query *query, serve_exchange **ret_exchange);
-void serve_query_free(serve_query *query);
-
 void serve_get_winners(serve_service *service, serve_exchange *exchange);
 void serve_get_cubin(serve_service *service, serve_exchange *exchange);
 void serve_get_gpus(serve_service *service, serve_exchange *exchange);

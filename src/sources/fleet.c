@@ -4,9 +4,10 @@
  * and which store it is. A connection is made when it is first needed and closed when it fails. It is tried again after
  * a pause that doubles, or a long pause if every try keeps a caller waiting.
  *
- * Results that wait while the store is down wait for that store alone, so it is known by its address: an identifier in
- * the database would be copied with it, and a staging server is often made from a copy of production's. Two addresses of
- * one store that differ in user, password, other settings, capitals of the host or a port 5432 are the same.
+ * Results that wait while the store is down wait for that store alone, so it is known by its address: an identifier
+ * in the database would be copied with it, and a staging server is often made from a copy of production's. Two
+ * addresses of one store that differ in user, password, other settings, capitals of the host or a port 5432 are the
+ * same.
  */
 #include "fleet.h"
 

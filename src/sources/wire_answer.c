@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An answer, a tune's progress, a sweep and its events as JSON. Field names are a promise: they may be joined by others,
- * never renamed.
+ * An answer, a tune's progress, a sweep and its events as JSON. Field names are stable: fields may be added, and
+ * none is renamed.
  */
 #include "fa_service.h"
 #include "json_make.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From records to a bundle, or into the store: each record's config is rendered and compiled as it stands today, gated
- * as a tune would gate it, and becomes a winner with its cubin.
+ * From records to a bundle, or into the store: each record's config is rendered and compiled with today's
+ * templates, checked as a tune checks it, and becomes a winner with its cubin.
  *
- * Workload: some thousand records that share some hundred cubins. The cubins take a quarter of a second each to compile.
- * Invariants: every build ends once, with a cubin or with the compiler's error; a compile worker that dies ends all
- * builds, so that the result never depends on the load of the machine.
+ * Workload: some thousand records that share some hundred cubins. The cubins take a quarter of a second each to
+ * compile. Invariants: every build ends once, with a cubin or with the compiler's error; a compile worker that dies
+ * ends all builds, so that the result never depends on the load of the machine.
  */
 #include "bundle_work.h"
 
@@ -31,7 +31,7 @@ struct build {
     char key[FA_HASH_HEX];
     char architecture[32];
     char *source; /* malloced */
-    /* Afterwards, or beforehand where there is nothing to compile: */
+    /* Set by the compile, or before it where the store has the cubin: */
     void *cubin; /* malloced; NULL: failed, and diag says why */
     size_t size;
     char *log;
@@ -96,7 +96,7 @@ static void build_compiled(void *context, int id, fa_compile_result *result)
         end_building(all, 0, "");
 }
 
-/* A failure by chance or by load is no reason to leave a winner out. */
+/* A failure by chance or by load must not leave a winner out. */
 static void build_lost(void *context, int id, const char *reason, fa_child_end end, int waited_ms)
 {
     char sentence[256];
@@ -180,7 +180,7 @@ struct making {
     fa_records_info info;
 };
 
-/* A cubin that the store has is the one that compiling would make: keys are of all that goes in. */
+/* Uses the store's cubin of the build's key: the key is a hash of everything that goes into a compile. */
 static void take_stored(const struct making *making, struct build *build)
 {
     fa_cubin_record record = {0};
@@ -222,7 +222,7 @@ static void render_all(struct making *making)
     }
 }
 
-/* Gates the cubin and fills in what it says; false: the record is left out. */
+/* Checks the cubin and fills in its registers and spills; false: the record is left out. */
 static bool finish_trial(const struct making *making, int32_t at, fa_trial *trial)
 {
     const fa_answer *record = &making->records.record[at].answer;
@@ -247,7 +247,7 @@ static bool finish_trial(const struct making *making, int32_t at, fa_trial *tria
     return true;
 }
 
-/* A record as the answer that the bundle gives. */
+/* The answer that the bundle gives for a record. */
 static void complete_answer(const struct making *making, int32_t at, const fa_trial *trial,
                             fa_answer *answer)
 {
@@ -268,7 +268,7 @@ static void complete_answer(const struct making *making, int32_t at, const fa_tr
             answer->origin = fa_origin_untimed(trial);
         answer->default_us = 0;
     }
-    /* Its proof was about the bytes that another compiler may not make. */
+    /* The proof is valid for the proved bytes only, and another compiler may produce others. */
     if (!measured || strcmp(record->cubin_key, making->rendered[at].key) != 0)
         answer->driver_version = 0;
     memcpy(answer->cubin_key, making->rendered[at].key, sizeof answer->cubin_key);
@@ -287,7 +287,7 @@ static char *environment_of(const fa_answer *record)
     return text;
 }
 
-/* What a measured record has of trials goes into the evidence, and says how its winner was timed. */
+/* Adds the trials of a measured record to the evidence. */
 static int add_trials(const fa_record *record, fa_answer *answer, char **evidence, fa_diag *diag)
 {
     fa_trial_list list = {0};
@@ -380,7 +380,7 @@ static int make_records(struct making *making, const fa_records_options *options
     return rc;
 }
 
-/* Leaves the records alone that the caller wants, before anything is compiled for the others. */
+/* Drops the records that the caller does not want, before anything is compiled. */
 static int choose(struct making *making, const fa_records_options *options, fa_diag *diag)
 {
     const fa_export_options *output = options->output;
@@ -396,7 +396,7 @@ static int choose(struct making *making, const fa_records_options *options, fa_d
     return 0;
 }
 
-/* What the records make, in making->part; making is to be cleaned up whatever happens. */
+/* Compiles the records into making->part. The caller calls clean_up() also after a failure. */
 static int make(struct making *making, const fa_records_options *options, fa_diag *diag)
 {
     int rc = fa_records_read(options->records, &making->records, diag);
@@ -451,7 +451,7 @@ bool fa_is_records(const char *path)
     return is;
 }
 
-/* As an import of a bundle that nobody signed, and then the baselines. */
+/* Imports the winners as an unsigned bundle, and then the baselines. */
 static int import_made(struct making *making, const fa_import_options *import, const char *path,
                        fa_bundle_info *ret_bundle, fa_diag *diag)
 {

@@ -5,10 +5,10 @@
  *
  * Workload: a report reads them all, one after another: tens of studies of some hundred trials.
  *
- * Forgetting: which studies are asked about, what goes with them, and which other sources still have their winners.
- * Invariants: studies are chosen in the transaction that deletes them, so that nothing goes which was stored
- * after it was chosen; no tune into the store is under way meanwhile, because a tune relies on cubins that it
- * found there. Lookups need no such care: they read a winner with its cubin in one statement.
+ * Forgetting deletes studies that the caller selects, and says which other sources still have their winners.
+ * Invariants: studies are chosen in the transaction that deletes them, so that nothing is deleted which was stored
+ * later; no tune into the store runs meanwhile, because a tune relies on cubins that it found there. Lookups may
+ * run: they read a winner with its cubin in one statement.
  */
 #include "buf.h"
 #include "catalogue.h"
@@ -396,8 +396,8 @@ static int choose_studies(struct forgetting *f, fa_diag *diag)
     return rc;
 }
 
-/* Another operation than the built-in one is stale: templates that make it would have made it known. A newer
- * library's attention is not, and neither is a damaged row, of which nothing is known. */
+/* A problem of an unknown operation is stale, because its templates are not here. Problems of attention that a
+ * newer library has written are not stale, and neither are damaged rows. */
 static bool is_of_absent_templates(const char *problem)
 {
     cJSON *json = NULL;
@@ -409,7 +409,7 @@ static bool is_of_absent_templates(const char *problem)
     return is;
 }
 
-/* An fa_unread_scope_visit: keeps those that are asked for. */
+/* An fa_unread_scope_visit: keeps the scopes that the caller selects. */
 static int choose_unread(void *context, const fa_unread_scope *scope)
 {
     struct forgetting *f = context;
@@ -492,7 +492,7 @@ static int is_for_study(void *context, const fa_winner_record *winner)
            fa_problem_equal(&winner->scope.problem, &study->problem);
 }
 
-/* Stops asking a shared store that does not answer. */
+/* Counts the winners that another source has too. A shared store that does not answer is not asked again. */
 static int64_t count_elsewhere(struct forgetting *f)
 {
     const fa_source_class *shared = NULL;
