@@ -139,9 +139,6 @@ def bad_requests_are_told_what_is_wrong():
 
 def paths_and_methods_that_are_not_there():
     with Place(script="no_device\n") as place, Serve(place) as daemon:
-        for path in ("/v1", "/v1/kernel/", "/v1/jobs/x/events/y", "/v1/cubins/", "//v1/kernel",
-                     "/v1/kernel%00", "/v2/kernel"):
-            assert daemon.get(path)[0] in (404, 405), path
         status, data, headers = daemon.get("/v1/kernel", raw=True)
         tap.equal((status, headers["Allow"]), (405, "POST"))
         status, data, headers = daemon.request("PUT", "/v1/jobs/x", b"x", raw=True)

@@ -148,7 +148,8 @@ def what_follows_a_request_is_read_as_one_or_ends_the_connection():
 
 
 def paths_lead_nowhere_but_to_what_there_is():
-    for path in (b"/../../etc/passwd", b"/v1/cubins/../../healthz", b"/v1/cubins/%2e%2e%2f%2e%2e",
+    for path in (b"/../../etc/passwd", b"/v1/cubins/../../healthz", b"/v1/cubins/%2e%2e%2f%2e%2e", b"/v1", b"/v1/kernel/", b"/v1/jobs/x/events/y",
+                 b"//v1/kernel", b"/v1/kernel%00", b"/v2/kernel",
                  b"/v1/cubins/" + b"0" * 64 + b"%00.db", b"/v1/cubins/" + b"G" * 64,
                  b"/v1/cubins/" + b"A" * 64, b"/v1/cubins/" + b"0" * 63,
                  b"/v1/cubins/" + b"0" * 5000,
