@@ -223,6 +223,10 @@ class Serve:
         return wait_for(lambda: (lambda found: found if found["state"] in states else None)(
             self.job(job)), "a job that is " + " or ".join(states))
 
+    def memory_kb(self):
+        with open("/proc/%d/status" % self.process.pid, encoding="utf-8") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+
     def metric(self, name):
         for line in self.get("/metrics", raw=True)[1].decode().splitlines():
             if line.startswith("fa_tune_serve_%s " % name):

@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Bundles from the command line: a key, an export, what another machine says to it, and records."""
-import contextlib
 import functools
-import hashlib
 import os
 import re
 import shutil
-import sqlite3
 import stat
 import subprocess
 
@@ -80,20 +77,9 @@ def show_checks_a_bundle_and_needs_no_store():
         tap.has(place.run("show", "l4.fab", status=1).stderr, "does not match its SHA-256")
 
 
-def forged(place, name, sql):
-    """The bundle after this SQL, with a right hash for what it says now."""
-    path = os.path.join(place.folder, name)
+def bytes_of(path):
     with open(path, "rb") as file:
-        good = file.read()
-    with open(path, "wb") as file:
-        file.write(good[:-128])
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as store:
-        store.executescript(sql)
-    with open(path, "rb") as file:
-        changed = bytearray(file.read())
-    changed[92:96] = changed[24:28]
-    with open(path, "wb") as file:
-        file.write(changed + hashlib.sha256(changed).digest() + bytes(96))
+        return file.read()
 
 
 def what_a_bundle_says_and_cannot_be_is_no_mistake_of_whoever_gives_it():
@@ -101,20 +87,21 @@ def what_a_bundle_says_and_cannot_be_is_no_mistake_of_whoever_gives_it():
         tuned(place)
         place.run("export", "--unsigned", "--out", "good.fab")
         elsewhere(place, "there")
-        for sql, sentence in [
-                ("UPDATE scope SET problem = replace(problem, '64', '63')", "not valid"),
-                ("UPDATE winner SET origin = 'predicteb'", "not valid"),
-                ("UPDATE winner SET evidence = '['", "not valid JSON"),
-                ("UPDATE winner SET gpu_name = char(27) || '[1m'", "control byte"),
-                ("CREATE TRIGGER t AFTER INSERT ON winner BEGIN DELETE FROM winner; END", "not those of a bundle"),
-        ]:
-            shutil.copy(os.path.join(place.folder, "good.fab"), os.path.join(place.folder, "bad.fab"))
-            forged(place, "bad.fab", sql)
+        tap.equal(place.json("show")["winners"], [])
+        place.run("tune", "--gpu", "A10", *SMALL, "--no-progress")
+        before = bytes_of(place.env["FA_TUNE_STORE"])
+        good = bytes_of(os.path.join(place.folder, "good.fab"))
+        for at, sentence in [(None, "cut short"), (0, "is no bundle"), (63, "the fa-tune that made it"),
+                             (140, "does not match"), (-100, "does not match"), (-20000, "does not match")]:
+            bad = bytearray(good if at is not None else good[:len(good) // 2])
+            if at is not None:
+                bad[at] ^= 0x40
+            with open(os.path.join(place.folder, "bad.fab"), "wb") as file:
+                file.write(bad)
             for arguments in (["show", "bad.fab"], ["import", "bad.fab", "--allow-unsigned"],
                               ["import", "bad.fab", "--allow-unsigned", "--dry-run"]):
                 tap.has(place.run(*arguments, status=1).stderr, sentence)
-            tap.equal(place.json("show")["winners"], [])
-        forged(place, "good.fab", "UPDATE winner SET unix_time = 1")
+        tap.equal(bytes_of(place.env["FA_TUNE_STORE"]), before)
         place.run("import", "good.fab", "--allow-unsigned")
 
 
@@ -241,6 +228,35 @@ def keys_trusted_at_once_are_all_kept():
         tap.equal(list(place.json("trust", "list")), ["fa_tune", "keys"])
 
 
+def keys_are_listed_renamed_removed_and_comments_stay():
+    key, other = "ab" * 32, "cd" * 32
+    with Place(space=None) as place:
+        own = key_of(place)
+        listed = os.path.join(place.folder, ".config", "fa-tune", "trusted-keys")
+
+        def names():
+            return [(one["key"], one["name"]) for one in place.json("trust", "list")["keys"]]
+        place.run("trust", "add", key, "--name", "two\nlines", status=2)
+        place.run("trust", "add", key.upper(), "--name", "first")
+        place.run("trust", "add", key, "--name", "the lab's")
+        tap.equal(names(), [(own, "your own"), (key, "the lab's")])
+        place.run("trust", "remove", "nobody", status=1)
+        place.run("trust", "remove", "the lab's")
+        tap.equal(names(), [(own, "your own")])
+        with open(listed, "w", encoding="ascii") as file:
+            file.write("# Monday\n\n%s lab\n#gone: %s\n# no newline" % (key, other))
+        place.run("trust", "add", key, "--name", "the lab")
+        place.run("trust", "add", other)
+        place.run("trust", "remove", "the lab")
+        tap.equal(bytes_of(listed).decode(), "# Monday\n\n#gone: %s\n# no newline\n%s\n" % (other, other))
+        os.chmod(listed, 0o666)  # somebody else could have written the list
+        tap.has(place.run("trust", "list", status=1).stderr, "trusted-keys")
+        os.chmod(listed, 0o600)
+        with open(listed, "w", encoding="ascii") as file:
+            file.write("not a key\n")
+        tap.has(place.run("trust", "list", status=1).stderr, "line 1")
+
+
 def what_is_asked_wrongly_says_what_to_do():
     with Place(space=None) as place:
         for arguments, sentence in [
@@ -271,8 +287,7 @@ def bytes_below(folder):
     for path, _, names in os.walk(folder):
         for name in map(functools.partial(os.path.join, path), names):
             if os.path.isfile(name):  # not a store's mark, a link to nothing
-                with open(name, "rb") as file:
-                    found[name] = file.read()
+                found[name] = bytes_of(name)
     return found
 
 
@@ -325,6 +340,7 @@ tap.main([
     a_filter_leaves_records_out_before_they_are_compiled,
     a_bundles_winners_are_listed_by_gpu_and_problem,
     keys_trusted_at_once_are_all_kept,
+    keys_are_listed_renamed_removed_and_comments_stay,
     no_output_replaces_a_store_or_a_key_by_any_name,
     what_is_asked_wrongly_says_what_to_do,
 ])

@@ -141,6 +141,13 @@ def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
     def cell(place, value):
         return trials(trials=[row[:place] + [value] + row[place + 1:]])
     table = [
+        (changed(0, made="xx"), '"made" must be a day'),
+        (changed(1, gpu="L5"), "line 2"), (changed(1, gpu="V100"), "sm_70"),
+        (changed(1, seq=-128), "line 2"),
+        (changed(1, origin="measures"), "line 2"), (changed(1, low_us=None), "line 2"),
+        ([lines()[0], lines()[1].replace('"low_us":', '"low_us":NaN,"x":')], "not valid JSON"),
+        (changed(1, funnel=[1e99, *first["funnel"]]), '"funnel"'),
+        (changed(1, config={**first["config"], "tunables": {"A B": 1}}), "not a tunable's name"),
         (changed(1, trials={}), "line 2"),
         (trials(family="no family"), "line 2"),
         (trials(tunables=["BLOCK_M", "BLOCK_M"]), "line 2"),
@@ -161,6 +168,11 @@ def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
                 done = place.run(*verb, "records.jsonl", status=1)  # as of a bundle that is no bundle
                 tap.equal(done.stdout, "")
                 tap.has(done.stderr, sentence)
+        for text, sentence in (("", "is empty"), ("\n", "line 1"), ('{"other": 1}\n', "line 1")):
+            with open(os.path.join(place.folder, "records.jsonl"), "w", encoding="utf-8") as file:
+                file.write(text)
+            tap.has(place.run("export", "--unsigned", "--out", "x.fab", "--from-records", "records.jsonl",
+                              status=1).stderr, sentence)
         for version in (1, 3):
             write(place, changed(0, fa_tune_records=version))
             told = place.run("import", "records.jsonl", status=1).stderr

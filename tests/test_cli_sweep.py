@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 
@@ -78,6 +79,23 @@ def a_problem_that_fails_is_told_and_tried_again_by_the_next_run():
         place.use_fake_driver(L4 + FAST)
         told = place.json("sweep", "--seq", "64,128", *TINY, "--effort", "patient")
         tap.equal([i["state"] for i in told["items"]], ["done", "done"])
+
+
+def a_problem_that_no_family_serves_does_not_stop_the_others():
+    with Place(space=TWO, script=L4 + FAST) as place:
+        told = place.json("sweep", "--gpu", "T4,L4", "--dtype", "bf16", "--seq", "64", *TINY, status=1)
+        tap.equal([(i["state"], i["answer"] is None) for i in told["items"]], [("failed", True), ("done", False)])
+        tap.equal((told["sweep"]["state"], told["sweep"]["done"], told["sweep"]["failed"]), ("done", 1, 1))
+
+
+def a_queue_that_is_not_valid_is_refused_until_it_is_restarted():
+    with Place(space=TWO, script=L4 + FAST) as place:
+        place.run(*FOUR)
+        with sqlite3.connect(place.store) as store:  # beyond what was asked for: it has no problem to tune
+            store.execute("UPDATE sweep_item SET position = 2000000000, state = 'pending' WHERE position = 1")
+        tap.has(place.run(*FOUR, status=1).stderr, "--restart")
+        tap.equal(place.json("sweep", "--list")["sweeps"][0]["state"], "stopped")
+        tap.equal(place.json(*FOUR, "--restart")["sweep"]["done"], 4)
 
 
 def no_device_stops_the_sweep_at_once():
@@ -193,6 +211,8 @@ tap.main([
     a_sweep_tells_each_problem_and_shares_cubins_between_them,
     on_a_terminal_one_line_shows_the_whole_and_the_problem_under_way,
     a_problem_that_fails_is_told_and_tried_again_by_the_next_run,
+    a_problem_that_no_family_serves_does_not_stop_the_others,
+    a_queue_that_is_not_valid_is_refused_until_it_is_restarted,
     no_device_stops_the_sweep_at_once,
     what_was_predicted_is_measured_once_the_gpu_is_here_and_restart_forgets,
     lengths_off_the_buckets_share_a_winner_that_no_baseline_is_held_against,

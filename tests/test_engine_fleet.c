@@ -124,36 +124,6 @@ static void one_that_another_driver_proved_is_proved_once_more_before_it_is_laun
     fixture_close(&f);
 }
 
-static void what_is_here_is_answered_without_the_fleet_and_its_absence_is_told_once(void)
-{
-    engine_fixture f;
-    const fa_kernel *kernel;
-    fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
-    fa_problem other = small_problem;
-    fa_request request = {.size = sizeof request, .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE};
-    char gone[600];
-    other.seq_q = other.seq_k = 256;
-    CHECK(open_fleet(&f));
-    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
-    snprintf(gone, sizeof gone, "%s/fleet.db", f.script); /* a file is no directory */
-    CHECK(open_host(&f, gone, 1, ""));
-    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
-    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
-    CHECK_INT(notes, 0);
-    CHECK_HAS(fa_store_location(f.tuner), "host-1.db");
-    request.problem = other;
-    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
-    CHECK_INT(notes, 1);
-    CHECK_HAS(last_note, "does not serve");
-    other.causal = FA_CAUSAL_BOTTOM_RIGHT;
-    CHECK_INT(fa_get_best_kernel(f.tuner, &other, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
-    CHECK_INT(notes, 1);
-    CHECK_INT(number_in(local_of(&f, 1), "SELECT count(*) FROM outbox"), 1);
-    fixture_close(&f);
-}
-
 /* Behind a wall that drops what is sent to it every try takes until its time is up. */
 static void one_that_keeps_its_callers_waiting_is_asked_seldom(void)
 {
@@ -235,28 +205,6 @@ static void who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_
     fixture_close(&f);
 }
 
-static void a_password_is_never_told(void)
-{
-    engine_fixture f;
-    fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
-    fa_request request = {.size = sizeof request, .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE};
-    CHECK(fixture_open(&f, "time * 50"));
-    fa_close(&f.tuner);
-    fa_options options = fixture_options(&f);
-    setenv("FA_TUNE_LOCAL_STORE", f.store, 1);
-    options.store = "postgresql://me:s3cret@127.0.0.1:1/db?connect_timeout=2&sslpassword=s3cret";
-    options.log = take_note;
-    notes = 0;
-    CHECK_OK(fa_open(&options, &f.tuner, &diag), diag);
-    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
-    CHECK_INT(notes, 1);
-    CHECK_HAS(last_note, "postgresql://me@127.0.0.1:1/db");
-    CHECK(strstr(last_note, "s3cret") == NULL);
-    fixture_close(&f);
-}
-
 /* The addresses of a row name one store, and no two rows the same. */
 static void a_fleet_is_known_by_what_names_its_store_and_by_no_secret(void)
 {
@@ -319,11 +267,9 @@ int main(void)
 {
     TEST(a_kernel_that_another_host_measured_is_loaded_at_once);
     TEST(one_that_another_driver_proved_is_proved_once_more_before_it_is_launched);
-    TEST(what_is_here_is_answered_without_the_fleet_and_its_absence_is_told_once);
     TEST(one_that_keeps_its_callers_waiting_is_asked_seldom);
     TEST(a_tune_that_lost_its_lease_keeps_its_result_to_itself);
     TEST(who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_ends);
-    TEST(a_password_is_never_told);
     TEST(a_fleet_is_known_by_what_names_its_store_and_by_no_secret);
     TEST(what_an_address_leaves_to_the_environment_names_the_store_too);
     return check_done();

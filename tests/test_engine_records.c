@@ -302,40 +302,6 @@ static void a_family_that_does_not_serve_a_gpu_leaves_its_predictions(void)
     fixture_close(&f);
 }
 
-static void lines_that_cannot_be_are_refused_with_their_number(void)
-{
-    static const struct {
-        const char *what, *text, *sentence;
-    } lies[] = {
-        {"{\"fa_tune_records\":2", "{\"fa_tune_records\":1", "version 1"},
-        {"{\"fa_tune_records\":2", "{\"fa_tune_records\":3", "version 3"},
-        {"{\"fa_tune_records\":2", "{\"other\":1", "line 1"},
-        {"\"made\":\"20", "\"made\":\"xx", "\"made\" must be a day"},
-        {"\"gpu\":\"L4\"", "\"gpu\":\"L5\"", "line 2"},
-        {"\"gpu\":\"L4\"", "\"gpu\":\"V100\"", "sm_70"},
-        {"\"seq\":128", "\"seq\":-128", "line 2"},
-        {"\"origin\":\"predicted\"", "\"origin\":\"measured\"", "is missing"},
-        {"\"predicted_us\":", "\"predicted_us\":NaN", "not valid JSON"},
-        {"\"funnel\":[", "\"funnel\":[1e99,", "\"funnel\""},
-        {"\"tunables\":{", "\"tunables\":{\"A B\":1,", "not a tunable's name"},
-    };
-    engine_fixture f;
-    fa_records_info info;
-    fa_records read;
-    CHECK(open_place(&f));
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        unlink(records);
-        CHECK_OK(write_records(&f, &info), diag);
-        CHECK(edit(lies[i].what, lies[i].text));
-        CHECK(fa_records_read(records, &read, &diag) < 0);
-        CHECK_HAS(diag.text, lies[i].sentence);
-    }
-    CHECK(write_text(records, ""));
-    CHECK_INT(fa_records_read(records, &read, &diag), FA_ECORRUPT);
-    CHECK_INT(fa_records_read(f.directory, &read, &diag), FA_EINVAL);
-    fixture_close(&f);
-}
-
 int main(void)
 {
     TEST(the_shipped_records_can_be_read_and_are_all_there);
@@ -347,6 +313,5 @@ int main(void)
     TEST(a_prediction_does_not_take_the_place_of_a_measured_line);
     TEST(a_family_that_changes_is_told_and_its_predictions_are_dropped);
     TEST(a_family_that_does_not_serve_a_gpu_leaves_its_predictions);
-    TEST(lines_that_cannot_be_are_refused_with_their_number);
     return check_done();
 }

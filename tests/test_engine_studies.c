@@ -141,47 +141,35 @@ static int forget_seen(bool dry_run, fa_forgotten *ret_forgotten)
     return fa_forget(fixture.tuner, &options, ret_forgotten, &diag);
 }
 
-static void what_is_forgotten_is_as_if_it_had_never_been_tuned(void)
+static void a_dry_run_of_forgetting_works_on_a_read_only_store_and_says_what_goes(void)
 {
-    fa_request request = {
-        .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
-    fa_answer answer = {.size = sizeof answer};
-    fa_forgotten would, read_only, did;
-    CHECK(fixture_restart(&fixture, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
+    fa_forgotten read_only, did;
+    CHECK(fixture_restart(&fixture, ""));
     CHECK_OK(look(fixture.tuner), diag);
     CHECK_INT(seen.studies, 1);
     CHECK(!seen.study.stale);
-    CHECK_OK(forget_seen(true, &would), diag);
     fa_store_close(&fixture.tuner->store);
     CHECK_OK(fa_store_open(fixture.store, FA_STORE_READ_ONLY, &fixture.tuner->store, NULL, &diag),
              diag);
     CHECK_OK(forget_seen(true, &read_only), diag);
     CHECK_INT(forget_seen(false, &did), FA_EREADONLY);
-    CHECK_HAS(diag.text, "cannot be written");
-    CHECK(fixture_restart(&fixture, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
+    CHECK(fixture_restart(&fixture, ""));
     CHECK_OK(forget_seen(false, &did), diag);
-    CHECK(would.winners == 1 && would.trials == seen.tried && would.bytes > 0);
-    read_only.freed = would.freed = did.freed;
-    CHECK(memcmp(&would, &did, sizeof did) == 0 && memcmp(&read_only, &did, sizeof did) == 0);
+    CHECK(did.winners == 1 && did.trials == seen.tried && did.bytes > 0);
+    read_only.freed = did.freed;
+    CHECK(memcmp(&read_only, &did, sizeof did) == 0);
     CHECK_OK(look(fixture.tuner), diag);
     CHECK_INT(seen.studies, 0);
-    request.effort = FA_EFFORT_CACHED;
-    CHECK_INT(fa_tune(fixture.tuner, &request, &answer, &diag), FA_ENOTFOUND);
-    request.effort = FA_EFFORT_MEASURE;
-    CHECK_OK(fa_tune(fixture.tuner, &request, &answer, &diag), diag);
-    CHECK(!answer.from_store && answer.origin == FA_ORIGIN_MEASURED && !answer.top_few);
     CHECK_INT(fa_forget(fixture.tuner, NULL, &did, &diag), FA_EINVAL);
 }
 
 static void what_is_no_study_is_refused(void)
 {
-    fa_study none = {0}, unended;
+    fa_study none = {0}, unended = {.size = sizeof unended};
     CHECK_INT(fa_list_studies(fixture.tuner, NULL, NULL, &diag), FA_EINVAL);
     CHECK_INT(fa_list_studies(NULL, see_study, NULL, &diag), FA_EINVAL);
     CHECK_INT(fa_list_study_trials(fixture.tuner, &none, see_trial, NULL, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "fa_list_studies");
-    CHECK_OK(look(fixture.tuner), diag);
-    unended = seen.study;
     memset(unended.silicon, 'x', sizeof unended.silicon);
     CHECK_INT(fa_list_study_trials(fixture.tuner, &unended, see_trial, NULL, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "do not end");
@@ -194,7 +182,7 @@ int main(void)
     TEST(a_tuned_problem_comes_back_whole_in_the_order_of_explain);
     TEST(without_the_gpu_it_is_the_same);
     TEST(with_other_templates_what_was_tried_comes_back);
-    TEST(what_is_forgotten_is_as_if_it_had_never_been_tuned);
+    TEST(a_dry_run_of_forgetting_works_on_a_read_only_store_and_says_what_goes);
     TEST(what_is_no_study_is_refused);
     return check_done();
 }

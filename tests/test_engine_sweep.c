@@ -4,13 +4,11 @@
  */
 #include "engine_fixture.h"
 
-#include <sqlite3.h>
-
 static fa_diag diag;
 enum { ITEMS = 3 };
 
 struct told {
-    int begins, ends, known, tunes, failed;
+    int begins, ends, known, tunes;
     int stop_after; /* ends; 0: never */
     int32_t last_done;
     double left_s; /* once every config of the last item has ended */
@@ -24,7 +22,6 @@ static int listen(void *context, const fa_sweep_progress *progress)
     told->ends += progress->event == FA_SWEEP_ITEM_ENDS;
     told->known += progress->event == FA_SWEEP_ITEM_KNOWN;
     told->tunes += progress->event == FA_SWEEP_ITEM_TUNES && progress->tune != NULL;
-    told->failed += progress->event == FA_SWEEP_ITEM_ENDS && progress->answer == NULL;
     told->ordered = told->ordered && progress->sweep->done >= told->last_done &&
                     progress->index >= 0 && progress->index < ITEMS;
     told->last_done = progress->sweep->done;
@@ -84,52 +81,6 @@ static void a_sweep_that_is_stopped_goes_on_and_compiles_each_source_once(void)
     fixture_close(&f);
 }
 
-/* A place in the queue beyond what was asked for has no problem to tune. */
-static void a_queue_that_is_not_valid_is_refused_until_it_is_restarted(void)
-{
-    engine_fixture f;
-    fa_sweep sweep = {0};
-    fa_sweep_item item[ITEMS];
-    struct told first = {.stop_after = 1}, second = {0}, third = {0};
-    sqlite3 *db = NULL;
-    make_items(item);
-    CHECK(fixture_open(&f, ""));
-    fa_sweep_request request = request_for(item, &first);
-    CHECK_INT(fa_run_sweep(f.tuner, &request, &sweep, &diag), FA_ECANCELED);
-    CHECK_INT(sqlite3_open(f.store, &db), SQLITE_OK);
-    CHECK_INT(sqlite3_exec(db, "UPDATE sweep_item SET position = 2000000000 WHERE position = 1", NULL,
-                           NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
-    request = request_for(item, &second);
-    CHECK_INT(fa_run_sweep(f.tuner, &request, &sweep, &diag), FA_ECORRUPT);
-    CHECK_HAS(diag.text, "restart");
-    CHECK_INT(sweep.state, FA_SWEEP_STOPPED);
-    request = request_for(item, &third);
-    request.restart = true;
-    CHECK_OK(fa_run_sweep(f.tuner, &request, &sweep, &diag), diag);
-    CHECK_INT(sweep.done, ITEMS);
-    fixture_close(&f);
-}
-
-static void an_item_that_cannot_be_tuned_does_not_stop_the_others(void)
-{
-    engine_fixture f;
-    fa_sweep sweep = {0};
-    fa_sweep_item item[ITEMS];
-    struct told told = {0};
-    make_items(item);
-    item[1].problem.dtype = FA_BF16;
-    snprintf(item[1].gpu, sizeof item[1].gpu, "T4"); /* the Turing family is of fp16 */
-    CHECK(fixture_open(&f, ""));
-    fa_sweep_request request = request_for(item, &told);
-    CHECK_OK(fa_run_sweep(f.tuner, &request, &sweep, &diag), diag);
-    CHECK_INT(sweep.state, FA_SWEEP_DONE);
-    CHECK_INT(sweep.done, ITEMS - 1);
-    CHECK_INT(sweep.failed, 1);
-    CHECK_INT(told.failed, 1);
-    fixture_close(&f);
-}
-
 static void a_request_that_cannot_be_is_refused(void)
 {
     engine_fixture f;
@@ -180,8 +131,6 @@ int main(void)
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
     TEST(a_sweep_that_is_stopped_goes_on_and_compiles_each_source_once);
-    TEST(a_queue_that_is_not_valid_is_refused_until_it_is_restarted);
-    TEST(an_item_that_cannot_be_tuned_does_not_stop_the_others);
     TEST(a_request_that_cannot_be_is_refused);
     return check_done();
 }

@@ -14,11 +14,15 @@ def a_fleet_that_is_gone_is_told_once_and_caught_up_with_by_the_next_call():
     with InFile() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location, gpu=2) as two:
         with fleet.down():
             done = one.run("--seq", "64", *TINY)
-        tap.equal(done.stderr.count("does not serve"), 1)
-        tap.has(done.stdout, "kept in ~/store.db")
+            here = one.run("--seq", "64", *TINY, "--effort", "cached")  # nobody is asked for what is here
+            both = one.run("sweep", "--seq", "128,256", *TINY)  # one note, however many problems
+        tap.equal((done.stderr.count("does not serve"), both.stderr.count("does not serve")), (1, 1))
+        tap.equal(here.stderr, "")
+        for told in (done, here):
+            tap.has(told.stdout, "~/store.db")
         shown = one.json("show")
-        tap.equal((len(shown["winners"]), shown["store"]), (1, fleet.location))
-        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "1")
+        tap.equal((len(shown["winners"]), shown["store"]), (3, fleet.location))
+        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "3")
         tap.equal(two.ask(64, "--effort", "cached")["answer"]["origin"], "measured-same-silicon")
         # It was published once: there is nothing left to publish.
         with sqlite3.connect(one.store) as store:
@@ -189,6 +193,10 @@ def what_cannot_be_is_said_clearly():
         tap.has(one.run("queue", status=1).stderr, "does not serve")
         # Nobody knows whether there was something to do: that is no good end.
         tap.has(one.run("worker", "--idle-exit", "0.1s", status=1).stderr, "does not serve")
+        one.env["FA_TUNE_STORE"] = "postgresql://me:s3cret@127.0.0.1:1/db?connect_timeout=2&sslpassword=s3cret"
+        said = one.run("--seq", "64", *TINY, "--gpu", "L4").stderr
+        tap.has(said, "postgresql://me@127.0.0.1:1/db")
+        tap.lacks(said, "s3cret")
         one.env["FA_TUNE_STORE"] = "postgresql://me:s3@cret@db/fleet"
         for verb, status in (("show", 0), ("queue", 1)):
             said = one.run(verb, status=status).stderr

@@ -10,10 +10,8 @@ import json
 import os
 import shutil
 
-import openapi
 import tap
 from place import SOURCE, Place, tunables
-from serve import Serve
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 # A call of rms_norm_split takes both its launches' times.
@@ -272,28 +270,6 @@ def without_its_folder_the_operation_is_not_known_and_the_store_stays_whole():
         tap.equal(place.json(*ROWS, "--effort", "cached")["answer"]["origin"], "measured")
 
 
-def the_service_tunes_it_and_answers_with_it():
-    with a_place() as place, Serve(place) as daemon:
-        status, description = daemon.get("/openapi.json")
-        tap.equal(status, 200)
-        tap.has(json.dumps(description["components"]["schemas"]["Problem"]), '"RMS norm"')
-        openapi.DOCUMENT.update(description)  # what answers are held to from here on
-        status, first = daemon.post("/v1/kernel", {"problem": PROBLEM})
-        assert status == 200, first
-        tap.equal((status, first["answer"]["origin"], first["answer"]["config"]["family"]),
-                  (200, "measured", "rms_norm_rows"))
-        tap.equal({name: first["answer"]["problem"][name] for name in PROBLEM}, PROBLEM)
-        status, second = daemon.post("/v1/kernel", {"problem": PROBLEM})
-        tap.equal((status, second["answer"]["from_store"]), (200, True))
-        # The command line as the service's client, with a store of its own.
-        client = dict(place.env, FA_TUNE_STORE=os.path.join(place.folder, "client.db"),
-                      FA_TUNE_SERVER="unix:" + daemon.socket)
-        place.env, own = client, place.env
-        told = place.json(*ROWS, "--effort", "cached")
-        place.env = own
-        tap.equal(tunables(told["answer"]), "WARPS=2")
-
-
 tap.main([
     a_tune_proves_and_times_every_config_of_both_families,
     a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof,
@@ -310,5 +286,4 @@ tap.main([
     a_bundle_takes_its_winners_to_another_store,
     one_more_row_in_its_table_is_a_field_everywhere,
     without_its_folder_the_operation_is_not_known_and_the_store_stays_whole,
-    the_service_tunes_it_and_answers_with_it,
 ])

@@ -1,22 +1,195 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of a service: what it answers is the answer; whatever else it does ends in one note and the
-local way."""
+"""Clients of a service: what it answers is the answer, and its job is followed to the end; whatever else it does
+ends in one note and the local way. The service is a stub that answers as a test says; test_serve_client.py has the
+real one."""
+import hashlib
 import json
 import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import tempfile
+import threading
+import time
 
 import tap
 from place import BUILD, DEADLINE, Place
-from remote import EXAMPLE, L4, Served, local_winner, one_note
 from serve import wait_for
-from stub_service import Stub, failure, reply
 
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\ninit_once\n"
 WRONG = L4 + "fault * wrong\n"  # every kernel computes nonsense: a proof would tell
+JOB = "0123456789abcdef"
+EXAMPLE = ["--seq", "128", "--batch", "1", "--heads", "2", "--causal"]  # of tune_and_launch.c
+
+
+# ---- a service -------------------------------------------------------------------------------
+class Request:
+    def __init__(self, connection, head, body):
+        first, *rest = head.decode("latin-1").split("\r\n")
+        self.method, self.path, _ = first.split(" ")
+        self.headers = {name.lower(): value.strip() for name, _, value in
+                        (line.partition(":") for line in rest)}
+        self.body = body
+        self.send = connection.sendall
+
+    def json(self):
+        return json.loads(self.body)
+
+
+def reply(status, body=b"", **headers):
+    if not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    lines = ["HTTP/1.1 %d X" % status, "Content-Length: %d" % len(body)]
+    lines += ["%s: %s" % (name.replace("_", "-"), value) for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def failure(status, code, message, **more):
+    return reply(status, dict({"error": {"code": code, "message": message}}, **more))
+
+
+def event(name, data):
+    return ("event: %s\ndata: %s\n\n" % (name, json.dumps(data))).encode()
+
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+
+
+class Stub:
+    """A service that answers as it is told to, well or not: what a client has to cope with.
+
+        with Stub(answers) as stub:      # answers(request) -> bytes to send, or None to hang up
+            place.env["FA_TUNE_SERVER"] = stub.address
+
+    A request has method, path, body (bytes), headers (lower-case names) and send(bytes), for answers that come in
+    pieces. piece: how many bytes of an answer are sent at a time; 0: all of them."""
+
+    def __init__(self, answers, tcp=False, piece=0):
+        self.answers, self.tcp, self.piece = answers, tcp, piece
+        self.requests = []
+        self.connections = 0
+        self.folder = None
+
+    def __enter__(self):
+        if self.tcp:
+            self.listener = socket.create_server(("127.0.0.1", 0))
+            self.address = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        else:
+            self.folder = tempfile.mkdtemp(prefix="fts-")  # a Unix socket's path is short
+            self.path = os.path.join(self.folder, "s")
+            self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.listener.bind(self.path)
+            self.listener.listen(64)
+            self.address = "unix:" + self.path
+        self.open = True
+        self.thread = threading.Thread(target=self.accept, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.open = False
+        self.listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
+        self.listener.close()
+        self.thread.join()
+        if self.folder is not None:
+            shutil.rmtree(self.folder)
+
+    def accept(self):
+        while self.open:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection):
+        data = b""
+        try:
+            while True:
+                while b"\r\n\r\n" not in data:
+                    more = connection.recv(65536)
+                    if not more:
+                        return
+                    data += more
+                head, _, data = data.partition(b"\r\n\r\n")
+                request = Request(connection, head, b"")
+                size = int(request.headers.get("content-length", "0"))
+                while len(data) < size:
+                    data += connection.recv(65536)
+                request.body, data = data[:size], data[size:]
+                self.requests.append(request)
+                answer = self.answers(request)
+                if answer is None:
+                    return
+                for at in range(0, len(answer), self.piece or len(answer)):
+                    connection.sendall(answer[at:at + (self.piece or len(answer))])
+                if b"\r\nConnection: close\r\n" in answer:
+                    return
+        except OSError:
+            pass  # the client has hung up
+        finally:
+            connection.close()
+
+
+class Served:
+    """A store with one winner, made once, and what a good service says of it."""
+    made = None
+
+    def __init__(self):
+        with Place(script=L4) as place:
+            place.take_cubins()
+            document = place.json(*EXAMPLE, "--quiet")
+            with open(place.store, "rb") as file:
+                self.store = file.read()
+            answer = document["answer"]
+            with sqlite3.connect(place.store) as store:
+                self.cubin, = store.execute("SELECT bytes FROM cubin WHERE key = ?",
+                                            (answer["cubin_key"],)).fetchone()
+        self.answer = answer
+        self.where = {"key": answer["cubin_key"], "size": len(self.cubin),
+                      "sha256": hashlib.sha256(self.cubin).hexdigest()}
+
+    @classmethod
+    def get(cls):
+        cls.made = cls.made or cls()
+        return cls.made
+
+    def document(self, **changes):
+        document = json.loads(json.dumps({"answer": self.answer, "cubin": self.where}))
+        for name, value in changes.items():
+            part, _, field = name.partition("__")
+            if field:
+                document[part][field] = value
+            else:
+                document[part] = value
+        return document
+
+    def answers(self, request, **changes):
+        """The good service."""
+        if request.path == "/v1/kernel":
+            return reply(200, self.document(**changes))
+        if request.path == "/v1/cubins/" + self.where["key"]:
+            return reply(200, self.cubin, ETag='"%s"' % self.where["sha256"])
+        if request.path.startswith("/v1/winners"):
+            return reply(200, {"winners": [self.answer]})
+        return failure(404, "FA_ENOTFOUND", "there is nothing here")
+
+
+def local_winner(place):
+    """The place's own store has the winner: the local way is short."""
+    with open(os.open(place.store, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(Served.get().store)
+
+
+def one_note(text, part):
+    notes = [line for line in text.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 1, text
+    tap.has(notes[0], "cannot be used: ")
+    tap.has(notes[0], part)
 
 
 def launch(place, status=0):
@@ -45,6 +218,16 @@ def a_kernel_of_the_server_is_loaded_and_launched_and_not_kept_here():
         assert asked["uuid"], "the device was not named"
         place.env["FA_TUNE_SERVER"] = ""
         tap.equal(place.json("show")["winners"], [])
+
+
+def a_slow_reply_comes_whole_over_a_connection_that_is_kept():
+    served = Served.get()
+    with Place(script=L4) as place, Stub(served.answers, piece=64) as stub:
+        place.env["FA_TUNE_SERVER"] = stub.path
+        done = launch(place)
+        tap.equal(done.stderr, "")
+        tap.has(done.stdout, "from the service at " + stub.address)
+        tap.equal((len(stub.requests), stub.connections), (2, 1))
 
 
 def what_a_server_may_not_say_is_noted_and_done_without():
@@ -124,19 +307,20 @@ def what_a_server_may_not_say_is_noted_and_done_without():
 
 def a_server_that_stumbles_once_is_asked_once_more():
     served = Served.get()
-    for status in (500, 502, 503):
-        count = []
+    for status, wait in ((500, 0), (502, 0), (503, 1)):  # so many seconds later
+        count, began = [], time.monotonic()
 
         def answers(request):
             count.append(request.path)
             if len(count) == 1:
-                return failure(status, "FA_EBUSY", "too much to do")
+                return reply(status, {"error": {"code": "FA_EBUSY", "message": "too much to do"}}, Retry_After=wait)
             return served.answers(request)
         with Place(script=L4) as place, Stub(answers) as stub:
             place.env["FA_TUNE_SERVER"] = stub.address
             done = launch(place)
             tap.equal(done.stderr, "")
             tap.has(done.stdout, "from the service")
+            assert time.monotonic() - began >= wait
 
 
 def what_was_measured_elsewhere_or_before_is_proved_here_first():
@@ -330,8 +514,93 @@ def doctor_says_whether_the_server_answers():
         tap.equal([check for check in checks if check["name"] == "server"], [])
 
 
+# ---- jobs ------------------------------------------------------------------------------------
+def progress(measured):
+    counts = dict.fromkeys(("space", "in_budget", "compiled", "clean", "proved", "measured", "failed",
+                            "resumed", "compile_workers", "reused"), 8)
+    return dict(counts, kind="progress", stage="tune", measured=measured, elapsed_s=0.5, left_s=None,
+                trial=None, best=None, default_us=None)
+
+
+def follows(streams, **kernel):
+    """A service whose tune becomes a job; streams: what each request for its events gets."""
+    served, left = Served.get(), list(streams)
+
+    def answers(request):
+        if request.path == "/v1/kernel":
+            return failure(504, "FA_ETIMEOUT", "it takes a while", **(kernel or {"job": JOB}))
+        if request.path == "/v1/sweeps":
+            return reply(202, {"job": JOB})
+        if request.path.endswith("/events"):
+            stream = left.pop(0) if left else None
+            return None if stream is None else STREAM + stream
+        if request.method == "DELETE":
+            return reply(200, {"id": JOB})
+        return served.answers(request)
+    return answers
+
+
+def a_tune_at_the_server_is_followed_to_its_end():
+    served = Served.get()
+    done = event("done", served.document())
+    for streams in (
+        [event("progress", progress(1)) + done],
+        [b": still there\n\n" + done.replace(b"\n", b"\r\n")],
+        [event("progress", progress(1)), event("progress", progress(2)) + done],  # it was restarted
+        [None, done],
+        [event("of another kind", 1) + b"id: 7\nretry\n\n" + done],
+        # A value of two lines, carriage returns alone, and an event without data.
+        [done.replace(b'", "', b'",\ndata: "', 1).replace(b"\n", b"\r") + b"event: none\n\n"],
+    ):
+        for size in (0, 1):
+            with Place(script=L4) as place, Stub(follows(streams), piece=size) as stub:
+                told = place.json(*EXAMPLE, "--server", stub.address)
+                tap.equal(told["answer"]["cubin_key"], served.where["key"])
+                tap.equal(told["server"], stub.address)
+                tap.equal(len(told["ranking"]), 1)
+
+
+def a_job_that_ends_badly_ends_the_tune():
+    for name, error, status in [("failed", "FA_ENOKERNEL", 1), ("canceled", "FA_ECANCELED", 1)]:
+        stream = event(name, {"error": {"code": error, "message": "no kernel survived there"}})
+        with Place(script=L4) as place, Stub(follows([stream])) as stub:
+            done = place.run(*EXAMPLE, "--server", stub.address, status=status)
+            tap.has(done.stderr, "canceled" if name == "canceled" else "no kernel survived there")
+            tap.lacks(done.stderr, "note:")
+
+
+def a_sweep_that_somebody_cancels_at_the_server_has_failed():
+    stream = event("canceled", {"error": {"code": "FA_ECANCELED", "message": "canceled"}})
+    with Place(script=L4) as place, Stub(follows([stream])) as stub:
+        done = place.run("sweep", *EXAMPLE[:-1], "--server", stub.address, status=1)
+        tap.has(done.stderr, "fa-tune: the job was canceled at the server")
+        tap.has(done.stderr, "stopped; the same command goes on from there")
+        tap.equal(done.stdout, "")
+
+
+def a_job_that_cannot_be_followed_is_done_here():
+    served = Served.get()
+    huge, many = b"data: " + b"x" * (1 << 19), b"data: many lines\n" * (1 << 16)
+    wrong = [event("progress", {"kind": "progress"})], [event("done", {"answer": 1})], [huge], [many], \
+        [b"data: \0\n\n"], [event("failed", {})], [event("failed", {"error": {
+            "code": "FA_EIO", "message": "a disk failed"}})], [], \
+        [event("done", served.document(answer__gpu={}))]
+    for streams in wrong:
+        with Place(script=L4) as place, Stub(follows(streams)) as stub:
+            local_winner(place)
+            done = place.run(*EXAMPLE, "--server", stub.address)
+            one_note(done.stderr, "")
+            tap.has(done.stdout, "found in ~/store.db")
+    for job in ("../../healthz", "", "x" * 65, "a b", 7):
+        with Place(script=L4) as place, Stub(follows([], job=job)) as stub:
+            local_winner(place)
+            one_note(place.run(*EXAMPLE, "--server", stub.address).stderr, "job")
+            assert all(request.path in ("/v1/gpus", "/v1/kernel") for request in stub.requests)
+
+
 tap.main([
     a_kernel_of_the_server_is_loaded_and_launched_and_not_kept_here,
+    a_slow_reply_comes_whole_over_a_connection_that_is_kept,
     what_a_server_may_not_say_is_noted_and_done_without,
     a_server_that_stumbles_once_is_asked_once_more,
     what_was_measured_elsewhere_or_before_is_proved_here_first,
@@ -344,4 +613,8 @@ tap.main([
     an_address_that_is_not_understood_is_told,
     verbs_that_ask_no_server_say_so,
     doctor_says_whether_the_server_answers,
+    a_tune_at_the_server_is_followed_to_its_end,
+    a_job_that_ends_badly_ends_the_tune,
+    a_sweep_that_somebody_cancels_at_the_server_has_failed,
+    a_job_that_cannot_be_followed_is_done_here,
 ])

@@ -31,8 +31,7 @@ def memory_kb():
         text = maps.read()
         if "libasan" in text or "libtsan" in text:
             return None
-    with open("/proc/%d/status" % daemon.process.pid, encoding="utf-8") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+    return daemon.memory_kb()
 
 
 def well():
@@ -138,7 +137,9 @@ def a_connection_that_cannot_go_on_holds_nobody_up_and_ends():
 def what_follows_a_request_is_read_as_one_or_ends_the_connection():
     get = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     tap.equal(statuses(said_back(get * 500)), [200] * 500)
-    for garbage in (b"\x00" * 1000, os.urandom(1000), b"}" * 1000 + b"\r\n\r\n",
+    for garbage in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(200) + b"\r\n\r\n",  # TLS
+                    b"GET\r\n\r\n", b"GET /healthz HTTP/9.9\r\n\r\n", b"\r\n" * 100000,
+                    b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"\x00" * 1000, os.urandom(1000), b"}" * 1000 + b"\r\n\r\n",
                     b"\r\n\r\n{}\r\n\r\n"):
         came = statuses(said_back(get + garbage))
         tap.equal(came[0], 200)
@@ -147,7 +148,8 @@ def what_follows_a_request_is_read_as_one_or_ends_the_connection():
 
 
 def paths_lead_nowhere_but_to_what_there_is():
-    for path in (b"/../../etc/passwd", b"/v1/cubins/../../healthz", b"/v1/cubins/%2e%2e%2f%2e%2e",
+    for path in (b"/../../etc/passwd", b"/v1/cubins/../../healthz", b"/v1/cubins/%2e%2e%2f%2e%2e", b"/v1", b"/v1/kernel/", b"/v1/jobs/x/events/y",
+                 b"//v1/kernel", b"/v1/kernel%00", b"/v2/kernel",
                  b"/v1/cubins/" + b"0" * 64 + b"%00.db", b"/v1/cubins/" + b"G" * 64,
                  b"/v1/cubins/" + b"A" * 64, b"/v1/cubins/" + b"0" * 63,
                  b"/v1/cubins/" + b"0" * 5000,

@@ -29,19 +29,6 @@ def running(daemon, body):
     return job
 
 
-def a_hundred_clients_of_one_cold_key_cause_one_tune():
-    with a_place(L4 + FAST) as place, Serve(place, slow_s=1) as daemon:
-        def client(i):
-            # The same problem in a hundred texts.
-            return daemon.post("/v1/kernel", json.dumps(ask(), indent=i % 10) + " " * (i // 10))
-        answers = in_threads(100, client)
-        tap.equal({status for status, _ in answers}, {200})
-        tap.equal({a["answer"]["cubin_key"] for _, a in answers},
-                  {answers[0][1]["answer"]["cubin_key"]})
-        tap.equal({a["answer"]["config"]["tunables"]["BLOCK_M"] for _, a in answers}, {128})
-        tap.equal(daemon.metric("jobs_accepted_total"), 1)
-
-
 def lengths_of_one_bucket_share_a_tune_and_each_gets_its_own_answer():
     lengths = [1000, 1010, 1024, 1030, 1040]
     with a_place(L4 + FAST) as place, Serve(place, slow_s=1) as daemon:
@@ -249,7 +236,6 @@ def jobs_that_ended_long_ago_are_forgotten():
 
 
 tap.main([
-    a_hundred_clients_of_one_cold_key_cause_one_tune,
     lengths_of_one_bucket_share_a_tune_and_each_gets_its_own_answer,
     who_asks_after_a_cancel_gets_a_tune_of_his_own,
     requests_that_nobody_waits_for_are_forgotten_before_their_tune_ends,

@@ -31,11 +31,6 @@ def is_closed(client):
         return came
 
 
-def memory_kb(daemon):
-    with open("/proc/%d/status" % daemon.process.pid, encoding="utf-8") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
-
-
 def still_well(daemon):
     tap.equal(daemon.get("/healthz", raw=True)[0], 200)
     tap.equal(daemon.post("/v1/kernel", ask(gpu="L4", effort="cached"))[0], 404)
@@ -73,7 +68,7 @@ def bodies_in_memory_are_bounded_all_together():
     length = b"Content-Length: %d\r\n\r\n" % len(body)
     with Place(script=NONE) as place, \
             Serve(place, "--max-bodies", "8", "--max-sweep-body", str(2 << 20)) as daemon:
-        before = memory_kb(daemon)
+        before = daemon.memory_kb()
         with contextlib.ExitStack() as stack:
             refused = 0
             for _ in range(20):  # all but the last byte
@@ -84,7 +79,7 @@ def bodies_in_memory_are_bounded_all_together():
                     refused += 1
             wait_for(lambda: daemon.metric("body_bytes") >= 6 << 20, "as many as there may be")
             assert daemon.metric("body_bytes") <= 8 << 20
-            assert memory_kb(daemon) - before < 24 << 10, (before, memory_kb(daemon))
+            assert daemon.memory_kb() - before < 24 << 10, (before, daemon.memory_kb())
             # The next client is told to come back, whether it says how much follows or not.
             for how, rest in ((length, b""), (b"Transfer-Encoding: chunked\r\n\r\n",
                                               b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n")):
@@ -99,49 +94,11 @@ def bodies_in_memory_are_bounded_all_together():
         tap.equal(daemon.post("/v1/sweeps", body)[0], 202)
 
 
-def bodies_that_are_nested_binary_or_broken_are_bad_requests():
-    with Place(script=NONE) as place, Serve(place) as daemon:
-        deep = b'{"problem":' * 1000 + b"1" + b"}" * 1000
-        bodies = [deep, b"[" * 16000, b'{"problem":' + b"[" * 5000 + b"]" * 5000 + b"}",
-                  os.urandom(4096), bytes(range(256)), b"\0" * 100,
-                  b'{"problem":{"head_dim":64,"batch":1,"heads_q":1,"seq_q":128},"gpu":"L4\0no"}',
-                  b'{"problem":{"seq_q":1e999}}',
-                  b'{"problem":{"seq_q":NaN}}', json.dumps(ask()).encode() + b"\0",
-                  b'{"a":1,' * 2000, b'{"problem":{},"problem":{}}', b'"' + b"\\" * 9999,
-                  json.dumps(ask(gpu="x" * 5000)).encode(), '{"gpu":"\ud800"}'.encode("utf-8", "replace"),
-                  b'{"problem":{"head_dim":64,"batch":1,"heads_q":1,"seq_q":-1}}',
-                  b'{"problem":{"head_dim":64,"batch":2147483648,"heads_q":1,"seq_q":1}}']
-        connection = daemon.connect()
-        for path in ("/v1/kernel", "/v1/tunes", "/v1/sweeps"):
-            for body in bodies:
-                status, document = daemon.post(path, body, connection=connection)
-                tap.equal((status, document["error"]["code"]), (400, "FA_EINVAL"))
-        still_well(daemon)
-
-
 def a_large_sweep_does_not_hold_others_up_and_too_many_items_are_refused():
     with Place(script=NONE) as place, Serve(place) as daemon:
         items = [ask(seq=i + 1, gpu="L4") for i in range(10001)]
         status, document = daemon.post("/v1/sweeps", {"items": items})
         tap.equal((status, document["error"]["code"]), (400, "FA_EINVAL"))
-        still_well(daemon)
-
-
-def what_is_no_http_is_closed():
-    with Place(script=NONE) as place, Serve(place) as daemon:
-        for text in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(200) + b"\r\n\r\n",
-                     b"GET\r\n\r\n", b"GET /healthz HTTP/9.9\r\n\r\n", b"\r\n" * 100000,
-                     b"GET /healthz HTTP/1.1\r\n\r\n",  # no Host
-                     b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-                     b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 100000,
-                     b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"):
-            with daemon.raw_socket() as client:
-                try:
-                    client.sendall(text)
-                    client.shutdown(socket.SHUT_WR)
-                except (BrokenPipeError, ConnectionResetError):
-                    pass
-                tap.lacks(is_closed(client)[:12], b" 200")
         still_well(daemon)
 
 
@@ -423,9 +380,7 @@ def a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start():
 tap.main([
     a_body_that_is_too_large_is_refused_and_not_kept,
     bodies_in_memory_are_bounded_all_together,
-    bodies_that_are_nested_binary_or_broken_are_bad_requests,
     a_large_sweep_does_not_hold_others_up_and_too_many_items_are_refused,
-    what_is_no_http_is_closed,
     slow_heads_bodies_and_readers_are_cut_off_in_total_time,
     idle_connections_make_room_and_busy_ones_are_told_to_come_back,
     few_descriptors_leave_room_for_those_who_ask_and_for_workers,

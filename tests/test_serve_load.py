@@ -23,23 +23,20 @@ def load(daemon, body, clients, requests):
     return json.loads(done.stdout)
 
 
-def memory_kb(daemon):
-    with open("/proc/%d/status" % daemon.process.pid, encoding="utf-8") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
-
-
 def two_hundred_clients_of_a_cold_key_cause_one_tune():
     with Place(script=NONE) as place, Serve(place) as daemon:
         status = []
         barrier = threading.Barrier(CLIENTS)
 
-        def one():
+        def one(i):
             connection = daemon.connect()
             connection.connect()
             barrier.wait()
-            status.append(daemon.post("/v1/kernel", ask(gpu="L4"), connection=connection)[0])
+            # The same problem in two hundred texts.
+            asked = json.dumps(ask(gpu="L4"), indent=i % 10) + " " * (i // 10)
+            status.append(daemon.post("/v1/kernel", asked, connection=connection)[0])
             connection.close()
-        threads = [threading.Thread(target=one) for _ in range(CLIENTS)]
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(CLIENTS)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -60,7 +57,7 @@ def fifty_thousand_answers_from_memory_leave_it_as_it_is():
         with Serve(place) as daemon:
             tap.equal(daemon.post("/v1/kernel", ask(gpu="L4", effort="predict"))[0], 200)
             load(daemon, ask(gpu="L4", effort="predict"), 64, 5000)
-            before, lookups = memory_kb(daemon), daemon.metric("lookups_total")
+            before, lookups = daemon.memory_kb(), daemon.metric("lookups_total")
             done = load(daemon, ask(gpu="L4", effort="predict"), 64, REQUESTS)
             tap.equal((done["good"], done["other"]), (REQUESTS, 0))
             # Whoever writes to the store makes an answer be looked up again, now and then.
@@ -68,7 +65,7 @@ def fifty_thousand_answers_from_memory_leave_it_as_it_is():
             with open("/proc/%d/maps" % daemon.process.pid, encoding="utf-8") as maps:
                 if "libasan" in maps.read():
                     return
-            grown = memory_kb(daemon) - before
+            grown = daemon.memory_kb() - before
             print("# %d kB more" % grown)
             assert grown < GROWTH_KB, "%d kB more" % grown
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An operation that only a folder describes, RMS norm of tests/operations, over the service: the daemon
 learns it from its templates, describes it and serves it as it serves attention."""
+import json
 import os
 
 import openapi
@@ -45,6 +46,7 @@ def its_problems_are_described_by_its_fields():
         choices = openapi.DOCUMENT["components"]["schemas"]["Problem"]["anyOf"]
         tap.equal([choice["properties"]["operation"]["enum"] for choice in choices],
                   [["attn_bwd"], ["attn_fwd"], ["rms_norm"]])
+        tap.has(json.dumps(choices[2]), '"RMS norm"')
         tap.equal(choices[2]["required"], ["operation", "rows", "columns"])
         tap.equal(choices[2]["properties"]["columns"],
                   {"type": "integer", "minimum": 8, "maximum": 65536, "multipleOf": 8})
@@ -57,6 +59,7 @@ def it_is_tuned_once_and_then_answered_from_memory_with_its_cubin():
             status, told = daemon.post("/v1/kernel", {"problem": PROBLEM})
             tap.equal((status, told["answer"]["problem"]), (200, PROBLEM))
             tap.equal(told["answer"]["origin"], "measured")
+        tap.equal(told["answer"]["config"]["family"], "rms_norm_rows")
         tap.equal(daemon.metric("jobs_accepted_total"), 1)
         status, cubin, _ = daemon.get("/v1/cubins/" + told["cubin"]["key"], raw=True)
         tap.equal((status, len(cubin)), (200, told["cubin"]["size"]))

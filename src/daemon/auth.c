@@ -4,7 +4,7 @@
 #include "buf.h"
 #include "error.h"
 #include "hash.h"
-#include "reply.h"
+#include "exchange.h"
 
 #include <cJSON.h>
 #include <errno.h>
@@ -47,7 +47,7 @@ static bool hash_of_bearer(const serve_exchange *exchange, unsigned char ret_has
     return true;
 }
 
-/* All of their bytes: the time tells nothing of the secret. */
+/* Compares all bytes, so that the time says nothing about the secret. */
 static bool same(const unsigned char a[FA_HASH_BYTES], const unsigned char b[FA_HASH_BYTES])
 {
     unsigned char different = 0;
@@ -158,7 +158,7 @@ void serve_post_link(serve_service *service, serve_exchange *exchange)
     serve_reply_page(exchange, MHD_HTTP_CREATED, page);
 }
 
-/* In place of the session that ends first, be it over already. */
+/* Replaces the session that ends first, or one that has ended. */
 void serve_post_session(serve_service *service, serve_exchange *exchange)
 {
     unsigned char hash[FA_HASH_BYTES];
@@ -190,8 +190,8 @@ void serve_post_session(serve_service *service, serve_exchange *exchange)
 }
 
 /* ---- a link opened ---------------------------------------------------------------------------*/
-/* A link to the page, on its way to the person who asked for it. It is a secret until it is used: no log and no
- * argument of a program is told of it. */
+/* A link to the page, for the person who asked for it. It is a secret until it is used: it appears in no log and in
+ * no program's arguments. */
 extern char **environ;
 
 enum { ANSWER_S = 60, ANSWER_MAX = 8192 };
@@ -209,7 +209,7 @@ static bool goes_into_the_log(void)
            fstat(STDERR_FILENO, &log) == 0 && out.st_dev == log.st_dev && out.st_ino == log.st_ino;
 }
 
-/* One file, which the next link replaces. The shell ends at once and leaves the browser to itself. */
+/* One file, which the next link replaces. The shell ends at once and does not wait for the browser. */
 static void open_on_desktop(const char *url)
 {
     static char shell[] = "sh", flag[] = "-c", script[] = "xdg-open \"$0\" >/dev/null 2>&1 &";
@@ -228,7 +228,7 @@ static void open_on_desktop(const char *url)
     if (size < 0 || (size_t)size >= sizeof path ||
         fa_replace_file(path, text, strlen(text), 0600) != 0 ||
         posix_spawnp(&child, "sh", NULL, NULL, arguments, environ) != 0)
-        return; /* the link is printed all the same */
+        return; /* the link has been printed */
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
         ;
 }
@@ -264,7 +264,7 @@ static int connect_to(const char *path, fa_diag *diag)
     return -1;
 }
 
-/* Such as serve_link_make() makes; it becomes part of a file of HTML. */
+/* Whether the URL has the form that serve_link_make() produces; it is written into an HTML file. */
 static bool is_link(const char *text)
 {
     static const char before[] = "http://127.0.0.1:";
@@ -338,8 +338,8 @@ static bool read_place(const struct sockaddr_storage *from, struct place *ret)
     return ret->size > 0;
 }
 
-/* The socket whose own end `peer` is. Without an inode its process has closed it already, and the kernel
- * names root. */
+/* The user of the socket whose own address is `peer`. A socket without an inode was closed by its process, and the
+ * kernel names root for it. */
 static bool find_user(sa_family_t family, const struct place *peer, const struct place *own,
                       uint32_t *ret_user)
 {

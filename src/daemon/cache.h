@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers in memory: the very bytes that were asked -> a prepared response. On the loop's
- * thread; finding one allocates nothing.
+ * Answers in memory: from the exact bytes of a request to a prepared response. On the loop's thread; a hit
+ * allocates nothing.
  *
- * Workload: a few to some thousands of different requests, each asked over and over.
+ * Workload: a few to some thousands of different requests, each sent again and again.
  * Invariants: bounded in entries and bytes. An answer is at most two seconds older than what the
  * store's watcher has seen, or as long as looking it up again takes (a database may have gone);
- * after a tune of this daemon's nothing older is given at all.
+ * after a tune of this daemon no older answer is served at all.
  */
 #ifndef FA_DAEMON_CACHE_H
 #define FA_DAEMON_CACHE_H
@@ -29,8 +29,8 @@ typedef struct serve_cache_counts {
 serve_cache *serve_cache_make(size_t bytes); /* NULL: out of memory */
 void serve_cache_free(serve_cache **cache);
 
-/* The page, or NULL; *ret_refresh: it is from before a change of the store, and the caller, who is told
- * so once, looks it up again. The page is the cache's until the loop goes on. */
+/* The page, or NULL. *ret_refresh: the page is older than a change of the store, and the caller looks it up again;
+ * that is true for one caller only. The cache owns the page until the loop continues. */
 serve_page *serve_cache_get(serve_cache *cache, char kind, const char *key, size_t size,
                             int64_t now_ms, bool *ret_refresh);
 serve_cache_time serve_cache_now(const serve_cache *cache);

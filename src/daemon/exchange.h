@@ -1,16 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One request and its reply, and lists of those that wait. An exchange is embedded in its connection
- * and lives until its reply has been given or its client is gone.
+ * One request: its body, its reply (at once, later, or a stream of events), and lists of requests that wait. An
+ * exchange is embedded in its connection and lives until its reply has been given or its client is gone.
+ *
+ * Bodies are shared by all who need the bytes, and bounded in sum. What a connection reads and what waits to be
+ * looked up counts against one budget; a body that fits into its connection does not count, so that lookups go on
+ * while sweeps are asked to come back. The loop's thread makes, keeps and drops bodies; other threads read the
+ * bytes of a body that the loop holds for them.
  */
 #ifndef FA_DAEMON_EXCHANGE_H
 #define FA_DAEMON_EXCHANGE_H
 
-#include "body.h"
+#include "page.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+struct fa_buf;
+
+/* ---- bodies ---------------------------------------------------------------------------------*/
+typedef struct serve_body_budget {
+    size_t used, limit;
+} serve_body_budget;
+
+typedef struct serve_body {
+    serve_body_budget *budget; /* NULL: it does not count */
+    int references;
+    size_t size, capacity;
+    char bytes[]; /* `size` of them, then a NUL */
+} serve_body;
+
+/* A copy with one reference; NULL: out of memory, or over the budget (which may be NULL). */
+serve_body *serve_body_make(const char *bytes, size_t size, serve_body_budget *budget);
+/* Of a body that nobody else holds: 0, FA_ENOMEM, or FA_EBUSY over the budget; then it is as it was. */
+int serve_body_append(serve_body **body, const char *bytes, size_t size);
+void serve_body_drop(serve_body **body); /* NULL and pointer to NULL are allowed */
+
+/* ---- requests -------------------------------------------------------------------------------*/
 typedef struct serve_exchange serve_exchange;
 
 enum { SERVE_PART_SIZE = 66 };
@@ -19,10 +46,10 @@ struct serve_exchange {
     const char *method, *path; /* decoded, without its query; path lives until the reply */
     const char *body;          /* body_size bytes and a NUL */
     size_t body_size, body_limit;
-    size_t announced; /* bytes of the body as its head tells; SIZE_MAX: they come in chunks */
-    bool local;       /* the peer was checked by its uid; else a token is due */
+    size_t announced; /* Content-Length; SIZE_MAX: the body comes in chunks */
+    bool local;       /* the peer was checked by its uid; otherwise it needs a token */
     bool trusted;     /* the peer has sent the token, with this request or an earlier one */
-    bool body_lost;   /* no memory was left for the body: the client is to come back */
+    bool body_lost;   /* there was no memory for the body: the client is asked to come back */
     unsigned status;  /* of the reply; 0: none yet */
     /* The routes': */
     const void *route;          /* that the path and the method lead to; NULL: to none */
@@ -42,6 +69,38 @@ const char *serve_header(const serve_exchange *exchange, const char *name);
 /* The body for those who need it after the request: one reference; NULL: out of memory. */
 serve_body *serve_exchange_body(serve_exchange *exchange);
 
+/* ---- replies: exactly one for an exchange ---------------------------------------------------*/
+/* The caller keeps its reference; NULL: memory was short, and the connection is cut off. */
+void serve_reply(serve_exchange *exchange, unsigned status, serve_page *page);
+/* The same; the caller's reference is given up. */
+void serve_reply_page(serve_exchange *exchange, unsigned status, serve_page *page);
+/* The page, or 304 with its ETag where the client's If-None-Match names it. */
+void serve_reply_unless_known(serve_exchange *exchange, serve_page *page);
+/* Text that was malloced, or NULL when memory was short; it is freed. */
+void serve_reply_json(serve_exchange *exchange, unsigned status, char *text);
+/* {"error": {"code": "FA_E…", "message": …}} with the code's status, and "job" where it is
+ * given. */
+void serve_reply_error(serve_exchange *exchange, int code, const char *message, const char *job);
+/* The same with a status and, when positive, Retry-After. */
+void serve_reply_refused(serve_exchange *exchange, unsigned status, int code, const char *message,
+                         int retry_after_s);
+/* Asks a client to come back whose body found no memory. */
+void serve_reply_no_memory(serve_exchange *exchange);
+unsigned serve_status_of(int code);
+/* The error document; malloced. */
+char *serve_error_text(int code, const char *message, const char *job);
+/* A buffer's text, which is the caller's from here on; NULL when memory was short. */
+char *serve_text_of(struct fa_buf *buf);
+/* An error as a whole reply, written past libmicrohttpd to a connection that ends with it. */
+void serve_send_alone(int fd, unsigned status, int code, const char *message);
+
+/* ---- streams of events: a reply that goes on until it is ended ------------------------------*/
+void serve_stream(serve_exchange *exchange);
+/* Queues text. With may_drop the text is dropped if the client has fallen behind. */
+void serve_stream_send(serve_exchange *exchange, const char *text, size_t size, bool may_drop);
+void serve_stream_end(serve_exchange *exchange); /* after what is queued */
+
+/* ---- lists of waiting clients ------------------------------------------------------------------------*/
 /* Clients that wait for the same thing, or listen to it. An exchange is in one such list at most. */
 typedef struct serve_waiters {
     serve_exchange *first;
@@ -50,11 +109,11 @@ typedef struct serve_waiters {
 
 /* due_ms: when the exchange has waited long enough; 0: never. */
 void serve_waiters_add(serve_waiters *waiters, serve_exchange *exchange, int64_t due_ms);
-/* Takes an exchange out of the list that it is in, if it is in one. */
+/* Removes an exchange from the list that it is in, if it is in one. */
 void serve_waiters_remove(serve_exchange *exchange);
-/* Takes the first exchange out; NULL: nobody waits. */
+/* Removes and returns the first exchange; NULL: the list is empty. */
 serve_exchange *serve_waiters_take(serve_waiters *waiters);
-/* Takes out those whose time has come, and calls due() of each. */
+/* Removes every exchange that is due, and calls due() for it. */
 void serve_waiters_expire(serve_waiters *waiters, int64_t now_ms,
                           void (*due)(void *context, serve_exchange *exchange), void *context);
 

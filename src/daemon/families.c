@@ -8,7 +8,7 @@
 #include "operation.h"
 #include "problem.h"
 #include "queries.h"
-#include "reply.h"
+#include "exchange.h"
 #include "service.h"
 
 #include <dirent.h>
@@ -68,8 +68,8 @@ static bool has_ending(const char *name, const char *ending)
     return size > tail && strcmp(name + size - tail, ending) == 0;
 }
 
-/* Removes a folder with the files that write_file() puts there; where there are others, they and the
- * folder stay. A link is not followed. */
+/* Removes a folder with the files that write_file() puts there. Other files stay, and then the folder stays too.
+ * Links are not followed. */
 static bool remove_folder(const char *folder)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -85,8 +85,8 @@ static bool remove_folder(const char *folder)
     return rmdir(folder) == 0;
 }
 
-/* A lock of families/, to be closed; -1: not now. Where nothing can be locked, families are made all
- * the same, and what is left behind stays. */
+/* Locks families/; the caller closes the descriptor. -1: the lock is held elsewhere. Where nothing can be locked,
+ * families are made without a lock, and half-made ones are not removed. */
 static int lock_families(const char *all, int how)
 {
     int fd = open(all, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -166,7 +166,7 @@ struct sent_family {
     const serve_service *service;
     fa_problem problem; /* some problem of its operation */
     char name[NAME_BYTES], id[FA_HASH_HEX];
-    bool known; /* it was here already */
+    bool known; /* the server had it already */
 };
 
 static bool good_name(const char *name)
@@ -185,8 +185,8 @@ static int ignore_trial(void *context, int32_t rank, const fa_trial *trial)
     return 0;
 }
 
-/* Whether the folder holds a family: it is read as a tune would read it, for some problem. A family
- * that is not for this problem may be right all the same. */
+/* Whether the folder holds a valid family: it is read as a tune would read it, for some problem. A family that does
+ * not support this problem may still be valid. */
 static int check_family(const struct sent_family *sent, const char *folder, fa_diag *diag)
 {
     fa_tuner *tuner = NULL;
@@ -198,7 +198,7 @@ static int check_family(const struct sent_family *sent, const char *folder, fa_d
     return rc == FA_ENOTSUP ? 0 : rc;
 }
 
-/* Made under another name and moved, so that it is there whole or not at all. */
+/* Writes the family under another name and renames it, so that it is there whole or not at all. */
 static int make_family(const struct sent_family *sent, const char *folder, const char *manifest,
                        const char *source, fa_diag *diag)
 {
@@ -215,7 +215,7 @@ static int make_family(const struct sent_family *sent, const char *folder, const
         rc = check_family(sent, made, diag);
     if (rc == 0 && rename(made, folder) != 0 && errno != EEXIST && errno != ENOTEMPTY)
         rc = fa_fail(diag, FA_EIO, "the family cannot be kept: %s", strerror(errno));
-    remove_folder(made); /* gone already where it was moved */
+    remove_folder(made); /* does nothing after the rename */
     return rc;
 }
 
@@ -231,7 +231,7 @@ static int keep_family(struct sent_family *sent, const char *manifest, const cha
     sent->known = access(folder, F_OK) == 0;
     if (sent->known)
         return 0;
-    mkdir(all, 0700); /* what follows tells whether it is there */
+    mkdir(all, 0700); /* if this fails, the next step fails too */
     if (count_families(all) >= FAMILIES_MAX)
         return fa_fail(diag, FA_EFULL,
                        "this server has %d families of clients: its operator can "
@@ -244,7 +244,7 @@ static int keep_family(struct sent_family *sent, const char *manifest, const cha
     return rc;
 }
 
-/* A problem of the manifest's operation whose lengths are ordinary and whose rest is as by default. */
+/* A problem of the manifest's operation with ordinary lengths and default values. */
 static int some_problem(const cJSON *manifest, fa_problem *ret_problem, fa_diag *diag)
 {
     enum { LENGTH = 128 };

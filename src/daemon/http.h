@@ -42,7 +42,7 @@ typedef struct serve_http_events {
     /* The body is there: reply, or serve_stream(). An exchange that is not answered when this
      * returns waits: the reply comes later, from elsewhere. */
     void (*request)(void *context, serve_exchange *exchange);
-    /* The client has been answered or is gone: forget the exchange. */
+    /* The client has got its reply or is gone: drop all references to the exchange. */
     void (*over)(void *context, serve_exchange *exchange);
 } serve_http_events;
 
@@ -56,16 +56,16 @@ typedef struct serve_http_counts {
 int serve_http_open(uv_loop_t *loop, const serve_http_limits *limits,
                     const serve_http_events *events, void *context, serve_http **ret_http,
                     fa_diag *diag);
-/* Answers that are under way are cut off. NULL and pointer to NULL are allowed. */
+/* Replies that are being sent are cut off. NULL and pointer to NULL are allowed. */
 void serve_http_close(serve_http **http);
 
 /* A connection that was accepted; the descriptor is owned from here on. FA_EBUSY: too many, and the
- * client has been told so. */
+ * client has got an error. */
 int serve_http_adopt(serve_http *http, int fd, bool local);
 /* From now on each reply is its connection's last. */
 void serve_http_drain(serve_http *http);
 const serve_http_counts *serve_http_counted(const serve_http *http);
-/* Requests whose answer has not been given whole. */
+/* Requests whose reply has not been sent completely. */
 int serve_http_busy(const serve_http *http);
 
 #endif

@@ -8,8 +8,7 @@
 #include "list.h"
 #include "pending.h"
 #include "problem.h"
-#include "reply.h"
-#include "stream.h"
+#include "exchange.h"
 #include "service.h"
 
 #include <cJSON.h>
@@ -247,7 +246,8 @@ static void serve_job_post_start(serve_job *job)
 
 /* ---- a runner --------------------------------------------------------------------------------*/
 /* Where jobs run: a thread for each device and one for GPUs that are not here, each with tuners of its own, because
- * one tune at a time runs in a tuner. Between two problems of a sweep the tunes that have come meanwhile go first. */
+ * one tune at a time runs in a tuner. Between two problems of a sweep the tunes that have come meanwhile go first.
+ * */
 enum { TELL_MS = 200 };
 
 static int need_tuner(serve_runner *runner, fa_tuner **tuner, fa_diag *diag)
@@ -265,9 +265,9 @@ static bool worth_telling(serve_job *job, const fa_progress *progress)
 {
     int64_t now = (int64_t)(uv_hrtime() / 1000000);
     bool listened = atomic_load(&job->watched) && progress->kind == FA_EVENT_TRIAL;
-    if (!listened && progress->kind != FA_EVENT_STAGE && now - job->told_ms < TELL_MS)
+    if (!listened && progress->kind != FA_EVENT_STAGE && now - job->reported_ms < TELL_MS)
         return false;
-    job->told_ms = now;
+    job->reported_ms = now;
     return true;
 }
 

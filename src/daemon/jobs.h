@@ -31,10 +31,10 @@ struct serve_job {
     int effort;   /* jobs of one key whose effort is no less serve a request too */
     int64_t accepted_ms, started_ms, ended_ms; /* Unix time */
     int runner;                                /* -1: not known yet */
-    bool given;                                /* to its runner, which has not given it back */
+    bool given;                                /* its runner has the job and has not returned it */
     bool journaled, journaling;
-    bool kept;          /* in the journal after its end: the next process tries again */
-    bool unwanted;      /* a client has canceled it: no next process goes on with it */
+    bool kept;     /* stays in the journal after its end, so that the next process tries again */
+    bool unwanted; /* a client has canceled it: the next process does not continue it */
     char gpu[64];       /* words for lists */
     fa_ask ask;         /* of a tune, as it was asked */
     fa_request request; /* of a tune; its gpu points to gpu_name */
@@ -43,11 +43,11 @@ struct serve_job {
     fa_sweep_item *items;
     char plan[512];
     atomic_bool cancel, watched;
-    atomic_bool taken; /* by its runner, or by the loop, which has ended it meanwhile */
+    atomic_bool taken; /* its runner has begun it, or the loop has ended it before that */
     serve_waiters submitters, listeners;
     int references;  /* of pending requests */
-    char *progress;  /* the last one told, JSON, or NULL */
-    int64_t told_ms; /* its runner's: when progress was last told */
+    char *progress;  /* the last progress that was reported, as JSON, or NULL */
+    int64_t reported_ms; /* when the runner last reported progress */
     /* Its end, written by its runner. */
     int code;
     fa_diag message;
@@ -59,12 +59,12 @@ const char *serve_job_kind_name(serve_job_kind kind);
 bool serve_job_is_over(const serve_job *job);
 char *serve_job_text(const serve_job *job);
 char *serve_jobs_text(const serve_service *service);
-/* "queued":2,"jobs":[…]: all that run, whole, some that wait and the last that ended. */
+/* "queued":2,"jobs":[…]: every running job in full, some queued jobs and the last ones that ended. */
 void serve_jobs_now(const serve_service *service, fa_buf *out);
 
 /* ---- listeners ---- */
 void serve_job_listen(serve_job *job, serve_exchange *exchange);
-void serve_jobs_keep_alive(serve_service *service); /* a comment to all who listen */
+void serve_jobs_keep_alive(serve_service *service); /* sends a comment to every listener */
 
 typedef struct serve_runner {
     serve_service *service;
@@ -74,8 +74,8 @@ typedef struct serve_runner {
 } serve_runner;
 
 serve_job *serve_job_find(serve_service *service, const char *id);
-/* A job that has not ended and gives at least what this effort does; of the same problem, where one
- * is given. */
+/* A job of this key that has not ended and whose effort is at least this one; of the same problem, unless that is
+ * NULL. */
 serve_job *serve_job_of_key(serve_service *service, const char *key, const fa_problem *problem,
                             int effort);
 /* A new job, queued, with no runner yet. */

@@ -71,14 +71,14 @@ static void load_one(struct loading *loading, const char *name)
         serve_log(SERVE_WARN, "a job's file cannot be read and is passed over", "file", path, NULL);
         return;
     }
-    serve_journal_entry **at = &loading->first; /* the first accepted first */
+    serve_journal_entry **at = &loading->first; /* in the order in which they were accepted */
     while (*at != NULL && (*at)->accepted_ms <= entry->accepted_ms)
         at = &(*at)->next;
     entry->next = *at;
     *at = entry;
 }
 
-/* FA_EUNTRUSTED: others could have put jobs there, or can. */
+/* FA_EUNTRUSTED: other users can write there, or own the folder. */
 static int open_folder(const char *path, DIR **ret_folder, fa_diag *diag)
 {
     struct stat st;
@@ -99,8 +99,8 @@ static int open_folder(const char *path, DIR **ret_folder, fa_diag *diag)
     return rc;
 }
 
-/* Whether no other daemon has the directory. The kernel lets go when this process ends; where nothing
- * can be locked, the directory is taken as it is. */
+/* Whether no other daemon uses the directory. The kernel releases the lock when this process ends. Where nothing
+ * can be locked, the directory is used without a lock. */
 static bool lock_folder(DIR *folder, int *ret_lock)
 {
     int fd = openat(dirfd(folder), "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -180,8 +180,8 @@ struct writing {
     serve_task task;
     char id[SERVE_ID_SIZE];
     char path[sizeof((serve_journal *)0)->folder + SERVE_ID_SIZE + 2];
-    fa_buf text; /* empty: the file goes */
-    bool shut;   /* nothing is written there */
+    fa_buf text; /* empty: the file is removed */
+    bool shut;   /* the journal must not be written */
     int error;
     serve_journal_written *written;
     void *context;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Accepted jobs on disk, so that they outlive the process: one file for each job in a directory
- * beside the store, removed when the job has ended. Every daemon has a directory of its own, named
- * after where it serves; daemons in containers or on hosts that share a store may serve at the same
- * path, and each of them then locks another directory.
+ * Accepted jobs on disk, so that they outlive the process: one file for each job in a directory next to the store,
+ * removed when the job has ended. Every daemon has its own directory, named after the address where it serves;
+ * daemons in containers or on hosts that share a store may serve at the same path, and then each of them locks
+ * another directory.
  *
- * A file: "fa-tune-job 1 KIND ID ACCEPTED\n" and the request's body as it came. The journal knows no
- * more of a job than that; what it has read is to be checked as if it had come from a client.
+ * A file: "fa-tune-job 1 KIND ID ACCEPTED\n" and the request's body as it came. The journal knows
+ * nothing else about a job; a body that was read is checked as if a client had sent it.
  */
 #ifndef FA_DAEMON_JOURNAL_H
 #define FA_DAEMON_JOURNAL_H

@@ -157,7 +157,7 @@ static void tick(uv_timer_t *timer)
     serve_pending_expire(service, serve_now_ms(service));
     serve_jobs_forget(service);
     if (++service->ticks % TELL_TICKS == 0)
-        serve_overview_tell(service);
+        serve_overview_send(service);
     if (service->ticks >= KEEP_ALIVE_TICKS) {
         service->ticks = 0;
         serve_jobs_keep_alive(service);

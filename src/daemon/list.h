@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of what has `next` and `previous` of its own type; `first` is where the list begins.
+ * Doubly linked lists of structs with `next` and `previous` of their own type; `first` is the head.
  */
 #ifndef FA_DAEMON_LIST_H
 #define FA_DAEMON_LIST_H

@@ -72,7 +72,7 @@ static int take_lock(const char *path, int *ret_fd, fa_diag *diag)
     return 0;
 }
 
-/* What stands where the socket is to be: removed when it is a socket that nobody listens on. */
+/* Removes a socket at this path that no process listens on; anything else there is an error. */
 static int clear_place(const char *path, const struct sockaddr_un *address, fa_diag *diag)
 {
     struct stat st;
@@ -173,7 +173,7 @@ static int split(const char *where, char *ret_host, size_t size, const char **re
     return 0;
 }
 
-/* The address is wrong, or the machine has nothing to look it up with just now. */
+/* The address is invalid, or it cannot be resolved just now. */
 static int fail_to_find(const char *where, int error, fa_diag *diag)
 {
     if (error == EAI_MEMORY)

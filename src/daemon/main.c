@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fa-tune-serve: listens, serves until it is told to stop, stops.
+ * fa-tune-serve: listens, serves until a signal stops it.
  *
  * Exit status: 0 stopped as asked, 1 failed, 2 asked wrongly.
  */

@@ -5,9 +5,8 @@
 #include "error.h"
 #include "jobs.h"
 #include "queries.h"
-#include "reply.h"
+#include "exchange.h"
 #include "report.h"
-#include "stream.h"
 #include "service.h"
 
 #include <stdlib.h>
@@ -16,7 +15,7 @@
 enum {
     PROBLEMS_MAX = 4000, /* of a report */
     REPORT_MAX_MS = 120000,
-    REST = 4, /* times as long as a report took, until the next is begun */
+    REST = 4, /* the next report is started after so many times the time that the last one took */
     FOLLOWERS_MAX = 32
 };
 
@@ -35,7 +34,7 @@ void serve_get_page(serve_service *service, serve_exchange *exchange)
         report_live_page(&out);
         const size_t size = out.size;
         serve_page *page = serve_page_make("text/html; charset=utf-8", serve_text_of(&out), size);
-        /* Its own policy, which names its script and its style, is in it; this cannot be. */
+        /* The page's own policy names its script and style; frame-ancestors works in a header only. */
         serve_page_header(page, "Content-Security-Policy", "frame-ancestors 'none'");
         serve_page_header(page, "Cross-Origin-Opener-Policy", "same-origin");
         serve_page_header(page, "Cross-Origin-Resource-Policy", "same-origin");
@@ -62,7 +61,7 @@ static int need_reader(serve_service *service, fa_diag *diag)
     return rc;
 }
 
-/* On its thread. What is said of a store that is broken is said once: it is opened anew then. */
+/* On the reader's thread. An error of a broken store is reported once, because the store is reopened then. */
 static int read_with(serve_service *service,
                      int (*read)(fa_tuner *tuner, void *context, fa_diag *diag), void *context,
                      fa_diag *diag)
@@ -201,7 +200,7 @@ static int write_queue(fa_tuner *tuner, void *context, fa_diag *diag)
     return fa_queue_write(tuner, context, diag);
 }
 
-/* A store that no other host shares has none. */
+/* A store that no other host shares has no queue. */
 static int read_queue(serve_query *query, fa_diag *diag)
 {
     char *text = NULL;
@@ -259,16 +258,16 @@ static void send_all(const serve_service *service, const char *text, size_t size
         serve_stream_send(e, text, size, true);
 }
 
-void serve_overview_tell(serve_service *service)
+void serve_overview_send(serve_service *service)
 {
     char *text = service->followers.count > 0 ? state_text(service) : NULL;
-    if (text == NULL || (service->told != NULL && strcmp(text, service->told) == 0)) {
+    if (text == NULL || (service->last_state != NULL && strcmp(text, service->last_state) == 0)) {
         free(text);
         return;
     }
     send_all(service, text, strlen(text));
-    free(service->told);
-    service->told = text;
+    free(service->last_state);
+    service->last_state = text;
 }
 
 void serve_overview_keep_alive(serve_service *service)
@@ -293,5 +292,5 @@ void serve_overview_free(serve_service *service)
     serve_thread_free(&service->reader);
     serve_page_drop(&service->front);
     serve_page_drop(&service->report.page);
-    free(service->told);
+    free(service->last_state);
 }

@@ -5,7 +5,7 @@
 #include "families.h"
 #include "jobs.h"
 #include "list.h"
-#include "reply.h"
+#include "exchange.h"
 #include "service.h"
 
 #include <stdio.h>

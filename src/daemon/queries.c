@@ -4,7 +4,7 @@
 #include "hash.h"
 #include "json_make.h"
 #include "problem.h"
-#include "reply.h"
+#include "exchange.h"
 #include "service.h"
 
 #include <stdio.h>
@@ -14,11 +14,12 @@
 
 enum {
     WINNERS_DEFAULT = 100,
-    WINNERS_MAX = 10000 /* as fa-tune show asks for; a second or two of the lookup thread */
+    WINNERS_MAX =
+        10000 /* the limit that fa-tune show requests; takes the lookup thread a second or two */
 };
 
 /* ---- any query ------------------------------------------------------------------------------*/
-/* A query that finds the store broken asks again, once it has been opened anew. */
+/* A query that finds the store broken runs again after the store was reopened. */
 static void work_on(serve_task *task, serve_thread *thread)
 {
     serve_query *query = (serve_query *)task;
@@ -37,7 +38,8 @@ static void work_apart(serve_task *task, serve_thread *thread)
     query->rc = query->work(query, &query->diag);
 }
 
-bool serve_query_take_client(serve_query *query, serve_exchange **ret_exchange)
+/* Removes the client from the query; false: the client is gone, or has got the error as its reply. */
+static bool take_client(serve_query *query, serve_exchange **ret_exchange)
 {
     serve_exchange *exchange = serve_waiters_take(&query->client);
     *ret_exchange = exchange;
@@ -50,7 +52,7 @@ bool serve_query_take_client(serve_query *query, serve_exchange **ret_exchange)
     return !query->task.skipped && query->rc == 0;
 }
 
-void serve_query_free(serve_query *query)
+static void free_query(serve_query *query)
 {
     serve_body_drop(&query->body);
     fa_buf_free(&query->text);
@@ -62,9 +64,9 @@ static void reply_text(serve_task *task)
 {
     serve_query *query = (serve_query *)task;
     serve_exchange *exchange;
-    if (serve_query_take_client(query, &exchange))
+    if (take_client(query, &exchange))
         serve_reply_json(exchange, query->status, serve_text_of(&query->text));
-    serve_query_free(query);
+    free_query(query);
 }
 
 void serve_query_submit(serve_service *service, serve_exchange *exchange, const serve_query *query,
@@ -162,7 +164,7 @@ static void give_cubin(serve_task *task)
 {
     serve_query *query = (serve_query *)task;
     serve_exchange *exchange;
-    bool waits = serve_query_take_client(query, &exchange);
+    bool waits = take_client(query, &exchange);
     if (query->rc == 0 && !task->skipped) {
         char hash[FA_HASH_HEX], tag[FA_HASH_HEX + 2];
         fa_hash_bytes(query->bytes, query->size, hash);
@@ -179,7 +181,7 @@ static void give_cubin(serve_task *task)
             serve_reply_unless_known(exchange, page);
         serve_page_drop(&page);
     }
-    serve_query_free(query);
+    free_query(query);
 }
 
 void serve_get_cubin(serve_service *service, serve_exchange *exchange)

@@ -10,7 +10,7 @@
 #include "overview.h"
 #include "pending.h"
 #include "queries.h"
-#include "reply.h"
+#include "exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 /* ---- openapi ---------------------------------------------------------------------------------*/
-/* openapi.json as it is built in, with the problems of every operation that this process knows. */
+/* The built-in openapi.json with the problems of every operation that this process knows. */
 static cJSON *schema_of_field(const fa_field *field)
 {
     static const char *const types[] = {
@@ -62,7 +62,7 @@ static cJSON *schema_of_operation(const fa_operation *operation)
     return schema;
 }
 
-/* Operations that it would describe now. */
+/* How many operations the description would have now. */
 static int serve_openapi_operations(void)
 {
     int count = 0;
@@ -87,7 +87,7 @@ char *serve_openapi_text(void)
 }
 
 /* ---- metrics ---------------------------------------------------------------------------------*/
-/* GET /metrics, as Prometheus reads it. */
+/* GET /metrics, in the format of Prometheus. */
 #define PREFIX "fa_tune_serve_"
 
 struct metric {
@@ -316,7 +316,7 @@ static const route routes[] = {
 enum { ROUTES = sizeof routes / sizeof *routes };
 
 /* ---- matching -------------------------------------------------------------------------------*/
-/* Whether the path is that of the pattern; ret_part: what the "*" stands for. */
+/* Whether the path matches the pattern; ret_part: the part that "*" matches. */
 static bool matches(const char *pattern, const char *path, char ret_part[SERVE_PART_SIZE])
 {
     const char *star = strchr(pattern, '*');

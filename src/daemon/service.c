@@ -3,7 +3,7 @@
 
 #include "buf.h"
 #include "error.h"
-#include "reply.h"
+#include "exchange.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state that the service's files share, its clock, and its tuners.
+ * The state that the service's files share, its clock and its tuners.
  *
  * The loop's thread owns everything here. Other threads see tasks only: the lookup of a pending
- * request, a job's run, a query, a file of the journal. What a task's thread writes is read by the
- * loop when the task is done.
+ * request, a job's run, a query, a file of the journal. The loop reads what a task's thread has written
+ * after the task is done.
  */
 #ifndef FA_DAEMON_SERVICE_H
 #define FA_DAEMON_SERVICE_H
@@ -31,19 +31,19 @@ struct serve_job;
 struct serve_pending;
 struct serve_runner;
 
-/* A thread's tuner for the kernel family of a client that was asked for last. */
+/* The tuner that a thread keeps for the client's kernel family that was requested last. */
 typedef struct serve_family_tuner {
     char id[65];
     fa_tuner *tuner;
 } serve_family_tuner;
 
-/* What somebody may hand in, as its hash, until then. */
+/* A secret that a client may present until `until_ms`, stored as its hash. */
 typedef struct serve_secret {
     unsigned char hash[FA_HASH_BYTES];
     int64_t until_ms;
 } serve_secret;
 
-/* The report's document as it was told last. */
+/* The report's document as it was last sent. */
 typedef struct serve_report {
     serve_page *page; /* NULL: none yet */
     serve_cache_time when;
@@ -64,20 +64,20 @@ struct serve_service {
     serve_http *http;
     serve_loop_queue *queue;
     serve_thread *lookup;
-    serve_thread *families; /* what clients send is evaluated there; NULL: none is taken */
-    serve_thread *reader;   /* of reports and the queue; NULL: nobody has asked yet */
+    serve_thread *families; /* evaluates families that clients send; NULL: none are accepted */
+    serve_thread *reader;   /* reads reports and the queue; NULL: not started yet */
     serve_journal journal;
     struct serve_runner *runner[SERVE_RUNNERS];
     int threads; /* threads that have not ended */
     serve_cache *cache;
-    serve_page *openapi; /* once it was asked for, with as many operations */
+    serve_page *openapi; /* the description, once it was requested; of that many operations */
     int openapi_operations;
-    serve_page *front; /* "/", once it was asked for */
+    serve_page *front; /* the page at "/", once it was requested */
     serve_report report;
-    serve_waiters followers; /* of everything that is under way */
-    char *told;              /* to them last, or NULL */
+    serve_waiters followers; /* clients that follow all jobs */
+    char *last_state;        /* sent to the followers, or NULL */
     serve_secret link, session[SERVE_SESSIONS];
-    /* The page's port on the loopback, opened when it is needed first: "127.0.0.1:40123". NULL: none is. */
+    /* Opens the page's port on the loopback when it is first needed: "127.0.0.1:40123". NULL: there is no such port. */
     int (*need_port)(void *ready_context, const char **ret_address, fa_diag *diag);
     struct serve_pending *pending;
     struct serve_job *jobs;     /* newest first */
@@ -92,9 +92,9 @@ struct serve_service {
     char store[1024];             /* the store's path */
     void (*ready)(void *context); /* called once: it is ready, or has failed */
     void *ready_context;
-    void (*job_ended)(struct serve_job *job); /* those that wait for the job are told */
-    bool runs;                /* false: jobs are queued and never run, as in a test of requests */
-    atomic_bool stop_reading; /* a report under way ends */
+    void (*job_ended)(struct serve_job *job); /* answers the requests that wait for the job */
+    bool runs;                /* false: jobs are queued and never run, for tests of requests */
+    atomic_bool stop_reading; /* set: a report that is being made is abandoned */
     fa_tuner *reader_tuner;   /* the reader's */
     /* The lookup thread's: */
     fa_tuner *tuner;
@@ -104,7 +104,7 @@ struct serve_service {
         int64_t seconds, nanoseconds, size, inode;
         int64_t looked_ms, reopened_ms;
     } seen;
-    /* Written by that thread before a task of its is done, then never again: */
+    /* Written once by the lookup thread, before its first task is done: */
     fa_gpu device[SERVE_DEVICES_MAX];
     int device_count;
     int device_code;
@@ -116,24 +116,24 @@ int64_t serve_now_ms(const serve_service *service);
 bool serve_service_is_ready(const serve_service *service);
 /* Asks a client to come back, and counts it. */
 void serve_refuse(serve_service *service, serve_exchange *exchange, const char *message);
-/* A thread has ended; on the loop's. */
+/* Called on the loop's thread after a thread has ended. */
 void serve_service_thread_ended(void *service);
 
 void serve_tuner_options(const serve_settings *settings, fa_options *ret_options);
 /* {"answer":…,"cubin":{"key":…,"sha256":…,"size":…}}; malloced. The tuner's thread. */
 int serve_kernel_text(fa_tuner *tuner, const fa_answer *answer, char **ret_text, fa_diag *diag);
 
-/* Whether what a tuner has returned says that its store, a file, has to be opened anew. */
+/* Whether a tuner's error means that its store file has to be reopened. */
 bool serve_tuner_is_broken(const fa_tuner *tuner, int rc);
 
 /* ---- on the lookup thread ---- */
-/* Tells the loop once the store has changed, and opens it anew when it is broken. */
+/* Notifies the loop when the store has changed, and reopens the store when it is broken. */
 void serve_tuner_watch(void *service);
-/* Whether rc says that the store is broken and it could be opened anew, which sets it right: the
- * caller looks again. Where it cannot be, the daemon is not ready until it can. */
+/* Reopens the store if rc means that it is broken; true: it was reopened, and the caller looks up again. While a
+ * broken store cannot be reopened, the daemon is not ready. */
 bool serve_tuner_reopen(serve_service *service, int rc);
 void serve_tuner_close(void *service);
-/* The devices here, asked of the driver once. */
+/* Asks the driver for the devices of this machine, once. */
 void serve_find_devices(serve_service *service);
 
 #endif

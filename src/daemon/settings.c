@@ -103,7 +103,7 @@ static void variable_of(const setting *known, char ret[NAME_MAX_BYTES])
         *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
 }
 
-/* `said`: where the value came from, for the sentence. */
+/* `said`: where the value came from, for the error. */
 static int set_setting(serve_settings *settings, const setting *known, const char *said,
                        const char *value, fa_diag *diag)
 {
@@ -180,7 +180,7 @@ static int read_environment(serve_settings *settings, fa_diag *diag)
     return rc;
 }
 
-/* Such as an Authorization header can carry. */
+/* Whether an Authorization header can carry it. */
 static bool can_be_sent(const fa_buf *text, size_t size)
 {
     for (size_t i = 0; i < size; i++)

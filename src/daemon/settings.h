@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the daemon is told: flags, and for each a variable FA_TUNE_SERVE_… that a flag overrides.
+ * The daemon's settings: flags, and for each flag a variable FA_TUNE_SERVE_… that the flag overrides.
  */
 #ifndef FA_DAEMON_SETTINGS_H
 #define FA_DAEMON_SETTINGS_H
@@ -20,7 +20,7 @@ typedef struct serve_settings {
     int32_t max_body, max_sweep_body; /* bytes */
     int32_t max_bodies_mib;           /* in memory at a time */
     int32_t head_timeout_s, body_timeout_s, idle_timeout_s, send_timeout_s, link_timeout_s;
-    int32_t wait_s; /* for a tune, where the client does not say */
+    int32_t wait_s; /* how long a request waits for a tune unless the client says */
     int32_t stop_s; /* for jobs to stop */
     int32_t cache_mib;
     int32_t untrusted_templates, log_format, log_level; /* indices of the choices */
@@ -28,8 +28,8 @@ typedef struct serve_settings {
     bool open;
     bool help, version, openapi;
     char default_socket[160];
-    char identity[1024]; /* where it serves, wherever it was started: what names its journal */
-    unsigned char token_hash[32]; /* SHA-256 of the token, so that comparing takes the same time */
+    char identity[1024];          /* the absolute address where it serves; names its journal */
+    unsigned char token_hash[32]; /* SHA-256 of the token, so that comparing takes constant time */
     bool has_token;
 } serve_settings;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads beside the loop, and the queue that leads back to it. A task is worked on by its thread and
- * then done on the loop's.
+ * Threads besides the loop's, and the queue from them to the loop. A thread runs a task's work(), then the loop's
+ * thread runs its done().
  *
  * The store, CUDA and NVRTC are used by these threads only: the loop never waits for them.
  */
@@ -28,7 +28,7 @@ struct serve_task {
 int serve_loop_queue_open(uv_loop_t *loop, serve_loop_queue **ret_queue, fa_diag *diag);
 /* Calls `done` of a task on the loop's thread. Any thread. */
 void serve_loop_post(serve_loop_queue *queue, serve_task *task);
-/* What is still in it is done; every thread has ended. */
+/* Runs done() of the tasks that are still in the queue; every thread has ended. */
 void serve_loop_queue_close(serve_loop_queue **queue);
 
 /* ---- threads ---- */
@@ -36,18 +36,18 @@ typedef struct serve_thread_calls {
     void (*idle)(void *context);  /* about once a second without a task */
     void (*end)(void *context);   /* before its thread ends */
     void (*ended)(void *context); /* on the loop's thread, after that */
-    bool finishes; /* what it was given before it was stopped is worked on, not skipped */
+    bool finishes; /* tasks that were submitted before the stop are run, not skipped */
 } serve_thread_calls;
 
 int serve_thread_start(serve_loop_queue *queue, const serve_thread_calls *calls, void *context,
                        serve_thread **ret_thread, fa_diag *diag);
 void serve_thread_submit(serve_thread *thread, serve_task *task);
-/* Ends after the task under way; the others come back as skipped. */
+/* The thread ends after its current task; the other tasks come back as skipped. */
 void serve_thread_stop(serve_thread *thread);
 /* After `ended` was called; NULL and pointer to NULL are allowed. */
 void serve_thread_free(serve_thread **thread);
 
-/* On the thread itself, within a long task: works on the next task that interleaves. */
+/* On the thread itself, within a long task: runs the next task that interleaves. */
 bool serve_thread_run_interleaved(serve_thread *thread);
 void *serve_thread_context(const serve_thread *thread);
 

@@ -1,21 +1,258 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The connection to the fleet's store: made when it is first needed, given up when it fails, tried
- * again after a while that doubles, or is long where every try keeps a caller waiting.
+ * The connection to the fleet's store, and what the store's address says: where to connect, what people are shown,
+ * and which store it is. A connection is made when it is first needed and closed when it fails. It is tried again after
+ * a pause that doubles, or a long pause if every try keeps a caller waiting.
+ *
+ * Results that wait while the store is down wait for that store alone, so it is known by its address: an identifier
+ * in the database would be copied with it, and a staging server is often made from a copy of production's. Two
+ * addresses of one store that differ in user, password, other settings, capitals of the host or a port 5432 are the
+ * same.
  */
 #include "fleet.h"
 
+#include "buf.h"
 #include "catalogue.h"
 #include "error.h"
 #include "pool.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 #include <unistd.h>
 
+/* ---- the address ----------------------------------------------------------------------------*/
+static const char file_prefix[] = "sqlite://"; /* a file that containers of one machine share */
+
+/* ---- parts ----------------------------------------------------------------------------------*/
+/* The parts of postgresql://USER:PASSWORD@HOSTS/DATABASE?QUERY, not yet decoded. */
+struct parts {
+    const char *user, *hosts, *database, *query;
+    size_t user_size, hosts_size, database_size;
+};
+
+/* False where a password that was not written as it should be may have ended up in another part. */
+static bool split_address(const char *location, struct parts *ret)
+{
+    const char *user = strstr(location, "://") + 3;
+    size_t before = strcspn(user, "@/");
+    bool named = user[before] == '@';
+    struct parts parts = {.user = user, .user_size = named ? strcspn(user, ":@") : 0};
+    parts.hosts = named ? user + before + 1 : user;
+    parts.hosts_size = strcspn(parts.hosts, "/?");
+    parts.database = parts.hosts + parts.hosts_size;
+    parts.database += *parts.database == '/';
+    parts.database_size = strcspn(parts.database, "?");
+    parts.query = parts.database + parts.database_size;
+    parts.query += *parts.query == '?';
+    for (const char *item = parts.query; *item != 0; item += item[0] == '&') {
+        size_t key = strspn(item, "abcdefghijklmnopqrstuvwxyz_");
+        item += key;
+        if (key == 0 || *item != '=')
+            return false;
+        item += strcspn(item, "&");
+    }
+    *ret = parts;
+    return memchr(parts.hosts, '@', (size_t)(parts.query - parts.hosts)) == NULL;
+}
+
+/* ---- what is shown --------------------------------------------------------------------------*/
+/* Scheme, user, host and database. A password that was not written as it should be may have any character in it: then
+ * nothing is shown between the user's name and the last @, nor behind what should be a port and is none. */
+static void print_location(const char *location, char *ret, size_t size)
+{
+    struct parts parts;
+    const char *host = strstr(location, "://") + 3, *at = strrchr(host, '@');
+    if (split_address(location, &parts))
+        at = parts.hosts > host ? parts.hosts - 1 : NULL;
+    size_t user = at != NULL ? strcspn(host, ":/@?") : 0;
+    const char *rest = at != NULL ? at + 1 : host;
+    size_t name = strcspn(rest, ":?");
+    size_t port = rest[name] == ':' ? 1 + strspn(rest + name + 1, "0123456789,") : 0;
+    size_t end = name + port;
+    if (port > 0 && rest[end] != '/' && rest[end] != 0)
+        end = name;
+    else
+        end += strcspn(rest + end, "?");
+    snprintf(ret, size, "%.*s%.*s%s%.*s", (int)(host - location), location, (int)user, host,
+             at != NULL ? "@" : "", (int)end, rest);
+}
+
+/* ---- which store it is ----------------------------------------------------------------------*/
+static void append_decoded(fa_buf *out, const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        char digits[3] = {0}, c = text[i];
+        if (c == '%' && i + 2 < size && isxdigit((unsigned char)text[i + 1]) &&
+            isxdigit((unsigned char)text[i + 2])) {
+            memcpy(digits, text + i + 1, 2);
+            c = (char)strtol(digits, NULL, 16);
+            i += 2;
+        }
+        fa_buf_append(out, &c, 1);
+    }
+}
+
+static const char *text_of(const fa_buf *buf)
+{
+    return buf->data != NULL ? buf->data : "";
+}
+
+/* h1:1,h2:2 as h1,h2 and 1,2, the way libpq has them. */
+static void split_hosts(const struct parts *parts, fa_buf *host, fa_buf *port)
+{
+    const char *at = parts->hosts, *end = parts->hosts + parts->hosts_size;
+    while (at < end) {
+        const char *item = memchr(at, ',', (size_t)(end - at)), *colon = at;
+        item = item != NULL ? item : end;
+        if (*at == '[') /* an address of IPv6 */
+            while (colon < item && *colon != ']')
+                colon++;
+        while (colon < item && *colon != ':')
+            colon++;
+        append_decoded(host, at, (size_t)(colon - at));
+        append_decoded(port, colon + (colon < item), (size_t)(item - colon) - (colon < item));
+        at = item + (item < end);
+        if (item < end) {
+            fa_buf_text(host, ",");
+            fa_buf_text(port, ",");
+        }
+    }
+}
+
+/* What the query says goes before what the address says in front of it, and that before the environment. */
+static void add_setting(const struct parts *parts, const char *key, const char *variable,
+                        fa_buf *value)
+{
+    const char *from_environment = getenv(variable);
+    size_t length = strlen(key);
+    for (const char *item = parts->query; *item != 0; item += *item == '&') {
+        size_t size = strcspn(item, "&");
+        if (strncmp(item, key, length) == 0 && item[length] == '=') {
+            fa_buf_clear(value);
+            append_decoded(value, item + length + 1, size - length - 1);
+        }
+        item += size;
+    }
+    if (value->size == 0 && from_environment != NULL)
+        fa_buf_text(value, from_environment);
+}
+
+/* Of the server's options only the one that says whose tables these are; the last one counts. */
+static void keep_search_path(fa_buf *options)
+{
+    const char *path = NULL;
+    for (const char *at = text_of(options); *at != 0; at++)
+        if (strncasecmp(at, "search_path=", 12) == 0 || strncasecmp(at, "search-path=", 12) == 0)
+            path = at + 12;
+    size_t size = path != NULL ? strcspn(path, " ") : 0;
+    if (size > 0)
+        memmove(options->data, path, size);
+    options->size = size;
+    if (options->data != NULL)
+        options->data[size] = 0;
+}
+
+enum { HOST, PORT, DATABASE, HOSTADDR, SERVICE, OPTIONS, SETTINGS };
+static const struct {
+    const char *key, *variable, *shown;
+} settings[SETTINGS] = {
+    [HOST] = {"host", "PGHOST", "host"},
+    [PORT] = {"port", "PGPORT", "port"},
+    [DATABASE] = {"dbname", "PGDATABASE", "dbname"},
+    [HOSTADDR] = {"hostaddr", "PGHOSTADDR", "hostaddr"},
+    [SERVICE] = {"service", "PGSERVICE", "service"},
+    [OPTIONS] = {"options", "PGOPTIONS", "search_path"},
+};
+
+/* Whether every port of a list is the one that is taken where there is none. */
+static bool is_usual(const char *ports)
+{
+    while (*ports != 0) {
+        size_t size = strcspn(ports, ",");
+        if (size != 0 && (size != 4 || strncmp(ports, "5432", 4) != 0))
+            return false;
+        ports += size + (ports[size] == ',');
+    }
+    return true;
+}
+
+static void write_identity(const fa_buf value[SETTINGS], fa_buf *out)
+{
+    const char *host = text_of(&value[HOST]), *port = text_of(&value[PORT]), *before = "?";
+    bool folder = host[0] == '/' || host[0] == '@'; /* of a socket */
+    fa_buf_text(out, "postgresql://");
+    for (const char *c = folder ? "" : host; *c != 0; c++)
+        fa_buf_printf(out, "%c", tolower((unsigned char)*c));
+    if (!is_usual(port))
+        fa_buf_printf(out, ":%s", port);
+    fa_buf_printf(out, "/%s", text_of(&value[DATABASE]));
+    for (int i = 0; i < SETTINGS; i++) {
+        if (value[i].size == 0 || i == PORT || i == DATABASE || (i == HOST && !folder))
+            continue;
+        fa_buf_printf(out, "%s%s=%s", before, settings[i].shown, text_of(&value[i]));
+        before = "&";
+    }
+}
+
+/* False: the address is not one that libpq takes. */
+static bool identify(const char *location, fa_buf *out)
+{
+    struct parts parts;
+    fa_buf value[SETTINGS] = {{0}};
+    const char *user = getenv("PGUSER");
+    if (!split_address(location, &parts))
+        return false;
+    split_hosts(&parts, &value[HOST], &value[PORT]);
+    append_decoded(&value[DATABASE], parts.database, parts.database_size);
+    if (strspn(text_of(&value[PORT]), ",") == value[PORT].size)
+        fa_buf_clear(&value[PORT]);
+    for (int i = 0; i < SETTINGS; i++)
+        add_setting(&parts, settings[i].key, settings[i].variable, &value[i]);
+    if (value[DATABASE].size == 0 && parts.user_size > 0) /* as libpq does */
+        append_decoded(&value[DATABASE], parts.user, parts.user_size);
+    else if (value[DATABASE].size == 0 && user != NULL)
+        fa_buf_text(&value[DATABASE], user);
+    keep_search_path(&value[OPTIONS]);
+    const char *port = text_of(&value[PORT]);
+    bool valid = port[strspn(port, "0123456789,")] == 0; /* else a part of a password, maybe */
+    if (valid)
+        write_identity(value, out);
+    for (int i = 0; i < SETTINGS; i++) {
+        out->failed = out->failed || value[i].failed;
+        fa_buf_free(&value[i]);
+    }
+    return valid;
+}
+
+/* Sets location, shown and identity. */
+static int read_address(fa_fleet *fleet, const char *location, fa_diag *diag)
+{
+    fa_buf identity = {0};
+    if (strncmp(location, file_prefix, sizeof file_prefix - 1) == 0) {
+        snprintf(fleet->location, sizeof fleet->location, "%s", location + sizeof file_prefix - 1);
+        snprintf(fleet->shown, sizeof fleet->shown, "%s", location);
+        snprintf(fleet->identity, sizeof fleet->identity, "%s", location);
+        return 0;
+    }
+    snprintf(fleet->location, sizeof fleet->location, "%s", location);
+    print_location(location, fleet->shown, sizeof fleet->shown);
+    if (!identify(location, &identity))
+        fa_buf_text(&identity, fleet->shown); /* it is refused when it is opened */
+    int rc = identity.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a tuner") : 0;
+    if (rc == 0 && identity.size >= sizeof fleet->identity)
+        rc = fa_fail(diag, FA_EINVAL, "the location of the fleet's store is too long");
+    if (rc == 0)
+        memcpy(fleet->identity, identity.data, identity.size + 1);
+    fa_buf_free(&identity);
+    return rc;
+}
+
+/* ---- a fleet --------------------------------------------------------------------------------*/
 enum { RETRY_FIRST_MS = 1000, RETRY_MOST_MS = 60000, LEASE_S = 30, LEASE_MOST_S = 3600 };
 /* A try that failed after so long had no answer at all, as from behind a wall: of the time from then on
  * one part in SLOW_SHARE may go into the next. */
@@ -55,7 +292,7 @@ int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
     fleet->source.id = &source_id;
     gethostname(host, sizeof host - 1);
-    int rc = fa_fleet_address(fleet, location, diag);
+    int rc = read_address(fleet, location, diag);
     if (rc == 0)
         rc = read_lease(&fleet->lease_ms, diag);
     if (rc == 0 && getrandom(&number, sizeof number, 0) != sizeof number)

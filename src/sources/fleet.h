@@ -44,14 +44,7 @@ typedef struct fa_fleet {
     void (*connected)(fa_tuner *tuner); /* after each connection that was made */
 } fa_fleet;
 
-/* ---- fleet_address.c ------------------------------------------------------------------------*/
-/* Sets location, shown and identity. */
-int fa_fleet_address(fa_fleet *fleet, const char *location, fa_diag *diag);
-
 /* ---- fleet.c --------------------------------------------------------------------------------*/
-/* For fa_open. */
-int fa_fleet_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
-                  fa_diag *diag);
 fa_fleet *fa_fleet_of(const fa_tuner *tuner); /* NULL: there is none */
 /* Whether the calling thread is a worker with an item. */
 bool fa_fleet_is_worker(const fa_fleet *fleet);

@@ -178,15 +178,15 @@ const char *fa_server_location(const fa_tuner *tuner)
 }
 
 /* ---- one request ----------------------------------------------------------------------------*/
-/* Failures of what was asked, which this machine would not answer otherwise. What was asked has been
- * checked here: a server that finds it not valid is older than this. */
+/* Failures of the request itself, which this machine could not answer either. Requests were checked here: a server
+ * that calls one invalid is of an older version, and its error is no answer. */
 bool fa_remote_is_answer(int code)
 {
     return code == FA_ENOTFOUND || code == FA_ENOTSUP || code == FA_ECOMPILE || code == FA_EALIGN ||
            code == FA_ENOKERNEL || code == FA_ECANCELED;
 }
 
-/* Once more where the server has trouble that may pass. */
+/* Asks once more if the failure may be temporary. */
 static int ask_with_retry(fa_remote *remote, const fa_http_call *call, fa_http_reply *ret_reply,
                           fa_diag *diag)
 {

@@ -43,27 +43,12 @@ typedef struct fa_http_reply {
 /* Opens nothing yet. "unix:/path", "/path" or "http://host:port"; FA_EINVAL. */
 int fa_http_make(const char *address, const char *token, fa_http **ret_http, fa_diag *diag);
 void fa_http_free(fa_http **http);
-/* 0 with a whole reply, whatever its status; FA_ECANCELED: data or idle ended it; FA_ENOTFOUND:
- * no server listens; FA_ETIMEOUT; FA_EIO: the server closed the connection; FA_ECORRUPT: the body is
- * larger than the limit; FA_EUNTRUSTED: the socket is another user's; FA_ENOTSUP: no libcurl. The caller frees the reply's body. */
+/* 0 with a whole reply, whatever its status; FA_ECANCELED: data or idle ended it; FA_ENOTFOUND: no server listens;
+ * FA_ETIMEOUT; FA_EIO: the server closed the connection; FA_ECORRUPT: the body is larger than the limit;
+ * FA_EUNTRUSTED: the socket is another user's; FA_ENOTSUP: no libcurl. The caller frees the reply's body. */
 int fa_http_do(fa_http *http, const fa_http_call *call, fa_http_reply *ret_reply, fa_diag *diag);
 const char *fa_http_address(const fa_http *http);
 bool fa_http_is_local(const fa_http *http); /* a Unix socket, of this user or root */
-
-/* ---- server-sent events (remote_events.c) ---------------------------------------------------*/
-enum { FA_EVENT_NAME_MAX = 32, FA_EVENT_DATA_MAX = 1 << 18 };
-
-typedef struct fa_events {
-    int (*event)(void *context, const char *name, const char *data, size_t size);
-    void *context;
-    fa_buf line, data;
-    char name[FA_EVENT_NAME_MAX];
-    bool after_return; /* the last byte was CR: an LF belongs to it */
-} fa_events;
-
-/* Feeds bytes as they come. Non-zero: what event() returned, or FA_ECORRUPT. */
-int fa_events_feed(fa_events *events, const char *bytes, size_t size);
-void fa_events_free(fa_events *events);
 
 /* ---- asking (remote.c, remote_tune.c) -------------------------------------------------------*/
 typedef struct fa_remote fa_remote;
@@ -126,7 +111,7 @@ int fa_remote_check(fa_remote *remote, char *ret_text, size_t size, fa_diag *dia
 /* ---- jobs (remote_follow.c) -----------------------------------------------------------------*/
 /* Callbacks of fa_remote_follow. */
 typedef struct fa_follower {
-    int (*told)(void *context, const char *data, size_t size); /* of a "progress" or "item" */
+    int (*event)(void *context, const char *data, size_t size); /* data of a "progress" or "item" */
     int (*idle)(void *context);
     void *context;
 } fa_follower;

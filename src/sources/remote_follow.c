@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A job of the server's, followed by its events until it ends.
+ * Follows a job of the server by its events until the job ends.
  *
- * A stream that breaks is taken up again for a few seconds: a service that is restarted goes on with
- * its jobs. Silence is not an end: a server that lives says something every 15 seconds.
+ * A stream that breaks is opened again for a few seconds, because a service that is restarted continues its jobs. A
+ * server sends something at least every 15 seconds; a quiet stream has failed after QUIET_MS.
  */
 #include "remote.h"
 
@@ -21,6 +21,74 @@ enum {
     FAILURE_MAX = 65536
 };
 
+/* ---- events ---------------------------------------------------------------------------------*/
+enum { EVENT_NAME_MAX = 32, EVENT_DATA_MAX = 1 << 18 };
+
+/* Server-sent events as they arrive: lines "event: NAME", "data: TEXT" (several are joined by line breaks) and an
+ * empty line that ends the event. Comments, which keep a connection alive, and other fields are passed over. */
+struct events {
+    int (*event)(void *context, const char *name, const char *data, size_t size);
+    void *context;
+    fa_buf line, data;
+    char name[EVENT_NAME_MAX];
+    bool after_return; /* the last byte was CR: an LF belongs to it */
+};
+
+static void read_event_field(struct events *events)
+{
+    const char *line = events->line.data, *colon = strchr(line, ':');
+    size_t name = colon != NULL ? (size_t)(colon - line) : strlen(line);
+    const char *value = colon == NULL ? "" : colon[1] == ' ' ? colon + 2 : colon + 1;
+    if (name == 5 && memcmp(line, "event", 5) == 0) {
+        snprintf(events->name, sizeof events->name, "%s", value);
+    } else if (name == 4 && memcmp(line, "data", 4) == 0) {
+        if (events->data.size > 0)
+            fa_buf_text(&events->data, "\n");
+        fa_buf_text(&events->data, value);
+    }
+}
+
+static int end_event_line(struct events *events)
+{
+    int rc = 0;
+    if (events->line.size > 0) {
+        read_event_field(events);
+    } else if (events->data.size > 0) {
+        rc = events->event(events->context, events->name, events->data.data, events->data.size);
+        fa_buf_clear(&events->data);
+        events->name[0] = 0;
+    }
+    fa_buf_clear(&events->line);
+    return rc;
+}
+
+/* Feeds bytes as they come. Non-zero: what event() returned, or FA_ECORRUPT. */
+static int feed_events(struct events *events, const char *bytes, size_t size)
+{
+    int rc = 0;
+    for (size_t i = 0; i < size && rc == 0; i++) {
+        bool second = events->after_return && bytes[i] == '\n';
+        events->after_return = bytes[i] == '\r';
+        if (second)
+            continue;
+        if (bytes[i] == '\n' || bytes[i] == '\r')
+            rc = end_event_line(events);
+        else
+            fa_buf_append(&events->line, &bytes[i], 1);
+        if (bytes[i] == 0 || events->line.failed || events->data.failed ||
+            events->line.size > EVENT_DATA_MAX || events->data.size > EVENT_DATA_MAX)
+            rc = FA_ECORRUPT;
+    }
+    return rc;
+}
+
+static void free_events(struct events *events)
+{
+    fa_buf_free(&events->line);
+    fa_buf_free(&events->data);
+}
+
+/* ---- a job ----------------------------------------------------------------------------------*/
 enum how { UNDER_WAY, DONE, FAILED, CANCELED };
 
 struct following {
@@ -29,7 +97,7 @@ struct following {
     enum how how;
     bool stopped; /* by the follower */
     bool heard;   /* an event in this stream */
-    fa_events events;
+    struct events events;
 };
 
 static int on_job_event(void *context, const char *name, const char *data, size_t size)
@@ -47,7 +115,7 @@ static int on_job_event(void *context, const char *name, const char *data, size_
     }
     if (strcmp(name, "progress") != 0 && strcmp(name, "item") != 0)
         return 0;
-    int rc = f->follower->told != NULL ? f->follower->told(f->follower->context, data, size) : 0;
+    int rc = f->follower->event != NULL ? f->follower->event(f->follower->context, data, size) : 0;
     f->stopped = rc > 0;
     return rc;
 }
@@ -55,7 +123,7 @@ static int on_job_event(void *context, const char *name, const char *data, size_
 static int on_stream_data(void *context, const char *bytes, size_t size)
 {
     struct following *f = context;
-    return fa_events_feed(&f->events, bytes, size);
+    return feed_events(&f->events, bytes, size);
 }
 
 static int on_stream_idle(void *context)
@@ -89,10 +157,10 @@ static int read_stream(fa_http *http, const char *path, struct following *f, fa_
                          .idle = on_stream_idle,
                          .context = f};
     *reply = (fa_http_reply){0};
-    f->events = (fa_events){.event = on_job_event, .context = f};
+    f->events = (struct events){.event = on_job_event, .context = f};
     f->heard = false;
     int rc = fa_http_do(http, &call, reply, diag);
-    fa_events_free(&f->events);
+    free_events(&f->events);
     if (f->how != UNDER_WAY)
         rc = 0;
     return rc;

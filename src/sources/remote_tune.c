@@ -125,14 +125,14 @@ static int post_and_follow(fa_tuner *tuner, fa_http_call *post, int accepted,
 /* ---- a tune ---------------------------------------------------------------------------------*/
 struct followed_tune {
     const fa_request *request;
-    int64_t began_ms, told_ms;
+    int64_t began_ms, reported_ms;
     fa_progress last;
     fa_trial trial, best;
 };
 
 static int report_progress(struct followed_tune *t)
 {
-    t->told_ms = fa_remote_now_ms();
+    t->reported_ms = fa_remote_now_ms();
     return t->request->progress != NULL && t->request->progress(t->request->context, &t->last) != 0
                ? 1
                : 0;
@@ -153,7 +153,7 @@ static int on_tune_idle(void *context)
 {
     struct followed_tune *t = context;
     int64_t now = fa_remote_now_ms();
-    if (now - t->told_ms < 100)
+    if (now - t->reported_ms < 100)
         return 0;
     t->last.kind = FA_EVENT_PROGRESS;
     t->last.trial = NULL;
@@ -200,7 +200,7 @@ static void name_device(const fa_gpu *gpu, fa_ask *ask)
         snprintf(ask->gpu, sizeof ask->gpu, "%s", type.name);
 }
 
-/* Whether the server has a device of this silicon; one that does not tell is taken to have it. */
+/* Whether the server has a device of this silicon; a server that cannot list its devices is assumed to have one. */
 static int server_has_silicon(fa_tuner *tuner, const fa_gpu *gpu, bool *ret_has, fa_diag *diag)
 {
     char silicon[FA_SILICON_MAX];
@@ -229,8 +229,9 @@ static int server_has_silicon(fa_tuner *tuner, const fa_gpu *gpu, bool *ret_has,
     return 0;
 }
 
-/* For a device that is here. A server that has none like it would compile the whole space and then
- * predict: whoever wants what is measured gets that of it where it is stored, and else measures here. */
+/* For a device that is here. A server without a device of that silicon would compile the whole space and then
+ * predict: a request for a measurement uses the server's stored measurement if there is one, and else measures
+ * here. */
 static int ask_for_device(fa_tuner *tuner, fa_ask *ask, const fa_gpu *gpu,
                           const fa_request *request, fa_answer *ret_answer,
                           fa_remote_cubin *ret_cubin, fa_diag *diag)
@@ -323,7 +324,7 @@ struct followed_sweep {
     fa_sweep_progress last;
     fa_sweep_parts parts;
     bool heard;
-    bool *ended; /* of each item, whether its end was told */
+    bool *ended; /* of each item: whether its end was reported */
 };
 
 static int on_sweep_event(void *context, const char *data, size_t size)

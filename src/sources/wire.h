@@ -17,9 +17,6 @@ int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag);
 /* An object of at most `limit` bytes whose texts are UTF-8 without control bytes. */
 int fa_wire_parse(const char *text, size_t size, size_t limit, const char *where, cJSON **ret_json,
                   fa_diag *diag);
-/* That, read into a struct by its table, which has all of its keys. */
-int fa_wire_read_strictly(const char *text, size_t size, size_t limit, const char *where,
-                          const fa_member *members, void *ret_data, fa_diag *diag);
 /* A nested value that must be an object. */
 int fa_wire_object(const cJSON *object, const char *key, const char *where, const cJSON **ret,
                    fa_diag *diag);
@@ -27,12 +24,8 @@ bool fa_wire_is_hash(const char *text); /* 64 hexadecimal digits */
 /* A problem as a member: NULL is missing, and every key is known. */
 int fa_wire_problem(const cJSON *json, fa_need need, fa_problem *ret_problem, fa_diag *diag);
 
-/* ---- their parts (wire_answer.c, wire_sweep.c): NULL when out of memory ---------------------*/
-cJSON *fa_wire_write_answer(const fa_answer *answer);
+/* ---- their parts (wire_answer.c) ------------------------------------------------------------*/
 int fa_wire_read_answer(const cJSON *object, fa_answer *ret_answer, fa_diag *diag);
-cJSON *fa_wire_write_progress(const fa_progress *progress);
-int fa_wire_read_progress(const cJSON *object, fa_progress *ret_progress, fa_trial *ret_trial,
-                          fa_trial *ret_best, fa_diag *diag);
 int fa_wire_read_sweep(const cJSON *object, fa_sweep *ret_sweep, fa_diag *diag);
 
 #endif

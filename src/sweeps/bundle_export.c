@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exporting the store's winners: each with its cubin and with what one must see to believe it.
+ * Exports the store's winners, each with its cubin and its evidence.
  */
 #include "bundle_work.h"
 
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Evidence is to convince, not to replace the store: a few kilobytes a winner. */
+/* Evidence is a few kilobytes for a winner, not a copy of the store. */
 enum { SAMPLED_MAX = 8 };
 
 /* ---- trials as evidence ---------------------------------------------------------------------*/
@@ -36,7 +36,7 @@ int fa_bundle_trials(fa_store *store, const fa_winner_record *winner, fa_trial_l
 {
     int rc = fa_trial_list_from_evidence(winner->evidence, list, diag);
     if (rc != 0 || list->count > 0)
-        return rc; /* what came in a bundle brought its own */
+        return rc; /* a winner from a bundle has the trials that came with it */
     rc = fa_store_trials_each(store, &winner->scope, keep_measured, list, diag);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory for evidence");
@@ -135,7 +135,7 @@ int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag)
 {
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_export_options)");
-    /* Before any work: what is missing is told at once. */
+    /* A missing key is reported before any work is done. */
     fa_sign_secret secret;
     int rc = fa_output_check(options->file, diag);
     if (rc == 0 && !options->no_signature)

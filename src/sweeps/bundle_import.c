@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Importing a bundle: everything is checked, then everything is weighed and written in one
- * transaction, then it is told.
+ * Imports a bundle: all winners are checked, then compared with the store's and written in one transaction, then
+ * reported to the caller.
  *
  * Workload: up to some thousand winners that share some hundred cubins.
  */
@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One winner of the bundle on its way. */
+/* A winner of the bundle that is being imported. */
 struct arrival {
-    fa_winner_record winner; /* as it will be stored */
+    fa_winner_record winner; /* as it will be stored here */
     fa_answer answer;        /* as the bundle has it */
     fa_bundle_change change;
     const char *why;
@@ -50,7 +50,7 @@ static int check_one(void *context, const fa_winner_record *winner, const fa_cub
         return rc;
     arrival->winner = *winner;
     arrival->winner.evidence = NULL;
-    importing->arrivals++; /* what it owns is freed in the end */
+    importing->arrivals++; /* what it owns is freed at the end */
     if (winner->evidence != NULL && (arrival->winner.evidence = strdup(winner->evidence)) == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for an import");
     const fa_scope *scope = &arrival->winner.scope;
@@ -64,8 +64,8 @@ static int check_one(void *context, const fa_winner_record *winner, const fa_cub
 }
 
 /* ---- weighing and writing -------------------------------------------------------------------*/
-/* Takes the arrival's cubin, and looks at what the store has under its key, which is of what the cubin was compiled
- * from and says nothing about the bytes. */
+/* Loads the arrival's cubin and compares it with the store's cubin of that key: a key is a hash of the source, not
+ * of the bytes. */
 static int take_cubin(struct importing *importing, const struct arrival *arrival, fa_diag *diag)
 {
     const char *key = arrival->winner.cubin_key;
@@ -86,9 +86,8 @@ static int take_cubin(struct importing *importing, const struct arrival *arrival
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
-/* The proof that a winner brings is believed for its signer's sake, and for the very bytes that it
- * was about: the store keeps those that it has. What is not proved is proved here before it is
- * launched in anybody's process. */
+/* The proof of an imported winner is believed if its signer is trusted and the store has the very bytes that were
+ * proved; the store keeps the bytes that it has. Other winners are proved here before their first launch. */
 static void doubt(const struct importing *importing, struct arrival *arrival)
 {
     if (!importing->info.is_signed || importing->other_bytes)
@@ -221,7 +220,7 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info 
         return rc;
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_import_options)");
-    /* Who signed it is asked before anything in it is looked at. */
+    /* The signer is checked before anything in the bundle is read. */
     rc = fa_bundle_open_whole(options->file, options, &bundle, &info, diag);
     if (rc == 0)
         rc = fa_import_bundle(tuner, bundle, &info, options, ret_info, diag);

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From records to a bundle, or into the store: each record's config is rendered and compiled as it stands today, gated
- * as a tune would gate it, and becomes a winner with its cubin.
+ * From records to a bundle, or into the store: each record's config is rendered and compiled with today's
+ * templates, checked as a tune checks it, and becomes a winner with its cubin.
  *
- * Workload: some thousand records that share some hundred cubins.
+ * Workload: some thousand records that share some hundred cubins. The cubins take a quarter of a second each to
+ * compile. Invariants: every build ends once, with a cubin or with the compiler's error; a compile worker that dies
+ * ends all builds, so that the result never depends on the load of the machine.
  */
 #include "bundle_work.h"
 
 #include "candidate.h"
+#include "compile_pool.h"
 #include "error.h"
-#include "stored.h"
 #include "json_make.h"
 #include "model.h"
 #include "problem.h"
 #include "records.h"
 #include "session.h"
+#include "stored.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,20 +25,163 @@
 #include <string.h>
 #include <unistd.h>
 
+/* ---- compiling: many sources to cubins, for no GPU in particular ----------------------------*/
+/* Sources to be compiled by the compile workers, all in one go. */
+struct build {
+    char key[FA_HASH_HEX];
+    char architecture[32];
+    char *source; /* malloced */
+    /* Set by the compile, or before it where the store has the cubin: */
+    void *cubin; /* malloced; NULL: failed, and diag says why */
+    size_t size;
+    char *log;
+    fa_diag diag;
+};
+
+struct building {
+    const fa_records_options *options;
+    struct build *build;
+    int32_t count, next, done;
+    fa_compile_pool pool;
+    fa_loop loop;
+    bool ended;
+    int rc;
+    fa_diag diag;
+};
+
+static void end_building(void *context, int rc, const char *sentence)
+{
+    struct building *all = context;
+    if (all->ended)
+        return;
+    all->ended = true;
+    all->rc = rc != 0 ? fa_fail(&all->diag, rc, "%s", sentence) : 0;
+    fa_loop_stop(&all->loop);
+}
+
+static bool next_build(void *context, fa_compile_task *ret_task)
+{
+    struct building *all = context;
+    while (all->next < all->count && all->build[all->next].cubin != NULL)
+        all->next++;
+    if (all->ended || all->next == all->count)
+        return false;
+    struct build *build = &all->build[all->next];
+    *ret_task = (fa_compile_task){.id = all->next++,
+                                  .name = "candidate.cu", /* as a tune names it: equal bytes */
+                                  .source = build->source};
+    memcpy(ret_task->architecture, build->architecture, sizeof ret_task->architecture);
+    build->source = NULL;
+    return true;
+}
+
+static void build_compiled(void *context, int id, fa_compile_result *result)
+{
+    struct building *all = context;
+    struct build *build = &all->build[id];
+    const fa_records_options *options = all->options;
+    if (result->rc != 0) {
+        fa_fail(&build->diag, FA_ECOMPILE, "%s", result->text);
+    } else {
+        build->cubin = result->cubin;
+        build->size = result->size;
+        result->cubin = NULL;
+        build->log = strdup(result->log);
+    }
+    all->done++;
+    if (options->progress != NULL &&
+        options->progress(options->context, "compiling", all->done, all->count) != 0)
+        end_building(all, FA_ECANCELED, "canceled while compiling; nothing is written");
+    if (all->done == all->count)
+        end_building(all, 0, "");
+}
+
+/* A failure by chance or by load must not leave a winner out. */
+static void build_lost(void *context, int id, const char *reason, fa_child_end end, int waited_ms)
+{
+    char sentence[256];
+    (void)id, (void)end, (void)waited_ms;
+    snprintf(sentence, sizeof sentence, "a compile worker %.150s; nothing is written: try again",
+             reason);
+    end_building(context, FA_EWORKER, sentence);
+}
+
+static void worker_started(void *context, bool confined)
+{
+    (void)context, (void)confined;
+}
+
+static void go_on(void *context)
+{
+    struct building *all = context;
+    if (!all->ended)
+        fa_compile_pool_advance(&all->pool);
+}
+
+static int run_builds(fa_tuner *tuner, const fa_nvrtc_location *nvrtc, struct build *build,
+                      int32_t count, const fa_records_options *options, fa_diag *diag)
+{
+    static const fa_compile_events events = {next_build,     build_compiled, build_lost,
+                                             worker_started, end_building,   go_on};
+    int32_t there = 0;
+    for (int32_t i = 0; i < count; i++)
+        there += build[i].cubin != NULL;
+    if (there == count)
+        return 0;
+    struct building *all = calloc(1, sizeof *all);
+    if (all == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for compiling");
+    all->options = options;
+    all->build = build;
+    all->count = count;
+    all->done = there;
+    fa_compile_setup setup = {.loop = &all->loop,
+                              .worker_path = tuner->worker_path,
+                              .nvrtc = nvrtc,
+                              .templates = tuner->templates,
+                              .strict_ms = tuner->strict_ms,
+                              .timeout_ms = tuner->compile_timeout_ms};
+    fa_compile_pool_init(&all->pool, &setup, &events, all);
+    fa_compile_pool_widen(&all->pool, count - there < tuner->compile_workers
+                                          ? count - there
+                                          : tuner->compile_workers);
+    fa_compile_pool_advance(&all->pool);
+    if (!all->ended)
+        fa_loop_run(&all->loop);
+    fa_compile_pool_stop(&all->pool);
+    fa_loop_close(&all->loop);
+    int rc = all->rc;
+    if (rc != 0)
+        fa_fail(diag, rc, "%s", all->diag.text);
+    free(all);
+    return rc;
+}
+
+static void free_builds(struct build *build, int32_t count)
+{
+    for (int32_t i = 0; build != NULL && i < count; i++) {
+        free(build[i].source);
+        free(build[i].cubin);
+        free(build[i].log);
+    }
+    free(build);
+}
+
+/* ---- records to winners ---------------------------------------------------------------------*/
 struct making {
     fa_tuner *tuner;
     fa_nvrtc_location nvrtc;
     fa_records records;
     fa_rendered *rendered; /* [records.count]; source moved into the builds */
     int32_t *build_of;     /* [records.count], -1: failed */
-    fa_build *build;
+    struct build *build;
     int32_t builds;
     fa_store *part;
     fa_records_info info;
 };
 
-/* A cubin that the store has is the one that compiling would make: keys are of all that goes in. */
-static void take_stored(const struct making *making, fa_build *build)
+/* Uses the store's cubin of the build's key: the key is a hash of everything that goes into a compile. */
+static void take_stored(const struct making *making, struct build *build)
 {
     fa_cubin_record record = {0};
     if (fa_store_cubin_get(making->tuner->store, build->key, &record, NULL) != 0)
@@ -63,7 +209,7 @@ static void render_all(struct making *making)
             continue;
         making->build_of[i] = find_build(making, rendered->key);
         if (making->build_of[i] < 0) {
-            fa_build *build = &making->build[making->builds];
+            struct build *build = &making->build[making->builds];
             making->build_of[i] = making->builds++;
             memcpy(build->key, rendered->key, sizeof build->key);
             memcpy(build->architecture, rendered->architecture, sizeof build->architecture);
@@ -76,7 +222,7 @@ static void render_all(struct making *making)
     }
 }
 
-/* Gates the cubin and fills in what it says; false: the record is left out. */
+/* Checks the cubin and fills in its registers and spills; false: the record is left out. */
 static bool finish_trial(const struct making *making, int32_t at, fa_trial *trial)
 {
     const fa_answer *record = &making->records.record[at].answer;
@@ -86,7 +232,7 @@ static bool finish_trial(const struct making *making, int32_t at, fa_trial *tria
     char reason[256];
     if (making->build_of[at] < 0)
         return false;
-    const fa_build *build = &making->build[making->build_of[at]];
+    const struct build *build = &making->build[making->build_of[at]];
     const char *entry = fa_family_entry(making->tuner->families.family[candidate->family]);
     *trial = candidate->trial;
     if (build->cubin == NULL ||
@@ -101,7 +247,7 @@ static bool finish_trial(const struct making *making, int32_t at, fa_trial *tria
     return true;
 }
 
-/* A record as the answer that the bundle gives. */
+/* The answer that the bundle gives for a record. */
 static void complete_answer(const struct making *making, int32_t at, const fa_trial *trial,
                             fa_answer *answer)
 {
@@ -122,7 +268,7 @@ static void complete_answer(const struct making *making, int32_t at, const fa_tr
             answer->origin = fa_origin_untimed(trial);
         answer->default_us = 0;
     }
-    /* Its proof was about the bytes that another compiler may not make. */
+    /* The proof is valid for the proved bytes only, and another compiler may produce others. */
     if (!measured || strcmp(record->cubin_key, making->rendered[at].key) != 0)
         answer->driver_version = 0;
     memcpy(answer->cubin_key, making->rendered[at].key, sizeof answer->cubin_key);
@@ -141,7 +287,7 @@ static char *environment_of(const fa_answer *record)
     return text;
 }
 
-/* What a measured record has of trials goes into the evidence, and says how its winner was timed. */
+/* Adds the trials of a measured record to the evidence. */
 static int add_trials(const fa_record *record, fa_answer *answer, char **evidence, fa_diag *diag)
 {
     fa_trial_list list = {0};
@@ -202,7 +348,7 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
     memcpy(winner.cubin_key, answer.cubin_key, sizeof winner.cubin_key);
     memcpy(winner.gpu_name, answer.gpu.name, sizeof winner.gpu_name);
     memcpy(winner.nvrtc, answer.nvrtc, sizeof winner.nvrtc);
-    const fa_build *build = &making->build[making->build_of[at]];
+    const struct build *build = &making->build[making->build_of[at]];
     if (rc == 0)
         rc = fa_bundle_add(making->part, &winner, build->cubin, build->size, diag);
     making->info.measured += answer.origin <= FA_ORIGIN_IMPORTED;
@@ -228,13 +374,13 @@ static int make_records(struct making *making, const fa_records_options *options
     if (rc != 0)
         return rc;
     render_all(making);
-    rc = fa_builds_run(making->tuner, &making->nvrtc, making->build, making->builds, options, diag);
+    rc = run_builds(making->tuner, &making->nvrtc, making->build, making->builds, options, diag);
     for (int32_t i = 0; rc == 0 && i < making->records.count; i++)
         rc = add_record(making, i, diag);
     return rc;
 }
 
-/* Leaves the records alone that the caller wants, before anything is compiled for the others. */
+/* Drops the records that the caller does not want, before anything is compiled. */
 static int choose(struct making *making, const fa_records_options *options, fa_diag *diag)
 {
     const fa_export_options *output = options->output;
@@ -250,7 +396,7 @@ static int choose(struct making *making, const fa_records_options *options, fa_d
     return 0;
 }
 
-/* What the records make, in making->part; making is to be cleaned up whatever happens. */
+/* Compiles the records into making->part. The caller calls clean_up() also after a failure. */
 static int make(struct making *making, const fa_records_options *options, fa_diag *diag)
 {
     int rc = fa_records_read(options->records, &making->records, diag);
@@ -267,7 +413,7 @@ static int make(struct making *making, const fa_records_options *options, fa_dia
 static void clean_up(struct making *making)
 {
     fa_store_close(&making->part);
-    fa_builds_free(making->build, making->builds);
+    free_builds(making->build, making->builds);
     free(making->rendered);
     free(making->build_of);
     fa_records_free(&making->records);
@@ -305,7 +451,7 @@ bool fa_is_records(const char *path)
     return is;
 }
 
-/* As an import of a bundle that nobody signed, and then the baselines. */
+/* Imports the winners as an unsigned bundle, and then the baselines. */
 static int import_made(struct making *making, const fa_import_options *import, const char *path,
                        fa_bundle_info *ret_bundle, fa_diag *diag)
 {

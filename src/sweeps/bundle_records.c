@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From the store to records; and the catalogue, predicted.
+ * Exports the store's winners as records, and predicts for all GPUs of the catalogue.
  *
- * A predicted record stands for what the model chose from the families that serve its problem on its
- * GPU; when one of them changes, or another comes, it is dropped and can be made again anywhere. A measured record stands for one kernel on
- * one GPU; it holds as long as its config still renders to the cubin key that was measured.
+ * A predicted record is the model's choice from the families that serve its problem on its GPU. When such a family
+ * changes or is added, the record is dropped; it can be made again on any machine. A measured record is one kernel
+ * on one GPU; it is valid as long as its config renders to the cubin key that was measured.
  */
 #include "bundle_work.h"
 
@@ -50,7 +50,7 @@ static bool find_listed(const fa_winner_record *winner, fa_gpu *ret_gpu)
     return false;
 }
 
-/* What a winner was where it was made. */
+/* The origin that a winner had where it was made. */
 static int first_origin(const fa_winner_record *winner, fa_origin *ret_origin, fa_diag *diag)
 {
     cJSON *json;
@@ -80,7 +80,7 @@ static fa_record *find_record(fa_records *records, const fa_answer *answer)
     return NULL;
 }
 
-/* What was measured beside a winner that was measured, as a record has it; NULL for others. */
+/* The measured trials of a measured winner, as a record's text; NULL for other winners. */
 static int text_of_trials(fa_store *store, const fa_winner_record *winner, fa_origin origin,
                           char **ret_text, fa_diag *diag)
 {
@@ -135,7 +135,7 @@ static int collect_one(void *context, fa_store *store, const fa_winner_record *w
     return rc;
 }
 
-/* A baseline goes along with a record of its problem that was measured on that GPU. */
+/* Adds a baseline if a record of its problem was measured on its GPU. */
 static int collect_baseline(void *context, const fa_baseline *baseline)
 {
     struct collecting *all = context;
@@ -147,7 +147,7 @@ static int collect_baseline(void *context, const fa_baseline *baseline)
     return 0;
 }
 
-/* Whether a prediction of the file was made from what serves its problem today. */
+/* Whether a prediction of the file was made from the families that serve its problem today. */
 static bool prediction_holds(const fa_tuner *tuner, const fa_records *file, const fa_records *today,
                              const fa_answer *record)
 {
@@ -160,7 +160,7 @@ static bool prediction_holds(const fa_tuner *tuner, const fa_records *file, cons
     return !fa_records_family_moved(file, today, record->trial.config.family);
 }
 
-/* Leaves out what no longer holds. */
+/* Drops records that are no longer valid. */
 static void drop_moved(fa_tuner *tuner, fa_records *file, const fa_records *today,
                        fa_records_info *info)
 {

@@ -34,20 +34,4 @@ int fa_import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *i
 /* ---- bundle_records.c -----------------------------------------------------------------------*/
 int fa_records_options_check(const fa_records_options *options, fa_diag *diag);
 
-/* ---- bundle_compile.c -----------------------------------------------------------------------*/
-/* Sources to be compiled by the compile workers, all in one go. */
-typedef struct fa_build {
-    char key[FA_HASH_HEX];
-    char architecture[32];
-    char *source; /* malloced */
-    /* Afterwards, or beforehand where there is nothing to compile: */
-    void *cubin; /* malloced; NULL: failed, and diag says why */
-    size_t size;
-    char *log;
-    fa_diag diag;
-} fa_build;
-int fa_builds_run(fa_tuner *tuner, const fa_nvrtc_location *nvrtc, fa_build *build, int32_t count,
-                  const fa_records_options *options, fa_diag *diag);
-void fa_builds_free(fa_build *build, int32_t count);
-
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a tune will need, looked at before it is needed: each check one line, with what to do.
+ * Checks what a tune will need: each check is one line with advice.
  */
 #include "compile_pool.h"
 #include "driver.h"
@@ -198,7 +198,7 @@ static void check_disk(struct doctor *d, const char *path)
            "%llu MiB free at %s", mib, directory);
 }
 
-/* A sentence about a store ends with what to do, if anything but another place helps. */
+/* An error of a store ends with advice after "; ", unless only another place helps. */
 static void report_store(struct doctor *d, fa_diag *diag)
 {
     char *advice = strstr(diag->text, "; ");
@@ -242,7 +242,7 @@ static void check_store(struct doctor *d)
         check_disk(d, path);
 }
 
-/* Where winners are shared. */
+/* Reports nothing if no store is shared. */
 static void check_fleet(struct doctor *d)
 {
     fa_fleet *fleet = NULL;
@@ -277,7 +277,7 @@ static int report_waiting(void *context, const char *fleet, int64_t count)
     return 0;
 }
 
-/* Silent where nothing waits, and where the local store cannot be read, which has been told. */
+/* Reports nothing if no result waits, or if the local store cannot be read (check_store reports that). */
 static void check_outbox(struct doctor *d)
 {
     fa_store *store = NULL;
@@ -340,7 +340,7 @@ static void check_bundles(struct doctor *d)
 {
     fa_templates *templates = NULL;
     if (fa_templates_open(fa_options_templates(&d->options), &templates, NULL) != 0)
-        return; /* the templates' own check has told */
+        return; /* check_templates reports it */
     struct system_check check = {.doctor = d, .templates = templates};
     fa_system *system = fa_system_new(note_bundle, &check);
     if (system == NULL || fa_system_visit(system, NULL, count_bundled, &check) != 0)
@@ -373,7 +373,7 @@ static void check_worker(struct doctor *d)
            rc == 0 ? path : diag.text, told ? ": " : "", told ? why.text : "");
 }
 
-/* Silent where no server is named. */
+/* Reports nothing if no server is named. */
 static void check_server(struct doctor *d)
 {
     fa_remote *remote = NULL;

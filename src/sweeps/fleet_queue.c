@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fleet's queue as its users see it: entering a sweep, and how it stands.
+ * The fleet's queue: entering a sweep, listing, stopping, and the queue as JSON text.
  */
-#include "fleet.h"
-#include "fleet_queue.h"
-
-#include "catalogue.h"
 #include "buf.h"
+#include "catalogue.h"
 #include "error.h"
-#include "json_struct.h"
+#include "fa_tune.h"
+#include "fleet.h"
 #include "json_make.h"
+#include "json_struct.h"
+#include "problem.h"
 #include "sweep.h"
 
 #include <stdio.h>
@@ -24,15 +24,14 @@ int fa_fail_without_fleet(fa_diag *diag)
                    "machine");
 }
 
-/* The fleet's store for a call that is about nothing else; NULL after a sentence in diag. `work` is
- * held. */
+/* The fleet's store for a call that needs it; NULL with an error in diag. The caller holds `work`. */
 static fa_store *need_fleet(fa_tuner *tuner, int *ret_rc, fa_diag *diag)
 {
     if (fa_fleet_of(tuner) == NULL) {
         *ret_rc = fa_fail_without_fleet(diag);
         return NULL;
     }
-    fa_fleet_of(tuner)->retry_ns = 0; /* it was not asked in passing */
+    fa_fleet_of(tuner)->retry_ns = 0; /* connects now, without the pause after a failure */
     fa_store *store = fa_fleet_store(tuner);
     if (store == NULL)
         *ret_rc = fa_fail(diag, FA_EIO, "the fleet's store %s does not serve: %s",
@@ -41,7 +40,7 @@ static fa_store *need_fleet(fa_tuner *tuner, int *ret_rc, fa_diag *diag)
 }
 
 /* ---- entering -------------------------------------------------------------------------------*/
-/* Other hosts have other devices: every item names a type. */
+/* Every item names a GPU type, because other hosts have other devices. */
 static int name_item_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, fa_diag *diag)
 {
     fa_gpu gpu;
@@ -239,7 +238,7 @@ static int visit_holding(void *context, const fa_queue_holder *holder)
     return visitor->visit(visitor->context, &holding);
 }
 
-/* A sweep in the fleet's queue, by its key. `work` is held. */
+/* A sweep in the fleet's queue, by its key. The caller holds `work`. */
 static fa_store *find_queue(fa_tuner *tuner, const char *key, int64_t *ret_id, int *ret_rc,
                             fa_diag *diag)
 {
@@ -280,5 +279,63 @@ int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_vi
     if (store != NULL)
         rc = fa_store_queue_holders_each(store, id, visit_holding, &visitor, diag);
     pthread_mutex_unlock(&tuner->work);
+    return rc;
+}
+
+/* ---- as JSON text ---------------------------------------------------------------------------*/
+struct sweeps {
+    cJSON *array;
+    fa_diag *diag;
+};
+
+static int add_holding(void *context, const fa_queue_holding *holding)
+{
+    cJSON *object = cJSON_CreateObject();
+    fa_json_add_number(object, "index", holding->index);
+    fa_json_add(object, "problem", fa_problem_to_json(&holding->item.problem));
+    fa_json_add_text(object, "gpu", holding->item.gpu);
+    fa_json_add_number(object, "attempts", holding->item.attempts);
+    fa_json_add_text(object, "stage", holding->stage == FA_WORK_MEASURE ? "measure" : "compile");
+    fa_json_add_text(object, "holder", holding->holder);
+    fa_json_add_number(object, "left_s", holding->left_s);
+    return fa_json_push(context, object) ? 0 : FA_ENOMEM;
+}
+
+static int add_sweep(void *context, const fa_queue *queue)
+{
+    struct sweeps *sweeps = context;
+    char *text = NULL;
+    int rc = fa_sweep_write(&queue->sweep, &text, sweeps->diag);
+    cJSON *object = rc == 0 ? cJSON_Parse(text) : NULL;
+    free(text);
+    fa_json_add_number(object, "pending", (double)queue->pending);
+    fa_json_add_number(object, "running", (double)queue->running);
+    fa_json_add_number(object, "expired", (double)queue->expired);
+    fa_json_add_number(object, "compiled", (double)queue->compiled);
+    fa_json_add_number(object, "refused", (double)queue->refused);
+    fa_json_add_array(object, "held");
+    return fa_json_push(sweeps->array, object) ? 0 : rc != 0 ? rc : FA_ENOMEM;
+}
+
+int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag)
+{
+    if (ret_text == NULL)
+        return fa_fail(diag, FA_EINVAL, "ret_text is NULL");
+    cJSON *json = cJSON_CreateObject(), *object;
+    struct sweeps sweeps = {fa_json_add_array(json, "sweeps"), diag};
+    int rc = fa_list_queues(tuner, add_sweep, &sweeps, diag);
+    cJSON_ArrayForEach (object, sweeps.array) {
+        if (rc == 0)
+            rc = fa_list_queue_holdings(
+                tuner, cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "key")),
+                add_holding, cJSON_GetObjectItemCaseSensitive(object, "held"), diag);
+        if (rc == FA_ENOTFOUND) /* it has left the queue meanwhile */
+            rc = 0;
+    }
+    char *text = rc == 0 && json != NULL ? fa_json_print(json) : NULL;
+    cJSON_Delete(json);
+    if (rc == FA_ENOMEM || (rc == 0 && text == NULL))
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a queue");
+    *ret_text = rc == 0 ? text : *ret_text;
     return rc;
 }

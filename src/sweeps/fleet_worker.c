@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A worker of the fleet: takes items from the queue, tunes them here, publishes what came of it.
+ * A worker of the fleet: claims items from the queue, tunes them here and publishes the results.
  *
- * Workload: one item at a time, of a second or of minutes. Invariants: a claim that is held gives signs
- * of life from a thread with its own connection, however long the tune; a result goes out in the
- * transaction that compares the claim's fence, or not at all; whatever ends the worker, its item goes
- * to another, at once when it was handed back, else when its claim runs out.
+ * Workload: one item at a time, of a second or of minutes. Invariants: a thread with its own connection renews the
+ * claim for as long as the tune takes; a result is published in the transaction that compares the claim's fence, or
+ * not at all; however the worker ends, another worker gets its item: at once if it was handed back, otherwise when
+ * the claim expires.
  */
 #include "fleet.h"
-#include "fleet_queue.h"
 
 #include "error.h"
 #include "request.h"
@@ -21,17 +20,17 @@
 #include <string.h>
 #include <time.h>
 
-/* An item that so many workers have died over, or given back, is failed. */
+/* An item fails after so many workers have claimed it and died or handed it back. */
 enum { ATTEMPTS_MOST = 40, PAUSE_MS = 500 };
 
 struct worker {
     fa_tuner *tuner;
     const fa_worker_request *request;
     fa_worker_report report;
-    char gpu[64];  /* type that it works for; "": any, compiling */
+    char gpu[64];  /* the GPU type that it works for; "": compiles for any type */
     bool measures; /* on the device `ordinal` */
     int32_t ordinal;
-    bool stop; /* told to */
+    bool stop; /* the caller has asked it to stop */
     double idle_since_s;
 
     fa_queue_claim claim;
@@ -129,7 +128,7 @@ static int32_t lease_ms(const struct worker *w)
     return fa_fleet_of(w->tuner)->lease_ms;
 }
 
-/* All that is clean, and what the model makes of it, for those who ask before anybody measured. */
+/* Publishes all clean cubins and the predicted winner, for hosts that ask before a measurement exists. */
 static int give_compiled(struct worker *w, fa_store *store, const fa_scope *scope,
                          const fa_winner_record *winner, const fa_cubin_record *cubin,
                          fa_diag *diag)
@@ -142,7 +141,7 @@ static int give_compiled(struct worker *w, fa_store *store, const fa_scope *scop
     return rc != 0 ? rc : fa_store_queue_compiled(store, &w->claim, &w->spent, diag);
 }
 
-/* Gives the queue what the tune left in the local store. */
+/* Publishes the winner that the tune has stored locally. */
 static int give_winner(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
 {
     fa_winner_record winner = {0};
@@ -194,14 +193,14 @@ static int call_queue(struct worker *w, queue_call *call, const char *text, fa_d
     return rc;
 }
 
-/* Not counted, as a refused end of a claim is. */
+/* A refused renewal is not counted; a refused end of a claim is. */
 static int renew_claim(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
 {
     (void)text;
     return fa_store_queue_renew(store, &w->claim, lease_ms(w), diag);
 }
 
-/* Calls until the database has answered or the worker is told to stop. FA_EBUSY: the claim is lost, not
+/* Repeats the call until the database has answered or the worker is asked to stop. FA_EBUSY: the claim is lost, not
  * merely late. */
 static int call_queue_until_heard(struct worker *w, queue_call *call, const char *text,
                                   fa_diag *diag)
@@ -222,7 +221,7 @@ static int call_queue_until_heard(struct worker *w, queue_call *call, const char
 }
 
 /* ---- an item --------------------------------------------------------------------------------*/
-/* Signs of life come from another thread, which sees only this. */
+/* The claim is renewed by another thread, which sees only this. */
 struct claim_renewal {
     const fa_queue_claim *claim;
     int32_t lease_ms;
@@ -268,7 +267,7 @@ static int share_trials(void *context, fa_diag *diag)
     return fa_fleet_share_trials(sharing->tuner, sharing->scope, diag);
 }
 
-/* Trials and cubins for the fleet besides the winner; a failure here loses no winner. */
+/* Publishes trials and cubins besides the winner; a failure here loses no winner. */
 static void share_rest(struct worker *w)
 {
     fa_tuner *tuner = w->tuner;
@@ -286,8 +285,8 @@ static void share_rest(struct worker *w)
     pthread_mutex_unlock(&tuner->work);
 }
 
-/* The worker ends before its result could be published: the outbox keeps it, and the next process
- * publishes it. */
+/* For a worker that ends before its result could be published: the outbox keeps it, and the next process publishes
+ * it. */
 static void leave_in_outbox(struct worker *w)
 {
     fa_scope scope;
@@ -304,7 +303,7 @@ static void hand_item_back(struct worker *w)
     report_end(w, FA_WORK_HANDED_BACK, "");
 }
 
-/* Tells the queue how the tune ended; non-zero ends the worker. */
+/* Writes the item's end into the queue; non-zero ends the worker. */
 static int end_queue_item(struct worker *w, int tuned, fa_diag *why, fa_diag *diag)
 {
     fa_diag said = {{0}};
@@ -355,8 +354,7 @@ static int run_queue_item(struct worker *w, fa_diag *diag)
 }
 
 /* ---- the loop -------------------------------------------------------------------------------*/
-/* 0: an item is claimed; FA_ENOTFOUND: there is none, or the database does not answer, and *ret_why
- * says so. */
+/* 0: an item was claimed; FA_ENOTFOUND: there is none, or the database does not answer, and *ret_why has the reason. */
 static int claim_item(struct worker *w, fa_diag *ret_why)
 {
     fa_tuner *tuner = w->tuner;
@@ -377,7 +375,7 @@ static int claim_item(struct worker *w, fa_diag *ret_why)
     return rc == 0 ? 0 : FA_ENOTFOUND;
 }
 
-/* Until something may have come, at most half a second. */
+/* Waits until an item may have come, at most half a second. */
 static void wait_for_work(struct worker *w)
 {
     fa_tuner *tuner = w->tuner;
@@ -430,7 +428,7 @@ static int work_on_queue(struct worker *w, fa_diag *diag)
     return rc == 0 && w->stop ? fa_fail(diag, FA_ECANCELED, "stopped") : rc;
 }
 
-/* What this host can do for the queue. */
+/* Finds out whether this host measures, and for which GPU type it works. */
 static int find_what_to_work_on(struct worker *w, fa_diag *diag)
 {
     const char *name = w->request->gpu;
@@ -446,7 +444,7 @@ static int find_what_to_work_on(struct worker *w, fa_diag *diag)
                  : fa_target_resolve(w->tuner, &any, &target, diag);
     pthread_mutex_unlock(&w->tuner->work);
     if (name == NULL && (rc == FA_ENODRIVER || (rc == FA_ENODEVICE && w->request->ordinal == 0)))
-        return 0; /* compiles for any */
+        return 0; /* compiles for any type */
     if (rc != 0)
         return rc;
     w->measures = target.gpu.present;

@@ -1,33 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Studies: what the store holds about a problem on some silicon, whether or not that GPU is here
- * and the templates are still the same.
+ * Studies: what the store holds about a problem on some silicon, also if that GPU is not here or the templates have
+ * changed.
  *
  * Workload: a report reads them all, one after another: tens of studies of some hundred trials.
+ *
+ * Forgetting deletes studies that the caller selects, and says which other sources still have their winners.
+ * Invariants: studies are chosen in the transaction that deletes them, so that nothing is deleted which was stored
+ * later; no tune into the store runs meanwhile, because a tune relies on cubins that it found there. Lookups may
+ * run: they read a winner with its cubin in one statement.
  */
-#include "stored.h"
-#include "manifest.h"
-#include "rank.h"
-#include "store.h"
-#include "studies.h"
-#include "trial_list.h"
-
 #include "buf.h"
 #include "catalogue.h"
 #include "error.h"
 #include "fleet.h"
+#include "json.h"
 #include "listing.h"
+#include "manifest.h"
 #include "model.h"
 #include "problem.h"
+#include "rank.h"
+#include "request.h"
+#include "session.h"
+#include "source.h"
+#include "store.h"
+#include "stored.h"
+#include "trial_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Scopes of the store as studies. */
+struct study_list {
+    fa_study *study;
+    size_t count, capacity;
+};
+
 /* ---- studies --------------------------------------------------------------------------------*/
-int fa_study_list_add(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
+/* An fa_scope_visit: adds the scope's row to a study_list. */
+static int add_study(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
 {
-    fa_study_list *list = context;
+    struct study_list *list = context;
     fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
     if (grown == NULL)
         return FA_ENOMEM;
@@ -48,7 +62,8 @@ static bool is_silicon(const fa_gpu *gpu, const char *silicon)
     return strcmp(text, silicon) == 0;
 }
 
-void fa_study_find_gpu(fa_study *study)
+/* For a study without a winner: sets the catalogue's GPU of its silicon. */
+static void find_study_gpu(fa_study *study)
 {
     for (int i = 0; i < fa_catalogue_count(); i++) {
         fa_gpu gpu;
@@ -62,7 +77,7 @@ void fa_study_find_gpu(fa_study *study)
     snprintf(study->gpu.name, sizeof study->gpu.name, "%.63s", study->silicon);
 }
 
-int fa_study_scope(const fa_study *study, fa_scope *ret_scope, fa_diag *diag)
+static int scope_of_study(const fa_study *study, fa_scope *ret_scope, fa_diag *diag)
 {
     fa_scope scope = {.problem = study->problem};
     if (memchr(study->silicon, 0, sizeof study->silicon) == NULL ||
@@ -81,7 +96,7 @@ static bool is_of_templates(const fa_templates *templates, const fa_study *study
     return fa_templates_match(templates, &study->problem, study->templates);
 }
 
-/* Whether it is neither of these templates nor of the built-in ones, which another session has. */
+/* Whether it was made from other templates than this session's and the built-in ones. */
 static int is_stale(const fa_tuner *tuner, const fa_study *study, bool *ret_stale, fa_diag *diag)
 {
     fa_templates *builtin = NULL;
@@ -97,11 +112,13 @@ static int is_stale(const fa_tuner *tuner, const fa_study *study, bool *ret_stal
     return 0;
 }
 
-int fa_study_complete(fa_tuner *tuner, bool local, fa_study *study, fa_diag *diag)
+/* Adds the winner, the GPU and whether the templates are current. local: reads the local store alone, otherwise the
+ * shared store first. The caller holds `work`. */
+static int complete_study(fa_tuner *tuner, bool local, fa_study *study, fa_diag *diag)
 {
     fa_scope scope;
     fa_winner_record winner = {0};
-    int rc = fa_study_scope(study, &scope, diag);
+    int rc = scope_of_study(study, &scope, diag);
     if (rc == 0)
         rc = local ? fa_store_winner_get(tuner->store, &scope, &winner, NULL, diag)
                    : fa_listed_winner(tuner, &scope, &winner, diag);
@@ -120,7 +137,7 @@ int fa_study_complete(fa_tuner *tuner, bool local, fa_study *study, fa_diag *dia
     if (study->gpu.sm == 0) {
         char name[sizeof study->gpu.name];
         memcpy(name, study->gpu.name, sizeof name);
-        fa_study_find_gpu(study);
+        find_study_gpu(study);
         if (name[0] != 0)
             memcpy(study->gpu.name, name, sizeof name);
     }
@@ -130,26 +147,27 @@ int fa_study_complete(fa_tuner *tuner, bool local, fa_study *study, fa_diag *dia
     return is_stale(tuner, study, &study->stale, diag);
 }
 
-bool fa_study_is_told(const fa_study *study)
+/* Whether lists show it: scopes without a winner and without trials are left out. */
+static bool is_listed(const fa_study *study)
 {
     return study->has_winner || study->trials > 0;
 }
 
 int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_diag *diag)
 {
-    fa_study_list list = {0};
+    struct study_list list = {0};
     int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_listed_scopes_each(tuner, fa_study_list_add, &list, diag);
+    rc = fa_listed_scopes_each(tuner, add_study, &list, diag);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu studies", list.count);
     for (size_t i = 0; i < list.count && rc == 0; i++)
-        rc = fa_study_complete(tuner, false, &list.study[i], diag);
+        rc = complete_study(tuner, false, &list.study[i], diag);
     pthread_mutex_unlock(&tuner->work);
     for (size_t i = 0; i < list.count && rc == 0; i++)
-        if (fa_study_is_told(&list.study[i]))
+        if (is_listed(&list.study[i]))
             rc = visit(context, &list.study[i]);
     free(list.study);
     return rc;
@@ -206,7 +224,7 @@ static int add_tried_config(void *context, const fa_trial_record *record)
     return lost ? FA_ENOMEM : 0;
 }
 
-/* Trials that an imported winner brought with it; its own is the one that the winner is stored with. */
+/* Adds the trials that were imported with a winner. The winner's own trial is the one it is stored with. */
 static int add_brought_configs(fa_tuner *tuner, const fa_study *study, const fa_scope *scope,
                                struct trial_list *list, fa_diag *diag)
 {
@@ -232,7 +250,7 @@ static int add_brought_configs(fa_tuner *tuner, const fa_study *study, const fa_
     return rc;
 }
 
-/* Equal for equal configs, in whatever order their tunables stand. */
+/* Equal for equal configs, whatever the order of their tunables. */
 static int64_t digest_config(const fa_config *config)
 {
     int64_t sum = 0;
@@ -241,7 +259,7 @@ static int64_t digest_config(const fa_config *config)
     return sum;
 }
 
-/* Notes what the space says of a config on record; false when this candidate is none. */
+/* Marks the default among the configs on record; false: this candidate is not on record. */
 static bool mark_if_on_record(struct trial_list *list, const int64_t *digests, size_t tried,
                               const fa_candidate *candidate)
 {
@@ -257,8 +275,8 @@ static bool mark_if_on_record(struct trial_list *list, const int64_t *digests, s
     return false;
 }
 
-/* Joins the configs of the space that are not on record. A space that cannot be told any more
- * leaves the study with what is on record. */
+/* Adds the configs of the space that are not on record. If the space cannot be enumerated any more, the study has
+ * the configs on record alone. */
 static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct trial_list *list)
 {
     fa_space space = {0};
@@ -323,7 +341,7 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_
         rc = fa_fail(diag, FA_EINVAL,
                      "study or visit is NULL, or the study is none of fa_list_studies");
     if (rc == 0)
-        rc = fa_study_scope(study, &scope, diag);
+        rc = scope_of_study(study, &scope, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
@@ -343,5 +361,209 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_
     for (size_t i = 0; i < list.count && rc == 0; i++)
         rc = visit(context, &list.trial[i]);
     free_trial_list(&list);
+    return rc;
+}
+
+/* ---- forgetting -----------------------------------------------------------------------------*/
+enum { WAIT_MS = 10000 };
+
+struct forgetting {
+    fa_tuner *tuner;
+    const fa_forget_options *options;
+    bool dry_run;
+    struct study_list list;   /* those that go, from choose_studies() on */
+    struct study_list unread; /* the same of problems that cannot be read; owns their texts */
+    int64_t *unread_id;
+    size_t id_capacity;
+    fa_store_forgotten counts;
+};
+
+static int choose_studies(struct forgetting *f, fa_diag *diag)
+{
+    const fa_forget_options *options = f->options;
+    struct study_list *list = &f->list;
+    int rc = fa_store_scopes_each(f->tuner->store, add_study, list, diag);
+    if (rc == FA_ENOMEM)
+        fa_fail(diag, rc, "out of memory after %zu studies", list->count);
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count && rc == 0; i++) {
+        fa_study study = list->study[i];
+        rc = complete_study(f->tuner, true, &study, diag);
+        if (rc == 0 && (options->select == NULL || options->select(options->context, &study)))
+            list->study[kept++] = study;
+    }
+    list->count = kept;
+    return rc;
+}
+
+/* A problem of an unknown operation is stale, because its templates are not here. Problems of attention that a
+ * newer library has written are not stale, and neither are damaged rows. */
+static bool is_of_absent_templates(const char *problem)
+{
+    cJSON *json = NULL;
+    if (fa_json_parse(problem, strlen(problem), "problem", &json, NULL) != 0)
+        return false;
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "operation");
+    bool is = cJSON_IsString(name) && strcmp(name->valuestring, fa_operation_of(NULL)->name) != 0;
+    cJSON_Delete(json);
+    return is;
+}
+
+/* An fa_unread_scope_visit: keeps the scopes that the caller selects. */
+static int choose_unread(void *context, const fa_unread_scope *scope)
+{
+    struct forgetting *f = context;
+    struct study_list *list = &f->unread;
+    fa_study study = {.size = sizeof study,
+                      .trials = scope->trials,
+                      .unix_time = scope->unix_time,
+                      .has_winner = scope->gpu != NULL,
+                      .stale = is_of_absent_templates(scope->problem),
+                      .unread = scope->problem};
+    snprintf(study.silicon, sizeof study.silicon, "%s", scope->silicon);
+    find_study_gpu(&study);
+    if (scope->gpu != NULL)
+        snprintf(study.gpu.name, sizeof study.gpu.name, "%s", scope->gpu);
+    if (f->options->select != NULL && !f->options->select(f->options->context, &study))
+        return 0;
+    fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
+    if (grown != NULL)
+        list->study = grown;
+    int64_t *ids = fa_grow(f->unread_id, &f->id_capacity, list->count, sizeof *ids);
+    if (ids != NULL)
+        f->unread_id = ids;
+    study.unread = grown != NULL && ids != NULL ? strdup(scope->problem) : NULL;
+    if (study.unread == NULL)
+        return FA_ENOMEM;
+    ids[list->count] = scope->id;
+    grown[list->count++] = study;
+    return 0;
+}
+
+/* With a store that is read-only or in a batch of it. */
+static int forget_studies(void *context, fa_diag *diag)
+{
+    struct forgetting *f = context;
+    int rc = choose_studies(f, diag);
+    if (rc == 0)
+        rc = fa_store_unread_scopes_each(f->tuner->store, choose_unread, f, diag);
+    if (rc == FA_ENOMEM)
+        fa_fail(diag, rc, "out of memory for studies that go");
+    fa_scope *scopes = rc == 0 ? calloc(f->list.count + 1, sizeof *scopes) : NULL;
+    if (rc == 0 && scopes == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", f->list.count);
+    for (size_t i = 0; i < f->list.count && rc == 0; i++)
+        rc = scope_of_study(&f->list.study[i], &scopes[i], diag);
+    if (rc == 0)
+        rc = fa_store_forget(f->tuner->store, f->options->select != NULL ? scopes : NULL,
+                             f->list.count, f->unread_id, f->unread.count, f->dry_run, &f->counts,
+                             diag);
+    free(scopes);
+    return rc;
+}
+
+static int forget_alone(struct forgetting *f, int64_t *ret_freed, fa_diag *diag)
+{
+    fa_tuner *tuner = f->tuner;
+    fa_lock *lock = NULL;
+    pthread_mutex_unlock(&tuner->work); /* a tune of this process may be under way, too */
+    int rc =
+        fa_lock_acquire(tuner->store_path, FA_TUNES_LOCK, WAIT_MS, NULL, NULL, &lock, NULL, diag);
+    pthread_mutex_lock(&tuner->work);
+    if (rc == FA_ETIMEOUT)
+        return fa_fail(
+            diag, FA_EBUSY,
+            "a tune into the store %s is under way: wait for its end, or stop it (what it has "
+            "tried is kept), and try again",
+            tuner->store_path);
+    if (rc == 0)
+        rc = fa_store_batch(tuner->store, forget_studies, f, diag);
+    if (rc == 0 && f->counts.bytes > 0)
+        *ret_freed = fa_store_shrink(tuner->store);
+    fa_lock_release(&lock);
+    return rc;
+}
+
+/* ---- who else has them ----------------------------------------------------------------------*/
+static int is_for_study(void *context, const fa_winner_record *winner)
+{
+    const fa_study *study = context;
+    return strcmp(winner->scope.silicon, study->silicon) == 0 &&
+           fa_problem_equal(&winner->scope.problem, &study->problem);
+}
+
+/* Counts the winners that another source has too. A shared store that does not answer is not asked again. */
+static int64_t count_elsewhere(struct forgetting *f)
+{
+    const fa_source_class *shared = NULL;
+    fa_store *store = fa_sources_store(f->tuner, &shared);
+    int64_t count = 0;
+    for (size_t i = 0; i < f->list.count; i++) {
+        fa_study *study = &f->list.study[i];
+        fa_winner_record winner = {0};
+        fa_scope scope;
+        fa_diag why = {{0}};
+        if (!study->has_winner || scope_of_study(study, &scope, NULL) != 0)
+            continue;
+        int rc =
+            store != NULL ? fa_store_winner_get(store, &scope, &winner, NULL, &why) : FA_ENOTFOUND;
+        if (rc == 0) {
+            fa_winner_record_free(&winner);
+        } else if (rc != FA_ENOTFOUND && rc != FA_ECORRUPT) {
+            shared->store_failed(f->tuner, rc, &why);
+            store = NULL;
+        }
+        count += rc == 0 || fa_sources_each(f->tuner, &scope.problem, is_for_study, study) != 0;
+    }
+    return count;
+}
+
+static void free_lists(struct forgetting *f)
+{
+    for (size_t i = 0; i < f->unread.count; i++)
+        free((void *)(uintptr_t)f->unread.study[i].unread);
+    free(f->unread.study);
+    free(f->unread_id);
+    free(f->list.study);
+}
+
+int fa_forget(fa_tuner *tuner, const fa_forget_options *options, fa_forgotten *ret_forgotten,
+              fa_diag *diag)
+{
+    fa_forget_options known;
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0)
+        rc = fa_copy_sized(&known, sizeof known, options,
+                           "options.size is not sizeof(fa_forget_options)", diag);
+    if (rc != 0)
+        return rc;
+    struct forgetting f = {.tuner = tuner, .options = &known, .dry_run = known.dry_run};
+    fa_forgotten forgotten = {0};
+    pthread_mutex_lock(&tuner->work);
+    /* Where there is no store there is nothing to forget. */
+    f.dry_run = f.dry_run || fa_store_is_absent(tuner->store);
+    if (f.dry_run)
+        rc = forget_studies(&f, diag);
+    else if (fa_store_is_read_only(tuner->store))
+        rc = fa_fail(diag, FA_EREADONLY, "the store %s cannot be written: nothing is forgotten",
+                     tuner->store_path);
+    else
+        rc = forget_alone(&f, &forgotten.freed, diag);
+    if (rc == 0)
+        forgotten.elsewhere = count_elsewhere(&f);
+    pthread_mutex_unlock(&tuner->work);
+    forgotten.winners = f.counts.winners;
+    forgotten.trials = f.counts.trials;
+    forgotten.cubins = f.counts.cubins;
+    forgotten.bytes = f.counts.bytes;
+    if (rc == 0 && ret_forgotten != NULL)
+        *ret_forgotten = forgotten;
+    for (size_t i = 0; i < f.list.count && rc == 0 && known.visit != NULL; i++)
+        if (is_listed(&f.list.study[i]))
+            rc = known.visit(known.context, &f.list.study[i]);
+    for (size_t i = 0; i < f.unread.count && rc == 0 && known.visit != NULL; i++)
+        if (is_listed(&f.unread.study[i]))
+            rc = known.visit(known.context, &f.unread.study[i]);
+    free_lists(&f);
     return rc;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A sweep: takes items from its queue in the store, tunes them as fa_tune() does, and keeps account
- * of what that costs.
+ * A sweep: claims items from its queue in the store, tunes them as fa_tune() does, and accounts for time, trials
+ * and money.
  *
- * Invariants: one process runs a sweep at a time (a lock that its death releases), so an item that is
- * found running was left by one that died; the account is written every second and with the end of
- * each item; nothing is begun once the budget is spent.
+ * Invariants: one process runs a sweep at a time (it holds a lock that the kernel releases when it dies), so an
+ * item that is found running was left by a process that died; the account is written every second and with the end
+ * of each item; no item is started once the budget is spent.
  */
 #include "sweep.h"
 
@@ -98,7 +98,7 @@ static void account_tune(struct sweep *s, const fa_progress *tune)
     }
 }
 
-/* A limit of trials lets a tune go on whose every config has ended: only the race is left. */
+/* A limit of trials does not stop a tune whose configs have all ended: only the race is left. */
 static bool over_budget(const struct sweep *s, const fa_progress *tune)
 {
     const fa_sweep_budget *budget = &s->request->budget;
@@ -110,8 +110,8 @@ static bool over_budget(const struct sweep *s, const fa_progress *tune)
 }
 
 /* ---- reporting ------------------------------------------------------------------------------*/
-/* Seconds that the sweep's problems will take at the pace so far, with the part of the one under way that is done
- * and the time that it took; -1: nothing is known yet. */
+/* Seconds that the remaining problems will take at the pace so far; the finished part of the current problem
+ * counts. -1: nothing is known yet. */
 static double time_left(const struct sweep *s, const fa_progress *tune)
 {
     bool under_way = tune != NULL && tune->in_budget > 0;
@@ -177,8 +177,8 @@ static bool is_gpu_present(struct sweep *s, const fa_request *request)
     return rc == 0 && target.gpu.present;
 }
 
-/* An item that an earlier run has done stays so while its winner is stored: templates may have moved
- * on since, the store may be another one, and a GPU that was not there may have come. */
+/* An item that an earlier run has done stays done while its winner is stored. It is opened again if the templates
+ * have changed, the store is another one, or a GPU was added that was missing before. */
 static int check_done_item(struct sweep *s, int32_t position, const fa_sweep_item *item)
 {
     fa_answer answer = {.size = sizeof answer};
@@ -219,7 +219,7 @@ static int collect_item(void *context, int32_t position, const fa_sweep_item *it
     return 0;
 }
 
-/* The lists are read first: what is visited may not use the store. */
+/* The items are read first, because a visit may not use the store. */
 static int check_done_items(struct sweep *s, fa_diag *diag)
 {
     struct collected all = {calloc((size_t)s->request->count, sizeof *all.item), s->request->count};
@@ -371,7 +371,7 @@ static void sweep_lock_name(const char *key, char ret_name[80])
     snprintf(ret_name, 80, "sweep-%s", key);
 }
 
-/* Enters the sweep, goes over what is done, runs what is not, and writes how it stands. */
+/* Enters the sweep, checks the items that are done, runs the others, and writes the sweep's state. */
 static int run_entered_sweep(struct sweep *s, fa_diag *diag)
 {
     const fa_sweep_request *request = s->request;
@@ -428,7 +428,7 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
                        "the store %s cannot be written, so a sweep could not be kept: set "
                        "FA_TUNE_STORE to a file that can",
                        tuner->store_path);
-    /* Waits a little, because a process that lists sweeps holds this lock for a moment. */
+    /* Waits briefly, because a process that lists sweeps holds this lock for a moment. */
     rc = fa_lock_acquire(tuner->store_path, name, LOCK_MS, NULL, NULL, &lock, NULL, diag);
     if (rc == FA_ETIMEOUT)
         return fa_fail(diag, FA_EBUSY, "another process runs this sweep: let it, or stop it first");
@@ -448,7 +448,7 @@ struct listing {
     void *context;
 };
 
-/* One that says it is running and whose lock is free was left by a process that died. */
+/* A sweep whose state is running and whose lock is free was left by a process that died. */
 static int list_sweep(void *context, const fa_sweep *stored)
 {
     struct listing *listing = context;
