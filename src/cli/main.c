@@ -153,6 +153,13 @@ static const cli_verb verbs[] = {
      "Exit status 1 when one is slower by more than the margin with confidence (the low end of its\n"
      "interval in NEW over the high end in OLD), or when nothing could be compared.\n",
      cli_compare},
+    {"replay", CLI_GROUP_REPLAY | CLI_GROUP_JSON,
+     "how well each search strategy does on a space that was recorded: no GPU",
+     "FILE is a cache file of Kernel Tuner or a result in the T4 format, as JSON, of a space that was\n"
+     "measured whole. Each repeat searches it with so many evaluations; what breaks a restriction or does\n"
+     "not compile costs none.\n\n"
+     "  fa-tune replay A100.json --strategy all\n",
+     cli_replay},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "whether driver, NVRTC, GPU, store and service are fit, and what to do",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},

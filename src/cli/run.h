@@ -40,6 +40,7 @@ int cli_queue(cli_run *run);
 int cli_compare(cli_run *run);
 int cli_doctor(cli_run *run);
 int cli_gpus(cli_run *run);
+int cli_replay(cli_run *run);
 /* show FILE.fab (bundles.c). */
 int cli_show_bundle(cli_run *run);
 
