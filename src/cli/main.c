@@ -69,7 +69,9 @@ static const cli_verb verbs[] = {
      "agree; what is not given may be anything, the defaults below do not count.\n\n"
      "Records are a bundle's source as text, one winner a line, for version control:\n\n"
      "  fa-tune export --records FILE [--predict]             the store's winners into FILE\n"
-     "  fa-tune export --from-records FILE --out all.fab      compile them into a bundle\n",
+     "  fa-tune export --from-records FILE --out all.fab      compile them into a bundle\n\n"
+     "Trials in the T4 format, which other auto-tuners and `fa-tune replay` read:\n\n"
+     "  fa-tune export --t4 FILE --gpu L4 --seq 512           all that was tried for this problem\n",
      cli_export},
     {"import",
      CLI_GROUP_IMPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |

@@ -90,6 +90,8 @@ static const cli_option_spec specs[] = {
      "with --records: predict the whole catalogue into the store first"},
     {"--from-records", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.from_records), 0, 0, NULL, "FILE",
      "compile the winners of this file of records instead of the store's"},
+    {"--t4", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.t4), 0, 0, NULL, "FILE",
+     "write the trials of one problem as T4 JSON for others' tools instead"},
     {"--allow-unsigned", CLI_GROUP_IMPORT, KIND_FLAG, AT(bundle.allow_unsigned), 0, 0, NULL, NULL,
      "also a bundle that nobody has signed"},
     {"--older-than", CLI_GROUP_FORGET, KIND_PAST, AT(forget.older_than), 0, 0, NULL, "AGE",

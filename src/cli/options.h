@@ -68,7 +68,7 @@ typedef struct cli_options {
     unsigned format; /* CLI_FORMAT_… */
     const char *out; /* file; NULL: stdout */
     struct {         /* of export, import, keygen and trust */
-        const char *out, *key, *records, *from_records, *name;
+        const char *out, *key, *records, *from_records, *t4, *name;
         bool predict, no_signature, allow_unsigned;
     } bundle;
     bool dry_run;           /* of import and rm */

@@ -30,6 +30,7 @@ int cli_explain(cli_run *run);
 int cli_show(cli_run *run);
 int cli_report(cli_run *run);
 int cli_export(cli_run *run);
+int cli_export_t4(cli_run *run); /* where --t4 is given (t4.c) */
 int cli_import(cli_run *run);
 int cli_keygen(cli_run *run);
 int cli_trust(cli_run *run);
