@@ -5,16 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A priori a length is about this, within a factor of e^WIDTH; and the noise, likewise. */
+/* A priori a length is about this, within a factor of e^width; that of a step to any other value, and the noise,
+ * likewise. */
 static const double length_guess = 0.7, length_width = 1.6;
+static const double step_guess = 2.0;
 static const double noise_guess = 1e-3, noise_width = 1.5;
 
 int fa_gp_init(fa_gp *gp, int dims)
 {
     size_t most = FA_GP_POINTS_MAX, square = most * most;
     *gp = (fa_gp){.dims = dims, .noise = noise_guess};
-    for (int d = 0; d < dims; d++)
+    for (int d = 0; d < dims; d++) {
         gp->length[d] = length_guess;
+        gp->length[dims + d] = step_guess;
+    }
     gp->x = malloc(most * (size_t)dims * sizeof(double));
     gp->y = malloc(most * sizeof(double));
     gp->factor = malloc(square * sizeof(double));
@@ -48,12 +52,21 @@ static const double *point(const fa_gp *gp, int i)
     return gp->x + (size_t)i * (size_t)gp->dims;
 }
 
+/* By how many lengths two points differ in a parameter and, from dims on, by its having another value at all. */
+static double apart(const fa_gp *gp, const double *a, const double *b, int d)
+{
+    double by = d < gp->dims ? a[d] - b[d] : a[d - gp->dims] != b[d - gp->dims];
+    return by / gp->length[d];
+}
+
 static double root5_distance(const fa_gp *gp, const double *a, const double *b)
 {
     double sum = 0;
     for (int d = 0; d < gp->dims; d++) {
-        double by = (a[d] - b[d]) / gp->length[d];
-        sum += by * by;
+        if (a[d] == b[d])
+            continue;
+        double by = (a[d] - b[d]) / gp->length[d], step = 1 / gp->length[gp->dims + d];
+        sum += by * by + step * step;
     }
     return sqrt(5 * sum);
 }
@@ -127,44 +140,47 @@ static void invert(fa_gp *gp)
 /* How the logarithm of the posterior grows with the logarithms of the lengths and, last, of the noise. */
 static void gradient(fa_gp *gp, double *ret)
 {
+    int lengths = 2 * gp->dims;
     fa_gp_solve(gp);
     invert(gp);
-    memset(ret, 0, (size_t)(gp->dims + 1) * sizeof *ret);
+    memset(ret, 0, (size_t)(lengths + 1) * sizeof *ret);
     for (int i = 0; i < gp->count; i++)
         for (int j = 0; j <= i; j++) {
             double share = gp->weight[i] * gp->weight[j] / gp->variance -
                            gp->inverse[(size_t)i * FA_GP_POINTS_MAX + (size_t)j];
             if (i == j) {
-                ret[gp->dims] += 0.5 * share * gp->noise;
+                ret[lengths] += 0.5 * share * gp->noise;
                 continue;
             }
             const double *a = point(gp, i), *b = point(gp, j);
             double r = root5_distance(gp, a, b), slope = 5.0 / 3 * (1 + r) * exp(-r);
-            for (int d = 0; d < gp->dims; d++) {
-                double by = (a[d] - b[d]) / gp->length[d];
+            for (int d = 0; d < lengths; d++) {
+                double by = apart(gp, a, b, d);
                 ret[d] += share * slope * by * by;
             }
         }
-    for (int d = 0; d < gp->dims; d++)
-        ret[d] -= log(gp->length[d] / length_guess) / (length_width * length_width);
-    ret[gp->dims] -= log(gp->noise / noise_guess) / (noise_width * noise_width);
+    for (int d = 0; d < lengths; d++)
+        ret[d] -= log(gp->length[d] / (d < gp->dims ? length_guess : step_guess)) /
+                  (length_width * length_width);
+    ret[lengths] -= log(gp->noise / noise_guess) / (noise_width * noise_width);
 }
 
 /* Steps by the signs of the gradient alone (Rprop): no line search, and no scale to choose. */
 void fa_gp_learn(fa_gp *gp, int steps)
 {
-    double now[FA_SEARCH_DIMS_MAX + 1], before[FA_SEARCH_DIMS_MAX + 1] = {0},
-                                                                    step[FA_SEARCH_DIMS_MAX + 1];
-    for (int d = 0; d <= gp->dims; d++)
+    double now[2 * FA_SEARCH_DIMS_MAX + 1],
+        before[2 * FA_SEARCH_DIMS_MAX + 1] = {0}, step[2 * FA_SEARCH_DIMS_MAX + 1];
+    int lengths = 2 * gp->dims;
+    for (int d = 0; d <= lengths; d++)
         step[d] = 0.2;
     for (int i = 0; i < steps && gp->count > 2; i++) {
         gradient(gp, now);
-        for (int d = 0; d <= gp->dims; d++) {
+        for (int d = 0; d <= lengths; d++) {
             double agree = now[d] * before[d];
             step[d] = agree > 0 ? fmin(step[d] * 1.3, 1) : agree < 0 ? step[d] * 0.5 : step[d];
             before[d] = now[d];
-            double *what = d < gp->dims ? &gp->length[d] : &gp->noise;
-            double most = d < gp->dims ? 30 : 0.3, least = d < gp->dims ? 0.02 : 1e-6;
+            double *what = d < lengths ? &gp->length[d] : &gp->noise;
+            double most = d < lengths ? 30 : 0.3, least = d < lengths ? 0.02 : 1e-6;
             *what = fmin(fmax(*what * exp(now[d] > 0 ? step[d] : -step[d]), least), most);
         }
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A Gaussian process over points in [0, 1]^dims: what a point may cost, and how unsure that is. Matérn 5/2, a
- * length for each parameter, learnt from the points. Some hundred points; no allocation after init.
+ * length for each parameter and one for its having another value at all, learnt from the points: neighbours in
+ * the order of values may be far apart, as 96 and 128 threads are. Some hundred points; no allocation after init.
  */
 #ifndef FA_SEARCH_GP_H
 #define FA_SEARCH_GP_H
@@ -12,7 +13,7 @@ enum { FA_GP_POINTS_MAX = 320 };
 
 typedef struct fa_gp {
     int dims, count;
-    double length[FA_SEARCH_DIMS_MAX], noise; /* noise: a share of the variance */
+    double length[2 * FA_SEARCH_DIMS_MAX], noise; /* noise: a share of the variance */
     double *x, *y;                            /* as added */
     double mean, variance;                    /* of y, and of the process */
     double *factor, *inverse, *weight, *scratch;
