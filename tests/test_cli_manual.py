@@ -18,7 +18,7 @@ def made(name):
 def helps(place):
     """verb -> the options that its --help lists"""
     verbs = re.findall(r"(?m)^  ([a-z]+)  +[a-z]", place.run("help").stdout.split("\n\nOptions of tune")[0])
-    return {verb: re.findall(r"(?m)^  (--[a-z-]+)", place.run(verb, "--help").stdout) for verb in verbs if verb != "help"}
+    return {verb: re.findall(r"(?m)^  (--[a-z0-9-]+)", place.run(verb, "--help").stdout) for verb in verbs if verb != "help"}
 
 
 def every_verb_has_a_page_with_every_option():
@@ -109,7 +109,7 @@ def zsh_and_fish_know_every_option():
     for verb, options in told.items():
         part = zsh[zsh.index("\n%s)\n" % verb):]
         part = part[:part.index(";;")]
-        tap.equal(re.findall(r"'(--[a-z-]+)\[", part), options)
+        tap.equal(re.findall(r"'(--[a-z0-9-]+)\[", part), options)
         tap.equal(re.findall(r"__fa_tune_verb\) = %s' -l (\S+)" % verb, fish), [option[2:] for option in options])
 
 

@@ -61,12 +61,15 @@ def what_verbs_print_under_json_is_what_json_md_says():
     told = dict(re.findall(r"(?m)^\| `([a-z A-Z-]+)` \| (.*) \|$", read("docs/json.md").split("## The report")[0]))
     asked = {"tune": ["tune", "--gpu", "L4", *SMALL], "explain": ["explain", "--gpu", "L4", *SMALL],
              "show --why": ["show", "--why", "--gpu", "L4", *SMALL], "sweep": ["sweep", "--gpu", "L4", *SMALL],
-             "export": ["export", "--out", "a.fab"], "show FILE": ["show", "a.fab"], "import": ["import", "a.fab"], "rm": ["rm", "--all"]}
+             "export": ["export", "--out", "a.fab"], "show FILE": ["show", "a.fab"], "import": ["import", "a.fab"], "rm": ["rm", "--all"],
+             "replay": ["replay", "space.json"]}
     space = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
     order = ["tune", "explain", "show", "show --why", "sweep", "sweep --status", "sweep --list", "keygen", "export", "show FILE",
-             "import", "rm", "doctor", "gpus", "trust list"]
+             "import", "rm", "replay", "doctor", "gpus", "trust list"]
     tap.equal(set(told), {*order, "help --json"})
     with Place(space=space) as place:
+        with open(os.path.join(place.folder, "space.json"), "w", encoding="utf-8") as file:
+            file.write('{"tune_params_keys": ["x"], "cache": {"1": {"x": 1, "time": 2}}}')
         for command in order:
             document = place.json(*asked.get(command, command.split()))
             fields = re.sub(r"\([^)]*\)", "", told[command]).split(":")[0]

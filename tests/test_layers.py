@@ -10,6 +10,7 @@ from rooms import ROOMS, ROOT
 
 # Single headers across rooms. The plain types are below everything.
 ALSO = {room: ["include/fa-tune/fa_types.h"] for room in ROOMS}
+ALSO["tuner"].append("include/fa-tune/fa_replay.h")  # what tuner/search/replay.c implements
 ALSO["tuner"].append("include/fa-tune/fa_attn.h")  # what callers of attention pass to fa_launch
 for door in ("src/cli", "src/daemon"):
     ALSO[door].append("src/report/report.h")  # a verb of the command line opens that door, and the service
@@ -53,7 +54,7 @@ def room_of(path):
 
 def resolve(root, room, file, name):
     """The included file below root, as the compiler would find it; None: not one of ours."""
-    folders = [os.path.dirname(file)] + list(ROOMS) + ["tuner/ops", "tuner/ops/attn"]
+    folders = [os.path.dirname(file)] + list(ROOMS) + ["tuner/ops", "tuner/ops/attn", "tuner/search"]
     for folder in folders:
         path = os.path.normpath(os.path.join(folder, name))
         if os.path.isfile(os.path.join(root, path)):

@@ -69,7 +69,9 @@ static const cli_verb verbs[] = {
      "agree; what is not given may be anything, the defaults below do not count.\n\n"
      "Records are a bundle's source as text, one winner a line, for version control:\n\n"
      "  fa-tune export --records FILE [--predict]             the store's winners into FILE\n"
-     "  fa-tune export --from-records FILE --out all.fab      compile them into a bundle\n",
+     "  fa-tune export --from-records FILE --out all.fab      compile them into a bundle\n\n"
+     "Trials in the T4 format, which other auto-tuners and `fa-tune replay` read:\n\n"
+     "  fa-tune export --t4 FILE --gpu L4 --seq 512           all that was tried for this problem\n",
      cli_export},
     {"import",
      CLI_GROUP_IMPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
@@ -153,6 +155,13 @@ static const cli_verb verbs[] = {
      "Exit status 1 when one is slower by more than the margin with confidence (the low end of its\n"
      "interval in NEW over the high end in OLD), or when nothing could be compared.\n",
      cli_compare},
+    {"replay", CLI_GROUP_REPLAY | CLI_GROUP_JSON,
+     "how well each search strategy does on a space that was recorded: no GPU",
+     "FILE is a cache file of Kernel Tuner or a result in the T4 format, as JSON, of a space that was\n"
+     "measured whole. Each repeat searches it with so many evaluations; what breaks a restriction or does\n"
+     "not compile costs none.\n\n"
+     "  fa-tune replay A100.json --strategy all\n",
+     cli_replay},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "whether driver, NVRTC, GPU, store and service are fit, and what to do",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},

@@ -35,7 +35,8 @@ enum {
     CLI_GROUP_QUEUE = 1 << 24,
     CLI_GROUP_SERVER = 1 << 25, /* --server */
     CLI_GROUP_EFFORT = 1 << 26, /* how well it is to be tuned */
-    CLI_GROUP_FORGET = 1 << 27
+    CLI_GROUP_FORGET = 1 << 27,
+    CLI_GROUP_REPLAY = 1 << 28
 };
 
 enum { CLI_OPERANDS_MAX = 2, CLI_SHORTHANDS_MAX = 8 };
@@ -67,7 +68,7 @@ typedef struct cli_options {
     unsigned format; /* CLI_FORMAT_… */
     const char *out; /* file; NULL: stdout */
     struct {         /* of export, import, keygen and trust */
-        const char *out, *key, *records, *from_records, *name;
+        const char *out, *key, *records, *from_records, *t4, *name;
         bool predict, no_signature, allow_unsigned;
     } bundle;
     bool dry_run;           /* of import and rm */
@@ -88,6 +89,10 @@ typedef struct cli_options {
         const char *stop;   /* a sweep's key, or its beginning */
         double idle_exit_s; /* 0: not given */
     } fleet;
+    struct { /* of replay; 0 and NULL: not given */
+        const char *strategy;
+        int32_t evaluations, repeats, batch;
+    } replay;
     double margin;                         /* of compare, in percent */
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;

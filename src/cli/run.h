@@ -30,6 +30,7 @@ int cli_explain(cli_run *run);
 int cli_show(cli_run *run);
 int cli_report(cli_run *run);
 int cli_export(cli_run *run);
+int cli_export_t4(cli_run *run); /* where --t4 is given (t4.c) */
 int cli_import(cli_run *run);
 int cli_keygen(cli_run *run);
 int cli_trust(cli_run *run);
@@ -40,6 +41,7 @@ int cli_queue(cli_run *run);
 int cli_compare(cli_run *run);
 int cli_doctor(cli_run *run);
 int cli_gpus(cli_run *run);
+int cli_replay(cli_run *run);
 /* show FILE.fab (bundles.c). */
 int cli_show_bundle(cli_run *run);
 

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Searching spaces that are made up here: what every strategy keeps to, what the good ones find, and recorded
+ * spaces that may be anybody's.
+ */
+#include "check.h"
+#include "fa_replay.h"
+#include "random.h"
+#include "recorded.h"
+#include "search.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool all_valid(void *context, const int32_t *point)
+{
+    (void)context, (void)point;
+    return true;
+}
+
+static bool some_valid(void *context, const int32_t *point)
+{
+    (void)context;
+    return (point[0] + point[1] * 2 + point[2]) % 3 != 0;
+}
+
+static const fa_search_space cube = {.dims = 3, .values = {8, 8, 8}, .valid = some_valid};
+static const fa_search_space large = {.dims = 5, .values = {8, 8, 8, 8, 8}, .valid = all_valid};
+
+/* One valley, whose floor is at 5, 2, 5, 2, 5. */
+static double convex(const int32_t *point)
+{
+    double cost = 1;
+    for (int d = 0; d < 5; d++)
+        cost += 0.1 * (point[d] - (d % 2 ? 2 : 5)) * (point[d] - (d % 2 ? 2 : 5));
+    return cost;
+}
+
+/* The same with up to a third more at each point. */
+static double rugged(const int32_t *point)
+{
+    uint64_t rank = 0;
+    for (int d = 0; d < 5; d++)
+        rank = rank * 8 + (uint64_t)point[d];
+    return convex(point) * (1 + (double)(fa_random(7, rank) >> 11) * 0x1p-53 / 3);
+}
+
+/* A whole search; the best cost. */
+static double search_best(const fa_search_space *space, const char *strategy, int evaluations,
+                          uint64_t seed, double cost(const int32_t *point))
+{
+    int32_t points[4 * FA_SEARCH_DIMS_MAX];
+    fa_search *search;
+    double best = INFINITY;
+    fa_search_options how = {strategy, evaluations, seed};
+    if (fa_search_open(space, &how, &search, NULL) != 0)
+        return best;
+    for (int count; (count = fa_search_propose(search, 4, points)) > 0;)
+        for (int i = 0; i < count; i++)
+            fa_search_tell(search, points + i * space->dims, cost(points + i * space->dims));
+    fa_search_best(search, NULL, &best);
+    fa_search_close(search);
+    return best;
+}
+
+static int median_order(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_best(const char *strategy, double cost(const int32_t *point))
+{
+    double best[15];
+    for (int i = 0; i < 15; i++)
+        best[i] = search_best(&large, strategy, 120, (uint64_t)i, cost);
+    qsort(best, 15, sizeof *best, median_order);
+    return best[7];
+}
+
+static const char *name_of(int i)
+{
+    const char *summary;
+    return fa_search_strategy(i, &summary);
+}
+
+/* ---- what all keep to -----------------------------------------------------------------------*/
+static void no_strategy_proposes_a_point_twice_or_one_that_is_forbidden(void)
+{
+    for (int s = 0; name_of(s) != NULL; s++) {
+        bool seen[512] = {false};
+        int32_t points[7 * 3];
+        fa_search *search;
+        CHECK_INT(fa_search_open(&cube, &(fa_search_options){name_of(s), 200, 3}, &search, NULL),
+                  0);
+        int all = 0;
+        for (int count; (count = fa_search_propose(search, 7, points)) > 0; all += count)
+            for (int i = 0; i < count; i++) {
+                const int32_t *p = points + i * 3;
+                int at = p[0] * 64 + p[1] * 8 + p[2];
+                CHECK(some_valid(NULL, p));
+                CHECK(!seen[at]);
+                seen[at] = true;
+                CHECK_INT(fa_search_tell(search, p, 1 + at % 37), 0);
+            }
+        CHECK_INT(all, 200);
+        CHECK_INT(fa_search_spent(search), 200);
+        fa_search_close(search);
+    }
+}
+
+static void every_strategy_goes_through_a_space_that_its_budget_exceeds(void)
+{
+    for (int s = 0; name_of(s) != NULL; s++) {
+        int32_t point[3], all = 0, valid = 0;
+        fa_search *search;
+        CHECK_INT(fa_search_open(&cube, &(fa_search_options){name_of(s), 600, 3}, &search, NULL),
+                  0);
+        while (fa_search_propose(search, 1, point) > 0) {
+            all++;
+            CHECK_INT(fa_search_tell(search, point, point[0] + 1), 0);
+        }
+        for (int i = 0; i < 512; i++)
+            valid += some_valid(NULL, (int32_t[]){i / 64, i / 8 % 8, i % 8});
+        CHECK_INT(all, valid);
+        fa_search_close(search);
+    }
+}
+
+static void what_does_not_compile_costs_no_evaluation(void)
+{
+    for (int s = 0; name_of(s) != NULL; s++) {
+        int32_t point[5];
+        int costs = 0, failed = 0;
+        fa_search *search;
+        CHECK_INT(fa_search_open(&large, &(fa_search_options){name_of(s), 60, 1}, &search, NULL),
+                  0);
+        while (fa_search_propose(search, 1, point) > 0) {
+            bool built = (point[4] + point[3]) % 4 != 0, runs = point[2] != 0;
+            costs += built && runs;
+            failed += built && !runs;
+            CHECK_INT(fa_search_tell(search, point,
+                                     !built  ? FA_SEARCH_UNBUILT
+                                     : !runs ? FA_SEARCH_FAILED
+                                             : convex(point)),
+                      0);
+        }
+        CHECK_INT(costs + failed, 60);
+        fa_search_close(search);
+    }
+}
+
+static void no_more_than_the_budget_is_ever_under_way(void)
+{
+    int32_t points[64 * 5];
+    for (int s = 0; name_of(s) != NULL; s++) {
+        fa_search *search;
+        CHECK_INT(fa_search_open(&large, &(fa_search_options){name_of(s), 10, 1}, &search, NULL),
+                  0);
+        CHECK_INT(fa_search_propose(search, 64, points), 10);
+        CHECK_INT(fa_search_propose(search, 64, points + 50), 0);
+        CHECK_INT(fa_search_tell(search, points, FA_SEARCH_UNBUILT), 0);
+        CHECK(fa_search_propose(search, 64, points + 50) <= 1);
+        fa_search_close(search);
+    }
+}
+
+static void the_same_seed_gives_the_same_search(void)
+{
+    for (int s = 0; name_of(s) != NULL; s++)
+        CHECK(search_best(&large, name_of(s), 60, 5, rugged) ==
+              search_best(&large, name_of(s), 60, 5, rugged));
+    CHECK(search_best(&large, "random", 60, 5, rugged) !=
+          search_best(&large, "random", 60, 6, rugged));
+}
+
+static void a_search_goes_on_from_what_was_told_first(void)
+{
+    for (int s = 0; name_of(s) != NULL; s++) {
+        int32_t point[5], best[5];
+        double cost;
+        fa_search *search;
+        CHECK_INT(fa_search_open(&large, &(fa_search_options){name_of(s), 100, 1}, &search, NULL),
+                  0);
+        for (int32_t i = 0; i < 40; i++)
+            CHECK_INT(fa_search_tell(search, (int32_t[]){5, 2, 5, i / 8, i % 8},
+                                     convex((int32_t[]){5, 2, 5, i / 8, i % 8})),
+                      0);
+        CHECK_INT(fa_search_spent(search), 40);
+        int more = 0;
+        for (; fa_search_propose(search, 1, point) > 0; more++) {
+            CHECK(!(point[0] == 5 && point[1] == 2 && point[2] == 5 && point[3] < 5));
+            CHECK_INT(fa_search_tell(search, point, convex(point)), 0);
+        }
+        CHECK_INT(more, 60);
+        CHECK(fa_search_best(search, best, &cost) && cost == 1 && best[3] == 2);
+        fa_search_close(search);
+    }
+}
+
+static void what_is_no_cost_is_a_failure(void)
+{
+    const double bad[] = {NAN, INFINITY, -INFINITY, 0, -7};
+    double cost = 0;
+    fa_search *search;
+    CHECK_INT(fa_search_open(&large, &(fa_search_options){"random", 50, 1}, &search, NULL), 0);
+    for (int32_t i = 0; i < 5; i++)
+        CHECK_INT(fa_search_tell(search, (int32_t[]){i, 0, 0, 0, 0}, bad[i]), 0);
+    CHECK_INT(fa_search_spent(search), 5);
+    CHECK(!fa_search_best(search, NULL, &cost));
+    CHECK_INT(fa_search_tell(search, (int32_t[]){7, 0, 0, 0, 0}, 3), 0);
+    CHECK_INT(fa_search_tell(search, (int32_t[]){7, 0, 0, 0, 0}, 2), 0); /* the first stays */
+    CHECK(fa_search_best(search, NULL, &cost) && cost == 3);
+    CHECK_INT(fa_search_tell(search, (int32_t[]){8, 0, 0, 0, 0}, 1), FA_EINVAL);
+    CHECK_INT(fa_search_tell(search, (int32_t[]){-1, 0, 0, 0, 0}, 1), FA_EINVAL);
+    fa_search_close(search);
+}
+
+static void a_space_that_cannot_be_is_refused(void)
+{
+    fa_search_space wide = {.dims = 8, .valid = all_valid};
+    fa_search *search;
+    fa_diag diag;
+    for (int d = 0; d < 8; d++)
+        wide.values[d] = 65536;
+    const struct {
+        fa_search_space space;
+        fa_search_options how;
+        const char *says;
+    } cases[] = {
+        {{.dims = 0}, {"random", 1, 0}, "1 to 48 parameters"},
+        {{.dims = 49}, {"random", 1, 0}, "1 to 48 parameters"},
+        {{.dims = 1, .values = {0}}, {"random", 1, 0}, "has 0 values"},
+        {wide, {"random", 1, 0}, "2^62"},
+        {large, {"random", 0, 0}, "at least one evaluation"},
+        {large, {"guess", 1, 0}, "no strategy \"guess\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_INT(fa_search_open(&cases[i].space, &cases[i].how, &search, &diag), FA_EINVAL);
+        CHECK_HAS(diag.text, cases[i].says);
+        CHECK(search == NULL);
+    }
+}
+
+/* ---- what they find -------------------------------------------------------------------------*/
+static void the_floor_of_one_valley_is_found_in_120_of_32768_points(void)
+{
+    CHECK(median_best("surrogate", convex) == 1);
+    CHECK(median_best("greedy", convex) <= 1.2);
+    CHECK(median_best("annealing", convex) <= 1.5);
+    CHECK(median_best("evolution", convex) <= 1.5);
+}
+
+static void rough_ground_is_searched_better_than_by_chance(void)
+{
+    double chance = median_best("random", rugged);
+    CHECK(median_best("surrogate", rugged) < chance * 0.9);
+    CHECK(median_best("greedy", rugged) < chance);
+    CHECK(median_best("annealing", rugged) < chance);
+    CHECK(median_best("evolution", rugged) < chance);
+}
+
+static void the_default_tries_all_of_a_small_space_and_models_a_large_one(void)
+{
+    const struct {
+        const fa_search_space *space;
+        int evaluations;
+        const char *name;
+    } cases[] = {
+        {&cube, 512, "exhaustive"}, {&large, 100, "surrogate"}, {&large, 5000, "evolution"}};
+    for (int i = 0; i < 3; i++) {
+        fa_search *search;
+        fa_search_options how = {.evaluations = cases[i].evaluations};
+        CHECK_INT(fa_search_open(cases[i].space, &how, &search, NULL), 0);
+        CHECK_TEXT(fa_search_name(search), cases[i].name);
+        fa_search_close(search);
+    }
+}
+
+static bool rarely_valid(void *context, const int32_t *point)
+{
+    (*(int64_t *)context)++;
+    return (point[0] ^ point[5]) % 10 == 0 && (point[1] + point[7]) % 10 == 0;
+}
+
+static double far_cost(const int32_t *point)
+{
+    return 1 + abs(point[0] - 20) + abs(point[3] - 9);
+}
+
+static void a_space_of_ten_to_the_sixteenth_is_walked_and_not_built(void)
+{
+    int64_t asked = 0;
+    fa_search_space space = {.dims = 8, .valid = rarely_valid, .context = &asked};
+    for (int d = 0; d < 8; d++)
+        space.values[d] = 100;
+    CHECK(search_best(&space, "auto", 60, 1, far_cost) < 30);
+    CHECK(asked < 5 * 1000 * 1000);
+}
+
+/* ---- recorded spaces ------------------------------------------------------------------------*/
+#define HEAD "{\"kernel_name\":\"k\",\"device_name\":\"d\",\"tune_params_keys\":[\"x\",\"y\"],"
+#define GOOD "\"1,1\":{\"x\":1,\"y\":1,\"time\":2.5},\"2,1\":{\"x\":2,\"y\":1,\"time\":5}"
+
+static int parse(const char *text, fa_recorded *recorded, fa_diag *diag)
+{
+    return fa_recorded_parse(text, strlen(text), "it", recorded, diag);
+}
+
+static void every_way_of_failing_in_a_cache_file_is_understood(void)
+{
+    fa_recorded recorded;
+    fa_diag diag = {{0}};
+    CHECK_INT(parse(HEAD
+                    "\"cache\":{" GOOD ",\"a\":{\"x\":3,\"y\":1,\"time\":\"InvalidConfig\"},"
+                    "\"b\":{\"x\":4,\"y\":1,\"time\":\"CompilationFailedConfig\"},"
+                    "\"c\":{\"x\":5,\"y\":1,\"time\":\"RuntimeFailedConfig\"},"
+                    "\"d\":{\"x\":6,\"y\":1,\"__error__\":\"CompilationFailedConfig\"},"
+                    "\"e\":{\"x\":7,\"y\":1,\"time\":1e20},"
+                    "\"f\":{\"x\":8,\"y\":1,\"time\":null},\"g\":{\"x\":9,\"y\":1,\"time\":-1}}}",
+                    &recorded, &diag),
+              0);
+    CHECK_INT(recorded.about.points, 8);
+    CHECK_INT(recorded.about.unbuilt, 2);
+    CHECK_INT(recorded.about.failed, 4);
+    CHECK_INT(recorded.about.parameters, 1);
+    CHECK(recorded.about.optimum == 2.5);
+    CHECK(fa_recorded_valid(&recorded, (int32_t[]){1, 0}));
+    CHECK(fa_recorded_cost(&recorded, (int32_t[]){1, 0}) == 5);
+    fa_recorded_free(&recorded);
+}
+
+static void a_rate_is_looked_for_from_above(void)
+{
+    fa_recorded recorded;
+    fa_diag diag = {{0}};
+    CHECK_INT(
+        parse(HEAD
+              "\"objective\":[\"GFLOP/s\"],\"cache\":{\"a\":{\"x\":1,\"y\":true,\"GFLOP/s\":50},"
+              "\"b\":{\"x\":1,\"y\":false,\"GFLOP/s\":100}}}",
+              &recorded, &diag),
+        0);
+    CHECK(recorded.about.optimum == 0.01);
+    fa_recorded_free(&recorded);
+}
+
+static void t4_is_read_with_configs_that_have_parameters_of_their_own(void)
+{
+    fa_recorded recorded;
+    fa_diag diag = {{0}};
+    CHECK_INT(
+        parse("{\"results\":["
+              "{\"configuration\":{\"family\":\"a\",\"M\":64},\"times\":{\"runtimes\":[1,3]},"
+              "\"invalidity\":\"correct\",\"objectives\":[\"time\"]},"
+              "{\"configuration\":{\"family\":\"b\",\"N\":8},\"invalidity\":\"correct\","
+              "\"measurements\":[{\"name\":\"time\",\"value\":1.5,\"unit\":\"ms\"}]},"
+              "{\"configuration\":{\"family\":\"b\",\"N\":16},\"invalidity\":\"compile\"},"
+              "{\"configuration\":{\"family\":\"b\",\"N\":32},\"invalidity\":\"correctness\"},"
+              "{\"configuration\":{\"family\":\"b\",\"N\":64},\"invalidity\":\"constraints\"}]}",
+              &recorded, &diag),
+        0);
+    CHECK_INT(recorded.about.points, 4);
+    CHECK_INT(recorded.about.unbuilt, 1);
+    CHECK_INT(recorded.about.failed, 1);
+    CHECK_INT(recorded.about.parameters, 3);
+    CHECK(recorded.about.optimum == 1.5);
+    fa_recorded_free(&recorded);
+}
+
+static void a_file_that_cannot_be_a_space_is_refused_with_a_sentence(void)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", "it"},
+        {"[]", "neither a cache file"},
+        {"{\"results\":[]}", "has 0 configs"},
+        {"{\"results\":[3]}", "no \"configuration\""},
+        {"{\"results\":[{\"configuration\":{}}]}", "no parameters"},
+        {"{\"results\":[{\"configuration\":{\"x\":[1]}}]}", "no number, text"},
+        {"{\"results\":[{\"configuration\":{\"x\":null}}]}", "no number, text"},
+        {"{\"results\":[{\"configuration\":{\"x\":1}}]}", "usable \"time\""},
+        {"{\"results\":[{\"configuration\":{\"x\":1},\"invalidity\":\"constraints\"}]}",
+         "no config"},
+        {HEAD "\"cache\":{}}", "has 0 configs"},
+        {HEAD "\"cache\":{\"a\":3}}", "no object"},
+        {HEAD "\"cache\":{\"a\":{\"x\":1,\"y\":1,\"time\":\"RuntimeFailedConfig\"}}}", "usable"},
+        {HEAD "\"cache\":{\"a\":{\"x\":1,\"y\":{},\"time\":1}}}", "no number, text"},
+        {HEAD "\"cache\":[" GOOD "]}", "it"},
+        {"{\"tune_params_keys\":[1],\"cache\":{" GOOD "}}", "is no text"},
+        {"{\"tune_params_keys\":[],\"cache\":{" GOOD "}}", "no parameters"},
+        {"{\"tune_params_keys\":\"x\",\"cache\":{" GOOD "}}", "neither"},
+        {HEAD "\"cache\":{" GOOD "}", "it"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fa_recorded recorded;
+        fa_diag diag = {{0}};
+        CHECK_INT(parse(cases[i].text, &recorded, &diag), FA_EINVAL);
+        CHECK_HAS(diag.text, cases[i].says);
+    }
+}
+
+/* 1 after writing all of the text into the file. */
+static int put_file(const char *path, const char *text, size_t size)
+{
+    FILE *file = fopen(path, "w");
+    if (file == NULL)
+        return 0;
+    int good = fwrite(text, 1, size, file) == size;
+    return fclose(file) == 0 && good;
+}
+
+static int keep_result(void *context, const fa_replay_result *result)
+{
+    fa_replay_result *kept = context;
+    *kept = *result;
+    return 0;
+}
+
+static void a_file_is_replayed_also_one_that_was_never_closed(void)
+{
+    static const char open[] = HEAD "\"cache\":{\n" GOOD ",\n";
+    char path[] = "/tmp/fa-replay-XXXXXX";
+    fa_replay_result result = {0};
+    fa_replay_space space;
+    fa_diag diag = {{0}};
+    fa_replay_options how = {
+        .size = sizeof how, .file = path, .repeats = 3, .visit = keep_result, .context = &result};
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0 && put_file(path, open, sizeof open - 1));
+    CHECK_INT(fa_replay(&how, &space, &diag), 0);
+    CHECK_INT(space.points, 2);
+    CHECK_TEXT(result.strategy, "auto");
+    CHECK_TEXT(result.chosen, "exhaustive");
+    CHECK(result.median == 1 && result.tenth == 1 && result.evaluations == 2);
+    how.evaluations = 1;
+    how.strategy = "exhaustive";
+    CHECK_INT(fa_replay(&how, NULL, &diag), 0);
+    CHECK(result.median == 1 && result.evaluations == 1);
+    how.strategy = "guess";
+    CHECK_INT(fa_replay(&how, NULL, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "\"guess\"");
+    how.strategy = NULL;
+    how.batch = 5000;
+    CHECK_INT(fa_replay(&how, NULL, &diag), FA_EINVAL);
+    how.batch = 0;
+    CHECK(put_file(path, "\x1f\x8b\x08rest", 7));
+    CHECK_INT(fa_replay(&how, NULL, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "gunzip");
+    unlink(path);
+    CHECK_INT(fa_replay(&how, NULL, &diag), FA_ENOTFOUND);
+}
+
+int main(void)
+{
+    TEST(no_strategy_proposes_a_point_twice_or_one_that_is_forbidden);
+    TEST(every_strategy_goes_through_a_space_that_its_budget_exceeds);
+    TEST(what_does_not_compile_costs_no_evaluation);
+    TEST(no_more_than_the_budget_is_ever_under_way);
+    TEST(the_same_seed_gives_the_same_search);
+    TEST(a_search_goes_on_from_what_was_told_first);
+    TEST(what_is_no_cost_is_a_failure);
+    TEST(a_space_that_cannot_be_is_refused);
+    TEST(the_floor_of_one_valley_is_found_in_120_of_32768_points);
+    TEST(rough_ground_is_searched_better_than_by_chance);
+    TEST(the_default_tries_all_of_a_small_space_and_models_a_large_one);
+    TEST(a_space_of_ten_to_the_sixteenth_is_walked_and_not_built);
+    TEST(every_way_of_failing_in_a_cache_file_is_understood);
+    TEST(a_rate_is_looked_for_from_above);
+    TEST(t4_is_read_with_configs_that_have_parameters_of_their_own);
+    TEST(a_file_that_cannot_be_a_space_is_refused_with_a_sentence);
+    TEST(a_file_is_replayed_also_one_that_was_never_closed);
+    return check_done();
+}

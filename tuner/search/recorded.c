@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "recorded.h"
+
+#include "buf.h"
+#include "error.h"
+#include "json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { FILE_MAX = 1 << 29, ENTRIES_MAX = 10 * 1000 * 1000 };
+
+/* A config of the file, and what became of it. */
+struct entry {
+    const cJSON *config;
+    double cost;
+};
+
+struct reader {
+    const char *where;
+    fa_diag *diag;
+    fa_recorded *recorded;
+    const char *key[FA_SEARCH_DIMS_MAX];
+    int keys;
+    struct entry *entry;
+    int32_t entries;
+    const cJSON **value; /* of one parameter, in each entry */
+    const cJSON **sorted;
+    int32_t *index; /* of each entry's values, parameter after parameter */
+};
+
+/* ---- what became of a config ----------------------------------------------------------------*/
+/* A restriction forbids it: it is no point of the space. */
+static const double no_point = -3;
+
+/* A cost from a number; a rate is better the higher it is. */
+static double cost_of(const char *objective, double number)
+{
+    bool rate = strchr(objective, '/') != NULL;
+    bool usable = isfinite(number) && number > 0 && number < 1e19; /* 1e20 meant a failure once */
+    return usable ? (rate ? 1 / number : number) : FA_SEARCH_FAILED;
+}
+
+/* What is meant by the names of failures in either format. */
+static double cost_of_failure(const char *text)
+{
+    return strcasecmp(text, "InvalidConfig") == 0 || strcasecmp(text, "constraints") == 0 ? no_point
+           : strncasecmp(text, "compil", 6) == 0 ? FA_SEARCH_UNBUILT
+                                                 : FA_SEARCH_FAILED;
+}
+
+static const cJSON *get(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+static double cost_in_cache(const char *objective, const cJSON *entry)
+{
+    const cJSON *error = get(entry, "__error__"), *value = get(entry, objective);
+    if (cJSON_IsString(error))
+        return cost_of_failure(error->valuestring);
+    if (cJSON_IsString(value))
+        return cost_of_failure(value->valuestring);
+    return cJSON_IsNumber(value) ? cost_of(objective, value->valuedouble) : FA_SEARCH_FAILED;
+}
+
+static double cost_in_t4(const char *objective, const cJSON *result)
+{
+    const cJSON *invalidity = get(result, "invalidity"), *at;
+    if (cJSON_IsString(invalidity) && strcasecmp(invalidity->valuestring, "correct") != 0)
+        return cost_of_failure(invalidity->valuestring);
+    cJSON_ArrayForEach (at, get(result, "measurements")) {
+        const cJSON *name = get(at, "name"), *value = get(at, "value");
+        if (cJSON_IsString(name) && strcmp(name->valuestring, objective) == 0 &&
+            cJSON_IsNumber(value))
+            return cost_of(objective, value->valuedouble);
+    }
+    double sum = 0;
+    int count = 0;
+    cJSON_ArrayForEach (at, get(get(result, "times"), "runtimes")) {
+        sum += cJSON_IsNumber(at) ? at->valuedouble : NAN;
+        count++;
+    }
+    return count > 0 && strcmp(objective, "time") == 0 ? cost_of(objective, sum / count)
+                                                       : FA_SEARCH_FAILED;
+}
+
+/* ---- parameters -----------------------------------------------------------------------------*/
+static int add_key(struct reader *r, const char *key)
+{
+    for (int i = 0; i < r->keys; i++)
+        if (strcmp(r->key[i], key) == 0)
+            return 0;
+    if (r->keys == FA_SEARCH_DIMS_MAX)
+        return fa_fail(r->diag, FA_EINVAL, "%s: has more than %d parameters", r->where,
+                       FA_SEARCH_DIMS_MAX);
+    r->key[r->keys++] = key;
+    return 0;
+}
+
+/* What lacks a parameter comes first, then flags, numbers and texts, each in their order. */
+static int kind_of(const cJSON *value)
+{
+    return value == NULL ? 0 : cJSON_IsBool(value) ? 1 : cJSON_IsNumber(value) ? 2 : 3;
+}
+
+static int compare_values(const void *a, const void *b)
+{
+    const cJSON *x = *(const cJSON *const *)a, *y = *(const cJSON *const *)b;
+    int kind = kind_of(x);
+    if (kind != kind_of(y))
+        return kind - kind_of(y);
+    if (kind == 1)
+        return cJSON_IsTrue(x) - cJSON_IsTrue(y);
+    if (kind == 2)
+        return (x->valuedouble > y->valuedouble) - (x->valuedouble < y->valuedouble);
+    return kind == 3 ? strcmp(x->valuestring, y->valuestring) : 0;
+}
+
+/* Gives each entry the number of its value among those that occur. */
+static int index_parameter(struct reader *r, int d)
+{
+    fa_search_space *space = &r->recorded->walk.space;
+    for (int32_t i = 0; i < r->entries; i++) {
+        const cJSON *value = get(r->entry[i].config, r->key[d]);
+        bool plain = value == NULL || cJSON_IsBool(value) || cJSON_IsString(value) ||
+                     (cJSON_IsNumber(value) && isfinite(value->valuedouble));
+        if (!plain)
+            return fa_fail(r->diag, FA_EINVAL,
+                           "%s: a config's \"%s\" is no number, text, true or false", r->where,
+                           r->key[d]);
+        r->value[i] = r->sorted[i] = value;
+    }
+    qsort(r->sorted, (size_t)r->entries, sizeof *r->sorted, compare_values);
+    int32_t count = 0;
+    for (int32_t i = 0; i < r->entries; i++)
+        if (count == 0 || compare_values(&r->sorted[count - 1], &r->sorted[i]) != 0)
+            r->sorted[count++] = r->sorted[i];
+    for (int32_t i = 0; i < r->entries; i++) {
+        const cJSON **at =
+            bsearch(&r->value[i], r->sorted, (size_t)count, sizeof *r->sorted, compare_values);
+        r->index[(size_t)i * (size_t)r->keys + (size_t)d] = (int32_t)(at - r->sorted);
+    }
+    space->values[d] = count;
+    r->recorded->about.parameters += count > 1;
+    return 0;
+}
+
+/* ---- the two formats ------------------------------------------------------------------------*/
+static const char *first_text(const cJSON *json, const char *otherwise)
+{
+    if (cJSON_IsArray(json))
+        json = json->child;
+    return cJSON_IsString(json) && json->valuestring[0] != 0 ? json->valuestring : otherwise;
+}
+
+static void copy(char *ret, size_t size, const cJSON *json)
+{
+    snprintf(ret, size, "%s", cJSON_IsString(json) ? json->valuestring : "");
+}
+
+static int make_room(struct reader *r, const cJSON *list)
+{
+    size_t count = 0;
+    const cJSON *at;
+    cJSON_ArrayForEach (at, list)
+        count++;
+    if (count == 0 || count > ENTRIES_MAX)
+        return fa_fail(r->diag, FA_EINVAL, "%s: has %zu configs: 1 to %d can be replayed", r->where,
+                       count, ENTRIES_MAX);
+    r->entry = calloc(count, sizeof *r->entry);
+    r->value = calloc(count, sizeof *r->value);
+    r->sorted = calloc(count, sizeof *r->sorted);
+    return r->entry != NULL && r->value != NULL && r->sorted != NULL
+               ? 0
+               : fa_fail(r->diag, FA_ENOMEM, "out of memory for %s", r->where);
+}
+
+static int read_cache(struct reader *r, const cJSON *document)
+{
+    fa_replay_space *about = &r->recorded->about;
+    const cJSON *cache = get(document, "cache"), *keys = get(document, "tune_params_keys"), *at;
+    const char *objective = first_text(get(document, "objective"), "time");
+    int rc = 0;
+    if (!cJSON_IsObject(cache) || !cJSON_IsArray(keys))
+        return fa_fail(r->diag, FA_EINVAL,
+                       "%s: is neither a cache file (\"cache\" and \"tune_params_keys\") nor T4 "
+                       "(\"results\")",
+                       r->where);
+    copy(about->kernel, sizeof about->kernel, get(document, "kernel_name"));
+    copy(about->device, sizeof about->device, get(document, "device_name"));
+    snprintf(about->objective, sizeof about->objective, "%s", objective);
+    rc = make_room(r, cache);
+    cJSON_ArrayForEach (at, keys) {
+        if (rc == 0 && !cJSON_IsString(at))
+            rc = fa_fail(r->diag, FA_EINVAL, "%s: a name in \"tune_params_keys\" is no text",
+                         r->where);
+        if (rc == 0)
+            rc = add_key(r, at->valuestring);
+    }
+    if (rc != 0)
+        return rc;
+    cJSON_ArrayForEach (at, cache) {
+        if (!cJSON_IsObject(at))
+            return fa_fail(r->diag, FA_EINVAL, "%s: an entry of \"cache\" is no object", r->where);
+        r->entry[r->entries] = (struct entry){at, cost_in_cache(objective, at)};
+        r->entries += r->entry[r->entries].cost != no_point;
+    }
+    return 0;
+}
+
+static int read_t4(struct reader *r, const cJSON *document)
+{
+    const cJSON *results = get(document, "results"), *result, *at;
+    fa_replay_space *about = &r->recorded->about;
+    int rc = make_room(r, results);
+    if (rc != 0)
+        return rc;
+    const char *objective = first_text(get(results->child, "objectives"), "time");
+    snprintf(about->objective, sizeof about->objective, "%s", objective);
+    copy(about->kernel, sizeof about->kernel, get(get(document, "metadata"), "kernel"));
+    copy(about->device, sizeof about->device, get(get(document, "metadata"), "device"));
+    cJSON_ArrayForEach (result, results) {
+        const cJSON *config = get(result, "configuration");
+        if (!cJSON_IsObject(config))
+            return fa_fail(r->diag, FA_EINVAL, "%s: a result has no \"configuration\"", r->where);
+        cJSON_ArrayForEach (at, config) {
+            rc = add_key(r, at->string);
+            if (rc != 0)
+                return rc;
+        }
+        r->entry[r->entries] = (struct entry){config, cost_in_t4(objective, result)};
+        r->entries += r->entry[r->entries].cost != no_point;
+    }
+    return 0;
+}
+
+/* ---- the space ------------------------------------------------------------------------------*/
+/* Of a config that is there twice, the first counts. */
+static int make_space(struct reader *r)
+{
+    fa_recorded *recorded = r->recorded;
+    fa_search_space space = {.dims = r->keys};
+    uint64_t size = 1;
+    if (r->keys == 0 || r->entries == 0)
+        return fa_fail(r->diag, FA_EINVAL, "%s: has no %s", r->where,
+                       r->keys == 0 ? "parameters" : "config that its restrictions allow");
+    r->index = calloc((size_t)r->entries * (size_t)r->keys, sizeof *r->index);
+    if (r->index == NULL)
+        return fa_fail(r->diag, FA_ENOMEM, "out of memory for %s", r->where);
+    for (int d = 0; d < r->keys; d++) {
+        int rc = index_parameter(r, d);
+        if (rc != 0)
+            return rc;
+        space.values[d] = recorded->walk.space.values[d];
+        if (space.values[d] > FA_SEARCH_VALUES_MAX ||
+            size > (UINT64_C(1) << 62) / (uint64_t)space.values[d])
+            return fa_fail(r->diag, FA_EINVAL, "%s: has too many combinations of values", r->where);
+        size *= (uint64_t)space.values[d];
+    }
+    int rc = fa_walk_init(&recorded->walk, &space, &(fa_search_options){.evaluations = 1});
+    for (int32_t i = 0; i < r->entries && rc == 0; i++) {
+        uint64_t rank = fa_walk_rank(&recorded->walk, r->index + (size_t)i * (size_t)r->keys);
+        if (fa_walk_find(&recorded->walk, rank) != NULL)
+            continue;
+        fa_known *known = fa_walk_add(&recorded->walk, rank);
+        if (known == NULL) {
+            rc = FA_ENOMEM;
+            break;
+        }
+        known->cost = r->entry[i].cost;
+        recorded->about.points++;
+        recorded->about.unbuilt += known->cost == FA_SEARCH_UNBUILT;
+        recorded->about.failed += known->cost == FA_SEARCH_FAILED;
+        if (known->cost > 0 && !(recorded->about.optimum <= known->cost))
+            recorded->about.optimum = known->cost;
+    }
+    if (rc != 0)
+        return fa_fail(r->diag, rc, "out of memory for %s", r->where);
+    return isfinite(recorded->about.optimum)
+               ? 0
+               : fa_fail(r->diag, FA_EINVAL, "%s: no config of it has a usable \"%s\"", r->where,
+                         recorded->about.objective);
+}
+
+int fa_recorded_parse(const char *text, size_t size, const char *where, fa_recorded *ret_recorded,
+                      fa_diag *diag)
+{
+    struct reader reader = {.where = where, .diag = diag, .recorded = ret_recorded};
+    cJSON *document = NULL;
+    *ret_recorded = (fa_recorded){.about.optimum = NAN};
+    int rc = fa_json_parse(text, size, where, &document, diag);
+    if (rc == 0)
+        rc = cJSON_IsArray(get(document, "results")) ? read_t4(&reader, document)
+                                                     : read_cache(&reader, document);
+    if (rc == 0)
+        rc = make_space(&reader);
+    cJSON_Delete(document);
+    free(reader.entry);
+    free((void *)reader.value);
+    free((void *)reader.sorted);
+    free(reader.index);
+    if (rc != 0)
+        fa_recorded_free(ret_recorded);
+    return rc;
+}
+
+/* A cache file is closed by who reads it last; until then its last entry ends with a comma. */
+static void close_cache(fa_buf *text)
+{
+    size_t size = text->size;
+    while (size > 0 && strchr(" \t\r\n", text->data[size - 1]) != NULL)
+        size--;
+    if (size > 0 && text->data[size - 1] == ',') {
+        text->size = size - 1;
+        fa_buf_text(text, "}}");
+    }
+}
+
+int fa_recorded_read(const char *path, fa_recorded *ret_recorded, fa_diag *diag)
+{
+    fa_buf text = {0};
+    int rc = fa_buf_read_file(&text, path, FILE_MAX);
+    if (rc != 0)
+        return fa_fail(diag, rc, "%s: %s", path,
+                       rc == FA_EINVAL ? "is no regular file of at most 512 MiB"
+                                       : fa_error_text(rc));
+    if (text.size > 2 && memcmp(text.data, "\x1f\x8b", 2) == 0) {
+        fa_buf_free(&text);
+        return fa_fail(diag, FA_EINVAL, "%s: is compressed: unpack it with gunzip first", path);
+    }
+    close_cache(&text);
+    rc = text.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for %s", path)
+                     : fa_recorded_parse(text.data != NULL ? text.data : "", text.size, path,
+                                         ret_recorded, diag);
+    fa_buf_free(&text);
+    return rc;
+}
+
+void fa_recorded_free(fa_recorded *recorded)
+{
+    fa_walk_free(&recorded->walk);
+    recorded->walk = (fa_walk){0};
+}
+
+bool fa_recorded_valid(void *context, const int32_t *point)
+{
+    const fa_recorded *recorded = context;
+    return fa_walk_find(&recorded->walk, fa_walk_rank(&recorded->walk, point)) != NULL;
+}
+
+double fa_recorded_cost(const fa_recorded *recorded, const int32_t *point)
+{
+    return fa_walk_find(&recorded->walk, fa_walk_rank(&recorded->walk, point))->cost;
+}

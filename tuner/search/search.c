@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "search.h"
+
+#include "error.h"
+#include "walk.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fa_search {
+    fa_walk walk;
+    const fa_strategy *strategy;
+    void *state;
+};
+
+static const fa_strategy *const strategies[] = {
+    &fa_strategy_exhaustive, &fa_strategy_random,    &fa_strategy_greedy,
+    &fa_strategy_annealing,  &fa_strategy_evolution, &fa_strategy_surrogate,
+};
+enum { STRATEGIES = sizeof strategies / sizeof *strategies };
+
+const char *fa_search_strategy(int i, const char **ret_summary)
+{
+    if (i < 0 || i > STRATEGIES)
+        return NULL;
+    *ret_summary = i == 0 ? "chooses one of these by the space's size and the budget"
+                          : strategies[i - 1]->summary;
+    return i == 0 ? "auto" : strategies[i - 1]->name;
+}
+
+/* ---- which one ------------------------------------------------------------------------------*/
+/* A space of so many combinations is counted, and a model of more points than these is slow to make. */
+enum { COUNTED_MAX = 1 << 17, MODELLED_MAX = 600 };
+
+/* Whether all points can be tried. */
+static bool is_affordable(const fa_walk *walk)
+{
+    int64_t count = 0;
+    if (walk->size > COUNTED_MAX)
+        return false;
+    for (uint64_t rank = 0; rank < walk->size && count <= walk->evaluations; rank++)
+        count += fa_walk_valid(walk, rank);
+    return count <= walk->evaluations;
+}
+
+static const fa_strategy *choose(const fa_walk *walk, const char *name)
+{
+    if (name == NULL || strcmp(name, "auto") == 0)
+        return is_affordable(walk)                 ? &fa_strategy_exhaustive
+               : walk->evaluations <= MODELLED_MAX ? &fa_strategy_surrogate
+                                                   : &fa_strategy_evolution;
+    for (int i = 0; i < STRATEGIES; i++)
+        if (strcmp(strategies[i]->name, name) == 0)
+            return strategies[i];
+    return NULL;
+}
+
+static int check_space(const fa_search_space *space, fa_diag *diag)
+{
+    uint64_t size = 1;
+    if (space->dims < 1 || space->dims > FA_SEARCH_DIMS_MAX)
+        return fa_fail(diag, FA_EINVAL, "a space has 1 to %d parameters, not %d",
+                       FA_SEARCH_DIMS_MAX, space->dims);
+    for (int d = 0; d < space->dims; d++) {
+        if (space->values[d] < 1 || space->values[d] > FA_SEARCH_VALUES_MAX)
+            return fa_fail(diag, FA_EINVAL, "parameter %d has %d values: 1 to %d are possible",
+                           d + 1, space->values[d], FA_SEARCH_VALUES_MAX);
+        if (size > (UINT64_C(1) << 62) / (uint64_t)space->values[d])
+            return fa_fail(diag, FA_EINVAL, "the space has more than 2^62 combinations");
+        size *= (uint64_t)space->values[d];
+    }
+    return 0;
+}
+
+int fa_search_open(const fa_search_space *space, const fa_search_options *options,
+                   fa_search **ret_search, fa_diag *diag)
+{
+    *ret_search = NULL;
+    int rc = check_space(space, diag);
+    if (rc == 0 && options->evaluations < 1)
+        rc = fa_fail(diag, FA_EINVAL, "a search needs at least one evaluation");
+    if (rc != 0)
+        return rc;
+    fa_search *search = calloc(1, sizeof *search);
+    if (search == NULL || fa_walk_init(&search->walk, space, options) != 0)
+        goto no_memory;
+    search->strategy = choose(&search->walk, options->strategy);
+    if (search->strategy == NULL) {
+        fa_search_close(search);
+        return fa_fail(diag, FA_EINVAL, "there is no strategy \"%s\"", options->strategy);
+    }
+    search->state = calloc(1, search->strategy->size + 1);
+    if (search->state == NULL)
+        goto no_memory;
+    *ret_search = search;
+    return 0;
+no_memory:
+    fa_search_close(search);
+    return fa_fail(diag, FA_ENOMEM, "out of memory for a search");
+}
+
+void fa_search_close(fa_search *search)
+{
+    if (search == NULL)
+        return;
+    if (search->state != NULL && search->strategy->end != NULL)
+        search->strategy->end(search->state);
+    free(search->state);
+    fa_walk_free(&search->walk);
+    free(search);
+}
+
+const char *fa_search_name(const fa_search *search)
+{
+    return search->strategy->name;
+}
+
+/* ---- asking and telling ---------------------------------------------------------------------*/
+int fa_search_propose(fa_search *search, int count, int32_t *ret_points)
+{
+    fa_walk *walk = &search->walk;
+    int found = 0;
+    while (found < count && walk->spent + walk->pending < walk->evaluations) {
+        int32_t tag = -1;
+        uint64_t rank = search->strategy->next(walk, search->state, &tag);
+        if (rank == FA_NO_POINT)
+            break;
+        fa_known *known = fa_walk_add(walk, rank);
+        if (known == NULL)
+            return found > 0 ? found : FA_ENOMEM;
+        known->tag = tag;
+        fa_walk_point(walk, rank, ret_points + found++ * walk->space.dims);
+    }
+    return found;
+}
+
+int fa_search_tell(fa_search *search, const int32_t *point, double cost)
+{
+    fa_walk *walk = &search->walk;
+    for (int d = 0; d < walk->space.dims; d++)
+        if (point[d] < 0 || point[d] >= walk->space.values[d])
+            return FA_EINVAL;
+    uint64_t rank = fa_walk_rank(walk, point);
+    fa_known *known = fa_walk_find(walk, rank);
+    if (known != NULL && known->cost != 0)
+        return 0;
+    if (known == NULL && !walk->space.valid(walk->space.context, point))
+        return FA_EINVAL;
+    known = known != NULL ? known : fa_walk_add(walk, rank);
+    if (known == NULL)
+        return FA_ENOMEM;
+    bool costs = cost > 0 && isfinite(cost);
+    known->cost = costs || cost == FA_SEARCH_UNBUILT ? cost : FA_SEARCH_FAILED;
+    walk->pending--;
+    walk->spent += known->cost != FA_SEARCH_UNBUILT;
+    if (costs && (walk->best == SIZE_MAX || cost < walk->known[walk->best].cost))
+        walk->best = (size_t)(known - walk->known);
+    if (search->strategy->told != NULL)
+        search->strategy->told(walk, search->state, known);
+    return 0;
+}
+
+bool fa_search_best(const fa_search *search, int32_t *ret_point, double *ret_cost)
+{
+    const fa_walk *walk = &search->walk;
+    if (walk->best == SIZE_MAX)
+        return false;
+    if (ret_point != NULL)
+        fa_walk_point(walk, walk->known[walk->best].rank, ret_point);
+    *ret_cost = walk->known[walk->best].cost;
+    return true;
+}
+
+int64_t fa_search_spent(const fa_search *search)
+{
+    return search->walk.spent;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The strategy that learns: a Gaussian process over the logarithms of what was measured says where the next point
+ * is expected to gain most. It is asked about a pool of points drawn from the whole space, the neighbours of the
+ * best, and whatever lies uphill from there.
+ *
+ * Points under way count as if they had cost what the model expects, so that a batch spreads. Where configs fail
+ * is learnt beside it, by the same distances.
+ */
+#include "gp.h"
+#include "walk.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, STEEP = 3, FAILED_MAX = 128 };
+
+struct surrogate {
+    bool ready, broken;
+    fa_gp gp;
+    int axis[FA_SEARCH_DIMS_MAX]; /* the parameters that have a choice */
+    size_t known;                 /* of which the model was made */
+    int64_t learnt;               /* at this many evaluations the lengths were last learnt */
+    double goal;                  /* the least logarithm of a cost */
+    int failed;
+    double *failure; /* points that failed, as the model sees points */
+    uint64_t *pool;
+    int pooled, oldest;
+};
+
+/* A point with what may be gained there. */
+struct hope {
+    uint64_t rank;
+    double gain;
+};
+
+static bool begin(fa_walk *walk, struct surrogate *s)
+{
+    int dims = 0;
+    for (int d = 0; d < walk->space.dims; d++)
+        if (walk->space.values[d] > 1)
+            s->axis[dims++] = d;
+    s->ready = true;
+    s->pool = malloc(POOL * sizeof *s->pool);
+    s->failure = malloc((size_t)FAILED_MAX * (size_t)(dims + 1) * sizeof *s->failure);
+    return fa_gp_init(&s->gp, dims > 0 ? dims : 1) == 0 && s->pool != NULL && s->failure != NULL;
+}
+
+static void surrogate_end(void *state)
+{
+    struct surrogate *s = state;
+    fa_gp_free(&s->gp);
+    free(s->pool);
+    free(s->failure);
+}
+
+/* Values lie evenly, in their order. */
+static void place(const fa_walk *walk, const struct surrogate *s, uint64_t rank, double *ret_x)
+{
+    int32_t point[FA_SEARCH_DIMS_MAX];
+    fa_walk_point(walk, rank, point);
+    for (int d = 0; d < s->gp.dims; d++) {
+        int32_t values = walk->space.values[s->axis[d]];
+        ret_x[d] = values > 1 ? (double)point[s->axis[d]] / (values - 1) : 0;
+    }
+}
+
+static int compare_costs(const void *a, const void *b)
+{
+    const fa_known *x = a, *y = b;
+    return (x->cost > y->cost) - (x->cost < y->cost);
+}
+
+/* Those that have a cost, the cheapest first, and how many they are; NULL: out of memory. */
+static fa_known *sorted(const fa_walk *walk, int *ret_count)
+{
+    fa_known *list = malloc((walk->count + 1) * sizeof *list);
+    *ret_count = 0;
+    for (size_t i = 0; list != NULL && i < walk->count; i++)
+        if (walk->known[i].cost > 0)
+            list[(*ret_count)++] = walk->known[i];
+    if (list != NULL)
+        qsort(list, (size_t)*ret_count, sizeof *list, compare_costs);
+    return list;
+}
+
+/* The model of what is told and under way. What is far worse than the middle counts as a little worse than it: how bad
+ * it is must not shape the model where it matters. */
+static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int count)
+{
+    double x[FA_SEARCH_DIMS_MAX];
+    fa_gp *gp = &s->gp;
+    int most = FA_GP_POINTS_MAX - 64; /* places for those under way */
+    double least = log(list[0].cost), middle = log(list[count / 2].cost);
+    double cap = middle + 0.5 * (middle - least);
+    gp->count = 0;
+    s->goal = least;
+    for (int i = 0; i < count && i < most; i++) {
+        place(walk, s, list[i].rank, x);
+        fa_gp_add(gp, x, fmin(log(list[i].cost), cap));
+    }
+    if (walk->spent >= s->learnt + (s->learnt / 20) + 1) {
+        fa_gp_learn(gp, s->learnt == 0 ? 30 : 8);
+        s->learnt = walk->spent;
+    }
+    fa_gp_solve(gp);
+    s->failed = 0;
+    int told = gp->count;
+    for (size_t i = walk->count; i-- > 0;) {
+        const fa_known *known = &walk->known[i];
+        if (known->cost < 0 && s->failed < FAILED_MAX)
+            place(walk, s, known->rank, s->failure + (size_t)s->failed++ * (size_t)gp->dims);
+        if (known->cost != 0 || gp->count == FA_GP_POINTS_MAX)
+            continue;
+        place(walk, s, known->rank, x);
+        int now = gp->count;
+        gp->count = told; /* expected by what is told alone */
+        double expected = fa_gp_mean(gp, x);
+        gp->count = now;
+        fa_gp_add(gp, x, expected);
+    }
+    if (gp->count > told)
+        fa_gp_solve(gp);
+}
+
+/* The expected gain, times the chance that the point does not fail. */
+static double hope_of(const fa_walk *walk, const struct surrogate *s, uint64_t rank)
+{
+    double x[FA_SEARCH_DIMS_MAX], deviation, near = 0, bad = 0;
+    place(walk, s, rank, x);
+    double mean = fa_gp_predict(&s->gp, x, &deviation);
+    double z = (s->goal - mean) / deviation;
+    double gain = (s->goal - mean) * 0.5 * erfc(-z * M_SQRT1_2) +
+                  deviation * exp(-z * z / 2) * 0.3989422804014327;
+    if (s->failed == 0 || !(gain > 0))
+        return gain > 0 ? gain : 0;
+    for (int i = 0; i < s->gp.count; i++)
+        near += pow(fa_gp_kernel(&s->gp, x, s->gp.x + (size_t)i * (size_t)s->gp.dims), 2);
+    for (int i = 0; i < s->failed; i++)
+        bad += pow(fa_gp_kernel(&s->gp, x, s->failure + (size_t)i * (size_t)s->gp.dims), 2);
+    return gain * (near + 0.2) / (near + bad + 0.2);
+}
+
+/* Keeps the best few, each once. */
+static void consider(const fa_walk *walk, const struct surrogate *s, uint64_t rank,
+                     struct hope *best)
+{
+    if (rank == FA_NO_POINT || fa_walk_find(walk, rank) != NULL || !fa_walk_valid(walk, rank))
+        return;
+    for (int i = 0; i < STEEP; i++)
+        if (best[i].rank == rank)
+            return;
+    struct hope hope = {rank, hope_of(walk, s, rank)};
+    for (int i = 0; i < STEEP; i++)
+        if (best[i].rank == FA_NO_POINT || hope.gain > best[i].gain) {
+            struct hope other = best[i];
+            best[i] = hope;
+            hope = other;
+        }
+}
+
+/* The neighbours of a point, or some of them where they are many. */
+static void consider_near(fa_walk *walk, const struct surrogate *s, uint64_t rank,
+                          struct hope *best)
+{
+    uint32_t count = fa_walk_neighbours(walk), tried = count < NEAR_MAX ? count : NEAR_MAX;
+    for (uint32_t k = 0; k < tried; k++)
+        consider(walk, s,
+                 fa_walk_neighbour(walk, rank, tried == count ? k : fa_walk_below(walk, count)),
+                 best);
+}
+
+static void refresh(fa_walk *walk, struct surrogate *s)
+{
+    int fresh = s->pooled < POOL ? POOL : REFRESHED;
+    for (int i = 0; i < fresh; i++) {
+        uint64_t rank = fa_walk_draw(walk);
+        if (rank == FA_NO_POINT)
+            break;
+        s->pool[s->oldest] = rank;
+        s->oldest = (s->oldest + 1) % POOL;
+        s->pooled += s->pooled < POOL;
+    }
+}
+
+static uint64_t surrogate_next(fa_walk *walk, void *state, int32_t *ret_tag)
+{
+    struct surrogate *s = state;
+    (void)ret_tag;
+    if (!s->ready)
+        s->broken = !begin(walk, s);
+    int count = 0, first = 4 + s->gp.dims;
+    fa_known *list = s->broken ? NULL : sorted(walk, &count);
+    if (list == NULL || count + walk->pending < first || count < 4) {
+        free(list);
+        return fa_walk_draw(walk);
+    }
+    struct hope best[STEEP];
+    for (int i = 0; i < STEEP; i++)
+        best[i] = (struct hope){FA_NO_POINT, 0};
+    model(walk, s, list, count);
+    refresh(walk, s);
+    for (int i = 0; i < s->pooled; i++)
+        consider(walk, s, s->pool[i], best);
+    for (int i = 0; i < ELITE && i < count; i++) {
+        consider_near(walk, s, list[i].rank, best);
+        for (int k = 0; k < 24; k++)
+            consider(walk, s, fa_walk_mutate(walk, list[i].rank, 0.3), best);
+    }
+    free(list);
+    for (int i = 0; i < 30; i++) { /* uphill from the best of them */
+        uint64_t from = best[0].rank;
+        if (from == FA_NO_POINT)
+            return fa_walk_draw(walk);
+        consider_near(walk, s, from, best);
+        if (best[0].rank == from)
+            break;
+    }
+    return best[0].rank;
+}
+
+const fa_strategy fa_strategy_surrogate = {.name = "surrogate",
+                                           .summary =
+                                               "a Gaussian process learns where to look next",
+                                           .size = sizeof(struct surrogate),
+                                           .next = surrogate_next,
+                                           .end = surrogate_end};

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "walk.h"
+
+#include "random.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Draws that find nothing before the rest is looked through in order, and how much of it then is. */
+enum { DRAWS_MAX = 200000, SCAN_MAX = 1 << 22, MUTATIONS_MAX = 64 };
+
+int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_options *options)
+{
+    *walk = (fa_walk){.space = *space,
+                      .evaluations = options->evaluations,
+                      .seed = options->seed,
+                      .best = SIZE_MAX,
+                      .size = 1,
+                      .slots = 256};
+    walk->slot = calloc(walk->slots, sizeof *walk->slot);
+    /* The additive sequence of the generalised golden ratio: g^(dims + 1) = g + 1. */
+    double ratio = 2;
+    for (int i = 0; i < 60; i++)
+        ratio = pow(1 + ratio, 1.0 / (space->dims + 1));
+    for (int d = 0; d < space->dims; d++) {
+        walk->size *= (uint64_t)space->values[d];
+        walk->step[d] = pow(1 / ratio, d + 1);
+        walk->phase[d] = fa_walk_uniform(walk);
+    }
+    return walk->slot != NULL ? 0 : FA_ENOMEM;
+}
+
+void fa_walk_free(fa_walk *walk)
+{
+    free(walk->known);
+    free(walk->slot);
+}
+
+uint64_t fa_walk_rank(const fa_walk *walk, const int32_t *point)
+{
+    uint64_t rank = 0;
+    for (int d = 0; d < walk->space.dims; d++)
+        rank = rank * (uint64_t)walk->space.values[d] + (uint64_t)point[d];
+    return rank;
+}
+
+void fa_walk_point(const fa_walk *walk, uint64_t rank, int32_t *ret_point)
+{
+    for (int d = walk->space.dims - 1; d >= 0; d--) {
+        ret_point[d] = (int32_t)(rank % (uint64_t)walk->space.values[d]);
+        rank /= (uint64_t)walk->space.values[d];
+    }
+}
+
+bool fa_walk_valid(const fa_walk *walk, uint64_t rank)
+{
+    int32_t point[FA_SEARCH_DIMS_MAX];
+    fa_walk_point(walk, rank, point);
+    return walk->space.valid(walk->space.context, point);
+}
+
+/* ---- what is known --------------------------------------------------------------------------*/
+static size_t slot_of(const fa_walk *walk, uint64_t rank)
+{
+    size_t at = (size_t)fa_random(rank, 0) & (walk->slots - 1);
+    while (walk->slot[at] != 0 && walk->known[walk->slot[at] - 1].rank != rank)
+        at = (at + 1) & (walk->slots - 1);
+    return at;
+}
+
+fa_known *fa_walk_find(const fa_walk *walk, uint64_t rank)
+{
+    uint32_t index = walk->slot[slot_of(walk, rank)];
+    return index != 0 ? &walk->known[index - 1] : NULL;
+}
+
+static bool widen(fa_walk *walk)
+{
+    uint32_t *slot = calloc(walk->slots * 2, sizeof *slot);
+    if (slot == NULL)
+        return false;
+    free(walk->slot);
+    walk->slot = slot;
+    walk->slots *= 2;
+    for (size_t i = 0; i < walk->count; i++)
+        slot[slot_of(walk, walk->known[i].rank)] = (uint32_t)i + 1;
+    return true;
+}
+
+fa_known *fa_walk_add(fa_walk *walk, uint64_t rank)
+{
+    if (walk->count == walk->capacity) {
+        size_t capacity = walk->capacity != 0 ? walk->capacity * 2 : 64;
+        fa_known *known = realloc(walk->known, capacity * sizeof *known);
+        if (known == NULL)
+            return NULL;
+        walk->known = known;
+        walk->capacity = capacity;
+    }
+    if ((walk->count + 1) * 2 > walk->slots && !widen(walk))
+        return NULL;
+    size_t at = slot_of(walk, rank);
+    walk->known[walk->count] = (fa_known){.rank = rank, .tag = -1};
+    walk->slot[at] = (uint32_t)++walk->count;
+    walk->pending++;
+    return &walk->known[walk->count - 1];
+}
+
+/* ---- draws ----------------------------------------------------------------------------------*/
+double fa_walk_uniform(fa_walk *walk)
+{
+    return (double)(fa_random(walk->seed, walk->random++) >> 11) * 0x1p-53;
+}
+
+uint32_t fa_walk_below(fa_walk *walk, uint32_t below)
+{
+    return (uint32_t)((fa_random(walk->seed, walk->random++) >> 32) * below >> 32);
+}
+
+static bool is_new(const fa_walk *walk, uint64_t rank)
+{
+    return fa_walk_find(walk, rank) == NULL && fa_walk_valid(walk, rank);
+}
+
+uint64_t fa_walk_draw(fa_walk *walk)
+{
+    int32_t point[FA_SEARCH_DIMS_MAX];
+    for (int i = 0; i < DRAWS_MAX; i++) {
+        double n = (double)++walk->drawn;
+        for (int d = 0; d < walk->space.dims; d++) {
+            double x = walk->phase[d] + n * walk->step[d];
+            point[d] = (int32_t)((x - floor(x)) * walk->space.values[d]);
+        }
+        uint64_t rank = fa_walk_rank(walk, point);
+        if (is_new(walk, rank))
+            return rank;
+    }
+    return fa_walk_next(walk);
+}
+
+uint64_t fa_walk_next(fa_walk *walk)
+{
+    for (int i = 0; i < SCAN_MAX && walk->scan < walk->size; i++, walk->scan++)
+        if (is_new(walk, walk->scan))
+            return walk->scan;
+    return FA_NO_POINT;
+}
+
+/* ---- neighbours -----------------------------------------------------------------------------*/
+uint32_t fa_walk_neighbours(const fa_walk *walk)
+{
+    uint32_t count = 0;
+    for (int d = 0; d < walk->space.dims; d++)
+        count += (uint32_t)walk->space.values[d] - 1;
+    return count;
+}
+
+uint64_t fa_walk_neighbour(const fa_walk *walk, uint64_t rank, uint32_t k)
+{
+    int32_t point[FA_SEARCH_DIMS_MAX];
+    int d = 0;
+    fa_walk_point(walk, rank, point);
+    for (; k >= (uint32_t)walk->space.values[d] - 1; d++)
+        k -= (uint32_t)walk->space.values[d] - 1;
+    point[d] = (int32_t)k < point[d] ? (int32_t)k : (int32_t)k + 1;
+    return fa_walk_rank(walk, point);
+}
+
+uint64_t fa_walk_mutate(fa_walk *walk, uint64_t rank, double share)
+{
+    int32_t from[FA_SEARCH_DIMS_MAX], point[FA_SEARCH_DIMS_MAX];
+    int dims = walk->space.dims;
+    fa_walk_point(walk, rank, from);
+    for (int i = 0; i < MUTATIONS_MAX; i++) {
+        uint32_t sure = fa_walk_below(walk, (uint32_t)dims);
+        for (int d = 0; d < dims; d++) {
+            int32_t values = walk->space.values[d];
+            point[d] = from[d];
+            if (values == 1 || (d != (int)sure && fa_walk_uniform(walk) >= share))
+                continue;
+            if (fa_walk_below(walk, 2) == 0)
+                point[d] = (int32_t)fa_walk_below(walk, (uint32_t)values);
+            else
+                point[d] +=
+                    from[d] == values - 1 || (from[d] > 0 && fa_walk_below(walk, 2)) ? -1 : 1;
+        }
+        uint64_t at = fa_walk_rank(walk, point);
+        if (at != rank && walk->space.valid(walk->space.context, point))
+            return at;
+    }
+    return FA_NO_POINT;
+}
+
+uint64_t fa_walk_mutate_new(fa_walk *walk, uint64_t rank, double share)
+{
+    for (int i = 0; i < MUTATIONS_MAX; i++) {
+        uint64_t at = fa_walk_mutate(walk, rank, share + (1 - share) * i / MUTATIONS_MAX);
+        if (at != FA_NO_POINT && fa_walk_find(walk, at) == NULL)
+            return at;
+    }
+    return fa_walk_draw(walk);
+}
