@@ -124,6 +124,8 @@ int fa_search_propose(fa_search *search, int count, int32_t *ret_points)
     while (found < count && walk->spent + walk->pending < walk->evaluations) {
         int32_t tag = -1;
         uint64_t rank = search->strategy->next(walk, search->state, &tag);
+        if (walk->no_memory)
+            return FA_ENOMEM;
         if (rank == FA_NO_POINT)
             break;
         fa_known *known = fa_walk_add(walk, rank);

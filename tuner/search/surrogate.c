@@ -192,7 +192,11 @@ static uint64_t surrogate_next(fa_walk *walk, void *state, int32_t *ret_tag)
         s->broken = !begin(walk, s);
     int count = 0, first = 4 + s->gp.dims;
     fa_known *list = s->broken ? NULL : sorted(walk, &count);
-    if (list == NULL || count + walk->pending < first || count < 4) {
+    if (list == NULL) {
+        walk->no_memory = true;
+        return FA_NO_POINT;
+    }
+    if (count + walk->pending < first || count < 4) {
         free(list);
         return fa_walk_draw(walk);
     }

@@ -29,6 +29,7 @@ typedef struct fa_walk {
     size_t slots;
     size_t best;   /* of known; SIZE_MAX: none has a cost */
     uint64_t scan; /* every point before this rank was proposed or does not exist */
+    bool no_memory; /* a strategy found none: the search is at its end */
 } fa_walk;
 
 int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_options *options);
