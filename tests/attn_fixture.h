@@ -95,7 +95,7 @@ static inline int fixture_reference(const struct fixture *f, fa_nvrtc *nvrtc,
                                     fa_buf *ret_cubin, fa_diag *diag)
 {
     fa_buf source = {0};
-    int rc = fa_render_reference(f->templates, problem, gpu, &source, diag);
+    int rc = fa_render_reference(f->templates, &f->families, problem, gpu, &source, diag);
     return rc != 0 ? rc : fixture_compile(f, nvrtc, &source, NULL, gpu, ret_cubin, diag);
 }
 

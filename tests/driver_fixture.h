@@ -90,7 +90,8 @@ static inline int run(const char *entry, const char *marker, void **arguments)
         return FA_ECUDA;
     int rc = fa_module_function(module, entry, 1024, &function, &diag);
     if (rc == 0)
-        rc = fa_launch_kernel(driver, function, grid, 128, 1024, NULL, arguments, &diag);
+        rc = fa_launch_kernel(driver, function, grid, (const uint32_t[]){128, 1, 1}, 1024, NULL,
+                              arguments, &diag);
     fa_module_unload(&module);
     return rc;
 }

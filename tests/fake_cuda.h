@@ -100,6 +100,7 @@ struct fake_build {
     /* Of attention as serving engines call it; `serving`: one of these is not 0. */
     int serving, varlen, lengths_k, page, window, softcap, sinks, fp8, head_dim_v;
     int columns, parts;         /* of rms_norm; 0: it is none */
+    int filter_w, filter_h;     /* of a specification's convolution */
 };
 
 /* One launch's faults in its result. */
@@ -115,6 +116,10 @@ bool fake_kernel_is_tuned(const char *entry);
 bool fake_kernel_run(const char *entry, const struct fake_build *build, void **arguments,
                      const struct fake_damage *damage);
 /* The kernels of tests/operations/rms_norm, but for the reference; and that. */
+/* Those of tests/specifications. */
+bool fake_specified_known(const char *entry);
+bool fake_specified_run(const char *entry, const struct fake_build *build, void **arguments,
+                        const struct fake_damage *damage);
 bool fake_rows_known(const char *entry);
 bool fake_rows_run(const char *entry, const struct fake_build *build, void **arguments,
                    const struct fake_damage *damage);

@@ -9,7 +9,7 @@
 #include "random.h"
 
 static const uint64_t failed = UINT64_MAX;
-enum { FP16, BF16, FP32, POISON = 0x7fa5 };
+enum { FP16, BF16, FP32, FP64, INT8, UINT8 = 8, POISON = 0x7fa5 };
 
 static uint64_t word_of(const void *argument)
 {
@@ -32,33 +32,57 @@ static int int_of(const void *argument)
     return number;
 }
 
-static uint32_t input_bits(uint64_t seed, uint64_t i, int element)
+static size_t size_of(int element)
 {
-    uint64_t z = fa_random(seed, i);
-    struct fake_build build = {.bf16 = element == BF16};
-    int sum = (int)(z & 127) + (int)(z >> 16 & 127) + (int)(z >> 32 & 127) + (int)(z >> 48 & 127);
-    float x = (float)(sum - 254) / 64.0f;
-    return element == FP32 ? float_bits(x) : storage(&build, x);
+    return element < FP32    ? 2
+           : element == FP32 ? 4
+           : element == FP64 ? 8
+                             : 1u << (element - INT8) % 4;
 }
 
-static uint32_t stored_bits(const uint16_t *tensor, uint64_t i, int element)
+static uint64_t input_bits(uint64_t seed, uint64_t i, int element, int64_t from, uint64_t span)
 {
-    uint32_t wide;
-    if (element != FP32)
-        return tensor[i];
-    memcpy(&wide, tensor + 2 * i, sizeof wide);
-    return wide;
+    uint64_t z = fa_random(seed, i), bits;
+    struct fake_build build = {.bf16 = element == BF16};
+    int sum = (int)(z & 127) + (int)(z >> 16 & 127) + (int)(z >> 32 & 127) + (int)(z >> 48 & 127);
+    double x = (sum - 254) / 64.0;
+    if (element >= INT8)
+        return span > 0          ? (uint64_t)(from + (int64_t)(z % span))
+               : element < UINT8 ? (uint64_t)(int64_t)((sum - 254) / 2)
+                                 : (uint64_t)(sum / 2);
+    memcpy(&bits, &x, sizeof bits);
+    return element == FP64   ? bits
+           : element == FP32 ? float_bits((float)x)
+                             : storage(&build, (float)x);
+}
+
+static double element_value(const void *tensor, uint64_t i, int element)
+{
+    const struct fake_build build = {.bf16 = element == BF16};
+    size_t size = size_of(element);
+    uint64_t bits = 0;
+    double wide;
+    memcpy(&bits, (const char *)tensor + i * size, size);
+    if (element >= UINT8)
+        return (double)bits;
+    if (element >= INT8)
+        return (double)((int64_t)(bits << (64 - 8 * size)) >> (64 - 8 * size));
+    memcpy(&wide, &bits, sizeof wide);
+    return element == FP64   ? wide
+           : element == FP32 ? (double)bits_float((uint32_t)bits)
+                             : (double)value(&build, (uint16_t)bits);
 }
 
 static bool fill(void **arguments)
 {
     uint64_t count = word_of(arguments[1]), seed = word_of(arguments[3]);
     int element = int_of(arguments[2]);
-    size_t size = element == FP32 ? 4 : 2;
-    uint16_t *tensor = fake_memory(word_of(arguments[0]), count * size, true);
+    size_t size = size_of(element);
+    char *tensor = fake_memory(word_of(arguments[0]), count * size, true);
     for (uint64_t i = 0; tensor != NULL && i < count; i++) {
-        uint32_t bits = input_bits(seed, i, element);
-        memcpy(tensor + i * size / 2, &bits, size);
+        uint64_t bits =
+            input_bits(seed, i, element, (int64_t)word_of(arguments[4]), word_of(arguments[5]));
+        memcpy(tensor + i * size, &bits, size);
     }
     return tensor != NULL;
 }
@@ -66,11 +90,14 @@ static bool fill(void **arguments)
 static bool find_largest(void **arguments)
 {
     uint64_t count = word_of(arguments[1]);
-    const float *wanted = fake_memory(word_of(arguments[0]), count * sizeof *wanted, false);
-    float *largest = fake_memory(word_of(arguments[2]), sizeof *largest, true);
-    for (uint64_t i = 0; wanted != NULL && largest != NULL && i < count; i++)
-        if (isfinite(wanted[i]) && fabsf(wanted[i]) > *largest)
-            *largest = fabsf(wanted[i]);
+    int element = int_of(arguments[2]);
+    const void *wanted = fake_memory(word_of(arguments[0]), count * size_of(element), false);
+    float *largest = fake_memory(word_of(arguments[3]), sizeof *largest, true);
+    for (uint64_t i = 0; wanted != NULL && largest != NULL && i < count; i++) {
+        float magnitude = (float)fabs(element_value(wanted, i, element));
+        if (isfinite(magnitude) && magnitude > *largest)
+            *largest = magnitude;
+    }
     return wanted != NULL && largest != NULL;
 }
 
@@ -78,7 +105,7 @@ static bool find_largest(void **arguments)
 static const uint16_t *map_fenced(void **arguments, bool *ret_right)
 {
     uint64_t fence = word_of(arguments[1]);
-    uint64_t words = word_of(arguments[2]) * (int_of(arguments[3]) == FP32 ? 2 : 1);
+    uint64_t words = (word_of(arguments[2]) * size_of(int_of(arguments[3])) + 1) / 2;
     const uint16_t *all = fake_memory(word_of(arguments[0]), (2 * fence + words) * 2, false);
     *ret_right = true;
     for (uint64_t i = 0; all != NULL && i < fence; i++)
@@ -90,23 +117,20 @@ static bool check_output(void **arguments)
 {
     bool right;
     uint64_t count = word_of(arguments[2]), worst = 0;
-    int element = int_of(arguments[3]);
-    struct fake_build build = {.bf16 = element == BF16};
+    int element = int_of(arguments[3]), is = int_of(arguments[5]);
     const uint16_t *output = map_fenced(arguments, &right);
-    const float *wanted = fake_memory(word_of(arguments[4]), count * sizeof *wanted, false);
-    const float *largest = fake_memory(word_of(arguments[5]), sizeof *largest, false);
-    uint64_t *result = fake_memory(word_of(arguments[9]), sizeof *result, true);
+    const void *wanted = fake_memory(word_of(arguments[4]), count * size_of(is), false);
+    const float *largest = fake_memory(word_of(arguments[6]), sizeof *largest, false);
+    uint64_t *result = fake_memory(word_of(arguments[10]), sizeof *result, true);
     if (output == NULL || wanted == NULL || largest == NULL || result == NULL)
         return false;
     for (uint64_t i = 0; i < count; i++) {
-        uint32_t bits = stored_bits(output, i, element);
-        double got = (double)(element == FP32 ? bits_float(bits) : value(&build, (uint16_t)bits));
-        double relative = isinf(wanted[i]) ? 0 : real_of(arguments[6]) * fabs((double)wanted[i]);
-        double allowed =
-            real_of(arguments[8]) + relative + real_of(arguments[7]) * (double)*largest;
-        bool same = isinf(wanted[i]) && !isnan(got) && !(got < (double)wanted[i]) &&
-                    !(got > (double)wanted[i]);
-        double ratio = (same ? 0 : fabs(got - (double)wanted[i])) / allowed;
+        double got = element_value(output, i, element), wants = element_value(wanted, i, is);
+        double relative = isinf(wants) ? 0 : real_of(arguments[7]) * fabs(wants);
+        double base = fmax(1e-30, real_of(arguments[9]) + real_of(arguments[8]) * (double)*largest);
+        double allowed = base + relative;
+        bool same = isinf(wants) && !isnan(got) && !(got < wants) && !(got > wants);
+        double ratio = (same ? 0 : fabs(got - wants)) / allowed;
         uint64_t key = ratio <= 1
                            ? (uint64_t)float_bits((float)ratio) << 32 | float_bits((float)allowed)
                            : failed;
@@ -122,10 +146,14 @@ static bool check_input(void **arguments)
     bool right;
     uint64_t count = word_of(arguments[2]), seed = word_of(arguments[4]);
     int element = int_of(arguments[3]);
+    size_t size = size_of(element);
     const uint16_t *input = map_fenced(arguments, &right);
-    uint64_t *result = fake_memory(word_of(arguments[5]), sizeof *result, true);
-    for (uint64_t i = 0; input != NULL && i < count; i++)
-        right = right && stored_bits(input, i, element) == input_bits(seed, i, element);
+    uint64_t *result = fake_memory(word_of(arguments[7]), sizeof *result, true);
+    for (uint64_t i = 0; input != NULL && i < count; i++) {
+        uint64_t bits =
+            input_bits(seed, i, element, (int64_t)word_of(arguments[5]), word_of(arguments[6]));
+        right = right && memcmp((const char *)input + i * size, &bits, size) == 0;
+    }
     if (result != NULL && !right)
         *result = failed;
     return input != NULL && result != NULL;

@@ -279,12 +279,13 @@ bool fake_kernel_known(const char *entry)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i], entry) == 0)
             return true;
-    return fake_rows_known(entry) || fake_checks_known(entry);
+    return fake_rows_known(entry) || fake_checks_known(entry) || fake_specified_known(entry);
 }
 
 bool fake_kernel_is_tuned(const char *entry)
 {
-    return strcmp(entry, "attn_fwd") == 0 || fake_rows_known(entry);
+    return strcmp(entry, "attn_fwd") == 0 || fake_rows_known(entry) ||
+           (fake_specified_known(entry) && strstr(entry, "_naive") == NULL);
 }
 
 bool fake_kernel_run(const char *entry, const struct fake_build *build, void **arguments,
@@ -292,6 +293,8 @@ bool fake_kernel_run(const char *entry, const struct fake_build *build, void **a
 {
     if (fake_rows_known(entry))
         return fake_rows_run(entry, build, arguments, damage);
+    if (fake_specified_known(entry))
+        return fake_specified_run(entry, build, arguments, damage);
     if (fake_checks_known(entry))
         return fake_checks_run(entry, arguments);
     if (strcmp(entry, "reference") == 0)

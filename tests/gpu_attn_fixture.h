@@ -68,7 +68,7 @@ static inline int prove(const fa_attn_case *c, const fa_buf *reference, const fa
     fa_prover *prover = NULL;
     fa_module *module = NULL;
     fa_prover_kernel kernel = {.launch_count = 1,
-                               .launch = {{.threads = (uint32_t)trial->threads,
+                               .launch = {{.block = {(uint32_t)trial->threads, 1, 1},
                                            .smem_bytes = (uint32_t)trial->smem_bytes}},
                                .workspace_bytes = (size_t)candidate->launches.workspace_bytes,
                                .counters = (size_t)candidate->launches.counters,

@@ -347,7 +347,8 @@ static int launch_batch(const fa_trial *trial, fa_function function, int count,
                                        .splits = launches->splits};
     void *arguments[] = {&p};
     if (rc == 0)
-        rc = fa_launch_kernel(world.driver, function, trial->grid, (uint32_t)trial->threads,
+        rc = fa_launch_kernel(world.driver, function, trial->grid,
+                              (const uint32_t[]){(uint32_t)trial->threads, 1, 1},
                               (uint32_t)trial->smem_bytes, NULL, arguments, &diag);
     for (int i = 5; rc == 0 && i < 7; i++)
         rc = fa_copy_from_device(world.driver, part[i].here, part[i].there, part[i].size, &diag);

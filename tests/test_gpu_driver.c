@@ -158,12 +158,16 @@ static void a_launch_out_of_limits_fails_with_its_numbers(void)
     CHECK(module != NULL);
     CHECK_OK(fa_module_function(module, "attn_fwd", 1024, &function, &diag), diag);
     void *arguments[1] = {NULL};
-    CHECK_INT(fa_launch_kernel(driver, function, grid, 128, 60000, NULL, arguments, &diag),
+    CHECK_INT(fa_launch_kernel(driver, function, grid, (const uint32_t[]){128, 1, 1}, 60000, NULL,
+                               arguments, &diag),
               FA_ECUDA);
-    CHECK_HAS(diag.text, "3x1x1 blocks of 128 threads with 60000 bytes");
-    CHECK_INT(fa_launch_kernel(driver, function, grid, 160, 0, NULL, arguments, &diag), FA_ECUDA);
+    CHECK_HAS(diag.text, "3x1x1 blocks of 128x1x1 threads with 60000 bytes");
+    CHECK_INT(fa_launch_kernel(driver, function, grid, (const uint32_t[]){160, 1, 1}, 0, NULL,
+                               arguments, &diag),
+              FA_ECUDA);
     CHECK_INT(fa_driver_last_result(driver), 701);
-    CHECK_INT(fa_launch_kernel(driver, function, too_wide, 128, 0, NULL, arguments, NULL),
+    CHECK_INT(fa_launch_kernel(driver, function, too_wide, (const uint32_t[]){128, 1, 1}, 0, NULL,
+                               arguments, NULL),
               FA_ECUDA);
     CHECK(!fa_driver_context_lost(driver));
     fa_module_unload(&module);
@@ -228,7 +232,7 @@ static int use_in_child(fa_device_ptr ptr)
         fa_driver_retain_context(driver, 0, NULL) != FA_EFORKED ||
         fa_device_memory(driver, &a, &b, NULL) != FA_EFORKED)
         return 3;
-    if (fa_launch_kernel(driver, NULL, grid, 1, 0, NULL, NULL, NULL) != FA_EFORKED)
+    if (fa_launch_kernel(driver, NULL, grid, grid, 0, NULL, NULL, NULL) != FA_EFORKED)
         return 4;
     if (fa_driver_current_context(driver) != NULL || fa_driver_device_count(driver) != 0)
         return 5;

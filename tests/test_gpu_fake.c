@@ -231,7 +231,8 @@ static int time_launches(const char *marker, double *samples, int count)
           fa_event_create(driver, &end, &diag);
     for (int i = 0; rc == 0 && i < count; i++) {
         rc |= fa_event_record(driver, begin, stream, &diag);
-        rc |= fa_launch_kernel(driver, function, grid, 128, 0, stream, arguments, &diag);
+        rc |= fa_launch_kernel(driver, function, grid, (const uint32_t[]){128, 1, 1}, 0, stream,
+                               arguments, &diag);
         rc |= fa_event_record(driver, end, stream, &diag);
         rc |= fa_event_elapsed_us(driver, begin, end, &samples[i], &diag);
     }

@@ -54,7 +54,7 @@ def room_of(path):
 
 def resolve(root, room, file, name):
     """The included file below root, as the compiler would find it; None: not one of ours."""
-    folders = [os.path.dirname(file)] + list(ROOMS) + ["tuner/ops", "tuner/ops/attn", "tuner/search"]
+    folders = [os.path.dirname(file), "tuner/ops", "tuner/ops/attn", "tuner/search"] + list(ROOMS)
     for folder in folders:
         path = os.path.normpath(os.path.join(folder, name))
         if os.path.isfile(os.path.join(root, path)):

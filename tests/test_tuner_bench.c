@@ -248,7 +248,7 @@ static int open_sampled(fa_prover **ret_prover, fa_module **ret_module, fa_prove
         rc = fa_module_function(*ret_module, "attn_fwd", candidate.trial.smem_bytes,
                                 &kernel->launch[0].function, &diag);
     kernel->launch_count = 1;
-    kernel->launch[0].threads = rc == 0 ? (uint32_t)candidate.trial.threads : 0;
+    memcpy(kernel->launch[0].block, candidate.launches.at[0].block, sizeof kernel->launch[0].block);
     kernel->launch[0].smem_bytes = rc == 0 ? (uint32_t)candidate.trial.smem_bytes : 0;
     fa_buf_free(&reference);
     fa_buf_free(&cubin);

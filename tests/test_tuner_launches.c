@@ -43,7 +43,7 @@ static void what_is_wrong_with_a_launch_is_named_with_its_place(void)
     } wrong[] = {
         {"[]", "", "must be 1 to 4"},
         {"[1]", "", "launches[0] must be an object"},
-        {"[" LAUNCH("one", GRID) "," LAUNCH("Two", GRID) "]", "", "launches[1]: \"entry\""},
+        {"[" LAUNCH("one", GRID) "," LAUNCH("2wo", GRID) "]", "", "launches[1]: \"entry\""},
         {"[" LAUNCH("one", "[1, 1]") "]", "", "launches[0]: \"grid\" must be an array"},
         {"[" LAUNCH("one", "[1, \"NOT_KNOWN\", 1]") "]", "", "launches[0]: grid[1]"},
         {"[{\"entry\": \"one\", \"threads\": 1, \"grid\": [1, 1, 1]}]", "",

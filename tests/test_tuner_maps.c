@@ -263,7 +263,8 @@ static int launch(const struct fa_attn_boxes *boxes, const struct fa_attn_params
     if (rc == 0)
         rc = fa_module_function(module, "attn_fwd", 0, &function, &diag);
     if (rc == 0)
-        rc = fa_launch_kernel(driver, function, grid, 128, 0, NULL, arguments, &diag);
+        rc = fa_launch_kernel(driver, function, grid, (const uint32_t[]){128, 1, 1}, 0, NULL,
+                              arguments, &diag);
     fa_module_unload(&module);
     return rc;
 }

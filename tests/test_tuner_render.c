@@ -142,7 +142,8 @@ static void the_reference_is_rendered_from_the_same_problem(void)
     fa_buf source = {0};
     int rc = fa_templates_open(NULL, &templates, &diag);
     if (rc == 0)
-        rc = fa_render_reference(templates, &problem_512, &gpu_h200, &source, &diag);
+        rc = fa_render_reference(templates, &(fa_family_list){0}, &problem_512, &gpu_h200, &source,
+                                 &diag);
     bool right = rc == 0 &&
                  strncmp(source.data, "#define FA_SM 90\n#define HEAD_DIM 64\n", 36) == 0 &&
                  strstr(source.data, "#line 1 \"attn_ref.cu\"\n") != NULL &&

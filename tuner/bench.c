@@ -112,7 +112,8 @@ static int check_launches(const fa_launches *launches, int index, fa_diag *diag)
                        (long long)launches->counters);
     for (int i = 0; i < launches->count; i++) {
         const fa_launch_shape *l = &launches->at[i];
-        if (l->threads < 1 || l->threads > 1024 || l->smem_bytes < 0)
+        if (l->threads < 1 || l->threads > 1024 || l->smem_bytes < 0 ||
+            (uint64_t)l->block[0] * l->block[1] * l->block[2] != (uint64_t)l->threads)
             return fa_fail(diag, FA_EINVAL, "a block of %d threads with %d B of shared memory",
                            l->threads, l->smem_bytes);
         if (l->grid[0] > INT32_MAX || l->grid[1] > 65535 || l->grid[2] > 65535)
@@ -152,7 +153,7 @@ static int load_launches(fa_bench *bench, const fa_bench_candidate *candidate,
     int rc =
         fa_module_load(bench->driver, candidate->cubin, candidate->size, &kernel->module, diag);
     for (int i = 0; rc == 0 && i < first->count; i++) {
-        kernel->kernel.launch[i].threads = (uint32_t)first->at[i].threads;
+        memcpy(kernel->kernel.launch[i].block, first->at[i].block, sizeof first->at[i].block);
         kernel->kernel.launch[i].smem_bytes = (uint32_t)first->at[i].smem_bytes;
         rc = fa_module_function(kernel->module, candidate->entry[i], first->at[i].smem_bytes,
                                 &kernel->kernel.launch[i].function, diag);
@@ -224,6 +225,8 @@ static int timed_launch(fa_bench *bench, const fa_bench_kernel *kernel, int at, 
     fa_stream stream = fa_prover_stream(bench->prover);
     int rc = fa_fill32(bench->driver, bench->flush, (uint32_t)++bench->draws,
                        bench->flush_bytes / 4, stream, diag);
+    if (rc == 0)
+        rc = fa_prover_restore(bench->prover, diag);
     if (rc == 0)
         rc = fa_event_record(bench->driver, bench->start[at], stream, diag);
     if (rc == 0)
@@ -329,6 +332,8 @@ static int check_raced(fa_bench *bench, fa_bench_kernel *const *kernels, int cou
     int wrong = 0;
     for (int i = 0; i < count; i++) {
         int rc = fa_prover_poison(bench->prover, diag);
+        if (rc == 0)
+            rc = fa_prover_restore(bench->prover, diag);
         if (rc == 0)
             rc = fa_prover_launch(bench->prover, &kernels[i]->kernel, diag);
         if (rc == 0)

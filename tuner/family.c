@@ -34,8 +34,10 @@ static void family_free(fa_family **family)
         fa_family_launch *launch = &f->launch[i];
         for (int j = 0; j < launch->addend_count; j++)
             fa_expr_free(&launch->addend[j].expr);
-        for (int j = 0; j < 3; j++)
+        for (int j = 0; j < 3; j++) {
             fa_expr_free(&launch->grid[j]);
+            fa_expr_free(&launch->block[j]);
+        }
         fa_expr_free(&launch->threads);
     }
     free_requires(f->support, f->support_count);
@@ -160,6 +162,7 @@ int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_
     *ret_simple = memmem(file->text, file->size, "\"launches\"", 10) == NULL &&
                   memmem(file->text, file->size, "\"workspace\"", 11) == NULL &&
                   memmem(file->text, file->size, "\"counters\"", 10) == NULL &&
+                  memmem(file->text, file->size, "\"block\"", 7) == NULL &&
                   memchr(file->text, '\\', file->size) == NULL;
     if (*ret_simple)
         return 0;
@@ -168,6 +171,7 @@ int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_
         *ret_simple = cJSON_GetObjectItemCaseSensitive(json, "launches") == NULL &&
                       cJSON_GetObjectItemCaseSensitive(json, "workspace") == NULL &&
                       cJSON_GetObjectItemCaseSensitive(json, "counters") == NULL &&
+                      cJSON_GetObjectItemCaseSensitive(json, "block") == NULL &&
                       cJSON_GetObjectItemCaseSensitive(json, "splits") == NULL;
     cJSON_Delete(json);
     return rc;
@@ -181,6 +185,11 @@ bool fa_family_has_workspace(const fa_family *family)
 const char *fa_family_launch_entry(const fa_family *family, int launch)
 {
     return family->launch[launch].entry;
+}
+
+bool fa_family_is_as_is(const fa_family *family)
+{
+    return family->as_is;
 }
 
 const char *fa_family_arch_suffix(const fa_family *family)

@@ -58,7 +58,7 @@ typedef struct fa_named_expr {
 /* One launch of a call. */
 typedef struct fa_family_launch {
     char entry[FA_NAME_MAX];
-    fa_expr *threads;
+    fa_expr *threads, *block[3]; /* of one side, or of three */
     fa_expr *grid[3];
     fa_named_expr addend[FA_MAX_ADDENDS]; /* of its shared memory */
     int addend_count;
@@ -68,6 +68,7 @@ struct fa_family {
     char name[FA_NAME_MAX];
     const fa_operation *operation;
     uint32_t takes; /* bit i: the operation's feature i may differ from its default */
+    bool as_is;     /* its kernel may have static shared memory and local memory */
     bool beside;    /* competes with families that have an architecture suffix */
     fa_given given; /* names alone */
     char arch_suffix[2];

@@ -11,6 +11,7 @@ enum { FA_LAUNCHES_MAX = 4 };
 
 typedef struct fa_launch_shape {
     int32_t threads, smem_bytes; /* of one block */
+    uint32_t block[3];           /* its sides, of `threads` in all */
     uint32_t grid[3];
 } fa_launch_shape;
 

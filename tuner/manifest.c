@@ -102,13 +102,16 @@ static int read_takes(struct fa_manifest_reader *r)
     return rc;
 }
 
-/* Whether the family competes with those that are written for one chip. */
+/* Whether the family competes with those that are written for one chip, and whether its kernel is a user's. */
 static int read_beside(struct fa_manifest_reader *r)
 {
     const cJSON *beside;
     int rc =
         fa_manifest_member(r, "beside_specific", false, cJSON_IsBool, "true or false", &beside);
     r->family->beside = cJSON_IsTrue(beside);
+    if (rc == 0)
+        rc = fa_manifest_member(r, "as_is", false, cJSON_IsBool, "true or false", &beside);
+    r->family->as_is = rc == 0 && cJSON_IsTrue(beside);
     return rc;
 }
 
@@ -300,12 +303,12 @@ static int read_defaults(struct fa_manifest_reader *r)
 
 static int check_manifest_keys(struct fa_manifest_reader *r)
 {
-    static const char *const keys[] = {"name",      "operation",   "entry",    "arch_suffix",
-                                       "sm",        "proved_on",   "supports", "tunables",
-                                       "let",       "constraints", "threads",  "shared_memory",
-                                       "registers", "grid",        "default",  "launches",
-                                       "workspace", "takes",       "splits",   "beside_specific",
-                                       "run_time",  "counters",    NULL};
+    static const char *const keys[] = {
+        "name",      "operation",     "entry",     "arch_suffix", "sm",
+        "proved_on", "supports",      "tunables",  "let",         "constraints",
+        "threads",   "shared_memory", "registers", "grid",        "default",
+        "launches",  "workspace",     "takes",     "splits",      "beside_specific",
+        "run_time",  "counters",      "block",     "as_is",       NULL};
     return fa_manifest_check_keys(r, r->json, "manifest", keys);
 }
 

@@ -32,6 +32,13 @@ typedef struct fa_templates fa_templates;
  * folder it may lie: headers are included and families are found by it. FA_EINVAL also where no file
  * there is a manifest or takes the place of a built-in one. */
 int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag);
+/* The built-in files, joined with these of one folder: "NAME/operation.json" and others by their plain names. Texts are
+ * copied. FA_EINVAL where one has the name of a built-in file. */
+typedef struct fa_template_text {
+    const char *name, *text;
+} fa_template_text;
+int fa_templates_of(const char *folder, const fa_template_text *files, int count,
+                    fa_templates **ret_templates, fa_diag *diag);
 void fa_templates_close(fa_templates **templates);
 /* For a directory that is not trusted: the families are its own alone, and its own hash is theirs.
  * FA_EINVAL when it brings a file in place of a built-in one, the reference above all. */
@@ -74,6 +81,8 @@ int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_
 bool fa_family_has_workspace(const fa_family *family);
 const char *fa_family_launch_entry(const fa_family *family, int launch);
 const char *fa_family_arch_suffix(const fa_family *family); /* "" or "a" */
+/* Whether its kernel, not written for a budget, may have static shared memory and local memory. */
+bool fa_family_is_as_is(const fa_family *family);
 /* The highest SM on which the template also runs correctly, so that it can be proved there though it
  * is never offered: "proved_on": {"max": 121} of the manifest, else the end of its SM range. */
 int32_t fa_family_proved_max(const fa_family *family);
@@ -126,6 +135,14 @@ typedef struct fa_space {
 int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
                        fa_space *ret_space, fa_diag *diag);
 void fa_space_free(fa_space *space);
+
+/* The first config of the family's domains that holds to the constraints, for a problem on a GPU that has no limit;
+ * FA_EMANIFEST: none does. */
+int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config *ret_config,
+                   fa_diag *diag);
+/* The family's default config for the problem, as judged. */
+int fa_space_default(const fa_family_list *families, int family, const fa_problem *problem,
+                     const fa_gpu *gpu, fa_candidate *ret_candidate, fa_diag *diag);
 
 /* Budget, threads, grid and lets of a single config (a stored winner) for a problem. */
 int fa_space_one(const fa_family_list *families, const fa_config *config, const fa_problem *problem,

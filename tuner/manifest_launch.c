@@ -8,6 +8,7 @@
 #include "manifest_launch.h"
 
 #include "json.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,12 +48,18 @@ static int read_addends(struct fa_manifest_reader *r, const cJSON *addends, cons
     return rc;
 }
 
+static bool is_triple(const cJSON *item)
+{
+    return cJSON_IsArray(item) && cJSON_GetArraySize(item) == 3;
+}
+
 /* The keys of one launch, from the manifest itself or from one of its "launches", whose `place` is
  * "launches[1]: ". */
 static int read_launch(struct fa_manifest_reader *r, const cJSON *json, const char *place,
                        fa_family_launch *launch)
 {
     const cJSON *threads = cJSON_GetObjectItemCaseSensitive(json, "threads");
+    const cJSON *block = cJSON_GetObjectItemCaseSensitive(json, "block");
     const cJSON *grid = cJSON_GetObjectItemCaseSensitive(json, "grid");
     const cJSON *memory = cJSON_GetObjectItemCaseSensitive(json, "shared_memory");
     char where[64];
@@ -62,17 +69,27 @@ static int read_launch(struct fa_manifest_reader *r, const cJSON *json, const ch
         return fa_manifest_fault(r, "%s\"entry\" is missing", place);
     if (rc != 0)
         return FA_EMANIFEST;
-    if (!fa_manifest_is_word(launch->entry, fa_manifest_lower))
-        return fa_manifest_fault(r, "%s\"entry\": use a C name of a-z, 0-9 and _", place);
-    if (threads == NULL || grid == NULL || memory == NULL)
+    if (!fa_is_identifier(launch->entry))
+        return fa_manifest_fault(r, "%s\"entry\": use a C name of less than %d characters", place,
+                                 FA_NAME_MAX);
+    if ((threads == NULL && block == NULL) || grid == NULL || memory == NULL)
         return fa_manifest_fault(r, "%s\"%s\" is missing", place,
-                                 grid == NULL      ? "grid"
-                                 : threads == NULL ? "threads"
-                                                   : "shared_memory");
-    if (!cJSON_IsArray(grid) || cJSON_GetArraySize(grid) != 3)
-        return fa_manifest_fault(r, "%s\"grid\" must be an array of three expressions", place);
+                                 grid == NULL     ? "grid"
+                                 : memory == NULL ? "shared_memory"
+                                                  : "threads");
+    if (threads != NULL && block != NULL)
+        return fa_manifest_fault(r, "%s\"threads\" and \"block\" stand side by side", place);
+    if (!is_triple(grid) || (block != NULL && !is_triple(block)))
+        return fa_manifest_fault(r, "%s\"%s\" must be an array of three expressions", place,
+                                 is_triple(grid) ? "block" : "grid");
     snprintf(where, sizeof where, "%sthreads", place);
-    rc = read_expression(r, threads, where, &launch->threads, &at_run_time);
+    if (threads != NULL)
+        rc = read_expression(r, threads, where, &launch->threads, &at_run_time);
+    for (int i = 0; i < 3 && block != NULL && rc == 0; i++) {
+        snprintf(where, sizeof where, "%sblock[%d]", place, i);
+        rc = read_expression(r, cJSON_GetArrayItem(block, i), where, &launch->block[i],
+                             &at_run_time);
+    }
     if (rc == 0 && at_run_time)
         return fa_manifest_fault(
             r, "%s reads a name of \"run_time\": it must be known when the kernel is compiled",
@@ -91,7 +108,7 @@ static int read_launch(struct fa_manifest_reader *r, const cJSON *json, const ch
 
 int fa_manifest_read_launches(struct fa_manifest_reader *r)
 {
-    static const char *const keys[] = {"entry", "threads", "grid", "shared_memory", NULL};
+    static const char *const keys[] = {"entry", "threads", "block", "grid", "shared_memory", NULL};
     fa_family *f = r->family;
     bool at_run_time = false; /* no matter: the host alone knows them */
     const cJSON *registers = cJSON_GetObjectItemCaseSensitive(r->json, "registers");
@@ -100,7 +117,7 @@ int fa_manifest_read_launches(struct fa_manifest_reader *r)
     const cJSON *splits = cJSON_GetObjectItemCaseSensitive(r->json, "splits");
     int rc = fa_manifest_member(r, "launches", false, cJSON_IsArray, "an array of launches", &list),
         count = 1;
-    for (int i = 0; i < 4 && rc == 0 && list != NULL; i++)
+    for (int i = 0; i < 5 && rc == 0 && list != NULL; i++)
         if (cJSON_HasObjectItem(r->json, keys[i]))
             return fa_manifest_fault(
                 r, "\"%s\" stands beside \"launches\": it belongs to each of them", keys[i]);

@@ -10,12 +10,12 @@
 
 #include "error.h"
 #include "json.h"
+#include "problem.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-const char fa_manifest_upper[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
 const char fa_manifest_lower[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
 
 bool fa_manifest_is_word(const char *text, const char *alphabet)
@@ -78,12 +78,27 @@ int fa_manifest_take(const struct fa_manifest_reader *r, const cJSON *item, cons
     return rc == 0 ? 0 : fa_fail_in(r->diag, rc, "%s: %s", r->where, place);
 }
 
+/* Words that no macro can stand for in a kernel that is to be compiled. */
+static bool is_reserved(const char *name)
+{
+    static const char *const words[] = {
+        "auto",   "bool",   "break",     "case",     "char",     "class",    "const",    "continue",
+        "do",     "double", "else",      "enum",     "extern",   "float",    "for",      "goto",
+        "if",     "inline", "int",       "long",     "return",   "short",    "signed",   "sizeof",
+        "static", "struct", "switch",    "template", "this",     "typename", "unsigned", "using",
+        "void",   "while",  "threadIdx", "blockIdx", "blockDim", "gridDim"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i], name) == 0)
+            return true;
+    return fa_expr_is_word(name);
+}
+
 int fa_manifest_add_name(struct fa_manifest_reader *r, const char *name, const char *place)
 {
-    if (!fa_manifest_is_word(name, fa_manifest_upper))
+    if (!fa_is_identifier(name) || is_reserved(name))
         return fa_manifest_fault(r,
-                                 "%s: \"%.60s\" is not a name: use at most %d of A-Z, 0-9 and _, "
-                                 "a letter first",
+                                 "%s: \"%.60s\" is not a name: use at most %d letters, digits and "
+                                 "_, a letter first, and no word of expressions or of C++",
                                  place, name, FA_NAME_MAX - 1);
     if (strncmp(name, "FA_", 3) == 0)
         return fa_manifest_fault(r, "%s: \"%s\": names that start with FA_ are ours", place, name);

@@ -19,7 +19,7 @@ struct fa_manifest_reader {
     int name_count;
 };
 
-extern const char fa_manifest_upper[], fa_manifest_lower[]; /* what names are made of */
+extern const char fa_manifest_lower[]; /* what names are made of */
 
 bool fa_manifest_is_word(const char *text, const char *alphabet);
 

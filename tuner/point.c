@@ -229,6 +229,23 @@ static int take_call(const struct judge *c, fa_launches *launches)
     return rc;
 }
 
+static int take_block(const struct judge *c, const fa_family_launch *launch, fa_launch_shape *shape,
+                      int64_t *ret_threads)
+{
+    static const char *const axis[] = {"x", "y", "z"};
+    static const int most[] = {1024, 1024, 64};
+    int64_t side[3] = {1, 1, 1};
+    int rc = take_number(c, launch->threads, "threads", "", 1, INT32_MAX, &side[0]);
+    for (int i = 0; i < 3 && rc == 0; i++)
+        rc = take_number(c, launch->block[i], "block", axis[i], 1, INT32_MAX, &side[i]);
+    for (int i = 0; i < 3; i++)
+        shape->block[i] = (uint32_t)side[i];
+    *ret_threads = side[1] > most[1] || side[2] > most[2] ? INT32_MAX : side[0] * side[1] * side[2];
+    if (*ret_threads > INT32_MAX)
+        *ret_threads = INT32_MAX;
+    return rc;
+}
+
 /* Takes all launches; trial's threads, shared memory and grid are the first one's. */
 static int take_launches(const struct judge *c, fa_candidate *candidate)
 {
@@ -241,7 +258,7 @@ static int take_launches(const struct judge *c, fa_candidate *candidate)
     candidate->estimated_registers = (int32_t)registers;
     for (int i = 0; i < f->launch_count && rc == 0; i++) {
         fa_launch_shape *shape = &launches->at[launches->count++];
-        rc = take_number(c, f->launch[i].threads, "threads", "", 1, INT32_MAX, &threads);
+        rc = take_block(c, &f->launch[i], shape, &threads);
         if (rc == 0)
             rc = take_grid(c, &f->launch[i], grid);
         if (rc != 0)

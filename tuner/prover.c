@@ -159,7 +159,7 @@ static int run_candidate(fa_prover *p, const fa_prover_kernel *kernel, int index
         arguments[count] = &p->workspace.at;
     for (int i = 0; rc == 0 && i < kernel->launch_count; i++)
         rc = fa_launch_kernel(p->driver, kernel->launch[i].function, kernel->launch[i].grid[index],
-                              kernel->launch[i].threads, kernel->launch[i].smem_bytes, p->stream,
+                              kernel->launch[i].block, kernel->launch[i].smem_bytes, p->stream,
                               arguments, diag);
     return rc;
 }
@@ -181,6 +181,11 @@ static int recycle(fa_prover *p, const fa_prover_kernel *kernel, int index, fa_d
     return rc != 0 ? rc : fa_copy_to_device(p->driver, p->workspace.at, word, bytes, diag);
 }
 
+static int restore(fa_prover *p, int index, fa_diag *diag)
+{
+    return p->type->restore != NULL && !p->at[index].empty ? p->type->restore(p, index, diag) : 0;
+}
+
 /* The launches on one case, on a workspace of which nothing is known, and the look at its outputs. */
 static int try_case(fa_prover *p, const fa_prover_kernel *kernel, int round, int index,
                     fa_diag *diag)
@@ -190,6 +195,8 @@ static int try_case(fa_prover *p, const fa_prover_kernel *kernel, int round, int
         rc = round > 0
                  ? recycle(p, kernel, index, diag)
                  : poison(p, p->workspace.at, p->workspace.at + kernel->workspace_bytes, diag);
+    if (rc == 0)
+        rc = restore(p, index, diag);
     if (rc == 0)
         rc = run_candidate(p, kernel, index, diag);
     return rc != 0 ? rc
@@ -258,6 +265,7 @@ int fa_prover_prove(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *ret_
                     fa_diag *diag)
 {
     int rc = p->damaged ? fa_prover_prepare(p, diag) : 0;
+    p->proofs++;
     if (rc == 0)
         rc = clear_results(p, diag);
     if (rc == 0)
@@ -276,6 +284,8 @@ int fa_prover_prove(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *ret_
         judge(p, ret_proof);
         rc = check_memory(p, kernel, ret_proof, diag);
     }
+    if (rc != 0 || !ret_proof->passed)
+        p->refuted = p->proofs;
     if (rc == 0 && !ret_proof->passed && p->counters.bytes > 0) /* others are timed with them */
         rc = fa_fill8(p->driver, p->counters.at, 0, p->counters.bytes, p->stream, diag);
     if (rc != 0) {
@@ -294,6 +304,11 @@ fa_stream fa_prover_stream(const fa_prover *p)
 bool fa_prover_is_empty(const fa_prover *p)
 {
     return p->at[0].empty;
+}
+
+int fa_prover_restore(fa_prover *p, fa_diag *diag)
+{
+    return restore(p, 0, diag);
 }
 
 int fa_prover_launch(fa_prover *p, const fa_prover_kernel *kernel, fa_diag *diag)

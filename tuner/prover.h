@@ -23,7 +23,7 @@ typedef struct fa_prover_kernel {
     int launch_count;
     struct {
         fa_function function;
-        uint32_t threads, smem_bytes;
+        uint32_t block[3], smem_bytes;
         uint32_t grid[FA_BENCH_CASES][3]; /* for each case */
     } launch[FA_LAUNCHES_MAX];
     size_t workspace_bytes;         /* 0: none is passed */
@@ -54,6 +54,8 @@ fa_stream fa_prover_stream(const fa_prover *prover);
 /* Whether case 0 has nothing to launch. */
 bool fa_prover_is_empty(const fa_prover *prover);
 int fa_prover_launch(fa_prover *prover, const fa_prover_kernel *kernel, fa_diag *diag);
+int fa_prover_restore(fa_prover *prover,
+                      fa_diag *diag); /* before a launch: inputs that it changes */
 int fa_prover_poison(fa_prover *prover, fa_diag *diag);
 int fa_prover_check(fa_prover *prover, fa_proof *ret_proof, fa_diag *diag);
 

@@ -48,8 +48,9 @@ static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t take
     int count = shaping_fields(operation, takes, at);
     define(out, "FA_SM", gpu->sm);
     for (int i = 0; i < count; i++)
-        define(out, operation->field[at[i]].macro,
-               fa_field_shown(operation->field[at[i]].macro_as, problem->value[at[i]]));
+        if (!operation->field[at[i]].unnamed)
+            define(out, operation->field[at[i]].macro,
+                   fa_field_shown(operation->field[at[i]].macro_as, problem->value[at[i]]));
 }
 
 /* A variable that nothing reads: it ends up in the cubin and says what it was made from. */
@@ -162,37 +163,84 @@ static bool has_features(const fa_problem *problem)
     return has;
 }
 
-int fa_render_reference(const fa_templates *templates, const fa_problem *problem, const fa_gpu *gpu,
-                        fa_buf *ret_source, fa_diag *diag)
+/* The default config's macros, for an answer that stands among kernels which need them. */
+static int put_default(fa_buf *out, const fa_family_list *families, const fa_problem *problem,
+                       const fa_gpu *gpu, fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    struct define defines[DEFINES_MAX];
+    fa_candidate candidate;
+    int index = 0;
+    while (index < families->count && families->family[index]->operation != operation)
+        index++;
+    if (index == families->count)
+        return fa_fail(diag, FA_EMANIFEST, "%s has no kernel", operation->name);
+    int rc = fa_space_default(families, index, problem, gpu, &candidate, diag);
+    if (rc != 0)
+        return rc;
+    int count = list_defines(families->family[index], &candidate, defines);
+    for (int i = 0; i < count; i++)
+        define(out, defines[i].name, defines[i].value);
+    return 0;
+}
+
+static int put_checks(fa_buf *out, const fa_templates *templates, fa_diag *diag)
+{
+    const fa_template_file *checks = fa_templates_find(templates, "fa_check.cuh");
+    if (checks == NULL)
+        return fa_fail(diag, FA_EMANIFEST, "fa_check.cuh is not among the templates");
+    put_file(out, checks);
+    return 0;
+}
+
+/* The checks stand before a specification's answer, whose macros are a user's, and behind a reference of ours. */
+static int put_reference(fa_buf *out, const fa_templates *templates, const fa_family_list *families,
+                         const fa_problem *problem, const fa_gpu *gpu, const char *name,
+                         fa_diag *diag)
+{
+    const cJSON *document = fa_operation_of(problem)->document;
+    const fa_template_file *file = name != NULL ? fa_templates_find(templates, name) : NULL;
+    bool specified = cJSON_HasObjectItem(document, "specification");
+    int rc = specified ? put_checks(out, templates, diag) : 0;
+    if (rc == 0 && name != NULL && file == NULL)
+        rc = fa_fail(diag, FA_EMANIFEST,
+                     "%s/operation.json: its reference %s is not there: put it into the folder",
+                     fa_operation_of(problem)->name, name);
+    if (rc != 0 || file == NULL)
+        return rc;
+    define_problem(out, problem, has_features(problem) ? UINT32_MAX : 0, gpu);
+    if (specified)
+        rc = put_default(out, families, problem, gpu, diag);
+    put_file(out, file);
+    if (rc == 0 && !specified && cJSON_HasObjectItem(document, "tensors"))
+        rc = put_checks(out, templates, diag);
+    return rc;
+}
+
+int fa_render_reference(const fa_templates *templates, const fa_family_list *families,
+                        const fa_problem *problem, const fa_gpu *gpu, fa_buf *ret_source,
+                        fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
     const char *name = NULL;
     bool features = has_features(problem);
-    int rc =
-        fa_json_text_needed(operation->document, features ? "reference_of_features" : "reference",
-                            &name, operation->name, diag);
-    if (rc != 0)
-        return rc;
-    uint32_t takes = features ? UINT32_MAX : 0;
-    const fa_template_file *file = fa_templates_find(templates, name);
-    if (file == NULL)
-        return fa_fail(diag, FA_EMANIFEST,
-                       "%s/operation.json: its reference %s is not there: put it into the folder",
-                       operation->name, name);
+    int rc = fa_json_text(operation->document, features ? "reference_of_features" : "reference",
+                          &name, operation->name, diag);
+    if (rc == FA_ENOTFOUND && cJSON_HasObjectItem(operation->document, "specification"))
+        rc = 0;
+    else if (rc == FA_ENOTFOUND)
+        rc = fa_json_text_needed(operation->document, "reference", &name, operation->name, diag);
     fa_config none = {.count = 0};
-    snprintf(none.family, sizeof none.family, "%.*s", (int)strcspn(name, "."), name);
     fa_buf out = {0};
-    define_problem(&out, problem, takes, gpu);
-    put_file(&out, file);
-    if (cJSON_GetObjectItemCaseSensitive(operation->document, "tensors") != NULL) {
-        const fa_template_file *checks = fa_templates_find(templates, "fa_check.cuh");
-        if (checks == NULL) {
-            fa_buf_free(&out);
-            return fa_fail(diag, FA_EMANIFEST, "fa_check.cuh is not among the templates");
-        }
-        put_file(&out, checks);
+    if (rc == 0)
+        rc = put_reference(&out, templates, families, problem, gpu, name, diag);
+    if (rc != 0) {
+        fa_buf_free(&out);
+        return rc;
     }
-    put_signature(&out, NULL, &none, problem, takes, gpu);
+    snprintf(none.family, sizeof none.family, "%.*s", name != NULL ? (int)strcspn(name, ".") : 0,
+             name != NULL ? name : "");
+    put_signature(&out, NULL, &none, problem, features ? UINT32_MAX : 0, gpu);
     return finish_source(&out, ret_source, diag);
 }
 

@@ -26,9 +26,11 @@ bool fa_render_is_same(const fa_family_list *families, const fa_candidate *a,
 
 /* The rendered source of the operation's reference and checking kernels: the file that "reference" of
  * its operation.json names (attn_ref.cu). It ends with the same string:
- * "fa_tune_config=family=attn_ref;FA_SM=...;HEAD_DIM=...;...". */
-int fa_render_reference(const fa_templates *templates, const fa_problem *problem, const fa_gpu *gpu,
-                        fa_buf *ret_source, fa_diag *diag);
+ * "fa_tune_config=family=attn_ref;FA_SM=...;HEAD_DIM=...;...". Of a kernel specification it is the answer's file, with the
+ * macros of the default config of `families`, or the checking kernels alone. */
+int fa_render_reference(const fa_templates *templates, const fa_family_list *families,
+                        const fa_problem *problem, const fa_gpu *gpu, fa_buf *ret_source,
+                        fa_diag *diag);
 
 /* "sm_89", "sm_90a". */
 void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *ret_text,

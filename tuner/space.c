@@ -390,6 +390,56 @@ int fa_space_one(const fa_family_list *families, const fa_config *config, const 
     return rc;
 }
 
+int fa_space_default(const fa_family_list *families, int family, const fa_problem *problem,
+                     const fa_gpu *gpu, fa_candidate *ret_candidate, fa_diag *diag)
+{
+    struct walk w = {.family_index = family, .diag = diag};
+    fa_point_start(&w.point, families->family[family], problem, gpu);
+    int rc = default_config(&w.point, &w.preset, diag);
+    if (rc != 0)
+        return rc;
+    memset(ret_candidate, 0, sizeof *ret_candidate);
+    fa_point_set_all(&w.point, &w.preset);
+    return judge(&w, &w.preset, ret_candidate);
+}
+
+/* Whether a point with these tunables holds to the constraints; it is then in w->config. */
+static bool find_first(struct walk *w, int tunable)
+{
+    const fa_domain *domain = &w->point.family->tunable[tunable];
+    if (tunable == w->point.family->tunable_count)
+        return true;
+    for (int i = 0; i < domain->count && w->steps < steps_max; i++) {
+        w->config.tunable[tunable].value = domain->value[i];
+        fa_point_set(&w->point, tunable, domain->value[i]);
+        w->steps++;
+        if (!is_broken(w, tunable + 1) && find_first(w, tunable + 1))
+            return true;
+    }
+    return false;
+}
+
+int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config *ret_config,
+                   fa_diag *diag)
+{
+    enum { ENOUGH = 1 << 20 };
+    const fa_gpu gpu = {.name = "any",
+                        .sm = 90,
+                        .sm_count = 100,
+                        .smem_per_block = ENOUGH,
+                        .smem_per_sm = ENOUGH,
+                        .regs_per_sm = ENOUGH,
+                        .threads_per_sm = 2048};
+    struct walk w = {.diag = diag};
+    fa_point_start(&w.point, family, problem, &gpu);
+    int rc = default_config(&w.point, &w.config, diag);
+    if (rc == 0 && (is_broken(&w, 0) || !find_first(&w, 0)))
+        rc = fa_fail(diag, FA_EMANIFEST, "%s: no config holds to the restrictions", family->name);
+    if (rc == 0)
+        *ret_config = w.config;
+    return rc;
+}
+
 /* ---- launches for other problems ------------------------------------------------------------*/
 static bool may_be_launched(const fa_candidate *candidate)
 {

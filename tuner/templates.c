@@ -212,7 +212,7 @@ static int take_file(const struct reading *r, const char *name)
     if (rc == 0 &&
         asprintf(&full, "%s%s%s", contract ? r->folder : "", contract ? "/" : "", name) < 0) {
         free(text);
-        rc = fa_fail(r->diag, FA_ENOMEM, "out of memory");
+        return fa_fail(r->diag, FA_ENOMEM, "out of memory");
     }
     if (rc == 0)
         rc = put_file(r->templates, r->folder, full, text, size, r->diag);
@@ -409,6 +409,37 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
     }
     *ret_templates = templates;
     return 0;
+}
+
+int fa_templates_of(const char *folder, const fa_template_text *files, int count,
+                    fa_templates **ret_templates, fa_diag *diag)
+{
+    fa_templates *templates = NULL;
+    int rc = fa_templates_open(NULL, &templates, diag);
+    char *kept = rc == 0 ? strdup(folder) : NULL;
+    if (rc == 0 && kept == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "templates: out of memory");
+    if (kept != NULL)
+        templates->folder[templates->folders++] = kept;
+    for (int i = 0; i < count && rc == 0; i++) {
+        char *name = strdup(files[i].name), *text = strdup(files[i].text);
+        if (name != NULL && text != NULL) {
+            rc = put_file(templates, kept, name, text, strlen(text), diag);
+            continue;
+        }
+        free(name);
+        free(text);
+        rc = fa_fail(diag, FA_ENOMEM, "templates: out of memory");
+    }
+    if (rc == 0) {
+        templates->builtin = false;
+        rc = hash_files(templates, diag);
+    }
+    if (rc != 0)
+        fa_templates_close(&templates);
+    else
+        *ret_templates = templates;
+    return rc;
 }
 
 int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag)

@@ -304,13 +304,15 @@ typedef struct fa_sweep_item {
 /* ---- arguments of fa_launch_args -------------------------------------------------------------*/
 enum { FA_ARGUMENT_DIMS = 6 };
 
-/* An argument of a kernel: the tensors of its operation in the order of operation.json, then the scalars. */
+/* An argument that a caller passes: the tensors of the operation in the order of operation.json, then the scalars; of a
+ * kernel specification in the order of the kernel. */
 typedef struct fa_argument {
     size_t size;       /* sizeof(fa_argument), set by the caller */
     const char *name;  /* both texts live as long as the process */
-    const char *dtype; /* "fp16", "bf16" or "fp32" */
+    const char *dtype; /* "fp16", "bf16", "fp32", "fp64", "int8" to "int64", "uint8" to "uint64" */
     bool tensor;       /* else a scalar */
     bool output;       /* written, whatever it holds before */
+    bool updated;      /* an output that is read too: what it holds before counts */
     bool needed;       /* else its address may be NULL in this problem */
     bool strided; /* all its strides but the last, which is 1, may be any; else it is contiguous */
     int32_t dims;
@@ -327,8 +329,8 @@ typedef struct fa_tensor_arg {
 typedef struct fa_args {
     size_t size;   /* sizeof(fa_args) */
     int32_t count; /* of the arguments */
-    const void *const
-        *at;         /* at[i]: the fa_tensor_arg or the float of argument i; NULL: not needed */
+    const void *const *
+        at; /* at[i]: the fa_tensor_arg of argument i, or its number in its dtype; NULL: not needed */
     void *workspace; /* as in fa_attn_args */
     size_t workspace_bytes;
 } fa_args;

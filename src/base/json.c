@@ -155,8 +155,12 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
     if (json == NULL && skip_value(text, text + size) != NULL)
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     if (json == NULL) {
+        int line = 1;
         size_t at = end != NULL && end >= text ? (size_t)(end - text) : 0;
-        return fa_fail(diag, FA_EINVAL, "%s: not valid JSON near offset %zu", where, at);
+        for (size_t i = 0; i < at; i++)
+            line += text[i] == '\n';
+        return fa_fail(diag, FA_EINVAL, "%s: not valid JSON in line %d, near offset %zu", where,
+                       line, at);
     }
     for (; end < text + size; end++) {
         if (strchr(" \t\r\n", *end) == NULL) {

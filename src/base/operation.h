@@ -17,7 +17,7 @@
 enum {
     FA_CHOICES_MAX = 16, /* names of one choice */
     FA_PRODUCTS_MAX = 4,
-    FA_OPERATIONS_MAX = 64 /* in one process */
+    FA_OPERATIONS_MAX = 1024 /* in one process */
 };
 
 typedef enum fa_field_kind { FA_FIELD_INTEGER, FA_FIELD_CHOICE, FA_FIELD_BOOLEAN } fa_field_kind;
@@ -47,7 +47,8 @@ typedef struct fa_field {
     bool optional;      /* absent from keys and JSON at its default, so that older ones stay */
     bool feature;       /* optional, and away from its default served by those families alone whose
                            manifest takes it; the others do not see its macro */
-    bool shapes_source; /* its macro is defined in front of a kernel's source */
+    bool shapes_source; /* its macro is defined in front of a kernel's source, or */
+    bool unnamed;       /* other macros are that are made of it, and it is not */
     const char *key;    /* its word in the key: "d" makes "d=64", "" makes "64" */
     const char *macro;  /* its name in manifests and kernels; "": they do not see it */
     fa_field_as key_as, macro_as;
@@ -86,7 +87,8 @@ struct fa_operation {
     cJSON *owned;          /* the document, where it is freed with the operation */
 };
 
-/* The operation of that name, or FA_ENOTSUP with a sentence that lists those known. */
+/* The operation of that name, or FA_ENOTSUP with a sentence that lists those known. Of the specifications that had
+ * one name it is the newest; "NAME@HASH" is the one whose text has that SHA-256, of which some digits will do. */
 int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_diag *diag);
 
 /* The problem's operation; for a problem that names none, attention forward. Never NULL: when memory

@@ -44,6 +44,7 @@ static const struct property {
     {"max", INTEGER, AT(max)},
     {"default", INTEGER, AT(preset)},
     {"shapes_source", FLAG, AT(shapes_source)},
+    {"unnamed", FLAG, AT(unnamed)},
     {"length", FLAG, AT(length)},
     {"nonempty", FLAG, AT(nonempty)},
     {"optional", FLAG, AT(optional)},
@@ -310,35 +311,27 @@ static int read_optional(const cJSON *json, const char *key, const char **ret, c
 /* The keys of the document, and of the objects in its lists. */
 static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
 {
-    static const char *const all[] = {"name",
-                                      "title",
-                                      "default",
-                                      "example",
-                                      "sweep_example",
-                                      "counts",
-                                      "fields",
-                                      "products",
-                                      "shorthands",
-                                      "models",
-                                      "model_work",
-                                      "common",
-                                      "reference",
-                                      "reference_of_features",
-                                      "tensors",
-                                      "scalars",
-                                      "tolerance",
-                                      "flops",
-                                      "flops_halved_by",
-                                      "bytes",
-                                      NULL};
+    static const char *const all[] = {"name",          "title",
+                                      "default",       "example",
+                                      "sweep_example", "counts",
+                                      "fields",        "products",
+                                      "shorthands",    "models",
+                                      "model_work",    "common",
+                                      "reference",     "reference_of_features",
+                                      "tensors",       "scalars",
+                                      "tolerance",     "specification",
+                                      "parameters",    "answer",
+                                      "flops",         "flops_halved_by",
+                                      "bytes",         NULL};
     static const struct {
-        const char *list, *keys[8];
-    } parts[] = {
-        {"tensors", {"name", "dtype", "shape", "output", "made", "strided", "align", "when"}},
-        {"scalars", {"name", "value"}},
-        {"products", {"option", "field", "by", "min", "help"}},
-        {"shorthands", {"option", "value", "set", "values", "help"}}};
-    static const char *const tolerance[] = {"ulps", "of_largest", "absolute", NULL};
+        const char *list, *keys[12];
+    } parts[] = {{"tensors",
+                  {"name", "dtype", "shape", "output", "made", "strided", "align", "when",
+                   "updated", "range"}},
+                 {"scalars", {"name", "value", "dtype"}},
+                 {"products", {"option", "field", "by", "min", "help"}},
+                 {"shorthands", {"option", "value", "set", "values", "help"}}};
+    static const char *const tolerance[] = {"ulps", "relative", "of_largest", "absolute", NULL};
     char place[256];
     int rc = fa_json_check_keys(json, all, where, diag);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

@@ -274,13 +274,47 @@ static double factor(const fa_operation *operation, const fa_problem *p, const c
     return field >= 0 ? p->value[field] : cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
-/* The sum of the products that `key` lists: [[4, "batch", "seq_q"], …]. */
-static double sum_of_products(const fa_problem *p, const char *key)
+int fa_operation_expr(const fa_operation *operation, const char *text, fa_expr **ret_expr,
+                      fa_diag *diag)
+{
+    const char *name[FA_PROBLEM_VALUES];
+    for (int i = 0; i < operation->field_count; i++)
+        name[i] = operation->field[i].macro;
+    return fa_expr_parse(text, name, operation->field_count, ret_expr, diag);
+}
+
+fa_expr_value fa_problem_evaluate(const fa_problem *problem, const fa_expr *expr)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    fa_expr_value value[FA_PROBLEM_VALUES];
+    for (int i = 0; i < operation->field_count; i++)
+        value[i] = (fa_expr_value){
+            .kind = FA_EXPR_INTEGER,
+            .integer = fa_field_shown(operation->field[i].macro_as, problem->value[i])};
+    return fa_expr_evaluate(expr, value);
+}
+
+static double value_of_text(const fa_problem *p, const char *text)
+{
+    fa_expr *expr = NULL;
+    fa_expr_value value = {.kind = FA_EXPR_NONE};
+    if (fa_operation_expr(fa_operation_of(p), text, &expr, NULL) == 0)
+        value = fa_problem_evaluate(p, expr);
+    fa_expr_free(&expr);
+    return value.kind == FA_EXPR_INTEGER ? (double)value.integer
+           : value.kind == FA_EXPR_REAL  ? value.real
+                                         : 0;
+}
+
+/* An expression, or the sum of the products that `key` lists: [[4, "batch", "seq_q"], …]. */
+static double work_of(const fa_problem *p, const char *key)
 {
     const fa_operation *operation = fa_operation_of(p);
-    const cJSON *product, *item;
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(operation->document, key), *product, *item;
     double sum = 0;
-    cJSON_ArrayForEach (product, cJSON_GetObjectItemCaseSensitive(operation->document, key)) {
+    if (cJSON_IsString(list))
+        return value_of_text(p, list->valuestring);
+    cJSON_ArrayForEach (product, list) {
         double value = 1;
         cJSON_ArrayForEach (item, product)
             value *= factor(operation, p, item);
@@ -293,13 +327,20 @@ double fa_problem_nominal_flops(const fa_problem *p)
 {
     const fa_operation *operation = fa_operation_of(p);
     const cJSON *halved = cJSON_GetObjectItemCaseSensitive(operation->document, "flops_halved_by");
-    double flops = sum_of_products(p, "flops"), by = factor(operation, p, halved);
+    double flops = work_of(p, "flops"), by = factor(operation, p, halved);
     return by > 0 ? flops / 2 : flops;
 }
 
 double fa_problem_bytes(const fa_problem *p)
 {
-    return sum_of_products(p, "bytes");
+    return work_of(p, "bytes");
+}
+
+bool fa_problem_has_no_answer(const fa_problem *p)
+{
+    const cJSON *document = fa_operation_of(p)->document;
+    return cJSON_HasObjectItem(document, "specification") &&
+           !cJSON_HasObjectItem(document, "reference");
 }
 
 bool fa_problem_reads_fp32(const fa_problem *p)

@@ -7,6 +7,7 @@
 #define FA_BASE_PROBLEM_H
 
 #include "buf.h"
+#include "expr.h"
 #include "operation.h"
 
 enum { FA_PROBLEM_KEY_MAX = 512, FA_CONFIG_TEXT_MAX = 768 };
@@ -55,11 +56,18 @@ void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separa
 /* Of the lengths alone: "S 512", or "Sq 1, Sk 512". */
 void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size);
 
-/* Floating-point operations and bytes of all tensors, for reporting: the sums of products that "flops"
- * (halved where the field "flops_halved_by" is not 0) and "bytes" of the operation's file list; 0: it lists
- * none. Of attention the usual count: 4*B*H*Sq*Sk*D, halved when causal. */
+/* An expression over the operation's fields, by their macros, and its value for a problem. */
+int fa_operation_expr(const fa_operation *operation, const char *text, fa_expr **ret_expr,
+                      fa_diag *diag);
+fa_expr_value fa_problem_evaluate(const fa_problem *problem, const fa_expr *expr);
+
+/* Floating-point operations and bytes of all tensors, for reporting: what "flops" (halved where the field
+ * "flops_halved_by" is not 0) and "bytes" of the operation's file say, sums of products or an expression; 0: nothing.
+ * Of attention the usual count: 4*B*H*Sq*Sk*D, halved when causal. */
 double fa_problem_nominal_flops(const fa_problem *problem);
 double fa_problem_bytes(const fa_problem *problem);
+/* Whether nothing says what its kernels should compute: they are compared with one another alone. */
+bool fa_problem_has_no_answer(const fa_problem *problem);
 /* Whether a tensor that kernels read is fp32: the tensor cores' rate, which is that of 16-bit types, is then no
  * ceiling of theirs. */
 bool fa_problem_reads_fp32(const fa_problem *problem);

@@ -387,7 +387,7 @@ static int run_line(int count, char **arguments)
         return help_on(count - 2, arguments + 2);
     if (strcmp(arguments[1], "--help") == 0 || strcmp(arguments[1], "-h") == 0)
         return help(NULL, NULL);
-    if (arguments[1][0] != '-') {
+    if (arguments[1][0] != '-' && !cli_names_specification(arguments[1])) {
         verb = find_verb(arguments[1]);
         if (verb == NULL)
             return unknown_verb(arguments[1]);

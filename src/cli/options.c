@@ -5,6 +5,7 @@
 #include "options.h"
 
 #include "error.h"
+#include "fa_tune.h"
 #include "nearest.h"
 #include "options_table.h"
 #include "problem.h"
@@ -324,6 +325,9 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
                        "--gpu takes one GPU type here: `fa-tune sweep --gpu %s` takes "
                        "several",
                        options->gpu);
+    if (options->server != NULL && options->specification != NULL)
+        return fa_fail(diag, FA_EINVAL, "%s is tuned on this machine: leave --server out",
+                       options->specification);
     if (options->server != NULL && options->templates != NULL)
         return fa_fail(diag, FA_EINVAL,
                        "--server and --templates exclude one another: a service has "
@@ -360,10 +364,18 @@ static const char *find_value(const char *name, int count, char **arguments)
     return value;
 }
 
+bool cli_names_specification(const char *argument)
+{
+    const char *dot = strrchr(argument, '.');
+    return argument[0] != '-' && dot != NULL &&
+           (strcmp(dot, ".cu") == 0 || strcmp(dot, ".json") == 0);
+}
+
 /* Whose problems the other options speak of; operations of a directory of templates count. rm takes any name,
  * because a store may have winners of an operation whose templates are gone: the others are then attention's. */
 static int choose_operation(const cli_verb *verb, int count, char **arguments,
-                            const fa_operation **ret_operation, fa_diag *diag)
+                            const char *specification, const fa_operation **ret_operation,
+                            fa_diag *diag)
 {
     const char *name = find_value("--operation", count, arguments);
     const char *templates = find_value("--templates", count, arguments);
@@ -373,6 +385,10 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
     *ret_operation = fa_operation_of(NULL);
     if (rc == 0 && (*ret_operation)->field_count == 0)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
+    if (rc == 0 && specification != NULL && name != NULL)
+        return fa_fail(diag, FA_EINVAL, "%s is what to tune: leave --operation out", specification);
+    if (rc == 0 && specification != NULL)
+        return fa_spec_load(specification, ret_operation, diag);
     if (rc != 0 || name == NULL)
         return rc;
     rc = fa_operation_find(name, ret_operation, diag);
@@ -384,12 +400,17 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
 {
     static all_options all;
     cli_options options = {.device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
-    int rc = choose_operation(verb, count, arguments, &options.problem.operation, diag);
+    enum { SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
+    bool specified = (verb->groups & SPECIFIED) != 0 && (verb->groups & CLI_GROUP_IMPORT) == 0 &&
+                     count > 0 && cli_names_specification(arguments[0]);
+    options.specification = specified ? arguments[0] : NULL;
+    int rc = choose_operation(verb, count, arguments, options.specification,
+                              &options.problem.operation, diag);
     if (rc != 0)
         return rc;
     fa_problem_fill(&options.problem, 0);
     list_options(options.problem.operation, &all);
-    for (int at = 0; at < count;) {
+    for (int at = specified; at < count;) {
         rc = parse_one(verb, &all, count, arguments, &at, &options, diag);
         if (rc != 0)
             return rc;

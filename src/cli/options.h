@@ -64,6 +64,7 @@ typedef struct cli_options {
     int32_t compile_timeout_s, trial_timeout_s; /* 0: the library's */
     int32_t top;                                /* 0: not given */
     uint64_t seed;
+    const char *specification; /* a file of one kernel; NULL: not given */
     const char *store, *templates, *server;
     unsigned format; /* CLI_FORMAT_… */
     const char *out; /* file; NULL: stdout */
@@ -107,6 +108,9 @@ typedef struct cli_verb {
     const char *details; /* paragraphs of its --help */
     int (*run)(struct cli_run *run);
 } cli_verb;
+
+/* Whether an argument that stands first names a kernel specification: NAME.cu or NAME.json. */
+bool cli_names_specification(const char *argument);
 
 /* Parses the arguments after the verb. FA_EINVAL with a sentence: what, where, what to do. */
 int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_options *ret_options,

@@ -472,6 +472,10 @@ void cli_hint(fa_buf *out, const char *verb, const cli_options *options)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
     fa_buf_printf(out, "`fa-tune %s", verb);
+    if (options->specification != NULL) {
+        fa_buf_text(out, " ");
+        put_word(out, options->specification);
+    }
     if (options->operation != NULL)
         put_option(out, "--operation", options->operation);
     if (options->gpu != NULL)

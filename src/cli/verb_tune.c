@@ -76,6 +76,8 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
         fa_buf_printf(out, " #%d", rank);
     if (!unranked)
         fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
+    if (!unranked && fa_problem_has_no_answer(&answer->problem))
+        fa_buf_text(out, ", unproved: nothing says what is right, and the configs agree");
     if (answer->from_gpu[0] != 0)
         fa_buf_printf(out, " from %s", answer->from_gpu);
     print_times(answer, out);
@@ -158,6 +160,8 @@ static void print_json(cJSON *document, const fa_answer *answer, const cli_rows 
     fa_json_add(document, "problem", fa_problem_to_json(&answer->problem));
     fa_json_add(document, "gpu", fa_gpu_to_json(&answer->gpu));
     cJSON *json = cli_json_answer(answer);
+    fa_json_add_bool(json, "proved",
+                     answer->driver_version != 0 && !fa_problem_has_no_answer(&answer->problem));
     fa_json_add_known(json, "rank", rows->winner_rank,
                       rows->winner_rank > 0 && answer->origin != FA_ORIGIN_UNRANKED);
     fa_json_add(document, "answer", json);

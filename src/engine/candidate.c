@@ -24,30 +24,33 @@ enum { STACK_ALLOWED = 16 };
 
 /* A compiler that has seen untrusted source may have been taken over. Its cubins are found again by the
  * same templates alone, even where another template renders to equal source. */
-void fa_cubin_key(const fa_tuner *tuner, const char *source, const char *architecture,
-                  const char *nvrtc_identity, char ret_key[FA_HASH_HEX])
+void fa_cubin_key(const fa_tuner *tuner, const fa_problem *problem, const char *source,
+                  const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX])
 {
+    const fa_templates *templates = fa_templates_for(tuner, problem);
     char options[1024];
     fa_nvrtc_options(architecture, options, sizeof options);
     if (tuner->strict_ms > 0) {
         size_t size = strlen(options);
         snprintf(options + size, sizeof options - size, " untrusted %s",
-                 fa_templates_hash(tuner->templates, NULL));
+                 fa_templates_hash(templates, NULL));
     }
-    fa_render_key(tuner->templates, source, options, architecture, nvrtc_identity, ret_key);
+    fa_render_key(templates, source, options, architecture, nvrtc_identity, ret_key);
 }
 
 int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
                         const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,
                         size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag)
 {
-    fa_render_architecture(tuner->families.family[candidate->family], &target->gpu,
-                           ret_architecture, size);
-    int rc = fa_render(tuner->templates, &tuner->families, candidate, &target->problem,
-                       &target->gpu, ret_source, diag);
+    const fa_family_list *families = fa_families_for(tuner, &target->problem);
+    fa_render_architecture(families->family[candidate->family], &target->gpu, ret_architecture,
+                           size);
+    int rc = fa_render(fa_templates_for(tuner, &target->problem), families, candidate,
+                       &target->problem, &target->gpu, ret_source, diag);
     if (rc != 0)
         return rc;
-    fa_cubin_key(tuner, ret_source->data, ret_architecture, nvrtc_identity, ret_key);
+    fa_cubin_key(tuner, &target->problem, ret_source->data, ret_architecture, nvrtc_identity,
+                 ret_key);
     return 0;
 }
 
@@ -97,19 +100,20 @@ int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc
                      fa_diag *diag)
 {
     fa_buf source = {0};
-    int rc = fa_space_one(&tuner->families, &record->trial.config, &record->problem, &record->gpu,
+    const fa_family_list *families = fa_families_for(tuner, &record->problem);
+    int rc = fa_space_one(families, &record->trial.config, &record->problem, &record->gpu,
                           &ret->candidate, diag);
     if (rc != 0)
         return rc;
     if (ret->candidate.trial.status != FA_STATUS_PENDING)
         return fa_fail(diag, FA_ENOKERNEL, "%s", ret->candidate.trial.reason);
-    rc = fa_render(tuner->templates, &tuner->families, &ret->candidate, &record->problem,
-                   &record->gpu, &source, diag);
+    rc = fa_render(fa_templates_for(tuner, &record->problem), families, &ret->candidate,
+                   &record->problem, &record->gpu, &source, diag);
     if (rc != 0)
         return rc;
-    fa_render_architecture(tuner->families.family[ret->candidate.family], &record->gpu,
-                           ret->architecture, sizeof ret->architecture);
-    fa_cubin_key(tuner, source.data, ret->architecture, nvrtc, ret->key);
+    fa_render_architecture(families->family[ret->candidate.family], &record->gpu, ret->architecture,
+                           sizeof ret->architecture);
+    fa_cubin_key(tuner, &record->problem, source.data, ret->architecture, nvrtc, ret->key);
     ret->source = source.data; /* the buffer's memory goes on as the source */
     return 0;
 }

@@ -12,8 +12,8 @@
 #include "hash.h"
 
 /* What a cubin is stored and looked up by: all that went into it. */
-void fa_cubin_key(const fa_tuner *tuner, const char *source, const char *architecture,
-                  const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
+void fa_cubin_key(const fa_tuner *tuner, const fa_problem *problem, const char *source,
+                  const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
 /* The source of a candidate for the target, its architecture and its cubin key. */
 int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
                         const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,

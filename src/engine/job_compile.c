@@ -62,7 +62,8 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     fa_diag diag = {{0}};
     char reason[sizeof trial->reason] = "";
     job->progress.compiled++;
-    const fa_family *family = job->tuner->families.family[candidate->family];
+    const fa_family *family =
+        fa_families_for(job->tuner, &job->target.problem)->family[candidate->family];
     int rc = fa_op_read_cubin(family, candidate, &job->target.problem, bytes, size, &info, &diag);
     if (rc != 0) {
         if (rc == FA_ENOMEM)
@@ -73,6 +74,8 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     }
     trial->registers = info.registers;
     trial->spill_bytes = info.stack_bytes;
+    if (fa_family_is_as_is(family))
+        info.stack_bytes = info.static_smem_bytes = 0;
     fa_status status = fa_gate_cubin(&job->target.gpu, trial, &info, log, reason, sizeof reason);
     if (status == FA_STATUS_COMPILED)
         fa_model_predict(candidate, &job->target.problem, &job->target.gpu, trial);
@@ -108,11 +111,13 @@ static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architec
                                    job->nvrtc.identity, ret_source, ret_architecture, size, ret_key,
                                    &job->diag);
     snprintf(ret_architecture, size, "sm_%d", gpu->sm);
-    int rc =
-        fa_render_reference(tuner->templates, &job->target.problem, gpu, ret_source, &job->diag);
+    int rc = fa_render_reference(fa_templates_for(tuner, &job->target.problem),
+                                 fa_families_for(tuner, &job->target.problem), &job->target.problem,
+                                 gpu, ret_source, &job->diag);
     if (rc != 0)
         return rc;
-    fa_cubin_key(tuner, ret_source->data, ret_architecture, job->nvrtc.identity, ret_key);
+    fa_cubin_key(tuner, &job->target.problem, ret_source->data, ret_architecture,
+                 job->nvrtc.identity, ret_key);
     return 0;
 }
 
@@ -120,7 +125,7 @@ static void keep_reference(fa_job *job, const void *bytes, size_t size)
 {
     fa_cubin_info info;
     fa_diag diag = {{0}};
-    const char *entry = fa_op_of(&job->target.problem)->reference_entry;
+    const char *entry = fa_op_reference_entry(&job->target.problem);
     if (fa_cubin_read(bytes, size, entry, &info, &diag) != 0) {
         fa_job_end(job, fa_fail(&job->diag, FA_ECOMPILE, "the reference kernel: %s", diag.text));
         return;
@@ -144,7 +149,8 @@ static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
     *fresh = *record;
     *record = (fa_cubin_record){0};
     snprintf(fresh->entry, sizeof fresh->entry, "%s",
-             fa_family_entry(job->tuner->families.family[candidate->family]));
+             fa_family_entry(
+                 fa_families_for(job->tuner, &job->target.problem)->family[candidate->family]));
     fresh->sm = job->target.gpu.sm;
     job->attempt[index].fresh_cubin = fresh;
     job->unwritten = true;
@@ -193,8 +199,8 @@ static void share_source(fa_job *job, int index)
     for (int i = compile->order_next; index >= 0 && i < compile->order_count; i++) {
         int other = compile->order[i];
         if (job->attempt[other].source_of == 0 &&
-            fa_render_is_same(&job->tuner->families, &job->space.candidate[index],
-                              &job->space.candidate[other]))
+            fa_render_is_same(fa_families_for(job->tuner, &job->target.problem),
+                              &job->space.candidate[index], &job->space.candidate[other]))
             job->attempt[other].source_of = index + 1;
     }
 }
@@ -293,9 +299,10 @@ static fa_cubin_record *fresh_record(const fa_job *job, int index, const char *k
     fa_cubin_record *record = calloc(1, sizeof *record);
     if (record == NULL)
         return NULL;
-    const char *entry = fa_op_of(&job->target.problem)->reference_entry;
+    const char *entry = fa_op_reference_entry(&job->target.problem);
     if (index >= 0)
-        entry = fa_family_entry(job->tuner->families.family[job->space.candidate[index].family]);
+        entry = fa_family_entry(fa_families_for(job->tuner, &job->target.problem)
+                                    ->family[job->space.candidate[index].family]);
     memcpy(record->key, key, sizeof record->key);
     snprintf(record->entry, sizeof record->entry, "%s", entry);
     record->sm = job->target.gpu.sm;
@@ -428,7 +435,7 @@ static void started(void *context, bool confined)
 {
     fa_job *job = context;
     if (!confined && !job->compile.noted_open_files && job->tuner->strict_ms == 0 &&
-        !fa_templates_is_builtin(job->tuner->templates))
+        !fa_templates_is_builtin(fa_templates_for(job->tuner, &job->target.problem)))
         fa_note(job->tuner, "this kernel has no Landlock: templates can read files while they are "
                             "compiled, so use only those that you trust");
     job->compile.noted_open_files = true;
@@ -461,7 +468,7 @@ void fa_job_compile_init(fa_job *job)
     const fa_compile_setup setup = {.loop = &job->loop,
                                     .worker_path = tuner->worker_path,
                                     .nvrtc = &job->nvrtc,
-                                    .templates = tuner->templates,
+                                    .templates = fa_templates_for(tuner, &job->target.problem),
                                     .strict_ms = tuner->strict_ms,
                                     .timeout_ms = tuner->compile_timeout_ms,
                                     .nice = tuner->compile_nice};

@@ -228,13 +228,13 @@ static void note_family(const fa_job *job, int family)
     }
     if (first != NULL)
         fa_note(job->tuner, "family %s: none of %d configs became a kernel; the first: %s: %s",
-                fa_family_name(job->tuner->families.family[family]), failed,
-                fa_status_name(first->status), first->reason);
+                fa_family_name(fa_families_for(job->tuner, &job->target.problem)->family[family]),
+                failed, fa_status_name(first->status), first->reason);
 }
 
 void fa_job_note_families(const fa_job *job)
 {
-    for (int i = 0; i < job->tuner->families.count; i++)
+    for (int i = 0; i < fa_families_for(job->tuner, &job->target.problem)->count; i++)
         note_family(job, i);
 }
 
@@ -269,7 +269,8 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     answer->tune_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;
     snprintf(answer->entry, sizeof answer->entry, "%s",
-             fa_family_entry(job->tuner->families.family[candidate->family]));
+             fa_family_entry(
+                 fa_families_for(job->tuner, &job->target.problem)->family[candidate->family]));
     snprintf(answer->cubin_key, sizeof answer->cubin_key, "%s", job->attempt[index].cubin_key);
     snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", job->nvrtc.identity);
     fa_winner_record winner = {.scope = job->target.scope,

@@ -96,17 +96,20 @@ static int need_cubin(fa_job *job, int index)
     return 0;
 }
 
-/* {"entry","threads","smem","grid":[[x,y,z] for each case]} for each launch. */
+/* {"entry","block":[x,y,z],"smem","grid":[[x,y,z] for each case]} for each launch. */
 static cJSON *launches_array(const fa_job *job, int index)
 {
     const fa_candidate *candidate = &job->space.candidate[index];
-    const fa_family *family = job->tuner->families.family[candidate->family];
+    const fa_family *family =
+        fa_families_for(job->tuner, &job->target.problem)->family[candidate->family];
     const fa_launches *of_case = &job->launches[(size_t)index * (size_t)job->case_count];
     cJSON *array = cJSON_CreateArray();
     for (int l = 0; l < of_case->count; l++) {
         cJSON *launch = cJSON_CreateObject();
         fa_json_add_text(launch, "entry", fa_family_launch_entry(family, l));
-        fa_json_add_number(launch, "threads", of_case->at[l].threads);
+        cJSON *block = fa_json_add_array(launch, "block");
+        for (int i = 0; i < 3; i++)
+            fa_json_push(block, cJSON_CreateNumber(of_case->at[l].block[i]));
         fa_json_add_number(launch, "smem", of_case->at[l].smem_bytes);
         cJSON *grids = fa_json_add_array(launch, "grid");
         for (int c = 0; c < job->case_count; c++) {

@@ -172,8 +172,9 @@ static int plan_space(fa_job *job, const fa_problem *problem, fa_space *ret_spac
         return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->plan.count);
     for (int i = 0; i < job->plan.count; i++) {
         fa_candidate *candidate = &space.candidate[space.count];
-        if (fa_space_one(&job->tuner->families, &job->plan.item[i].config, problem,
-                         &job->target.gpu, candidate, diag) != 0)
+        if (fa_space_one(fa_families_for(job->tuner, &job->target.problem),
+                         &job->plan.item[i].config, problem, &job->target.gpu, candidate,
+                         diag) != 0)
             continue;
         job->planned[space.count++] = i;
         space.survivors += candidate->trial.status == FA_STATUS_PENDING;
@@ -229,8 +230,9 @@ int fa_job_set_up_cases(fa_job *job)
         calloc((size_t)job->space.count * (size_t)job->case_count, sizeof *job->launches);
     if (job->launches == NULL)
         return fa_fail(&job->diag, FA_ENOMEM, "out of memory for %d configs", job->space.count);
-    return fa_space_launches(&job->tuner->families, job->space.candidate, job->space.count, cases,
-                             job->case_count, &job->target.gpu, job->launches, &job->diag);
+    return fa_space_launches(fa_families_for(job->tuner, &job->target.problem),
+                             job->space.candidate, job->space.count, cases, job->case_count,
+                             &job->target.gpu, job->launches, &job->diag);
 }
 
 /* A default that does not compile tells the most about its family. */

@@ -59,20 +59,21 @@ static int resolve(struct asking *asking, fa_diag *diag)
 
 /* The family of an answer's config where a call of it has more than one launch or memory, else NULL.
  * Manifests are read whole for such a family alone: that costs more than all else of a hit. */
-static int find_composed(fa_tuner *tuner, const fa_answer *answer, const fa_family **ret_family,
-                         fa_diag *diag)
+static int find_composed(fa_tuner *tuner, const fa_problem *problem, const fa_answer *answer,
+                         const fa_family **ret_family, fa_diag *diag)
 {
     const char *name = answer->trial.config.family;
     bool simple = true;
     *ret_family = NULL;
-    int rc = fa_family_peek(tuner->templates, name, &simple, diag);
+    int rc = fa_family_peek(fa_templates_for(tuner, problem), name, &simple, diag);
     if (rc == FA_ENOTFOUND || (rc == 0 && simple))
         return 0;
     if (rc == 0)
         rc = fa_tuner_families(tuner, diag);
-    for (int i = 0; rc == 0 && i < tuner->families.count; i++)
-        if (strcmp(fa_family_name(tuner->families.family[i]), name) == 0)
-            *ret_family = tuner->families.family[i];
+    const fa_family_list *families = fa_families_for(tuner, problem);
+    for (int i = 0; rc == 0 && i < families->count; i++)
+        if (strcmp(fa_family_name(families->family[i]), name) == 0)
+            *ret_family = families->family[i];
     return rc;
 }
 
@@ -85,8 +86,8 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loa
     fa_candidate candidate;
     if (family == NULL)
         return 0;
-    int rc = fa_space_one(&tuner->families, &answer->trial.config, &kernel->problem, &answer->gpu,
-                          &candidate, diag);
+    int rc = fa_space_one(fa_families_for(tuner, &kernel->problem), &answer->trial.config,
+                          &kernel->problem, &answer->gpu, &candidate, diag);
     fa_call_composed *composed = rc == 0 ? calloc(1, sizeof *composed) : NULL;
     if (rc == 0 && composed == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
@@ -115,7 +116,7 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     loaded->call.launcher = fa_op_of(asking->problem)->launcher;
     loaded->call.driver = tuner->driver;
-    int rc = find_composed(tuner, answer, &loaded->composed, diag);
+    int rc = find_composed(tuner, asking->problem, answer, &loaded->composed, diag);
     if (rc == 0)
         rc = fa_driver_current_device(tuner->driver, &loaded->ordinal, diag);
     if (rc == 0)

@@ -185,13 +185,15 @@ static int find_between(fa_tuner *tuner, const fa_scope *bucket, const fa_proble
         return rc;
     for (int i = 0; i < f->count; i++)
         config[i] = &f->alternative[i].trial.config;
-    rc = fa_space_some(&tuner->families, config, f->count, asked, gpu, f->candidate, diag);
+    rc = fa_space_some(fa_families_for(tuner, asked), config, f->count, asked, gpu, f->candidate,
+                       diag);
     if (rc != 0)
         return rc;
     for (int i = 0; i < f->count; i++)
         f->alternative[i].us =
             scale(&f->alternative[i].trial, &f->candidate[i], &bucket->problem, asked, gpu);
-    choose(f, fa_family_entry(tuner->families.family[f->candidate[0].family]), found);
+    choose(f, fa_family_entry(fa_families_for(tuner, asked)->family[f->candidate[0].family]),
+           found);
     return 0;
 }
 
@@ -241,8 +243,8 @@ static void fit(fa_tuner *tuner, const fa_target *target, fa_match *match)
         return;
     int rc = fa_tuner_families(tuner, &diag);
     if (rc == 0)
-        rc = fa_space_one(&tuner->families, &trial->config, &target->asked, &target->gpu,
-                          &candidate, &diag);
+        rc = fa_space_one(fa_families_for(tuner, &target->asked), &trial->config, &target->asked,
+                          &target->gpu, &candidate, &diag);
     if (rc == 0 && candidate.trial.status != FA_STATUS_PENDING)
         fa_fail(&diag, rc = FA_ENOTSUP, "%s", candidate.trial.reason);
     if (rc == 0 && stored_here &&
@@ -403,8 +405,8 @@ void fa_match_predict(fa_tuner *tuner, const fa_target *target, fa_answer *answe
     if (trial->status != FA_STATUS_COMPILED || !(trial->predicted_us > 0) ||
         fa_problem_equal(&answer->from_problem, &target->asked) ||
         fa_tuner_families(tuner, NULL) != 0 ||
-        fa_space_one(&tuner->families, &trial->config, &target->asked, &target->gpu, &candidate,
-                     NULL) != 0 ||
+        fa_space_one(fa_families_for(tuner, &target->asked), &trial->config, &target->asked,
+                     &target->gpu, &candidate, NULL) != 0 ||
         candidate.trial.status != FA_STATUS_PENDING)
         return;
     candidate.trial.registers = trial->registers;

@@ -7,6 +7,7 @@
 #include "json.h"
 #include "json_make.h"
 #include "problem.h"
+#include "spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,21 @@ int fa_load_operations(const char *templates, fa_diag *diag)
     if (templates == NULL)
         return fa_fail(diag, FA_EINVAL, "templates is NULL");
     return fa_operation_load(templates, diag);
+}
+
+int fa_spec_load(const char *path, const fa_operation **ret_operation, fa_diag *diag)
+{
+    if (path == NULL || ret_operation == NULL)
+        return fa_fail(diag, FA_EINVAL, "path or ret_operation is NULL");
+    return fa_spec_open(path, ret_operation, diag);
+}
+
+int fa_spec_read(const char *where, const char *text, const char *source,
+                 const fa_operation **ret_operation, fa_diag *diag)
+{
+    if (where == NULL || text == NULL || ret_operation == NULL)
+        return fa_fail(diag, FA_EINVAL, "where, text or ret_operation is NULL");
+    return fa_spec_make(where, text, source, ret_operation, diag);
 }
 
 const char *fa_name_of_operation(const fa_operation *operation)

@@ -101,13 +101,14 @@ static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_answe
     const fa_trial *trial = &answer->trial;
     fa_candidate candidate;
     return fa_tuner_families(tuner, NULL) == 0 &&
-           fa_space_one(&tuner->families, &trial->config, &target->asked, &target->gpu, &candidate,
-                        NULL) == 0 &&
+           fa_space_one(fa_families_for(tuner, &target->asked), &trial->config, &target->asked,
+                        &target->gpu, &candidate, NULL) == 0 &&
            candidate.trial.status == FA_STATUS_PENDING &&
            candidate.trial.threads == trial->threads &&
            candidate.trial.smem_bytes == trial->smem_bytes &&
            memcmp(candidate.trial.grid, trial->grid, sizeof trial->grid) == 0 &&
-           strcmp(fa_family_entry(tuner->families.family[candidate.family]), answer->entry) == 0;
+           strcmp(fa_family_entry(fa_families_for(tuner, &target->asked)->family[candidate.family]),
+                  answer->entry) == 0;
 }
 
 bool fa_reproof_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)

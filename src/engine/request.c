@@ -155,7 +155,7 @@ int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret
     target.scope.problem = target.problem;
     fa_gpu_silicon(&target.gpu, target.scope.silicon);
     snprintf(target.scope.templates, sizeof target.scope.templates, "%s",
-             fa_templates_hash(tuner->templates, fa_operation_of(problem)));
+             fa_templates_hash(fa_templates_for(tuner, problem), fa_operation_of(problem)));
     snprintf(target.scope.policy, sizeof target.scope.policy, "%s", FA_MEASURE_POLICY);
     *ret_target = target;
     return 0;

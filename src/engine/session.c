@@ -6,6 +6,7 @@
 
 #include "driver.h"
 #include "manifest.h"
+#include "spec.h"
 #include "options.h"
 #include "store.h"
 
@@ -78,6 +79,18 @@ int fa_tuner_families(fa_tuner *tuner, fa_diag *diag)
     return fa_families_load(tuner->templates, NULL, &tuner->families, diag);
 }
 
+const fa_templates *fa_templates_for(const fa_tuner *tuner, const fa_problem *problem)
+{
+    const fa_spec *spec = fa_spec_of(fa_operation_of(problem));
+    return spec != NULL ? spec->templates : tuner->templates;
+}
+
+const fa_family_list *fa_families_for(const fa_tuner *tuner, const fa_problem *problem)
+{
+    const fa_spec *spec = fa_spec_of(fa_operation_of(problem));
+    return spec != NULL ? &spec->families : &tuner->families;
+}
+
 void fa_tuner_pause(fa_tuner *tuner)
 {
     pthread_mutex_unlock(&tuner->work);
@@ -95,7 +108,7 @@ int fa_tuner_enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu 
     if (rc != 0)
         return rc;
     fa_tuner_pause(tuner);
-    rc = fa_space_enumerate(&tuner->families, problem, gpu, ret_space, diag);
+    rc = fa_space_enumerate(fa_families_for(tuner, problem), problem, gpu, ret_space, diag);
     fa_tuner_resume(tuner);
     return rc;
 }

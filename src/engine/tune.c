@@ -139,8 +139,8 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
         request->exact ? fa_problem_exact(&request->problem) : fa_problem_bucket(&request->problem);
     return request->again || request->effort == FA_EFFORT_PATIENT ||
            fa_store_winner_any(tuner->store, &bucket,
-                               fa_templates_hash(tuner->templates, fa_operation_of(&bucket))) ==
-               FA_ENOTFOUND;
+                               fa_templates_hash(fa_templates_for(tuner, &bucket),
+                                                 fa_operation_of(&bucket))) == FA_ENOTFOUND;
 }
 
 /* Sets tuning->known to what is stored; *ret_answered: that is enough for the request. FA_ENOTFOUND and FA_ECORRUPT

@@ -243,8 +243,8 @@ static int given_by_bucket(fa_tuner *tuner, const fa_winner_record *point,
     fa_alternatives *alternatives = NULL;
     *ret_given = bucket->trial.config;
     int rc = fa_records_answer(point, NULL, &answer, diag);
-    bool current =
-        fa_templates_match(tuner->templates, &point->scope.problem, point->scope.templates);
+    bool current = fa_templates_match(fa_templates_for(tuner, &point->scope.problem),
+                                      &point->scope.problem, point->scope.templates);
     if (rc == 0 && current)
         rc = fa_alternatives_find(tuner, &bucket->scope, &bucket->trial, &point->scope.problem,
                                   &answer.gpu, &alternatives, diag);

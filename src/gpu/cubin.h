@@ -10,7 +10,7 @@
 #include "fa_types.h"
 #include "hash.h"
 
-enum { FA_CUBIN_PARAMETERS = 2 };
+enum { FA_CUBIN_PARAMETERS = 28 };
 
 typedef struct fa_cubin_info {
     int32_t sm;                 /* from e_flags: 89 */

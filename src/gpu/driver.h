@@ -63,8 +63,8 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
 /* arguments: array of pointers to the kernel's parameters, as cuLaunchKernel takes them.
  * No allocation, no synchronisation: the hot path. diag is written on failure only. */
 int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t grid[3],
-                     uint32_t threads, uint32_t smem_bytes, fa_stream stream, void **arguments,
-                     fa_diag *diag);
+                     const uint32_t block[3], uint32_t smem_bytes, fa_stream stream,
+                     void **arguments, fa_diag *diag);
 
 /* A tensor of 16-bit elements as TMA sees it. Dimensions are innermost first; stride[i] is of
  * dimension i + 1. The box's row of 32, 64 or 128 bytes chooses the swizzle. */

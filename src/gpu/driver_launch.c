@@ -75,18 +75,19 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
 }
 
 int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t grid[3],
-                     uint32_t threads, uint32_t smem_bytes, fa_stream stream, void **arguments,
-                     fa_diag *diag)
+                     const uint32_t block[3], uint32_t smem_bytes, fa_stream stream,
+                     void **arguments, fa_diag *diag)
 {
     if (fa_driver_forked())
         return fa_driver_fail_forked(diag);
-    cu_result result = driver->launch(function, grid[0], grid[1], grid[2], threads, 1, 1,
-                                      smem_bytes, stream, arguments, NULL);
+    cu_result result = driver->launch(function, grid[0], grid[1], grid[2], block[0], block[1],
+                                      block[2], smem_bytes, stream, arguments, NULL);
     if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuLaunchKernel", diag,
-                              "launching %ux%ux%u blocks of %u threads with %u bytes of shared "
-                              "memory",
-                              grid[0], grid[1], grid[2], threads, smem_bytes);
+        return fa_driver_fail(
+            driver, result, "cuLaunchKernel", diag,
+            "launching %ux%ux%u blocks of %ux%ux%u threads with %u bytes of shared "
+            "memory",
+            grid[0], grid[1], grid[2], block[0], block[1], block[2], smem_bytes);
     return 0;
 }
 

@@ -40,15 +40,17 @@ static int check_winner(fa_tuner *tuner, const fa_target *target, const fa_winne
     if (rc == 0)
         rc = fa_tuner_families(tuner, diag);
     if (rc == 0)
-        rc = fa_space_one(&tuner->families, &trial->config, &winner->scope.problem, &gpu, &today,
-                          diag);
+        rc = fa_space_one(fa_families_for(tuner, &winner->scope.problem), &trial->config,
+                          &winner->scope.problem, &gpu, &today, diag);
     if (rc == 0 && today.trial.status != FA_STATUS_PENDING)
         rc = fa_fail(diag, FA_ECORRUPT, "its config does not fit the GPU: %.200s",
                      today.trial.reason);
     if (rc == 0 &&
         (today.trial.threads != trial->threads || today.trial.smem_bytes != trial->smem_bytes ||
          memcmp(today.trial.grid, trial->grid, sizeof trial->grid) != 0 ||
-         strcmp(winner->entry, fa_family_entry(tuner->families.family[today.family])) != 0))
+         strcmp(winner->entry,
+                fa_family_entry(
+                    fa_families_for(tuner, &winner->scope.problem)->family[today.family])) != 0))
         rc = fa_fail(diag, FA_ECORRUPT, "it is launched otherwise than its config says");
     return rc;
 }

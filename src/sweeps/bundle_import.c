@@ -55,9 +55,9 @@ static int check_one(void *context, const fa_winner_record *winner, const fa_cub
         return fa_fail(diag, FA_ENOMEM, "out of memory for an import");
     const fa_scope *scope = &arrival->winner.scope;
     arrival->why = "";
-    arrival->served =
-        fa_templates_match(importing->tuner->templates, &scope->problem, scope->templates) &&
-        strcmp(scope->policy, FA_MEASURE_POLICY) == 0;
+    arrival->served = fa_templates_match(fa_templates_for(importing->tuner, &scope->problem),
+                                         &scope->problem, scope->templates) &&
+                      strcmp(scope->policy, FA_MEASURE_POLICY) == 0;
     importing->info.unserved += !arrival->served;
     return fa_bundle_adopt(&arrival->winner,
                            importing->info.is_signed ? importing->info.key : "unsigned", diag);

@@ -100,7 +100,7 @@ static bool is_of_templates(const fa_templates *templates, const fa_study *study
 static int is_stale(const fa_tuner *tuner, const fa_study *study, bool *ret_stale, fa_diag *diag)
 {
     fa_templates *builtin = NULL;
-    bool found = is_of_templates(tuner->templates, study);
+    bool found = is_of_templates(fa_templates_for(tuner, &study->problem), study);
     if (!found && !fa_templates_is_builtin(tuner->templates)) {
         int rc = fa_templates_open(NULL, &builtin, diag);
         if (rc != 0)
@@ -141,7 +141,7 @@ static int complete_study(fa_tuner *tuner, bool local, fa_study *study, fa_diag 
         if (name[0] != 0)
             memcpy(study->gpu.name, name, sizeof name);
     }
-    study->current = is_of_templates(tuner->templates, study) &&
+    study->current = is_of_templates(fa_templates_for(tuner, &study->problem), study) &&
                      is_silicon(&study->gpu, study->silicon) &&
                      strcmp(study->policy, FA_MEASURE_POLICY) == 0;
     return is_stale(tuner, study, &study->stale, diag);
@@ -283,7 +283,8 @@ static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct tr
     size_t tried = list->count;
     int rc = fa_tuner_families(tuner, NULL);
     if (rc == 0)
-        rc = fa_space_enumerate(&tuner->families, &study->problem, &study->gpu, &space, NULL);
+        rc = fa_space_enumerate(fa_families_for(tuner, &study->problem), &study->problem,
+                                &study->gpu, &space, NULL);
     if (rc != 0)
         return rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
     int64_t *digests = calloc(tried + 1, sizeof *digests);

@@ -3,7 +3,7 @@
  * The measuring role: one CUDA context of its own, one problem at a time. Messages:
  *   {"do":"open","problem":…,"seed":"n"} + reference cubin    {"rc","text","clocks"}
  *     and "operation", the content of its operation.json, unless the operation is the usual one
- *   {"do":"trial","id":n,"launches":[{"entry","threads","smem","grid":[[x,y,z],…]},…],"workspace",
+ *   {"do":"trial","id":n,"launches":[{"entry","block":[x,y,z],"smem","grid":[[x,y,z],…]},…],"workspace",
  *    "counters","splits","count","budget_us"} + cubin
  *                                     {"rc","id","status","text","max_error","tolerance","samples","clocks"}
  *                                     and "foreign" where what failed says nothing about the config
@@ -109,6 +109,19 @@ static int read_grids(const struct measurer *m, const cJSON *grids, int launch,
     return 0;
 }
 
+static int read_block(const cJSON *launch, fa_launch_shape *shape, fa_diag *diag)
+{
+    const cJSON *block = cJSON_GetObjectItemCaseSensitive(launch, "block");
+    for (int i = 0; i < 3; i++) {
+        const cJSON *side = cJSON_GetArrayItem(block, i);
+        if (!cJSON_IsNumber(side) || !(side->valuedouble >= 1 && side->valuedouble <= 1024))
+            return fa_fail(diag, FA_EINVAL, "message: a block is not three sides");
+        shape->block[i] = (uint32_t)side->valuedouble;
+        shape->threads *= (int32_t)shape->block[i];
+    }
+    return 0;
+}
+
 /* A number for each case. */
 static int read_splits(const struct measurer *m, const cJSON *splits, fa_bench_candidate *candidate,
                        fa_diag *diag)
@@ -127,19 +140,20 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
 {
     const cJSON *launches = cJSON_GetObjectItemCaseSensitive(message->json, "launches");
     int count = cJSON_GetArraySize(launches), rc = 0;
-    int64_t threads, smem, workspace = 0, counters = 0;
+    int64_t smem = 0, workspace = 0, counters = 0;
     if (count < 1 || count > FA_LAUNCHES_MAX)
         return fa_fail(diag, FA_EINVAL, "message: %d launches", count);
     for (int l = 0; l < count && rc == 0; l++) {
         const cJSON *launch = cJSON_GetArrayItem(launches, l);
+        fa_launch_shape shape = {.threads = 1};
         rc = fa_json_text(launch, "entry", &candidate->entry[l], "message", diag);
         if (rc == 0)
-            rc = fa_json_int(launch, "threads", 1, 1024, &threads, "message", diag);
+            rc = read_block(launch, &shape, diag);
         if (rc == 0)
             rc = fa_json_int(launch, "smem", 0, 1 << 20, &smem, "message", diag);
+        shape.smem_bytes = (int32_t)smem;
         for (int i = 0; i < m->case_count && rc == 0; i++)
-            candidate->launches[i].at[l] =
-                (fa_launch_shape){.threads = (int32_t)threads, .smem_bytes = (int32_t)smem};
+            candidate->launches[i].at[l] = shape;
         if (rc == 0)
             rc =
                 read_grids(m, cJSON_GetObjectItemCaseSensitive(launch, "grid"), l, candidate, diag);

@@ -39,9 +39,8 @@ static int run_composed(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS],
     arguments[count] = &workspace;
     for (int i = 0; rc == 0 && i < composed->launches.count; i++) {
         const fa_launch_shape *launch = &composed->launches.at[i];
-        rc = fa_launch_kernel(call->driver, composed->function[i], launch->grid,
-                              (uint32_t)launch->threads, (uint32_t)launch->smem_bytes, stream,
-                              arguments, diag);
+        rc = fa_launch_kernel(call->driver, composed->function[i], launch->grid, launch->block,
+                              (uint32_t)launch->smem_bytes, stream, arguments, diag);
     }
     return rc;
 }
@@ -51,6 +50,7 @@ int fa_call_run(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int cou
 {
     if (call->composed != NULL)
         return run_composed(call, arguments, count, workspace, stream, diag);
-    return fa_launch_kernel(call->driver, call->function, call->grid, call->threads,
-                            call->smem_bytes, stream, arguments, diag);
+    return fa_launch_kernel(call->driver, call->function, call->grid,
+                            (const uint32_t[]){call->threads, 1, 1}, call->smem_bytes, stream,
+                            arguments, diag);
 }

@@ -15,7 +15,7 @@
 #include "launches.h"
 #include "stream_memory.h"
 
-enum { FA_CALL_ARGUMENTS = 4 }; /* of a kernel, the address of its workspace included */
+enum { FA_CALL_ARGUMENTS = 28 }; /* of a kernel, the address of its workspace included */
 
 /* What a call of more than one launch, or with memory between its blocks, has besides. */
 typedef struct fa_call_composed {
@@ -36,7 +36,8 @@ typedef struct fa_call {
     fa_function function;
     uint32_t grid[3], threads, smem_bytes;
     bool empty;                 /* there is nothing to compute */
-    fa_call_composed *composed; /* NULL: one launch, without a workspace or counters */
+    fa_call_composed
+        *composed; /* NULL: one launch of blocks with one side, without a workspace or counters */
 } fa_call;
 
 /* An operation's part of fa_launch. */

@@ -50,6 +50,7 @@ static uint64_t elements_of(const fa_problem *problem)
         return UINT64_MAX;
     for (int t = 0; t < list.count; t++)
         elements += list.at[t].elements;
+    fa_tensors_free(&list);
     return elements;
 }
 
@@ -110,7 +111,7 @@ int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_ca
                     small_value(&operation->field[f], fa_random(seed, (uint64_t)(100 * i + f)));
         keep_groups(operation, problem, &p);
         shrink_case(operation, problem, &p);
-        if (fa_problem_check(&p, NULL) == 0)
+        if (elements_of(&p) <= RAGGED_ELEMENTS)
             ret_case[count++] = p;
     }
     return count;
@@ -121,22 +122,26 @@ enum {
     REFERENCE_THREADS = 128,
     INPUT_FENCE = 2048 /* 16-bit elements */
 };
-enum { REFERENCE, FILL, LARGEST, CHECK_OUTPUT, CHECK_INPUT };
-static const char *const entries[] = {"reference",       "fa_check_fill",  "fa_check_largest",
-                                      "fa_check_output", "fa_check_input", NULL};
+enum { FILL, LARGEST, CHECK_OUTPUT, CHECK_INPUT };
+static const char *const entries[] = {"fa_check_fill", "fa_check_largest", "fa_check_output",
+                                      "fa_check_input", NULL};
 
 struct generic_case {
     fa_tensor_list tensors;
     fa_device_ptr fenced[FA_TENSORS_MAX]; /* fence, tensor, fence */
     uint64_t first[FA_TENSORS_MAX];       /* address of the tensor itself */
-    fa_device_ptr wanted[FA_TENSORS_MAX]; /* of outputs: the reference, fp32 */
+    fa_device_ptr wanted[FA_TENSORS_MAX]; /* of outputs: the reference */
     fa_device_ptr largest;         /* of each output's reference: the largest magnitude, fp32 */
     uint64_t seed[FA_TENSORS_MAX]; /* of inputs */
-    float *wanted_host[FA_TENSORS_MAX];
+    unsigned char *wanted_host[FA_TENSORS_MAX];
+    uint64_t
+        answered; /* where there is no reference: the proof whose kernel made what is wanted; 0: none has */
     unsigned char *input_host
         [FA_TENSORS_MAX]; /* of inputs: as they should be, with their fences; NULL: not asked for yet */
-    size_t params_size;
+    fa_tensor_values values;
     _Alignas(8) unsigned char params[FA_PARAMS_MAX];
+    void *argument[FA_PARAMETERS_MAX];
+    int argument_count;
     struct fa_verdict verdict[FA_PROVER_ROUNDS];
 };
 
@@ -166,6 +171,24 @@ static int take_cases(struct fa_prover *prover, const fa_problem *problem, fa_di
     return rc;
 }
 
+/* References of the struct's kind compute in fp32; a kernel that is passed its arguments one by one, as it does. */
+static fa_element wanted_element(const struct generic_case *c, int tensor)
+{
+    return c->tensors.parameter_count == 0 ? FA_ELEMENT_FP32 : c->tensors.at[tensor].element;
+}
+
+/* Packed tensors at these addresses, and the scalars of a proof. */
+static void fill_values(const struct fa_prover *prover, int index,
+                        const fa_device_ptr address[FA_TENSORS_MAX], fa_tensor_values *values)
+{
+    const struct generic_case *c = case_of(prover, index);
+    const fa_problem *problem = &prover->at[index].problem;
+    memcpy(values->address, address, sizeof values->address);
+    for (int t = 0; t < c->tensors.count; t++)
+        fa_tensor_pack(&c->tensors.at[t], problem, values->stride[t]);
+    fa_tensors_scalars(problem, &c->tensors, true, values);
+}
+
 static uint64_t fence_bytes(const fa_tensor *tensor)
 {
     return 2 * (uint64_t)(tensor->output ? FA_PROVER_FENCE : INPUT_FENCE);
@@ -174,7 +197,8 @@ static uint64_t fence_bytes(const fa_tensor *tensor)
 /* Bytes of a tensor with its fences: a multiple of 2. */
 static uint64_t fenced_bytes(const fa_tensor *tensor)
 {
-    return 2 * fence_bytes(tensor) + tensor->elements * fa_element_size(tensor->element);
+    return 2 * fence_bytes(tensor) +
+           (tensor->elements * fa_element_size(tensor->element) + 1) / 2 * 2;
 }
 
 static void plan(struct fa_prover *prover, int index, struct fa_cursor *inputs,
@@ -186,20 +210,27 @@ static void plan(struct fa_prover *prover, int index, struct fa_cursor *inputs,
         c->fenced[t] = fa_cursor_take(tensor->output ? outputs : inputs, fenced_bytes(tensor), 1);
         c->first[t] = c->fenced[t] + fence_bytes(tensor);
         if (tensor->output)
-            c->wanted[t] = fa_cursor_take(inputs, tensor->elements, sizeof(float));
+            c->wanted[t] =
+                fa_cursor_take(inputs, tensor->elements, fa_element_size(wanted_element(c, t)));
     }
     c->largest = fa_cursor_take(inputs, FA_TENSORS_MAX, sizeof(float));
-    c->params_size =
-        fa_tensors_params_packed(&prover->at[index].problem, &c->tensors, c->first, c->params);
+    fill_values(prover, index, c->first, &c->values);
+    c->argument_count = fa_tensors_arguments(&prover->at[index].problem, &c->tensors, &c->values,
+                                             c->params, c->argument);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------*/
-/* A value that every element type holds exactly: k / 64 with |k| <= 255, near enough to normal. */
-static float input_value(uint64_t random)
+/* Of floating-point types k / 64 with |k| <= 255, which every one holds exactly, near enough to normal. As fa_check.cuh. */
+static void store_input(const fa_tensor *t, uint64_t random, void *at)
 {
     int sum = (int)(random & 127) + (int)(random >> 16 & 127) + (int)(random >> 32 & 127) +
               (int)(random >> 48 & 127);
-    return (float)(sum - 254) / 64.0f;
+    double value = (sum - 254) / 64.0;
+    if (t->span > 0)
+        value = (double)(t->from + (int64_t)(random % (uint64_t)t->span));
+    else if (fa_element_is_integer(t->element))
+        value = t->element < FA_ELEMENT_UINT8 ? (sum - 254) / 2 : sum / 2;
+    fa_element_store(t->element, value, at);
 }
 
 /* ---- inputs and references ------------------------------------------------------------------*/
@@ -212,24 +243,40 @@ static unsigned char *make_input(const fa_tensor *t, uint64_t seed)
     for (size_t i = 0; i < size; i += 2)
         memcpy(bytes + i, &(uint16_t){FA_PROVER_POISON}, 2);
     for (uint64_t i = 0; i < t->elements; i++)
-        fa_element_store(t->element, input_value(fa_random(seed, i)),
-                         bytes + fence + i * fa_element_size(t->element));
+        store_input(t, fa_random(seed, i), bytes + fence + i * fa_element_size(t->element));
     return bytes;
+}
+
+/* The tensor's values, at this address. */
+static int fill_at(struct fa_prover *prover, const struct generic_case *c, int tensor,
+                   fa_device_ptr address, fa_diag *diag)
+{
+    const fa_tensor *t = &c->tensors.at[tensor];
+    uint64_t count = t->elements, seed = c->seed[tensor], span = (uint64_t)t->span;
+    int64_t from = t->from;
+    int element = (int)t->element;
+    void *arguments[] = {&address, &count, &element, &seed, &from, &span};
+    return fa_prover_run(prover, prover->kernel[FILL], FA_PROVER_THREADS, count, arguments, diag);
 }
 
 /* Poison with the tensor's values in it. Those that the reference makes are overwritten later. */
 static int fill_input(struct fa_prover *prover, const struct generic_case *c, int tensor,
                       fa_diag *diag)
 {
-    const fa_tensor *t = &c->tensors.at[tensor];
-    uint64_t first = c->first[tensor], count = t->elements, seed = c->seed[tensor];
-    int element = (int)t->element;
-    void *arguments[] = {&first, &count, &element, &seed};
     int rc = fa_fill16(prover->driver, c->fenced[tensor], FA_PROVER_POISON,
-                       (size_t)fenced_bytes(t) / 2, prover->stream, diag);
-    return rc != 0 ? rc
-                   : fa_prover_run(prover, prover->kernel[FILL], FA_PROVER_THREADS, count,
-                                   arguments, diag);
+                       (size_t)fenced_bytes(&c->tensors.at[tensor]) / 2, prover->stream, diag);
+    return rc != 0 ? rc : fill_at(prover, c, tensor, c->first[tensor], diag);
+}
+
+/* Outputs that are inputs too, before each launch. */
+static int restore(struct fa_prover *prover, int index, fa_diag *diag)
+{
+    const struct generic_case *c = case_of(prover, index);
+    int rc = 0;
+    for (int t = 0; t < c->tensors.count && rc == 0; t++)
+        if (c->tensors.at[t].updated)
+            rc = fill_at(prover, c, t, c->first[t], diag);
+    return rc;
 }
 
 /* The input as it should be, on the host. */
@@ -243,19 +290,34 @@ static int remember_input(struct generic_case *c, int tensor, fa_diag *diag)
                : fa_fail(diag, FA_ENOMEM, "out of memory for the tensor %s", t->name);
 }
 
+static int make_room(struct generic_case *c, int tensor, size_t *ret_size, fa_diag *diag)
+{
+    *ret_size = (size_t)c->tensors.at[tensor].elements * fa_element_size(wanted_element(c, tensor));
+    if (c->wanted_host[tensor] == NULL)
+        c->wanted_host[tensor] = malloc(*ret_size + 1);
+    return c->wanted_host[tensor] != NULL
+               ? 0
+               : fa_fail(diag, FA_ENOMEM, "out of memory for the reference");
+}
+
+static int find_largest(struct fa_prover *prover, const struct generic_case *c, int tensor,
+                        fa_diag *diag)
+{
+    uint64_t count = c->tensors.at[tensor].elements;
+    int element = (int)wanted_element(c, tensor);
+    fa_device_ptr wanted = c->wanted[tensor], largest = c->largest + sizeof(float) * (size_t)tensor;
+    void *arguments[] = {&wanted, &count, &element, &largest};
+    return fa_prover_run(prover, prover->kernel[LARGEST], FA_PROVER_THREADS, count, arguments,
+                         diag);
+}
+
 static int fetch_reference(struct fa_prover *prover, struct generic_case *c, int tensor,
                            fa_diag *diag)
 {
-    uint64_t count = c->tensors.at[tensor].elements;
-    fa_device_ptr largest = c->largest + sizeof(float) * (size_t)tensor;
-    void *arguments[] = {&c->wanted[tensor], &count, &largest};
-    size_t size = (size_t)count * sizeof(float);
-    if (c->wanted_host[tensor] == NULL)
-        c->wanted_host[tensor] = malloc(size + 1);
-    if (c->wanted_host[tensor] == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for the reference");
-    int rc =
-        fa_prover_run(prover, prover->kernel[LARGEST], FA_PROVER_THREADS, count, arguments, diag);
+    size_t size = 0;
+    int rc = make_room(c, tensor, &size, diag);
+    if (rc == 0)
+        rc = find_largest(prover, c, tensor, diag);
     if (rc == 0)
         rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
     return rc != 0 || size == 0 ? rc
@@ -266,7 +328,6 @@ static int fetch_reference(struct fa_prover *prover, struct generic_case *c, int
 /* Inputs that the reference computes from the others: on the device, then here, to be compared with later. */
 static int make_inputs(struct fa_prover *prover, struct generic_case *c, fa_diag *diag)
 {
-    void *arguments[] = {c->params};
     fa_function function;
     uint64_t work = 0;
     for (int t = 0; t < c->tensors.count; t++)
@@ -276,7 +337,7 @@ static int make_inputs(struct fa_prover *prover, struct generic_case *c, fa_diag
         return 0;
     int rc = fa_module_function(prover->module, "inputs", 0, &function, diag);
     if (rc == 0)
-        rc = fa_prover_run(prover, function, REFERENCE_THREADS, work, arguments, diag);
+        rc = fa_prover_run(prover, function, REFERENCE_THREADS, work, c->argument, diag);
     if (rc == 0)
         rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
     for (int t = 0; t < c->tensors.count && rc == 0; t++) {
@@ -290,16 +351,90 @@ static int make_inputs(struct fa_prover *prover, struct generic_case *c, fa_diag
     return rc;
 }
 
+/* One side of the reference's grid or block: 1 where it is not told. */
+static int read_side(const cJSON *sides, int side, const fa_problem *problem, int64_t most,
+                     uint32_t *ret_side, fa_diag *diag)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetArrayItem(sides, side));
+    fa_expr *expr = NULL;
+    fa_expr_value value = {.kind = FA_EXPR_INTEGER, .integer = 1};
+    int rc = text != NULL ? fa_operation_expr(fa_operation_of(problem), text, &expr, diag) : 0;
+    if (rc == 0 && expr != NULL)
+        value = fa_problem_evaluate(problem, expr);
+    fa_expr_free(&expr);
+    if (rc == 0 && (value.kind != FA_EXPR_INTEGER || value.integer < 1 || value.integer > most))
+        rc = fa_fail(diag, FA_EINVAL, "the answer's side \"%.60s\" is not from 1 to %lld", text,
+                     (long long)most);
+    *ret_side = (uint32_t)value.integer;
+    return rc;
+}
+
+/* The reference's launch: of a kernel that strides over any grid, or as the operation's "answer" says. */
+static int run_reference(struct fa_prover *prover, int index, uint64_t work, void **arguments,
+                         fa_diag *diag)
+{
+    const fa_problem *problem = &prover->at[index].problem;
+    const cJSON *answer =
+                    cJSON_GetObjectItemCaseSensitive(fa_operation_of(problem)->document, "answer"),
+                *grid = cJSON_GetObjectItemCaseSensitive(answer, "grid"),
+                *block = cJSON_GetObjectItemCaseSensitive(answer, "block");
+    const char *entry = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "kernel"));
+    uint32_t grids[3], blocks[3];
+    fa_function function;
+    int rc =
+        fa_module_function(prover->module, entry != NULL ? entry : "reference", 0, &function, diag);
+    if (rc != 0 || grid == NULL)
+        return rc != 0 ? rc
+                       : fa_prover_run(prover, function, REFERENCE_THREADS, work, arguments, diag);
+    for (int i = 0; i < 3 && rc == 0; i++) {
+        rc = read_side(grid, i, problem, i == 0 ? INT32_MAX : 65535, &grids[i], diag);
+        if (rc == 0)
+            rc = read_side(block, i, problem, 1024, &blocks[i], diag);
+    }
+    return rc != 0 ? rc
+                   : fa_launch_kernel(prover->driver, function, grids, blocks, 0, prover->stream,
+                                      arguments, diag);
+}
+
+/* Whether kernels are compared with one another. */
+static bool has_no_reference(const struct fa_prover *prover)
+{
+    return fa_problem_has_no_answer(&prover->at[0].problem);
+}
+
+static int compute_reference(struct fa_prover *prover, int index, uint64_t work, fa_diag *diag)
+{
+    struct generic_case *c = case_of(prover, index);
+    fa_device_ptr address[FA_TENSORS_MAX] = {0};
+    fa_tensor_values values;
+    _Alignas(8) unsigned char params[FA_PARAMS_MAX];
+    void *arguments[FA_PARAMETERS_MAX];
+    int rc = 0;
+    for (int t = 0; t < c->tensors.count && rc == 0; t++) {
+        address[t] = c->tensors.at[t].output ? c->wanted[t] : c->first[t];
+        if (c->tensors.at[t].updated)
+            rc = fill_at(prover, c, t, c->wanted[t], diag);
+    }
+    fill_values(prover, index, address, &values);
+    fa_tensors_arguments(&prover->at[index].problem, &c->tensors, &values, params, arguments);
+    if (rc == 0)
+        rc = run_reference(prover, index, work, arguments, diag);
+    if (rc == 0)
+        rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
+    for (int t = 0; t < c->tensors.count && rc == 0; t++)
+        if (c->tensors.at[t].output)
+            rc = fetch_reference(prover, c, t, diag);
+    return rc;
+}
+
 static int prepare(struct fa_prover *prover, int index, fa_diag *diag)
 {
     struct generic_case *c = case_of(prover, index);
-    uint64_t address[FA_TENSORS_MAX], work = 0;
-    _Alignas(8) unsigned char params[FA_PARAMS_MAX];
-    void *arguments[] = {params};
+    uint64_t work = 0;
     int rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
+    c->answered = 0;
     for (int t = 0; t < c->tensors.count && rc == 0; t++) {
         const fa_tensor *tensor = &c->tensors.at[t];
-        address[t] = tensor->output ? c->wanted[t] : c->first[t];
         if (tensor->output)
             work = work < tensor->elements ? tensor->elements : work;
         c->seed[t] = fa_random(prover->seed, (uint64_t)(1000 + FA_TENSORS_MAX * index + t));
@@ -312,16 +447,7 @@ static int prepare(struct fa_prover *prover, int index, fa_diag *diag)
     if (rc != 0 || prover->at[index].empty)
         return rc;
     rc = make_inputs(prover, c, diag);
-    if (rc != 0)
-        return rc;
-    fa_tensors_params_packed(&prover->at[index].problem, &c->tensors, address, params);
-    rc = fa_prover_run(prover, prover->kernel[REFERENCE], REFERENCE_THREADS, work, arguments, diag);
-    if (rc == 0)
-        rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
-    for (int t = 0; t < c->tensors.count && rc == 0; t++)
-        if (c->tensors.at[t].output)
-            rc = fetch_reference(prover, c, t, diag);
-    return rc;
+    return rc != 0 || has_no_reference(prover) ? rc : compute_reference(prover, index, work, diag);
 }
 
 static void release(struct fa_prover *prover)
@@ -331,29 +457,58 @@ static void release(struct fa_prover *prover)
             free(case_of(prover, i)->wanted_host[t]);
             free(case_of(prover, i)->input_host[t]);
         }
+    for (int i = 0; i < prover->count; i++)
+        fa_tensors_free(&case_of(prover, i)->tensors);
 }
 
 /* ---- launching ------------------------------------------------------------------------------*/
+/* One by one, each of its own size. */
+static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *info,
+                            const char *entry, bool workspace, fa_diag *diag)
+{
+    const int count = list->parameter_count + workspace;
+    if (info->parameter_count != count)
+        return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated", entry,
+                       info->parameter_count, count);
+    for (int i = 0; i < count; i++) {
+        bool scalar = i < list->parameter_count && list->parameter[i] >= FA_TENSORS_MAX;
+        const fa_scalar *is = scalar ? &list->scalar[list->parameter[i] - FA_TENSORS_MAX] : NULL;
+        int32_t size = scalar ? (int32_t)fa_element_size(is->element) : 8;
+        if (info->parameter_size[i] != size)
+            return fa_fail(diag, FA_ECORRUPT, "argument %d of %s, %s, has %d bytes, and %s has %d",
+                           i + 1, entry,
+                           scalar                      ? is->name
+                           : i < list->parameter_count ? list->at[list->parameter[i]].name
+                                                       : "the workspace",
+                           info->parameter_size[i],
+                           scalar ? fa_element_name(is->element) : "an address", size);
+    }
+    return 0;
+}
+
 int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t size,
                            const char *entry, bool workspace, fa_diag *diag)
 {
-    static const uint64_t nowhere[FA_TENSORS_MAX];
     unsigned char params[FA_PARAMS_MAX];
-    fa_tensor_list tensors;
+    fa_tensor_values values = {0};
+    fa_tensor_list list;
     fa_cubin_info info;
     int rc = fa_cubin_read(cubin, size, entry, &info, diag);
     if (rc == 0)
-        rc = fa_tensors_read(problem, &tensors, diag);
+        rc = fa_tensors_read(problem, &list, diag);
     if (rc != 0)
         return rc;
-    int32_t bytes = (int32_t)fa_tensors_params_packed(problem, &tensors, nowhere, params);
-    if (info.parameter_count != 1 + workspace || info.parameter_size[0] > bytes ||
-        (workspace && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)))
-        return fa_fail(diag, FA_ECORRUPT,
-                       "%s does not take just a struct of %d bytes (addresses, "
-                       "strides, scalars, integer fields)%s",
-                       entry, bytes, workspace ? ", and then the address of its workspace" : "");
-    return 0;
+    int32_t bytes = (int32_t)fa_tensors_params(problem, &list, &values, params);
+    if (list.parameter_count > 0)
+        rc = check_parameters(&list, &info, entry, workspace, diag);
+    else if (info.parameter_count != 1 + workspace || info.parameter_size[0] > bytes ||
+             (workspace && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)))
+        rc = fa_fail(diag, FA_ECORRUPT,
+                     "%s does not take just a struct of %d bytes (addresses, "
+                     "strides, scalars, integer fields)%s",
+                     entry, bytes, workspace ? ", and then the address of its workspace" : "");
+    fa_tensors_free(&list);
+    return rc;
 }
 
 static int generic_load(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
@@ -366,8 +521,9 @@ static int generic_load(struct fa_prover *prover, const void *cubin, size_t size
 static void arguments(struct fa_prover *prover, int index, void *extra,
                       void *ret_argument[FA_PROVER_ARGUMENTS])
 {
+    const struct generic_case *c = case_of(prover, index);
     (void)extra;
-    ret_argument[0] = case_of(prover, index)->params;
+    memcpy(ret_argument, c->argument, (size_t)c->argument_count * sizeof *ret_argument);
 }
 
 /* ---- checking -------------------------------------------------------------------------------*/
@@ -386,18 +542,23 @@ static void check_fences(const fa_tensor *t, const unsigned char *bytes, struct 
     }
 }
 
-static void compare(const fa_tensor_list *list, const fa_tensor *t, const unsigned char *elements,
-                    const float *wanted, struct fa_verdict *v)
+static void compare(const struct generic_case *c, int tensor, const unsigned char *outputs,
+                    struct fa_verdict *v)
 {
-    size_t size = fa_element_size(t->element);
+    const fa_tensor *t = &c->tensors.at[tensor];
+    const fa_element is = wanted_element(c, tensor);
+    const unsigned char *wanted = c->wanted_host[tensor];
+    size_t size = fa_element_size(t->element), wanted_size = fa_element_size(is);
     double worst = -1, largest = 0;
-    for (uint64_t i = 0; i < t->elements; i++)
-        if (isfinite(wanted[i]) && fabs((double)wanted[i]) > largest)
-            largest = fabs((double)wanted[i]);
     for (uint64_t i = 0; i < t->elements; i++) {
-        double got = (double)fa_element_value(t->element, elements + i * size), allowed;
-        double error =
-            fa_tensors_error(list, t->element, largest, got, (double)wanted[i], &allowed);
+        double right = fa_element_value(is, wanted + i * wanted_size);
+        if (isfinite(right) && fabs(right) > largest)
+            largest = fabs(right);
+    }
+    for (uint64_t i = 0; i < t->elements; i++) {
+        double got = fa_element_value(t->element, outputs + i * size), allowed;
+        double right = fa_element_value(is, wanted + i * wanted_size);
+        double error = fa_tensors_error(&c->tensors, t->element, largest, got, right, &allowed);
         double ratio = error / allowed;
         if (ratio <= worst)
             continue;
@@ -408,8 +569,10 @@ static void compare(const fa_tensor_list *list, const fa_tensor *t, const unsign
             continue;
         v->passed = false;
         snprintf(v->reason, sizeof v->reason,
-                 "element %llu of %s is %.6g, the reference says %.6g, allowed is %.3g",
-                 (unsigned long long)i, t->name, got, (double)wanted[i], allowed);
+                 "element %llu of %s is %.6g, %s %.6g, allowed is %.3g", (unsigned long long)i,
+                 t->name, got,
+                 c->answered > 0 ? "in the config that was first" : "the reference says", right,
+                 allowed);
         if (!(ratio > 0))
             return;
     }
@@ -444,7 +607,7 @@ static int check_tensor(struct fa_prover *prover, struct generic_case *c, int te
     else if (rc == 0)
         check_fences(t, bytes, v);
     if (rc == 0 && t->output && v->passed)
-        compare(&c->tensors, t, bytes + fence_bytes(t), c->wanted_host[tensor], v);
+        compare(c, tensor, bytes + fence_bytes(t), v);
     free(bytes);
     return rc;
 }
@@ -456,13 +619,17 @@ static int start_check(struct fa_prover *prover, struct generic_case *c, int ten
     const fa_tensor *t = &c->tensors.at[tensor];
     uint64_t fence = fence_bytes(t) / 2, count = t->elements;
     uint64_t work = count > fence ? count : fence;
-    int element = (int)t->element;
+    int element = (int)t->element, wanted = (int)wanted_element(c, tensor);
     double relative, of_largest, absolute = c->tensors.absolute;
     fa_device_ptr largest = c->largest + sizeof(float) * (size_t)tensor;
+    int64_t from = t->from;
+    uint64_t span = (uint64_t)t->span;
     fa_tensors_tolerance(&c->tensors, t->element, &relative, &of_largest);
-    void *of_output[] = {&c->fenced[tensor], &fence,    &count,      &element,  &c->wanted[tensor],
-                         &largest,           &relative, &of_largest, &absolute, &result};
-    void *of_input[] = {&c->fenced[tensor], &fence, &count, &element, &c->seed[tensor], &result};
+    void *of_output[] = {&c->fenced[tensor], &fence,    &count,   &element,
+                         &c->wanted[tensor], &wanted,   &largest, &relative,
+                         &of_largest,        &absolute, &result};
+    void *of_input[] = {&c->fenced[tensor], &fence, &count, &element,
+                        &c->seed[tensor],   &from,  &span,  &result};
     return fa_prover_run(prover, prover->kernel[t->output ? CHECK_OUTPUT : CHECK_INPUT],
                          FA_PROVER_THREADS, work, t->output ? of_output : of_input, diag);
 }
@@ -480,6 +647,44 @@ static void take_worst(uint64_t found, struct fa_verdict *v)
     v->tolerance = (double)allowed;
 }
 
+/* Whether an element was never written: of 16-bit types and less any bits may be a value. */
+static bool is_unwritten(const unsigned char *element, size_t size)
+{
+    bool poison = size > 2;
+    for (size_t i = 0; i < size; i += 2)
+        poison = poison && memcmp(element + i, &(uint16_t){FA_PROVER_POISON}, 2) == 0;
+    return poison;
+}
+
+/* Takes the first kernel's outputs as what is wanted of all others. */
+static int take_answer(struct fa_prover *prover, struct generic_case *c, struct fa_verdict *v,
+                       fa_diag *diag)
+{
+    int rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
+    for (int t = 0; t < c->tensors.count && rc == 0; t++) {
+        const fa_tensor *tensor = &c->tensors.at[t];
+        size_t bytes = 0, size = fa_element_size(tensor->element);
+        if (!tensor->output || tensor->elements == 0)
+            continue;
+        rc = make_room(c, t, &bytes, diag);
+        if (rc == 0)
+            rc = fa_copy_from_device(prover->driver, c->wanted_host[t], c->first[t], bytes, diag);
+        for (size_t i = 0; i < bytes && rc == 0 && v->passed; i += size) {
+            if (!is_unwritten(c->wanted_host[t] + i, size))
+                continue;
+            v->passed = false;
+            snprintf(v->reason, sizeof v->reason, "element %zu of %s is not written", i / size,
+                     tensor->name);
+        }
+        if (rc == 0)
+            rc = fa_copy_to_device(prover->driver, c->wanted[t], c->wanted_host[t], bytes, diag);
+        if (rc == 0)
+            rc = find_largest(prover, c, t, diag);
+    }
+    c->answered = prover->proofs;
+    return rc;
+}
+
 static int generic_check(struct fa_prover *prover, int round, int index, fa_device_ptr result,
                          fa_diag *diag)
 {
@@ -493,6 +698,8 @@ static int generic_check(struct fa_prover *prover, int round, int index, fa_devi
         c->verdict[round] = v;
         return 0;
     }
+    if (has_no_reference(prover) && (c->answered == 0 || c->answered == prover->refuted))
+        rc = take_answer(prover, c, &v, diag);
     for (int t = 0; t < c->tensors.count && rc == 0; t++)
         if (!c->tensors.at[t].made)
             rc = start_check(prover, c, t, result + sizeof *found * (size_t)t, diag);
@@ -533,6 +740,7 @@ const struct fa_prover_type fa_generic_prover = {.size = sizeof(struct generic_p
                                                  .take_cases = take_cases,
                                                  .plan = plan,
                                                  .prepare = prepare,
+                                                 .restore = restore,
                                                  .arguments = arguments,
                                                  .load = generic_load,
                                                  .check = generic_check,
@@ -541,27 +749,54 @@ const struct fa_prover_type fa_generic_prover = {.size = sizeof(struct generic_p
                                                  .release = release};
 
 /* ---- launches of a caller ---------------------------------------------------------------------*/
+/* What all launches of an entry share: the tensors by their index and scalars by FA_TENSORS_MAX + theirs that a caller
+ * passes, in his order. */
+struct passed {
+    fa_tensor_list list;
+    int count, at[FA_PARAMETERS_MAX];
+};
+
+static void order_arguments(struct passed *passed)
+{
+    const fa_tensor_list *list = &passed->list;
+    int count = list->parameter_count;
+    for (int i = 0; i < count; i++) {
+        int at = list->parameter[i];
+        if (at < FA_TENSORS_MAX || list->scalar[at - FA_TENSORS_MAX].expr == NULL)
+            passed->at[passed->count++] = at;
+    }
+    for (int i = 0; count == 0 && i < list->count; i++)
+        passed->at[passed->count++] = i;
+    for (int i = 0; count == 0 && i < list->scalar_count; i++)
+        passed->at[passed->count++] = FA_TENSORS_MAX + i;
+}
+
 static int load_for_callers(fa_driver *driver, const fa_problem *problem, const void *cubin,
                             size_t size, const char *entry, bool workspace, void **ret_shared,
                             fa_diag *diag)
 {
     (void)driver;
     int rc = fa_generic_check_entry(problem, cubin, size, entry, workspace, diag);
-    fa_tensor_list *list = rc == 0 ? malloc(sizeof *list) : NULL;
-    if (rc == 0 && list == NULL)
+    struct passed *passed = rc == 0 ? calloc(1, sizeof *passed) : NULL;
+    if (rc == 0 && passed == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     if (rc == 0)
-        rc = fa_tensors_read(problem, list, diag);
-    if (rc != 0)
-        free(list);
-    else
-        *ret_shared = list;
-    return rc;
+        rc = fa_tensors_read(problem, &passed->list, diag);
+    if (rc != 0) {
+        free(passed);
+        return rc;
+    }
+    order_arguments(passed);
+    *ret_shared = passed;
+    return 0;
 }
 
 static void unload(void **shared)
 {
-    free(*shared);
+    struct passed *passed = *shared;
+    if (passed != NULL)
+        fa_tensors_free(&passed->list);
+    free(passed);
     *shared = NULL;
 }
 
@@ -575,22 +810,22 @@ static bool is_needed(const fa_tensor *tensor, const fa_problem *problem)
 static int argument_of(const fa_call *call, const fa_problem *problem, int32_t index,
                        fa_argument *ret_argument)
 {
-    const fa_tensor_list *list = call->shared;
-    int scalar = index - list->count;
-    if (index < 0 || scalar >= list->scalar_count)
+    const struct passed *passed = call->shared;
+    if (index < 0 || index >= passed->count)
         return FA_ENOTFOUND;
-    if (scalar >= 0) {
-        *ret_argument = (fa_argument){.name = list->scalar_name[scalar],
-                                      .dtype = fa_element_name(FA_ELEMENT_FP32),
-                                      .needed = true};
+    if (passed->at[index] >= FA_TENSORS_MAX) {
+        const fa_scalar *scalar = &passed->list.scalar[passed->at[index] - FA_TENSORS_MAX];
+        *ret_argument = (fa_argument){
+            .name = scalar->name, .dtype = fa_element_name(scalar->element), .needed = true};
         return 0;
     }
-    const fa_tensor *tensor = &list->at[index];
+    const fa_tensor *tensor = &passed->list.at[passed->at[index]];
     *ret_argument = (fa_argument){.name = tensor->name,
                                   .dtype = fa_element_name(tensor->element),
                                   .tensor = true,
                                   .strided = tensor->stride_count > 0,
                                   .output = tensor->output,
+                                  .updated = tensor->updated,
                                   .needed = is_needed(tensor, problem),
                                   .dims = tensor->dims};
     for (int i = 0; i < tensor->dims; i++)
@@ -632,31 +867,40 @@ static int take_tensor(const fa_tensor *tensor, const fa_problem *problem,
                            tensor->name, align, align / (int)size);
 }
 
-static int take_arguments(const fa_tensor_list *list, const fa_problem *problem,
+static int take_scalar(const fa_scalar *scalar, const void *given, fa_scalar_bits *ret_bits,
+                       fa_diag *diag)
+{
+    if (given != NULL)
+        memcpy(ret_bits, given, fa_element_size(scalar->element));
+    if (given == NULL || !isfinite(fa_element_value(scalar->element, ret_bits)))
+        return fa_fail(diag, FA_EINVAL, "%s must be a finite number", scalar->name);
+    return 0;
+}
+
+static int take_arguments(const struct passed *passed, const fa_problem *problem,
                           const fa_args *args, fa_tensor_values *values, bool *ret_empty,
                           fa_diag *diag)
 {
+    const fa_tensor_list *list = &passed->list;
     bool unaligned = list->unaligned >= 0 && problem->value[list->unaligned] != 0;
     *ret_empty = true;
-    if (args->count != list->count + list->scalar_count)
-        return fa_fail(diag, FA_EINVAL,
-                       "%d arguments are given, and a kernel of %s takes %d tensors and %d scalars",
-                       (int)args->count, fa_operation_of(problem)->name, list->count,
-                       list->scalar_count);
-    for (int i = 0; i < list->count; i++) {
-        const fa_tensor *tensor = &list->at[i];
-        int align = unaligned ? (int)fa_element_size(tensor->element) : tensor->align;
-        int rc = take_tensor(tensor, problem, args->at[i], align, &values->address[i],
-                             values->stride[i], diag);
+    if (args->count != passed->count)
+        return fa_fail(diag, FA_EINVAL, "%d arguments are given, and a kernel of %s takes %d",
+                       (int)args->count, fa_operation_of(problem)->name, passed->count);
+    for (int i = 0; i < passed->count; i++) {
+        int at = passed->at[i], rc;
+        if (at >= FA_TENSORS_MAX) {
+            at -= FA_TENSORS_MAX;
+            rc = take_scalar(&list->scalar[at], args->at[i], &values->scalar[at], diag);
+        } else {
+            const fa_tensor *tensor = &list->at[at];
+            int align = unaligned ? (int)fa_element_size(tensor->element) : tensor->align;
+            rc = take_tensor(tensor, problem, args->at[i], align, &values->address[at],
+                             values->stride[at], diag);
+            *ret_empty = *ret_empty && (!tensor->output || is_empty(tensor, problem));
+        }
         if (rc != 0)
             return rc;
-        *ret_empty = *ret_empty && (!tensor->output || is_empty(tensor, problem));
-    }
-    for (int i = 0; i < list->scalar_count; i++) {
-        const float *given = args->at[list->count + i];
-        if (given == NULL || !isfinite(*given))
-            return fa_fail(diag, FA_EINVAL, "%s must be a finite number", list->scalar_name[i]);
-        values->scalar[i] = *given;
     }
     return 0;
 }
@@ -665,19 +909,21 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
                   fa_stream stream, fa_diag *diag)
 {
     const fa_args *args = data;
+    const struct passed *passed = call->shared;
     fa_tensor_values values;
     _Alignas(8) unsigned char params[FA_PARAMS_MAX];
-    void *arguments[FA_CALL_ARGUMENTS] = {params};
+    void *arguments[FA_CALL_ARGUMENTS];
     fa_call_memory memory = {0};
     bool empty = false;
-    int rc = take_arguments(call->shared, problem, args, &values, &empty, diag);
+    int rc = take_arguments(passed, problem, args, &values, &empty, diag);
     if (rc != 0 || empty)
         return rc;
-    fa_tensors_params(problem, call->shared, &values, params);
+    fa_tensors_scalars(problem, &passed->list, false, &values);
+    int count = fa_tensors_arguments(problem, &passed->list, &values, params, arguments);
     if (call->composed != NULL)
         rc = fa_call_take_memory(call, args->workspace, args->workspace_bytes, stream, &memory,
                                  diag);
-    return rc != 0 ? rc : fa_call_run(call, arguments, 1, memory.workspace, stream, diag);
+    return rc != 0 ? rc : fa_call_run(call, arguments, count, memory.workspace, stream, diag);
 }
 
 const fa_launcher fa_generic_launcher = {

@@ -17,7 +17,8 @@ typedef struct fa_op {
     const char *name; /* of the operation; NULL: of any */
     /* The problems that a candidate is proved on; the first is the problem itself. */
     int (*cases)(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
-    const char *reference_entry; /* the reference kernel, by which its cubin is listed */
+    const char *
+        reference_entry; /* the reference kernel, by which its cubin is listed; NULL: the operation says */
     /* The tensors of these cases, and how outputs are judged. */
     const struct fa_prover_type *prover;
     /* Whether an entry of a cubin takes what it is passed: FA_ECORRUPT with a sentence when not. */
@@ -32,6 +33,9 @@ typedef struct fa_op {
 
 /* The functions of this problem's operation. */
 const fa_op *fa_op_of(const fa_problem *problem);
+
+/* A kernel of the reference's cubin, by which it is listed. */
+const char *fa_op_reference_entry(const fa_problem *problem);
 
 /* What a candidate's cubin says of its kernels: of the first launch, but with the most registers,
  * stack and static shared memory of all. FA_ECORRUPT: an entry is missing, takes something else than it

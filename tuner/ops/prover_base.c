@@ -27,7 +27,8 @@ int fa_prover_run(struct fa_prover *p, fa_function function, uint32_t threads, u
     if (blocks == 0)
         return 0;
     uint32_t grid[3] = {blocks < p->blocks_max ? (uint32_t)blocks : p->blocks_max, 1, 1};
-    return fa_launch_kernel(p->driver, function, grid, threads, 0, p->stream, arguments, diag);
+    return fa_launch_kernel(p->driver, function, grid, (const uint32_t[]){threads, 1, 1}, 0,
+                            p->stream, arguments, diag);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------*/

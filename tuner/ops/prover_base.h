@@ -16,7 +16,7 @@
 
 enum {
     FA_PROVER_ROUNDS = 2,     /* launches of each case that is not `once` */
-    FA_PROVER_ARGUMENTS = 2,  /* of a kernel, without the workspace */
+    FA_PROVER_ARGUMENTS = 24, /* of a kernel, without the workspace */
     FA_PROVER_FENCE = 32768,  /* 16-bit elements before and behind each output: 64 KiB */
     FA_PROVER_THREADS = 256,  /* of a block of the kernels that fill and check */
     FA_PROVER_POISON = 0x7fa5 /* NaN as fp16 and bf16, and twice as fp32: nothing computes it */
@@ -56,6 +56,8 @@ struct fa_prover_type {
                  struct fa_cursor *outputs);
     /* Fills the inputs of a case and computes its reference. */
     int (*prepare)(struct fa_prover *prover, int index, fa_diag *diag);
+    /* Makes anew what a kernel changes of its inputs; NULL: none does. */
+    int (*restore)(struct fa_prover *prover, int index, fa_diag *diag);
     /* What a kernel is passed for a case, in order; NULL: no more. `extra` is of `load`. */
     void (*arguments)(struct fa_prover *prover, int index, void *extra,
                       void *ret_argument[FA_PROVER_ARGUMENTS]);
@@ -89,6 +91,7 @@ struct fa_prover {
     fa_function kernel[FA_PROVER_KERNELS]; /* type->entry */
     uint32_t blocks_max;
     uint64_t seed;
+    uint64_t proofs, refuted; /* proofs so far; the number of the last that a kernel failed */
     int count;
     bool damaged; /* a candidate wrote where it must not: inputs and references are suspect */
     struct fa_prover_case at[FA_BENCH_CASES];

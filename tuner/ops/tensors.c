@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading tensors and scalars of an operation.json, numbers of each element type, and the struct that
- * kernels take.
+ * Reading tensors and scalars of an operation.json, numbers of each element type, and what kernels take.
  */
 #include "tensors.h"
 
@@ -19,22 +18,50 @@ _Static_assert(8 * FA_TENSORS_MAX * (1 + FA_TENSOR_STRIDES) +
                    FA_PARAMS_MAX - 8,
                "");
 
-static const char *const element_names[] = {"fp16", "bf16", "fp32"};
+/* ---- elements --------------------------------------------------------------------------------*/
+/* Of an integer, `ulp` is 0: it is exact. */
+static const struct element {
+    const char *name, *brief;
+    size_t size;
+    double ulp; /* the relative distance of neighbours */
+    bool is_signed;
+} elements[FA_ELEMENTS] = {[FA_ELEMENT_FP16] = {"fp16", "f16", 2, 0x1p-10, true},
+                           [FA_ELEMENT_BF16] = {"bf16", "bf16", 2, 0x1p-7, true},
+                           [FA_ELEMENT_FP32] = {"fp32", "f32", 4, 0x1p-23, true},
+                           [FA_ELEMENT_FP64] = {"fp64", "f64", 8, 0x1p-52, true},
+                           [FA_ELEMENT_INT8] = {"int8", "i8", 1, 0, true},
+                           [FA_ELEMENT_INT16] = {"int16", "i16", 2, 0, true},
+                           [FA_ELEMENT_INT32] = {"int32", "i32", 4, 0, true},
+                           [FA_ELEMENT_INT64] = {"int64", "i64", 8, 0, true},
+                           [FA_ELEMENT_UINT8] = {"uint8", "u8", 1, 0, false},
+                           [FA_ELEMENT_UINT16] = {"uint16", "u16", 2, 0, false},
+                           [FA_ELEMENT_UINT32] = {"uint32", "u32", 4, 0, false},
+                           [FA_ELEMENT_UINT64] = {"uint64", "u64", 8, 0, false}};
 
 const char *fa_element_name(fa_element element)
 {
-    return element_names[element];
+    return elements[element].name;
+}
+
+bool fa_element_find(const char *name, fa_element *ret_element)
+{
+    for (int i = 0; i < FA_ELEMENTS; i++) {
+        if (strcmp(name, elements[i].name) != 0 && strcmp(name, elements[i].brief) != 0)
+            continue;
+        *ret_element = (fa_element)i;
+        return true;
+    }
+    return false;
 }
 
 size_t fa_element_size(fa_element element)
 {
-    return element == FA_ELEMENT_FP32 ? 4 : 2;
+    return elements[element].size;
 }
 
-/* The relative distance of neighbours. */
-static double ulp_of(fa_element element)
+bool fa_element_is_integer(fa_element element)
 {
-    return element == FA_ELEMENT_FP16 ? 0x1p-10 : element == FA_ELEMENT_BF16 ? 0x1p-7 : 0x1p-23;
+    return element >= FA_ELEMENT_INT8;
 }
 
 static float from_bits(uint32_t bits)
@@ -44,41 +71,56 @@ static float from_bits(uint32_t bits)
     return value;
 }
 
-float fa_element_value(fa_element element, const void *at)
+static double half_value(uint32_t bits)
 {
-    uint32_t wide;
-    uint16_t bits;
-    memcpy(&wide, at, element == FA_ELEMENT_FP32 ? 4 : 2);
-    if (element == FA_ELEMENT_FP32)
-        return from_bits(wide);
-    memcpy(&bits, at, sizeof bits);
-    if (element == FA_ELEMENT_BF16)
-        return from_bits((uint32_t)bits << 16);
     int exponent = bits >> 10 & 31;
     float magnitude = exponent == 31 ? (bits & 1023) != 0 ? NAN : INFINITY
                                      : ldexpf((float)((bits & 1023) + (exponent > 0 ? 1024 : 0)),
                                               (exponent > 0 ? exponent : 1) - 25);
-    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+    return (double)((bits & 0x8000) != 0 ? -magnitude : magnitude);
 }
 
-void fa_element_store(fa_element element, float value, void *at)
+double fa_element_value(fa_element element, const void *at)
 {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    uint16_t half = (uint16_t)(bits >> 16); /* as bf16, exact */
-    if (element == FA_ELEMENT_FP32) {
-        memcpy(at, &bits, sizeof bits);
-        return;
+    uint64_t bits = 0;
+    double wide;
+    size_t size = elements[element].size;
+    memcpy(&bits, at, size);
+    if (fa_element_is_integer(element)) {
+        int unused = 64 - 8 * (int)size;
+        return elements[element].is_signed ? (double)((int64_t)(bits << unused) >> unused)
+                                           : (double)bits;
     }
-    if (element == FA_ELEMENT_FP16) { /* 0, or an exponent that fp16 has too */
-        uint32_t exponent = (bits >> 23 & 255) - 112;
-        half = (uint16_t)((bits >> 16 & 0x8000) |
-                          (value < 0 || value > 0 ? exponent << 10 | (bits >> 13 & 1023) : 0));
+    if (element == FA_ELEMENT_FP64) {
+        memcpy(&wide, at, sizeof wide);
+        return wide;
     }
-    memcpy(at, &half, sizeof half);
+    return element == FA_ELEMENT_FP32   ? (double)from_bits((uint32_t)bits)
+           : element == FA_ELEMENT_BF16 ? (double)from_bits((uint32_t)bits << 16)
+                                        : half_value((uint32_t)bits);
 }
 
-static int read_element(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
+void fa_element_store(fa_element element, double value, void *at)
+{
+    float single = (float)value;
+    uint32_t word;
+    memcpy(&word, &single, sizeof word);
+    uint64_t bits = word;
+    if (fa_element_is_integer(element))
+        bits = value < 0 ? (uint64_t)(int64_t)value : (uint64_t)value;
+    else if (element == FA_ELEMENT_FP64)
+        memcpy(&bits, &value, sizeof bits);
+    else if (element == FA_ELEMENT_BF16)
+        bits = word >> 16;
+    else if (element == FA_ELEMENT_FP16) /* 0, or an exponent that fp16 has too */
+        bits =
+            (word >> 16 & 0x8000) |
+            (value < 0 || value > 0 ? ((word >> 23 & 255) - 112) << 10 | (word >> 13 & 1023) : 0);
+    memcpy(at, &bits, elements[element].size);
+}
+
+/* ---- tensors ---------------------------------------------------------------------------------*/
+static int read_element(const cJSON *json, const fa_problem *problem, fa_element *ret_element,
                         const char *where, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
@@ -87,29 +129,38 @@ static int read_element(const cJSON *json, const fa_problem *problem, fa_tensor 
     int field = rc == 0 ? fa_operation_field_index(operation, name) : -1;
     if (field >= 0 && operation->field[field].kind == FA_FIELD_CHOICE)
         name = operation->field[field].choice[problem->value[field]];
-    for (int i = 0; rc == 0 && i < 3; i++) {
-        if (strcmp(name, element_names[i]) != 0)
-            continue;
-        tensor->element = (fa_element)i;
-        return 0;
-    }
-    return rc != 0 ? rc
-                   : fa_fail(diag, FA_EINVAL, "%s: \"dtype\" must be fp16, bf16, fp32 or a field",
-                             where);
+    if (rc != 0 || fa_element_find(name, ret_element))
+        return rc;
+    return fa_fail(diag, FA_EINVAL,
+                   "%s: \"dtype\" must be a type (fp16, bf16, fp32, fp64, int8 to int64, uint8 to "
+                   "uint64) or a field",
+                   where);
 }
 
-/* Reads a dimension; false: it is neither a number nor the macro of a field. */
-static bool read_dimension(const cJSON *item, const fa_operation *operation, fa_tensor *tensor)
+static int read_expr(const cJSON *item, const fa_operation *operation, fa_expr **ret_expr,
+                     const char *where, fa_diag *diag)
 {
-    int *field = &tensor->field[tensor->dims];
+    int rc = fa_operation_expr(operation, item->valuestring, ret_expr, diag);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc == FA_ENOMEM ? rc : FA_EINVAL, "%s", where);
+}
+
+/* A number, the macro of a field, or an expression over them. */
+static int read_dimension(const cJSON *item, const fa_operation *operation, fa_tensor *tensor,
+                          const char *where, fa_diag *diag)
+{
+    int at = tensor->dims++, *field = &tensor->field[at];
     *field = -1;
-    if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble <= INT32_MAX)
-        tensor->size[tensor->dims] = (int)item->valuedouble;
-    for (int i = 0; cJSON_IsString(item) && *field < 0 && i < operation->field_count; i++)
+    if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble <= INT32_MAX) {
+        tensor->size[at] = (int)item->valuedouble;
+        return 0;
+    }
+    if (!cJSON_IsString(item))
+        return fa_fail(diag, FA_EINVAL, "%s: \"shape\" must be of macros, numbers and expressions",
+                       where);
+    for (int i = 0; *field < 0 && i < operation->field_count; i++)
         if (strcmp(operation->field[i].macro, item->valuestring) == 0)
             *field = i;
-    tensor->dims++;
-    return cJSON_IsNumber(item) || *field >= 0;
+    return *field >= 0 ? 0 : read_expr(item, operation, &tensor->expr[at], where, diag);
 }
 
 static int read_shape(const cJSON *shape, const fa_problem *problem, fa_tensor *tensor,
@@ -122,11 +173,13 @@ static int read_shape(const cJSON *shape, const fa_problem *problem, fa_tensor *
     cJSON_ArrayForEach (item, shape) {
         if (tensor->dims == FA_ARGUMENT_DIMS)
             return fa_fail(diag, FA_EINVAL, "%s: more than %d dimensions", where, FA_ARGUMENT_DIMS);
-        int64_t size = read_dimension(item, fa_operation_of(problem), tensor)
-                           ? fa_tensor_size(tensor, problem, tensor->dims - 1)
-                           : -1;
+        int rc = read_dimension(item, fa_operation_of(problem), tensor, where, diag);
+        if (rc != 0)
+            return rc;
+        int64_t size = fa_tensor_size(tensor, problem, tensor->dims - 1);
         if (size < 0)
-            return fa_fail(diag, FA_EINVAL, "%s: \"shape\" must be of macros and numbers", where);
+            return fa_fail(diag, FA_EINVAL, "%s: dimension %d has no size of 0 or more", where,
+                           tensor->dims - 1);
         if (__builtin_mul_overflow(tensor->elements, (uint64_t)size, &tensor->elements) ||
             tensor->elements > (uint64_t)1 << 60)
             return fa_fail(diag, FA_ENOMEM, "%s: more than 2^60 elements", where);
@@ -153,22 +206,54 @@ static int read_demands(const cJSON *json, const fa_operation *operation, fa_ten
     return 0;
 }
 
+/* "range": [low, high], the values of a proof's integers. */
+static int read_range(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
+                      const char *where, fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    const cJSON *range = cJSON_GetObjectItemCaseSensitive(json, "range");
+    const cJSON *low = cJSON_GetArrayItem(range, 0), *high = cJSON_GetArrayItem(range, 1);
+    if (range == NULL)
+        return 0;
+    if (!fa_element_is_integer(tensor->element) || cJSON_GetArraySize(range) != 2 ||
+        !cJSON_IsString(low) || !cJSON_IsString(high))
+        return fa_fail(diag, FA_EINVAL, "%s: \"range\" must be two expressions, of integers",
+                       where);
+    int rc = read_expr(low, operation, &tensor->low, where, diag);
+    if (rc == 0)
+        rc = read_expr(high, operation, &tensor->high, where, diag);
+    if (rc != 0)
+        return rc;
+    fa_expr_value from = fa_problem_evaluate(problem, tensor->low);
+    fa_expr_value to = fa_problem_evaluate(problem, tensor->high);
+    if (from.kind != FA_EXPR_INTEGER || to.kind != FA_EXPR_INTEGER || to.integer <= from.integer ||
+        from.integer < -(INT64_C(1) << 53) || to.integer > INT64_C(1) << 53)
+        return fa_fail(diag, FA_EINVAL, "%s: \"range\" holds no integer", where);
+    tensor->from = from.integer;
+    tensor->span = to.integer - from.integer;
+    return 0;
+}
+
 static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
                        const char *where, fa_diag *diag)
 {
     int rc = fa_json_text_needed(json, "name", &tensor->name, where, diag);
     if (rc == 0)
-        rc = read_element(json, problem, tensor, where, diag);
+        rc = read_element(json, problem, &tensor->element, where, diag);
     if (rc == 0)
         rc = read_demands(json, fa_operation_of(problem), tensor, where, diag);
     if (rc == 0)
         rc = read_shape(cJSON_GetObjectItemCaseSensitive(json, "shape"), problem, tensor, where,
                         diag);
+    if (rc == 0)
+        rc = read_range(json, problem, tensor, where, diag);
     if (rc != 0)
         return rc;
     bool strided = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "strided"));
     tensor->output = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "output"));
     tensor->made = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "made"));
+    tensor->updated =
+        tensor->output && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "updated"));
     if (tensor->output && tensor->made)
         return fa_fail(diag, FA_EINVAL, "%s: an output cannot be \"made\"", where);
     tensor->stride_count = strided ? tensor->dims - 1 : 0;
@@ -181,7 +266,10 @@ static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *
 int64_t fa_tensor_size(const fa_tensor *tensor, const fa_problem *problem, int dimension)
 {
     int field = tensor->field[dimension];
-    return field >= 0 ? problem->value[field] : tensor->size[dimension];
+    if (tensor->expr[dimension] == NULL)
+        return field >= 0 ? problem->value[field] : tensor->size[dimension];
+    fa_expr_value value = fa_problem_evaluate(problem, tensor->expr[dimension]);
+    return value.kind == FA_EXPR_INTEGER ? value.integer : -1;
 }
 
 void fa_tensor_pack(const fa_tensor *tensor, const fa_problem *problem,
@@ -194,6 +282,52 @@ void fa_tensor_pack(const fa_tensor *tensor, const fa_problem *problem,
     }
 }
 
+/* ---- scalars and parameters ------------------------------------------------------------------*/
+static double number_of(const cJSON *json, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+static int read_scalar(const cJSON *json, const fa_problem *problem, fa_scalar *scalar,
+                       const char *where, fa_diag *diag)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, "value");
+    int rc = fa_json_text_needed(json, "name", &scalar->name, where, diag);
+    scalar->element = FA_ELEMENT_FP32;
+    if (rc == 0 && cJSON_HasObjectItem(json, "dtype"))
+        rc = read_element(json, problem, &scalar->element, where, diag);
+    if (rc == 0 && scalar->element != FA_ELEMENT_FP32 && scalar->element != FA_ELEMENT_FP64 &&
+        scalar->element != FA_ELEMENT_INT32 && scalar->element != FA_ELEMENT_INT64)
+        return fa_fail(diag, FA_EINVAL, "%s: a scalar is of fp32, fp64, int32 or int64", where);
+    scalar->value = number_of(json, "value");
+    return rc == 0 && cJSON_IsString(value)
+               ? read_expr(value, fa_operation_of(problem), &scalar->expr, where, diag)
+               : rc;
+}
+
+/* The order in which a kernel takes tensors and scalars one by one. */
+static int read_parameters(const fa_operation *operation, fa_tensor_list *list, fa_diag *diag)
+{
+    const cJSON *item, *names = cJSON_GetObjectItemCaseSensitive(operation->document, "parameters");
+    cJSON_ArrayForEach (item, names) {
+        const char *name = cJSON_IsString(item) ? item->valuestring : "";
+        int found = -1;
+        for (int i = 0; i < list->count; i++)
+            if (strcmp(list->at[i].name, name) == 0)
+                found = i;
+        for (int i = 0; i < list->scalar_count; i++)
+            if (strcmp(list->scalar[i].name, name) == 0)
+                found = FA_TENSORS_MAX + i;
+        if (found < 0 || list->parameter_count == FA_PARAMETERS_MAX)
+            return fa_fail(diag, FA_EINVAL,
+                           "operation %s: \"parameters\": \"%.60s\" is no tensor or scalar",
+                           operation->name, name);
+        list->parameter[list->parameter_count++] = found;
+    }
+    return 0;
+}
+
 /* The boolean field that says that nothing is aligned; -1: the operation has none. */
 static int unaligned_field(const fa_operation *operation)
 {
@@ -201,46 +335,32 @@ static int unaligned_field(const fa_operation *operation)
     return index >= 0 && operation->field[index].kind == FA_FIELD_BOOLEAN ? index : -1;
 }
 
-static double number_of(const cJSON *json, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
-    return cJSON_IsNumber(item) ? item->valuedouble : 0;
-}
-
-int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag *diag)
+static int read_list(const fa_problem *problem, fa_tensor_list *list, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
     const cJSON *json = operation->document, *item;
-    const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
-    fa_tensor_list list = {.ulps = number_of(tolerance, "ulps"),
-                           .of_largest = number_of(tolerance, "of_largest"),
-                           .absolute = number_of(tolerance, "absolute"),
-                           .unaligned = unaligned_field(operation)};
     int outputs = 0;
     char where[128];
     cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, "tensors")) {
-        snprintf(where, sizeof where, "operation %s: tensors[%d]", operation->name, list.count);
-        if (list.count == FA_TENSORS_MAX)
+        snprintf(where, sizeof where, "operation %s: tensors[%d]", operation->name, list->count);
+        if (list->count == FA_TENSORS_MAX)
             return fa_fail(diag, FA_EINVAL, "%s: at most %d can be", where, FA_TENSORS_MAX);
-        fa_tensor *tensor = &list.at[list.count++];
+        fa_tensor *tensor = &list->at[list->count++];
         int rc = read_tensor(item, problem, tensor, where, diag);
         if (rc != 0)
             return rc;
         outputs += tensor->output;
     }
     cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, "scalars")) {
-        if (list.scalar_count == FA_SCALARS_MAX)
-            return fa_fail(diag, FA_EINVAL, "operation %s: more than %d scalars", operation->name,
-                           FA_SCALARS_MAX);
         snprintf(where, sizeof where, "operation %s: scalars[%d]", operation->name,
-                 list.scalar_count);
-        int rc =
-            fa_json_text_needed(item, "name", &list.scalar_name[list.scalar_count], where, diag);
+                 list->scalar_count);
+        if (list->scalar_count == FA_SCALARS_MAX)
+            return fa_fail(diag, FA_EINVAL, "%s: at most %d can be", where, FA_SCALARS_MAX);
+        int rc = read_scalar(item, problem, &list->scalar[list->scalar_count++], where, diag);
         if (rc != 0)
             return rc;
-        list.scalar[list.scalar_count++] = (float)number_of(item, "value");
     }
-    if (list.count == 0 || !(list.ulps > 0 || list.absolute > 0))
+    if (list->count == 0 || !(list->ulps > 0 || list->relative > 0 || list->absolute > 0))
         return fa_fail(diag, FA_EINVAL, "operation %s: its file tells no tensors or no tolerance",
                        operation->name);
     if (outputs == 0) /* every kernel would pass its proof without being launched */
@@ -248,24 +368,107 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
                        "operation %s: none of its tensors is an output: say "
                        "\"output\": true",
                        operation->name);
-    *ret_list = list;
-    return 0;
+    int rc = read_parameters(operation, list, diag);
+    for (int i = 0; i < list->scalar_count && rc == 0 && list->parameter_count == 0; i++)
+        if (list->scalar[i].element != FA_ELEMENT_FP32 || list->scalar[i].expr != NULL)
+            rc = fa_fail(diag, FA_EINVAL, "operation %s: scalars[%d]: a struct has numbers of fp32",
+                         operation->name, i);
+    return rc;
 }
 
+int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(operation->document, "tolerance");
+    fa_tensor_list list = {.ulps = number_of(tolerance, "ulps"),
+                           .relative = number_of(tolerance, "relative"),
+                           .of_largest = number_of(tolerance, "of_largest"),
+                           .absolute = number_of(tolerance, "absolute"),
+                           .unaligned = unaligned_field(operation)};
+    int rc = read_list(problem, &list, diag);
+    if (rc != 0)
+        fa_tensors_free(&list);
+    else
+        *ret_list = list;
+    return rc;
+}
+
+void fa_tensors_free(fa_tensor_list *list)
+{
+    for (int t = 0; t < list->count; t++) {
+        for (int i = 0; i < list->at[t].dims; i++)
+            fa_expr_free(&list->at[t].expr[i]);
+        fa_expr_free(&list->at[t].low);
+        fa_expr_free(&list->at[t].high);
+    }
+    for (int i = 0; i < list->scalar_count; i++)
+        fa_expr_free(&list->scalar[i].expr);
+    list->count = list->scalar_count = 0;
+}
+
+/* ---- tolerance -------------------------------------------------------------------------------*/
+/* Of integers, of which a relative distance says nothing, `ulps` counts for nothing. */
 void fa_tensors_tolerance(const fa_tensor_list *list, fa_element element, double *ret_relative,
                           double *ret_of_largest)
 {
-    *ret_relative = ulp_of(element) * list->ulps;
-    *ret_of_largest = ulp_of(element) * list->of_largest;
+    double ulp = elements[element].ulp;
+    *ret_relative = ulp * list->ulps + (ulp > 0 ? list->relative : 0);
+    *ret_of_largest = ulp * list->of_largest;
 }
 
 double fa_tensors_error(const fa_tensor_list *list, fa_element element, double largest, double got,
                         double wanted, double *ret_allowed)
 {
+    static const double least =
+        1e-30; /* of which a share can be told, also of what must be exact */
     bool infinite = isinf(wanted), same = isinf(got) && signbit(got) == signbit(wanted);
-    double relative = infinite ? 0 : list->ulps * fabs(wanted);
-    *ret_allowed = list->absolute + ulp_of(element) * (relative + list->of_largest * largest);
+    double relative, of_largest;
+    fa_tensors_tolerance(list, element, &relative, &of_largest);
+    *ret_allowed = fmax(least, list->absolute + (infinite ? 0 : relative * fabs(wanted)) +
+                                   of_largest * largest);
     return !infinite ? fabs(got - wanted) : same ? 0 : isnan(got) ? got : INFINITY;
+}
+
+/* ---- what kernels take -----------------------------------------------------------------------*/
+static fa_scalar_bits scalar_bits(fa_element element, double value)
+{
+    fa_scalar_bits bits = {0};
+    fa_element_store(element, value, &bits);
+    return bits;
+}
+
+void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, bool all,
+                        fa_tensor_values *values)
+{
+    for (int i = 0; i < list->scalar_count; i++) {
+        const fa_scalar *scalar = &list->scalar[i];
+        double value = scalar->value;
+        if (scalar->expr != NULL) {
+            fa_expr_value is = fa_problem_evaluate(problem, scalar->expr);
+            value = is.kind == FA_EXPR_INTEGER ? (double)is.integer
+                    : is.kind == FA_EXPR_REAL  ? is.real
+                                               : 0;
+        }
+        if (all || scalar->expr != NULL)
+            values->scalar[i] = scalar_bits(scalar->element, value);
+    }
+}
+
+int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list,
+                         fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX],
+                         void *ret_argument[FA_PARAMETERS_MAX])
+{
+    ret_argument[0] = ret_params;
+    if (list->parameter_count == 0) {
+        fa_tensors_params(problem, list, values, ret_params);
+        return 1;
+    }
+    for (int i = 0; i < list->parameter_count; i++) {
+        int at = list->parameter[i];
+        ret_argument[i] = at < FA_TENSORS_MAX ? (void *)&values->address[at]
+                                              : (void *)&values->scalar[at - FA_TENSORS_MAX];
+    }
+    return list->parameter_count;
 }
 
 size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
@@ -273,15 +476,14 @@ size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
 {
     const fa_operation *operation = fa_operation_of(problem);
     size_t size = (size_t)list->count * sizeof *values->address;
-    size_t scalars = (size_t)list->scalar_count * sizeof *values->scalar;
     memcpy(ret_params, values->address, size);
     for (int i = 0; i < list->count; i++) {
         size_t strides = (size_t)list->at[i].stride_count * sizeof **values->stride;
         memcpy(ret_params + size, values->stride[i], strides);
         size += strides;
     }
-    memcpy(ret_params + size, values->scalar, scalars);
-    size += scalars;
+    for (int i = 0; i < list->scalar_count; i++, size += sizeof(float))
+        memcpy(ret_params + size, &values->scalar[i].fp32, sizeof(float));
     for (int i = 0; i < operation->field_count; i++) {
         if (operation->field[i].kind != FA_FIELD_INTEGER)
             continue;
@@ -290,16 +492,4 @@ size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
     }
     memset(ret_params + size, 0, 8);
     return (size + 7) / 8 * 8;
-}
-
-size_t fa_tensors_params_packed(const fa_problem *problem, const fa_tensor_list *list,
-                                const uint64_t address[FA_TENSORS_MAX],
-                                unsigned char ret_params[FA_PARAMS_MAX])
-{
-    fa_tensor_values values;
-    memcpy(values.address, address, sizeof values.address);
-    memcpy(values.scalar, list->scalar, sizeof values.scalar);
-    for (int i = 0; i < list->count; i++)
-        fa_tensor_pack(&list->at[i], problem, values.stride[i]);
-    return fa_tensors_params(problem, list, &values, ret_params);
 }

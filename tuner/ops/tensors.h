@@ -7,55 +7,103 @@
 #ifndef FA_TUNER_OPS_TENSORS_H
 #define FA_TUNER_OPS_TENSORS_H
 
-#include "fa_types.h"
+#include "expr.h"
 
-enum { FA_TENSORS_MAX = 12, FA_SCALARS_MAX = 8, FA_TENSOR_STRIDES = 3, FA_PARAMS_MAX = 560 };
+enum {
+    FA_TENSORS_MAX = 12,
+    FA_SCALARS_MAX = 12,
+    FA_PARAMETERS_MAX = FA_TENSORS_MAX + FA_SCALARS_MAX,
+    FA_TENSOR_STRIDES = 3,
+    FA_PARAMS_MAX = 576
+};
 
-typedef enum fa_element { FA_ELEMENT_FP16, FA_ELEMENT_BF16, FA_ELEMENT_FP32 } fa_element;
+/* In the order of fa_check.cuh. */
+typedef enum fa_element {
+    FA_ELEMENT_FP16,
+    FA_ELEMENT_BF16,
+    FA_ELEMENT_FP32,
+    FA_ELEMENT_FP64,
+    FA_ELEMENT_INT8,
+    FA_ELEMENT_INT16,
+    FA_ELEMENT_INT32,
+    FA_ELEMENT_INT64,
+    FA_ELEMENT_UINT8,
+    FA_ELEMENT_UINT16,
+    FA_ELEMENT_UINT32,
+    FA_ELEMENT_UINT64,
+    FA_ELEMENTS
+} fa_element;
 
 typedef struct fa_tensor {
     const char *name;
     fa_element element;
     bool output;
+    bool
+        updated; /* an output that is also an input: it is made anew before every launch of a proof */
     bool made; /* an input that the reference's entry `inputs` computes from the others */
     int when;  /* the field at whose default the tensor is not needed; -1: it always is */
     int align; /* bytes that its address and its strides are multiples of, unless problem.unaligned */
     int dims, size[FA_ARGUMENT_DIMS]; /* sizes that no field says */
     int field[FA_ARGUMENT_DIMS];      /* fields that say a size; -1: none does */
-    int stride_count;                 /* of a strided tensor: of all dimensions but the last */
-    uint64_t elements;                /* of the problem that was read for, below 2^60 */
+    fa_expr *expr[FA_ARGUMENT_DIMS];  /* sizes that are computed; NULL: not so */
+    fa_expr *low,
+        *high; /* of integers: the range of a proof's values, high excluded; NULL: the usual one */
+    int stride_count;   /* of a strided tensor: of all dimensions but the last */
+    uint64_t elements;  /* of the problem that was read for, below 2^60 */
+    int64_t from, span; /* of that problem: the range, span 0: the usual one */
 } fa_tensor;
+
+typedef struct fa_scalar {
+    const char *name;
+    fa_element element;
+    double value;  /* that proofs pass */
+    fa_expr *expr; /* what it always is; NULL: the caller says */
+} fa_scalar;
 
 typedef struct fa_tensor_list {
     int count;
     fa_tensor at[FA_TENSORS_MAX];
     int scalar_count;
-    const char *scalar_name[FA_SCALARS_MAX];
-    float scalar[FA_SCALARS_MAX]; /* that proofs pass */
-    int unaligned;                /* the field that lifts the demands on alignment; -1: none does */
-    double ulps, of_largest, absolute; /* what an output may differ by */
+    fa_scalar scalar[FA_SCALARS_MAX];
+    /* What a kernel takes one by one, tensors by their index and scalars by FA_TENSORS_MAX + theirs; none: one struct. */
+    int parameter_count, parameter[FA_PARAMETERS_MAX];
+    int unaligned; /* the field that lifts the demands on alignment; -1: none does */
+    double ulps, relative, of_largest, absolute; /* what an output may differ by */
 } fa_tensor_list;
+
+/* A scalar in its own type. */
+typedef union fa_scalar_bits {
+    uint64_t bits;
+    float fp32;
+    double fp64;
+    int32_t int32;
+    int64_t int64;
+} fa_scalar_bits;
 
 /* What one launch is passed. */
 typedef struct fa_tensor_values {
     uint64_t address[FA_TENSORS_MAX];
     int64_t stride[FA_TENSORS_MAX][FA_TENSOR_STRIDES]; /* in elements, of strided tensors */
-    float scalar[FA_SCALARS_MAX];
+    fa_scalar_bits scalar[FA_SCALARS_MAX];
 } fa_tensor_values;
 
-/* FA_EINVAL with a sentence where the operation.json does not tell them. */
+/* FA_EINVAL with a sentence where the operation.json does not tell them. The caller frees what it has read. */
 int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag *diag);
+void fa_tensors_free(fa_tensor_list *list);
 
-/* Size of a dimension in this problem. */
+/* Size of a dimension in this problem; negative: it has none. */
 int64_t fa_tensor_size(const fa_tensor *tensor, const fa_problem *problem, int dimension);
 /* Strides of the tensor when its elements lie one behind another. */
 void fa_tensor_pack(const fa_tensor *tensor, const fa_problem *problem,
                     int64_t ret_stride[FA_TENSOR_STRIDES]);
 const char *fa_element_name(fa_element element);
+/* By the name in operations ("fp32", "int64") or the short one ("f32", "i64"). */
+bool fa_element_find(const char *name, fa_element *ret_element);
 size_t fa_element_size(fa_element element);
-float fa_element_value(fa_element element, const void *at);
-/* Of a value that every type holds exactly. */
-void fa_element_store(fa_element element, float value, void *at);
+bool fa_element_is_integer(fa_element element);
+double fa_element_value(fa_element element, const void *at);
+/* Of a value that the type holds exactly. */
+void fa_element_store(fa_element element, double value, void *at);
 
 /* What an output may differ by, beside the absolute part: of the wanted element, and of the largest one. */
 void fa_tensors_tolerance(const fa_tensor_list *list, fa_element element, double *ret_relative,
@@ -66,12 +114,15 @@ void fa_tensors_tolerance(const fa_tensor_list *list, fa_element element, double
 double fa_tensors_error(const fa_tensor_list *list, fa_element element, double largest, double got,
                         double wanted, double *ret_allowed);
 
-/* The struct that kernels take: bytes of it. */
+/* The scalars of a proof, and those that are computed of a problem. */
+void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, bool all,
+                        fa_tensor_values *values);
+/* Points to what a kernel is passed: to the one struct in ret_params, or to each parameter in `values`. Their count. */
+int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list,
+                         fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX],
+                         void *ret_argument[FA_PARAMETERS_MAX]);
+/* Bytes of that struct. */
 size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
                          const fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX]);
-/* The same of packed tensors and the scalars of a proof. */
-size_t fa_tensors_params_packed(const fa_problem *problem, const fa_tensor_list *list,
-                                const uint64_t address[FA_TENSORS_MAX],
-                                unsigned char ret_params[FA_PARAMS_MAX]);
 
 #endif

@@ -683,6 +683,17 @@ static void parse_or(struct parser *p)
     parse_deeper(p, parse_alternatives);
 }
 
+bool fa_expr_is_word(const char *text)
+{
+    static const char *const words[] = {"or",   "and",  "not",  "between", "in",
+                                        "case", "when", "then", "else",    "end",
+                                        "min",  "max",  "abs",  "iif",     "ceil_div"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(words[i], text) == 0)
+            return true;
+    return false;
+}
+
 int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
                   fa_diag *diag)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Expressions of manifests: integer arithmetic over names, parsed once, evaluated many times.
+ * Expressions of manifests and operations: integer arithmetic over names, parsed once, evaluated many times.
  *
  * Workload: a few dozen expressions of a manifest, each evaluated for every point of a space.
  * Values: 64-bit integers. `/` truncates and `%` has the sign of the dividend, as in C. A result beyond 64 bits
@@ -12,10 +12,10 @@
  * names may not be written in other letters.
  * An expression may come from anywhere: length, nesting and steps are bounded.
  *
- * A parsed expression does not change: threads may share it. May be used by: tuner.
+ * A parsed expression does not change: threads may share it.
  */
-#ifndef FA_TUNER_EXPR_H
-#define FA_TUNER_EXPR_H
+#ifndef FA_BASE_EXPR_H
+#define FA_BASE_EXPR_H
 
 #include "fa_types.h"
 
@@ -41,6 +41,9 @@ typedef struct fa_expr fa_expr;
 int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
                   fa_diag *diag);
 void fa_expr_free(fa_expr **expr);
+
+/* Whether expressions use the word themselves ("and", "MAX"): no name can be written so. */
+bool fa_expr_is_word(const char *text);
 
 /* Bit i: it reads name i. */
 uint64_t fa_expr_uses(const fa_expr *expr);

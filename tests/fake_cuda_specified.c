@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of tests/specifications on the CPU: each takes its arguments one by one.
+ *
+ * Invariant: no byte is touched that fake_memory has not granted.
+ */
+#include "fake_cuda_numbers.h"
+
+static const struct fake_damage none;
+
+static int int_of(const void *argument)
+{
+    int number;
+    memcpy(&number, argument, sizeof number);
+    return number;
+}
+
+static float *floats(const void *argument, size_t count, bool write)
+{
+    uint64_t address;
+    memcpy(&address, argument, sizeof address);
+    return fake_memory(address, count * sizeof(float), write);
+}
+
+/* convolution(out, in, filter, w, h) */
+static bool convolve(const struct fake_build *build, void **arguments,
+                     const struct fake_damage *damage)
+{
+    const size_t w = (size_t)int_of(arguments[3]), h = (size_t)int_of(arguments[4]);
+    const size_t fw = (size_t)build->filter_w, fh = (size_t)build->filter_h, pitch = w + fw - 1;
+    float *out = floats(arguments[0], w * h, true);
+    const float *in = floats(arguments[1], (h + fh - 1) * pitch, false);
+    const float *filter = floats(arguments[2], fw * fh, false);
+    if (out == NULL || in == NULL || filter == NULL)
+        return false;
+    for (size_t i = 0; i < w * h - damage->unwritten; i++) {
+        out[i] = damage->wrong && i == 0 ? 1 : 0;
+        for (size_t f = 0; f < fw * fh; f++)
+            out[i] += in[(i / w + f / fw) * pitch + i % w + f % fw] * filter[f];
+    }
+    if (damage->nan)
+        out[w * h - 1] = NAN;
+    return true;
+}
+
+/* axpy(y, x, a, n): y += a * x */
+static bool add(void **arguments, const struct fake_damage *damage)
+{
+    const int n = int_of(arguments[3]);
+    float a, *y = floats(arguments[0], (size_t)n, true);
+    const float *x = floats(arguments[1], (size_t)n, false);
+    memcpy(&a, arguments[2], sizeof a);
+    for (int i = 0; y != NULL && x != NULL && i < n - damage->unwritten; i++)
+        y[i] += a * x[i] + (damage->wrong ? 1.0f : 0.0f);
+    return y != NULL && x != NULL;
+}
+
+/* gather(out, table, index, n): 64-bit integers by 32-bit indexes, n of each */
+static bool gather(void **arguments, const struct fake_damage *damage)
+{
+    const int n = int_of(arguments[3]);
+    uint64_t address[3];
+    for (int i = 0; i < 3; i++)
+        memcpy(&address[i], arguments[i], sizeof *address);
+    int64_t *out = fake_memory(address[0], (size_t)n * sizeof *out, true);
+    const int64_t *table = fake_memory(address[1], (size_t)n * sizeof *table, false);
+    const int32_t *index = fake_memory(address[2], (size_t)n * sizeof *index, false);
+    for (int i = 0; out != NULL && table != NULL && index != NULL && i < n; i++) {
+        if (index[i] < 0 || index[i] >= n)
+            return false;
+        out[i] = table[index[i]] + damage->wrong;
+    }
+    return out != NULL && table != NULL && index != NULL;
+}
+
+bool fake_specified_known(const char *entry)
+{
+    return strncmp(entry, "convolution", 11) == 0 || strncmp(entry, "axpy", 4) == 0 ||
+           strncmp(entry, "gather", 6) == 0;
+}
+
+bool fake_specified_run(const char *entry, const struct fake_build *build, void **arguments,
+                        const struct fake_damage *damage)
+{
+    if (damage == NULL)
+        damage = &none;
+    return entry[0] == 'c'   ? convolve(build, arguments, damage)
+           : entry[0] == 'a' ? add(arguments, damage)
+                             : gather(arguments, damage);
+}

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A user's kernel goes everywhere that attention goes, from a file of one kernel alone: a comment at the head of CUDA C++, or
+JSON beside it. Under the fake driver, which runs these kernels' arithmetic on the CPU."""
+import json
+import os
+import shutil
+
+import tap
+from place import SOURCE, Place, tunables
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+SPECIFICATIONS = os.path.join(SOURCE, "tests", "specifications")
+SMALL = ["--w", "65", "--h", "33"]
+
+
+def a_place(script=""):
+    return Place(space=None, script=L4 + script)
+
+
+def path_of(name):
+    return os.path.join(SPECIFICATIONS, name)
+
+
+def own_copy(place, name, change=None):
+    """A copy of a specification of JSON and its source, changed."""
+    with open(path_of(name), encoding="utf-8") as file:
+        document = json.load(file)
+    if change is not None:
+        change(document)
+    if "source" in document and os.path.exists(path_of(document["source"])):
+        shutil.copy(path_of(document["source"]), place.folder)
+    path = os.path.join(place.folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+    return path
+
+
+def a_kernel_with_two_sides_is_tuned_proved_and_timed():
+    with a_place("time BLOCK_X=64;BLOCK_Y=4; 10\n") as place:
+        told = place.json(path_of("conv2d.cu"), *SMALL)
+        answer, funnel = told["answer"], told["funnel"]
+        tap.equal(answer["origin"], "measured")
+        tap.has(tunables(answer), "BLOCK_X=64;BLOCK_Y=4")
+        tap.equal([funnel[name] for name in ("space", "in_budget", "measured", "failed")], [72, 54, 54, 0])
+        tap.equal((answer["problem"]["operation"], answer["problem"]["w"], answer["problem"]["fw"]), ("conv2d", 65, 17))
+        assert answer["max_error"] <= answer["tolerance"], answer
+        again = place.run(path_of("conv2d.cu"), *SMALL).stdout
+        tap.has(again, "found in")
+        tap.has(again, "conv2d.cu --w 65 --h 33")
+        tap.equal(place.json("tune", path_of("conv2d.cu"), "--w", "66", "--h", "33")["answer"]["problem"]["w"], 66)
+
+
+def a_wrong_a_silent_and_a_nan_config_lose_their_own_trial_alone():
+    faults = "fault BLOCK_X=16;BLOCK_Y=4; wrong\nfault BLOCK_X=32;BLOCK_Y=4; unwritten\nfault BLOCK_X=64;BLOCK_Y=8; nan\n"
+    with a_place(faults) as place:
+        funnel = place.json(path_of("conv2d.cu"), *SMALL)["funnel"]
+        tap.equal((funnel["measured"], funnel["failed"]), (36, 18))
+        tap.has(place.run("explain", path_of("conv2d.cu"), *SMALL).stdout, "of out is")
+
+
+def a_kernel_that_changes_its_input_is_given_it_anew():
+    with a_place() as place:
+        told = place.json(path_of("axpy.json"), "--n", "1000")
+        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"]), (6, 0))
+        tap.equal(told["answer"]["proved"], False)
+
+
+def without_an_answer_configs_must_agree():
+    with a_place("fault THREADS=128; wrong\n") as place:
+        run = place.run(path_of("axpy.json"))
+        tap.has(run.stdout, "unproved: nothing says what is right")
+        tap.has(place.run("explain", path_of("axpy.json")).stdout, "in the config that was first")
+        tap.equal(place.json(path_of("axpy.json"))["funnel"]["failed"], 2)
+
+
+def integers_are_exact_and_indexes_lie_in_their_range():
+    with a_place() as place:
+        told = place.json(path_of("gather.cu"))
+        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"]), (4, 0))
+        tap.equal(told["answer"]["proved"], True)
+    with a_place("fault THREADS=32; wrong\n") as place:
+        tap.equal(place.json(path_of("gather.cu"))["funnel"]["failed"], 2)
+
+
+def an_absent_gpu_gets_cubins_and_no_rank():
+    with a_place() as place:
+        told = place.json(path_of("conv2d.cu"), "--gpu", "A100")
+        tap.equal((told["answer"]["origin"], told["answer"]["rank"]), ("unranked", None))
+        tap.equal(tunables(told["answer"]), "BLOCK_X=16;BLOCK_Y=4;TILE_X=1;TILE_Y=1")
+
+
+def it_is_swept_reported_and_explained():
+    with a_place() as place:
+        place.run("sweep", path_of("gather.cu"), "--n", "100,200")
+        tap.has(place.run("report", path_of("gather.cu"), "--format", "csv").stdout, "gather")
+        tap.has(place.run("explain", path_of("gather.cu"), "--n", "100").stdout, "measured 4")
+        tap.has(place.run("tune", path_of("gather.cu"), "--help").stdout, "--n N")
+
+
+def an_edited_kernel_is_tuned_anew():
+    with a_place() as place:
+        path = own_copy(place, "axpy.json")
+        place.run(path, "--n", "100")
+        tap.has(place.run(path, "--n", "100").stdout, "found in")
+        own_copy(place, "axpy.json", lambda told: told["tune"].update(THREADS=[64, 128]))
+        tap.equal(place.json(path, "--n", "100")["funnel"]["measured"], 4)
+
+
+def what_is_wrong_is_said_with_its_place():
+    def told(**changes):
+        return lambda document: document.update(changes)
+
+    wrong = [
+        (told(kernel="axpi"), "there is no kernel axpi in it, but other, axpy"),
+        (told(kernel=None), "\"kernel\" must say which one is meant: other, axpy"),
+        (told(source="../axpy_kernels.cu"), "the name of a file beside the specification"),
+        (told(source="absent.cu"), "absent.cu"),
+        (told(tuna={}), "did you mean \"tune\"?"),
+        (told(tune={"THREADS": [64.5]}), "tunable THREADS"),
+        (told(tune={"while": [64]}), "\"while\" is not a name"),
+        (told(restrictions=["THREADS <= BLOK"]), "unknown name BLOK"),
+        (told(restrictions=["THREADS < 1"]), "no config holds to the restrictions"),
+        (told(sizes={}), "\"sizes\" must name at least one size"),
+        (told(grid=["1", "1", "1", "1"]), "\"grid\" must be one to three expressions"),
+        (told(arguments=[{"name": "y", "type": "f31", "shape": ["n"]}]), "not \"f31\""),
+        (told(arguments=[{"name": "y", "type": "f32", "shape": ["n"]}]), "none of its tensors is an output"),
+        (told(answer="axpy_naive"), "there is no kernel axpy_naive"),
+        (told(name="../x"), "\"name\" is"),
+    ]
+    with a_place() as place:
+        for change, sentence in wrong:
+            run = place.run(own_copy(place, "axpy.json", change), status=2)
+            tap.has(run.stderr, sentence)
+        bare = os.path.join(place.folder, "bare.cu")
+        with open(bare, "w", encoding="utf-8") as file:
+            file.write("__global__ void k() {}\n")
+        tap.has(place.run(bare, status=2).stderr, "let the file begin with a comment")
+        with open(bare, "w", encoding="utf-8") as file:
+            file.write("/* fa-tune {\n  \"sizes\": {\"n\" 3}\n} */\n__global__ void k() {}\n")
+        tap.has(place.run(bare, status=2).stderr, "bare.cu: not valid JSON in line 2")
+
+
+def arguments_that_the_kernel_does_not_take_are_found_in_its_cubin():
+    with a_place() as place:
+        swap = own_copy(place, "axpy.json", lambda told: told["arguments"][2].update(type="f64"))
+        tap.has(place.run(swap, "--gpu", "L4", status=1).stderr, "argument 3 of axpy, a, has 4 bytes, and fp64 has 8")
+        less = own_copy(place, "axpy.json", lambda told: told["arguments"].pop())
+        tap.has(place.run(less, "--gpu", "L4", status=1).stderr, "axpy takes 4 arguments, and 3 are stated")
+
+
+tap.main([
+    a_kernel_with_two_sides_is_tuned_proved_and_timed,
+    a_wrong_a_silent_and_a_nan_config_lose_their_own_trial_alone,
+    a_kernel_that_changes_its_input_is_given_it_anew,
+    without_an_answer_configs_must_agree,
+    integers_are_exact_and_indexes_lie_in_their_range,
+    an_absent_gpu_gets_cubins_and_no_rank,
+    it_is_swept_reported_and_explained,
+    an_edited_kernel_is_tuned_anew,
+    what_is_wrong_is_said_with_its_place,
+    arguments_that_the_kernel_does_not_take_are_found_in_its_cubin,
+])

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernel specifications: a kernel as its author wrote it, and beside it what a tune needs to know: arguments, sizes, what
+ * may be tuned, geometry, the answer. One becomes an operation with one family: its operation.json and its manifest are
+ * made here, so that everything that works on operations works on it.
+ *
+ * Keys (docs/your-own-kernel.md tells them to people):
+ *   "name", "kernel", "source"            the operation, the entry, the file beside the JSON
+ *   "arguments": [{"name", "type", "shape"|"value", "is": "in"|"out"|"inout", "range", "align"}, …]   as the kernel takes
+ *                                         them; one that is neither has the value of the size of its name
+ *   "sizes": {"n": 1024 | {"default", "fixed", "multiple", "max"}}
+ *   "tune": {"BLOCK": [64, 128]}, "default": {…}, "restrictions": [text], "defines": {"WIDTH": expression}
+ *   "block", "grid": one to three expressions; "shared_memory": an expression, or an object of them
+ *   "answer": null | "kernel" | {"kernel", "source", "block", "grid"}; "rtol", "atol"
+ *   "flops", "bytes": expressions
+ *
+ * May be used by: engine. Thread-safety: any thread. A specification that was loaded stays as it is until the process ends.
+ * The text may be hostile: it is read as manifests and operations are.
+ */
+#ifndef FA_TUNER_SPEC_H
+#define FA_TUNER_SPEC_H
+
+#include "manifest.h"
+
+typedef struct fa_spec {
+    const fa_operation *operation;
+    fa_templates *templates;
+    fa_family_list families;
+} fa_spec;
+
+/* As fa_spec_load() and fa_spec_read() of fa_problem.h, whose arguments were checked. */
+int fa_spec_open(const char *path, const fa_operation **ret_operation, fa_diag *diag);
+int fa_spec_make(const char *where, const char *text, const char *source,
+                 const fa_operation **ret_operation, fa_diag *diag);
+
+/* The specification that the operation was made of; NULL: it is another's. */
+const fa_spec *fa_spec_of(const fa_operation *operation);
+
+#endif

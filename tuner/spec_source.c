@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Looking for kernels in CUDA C++ without a compiler: comments, literals and preprocessor lines are blanked first, so that
+ * what is left is code, and every byte stays at its place.
+ *
+ * Workload: a text of some tens of kilobytes, a few times for each specification.
+ */
+#include "spec_source.h"
+
+#include "error.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KERNELS_MAX = 64 };
+
+struct kernel {
+    size_t declared; /* where its declaration begins */
+    char name[FA_NAME_MAX];
+    bool linked;   /* it says extern itself */
+    bool template; /* it is a pattern of kernels, and none itself */
+};
+
+static bool is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Blanks text[from..to), but for line ends. */
+static void blank(char *text, size_t from, size_t to)
+{
+    for (size_t i = from; i < to; i++)
+        if (text[i] != '\n')
+            text[i] = ' ';
+}
+
+static size_t end_of_line(const char *text, size_t at)
+{
+    while (text[at] != 0 && (text[at] != '\n' || (at > 0 && text[at - 1] == '\\')))
+        at++;
+    return at;
+}
+
+static size_t end_of_literal(const char *text, size_t at)
+{
+    char quote = text[at++];
+    while (text[at] != 0 && text[at] != quote && text[at] != '\n')
+        at += text[at] == '\\' && text[at + 1] != 0 ? 2 : 1;
+    return text[at] != 0 ? at + 1 : at;
+}
+
+static void blank_what_is_no_code(char *text)
+{
+    bool begins = true; /* nothing but blanks since the line began */
+    for (size_t at = 0; text[at] != 0;) {
+        size_t end = at + 1;
+        if (strncmp(text + at, "//", 2) == 0 || (begins && text[at] == '#')) {
+            end = end_of_line(text, at);
+        } else if (strncmp(text + at, "/*", 2) == 0) {
+            const char *close = strstr(text + at + 2, "*/");
+            end = close != NULL ? (size_t)(close + 2 - text) : strlen(text);
+        } else if (text[at] == '"' || (text[at] == '\'' && (at == 0 || !is_word(text[at - 1])))) {
+            end = end_of_literal(text, at);
+        } else {
+            begins = text[at] == '\n' || (begins && isspace((unsigned char)text[at]));
+            at = end;
+            continue;
+        }
+        blank(text, at, end);
+        at = end;
+    }
+}
+
+char *fa_source_head(const char *text, fa_diag *diag)
+{
+    static const char word[] = "fa-tune";
+    const char *at = text + strspn(text, " \t\r\n");
+    while (strncmp(at, "//", 2) == 0) { /* a licence may stand above */
+        at += strcspn(at, "\n");
+        at += strspn(at, " \t\r\n");
+    }
+    const char *end = strncmp(at, "/*", 2) == 0 ? strstr(at, "*/") : NULL;
+    const char *from = end != NULL ? at + 2 + strspn(at + 2, "* \t\r\n") : NULL;
+    if (end == NULL || strncmp(from, word, sizeof word - 1) != 0 ||
+        (from = memchr(from, '{', (size_t)(end - from))) == NULL) {
+        fa_fail(
+            diag, FA_EMANIFEST,
+            "there is no specification: let the file begin with a comment, /* fa-tune { … } */");
+        return NULL;
+    }
+    char *head = strndup(text, (size_t)(end - text));
+    if (head == NULL)
+        fa_fail(diag, FA_ENOMEM, "out of memory for a specification");
+    else
+        blank(head, 0, (size_t)(from - text));
+    return head;
+}
+
+/* ---- kernels ---------------------------------------------------------------------------------*/
+static bool is_token(const char *code, size_t at, const char *word)
+{
+    size_t size = strlen(word);
+    return strncmp(code + at, word, size) == 0 && !is_word(code[at + size]) &&
+           (at == 0 || !is_word(code[at - 1]));
+}
+
+/* Where the declaration that holds code[at] begins. */
+static size_t begin_of_declaration(const char *code, size_t at)
+{
+    while (at > 0 && strchr(";{}", code[at - 1]) == NULL)
+        at--;
+    while (isspace((unsigned char)code[at]))
+        at++;
+    return at;
+}
+
+static bool has_token(const char *code, size_t from, size_t to, const char *word)
+{
+    for (size_t i = from; i < to; i++)
+        if (is_token(code, i, word))
+            return true;
+    return false;
+}
+
+/* Past the parentheses that open at `at`. */
+static size_t end_of_parentheses(const char *code, size_t at)
+{
+    int depth = 0;
+    for (; code[at] != 0; at++) {
+        depth += (code[at] == '(') - (code[at] == ')');
+        if (depth == 0)
+            return at + 1;
+    }
+    return at;
+}
+
+/* The kernel's name is the word before the first parenthesis that is no attribute's. */
+static bool read_name(const char *code, size_t at, struct kernel *kernel)
+{
+    static const char *const attributes[] = {"__launch_bounds__", "__cluster_dims__", "__maxnreg__",
+                                             "__block_size__",    "__attribute__",    "__align__"};
+    size_t from = 0, size = 0;
+    for (; code[at] != 0 && strchr(";{}", code[at]) == NULL; at++) {
+        if (is_word(code[at]) && (at == 0 || !is_word(code[at - 1]))) {
+            from = at;
+            size = 0;
+        }
+        if (is_word(code[at])) {
+            size = at + 1 - from;
+        } else if (code[at] == '(') {
+            bool attribute = false;
+            for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+                attribute = attribute || is_token(code, from, attributes[i]);
+            if (!attribute) {
+                snprintf(kernel->name, sizeof kernel->name, "%.*s", (int)size, code + from);
+                return size > 0 && size < sizeof kernel->name;
+            }
+            at = end_of_parentheses(code, at) - 1;
+        }
+    }
+    return false;
+}
+
+static int list_kernels(const char *code, struct kernel ret[KERNELS_MAX])
+{
+    int count = 0;
+    for (size_t at = 0; code[at] != 0 && count < KERNELS_MAX; at++) {
+        struct kernel kernel = {.declared = 0};
+        if (!is_token(code, at, "__global__") || !read_name(code, at, &kernel))
+            continue;
+        kernel.declared = begin_of_declaration(code, at);
+        kernel.linked = has_token(code, kernel.declared, at, "extern");
+        kernel.template = has_token(code, kernel.declared, at, "template");
+        bool known = false; /* what it is declared as first holds */
+        for (int i = 0; i < count; i++)
+            known = known || strcmp(ret[i].name, kernel.name) == 0;
+        if (!known)
+            ret[count++] = kernel;
+    }
+    return count;
+}
+
+static int fail_to_choose(const char *where, const char *name, const struct kernel *kernel,
+                          int count, fa_diag *diag)
+{
+    fa_buf names = {0};
+    for (int i = 0; i < count; i++)
+        fa_buf_printf(&names, "%s%s", i == 0 ? "" : ", ", kernel[i].name);
+    int rc = count == 0
+                 ? fa_fail(diag, FA_EMANIFEST, "%s: there is no __global__ function in it", where)
+             : name[0] != 0
+                 ? fa_fail(diag, FA_EMANIFEST, "%s: there is no kernel %s in it, but %.600s", where,
+                           name, names.data != NULL ? names.data : "others")
+                 : fa_fail(diag, FA_EMANIFEST, "%s: \"kernel\" must say which one is meant: %.600s",
+                           where, names.data != NULL ? names.data : "there are several");
+    fa_buf_free(&names);
+    return rc;
+}
+
+static int choose(const char *where, const struct kernel *kernel, int count, const char *name,
+                  const char *other, int *ret_index, fa_diag *diag)
+{
+    int found = -1, candidates = 0;
+    for (int i = 0; i < count; i++) {
+        bool meant =
+            name[0] != 0 ? strcmp(kernel[i].name, name) == 0 : strcmp(kernel[i].name, other) != 0;
+        if (meant) {
+            found = i;
+            candidates++;
+        }
+    }
+    *ret_index = found;
+    return candidates == 1 ? 0 : fail_to_choose(where, name, kernel, count, diag);
+}
+
+int fa_source_kernel(const char *where, const char *text, const char *name, const char *other,
+                     char ret_name[FA_NAME_MAX], char **ret_text, fa_diag *diag)
+{
+    static const char linkage[] = "extern \"C\" ";
+    struct kernel kernel[KERNELS_MAX];
+    char *code = strdup(text);
+    int index = 0;
+    if (code == NULL)
+        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    blank_what_is_no_code(code);
+    int count = list_kernels(code, kernel);
+    free(code);
+    int rc = choose(where, kernel, count, name, other, &index, diag);
+    if (rc == 0 && kernel[index].template)
+        rc = fa_fail(diag, FA_EMANIFEST,
+                     "%s: %s is a template: call it from a __global__ function that is none", where,
+                     kernel[index].name);
+    if (rc != 0)
+        return rc;
+    fa_buf out = {0};
+    fa_buf_append(&out, text, kernel[index].declared);
+    if (!kernel[index].linked)
+        fa_buf_text(&out, linkage);
+    fa_buf_text(&out, text + kernel[index].declared);
+    if (out.failed) {
+        fa_buf_free(&out);
+        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    }
+    snprintf(ret_name, FA_NAME_MAX, "%s", kernel[index].name);
+    *ret_text = out.data;
+    return 0;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CUDA C++ as far as a specification looks into it: the comment at its head, and its kernels by name.
+ */
+#ifndef FA_TUNER_SPEC_SOURCE_H
+#define FA_TUNER_SPEC_SOURCE_H
+
+#include "buf.h"
+
+/* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */
+char *fa_source_head(const char *text, fa_diag *diag);
+
+/* Finds the kernel of this name, or where `name` is "" the only one but `other`. The name goes to ret_name, and a copy of
+ * the text in which it has C linkage, its lines where they were, to *ret_text (free()). FA_EMANIFEST lists those there are. */
+int fa_source_kernel(const char *where, const char *text, const char *name, const char *other,
+                     char ret_name[FA_NAME_MAX], char **ret_text, fa_diag *diag);
+
+#endif
