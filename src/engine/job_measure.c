@@ -420,6 +420,24 @@ static void advance_final(fa_job *job)
         send_race(job);
 }
 
+/* Where nothing says what is right, the others are compared with the default config, which is therefore the first: false
+ * while it is compiled. */
+static bool bring_default(fa_job *job)
+{
+    const int first = job->space.default_index;
+    int *clean = job->measure.clean;
+    if (job->measure.clean_next > 0 || first < 0 || !fa_problem_has_no_answer(&job->target.problem))
+        return true;
+    for (int i = 0; i < job->measure.clean_count; i++) {
+        if (clean[i] != first)
+            continue;
+        clean[i] = clean[0];
+        clean[0] = first;
+        return true;
+    }
+    return job->space.candidate[first].trial.status != FA_STATUS_PENDING;
+}
+
 void fa_job_measure_advance(fa_job *job)
 {
     if (job->ended || job->measure.child == NULL || !job->measure.ready || job->measure.opening ||
@@ -428,7 +446,7 @@ void fa_job_measure_advance(fa_job *job)
     if (!job->measure.open) {
         if (job->compile.reference != NULL)
             send_open(job);
-    } else if (job->measure.clean_next < job->measure.clean_count) {
+    } else if (job->measure.clean_next < job->measure.clean_count && bring_default(job)) {
         int index = job->measure.clean[job->measure.clean_next++];
         send_trial(job, index, job->prove_only ? 0 : PROBE_COUNT * patience(job));
     } else if (job->progress.stage == FA_STAGE_FINAL) {

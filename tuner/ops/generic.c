@@ -427,12 +427,27 @@ static int compute_reference(struct fa_prover *prover, int index, uint64_t work,
     return rc;
 }
 
+/* What an earlier kernel made, to the device again. */
+static int give_answer(struct fa_prover *prover, struct generic_case *c, fa_diag *diag)
+{
+    int rc = 0;
+    for (int t = 0; t < c->tensors.count && rc == 0 && c->answered > 0; t++) {
+        const fa_tensor *tensor = &c->tensors.at[t];
+        if (!tensor->output || tensor->elements == 0)
+            continue;
+        rc = fa_copy_to_device(prover->driver, c->wanted[t], c->wanted_host[t],
+                               tensor->elements * fa_element_size(tensor->element), diag);
+        if (rc == 0)
+            rc = find_largest(prover, c, t, diag);
+    }
+    return rc;
+}
+
 static int prepare(struct fa_prover *prover, int index, fa_diag *diag)
 {
     struct generic_case *c = case_of(prover, index);
     uint64_t work = 0;
     int rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
-    c->answered = 0;
     for (int t = 0; t < c->tensors.count && rc == 0; t++) {
         const fa_tensor *tensor = &c->tensors.at[t];
         if (tensor->output)
@@ -447,7 +462,10 @@ static int prepare(struct fa_prover *prover, int index, fa_diag *diag)
     if (rc != 0 || prover->at[index].empty)
         return rc;
     rc = make_inputs(prover, c, diag);
-    return rc != 0 || has_no_reference(prover) ? rc : compute_reference(prover, index, work, diag);
+    if (rc != 0)
+        return rc;
+    return has_no_reference(prover) ? give_answer(prover, c, diag)
+                                    : compute_reference(prover, index, work, diag);
 }
 
 static void release(struct fa_prover *prover)
@@ -676,13 +694,9 @@ static int take_answer(struct fa_prover *prover, struct generic_case *c, struct 
             snprintf(v->reason, sizeof v->reason, "element %zu of %s is not written", i / size,
                      tensor->name);
         }
-        if (rc == 0)
-            rc = fa_copy_to_device(prover->driver, c->wanted[t], c->wanted_host[t], bytes, diag);
-        if (rc == 0)
-            rc = find_largest(prover, c, t, diag);
     }
     c->answered = prover->proofs;
-    return rc;
+    return rc == 0 ? give_answer(prover, c, diag) : rc;
 }
 
 static int generic_check(struct fa_prover *prover, int round, int index, fa_device_ptr result,
