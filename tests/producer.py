@@ -9,7 +9,7 @@ import struct
 CUDA = c.CDLL(os.environ["FA_TEST_FAKE_CUDA"])
 FLOAT, BFLOAT, INT = 2, 4, 0
 HOST, DEVICE = 1, 2
-LETTERS = {(FLOAT, 16): "e", (FLOAT, 32): "f", (INT, 32): "i"}  # of the module struct
+LETTERS = {(FLOAT, 16): "e", (FLOAT, 32): "f", (INT, 32): "i", (INT, 64): "q"}  # of the module struct
 READ_ONLY = 1
 
 

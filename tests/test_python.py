@@ -603,6 +603,63 @@ def a_kernel_of_another_operation_is_called_with_its_tensors():
         fa_tune.close()
 
 
+def floats(*shape, values=None):
+    return Exchanged(shape, values if values is not None else [0.0] * math.prod(shape), dtype=(producer.FLOAT, 32))
+
+
+def a_kernel_of_ones_own_is_tuned_and_called():
+    """The kernels of tests/specifications, whose arithmetic the fake driver does."""
+    fa_tune.close()
+    folder = os.path.join(os.environ["FA_TEST_SOURCE"], "tests", "specifications")
+    with open(os.path.join(folder, "axpy_kernels.cu"), encoding="utf-8") as file:
+        source = file.read()
+    try:
+        axpy = fa_tune.tune_kernel(
+            source, kernel="axpy", args=dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("torch.float32", "n"), a=2.5, n=64),
+            tune=dict(THREADS=[64, 128], PER_THREAD=[1, 2]), restrictions=["THREADS * PER_THREAD <= 128"],
+            block="THREADS", grid="ceil_div(n, THREADS * PER_THREAD)")
+        tap.equal((axpy.answer.origin, axpy.problem.n), ("measured", 64))
+        y = floats(64, values=[1.0] * 64)
+        tap.equal(axpy(y, floats(64, values=[2.0] * 64), 3.0), None)
+        tap.equal(set(y.read()), {7.0})
+        axpy(y, a=1, x=floats(64, values=[2.0] * 64))
+        tap.equal(set(y.read()), {9.0})
+        longer = axpy.at(n=100)
+        y = floats(100)
+        longer(y, floats(100, values=[1.0] * 100), 0.5)
+        tap.equal(set(y.read()), {0.5})
+        conv = fa_tune.tune_kernel(os.path.join(folder, "conv2d.cu"), w=4, h=3)
+        out = conv(None, floats(19, 20, values=[1.0] * 380), floats(17, 17, values=[1.0] * 289))
+        tap.equal((out.shape, set(out.read())), ((3, 4), {289.0}))
+        gather = fa_tune.tune_kernel(os.path.join(folder, "gather.cu"), n=2)
+        ints = [Exchanged((2,), [0, 0], dtype=(producer.INT, 64)), Exchanged((2,), [5, -6], dtype=(producer.INT, 64)),
+                Exchanged((2,), [1, 1], dtype=(producer.INT, 32))]
+        gather(*ints)
+        tap.equal(list(ints[0].read()), [-6, -6])
+        # Another text of the same name is another kernel, and both stay what they are.
+        other = fa_tune.tune_kernel(
+            source, kernel="axpy", args=dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=1.5, n=64),
+            tune=dict(THREADS=[64], PER_THREAD=[1]), block="THREADS", grid="ceil_div(n, THREADS * PER_THREAD)")
+        tap.equal(other.operation == axpy.operation, False)
+        tap.equal(axpy.at(n=65).answer.tunables.keys(), axpy.answer.tunables.keys())
+        for kind, part, call in [
+                (fa_tune.ShapeError, "x has the shape (3) and needs (64)", lambda: axpy(floats(64), floats(3), 1.0)),
+                (fa_tune.ArgumentError, "a must be a number", lambda: axpy(floats(64), floats(64), "1")),
+                (TypeError, "the kernel needs a", lambda: axpy(floats(64), floats(64))),
+                (fa_tune.ArgumentError, "args: n is array()", lambda: fa_tune.tune_kernel(source, args=dict(n="1"))),
+                (fa_tune.ArgumentError, "type is one such as", lambda: fa_tune.array("f31", 4)),
+                (fa_tune.Error, "\"kernel\" must say which one is meant",
+                 lambda: fa_tune.tune_kernel(source, args=dict(n=1), tune=dict(A=[1]), block=1, grid=1))]:
+            try:
+                call()
+            except kind as error:
+                tap.has(str(error), part)
+            else:
+                raise AssertionError("was not refused: " + part)
+    finally:
+        fa_tune.close()
+
+
 tap.main([
     importing_the_package_loads_nothing,
     both_ways_of_dlpack_give_the_right_output_and_log_sum_exp,
@@ -631,5 +688,6 @@ tap.main([
     a_first_call_does_not_wait_for_a_tune_that_waits_for_the_interpreter,
     what_a_call_runs_cannot_close_what_it_uses,
     a_kernel_of_another_operation_is_called_with_its_tensors,
+    a_kernel_of_ones_own_is_tuned_and_called,
     a_forked_child_is_told_to_be_spawned,
 ])

@@ -33,6 +33,8 @@ FA_API int fa_load_operations(const char *templates, fa_diag *diag);
 FA_API int fa_spec_load(const char *path, const fa_operation **ret_operation, fa_diag *diag);
 FA_API int fa_spec_read(const char *where, const char *text, const char *source,
                         const fa_operation **ret_operation, fa_diag *diag);
+/* "NAME@HASH": what fa_find_operation() and problems in JSON find this very specification by, whatever was read after it. */
+FA_API int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_diag *diag);
 /* NULL stands for attention forward. */
 FA_API const char *fa_name_of_operation(const fa_operation *operation);
 

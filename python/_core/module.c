@@ -75,6 +75,9 @@ static PyMethodDef methods[] = {
      "problem(fields)\n--\n\nA dict with every field of the problem, checked; defaults where none are given."},
     {"fields_of", problem_fields, METH_O,
      "fields_of(operation)\n--\n\nThe names of an operation's fields, also of one of FA_TUNE_TEMPLATES."},
+    {"load_specification", problem_specification, METH_VARARGS,
+     "load_specification(where, text, source)\n--\n\nThe operation of a kernel specification, as \"NAME@HASH\": of the file\n"
+     "`where` if text is None, else of JSON and the CUDA C++ that it speaks of."},
     {"set_policy", (PyCFunction)(void (*)(void))session_set_policy, METH_VARARGS | METH_KEYWORDS,
      "set_policy(effort, on_miss=None)\n--\n\n"
      "How attention() comes by a kernel that is not loaded: by this effort, or by calling\n"

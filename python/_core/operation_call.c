@@ -10,6 +10,7 @@
 #include "session.h"
 #include "tensor_new.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct operation_call {
@@ -20,7 +21,12 @@ struct operation_call {
     PyObject *made[OPERATION_ARGUMENTS];           /* outputs: owned, or NULL */
     tensor tensor[OPERATION_ARGUMENTS];
     fa_tensor_arg passed[OPERATION_ARGUMENTS];
-    float scalar[OPERATION_ARGUMENTS];
+    union {
+        float fp32;
+        double fp64;
+        int32_t int32;
+        int64_t int64;
+    } scalar[OPERATION_ARGUMENTS];
     const void *at[OPERATION_ARGUMENTS];
     dl_managed *workspace;
     place place;
@@ -76,12 +82,26 @@ static int take_arguments(struct operation_call *c, PyObject *const *args, Py_ss
 
 static int take_scalar(struct operation_call *c, int i)
 {
-    double number = PyFloat_AsDouble(c->given[i]);
-    if (number == -1.0 && PyErr_Occurred()) {
+    const char *dtype = c->argument[i].dtype;
+    bool whole = strncmp(dtype, "int", 3) == 0, narrow = strstr(dtype, "32") != NULL;
+    long long integer = whole ? PyLong_AsLongLong(c->given[i]) : 0;
+    double number = whole ? 0 : PyFloat_AsDouble(c->given[i]);
+    bool outside = narrow && (integer < INT32_MIN || integer > INT32_MAX);
+    if (PyErr_Occurred() != NULL || outside) {
         PyErr_Clear();
-        return fail(ERROR_ARGUMENT, "%s must be a number", c->argument[i].name);
+        return fail(ERROR_ARGUMENT, "%s must be %s", c->argument[i].name,
+                    !whole   ? "a number"
+                    : narrow ? "an int of 32 bits"
+                             : "an int");
     }
-    c->scalar[i] = (float)number;
+    if (whole && narrow)
+        c->scalar[i].int32 = (int32_t)integer;
+    else if (whole)
+        c->scalar[i].int64 = integer;
+    else if (narrow)
+        c->scalar[i].fp32 = (float)number;
+    else
+        c->scalar[i].fp64 = number;
     c->at[i] = &c->scalar[i];
     return 0;
 }
@@ -89,8 +109,12 @@ static int take_scalar(struct operation_call *c, int i)
 /* ---- tensors --------------------------------------------------------------------------------*/
 static dl_dtype dtype_of(const fa_argument *argument)
 {
-    uint8_t bits = strcmp(argument->dtype, "fp32") == 0 ? 32 : 16;
-    return (dl_dtype){strcmp(argument->dtype, "bf16") == 0 ? DL_BFLOAT : DL_FLOAT, bits, 1};
+    const char *name = argument->dtype;
+    uint8_t code = name[0] == 'b'   ? DL_BFLOAT
+                   : name[0] == 'f' ? DL_FLOAT
+                   : name[0] == 'i' ? DL_INT
+                                    : DL_UINT;
+    return (dl_dtype){code, (uint8_t)strtol(name + strcspn(name, "0123456789"), NULL, 10), 1};
 }
 
 static int check_tensor(const struct operation_call *c, const tensor *t, const fa_argument *is)

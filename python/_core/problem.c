@@ -99,19 +99,22 @@ static int load_operations(fa_diag *diag)
 }
 
 /* The dict with the defaults of numbers that it lacks: a new reference. Other fields have theirs from the
- * library, which also knows those that follow another field, and all those of other operations. */
+ * library, which also knows those that follow another field, and says what it does not know of the operation. */
 static PyObject *complete(PyObject *dict)
 {
-    PyObject *whole = PyDict_Copy(dict), *operation = PyDict_GetItemString(dict, "operation");
-    bool other = operation != NULL && PyUnicode_Check(operation) &&
-                 PyUnicode_CompareWithASCIIString(operation, fa_name_of_operation(NULL)) != 0;
-    for (int i = 0; whole != NULL && !other && i < field_count; i++) {
-        const fa_field_info *info = &fields[i].info;
-        if (info->preset == 0 || info->choices != NULL ||
-            PyDict_Contains(dict, fields[i].name) != 0)
+    PyObject *whole = PyDict_Copy(dict), *name = PyDict_GetItemString(dict, "operation");
+    const char *text =
+        name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    const fa_operation *operation = NULL;
+    fa_field_info info = {.size = sizeof info};
+    bool known = name == NULL || (text != NULL && fa_find_operation(text, &operation, NULL) == 0);
+    PyErr_Clear();
+    for (int i = 0; whole != NULL && known && fa_operation_field(operation, i, &info) == 0; i++) {
+        if (info.preset == 0 || info.choices != NULL || info.required ||
+            PyDict_GetItemString(dict, info.name) != NULL)
             continue;
-        PyObject *value = PyLong_FromLong(info->preset);
-        if (value == NULL || PyDict_SetItem(whole, fields[i].name, value) != 0)
+        PyObject *value = PyLong_FromLong(info.preset);
+        if (value == NULL || PyDict_SetItemString(whole, info.name, value) != 0)
             Py_CLEAR(whole);
         Py_XDECREF(value);
     }
@@ -157,6 +160,25 @@ PyObject *problem_complete(PyObject *self, PyObject *dict)
     fa_problem problem;
     (void)self;
     return problem_from_dict(dict, &problem) == 0 ? problem_to_dict(&problem) : NULL;
+}
+
+PyObject *problem_specification(PyObject *self, PyObject *args)
+{
+    const char *where, *text = NULL, *source = NULL;
+    const fa_operation *operation = NULL;
+    fa_diag diag = {{0}};
+    char name[128];
+    (void)self;
+    if (!PyArg_ParseTuple(args, "szz", &where, &text, &source))
+        return NULL;
+    int rc = text != NULL ? fa_spec_read(where, text, source, &operation, &diag)
+                          : fa_spec_load(where, &operation, &diag);
+    if (rc == 0)
+        rc = fa_spec_name(operation, name, sizeof name, &diag);
+    if (rc == 0)
+        return PyUnicode_FromString(name);
+    fail_with(rc, &diag);
+    return NULL;
 }
 
 PyObject *problem_fields(PyObject *self, PyObject *name)

@@ -15,6 +15,7 @@ int problem_set(fa_problem *problem, int field, PyObject *value);
 int problem_from_dict(PyObject *dict, fa_problem *ret_problem);
 PyObject *problem_to_dict(const fa_problem *problem);
 PyObject *problem_complete(PyObject *self, PyObject *dict);
+PyObject *problem_specification(PyObject *self, PyObject *args);
 PyObject *problem_fields(PyObject *self, PyObject *name);
 int effort_from(PyObject *name, fa_effort *ret_effort);
 

@@ -15,6 +15,13 @@ from ._errors import NotSupported as NotSupported
 from ._errors import NotTuned as NotTuned
 from ._errors import ShapeError as ShapeError
 from ._errors import TensorError as TensorError
+from ._kernels import TunedKernel as TunedKernel
+from ._kernels import array as array
+from ._kernels import fixed as fixed
+from ._kernels import inout as inout
+from ._kernels import out as out
+from ._kernels import scalar as scalar
+from ._kernels import tune_kernel as tune_kernel
 from ._objects import Answer as Answer
 from ._objects import Check as Check
 from ._objects import Doctor as Doctor

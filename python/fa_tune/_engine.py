@@ -14,19 +14,19 @@ def current_device():
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
 
 
-def _ordinal(device):
+def ordinal(device):
     if device is None:
         return current_device()
     try:
-        ordinal = operator.index(device)
+        number = operator.index(device)
     except TypeError:
-        ordinal = -1
-    if not 0 <= ordinal < 1 << 31:
+        number = -1
+    if not 0 <= number < 1 << 31:
         raise ArgumentError("device is a CUDA ordinal from 0 on, or None for the current device, not %s" % shown(device))
-    return ordinal
+    return number
 
 
-def _progress(given):
+def reporter(given):
     if given is None or isinstance(given, bool) or callable(given):
         return None if given is True else given
     raise ArgumentError("progress is a function, None for a line on a terminal, or False, not %s" % shown(given))
@@ -36,7 +36,7 @@ def kernel(problem, device, effort, progress):
     """The loaded kernel (_core.Kernel) of a problem, tuned where the effort allows."""
     from . import _policy
     return _core.best_kernel(problem.as_dict(), effort=effort or _policy.current.effort,
-                             device=_ordinal(device), progress=_progress(progress))
+                             device=ordinal(device), progress=reporter(progress))
 
 
 def tune(problem, gpu, device, effort, again, exact, progress):
@@ -44,4 +44,4 @@ def tune(problem, gpu, device, effort, again, exact, progress):
     if gpu is not None and not isinstance(gpu, str):
         raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", or None, not %s" % shown(gpu))
     return _core.tune(problem.as_dict(), gpu=gpu, effort=effort, again=again, exact=exact,
-                      device=_ordinal(device), progress=_progress(progress))
+                      device=ordinal(device), progress=reporter(progress))

@@ -47,6 +47,19 @@ int fa_spec_read(const char *where, const char *text, const char *source,
     return fa_spec_make(where, text, source, ret_operation, diag);
 }
 
+int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_diag *diag)
+{
+    operation = or_default(operation);
+    const char *hash = cJSON_GetStringValue(
+        cJSON_GetObjectItemCaseSensitive(operation->document, "specification"));
+    int length = ret_name == NULL ? -1
+                 : hash == NULL   ? snprintf(ret_name, size, "%s", operation->name)
+                                  : snprintf(ret_name, size, "%s@%s", operation->name, hash);
+    return length >= 0 && (size_t)length < size
+               ? 0
+               : fa_fail(diag, FA_EINVAL, "the name of %s does not fit", operation->name);
+}
+
 const char *fa_name_of_operation(const fa_operation *operation)
 {
     return or_default(operation)->name;
