@@ -52,7 +52,16 @@ def attention(q, k, v, causal=False, scale=None, layout="bhsd", out=None, return
 
 
 def _with_lse(torch, q, k, v, anchor, mask, scale):
-    """PyTorch hands out no log-sum-exp from SDPA: plain products, in single precision."""
+    """PyTorch hands out no log-sum-exp from SDPA: its flash kernel does, where that takes the call; else plain
+    products, in single precision. (Rows that see nothing have another log-sum-exp there.)"""
+    sq, sk = q.shape[2], k.shape[2]
+    if sq == sk or anchor == "none" or (anchor == "bottom-right" and sq < sk):
+        try:
+            o, lse = torch.ops.aten._flash_attention_forward(
+                *(x.transpose(1, 2) for x in (q, k, v)), None, None, sq, sk, 0.0, anchor != "none", False, scale=scale)[:2]
+            return o.transpose(1, 2), lse
+        except (AttributeError, RuntimeError):  # this GPU, this head_dim, this build of PyTorch
+            pass
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     scores = q.float() @ k.float().transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
