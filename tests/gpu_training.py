@@ -258,7 +258,8 @@ def autocast_casts_as_for_sdpa():
             compiled = torch.autograd.grad(torch.compile(fa_tune.attention, fullgraph=True)(*leaves).float().square().sum(), leaves)
         right = torch.autograd.grad(fa_tune.attention(*(x.to(kind) for x in leaves)).float().square().sum(), leaves)
         for x, y, z in zip(got, right, compiled):
-            assert torch.equal(x, y) and torch.equal(x, z)
+            for other in (y, z):  # sums of dQ come in any order
+                assert torch.allclose(x.float(), other.float(), rtol=2e-2, atol=1e-2 * float(x.abs().max())), kind
     try:
         fa_tune.attention(*leaves)
     except fa_tune.DtypeError:

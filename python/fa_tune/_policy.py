@@ -101,7 +101,7 @@ def _missed(problem, device, words):
     except Error as error:
         if not is_a_miss(error):
             raise
-        return computed_by_sdpa(words, error)
+        return _computed_by_sdpa(words, error)
 
 
 current: policy = None  # type: ignore[assignment]  # until the first policy below
@@ -119,10 +119,19 @@ def warn_once(kind, sentence):
         warnings.warn(sentence, RuntimeWarning, stacklevel=4)
 
 
-def computed_by_sdpa(words, error):
+def _computed_by_sdpa(words, error):
     """The call by PyTorch's own attention; the error where its tensors are not PyTorch's."""
     from . import _sdpa_fallback
     result = _sdpa_fallback.attention(**words, error=error)
     warn_once("miss", "PyTorch's scaled_dot_product_attention computes what fa_tune has no kernel for, "
               "now and later: %s" % error)
     return result
+
+
+def gradients_by_sdpa(*tensors, **words):
+    """The gradients of such a call, by PyTorch's flash kernel; the error where that does not take it."""
+    from . import _sdpa_fallback
+    made = _sdpa_fallback.gradients(*tensors, **words)
+    warn_once("miss of backward", "PyTorch's flash attention computes gradients that fa_tune has no kernel for, now and "
+              "later: %s" % tensors[-1])
+    return made

@@ -168,17 +168,13 @@ NOT_ALIGNED = -22  # FA_EALIGN
 
 
 def _gradients_or_sdpa(d_o, q, k, v, o, lse, sinks=None, **words):
-    """The same; on_miss="sdpa" has PyTorch compute a call anew that there is no kernel for."""
+    """The same; with on_miss="sdpa" PyTorch computes what there is no kernel for."""
     try:
         return gradients(d_o, q, k, v, o, lse, sinks, **words)
     except _errors.Error as error:
-        if _policy.current.on_miss != "sdpa" or not _policy.is_a_miss(error):
+        if _policy.current.on_miss != "sdpa" or not _policy.is_a_miss(error) or sinks is not None:
             raise
-        with torch.enable_grad():
-            leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-            o = _policy.computed_by_sdpa({"q": leaves[0], "k": leaves[1], "v": leaves[2], "sinks": sinks,
-                                          **{name: value for name, value in words.items() if value or name == "scale"}}, error)
-            return (*torch.autograd.grad(o, leaves, d_o), q.new_empty(0, dtype=torch.float32))
+        return (*_policy.gradients_by_sdpa(d_o, q, k, v, o, lse, error, **words), q.new_empty(0, dtype=torch.float32))
 
 
 def _attention_backward(d_o, q, k, v, o, lse, *args, sinks=None, **options):
