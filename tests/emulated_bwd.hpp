@@ -69,6 +69,47 @@ inline void run(const char *what, const char *wrong) {
     if (wrong != nullptr) printf("%s: %s\n", what, wrong), exit(1);
 }
 
+#ifdef REFERENCE
+// Those of the judge, packed floats: near enough to sums in double to judge any kernel.
+inline void compare(const char *name, const std::vector<float> &got, const std::vector<double> &wanted) {
+    double largest = 0, worst = 0;
+    for (double x : wanted) largest = std::max(largest, fabs(x));
+    const double allowed = 2e-5 * largest + 1e-6;
+    for (size_t i = 0; i < wanted.size(); i++) {
+        const double error = got[i] == wanted[i] ? 0 : fabs(got[i] - wanted[i]);
+        if (!(error <= allowed) && failures++ < 8) printf("%s[%zu] is %g, wanted %g\n", name, i, got[i], wanted[i]);
+        worst = std::max(worst, error);
+    }
+    printf("%s: %.2g of %.2g allowed\n", name, worst, allowed);
+}
+
+// The reference takes what the host computed of forward. What its `inputs` makes of it comes last.
+inline int prove_reference(fa_attn_bwd_params p, Tensor &o, std::vector<float> &lse, const std::vector<double> &wanted_q,
+                           const std::vector<double> &wanted_k, const std::vector<double> &wanted_v,
+                           const std::vector<double> &wanted_sinks) {
+    std::vector<float> dq(wanted_q.size() + 1, NAN), dk(wanted_k.size() + 1, NAN), dv(wanted_v.size() + 1, NAN);
+    std::vector<double> wanted_o, wanted_lse(lse.begin(), lse.end() - 1);
+    o.each(p.batch, [&](u16 &x, int, int, int, int) { wanted_o.push_back(to_float<kBf16>(x)); });
+    std::vector<float> d_sinks(wanted_sinks.size(), NAN);
+    p.dq = dq.data(), p.dk = dk.data(), p.dv = dv.data(), p.d_sinks = d_sinks.data();
+    const u32 grid[3] = {3, 1, 1};
+    run("the reference", emu::launch(reference, &p, grid, kThreads, 0));
+    compare("dQ", dq, wanted_q);
+    compare("dK", dk, wanted_k);
+    compare("dV", dv, wanted_v);
+    compare("d_sinks", d_sinks, wanted_sinks);
+    if (dq.back() == dq.back() || dk.back() == dk.back() || dv.back() == dv.back()) failures++, printf("an end was passed\n");
+    std::fill(lse.begin(), lse.end(), NAN);
+    o.memory.assign(o.memory.size(), kPoison);
+    run("the inputs", emu::launch(inputs, &p, grid, kThreads, 0));
+    lse.pop_back();
+    compare("O", o, p.batch, wanted_o);
+    for (size_t i = 0; i < lse.size(); i++)
+        if (!(lse[i] == wanted_lse[i] || fabs(lse[i] - wanted_lse[i]) <= 1e-5 * (1 + fabs(wanted_lse[i]))) && failures++ < 8)
+            printf("LSE[%zu] is %g, wanted %g\n", i, lse[i], wanted_lse[i]);
+    return failures == 0 ? 0 : 1;
+}
+#else
 struct Arguments {
     fa_attn_bwd_params p;
     void *workspace;
@@ -76,13 +117,15 @@ struct Arguments {
 inline void prepare(Arguments a) { attn_bwd_prepare(a.p, a.workspace); }
 inline void main_launch(Arguments a) { attn_bwd(a.p, a.workspace); }
 inline void finish(Arguments a) { attn_bwd_finish(a.p, a.workspace); }
+#endif
 
-inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int left, int right, int gap, u32 threads, u32 bytes) {
+inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int left, int right, int gap, u32 threads, u32 bytes, bool repeats) {
     const bool between = seq_q % 2 == 1;
     Tensor q(batch, heads_q, seq_q, HEAD_DIM, gap, between), k(batch, heads_kv, seq_k, HEAD_DIM, gap, between);
     Tensor v(batch, heads_kv, seq_k, HEAD_DIM_V, gap, between), o(batch, heads_q, seq_q, HEAD_DIM_V, gap, between);
     Tensor d_o(batch, heads_q, seq_q, HEAD_DIM_V, gap, !between), dq(batch, heads_q, seq_q, HEAD_DIM, gap, between);
     Tensor dk(batch, heads_kv, seq_k, HEAD_DIM, gap, between), dv(batch, heads_kv, seq_k, HEAD_DIM_V, gap, !between);
+    if (repeats) d_o.row_stride = 0;   // as the gradient of a sum has it
     for (Tensor *t : {&q, &k, &v, &d_o}) t->each(batch, [](u16 &x, int, int, int, int) { x = from_float<kBf16>(random_value()); });
     std::vector<float> lse(batch * heads_q * seq_q + 1), sinks(heads_q), d_sinks(heads_q, NAN);
     for (float &x : sinks) x = random_value();
@@ -130,13 +173,18 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
                     }
                 }
             }
+    const fa_attn_bwd_params p = {
+        q.at(0, 0, 0), k.at(0, 0, 0), v.at(0, 0, 0), o.at(0, 0, 0), lse.data(), sinks.data(), d_o.at(0, 0, 0),
+        dq.at(0, 0, 0), dk.at(0, 0, 0), dv.at(0, 0, 0), d_sinks.data(), q.strides(), k.strides(), v.strides(),
+        o.strides(), d_o.strides(), dq.strides(), dk.strides(), dv.strides(), (float)scale, (float)cap, HEAD_DIM,
+        HEAD_DIM_V, batch, heads_q, heads_kv, seq_q, seq_k, left, right};
+#ifdef REFERENCE
+    return prove_reference(p, o, lse, wanted_q, wanted_k, wanted_v, wanted_sinks);
+#else
     const i64 tiles = (seq_q + kM - 1) / kM, rows = tiles * kM * heads_q * batch;
     const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? tiles * heads_q * batch : 0));
     std::vector<float> workspace(floats + 16, NAN);
-    Arguments a = {{q.at(0, 0, 0), k.at(0, 0, 0), v.at(0, 0, 0), o.at(0, 0, 0), lse.data(), sinks.data(), d_o.at(0, 0, 0),
-                    dq.at(0, 0, 0), dk.at(0, 0, 0), dv.at(0, 0, 0), d_sinks.data(), q.strides(), k.strides(), v.strides(),
-                    o.strides(), d_o.strides(), dq.strides(), dk.strides(), dv.strides(), (float)scale, (float)cap, HEAD_DIM,
-                    HEAD_DIM_V, batch, heads_q, heads_kv, seq_q, seq_k, left, right}, workspace.data()};
+    Arguments a = {p, workspace.data()};
     const u32 query_blocks = (u32)(tiles * heads_q * batch), key_blocks = (u32)((seq_k + kN - 1) / kN * heads_kv * batch);
     const u32 first[3] = {std::max(1u, query_blocks), 1, 1}, second[3] = {std::max(1u, key_blocks), 1, 1};
     const u32 third[3] = {query_blocks + (u32)heads_q, 1, 1};
@@ -152,13 +200,14 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
     for (size_t i = floats; i < workspace.size(); i++)
         if (workspace[i] == workspace[i] && failures++ < 8) printf("the end of the workspace was passed\n");
     return failures == 0 ? 0 : 1;
+#endif
 }
 
 }  // namespace test
 
 int main(int, char **words) {
-    int x[11];
-    for (int i = 0; i < 11; i++) x[i] = atoi(words[i + 1]);
+    int x[12];
+    for (int i = 0; i < 12; i++) x[i] = atoi(words[i + 1]);
     test::seed = (u64)x[10];
-    return test::prove(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], (u32)x[8], (u32)x[9]);
+    return test::prove(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], (u32)x[8], (u32)x[9], x[11] != 0);
 }

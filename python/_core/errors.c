@@ -57,6 +57,11 @@ int fail(enum error_class which, const char *format, ...)
     return -1;
 }
 
+bool failed_as(enum error_class which)
+{
+    return PyErr_ExceptionMatches(classes[which]) != 0;
+}
+
 int fail_with(int code, const fa_diag *diag)
 {
     enum error_class which = ERROR_ANY;

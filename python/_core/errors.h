@@ -13,6 +13,8 @@
 #include <Python.h>
 #include "fa_tune.h"
 
+#include <stdbool.h>
+
 enum error_class {
     ERROR_ANY,
     ERROR_SHAPE,
@@ -33,6 +35,8 @@ int fail(enum error_class which, const char *format, ...)
     __attribute__((cold, format(printf, 2, 3)));
 /* The exception for what the library answered; one that is set already stays. Returns -1. */
 int fail_with(int code, const fa_diag *diag) __attribute__((cold));
+/* Whether the exception that is set is of that class. */
+bool failed_as(enum error_class which) __attribute__((cold));
 
 /* Calls MODULE.NAME with arguments as Py_BuildValue makes a tuple of them. */
 PyObject *call_helper(const char *module, const char *name, const char *format, ...)

@@ -157,8 +157,9 @@ static int take_strides(struct operation_call *c, int i)
     }
     bool repeats = !contiguous && reach == 0; /* all strides 0, which would say contiguous */
     if (!empty && !contiguous && (!c->argument[i].strided || reach < 0 || repeats))
-        return fail(ERROR_SHAPE, "%s is not contiguous%s: pass %s.contiguous()",
-                    c->argument[i].name, c->argument[i].strided ? " in its last dimension" : "",
+        return fail(ERROR_SHAPE, "%s %s%s: pass %s.contiguous()", c->argument[i].name,
+                    repeats ? "repeats one row for every position" : "is not contiguous",
+                    c->argument[i].strided && !repeats ? " in its last dimension" : "",
                     c->argument[i].name);
     if (contiguous || empty)
         memset(c->passed[i].stride, 0, sizeof c->passed[i].stride);

@@ -41,11 +41,13 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
             extras["sinks"] = more["s_aux"].float()
         trains = torch.is_grad_enabled() and any(x.requires_grad for x in (query, k, v, *extras.values())
                                                  if isinstance(x, torch.Tensor))
-        out = None if trains else query.new_empty((query.shape[0], query.shape[2], query.shape[1], v.shape[3]))
         try:
-            o = _core.attention(query, k, v, causal=causal, scale=scaling,
-                                out=None if trains else out.transpose(1, 2), **extras)
-            return (o.transpose(1, 2).contiguous() if trains else out), None
+            if trains:  # in the order of the output that is saved, of which no copy is to be saved beside it
+                return _core.attention(*(x.transpose(1, 2) for x in (query, k, v)), causal=causal, scale=scaling,
+                                       layout="bshd", **extras), None
+            out = query.new_empty((query.shape[0], query.shape[2], query.shape[1], v.shape[3]))
+            _core.attention(query, k, v, causal=causal, scale=scaling, out=out.transpose(1, 2), **extras)
+            return out, None
         except _errors.Error as error:
             if not is_not_covered(error):
                 raise

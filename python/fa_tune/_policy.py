@@ -78,20 +78,30 @@ def is_not_covered(error):
     return is_a_miss(error) or isinstance(error, (ArgumentError, DtypeError, ShapeError))
 
 
+def kernel_of(problem, device):
+    """The loaded kernel of a problem by what the policy allows. That there is none is believed for a while where
+    PyTorch computes the call in its place."""
+    key = json.dumps(problem), device
+    error, until = _missing.get(key, (None, 0))
+    if error is not None and time.monotonic() < until:
+        raise error.with_traceback(None)
+    try:
+        return _core.best_kernel(problem, effort=current.effort, device=device)
+    except Error as missing:
+        if is_a_miss(missing) and current.on_miss == "sdpa":
+            _missing[key] = missing.with_traceback(None), time.monotonic() + ASK_AGAIN_S
+        raise
+
+
 def _missed(problem, device, words):
     """Called by _core.attention() for a problem without a loaded kernel: returns the kernel, or what
     the call is to return in its place."""
-    key = json.dumps(problem), device
-    error, until = _missing.get(key, (None, 0))
-    if time.monotonic() >= until:
-        try:
-            return _core.best_kernel(problem, effort=current.effort, device=device)
-        except Error as missing:
-            if not is_a_miss(missing):
-                raise
-            error = missing.with_traceback(None)
-            _missing[key] = error, time.monotonic() + ASK_AGAIN_S
-    return _computed_by_sdpa(words, error)
+    try:
+        return kernel_of(problem, device)
+    except Error as error:
+        if not is_a_miss(error):
+            raise
+        return _computed_by_sdpa(words, error)
 
 
 current: policy = None  # type: ignore[assignment]  # until the first policy below
@@ -116,3 +126,12 @@ def _computed_by_sdpa(words, error):
     warn_once("miss", "PyTorch's scaled_dot_product_attention computes what fa_tune has no kernel for, "
               "now and later: %s" % error)
     return result
+
+
+def gradients_by_sdpa(*tensors, **words):
+    """The gradients of such a call, by PyTorch's flash kernel; the error where that does not take it."""
+    from . import _sdpa_fallback
+    made = _sdpa_fallback.gradients(*tensors, **words)
+    warn_once("miss of backward", "PyTorch's flash attention computes gradients that fa_tune has no kernel for, now and "
+              "later: %s" % tensors[-1])
+    return made

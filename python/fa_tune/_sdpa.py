@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """F.scaled_dot_product_attention on our kernels, by PyTorch's registry of flash-attention back ends.
 
-What is replaced is the CUDA kernel of one operator, aten::_scaled_dot_product_flash_attention. A call
-that we do not cover goes on to aten::_flash_attention_forward, which stays PyTorch's own, so that it is
-computed as if nobody had registered anything.
+What is replaced are the CUDA kernels of aten::_scaled_dot_product_flash_attention and of its backward, so that
+autograd stays PyTorch's own and keeps what it always kept. A call that we do not cover goes on to
+aten::_flash_attention_forward or _backward, which are not replaced: it is computed as if nobody had registered
+anything. The two need not have the same author: output and log-sum-exp are all that one hands to the other.
 """
 import contextlib
 import functools
@@ -13,7 +14,7 @@ import warnings
 import torch
 import torch.nn.attention
 
-from . import _core, _errors, _sdpa_fallback
+from . import _core, _errors, _sdpa_fallback, _torch_ops
 from ._policy import is_not_covered, warn_once
 
 NAME = "fa_tune"
@@ -26,13 +27,17 @@ def _reason_against(tensors, dropout_p, return_debug_mask):
         return ""
     if dropout_p != 0.0:
         return "fa_tune has no dropout"
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return "an input requires a gradient: fa_tune.attention() computes it with fa_tune's kernels"
     if return_debug_mask:
         return "fa_tune gives no debug mask"
     if tensors[0].dtype not in ELEMENTS:
         return "fa_tune takes float16 and bfloat16 only"
     return None
+
+
+def _warn(kind, reason, what=""):
+    if reason:
+        warn_once(("sdpa" + what, kind), "PyTorch's own kernel computes %sa call of "
+                  "scaled_dot_product_attention, and others of its kind: %s" % (what, reason))
 
 
 def _forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
@@ -42,17 +47,35 @@ def _forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mas
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
         out = torch.empty_like(query)
         try:
-            _, lse = _core.attention(q, k, v, causal=is_causal, scale=scale, out=out, return_lse=True)
+            with torch.no_grad():  # which is recorded above, by PyTorch
+                _, lse = _core.attention(q, k, v, causal=is_causal, scale=scale, out=out, return_lse=True)
         except _errors.Error as error:
             if not is_not_covered(error):
                 raise
             kind, reason = type(error), str(error)
         else:
             return (out, lse, None, None, query.shape[2], key.shape[2], *_unread(query.device, query.dtype))
-    if reason:
-        warn_once(("sdpa", kind), "PyTorch's own kernel computes a call of "
-                  "scaled_dot_product_attention, and others of its kind: %s" % reason)
+    _warn(kind, reason)
     return _pytorch_own(query, key, value, dropout_p, is_causal, return_debug_mask, scale)
+
+
+def _backward(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
+              philox_seed, philox_offset, *, scale=None):
+    """aten::_scaled_dot_product_flash_attention_backward on CUDA."""
+    kind = reason = _reason_against((query, key, value), dropout_p, False)
+    if reason is None:
+        try:
+            with torch.no_grad():
+                return _torch_ops.gradients(grad_out, query, key, value, out, logsumexp, causal=is_causal, scale=scale)[:3]
+        except _errors.Error as error:
+            if not is_not_covered(error):
+                raise
+            kind, reason = type(error), str(error)
+    _warn(kind, reason, "the gradients of ")
+    made = torch.ops.aten._flash_attention_backward(
+        *(x.transpose(1, 2) for x in (grad_out, query, key, value, out)), logsumexp, cum_seq_q, cum_seq_k, max_q, max_k,
+        dropout_p, is_causal, philox_seed, philox_offset, scale=scale)
+    return tuple(x.transpose(1, 2) for x in made)
 
 
 @functools.cache
@@ -83,9 +106,10 @@ class _Handle:
         with warnings.catch_warnings():  # that a kernel is replaced is what was asked for
             warnings.filterwarnings("ignore", message="(?s).*previously registered kernel")
             self._library.impl("_scaled_dot_product_flash_attention", _forward, "CUDA", **how)
+            self._library.impl("_scaled_dot_product_flash_attention_backward", _backward, "CUDA", **how)
 
     def remove(self):
-        """Gives the operator back its own kernel."""
+        """Gives the operators back their own kernels."""
         library, self._library = self._library, None
         if library is not None:
             library._destroy()

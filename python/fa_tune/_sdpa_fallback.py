@@ -52,7 +52,16 @@ def attention(q, k, v, causal=False, scale=None, layout="bhsd", out=None, return
 
 
 def _with_lse(torch, q, k, v, anchor, mask, scale):
-    """PyTorch hands out no log-sum-exp from SDPA: plain products, in single precision."""
+    """PyTorch hands out no log-sum-exp from SDPA: its flash kernel does, where that takes the call; else plain
+    products, in single precision. (Rows that see nothing have another log-sum-exp there.)"""
+    sq, sk = q.shape[2], k.shape[2]
+    if sq == sk or anchor == "none" or (anchor == "bottom-right" and sq < sk):
+        try:
+            o, lse = torch.ops.aten._flash_attention_forward(
+                *(x.transpose(1, 2) for x in (q, k, v)), None, None, sq, sk, 0.0, anchor != "none", False, scale=scale)[:2]
+            return o.transpose(1, 2), lse
+        except (AttributeError, RuntimeError):  # this GPU, this head_dim, this build of PyTorch
+            pass
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     scores = q.float() @ k.float().transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
@@ -63,3 +72,21 @@ def _with_lse(torch, q, k, v, anchor, mask, scale):
     lse = scores.logsumexp(-1)
     weights = torch.exp(scores - lse.masked_fill(lse == float("-inf"), 0)[..., None])
     return (weights @ v.float()).to(q.dtype), lse
+
+
+def gradients(d_o, q, k, v, o, lse, error, causal=False, scale=None, layout="bhsd", **more):
+    """(dq, dk, dv) from what forward left, without autograd, which is off below it; raises `error` for more than the
+    kernel can do. It has heads behind the sequence and anchors a causal mask bottom-right."""
+    torch = sys.modules["torch"]
+    tensors = [d_o, q, k, v, o] if layout == "bshd" else [x.transpose(1, 2) for x in (d_o, q, k, v, o)]
+    sq, sk = tensors[1].shape[1], tensors[2].shape[1]
+    if any(more.values()) or (causal and sq > sk) or (causal == "top-left" and sq != sk):
+        raise error
+    unread = torch.zeros(2, dtype=torch.uint64, device=q.device)  # dropout's seed
+    try:
+        made = torch.ops.aten._flash_attention_backward(
+            *(x if x.stride(3) == 1 else x.contiguous() for x in tensors), lse, None, None, sq, sk, 0.0,
+            bool(causal) and causal != "none", unread, unread[0], scale=scale)
+    except (AttributeError, RuntimeError):  # this GPU, this head_dim, this build of PyTorch
+        raise error from None
+    return tuple(x if layout == "bshd" else x.transpose(1, 2) for x in made)

@@ -14,8 +14,8 @@ def sdpa() -> AbstractContextManager[None]:
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     Tensors as SDPA has them: q (batch, heads_q, seq_q, head_dim), k and v (batch, heads_kv, seq_k,
-    head_dim), float16 or bfloat16 on CUDA. Calls with a mask, dropout or gradients, and whatever else
-    fa_tune has no kernel for, are computed by PyTorch; the first of each kind says so in a warning.
+    head_dim), float16 or bfloat16 on CUDA. Gradients come from fa_tune's kernels, too. Calls with a mask or
+    dropout, and whatever else fa_tune has no kernel for, are computed by PyTorch; the first of each kind says so in a warning.
     What a call of a new problem may spend is said by fa_tune.policy(). The setting is the process's,
     as PyTorch's own is. To switch it on for good:
     torch.nn.attention.activate_flash_attention_impl("fa_tune").

@@ -15,7 +15,8 @@ import math
 
 import torch
 
-from . import _core, _errors
+from . import _core, _errors, _policy
+from ._problem import Problem
 
 _OPTIONS = ("bool causal=False, *, float? scale=None, str layout='bhsd', bool top_left=False, int[]? window=None, "
             "float softcap=0.0, Tensor? sinks=None")
@@ -100,9 +101,16 @@ def _attention_out_fake(q, k, v, causal=False, *, layout="bhsd", out, want_lse=F
     return _fake_lse(q, layout) if want_lse else q.new_empty(0, dtype=torch.float32)
 
 
+def _gradient_like(x):
+    """Dense, in the order of x's strides, as PyTorch's own gradients are: what made x from a projection undoes it
+    without a copy."""
+    made = torch.empty_like(x)
+    return made if made.stride(-1) == 1 else torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 def _gradients_like(q, k, v, sinks):
-    """Contiguous, as q, k, v and the sinks are shaped; without sinks an empty one."""
-    return (*(x.new_empty(x.shape) for x in (q, k, v)),
+    """As q, k, v and the sinks are shaped; without sinks an empty one."""
+    return (_gradient_like(q), _gradient_like(k), _gradient_like(v),
             q.new_empty(0 if sinks is None else sinks.shape, dtype=torch.float32))
 
 
@@ -115,39 +123,42 @@ def _attention_backward_fake(d_o, q, k, v, o, lse, causal=False, *, layout="bhsd
 @functools.lru_cache(maxsize=4096)
 def _backward_kernel(session, device, effort, shapes, dtype, causal, window, softcap, sinks, deterministic, unaligned):
     """The loaded kernel of attn_bwd; session and effort are keys of the cache alone."""
-    from . import _engine
-    from ._problem import Problem
     if torch.cuda.is_current_stream_capturing():
         raise _errors.CaptureError("no kernel of attention's backward for this problem is loaded yet, and none can be "
                                    "while a CUDA graph is captured: call backward() once with these shapes before")
     (batch, heads_q, seq_q, head_dim), (heads_kv, seq_k, head_dim_v) = shapes
     fields = {"window": True, "window_left": window[0], "window_right": window[1]} if window else {}
-    return _engine.kernel(Problem(operation="attn_bwd", dtype=dtype, causal=causal, batch=batch, heads_q=heads_q,
-                                  heads_kv=heads_kv, seq_q=seq_q, seq_k=seq_k, head_dim=head_dim,
-                                  head_dim_v=head_dim_v, softcap=softcap, sinks=sinks, deterministic=deterministic,
-                                  unaligned=unaligned, **fields), device, None, None)
+    return _policy.kernel_of(Problem(operation="attn_bwd", dtype=dtype, causal=causal, batch=batch, heads_q=heads_q,
+                                     heads_kv=heads_kv, seq_q=seq_q, seq_k=seq_k, head_dim=head_dim,
+                                     head_dim_v=head_dim_v, softcap=softcap, sinks=sinks, deterministic=deterministic,
+                                     unaligned=unaligned, **fields).as_dict(), device)
 
 
-def _attention_backward(d_o, q, k, v, o, lse, causal=False, *, scale=None, layout="bhsd", top_left=False, window=None,
-                        softcap=0.0, sinks=None):
-    gradients = _gradients_like(q, k, v, sinks)
-    if gradients[0].numel() + gradients[1].numel() == 0:
-        return (*gradients[:3], gradients[3].zero_())
-    tensors = [x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v, o, d_o)]
-    tensors += gradients[:3]
+def _in_rows(x):
+    """x, or a copy, as kernels take it: the elements of a row lie side by side. A sum's gradient repeats one."""
+    repeats = not any(step and size > 1 for size, step in zip(x.shape[:3], x.stride()))
+    return x.contiguous() if repeats or x.stride(3) != 1 else x
+
+
+def gradients(d_o, q, k, v, o, lse, sinks=None, causal=False, scale=None, layout="bhsd", window=None, softcap=None):
+    """(dq, dk, dv, d_sinks) by our kernel, of the arguments of fa_tune.attention()."""
+    made = _gradients_like(q, k, v, sinks)
+    if q.numel() == 0 or k.numel() == 0:
+        return tuple(x.zero_() for x in made)
+    dq, dk, dv, d_sinks = made
+    d_o = _in_rows(d_o)
+    q, k, v, o = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v, o))
     if layout == "bshd":
-        tensors = [x.transpose(1, 2) for x in tensors]
-    q, k, v, o, d_o, dq, dk, dv = tensors
+        q, k, v, o, d_o, dq, dk, dv = (x.transpose(1, 2) for x in (q, k, v, o, d_o, dq, dk, dv))
     window = tuple(window) if window is not None and tuple(window) != (-1, -1) else None
-    of = [_core.session(), q.device.index, _effort(), (tuple(q.shape), (k.shape[1], k.shape[2], v.shape[3])), q.dtype,
-          _mask(causal, top_left), window, bool(softcap), sinks is not None,
-          torch.are_deterministic_algorithms_enabled()]
+    of = (_core.session(), q.device.index, _policy.current.effort, (q.shape, (k.shape[1], k.shape[2], v.shape[3])), q.dtype,
+          causal, window, bool(softcap), sinks is not None, torch.are_deterministic_algorithms_enabled())
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
     for unaligned in (False, True):
         try:
             _backward_kernel(*of, unaligned)(q, k, v, o, lse, sinks, d_o, dq, dk, dv,
-                                             None if sinks is None else gradients[3], scale, softcap)
-            return gradients
+                                             None if sinks is None else d_sinks, scale, softcap or 0.0)
+            return made
         except _errors.Error as error:
             if unaligned or error.code != NOT_ALIGNED:
                 raise
@@ -156,9 +167,18 @@ def _attention_backward(d_o, q, k, v, o, lse, causal=False, *, scale=None, layou
 NOT_ALIGNED = -22  # FA_EALIGN
 
 
-def _effort():
-    from ._policy import current
-    return current.effort
+def _gradients_or_sdpa(d_o, q, k, v, o, lse, sinks=None, **words):
+    """The same; with on_miss="sdpa" PyTorch computes what there is no kernel for."""
+    try:
+        return gradients(d_o, q, k, v, o, lse, sinks, **words)
+    except _errors.Error as error:
+        if _policy.current.on_miss != "sdpa" or not _policy.is_a_miss(error) or sinks is not None:
+            raise
+        return (*_policy.gradients_by_sdpa(d_o, q, k, v, o, lse, error, **words), q.new_empty(0, dtype=torch.float32))
+
+
+def _attention_backward(d_o, q, k, v, o, lse, *args, sinks=None, **options):
+    return _gradients_or_sdpa(d_o, q, k, v, o, lse, sinks, **_words(*args, **options))
 
 
 def _wants_gradient(*values):
@@ -166,29 +186,41 @@ def _wants_gradient(*values):
 
 
 class _Attention(torch.autograd.Function):
-    """attention_lse below autograd, and its gradients."""
+    """attention_lse below autograd, and its gradients. `words` are the options of fa_tune.attention(). Tensors that
+    nothing but autograd looks at skip PyTorch's dispatcher, which is half of the time on the host."""
 
     @staticmethod
-    def forward(ctx, q, k, v, sinks, options):
-        with torch._C._AutoDispatchBelowAutograd():
-            o, lse = torch.ops.fa_tune.attention_lse(q, k, v, sinks=sinks, **options)
+    def forward(ctx, q, k, v, sinks, words, eager):
+        if eager:
+            o, lse = _core.attention(q, k, v, sinks=sinks, return_lse=True, **words)
+        else:
+            with torch._C._AutoDispatchBelowAutograd():
+                o, lse = torch.ops.fa_tune.attention_lse(q, k, v, **options_of(sinks=sinks, **words))
         ctx.save_for_backward(q, k, v, sinks, o, lse)
         ctx.mark_non_differentiable(lse)
         ctx.set_materialize_grads(False)
-        ctx.options = options
+        ctx.words, ctx.eager = words, eager
         return o, lse
 
     @staticmethod
     def backward(ctx, d_o, _):
         q, k, v, sinks, o, lse = ctx.saved_tensors
         if d_o is None:
-            return (None,) * 5
-        dq, dk, dv, d_sinks = torch.ops.fa_tune.attention_backward(d_o, q, k, v, o, lse, sinks=sinks, **ctx.options)
-        return dq, dk, dv, None if sinks is None else d_sinks, None
+            return (None,) * 6
+        if ctx.eager and not torch.is_grad_enabled() and _is_unobserved():
+            made = _gradients_or_sdpa(d_o, q, k, v, o, lse, sinks, **ctx.words)
+        else:
+            made = torch.ops.fa_tune.attention_backward(d_o, q, k, v, o, lse, **options_of(sinks=sinks, **ctx.words))
+        return (*made[:3], None if sinks is None else made[3], None, None)
 
 
-def _recorded(q, k, v, causal=False, *, sinks=None, **options):
-    return _Attention.apply(q, k, v, sinks, {"causal": causal, **options})
+def _is_unobserved():
+    """No TorchDispatchMode is on: nobody traces or counts operators."""
+    return torch._C._len_torch_dispatch_stack() == 0
+
+
+def _recorded(q, k, v, *args, sinks=None, **options):
+    return _Attention.apply(q, k, v, sinks, _words(*args, **options), False)
 
 
 def _attention_autograd(q, k, v, *args, sinks=None, **options):
@@ -231,8 +263,34 @@ def recorded(words):
     if out is not None or other:
         raise _errors.NotSupported("fa_tune.attention has no backward pass for a call with %s: leave it out, or call it "
                                    "under torch.no_grad()" % ("out=" if out is not None else ", ".join(sorted(other))))
-    o, told = torch.ops.fa_tune.attention_lse(q, k, v, **options_of(**words))
+    o, told = _Attention.apply(q, k, v, words.pop("sinks", None), words, _is_unobserved())
     return (o, told) if lse else o
+
+
+# ---- autocast --------------------------------------------------------------------------------------
+def _cast(tensors):
+    """As torch.autocast has scaled_dot_product_attention cast its inputs."""
+    return [x.to(torch.get_autocast_gpu_dtype()) for x in tensors]
+
+
+def autocast(words):
+    """fa_tune.attention() of tensors that are of no type of ours; None: autocast casts nothing."""
+    tensors = [words[name] for name in "qkv"]
+    if not torch.is_autocast_enabled() or not all(x.dtype in AUTOCAST for x in tensors):
+        return None
+    cast = _cast(tensors)
+    return None if all(x is y for x, y in zip(cast, tensors)) else _core.attention(*cast, **{
+        name: value for name, value in words.items() if name not in ("q", "k", "v")})
+
+
+AUTOCAST = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _autocast_of(name):
+    def cast(q, k, v, *args, **options):
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)):
+            return getattr(torch.ops.fa_tune, name)(*_cast((q, k, v)), *args, **options)
+    return cast
 
 
 def register():
@@ -248,5 +306,7 @@ def register():
         library.define(name + schema, tags=tags)
         library.impl(name, globals()["_" + name], "CompositeExplicitAutograd")
         library.impl(name, _autograd_of(name), "Autograd")
+        if name in ("attention", "attention_lse"):
+            library.impl(name, _autocast_of(name), "AutocastCUDA")
         register_fake("fa_tune::" + name, globals()["_%s_fake" % name], lib=library)
     _library = library
