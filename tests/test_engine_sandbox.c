@@ -70,7 +70,7 @@ enum { ENDLESS = 3 };
 
 /* The first goes on for minutes, the second takes all the memory that it gets. */
 static const char endless[] =
-    "#if CASE == 1\n"
+    "#if WHICH == 1\n"
     "__device__ constexpr unsigned spin(unsigned n)\n"
     "{ unsigned s = 0; for (unsigned i = 0; i < 100000; i++) s += i ^ n; return s; }\n"
     "#define A0 static_assert(spin(1) != 77, \"\");\n"
@@ -79,7 +79,7 @@ static const char endless[] =
     "#define A3 A2 A2 A2 A2 A2 A2 A2 A2 A2 A2\n"
     "#define A4 A3 A3 A3 A3 A3 A3 A3 A3 A3 A3\n"
     "A4 A4 A4 A4 A4 A4 A4 A4 A4 A4\n"
-    "#elif CASE == 2\n"
+    "#elif WHICH == 2\n"
     "__device__ char huge[4000u << 20] = {1};\n"
     "#endif\n";
 
@@ -89,7 +89,7 @@ static struct {
     fa_tuner *tuner;
     fa_diag diag;
     fa_answer answer;
-    fa_trial trial[HOSTILE]; /* by CASE */
+    fa_trial trial[HOSTILE]; /* by WHICH */
     int trials;
     int32_t timeout_ms; /* 0: as ever */
 } t;
@@ -123,7 +123,7 @@ static void put_cases(bool inside)
     for (int i = 0; i < HOSTILE; i++) {
         if (hostile[i].inside != inside)
             continue;
-        fa_buf_printf(&t.source, "#if CASE == %d\n", i);
+        fa_buf_printf(&t.source, "#if WHICH == %d\n", i);
         put_text(hostile[i].text);
         fa_buf_text(&t.source, "#endif\n");
     }
@@ -136,13 +136,13 @@ static bool write_family(const char *name, int cases)
     char path[64];
     fa_buf_printf(&text,
                   "{\"name\": \"%s\", \"operation\": \"attn_fwd\", \"entry\": \"attn_fwd\", "
-                  "\"sm\": {\"min\": 75, \"max\": 121}, \"tunables\": {\"CASE\": [0",
+                  "\"sm\": {\"min\": 75, \"max\": 121}, \"tunables\": {\"WHICH\": [0",
                   name);
     for (int i = 1; i < cases; i++)
         fa_buf_printf(&text, ",%d", i);
     fa_buf_text(&text, "]}, \"threads\": \"128\", \"shared_memory\": {\"q\": \"0\"}, "
                        "\"registers\": \"32\", \"grid\": [\"1\", \"1\", \"1\"], "
-                       "\"default\": {\"CASE\": 0}}");
+                       "\"default\": {\"WHICH\": 0}}");
     snprintf(path, sizeof path, "templates/%s.json", name);
     bool ok = !text.failed && write_file(path, text.data, text.size);
     fa_buf_free(&text);

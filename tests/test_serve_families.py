@@ -13,11 +13,11 @@ from serve import Serve, ask, wait_for
 NONE = "no_device\n"
 ALLOW = "--allow-user-templates"
 SOURCE = """#include "attn_params.h"
-extern "C" __global__ void attn_fwd(fa_attn_params p) { static_cast<char *>(p.o)[0] = CASE; }
+extern "C" __global__ void attn_fwd(fa_attn_params p) { static_cast<char *>(p.o)[0] = WHICH; }
 """
 MANIFEST = {"name": "mine", "operation": "attn_fwd", "entry": "attn_fwd",
-            "sm": {"min": 75, "max": 121}, "tunables": {"CASE": [0, 1]}, "threads": "128", "shared_memory": {"q": "0"},
-            "registers": "32", "grid": ["1", "1", "1"], "default": {"CASE": 0}}
+            "sm": {"min": 75, "max": 121}, "tunables": {"WHICH": [0, 1]}, "threads": "128", "shared_memory": {"q": "0"},
+            "registers": "32", "grid": ["1", "1", "1"], "default": {"WHICH": 0}}
 
 
 def family(source=SOURCE, name="mine", **manifest):
@@ -64,7 +64,7 @@ def what_is_no_family_is_told_and_not_kept():
                       family(name="attn_fwd_sm80"), dict(family(), name="other"),
                       family("x" * ((1 << 20) + 1)), family(threads="(SELECT 1)"),
                       family(threads="load_extension('x')"),
-                      family(tunables={"CASE": list(range(65))}), family(operation="nothing"),
+                      family(tunables={"WHICH": list(range(65))}), family(operation="nothing"),
                       family(grid=["1/0", "1", "1"]), family(let={"A": "B", "B": "A"})):
             status, document = daemon.post("/v1/families", wrong)
             assert status == 400, (status, str(wrong)[:200], document)
