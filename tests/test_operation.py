@@ -134,6 +134,21 @@ def for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model()
         tap.has(place.run("report", "--format", "md").stdout, "unranked")
 
 
+def attention_backward_for_hopper_compiles_as_it_was_meant():
+    """Every config of attn_bwd_sm90a within its budget, with the compiler at hand: no spills, no waits that the assembler puts between
+    products, the shared memory that the manifest says. What it does not take is left to attn_bwd_sm80."""
+    command = ["--operation", "attn_bwd", "--gpu", "H200", "--exact", "--seq", "384", "--dtype", "bf16"]
+    with Place(space=None) as place:
+        for options in (["--head-dim", "64", "--causal"],
+                        ["--head-dim", "128", "--softcap", "--window", "100,20", "--sinks", "--deterministic"],
+                        ["--head-dim", "128", "--head-dim-v", "64"]):
+            funnel = place.json(*command, *options)["funnel"]
+            assert funnel["in_budget"] == funnel["compiled"] == funnel["clean"] > 0, (options, funnel)
+        for options, family in ((["--head-dim", "96"], "attn_bwd_sm90a"), (["--head-dim", "136"], "attn_bwd_sm80"),
+                                (["--head-dim", "64", "--unaligned"], "attn_bwd_sm80")):
+            tap.equal({row["config"]["family"] for row in place.json("explain", *command, *options)["configs"]}, {family})
+
+
 def without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either():
     for gpu in ([], ["--gpu", "H200"]):
         with a_place() as place:
@@ -277,6 +292,7 @@ tap.main([
     a_kernel_that_writes_to_its_input_fails_and_spoils_no_other_proof,
     a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
     for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model,
+    attention_backward_for_hopper_compiles_as_it_was_meant,
     without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either,
     a_reference_without_its_entry_is_refused_where_the_gpu_is_not_either,
     a_family_that_never_compiles_tells_its_error_once_where_another_lives,

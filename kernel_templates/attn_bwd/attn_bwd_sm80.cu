@@ -9,6 +9,7 @@
 //  - shared memory is K, V, then STAGES slots of {Q tile, dO tile}, then P, then dS. Rows that do not exist are zero.
 //  - two block barriers a step: behind the first a step's tiles have landed and the step before is done with P and dS
 //    and with the slot that is filled next; behind the second P and dS are complete.
+#include "fa_copy.cuh"
 #include "attn_bwd_tiles.cuh"
 #include "fa_mma.cuh"
 

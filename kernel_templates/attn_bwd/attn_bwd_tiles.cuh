@@ -13,12 +13,12 @@
 //  - a row that does not exist or sees no key has LSE +inf, so that all its P are 0 and never NaN.
 //  - DETERMINISTIC=1: blocks add to a tile of dQ in the order of their keys; the counter says how many did. A block only
 //    waits for blocks with smaller numbers, which start before it.
-// Includers define the macros of operation.json, BLOCK_M, BLOCK_N, D_TILE and DV_TILE.
+// Includers define the macros of operation.json, BLOCK_M, BLOCK_N, D_TILE and DV_TILE, and include what copies their tiles first
+// (fa_copy.cuh or fa_tma_device.cuh).
 #ifndef ATTN_BWD_TILES_CUH
 #define ATTN_BWD_TILES_CUH
 
 #include "attn_bwd_params.h"
-#include "fa_copy.cuh"
 #include "fa_global.cuh"
 #include "fa_numeric.cuh"
 
@@ -202,7 +202,9 @@ FA_DEVICE void finish_sink(const fa_attn_bwd_params &p, void *workspace, int h) 
         const float sink = p.sinks[h] * kLog2e;
         for (i64 b = 0; b < p.batch; b++) {
             const Workspace at(p, workspace, b * p.heads_q + h);
-            for (i64 row = threadIdx.x; row < p.seq_q; row += kSideThreads) sum += exp2_fast(sink - at.lse[row]) * at.delta[row];
+            // Rows that do not exist have LSE +inf and delta 0.
+            for (i64 row = threadIdx.x; row < tiles_of_queries(p) * kM; row += kSideThreads)
+                sum += exp2_fast(sink - at.lse[row]) * at.delta[row];
         }
     }
     sum = warp_sum(sum);

@@ -874,11 +874,13 @@ static int take_tensor(const fa_tensor *tensor, const fa_problem *problem,
     }
     bool right = *ret_address % (uint64_t)align == 0;
     for (int i = 0; i < tensor->stride_count; i++)
-        right = right && ret_stride[i] * size % align == 0;
-    return right ? 0
-                 : fa_fail(diag, FA_EALIGN,
-                           "%s must be %d-byte aligned, and its strides multiples of %d elements",
-                           tensor->name, align, align / (int)size);
+        right = right && ret_stride[i] * size % align == 0 && (align <= size || ret_stride[i] >= 0);
+    return right
+               ? 0
+               : fa_fail(
+                     diag, FA_EALIGN,
+                     "%s must be %d-byte aligned, and its strides multiples of %d elements, not negative",
+                     tensor->name, align, align / (int)size);
 }
 
 static int take_scalar(const fa_scalar *scalar, const void *given, fa_scalar_bits *ret_bits,

@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention backward for Hopper (sm_90a): TMA, wgmma, one producing warpgroup and two consuming ones.
+//
+// Purpose: dQ, dK and dV in three launches (attn_bwd_tiles.cuh), fp16 or bf16 in and out, fp32 sums.
+// Workload: a block of the main launch holds a tile of 128 keys; each consumer owns 64 of them and walks the tiles of Q and dO that
+// meet them. Scores are transposed, rows are keys: S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T multiply dO and Q
+// from registers. dS passes through shared memory for dQ = dS K, of which each consumer computes a half.
+// Invariants:
+//  - shared memory is K, V, rings of tiles of Q and of dO, two tiles of dS, the consumers' halves of dQ, rings of LSE and
+//    delta, barriers. Tiles are slabs of 64 columns with swizzled rows of 128 bytes. Rows that do not exist are zero.
+//  - the first launch also makes the tensor maps, in the workspace between the sums of dQ and the counters (of which
+//    each tile has two, one for each half), and orders LSE and delta as a lane wants them (place_of_row).
+//  - a consumer multiplies a step's dS with K during its next step, so that neither waits long for the other's rows of it: one
+//    computes weights while the other multiplies.
+//  - each consumer hands its half of dQ to a warp of the producing warpgroup, which adds it to the workspace.
+#include "fa_tma_device.cuh"
+#include "attn_bwd_tiles.cuh"
+#include "fa_wgmma_across.cuh"
+
+namespace {
+
+constexpr int kGroups = 2, kThreads = (kGroups + 1) * 128, kStages = 2;
+constexpr u32 kWarp = 32, kGroup = 128;
+constexpr int kSlabs = kD / 64, kSlabsV = kDv / 64, kRowBytes = 128;   // of a slab
+static_assert(kN == kGroups * 64 && kM % 16 == 0 && kM >= 64 && kM <= 128, "a consumer owns 64 keys");
+static_assert(kD % 64 == 0 && kD <= 128 && kDv % 64 == 0 && kDv <= 128 && ALIGNED == 1, "the heads do not fit their tiles");
+
+constexpr int kKBytes = kN * kD * 2, kVBytes = kN * kDv * 2, kQBytes = kM * kD * 2, kDoBytes = kM * kDv * 2;
+constexpr int kDsBytes = kM * kN * 2, kHalfBytes = kM * kD * 4 / kGroups, kRowsBytes = kM * 4;
+constexpr int kKAt = 0, kVAt = kKAt + kKBytes, kQAt = kVAt + kVBytes, kDoAt = kQAt + kStages * kQBytes;
+constexpr int kDsAt = kDoAt + kStages * kDoBytes, kHalvesAt = kDsAt + 2 * kDsBytes, kLseAt = kHalvesAt + kGroups * kHalfBytes;
+constexpr int kDeltaAt = kLseAt + kStages * kRowsBytes, kBarriersAt = kDeltaAt + kStages * kRowsBytes;
+enum Barrier { kKFull, kVFull, kQFull, kQEmpty = kQFull + kStages, kDoFull = kQEmpty + kStages, kDoEmpty = kDoFull + kStages,
+               kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kBarrierCount = kDsEmpty + 2 };
+static_assert(kBarrierCount <= 16 && 64 * kD * 2 <= kHalfBytes, "what the manifest says of shared memory");
+enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups };
+
+// How the consumers share dQ, in products of 64 rows and kDqN columns: by its rows, by its columns, or transposed (dQ^T = K^T dS^T:
+// rows are columns of K), by what is left.
+constexpr bool kDqByRows = kM == 128 && kD == 64, kDqByColumns = kM == 64 && kD == 128, kDqAcross = !kDqByRows && !kDqByColumns;
+constexpr int kDqN = !kDqAcross ? 64 : kD == 128 ? kM : kM / 2;
+
+// ---- the workspace ---------------------------------------------------------------------------------------------
+
+enum Map { kMapQ, kMapK, kMapV, kMapDo, kMapDk, kMapDv, kMaps };
+constexpr int kStoreRows = 16;   // of a box of dK or dV
+
+FA_DEVICE fa_tensor_map *maps_of(const fa_attn_bwd_params &p, void *workspace) {
+    return (fa_tensor_map *)Workspace(p, workspace, 0).turns;
+}
+FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, i64 head) {
+    return (u32 *)(maps_of(p, workspace) + kMaps) + head * tiles_of_queries(p) * kGroups;
+}
+// Of 16 rows, those that a lane wants of LSE and delta lie beside one another: columns 2t, 2t + 1, 2t + 8 and 2t + 9 of a fragment.
+FA_DEVICE int place_of_row(int row) { return (row & ~15) + (row % 8 / 2) * 4 + row % 16 / 8 * 2 + row % 2; }
+
+FA_DEVICE MapShape shape_of(const fa_attn_bwd_params &p, int which) {
+    const bool queries = which == kMapQ || which == kMapDo, of_v = which == kMapV || which == kMapDo || which == kMapDv;
+    const fa_attn_bwd_strides &s = which == kMapQ ? p.q_strides : which == kMapK ? p.k_strides : which == kMapV ? p.v_strides
+                                 : which == kMapDo ? p.d_o_strides : which == kMapDk ? p.dk_strides : p.dv_strides;
+    const void *base = which == kMapQ ? p.q : which == kMapK ? p.k : which == kMapV ? p.v
+                     : which == kMapDo ? p.d_o : which == kMapDk ? p.dk : p.dv;
+    return {base, of_v ? HEAD_DIM_V : HEAD_DIM, queries ? p.seq_q : p.seq_k, queries ? p.heads_q : p.heads_kv, p.batch,
+            s.row, s.head, s.batch, queries ? kM : which == kMapDk || which == kMapDv ? kStoreRows : kN};
+}
+
+// Sixteen bytes of two rows, multiplied.
+FA_DEVICE float product_of(const u32 (&x)[4], const u32 (&y)[4]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        sum += to_float<kBf16>((u16)x[i]) * to_float<kBf16>((u16)y[i]);
+        sum += to_float<kBf16>((u16)(x[i] >> 16)) * to_float<kBf16>((u16)(y[i] >> 16));
+    }
+    return sum;
+}
+FA_DEVICE void load_global_16(u32 (&x)[4], const u16 *from) {
+    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
+}
+
+// The first launch's part of a tile of queries: LSE, delta, zeros. kLanes of a warp share a row.
+FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, void *workspace) {
+    constexpr int kLanes = kDv / 8, kAtOnce = kSideThreads / kLanes;
+    const i64 tiles = tiles_of_queries(p);
+    const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
+    const Workspace at(p, workspace, head);
+    const int lane = threadIdx.x % kLanes, column = lane * 8;
+    if (kDeterministic && threadIdx.x < kGroups) turns_of(p, workspace, head)[tile * kGroups + threadIdx.x] = 0;
+#pragma unroll
+    for (int first = 0; first < kM; first += kAtOnce) {
+        const int r = first + (int)threadIdx.x / kLanes;
+        const i64 row = tile * kM + r;
+        float sum = 0.0f;
+        if (row < p.seq_q && column < HEAD_DIM_V && r < kM) {
+            u32 x[4], y[4];
+            load_global_16(x, row_of(p.o, p.o_strides, b, h, row) + column);
+            load_global_16(y, row_of(p.d_o, p.d_o_strides, b, h, row) + column);
+            sum = product_of(x, y);
+        }
+#pragma unroll
+        for (int mask = kLanes / 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
+        if (lane != 0 || r >= kM) continue;
+        const float said = row < p.seq_q ? p.lse[head * p.seq_q + row] : neg_infinity();
+        const i64 place = tile * kM + place_of_row(r);
+        at.lse[place] = said == neg_infinity() ? -neg_infinity() : said * kLog2e;
+        at.delta[place] = sum;
+    }
+    const float zeros[4] = {};
+#pragma unroll 4
+    for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + tile * kM * kD + 4 * i, zeros);
+}
+
+// An 8 x 8 matrix of 16-bit elements, transposed.
+FA_DEVICE u32 transpose(u32 x) {
+    u32 y;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+FA_DEVICE u32 exchange(u32 x) {
+    u32 y;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, 1, 31, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+// The last launch's part of a tile of queries: dQ, scaled and rounded, from the order of the consumers' accumulators. Four lanes
+// write 32 bytes of a row together.
+FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
+    constexpr int kPairs = kDqN / 16;
+    const i64 tiles = tiles_of_queries(p);
+    const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
+    const float *dq = Workspace(p, workspace, head).dq + tile * kM * kD;
+    const int thread = threadIdx.x % kGroup, g = thread % 32 / 4, t = thread % 4, slab = thread / 32 * 16;
+    u16 *first = (u16 *)row_of(p.dq, p.dq_strides, b, h, tile * kM);
+#pragma unroll 2
+    for (int cell = threadIdx.x / kGroup; cell < kGroups * kPairs; cell += kSideThreads / kGroup) {
+        const int half = cell / kPairs, pair = cell % kPairs;
+        float x[2][4];
+        u32 packed[2][2];   // fragment, upper or lower rows
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            load_floats(x[i], dq + half * (kHalfBytes / 4) + ((2 * pair + i) * 128 + thread) * 4);
+#pragma unroll
+            for (int low = 0; low < 2; ++low) {
+                packed[i][low] = pack2<kBf16>(x[i][2 * low] * p.softmax_scale, x[i][2 * low + 1] * p.softmax_scale);
+                if constexpr (kDqAcross) packed[i][low] = transpose(packed[i][low]);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+            // Two blocks of 8 columns of the same rows: even lanes write the left one, odd lanes the right one.
+            const u32 left = kDqAcross ? packed[k][0] : packed[0][k], right = kDqAcross ? packed[k][1] : packed[1][k];
+            const u32 other = exchange(t % 2 == 0 ? right : left);
+            int row, column = t % 2 * 8 + t / 2 * 4;
+            if constexpr (kDqAcross) {
+                row = (2 * pair + k) * 8 + g + (kD == 64 ? half * (kM / 2) : 0);
+                column += slab + (kD == 64 ? 0 : half * 64);
+            } else {
+                row = slab + g + 8 * k + (kDqByRows ? half * 64 : 0);
+                column += pair * 16 + (kDqByRows ? 0 : half * 64);
+            }
+            if (tile * kM + row < p.seq_q && column < HEAD_DIM)
+                store_global_8(first + (i64)row * p.dq_strides.row + column, t % 2 == 0 ? left : other, t % 2 == 0 ? other : right);
+        }
+    }
+}
+
+// ---- the main launch -------------------------------------------------------------------------------------------
+
+// A ring of slots, walked by one side: the slot and the parity of its barriers.
+template <int kCount> struct Ring {
+    u32 slot = 0, parity = 0;
+
+    __device__ __forceinline__ void advance() {
+        const bool last = slot + 1 == kCount;
+        slot = last ? 0 : slot + 1;
+        parity ^= last;
+    }
+};
+
+// A value that is the same in all lanes, in a form that the compiler knows to be so.
+FA_DEVICE int uniform(int x) {
+    int y;
+    asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+// The tile of keys that a block owns and the steps that it takes: the tiles of queries that meet it, of each head of its group.
+struct Job {
+    int key_tile, head, batch;   // head of keys
+    int group;                   // heads of queries that share it
+    int steps_a_head, steps;
+    Band band;
+    Meets meets;
+
+    __device__ __forceinline__ Job(const fa_attn_bwd_params &p, u32 index, u32 key_tiles) {
+        key_tile = (int)(index % key_tiles);
+        const int kv_head = (int)(index / key_tiles);
+        head = kv_head % p.heads_kv;
+        batch = kv_head / p.heads_kv;
+        group = p.heads_q / p.heads_kv;
+        band = find_band(p);
+        meets = find_meets(p, band, key_tile * kN);
+        steps_a_head = meets.end > meets.first ? meets.end - meets.first : 0;
+        steps = steps_a_head * group;
+    }
+};
+struct Shared {
+    const u32 base;
+    __device__ __forceinline__ u32 barrier(u32 which) const { return base + kBarriersAt + 8 * which; }
+};
+
+template <int kCount>
+FA_DEVICE void load_slabs(u32 to, const fa_tensor_map *map, u32 barrier, int rows, int row, int head, int batch, u64 hint) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) tma_load(to + i * rows * kRowBytes, map, barrier, i * 64, row, head, batch, hint);
+}
+
+// One thread fetches a tile of K and the tiles of Q with their LSE, another one a tile of V and the tiles of dO with their delta.
+template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, const Job &job) {
+    constexpr int kCount = kOfV ? kSlabsV : kSlabs, kKeysBytes = kOfV ? kVBytes : kKBytes, kTileBytes = kOfV ? kDoBytes : kQBytes;
+    constexpr u32 kFull = kOfV ? kDoFull : kQFull, kEmpty = kOfV ? kDoEmpty : kQEmpty;
+    const fa_tensor_map *keys = maps_of(p, workspace) + (kOfV ? kMapV : kMapK), *queries = maps_of(p, workspace) + (kOfV ? kMapDo : kMapQ);
+    acquire_map(keys);
+    acquire_map(queries);
+    const Workspace first(p, workspace, (i64)job.batch * p.heads_q + job.head * job.group);
+    const float *rows = kOfV ? first.delta : first.lse;
+    const u32 tiles = shared.base + (kOfV ? kDoAt : kQAt), tiles_rows = shared.base + (kOfV ? kDeltaAt : kLseAt);
+    u32 full = shared.barrier(kOfV ? kVFull : kKFull);
+    barrier_expect(full, kKeysBytes);
+    load_slabs<kCount>(shared.base + (kOfV ? kVAt : kKAt), keys, full, kN, job.key_tile * kN, job.head, job.batch, kEvictFirst);
+    Ring<kStages> ring;
+    int head = job.head * job.group;
+#pragma unroll 1
+    for (int i = 0; i < job.group; ++i, ++head) {
+#pragma unroll 1
+        for (int tile = job.meets.first; tile < job.meets.end; ++tile) {
+            full = shared.barrier(kFull + ring.slot);
+            barrier_wait(shared.barrier(kEmpty + ring.slot), ring.parity ^ 1);
+            barrier_expect(full, kTileBytes + kRowsBytes);
+            load_slabs<kCount>(tiles + ring.slot * kTileBytes, queries, full, kM, tile * kM, head, job.batch, kEvictLast);
+            bulk_load(tiles_rows + ring.slot * kRowsBytes, rows + tile * kM, kRowsBytes, full);
+            ring.advance();
+        }
+        rows += tiles_of_queries(p) * kM;
+    }
+}
+
+// A warp adds one consumer's halves of dQ to the workspace.
+FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, const Job &job, u32 half) {
+    const bool first = threadIdx.x % kWarp == 0;
+    const i64 first_head = (i64)job.batch * p.heads_q + job.head * job.group;
+    float *to = Workspace(p, workspace, first_head).dq + half * (kHalfBytes / 4);
+    u32 *turns = kDeterministic ? turns_of(p, workspace, first_head) + half : nullptr;
+    named_arrive(kHalfEmpty + half, kGroup + kWarp);
+#pragma unroll 1
+    for (int i = 0; i < job.group; ++i) {
+#pragma unroll 1
+        for (int tile = job.meets.first; tile < job.meets.end; ++tile) {
+            named_sync(kHalfFull + half, kGroup + kWarp);
+            if (first) {
+                if (kDeterministic) wait_turn(turns + tile * kGroups, turn_of(job.band, tile, job.key_tile));
+                bulk_add(to + (i64)tile * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
+                tma_store_commit();
+                if (kDeterministic) {
+                    bulk_wait_written();
+                    pass_turn(turns + tile * kGroups);
+                } else {
+                    tma_store_wait_read<0>();
+                }
+            }
+            warp_sync();
+            named_arrive(kHalfEmpty + half, kGroup + kWarp);
+        }
+        to += tiles_of_queries(p) * kM * kD;
+        if (kDeterministic) turns += tiles_of_queries(p) * kGroups;
+    }
+}
+
+using Scores = float[kM / 2];   // element 4 * j + 2 * half + e: key g + 8 * half, row 8 * j + 2 * t + e
+using Packed = u32[kM / 4];     // A operand, 4 for each 16 rows
+
+FA_DEVICE void load_shared_floats(float (&x)[4], u32 from) {
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(from));
+}
+FA_DEVICE void store_shared_floats(u32 to, float a, float b, float c, float d) {
+    asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" :: "r"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+
+// c = A B^T, K along the rows of both: 64 keys by the rows of a tile of queries. Left under way.
+template <int kCount> FA_DEVICE void issue_scores(Scores &c, u64 keys, u64 queries) {
+    Wgmma<kM>::template multiply_4<true>(c, keys, queries);
+#pragma unroll
+    for (int i = 1; i < kCount; ++i)
+        Wgmma<kM>::template multiply_4<false>(c, keys + i * (kN * kRowBytes / 16), queries + i * (kM * kRowBytes / 16));
+    wgmma_commit();
+}
+// c += A B, A in registers, K across the rows of B. Left under way.
+template <int kColumns> FA_DEVICE void issue_gradient(float (&c)[kColumns / 2], const Packed &a, u64 tile) {
+    constexpr int kFours = kM / 64 * 4;
+    Wgmma<kColumns>::template multiply_4<true>(c, a, tile, true);
+#pragma unroll
+    for (int k = 4; k < kFours; k += 4) Wgmma<kColumns>::template multiply_4<false>(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
+#pragma unroll
+    for (int k = kFours; k < kM / 16; ++k) Wgmma<kColumns>::multiply(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
+    wgmma_commit();
+}
+// A consumer's half of dQ = dS K, or of its transpose. Left under way.
+FA_DEVICE void issue_dq(float (&c)[kDqN / 2], u32 k_tile, u32 ds_tile, u32 group) {
+    const u32 rows = kDqByRows ? group * 64 : kDqAcross && kD == 64 ? group * (kM / 2) : 0;
+    const u64 ds = wgmma_descriptor<64>(ds_tile + rows * kRowBytes, 0);
+    const u64 keys = wgmma_descriptor<64>(k_tile + (kD == 128 ? group * (kN * kRowBytes) : 0), kN * kRowBytes);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kN / 16; ++k) {
+        const u64 of_ds = ds + (k / 4 * (kM * kRowBytes) + k % 4 * 32) / 16, of_keys = keys + k * (16 * kRowBytes / 16);
+        if constexpr (kDqAcross) WgmmaAcross<kDqN>::template multiply<1, 0>(c, of_keys, of_ds, k > 0);
+        else                     WgmmaAcross<kDqN>::template multiply<0, 1>(c, of_ds, of_keys, k > 0);
+    }
+    wgmma_commit();
+}
+
+// Keys that a row does not see weigh nothing; `row`: this lane's first one.
+FA_DEVICE void mask(Scores &s, const fa_attn_bwd_params &p, const Band &band, int key, int row) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int at = key + half * 8;
+        const int low = at < p.seq_k ? clamp(at - band.high - row, kM) : kM;   // rows that see it: [low, high)
+        const int high = kWindow ? clamp(at - band.low + 1 - row, kM) : kM;
+#pragma unroll
+        for (int i = 0; i < kM / 4; ++i) {
+            const int column = i / 2 * 8 + i % 2;
+            float &x = s[i / 2 * 4 + half * 2 + i % 2];
+            if (column < low || (kWindow && column >= high)) x = 0.0f;
+        }
+    }
+}
+
+// dK or dV of a warp's 16 keys, rounded, through `room` (slabs `apart` bytes from one another).
+template <int kColumns>
+FA_DEVICE void store_gradient(const float (&c)[kColumns / 2], float scale, const fa_tensor_map *map, u32 room, u32 apart, int key,
+                              const Job &job) {
+    const u32 lane = threadIdx.x % kWarp, row = lane & 15, high = lane >> 4;
+#pragma unroll
+    for (int slab = 0; slab < kColumns / 64; ++slab) {
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) {
+            const float *x = &c[8 * (slab * 4 + j)];
+            stmatrix_x4(room + slab * apart + row * kRowBytes + ((2 * j + high) ^ (row & 7)) * 16,
+                        pack2<kBf16>(x[0] * scale, x[1] * scale), pack2<kBf16>(x[2] * scale, x[3] * scale),
+                        pack2<kBf16>(x[4] * scale, x[5] * scale), pack2<kBf16>(x[6] * scale, x[7] * scale));
+        }
+    }
+    async_proxy_fence();
+    warp_sync();
+    if (lane != 0) return;
+#pragma unroll
+    for (int slab = 0; slab < kColumns / 64; ++slab)
+        tma_store(map, room + slab * apart, slab * 64, key, job.head, job.batch, kEvictFirst);
+    tma_store_commit();
+}
+
+// One consumer: where it stands, and its sums.
+struct Consumer {
+    const fa_attn_bwd_params &p;
+    const Shared &shared;
+    const Job &job;
+    const Curve curve;
+    const u32 group, thread, warp, lane;
+    const u64 k_rows, v_rows, q_tiles, do_tiles;   // descriptors; of Q and dO both ways
+    const u32 half, ds_place;                      // its half of dQ; what this lane addresses of a tile of dS
+    float dk[kD / 2], dv[kDv / 2];
+    Ring<kStages> q;       // and of dO
+    Ring<2> own, before;   // of dS: what it writes, and what dQ is made of
+    int tile;              // of queries
+
+    __device__ __forceinline__ Consumer(const fa_attn_bwd_params &p, const Shared &shared, const Job &job, u32 group)
+        : p(p), shared(shared), job(job), curve(p), group(group), thread(threadIdx.x % kGroup), warp(thread / kWarp),
+          lane(thread % kWarp), k_rows(wgmma_descriptor<64>(shared.base + kKAt + group * 64 * kRowBytes, 0)),
+          v_rows(wgmma_descriptor<64>(shared.base + kVAt + group * 64 * kRowBytes, 0)),
+          q_tiles(wgmma_descriptor<64>(shared.base + kQAt, kM * kRowBytes)),
+          do_tiles(wgmma_descriptor<64>(shared.base + kDoAt, kM * kRowBytes)), half(shared.base + kHalvesAt + group * kHalfBytes),
+          ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
+                   (((warp * 2 + ((lane >> 3) & 1)) ^ (lane & 7)) << 4)),
+          tile(job.meets.first) {
+#pragma unroll
+        for (int i = 0; i < kD / 2; ++i) dk[i] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kDv / 2; ++i) dv[i] = 0.0f;
+    }
+
+    // A consumer's half of dQ of the step before, left under way.
+    __device__ __forceinline__ void start_dq(float (&dq)[kDqN / 2]) {
+        barrier_wait(shared.barrier(kDsFull + before.slot), before.parity);
+        issue_dq(dq, shared.base + kKAt, shared.base + kDsAt + before.slot * kDsBytes, group);
+    }
+    // It is complete: the warp that adds it to the workspace gets it.
+    __device__ __forceinline__ void pass_dq(const float (&dq)[kDqN / 2]) {
+        if (lane == 0) barrier_arrive(shared.barrier(kDsEmpty + before.slot));
+        before.advance();
+        named_sync(kHalfEmpty + group, kGroup + kWarp);
+#pragma unroll
+        for (int i = 0; i < kDqN / 8; ++i)
+            store_shared_floats(half + (i * 128 + thread) * 16, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+        async_proxy_fence();
+        named_arrive(kHalfFull + group, kGroup + kWarp);
+    }
+    // A step, and dQ of the step before unless this is the first one: neither consumer waits long for the other's dS.
+    template <bool kFirst> __device__ __forceinline__ void take_step() {
+        const u32 t = lane % 4;
+        const int key = job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4);   // this lane's first one
+        const u32 lse = shared.base + kLseAt + q.slot * kRowsBytes + t * 16;
+        const u32 delta = shared.base + kDeltaAt + q.slot * kRowsBytes + t * 16;
+        Scores s, dp;
+        Packed weights, ds;
+        float dq[kDqN / 2];
+        barrier_wait(shared.barrier(kQFull + q.slot), q.parity);
+        issue_scores<kSlabs>(s, k_rows, q_tiles + q.slot * (kQBytes / 16));
+        if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), 0);
+        barrier_wait(shared.barrier(kDoFull + q.slot), q.parity);
+        issue_scores<kSlabsV>(dp, v_rows, do_tiles + q.slot * (kDoBytes / 16));
+        wgmma_wait<1>();
+        Wgmma<kM>::pin(s);
+
+        // P = exp2(S - LSE).
+#pragma unroll
+        for (int j = 0; j < kM / 16; ++j) {
+            float rows[4], slope;
+            load_shared_floats(rows, lse + j * 64);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], rows[i / 4 * 2 + i % 2], slope);
+        }
+        if (tile < job.meets.first_clear || tile >= job.meets.end_clear)
+            mask(s, p, job.band, key, tile * kM + (int)t * 2);
+        wgmma_wait<0>();
+        Wgmma<kM>::pin(dp);
+
+        // dS = P (dP - delta).
+        const u32 ds_tile = shared.base + kDsAt + own.slot * kDsBytes + ds_place;
+        barrier_wait(shared.barrier(kDsEmpty + own.slot), own.parity ^ 1);
+#pragma unroll
+        for (int j = 0; j < kM / 16; ++j) {
+            float rows[4], row_lse[4];
+            load_shared_floats(rows, delta + j * 64);
+            if constexpr (kSoftcap) load_shared_floats(row_lse, lse + j * 64);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                const float weight = s[8 * j + i];
+                float &x = dp[8 * j + i];
+                x = weight * (x - rows[i / 4 * 2 + i % 2]);
+                if constexpr (kSoftcap) {   // the tangent once more, from the weight
+                    const float tangent = (log2_fast(weight) + row_lse[i / 4 * 2 + i % 2]) * reciprocal(curve.factor);
+                    x = weight > 0.0f ? x * (1.0f - tangent * tangent) : 0.0f;
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                weights[4 * j + i] = pack2<kBf16>(s[8 * j + 2 * i], s[8 * j + 2 * i + 1]);
+                ds[4 * j + i] = pack2<kBf16>(dp[8 * j + 2 * i], dp[8 * j + 2 * i + 1]);
+            }
+            stmatrix_x4_trans(ds_tile + j * (16 * kRowBytes), ds[4 * j], ds[4 * j + 1], ds[4 * j + 2], ds[4 * j + 3]);
+        }
+        async_proxy_fence();
+        warp_sync();
+        if (lane == 0) barrier_arrive(shared.barrier(kDsFull + own.slot));
+        own.advance();
+
+        if constexpr (!kFirst) start_dq(dq);
+        issue_gradient<kDv>(dv, weights, do_tiles + q.slot * (kDoBytes / 16));
+        issue_gradient<kD>(dk, ds, q_tiles + q.slot * (kQBytes / 16));
+        if constexpr (!kFirst) {
+            wgmma_wait<2>();
+            pass_dq(dq);
+        }
+        wgmma_wait<1>();
+        Wgmma<kDv>::pin(dv);
+        warp_sync();   // all lanes have read delta, and below LSE
+        if (lane == 0) barrier_arrive(shared.barrier(kDoEmpty + q.slot));
+        wgmma_wait<0>();
+        Wgmma<kD>::pin(dk);
+        if (lane == 0) barrier_arrive(shared.barrier(kQEmpty + q.slot));
+        q.advance();
+        tile = tile + 1 == job.meets.end ? job.meets.first : tile + 1;
+    }
+    __device__ __forceinline__ void take_all() {
+        if (job.steps == 0) return;
+        barrier_wait(shared.barrier(kKFull), 0);
+        take_step<true>();
+#pragma unroll 1
+        for (int step = 1; step < job.steps; ++step) take_step<false>();
+        float dq[kDqN / 2];
+        start_dq(dq);
+        wgmma_wait<0>();
+        pass_dq(dq);
+    }
+    // dV takes the room of this consumer's rows of V, which only it reads; dK that of its half of dQ.
+    __device__ __forceinline__ void store(const fa_tensor_map *maps) {
+        const int own_key = job.key_tile * kN + (int)(group * 64 + warp * 16);
+        store_gradient<kDv>(dv, 1.0f, maps + kMapDv, shared.base + kVAt + (group * 64 + warp * 16) * kRowBytes, kN * kRowBytes,
+                            own_key, job);
+        named_sync(kHalfEmpty + group, kGroup + kWarp);
+        store_gradient<kD>(dk, p.softmax_scale, maps + kMapDk, half + warp * 16 * kRowBytes, 64 * kRowBytes, own_key, job);
+        if (lane == 0) tma_store_wait_read<0>();   // shared memory is gone when the block is
+    }
+};
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(kSideThreads)
+attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+    const u32 warp = threadIdx.x / kWarp;
+    if (blockIdx.x == 0 && warp < kMaps)
+        make_map<kBf16>(maps_of(p, workspace) + warp, shared_address(shared_memory) + warp * sizeof(fa_tensor_map), shape_of(p, (int)warp));
+    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * p.batch) prepare_rows(p, workspace);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+    const u32 key_tiles = (u32)(((i64)p.seq_k + kN - 1) / kN), kv_heads = (u32)p.heads_kv * (u32)p.batch;
+    if (blockIdx.x >= key_tiles * kv_heads) return;
+    const Job job(p, blockIdx.x, key_tiles);
+    const Shared shared = {shared_address(shared_memory)};
+    if (threadIdx.x == 0) {
+        if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
+        barrier_init(shared.barrier(kKFull), 1);
+        barrier_init(shared.barrier(kVFull), 1);
+        for (int i = 0; i < kStages; ++i) {
+            barrier_init(shared.barrier(kQFull + i), 1);
+            barrier_init(shared.barrier(kDoFull + i), 1);
+            barrier_init(shared.barrier(kQEmpty + i), kGroups * 4);
+            barrier_init(shared.barrier(kDoEmpty + i), kGroups * 4);
+        }
+        for (int i = 0; i < 2; ++i) {
+            barrier_init(shared.barrier(kDsFull + i), kGroups * 4);
+            barrier_init(shared.barrier(kDsEmpty + i), kGroups * 4);
+        }
+        barrier_init_fence();
+    }
+    named_sync(0, kThreads);
+    const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
+    if (group == 0) {
+        registers_decrease<24>();
+        const u32 warp = (u32)uniform((int)(threadIdx.x / kWarp));
+        if (warp < kGroups) {
+            drain(p, workspace, shared, job, warp);
+        } else if (threadIdx.x % kWarp == 0 && job.steps > 0) {
+            if (warp == kGroups) produce<false>(p, workspace, shared, job);
+            else                 produce<true>(p, workspace, shared, job);
+        }
+    } else {
+        registers_increase<240>();
+        const fa_tensor_map *maps = maps_of(p, workspace);
+        if (threadIdx.x % kWarp == 0) {
+            acquire_map(maps + kMapDk);
+            acquire_map(maps + kMapDv);
+        }
+        Consumer consumer(p, shared, job, group - 1);
+        consumer.take_all();
+        consumer.store(maps);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kSideThreads)
+attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+    const i64 all = tiles_of_queries(p) * p.heads_q * p.batch;
+    if (blockIdx.x < all) finish_rows(p, workspace);
+    else if (blockIdx.x - all < p.heads_q) finish_sink(p, workspace, (int)(blockIdx.x - all));
+}
