@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a shared library from a rendered kernel template, for the CPU.
 
-Every inline-assembly statement becomes a call into emulator.hpp, by its text; one that the table below does not have
-is an error, so that nothing is left out in silence. The library has
+Every inline-assembly statement becomes a call into emulator.hpp or emulator_hopper.hpp, by its text; to execute one that
+the tables below do not have is a fault, so that nothing is left out in silence. The library has
 
     const char *emulated_launch(params, grid, threads, shared bytes, granted)   NULL: done; else what was wrong
     const unsigned emulated_parameter_bytes
@@ -79,6 +79,67 @@ CALLS = {
     MMA % ("f16", "f16"): "mma<emu::half_value>",
     MMA % ("bf16", "bf16"): "mma<emu::brain_value>",
 }
+# Of sm_90: emulator_hopper.hpp.
+CALLS |= {
+    "ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];": "load_shared",
+    "st.shared.v4.f32 [%0], {%1,%2,%3,%4};": "store_shared",
+    "ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];": "load_global",
+    "shfl.sync.bfly.b32 %0, %1, 1, 31, 0xffffffff;": "from_neighbour",
+    "shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;": "from_first",
+    "movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;": "transpose",
+    "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};": "stmatrix",
+    "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};": "stmatrix_trans",
+    "mbarrier.init.shared::cta.b64 [%0], %1;": "split_init",
+    "mbarrier.arrive.shared::cta.b64 _, [%0];": "byte_arrive",
+    "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;": "byte_arrive",
+    "{ .reg .pred done; AGAIN_%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra AGAIN_%=; }": "byte_wait",
+    "fence.mbarrier_init.release.cluster;": "nothing",
+    "fence.proxy.async.shared::cta;": "proxy_fence",
+    "fence.proxy.tensormap::generic.acquire.gpu [%0], 128;": "nothing",
+    "setmaxnreg.dec.sync.aligned.u32 %0;": "nothing",
+    "setmaxnreg.inc.sync.aligned.u32 %0;": "nothing",
+    "bar.arrive %0, %1;": "barrier_arrive_only",
+    "trap;": "trap",
+    "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+    "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;": "tensor_load",
+    "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%2, %3, %4, %5}], [%1], %6;": "tensor_store",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];": "array_load",
+    "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;": "array_add",
+    "cp.async.bulk.commit_group;": "store_commit",
+    "cp.async.bulk.wait_group.read %0;": "store_wait",
+    "cp.async.bulk.wait_group 0; fence.proxy.async;": "store_wait",
+    "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;": "map_copy",
+    "wgmma.fence.sync.aligned;": "nothing",
+    "wgmma.commit_group.sync.aligned;": "product_commit",
+    "wgmma.wait_group.sync.aligned %0;": "product_wait",
+}
+MAP_FIELDS = {"rank": "rank", "box_dim": "box", "global_dim": "extent", "global_stride": "stride", "element_stride": "element_stride",
+              "elemtype": "type", "interleave_layout": "interleave", "swizzle_mode": "swizzle", "fill_mode": "fill"}
+WGMMA = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(b?f16)\.b?f16 \{[%0-9, ]*\}, (\{?)[%b][^;]*?, (?:p|all), 1, 1, ([^;]*);")
+
+
+def call_of(said, operands):
+    """The call that stands for an instruction; one that nothing emulates is a fault when it is executed."""
+    if said in CALLS:
+        return "emu::%s(%s)" % (CALLS[said], ", ".join(operands))
+    field = re.fullmatch(r"tensormap\.replace\.tile\.(\w+)\.shared::cta\.b1024\.b(?:32|64) \[%0\], (?:(\d), )?%1;", said)
+    if field is not None and field.group(1) == "global_address":
+        return "emu::map_set_address(%s)" % ", ".join(operands)
+    if field is not None and field.group(1) in MAP_FIELDS:
+        return "emu::map_set(%s, &emu::TensorMap::%s, %s%s)" % (operands[0], MAP_FIELDS[field.group(1)],
+                                                               field.group(2) + ", " if field.group(2) else "", operands[1])
+    found = WGMMA.findall(said)
+    if found and len(set(found)) == 1 and len(found) in (1, 4):
+        columns, kind, registers, ways = found[0]
+        form = "kRegistersForm" if registers else "kSharedForm" if ways == "0, 0" else "kAcrossForm"
+        adds = re.search(r"setp\.ne\.b32 p, ([%0-9]+), 0;", said).group(1)
+        apart = re.findall(r"add\.u64 b, %\d+, (\d+);", said) or ["0"]
+        if said.count("wgmma.mma_async") == len(found) and [int(x) for x in apart] == [int(apart[0]) * i for i in range(1, len(found))] or len(found) == 1:
+            return "emu::wgmma<%s, %s, emu::%s, %d, %s, %s>(%s)" % (columns, "true" if kind == "bf16" else "false", form, len(found), apart[0],
+                                                                    "-1" if adds[0] == "%" else adds, ", ".join(operands))
+    return "emu::not_emulated(\"%s\")" % said[:120]
+
+
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()\[\]{}:]|[^"()\[\]{}:]+')
 
 
@@ -121,17 +182,16 @@ def translated(text):
         parts, end = parts_of(text, statement.end())
         said = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', parts[0])).replace("\\n", " ")
         said = re.sub(r"\s+", " ", said).strip()
-        if said not in CALLS:
-            sys.exit("emulate.py: no emulation of: %s" % said)
         operands = [operand for part in parts[1:3] for operand in operands_of(part)]
-        result += [text[at:statement.start()], "emu::%s(%s)" % (CALLS[said], ", ".join(operands))]
+        result += [text[at:statement.start()], call_of(said, operands)]
         at = end
     return "".join(result) + text[at:]
 
 
-def for_the_cpu(compiler, folders, source):
+def for_the_cpu(compiler, folders, source, arch=800):
     """The template's text in C++, and how many arrays of shared memory it has whose size a launch says."""
-    text = subprocess.run([compiler, "-E", "-P", "-x", "c++", "-std=c++17", "-D__CUDACC__", "-D__CUDA_ARCH__=800",
+    text = subprocess.run([compiler, "-E", "-P", "-x", "c++", "-std=c++17", "-D__CUDACC__", "-D__CUDA_ARCH__=%d" % arch,
+                           "-D__CUDACC_VER_MAJOR__=13", "-D__CUDACC_VER_MINOR__=0",
                            *folders, source], check=True, capture_output=True, text=True).stdout
     return re.subn(r"extern\s+__shared__\s+[^;]*\bshared_memory\[\]\s*;", "using emu::shared_memory;", translated(text))
 
@@ -159,9 +219,11 @@ def compiled(compiler, text, library, program=False):
     """What was compiled once, from the same text by the same compiler, serves every test and both builds."""
     command = [compiler, "-x", "c++", "-std=c++17", "-O1", "-fno-strict-aliasing", "-w", "-I", HERE,
                *([] if program else ["-fPIC", "-shared"])]
-    with open(os.path.join(HERE, "emulator.hpp"), encoding="utf-8") as header:
-        version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
-        what = [*command, text, header.read(), version]
+    version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
+    what = [*command, text, version]
+    for name in ("emulator.hpp", "emulator_hopper.hpp"):
+        with open(os.path.join(HERE, name), encoding="utf-8") as header:
+            what.append(header.read())
     kept = os.path.join(KEPT, hashlib.sha256("\0".join(what).encode()).hexdigest() + ".so")
     if not os.path.exists(kept):
         os.makedirs(KEPT, exist_ok=True)

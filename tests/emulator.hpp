@@ -34,10 +34,11 @@ namespace emu {
 
 typedef uint32_t u32;
 typedef unsigned long long u64;
+typedef long long i64;
 typedef uint16_t u16;
 
 enum { kWarp = 32, kThreadsMax = 1024, kShared = 232448, kSharedFirst = 1024, kStack = 64 << 10, kCopies = 1024,
-       kBarriers = 16, kSplitBarriers = 16 };
+       kBarriers = 16, kSplitBarriers = 64 };
 
 struct Index {
     u32 x, y, z;
@@ -48,12 +49,13 @@ struct Copy {
 };
 struct SplitBarrier {
     u32 address, count, pending, phase;
+    int bytes;   // of copies, that are still to come
 };
 struct Lane {
     Index index;
     jmp_buf at;
     ucontext_t context;
-    bool started, ended, waits;
+    bool started, ended, waits, paused;
     int barrier;                  // waits there; -1: not at a block's barrier
     const SplitBarrier *split;
     Copy copy[kCopies];
@@ -74,6 +76,9 @@ inline u32 threads, shared_bytes, arrived[kBarriers], split_barriers;
 inline SplitBarrier split_barrier[kSplitBarriers];
 alignas(1024) inline unsigned char shared_memory[kShared];
 inline bool flying[kShared / 16];   // a copy is on its way to these 16 bytes
+inline u16 unfenced[kShared / 16];  // the thread that wrote them, from 1 on, until it passes a proxy fence; only Hopper's emulation looks
+inline void (*begin_more)();        // more to be done when a block begins,
+inline const char *(*end_more)();   // and what is wrong with how it ended
 inline char fault[200];
 inline jmp_buf scheduler;
 inline unsigned char *stacks;
@@ -81,6 +86,14 @@ inline bool (*granted)(const void *, size_t, bool);   // the memory of the launc
 
 inline void yield() {
     if (_setjmp(now->at) == 0) _longjmp(scheduler, 1);
+}
+inline u32 dice = 1;   // a test may seed it
+// Other warps may go on first.
+inline void pause() {
+    dice = dice * 1664525u + 1013904223u;
+    if (dice >> 31 != 0) return;
+    now->paused = true;
+    yield();
 }
 [[noreturn]] inline void fail(const char *what) {
     if (fault[0] == 0)
@@ -112,13 +125,13 @@ template <class... T> void store(void *to, const T &...x) {
     unsigned char *at = (unsigned char *)to;
     ((memcpy(at, &x, sizeof x), at += sizeof x), ...);
 }
-inline void store_shared(u32 to, u32 x) { store(shared(to, 4), x); }
-inline void store_shared(u32 to, u32 x, u32 y) { store(shared(to, 8), x, y); }
-inline void store_shared(u32 to, float x, float y) { store(shared(to, 8), x, y); }
-inline void store_shared(u32 to, u32 x, u32 y, u32 z, u32 w) { store(shared(to, 16), x, y, z, w); }
+template <class... T> void store_shared(u32 to, T... x) {
+    store(shared(to, sizeof...(x) * 4), x...);
+    unfenced[(to - kSharedFirst) / 16] = (u16)(now->index.x + 1);
+}
 inline void load_shared(u32 &x, u32 from) { load(shared(from, 4), x); }
 template <class T> void load_shared(T &x, T &y, u32 from) { load(shared(from, 8), x, y); }
-inline void load_shared(u32 &x, u32 &y, u32 &z, u32 &w, u32 from) { load(shared(from, 16), x, y, z, w); }
+template <class T> void load_shared(T &x, T &y, T &z, T &w, u32 from) { load(shared(from, 16), x, y, z, w); }
 template <class... T> void store_global(void *to, T... x) { store(global(to, sizeof...(x) * 4, true), x...); }
 inline void load_global(int &x, const int *from) { load(global(from, 4, false), x); }
 inline void load_global(u32 &x, const u32 *from) { load(global(from, 4, false), x); }
@@ -127,6 +140,7 @@ inline void load_global(float &x, float &y, const float *from) { load(global(fro
 inline void load_global(float &x, float &y, float &z, float &w, const float *from) {
     load(global(from, 16, false), x, y, z, w);
 }
+inline void load_global(u32 &x, u32 &y, u32 &z, u32 &w, const u16 *from) { load(global(from, 16, false), x, y, z, w); }
 template <class T> void add_global(T *to, T x) {
     T before;
     load(global(to, sizeof before, false), before);
@@ -166,17 +180,19 @@ inline void wait_copies(u32 pending) {
 }
 
 // ---- barriers ---------------------------------------------------------------------------------
+// Whether this arrival opened it.
+inline bool arrived_at(u32 id, u32 count) {
+    if (++arrived[id] < count) return false;
+    arrived[id] = 0;
+    for (u32 i = 0; i < threads; i++)
+        if (lanes[i].barrier == (int)id) lanes[i].barrier = -1, lanes[i].waits = false;
+    return true;
+}
 inline void barrier(u32 id, u32 count) {
     if (id >= kBarriers || count % kWarp != 0 || count == 0 || count > threads) fail("no such barrier");
     now->waits = true;
     now->barrier = (int)id;
-    if (++arrived[id] == count) {
-        arrived[id] = 0;
-        for (u32 i = 0; i < threads; i++)
-            if (lanes[i].barrier == (int)id) lanes[i].barrier = -1, lanes[i].waits = false;
-        return;
-    }
-    yield();
+    if (!arrived_at(id, count)) yield();
 }
 inline void block_barrier() { barrier(0, threads); }
 
@@ -188,7 +204,7 @@ inline SplitBarrier &split_at(u32 address) {
 inline void split_init(u32 address, u32 count) {
     shared(address, 8);
     if (split_barriers == kSplitBarriers) fail("more split barriers than the emulator holds");
-    split_barrier[split_barriers++] = {address, count, count, 0};
+    split_barrier[split_barriers++] = {address, count, count, 0, 0};
 }
 inline void split_arrive(u32 address) {
     SplitBarrier &b = split_at(address);
@@ -205,8 +221,9 @@ inline void split_wait(u32 address, u32 parity) {
     now->split = &b;
     yield();
 }
+[[noreturn]] inline void not_emulated(const char *instruction) { fail(instruction); }
 inline void nothing() {}
-template <class... T> void nothing(T &...) {}
+template <class... T> void nothing(T &&...) {}
 
 // ---- warps ------------------------------------------------------------------------------------
 inline void meet(Together what, void *args) {
@@ -395,14 +412,17 @@ inline bool run_warp(u32 warp, void (*run)()) {
     for (bool again = true; again && fault[0] == 0;) {
         again = false;
         for (u32 i = warp * kWarp; i < (warp + 1) * kWarp && fault[0] == 0; i++)
-            if (!lanes[i].ended && !lanes[i].waits) resume(lanes[i], run), again = any = true;
+            if (!lanes[i].ended && !lanes[i].waits && !lanes[i].paused) resume(lanes[i], run), again = any = true;
     }
+    for (u32 i = warp * kWarp; i < (warp + 1) * kWarp; i++) lanes[i].paused = false;
     return any;
 }
 
 inline void run_block(u32 seed, void (*run)()) {
     memset(shared_memory, 0xff, shared_bytes);
     memset(flying, 0, sizeof flying);
+    memset(unfenced, 0, sizeof unfenced);
+    if (begin_more != nullptr) begin_more();
     memset(arrived, 0, sizeof arrived);
     split_barriers = 0;
     const u32 count = threads / kWarp;
@@ -410,17 +430,25 @@ inline void run_block(u32 seed, void (*run)()) {
     for (u32 i = 0; i < threads; i++) {
         Lane &l = lanes[i];
         l.index = {i, 0, 0};
-        l.started = l.ended = l.waits = false;
+        l.started = l.ended = l.waits = l.paused = false;
         l.barrier = -1;
         l.split = nullptr;
         l.copies = l.groups = 0;
     }
+    // Four neighbouring warps, or none, go on only when nobody else can.
+    const u32 last = (seed + dice) % (count / 4 + 1);
     for (bool any = true; any && fault[0] == 0;) {
         any = false;
-        for (u32 i = 0; i < count; i++) any |= run_warp((seed & 1) != 0 ? (i + seed) % count : (count - i + seed) % count, run);
+        for (u32 turn = 0; turn < 2 && !any; turn++)
+            for (u32 i = 0; i < count; i++) {
+                const u32 warp = (seed & 1) != 0 ? (i + seed) % count : (count - i + seed) % count;
+                if ((warp / 4 == last) == (turn != 0)) any |= run_warp(warp, run);
+            }
     }
     for (u32 i = 0; i < threads && fault[0] == 0; i++)
         if (!lanes[i].ended) now = &lanes[i], snprintf(fault, sizeof fault, "thread %u waits for ever", i);
+    const char *wrong = fault[0] == 0 && end_more != nullptr ? end_more() : nullptr;
+    if (wrong != nullptr) snprintf(fault, sizeof fault, "%s (block %u,%u)", wrong, block.x, block.y);
 }
 
 // NULL: the launch is done; else what was wrong.

@@ -13,8 +13,9 @@ import tempfile
 import emulate
 import tap
 
-FOLDERS = [word for name in ("attn_bwd", "vocabulary") for word in ("-I", os.path.join(emulate.TEMPLATES, name))]
+FOLDERS = [word for name in ("attn_bwd", "vocabulary", "attn_fwd") for word in ("-I", os.path.join(emulate.TEMPLATES, name))]
 TEMPLATE = os.path.join(emulate.TEMPLATES, "attn_bwd", "attn_bwd_sm80.cu")
+HOPPER = os.path.join(emulate.TEMPLATES, "attn_bwd", "attn_bwd_sm90a.cu")
 REFERENCE = os.path.join(emulate.TEMPLATES, "attn_bwd", "attn_bwd_ref.cu")
 TILES = [32, 64, 96, 128, 192, 256]
 # BLOCK_M, BLOCK_N, STAGES, WARPS
@@ -27,6 +28,10 @@ def tile(columns):
 
 def shared_bytes(m, n, stages, d, dv):
     return 2 * (n * (d + dv) + stages * m * (d + dv) + 2 * m * n)
+
+
+def hopper_bytes(m, d, dv):
+    return 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 128
 
 
 class Case:
@@ -48,7 +53,8 @@ class Case:
 
     def defines(self):
         m, n, stages, warps = self.config
-        return {"FA_SM": 80, "HEAD_DIM": self.d, "HEAD_DIM_V": self.dv, "D_TILE": tile(self.d), "DV_TILE": tile(self.dv),
+        tiles = getattr(self, "tiles", [tile(self.d), tile(self.dv)])
+        return {"FA_SM": 80, "HEAD_DIM": self.d, "HEAD_DIM_V": self.dv, "D_TILE": tiles[0], "DV_TILE": tiles[1],
                 "BLOCK_M": m, "BLOCK_N": n, "STAGES": stages, "WARPS": warps, "MIN_BLOCKS": 1, **self.flags}
 
 
@@ -59,13 +65,12 @@ def program(case, folder, change=("", ""), template=TEMPLATE):
         text = file.read()
     assert change[0] in text, change
     defines = "".join("#define %s %d\n" % pair for pair in case.defines().items())
-    if template == REFERENCE:
-        defines += "#define REFERENCE\n"
+    defines += {REFERENCE: "#define REFERENCE\n", HOPPER: "#define HOPPER\n"}.get(template, "")
     with open(source, "w", encoding="utf-8") as file:
         file.write(defines + text.replace(*change))
-    text, count = emulate.for_the_cpu(os.environ.get("CXX", "c++"), FOLDERS, source)
+    text, count = emulate.for_the_cpu(os.environ.get("CXX", "c++"), FOLDERS, source, 900 if template == HOPPER else 800)
     assert count == (template != REFERENCE), count
-    text = '#include "emulator.hpp"\n#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "emulated_bwd.hpp"\n' % (text, defines)
+    text = '#include "emulator_hopper.hpp"\n#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "emulated_bwd.hpp"\n' % (text, defines)
     emulate.compiled(os.environ.get("CXX", "c++"), text, made, program=True)
     return made
 
@@ -102,6 +107,63 @@ def a_reference_that_is_wrong_is_found():
         assert proved(case, change, REFERENCE).returncode == 1, change
 
 
+def hopper_case(dice):
+    """Of what attn_bwd_sm90a takes."""
+    case = Case(dice)
+    case.d, case.dv = dice.choice([(8, 8), (48, 48), (64, 64), (72, 72), (128, 128), (128, 64), (64, 128), (96, 40)])
+    tiles = [64 if width <= 64 else 128 for width in (case.d, case.dv)]
+    case.flags["ALIGNED"] = 1
+    blocks = [m for m in (64, 80, 96, 128) if (tiles[0] == 128 or m % 32 == 0) and m + sum(tiles) // 2 + m * tiles[0] // 256 <= 224
+              and hopper_bytes(m, *tiles) <= 232448]
+    case.config, case.tiles = (dice.choice(blocks), 128, 0, 0), tiles
+    case.words[3:5] = [dice.choice([0, 1, 63, 65, 129, 200, 400, 515]) for _ in range(2)]   # rings go round
+    case.words[7] = dice.choice([0, 8, 24])
+    case.words[8:10] = [384, hopper_bytes(case.config[0], *tiles)]
+    return case
+
+
+def hopper_problems_are_right():
+    dice = random.Random(int(os.environ.get("FA_TEST_SEED", "20261126")))
+    for i in range(int(os.environ.get("FA_TEST_PROBLEMS", "6"))):
+        case = hopper_case(dice)
+        done = proved(case, template=HOPPER)
+        assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words, done.stdout, done.stderr)
+
+
+def a_hopper_kernel_that_is_wrong_is_found():
+    """Each wait, fence and arrival that keeps its shared memory in order, left out or too early."""
+    case = hopper_case(random.Random(1))
+    case.d = case.dv = 64
+    case.tiles, case.config, case.flags = [64, 64], (96, 128, 0, 0), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1}
+    case.words = [1, 1, 1, 400, 200, -1, -1, 0, 384, hopper_bytes(96, 64, 64), 5, 0]
+    assert always_right(case, ("", ""))
+    for change in (("barrier_wait(shared.barrier(kEmpty + ring.slot), ring.parity ^ 1);", ""),
+                   ("barrier_wait(shared.barrier(kQFull + q.slot), q.parity);", ""),
+                   ("barrier_wait(shared.barrier(kDsFull + before.slot), before.parity);", ""),
+                   ("barrier_wait(shared.barrier(kDsEmpty + own.slot), own.parity ^ 1);", ""),
+                   ("        async_proxy_fence();\n        warp_sync();\n        if (lane == 0) barrier_arrive(shared.barrier(kDsFull",
+                    "        warp_sync();\n        if (lane == 0) barrier_arrive(shared.barrier(kDsFull"),
+                   ("        async_proxy_fence();\n        named_arrive(kHalfFull", "        named_arrive(kHalfFull"),
+                   ("tma_store_wait_read<0>();\n                }", "}"),
+                   ("        wgmma_wait<1>();\n        Wgmma<kDv>::pin(dv);", ""),
+                   ("        named_sync(kHalfEmpty + group, kGroup + kWarp);\n        store_gradient", "        store_gradient")):
+        assert not always_right(case, change), change
+
+
+def always_right(case, change):
+    """In each of some orders in which warps may run, which the seed draws."""
+    folder = tempfile.mkdtemp()
+    try:
+        made = program(case, folder, change, HOPPER)
+        for seed in range(8):
+            case.words[10] = seed
+            if subprocess.run([made, *map(str, case.words)], capture_output=True, check=False).returncode == 1:
+                return False
+        return True
+    finally:
+        shutil.rmtree(folder)
+
+
 def plain_case(**flags):
     case = Case(random.Random(1))
     case.d = case.dv = 64
@@ -122,5 +184,5 @@ def a_kernel_that_is_wrong_is_found():
         assert proved(plain_case(), change).returncode == 1, change
 
 
-tap.main([random_problems_are_right, a_kernel_that_is_wrong_is_found, the_reference_is_right,
+tap.main([random_problems_are_right, hopper_problems_are_right, a_hopper_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
           a_reference_that_is_wrong_is_found])

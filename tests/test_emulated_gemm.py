@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The matrix products of mma.sync and the reference that judges them, on random problems without a GPU: each is made into a program for
+the CPU (emulate.py, emulated_gemm.hpp) that holds C against sums in double.
+
+FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend it."""
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+
+import emulate
+import tap
+
+FOLDERS = [word for name in ("gemm", "vocabulary", "attn_fwd") for word in ("-I", os.path.join(emulate.TEMPLATES, name))]
+REFERENCE, WHOLE, SPLIT, HOPPER = range(4)
+FILES = ["gemm_reference.cu", "gemm_sm80.cu", "gemm_splitk_sm80.cu", "gemm_sm90a.cu"]
+# BLOCK_M, BLOCK_N, BLOCK_K, STAGES, WARPS_M, WARPS_N; Hopper's kernel has no use for the last two
+CONFIGS = {WHOLE: [(64, 64, 32, 3, 2, 2), (64, 128, 64, 3, 1, 4), (128, 64, 32, 5, 4, 2), (128, 128, 32, 4, 2, 2), (256, 64, 32, 3, 4, 2)],
+           HOPPER: [(128, 64, 64, 3, 0, 0), (128, 192, 64, 3, 0, 0), (256, 128, 64, 3, 0, 0), (128, 256, 64, 4, 0, 0), (256, 64, 64, 4, 0, 0)],
+          SPLIT: [(16, 64, 64, 4, 1, 2), (32, 64, 64, 4, 2, 2), (64, 128, 64, 4, 2, 4), (16, 128, 64, 6, 1, 4)]}
+
+
+class Case:
+    def __init__(self, kernel, dice):
+        self.kernel = kernel
+        self.m, self.n = dice.choice([1, 7, 63, 64, 65, 130, 200]), dice.choice([8, 56, 64, 72, 128, 136, 264])
+        self.k = dice.choice([8, 24, 32, 64, 72, 200, 256]) + (256 if kernel == SPLIT else 0)
+        self.bf16, self.splits, self.seed = dice.choice([0, 1]), dice.choice([2, 4]) if kernel == SPLIT else 1, dice.randrange(1, 1 << 30)
+        self.gap = dice.choice([0, 8, 24])
+        self.config = dice.choice(CONFIGS[kernel]) if kernel != REFERENCE else (64, 64, 32, 3, 2, 2)
+        self.group_m = dice.choice([1, 2, 8])
+
+    def defines(self):
+        m, n, k, stages, down, across = self.config
+        return {"FA_SM": 90 if self.kernel == HOPPER else 80, "DTYPE_BF16": self.bf16, "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "STAGES": stages, "WARPS_M": down,
+                "WARPS_N": across, "FA_THREADS": self.threads(), "GROUP_M": self.group_m, "SPLITS": self.splits, "KERNEL": self.kernel}
+
+    def threads(self):
+        return {REFERENCE: 128, HOPPER: 384}.get(self.kernel, self.config[4] * self.config[5] * 32)
+
+    def words(self):
+        m, n, k, stages, _, _ = self.config
+        tiles = -(-self.m // m) * -(-self.n // n)
+        blocks = {REFERENCE: 3, HOPPER: min(tiles, 2)}.get(self.kernel, tiles)   # two of Hopper's blocks take all tiles
+        shared = 0 if self.kernel == REFERENCE else stages * (m + n) * k * 2 + (32768 + 16 * stages if self.kernel == HOPPER else 0)
+        return [self.m, self.n, self.k, self.gap, self.threads(), shared, blocks, self.splits, self.seed]
+
+
+def proved(case, change=("", "")):
+    compiler, folder = os.environ.get("CXX", "c++"), tempfile.mkdtemp()
+    try:
+        for name in os.listdir(FOLDERS[1]):
+            with open(os.path.join(FOLDERS[1], name), encoding="utf-8") as file:
+                text = file.read()
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text.replace(*change))
+        defines = "".join("#define %s %d\n" % pair for pair in case.defines().items())
+        source, made = os.path.join(folder, "kernel.cu"), os.path.join(folder, "made")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write('%s#include "%s"\n' % (defines, FILES[case.kernel]))
+        hopper = case.kernel == HOPPER
+        text, _ = emulate.for_the_cpu(compiler, ["-I", folder, *FOLDERS[2:]], source, 900 if hopper else 800)
+        text = ('#include "emulator%s.hpp"\n#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "emulated_gemm.hpp"\n'
+                % ("_hopper" if hopper else "", text, defines))
+        emulate.compiled(compiler, text, made, program=True)
+        return subprocess.run([made, *map(str, case.words())], capture_output=True, text=True, check=False)
+    finally:
+        shutil.rmtree(folder)
+
+
+def random_problems_are_right():
+    dice = random.Random(int(os.environ.get("FA_TEST_SEED", "20261125")))
+    for i in range(int(os.environ.get("FA_TEST_PROBLEMS", "12"))):
+        case = Case(i % 4, dice)
+        done = proved(case)
+        assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words(), done.stdout, done.stderr)
+
+
+def a_kernel_that_is_wrong_is_found():
+    dice = random.Random(1)
+    for kernel, changes in ((WHOLE, (("column < columns", "true"), ("at < rows && ", ""), ("cp_async_wait<kStages - 2>", "cp_async_wait<kStages - 1>"),
+                                     ("at / rows * BLOCK_N", "at / rows * (BLOCK_N / 2)"), ("        cp_async_wait<kStages - 2>();\n        block_sync();", "        cp_async_wait<kStages - 2>();"))),
+                            (SPLIT, (("begin_of(p, blockIdx.y + 1)", "p.k"), ("split < SPLITS", "split < SPLITS - 1"))),
+                            (REFERENCE, (("column + at < columns", "true"),)),
+                            (HOPPER, (("            barrier_wait(empty(base, ring.slot), ring.parity ^ 1);\n", ""), ("wgmma_wait<1>();", "wgmma_wait<2>();"),
+                                      ("        barrier_wait(full(base, ring.slot), ring.parity);\n", ""), ("                async_proxy_fence();\n", ""),
+                                      ("tma_store_wait_read<1>", "tma_store_wait_read<2>"), ("kConsumers);\n        }", "kConsumers - 1);\n        }"),
+                                      ("if (consumer.lane == 0) tma_store_wait_read<0>();", ""), ("piece ^= 1;", "")))):
+        case = Case(kernel, dice)
+        case.m, case.n, case.k, case.gap, case.group_m = 130, 136, 328, 8, 2
+        case.config = {WHOLE: (64, 64, 32, 3, 2, 2), SPLIT: (32, 64, 64, 4, 2, 2), HOPPER: (128, 64, 64, 3, 0, 0)}.get(kernel, case.config)
+        assert proved(case).returncode == 0
+        for change in changes:
+            assert proved(case, change).returncode == 1, change
+
+
+tap.main([random_problems_are_right, a_kernel_that_is_wrong_is_found])
