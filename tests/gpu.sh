@@ -16,6 +16,7 @@
 #   tests/gpu.sh serving    attention as inference engines call it, and graphs replayed on other sequences
 #   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it)
 #   tests/gpu.sh training   gradients through PyTorch's autograd, and their speed beside SDPA's, from the same wheel
+#   tests/gpu.sh gemm       the matrix product: every config proved, and its speed beside cuBLAS, from the same wheel
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 #   tests/gpu.sh final      in 420 s at most, what matters most first and each part within a time of its own:
 #                           correctness of every family (120 problems), serving, cold tunes and first predicted
@@ -334,6 +335,20 @@ training() {
     finish
 }
 
+gemm() {
+    for problem in "--m 4096" "--m 16" "--m 200 --n 1032 --k 520"; do
+        # shellcheck disable=SC2086
+        "$bundle/fa-tune" tune --operation gemm --dtype bf16 $problem --quiet --json >"$work/gemm.json"; verdict "gemm $problem" $?
+        note "gemm $problem: $(python3 -c 'import json,sys; f=json.load(open(sys.argv[1]))["funnel"]
+print(f["in_budget"], "configs,", f["proved"], "proved,", f["failed"], "failed")' "$work/gemm.json")"
+    done
+    install_wheel
+    unset FA_TUNE_STORE FA_TUNE_LIBRARY
+    PYTHONPATH=$work/site python3 tests/bench/gemm_vs_torch.py --out "$out/gemm.jsonl" | tee -a "$table"
+    verdict "benchmark: gemm" "${PIPESTATUS[0]}"
+    finish
+}
+
 # ---- final: parts, each in a process of its own that its time ends ---------------------------------
 # shellcheck disable=SC2317 # they are called by their names
 {
@@ -417,6 +432,7 @@ if [ "$mode" = proof ]; then shift; proof "$@"; fi
 if [ "${mode#part_}" != "$mode" ]; then "$mode"; [ $failed -eq 0 ]; exit; fi
 if [ "$mode" = python ]; then python_package; finish; fi
 if [ "$mode" = training ]; then training; fi
+if [ "$mode" = gemm ]; then gemm; fi
 if [ "$mode" = hopper ]; then hopper; fi
 if [ "$mode" = neighbours ]; then shift; neighbours "$@"; fi
 if [ "$mode" = serving ]; then serving; finish; fi
