@@ -3,7 +3,7 @@
  * Compiled kernels by key. The bytes lie beside their SHA-256 and are never handed out without
  * having been compared with it: they would be run on the caller's GPU.
  */
-#include "cubin_row.h"
+#include "rows.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,11 +3,9 @@
  * What was learned beside trials and winners: what predicted choices turned out to be when they were measured,
  * which cubins were proved again under another driver, and what other kernels take.
  */
-#include "findings.h"
+#include "store.h"
 
-#include "problem_row.h"
-#include "scope_row.h"
-#include "trial_row.h"
+#include "rows.h"
 
 #include <math.h>
 #include <string.h>

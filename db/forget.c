@@ -7,7 +7,7 @@
  * Workload: by hand or once a day: tens to thousands of scopes with a hundred trials each. No index leads from a
  * cubin's key to its trials: both sides are read once, whatever their number.
  */
-#include "scope_row.h"
+#include "rows.h"
 #include "sqlite.h"
 
 #define GOING "(SELECT scope_id FROM forgotten)"

@@ -4,9 +4,7 @@
  * scopes whose winner another store is still to get, and which store that is. A ticket tells a scope that was added
  * once more from the one that has been sent meanwhile.
  */
-#include "scope_row.h"
-
-#include "problem_row.h"
+#include "rows.h"
 
 #include <stdlib.h>
 #include <string.h>

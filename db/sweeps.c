@@ -7,9 +7,7 @@
  * second. Invariants: an item ends only under its latest claim; a sweep has spent what its items
  * have, because both are written in one transaction.
  */
-#include "sweep_row.h"
-
-#include "problem_row.h"
+#include "rows.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,8 +3,7 @@
  * Trials: what became of every config that was tried, with all raw samples. Rows are added, and go
  * with their scope (forget.c). A reader gets a row as it was stored or not at all.
  */
-#include "scope_row.h"
-#include "trial_row.h"
+#include "rows.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,11 +7,7 @@
  * the write lock and is not valid in itself is moved to table winner_set_aside; a row that a newer version
  * may have written, or for which there was no memory, stays.
  */
-#include "winner_row.h"
-
-#include "cubin_row.h"
-#include "scope_row.h"
-#include "trial_row.h"
+#include "rows.h"
 
 #include <stdlib.h>
 #include <string.h>

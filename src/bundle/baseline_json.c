@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "baseline_json.h"
 
-#include "findings.h"
+#include "store.h"
 #include "catalogue.h"
 #include "error.h"
 #include "json_struct.h"
