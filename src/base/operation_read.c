@@ -3,7 +3,7 @@
  * Reading an operation.json: its table of fields and its products. The texts stay in the document, which
  * lives as long as the operation.
  */
-#include "operation_read.h"
+#include "operation.h"
 
 #include "error.h"
 #include "json.h"

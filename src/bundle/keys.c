@@ -9,7 +9,6 @@
 #include "bundle.h"
 #include "error.h"
 #include "own_place.h"
-#include "owned.h"
 
 #include <errno.h>
 #include <fcntl.h>
