@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Trials: what became of every config that was tried, with all raw samples. Rows are added, and go
- * with their scope (forget.c). A reader gets a row as it was stored or not at all.
+ * with their scope (scopes.c). A reader gets a row as it was stored or not at all.
  */
 #include "rows.h"
 

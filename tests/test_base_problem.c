@@ -6,7 +6,7 @@
 #include "fa_problem.h"
 #include "json.h"
 #include "failing_allocator.h"
-#include "nearest.h"
+#include "wording.h"
 #include "problem.h"
 
 #include <sys/stat.h>

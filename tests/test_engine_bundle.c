@@ -10,7 +10,6 @@
 #include "error.h"
 #include "keys.h"
 #include "session.h"
-#include "sign.h"
 
 #include <sys/wait.h>
 

@@ -3,7 +3,7 @@
 
 #include "error.h"
 #include "json_make.h"
-#include "nearest.h"
+#include "wording.h"
 
 #include <ctype.h>
 #include <math.h>
