@@ -13,7 +13,7 @@ void fa_db_problem_bind(fa_binder *binder, const fa_problem *problem)
 {
     char key[FA_PROBLEM_KEY_MAX];
     fa_problem_key(problem, key);
-    fa_bind_copy(binder, key);
+    fa_bind(binder, fa_copy(key));
     fa_bind_json(binder, fa_problem_to_json(problem));
 }
 
@@ -161,8 +161,7 @@ void fa_db_trial_bind(fa_binder *binder, const fa_trial *trial)
     char key[FA_HASH_HEX], config[FA_CONFIG_JSON_MAX];
     config_key(&trial->config, key);
     fa_db_config_print(&trial->config, config);
-    fa_bind_copy(binder, key);
-    fa_bind_copy(binder, config);
+    fa_bind(binder, fa_copy(key), fa_copy(config));
     fa_bind_columns(binder, fa_trial_members, trial);
 }
 

@@ -42,11 +42,8 @@ void fa_db_scope_bind(fa_binder *binder, const fa_scope *scope)
     char key[FA_HASH_HEX], problem[FA_PROBLEM_KEY_MAX];
     fa_scope_key(scope, key);
     fa_problem_key(&scope->problem, problem);
-    fa_bind_copy(binder, key);
-    fa_bind_copy(binder, problem);
-    fa_bind_text(binder, scope->silicon);
-    fa_bind_text(binder, scope->templates);
-    fa_bind_text(binder, scope->policy);
+    fa_bind(binder, fa_copy(key), fa_copy(problem), fa_text(scope->silicon),
+            fa_text(scope->templates), fa_text(scope->policy));
 }
 
 void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope)
@@ -87,12 +84,10 @@ static int add_scope(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa
         "INSERT INTO scope (key, problem_key, problem, shape, silicon, templates, policy) "
         "VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING RETURNING id",
         diag);
-    fa_bind_text(&binder, key);
+    fa_bind(&binder, fa_text(key));
     fa_db_problem_bind(&binder, &scope->problem);
-    fa_bind_text(&binder, shape);
-    fa_bind_text(&binder, scope->silicon);
-    fa_bind_text(&binder, scope->templates);
-    fa_bind_text(&binder, scope->policy);
+    fa_bind(&binder, fa_text(shape), fa_text(scope->silicon), fa_text(scope->templates),
+            fa_text(scope->policy));
     return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
@@ -118,7 +113,7 @@ int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
     bool exists;
     fa_binder binder =
         fa_db_prepare(store, "SELECT 1 FROM scope WHERE id = ? /*! FOR UPDATE */", diag);
-    fa_bind_int(&binder, id);
+    fa_bind(&binder, fa_int(id));
     return fa_db_run_exists(store, &binder, &exists, diag);
 }
 
@@ -219,17 +214,12 @@ static int add_body(fa_store *store, void *context, fa_diag *diag)
     int rc = fa_db_scope_id(store, sending->scope, true, &scope_id, diag);
     if (rc != 0)
         return rc;
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "INSERT INTO outbox (scope_id, fleet, ticket, unix_time) "
-                      "VALUES (?, ?, (SELECT CASE WHEN max(ticket) >= unix_ms() "
-                      "THEN max(ticket) + 1 ELSE unix_ms() END FROM outbox), ?) "
-                      "ON CONFLICT (scope_id, fleet) DO UPDATE SET ticket = excluded.ticket",
-                      diag);
-    fa_bind_int(&binder, scope_id);
-    fa_bind_text(&binder, sending->fleet);
-    fa_bind_now(&binder);
-    return fa_db_run(store, &binder, diag);
+    return fa_db_do(store, diag,
+                    "INSERT INTO outbox (scope_id, fleet, ticket, unix_time) "
+                    "VALUES (?, ?, (SELECT CASE WHEN max(ticket) >= unix_ms() "
+                    "THEN max(ticket) + 1 ELSE unix_ms() END FROM outbox), ?) "
+                    "ON CONFLICT (scope_id, fleet) DO UPDATE SET ticket = excluded.ticket",
+                    fa_int(scope_id), fa_text(sending->fleet), fa_now());
 }
 
 static int remove_body(fa_store *store, void *context, fa_diag *diag)
@@ -239,12 +229,9 @@ static int remove_body(fa_store *store, void *context, fa_diag *diag)
     int rc = fa_db_scope_id(store, sending->scope, false, &scope_id, diag);
     if (rc != 0)
         return rc;
-    fa_binder binder = fa_db_prepare(
-        store, "DELETE FROM outbox WHERE scope_id = ? AND fleet = ? AND ticket = ?", diag);
-    fa_bind_int(&binder, scope_id);
-    fa_bind_text(&binder, sending->fleet);
-    fa_bind_int(&binder, sending->ticket);
-    return fa_db_run(store, &binder, diag);
+    return fa_db_do(store, diag,
+                    "DELETE FROM outbox WHERE scope_id = ? AND fleet = ? AND ticket = ?",
+                    fa_int(scope_id), fa_text(sending->fleet), fa_int(sending->ticket));
 }
 
 static int change(fa_store *store, fa_db_body *body, struct sending sending, fa_diag *diag)
@@ -286,7 +273,7 @@ int fa_store_outbox_each(fa_store *store, const char *fleet, fa_outbox_visit *vi
     struct visiting visiting = {.visit_waiting = visit, .context = context};
     fa_binder tickets =
         fa_db_query(store, "SELECT ticket FROM outbox WHERE fleet = ? ORDER BY ticket", diag);
-    fa_bind_text(&tickets, fleet);
+    fa_bind(&tickets, fa_text(fleet));
     return fa_db_each(store, &tickets, visit_waiting, &visiting, diag);
 }
 
@@ -371,7 +358,8 @@ static int choose_scope(fa_store *store, const fa_scope *scope, fa_diag *diag)
     int rc = fa_db_scope_id(store, scope, false, &id, diag);
     return rc != 0 || id == 0
                ? rc /* gone meanwhile */
-               : fa_db_run_on(store, "INSERT OR IGNORE INTO temp.forgotten VALUES (?)", id, diag);
+               : fa_db_do(store, diag, "INSERT OR IGNORE INTO temp.forgotten VALUES (?)",
+                          fa_int(id));
 }
 
 static int choose_scopes(fa_store *store, const struct forgetting *forgetting, fa_diag *diag)
@@ -380,9 +368,9 @@ static int choose_scopes(fa_store *store, const struct forgetting *forgetting, f
     for (size_t i = 0; rc == 0 && i < forgetting->count; i++)
         rc = choose_scope(store, &forgetting->scopes[i], diag);
     for (size_t i = 0; rc == 0 && i < forgetting->unread_count; i++)
-        rc = fa_db_run_on(store,
-                          "INSERT OR IGNORE INTO temp.forgotten SELECT id FROM scope WHERE id = ?",
-                          forgetting->unread[i], diag);
+        rc = fa_db_do(store, diag,
+                      "INSERT OR IGNORE INTO temp.forgotten SELECT id FROM scope WHERE id = ?",
+                      fa_int(forgetting->unread[i]));
     return rc != 0 ? rc : fa_db_exec(store, cubins_sql, diag);
 }
 
