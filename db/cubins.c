@@ -3,7 +3,7 @@
  * Compiled kernels by key. The bytes lie beside their SHA-256 and are never handed out without
  * having been compared with it: they would be run on the caller's GPU.
  */
-#include "cubin_row.h"
+#include "rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ int fa_db_cubin_check(const fa_cubin_record *record, fa_diag *diag)
 static fa_binder about_key(fa_store *store, const char *sql, const char *key, fa_diag *diag)
 {
     fa_binder binder = fa_db_prepare(store, sql, diag);
-    fa_bind_text(&binder, key);
+    fa_bind(&binder, fa_text(key));
     return binder;
 }
 
@@ -124,18 +124,15 @@ int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *dia
         "INSERT INTO cubin (key, entry, sm, compile_ms, log, sha256, unix_time, bytes) "
         "VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
         diag);
-    fa_bind_text(&binder, record->key);
-    fa_bind_text(&binder, record->entry);
-    fa_bind_int(&binder, record->sm);
-    fa_bind_real(&binder, record->compile_ms);
+    fa_bind(&binder, fa_text(record->key), fa_text(record->entry), fa_int(record->sm),
+            fa_real(record->compile_ms));
     /* A compiler log of more than a megabyte is cut. */
-    fa_bind_text_start(&binder, record->log, FA_STORE_TEXT_MAX);
-    fa_bind_text(&binder, sha256);
+    fa_bind(&binder, fa_text_start(record->log, FA_STORE_TEXT_MAX), fa_text(sha256));
     if (store->absent)
-        fa_bind_int(&binder, 0); /* the same content of a bundle gives the same bytes */
+        fa_bind(&binder, fa_int(0)); /* the same content of a bundle gives the same bytes */
     else
-        fa_bind_now(&binder);
-    fa_bind_blob(&binder, record->bytes, record->size);
+        fa_bind(&binder, fa_now());
+    fa_bind(&binder, fa_blob(record->bytes, record->size));
     return fa_db_run(store, &binder, diag);
 }
 
@@ -178,7 +175,7 @@ int fa_store_cubin_hash(fa_store *store, const char *key, char ret_sha256[FA_HAS
                                    "SELECT cubin.key, cubin.sha256, length(cubin.bytes) "
                                    "FROM cubin AS found" FA_CUBIN_ROW "WHERE found.key = ?",
                                    diag);
-    fa_bind_text(&binder, key);
+    fa_bind(&binder, fa_text(key));
     int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc < 0)
         return rc;

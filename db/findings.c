@@ -3,11 +3,9 @@
  * What was learned beside trials and winners: what predicted choices turned out to be when they were measured,
  * which cubins were proved again under another driver, and what other kernels take.
  */
-#include "findings.h"
+#include "store.h"
 
-#include "problem_row.h"
-#include "scope_row.h"
-#include "trial_row.h"
+#include "rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -46,9 +44,9 @@ static bool sound_prediction(const fa_prediction_record *r)
 
 static int forget_oldest(fa_store *store, fa_diag *diag)
 {
-    return fa_db_run_on(store,
-                        "DELETE FROM prediction WHERE id <= (SELECT max(id) FROM prediction) - ?",
-                        FA_PREDICTIONS_MAX, diag);
+    return fa_db_do(store, diag,
+                    "DELETE FROM prediction WHERE id <= (SELECT max(id) FROM prediction) - ?",
+                    fa_int(FA_PREDICTIONS_MAX));
 }
 
 static int put_prediction(fa_store *store, void *context, fa_diag *diag)
@@ -65,11 +63,11 @@ static int put_prediction(fa_store *store, void *context, fa_diag *diag)
         "INSERT INTO prediction (scope_id" PREDICTION_NAMES(FA_COLUMN_NAME) ", config" PREDICTION_TIMES(
             FA_COLUMN_NAME) ", unix_time) VALUES (?" PREDICTION_NAMES(FA_COLUMN_PLACE) ",?" PREDICTION_TIMES(FA_COLUMN_PLACE) ",?)",
         diag);
-    fa_bind_int(&binder, scope_id);
+    fa_bind(&binder, fa_int(scope_id));
     fa_bind_columns(&binder, names, record);
-    fa_bind_text(&binder, config);
+    fa_bind(&binder, fa_text(config));
     fa_bind_columns(&binder, times, record);
-    fa_bind_now(&binder);
+    fa_bind(&binder, fa_now());
     rc = fa_db_run(store, &binder, diag);
     return rc != 0 ? rc : forget_oldest(store, diag);
 }
@@ -130,21 +128,14 @@ static int64_t outcome(const fa_verification *mark)
 
 static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
 {
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "INSERT INTO verification (cubin_key, silicon, driver_version, "
-                      "passed, reason, unix_time) VALUES (?,?,?,?,?,?) "
-                      "ON CONFLICT (cubin_key, silicon, driver_version) DO UPDATE SET "
-                      "passed = excluded.passed, reason = excluded.reason, "
-                      "unix_time = excluded.unix_time",
-                      diag);
-    fa_bind_text(&binder, mark->cubin_key);
-    fa_bind_text(&binder, mark->silicon);
-    fa_bind_int(&binder, mark->driver_version);
-    fa_bind_int(&binder, outcome(mark));
-    fa_bind_text(&binder, mark->reason);
-    fa_bind_now(&binder);
-    return fa_db_run(store, &binder, diag);
+    return fa_db_do(store, diag,
+                    "INSERT INTO verification (cubin_key, silicon, driver_version, "
+                    "passed, reason, unix_time) VALUES (?,?,?,?,?,?) "
+                    "ON CONFLICT (cubin_key, silicon, driver_version) DO UPDATE SET "
+                    "passed = excluded.passed, reason = excluded.reason, "
+                    "unix_time = excluded.unix_time",
+                    fa_text(mark->cubin_key), fa_text(mark->silicon), fa_int(mark->driver_version),
+                    fa_int(outcome(mark)), fa_text(mark->reason), fa_now());
 }
 
 static int tell_winner(fa_store *store, int64_t scope_id, const fa_verification *mark,
@@ -158,9 +149,8 @@ static int tell_winner(fa_store *store, int64_t scope_id, const fa_verification 
                             diag)
             : fa_db_prepare(store, "DELETE FROM winner WHERE scope_id = ? AND cubin_key = ?", diag);
     if (mark->passed)
-        fa_bind_int(&binder, mark->driver_version);
-    fa_bind_int(&binder, scope_id);
-    fa_bind_text(&binder, mark->cubin_key);
+        fa_bind(&binder, fa_int(mark->driver_version));
+    fa_bind(&binder, fa_int(scope_id), fa_text(mark->cubin_key));
     return fa_db_run(store, &binder, diag);
 }
 
@@ -200,9 +190,7 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
                     "SELECT cubin_key, silicon, passed, unix_time, reason FROM verification "
                     "WHERE cubin_key = ? AND silicon = ? AND driver_version = ?",
                     diag);
-    fa_bind_text(&binder, cubin_key);
-    fa_bind_text(&binder, silicon);
-    fa_bind_int(&binder, driver_version);
+    fa_bind(&binder, fa_text(cubin_key), fa_text(silicon), fa_int(driver_version));
     int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc <= 0)
         return rc < 0 ? rc : FA_ENOTFOUND;
@@ -245,12 +233,9 @@ static int forget_earlier(fa_store *store, const fa_baseline *baseline, fa_diag 
 {
     char key[FA_PROBLEM_KEY_MAX];
     fa_problem_key(&baseline->problem, key);
-    fa_binder binder = fa_db_prepare(
-        store, "DELETE FROM baseline WHERE problem_key = ? AND gpu_name = ? AND peer = ?", diag);
-    fa_bind_text(&binder, key);
-    fa_bind_text(&binder, baseline->gpu_name);
-    fa_bind_text(&binder, baseline->peer);
-    return fa_db_run(store, &binder, diag);
+    return fa_db_do(store, diag,
+                    "DELETE FROM baseline WHERE problem_key = ? AND gpu_name = ? AND peer = ?",
+                    fa_text(key), fa_text(baseline->gpu_name), fa_text(baseline->peer));
 }
 
 static int put_baseline(fa_store *store, const fa_baseline *baseline, fa_diag *diag)

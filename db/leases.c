@@ -38,9 +38,8 @@ static int take_body(fa_store *store, void *context, fa_diag *diag)
                       "WHERE lease.lease_until <= unix_ms() "
                       "OR lease.holder = excluded.holder RETURNING fence",
                       diag);
-    fa_bind_text(&binder, leasing->lease->name);
-    fa_bind_text(&binder, leasing->lease->holder);
-    fa_bind_int(&binder, leasing->lease_ms);
+    fa_bind(&binder, fa_text(leasing->lease->name), fa_text(leasing->lease->holder),
+            fa_int(leasing->lease_ms));
     int rc = fa_db_run_id(store, &binder, &leasing->fence, diag);
     if (rc == 0 && leasing->fence <= 0)
         rc = fa_fail(diag, FA_EBUSY, "somebody else holds the lease on %s", leasing->lease->name);
@@ -84,10 +83,9 @@ static int hold_body(fa_store *store, void *context, fa_diag *diag)
                            : "UPDATE lease SET lease_until = unix_ms() + ? " OF_TAKING,
                       diag);
     if (!ends)
-        fa_bind_int(&binder, leasing->lease_ms);
-    fa_bind_text(&binder, leasing->lease->name);
-    fa_bind_text(&binder, leasing->lease->holder);
-    fa_bind_int(&binder, leasing->lease->fence);
+        fa_bind(&binder, fa_int(leasing->lease_ms));
+    fa_bind(&binder, fa_text(leasing->lease->name), fa_text(leasing->lease->holder),
+            fa_int(leasing->lease->fence));
     int rc = fa_db_run(store, &binder, diag);
     if (rc != 0)
         return rc;

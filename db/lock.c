@@ -6,7 +6,6 @@
  */
 #include "lock.h"
 
-#include "paths.h"
 #include "sqlite.h"
 
 #include <errno.h>

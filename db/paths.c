@@ -7,7 +7,7 @@
  * The store's file itself is never opened here: closing any descriptor of a file drops every lock
  * that this process holds on it, so only SQLite opens it.
  */
-#include "paths.h"
+#include "sqlite.h"
 
 #include "database.h"
 

@@ -65,31 +65,13 @@ void fa_postgres_disconnect(fa_store *store)
 }
 
 /* ---- text -----------------------------------------------------------------------------------*/
-/* How long the character at text is, in UTF-8; 0: it is none, or one that the server refuses. */
-static size_t character(const unsigned char *text, size_t left)
-{
-    unsigned char c = text[0];
-    size_t size = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-    if (size == 0 || size > left || c == 0)
-        return 0;
-    for (size_t i = 1; i < size; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    if (size > 2) { /* overlong, surrogates, beyond the last character */
-        unsigned second = text[1];
-        if ((c == 0xe0 && second < 0xa0) || (c == 0xed && second > 0x9f) ||
-            (c == 0xf0 && second < 0x90) || (c == 0xf4 && second > 0x8f))
-            return 0;
-    }
-    return size;
-}
-
 char *fa_postgres_utf8(const char *text, size_t size)
 {
     char *copy = malloc(size + 1);
     for (size_t i = 0; copy != NULL && i < size;) {
-        size_t bytes = character((const unsigned char *)text + i, size - i);
-        if (bytes == 0)
+        uint32_t code = 0;
+        size_t bytes = fa_utf8_at(text + i, size - i, &code);
+        if (bytes == 0 || code == 0) /* which the server refuses, too */
             copy[i] = '?';
         else
             memcpy(copy + i, text + i, bytes);

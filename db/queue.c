@@ -7,11 +7,7 @@
  * it was taken) and its holder; a winner and the end of its item are one transaction, so nobody
  * publishes under a claim that was lost; what is refused for that is counted.
  */
-#include "queue.h"
-
-#include "statements.h"
-#include "sweep_row.h"
-#include "winner_row.h"
+#include "rows.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,11 +26,8 @@ static int enter_body(fa_store *store, void *context, fa_diag *diag)
     int rc = fa_db_sweep_enter(store, &queueing->entering, diag);
     if (rc != 0)
         return rc;
-    fa_binder binder =
-        fa_db_prepare(store, "UPDATE sweep SET fleet = 1, request = ? WHERE id = ?", diag);
-    fa_bind_text(&binder, queueing->request);
-    fa_bind_int(&binder, queueing->entering.id);
-    rc = fa_db_run(store, &binder, diag);
+    rc = fa_db_do(store, diag, "UPDATE sweep SET fleet = 1, request = ? WHERE id = ?",
+                  fa_text(queueing->request), fa_int(queueing->entering.id));
     return rc != 0 ? rc : fa_db_notify(store, diag);
 }
 
@@ -67,14 +60,14 @@ int fa_store_queue_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_
 /* Done when no item is open, or closed when its budget is spent. */
 static int close_sweep(fa_store *store, int64_t id, fa_diag *diag)
 {
-    return fa_db_run_on(store,
-                        "UPDATE sweep SET state = CASE WHEN " OPEN_ITEMS
-                        " THEN 'budget-spent' ELSE 'done' END WHERE id = ? "
-                        "AND state IN ('running', 'budget-spent') AND (NOT " OPEN_ITEMS
-                        " OR (budget_seconds > 0 AND seconds >= budget_seconds) "
-                        "OR (budget_trials > 0 AND trials >= budget_trials) "
-                        "OR (budget_cost > 0 AND cost >= budget_cost))",
-                        id, diag);
+    return fa_db_do(store, diag,
+                    "UPDATE sweep SET state = CASE WHEN " OPEN_ITEMS
+                    " THEN 'budget-spent' ELSE 'done' END WHERE id = ? "
+                    "AND state IN ('running', 'budget-spent') AND (NOT " OPEN_ITEMS
+                    " OR (budget_seconds > 0 AND seconds >= budget_seconds) "
+                    "OR (budget_trials > 0 AND trials >= budget_trials) "
+                    "OR (budget_cost > 0 AND cost >= budget_cost))",
+                    fa_int(id));
 }
 
 /* ---- taking ---------------------------------------------------------------------------------*/
@@ -109,16 +102,13 @@ static int take_item(fa_store *store, struct claiming *claiming, fa_diag *diag)
     fa_queue_claim *claim = &claiming->claim;
     fa_reader reader;
     fa_binder binder = fa_db_prepare(store, claim_sql, diag);
-    fa_bind_text(&binder, fa_db_stage_names[claim->stage]);
-    fa_bind_text(&binder, claim->holder);
-    fa_bind_int(&binder, claiming->lease_ms);
-    fa_bind_now(&binder);
-    fa_bind_int(&binder, claim->stage == FA_STAGE_COMPILE ? 0 : 1);
-    fa_bind_int(&binder, claiming->gpu_count == 0 ? 1 : 0);
+    fa_bind(&binder, fa_text(fa_db_stage_names[claim->stage]), fa_text(claim->holder),
+            fa_int(claiming->lease_ms), fa_now(), fa_int(claim->stage == FA_STAGE_COMPILE ? 0 : 1),
+            fa_int(claiming->gpu_count == 0 ? 1 : 0));
     for (size_t i = 0; i < FA_QUEUE_GPUS_MAX; i++)
-        fa_bind_text(&binder, i < claiming->gpu_count ? claiming->gpus[i] : "");
+        fa_bind(&binder, fa_text(i < claiming->gpu_count ? claiming->gpus[i] : ""));
     for (int i = 0; i < PASSED_OVER_MAX; i++)
-        fa_bind_int(&binder, i < claiming->passed_over_count ? claiming->passed_over[i] : -1);
+        fa_bind(&binder, fa_int(i < claiming->passed_over_count ? claiming->passed_over[i] : -1));
     int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc <= 0)
         return rc < 0 ? rc : FA_ENOTFOUND;
@@ -138,11 +128,10 @@ static int take_item(fa_store *store, struct claiming *claiming, fa_diag *diag)
  * failed. Answers 1. */
 static int fail_item(fa_store *store, const fa_store_claim *item, fa_diag *diag)
 {
-    int rc =
-        fa_db_run_on(store,
-                     "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', "
-                     "holder = '', lease_until = 0 WHERE id = ?",
-                     item->item_id, diag);
+    int rc = fa_db_do(store, diag,
+                      "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', "
+                      "holder = '', lease_until = 0 WHERE id = ?",
+                      fa_int(item->item_id));
     if (rc == 0)
         rc = close_sweep(store, item->sweep_id, diag);
     return rc != 0 ? rc : 1;
@@ -152,10 +141,10 @@ static int fail_item(fa_store *store, const fa_store_claim *item, fa_diag *diag)
  * or FA_ENOTFOUND after many of them, so that one claim does not read the whole queue. */
 static int pass_over(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
-    int rc = fa_db_run_on(store,
-                          "UPDATE sweep_item SET state = 'pending', attempts = attempts - 1, "
-                          "holder = '', lease_until = 0 WHERE id = ?",
-                          claiming->claim.item.item_id, diag);
+    int rc = fa_db_do(store, diag,
+                      "UPDATE sweep_item SET state = 'pending', attempts = attempts - 1, "
+                      "holder = '', lease_until = 0 WHERE id = ?",
+                      fa_int(claiming->claim.item.item_id));
     claiming->found = false;
     if (rc != 0 || claiming->passed_over_count == PASSED_OVER_MAX)
         return rc != 0 ? rc : FA_ENOTFOUND;
@@ -235,9 +224,7 @@ struct ending {
 
 static void bind_claim(fa_binder *binder, const fa_queue_claim *claim)
 {
-    fa_bind_int(binder, claim->item.item_id);
-    fa_bind_int(binder, claim->item.fence);
-    fa_bind_text(binder, claim->holder);
+    fa_bind(binder, fa_int(claim->item.item_id), fa_int(claim->item.fence), fa_text(claim->holder));
 }
 
 static int lost(const fa_queue_claim *claim, fa_diag *diag)
@@ -255,7 +242,7 @@ static int renew_body(fa_store *store, void *context, fa_diag *diag)
                       "UPDATE sweep_item SET lease_until = unix_ms() + ? "
                       "WHERE id = ? AND attempts = ? AND holder = ? AND state = 'running'",
                       diag);
-    fa_bind_int(&binder, ending->lease_ms);
+    fa_bind(&binder, fa_int(ending->lease_ms));
     bind_claim(&binder, ending->claim);
     int rc = fa_db_run(store, &binder, diag);
     return rc == 0 && fa_db_changes(store) != 1 ? lost(ending->claim, diag) : rc;
@@ -280,10 +267,8 @@ static int end_item(fa_store *store, const struct ending *ending, fa_diag *diag)
                       "holder = '', lease_until = 0 "
                       "WHERE id = ? AND attempts = ? AND holder = ? AND state = 'running'",
                       diag);
-    fa_bind_text(&binder, fa_item_state_name(ending->state));
-    fa_bind_int(&binder, ending->ready);
-    fa_bind_text(&binder, ending->reason);
-    fa_bind_now(&binder);
+    fa_bind(&binder, fa_text(fa_item_state_name(ending->state)), fa_int(ending->ready),
+            fa_text(ending->reason), fa_now());
     bind_claim(&binder, ending->claim);
     return fa_db_run(store, &binder, diag);
 }
@@ -297,10 +282,8 @@ static int said_before(fa_store *store, const struct ending *ending, bool *ret_s
                       "SELECT 1 FROM sweep_item WHERE id = ? AND attempts = ? AND state = ? "
                       "AND ready = ? AND holder = ''",
                       diag);
-    fa_bind_int(&binder, ending->claim->item.item_id);
-    fa_bind_int(&binder, ending->claim->item.fence);
-    fa_bind_text(&binder, fa_item_state_name(ending->state));
-    fa_bind_int(&binder, ending->ready);
+    fa_bind(&binder, fa_int(ending->claim->item.item_id), fa_int(ending->claim->item.fence),
+            fa_text(fa_item_state_name(ending->state)), fa_int(ending->ready));
     return fa_db_run_exists(store, &binder, ret_said, diag);
 }
 
@@ -331,8 +314,8 @@ static int end_body(fa_store *store, void *context, fa_diag *diag)
         ending->lost = true; /* and the count of it is committed */
         if (!ending->counted)
             return 0;
-        return fa_db_run_on(store, "UPDATE sweep SET refused = refused + 1 WHERE id = ?",
-                            ending->claim->item.sweep_id, diag);
+        return fa_db_do(store, diag, "UPDATE sweep SET refused = refused + 1 WHERE id = ?",
+                        fa_int(ending->claim->item.sweep_id));
     }
     if (ending->winner != NULL)
         rc = fa_db_winner_put(store, ending->winner, ending->cubin, &ending->kept, diag);
@@ -395,4 +378,80 @@ int fa_store_queue_give_back(fa_store *store, const fa_queue_claim *claim,
 {
     struct ending ending = {.claim = claim, .reason = "", .spent = spent};
     return end_without(store, ending, FA_ITEM_PENDING, claim->compiled, diag);
+}
+
+/* ---- counting -------------------------------------------------------------------------------*/
+#define COUNT(condition) "count(CASE WHEN " condition " THEN 1 END), "
+
+int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue_counts *ret_counts, fa_diag *diag)
+{
+    fa_reader reader;
+    fa_binder binder = fa_db_query(
+        store,
+        "SELECT " COUNT("i.state = 'pending'") COUNT("i.state = 'running'") COUNT(
+            "i.state = 'done'") COUNT("i.state = 'failed'")
+            COUNT("i.state = 'running' AND i.lease_until <= unix_ms()") COUNT(
+                "i.state IN ('pending', 'running') AND i.ready = 1") "(SELECT CAST(coalesce(sum(refused), 0) AS bigint) FROM sweep "
+                                                                     "WHERE fleet = 1 AND (id = ?1 OR ?1 = 0)) "
+                                                                     "FROM sweep_item i JOIN sweep ON sweep.id = i.sweep_id "
+                                                                     "WHERE sweep.fleet = 1 AND (sweep.id = ?1 OR ?1 = 0)",
+        diag);
+    fa_bind(&binder, fa_int(id));
+    int rc = fa_db_run_row(store, &binder, &reader, diag);
+    if (rc < 0)
+        return rc;
+    fa_queue_counts counts = {0};
+    int64_t *const all[] = {&counts.pending, &counts.running,  &counts.done,   &counts.failed,
+                            &counts.expired, &counts.compiled, &counts.refused};
+    for (size_t i = 0; rc == 1 && i < sizeof all / sizeof *all; i++)
+        *all[i] = fa_read_int(&reader, 0, INT64_MAX);
+    if (rc == 1)
+        rc = fa_read_end(&reader, diag);
+    if (rc != 1)
+        return rc < 0 ? rc
+                      : fa_fail(diag, FA_ECORRUPT,
+                                "store %s: the counts of its queue are not valid", store->path);
+    *ret_counts = counts;
+    return 0;
+}
+
+/* ---- holders --------------------------------------------------------------------------------*/
+struct visiting {
+    fa_queue_holder_visit *visit;
+    void *context;
+};
+
+/* An item that is no longer held, or whose row is not valid, is left out. */
+static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
+{
+    const struct visiting *visiting = context;
+    fa_queue_holder holder = {0};
+    fa_reader reader;
+    int rc = fa_db_item_load(store, id, &holder.position, &holder.item, diag);
+    if (rc == 1)
+        rc = fa_db_row(store,
+                       "SELECT holder, stage, lease_until - unix_ms() FROM sweep_item "
+                       "WHERE id = ? AND state = 'running'",
+                       id, &reader, diag);
+    if (rc != 1)
+        return rc == FA_EVERSION ? 0 : rc;
+    fa_read_copy(&reader, holder.holder, sizeof holder.holder);
+    const char *stage = fa_read_text(&reader, false);
+    holder.stage = strcmp(stage, fa_db_stage_names[FA_STAGE_COMPILE]) == 0 ? FA_STAGE_COMPILE
+                                                                           : FA_STAGE_MEASURE;
+    holder.left_ms = fa_read_int(&reader, INT64_MIN, INT64_MAX);
+    rc = fa_read_end(&reader, diag);
+    return rc == 1 ? visiting->visit(visiting->context, &holder) : rc;
+}
+
+int fa_store_queue_holders_each(fa_store *store, int64_t id, fa_queue_holder_visit *visit,
+                                void *context, fa_diag *diag)
+{
+    struct visiting visiting = {visit, context};
+    fa_binder ids = fa_db_query(store,
+                                "SELECT id FROM sweep_item WHERE sweep_id = ? "
+                                "AND state = 'running' ORDER BY position",
+                                diag);
+    fa_bind(&ids, fa_int(id));
+    return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }

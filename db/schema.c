@@ -33,7 +33,7 @@
     "tolerance REAL,"                 \
     "raced INTEGER NOT NULL,"
 
-/* The columns of problem_row.h. */
+/* The columns of rows.h. */
 #define PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
 /* The columns of fa_sweep_spent. */
 #define SPENT_TABLE_COLUMNS                                               \

@@ -4,9 +4,9 @@
  * scopes whose winner another store is still to get, and which store that is. A ticket tells a scope that was added
  * once more from the one that has been sent meanwhile.
  */
-#include "scope_row.h"
+#include "rows.h"
 
-#include "problem_row.h"
+#include "sqlite.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,11 +42,8 @@ void fa_db_scope_bind(fa_binder *binder, const fa_scope *scope)
     char key[FA_HASH_HEX], problem[FA_PROBLEM_KEY_MAX];
     fa_scope_key(scope, key);
     fa_problem_key(&scope->problem, problem);
-    fa_bind_copy(binder, key);
-    fa_bind_copy(binder, problem);
-    fa_bind_text(binder, scope->silicon);
-    fa_bind_text(binder, scope->templates);
-    fa_bind_text(binder, scope->policy);
+    fa_bind(binder, fa_copy(key), fa_copy(problem), fa_text(scope->silicon),
+            fa_text(scope->templates), fa_text(scope->policy));
 }
 
 void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope)
@@ -87,12 +84,10 @@ static int add_scope(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa
         "INSERT INTO scope (key, problem_key, problem, shape, silicon, templates, policy) "
         "VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING RETURNING id",
         diag);
-    fa_bind_text(&binder, key);
+    fa_bind(&binder, fa_text(key));
     fa_db_problem_bind(&binder, &scope->problem);
-    fa_bind_text(&binder, shape);
-    fa_bind_text(&binder, scope->silicon);
-    fa_bind_text(&binder, scope->templates);
-    fa_bind_text(&binder, scope->policy);
+    fa_bind(&binder, fa_text(shape), fa_text(scope->silicon), fa_text(scope->templates),
+            fa_text(scope->policy));
     return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
@@ -118,7 +113,7 @@ int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
     bool exists;
     fa_binder binder =
         fa_db_prepare(store, "SELECT 1 FROM scope WHERE id = ? /*! FOR UPDATE */", diag);
-    fa_bind_int(&binder, id);
+    fa_bind(&binder, fa_int(id));
     return fa_db_run_exists(store, &binder, &exists, diag);
 }
 
@@ -219,17 +214,12 @@ static int add_body(fa_store *store, void *context, fa_diag *diag)
     int rc = fa_db_scope_id(store, sending->scope, true, &scope_id, diag);
     if (rc != 0)
         return rc;
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "INSERT INTO outbox (scope_id, fleet, ticket, unix_time) "
-                      "VALUES (?, ?, (SELECT CASE WHEN max(ticket) >= unix_ms() "
-                      "THEN max(ticket) + 1 ELSE unix_ms() END FROM outbox), ?) "
-                      "ON CONFLICT (scope_id, fleet) DO UPDATE SET ticket = excluded.ticket",
-                      diag);
-    fa_bind_int(&binder, scope_id);
-    fa_bind_text(&binder, sending->fleet);
-    fa_bind_now(&binder);
-    return fa_db_run(store, &binder, diag);
+    return fa_db_do(store, diag,
+                    "INSERT INTO outbox (scope_id, fleet, ticket, unix_time) "
+                    "VALUES (?, ?, (SELECT CASE WHEN max(ticket) >= unix_ms() "
+                    "THEN max(ticket) + 1 ELSE unix_ms() END FROM outbox), ?) "
+                    "ON CONFLICT (scope_id, fleet) DO UPDATE SET ticket = excluded.ticket",
+                    fa_int(scope_id), fa_text(sending->fleet), fa_now());
 }
 
 static int remove_body(fa_store *store, void *context, fa_diag *diag)
@@ -239,12 +229,9 @@ static int remove_body(fa_store *store, void *context, fa_diag *diag)
     int rc = fa_db_scope_id(store, sending->scope, false, &scope_id, diag);
     if (rc != 0)
         return rc;
-    fa_binder binder = fa_db_prepare(
-        store, "DELETE FROM outbox WHERE scope_id = ? AND fleet = ? AND ticket = ?", diag);
-    fa_bind_int(&binder, scope_id);
-    fa_bind_text(&binder, sending->fleet);
-    fa_bind_int(&binder, sending->ticket);
-    return fa_db_run(store, &binder, diag);
+    return fa_db_do(store, diag,
+                    "DELETE FROM outbox WHERE scope_id = ? AND fleet = ? AND ticket = ?",
+                    fa_int(scope_id), fa_text(sending->fleet), fa_int(sending->ticket));
 }
 
 static int change(fa_store *store, fa_db_body *body, struct sending sending, fa_diag *diag)
@@ -286,7 +273,7 @@ int fa_store_outbox_each(fa_store *store, const char *fleet, fa_outbox_visit *vi
     struct visiting visiting = {.visit_waiting = visit, .context = context};
     fa_binder tickets =
         fa_db_query(store, "SELECT ticket FROM outbox WHERE fleet = ? ORDER BY ticket", diag);
-    fa_bind_text(&tickets, fleet);
+    fa_bind(&tickets, fa_text(fleet));
     return fa_db_each(store, &tickets, visit_waiting, &visiting, diag);
 }
 
@@ -316,4 +303,145 @@ int fa_store_outbox_counts(fa_store *store, fa_outbox_count_visit *visit, void *
     fa_binder tickets = fa_db_query(
         store, "SELECT min(ticket) FROM outbox GROUP BY fleet ORDER BY min(ticket)", diag);
     return fa_db_each(store, &tickets, visit_count, &visiting, diag);
+}
+
+/* Forgetting: the scopes that go, and the cubins that nothing else refers to, stand in two tables of the
+ * connection's own. The counts of a dry run and of a real one are made by the same statements, before
+ * anything is deleted.
+ *
+ * Workload: by hand or once a day: tens to thousands of scopes with a hundred trials each. No index leads from a
+ * cubin's key to its trials: both sides are read once, whatever their number. */
+#define GOING "(SELECT scope_id FROM forgotten)"
+#define CUBINS_GOING "(SELECT cubin_key FROM forgotten_cubin)"
+
+static const char begin_sql[] =
+    "CREATE TEMP TABLE IF NOT EXISTS forgotten (scope_id INTEGER PRIMARY KEY);"
+    "CREATE TEMP TABLE IF NOT EXISTS forgotten_cubin (cubin_key TEXT PRIMARY KEY);"
+    "DELETE FROM temp.forgotten;"
+    "DELETE FROM temp.forgotten_cubin;";
+
+static const char cubins_sql[] =
+    "INSERT INTO temp.forgotten_cubin "
+    "SELECT cubin_key FROM trial WHERE scope_id IN " GOING
+    " UNION SELECT cubin_key FROM winner WHERE scope_id IN " GOING
+    " EXCEPT SELECT cubin_key FROM trial WHERE scope_id NOT IN " GOING
+    " EXCEPT SELECT cubin_key FROM winner WHERE scope_id NOT IN " GOING;
+
+static const char everything_sql[] =
+    "INSERT INTO temp.forgotten SELECT id FROM scope;"
+    "INSERT INTO temp.forgotten_cubin SELECT key FROM cubin UNION SELECT cubin_key FROM verification;";
+
+/* Children before their parents, as their foreign keys demand. */
+static const char delete_sql[] =
+    "DELETE FROM winner WHERE scope_id IN " GOING ";"
+    "DELETE FROM trial WHERE scope_id IN " GOING ";"
+    "DELETE FROM prediction WHERE scope_id IN " GOING ";"
+    "DELETE FROM outbox WHERE scope_id IN " GOING ";"
+    "DELETE FROM winner_set_aside WHERE scope_id IN " GOING ";"
+    "DELETE FROM scope WHERE id IN " GOING ";"
+    "DELETE FROM verification WHERE cubin_key IN " CUBINS_GOING ";"
+    "DELETE FROM cubin WHERE key IN " CUBINS_GOING ";"
+    "DELETE FROM environment WHERE id NOT IN (SELECT environment_id FROM trial);";
+
+struct forgetting {
+    const fa_scope *scopes; /* NULL: everything */
+    size_t count;
+    const int64_t *unread;
+    size_t unread_count;
+    bool dry_run;
+    fa_store_forgotten forgotten;
+};
+
+static int choose_scope(fa_store *store, const fa_scope *scope, fa_diag *diag)
+{
+    int64_t id = 0;
+    int rc = fa_db_scope_id(store, scope, false, &id, diag);
+    return rc != 0 || id == 0
+               ? rc /* gone meanwhile */
+               : fa_db_do(store, diag, "INSERT OR IGNORE INTO temp.forgotten VALUES (?)",
+                          fa_int(id));
+}
+
+static int choose_scopes(fa_store *store, const struct forgetting *forgetting, fa_diag *diag)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < forgetting->count; i++)
+        rc = choose_scope(store, &forgetting->scopes[i], diag);
+    for (size_t i = 0; rc == 0 && i < forgetting->unread_count; i++)
+        rc = fa_db_do(store, diag,
+                      "INSERT OR IGNORE INTO temp.forgotten SELECT id FROM scope WHERE id = ?",
+                      fa_int(forgetting->unread[i]));
+    return rc != 0 ? rc : fa_db_exec(store, cubins_sql, diag);
+}
+
+static int count_rows(fa_store *store, fa_store_forgotten *ret_forgotten, fa_diag *diag)
+{
+    fa_store_forgotten counts;
+    fa_reader reader;
+    fa_binder binder = fa_db_prepare(
+        store,
+        "SELECT (SELECT count(*) FROM winner WHERE scope_id IN " GOING "), "
+        "(SELECT count(*) FROM (SELECT DISTINCT scope_id, config_key FROM trial WHERE scope_id IN " GOING
+        ")), (SELECT count(*) FROM cubin WHERE key IN " CUBINS_GOING "), "
+        "coalesce((SELECT sum(length(bytes) + coalesce(length(log), 0)) FROM cubin WHERE key IN " CUBINS_GOING
+        "), 0) + "
+        "coalesce((SELECT sum(length(samples) + length(reason) + coalesce(length(clocks), 0)) FROM trial "
+        "WHERE scope_id IN " GOING "), 0) + "
+        "coalesce((SELECT sum(coalesce(length(evidence), 0)) FROM winner WHERE scope_id IN " GOING
+        "), 0)",
+        diag);
+    int rc = fa_db_run_row(store, &binder, &reader, diag);
+    if (rc <= 0)
+        return rc;
+    counts.winners = fa_read_int(&reader, 0, INT64_MAX);
+    counts.trials = fa_read_int(&reader, 0, INT64_MAX);
+    counts.cubins = fa_read_int(&reader, 0, INT64_MAX);
+    counts.bytes = fa_read_int(&reader, 0, INT64_MAX);
+    rc = fa_read_end(&reader, diag);
+    if (rc == 1)
+        *ret_forgotten = counts;
+    return rc == 0 ? fa_fail(diag, FA_ECORRUPT, "store %s: it cannot be counted", store->path)
+                   : (rc < 0 ? rc : 0);
+}
+
+static int forget_body(fa_store *store, void *context, fa_diag *diag)
+{
+    struct forgetting *forgetting = context;
+    int rc = fa_db_exec(store, begin_sql, diag);
+    if (rc == 0)
+        rc = forgetting->scopes == NULL ? fa_db_exec(store, everything_sql, diag)
+                                        : choose_scopes(store, forgetting, diag);
+    if (rc == 0)
+        rc = count_rows(store, &forgetting->forgotten, diag);
+    return rc == 0 && !forgetting->dry_run ? fa_db_exec(store, delete_sql, diag) : rc;
+}
+
+int fa_store_forget(fa_store *store, const fa_scope *scopes, size_t count, const int64_t *unread,
+                    size_t unread_count, bool dry_run, fa_store_forgotten *ret_forgotten,
+                    fa_diag *diag)
+{
+    struct forgetting forgetting = {.scopes = scopes,
+                                    .count = count,
+                                    .unread = unread,
+                                    .unread_count = unread_count,
+                                    .dry_run = dry_run};
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0 && store->postgres != NULL)
+        rc = fa_fail(diag, FA_ENOTSUP,
+                     "store %s is on a server: only a file's winners are forgotten", store->path);
+    for (size_t i = 0; rc == 0 && scopes != NULL && i < count; i++)
+        rc = fa_db_scope_check(&scopes[i], diag);
+    if (rc == 0)
+        rc = dry_run ? forget_body(store, &forgetting, diag)
+                     : fa_db_write(store, forget_body, &forgetting, diag);
+    if (rc == 0)
+        *ret_forgotten = forgetting.forgotten;
+    return rc;
+}
+
+int64_t fa_store_shrink(fa_store *store)
+{
+    return fa_db_enter(store, NULL) == 0 && store->postgres == NULL && !store->read_only
+               ? fa_sqlite_shrink(store)
+               : 0;
 }

@@ -9,8 +9,6 @@
  */
 #include "sqlite.h"
 
-#include "paths.h"
-
 #include <errno.h>
 #include <sqlite3.h>
 #include <string.h>

@@ -16,7 +16,6 @@
 #include "sqlite.h"
 
 #include "lock.h"
-#include "paths.h"
 #include "statements.h"
 
 #include <errno.h>

@@ -124,17 +124,18 @@ int fa_db_run_exists(fa_store *store, const fa_binder *binder, bool *ret_exists,
     return rc < 0 ? rc : 0;
 }
 
-int fa_db_run_on(fa_store *store, const char *sql, int64_t id, fa_diag *diag)
+int fa_db_run_values(fa_store *store, fa_diag *diag, const char *sql, const fa_value *values,
+                     size_t count)
 {
     fa_binder binder = fa_db_prepare(store, sql, diag);
-    fa_bind_int(&binder, id);
+    fa_bind_values(&binder, values, count);
     return fa_db_run(store, &binder, diag);
 }
 
 int fa_db_row(fa_store *store, const char *sql, int64_t id, fa_reader *ret_reader, fa_diag *diag)
 {
     fa_binder binder = fa_db_prepare(store, sql, diag);
-    fa_bind_int(&binder, id);
+    fa_bind(&binder, fa_int(id));
     return fa_db_run_row(store, &binder, ret_reader, diag);
 }
 

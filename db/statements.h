@@ -30,8 +30,11 @@ int fa_db_run_row(fa_store *store, const fa_binder *binder, fa_reader *ret_reade
 int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_diag *diag);
 /* Whether it gives a row. */
 int fa_db_run_exists(fa_store *store, const fa_binder *binder, bool *ret_exists, fa_diag *diag);
+/* Prepares a statement, binds these values and runs it, as fa_db_run(). */
+int fa_db_run_values(fa_store *store, fa_diag *diag, const char *sql, const fa_value *values,
+                     size_t count);
+#define fa_db_do(store, diag, sql, ...) fa_db_run_values(store, diag, sql, FA_VALUES(__VA_ARGS__))
 /* Of a statement with one parameter, a row's number. */
-int fa_db_run_on(fa_store *store, const char *sql, int64_t id, fa_diag *diag);
 int fa_db_row(fa_store *store, const char *sql, int64_t id, fa_reader *ret_reader, fa_diag *diag);
 int64_t fa_db_changes(fa_store *store); /* rows that the last change changed */
 

@@ -3,7 +3,7 @@
  * The store: every trial, every cubin and every winner, in one SQLite file on a local disk or, for
  * many hosts together, in a schema of a PostgreSQL server. The only room that knows SQL.
  *
- * May be used by: engine. May use: base, SQLite, libpq (opened at run time).
+ * May be used by: bundle and above. May use: base, SQLite, libpq (opened at run time).
  * Promises: one transaction per winner (winner + cubin + evidence together); a kill -9 at any
  * moment loses at most the record being written; a blob is checked against its SHA-256 on every
  * read; a corrupt file is set aside under a new name with a sentence and never trusted; a file of
@@ -18,14 +18,11 @@
 #ifndef FA_DB_STORE_H
 #define FA_DB_STORE_H
 
-#include "leases.h"
-#include "findings.h"
-#include "queue.h"
-#include "queue_watch.h"
-#include "scopes.h"
-#include "sweeps.h"
-#include "trials.h"
-#include "winners.h"
+#include "fa_types.h"
+#include "hash.h"
+#include "problem.h"
+
+typedef struct fa_store fa_store;
 
 enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 8 };
 
@@ -64,5 +61,362 @@ int fa_store_batch(fa_store *store, fa_store_body *body, void *context, fa_diag 
  * is also how one finds that a lease or claim ran out. The first call on a connection returns 0 at
  * once, so that nothing is missed between looking and waiting. */
 int fa_store_wait(fa_store *store, int timeout_ms, fa_diag *diag);
+
+/* ---- scopes: a full winner key, by text and hash ---------------------------------------------*/
+/* What must agree for a winner to be served. Stored and compared in full, not by hash only. */
+typedef struct fa_scope {
+    fa_problem problem; /* the bucket */
+    char silicon[FA_SILICON_MAX];
+    char templates[FA_HASH_HEX]; /* closure of all templates of the operation */
+    char policy[64];             /* measuring policy, "measure-1" */
+} fa_scope;
+void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX]);
+
+/* Calls back with every scope, how many configs were tried in it and when the newest trial was
+ * written (0: none); a non-zero return stops and is returned. */
+typedef int fa_scope_visit(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time);
+int fa_store_scopes_each(fa_store *store, fa_scope_visit *visit, void *context, fa_diag *diag);
+
+/* A scope that fa_store_scopes_each() leaves out: its problem is of an operation that is not known here, or has
+ * other fields, or is damaged. Texts are valid while the visit runs. */
+typedef struct fa_unread_scope {
+    int64_t id;
+    const char *problem; /* JSON, as stored */
+    const char *silicon;
+    const char *gpu; /* the winner's; NULL: there is no winner */
+    int32_t trials;
+    int64_t unix_time; /* of the newest trial, or of the winner */
+} fa_unread_scope;
+typedef int fa_unread_scope_visit(void *context, const fa_unread_scope *scope);
+int fa_store_unread_scopes_each(fa_store *store, fa_unread_scope_visit *visit, void *context,
+                                fa_diag *diag);
+
+/* ---- the outbox: scopes whose winner a fleet's store is to get ------------------------------ */
+/* `fleet` is the identity of an fa_fleet. Adding a scope that waits for the fleet already makes it new. */
+int fa_store_outbox_add(fa_store *store, const char *fleet, const fa_scope *scope, fa_diag *diag);
+/* The one added first comes first; a non-zero return stops and is returned. */
+typedef int fa_outbox_visit(void *context, const fa_scope *scope, int64_t ticket);
+int fa_store_outbox_each(fa_store *store, const char *fleet, fa_outbox_visit *visit, void *context,
+                         fa_diag *diag);
+/* Removes the entry only if its ticket still matches. */
+int fa_store_outbox_remove(fa_store *store, const char *fleet, const fa_scope *scope,
+                           int64_t ticket, fa_diag *diag);
+/* How many scopes wait for each fleet. */
+typedef int fa_outbox_count_visit(void *context, const char *fleet, int64_t count);
+int fa_store_outbox_counts(fa_store *store, fa_outbox_count_visit *visit, void *context,
+                           fa_diag *diag);
+
+/* ---- forgetting: what tuning has stored about some scopes goes, and the file gets smaller --- */
+typedef struct fa_store_forgotten {
+    int64_t winners, trials; /* trials: configs that were tried, each once for each scope */
+    int64_t cubins;          /* that nothing refers to any more */
+    int64_t bytes;           /* of those cubins, samples, logs, reasons and evidence */
+} fa_store_forgotten;
+
+/* Deletes these scopes, and those of `unread` (fa_unread_scope.id), with their winners, trials, predictions, outbox
+ * entries and rows set aside, and the cubins with their verifications that only those referred to; in one
+ * transaction, or the batch's. scopes NULL: everything of that kind, also what only another version could read.
+ * Baselines and the plans of sweeps stay. dry_run: only counts, and works on a store that is read-only. Of a file
+ * only: FA_ENOTSUP on a server. */
+int fa_store_forget(fa_store *store, const fa_scope *scopes, size_t count, const int64_t *unread,
+                    size_t unread_count, bool dry_run, fa_store_forgotten *ret_forgotten,
+                    fa_diag *diag);
+
+/* Gives the file's free pages back to the file system where they are a quarter of it, and what is left takes no
+ * long copy; others wait for the store meanwhile. Best effort: by how many bytes the file got smaller. */
+int64_t fa_store_shrink(fa_store *store);
+
+/* ---- trials: every config that was tried, and what became of it ------------------------------*/
+typedef struct fa_trial_record {
+    fa_trial trial;
+    char cubin_key[FA_HASH_HEX]; /* "" when it has none */
+    const float *samples_us;     /* on put; all raw samples, microseconds */
+    int32_t sample_count;
+    const char *environment; /* JSON: GPU label and uuid, driver, NVRTC identity, library */
+    const char *clocks;      /* JSON: clocks, throttle reasons, temperature; may be NULL */
+    uint64_t seed;           /* of the inputs it was proved and timed on */
+    int64_t unix_time;       /* on get; put takes the present time */
+} fa_trial_record;
+
+/* Appends; later trials of one config do not erase earlier ones. */
+int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_record *record,
+                       fa_diag *diag);
+/* Calls back with the newest trial of each config of a scope (samples included while the callback
+ * runs), oldest first; a non-zero return stops and is returned. */
+typedef int fa_trial_visit(void *context, const fa_trial_record *record);
+int fa_store_trials_each(fa_store *store, const fa_scope *scope, fa_trial_visit *visit,
+                         void *context, fa_diag *diag);
+/* The same without samples, of those that ended as `status` (measured or compiled) alone, and of
+ * these the `most` fastest ones: the raced before the others, fastest first by the clock when
+ * measured, else by the model. */
+int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status status, int32_t most,
+                            fa_trial_visit *visit, void *context, fa_diag *diag);
+
+/* ---- compiled kernels and winners -------------------------------------------------------------*/
+/* Compiled kernels by cubin key, SHA-256 hex of everything that went into them (cubins.c), and winners, one for each
+ * scope (winners.c). */
+typedef struct fa_cubin_record {
+    char key[FA_HASH_HEX];
+    char entry[FA_NAME_MAX];
+    int32_t sm;
+    void *bytes; /* on get: malloced, owned by the record */
+    size_t size;
+    char *log; /* compiler's log, escaped by who prints it; may be NULL; owned on get */
+    double compile_ms;
+} fa_cubin_record;
+int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag);
+/* FA_ENOTFOUND; FA_ECORRUPT when the bytes do not match their SHA-256 (the row is deleted). */
+int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record,
+                       fa_diag *diag);
+/* Without its bytes: what a host asks before it sends them. */
+int fa_store_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag);
+/* Its SHA-256 and size as they are stored; the bytes are neither read nor compared. */
+int fa_store_cubin_hash(fa_store *store, const char *key, char ret_sha256[FA_HASH_HEX],
+                        size_t *ret_size, fa_diag *diag);
+void fa_cubin_record_free(fa_cubin_record *record);
+
+typedef struct fa_winner_record {
+    fa_scope scope;
+    fa_origin origin;
+    fa_trial trial; /* config, launch geometry, times */
+    char entry[FA_NAME_MAX];
+    char cubin_key[FA_HASH_HEX];
+    char gpu_name[64];      /* label */
+    char nvrtc[256];        /* NVRTC identity that made the cubin */
+    int32_t driver_version; /* it was proved under; 0: predicted */
+    char *evidence;    /* JSON: funnel counts, default's time, ties, runners-up; owned on get */
+    int64_t unix_time; /* on get */
+} fa_winner_record;
+
+/* Winner, its cubin (may be NULL when already stored) and its evidence in one transaction,
+ * replacing the scope's earlier winner unless that one has a better origin. *ret_kept is true
+ * when the earlier one was kept. ret_kept may be NULL. */
+int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
+                        const fa_cubin_record *cubin, bool *ret_kept, fa_diag *diag);
+/* The same for a winner that was made elsewhere and has been weighed against the stored one: takes
+ * its place whatever that is, and keeps its own time of making. */
+int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
+                            const fa_cubin_record *cubin, fa_diag *diag);
+/* Inside a batch: until its end nobody else changes the scope's winner, so that it can be weighed and
+ * replaced. */
+int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag);
+/* FA_ENOTFOUND when the scope has none; the cubin comes with it in one read transaction. FA_ECORRUPT
+ * when the cubin is missing or corrupt (it is deleted; the winner stays, and ret_cubin NULL gets it
+ * alone, so that it can be compiled again) or the winner's own row is not valid (a second reading under
+ * the write lock sets it aside, in a table of its own). A winner that only a newer version can read is left as
+ * it is: FA_ENOTFOUND. */
+int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
+                        fa_cubin_record *ret_cubin, fa_diag *diag);
+/* 0 when some GPU has a winner for this problem from these templates, FA_ENOTFOUND when none has. */
+int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *templates);
+/* The winners of all GPUs for problems that differ from this one in their lengths at most, made from
+ * these templates under this policy; newest first. A non-zero return stops and is returned. */
+typedef int fa_winner_visit(void *context, const fa_winner_record *winner);
+int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visit *visit,
+                          void *context, fa_diag *diag);
+/* All winners, those of one cubin one after another; where `like` is given, those of them that somebody has timed
+ * for a problem of its shape, whatever the lengths. */
+int fa_store_winners_by_cubin(fa_store *store, const fa_problem *like, fa_winner_visit *visit,
+                              void *context, fa_diag *diag);
+void fa_winner_record_free(fa_winner_record *winner);
+/* All winners, newest first. */
+int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag);
+
+/* ---- predictions --------------------------------------------------------------------------- */
+/* What a choice that nobody had measured on that GPU turned out to be when it was. */
+typedef struct fa_prediction_record {
+    fa_scope scope;
+    fa_origin origin;  /* TRANSFERRED or PREDICTED */
+    char gpu_name[64]; /* where it was measured */
+    char from_gpu[64]; /* whose winner it was; gpu_name when the model's */
+    fa_config config;
+    double predicted_us, measured_us, best_us;
+    int32_t rank, raced; /* 1: nothing that was measured beside it was faster */
+    int64_t unix_time;   /* on read */
+} fa_prediction_record;
+/* The newest FA_PREDICTIONS_MAX are kept. */
+enum { FA_PREDICTIONS_MAX = 4096 };
+int fa_store_prediction_put(fa_store *store, const fa_prediction_record *record, fa_diag *diag);
+/* Newest first. A non-zero return stops and is returned. */
+typedef int fa_prediction_record_visit(void *context, const fa_prediction_record *record);
+int fa_store_predictions_each(fa_store *store, fa_prediction_record_visit *visit, void *context,
+                              fa_diag *diag);
+
+/* ---- verifications: which cubins were proved again, on which silicon, under which driver ---- */
+/* That a cubin was proved again, or failed to be, on a silicon under a driver; or that it came to no
+ * verdict in its time. */
+typedef struct fa_verification {
+    char cubin_key[FA_HASH_HEX];
+    char silicon[FA_SILICON_MAX];
+    int32_t driver_version;
+    bool passed;
+    int32_t late;      /* how often in a row its time ran out; 0: it passed or it failed */
+    int64_t unix_time; /* when the mark was kept */
+    char reason[512];  /* when it did not pass */
+} fa_verification;
+enum { FA_VERIFICATION_LATE_MAX = 30 };
+/* Keeps the mark as of now and, in the same transaction, tells the scope's winner when it still is
+ * this cubin: passed, its driver_version becomes this one; failed, it is deleted; late, it stays. */
+int fa_store_verification_put(fa_store *store, const fa_verification *mark, const fa_scope *scope,
+                              fa_diag *diag);
+/* FA_ENOTFOUND: this cubin was never proved again there. */
+int fa_store_verification_get(fa_store *store, const char *cubin_key, const char *silicon,
+                              int32_t driver_version, fa_verification *ret_mark, fa_diag *diag);
+
+/* ---- baselines: what other kernels take, as somebody measured it ---------------------------- */
+/* Its fields but the problem, as X(KIND, "name in JSON", member and column, rules). */
+#define FA_BASELINE_FIELDS(X)                                              \
+    X(TEXT, "gpu", gpu_name)                                               \
+    X(TEXT, "peer", peer)                                                  \
+    X(TEXT, "source", source, .rules = FA_MEMBER_LEFT_OUT)                 \
+    X(NUMBER, "median_us", median_us)                                      \
+    X(NUMBER, "low_us", low_us, .rules = FA_MEMBER_LEFT_OUT)               \
+    X(NUMBER, "high_us", high_us, .rules = FA_MEMBER_LEFT_OUT)             \
+    X(COUNT, "sample_count", sample_count, .rules = FA_MEMBER_LEFT_OUT)    \
+    X(NUMBER, "matmul_tflops", matmul_tflops, .rules = FA_MEMBER_LEFT_OUT) \
+    X(COUNT64, "unix_time", unix_time, .rules = FA_MEMBER_LEFT_OUT, .most = FA_BASELINE_TIME_MAX)
+#define FA_BASELINE_TIME_MAX ((int64_t)1 << 40)
+
+/* All in one transaction. A baseline of the same problem, GPU and peer replaces the earlier baseline. */
+int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t count,
+                           fa_diag *diag);
+/* All, in order of their import; a non-zero return stops and is returned. */
+typedef int fa_store_baseline_visit(void *context, const fa_baseline *baseline);
+int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, void *context,
+                            fa_diag *diag);
+
+/* ---- sweeps: a plan, its budget, and its items, listed, taken in turn and ended --------------*/
+/* Enters the sweep `sweep->key` with its items, or comes back to it: its plan and budget become
+ * these, what failed or was left running is pending again, what is done and spent stays. With
+ * `restart` an earlier one is forgotten first. The state is then FA_SWEEP_RUNNING. */
+int fa_store_sweep_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_item *items,
+                         int32_t count, bool restart, int64_t *ret_id, fa_diag *diag);
+int fa_store_sweep_read(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag);
+int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, fa_diag *diag);
+/* FA_ENOTFOUND, without a sentence. */
+int fa_store_sweep_find(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag);
+/* All sweeps, the one last worked on first. */
+typedef int fa_store_sweep_visit(void *context, const fa_sweep *sweep);
+int fa_store_sweeps_each(fa_store *store, fa_store_sweep_visit *visit, void *context,
+                         fa_diag *diag);
+
+/* A sweep's items in their order, positions from 0. */
+typedef int fa_store_item_visit(void *context, int32_t position, const fa_sweep_item *item);
+int fa_store_sweep_items_each(fa_store *store, int64_t id, fa_store_item_visit *visit,
+                              void *context, fa_diag *diag);
+
+/* An item taken from the queue. Whoever claims it later gets a higher fence, and what is said under
+ * a lower one is refused. */
+typedef struct fa_store_claim {
+    int64_t sweep_id, item_id;
+    int32_t position, fence;
+} fa_store_claim;
+/* The first pending item becomes running; FA_ENOTFOUND, without a sentence, when none is pending. */
+int fa_store_sweep_claim(fa_store *store, int64_t id, fa_store_claim *ret_claim, fa_diag *diag);
+/* Adds to what the claimed item and its sweep have spent. */
+int fa_store_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,
+                         fa_diag *diag);
+/* The claimed item is done, failed (with its reason) or pending again. FA_EBUSY: the claim was lost. */
+int fa_store_sweep_end(fa_store *store, const fa_store_claim *claim, fa_item_state state,
+                       const char *reason, const fa_sweep_spent *spent, fa_diag *diag);
+/* An item that was done is pending again. */
+int fa_store_sweep_reopen(fa_store *store, int64_t id, int32_t position, fa_diag *diag);
+
+/* ---- leases: one holder at a time, among all who use the store -------------------------------*/
+enum {
+    FA_LEASE_NAME_MAX = 160,
+    FA_HOLDER_MAX = 96,            /* who it is: "host-pid-random", unlike anybody else's */
+    FA_LEASE_MAX_MS = 24 * 3600000 /* longer ones are refused */
+};
+/* The database's clock decides when it ends. Each taking gets a higher fence. */
+typedef struct fa_store_lease {
+    char name[FA_LEASE_NAME_MAX], holder[FA_HOLDER_MAX];
+    int64_t fence;
+} fa_store_lease;
+/* FA_EBUSY while another holder's lease is alive. A holder may take its own lease again, which makes the
+ * earlier taking stale. */
+int fa_store_lease_take(fa_store *store, const char *name, const char *holder, int64_t lease_ms,
+                        fa_store_lease *ret_lease, fa_diag *diag);
+/* For lease_ms from now on, also after its end if nobody took it meanwhile; else FA_EBUSY. Inside a
+ * batch it cannot be lost until the end of that. */
+int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t lease_ms,
+                         fa_diag *diag);
+/* Wakes whoever waits. Releasing a lease that was lost is no error. */
+int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag *diag);
+
+/* Of a lease or of a claim on an item. */
+bool fa_db_holder_ok(const char *holder);
+
+/* ---- the queue of the fleet: items of sweeps, for workers on many hosts ----------------------*/
+/* A host without a GPU compiles an item's space into the store; one with a GPU compiles what is
+ * missing and measures. Compiling first is never needed. */
+typedef enum fa_queue_stage { FA_STAGE_COMPILE = 0, FA_STAGE_MEASURE = 1 } fa_queue_stage;
+enum { FA_QUEUE_REQUEST_MAX = 1024, FA_QUEUE_GPUS_MAX = 8 };
+
+/* As fa_store_sweep_enter(), for any worker of the fleet to take from. Every item names its GPU
+ * type. request: text for the workers, how the items are to be tuned, at most
+ * FA_QUEUE_REQUEST_MAX - 1 bytes. Items under a live claim stay with it. Wakes who waits. */
+int fa_store_queue_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_item *items,
+                         int32_t count, bool restart, const char *request, int64_t *ret_id,
+                         fa_diag *diag);
+
+/* An item taken. Whoever takes it later gets a higher fence, and what is said under a lower one is
+ * refused with FA_EBUSY. Ends that are refused, but not given-back items, are counted in the sweep.
+ * Whoever did not hear the answer may say an end again: it counts once. */
+typedef struct fa_queue_claim {
+    fa_store_claim item;
+    fa_queue_stage stage;
+    bool compiled; /* some host has compiled its space already */
+    char holder[FA_HOLDER_MAX];
+    char request[FA_QUEUE_REQUEST_MAX];
+} fa_queue_claim;
+/* An item of one of these GPU types (up to FA_QUEUE_GPUS_MAX; none: of any) that is pending, or
+ * whose claim has run out, of a sweep that is running; the earliest sweep's first. To measure,
+ * those compiled come first; to compile, only those that are not. FA_ENOTFOUND, without a
+ * sentence, when there is none. */
+int fa_store_queue_claim(fa_store *store, const char *const *gpus, size_t gpu_count,
+                         fa_queue_stage stage, const char *holder, int64_t lease_ms,
+                         fa_queue_claim *ret_claim, fa_sweep_item *ret_item, fa_diag *diag);
+int fa_store_queue_renew(fa_store *store, const fa_queue_claim *claim, int64_t lease_ms,
+                         fa_diag *diag);
+/* Ends of a claim; each adds what was spent (may be NULL) to item and sweep, closes a sweep that is
+ * done or has spent its budget, and wakes who waits.
+ * publish: winner, cubin (may be NULL when stored) and "done" in one transaction. */
+int fa_store_queue_publish(fa_store *store, const fa_queue_claim *claim,
+                           const fa_winner_record *winner, const fa_cubin_record *cubin,
+                           const fa_sweep_spent *spent, bool *ret_kept, fa_diag *diag);
+/* Its cubins are in the store: pending again, for those who measure. */
+int fa_store_queue_compiled(fa_store *store, const fa_queue_claim *claim,
+                            const fa_sweep_spent *spent, fa_diag *diag);
+int fa_store_queue_fail(fa_store *store, const fa_queue_claim *claim, const char *reason,
+                        const fa_sweep_spent *spent, fa_diag *diag);
+/* Pending again, for anybody. */
+int fa_store_queue_give_back(fa_store *store, const fa_queue_claim *claim,
+                             const fa_sweep_spent *spent, fa_diag *diag);
+
+extern const char *const fa_db_stage_names[]; /* as they are stored, by fa_queue_stage */
+
+/* ---- looking at the queue of the fleet: how far it is, and who holds what --------------------*/
+typedef struct fa_queue_counts {
+    int64_t pending, running, done, failed; /* items */
+    int64_t expired;                        /* of those running: their claim has run out */
+    int64_t compiled;                       /* of those not yet ended */
+    int64_t refused;                        /* ends of claims that had been lost */
+} fa_queue_counts;
+/* Of one sweep, or of all that were entered for the fleet (id 0). */
+int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue_counts *ret_counts, fa_diag *diag);
+
+/* Who holds which item of a sweep. */
+typedef struct fa_queue_holder {
+    int32_t position;
+    fa_sweep_item item;
+    fa_queue_stage stage;
+    char holder[FA_HOLDER_MAX];
+    int64_t left_ms; /* of its claim; not above 0: it has run out */
+} fa_queue_holder;
+/* In the order of items. A non-zero return stops and is returned. */
+typedef int fa_queue_holder_visit(void *context, const fa_queue_holder *holder);
+int fa_store_queue_holders_each(fa_store *store, int64_t id, fa_queue_holder_visit *visit,
+                                void *context, fa_diag *diag);
 
 #endif

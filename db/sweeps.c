@@ -7,9 +7,7 @@
  * second. Invariants: an item ends only under its latest claim; a sweep has spent what its items
  * have, because both are written in one transaction.
  */
-#include "sweep_row.h"
-
-#include "problem_row.h"
+#include "rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -67,14 +65,14 @@ static bool amount(double value)
 static int find_sweep(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag)
 {
     fa_binder binder = fa_db_prepare(store, "SELECT id FROM sweep WHERE key = ?", diag);
-    fa_bind_text(&binder, key);
+    fa_bind(&binder, fa_text(key));
     return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
 static int forget(fa_store *store, int64_t id, fa_diag *diag)
 {
-    int rc = fa_db_run_on(store, "DELETE FROM sweep_item WHERE sweep_id = ?", id, diag);
-    return rc != 0 ? rc : fa_db_run_on(store, "DELETE FROM sweep WHERE id = ?", id, diag);
+    int rc = fa_db_do(store, diag, "DELETE FROM sweep_item WHERE sweep_id = ?", fa_int(id));
+    return rc != 0 ? rc : fa_db_do(store, diag, "DELETE FROM sweep WHERE id = ?", fa_int(id));
 }
 
 static int add_item(fa_store *store, int64_t id, int32_t position, const fa_sweep_item *item,
@@ -87,11 +85,9 @@ static int add_item(fa_store *store, int64_t id, int32_t position, const fa_swee
                           FA_COLUMN_NAME) ", reason, updated) "
                                           "VALUES (?,?,?,?,?,'pending',0,0,0,0,0,0,'',?)",
                       diag);
-    fa_bind_int(&binder, id);
-    fa_bind_int(&binder, position);
+    fa_bind(&binder, fa_int(id), fa_int(position));
     fa_db_problem_bind(&binder, &item->problem);
-    fa_bind_text(&binder, item->gpu);
-    fa_bind_now(&binder);
+    fa_bind(&binder, fa_text(item->gpu), fa_now());
     return fa_db_run(store, &binder, diag);
 }
 
@@ -104,11 +100,9 @@ static int add_sweep(fa_store *store, fa_entering *entering, fa_diag *diag)
             FA_COLUMN_NAME) ", created, updated) VALUES "
                             "(?,?,'running'" BUDGET(FA_COLUMN_PLACE) ",0,0,0,0,0,?,?) RETURNING id",
         diag);
-    fa_bind_text(&binder, sweep->key);
-    fa_bind_text(&binder, sweep->plan);
+    fa_bind(&binder, fa_text(sweep->key), fa_text(sweep->plan));
     fa_bind_columns(&binder, budget, sweep);
-    fa_bind_now(&binder);
-    fa_bind_now(&binder);
+    fa_bind(&binder, fa_now(), fa_now());
     int rc = fa_db_run_id(store, &binder, &entering->id, diag);
     for (int32_t i = 0; i < entering->count && rc == 0; i++)
         rc = add_item(store, entering->id, i, &entering->items[i], diag);
@@ -124,19 +118,18 @@ static int come_back(fa_store *store, const fa_entering *entering, fa_diag *diag
                       "budget_cost = ?, price = ?, state = 'running', updated = ? "
                       "WHERE id = ?",
                       diag);
-    fa_bind_text(&binder, sweep->plan);
+    fa_bind(&binder, fa_text(sweep->plan));
     fa_bind_columns(&binder, budget, sweep);
-    fa_bind_now(&binder);
-    fa_bind_int(&binder, entering->id);
+    fa_bind(&binder, fa_now(), fa_int(entering->id));
     int rc = fa_db_run(store, &binder, diag);
     if (rc != 0)
         return rc;
-    return fa_db_run_on(
-        store,
-        "UPDATE sweep_item SET state = 'pending', reason = '' "
-        "WHERE sweep_id = ? AND state IN ('running', 'failed') "
-        "AND lease_until <= unix_ms()", /* an item that a host of the fleet holds stays with it */
-        entering->id, diag);
+    /* An item that a host of the fleet holds stays with it. */
+    return fa_db_do(store, diag,
+                    "UPDATE sweep_item SET state = 'pending', reason = '' "
+                    "WHERE sweep_id = ? AND state IN ('running', 'failed') "
+                    "AND lease_until <= unix_ms()",
+                    fa_int(entering->id));
 }
 
 int fa_db_sweep_enter(fa_store *store, fa_entering *entering, fa_diag *diag)
@@ -202,12 +195,8 @@ int fa_store_sweep_find(fa_store *store, const char *key, int64_t *ret_id, fa_di
 static int state_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct change *change = context;
-    fa_binder binder =
-        fa_db_prepare(store, "UPDATE sweep SET state = ?, updated = ? WHERE id = ?", diag);
-    fa_bind_text(&binder, fa_sweep_state_name(change->state));
-    fa_bind_now(&binder);
-    fa_bind_int(&binder, change->id);
-    return fa_db_run(store, &binder, diag);
+    return fa_db_do(store, diag, "UPDATE sweep SET state = ?, updated = ? WHERE id = ?",
+                    fa_text(fa_sweep_state_name(change->state)), fa_now(), fa_int(change->id));
 }
 
 int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, fa_diag *diag)
@@ -232,8 +221,7 @@ static int claim_body(fa_store *store, void *context, fa_diag *diag)
                       "/*! FOR UPDATE SKIP LOCKED */) "
                       "RETURNING id, position, attempts",
                       diag);
-    fa_bind_now(&binder);
-    fa_bind_int(&binder, change->id);
+    fa_bind(&binder, fa_now(), fa_int(change->id));
     fa_reader reader;
     int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc <= 0)
@@ -259,15 +247,9 @@ int fa_store_sweep_claim(fa_store *store, int64_t id, fa_store_claim *ret_claim,
 static int spend_on(fa_store *store, const char *sql, int64_t id, const fa_sweep_spent *spent,
                     fa_diag *diag)
 {
-    fa_binder binder = fa_db_prepare(store, sql, diag);
-    fa_bind_real(&binder, spent->seconds);
-    fa_bind_real(&binder, spent->cost);
-    fa_bind_int(&binder, spent->trials);
-    fa_bind_int(&binder, spent->compiled);
-    fa_bind_int(&binder, spent->reused);
-    fa_bind_now(&binder);
-    fa_bind_int(&binder, id);
-    return fa_db_run(store, &binder, diag);
+    return fa_db_do(store, diag, sql, fa_real(spent->seconds), fa_real(spent->cost),
+                    fa_int(spent->trials), fa_int(spent->compiled), fa_int(spent->reused), fa_now(),
+                    fa_int(id));
 }
 
 int fa_db_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,
@@ -296,16 +278,11 @@ int fa_store_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_
 static int end_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct change *change = context;
-    fa_binder binder = fa_db_prepare(store,
-                                     "UPDATE sweep_item SET state = ?, reason = ?, updated = ? "
-                                     "WHERE id = ? AND attempts = ? AND state = 'running'",
-                                     diag);
-    fa_bind_text(&binder, fa_item_state_name(change->item_state));
-    fa_bind_text(&binder, change->reason);
-    fa_bind_now(&binder);
-    fa_bind_int(&binder, change->claim.item_id);
-    fa_bind_int(&binder, change->claim.fence);
-    int rc = fa_db_run(store, &binder, diag);
+    int rc = fa_db_do(store, diag,
+                      "UPDATE sweep_item SET state = ?, reason = ?, updated = ? "
+                      "WHERE id = ? AND attempts = ? AND state = 'running'",
+                      fa_text(fa_item_state_name(change->item_state)), fa_text(change->reason),
+                      fa_now(), fa_int(change->claim.item_id), fa_int(change->claim.fence));
     if (rc != 0)
         return rc;
     if (fa_db_changes(store) != 1)
@@ -325,13 +302,10 @@ int fa_store_sweep_end(fa_store *store, const fa_store_claim *claim, fa_item_sta
 static int reopen_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct change *change = context;
-    fa_binder binder = fa_db_prepare(store,
-                                     "UPDATE sweep_item SET state = 'pending' "
-                                     "WHERE sweep_id = ? AND position = ? AND state = 'done'",
-                                     diag);
-    fa_bind_int(&binder, change->id);
-    fa_bind_int(&binder, change->position);
-    return fa_db_run(store, &binder, diag);
+    return fa_db_do(store, diag,
+                    "UPDATE sweep_item SET state = 'pending' "
+                    "WHERE sweep_id = ? AND position = ? AND state = 'done'",
+                    fa_int(change->id), fa_int(change->position));
 }
 
 int fa_store_sweep_reopen(fa_store *store, int64_t id, int32_t position, fa_diag *diag)
@@ -425,6 +399,6 @@ int fa_store_sweep_items_each(fa_store *store, int64_t id, fa_store_item_visit *
     struct visiting visiting = {.item = visit, .context = context};
     fa_binder ids =
         fa_db_query(store, "SELECT id FROM sweep_item WHERE sweep_id = ? ORDER BY position", diag);
-    fa_bind_int(&ids, id);
+    fa_bind(&ids, fa_int(id));
     return fa_db_each(store, &ids, visit_item, &visiting, diag);
 }

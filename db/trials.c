@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Trials: what became of every config that was tried, with all raw samples. Rows are added, and go
- * with their scope (forget.c). A reader gets a row as it was stored or not at all.
+ * with their scope (scopes.c). A reader gets a row as it was stored or not at all.
  */
-#include "scope_row.h"
-#include "trial_row.h"
+#include "rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,7 +50,7 @@ static int check_record(const fa_trial_record *record, fa_diag *diag)
 static int find_environment(fa_store *store, const char *sha256, int64_t *ret_id, fa_diag *diag)
 {
     fa_binder binder = fa_db_prepare(store, "SELECT id FROM environment WHERE sha256 = ?", diag);
-    fa_bind_text(&binder, sha256);
+    fa_bind(&binder, fa_text(sha256));
     return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
@@ -67,8 +66,7 @@ static int environment_id(fa_store *store, const char *json, int64_t *ret_id, fa
                                      "INSERT INTO environment (sha256, json) VALUES (?,?) "
                                      "ON CONFLICT (sha256) DO NOTHING RETURNING id",
                                      diag);
-    fa_bind_text(&binder, sha256);
-    fa_bind_text(&binder, json);
+    fa_bind(&binder, fa_text(sha256), fa_text(json));
     rc = fa_db_run_id(store, &binder, ret_id, diag);
     /* Another process may just have added it. */
     return rc == 0 && *ret_id == 0 ? find_environment(store, sha256, ret_id, diag) : rc;
@@ -102,15 +100,10 @@ static int add_trial(fa_store *store, const struct putting *putting, const unsig
                       ", cubin_key, clocks, seed, unix_time, samples_sha256, samples) "
                       "VALUES (?,?," FA_TRIAL_PLACES ",?,?,?,?,?,?)",
                       diag);
-    fa_bind_int(&binder, scope_id);
-    fa_bind_int(&binder, environment);
+    fa_bind(&binder, fa_int(scope_id), fa_int(environment));
     fa_db_trial_bind(&binder, &record->trial);
-    fa_bind_text(&binder, record->cubin_key);
-    fa_bind_text(&binder, record->clocks);
-    fa_bind_int(&binder, (int64_t)record->seed);
-    fa_bind_now(&binder);
-    fa_bind_text(&binder, sha256);
-    fa_bind_blob(&binder, samples, size);
+    fa_bind(&binder, fa_text(record->cubin_key), fa_text(record->clocks),
+            fa_int((int64_t)record->seed), fa_now(), fa_text(sha256), fa_blob(samples, size));
     return fa_db_run(store, &binder, diag);
 }
 
@@ -223,8 +216,7 @@ static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
     fa_reader reader;
     fa_binder binder = fa_db_prepare(
         store, visiting->bare ? READ_SQL("") : READ_SQL("samples_sha256, samples, "), diag);
-    fa_bind_int(&binder, id);
-    fa_bind_text(&binder, visiting->scope_key);
+    fa_bind(&binder, fa_int(id), fa_text(visiting->scope_key));
     int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc == 1) {
         read_row(&reader, visiting->bare, &loaded);
@@ -250,7 +242,7 @@ static fa_binder trials_of(fa_store *store, const fa_scope *scope, const char *s
         return (fa_binder){.rc = rc};
     fa_scope_key(scope, visiting->scope_key);
     fa_binder ids = fa_db_prepare(store, sql, diag);
-    fa_bind_int(&ids, scope_id);
+    fa_bind(&ids, fa_int(scope_id));
     return ids;
 }
 
@@ -275,7 +267,6 @@ int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status st
                               "ORDER BY raced DESC, CASE status WHEN 'measured' THEN median_us "
                               "ELSE predicted_us END, config_key LIMIT ?",
                               &visiting, diag);
-    fa_bind_text(&ids, fa_status_name(status));
-    fa_bind_int(&ids, most);
+    fa_bind(&ids, fa_text(fa_status_name(status)), fa_int(most));
     return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }

@@ -10,62 +10,61 @@
 #include <time.h>
 
 /* ---- binding --------------------------------------------------------------------------------*/
-static void bind(fa_binder *binder, const fa_value *value)
+fa_value fa_int(int64_t value)
 {
-    if (binder->statement == NULL)
-        return;
-    int rc = binder->statement->backend->bind(binder->statement, ++binder->index, value);
-    if (binder->rc == 0)
-        binder->rc = rc;
+    return (fa_value){.kind = FA_VALUE_INT, .integer = value};
 }
 
-void fa_bind_int(fa_binder *binder, int64_t value)
+fa_value fa_real(double value)
 {
-    bind(binder, &(fa_value){.kind = FA_VALUE_INT, .integer = value});
+    return (fa_value){.kind = isnan(value) ? FA_VALUE_NULL : FA_VALUE_REAL, .real = value};
 }
 
-void fa_bind_real(fa_binder *binder, double value)
+fa_value fa_text_start(const char *text, size_t size)
 {
-    bind(binder, &(fa_value){.kind = isnan(value) ? FA_VALUE_NULL : FA_VALUE_REAL, .real = value});
+    if (text == NULL)
+        return (fa_value){.kind = FA_VALUE_NULL};
+    return (fa_value){.kind = FA_VALUE_TEXT, .bytes = text, .size = strnlen(text, size)};
 }
 
-static void bind_text(fa_binder *binder, const char *text, size_t size, bool copy)
+fa_value fa_text(const char *text)
 {
-    fa_value value = {.kind = FA_VALUE_TEXT, .bytes = text, .size = size, .copy = copy};
-    bind(binder, text != NULL ? &value : &(fa_value){.kind = FA_VALUE_NULL});
+    return fa_text_start(text, SIZE_MAX);
 }
 
-void fa_bind_text(fa_binder *binder, const char *text)
+fa_value fa_copy(const char *text)
 {
-    bind_text(binder, text, text != NULL ? strlen(text) : 0, false);
+    fa_value value = fa_text(text);
+    value.copy = true;
+    return value;
 }
 
-void fa_bind_text_start(fa_binder *binder, const char *text, size_t size)
+fa_value fa_blob(const void *bytes, size_t size)
 {
-    bind_text(binder, text, text != NULL ? strnlen(text, size) : 0, false);
+    if (bytes == NULL)
+        return (fa_value){.kind = FA_VALUE_NULL};
+    return (fa_value){.kind = FA_VALUE_BLOB, .bytes = bytes, .size = size};
 }
 
-void fa_bind_copy(fa_binder *binder, const char *text)
+fa_value fa_now(void)
 {
-    bind_text(binder, text, text != NULL ? strlen(text) : 0, true);
+    return fa_int((int64_t)time(NULL));
 }
 
-void fa_bind_blob(fa_binder *binder, const void *bytes, size_t size)
+void fa_bind_values(fa_binder *binder, const fa_value *values, size_t count)
 {
-    fa_value value = {.kind = FA_VALUE_BLOB, .bytes = bytes, .size = size};
-    bind(binder, bytes != NULL ? &value : &(fa_value){.kind = FA_VALUE_NULL});
-}
-
-void fa_bind_now(fa_binder *binder)
-{
-    fa_bind_int(binder, (int64_t)time(NULL));
+    for (size_t i = 0; i < count && binder->statement != NULL; i++) {
+        int rc = binder->statement->backend->bind(binder->statement, ++binder->index, &values[i]);
+        if (binder->rc == 0)
+            binder->rc = rc;
+    }
 }
 
 void fa_bind_json(fa_binder *binder, cJSON *json)
 {
     char *text = json != NULL ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
-    fa_bind_copy(binder, text);
+    fa_bind(binder, fa_copy(text));
     if (text == NULL && binder->rc == 0)
         binder->rc = FA_ENOMEM;
     cJSON_free(text);
@@ -180,27 +179,27 @@ void fa_bind_columns(fa_binder *binder, const fa_member *members, const void *re
         const void *at = (const char *)record + m->offset;
         switch (m->kind) {
         case FA_MEMBER_COUNT:
-            fa_bind_int(binder, *(const int32_t *)at);
+            fa_bind(binder, fa_int(*(const int32_t *)at));
             break;
         case FA_MEMBER_COUNT64:
-            fa_bind_int(binder, *(const int64_t *)at);
+            fa_bind(binder, fa_int(*(const int64_t *)at));
             break;
         case FA_MEMBER_THREE:
             for (int i = 0; i < 3; i++)
-                fa_bind_int(binder, ((const uint32_t *)at)[i]);
+                fa_bind(binder, fa_int(((const uint32_t *)at)[i]));
             break;
         case FA_MEMBER_FLAG:
-            fa_bind_int(binder, *(const bool *)at);
+            fa_bind(binder, fa_int(*(const bool *)at));
             break;
         case FA_MEMBER_REAL:
         case FA_MEMBER_NUMBER:
-            fa_bind_real(binder, *(const double *)at);
+            fa_bind(binder, fa_real(*(const double *)at));
             break;
         case FA_MEMBER_TEXT:
-            fa_bind_text(binder, at);
+            fa_bind(binder, fa_text(at));
             break;
         case FA_MEMBER_CHOICE:
-            fa_bind_text(binder, fa_name_at(m->names, *(const int *)at));
+            fa_bind(binder, fa_text(fa_name_at(m->names, *(const int *)at)));
             break;
         default: /* has columns of its own */
             break;

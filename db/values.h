@@ -13,18 +13,24 @@
 #include <cJSON.h>
 
 /* ---- binding --------------------------------------------------------------------------------*/
-/* Binds from left to right; rc keeps the first failure. Bytes must outlive the step. */
+/* Values for the places of a statement. Bytes must outlive the step, but for fa_copy()'s. */
+fa_value fa_int(int64_t value);
+fa_value fa_real(double value);                        /* NaN becomes NULL */
+fa_value fa_text(const char *text);                    /* NULL stays NULL */
+fa_value fa_text_start(const char *text, size_t size); /* the same, cut there */
+fa_value fa_copy(const char *text);
+fa_value fa_blob(const void *bytes, size_t size); /* NULL stays NULL */
+fa_value fa_now(void);                            /* seconds since 1970 */
+
+/* Binds from left to right; rc keeps the first failure. */
 typedef struct fa_binder {
     fa_statement *statement; /* NULL: it could not be prepared, and rc and its sentence say why */
     int index, rc;
 } fa_binder;
-void fa_bind_int(fa_binder *binder, int64_t value);
-void fa_bind_real(fa_binder *binder, double value);                        /* NaN becomes NULL */
-void fa_bind_text(fa_binder *binder, const char *text);                    /* NULL stays NULL */
-void fa_bind_text_start(fa_binder *binder, const char *text, size_t size); /* the same, cut there */
-void fa_bind_copy(fa_binder *binder, const char *text);               /* may be gone at the step */
-void fa_bind_blob(fa_binder *binder, const void *bytes, size_t size); /* NULL stays NULL */
-void fa_bind_now(fa_binder *binder);                                  /* seconds since 1970 */
+void fa_bind_values(fa_binder *binder, const fa_value *values, size_t count);
+#define FA_VALUES(...) \
+    (const fa_value[]){__VA_ARGS__}, sizeof((const fa_value[]){__VA_ARGS__}) / sizeof(fa_value)
+#define fa_bind(binder, ...) fa_bind_values(binder, FA_VALUES(__VA_ARGS__))
 /* The document as text, and frees it; NULL is out of memory. */
 void fa_bind_json(fa_binder *binder, cJSON *json);
 

@@ -7,11 +7,7 @@
  * the write lock and is not valid in itself is moved to table winner_set_aside; a row that a newer version
  * may have written, or for which there was no memory, stays.
  */
-#include "winner_row.h"
-
-#include "cubin_row.h"
-#include "scope_row.h"
-#include "trial_row.h"
+#include "rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,18 +73,15 @@ static int read_row(fa_store *store, int64_t scope_id, fa_reader *ret_reader,
 
 static int delete_row(fa_store *store, int64_t scope_id, fa_diag *diag)
 {
-    return fa_db_run_on(store, "DELETE FROM winner WHERE scope_id = ?", scope_id, diag);
+    return fa_db_do(store, diag, "DELETE FROM winner WHERE scope_id = ?", fa_int(scope_id));
 }
 
 static int set_aside(fa_store *store, int64_t scope_id, fa_diag *diag)
 {
-    fa_binder binder = fa_db_prepare(store,
-                                     "INSERT INTO winner_set_aside (set_aside_time, " ROW_COLUMNS
-                                     ") SELECT ?, " ROW_COLUMNS " FROM winner WHERE scope_id = ?",
-                                     diag);
-    fa_bind_now(&binder);
-    fa_bind_int(&binder, scope_id);
-    int rc = fa_db_run(store, &binder, diag);
+    int rc = fa_db_do(store, diag,
+                      "INSERT INTO winner_set_aside (set_aside_time, " ROW_COLUMNS
+                      ") SELECT ?, " ROW_COLUMNS " FROM winner WHERE scope_id = ?",
+                      fa_now(), fa_int(scope_id));
     return rc != 0 ? rc : delete_row(store, scope_id, diag);
 }
 
@@ -184,11 +177,10 @@ static int add_row(fa_store *store, int64_t scope_id, const fa_winner_record *wi
                                      "INSERT INTO winner (" ROW_COLUMNS
                                      ") VALUES (?," FA_TRIAL_PLACES LABELS(FA_COLUMN_PLACE) ",?,?)",
                                      diag);
-    fa_bind_int(&binder, scope_id);
+    fa_bind(&binder, fa_int(scope_id));
     fa_db_trial_bind(&binder, &winner->trial);
     fa_bind_columns(&binder, columns, winner);
-    fa_bind_text(&binder, winner->evidence);
-    fa_bind_int(&binder, unix_time);
+    fa_bind(&binder, fa_text(winner->evidence), fa_int(unix_time));
     return fa_db_run(store, &binder, diag);
 }
 
@@ -359,8 +351,7 @@ int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *
                                    "SELECT 1 FROM scope JOIN winner ON winner.scope_id = scope.id "
                                    "WHERE scope.problem_key = ? AND scope.templates = ? LIMIT 1",
                                    NULL);
-    fa_bind_text(&binder, key);
-    fa_bind_text(&binder, templates);
+    fa_bind(&binder, fa_text(key), fa_text(templates));
     int rc = fa_db_run_exists(store, &binder, &any, NULL);
     return rc != 0 ? rc : any ? 0 : FA_ENOTFOUND;
 }
@@ -417,9 +408,7 @@ int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visi
                                 "WHERE shape = ? AND templates = ? AND policy = ? "
                                 "ORDER BY winner.unix_time DESC, winner.scope_id DESC",
                                 diag);
-    fa_bind_text(&ids, shape);
-    fa_bind_text(&ids, scope->templates);
-    fa_bind_text(&ids, scope->policy);
+    fa_bind(&ids, fa_text(shape), fa_text(scope->templates), fa_text(scope->policy));
     return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }
 
@@ -436,7 +425,6 @@ int fa_store_winners_by_cubin(fa_store *store, const fa_problem *like, fa_winner
                                 "WHERE ?1 IS NULL OR (scope.shape = ?1 AND winner.origin <> ?2) "
                                 "ORDER BY winner.cubin_key, scope.key",
                                 diag);
-    fa_bind_text(&ids, visiting.shape);
-    fa_bind_text(&ids, fa_origin_name(FA_ORIGIN_PREDICTED));
+    fa_bind(&ids, fa_text(visiting.shape), fa_text(fa_origin_name(FA_ORIGIN_PREDICTED)));
     return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }

@@ -90,18 +90,42 @@ static inline int db_count_files(const char *prefix)
     return count;
 }
 
-/* Each test in a fresh directory. */
+static fa_diag diag, note; /* of the test that runs */
+static fa_store *store;    /* the same, of DB_STORE_TEST */
+static void (*db_body)(void);
+
+static inline fa_store *db_open(fa_diag *ret_diag)
+{
+    fa_store *opened = NULL;
+    return fa_store_open(db_path, FA_STORE_READ_WRITE, &opened, NULL, ret_diag) == 0 ? opened : NULL;
+}
+
+static inline void db_with_store(void)
+{
+    store = db_open(&diag);
+    CHECK(store != NULL);
+    db_body();
+    fa_store_close(&store);
+}
+
+/* Each test in a fresh directory; with DB_STORE_TEST the store there is open while it runs. */
 #ifdef DB_ON_POSTGRES
-#define DB_TEST(name) \
-    check_run(#name, pg_ready() && pg_new_schema(db_path, sizeof db_path) ? name : pg_without)
+#define DB_TEST_AS(title, test) \
+    check_run(title, pg_ready() && pg_new_schema(db_path, sizeof db_path) ? test : pg_without)
 #else
-#define DB_TEST(name)                 \
+#define DB_TEST_AS(title, test)       \
     do {                              \
         db_make_directory();          \
-        TEST(name);                   \
+        check_run(title, test);       \
         db_remove_tree(db_directory); \
     } while (0)
 #endif
+#define DB_TEST(name) DB_TEST_AS(#name, name)
+#define DB_STORE_TEST(name)               \
+    do {                                  \
+        db_body = name;                   \
+        DB_TEST_AS(#name, db_with_store); \
+    } while (0)
 
 static inline bool db_write_file(const char *path, const void *bytes, size_t size)
 {
@@ -249,14 +273,6 @@ static inline bool db_winner_is(fa_store *store, int32_t seq, uint32_t n, fa_dia
     free(bytes);
     return good;
 }
-
-static inline fa_store *db_open(fa_diag *diag)
-{
-    fa_store *store = NULL;
-    return fa_store_open(db_path, FA_STORE_READ_WRITE, &store, NULL, diag) == 0 ? store : NULL;
-}
-
-static fa_diag diag, note; /* of the test that runs */
 
 /* A store with winners 1 to `winners`, each of its own scope. */
 static inline bool fill_store(int32_t winners)

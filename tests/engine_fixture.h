@@ -169,7 +169,24 @@ static inline void fixture_close(engine_fixture *f)
     snprintf(command, sizeof command, "rm -rf '%s'", f->directory);
     if (f->directory[0] != 0 && system(command) != 0)
         printf("# %s was not removed\n", f->directory);
+    *f = (engine_fixture){0};
 }
+
+/* Of a test that runs by ENGINE_TEST: closed behind it, also where a check has failed. */
+static engine_fixture f;
+static void (*fixture_body)(void);
+
+static inline void fixture_run(void)
+{
+    fixture_body();
+    fixture_close(&f);
+}
+
+#define ENGINE_TEST(name)              \
+    do {                               \
+        fixture_body = name;           \
+        check_run(#name, fixture_run); \
+    } while (0)
 
 /* Kills one worker of this process with that role ("measure", "compile"); false: none runs. */
 static inline bool kill_worker(const char *role)

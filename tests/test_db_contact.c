@@ -16,7 +16,7 @@ static fa_verification mark_of(uint32_t n, int32_t driver, bool passed)
     return mark;
 }
 
-static int32_t driver_of(fa_store *store, int32_t seq)
+static int32_t driver_of(int32_t seq)
 {
     fa_winner_record winner = {0};
     fa_scope scope = db_scope(seq);
@@ -27,65 +27,56 @@ static int32_t driver_of(fa_store *store, int32_t seq)
 
 static void a_mark_is_of_one_cubin_one_silicon_and_one_driver(void)
 {
-    fa_store *store = db_open(&diag);
     fa_scope scope = db_scope(1);
     fa_verification mark = mark_of(1, 13010, true), back;
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK_INT(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag),
               FA_ENOTFOUND);
     CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
     CHECK_OK(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag), diag);
     CHECK(back.passed && back.driver_version == 13010);
-    CHECK_INT(driver_of(store, 1), 13010);
+    CHECK_INT(driver_of(1), 13010);
     CHECK_INT(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13020, &back, &diag),
               FA_ENOTFOUND);
     CHECK_INT(fa_store_verification_get(store, mark.cubin_key, "sm_90", 13010, &back, &diag),
               FA_ENOTFOUND);
     mark.driver_version = 0;
     CHECK_INT(fa_store_verification_put(store, &mark, &scope, &diag), FA_EINVAL);
-    fa_store_close(&store);
 }
 
 static void a_late_mark_leaves_the_winner_and_counts(void)
 {
-    fa_store *store = db_open(&diag);
     fa_scope scope = db_scope(1);
     fa_verification mark = mark_of(1, 13010, false), back;
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     mark.late = 2;
     CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
     CHECK_OK(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag), diag);
     CHECK(!back.passed && back.late == 2 && back.unix_time > 0);
-    CHECK_INT(driver_of(store, 1), 13000);
+    CHECK_INT(driver_of(1), 13000);
     mark.passed = true; /* and late at once */
     CHECK_INT(fa_store_verification_put(store, &mark, &scope, &diag), FA_EINVAL);
     mark.late = 0;
     CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
     CHECK_OK(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag), diag);
     CHECK(back.passed && back.late == 0);
-    fa_store_close(&store);
 }
 
 /* A winner that another process has replaced meanwhile is another cubin's. */
 static void a_failed_mark_deletes_that_winner_and_no_other(void)
 {
-    fa_store *store = db_open(&diag);
     fa_scope scope = db_scope(1), elsewhere = db_scope(9);
     fa_verification other = mark_of(2, 13010, false), mark = mark_of(1, 13010, false), back;
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK_OK(fa_store_verification_put(store, &other, &scope, &diag), diag);
-    CHECK_INT(driver_of(store, 1), 13000);
+    CHECK_INT(driver_of(1), 13000);
     CHECK_OK(fa_store_verification_put(store, &mark, &elsewhere, &diag), diag); /* of a bundle */
-    CHECK_INT(driver_of(store, 1), 13000);
+    CHECK_INT(driver_of(1), 13000);
     CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
-    CHECK_INT(driver_of(store, 1), FA_ENOTFOUND);
+    CHECK_INT(driver_of(1), FA_ENOTFOUND);
     CHECK_OK(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag), diag);
     CHECK(!back.passed);
     CHECK_TEXT(back.reason, "case 3: wrong");
-    fa_store_close(&store);
 }
 
 static fa_prediction_record prediction_of(int32_t seq)
@@ -118,9 +109,7 @@ static int keep_prediction(void *context, const fa_prediction_record *record)
 
 static void predictions_come_back_newest_first_and_damaged_ones_do_not(void)
 {
-    fa_store *store = db_open(&diag);
     struct told told = {0};
-    CHECK(store != NULL);
     for (int32_t seq = 1; seq <= 3; seq++) {
         fa_prediction_record record = prediction_of(seq);
         CHECK_OK(fa_store_prediction_put(store, &record, &diag), diag);
@@ -146,13 +135,12 @@ static void predictions_come_back_newest_first_and_damaged_ones_do_not(void)
         CHECK_INT(told.count, 2 - i);
         fa_store_close(&store);
     }
+    CHECK((store = db_open(&diag)) != NULL);
 }
 
 static void the_oldest_predictions_are_forgotten(void)
 {
-    fa_store *store = db_open(&diag);
     struct told told = {0};
-    CHECK(store != NULL);
     for (int32_t seq = 1; seq <= 3; seq++) {
         fa_prediction_record record = prediction_of(seq);
         CHECK_OK(fa_store_prediction_put(store, &record, &diag), diag);
@@ -162,13 +150,10 @@ static void the_oldest_predictions_are_forgotten(void)
     CHECK_OK(fa_store_prediction_put(store, &record, &diag), diag);
     CHECK_OK(fa_store_predictions_each(store, keep_prediction, &told, &diag), diag);
     CHECK(told.count < 3); /* a server numbers the new one as the fourth, and forgets it too */
-    fa_store_close(&store);
 }
 
 static void a_prediction_that_cannot_be_is_not_stored(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     fa_prediction_record good = prediction_of(1), bad = good;
     bad.origin = FA_ORIGIN_MEASURED;
     CHECK_INT(fa_store_prediction_put(store, &bad, &diag), FA_EINVAL);
@@ -178,7 +163,6 @@ static void a_prediction_that_cannot_be_is_not_stored(void)
     bad = good;
     bad.rank = 0;
     CHECK_INT(fa_store_prediction_put(store, &bad, &diag), FA_EINVAL);
-    fa_store_close(&store);
 }
 
 static int count_winner(void *context, const fa_winner_record *winner)
@@ -191,11 +175,10 @@ static int count_winner(void *context, const fa_winner_record *winner)
 
 static void winners_like_one_differ_in_lengths_and_silicon_alone(void)
 {
-    fa_store *store = db_open(&diag);
     unsigned char *bytes = malloc(DB_CUBIN_SIZE);
     fa_cubin_record cubin = db_cubin(1, bytes);
     int counts[2] = {0};
-    CHECK(store != NULL && bytes != NULL);
+    CHECK(bytes != NULL);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK_OK(db_put_winner(store, 500, 2, FA_ORIGIN_PREDICTED, NULL, &diag), diag);
     fa_winner_record winner = db_winner(1, 1, FA_ORIGIN_MEASURED);
@@ -218,17 +201,16 @@ static void winners_like_one_differ_in_lengths_and_silicon_alone(void)
     CHECK_INT(counts[0], 3);
     CHECK_INT(counts[1], 1);
     free(bytes);
-    fa_store_close(&store);
 }
 
 int main(void)
 {
-    DB_TEST(a_mark_is_of_one_cubin_one_silicon_and_one_driver);
-    DB_TEST(a_late_mark_leaves_the_winner_and_counts);
-    DB_TEST(a_failed_mark_deletes_that_winner_and_no_other);
-    DB_TEST(predictions_come_back_newest_first_and_damaged_ones_do_not);
-    DB_TEST(the_oldest_predictions_are_forgotten);
-    DB_TEST(a_prediction_that_cannot_be_is_not_stored);
-    DB_TEST(winners_like_one_differ_in_lengths_and_silicon_alone);
+    DB_STORE_TEST(a_mark_is_of_one_cubin_one_silicon_and_one_driver);
+    DB_STORE_TEST(a_late_mark_leaves_the_winner_and_counts);
+    DB_STORE_TEST(a_failed_mark_deletes_that_winner_and_no_other);
+    DB_STORE_TEST(predictions_come_back_newest_first_and_damaged_ones_do_not);
+    DB_STORE_TEST(the_oldest_predictions_are_forgotten);
+    DB_STORE_TEST(a_prediction_that_cannot_be_is_not_stored);
+    DB_STORE_TEST(winners_like_one_differ_in_lengths_and_silicon_alone);
     return check_done();
 }

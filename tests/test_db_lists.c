@@ -37,8 +37,6 @@ static int tell(void *context, const fa_baseline *baseline)
 
 static void a_baseline_replaces_the_earlier_one_and_comes_last(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     const fa_baseline first[] = {baseline_of(1, "fa2", 10.1), baseline_of(1, "fa3", 8.3),
                                  baseline_of(2, "fa2", 20.7)};
     const fa_baseline again = baseline_of(1, "fa2", 9.9);
@@ -57,13 +55,10 @@ static void a_baseline_replaces_the_earlier_one_and_comes_last(void)
     told.count = 0;
     CHECK_OK(fa_store_baselines_each(store, tell, &told, &diag), diag);
     CHECK_INT(told.count, 2);
-    fa_store_close(&store);
 }
 
 static void baselines_are_put_together_or_not_at_all(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     fa_baseline two[] = {baseline_of(1, "fa2", 10), baseline_of(2, "fa2", NAN)};
     struct told told = {0};
     CHECK_INT(fa_store_baselines_put(store, two, 2, &diag), FA_EINVAL);
@@ -73,7 +68,6 @@ static void baselines_are_put_together_or_not_at_all(void)
     CHECK_INT(fa_store_baselines_put(store, two, 2, &diag), FA_EINVAL);
     CHECK_OK(fa_store_baselines_each(store, tell, &told, &diag), diag);
     CHECK_INT(told.count, 0);
-    fa_store_close(&store);
 }
 
 /* ---- scopes and trials ----------------------------------------------------------------------*/
@@ -97,8 +91,6 @@ static int see_config(void *context, const fa_trial_record *record)
 
 static void scopes_tell_their_trials_and_the_fastest_come_first(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512);
     static const struct {
@@ -136,15 +128,12 @@ static void scopes_tell_their_trials_and_the_fastest_come_first(void)
         diag);
     CHECK_INT(fastest[0], 2);
     CHECK_INT(fastest[1], 3); /* by the model's */
-    fa_store_close(&store);
 }
 
 /* ---- winners that take another's place ------------------------------------------------------*/
 static void a_winner_made_elsewhere_replaces_a_better_one_and_keeps_its_time(void)
 {
     static unsigned char bytes[DB_CUBIN_SIZE];
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 512, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     fa_cubin_record cubin = db_cubin(2, bytes);
     fa_winner_record winner = db_winner(512, 2, FA_ORIGIN_IMPORTED), got = {0};
@@ -160,7 +149,6 @@ static void a_winner_made_elsewhere_replaces_a_better_one_and_keeps_its_time(voi
     CHECK_INT(got.unix_time, 1600000000);
     CHECK_INT(got.origin, FA_ORIGIN_IMPORTED);
     fa_winner_record_free(&got);
-    fa_store_close(&store);
 }
 
 /* ---- who holds what -------------------------------------------------------------------------*/
@@ -180,8 +168,6 @@ static int see_holder(void *context, const fa_queue_holder *holder)
 
 static void the_queue_tells_who_holds_its_items(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     fa_sweep sweep = {.plan = "three"};
     fa_sweep_item item[3], taken;
     fa_queue_claim claim;
@@ -206,13 +192,12 @@ static void the_queue_tells_who_holds_its_items(void)
     CHECK_INT(holders.holder[1].position, 1);
     CHECK_INT(holders.holder[1].item.problem.seq_q, 2);
     CHECK(holders.holder[1].left_ms > 0 && holders.holder[1].left_ms <= 600000);
-    fa_store_close(&store);
 }
 
 /* ---- forgetting -----------------------------------------------------------------------------*/
 #ifndef DB_ON_POSTGRES
 /* Scope `seq` with winner n and trials of configs n and n + 1, whose cubins they name. */
-static bool fill_scope(fa_store *store, int32_t seq, uint32_t n)
+static bool fill_scope(fa_store *into, int32_t seq, uint32_t n)
 {
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(seq);
@@ -220,11 +205,11 @@ static bool fill_scope(fa_store *store, int32_t seq, uint32_t n)
     fa_verification mark = {.driver_version = 13010, .passed = true};
     memcpy(mark.cubin_key, two[0].cubin_key, sizeof mark.cubin_key);
     memcpy(mark.silicon, scope.silicon, sizeof mark.silicon);
-    return db_put_winner(store, seq, n, FA_ORIGIN_MEASURED, NULL, &diag) == 0 &&
-           fa_store_trial_put(store, &scope, &two[0], &diag) == 0 &&
-           fa_store_trial_put(store, &scope, &two[1], &diag) == 0 &&
-           fa_store_verification_put(store, &mark, &scope, &diag) == 0 &&
-           fa_store_outbox_add(store, "host=a", &scope, &diag) == 0;
+    return db_put_winner(into, seq, n, FA_ORIGIN_MEASURED, NULL, &diag) == 0 &&
+           fa_store_trial_put(into, &scope, &two[0], &diag) == 0 &&
+           fa_store_trial_put(into, &scope, &two[1], &diag) == 0 &&
+           fa_store_verification_put(into, &mark, &scope, &diag) == 0 &&
+           fa_store_outbox_add(into, "host=a", &scope, &diag) == 0;
 }
 
 static int64_t count_rows(const char *sql)
@@ -251,11 +236,11 @@ static int see_unread(void *context, const fa_unread_scope *scope)
 
 static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
 {
-    fa_store *store = db_open(&diag), *reader = NULL;
+    fa_store *reader = NULL;
     fa_store_forgotten would, did;
     const fa_scope first = db_scope(1), unknown = db_scope(99);
     const fa_baseline baseline = baseline_of(1, "fa2", 10);
-    CHECK(store != NULL && fill_scope(store, 1, 10) && fill_scope(store, 2, 11));
+    CHECK(fill_scope(store, 1, 10) && fill_scope(store, 2, 11));
     CHECK_OK(fa_store_baselines_put(store, &baseline, 1, &diag), diag);
     CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, &reader, NULL, &diag), diag);
     CHECK_OK(fa_store_forget(reader, &first, 1, NULL, 0, true, &would, &diag), diag);
@@ -288,7 +273,6 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
     CHECK_INT(COUNT("baseline"), 1);
     CHECK(fa_store_shrink(store) > 0);
     CHECK(fill_scope(store, 1, 10) && db_winner_is(store, 1, 10, &diag));
-    fa_store_close(&store);
 }
 
 static int forget_and_fail(void *context, fa_diag *diag)
@@ -300,12 +284,10 @@ static int forget_and_fail(void *context, fa_diag *diag)
 
 static void forgetting_is_all_or_nothing(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL && fill_scope(store, 1, 10) && fill_scope(store, 2, 20));
+    CHECK(fill_scope(store, 1, 10) && fill_scope(store, 2, 20));
     CHECK_INT(fa_store_batch(store, forget_and_fail, store, &diag), FA_ECANCELED);
     CHECK(db_winner_is(store, 1, 10, &diag) && db_winner_is(store, 2, 20, &diag));
     CHECK_INT(COUNT("trial") + COUNT("scope") + COUNT("cubin"), 8);
-    fa_store_close(&store);
 }
 
 /* While the trials of a scope are told another process forgets it, and stores those of another scope. */
@@ -325,27 +307,25 @@ static int forget_behind_the_back(void *context, const fa_trial_record *record)
 
 static void a_trial_whose_number_another_scope_has_now_is_not_told(void)
 {
-    fa_store *store = db_open(&diag);
     fa_scope scope = db_scope(1);
     int told = 0;
-    CHECK(store != NULL && fill_scope(store, 1, 10));
+    CHECK(fill_scope(store, 1, 10));
     CHECK_OK(fa_store_trials_each(store, &scope, forget_behind_the_back, &told, &diag), diag);
     CHECK_INT(told, 1);
-    fa_store_close(&store);
 }
 #endif
 
 int main(void)
 {
 #ifndef DB_ON_POSTGRES
-    DB_TEST(what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to);
-    DB_TEST(forgetting_is_all_or_nothing);
-    DB_TEST(a_trial_whose_number_another_scope_has_now_is_not_told);
+    DB_STORE_TEST(what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to);
+    DB_STORE_TEST(forgetting_is_all_or_nothing);
+    DB_STORE_TEST(a_trial_whose_number_another_scope_has_now_is_not_told);
 #endif
-    DB_TEST(a_baseline_replaces_the_earlier_one_and_comes_last);
-    DB_TEST(baselines_are_put_together_or_not_at_all);
-    DB_TEST(scopes_tell_their_trials_and_the_fastest_come_first);
-    DB_TEST(a_winner_made_elsewhere_replaces_a_better_one_and_keeps_its_time);
-    DB_TEST(the_queue_tells_who_holds_its_items);
+    DB_STORE_TEST(a_baseline_replaces_the_earlier_one_and_comes_last);
+    DB_STORE_TEST(baselines_are_put_together_or_not_at_all);
+    DB_STORE_TEST(scopes_tell_their_trials_and_the_fastest_come_first);
+    DB_STORE_TEST(a_winner_made_elsewhere_replaces_a_better_one_and_keeps_its_time);
+    DB_STORE_TEST(the_queue_tells_who_holds_its_items);
     return check_done();
 }

@@ -165,19 +165,6 @@ static void two_corrupt_files_of_one_second_are_both_kept(void)
     CHECK_INT(db_count_files("store.db.corrupt-"), 3);
 }
 
-static void a_file_that_is_no_database_and_not_named_like_one_is_left_alone(void)
-{
-    snprintf(db_path, sizeof db_path, "%s/letter.txt", db_directory);
-    CHECK(db_write_file(db_path, "Dear aunt,\n", 11));
-    fa_buf before;
-    CHECK_INT(fa_buf_read_file(&before, db_path, 100), 0);
-    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
-    CHECK_HAS(diag.text, "not a store");
-    CHECK(db_same_bytes(db_path, &before));
-    fa_buf_free(&before);
-    CHECK_INT(db_count_files(""), 3); /* . .. and the letter */
-}
-
 static void a_database_of_another_program_is_refused_and_left_as_it_was(void)
 {
     CHECK(foreign_exec("PRAGMA application_id = 12345; CREATE TABLE scope (id);"));
@@ -515,7 +502,6 @@ int main(void)
     DB_TEST(a_link_that_comes_to_point_elsewhere_takes_no_file_along);
     DB_TEST(a_file_that_takes_a_removed_stores_name_is_refused);
     DB_TEST(two_corrupt_files_of_one_second_are_both_kept);
-    DB_TEST(a_file_that_is_no_database_and_not_named_like_one_is_left_alone);
     DB_TEST(a_database_of_another_program_is_refused_and_left_as_it_was);
     DB_TEST(a_database_of_no_known_program_is_refused_and_left_as_it_was);
     DB_TEST(a_foreign_database_keeps_its_unfinished_journal);

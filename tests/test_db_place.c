@@ -7,7 +7,7 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include "paths.h"
+#include "sqlite.h"
 
 #include <sched.h>
 #include <signal.h>

@@ -23,7 +23,7 @@ static void make_items(fa_sweep_item item[ITEMS])
     }
 }
 
-static int64_t enter_with(fa_store *store, char letter, bool restart, fa_sweep_budget budget)
+static int64_t enter_with(char letter, bool restart, fa_sweep_budget budget)
 {
     fa_sweep sweep = {.plan = "--seq 64:256:x2", .budget = budget};
     fa_sweep_item item[ITEMS];
@@ -36,12 +36,12 @@ static int64_t enter_with(fa_store *store, char letter, bool restart, fa_sweep_b
                : 0;
 }
 
-static int64_t enter(fa_store *store, char letter)
+static int64_t enter(char letter)
 {
-    return enter_with(store, letter, false, (fa_sweep_budget){0});
+    return enter_with(letter, false, (fa_sweep_budget){0});
 }
 
-static int claim_ms(fa_store *store, const char *gpu, fa_queue_stage stage, const char *holder,
+static int claim_ms(const char *gpu, fa_queue_stage stage, const char *holder,
                     int64_t lease_ms, fa_queue_claim *ret_claim)
 {
     fa_sweep_item item;
@@ -49,12 +49,12 @@ static int claim_ms(fa_store *store, const char *gpu, fa_queue_stage stage, cons
                                 ret_claim, &item, &diag);
 }
 
-static int claim(fa_store *store, const char *gpu, const char *holder, fa_queue_claim *ret_claim)
+static int claim(const char *gpu, const char *holder, fa_queue_claim *ret_claim)
 {
-    return claim_ms(store, gpu, FA_STAGE_MEASURE, holder, LONG_MS, ret_claim);
+    return claim_ms(gpu, FA_STAGE_MEASURE, holder, LONG_MS, ret_claim);
 }
 
-static int publish(fa_store *store, const fa_queue_claim *held, uint32_t n)
+static int publish(const fa_queue_claim *held, uint32_t n)
 {
     unsigned char *bytes = malloc(DB_CUBIN_SIZE);
     if (bytes == NULL)
@@ -66,14 +66,14 @@ static int publish(fa_store *store, const fa_queue_claim *held, uint32_t n)
     return rc;
 }
 
-static fa_queue_counts counts_of(fa_store *store, int64_t id)
+static fa_queue_counts counts_of(int64_t id)
 {
     fa_queue_counts counts = {.pending = -1};
     fa_store_queue_counts(store, id, &counts, &diag);
     return counts;
 }
 
-static fa_sweep_state state_of(fa_store *store, int64_t id)
+static fa_sweep_state state_of(int64_t id)
 {
     fa_sweep sweep = {.state = FA_SWEEP_STOPPED};
     fa_store_sweep_read(store, id, &sweep, &diag);
@@ -83,9 +83,7 @@ static fa_sweep_state state_of(fa_store *store, int64_t id)
 /* ---- leases ---------------------------------------------------------------------------------*/
 static void a_lease_has_one_holder_and_each_a_higher_fence(void)
 {
-    fa_store *store = db_open(&diag);
     fa_store_lease a, b, again;
-    CHECK(store != NULL);
     CHECK_OK(fa_store_lease_take(store, "key", "a", LONG_MS, &a, &diag), diag);
     CHECK_INT(fa_store_lease_take(store, "key", "b", LONG_MS, &b, &diag), FA_EBUSY);
     CHECK_HAS(diag.text, "key");
@@ -100,14 +98,11 @@ static void a_lease_has_one_holder_and_each_a_higher_fence(void)
     CHECK_OK(fa_store_lease_take(store, "key", "b", LONG_MS, &b, &diag), diag);
     CHECK(b.fence > again.fence);
     CHECK_INT(fa_store_lease_renew(store, &again, LONG_MS, &diag), FA_EBUSY);
-    fa_store_close(&store);
 }
 
 static void a_lease_that_ran_out_goes_to_the_next_and_can_be_renewed_until_then(void)
 {
-    fa_store *store = db_open(&diag);
     fa_store_lease a, b;
-    CHECK(store != NULL);
     CHECK_OK(fa_store_lease_take(store, "key", "a", 1, &a, &diag), diag);
     while (fa_store_lease_take(store, "key", "b", 1, &b, &diag) == FA_EBUSY)
         usleep(1000);
@@ -115,7 +110,6 @@ static void a_lease_that_ran_out_goes_to_the_next_and_can_be_renewed_until_then(
     CHECK_INT(fa_store_lease_renew(store, &a, LONG_MS, &diag), FA_EBUSY);
     CHECK_OK(fa_store_lease_renew(store, &b, LONG_MS, &diag), diag); /* over, and nobody's yet */
     CHECK_INT(fa_store_lease_take(store, "key", "a", LONG_MS, &a, &diag), FA_EBUSY);
-    fa_store_close(&store);
 }
 
 struct publishing {
@@ -139,9 +133,7 @@ static int publish_under_lease(void *context, fa_diag *d)
 static void a_winner_is_published_under_a_lease_that_is_held_alone(void)
 {
     static unsigned char bytes[DB_CUBIN_SIZE];
-    fa_store *store = db_open(&diag);
     fa_store_lease a, b;
-    CHECK(store != NULL);
     CHECK_OK(fa_store_lease_take(store, "key", "a", 1, &a, &diag), diag);
     while (fa_store_lease_take(store, "key", "b", LONG_MS, &b, &diag) == FA_EBUSY)
         usleep(1000);
@@ -154,28 +146,26 @@ static void a_winner_is_published_under_a_lease_that_is_held_alone(void)
     p.lease = &b;
     CHECK_OK(fa_store_batch(store, publish_under_lease, &p, &diag), diag);
     CHECK(db_winner_is(store, 512, 1, &diag));
-    fa_store_close(&store);
 }
 
 static void leases_and_claims_that_cannot_be_are_refused(void)
 {
-    fa_store *store = db_open(&diag);
     fa_store_lease lease;
     fa_queue_claim held;
     char name[FA_LEASE_NAME_MAX + 1], holder[FA_HOLDER_MAX + 1];
     memset(name, 'n', sizeof name - 1);
     memset(holder, 'h', sizeof holder - 1);
     name[sizeof name - 1] = holder[sizeof holder - 1] = 0;
-    CHECK(store != NULL && enter(store, 'a') > 0);
+    CHECK(enter('a') > 0);
     CHECK_INT(fa_store_lease_take(store, name, "a", 1, &lease, &diag), FA_EINVAL);
     CHECK_INT(fa_store_lease_take(store, "", "a", 1, &lease, &diag), FA_EINVAL);
     CHECK_INT(fa_store_lease_take(store, "key", holder, 1, &lease, &diag), FA_EINVAL);
     CHECK_INT(fa_store_lease_take(store, "key", "a", 0, &lease, &diag), FA_EINVAL);
     CHECK_INT(fa_store_lease_take(store, "key", "a", INT64_MAX, &lease, &diag), FA_EINVAL);
-    CHECK_INT(claim(store, NULL, "", &held), FA_EINVAL);
-    CHECK_INT(claim(store, NULL, holder, &held), FA_EINVAL);
-    CHECK_INT(claim_ms(store, NULL, FA_STAGE_MEASURE, "a", -1, &held), FA_EINVAL);
-    CHECK_INT(claim_ms(store, NULL, (fa_queue_stage)7, "a", 1, &held), FA_EINVAL);
+    CHECK_INT(claim(NULL, "", &held), FA_EINVAL);
+    CHECK_INT(claim(NULL, holder, &held), FA_EINVAL);
+    CHECK_INT(claim_ms(NULL, FA_STAGE_MEASURE, "a", -1, &held), FA_EINVAL);
+    CHECK_INT(claim_ms(NULL, (fa_queue_stage)7, "a", 1, &held), FA_EINVAL);
     fa_sweep sweep = {.plan = ""};
     fa_sweep_item item[ITEMS];
     int64_t id;
@@ -184,24 +174,22 @@ static void leases_and_claims_that_cannot_be_are_refused(void)
     item[1].gpu[0] = 0;
     CHECK_INT(fa_store_queue_enter(store, &sweep, item, ITEMS, false, "", &id, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "item 1");
-    fa_store_close(&store);
 }
 
 /* ---- claims ---------------------------------------------------------------------------------*/
 static void a_host_takes_items_of_its_gpu_types_and_learns_how_to_tune_them(void)
 {
-    fa_store *store = db_open(&diag);
-    int64_t id = enter(store, 'a');
+    int64_t id = enter('a');
     fa_queue_claim held;
     fa_sweep_item item;
-    CHECK(store != NULL && id > 0);
-    CHECK_INT(claim(store, "B200", "a", &held), FA_ENOTFOUND);
-    CHECK_OK(claim(store, "H100", "a", &held), diag);
+    CHECK(id > 0);
+    CHECK_INT(claim("B200", "a", &held), FA_ENOTFOUND);
+    CHECK_OK(claim("H100", "a", &held), diag);
     CHECK_INT(held.item.position, 1);
     CHECK_INT(held.item.fence, 1);
     CHECK_INT(held.item.sweep_id, id);
     CHECK_TEXT(held.request, "{\"effort\":1}");
-    CHECK_INT(claim(store, "H100", "b", &held), FA_ENOTFOUND);
+    CHECK_INT(claim("H100", "b", &held), FA_ENOTFOUND);
     const char *both[] = {"H100", "L4"};
     CHECK_OK(
         fa_store_queue_claim(store, both, 2, FA_STAGE_MEASURE, "b", LONG_MS, &held, &item, &diag),
@@ -209,116 +197,105 @@ static void a_host_takes_items_of_its_gpu_types_and_learns_how_to_tune_them(void
     CHECK_INT(held.item.position, 0);
     CHECK_TEXT(item.gpu, "L4");
     CHECK_INT(item.problem.seq_q, 64);
-    CHECK_OK(claim(store, NULL, "c", &held), diag);
+    CHECK_OK(claim(NULL, "c", &held), diag);
     CHECK_INT(held.item.position, 2);
-    CHECK_INT(counts_of(store, id).running, 3);
-    CHECK_INT(claim(store, NULL, "d", &held), FA_ENOTFOUND);
-    fa_store_close(&store);
+    CHECK_INT(counts_of(id).running, 3);
+    CHECK_INT(claim(NULL, "d", &held), FA_ENOTFOUND);
 }
 
 static void a_sweep_of_one_host_is_not_the_fleets(void)
 {
-    fa_store *store = db_open(&diag);
     fa_sweep sweep = {.plan = "alone"};
     fa_sweep_item item[ITEMS];
     fa_queue_claim held;
     int64_t id;
-    CHECK(store != NULL);
     memset(sweep.key, 'c', sizeof sweep.key - 1);
     make_items(item);
     CHECK_OK(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, &id, &diag), diag);
-    CHECK_INT(claim(store, NULL, "a", &held), FA_ENOTFOUND);
-    CHECK_INT(counts_of(store, 0).pending, 0);
-    fa_store_close(&store);
+    CHECK_INT(claim(NULL, "a", &held), FA_ENOTFOUND);
+    CHECK_INT(counts_of(0).pending, 0);
 }
 
 static void a_published_item_is_done_with_its_winner_and_closes_its_sweep(void)
 {
-    fa_store *store = db_open(&diag);
-    int64_t id = enter(store, 'a');
+    int64_t id = enter('a');
     fa_queue_claim held;
-    CHECK(store != NULL && id > 0);
+    CHECK(id > 0);
     for (int i = 0; i < ITEMS; i++) {
-        CHECK_INT(state_of(store, id), FA_SWEEP_RUNNING);
-        CHECK_OK(claim(store, NULL, "a", &held), diag);
+        CHECK_INT(state_of(id), FA_SWEEP_RUNNING);
+        CHECK_OK(claim(NULL, "a", &held), diag);
         if (i == 1)
             CHECK_OK(fa_store_queue_fail(store, &held, "it broke", NULL, &diag), diag);
         else
-            CHECK_OK(publish(store, &held, (uint32_t)i + 1), diag);
+            CHECK_OK(publish(&held, (uint32_t)i + 1), diag);
     }
-    CHECK_INT(state_of(store, id), FA_SWEEP_DONE);
-    CHECK_INT(counts_of(store, id).done, 2);
-    CHECK_INT(counts_of(store, id).failed, 1);
+    CHECK_INT(state_of(id), FA_SWEEP_DONE);
+    CHECK_INT(counts_of(id).done, 2);
+    CHECK_INT(counts_of(id).failed, 1);
     CHECK(db_winner_is(store, 64, 1, &diag) && db_winner_is(store, 256, 3, &diag));
-    CHECK_OK(publish(store, &held, 9), diag); /* said before: its answer may have been lost */
+    CHECK_OK(publish(&held, 9), diag); /* said before: its answer may have been lost */
     CHECK(db_winner_is(store, 256, 3, &diag));
-    CHECK_INT(counts_of(store, id).refused, 0);
+    CHECK_INT(counts_of(id).refused, 0);
     CHECK_INT(fa_store_queue_fail(store, &held, "no", NULL, &diag), FA_EBUSY); /* not so, though */
-    CHECK_INT(counts_of(store, id).refused, 1);
-    CHECK_INT(enter(store, 'a'), id); /* what failed is tried again */
-    CHECK_OK(claim(store, NULL, "a", &held), diag);
+    CHECK_INT(counts_of(id).refused, 1);
+    CHECK_INT(enter('a'), id); /* what failed is tried again */
+    CHECK_OK(claim(NULL, "a", &held), diag);
     CHECK_INT(held.item.position, 1);
     CHECK_INT(held.item.fence, 2);
-    fa_store_close(&store);
 }
 
 static void whoever_lost_a_claim_publishes_nothing_and_is_counted(void)
 {
-    fa_store *store = db_open(&diag);
-    int64_t id = enter(store, 'a');
+    int64_t id = enter('a');
     fa_queue_claim first, second;
-    CHECK(store != NULL && id > 0);
-    CHECK_OK(claim_ms(store, "H100", FA_STAGE_MEASURE, "a", 1, &first), diag);
-    while (claim(store, "H100", "b", &second) == FA_ENOTFOUND)
+    CHECK(id > 0);
+    CHECK_OK(claim_ms("H100", FA_STAGE_MEASURE, "a", 1, &first), diag);
+    while (claim("H100", "b", &second) == FA_ENOTFOUND)
         usleep(1000);
     CHECK_INT(second.item.item_id, first.item.item_id);
     CHECK_INT(second.item.fence, first.item.fence + 1);
     CHECK_INT(fa_store_queue_renew(store, &first, LONG_MS, &diag), FA_EBUSY);
-    CHECK_INT(publish(store, &first, 1), FA_EBUSY);
+    CHECK_INT(publish(&first, 1), FA_EBUSY);
     CHECK_HAS(diag.text, "taken over");
     CHECK_INT(fa_store_queue_fail(store, &first, "late", &nothing, &diag), FA_EBUSY);
     CHECK_INT(fa_store_queue_compiled(store, &first, &nothing, &diag), FA_EBUSY);
     CHECK_INT(fa_store_queue_give_back(store, &first, &nothing, &diag), FA_EBUSY); /* not counted */
-    CHECK_INT(counts_of(store, id).refused, 3);
+    CHECK_INT(counts_of(id).refused, 3);
     CHECK(!db_winner_is(store, 128, 1, &diag));
     CHECK_OK(fa_store_queue_renew(store, &second, LONG_MS, &diag), diag);
-    CHECK_OK(publish(store, &second, 2), diag);
+    CHECK_OK(publish(&second, 2), diag);
     CHECK(db_winner_is(store, 128, 2, &diag));
-    CHECK_INT(publish(store, &first, 1), FA_EBUSY);
+    CHECK_INT(publish(&first, 1), FA_EBUSY);
     CHECK(db_winner_is(store, 128, 2, &diag));
-    CHECK_INT(counts_of(store, id).refused, 4);
-    fa_store_close(&store);
+    CHECK_INT(counts_of(id).refused, 4);
 }
 
 static void a_claim_that_ran_out_and_is_nobodys_yet_still_counts(void)
 {
-    fa_store *store = db_open(&diag);
-    int64_t id = enter(store, 'a');
+    int64_t id = enter('a');
     fa_queue_claim held, other;
-    CHECK(store != NULL && id > 0);
-    CHECK_OK(claim_ms(store, "H100", FA_STAGE_MEASURE, "a", 1, &held), diag);
-    while (counts_of(store, id).expired != 1)
+    CHECK(id > 0);
+    CHECK_OK(claim_ms("H100", FA_STAGE_MEASURE, "a", 1, &held), diag);
+    while (counts_of(id).expired != 1)
         usleep(1000);
     CHECK_OK(fa_store_queue_renew(store, &held, LONG_MS, &diag), diag);
-    CHECK_INT(counts_of(store, id).expired, 0);
-    CHECK_INT(claim(store, "H100", "b", &other), FA_ENOTFOUND);
-    CHECK_OK(publish(store, &held, 1), diag);
-    fa_store_close(&store);
+    CHECK_INT(counts_of(id).expired, 0);
+    CHECK_INT(claim("H100", "b", &other), FA_ENOTFOUND);
+    CHECK_OK(publish(&held, 1), diag);
 }
 
 static void compiling_comes_before_measuring_where_somebody_compiles(void)
 {
-    fa_store *store = db_open(&diag);
-    int64_t id = enter(store, 'a');
+    int64_t id = enter('a');
     fa_queue_claim held, other;
-    CHECK(store != NULL && id > 0);
-    CHECK_OK(claim_ms(store, NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), diag);
+    CHECK(id > 0);
+    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), diag);
     CHECK_INT(other.item.position, 0);
-    CHECK_OK(claim_ms(store, NULL, FA_STAGE_COMPILE, "d", LONG_MS, &held), diag);
-    CHECK_OK(claim_ms(store, NULL, FA_STAGE_COMPILE, "d", LONG_MS, &held), diag);
+    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "d", LONG_MS, &held), diag);
+    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "d", LONG_MS, &held), diag);
     CHECK_INT(held.item.position, 2);
     CHECK(!held.compiled);
-    CHECK_INT(claim(store, NULL, "m", &held), FA_ENOTFOUND); /* all are being compiled */
+    CHECK_INT(claim(NULL, "m", &held), FA_ENOTFOUND); /* all are being compiled */
     CHECK_OK(fa_store_queue_give_back(store, &other, NULL, &diag), diag);
     fa_sweep_spent spent = {.compiled = 7, .seconds = 2};
     fa_queue_claim last = held;
@@ -327,74 +304,67 @@ static void compiling_comes_before_measuring_where_somebody_compiles(void)
     fa_sweep now = {0};
     CHECK_OK(fa_store_sweep_read(store, id, &now, &diag), diag);
     CHECK_INT(now.spent.compiled, 7);
-    CHECK_INT(counts_of(store, id).compiled, 1);
-    CHECK_OK(claim(store, "L4", "m", &held), diag); /* that, not the earlier one */
+    CHECK_INT(counts_of(id).compiled, 1);
+    CHECK_OK(claim("L4", "m", &held), diag); /* that, not the earlier one */
     CHECK_INT(held.item.position, 2);
     CHECK(held.compiled);
     CHECK_INT(held.item.fence, 2);
-    CHECK_OK(claim_ms(store, NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), diag);
+    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), diag);
     CHECK_INT(other.item.position, 0); /* what is compiled is not compiled again */
-    CHECK_INT(claim_ms(store, NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), FA_ENOTFOUND);
+    CHECK_INT(claim_ms(NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), FA_ENOTFOUND);
     CHECK_OK(fa_store_queue_give_back(store, &held, NULL, &diag), diag);
-    CHECK_OK(claim(store, "L4", "m", &held), diag);
+    CHECK_OK(claim("L4", "m", &held), diag);
     CHECK(held.compiled); /* giving back loses nothing */
-    fa_store_close(&store);
 }
 
 static void a_budget_that_is_spent_closes_the_queue(void)
 {
-    fa_store *store = db_open(&diag);
-    int64_t id = enter_with(store, 'a', false, (fa_sweep_budget){.trials = 10});
+    int64_t id = enter_with('a', false, (fa_sweep_budget){.trials = 10});
     fa_queue_claim first, second;
     fa_sweep_spent spent = {.trials = 6};
-    CHECK(store != NULL && id > 0);
-    CHECK_OK(claim(store, NULL, "a", &first), diag);
-    CHECK_OK(claim(store, NULL, "b", &second), diag);
+    CHECK(id > 0);
+    CHECK_OK(claim(NULL, "a", &first), diag);
+    CHECK_OK(claim(NULL, "b", &second), diag);
     CHECK_OK(fa_store_queue_fail(store, &first, "x", &spent, &diag), diag);
-    CHECK_INT(state_of(store, id), FA_SWEEP_RUNNING);
+    CHECK_INT(state_of(id), FA_SWEEP_RUNNING);
     CHECK_OK(fa_store_queue_fail(store, &second, "x", &spent, &diag), diag);
-    CHECK_INT(state_of(store, id), FA_SWEEP_BUDGET_SPENT);
-    CHECK_INT(claim(store, NULL, "a", &first), FA_ENOTFOUND);
-    CHECK_INT(enter_with(store, 'a', false, (fa_sweep_budget){.trials = 100}), id);
-    CHECK_OK(claim(store, NULL, "a", &first), diag);
-    fa_store_close(&store);
+    CHECK_INT(state_of(id), FA_SWEEP_BUDGET_SPENT);
+    CHECK_INT(claim(NULL, "a", &first), FA_ENOTFOUND);
+    CHECK_INT(enter_with('a', false, (fa_sweep_budget){.trials = 100}), id);
+    CHECK_OK(claim(NULL, "a", &first), diag);
 }
 
 static void entering_again_leaves_items_with_those_who_hold_them(void)
 {
-    fa_store *store = db_open(&diag);
-    int64_t id = enter(store, 'a');
+    int64_t id = enter('a');
     fa_queue_claim held;
-    CHECK(store != NULL && id > 0);
-    CHECK_OK(claim(store, "H100", "a", &held), diag);
-    CHECK_INT(enter(store, 'a'), id);
-    CHECK_INT(counts_of(store, id).running, 1);
-    CHECK_OK(publish(store, &held, 1), diag);
-    CHECK_OK(claim(store, "L4", "a", &held), diag);
-    CHECK(enter_with(store, 'a', true, (fa_sweep_budget){0}) > 0); /* --restart forgets them all */
-    CHECK_INT(publish(store, &held, 1), FA_EBUSY);
-    CHECK_INT(counts_of(store, 0).pending, ITEMS);
-    fa_store_close(&store);
+    CHECK(id > 0);
+    CHECK_OK(claim("H100", "a", &held), diag);
+    CHECK_INT(enter('a'), id);
+    CHECK_INT(counts_of(id).running, 1);
+    CHECK_OK(publish(&held, 1), diag);
+    CHECK_OK(claim("L4", "a", &held), diag);
+    CHECK(enter_with('a', true, (fa_sweep_budget){0}) > 0); /* --restart forgets them all */
+    CHECK_INT(publish(&held, 1), FA_EBUSY);
+    CHECK_INT(counts_of(0).pending, ITEMS);
 }
 
 static void an_item_that_cannot_be_read_fails_and_the_next_is_taken(void)
 {
-    fa_store *store = db_open(&diag);
-    int64_t id = enter(store, 'a');
+    int64_t id = enter('a');
     fa_queue_claim held;
-    CHECK(store != NULL && id > 0);
+    CHECK(id > 0);
     CHECK_OK(fa_db_exec(store, "UPDATE sweep_item SET problem = '{}' WHERE position = 0", &diag),
              diag);
-    CHECK_OK(claim(store, "L4", "a", &held), diag);
+    CHECK_OK(claim("L4", "a", &held), diag);
     CHECK_INT(held.item.position, 2);
-    CHECK_INT(counts_of(store, id).failed, 1);
-    CHECK_OK(publish(store, &held, 1), diag);
+    CHECK_INT(counts_of(id).failed, 1);
+    CHECK_OK(publish(&held, 1), diag);
     CHECK_OK(fa_db_exec(store, "UPDATE sweep_item SET problem = '{}' WHERE position = 1", &diag),
              diag);
-    CHECK_INT(claim(store, NULL, "a", &held), FA_ENOTFOUND); /* the last one: that is kept */
-    CHECK_INT(counts_of(store, id).failed, 2);
-    CHECK_INT(state_of(store, id), FA_SWEEP_DONE);
-    fa_store_close(&store);
+    CHECK_INT(claim(NULL, "a", &held), FA_ENOTFOUND); /* the last one: that is kept */
+    CHECK_INT(counts_of(id).failed, 2);
+    CHECK_INT(state_of(id), FA_SWEEP_DONE);
 }
 
 /* As a worker meets it whose template directory has another edition of the operation. */
@@ -406,94 +376,87 @@ static void an_item_of_an_operation_with_other_fields_now_is_passed_over_and_sta
         "'{\"operation\":\"queued\",\"lines\":4}', problem_key = 'queued l=4'",
         "'{\"operation\":\"queued\",\"rows\":4}', problem_key = 'queued rows=4'"};
     const fa_operation *operation = NULL;
-    fa_store *store = db_open(&diag);
-    int64_t id = enter(store, 'a');
+    int64_t id = enter('a');
     fa_queue_claim held;
     char change[256];
-    CHECK(store != NULL && id > 0);
+    CHECK(id > 0);
     CHECK_OK(fa_operation_register(now, sizeof now - 1, "test", &operation, &diag), diag);
     for (size_t i = 0; i < sizeof then / sizeof *then; i++) {
         snprintf(change, sizeof change, "UPDATE sweep_item SET problem = %s WHERE position = 0",
                  then[i]);
         CHECK(db_tamper(change));
-        CHECK_INT(claim(store, "L4", "a", &held), i == 0 ? 0 : FA_ENOTFOUND); /* the other one */
+        CHECK_INT(claim("L4", "a", &held), i == 0 ? 0 : FA_ENOTFOUND); /* the other one */
         CHECK_INT(held.item.position, 2);
-        CHECK_INT(counts_of(store, id).failed, 0);
-        CHECK_INT(counts_of(store, id).pending, ITEMS - 1);
+        CHECK_INT(counts_of(id).failed, 0);
+        CHECK_INT(counts_of(id).pending, ITEMS - 1);
     }
-    fa_store_close(&store);
 }
 
 /* As an older worker meets it beside newer ones. */
 static void an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays(void)
 {
-    fa_store *store = db_open(&diag);
-    int64_t id = enter(store, 'a');
+    int64_t id = enter('a');
     fa_queue_claim held;
-    CHECK(store != NULL && id > 0);
+    CHECK(id > 0);
     CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, 'bf16', 'fp8') "
                     "WHERE position = 0"));
-    CHECK_OK(claim(store, "L4", "a", &held), diag);
+    CHECK_OK(claim("L4", "a", &held), diag);
     CHECK_INT(held.item.position, 2);
-    CHECK_INT(claim(store, "L4", "b", &held), FA_ENOTFOUND);
-    CHECK_INT(counts_of(store, id).failed, 0);
-    CHECK_INT(counts_of(store, id).pending, ITEMS - 1);
+    CHECK_INT(claim("L4", "b", &held), FA_ENOTFOUND);
+    CHECK_INT(counts_of(id).failed, 0);
+    CHECK_INT(counts_of(id).pending, ITEMS - 1);
     CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, 'fp8', 'bf16') "
                     "WHERE position = 0"));
     CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, '\"unaligned\"', "
                     "'\"window\":5,\"unaligned\"'), problem_key = problem_key || ' window=5' "
                     "WHERE position = 0"));
-    CHECK_INT(claim(store, "L4", "b", &held), FA_ENOTFOUND);
-    CHECK_INT(counts_of(store, id).failed, 0);
+    CHECK_INT(claim("L4", "b", &held), FA_ENOTFOUND);
+    CHECK_INT(counts_of(id).failed, 0);
     CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, '\"window\":5,', ''), "
                     "problem_key = replace(problem_key, ' window=5', '') WHERE position = 0"));
-    CHECK_OK(claim(store, "L4", "b", &held), diag);
+    CHECK_OK(claim("L4", "b", &held), diag);
     CHECK_INT(held.item.position, 0);
     CHECK_INT(held.item.fence, 1); /* it had not been taken before */
-    fa_store_close(&store);
 }
 
 static void a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_others(void)
 {
-    fa_store *store = db_open(&diag);
-    int64_t id = enter(store, 'a'), next = 0;
+    int64_t id = enter('a'), next = 0;
     fa_queue_claim held;
-    CHECK(store != NULL && id > 0);
+    CHECK(id > 0);
     CHECK(db_tamper("UPDATE sweep SET request = " DB_REPEAT(2000)));
-    CHECK((next = enter(store, 'b')) > id);
-    CHECK_OK(claim(store, NULL, "a", &held), diag);
+    CHECK((next = enter('b')) > id);
+    CHECK_OK(claim(NULL, "a", &held), diag);
     CHECK_INT(held.item.sweep_id, next);
-    CHECK_INT(counts_of(store, id).failed, ITEMS);
-    CHECK_INT(state_of(store, id), FA_SWEEP_DONE);
-    fa_store_close(&store);
+    CHECK_INT(counts_of(id).failed, ITEMS);
+    CHECK_INT(state_of(id), FA_SWEEP_DONE);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------*/
 static void a_waiter_wakes_when_another_connection_has_changed_the_store(void)
 {
-    fa_store *waiter = db_open(&diag), *other = db_open(&diag);
+    fa_store *waiter = db_open(&diag);
     fa_queue_claim held;
     fa_store_lease lease;
-    CHECK(waiter != NULL && other != NULL);
+    CHECK(waiter != NULL);
     CHECK_OK(fa_store_wait(waiter, 0, &diag), diag); /* the first time: look */
     CHECK_INT(fa_store_wait(waiter, 1, &diag), FA_ETIMEOUT);
-    CHECK(enter(other, 'a') > 0);
+    CHECK(enter('a') > 0);
     CHECK_OK(fa_store_wait(waiter, 60000, &diag), diag);
     CHECK_INT(fa_store_wait(waiter, 1, &diag), FA_ETIMEOUT);
-    CHECK_OK(claim(other, NULL, "a", &held), diag);
-    CHECK_OK(fa_store_lease_take(other, "key", "a", LONG_MS, &lease, &diag), diag);
+    CHECK_OK(claim(NULL, "a", &held), diag);
+    CHECK_OK(fa_store_lease_take(store, "key", "a", LONG_MS, &lease, &diag), diag);
     while (fa_store_wait(waiter, 1, &diag) == 0) /* taking may wake it: nothing is free for it */
         continue;
-    CHECK_OK(fa_store_queue_give_back(other, &held, NULL, &diag), diag);
+    CHECK_OK(fa_store_queue_give_back(store, &held, NULL, &diag), diag);
     CHECK_OK(fa_store_wait(waiter, 60000, &diag), diag);
-    CHECK_OK(fa_store_lease_release(other, &lease, &diag), diag);
+    CHECK_OK(fa_store_lease_release(store, &lease, &diag), diag);
     CHECK_OK(fa_store_wait(waiter, 60000, &diag), diag);
-    CHECK_OK(db_put_winner(other, 7, 7, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK_OK(db_put_winner(store, 7, 7, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK_OK(fa_store_wait(waiter, 60000, &diag), diag);
     CHECK_OK(db_put_winner(waiter, 8, 8, FA_ORIGIN_MEASURED, NULL, &diag), diag); /* its own */
     CHECK_INT(fa_store_wait(waiter, 1, &diag), FA_ETIMEOUT);
     fa_store_close(&waiter);
-    fa_store_close(&other);
 }
 
 /* ---- the outbox -----------------------------------------------------------------------------*/
@@ -516,10 +479,8 @@ static int collect(void *context, const fa_scope *scope, int64_t ticket)
 
 static void the_outbox_keeps_a_scope_that_was_added_again_since_it_was_told(void)
 {
-    fa_store *store = db_open(&diag);
     fa_scope one = db_scope(1), two = db_scope(2);
     struct mail mail = {0};
-    CHECK(store != NULL);
     CHECK_OK(fa_store_outbox_add(store, "a", &one, &diag), diag);
     CHECK_OK(fa_store_outbox_add(store, "a", &two, &diag), diag);
     CHECK_OK(fa_store_outbox_each(store, "a", collect, &mail, &diag), diag);
@@ -536,15 +497,12 @@ static void the_outbox_keeps_a_scope_that_was_added_again_since_it_was_told(void
     mail = (struct mail){0};
     CHECK_OK(fa_store_outbox_each(store, "a", collect, &mail, &diag), diag);
     CHECK_INT(mail.count, 0);
-    fa_store_close(&store);
 }
 
 static void an_entry_of_the_outbox_is_for_its_fleet_alone(void)
 {
-    fa_store *store = db_open(&diag);
     fa_scope one = db_scope(1), two = db_scope(2);
     struct mail a = {0}, b = {0};
-    CHECK(store != NULL);
     CHECK_OK(fa_store_outbox_add(store, "a", &one, &diag), diag);
     CHECK_OK(fa_store_outbox_add(store, "b", &one, &diag), diag);
     CHECK_OK(fa_store_outbox_add(store, "b", &two, &diag), diag);
@@ -557,29 +515,28 @@ static void an_entry_of_the_outbox_is_for_its_fleet_alone(void)
     CHECK_OK(fa_store_outbox_each(store, "a", collect, &a, &diag), diag);
     CHECK_OK(fa_store_outbox_each(store, "b", collect, &b, &diag), diag);
     CHECK(a.count == 0 && b.count == 2);
-    fa_store_close(&store);
 }
 
 int main(void)
 {
-    DB_TEST(a_lease_has_one_holder_and_each_a_higher_fence);
-    DB_TEST(a_lease_that_ran_out_goes_to_the_next_and_can_be_renewed_until_then);
-    DB_TEST(a_winner_is_published_under_a_lease_that_is_held_alone);
-    DB_TEST(leases_and_claims_that_cannot_be_are_refused);
-    DB_TEST(a_host_takes_items_of_its_gpu_types_and_learns_how_to_tune_them);
-    DB_TEST(a_sweep_of_one_host_is_not_the_fleets);
-    DB_TEST(a_published_item_is_done_with_its_winner_and_closes_its_sweep);
-    DB_TEST(whoever_lost_a_claim_publishes_nothing_and_is_counted);
-    DB_TEST(a_claim_that_ran_out_and_is_nobodys_yet_still_counts);
-    DB_TEST(compiling_comes_before_measuring_where_somebody_compiles);
-    DB_TEST(a_budget_that_is_spent_closes_the_queue);
-    DB_TEST(entering_again_leaves_items_with_those_who_hold_them);
-    DB_TEST(an_item_that_cannot_be_read_fails_and_the_next_is_taken);
-    DB_TEST(an_item_of_an_operation_with_other_fields_now_is_passed_over_and_stays);
-    DB_TEST(an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays);
-    DB_TEST(a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_others);
-    DB_TEST(a_waiter_wakes_when_another_connection_has_changed_the_store);
-    DB_TEST(the_outbox_keeps_a_scope_that_was_added_again_since_it_was_told);
-    DB_TEST(an_entry_of_the_outbox_is_for_its_fleet_alone);
+    DB_STORE_TEST(a_lease_has_one_holder_and_each_a_higher_fence);
+    DB_STORE_TEST(a_lease_that_ran_out_goes_to_the_next_and_can_be_renewed_until_then);
+    DB_STORE_TEST(a_winner_is_published_under_a_lease_that_is_held_alone);
+    DB_STORE_TEST(leases_and_claims_that_cannot_be_are_refused);
+    DB_STORE_TEST(a_host_takes_items_of_its_gpu_types_and_learns_how_to_tune_them);
+    DB_STORE_TEST(a_sweep_of_one_host_is_not_the_fleets);
+    DB_STORE_TEST(a_published_item_is_done_with_its_winner_and_closes_its_sweep);
+    DB_STORE_TEST(whoever_lost_a_claim_publishes_nothing_and_is_counted);
+    DB_STORE_TEST(a_claim_that_ran_out_and_is_nobodys_yet_still_counts);
+    DB_STORE_TEST(compiling_comes_before_measuring_where_somebody_compiles);
+    DB_STORE_TEST(a_budget_that_is_spent_closes_the_queue);
+    DB_STORE_TEST(entering_again_leaves_items_with_those_who_hold_them);
+    DB_STORE_TEST(an_item_that_cannot_be_read_fails_and_the_next_is_taken);
+    DB_STORE_TEST(an_item_of_an_operation_with_other_fields_now_is_passed_over_and_stays);
+    DB_STORE_TEST(an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays);
+    DB_STORE_TEST(a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_others);
+    DB_STORE_TEST(a_waiter_wakes_when_another_connection_has_changed_the_store);
+    DB_STORE_TEST(the_outbox_keeps_a_scope_that_was_added_again_since_it_was_told);
+    DB_STORE_TEST(an_entry_of_the_outbox_is_for_its_fleet_alone);
     return check_done();
 }

@@ -16,8 +16,6 @@ static unsigned char bytes[DB_CUBIN_SIZE];
 
 static void a_cubin_comes_back_byte_for_byte(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     fa_cubin_record put = db_cubin(7, bytes), got = {0};
     char hash[FA_HASH_HEX], now[FA_HASH_HEX];
     size_t size;
@@ -49,8 +47,6 @@ static void a_cubin_comes_back_byte_for_byte(void)
 
 static void a_stored_cubin_is_not_replaced_by_other_bytes_of_its_key(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     fa_cubin_record put = db_cubin(7, bytes), got = {0};
     CHECK_OK(fa_store_cubin_put(store, &put, &diag), diag);
     bytes[5] ^= 1;
@@ -59,13 +55,10 @@ static void a_stored_cubin_is_not_replaced_by_other_bytes_of_its_key(void)
     bytes[5] ^= 1;
     CHECK(memcmp(got.bytes, bytes, got.size) == 0);
     fa_cubin_record_free(&got);
-    fa_store_close(&store);
 }
 
 static void a_changed_cubin_is_detected_deleted_and_can_be_stored_again(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     fa_cubin_record put = db_cubin(7, bytes), got = {0};
     CHECK_OK(fa_store_cubin_put(store, &put, &diag), diag);
 #ifdef DB_ON_POSTGRES
@@ -84,13 +77,10 @@ static void a_changed_cubin_is_detected_deleted_and_can_be_stored_again(void)
     CHECK_OK(fa_store_cubin_get(store, put.key, &got, &diag), diag);
     CHECK_INT(got.size, put.size);
     fa_cubin_record_free(&got);
-    fa_store_close(&store);
 }
 
 static void a_winner_comes_back_with_its_cubin_and_every_field(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     bool kept = true;
     CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, &kept, &diag), diag);
     CHECK(!kept);
@@ -127,14 +117,11 @@ static void a_winner_comes_back_with_its_cubin_and_every_field(void)
     CHECK(cubin.size == DB_CUBIN_SIZE && memcmp(cubin.bytes, bytes, cubin.size) == 0);
     fa_winner_record_free(&got);
     fa_cubin_record_free(&cubin);
-    fa_store_close(&store);
 }
 
 /* Each part of the key alone makes another scope. */
 static void a_winner_is_served_to_its_own_scope_only(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     fa_scope other[6];
     for (size_t i = 0; i < 6; i++)
@@ -154,13 +141,10 @@ static void a_winner_is_served_to_its_own_scope_only(void)
     /* A row whose hash agrees and whose text does not is not the scope's. */
     CHECK(db_tamper("UPDATE scope SET silicon = 'sm_90'"));
     CHECK_INT(fa_store_winner_get(store, &same, &winner, NULL, &diag), FA_ENOTFOUND);
-    fa_store_close(&store);
 }
 
 static void a_winner_gives_way_to_an_equal_or_better_origin_only(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     const fa_origin all[] = {FA_ORIGIN_MEASURED, FA_ORIGIN_MEASURED_SAME_SILICON,
                              FA_ORIGIN_IMPORTED, FA_ORIGIN_TRANSFERRED, FA_ORIGIN_PREDICTED};
     for (uint32_t earlier = 0; earlier < 5; earlier++) {
@@ -173,13 +157,10 @@ static void a_winner_gives_way_to_an_equal_or_better_origin_only(void)
             CHECK(db_winner_is(store, seq, earlier < later ? 1 : 2, &diag));
         }
     }
-    fa_store_close(&store);
 }
 
 static void a_winner_whose_cubin_is_gone_says_so_and_gives_way(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(db_tamper("UPDATE cubin SET bytes = " DB_BYTES("0102")));
     fa_scope scope = db_scope(512);
@@ -195,13 +176,10 @@ static void a_winner_whose_cubin_is_gone_says_so_and_gives_way(void)
     bool kept = true;
     CHECK_OK(db_put_winner(store, 512, 4, FA_ORIGIN_PREDICTED, &kept, &diag), diag);
     CHECK(!kept && db_winner_is(store, 512, 4, &diag));
-    fa_store_close(&store);
 }
 
 static void a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     fa_winner_record winner = db_winner(512, 3, FA_ORIGIN_MEASURED);
     CHECK_INT(fa_store_winner_put(store, &winner, NULL, NULL, &diag), FA_ESTORE);
     fa_cubin_record cubin = db_cubin(4, bytes);
@@ -211,11 +189,10 @@ static void a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays(void)
     CHECK_OK(fa_store_cubin_put(store, &cubin, &diag), diag);
     CHECK_OK(fa_store_winner_put(store, &winner, NULL, NULL, &diag), diag);
     CHECK(db_winner_is(store, 512, 3, &diag));
-    fa_store_close(&store);
 }
 
 /* What a SELECT that gives one number says. */
-static int64_t count_rows(fa_store *store, const char *sql)
+static int64_t count_rows(const char *sql)
 {
     int64_t count = -1;
     fa_binder binder = fa_db_query(store, sql, &diag);
@@ -237,8 +214,6 @@ static void a_winner_row_that_was_changed_is_never_served(void)
         "winner SET median_us = NULL",       "winner SET driver_version = -1",
         "winner SET threads = 99999999999",
     };
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     fa_scope scope = db_scope(512);
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
@@ -253,16 +228,13 @@ static void a_winner_row_that_was_changed_is_never_served(void)
         CHECK_INT(count[0], 0);
         CHECK_INT(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), FA_ECORRUPT);
         CHECK_INT(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), FA_ENOTFOUND);
-        CHECK_INT(count_rows(store, "SELECT count(*) FROM winner_set_aside"), (int64_t)i + 1);
+        CHECK_INT(count_rows("SELECT count(*) FROM winner_set_aside"), (int64_t)i + 1);
     }
-    fa_store_close(&store);
 }
 
 /* An older process beside a newer one, which knows an origin more. */
 static void a_winner_of_an_origin_that_only_a_newer_version_knows_is_left_alone(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(db_tamper("UPDATE winner SET origin = 'revealed'"));
     fa_scope scope = db_scope(512);
@@ -278,15 +250,12 @@ static void a_winner_of_an_origin_that_only_a_newer_version_knows_is_left_alone(
     bool kept = true;
     CHECK_OK(db_put_winner(store, 512, 4, FA_ORIGIN_PREDICTED, &kept, &diag), diag);
     CHECK(!kept && db_winner_is(store, 512, 4, &diag));
-    CHECK_INT(count_rows(store, "SELECT count(*) FROM winner_set_aside WHERE origin = 'revealed'"),
+    CHECK_INT(count_rows("SELECT count(*) FROM winner_set_aside WHERE origin = 'revealed'"),
               1);
-    fa_store_close(&store);
 }
 
 static void all_winners_are_shown_newest_first(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     for (int32_t seq = 1; seq <= 5; seq++)
         CHECK_OK(db_put_winner(store, seq, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     int count[2] = {0};
@@ -297,13 +266,10 @@ static void all_winners_are_shown_newest_first(void)
                     "'\"seq_q\":9,') WHERE problem LIKE '%\"seq_q\":1,%'"));
     CHECK_OK(fa_store_winners_each(store, count_winner, count, &diag), diag);
     CHECK_INT(count[0], 5 + 4); /* a scope that contradicts its key is left out */
-    fa_store_close(&store);
 }
 
 static void a_forked_child_is_refused_and_the_parent_goes_on(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     fflush(stdout);
     pid_t child = fork();
@@ -319,22 +285,21 @@ static void a_forked_child_is_refused_and_the_parent_goes_on(void)
     CHECK_INT(status, 0);
     CHECK(db_winner_is(store, 512, 3, &diag));
     CHECK_OK(db_put_winner(store, 512, 4, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    fa_store_close(&store);
 }
 
 int main(void)
 {
-    DB_TEST(a_cubin_comes_back_byte_for_byte);
-    DB_TEST(a_stored_cubin_is_not_replaced_by_other_bytes_of_its_key);
-    DB_TEST(a_changed_cubin_is_detected_deleted_and_can_be_stored_again);
-    DB_TEST(a_winner_comes_back_with_its_cubin_and_every_field);
-    DB_TEST(a_winner_is_served_to_its_own_scope_only);
-    DB_TEST(a_winner_gives_way_to_an_equal_or_better_origin_only);
-    DB_TEST(a_winner_whose_cubin_is_gone_says_so_and_gives_way);
-    DB_TEST(a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays);
-    DB_TEST(a_winner_row_that_was_changed_is_never_served);
-    DB_TEST(a_winner_of_an_origin_that_only_a_newer_version_knows_is_left_alone);
-    DB_TEST(all_winners_are_shown_newest_first);
-    DB_TEST(a_forked_child_is_refused_and_the_parent_goes_on);
+    DB_STORE_TEST(a_cubin_comes_back_byte_for_byte);
+    DB_STORE_TEST(a_stored_cubin_is_not_replaced_by_other_bytes_of_its_key);
+    DB_STORE_TEST(a_changed_cubin_is_detected_deleted_and_can_be_stored_again);
+    DB_STORE_TEST(a_winner_comes_back_with_its_cubin_and_every_field);
+    DB_STORE_TEST(a_winner_is_served_to_its_own_scope_only);
+    DB_STORE_TEST(a_winner_gives_way_to_an_equal_or_better_origin_only);
+    DB_STORE_TEST(a_winner_whose_cubin_is_gone_says_so_and_gives_way);
+    DB_STORE_TEST(a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays);
+    DB_STORE_TEST(a_winner_row_that_was_changed_is_never_served);
+    DB_STORE_TEST(a_winner_of_an_origin_that_only_a_newer_version_knows_is_left_alone);
+    DB_STORE_TEST(all_winners_are_shown_newest_first);
+    DB_STORE_TEST(a_forked_child_is_refused_and_the_parent_goes_on);
     return check_done();
 }

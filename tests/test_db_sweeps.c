@@ -6,15 +6,8 @@
 
 #include "statements.h"
 
-static fa_diag diag;
 static const fa_sweep_spent nothing;
 enum { ITEMS = 3 };
-
-static fa_store *open_store(void)
-{
-    fa_store *store = NULL;
-    return fa_store_open(db_path, FA_STORE_READ_WRITE, &store, NULL, &diag) == 0 ? store : NULL;
-}
 
 static void make_items(fa_sweep_item item[ITEMS])
 {
@@ -33,7 +26,7 @@ static fa_sweep a_sweep(char letter)
     return sweep;
 }
 
-static int64_t enter(fa_store *store, char letter, bool restart)
+static int64_t enter(char letter, bool restart)
 {
     fa_sweep sweep = a_sweep(letter);
     fa_sweep_item item[ITEMS];
@@ -42,7 +35,7 @@ static int64_t enter(fa_store *store, char letter, bool restart)
     return fa_store_sweep_enter(store, &sweep, item, ITEMS, restart, &id, &diag) == 0 ? id : 0;
 }
 
-static fa_sweep read_sweep(fa_store *store, int64_t id)
+static fa_sweep read_sweep(int64_t id)
 {
     fa_sweep sweep = {.items = -1};
     fa_store_sweep_read(store, id, &sweep, &diag);
@@ -51,8 +44,7 @@ static fa_sweep read_sweep(fa_store *store, int64_t id)
 
 static void items_are_taken_in_order_each_once(void)
 {
-    fa_store *store = open_store();
-    int64_t id = enter(store, 'a', false), other = enter(store, 'b', false);
+    int64_t id = enter('a', false), other = enter('b', false);
     CHECK(id > 0 && other > id);
     fa_store_claim claim;
     for (int i = 0; i < ITEMS; i++) {
@@ -64,33 +56,30 @@ static void items_are_taken_in_order_each_once(void)
                  diag);
     }
     CHECK_INT(fa_store_sweep_claim(store, id, &claim, &diag), FA_ENOTFOUND);
-    fa_sweep sweep = read_sweep(store, id);
+    fa_sweep sweep = read_sweep(id);
     CHECK_INT(sweep.items, ITEMS);
     CHECK_INT(sweep.done, 2);
     CHECK_INT(sweep.failed, 1);
-    CHECK_INT(read_sweep(store, other).done, 0);
-    fa_store_close(&store);
+    CHECK_INT(read_sweep(other).done, 0);
 }
 
 static void whoever_claimed_earlier_may_not_end_an_item(void)
 {
-    fa_store *store = open_store();
     fa_store_claim first, second;
-    int64_t id = enter(store, 'a', false);
+    int64_t id = enter('a', false);
     CHECK_OK(fa_store_sweep_claim(store, id, &first, &diag), diag);
     fa_store_close(&store); /* as if it had been killed: found running by the next to enter */
-    store = open_store();
-    CHECK_INT(enter(store, 'a', false), id);
+    store = db_open(&diag);
+    CHECK_INT(enter('a', false), id);
     CHECK_OK(fa_store_sweep_claim(store, id, &second, &diag), diag);
     CHECK_INT(second.position, first.position);
     CHECK(second.fence > first.fence);
     fa_sweep_spent spent = {.seconds = 9};
     CHECK_INT(fa_store_sweep_end(store, &first, FA_ITEM_DONE, "", &spent, &diag), FA_EBUSY);
-    CHECK(read_sweep(store, id).spent.seconds == 0);
+    CHECK(read_sweep(id).spent.seconds == 0);
     CHECK_OK(fa_store_sweep_end(store, &second, FA_ITEM_DONE, "", &nothing, &diag), diag);
     CHECK_INT(fa_store_sweep_end(store, &second, FA_ITEM_FAILED, "x", &nothing, &diag), FA_EBUSY);
-    CHECK_INT(read_sweep(store, id).done, 1);
-    fa_store_close(&store);
+    CHECK_INT(read_sweep(id).done, 1);
 }
 
 struct seen {
@@ -109,18 +98,17 @@ static int see(void *context, int32_t position, const fa_sweep_item *item)
 
 static void spending_adds_up_for_the_item_and_the_sweep_over_all_runs(void)
 {
-    fa_store *store = open_store();
     fa_store_claim claim;
     struct seen seen = {0};
-    int64_t id = enter(store, 'a', false);
+    int64_t id = enter('a', false);
     const fa_sweep_spent spent = {1.5, 0.25, 3, 4, 5};
     for (int run = 0; run < 2; run++) {
-        CHECK_INT(enter(store, 'a', false), id);
+        CHECK_INT(enter('a', false), id);
         CHECK_OK(fa_store_sweep_claim(store, id, &claim, &diag), diag);
         CHECK_OK(fa_store_sweep_spend(store, &claim, &spent, &diag), diag);
         CHECK_OK(fa_store_sweep_end(store, &claim, FA_ITEM_DONE, "", &spent, &diag), diag);
     }
-    fa_sweep sweep = read_sweep(store, id);
+    fa_sweep sweep = read_sweep(id);
     CHECK(sweep.spent.seconds == 6 && sweep.spent.cost == 1);
     CHECK_INT(sweep.spent.trials, 12);
     CHECK_INT(sweep.spent.compiled, 16);
@@ -132,15 +120,13 @@ static void spending_adds_up_for_the_item_and_the_sweep_over_all_runs(void)
     CHECK_INT(seen.item[1].problem.seq_q, 128);
     CHECK_TEXT(seen.item[0].gpu, "");
     CHECK_TEXT(seen.item[1].gpu, "L4");
-    fa_store_close(&store);
 }
 
 static void coming_back_keeps_what_is_done_and_restarting_forgets_it(void)
 {
-    fa_store *store = open_store();
     fa_store_claim claim;
     const fa_sweep_spent spent = {.seconds = 2, .trials = 1};
-    int64_t id = enter(store, 'a', false), other = enter(store, 'b', false);
+    int64_t id = enter('a', false), other = enter('b', false);
     for (int i = 0; i < 2; i++) {
         CHECK_OK(fa_store_sweep_claim(store, id, &claim, &diag), diag);
         CHECK_OK(fa_store_sweep_end(store, &claim, i == 0 ? FA_ITEM_DONE : FA_ITEM_FAILED, "why",
@@ -148,26 +134,24 @@ static void coming_back_keeps_what_is_done_and_restarting_forgets_it(void)
                  diag);
     }
     CHECK_OK(fa_store_sweep_set_state(store, id, FA_SWEEP_BUDGET_SPENT, &diag), diag);
-    CHECK_INT(read_sweep(store, id).state, FA_SWEEP_BUDGET_SPENT);
-    CHECK_INT(enter(store, 'a', false), id);
-    fa_sweep sweep = read_sweep(store, id);
+    CHECK_INT(read_sweep(id).state, FA_SWEEP_BUDGET_SPENT);
+    CHECK_INT(enter('a', false), id);
+    fa_sweep sweep = read_sweep(id);
     CHECK_INT(sweep.state, FA_SWEEP_RUNNING);
     CHECK(sweep.done == 1 && sweep.failed == 0 && sweep.spent.seconds == 4);
     CHECK_OK(fa_store_sweep_reopen(store, id, 0, &diag), diag);
-    CHECK_INT(read_sweep(store, id).done, 0);
-    int64_t anew = enter(store, 'a', true), found;
-    sweep = read_sweep(store, anew);
+    CHECK_INT(read_sweep(id).done, 0);
+    int64_t anew = enter('a', true), found;
+    sweep = read_sweep(anew);
     CHECK(sweep.done == 0 && sweep.items == ITEMS && sweep.spent.seconds == 0);
     CHECK_OK(fa_store_sweep_find(store, sweep.key, &found, &diag), diag);
     CHECK_INT(found, anew);
-    CHECK_INT(read_sweep(store, other).items, ITEMS);
+    CHECK_INT(read_sweep(other).items, ITEMS);
     CHECK_INT(fa_store_sweep_find(store, "no such key", &found, &diag), FA_ENOTFOUND);
-    fa_store_close(&store);
 }
 
 static void what_cannot_be_is_not_entered(void)
 {
-    fa_store *store = open_store();
     fa_sweep sweep = a_sweep('a');
     fa_sweep_item item[ITEMS];
     int64_t id;
@@ -185,7 +169,6 @@ static void what_cannot_be_is_not_entered(void)
     memset(item[2].gpu, 'x', sizeof item[2].gpu);
     CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, &id, &diag), FA_EINVAL);
     CHECK_INT(fa_store_sweep_find(store, sweep.key, &id, &diag), FA_ENOTFOUND);
-    fa_store_close(&store);
 }
 
 static int count_sweep(void *context, const fa_sweep *sweep)
@@ -205,11 +188,10 @@ static void rows_that_are_not_valid_are_not_told(void)
         "UPDATE sweep_item SET cost = " DB_INFINITY " WHERE position = 1",
         "UPDATE sweep_item SET gpu = " DB_REPEAT(100) " WHERE position = 1",
     };
-    fa_store *store = open_store();
-    int64_t id = enter(store, 'a', false);
+    int64_t id = enter('a', false);
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         struct seen seen = {0};
-        id = enter(store, 'a', true);
+        id = enter('a', true);
         CHECK_OK(fa_db_exec(store, damages[i], &diag), diag);
         CHECK_OK(fa_store_sweep_items_each(store, id, see, &seen, &diag), diag);
         CHECK_INT(seen.count, ITEMS - 1);
@@ -221,16 +203,15 @@ static void rows_that_are_not_valid_are_not_told(void)
     CHECK_INT(count, 0);
     CHECK_INT(fa_store_sweep_read(store, id, &sweep, &diag), FA_ECORRUPT);
     CHECK_HAS(diag.text, "--restart");
-    fa_store_close(&store);
 }
 
 int main(void)
 {
-    DB_TEST(items_are_taken_in_order_each_once);
-    DB_TEST(whoever_claimed_earlier_may_not_end_an_item);
-    DB_TEST(spending_adds_up_for_the_item_and_the_sweep_over_all_runs);
-    DB_TEST(coming_back_keeps_what_is_done_and_restarting_forgets_it);
-    DB_TEST(what_cannot_be_is_not_entered);
-    DB_TEST(rows_that_are_not_valid_are_not_told);
+    DB_STORE_TEST(items_are_taken_in_order_each_once);
+    DB_STORE_TEST(whoever_claimed_earlier_may_not_end_an_item);
+    DB_STORE_TEST(spending_adds_up_for_the_item_and_the_sweep_over_all_runs);
+    DB_STORE_TEST(coming_back_keeps_what_is_done_and_restarting_forgets_it);
+    DB_STORE_TEST(what_cannot_be_is_not_entered);
+    DB_STORE_TEST(rows_that_are_not_valid_are_not_told);
     return check_done();
 }

@@ -38,8 +38,6 @@ static int see_trial(void *context, const fa_trial_record *record)
 
 static void a_trial_comes_back_with_all_its_samples(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512), other = db_scope(513);
     fa_trial_record put = db_trial_record(9, samples);
@@ -62,13 +60,10 @@ static void a_trial_comes_back_with_all_its_samples(void)
     CHECK(seen.last.seed == put.seed && seen.texts_same);
     CHECK(seen.last.unix_time >= (int64_t)time(NULL) - 60);
     CHECK_INT(seen.last.trial.grid[2], 4000000000u);
-    fa_store_close(&store);
 }
 
 static void a_failed_trial_keeps_its_reason_and_an_error_that_is_not_a_number(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512);
     fa_trial_record put = db_trial_record(9, samples);
@@ -84,13 +79,10 @@ static void a_failed_trial_keeps_its_reason_and_an_error_that_is_not_a_number(vo
     CHECK_INT(seen.last.trial.status, FA_STATUS_WRONG);
     CHECK(isnan(seen.last.trial.max_error) && isinf(seen.last.trial.tolerance));
     CHECK_TEXT(seen.last.trial.reason, "row 3: NaN");
-    fa_store_close(&store);
 }
 
 static void the_newest_trial_of_each_config_is_shown_oldest_first(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512);
     const uint32_t order[] = {1, 2, 3, 1};
@@ -109,11 +101,10 @@ static void the_newest_trial_of_each_config_is_shown_oldest_first(void)
     CHECK_INT(seen.count, 3);
     CHECK(seen.config[0] == 2 && seen.config[1] == 3 && seen.config[2] == 1);
     CHECK_INT(seen.last.trial.registers, 3);
-    fa_store_close(&store);
 }
 
 /* Trials of configs first, first + 1, …, count of them. */
-static void put_trials(fa_store *store, const fa_scope *scope, uint32_t first, uint32_t count)
+static void put_trials(const fa_scope *scope, uint32_t first, uint32_t count)
 {
     for (uint32_t i = first; i < first + count; i++) {
         float samples[DB_SAMPLES];
@@ -124,17 +115,14 @@ static void put_trials(fa_store *store, const fa_scope *scope, uint32_t first, u
 
 static void a_visitor_may_use_the_store(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     fa_scope scope = db_scope(512);
-    put_trials(store, &scope, 0, 5);
+    put_trials(&scope, 0, 5);
     struct seen seen = {.store = store};
     CHECK_OK(fa_store_trials_each(store, &scope, see_trial, &seen, &diag), diag);
     CHECK_INT(seen.count, 5);
     struct seen after = {0};
     CHECK_OK(fa_store_trials_each(store, &scope, see_trial, &after, &diag), diag);
     CHECK_INT(after.count, 10);
-    fa_store_close(&store);
 }
 
 static int stop_at_once(void *context, const fa_trial_record *record)
@@ -146,20 +134,15 @@ static int stop_at_once(void *context, const fa_trial_record *record)
 
 static void a_visitor_that_answers_non_zero_stops_the_visit(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     fa_scope scope = db_scope(512);
-    put_trials(store, &scope, 1, 2);
+    put_trials(&scope, 1, 2);
     int count = 0;
     CHECK_INT(fa_store_trials_each(store, &scope, stop_at_once, &count, &diag), FA_ECANCELED);
     CHECK_INT(count, 1);
-    fa_store_close(&store);
 }
 
 static void nonsense_is_refused_before_it_is_stored(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512), bad = scope;
     fa_trial_record good = db_trial_record(1, samples), put = good;
@@ -192,7 +175,6 @@ static void nonsense_is_refused_before_it_is_stored(void)
     CHECK_HAS(diag.text, "sample 7");
     samples[7] = seventh;
     CHECK_OK(fa_store_trial_put(store, &scope, &good, &diag), diag);
-    fa_store_close(&store);
 }
 
 /* Every one of these makes the row of config 1 invalid; the row of config 2 is still shown. */
@@ -222,11 +204,9 @@ static void a_trial_row_that_was_changed_is_never_shown(void)
         "unix_time = -1",
         "cubin_key = " DB_REPEAT(65),
     };
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         fa_scope scope = db_scope((int32_t)(100 + i));
-        put_trials(store, &scope, 1, 2);
+        put_trials(&scope, 1, 2);
         char sql[256];
         snprintf(sql, sizeof sql, "UPDATE trial SET %s WHERE id = (SELECT max(id) - 1 FROM trial)",
                  changes[i]);
@@ -246,17 +226,16 @@ static void a_trial_row_that_was_changed_is_never_shown(void)
     struct seen seen = {0};
     CHECK_OK(fa_store_trials_each(store, &scope, see_trial, &seen, &diag), diag);
     CHECK_INT(seen.count, 0);
-    fa_store_close(&store);
 }
 
 int main(void)
 {
-    DB_TEST(a_trial_comes_back_with_all_its_samples);
-    DB_TEST(a_failed_trial_keeps_its_reason_and_an_error_that_is_not_a_number);
-    DB_TEST(the_newest_trial_of_each_config_is_shown_oldest_first);
-    DB_TEST(a_visitor_may_use_the_store);
-    DB_TEST(a_visitor_that_answers_non_zero_stops_the_visit);
-    DB_TEST(nonsense_is_refused_before_it_is_stored);
-    DB_TEST(a_trial_row_that_was_changed_is_never_shown);
+    DB_STORE_TEST(a_trial_comes_back_with_all_its_samples);
+    DB_STORE_TEST(a_failed_trial_keeps_its_reason_and_an_error_that_is_not_a_number);
+    DB_STORE_TEST(the_newest_trial_of_each_config_is_shown_oldest_first);
+    DB_STORE_TEST(a_visitor_may_use_the_store);
+    DB_STORE_TEST(a_visitor_that_answers_non_zero_stops_the_visit);
+    DB_STORE_TEST(nonsense_is_refused_before_it_is_stored);
+    DB_STORE_TEST(a_trial_row_that_was_changed_is_never_shown);
     return check_done();
 }

@@ -10,7 +10,6 @@
 #include "error.h"
 #include "keys.h"
 #include "session.h"
-#include "sign.h"
 
 #include <sys/wait.h>
 
@@ -162,7 +161,6 @@ static bool read_evidence(fa_buf *ret_evidence)
 
 static void what_was_measured_there_is_imported_and_launchable_here(void)
 {
-    engine_fixture f;
     fa_bundle_info info;
     fa_answer there = {0}, here = {0};
     const fa_kernel *kernel;
@@ -201,7 +199,6 @@ static void what_was_measured_there_is_imported_and_launchable_here(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_IMPORTED);
     CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, there.cubin_key);
-    fixture_close(&f);
 }
 
 /* ---- killed ---------------------------------------------------------------------------------*/
@@ -217,7 +214,6 @@ static void import_in_child(const engine_fixture *f)
 static void an_import_that_is_killed_leaves_all_or_nothing(void)
 {
     enum { COUNT = 150, ROUNDS = 25 };
-    engine_fixture f;
     struct made made;
     int killed = 0;
     CHECK(open_place(&f));
@@ -246,7 +242,6 @@ static void an_import_that_is_killed_leaves_all_or_nothing(void)
     }
     CHECK(killed > 0);
     free_made(&made);
-    fixture_close(&f);
 }
 
 /* ---- winners that are not what they say -----------------------------------------------------*/
@@ -261,7 +256,6 @@ static void check_refused(engine_fixture *f, const struct made *made, const char
 
 static void a_cubin_that_is_not_what_its_winner_says_is_refused(void)
 {
-    engine_fixture f;
     fa_buf before;
     fa_bundle_info info;
     struct made made;
@@ -290,7 +284,6 @@ static void a_cubin_that_is_not_what_its_winner_says_is_refused(void)
     CHECK_OK(import(&f, true, false, &info), diag);
     fa_buf_free(&before);
     free_made(&made);
-    fixture_close(&f);
 }
 
 static int hear_gpu(void *context, const fa_bundle_item *item)
@@ -301,7 +294,6 @@ static int hear_gpu(void *context, const fa_bundle_item *item)
 
 static void evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu(void)
 {
-    engine_fixture f;
     struct made made;
     fa_gpu gpu = {.sm_count = -1};
     CHECK(open_place(&f));
@@ -317,7 +309,6 @@ static void evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu(voi
     CHECK_INT(gpu.sm_count, 0);
     CHECK_TEXT(gpu.name, made.winner.gpu_name);
     free_made(&made);
-    fixture_close(&f);
 }
 
 /* ---- which of two stays ---------------------------------------------------------------------*/
@@ -362,7 +353,6 @@ static void conflicts_resolve_by_origin_then_interval_then_driver_then_time(void
         {FA_ORIGIN_IMPORTED, FA_ORIGIN_MEASURED, 1, 0, -1, FA_BUNDLE_KEPT, "is newer"},
         {FA_ORIGIN_IMPORTED, FA_ORIGIN_MEASURED, 1, 0, 0, FA_BUNDLE_SAME, ""},
     };
-    engine_fixture f;
     struct made made;
     fa_sign_secret secret;
     CHECK(open_place(&f));
@@ -409,13 +399,11 @@ static void conflicts_resolve_by_origin_then_interval_then_driver_then_time(void
     }
     signing = NULL;
     free_made(&made);
-    fixture_close(&f);
 }
 
 /* ---- whose proof is believed ----------------------------------------------------------------*/
 static void what_nobody_signed_is_not_launched_before_it_is_proved_here(void)
 {
-    engine_fixture f;
     fa_bundle_info info;
     fa_answer here = {0};
     const fa_kernel *kernel;
@@ -436,12 +424,10 @@ static void what_nobody_signed_is_not_launched_before_it_is_proved_here(void)
     CHECK_HAS(diag.text, "no GPU has proved");
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK(fa_kernel_answer(kernel)->driver_version != 0);
-    fixture_close(&f);
 }
 
 static void a_signed_proof_holds_only_for_the_bytes_that_it_was_about(void)
 {
-    engine_fixture f;
     fa_sign_secret secret;
     struct made made;
     fa_winner_record left = {0};
@@ -466,12 +452,10 @@ static void a_signed_proof_holds_only_for_the_bytes_that_it_was_about(void)
     CHECK_INT(left.driver_version, 0);
     fa_winner_record_free(&left);
     free_made(&made);
-    fixture_close(&f);
 }
 
 static void a_dry_run_tells_all_and_changes_nothing_even_on_a_read_only_store(void)
 {
-    engine_fixture f;
     fa_buf before;
     fa_bundle_info info;
     struct made made;
@@ -491,7 +475,6 @@ static void a_dry_run_tells_all_and_changes_nothing_even_on_a_read_only_store(vo
     CHECK(same_file(f.store, &before));
     fa_buf_free(&before);
     free_made(&made);
-    fixture_close(&f);
 }
 
 /* ---- system bundles -------------------------------------------------------------------------*/
@@ -518,7 +501,6 @@ static bool session_with(engine_fixture *f, const char *list)
 
 static void a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_first(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     char list[1000];
     void *bytes = NULL;
@@ -541,12 +523,10 @@ static void a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_f
     CHECK_OK(fixture_session(&f, &diag), diag);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
-    fixture_close(&f);
 }
 
 static void a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_and_not_used(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     CHECK(open_place(&f));
     CHECK_OK(export_all(&f, true), diag); /* unsigned is fine where only its owner can write */
@@ -569,20 +549,19 @@ static void a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_an
               FA_ENOTFOUND);
     CHECK_HAS(noted, "does not match its SHA-256");
     fa_buf_free(&bytes);
-    fixture_close(&f);
 }
 
 int main(void)
 {
-    TEST(what_was_measured_there_is_imported_and_launchable_here);
-    TEST(an_import_that_is_killed_leaves_all_or_nothing);
-    TEST(a_cubin_that_is_not_what_its_winner_says_is_refused);
-    TEST(evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu);
-    TEST(conflicts_resolve_by_origin_then_interval_then_driver_then_time);
-    TEST(what_nobody_signed_is_not_launched_before_it_is_proved_here);
-    TEST(a_signed_proof_holds_only_for_the_bytes_that_it_was_about);
-    TEST(a_dry_run_tells_all_and_changes_nothing_even_on_a_read_only_store);
-    TEST(a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_first);
-    TEST(a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_and_not_used);
+    ENGINE_TEST(what_was_measured_there_is_imported_and_launchable_here);
+    ENGINE_TEST(an_import_that_is_killed_leaves_all_or_nothing);
+    ENGINE_TEST(a_cubin_that_is_not_what_its_winner_says_is_refused);
+    ENGINE_TEST(evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu);
+    ENGINE_TEST(conflicts_resolve_by_origin_then_interval_then_driver_then_time);
+    ENGINE_TEST(what_nobody_signed_is_not_launched_before_it_is_proved_here);
+    ENGINE_TEST(a_signed_proof_holds_only_for_the_bytes_that_it_was_about);
+    ENGINE_TEST(a_dry_run_tells_all_and_changes_nothing_even_on_a_read_only_store);
+    ENGINE_TEST(a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_first);
+    ENGINE_TEST(a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_and_not_used);
     return check_done();
 }

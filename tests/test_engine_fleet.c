@@ -83,7 +83,6 @@ static const char *local_of(const engine_fixture *f, int board)
 
 static void a_kernel_that_another_host_measured_is_loaded_at_once(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_diag diag;
     CHECK(open_fleet(&f));
@@ -98,12 +97,10 @@ static void a_kernel_that_another_host_measured_is_loaded_at_once(void)
     CHECK_INT(number_in(local_of(&f, 2), "SELECT count(*) FROM trial WHERE status = 'measured'"), 0);
     CHECK_HAS(fa_store_location(f.tuner), "shared/fleet.db");
     CHECK_INT(notes, 0);
-    fixture_close(&f);
 }
 
 static void one_that_another_driver_proved_is_proved_once_more_before_it_is_launched(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
@@ -121,13 +118,11 @@ static void one_that_another_driver_proved_is_proved_once_more_before_it_is_laun
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
               FA_ENOTFOUND);
     CHECK_HAS(last_note, "dropped");
-    fixture_close(&f);
 }
 
 /* Behind a wall that drops what is sent to it every try takes until its time is up. */
 static void one_that_keeps_its_callers_waiting_is_asked_seldom(void)
 {
-    engine_fixture f;
     fa_diag why = {.text = "no answer"};
     const uint64_t second = 1000000000;
     CHECK(open_fleet(&f));
@@ -140,7 +135,6 @@ static void one_that_keeps_its_callers_waiting_is_asked_seldom(void)
         CHECK(fa_fleet_is_worth_retry(f.tuner, FA_EIO) == (slow == 0));
     }
     CHECK(fa_fleet_store(f.tuner) == NULL);
-    fixture_close(&f);
 }
 
 static int steal_lease(void *context, const fa_progress *progress)
@@ -152,7 +146,6 @@ static int steal_lease(void *context, const fa_progress *progress)
 
 static void a_tune_that_lost_its_lease_keeps_its_result_to_itself(void)
 {
-    engine_fixture f;
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(open_fleet(&f));
@@ -164,7 +157,6 @@ static void a_tune_that_lost_its_lease_keeps_its_result_to_itself(void)
     CHECK_INT(number_in(local_of(&f, 1), "SELECT count(*) FROM winner WHERE origin = 'measured'"),
               1);
     CHECK_INT(number_in(local_of(&f, 1), "SELECT count(*) FROM outbox"), 0);
-    fixture_close(&f);
 }
 
 static int give_up_waiting(void *context, const fa_progress *progress)
@@ -175,7 +167,6 @@ static int give_up_waiting(void *context, const fa_progress *progress)
 
 static void who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_ends(void)
 {
-    engine_fixture f;
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     bool waited = false;
@@ -202,7 +193,6 @@ static void who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_
     CHECK(!answer.from_store);
     CHECK_INT(number_in(shared, "SELECT count(*) FROM winner"), 1);
     fa_store_close(&store);
-    fixture_close(&f);
 }
 
 /* The addresses of a row name one store, and no two rows the same. */
@@ -265,11 +255,11 @@ static void what_an_address_leaves_to_the_environment_names_the_store_too(void)
 
 int main(void)
 {
-    TEST(a_kernel_that_another_host_measured_is_loaded_at_once);
-    TEST(one_that_another_driver_proved_is_proved_once_more_before_it_is_launched);
-    TEST(one_that_keeps_its_callers_waiting_is_asked_seldom);
-    TEST(a_tune_that_lost_its_lease_keeps_its_result_to_itself);
-    TEST(who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_ends);
+    ENGINE_TEST(a_kernel_that_another_host_measured_is_loaded_at_once);
+    ENGINE_TEST(one_that_another_driver_proved_is_proved_once_more_before_it_is_launched);
+    ENGINE_TEST(one_that_keeps_its_callers_waiting_is_asked_seldom);
+    ENGINE_TEST(a_tune_that_lost_its_lease_keeps_its_result_to_itself);
+    ENGINE_TEST(who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_ends);
     TEST(a_fleet_is_known_by_what_names_its_store_and_by_no_secret);
     TEST(what_an_address_leaves_to_the_environment_names_the_store_too);
     return check_done();

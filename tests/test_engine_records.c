@@ -158,7 +158,6 @@ static bool edit(const char *what, const char *text)
 
 static void a_prediction_goes_to_a_line_and_comes_back_in_a_bundle(void)
 {
-    engine_fixture f;
     fa_records_info info;
     fa_bundle_info made;
     fa_answer answer = {.size = sizeof answer};
@@ -189,12 +188,10 @@ static void a_prediction_goes_to_a_line_and_comes_back_in_a_bundle(void)
     CHECK_INT(answer.in_budget > 0 && answer.compiled == answer.in_budget, 1);
     fa_buf_free(&first);
     fa_buf_free(&second);
-    fixture_close(&f);
 }
 
 static void a_measured_line_keeps_its_time_while_its_kernel_is_the_same(void)
 {
-    engine_fixture f;
     fa_records_info info;
     fa_bundle_info made;
     fa_answer answer = {.size = sizeof answer};
@@ -220,12 +217,10 @@ static void a_measured_line_keeps_its_time_while_its_kernel_is_the_same(void)
     CHECK_INT(answer.origin, FA_ORIGIN_PREDICTED);
     CHECK_INT(answer.driver_version, 0);
     CHECK(answer.trial.median_us <= 0);
-    fixture_close(&f);
 }
 
 static void a_prediction_does_not_take_the_place_of_a_measured_line(void)
 {
-    engine_fixture f;
     fa_records_info info;
     CHECK(open_place(&f));
     fa_store *store = f.tuner->store;
@@ -244,12 +239,10 @@ static void a_prediction_does_not_take_the_place_of_a_measured_line(void)
     CHECK_INT(info.measured, 1);
     CHECK_INT(info.taken, 0);
     fa_winner_record_free(&predicted);
-    fixture_close(&f);
 }
 
 static void a_family_that_changes_is_told_and_its_predictions_are_dropped(void)
 {
-    engine_fixture f;
     fa_records_info info;
     char path[600];
     fa_buf text;
@@ -266,13 +259,11 @@ static void a_family_that_changes_is_told_and_its_predictions_are_dropped(void)
     CHECK_HAS(diag.text, "--predict");
     CHECK(fixture_restart(&f, NULL));
     CHECK_INT(write_records(&f, &info), FA_ENOTFOUND); /* the store's are of the old templates */
-    fixture_close(&f);
 }
 
 /* A family for another chip comes: what the model chose for the L4 was not chosen from it. */
 static void a_family_that_does_not_serve_a_gpu_leaves_its_predictions(void)
 {
-    engine_fixture f;
     fa_records_info info;
     char path[600];
     fa_buf text;
@@ -299,7 +290,6 @@ static void a_family_that_does_not_serve_a_gpu_leaves_its_predictions(void)
     CHECK_INT(info.dropped, 0);
     CHECK_INT(info.predicted, 1);
     CHECK_OK(fa_records_check(records, f.templates, &diag), diag);
-    fixture_close(&f);
 }
 
 int main(void)
@@ -308,10 +298,10 @@ int main(void)
     TEST(the_shipped_records_are_written_as_they_were_read);
     TEST(records_of_another_operation_come_back);
     TEST(the_shipped_records_are_of_these_templates);
-    TEST(a_prediction_goes_to_a_line_and_comes_back_in_a_bundle);
-    TEST(a_measured_line_keeps_its_time_while_its_kernel_is_the_same);
-    TEST(a_prediction_does_not_take_the_place_of_a_measured_line);
-    TEST(a_family_that_changes_is_told_and_its_predictions_are_dropped);
-    TEST(a_family_that_does_not_serve_a_gpu_leaves_its_predictions);
+    ENGINE_TEST(a_prediction_goes_to_a_line_and_comes_back_in_a_bundle);
+    ENGINE_TEST(a_measured_line_keeps_its_time_while_its_kernel_is_the_same);
+    ENGINE_TEST(a_prediction_does_not_take_the_place_of_a_measured_line);
+    ENGINE_TEST(a_family_that_changes_is_told_and_its_predictions_are_dropped);
+    ENGINE_TEST(a_family_that_does_not_serve_a_gpu_leaves_its_predictions);
     return check_done();
 }

@@ -123,7 +123,6 @@ static int cancel_after_three(void *context, const fa_progress *progress)
 /* Effort predict finds them and tries a few more: still not the whole space. */
 static void a_few_measured_configs_do_not_make_a_measured_winner(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
@@ -140,12 +139,10 @@ static void a_few_measured_configs_do_not_make_a_measured_winner(void)
     answer = *fa_kernel_answer(kernel);
     CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
     CHECK_INT(answer.measured + answer.failed, answer.in_budget);
-    fixture_close(&f);
 }
 
 static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
 {
-    engine_fixture f;
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, "driver 12080\nfault BLOCK_M= load_failure"));
@@ -154,14 +151,12 @@ static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
     CHECK(fixture_restart(&f, "driver 13000"));
     CHECK_OK(tune_again(&f, &answer, &diag), diag);
     CHECK_INT(answer.measured, answer.in_budget);
-    fixture_close(&f);
 }
 
 /* The card was slower in that race than in the probes of what lost there: the race's best is raced
  * again all the same. */
 static void what_an_earlier_race_timed_is_not_held_against_probes(void)
 {
-    engine_fixture f;
     fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
     fa_diag diag;
     CHECK(fixture_open(&f, "time * 115\ntime BLOCK_M=64; 100"));
@@ -174,14 +169,12 @@ static void what_an_earlier_race_timed_is_not_held_against_probes(void)
     CHECK_OK(tune_again(&f, &second, &diag), diag);
     CHECK(second.trial.raced && second.trial.median_us < 110);
     CHECK(second.from_store == false);
-    fixture_close(&f);
 }
 
 /* Finalists from an earlier run are loaded again for the race; one takes the worker down with those
  * that were loaded before it. */
 static void a_finalist_that_crashes_does_not_cost_the_others_their_race(void)
 {
-    engine_fixture f;
     fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
     fa_diag diag;
     CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 93"));
@@ -197,7 +190,6 @@ static void a_finalist_that_crashes_does_not_cost_the_others_their_race(void)
     CHECK_INT(second.measured + second.failed, second.in_budget);
     CHECK(second.trial.raced);
     CHECK(ends.raced >= 2);
-    fixture_close(&f);
 }
 
 /* By then the worker hangs in the first finalist that does. */
@@ -211,7 +203,6 @@ static int kill_in_final(void *context, const fa_progress *progress)
 
 static void a_kill_from_outside_costs_no_finalist(void)
 {
-    engine_fixture f;
     int ticks = 0;
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
@@ -229,7 +220,6 @@ static void a_kill_from_outside_costs_no_finalist(void)
     CHECK_INT(count_ends(&f).crashed, 0);
     CHECK_INT(answer.measured + answer.failed, answer.in_budget);
     CHECK(answer.trial.raced);
-    fixture_close(&f);
 }
 
 /* Tunes again in a session of its own with this limit; -1: it failed, else how many ran out of it. */
@@ -250,14 +240,12 @@ static int timeouts_with(engine_fixture *f, int32_t limit_ms)
 
 static void what_ran_out_of_time_is_tried_again_when_there_is_more(void)
 {
-    engine_fixture f;
     CHECK(fixture_open(&f, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang"));
     int hung = timeouts_with(&f, 2500);
     CHECK(hung > 0);
     CHECK(fixture_script(&f, ""));            /* nothing hangs any more */
     CHECK_INT(timeouts_with(&f, 2500), hung); /* on record: not waited for again */
     CHECK_INT(timeouts_with(&f, 20000), 0);
-    fixture_close(&f);
 }
 
 /* As if the machine had no CPU for what ran out of time. */
@@ -275,14 +263,12 @@ static bool starve_timeouts(const engine_fixture *f)
 
 static void what_an_overloaded_machine_had_no_time_for_is_tried_again(void)
 {
-    engine_fixture f;
     CHECK(fixture_open(&f, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang"));
     CHECK(timeouts_with(&f, 2500) > 0);
     CHECK(fixture_script(&f, ""));
     fa_close(&f.tuner);
     CHECK(starve_timeouts(&f));
     CHECK_INT(timeouts_with(&f, 2500), 0);
-    fixture_close(&f);
 }
 
 int main(void)
@@ -291,12 +277,12 @@ int main(void)
         return 1;
     TEST(a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again);
     TEST(a_predicted_winner_whose_cubin_is_gone_is_compiled_again);
-    TEST(a_few_measured_configs_do_not_make_a_measured_winner);
-    TEST(what_an_old_driver_refused_is_tried_again_under_a_new_one);
-    TEST(what_an_earlier_race_timed_is_not_held_against_probes);
-    TEST(a_finalist_that_crashes_does_not_cost_the_others_their_race);
-    TEST(a_kill_from_outside_costs_no_finalist);
-    TEST(what_ran_out_of_time_is_tried_again_when_there_is_more);
-    TEST(what_an_overloaded_machine_had_no_time_for_is_tried_again);
+    ENGINE_TEST(a_few_measured_configs_do_not_make_a_measured_winner);
+    ENGINE_TEST(what_an_old_driver_refused_is_tried_again_under_a_new_one);
+    ENGINE_TEST(what_an_earlier_race_timed_is_not_held_against_probes);
+    ENGINE_TEST(a_finalist_that_crashes_does_not_cost_the_others_their_race);
+    ENGINE_TEST(a_kill_from_outside_costs_no_finalist);
+    ENGINE_TEST(what_ran_out_of_time_is_tried_again_when_there_is_more);
+    ENGINE_TEST(what_an_overloaded_machine_had_no_time_for_is_tried_again);
     return check_done();
 }

@@ -16,6 +16,9 @@
 
 static const fa_problem small_problem = {
     .head_dim = 64, .batch = 1, .heads_q = 2, .heads_kv = 2, .seq_q = 128, .seq_k = 128};
+/* On a T4 no family of ours serves it: nothing but a test's own is compiled. */
+static const fa_problem wide_problem = {
+    .head_dim = 512, .batch = 1, .heads_q = 2, .heads_kv = 2, .seq_q = 128, .seq_k = 128};
 
 /* One config for each of these; DIRECTORY stands for the test's own. */
 static const struct hostile {
@@ -209,12 +212,17 @@ static int keep_trial(void *context, int32_t rank, const fa_trial *trial)
     return 0;
 }
 
-static int tune(const char *gpu, fa_effort effort)
+static int tune_problem(const fa_problem *problem, const char *gpu, fa_effort effort)
 {
     fa_request request = {
-        .size = sizeof request, .problem = small_problem, .gpu = gpu, .effort = effort};
+        .size = sizeof request, .problem = *problem, .gpu = gpu, .effort = effort};
     t.answer.size = sizeof t.answer;
     return fa_tune(t.tuner, &request, &t.answer, &t.diag);
+}
+
+static int tune(const char *gpu, fa_effort effort)
+{
+    return tune_problem(&small_problem, gpu, effort);
 }
 
 static int explain(void)
@@ -332,11 +340,11 @@ static void a_kernel_without_seccomp_compiles_nothing(void)
     fa_buf_text(&t.source, "extern \"C\" __global__ void attn_fwd() {}\n");
     CHECK(write_family("mine", 1));
     CHECK_OK(open_tuner("templates", getenv("FA_TEST_NO_SECCOMP"), true), t.diag);
-    CHECK_INT(tune("L4", FA_EFFORT_MEASURE), FA_ENOTSUP);
+    CHECK_INT(tune_problem(&wide_problem, "T4", FA_EFFORT_MEASURE), FA_ENOTSUP);
     CHECK_HAS(t.diag.text, "is not compiled here");
     fa_close(&t.tuner);
     CHECK_OK(open_tuner("templates", getenv("FA_TEST_NO_SECCOMP"), false), t.diag);
-    CHECK_OK(tune("L4", FA_EFFORT_PREDICT), t.diag); /* the user's own files: as ever */
+    CHECK_OK(tune_problem(&wide_problem, "T4", FA_EFFORT_PREDICT), t.diag); /* the user's own files: as ever */
     remove_place();
 }
 
@@ -347,16 +355,16 @@ static void what_was_made_from_such_source_stays_apart(void)
     fa_buf_text(&t.source, "extern \"C\" __global__ void attn_fwd() {}\n");
     CHECK(write_family("mine", 1));
     CHECK_OK(open_tuner("templates", NULL, true), t.diag);
-    CHECK_OK(tune("L4", FA_EFFORT_MEASURE), t.diag);
+    CHECK_OK(tune_problem(&wide_problem, "T4", FA_EFFORT_MEASURE), t.diag);
     CHECK_OK(explain(), t.diag);
     CHECK_INT(t.trials, 1); /* no family of ours */
     memcpy(strict_key, t.answer.cubin_key, sizeof strict_key);
     fa_close(&t.tuner);
     CHECK_OK(open_tuner("templates", NULL, false), t.diag);
-    CHECK_INT(tune("L4", FA_EFFORT_CACHED), FA_ENOTFOUND);
+    CHECK_INT(tune_problem(&wide_problem, "T4", FA_EFFORT_CACHED), FA_ENOTFOUND);
     CHECK_OK(explain(), t.diag);
     CHECK(t.trials > 1);
-    CHECK_OK(tune("L4", FA_EFFORT_PREDICT), t.diag);
+    CHECK_OK(tune_problem(&wide_problem, "T4", FA_EFFORT_PREDICT), t.diag);
     CHECK(strcmp(t.answer.cubin_key, strict_key) != 0);
     remove_place();
 }

@@ -49,7 +49,6 @@ static fa_sweep_request request_for(const fa_sweep_item *items, struct told *tol
 
 static void a_sweep_that_is_stopped_goes_on_and_compiles_each_source_once(void)
 {
-    engine_fixture f;
     fa_sweep sweep = {0};
     fa_sweep_item item[ITEMS];
     struct told first = {.stop_after = 1}, second = {.left_s = -1}, third = {0};
@@ -78,12 +77,10 @@ static void a_sweep_that_is_stopped_goes_on_and_compiles_each_source_once(void)
     CHECK_OK(fa_run_sweep(f.tuner, &request, &sweep, &diag), diag);
     CHECK_INT(third.known, ITEMS);
     CHECK_INT(third.begins, 0);
-    fixture_close(&f);
 }
 
 static void a_request_that_cannot_be_is_refused(void)
 {
-    engine_fixture f;
     fa_sweep_item item[ITEMS];
     struct told told = {0};
     char key[65], other[65];
@@ -123,14 +120,13 @@ static void a_request_that_cannot_be_is_refused(void)
         CHECK_OK(fa_sweep_key(&different[i], other, &diag), diag);
         CHECK(strcmp(key, other) != 0);
     }
-    fixture_close(&f);
 }
 
 int main(void)
 {
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
-    TEST(a_sweep_that_is_stopped_goes_on_and_compiles_each_source_once);
-    TEST(a_request_that_cannot_be_is_refused);
+    ENGINE_TEST(a_sweep_that_is_stopped_goes_on_and_compiles_each_source_once);
+    ENGINE_TEST(a_request_that_cannot_be_is_refused);
     return check_done();
 }

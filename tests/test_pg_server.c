@@ -20,8 +20,6 @@ static void the_servers_errors_become_codes(void)
         {"42P01", FA_ECORRUPT}, {"23502", FA_ECORRUPT},  {"22003", FA_EINVAL},
         {"XX001", FA_ECORRUPT}, {"58030", FA_EIO},
     };
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         char sql[200];
         snprintf(sql, sizeof sql,
@@ -35,14 +33,11 @@ static void the_servers_errors_become_codes(void)
               FA_EBUSY);
     CHECK_OK(fa_db_exec(store, "SET statement_timeout = 0", &diag), diag);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    fa_store_close(&store);
 }
 
 /* As a full disk behaves: in the middle of what is stored together. */
 static void a_full_disk_loses_nothing_that_was_stored(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(pg_sql(db_path,
                  "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -56,7 +51,6 @@ static void a_full_disk_loses_nothing_that_was_stored(void)
     CHECK(pg_sql(db_path, "DROP TRIGGER t ON winner") >= 0);
     CHECK_OK(db_put_winner(store, 1, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(db_winner_is(store, 1, 2, &diag));
-    fa_store_close(&store);
 }
 
 static int tries;
@@ -64,10 +58,10 @@ static int tries;
 static const char conflict_sql[] =
     "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40001'; END $$";
 
-static int conflict_twice(fa_store *store, void *context, fa_diag *d)
+static int conflict_twice(fa_store *of, void *context, fa_diag *d)
 {
     (void)context;
-    return ++tries > 2 ? 0 : fa_db_exec(store, conflict_sql, d);
+    return ++tries > 2 ? 0 : fa_db_exec(of, conflict_sql, d);
 }
 
 static int batch_conflict(void *context, fa_diag *d)
@@ -78,8 +72,6 @@ static int batch_conflict(void *context, fa_diag *d)
 
 static void a_change_that_met_anothers_is_made_again_but_not_a_callers_batch(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     tries = 0;
     CHECK_OK(fa_db_change(store, conflict_twice, NULL, &diag), diag);
     CHECK_INT(tries, 3);
@@ -87,13 +79,12 @@ static void a_change_that_met_anothers_is_made_again_but_not_a_callers_batch(voi
     CHECK_INT(fa_store_batch(store, batch_conflict, store, &diag), FA_EBUSY);
     CHECK_INT(tries, 1);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    fa_store_close(&store);
 }
 
 static void who_waits_for_a_lock_for_too_long_is_told(void)
 {
-    fa_store *store = db_open(&diag), *other = db_open(&diag);
-    CHECK(store != NULL && other != NULL);
+    fa_store *other = db_open(&diag);
+    CHECK(other != NULL);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK_OK(fa_db_exec(other, "BEGIN; LOCK TABLE winner IN EXCLUSIVE MODE", &diag), diag);
     CHECK_OK(fa_db_exec(store, "SET lock_timeout = 20", &diag), diag);
@@ -101,7 +92,6 @@ static void who_waits_for_a_lock_for_too_long_is_told(void)
     CHECK(db_winner_is(store, 1, 1, &diag)); /* readers wait for nobody */
     CHECK_OK(fa_db_exec(other, "ROLLBACK", &diag), diag);
     CHECK_OK(db_put_winner(store, 1, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    fa_store_close(&store);
     fa_store_close(&other);
 }
 
@@ -133,9 +123,9 @@ static void a_winner_that_is_held_is_changed_by_nobody_else_until_the_end(void)
 /* They pile up in the memory of who does not wait any more. */
 static void notes_are_taken_by_every_call_and_remembered_for_the_next_wait(void)
 {
-    fa_store *store = db_open(&diag), *other = db_open(&diag);
+    fa_store *other = db_open(&diag);
     bool exists;
-    CHECK(store != NULL && other != NULL);
+    CHECK(other != NULL);
     CHECK_OK(fa_store_wait(store, 0, &diag), diag);
     CHECK_INT(fa_store_wait(store, 1, &diag), FA_ETIMEOUT);
     CHECK_OK(db_put_winner(other, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
@@ -144,7 +134,6 @@ static void notes_are_taken_by_every_call_and_remembered_for_the_next_wait(void)
     CHECK(store->postgres->pq->notifies(store->postgres->connection) == NULL);
     CHECK_OK(fa_store_wait(store, 0, &diag), diag);
     CHECK_INT(fa_store_wait(store, 1, &diag), FA_ETIMEOUT);
-    fa_store_close(&store);
     fa_store_close(&other);
 }
 
@@ -169,9 +158,7 @@ static int put_and_crash(void *context, fa_diag *d)
 
 static void a_server_killed_in_the_middle_loses_the_change_and_nothing_else(void)
 {
-    fa_store *store = db_open(&diag);
     struct dying dying = {.store = store};
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK_INT(fa_store_batch(store, put_and_crash, &dying, &diag), FA_EIO);
     CHECK(tells_no_password(diag.text));
@@ -188,13 +175,10 @@ static void a_server_killed_in_the_middle_loses_the_change_and_nothing_else(void
     CHECK(!db_winner_is(store, 2, 2, &diag) && !db_winner_is(store, 3, 3, &diag));
     CHECK_OK(db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(db_winner_is(store, 2, 2, &diag));
-    fa_store_close(&store);
 }
 
 static void a_server_that_was_restarted_meanwhile_is_not_noticed(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK_OK(fa_store_wait(store, 0, &diag), diag);
     for (int i = 0; i < 2; i++) {
@@ -204,7 +188,6 @@ static void a_server_that_was_restarted_meanwhile_is_not_noticed(void)
         CHECK(db_winner_is(store, 1, 1, &diag));
     }
     CHECK_OK(fa_store_wait(store, 0, &diag), diag); /* listens anew: it may have missed one */
-    fa_store_close(&store);
 }
 
 static int put_large_and_hang(void *context, fa_diag *d)
@@ -224,10 +207,8 @@ static int put_large_and_hang(void *context, fa_diag *d)
 
 static void a_server_that_hangs_is_given_up(void)
 {
-    fa_store *store = db_open(&diag);
     fa_scope scope = db_scope(1);
     fa_winner_record winner;
-    CHECK(store != NULL);
     for (int i = 0; i < 3; i++) {
         CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
         if (i < 2) {
@@ -244,22 +225,18 @@ static void a_server_that_hangs_is_given_up(void)
     }
     CHECK(db_winner_is(store, 1, 1, &diag));
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM cubin"), 1);
-    fa_store_close(&store);
 }
 
 static void a_server_that_answers_nobody_is_given_up_long_before_a_commands_time(void)
 {
-    fa_store *store = db_open(&diag);
     fa_scope scope = db_scope(1);
     fa_winner_record winner;
-    CHECK(store != NULL);
     CHECK(pg_tell("stop"));
     store->postgres->answer_ms = 3600000;
     int rc = fa_store_winner_get(store, &scope, &winner, NULL, &diag);
     CHECK(pg_tell("go"));
     CHECK_INT(rc, FA_EIO);
     CHECK_HAS(diag.text, "did not answer");
-    fa_store_close(&store);
 }
 
 /* Its holder goes on for longer than a silent server is believed in. */
@@ -267,8 +244,7 @@ static void a_command_that_waits_for_anothers_lock_is_waited_for(void)
 {
     enum { HELD_S = 4 };
     char sql[100];
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL && HELD_S * 1000 > FA_POSTGRES_FIRST_MS + FA_POSTGRES_SILENT_MS);
+    CHECK(HELD_S * 1000 > FA_POSTGRES_FIRST_MS + FA_POSTGRES_SILENT_MS);
     pid_t holder = fork();
     if (holder == 0) {
         snprintf(sql, sizeof sql, "LOCK TABLE winner IN EXCLUSIVE MODE; SELECT pg_sleep(%d)",
@@ -283,34 +259,30 @@ static void a_command_that_waits_for_anothers_lock_is_waited_for(void)
     CHECK_INT(status, 0);
     CHECK_OK(rc, diag);
     CHECK(db_winner_is(store, 1, 1, &diag));
-    fa_store_close(&store);
 }
 
 static void a_session_that_the_server_ends_is_made_anew(void)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(pg_sql(db_path, "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE "
                           "application_name = 'fa-tune'") >= 1);
     CHECK_OK(db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(db_winner_is(store, 1, 1, &diag) && db_winner_is(store, 2, 2, &diag));
-    fa_store_close(&store);
 }
 
 int main(void)
 {
-    DB_TEST(the_servers_errors_become_codes);
-    DB_TEST(a_full_disk_loses_nothing_that_was_stored);
-    DB_TEST(a_change_that_met_anothers_is_made_again_but_not_a_callers_batch);
-    DB_TEST(who_waits_for_a_lock_for_too_long_is_told);
-    DB_TEST(a_winner_that_is_held_is_changed_by_nobody_else_until_the_end);
-    DB_TEST(notes_are_taken_by_every_call_and_remembered_for_the_next_wait);
-    DB_TEST(a_server_killed_in_the_middle_loses_the_change_and_nothing_else);
-    DB_TEST(a_server_that_was_restarted_meanwhile_is_not_noticed);
-    DB_TEST(a_server_that_hangs_is_given_up);
-    DB_TEST(a_server_that_answers_nobody_is_given_up_long_before_a_commands_time);
-    DB_TEST(a_command_that_waits_for_anothers_lock_is_waited_for);
-    DB_TEST(a_session_that_the_server_ends_is_made_anew);
+    DB_STORE_TEST(the_servers_errors_become_codes);
+    DB_STORE_TEST(a_full_disk_loses_nothing_that_was_stored);
+    DB_STORE_TEST(a_change_that_met_anothers_is_made_again_but_not_a_callers_batch);
+    DB_STORE_TEST(who_waits_for_a_lock_for_too_long_is_told);
+    DB_STORE_TEST(a_winner_that_is_held_is_changed_by_nobody_else_until_the_end);
+    DB_STORE_TEST(notes_are_taken_by_every_call_and_remembered_for_the_next_wait);
+    DB_STORE_TEST(a_server_killed_in_the_middle_loses_the_change_and_nothing_else);
+    DB_STORE_TEST(a_server_that_was_restarted_meanwhile_is_not_noticed);
+    DB_STORE_TEST(a_server_that_hangs_is_given_up);
+    DB_STORE_TEST(a_server_that_answers_nobody_is_given_up_long_before_a_commands_time);
+    DB_STORE_TEST(a_command_that_waits_for_anothers_lock_is_waited_for);
+    DB_STORE_TEST(a_session_that_the_server_ends_is_made_anew);
     return check_done();
 }

@@ -49,7 +49,7 @@ def main():
     folder, output, depfile = sys.argv[1:4]
     files = [os.path.join(folder, name, "operation.json") for name in sorted(os.listdir(folder))]
     files = [file for file in files if os.path.isfile(file)]
-    out = ["/* Made by embed_operations.py: do not edit. */", '#include "operation_builtin.h"', ""]
+    out = ["/* Made by embed_operations.py: do not edit. */", '#include "operation.h"', ""]
     table = []
     for i, path in enumerate(files):
         nodes, name = [], "node_%d" % i

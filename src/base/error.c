@@ -8,6 +8,21 @@
 #include <stdio.h>
 #include <string.h>
 
+size_t fa_utf8_at(const char *text, size_t left, uint32_t *ret_code)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *c = (const unsigned char *)text;
+    size_t size = *c < 0x80 ? 1 : *c >> 5 == 6 ? 2 : *c >> 4 == 14 ? 3 : *c >> 3 == 30 ? 4 : 0;
+    uint32_t code = size == 1 ? *c : *c & (0x7fu >> size);
+    for (size_t i = 1; i < size && i < left; i++) {
+        if (c[i] >> 6 != 2)
+            return 0;
+        code = code << 6 | (c[i] & 0x3fu);
+    }
+    *ret_code = code;
+    return size <= left && code >= least[size] && code <= 0x10ffff && code >> 11 != 0x1b ? size : 0;
+}
+
 int fa_control_at(const char *text, unsigned *ret_code)
 {
     const unsigned char *c = (const unsigned char *)text;

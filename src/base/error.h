@@ -8,6 +8,9 @@
 
 #include "fa_types.h"
 
+/* The size of the character that `text` begins with, as UTF-8, and its code; 0: it is none, or is overlong, a surrogate
+ * or beyond the last. Reads no byte behind one that does not belong to the character. */
+size_t fa_utf8_at(const char *text, size_t left, uint32_t *ret_code);
 /* Bytes of the control character that the text begins with, or of one that is not seen and reorders or breaks
  * what stands around it (as U+202E does); 0: it begins with neither. */
 int fa_control_at(const char *text, unsigned *ret_code);

@@ -7,8 +7,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "operation_builtin.h"
-#include "operation_read.h"
 
 #include <dirent.h>
 #include <errno.h>

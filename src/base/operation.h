@@ -132,4 +132,22 @@ int fa_field_choice(const fa_field *field, const char *name);
 /* The value as keys and macros show it. */
 int32_t fa_field_shown(fa_field_as as, int32_t value);
 
+/* From the text of an operation.json to an operation that nobody knows yet. */
+/* `where` names the document in sentences. The caller frees what it does not make known, and keeps the
+ * document as long as the operation. */
+int fa_operation_make(const cJSON *document, const char *where, fa_operation **ret_operation,
+                      fa_diag *diag);
+int fa_operation_read(const char *text, size_t size, const char *where,
+                      fa_operation **ret_operation, fa_diag *diag);
+void fa_operation_free(fa_operation *operation);
+
+/* The documents kernel_templates/OPERATION/operation.json, embedded by embed_operations.py. */
+struct fa_operation_builtin {
+    const char *where; /* "attn_fwd/operation.json" */
+    const cJSON *document;
+};
+
+extern const struct fa_operation_builtin fa_operations_builtin[];
+extern const size_t fa_operations_builtin_count;
+
 #endif

@@ -7,6 +7,8 @@
 #ifndef FA_BASE_OWN_PLACE_H
 #define FA_BASE_OWN_PLACE_H
 
+#include "fa_types.h"
+
 #include <stddef.h>
 
 /* The directory of the file that this code was loaded from, links resolved; "" where it cannot be told. */
@@ -18,5 +20,11 @@ void fa_own_program(const char *name, char *ret_path, size_t size);
 /* `file` ("/key", "" for the folder) in the folder of this user's keys; FA_ENOTFOUND: HOME is not set;
  * FA_EINVAL: the path is too long. */
 int fa_own_config(const char *file, char *ret_path, size_t size);
+
+/* Files that are believed because of who can write them: keys, lists of keys, system bundles. */
+/* Opens a regular file for reading that nobody but its owner can write, in a directory of which the
+ * same holds; owner of both is this user or root. `what` begins the sentence ("system bundle").
+ * FA_ENOTFOUND, FA_ESTORE (somebody else could have written it), FA_EIO. */
+int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag);
 
 #endif

@@ -127,4 +127,9 @@ cJSON *fa_gpu_to_json(const fa_gpu *gpu);
 cJSON *fa_member_gpu(const void *gpu); /* the same, for tables of members */
 int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag);
 
+/* Walking over the fields of a problem, for the files of this room that do. */
+#define EACH_FIELD(op, f) \
+    for (const fa_field *f = (op)->field; f < (op)->field + (op)->field_count; f++)
+#define VALUE(problem, op, f) ((problem)->value[(f) - (op)->field])
+
 #endif

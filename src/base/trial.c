@@ -4,9 +4,15 @@
  */
 #include "trial.h"
 
+#include "error.h"
+#include "json_make.h"
+#include "json_struct.h"
 #include "problem.h"
 
+#include <ctype.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 cJSON *fa_config_write(const void *config)
 {
@@ -24,6 +30,8 @@ const fa_member fa_trial_members[] = {
     FA_CONFIG_MEMBER(fa_trial, config),
     FA_TRIAL_FIELDS(ROW, THREE){.key = NULL},
 };
+#undef ROW
+#undef THREE
 
 bool fa_trial_add_json(cJSON *object, const fa_trial *trial)
 {
@@ -53,4 +61,132 @@ int fa_trial_from_json(const cJSON *object, fa_trial *ret_trial, fa_diag *diag)
         trial.max_error = 0;
     *ret_trial = trial;
     return 0;
+}
+
+/* Configs and GPUs as text and JSON. Values are kept by name, never by position. */
+void fa_config_text(const fa_config *config, char ret_text[FA_CONFIG_TEXT_MAX])
+{
+    size_t n = 0;
+    ret_text[n++] = '{';
+    for (int i = 0; i < config->count && i < FA_MAX_TUNABLES; i++)
+        n += (size_t)snprintf(ret_text + n, FA_CONFIG_TEXT_MAX - n, "%s\"%.31s\":%d",
+                              i == 0 ? "" : ",", config->tunable[i].name, config->tunable[i].value);
+    snprintf(ret_text + n, FA_CONFIG_TEXT_MAX - n, "}");
+}
+
+bool fa_config_get(const fa_config *config, const char *name, int32_t *ret_value)
+{
+    for (int i = 0; i < config->count; i++) {
+        if (strcmp(config->tunable[i].name, name) == 0) {
+            *ret_value = config->tunable[i].value;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool fa_config_equal(const fa_config *a, const fa_config *b)
+{
+    if (strcmp(a->family, b->family) != 0 || a->count != b->count)
+        return false;
+    for (int i = 0; i < a->count; i++) {
+        int32_t value;
+        if (!fa_config_get(b, a->tunable[i].name, &value) || value != a->tunable[i].value)
+            return false;
+    }
+    return true;
+}
+
+cJSON *fa_config_to_json(const fa_config *config)
+{
+    cJSON *json = cJSON_CreateObject();
+    fa_json_add_text(json, "family", config->family);
+    cJSON *tunables = fa_json_add_object(json, "tunables");
+    for (int i = 0; i < config->count; i++)
+        fa_json_add_number(tunables, config->tunable[i].name, config->tunable[i].value);
+    if (tunables == NULL) {
+        cJSON_Delete(json);
+        return NULL;
+    }
+    return json;
+}
+
+bool fa_is_identifier(const char *name)
+{
+    if (!isalpha((unsigned char)name[0]) || strlen(name) >= FA_NAME_MAX)
+        return false;
+    for (const char *c = name; *c != 0; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_')
+            return false;
+    return true;
+}
+
+int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
+{
+    fa_config config = {0};
+    int rc = fa_json_copy(json, "family", config.family, sizeof config.family, "config", diag);
+    const cJSON *tunables = cJSON_GetObjectItemCaseSensitive(json, "tunables");
+    if (rc == FA_ENOTFOUND || !fa_is_identifier(config.family) || !cJSON_IsObject(tunables))
+        return fa_fail(diag, FA_EINVAL, "config: needs a family name and an object of tunables");
+    if (rc != 0)
+        return rc;
+    for (const cJSON *item = tunables->child; item != NULL; item = item->next) {
+        int64_t value;
+        if (config.count == FA_MAX_TUNABLES)
+            return fa_fail(diag, FA_EINVAL, "config: more than %d tunables", FA_MAX_TUNABLES);
+        if (!fa_is_identifier(item->string))
+            return fa_fail(diag, FA_EINVAL, "config: \"%s\" is not a tunable's name", item->string);
+        int32_t earlier;
+        if (fa_config_get(&config, item->string, &earlier))
+            return fa_fail(diag, FA_EINVAL, "config: \"%s\" stands twice", item->string);
+        rc = fa_json_int(tunables, item->string, INT32_MIN, INT32_MAX, &value, "config", diag);
+        if (rc != 0)
+            return rc;
+        fa_tunable *tunable = &config.tunable[config.count++];
+        snprintf(tunable->name, sizeof tunable->name, "%s", item->string);
+        tunable->value = (int32_t)value;
+    }
+    *ret_config = config;
+    return 0;
+}
+
+void fa_gpu_silicon(const fa_gpu *gpu, char ret_silicon[FA_SILICON_MAX])
+{
+    /* Clocks and L2 are rounded, because boards of one silicon report them a little differently. */
+    snprintf(ret_silicon, FA_SILICON_MAX, "sm_%d x%d smem=%d/%d l2=%lldM bus=%d clock=%d", gpu->sm,
+             gpu->sm_count, gpu->smem_per_block, gpu->smem_per_sm, (long long)(gpu->l2_bytes >> 20),
+             gpu->memory_bus_bits, (gpu->clock_mhz + 50) / 100 * 100);
+}
+
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_gpu, member, __VA_ARGS__)
+static const fa_member gpu_members[] = {
+    ROW(name, TEXT),           ROW(sm, COUNT),
+    ROW(sm_count, COUNT),      ROW(smem_per_block, COUNT),
+    ROW(smem_per_sm, COUNT),   ROW(smem_reserved, COUNT),
+    ROW(regs_per_sm, COUNT),   ROW(threads_per_sm, COUNT),
+    ROW(blocks_per_sm, COUNT), ROW(memory_bus_bits, COUNT),
+    ROW(clock_mhz, COUNT),     ROW(l2_bytes, COUNT64, .most = (int64_t)1 << 40),
+    ROW(bandwidth_gbs, REAL),  ROW(tensor_tflops, REAL),
+    ROW(present, FLAG),        ROW(ordinal, COUNT, .least = -1, .most = 1024),
+    ROW(uuid, TEXT),           {.key = NULL},
+};
+#undef ROW
+
+cJSON *fa_gpu_to_json(const fa_gpu *gpu)
+{
+    return fa_struct_to_json(gpu_members, gpu);
+}
+
+cJSON *fa_member_gpu(const void *gpu)
+{
+    return fa_gpu_to_json(gpu);
+}
+
+int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag)
+{
+    fa_gpu gpu = {0};
+    int rc = fa_struct_from_json(json, gpu_members, &gpu, "gpu", diag);
+    if (rc == 0)
+        *ret_gpu = gpu;
+    return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trial's fields, from which its JSON and its columns in the store (db/trial_row.h) both come.
+ * A trial's fields, from which its JSON and its columns in the store (db/rows.h) both come.
  */
 #ifndef FA_BASE_TRIAL_H
 #define FA_BASE_TRIAL_H

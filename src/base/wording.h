@@ -23,4 +23,8 @@ enum { FA_STAGES = FA_STATUS_DOES_NOT_PAY + 1 };
 extern const fa_status fa_stages[FA_STAGES];
 const char *fa_stage_meaning(fa_status status);
 
+/* ---- "Did you mean …?" -----------------------------------------------------------------------*/
+/* The name in `names` (NULL-terminated) nearest to a mistyped one, or NULL when none is near. */
+const char *fa_nearest(const char *typed, const char *const *names);
+
 #endif

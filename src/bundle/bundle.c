@@ -10,7 +10,7 @@
 #include "error.h"
 #include "fa_bundle.h"
 #include "json.h"
-#include "owned.h"
+#include "own_place.h"
 #include "portable.h"
 
 #include <errno.h>

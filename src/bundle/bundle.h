@@ -20,7 +20,7 @@
 
 #include "buf.h"
 #include "fa_bundle.h"
-#include "sign.h"
+#include "keys.h"
 
 enum {
     FA_BUNDLE_TRAILER = 128,
@@ -32,7 +32,7 @@ enum {
 /* ---- reading --------------------------------------------------------------------------------*/
 typedef struct fa_bundle fa_bundle;
 
-/* Hash and signature. owned: a file that nobody but this user or root could have written (src/base/owned.h), or it
+/* Hash and signature. owned: a file that nobody but this user or root could have written (src/base/own_place.h), or it
  * is refused; its hash is computed only where it is signed. FA_ENOTFOUND, FA_EVERSION (another version), FA_ECORRUPT,
  * FA_EUNTRUSTED (the signature is wrong), FA_ESTORE (owner), FA_EIO. */
 int fa_bundle_open(const char *path, bool owned, fa_bundle **ret_bundle, fa_diag *diag);

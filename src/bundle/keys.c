@@ -8,15 +8,17 @@
 #include "buf.h"
 #include "bundle.h"
 #include "error.h"
+#include "fa_types.h"
 #include "own_place.h"
-#include "owned.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,8 +60,8 @@ static int write_secret(int fd, const fa_sign_secret *secret)
     int n = snprintf(text, sizeof text, "%s%s\n", FA_KEY_MARK, hex);
     bool good = write(fd, text, (size_t)n) == n && fsync(fd) == 0;
     int error = errno;
-    fa_sign_wipe(text, sizeof text);
-    fa_sign_wipe(hex, sizeof hex);
+    explicit_bzero(text, sizeof text);
+    explicit_bzero(hex, sizeof hex);
     return good ? 0 : error;
 }
 
@@ -108,10 +110,10 @@ int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_si
     if (rc == 0)
         fa_sign_public(&secret, public);
     else
-        fa_sign_wipe(&secret, sizeof secret);
+        explicit_bzero(&secret, sizeof secret);
     if (rc != 0)
         return rc;
-    fa_sign_wipe(&secret, sizeof secret);
+    explicit_bzero(&secret, sizeof secret);
     fa_key_text(public, hex);
     memcpy(ret_key, hex, sizeof hex);
     if (ret_path != NULL)
@@ -154,7 +156,7 @@ int fa_keys_secret(const char *file, fa_sign_secret *ret_secret, fa_diag *diag)
     if (rc == 0)
         rc = parse_secret(path, text.data, ret_secret, diag);
     if (text.data != NULL)
-        fa_sign_wipe(text.data, text.size);
+        explicit_bzero(text.data, text.size);
     fa_buf_free(&text);
     if (fd >= 0)
         close(fd);
@@ -251,7 +253,7 @@ static bool own_key(fa_trusted_key *ret_key)
     if (fa_keys_secret(NULL, &secret, NULL) != 0)
         return false;
     fa_sign_public(&secret, public);
-    fa_sign_wipe(&secret, sizeof secret);
+    explicit_bzero(&secret, sizeof secret);
     *ret_key = (fa_trusted_key){.own = true, .name = "your own"};
     fa_key_text(public, ret_key->key);
     return true;
@@ -412,4 +414,60 @@ int fa_trust_remove(const char *key_or_name, fa_diag *diag)
     if (is_key)
         fa_key_text(raw, hex);
     return change_list(is_key ? hex : key_or_name, NULL, diag);
+}
+
+_Static_assert(FA_KEY_BYTES == crypto_sign_SEEDBYTES && FA_KEY_BYTES == crypto_sign_PUBLICKEYBYTES &&
+                   FA_SIGNATURE_BYTES == crypto_sign_BYTES,
+               "sizes of Ed25519");
+
+int fa_sign_make(fa_sign_secret *ret_secret)
+{
+    ssize_t n = getrandom(ret_secret->seed, sizeof ret_secret->seed, 0);
+    return n == (ssize_t)sizeof ret_secret->seed ? 0 : FA_EIO;
+}
+
+static void expand(const fa_sign_secret *secret, unsigned char *public,
+                   unsigned char expanded[crypto_sign_SECRETKEYBYTES])
+{
+    crypto_sign_seed_keypair(public, expanded, secret->seed);
+}
+
+void fa_sign_public(const fa_sign_secret *secret, unsigned char ret_key[FA_KEY_BYTES])
+{
+    unsigned char expanded[crypto_sign_SECRETKEYBYTES];
+    expand(secret, ret_key, expanded);
+    sodium_memzero(expanded, sizeof expanded);
+}
+
+void fa_sign(const fa_sign_secret *secret, const void *bytes, size_t size,
+             unsigned char ret_signature[FA_SIGNATURE_BYTES])
+{
+    unsigned char public[FA_KEY_BYTES], expanded[crypto_sign_SECRETKEYBYTES];
+    expand(secret, public, expanded);
+    crypto_sign_detached(ret_signature, NULL, bytes, size, expanded);
+    sodium_memzero(expanded, sizeof expanded);
+}
+
+bool fa_sign_verify(const unsigned char key[FA_KEY_BYTES], const void *bytes, size_t size,
+                    const unsigned char signature[FA_SIGNATURE_BYTES])
+{
+    return crypto_sign_verify_detached(signature, bytes, size, key) == 0;
+}
+
+void fa_key_text(const unsigned char key[FA_KEY_BYTES], char ret_hex[FA_KEY_HEX])
+{
+    sodium_bin2hex(ret_hex, FA_KEY_HEX, key, FA_KEY_BYTES);
+}
+
+bool fa_key_parse(const char *hex, unsigned char ret_key[FA_KEY_BYTES])
+{
+    unsigned char key[FA_KEY_BYTES];
+    size_t size = 0;
+    const char *end = NULL;
+    if (strlen(hex) != FA_KEY_HEX - 1 ||
+        sodium_hex2bin(key, sizeof key, hex, FA_KEY_HEX - 1, NULL, &size, &end) != 0 ||
+        size != sizeof key || end != hex + FA_KEY_HEX - 1)
+        return false;
+    memcpy(ret_key, key, sizeof key);
+    return true;
 }

@@ -14,7 +14,6 @@
 #include "error.h"
 #include "keys.h"
 #include "own_place.h"
-#include "paths.h"
 #include "sqlite.h"
 
 #include <errno.h>
@@ -112,7 +111,7 @@ static int is_secret_key(const char *path, fa_diag *diag)
     if (rc != 0)
         return fa_fail(diag, rc, "cannot tell whether %s is a secret key", path);
     rc = strncmp(text.data, FA_KEY_MARK, strlen(FA_KEY_MARK)) == 0;
-    fa_sign_wipe(text.data, text.size);
+    explicit_bzero(text.data, text.size);
     fa_buf_free(&text);
     return rc;
 }

@@ -23,6 +23,7 @@
 
 #include "fa_tune.h"
 #include "hash.h"
+#include "json.h"
 #include "manifest.h"
 #include "store.h"
 #include "trial_list.h"
@@ -78,5 +79,13 @@ const char *fa_records_moved(const fa_records *file, const fa_records *today);
 int fa_records_read(const char *path, fa_records *ret_records, fa_diag *diag);
 /* Sorts as the catalogue does, then by problem; the file is replaced whole. */
 int fa_records_write(fa_records *records, const char *path, fa_diag *diag);
+
+/* A baseline as JSON: a line of a file of baselines, and of one of records. What is read may be anybody's. */
+/* The catalogue's name of a GPU that it knows under this one, else the name itself. */
+void fa_baseline_gpu(const char *name, char ret_name[64]);
+/* FA_EINVAL with a sentence: also of lines whose times are made up ("dry_run"). */
+int fa_baseline_from_json(const cJSON *json, fa_baseline *ret_baseline, fa_diag *diag);
+/* NULL: out of memory. */
+cJSON *fa_baseline_to_json(const fa_baseline *baseline);
 
 #endif

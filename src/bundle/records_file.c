@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "records.h"
 
-#include "baseline_json.h"
 #include "buf.h"
 #include "bundle.h"
 #include "catalogue.h"

@@ -9,7 +9,7 @@
 #define FA_BUNDLE_TRIAL_LIST_H
 
 #include "json.h"
-#include "trials.h"
+#include "store.h"
 
 enum { FA_TRIAL_LIST_MAX = 128, FA_TRIAL_SAMPLES_MAX = 128 };
 

@@ -7,7 +7,7 @@
  */
 #include "error.h"
 #include "json_make.h"
-#include "nearest.h"
+#include "wording.h"
 #include "options_table.h"
 #include "own_place.h"
 #include "run.h"

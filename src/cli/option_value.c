@@ -5,7 +5,7 @@
 #include "options_table.h"
 
 #include "error.h"
-#include "nearest.h"
+#include "wording.h"
 #include "text.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 
 #include "error.h"
 #include "fa_tune.h"
-#include "nearest.h"
+#include "wording.h"
 #include "options_table.h"
 #include "problem.h"
 #include "text.h"

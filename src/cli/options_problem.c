@@ -7,7 +7,7 @@
 
 #include "error.h"
 #include "fa_tune.h"
-#include "nearest.h"
+#include "wording.h"
 #include "problem.h"
 #include "text.h"
 

@@ -9,7 +9,7 @@
 #include "buf.h"
 #include "exchange.h"
 #include "http.h"
-#include "page.h"
+#include "cache.h"
 
 #include <sys/un.h>
 

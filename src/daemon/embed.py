@@ -17,7 +17,7 @@ for path in document["paths"].values():
             responses[str(status)] = {"$ref": "#/components/responses/" + kind}
 text = json.dumps(document, separators=(",", ":"), ensure_ascii=True)
 with open(target, "w", encoding="utf-8") as file:
-    file.write('#include "routes.h"\n\nconst char serve_openapi_document[] = {')
+    file.write('#include "service.h"\n\nconst char serve_openapi_document[] = {')
     for start in range(0, len(text), 16):
         file.write("\n    " + ", ".join(str(ord(c)) for c in text[start:start + 16]) + ",")
     file.write("\n    0};\n")

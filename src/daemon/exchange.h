@@ -11,7 +11,7 @@
 #ifndef FA_DAEMON_EXCHANGE_H
 #define FA_DAEMON_EXCHANGE_H
 
-#include "page.h"
+#include "cache.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -116,5 +116,23 @@ serve_exchange *serve_waiters_take(serve_waiters *waiters);
 /* Removes every exchange that is due, and calls due() for it. */
 void serve_waiters_expire(serve_waiters *waiters, int64_t now_ms,
                           void (*due)(void *context, serve_exchange *exchange), void *context);
+
+/* Doubly linked lists of structs with `next` and `previous` of their own type; `first` is the head. */
+#define SERVE_LIST_ADD(first, item)          \
+    do {                                     \
+        (item)->previous = NULL;             \
+        (item)->next = (first);              \
+        if ((item)->next != NULL)            \
+            (item)->next->previous = (item); \
+        (first) = (item);                    \
+    } while (0)
+
+#define SERVE_LIST_REMOVE(first, item)                                                   \
+    do {                                                                                 \
+        *((item)->previous != NULL ? &(item)->previous->next : &(first)) = (item)->next; \
+        if ((item)->next != NULL)                                                        \
+            (item)->next->previous = (item)->previous;                                   \
+        (item)->next = (item)->previous = NULL;                                          \
+    } while (0)
 
 #endif

@@ -12,7 +12,7 @@
 #include "auth.h"
 #include "connection.h"
 #include "error.h"
-#include "list.h"
+#include "exchange.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

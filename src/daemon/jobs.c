@@ -5,10 +5,9 @@
 #include "error.h"
 #include "families.h"
 #include "json_make.h"
-#include "list.h"
+#include "exchange.h"
 #include "pending.h"
 #include "problem.h"
-#include "exchange.h"
 #include "service.h"
 
 #include <cJSON.h>

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "lifecycle.h"
+#include "service.h"
 
 #include "error.h"
 #include "families.h"
 #include "hash.h"
 #include "jobs.h"
-#include "overview.h"
+#include "queries.h"
 #include "pending.h"
-#include "routes.h"
-#include "service.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "overview.h"
+#include "queries.h"
 
 #include "auth.h"
 #include "error.h"
 #include "jobs.h"
-#include "queries.h"
 #include "exchange.h"
 #include "report.h"
 #include "service.h"

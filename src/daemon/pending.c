@@ -4,7 +4,6 @@
 #include "error.h"
 #include "families.h"
 #include "jobs.h"
-#include "list.h"
 #include "exchange.h"
 #include "service.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "routes.h"
+#include "service.h"
 
 #include "auth.h"
 #include "buf.h"
@@ -7,9 +7,8 @@
 #include "jobs.h"
 #include "json_make.h"
 #include "operation.h"
-#include "overview.h"
-#include "pending.h"
 #include "queries.h"
+#include "pending.h"
 #include "exchange.h"
 
 #include <stdio.h>

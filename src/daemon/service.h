@@ -9,14 +9,15 @@
 #ifndef FA_DAEMON_SERVICE_H
 #define FA_DAEMON_SERVICE_H
 
-#include "fa_tune.h"
 #include "cache.h"
+#include "exchange.h"
+#include "fa_tune.h"
 #include "hash.h"
 #include "http.h"
 #include "journal.h"
 #include "settings.h"
 #include "thread.h"
-#include "exchange.h"
+
 #include <stdatomic.h>
 
 enum {
@@ -135,5 +136,25 @@ bool serve_tuner_reopen(serve_service *service, int rc);
 void serve_tuner_close(void *service);
 /* Asks the driver for the devices of this machine, once. */
 void serve_find_devices(serve_service *service);
+
+/* The service from its start to its stop: its threads, its clock, and what an earlier process left. */
+/* Starts its threads; ready() is called when the store is open and earlier jobs are known. */
+int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
+                       void (*ready)(void *context), void *context, serve_service **ret_service,
+                       fa_diag *diag);
+/* Stops accepting and cancels what runs; its jobs stay in the journal. */
+void serve_service_stop(serve_service *service);
+/* Whether everything has come to its end. */
+bool serve_service_stopped(const serve_service *service);
+void serve_service_close(serve_service **service);
+
+/* The routes: which handler answers a request, who may send it, and how large its body may be; their description and
+ * the metrics. */
+extern const char serve_openapi_document[]; /* without the problems */
+
+/* The whole description; malloced, NULL: out of memory. */
+char *serve_openapi_text(void);
+
+extern const serve_http_events serve_routes; /* their context is a serve_service */
 
 #endif

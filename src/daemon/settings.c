@@ -20,7 +20,7 @@ typedef struct setting {
     const char *name;
     setting_kind kind;
     size_t offset;
-    int32_t low, high;
+    int32_t low, high, preset;
     const char *const *choices;
     const char *value, *help;
 } setting;
@@ -29,16 +29,17 @@ static const char *const answers[] = {"no", "yes", NULL};
 static const char *const formats[] = {"logfmt", "json", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
 
-#define ROW(name, kind, member, low, high, choices, value, help)                             \
-    {                                                                                        \
-        name, KIND_##kind, offsetof(serve_settings, member), low, high, choices, value, help \
+#define ROW(name, kind, member, low, high, preset, choices, value, help)                        \
+    {                                                                                           \
+        name, KIND_##kind, offsetof(serve_settings, member), low, high, preset, choices, value, \
+            help                                                                                \
     }
-#define TEXT(name, member, value, help) ROW(name, TEXT, member, 0, 0, NULL, value, help)
-#define COUNT(name, member, low, high, value, help) \
-    ROW(name, INTEGER, member, low, high, NULL, value, help)
-#define CHOICE(name, member, choices, value, help) \
-    ROW(name, CHOICE, member, 0, 0, choices, value, help)
-#define FLAG(name, member, help) ROW(name, FLAG, member, 0, 0, NULL, NULL, help)
+#define TEXT(name, member, value, help) ROW(name, TEXT, member, 0, 0, 0, NULL, value, help)
+#define COUNT(name, member, low, high, preset, value, help) \
+    ROW(name, INTEGER, member, low, high, preset, NULL, value, help)
+#define CHOICE(name, member, choices, preset, value, help) \
+    ROW(name, CHOICE, member, 0, 0, preset, choices, value, help)
+#define FLAG(name, member, help) ROW(name, FLAG, member, 0, 0, 0, NULL, NULL, help)
 static const setting table[] = {
     TEXT("socket", socket, "PATH",
          "Unix socket; default $XDG_RUNTIME_DIR/fa-tune.sock; \"\" for none"),
@@ -49,42 +50,43 @@ static const setting table[] = {
     TEXT("store", store, "FILE", "the store; default FA_TUNE_STORE"),
     TEXT("templates", templates, "DIR",
          "templates that join or replace the built-in ones; default FA_TUNE_TEMPLATES"),
-    CHOICE("untrusted-templates", untrusted_templates, answers, "yes",
+    CHOICE("untrusted-templates", untrusted_templates, answers, 0, "yes",
            "yes or no: compile those in the strict sandbox, and try no others"),
     TEXT("worker", worker, "FILE", "fa-tune-worker; default FA_TUNE_WORKER"),
-    COUNT("jobs", compile_workers, 0, 256, "N",
+    COUNT("jobs", compile_workers, 0, 256, 0, "N",
           "compile workers of one tune; default one per core"),
-    COUNT("compile-nice", compile_nice, 0, 19, "N",
+    COUNT("compile-nice", compile_nice, 0, 19, 19, "N",
           "how far compile workers give way to other processes"),
-    COUNT("compile-timeout", compile_timeout_s, 1, 86400, "SECONDS",
+    COUNT("compile-timeout", compile_timeout_s, 1, 86400, 300, "SECONDS",
           "for one compile, with what it waits for others"),
-    COUNT("trial-timeout", trial_timeout_s, 1, 86400, "SECONDS",
+    COUNT("trial-timeout", trial_timeout_s, 1, 86400, 20, "SECONDS",
           "for proving and timing one config"),
-    COUNT("wait", wait_s, 1, 86400, "SECONDS",
+    COUNT("wait", wait_s, 1, 86400, 600, "SECONDS",
           "how long a request waits for its tune where it does not say"),
     COUNT(
-        "max-connections", max_connections, 1, 65536, "N",
+        "max-connections", max_connections, 1, 65536, 2048, "N",
         "at a time; an eighth is the Unix socket's alone, and a quarter is TCP's without the token"),
-    COUNT("max-jobs", max_jobs, 1, 65536, "N",
+    COUNT("max-jobs", max_jobs, 1, 65536, 256, "N",
           "tunes and sweeps, waiting or running, before clients are asked to come back"),
-    COUNT("max-sweeps", max_sweeps, 1, 65536, "N", "of these, sweeps"),
-    COUNT("max-body", max_body, 1024, 16 << 20, "BYTES", "of a request that is no sweep"),
-    COUNT("max-sweep-body", max_sweep_body, 1024, 64 << 20, "BYTES", "of a sweep"),
-    COUNT("max-bodies", max_bodies_mib, 1, 65536, "MIB",
+    COUNT("max-sweeps", max_sweeps, 1, 65536, 16, "N", "of these, sweeps"),
+    COUNT("max-body", max_body, 1024, 16 << 20, 16384, "BYTES", "of a request that is no sweep"),
+    COUNT("max-sweep-body", max_sweep_body, 1024, 64 << 20, 8 << 20, "BYTES", "of a sweep"),
+    COUNT("max-bodies", max_bodies_mib, 1, 65536, 64, "MIB",
           "of unanswered bodies in memory, all together, before clients are asked to come back"),
-    COUNT("head-timeout", head_timeout_s, 1, 3600, "SECONDS",
+    COUNT("head-timeout", head_timeout_s, 1, 3600, 10, "SECONDS",
           "from a connection to the end of its first request's head"),
-    COUNT("body-timeout", body_timeout_s, 1, 3600, "SECONDS", "from there to the end of its body"),
-    COUNT("idle-timeout", idle_timeout_s, 1, 86400, "SECONDS",
+    COUNT("body-timeout", body_timeout_s, 1, 3600, 10, "SECONDS",
+          "from there to the end of its body"),
+    COUNT("idle-timeout", idle_timeout_s, 1, 86400, 60, "SECONDS",
           "from an answer to the end of the next head"),
-    COUNT("send-timeout", send_timeout_s, 1, 3600, "SECONDS", "for a client to take an answer"),
-    COUNT("link-timeout", link_timeout_s, 1, 3600, "SECONDS",
+    COUNT("send-timeout", send_timeout_s, 1, 3600, 30, "SECONDS", "for a client to take an answer"),
+    COUNT("link-timeout", link_timeout_s, 1, 3600, 300, "SECONDS",
           "until a link to the page is too old"),
-    COUNT("stop-timeout", stop_s, 1, 3600, "SECONDS",
+    COUNT("stop-timeout", stop_s, 1, 3600, 20, "SECONDS",
           "for what is under way when the daemon is told to stop"),
-    COUNT("cache", cache_mib, 1, 4096, "MIB", "of answers in memory"),
-    CHOICE("log-format", log_format, formats, "FORMAT", "logfmt or json"),
-    CHOICE("log-level", log_level, levels, "LEVEL", "error, warn, info or debug"),
+    COUNT("cache", cache_mib, 1, 4096, 64, "MIB", "of answers in memory"),
+    CHOICE("log-format", log_format, formats, 0, "FORMAT", "logfmt or json"),
+    CHOICE("log-level", log_level, levels, SERVE_INFO, "LEVEL", "error, warn, info or debug"),
     FLAG("allow-user-templates", allow_user_templates,
          "compile kernel families that clients send, in a sandbox"),
     FLAG("open", open,
@@ -226,27 +228,11 @@ static int read_token(serve_settings *settings, fa_diag *diag)
 
 int serve_settings_read(int count, char **arguments, serve_settings *ret_settings, fa_diag *diag)
 {
-    *ret_settings = (serve_settings){
-        .tcp = "",
-        .compile_timeout_s = 300,
-        .trial_timeout_s = 20,
-        .compile_nice = 19,
-        .max_connections = 2048,
-        .max_jobs = 256,
-        .max_sweeps = 16,
-        .max_body = 16384,
-        .max_sweep_body = 8 << 20,
-        .max_bodies_mib = 64,
-        .head_timeout_s = 10,
-        .body_timeout_s = 10,
-        .idle_timeout_s = 60,
-        .send_timeout_s = 30,
-        .link_timeout_s = 300,
-        .wait_s = 600,
-        .stop_s = 20,
-        .cache_mib = 64,
-        .log_level = SERVE_INFO,
-    };
+    *ret_settings = (serve_settings){.tcp = ""};
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (table[i].kind == KIND_INTEGER || table[i].kind == KIND_CHOICE)
+            memcpy((char *)ret_settings + table[i].offset, &table[i].preset,
+                   sizeof table[i].preset);
     int rc = read_environment(ret_settings, diag);
     if (rc == 0)
         rc = read_flags(count, arguments, ret_settings, diag);

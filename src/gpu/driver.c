@@ -83,6 +83,8 @@ int fa_driver_fail(const fa_driver *driver, cu_result result, const char *call, 
     const char *name = NULL, *text = NULL;
     char doing[512];
     va_list args;
+    if (result == CU_OK)
+        return 0;
     remember(result);
     va_start(args, format);
     vsnprintf(doing, sizeof doing, format, args);

@@ -127,10 +127,10 @@ struct cu_uuid {
     X(event_elapsed, "cuEventElapsedTime", (float *, fa_event, fa_event))
 
 /* The same for what a driver may lack (NULL then) and only some kernels need. */
-#define CU_OPTIONAL_FUNCTIONS(X)                                                               \
-    X(tensor_map_encode, "cuTensorMapEncodeTiled",                                             \
-      (void *, int, uint32_t, fa_device_ptr, const uint64_t *, const uint64_t *,               \
-       const uint32_t *, const uint32_t *, int, int, int, int))
+#define CU_OPTIONAL_FUNCTIONS(X)                                                                   \
+    X(tensor_map_encode, "cuTensorMapEncodeTiled",                                                 \
+      (void *, int, uint32_t, fa_device_ptr, const uint64_t *, const uint64_t *, const uint32_t *, \
+       const uint32_t *, int, int, int, int))
 
 enum { FA_MAX_DEVICES = 64 };
 
@@ -141,7 +141,7 @@ struct fa_driver {
     int version;
     int device_count;
     cu_context primary[FA_MAX_DEVICES]; /* last seen primary context; atomic access */
-    cu_context kept[FA_MAX_DEVICES];    /* primary context that is retained for good; atomic access */
+    cu_context kept[FA_MAX_DEVICES]; /* primary context that is retained for good; atomic access */
 #define CU_MEMBER(member, symbol, arguments) cu_result(*member) arguments;
     CU_FUNCTIONS(CU_MEMBER)
     CU_OPTIONAL_FUNCTIONS(CU_MEMBER)
@@ -160,10 +160,15 @@ bool fa_driver_forked(void);
 /* Whether this context is still there. Where it has gone, so have its modules and all its memory, and
  * their handles and addresses may be somebody else's. */
 bool fa_driver_context_lives(const fa_driver *driver, cu_context context, unsigned long long id);
-/* Notes the result and fails with "CALL failed: NAME (number): text" after the doing. 209 gives
+/* 0 for CU_OK; else notes the result and fails with "CALL gave NAME (number): text" after the doing. 209 gives
  * FA_ENOTSUP, everything else FA_ECUDA. */
 int fa_driver_fail(const fa_driver *driver, cu_result result, const char *call, fa_diag *diag,
                    const char *format, ...) __attribute__((cold, format(printf, 5, 6)));
 int fa_driver_fail_forked(fa_diag *diag) __attribute__((cold));
+/* 0 when `call`, a call of the driver, answers CU_OK; else its failure with a sentence. In a forked child nothing is
+ * called. */
+#define FA_DRIVER_CALL(driver, diag, call, name, ...) \
+    (fa_driver_forked() ? fa_driver_fail_forked(diag) \
+                        : fa_driver_fail(driver, call, name, diag, __VA_ARGS__))
 
 #endif

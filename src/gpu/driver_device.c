@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The devices of the driver, as fa_gpu, and their primary contexts.
+ * The devices of the driver, as fa_gpu, their primary contexts and their memory.
  *
  * Workload: devices are asked once; contexts are retained per thread that works on a device.
  * Invariant: contexts are retained and released, pushed and popped in pairs, and never reset: they
@@ -24,10 +24,9 @@ int fa_driver_device_count(fa_driver *driver)
 static void uuid_text(const struct cu_uuid *uuid, char *ret_text, size_t size)
 {
     const unsigned char *b = uuid->bytes;
-    snprintf(ret_text, size,
-             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
-             b[15]);
+    snprintf(ret_text, size, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+             b[14], b[15]);
 }
 
 static int query_attributes(fa_driver *driver, cu_device device, fa_gpu *gpu, fa_diag *diag)
@@ -136,16 +135,13 @@ uint64_t fa_driver_context_id(fa_driver *driver)
 
 int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
     /* A CUdevice is the ordinal: cuDeviceGet of every driver returns its argument. */
-    cu_device device;
-    cu_result result = driver->context_device(&device);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuCtxGetDevice", diag,
-                              "asking for the current device of this thread");
-    *ret_ordinal = device;
-    return 0;
+    cu_device device = 0;
+    int rc = FA_DRIVER_CALL(driver, diag, driver->context_device(&device), "cuCtxGetDevice",
+                            "asking for the current device of this thread");
+    if (rc == 0)
+        *ret_ordinal = device;
+    return rc;
 }
 
 int fa_driver_retain_context(fa_driver *driver, int ordinal, fa_diag *diag)
@@ -180,8 +176,7 @@ void fa_driver_release_context(fa_driver *driver, int ordinal)
         return;
     /* Pops only its own context: never one that the caller pushed above it. */
     cu_context current = fa_driver_current_context(driver);
-    if (current != NULL &&
-        current == __atomic_load_n(&driver->primary[ordinal], __ATOMIC_ACQUIRE))
+    if (current != NULL && current == __atomic_load_n(&driver->primary[ordinal], __ATOMIC_ACQUIRE))
         driver->context_pop(&current);
     if (driver->device_get(&device, ordinal) == CU_OK)
         driver->primary_release(device);
@@ -229,4 +224,70 @@ void fa_driver_leave(fa_driver *driver)
     cu_context context;
     if (!fa_driver_forked())
         driver->context_pop(&context);
+}
+
+/* ---- memory -----------------------------------------------------------------------------------*/
+/* Workload: a handful of buffers per measured problem; fills poison outputs before every proof.
+ * Copies are synchronous and ordered with the streams that this room creates. */
+int fa_device_alloc(fa_driver *driver, size_t size, fa_device_ptr *ret_ptr, fa_diag *diag)
+{
+    fa_device_ptr ptr = 0;
+    int rc = FA_DRIVER_CALL(driver, diag, driver->memory_alloc(&ptr, size), "cuMemAlloc",
+                            "allocating %zu bytes of device memory", size);
+    if (rc == 0)
+        *ret_ptr = ptr;
+    return rc;
+}
+
+void fa_device_free(fa_driver *driver, fa_device_ptr *ptr)
+{
+    if (ptr == NULL || *ptr == 0)
+        return;
+    if (!fa_driver_forked())
+        driver->memory_free(*ptr);
+    *ptr = 0;
+}
+
+int fa_device_memory(fa_driver *driver, size_t *ret_free, size_t *ret_total, fa_diag *diag)
+{
+    return FA_DRIVER_CALL(driver, diag, driver->memory_info(ret_free, ret_total), "cuMemGetInfo",
+                          "asking for free memory");
+}
+
+int fa_copy_to_device(fa_driver *driver, fa_device_ptr to, const void *from, size_t size,
+                      fa_diag *diag)
+{
+    return FA_DRIVER_CALL(driver, diag, size == 0 ? CU_OK : driver->copy_to_device(to, from, size),
+                          "cuMemcpyHtoD", "copying %zu bytes to the device", size);
+}
+
+int fa_copy_from_device(fa_driver *driver, void *to, fa_device_ptr from, size_t size, fa_diag *diag)
+{
+    return FA_DRIVER_CALL(driver, diag,
+                          size == 0 ? CU_OK : driver->copy_from_device(to, from, size),
+                          "cuMemcpyDtoH", "copying %zu bytes from the device", size);
+}
+
+int fa_fill8(fa_driver *driver, fa_device_ptr ptr, uint8_t value, size_t count, fa_stream stream,
+             fa_diag *diag)
+{
+    return FA_DRIVER_CALL(driver, diag,
+                          count == 0 ? CU_OK : driver->fill8(ptr, value, count, stream),
+                          "cuMemsetD8Async", "filling %zu bytes", count);
+}
+
+int fa_fill16(fa_driver *driver, fa_device_ptr ptr, uint16_t value, size_t count, fa_stream stream,
+              fa_diag *diag)
+{
+    return FA_DRIVER_CALL(driver, diag,
+                          count == 0 ? CU_OK : driver->fill16(ptr, value, count, stream),
+                          "cuMemsetD16Async", "filling %zu 16-bit elements", count);
+}
+
+int fa_fill32(fa_driver *driver, fa_device_ptr ptr, uint32_t value, size_t count, fa_stream stream,
+              fa_diag *diag)
+{
+    return FA_DRIVER_CALL(driver, diag,
+                          count == 0 ? CU_OK : driver->fill32(ptr, value, count, stream),
+                          "cuMemsetD32Async", "filling %zu 32-bit elements", count);
 }

@@ -134,16 +134,14 @@ int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *
 
 int fa_stream_create(fa_driver *driver, fa_stream *ret_stream, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
     /* Flag 0, not NON_BLOCKING: the synchronous copies use the default stream, and only a blocking
      * stream is ordered with it. */
-    fa_stream stream;
-    cu_result result = driver->stream_create(&stream, 0);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuStreamCreate", diag, "creating a stream");
-    *ret_stream = stream;
-    return 0;
+    fa_stream stream = NULL;
+    int rc = FA_DRIVER_CALL(driver, diag, driver->stream_create(&stream, 0), "cuStreamCreate",
+                            "creating a stream");
+    if (rc == 0)
+        *ret_stream = stream;
+    return rc;
 }
 
 void fa_stream_destroy(fa_driver *driver, fa_stream *stream)
@@ -157,13 +155,8 @@ void fa_stream_destroy(fa_driver *driver, fa_stream *stream)
 
 int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
-    cu_result result = driver->stream_synchronize(stream);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuStreamSynchronize", diag,
-                              "waiting for the work of a stream");
-    return 0;
+    return FA_DRIVER_CALL(driver, diag, driver->stream_synchronize(stream), "cuStreamSynchronize",
+                          "waiting for the work of a stream");
 }
 
 int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, fa_diag *diag)
@@ -184,14 +177,12 @@ int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, 
 
 int fa_event_create(fa_driver *driver, fa_event *ret_event, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
-    fa_event event;
-    cu_result result = driver->event_create(&event, 0); /* 0: with timing */
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuEventCreate", diag, "creating an event");
-    *ret_event = event;
-    return 0;
+    fa_event event = NULL;
+    int rc = FA_DRIVER_CALL(driver, diag, driver->event_create(&event, 0), "cuEventCreate",
+                            "creating an event"); /* 0: with timing */
+    if (rc == 0)
+        *ret_event = event;
+    return rc;
 }
 
 void fa_event_destroy(fa_driver *driver, fa_event *event)
@@ -205,27 +196,20 @@ void fa_event_destroy(fa_driver *driver, fa_event *event)
 
 int fa_event_record(fa_driver *driver, fa_event event, fa_stream stream, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
-    cu_result result = driver->event_record(event, stream);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuEventRecord", diag, "recording an event");
-    return 0;
+    return FA_DRIVER_CALL(driver, diag, driver->event_record(event, stream), "cuEventRecord",
+                          "recording an event");
 }
 
 int fa_event_elapsed_us(fa_driver *driver, fa_event start, fa_event stop, double *ret_us,
                         fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
-    cu_result result = driver->event_synchronize(stop);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuEventSynchronize", diag, "waiting for an event");
-    float ms;
-    result = driver->event_elapsed(&ms, start, stop);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuEventElapsedTime", diag,
-                              "reading the time between two events");
-    *ret_us = (double)ms * 1e3;
-    return 0;
+    float ms = 0;
+    int rc = FA_DRIVER_CALL(driver, diag, driver->event_synchronize(stop), "cuEventSynchronize",
+                            "waiting for an event");
+    if (rc == 0)
+        rc = FA_DRIVER_CALL(driver, diag, driver->event_elapsed(&ms, start, stop),
+                            "cuEventElapsedTime", "reading the time between two events");
+    if (rc == 0)
+        *ret_us = (double)ms * 1e3;
+    return rc;
 }

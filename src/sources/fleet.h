@@ -76,7 +76,7 @@ void fa_fleet_void_other_proof(fa_store *store, fa_winner_record *winner, const 
  * is not connected. */
 int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
 
-/* ---- fleet_lease.c --------------------------------------------------------------------------*/
+/* ---- leases (fleet_pull.c) ------------------------------------------------------------------*/
 /* A thread with its own connection renews the lease after every third of its duration. */
 typedef struct fa_heartbeat fa_heartbeat;
 /* FA_EBUSY: the lease is lost, or the store is busy. */

@@ -11,6 +11,7 @@
 #include "remote.h"
 
 #include "error.h"
+#include "pool.h"
 
 #include <curl/curl.h>
 #include <dlfcn.h>
@@ -21,7 +22,6 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -251,9 +251,7 @@ struct transfer {
 
 int64_t fa_remote_now_ms(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return (int64_t)(fa_clock_ns() / 1000000);
 }
 
 static int end_transfer(struct transfer *t, int rc, const char *why)

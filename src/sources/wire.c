@@ -12,33 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The length of the character at `c` as UTF-8; 0: it is none, or a control character. */
-static size_t utf8_character_size(const unsigned char *c)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t size = *c < 0x80 ? 1 : *c >> 5 == 6 ? 2 : *c >> 4 == 14 ? 3 : *c >> 3 == 30 ? 4 : 0;
-    if (size <= 1)
-        return size == 1 && *c >= 0x20 && *c != 0x7f ? 1 : 0;
-    uint32_t code = *c & (0x7fu >> size);
-    for (size_t i = 1; i < size; i++) {
-        if (c[i] >> 6 != 2)
-            return 0;
-        code = code << 6 | (c[i] & 0x3fu);
-    }
-    bool good = code >= least[size] && code <= 0x10ffff && code >> 11 != 0x1b && code >= 0xa0;
-    return good ? size : 0;
-}
-
 /* Whether a text is clean; with `mend` it is made so, in place. */
 static bool clean_text(char *text, bool mend)
 {
-    for (unsigned char *c = (unsigned char *)text; c != NULL && *c != 0;) {
-        size_t size = utf8_character_size(c);
-        if (size == 0 && !mend)
+    for (char *c = text; c != NULL && *c != 0;) {
+        uint32_t code = 0;
+        size_t size = fa_utf8_at(c, SIZE_MAX, &code);
+        bool good = size > 0 && code >= 0x20 && (code < 0x7f || code >= 0xa0);
+        if (!good && !mend)
             return false;
-        if (size == 0)
-            *c = *c < 0x20 ? ' ' : '?';
-        c += size == 0 ? 1 : size;
+        if (!good)
+            *c = (unsigned char)*c < 0x20 ? ' ' : '?';
+        c += good ? size : 1;
     }
     return true;
 }

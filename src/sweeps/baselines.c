@@ -3,7 +3,7 @@
  * Baselines from a file of JSON lines that anybody may have written: bounded in size, checked line by
  * line, and either all taken or none.
  */
-#include "baseline_json.h"
+#include "records.h"
 #include "buf.h"
 #include "problem.h"
 #include "session.h"

@@ -11,7 +11,7 @@
 #include "portable.h"
 #include "trial_list.h"
 
-/* ---- bundle_export.c ------------------------------------------------------------------------*/
+/* ---- bundle_files.c -------------------------------------------------------------------------*/
 /* Measured trials of a winner's scope, best first, the first few with samples; of a winner that was
  * imported those that it brought. */
 int fa_bundle_trials(fa_store *store, const fa_winner_record *winner, fa_trial_list *list,
@@ -26,7 +26,6 @@ int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag);
 int fa_bundle_finish(fa_store *part, const fa_export_options *options, fa_bundle_info *ret_info,
                      fa_diag *diag);
 
-/* ---- bundle_import.c ------------------------------------------------------------------------*/
 /* fa_import of one that is open. */
 int fa_import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *info,
                      const fa_import_options *options, fa_bundle_info *ret_info, fa_diag *diag);

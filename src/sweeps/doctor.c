@@ -7,7 +7,7 @@
 #include "manifest.h"
 #include "nvrtc.h"
 #include "options.h"
-#include "paths.h"
+#include "sqlite.h"
 #include "pool.h"
 #include "store.h"
 #include "system_bundles.h"

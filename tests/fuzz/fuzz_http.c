@@ -13,7 +13,7 @@
 #include "../fake_cubin.h"
 #include "hash.h"
 #include "jobs.h"
-#include "lifecycle.h"
+#include "service.h"
 #include "pending.h"
 #include "store.h"
 #include "request.h"

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What one topic of the store needs of another's rows: scopes, problems, trials, cubins, winners and sweeps.
+ */
+#ifndef FA_DB_ROWS_H
+#define FA_DB_ROWS_H
+
+#include "statements.h"
+#include "trial.h"
+
+/* ---- scopes ---------------------------------------------------------------------------------*/
+#define FA_SCOPE_COLUMNS \
+    "scope.key, scope.problem_key, scope.problem, scope.silicon, scope.templates, scope.policy"
+int fa_db_scope_check(const fa_scope *scope, fa_diag *diag);
+void fa_db_scope_bind(fa_binder *binder, const fa_scope *scope); /* 5: the full key */
+void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope);   /* FA_SCOPE_COLUMNS */
+/* *ret_id is 0 when there is none and create is false. create: inside a write transaction. */
+int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t *ret_id,
+                   fa_diag *diag);
+/* Inside a write transaction: others who change the scope's winner wait for its end. */
+int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag);
+
+/* ---- a problem as two columns, its key and its JSON, which must agree when they are read -----*/
+void fa_db_problem_bind(fa_binder *binder, const fa_problem *problem);
+void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem);
+
+/* ---- a trial as columns of a row, the same in tables trial and winner ------------------------*/
+#define FA_TRIAL_COLUMNS "config_key, config" FA_TRIAL_FIELDS(FA_COLUMN_NAME, FA_COLUMN_NAME3)
+#define FA_TRIAL_PLACES "?,?" FA_TRIAL_FIELDS(FA_COLUMN_PLACE, FA_COLUMN_PLACE3)
+
+int fa_db_trial_check(const fa_trial *trial, fa_diag *diag);
+void fa_db_trial_bind(fa_binder *binder, const fa_trial *trial);
+void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial);
+
+/* A config alone, as text of JSON. */
+enum { FA_CONFIG_JSON_MAX = 1024 };
+void fa_db_config_print(const fa_config *config, char ret_json[FA_CONFIG_JSON_MAX]);
+void fa_db_config_read(fa_reader *reader, fa_config *ret_config);
+
+/* ---- compiled kernels, as the rows of winners need them --------------------------------------*/
+#define FA_CUBIN_COLUMNS \
+    "cubin.key, cubin.entry, cubin.sm, cubin.compile_ms, cubin.log, cubin.sha256, cubin.bytes"
+/* Behind a cubin `found` by its key: reads all columns from the table. A damaged index may name another
+ * cubin's row, and SQLite would take the key from the index and the bytes from that row. */
+#define FA_CUBIN_ROW " LEFT JOIN cubin ON cubin.id = found.id "
+
+int fa_db_cubin_check(const fa_cubin_record *record, fa_diag *diag);
+/* Inside a write transaction. */
+int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag);
+int fa_db_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag);
+/* FA_CUBIN_COLUMNS; the reader has failed when the bytes are not those of that key. */
+void fa_db_cubin_read(fa_reader *reader, const char *key, fa_cubin_record *ret_record);
+/* Deletes the row if it is still corrupt; best effort. */
+void fa_db_cubin_drop(fa_store *store, const char *key);
+
+/* ---- winners, as the queue puts them ---------------------------------------------------------*/
+int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag);
+/* Inside a write transaction: what fa_store_winner_put does. */
+int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_cubin_record *cubin,
+                     bool *ret_kept, fa_diag *diag);
+
+/* ---- items of a sweep and what they have spent -----------------------------------------------*/
+/* Of any struct with a member `spent`. */
+#define FA_SPENT_FIELDS(X)                 \
+    X(REAL, "seconds", spent.seconds)      \
+    X(REAL, "cost", spent.cost)            \
+    X(COUNT64, "trials", spent.trials)     \
+    X(COUNT64, "compiled", spent.compiled) \
+    X(COUNT64, "reused", spent.reused)
+
+/* Inside a write transaction. */
+int fa_db_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,
+                      fa_diag *diag);
+/* 1: loaded; 0: gone or not valid; FA_EVERSION: only a newer version can read it; or negative. */
+int fa_db_item_load(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep_item *ret_item,
+                    fa_diag *diag);
+
+/* ---- sweeps as the queue of a fleet enters them ----------------------------------------------*/
+typedef struct fa_entering {
+    const fa_sweep *sweep;
+    const fa_sweep_item *items;
+    int32_t count;
+    bool restart;
+    int64_t id; /* of the sweep entered */
+} fa_entering;
+int fa_db_sweep_check(const fa_entering *entering, fa_diag *diag);
+/* Inside a write transaction. */
+int fa_db_sweep_enter(fa_store *store, fa_entering *entering, fa_diag *diag);
+
+#endif
