@@ -2,6 +2,7 @@
 #include "settings.h"
 
 #include "buf.h"
+#include "duration.h"
 #include "error.h"
 #include "fa_tune.h"
 #include "hash.h"
@@ -14,7 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef enum setting_kind { KIND_TEXT, KIND_INTEGER, KIND_CHOICE, KIND_FLAG } setting_kind;
+typedef enum setting_kind {
+    KIND_TEXT,
+    KIND_INTEGER,
+    KIND_DURATION, /* whole seconds */
+    KIND_CHOICE,
+    KIND_FLAG
+} setting_kind;
 
 typedef struct setting {
     const char *name;
@@ -36,6 +43,7 @@ static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
 #define TEXT(name, member, value, help) ROW(name, TEXT, member, 0, 0, NULL, value, help)
 #define COUNT(name, member, low, high, value, help) \
     ROW(name, INTEGER, member, low, high, NULL, value, help)
+#define DURATION(name, member, high, help) ROW(name, DURATION, member, 1, high, NULL, "TIME", help)
 #define CHOICE(name, member, choices, value, help) \
     ROW(name, CHOICE, member, 0, 0, choices, value, help)
 #define FLAG(name, member, help) ROW(name, FLAG, member, 0, 0, NULL, NULL, help)
@@ -56,12 +64,10 @@ static const setting table[] = {
           "compile workers of one tune; default one per core"),
     COUNT("compile-nice", compile_nice, 0, 19, "N",
           "how far compile workers give way to other processes"),
-    COUNT("compile-timeout", compile_timeout_s, 1, 86400, "SECONDS",
-          "for one compile, with what it waits for others"),
-    COUNT("trial-timeout", trial_timeout_s, 1, 86400, "SECONDS",
-          "for proving and timing one config"),
-    COUNT("wait", wait_s, 1, 86400, "SECONDS",
-          "how long a request waits for its tune where it does not say"),
+    DURATION("compile-timeout", compile_timeout_s, 86400,
+             "for one compile, with what it waits for others"),
+    DURATION("trial-timeout", trial_timeout_s, 86400, "for proving and timing one config"),
+    DURATION("wait", wait_s, 86400, "how long a request waits for its tune where it does not say"),
     COUNT(
         "max-connections", max_connections, 1, 65536, "N",
         "at a time; an eighth is the Unix socket's alone, and a quarter is TCP's without the token"),
@@ -72,16 +78,13 @@ static const setting table[] = {
     COUNT("max-sweep-body", max_sweep_body, 1024, 64 << 20, "BYTES", "of a sweep"),
     COUNT("max-bodies", max_bodies_mib, 1, 65536, "MIB",
           "of unanswered bodies in memory, all together, before clients are asked to come back"),
-    COUNT("head-timeout", head_timeout_s, 1, 3600, "SECONDS",
-          "from a connection to the end of its first request's head"),
-    COUNT("body-timeout", body_timeout_s, 1, 3600, "SECONDS", "from there to the end of its body"),
-    COUNT("idle-timeout", idle_timeout_s, 1, 86400, "SECONDS",
-          "from an answer to the end of the next head"),
-    COUNT("send-timeout", send_timeout_s, 1, 3600, "SECONDS", "for a client to take an answer"),
-    COUNT("link-timeout", link_timeout_s, 1, 3600, "SECONDS",
-          "until a link to the page is too old"),
-    COUNT("stop-timeout", stop_s, 1, 3600, "SECONDS",
-          "for what is under way when the daemon is told to stop"),
+    DURATION("head-timeout", head_timeout_s, 3600,
+             "from a connection to the end of its first request's head"),
+    DURATION("body-timeout", body_timeout_s, 3600, "from there to the end of its body"),
+    DURATION("idle-timeout", idle_timeout_s, 86400, "from an answer to the end of the next head"),
+    DURATION("send-timeout", send_timeout_s, 3600, "for a client to take an answer"),
+    DURATION("link-timeout", link_timeout_s, 3600, "until a link to the page is too old"),
+    DURATION("stop-timeout", stop_s, 3600, "for what is under way when the daemon is told to stop"),
     COUNT("cache", cache_mib, 1, 4096, "MIB", "of answers in memory"),
     CHOICE("log-format", log_format, formats, "FORMAT", "logfmt or json"),
     CHOICE("log-level", log_level, levels, "LEVEL", "error, warn, info or debug"),
@@ -110,6 +113,13 @@ static int set_setting(serve_settings *settings, const setting *known, const cha
     char *field = (char *)settings + known->offset, *end;
     if (known->kind == KIND_TEXT) {
         memcpy(field, &value, sizeof value);
+    } else if (known->kind == KIND_DURATION) {
+        double seconds = 0;
+        if (!fa_duration_parse(value, known->high, &seconds) || seconds < known->low)
+            return fa_fail(diag, FA_EINVAL, "%s %s: use 1s to %ds, as in 90s, 30m or 2h", said,
+                           value, known->high);
+        int32_t whole = (int32_t)seconds;
+        memcpy(field, &whole, sizeof whole);
     } else if (known->kind == KIND_INTEGER) {
         long number = strtol(value, &end, 10);
         if (!isdigit((unsigned char)value[0]) || *end != 0 || number < known->low ||
@@ -269,6 +279,7 @@ void serve_settings_help(void)
     }
     variable_of(&table[0], variable);
     printf("\nEach is also a variable, such as %s; the option goes before it.\n"
+           "A TIME is 90s, 30m, 2h or 3d; a number alone is of seconds.\n"
            "GET /openapi.json describes what is served.\n",
            variable);
 }
