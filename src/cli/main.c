@@ -6,6 +6,7 @@
  * to stderr.
  */
 #include "error.h"
+#include "help.h"
 #include "json_make.h"
 #include "nearest.h"
 #include "options_table.h"
@@ -55,8 +56,9 @@ static const cli_verb verbs[] = {
      CLI_GROUP_SHOW | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE |
          CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_WHY | CLI_GROUP_SERVER,
      "the winners in the store or in a bundle, and with --why the way to one",
-     "Newest first; --gpu keeps those of one GPU type. With --why and a problem: every winner that\n"
-     "could serve it, in the order of trust, with why it is taken or passed over. Changes nothing.\n"
+     "Newest first. --gpu and options of a problem keep those winners that agree; what is not given\n"
+     "may be anything, the defaults below do not count. With --why and a whole problem: every winner\n"
+     "that could serve it, in the order of trust, with why it is taken or passed over. Changes nothing.\n"
      "With a FILE.fab it checks that bundle wholly (hashes, signature, every cubin) and shows it; no\n"
      "store and no GPU are asked.\n",
      cli_show},
@@ -165,7 +167,11 @@ static const cli_verb verbs[] = {
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "whether driver, NVRTC, GPU, store and service are fit, and what to do",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
-    {"gpus", CLI_GROUP_JSON, "the GPU types that --gpu takes", "", cli_gpus},
+    {"gpus", CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
+     "the GPU types that --gpu takes",
+     "  fa-tune gpus --gpu A100             its variants\n"
+     "  fa-tune gpus --kv-dtype fp8         those that have a kernel for such problems\n",
+     cli_gpus},
     {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL},
     {"version", 0, "the version", "", version},
 };
@@ -180,17 +186,25 @@ static const cli_verb *find_verb(const char *name)
     return NULL;
 }
 
-static int unknown_verb(const char *name)
+/* All names that may stand first, ended by NULL. */
+static const char *const *verb_names(void)
 {
-    const char *names[VERB_COUNT + 2];
+    static const char *names[VERB_COUNT + 2];
     for (size_t i = 0; i < VERB_COUNT; i++)
         names[i] = verbs[i].name;
     names[VERB_COUNT] = "help";
-    names[VERB_COUNT + 1] = NULL;
+    return names;
+}
+
+static int unknown_verb(const char *name)
+{
+    const char *const *names = verb_names();
     const char *near = fa_nearest(name, names);
     char typed[CLI_SHORT_SIZE];
     fa_diag diag;
     cli_text_short(name, typed);
+    if (near == NULL && cli_fail_gpu_word(name, &diag) != 0)
+        return cli_error(EXIT_USAGE, &diag);
     if (near != NULL)
         fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": did you mean %s?", typed, near);
     else
@@ -198,96 +212,17 @@ static int unknown_verb(const char *name)
     return cli_error(EXIT_USAGE, &diag);
 }
 
-static void overview(fa_buf *out)
-{
-    fa_buf_text(out, "fa-tune finds, proves and remembers the fastest FlashAttention kernel for a "
-                     "problem on a GPU.\n\n"
-                     "  fa-tune --gpu L4 --seq 512\n\n"
-                     "usage: fa-tune [VERB] [OPTIONS]\n\n");
-    for (size_t i = 0; i < VERB_COUNT; i++)
-        fa_buf_printf(out, "  %-8s  %s\n", verbs[i].name, verbs[i].summary);
-    fa_buf_text(out, "  help      this text, or `fa-tune help VERB`\n\n"
-                     "Options of tune (fa-tune VERB --help tells those of the others):\n\n");
-    cli_options_help(verbs[0].groups, fa_operation_of(NULL), out);
-    fa_buf_text(out,
-                "\nExit status: 0 done, 1 failed, 2 asked wrongly, 130 stopped by Ctrl-C.\n"
-                "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, FA_TUNE_SYSTEM, "
-                "FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
-                "FA_TUNE_LIBCUDA, FA_TUNE_WORKER.\n");
-}
-
-/* Help of one verb, or of all for NULL, on stdout. */
-static int help(const cli_verb *verb, const fa_operation *operation)
+/* Prints help; returns the exit status. */
+static int put_help(const cli_verb *verb, const fa_operation *operation, bool all)
 {
     fa_buf out = {0};
-    if (verb == NULL) {
-        overview(&out);
-    } else {
-        fa_buf_printf(&out, "fa-tune %s: %s\n\nusage: fa-tune %s", verb->name, verb->summary,
-                      verb->name);
-        cli_options_operands(verb->groups, &out);
-        fa_buf_text(&out, " [OPTIONS]\n");
-        if (verb->details[0] != 0)
-            fa_buf_printf(&out, "\n%s", verb->details);
-        fa_buf_text(&out, "\n");
-        cli_options_help(verb->groups, operation, &out);
-    }
+    if (verb != NULL)
+        cli_help_verb(verb, operation, &out);
+    else
+        cli_help_overview(verbs, VERB_COUNT, all, &out);
     int status = cli_write(&out);
     fa_buf_free(&out);
     return status;
-}
-
-struct listing {
-    const fa_operation *operation;
-    cJSON *options;
-};
-
-static void add_option(void *context, const cli_option_spec *spec)
-{
-    struct listing *listing = context;
-    cJSON *option = cJSON_CreateObject();
-    const char *const *choices = spec->kind == KIND_CHOICE ? spec->choices : NULL;
-    if (spec->kind == KIND_FIELD)
-        choices = listing->operation->field[cli_option_field(spec)].choice;
-    fa_json_add_text(option, "name", spec->name);
-    fa_json_add_text(option, "value", spec->value); /* absent: a flag */
-    fa_json_add_text(option, "help", spec->help);
-    cJSON *names = fa_json_add_array(option, "choices");
-    for (int i = 0; choices != NULL && choices[i] != NULL; i++)
-        if (choices[i][0] != 0)
-            fa_json_push(names, cJSON_CreateString(choices[i]));
-    fa_json_push(listing->options, option);
-}
-
-static cJSON *verb_json(const cli_verb *verb, const fa_operation *operation)
-{
-    cJSON *json = cJSON_CreateObject();
-    fa_buf operands = {0};
-    cli_options_operands(verb->groups, &operands);
-    fa_json_add_text(json, "name", verb->name);
-    fa_json_add_text(json, "summary", verb->summary);
-    fa_json_add_text(json, "details", verb->details);
-    fa_json_add_text(json, "operands", operands.size > 0 ? operands.data + 1 : "");
-    struct listing listing = {operation, fa_json_add_array(json, "options")};
-    if (verb->run != NULL) /* else it is another program, with options of its own */
-        cli_options_each(verb->groups, operation, add_option, &listing);
-    fa_buf_free(&operands);
-    return json;
-}
-
-static int help_in_json(void)
-{
-    cJSON *document = cJSON_CreateObject();
-    fa_json_add_text(document, "fa_tune", fa_version());
-    cJSON *list = fa_json_add_array(document, "verbs"), *gpus = fa_json_add_array(document, "gpus");
-    for (size_t i = 0; i < VERB_COUNT; i++)
-        fa_json_push(list, verb_json(&verbs[i], fa_operation_of(NULL)));
-    fa_gpu gpu;
-    const char *refused;
-    for (int32_t i = 0; fa_gpu_type(i, &gpu, &refused) == 0; i++)
-        if (refused == NULL)
-            fa_json_push(gpus, cJSON_CreateString(gpu.name));
-    return cli_json_write(document);
 }
 
 /* The daemon is a program of its own, so that this one loads no HTTP server; it reads its own options.
@@ -311,18 +246,26 @@ static int serve(int count, char **arguments)
     return cli_error(1, &diag);
 }
 
+/* help [VERB|all]: options that say how it is printed may stand anywhere. */
 static int help_on(int count, char **arguments)
 {
-    if (count > 0 && strcmp(arguments[0], "--json") == 0)
-        return help_in_json();
-    if (count > 0 && strcmp(arguments[0], "help") == 0)
-        count = 0;
-    const cli_verb *verb = count > 0 ? find_verb(arguments[0]) : NULL;
-    char *serve_help[] = {(char *)(uintptr_t) "--help"};
-    if (count > 0 && verb == NULL)
-        return unknown_verb(arguments[0]);
-    return verb != NULL && verb->run == NULL ? serve(1, serve_help)
-                                             : help(verb, fa_operation_of(NULL));
+    static char serve_flag[] = "--help";
+    char *serve_help[] = {serve_flag};
+    const char *topic = NULL;
+    for (int i = 0; i < count; i++) {
+        if (strcmp(arguments[i], "--json") == 0)
+            return cli_json_write(cli_help_json(verbs, VERB_COUNT));
+        if (strcmp(arguments[i], "--color") == 0)
+            i++;
+        else if (arguments[i][0] != '-' && topic == NULL)
+            topic = arguments[i];
+    }
+    if (topic == NULL || strcmp(topic, "help") == 0 || strcmp(topic, "all") == 0)
+        return put_help(NULL, NULL, topic != NULL && strcmp(topic, "all") == 0);
+    const cli_verb *verb = find_verb(topic);
+    if (verb == NULL)
+        return unknown_verb(topic);
+    return verb->run == NULL ? serve(1, serve_help) : put_help(verb, fa_operation_of(NULL), false);
 }
 
 /* A failure under --json is a document too, where nothing else was written. */
@@ -357,6 +300,7 @@ static int run_verb(const cli_verb *verb, const cli_options *options)
         run.document = cJSON_CreateObject();
         fa_json_add_text(run.document, "fa_tune", fa_version());
     }
+    cli_note_variants(&run);
     int status = verb->run(&run);
     cli_progress_end(&run.progress);
     if (status < 0)
@@ -374,6 +318,7 @@ static int run_line(int count, char **arguments)
     cli_options options;
     fa_diag diag;
     const cli_verb *verb = &verbs[0];
+    const char *const *others = verb_names();
     int first = 1;
     if (count < 2) {
         fputs("fa-tune: say what to tune, as in `fa-tune --gpu L4 --seq 512`; `fa-tune help` tells "
@@ -383,27 +328,29 @@ static int run_line(int count, char **arguments)
     }
     if (strcmp(arguments[1], "--version") == 0 || strcmp(arguments[1], "-V") == 0)
         return run_verb(find_verb("version"), &(cli_options){0});
-    if (strcmp(arguments[1], "help") == 0)
+    if (strcmp(arguments[1], "help") == 0 || strcmp(arguments[1], "--help") == 0 ||
+        strcmp(arguments[1], "-h") == 0)
         return help_on(count - 2, arguments + 2);
-    if (strcmp(arguments[1], "--help") == 0 || strcmp(arguments[1], "-h") == 0)
-        return help(NULL, NULL);
     if (arguments[1][0] != '-' && !cli_names_specification(arguments[1])) {
         verb = find_verb(arguments[1]);
         if (verb == NULL)
             return unknown_verb(arguments[1]);
         first = 2;
+        others = NULL;
     }
     if (verb->run == NULL)
         return serve(count - first, arguments + first);
-    int rc = cli_options_parse(verb, count - first, arguments + first, &options, &diag);
+    int rc = cli_options_parse(verb, others, count - first, arguments + first, &options, &diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &diag);
-    return options.help ? help(verb, options.problem.operation) : run_verb(verb, &options);
+    return options.help ? put_help(verb, options.problem.operation, false)
+                        : run_verb(verb, &options);
 }
 
 int main(int count, char **arguments)
 {
     cli_symbols_init();
+    cli_options_colour(count, arguments);
     int status = run_line(count, arguments);
     return asks_for_json(count, arguments) ? end_in_json(status) : status;
 }

@@ -9,21 +9,27 @@
 #include "nearest.h"
 #include "options_table.h"
 #include "problem.h"
+#include "terminal.h"
 #include "text.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 /* A choice's index is its value. */
 static const char *const formats[] = {"", "html", "md", "csv", "json", NULL};
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
+static const char *const colours[] = {"auto", "always", "never", NULL}; /* CLI_COLOUR_… */
 
 enum { ANY_VERB = 1 << 30, PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
 
 #define AT CLI_AT
 
 static const cli_option_spec specs[] = {
+    {.kind = KIND_HEADING, .help = "What for"},
     {"--gpu", CLI_GROUP_GPU, KIND_TEXT, AT(gpu), 0, 0, NULL, "NAME",
      "GPU type, present or not (fa-tune gpus lists them)"},
     {"--device", CLI_GROUP_DEVICE, KIND_INTEGER, AT(device), 0, 1023, NULL, "N",
@@ -31,10 +37,32 @@ static const cli_option_spec specs[] = {
     {"--gpu", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.gpu), 0, 0, NULL, "LIST",
      "GPU types, as in L4,A100,H100 (the device here)"},
     {.kind = KIND_HERE_VALUES},
+    {.kind = KIND_HERE_FLAGS},
+    {"--operation", PROBLEM, KIND_TEXT, AT(operation), 0, 0, NULL, "NAME",
+     "what is to be computed, where --templates brings other operations (attn_fwd)"},
+    {"--exact", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(exact), 0, 0, NULL, NULL,
+     "these very lengths, not the bucket that stands for them"},
     {"--plan", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.plan), 0, 0, NULL, "FILE",
      "problems from JSON lines instead of a grid"},
     {"--model", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.model), 0, 0, NULL, "NAME",
      "heads, dims, windows and sinks of a model, as llama-3-70b; without lengths its prefill and decode"},
+
+    {.kind = KIND_HEADING, .help = "How it is tuned"},
+    {"--effort", CLI_GROUP_EFFORT, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
+     "cached (look it up), predict (compile and rank), measure (race kernels that are ready) or patient (all "
+     "anew, more repeats); without it the whole space is timed once"},
+    {"--again", CLI_GROUP_EFFORT, KIND_FLAG, AT(again), 0, 0, NULL, NULL,
+     "tune although a winner is stored; trials on record are used"},
+    {"--jobs", CLI_GROUP_TUNE, KIND_INTEGER, AT(jobs), 1, 1024, NULL, "N",
+     "compile workers (one per core)"},
+    {"--compile-timeout", CLI_GROUP_TUNE, KIND_SECONDS, AT(compile_timeout_s), 0, 3600, NULL,
+     "TIME", "how long one compile may take (30s)"},
+    {"--trial-timeout", CLI_GROUP_TUNE, KIND_SECONDS, AT(trial_timeout_s), 0, 3600, NULL, "TIME",
+     "how long proving and timing one config may take (20s)"},
+    {"--seed", CLI_GROUP_TUNE, KIND_SEED, AT(seed), 0, ((int64_t)1 << 53) - 1, NULL, "N",
+     "seed of the inputs (0: a fresh one, kept with each trial)"},
+
+    {.kind = KIND_HEADING, .help = "What it may spend"},
     {"--time", CLI_GROUP_SWEEP, KIND_SECONDS, AT(sweep.seconds), 0, 31536000, NULL, "TIME",
      "stop after this long in all runs together: 90s, 30m, 2h"},
     {"--trials", CLI_GROUP_SWEEP, KIND_INTEGER, AT(sweep.trials), 1, INT32_MAX, NULL, "N",
@@ -43,6 +71,8 @@ static const cli_option_spec specs[] = {
      "stop when the GPU has cost this much; needs --price"},
     {"--price", CLI_GROUP_SWEEP, KIND_DECIMAL, AT(sweep.price), 0, 1000000000, NULL, "MONEY",
      "what an hour of the GPU costs; spent money is then shown"},
+
+    {.kind = KIND_HEADING, .help = "What is done"},
     {"--baseline", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.baseline), 0, 0, NULL, "FILE",
      "take others' measured times into the store first (JSON lines)"},
     {"--restart", CLI_GROUP_SWEEP, KIND_FLAG, AT(sweep.restart), 0, 0, NULL, NULL,
@@ -51,30 +81,20 @@ static const cli_option_spec specs[] = {
      "only tell how this sweep stands (without a grid: the one last worked on)"},
     {"--list", CLI_GROUP_SWEEP, KIND_FLAG, AT(sweep.list), 0, 0, NULL, NULL,
      "only list the sweeps in the store"},
+    {"--enqueue", CLI_GROUP_SWEEP, KIND_FLAG, AT(fleet.enqueue), 0, 0, NULL, NULL,
+     "enter the sweep into the fleet's queue for its workers, and return"},
+    {"--once", CLI_GROUP_WORKER, KIND_FLAG, AT(fleet.once), 0, 0, NULL, NULL,
+     "end after one problem"},
+    {"--idle-exit", CLI_GROUP_WORKER, KIND_SECONDS, AT(fleet.idle_exit_s), 0, 31536000, NULL,
+     "TIME", "end when there was nothing to do for so long: 90s, 30m, 2h (never)"},
+    {"--follow", CLI_GROUP_QUEUE, KIND_FLAG, AT(fleet.follow), 0, 0, NULL, NULL,
+     "tell how it goes on until nothing is left to do"},
+    {"--stop", CLI_GROUP_QUEUE, KIND_TEXT, AT(fleet.stop), 0, 0, NULL, "KEY",
+     "take this sweep out of the workers' hands until it is enqueued again"},
     {"--margin", CLI_GROUP_COMPARE, KIND_DECIMAL, AT(margin), 0, 1000, NULL, "PERCENT",
      "how much slower still passes (5)"},
-    {.kind = KIND_HERE_FLAGS},
-    {"--operation", PROBLEM, KIND_TEXT, AT(operation), 0, 0, NULL, "NAME",
-     "what is to be computed, where --templates brings other operations (attn_fwd)"},
-    {"--exact", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(exact), 0, 0, NULL, NULL,
-     "these very lengths, not the bucket that stands for them"},
     {"--why", CLI_GROUP_WHY, KIND_FLAG, AT(why), 0, 0, NULL, NULL,
      "which winner a problem would get, and what was passed over"},
-    {"--effort", CLI_GROUP_EFFORT, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
-     "cached, predict, measure (tune: races what is ready, if anything is) or patient, which tries "
-     "all anew with more repeats (the whole space, once)"},
-    {"--again", CLI_GROUP_EFFORT, KIND_FLAG, AT(again), 0, 0, NULL, NULL,
-     "tune although a winner is stored; trials on record are used"},
-    {"--jobs", CLI_GROUP_TUNE, KIND_INTEGER, AT(jobs), 1, 1024, NULL, "N",
-     "compile workers (one per core)"},
-    {"--compile-timeout", CLI_GROUP_TUNE, KIND_INTEGER, AT(compile_timeout_s), 1, 3600, NULL, "S",
-     "seconds that one compile may take (30)"},
-    {"--trial-timeout", CLI_GROUP_TUNE, KIND_INTEGER, AT(trial_timeout_s), 1, 3600, NULL, "S",
-     "seconds that proving and timing one config may take (20)"},
-    {"--seed", CLI_GROUP_TUNE, KIND_SEED, AT(seed), 0, ((int64_t)1 << 53) - 1, NULL, "N",
-     "seed of the inputs (0: a fresh one, kept with each trial)"},
-    {"--top", CLI_GROUP_TOP, KIND_INTEGER, AT(top), 1, 1000000, NULL, "N",
-     "rows to print (tune: 10; explain: all; report: some)"},
     {"--format", CLI_GROUP_REPORT, KIND_CHOICE, AT(format), 0, 0, formats, "HOW",
      "html, md, csv or json (as FILE ends, else md)"},
     {"--out", CLI_GROUP_REPORT, KIND_TEXT, AT(out), 0, 0, NULL, "FILE",
@@ -105,18 +125,6 @@ static const cli_option_spec specs[] = {
     {"--out", CLI_GROUP_KEYGEN, KIND_TEXT, AT(bundle.out), 0, 0, NULL, "FILE",
      "where the secret key goes (fa-tune/key in the configuration directory)"},
     {"--name", CLI_GROUP_TRUST, KIND_TEXT, AT(bundle.name), 0, 0, NULL, "NAME", "whose key it is"},
-    {"--store", CLI_GROUP_STORE, KIND_TEXT, AT(store), 0, 0, NULL, "FILE",
-     "store file (FA_TUNE_STORE, else fa-tune/store.db in the cache directory)"},
-    {"--server", CLI_GROUP_SERVER, KIND_TEXT, AT(server), 0, 0, NULL, "ADDRESS",
-     "ask that service first, as unix:/PATH or http://HOST:PORT (FA_TUNE_SERVER)"},
-    {"--templates", CLI_GROUP_ENGINE, KIND_TEXT, AT(templates), 0, 0, NULL, "DIR",
-     "kernel templates that replace or join the built-in ones"},
-    {"--json", CLI_GROUP_JSON, KIND_FLAG, AT(json), 0, 0, NULL, NULL,
-     "one JSON document on stdout"},
-    {"--no-progress", CLI_GROUP_QUIET, KIND_FLAG, AT(no_progress), 0, 0, NULL, NULL,
-     "no progress on stderr; notes and errors stay"},
-    {"--quiet", CLI_GROUP_QUIET, KIND_FLAG, AT(quiet), 0, 0, NULL, NULL,
-     "nothing on stderr but errors"},
     {"--strategy", CLI_GROUP_REPLAY, KIND_TEXT, AT(replay.strategy), 0, 0, NULL, "NAME",
      "exhaustive, random, greedy, annealing, evolution, surrogate, all or auto (auto)"},
     {"--evaluations", CLI_GROUP_REPLAY, KIND_INTEGER, AT(replay.evaluations), 1, 1000000, NULL, "N",
@@ -127,23 +135,43 @@ static const cli_option_spec specs[] = {
      "configs asked for at once, as for so many compile workers (1)"},
     {"--seed", CLI_GROUP_REPLAY, KIND_SEED, AT(seed), 0, ((int64_t)1 << 53) - 1, NULL, "N",
      "seed of the first search (0)"},
+
+    {.kind = KIND_HEADING, .help = "Where kernels come from and go to"},
+    {"--store", CLI_GROUP_STORE, KIND_TEXT, AT(store), 0, 0, NULL, "FILE",
+     "store file (FA_TUNE_STORE, else fa-tune/store.db in the cache directory)"},
+    {"--server", CLI_GROUP_SERVER, KIND_TEXT, AT(server), 0, 0, NULL, "ADDRESS",
+     "ask that service first, as unix:/PATH or http://HOST:PORT (FA_TUNE_SERVER)"},
+    {"--templates", CLI_GROUP_ENGINE, KIND_TEXT, AT(templates), 0, 0, NULL, "DIR",
+     "kernel templates that replace or join the built-in ones"},
+
+    {.kind = KIND_HEADING, .help = "What is shown"},
+    {"--top", CLI_GROUP_TOP, KIND_INTEGER, AT(top), 1, 1000000, NULL, "N",
+     "rows to print (tune: 10; explain: all; report: some)"},
+    {"--json", CLI_GROUP_JSON, KIND_FLAG, AT(json), 0, 0, NULL, NULL,
+     "one JSON document on stdout"},
+    {"--verbose", CLI_GROUP_TUNE, KIND_FLAG, AT(verbose), 0, 0, NULL, NULL,
+     "a line on stderr for every config as it ends"},
+    {"--no-progress", CLI_GROUP_QUIET, KIND_FLAG, AT(no_progress), 0, 0, NULL, NULL,
+     "no progress on stderr; notes and errors stay"},
+    {"--quiet", CLI_GROUP_QUIET, KIND_FLAG, AT(quiet), 0, 0, NULL, NULL,
+     "nothing on stderr but errors"},
+    {"--color", ANY_VERB, KIND_CHOICE, AT(colour), 0, 0, colours, "WHEN",
+     "auto, always or never (auto: on a terminal, unless NO_COLOR is set)"},
     {"--help", ANY_VERB, KIND_FLAG, AT(help), 0, 0, NULL, NULL, "this text"},
-    {"--enqueue", CLI_GROUP_SWEEP, KIND_FLAG, AT(fleet.enqueue), 0, 0, NULL, NULL,
-     "enter the sweep into the fleet's queue for its workers, and return"},
-    {"--once", CLI_GROUP_WORKER, KIND_FLAG, AT(fleet.once), 0, 0, NULL, NULL,
-     "end after one problem"},
-    {"--idle-exit", CLI_GROUP_WORKER, KIND_SECONDS, AT(fleet.idle_exit_s), 0, 31536000, NULL,
-     "TIME", "end when there was nothing to do for so long: 90s, 30m, 2h (never)"},
-    {"--follow", CLI_GROUP_QUEUE, KIND_FLAG, AT(fleet.follow), 0, 0, NULL, NULL,
-     "tell how it goes on until nothing is left to do"},
-    {"--stop", CLI_GROUP_QUEUE, KIND_TEXT, AT(fleet.stop), 0, 0, NULL, "KEY",
-     "take this sweep out of the workers' hands until it is enqueued again"},
 };
 
-/* Every option of the command line, in the order of its help. */
+static const struct {
+    char letter;
+    const char *name;
+} letters[] = {
+    {'h', "--help"}, {'j', "--jobs"}, {'o', "--out"}, {'q', "--quiet"}, {'v', "--verbose"}};
+
+enum { OPTIONS_MAX = sizeof specs / sizeof *specs + CLI_PROBLEM_OPTIONS_MAX };
+
+/* Every option of the command line, in the order of its help, and its headings. */
 typedef struct all_options {
     cli_problem_options problem;
-    const cli_option_spec *spec[sizeof specs / sizeof *specs + CLI_PROBLEM_OPTIONS_MAX];
+    const cli_option_spec *spec[OPTIONS_MAX];
     size_t count;
 } all_options;
 
@@ -167,64 +195,25 @@ static bool takes(unsigned groups, const cli_option_spec *spec)
     return spec->group == ANY_VERB || (spec->group & groups) != 0;
 }
 
-static int fail_operand(const cli_verb *verb, const char *argument, fa_diag *diag)
+char cli_option_letter(const cli_option_spec *spec)
 {
-    char typed[CLI_SHORT_SIZE];
-    fa_buf usage = {0};
-    cli_text_short(argument, typed);
-    cli_options_operands(verb->groups, &usage);
-    int rc;
-    if (usage.failed)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for what `fa-tune %s` takes", verb->name);
-    else if (usage.size == 0)
-        rc = fa_fail(diag, FA_EINVAL,
-                     "\"%s\" is not understood: `fa-tune %s` takes options only, as --help lists",
-                     typed, verb->name);
-    else
-        rc = fa_fail(diag, FA_EINVAL,
-                     "\"%s\" is not understood: `fa-tune %s%s` takes nothing more but options",
-                     typed, verb->name, usage.data);
-    fa_buf_free(&usage);
-    return rc;
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+        if (spec->name != NULL && strcmp(letters[i].name, spec->name) == 0)
+            return letters[i].letter;
+    return 0;
 }
 
-static int fail_unknown(const cli_verb *verb, const all_options *all, const char *argument,
-                        size_t length, fa_diag *diag)
-{
-    const char *names[sizeof all->spec / sizeof *all->spec + 1];
-    size_t count = 0;
-    for (size_t i = 0; i < all->count; i++)
-        if (takes(verb->groups, all->spec[i]))
-            names[count++] = all->spec[i]->name;
-    names[count] = NULL;
-    char name[256], typed[CLI_SHORT_SIZE];
-    snprintf(name, sizeof name, "%.*s", (int)(length < 255 ? length : 255), argument);
-    cli_text_short(name, typed);
-    if (name[0] != '-')
-        return fail_operand(verb, argument, diag);
-    const char *near = fa_nearest(name, names);
-    if (near != NULL)
-        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: did you mean %s?",
-                       verb->name, typed, near);
-    return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: see `fa-tune %s --help`",
-                   verb->name, typed, verb->name);
-}
-
-/* The option of that name, the verb's own where several verbs have one. */
-static const cli_option_spec *find_option(const cli_verb *verb, const all_options *all,
-                                          const char *argument, size_t length)
-{
-    const cli_option_spec *other = NULL;
-    for (size_t i = 0; i < all->count; i++) {
-        const cli_option_spec *spec = all->spec[i];
-        if (strlen(spec->name) != length || memcmp(spec->name, argument, length) != 0)
-            continue;
-        if (takes(verb->groups, spec))
-            return spec;
-        other = spec;
-    }
-    return other;
-}
+/* ---- arguments ------------------------------------------------------------------------------*/
+typedef struct parse {
+    const cli_verb *verb;
+    const char *const *verbs; /* names that may stand first; NULL where one did */
+    const all_options *all;
+    int count, at;
+    char **arguments;
+    cli_options *options;
+    const cli_option_spec *flag; /* what stood before, where it takes no value */
+    bool given[OPTIONS_MAX];     /* by index in `all` */
+} parse;
 
 /* What a verb takes beside options, by a group that it has; in brackets what may be left out. */
 static const struct {
@@ -255,58 +244,213 @@ static const char *next_operand(const cli_verb *verb, const cli_options *options
     return NULL;
 }
 
-/* Parses one option at arguments[*at] and steps over it and its value. */
-static int parse_one(const cli_verb *verb, const all_options *all, int count, char **arguments,
-                     int *at, cli_options *options, fa_diag *diag)
+/* A word that is no option, where no verb was named: perhaps it is one. */
+static int fail_late_verb(const parse *p, const char *argument, fa_diag *diag)
 {
-    const char *argument = arguments[*at], *equals = strchr(argument, '=');
-    size_t length = equals != NULL ? (size_t)(equals - argument) : strlen(argument);
-    if (strcmp(argument, "-h") == 0) {
-        options->help = true;
-        (*at)++;
+    char typed[CLI_SHORT_SIZE], first[CLI_SHORT_SIZE];
+    const char *near = fa_nearest(argument, p->verbs);
+    cli_text_short(argument, typed);
+    cli_text_short(p->arguments[0], first);
+    if (near != NULL)
+        return fa_fail(diag, FA_EINVAL,
+                       "\"%s\" stands behind an option: the verb comes first, as in `fa-tune %s "
+                       "%s ...`",
+                       typed, near, first);
+    return fa_fail(diag, FA_EINVAL,
+                   "\"%s\" is no option and no verb: without a verb `fa-tune` tunes, and takes "
+                   "options only",
+                   typed);
+}
+
+int cli_fail_gpu_word(const char *word, fa_diag *diag)
+{
+    char typed[CLI_SHORT_SIZE];
+    fa_gpu gpu;
+    if (fa_gpu_find(word, &gpu, NULL) != 0)
         return 0;
+    return fa_fail(diag, FA_EINVAL, "\"%s\" is a GPU type: did you mean --gpu %s?",
+                   cli_text_short(word, typed), typed);
+}
+
+static int fail_operand(const parse *p, const char *argument, fa_diag *diag)
+{
+    const char *verb = p->verb->name;
+    char typed[CLI_SHORT_SIZE];
+    fa_buf usage = {0};
+    cli_text_short(argument, typed);
+    if (p->flag != NULL)
+        return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", p->flag->name,
+                       typed);
+    if (cli_fail_gpu_word(argument, diag) != 0)
+        return FA_EINVAL;
+    if (p->verbs != NULL)
+        return fail_late_verb(p, argument, diag);
+    if (strcmp(argument, "help") == 0)
+        return fa_fail(diag, FA_EINVAL, "\"help\" comes first: `fa-tune help %s`", verb);
+    cli_options_operands(p->verb->groups, &usage);
+    int rc;
+    if (usage.failed)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for what `fa-tune %s` takes", verb);
+    else if (usage.size == 0)
+        rc = fa_fail(diag, FA_EINVAL,
+                     "\"%s\" is not understood: `fa-tune %s` takes options only, as --help lists",
+                     typed, verb);
+    else
+        rc = fa_fail(diag, FA_EINVAL,
+                     "\"%s\" is not understood: `fa-tune %s%s` takes nothing more but options",
+                     typed, verb, usage.data);
+    fa_buf_free(&usage);
+    return rc;
+}
+
+static int fail_unknown(const parse *p, const char *argument, size_t length, fa_diag *diag)
+{
+    const char *names[OPTIONS_MAX + 1], *verb = p->verb->name;
+    size_t count = 0;
+    for (size_t i = 0; i < p->all->count; i++)
+        if (takes(p->verb->groups, p->all->spec[i]))
+            names[count++] = p->all->spec[i]->name;
+    names[count] = NULL;
+    char name[256], typed[CLI_SHORT_SIZE];
+    snprintf(name, sizeof name, "%.*s", (int)(length < 255 ? length : 255), argument);
+    cli_text_short(name, typed);
+    if (name[0] != '-')
+        return fail_operand(p, argument, diag);
+    const char *near = fa_nearest(name, names);
+    if (near != NULL)
+        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: did you mean %s?", verb,
+                       typed, near);
+    return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: see `fa-tune %s --help`", verb,
+                   typed, verb);
+}
+
+/* The option of that name, the verb's own where several verbs have one. */
+static const cli_option_spec *find_option(const cli_verb *verb, const all_options *all,
+                                          const char *name, size_t length)
+{
+    const cli_option_spec *other = NULL;
+    for (size_t i = 0; i < all->count; i++) {
+        const cli_option_spec *spec = all->spec[i];
+        if (spec->name == NULL || strlen(spec->name) != length ||
+            memcmp(spec->name, name, length) != 0)
+            continue;
+        if (takes(verb->groups, spec))
+            return spec;
+        other = spec;
     }
-    if (argument[0] != '-' && argument[0] != 0 && next_operand(verb, options) != NULL) {
-        options->operand[options->operands++] = argument;
-        (*at)++;
+    return other;
+}
+
+/* The option that an argument names, with the value that stands in the same argument, if any does:
+ * --jobs=4, -j4 or -j=4. NULL: it names none. */
+static const cli_option_spec *read_name(const parse *p, const char *argument,
+                                        const char **ret_value)
+{
+    const char *equals = strchr(argument, '=');
+    *ret_value = NULL;
+    if (argument[0] == '-' && argument[1] != '-' && argument[1] != 0) {
+        for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+            if (letters[i].letter == argument[1]) {
+                if (argument[2] != 0)
+                    *ret_value = argument + 2 + (argument[2] == '=');
+                return find_option(p->verb, p->all, letters[i].name, strlen(letters[i].name));
+            }
+        return NULL;
+    }
+    *ret_value = equals != NULL ? equals + 1 : NULL;
+    return find_option(p->verb, p->all, argument,
+                       equals != NULL ? (size_t)(equals - argument) : strlen(argument));
+}
+
+/* The field that an option sets; NULL: it sets none, or several that take different values. */
+static const fa_field *field_of(const parse *p, const cli_option_spec *spec)
+{
+    bool one = spec->kind == KIND_FIELD || spec->kind == KIND_ALSO;
+    return one ? &fa_operation_of(&p->options->problem)->field[cli_option_field(spec)] : NULL;
+}
+
+/* A list where one value is taken: only a sweep has lists. */
+static int check_single(const parse *p, const cli_option_spec *spec, const char *value,
+                        fa_diag *diag)
+{
+    const fa_field *field = field_of(p, spec);
+    char typed[CLI_SHORT_SIZE];
+    bool list = strpbrk(value, ",:") != NULL ||
+                (field != NULL && field->both[0] != 0 && strcmp(value, "both") == 0);
+    if (field == NULL || !list || !(spec->group & CLI_GROUP_PROBLEM))
         return 0;
-    }
-    const cli_option_spec *spec = find_option(verb, all, argument, length);
-    if (spec == NULL)
-        return fail_unknown(verb, all, argument, length, diag);
-    if (!takes(verb->groups, spec))
-        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
-                       verb->name, spec->name, verb->name);
-    (*at)++;
+    cli_text_short(value, typed);
+    if (field->single || !(p->verb->groups & CLI_GROUP_EFFORT))
+        return fa_fail(diag, FA_EINVAL, "%s \"%s\": it takes one value", spec->name, typed);
+    return fa_fail(diag, FA_EINVAL,
+                   "%s takes one value here: `fa-tune sweep %s %s` tunes for all of them",
+                   spec->name, spec->name, typed);
+}
+
+/* Whether the next argument is a value. A negative number is one, so that its sentence is about the number. */
+static bool value_follows(const parse *p)
+{
+    const char *next = p->at < p->count ? p->arguments[p->at] : NULL;
+    return next != NULL && (next[0] != '-' || (next[1] >= '0' && next[1] <= '9'));
+}
+
+static int take_value(parse *p, const cli_option_spec *spec, const char *value, fa_diag *diag)
+{
+    const fa_field *field = spec->kind == KIND_FIELD ? field_of(p, spec) : NULL;
+    if (value == NULL && field != NULL && field->bare[0] != 0 && !value_follows(p))
+        return cli_option_set(spec, field->bare, p->options, diag);
+    if (value == NULL && !value_follows(p))
+        return fa_fail(diag, FA_EINVAL, "%s needs a value: %s %s", spec->name, spec->name,
+                       spec->value);
+    if (value == NULL)
+        value = p->arguments[p->at++];
+    int rc = check_single(p, spec, value, diag);
+    return rc != 0 ? rc : cli_option_set(spec, value, p->options, diag);
+}
+
+static void note_given(parse *p, const cli_option_spec *spec)
+{
+    cli_options *options = p->options;
     options->problem_given =
         options->problem_given || (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_DEVICE)) != 0;
     options->effort_given = options->effort_given || spec->offset == AT(effort);
+    for (size_t i = 0; i < p->all->count; i++)
+        p->given[i] |= p->all->spec[i] == spec;
+}
+
+/* Parses one argument and steps over it and its value. */
+static int parse_one(parse *p, fa_diag *diag)
+{
+    const char *argument = p->arguments[p->at], *value;
+    cli_options *options = p->options;
     char typed[CLI_SHORT_SIZE];
-    const fa_field *field = spec->kind == KIND_FIELD
-                                ? &fa_operation_of(&options->problem)->field[cli_option_field(spec)]
-                                : NULL;
+    if (argument[0] != '-' && argument[0] != 0 && next_operand(p->verb, options) != NULL) {
+        options->operand[options->operands++] = argument;
+        p->at++;
+        return 0;
+    }
+    const cli_option_spec *spec = read_name(p, argument, &value);
+    if (spec == NULL)
+        return fail_unknown(p, argument, strcspn(argument, "="), diag);
+    if (!takes(p->verb->groups, spec))
+        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
+                       p->verb->name, spec->name, p->verb->name);
+    p->at++;
+    note_given(p, spec);
+    const fa_field *field = spec->kind == KIND_FIELD ? field_of(p, spec) : NULL;
     bool flag = spec->kind == KIND_FLAG || (spec->kind == KIND_SHORTHAND && spec->value == NULL) ||
                 (field != NULL && field->kind == FA_FIELD_BOOLEAN);
-    if (flag && equals != NULL)
+    p->flag = flag ? spec : NULL;
+    if (flag && value != NULL)
         return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name,
-                       cli_text_short(equals, typed));
+                       cli_text_short(value, typed));
     if (flag)
         return cli_option_set(spec, NULL, options, diag);
     if (spec->offset == AT(gpu) && spec->group == CLI_GROUP_GPU && options->gpu != NULL)
         return fa_fail(diag, FA_EINVAL,
                        "--gpu is given twice: `fa-tune sweep --gpu L4,H100` takes "
                        "several GPU types");
-    if (equals != NULL)
-        return cli_option_set(spec, equals + 1, options, diag);
-    /* A negative number is a value, so that its sentence is about the number. */
-    bool follows = *at < count && (arguments[*at][0] != '-' ||
-                                   (arguments[*at][1] >= '0' && arguments[*at][1] <= '9'));
-    if (field != NULL && field->bare[0] != 0 && !follows)
-        return cli_option_set(spec, field->bare, options, diag);
-    if (!follows)
-        return fa_fail(diag, FA_EINVAL, "%s needs a value: %s %s", spec->name, spec->name,
-                       spec->value);
-    return cli_option_set(spec, arguments[(*at)++], options, diag);
+    return take_value(p, spec, value, diag);
 }
 
 /* What no single option can tell: lengths that are missing, options that exclude one another. */
@@ -341,10 +485,10 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL, "%s asks no service: leave --server out",
                        options->why ? "--why" : "a bundle");
     if ((verb->groups & CLI_GROUP_WHY) && !options->why)
-        return !options->problem_given
-                   ? 0
-                   : fa_fail(diag, FA_EINVAL,
-                             "`fa-tune %s` takes a problem only with --why: add it", verb->name);
+        return options->device < 0 ? 0
+                                   : fa_fail(diag, FA_EINVAL,
+                                             "--device goes with --why: winners are listed by "
+                                             "--gpu");
     return cli_problem_complete(options, verb->name, diag);
 }
 
@@ -364,11 +508,38 @@ static const char *find_value(const char *name, int count, char **arguments)
     return value;
 }
 
+void cli_options_colour(int count, char **arguments)
+{
+    const char *value = find_value("--color", count, arguments);
+    for (int i = 0; value != NULL && colours[i] != NULL; i++)
+        if (strcasecmp(colours[i], value) == 0)
+            cli_colour_choose(i);
+}
+
 bool cli_names_specification(const char *argument)
 {
     const char *dot = strrchr(argument, '.');
     return argument[0] != '-' && dot != NULL &&
            (strcmp(dot, ".cu") == 0 || strcmp(dot, ".json") == 0);
+}
+
+/* A folder of an operation where the folder above it is meant: FA_EINVAL. One whose operation is known may stand,
+ * since families alone are taken from it. */
+static int check_depth(const char *templates, fa_diag *diag)
+{
+    const fa_operation *known;
+    char path[PATH_MAX], file[PATH_MAX + 16];
+    if (realpath(templates, path) == NULL)
+        return 0; /* the library says why */
+    char *slash = strrchr(path, '/');
+    snprintf(file, sizeof file, "%s/operation.json", path);
+    if (access(file, R_OK) != 0 || slash == path || fa_operation_find(slash + 1, &known, NULL) == 0)
+        return 0;
+    *slash = 0;
+    return fa_fail(diag, FA_EINVAL,
+                   "--templates %s is the folder of one operation: name the folder above it, %s, "
+                   "and --operation %s",
+                   templates, path, slash + 1);
 }
 
 /* Whose problems the other options speak of; operations of a directory of templates count. rm takes any name,
@@ -382,6 +553,8 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
     if (templates == NULL)
         templates = getenv("FA_TUNE_TEMPLATES");
     int rc = templates != NULL ? fa_operation_load(templates, diag) : 0;
+    if (rc == 0 && templates != NULL)
+        rc = check_depth(templates, diag);
     *ret_operation = fa_operation_of(NULL);
     if (rc == 0 && (*ret_operation)->field_count == 0)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
@@ -395,10 +568,12 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
     return rc == FA_ENOTSUP && (verb->groups & CLI_GROUP_FORGET) ? 0 : rc;
 }
 
-int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_options *ret_options,
-                      fa_diag *diag)
+int cli_options_parse(const cli_verb *verb, const char *const *verbs, int count, char **arguments,
+                      cli_options *ret_options, fa_diag *diag)
 {
     static all_options all;
+    parse parse = {
+        .verb = verb, .verbs = verbs, .all = &all, .count = count, .arguments = arguments};
     cli_options options = {.device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
     enum { SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
     bool specified = (verb->groups & SPECIFIED) != 0 && (verb->groups & CLI_GROUP_IMPORT) == 0 &&
@@ -410,8 +585,9 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
         return rc;
     fa_problem_fill(&options.problem, 0);
     list_options(options.problem.operation, &all);
-    for (int at = specified; at < count;) {
-        rc = parse_one(verb, &all, count, arguments, &at, &options, diag);
+    parse.options = &options;
+    for (parse.at = specified; parse.at < count;) {
+        rc = parse_one(&parse, diag);
         if (rc != 0)
             return rc;
     }
@@ -426,19 +602,15 @@ void cli_options_each(unsigned groups, const fa_operation *operation, cli_option
 {
     static all_options all;
     list_options(operation, &all);
-    for (size_t i = 0; i < all.count; i++)
-        if (takes(groups, all.spec[i]))
-            visit(context, all.spec[i]);
-}
-
-static void help_one(void *context, const cli_option_spec *spec)
-{
-    char left[64];
-    snprintf(left, sizeof left, "%s %s", spec->name, spec->value != NULL ? spec->value : "");
-    fa_buf_printf(context, "  %-19s  %s\n", left, spec->help);
-}
-
-void cli_options_help(unsigned groups, const fa_operation *operation, fa_buf *out)
-{
-    cli_options_each(groups, operation, help_one, out);
+    const cli_option_spec *heading = NULL;
+    for (size_t i = 0; i < all.count; i++) {
+        if (all.spec[i]->kind == KIND_HEADING)
+            heading = all.spec[i];
+        if (all.spec[i]->kind == KIND_HEADING || !takes(groups, all.spec[i]))
+            continue;
+        if (heading != NULL)
+            visit(context, heading);
+        heading = NULL;
+        visit(context, all.spec[i]);
+    }
 }

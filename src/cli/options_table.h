@@ -12,14 +12,16 @@ typedef enum cli_option_kind {
     KIND_INTEGER, /* int32_t in [low, high] */
     KIND_SEED,    /* uint64_t up to `high` */
     KIND_DECIMAL, /* double in [0, high]: digits with or without a point; "%" may follow a margin */
-    KIND_SECONDS, /* double in (0, high] from "90s", "30m" or "2h" */
+    KIND_SECONDS, /* double in (0, high] from "90", "90s", "30m" or "2h" */
     KIND_PAST,    /* int64_t, a time: from a date, or from how long ago it was, as "30d" */
     KIND_TEXT,    /* const char *, not empty */
     KIND_CHOICE,  /* an enum, one of `choices` */
     KIND_FIELD,   /* a field of the problem */
     KIND_ALSO,    /* every field of the problem that names it */
     KIND_SHORTHAND, /* several fields of the problem; `low` is its number */
-    /* In the table of options, where the operation's stand: those of values and lists, of flags. */
+    /* In the table of options: a heading of the help, which is `help`, and where the operation's stand: those of
+     * values and lists, of flags. */
+    KIND_HEADING,
     KIND_HERE_VALUES,
     KIND_HERE_FLAGS
 } cli_option_kind;
@@ -35,13 +37,16 @@ typedef struct cli_option_spec {
     const char *help;
 } cli_option_spec;
 
-/* Index of the field whose value an option of KIND_FIELD or KIND_ALSO sets. */
+/* Index of the field whose value, or whose list of values, an option sets; -1: it sets none, or several. */
 int cli_option_field(const cli_option_spec *spec);
 
 #define CLI_AT(field) offsetof(cli_options, field)
 
+/* The letter that stands for the option behind one dash; 0: none does. */
+char cli_option_letter(const cli_option_spec *spec);
+
 typedef void cli_option_visit(void *context, const cli_option_spec *spec);
-/* The options of these groups, in the order of the help (options.c). */
+/* The options of these groups and the headings above them, in the order of the help (options.c). */
 void cli_options_each(unsigned groups, const fa_operation *operation, cli_option_visit *visit,
                       void *context);
 

@@ -4,9 +4,13 @@
  */
 #include "json_make.h"
 #include "run.h"
+#include "terminal.h"
 #include "text.h"
 
+#include <string.h>
+
 static const char *const levels[] = {"ok", "warn", "fail"};
+static const cli_style styles[] = {CLI_GREEN, CLI_YELLOW, CLI_RED};
 
 struct findings {
     int count[3]; /* by level */
@@ -26,7 +30,8 @@ static int visit(void *context, const fa_check *check)
     fa_json_add_text(item, "text", check->text);
     fa_json_add_text(item, "advice", check->advice);
     fa_json_push(found->checks, item);
-    fa_buf_printf(found->out, "%-4s  %-9s  ", levels[level], check->name);
+    cli_styled(found->out, styles[level], levels[level]);
+    fa_buf_printf(found->out, "%*s  %-9s  ", 4 - (int)strlen(levels[level]), "", check->name);
     cli_text_safe(found->out, check->text);
     fa_buf_text(found->out, "\n");
     if (check->advice[0] != 0) {
