@@ -42,9 +42,6 @@ int cli_option_field(const cli_option_spec *spec);
 
 #define CLI_AT(field) offsetof(cli_options, field)
 
-/* The letter that stands for the option behind one dash; 0: none does. */
-char cli_option_letter(const cli_option_spec *spec);
-
 typedef void cli_option_visit(void *context, const cli_option_spec *spec);
 /* The options of these groups and the headings above them, in the order of the help (options.c). */
 void cli_options_each(unsigned groups, const fa_operation *operation, cli_option_visit *visit,
@@ -65,6 +62,25 @@ typedef struct cli_problem_options {
     size_t flags; /* rows from here on stand at KIND_HERE_FLAGS */
 } cli_problem_options;
 void cli_problem_options_make(const fa_operation *operation, cli_problem_options *ret_options);
+
+/* Every option of the command line, in the order of its help, and its headings (options.c). */
+enum { CLI_SPECS_MAX = 96, CLI_OPTIONS_MAX = CLI_SPECS_MAX + CLI_PROBLEM_OPTIONS_MAX };
+typedef struct cli_option_list {
+    cli_problem_options problem;
+    const cli_option_spec *spec[CLI_OPTIONS_MAX];
+    size_t count;
+} cli_option_list;
+void cli_option_list_make(const fa_operation *operation, cli_option_list *ret_list);
+/* Whether verbs of these groups take it. */
+bool cli_option_taken(unsigned groups, const cli_option_spec *spec);
+/* The option of that name, of these groups where several have one; NULL: there is none. */
+const cli_option_spec *cli_option_find(const cli_option_list *list, unsigned groups,
+                                       const char *name, size_t length);
+/* The letter that stands for an option behind one dash, and the name that it stands for; 0 and "": none. */
+char cli_option_letter(const cli_option_spec *spec);
+const char *cli_option_of_letter(char letter);
+/* What verbs of these groups take beside options, by its place, in brackets what may be left out; NULL: nothing. */
+const char *cli_operand_name(unsigned groups, int index);
 
 /* Values that were not given become their defaults; FA_EINVAL for those that must be given, with an example of
  * that verb. */

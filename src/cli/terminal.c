@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 /* ---- colour ---------------------------------------------------------------------------------*/
+const char *const cli_colour_names[] = {"auto", "always", "never", NULL};
+
 static int choice = CLI_COLOUR_AUTO;
 
 void cli_colour_choose(int chosen)

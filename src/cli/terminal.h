@@ -13,6 +13,8 @@
 typedef enum cli_style { CLI_BOLD, CLI_DIM, CLI_RED, CLI_GREEN, CLI_YELLOW } cli_style;
 enum { CLI_COLOUR_AUTO, CLI_COLOUR_ALWAYS, CLI_COLOUR_NEVER };
 
+/* By choice. */
+extern const char *const cli_colour_names[];
 /* How --color was given. Until it is called, and with "auto": a terminal that takes escapes is coloured, unless
  * NO_COLOR is set. */
 void cli_colour_choose(int choice);
