@@ -172,6 +172,16 @@ static const cli_verb verbs[] = {
      "  fa-tune gpus --gpu A100             its variants\n"
      "  fa-tune gpus --kv-dtype fp8         those that have a kernel for such problems\n",
      cli_gpus},
+    {"config", CLI_GROUP_JSON, "what is set where no option says it, and by which file",
+     "What is not given as an option comes from a variable where there is one, then from the project's\n"
+     "fa-tune.toml (in this folder or above it), then from fa-tune/config.toml in the configuration\n"
+     "directory, then from this program. A file holds lines such as these:\n\n"
+     "  gpu = \"L4\"              # of tune, explain and sweep\n"
+     "  effort = \"predict\"      # of tune and sweep\n"
+     "  jobs = 8\n"
+     "  time = \"30m\"            # of sweeps, as are trials, cost and price\n"
+     "  store = \"/data/fa.db\"   # in the own file only, as is server\n",
+     cli_config},
     {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL},
     {"version", 0, "the version", "", version},
 };
@@ -300,6 +310,7 @@ static int run_verb(const cli_verb *verb, const cli_options *options)
         run.document = cJSON_CreateObject();
         fa_json_add_text(run.document, "fa_tune", fa_version());
     }
+    cli_note_settings(&run);
     cli_note_variants(&run);
     int status = verb->run(&run);
     cli_progress_end(&run.progress);
@@ -315,6 +326,7 @@ static int run_verb(const cli_verb *verb, const cli_options *options)
 
 static int run_line(int count, char **arguments)
 {
+    static cli_settings files;
     cli_options options;
     fa_diag diag;
     const cli_verb *verb = &verbs[0];
@@ -338,9 +350,15 @@ static int run_line(int count, char **arguments)
         first = 2;
         others = NULL;
     }
-    if (verb->run == NULL)
+    bool needs_none = verb->groups == 0 && verb->run != NULL; /* version */
+    int rc = needs_none ? 0 : cli_settings_load(&files, &diag);
+    if (rc == 0)
+        rc = cli_settings_export(&files, &diag);
+    if (rc == 0 && verb->run == NULL)
         return serve(count - first, arguments + first);
-    int rc = cli_options_parse(verb, others, count - first, arguments + first, &options, &diag);
+    if (rc == 0)
+        rc = cli_options_parse(verb, others, count - first, arguments + first, &files, &options,
+                               &diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &diag);
     return options.help ? put_help(verb, options.problem.operation, false)

@@ -10,6 +10,7 @@
 
 #include "buf.h"
 #include "operation.h"
+#include "settings.h"
 
 enum {
     CLI_GROUP_PROBLEM = 1, /* what is to be computed */
@@ -49,6 +50,8 @@ enum {
 };
 typedef struct cli_options {
     bool help;
+    const cli_settings *files; /* what was not given may come from there */
+    unsigned from_files;       /* bit i: setting i does */
     const char *gpu;       /* NULL: the device here */
     int32_t device;        /* -1: not given */
     const char *operation; /* NULL: the default one */
@@ -114,9 +117,10 @@ typedef struct cli_verb {
 bool cli_names_specification(const char *argument);
 
 /* Parses the arguments after the verb. `verbs`: all names, ended by NULL, where the verb was left out; else NULL.
- * FA_EINVAL with a sentence: what, where, what to do. */
+ * `files`, exported already, has what is not given; it must outlive the options. FA_EINVAL with a sentence: what, where,
+ * what to do. */
 int cli_options_parse(const cli_verb *verb, const char *const *verbs, int count, char **arguments,
-                      cli_options *ret_options, fa_diag *diag);
+                      const cli_settings *files, cli_options *ret_options, fa_diag *diag);
 
 /* Heeds --color wherever it stands, before anything is told about the others. */
 void cli_options_colour(int count, char **arguments);

@@ -337,13 +337,71 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
     return rc == FA_ENOTSUP && (verb->groups & CLI_GROUP_FORGET) ? 0 : rc;
 }
 
+/* ---- settings of files ------------------------------------------------------------------------*/
+/* The option of a setting's name: the verb's, or any that there is. */
+static const cli_option_spec *option_of(const cli_option_list *all, unsigned groups, int setting)
+{
+    char name[40];
+    snprintf(name, sizeof name, "--%s", cli_setting_keys[setting].name);
+    return cli_option_find(all, groups, name, strlen(name));
+}
+
+/* All values are read, those that this verb does not use too: a mistake is told by the first command. */
+static int check_settings(const cli_option_list *all, const cli_settings *files, fa_diag *diag)
+{
+    enum { ANY = CLI_GROUP_GPU | CLI_GROUP_EFFORT | CLI_GROUP_TUNE | CLI_GROUP_SWEEP };
+    static cli_options scratch;
+    for (int i = 0; i < CLI_SETTINGS; i++) {
+        const cli_setting *setting = &files->setting[i];
+        const cli_option_spec *spec = option_of(all, ANY, i);
+        fa_gpu gpu;
+        if (setting->value[0] == 0)
+            continue;
+        int rc = spec != NULL ? cli_option_set(spec, setting->value, &scratch, diag) : 0;
+        if (rc == 0 && spec != NULL && spec->offset == AT(gpu))
+            rc = fa_gpu_find(setting->value, &gpu, diag);
+        if (rc != 0)
+            return fa_fail_in(diag, FA_EINVAL, "settings %.300s: line %d",
+                              files->path[setting->file], setting->line);
+    }
+    return 0;
+}
+
+/* Whether the verb computes for the GPU that --gpu names; elsewhere --gpu keeps winners, of whatever GPU. */
+static bool is_for_gpu(const parse *p)
+{
+    unsigned groups = p->verb->groups;
+    bool problem = (groups & CLI_GROUP_PROBLEM) && (!(groups & CLI_GROUP_WHY) || p->options->why);
+    return (problem || (groups & CLI_GROUP_SWEEP)) && p->options->device < 0;
+}
+
+/* Sets what was not given. Stores and services go by their variables, which the library reads. */
+static int take_settings(parse *p, fa_diag *diag)
+{
+    int rc = 0;
+    for (int i = 0; i < CLI_SETTINGS && rc == 0; i++) {
+        const char *value = p->options->files->setting[i].value;
+        const cli_option_spec *spec = option_of(p->all, p->verb->groups, i);
+        bool takes = value[0] != 0 && spec != NULL && cli_option_taken(p->verb->groups, spec);
+        bool gpu = takes && (spec->offset == AT(gpu) || spec->offset == AT(sweep.gpu));
+        for (size_t o = 0; o < p->all->count; o++)
+            takes = takes && !(p->all->spec[o] == spec && p->given[o]);
+        if (!takes || cli_setting_keys[i].variable != NULL || (gpu && !is_for_gpu(p)))
+            continue;
+        rc = cli_option_set(spec, value, p->options, diag);
+        p->options->effort_given |= spec->offset == AT(effort);
+        p->options->from_files |= 1u << i;
+    }
+    return rc;
+}
+
 int cli_options_parse(const cli_verb *verb, const char *const *verbs, int count, char **arguments,
-                      cli_options *ret_options, fa_diag *diag)
+                      const cli_settings *files, cli_options *ret_options, fa_diag *diag)
 {
     static cli_option_list all;
     parse parse = {
         .verb = verb, .verbs = verbs, .all = &all, .count = count, .arguments = arguments};
-    cli_options options = {.device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
+    cli_options options = {.files = files, .device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
     enum { SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
     bool specified = (verb->groups & SPECIFIED) != 0 && (verb->groups & CLI_GROUP_IMPORT) == 0 &&
                      count > 0 && cli_names_specification(arguments[0]);
@@ -360,7 +418,15 @@ int cli_options_parse(const cli_verb *verb, const char *const *verbs, int count,
         if (rc != 0)
             return rc;
     }
-    rc = options.help ? 0 : complete(verb, &options, diag);
+    if (options.help) {
+        *ret_options = options;
+        return 0;
+    }
+    rc = check_settings(&all, files, diag);
+    if (rc == 0)
+        rc = take_settings(&parse, diag);
+    if (rc == 0)
+        rc = complete(verb, &options, diag);
     if (rc == 0)
         *ret_options = options;
     return rc;
