@@ -86,6 +86,14 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "-x"], ["no option -x"]),
         (["--seq", "5", "--color", "blue"], ["auto, always or never"]),
         (["L4", "--seq", "5"], ["did you mean --gpu L4?"]),
+        (["512"], ["values stand behind options"]),
+        (["--seq", "5", "--time", "30m"], ["does not take --time, which `fa-tune sweep` does"]),
+        (["--seq", "5", "--no-causal"], ["leave --causal out"]),
+        (["report", "out.html"], ["did you mean --out out.html?"]),
+        (["missing.cu", "--gpu", "L4"], ["there is no file missing.cu"]),
+        (["--gpu", "all", "--seq", "5"], ['no GPU called "all"', "these are: T4"]),
+        (["serve", "--sokcet", "x"], ["did you mean --socket?"]),
+        (["serve", "--compile-timeout", "2x"], ["--compile-timeout 2x", "90s"]),
         (["explain", "h100"], ["did you mean --gpu h100?"]),
         (["frobnicate"], ['no verb "frobnicate"', "fa-tune help"]),
         (["help", "dokter"], ["did you mean doctor?"]),
@@ -103,7 +111,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
             done = place.run(*arguments, status=2)
             if "--json" not in arguments:  # a document then: test_cli_words
                 tap.equal((arguments, done.stdout), (arguments, ""))
-            assert done.stderr.startswith("fa-tune: "), (arguments, done.stderr)
+            assert re.match("fa-tune( serve)?: ", done.stderr), (arguments, done.stderr)
             tap.lacks(done.stderr, "\x1b")
             for part in parts:
                 tap.has(done.stderr, part)

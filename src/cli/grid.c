@@ -213,8 +213,8 @@ static int push_number(void *context, const char *option, const char *word, fa_d
         rc = push(numbers->list, option, value, diag);
     } else {
         char advice[96];
-        snprintf(advice, sizeof advice, "use whole numbers from %d to %d, or ranges", numbers->low,
-                 numbers->high);
+        snprintf(advice, sizeof advice, "use whole numbers from %d to %d, or ranges such as 512:16384:x2",
+                 numbers->low, numbers->high);
         return fail_word(option, word, advice, diag);
     }
     for (int i = 0; i < numbers->list->count && rc == 0; i++)

@@ -218,7 +218,10 @@ static int unknown_verb(const char *name)
     if (near != NULL)
         fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": did you mean %s?", typed, near);
     else
-        fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": `fa-tune help` lists them", typed);
+        fa_fail(&diag, FA_EINVAL,
+                "there is no verb \"%s\": `fa-tune help` lists them, and values stand behind "
+                "options, as in `fa-tune --gpu L4 --seq 512`",
+                typed);
     return cli_error(EXIT_USAGE, &diag);
 }
 
@@ -330,7 +333,7 @@ static int run_line(int count, char **arguments)
     cli_options options;
     fa_diag diag;
     const cli_verb *verb = &verbs[0];
-    const char *const *others = verb_names();
+    cli_verbs all = {verbs, VERB_COUNT, verb_names(), false};
     int first = 1;
     if (count < 2) {
         fputs("fa-tune: say what to tune, as in `fa-tune --gpu L4 --seq 512`; `fa-tune help` tells "
@@ -348,7 +351,7 @@ static int run_line(int count, char **arguments)
         if (verb == NULL)
             return unknown_verb(arguments[1]);
         first = 2;
-        others = NULL;
+        all.typed = true;
     }
     bool needs_none = verb->groups == 0 && verb->run != NULL; /* version */
     int rc = needs_none ? 0 : cli_settings_load(&files, &diag);
@@ -357,7 +360,7 @@ static int run_line(int count, char **arguments)
     if (rc == 0 && verb->run == NULL)
         return serve(count - first, arguments + first);
     if (rc == 0)
-        rc = cli_options_parse(verb, others, count - first, arguments + first, &files, &options,
+        rc = cli_options_parse(verb, &all, count - first, arguments + first, &files, &options,
                                &diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &diag);

@@ -116,10 +116,17 @@ typedef struct cli_verb {
 /* Whether an argument that stands first names a kernel specification: NAME.cu or NAME.json. */
 bool cli_names_specification(const char *argument);
 
-/* Parses the arguments after the verb. `verbs`: all names, ended by NULL, where the verb was left out; else NULL.
- * `files`, exported already, has what is not given; it must outlive the options. FA_EINVAL with a sentence: what, where,
- * what to do. */
-int cli_options_parse(const cli_verb *verb, const char *const *verbs, int count, char **arguments,
+/* All verbs, for sentences that name another. */
+typedef struct cli_verbs {
+    const cli_verb *verb;
+    size_t count;
+    const char *const *names; /* what may stand first, "help" among it, ended by NULL */
+    bool typed;               /* a verb stands first; else the default one is meant */
+} cli_verbs;
+
+/* Parses the arguments after the verb. `files`, exported already, has what is not given; it must outlive the options.
+ * FA_EINVAL with a sentence: what, where, what to do. */
+int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, char **arguments,
                       const cli_settings *files, cli_options *ret_options, fa_diag *diag);
 
 /* Heeds --color wherever it stands, before anything is told about the others. */

@@ -23,7 +23,7 @@
 
 typedef struct parse {
     const cli_verb *verb;
-    const char *const *verbs; /* names that may stand first; NULL where one did */
+    const cli_verbs *verbs;
     const cli_option_list *all;
     int count, at;
     char **arguments;
@@ -36,7 +36,7 @@ typedef struct parse {
 static int fail_late_verb(const parse *p, const char *argument, fa_diag *diag)
 {
     char typed[CLI_SHORT_SIZE], first[CLI_SHORT_SIZE];
-    const char *near = fa_nearest(argument, p->verbs);
+    const char *near = fa_nearest(argument, p->verbs->names);
     cli_text_short(argument, typed);
     cli_text_short(p->arguments[0], first);
     if (near != NULL)
@@ -71,8 +71,12 @@ static int fail_operand(const parse *p, const char *argument, fa_diag *diag)
                        typed);
     if (cli_fail_gpu_word(argument, diag) != 0)
         return FA_EINVAL;
-    if (p->verbs != NULL)
+    if (!p->verbs->typed)
         return fail_late_verb(p, argument, diag);
+    const cli_option_spec *out = cli_option_find(p->all, p->verb->groups, "--out", 5);
+    if (out != NULL && cli_option_taken(p->verb->groups, out) && strchr(argument, '.') != NULL)
+        return fa_fail(diag, FA_EINVAL, "\"%s\" is not understood: did you mean --out %s?", typed,
+                       typed);
     if (strcmp(argument, "help") == 0)
         return fa_fail(diag, FA_EINVAL, "\"help\" comes first: `fa-tune help %s`", verb);
     cli_options_operands(p->verb->groups, &usage);
@@ -91,6 +95,19 @@ static int fail_operand(const parse *p, const char *argument, fa_diag *diag)
     return rc;
 }
 
+/* An option of other verbs, of which the first is named. */
+static int fail_not_taken(const parse *p, const cli_option_spec *spec, fa_diag *diag)
+{
+    size_t i = 0;
+    while (i < p->verbs->count && !cli_option_taken(p->verbs->verb[i].groups, spec))
+        i++;
+    if (i == p->verbs->count)
+        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s", p->verb->name, spec->name);
+    return fa_fail(diag, FA_EINVAL,
+                   "`fa-tune %s` does not take %s, which `fa-tune %s` does: see `fa-tune %s --help`",
+                   p->verb->name, spec->name, p->verbs->verb[i].name, p->verb->name);
+}
+
 static int fail_unknown(const parse *p, const char *argument, size_t length, fa_diag *diag)
 {
     const char *names[CLI_OPTIONS_MAX + 1], *verb = p->verb->name;
@@ -104,6 +121,13 @@ static int fail_unknown(const parse *p, const char *argument, size_t length, fa_
     cli_text_short(name, typed);
     if (name[0] != '-')
         return fail_operand(p, argument, diag);
+    if (strncmp(name, "--no-", 5) == 0) {
+        char plain[256] = "--";
+        memcpy(plain + 2, name + 5, strlen(name + 5) + 1);
+        const cli_option_spec *spec = cli_option_find(p->all, p->verb->groups, plain, strlen(plain));
+        if (spec != NULL && cli_option_taken(p->verb->groups, spec))
+            return fa_fail(diag, FA_EINVAL, "there is no %s: leave %s out", typed, spec->name);
+    }
     const char *near = fa_nearest(name, names);
     if (near != NULL)
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: did you mean %s?", verb,
@@ -202,8 +226,7 @@ static int parse_one(parse *p, fa_diag *diag)
     if (spec == NULL)
         return fail_unknown(p, argument, strcspn(argument, "="), diag);
     if (!cli_option_taken(p->verb->groups, spec))
-        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
-                       p->verb->name, spec->name, p->verb->name);
+        return fail_not_taken(p, spec, diag);
     p->at++;
     note_given(p, spec);
     const fa_field *field = spec->kind == KIND_FIELD ? field_of(p, spec) : NULL;
@@ -329,6 +352,8 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     if (rc == 0 && specification != NULL && name != NULL)
         return fa_fail(diag, FA_EINVAL, "%s is what to tune: leave --operation out", specification);
+    if (rc == 0 && specification != NULL && access(specification, F_OK) != 0)
+        return fa_fail(diag, FA_EINVAL, "there is no file %.300s to tune", specification);
     if (rc == 0 && specification != NULL)
         return fa_spec_load(specification, ret_operation, diag);
     if (rc != 0 || name == NULL)
@@ -395,7 +420,7 @@ static int take_settings(parse *p, fa_diag *diag)
     return rc;
 }
 
-int cli_options_parse(const cli_verb *verb, const char *const *verbs, int count, char **arguments,
+int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, char **arguments,
                       const cli_settings *files, cli_options *ret_options, fa_diag *diag)
 {
     static cli_option_list all;

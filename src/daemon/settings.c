@@ -6,6 +6,7 @@
 #include "error.h"
 #include "fa_tune.h"
 #include "hash.h"
+#include "nearest.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -147,6 +148,20 @@ static const setting *find_setting(const char *name, size_t size)
     return NULL;
 }
 
+static int fail_unknown(const char *flag, size_t size, fa_diag *diag)
+{
+    const char *names[SETTINGS + 1] = {NULL};
+    char typed[NAME_MAX_BYTES];
+    for (size_t i = 0; i < SETTINGS; i++)
+        names[i] = table[i].name;
+    snprintf(typed, sizeof typed, "%.*s", (int)size, flag);
+    const char *near = fa_nearest(typed + strspn(typed, "-"), names);
+    if (near != NULL)
+        return fa_fail(diag, FA_EINVAL, "there is no option %s: did you mean --%s?", typed, near);
+    return fa_fail(diag, FA_EINVAL, "there is no option %s: `fa-tune serve --help` lists them",
+                   typed);
+}
+
 static int read_flags(int count, char **arguments, serve_settings *settings, fa_diag *diag)
 {
     for (int i = 1; i < count; i++) {
@@ -157,10 +172,7 @@ static int read_flags(int count, char **arguments, serve_settings *settings, fa_
                                    ? find_setting(flag + 2, size - 2)
                                    : NULL;
         if (known == NULL)
-            return fa_fail(diag, FA_EINVAL,
-                           "there is no option %.80s: `fa-tune serve --help` lists "
-                           "them",
-                           flag);
+            return fail_unknown(flag, size, diag);
         if (known->kind == KIND_FLAG) {
             *(bool *)((char *)settings + known->offset) = true;
             continue;
