@@ -16,10 +16,10 @@ static const struct {
     const char *heading, *verbs; /* names between spaces */
 } sections[] = {
     {"Tune", " tune sweep explain "},
-    {"See what is known", " show report compare replay "},
+    {"Look at results", " show report compare replay "},
     {"Share", " export import keygen trust "},
-    {"Serve a host or a fleet", " serve worker queue "},
-    {"Keep in order", " rm config doctor gpus version "},
+    {"Hosts and fleets", " serve worker queue "},
+    {"Maintenance", " rm config doctor gpus version "},
     {"More", ""}, /* what no other section has */
 };
 
