@@ -119,7 +119,7 @@ void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_
     cli_tunables tunables;
     fa_buf columns = {0};
     cli_tunables_find(&tunables, rows, count);
-    fa_buf_text(&columns, "?>#|family");
+    fa_buf_text(&columns, "?>#|~family");
     cli_tunables_columns(&tunables, &columns);
     fa_buf_text(&columns, "|~>shared B|~>regs|?~>spill B|~>blocks/SM|?>time||?>vs default");
     bool ranked = cli_rows_ranked(rows, count);

@@ -11,17 +11,18 @@
 
 enum { COLUMNS_MAX = 64, GAP = 2, WRAPPED_LEAST = 32, WRAPPED_NARROWEST = 12 };
 
+typedef struct cell {
+    const char *text;
+    size_t length;
+} cell;
+
 typedef struct column {
     const char *title;
     size_t length; /* of the title */
     size_t width;
     bool right, left_out, may_go, wraps, gone; /* gone: for want of width */
+    cell same; /* the text of all of its cells; NULL where they differ */
 } column;
-
-typedef struct cell {
-    const char *text;
-    size_t length;
-} cell;
 
 void cli_cell_end(cli_table *table)
 {
@@ -88,10 +89,15 @@ static const char *read_row(const char *at, cell *cells, size_t count)
 static void measure(const char *text, column *columns, size_t count)
 {
     cell cells[COLUMNS_MAX];
-    while (*text != 0) {
+    for (bool first = true; *text != 0; first = false) {
         text = read_row(text, cells, count);
         for (size_t c = 0; c < count; c++) {
             size_t width = cli_columns_of(cells[c].text, cells[c].length);
+            bool same =
+                first ||
+                (columns[c].same.text != NULL && columns[c].same.length == cells[c].length &&
+                 memcmp(columns[c].same.text, cells[c].text, cells[c].length) == 0);
+            columns[c].same = same ? cells[c] : (cell){NULL, 0};
             columns[c].left_out &= cells[c].length == 0;
             columns[c].width = width > columns[c].width ? width : columns[c].width;
         }
@@ -106,7 +112,20 @@ static size_t width_of_all(const column *columns, size_t count)
     return width;
 }
 
-/* Leaves out and wraps what a terminal of `width` columns has no room for. */
+/* Leaves columns out from the right until the others take `width` columns; returns how many they take. */
+static size_t leave_out(column *columns, size_t count, bool same, size_t total, size_t width)
+{
+    for (size_t c = count; c-- > 0 && total > width;) {
+        if (!columns[c].may_go || columns[c].left_out || (columns[c].same.text != NULL) != same)
+            continue;
+        columns[c].gone = columns[c].left_out = true;
+        total -= columns[c].width + GAP;
+    }
+    return total;
+}
+
+/* Leaves out and wraps what a terminal of `width` columns has no room for: first the columns that tell no row from
+ * another. */
 static void fit(column *columns, size_t count, size_t width)
 {
     size_t total = width_of_all(columns, count), spare = 0;
@@ -116,11 +135,8 @@ static void fit(column *columns, size_t count, size_t width)
             wraps = &columns[c];
     if (wraps != NULL && wraps->width > WRAPPED_LEAST)
         spare = wraps->width - WRAPPED_LEAST;
-    for (size_t c = count; c-- > 0 && total - spare > width;) {
-        columns[c].gone = columns[c].may_go && !columns[c].left_out;
-        columns[c].left_out |= columns[c].gone;
-        total -= columns[c].gone ? columns[c].width + GAP : 0;
-    }
+    total = leave_out(columns, count, true, total, width + spare);
+    total = leave_out(columns, count, false, total, width + spare);
     if (wraps == NULL || total <= width)
         return;
     size_t others = total - wraps->width;
@@ -141,15 +157,26 @@ static void put_cell(const column *c, cell cell, size_t *owed, fa_buf *out)
     *owed += c->right ? 0 : pad;
 }
 
-/* Takes from a cell what one line of its column has room for, up to a space. */
+/* Whether " · " or its like ends at text[i], a space. */
+static bool ends_part(const char *text, size_t i)
+{
+    const char *dot = cli_sym()->dot;
+    size_t size = strlen(dot);
+    return i > size && text[i - size - 1] == ' ' && memcmp(text + i - size, dot, size) == 0;
+}
+
+/* Takes from a cell what one line of its column has room for, up to a space: behind a dot, where there is one. */
 static cell take_line(cell *rest, const column *c)
 {
-    size_t length = 0;
+    size_t length = 0, part = 0;
     for (size_t i = 0; i <= rest->length; i++)
         if (i == rest->length || rest->text[i] == ' ') {
-            if (length > 0 && cli_columns_of(rest->text, i) > c->width)
+            if (length > 0 && cli_columns_of(rest->text, i) > c->width) {
+                length = part > 0 ? part : length;
                 break;
+            }
             length = i;
+            part = i < rest->length && ends_part(rest->text, i) ? i : part;
         }
     cell line = {rest->text, length};
     length += length < rest->length; /* the space */
@@ -192,27 +219,35 @@ static void put_rows(const char *text, const column *columns, size_t count, fa_b
     }
 }
 
-/* Names the columns that are gone. */
+/* Appends the columns that are gone, of those whose cells are all the same or of the others, behind `before`. */
+static void name_gone(const column *columns, size_t count, bool same, const char *before,
+                      fa_buf *out)
+{
+    for (size_t c = 0; c < count; c++) {
+        cell value = columns[c].same;
+        if (!columns[c].gone || (value.text != NULL) != same)
+            continue;
+        fa_buf_printf(out, "%s%.*s", before, (int)columns[c].length, columns[c].title);
+        if (same)
+            fa_buf_printf(out, " %.*s", (int)value.length, value.text);
+        before = ", ";
+    }
+}
+
 static void put_gone(const column *columns, size_t count, size_t width, fa_buf *out)
 {
-    fa_buf names = {0};
-    for (size_t c = 0; c < count; c++)
-        if (columns[c].gone)
-            fa_buf_printf(&names, "%s%.*s", names.size > 0 ? ", " : "", (int)columns[c].length,
-                          columns[c].title);
-    if (names.size > 0) {
-        fa_buf line = {0};
-        fa_buf_printf(&line, "not shown, to fit %zu columns: %s (a file or a pipe gets them)",
-                      width, names.data);
-        fa_buf_text(out, "  ");
-        if (line.data != NULL)
-            cli_wrap(out, line.data, line.size, 2, 2, width);
+    fa_buf line = {0};
+    char before[64];
+    name_gone(columns, count, true, "  the same in all rows: ", &line);
+    snprintf(before, sizeof before, "%s not shown, to fit %zu columns: ", line.size > 0 ? ";" : " ",
+             width);
+    name_gone(columns, count, false, before, &line);
+    if (line.size > 0) {
+        cli_wrap(out, line.data, line.size, 0, 2, width);
         fa_buf_text(out, "\n");
-        out->failed |= line.failed;
-        fa_buf_free(&line);
     }
-    out->failed |= names.failed;
-    fa_buf_free(&names);
+    out->failed |= line.failed;
+    fa_buf_free(&line);
 }
 
 void cli_table_put(cli_table *table, const char *titles, fa_buf *out)

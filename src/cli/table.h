@@ -31,8 +31,8 @@ void cli_row_end(cli_table *table);
 /* Appends the table, unless it has no row, and frees it. `columns` are their titles divided by '|', each behind
  * what is to be said of the column, in this order:
  *   '?'  it is left out where all of its cells are empty;
- *   '~'  it may be left out, those at the right first, where stdout is a terminal that is too narrow. A line
- *        below the table names what was;
+ *   '~'  it may be left out where stdout is a terminal that is too narrow: first those whose cells are all the
+ *        same, then those at the right. A line below the table names them;
  *   '='  its cells may be wrapped there (one column at most);
  *   '>'  it stands at the right.
  * A file or a pipe gets the whole table. */

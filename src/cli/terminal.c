@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "terminal.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -102,6 +103,12 @@ void cli_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t 
         text += length;
         first = false;
     }
+}
+
+void cli_wrap_here(fa_buf *out, const char *text, size_t column, size_t indent)
+{
+    size_t width = cli_columns(STDOUT_FILENO);
+    cli_wrap(out, text, strlen(text), column, indent, width > 0 ? width : SIZE_MAX);
 }
 
 void cli_wrap_lines(fa_buf *out, const char *text)

@@ -35,6 +35,8 @@ size_t cli_columns_of(const char *text, size_t size);
  * and further lines begin with `indent` spaces. What stands between backticks is not broken. */
 void cli_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent,
               size_t width);
+/* The same for stdout: as wide as its terminal, and one line where it is none. */
+void cli_wrap_here(fa_buf *out, const char *text, size_t column, size_t indent);
 /* Appends lines, those that are too wide for stdout's terminal wrapped under their own first word. */
 void cli_wrap_lines(fa_buf *out, const char *text);
 

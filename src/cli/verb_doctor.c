@@ -18,6 +18,18 @@ struct findings {
     cJSON *checks;
 };
 
+enum { TEXT_COLUMN = 17 };
+
+static void put_text(fa_buf *out, const char *text, size_t column)
+{
+    fa_buf safe = {0};
+    cli_text_safe(&safe, text);
+    cli_wrap_here(out, safe.data != NULL ? safe.data : "", column, column);
+    fa_buf_text(out, "\n");
+    out->failed |= safe.failed;
+    fa_buf_free(&safe);
+}
+
 static int visit(void *context, const fa_check *check)
 {
     struct findings *found = context;
@@ -32,12 +44,10 @@ static int visit(void *context, const fa_check *check)
     fa_json_push(found->checks, item);
     cli_styled(found->out, styles[level], levels[level]);
     fa_buf_printf(found->out, "%*s  %-9s  ", 4 - (int)strlen(levels[level]), "", check->name);
-    cli_text_safe(found->out, check->text);
-    fa_buf_text(found->out, "\n");
+    put_text(found->out, check->text, TEXT_COLUMN);
     if (check->advice[0] != 0) {
-        fa_buf_printf(found->out, "%17s%s ", "", cli_sym()->arrow);
-        cli_text_safe(found->out, check->advice);
-        fa_buf_text(found->out, "\n");
+        fa_buf_printf(found->out, "%*s%s ", TEXT_COLUMN, "", cli_sym()->arrow);
+        put_text(found->out, check->advice, TEXT_COLUMN + 2);
     }
     return 0;
 }
