@@ -51,6 +51,10 @@ def an_option_goes_before_the_variable_the_project_and_the_user():
         tap.equal(store_now(), (place.folder + "/mine.db", "file"))
         tap.equal(place.json("show")["store"], place.folder + "/mine.db")
         tap.equal(place.json("show", "--store", "other.db")["store"], "other.db")
+        place.env["FA_TUNE_STORE"] = ""  # as if it were not set
+        tap.equal(store_now(), (place.folder + "/mine.db", "file"))
+        tap.equal(place.json("show")["store"], place.folder + "/mine.db")
+        del place.env["FA_TUNE_STORE"]
         os.remove(mine)
         tap.equal(store_now(), (place.folder + "/.cache/fa-tune/store.db", "default"))
         place.env["XDG_CONFIG_HOME"] = os.path.join(place.folder, "xdg")

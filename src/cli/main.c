@@ -258,6 +258,15 @@ static int serve(int count, char **arguments)
     return cli_error(1, &diag);
 }
 
+static int fail_help(const char *argument)
+{
+    char typed[CLI_SHORT_SIZE];
+    fa_diag diag;
+    fa_fail(&diag, FA_EINVAL, "\"%s\" is too much: `fa-tune help` takes one verb, or all",
+            cli_text_short(argument, typed));
+    return cli_error(EXIT_USAGE, &diag);
+}
+
 /* help [VERB|all]: options that say how it is printed may stand anywhere. */
 static int help_on(int count, char **arguments)
 {
@@ -267,10 +276,14 @@ static int help_on(int count, char **arguments)
     for (int i = 0; i < count; i++) {
         if (strcmp(arguments[i], "--json") == 0)
             return cli_json_write(cli_help_json(verbs, VERB_COUNT));
-        if (strcmp(arguments[i], "--color") == 0)
-            i++;
-        else if (arguments[i][0] != '-' && topic == NULL)
+        bool option = arguments[i][0] == '-';
+        bool known = strncmp(arguments[i], "--color", 7) == 0 ||
+                     strcmp(arguments[i], "--help") == 0 || strcmp(arguments[i], "-h") == 0;
+        if (option ? !known : topic != NULL)
+            return fail_help(arguments[i]);
+        if (!option)
             topic = arguments[i];
+        i += strcmp(arguments[i], "--color") == 0;
     }
     if (topic == NULL || strcmp(topic, "help") == 0 || strcmp(topic, "all") == 0)
         return put_help(NULL, NULL, topic != NULL && strcmp(topic, "all") == 0);

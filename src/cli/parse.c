@@ -69,14 +69,20 @@ static int fail_operand(const parse *p, const char *argument, fa_diag *diag)
     if (p->flag != NULL)
         return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", p->flag->name,
                        typed);
-    if (cli_fail_gpu_word(argument, diag) != 0)
-        return FA_EINVAL;
-    if (!p->verbs->typed)
-        return fail_late_verb(p, argument, diag);
     const cli_option_spec *out = cli_option_find(p->all, p->verb->groups, "--out", 5);
     if (out != NULL && cli_option_taken(p->verb->groups, out) && strchr(argument, '.') != NULL)
         return fa_fail(diag, FA_EINVAL, "\"%s\" is not understood: did you mean --out %s?", typed,
                        typed);
+    if (cli_names_specification(argument) &&
+        (p->verb->groups & (CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP)))
+        return fa_fail(diag, FA_EINVAL,
+                       "\"%s\" stands behind an option: the file comes first, as in `fa-tune %s "
+                       "%s ...`",
+                       typed, verb, typed);
+    if (cli_fail_gpu_word(argument, diag) != 0)
+        return FA_EINVAL;
+    if (!p->verbs->typed)
+        return fail_late_verb(p, argument, diag);
     if (strcmp(argument, "help") == 0)
         return fa_fail(diag, FA_EINVAL, "\"help\" comes first: `fa-tune help %s`", verb);
     cli_options_operands(p->verb->groups, &usage);

@@ -15,10 +15,17 @@
 enum { FILE_MAX_BYTES = 64 << 10, KEY_MAX = 32 };
 
 const struct cli_setting_key cli_setting_keys[CLI_SETTINGS] = {
-    {"gpu", NULL},   {"effort", NULL},           {"jobs", NULL},
-    {"time", NULL},  {"trials", NULL},           {"cost", NULL},
-    {"price", NULL}, {"store", "FA_TUNE_STORE"}, {"server", "FA_TUNE_SERVER"},
+    {"gpu", NULL, false},   {"effort", NULL, false},           {"jobs", NULL, false},
+    {"time", NULL, false},  {"trials", NULL, false},           {"cost", NULL, false},
+    {"price", NULL, false}, {"store", "FA_TUNE_STORE", false}, {"server", "FA_TUNE_SERVER", true},
 };
+
+const char *cli_setting_variable(int index)
+{
+    const struct cli_setting_key *key = &cli_setting_keys[index];
+    const char *value = key->variable != NULL ? getenv(key->variable) : NULL;
+    return value == NULL || (value[0] == 0 && !key->empty_counts) ? NULL : value;
+}
 
 /* ---- one line -------------------------------------------------------------------------------*/
 typedef struct line {
@@ -241,12 +248,16 @@ int cli_settings_load(cli_settings *ret_settings, fa_diag *diag)
     return rc != 0 ? rc : load(ret_settings, CLI_FILE_USER, diag);
 }
 
-int cli_settings_export(const cli_settings *settings, fa_diag *diag)
+int cli_settings_export(cli_settings *settings, fa_diag *diag)
 {
     for (int i = 0; i < CLI_SETTINGS; i++) {
-        const char *variable = cli_setting_keys[i].variable, *value = settings->setting[i].value;
-        if (variable != NULL && value[0] != 0 && setenv(variable, value, 0) != 0)
+        cli_setting *setting = &settings->setting[i];
+        const char *variable = cli_setting_keys[i].variable;
+        if (variable == NULL || setting->value[0] == 0 || cli_setting_variable(i) != NULL)
+            continue;
+        if (setenv(variable, setting->value, 1) != 0)
             return fa_fail(diag, FA_ENOMEM, "out of memory for the settings");
+        setting->exported = true;
     }
     return 0;
 }

@@ -27,6 +27,7 @@ typedef struct cli_setting {
     char value[CLI_SETTING_MAX]; /* "" where no file has it */
     cli_settings_file file;
     int line;
+    bool exported; /* its variable says it now */
 } cli_setting;
 
 typedef struct cli_settings {
@@ -37,10 +38,14 @@ typedef struct cli_settings {
         [PATH_MAX]; /* a project's file that belongs to another user, and is not read; "": there is none */
 } cli_settings;
 
-/* The keys, each the name of an option without its dashes; the variable that goes before files, or NULL. */
+/* The keys, each the name of an option without its dashes. */
 extern const struct cli_setting_key {
-    const char *name, *variable;
+    const char *name;
+    const char *variable; /* which goes before files, or NULL */
+    bool empty_counts;    /* an empty variable says something too: there is none */
 } cli_setting_keys[CLI_SETTINGS];
+/* What the setting's variable says; NULL: nothing, or there is none. */
+const char *cli_setting_variable(int index);
 
 /* Reads both files, where they are there. FA_EINVAL with file and line. */
 int cli_settings_load(cli_settings *ret_settings, fa_diag *diag);
@@ -48,6 +53,6 @@ int cli_settings_load(cli_settings *ret_settings, fa_diag *diag);
 int cli_settings_read(const char *text, size_t size, cli_settings_file file, cli_settings *settings,
                       fa_diag *diag);
 /* Makes the store and the service of files what their variables would say, where these are not set. */
-int cli_settings_export(const cli_settings *settings, fa_diag *diag);
+int cli_settings_export(cli_settings *settings, fa_diag *diag);
 
 #endif

@@ -7,9 +7,6 @@
 #include "table.h"
 #include "text.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* By key: what holds where nothing says otherwise. The store's place is the library's to tell. */
 static const char *const defaults[CLI_SETTINGS] = {"the device here",
                                                    "the whole space, once",
@@ -34,9 +31,8 @@ static void add_setting(cli_run *run, cJSON *array, cli_table *table, int index)
     const cli_settings *files = run->options->files;
     const cli_setting *setting = &files->setting[index];
     const char *variable = cli_setting_keys[index].variable, *path = files->path[setting->file];
-    const char *environment = variable != NULL ? getenv(variable) : NULL;
-    bool exported = environment != NULL && strcmp(environment, setting->value) == 0; /* by us */
-    bool by_variable = environment != NULL && environment[0] != 0 && !exported;
+    const char *environment = setting->exported ? NULL : cli_setting_variable(index);
+    bool by_variable = environment != NULL;
     bool by_file = setting->value[0] != 0 && !by_variable;
     fa_buf preset = {0};
     if (!by_variable && !by_file && defaults[index] == NULL)
@@ -60,7 +56,7 @@ static void add_setting(cli_run *run, cJSON *array, cli_table *table, int index)
     }
     fa_json_push(array, item);
     cli_cell(table, "%s", cli_setting_keys[index].name);
-    cli_text_path(&table->cell, value != NULL ? value : "");
+    cli_text_path(&table->cell, by_variable && value[0] == 0 ? "none" : value != NULL ? value : "");
     cli_cell_end(table);
     if (by_variable) {
         fa_buf_text(&table->cell, variable);
