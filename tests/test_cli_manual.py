@@ -17,8 +17,8 @@ def made(name):
 
 def helps(place):
     """verb -> the options that its --help lists"""
-    verbs = re.findall(r"(?m)^  ([a-z]+)  +[a-z]", place.run("help").stdout.split("\n\nOptions of tune")[0])
-    return {verb: re.findall(r"(?m)^  (--[a-z0-9-]+)", place.run(verb, "--help").stdout) for verb in verbs if verb != "help"}
+    verbs = re.findall(r"(?m)^  ([a-z]+)  +[a-z]", place.run("help").stdout)
+    return {verb: re.findall(r"(?m)^  (?:    |-., )?(--[a-z0-9-]+)", place.run(verb, "--help").stdout) for verb in verbs}
 
 
 def every_verb_has_a_page_with_every_option():
@@ -78,9 +78,15 @@ def check_completions(shell):
                            (["--dtype", "b"], ["bf16"]),
                            (["hel"], ["help"]),
                            (["help", "tr"], ["trust"]),
-                           (["gpus", "--q"], []),
+                           (["gpus", "--qx"], []),
+                           (["sweep", "--causal", "b"], ["both", "bottom-right"]),
+                           (["sweep", "--dtype", "fp16,b"], ["fp16,bf16"]),
+                           (["sweep", "--gpu", "L4,H100"], ["L4,H100-PCIe", "L4,H100-SXM"]),
                            (["explain", "--gpu", "H100"], ["H100-PCIe", "H100-SXM"])):
-        tap.equal((words, completed(shell, "fa-tune", *words)), (words, offered))
+        found = completed(shell, "fa-tune", *words)
+        if shell == "zsh":  # offers what stands behind the comma
+            offered = [word.rpartition(",")[2] for word in offered]
+        tap.equal((words, found), (words, offered))
     tap.has(completed(shell, "fa-tune", "serve", "--max"), "--max-jobs")
 
 

@@ -20,7 +20,7 @@ def bad_shorthands_get_their_sentence_and_status_2():
     with Place(space=ONE) as place:
         for arguments, part in [
                 (["--window", "1,2,3"], "use LEFT[,RIGHT]"), (["--window", "1,"], "use LEFT[,RIGHT]"),
-                (["--window", "x"], "window_left cannot be"), (["--window", "-2"], "window_left cannot be"),
+                (["--window", "x"], "--window \"x\": use LEFT[,RIGHT]"), (["--window", "-2"], "use LEFT[,RIGHT]"),
                 (["--decode=1"], "takes no value"), (["--mean-k", "9"], "says nothing without lengths_k"),
                 (["--page", "70000"], "65536"), (["--kv-dtype", "fp4"], "same or fp8")]:
             tap.has(place.run("tune", "--gpu", "L4", "--seq", "64", *arguments, status=2).stderr, part)

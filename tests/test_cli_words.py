@@ -136,7 +136,121 @@ def a_narrow_terminal_gets_whole_lines_and_a_dumb_one_no_escapes():
         assert len(cells) == 8 and all(re.fullmatch(r"\d\.\d\d×|-", cell) for cell in cells), ranking
 
 
+def unescaped(text):
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "")
+
+
+def help_fits_the_terminal_and_has_the_first_options_before_all_of_them():
+    with Place(space=None) as place:
+        place.env["TERM"] = "xterm"
+        short, whole = place.run("help").stdout, place.run("help", "all").stdout
+        options = re.findall(r"(?m)^  (?:    |-., )(--[a-z-]+)", short)
+        assert len(options) == 10 and {"--gpu", "--seq", "--causal", "--jobs"} <= set(options), options
+        for option in (*options, "--sinks", "--trial-timeout", "--templates"):
+            tap.has(whole, " %s" % option)
+        tap.has(whole, "Exit status")
+        tap.has(whole, "\n  -q, --quiet ")
+        for columns in (60, 80, 200):
+            for arguments in (["help"], ["help", "all"], ["sweep", "--help"], ["export", "--help"]):
+                lines = unescaped(place.on_a_terminal("stdout", *arguments, columns=columns)).splitlines()
+                example = [line for line in lines if re.match("  fa-tune | {16}--", line)]  # typed as it stands
+                wide = [line for line in lines if len(line) > min(columns, 100) and line not in example]
+                tap.equal((columns, arguments, wide), (columns, arguments, []))
+        for same in (["--help"], ["-h"], ["help", "--help"], ["help", "help"], ["help", "--color=never"]):
+            tap.equal(place.run(*same).stdout, short)
+
+
+def a_table_on_a_narrow_terminal_names_the_columns_that_it_leaves_out():
+    with Place() as place:
+        asked = ["--gpu", "L4", *SMALL]
+        piped = place.run(*asked, "--quiet").stdout
+        tap.lacks(piped, "not shown")
+        for columns, same, gone, kept in (
+                (80, ["family attn_fwd_sm80", "WARPS 4", "MIN_BLOCKS 2"], [], ["BLOCK_M", "STAGES", "regs", "time"]),
+                (50, ["WARPS 4", "Q_IN_REGS 0"], ["regs", "blocks/SM"], ["BLOCK_M", "STAGES", "time"])):
+            shown = unescaped(place.on_a_terminal("stdout", *asked, columns=columns))
+            title, = [line for line in shown.splitlines() if " BLOCK_M " in line]
+            told = " ".join(shown[shown.index("the same in all rows: "):shown.index("winner #1")].split())
+            for name in same + gone:
+                tap.lacks(title, name.split()[0])
+                tap.has(told, name)
+            tap.equal("not shown, to fit %d columns: " % columns in told, gone != [])
+            for name in kept:
+                tap.has(title, name)
+            hint, = hints(shown)
+            wide = [line for line in shown.splitlines() if len(line) > columns and hint not in line]
+            tap.equal(wide, [])
+        for verb in (["explain", *asked, "--top", "1"], ["show"], ["gpus"]):
+            lines = unescaped(place.on_a_terminal("stdout", *verb, columns=60)).splitlines()
+            tap.equal((verb, [line for line in lines if len(line) > 60]), (verb, []))
+            piped = set(place.run(*verb).stdout.split())
+            cut = [word for line in lines for word in line.split() if word not in piped]
+            assert {word.rstrip(",;") for word in cut} <= piped | set("the same in all rows: not shown to fit 60 columns:".split()), cut
+
+
+def colour_is_for_terminals_and_can_be_had_or_left():
+    with Place(space=None) as place:
+        place.env["TERM"] = "xterm"
+        tap.has(place.on_a_terminal("stdout", "help"), "\x1b[1m")
+        tap.lacks(place.on_a_terminal("stdout", "help", "--color=never"), "\x1b")
+        place.env["NO_COLOR"] = "1"
+        tap.lacks(place.on_a_terminal("stdout", "help"), "\x1b")
+        tap.has(place.on_a_terminal("stdout", "gpus", "--color", "always"), "\x1b[1m")
+        del place.env["NO_COLOR"]
+        tap.lacks(place.run("gpus").stdout, "\x1b")
+        tap.has(place.run("gpus", "--color=always").stdout, "\x1b[1m")
+        tap.has(place.run("doctor", "--color=always").stdout, "\x1b[33mwarn\x1b[0m  driver")
+        error = place.run("tunee", "--color=always", status=2).stderr
+        assert error.startswith("\x1b[1;31mfa-tune:\x1b[0m "), error
+
+
+def filters_of_report_are_those_of_show_and_of_gpus():
+    with Place() as place:
+        place.run("--gpu", "L4", *SMALL, "--quiet")
+        place.run("--gpu", "L4", *SMALL, "--heads", "2", "--causal", "--quiet")
+        for asked, count in (([], 2), (["--causal"], 1), (["--heads", "2"], 1), (["--seq", "128"], 2), (["--dtype", "bf16"], 0),
+                             (["--gpu", "L4", "--heads", "1"], 1), (["--gpu", "T4"], 0)):
+            tap.equal((asked, len(place.json("show", *asked)["winners"])), (asked, count))
+        tap.has(place.run("show", "--seq", "127").stdout, "a length of 127 is stored as its bucket, 128")
+
+    def types(*asked):
+        return {gpu["name"]: gpu["refused"] for gpu in place.json("gpus", *asked)["gpus"]}
+
+    with Place(space=None) as place:
+        tap.equal(list(types("--gpu", "L4")), ["L4"] + [name for name in types() if "L4" in name and name != "L4"])
+        assert len(types("--gpu", "A100")) == 4, types("--gpu", "A100")
+        served = types("--kv-dtype", "fp8")
+        tap.has(served["T4"], "no kernel family serves this problem on T4")
+        tap.equal((served["L4"], types()["T4"]), (None, None))
+
+
+def a_gpu_name_that_several_types_share_says_which_is_meant():
+    with Place(space=None) as place:
+        told = place.run("explain", "--gpu", "a100", "--seq", "64", "--top", "1").stderr
+        tap.has(told, "note: a100 is taken for A100-SXM4-40GB; others are ")
+        tap.has(told, "A100 80GB PCIe")
+        for name in ("L4", "A100-SXM4-40GB", "A100 80GB PCIe"):
+            tap.lacks(place.run("explain", "--gpu", name, "--seq", "64", "--top", "1").stderr, "taken for")
+        tap.has(place.run("sweep", "--gpu", "L4,H100", "--seq", "64", "--status", status=1).stderr, "H100 is taken for H100 SXM")
+
+
+def progress_says_what_its_times_are_and_verbose_tells_every_config():
+    with Place() as place:
+        told = place.run("--gpu", "L4", *SMALL, "-v", "-j2").stderr
+        tap.equal(len(re.findall(r"(?m)^  compiled: ~[\d.]+ µs by the model, attn_fwd_sm80 BLOCK_M=", told)), 8)
+    with Place(script=L4) as place:
+        told = place.run(*SMALL).stderr
+        assert 5 <= len(re.findall(r"(?m)^  (?:measured|best so far): [\d.]+ µs, attn_fwd_sm80 ", told)) < 9, told
+        tap.lacks(told, "by the model")
+
+
 tap.main([
+    help_fits_the_terminal_and_has_the_first_options_before_all_of_them,
+    a_table_on_a_narrow_terminal_names_the_columns_that_it_leaves_out,
+    colour_is_for_terminals_and_can_be_had_or_left,
+    filters_of_report_are_those_of_show_and_of_gpus,
+    a_gpu_name_that_several_types_share_says_which_is_meant,
+    progress_says_what_its_times_are_and_verbose_tells_every_config,
     the_hint_behind_a_tune_explains_that_very_problem,
     hints_name_the_program_as_it_was_called,
     a_failure_under_json_is_a_document,

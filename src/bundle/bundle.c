@@ -90,7 +90,7 @@ static int check_header(fa_bundle *bundle, const unsigned char *header, fa_diag 
                        "the fa-tune that made it",
                        bundle->path, info->version, FA_STORE_SCHEMA);
     return rc == 0 ? 0
-                   : fa_fail(diag, rc, "%s is no bundle, or was cut short: its header is not one's",
+                   : fa_fail(diag, rc, "%s is no bundle, or was cut short: its header is wrong",
                              bundle->path);
 }
 

@@ -64,7 +64,7 @@ struct item {
 static const char *const change_name[] = {"listed", "added", "replaced", "kept", "same"};
 
 struct items {
-    const char *gpu; /* to keep, or NULL */
+    const cli_options *filter; /* what is asked for; NULL: everything */
     const char *file;
     bool import;                    /* what became of each; else they are only shown */
     const fa_records_info *records; /* they came from records, and not from a bundle; or NULL */
@@ -76,7 +76,8 @@ static int take_item(void *context, const fa_bundle_item *from)
 {
     struct items *items = context;
     struct item item = {.change = from->change, .served = from->served, .answer = *from->answer};
-    if (!cli_gpu_is(items->gpu, from->answer->gpu.name))
+    if (items->filter != NULL &&
+        !cli_filter_keeps(items->filter, &from->answer->problem, from->answer->gpu.name))
         return 0;
     snprintf(item.why, sizeof item.why, "%s", from->why);
     if (from->stored != NULL)
@@ -111,9 +112,9 @@ static void put_table(const struct items *items, fa_buf *out)
         cli_cell_end(&table);
         cli_row_end(&table);
     }
-    cli_table_put(&table,
-                  import ? "|problem|GPU|origin|>time|why" : "?|problem|GPU|origin|>time|config",
-                  out);
+    cli_table_put(
+        &table,
+        import ? "|=problem|GPU|~origin|~>time|why" : "?|=problem|GPU|~origin|>time|~config", out);
 }
 
 static void put_signer(const fa_bundle_info *info, fa_buf *out)
@@ -227,7 +228,7 @@ static int finish_items(cli_run *run, struct items *items, int rc)
 
 int cli_show_bundle(cli_run *run)
 {
-    struct items items = {.gpu = run->options->gpu, .file = run->options->operand[0]};
+    struct items items = {.filter = run->options, .file = run->options->operand[0]};
     int rc = fa_bundle_inspect(items.file, take_item, &items, &items.info, &run->diag);
     return finish_items(run, &items, rc);
 }

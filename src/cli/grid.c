@@ -154,13 +154,18 @@ static int push_range(list *list, const char *option, int32_t low, const char *w
     char *second = strchr(text, ':'), *third = strchr(second + 1, ':');
     int32_t first, last, step;
     if (third == NULL)
-        return fail_word(option, word, advice, diag);
+        return fail_word(option, word,
+                         "say how it goes from one to the other, as in :x2 or :+512 behind it",
+                         diag);
     *second++ = 0;
     *third++ = 0;
     bool times = third[0] == 'x';
-    if (!number(text, low > 1 ? low : 1, &first) || !number(second, first, &last) ||
+    if (!number(text, low > 1 ? low : 1, &first) || !number(second, 1, &last) ||
         (!times && third[0] != '+') || !number(third + 1, times ? 2 : 1, &step))
         return fail_word(option, word, advice, diag);
+    if (last < first)
+        return fa_fail(diag, FA_EINVAL, "%s \"%s\" goes down: write %d:%d:%s", option, word, last,
+                       first, third);
     int rc = 0;
     for (int64_t value = first; value <= last && rc == 0;
          value = times ? value * step : value + step)
@@ -208,8 +213,8 @@ static int push_number(void *context, const char *option, const char *word, fa_d
         rc = push(numbers->list, option, value, diag);
     } else {
         char advice[96];
-        snprintf(advice, sizeof advice, "use whole numbers from %d to %d, or ranges", numbers->low,
-                 numbers->high);
+        snprintf(advice, sizeof advice, "use whole numbers from %d to %d, or ranges such as 512:16384:x2",
+                 numbers->low, numbers->high);
         return fail_word(option, word, advice, diag);
     }
     for (int i = 0; i < numbers->list->count && rc == 0; i++)

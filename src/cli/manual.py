@@ -20,7 +20,7 @@ def read_help(fa_tune, serve):
         if verb["name"] == "serve":
             verb["details"] = re.search(r"(?s)\n\nusage: .*?\n\n(.*?\n)\n  --", text).group(1)
             verb["options"] = [
-                {"name": name, "value": value, "help": words, "choices": []} if value else {"name": name, "help": words, "choices": []}
+                {"name": name, "help": words, "list": False, "choices": [], **({"value": value} if value else {})}
                 for name, value, words in re.findall(r"(?m)^  (--\S+) ?(\S*(?: yes)?) {2,}(\S.*)$", text)]
     told["gpus"] = [name.replace(" ", "-") for name in told["gpus"]]  # --gpu takes both
     return told
@@ -54,7 +54,8 @@ def roff_details(details):
 def roff_options(verb):
     for option in verb["options"]:
         value = ' " %s"' % roff(option["value"]) if option.get("value") else ""
-        yield ".TP\n.BI %s%s\n%s" % (roff(option["name"]), value, roff(option["help"]))
+        short = ".B %s\n.TQ\n" % roff(option["short"]) if "short" in option else ""
+        yield ".TP\n%s.BI %s%s\n%s" % (short, roff(option["name"]), value, roff(option["help"]))
 
 
 def page(name, told, summary, synopsis, body):
@@ -91,22 +92,26 @@ HELP = {"name": "help", "summary": "how to use fa-tune, or a verb of it", "optio
 def bash(told):
     names = " ".join(verb["name"] for verb in told["verbs"])
     yield "# made from the option tables of fa-tune %s" % told["fa_tune"]
-    yield "_fa_tune() {\n    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=tune words= values="
+    yield "_fa_tune() {\n    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=tune words= values= list="
     yield "    case ${COMP_WORDS[1]} in\n    %s | help) [ \"$COMP_CWORD\" -lt 2 ] || verb=${COMP_WORDS[1]} ;;\n    esac" % " | ".join(names.split())
     yield "    case $verb:$prev in"
     for verb in told["verbs"]:
         for option in verb["options"]:
             if values_of(told, option):
-                yield "    %s:%s) values='%s' ;;" % (verb["name"], option["name"], " ".join(values_of(told, option)))
+                yield "    %s:%s)%s values='%s' ;;" % (verb["name"], option["name"], " list=yes" if option["list"] else "",
+                                                       " ".join(values_of(told, option)))
             elif takes_file(option):
                 yield "    %s:%s) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;" % (verb["name"], option["name"])
     yield "    esac\n    case $verb in"
     for verb in told["verbs"]:
         yield "    %s) words='%s' ;;" % (verb["name"], " ".join(option["name"] for option in verb["options"]))
-    yield "    help) words='%s' ;;" % names
+    yield "    help) words='%s all' ;;" % names
     yield "    esac"
     yield "    [ \"$COMP_CWORD\" != 1 ] || [[ $cur == -* ]] || words='%s help'" % names
-    yield "    COMPREPLY=($(compgen -W \"${values:-$words}\" -- \"$cur\"))\n}\ncomplete -o default -F _fa_tune fa-tune"
+    # Of a list the last value is completed, behind those before it.
+    yield "    local before=\n    [ -z \"$list\" ] || [[ $cur != *,* ]] || before=${cur%,*},"
+    yield "    COMPREPLY=($(compgen -P \"$before\" -W \"${values:-$words}\" -- \"${cur#\"$before\"}\"))"
+    yield "}\ncomplete -o default -F _fa_tune fa-tune"
 
 
 def quoted(text):
@@ -117,7 +122,10 @@ def zsh_option(told, option):
     words = re.sub(r"([\[\]:])", r"\\\1", option["help"])
     if not option.get("value"):
         return "'%s[%s]'" % (option["name"], quoted(words))
-    action = "(%s)" % " ".join(values_of(told, option)) if values_of(told, option) else "_files" if takes_file(option) else " "
+    values = " ".join(values_of(told, option))
+    action = "_files" if takes_file(option) else " "
+    if values:
+        action = "_values -s , value %s" % values if option["list"] else "(%s)" % values
     value = re.sub(r"[\[\]:]", "", option["value"])
     return "'%s[%s]:%s:%s'" % (option["name"], quoted(words), quoted(value), action)
 
@@ -141,14 +149,18 @@ def fish(told):
     yield "# made from the option tables of fa-tune %s" % told["fa_tune"]
     yield "function __fa_tune_verb\n    set -l words (commandline -opc) tune"
     yield "    string match -q -- '-*' $words[2]; and echo tune; or echo $words[2]\nend"
+    yield "function __fa_tune_list # each value, behind those that the list has already"
+    yield "    set -l before (string match -r '.*,' -- (commandline -ct))\n    set -q before[1]; or set before ''\n    printf '%s\\n' $before$argv\nend"
     for verb in [*told["verbs"], HELP]:
         yield "complete -c fa-tune -f -n 'test (count (commandline -opc)) = 1; or test (__fa_tune_verb) = help' -a %s -d '%s'" % (
             verb["name"], verb["summary"].replace("'", "\\'"))
         for option in verb["options"]:
             line = "complete -c fa-tune -n 'test (__fa_tune_verb) = %s' -l %s -d '%s'" % (
                 verb["name"], option["name"][2:], option["help"].replace("'", "\\'"))
+            if "short" in option:
+                line += " -s %s" % option["short"][1:]
             if values_of(told, option):
-                line += " -x -a '%s'" % " ".join(values_of(told, option))
+                line += " -x -a '%s'" % ("(__fa_tune_list %s)" if option["list"] else "%s") % " ".join(values_of(told, option))
             elif option.get("value"):
                 line += " -r" if takes_file(option) else " -x"
             yield line

@@ -4,10 +4,12 @@
  */
 #include "options_table.h"
 
+#include "duration.h"
 #include "error.h"
 #include "wording.h"
 #include "text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,25 +60,6 @@ static int set_seed(const cli_option_spec *spec, const char *text, uint64_t *ret
     return 0;
 }
 
-/* Digits with at most one point among or before them, as money is written. */
-static bool parse_decimal(const char *text, size_t length, double high, double *ret)
-{
-    char copy[32];
-    size_t digits = 0, points = 0;
-    for (size_t i = 0; i < length; i++) {
-        digits += text[i] >= '0' && text[i] <= '9';
-        points += text[i] == '.';
-    }
-    if (digits == 0 || points > 1 || digits + points != length || length >= sizeof copy)
-        return false;
-    snprintf(copy, sizeof copy, "%.*s", (int)length, text);
-    double value = strtod(copy, NULL); /* the locale of numbers is C's */
-    if (!(value >= 0 && value <= high))
-        return false;
-    *ret = value;
-    return true;
-}
-
 static int set_decimal(const cli_option_spec *spec, const char *text, double *ret, fa_diag *diag)
 {
     char typed[CLI_SHORT_SIZE];
@@ -85,7 +68,7 @@ static int set_decimal(const cli_option_spec *spec, const char *text, double *re
     double value = 0;
     if (percent && length > 0 && text[length - 1] == '%')
         length--;
-    if (!parse_decimal(text, length, (double)spec->high, &value) || (!zero && !(value > 0)))
+    if (!fa_decimal_parse(text, length, (double)spec->high, &value) || (!zero && !(value > 0)))
         return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a number %s %lld, as in %s", spec->name,
                        cli_text_short(text, typed), zero ? "from 0 to" : "above 0 up to",
                        (long long)spec->high, percent ? "5%" : "0.50");
@@ -93,25 +76,15 @@ static int set_decimal(const cli_option_spec *spec, const char *text, double *re
     return 0;
 }
 
-/* 0: there is no such unit. */
-static double seconds_of_unit(char unit)
-{
-    return unit == 's' ? 1 : unit == 'm' ? 60 : unit == 'h' ? 3600 : unit == 'd' ? 86400 : 0;
-}
-
 static int set_seconds(const cli_option_spec *spec, const char *text, double *ret, fa_diag *diag)
 {
     char typed[CLI_SHORT_SIZE];
-    size_t length = strlen(text);
-    double value = 0, scale = length > 0 ? seconds_of_unit(text[length - 1]) : 0;
-    if (!(scale > 0) || !parse_decimal(text, length - 1, (double)spec->high / scale, &value) ||
-        !(value > 0))
-        return fa_fail(
-            diag, FA_EINVAL,
-            "%s \"%s\": use a time of at most a year with its unit, as in 90s, 30m, 2h or 3d",
-            spec->name, cli_text_short(text, typed));
-    *ret = value * scale;
-    return 0;
+    bool year = spec->high > 86400;
+    if (fa_duration_parse(text, (double)spec->high, ret))
+        return 0;
+    return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a time of at most %s, as in 90s, 30m%s",
+                   spec->name, cli_text_short(text, typed), year ? "a year" : "an hour",
+                   year ? ", 2h or 3d" : " or 1h");
 }
 
 /* Seconds since 1970 of a day's beginning, local; false: it is no such date, or still to come. */
@@ -134,16 +107,18 @@ static int set_past(const cli_option_spec *spec, const char *text, int64_t *ret,
     char typed[CLI_SHORT_SIZE];
     size_t length = strlen(text);
     int64_t now = (int64_t)time(NULL);
-    double age = 0, scale = length > 0 ? seconds_of_unit(text[length - 1]) : 0;
+    double age = 0;
     if (parse_date(text, now, ret))
         return 0;
-    if (!(scale > 0) || !parse_decimal(text, length - 1, longest_s / scale, &age))
+    /* What is forgotten is gone: an age says its unit. */
+    if (length == 0 || isdigit((unsigned char)text[length - 1]) ||
+        !fa_duration_parse(text, longest_s, &age))
         return fa_fail(
             diag, FA_EINVAL,
             "%s \"%s\": use an age with its unit, as in 30d, 12h or 90m, or a date that has been, "
             "as in 2026-01-31",
             spec->name, cli_text_short(text, typed));
-    *ret = now - (int64_t)(age * scale);
+    *ret = now - (int64_t)age;
     return 0;
 }
 
@@ -159,9 +134,9 @@ static const char *also_called(const char *text)
     return text;
 }
 
-/* Every enum of the API is stored as 32 bits. */
-static int set_choice(const cli_option_spec *spec, const char *const *choices, const char *text,
-                      void *ret, fa_diag *diag)
+/* Every enum of the API is stored as 32 bits. `bare`: what the option is without a value; "": it needs one. */
+static int set_choice(const cli_option_spec *spec, const char *const *choices, const char *bare,
+                      const char *text, void *ret, fa_diag *diag)
 {
     for (int32_t i = 0; choices[i] != NULL; i++) {
         if (text[0] != 0 && strcasecmp(choices[i], also_called(text)) == 0) {
@@ -180,11 +155,16 @@ static int set_choice(const cli_option_spec *spec, const char *const *choices, c
     const char *near = fa_nearest(text, choices + first);
     char typed[CLI_SHORT_SIZE];
     cli_text_short(text, typed);
-    int rc = near != NULL
-                 ? fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: did you mean %s? It takes %s",
-                           spec->name, typed, near, list.data != NULL ? list.data : "")
-                 : fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: use %s", spec->name, typed,
-                           list.data != NULL ? list.data : "");
+    const char *names = list.data != NULL ? list.data : "";
+    int rc;
+    if (near != NULL)
+        rc = fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: did you mean %s? It takes %s",
+                     spec->name, typed, near, names);
+    else if (bare[0] != 0)
+        rc = fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: leave it out for %s, or use %s",
+                     spec->name, typed, bare, names);
+    else
+        rc = fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: use %s", spec->name, typed, names);
     fa_buf_free(&list);
     return rc;
 }
@@ -201,7 +181,7 @@ static int set_field(const cli_option_spec *spec, const char *text, cli_options 
     if (field->kind == FA_FIELD_INTEGER)
         return set_integer(spec, field, text, value, diag);
     if (field->kind == FA_FIELD_CHOICE)
-        return set_choice(spec, field->choice, text, value, diag);
+        return set_choice(spec, field->choice, field->bare, text, value, diag);
     *value = 1;
     return 0;
 }
@@ -247,13 +227,14 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
         *(const char **)(void *)field = text;
         return 0;
     case KIND_CHOICE:
-        return set_choice(spec, spec->choices, text, field, diag);
+        return set_choice(spec, spec->choices, "", text, field, diag);
     case KIND_FIELD:
         return set_field(spec, text, options, diag);
     case KIND_ALSO:
         return set_also(spec, text, options, diag);
     case KIND_SHORTHAND:
         return cli_shorthand_set((int)spec->low, text, options, diag);
+    case KIND_HEADING:
     case KIND_HERE_VALUES:
     case KIND_HERE_FLAGS:
         break;

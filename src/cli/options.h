@@ -10,6 +10,7 @@
 
 #include "buf.h"
 #include "operation.h"
+#include "settings.h"
 
 enum {
     CLI_GROUP_PROBLEM = 1, /* what is to be computed */
@@ -21,7 +22,7 @@ enum {
     CLI_GROUP_QUIET = 64,  /* what stderr gets */
     CLI_GROUP_JSON = 128,
     CLI_GROUP_TOP = 256,
-    CLI_GROUP_WHY = 512,        /* --why: the problem is needed with it, and refused without */
+    CLI_GROUP_WHY = 512, /* --why: the whole problem is needed with it, and filters without */
     CLI_GROUP_FILTER = 1 << 14, /* problems to keep: what is not given stays unset */
     CLI_GROUP_REPORT = 1 << 15, /* --format, --out */
     CLI_GROUP_EXPORT = 1 << 16,
@@ -49,6 +50,8 @@ enum {
 };
 typedef struct cli_options {
     bool help;
+    const cli_settings *files; /* what was not given may come from there */
+    unsigned from_files;       /* bit i: setting i does */
     const char *gpu;       /* NULL: the device here */
     int32_t device;        /* -1: not given */
     const char *operation; /* NULL: the default one */
@@ -59,9 +62,10 @@ typedef struct cli_options {
     fa_effort effort;
     bool effort_given;  /* not the default */
     bool problem_given; /* any option of it, or of the device */
-    bool again, exact, why, quiet, json, no_progress;
+    bool again, exact, why, quiet, json, no_progress, verbose;
+    int32_t colour;                             /* CLI_COLOUR_… */
     int32_t jobs;                               /* 0: one per core */
-    int32_t compile_timeout_s, trial_timeout_s; /* 0: the library's */
+    double compile_timeout_s, trial_timeout_s;  /* 0: the library's */
     int32_t top;                                /* 0: not given */
     uint64_t seed;
     const char *specification; /* a file of one kernel; NULL: not given */
@@ -112,9 +116,24 @@ typedef struct cli_verb {
 /* Whether an argument that stands first names a kernel specification: NAME.cu or NAME.json. */
 bool cli_names_specification(const char *argument);
 
-/* Parses the arguments after the verb. FA_EINVAL with a sentence: what, where, what to do. */
-int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_options *ret_options,
-                      fa_diag *diag);
+/* All verbs, for sentences that name another. */
+typedef struct cli_verbs {
+    const cli_verb *verb;
+    size_t count;
+    const char *const *names; /* what may stand first, "help" among it, ended by NULL */
+    bool typed;               /* a verb stands first; else the default one is meant */
+} cli_verbs;
+
+/* Parses the arguments after the verb. `files`, exported already, has what is not given; it must outlive the options.
+ * FA_EINVAL with a sentence: what, where, what to do. */
+int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, char **arguments,
+                      const cli_settings *files, cli_options *ret_options, fa_diag *diag);
+
+/* Heeds --color wherever it stands, before anything is told about the others. */
+void cli_options_colour(int count, char **arguments);
+
+/* FA_EINVAL, with what was meant, for a word that names a GPU type where none is taken; 0 for any other. */
+int cli_fail_gpu_word(const char *word, fa_diag *diag);
 
 /* Digits only: no sign, no space, no base prefix. false when there is anything else or more than
  * 64 bits; *ret is then left alone. */
@@ -122,9 +141,6 @@ bool cli_parse_digits(const char *text, uint64_t *ret);
 
 /* Appends what a verb of these groups takes beside options, in brackets what may be left out. */
 void cli_options_operands(unsigned groups, fa_buf *out);
-
-/* Appends one line per option of these groups, with the operation's own. */
-void cli_options_help(unsigned groups, const fa_operation *operation, fa_buf *out);
 
 /* Appends "`fa-tune VERB --gpu … --seq …`": GPU, problem, store and templates as these options have
  * them, so that it works as it is printed. */

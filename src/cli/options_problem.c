@@ -37,7 +37,12 @@ const char *cli_sweep_option(const fa_operation *operation, int field)
 
 int cli_option_field(const cli_option_spec *spec)
 {
-    return (int)((spec->offset - CLI_AT(problem.value)) / sizeof(int32_t));
+    size_t values = CLI_AT(problem.value), lists = CLI_AT(sweep.values);
+    if (spec->kind == KIND_FIELD || spec->kind == KIND_ALSO)
+        return (int)((spec->offset - values) / sizeof(int32_t));
+    if (spec->offset >= lists && spec->offset < lists + FA_PROBLEM_VALUES * sizeof(char *))
+        return (int)((spec->offset - lists) / sizeof(char *));
+    return -1;
 }
 
 /* ---- rows -----------------------------------------------------------------------------------*/
@@ -281,11 +286,11 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
         const char *field = cJSON_GetStringValue(cJSON_GetArrayItem(values, i));
         snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text);
         bool more = text[length] == ',';
-        if (field == NULL || length == 0 || (more && text[length + 1] == 0))
-            return fa_fail(diag, FA_EINVAL, "%s \"%s\": use %s", option,
-                           cli_text_short(options->shorthand[index], typed),
-                           text_of(item, "value"));
-        rc = set_field(options, field, word, false, option, diag);
+        if (field == NULL || length == 0 || (more && text[length + 1] == 0) ||
+            set_field(options, field, word, false, option, diag) != 0)
+            return fa_fail(diag, FA_EINVAL, "%s \"%s\": use %s, in whole numbers: %s", option,
+                           cli_text_short(options->shorthand[index], typed), text_of(item, "value"),
+                           text_of(item, "help"));
         text += length + more;
     }
     return rc;

@@ -12,14 +12,16 @@ typedef enum cli_option_kind {
     KIND_INTEGER, /* int32_t in [low, high] */
     KIND_SEED,    /* uint64_t up to `high` */
     KIND_DECIMAL, /* double in [0, high]: digits with or without a point; "%" may follow a margin */
-    KIND_SECONDS, /* double in (0, high] from "90s", "30m" or "2h" */
+    KIND_SECONDS, /* double in (0, high] from "90", "90s", "30m" or "2h" */
     KIND_PAST,    /* int64_t, a time: from a date, or from how long ago it was, as "30d" */
     KIND_TEXT,    /* const char *, not empty */
     KIND_CHOICE,  /* an enum, one of `choices` */
     KIND_FIELD,   /* a field of the problem */
     KIND_ALSO,    /* every field of the problem that names it */
     KIND_SHORTHAND, /* several fields of the problem; `low` is its number */
-    /* In the table of options, where the operation's stand: those of values and lists, of flags. */
+    /* In the table of options: a heading of the help, which is `help`, and where the operation's stand: those of
+     * values and lists, of flags. */
+    KIND_HEADING,
     KIND_HERE_VALUES,
     KIND_HERE_FLAGS
 } cli_option_kind;
@@ -35,13 +37,13 @@ typedef struct cli_option_spec {
     const char *help;
 } cli_option_spec;
 
-/* Index of the field whose value an option of KIND_FIELD or KIND_ALSO sets. */
+/* Index of the field whose value, or whose list of values, an option sets; -1: it sets none, or several. */
 int cli_option_field(const cli_option_spec *spec);
 
 #define CLI_AT(field) offsetof(cli_options, field)
 
 typedef void cli_option_visit(void *context, const cli_option_spec *spec);
-/* The options of these groups, in the order of the help (options.c). */
+/* The options of these groups and the headings above them, in the order of the help (options.c). */
 void cli_options_each(unsigned groups, const fa_operation *operation, cli_option_visit *visit,
                       void *context);
 
@@ -60,6 +62,25 @@ typedef struct cli_problem_options {
     size_t flags; /* rows from here on stand at KIND_HERE_FLAGS */
 } cli_problem_options;
 void cli_problem_options_make(const fa_operation *operation, cli_problem_options *ret_options);
+
+/* Every option of the command line, in the order of its help, and its headings (options.c). */
+enum { CLI_SPECS_MAX = 96, CLI_OPTIONS_MAX = CLI_SPECS_MAX + CLI_PROBLEM_OPTIONS_MAX };
+typedef struct cli_option_list {
+    cli_problem_options problem;
+    const cli_option_spec *spec[CLI_OPTIONS_MAX];
+    size_t count;
+} cli_option_list;
+void cli_option_list_make(const fa_operation *operation, cli_option_list *ret_list);
+/* Whether verbs of these groups take it. */
+bool cli_option_taken(unsigned groups, const cli_option_spec *spec);
+/* The option of that name, of these groups where several have one; NULL: there is none. */
+const cli_option_spec *cli_option_find(const cli_option_list *list, unsigned groups,
+                                       const char *name, size_t length);
+/* The letter that stands for an option behind one dash, and the name that it stands for; 0 and "": none. */
+char cli_option_letter(const cli_option_spec *spec);
+const char *cli_option_of_letter(char letter);
+/* What verbs of these groups take beside options, by its place, in brackets what may be left out; NULL: nothing. */
+const char *cli_operand_name(unsigned groups, int index);
 
 /* Values that were not given become their defaults; FA_EINVAL for those that must be given, with an example of
  * that verb. */

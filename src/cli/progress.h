@@ -21,6 +21,7 @@ typedef struct cli_progress {
     bool drawn;     /* the updating line is on the screen */
     bool untimed;   /* configs run at another length than was asked for: no times are told */
     bool absent;    /* the GPU is not here: configs end when they are compiled */
+    bool verbose;   /* every config is told as it ends */
     int32_t told;   /* first rows told */
     double last_s;  /* when the line was last drawn or a plain line printed */
     double best_us; /* last best that was told; 0: none */

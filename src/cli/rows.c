@@ -55,7 +55,7 @@ void cli_tunables_find(cli_tunables *tunables, const cli_row *rows, size_t count
 void cli_tunables_columns(const cli_tunables *tunables, fa_buf *columns)
 {
     for (int i = 0; i < tunables->count; i++) {
-        fa_buf_text(columns, "|>");
+        fa_buf_text(columns, "|~>");
         cli_text_safe(columns, tunables->name[i]);
     }
 }
@@ -119,9 +119,9 @@ void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_
     cli_tunables tunables;
     fa_buf columns = {0};
     cli_tunables_find(&tunables, rows, count);
-    fa_buf_text(&columns, "?>#|family");
+    fa_buf_text(&columns, "?>#|~family");
     cli_tunables_columns(&tunables, &columns);
-    fa_buf_text(&columns, "|>shared B|>regs|?>spill B|>blocks/SM|?>time||?>vs default");
+    fa_buf_text(&columns, "|~>shared B|~>regs|?~>spill B|~>blocks/SM|?>time||?>vs default");
     bool ranked = cli_rows_ranked(rows, count);
     for (size_t r = 0; r < count; r++)
         if (rows[r].rank > 0)

@@ -10,8 +10,12 @@
 #include "error.h"
 #include "json_make.h"
 #include "problem.h"
+#include "terminal.h"
 #include "text.h"
 
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -30,8 +34,8 @@ fa_options cli_library_options(const cli_options *options)
         .store = options->store,
         .templates = options->templates,
         .compile_workers = options->jobs,
-        .compile_timeout_ms = options->compile_timeout_s * 1000,
-        .trial_timeout_ms = options->trial_timeout_s * 1000,
+        .compile_timeout_ms = (int32_t)ceil(options->compile_timeout_s * 1000),
+        .trial_timeout_ms = (int32_t)ceil(options->trial_timeout_s * 1000),
         .seed = options->seed,
         .server = server_of(options),
     };
@@ -88,7 +92,13 @@ int cli_print(cli_run *run)
     cJSON *document = run->document;
     run->printed = true;
     run->document = NULL;
-    return run->options->json ? cli_json_write(document) : cli_write(&run->out);
+    if (run->options->json)
+        return cli_json_write(document);
+    fa_buf wrapped = {.failed = run->out.failed};
+    cli_wrap_lines(&wrapped, run->out.data != NULL ? run->out.data : "");
+    int status = cli_write(&wrapped);
+    fa_buf_free(&wrapped);
+    return status;
 }
 
 int cli_fail(cli_run *run, int rc)
@@ -155,6 +165,83 @@ bool cli_gpu_is(const char *asked, const char *name)
                       fa_gpu_find(name, &other, NULL) == 0 ? other.name : name) == 0;
 }
 
+/* Letters and digits alone, in lower case. */
+static void put_plain(const char *name, size_t length, char ret[64])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < length && n < 63; i++)
+        if (isalnum((unsigned char)name[i]))
+            ret[n++] = (char)tolower((unsigned char)name[i]);
+    ret[n] = 0;
+}
+
+bool cli_gpu_is_like(const char *asked, const char *name)
+{
+    char want[64], is[64];
+    put_plain(asked, strlen(asked), want);
+    put_plain(name, strlen(name), is);
+    return want[0] != 0 && strstr(is, want) != NULL;
+}
+
+/* Of the first name in a list. */
+static void note_variant(cli_run *run, const char *list, size_t length)
+{
+    char asked[64], typed[64], chosen[64];
+    fa_buf note = {0};
+    fa_gpu gpu, other;
+    int others = 0;
+    snprintf(asked, sizeof asked, "%.*s", (int)length, list);
+    if (length >= sizeof asked || fa_gpu_find(asked, &gpu, NULL) != 0)
+        return; /* the verb says what is wrong */
+    put_plain(asked, length, typed);
+    put_plain(gpu.name, strlen(gpu.name), chosen);
+    fa_buf_printf(&note, "%s is taken for %s", asked, gpu.name);
+    for (int32_t i = 0; strcmp(typed, chosen) != 0 && fa_gpu_type(i, &other, NULL) == 0; i++)
+        if (strcmp(other.name, gpu.name) != 0 && cli_gpu_is_like(asked, other.name))
+            fa_buf_printf(&note, "%s %s", others++ == 0 ? "; others are" : ",", other.name);
+    if (others > 0 && !note.failed)
+        cli_progress_note(&run->progress, note.data);
+    fa_buf_free(&note);
+}
+
+void cli_note_variants(cli_run *run)
+{
+    const cli_options *options = run->options;
+    const char *at = options->gpu != NULL ? options->gpu : options->sweep.gpu;
+    while (at != NULL && *at != 0) {
+        size_t length = strcspn(at, ",");
+        note_variant(run, at, length);
+        at += length + (at[length] == ',');
+    }
+}
+
+void cli_note_settings(cli_run *run)
+{
+    const cli_settings *files = run->options->files;
+    fa_buf note = {0};
+    bool any = false;
+    for (int i = 0; files != NULL && i < CLI_SETTINGS; i++) {
+        const cli_setting *setting = &files->setting[i];
+        if (!(run->options->from_files >> i & 1) || setting->file != CLI_FILE_PROJECT)
+            continue;
+        if (!any)
+            cli_text_path(&note, files->path[CLI_FILE_PROJECT]);
+        fa_buf_printf(&note, "%s %s = %s", any ? "," : " sets", cli_setting_keys[i].name,
+                      setting->value);
+        any = true;
+    }
+    if (any && !note.failed)
+        cli_progress_note(&run->progress, note.data);
+    fa_buf_free(&note);
+    if (files == NULL || files->foreign[0] == 0)
+        return;
+    cli_text_path(&note, files->foreign);
+    fa_buf_text(&note, " is not read: it belongs to another user");
+    if (!note.failed)
+        cli_progress_note(&run->progress, note.data);
+    fa_buf_free(&note);
+}
+
 bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const char *gpu)
 {
     const fa_problem *want = &options->problem;
@@ -165,6 +252,23 @@ bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const ch
         if ((given >> i & 1) && is->value[i] != want->value[i])
             return false;
     return cli_gpu_is(options->gpu, gpu);
+}
+
+void cli_text_buckets(fa_buf *out, const cli_options *options)
+{
+    uint32_t given = options->given | options->given_also;
+    int32_t told = -1;
+    fa_problem bucket;
+    fa_bucket(&options->problem, &bucket);
+    for (int i = 0; i < FA_PROBLEM_VALUES; i++) {
+        int32_t length = options->problem.value[i];
+        if (!(given >> i & 1) || bucket.value[i] == length || told == length)
+            continue;
+        fa_buf_printf(
+            out, "a length of %d is stored as its bucket, %d, unless it was tuned with --exact\n",
+            length, bucket.value[i]);
+        told = length;
+    }
 }
 
 int cli_answer_compare(const fa_answer *a, const fa_answer *b)

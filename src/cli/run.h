@@ -41,6 +41,7 @@ int cli_queue(cli_run *run);
 int cli_compare(cli_run *run);
 int cli_doctor(cli_run *run);
 int cli_gpus(cli_run *run);
+int cli_config(cli_run *run);
 int cli_replay(cli_run *run);
 /* show FILE.fab (bundles.c). */
 int cli_show_bundle(cli_run *run);
@@ -70,8 +71,17 @@ void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner
 
 /* Whether both name one GPU type ("NVIDIA L4" is "L4"); also when `asked` is NULL. */
 bool cli_gpu_is(const char *asked, const char *name);
+/* Whether `name` holds what was asked for: "A100 80GB PCIe" holds "a100". */
+bool cli_gpu_is_like(const char *asked, const char *name);
+/* Notes which GPU types names such as "A100" were taken for, where there are others of the kind. */
+void cli_note_variants(cli_run *run);
+/* Notes what a project's file has set, which a person may not know of. */
+void cli_note_settings(cli_run *run);
 /* Whether a problem agrees with every option of a problem that was given, and its GPU type with --gpu. */
 bool cli_filter_keeps(const cli_options *options, const fa_problem *problem, const char *gpu);
+
+/* A length that was given may stand for another one, under which its winner is stored: a line for each. */
+void cli_text_buckets(fa_buf *out, const cli_options *options);
 
 /* Items that a visit collects. */
 typedef struct cli_list {

@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "table.h"
 
+#include "terminal.h"
 #include "text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { COLUMNS_MAX = 64 };
+enum { COLUMNS_MAX = 64, GAP = 2, WRAPPED_LEAST = 32, WRAPPED_NARROWEST = 12 };
+
+typedef struct cell {
+    const char *text;
+    size_t length;
+} cell;
 
 typedef struct column {
     const char *title;
     size_t length; /* of the title */
     size_t width;
-    bool right, left_out;
+    bool right, left_out, may_go, wraps, gone; /* gone: for want of width */
+    cell same; /* the text of all of its cells; NULL where they differ */
 } column;
 
 void cli_cell_end(cli_table *table)
@@ -42,14 +50,6 @@ void cli_row_end(cli_table *table)
     table->rows++;
 }
 
-static size_t width_of(const char *text, size_t length)
-{
-    size_t width = 0;
-    for (size_t i = 0; i < length; i++)
-        width += ((unsigned char)text[i] & 0xc0) != 0x80; /* continuation bytes take no column */
-    return width;
-}
-
 /* Reads the titles; returns how many there are. */
 static size_t read_columns(const char *titles, column *columns)
 {
@@ -58,11 +58,15 @@ static size_t read_columns(const char *titles, column *columns)
         column *c = &columns[count++];
         *c = (column){.left_out = *at == '?'};
         at += *at == '?';
+        c->may_go = *at == '~';
+        at += *at == '~';
+        c->wraps = *at == '=';
+        at += *at == '=';
         c->right = *at == '>';
         at += *at == '>';
         c->title = at;
         c->length = strcspn(at, "|");
-        c->width = width_of(at, c->length);
+        c->width = cli_columns_of(at, c->length);
         at += c->length;
         if (*at == 0)
             break;
@@ -70,67 +74,193 @@ static size_t read_columns(const char *titles, column *columns)
     return count;
 }
 
-/* The row's next cell: its length, and *at behind its tab; 0 at the row's end. */
-static size_t next_cell(const char **at, const char **ret_cell)
+/* The cells of the row at `at`; returns where the next row begins. */
+static const char *read_row(const char *at, cell *cells, size_t count)
 {
-    size_t length = strcspn(*at, "\t\n");
-    *ret_cell = *at;
-    *at += length + ((*at)[length] == '\t');
-    return length;
+    for (size_t c = 0; c < count; c++) {
+        cells[c] = (cell){at, strcspn(at, "\t\n")};
+        at += cells[c].length;
+        at += *at == '\t';
+    }
+    at += strcspn(at, "\n");
+    return at + (*at == '\n');
+}
+
+static void measure(const char *text, column *columns, size_t count)
+{
+    cell cells[COLUMNS_MAX];
+    for (bool first = true; *text != 0; first = false) {
+        text = read_row(text, cells, count);
+        for (size_t c = 0; c < count; c++) {
+            size_t width = cli_columns_of(cells[c].text, cells[c].length);
+            bool same =
+                first ||
+                (columns[c].same.text != NULL && columns[c].same.length == cells[c].length &&
+                 memcmp(columns[c].same.text, cells[c].text, cells[c].length) == 0);
+            columns[c].same = same ? cells[c] : (cell){NULL, 0};
+            columns[c].left_out &= cells[c].length == 0;
+            columns[c].width = width > columns[c].width ? width : columns[c].width;
+        }
+    }
+}
+
+static size_t width_of_all(const column *columns, size_t count)
+{
+    size_t width = 0;
+    for (size_t c = 0; c < count; c++)
+        width += columns[c].left_out ? 0 : columns[c].width + GAP;
+    return width;
+}
+
+/* Leaves columns out from the right until the others take `width` columns; returns how many they take. */
+static size_t leave_out(column *columns, size_t count, bool same, size_t total, size_t width)
+{
+    for (size_t c = count; c-- > 0 && total > width;) {
+        if (!columns[c].may_go || columns[c].left_out || (columns[c].same.text != NULL) != same)
+            continue;
+        columns[c].gone = columns[c].left_out = true;
+        total -= columns[c].width + GAP;
+    }
+    return total;
+}
+
+/* Leaves out and wraps what a terminal of `width` columns has no room for: first the columns that tell no row from
+ * another. */
+static void fit(column *columns, size_t count, size_t width)
+{
+    size_t total = width_of_all(columns, count), spare = 0;
+    column *wraps = NULL;
+    for (size_t c = 0; c < count; c++)
+        if (columns[c].wraps && !columns[c].left_out)
+            wraps = &columns[c];
+    if (wraps != NULL && wraps->width > WRAPPED_LEAST)
+        spare = wraps->width - WRAPPED_LEAST;
+    total = leave_out(columns, count, true, total, width + spare);
+    total = leave_out(columns, count, false, total, width + spare);
+    if (wraps == NULL || total <= width)
+        return;
+    size_t others = total - wraps->width;
+    wraps->width = others + WRAPPED_NARROWEST < width ? width - others : WRAPPED_NARROWEST;
 }
 
 /* The spaces before a cell that has text; none are left at a line's end. */
-static void put_cell(const column *c, const char *text, size_t length, size_t *owed, fa_buf *out)
+static void put_cell(const column *c, cell cell, size_t *owed, fa_buf *out)
 {
-    size_t taken = width_of(text, length), pad = c->width - taken;
-    *owed += c->right ? 2 + pad : 2;
+    size_t taken = cli_columns_of(cell.text, cell.length);
+    size_t pad = c->width > taken ? c->width - taken : 0;
+    *owed += c->right ? GAP + pad : GAP;
     if (taken > 0) {
         fa_buf_printf(out, "%*s", (int)*owed, "");
-        fa_buf_append(out, text, length);
+        fa_buf_append(out, cell.text, cell.length);
         *owed = 0;
     }
     *owed += c->right ? 0 : pad;
 }
 
-static void put_lines(const char *text, const column *columns, size_t count, fa_buf *out)
+/* Whether " · " or its like ends at text[i], a space. */
+static bool ends_part(const char *text, size_t i)
 {
-    size_t owed = 0;
-    for (size_t c = 0; c < count; c++)
-        if (!columns[c].left_out)
-            put_cell(&columns[c], columns[c].title, columns[c].length, &owed, out);
-    fa_buf_text(out, "\n");
-    for (const char *at = text; *at != 0;) {
-        owed = 0;
-        for (size_t c = 0; c < count; c++) {
-            const char *cell;
-            size_t length = next_cell(&at, &cell);
-            if (!columns[c].left_out)
-                put_cell(&columns[c], cell, length, &owed, out);
+    const char *dot = cli_sym()->dot;
+    size_t size = strlen(dot);
+    return i > size && text[i - size - 1] == ' ' && memcmp(text + i - size, dot, size) == 0;
+}
+
+/* Takes from a cell what one line of its column has room for, up to a space: behind a dot, where there is one. */
+static cell take_line(cell *rest, const column *c)
+{
+    size_t length = 0, part = 0;
+    for (size_t i = 0; i <= rest->length; i++)
+        if (i == rest->length || rest->text[i] == ' ') {
+            if (length > 0 && cli_columns_of(rest->text, i) > c->width) {
+                length = part > 0 ? part : length;
+                break;
+            }
+            length = i;
+            part = i < rest->length && ends_part(rest->text, i) ? i : part;
         }
-        at += strcspn(at, "\n");
-        at += *at == '\n';
+    cell line = {rest->text, length};
+    length += length < rest->length; /* the space */
+    *rest = (cell){rest->text + length, rest->length - length};
+    return line;
+}
+
+/* A row: as many lines as its wrapped cell takes. */
+static void put_row(const column *columns, cell *cells, size_t count, fa_buf *out)
+{
+    bool more = true;
+    for (bool first = true; more; first = false) {
+        size_t owed = 0;
+        more = false;
+        for (size_t c = 0; c < count; c++) {
+            cell line = first ? cells[c] : (cell){"", 0};
+            if (columns[c].left_out)
+                continue;
+            if (columns[c].wraps) {
+                line = take_line(&cells[c], &columns[c]);
+                more = cells[c].length > 0;
+            }
+            put_cell(&columns[c], line, &owed, out);
+        }
         fa_buf_text(out, "\n");
     }
+}
+
+static void put_rows(const char *text, const column *columns, size_t count, fa_buf *out)
+{
+    cell cells[COLUMNS_MAX];
+    for (size_t c = 0; c < count; c++)
+        cells[c] = (cell){columns[c].title, columns[c].length};
+    fa_buf_text(out, cli_style_begin(STDOUT_FILENO, CLI_BOLD));
+    put_row(columns, cells, count, out);
+    fa_buf_text(out, cli_style_end(STDOUT_FILENO));
+    while (*text != 0) {
+        text = read_row(text, cells, count);
+        put_row(columns, cells, count, out);
+    }
+}
+
+/* Appends the columns that are gone, of those whose cells are all the same or of the others, behind `before`. */
+static void name_gone(const column *columns, size_t count, bool same, const char *before,
+                      fa_buf *out)
+{
+    for (size_t c = 0; c < count; c++) {
+        cell value = columns[c].same;
+        if (!columns[c].gone || (value.text != NULL) != same)
+            continue;
+        fa_buf_printf(out, "%s%.*s", before, (int)columns[c].length, columns[c].title);
+        if (same)
+            fa_buf_printf(out, " %.*s", (int)value.length, value.text);
+        before = ", ";
+    }
+}
+
+static void put_gone(const column *columns, size_t count, size_t width, fa_buf *out)
+{
+    fa_buf line = {0};
+    char before[64];
+    name_gone(columns, count, true, "  the same in all rows: ", &line);
+    snprintf(before, sizeof before, "%s not shown, to fit %zu columns: ", line.size > 0 ? ";" : " ",
+             width);
+    name_gone(columns, count, false, before, &line);
+    if (line.size > 0) {
+        cli_wrap(out, line.data, line.size, 0, 2, width);
+        fa_buf_text(out, "\n");
+    }
+    out->failed |= line.failed;
+    fa_buf_free(&line);
 }
 
 void cli_table_put(cli_table *table, const char *titles, fa_buf *out)
 {
     column columns[COLUMNS_MAX];
-    size_t count = read_columns(titles, columns);
+    size_t count = read_columns(titles, columns), width = cli_columns(STDOUT_FILENO);
     out->failed |= table->text.failed || table->cell.failed;
     if (table->rows > 0 && !out->failed) {
-        for (const char *at = table->text.data; *at != 0;) {
-            for (size_t c = 0; c < count; c++) {
-                const char *cell;
-                size_t length = next_cell(&at, &cell), width = width_of(cell, length);
-                columns[c].left_out &= length == 0;
-                if (width > columns[c].width)
-                    columns[c].width = width;
-            }
-            at += strcspn(at, "\n");
-            at += *at == '\n';
-        }
-        put_lines(table->text.data, columns, count, out);
+        measure(table->text.data, columns, count);
+        if (width > 0)
+            fit(columns, count, width);
+        put_rows(table->text.data, columns, count, out);
+        put_gone(columns, count, width, out);
     }
     cli_table_free(table);
 }

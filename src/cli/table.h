@@ -28,9 +28,14 @@ void cli_cell_end(cli_table *table);
 void cli_cell(cli_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Cells that the row lacks are empty. */
 void cli_row_end(cli_table *table);
-/* Appends the table, unless it has no row, and frees it. `columns` are their titles divided by '|'. After a '>'
- * the column stands at the right; a '?' before the title, and before the '>', leaves the column out where all of
- * its cells are empty. */
+/* Appends the table, unless it has no row, and frees it. `columns` are their titles divided by '|', each behind
+ * what is to be said of the column, in this order:
+ *   '?'  it is left out where all of its cells are empty;
+ *   '~'  it may be left out where stdout is a terminal that is too narrow: first those whose cells are all the
+ *        same, then those at the right. A line below the table names them;
+ *   '='  its cells may be wrapped there (one column at most);
+ *   '>'  it stands at the right.
+ * A file or a pipe gets the whole table. */
 void cli_table_put(cli_table *table, const char *columns, fa_buf *out);
 void cli_table_free(cli_table *table); /* one that is not printed */
 

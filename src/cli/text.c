@@ -4,6 +4,7 @@
 #include "error.h"
 #include "json_make.h"
 #include "problem.h"
+#include "terminal.h"
 #include "wording.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const cli_symbols ascii = {"us", "-", "->", "+-", "x", "...", "#", "."};
 static const cli_symbols utf8 = {"µs", "·", "→", "±", "×", "…", "█", "░"};
@@ -249,7 +251,8 @@ int cli_error(int status, const fa_diag *diag)
     if (errors == NULL)
         errors = cJSON_CreateArray();
     fa_json_push(errors, cJSON_CreateString(diag->text));
-    fputs("fa-tune: ", stderr);
+    fprintf(stderr, "%sfa-tune:%s ", cli_style_begin(STDERR_FILENO, CLI_RED),
+            cli_style_end(STDERR_FILENO));
     put_called(diag->text, strlen(diag->text), stderr);
     fputs("\n", stderr);
     return status;

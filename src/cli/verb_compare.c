@@ -332,7 +332,7 @@ static void print_text(const pair *pairs, size_t count, const size_t *counts, do
         }
         cli_row_end(&table);
     }
-    cli_table_put(&table, "|problem|GPU|>old|>new|>new / old|", out);
+    cli_table_put(&table, "|=problem|~GPU|>old|>new|>new / old|", out);
     fa_buf_printf(out,
                   "%zu slower by more than %g%% with confidence, %zu faster, %zu the same, %zu "
                   "not comparable\n",

@@ -4,15 +4,31 @@
  */
 #include "json_make.h"
 #include "run.h"
+#include "terminal.h"
 #include "text.h"
 
+#include <string.h>
+
 static const char *const levels[] = {"ok", "warn", "fail"};
+static const cli_style styles[] = {CLI_GREEN, CLI_YELLOW, CLI_RED};
 
 struct findings {
     int count[3]; /* by level */
     fa_buf *out;
     cJSON *checks;
 };
+
+enum { TEXT_COLUMN = 17 };
+
+static void put_text(fa_buf *out, const char *text, size_t column)
+{
+    fa_buf safe = {0};
+    cli_text_safe(&safe, text);
+    cli_wrap_here(out, safe.data != NULL ? safe.data : "", column, column);
+    fa_buf_text(out, "\n");
+    out->failed |= safe.failed;
+    fa_buf_free(&safe);
+}
 
 static int visit(void *context, const fa_check *check)
 {
@@ -26,13 +42,12 @@ static int visit(void *context, const fa_check *check)
     fa_json_add_text(item, "text", check->text);
     fa_json_add_text(item, "advice", check->advice);
     fa_json_push(found->checks, item);
-    fa_buf_printf(found->out, "%-4s  %-9s  ", levels[level], check->name);
-    cli_text_safe(found->out, check->text);
-    fa_buf_text(found->out, "\n");
+    cli_styled(found->out, styles[level], levels[level]);
+    fa_buf_printf(found->out, "%*s  %-9s  ", 4 - (int)strlen(levels[level]), "", check->name);
+    put_text(found->out, check->text, TEXT_COLUMN);
     if (check->advice[0] != 0) {
-        fa_buf_printf(found->out, "%17s%s ", "", cli_sym()->arrow);
-        cli_text_safe(found->out, check->advice);
-        fa_buf_text(found->out, "\n");
+        fa_buf_printf(found->out, "%*s%s ", TEXT_COLUMN, "", cli_sym()->arrow);
+        put_text(found->out, check->advice, TEXT_COLUMN + 2);
     }
     return 0;
 }

@@ -37,9 +37,9 @@ static void print_stage(const cli_rows *rows, fa_status stage, size_t limit, fa_
     fa_buf columns = {0};
     bool pending = stage == FA_STATUS_PENDING;
     cli_tunables_find(&tunables, rows->row, rows->count);
-    fa_buf_text(&columns, "family");
+    fa_buf_text(&columns, "~family");
     cli_tunables_columns(&tunables, &columns);
-    fa_buf_text(&columns, pending ? "|model" : "|reason");
+    fa_buf_text(&columns, pending ? "|model" : "|=reason");
     for (size_t r = 0; r < rows->count && printed < limit; r++) {
         const fa_trial *trial = &rows->row[r].trial;
         if (trial->status != stage || rows->row[r].rank > 0)

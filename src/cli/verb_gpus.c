@@ -1,38 +1,100 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gpus: the GPU types that can be tuned for, whether or not one is here.
+ * gpus: the GPU types that can be tuned for, whether or not one is here; with options of a problem, those that a
+ * kernel family serves it on.
  */
 #include "json_make.h"
+#include "options_table.h"
 #include "problem.h"
 #include "run.h"
 #include "table.h"
 #include "text.h"
 #include "wording.h"
 
+enum { ANY_LENGTH = 512 }; /* for a length that was not given: families serve all of them alike */
+
+static int visit_nothing(void *context, int32_t rank, const fa_trial *trial)
+{
+    (void)context, (void)rank, (void)trial;
+    return 0;
+}
+
+/* Whether the problem is served on this type; FA_ENOTSUP: it is not. */
+static int check_served(cli_run *run, const cli_options *options, const fa_gpu *gpu)
+{
+    fa_request request = cli_request(options);
+    fa_gpu found;
+    request.gpu = gpu->name;
+    return fa_explain(run->tuner, &request, visit_nothing, NULL, &found, &run->diag);
+}
+
+static void put_row(cli_table *table, const fa_gpu *gpu)
+{
+    cli_cell(table, "%s", gpu->name);
+    cli_cell(table, "sm_%d", gpu->sm);
+    cli_cell(table, "%d", gpu->sm_count);
+    fa_words_grouped(&table->cell, gpu->smem_per_block);
+    cli_cell_end(table);
+    cli_cell(table, "%lld", (long long)(gpu->l2_bytes >> 20));
+    cli_cell(table, "%.0f", gpu->bandwidth_gbs);
+    cli_cell(table, "%.0f", gpu->tensor_tflops);
+    cli_row_end(table);
+}
+
+/* Opens the tuner, whose families say what they serve, where options of a problem were given. */
+static int prepare(cli_run *run, cli_options *filled, bool *ret_asks)
+{
+    fa_options library = cli_library_options(run->options);
+    fa_problem *problem = &filled->problem;
+    const fa_operation *operation = fa_operation_of(problem);
+    uint32_t given = filled->given | filled->given_also;
+    library.existing_store = true;
+    *ret_asks = given != 0 || filled->operation != NULL;
+    for (int i = 0; i < operation->field_count; i++)
+        if (operation->field[i].required && !(given >> i & 1)) {
+            problem->value[i] = ANY_LENGTH;
+            given |= 1u << i;
+        }
+    fa_problem_fill(problem, given);
+    int rc = *ret_asks ? cli_problem_check(problem, &run->diag) : 0;
+    return rc == 0 && *ret_asks ? fa_open(&library, &run->tuner, &run->diag) : rc;
+}
+
 int cli_gpus(cli_run *run)
 {
     cJSON *array = fa_json_add_array(run->document, "gpus");
+    cli_options filled = *run->options;
+    const char *asked = filled.gpu, *refused;
     cli_table table = {0};
+    fa_buf lines = {0};
     fa_gpu gpu;
-    const char *refused;
-    for (int32_t i = 0; fa_gpu_type(i, &gpu, &refused) == 0; i++) {
+    bool asks = false;
+    int rc = cli_check_gpu(run);
+    if (rc == 0)
+        rc = prepare(run, &filled, &asks);
+    for (int32_t i = 0; rc == 0 && fa_gpu_type(i, &gpu, &refused) == 0; i++) {
+        if (asked != NULL && !cli_gpu_is(asked, gpu.name) && !cli_gpu_is_like(asked, gpu.name))
+            continue;
+        rc = asks && refused == NULL ? check_served(run, &filled, &gpu) : 0;
+        if (rc == FA_ENOTSUP)
+            refused = run->diag.text;
+        else if (rc != 0)
+            break;
+        rc = 0;
         cJSON *item = fa_gpu_to_json(&gpu);
         fa_json_add(item, "refused",
                     refused != NULL ? cJSON_CreateString(refused) : cJSON_CreateNull());
         fa_json_push(array, item);
-        cli_cell(&table, "%s", gpu.name);
-        cli_cell(&table, "sm_%d", gpu.sm);
-        cli_cell(&table, "%d", gpu.sm_count);
-        fa_words_grouped(&table.cell, gpu.smem_per_block);
-        cli_cell_end(&table);
-        cli_cell(&table, "%lld", (long long)(gpu.l2_bytes >> 20));
-        cli_cell(&table, "%.0f", gpu.bandwidth_gbs);
-        cli_cell(&table, "%.0f", gpu.tensor_tflops);
-        cli_cell(&table, "%s", refused != NULL ? refused : "");
-        cli_row_end(&table);
+        if (refused != NULL)
+            fa_buf_printf(&lines, "%s: %s\n", gpu.name, refused);
+        else
+            put_row(&table, &gpu);
     }
-    cli_table_put(&table, "GPU|arch|>SMs|>shared B|>L2 MiB|>GB/s|>TFLOP/s|", &run->out);
+    cli_table_put(&table, "GPU|arch|>SMs|~>shared B|~>L2 MiB|~>GB/s|~>TFLOP/s", &run->out);
+    fa_buf_text(&run->out, lines.data != NULL ? lines.data : "");
     fa_buf_text(&run->out, "shared B: dynamic shared memory of one block. TFLOP/s: dense fp16 with "
                            "fp32 sums.\n");
-    return 0;
+    run->out.failed |= lines.failed;
+    fa_buf_free(&lines);
+    return rc;
 }

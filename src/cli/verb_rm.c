@@ -133,25 +133,7 @@ static void put_table(const struct asked *gone, fa_buf *out)
         cli_cell(&table, "%s", study->stale ? "stale" : "");
         cli_row_end(&table);
     }
-    cli_table_put(&table, "problem|GPU|origin|>trials|made|", out);
-}
-
-/* A length that was given may stand for another one, under which its winner is stored. */
-static void put_buckets(const cli_options *options, fa_buf *out)
-{
-    uint32_t given = options->given | options->given_also;
-    int32_t told = -1;
-    fa_problem bucket;
-    fa_bucket(&options->problem, &bucket);
-    for (int i = 0; i < FA_PROBLEM_VALUES; i++) {
-        int32_t length = options->problem.value[i];
-        if (!(given >> i & 1) || bucket.value[i] == length || told == length)
-            continue;
-        fa_buf_printf(
-            out, "a length of %d is stored as its bucket, %d, unless it was tuned with --exact\n",
-            length, bucket.value[i]);
-        told = length;
-    }
+    cli_table_put(&table, "=problem|GPU|~origin|~>trials|~made|", out);
 }
 
 /* Who else may answer for what was forgotten here. */
@@ -190,7 +172,7 @@ static void print_text(cli_run *run, const struct asked *gone, const fa_forgotte
         fa_buf_text(out, "nothing to forget: no problem matches in ");
         cli_text_path(out, fa_store_file(run->tuner));
         fa_buf_text(out, "\n");
-        put_buckets(run->options, out);
+        cli_text_buckets(out, run->options);
     } else {
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             fa_buf_text(out, counts[i].before);

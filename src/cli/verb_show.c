@@ -21,7 +21,7 @@ typedef struct winners {
 static int keep_answer(void *context, const fa_answer *answer)
 {
     winners *w = context;
-    if (cli_gpu_is(w->run->options->gpu, answer->gpu.name))
+    if (cli_filter_keeps(w->run->options, &answer->problem, answer->gpu.name))
         return cli_list_keep(&w->list, answer, sizeof *answer);
     w->skipped++;
     return 0;
@@ -72,7 +72,7 @@ static void print_sum(const winners *w, fa_buf *out)
         cli_text_path(out, cli_location(tuner));
     }
     if (w->skipped > 0)
-        fa_buf_printf(out, ", %zu for other GPUs", w->skipped);
+        fa_buf_printf(out, ", %zu that were not asked for", w->skipped);
     fa_buf_text(out, "\n");
 }
 
@@ -117,8 +117,10 @@ static int show_winners(cli_run *run)
             print_winner(&table, answer, cli_asked_fleet(run->tuner));
     }
     cli_json_location(run->document, run->tuner);
-    cli_table_put(&table, "problem|GPU|origin|>time|made|?store|config", out);
+    cli_table_put(&table, "=problem|GPU|~origin|>time|~made|?~store|~config", out);
     print_sum(&w, out);
+    if (w.list.count == 0 && w.skipped > 0)
+        cli_text_buckets(out, run->options);
     fa_buf_text(out, w.waiting.data != NULL ? w.waiting.data : "");
     out->failed |= w.waiting.failed;
     cli_list_free(&w.list);

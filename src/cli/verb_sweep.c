@@ -8,13 +8,13 @@
 #include "problem.h"
 #include "run.h"
 #include "table.h"
+#include "terminal.h"
 #include "text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* A problem's result; answer is NULL until it has one. */
 typedef struct sweep_row {
@@ -148,30 +148,24 @@ static void print_table(const sweep_rows *rows, bool with_gpu, fa_buf *out)
             for (int c = 0; c < 4; c++) /* no times */
                 cli_cell_end(&table);
             cli_cell(&table, "%s", fa_item_state_name(row->item.state));
-            fa_buf_text(&table.cell, row->item.state == FA_ITEM_FAILED ? row->item.reason : "");
         }
         cli_cell_end(&table);
         cli_row_end(&table);
     }
-    cli_table_put(&table, "problem|?GPU|>time||>vs default|?vs best baseline|origin|config", out);
-}
-
-static bool coloured(void)
-{
-    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(STDOUT_FILENO) == 1 && (none == NULL || none[0] == 0) && term != NULL &&
-           strcmp(term, "dumb") != 0;
+    cli_table_put(&table, "=problem|?GPU|>time||>vs default|?vs best baseline|~origin|~config",
+                  out);
 }
 
 static void print_slow(const sweep_rows *rows, fa_buf *out)
 {
-    bool red = coloured(), any = false;
+    bool any = false;
     for (int32_t i = 0; i < rows->count; i++) {
         const sweep_row *row = &rows->row[i];
         if (!slow(row))
             continue;
         any = true;
-        fa_buf_printf(out, "%sSLOW%s ", red ? "\033[1;31m" : "", red ? "\033[0m" : "");
+        cli_styled(out, CLI_RED, "SLOW");
+        fa_buf_text(out, " ");
         cli_text_problem_short(out, &row->item.problem);
         fa_buf_printf(out, ": %.2f%s the speed of %s, which takes ", ratio_of(row),
                       cli_sym()->times, row->best->peer);
@@ -181,6 +175,23 @@ static void print_slow(const sweep_rows *rows, fa_buf *out)
     if (any)
         fa_buf_text(out, "profile what is below half a baseline's speed: `ncu --set full` on a "
                          "program that launches its winner, as examples/tune_and_launch.c does\n");
+}
+
+/* A problem that failed or is under way, with the reason. An fa_list_sweep_items visit. */
+static int print_failed(void *context, int32_t index, const fa_sweep_item *item)
+{
+    fa_buf *out = context;
+    (void)index;
+    if (item->state != FA_ITEM_FAILED && item->state != FA_ITEM_RUNNING)
+        return 0;
+    fa_buf_printf(out, "%s: ", fa_item_state_name(item->state));
+    cli_text_item(out, item, item->gpu[0] != 0);
+    if (item->reason[0] != 0) {
+        fa_buf_text(out, ": ");
+        cli_text_safe(out, item->reason);
+    }
+    fa_buf_text(out, "\n");
+    return 0;
 }
 
 /* Speeds over the best baselines of all rows that have one. */
@@ -230,6 +241,9 @@ static bool several_gpus(const sweep_rows *rows)
 static void print_text(const sweep_rows *rows, const fa_sweep *sweep, cli_run *run)
 {
     print_table(rows, several_gpus(rows), &run->out);
+    for (int32_t i = 0; i < rows->count; i++)
+        if (rows->row[i].item.state == FA_ITEM_FAILED)
+            print_failed(&run->out, i, &rows->row[i].item);
     print_slow(rows, &run->out);
     print_baselines(rows, &run->out);
     print_closing(sweep, cli_location(run->tuner), &run->out);
@@ -378,7 +392,7 @@ static int list_sweeps(cli_run *run)
 {
     struct listing list = {.array = fa_json_add_array(run->document, "sweeps")};
     int rc = fa_list_sweeps(run->tuner, list_one, &list, &run->diag);
-    cli_table_put(&list.table, "state|done|spent|last worked on|plan", &run->out);
+    cli_table_put(&list.table, "state|done|~spent|~last worked on|=plan", &run->out);
     cli_text_count(&run->out, (int64_t)list.count, "sweep");
     fa_buf_text(&run->out, " in ");
     cli_text_path(&run->out, fa_store_location(run->tuner));
@@ -394,22 +408,6 @@ static int find_one(void *context, const fa_sweep *sweep)
     list->found = *sweep;
     list->count++;
     return 1; /* found */
-}
-
-static int print_failed(void *context, int32_t index, const fa_sweep_item *item)
-{
-    fa_buf *out = context;
-    (void)index;
-    if (item->state != FA_ITEM_FAILED && item->state != FA_ITEM_RUNNING)
-        return 0;
-    fa_buf_printf(out, "%s: ", fa_item_state_name(item->state));
-    cli_text_item(out, item, item->gpu[0] != 0);
-    if (item->reason[0] != 0) {
-        fa_buf_text(out, ": ");
-        cli_text_safe(out, item->reason);
-    }
-    fa_buf_text(out, "\n");
-    return 0;
 }
 
 static int print_status(cli_run *run, const fa_sweep *sweep)
@@ -504,8 +502,8 @@ static int run_sweep(struct sweep *s)
         return status;
     fa_buf hint = {0};
     cli_hint_store(&hint, "sweep --status", run->options);
-    cli_tell("%d of %d problems failed; %s and their rows say why", sweep.failed, sweep.items,
-             hint.failed ? "the sweep's status" : hint.data);
+    cli_tell("%d of %d problems failed, for the reasons above; %s tells them again", sweep.failed,
+             sweep.items, hint.failed ? "the sweep's status" : hint.data);
     fa_buf_free(&hint);
     return EXIT_FAILED;
 }

@@ -10,9 +10,11 @@
 #include "problem.h"
 #include "rows.h"
 #include "run.h"
+#include "terminal.h"
 #include "text.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 enum { DEFAULT_TOP = 10 };
 
@@ -71,11 +73,13 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
 {
     bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
     bool unranked = answer->origin == FA_ORIGIN_UNRANKED;
+    fa_buf_text(out, cli_style_begin(STDOUT_FILENO, CLI_BOLD));
     fa_buf_text(out, unranked ? "unranked: no model tells these kernels apart" : "winner");
     if (rank > 0 && !unranked)
         fa_buf_printf(out, " #%d", rank);
     if (!unranked)
         fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
+    fa_buf_text(out, cli_style_end(STDOUT_FILENO));
     if (!unranked && fa_problem_has_no_answer(&answer->problem))
         fa_buf_text(out, ", unproved: nothing says what is right, and the configs agree");
     if (answer->from_gpu[0] != 0)

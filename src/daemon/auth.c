@@ -237,7 +237,8 @@ bool serve_open_page(const char *url, bool logs)
 {
     const bool hidden = logs && goes_into_the_log();
     if (!hidden) {
-        printf("%s\n", url);
+        /* Among lines of a log a person looks for it; a program reads it alone. */
+        printf(isatty(STDOUT_FILENO) == 1 ? "\n  The page, for one visit: %s\n\n" : "%s\n", url);
         fflush(stdout);
     }
     open_on_desktop(url);

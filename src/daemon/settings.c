@@ -2,9 +2,11 @@
 #include "settings.h"
 
 #include "buf.h"
+#include "duration.h"
 #include "error.h"
 #include "fa_tune.h"
 #include "hash.h"
+#include "wording.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -14,7 +16,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef enum setting_kind { KIND_TEXT, KIND_INTEGER, KIND_CHOICE, KIND_FLAG } setting_kind;
+typedef enum setting_kind {
+    KIND_TEXT,
+    KIND_INTEGER,
+    KIND_DURATION, /* whole seconds */
+    KIND_CHOICE,
+    KIND_FLAG
+} setting_kind;
 
 typedef struct setting {
     const char *name;
@@ -37,6 +45,8 @@ static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
 #define TEXT(name, member, value, help) ROW(name, TEXT, member, 0, 0, 0, NULL, value, help)
 #define COUNT(name, member, low, high, preset, value, help) \
     ROW(name, INTEGER, member, low, high, preset, NULL, value, help)
+#define DURATION(name, member, high, preset, help) \
+    ROW(name, DURATION, member, 1, high, preset, NULL, "TIME", help)
 #define CHOICE(name, member, choices, preset, value, help) \
     ROW(name, CHOICE, member, 0, 0, preset, choices, value, help)
 #define FLAG(name, member, help) ROW(name, FLAG, member, 0, 0, 0, NULL, NULL, help)
@@ -57,12 +67,11 @@ static const setting table[] = {
           "compile workers of one tune; default one per core"),
     COUNT("compile-nice", compile_nice, 0, 19, 19, "N",
           "how far compile workers give way to other processes"),
-    COUNT("compile-timeout", compile_timeout_s, 1, 86400, 300, "SECONDS",
-          "for one compile, with what it waits for others"),
-    COUNT("trial-timeout", trial_timeout_s, 1, 86400, 20, "SECONDS",
-          "for proving and timing one config"),
-    COUNT("wait", wait_s, 1, 86400, 600, "SECONDS",
-          "how long a request waits for its tune where it does not say"),
+    DURATION("compile-timeout", compile_timeout_s, 86400, 300,
+             "for one compile, with what it waits for others"),
+    DURATION("trial-timeout", trial_timeout_s, 86400, 20, "for proving and timing one config"),
+    DURATION("wait", wait_s, 86400, 600,
+             "how long a request waits for its tune where it does not say"),
     COUNT(
         "max-connections", max_connections, 1, 65536, 2048, "N",
         "at a time; an eighth is the Unix socket's alone, and a quarter is TCP's without the token"),
@@ -73,17 +82,15 @@ static const setting table[] = {
     COUNT("max-sweep-body", max_sweep_body, 1024, 64 << 20, 8 << 20, "BYTES", "of a sweep"),
     COUNT("max-bodies", max_bodies_mib, 1, 65536, 64, "MIB",
           "of unanswered bodies in memory, all together, before clients are asked to come back"),
-    COUNT("head-timeout", head_timeout_s, 1, 3600, 10, "SECONDS",
-          "from a connection to the end of its first request's head"),
-    COUNT("body-timeout", body_timeout_s, 1, 3600, 10, "SECONDS",
-          "from there to the end of its body"),
-    COUNT("idle-timeout", idle_timeout_s, 1, 86400, 60, "SECONDS",
-          "from an answer to the end of the next head"),
-    COUNT("send-timeout", send_timeout_s, 1, 3600, 30, "SECONDS", "for a client to take an answer"),
-    COUNT("link-timeout", link_timeout_s, 1, 3600, 300, "SECONDS",
-          "until a link to the page is too old"),
-    COUNT("stop-timeout", stop_s, 1, 3600, 20, "SECONDS",
-          "for what is under way when the daemon is told to stop"),
+    DURATION("head-timeout", head_timeout_s, 3600, 10,
+             "from a connection to the end of its first request's head"),
+    DURATION("body-timeout", body_timeout_s, 3600, 10, "from there to the end of its body"),
+    DURATION("idle-timeout", idle_timeout_s, 86400, 60,
+             "from an answer to the end of the next head"),
+    DURATION("send-timeout", send_timeout_s, 3600, 30, "for a client to take an answer"),
+    DURATION("link-timeout", link_timeout_s, 3600, 300, "until a link to the page is too old"),
+    DURATION("stop-timeout", stop_s, 3600, 20,
+             "for what is under way when the daemon is told to stop"),
     COUNT("cache", cache_mib, 1, 4096, 64, "MIB", "of answers in memory"),
     CHOICE("log-format", log_format, formats, 0, "FORMAT", "logfmt or json"),
     CHOICE("log-level", log_level, levels, SERVE_INFO, "LEVEL", "error, warn, info or debug"),
@@ -112,6 +119,13 @@ static int set_setting(serve_settings *settings, const setting *known, const cha
     char *field = (char *)settings + known->offset, *end;
     if (known->kind == KIND_TEXT) {
         memcpy(field, &value, sizeof value);
+    } else if (known->kind == KIND_DURATION) {
+        double seconds = 0;
+        if (!fa_duration_parse(value, known->high, &seconds) || seconds < known->low)
+            return fa_fail(diag, FA_EINVAL, "%s %s: use 1s to %ds, as in 90s, 30m or 2h", said,
+                           value, known->high);
+        int32_t whole = (int32_t)seconds;
+        memcpy(field, &whole, sizeof whole);
     } else if (known->kind == KIND_INTEGER) {
         long number = strtol(value, &end, 10);
         if (!isdigit((unsigned char)value[0]) || *end != 0 || number < known->low ||
@@ -139,6 +153,20 @@ static const setting *find_setting(const char *name, size_t size)
     return NULL;
 }
 
+static int fail_unknown(const char *flag, size_t size, fa_diag *diag)
+{
+    const char *names[SETTINGS + 1] = {NULL};
+    char typed[NAME_MAX_BYTES];
+    for (size_t i = 0; i < SETTINGS; i++)
+        names[i] = table[i].name;
+    snprintf(typed, sizeof typed, "%.*s", (int)size, flag);
+    const char *near = fa_nearest(typed + strspn(typed, "-"), names);
+    if (near != NULL)
+        return fa_fail(diag, FA_EINVAL, "there is no option %s: did you mean --%s?", typed, near);
+    return fa_fail(diag, FA_EINVAL, "there is no option %s: `fa-tune serve --help` lists them",
+                   typed);
+}
+
 static int read_flags(int count, char **arguments, serve_settings *settings, fa_diag *diag)
 {
     for (int i = 1; i < count; i++) {
@@ -149,10 +177,7 @@ static int read_flags(int count, char **arguments, serve_settings *settings, fa_
                                    ? find_setting(flag + 2, size - 2)
                                    : NULL;
         if (known == NULL)
-            return fa_fail(diag, FA_EINVAL,
-                           "there is no option %.80s: `fa-tune serve --help` lists "
-                           "them",
-                           flag);
+            return fail_unknown(flag, size, diag);
         if (known->kind == KIND_FLAG) {
             *(bool *)((char *)settings + known->offset) = true;
             continue;
@@ -230,7 +255,8 @@ int serve_settings_read(int count, char **arguments, serve_settings *ret_setting
 {
     *ret_settings = (serve_settings){.tcp = ""};
     for (size_t i = 0; i < SETTINGS; i++)
-        if (table[i].kind == KIND_INTEGER || table[i].kind == KIND_CHOICE)
+        if (table[i].kind == KIND_INTEGER || table[i].kind == KIND_DURATION ||
+            table[i].kind == KIND_CHOICE)
             memcpy((char *)ret_settings + table[i].offset, &table[i].preset,
                    sizeof table[i].preset);
     int rc = read_environment(ret_settings, diag);
@@ -255,6 +281,7 @@ void serve_settings_help(void)
     }
     variable_of(&table[0], variable);
     printf("\nEach is also a variable, such as %s; the option goes before it.\n"
+           "A TIME is 90s, 30m, 2h or 3d; a number alone is of seconds.\n"
            "GET /openapi.json describes what is served.\n",
            variable);
 }

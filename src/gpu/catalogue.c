@@ -181,7 +181,8 @@ static void suggest(const char *wanted, char *ret_text, size_t size)
         if (entries[i].refused == NULL && distances[i] < least)
             least = distances[i];
     }
-    bool any_near = least <= NEAR_EDITS;
+    int most = strlen(wanted) < 4 ? 1 : NEAR_EDITS; /* two edits make any short name another */
+    bool any_near = least <= most;
     int n = snprintf(ret_text, size, any_near ? "near it:" : "these are:");
     const char *comma = "";
     for (int i = 0; i < ENTRIES && n > 0 && (size_t)n < size; i++) {

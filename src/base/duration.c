@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "duration.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool fa_decimal_parse(const char *text, size_t length, double high, double *ret)
+{
+    char copy[32];
+    size_t digits = 0, points = 0;
+    for (size_t i = 0; i < length; i++) {
+        digits += text[i] >= '0' && text[i] <= '9';
+        points += text[i] == '.';
+    }
+    if (digits == 0 || points > 1 || digits + points != length || length >= sizeof copy)
+        return false;
+    snprintf(copy, sizeof copy, "%.*s", (int)length, text);
+    double value = strtod(copy, NULL);
+    if (!(value >= 0 && value <= high))
+        return false;
+    *ret = value;
+    return true;
+}
+
+bool fa_duration_parse(const char *text, double high, double *ret_seconds)
+{
+    static const struct {
+        char name;
+        double seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    size_t length = strlen(text);
+    double value = 0, scale = 1;
+    for (size_t i = 0; length > 0 && i < sizeof units / sizeof *units; i++)
+        if (text[length - 1] == units[i].name) {
+            scale = units[i].seconds;
+            length--;
+            break;
+        }
+    if (!fa_decimal_parse(text, length, high / scale, &value) || !(value > 0))
+        return false;
+    *ret_seconds = value * scale;
+    return true;
+}

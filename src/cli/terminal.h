@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the terminal behind stdout and stderr is good for: colour, its width, and prose that breaks at words.
+ *
+ * Invariant: what is written to a file or a pipe depends on nothing that is asked here, except where
+ * --color=always is given.
+ */
+#ifndef FA_CLI_TERMINAL_H
+#define FA_CLI_TERMINAL_H
+
+#include "buf.h"
+
+typedef enum cli_style { CLI_BOLD, CLI_DIM, CLI_RED, CLI_GREEN, CLI_YELLOW } cli_style;
+enum { CLI_COLOUR_AUTO, CLI_COLOUR_ALWAYS, CLI_COLOUR_NEVER };
+
+/* By choice. */
+extern const char *const cli_colour_names[];
+/* How --color was given. Until it is called, and with "auto": a terminal that takes escapes is coloured, unless
+ * NO_COLOR is set. */
+void cli_colour_choose(int choice);
+/* Whether this descriptor's output is coloured. */
+bool cli_coloured(int descriptor);
+/* Appends text for stdout in a style; plain where stdout is not coloured. */
+void cli_styled(fa_buf *out, cli_style style, const char *text);
+/* The escape that begins a style on a descriptor, and the one that ends every style; "" where it is not coloured. */
+const char *cli_style_begin(int descriptor, cli_style style);
+const char *cli_style_end(int descriptor);
+
+/* The columns of the terminal behind a descriptor; 0: it is no terminal, or does not say. */
+size_t cli_columns(int descriptor);
+/* The columns that `size` bytes of text take; escapes take none. */
+size_t cli_columns_of(const char *text, size_t size);
+
+/* Appends one paragraph, broken at spaces so that no line is wider than `width`. It begins at `column` of a line,
+ * and further lines begin with `indent` spaces. What stands between backticks is not broken. */
+void cli_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent,
+              size_t width);
+/* The same for stdout: as wide as its terminal, and one line where it is none. */
+void cli_wrap_here(fa_buf *out, const char *text, size_t column, size_t indent);
+/* Appends lines, those that are too wide for stdout's terminal wrapped under their own first word. */
+void cli_wrap_lines(fa_buf *out, const char *text);
+
+#endif
