@@ -86,7 +86,7 @@ static void first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth(
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     answer = *fa_kernel_answer(kernel);
     CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
-    CHECK(answer.top_few);
+    CHECK(answer.shortlist_only);
     CHECK(answer.measured >= 6 && answer.measured <= 8);
     CHECK_INT(number_in_store(&f, "SELECT count(*) FROM cubin WHERE entry <> 'attn_ref_fp32'"), cubins);
     CHECK_OK(fa_list_predictions(f.tuner, keep_prediction, &told, &diag), diag);
@@ -95,14 +95,14 @@ static void first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth(
     CHECK(told.last.measured_us > 70 && told.last.measured_us < 85);
     CHECK(told.last.predicted_us == predicted.trial.predicted_us);
     CHECK(told.last.rank >= 1 && told.last.rank <= told.last.measured);
-    CHECK(answer.promised_rank == told.last.rank);
+    CHECK(answer.model_choice_rank == told.last.rank);
     /* A race of the few stands for effort measure, and not for the whole space. */
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
-    CHECK(fa_kernel_answer(kernel)->top_few);
+    CHECK(fa_kernel_answer(kernel)->shortlist_only);
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
-    CHECK(!answer.top_few && !answer.from_store);
+    CHECK(!answer.shortlist_only && !answer.from_store);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PATIENT, &kernel, &diag), diag);
-    CHECK(!fa_kernel_answer(kernel)->top_few);
+    CHECK(!fa_kernel_answer(kernel)->shortlist_only);
     fixture_close(&f);
 }
 
@@ -127,7 +127,7 @@ static void when_all_that_is_ready_is_wrong_the_whole_space_is_tuned(void)
     CHECK(write_text(f.script, script));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
-    CHECK(!fa_kernel_answer(kernel)->top_few);
+    CHECK(!fa_kernel_answer(kernel)->shortlist_only);
     CHECK(fa_kernel_answer(kernel)->failed >= 1);
     fixture_close(&f);
 }

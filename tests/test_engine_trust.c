@@ -252,7 +252,7 @@ static void the_nearest_measured_length_answers_until_the_bucket_is_measured(voi
     /* Another length is not this one measured, and no reason for a race. */
     CHECK_OK(fa_get_best_kernel(f.tuner, &near, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
-    CHECK(!fa_kernel_answer(kernel)->top_few);
+    CHECK(!fa_kernel_answer(kernel)->shortlist_only);
     fixture_close(&f);
 }
 

@@ -157,11 +157,11 @@ static void random_answer(fa_answer *a)
     a->from_store = below(2);
     text(a->from_gpu, sizeof a->from_gpu);
     text(a->why, sizeof a->why);
-    a->top_few = below(2);
+    a->shortlist_only = below(2);
     if (maybe()) {
-        a->promised_rank = 1 + below(1000);
-        a->promised_us = real();
-        a->promised_measured_us = real();
+        a->model_choice_rank = 1 + below(1000);
+        a->model_choice_predicted_us = real();
+        a->model_choice_measured_us = real();
     }
     a->from_system = below(2);
     a->in_local = below(2);

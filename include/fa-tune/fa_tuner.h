@@ -96,12 +96,12 @@ typedef struct fa_answer {
     fa_problem from_problem; /* that was tuned */
     char from_gpu[64];      /* the GPU whose winner it is, where that is another type */
     char why[256];          /* how it was come by, a sentence */
-    bool top_few;           /* only a few configs were tried: PATIENT or `again` tries them all */
-    /* What had been predicted or transferred for this GPU before it was measured, and its place
-     * among all that were measured then; 0: nothing was, or it did not pass its proof. */
-    double promised_us;     /* what the model said */
-    double promised_measured_us;
-    int32_t promised_rank;  /* 1: nothing measured was faster */
+    bool shortlist_only;    /* only a few configs were tried: PATIENT or `again` tries them all */
+    /* The config that the model, or another GPU's winner, would have given for this GPU without measuring: what the
+     * model said, what was measured then, and its rank among all measured; 0: there was none, or it failed its proof. */
+    double model_choice_predicted_us;
+    double model_choice_measured_us;
+    int32_t model_choice_rank; /* 1: nothing measured was faster */
     bool from_system;       /* found in a system bundle */
     bool in_local;          /* the winner lies in the local store */
     bool
@@ -119,7 +119,7 @@ typedef struct fa_kernel fa_kernel;
  *            untimed
  *   MEASURE  else measures. Where a winner is transferred or predicted for the problem's bucket and
  *            its cubin is in the store (first contact), at most 8 ready cubins are raced, in well
- *            under a second of device time, and the answer says top_few. Where nothing is ready,
+ *            under a second of device time, and the answer says shortlist_only. Where nothing is ready,
  *            tunes: compiles, proves and times the whole space. Stores the winner either way
  *   PATIENT  tunes the whole space again with more repeats, even when a winner is stored
  * A winner that was proved under another driver version is proved once more, in a worker, before it

@@ -150,12 +150,12 @@ static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
         cli_text_places(out, &step->answer, tuner);
     }
     fa_buf_text(out, "\n");
-    if (step->found && step->answer.promised_rank > 0) {
+    if (step->found && step->answer.model_choice_rank > 0) {
         fa_buf_text(out, "               promised ");
-        cli_text_about(out, step->answer.promised_us);
+        cli_text_about(out, step->answer.model_choice_predicted_us);
         fa_buf_text(out, " before it was measured, took ");
-        cli_text_us(out, step->answer.promised_measured_us);
-        fa_buf_printf(out, ", rank %d\n", step->answer.promised_rank);
+        cli_text_us(out, step->answer.model_choice_measured_us);
+        fa_buf_printf(out, ", rank %d\n", step->answer.model_choice_rank);
     }
 }
 

@@ -86,16 +86,16 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
         fa_buf_printf(out, " from %s", answer->from_gpu);
     print_times(answer, out);
     fa_buf_text(out, ".");
-    if (answer->promised_rank > 0) {
+    if (answer->model_choice_rank > 0) {
         fa_buf_text(out, " Promised ");
-        cli_text_about(out, answer->promised_us);
+        cli_text_about(out, answer->model_choice_predicted_us);
         fa_buf_text(out, ", measured ");
-        cli_text_us(out, answer->promised_measured_us);
-        fa_buf_printf(out, ", rank %d.", answer->promised_rank);
+        cli_text_us(out, answer->model_choice_measured_us);
+        fa_buf_printf(out, ", rank %d.", answer->model_choice_rank);
     }
     bool guessed = unranked || answer->origin == FA_ORIGIN_PREDICTED ||
                    answer->origin == FA_ORIGIN_TRANSFERRED;
-    if (answer->top_few && !guessed)
+    if (answer->shortlist_only && !guessed)
         fa_buf_text(out, " A race of the top few: without --effort the whole space is timed.");
     else if (guessed && answer->gpu.present)
         fa_buf_text(out, " Proved, not timed: without --effort the whole space is timed.");

@@ -111,7 +111,7 @@ static int best_unmeasured(fa_job *job, const int *order, int count, fa_answer *
             if (order[i] < winner)
                 winner = order[i];
         item = &job->plan.item[job->planned[winner]];
-        answer->top_few = true;
+        answer->shortlist_only = true;
     } else if (!job->measuring && job->plan.promised && item->origin == FA_ORIGIN_TRANSFERRED) {
         int at = 0;
         while (at < count &&
@@ -121,7 +121,7 @@ static int best_unmeasured(fa_job *job, const int *order, int count, fa_answer *
             return winner;
         winner = order[at];
     } else {
-        answer->top_few = job->request->effort == FA_EFFORT_PREDICT;
+        answer->shortlist_only = job->request->effort == FA_EFFORT_PREDICT;
         return winner;
     }
     answer->origin = item->origin;
@@ -160,9 +160,9 @@ static bool judge_promise(const fa_job *job, int winner, fa_answer *answer,
         faster += trial->status == FA_STATUS_MEASURED && trial != kept &&
                   trial->median_us < kept->median_us && (trial->raced || !kept->raced);
     }
-    answer->promised_us = promise->predicted_us;
-    answer->promised_measured_us = kept->median_us;
-    answer->promised_rank = faster + 1;
+    answer->model_choice_predicted_us = promise->predicted_us;
+    answer->model_choice_measured_us = kept->median_us;
+    answer->model_choice_rank = faster + 1;
     *ret_record = (fa_prediction_record){
         .scope = job->target.scope,
         .origin = promise->origin,
@@ -198,7 +198,7 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_dia
     if (count > 0) {
         winner = break_ties(job, order, count, &answer->ties);
         answer->origin = origin_of_measured(job, &job->space.candidate[winner].trial);
-        answer->top_few = job->plan.count > 0 || !fa_origin_is_timed(answer->origin);
+        answer->shortlist_only = job->plan.count > 0 || !fa_origin_is_timed(answer->origin);
     } else if ((count = fa_job_sorted(job, FA_STATUS_COMPILED, order)) > 0) {
         winner = best_unmeasured(job, order, count, answer);
     }

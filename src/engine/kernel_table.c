@@ -264,7 +264,8 @@ bool fa_kernel_table_is_of(const fa_kernel *kernel, const fa_answer *answer)
     bool same_time = !(of->trial.median_us < answer->trial.median_us) &&
                      !(of->trial.median_us > answer->trial.median_us);
     return of->origin == answer->origin && of->unix_time == answer->unix_time && same_time &&
-           of->top_few == answer->top_few && of->driver_version == answer->driver_version &&
+           of->shortlist_only == answer->shortlist_only &&
+           of->driver_version == answer->driver_version &&
            strcmp(of->cubin_key, answer->cubin_key) == 0;
 }
 

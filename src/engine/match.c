@@ -323,8 +323,9 @@ static void explain(const fa_target *target, fa_match *match)
         match->kind == FA_STEP_NEAREST || same ? "" : ", the bucket of these lengths";
     snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s", how, length[0] != 0 ? " for " : "",
              length, where,
-             answer->top_few && fa_origin_is_timed(answer->origin) ? ", in a race of the top few"
-                                                                   : "");
+             answer->shortlist_only && fa_origin_is_timed(answer->origin)
+                 ? ", in a race of the top few"
+                 : "");
     if (!same && fa_origin_is_timed(answer->origin))
         answer->origin = FA_ORIGIN_NEAREST;
     answer->problem = target->asked;

@@ -184,9 +184,9 @@ bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted)
     bool own = fa_problem_equal(&answer->from_problem, &itself) ||
                (!wanted.exact && fa_problem_equal(&answer->from_problem, &bucket));
     if (fa_origin_is_timed(answer->origin))
-        return own && !(wanted.whole && answer->top_few);
+        return own && !(wanted.whole && answer->shortlist_only);
     /* Where the GPU is not here, a choice from the whole space is the best possible answer; a choice from
      * the first few configs is not. In a whole space every config compiled, if only to be pruned, or failed. */
-    return own && !answer->gpu.present && !answer->top_few &&
+    return own && !answer->gpu.present && !answer->shortlist_only &&
            answer->compiled + answer->failed >= answer->in_budget;
 }

@@ -56,15 +56,15 @@ static const fa_member answer_body[] = {
 };
 static const fa_member answer_tail[] = {
     ROW(tune_s, REAL, UNKNOWN),
-    ROW(promised_us, REAL, UNKNOWN),
-    ROW(promised_measured_us, REAL, UNKNOWN),
-    ROW(promised_rank, COUNT, UNKNOWN),
+    ROW(model_choice_predicted_us, REAL, UNKNOWN),
+    ROW(model_choice_measured_us, REAL, UNKNOWN),
+    ROW(model_choice_rank, COUNT, UNKNOWN),
     {.key = "funnel", .kind = FA_MEMBER_STRUCT, .members = funnel},
     COUNT(ties),
     PROBLEM(from_problem),
     ROW(from_gpu, TEXT, UNKNOWN),
     ROW(why, TEXT),
-    ROW(top_few, FLAG),
+    ROW(shortlist_only, FLAG),
     {.key = NULL},
 };
 #undef ROW
