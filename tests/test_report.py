@@ -8,9 +8,10 @@ import json
 import math
 import os
 import re
+import subprocess
 
 import tap
-from place import EIGHT, SMALL, Place
+from place import EIGHT, SMALL, SOURCE, Place
 from report_store import (L4, TIMES, add_baselines, baseline, change, multiply, rename_gpu, tune,
                           tuned)
 
@@ -444,6 +445,19 @@ def the_circumstances_are_told_and_what_is_not_recorded_is_said():
         tap.has(told(place), " · measured elsewhere and imported, 20")
 
 
+def what_nvml_says_beside_the_samples_is_recorded():
+    with Place(space=TWO, script=L4 + TIMES) as place:
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-w", os.path.join(SOURCE, "tests", "fake_nvml.c"),
+                        "-o", os.path.join(place.folder, "libnvidia-ml.so.1")], check=True)
+        place.env["LD_LIBRARY_PATH"] = place.folder
+        tune(place, 128)
+        document = place.json("report")
+        tap.has(document["headlines"][0]["circumstances"], "driver 580.159.04 (for CUDA 13.0) · CUDA ")
+        tap.has(document["headlines"][0]["circumstances"],
+                " · SM clock 1,410 MHz · memory clock 6,251 MHz · power limit 72 W · measured ")
+        tap.equal((document["problems"][0]["temperature_c"], document["problems"][0]["throttled_by"]), ([55, 55], ["power cap"]))
+
+
 def cubins_that_are_reused_cost_no_compile_time_again():
     with Place(space=TWO, script=L4 + TIMES) as place:
         tune(place, 128)
@@ -557,6 +571,7 @@ tap.main([
     whether_tuning_pays_is_told_against_the_default_and_fixed_configs,
     a_report_begins_with_how_much_faster_on_which_gpu,
     the_circumstances_are_told_and_what_is_not_recorded_is_said,
+    what_nvml_says_beside_the_samples_is_recorded,
     cubins_that_are_reused_cost_no_compile_time_again,
     lengths_between_buckets_are_told_with_their_regret,
     a_prediction_that_was_measured_is_told_with_its_place,
