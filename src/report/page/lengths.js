@@ -51,7 +51,7 @@ function lengthPanel(group, curves, most) {
   const lengths = inOrder(different(curves.flatMap((curve) => curve.points.map((p) => p.x))));
   const ends = [lengths[0], lengths[lengths.length - 1]];
   const margin = Math.pow(ends[1] / ends[0], 0.06);
-  const product = productOf(group), steps = roundSteps(Math.max(most, product), 4);
+  const product = productOf(group, most), steps = roundSteps(Math.max(most, product), 4);
   const frame = new Frame({ width: 320, height: 220, left: 50 },
     { low: ends[0] / margin, high: ends[1] * margin, log: true }, { low: 0, high: steps[steps.length - 1] });
   const words = curves.map((curve) => curve.name + " " + tflops(curve.points[0].y) + " to " +
@@ -69,10 +69,11 @@ function lengthPanel(group, curves, most) {
             " TFLOP/s at " + group.label + " " + grouped(point.x))))])));
 }
 
-/* What the GPU of these problems reached in a matrix product of theirs; 0: not known, or no ceiling of theirs. */
-function productOf(group) {
+/* What the GPU of these problems reached in a matrix product of theirs; 0: not known, no ceiling of theirs, or so
+ * far above `most` that the curves would lie at the bottom. */
+function productOf(group, most) {
   const [, problem] = group.problems[0];
-  return problem.reads_fp32 ? 0 : problem.product;
+  return problem.reads_fp32 || problem.product > 3 * most ? 0 : problem.product;
 }
 
 function legend(curves, product) {
@@ -134,7 +135,7 @@ function lengthCharts(problems, peers) {
     panels.length > shown.length ? " The first " + shown.length + " of " + panels.length +
       " groups are drawn: choose fewer problems above." : ""),
     legend([...curves.values()].sort((a, b) => a.index - b.index),
-      Math.max(...shown.map(({ group }) => productOf(group)))),
+      Math.max(...shown.map(({ group }) => productOf(group, most)))),
     h("div", { class: "figures" }, shown.map(({ group, curves: own }) =>
       lengthPanel(group, own, most))), numbersTable(shown));
 }

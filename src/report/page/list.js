@@ -37,10 +37,10 @@ function columnsOf(problems, peers) {
       cell: (problem) => problem.winner ? time(problem.winner) : NONE },
     { head: "TFLOP/s", number: true, value: (problem) => problem.tflops,
       cell: (problem) => problem.tflops > 0 ? told(problem, tflops(problem.tflops)) : NONE },
-    { head: "of ceiling", number: true, value: (problem) => problem.part || undefined,
+    { head: "of\u00a0ceiling", number: true, value: (problem) => problem.part || undefined,
       cell: (problem) => problem.part > 0 ? told(problem, percent(problem.part)) : NONE },
-    times("× default", (problem) => problem.speedup_over_default),
-    ...peers.map(({ peer: id, name }) => times("× " + name, (problem) => {
+    times("×\u00a0default", (problem) => problem.speedup_over_default),
+    ...peers.map(({ peer: id, name }) => times("×\u00a0" + name, (problem) => {
       const peer = problem.baselines.find((one) => one.peer === id);
       return peer && problem.us > 0 ? peer.median_us / problem.us : undefined;
     })),

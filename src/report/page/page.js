@@ -100,7 +100,7 @@ function buckets(given) {
     sortable({ label: "Regret between buckets", caption: "Regret between buckets", rows,
       className: "stick", most: ROWS_MAX, columns: [
         { head: "point", row: true, cell: (row) => row.words },
-        { head: "its bucket", cell: (row) => row.bucket_words },
+        { head: "its bucket", className: "wide", cell: (row) => row.bucket_words },
         { head: "GPU", cell: (row) => row.gpu },
         timeColumn("bucket’s answer there", (row) => row.bucket_us),
         timeColumn("best there", (row) => row.best_us),
