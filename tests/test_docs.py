@@ -63,6 +63,14 @@ def the_picture_says_readmes_numbers_and_the_versions_of_measurements_md():
     tap.has(picture, "@media (prefers-color-scheme:dark)")
 
 
+def the_version_is_said_once_and_is_the_changelogs_newest():
+    version, = re.findall(r"(?m)^  version: '([\d.]+)',$", read("meson.build"))
+    tap.equal(re.search(r"(?m)^## (.*)$", read("CHANGELOG.md"))[1], version)
+    for page in ("meson.build", "pyproject.toml", "dev", "Containerfile", "python/meson.build"):
+        tap.equal((page, read(page).count(version)), (page, int(page == "meson.build")))
+    tap.has(read("docs/release.md"), "version: '%s'" % version)
+
+
 def what_readme_shows_of_explain_is_what_it_prints():
     command, shown = re.search(r"(?m)^\$ \./dev (explain .*)\n((?:.+\n)+)…\n", read("README.md")).groups()
     with Place(space=None) as place:
@@ -124,6 +132,7 @@ tap.main([
     the_tables_of_what_is_covered_and_of_models_are_made_from_the_manifests,
     the_picture_is_drawn_from_the_measured_rows,
     the_picture_says_readmes_numbers_and_the_versions_of_measurements_md,
+    the_version_is_said_once_and_is_the_changelogs_newest,
     what_readme_shows_of_explain_is_what_it_prints,
     what_verbs_print_under_json_is_what_json_md_says,
     pkg_config_requires_nothing_that_is_opened_at_run_time,

@@ -58,6 +58,24 @@ def systemd_finds_nothing_wrong_with_them():
         tap.equal((done.returncode, ours), (0, []))
 
 
+def installed_by(stage):
+    """The packages that a stage of the container file installs."""
+    text = re.sub(r"(?m)^#.*\n", "", read(os.path.join(SOURCE, "Containerfile"))).replace("\\\n", " ")
+    return re.search(r"apt-get install -y --no-install-recommends ([^&\n]*)", text.split("\nFROM ")[stage])[1].split()
+
+
+def the_image_has_every_library_that_the_programs_need():
+    if shutil.which("dpkg") is None:
+        raise tap.Skip("no dpkg")
+    there = set(installed_by(2))
+    for program in ("fa-tune", "fa-tune-serve", "fa-tune-worker"):
+        for name in re.findall(r"\(NEEDED\).*\[(.*)\]", control("readelf", "-d", os.path.join(BUILD, program))):
+            owners = set(re.findall(r"(?m)^([^:]+):", control("dpkg", "-S", "*/" + name)))
+            assert "san.so" in name or owners & (there | {"libc6"}), "%s needs %s of %s" % (program, name, owners)
+    development = set(installed_by(1)) - {"gcc", "libc6-dev", "meson", "ninja-build", "pkg-config", "python3"}
+    tap.equal(development - set(re.search(r"packages=\(([^)]*)\)", read(os.path.join(SOURCE, "dev")))[1].split()), set())
+
+
 def control(*words, check=True):
     return subprocess.run(words, check=check, capture_output=True, text=True, timeout=DEADLINE).stdout.strip()
 
@@ -133,5 +151,6 @@ if sys.argv[1:] == ["inside"]:
 tap.main([
     the_service_starts_what_is_installed,
     systemd_finds_nothing_wrong_with_them,
+    the_image_has_every_library_that_the_programs_need,
     a_users_systemd_starts_them_and_kernels_are_compiled_there,
 ])
