@@ -7,8 +7,14 @@ static int set(unsigned *value, unsigned to)
     return 0;
 }
 
-int nvmlInit_v2(void) { return 0; }
-int nvmlShutdown(void) { return 0; }
+int nvmlInit_v2(void)
+{
+    return 0;
+}
+int nvmlShutdown(void)
+{
+    return 0;
+}
 
 int nvmlSystemGetDriverVersion(char *text, unsigned size)
 {
@@ -24,10 +30,22 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
     return 0;
 }
 
-int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *mhz) { return set(mhz, kind == 1 ? 1410 : 6251); }
-int nvmlDeviceGetMaxClockInfo(void *device, int kind, unsigned *mhz) { return set(mhz, 2040); }
-int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius) { return set(celsius, 55); }
-int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *milliwatts) { return set(milliwatts, 72000); }
+int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *mhz)
+{
+    return set(mhz, kind == 1 ? 1410 : 6251);
+}
+int nvmlDeviceGetMaxClockInfo(void *device, int kind, unsigned *mhz)
+{
+    return set(mhz, 2040);
+}
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius)
+{
+    return set(celsius, 55);
+}
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *milliwatts)
+{
+    return set(milliwatts, 72000);
+}
 
 int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *reasons)
 {

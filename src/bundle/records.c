@@ -123,8 +123,10 @@ const char *fa_records_moved(const fa_records *file, const fa_records *today)
 #define ROW(kind, member) \
     FA_MEMBER(#member, kind, fa_circumstances, member, .rules = FA_MEMBER_LEFT_OUT)
 static const fa_member circumstance_members[] = {
-    ROW(COUNT, cuda),          ROW(TEXT, driver),         ROW(COUNT, sm_mhz),  ROW(COUNT, memory_mhz),
-    ROW(COUNT, temperature_c), ROW(COUNT, power_limit_w), ROW(TEXT, throttle), {.key = NULL},
+    ROW(COUNT, cuda),          ROW(TEXT, driver),
+    ROW(COUNT, sm_mhz),        ROW(COUNT, memory_mhz),
+    ROW(COUNT, temperature_c), ROW(COUNT, power_limit_w),
+    ROW(TEXT, throttle),       {.key = NULL},
 };
 #undef ROW
 
@@ -159,7 +161,8 @@ int fa_records_circumstances(const fa_trial_list *list, const fa_config *config,
     if (at < list->count) {
         int rc = fa_json_parse_object(list->record[at].clocks, "clocks", &clocks, diag);
         if (rc == 0)
-            rc = fa_json_parse_object(list->record[at].environment, "environment", &environment, diag);
+            rc = fa_json_parse_object(list->record[at].environment, "environment", &environment,
+                                      diag);
         if (rc != 0) {
             cJSON_Delete(clocks);
             return rc;

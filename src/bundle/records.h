@@ -38,7 +38,7 @@ enum {
 
 /* What a winner's times were measured under: 0 and "" are not recorded. */
 typedef struct fa_circumstances {
-    int32_t cuda; /* the newest version that the driver serves, 13000: 13.0 */
+    int32_t cuda;    /* the newest version that the driver serves, 13000: 13.0 */
     char driver[80]; /* its release, "580.159.04" */
     int32_t sm_mhz, memory_mhz, temperature_c, power_limit_w;
     char throttle[160];

@@ -135,9 +135,10 @@ int report_headline_add(report *report, const report_problem *problem)
     const fa_operation *operation = fa_operation_of(&study->problem);
     struct report_headline *last =
         report->headlines > 0 ? &report->headline[report->headlines - 1] : NULL;
-    if (last == NULL || strcmp(last->silicon, study->silicon) != 0 || last->operation != operation) {
-        struct report_headline *grown = fa_grow(report->headline, &report->headline_capacity,
-                                                report->headlines, sizeof *grown);
+    if (last == NULL || strcmp(last->silicon, study->silicon) != 0 ||
+        last->operation != operation) {
+        struct report_headline *grown =
+            fa_grow(report->headline, &report->headline_capacity, report->headlines, sizeof *grown);
         if (grown == NULL)
             return FA_ENOMEM;
         report->headline = grown;
@@ -220,7 +221,8 @@ static void sentence(fa_buf *out, const struct report_headline *headline, bool s
     if (headline->timed == 0) {
         fa_buf_text(out, ", ");
         problems(out, headline->problems);
-        fa_buf_text(out, headline->problems == 1 ? " is not measured yet" : " are not measured yet");
+        fa_buf_text(out,
+                    headline->problems == 1 ? " is not measured yet" : " are not measured yet");
     } else if (headline->peers > 0 || headline->defaults.problems > 0) {
         fa_buf_text(out, ", fa-tune's kernels");
         if (several)
