@@ -14,11 +14,14 @@ back end cannot do is passed over with a note on stderr. Needs PyTorch and a GPU
 """
 import argparse
 import contextlib
+import functools
 import importlib
+import importlib.metadata
 import importlib.util
 import itertools
 import json
 import math
+import re
 import sys
 import time
 
@@ -89,6 +92,23 @@ def interval(samples):
     return middle, ordered[below], ordered[n - 1 - below]
 
 
+def driver():
+    """", driver 580.159.04": the release of the kernel module; "" where it does not say."""
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+            found = re.search(r"Kernel Module\D*([\d.]+)", file.read())
+    except OSError:
+        found = None
+    return ", driver " + found[1] if found else ""
+
+
+@functools.cache
+def version(package):
+    """", flash_attn_3 3.0.0" of what was installed as this module; "" where nobody says."""
+    return "".join(", %s %s" % (name, importlib.metadata.version(name))
+                   for name in importlib.metadata.packages_distributions().get(package, [])[:1])
+
+
 def dtypes(torch):
     return {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -111,8 +131,11 @@ class Torch:
         # Long enough, too, for the host to enqueue the next call meanwhile.
         self.flush = torch.empty(max(2 * cache, 256 << 20), dtype=torch.int8, device="cuda")
         self.gpu = properties.name
-        self.source = "PyTorch %s, CUDA %s" % (torch.__version__, torch.version.cuda)
+        self.base = "PyTorch %s, CUDA %s%s" % (torch.__version__, torch.version.cuda, driver())
         self.products = {}
+
+    def source(self, peer):
+        return self.base + (version(PACKAGES[peer]) if peer in PACKAGES else "")
 
     def events(self, call, count):
         """So many calls between events, the L2 flushed before each, in microseconds."""
@@ -196,11 +219,13 @@ class Torch:
 
 class DryRun:
     """Made-up times, so that the form can be seen and tested without PyTorch or a GPU."""
-    source = "dry run: made up, not measured"
     mark = {"dry_run": True}  # so that nobody takes them for evidence
 
     def __init__(self, gpu):
         self.gpu = gpu
+
+    def source(self, _):
+        return "dry run: made up, not measured"
 
     def matmul_tflops(self, _):
         return 100.0
@@ -261,7 +286,7 @@ def main():
                               "sample_count": len(samples),
                               "matmul_tflops": round(clock.matmul_tflops(problem["dtype"]), 1),
                               "unix_time": int(time.time()),
-                              "source": clock.source, "problem": problem}), flush=True)
+                              "source": clock.source(peer), "problem": problem}), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import subprocess
 
 import tap
 from place import DEADLINE, EIGHT, FA_TUNE, SMALL, SOURCE, Place
-from report_store import L4, add_baselines, baseline, tuned
+from report_store import L4, add_baselines, baseline, change, tuned
 
 FOUR = dict(EIGHT, STAGES=[1])
 state = {}
@@ -78,6 +78,38 @@ def what_is_imported_is_drawn_as_where_it_was_measured():
             again = file.read().splitlines()
         unproved = [line.replace('"driver":13000', '"driver":0') for line in lines()]
         tap.equal(again, unproved)
+
+
+CLOCKS = {"sm_mhz": 1980, "memory_mhz": 3201, "temperature_c": 41, "throttle": "power cap", "power_limit_w": 700,
+          "driver": "580.159.04"}
+
+
+def what_was_measured_under_which_driver_and_clocks_travels_with_every_peer():
+    peers = [baseline(128, peer, us, source="PyTorch 2.11, CUDA 13.0, driver 580.159.04", matmul_tflops=756.0)
+             for peer, us in (("pytorch-cudnn", 60.0), ("pytorch-fa2", 82.0), ("FlashAttention-3", 50.0))]
+
+    def exported(place):
+        place.run("export", "--records", "out.jsonl")
+        with open(os.path.join(place.folder, "out.jsonl"), encoding="utf-8") as file:
+            return list(map(json.loads, file))
+
+    with tuned(FOUR) as place, Place(space=FOUR, script=L4) as other:
+        change(place, ("UPDATE trial SET clocks = ?", (json.dumps(CLOCKS),)))
+        add_baselines(place, peers)
+        head, winner, *others = exported(place)
+        tap.equal(winner["measured_under"], dict(CLOCKS, cuda=13000))
+        tap.equal([line["peer"] for line in others], ["FlashAttention-3", "pytorch-cudnn", "pytorch-fa2"])
+        other.run("import", os.path.join(place.folder, "out.jsonl"))
+        headline, = other.json("report")["headlines"]
+        tap.has(headline["circumstances"], "driver 580.159.04 (for CUDA 13.0) · CUDA ")
+        tap.has(headline["circumstances"], "SM clock 1,980 MHz · memory clock 3,201 MHz · power limit 700 W · measured elsewhere")
+        tap.equal([peer["name"] for peer in headline["peers"]], ["FlashAttention-3", "cuDNN", "PyTorch's FA2"])
+        tap.has(headline["sentence"], "as fast as FlashAttention-3, ")
+        _, again, *same = exported(other)  # what was imported says where it was measured, and that it is not proved here
+        tap.equal((again["measured_under"], again["driver"], same), (winner["measured_under"], 0, others))
+        for bad, sentence in (("x", "must be an object"), ({"sm_mhz": -5}, "sm_mhz"), ({"driver": "5" * 90}, "driver")):
+            write(other, [json.dumps(head), json.dumps({**winner, "measured_under": bad})])
+            tap.has(other.run("import", "records.jsonl", status=1).stderr, sentence)
 
 
 def explain_tells_what_an_imported_winner_brought_until_it_is_tuned_here():
@@ -220,6 +252,7 @@ def the_demo_page_in_the_tree_is_of_the_shipped_records():
 tap.main([
     a_measured_line_has_its_trials_and_the_problems_baselines_follow,
     what_is_imported_is_drawn_as_where_it_was_measured,
+    what_was_measured_under_which_driver_and_clocks_travels_with_every_peer,
     explain_tells_what_an_imported_winner_brought_until_it_is_tuned_here,
     a_filter_keeps_records_before_anything_is_compiled_and_a_bundle_is_taken_whole,
     a_dry_run_takes_neither_winners_nor_baselines,

@@ -49,6 +49,28 @@ def the_picture_is_drawn_from_the_measured_rows():
     assert drawn.stdout == read("docs/tflops.svg"), "docs/tflops.svg is not what %s makes of %s" % (script, rows)
 
 
+def the_picture_says_readmes_numbers_and_the_versions_of_measurements_md():
+    picture, readme, measurements = read("docs/tflops.svg"), read("README.md"), read("docs/measurements.md")
+    said = re.search("<title>(.*)</title>", picture)[1]
+    for number in re.findall(r"[\d.]+ ×|\d+ problems|\d\.\d\d$", said):
+        tap.has(readme, number.replace(" problems", " fp16 problems"))
+    versions = re.findall(r"driver [\d.]+\d|CUDA [\d.]+\d|PyTorch [\d.]+\d|\(\w{8}\)|2026-08-15", picture.replace("Driver", "driver"))
+    assert len(versions) == 5, versions
+    for version in versions:
+        tap.has(measurements, version.strip("()"))
+    assert picture.count('class="ring"') != 1, "a mark of the legend does not occur"
+    tap.equal(picture.count('class="product"'), 7)  # each panel, and the legend
+    tap.has(picture, "@media (prefers-color-scheme:dark)")
+
+
+def the_version_is_said_once_and_is_the_changelogs_newest():
+    version, = re.findall(r"(?m)^  version: '([\d.]+)',$", read("meson.build"))
+    tap.equal(re.search(r"(?m)^## (.*)$", read("CHANGELOG.md"))[1], version)
+    for page in ("meson.build", "pyproject.toml", "dev", "Containerfile", "python/meson.build"):
+        tap.equal((page, read(page).count(version)), (page, int(page == "meson.build")))
+    tap.has(read("docs/release.md"), "version: '%s'" % version)
+
+
 def what_readme_shows_of_explain_is_what_it_prints():
     command, shown = re.search(r"(?m)^\$ \./dev (explain .*)\n((?:.+\n)+)…\n", read("README.md")).groups()
     with Place(space=None) as place:
@@ -109,6 +131,8 @@ tap.main([
     every_page_of_docs_is_linked_from_readme,
     the_tables_of_what_is_covered_and_of_models_are_made_from_the_manifests,
     the_picture_is_drawn_from_the_measured_rows,
+    the_picture_says_readmes_numbers_and_the_versions_of_measurements_md,
+    the_version_is_said_once_and_is_the_changelogs_newest,
     what_readme_shows_of_explain_is_what_it_prints,
     what_verbs_print_under_json_is_what_json_md_says,
     pkg_config_requires_nothing_that_is_opened_at_run_time,

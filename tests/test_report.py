@@ -8,9 +8,10 @@ import json
 import math
 import os
 import re
+import subprocess
 
 import tap
-from place import EIGHT, SMALL, Place
+from place import EIGHT, SMALL, SOURCE, Place
 from report_store import (L4, TIMES, add_baselines, baseline, change, multiply, rename_gpu, tune,
                           tuned)
 
@@ -92,7 +93,7 @@ def a_measured_problem_is_told_alike_in_every_format():
         rows = rows_of(place)
         tap.equal([row["row"] for row in rows if row["row"] != "reason"],
                   ["winner", "baseline", "baseline", "gate", "gate"] + ["config"] * 8 +
-                  ["environment"])
+                  ["environment", "comparison", "comparison"])
         tap.equal((rows[0]["median_us"], rows[0]["slow"], rows[0]["predicted_us"] != ""),
                   ("%.9g" % best["median_us"], "1", True))
         configs = [row for row in rows if row["row"] == "config"]
@@ -300,9 +301,9 @@ def what_another_store_measured_is_told_as_measured_and_as_imported():
         problem = place.json("report")["problems"][0]
         tap.equal((problem["known_how"], problem["measured"], problem["slow"],
                    round(problem["winner"]["median_us"])), ("imported", False, False, 41))
-        tap.equal({row["known_how"] for row in rows_of(place)}, {"imported"})
+        tap.equal({row["known_how"] for row in rows_of(place) if row["row"] != "comparison"}, {"imported"})
         for text in (place.run("report").stdout, page_of(place)[1]):
-            tap.has(text, " | imported |  | %.1f µs ±" % problem["winner"]["median_us"])
+            tap.has(text, "` | NVIDIA L4 | imported |  | %.1f µs ±" % problem["winner"]["median_us"])
             tap.has(text, "fa3 0.24×")
             tap.lacks(text, "SLOW")
             tap.lacks(text, "~0.24×")
@@ -378,6 +379,94 @@ def whether_tuning_pays_is_told_against_the_default_and_fixed_configs():
         place.run("--gpu", "L4", *SMALL, "--quiet")
         tap.equal(place.json("report")["pay"], [])
         tap.lacks(place.run("report").stdout, "tuning pay")
+
+
+def sentence_of(place):
+    headline, = place.json("report")["headlines"]
+    return headline["sentence"]
+
+
+def a_report_begins_with_how_much_faster_on_which_gpu():
+    with tuned(TWO, problems=((128,), (256,))) as place:
+        first, second = (problem["winner"]["median_us"] for problem in place.json("report")["problems"])
+        tap.has(sentence_of(place), "On an NVIDIA L4, fa-tune's kernels are ")
+        tap.has(sentence_of(place), " as their families' defaults, geometric mean of 2 problems, worst ")
+        tap.has(sentence_of(place), "; no other kernel's time is stored.")
+        add_baselines(place, [baseline(128, "fa3", 1.5 * first), baseline(256, "fa3", 0.9 * second),
+                              baseline(128, "pytorch-cudnn", 2 * first), baseline(256, "pytorch-cudnn", 3 * second)])
+        document = place.json("report")
+        headline, = document["headlines"]
+        tap.equal(headline["sentence"], "On an NVIDIA L4, fa-tune's kernels are %.2f × as fast as fa3 and %.2f × as cuDNN, "
+                  "geometric mean of 2 problems, worst 0.90." % (math.sqrt(1.5 * 0.9), math.sqrt(2 * 3)))
+        tap.equal([(peer["peer"], peer["name"], peer["problems"], peer["ahead"]) for peer in headline["peers"]],
+                  [("fa3", "fa3", 2, 1), ("pytorch-cudnn", "cuDNN", 2, 2)])
+        page, plain = page_of(place)
+        tap.equal(page["headlines"][0]["sentence"], headline["sentence"])
+        for text in (plain, place.run("report").stdout):
+            tap.has(text.split("| problem ")[0], headline["sentence"])
+            tap.has(text, "| problem | kernel | ")
+        rows = [row for row in rows_of(place) if row["row"] == "comparison"]
+        tap.equal([(row["name"], row["count"], row["text"], round(float(row["ratio"]), 2)) for row in rows],
+                  [("fa3", "2", headline["sentence"], 1.16), ("pytorch-cudnn", "2", headline["sentence"], 2.45)])
+        # On one of the problems alone: each peer says how many.
+        place.run("--seq", "512", "--batch", "1", "--heads", "1", "--quiet")
+        third = place.json("report")["problems"][2]["winner"]["median_us"]
+        add_baselines(place, [baseline(512, "fa3", 3 * third)])
+        tap.has(sentence_of(place), "as fast as fa3 (geometric mean of 3 problems, worst 0.90)")
+        tap.has(sentence_of(place), "as cuDNN (geometric mean of 2 problems, worst 2.00).")
+        # Each GPU has its own, and what was not measured is compared with nothing.
+        place.run("--gpu", "A30", *SMALL, "--quiet")
+        add_baselines(place, [baseline(128, "fa3", 1.0, gpu="A30")])
+        tap.equal([one["sentence"] for one in place.json("report", "--gpu", "A30")["headlines"]],
+                  ["On an A30, 1 problem is not measured yet."])
+        tap.equal(len(place.json("report")["headlines"]), 2)
+
+
+def the_circumstances_are_told_and_what_is_not_recorded_is_said():
+    def told(place):
+        headline, = place.json("report")["headlines"]
+        return headline["circumstances"]
+
+    with tuned(TWO) as place:
+        tap.equal(told(place)[:46], "NVIDIA L4 · driver for CUDA 13.0 · CUDA 13.0 (")
+        tap.has(told(place), " · SM clock not recorded · power limit not recorded · measured 20")
+        change(place, ("UPDATE trial SET clocks = ?", (json.dumps(
+            {"sm_mhz": 1410, "memory_mhz": 6251, "temperature_c": 50, "throttle": "", "power_limit_w": 72,
+             "driver": "580.159.04"}),)),
+            ("UPDATE trial SET clocks = ? WHERE id = (SELECT max(id) FROM trial)", (json.dumps(
+                {"sm_mhz": 1980, "memory_mhz": 6251, "temperature_c": 50, "throttle": ""}),)))
+        tap.has(told(place), "NVIDIA L4 · driver 580.159.04 (for CUDA 13.0) · CUDA ")
+        tap.has(told(place), " · SM clock 1,410 to 1,980 MHz · memory clock 6,251 MHz · power limit 72 W · measured ")
+        problem = place.json("report")["problems"][0]
+        tap.equal((problem["drivers"], problem["power_limit_w"]), (["580.159.04"], [72, 72]))
+        change(place, "UPDATE environment SET json = json_set(json, '$.driver', 0)", "UPDATE trial SET clocks = NULL")
+        tap.has(told(place), "NVIDIA L4 · driver not recorded · CUDA ")
+        change(place, "UPDATE winner SET origin = 'imported'")
+        tap.has(told(place), " · measured elsewhere and imported, 20")
+
+
+def what_nvml_says_beside_the_samples_is_recorded():
+    with Place(space=TWO, script=L4 + TIMES) as place:
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-w", os.path.join(SOURCE, "tests", "fake_nvml.c"),
+                        "-o", os.path.join(place.folder, "libnvidia-ml.so.1")], check=True)
+        place.env["LD_LIBRARY_PATH"] = place.folder
+        tune(place, 128)
+        document = place.json("report")
+        tap.has(document["headlines"][0]["circumstances"], "driver 580.159.04 (for CUDA 13.0) · CUDA ")
+        tap.has(document["headlines"][0]["circumstances"],
+                " · SM clock 1,410 MHz · memory clock 6,251 MHz · power limit 72 W · measured ")
+        tap.equal((document["problems"][0]["temperature_c"], document["problems"][0]["throttled_by"]), ([55, 55], ["power cap"]))
+
+
+def cubins_that_are_reused_cost_no_compile_time_again():
+    with Place(space=TWO, script=L4 + TIMES) as place:
+        tune(place, 128)
+        spent = place.json("report")["problems"][0]["compile_ms"]
+        assert spent > 0, spent
+        tune(place, 256)  # of the same cubins: this family's kernels do not know their lengths
+        first, second = place.json("report")["problems"]
+        tap.equal((first["compile_ms"], second["compile_ms"]), (spent, None))
+        tap.equal({one["cubin_key"] for one in first["configs"]}, {one["cubin_key"] for one in second["configs"]})
 
 
 def lengths_between_buckets_are_told_with_their_regret():
@@ -480,6 +569,10 @@ tap.main([
     what_another_store_measured_is_told_as_measured_and_as_imported,
     an_imported_winner_has_the_funnel_of_the_store_that_it_came_from,
     whether_tuning_pays_is_told_against_the_default_and_fixed_configs,
+    a_report_begins_with_how_much_faster_on_which_gpu,
+    the_circumstances_are_told_and_what_is_not_recorded_is_said,
+    what_nvml_says_beside_the_samples_is_recorded,
+    cubins_that_are_reused_cost_no_compile_time_again,
     lengths_between_buckets_are_told_with_their_regret,
     a_prediction_that_was_measured_is_told_with_its_place,
     the_format_follows_the_file_and_a_file_is_whole_or_not_there,

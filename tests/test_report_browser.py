@@ -90,7 +90,7 @@ def column(shown, name):
     """The texts of one column of the summary, from top to bottom."""
     return shown.run("""(function () {
         var table = document.querySelector("#summary table");
-        var at = Array.from(table.tHead.rows[0].cells).findIndex(c => c.textContent === "%s");
+        var at = Array.from(table.tHead.rows[0].cells).findIndex(c => c.textContent.replace(/\u00a0/g, " ") === "%s");
         return Array.from(table.tBodies[0].rows).map(r => r.cells[at].textContent);
     })()""" % name)
 
@@ -116,7 +116,7 @@ def texts(shown, selector):
 
 def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
     shown = page()
-    tap.equal(texts(shown, "#p1 .answers dt"), ["Which kernel", "How sure", "How far from the limit",
+    tap.equal(texts(shown, "#p1 .answers dt"), ["Which kernel", "How sure", "How far from the ceiling",
                                                 "Against others"])
     which, sure, far, against = texts(shown, "#p1 .answers dd")
     tap.has(which, "attn_fwd_sm80 BLOCK_M=128")
@@ -125,9 +125,9 @@ def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
     tap.has(sure, "95% interval")
     tap.has(far, "% of the ")
     tap.has(against, "fa3 is 5.2")
-    tap.has(against, "faster than pytorch-fa2")
+    tap.has(against, "faster than PyTorch's FA2")
     tap.has(shown.run("document.querySelector('#p1').textContent"), "profile this kernel")
-    for part in ("The race", "Ours against others", "Roofline", "Heat map", "Funnel",
+    for part in ("The race", "fa-tune against others", "Roofline", "Heat map", "Funnel",
                  "Time and environment"):
         assert part in texts(shown, "#p1 h4"), part
     tap.equal(texts(shown, "#p1 .copy"), ["Copy", "Copy", "Copy"])
@@ -138,8 +138,11 @@ def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
     problem = place.json(*shlex.split(words)[1:])["problem"]
     line = ast.parse(texts(shown, "#p1 .copyable code")[2]).body[0].value  # kernel = fa_tune.kernel(...)
     given = {keyword.arg: keyword.value.value for keyword in line.keywords}
-    assert {"seq_q", "seq_k"} <= set(given), given
-    tap.equal({name: problem[name] for name in given}, given)
+    tap.equal(given, {"batch": 1, "heads": 1, "seq": 128})  # the package's keywords, and what is not the default
+    tap.equal([problem[name] for name in ("batch", "heads_q", "seq_q", "seq_k")], [1, 1, 128, 128])
+    shown.run("location.hash = '#p2'")
+    shown.settle()
+    tap.equal(texts(shown, "#p2 .copyable code")[2], "kernel = fa_tune.kernel(causal=True, batch=1, heads=1, seq=256)")
 
 
 def a_button_copies_the_command():
@@ -181,11 +184,152 @@ def a_winner_that_is_the_default_config_is_as_fast_as_it():
 
 def the_chart_has_a_line_for_ours_and_each_baseline():
     shown = page("lengths")
-    tap.equal(texts(shown, "#lengths .legend li"), ["ours", "fa3", "level", "torch"])
+    tap.equal(texts(shown, "#lengths .legend li"), ["fa-tune", "fa3", "level", "torch"])
     tap.equal(shown.run("document.querySelectorAll('#lengths svg[role] path.line').length"), 4)
     tap.equal(shown.run("document.querySelectorAll('#lengths .mark.c0 title').length"), 4)
     tap.has(" ".join(texts(shown, "#lengths td")), "–")  # no baseline at 1,032
     tap.has(" ".join(texts(shown, "h2")), "cover")
+    shown.run("""(told => {
+        for (const peer of told.problems.flatMap(one => one.baselines || [])) peer.matmul_tflops = 40.4;
+        report.draw(told);
+    })(JSON.parse(document.getElementById("document").textContent))""")
+    tap.equal(texts(shown, "#lengths .legend li")[4:], ["the card’s own matrix product, 40 TFLOP/s"])  # 80.5 is far above
+    tap.equal(shown.run("document.querySelectorAll('#lengths svg[role] .ceiling').length"), 1)
+
+
+def the_page_begins_with_how_much_faster_on_which_gpu():
+    shown = page()
+    headline, = state["told"]["headlines"]
+    tap.equal([text.replace("\u00a0", " ") for text in texts(shown, ".headline")], [headline["sentence"]])
+    tap.has(headline["sentence"], "On an NVIDIA L4, fa-tune's kernels are ")
+    tap.equal(texts(shown, "#page > header p")[1], headline["circumstances"])
+    below = shown.run("Array.from(document.querySelectorAll('.filters, #lengths h2, #summary h2, h2#roofs')).map("
+                      "e => e.getBoundingClientRect().top)")
+    assert below == sorted(below) and len(below) > 1, below
+    tap.equal(texts(page("predicted"), ".headline"), ["On an A30, 1 problem is not measured yet."])
+
+
+def the_kernel_is_the_second_column_and_what_is_alike_is_said_once():
+    shown = page()
+    tap.equal([text.replace("\u00a0", " ") for text in texts(shown, "#summary thead th")], ["problem", "kernel", "time", "TFLOP/s", "of ceiling", "× default",
+                                                  "× fa3", "× PyTorch's FA2"])
+    tap.has(texts(shown, "#summary > p")[0], "The same in every row: NVIDIA L4 · measured. ")
+    tap.has(texts(shown, "#summary > p")[0], "“of ceiling” is the part of the TFLOP/s")
+    tap.has(column(shown, "kernel")[0], "attn_fwd_sm80 BLOCK_M=128 ")  # one kernel serves both: it is told whole
+    shown.run("""(told => {
+        told.problems[1].winner.config.tunables.BLOCK_M = 64;
+        report.draw(told);
+    })(%s)""" % json.dumps(state["told"]))
+    tap.equal(column(shown, "kernel"), ["BLOCK_M=128", "BLOCK_M=64"])
+    tap.has(texts(shown, "#summary > p")[0], " · attn_fwd_sm80 BLOCK_N=")
+    both = page("predicted")
+    both.run("""(told => {
+        told.problems[1].gpu = {...told.problems[1].gpu, name: "L40S"};
+        told.problems[1].known_how = "imported";
+        report.draw(told);
+    })(%s)""" % json.dumps(state["told"]))
+    tap.equal(texts(both, "#summary thead th")[2:4], ["GPU", "known how"])
+    tap.equal(column(both, "known how"), ["measured", "measured, imported"])
+    tap.has(texts(both, ".facts li")[1], "measured, 1 of them elsewhere")
+
+
+FITS = """(box => [box.scrollWidth - box.clientWidth, document.documentElement.scrollWidth - innerWidth])
+    (document.querySelector("#summary .scroll"))"""
+
+
+def the_list_fits_its_page_at_every_width():
+    for name in ("tuned", "imported", "lengths", "serving", "rows"):
+        shown = page(name)
+        for width in (1400, 900, 420):
+            shown.resize(width, 900, False)
+            shown.settle()
+            over, page_over = shown.run(FITS)
+            assert over <= 0 and page_over <= 0, (name, width, over, page_over)
+    shown.run("document.querySelector('#summary tbody tr').scrollIntoView()")
+    lines = shown.run("""Array.from(document.querySelectorAll("#summary tbody tr:first-child > *")).map(
+        e => e.getBoundingClientRect().top)""")
+    assert lines[0] < lines[1] < lines[2], lines  # on a phone name, kernel and values stand below one another
+
+
+def a_rows_lines_are_at_one_height():
+    shown = page("lengths")
+    for row in shown.run("""Array.from(document.querySelectorAll("#summary tbody tr")).map(row =>
+            Array.from(row.cells).map(e => [e.getBoundingClientRect().top, getComputedStyle(e).borderTopWidth]))"""):
+        tap.equal(len({tuple(cell) for cell in row}), 1)
+
+
+def the_numbers_of_an_axis_reach_beyond_the_data():
+    for name in ("lengths", "rows"):
+        shown = page(name)
+        for labels, marks in shown.run("""Array.from(document.querySelectorAll("#lengths svg[role=img]")).map(svg => [
+                Array.from(svg.querySelectorAll("text[text-anchor=end]")).map(e => e.textContent),
+                Array.from(svg.querySelectorAll(".mark title")).map(e => e.textContent)])"""):
+            highest = max(float(text.replace(",", "")) for text in labels)
+            values = [float(re.search(r"([\d.,]+) TFLOP/s", text)[1].replace(",", "")) for text in marks]
+            assert values and max(values) <= highest, (name, labels, values)
+    for box in page("lengths").run("""Array.from(document.querySelectorAll("#roofs ~ .figures svg, #p1 .roof")).map(svg => {
+            const grid = Array.from(svg.querySelectorAll(".grid")).map(e => e.getBoundingClientRect());
+            const marks = Array.from(svg.querySelectorAll(".mark")).map(e => e.getBoundingClientRect());
+            return [Math.min(...grid.map(g => g.top)), Math.max(...grid.map(g => g.right)),
+                    Math.min(...marks.map(m => m.bottom)), Math.max(...marks.map(m => m.left))];
+        })"""):
+        top, right, highest, farthest = box
+        assert top <= highest and farthest <= right, box
+
+
+def many_problems_have_rooflines_of_few_lines_across_the_page():
+    shown = page("predicted")
+    shown.run("""(told => {
+        const [one] = told.problems;
+        told.problems = ["fp16", "bf16"].flatMap(dtype => ["none", "bottom-right"].flatMap(causal =>
+            [64, 128].flatMap(head_dim => [512, 1024, 2048].map(seq => ({...one, flops: one.flops * seq,
+                problem: {...one.problem, dtype, causal, head_dim, seq_q: seq, seq_k: seq}})))));
+        report.draw(told);
+    })(%s)""" % json.dumps(state["told"]))
+    shown.settle()
+    tap.equal([text.split(", ", 2)[2] for text in texts(shown, ".roofs figcaption")],
+              ["fp16, head dim 64", "fp16, head dim 128", "bf16, head dim 64", "bf16, head dim 128"])
+    tap.equal(set(shown.run("Array.from(document.querySelectorAll('.roofs svg.roof')).map("
+                            "e => e.querySelectorAll('.line').length)")), {2})
+    tap.equal(texts(shown, ".roofs figure:first-child .legend li"), ["not causal", "causal"])
+    wide, room = shown.run("['.roofs svg.roof', '.roofs'].map(s => document.querySelector(s).getBoundingClientRect().width)")
+    assert 2.2 * wide > room - 40, (wide, room)
+
+
+def heat_maps_of_one_family_have_their_columns_below_one_another():
+    page()
+    with tuned(dict(EIGHT, STAGES=[1, 2])) as place:
+        place.run("report", "--out", os.path.join(state["place"].folder, "maps.html"))
+    maps = page("maps").run("""Array.from(document.querySelectorAll("#p1 .heat")).map(map => [map.caption.textContent].concat(
+        Array.from(map.tHead.rows[0].cells).map(e => Math.round(e.getBoundingClientRect().width))))""")
+    assert len(maps) > 1 and len(maps[0]) > 2, maps
+    tap.equal(len({tuple(widths[1:]) for widths in maps}), 1)
+
+
+def words_stand_apart_and_are_those_of_everybody():
+    shown = page("lengths")
+    shown.run("location.hash = '#p1'")
+    shown.settle()
+    for row in texts(shown, ".race .n"):
+        assert re.fullmatch(r"[\d.,]+ µs ±[\d.]+( · (winner|overlaps #1|default))*", row), row
+    text = shown.run("document.querySelector('#page').innerText")
+    for private in (r"\bours\b", "heads_q", "seq_q", "of limit", "pytorch-"):
+        found = re.search(private, re.sub("fa_problem problem = .*", "", text))
+        assert not found, found
+
+
+def as_fast_has_no_colour():
+    shown = page("predicted")
+    shown.run("""(told => {
+        const [one, other] = told.problems;
+        one.speedup_over_default = 1.0049;
+        other.speedup_over_default = 0.991;
+        report.draw(told);
+    })(%s)""" % json.dumps(state["told"]))
+    at = 5
+    tap.equal(column(shown, "× default"), ["1.00×", "0.99×"])
+    tap.equal(shown.run("""Array.from(document.querySelectorAll("#summary tbody tr")).map(
+        row => row.cells[%d].firstChild.className)""" % at), ["", "behind"])
 
 
 def filters_choose_for_list_and_chart_alike():
@@ -230,7 +374,7 @@ def what_is_predicted_has_a_tilde_wherever_it_stands():
 
 def an_operation_that_a_folder_brings_is_drawn_by_its_own_fields():
     shown = page("rows")
-    tap.equal(texts(shown, "#lengths figcaption"), ["fp16 · C 256"])
+    tap.equal(texts(shown, "#lengths figcaption"), ["fp16, columns 256"])
     tap.equal(texts(shown, ".filters label span"), ["rows", "find"])
     tap.equal(texts(shown, "#p1 .copyable code"),
               ["fa-tune --gpu 'NVIDIA L4' --operation rms_norm --rows 64 --columns 256"])
@@ -253,7 +397,7 @@ def fp32_work_is_not_held_against_the_tensor_cores():
 
 def serving_problems_are_named_by_what_makes_them_so():
     shown = page("serving")
-    tap.equal(texts(shown, "#lengths figcaption"), ["fp16 · not causal · D 128 · lengths of keys seqused · page 64 · Sq 1"])
+    tap.equal(texts(shown, "#lengths figcaption"), ["fp16, not causal, head dim 128, lengths of keys seqused, page 64, Sq 1"])
     tap.equal(column(shown, "problem"), ["fp16 · B 4 · H 32/8 · Sq 1 Sk %d · D 128 · lengths of keys seqused · page 64"
                                          % length for length in (4096, 16384)])
     which, _, far, _ = texts(shown, "#p1 .answers dd")
@@ -301,7 +445,9 @@ def without_its_script_the_page_still_reads():
     tap.equal(shown.complaints, [])
     with open(os.path.join(state["place"].folder, "tuned.html"), encoding="utf-8") as file:
         plain = file.read().split('<pre id="plain">')[1].split("</pre>")[0]
-    tap.has(plain, "| fp16 · B 1 · H 1 · S 128 · D 64 | NVIDIA L4 | measured | yes | ")
+    assert re.search(r"\| fp16 · B 1 · H 1 · S 128 · D 64 \| `attn_fwd_\w+ BLOCK_M=[^|]*` \| NVIDIA L4 \| measured \| yes \| ",
+                     plain), plain
+    tap.has(plain, "On an NVIDIA L4, fa-tune's kernels are ")
 
 
 def any_document_is_drawn_wherever_it_comes_from():
@@ -548,7 +694,8 @@ def hostile_texts_stay_texts():
     shown = page("hostile")
     tap.equal(shown.run("document.images.length"), 0)
     tap.equal(shown.run("document.title"), "fa-tune report")
-    tap.has(shown.run("document.querySelector('#summary td').textContent"), HOSTILE[:40])
+    tap.has(shown.run("document.querySelector('#summary p').textContent"), HOSTILE[:40])  # one GPU, told once
+    tap.has(shown.run("document.querySelector('.headline').textContent"), HOSTILE[:40])
     for number in (2, 3):
         shown.run("document.querySelector('#summary a[href=\"#p%d\"]').click()" % number)
         shown.settle()
@@ -581,6 +728,15 @@ try:
         level_with_a_baseline_is_said_where_the_intervals_overlap,
         a_winner_that_is_the_default_config_is_as_fast_as_it,
     the_chart_has_a_line_for_ours_and_each_baseline,
+        the_page_begins_with_how_much_faster_on_which_gpu,
+        the_kernel_is_the_second_column_and_what_is_alike_is_said_once,
+        the_list_fits_its_page_at_every_width,
+        a_rows_lines_are_at_one_height,
+        the_numbers_of_an_axis_reach_beyond_the_data,
+        many_problems_have_rooflines_of_few_lines_across_the_page,
+        heat_maps_of_one_family_have_their_columns_below_one_another,
+        words_stand_apart_and_are_those_of_everybody,
+        as_fast_has_no_colour,
         filters_choose_for_list_and_chart_alike,
         imported_times_are_drawn_as_measured_ones,
         what_is_predicted_has_a_tilde_wherever_it_stands,

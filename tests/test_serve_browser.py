@@ -129,6 +129,9 @@ def nothing_spills_over_on_a_phone_and_on_a_desk():
             tap.equal((width, page.run("document.documentElement.scrollWidth <= innerWidth")), (width, True))
             tap.equal(page.run("""Array.from(document.querySelectorAll("#now th, #now td, #now p")).filter(
                 e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"""), [])
+            lines = page.run("""(e => e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight))
+                (document.querySelector("#now [aria-label=Jobs] tbody th"))""")
+            assert lines < 3, (width, lines)  # the job's name, and not a word of it a line
         daemon.delete("/v1/jobs/" + job)
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 
@@ -99,7 +100,8 @@ def nothing_is_needed_of_this_machine_but_the_c_library():
 def the_packages_programs_find_one_another():
     installed()
     code = "import fa_tune._package as c; c.main()"
-    tap.has(run(sys.executable, "-c", code, "version"), "0.2")
+    wheel, = glob.glob(os.path.join(SOURCE, "build-wheel", "dist", "*.whl"))
+    tap.has(run(sys.executable, "-c", code, "version"), os.path.basename(wheel).split("-")[1])
     checks = {check["name"]: check for check in json.loads(
         run(sys.executable, "-c", "import sys; sys.argv[1:] = ['doctor', '--json']; " + code))["checks"]}
     tap.equal(checks["worker"]["text"], in_the_wheel("_native", "fa-tune-worker"))
@@ -127,6 +129,30 @@ def nvrtc_is_found_among_the_packages_beside_it_and_serves_a_tune():
     tap.has(nvrtc["text"], os.path.join(wheel, "libnvrtc.so.13"))
 
 
+def pip_installs_from_the_source_distribution_too():
+    if not os.path.exists(os.path.join(TOOLS, "dev.stamp")):
+        raise tap.Skip("what makes a wheel is not here: ./dev test fetches it")
+    done = subprocess.run([os.path.join(SOURCE, "dev"), "sdist"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          encoding="utf-8", check=False)
+    if "not a git" in done.stderr.lower() or "revision control" in done.stderr:
+        raise tap.Skip("the files are of no commit here")
+    assert done.returncode == 0, done.stderr[-4000:]
+    archive, = glob.glob(os.path.join(SOURCE, "build-wheel", "sdist", "*.tar.gz"))
+    with tarfile.open(archive) as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
+    for name in ("PKG-INFO", "LICENSE", "pyproject.toml", "kernel_templates/attn_fwd/operation.json", "include/fa-tune/fa_tune.h"):
+        assert name in names, "%s is not in the source distribution" % name
+    site = os.path.join(folder.name, "from-source")
+    env = dict(os.environ, PATH=os.path.join(TOOLS, "bin") + ":" + os.environ["PATH"], CCACHE_NOHASHDIR="1")
+    subprocess.run([os.path.join(TOOLS, "bin", "pip"), "install", "--quiet", "--no-index", "--no-deps", "--no-compile",
+                    "--no-build-isolation", "--disable-pip-version-check", "--target", site, archive], check=True, env=env)
+    version = re.search(r"fa_tune-(.*)\.tar\.gz$", archive)[1]
+    tap.has(run(sys.executable, "-c", "import fa_tune._package as c; c.main()", "version", PYTHONPATH=site), version)
+    told = run(sys.executable, "-c", "import fa_tune._core as core; print(core.__file__, core.problem({'seq_q': 128})['seq_k'])",
+               PYTHONPATH=site)
+    tap.equal((told.startswith(site), told.split()[-1]), (True, "128"))
+
+
 def find_nvrtc():
     """The directory of the NVRTC that this build was given."""
     with open(os.path.join(os.environ["FA_TEST_BUILD"], "dev.stamp"), encoding="utf-8") as file:
@@ -139,4 +165,5 @@ tap.main([
     nothing_is_needed_of_this_machine_but_the_c_library,
     the_packages_programs_find_one_another,
     nvrtc_is_found_among_the_packages_beside_it_and_serves_a_tune,
+    pip_installs_from_the_source_distribution_too,
 ])

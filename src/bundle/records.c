@@ -3,6 +3,7 @@
 
 #include "catalogue.h"
 #include "error.h"
+#include "json.h"
 #include "json_make.h"
 #include "json_struct.h"
 #include "problem.h"
@@ -32,7 +33,7 @@ int fa_records_append(fa_records *records, const fa_answer *answer, char *trials
     if (grown == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for records");
     records->record = grown;
-    records->record[records->count++] = (fa_record){*answer, trials};
+    records->record[records->count++] = (fa_record){.answer = *answer, .trials = trials};
     return 0;
 }
 
@@ -118,6 +119,65 @@ const char *fa_records_moved(const fa_records *file, const fa_records *today)
         if (hash_of(today, file->family[i].name)[0] == 0)
             return file->family[i].name;
     return NULL;
+}
+
+/* ---- circumstances --------------------------------------------------------------------------*/
+/* Those of a trial's clocks have the same names there. */
+#define ROW(kind, member) \
+    FA_MEMBER(#member, kind, fa_circumstances, member, .rules = FA_MEMBER_LEFT_OUT)
+static const fa_member circumstance_members[] = {
+    ROW(COUNT, cuda),          ROW(TEXT, driver),
+    ROW(COUNT, sm_mhz),        ROW(COUNT, memory_mhz),
+    ROW(COUNT, temperature_c), ROW(COUNT, power_limit_w),
+    ROW(TEXT, throttle),       {.key = NULL},
+};
+#undef ROW
+
+cJSON *fa_circumstances_to_json(const fa_circumstances *under)
+{
+    return fa_struct_to_json(circumstance_members, under);
+}
+
+int fa_circumstances_from_json(const cJSON *json, fa_circumstances *ret_under, const char *where,
+                               fa_diag *diag)
+{
+    fa_circumstances under = {0};
+    int rc = json == NULL || cJSON_IsObject(json)
+                 ? 0
+                 : fa_fail(diag, FA_EINVAL, "%s: \"measured_under\" must be an object", where);
+    if (rc == 0 && json != NULL)
+        rc = fa_struct_from_json(json, circumstance_members, &under, where, diag);
+    if (rc == 0)
+        *ret_under = under;
+    return rc;
+}
+
+int fa_records_circumstances(const fa_trial_list *list, const fa_config *config,
+                             fa_circumstances *ret_under, fa_diag *diag)
+{
+    fa_circumstances under = {0};
+    cJSON *clocks = NULL, *environment = NULL;
+    int64_t cuda = 0;
+    size_t at = 0;
+    while (at < list->count && !fa_config_equal(&list->record[at].trial.config, config))
+        at++;
+    if (at < list->count) {
+        int rc = fa_json_parse_object(list->record[at].clocks, "clocks", &clocks, diag);
+        if (rc == 0)
+            rc = fa_json_parse_object(list->record[at].environment, "environment", &environment,
+                                      diag);
+        if (rc != 0) {
+            cJSON_Delete(clocks);
+            return rc;
+        }
+    }
+    fa_struct_take_json(clocks, circumstance_members, &under);
+    if (fa_json_int(environment, "driver", 0, INT32_MAX, &cuda, "environment", NULL) == 0)
+        under.cuda = (int32_t)cuda;
+    cJSON_Delete(clocks);
+    cJSON_Delete(environment);
+    *ret_under = under;
+    return 0;
 }
 
 /* ---- trials ---------------------------------------------------------------------------------*/

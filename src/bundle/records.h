@@ -13,7 +13,9 @@
  * named when it is not the default one; what is left out is the usual: heads_kv as heads, seq_k as seq,
  * bhsd, no LSE, aligned. A measured line also has median_us, low_us, high_us,
  * default_us, driver, nvrtc and cubin: the key of the cubin that was measured, by which anybody can
- * tell whether that is still the kernel; and "trials", what was measured beside it, as trial_list.h has it.
+ * tell whether that is still the kernel; "measured_under", as far as it was recorded; and "trials", what was measured
+ * beside it, as trial_list.h has it. "driver" says under which driver the cubin was proved in the store that wrote the
+ * line, and is 0 after an import; "measured_under" stays what it was.
  *
  * A line with "peer" is a baseline: what another kernel takes for the problem of a line on that GPU, in
  * the form in which a file of baselines has it.
@@ -35,10 +37,19 @@ enum {
     FA_RECORDS_BYTES_MAX = 64 << 20
 };
 
+/* What a winner's times were measured under: 0 and "" are not recorded. */
+typedef struct fa_circumstances {
+    int32_t cuda;    /* the newest version that the driver serves, 13000: 13.0 */
+    char driver[80]; /* its release, "580.159.04" */
+    int32_t sm_mhz, memory_mhz, temperature_c, power_limit_w;
+    char throttle[160];
+} fa_circumstances;
+
 typedef struct fa_record {
     /* Problem, gpu (the catalogue's), origin, config, times, driver, nvrtc, cubin key and funnel. */
     fa_answer answer;
     char *trials; /* owned: fa_trial_list_to_record's text, "" or NULL: none */
+    fa_circumstances under;
 } fa_record;
 
 typedef struct fa_records {
@@ -60,6 +71,14 @@ typedef struct fa_records {
 int fa_records_append(fa_records *records, const fa_answer *answer, char *trials, fa_diag *diag);
 /* A list as a record has it: text that the caller frees. FA_ENOMEM. */
 int fa_records_trials(const fa_trial_list *list, char **ret_text, fa_diag *diag);
+/* Of the trial of this config in a list. FA_ENOMEM. */
+int fa_records_circumstances(const fa_trial_list *list, const fa_config *config,
+                             fa_circumstances *ret_under, fa_diag *diag);
+/* NULL: out of memory. Without a member that is not recorded. */
+cJSON *fa_circumstances_to_json(const fa_circumstances *under);
+/* json may be NULL. FA_EINVAL with a sentence. */
+int fa_circumstances_from_json(const cJSON *json, fa_circumstances *ret_under, const char *where,
+                               fa_diag *diag);
 /* In the place of the one with the same problem, GPU and peer, if there is one. */
 int fa_records_append_baseline(fa_records *records, const fa_baseline *baseline, fa_diag *diag);
 void fa_records_free(fa_records *records);

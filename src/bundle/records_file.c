@@ -92,6 +92,11 @@ static char *print_record(const fa_record *line)
 #define ADD(field) fa_json_push(funnel, cJSON_CreateNumber(record->field));
     FUNNEL(ADD)
 #undef ADD
+    cJSON *under = fa_circumstances_to_json(&line->under);
+    if (under != NULL && under->child == NULL)
+        cJSON_Delete(under);
+    else
+        fa_json_add(json, "measured_under", under);
     if (line->trials != NULL && line->trials[0] != 0)
         fa_json_add(json, "trials", cJSON_CreateRaw(line->trials));
     char *text = whole ? fa_json_print(json) : NULL;
@@ -314,14 +319,20 @@ static int read_head(const cJSON *json, fa_records *records, const char *where, 
 static int add_record(cJSON *json, fa_records *records, const char *where, fa_diag *diag)
 {
     char *trials = NULL;
+    fa_circumstances under = {0};
     fa_answer *answer = calloc(1, sizeof *answer);
     int rc = answer != NULL ? read_record(json, answer, where, diag)
                             : fa_fail(diag, FA_ENOMEM, "out of memory for records");
     if (rc == 0)
         rc = read_trials(json, &trials, where, diag);
     if (rc == 0)
+        rc = fa_circumstances_from_json(cJSON_GetObjectItemCaseSensitive(json, "measured_under"),
+                                        &under, where, diag);
+    if (rc == 0)
         rc = fa_records_append(records, answer, trials, diag);
-    if (rc != 0)
+    if (rc == 0)
+        records->record[records->count - 1].under = under;
+    else
         free(trials);
     free(answer);
     return rc;

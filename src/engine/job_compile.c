@@ -178,8 +178,7 @@ static bool take_stored(fa_job *job, int index, const char *key)
     if (index == FA_JOB_REFERENCE)
         keep_reference(job, record.bytes, record.size);
     else {
-        job->progress.reused++;
-        job->space.candidate[index].trial.compile_ms = record.compile_ms;
+        job->progress.reused++; /* its compile time is that of the trial that it was compiled for */
         if (take_cubin(job, index, record.bytes, record.size, record.log) && !stored)
             keep_fresh(job, index, &record);
     }

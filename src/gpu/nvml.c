@@ -29,6 +29,7 @@ struct fa_nvml {
     int (*max_clock)(device, int, unsigned *);
     int (*temperature)(device, int, unsigned *);
     int (*throttle)(device, unsigned long long *); /* may be NULL */
+    int (*power_limit)(device, unsigned *);        /* milliwatts; may be NULL */
 };
 
 #define SYMBOLS(X)                                  \
@@ -59,6 +60,7 @@ static int load_nvml(fa_nvml *nvml, fa_diag *diag)
     if (nvml->throttle == NULL)
         *(void **)&nvml->throttle =
             dlsym(nvml->library, "nvmlDeviceGetCurrentClocksThrottleReasons");
+    *(void **)&nvml->power_limit = dlsym(nvml->library, "nvmlDeviceGetEnforcedPowerLimit");
     int result = nvml->init();
     if (result != RESULT_OK)
         return fa_fail(diag, FA_ENODRIVER,
@@ -117,7 +119,7 @@ int fa_nvml_read(fa_nvml *nvml, const char *uuid, fa_clock_state *ret_state, fa_
 {
     fa_clock_state state = {0};
     device gpu;
-    unsigned temperature = 0;
+    unsigned temperature = 0, milliwatts = 0;
     unsigned long long reasons = 0;
     if (find_device(nvml, uuid, &gpu) != 0)
         return fa_fail(diag, FA_ENODEVICE, "NVML does not know the GPU %.80s", uuid);
@@ -126,6 +128,8 @@ int fa_nvml_read(fa_nvml *nvml, const char *uuid, fa_clock_state *ret_state, fa_
     state.max_sm_mhz = mhz(nvml->max_clock, gpu, CLOCK_SM);
     if (nvml->temperature(gpu, SENSOR_GPU, &temperature) == RESULT_OK && temperature < 1000)
         state.temperature_c = (int32_t)temperature;
+    if (nvml->power_limit != NULL && nvml->power_limit(gpu, &milliwatts) == RESULT_OK)
+        state.power_limit_w = (int32_t)(milliwatts / 1000);
     if (nvml->throttle != NULL && nvml->throttle(gpu, &reasons) == RESULT_OK)
         state.throttle_reasons = reasons;
     if (nvml->driver_version(state.driver, sizeof state.driver) != RESULT_OK)

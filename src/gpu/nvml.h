@@ -12,7 +12,7 @@ typedef struct fa_nvml fa_nvml;
 
 typedef struct fa_clock_state {
     int32_t sm_mhz, memory_mhz, max_sm_mhz;
-    int32_t temperature_c;
+    int32_t temperature_c, power_limit_w;
     uint64_t throttle_reasons; /* NVML's bit mask; 0: none */
     char driver[80];           /* "580.159.04" */
 } fa_clock_state;

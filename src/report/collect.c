@@ -22,7 +22,8 @@ enum {
     GROUPS = 64,      /* different reasons counted per gate */
     ENVIRONMENTS = 8, /* told per problem */
     SEEDS = 4,
-    THROTTLES = 4
+    THROTTLES = 4,
+    DRIVERS = 4
 };
 
 /* Where configs ended. */
@@ -47,8 +48,9 @@ struct collecting {
         size_t trials;
     } environment[ENVIRONMENTS];
     size_t environments, other_environments, other_seeds;
-    cJSON *environment_array, *seeds, *throttles;
-    int32_t sm_mhz[2], memory_mhz[2], temperature_c[2]; /* lowest, highest; -1: not known */
+    cJSON *environment_array, *seeds, *throttles, *drivers;
+    /* Lowest and highest; -1: not known. */
+    int32_t sm_mhz[2], memory_mhz[2], temperature_c[2], power_limit_w[2];
     double compile_ms;                                  /* of all compiles, one after another */
 };
 
@@ -141,6 +143,7 @@ static bool join_text(cJSON *array, const char *text, int most)
 static int take_clocks(struct collecting *c, report_config *config, const char *text)
 {
     cJSON *json;
+    char driver[80];
     config->sm_mhz = config->memory_mhz = config->temperature_c = -1;
     int rc = fa_json_parse_object(text, "clocks", &json, NULL);
     if (rc != 0 || json == NULL)
@@ -149,10 +152,15 @@ static int take_clocks(struct collecting *c, report_config *config, const char *
     config->memory_mhz = get_int(json, "memory_mhz");
     config->temperature_c = get_int(json, "temperature_c");
     copy_text(json, "throttle", config->throttle, sizeof config->throttle);
+    copy_text(json, "driver", driver, sizeof driver);
+    int32_t power_limit_w = get_int(json, "power_limit_w");
     cJSON_Delete(json);
     widen(c->sm_mhz, config->sm_mhz);
     widen(c->memory_mhz, config->memory_mhz);
     widen(c->temperature_c, config->temperature_c);
+    widen(c->power_limit_w, power_limit_w);
+    if (driver[0] != 0)
+        join_text(c->drivers, driver, DRIVERS);
     if (config->throttle[0] != 0)
         join_text(c->throttles, config->throttle, THROTTLES);
     return 0;
@@ -360,6 +368,7 @@ static cJSON *baselines_json(const report *report, const report_problem *problem
         *ret_slow |= problem->measured && ratio < SLOW;
         cJSON *item = cJSON_CreateObject();
         fa_json_add_text(item, "peer", baseline->peer);
+        fa_json_add_text(item, "name", report_peer_name(baseline->peer));
         fa_json_add_number(item, "median_us", baseline->median_us);
         add_known(item, "low_us", baseline->low_us);
         add_known(item, "high_us", baseline->high_us);
@@ -387,10 +396,12 @@ static void add_circumstances(cJSON *object, struct collecting *c)
     add_range(object, "sm_mhz", c->sm_mhz);
     add_range(object, "memory_mhz", c->memory_mhz);
     add_range(object, "temperature_c", c->temperature_c);
+    add_range(object, "power_limit_w", c->power_limit_w);
+    fa_json_add(object, "drivers", c->drivers);
     fa_json_add(object, "throttled_by", c->throttles);
     fa_json_add(object, "seeds", c->seeds);
     fa_json_add_number(object, "other_seeds", (double)c->other_seeds);
-    c->environment_array = c->throttles = c->seeds = NULL;
+    c->environment_array = c->throttles = c->seeds = c->drivers = NULL;
 }
 
 /* "measured", "predicted", …; "unfinished" when there is no winner yet, "failed" when none came through. */
@@ -447,9 +458,11 @@ int report_collect(const report *report, const fa_study *study, report_problem *
                            .environment_array = cJSON_CreateArray(),
                            .seeds = cJSON_CreateArray(),
                            .throttles = cJSON_CreateArray(),
+                           .drivers = cJSON_CreateArray(),
                            .sm_mhz = {-1, -1},
                            .memory_mhz = {-1, -1},
-                           .temperature_c = {-1, -1}};
+                           .temperature_c = {-1, -1},
+                           .power_limit_w = {-1, -1}};
     *ret_problem = (report_problem){.study = *study};
     int rc = fa_list_study_trials(report->tuner, study, take_config, &c, diag);
     for (size_t i = 0; i < ret_problem->count && rc == 0; i++) {
@@ -468,6 +481,7 @@ int report_collect(const report *report, const fa_study *study, report_problem *
     cJSON_Delete(c.environment_array);
     cJSON_Delete(c.seeds);
     cJSON_Delete(c.throttles);
+    cJSON_Delete(c.drivers);
     if (rc == 0)
         return 0;
     report_problem_free(ret_problem);

@@ -54,6 +54,8 @@ typedef struct report {
     struct report_paying *paying; /* pay.c's own, while problems come */
     struct report_pay *pay;       /* what tuning was worth, for each GPU type and operation */
     size_t pays, pay_capacity;
+    struct report_headline *headline; /* what is said first, for each GPU type and operation */
+    size_t headlines, headline_capacity;
     char store[4096]; /* its path as told */
     int64_t made;     /* unix time */
     void *format;     /* a format's own */

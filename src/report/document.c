@@ -6,6 +6,7 @@
  * null. Measured times are median_us, low_us and high_us; predicted_us is the model's.
  */
 #include "document.h"
+#include "headline.h"
 #include "pay.h"
 
 #include "error.h"
@@ -272,6 +273,7 @@ static cJSON *pay_json(const report_pay *pay)
 cJSON *report_document_tail(const report *report, const report_document *document)
 {
     cJSON *tail = cJSON_CreateObject();
+    fa_json_add(tail, "headlines", report_headlines_json(report));
     cJSON *list = fa_json_add_array(tail, "near_configs");
     for (size_t i = 0; document != NULL && i < document->nears; i++)
         fa_json_push(list, cJSON_CreateString(document->near[i]));

@@ -5,6 +5,7 @@
  * A problem that was tuned with several sets of templates is told once: with the present ones, or
  * with the newest where the present ones have not seen it. The outcome counts what is left out.
  */
+#include "headline.h"
 #include "pay.h"
 
 #include "error.h"
@@ -155,6 +156,8 @@ static int write_problems(report *report, const struct studies *studies, fa_diag
             break;
         problem.number = (int)i + 1;
         rc = report_pay_add(report, &problem);
+        if (rc == 0)
+            rc = report_headline_add(report, &problem);
         writer->problem(report, &problem);
         report_problem_free(&problem);
     }
@@ -204,6 +207,7 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
     free(report.regret);
     free(report.prediction);
     report_pay_free(&report);
+    report_headlines_free(&report);
     return rc;
 }
 

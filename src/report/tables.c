@@ -8,6 +8,7 @@
  * default's time over the winner's, or of regrets and predictions their time over the best time there.
  */
 #include "document.h"
+#include "headline.h"
 
 #include "error.h"
 #include "json_make.h"
@@ -59,19 +60,10 @@ static const cJSON *member(const cJSON *object, const char *path)
     return find(&(struct place){.row = object}, path);
 }
 
-/* A number of the document may be its text (fa_json_real). NaN: it is none. */
-static double number(const cJSON *value)
-{
-    double number = cJSON_IsNumber(value) ? value->valuedouble
-                    : cJSON_IsRaw(value)  ? strtod(value->valuestring, NULL)
-                                          : NAN;
-    return isfinite(number) ? number : NAN;
-}
-
 /* 0 where it is not known. */
 static double number_of(const cJSON *object, const char *path)
 {
-    double value = number(member(object, path));
+    double value = report_number(member(object, path));
     return isnan(value) ? 0 : value;
 }
 
@@ -105,6 +97,8 @@ static const struct kind {
 };
 static const struct kind regrets = {"regret", "regret", "bucket_config/family", ""};
 static const struct kind predictions = {"prediction", "predictions", "config/family", "from_gpu"};
+/* Of a headline: the winners against a peer, the mean over `count` problems. */
+static const struct kind comparisons = {"comparison", "peers", "peer", "<sentence"};
 
 /* A heading; its path, where that is another one, after '='. Before and after the operations' fields. */
 static const char *const first_columns[] = {"problem=^number", "gpu=^gpu/name|^gpu", "sm=^gpu/sm",
@@ -112,7 +106,7 @@ static const char *const first_columns[] = {"problem=^number", "gpu=^gpu/name|^g
 static const char *const last_columns[] = {
     "rank",
     "status=status|winner/status|<status",
-    "count=count|trials",
+    "count=count|trials|problems",
     "median_us=median_us|winner/median_us|measured_us|bucket_us",
     "low_us=low_us|winner/low_us",
     "high_us=high_us|winner/high_us",
@@ -120,7 +114,7 @@ static const char *const last_columns[] = {
     "samples=sample_count|winner/sample_count",
     "raced=raced|winner/raced",
     "tflops",
-    "ratio=ratio|speedup_over_default",
+    "ratio=ratio|speedup_over_default|gain",
     "slow",
     "default_us",
     "compile_ms",
@@ -143,7 +137,7 @@ enum { KINDS = sizeof kinds / sizeof *kinds, GATE = 2 };
 
 static void csv_value(fa_buf *out, const cJSON *value)
 {
-    double n = number(value);
+    double n = report_number(value);
     fa_buf_text(out, ",");
     if (!isnan(n)) {
         fa_buf_printf(out, fabs(n) < 1e15 && floor(n) == n ? "%.0f" : "%.9g", n);
@@ -267,6 +261,9 @@ static void csv_end(report *report)
 {
     cJSON *tail = report_document_tail(report, NULL);
     report->out->failed |= !fa_json_is_whole(tail);
+    const cJSON *headline;
+    cJSON_ArrayForEach (headline, member(tail, "headlines"))
+        csv_rows(report->out, &comparisons, headline, headline);
     csv_rows(report->out, &regrets, tail, NULL);
     csv_rows(report->out, &predictions, tail, NULL);
     cJSON_Delete(tail);
@@ -320,13 +317,13 @@ static void show_config(fa_buf *out, const cJSON *value, const struct place *pla
 static void show_ratio(fa_buf *out, const cJSON *value, const struct place *place)
 {
     fa_buf_text(out, place->problem == NULL || is_timed(place->problem) ? "" : "~");
-    report_ratio(out, number(value));
+    report_ratio(out, report_number(value));
 }
 
 static void show_tflops(fa_buf *out, const cJSON *value, const struct place *place)
 {
     fa_buf_text(out, is_timed(place->problem) ? "" : "~");
-    report_tflops(out, number(value));
+    report_tflops(out, report_number(value));
 }
 
 /* A trial's. */
@@ -352,7 +349,7 @@ static void show_peers(fa_buf *out, const cJSON *peers, const struct place *plac
     for (const cJSON *peer = peers->child; peer != NULL; peer = peer->next) {
         const cJSON *ratio = member(peer, "ratio");
         fa_buf_text(out, peer != peers->child ? "; " : "");
-        report_markdown_text(out, text_of(peer, "peer"));
+        report_markdown_text(out, text_of(peer, "name"));
         fa_buf_text(out, ratio != NULL ? " " : " –");
         if (ratio != NULL)
             show_ratio(out, ratio, place);
@@ -384,6 +381,7 @@ typedef struct column {
 
 static const column summary_columns[] = {
     {"problem", "words", NULL, NULL},
+    {"kernel", "winner/config", NULL, show_config},
     {"GPU", "gpu/name", NULL, NULL},
     {"known how", "known_how", NULL, NULL},
     {"slow", "slow", NULL, NULL},
@@ -394,13 +392,12 @@ static const column summary_columns[] = {
     {"tried:", "configs_tried", count, NULL},
     {"compile:", "compile_ms", milliseconds, NULL},
     {"tune:", "tune_s", report_seconds, NULL},
-    {"winner", "winner/config", NULL, show_config},
     {0},
 };
 static const column peer_columns[] = {
-    {"other", "peer", NULL, NULL},
+    {"other", "name", NULL, NULL},
     {"its time:", "median_us", report_us, NULL},
-    {"× ours:", "ratio", NULL, show_ratio},
+    {"its time over fa-tune's:", "ratio", NULL, show_ratio},
     {"source", "source", NULL, NULL},
     {0},
 };
@@ -481,10 +478,10 @@ static void table_row(fa_buf *out, const column *columns, const struct place *pl
     for (const column *c = columns; c->heading != NULL; c++) {
         const cJSON *value = find(place, c->path);
         fa_buf_text(out, "| ");
-        if (value == NULL || (c->words != NULL && isnan(number(value))))
+        if (value == NULL || (c->words != NULL && isnan(report_number(value))))
             fa_buf_text(out, "–");
         else if (c->words != NULL)
-            c->words(out, number(value));
+            c->words(out, report_number(value));
         else if (c->show != NULL)
             c->show(out, value, place);
         else
@@ -513,6 +510,22 @@ void report_summary_row(fa_buf *rows, const cJSON *problem)
     table_row(rows, summary_columns, &(struct place){problem, NULL, problem});
 }
 
+/* What is said first of each GPU type and operation. */
+static void headlines(const report *report, fa_buf *out)
+{
+    cJSON *list = report_headlines_json(report);
+    const cJSON *one;
+    out->failed |= !fa_json_is_whole(list);
+    cJSON_ArrayForEach (one, list) {
+        fa_buf_text(out, "**");
+        report_markdown_text(out, text_of(one, "sentence"));
+        fa_buf_text(out, "**\n\n");
+        report_markdown_text(out, text_of(one, "circumstances"));
+        fa_buf_text(out, "\n\n");
+    }
+    cJSON_Delete(list);
+}
+
 void report_summary(const report *report, const fa_buf *rows, fa_buf *out)
 {
     const report_outcome *outcome = &report->outcome;
@@ -521,6 +534,7 @@ void report_summary(const report *report, const fa_buf *rows, fa_buf *out)
     fa_buf_text(out, " · ");
     report_date(out, report->made);
     fa_buf_printf(out, " · fa-tune %s\n\n", fa_version());
+    headlines(report, out);
     if (outcome->problems == 0 && outcome->filtered > 0) {
         fa_buf_printf(out, "None of the %zu problems in this store is what was asked for.\n",
                       outcome->filtered);
@@ -531,7 +545,7 @@ void report_summary(const report *report, const fa_buf *rows, fa_buf *out)
         table_head(out, summary_columns);
         if (rows->data != NULL)
             fa_buf_append(out, rows->data, rows->size);
-        fa_buf_text(out, "\n× is the other's time over ours: above 1, ours is faster. ~ is "
+        fa_buf_text(out, "\n× is the other's time over fa-tune's: above 1, fa-tune is faster. ~ is "
                          "predicted, not measured; what was transferred or imported is told as "
                          "such.\n\n");
     }
@@ -556,7 +570,7 @@ static void advice(fa_buf *out, const cJSON *problem)
         if (fastest == NULL || number_of(peer, "ratio") < number_of(fastest, "ratio"))
             fastest = peer;
     fa_buf_text(out, "**⚠ Slower than half the speed of ");
-    report_markdown_text(out, text_of(fastest, "peer"));
+    report_markdown_text(out, text_of(fastest, "name"));
     fa_buf_printf(out,
                   " (%.2f× of it): profile this kernel, for example with Nsight Compute, "
                   "before spending more time on tuning.**\n\n",

@@ -6,6 +6,7 @@
 #include "problem.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +173,27 @@ void report_date(fa_buf *out, int64_t unix_time)
 void report_driver(fa_buf *out, double version)
 {
     fa_buf_printf(out, "CUDA %d.%d", (int)version / 1000, (int)version % 1000 / 10);
+}
+
+const char *report_peer_name(const char *peer)
+{
+    static const char *const known[][2] = {
+        {"pytorch-cudnn", "cuDNN"},
+        {"pytorch-fa2", "PyTorch's FA2"},
+        {"pytorch-efficient", "PyTorch's efficient attention"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(peer, known[i][0]) == 0)
+            return known[i][1];
+    return peer;
+}
+
+double report_number(const cJSON *value)
+{
+    double number = cJSON_IsNumber(value) ? value->valuedouble
+                    : cJSON_IsRaw(value)  ? strtod(value->valuestring, NULL)
+                                          : NAN;
+    return isfinite(number) ? number : NAN;
 }
 
 void report_problem_words(fa_buf *out, const fa_problem *problem)

@@ -31,10 +31,15 @@ void report_tflops(fa_buf *out, double tflops);   /* 317, 5.2, 0.08 */
 void report_ratio(fa_buf *out, double ratio);     /* 1.24× */
 void report_date(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23 UTC */
 void report_driver(fa_buf *out, double version);  /* CUDA 13.0 */
+/* "cuDNN": a peer as people call it; one that is not known is called as it is stored. */
+const char *report_peer_name(const char *peer);
 void report_problem_words(fa_buf *out, const fa_problem *problem); /* fp16 · B 4 · H 8 · … */
 /* A problem's words as a member; the problem and its words as "problem" and "words". */
 void report_add_words(cJSON *object, const char *name, const fa_problem *problem);
 void report_add_problem(cJSON *object, const fa_problem *problem);
+
+/* A number of the document, which may be its text (fa_json_real). NaN: it is none. */
+double report_number(const cJSON *value);
 
 /* ---- the summary in Markdown (tables.c) -----------------------------------------------------*/
 /* Joins the row of a problem, which is a whole one of the document. */

@@ -276,13 +276,28 @@ static void complete_answer(const struct making *making, int32_t at, const fa_tr
 }
 
 /* Where and by what a record's trials were made. Caller frees; NULL: out of memory. */
-static char *environment_of(const fa_answer *record)
+static char *environment_of(const fa_record *record)
 {
+    const fa_answer *answer = &record->answer;
     cJSON *json = cJSON_CreateObject();
-    fa_json_add_text(json, "gpu", record->gpu.name);
-    fa_json_add_number(json, "driver", record->driver_version);
-    fa_json_add_text(json, "nvrtc", record->nvrtc);
+    fa_json_add_text(json, "gpu", answer->gpu.name);
+    fa_json_add_number(json, "driver",
+                       record->under.cuda > 0 ? record->under.cuda : answer->driver_version);
+    fa_json_add_text(json, "nvrtc", answer->nvrtc);
     char *text = fa_json_print(json);
+    cJSON_Delete(json);
+    return text;
+}
+
+/* A trial's clocks as they were when a record's winner was measured. Caller frees; NULL: out of memory, or none
+ * are recorded. */
+static char *clocks_of(const fa_record *record, bool *ret_failed)
+{
+    fa_circumstances under = record->under;
+    under.cuda = 0;
+    cJSON *json = fa_circumstances_to_json(&under);
+    char *text = json != NULL && json->child != NULL ? fa_json_print(json) : NULL;
+    *ret_failed = json == NULL || (json->child != NULL && text == NULL);
     cJSON_Delete(json);
     return text;
 }
@@ -292,16 +307,20 @@ static int add_trials(const fa_record *record, fa_answer *answer, char **evidenc
 {
     fa_trial_list list = {0};
     cJSON *json = NULL;
-    char *environment = environment_of(&record->answer), *text = NULL;
-    int rc = environment != NULL
+    bool failed;
+    char *environment = environment_of(record), *clocks = clocks_of(record, &failed), *text = NULL;
+    int rc = environment != NULL && !failed
                  ? fa_json_parse(record->trials, strlen(record->trials), "trials", &json, diag)
                  : FA_ENOMEM;
     if (rc == 0)
         rc = fa_trial_list_from_record(json, &list, "trials", diag);
     for (size_t i = 0; rc == 0 && i < list.count; i++) {
         fa_trial_record *trial = &list.record[i];
-        if (fa_config_equal(&trial->trial.config, &answer->trial.config))
+        if (fa_config_equal(&trial->trial.config, &answer->trial.config)) {
             answer->trial.raced = trial->trial.raced;
+            if (clocks != NULL && (trial->clocks = strdup(clocks)) == NULL)
+                rc = FA_ENOMEM;
+        }
         if (trial->sample_count > 0 && (trial->environment = strdup(environment)) == NULL)
             rc = FA_ENOMEM;
     }
@@ -314,6 +333,7 @@ static int add_trials(const fa_record *record, fa_answer *answer, char **evidenc
     fa_trial_list_free(&list);
     cJSON_Delete(json);
     cJSON_free(environment);
+    cJSON_free(clocks);
     return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for a winner's evidence") : rc;
 }
 

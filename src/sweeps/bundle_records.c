@@ -80,13 +80,17 @@ static fa_record *find_record(fa_records *records, const fa_answer *answer)
     return NULL;
 }
 
-/* The measured trials of a measured winner, as a record's text; NULL for other winners. */
+/* The measured trials of a measured winner, as a record's text, and what its own was measured under; NULL for other
+ * winners. */
 static int text_of_trials(fa_store *store, const fa_winner_record *winner, fa_origin origin,
-                          char **ret_text, fa_diag *diag)
+                          char **ret_text, fa_circumstances *ret_under, fa_diag *diag)
 {
     fa_trial_list list = {0};
     *ret_text = NULL;
+    *ret_under = (fa_circumstances){0};
     int rc = origin <= FA_ORIGIN_IMPORTED ? fa_bundle_trials(store, winner, &list, diag) : 0;
+    if (rc == 0)
+        rc = fa_records_circumstances(&list, &winner->trial.config, ret_under, diag);
     if (rc == 0 && list.count > 0)
         rc = fa_records_trials(&list, ret_text, diag);
     fa_trial_list_free(&list);
@@ -118,7 +122,8 @@ static int collect_one(void *context, fa_store *store, const fa_winner_record *w
     if (earlier != NULL && earlier->answer.origin < record.origin)
         return 0;
     char *trials;
-    rc = text_of_trials(store, winner, record.origin, &trials, all->diag);
+    fa_circumstances under;
+    rc = text_of_trials(store, winner, record.origin, &trials, &under, all->diag);
     if (rc != 0)
         return rc;
     if (winner->unix_time > all->records->made)
@@ -126,12 +131,14 @@ static int collect_one(void *context, fa_store *store, const fa_winner_record *w
     all->info->taken++;
     if (earlier != NULL) {
         free(earlier->trials);
-        *earlier = (fa_record){record, trials};
+        *earlier = (fa_record){record, trials, under};
         return 0;
     }
     rc = fa_records_append(all->records, &record, trials, all->diag);
     if (rc != 0)
         free(trials);
+    else
+        all->records->record[all->records->count - 1].under = under;
     return rc;
 }
 

@@ -48,6 +48,10 @@ static void add_clocks(struct measurer *m, cJSON *answer)
     fa_json_add_number(clocks, "memory_mhz", state.memory_mhz);
     fa_json_add_number(clocks, "temperature_c", state.temperature_c);
     fa_json_add_text(clocks, "throttle", throttle);
+    if (state.power_limit_w > 0)
+        fa_json_add_number(clocks, "power_limit_w", state.power_limit_w);
+    if (state.driver[0] != 0)
+        fa_json_add_text(clocks, "driver", state.driver);
 }
 
 static void close_problem(struct measurer *m)

@@ -1,24 +1,33 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Draws README's picture from measured rows: TFLOP/s over the sequence length, a panel for each head
-dimension with and without a causal mask; ours, cuDNN, FlashAttention-3 and FlashAttention-2.
+dimension with and without a causal mask; fa-tune, cuDNN, FlashAttention-3 and FlashAttention-2, under the
+card's own matrix product. Above them stand the means of these rows; in a dark page it is dark.
 
 Rows are those of tests/bench/attn_vs_torch.py. Where FlashAttention-3 ran beside the others ("fa3_tflops")
 its line is what was measured. Elsewhere it is this run's cuDNN times the ratio of the two in an earlier
 run ("need"), drawn broken, and left out where that ratio says that cuDNN was as fast. A ring marks every
-point where a peer is ahead of ours.
+point where a peer is ahead of fa-tune. Rows are named GPU-prefill-DATE.jsonl; which versions ran on that
+date is what docs/measurements.md says.
 
     python3 tests/bench/picture.py tests/bench/h200-prefill-2026-11-23.jsonl > docs/tflops.svg
 """
 import json
 import math
+import os
+import re
 import sys
 
 SEQ = [512, 1024, 2048, 4096, 8192, 16384]
-PEERS = [("ours", "fa-tune", "#1f4fbf"), ("fa3", "FlashAttention-3", "#2e8b57"),
-         ("cudnn", "cuDNN", "#d9822b"), ("fa2", "FlashAttention-2", "#8a8a8a")]
-LOSS = "#c62828"
-WIDTH, HEIGHT, TOP, PANEL_W, PANEL_H, LEFT, GAP_X, GAP_Y, MAXIMUM = 960, 604, 92, 260, 196, 52, 42, 46, 900
+PEERS = [("ours", "fa-tune"), ("fa3", "FlashAttention-3"), ("cudnn", "cuDNN"), ("fa2", "FlashAttention-2")]
+VERSIONS = {"2026-11-23": "driver 580.159.04, CUDA 13.0, cuDNN and FlashAttention-2 of PyTorch 2.11, "
+                          "FlashAttention-3 of 2026-08-15 (0251105a)"}
+# Light and dark: text, what is said beside it, grid, page, and a colour for each peer and for a loss.
+NAMES = ("ink", "soft", "grid", "page", "ours", "fa3", "cudnn", "fa2", "loss")
+LIGHT = ("#222222", "#555555", "#dddddd", "#ffffff", "#1f4fbf", "#1f7a48", "#b4600f", "#707070", "#c62828")
+DARK = ("#e6e9ed", "#a0aab5", "#2b323b", "#0d1117", "#7aa5ff", "#5bd0a3", "#f0a04b", "#a8b0b8", "#ff7b72")
+WIDTH, TOP, PANEL_W, PANEL_H, LEFT, GAP_X, GAP_Y, MAXIMUM = 960, 112, 260, 196, 52, 42, 46, 900
+NOTES = TOP + 2 * (PANEL_H + GAP_Y)
 
 
 def rows_of(path):
@@ -43,22 +52,48 @@ def tflops(row, peer):
 
 def losses(row):
     """The peers ahead of ours in this row."""
-    known = [(peer, tflops(row, peer)) for peer, _, _ in PEERS if peer != "ours"]
+    known = [(peer, tflops(row, peer)) for peer, _ in PEERS if peer != "ours"]
     return [peer for peer, value in known if value is not None and value[0] > row["ours_tflops"]]
 
 
-def text(x, y, words, size=12, anchor="start", color="#222", weight="normal"):
-    return ('<text x="%.1f" y="%.1f" font-size="%d" text-anchor="%s" fill="%s" font-weight="%s">%s</text>'
-            % (x, y, size, anchor, color, weight, words))
+def style():
+    """The colours, by the page that the picture stands in."""
+    def values(colors):
+        return "".join("--%s:%s;" % pair for pair in zip(NAMES, colors))
+    rules = ["svg{%s}" % values(LIGHT), "@media (prefers-color-scheme:dark){svg{%s}}" % values(DARK),
+             "text{fill:var(--ink)}", "text.soft{fill:var(--soft)}", "line{stroke:var(--grid)}", "rect{fill:var(--page)}",
+             "polyline{fill:none;stroke-width:2}", ".broken{stroke-dasharray:5 4}",
+             ".product{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:2 3}",
+             ".ring{fill:none;stroke:var(--loss);stroke-width:1.6}"]
+    rules += ["polyline.%s{stroke:var(--%s)}circle.%s{fill:var(--%s)}" % (peer, peer, peer, peer) for peer, _ in PEERS]
+    return "<style>%s</style>" % "".join(rules)
 
 
-def line(points, color, broken):
+def text(x, y, words, size=12, anchor="start", soft=False, weight="normal"):
+    return ('<text x="%.1f" y="%.1f" font-size="%d" text-anchor="%s"%s font-weight="%s">%s</text>'
+            % (x, y, size, anchor, ' class="soft"' if soft else "", weight, words))
+
+
+def line(points, name, broken=False):
     path = " ".join("%.1f,%.1f" % point for point in points)
-    return ('<polyline points="%s" fill="none" stroke="%s" stroke-width="2"%s/>'
-            % (path, color, ' stroke-dasharray="5 4"' if broken else ""))
+    return '<polyline points="%s" class="%s%s"/>' % (path, name, " broken" if broken else "")
 
 
-def panel(left, top, title, rows):
+def mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def headline(gpu, rows):
+    """What the rows come to, of the peers that ran beside fa-tune in all of them."""
+    beside = [(peer, name) for peer, name in (PEERS[2], PEERS[1]) if all("vs_" + peer in row for row in rows)]
+    ratios = {peer: [row["vs_" + peer] for row in rows] for peer, _ in beside}
+    said = " and ".join("%.2f × as %s%s" % (mean(ratios[peer]), "" if i else "fast as ", name)
+                        for i, (peer, name) in enumerate(beside))
+    return "On an %s, fa-tune is %s" % (gpu, said), "geometric mean of %d problems, worst %.2f" % (
+        len(rows), min(min(values) for values in ratios.values()))
+
+
+def panel(left, top, title, rows, product):
     def x(seq):
         return left + PANEL_W * math.log2(seq / SEQ[0]) / math.log2(SEQ[-1] / SEQ[0])
 
@@ -67,54 +102,68 @@ def panel(left, top, title, rows):
 
     yield text(left, top - 8, title, 13, weight="bold")
     for value in range(0, MAXIMUM + 1, 300):
-        yield ('<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#ddd"/>'
+        yield ('<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>'
                % (left, y(value), left + PANEL_W, y(value)))
-        yield text(left - 6, y(value) + 4, value, 11, "end", "#555")
+        yield text(left - 6, y(value) + 4, value, 11, "end", True)
     for seq in SEQ:
-        yield text(x(seq), top + PANEL_H + 16, seq if seq < 1024 else "%dk" % (seq // 1024), 11, "middle", "#555")
-    for peer, _, color in reversed(PEERS):
+        yield text(x(seq), top + PANEL_H + 16, seq if seq < 1024 else "%dk" % (seq // 1024), 11, "middle", True)
+    if product:
+        yield line([(left, y(product)), (left + PANEL_W, y(product))], "product")
+    for peer, _ in reversed(PEERS):
         known = [(seq, *tflops(rows[seq], peer)) for seq in SEQ if seq in rows and tflops(rows[seq], peer)]
         points = [(x(seq), y(value)) for seq, value, _ in known]
-        yield line(points, color, not all(measured for _, _, measured in known))
+        yield line(points, peer, not all(measured for _, _, measured in known))
         for at in points:
-            yield '<circle cx="%.1f" cy="%.1f" r="2.6" fill="%s"/>' % (*at, color)
+            yield '<circle cx="%.1f" cy="%.1f" r="2.6" class="%s"/>' % (*at, peer)
     for seq in SEQ:
         if seq in rows and losses(rows[seq]):
-            yield ('<circle cx="%.1f" cy="%.1f" r="7" fill="none" stroke="%s" stroke-width="1.6"/>'
-                   % (x(seq), y(rows[seq]["ours_tflops"]), LOSS))
+            yield '<circle cx="%.1f" cy="%.1f" r="7" class="ring"/>' % (x(seq), y(rows[seq]["ours_tflops"]))
 
 
-def legend(ratio):
-    at = LEFT
-    for peer, name, color in PEERS:
-        yield line([(at, 46), (at + 26, 46)], color, peer == "fa3" and ratio)
-        yield text(at + 32, 50, name)
+def legend(ratio, product, lost):
+    """Of the marks that there are."""
+    at, y = LEFT, 70
+    for peer, name in PEERS:
+        yield line([(at, y), (at + 26, y)], peer, peer == "fa3" and ratio)
+        yield text(at + 32, y + 4, name)
         at += 60 + 7.2 * len(name)
-    yield '<circle cx="%.1f" cy="46" r="7" fill="none" stroke="%s" stroke-width="1.6"/>' % (at + 6, LOSS)
-    yield text(at + 18, 50, "a peer is ahead of fa-tune")
+    if product:
+        yield line([(at, y), (at + 26, y)], "product")
+        words = "the card's own matrix product, %.0f TFLOP/s" % product
+        yield text(at + 32, y + 4, words)
+        at += 60 + 6.2 * len(words)
+    if lost:
+        yield '<circle cx="%.1f" cy="%d" r="7" class="ring"/>' % (at + 6, y)
+        yield text(at + 18, y + 4, "a peer is ahead of fa-tune")
 
 
 def draw(path):
     panels = rows_of(path)
-    ratio = any("fa3_tflops" not in row for rows in panels.values() for row in rows.values())
+    every = [row for rows in panels.values() for row in rows.values()]
+    gpu, date = re.fullmatch(r"(\w+)-prefill-([\d-]+)\.jsonl", os.path.basename(path)).groups()
+    ratio = any("fa3_tflops" not in row for row in every)
+    products = {row.get("ceiling_tflops") for row in every}
+    product = products.pop() if len(products) == 1 else None
     dims = sorted({dim for dim, _ in panels})
+    said, how = headline(gpu.upper(), every)
+    notes = ["16,384 tokens, hidden size 2,048. Kernels launched in turn, L2 flushed, median. Measured %s." % date]
+    if date in VERSIONS:
+        notes.append(VERSIONS[date][0].upper() + VERSIONS[date][1:] + ".")
+    if ratio:
+        notes.append("FlashAttention-3, broken: not in this run. This run's cuDNN times the ratio of the two in an "
+                     "earlier run, where that is above 1.")
+    height = NOTES + 18 * len(notes)
     out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="sans-serif">'
-           % (WIDTH, HEIGHT),
-           "<title>TFLOP/s over sequence length on an H200: fa-tune, FlashAttention-3, cuDNN, FlashAttention-2</title>",
-           '<rect width="%d" height="%d" fill="#fff"/>' % (WIDTH, HEIGHT),
-           text(LEFT, 24, "Attention forward on an H200, fp16: TFLOP/s over the sequence length", 15, weight="bold")]
-    out += legend(ratio)
+           % (WIDTH, height), "<title>%s, %s</title>" % (said, how), style(),
+           '<rect width="%d" height="%d"/>' % (WIDTH, height), text(LEFT, 24, said, 17, weight="bold"),
+           text(LEFT, 46, how[0].upper() + how[1:] + ". Attention forward, fp16: TFLOP/s over the sequence length.", 13, soft=True)]
+    out += legend(ratio, product, any(map(losses, every)))
     for row, causal in enumerate((False, True)):
         for column, dim in enumerate(dims):
             title = "head dim %d%s" % (dim, ", causal" if causal else "")
             out += panel(LEFT + column * (PANEL_W + GAP_X), TOP + row * (PANEL_H + GAP_Y), title,
-                         panels[dim, causal])
-    note = "16,384 tokens, hidden size 2,048. Kernels launched in turn, L2 flushed, median."
-    out.append(text(LEFT, HEIGHT - 30, note, 12, color="#555"))
-    if ratio:
-        note = ("FlashAttention-3, broken: not in this run. This run's cuDNN times the ratio of the two in an "
-                "earlier run, where that is above 1.")
-        out.append(text(LEFT, HEIGHT - 12, note, 12, color="#555"))
+                         panels[dim, causal], product)
+    out += [text(LEFT, NOTES + 6 + 18 * i, note, 12, soft=True) for i, note in enumerate(notes)]
     return "\n".join([*out, "</svg>"]) + "\n"
 
 

@@ -10,7 +10,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import devtools  # noqa: E402
 
-WIDTH, HEIGHT = 1280, 1120
+WIDTH, HEIGHT = 1280, 1480
 
 
 def main():

@@ -39,8 +39,8 @@ function funnel(problem, meanings) {
           cell: (gate) => grouped(gate.count) },
         { head: "why, with examples", className: "wide small", cell: (gate) => [
           meanings.get(gate.status) || "", (gate.reasons || []).map((reason) =>
-            [h("br"), soft(reason.count + "× "), reason.text]),
-          gate.other_reasons ? [h("br"), soft(gate.other_reasons + " with other reasons")] : null] },
+            [h("br"), soft(grouped(reason.count) + "× "), reason.text]),
+          gate.other_reasons ? [h("br"), soft(grouped(gate.other_reasons) + " with other reasons")] : null] },
       ],
     }));
 }
@@ -109,8 +109,8 @@ function race(problem) {
         [" ", soft(name), " " + row.config.tunables[name]])),
     h("td", {}, measured ? interval(axis, best, row) : svg("svg", BAR, svg("rect",
       { class: "bar predicted", y: 2, width: 1000 * row.predicted_us / most, height: 16 }))),
-    h("td", { class: "n" }, time(row), row.winner ? [" ", h("strong", {}, "winner")]
-      : raced && level(row, best) ? " overlaps" : "", row.default ? " default" : "")));
+    h("td", { class: "n" }, time(row), row.winner ? [" · ", h("strong", {}, "winner")]
+      : raced && level(row, best) ? " · overlaps #" + best.rank : "", row.default ? " · default" : "")));
   return h("section", { class: "panel whole" },
     h("h4", {}, raced ? "The race" : measured ? "Probes"
       : ["Prediction ", h("span", { class: "badge predicted" }, "predicted")]),
@@ -138,21 +138,21 @@ function others(problem) {
   const times = (us) => {
     if (!(problem.us > 0)) return "";
     const value = us / problem.us;
-    return [" ", h("span", { class: !problem.timed ? "guess" : value >= 1 ? "ahead" : "behind" },
+    return [" · ", h("span", { class: problem.timed ? mood(value) : "guess" },
       (problem.timed ? "" : "~") + ratio(value))];
   };
   const rows = [];
   if (problem.us > 0)
-    rows.push(barRow(knownHow(problem) === "measured" ? "ours" : "ours, " + knownHow(problem),
+    rows.push(barRow("fa-tune" + (problem.timed ? "" : ", predicted"),
       problem.timed ? "" : "predicted", problem.us / most, time(problem.winner)));
   if (problem.default_us > 0)
     rows.push(barRow("the family’s default", "default", problem.default_us / most,
       microseconds(problem.default_us), times(problem.default_us)));
   for (const peer of problem.baselines)
-    rows.push(barRow([peer.peer, peer.source ? [h("br"), soft(peer.source)] : null], "peer",
+    rows.push(barRow([peer.name, peer.source ? [h("br"), soft(peer.source)] : null], "peer",
       peer.median_us / most, microseconds(peer.median_us), times(peer.median_us)));
-  return h("section", { class: "panel" }, h("h4", {}, "Ours against others"),
-    small("Shorter is faster. × is the other’s time over ours: above 1, ours is faster."),
-    bars("Times of ours, of the default config and of other kernels", rows),
+  return h("section", { class: "panel" }, h("h4", {}, "fa-tune against others"),
+    small("Shorter is faster. × is the other’s time over fa-tune’s: above 1, fa-tune is faster."),
+    bars("Times of fa-tune, of the default config and of other kernels", rows),
     problem.baselines.length === 0 ? small("No baseline is stored for this problem.") : null);
 }

@@ -7,8 +7,11 @@ function badge(problem) {
   const how = problem.known_how;
   const kind = how === "failed" || how === "unfinished" ? "bad" : how === "measured" ? "measured"
     : problem.timed ? "second" : "predicted";
-  return [h("span", { class: "badge " + kind }, how),
-    problem.slow ? [" ", h("span", { class: "badge bad" }, "⚠ slow: profile")] : null];
+  return h("span", { class: "badge " + kind }, howWords(how));
+}
+
+function slowBadge() {
+  return h("span", { class: "badge bad" }, "⚠ slow: profile");
 }
 
 /* A line that a button copies. */
@@ -78,7 +81,7 @@ function howFar(problem) {
 }
 
 function against(problem) {
-  const lines = problem.baselines.map((peer) => verdict(problem, peer.peer, peer));
+  const lines = problem.baselines.map((peer) => verdict(problem, peer.name, peer));
   if (problem.default_us > 0)
     lines.push(verdict(problem, "the family’s default config", { median_us: problem.default_us }));
   if (lines.length === 0)
@@ -95,12 +98,12 @@ function answers(problem, report) {
   return [h("dl", { class: "answers" },
     h("dt", {}, "Which kernel"), h("dd", {}, whichKernel(problem)),
     h("dt", {}, "How sure"), h("dd", {}, howSure(problem, report)),
-    h("dt", {}, "How far from the limit"), h("dd", {}, howFar(problem)),
+    h("dt", {}, "How far from the ceiling"), h("dd", {}, howFar(problem)),
     h("dt", {}, "Against others"), h("dd", {}, against(problem))),
   problem.known_how === "unfinished" ? small("The tune did not end: this is the best so far. The " +
     "same command goes on from there.") : null,
   problem.slow && slowest ? h("p", { class: "warn" }, "⚠ Slower than half the speed of " +
-    slowest.peer + " (" + ratio(slowest.median_us / problem.us) + " of it): profile this kernel, " +
+    slowest.name + " (" + ratio(slowest.median_us / problem.us) + " of it): profile this kernel, " +
     "for example with Nsight Compute, before spending more time on tuning.") : null];
 }
 
@@ -110,11 +113,11 @@ function range(values, unit) {
     " " + unit;
 }
 
-function environment(one) {
+function environment(problem, one) {
   return [count(one.trials || 0, "trial") + " on " + (one.gpu || "an unnamed GPU"),
     one.uuid ? [" ", h("span", { class: "mono" }, one.uuid)]
-      : one.driver > 0 ? "" : ", which was not there",
-    one.driver > 0 ? "; driver for " + driver(one.driver) : "",
+      : one.driver > 0 || problem.timed ? "" : ", which was not there",
+    one.driver > 0 ? "; driver for " + driver(one.driver) : problem.timed ? "; driver not recorded" : "",
     "; NVRTC ", h("span", { class: "mono" }, one.nvrtc),
     one.library ? "; fa-tune " + one.library : "", one.host ? "; host " + one.host : ""];
 }
@@ -127,15 +130,17 @@ function circumstances(problem) {
     ["configs tried", problem.configs_tried > 0 ? grouped(problem.configs_tried)
       : problem.known_how === "imported" && "elsewhere: none of them is on record here"],
     ["newest record", date(problem.unix_time)],
-    ...problem.environments.map((one, i) => [i === 0 ? "made by" : "and by", environment(one)]),
+    ...problem.environments.map((one, i) => [i === 0 ? "made by" : "and by", environment(problem, one)]),
     ["and", problem.trials_in_other_environments > 0 &&
       count(problem.trials_in_other_environments, "trial") + " in further environments, which the " +
       "JSON report does not name either"],
     ["SM clock", range(problem.sm_mhz, "MHz")],
     ["memory clock", range(problem.memory_mhz, "MHz")],
     ["temperature", range(problem.temperature_c, "°C")],
+    ["power limit", range(problem.power_limit_w, "W")],
+    ["driver", problem.drivers.join(", ")],
     ["clocks", problem.funnel.on_device && !problem.sm_mhz && problem.configs_tried > 0 &&
-      "not recorded: no NVML there"],
+      "not recorded" + (problem.known_how === "imported" ? "" : ": no NVML there")],
     ["throttled by", problem.throttled_by.join("; ")],
     [problem.seeds.length === 1 ? "seed" : "seeds", problem.seeds.join(", ") +
       (problem.other_seeds > 0 ? " and more" : "")],
@@ -186,7 +191,7 @@ function card(problem, report, close) {
   const id = "p" + problem.number;
   const article = h("article", { id, "aria-labelledby": id + "h" },
     h("header", {}, h("h3", { id: id + "h", tabindex: -1 }, problem.words), badge(problem),
-      soft(gpuWords(problem.gpu)),
+      problem.slow ? slowBadge() : null, soft(gpuWords(problem.gpu)),
       close ? h("button", { type: "button", class: "quiet screen", click: close,
         "aria-label": "Close " + problem.words }, "Close") : null),
     answers(problem, report),

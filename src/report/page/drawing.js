@@ -40,21 +40,29 @@ class Frame {
   }
 }
 
-/* 0, 200, 400 …: about so many round steps up to what is to be shown. */
+/* 0, 200, 400 …: about so many round steps, the last of them not below what is to be shown. */
 function roundSteps(most, wanted) {
   const rough = most / wanted, power = Math.pow(10, Math.floor(Math.log10(rough)));
   const step = [1, 2, 2.5, 5, 10].map((one) => one * power).find((one) => one >= rough);
-  const values = [];
-  for (let i = 0; i * step <= most * 1.0001; i++) values.push(i * step);
+  const values = [0];
+  for (let i = 1; values[values.length - 1] < most * 0.9999; i++) values.push(i * step);
   return values;
 }
 
-/* 1, 2 and 5 of each decade; its 1 alone where there are many. */
+/* 1, 2 and 5 of each decade; its 1 alone where there are many. The first is not above `low`, the last not below
+ * `high`. */
 function decades(low, high) {
   const within = high / low > 300 ? [1] : [1, 2, 5], values = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++)
     for (const one of within) values.push(one * Math.pow(10, power));
-  return values.filter((value) => value >= low && value <= high);
+  const first = values.findLastIndex((value) => value <= low * 1.0001);
+  const last = values.findIndex((value) => value >= high * 0.9999);
+  return values.slice(Math.max(0, first), last < 0 ? values.length : last + 1);
+}
+
+/* 512, 1k, 2k: lengths as papers write them. */
+function shortLength(value) {
+  return value >= 1024 && value % 1024 === 0 ? grouped(value / 1024) + "k" : grouped(value);
 }
 
 /* Marks differ by form and not by colour alone. */

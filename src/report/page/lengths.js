@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The field's chart: TFLOP/s over length, a line each for ours and for every baseline, one panel for
- * problems that differ in their length alone.
+ * The field's chart: TFLOP/s over length, a line each for fa-tune and for every baseline, one panel for
+ * problems that differ in their length alone, under the card's own matrix product where that is known.
  */
 const PANELS_MAX = 12;
 
-/* Curves are ours, then the baselines in the order of the report's. */
+/* Curves are fa-tune's, then the baselines' in the order of the report's. */
 function curvesOf(group, peers) {
   const ours = group.problems.filter(([, problem]) => problem.tflops > 0).map(([x, problem]) =>
     ({ x, y: problem.tflops, problem, timed: problem.timed, us: problem.us }));
-  const curves = [{ name: "ours", index: 0, points: ours }];
-  peers.forEach((name, i) => {
+  const curves = [{ name: "fa-tune", index: 0, points: ours }];
+  peers.forEach(({ peer: id, name }, i) => {
     const points = [];
     for (const [x, problem] of group.problems) {
-      const peer = problem.baselines.find((one) => one.peer === name);
+      const peer = problem.baselines.find((one) => one.peer === id);
       if (peer && problem.flops > 0)
         points.push({ x, y: problem.flops / peer.median_us * 1e-6, problem, timed: true,
           us: peer.median_us });
@@ -40,7 +40,7 @@ function lengthTicks(frame, lengths) {
   const ticks = [];
   let last = -100;
   for (const length of lengths) {
-    if (frame.x(length) - last < 12 + 7 * grouped(length).length / 2 + 7 * 2) continue;
+    if (frame.x(length) - last < 10 + 7 * shortLength(length).length) continue;
     ticks.push(length);
     last = frame.x(length);
   }
@@ -51,15 +51,17 @@ function lengthPanel(group, curves, most) {
   const lengths = inOrder(different(curves.flatMap((curve) => curve.points.map((p) => p.x))));
   const ends = [lengths[0], lengths[lengths.length - 1]];
   const margin = Math.pow(ends[1] / ends[0], 0.06);
-  const frame = new Frame({ width: 420, height: 250 },
-    { low: ends[0] / margin, high: ends[1] * margin, log: true }, { low: 0, high: most * 1.06 });
+  const product = productOf(group, most), steps = roundSteps(Math.max(most, product), 4);
+  const frame = new Frame({ width: 320, height: 220, left: 50 },
+    { low: ends[0] / margin, high: ends[1] * margin, log: true }, { low: 0, high: steps[steps.length - 1] });
   const words = curves.map((curve) => curve.name + " " + tflops(curve.points[0].y) + " to " +
     tflops(curve.points[curve.points.length - 1].y)).join(", ");
   return h("figure", {}, h("figcaption", {}, group.title),
-    picture({ class: "chart", viewBox: "0 0 420 250" }, "TFLOP/s over length: " + group.title,
+    picture({ class: "chart", viewBox: "0 0 320 220" }, "TFLOP/s over length: " + group.title,
       words + " TFLOP/s from " + group.label + " " + grouped(ends[0]) + " to " + grouped(ends[1]),
-      frame.grid("x", lengthTicks(frame, lengths)), frame.grid("y", roundSteps(most * 1.05, 5)),
-      frame.names(group.axis, "TFLOP/s"),
+      frame.grid("x", lengthTicks(frame, lengths), shortLength), frame.grid("y", steps),
+      frame.names(group.axis, "TFLOP/s"), product > 0 ? svg("path", { class: "ceiling dashed",
+        d: "M" + frame.left + " " + frame.y(product) + "h" + frame.inner.width }) : null,
       curves.slice().reverse().map((curve) => [strokes(frame, curve), curve.points.map((point) =>
         mark(curve.index, frame.x(point.x), frame.y(point.y),
           "mark c" + curve.index % 7 + (point.timed ? "" : " hollow"),
@@ -67,11 +69,21 @@ function lengthPanel(group, curves, most) {
             " TFLOP/s at " + group.label + " " + grouped(point.x))))])));
 }
 
-function legend(curves) {
-  return h("ul", { class: "legend" }, curves.map((curve) => h("li", {},
-    svg("svg", { viewBox: "0 0 28 12", width: 28, height: 12, "aria-hidden": "true" },
-      svg("path", { class: "line c" + curve.index % 7, d: "M1 6h26" }),
-      mark(curve.index, 14, 6, "mark c" + curve.index % 7)), curve.name)));
+/* What the GPU of these problems reached in a matrix product of theirs; 0: not known, no ceiling of theirs, or so
+ * far above `most` that the curves would lie at the bottom. */
+function productOf(group, most) {
+  const [, problem] = group.problems[0];
+  return problem.reads_fp32 || problem.product > 3 * most ? 0 : problem.product;
+}
+
+function legend(curves, product) {
+  const key = (name, ...drawn) => h("li", {},
+    svg("svg", { viewBox: "0 0 28 12", width: 28, height: 12, "aria-hidden": "true" }, drawn), name);
+  return h("ul", { class: "legend" }, curves.map((curve) => key(curve.name,
+    svg("path", { class: "line c" + curve.index % 7, d: "M1 6h26" }),
+    mark(curve.index, 14, 6, "mark c" + curve.index % 7))),
+  product > 0 ? key("the card’s own matrix product, " + tflops(product) + " TFLOP/s",
+    svg("path", { class: "line dashed", d: "M1 6h26" })) : null);
 }
 
 function numbersTable(panels) {
@@ -79,7 +91,7 @@ function numbersTable(panels) {
   const rows = panels.flatMap(({ group, curves }) => {
     const lengths = inOrder(different(curves.flatMap((curve) => curve.points.map((p) => p.x))));
     return lengths.map((x) => h("tr", {},
-      h("th", { scope: "row" }, group.title, " · ", group.label, " ", grouped(x)),
+      h("th", { scope: "row" }, [group.title, group.label + " " + grouped(x)].filter(Boolean).join(", ")),
       names.map((name) => {
         const curve = curves.find((one) => one.name === name);
         const point = curve && curve.points.find((one) => one.x === x);
@@ -122,7 +134,8 @@ function lengthCharts(problems, peers) {
       ? " Hollow marks and broken lines are predicted." : "",
     panels.length > shown.length ? " The first " + shown.length + " of " + panels.length +
       " groups are drawn: choose fewer problems above." : ""),
-    legend([...curves.values()].sort((a, b) => a.index - b.index)),
+    legend([...curves.values()].sort((a, b) => a.index - b.index),
+      Math.max(...shown.map(({ group }) => productOf(group, most)))),
     h("div", { class: "figures" }, shown.map(({ group, curves: own }) =>
       lengthPanel(group, own, most))), numbersTable(shown));
 }

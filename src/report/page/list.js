@@ -2,41 +2,63 @@
  *
  * The filters, and the list of problems that they leave.
  */
-const ROWS_MAX = 100; /* at first; a button shows the rest */
+const ROWS_MAX = 100, ROWS_NARROW = 12; /* at first; a button shows the rest */
 const CHOICES_MAX = 60; /* of a filter; what has more is found by its words */
 
-function columnsOf(peers) {
+/* The columns of the list, and in words what all problems have alike, which has no column. */
+function columnsOf(problems, peers) {
   const times = (head, value) => ({ head, number: true, value, cell: (problem) => {
     const known = value(problem);
     if (!(known > 0)) return NONE;
-    return h("span", { class: !problem.timed ? "guess" : known >= 1 ? "ahead" : "behind" },
+    return h("span", { class: problem.timed ? mood(known) : "guess" },
       (problem.timed ? "" : "~") + ratio(known));
   } });
-  return [
+  const only = (values) => problems.length > 1 && different(values).length === 1;
+  const winners = problems.map((problem) => problem.winner).filter(Boolean);
+  const kernels = differences(winners), whole = kernels.varying.length === 0;
+  const oneGpu = only(problems.map((problem) => problem.gpu.name));
+  const oneHow = only(problems.map((problem) => problem.known_how));
+  const kernel = whole ? "" : [kernels.families ? "" : winners[0].config.family,
+    kernels.shared].filter(Boolean).join(" ");
+  const alike = [oneGpu && problems[0].gpu.name, oneHow && howWords(problems[0].known_how),
+    kernel && h("span", { class: "mono" }, kernel)].filter(Boolean);
+  const columns = [
     { head: "problem", row: true, value: (problem) => problem.words,
-      cell: (problem) => h("a", { href: "#p" + problem.number }, problem.words) },
-    { head: "GPU", cell: (problem) => problem.gpu.name },
-    { head: "known how", cell: badge },
+      cell: (problem) => [h("a", { href: "#p" + problem.number }, problem.words),
+        problem.slow ? [" ", slowBadge()] : null] },
+    { head: "kernel", className: "mono", cell: (problem) => !problem.winner ? NONE : whole
+      ? configWords(problem.winner.config)
+      : [kernels.families ? problem.winner.config.family : "", ...kernels.varying
+        .filter((name) => name in problem.winner.config.tunables)
+        .map((name) => name + "=" + problem.winner.config.tunables[name])].filter(Boolean).join(" ") },
+    oneGpu ? null : { head: "GPU", cell: (problem) => problem.gpu.name },
+    oneHow ? null : { head: "known how", cell: (problem) => badge(problem) },
     { head: "time", number: true, value: (problem) => problem.us || undefined,
       cell: (problem) => problem.winner ? time(problem.winner) : NONE },
     { head: "TFLOP/s", number: true, value: (problem) => problem.tflops,
       cell: (problem) => problem.tflops > 0 ? told(problem, tflops(problem.tflops)) : NONE },
-    { head: "of limit", number: true, value: (problem) => problem.part || undefined,
+    { head: "of\u00a0ceiling", number: true, value: (problem) => problem.part || undefined,
       cell: (problem) => problem.part > 0 ? told(problem, percent(problem.part)) : NONE },
-    times("× default", (problem) => problem.speedup_over_default),
-    ...peers.map((name) => times("× " + name, (problem) => {
-      const peer = problem.baselines.find((one) => one.peer === name);
+    times("×\u00a0default", (problem) => problem.speedup_over_default),
+    ...peers.map(({ peer: id, name }) => times("×\u00a0" + name, (problem) => {
+      const peer = problem.baselines.find((one) => one.peer === id);
       return peer && problem.us > 0 ? peer.median_us / problem.us : undefined;
     })),
-    { head: "tried", number: true, value: (problem) => problem.configs_tried || undefined,
-      cell: (problem) => problem.configs_tried > 0 ? grouped(problem.configs_tried) : NONE },
-    { head: "compile", number: true, value: (problem) => problem.compile_ms,
-      cell: (problem) => seconds(problem.compile_ms / 1000) },
-    { head: "tune", number: true, value: (problem) => problem.tune_s,
-      cell: (problem) => seconds(problem.tune_s) },
-    { head: "winner", className: "mono",
-      cell: (problem) => problem.winner ? configWords(problem.winner.config) : NONE },
   ];
+  const note = alike.length === 0 ? "" : ["The same in every row: ", alike.map((one, i) => [i > 0 ? " · " : "", one]), ". "];
+  return { columns: columns.filter(Boolean), note };
+}
+
+/* What "of ceiling" is a part of, on one GPU type. */
+function ceilingWords(problems) {
+  const known = problems.filter((problem) => problem.limit);
+  if (known.length === 0) return "";
+  const one = different(known.map((problem) => problem.silicon)).length === 1 && known.find((p) => !p.reads_fp32);
+  const product = one && one.product, peak = product || (one && one.gpu.tensor_tflops);
+  return "“of ceiling” is the part of the TFLOP/s that the GPU could reach at the problem’s FLOP per byte: " +
+    (one ? "at most " + tflops(peak) + " TFLOP/s, " + (product ? "its own matrix product" : "its tensor cores’ rate") +
+      ", and less where memory (" + grouped(one.gpu.bandwidth_gbs) + " GB/s) bounds it. "
+      : "its own matrix product where that was taken, else its tensor cores’ rate, and less where memory bounds it. ");
 }
 
 /* Filters by what differs among the problems. changed(kept) is called with those that are left. */
@@ -45,8 +67,9 @@ function filterBar(problems, peers, changed) {
     ["GPU", (problem) => problem.gpu.name, (value) => value],
     ["operation", (problem) => problem.operation.title, (value) => value],
     ...fieldsOf(problems).map((field) => [nameOf(field),
-      (problem) => valueOf(problem, field), (value) => fieldWords(field, value)]),
-    ["known how", (problem) => problem.known_how, (value) => value],
+      (problem) => valueOf(problem, field),
+      (value) => field.kind === "integer" ? grouped(value) : fieldWords(field, value)]),
+    ["known how", (problem) => problem.known_how, howWords],
   ].map(([name, value, words]) => ({ name, value, words,
     values: inOrder(different(problems.map(value).filter((one) => one !== undefined))) }))
     .filter(({ value, values }, i, all) => values.length > 1 && values.length <= CHOICES_MAX && !all.slice(0, i).some((before) =>
@@ -57,7 +80,7 @@ function filterBar(problems, peers, changed) {
   const behind = peers.length === 0 ? null : h("label", {}, h("span", {}, "verdict"),
     h("select", { change: apply, name: "verdict" }, h("option", { value: "" }, "all"),
       h("option", { value: "behind" }, "a baseline is faster"),
-      h("option", { value: "ahead" }, "ours is fastest")));
+      h("option", { value: "ahead" }, "fa-tune is fastest")));
   const text = h("label", {}, h("span", {}, "find"),
     h("input", { type: "search", name: "find", input: apply, autocomplete: "off", spellcheck: "false" }));
   const told = h("p", { class: "small soft" });

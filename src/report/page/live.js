@@ -22,13 +22,13 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 /* ---- what is under way ---- */
 function table(caption, heads) {
   const rows = h("tbody");
-  const box = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+  const box = h("div", { class: "scroll stacked", tabindex: 0, role: "region", "aria-label": caption },
     h("table", {}, h("caption", { class: "hidden" }, caption),
       h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))), rows));
   box.show = (lines) => {
     box.hidden = lines.length === 0;
     rows.replaceChildren(...lines.map(([first, ...rest]) => h("tr", {},
-      h("th", { scope: "row" }, first), rest.map((cell) => h("td", {}, cell)))));
+      h("th", { scope: "row" }, first), rest.map((cell, i) => h("td", { "data-head": heads[i + 1] }, cell)))));
   };
   box.show([]);
   return box;

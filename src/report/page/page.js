@@ -12,33 +12,41 @@ function prepare(given) {
   const meanings = new Map((given.gates || []).map((gate) => [gate.status, gate.meaning]));
   for (const problem of problems) problem.meanings = meanings;
   return { given, problems, meanings,
-    peers: inOrder(different(problems.flatMap((p) => p.baselines.map((peer) => peer.peer)))) };
+    peers: peersOf(problems) };
+}
+
+/* The peers of all problems with their names, in the order of those. */
+function peersOf(problems) {
+  const names = new Map(problems.flatMap((problem) => problem.baselines.map((one) => [one.peer, one.name])));
+  return inOrder([...names.keys()]).map((peer) => ({ peer, name: names.get(peer) }));
+}
+
+/* ---- what is said first ---- */
+/* How much faster on which GPU, each in a sentence; then the circumstances of each GPU type once. */
+function headlines(given) {
+  const told = given.headlines || [];
+  return [told.map((one) => h("p", { class: "headline" }, one.sentence.replace(/ ×/g, "\u00a0×"))),
+    different(told.map((one) => one.circumstances)).map((text) => h("p", { class: "soft" }, text))];
 }
 
 /* ---- figures ---- */
 function figures(report) {
-  const { problems, peers } = report;
+  const { problems } = report;
   const timed = problems.filter((problem) => problem.timed).length;
   const tried = problems.reduce((sum, problem) => sum + (problem.configs_tried || 0), 0);
   const gpus = different(problems.map((problem) => problem.silicon)).length;
-  const mean = (values) => ratio(geometricMean(values));
+  const imported = problems.filter((problem) => problem.timed && problem.known_how === "imported").length;
   const defaults = problems.map((problem) => problem.speedup_over_default).filter((x) => x > 0);
   const slow = problems.filter((problem) => problem.slow).length;
   const rows = [
     [grouped(problems.length), "problem" + (problems.length === 1 ? "" : "s") + " on " +
       count(gpus, "GPU type")],
-    [grouped(timed), timed === problems.length ? "measured" : "measured, " +
-      grouped(problems.length - timed) + " not"],
+    [grouped(timed), "measured" + (imported === 0 ? "" : imported === timed ? " elsewhere, imported"
+      : ", " + grouped(imported) + " of them elsewhere") +
+      (timed === problems.length ? "" : ", " + grouped(problems.length - timed) + " not")],
     tried > 0 && [grouped(tried), "configs tried"],
-    defaults.length > 0 && [mean(defaults), "the default config" +
+    defaults.length > 0 && [ratio(geometricMean(defaults)), "the default config’s speed" +
       (defaults.length > 1 ? ", geometric mean" : "")],
-    ...peers.map((name) => {
-      const ratios = problems.filter((problem) => problem.timed).flatMap((problem) =>
-        problem.baselines.filter((peer) => peer.peer === name).map((peer) =>
-          peer.median_us / problem.us));
-      return ratios.length > 0 && [mean(ratios), name + (ratios.length > 1 ? ", mean of " +
-        grouped(ratios.length) + ", faster on " + ratios.filter((x) => x > 1).length : "")];
-    }),
     slow > 0 && ["⚠ " + grouped(slow), "below half a baseline’s speed"],
   ];
   return h("ul", { class: "facts" }, rows.filter(Boolean).map(([number, what]) =>
@@ -92,7 +100,7 @@ function buckets(given) {
     sortable({ label: "Regret between buckets", caption: "Regret between buckets", rows,
       className: "stick", most: ROWS_MAX, columns: [
         { head: "point", row: true, cell: (row) => row.words },
-        { head: "its bucket", cell: (row) => row.bucket_words },
+        { head: "its bucket", className: "wide", cell: (row) => row.bucket_words },
         { head: "GPU", cell: (row) => row.gpu },
         timeColumn("bucket’s answer there", (row) => row.bucket_us),
         timeColumn("best there", (row) => row.best_us),
@@ -207,7 +215,7 @@ const OPEN_AT_FIRST = 2; /* cards, where there are no more problems */
 function draw(given) {
   const report = prepare(given), { problems, peers } = report;
   const page = document.getElementById("page");
-  const head = h("header", {}, h("h1", {}, "fa-tune report"),
+  const head = h("header", {}, h("h1", {}, "fa-tune report"), headlines(given),
     h("p", { class: "soft" }, given.store + " · " + date(given.unix_time) + " · fa-tune " +
       given.fa_tune), problems.length > 0 ? figures(report) : null);
   if (problems.length === 0) {
@@ -215,8 +223,10 @@ function draw(given) {
       foot(report));
     return;
   }
-  const list = sortable({ label: "Summary", caption: "Summary of all problems", rows: [],
-    columns: columnsOf(peers), className: "stick summary", most: ROWS_MAX });
+  const { columns, note } = columnsOf(problems, peers);
+  const list = sortable({ label: "Summary", caption: "Summary of all problems", rows: [], columns,
+    className: "stick summary stacked",
+    most: matchMedia("(max-width: 40rem)").matches ? ROWS_NARROW : ROWS_MAX });
   const [lengths, covers, roofs] = [h("div"), h("div"), h("div")];
   const put = (place, made) => place.replaceChildren(...[made].filter(Boolean));
   const filters = filterBar(problems, peers, (kept) => {
@@ -230,9 +240,9 @@ function draw(given) {
     problems.length > 1 ? filters : null, lengths,
     h("section", { id: "summary", "aria-labelledby": "summary-h" },
       h("h2", { id: "summary-h" }, "Problems"),
-      small("± is half the 95% interval of a median. × is the other’s time over ours: above 1, ours " +
-        "is faster. ", guess("~ in italics"), " is predicted, not measured; what was transferred or " +
-        "imported is told as such."), list), cards, covers, pay(given), roofs, buckets(given),
+      small(note, "± is half the 95% interval of a median. × is the other’s time over fa-tune’s: above 1, " +
+        "fa-tune is faster. ", ceilingWords(problems), problems.every((problem) => problem.timed) ? null
+        : [guess("~ in italics"), " is predicted, not measured."]), list), cards, covers, pay(given), roofs, buckets(given),
     predictions(given)), foot(report));
   filters.apply();
   for (let number = 1; problems.length <= OPEN_AT_FIRST && number <= problems.length; number++)

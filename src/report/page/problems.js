@@ -10,7 +10,7 @@ const REPEATED = ["gpu", "silicon", "templates", "policy", "environments"];
 function complete(given, last, number, operations) {
   const problem = {
     number, problem: {}, words: "", baselines: [], gates: [], configs: [], heat: [], near: [],
-    funnel: {}, throttled_by: [], seeds: [], configs_left_out: 0, ...given,
+    funnel: {}, throttled_by: [], drivers: [], seeds: [], configs_left_out: 0, ...given,
   };
   for (const name of REPEATED)
     if (given[name] === undefined && last) problem[name] = last[name];
@@ -21,6 +21,7 @@ function complete(given, last, number, operations) {
   const winner = problem.winner;
   problem.timed = Boolean(winner && winner.median_us > 0);
   problem.us = winner ? winner.median_us || winner.predicted_us || 0 : 0;
+  for (const peer of problem.baselines) peer.name = peer.name || peer.peer;
   problem.baselines.sort((a, b) => a.median_us - b.median_us);
   problem.intensity = problem.flops > 0 && problem.least_bytes > 0
     ? problem.flops / problem.least_bytes : 0;
@@ -101,7 +102,7 @@ function lengthOf(problem) {
       rest: "" };
   const last = fields.length - 1;
   return { x: values[last], label: fields[last].label || fields[last].name,
-    axis: nameOf(fields[last]), rest: fields.slice(0, last).map((field, i) => lengthWords(field, values[i])).join(" · ") };
+    axis: nameOf(fields[last]), rest: fields.slice(0, last).map((field, i) => lengthWords(field, values[i])).join(", ") };
 }
 
 /* Problems in groups that differ in their length alone, but for what changes along with it, as the batch
@@ -126,7 +127,7 @@ function families(problems) {
       groups.set(key, { title: (several ? [problem.operation.title] : [])
         .concat(varying.filter((field) => valueOf(problem, field) !== undefined)
           .map((field) => fieldWords(field, valueOf(problem, field))), length.rest || [])
-        .join(" · "), label: length.label, axis: length.axis, problems: [] });
+        .join(", "), label: length.label, axis: length.axis, problems: [] });
     groups.get(key).problems.push([length.x, problem]);
   }
   for (const group of groups.values()) group.problems.sort((a, b) => a[0] - b[0]);
@@ -199,15 +200,18 @@ function commandOf(problem) {
   return words.join(" ");
 }
 
-/* The problem as the Python package takes it. */
+/* The problem as the Python package takes it, by the words of the command line: seq, heads. */
 function pythonOf(problem) {
-  const fields = problem.operation.fields;
+  const fields = problem.operation.fields, keyword = (option) => option.slice(2).replace(/-/g, "_");
   const given = fields.map((field) => {
     const value = valueOf(problem, field);
     const followed = fields.find((other) => other.name === field.follows);
     const preset = followed ? valueOf(problem, followed) : presetOf(field);
-    if (value === false || (value === preset && !(field.length && !field.feature))) return null;
-    return field.name + "=" + (field.kind === "boolean" ? "True" : JSON.stringify(value));
+    const one = field.also && fields.every((other) => other.also !== field.also ||
+      valueOf(problem, other) === value);
+    if (value === false || (one && followed) || (value === preset && !field.also)) return null;
+    return (one ? keyword(field.also) : field.option ? keyword(field.option) : field.name) + "=" +
+      (value === true || value === field.bare ? "True" : JSON.stringify(value));
   });
   return "kernel = fa_tune.kernel(" + given.filter(Boolean).join(", ") + ")";
 }

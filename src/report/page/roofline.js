@@ -4,21 +4,21 @@
  * ceilings (its own matrix product, else its rated dense tensor rate; memory bandwidth, which is all that
  * fp32 inputs have).
  */
-function roof({ gpu, product, reads_fp32 }, marks) {
+function roof({ gpu, product, reads_fp32 }, marks, width) {
   const slope = gpu.bandwidth_gbs / 1000;
   const peak = reads_fp32 ? slope * 2 * Math.max(...marks.map((one) => one.x)) : product || gpu.tensor_tflops;
   const ridge = peak / slope;
   const xs = marks.map((one) => one.x).concat(ridge), ys = marks.map((one) => one.y);
-  const frame = new Frame({ width: 440, height: 290, right: 10 },
-    { low: Math.min(...xs) / 3, high: Math.max(...xs) * 2, log: true },
-    { low: Math.min(...ys, peak / 8) / 1.5, high: peak * 1.6, log: true });
+  const [across, up] = [decades(Math.min(...xs) / 2, Math.max(...xs) * 1.5),
+    decades(Math.min(...ys, peak / 4) / 1.2, peak * 1.2)];
+  const ends = (values) => ({ low: values[0], high: values[values.length - 1], log: true });
+  const frame = new Frame({ width, height: 290, right: 14 }, ends(across), ends(up));
   const { x: ax, y: ay } = frame.axes;
   const from = Math.max(ax.low, ay.low / slope);
   const [x, y] = [frame.x(from), frame.y(from * slope)];
   const [rx, ry] = [frame.x(ridge), frame.y(peak)];
   const degrees = Math.atan2(ry - y, rx - x) * 180 / Math.PI;
-  frame.drawn = [frame.grid("x", decades(ax.low, ax.high), plainNumber),
-    frame.grid("y", decades(ay.low, ay.high), plainNumber),
+  frame.drawn = [frame.grid("x", across, plainNumber), frame.grid("y", up, plainNumber),
     frame.names("FLOP per byte that must move", "TFLOP/s"),
     svg("path", { class: "ceiling", d: "M" + x + " " + y + "L" + rx + " " + ry +
       "H" + (frame.width - frame.right) }),
@@ -31,7 +31,7 @@ function roof({ gpu, product, reads_fp32 }, marks) {
 }
 
 function plainNumber(value) {
-  return value >= 1 && value < 1e12 ? grouped(value) : String(Number(value.toPrecision(3)));
+  return value >= 1e4 && value < 1e12 ? grouped(value / 1000) + "k" : value >= 1 && value < 1e12 ? grouped(value) : String(Number(value.toPrecision(3)));
 }
 
 /* Marks with their names, which are moved apart and led back to what they name. */
@@ -46,7 +46,7 @@ function namedMarks(frame, marks) {
     svg("text", { class: one.timed ? null : "guess", x: at, y,
       "text-anchor": right ? "start" : "end" },
     one.name + (one.timed ? " " : " ~") + tflops(one.y))];
-  }), marks.slice().reverse().map((one) => /* ours over the others */
+  }), marks.slice().reverse().map((one) => /* fa-tune over the others */
     mark(one.form, frame.x(one.x), frame.y(one.y), one.className))];
 }
 
@@ -57,18 +57,18 @@ function rooflineOf(problem) {
       small("This GPU’s ceilings are not known."));
   const x = problem.intensity, rate = (us) => problem.flops / us * 1e-6;
   const marks = [{ x, y: problem.tflops, form: 0, timed: problem.timed,
-    name: problem.timed && problem.known_how === "measured" ? "ours" : "ours, " + knownHow(problem),
+    name: problem.timed ? "fa-tune" : "fa-tune, " + knownHow(problem),
     className: "mark c0" + (problem.timed ? "" : " hollow") }];
   if (problem.default_us > 0)
     marks.push({ x, y: rate(problem.default_us), form: 2, timed: true, name: "default",
       className: "mark plain" });
   for (const peer of problem.baselines.slice(0, 8))
-    marks.push({ x, y: rate(peer.median_us), form: 1, timed: true, name: peer.peer,
+    marks.push({ x, y: rate(peer.median_us), form: 1, timed: true, name: peer.name,
       className: "mark c1" });
-  const frame = roof(problem, marks);
+  const frame = roof(problem, marks, 440);
   return h("section", { class: "panel" }, h("h4", {}, "Roofline"),
     picture({ class: "chart roof", viewBox: "0 0 440 290" }, "Roofline",
-      "Ours " + knownHow(problem) + (problem.timed ? " " : ", about ") + tflops(problem.tflops) +
+      "fa-tune, " + knownHow(problem) + (problem.timed ? " " : ", about ") + tflops(problem.tflops) +
       " TFLOP/s at " + grouped(x) + " FLOP per byte; the ceiling there is " +
       grouped(problem.limit.tflops) + " TFLOP/s.", frame.drawn, namedMarks(frame, marks)),
     h("p", { class: "small" }, told(problem, percent(problem.part)), " of the ceiling; at least " +
@@ -77,6 +77,8 @@ function rooflineOf(problem) {
 }
 
 const LINKS_MAX = 300; /* marks that are links; more are drawn as one shape */
+const SERIES_MAX = 4;  /* lines of one drawing, where problems can be told apart by a field */
+const DRAWINGS_MAX = 12;
 const NAMED_MAX = 24;  /* lines that are named; of more a mark names itself when it is pointed at */
 
 function linkedMarks(frame, group, form) {
@@ -97,25 +99,49 @@ function dots(frame, group, form) {
       frame.y(problem.tflops).toFixed(1) + "a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0").join("") }));
 }
 
-/* Every problem of a GPU: a line through those that differ in their length alone, and each mark a link to
- * its problem. */
-function rooflineOfAll(problems) {
+/* Of the fields by which groups of problems differ, the one whose values share a drawing: a mask rather than a
+ * type or a size, and few values. */
+function sharedField(points) {
+  const fields = fieldsOf(points).filter((field) => !field.length || field.feature).map((field) => ({ field,
+    values: different(points.map((problem) => valueOf(problem, field))).length }))
+    .filter(({ field, values }) => field.shapes_source && values > 1 && values <= SERIES_MAX);
+  const last = fields.findLast(({ field }) => field.label && field.kind !== "integer") || fields[fields.length - 1];
+  return last && last.field;
+}
+
+/* Every problem of a GPU in drawings of a few lines each: a line goes through those that differ in their length
+ * alone, and each mark is a link to its problem. */
+function rooflinesOfAll(problems) {
   const points = problems.filter((problem) => problem.limit && problem.tflops > 0);
-  if (points.length < 2) return null;
-  const frame = roof(points[0], points.map((p) => ({ x: p.intensity, y: p.tflops })));
+  if (points.length < 2) return [];
+  const groups = families(points), shared = groups.length > SERIES_MAX ? sharedField(points) : null;
+  const drawings = new Map();
+  for (const group of groups) {
+    const value = shared ? valueOf(group.problems[0][1], shared) : undefined;
+    const name = value === undefined ? group.title : fieldWords(shared, value);
+    const rest = shared ? group.title.split(", ").filter((part) => part !== name).join(", ") : "";
+    drawings.set(rest, [...(drawings.get(rest) || []), { ...group, name }]);
+  }
+  return [...drawings].slice(0, DRAWINGS_MAX).map(([rest, some]) =>
+    underRoof(points, some, [gpuWords(points[0].gpu), rest].filter(Boolean).join(", ")));
+}
+
+/* Lines of some groups under the roof of all points. */
+function underRoof(points, groups, caption) {
+  const linked = points.length <= LINKS_MAX;
+  const frame = roof(points[0], points.map((p) => ({ x: p.intensity, y: p.tflops })), 560);
   const place = (problem) => frame.x(problem.intensity).toFixed(1) + " " +
     frame.y(problem.tflops).toFixed(1);
-  const groups = families(points), linked = points.length <= LINKS_MAX;
-  const drawing = svg("svg", { class: "chart roof", viewBox: "0 0 440 290", role: "group",
+  const drawing = svg("svg", { class: "chart roof", viewBox: "0 0 560 290", role: "group",
     "aria-label": "Every problem under this GPU’s ceilings" +
       (linked ? "; each mark is a link to its problem" : "") },
   frame.drawn,
   groups.map((group, i) => [svg("path", { class: "line thin c" + i % 7,
     d: "M" + group.problems.map(([, problem]) => place(problem)).join("L") }),
   linked ? linkedMarks(frame, group, i) : dots(frame, group, i)]));
-  return h("figure", {}, h("figcaption", {}, gpuWords(points[0].gpu)), drawing,
-    groups.length <= NAMED_MAX ? legend(groups.map((group, i) => ({ name: group.title, index: i })))
-      : null,
+  return h("figure", {}, h("figcaption", {}, caption), drawing,
+    groups.length > 1 && groups.length <= NAMED_MAX
+      ? legend(groups.map((group, i) => ({ name: group.name, index: i }))) : null,
     linked ? null : small("Too many for links: choose fewer problems above."));
 }
 
@@ -123,10 +149,9 @@ function rooflines(problems) {
   const figures = different(problems.map((problem) => problem.silicon)).slice(0, 12)
     .map((silicon) => problems.filter((problem) => problem.silicon === silicon))
     .flatMap((here) => [here.filter((one) => !one.reads_fp32), here.filter((one) => one.reads_fp32)])
-    .map(rooflineOfAll)
-    .filter(Boolean);
+    .flatMap(rooflinesOfAll);
   if (figures.length === 0) return null;
   return h("section", { "aria-labelledby": "roofs" }, h("h2", { id: "roofs" }, "Rooflines"),
     small("Filled marks were measured, hollow ones are predicted; each is a link to its problem."),
-    h("div", { class: "figures" }, figures));
+    h("div", { class: "figures roofs" }, figures));
 }

@@ -48,8 +48,8 @@ function sortable({ label, caption, rows, columns, className, keys, most }) {
     const ordered = sorted ? sortRows(all, sorted, down) : all;
     body.replaceChildren(...ordered.slice(0, limit).map((row) => h("tr", {}, columns.map((column) =>
       h(column.row ? "th" : "td", { scope: column.row ? "row" : null,
-        class: [column.number ? "n" : "", column.className || ""].join(" ").trim() || null },
-      column.cell(row))))));
+        class: [column.number ? "n" : "", column.className || ""].join(" ").trim() || null,
+        "data-head": column.row ? null : column.head }, column.cell(row))))));
     more.hidden = ordered.length <= limit;
     more.textContent = "Show all " + grouped(ordered.length);
     if (keys) enterGroups(box);

@@ -45,6 +45,18 @@ function ratio(value) {
   return value.toFixed(2) + "×";
 }
 
+/* The class of a ratio: "ahead" or "behind" where two digits show a difference, else none. */
+function mood(value) {
+  return ratio(value) === ratio(1) ? null : value > 1 ? "ahead" : "behind";
+}
+
+/* How a time is known. What another store measured is measured, too. */
+const KNOWN_HOW = { imported: "measured, imported", "measured-same-silicon": "measured on another board" };
+
+function howWords(how) {
+  return KNOWN_HOW[how] || how;
+}
+
 function bytes(value) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;
@@ -86,18 +98,18 @@ function gpuWords(gpu) {
   return gpu.name + (gpu.sm > 0 ? " (sm_" + gpu.sm + ", " + gpu.sm_count + " SMs)" : "");
 }
 
-/* "D 64", "causal", "not causal", "fp16", "lse": one field's value. */
+/* "head dim 64", "causal", "not causal", "fp16", "page 64": one field's value. */
 function fieldWords(field, value) {
-  if (field.kind === "boolean") return (value ? "" : "not ") + (field.label || field.name);
-  if (field.kind === "choice")
-    return value === "none" ? "not " + (field.label || field.name)
-      : field.label ? field.label + " " + value : value;
-  return (field.label || field.name) + " " + value;
+  const name = field.kind === "integer" ? nameOf(field) : field.label || nameOf(field);
+  if (field.kind === "boolean") return (value ? "" : "not ") + name;
+  if (field.kind === "choice" && field.label)
+    return value === "none" ? "not " + name : value === field.bare ? name : name + " " + value;
+  return field.kind === "choice" ? value : name + " " + value;
 }
 
 /* The same of a length among others that differ from it: "Sq 1". */
 function lengthWords(field, value) {
-  return (field.label_apart || field.label || field.name) + " " + value;
+  return (field.label_apart || field.label || nameOf(field)) + " " + value;
 }
 
 /* "sequence length", "head dim": the field itself. */
@@ -115,7 +127,7 @@ function verdict(problem, name, other) {
   const times = other.median_us / problem.us;
   if (problem.timed && level(problem.winner, other))
     return { mood: "", text: "level with " + name + ": the intervals overlap" };
-  if (problem.timed && ratio(times) === ratio(1))
+  if (problem.timed && !mood(times))
     return { mood: "", text: "as fast as " + name };
   const faster = times >= 1;
   const text = faster ? ratio(times) + " faster than " + name

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Only problems that were timed on a GPU are compared. Where a circumstance is on no record, the line says so.
+ */
+#include "headline.h"
+
+#include "error.h"
+#include "json_make.h"
+#include "operation.h"
+#include "problem.h"
+#include "words.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PEERS = 16, DRIVERS = 4 };
+
+/* Another kernel's times over the winners'. */
+typedef struct rivalry {
+    char peer[sizeof((fa_baseline *)NULL)->peer];
+    size_t problems, ahead; /* compared; those of them on which the winner is faster */
+    double logarithms, worst;
+} rivalry;
+
+struct report_headline {
+    char silicon[sizeof((fa_study *)NULL)->silicon], gpu[64];
+    const fa_operation *operation;
+    size_t problems, timed, imported;
+    rivalry peer[PEERS], defaults;
+    size_t peers;
+    double cuda; /* the newest version that a driver was for; 0: not recorded */
+    char driver[DRIVERS][80], nvrtc[80];
+    size_t drivers;
+    double sm_mhz[2], memory_mhz[2], power_w[2]; /* lowest and highest; 0: not recorded */
+    int64_t first, last;                         /* unix times */
+};
+
+/* ---- gathering ------------------------------------------------------------------------------*/
+static const cJSON *get(const cJSON *object, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, name);
+}
+
+static const char *text_of(const cJSON *object, const char *name)
+{
+    const cJSON *item = get(object, name);
+    return cJSON_IsString(item) ? item->valuestring : "";
+}
+
+static void compare(rivalry *rivalry, double ratio)
+{
+    if (!(ratio > 0))
+        return;
+    rivalry->worst = rivalry->problems == 0 || ratio < rivalry->worst ? ratio : rivalry->worst;
+    rivalry->logarithms += log(ratio);
+    rivalry->ahead += ratio > 1;
+    rivalry->problems++;
+}
+
+static rivalry *find_peer(struct report_headline *headline, const char *name)
+{
+    for (size_t i = 0; i < headline->peers; i++)
+        if (strcmp(headline->peer[i].peer, name) == 0)
+            return &headline->peer[i];
+    if (headline->peers == PEERS)
+        return NULL;
+    rivalry *peer = &headline->peer[headline->peers++];
+    snprintf(peer->peer, sizeof peer->peer, "%s", name);
+    return peer;
+}
+
+static void widen(double range[2], const cJSON *values)
+{
+    const cJSON *value;
+    cJSON_ArrayForEach (value, values) {
+        double number = report_number(value);
+        if (!(number > 0))
+            continue;
+        range[0] = range[0] == 0 || number < range[0] ? number : range[0];
+        range[1] = number > range[1] ? number : range[1];
+    }
+}
+
+static void take_circumstances(struct report_headline *headline, const cJSON *problem)
+{
+    const cJSON *one;
+    cJSON_ArrayForEach (one, get(problem, "environments")) {
+        double cuda = report_number(get(one, "driver"));
+        headline->cuda = cuda > headline->cuda ? cuda : headline->cuda;
+        if (headline->nvrtc[0] == 0) /* its version, without the digest of its library */
+            snprintf(headline->nvrtc, sizeof headline->nvrtc, "%.*s",
+                     (int)strcspn(text_of(one, "nvrtc"), " "), text_of(one, "nvrtc"));
+    }
+    cJSON_ArrayForEach (one, get(problem, "drivers")) {
+        const char *text = cJSON_IsString(one) ? one->valuestring : "";
+        size_t n = 0;
+        while (n < headline->drivers && strcmp(headline->driver[n], text) != 0)
+            n++;
+        if (n == headline->drivers && n < DRIVERS)
+            snprintf(headline->driver[headline->drivers++], sizeof headline->driver[0], "%s", text);
+    }
+    widen(headline->sm_mhz, get(problem, "sm_mhz"));
+    widen(headline->memory_mhz, get(problem, "memory_mhz"));
+    widen(headline->power_w, get(problem, "power_limit_w"));
+}
+
+static void take_problem(struct report_headline *headline, const report_problem *problem)
+{
+    const cJSON *one;
+    headline->problems++;
+    if (!problem->timed)
+        return;
+    headline->timed++;
+    headline->imported +=
+        problem->study.has_winner && problem->study.winner.origin == FA_ORIGIN_IMPORTED;
+    compare(&headline->defaults, problem->x_default);
+    cJSON_ArrayForEach (one, get(problem->json, "baselines")) {
+        rivalry *peer = find_peer(headline, text_of(one, "peer"));
+        if (peer != NULL)
+            compare(peer, report_number(get(one, "ratio")));
+    }
+    take_circumstances(headline, problem->json);
+    int64_t at = problem->study.unix_time;
+    headline->first = headline->first == 0 || at < headline->first ? at : headline->first;
+    headline->last = at > headline->last ? at : headline->last;
+}
+
+int report_headline_add(report *report, const report_problem *problem)
+{
+    const fa_study *study = &problem->study;
+    const fa_operation *operation = fa_operation_of(&study->problem);
+    struct report_headline *last =
+        report->headlines > 0 ? &report->headline[report->headlines - 1] : NULL;
+    if (last == NULL || strcmp(last->silicon, study->silicon) != 0 ||
+        last->operation != operation) {
+        struct report_headline *grown =
+            fa_grow(report->headline, &report->headline_capacity, report->headlines, sizeof *grown);
+        if (grown == NULL)
+            return FA_ENOMEM;
+        report->headline = grown;
+        last = &grown[report->headlines++];
+        *last = (struct report_headline){.operation = operation};
+        memcpy(last->silicon, study->silicon, sizeof last->silicon);
+        memcpy(last->gpu, study->gpu.name, sizeof last->gpu);
+    }
+    take_problem(last, problem);
+    return 0;
+}
+
+void report_headlines_free(report *report)
+{
+    free(report->headline);
+    report->headline = NULL;
+    report->headlines = 0;
+}
+
+/* ---- the sentence ---------------------------------------------------------------------------*/
+/* "an H200", "a T4", "an NVIDIA L4": letters that are said one by one begin as their names do. */
+static void some_gpu(fa_buf *out, const char *name)
+{
+    bool spelt = name[0] != 0 && !islower((unsigned char)name[1]);
+    const char *vowels = spelt ? "AEFHILMNORSX8" : "AEIOUaeiou8";
+    fa_buf_printf(out, "%s %s", name[0] != 0 && strchr(vowels, name[0]) != NULL ? "an" : "a",
+                  name[0] != 0 ? name : "unnamed GPU");
+}
+
+static double mean_of(const rivalry *rivalry)
+{
+    return exp(rivalry->logarithms / (double)rivalry->problems);
+}
+
+static void problems(fa_buf *out, size_t count)
+{
+    fa_words_grouped(out, (int64_t)count);
+    fa_buf_text(out, count == 1 ? " problem" : " problems");
+}
+
+/* The most able peer first. */
+static int compare_rivalries(const void *a, const void *b)
+{
+    const rivalry *x = a, *y = b;
+    double difference = mean_of(x) - mean_of(y);
+    return difference < 0 ? -1 : difference > 0 ? 1 : strcmp(x->peer, y->peer);
+}
+
+/* "1.20 × as fast as cuDNN and 1.11 × as FlashAttention-3, geometric mean of 36 problems, worst 1.02" */
+static void against(fa_buf *out, const rivalry *peer, size_t count)
+{
+    bool alike = true;
+    double worst = peer[0].worst;
+    for (size_t i = 1; i < count; i++) {
+        alike &= peer[i].problems == peer[0].problems;
+        worst = peer[i].worst < worst ? peer[i].worst : worst;
+    }
+    for (size_t i = 0; i < count; i++) {
+        fa_buf_text(out, i == 0 ? "" : i + 1 < count ? ", " : " and ");
+        fa_buf_printf(out, "%.2f × as %s", mean_of(&peer[i]), i == 0 ? "fast as " : "");
+        fa_buf_text(out, report_peer_name(peer[i].peer));
+        if (!alike) {
+            fa_buf_text(out, peer[i].problems > 1 ? " (geometric mean of " : " (");
+            problems(out, peer[i].problems);
+            fa_buf_printf(out, peer[i].problems > 1 ? ", worst %.2f)" : ")", peer[i].worst);
+        }
+    }
+    if (!alike)
+        return;
+    fa_buf_text(out, peer[0].problems > 1 ? ", geometric mean of " : ", on ");
+    problems(out, peer[0].problems);
+    if (peer[0].problems > 1)
+        fa_buf_printf(out, ", worst %.2f", worst);
+}
+
+static void sentence(fa_buf *out, const struct report_headline *headline, bool several)
+{
+    fa_buf_text(out, "On ");
+    some_gpu(out, headline->gpu);
+    if (headline->timed == 0) {
+        fa_buf_text(out, ", ");
+        problems(out, headline->problems);
+        fa_buf_text(out,
+                    headline->problems == 1 ? " is not measured yet" : " are not measured yet");
+    } else if (headline->peers > 0 || headline->defaults.problems > 0) {
+        fa_buf_text(out, ", fa-tune's kernels");
+        if (several)
+            fa_buf_printf(out, " of %s", headline->operation->title);
+        fa_buf_text(out, " are ");
+        if (headline->peers > 0) {
+            against(out, headline->peer, headline->peers);
+        } else {
+            rivalry defaults = headline->defaults;
+            snprintf(defaults.peer, sizeof defaults.peer, "their families' defaults");
+            against(out, &defaults, 1);
+            fa_buf_text(out, "; no other kernel's time is stored");
+        }
+    } else {
+        fa_buf_text(out, ", ");
+        problems(out, headline->timed);
+        fa_buf_printf(out, " %s measured, and no other kernel's time is stored",
+                      headline->timed == 1 ? "is" : "are");
+    }
+    fa_buf_text(out, ".");
+}
+
+/* ---- the circumstances ----------------------------------------------------------------------*/
+static void range(fa_buf *out, const char *what, const double range[2], const char *unit)
+{
+    fa_buf_printf(out, " · %s", what);
+    if (range[1] == 0) {
+        fa_buf_text(out, " not recorded");
+        return;
+    }
+    fa_buf_text(out, " ");
+    fa_words_grouped(out, (int64_t)range[0]);
+    if (range[1] > range[0]) {
+        fa_buf_text(out, " to ");
+        fa_words_grouped(out, (int64_t)range[1]);
+    }
+    fa_buf_printf(out, " %s", unit);
+}
+
+static void day(fa_buf *out, int64_t unix_time)
+{
+    time_t seconds = (time_t)unix_time;
+    struct tm utc;
+    char text[16] = "";
+    if (gmtime_r(&seconds, &utc) != NULL && strftime(text, sizeof text, "%Y-%m-%d", &utc) > 0)
+        fa_buf_text(out, text);
+}
+
+static void driver(fa_buf *out, const struct report_headline *headline)
+{
+    fa_buf_text(out, " · driver");
+    for (size_t i = 0; i < headline->drivers; i++)
+        fa_buf_printf(out, "%s %s", i > 0 ? "," : "", headline->driver[i]);
+    if (headline->cuda > 0) {
+        fa_buf_text(out, headline->drivers > 0 ? " (for " : " for ");
+        report_driver(out, headline->cuda);
+        fa_buf_text(out, headline->drivers > 0 ? ")" : "");
+    } else if (headline->drivers == 0) {
+        fa_buf_text(out, " not recorded");
+    }
+}
+
+/* "H200 · driver 580.159.04 (for CUDA 13.0) · CUDA 13.0 (NVRTC) · SM clock 1,410 to 1,980 MHz · …" */
+static void circumstances(fa_buf *out, const struct report_headline *headline)
+{
+    fa_buf_text(out, headline->gpu);
+    if (headline->timed == 0) {
+        fa_buf_text(out, " · nothing was measured: times are the model's");
+        return;
+    }
+    driver(out, headline);
+    fa_buf_text(out, " · CUDA ");
+    if (headline->nvrtc[0] != 0)
+        fa_buf_printf(out, "%s (NVRTC)", headline->nvrtc);
+    else
+        fa_buf_text(out, "not recorded");
+    range(out, "SM clock", headline->sm_mhz, "MHz");
+    if (headline->memory_mhz[1] > 0)
+        range(out, "memory clock", headline->memory_mhz, "MHz");
+    range(out, "power limit", headline->power_w, "W");
+    fa_buf_text(out, " · measured ");
+    if (headline->imported > 0)
+        fa_buf_text(out, headline->imported == headline->timed ? "elsewhere and imported, "
+                                                               : "partly elsewhere, ");
+    day(out, headline->first);
+    if (headline->last / 86400 > headline->first / 86400) {
+        fa_buf_text(out, " to ");
+        day(out, headline->last);
+    }
+}
+
+/* ---- as JSON --------------------------------------------------------------------------------*/
+static void add_words(cJSON *item, const char *name, fa_buf *words)
+{
+    fa_json_add(item, name,
+                words->failed || words->data == NULL ? NULL : cJSON_CreateString(words->data));
+    fa_buf_free(words);
+}
+
+static cJSON *peer_json(const rivalry *peer)
+{
+    cJSON *item = cJSON_CreateObject();
+    fa_json_add_text(item, "peer", peer->peer);
+    fa_json_add_text(item, "name", report_peer_name(peer->peer));
+    fa_json_add_number(item, "problems", (double)peer->problems);
+    fa_json_add_number(item, "ahead", (double)peer->ahead);
+    fa_json_add_number(item, "gain", mean_of(peer));
+    fa_json_add_number(item, "worst", peer->worst);
+    return item;
+}
+
+static void drop_unknown(struct report_headline *headline)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < headline->peers; i++)
+        if (headline->peer[i].problems > 0)
+            headline->peer[kept++] = headline->peer[i];
+    headline->peers = kept;
+    qsort(headline->peer, kept, sizeof *headline->peer, compare_rivalries);
+}
+
+cJSON *report_headlines_json(const report *report)
+{
+    cJSON *list = cJSON_CreateArray();
+    for (size_t i = 0; i < report->headlines; i++) {
+        struct report_headline headline = report->headline[i];
+        fa_buf words = {0};
+        drop_unknown(&headline);
+        cJSON *item = cJSON_CreateObject();
+        fa_json_add_text(item, "gpu", headline.gpu);
+        fa_json_add_text(item, "silicon", headline.silicon);
+        fa_json_add_text(item, "operation", headline.operation->name);
+        fa_json_add_number(item, "problems", (double)headline.problems);
+        fa_json_add_number(item, "measured", (double)headline.timed);
+        sentence(&words, &headline,
+                 headline.operation != fa_operation_of(NULL) || report->headlines > 1);
+        add_words(item, "sentence", &words);
+        circumstances(&words, &headline);
+        add_words(item, "circumstances", &words);
+        cJSON *peers = fa_json_add_array(item, "peers");
+        for (size_t p = 0; p < headline.peers; p++)
+            fa_json_push(peers, peer_json(&headline.peer[p]));
+        fa_json_push(list, item);
+    }
+    return list;
+}
