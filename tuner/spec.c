@@ -31,18 +31,18 @@ static atomic_int known_count;
 static int read_identity(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {
-        "name",    "kernel",       "source",  "arguments", "sizes", "tune",
-        "default", "restrictions", "defines", "block",     "grid",  "shared_memory",
-        "answer",  "rtol",         "atol",    "flops",     "bytes", "include",
-        "options", NULL};
+        "name",         "kernel",  "source", "arguments", "sizes",         "tune",   "default",
+        "restrictions", "defines", "block",  "grid",      "shared_memory", "answer", "rtol",
+        "atol",         "flops",   "bytes",  "include",   "options",       NULL};
     int rc = fa_spec_check_keys(r, r->json, "", keys);
     const char *name = fa_spec_text(r->json, "name");
     if (rc == 0 && name[0] != 0)
         snprintf(r->name, sizeof r->name, "%s", name);
     if (rc == 0 && (!fa_is_identifier(r->name) || strlen(r->name) >= FA_NAME_MAX - 8 ||
                     strspn(r->name, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(r->name)))
-        rc = fa_spec_fault(r, "\"name\" is \"%.60s\": use at most %d of a-z, 0-9 and _, a letter first",
-                   name[0] != 0 ? name : r->name, FA_NAME_MAX - 9);
+        rc = fa_spec_fault(
+            r, "\"name\" is \"%.60s\": use at most %d of a-z, 0-9 and _, a letter first",
+            name[0] != 0 ? name : r->name, FA_NAME_MAX - 9);
     return rc;
 }
 
@@ -72,8 +72,10 @@ static int finish_source(const struct fa_spec_reading *r, const char *text, cons
     fa_includes_hash(r->includes, hash);
     fa_buf_printf(&out, "%s\n", text);
     if (instance != NULL)
-        fa_buf_printf(&out, "#line 1 \"the name of the kernel\"\n"
-                            "template __global__ decltype(%s) %s;\n", instance, instance);
+        fa_buf_printf(&out,
+                      "#line 1 \"the name of the kernel\"\n"
+                      "template __global__ decltype(%s) %s;\n",
+                      instance, instance);
     fa_buf_printf(&out, "// compiled with files of SHA-256 %s and", hash);
     cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
         fa_buf_printf(&out, " %s", option->valuestring);
@@ -114,14 +116,16 @@ static int make_sources(struct fa_spec_reading *r, const char *source, const cha
 static int check_options(const struct fa_spec_reading *r)
 {
     const cJSON *option, *options = fa_spec_member(r->json, "options");
-    if (options != NULL && (!cJSON_IsArray(options) || cJSON_GetArraySize(options) > FA_OPTIONS_MAX))
+    if (options != NULL &&
+        (!cJSON_IsArray(options) || cJSON_GetArraySize(options) > FA_OPTIONS_MAX))
         return fa_spec_fault(r, "\"options\" must be an array of at most %d options of NVRTC",
                              FA_OPTIONS_MAX);
     cJSON_ArrayForEach (option, options)
         if (!cJSON_IsString(option) || !fa_nvrtc_allows(option->valuestring))
             return fa_spec_fault(
-                r, "options: \"%.60s\" may not be set: use -std=, -D, -U, -use_fast_math, -fmad=, "
-                   "-maxrregcount= and others of the kind, each with its value in one text",
+                r,
+                "options: \"%.60s\" may not be set: use -std=, -D, -U, -use_fast_math, -fmad=, "
+                "-maxrregcount= and others of the kind, each with its value in one text",
                 cJSON_IsString(option) ? option->valuestring : "");
     return 0;
 }
@@ -323,9 +327,9 @@ static int read_named(const struct fa_spec_reading *r, const char *folder, const
     char path[4096];
     fa_buf file = {0};
     if (folder == NULL || name[0] == 0 || name[0] == '.' || strchr(name, '/') != NULL)
-        return fa_spec_fault(r, folder == NULL
-                            ? "a text names no file: give the source itself"
-                            : "\"source\" must be the name of a file beside the specification");
+        return fa_spec_fault(
+            r, folder == NULL ? "a text names no file: give the source itself"
+                              : "\"source\" must be the name of a file beside the specification");
     int length = snprintf(path, sizeof path, "%s%s", folder, name);
     int rc = length < (int)sizeof path ? fa_buf_read_file(&file, path, TEXT_MAX) : FA_EINVAL;
     if (rc == 0 && (file.data == NULL || memchr(file.data, 0, file.size) != NULL))
@@ -352,7 +356,8 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
 {
     struct fa_spec_reading r = {.where = from->where, .diag = diag};
     cJSON *json = NULL;
-    char *head = from->cuda ? fa_source_head(from->text, diag) : NULL, *named = NULL, *answered = NULL;
+    char *head = from->cuda ? fa_source_head(from->text, diag) : NULL, *named = NULL,
+         *answered = NULL;
     const char *text = from->cuda ? head : from->text;
     int rc = text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", from->where)
                           : fa_json_parse(text, strlen(text), from->where, &json, diag);
@@ -420,15 +425,14 @@ int fa_spec_make(const char *where, const char *text, const char *source,
 {
     const char *name = name_of(where);
     char *folder = where != name ? folder_of(where) : NULL;
-    int rc = where != name && folder == NULL
-                 ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", where)
-                 : read_all(&(struct texts){.where = name,
-                                            .name = name,
-                                            .text = text,
-                                            .source = source,
-                                            .folder = folder,
-                                            .cuda = source == NULL},
-                            ret_operation, diag);
+    int rc = where != name && folder == NULL ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", where)
+                                             : read_all(&(struct texts){.where = name,
+                                                                        .name = name,
+                                                                        .text = text,
+                                                                        .source = source,
+                                                                        .folder = folder,
+                                                                        .cuda = source == NULL},
+                                                        ret_operation, diag);
     free(folder);
     return rc;
 }

@@ -15,10 +15,12 @@ static int add_tunable(const struct fa_spec_reading *r, cJSON *tunables, cJSON *
     const cJSON *value;
     cJSON *domain = fa_json_add_array(tunables, values->string);
     if (!cJSON_IsArray(values) || values->child == NULL)
-        return fa_spec_fault(r, "tune %.60s must be an array of integers or booleans", values->string);
+        return fa_spec_fault(r, "tune %.60s must be an array of integers or booleans",
+                             values->string);
     cJSON_ArrayForEach (value, values) {
         if (!cJSON_IsNumber(value) && !cJSON_IsBool(value))
-            return fa_spec_fault(r, "tune %.60s: its values must be integers or booleans", values->string);
+            return fa_spec_fault(r, "tune %.60s: its values must be integers or booleans",
+                                 values->string);
         fa_json_push(domain, cJSON_CreateNumber(cJSON_IsNumber(value) ? value->valuedouble
                                                                       : cJSON_IsTrue(value)));
     }
@@ -39,8 +41,9 @@ static int add_restrictions(const struct fa_spec_reading *r)
     cJSON_ArrayForEach (item, list) {
         cJSON *rule = cJSON_CreateObject();
         const cJSON *why = fa_spec_member(item, "why");
-        fa_json_add(rule, "require",
-                    cJSON_Duplicate(cJSON_IsObject(item) ? fa_spec_member(item, "require") : item, false));
+        fa_json_add(
+            rule, "require",
+            cJSON_Duplicate(cJSON_IsObject(item) ? fa_spec_member(item, "require") : item, false));
         fa_json_add_text(rule, "why",
                          cJSON_IsString(why)    ? why->valuestring
                          : cJSON_IsString(item) ? item->valuestring

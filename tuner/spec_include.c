@@ -126,10 +126,10 @@ int fa_includes_open(const char *where, const char *folder, const cJSON *list,
         struct stat st;
         const char *name = cJSON_IsString(item) ? item->valuestring : "";
         char *path = all->folder[all->folders++] = folder_path(folder, name);
-        if (rc == 0 && (name[0] == 0 || path == NULL || stat(path, &st) != 0 ||
-                        !S_ISDIR(st.st_mode)))
-            rc = fa_fail(diag, FA_EMANIFEST, "%s: \"include\": there is no folder \"%.200s\"", where,
-                         name);
+        if (rc == 0 &&
+            (name[0] == 0 || path == NULL || stat(path, &st) != 0 || !S_ISDIR(st.st_mode)))
+            rc = fa_fail(diag, FA_EMANIFEST, "%s: \"include\": there is no folder \"%.200s\"",
+                         where, name);
     }
     if (rc == 0 && all->folders > 0 && all->folder[0] == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
@@ -295,7 +295,8 @@ struct directive {
     const char *from; /* of the name that is written */
     size_t size;
     bool quoted;
-    const char *stands_for; /* of the name's first part, which is a macro; NULL: it is what it says */
+    const char
+        *stands_for; /* of the name's first part, which is a macro; NULL: it is what it says */
 };
 
 static const char *skip_blanks(const char *at)
@@ -316,8 +317,8 @@ static bool read_thrust(const char *at, struct directive *ret)
         size_t size = strlen(root[i][0]);
         if (*at != '<' || strncmp(at + 1, root[i][0], size) != 0 || at[1 + size] != '/')
             continue;
-        *ret = (struct directive){.from = at + 1 + size, .size = strcspn(at + 1 + size, ">\n"),
-                                  .stands_for = root[i][1]};
+        *ret = (struct directive){
+            .from = at + 1 + size, .size = strcspn(at + 1 + size, ">\n"), .stands_for = root[i][1]};
         return true;
     }
     return false;

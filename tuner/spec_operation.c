@@ -47,7 +47,7 @@ static int add_size(const struct fa_spec_reading *r, cJSON *fields, const cJSON 
         (preset == NULL && !cJSON_IsObject(size))) {
         cJSON_Delete(field);
         return fa_spec_fault(r, "size \"%.60s\" must be a name with a number, or with an object",
-                     size->string);
+                             size->string);
     }
     int rc = fa_spec_check_keys(r, cJSON_IsObject(size) ? size : NULL, size->string, keys);
     fa_json_add_text(field, "name", size->string);
@@ -89,7 +89,8 @@ static int add_tensor(const struct fa_spec_reading *r, const cJSON *argument, fa
     static const char *const ways[] = {"in", "out", "inout", NULL};
     const char *way = fa_spec_member(argument, "is") != NULL ? fa_spec_text(argument, "is") : "in";
     cJSON *tensor = cJSON_CreateObject();
-    const cJSON *item, *shape = fa_spec_member(argument, "shape"), *range = fa_spec_member(argument, "range");
+    const cJSON *item, *shape = fa_spec_member(argument, "shape"),
+                       *range = fa_spec_member(argument, "range");
     char room[32];
     int which = 0;
     while (ways[which] != NULL && strcmp(ways[which], way) != 0)
@@ -107,8 +108,9 @@ static int add_tensor(const struct fa_spec_reading *r, const cJSON *argument, fa
         fa_json_push(sizes, cJSON_Duplicate(item, false));
     cJSON *ends = range != NULL ? fa_json_add_array(tensor, "range") : NULL;
     cJSON_ArrayForEach (item, range)
-        fa_json_push(ends, cJSON_CreateString(
-                               fa_spec_expression(item, room) != NULL ? fa_spec_expression(item, room) : "none"));
+        fa_json_push(ends, cJSON_CreateString(fa_spec_expression(item, room) != NULL
+                                                  ? fa_spec_expression(item, room)
+                                                  : "none"));
     cJSON *tensors = cJSON_GetObjectItemCaseSensitive(r->operation, "tensors");
     if (!fa_json_push(tensors, tensor))
         return FA_ENOMEM;
@@ -135,10 +137,11 @@ static int add_scalar(const struct fa_spec_reading *r, const cJSON *argument, fa
         return FA_ENOMEM;
     return size || cJSON_IsNumber(value) || cJSON_IsString(value)
                ? 0
-               : fa_spec_fault(r,
-                       "%s needs a \"shape\" if it is an array, a \"value\" if it is a number, or "
-                       "the name of a size",
-                       place);
+               : fa_spec_fault(
+                     r,
+                     "%s needs a \"shape\" if it is an array, a \"value\" if it is a number, or "
+                     "the name of a size",
+                     place);
 }
 
 static int add_argument(const struct fa_spec_reading *r, const cJSON *argument, int index)
@@ -166,15 +169,16 @@ static int add_argument(const struct fa_spec_reading *r, const cJSON *argument, 
     if (rc != 0)
         return rc;
     return fa_spec_member(argument, "shape") != NULL ? add_tensor(r, argument, element, place)
-                                             : add_scalar(r, argument, element, place);
+                                                     : add_scalar(r, argument, element, place);
 }
 
 static int add_arguments(const struct fa_spec_reading *r)
 {
     const cJSON *argument, *list = fa_spec_member(r->json, "arguments");
-    int index = 0, rc = cJSON_IsArray(list)
-                            ? 0
-                            : fa_spec_fault(r, "\"arguments\" must be an array, in the kernel's order");
+    int index = 0,
+        rc = cJSON_IsArray(list)
+                 ? 0
+                 : fa_spec_fault(r, "\"arguments\" must be an array, in the kernel's order");
     fa_json_add_array(r->operation, "tensors");
     fa_json_add_array(r->operation, "scalars");
     fa_json_add_array(r->operation, "parameters");
@@ -198,7 +202,8 @@ static int add_usual_launch(const struct fa_spec_reading *r, cJSON *answer)
         fa_buf_text(&grid, ", 1");
         cJSON_ArrayForEach (size, cJSON_GetObjectItemCaseSensitive(tensor, "shape"))
             fa_buf_printf(&grid, " * (%s)",
-                          fa_spec_expression(size, room) != NULL ? fa_spec_expression(size, room) : "1");
+                          fa_spec_expression(size, room) != NULL ? fa_spec_expression(size, room)
+                                                                 : "1");
     }
     fa_buf_text(&grid, "), 128)");
     cJSON *sides = fa_json_add_array(answer, "grid"), *block = fa_json_add_array(answer, "block");
@@ -243,7 +248,8 @@ static int add_tolerance(const struct fa_spec_reading *r)
     for (int i = 0; i < 2; i++)
         if (given[i] != NULL && !(cJSON_IsNumber(given[i]) && given[i]->valuedouble >= 0 &&
                                   given[i]->valuedouble < 1e30))
-            return fa_spec_fault(r, "\"%s\" must be a number of 0 or more", i == 0 ? "rtol" : "atol");
+            return fa_spec_fault(r, "\"%s\" must be a number of 0 or more",
+                                 i == 0 ? "rtol" : "atol");
     if (rtol >= 0)
         fa_json_add_number(tolerance, "relative", rtol);
     else

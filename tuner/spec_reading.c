@@ -31,7 +31,7 @@ const char *fa_spec_text(const cJSON *json, const char *key)
 }
 
 int fa_spec_check_keys(const struct fa_spec_reading *r, const cJSON *object, const char *place,
-                      const char *const *keys)
+                       const char *const *keys)
 {
     char where[300];
     snprintf(where, sizeof where, "%.200s%s%.60s", r->where, place[0] != 0 ? ": " : "", place);
@@ -48,8 +48,8 @@ const char *fa_spec_expression(const cJSON *item, char room[32])
     return room;
 }
 
-int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const char *place, cJSON *to,
-                     const char *key)
+int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const char *place,
+                      cJSON *to, const char *key)
 {
     const cJSON *sides = fa_spec_member(from, key);
     cJSON *array = fa_json_add_array(to, key);

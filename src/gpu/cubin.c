@@ -267,7 +267,8 @@ int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag 
     for (size_t i = 1; rc == 0 && i < all.count; i++)
         if (is_mangled(&all, i, &name))
             fa_buf_append(ret_names, name, strlen(name) + 1);
-    return rc == 0 && ret_names->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a cubin") : rc;
+    return rc == 0 && ret_names->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a cubin")
+                                        : rc;
 }
 
 /* The kernel of C++ linkage that is called so. */

@@ -232,8 +232,8 @@ static bool is_replaced(const fa_compile_request *request, const char *fixed)
 {
     bool replaced = strcmp(fixed, "--minimal") == 0 && request->options != NULL;
     for (int i = 0; i < request->option_count && strncmp(fixed, "-std=", 5) == 0; i++)
-        replaced = replaced || strncmp(request->options[i] + strspn(request->options[i], "-"),
-                                       "std=", 4) == 0;
+        replaced = replaced ||
+                   strncmp(request->options[i] + strspn(request->options[i], "-"), "std=", 4) == 0;
     return replaced;
 }
 

@@ -329,14 +329,15 @@ bool fa_cuda_include(char *ret_folder, size_t size)
         snprintf(beside, sizeof beside, "%s", all.found.library);
         *strrchr(beside, '/') = 0;
     }
-    const char *const places[][2] = {{beside, "/../include"}, /* of a toolkit, and of packages of CUDA 13 */
-                                     {beside, "/../../cuda_runtime/include"}, /* of CUDA 12's */
-                                     {getenv("CUDA_HOME"), "/include"},
-                                     {getenv("CUDA_PATH"), "/include"},
-                                     {here, "/../../nvidia/cu13/include"},
-                                     {here, "/../../nvidia/cuda_runtime/include"},
-                                     {FA_TUNE_NVRTC_DIR, "/../include"},
-                                     {"/usr/local/cuda", "/include"}};
+    const char *const places[][2] = {
+        {beside, "/../include"},                 /* of a toolkit, and of packages of CUDA 13 */
+        {beside, "/../../cuda_runtime/include"}, /* of CUDA 12's */
+        {getenv("CUDA_HOME"), "/include"},
+        {getenv("CUDA_PATH"), "/include"},
+        {here, "/../../nvidia/cu13/include"},
+        {here, "/../../nvidia/cuda_runtime/include"},
+        {FA_TUNE_NVRTC_DIR, "/../include"},
+        {"/usr/local/cuda", "/include"}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (has_headers(places[i][0], places[i][1], ret_folder, size))
             return true;

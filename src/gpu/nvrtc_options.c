@@ -61,11 +61,16 @@ static bool is_word(const char *text, const char *words)
 static bool takes(const struct option *option, const char *value)
 {
     switch (option->value) {
-    case NONE: return value[0] == 0;
-    case TRUTH: return is_word(value, " true false ");
-    case NUMBERS: return value[0] != 0 && strspn(value, "0123456789,") == strlen(value);
-    case MACRO: return is_macro(value);
-    case WORDS: return is_word(value, option->words);
+    case NONE:
+        return value[0] == 0;
+    case TRUTH:
+        return is_word(value, " true false ");
+    case NUMBERS:
+        return value[0] != 0 && strspn(value, "0123456789,") == strlen(value);
+    case MACRO:
+        return is_macro(value);
+    case WORDS:
+        return is_word(value, option->words);
     }
     return false;
 }

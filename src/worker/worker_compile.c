@@ -52,8 +52,7 @@ static void take_headers(struct compiler *compiler, fa_message *message)
         compiler->header[compiler->header_count++] = (fa_source_header){at, text + 1};
         at = last + 1;
     }
-    const cJSON *item, *options =
-                           cJSON_GetObjectItemCaseSensitive(compiler->with.json, "options");
+    const cJSON *item, *options = cJSON_GetObjectItemCaseSensitive(compiler->with.json, "options");
     compiler->option_count = options != NULL ? 0 : -1;
     cJSON_ArrayForEach (item, options)
         if (cJSON_IsString(item) && compiler->option_count < MAX_OPTIONS)
