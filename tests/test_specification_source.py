@@ -152,6 +152,32 @@ def folders_that_are_not_there_are_refused():
             tap.has(place.run(specified(place, KERNEL % "a * x[i]", include=wrong), status=2).stderr, "\"include\"")
 
 
+def a_tunable_may_be_a_fraction_or_a_text():
+    """It is a macro, may stand in restrictions, and everything that tells of a config tells it."""
+    tune = {"THREADS": [64, 128], "TYPE": ["float", "double"], "PART": [0.5, 1, -2.25], "FAST": [False, True]}
+    source = ("static_assert(PART * 4 / 4 == PART && 1 / (2 * PART) != 0, \"it is a floating-point number\");\n"
+              + KERNEL % "(TYPE)a * x[i] * (TYPE)PART + FAST * n")
+    with a_place("fault TYPE=double;PART=0.5; wrong\ntime THREADS=128;TYPE=float;PART=-2.25; 5\n") as place:
+        path = specified(place, source, tune=tune, default={"THREADS": 64, "TYPE": "float", "PART": 0.5, "FAST": False}, restrictions=[
+            "FAST or TYPE == 'float'", "PART <= 0.5 or TYPE != \"double\"", "PART * 2 = 1 or PART in (1, -2.25)"])
+        told = place.json(path)
+        tap.equal([told["funnel"][name] for name in ("space", "in_budget", "measured", "failed")], [24, 16, 14, 2])
+        winner = {"THREADS": 128, "TYPE": "float", "PART": -2.25, "FAST": 0}
+        tap.equal(told["answer"]["config"]["tunables"], winner)
+        tap.equal(place.json(path)["answer"]["config"]["tunables"], winner)  # from the store
+        tap.has(place.run("explain", path).stdout, "   1  axpy        128   float  -2.25     0 ")
+        tap.has(place.run("report", path, "--format", "csv").stdout, "THREADS=128 TYPE=float PART=-2.25 FAST=0")
+        tap.has(place.run("report", path, "--format", "json").stdout, "-2.25")
+        place.run("export", path, "--t4", "t4.json")
+        with open(os.path.join(place.folder, "t4.json"), encoding="utf-8") as file:
+            tap.equal({row["configuration"]["TYPE"] for row in json.load(file)["results"]}, {"float", "double"})
+        for key, wrong, sentence in (("restrictions", ["TYPE > 1"], "a text is used as a number"), ("grid", "TYPE", "is a text"),
+                                     ("block", "64 * PART", "is a fraction"), ("tune", {"THREADS": [64, "x"]}, "or all be texts"),
+                                     ("tune", {"THREADS": ["a;b"]}, "is no value"), ("default", {"TYPE": "half"}, "is half, which is not")):
+            specified(place, source, **{"tune": tune, key: wrong})
+            tap.has(place.run(path, status=2).stderr, sentence)
+
+
 def read_text(library, where, document, source):
     class Diag(ctypes.Structure):
         _fields_ = [("text", ctypes.c_char * 1024)]
@@ -187,5 +213,6 @@ tap.main([
     a_template_is_named_with_its_arguments,
     what_is_wrong_with_a_kernels_name_is_said,
     folders_that_are_not_there_are_refused,
+    a_tunable_may_be_a_fraction_or_a_text,
     a_text_names_no_file,
 ])

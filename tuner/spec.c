@@ -185,8 +185,8 @@ static int choose_default(struct fa_spec_reading *r, fa_spec *spec)
     int rc = fa_space_first(spec->families.family[0], &problem, &config, r->diag);
     cJSON *presets = cJSON_GetObjectItemCaseSensitive(r->manifest, "default");
     for (int i = 0; i < config.count && rc == 0; i++)
-        cJSON_SetNumberValue(cJSON_GetObjectItemCaseSensitive(presets, config.tunable[i].name),
-                             config.tunable[i].value);
+        cJSON_ReplaceItemInObjectCaseSensitive(presets, config.tunable[i].name,
+                                               fa_spec_preset(config.tunable[i].value));
     fa_families_free(&spec->families);
     fa_templates_close(&spec->templates);
     return rc == 0 ? load_family(r, spec) : rc;

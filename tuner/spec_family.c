@@ -4,31 +4,40 @@
  */
 #include "spec_reading.h"
 
+#include "tunable.h"
+
 #include <stdio.h>
 #include <string.h>
 
 /* ---- the family ------------------------------------------------------------------------------*/
+cJSON *fa_spec_preset(int32_t value)
+{
+    char room[FA_VALUE_TEXT_MAX], text[FA_VALUE_TEXT_MAX + 2];
+    const char *quote = fa_value_is_text(value) ? "'" : "";
+    snprintf(text, sizeof text, "%s%s%s", quote, fa_value_words(value, room), quote);
+    return cJSON_CreateString(text);
+}
+
 /* Values of a tunable: true and false are 1 and 0. */
 static int add_tunable(const struct fa_spec_reading *r, cJSON *tunables, cJSON *presets,
                        const cJSON *values)
 {
     const cJSON *value;
+    int32_t is = 0;
     cJSON *domain = fa_json_add_array(tunables, values->string);
     if (!cJSON_IsArray(values) || values->child == NULL)
-        return fa_spec_fault(r, "tune %.60s must be an array of integers or booleans",
+        return fa_spec_fault(r, "tune %.60s must be an array of numbers, booleans or texts",
                              values->string);
     cJSON_ArrayForEach (value, values) {
-        if (!cJSON_IsNumber(value) && !cJSON_IsBool(value))
-            return fa_spec_fault(r, "tune %.60s: its values must be integers or booleans",
-                                 values->string);
-        fa_json_push(domain, cJSON_CreateNumber(cJSON_IsNumber(value) ? value->valuedouble
-                                                                      : cJSON_IsTrue(value)));
+        if (fa_value_of_json(value, &is, r->diag) != 0)
+            return fa_fail_in(r->diag, FA_EMANIFEST, "%s: tune %.60s", r->where, values->string);
+        fa_json_push(domain,
+                     cJSON_IsBool(value) ? cJSON_CreateNumber(is) : cJSON_Duplicate(value, false));
     }
     const cJSON *preset = fa_spec_member(fa_spec_member(r->json, "default"), values->string);
-    fa_json_add(presets, values->string,
-                cJSON_IsBool(preset)
-                    ? cJSON_CreateNumber(cJSON_IsTrue(preset))
-                    : cJSON_Duplicate(preset != NULL ? preset : domain->child, false));
+    if (fa_value_of_json(preset != NULL ? preset : domain->child, &is, r->diag) != 0)
+        return fa_fail_in(r->diag, FA_EMANIFEST, "%s: default %.60s", r->where, values->string);
+    fa_json_add(presets, values->string, fa_spec_preset(is));
     return 0;
 }
 

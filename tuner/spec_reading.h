@@ -43,5 +43,7 @@ int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const 
 /* The operation.json and the manifest of what was read, into r (spec_operation.c, spec_family.c). */
 int fa_spec_make_operation(struct fa_spec_reading *r);
 int fa_spec_make_manifest(struct fa_spec_reading *r);
+/* A tunable's value as a manifest's "default" has it. */
+cJSON *fa_spec_preset(int32_t value);
 
 #endif
