@@ -320,6 +320,8 @@ FA_API const char *fa_name_of_origin(fa_origin origin);
 FA_API const char *fa_name_of_dtype(fa_dtype dtype);
 FA_API const char *fa_name_of_causal(fa_causal causal);
 FA_API const char *fa_name_of_layout(fa_layout layout);
+/* A tunable's value as people read it ("64", "0.5", "half"): in 40 bytes of `room`, or in memory that stays. */
+FA_API const char *fa_name_of_value(int32_t value, char *room);
 
 #ifdef __cplusplus
 }

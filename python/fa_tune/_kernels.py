@@ -111,7 +111,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
                 restrictions: Sequence[str] = (), defines: Mapping[str, str | int] | None = None,
                 default: Mapping[str, int | bool] | None = None, shared_memory: str | int | Mapping[str, Any] | None = None,
                 answer: str | Mapping[str, Any] | None = None, rtol: float | None = None, atol: float | None = None,
-                flops: str | None = None, bytes: str | None = None, device: int | None = None,
+                flops: str | None = None, bytes: str | None = None, include: Sequence[str] | None = None,
+                options: Sequence[str] | None = None, device: int | None = None,
                 effort: Effort = "measure", progress: Progress = None,
                 **at: int) -> TunedKernel:
     """Tunes a CUDA kernel of one's own as it stands, and returns it ready to be called.
@@ -135,6 +136,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     answer    another kernel of the source, or {"kernel", "block", "grid"}, that computes what is right with the same arguments;
               None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32, also of the output's largest element)
+    include   folders of files that the source includes, from the source's own on
+    options   of NVRTC, as in ("-std=c++20", "-use_fast_math")
     at        sizes other than those of `args`, for this call
 
     A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096).
@@ -145,7 +148,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     if args is None:
         operation = _core.load_specification(path, None, None)
         return TunedKernel(operation, Problem(operation=operation, **at), device, effort, progress)
-    where = name or (kernel or "kernel" if is_text else os.path.basename(path).partition(".")[0])
+    # A file's folder is where files are looked for that it includes.
+    where = os.path.abspath(path) if not is_text else name or (kernel or "kernel").partition("<")[0].rpartition(":")[2]
     if not is_text:
         with open(path, encoding="utf-8") as file:
             source = file.read()
@@ -153,7 +157,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     specification = {
         "name": name, "kernel": kernel, "arguments": arguments, "sizes": all_sizes, "tune": tune or {}, "block": block,
         "grid": grid, "restrictions": list(restrictions), "defines": defines, "default": default,
-        "shared_memory": shared_memory, "answer": answer, "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes}
+        "shared_memory": shared_memory, "answer": answer, "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes,
+        "include": None if include is None else list(include), "options": None if options is None else list(options)}
     try:
         text = json.dumps({key: value for key, value in specification.items() if value is not None}, default=_number)
     except TypeError as error:

@@ -114,7 +114,7 @@ class Answer:
         return str(self._fields["config"]["family"])
 
     @property
-    def tunables(self) -> dict[str, int]:
+    def tunables(self) -> dict[str, int | float | str]:
         return dict(self._fields["config"]["tunables"])
 
     @property

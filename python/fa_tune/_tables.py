@@ -34,7 +34,7 @@ def time_of(trial: Mapping[str, Any]) -> str:
 
 def kernel_of(config: Mapping[str, Any]) -> str:
     """A config in words: family and parameters."""
-    return " ".join([config["family"], *("%s=%d" % one for one in config["tunables"].items())])
+    return " ".join([config["family"], *("%s=%s" % one for one in config["tunables"].items())])
 
 
 def record(problem: Mapping[str, Any], gpu: str | None, **columns: Any) -> dict[str, Any]:

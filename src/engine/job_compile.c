@@ -467,7 +467,7 @@ void fa_job_compile_init(fa_job *job)
     const fa_compile_setup setup = {.loop = &job->loop,
                                     .worker_path = tuner->worker_path,
                                     .nvrtc = &job->nvrtc,
-                                    .templates = fa_templates_for(tuner, &job->target.problem),
+                                    .templates = fa_templates_for(tuner, &job->request->problem),
                                     .strict_ms = tuner->strict_ms,
                                     .timeout_ms = tuner->compile_timeout_ms,
                                     .nice = tuner->compile_nice};

@@ -8,6 +8,7 @@
 #include "json_make.h"
 #include "problem.h"
 #include "spec.h"
+#include "tunable.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,11 @@ int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_
 const char *fa_name_of_operation(const fa_operation *operation)
 {
     return or_default(operation)->name;
+}
+
+const char *fa_name_of_value(int32_t value, char *room)
+{
+    return fa_value_words(value, room);
 }
 
 int fa_operation_field(const fa_operation *operation, int32_t index, fa_field_info *ret_info)

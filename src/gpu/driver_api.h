@@ -9,6 +9,7 @@
 #ifndef FA_GPU_DRIVER_API_H
 #define FA_GPU_DRIVER_API_H
 
+#include "buf.h"
 #include "driver.h"
 
 typedef int cu_result;
@@ -27,6 +28,7 @@ enum {
     CU_STUB_LIBRARY = 34,
     CU_NO_DEVICE = 100,
     CU_WRONG_ARCHITECTURE = 209, /* CUDA_ERROR_NO_BINARY_FOR_GPU */
+    CU_NOT_FOUND = 500,
     CU_CAPTURE_IMPLICIT = 906,
 };
 
@@ -153,6 +155,7 @@ struct fa_module {
     cu_module module;
     cu_context context; /* that it is loaded in */
     unsigned long long context_id;
+    fa_buf mangled; /* the symbols of its kernels of C++ linkage, each with its NUL */
 };
 
 /* True in a process that was forked from one that had opened the driver. A load, no system call. */

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The source of a specification is a user's as it stands: what it includes, the options that it needs, templates, namespaces.
+Under the fake driver, which runs these kernels' arithmetic on the CPU; NVRTC is the real one."""
+import ctypes
+import json
+import os
+
+import tap
+from place import BUILD, Place
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+SPECIFICATION = {
+    "kernel": "axpy",
+    "arguments": [{"name": "y", "type": "f32", "shape": ["n"], "is": "inout"}, {"name": "x", "type": "f32", "shape": ["n"]},
+                  {"name": "a", "type": "f32", "value": 2.5}, {"name": "n"}],
+    "sizes": {"n": 1000}, "tune": {"THREADS": [64, 128]}, "block": "THREADS", "grid": "ceil_div(n, THREADS)"}
+BODY = "(float *y, const float *x, float a, int n)\n{ int i = blockIdx.x * THREADS + threadIdx.x; if (i < n) y[i] += %s; }\n"
+KERNEL = "__global__ void axpy" + BODY
+NAIVE = "__global__ void axpy_naive" + BODY.replace("THREADS", "blockDim.x") % "a * x[i]"
+
+
+def write(place, name, text):
+    path = os.path.join(place.folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def specified(place, source, **changes):
+    document = {name: value for name, value in {**SPECIFICATION, **changes}.items() if value is not None}
+    return write(place, "work/axpy.cu", "/* fa-tune %s */\n%s" % (json.dumps(document), source))
+
+
+def a_place(script=""):
+    return Place(space=None, script=L4 + script)
+
+
+def tuned(place, path):
+    funnel = place.json(path)["funnel"]
+    tap.equal(funnel["failed"], 0)
+    return funnel["measured"]
+
+
+def files_beside_it_and_of_its_folders_are_included():
+    with a_place() as place:
+        write(place, "work/parts/scale.h", "#pragma once\n#include \"../deep.h\"\n#define SCALE(a, x) deep(a, x)\n")
+        write(place, "work/deep.h", "#pragma once\n#include <shared/times.h>\n"
+                                    "__device__ inline float deep(float a, float x) { return times(a, x); }\n")
+        write(place, "library/shared/times.h", "#include \"other/times.h\"\n")
+        write(place, "library/shared/other/times.h", "__device__ inline float times(float a, float x) { return a * x; }\n")
+        path = specified(place, "#include \"parts/scale.h\"\n#include \"./parts/../deep.h\"\n" + KERNEL % "SCALE(a, x[i])",
+                         include=["../library"])
+        tap.equal(tuned(place, path), 2)
+        tap.has(place.run(path).stdout, "found in")
+        # a file that is included by one that is included
+        write(place, "library/shared/other/times.h", "__device__ inline float times(float a, float x) { return x * a; }\n")
+        tap.equal(tuned(place, path), 2)
+        # the current folder has no part in it
+        specified(place, "#include \"scale.h\"\n" + KERNEL % "SCALE(a, x[i])")
+        write(place, "scale.h", "#define SCALE(a, x) ((a) * (x))\n")
+        tap.has(place.run(path, status=1).stderr, "scale.h")
+
+
+def two_files_of_one_name_are_two():
+    with a_place() as place:
+        write(place, "work/a/part.h", "#define A(x) (2.0f * (x))\n#include \"part2.h\"\n")
+        write(place, "work/b/part.h", "#define B(x) (0.5f * (x))\n#include \"part2.h\"\n")
+        write(place, "work/a/part2.h", "#define A2 1\n")
+        write(place, "work/b/part2.h", "#define B2 1\n")
+        path = specified(place, "#include <part.h>\n#include \"b/part.h\"\n" + KERNEL % "A(A2 * B(B2 * a)) * x[i]", include=["a"])
+        tap.equal(tuned(place, path), 2)
+
+
+def a_file_may_have_the_name_of_one_of_the_vocabulary():
+    with a_place() as place:
+        write(place, "work/fa_numeric.cuh", "#define SCALE(a, x) ((a) * (x))\n")
+        tap.equal(tuned(place, specified(place, "#include \"fa_numeric.cuh\"\n" + KERNEL % "SCALE(a, x[i])")), 2)
+
+
+def a_kernel_may_stand_in_a_file_that_is_included():
+    with a_place() as place:
+        write(place, "work/kernel.cuh", KERNEL % "a * x[i]")
+        tap.equal(tuned(place, specified(place, "#include \"kernel.cuh\"\n" + NAIVE, answer="axpy_naive")), 2)
+
+
+def cudas_own_headers_are_found_and_covered():
+    with a_place() as place:
+        place.env["CUDA_HOME"] = os.path.join(place.folder, "cuda")
+        write(place, "cuda/include/cuda_fp16.h", "#include \"detail/half.h\"\n")
+        write(place, "cuda/include/detail/half.h", "#include <nv/target>\n#define HALVED(x) ((x) * HALF_OF)\n")
+        write(place, "cuda/include/cccl/nv/target", "#define HALF_OF 0.5f\n")
+        write(place, "cuda/include/thrust/system/cuda/tag.h", "#define TAG 1\n")
+        write(place, "cuda/include/thrust/tag.h", "#define __THRUST_DEVICE_SYSTEM_ROOT thrust/system/cuda\n"
+                                                  "#define TAG_HEADER <__THRUST_DEVICE_SYSTEM_ROOT/tag.h>\n#include TAG_HEADER\n")
+        path = specified(place, "#include <cuda_fp16.h>\n#include <thrust/tag.h>\n#include <stdint.h>\n#include <math.h>\n" +
+                         KERNEL % "TAG * 2 * HALVED(a) * x[(int64_t)i]")
+        tap.equal(tuned(place, path), 2)
+        write(place, "cuda/include/cccl/nv/target", "#define HALF_OF 0.50f\n")
+        tap.equal(tuned(place, path), 2)
+
+
+def options_go_to_the_compiler_and_are_covered():
+    with a_place() as place:
+        source = "static_assert(__cplusplus >= 202002L, \"C++20\");\n" + KERNEL % "SCALE * a * x[i]"
+        path = specified(place, source, options=["-std=c++20", "-DSCALE=1"])
+        tap.equal(tuned(place, path), 2)
+        specified(place, source, options=["--std=c++20", "-DSCALE=1", "-use_fast_math", "-maxrregcount=32"])
+        tap.equal(tuned(place, path), 2)
+        for wrong in ("-I/tmp", "--include-path=x", "-include=/etc/passwd", "--pre-include=x", "-Xptxas=-o=x", "-o", "-DA\n#error",
+                      "-std=c++2", "--gpu-architecture=sm_80", "D", "---DA", "-maxrregcount=", "-D1", "-pch", "--dopt=on"):
+            specified(place, source, options=[wrong])
+            tap.has(place.run(path, status=2).stderr, "may not be set")
+        specified(place, source, options="-DSCALE=1")
+        tap.has(place.run(path, status=2).stderr, "\"options\" must be an array")
+
+
+def a_template_is_named_with_its_arguments():
+    with a_place("fault THREADS=128; wrong\n") as place:
+        source = ("namespace mine { template <int N, typename T>\n__global__ void __launch_bounds__(N) axpy(T *y, const T *x, T a, int n)\n"
+                  "{ int i = blockIdx.x * N + threadIdx.x; if (i < n) { if constexpr (sizeof(T) == 4) y[i] += a * x[i]; else y[i] = T::none; } } }\n"
+                  "namespace other { __global__ void axpy_copy(float *y) { *y = 0; } }\n")
+        path = specified(place, source, kernel="mine::axpy<THREADS, float>")
+        funnel = place.json(path)["funnel"]
+        tap.equal((funnel["measured"], funnel["failed"]), (1, 1))
+        # the answer is another instance of the same template
+        path = specified(place, source, kernel="mine::axpy<THREADS, float>", answer={
+            "kernel": "mine::axpy<32, float>", "block": 32, "grid": "ceil_div(n, 32)"})
+        tap.equal(place.json(path)["answer"]["proved"], True)
+
+
+def what_is_wrong_with_a_kernels_name_is_said():
+    template = "template <int N> __global__ void axpy(float *y) { *y = N; }\n__global__ void plain(float *y) { *y = 1; }\n"
+    wrong = [("axpy", "axpy is a template: name its arguments too"),
+             ("plain<1>", "plain is no template: name it without arguments"),
+             ("axpy<1>; int x", "is no kernel: write its name"),
+             ("axpy<1> //", "is no kernel: write its name"),
+             ("a" * 80, "is no kernel: write its name"),
+             ("axpi<1>", "there is no kernel axpi in it, but axpy, plain")]
+    with a_place() as place:
+        for kernel, sentence in wrong:
+            tap.has(place.run(specified(place, template, kernel=kernel), status=2).stderr, sentence)
+        path = specified(place, template + "template __global__ void axpy<2>(float *);\n", kernel="axpy<1>",
+                         arguments=[SPECIFICATION["arguments"][0]])
+        tap.has(place.run(path, "--gpu", "L4", status=1).stderr, "several kernels axpy")
+
+
+def folders_that_are_not_there_are_refused():
+    with a_place() as place:
+        for wrong in (["absent"], [7], "x", ["axpy.cu"], [""]):
+            tap.has(place.run(specified(place, KERNEL % "a * x[i]", include=wrong), status=2).stderr, "\"include\"")
+
+
+def a_tunable_may_be_a_fraction_or_a_text():
+    """It is a macro, may stand in restrictions, and everything that tells of a config tells it."""
+    tune = {"THREADS": [64, 128], "TYPE": ["float", "double"], "PART": [0.5, 1, -2.25], "FAST": [False, True]}
+    source = ("static_assert(PART * 4 / 4 == PART && 1 / (2 * PART) != 0, \"it is a floating-point number\");\n"
+              + KERNEL % "(TYPE)a * x[i] * (TYPE)PART + FAST * n")
+    with a_place("fault TYPE=double;PART=0.5; wrong\ntime THREADS=128;TYPE=float;PART=-2.25; 5\n") as place:
+        path = specified(place, source, tune=tune, default={"THREADS": 64, "TYPE": "float", "PART": 0.5, "FAST": False}, restrictions=[
+            "FAST or TYPE == 'float'", "PART <= 0.5 or TYPE != \"double\"", "PART * 2 = 1 or PART in (1, -2.25)"])
+        told = place.json(path)
+        tap.equal([told["funnel"][name] for name in ("space", "in_budget", "measured", "failed")], [24, 16, 14, 2])
+        winner = {"THREADS": 128, "TYPE": "float", "PART": -2.25, "FAST": 0}
+        tap.equal(told["answer"]["config"]["tunables"], winner)
+        tap.equal(place.json(path)["answer"]["config"]["tunables"], winner)  # from the store
+        tap.has(place.run("explain", path).stdout, "   1  axpy        128   float  -2.25     0 ")
+        tap.has(place.run("report", path, "--format", "csv").stdout, "THREADS=128 TYPE=float PART=-2.25 FAST=0")
+        tap.has(place.run("report", path, "--format", "json").stdout, "-2.25")
+        place.run("export", path, "--t4", "t4.json")
+        with open(os.path.join(place.folder, "t4.json"), encoding="utf-8") as file:
+            tap.equal({row["configuration"]["TYPE"] for row in json.load(file)["results"]}, {"float", "double"})
+        for key, wrong, sentence in (("restrictions", ["TYPE > 1"], "a text is used as a number"), ("grid", "TYPE", "is a text"),
+                                     ("block", "64 * PART", "is a fraction"), ("tune", {"THREADS": [64, "x"]}, "or all be texts"),
+                                     ("tune", {"THREADS": ["a;b"]}, "is no value"), ("default", {"TYPE": "half"}, "is half, which is not")):
+            specified(place, source, **{"tune": tune, key: wrong})
+            tap.has(place.run(path, status=2).stderr, sentence)
+
+
+def read_text(library, where, document, source):
+    class Diag(ctypes.Structure):
+        _fields_ = [("text", ctypes.c_char * 1024)]
+    diag, operation = Diag(), ctypes.c_void_p()
+    rc = library.fa_spec_read(where.encode(), json.dumps(document).encode(), source.encode(),
+                              ctypes.byref(operation), ctypes.byref(diag))
+    return rc, diag.text.decode()
+
+
+def a_text_names_no_file():
+    """It may come from outside. With the path of a file it is that file's."""
+    with a_place() as place:
+        write(place, "work/scale.h", "#define SCALE(a, x) ((a) * (x))\n")
+        library = ctypes.CDLL(os.path.join(BUILD, "libfa_tune.so"))
+        source = "#include \"%s\"\n#include \"/etc/passwd\"\n#include <../cuda.h>\n" + KERNEL % "SCALE(a, x[i])"
+        beside = os.path.join(place.folder, "work", "axpy.cu")
+        tap.equal(read_text(library, "axpy", {**SPECIFICATION, "include": ["."]}, source)[1],
+                  "axpy: \"include\" names folders, which a text may not")
+        tap.has(read_text(library, "axpy", {**SPECIFICATION, "answer": {"kernel": "axpy", "source": "other.cu"}}, source)[1],
+                "a text names no file")
+        rc, sentence = read_text(library, "axpy", SPECIFICATION, source % beside.replace("axpy.cu", "scale.h"))
+        tap.equal((rc, sentence), (0, ""))  # and its compile finds nothing, as the service's tests show
+        tap.equal(read_text(library, beside, {**SPECIFICATION, "include": ["."]}, source % "scale.h")[0], 0)
+
+
+tap.main([
+    files_beside_it_and_of_its_folders_are_included,
+    two_files_of_one_name_are_two,
+    a_file_may_have_the_name_of_one_of_the_vocabulary,
+    a_kernel_may_stand_in_a_file_that_is_included,
+    cudas_own_headers_are_found_and_covered,
+    options_go_to_the_compiler_and_are_covered,
+    a_template_is_named_with_its_arguments,
+    what_is_wrong_with_a_kernels_name_is_said,
+    folders_that_are_not_there_are_refused,
+    a_tunable_may_be_a_fraction_or_a_text,
+    a_text_names_no_file,
+])
