@@ -129,8 +129,7 @@ static int take_item(fa_store *store, struct claiming *claiming, fa_diag *diag)
     claim->compiled = fa_read_int(&reader, 0, 1) != 0;
     rc = fa_read_end(&reader, diag);
     if (rc == 0)
-        return fa_fail(diag, FA_ECORRUPT,
-                       "an item of the queue is not valid: enter its sweep again with --restart");
+        return fa_fail(diag, FA_ECORRUPT, "an item of the queue is not valid: restart its sweep");
     return rc < 0 ? rc : 0;
 }
 

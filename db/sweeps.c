@@ -243,7 +243,7 @@ static int claim_body(fa_store *store, void *context, fa_diag *diag)
     change->claim.position = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     change->claim.fence = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     rc = fa_read_end(&reader, diag);
-    return rc == 0 ? fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: use --restart")
+    return rc == 0 ? fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: restart the sweep")
                    : (rc < 0 ? rc : 0);
 }
 
@@ -363,8 +363,8 @@ int fa_store_sweep_read(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_dia
     if (rc < 0)
         return rc;
     if (rc == 0)
-        return fa_fail(diag, FA_ECORRUPT, "store %s: this sweep's row is not valid: use --restart",
-                       store->path);
+        return fa_fail(diag, FA_ECORRUPT,
+                       "store %s: this sweep's row is not valid: restart the sweep", store->path);
     *ret_sweep = sweep;
     return 0;
 }

@@ -93,7 +93,7 @@ def a_queue_that_is_not_valid_is_refused_until_it_is_restarted():
         place.run(*FOUR)
         with sqlite3.connect(place.store) as store:  # beyond what was asked for: it has no problem to tune
             store.execute("UPDATE sweep_item SET position = 2000000000, state = 'pending' WHERE position = 1")
-        tap.has(place.run(*FOUR, status=1).stderr, "--restart")
+        tap.has(place.run(*FOUR, status=1).stderr, "restart the sweep")
         tap.equal(place.json("sweep", "--list")["sweeps"][0]["state"], "stopped")
         tap.equal(place.json(*FOUR, "--restart")["sweep"]["done"], 4)
 

@@ -220,7 +220,7 @@ static void rows_that_are_not_valid_are_not_told(void)
     CHECK_OK(fa_store_sweeps_each(store, count_sweep, &count, &diag), diag);
     CHECK_INT(count, 0);
     CHECK_INT(fa_store_sweep_read(store, id, &sweep, &diag), FA_ECORRUPT);
-    CHECK_HAS(diag.text, "--restart");
+    CHECK_HAS(diag.text, "restart the sweep");
     fa_store_close(&store);
 }
 

@@ -163,6 +163,34 @@ static void a_dry_run_of_forgetting_works_on_a_read_only_store_and_says_what_goe
     CHECK_INT(fa_forget(fixture.tuner, NULL, &did, &diag), FA_EINVAL);
 }
 
+static bool keep_none(const void *context, const fa_problem *problem, const char *gpu)
+{
+    (void)context;
+    (void)problem;
+    (void)gpu;
+    return false;
+}
+
+static void a_report_is_text_of_the_caller_by_the_format_asked_for(void)
+{
+    fa_report_options options = {.size = sizeof options, .format = FA_REPORT_JSON};
+    char *text = NULL;
+    size_t size = 0;
+    CHECK_OK(fa_write_report(fixture.tuner, &options, &text, &size, &diag), diag);
+    CHECK(text != NULL && size == strlen(text));
+    CHECK_HAS(text, "fa-tune-report");
+    free(text);
+    options = (fa_report_options){.size = sizeof options, .format = FA_REPORT_CSV, .keep = keep_none};
+    CHECK_OK(fa_write_report(fixture.tuner, &options, &text, &size, &diag), diag);
+    CHECK(strchr(text, '\n') == text + size - 1); /* only the names of columns */
+    free(text);
+    options.format = (fa_report_format)4;
+    CHECK_INT(fa_write_report(fixture.tuner, &options, &text, &size, &diag), FA_EINVAL);
+    options = (fa_report_options){.size = 8};
+    CHECK_INT(fa_write_report(fixture.tuner, &options, &text, &size, &diag), FA_EINVAL);
+    CHECK_INT(fa_write_report(NULL, &options, &text, &size, &diag), FA_EINVAL);
+}
+
 static void what_is_no_study_is_refused(void)
 {
     fa_study none = {0}, unended = {.size = sizeof unended};
@@ -183,6 +211,7 @@ int main(void)
     TEST(without_the_gpu_it_is_the_same);
     TEST(with_other_templates_what_was_tried_comes_back);
     TEST(a_dry_run_of_forgetting_works_on_a_read_only_store_and_says_what_goes);
+    TEST(a_report_is_text_of_the_caller_by_the_format_asked_for);
     TEST(what_is_no_study_is_refused);
     return check_done();
 }

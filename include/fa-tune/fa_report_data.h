@@ -5,7 +5,7 @@
  * taken. Needs no GPU: studies of GPUs that are gone and of templates that have moved on are told
  * as they were stored, and can be forgotten.
  *
- * Texts are as they were stored: names, reasons and JSON may hold anything. Whoever prints them
+ * Texts, but for the report's, are as they were stored: names, reasons and JSON may hold anything. Whoever prints them
  * escapes them.
  */
 #ifndef FA_REPORT_DATA_H
@@ -65,6 +65,31 @@ typedef struct fa_study_trial {
 typedef int fa_study_trial_visit(void *context, const fa_study_trial *trial);
 FA_API int fa_list_study_trials(fa_tuner *tuner, const fa_study *study,
                                 fa_study_trial_visit *visit, void *context, fa_diag *diag);
+
+/* ---- the report -----------------------------------------------------------------------------*/
+typedef enum fa_report_format {
+    FA_REPORT_HTML = 0, /* one page that needs no network */
+    FA_REPORT_MARKDOWN = 1,
+    FA_REPORT_CSV = 2,
+    FA_REPORT_JSON = 3 /* docs/json.md */
+} fa_report_format;
+
+typedef struct fa_report_options {
+    size_t size; /* sizeof(fa_report_options) */
+    fa_report_format format;
+    /* Which problems are told, by the name of their GPU too; NULL: all. */
+    bool (*keep)(const void *context, const fa_problem *problem, const char *gpu);
+    /* Called before each problem with the number done and the number of all; true ends the report with
+     * FA_ECANCELED. May be NULL. */
+    bool (*progress)(const void *context, int32_t done, int32_t all);
+    const void *context;
+    int32_t top; /* configs told in full per problem; 0: as many as keep the page small */
+} fa_report_options;
+
+/* The report of `fa-tune report`: every problem, its winner, its rivals, its baselines. *ret_text is malloced, the
+ * caller's, and ends with a zero that *ret_size does not count. */
+FA_API int fa_write_report(fa_tuner *tuner, const fa_report_options *options, char **ret_text,
+                           size_t *ret_size, fa_diag *diag);
 
 /* ---- forgetting -----------------------------------------------------------------------------*/
 typedef struct fa_forget_options {

@@ -206,3 +206,32 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
     report_pay_free(&report);
     return rc;
 }
+
+int fa_write_report(fa_tuner *tuner, const fa_report_options *options, char **ret_text,
+                    size_t *ret_size, fa_diag *diag)
+{
+    fa_buf out = {0};
+    report_outcome outcome;
+    if (tuner == NULL || options == NULL || ret_text == NULL || ret_size == NULL)
+        return fa_fail(diag, FA_EINVAL, "tuner, options, ret_text or ret_size is NULL");
+    if (options->size != sizeof *options || options->format < FA_REPORT_HTML ||
+        options->format > FA_REPORT_JSON)
+        return fa_fail(diag, FA_EINVAL,
+                       "the options of a report have another size, or there is no such format");
+    const report_options own = {.format = (report_format)options->format,
+                                .keep = options->keep,
+                                .progress = options->progress,
+                                .context = options->context,
+                                .top = options->top};
+    int rc = report_write(tuner, &own, &out, &outcome, diag);
+    fa_buf_append(&out, "", 1);
+    if (rc == 0 && out.failed)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a report");
+    if (rc != 0) {
+        fa_buf_free(&out);
+        return rc;
+    }
+    *ret_text = out.data;
+    *ret_size = out.size - 1;
+    return 0;
+}

@@ -14,10 +14,10 @@
 #include "fa_tune.h"
 
 typedef enum report_format {
-    REPORT_HTML = 0, /* one self-contained file that needs no network */
-    REPORT_MARKDOWN = 1,
-    REPORT_CSV = 2,
-    REPORT_JSON = 3,
+    REPORT_HTML = FA_REPORT_HTML,
+    REPORT_MARKDOWN = FA_REPORT_MARKDOWN,
+    REPORT_CSV = FA_REPORT_CSV,
+    REPORT_JSON = FA_REPORT_JSON,
     REPORT_PAGE_JSON = 4 /* the document that a page holds: shorter */
 } report_format;
 

@@ -61,7 +61,7 @@ static void check_driver(struct doctor *d)
     fa_diag diag;
     int rc = fa_driver_open(&d->driver, &diag);
     if (rc == FA_ENODEVICE)
-        report(d, FA_CHECK_WARN, "driver", "name the GPU to tune for: --gpu L4", "%s", diag.text);
+        report(d, FA_CHECK_WARN, "driver", "name the GPU to tune for, such as L4", "%s", diag.text);
     else if (rc != 0)
         report(d, FA_CHECK_WARN, "driver",
                "without one winners are predicted, not measured; driver 580 or newer is needed",
@@ -304,8 +304,8 @@ static void check_templates(struct doctor *d)
         rc = fa_families_load(templates, NULL, &families, &diag);
     if (rc != 0)
         report(d, FA_CHECK_FAIL, "templates",
-               "mend the file that is named, or leave --templates and FA_TUNE_TEMPLATES out",
-               "%s (templates: %s)", diag.text, directory != NULL ? directory : "built in");
+               "mend the file that is named, or use the built-in templates", "%s (templates: %s)",
+               diag.text, directory != NULL ? directory : "built in");
     else
         report(d, FA_CHECK_OK, "templates", "", "%d families, %s", families.count,
                directory != NULL ? directory : "built in");
@@ -383,8 +383,8 @@ static void check_server(struct doctor *d)
     if (rc == 0 && remote == NULL)
         return;
     if (rc != 0)
-        report(d, FA_CHECK_FAIL, "server",
-               "mend FA_TUNE_SERVER or --server, and FA_TUNE_TOKEN_FILE", "%s", diag.text);
+        report(d, FA_CHECK_FAIL, "server", "mend the service's address, and FA_TUNE_TOKEN_FILE",
+               "%s", diag.text);
     else if (fa_remote_check(remote, text, sizeof text, &diag) != 0)
         report(
             d, FA_CHECK_WARN, "server",

@@ -54,8 +54,7 @@ static int name_item_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, 
         if (rc == 0)
             rc = fa_driver_device(tuner->driver, ordinal, &gpu, diag);
         if (rc != 0)
-            return fa_fail_in(diag, rc,
-                              "name the GPU type (--gpu), or enter the sweep where one is");
+            return fa_fail_in(diag, rc, "name the GPU type, or enter the sweep where one is");
         fa_fleet_gpu_type(&gpu, item->gpu);
         return 0;
     }

@@ -314,7 +314,7 @@ static int run_sweep_items(struct sweep *s, fa_diag *diag)
         if (rc == FA_ENOTFOUND)
             return 0;
         if (rc == 0 && s->claim.position >= s->request->count)
-            rc = fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: use --restart");
+            rc = fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: restart the sweep");
         if (rc == 0)
             rc = run_sweep_item(s, diag);
     }
