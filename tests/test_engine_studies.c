@@ -180,7 +180,8 @@ static void a_report_is_text_of_the_caller_by_the_format_asked_for(void)
     CHECK(text != NULL && size == strlen(text));
     CHECK_HAS(text, "fa-tune-report");
     free(text);
-    options = (fa_report_options){.size = sizeof options, .format = FA_REPORT_CSV, .keep = keep_none};
+    options =
+        (fa_report_options){.size = sizeof options, .format = FA_REPORT_CSV, .keep = keep_none};
     CHECK_OK(fa_write_report(fixture.tuner, &options, &text, &size, &diag), diag);
     CHECK(strchr(text, '\n') == text + size - 1); /* only the names of columns */
     free(text);

@@ -281,7 +281,7 @@ def wrong_tensors_are_refused_with_what_to_pass_instead():
         (fa_tune.ArgumentError, '"bottom-right" or "top-left"', (q, k, v), {"causal": "left"}),
         (fa_tune.ArgumentError, '"bhsd" or "bshd"', (q, k, v), {"layout": "sbhd"}),
         (fa_tune.ArgumentError, "scale must be positive", (q, k, v), {"scale": 0.0}),
-        (TypeError, "no keyword 'seq_q'", (q, k, v), {"seq_q": 6}),
+        (TypeError, "no argument 'seq_q'", (q, k, v), {"seq_q": 6}),
         (TypeError, "needs v", (q, k), {}),
         (TypeError, "q twice", (q, k, v), {"q": q}),
     ]

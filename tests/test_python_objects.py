@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the Python package has above the extension, on the fake driver: problems, policy, warm-ups,
 recordings, and the objects that answers are. With PyTorch only where it can be imported."""
+import ast
 import atexit
 import datetime
 import importlib.util
@@ -19,14 +20,13 @@ import types
 import warnings
 
 import tap
-from place import FA_TUNE, SOURCE, Place
+from place import SOURCE, Place
 
 ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
 place = Place(space=ONE, script="device sm=89\ninit_once\nlog log\n")
 atexit.register(place.__exit__)
 for variable in ("FA_TUNE_STORE", "FA_TUNE_TEMPLATES", "FA_TUNE_LIBCUDA", "FAKE_CUDA_SCRIPT", "HOME"):
     os.environ[variable] = place.env[variable]
-os.environ["FA_TUNE_COMMAND"] = FA_TUNE
 os.chdir(place.folder)  # where the log goes
 sys.path.insert(0, os.path.join(os.environ["FA_TEST_BUILD"], "python"))
 
@@ -69,7 +69,7 @@ def a_problem_says_what_is_left_out_and_takes_the_names_people_use():
     tap.equal((Problem(seq=64, seq_k=96).seq_q, Problem(seq=64, seq_k=96).seq_k), (64, 96))
     tap.equal(Problem(seq=64, dtype="float16", causal=False), Problem(seq=64))
     assert Problem(seq=64) != Problem(seq=65) and len({Problem(seq=64), Problem(seq=64)}) == 1
-    refused(fa_tune.ArgumentError, 'no key "band"', lambda: Problem(seq=64, band=3))
+    refused(fa_tune.ArgumentError, "no field 'band'. It has dtype", lambda: Problem(seq=64, band=3))
     assert "heads_kv" in fa_tune.fields()
     refused(fa_tune.Error, "head_dim", lambda: Problem(seq=64, head_dim=12))
     refused(AttributeError, "no field 'seq'", lambda: one.seq)
@@ -127,8 +127,8 @@ def what_sdpa_answers_for_is_a_miss_and_no_fault():
 
 
 def a_policy_of_unknown_words_changes_nothing():
-    refused(fa_tune.ArgumentError, "effort is one of cached", lambda: fa_tune.policy(effort="fast"))
-    refused(ValueError, "on_miss is one of raise, sdpa", lambda: fa_tune.policy(on_miss="ignore"))
+    refused(fa_tune.ArgumentError, "effort is 'cached', 'predict'", lambda: fa_tune.policy(effort="fast"))
+    refused(ValueError, "on_miss is 'raise' or 'sdpa', not 'ignore'", lambda: fa_tune.policy(on_miss="ignore"))
     tap.equal(fa_tune.policy().effort, "measure")
 
 
@@ -141,7 +141,7 @@ def a_warm_up_loads_what_calls_then_find():
         fa_tune.attention(*tensors(16))
         fa_tune.attention(*tensors(24))
     tap.equal(loads(), before)
-    refused(fa_tune.ArgumentError, "effort is one of", lambda: fa_tune.warm_up([], effort="hard"))
+    refused(fa_tune.ArgumentError, "not 'hard'", lambda: fa_tune.warm_up([], effort="hard"))
     refused(fa_tune.NotTuned, "", lambda: fa_tune.warm_up([problem(900)], effort="cached", progress=False))
 
 
@@ -173,8 +173,9 @@ def a_recording_collects_each_problem_once_with_its_calls():
     tap.equal(list(outer), [problem(16), problem(24, causal=True)])
     tap.equal([outer.calls[one] for one in outer], [3, 1])
     tap.equal((len(inner), inner[1]), (2, problem(16)))
-    tap.has(repr(outer), "recording of 2 problems\n  Problem(")
-    tap.has(repr(outer), ", 3 calls")
+    tap.equal(repr(outer), "<recording of 2 problems>")
+    tap.has(str(outer), "recording of 2 problems\n  dtype='fp16'")
+    tap.has(str(outer), "  3 calls")
 
 
 def a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere():
@@ -202,19 +203,24 @@ def an_answer_reads_like_a_sentence():
     tap.equal((answer.problem, answer.origin, answer.family), (problem(16), "measured", "attn_fwd_sm80"))
     tap.equal(answer.tunables["BLOCK_M"], 64)
     assert answer.low_us <= answer.median_us <= answer.high_us
-    lines = repr(answer).splitlines()
-    tap.has(lines[0], "Answer: Problem(")
-    tap.has(lines[1], " µs ± ")
-    tap.has(lines[2], "measured: attn_fwd_sm80 BLOCK_M=64")
-    tap.equal(repr(pickle.loads(pickle.dumps(answer))), repr(answer))
-    refused(AttributeError, "no 'speed'", lambda: answer.speed)
+    lines = str(answer).splitlines()
+    tap.has(lines[0], "problem   dtype='fp16'")
+    tap.has(lines[2], " µs ± ")
+    tap.has(lines[3], "measured  attn_fwd_sm80 BLOCK_M=64")
+    for part in (" µs ± ", " on NVIDIA L4, measured: attn_fwd_sm80 BLOCK_M=64", " for Problem(dtype='fp16'"):
+        tap.has(repr(answer), part)
+    again = pickle.loads(pickle.dumps(answer))
+    tap.equal((repr(again), again.as_dict()), (repr(answer), answer.as_dict()))
+    refused(AttributeError, "no field 'speed'", lambda: answer.speed)
+    refused(AttributeError, "no field 'mediam_us': did you mean 'median_us'?", lambda: answer.mediam_us)
+    tap.equal((answer["median_us"], answer.shortlist_only), (answer.median_us, False))
 
 
 def a_gpu_that_is_not_here_is_predicted_for():
     answer = fa_tune.tune(seq=128, batch=1, heads=1, gpu="L40S", progress=False)
     tap.equal((answer.gpu, answer.origin, answer.median_us), ("L40S", "predicted", None))
     tap.has(answer.time, "~")
-    refused(fa_tune.Error, 'no GPU called "L5"', lambda: fa_tune.tune(seq=128, gpu="L5", progress=False))
+    refused(fa_tune.ArgumentError, 'no GPU called "L5" is known; near it: L4', lambda: fa_tune.tune(seq=128, gpu="L5"))
     refused(TypeError, "a problem or its fields", lambda: fa_tune.tune(problem(), seq=3))
 
 
@@ -246,10 +252,12 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
         ("gpu is the name", fa_tune.tune, [problem()], {"gpu": 4}),
         ("gpu is the name", fa_tune.sweep, [[problem()]], {"gpu": [4]}),
         ("seconds is a number", fa_tune.sweep, [[problem()]], {"seconds": "60"}),
-        ("seq_q is a number", Problem, [], {"seq": {512}}), ("not nan", Problem, [], {"seq": float("nan")}),
-        ("no field colour: it has dtype", fa_tune.winners, [], {"colour": 3}),
-        ("no field colour: it has dtype", fa_tune.report, [], {"colour": 3}),
-        ("effort is one of cached", fa_tune.policy, [3], {}), ("on_miss is one of raise", fa_tune.policy, [], {"on_miss": 3}),
+        ("seq is a whole number, not {512}", Problem, [], {"seq": {512}}), ("not nan", Problem, [], {"seq": float("nan")}),
+        ("no field 'colour'. It has dtype", fa_tune.winners, [], {"colour": 3}),
+        ("no field 'colour'. It has dtype", fa_tune.report, [], {"colour": 3}),
+        ("effort is 'cached'", fa_tune.policy, [3], {}), ("on_miss is 'raise'", fa_tune.policy, [], {"on_miss": 3}),
+        ("gpu is the name", fa_tune.winners, [], {"gpu": 4}), ("gpu is the name", fa_tune.report, [], {"gpu": 4}),
+        ("report.txt: its ending names no format", fa_tune.report, ["report.txt"], {}),
     ]
     for part, call, args, more in rows:
         refused(fa_tune.ArgumentError, part, lambda: call(*args, **more))
@@ -258,6 +266,59 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
             written.write(text)
         refused(fa_tune.Error, "odd.jsonl, line 1 is no problem", lambda: fa_tune.recording.load(file))
     refused(fa_tune.ArgumentError, "trials is a whole number, not 'x'", lambda: fa_tune.sweep([problem()], trials="x"))
+
+
+def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed():
+    rows = [
+        (Problem, "no field 'seqlen': did you mean 'seq'?", {"seqlen": 512}),
+        (fa_tune.tune, "no field 'num_heads': did you mean 'heads'?", {"seq": 512, "num_heads": 8}),
+        (fa_tune.winners, "no field 'headdim': did you mean 'head_dim'?", {"headdim": 64}),
+        (Problem, "dtype is 'fp16' or 'bf16', not 'fp32'", {"seq": 512, "dtype": "fp32"}),
+        (fa_tune.sweep, "dtype is 'fp16' or 'bf16', not 'fp61': did you mean 'fp16'?", {"seq": 512, "dtype": ["fp61"]}),
+        (Problem, "causal is 'none', 'bottom-right' or 'top-left', not 'topleft': did you mean", {"seq": 9, "causal": "topleft"}),
+        (Problem, "seq is 1,000,000,000,000: give 0 to 2,147,483,647", {"seq": 10**12}),
+        (Problem, "head_dim is 4: give 8 to 512", {"seq": 512, "head_dim": 4}),
+        (Problem, "lse is True or False, not 1", {"seq": 512, "lse": 1}),
+        (Problem, "needs its sequence length: seq=512", {"batch": 4}),
+        (Problem, "no field 'seq_k'. It has dtype, rows", {"operation": "rms_norm", "rows": 64, "seq_k": 3}),
+        (fa_tune.tune, 'no GPU called "L5" is known; near it: L4', {"seq": 512, "gpu": "L5"}),
+        (fa_tune.tune, "effort is 'cached', 'predict', 'measure' or 'patient', not 'mesure': did you mean 'measure'?",
+         {"seq": 512, "effort": "mesure"}),
+        (fa_tune.kernel, "not 'fast'", {"seq": 512, "effort": "fast"}),
+        (fa_tune.sweep, "not 'fast'", {"seq": 512, "effort": "fast"}),
+        (fa_tune.sweep, "must not be negative", {"seq": 512, "seconds": -1, "progress": False}),
+    ]
+    operations, before = os.path.join(SOURCE, "tests", "operations"), os.environ["FA_TUNE_TEMPLATES"]
+    for call, part, fields in rows:
+        os.environ["FA_TUNE_TEMPLATES"] = operations if "operation" in fields else before
+        refused(fa_tune.ArgumentError, part, lambda: call(**fields))
+    os.environ["FA_TUNE_TEMPLATES"] = before
+    for call, name, meant in ((fa_tune.attention, "casual", "causal"), (fa_tune.attention_varlen, "max_seq_q", "max_seqlen_q")):
+        refused(TypeError, "has no argument '%s': did you mean '%s'?" % (name, meant), lambda: call(*tensors(), **{name: 1}))
+
+
+def no_sentence_names_an_option_of_the_command_line():
+    """Of the library, whose sentences Python passes on, and of the package. Bundles are the command line's alone; NVRTC and
+    SGLang have options of their own."""
+    option = re.compile(r"(?<![\w-])--[a-z]")
+    found = []
+    others = ("src/bundle/", "src/engine/bundle_check.c", "src/sweeps/bundle_records.c", "src/gpu/nvrtc.c",
+              "python/fa_tune/integrations/sglang.py")
+    for room in ("src/base", "src/gpu", "db", "tuner", "src/worker", "src/engine", "src/sources", "src/sweeps", "python"):
+        for folder, _, names in os.walk(os.path.join(SOURCE, room)):
+            for name in names:
+                path = os.path.relpath(os.path.join(folder, name), SOURCE)
+                if not name.endswith((".c", ".def", ".py")) or path.startswith(others):
+                    continue
+                with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+                    text = file.read()
+                if name.endswith(".py"):
+                    quoted = [one.value for one in ast.walk(ast.parse(re.sub(r'"{3}.*?"{3}', "None", text, flags=re.DOTALL)))
+                              if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+                else:
+                    quoted = re.findall(r'"(?:[^"\\\n]|\\.)*"', re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL))
+                found += [(path, one) for one in quoted if option.search(one)]
+    tap.equal(found, [])
 
 
 def a_bound_kernel_carries_its_answer():
@@ -283,18 +344,21 @@ def a_sweep_is_its_items():
               [(16, "none", "done"), (16, "bottom-right", "done"), (24, "none", "done"),
                (24, "bottom-right", "done")])
     tap.equal((told.state, len(told.answers())), ("done", 4))
-    tap.has(repr(told), "sweep of 4 problems, done after")
+    tap.has(repr(told), "<sweep of 4 problems, done after")
+    tap.has(str(told), "\n  dtype='fp16'")
     again = fa_tune.sweep(fa_tune.recording([problem(16)]), trials=100, progress=False)
     tap.equal([one.answer.from_store for one in again], [True])
-    refused(fa_tune.Error, 'no GPU called "L5"', lambda: fa_tune.sweep([problem(16)], gpu=["L4", "L5"],
-                                                                       progress=False))
+    refused(fa_tune.ArgumentError, 'no GPU called "L5"', lambda: fa_tune.sweep([problem(16)], gpu=["L4", "L5"],
+                                                                               progress=False))
     events = []
     fa_tune.sweep([problem(16), problem(32)], gpu=["L4", "l4"], effort="predict", progress=events.append)
     tap.equal([one["item"]["gpu"] for one in events if one["event"] == "ends"], ["L4", "L4"])
     found = fa_tune.winners(gpu="l4")
     assert len(found) >= 2, found
     tap.equal(repr(found), repr(fa_tune.winners(gpu="NVIDIA L4")))
-    refused(fa_tune.Error, 'no GPU called "L5"', lambda: fa_tune.winners(gpu="L5"))
+    for function in (fa_tune.winners, fa_tune.report):
+        refused(fa_tune.ArgumentError, 'no GPU called "L5" is known; near it: L4', lambda: function(gpu="L5"))
+    refused(fa_tune.ArgumentError, 'near it: L4', lambda: fa_tune.forget(gpu="L5", dry_run=True))
 
     def stop(event):
         raise LookupError("enough")
@@ -302,11 +366,15 @@ def a_sweep_is_its_items():
     refused(TypeError, "problems or a grid", lambda: fa_tune.sweep([problem(16)], seq=3))
 
 
+def in_another_process(code, **env):
+    env = {**os.environ, "PYTHONPATH": os.path.join(os.environ["FA_TEST_BUILD"], "python"), **env}
+    return subprocess.run([sys.executable, "-c", "import fa_tune\n" + code], env=env, capture_output=True, encoding="utf-8",
+                          check=False)
+
+
 def a_sweep_without_a_driver_says_what_to_do():
-    code = "import fa_tune\nfa_tune.sweep(seq=16, batch=1, heads=2, heads_kv=1, progress=False)"
-    env = {**os.environ, "PYTHONPATH": os.path.join(os.environ["FA_TEST_BUILD"], "python"),
-           "FA_TUNE_LIBCUDA": "/nonexistent/libcuda.so.1"}
-    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, encoding="utf-8")
+    ended = in_another_process("fa_tune.sweep(seq=16, batch=1, heads=2, heads_kv=1, progress=False)",
+                               FA_TUNE_LIBCUDA="/nonexistent/libcuda.so.1")
     tap.has(ended.stderr, "install the NVIDIA driver, or tune for a GPU that is not here by its name")
 
 
@@ -329,15 +397,21 @@ def winners_reports_and_findings_are_objects():
     all_of_them, some = fa_tune.winners(), fa_tune.winners(seq=16, causal=True)
     assert len(all_of_them) > len(some) == 1, (len(all_of_them), len(some))
     tap.equal(some[0].problem, problem(16, causal=True))
-    tap.has(repr(some), "1 winner\n  dtype='fp16'")
+    tap.equal(repr(some), "<1 winner>")
+    tap.has(str(some), "1 winner\n  dtype='fp16'")
     report = fa_tune.report("page.html", seq=16)
     assert os.path.getsize("page.html") > 10000
     tap.equal({one["problem"]["seq_q"] for one in report.problems}, {16})
-    tap.has(repr(report), "report of %d problem" % len(report.problems))
-    tap.has(repr(fa_tune.report(gpu="L40S")), "predicted  ~")
+    tap.has(repr(report), "<report of %d problem" % len(report.problems))
+    tap.has(str(fa_tune.report(gpu="L40S")), "predicted  ~")
+    for ending, beginning in (("html", b"<!"), ("md", b"#"), ("csv", b"row,"), ("json", b"{")):
+        report.save("page." + ending)
+        with open("page." + ending, "rb") as file:
+            tap.equal(file.read(len(beginning)), beginning)
     found = fa_tune.doctor()
     assert found and found["gpu"].level == "ok" and found[0].name == "driver", found
-    tap.has(repr(found), "ok    gpu: ")
+    tap.has(str(found), "ok    gpu: ")
+    tap.has(repr(found), " ok, ")
 
 
 def what_is_forgotten_is_told_and_gone():
@@ -345,20 +419,22 @@ def what_is_forgotten_is_told_and_gone():
     fa_tune.tune(problem(40, lse=True))
     would = fa_tune.forget(seq=40, lse=True, dry_run=True)
     assert would.dry_run and len(would) == 1 and would[0].problem == problem(40, lse=True), would
-    tap.has(repr(would), "would forget 1 trial and ")
+    tap.has(repr(would), "<would forget 1 winner: 1 trial and ")
     tap.equal(len(fa_tune.winners(seq=40)), 2)
     tap.equal(fa_tune.forget(older_than=datetime.timedelta(days=30)), ())
     tap.equal(fa_tune.forget(older_than="2020-01-31", stale=True), ())
     gone = fa_tune.forget(seq=40, lse=True)
-    tap.equal([one.told for one in gone], [one.told for one in would])
+    tap.equal([one.as_dict() for one in gone], [one.as_dict() for one in would])
     tap.equal((gone.trials, gone.cubins, gone.bytes, gone.elsewhere), (1, would.cubins, would.bytes, 0))
-    tap.has(repr(gone), "forgot 1 trial and ")
+    tap.has(repr(gone), "<forgot 1 winner: 1 trial and ")
     tap.equal([one.problem for one in fa_tune.winners(seq=40)], [problem(40)])
     refused(fa_tune.ArgumentError, "everything=True", fa_tune.forget)
     refused(fa_tune.ArgumentError, "everything=True", lambda: fa_tune.forget(seq=None, dry_run=True))
     refused(fa_tune.ArgumentError, "everything=True", lambda: fa_tune.forget(everything=True, gpu="L4"))
-    refused(fa_tune.ArgumentError, "lse=False", lambda: fa_tune.forget(seq=40, lse=False))
-    refused(fa_tune.ArgumentError, "no field colour", lambda: fa_tune.forget(colour=3))
+    tap.equal([one.problem for one in fa_tune.forget(seq=40, lse=False, dry_run=True)], [problem(40)])
+    refused(fa_tune.ArgumentError, "no field 'colour'", lambda: fa_tune.forget(colour=3))
+    for older_than in ("30", "2026-13-31", "2999-01-31", 3, datetime.timedelta(days=-1)):
+        refused(fa_tune.ArgumentError, "older_than is an age", lambda: fa_tune.forget(older_than=older_than))
 
 
 def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
@@ -371,15 +447,52 @@ def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
         tap.equal([len(fa_tune.winners(**its)), len(fa_tune.winners(**{**its, "rows": 65}))], [1, 0])
         tap.equal([one["problem"]["rows"] for one in fa_tune.report(**its).problems], [64])
         tap.equal([one.problem["rows"] for one in fa_tune.forget(**its, dry_run=True)], [64])
-        refused(fa_tune.ArgumentError, "no field seq_k", lambda: fa_tune.forget(operation="rms_norm", seq_k=64))
+        refused(fa_tune.ArgumentError, "no field 'seq_k'. It has dtype, rows", lambda: fa_tune.forget(operation="rms_norm", seq_k=64))
         refused(fa_tune.ArgumentError, "operation=", lambda: fa_tune.winners(rows=64))
     finally:
         os.environ["FA_TUNE_TEMPLATES"] = before
-    gone = fa_tune.forget(operation="rms_norm", dry_run=True)  # its templates are, too
-    tap.equal((len(gone), gone.unread), (0, 1))
-    tap.has(repr(gone), "1 problem that cannot be read here")
-    tap.has(repr(told), "operation='rms_norm', dtype='fp16', rows=64, columns=256  ")
-    tap.has(repr(next(one for one in told if one.problem["operation"] == "rms_norm")), "\n  ?\n  unranked: rms_norm_")
+    another = in_another_process("print(fa_tune.forget(operation='rms_norm', dry_run=True))\n"  # there it has no templates
+                                 "fa_tune.forget(operation='rms_nor', dry_run=True)")
+    tap.has(another.stdout, "would forget 0 winners: ")
+    tap.has(another.stdout, ", and 1 problem that cannot be read here")
+    tap.has(another.stderr, "NotSupported: operation \"rms_nor\" is not known")
+    tap.has(str(told), "operation='rms_norm', dtype='fp16', rows=64, columns=256  ")
+    tap.has(repr(next(one for one in told if one.problem["operation"] == "rms_norm")), "<? on A10, unranked: rms_norm_")
+
+
+def the_package_names_nothing_but_what_is_public():
+    named = [name for name in dir(fa_tune) if not name.startswith("__")]
+    tap.equal(named, fa_tune.__all__)
+    tap.equal([name for name in named if isinstance(getattr(fa_tune, name), types.ModuleType)], [])
+    assert not hasattr(fa_tune, "importlib")
+
+
+def objects_show_themselves_in_a_line_in_a_notebook_and_to_pandas():
+    answer, which = fa_tune.tune(problem(16)), {"seq": 16, "batch": 1, "heads": 2, "heads_kv": 1, "causal": False, "gpu": "L4"}
+    found, report = fa_tune.winners(**which), fa_tune.report(**which)
+    swept = fa_tune.sweep([problem(16)], progress=False)
+    met = fa_tune.recording([problem(16)])
+    for one in (answer, found, report, swept, swept[0], met, fa_tune.doctor(), fa_tune.doctor()[0], answer.problem,
+                fa_tune.kernel(problem(16)), fa_tune.forget(seq=16, dry_run=True)):
+        tap.lacks(repr(one), "\n")
+    for one in (answer, found, report, swept, met, fa_tune.doctor()):
+        page = one._repr_html_()
+        assert page.count("<tr>") == page.count("</tr>") >= 2 and page.count("<table>") == 1, page
+    odd = fa_tune.Doctor([fa_tune.Check("warn", "<gpu>", "a & b", "")])
+    tap.has(odd._repr_html_(), "&lt;gpu&gt;</td>")
+    tap.has(odd._repr_html_(), "a &amp; b</td>")
+    sys.modules["pandas"] = types.SimpleNamespace(DataFrame=list)
+    try:
+        rows = [one.to_pandas()[0] for one in (found, swept, report)]
+        calls = met.to_pandas()
+    finally:
+        sys.modules["pandas"] = None  # as if it could not be imported
+    for row in rows:
+        tap.equal((row["seq_q"], row["gpu"], row["origin"], row["kernel"], row["median_us"]),
+                  (16, answer.gpu, answer.origin, answer.kernel, answer.median_us))
+    tap.equal((rows[1]["state"], calls[0]["calls"]), ("done", 0))
+    refused(ImportError, "pip install pandas", found.to_pandas)
+    del sys.modules["pandas"]
 
 
 def every_name_has_a_docstring_and_is_known_to_editors():
@@ -492,6 +605,8 @@ tap.main([
     an_answer_reads_like_a_sentence,
     a_gpu_that_is_not_here_is_predicted_for,
     odd_arguments_are_refused_with_what_to_pass_instead,
+    wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed,
+    no_sentence_names_an_option_of_the_command_line,
     a_bound_kernel_carries_its_answer,
     what_raises_while_a_tune_tells_its_progress_ends_it,
     a_sweep_is_its_items,
@@ -500,6 +615,8 @@ tap.main([
     winners_reports_and_findings_are_objects,
     what_is_forgotten_is_told_and_gone,
     winners_of_an_operation_of_ones_own_are_told_by_its_own_fields,
+    the_package_names_nothing_but_what_is_public,
+    objects_show_themselves_in_a_line_in_a_notebook_and_to_pandas,
     every_name_has_a_docstring_and_is_known_to_editors,
     whoever_is_imported_later_is_greeted_once,
     pytorch_knows_the_operators_and_why_it_cannot_have_them,

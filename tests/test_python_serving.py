@@ -265,8 +265,8 @@ def what_these_names_cannot_mean_is_refused_by_name():
     q, pool, cu = Exchanged((50, 4, DIM)), [Exchanged((9, 16, 2, DIM)) for _ in range(2)], ints(4)
     good = dict(max_seqlen_q=30, cu_seqlens_q=cu, seqused_k=ints(3), block_table=ints(3, 5))
     for kind, part, change in [
-            (TypeError, "attention_varlen() has no keyword 'layout'", {"layout": "bhsd"}),
-            (TypeError, "attention_varlen() has no keyword 'window'", {"window": (3, 0)}),
+            (TypeError, "attention_varlen() has no argument 'layout'", {"layout": "bhsd"}),
+            (TypeError, "attention_varlen() has no argument 'window': did you mean 'window_size'?", {"window": (3, 0)}),
             (TypeError, "attention_varlen() got sinks twice", {"s_aux": floats(4), "sinks": floats(4)}),
             (fa_tune.ArgumentError, "attention_varlen() needs cu_seqlens_q", {"cu_seqlens_q": None}),
             (fa_tune.ArgumentError, "needs the lengths of the keys", {"seqused_k": None}),
@@ -285,7 +285,7 @@ def what_these_names_cannot_mean_is_refused_by_name():
         turned_away(fa_tune.attention_varlen, kind, part, q, *pool, **dict(good, **change))
     q, good = Exchanged((3, 1, 4, DIM)), dict(cache_seqlens=ints(3), block_table=ints(3, 5))
     for kind, part, change in [
-            (TypeError, "attention_decode() has no keyword 'seqused_k'", {"seqused_k": ints(3)}),
+            (TypeError, "attention_decode() has no argument 'seqused_k'", {"seqused_k": ints(3)}),
             (fa_tune.TensorError, "cache_seqlens is of type int", {"cache_seqlens": 40}),
             (fa_tune.ShapeError, "cache_seqlens has 2 entries and needs 3", {"cache_seqlens": ints(2)}),
             (fa_tune.DtypeError, "page_table is float32 and needs int32",

@@ -13,6 +13,23 @@ static const char *const not_keywords[] = {
     "kv_dtype", "head_dim_v", "layout", "causal",    "window",   "softcap",     "sinks",
 };
 
+/* The TypeError for a name that is no argument, with the one that may have been meant. */
+static int refuse_keyword(const struct door *door, PyObject *name)
+{
+    PyObject *names = PyList_New(0), *meant = NULL;
+    for (const struct keyword *keyword = door->keywords; names != NULL && keyword->name != NULL;
+         keyword++)
+        if (PyList_Append(names, keyword->interned) != 0)
+            Py_CLEAR(names);
+    if (names != NULL)
+        meant = call_helper("fa_tune._errors", "did_you_mean", "(OO)", name, names);
+    if (meant != NULL)
+        PyErr_Format(PyExc_TypeError, "%s() has no argument %R%U", door->name, name, meant);
+    Py_XDECREF(meant);
+    Py_XDECREF(names);
+    return -1;
+}
+
 /* A field of the operation that is no argument of its own. */
 static int take_field(struct call *c, PyObject *name, PyObject *value)
 {
@@ -21,7 +38,7 @@ static int take_field(struct call *c, PyObject *name, PyObject *value)
         if (PyUnicode_CompareWithASCIIString(name, not_keywords[i]) == 0)
             field = -1;
     if (field < 0)
-        return PyErr_Format(PyExc_TypeError, "%s() has no keyword %R", c->door->name, name), -1;
+        return refuse_keyword(c->door, name);
     return value == Py_None ? 0 : problem_set(&c->problem, field, value);
 }
 

@@ -67,6 +67,12 @@ static PyMethodDef methods[] = {
      "on_event(dict) as it goes, and at the end on_item(dict) for every item that is in the local store."},
     {"winners", store_winners, METH_NOARGS,
      "winners()\n--\n\nStored winners, newest first, as dicts."},
+    {"report", store_report, METH_VARARGS,
+     "report(format, keep)\n--\n\nThe report as bytes (html, markdown, csv or json) of the problems for which\n"
+     "keep(problem, gpu) is true."},
+    {"forget", store_forget, METH_VARARGS,
+     "forget(select, dry_run)\n--\n\nForgets the stored problems for which select(dict) is true, or all for None; returns\n"
+     "what went, as dicts, and a dict of counts. An exception of select chooses nothing more."},
     {"doctor", store_doctor, METH_NOARGS,
      "doctor()\n--\n\nThe doctor's findings: a list of (level, name, text, advice)."},
     {"gpu_name", store_gpu_name, METH_VARARGS,
@@ -74,7 +80,8 @@ static PyMethodDef methods[] = {
     {"problem", problem_complete, METH_O,
      "problem(fields)\n--\n\nA dict with every field of the problem, checked; defaults where none are given."},
     {"fields_of", problem_fields, METH_O,
-     "fields_of(operation)\n--\n\nThe names of an operation's fields, also of one of FA_TUNE_TEMPLATES."},
+     "fields_of(operation)\n--\n\nAn operation's fields, as a dict of pairs: what each may be (a list of words, bool or a pair\n"
+     "of ints), and its default. None: attention forward; another may be of FA_TUNE_TEMPLATES."},
     {"load_specification", problem_specification, METH_VARARGS,
      "load_specification(where, text, source)\n--\n\nThe operation of a kernel specification, as \"NAME@HASH\": of the file\n"
      "`where` if text is None, else of JSON and the CUDA C++ that it speaks of."},
@@ -127,7 +134,7 @@ PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL &&
-        (errors_init() != 0 || problem_init(module) != 0 || tensors_init() != 0 ||
+        (errors_init() != 0 || problem_init() != 0 || tensors_init() != 0 ||
          attention_init() != 0 || bound_init(module) != 0 || watch_forks(module) != 0))
         Py_CLEAR(module);
     return module;

@@ -15,22 +15,19 @@ static struct {
 } fields[FA_PROBLEM_VALUES];
 static int field_count;
 
-int problem_init(PyObject *module)
+int problem_init(void)
 {
-    PyObject *names = PyList_New(0);
-    if (names == NULL)
-        return -1;
     for (int i = 0; i < FA_PROBLEM_VALUES; i++) {
         fa_field_info info = {.size = sizeof info};
         if (fa_operation_field(NULL, i, &info) != 0)
             break;
         fields[i].info = info;
         fields[i].name = PyUnicode_InternFromString(info.name);
-        if (fields[i].name == NULL || PyList_Append(names, fields[i].name) != 0)
+        if (fields[i].name == NULL)
             return -1;
         field_count++;
     }
-    return PyModule_AddObject(module, "fields", names);
+    return 0;
 }
 
 int problem_find(PyObject *name)
@@ -79,7 +76,7 @@ int problem_set(fa_problem *problem, int field, PyObject *value)
     }
     if (info->choices != NULL && !PyLong_Check(value))
         return set_choice(problem, field, value);
-    if (!PyLong_Check(value))
+    if (info->boolean || !PyLong_Check(value))
         return fail(ERROR_ARGUMENT, "%s must be %s", info->name,
                     info->boolean ? "True or False" : "an int");
     int overflow;
@@ -181,30 +178,56 @@ PyObject *problem_specification(PyObject *self, PyObject *args)
     return NULL;
 }
 
+/* What a field may be: a list of words, bool, or a pair of ints. */
+static PyObject *values_of(const fa_field_info *info)
+{
+    if (info->choices == NULL && info->boolean)
+        return Py_BuildValue("O", (PyObject *)&PyBool_Type);
+    if (info->choices == NULL)
+        return Py_BuildValue("(ii)", (int)info->min, (int)info->max);
+    PyObject *words = PyList_New(0);
+    for (int i = 0; words != NULL && info->choices[i] != NULL; i++) {
+        PyObject *word = PyUnicode_FromString(info->choices[i]);
+        if (word == NULL || PyList_Append(words, word) != 0)
+            Py_CLEAR(words);
+        Py_XDECREF(word);
+    }
+    return words;
+}
+
+static PyObject *preset_of(const fa_field_info *info)
+{
+    return info->choices != NULL ? PyUnicode_FromString(info->choices[info->preset])
+           : info->boolean       ? PyBool_FromLong(info->preset)
+                                 : PyLong_FromLong(info->preset);
+}
+
 PyObject *problem_fields(PyObject *self, PyObject *name)
 {
-    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    const char *text = name != Py_None ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
     const fa_operation *operation = NULL;
     fa_field_info info = {.size = sizeof info};
     fa_diag diag = {{0}};
     (void)self;
-    if (text == NULL)
+    if (text == NULL && name != Py_None)
         return NULL;
-    int rc = load_operations(&diag);
-    if (rc == 0)
+    int rc = text != NULL ? load_operations(&diag) : 0;
+    if (rc == 0 && text != NULL)
         rc = fa_find_operation(text, &operation, &diag);
     if (rc != 0) {
         fail_with(rc, &diag);
         return NULL;
     }
-    PyObject *names = PyList_New(0);
-    for (int i = 0; names != NULL && fa_operation_field(operation, i, &info) == 0; i++) {
-        PyObject *field = PyUnicode_FromString(info.name);
-        if (field == NULL || PyList_Append(names, field) != 0)
-            Py_CLEAR(names);
+    PyObject *all = PyDict_New();
+    for (int i = 0; all != NULL && fa_operation_field(operation, i, &info) == 0; i++) {
+        PyObject *values = values_of(&info), *field = NULL;
+        if (values != NULL)
+            field = Py_BuildValue("(NN)", values, preset_of(&info));
+        if (field == NULL || PyDict_SetItemString(all, info.name, field) != 0)
+            Py_CLEAR(all);
         Py_XDECREF(field);
     }
-    return names;
+    return all;
 }
 
 int effort_from(PyObject *name, fa_effort *ret_effort)

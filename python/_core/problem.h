@@ -7,7 +7,7 @@
 
 #include "errors.h"
 
-int problem_init(PyObject *module);
+int problem_init(void);
 /* The field of attention's problems with this name, or -1 without an exception. */
 int problem_find(PyObject *name);
 /* Sets a field from a bool, an int or a choice's name. */

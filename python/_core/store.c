@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sweeps, stored winners and the doctor: see store.h.
+ * Sweeps, what is stored, and the doctor: see store.h.
  *
  * The GIL is released while the library works; its callbacks come on the same thread and take the GIL again. One that
  * raises, or Ctrl-C, ends the library's call, and the exception is the caller's.
  */
 #include "store.h"
 
+#include "problem.h"
 #include "session.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* The library's text as a Python object; `rc` is what writing it returned. */
 static PyObject *parsed(int rc, char *text, const fa_diag *diag)
@@ -131,12 +133,17 @@ static int on_check(void *context, const fa_check *check)
     return stop;
 }
 
-/* Neither makes a store where none is. */
-static int list_winners(PyObject *append, fa_diag *diag)
+/* A tuner that makes no store where none is. */
+static int open_existing(fa_tuner **ret_tuner, fa_diag *diag)
 {
     fa_options options = {.size = sizeof options, .existing_store = true, .log = session_note};
+    return fa_open(&options, ret_tuner, diag);
+}
+
+static int list_winners(PyObject *append, fa_diag *diag)
+{
     fa_tuner *tuner = NULL;
-    int rc = fa_open(&options, &tuner, diag);
+    int rc = open_existing(&tuner, diag);
     if (rc == 0)
         rc = fa_list_winners(tuner, on_winner, append, diag);
     fa_close(&tuner);
@@ -181,6 +188,172 @@ PyObject *store_doctor(PyObject *self, PyObject *unused)
     return listed(list_checks);
 }
 
+/* ---- reports --------------------------------------------------------------------------------*/
+/* The function that was given, or NULL; an exception of it ends the report at the next problem. */
+struct kept_by {
+    PyObject *function;
+    bool failed;
+};
+
+/* Whether the function, called with a problem's dict and a GPU's name, returns what is true. */
+static bool is_kept(struct kept_by *by, PyObject *problem, const char *gpu)
+{
+    PyObject *kept = NULL;
+    if (problem != NULL && !by->failed)
+        kept = PyObject_CallFunction(by->function, "Os", problem, gpu);
+    int yes = kept != NULL ? PyObject_IsTrue(kept) : -1;
+    by->failed = by->failed || yes < 0;
+    Py_XDECREF(kept);
+    Py_XDECREF(problem);
+    return yes > 0;
+}
+
+static bool keep_problem(const void *context, const fa_problem *problem, const char *gpu)
+{
+    struct kept_by *const *by = context;
+    PyGILState_STATE state = PyGILState_Ensure();
+    bool kept = is_kept(*by, (*by)->failed ? NULL : problem_to_dict(problem), gpu);
+    PyGILState_Release(state);
+    return kept;
+}
+
+static bool ends_report(const void *context, int32_t done, int32_t all)
+{
+    struct kept_by *const *by = context;
+    (void)done;
+    (void)all;
+    PyGILState_STATE state = PyGILState_Ensure();
+    (*by)->failed = (*by)->failed || PyErr_CheckSignals() != 0;
+    PyGILState_Release(state);
+    return (*by)->failed;
+}
+
+PyObject *store_report(PyObject *self, PyObject *args)
+{
+    static const char *const formats[] = {"html", "markdown", "csv", "json"};
+    const char *format;
+    char *text = NULL;
+    size_t size = 0;
+    fa_diag diag = {{0}};
+    fa_tuner *tuner = NULL;
+    struct kept_by by = {0}, *context = &by;
+    fa_report_options options = {
+        .size = sizeof options, .keep = keep_problem, .progress = ends_report, .context = &context};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "sO:report", &format, &by.function))
+        return NULL;
+    int number = 0;
+    while (number < FA_REPORT_JSON && strcmp(formats[number], format) != 0)
+        number++;
+    options.format = (fa_report_format)number;
+    PyThreadState *state = PyEval_SaveThread();
+    int rc = open_existing(&tuner, &diag);
+    if (rc == 0)
+        rc = fa_write_report(tuner, &options, &text, &size, &diag);
+    fa_close(&tuner);
+    PyEval_RestoreThread(state);
+    if (rc != 0 || PyErr_Occurred() != NULL) {
+        free(text);
+        fail_with(rc, &diag);
+        return NULL;
+    }
+    PyObject *bytes = PyBytes_FromStringAndSize(text, (Py_ssize_t)size);
+    free(text);
+    return bytes;
+}
+
+/* ---- forgetting -----------------------------------------------------------------------------*/
+/* The problem of a study: what is stored where it cannot be read, as far as that is an object. */
+static PyObject *problem_of(const fa_study *study)
+{
+    if (study->unread == NULL)
+        return problem_to_dict(&study->problem);
+    PyObject *stored = json_loads(study->unread);
+    if (stored != NULL && PyDict_Check(stored))
+        return stored;
+    Py_XDECREF(stored);
+    PyErr_Clear();
+    return PyDict_New();
+}
+
+static PyObject *answer_of(const fa_study *study)
+{
+    fa_diag diag = {{0}};
+    char *text = NULL;
+    if (!study->has_winner || study->unread != NULL)
+        Py_RETURN_NONE;
+    int rc = fa_answer_write(&study->winner, &text, &diag);
+    return parsed(rc, text, &diag);
+}
+
+static PyObject *study_dict(const fa_study *study)
+{
+    return Py_BuildValue("{s:N,s:O,s:s,s:L,s:O,s:N}", "problem", problem_of(study), "unread",
+                         study->unread != NULL ? Py_True : Py_False, "gpu", study->gpu.name,
+                         "unix_time", (long long)study->unix_time, "stale",
+                         study->stale ? Py_True : Py_False, "answer", answer_of(study));
+}
+
+struct forgetting {
+    PyObject *select, *gone; /* a function or None; a list */
+    bool failed;
+};
+
+/* After an exception nothing more is chosen. */
+static bool is_chosen(void *context, const fa_study *study)
+{
+    struct forgetting *f = context;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *dict = f->failed ? NULL : study_dict(study);
+    PyObject *chosen = dict != NULL ? PyObject_CallFunctionObjArgs(f->select, dict, NULL) : NULL;
+    int yes = chosen != NULL ? PyObject_IsTrue(chosen) : -1;
+    f->failed = f->failed || yes < 0;
+    Py_XDECREF(chosen);
+    Py_XDECREF(dict);
+    PyGILState_Release(state);
+    return yes > 0;
+}
+
+static int on_gone(void *context, const fa_study *study)
+{
+    struct forgetting *f = context;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *dict = study_dict(study);
+    int rc = dict != NULL && PyList_Append(f->gone, dict) == 0 ? 0 : FA_ENOMEM;
+    Py_XDECREF(dict);
+    PyGILState_Release(state);
+    return rc;
+}
+
+PyObject *store_forget(PyObject *self, PyObject *args)
+{
+    struct forgetting f = {0};
+    fa_forget_options options = {.size = sizeof options, .visit = on_gone, .context = &f};
+    fa_forgotten did = {0};
+    fa_tuner *tuner = NULL;
+    fa_diag diag = {{0}};
+    int dry_run;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "Op:forget", &f.select, &dry_run) ||
+        (f.gone = PyList_New(0)) == NULL)
+        return NULL;
+    options.dry_run = dry_run != 0;
+    options.select = f.select != Py_None ? is_chosen : NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    int rc = open_existing(&tuner, &diag);
+    if (rc == 0)
+        rc = fa_forget(tuner, &options, &did, &diag);
+    fa_close(&tuner);
+    PyEval_RestoreThread(state);
+    if (rc == 0 && PyErr_Occurred() == NULL)
+        return Py_BuildValue("N{s:L,s:L,s:L,s:L,s:L}", f.gone, "trials", (long long)did.trials,
+                             "cubins", (long long)did.cubins, "bytes", (long long)did.bytes,
+                             "freed", (long long)did.freed, "elsewhere", (long long)did.elsewhere);
+    Py_DECREF(f.gone);
+    fail_with(rc, &diag);
+    return NULL;
+}
+
 PyObject *store_gpu_name(PyObject *self, PyObject *args)
 {
     const char *name;
@@ -192,6 +365,7 @@ PyObject *store_gpu_name(PyObject *self, PyObject *args)
     int rc = fa_gpu_find(name, &gpu, &diag);
     if (rc == 0)
         return PyUnicode_FromString(gpu.name);
-    fail_with(rc, &diag);
+    fail_with(rc == FA_ENOTFOUND ? FA_EINVAL : rc,
+              &diag); /* a wrong argument, not a missing winner */
     return NULL;
 }

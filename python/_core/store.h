@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sweeps, stored winners and the doctor's findings, as dicts in the form of docs/json.md.
+ * Sweeps, what is stored and the doctor's findings, as dicts in the form of docs/json.md.
  */
 #ifndef FA_PYTHON_STORE_H
 #define FA_PYTHON_STORE_H
@@ -10,6 +10,8 @@
 /* Functions of the module. */
 PyObject *store_sweep(PyObject *self, PyObject *args);
 PyObject *store_winners(PyObject *self, PyObject *unused);
+PyObject *store_report(PyObject *self, PyObject *args);
+PyObject *store_forget(PyObject *self, PyObject *args);
 PyObject *store_doctor(PyObject *self, PyObject *unused);
 PyObject *store_gpu_name(PyObject *self, PyObject *args);
 

@@ -7,7 +7,7 @@
 Every name is imported when it is first used: `import fa_tune` loads neither PyTorch nor NumPy, and
 opens neither the CUDA driver nor the store.
 """
-import importlib
+from importlib import import_module as _import
 
 from . import _hooks
 
@@ -31,14 +31,14 @@ _NAMES = {
     "inout": "_kernels",
     "scalar": "_kernels",
     "fixed": "_kernels",
-    "tune": "_objects",
-    "best_kernel": "_objects",
-    "kernel": "_objects",
-    "sweep": "_objects",
-    "report": "_objects",
-    "winners": "_objects",
-    "forget": "_objects",
-    "doctor": "_objects",
+    "tune": "_functions",
+    "best_kernel": "_functions",
+    "kernel": "_functions",
+    "sweep": "_functions",
+    "report": "_functions",
+    "winners": "_functions",
+    "forget": "_functions",
+    "doctor": "_functions",
     "Answer": "_objects",
     "Winners": "_objects",
     "Forgotten": "_objects",
@@ -64,9 +64,9 @@ __all__ = sorted(_NAMES)
 
 def __getattr__(name):
     if name == "__version__":
-        value = importlib.import_module("._core", __name__).version()
+        value = _import("._core", __name__).version()
     elif name in _NAMES:
-        value = getattr(importlib.import_module("." + _NAMES[name], __name__), name)
+        value = getattr(_import("." + _NAMES[name], __name__), name)
     else:
         raise AttributeError("module %r has no attribute %r" % (__name__, name))
     globals()[name] = value
@@ -74,7 +74,7 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted(set(globals()) | set(_NAMES))
+    return sorted({*_NAMES, "__version__", *(name for name in globals() if name.startswith("__"))})
 
 
 _hooks.install()

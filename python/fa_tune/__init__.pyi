@@ -15,6 +15,14 @@ from ._errors import NotSupported as NotSupported
 from ._errors import NotTuned as NotTuned
 from ._errors import ShapeError as ShapeError
 from ._errors import TensorError as TensorError
+from ._functions import best_kernel as best_kernel
+from ._functions import doctor as doctor
+from ._functions import forget as forget
+from ._functions import kernel as kernel
+from ._functions import report as report
+from ._functions import sweep as sweep
+from ._functions import tune as tune
+from ._functions import winners as winners
 from ._kernels import TunedKernel as TunedKernel
 from ._kernels import array as array
 from ._kernels import fixed as fixed
@@ -30,19 +38,12 @@ from ._objects import Report as Report
 from ._objects import Sweep as Sweep
 from ._objects import SweepItem as SweepItem
 from ._objects import Winners as Winners
-from ._objects import best_kernel as best_kernel
-from ._objects import doctor as doctor
-from ._objects import forget as forget
-from ._objects import kernel as kernel
-from ._objects import report as report
-from ._objects import sweep as sweep
-from ._objects import tune as tune
-from ._objects import winners as winners
 from ._policy import policy as policy
-from ._sdpa_scope import sdpa as sdpa
 from ._problem import Problem as Problem
 from ._problem import fields as fields
 from ._recording import recording as recording
+from ._sdpa_scope import sdpa as sdpa
 from ._warm_up import warm_up as warm_up
 
+__all__: list[str]
 __version__: str

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """_core's functions on the objects of this package."""
+from __future__ import annotations
+
 import operator
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from . import _core
-from ._errors import ArgumentError
-from ._problem import shown
+from ._errors import ArgumentError, one_of, shown
+from ._problem import Problem
+from ._types import EFFORTS, Effort, Progress
 
 
-def current_device():
+def current_device() -> int:
     """PyTorch's current device where PyTorch has started CUDA, else 0."""
     torch = sys.modules.get("torch")
-    return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
+    return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0
 
 
-def ordinal(device):
+def ordinal(device: int | None) -> int:
     if device is None:
         return current_device()
     try:
@@ -26,22 +31,25 @@ def ordinal(device):
     return number
 
 
-def reporter(given):
+def reporter(given: Progress) -> Callable[[dict[str, Any]], Any] | bool | None:
     if given is None or isinstance(given, bool) or callable(given):
         return None if given is True else given
     raise ArgumentError("progress is a function, None for a line on a terminal, or False, not %s" % shown(given))
 
 
-def kernel(problem, device, effort, progress):
+def kernel(problem: Problem, device: int | None, effort: Effort | None, progress: Progress) -> _core.Kernel:
     """The loaded kernel (_core.Kernel) of a problem, tuned where the effort allows."""
     from . import _policy
-    return _core.best_kernel(problem.as_dict(), effort=effort or _policy.current.effort,
-                             device=ordinal(device), progress=reporter(progress))
+    effort = effort or _policy.current.effort
+    one_of("effort", effort, EFFORTS)
+    return _core.best_kernel(problem.as_dict(), effort=effort, device=ordinal(device), progress=reporter(progress))
 
 
-def tune(problem, gpu, device, effort, again, exact, progress):
+def tune(problem: Problem, gpu: str | None, device: int | None, effort: Effort, again: bool, exact: bool,
+         progress: Progress) -> dict[str, Any]:
     """The answer's dict."""
     if gpu is not None and not isinstance(gpu, str):
         raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", or None, not %s" % shown(gpu))
-    return _core.tune(problem.as_dict(), gpu=gpu, effort=effort, again=again, exact=exact,
-                      device=ordinal(device), progress=reporter(progress))
+    one_of("effort", effort, EFFORTS)
+    return _core.tune(problem.as_dict(), gpu=None if gpu is None else _core.gpu_name(gpu), effort=effort, again=again,
+                      exact=exact, device=ordinal(device), progress=reporter(progress))

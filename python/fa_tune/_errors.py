@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong, as exceptions. Each says what failed and what to pass or to do instead."""
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
 
 
 class Error(Exception):
     """Any failure of fa_tune. `code` is the library's number for it (FA_E… in fa_types.h)."""
 
-    code = 0
+    code: int = 0
 
 
 class ArgumentError(Error, ValueError):
@@ -42,3 +47,26 @@ class ForkedError(Error, RuntimeError):
 
 class NotSupported(Error, NotImplementedError):
     """The problem is well-formed, and no kernel here computes it."""
+
+
+def did_you_mean(word: Any, words: Iterable[str]) -> str:
+    """What is added to the sentence about a word that is not known: ": did you mean 'seq'?", or nothing."""
+    near = []
+    if isinstance(word, str):
+        words = list(words)  # a word that begins otherwise must be nearer: "layout" is not meant to be "out"
+        near = (difflib.get_close_matches(word, words, 1, 0.7) or
+                difflib.get_close_matches(word, [one for one in words if one[:1] == word[:1]], 1))
+    return ": did you mean %r?" % near[0] if near else ""
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence."""
+    text = repr(value)
+    return text if len(text) <= 60 else "a " + type(value).__name__
+
+
+def one_of(name: str, value: Any, words: Iterable[str]) -> None:
+    """Refuses a value that is none of the words."""
+    if value not in (words := list(words)):
+        raise ArgumentError("%s is %s or %r, not %s%s" % (name, ", ".join(map(repr, words[:-1])), words[-1], shown(value),
+                                                          did_you_mean(value, words)))

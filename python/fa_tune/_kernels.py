@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _core
-from ._errors import ArgumentError
+from ._errors import ArgumentError, shown
 from ._objects import Answer
-from ._problem import Problem, shown
+from ._problem import Problem
+from ._types import Effort, Progress
 
 
 class _Argument(dict):
@@ -79,7 +80,7 @@ class TunedKernel:
 
     __slots__ = ("operation", "problem", "_kernel", "_device", "_effort", "_progress")
 
-    def __init__(self, operation, problem, device, effort, progress):
+    def __init__(self, operation: str, problem: Problem, device: int | None, effort: Effort, progress: Progress) -> None:
         from . import _engine
         self.operation, self.problem = operation, problem
         self._device, self._effort, self._progress = device, effort, progress
@@ -100,18 +101,18 @@ class TunedKernel:
     def answer(self) -> Answer:
         return self._kernel.answer
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "TunedKernel: " + repr(self.answer)
 
 
-def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = None,
+def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | None = None,
                 tune: Mapping[str, Sequence[int | bool]] | None = None, block: Any = None, grid: Any = None,
                 kernel: str | None = None, name: str | None = None, sizes: Mapping[str, Any] | None = None,
                 restrictions: Sequence[str] = (), defines: Mapping[str, str | int] | None = None,
-                default: Mapping[str, int | bool] | None = None, shared_memory: str | int | Mapping | None = None,
+                default: Mapping[str, int | bool] | None = None, shared_memory: str | int | Mapping[str, Any] | None = None,
                 answer: str | Mapping[str, Any] | None = None, rtol: float | None = None, atol: float | None = None,
                 flops: str | None = None, bytes: str | None = None, device: int | None = None,
-                effort: str = "measure", progress: Callable[[dict], Any] | bool | None = None,
+                effort: Effort = "measure", progress: Progress = None,
                 **at: int) -> TunedKernel:
     """Tunes a CUDA kernel of one's own as it stands, and returns it ready to be called.
 

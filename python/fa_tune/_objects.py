@@ -5,36 +5,17 @@ Times are in microseconds, as float; None is what is not known.
 """
 from __future__ import annotations
 
-import datetime
-import itertools
 import json
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from . import _core
-from ._errors import ArgumentError, Error
-from ._problem import Problem, problems_of, restored, shown
+from ._errors import ArgumentError, did_you_mean
+from ._problem import Problem, restored
+from ._tables import Table, counted, html_table, kernel_of, number, record, time_of, times
 
-
-def counted(number, word):
-    return "%d %s%s" % (number, word, "" if number == 1 else "s")
-
-
-def _time(told):
-    """A trial's time in words; ~ before what a model says."""
-    if told.get("median_us") is not None:
-        return _number(told["median_us"], " µs")
-    if told.get("predicted_us") is None:
-        return "?"
-    return "~" + _number(told["predicted_us"], " µs")
-
-
-def _number(value, unit=""):
-    if value is None:
-        return "?"
-    digits = 0 if value >= 1000 else 1 if value >= 10 else 2
-    return "%.*f%s" % (digits, value, unit)
+Origin = Literal["measured", "measured-same-silicon", "imported", "nearest", "transferred", "predicted", "unranked"]
 
 
 class Answer:
@@ -48,80 +29,142 @@ class Answer:
     median_us     median time, measured, with low_us and high_us, its 95% confidence interval
     predicted_us  what the cost model says
     tflops        at median_us
-    told          everything else, by the names of `fa-tune --json`
+    model_choice_predicted_us, model_choice_measured_us, model_choice_rank
+                  the config that the model would have chosen unmeasured: its times, and its rank among those measured
+    shortlist_only     whether only a few configs were measured
+
+    docs/json.md has the other fields, which are attributes too; as_dict() has them all.
     """
 
-    __slots__ = ("problem", "told")
+    __slots__ = ("problem", "_fields")
     problem: Problem
-    told: dict[str, Any]
-    origin: str
+    origin: Origin
     why: str
+    from_store: bool
+    from_system: bool
+    in_local: bool
+    in_fleet: bool
+    from_gpu: str | None
+    status: str
+    reason: str
+    threads: int
+    smem_bytes: int
+    registers: int
+    spill_bytes: int
+    blocks_per_sm: int
+    grid: list[int]
+    compile_ms: float | None
+    predicted_us: float | None
     median_us: float | None
     low_us: float | None
     high_us: float | None
-    predicted_us: float | None
+    sample_count: int | None
+    raced: bool
+    max_error: float | None
+    tolerance: float | None
+    entry: str
+    cubin_key: str
+    nvrtc: str
+    driver_version: int | None
+    unix_time: int
+    default_us: float | None
+    speedup_over_default: float | None
     tflops: float | None
-    from_store: bool
+    tune_s: float | None
+    model_choice_predicted_us: float | None
+    model_choice_measured_us: float | None
+    model_choice_rank: int | None
+    funnel: dict[str, int]
+    ties: int
+    shortlist_only: bool
+    _fields: dict[str, Any]
 
-    def __init__(self, told: dict[str, Any]):
-        self.told = told
-        self.problem = restored(told["problem"])
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+        self.problem = restored(fields["problem"])
 
-    def __getattr__(self, name):
-        if name not in Answer.__slots__ and name in self.told:
-            return self.told[name]
-        raise AttributeError("an answer has no %r" % name)
+    if not TYPE_CHECKING:  # a checker knows the fields from the list above
+        def __getattr__(self, name):
+            if name in Answer.__slots__:  # being restored
+                raise AttributeError(name)
+            if name in self._fields:
+                return self._fields[name]
+            raise AttributeError("an answer has no field %r%s" % (name, did_you_mean(name, self._fields)))
 
-    def __getitem__(self, name):
-        return self.told[name]
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
 
-    def __dir__(self):
-        return [*super().__dir__(), *self.told]
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._fields]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every field by its name, as JSON has them (docs/json.md)."""
+        return dict(self._fields)
 
     @property
     def gpu(self) -> str:
-        return self.told["gpu"]["name"]
+        return str(self._fields["gpu"]["name"])
 
     @property
     def from_problem(self) -> Problem:
-        return restored(self.told["from_problem"])
+        return restored(self._fields["from_problem"])
 
     @property
     def family(self) -> str:
-        return self.told["config"]["family"]
+        return str(self._fields["config"]["family"])
 
     @property
     def tunables(self) -> dict[str, int]:
-        return dict(self.told["config"]["tunables"])
+        return dict(self._fields["config"]["tunables"])
 
     @property
     def kernel(self) -> str:
         """The kernel in words: family and parameters."""
-        return " ".join([self.family, *("%s=%d" % one for one in self.tunables.items())])
+        return kernel_of(self._fields["config"])
 
     @property
     def time(self) -> str:
         """The time in words; ~ before what a model says."""
         if self.median_us is None or self.low_us is None or self.high_us is None:
-            return _time(self.told)
+            return time_of(self._fields)
         half = max(self.high_us - self.median_us, self.median_us - self.low_us)
-        return "%s ± %s" % (_number(self.median_us, " µs"), _number(half))
+        return "%s ± %s" % (number(self.median_us, " µs"), number(half))
 
-    def __repr__(self):
+    def _lines(self) -> list[tuple[str, str]]:
         speed = ", %.0f TFLOP/s" % self.tflops if self.tflops else ""
-        return "Answer: %s on %s\n  %s%s\n  %s: %s" % (
-            self.problem, self.gpu, self.time, speed, self.origin, self.kernel)
+        return [("problem", repr(self.problem)[8:-1]), ("GPU", self.gpu), ("time", self.time + speed),
+                (self.origin, self.kernel), ("why", self.why)]
 
-    def __reduce__(self):
-        return Answer, (self.told,)
+    def __repr__(self) -> str:
+        return "<%s on %s, %s: %s for %s>" % (self.time, self.gpu, self.origin, self.kernel, self.problem)
+
+    def __str__(self) -> str:
+        return "\n".join("%-9s %s" % line for line in self._lines())
+
+    def _repr_html_(self) -> str:
+        return html_table("Answer", (), self._lines())
+
+    def _record(self) -> dict[str, Any]:
+        return record(self.problem.as_dict(), self.gpu, origin=self.origin, **times(self._fields), tflops=self.tflops,
+                      speedup_over_default=self.speedup_over_default)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Answer, (self._fields,)
 
 
-class Winners(tuple[Answer, ...]):
+class Winners(Table, tuple[Answer, ...]):
     """Stored winners, newest first: a tuple of fa_tune.Answer that prints as a table."""
 
-    def __repr__(self):
-        rows = [(repr(one.problem)[8:-1], one.gpu, one.time, one.origin, one.kernel) for one in self]
-        return "\n".join([counted(len(self), "winner"), *_table(rows)])
+    _header = ("problem", "GPU", "time", "origin", "kernel")
+
+    def _title(self) -> str:
+        return counted(len(self), "winner")
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [(repr(one.problem)[8:-1], one.gpu, one.time, one.origin, one.kernel) for one in self]
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [one._record() for one in self]
 
 
 class Forgotten(Winners):
@@ -144,19 +187,18 @@ class Forgotten(Winners):
     unread: int
     dry_run: bool
 
-    def __new__(cls, told):
-        self = super().__new__(cls, (Answer(one["answer"]) for one in told["problems"] if one["answer"]))
+    def __new__(cls, winners: Iterable[Answer], *, unread: int, dry_run: bool, **counts: int) -> Forgotten:
+        self = super().__new__(cls, winners)
+        self.unread, self.dry_run = unread, dry_run
         for name in ("trials", "cubins", "bytes", "freed", "elsewhere"):
-            setattr(self, name, told["forgotten"][name])
-        self.unread = sum(one["unread"] for one in told["problems"])
-        self.dry_run = told["dry_run"]
+            setattr(self, name, counts[name])
         return self
 
-    def __repr__(self):
+    def _title(self) -> str:
         unread = ", and %s that cannot be read here" % counted(self.unread, "problem") if self.unread else ""
-        return "\n".join(["%s %s and %s, %d bytes%s" % (
-            "would forget" if self.dry_run else "forgot", counted(self.trials, "trial"),
-            counted(self.cubins, "cubin"), self.bytes, unread), super().__repr__()])
+        return "%s %s: %s and %s, %d bytes%s" % (
+            "would forget" if self.dry_run else "forgot", counted(len(self), "winner"), counted(self.trials, "trial"),
+            counted(self.cubins, "cubin"), self.bytes, unread)
 
 
 class SweepItem:
@@ -166,79 +208,98 @@ class SweepItem:
     __slots__ = ("problem", "gpu", "state", "reason", "answer")
     problem: Problem
     gpu: str | None
-    state: str
+    state: Literal["pending", "running", "done", "failed"]
     reason: str
     answer: Answer | None
 
-    def __init__(self, problem, gpu=None):
+    def __init__(self, problem: Problem, gpu: str | None = None) -> None:
         self.problem, self.gpu = problem, gpu
         self.state, self.reason, self.answer = "pending", "", None
 
-    def _take(self, event):
+    def _take(self, event: dict[str, Any]) -> None:
         """What an event, or the store, says of it."""
         self.state, self.reason = event["item"]["state"], event["item"]["reason"]
         if event["answer"] is not None:
             self.answer = Answer(event["answer"])
             self.gpu = self.answer.gpu
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "%r on %s: %s" % (self.problem, self.gpu,
                                  self.answer.time if self.answer else self.reason or self.state)
 
 
-class Sweep(tuple[SweepItem, ...]):
+class Sweep(Table, tuple[SweepItem, ...]):
     """A sweep's items (fa_tune.SweepItem). `state` is "done", "budget-spent" or "stopped"; `spent`
     and `left` are dicts with seconds, trials and cost."""
 
-    state: str
+    state: Literal["done", "budget-spent", "stopped"]
     spent: dict[str, Any]
     left: dict[str, Any] | None
+    _header = ("problem", "GPU", "state", "time")
 
-    def __new__(cls, items, told):
+    def __new__(cls, items: Iterable[SweepItem], document: dict[str, Any]) -> Sweep:
         self = super().__new__(cls, items)
-        self.state, self.spent, self.left = told["state"], told["spent"], told.get("left")
+        self.state, self.spent, self.left = document["state"], document["spent"], document.get("left")
         return self
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Sweep, (tuple(self), {"state": self.state, "spent": self.spent, "left": self.left})
 
     def answers(self) -> Winners:
         """The answers of the items that have one."""
         return Winners(one.answer for one in self if one.answer is not None)
 
-    def __repr__(self):
-        rows = [(repr(one.problem)[8:-1], one.gpu or "", one.state,
+    def _title(self) -> str:
+        return "sweep of %s, %s after %.1f s" % (counted(len(self), "problem"), self.state, self.spent["seconds"])
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [(repr(one.problem)[8:-1], one.gpu or "", one.state,
                  one.answer.time if one.answer else one.reason) for one in self]
-        return "\n".join(["sweep of %s, %s after %.1f s" % (
-            counted(len(self), "problem"), self.state, self.spent["seconds"]), *_table(rows)])
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [{**(one.answer._record() if one.answer else record(one.problem.as_dict(), one.gpu)),
+                 "state": one.state, "reason": one.reason} for one in self]
 
 
-class Report:
+class Report(Table):
     """What the store knows of every problem: `document`, as docs/json.md describes it."""
 
-    document: dict[str, Any]
+    FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json"}
 
-    def __init__(self, document, options):
-        self.document, self._options = document, options
+    document: dict[str, Any]
+    _header = ("problem", "GPU", "origin", "time")
+
+    def __init__(self, keep: Callable[[dict[str, Any], str], bool]) -> None:
+        self._keep = keep
+        self.document = json.loads(_core.report("json", keep))
 
     @property
     def problems(self) -> list[dict[str, Any]]:
         """The document's list of problems, each a dict."""
-        return self.document["problems"]
+        found: list[dict[str, Any]] = self.document["problems"]
+        return found
 
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes it as a page (.html), Markdown (.md), CSV (.csv) or JSON (.json)."""
-        from . import _child
-        _child.run("report", "--out", os.fspath(path), *self._options)
+    @classmethod
+    def _format_of(cls, path: str | os.PathLike[str]) -> str:
+        ending = os.path.splitext(os.fspath(path))[1]
+        if ending not in cls.FORMATS:
+            raise ArgumentError("%s: its ending names no format: use .html, .md, .csv or .json" % os.fspath(path))
+        return cls.FORMATS[ending]
 
-    def __repr__(self):
-        rows = []
-        for one in self.problems:
-            winner = one.get("winner") or {}
-            rows.append((one.get("words", ""), one.get("gpu", {}).get("name", ""),
-                         one.get("known_how", ""), _time(winner) if winner else ""))
-        return "\n".join(["report of %s, store %s" % (counted(len(rows), "problem"), self.document["store"]),
-                          *_table(rows)])
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes it as a page (.html), Markdown (.md), CSV (.csv) or JSON (.json). The file appears whole or not at all."""
+        _core.write_file(os.fspath(path), _core.report(self._format_of(path), self._keep))
+
+    def _title(self) -> str:
+        return "report of %s, store %s" % (counted(len(self.problems), "problem"), self.document["store"])
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [(one["words"], one["gpu"]["name"], one["known_how"], time_of(one["winner"]) if one["winner"] else "")
+                for one in self.problems]
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [record(one["problem"], one["gpu"]["name"], origin=one["known_how"], **times(one["winner"] or {}),
+                       tflops=one["tflops"], speedup_over_default=one["speedup_over_default"]) for one in self.problems]
 
 
 class Check:
@@ -246,21 +307,24 @@ class Check:
 
     __slots__ = ("level", "name", "text", "advice")
 
-    def __init__(self, level: str, name: str, text: str, advice: str):
+    def __init__(self, level: Literal["ok", "warn", "fail"], name: str, text: str, advice: str) -> None:
         self.level, self.name, self.text, self.advice = level, name, text, advice
 
-    def __repr__(self):
-        advice = "\n      -> " + self.advice if self.advice else ""
-        return "%-4s  %s: %s%s" % (self.level, self.name, self.text, advice)
+    def __repr__(self) -> str:
+        return "%-4s  %s: %s%s" % (self.level, self.name, self.text, " -> " + self.advice if self.advice else "")
 
 
 class Doctor(tuple[Check, ...]):
     """The doctor's findings (fa_tune.Check). True when none of them failed."""
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return all(one.level != "fail" for one in self)
 
-    def __getitem__(self, which):
+    @overload
+    def __getitem__(self, which: SupportsIndex | str) -> Check: ...
+    @overload
+    def __getitem__(self, which: slice) -> tuple[Check, ...]: ...
+    def __getitem__(self, which: SupportsIndex | slice | str) -> Check | tuple[Check, ...]:
         """By place, or by a check's name: doctor()["nvrtc"]."""
         if not isinstance(which, str):
             return super().__getitem__(which)
@@ -269,235 +333,16 @@ class Doctor(tuple[Check, ...]):
                 return one
         raise KeyError(which)
 
-    def __repr__(self):
-        return "\n".join(repr(one) for one in self)
+    def _title(self) -> str:
+        return ", ".join("%d %s" % (sum(one.level == level for one in self), level) for level in ("ok", "warn", "fail"))
 
+    def __repr__(self) -> str:
+        return "<doctor: %s>" % self._title()
 
-def _table(rows, limit=30):
-    """Rows of texts as aligned lines, the first `limit` of them."""
-    shown = rows[:limit]
-    widths = [max(map(len, column)) for column in zip(*shown)]
-    lines = ["  " + "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
-             for row in shown]
-    return lines + ["  and %d more" % (len(rows) - limit)] * (len(rows) > limit)
+    def __str__(self) -> str:
+        return "\n".join("%s%s" % (str(one).partition(" -> ")[0], "\n      -> " + one.advice if one.advice else "")
+                         for one in self)
 
-
-# ---- functions -----------------------------------------------------------------------------------
-def _problem(problem, fields):
-    if problem is None:
-        return Problem(**fields)
-    if fields:
-        raise TypeError("give a problem or its fields, not both: %s" % ", ".join(fields))
-    return Problem.of(problem)
-
-
-def tune(problem: Problem | Any = None, *, gpu: str | None = None, device: int | None = None,
-         effort: str = "measure", again: bool = False, exact: bool = False,
-         progress: Callable[[dict], Any] | bool | None = None, **fields: Any) -> Answer:
-    """The winner for a problem, from the store or tuned now.
-
-    fa_tune.tune(seq=512, head_dim=64, dtype="bf16", causal=True)
-    fa_tune.tune(problem, gpu="L4")          # a GPU that is not here: compiled for it and predicted
-
-    problem   fa_tune.Problem, mapping or answer; or its fields as keywords
-    gpu       name of a GPU type (`fa-tune gpus`); None: the device
-    device    CUDA ordinal; None: PyTorch's current device, else 0
-    effort    as in fa_tune.policy(); "measure" tunes the whole space here
-    again     tune although a winner is stored
-    exact     these very lengths, not the bucket that stands for them
-    progress  None: a live line on stderr where that is a terminal; False: none; or a function, which
-              is called with a dict some times a second
-
-    Returns a fa_tune.Answer. Raises fa_tune.Error and its classes: NotTuned, NotSupported,
-    DeviceError. Ctrl-C raises KeyboardInterrupt; what was measured is kept for the next run.
-    """
-    from . import _engine
-    return Answer(_engine.tune(_problem(problem, fields), gpu, device, effort, again, exact, progress))
-
-
-def best_kernel(problem: Problem | Any = None, *, device: int | None = None, effort: str | None = None,
-                progress: Callable[[dict], Any] | bool | None = None, **fields: Any) -> _core.Kernel:
-    """The best kernel of a problem, loaded and ready: a callable bound to it.
-
-    fa_s512 = fa_tune.kernel(seq=512, head_dim=64, batch=4, heads=8)
-    o = fa_s512(q, k, v)                # also out=, scale=, return_lse=
-
-    Shapes and types are checked against the problem once for each call, and no table is searched:
-    the tightest loop. Tensors have the problem's shapes, in its layout: q (batch, heads_q, seq_q,
-    head_dim), k and v (batch, heads_kv, seq_k, head_dim) for "bhsd".
-
-    effort    as in fa_tune.policy(), whose effort it has by default
-
-    `answer` is the kernel's fa_tune.Answer. Raises as tune() does.
-    """
-    from . import _engine
-    return _engine.kernel(_problem(problem, fields), device, effort, progress)
-
-
-kernel = best_kernel
-
-
-def sweep(problems: Iterable[Problem | Any] | None = None, *, gpu: str | Iterable[str] | None = None,
-          effort: str | None = None, again: bool = False, seconds: float | None = None,
-          trials: int | None = None, cost: float | None = None, price: float | None = None,
-          progress: Callable[[dict], Any] | bool | None = None, **grid: Any) -> Sweep:
-    """Tunes many problems as one job, which goes on where it was stopped.
-
-    fa_tune.sweep(seq=[512, 1024, 2048], head_dim=[64, 128], causal=[False, True], seconds=1800)
-    fa_tune.sweep(recording, gpu=["L4", "H100"])
-
-    problems  an iterable of problems, or a recording; or a grid: fields of a problem, each a value
-              or a list of them, of which every combination is tuned
-    gpu       a GPU type's name or a list of them; None: the device here
-    seconds, trials, cost   budgets for all runs of this sweep together; cost needs price, which is
-              money for an hour of the GPU
-    effort, again   as in tune()
-    progress  called with a dict for each event (a sweep's in docs/json.md); None: a line on stderr for each item that ends;
-              False: nothing
-
-    Returns a fa_tune.Sweep. Ctrl-C raises KeyboardInterrupt, and the same call goes on from there.
-    Raises fa_tune.Error.
-    """
-    from ._progress import sweep_on_stderr
-    many = {name: value if isinstance(value, (list, tuple, range)) else [value]
-            for name, value in grid.items()}
-    if problems is None:
-        problems = [Problem(**dict(zip(many, values))) for values in itertools.product(*many.values())]
-    elif grid:
-        raise TypeError("give problems or a grid, not both: %s" % ", ".join(grid))
-    problems = problems_of(problems)
-    if not problems:
-        raise ArgumentError("there is nothing to sweep: the list of problems, or one of the grid, is empty")
-    budget = {"seconds": seconds, "trials": trials, "cost": cost, "price": price}
-    for name, value in budget.items():
-        whole = name == "trials"
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int if whole else (int, float))):
-            raise ArgumentError("%s is a %snumber, not %s" % (name, "whole " if whole else "", shown(value)))
-    items = [SweepItem(problem, name) for problem in problems for name in _gpu_names(gpu)]
-    ask = {"items": [{"problem": one.problem.as_dict(), "gpu": one.gpu or ""} for one in items],
-           "plan": "%s from Python" % counted(len(problems), "problem"), "again": bool(again),
-           "effort": effort or "measure", "budget": {name: value for name, value in budget.items() if value is not None}}
-    line = sweep_on_stderr() if progress in (None, True) else None
-
-    def on_event(event):
-        item = items[event["index"]]
-        item._take(event)
-        if line is not None:
-            line(event, item)
-        elif callable(progress):
-            progress(event)
-
-    return Sweep(items, _core.sweep(json.dumps(ask), on_event, lambda event: items[event["index"]]._take(event)))
-
-
-def _gpu_names(gpu):
-    """The names that are swept; None: the device here."""
-    if gpu is None or isinstance(gpu, str):
-        return [_core.gpu_name(name) for name in gpu.split(",")] if gpu else [None]
-    names = list(gpu) if isinstance(gpu, Iterable) else [gpu]
-    if not names or not all(isinstance(name, str) for name in names):
-        raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", a list of names, or None, not %s" % shown(gpu))
-    return list(dict.fromkeys(map(_core.gpu_name, names)))
-
-
-def report(path: str | os.PathLike | None = None, *, gpu: str | None = None, **fields: Any) -> Report:
-    """What the store knows: every problem, its winner, its rivals, its baselines.
-
-    fa_tune.report("report.html")                     # one page that needs no network
-    fa_tune.report(head_dim=64).problems
-
-    path    written where given, as its ending says: .html, .md, .csv or .json
-    gpu, fields   keep those problems that agree
-
-    Returns a fa_tune.Report. Needs no GPU and changes nothing.
-    """
-    from . import _child
-    options = _child.options_of({"gpu": gpu, **_filter(fields)})
-    told = Report(_child.run_json("report", *options), options)
-    if path is not None:
-        told.save(path)
-    return told
-
-
-def _filter(fields):
-    """Fields to filter by, by their own names: attention's, or those of the operation that is given."""
-    from ._problem import named
-    operation = fields.pop("operation", None)
-    if not isinstance(operation, (str, type(None))):
-        raise ArgumentError("operation is a name, such as \"attn_fwd\", not %s" % shown(operation))
-    has = _core.fields if operation is None or not fields else _core.fields_of(operation)
-    wanted = named(fields, has)
-    unknown = [name for name in wanted if name not in has]
-    if unknown:
-        raise ArgumentError("a problem%s has no field %s: it has %s%s" % (
-            " of " + operation if operation else "", ", ".join(unknown), ", ".join(has),
-            "" if operation else "; give operation=\"NAME\" for the fields of another operation"))
-    return wanted if operation is None else {"operation": operation, **wanted}
-
-
-def winners(*, gpu: str | None = None, **fields: Any) -> Winners:
-    """Stored winners, newest first, as fa_tune.Winners, a tuple of fa_tune.Answer.
-
-    gpu, fields   keep those that agree: fa_tune.winners(gpu="H200", head_dim=128)
-
-    Needs no GPU and changes nothing.
-    """
-    wanted = _filter(fields)
-    wanted_gpu = None if gpu is None else _spelled(gpu)
-    found = Winners(one for one in map(Answer, _core.winners()) if wanted_gpu in (None, _spelled(one.gpu)) and
-                    all(_agrees(one.problem.as_dict(), *one_wanted) for one_wanted in wanted.items()))
-    if not found and gpu is not None:
-        _core.gpu_name(gpu)  # a name that nobody knows is a mistake
-    return found
-
-
-def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | None = None, stale: bool = False,
-           everything: bool = False, dry_run: bool = False, **fields: Any) -> Forgotten:
-    """Forgets stored winners, and all that tuning stored with them: then it is as if they had never been tuned.
-
-    fa_tune.forget(gpu="L4", head_dim=128, dry_run=True)     # what would go
-    fa_tune.forget(older_than="30d")
-
-    gpu, fields   those that agree, as of fa_tune.winners
-    older_than    those of which nothing is newer: an age ("30d", "12h"), a date ("2026-01-31") or a timedelta
-    stale         those that no template that is present makes any more (`fa-tune rm --help` says it exactly)
-    everything    all; nothing else may be given with it
-    dry_run       only tells what would go
-
-    Returns a fa_tune.Forgotten. Changes the local store alone: a system bundle or the fleet may have the winner,
-    too. Kernels that are loaded in this process stay until fa_tune.close().
-    """
-    from . import _child
-    wanted = _filter(fields)
-    off = [name for name, value in wanted.items() if value is False]
-    if off:  # no option says so, and more than that would go
-        raise ArgumentError("forget() takes no %s=False: problems are chosen by what they have" % off[0])
-    if isinstance(older_than, datetime.timedelta):
-        older_than = "%ds" % older_than.total_seconds()
-    chosen = _child.options_of({"gpu": gpu, "older_than": older_than, "stale": stale, **wanted})
-    if bool(chosen) == bool(everything):
-        raise ArgumentError("everything=True forgets all: leave it out, or the arguments that choose" if everything else
-                            "say what to forget: gpu=, fields of a problem, older_than=, stale=True or everything=True; "
-                            "dry_run=True tells what would go")
-    return Forgotten(_child.run_json("rm", *chosen, *_child.options_of({"all": everything, "dry_run": dry_run})))
-
-
-def _spelled(gpu):
-    """A GPU's name as the catalogue has it, where it is in there."""
-    try:
-        return _core.gpu_name(gpu)
-    except Error:
-        return gpu.lower()
-
-
-def _agrees(fields, name, value):
-    """Whether a problem has the value; a field that it does not tell is off."""
-    return fields[name] == value if name in fields else not value
-
-
-def doctor() -> Doctor:
-    """Looks at driver, NVRTC, GPU, store and worker, as `fa-tune doctor` does.
-
-    Returns fa_tune.Doctor, a tuple of fa_tune.Check that is true when nothing failed.
-    """
-    return Doctor(Check(*one) for one in _core.doctor())
+    def _repr_html_(self) -> str:
+        rows: Sequence[tuple[str, ...]] = [(one.level, one.name, one.text, one.advice) for one in self]
+        return html_table(self._title(), ("", "check", "found", "advice"), rows)

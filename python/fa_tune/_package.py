@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where this package's own programs are, and the console script that becomes one of them."""
 import os
-import shutil
 import sys
-
-from ._errors import Error
 
 
 def _packaged():
@@ -15,15 +12,6 @@ def _packaged():
         if os.access(path, os.X_OK):
             return path
     return None
-
-
-def command():
-    """The path of `fa-tune`: FA_TUNE_COMMAND, the package's own, or the one that is installed."""
-    for path in (os.environ.get("FA_TUNE_COMMAND"), _packaged(), shutil.which("fa-tune")):
-        if path and os.access(path, os.X_OK):
-            return path
-    raise Error("the fa-tune command is neither in the package nor on PATH: install the package's wheel, or "
-                "set FA_TUNE_COMMAND to its path")
 
 
 def main():

@@ -10,11 +10,12 @@ import json
 import time
 import warnings
 
-from . import _core
-from ._errors import ArgumentError, DtypeError, Error, NotSupported, NotTuned, ShapeError
+from typing import Any, get_args
 
-EFFORTS = ("cached", "predict", "measure", "patient")
-ON_MISS = ("raise", "sdpa")
+from . import _core
+from ._errors import ArgumentError, DtypeError, Error, NotSupported, NotTuned, ShapeError, one_of
+from ._types import EFFORTS, Effort, OnMiss
+
 NO_KERNEL = -21  # FA_ENOKERNEL: every config failed
 ASK_AGAIN_S = 5.0  # how long "there is none" is believed, so that a miss costs a look-up once
 
@@ -40,19 +41,19 @@ class policy:  # noqa: N801, called as a function
     policy: tune and load beforehand (fa_tune.warm_up, or one call of the same problem).
     """
 
-    effort: str
-    on_miss: str
+    effort: Effort
+    on_miss: OnMiss
 
-    def __init__(self, effort: str | None = None, on_miss: str | None = None):
-        for name, value, words in (("effort", effort, EFFORTS), ("on_miss", on_miss, ON_MISS)):
-            if value is not None and value not in words:
-                raise ArgumentError("%s is one of %s, not %r" % (name, ", ".join(words), value))
+    def __init__(self, effort: Effort | None = None, on_miss: OnMiss | None = None) -> None:
+        for name, value, words in (("effort", effort, EFFORTS), ("on_miss", on_miss, get_args(OnMiss))):
+            if value is not None:
+                one_of(name, value, words)
         self._before = current
         self.effort = effort or (current.effort if current else "measure")
         self.on_miss = on_miss or (current.on_miss if current else "raise")
         self._apply()
 
-    def _apply(self):
+    def _apply(self) -> None:
         global current
         current = self
         _missing.clear()
@@ -61,24 +62,24 @@ class policy:  # noqa: N801, called as a function
     def __enter__(self) -> policy:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         self._before._apply()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "fa_tune.policy(effort=%r, on_miss=%r)" % (self.effort, self.on_miss)
 
 
-def is_a_miss(error):
+def is_a_miss(error: Error) -> bool:
     """Whether an error says that there is no kernel for a problem, and nothing worse."""
     return isinstance(error, (NotTuned, NotSupported)) or error.code == NO_KERNEL
 
 
-def is_not_covered(error):
+def is_not_covered(error: Error) -> bool:
     """Whether PyTorch is to compute a call of its own interface that failed here."""
     return is_a_miss(error) or isinstance(error, (ArgumentError, DtypeError, ShapeError))
 
 
-def kernel_of(problem, device):
+def kernel_of(problem: dict[str, Any], device: int) -> _core.Kernel:
     """The loaded kernel of a problem by what the policy allows. That there is none is believed for a while where
     PyTorch computes the call in its place."""
     key = json.dumps(problem), device
@@ -93,7 +94,7 @@ def kernel_of(problem, device):
         raise
 
 
-def _missed(problem, device, words):
+def _missed(problem: dict[str, Any], device: int, words: dict[str, Any]) -> Any:
     """Called by _core.attention() for a problem without a loaded kernel: returns the kernel, or what
     the call is to return in its place."""
     try:
@@ -105,33 +106,34 @@ def _missed(problem, device, words):
 
 
 current: policy = None  # type: ignore[assignment]  # until the first policy below
-_missing: dict = {}  # a problem's text and device -> (the error, until when it is believed)
+# A problem's text and device -> (the error, until when it is believed).
+_missing: dict[tuple[str, int], tuple[Error | None, float]] = {}
 policy()
 
 
-_warned: set = set()
+_warned: set[tuple[Any, ...] | str] = set()
 
 
-def warn_once(kind, sentence):
+def warn_once(kind: tuple[Any, ...] | str, sentence: str) -> None:
     """A warning that a process gives once of each kind."""
     if kind not in _warned:
         _warned.add(kind)
         warnings.warn(sentence, RuntimeWarning, stacklevel=4)
 
 
-def _computed_by_sdpa(words, error):
+def _computed_by_sdpa(words: dict[str, Any], error: Error) -> Any:
     """The call by PyTorch's own attention; the error where its tensors are not PyTorch's."""
     from . import _sdpa_fallback
-    result = _sdpa_fallback.attention(**words, error=error)
+    result = _sdpa_fallback.attention(**words, error=error)  # type: ignore[no-untyped-call]
     warn_once("miss", "PyTorch's scaled_dot_product_attention computes what fa_tune has no kernel for, "
               "now and later: %s" % error)
     return result
 
 
-def gradients_by_sdpa(*tensors, **words):
+def gradients_by_sdpa(*tensors: Any, **words: Any) -> Any:
     """The gradients of such a call, by PyTorch's flash kernel; the error where that does not take it."""
     from . import _sdpa_fallback
-    made = _sdpa_fallback.gradients(*tensors, **words)
+    made = _sdpa_fallback.gradients(*tensors, **words)  # type: ignore[no-untyped-call]
     warn_once("miss of backward", "PyTorch's flash attention computes gradients that fa_tune has no kernel for, now and "
               "later: %s" % tensors[-1])
     return made

@@ -1,57 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
 """Problems as Python objects: what is to be computed, without the numbers in the tensors.
 
-The library's own table of fields gives their names, defaults and limits (fa_problem.h), so a field
-that joins the operation is known here without a change.
+The library's own table of fields gives their names, defaults and limits (fa_problem.h); _types.py repeats the names
+for type checkers.
 """
 from __future__ import annotations
 
 import json
-import math
 import operator
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union, overload
 
 from . import _core, _errors
+from ._errors import ArgumentError, did_you_mean, shown
+from ._types import KvDtype, Layout, LengthsK, Mask, ProblemFields
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 ALSO = {"seq": ("seq_q", "seq_k"), "heads": ("heads_q",)}
-ELEMENTS = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
-MASKS = {True: "bottom-right", False: "none", None: "none"}
+ELEMENTS = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+MASKS = {True: "bottom-right", False: "none"}
+
+
+_ATTENTION = _core.fields_of(None)
 
 
 def fields() -> list[str]:
     """The names of the fields that problems have."""
-    return list(_core.fields)
+    return list(_ATTENTION)
 
 
-def _value(name, value):
+def _word(name: str, value: Any) -> Any:
+    """A choice as the library spells it: of torch.float16, numpy.float16, "float16"; of True."""
     if name == "dtype":
-        text = str(value).rpartition(".")[2]  # torch.float16, numpy's float16, "fp16"
+        text = getattr(value, "__name__", str(value)).rpartition(".")[2]
         return ELEMENTS.get(text, text)
     if name == "causal" and not isinstance(value, str):
         return MASKS[bool(value)]
-    if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+    return value
+
+
+def _value(name: str, value: Any, values: Any) -> Any:
+    """The value of one field, of which `values` are possible (_core.fields_of)."""
+    if isinstance(values, list):
+        word = _word(name, value)
+        if word not in values:
+            _errors.one_of(name, value, values)
+        return word
+    if values is bool:
+        if not isinstance(value, bool):
+            raise ArgumentError("%s is True or False, not %s" % (name, shown(value)))
         return value
+    low, high = values
     try:
-        return operator.index(value)  # NumPy's integers, a size of PyTorch
+        number = operator.index(value)  # also of NumPy's integers, and of a size of PyTorch
     except TypeError:
-        raise _errors.ArgumentError("%s is a number, a word or a bool, not %s" % (name, shown(value))) from None
+        number = None
+    if number is None or isinstance(value, bool):
+        raise ArgumentError("%s is a whole number, not %s" % (name, shown(value)))
+    if not low <= number <= high:
+        raise ArgumentError("%s is %s: give %s to %s" % (name, *("{:,}".format(one) for one in (number, low, high))))
+    return number
 
 
-def shown(value):
-    """A value in a sentence."""
-    text = repr(value)
-    return text if len(text) <= 60 else "a " + type(value).__name__
+def named(given: dict[str, Any]) -> dict[str, Any]:
+    """Keywords as fields of their operation and values that each may have; seq says seq_q and seq_k, unless it is a field."""
+    operation = given.get("operation")
+    if not isinstance(operation, (str, type(None))):
+        raise ArgumentError("operation is a name, such as \"attn_fwd\", not %s" % shown(operation))
+    has = _core.fields_of(operation)
+    own = {} if operation is None else {"operation": operation}
+    for name, value in sorted(given.items(), key=lambda item: item[0] not in ALSO):
+        for field in (name,) if name in has else ALSO.get(name, (name,)):
+            if field in has:
+                own[field] = _value(name, value, has[field][0])
+            elif field != "operation":
+                raise ArgumentError("a problem%s has no field %r%s It has %s%s" % (
+                    " of " + operation if operation else "", name,
+                    did_you_mean(name, [*has, *(also for also in ALSO if ALSO[also][0] in has)]) or ".", ", ".join(has),
+                    "" if operation else "; operation=\"NAME\" gives it the fields of another operation"))
+    return own
 
 
-def named(fields, own=()):
-    """Keywords as the operation's own fields and values: seq says seq_q and seq_k, unless it is one of its `own` fields."""
-    given = {}
-    for name, value in sorted(fields.items(), key=lambda item: item[0] not in ALSO):
-        for field in (name,) if name in own else ALSO.get(name, (name,)):
-            given[field] = _value(field, value)
-    return given
+class HasProblem(Protocol):
+    """An answer, a kernel, an item of a sweep."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+
+ProblemLike: TypeAlias = Union["Problem", Mapping[str, Any], HasProblem]
 
 
 class Problem:
@@ -69,42 +109,81 @@ class Problem:
     layout       "bhsd" or "bshd": the order of dimensions while measuring ("bhsd")
     lse          with the log-sum-exp written (False)
     unaligned    for pointers or strides that are not multiples of 16 bytes (False)
+    operation    the name of another operation, whose fields are then given by their own names
 
-    Raises fa_tune.Error, with a sentence, for fields that do not exist or do not fit together.
+    Fields are attributes, and those of another operation are read as problem["rows"].
+    Raises fa_tune.ArgumentError for fields that do not exist or have no such value, and other classes of
+    fa_tune.Error for those that do not fit together.
     """
 
     __slots__ = ("_fields", "_key")
+    operation: str
+    dtype: str
+    causal: Mask
+    layout: Layout
+    head_dim: int
+    head_dim_v: int
+    batch: int
+    heads_q: int
+    heads_kv: int
+    seq_q: int
+    seq_k: int
+    lse: bool
+    unaligned: bool
+    varlen: bool
+    lengths_k: LengthsK
+    page: int
+    window: bool
+    window_left: int
+    window_right: int
+    softcap: bool
+    sinks: bool
+    kv_dtype: KvDtype
+    batch_invariant: bool
+    mean_q: int
+    mean_k: int
+    _fields: dict[str, Any]
+    _key: str
 
-    def __init__(self, **fields: Any):
-        self._fields = _core.problem(named(fields))
+    @overload
+    def __init__(self, **fields: Unpack[ProblemFields]) -> None: ...
+    @overload
+    def __init__(self, *, operation: str, **fields: Any) -> None: ...
+    def __init__(self, **fields: Any) -> None:
+        own = named(fields)
+        if "seq_q" not in own and "operation" not in own:
+            raise ArgumentError("a problem needs its sequence length: seq=512, or seq_q and seq_k")
+        self._fields = _core.problem(own)
         self._key = json.dumps(self._fields)
 
     @classmethod
-    def of(cls, given):
+    def of(cls, given: ProblemLike) -> Problem:
         """A Problem of one: itself, a mapping of fields, or an answer's."""
-        if isinstance(given, cls):
+        if isinstance(given, Problem):
             return given
         found = getattr(given, "problem", given)
-        if isinstance(found, cls):
+        if isinstance(found, Problem):
             return found
         if isinstance(found, Mapping) and all(isinstance(name, str) for name in found):
             return cls(**found)
-        raise _errors.ArgumentError("a problem is a fa_tune.Problem, a mapping of its fields such as dict(seq=512), or an "
-                                    "answer, not %s" % shown(given))
+        raise ArgumentError("a problem is a fa_tune.Problem, a mapping of its fields such as dict(seq=512), or an "
+                            "answer, not %s" % shown(given))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in Problem.__slots__:  # being restored
-            raise AttributeError(name)
-        try:
-            return self._fields[name]
-        except KeyError:
-            raise AttributeError("a problem has no field %r: it has %s"
-                                 % (name, ", ".join(self._fields))) from None
+    if not TYPE_CHECKING:  # a checker knows the fields from the list above
+        def __getattr__(self, name):
+            if name in Problem.__slots__:  # being restored
+                raise AttributeError(name)
+            if name in self._fields:
+                return self._fields[name]
+            if name in _ATTENTION and self._fields["operation"] == "attn_fwd":  # off: JSON leaves it out
+                return _ATTENTION[name][1]
+            raise AttributeError("a problem has no field %r%s It has %s" % (
+                name, did_you_mean(name, self._fields) or ".", ", ".join(self._fields)))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return restored, (self._fields,)
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         return self._fields[name]
 
     def as_dict(self) -> dict[str, Any]:
@@ -115,48 +194,48 @@ class Problem:
         """The same as one line of JSON, which `fa-tune sweep --plan` takes too."""
         return self._key
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Problem) and self._key == other._key
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self._key)
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._fields]
 
-    def __repr__(self):
-        told, fields = {}, self._fields
+    def __repr__(self) -> str:
+        shown_fields, fields = {}, self._fields
         usual = _core.problem({"seq_q": 1})
         if fields.get("operation") != usual["operation"]:  # a winner of an operation of somebody's own
             return "Problem(%s)" % ", ".join("%s=%r" % item for item in fields.items())
         for name, value in fields.items():
             if value != usual.get(name) or name in ("dtype", "head_dim", "batch"):
-                told[name] = value
-        told.pop("seq_q", None), told.pop("seq_k", None), told.pop("heads_q", None)
-        if told.pop("heads_kv", fields["heads_kv"]) != fields["heads_q"]:
-            told["heads_kv"] = fields["heads_kv"]
+                shown_fields[name] = value
+        for name in ("seq_q", "seq_k", "heads_q"):
+            shown_fields.pop(name, None)
+        if shown_fields.pop("heads_kv", fields["heads_kv"]) != fields["heads_q"]:
+            shown_fields["heads_kv"] = fields["heads_kv"]
         first = {"heads": fields["heads_q"]}
         first.update({"seq": fields["seq_q"]} if fields["seq_q"] == fields["seq_k"] else
                      {"seq_q": fields["seq_q"], "seq_k": fields["seq_k"]})
-        return "Problem(%s)" % ", ".join("%s=%r" % item for item in {**told, **first}.items())
+        return "Problem(%s)" % ", ".join("%s=%r" % item for item in {**shown_fields, **first}.items())
 
 
-def restored(fields):
+def restored(fields: dict[str, Any]) -> Problem:
     """A Problem of every field, as the library wrote them."""
     problem = Problem.__new__(Problem)
     problem._fields, problem._key = fields, json.dumps(fields)
     return problem
 
 
-def problems_of(given: Iterable[Problem | Any]) -> list[Problem]:
+def problems_of(given: Iterable[ProblemLike]) -> list[Problem]:
     """The problems of an argument that takes several."""
     if isinstance(given, (Mapping, str, bytes)) or not isinstance(given, Iterable):
-        raise _errors.ArgumentError("problems are a list, such as [fa_tune.Problem(seq=512)], or a recording, not %s"
-                                    % shown(given))
+        raise ArgumentError("problems are a list, such as [fa_tune.Problem(seq=512)], or a recording, not %s" % shown(given))
     return [Problem.of(problem) for problem in given]
 
 
-def problems_of_file(path: str | os.PathLike) -> list[Problem]:
+def problems_of_file(path: str | os.PathLike[str]) -> list[Problem]:
     """The problems of a file that a recording has saved, or of any plan of `fa-tune sweep`: one a line."""
     problems = []
     with open(os.fspath(path), encoding="utf-8", errors="surrogateescape") as file:
@@ -171,5 +250,5 @@ def problems_of_file(path: str | os.PathLike) -> list[Problem]:
                     given.pop("gpu", None)
                 problems.append(Problem.of(given))
             except (ValueError, _errors.Error) as error:
-                raise _errors.Error("%s, line %d is no problem: %s" % (path, number, error)) from error
+                raise _errors.Error("%s, line %d is no problem: %s" % (os.fspath(path), number, error)) from error
     return problems

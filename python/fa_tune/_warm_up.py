@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 from . import _engine, _policy
-from ._errors import ArgumentError
+from ._errors import one_of
 from ._objects import Answer
-from ._problem import Problem, problems_of, problems_of_file
+from ._problem import Problem, ProblemLike, problems_of, problems_of_file
+from ._types import EFFORTS, Effort
 
 
-def warm_up(problems: Iterable[Problem | Any] | str | os.PathLike, *, effort: str | None = None,
+def warm_up(problems: Iterable[ProblemLike] | str | os.PathLike[str], *, effort: Effort | None = None,
             device: int | None = None, progress: bool | None = None) -> list[Answer]:
     """Tunes what is not tuned yet and loads every kernel, so that calls of these problems hit.
 
@@ -35,8 +35,7 @@ def warm_up(problems: Iterable[Problem | Any] | str | os.PathLike, *, effort: st
         problems = problems_of_file(problems)
     problems = problems_of(problems)
     effort = effort or _policy.current.effort
-    if effort not in _policy.EFFORTS:
-        raise ArgumentError("effort is one of %s, not %r" % (", ".join(_policy.EFFORTS), effort))
+    one_of("effort", effort, EFFORTS)
     answers = []
     with _bar(len(problems), progress) as step:
         for problem in problems:
@@ -47,7 +46,7 @@ def warm_up(problems: Iterable[Problem | Any] | str | os.PathLike, *, effort: st
 
 
 @contextlib.contextmanager
-def _bar(count, wanted):
+def _bar(count: int, wanted: bool | None) -> Iterator[Callable[[Answer | None, Problem], None]]:
     """A function that is called before each problem, with None, and after it, with its answer."""
     if wanted is None:
         wanted = sys.stderr is not None and sys.stderr.isatty()
@@ -55,21 +54,21 @@ def _bar(count, wanted):
         yield lambda answer, problem: None
         return
     try:
-        from tqdm import tqdm
+        from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         yield _line(count)
         return
     with tqdm(total=count, desc="fa_tune.warm_up", unit="kernel", file=sys.stderr) as bar:
-        def step(answer, problem):
+        def step(answer: Answer | None, problem: Problem) -> None:
             bar.set_postfix_str(repr(problem))
             bar.update(answer is not None)
         yield step
 
 
-def _line(count):
+def _line(count: int) -> Callable[[Answer | None, Problem], None]:
     done = 0
 
-    def step(answer, problem):
+    def step(answer: Answer | None, problem: Problem) -> None:
         nonlocal done
         done += answer is not None
         if answer is not None:

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions that answer with the objects of _objects.py."""
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from . import _core, _engine
+from ._errors import ArgumentError, Error, one_of, shown
+from ._objects import Answer, Check, Doctor, Forgotten, Report, Sweep, SweepItem, Winners
+from ._problem import Problem, ProblemLike, named, problems_of
+from ._tables import counted
+from ._types import EFFORTS, Effort, GridFields, ProblemFields, Progress
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def _problem(problem: ProblemLike | None, fields: dict[str, Any]) -> Problem:
+    if problem is None:
+        return Problem(**fields)
+    if fields:
+        raise TypeError("give a problem or its fields, not both: %s" % ", ".join(fields))
+    return Problem.of(problem)
+
+
+@overload
+def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: int | None = None,
+         effort: Effort = "measure", again: bool = False, exact: bool = False, progress: Progress = None,
+         **fields: Unpack[ProblemFields]) -> Answer: ...
+@overload
+def tune(*, operation: str, gpu: str | None = None, device: int | None = None, effort: Effort = "measure",
+         again: bool = False, exact: bool = False, progress: Progress = None, **fields: Any) -> Answer: ...
+def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: int | None = None,
+         effort: Effort = "measure", again: bool = False, exact: bool = False, progress: Progress = None,
+         **fields: Any) -> Answer:
+    """The winner for a problem, from the store or tuned now.
+
+    fa_tune.tune(seq=512, head_dim=64, dtype="bf16", causal=True)
+    fa_tune.tune(problem, gpu="L4")          # a GPU that is not here: compiled for it and predicted
+
+    problem   fa_tune.Problem, mapping or answer; or its fields as keywords
+    gpu       name of a GPU type (`fa-tune gpus`); None: the device
+    device    CUDA ordinal; None: PyTorch's current device, else 0
+    effort    as in fa_tune.policy(); "measure" tunes the whole space here
+    again     tune although a winner is stored
+    exact     these very lengths, not the bucket that stands for them
+    progress  None: a live line on stderr where that is a terminal; False: none; or a function, which
+              is called with a dict some times a second
+
+    Returns a fa_tune.Answer. Raises fa_tune.Error and its classes: ArgumentError, NotTuned, NotSupported,
+    DeviceError. Ctrl-C raises KeyboardInterrupt; what was measured is kept for the next run.
+    """
+    return Answer(_engine.tune(_problem(problem, fields), gpu, device, effort, again, exact, progress))
+
+
+@overload
+def best_kernel(problem: ProblemLike | None = None, *, device: int | None = None, effort: Effort | None = None,
+                progress: Progress = None, **fields: Unpack[ProblemFields]) -> _core.Kernel: ...
+@overload
+def best_kernel(*, operation: str, device: int | None = None, effort: Effort | None = None,
+                progress: Progress = None, **fields: Any) -> _core.Kernel: ...
+def best_kernel(problem: ProblemLike | None = None, *, device: int | None = None, effort: Effort | None = None,
+                progress: Progress = None, **fields: Any) -> _core.Kernel:
+    """The best kernel of a problem, loaded and ready: a callable bound to it.
+
+    fa_s512 = fa_tune.kernel(seq=512, head_dim=64, batch=4, heads=8)
+    o = fa_s512(q, k, v)                # also out=, scale=, return_lse=
+
+    Shapes and types are checked against the problem once for each call, and no table is searched:
+    the tightest loop. Tensors have the problem's shapes, in its layout: q (batch, heads_q, seq_q,
+    head_dim), k and v (batch, heads_kv, seq_k, head_dim) for "bhsd".
+
+    effort    as in fa_tune.policy(), whose effort it has by default
+
+    `answer` is the kernel's fa_tune.Answer. Raises as tune() does.
+    """
+    return _engine.kernel(_problem(problem, fields), device, effort, progress)
+
+
+kernel = best_kernel
+
+
+def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[str] | None = None,
+          effort: Effort | None = None, again: bool = False, seconds: float | None = None,
+          trials: int | None = None, cost: float | None = None, price: float | None = None,
+          progress: Progress = None, **grid: Unpack[GridFields]) -> Sweep:
+    """Tunes many problems as one job, which goes on where it was stopped.
+
+    fa_tune.sweep(seq=[512, 1024, 2048], head_dim=[64, 128], causal=[False, True], seconds=1800)
+    fa_tune.sweep(recording, gpu=["L4", "H100"])
+
+    problems  an iterable of problems, or a recording; or a grid: fields of a problem, each a value
+              or a sequence of them, of which every combination is tuned
+    gpu       a GPU type's name or a list of them; None: the device here
+    seconds, trials, cost   budgets for all runs of this sweep together; cost needs price, which is
+              money for an hour of the GPU
+    effort, again   as in tune()
+    progress  called with a dict for each event (a sweep's in docs/json.md); None: a line on stderr for each item that ends;
+              False: nothing
+
+    Returns a fa_tune.Sweep. Ctrl-C raises KeyboardInterrupt, and the same call goes on from there.
+    Raises fa_tune.Error.
+    """
+    from ._progress import sweep_on_stderr
+    if problems is None:
+        many = {name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+                for name, value in grid.items()}
+        problems = [Problem(**dict(zip(many, values))) for values in itertools.product(*many.values())]
+    elif grid:
+        raise TypeError("give problems or a grid, not both: %s" % ", ".join(grid))
+    problems = problems_of(problems)
+    if not problems:
+        raise ArgumentError("there is nothing to sweep: the list of problems, or one of the grid, is empty")
+    if effort is not None:
+        one_of("effort", effort, EFFORTS)
+    budget = {"seconds": seconds, "trials": trials, "cost": cost, "price": price}
+    for name, value in budget.items():
+        whole = name == "trials"
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int if whole else (int, float))):
+            raise ArgumentError("%s is a %snumber, not %s" % (name, "whole " if whole else "", shown(value)))
+    items = [SweepItem(problem, name) for problem in problems for name in _gpu_names(gpu)]
+    ask = {"items": [{"problem": one.problem.as_dict(), "gpu": one.gpu or ""} for one in items],
+           "plan": "%s from Python" % counted(len(problems), "problem"), "again": bool(again),
+           "effort": effort or "measure", "budget": {name: value for name, value in budget.items() if value is not None}}
+    line = sweep_on_stderr() if progress in (None, True) else None
+
+    def on_event(event: dict[str, Any]) -> None:
+        item = items[event["index"]]
+        item._take(event)
+        if line is not None:
+            line(event, item)
+        elif callable(progress):
+            progress(event)
+
+    return Sweep(items, _core.sweep(json.dumps(ask), on_event, lambda event: items[event["index"]]._take(event)))
+
+
+def _gpu_names(gpu: str | Iterable[str] | None) -> list[str | None]:
+    """The names that are swept; None: the device here."""
+    if gpu is None or isinstance(gpu, str):
+        return [_core.gpu_name(name) for name in gpu.split(",")] if gpu else [None]
+    names = list(gpu) if isinstance(gpu, Iterable) else [gpu]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", a list of names, or None, not %s" % shown(gpu))
+    return list(dict.fromkeys(map(_core.gpu_name, names)))
+
+
+# ---- what is stored ------------------------------------------------------------------------------
+class _Filter:
+    """Which stored problems are asked for: by the GPU and by fields, attention's or those of the operation given."""
+
+    def __init__(self, gpu: str | None, fields: dict[str, Any]) -> None:
+        if gpu is not None and not isinstance(gpu, str):
+            raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", or None, not %s" % shown(gpu))
+        given = {name: value for name, value in fields.items() if value is not None}
+        self.asked_gpu, self.gpu = gpu, None if gpu is None else _spelled(gpu)
+        self.is_empty = gpu is None and not given
+        # An operation alone may be one whose templates are gone, so that its fields are not known.
+        self.fields = given if set(given) == {"operation"} else named(given)
+        self.operation = self.fields.pop("operation", "attn_fwd" if self.fields else None)
+        if not isinstance(self.operation, (str, type(None))):
+            raise ArgumentError("operation is a name, such as \"attn_fwd\", not %s" % shown(self.operation))
+        self.presets = {name: preset for name, (_, preset) in _core.fields_of(self.operation).items()} if self.fields else {}
+
+    def keeps_stored(self, problem: dict[str, Any], gpu: str) -> bool:
+        """Of a problem that cannot be read, nothing but the operation and the GPU is known."""
+        return (self.gpu in (None, _spelled(gpu)) and not self.fields and
+                self.operation in (None, problem.get("operation")))
+
+    def keeps(self, problem: dict[str, Any], gpu: str) -> bool:
+        return (self.gpu in (None, _spelled(gpu)) and self.operation in (None, problem["operation"]) and
+                all(problem.get(name, self.presets[name]) == value for name, value in self.fields.items()))
+
+    def check_names(self) -> None:
+        """When nothing was found: a name that nobody knows is a mistake, not an empty choice."""
+        if self.asked_gpu is not None:
+            _core.gpu_name(self.asked_gpu)
+        if self.operation is not None:
+            _core.fields_of(self.operation)
+
+
+def _spelled(gpu: str) -> str:
+    """A GPU's name as the catalogue has it, where it is in there."""
+    try:
+        return _core.gpu_name(gpu)
+    except Error:
+        return gpu.lower()
+
+
+@overload
+def report(path: str | os.PathLike[str] | None = None, *, gpu: str | None = None,
+           **fields: Unpack[ProblemFields]) -> Report: ...
+@overload
+def report(path: str | os.PathLike[str] | None = None, *, operation: str, gpu: str | None = None,
+           **fields: Any) -> Report: ...
+def report(path: str | os.PathLike[str] | None = None, *, gpu: str | None = None, **fields: Any) -> Report:
+    """What the store knows: every problem, its winner, its rivals, its baselines.
+
+    fa_tune.report("report.html")                     # one page that needs no network
+    fa_tune.report(head_dim=64).problems
+
+    path    written where given, as its ending says: .html, .md, .csv or .json
+    gpu, fields   keep those problems that agree
+
+    Returns a fa_tune.Report. Needs no GPU and changes nothing.
+    """
+    which = _Filter(gpu, fields)
+    if path is not None:
+        Report._format_of(path)
+    made = Report(which.keeps)
+    if not made.problems:
+        which.check_names()
+    if path is not None:
+        made.save(path)
+    return made
+
+
+@overload
+def winners(*, gpu: str | None = None, **fields: Unpack[ProblemFields]) -> Winners: ...
+@overload
+def winners(*, operation: str, gpu: str | None = None, **fields: Any) -> Winners: ...
+def winners(*, gpu: str | None = None, **fields: Any) -> Winners:
+    """Stored winners, newest first, as fa_tune.Winners, a tuple of fa_tune.Answer.
+
+    gpu, fields   keep those that agree: fa_tune.winners(gpu="H200", head_dim=128)
+
+    Needs no GPU and changes nothing.
+    """
+    which = _Filter(gpu, fields)
+    found = Winners(one for one in map(Answer, _core.winners()) if which.keeps(one["problem"], one.gpu))
+    if not found:
+        which.check_names()
+    return found
+
+
+AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _moment(older_than: str | datetime.timedelta | None) -> float | None:
+    """Seconds since 1970 of an age or of a date's beginning."""
+    if older_than is None:
+        return None
+    moment, now = None, time.time()
+    age = AGE.fullmatch(older_than) if isinstance(older_than, str) else None
+    if isinstance(older_than, datetime.timedelta):
+        moment = now - older_than.total_seconds()
+    elif age is not None:
+        moment = now - float(age[1]) * SECONDS[age[2]]
+    elif isinstance(older_than, str):
+        try:
+            moment = datetime.datetime.strptime(older_than, "%Y-%m-%d").timestamp()
+        except ValueError:
+            pass
+    if moment is None or moment > now:
+        raise ArgumentError("older_than is an age with its unit, such as \"30d\", \"12h\" or \"90m\", a date that has been, "
+                            "such as \"2026-01-31\", or a timedelta, not %s" % shown(older_than))
+    return moment
+
+
+@overload
+def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | None = None, stale: bool = False,
+           everything: bool = False, dry_run: bool = False, **fields: Unpack[ProblemFields]) -> Forgotten: ...
+@overload
+def forget(*, operation: str, gpu: str | None = None, older_than: str | datetime.timedelta | None = None,
+           stale: bool = False, dry_run: bool = False, **fields: Any) -> Forgotten: ...
+def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | None = None, stale: bool = False,
+           everything: bool = False, dry_run: bool = False, **fields: Any) -> Forgotten:
+    """Forgets stored winners, and all that tuning stored with them: then it is as if they had never been tuned.
+
+    fa_tune.forget(gpu="L4", head_dim=128, dry_run=True)     # what would go
+    fa_tune.forget(older_than="30d")
+
+    gpu, fields   those that agree, as of fa_tune.winners
+    older_than    those of which nothing is newer: an age ("30d", "12h"), a date ("2026-01-31") or a timedelta
+    stale         those that no template that is present makes any more (`fa-tune rm --help` says it exactly)
+    everything    all; nothing else may be given with it
+    dry_run       only tells what would go
+
+    Returns a fa_tune.Forgotten. Changes the local store alone: a system bundle or the fleet may have the winner,
+    too. Kernels that are loaded in this process stay until fa_tune.close().
+    """
+    which, before = _Filter(gpu, fields), _moment(older_than)
+    if (not which.is_empty or before is not None or stale) == bool(everything):
+        raise ArgumentError("everything=True forgets all: leave it out, or the arguments that choose" if everything else
+                            "say what to forget: gpu=, fields of a problem, older_than=, stale=True or everything=True; "
+                            "dry_run=True tells what would go")
+
+    def goes(study: dict[str, Any]) -> bool:
+        keeps = which.keeps_stored if study["unread"] else which.keeps
+        return (keeps(study["problem"], study["gpu"]) and (before is None or study["unix_time"] < before) and
+                (study["stale"] or not stale))
+
+    gone, counts = _core.forget(None if everything else goes, dry_run)
+    if not gone:
+        which.check_names()
+    gone.sort(key=lambda study: (-study["unix_time"], study["gpu"]))
+    return Forgotten((Answer(one["answer"]) for one in gone if one["answer"]), dry_run=dry_run,
+                     unread=sum(one["unread"] for one in gone), **counts)
+
+
+def doctor() -> Doctor:
+    """Looks at driver, NVRTC, GPU, store and worker, as `fa-tune doctor` does.
+
+    Returns fa_tune.Doctor, a tuple of fa_tune.Check that is true when nothing failed.
+    """
+    return Doctor(Check(*one) for one in _core.doctor())
