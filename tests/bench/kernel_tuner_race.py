@@ -76,7 +76,7 @@ def by_fa_tune(example, source):
                                 block=example["block"], grid=example["grid"],
                                 restrictions=example.get("restrictions", ()), flops=example.get("flops"))
     seconds = time.perf_counter() - began
-    return seconds, tuned.answer.measured, tuned.answer.failed, tuned.answer.tunables
+    return seconds, tuned.answer.funnel["measured"], tuned.answer.funnel["failed"], tuned.answer.tunables
 
 
 def race(example, source, arguments, configs, rounds=60):
