@@ -195,12 +195,18 @@ struct kept_by {
     bool failed;
 };
 
+/* A name as it was stored, which may be anything. */
+static PyObject *stored_name(const char *name)
+{
+    return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
+}
+
 /* Whether the function, called with a problem's dict and a GPU's name, returns what is true. */
 static bool is_kept(struct kept_by *by, PyObject *problem, const char *gpu)
 {
     PyObject *kept = NULL;
     if (problem != NULL && !by->failed)
-        kept = PyObject_CallFunction(by->function, "Os", problem, gpu);
+        kept = PyObject_CallFunction(by->function, "ON", problem, stored_name(gpu));
     int yes = kept != NULL ? PyObject_IsTrue(kept) : -1;
     by->failed = by->failed || yes < 0;
     Py_XDECREF(kept);
@@ -288,10 +294,10 @@ static PyObject *answer_of(const fa_study *study)
 
 static PyObject *study_dict(const fa_study *study)
 {
-    return Py_BuildValue("{s:N,s:O,s:s,s:L,s:O,s:N}", "problem", problem_of(study), "unread",
-                         study->unread != NULL ? Py_True : Py_False, "gpu", study->gpu.name,
-                         "unix_time", (long long)study->unix_time, "stale",
-                         study->stale ? Py_True : Py_False, "answer", answer_of(study));
+    return Py_BuildValue("{s:N,s:O,s:N,s:L,s:O,s:N}", "problem", problem_of(study), "unread",
+                         study->unread != NULL ? Py_True : Py_False, "gpu",
+                         stored_name(study->gpu.name), "unix_time", (long long)study->unix_time,
+                         "stale", study->stale ? Py_True : Py_False, "answer", answer_of(study));
 }
 
 struct forgetting {

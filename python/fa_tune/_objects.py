@@ -132,8 +132,9 @@ class Answer:
 
     def _lines(self) -> list[tuple[str, str]]:
         speed = ", %.0f TFLOP/s" % self.tflops if self.tflops else ""
-        return [("problem", repr(self.problem)[8:-1]), ("GPU", self.gpu), ("time", self.time + speed),
-                (self.origin, self.kernel), ("why", self.why)]
+        lines = [("problem", repr(self.problem)[8:-1]), ("GPU", self.gpu), ("time", self.time + speed),
+                 (self.origin, self.kernel), ("why", self.why)]
+        return [line for line in lines if line[1]]
 
     def __repr__(self) -> str:
         return "<%s on %s, %s: %s for %s>" % (self.time, self.gpu, self.origin, self.kernel, self.problem)

@@ -25,6 +25,10 @@ class Dtype:
         return 2
 
 
+class Half:
+    """As numpy.float16 is: a type."""
+
+
 def calls(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, with_lse: bool) -> None:
     assert_type(fa_tune.attention(q, k, v), Tensor)
     assert_type(fa_tune.attention(q, k, v, causal="top-left", scale=0.5, layout="bshd", window=(511, 0), out=q), Tensor)
@@ -45,7 +49,7 @@ def problems(torch_dtype: Dtype) -> list[fa_tune.Problem]:
     other = fa_tune.Problem(operation="rms_norm", rows=4096, columns=1024)
     assert other["rows"] == 4096 and hash(one) != hash(other)
     return [one, other, fa_tune.Problem.of({"seq": 64}), fa_tune.Problem(seq_q=1, seq_k=4096, dtype=torch_dtype),
-            fa_tune.Problem(seq=64, dtype=float, causal="bottom-right", layout="bshd", lse=True)]
+            fa_tune.Problem(seq=64, dtype=Half, causal="bottom-right", layout="bshd", lse=True)]
 
 
 def answers(one: fa_tune.Problem) -> str:
