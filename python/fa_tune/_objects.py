@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from . import _core
@@ -265,7 +265,7 @@ class Sweep(Table, tuple[SweepItem, ...]):
 class Report(Table):
     """What the store knows of every problem: `document`, as docs/json.md describes it."""
 
-    FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json"}
+    _FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json"}
 
     document: dict[str, Any]
     _header = ("problem", "GPU", "origin", "time")
@@ -283,9 +283,9 @@ class Report(Table):
     @classmethod
     def _format_of(cls, path: str | os.PathLike[str]) -> str:
         ending = os.path.splitext(os.fspath(path))[1]
-        if ending not in cls.FORMATS:
+        if ending not in cls._FORMATS:
             raise ArgumentError("%s: its ending names no format: use .html, .md, .csv or .json" % os.fspath(path))
-        return cls.FORMATS[ending]
+        return cls._FORMATS[ending]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes it as a page (.html), Markdown (.md), CSV (.csv) or JSON (.json). The file appears whole or not at all."""
@@ -315,8 +315,10 @@ class Check:
         return "%-4s  %s: %s%s" % (self.level, self.name, self.text, " -> " + self.advice if self.advice else "")
 
 
-class Doctor(tuple[Check, ...]):
+class Doctor(Table, tuple[Check, ...]):
     """The doctor's findings (fa_tune.Check). True when none of them failed."""
+
+    _header = ("", "check", "found", "advice")
 
     def __bool__(self) -> bool:
         return all(one.level != "fail" for one in self)
@@ -335,15 +337,14 @@ class Doctor(tuple[Check, ...]):
         raise KeyError(which)
 
     def _title(self) -> str:
-        return ", ".join("%d %s" % (sum(one.level == level for one in self), level) for level in ("ok", "warn", "fail"))
+        return "doctor: " + ", ".join("%d %s" % (sum(one.level == level for one in self), level)
+                                      for level in ("ok", "warn", "fail"))
 
-    def __repr__(self) -> str:
-        return "<doctor: %s>" % self._title()
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [(one.level, one.name, one.text, one.advice) for one in self]
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [dict(zip(("level", "name", "text", "advice"), row)) for row in self._rows()]
 
     def __str__(self) -> str:
-        return "\n".join("%s%s" % (str(one).partition(" -> ")[0], "\n      -> " + one.advice if one.advice else "")
-                         for one in self)
-
-    def _repr_html_(self) -> str:
-        rows: Sequence[tuple[str, ...]] = [(one.level, one.name, one.text, one.advice) for one in self]
-        return html_table(self._title(), ("", "check", "found", "advice"), rows)
+        return "\n".join("%-4s  %s: %s%s" % (*row[:3], "\n      -> " + row[3] if row[3] else "") for row in self._rows())

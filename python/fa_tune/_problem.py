@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union, overload
 
 from . import _core, _errors
-from ._errors import ArgumentError, did_you_mean, shown
+from ._errors import ArgumentError, did_you_mean, one_of, shown
 from ._types import KvDtype, Layout, LengthsK, Mask, ProblemFields
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 ALSO = {"seq": ("seq_q", "seq_k"), "heads": ("heads_q",)}
 ELEMENTS = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 MASKS = {True: "bottom-right", False: "none"}
-
-
 _ATTENTION = _core.fields_of(None)
 
 
@@ -45,9 +43,9 @@ def _word(name: str, value: Any) -> Any:
 def _value(name: str, value: Any, values: Any) -> Any:
     """The value of one field, of which `values` are possible (_core.fields_of)."""
     if isinstance(values, list):
-        word = _word(name, value)
+        word = value if isinstance(value, str) and value in values else _word(name, value)
         if word not in values:
-            _errors.one_of(name, value, values)
+            one_of(name, value, values)
         return word
     if values is bool:
         if not isinstance(value, bool):
@@ -70,17 +68,18 @@ def named(given: dict[str, Any]) -> dict[str, Any]:
     operation = given.get("operation")
     if not isinstance(operation, (str, type(None))):
         raise ArgumentError("operation is a name, such as \"attn_fwd\", not %s" % shown(operation))
-    has = _core.fields_of(operation)
+    has = _ATTENTION if operation is None else _core.fields_of(operation)
     own = {} if operation is None else {"operation": operation}
     for name, value in sorted(given.items(), key=lambda item: item[0] not in ALSO):
+        if name == "operation":
+            continue
         for field in (name,) if name in has else ALSO.get(name, (name,)):
-            if field in has:
-                own[field] = _value(name, value, has[field][0])
-            elif field != "operation":
+            if field not in has:
                 raise ArgumentError("a problem%s has no field %r%s It has %s%s" % (
                     " of " + operation if operation else "", name,
                     did_you_mean(name, [*has, *(also for also in ALSO if ALSO[also][0] in has)]) or ".", ", ".join(has),
                     "" if operation else "; operation=\"NAME\" gives it the fields of another operation"))
+            own[field] = _value(name, value, has[field][0])
     return own
 
 

@@ -85,7 +85,7 @@ class Table:
         return html_table(self._title(), self._header, self._rows())
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A pandas.DataFrame of one row for each problem: its fields, the GPU, the kernel and the times."""
+        """A pandas.DataFrame: of problems a row each with the fields, the GPU, the kernel and the times."""
         try:
             import pandas
         except ImportError:
