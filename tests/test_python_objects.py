@@ -284,6 +284,8 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
         (fa_tune.tune, 'no GPU called "L5" is known; near it: L4', {"seq": 512, "gpu": "L5"}),
         (fa_tune.tune, "effort is 'cached', 'predict', 'measure' or 'patient', not 'mesure': did you mean 'measure'?",
          {"seq": 512, "effort": "mesure"}),
+        (fa_tune.tune, "no argument 'efort': did you mean 'effort'?", {"seq": 512, "efort": "measure"}),
+        (fa_tune.sweep, "no argument 'second': did you mean 'seconds'?", {"seq": 512, "second": 60}),
         (fa_tune.kernel, "not 'fast'", {"seq": 512, "effort": "fast"}),
         (fa_tune.sweep, "not 'fast'", {"seq": 512, "effort": "fast"}),
         (fa_tune.sweep, "must not be negative", {"seq": 512, "seconds": -1, "progress": False}),

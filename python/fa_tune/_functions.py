@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from . import _core, _engine
-from ._errors import ArgumentError, Error, one_of, shown
+from ._errors import ArgumentError, Error, did_you_mean, one_of, shown
 from ._objects import Answer, Check, Doctor, Forgotten, Report, Sweep, SweepItem, Winners
-from ._problem import Problem, ProblemLike, named, problems_of
+from ._problem import ALSO, Problem, ProblemLike, named, problems_of
+from ._problem import fields as all_fields
 from ._tables import counted
 from ._types import EFFORTS, Effort, GridFields, ProblemFields, Progress
 
@@ -22,8 +23,21 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+ARGUMENTS = ("gpu", "device", "effort", "again", "exact", "progress", "seconds", "trials", "cost", "price")
+
+
+def _check_arguments(given: Iterable[str]) -> None:
+    """Refuses what is no field of attention, and more like an argument of the functions below."""
+    for name in set(given).difference(all_fields(), ALSO):
+        meant = did_you_mean(name, ARGUMENTS)
+        if meant:
+            raise ArgumentError("there is no argument %r%s" % (name, meant))
+
+
 def _problem(problem: ProblemLike | None, fields: dict[str, Any]) -> Problem:
     if problem is None:
+        if "operation" not in fields:
+            _check_arguments(fields)
         return Problem(**fields)
     if fields:
         raise TypeError("give a problem or its fields, not both: %s" % ", ".join(fields))
@@ -110,6 +124,7 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
     """
     from ._progress import sweep_on_stderr
     if problems is None:
+        _check_arguments(grid)
         many = {name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
                 for name, value in grid.items()}
         problems = [Problem(**dict(zip(many, values))) for values in itertools.product(*many.values())]
