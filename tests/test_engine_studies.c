@@ -129,10 +129,17 @@ static void with_other_templates_what_was_tried_comes_back(void)
     CHECK_INT(seen.defaults, 0);
 }
 
-static bool is_seen(void *context, const fa_study *study)
+static int is_seen(void *context, const fa_study *study)
 {
     (void)context;
     return strcmp(study->silicon, seen.study.silicon) == 0;
+}
+
+static int refuse_study(void *context, const fa_study *study)
+{
+    (void)context;
+    (void)study;
+    return FA_ECANCELED;
 }
 
 static int forget_seen(bool dry_run, fa_forgotten *ret_forgotten)
@@ -154,6 +161,8 @@ static void a_dry_run_of_forgetting_works_on_a_read_only_store_and_says_what_goe
     CHECK_OK(forget_seen(true, &read_only), diag);
     CHECK_INT(forget_seen(false, &did), FA_EREADONLY);
     CHECK(fixture_restart(&fixture, ""));
+    fa_forget_options refusing = {.size = sizeof refusing, .select = refuse_study};
+    CHECK_INT(fa_forget(fixture.tuner, &refusing, &did, &diag), FA_ECANCELED);
     CHECK_OK(forget_seen(false, &did), diag);
     CHECK(did.winners == 1 && did.trials == seen.tried && did.bytes > 0);
     read_only.freed = did.freed;

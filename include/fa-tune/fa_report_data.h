@@ -95,9 +95,10 @@ FA_API int fa_write_report(fa_tuner *tuner, const fa_report_options *options, ch
 typedef struct fa_forget_options {
     size_t size;  /* sizeof(fa_forget_options) */
     bool dry_run; /* only tell what would go; works on a store that is read-only */
-    /* Which studies of the local store go; NULL: everything, also what only another version or other
-     * templates can read. Asked inside the transaction that deletes: it may not use the tuner. */
-    bool (*select)(void *context, const fa_study *study);
+    /* Which studies of the local store go: 1, or 0, or a negative number, with which nothing goes and which is
+     * returned. NULL: everything, also what only another version or other templates can read. Asked inside the
+     * transaction that deletes: it may not use the tuner. */
+    int (*select)(void *context, const fa_study *study);
     fa_study_visit *visit; /* every study that went, when all is done; may be NULL */
     void *context;
 } fa_forget_options;

@@ -72,7 +72,7 @@ static PyMethodDef methods[] = {
      "keep(problem, gpu) is true."},
     {"forget", store_forget, METH_VARARGS,
      "forget(select, dry_run)\n--\n\nForgets the stored problems for which select(dict) is true, or all for None; returns\n"
-     "what went, as dicts, and a dict of counts. An exception of select chooses nothing more."},
+     "what went, as dicts, and a dict of counts. After an exception of select nothing is gone."},
     {"doctor", store_doctor, METH_NOARGS,
      "doctor()\n--\n\nThe doctor's findings: a list of (level, name, text, advice)."},
     {"gpu_name", store_gpu_name, METH_VARARGS,

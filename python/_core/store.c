@@ -302,22 +302,20 @@ static PyObject *study_dict(const fa_study *study)
 
 struct forgetting {
     PyObject *select, *gone; /* a function or None; a list */
-    bool failed;
 };
 
-/* After an exception nothing more is chosen. */
-static bool is_chosen(void *context, const fa_study *study)
+/* An exception ends it, before anything has gone. */
+static int is_chosen(void *context, const fa_study *study)
 {
     struct forgetting *f = context;
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *dict = f->failed ? NULL : study_dict(study);
+    PyObject *dict = study_dict(study);
     PyObject *chosen = dict != NULL ? PyObject_CallFunctionObjArgs(f->select, dict, NULL) : NULL;
-    int yes = chosen != NULL ? PyObject_IsTrue(chosen) : -1;
-    f->failed = f->failed || yes < 0;
+    int goes = chosen != NULL ? PyObject_IsTrue(chosen) : -1;
     Py_XDECREF(chosen);
     Py_XDECREF(dict);
     PyGILState_Release(state);
-    return yes > 0;
+    return goes < 0 ? FA_ECANCELED : goes;
 }
 
 static int on_gone(void *context, const fa_study *study)

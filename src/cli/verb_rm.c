@@ -76,7 +76,7 @@ static bool keeps_unread(const cli_options *options, const fa_study *study)
     return keeps;
 }
 
-static bool is_asked_for(void *context, const fa_study *study)
+static int is_asked_for(void *context, const fa_study *study)
 {
     const cli_options *options = ((const struct asked *)context)->options;
     bool keeps = study->unread != NULL

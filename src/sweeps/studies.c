@@ -390,7 +390,11 @@ static int choose_studies(struct forgetting *f, fa_diag *diag)
     for (size_t i = 0; i < list->count && rc == 0; i++) {
         fa_study study = list->study[i];
         rc = complete_study(f->tuner, true, &study, diag);
-        if (rc == 0 && (options->select == NULL || options->select(options->context, &study)))
+        int goes =
+            rc != 0 || options->select == NULL ? 1 : options->select(options->context, &study);
+        if (goes < 0)
+            rc = goes;
+        else if (rc == 0 && goes != 0)
             list->study[kept++] = study;
     }
     list->count = kept;
@@ -425,8 +429,9 @@ static int choose_unread(void *context, const fa_unread_scope *scope)
     find_study_gpu(&study);
     if (scope->gpu != NULL)
         snprintf(study.gpu.name, sizeof study.gpu.name, "%s", scope->gpu);
-    if (f->options->select != NULL && !f->options->select(f->options->context, &study))
-        return 0;
+    int goes = f->options->select != NULL ? f->options->select(f->options->context, &study) : 1;
+    if (goes <= 0)
+        return goes;
     fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
     if (grown != NULL)
         list->study = grown;
