@@ -257,8 +257,8 @@ def one_more_row_in_its_table_is_a_field_everywhere():
         edit(os.path.join(folder, "rms_norm_split.json"), lambda told: told.setdefault(
             "supports", []).append({"require": "GROUPS = 1", "why": "it norms one row at a time"}))
         # Options, what they take, and the help.
-        tap.has(place.run("tune", "--help", "--operation", "rms_norm").stdout,
-                "--groups N           rows normed together (1)")
+        tap.has(" ".join(place.run("tune", "--help", "--operation", "rms_norm").stdout.split()),
+                "--groups N rows normed together (1)")
         tap.has(place.run(*ROWS, "--groups", "65", status=2).stderr,
                 '--groups "65": use a whole number from 1 to 64')
         # JSON, manifests and words.

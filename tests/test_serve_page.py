@@ -354,6 +354,8 @@ def a_service_that_starts_with_open_prints_its_link_but_never_into_its_log():
                              encoding="ascii")
             tap.equal(asked.returncode, 0)
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#[0-9a-f]{64}\n", asked.stdout), asked.stdout
+            shown = place.on_a_terminal("stdout", "serve", "--socket", daemon.socket, "--open").replace("\r", "")
+            assert re.fullmatch(r"\n  The page, for one visit: http://\S+/#[0-9a-f]{64}\n\n", shown), shown
 
 
 tap.main([

@@ -392,8 +392,8 @@ static int check_settings(const cli_option_list *all, const cli_settings *files,
         if (rc == 0 && spec != NULL && spec->offset == AT(gpu))
             rc = fa_gpu_find(setting->value, &gpu, diag);
         if (rc != 0)
-            return fa_fail_in(diag, FA_EINVAL, "settings %.300s: line %d",
-                              files->path[setting->file], setting->line);
+            return fa_fail_in(diag, rc, "settings %.300s: line %d", files->path[setting->file],
+                              setting->line);
     }
     return 0;
 }
