@@ -4,7 +4,7 @@
  */
 #include "check.h"
 
-#include "sandbox.h"
+#include "worker.h"
 
 #include <pthread.h>
 #include <sys/socket.h>

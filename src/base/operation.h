@@ -132,9 +132,9 @@ int fa_field_choice(const fa_field *field, const char *name);
 /* The value as keys and macros show it. */
 int32_t fa_field_shown(fa_field_as as, int32_t value);
 
-/* From the text of an operation.json to an operation that nobody knows yet. */
-/* `where` names the document in sentences. The caller frees what it does not make known, and keeps the
- * document as long as the operation. */
+/* ---- from an operation.json to an operation that nobody knows yet ---------------------------*/
+/* `where` names the document in sentences. The caller frees what it does not make known. make: of a document that is
+ * built in: its keys are not looked at again, and it lives as long as the program. */
 int fa_operation_make(const cJSON *document, const char *where, fa_operation **ret_operation,
                       fa_diag *diag);
 int fa_operation_read(const char *text, size_t size, const char *where,

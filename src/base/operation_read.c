@@ -171,10 +171,12 @@ static int read_properties(const cJSON *json, const fa_operation *operation, fa_
         else if (properties[i].reading == EARLIER)
             *(int *)to = -1;
     }
-    int rc = fa_json_check_keys(json, keys, where, diag);
-    for (const cJSON *item = json->child; rc == 0 && item != NULL; item = item->next)
-        rc = read_property(json, &properties[index_of(keys, item->string)], operation, field, where,
-                           diag);
+    int rc = operation->owned != NULL ? fa_json_check_keys(json, keys, where, diag) : 0;
+    for (const cJSON *item = json->child; rc == 0 && item != NULL; item = item->next) {
+        int at = index_of(keys, item->string);
+        if (at >= 0)
+            rc = read_property(json, &properties[at], operation, field, where, diag);
+    }
     return rc;
 }
 
@@ -354,7 +356,7 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
     const cJSON *json = operation->document;
     if (!cJSON_IsObject(json))
         return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
-    int rc = check_keys(json, where, diag);
+    int rc = operation->owned != NULL ? check_keys(json, where, diag) : 0;
     if (rc == 0)
         rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
     if (rc == 0 && !fa_is_identifier(operation->name))
@@ -373,13 +375,17 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
                    : rc;
 }
 
-int fa_operation_make(const cJSON *document, const char *where, fa_operation **ret_operation,
-                      fa_diag *diag)
+/* Takes `owned`, also where it fails. */
+static int make_operation(const cJSON *document, cJSON *owned, const char *where,
+                          fa_operation **ret_operation, fa_diag *diag)
 {
     fa_operation *operation = calloc(1, sizeof *operation);
-    if (operation == NULL)
+    if (operation == NULL) {
+        cJSON_Delete(owned);
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    }
     operation->document = document;
+    operation->owned = owned;
     int rc = read_document(operation, where, diag);
     if (rc == 0)
         *ret_operation = operation;
@@ -388,18 +394,18 @@ int fa_operation_make(const cJSON *document, const char *where, fa_operation **r
     return rc;
 }
 
+int fa_operation_make(const cJSON *document, const char *where, fa_operation **ret_operation,
+                      fa_diag *diag)
+{
+    return make_operation(document, NULL, where, ret_operation, diag);
+}
+
 int fa_operation_read(const char *text, size_t size, const char *where,
                       fa_operation **ret_operation, fa_diag *diag)
 {
     cJSON *document = NULL;
     int rc = fa_json_parse(text, size, where, &document, diag);
-    if (rc == 0)
-        rc = fa_operation_make(document, where, ret_operation, diag);
-    if (rc == 0)
-        (*ret_operation)->owned = document;
-    else
-        cJSON_Delete(document);
-    return rc;
+    return rc != 0 ? rc : make_operation(document, document, where, ret_operation, diag);
 }
 
 /* ---- what a table of fields says --------------------------------------------------------------*/

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "families.h"
+#include "queries.h"
 
 #include "error.h"
 #include "hash.h"
@@ -7,7 +7,6 @@
 #include "json_make.h"
 #include "operation.h"
 #include "problem.h"
-#include "queries.h"
 #include "exchange.h"
 #include "service.h"
 

@@ -3,7 +3,7 @@
 
 #include "buf.h"
 #include "error.h"
-#include "families.h"
+#include "queries.h"
 #include "json_make.h"
 #include "exchange.h"
 #include "pending.h"

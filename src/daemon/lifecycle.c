@@ -2,10 +2,9 @@
 #include "service.h"
 
 #include "error.h"
-#include "families.h"
+#include "queries.h"
 #include "hash.h"
 #include "jobs.h"
-#include "queries.h"
 #include "pending.h"
 
 #include <stdio.h>

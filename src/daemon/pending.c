@@ -2,7 +2,7 @@
 #include "pending.h"
 
 #include "error.h"
-#include "families.h"
+#include "queries.h"
 #include "jobs.h"
 #include "exchange.h"
 #include "service.h"

@@ -3,11 +3,10 @@
 
 #include "auth.h"
 #include "buf.h"
-#include "families.h"
+#include "queries.h"
 #include "jobs.h"
 #include "json_make.h"
 #include "operation.h"
-#include "queries.h"
 #include "pending.h"
 #include "exchange.h"
 

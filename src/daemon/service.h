@@ -12,14 +12,85 @@
 #include "cache.h"
 #include "exchange.h"
 #include "fa_tune.h"
+#include "fa_types.h"
 #include "hash.h"
 #include "http.h"
-#include "journal.h"
-#include "settings.h"
+#include "log.h"
 #include "thread.h"
 
 #include <stdatomic.h>
 
+/* The daemon's settings: flags, and for each flag a variable FA_TUNE_SERVE_… that the flag overrides. */
+enum { SERVE_TOKEN_MIN = 16, SERVE_TOKEN_MAX = 512 };
+
+typedef struct serve_settings {
+    const char *socket; /* "": none */
+    const char *tcp;    /* "": none */
+    const char *token_file;
+    const char *store, *templates, *worker; /* NULL: the library's */
+    int32_t compile_workers, compile_timeout_s, trial_timeout_s, compile_nice;
+    int32_t max_connections, max_jobs, max_sweeps;
+    int32_t max_body, max_sweep_body; /* bytes */
+    int32_t max_bodies_mib;           /* in memory at a time */
+    int32_t head_timeout_s, body_timeout_s, idle_timeout_s, send_timeout_s, link_timeout_s;
+    int32_t wait_s; /* how long a request waits for a tune unless the client says */
+    int32_t stop_s; /* for jobs to stop */
+    int32_t cache_mib;
+    int32_t untrusted_templates, log_format, log_level; /* indices of the choices */
+    bool allow_user_templates;
+    bool open;
+    bool help, version, openapi;
+    char default_socket[160];
+    char identity[1024];          /* the absolute address where it serves; names its journal */
+    unsigned char token_hash[32]; /* SHA-256 of the token, so that comparing takes constant time */
+    bool has_token;
+} serve_settings;
+
+/* FA_EINVAL with a sentence. Texts point into arguments and environment. */
+int serve_settings_read(int count, char **arguments, serve_settings *ret_settings, fa_diag *diag);
+void serve_settings_help(void);
+
+/* Accepted jobs on disk, so that they outlive the process: one file for each job in a directory next to the store,
+ * removed when the job has ended. Every daemon has its own directory, named after the address where it serves;
+ * daemons in containers or on hosts that share a store may serve at the same path, and then each of them locks
+ * another directory.
+ *
+ * A file: "fa-tune-job 1 KIND ID ACCEPTED\n" and the request's body as it came. The journal knows
+ * nothing else about a job; a body that was read is checked as if a client had sent it. */
+enum { SERVE_ID_SIZE = 33 };
+
+typedef struct serve_journal {
+    serve_thread *thread;
+    char folder[1100];
+    int lock;  /* held while this process lives; -1 */
+    bool shut; /* nothing is written: the directory is not to be trusted, or another daemon's */
+} serve_journal;
+
+typedef struct serve_journal_entry {
+    struct serve_journal_entry *next;
+    char id[SERVE_ID_SIZE], kind[8]; /* "tune" or "sweep" */
+    int64_t accepted_ms;             /* Unix time */
+    char *body;
+    size_t size;
+} serve_journal_entry;
+
+/* On the loop: the jobs of an earlier process, the first accepted first, which are freed after the
+ * call. rc: no job can be kept, and why. */
+typedef void serve_journal_loaded(void *context, const serve_journal_entry *first, int rc,
+                                  const char *reason);
+/* On the loop: the job is on disk, or could not be put there (rc). */
+typedef void serve_journal_written(void *context, const char *id, int rc, const char *reason);
+
+/* Takes the directory and reads it, on the journal's thread. `limit`: bytes of a body. */
+void serve_journal_load(serve_journal *journal, size_t limit, serve_journal_loaded *loaded,
+                        void *context);
+/* Writes a job's file; false: out of memory, and written() is not called. */
+bool serve_journal_add(serve_journal *journal, const serve_journal_entry *entry,
+                       serve_journal_written *written, void *context);
+void serve_journal_remove(serve_journal *journal, const char *id);
+bool serve_is_id(const char *text); /* of a job */
+
+/* ---- the service ----------------------------------------------------------------------------*/
 enum {
     SERVE_DEVICES_MAX = 16,
     SERVE_RUNNERS = SERVE_DEVICES_MAX + 1, /* the last is for GPUs that are not here */

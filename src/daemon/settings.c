@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "settings.h"
+#include "service.h"
 
 #include "buf.h"
 #include "duration.h"

@@ -108,7 +108,7 @@ int fa_remote_cubin_get(fa_tuner *tuner, const char *key, const fa_remote_cubin 
 /* Whether it answers, for fa_doctor(). */
 int fa_remote_check(fa_remote *remote, char *ret_text, size_t size, fa_diag *diag);
 
-/* ---- jobs (remote_follow.c) -----------------------------------------------------------------*/
+/* ---- jobs -----------------------------------------------------------------------------------*/
 /* Callbacks of fa_remote_follow. */
 typedef struct fa_follower {
     int (*event)(void *context, const char *data, size_t size); /* data of a "progress" or "item" */

@@ -3,7 +3,7 @@
  * NVRTC is a file reader: an #include of an absolute path, or a FIFO, is read by the compiler. So
  * source is compiled only in a process that has no environment and cannot open files.
  */
-#include "sandbox.h"
+#include "worker.h"
 
 #include "error.h"
 

@@ -11,6 +11,7 @@
 #define FA_ENGINE_WORKER_H
 
 #include "channel.h"
+#include "fa_types.h"
 #include "nvrtc.h"
 
 /* strict_s: 0, or the strict sandbox and the processor time that one compile in it may take. */
@@ -19,5 +20,22 @@ int fa_worker_measure(int fd, int ordinal);
 
 /* {"rc":code,"text":sentence} */
 cJSON *fa_worker_answer(int rc, const fa_diag *diag);
+
+/* ---- what a compile worker gives up before it sees any source --------------------------------*/
+/* Bounds address space, open files, file size and core size of this process. */
+int fa_sandbox_limit(fa_diag *diag);
+/* Takes away the file system (Landlock, where the kernel has it): nothing can be opened any more,
+ * so that an #include of a file outside the templates finds nothing. *ret_confined says whether it
+ * holds. Call it after every library is loaded. */
+int fa_sandbox_confine(bool *ret_confined, fa_diag *diag);
+/* For source that came from outside, on top of both above: takes away all but computing and talking
+ * on the open descriptor `channel` (seccomp): no file, socket, program or process can be had any
+ * more, nor memory that holds code. FA_ENOTSUP where this kernel cannot do that: then no such source
+ * may be compiled. Call it after something was compiled. */
+int fa_sandbox_strict(int channel, fa_diag *diag);
+/* Ends this process by a signal once it has computed for so many seconds more. */
+int fa_sandbox_cpu(int seconds, fa_diag *diag);
+/* Ends this process as soon as the other end of fd is gone, also in the middle of a compile. */
+int fa_sandbox_follow(int fd, fa_diag *diag);
 
 #endif

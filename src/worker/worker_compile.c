@@ -10,7 +10,6 @@
 #include "error.h"
 #include "json.h"
 #include "json_make.h"
-#include "sandbox.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,4 +152,14 @@ int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s)
     fa_message_free(&compiler.with);
     fa_nvrtc_close(&compiler.nvrtc);
     return rc != 0 ? rc : sent;
+}
+
+/* ---- what every answer of a worker begins with -----------------------------------------------*/
+cJSON *fa_worker_answer(int rc, const fa_diag *diag)
+{
+    cJSON *json = cJSON_CreateObject();
+    fa_json_add_number(json, "rc", rc);
+    if (rc != 0)
+        fa_json_add_text(json, "text", diag->text);
+    return json;
 }

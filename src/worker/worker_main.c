@@ -5,7 +5,6 @@
 #include "worker.h"
 
 #include "pool.h"
-#include "sandbox.h"
 
 #include <stdio.h>
 #include <stdlib.h>
