@@ -233,8 +233,9 @@ def the_kernel_is_the_second_column_and_what_is_alike_is_said_once():
     tap.has(texts(both, ".facts li")[1], "measured, 1 of them elsewhere")
 
 
-FITS = """(box => [box.scrollWidth - box.clientWidth, document.documentElement.scrollWidth - innerWidth])
-    (document.querySelector("#summary .scroll"))"""
+FITS = """[Math.max(...Array.from(document.querySelectorAll("#summary .scroll, .scroll.stacked"))
+    .map(box => innerWidth > 900 && !box.closest("#summary") ? 0 : box.scrollWidth - box.clientWidth)),
+    document.documentElement.scrollWidth - innerWidth]"""
 
 
 def the_list_fits_its_page_at_every_width():

@@ -20,17 +20,17 @@
 enum { PEERS = 16, DRIVERS = 4 };
 
 /* Another kernel's times over the winners'. */
-typedef struct rivalry {
+typedef struct comparison {
     char peer[sizeof((fa_baseline *)NULL)->peer];
     size_t problems, ahead; /* compared; those of them on which the winner is faster */
     double logarithms, worst;
-} rivalry;
+} comparison;
 
 struct report_headline {
     char silicon[sizeof((fa_study *)NULL)->silicon], gpu[64];
     const fa_operation *operation;
     size_t problems, timed, imported;
-    rivalry peer[PEERS], defaults;
+    comparison peer[PEERS], defaults;
     size_t peers;
     double cuda; /* the newest version that a driver was for; 0: not recorded */
     char driver[DRIVERS][80], nvrtc[80];
@@ -51,24 +51,25 @@ static const char *text_of(const cJSON *object, const char *name)
     return cJSON_IsString(item) ? item->valuestring : "";
 }
 
-static void compare(rivalry *rivalry, double ratio)
+static void compare(comparison *comparison, double ratio)
 {
     if (!(ratio > 0))
         return;
-    rivalry->worst = rivalry->problems == 0 || ratio < rivalry->worst ? ratio : rivalry->worst;
-    rivalry->logarithms += log(ratio);
-    rivalry->ahead += ratio > 1;
-    rivalry->problems++;
+    comparison->worst =
+        comparison->problems == 0 || ratio < comparison->worst ? ratio : comparison->worst;
+    comparison->logarithms += log(ratio);
+    comparison->ahead += ratio > 1;
+    comparison->problems++;
 }
 
-static rivalry *find_peer(struct report_headline *headline, const char *name)
+static comparison *find_peer(struct report_headline *headline, const char *name)
 {
     for (size_t i = 0; i < headline->peers; i++)
         if (strcmp(headline->peer[i].peer, name) == 0)
             return &headline->peer[i];
     if (headline->peers == PEERS)
         return NULL;
-    rivalry *peer = &headline->peer[headline->peers++];
+    comparison *peer = &headline->peer[headline->peers++];
     snprintf(peer->peer, sizeof peer->peer, "%s", name);
     return peer;
 }
@@ -119,7 +120,7 @@ static void take_problem(struct report_headline *headline, const report_problem 
         problem->study.has_winner && problem->study.winner.origin == FA_ORIGIN_IMPORTED;
     compare(&headline->defaults, problem->x_default);
     cJSON_ArrayForEach (one, get(problem->json, "baselines")) {
-        rivalry *peer = find_peer(headline, text_of(one, "peer"));
+        comparison *peer = find_peer(headline, text_of(one, "peer"));
         if (peer != NULL)
             compare(peer, report_number(get(one, "ratio")));
     }
@@ -168,9 +169,9 @@ static void some_gpu(fa_buf *out, const char *name)
                   name[0] != 0 ? name : "unnamed GPU");
 }
 
-static double mean_of(const rivalry *rivalry)
+static double mean_of(const comparison *comparison)
 {
-    return exp(rivalry->logarithms / (double)rivalry->problems);
+    return exp(comparison->logarithms / (double)comparison->problems);
 }
 
 static void problems(fa_buf *out, size_t count)
@@ -180,15 +181,15 @@ static void problems(fa_buf *out, size_t count)
 }
 
 /* The most able peer first. */
-static int compare_rivalries(const void *a, const void *b)
+static int compare_means(const void *a, const void *b)
 {
-    const rivalry *x = a, *y = b;
+    const comparison *x = a, *y = b;
     double difference = mean_of(x) - mean_of(y);
     return difference < 0 ? -1 : difference > 0 ? 1 : strcmp(x->peer, y->peer);
 }
 
 /* "1.20 × as fast as cuDNN and 1.11 × as FlashAttention-3, geometric mean of 36 problems, worst 1.02" */
-static void against(fa_buf *out, const rivalry *peer, size_t count)
+static void against(fa_buf *out, const comparison *peer, size_t count)
 {
     bool alike = true;
     double worst = peer[0].worst;
@@ -231,7 +232,7 @@ static void sentence(fa_buf *out, const struct report_headline *headline, bool s
         if (headline->peers > 0) {
             against(out, headline->peer, headline->peers);
         } else {
-            rivalry defaults = headline->defaults;
+            comparison defaults = headline->defaults;
             snprintf(defaults.peer, sizeof defaults.peer, "their families' defaults");
             against(out, &defaults, 1);
             fa_buf_text(out, "; no other kernel's time is stored");
@@ -322,7 +323,7 @@ static void add_words(cJSON *item, const char *name, fa_buf *words)
     fa_buf_free(words);
 }
 
-static cJSON *peer_json(const rivalry *peer)
+static cJSON *peer_json(const comparison *peer)
 {
     cJSON *item = cJSON_CreateObject();
     fa_json_add_text(item, "peer", peer->peer);
@@ -341,7 +342,7 @@ static void drop_unknown(struct report_headline *headline)
         if (headline->peer[i].problems > 0)
             headline->peer[kept++] = headline->peer[i];
     headline->peers = kept;
-    qsort(headline->peer, kept, sizeof *headline->peer, compare_rivalries);
+    qsort(headline->peer, kept, sizeof *headline->peer, compare_means);
 }
 
 cJSON *report_headlines_json(const report *report)

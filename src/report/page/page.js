@@ -98,7 +98,7 @@ function buckets(given) {
         "%, worst " + (100 * known[known.length - 1]).toFixed(1) + "%.") : null,
     failed > 0 ? " At " + failed + " the bucket’s winner did not pass." : ""),
     sortable({ label: "Regret between buckets", caption: "Regret between buckets", rows,
-      className: "stick", most: ROWS_MAX, columns: [
+      className: "stick stacked", most: ROWS_MAX, columns: [
         { head: "point", row: true, cell: (row) => row.words },
         { head: "its bucket", className: "wide", cell: (row) => row.bucket_words },
         { head: "GPU", cell: (row) => row.gpu },
@@ -120,7 +120,7 @@ function predictions(given) {
     h("p", {}, "Choices that the model or another GPU’s winner gave, and what they turned out to be. " +
       "The cost is how much longer the choice takes than the best that was measured beside it."),
     sortable({ label: "Predictions that were measured", caption: "Predictions that were measured",
-      rows, className: "stick", most: ROWS_MAX, columns: [
+      rows, className: "stick stacked", most: ROWS_MAX, columns: [
         { head: "problem", row: true, cell: (row) => row.words },
         { head: "GPU", cell: (row) => row.gpu },
         { head: "known how", cell: (row) => row.known_how +
@@ -148,7 +148,7 @@ function pay(given) {
       (probes > 0 ? " Up to " + grouped(probes) + " of a row’s times are of single probes, not of a " +
         "race with the winner: differences of a few percent mean nothing there." : "")),
     sortable({ label: "Does tuning pay?", caption: "Winners against the default and fixed configs",
-      rows, columns: [
+      rows, className: "stacked", columns: [
         { head: "GPU", row: true, cell: (row) => row.gpu },
         { head: "the winners against", cell: (row) => row.against },
         { head: "problems", number: true, value: (row) => row.problems,
