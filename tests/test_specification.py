@@ -138,7 +138,7 @@ def what_is_wrong_is_said_with_its_place():
         tap.has(place.run(bare, status=2).stderr, "let the file begin with a comment")
         with open(bare, "w", encoding="utf-8") as file:
             file.write("/* fa-tune {\n  \"sizes\": {\"n\" 3}\n} */\n__global__ void k() {}\n")
-        tap.has(place.run(bare, status=2).stderr, "bare.cu: not valid JSON in line 2")
+        tap.has(place.run(bare, status=2).stderr, "bare.cu:2: not valid JSON")
 
 
 def arguments_that_the_kernel_does_not_take_are_found_in_its_cubin():

@@ -178,6 +178,75 @@ def a_tunable_may_be_a_fraction_or_a_text():
             tap.has(place.run(path, status=2).stderr, sentence)
 
 
+HEAD = """// SPDX-License-Identifier: Apache-2.0
+/* fa-tune
+{
+  "kernel": "axpy",
+  "arguments": [
+    {"name": "y", "type": "f32", "shape": ["n"], "is": "inout"},
+    {"name": "x", "type": "f32",
+     "shape": ["n"]},
+    {"name": "a", "type": "f32", "value": 2.5}, {"name": "n"}
+  ],
+  "sizes": {
+    "n": 1000
+  },
+  "tune": {
+    "THREADS": [64, 128],
+    "PART": [1]
+  },
+  "defines": {"TWICE": "2 * PART"},
+  "restrictions": [
+    "THREADS > 1",
+    "PART > 0"
+  ],
+  "block": "THREADS", "grid": ["ceil_div(n, THREADS)",
+           "1"]
+} */
+"""
+
+
+def a_fault_names_its_line():
+    wrong = [('"is": "inout"', '"is": "io"', 6, "arguments[0] y: "), ('"n"]},\n    {"name": "a"', '"m"]},\n    {"name": "a"', 7, "unknown name m"),
+             ('"n": 1000', '"n": "x"', 12, 'size "n" must'), ("[64, 128]", "[64, 64]", 15, "stands twice"), ("[1]", "[]", 16, "PART must be"),
+             ('"2 * PART"', '"2 * PARTS"', 18, "unknown name PARTS"), ("PART > 0", "PART >", 21, "constraints[1]"),
+             ('"1"]', '"1", "ONE"]', 24, "grid[2]"), ('"block": "THREADS",', '"blok": "THREADS",', 23, 'did you mean "block"?'),
+             ('"PART": [1]', '"PART": [1],', 17, "not valid JSON"), ('"1"]', '"1 + Q"]', 24, "unknown name Q")]
+    with a_place() as place:
+        for old, new, line, sentence in wrong:
+            assert HEAD.count(old) == 1, old
+            path = write(place, "work/axpy.cu", HEAD.replace(old, new) + KERNEL % "a * x[i]")
+            told = place.run(path, status=2).stderr
+            tap.has(told, "fa-tune: axpy.cu:%d: " % line)
+            tap.has(told, sentence)
+
+
+def a_check_compiles_and_compares_without_a_gpu():
+    with Place(space=None) as place:
+        path = write(place, "work/axpy.cu", HEAD.replace('"sizes"', '"answer": "axpy_naive", "sizes"') + NAIVE + KERNEL % "a * x[i]")
+        run = place.run("check", path)
+        tap.has(run.stdout, "A100")
+        tap.has(run.stdout, "  axpy_naive ")
+        told = place.json("check", path, "--gpu", "L4", "--n", "64")
+        tap.equal([(kernel["entry"], kernel["answer"], kernel["parameter_bytes"], kernel["fault"]) for kernel in told["kernels"]],
+                  [("axpy_naive", True, 24, ""), ("axpy", False, 24, "")])
+        tap.equal((told["faults"], told["gpu"]["name"]), (0, "L4"))
+        assert not os.path.exists(place.store)
+        # what a kernel takes
+        write(place, "work/axpy.cu", HEAD.replace('"f32", "value": 2.5', '"f64", "value": 2.5') + KERNEL % "a * x[i]")
+        tap.has(place.run("check", path, status=1).stdout, "argument 3 of axpy, a, has 4 bytes, and fp64 has 8")
+        # every error of the compiler, with the lines of the file
+        write(place, "work/axpy.cu", HEAD + KERNEL % "b * x[i]" + "what;\n")
+        run = place.run("check", path, status=1)
+        tap.has(run.stdout, 'axpy.cu(27): error: identifier "b" is undefined')
+        tap.has(run.stdout, "axpy.cu(28): error")
+        # lines of the file beside JSON
+        document = json.dumps({**SPECIFICATION, "source": "kernels.cu"})
+        write(place, "work/kernels.cu", "\n" + KERNEL % "b * x[i]")
+        tap.has(place.run("check", write(place, "work/axpy.json", document), status=1).stdout, "kernels.cu(3): error")
+        tap.has(place.run("check", "--seq", "512", status=2).stderr, "say which file is to be checked")
+
+
 def read_text(library, where, document, source):
     class Diag(ctypes.Structure):
         _fields_ = [("text", ctypes.c_char * 1024)]
@@ -195,7 +264,7 @@ def a_text_names_no_file():
         source = "#include \"%s\"\n#include \"/etc/passwd\"\n#include <../cuda.h>\n" + KERNEL % "SCALE(a, x[i])"
         beside = os.path.join(place.folder, "work", "axpy.cu")
         tap.equal(read_text(library, "axpy", {**SPECIFICATION, "include": ["."]}, source)[1],
-                  "axpy: \"include\" names folders, which a text may not")
+                  "axpy:1: \"include\" names folders, which a text may not")
         tap.has(read_text(library, "axpy", {**SPECIFICATION, "answer": {"kernel": "axpy", "source": "other.cu"}}, source)[1],
                 "a text names no file")
         rc, sentence = read_text(library, "axpy", SPECIFICATION, source % beside.replace("axpy.cu", "scale.h"))
@@ -213,6 +282,8 @@ tap.main([
     a_template_is_named_with_its_arguments,
     what_is_wrong_with_a_kernels_name_is_said,
     folders_that_are_not_there_are_refused,
+    a_fault_names_its_line,
+    a_check_compiles_and_compares_without_a_gpu,
     a_tunable_may_be_a_fraction_or_a_text,
     a_text_names_no_file,
 ])

@@ -9,6 +9,7 @@
 
 #include "family.h"
 #include "nvrtc.h"
+#include "spec_place.h"
 #include "spec_reading.h"
 #include "spec_source.h"
 
@@ -63,13 +64,17 @@ static int find_kernel(const struct fa_spec_reading *r, const char *text, const 
 
 /* The text as it is compiled: with the instance of the template, if there is one, and a line that names, for every key and
  * hash that covers the text, what else goes into its compile. */
-static int finish_source(const struct fa_spec_reading *r, const char *text, const char *instance,
-                         char **ret_text)
+static int finish_source(const struct fa_spec_reading *r, const char *file, const char *text,
+                         const char *instance, char **ret_text)
 {
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+";
     fa_buf out = {0};
     const cJSON *option;
     char hash[FA_HASH_HEX];
     fa_includes_hash(r->includes, hash);
+    if (file[0] != 0 && strspn(file, plain) == strlen(file)) /* the compiler tells its lines */
+        fa_buf_printf(&out, "#line 1 \"%s\"\n", file);
     fa_buf_printf(&out, "%s\n", text);
     if (instance != NULL)
         fa_buf_printf(&out,
@@ -107,9 +112,11 @@ static int make_sources(struct fa_spec_reading *r, const char *source, const cha
         rc = find_kernel(r, source, kernel, answer_source == NULL ? r->answer : "", r->entry,
                          &template);
     if (rc == 0)
-        rc = finish_source(r, source, template ? kernel : NULL, &r->source);
+        rc = finish_source(r, fa_spec_text(r->json, "source"), source, template ? kernel : NULL,
+                           &r->source);
     if (rc == 0 && answer != NULL && (answer_source != NULL || template || answer_template))
-        rc = finish_source(r, of_answer, answer_template ? named : NULL, &r->answer_source);
+        rc = finish_source(r, fa_spec_text(answer_source != NULL ? answer : r->json, "source"),
+                           of_answer, answer_template ? named : NULL, &r->answer_source);
     return rc;
 }
 
@@ -376,6 +383,8 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
                         : named != NULL      ? named
                                              : from->text,
                         answered, ret_operation);
+    if ((rc == FA_EMANIFEST || rc == FA_EINVAL) && text != NULL && diag != NULL)
+        fa_spec_locate(from->where, r.name, text, diag);
     cJSON_Delete(r.operation);
     cJSON_Delete(r.manifest);
     cJSON_Delete(json);
