@@ -5,9 +5,10 @@ Under the fake driver, which runs these kernels' arithmetic on the CPU; NVRTC is
 import ctypes
 import json
 import os
+import re
 
 import tap
-from place import BUILD, Place
+from place import BUILD, SOURCE, Place
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 SPECIFICATION = {
@@ -247,6 +248,67 @@ def a_check_compiles_and_compares_without_a_gpu():
         tap.has(place.run("check", "--seq", "512", status=2).stderr, "say which file is to be checked")
 
 
+def several_kernels_run_one_behind_the_other():
+    source = "template <int N> __global__ void axpy_first" + BODY % "0" + KERNEL % "a * x[i]" + NAIVE
+    launches = [{"kernel": "axpy_first<THREADS>", "block": "THREADS", "grid": "ceil_div(n, THREADS)"},
+                {"kernel": "axpy", "block": "THREADS", "grid": "ceil_div(n, THREADS)", "shared_memory": {"part": "THREADS * 4"}}]
+    twice = {"kernel": None, "block": None, "grid": None, "launches": launches}
+    with a_place() as place:  # whose axpy_first adds, too
+        path = specified(place, source, **twice)
+        told = place.json(path)
+        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"]), (2, 0))
+        with_answer = specified(place, source, **twice, answer="axpy_naive")
+        tap.has(place.run(with_answer, status=1).stderr, "the reference says")
+        tap.equal([kernel["entry"] for kernel in place.json("check", with_answer)["kernels"]], ["axpy_naive", "axpy_first", "axpy"])
+        for changes, sentence in (({"block": 64}, "\"block\" stands beside \"launches\""), ({"launches": []}, "1 to 4 launches"),
+                                  ({"launches": [{"block": 1, "grid": 1}]}, "launches[0] must be an object with a \"kernel\""),
+                                  ({"launches": [{**launches[0], "grid": "Q"}]}, "launches[0]: grid[0]"),
+                                  ({"launches": [{**launches[0], "entry": "x"}]}, "\"entry\"")):
+            tap.has(place.run(specified(place, source, **{**twice, **changes}), status=2).stderr, sentence)
+
+
+def a_cluster_is_the_kernels_own():
+    kernel = "__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) axpy" + BODY % "a * x[i]"
+    with a_place() as place:
+        path = specified(place, kernel, tune={"THREADS": [64], "CLUSTER": [2]}, grid="ceil_div(n, THREADS * CLUSTER) * CLUSTER")
+        tap.equal(place.json("check", path, "--gpu", "H100")["kernels"][0]["fault"], "")
+        tap.has(place.run("check", path, "--gpu", "A100", status=1).stdout, "cluster")
+
+
+def c_keys(file, function):
+    """The list of keys that a function of the reader knows."""
+    with open(os.path.join(SOURCE, "tuner", file), encoding="utf-8") as opened:
+        body = opened.read().split(" %s(" % function, 1)[1]
+    listed = re.search(r"keys\[\] = \{(.*?)\bNULL\}", body, re.DOTALL).group(1)
+    return sorted(re.findall(r'"(\w+)"', listed))
+
+
+def the_json_schema_is_what_is_read():
+    with open(os.path.join(SOURCE, "docs", "specification.schema.json"), encoding="utf-8") as file:
+        schema = json.load(file)
+    for place, file, function in ((schema, "spec.c", "read_identity"), (schema["$defs"]["launch"], "spec.c", "check_launches"),
+                                  (schema["$defs"]["size"], "spec_operation.c", "add_size"),
+                                  (schema["$defs"]["argument"], "spec_operation.c", "add_argument"),
+                                  (schema["$defs"]["answer"], "spec_operation.c", "add_answer"),
+                                  (schema["$defs"]["restriction"], "spec_family.c", "add_restrictions")):
+        tap.equal((sorted(place["properties"]), place["additionalProperties"]), (c_keys(file, function), False))
+    try:
+        import jsonschema
+    except ImportError:
+        return
+    validator = jsonschema.Draft202012Validator(schema)
+    good = [SPECIFICATION, {**SPECIFICATION, "tune": {"A": [0.5, 1], "B": ["x"], "C": [True]}, "include": ["x"], "options": ["-w"]}]
+    for name in ("conv2d.cu", "gather.cu", "axpy.json"):
+        with open(os.path.join(SOURCE, "tests", "specifications", name), encoding="utf-8") as file:
+            text = file.read()
+        good.append(json.loads(text if name.endswith("json") else text[text.index("{"):text.index("*/")]))
+    for document in good:
+        tap.equal([error.message for error in validator.iter_errors(document)], [])
+    for change in ({"tuna": {}}, {"tune": {}}, {"sizes": {}}, {"grid": []}, {"arguments": [{"type": "f32"}]}, {"launches": []},
+                   {"tune": {"A": []}}, {"options": "-w"}, {"answer": {"block": 1}}):
+        assert not validator.is_valid({**SPECIFICATION, **change}), change
+
+
 def read_text(library, where, document, source):
     class Diag(ctypes.Structure):
         _fields_ = [("text", ctypes.c_char * 1024)]
@@ -284,6 +346,9 @@ tap.main([
     folders_that_are_not_there_are_refused,
     a_fault_names_its_line,
     a_check_compiles_and_compares_without_a_gpu,
+    several_kernels_run_one_behind_the_other,
+    a_cluster_is_the_kernels_own,
+    the_json_schema_is_what_is_read,
     a_tunable_may_be_a_fraction_or_a_text,
     a_text_names_no_file,
 ])

@@ -32,9 +32,9 @@ static atomic_int known_count;
 static int read_identity(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {
-        "name",         "kernel",  "source", "arguments", "sizes",         "tune",   "default",
-        "restrictions", "defines", "block",  "grid",      "shared_memory", "answer", "rtol",
-        "atol",         "flops",   "bytes",  "include",   "options",       NULL};
+        "name",         "kernel",  "source", "arguments", "sizes",         "tune",     "default",
+        "restrictions", "defines", "block",  "grid",      "shared_memory", "answer",   "rtol",
+        "atol",         "flops",   "bytes",  "include",   "options",       "launches", NULL};
     int rc = fa_spec_check_keys(r, r->json, "", keys);
     const char *name = fa_spec_text(r->json, "name");
     if (rc == 0 && name[0] != 0)
@@ -62,10 +62,10 @@ static int find_kernel(const struct fa_spec_reading *r, const char *text, const 
     return rc;
 }
 
-/* The text as it is compiled: with the instance of the template, if there is one, and a line that names, for every key and
+/* The text as it is compiled: with the instances of templates, and a line that names, for every key and
  * hash that covers the text, what else goes into its compile. */
 static int finish_source(const struct fa_spec_reading *r, const char *file, const char *text,
-                         const char *instance, char **ret_text)
+                         const char *const *instance, int count, char **ret_text)
 {
     static const char plain[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+";
@@ -76,11 +76,11 @@ static int finish_source(const struct fa_spec_reading *r, const char *file, cons
     if (file[0] != 0 && strspn(file, plain) == strlen(file)) /* the compiler tells its lines */
         fa_buf_printf(&out, "#line 1 \"%s\"\n", file);
     fa_buf_printf(&out, "%s\n", text);
-    if (instance != NULL)
+    for (int i = 0; i < count; i++)
         fa_buf_printf(&out,
                       "#line 1 \"the name of the kernel\"\n"
                       "template __global__ decltype(%s) %s;\n",
-                      instance, instance);
+                      instance[i], instance[i]);
     fa_buf_printf(&out, "// compiled with files of SHA-256 %s and", hash);
     cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
         fa_buf_printf(&out, " %s", option->valuestring);
@@ -93,30 +93,62 @@ static int finish_source(const struct fa_spec_reading *r, const char *file, cons
     return 0;
 }
 
+/* Several launches stand in place of what describes one. */
+static int check_launches(const struct fa_spec_reading *r)
+{
+    static const char *const keys[] = {"kernel", "block", "grid", "shared_memory", NULL};
+    const cJSON *launch, *list = fa_spec_member(r->json, "launches");
+    int count = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, rc = 0, at = 0;
+    if (list == NULL)
+        return 0;
+    if (count < 1 || count > FA_LAUNCHES_MAX)
+        return fa_spec_fault(r, "\"launches\" must be an array of 1 to %d launches",
+                             FA_LAUNCHES_MAX);
+    for (int i = 0; keys[i] != NULL; i++)
+        if (fa_spec_member(r->json, keys[i]) != NULL)
+            return fa_spec_fault(r, "\"%s\" stands beside \"launches\": it belongs to each of them",
+                                 keys[i]);
+    cJSON_ArrayForEach (launch, list) {
+        char place[32];
+        snprintf(place, sizeof place, "launches[%d]", at++);
+        if (rc == 0 && (!cJSON_IsObject(launch) || fa_spec_text(launch, "kernel")[0] == 0))
+            rc = fa_spec_fault(r, "%s must be an object with a \"kernel\"", place);
+        if (rc == 0)
+            rc = fa_spec_check_keys(r, launch, place, keys);
+    }
+    return rc;
+}
+
 /* Finds the kernel and the answer's, which is of the same text unless it has its own. A cubin has one instance of a template:
  * the answer is then compiled from a text of its own. */
 static int make_sources(struct fa_spec_reading *r, const char *source, const char *answer_source)
 {
     const cJSON *answer = fa_spec_member(r->json, "answer");
-    const char *kernel = fa_spec_text(r->json, "kernel");
+    const char *instance[FA_LAUNCHES_MAX];
     const char *named =
         cJSON_IsString(answer) ? answer->valuestring : fa_spec_text(answer, "kernel");
     const char *of_answer = answer_source != NULL ? answer_source : source;
     bool template = false, answer_template = false;
-    int rc = 0;
+    int instances = 0, rc = check_launches(r);
+    if (rc != 0)
+        return rc;
     if (answer != NULL && answer_source == NULL && named[0] == 0)
         rc = fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
     else if (answer != NULL)
         rc = find_kernel(r, of_answer, named, "", r->answer, &answer_template);
-    if (rc == 0)
-        rc = find_kernel(r, source, kernel, answer_source == NULL ? r->answer : "", r->entry,
+    for (int i = 0; i < fa_spec_count_launches(r) && rc == 0; i++) {
+        const char *kernel = fa_spec_text(fa_spec_launch(r, i), "kernel");
+        rc = find_kernel(r, source, kernel, answer_source == NULL ? r->answer : "", r->entry[i],
                          &template);
+        if (rc == 0 && template)
+            instance[instances++] = kernel;
+    }
     if (rc == 0)
-        rc = finish_source(r, fa_spec_text(r->json, "source"), source, template ? kernel : NULL,
+        rc = finish_source(r, fa_spec_text(r->json, "source"), source, instance, instances,
                            &r->source);
-    if (rc == 0 && answer != NULL && (answer_source != NULL || template || answer_template))
+    if (rc == 0 && answer != NULL && (answer_source != NULL || instances > 0 || answer_template))
         rc = finish_source(r, fa_spec_text(answer_source != NULL ? answer : r->json, "source"),
-                           of_answer, answer_template ? named : NULL, &r->answer_source);
+                           of_answer, &named, answer_template, &r->answer_source);
     return rc;
 }
 
