@@ -309,6 +309,8 @@ static void hash_texts(struct fa_spec_reading *r, const char *json, const char *
     fa_hash_text(&hash, source);
     fa_hash_text(&hash, answer_source != NULL ? answer_source : "");
     fa_hash_text(&hash, files);
+    if (r->untrusted)
+        fa_hash_text(&hash, "untrusted");
     fa_hash_final(&hash, r->hash);
     r->hash[SHORT_HASH] = 0;
 }
@@ -389,11 +391,12 @@ struct texts {
     const char
         *folder; /* of the files that it names, with a slash at its end; NULL: it may name none */
     bool cuda;   /* `text` is CUDA C++ with the JSON in its head */
+    bool untrusted;
 };
 
 static int read_all(const struct texts *from, const fa_operation **ret_operation, fa_diag *diag)
 {
-    struct fa_spec_reading r = {.where = from->where, .diag = diag};
+    struct fa_spec_reading r = {.where = from->where, .untrusted = from->untrusted, .diag = diag};
     cJSON *json = NULL;
     char *head = from->cuda ? fa_source_head(from->text, diag) : NULL, *named = NULL,
          *answered = NULL;
@@ -461,19 +464,21 @@ int fa_spec_open(const char *path, const fa_operation **ret_operation, fa_diag *
     return rc;
 }
 
-int fa_spec_make(const char *where, const char *text, const char *source,
+int fa_spec_make(const char *where, const char *text, const char *source, bool untrusted,
                  const fa_operation **ret_operation, fa_diag *diag)
 {
     const char *name = name_of(where);
-    char *folder = where != name ? folder_of(where) : NULL;
-    int rc = where != name && folder == NULL ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", where)
-                                             : read_all(&(struct texts){.where = name,
-                                                                        .name = name,
-                                                                        .text = text,
-                                                                        .source = source,
-                                                                        .folder = folder,
-                                                                        .cuda = source == NULL},
-                                                        ret_operation, diag);
+    const bool has_folder = where != name && !untrusted;
+    char *folder = has_folder ? folder_of(where) : NULL;
+    const struct texts from = {.where = name,
+                               .name = name,
+                               .text = text,
+                               .source = source,
+                               .folder = folder,
+                               .cuda = source == NULL,
+                               .untrusted = untrusted};
+    int rc = has_folder && folder == NULL ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", where)
+                                          : read_all(&from, ret_operation, diag);
     free(folder);
     return rc;
 }

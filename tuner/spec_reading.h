@@ -19,6 +19,7 @@ struct fa_spec_reading {
     char *source;                             /* as it is compiled */
     char *answer_source;                      /* NULL: it is in the same text */
     fa_includes *includes;
+    bool untrusted;
     char hash[FA_HASH_HEX];
     cJSON *operation, *manifest;
     fa_diag *diag;
