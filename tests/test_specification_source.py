@@ -5,9 +5,10 @@ Under the fake driver, which runs these kernels' arithmetic on the CPU; NVRTC is
 import ctypes
 import json
 import os
+import re
 
 import tap
-from place import BUILD, Place
+from place import BUILD, SOURCE, Place
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 SPECIFICATION = {
@@ -178,6 +179,136 @@ def a_tunable_may_be_a_fraction_or_a_text():
             tap.has(place.run(path, status=2).stderr, sentence)
 
 
+HEAD = """// SPDX-License-Identifier: Apache-2.0
+/* fa-tune
+{
+  "kernel": "axpy",
+  "arguments": [
+    {"name": "y", "type": "f32", "shape": ["n"], "is": "inout"},
+    {"name": "x", "type": "f32",
+     "shape": ["n"]},
+    {"name": "a", "type": "f32", "value": 2.5}, {"name": "n"}
+  ],
+  "sizes": {
+    "n": 1000
+  },
+  "tune": {
+    "THREADS": [64, 128],
+    "PART": [1]
+  },
+  "defines": {"TWICE": "2 * PART"},
+  "restrictions": [
+    "THREADS > 1",
+    "PART > 0"
+  ],
+  "block": "THREADS", "grid": ["ceil_div(n, THREADS)",
+           "1"]
+} */
+"""
+
+
+def a_fault_names_its_line():
+    wrong = [('"is": "inout"', '"is": "io"', 6, "arguments[0] y: "), ('"n"]},\n    {"name": "a"', '"m"]},\n    {"name": "a"', 7, "unknown name m"),
+             ('"n": 1000', '"n": "x"', 12, 'size "n" must'), ("[64, 128]", "[64, 64]", 15, "stands twice"), ("[1]", "[]", 16, "PART must be"),
+             ('"2 * PART"', '"2 * PARTS"', 18, "unknown name PARTS"), ("PART > 0", "PART >", 21, "constraints[1]"),
+             ('"1"]', '"1", "ONE"]', 24, "grid[2]"), ('"block": "THREADS",', '"blok": "THREADS",', 23, 'did you mean "block"?'),
+             ('"PART": [1]', '"PART": [1],', 17, "not valid JSON"), ('"1"]', '"1 + Q"]', 24, "unknown name Q")]
+    with a_place() as place:
+        for old, new, line, sentence in wrong:
+            assert HEAD.count(old) == 1, old
+            path = write(place, "work/axpy.cu", HEAD.replace(old, new) + KERNEL % "a * x[i]")
+            told = place.run(path, status=2).stderr
+            tap.has(told, "fa-tune: axpy.cu:%d: " % line)
+            tap.has(told, sentence)
+
+
+def a_check_compiles_and_compares_without_a_gpu():
+    with Place(space=None) as place:
+        path = write(place, "work/axpy.cu", HEAD.replace('"sizes"', '"answer": "axpy_naive", "sizes"') + NAIVE + KERNEL % "a * x[i]")
+        run = place.run("check", path)
+        tap.has(run.stdout, "A100")
+        tap.has(run.stdout, "  axpy_naive ")
+        told = place.json("check", path, "--gpu", "L4", "--n", "64")
+        tap.equal([(kernel["entry"], kernel["answer"], kernel["parameter_bytes"], kernel["fault"]) for kernel in told["kernels"]],
+                  [("axpy_naive", True, 24, ""), ("axpy", False, 24, "")])
+        tap.equal((told["faults"], told["gpu"]["name"]), (0, "L4"))
+        assert not os.path.exists(place.store)
+        # what a kernel takes
+        write(place, "work/axpy.cu", HEAD.replace('"f32", "value": 2.5', '"f64", "value": 2.5') + KERNEL % "a * x[i]")
+        tap.has(place.run("check", path, status=1).stdout, "argument 3 of axpy, a, has 4 bytes, and fp64 has 8")
+        # every error of the compiler, with the lines of the file
+        write(place, "work/axpy.cu", HEAD + KERNEL % "b * x[i]" + "what;\n")
+        run = place.run("check", path, status=1)
+        tap.has(run.stdout, 'axpy.cu(27): error: identifier "b" is undefined')
+        tap.has(run.stdout, "axpy.cu(28): error")
+        # lines of the file beside JSON
+        document = json.dumps({**SPECIFICATION, "source": "kernels.cu"})
+        write(place, "work/kernels.cu", "\n" + KERNEL % "b * x[i]")
+        tap.has(place.run("check", write(place, "work/axpy.json", document), status=1).stdout, "kernels.cu(3): error")
+        tap.has(place.run("check", "--seq", "512", status=2).stderr, "say which file is to be checked")
+
+
+def several_kernels_run_one_behind_the_other():
+    source = "template <int N> __global__ void axpy_first" + BODY % "0" + KERNEL % "a * x[i]" + NAIVE
+    launches = [{"kernel": "axpy_first<THREADS>", "block": "THREADS", "grid": "ceil_div(n, THREADS)"},
+                {"kernel": "axpy", "block": "THREADS", "grid": "ceil_div(n, THREADS)", "shared_memory": {"part": "THREADS * 4"}}]
+    twice = {"kernel": None, "block": None, "grid": None, "launches": launches}
+    with a_place() as place:  # whose axpy_first adds, too
+        path = specified(place, source, **twice)
+        told = place.json(path)
+        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"]), (2, 0))
+        with_answer = specified(place, source, **twice, answer="axpy_naive")
+        tap.has(place.run(with_answer, status=1).stderr, "the reference says")
+        tap.equal([kernel["entry"] for kernel in place.json("check", with_answer)["kernels"]], ["axpy_naive", "axpy_first", "axpy"])
+        for changes, sentence in (({"block": 64}, "\"block\" stands beside \"launches\""), ({"launches": []}, "1 to 4 launches"),
+                                  ({"launches": [{"block": 1, "grid": 1}]}, "launches[0] must be an object with a \"kernel\""),
+                                  ({"launches": [{**launches[0], "grid": "Q"}]}, "launches[0]: grid[0]"),
+                                  ({"launches": [{**launches[0], "entry": "x"}]}, "\"entry\"")):
+            tap.has(place.run(specified(place, source, **{**twice, **changes}), status=2).stderr, sentence)
+
+
+def a_cluster_is_the_kernels_own():
+    kernel = "__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) axpy" + BODY % "a * x[i]"
+    with a_place() as place:
+        path = specified(place, kernel, tune={"THREADS": [64], "CLUSTER": [2]}, grid="ceil_div(n, THREADS * CLUSTER) * CLUSTER")
+        tap.equal(place.json("check", path, "--gpu", "H100")["kernels"][0]["fault"], "")
+        tap.has(place.run("check", path, "--gpu", "A100", status=1).stdout, "cluster")
+
+
+def c_keys(file, function):
+    """The list of keys that a function of the reader knows."""
+    with open(os.path.join(SOURCE, "tuner", file), encoding="utf-8") as opened:
+        body = opened.read().split(" %s(" % function, 1)[1]
+    listed = re.search(r"keys\[\] = \{(.*?)\bNULL\}", body, re.DOTALL).group(1)
+    return sorted(re.findall(r'"(\w+)"', listed))
+
+
+def the_json_schema_is_what_is_read():
+    with open(os.path.join(SOURCE, "docs", "specification.schema.json"), encoding="utf-8") as file:
+        schema = json.load(file)
+    for place, file, function in ((schema, "spec.c", "read_identity"), (schema["$defs"]["launch"], "spec.c", "check_launches"),
+                                  (schema["$defs"]["size"], "spec_operation.c", "add_size"),
+                                  (schema["$defs"]["argument"], "spec_operation.c", "add_argument"),
+                                  (schema["$defs"]["answer"], "spec_operation.c", "add_answer"),
+                                  (schema["$defs"]["restriction"], "spec_family.c", "add_restrictions")):
+        tap.equal((sorted(place["properties"]), place["additionalProperties"]), (c_keys(file, function), False))
+    try:
+        import jsonschema
+    except ImportError:
+        return
+    validator = jsonschema.Draft202012Validator(schema)
+    good = [SPECIFICATION, {**SPECIFICATION, "tune": {"A": [0.5, 1], "B": ["x"], "C": [True]}, "include": ["x"], "options": ["-w"]}]
+    for name in ("conv2d.cu", "gather.cu", "axpy.json"):
+        with open(os.path.join(SOURCE, "tests", "specifications", name), encoding="utf-8") as file:
+            text = file.read()
+        good.append(json.loads(text if name.endswith("json") else text[text.index("{"):text.index("*/")]))
+    for document in good:
+        tap.equal([error.message for error in validator.iter_errors(document)], [])
+    for change in ({"tuna": {}}, {"tune": {}}, {"sizes": {}}, {"grid": []}, {"arguments": [{"type": "f32"}]}, {"launches": []},
+                   {"tune": {"A": []}}, {"options": "-w"}, {"answer": {"block": 1}}):
+        assert not validator.is_valid({**SPECIFICATION, **change}), change
+
+
 def read_text(library, where, document, source):
     class Diag(ctypes.Structure):
         _fields_ = [("text", ctypes.c_char * 1024)]
@@ -195,7 +326,7 @@ def a_text_names_no_file():
         source = "#include \"%s\"\n#include \"/etc/passwd\"\n#include <../cuda.h>\n" + KERNEL % "SCALE(a, x[i])"
         beside = os.path.join(place.folder, "work", "axpy.cu")
         tap.equal(read_text(library, "axpy", {**SPECIFICATION, "include": ["."]}, source)[1],
-                  "axpy: \"include\" names folders, which a text may not")
+                  "axpy:1: \"include\" names folders, which a text may not")
         tap.has(read_text(library, "axpy", {**SPECIFICATION, "answer": {"kernel": "axpy", "source": "other.cu"}}, source)[1],
                 "a text names no file")
         rc, sentence = read_text(library, "axpy", SPECIFICATION, source % beside.replace("axpy.cu", "scale.h"))
@@ -213,6 +344,11 @@ tap.main([
     a_template_is_named_with_its_arguments,
     what_is_wrong_with_a_kernels_name_is_said,
     folders_that_are_not_there_are_refused,
+    a_fault_names_its_line,
+    a_check_compiles_and_compares_without_a_gpu,
+    several_kernels_run_one_behind_the_other,
+    a_cluster_is_the_kernels_own,
+    the_json_schema_is_what_is_read,
     a_tunable_may_be_a_fraction_or_a_text,
     a_text_names_no_file,
 ])

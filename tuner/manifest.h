@@ -81,6 +81,7 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
 void fa_families_free(fa_family_list *list);
 
 const char *fa_family_name(const fa_family *family);
+const fa_operation *fa_family_operation(const fa_family *family);
 const char *fa_family_entry(const fa_family *family); /* of the first launch */
 int fa_family_launch_count(const fa_family *family);
 /* Whether the family's manifest speaks of neither several launches, a workspace, counters nor splits, without reading the

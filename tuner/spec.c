@@ -9,6 +9,7 @@
 
 #include "family.h"
 #include "nvrtc.h"
+#include "spec_place.h"
 #include "spec_reading.h"
 #include "spec_source.h"
 
@@ -31,9 +32,9 @@ static atomic_int known_count;
 static int read_identity(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {
-        "name",         "kernel",  "source", "arguments", "sizes",         "tune",   "default",
-        "restrictions", "defines", "block",  "grid",      "shared_memory", "answer", "rtol",
-        "atol",         "flops",   "bytes",  "include",   "options",       NULL};
+        "name",         "kernel",  "source", "arguments", "sizes",         "tune",     "default",
+        "restrictions", "defines", "block",  "grid",      "shared_memory", "answer",   "rtol",
+        "atol",         "flops",   "bytes",  "include",   "options",       "launches", NULL};
     int rc = fa_spec_check_keys(r, r->json, "", keys);
     const char *name = fa_spec_text(r->json, "name");
     if (rc == 0 && name[0] != 0)
@@ -61,21 +62,25 @@ static int find_kernel(const struct fa_spec_reading *r, const char *text, const 
     return rc;
 }
 
-/* The text as it is compiled: with the instance of the template, if there is one, and a line that names, for every key and
+/* The text as it is compiled: with the instances of templates, and a line that names, for every key and
  * hash that covers the text, what else goes into its compile. */
-static int finish_source(const struct fa_spec_reading *r, const char *text, const char *instance,
-                         char **ret_text)
+static int finish_source(const struct fa_spec_reading *r, const char *file, const char *text,
+                         const char *const *instance, int count, char **ret_text)
 {
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+";
     fa_buf out = {0};
     const cJSON *option;
     char hash[FA_HASH_HEX];
     fa_includes_hash(r->includes, hash);
+    if (file[0] != 0 && strspn(file, plain) == strlen(file)) /* the compiler tells its lines */
+        fa_buf_printf(&out, "#line 1 \"%s\"\n", file);
     fa_buf_printf(&out, "%s\n", text);
-    if (instance != NULL)
+    for (int i = 0; i < count; i++)
         fa_buf_printf(&out,
                       "#line 1 \"the name of the kernel\"\n"
                       "template __global__ decltype(%s) %s;\n",
-                      instance, instance);
+                      instance[i], instance[i]);
     fa_buf_printf(&out, "// compiled with files of SHA-256 %s and", hash);
     cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
         fa_buf_printf(&out, " %s", option->valuestring);
@@ -88,28 +93,62 @@ static int finish_source(const struct fa_spec_reading *r, const char *text, cons
     return 0;
 }
 
+/* Several launches stand in place of what describes one. */
+static int check_launches(const struct fa_spec_reading *r)
+{
+    static const char *const keys[] = {"kernel", "block", "grid", "shared_memory", NULL};
+    const cJSON *launch, *list = fa_spec_member(r->json, "launches");
+    int count = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, rc = 0, at = 0;
+    if (list == NULL)
+        return 0;
+    if (count < 1 || count > FA_LAUNCHES_MAX)
+        return fa_spec_fault(r, "\"launches\" must be an array of 1 to %d launches",
+                             FA_LAUNCHES_MAX);
+    for (int i = 0; keys[i] != NULL; i++)
+        if (fa_spec_member(r->json, keys[i]) != NULL)
+            return fa_spec_fault(r, "\"%s\" stands beside \"launches\": it belongs to each of them",
+                                 keys[i]);
+    cJSON_ArrayForEach (launch, list) {
+        char place[32];
+        snprintf(place, sizeof place, "launches[%d]", at++);
+        if (rc == 0 && (!cJSON_IsObject(launch) || fa_spec_text(launch, "kernel")[0] == 0))
+            rc = fa_spec_fault(r, "%s must be an object with a \"kernel\"", place);
+        if (rc == 0)
+            rc = fa_spec_check_keys(r, launch, place, keys);
+    }
+    return rc;
+}
+
 /* Finds the kernel and the answer's, which is of the same text unless it has its own. A cubin has one instance of a template:
  * the answer is then compiled from a text of its own. */
 static int make_sources(struct fa_spec_reading *r, const char *source, const char *answer_source)
 {
     const cJSON *answer = fa_spec_member(r->json, "answer");
-    const char *kernel = fa_spec_text(r->json, "kernel");
+    const char *instance[FA_LAUNCHES_MAX];
     const char *named =
         cJSON_IsString(answer) ? answer->valuestring : fa_spec_text(answer, "kernel");
     const char *of_answer = answer_source != NULL ? answer_source : source;
     bool template = false, answer_template = false;
-    int rc = 0;
+    int instances = 0, rc = check_launches(r);
+    if (rc != 0)
+        return rc;
     if (answer != NULL && answer_source == NULL && named[0] == 0)
         rc = fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
     else if (answer != NULL)
         rc = find_kernel(r, of_answer, named, "", r->answer, &answer_template);
-    if (rc == 0)
-        rc = find_kernel(r, source, kernel, answer_source == NULL ? r->answer : "", r->entry,
+    for (int i = 0; i < fa_spec_count_launches(r) && rc == 0; i++) {
+        const char *kernel = fa_spec_text(fa_spec_launch(r, i), "kernel");
+        rc = find_kernel(r, source, kernel, answer_source == NULL ? r->answer : "", r->entry[i],
                          &template);
+        if (rc == 0 && template)
+            instance[instances++] = kernel;
+    }
     if (rc == 0)
-        rc = finish_source(r, source, template ? kernel : NULL, &r->source);
-    if (rc == 0 && answer != NULL && (answer_source != NULL || template || answer_template))
-        rc = finish_source(r, of_answer, answer_template ? named : NULL, &r->answer_source);
+        rc = finish_source(r, fa_spec_text(r->json, "source"), source, instance, instances,
+                           &r->source);
+    if (rc == 0 && answer != NULL && (answer_source != NULL || instances > 0 || answer_template))
+        rc = finish_source(r, fa_spec_text(answer_source != NULL ? answer : r->json, "source"),
+                           of_answer, &named, answer_template, &r->answer_source);
     return rc;
 }
 
@@ -270,6 +309,8 @@ static void hash_texts(struct fa_spec_reading *r, const char *json, const char *
     fa_hash_text(&hash, source);
     fa_hash_text(&hash, answer_source != NULL ? answer_source : "");
     fa_hash_text(&hash, files);
+    if (r->untrusted)
+        fa_hash_text(&hash, "untrusted");
     fa_hash_final(&hash, r->hash);
     r->hash[SHORT_HASH] = 0;
 }
@@ -350,11 +391,12 @@ struct texts {
     const char
         *folder; /* of the files that it names, with a slash at its end; NULL: it may name none */
     bool cuda;   /* `text` is CUDA C++ with the JSON in its head */
+    bool untrusted;
 };
 
 static int read_all(const struct texts *from, const fa_operation **ret_operation, fa_diag *diag)
 {
-    struct fa_spec_reading r = {.where = from->where, .diag = diag};
+    struct fa_spec_reading r = {.where = from->where, .untrusted = from->untrusted, .diag = diag};
     cJSON *json = NULL;
     char *head = from->cuda ? fa_source_head(from->text, diag) : NULL, *named = NULL,
          *answered = NULL;
@@ -376,6 +418,8 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
                         : named != NULL      ? named
                                              : from->text,
                         answered, ret_operation);
+    if ((rc == FA_EMANIFEST || rc == FA_EINVAL) && text != NULL && diag != NULL)
+        fa_spec_locate(from->where, r.name, text, diag);
     cJSON_Delete(r.operation);
     cJSON_Delete(r.manifest);
     cJSON_Delete(json);
@@ -420,19 +464,21 @@ int fa_spec_open(const char *path, const fa_operation **ret_operation, fa_diag *
     return rc;
 }
 
-int fa_spec_make(const char *where, const char *text, const char *source,
+int fa_spec_make(const char *where, const char *text, const char *source, bool untrusted,
                  const fa_operation **ret_operation, fa_diag *diag)
 {
     const char *name = name_of(where);
-    char *folder = where != name ? folder_of(where) : NULL;
-    int rc = where != name && folder == NULL ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", where)
-                                             : read_all(&(struct texts){.where = name,
-                                                                        .name = name,
-                                                                        .text = text,
-                                                                        .source = source,
-                                                                        .folder = folder,
-                                                                        .cuda = source == NULL},
-                                                        ret_operation, diag);
+    const bool has_folder = where != name && !untrusted;
+    char *folder = has_folder ? folder_of(where) : NULL;
+    const struct texts from = {.where = name,
+                               .name = name,
+                               .text = text,
+                               .source = source,
+                               .folder = folder,
+                               .cuda = source == NULL,
+                               .untrusted = untrusted};
+    int rc = has_folder && folder == NULL ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", where)
+                                          : read_all(&from, ret_operation, diag);
     free(folder);
     return rc;
 }

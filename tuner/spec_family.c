@@ -43,13 +43,21 @@ static int add_tunable(const struct fa_spec_reading *r, cJSON *tunables, cJSON *
 
 static int add_restrictions(const struct fa_spec_reading *r)
 {
+    static const char *const keys[] = {"require", "why", NULL};
     const cJSON *item, *list = fa_spec_member(r->json, "restrictions");
+    int at = 0;
     cJSON *constraints = fa_json_add_array(r->manifest, "constraints");
     if (list != NULL && !cJSON_IsArray(list))
         return fa_spec_fault(r, "\"restrictions\" must be an array of expressions");
     cJSON_ArrayForEach (item, list) {
         cJSON *rule = cJSON_CreateObject();
         const cJSON *why = fa_spec_member(item, "why");
+        char place[32];
+        snprintf(place, sizeof place, "restrictions[%d]", at++);
+        if (cJSON_IsObject(item) && fa_spec_check_keys(r, item, place, keys) != 0) {
+            cJSON_Delete(rule);
+            return FA_EMANIFEST;
+        }
         fa_json_add(
             rule, "require",
             cJSON_Duplicate(cJSON_IsObject(item) ? fa_spec_member(item, "require") : item, false));
@@ -62,15 +70,32 @@ static int add_restrictions(const struct fa_spec_reading *r)
     return 0;
 }
 
+/* One launch: into the manifest itself, or of several into an element of its list. */
+static int add_launch(const struct fa_spec_reading *r, int index, cJSON *launch)
+{
+    const cJSON *from = fa_spec_launch(r, index), *memory = fa_spec_member(from, "shared_memory");
+    char place[32] = "";
+    if (from != r->json)
+        snprintf(place, sizeof place, "launches[%d]: ", index);
+    fa_json_add_text(launch, "entry", r->entry[index]);
+    int rc = fa_spec_add_sides(r, from, place, launch, "block");
+    if (rc == 0)
+        rc = fa_spec_add_sides(r, from, place, launch, "grid");
+    cJSON *addends = cJSON_IsObject(memory) ? cJSON_Duplicate(memory, true) : cJSON_CreateObject();
+    if (memory != NULL && !cJSON_IsObject(memory))
+        fa_json_add(addends, "dynamic", cJSON_Duplicate(memory, false));
+    fa_json_add(launch, "shared_memory", addends);
+    return rc;
+}
+
 int fa_spec_make_manifest(struct fa_spec_reading *r)
 {
-    const cJSON *item, *memory = fa_spec_member(r->json, "shared_memory");
+    const cJSON *item;
     char operation[FA_NAME_MAX + FA_HASH_HEX + 1];
     cJSON *json = r->manifest = cJSON_CreateObject();
     snprintf(operation, sizeof operation, "%s@%s", r->name, r->hash);
     fa_json_add_text(json, "name", r->name);
     fa_json_add_text(json, "operation", operation);
-    fa_json_add_text(json, "entry", r->entry);
     fa_json_add_bool(json, "as_is", true);
     cJSON *sm = fa_json_add_object(json, "sm");
     fa_json_add_number(sm, "min", 10);
@@ -90,13 +115,12 @@ int fa_spec_make_manifest(struct fa_spec_reading *r)
         fa_json_add(json, "let", cJSON_Duplicate(fa_spec_member(r->json, "defines"), true));
     if (rc == 0)
         rc = add_restrictions(r);
-    if (rc == 0)
-        rc = fa_spec_add_sides(r, r->json, "", json, "block");
-    if (rc == 0)
-        rc = fa_spec_add_sides(r, r->json, "", json, "grid");
-    cJSON *addends = cJSON_IsObject(memory) ? cJSON_Duplicate(memory, true) : cJSON_CreateObject();
-    if (memory != NULL && !cJSON_IsObject(memory))
-        fa_json_add(addends, "dynamic", cJSON_Duplicate(memory, false));
-    fa_json_add(json, "shared_memory", addends);
+    if (fa_spec_member(r->json, "launches") == NULL)
+        return rc == 0 ? add_launch(r, 0, json) : rc;
+    cJSON *launches = fa_json_add_array(json, "launches");
+    for (int i = 0; i < fa_spec_count_launches(r) && rc == 0; i++) {
+        cJSON *launch = cJSON_CreateObject();
+        rc = fa_json_push(launches, launch) ? add_launch(r, i, launch) : FA_ENOMEM;
+    }
     return rc;
 }

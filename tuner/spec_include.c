@@ -27,7 +27,8 @@ enum {
     FOLDERS_MAX = 16,
     NAME_MAX_ = 300,
     FILE_BYTES_MAX = 4 << 20,
-    ALL_BYTES_MAX = 48 << 20 /* of one message to a compile worker */
+    ALL_BYTES_MAX = 48 << 20,   /* of one message to a compile worker */
+    OUTSIDE_BYTES_MAX = 4 << 20 /* for a text from outside, which a process keeps: not all of cub */
 };
 
 /* Where a file was found, beside its name and text. */
@@ -188,9 +189,10 @@ static int add_file(fa_includes *all, const char *name, char *text, const struct
         snprintf(unique, sizeof unique, "%d/%s", all->count, name);
     char *kept = strdup(unique);
     all->bytes += text != NULL ? strlen(text) : 0;
-    int rc = all->count == FILES_MAX || all->bytes > ALL_BYTES_MAX
+    const int most = all->folders > 0 ? ALL_BYTES_MAX : OUTSIDE_BYTES_MAX;
+    int rc = all->count == FILES_MAX || all->bytes > (size_t)most
                  ? fa_fail(diag, FA_EMANIFEST, "%s: it includes more than %d files or %d MiB",
-                           all->where, FILES_MAX, ALL_BYTES_MAX >> 20)
+                           all->where, FILES_MAX, most >> 20)
              : kept == NULL || text == NULL
                  ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where)
                  : 0;

@@ -69,3 +69,15 @@ int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const 
                ? 0
                : fa_spec_fault(r, "%s\"%s\" must be one to three expressions", place, key);
 }
+
+int fa_spec_count_launches(const struct fa_spec_reading *r)
+{
+    const cJSON *list = fa_spec_member(r->json, "launches");
+    return cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 1;
+}
+
+const cJSON *fa_spec_launch(const struct fa_spec_reading *r, int launch)
+{
+    const cJSON *list = fa_spec_member(r->json, "launches");
+    return cJSON_IsArray(list) ? cJSON_GetArrayItem(list, launch) : r->json;
+}

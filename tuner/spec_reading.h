@@ -14,10 +14,12 @@
 struct fa_spec_reading {
     const char *where;
     const cJSON *json;
-    char name[FA_NAME_MAX], entry[FA_NAME_MAX], answer[FA_NAME_MAX];
-    char *source;        /* as it is compiled */
-    char *answer_source; /* NULL: it is in the same text */
+    char name[FA_NAME_MAX], answer[FA_NAME_MAX];
+    char entry[FA_LAUNCHES_MAX][FA_NAME_MAX]; /* of the kernel, or of those of "launches" */
+    char *source;                             /* as it is compiled */
+    char *answer_source;                      /* NULL: it is in the same text */
     fa_includes *includes;
+    bool untrusted;
     char hash[FA_HASH_HEX];
     cJSON *operation, *manifest;
     fa_diag *diag;
@@ -39,6 +41,10 @@ const char *fa_spec_expression(const cJSON *item, char room[32]);
 /* "block" or "grid": one to three sides, "1" for those that are not told. */
 int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const char *place,
                       cJSON *to, const char *key);
+
+/* What describes a launch: the specification itself, or one of its "launches". */
+int fa_spec_count_launches(const struct fa_spec_reading *r);
+const cJSON *fa_spec_launch(const struct fa_spec_reading *r, int launch);
 
 /* The operation.json and the manifest of what was read, into r (spec_operation.c, spec_family.c). */
 int fa_spec_make_operation(struct fa_spec_reading *r);

@@ -286,6 +286,24 @@ FA_API int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char r
 FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *visit,
                       void *context, fa_gpu *ret_gpu, fa_diag *diag);
 
+/* A kernel as it was compiled, and what is wrong with it. */
+typedef struct fa_checked_kernel {
+    size_t size;
+    const char *entry;
+    bool answer; /* it says what is right; otherwise it is of a family's default config */
+    int32_t registers, spill_bytes;
+    int32_t smem_bytes; /* of a block, static and dynamic */
+    int32_t parameter_bytes;
+    const char *fault; /* ""; or why it did not compile, or does not take what it is passed */
+    const char *log;   /* the compiler's, of the source's first kernel; "" */
+} fa_checked_kernel;
+typedef int fa_checked_visit(void *context, const fa_checked_kernel *kernel);
+/* Compiles the answer and the default config of each family that serves the problem, for a GPU that need not be here, and
+ * compares them with what the operation says that kernels take. Nothing is looked up or stored. Returns 0
+ * when every kernel was visited, whatever is wrong with it; a non-zero return of visit ends it. ret_gpu: NULL is allowed. */
+FA_API int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_visit *visit,
+                            void *context, fa_gpu *ret_gpu, fa_diag *diag);
+
 /* Stored winners, newest first. A non-zero return stops and is returned. */
 typedef int fa_answer_visit(void *context, const fa_answer *answer);
 FA_API int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);

@@ -15,7 +15,7 @@ enum { PIPED = 80, WIDEST = 100, NARROWEST = 40, COLUMN = 26 /* where an option'
 static const struct {
     const char *heading, *verbs; /* names between spaces */
 } sections[] = {
-    {"Tune", " tune sweep explain "},
+    {"Tune", " tune sweep explain check "},
     {"Look at results", " show report compare replay "},
     {"Share", " export import keygen trust "},
     {"Hosts and fleets", " serve worker queue "},

@@ -43,6 +43,15 @@ static const cli_verb verbs[] = {
          CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
      "list every config of a problem's space with its outcome and the reason",
      "Compiles nothing: shows what the budget says and what earlier tunes found.\n", cli_explain},
+    {"check",
+     CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "check that a kernel of your own compiles and takes what its file says, without a GPU",
+     "  fa-tune check conv2d.cu --gpu A100\n\n"
+     "Compiles the answer and the default config, and compares what each kernel takes with \"arguments\".\n"
+     "For the device here, or an A100 where there is none. Keeps nothing. Exit status 1 when something\n"
+     "is wrong.\n",
+     cli_check},
     {"report",
      CLI_GROUP_REPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
          CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,

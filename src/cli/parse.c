@@ -433,7 +433,7 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
     parse parse = {
         .verb = verb, .verbs = verbs, .all = &all, .count = count, .arguments = arguments};
     cli_options options = {.files = files, .device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
-    enum { SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
+    enum { SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER };
     bool specified = (verb->groups & SPECIFIED) != 0 && (verb->groups & CLI_GROUP_IMPORT) == 0 &&
                      count > 0 && cli_names_specification(arguments[0]);
     options.specification = specified ? arguments[0] : NULL;

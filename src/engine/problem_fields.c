@@ -45,7 +45,15 @@ int fa_spec_read(const char *where, const char *text, const char *source,
 {
     if (where == NULL || text == NULL || ret_operation == NULL)
         return fa_fail(diag, FA_EINVAL, "where, text or ret_operation is NULL");
-    return fa_spec_make(where, text, source, ret_operation, diag);
+    return fa_spec_make(where, text, source, false, ret_operation, diag);
+}
+
+int fa_spec_read_untrusted(const char *where, const char *text, const char *source,
+                           const fa_operation **ret_operation, fa_diag *diag)
+{
+    if (where == NULL || text == NULL || ret_operation == NULL)
+        return fa_fail(diag, FA_EINVAL, "where, text or ret_operation is NULL");
+    return fa_spec_make(where, text, source, true, ret_operation, diag);
 }
 
 int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_diag *diag)
