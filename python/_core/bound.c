@@ -9,6 +9,7 @@
 #include "operation_call.h"
 #include "problem.h"
 #include "session.h"
+#include "tensor_new.h"
 
 #include <stdlib.h>
 
@@ -74,6 +75,25 @@ static PyObject *bound_problem(PyObject *self, void *unused)
                           : NULL;
 }
 
+static PyObject *bound_arguments(PyObject *self, void *unused)
+{
+    const fa_kernel *kernel = kernel_alive(self);
+    fa_argument is = {.size = sizeof is};
+    PyObject *list = kernel != NULL ? PyList_New(0) : NULL;
+    (void)unused;
+    for (int i = 0; list != NULL && fa_kernel_argument(kernel, i, &is) == 0; i++) {
+        PyObject *one = Py_BuildValue("(ssNN)", is.name, is.dtype,
+                                      is.tensor ? tuple_of(is.shape, is.dims) : Py_BuildValue(""),
+                                      PyUnicode_FromString(is.updated  ? "inout"
+                                                           : is.output ? "out"
+                                                                       : "in"));
+        if (one == NULL || PyList_Append(list, one) != 0)
+            Py_CLEAR(list);
+        Py_XDECREF(one);
+    }
+    return list;
+}
+
 static PyObject *bound_device(PyObject *self, void *unused)
 {
     (void)unused;
@@ -128,6 +148,10 @@ int bound_init(PyObject *module)
         {"answer", bound_answer, NULL, "how this kernel is known: the document of docs/json.md",
          NULL},
         {"problem", bound_problem, NULL, "what it computes: a dict of the operation's fields",
+         NULL},
+        {"arguments", bound_arguments, NULL,
+         "what it is called with, but of attention: (name, dtype, shape, \"in\", \"out\" or \"inout\"); a number's "
+         "shape is None",
          NULL},
         {"device", bound_device, NULL, "the CUDA device that it is loaded on", NULL},
         {NULL, NULL, NULL, NULL, NULL},

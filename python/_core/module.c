@@ -4,6 +4,7 @@
  */
 #include "attention.h"
 #include "bound.h"
+#include "cases.h"
 #include "errors.h"
 #include "problem.h"
 #include "session.h"
@@ -67,6 +68,8 @@ static PyMethodDef methods[] = {
      "on_event(dict) as it goes, and at the end on_item(dict) for every item that is in the local store."},
     {"winners", store_winners, METH_NOARGS,
      "winners()\n--\n\nStored winners, newest first, as dicts."},
+    {"export", store_export, METH_VARARGS,
+     "export(kernel, path, sign)\n--\n\nWrites a bundle of the Kernel's winner."},
     {"doctor", store_doctor, METH_NOARGS,
      "doctor()\n--\n\nThe doctor's findings: a list of (level, name, text, advice)."},
     {"gpu_name", store_gpu_name, METH_VARARGS,
@@ -78,6 +81,8 @@ static PyMethodDef methods[] = {
     {"load_specification", problem_specification, METH_VARARGS,
      "load_specification(where, text, source)\n--\n\nThe operation of a kernel specification, as \"NAME@HASH\": of the file\n"
      "`where` if text is None, else of JSON and the CUDA C++ that it speaks of."},
+    {"give_cases", cases_give, METH_O,
+     "give_cases(operation)\n--\n\nTunes of a specification's operation ask fa_tune._cases.provide() for data from now on."},
     {"set_policy", (PyCFunction)(void (*)(void))session_set_policy, METH_VARARGS | METH_KEYWORDS,
      "set_policy(effort, on_miss=None)\n--\n\n"
      "How attention() comes by a kernel that is not loaded: by this effort, or by calling\n"

@@ -7,9 +7,13 @@
  */
 #include "store.h"
 
+#include "kernel.h"
 #include "session.h"
 
+#include "fa_bundle.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 /* The library's text as a Python object; `rc` is what writing it returned. */
 static PyObject *parsed(int rc, char *text, const fa_diag *diag)
@@ -110,6 +114,49 @@ PyObject *store_sweep(PyObject *self, PyObject *args)
     if (rc == 0)
         rc = fa_sweep_write(&sweep, &text, &diag);
     return parsed(rc, text, &diag);
+}
+
+/* ---- a bundle of one winner -------------------------------------------------------------------*/
+/* Whether it is the winner that a kernel was loaded of. */
+static bool is_kernels(void *context, const fa_answer *answer)
+{
+    const fa_answer *own = fa_kernel_answer(context);
+    const fa_problem *tuned = &own->from_problem;
+    return strcmp(answer->cubin_key, own->cubin_key) == 0 &&
+           strcmp(answer->gpu.name, own->gpu.name) == 0 &&
+           answer->problem.operation == tuned->operation &&
+           memcmp(answer->problem.value, tuned->value, sizeof tuned->value) == 0;
+}
+
+PyObject *store_export(PyObject *self, PyObject *args)
+{
+    PyObject *object, *path = NULL;
+    int sign = 1;
+    fa_diag diag = {{0}};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!O&p:export", kernel_type, &object, PyUnicode_FSConverter, &path,
+                          &sign))
+        return NULL;
+    const fa_kernel *kernel = kernel_alive(object);
+    fa_tuner *tuner = kernel != NULL ? session_tuner() : NULL;
+    fa_export_options options = {.size = sizeof options,
+                                 .file = PyBytes_AsString(path),
+                                 .no_signature = !sign,
+                                 .keep = is_kernels,
+                                 .context = (void *)(uintptr_t)kernel};
+    fa_bundle_info info;
+    int rc = FA_EINVAL;
+    if (tuner != NULL) {
+        PyThreadState *state = session_release();
+        rc = fa_export(tuner, &options, &info, &diag);
+        session_acquire(state);
+    }
+    Py_DECREF(path);
+    if (rc != 0) {
+        fail_with(rc, &diag);
+        return NULL;
+    }
+    Py_RETURN_NONE;
 }
 
 /* ---- winners, the doctor --------------------------------------------------------------------*/

@@ -10,6 +10,7 @@
 /* Functions of the module. */
 PyObject *store_sweep(PyObject *self, PyObject *args);
 PyObject *store_winners(PyObject *self, PyObject *unused);
+PyObject *store_export(PyObject *self, PyObject *args);
 PyObject *store_doctor(PyObject *self, PyObject *unused);
 PyObject *store_gpu_name(PyObject *self, PyObject *args);
 

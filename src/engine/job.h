@@ -10,6 +10,7 @@
 #define FA_ENGINE_JOB_H
 
 #include "bench.h"
+#include "case_data.h"
 #include "compile_pool.h"
 #include "hash.h"
 #include "nvrtc.h"
@@ -57,6 +58,7 @@ struct fa_job {
     fa_attempt *attempt;   /* [space.count] */
     fa_launches *launches; /* [space.count * case_count], for the proof's cases */
     int case_count;
+    fa_case_data *data; /* of the cases; NULL: all is drawn */
     fa_nvrtc_location nvrtc;
     fa_loop loop; /* before it sleeps, what came is written */
 
@@ -131,6 +133,7 @@ void fa_job_forget_fresh(fa_attempt *attempt);
 int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag);
 void fa_job_free(fa_job **job);
 int fa_job_set_up(fa_job *job);
+int fa_job_set_up_data(fa_job *job);
 int fa_job_set_up_cases(fa_job *job);
 
 /* ---- running (job_run.c) ---- */

@@ -17,6 +17,7 @@
 #include "json.h"
 #include "model.h"
 #include "problem.h"
+#include "spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,6 +222,28 @@ static int set_up_space(fa_job *job)
     return 0;
 }
 
+/* What the program that tunes gives of its own, before anything has a deadline: its function may take long, and may ask this
+ * tuner something. */
+int fa_job_set_up_data(fa_job *job)
+{
+    const fa_operation *operation = fa_operation_of(&job->target.problem);
+    fa_problem cases[FA_BENCH_CASES];
+    void *context = NULL;
+    fa_case_function *function = fa_spec_cases_of(operation, &context);
+    if (function == NULL && fa_problem_answer_is_given(&job->target.problem) && !job->plan.verify)
+        return fa_fail(&job->diag, FA_ENOTSUP,
+                       "what is right of %s is known to the program that tuned it alone: tune it "
+                       "from there",
+                       operation->name);
+    if (function == NULL)
+        return 0;
+    int count = fa_bench_cases(&job->target.problem, job->seed, cases);
+    fa_tuner_pause(job->tuner);
+    int rc = fa_case_data_make(cases, count, job->seed, function, context, &job->data, &job->diag);
+    fa_tuner_resume(job->tuner);
+    return rc;
+}
+
 /* The launches of every config for the problems it will be proved on. */
 int fa_job_set_up_cases(fa_job *job)
 {
@@ -325,6 +348,7 @@ void fa_job_free(fa_job **job_pointer)
         free(job->attempt[i].clocks);
     }
     free(job->attempt);
+    fa_case_data_close(&job->data);
     free(job->compile.order);
     free(job->measure.clean);
     free(job->compile.again);

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""fa_tune.tune_kernel() with arrays and functions of the caller's: what they say is proved against, in the worker, whose fake
+driver does the kernels' arithmetic."""
+import math
+import os
+import re
+import sys
+import types
+
+import tap
+from attention_case import PACKAGE, place  # noqa: F401  (the fake driver, and the package's path)
+import producer
+from producer import Exchanged
+import fa_tune
+
+try:
+    import numpy
+except ImportError:
+    import small_numpy as numpy
+    sys.modules["numpy"] = numpy
+
+FOLDER = os.path.join(os.environ["FA_TEST_SOURCE"], "tests", "specifications")
+with open(os.path.join(FOLDER, "conv2d.cu"), encoding="utf-8") as file:
+    CONV = file.read().partition("*/")[2]
+with open(os.path.join(FOLDER, "axpy_kernels.cu"), encoding="utf-8") as file:
+    AXPY = file.read()
+
+
+class Float32(tuple):
+    """The dtype of a tensor that says its name, as a library's does."""
+    def __str__(self):
+        return "float32"
+
+
+class Given(Exchanged):
+    """A tensor of which the elements can be had on the host, as CuPy's."""
+    def __init__(self, shape, values, **more):
+        super().__init__(shape, values, dtype=Float32((producer.FLOAT, 32)), **more)
+
+    def __getitem__(self, part):
+        return Given((part.stop,), None, memory=self.memory)
+
+    def get(self):
+        return numpy.asarray(self.read(), dtype="float32")
+
+
+def refused(kind, part, call):
+    try:
+        call()
+    except kind as error:
+        tap.has(str(error), part)
+        return error
+    raise AssertionError("was not refused: " + part)
+
+
+def axpy(answer=None, args=None, **more):
+    words = dict(kernel="axpy", tune=dict(THREADS=[64, 128], PER_THREAD=[1, 2]), restrictions=["THREADS * PER_THREAD <= 128"],
+                 block="THREADS", grid="ceil_div(n, THREADS * PER_THREAD)", answer=answer,
+                 args=args or dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, n=64))
+    return fa_tune.tune_kernel(AXPY, **{**words, **more})
+
+
+def scaled(x, a):
+    """x * a, as float32."""
+    return x * numpy.asarray(a, dtype="float32")
+
+
+def counted_up(count, step=0.25):
+    return [step * i for i in range(count)]
+
+
+def a_function_answers_every_case_of_the_proof():
+    asked = []
+
+    def answer(y, x, a, n):
+        asked.append((n, y.shape, x.shape, float(a)))
+        return y + scaled(x, a)
+    told = axpy(answer)
+    tap.equal((told.answer.origin, asked[0]), ("measured", (64, (64,), (64,), 2.5)))
+    assert len(asked) > 3, asked
+    assert all(y == x == (n,) for n, y, x, _ in asked), asked
+    del asked[:]
+    axpy(answer)
+    tap.equal(asked, [])  # the winner was found
+    longer = told.at(n=100)
+    tap.equal((asked[0][0], longer.answer.origin), (100, "measured"))
+
+
+def a_kernel_that_differs_from_the_function_is_never_a_winner():
+    error = refused(fa_tune.Error, "none of", lambda: axpy(lambda y, x: y))
+    tap.has(str(error), "the answer says")
+
+    def beside(y, x, a):
+        return y + scaled(x, a * (1 + 1e-4))
+    refused(fa_tune.Error, "none of", lambda: axpy(beside))
+    tap.equal(axpy(beside, atol=1e-2).answer.origin, "measured")
+
+
+def another_function_of_the_same_name_is_asked_anew():
+    def made(by):
+        return lambda y, x, a: y + scaled(x, by * a)
+    refused(fa_tune.Error, "none of", lambda: axpy(made(2), name="anew"))
+    tap.equal(axpy(made(1), name="anew").answer.origin, "measured")
+
+
+def what_a_function_raises_ends_the_tune():
+    def answer(y):
+        raise KeyError("no such file")
+    error = refused(KeyError, "no such file", lambda: axpy(answer))
+    tap.equal(error.__traceback__ is not None, True)
+    tap.equal(axpy(lambda y, x, a: y + scaled(x, a)).answer.origin, "measured")
+
+
+def an_answer_that_cannot_be_compared_is_refused_with_a_sentence():
+    def nan(y, x, a):
+        return (y + scaled(x, a)) * numpy.asarray(math.nan, dtype="float32")
+    rows = [
+        (fa_tune.ArgumentError, "element 0 of y is NaN in the answer", nan),
+        (fa_tune.ShapeError, "answer gives the shape (1,) for y, which is (64,)", lambda y: [1.0]),
+        (fa_tune.ArgumentError, "answer returned None: it returns y", lambda y: None),
+        (fa_tune.ArgumentError, "answer gives nothing for y", lambda y: {"z": y}),
+        (fa_tune.ArgumentError, "answer takes z, and what it may be given by name is y, x, a, n", lambda z: z),
+        (fa_tune.ArgumentError, "answer: <built-in function max> does not say what it takes", max)]
+    for kind, part, answer in rows:
+        refused(kind, part, lambda: axpy(answer))  # pylint: disable=cell-var-from-loop
+    refused(fa_tune.DtypeError, "answer gives float64 for out, which is int64", lambda: gather(lambda table, index: [0.5] * 8))
+
+
+def gather(answer, **args):
+    return fa_tune.tune_kernel(
+        os.path.join(FOLDER, "gather.cu"), kernel="gather", args=args or dict(
+            out=fa_tune.out("i64", "n"), table=fa_tune.array("i64", "n"), index=fa_tune.array("i32", "n", range=(0, "n")), n=8),
+        tune=dict(THREADS=[32, 64], UNROLLED=[False, True]), block="THREADS", grid="ceil_div(n, THREADS)", answer=answer)
+
+
+def integers_are_answered_exactly():
+    tap.equal(gather(lambda table, index, n: [table[index[i]] for i in range(n)]).answer.origin, "measured")
+    refused(fa_tune.Error, "none of", lambda: gather(lambda table, index, n: [table[index[i]] + 1 for i in range(n)]))
+
+
+def arrays_say_type_shape_and_numbers():
+    x, y = Given((64,), counted_up(64)), Given((64,), counted_up(64, 3.0))
+    right = numpy.asarray([3.0 * i + 2.5 * 0.25 * i for i in range(64)], dtype="float32")
+    told = axpy(right, dict(y=y, x=x, a=2.5, n=64))
+    tap.equal((told.answer.origin, told.problem.n), ("measured", 64))
+    told(y, x, 2.0)  # what tuned it was not changed
+    tap.equal(list(y.read()), [3.5 * i for i in range(64)])
+    # The numbers reach the worker: by others the same answer is wrong.
+    refused(fa_tune.Error, "none of", lambda: axpy(right, dict(y=y, x=x, a=2.5, n=64)))
+    refused(fa_tune.ArgumentError, "NaN in what is given",
+            lambda: axpy(None, dict(y=Given((64,), [math.nan] * 64), x=x, a=2.5, n=64)))
+    refused(fa_tune.ArgumentError, "x is described alone", lambda: axpy(right, dict(
+        y=fa_tune.inout(y), x=fa_tune.array("f32", "n"), a=2.5, n=64)))
+
+
+def arrays_with_named_sizes_are_proved_on_ragged_ones_too():
+    x, y, sizes = Given((64,), counted_up(64)), Given((64,), counted_up(64, 3.0)), []
+
+    def answer(y, x, a, n):
+        if not sizes:
+            tap.equal((x[1], y[1]), (0.25, 3.0))
+        sizes.append(n)
+        return y + scaled(x, a)
+    args = dict(y=fa_tune.inout(y, "n"), x=fa_tune.array(x, "n"), a=2.5, n=64)
+    told = axpy(answer, args)
+    tap.equal((sizes[0], told.answer.origin), (64, "measured"))
+    assert len(set(sizes)) > 1, sizes
+    tap.equal(told.at(n=65).answer.origin, "measured")
+    tap.equal(told.problem.n, 64)
+    refused(fa_tune.ShapeError, "y has the shape (64,), and what is said of it makes (63,)",
+            lambda: axpy(answer, {**args, "n": 63}))
+    refused(fa_tune.ArgumentError, "for other sizes pass a function", lambda: axpy(
+        numpy.asarray([0.25 * i * 14.5 for i in range(64)], dtype="float32"), args).at(n=66))
+
+
+def an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it():
+    x, y = Given((64,), counted_up(64)), Given((64,), counted_up(64))
+    told = axpy(None, dict(y=y, x=x, a=2.5, n=64))
+    tap.equal([one[3] for one in told.arguments], ["inout", "in", "in"])
+    refused(fa_tune.ArgumentError, "pass fa_tune.array(y), fa_tune.out(y) or fa_tune.inout(y)",
+            lambda: fa_tune.tune_kernel("__global__ void k(Pointer y, int n) {}", args=dict(y=y, n=64), block=1, grid=1))
+    tap.equal(gather(None, out=fa_tune.out("i64", "n"), table=fa_tune.array("i64", "n"),
+                     index=fa_tune.array(numpy.asarray([7, 6, 5, 4, 3, 2, 1, 0], dtype="int32"), "n", range=(0, "n")),
+                     n=8).answer.origin, "measured")
+
+
+def the_guides_python_is_run_word_for_word():
+    with open(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "your-own-kernel.md"), encoding="utf-8") as file:
+        page = file.read()
+    cuda = re.search(r"(?s)```cuda\n(.*?)```", page)[1]
+    for name, text in ("axpy.cu", cuda), ("axpy_kernels.cu", cuda.partition("*/")[2]):
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(text)
+    blocks = re.findall(r"(?s)```python\n(.*?)```", page)
+    y, x = Given((1_000_000,), [1.0] * 1_000_000), Given((1_000_000,), [2.0] * 1_000_000)
+    names = {"y": y, "x": x}
+    had = sys.modules.get("torch")
+    sys.modules["torch"] = types.ModuleType("torch")
+    sys.modules["torch"].cuda = types.SimpleNamespace(is_initialized=lambda: False)
+    try:
+        for block in blocks:
+            exec(block, names)  # pylint: disable=exec-used
+    finally:
+        del sys.modules["torch"]
+        if had is not None:
+            sys.modules["torch"] = had
+    tap.equal((y.read()[0], y.read()[4096]), (3.0, 2.0))
+    tap.equal(names["axpy"].answer.origin, "measured")
+
+
+tap.main([
+    a_function_answers_every_case_of_the_proof,
+    a_kernel_that_differs_from_the_function_is_never_a_winner,
+    another_function_of_the_same_name_is_asked_anew,
+    what_a_function_raises_ends_the_tune,
+    an_answer_that_cannot_be_compared_is_refused_with_a_sentence,
+    integers_are_answered_exactly,
+    arrays_say_type_shape_and_numbers,
+    arrays_with_named_sizes_are_proved_on_ragged_ones_too,
+    an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it,
+    the_guides_python_is_run_word_for_word,
+])
