@@ -11,6 +11,7 @@ import types
 import tap
 from attention_case import PACKAGE, place  # noqa: F401  (the fake driver, and the package's path)
 import producer
+from place import Place
 from producer import Exchanged
 import fa_tune
 
@@ -185,6 +186,156 @@ def an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it():
                      n=8).answer.origin, "measured")
 
 
+def a_torch():
+    """As much of PyTorch as an operator is registered with, and what was registered."""
+    torch, made = types.ModuleType("torch"), types.SimpleNamespace(schemas={}, runs={}, fakes={})
+
+    class Tensor(Given):
+        requires_grad = False
+
+        def new_empty(self, shape, dtype):
+            return (type(self), tuple(shape), dtype)
+
+    class Library:
+        def __init__(self, namespace, kind):
+            self.namespace = namespace
+            tap.equal(kind, "FRAGMENT")
+
+        def define(self, schema, tags):
+            name, bracket, rest = schema.partition("(")
+            made.schemas[self.namespace + "::" + name] = bracket + rest
+            tap.equal(tags, ["fixed"])
+            setattr(torch.ops, self.namespace, types.SimpleNamespace(**{name: types.SimpleNamespace(default=name)}))
+
+        def impl(self, name, function, key):
+            made.runs[self.namespace + "::" + name, key] = function
+
+    def check(holds, say):
+        if not holds:
+            raise RuntimeError(say())
+    torch.Tensor, torch._check, torch.ops = Tensor, check, types.SimpleNamespace()
+    torch.Tag = types.SimpleNamespace(needs_fixed_stride_order="fixed")
+    torch.float16, torch.bfloat16, torch.float32 = "float16", "bfloat16", Float32((producer.FLOAT, 32))
+    torch.autograd = types.SimpleNamespace(Function=object)
+    torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)
+    torch.is_grad_enabled = lambda: True
+    torch.library = types.SimpleNamespace(
+        Library=Library, register_fake=lambda name, fake, lib: made.fakes.update({name: fake}))
+    return torch, made
+
+
+class Torch:
+    """A `with`: a module stands for PyTorch."""
+    def __init__(self, module):
+        self.module = module
+
+    def __enter__(self):
+        self.had = {name: sys.modules.pop(name, None) for name in ("torch", "fa_tune._torch_ops")}
+        sys.modules["torch"] = self.module  # None: there is no such module
+
+    def __exit__(self, *_):
+        for name, module in self.had.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module
+
+
+def conv(**more):
+    return fa_tune.tune_kernel(
+        CONV, kernel="convolution", args=dict(
+            out=fa_tune.out("f32", "h", "w"), inp=fa_tune.array("f32", "h + fh - 1", "w + fw - 1"),
+            filter=fa_tune.array("f32", "fh", "fw"), w=4, h=3), sizes=dict(fw=fa_tune.fixed(17), fh=fa_tune.fixed(17)),
+        tune=dict(BLOCK_X=[16, 32], BLOCK_Y=[4], TILE_X=[1], TILE_Y=[1]), defines=dict(FILTER_W="fw", FILTER_H="fh"),
+        block=("BLOCK_X", "BLOCK_Y"), grid=("ceil_div(w, BLOCK_X*TILE_X)", "ceil_div(h, BLOCK_Y*TILE_Y)"),
+        answer=dict(kernel="convolution_naive", block=[32, 8], grid=["ceil_div(w, 32)", "ceil_div(h, 8)"]), **more)
+
+
+def it_is_an_operator_of_pytorch():
+    torch, made = a_torch()
+    with Torch(torch):
+        tuned = conv(torch_op="my::conv")
+        tap.equal(made.schemas, {"my::conv": "(Tensor inp, Tensor filter) -> Tensor"})
+        inp, weights = torch.Tensor((19, 20), [1.0] * 380), torch.Tensor((17, 17), [1.0] * 289)
+        out = made.runs["my::conv", "CompositeExplicitAutograd"](inp, weights)
+        tap.equal((out.shape, set(out.read())), ((3, 4), {289.0}))
+        tap.equal(made.fakes["my::conv"](inp, weights), (torch.Tensor, (3, 4), torch.float32))
+        refused(RuntimeError, "filter is float32 of shape (17,), and the kernel was tuned for fp32 of shape (17, 17)",
+                lambda: made.fakes["my::conv"](inp, torch.Tensor((17,), [1.0] * 17)))
+        torch.Tensor.requires_grad = True
+        refused(fa_tune.NotSupported, "my::conv has no backward pass",
+                lambda: made.runs["my::conv", "Autograd"](inp, weights))
+        torch.Tensor.requires_grad = False
+        conv(torch_op="my::conv", flops="2 * w * h")  # another kernel of the same arguments takes its place
+        tap.equal(len(made.schemas), 1)
+        axpy(torch_op="my::axpy")
+        tap.equal(made.schemas["my::axpy"], "(Tensor(a0!) y, Tensor x, float a) -> ()")
+        y, x = torch.Tensor((64,), [1.0] * 64), torch.Tensor((64,), [2.0] * 64)
+        tap.equal(made.runs["my::axpy", "CompositeExplicitAutograd"](y, x, 3.0), None)
+        tap.equal((set(y.read()), made.fakes["my::axpy"](y, x, 3.0)), ({7.0}, None))
+        refused(fa_tune.ArgumentError, "my::conv is there already and takes (Tensor inp", lambda: axpy(torch_op="my::conv"))
+        refused(fa_tune.ArgumentError, "torch_op is \"namespace::name\"", lambda: axpy(torch_op="conv"))
+        assert tuned.answer.origin == "measured"
+    with Torch(None):
+        refused(fa_tune.ArgumentError, "PyTorch is not installed here, so there is no torch.ops.my.conv",
+                lambda: conv(torch_op="my::conv"))
+
+
+def pytorch_itself_compiles_a_graph_with_the_operator():
+    try:
+        import torch
+    except ImportError:
+        raise tap.Skip("there is no PyTorch here") from None
+    from fa_tune import _kernel_ops
+
+    class OnTheCpu:
+        """The kernel's arguments, and what it computes, where PyTorch has no device."""
+        def __init__(self, tuned, compute):
+            self.arguments, self.compute = tuned.arguments, compute
+
+        def __call__(self, **words):
+            return self.compute(**words)
+    _kernel_ops.define("fa_test::scaled", OnTheCpu(conv(), lambda inp, filter: inp[:3, :4] * filter.sum()))
+
+
+    def add(y, x, a):
+        y.add_(x, alpha=a)
+    _kernel_ops.define("fa_test::axpy", OnTheCpu(axpy(), add))
+    inp, weights, y, x = torch.randn(19, 20), torch.randn(17, 17), torch.zeros(64), torch.randn(64)
+    torch.library.opcheck(torch.ops.fa_test.scaled.default, (inp, weights))
+    torch.library.opcheck(torch.ops.fa_test.axpy.default, (y, x, 2.0))
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def both(inp, weights, y, x):
+        torch.ops.fa_test.axpy(y, x + 1, 2.0)
+        return torch.ops.fa_test.scaled(inp, weights) * 2
+    y.zero_()
+    torch.testing.assert_close(both(inp, weights, y, x), inp[:3, :4] * weights.sum() * 2)
+    torch.testing.assert_close(y, 2 * (x + 1))
+
+
+def a_saved_winner_is_found_where_its_bundle_is():
+    tuned = conv(name="saved")
+    variables = {name: os.environ.get(name) for name in ("HOME", "FA_TUNE_STORE")}
+    os.environ["HOME"] = place.folder
+    try:
+        tap.has(str(refused(fa_tune.Error, "there is no key", lambda: tuned.save("conv2d.bundle"))), "makes one")
+        place.run("keygen")
+        tuned.save("conv2d.bundle")
+        fa_tune.close()
+        with Place(space=None) as other:
+            os.environ["FA_TUNE_STORE"] = other.store
+            found = conv(name="saved", bundle="conv2d.bundle")
+            tap.equal((found.answer.origin, found.answer.from_store), ("imported", True))
+            tap.equal(len(fa_tune.winners()), 1)
+            tap.has(repr(found), "TunedKernel: Answer: Problem(operation='saved', fw=17, fh=17, w=4, h=3)")
+            refused(fa_tune.Error, "axpy_kernels.cu", lambda: conv(name="saved", bundle=os.path.join(FOLDER, "axpy_kernels.cu")))
+            fa_tune.close()
+    finally:
+        for name, value in variables.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        fa_tune.close()
+
+
 def the_guides_python_is_run_word_for_word():
     with open(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "your-own-kernel.md"), encoding="utf-8") as file:
         page = file.read()
@@ -195,16 +346,9 @@ def the_guides_python_is_run_word_for_word():
     blocks = re.findall(r"(?s)```python\n(.*?)```", page)
     y, x = Given((1_000_000,), [1.0] * 1_000_000), Given((1_000_000,), [2.0] * 1_000_000)
     names = {"y": y, "x": x}
-    had = sys.modules.get("torch")
-    sys.modules["torch"] = types.ModuleType("torch")
-    sys.modules["torch"].cuda = types.SimpleNamespace(is_initialized=lambda: False)
-    try:
+    with Torch(a_torch()[0]):
         for block in blocks:
             exec(block, names)  # pylint: disable=exec-used
-    finally:
-        del sys.modules["torch"]
-        if had is not None:
-            sys.modules["torch"] = had
     tap.equal((y.read()[0], y.read()[4096]), (3.0, 2.0))
     tap.equal(names["axpy"].answer.origin, "measured")
 
@@ -219,5 +363,8 @@ tap.main([
     arrays_say_type_shape_and_numbers,
     arrays_with_named_sizes_are_proved_on_ragged_ones_too,
     an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it,
+    it_is_an_operator_of_pytorch,
+    pytorch_itself_compiles_a_graph_with_the_operator,
+    a_saved_winner_is_found_where_its_bundle_is,
     the_guides_python_is_run_word_for_word,
 ])

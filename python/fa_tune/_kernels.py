@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from . import _cases, _core
-from ._errors import ArgumentError
+from . import _cases, _core, _kernel_ops
+from ._errors import ArgumentError, Error
 from ._objects import Answer
 from ._problem import Problem, shown
 
@@ -94,13 +94,14 @@ class TunedKernel:
         """The kernel of other sizes; those that are left out stay."""
         return TunedKernel(self.operation, Problem(**{**self.problem.as_dict(), **sizes, "operation": self.operation}), self._how)
 
-    def save(self, path: str | os.PathLike, *, sign: bool = True) -> None:
-        """Writes the winner, its cubin and what was measured beside it to a bundle, as `fa-tune export` does: where
-        `fa-tune import` has taken it, the same tune_kernel() finds it.
-
-        sign   with this user's key (`fa-tune keygen`)
-        """
-        _core.export(self._kernel, path, sign)
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the winner, its cubin and what was measured beside it to a bundle, as `fa-tune export` does, signed with this
+        user's key: tune_kernel(…, bundle=path) finds it on other machines that trust the key."""
+        try:
+            _core.export(self._kernel, path)
+        except Error as error:  # of no key, in the words of the command line
+            error.args = (str(error).replace("; --unsigned does without", ""),)
+            raise
 
     @property
     def arguments(self) -> list[tuple[str, str, tuple[int, ...] | None, str]]:
@@ -123,7 +124,7 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
                 answer: Any = None, rtol: float | None = None, atol: float | None = None,
                 flops: str | None = None, bytes: str | None = None, device: int | None = None,
                 effort: str = "measure", progress: Callable[[dict], Any] | bool | None = None,
-                **at: int) -> TunedKernel:
+                bundle: str | os.PathLike | None = None, torch_op: str | None = None, **at: int) -> TunedKernel:
     """Tunes a CUDA kernel of one's own as it stands, and returns it ready to be called.
 
     add = fa_tune.tune_kernel(
@@ -147,6 +148,9 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
               source, or {"kernel", "block", "grid"}, of the same arguments. An array, or several, for inputs that are
               arrays. None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32, also of the output's largest element)
+    bundle    a file of TunedKernel.save(): its winner is taken into the store, so that it needs no tune here
+    torch_op  "my::conv": the kernel is torch.ops.my.conv, too, which runs under torch.compile: it takes what the kernel reads
+              and numbers, in the kernel's order, and returns what it writes alone; of these sizes, without a backward pass
     at        sizes other than those of `args`, for this call
 
     A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096).
@@ -154,11 +158,13 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
     does not.
     """
     path = os.fspath(source)
-    how = {"device": device, "effort": effort, "progress": progress}
+    if torch_op is not None:
+        _kernel_ops.check(torch_op)
+    how = {"device": device, "effort": effort, "progress": progress, "bundle": bundle, "torch_op": torch_op}
     is_text = "__global__" in path
     if args is None:
         operation = _core.load_specification(path, None, None)
-        return TunedKernel(operation, Problem(operation=operation, **at), how)
+        return _made(operation, at, how)
     where = name or (kernel or "kernel" if is_text else os.path.basename(path).partition(".")[0])
     if not is_text:
         with open(path, encoding="utf-8") as file:
@@ -178,9 +184,18 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
     if data.tensors or data.answer is not None:
         _cases.give(operation, data)
     try:
-        return TunedKernel(operation, Problem(operation=operation, **at), how)
+        return _made(operation, at, how)
     finally:
         data.drop()
+
+
+def _made(operation, at, how):
+    if how["bundle"] is not None:
+        _core.import_bundle(how["bundle"])
+    tuned = TunedKernel(operation, Problem(operation=operation, **at), how)
+    if how["torch_op"] is not None:
+        _kernel_ops.define(how["torch_op"], tuned)
+    return tuned
 
 
 def _number(value):
