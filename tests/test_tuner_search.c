@@ -181,8 +181,8 @@ static void a_search_goes_on_from_what_was_told_first(void)
         int32_t point[5], best[5];
         double cost;
         fa_search *search;
-        CHECK_INT(fa_search_open(&large, &(fa_search_options){name_of(s), 100, 1, 0}, &search, NULL),
-                  0);
+        CHECK_INT(
+            fa_search_open(&large, &(fa_search_options){name_of(s), 100, 1, 0}, &search, NULL), 0);
         for (int32_t i = 0; i < 40; i++)
             CHECK_INT(fa_search_tell(search, (int32_t[]){5, 2, 5, i / 8, i % 8},
                                      convex((int32_t[]){5, 2, 5, i / 8, i % 8})),

@@ -535,7 +535,7 @@ static void a_space_that_takes_too_long_is_estimated_or_stopped(void)
     char preset[300] = "{\"BLOCK_M\": 64, \"BLOCK_N\": 64";
     char sum[1000] = "1";
     for (int i = 0; i < 60; i++)
-        strcat(sum, "+(BLOCK_N%T8)");
+        strcat(sum, "+(T8%7)");
     for (int i = 0; i < 9; i++) {
         char one[100];
         snprintf(one, sizeof one, ", \"T%d\": [0,1,2,3,4,5,6,7,8,9]", i);
@@ -549,7 +549,7 @@ static void a_space_that_takes_too_long_is_estimated_or_stopped(void)
     manifest_parts parts = {.tunables = tunables, .preset = preset, .constraints = constraints};
     snprintf(constraints, sizeof constraints, "[{\"require\": \"%s < 0\", \"why\": \"x\"}]", sum);
     CHECK(enumeration_fails(&parts, FA_EMANIFEST, "too long to walk", "small.json"));
-    /* 32 and 64 are multiples of 1, 2, 4 and 8, and what divides by 0 is guarded elsewhere: half of them all. */
+    /* 0 and 7, of ten values */
     snprintf(constraints, sizeof constraints, "[{\"require\": \"%s = 1\", \"why\": \"x\"}]", sum);
     tuner_fixture f;
     fa_space space = {0};
@@ -558,7 +558,7 @@ static void a_space_that_takes_too_long_is_estimated_or_stopped(void)
     fixture_free(&f);
     CHECK_OK(rc, diag);
     CHECK(space.about && space.count == 0);
-    CHECK(space.held > 1900000000 && space.held < 2100000000);
+    CHECK(space.held > 780000000 && space.held < 820000000);
 }
 
 static const manifest_parts walked = {
@@ -590,7 +590,8 @@ static void a_space_of_points_is_the_enumerated_one(void)
             continue;
         fa_points_candidate(points, at, &found);
         same += fa_config_equal(&found.trial.config, &is->trial.config) &&
-                found.is_default == is->is_default && found.trial.smem_bytes == is->trial.smem_bytes &&
+                found.is_default == is->is_default &&
+                found.trial.smem_bytes == is->trial.smem_bytes &&
                 found.let_count == is->let_count &&
                 memcmp(found.trial.grid, is->trial.grid, sizeof found.trial.grid) == 0;
     }

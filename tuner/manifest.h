@@ -124,7 +124,8 @@ typedef struct fa_space {
     fa_candidate *candidate;
     int count;
     int64_t left_out;  /* configs that break a constraint, of a space larger than FA_SPACE_MAX */
-    int64_t held;      /* how many hold to the constraints where that is more than FA_SPACE_MAX: none of them is
+    int64_t
+        held; /* how many hold to the constraints where that is more than FA_SPACE_MAX: none of them is
                           kept, and the space is to be searched (points.h); else 0 */
     bool about;        /* `held` is an estimate, because counting takes long */
     int survivors;     /* PENDING */

@@ -177,7 +177,8 @@ static int start_walk(struct walk *w)
     const fa_family *f = w->point.family;
     int rc = default_config(&w->point, &w->preset, w->diag);
     for (int i = 0; i < f->constraint_count; i++)
-        w->free_from = f->constraint[i].depth > w->free_from ? f->constraint[i].depth : w->free_from;
+        w->free_from =
+            f->constraint[i].depth > w->free_from ? f->constraint[i].depth : w->free_from;
     w->config = w->preset;
     return rc == 0 && (!w->prune || !fa_point_breaks(&w->point, 0, &w->steps)) ? walk(w, 0) : rc;
 }
