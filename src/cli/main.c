@@ -30,12 +30,14 @@ static const cli_verb verbs[] = {
     {"tune",
      CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT | CLI_GROUP_TUNE |
          CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP |
-         CLI_GROUP_SERVER,
+         CLI_GROUP_SERVER | CLI_GROUP_SEARCH,
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "Compiles the problem's whole space for the GPU, proves each kernel and times it where the\n"
      "GPU is here; elsewhere a model ranks the compiled kernels and the answer says \"predicted\".\n"
      "Lengths are tuned in buckets, eight in every octave; --exact tunes them as they are.\n"
-     "Ctrl-C stops it; the same command goes on from there.\n",
+     "Ctrl-C stops it; the same command goes on from there.\n"
+     "A space of more than 20,000 configs is searched, and so is any with --strategy, --evaluations or\n"
+     "--time; with --again a search goes on from what is on record.\n",
      cli_tune},
     {"explain",
      CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |

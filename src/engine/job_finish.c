@@ -69,6 +69,11 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
     const fa_progress *p = &job->progress;
     answer->space = p->space;
     answer->in_budget = p->in_budget;
+    if (job->search.search != NULL) {
+        answer->in_budget = job->space.count;
+        snprintf(answer->strategy, sizeof answer->strategy, "%s",
+                 fa_search_name(job->search.search));
+    }
     answer->compiled = p->compiled;
     answer->clean = p->clean;
     answer->proved = p->proved;

@@ -65,6 +65,7 @@ static const fa_member answer_tail[] = {
     ROW(from_gpu, TEXT, UNKNOWN),
     ROW(why, TEXT),
     ROW(top_few, FLAG),
+    ROW(strategy, TEXT, .rules = FA_MEMBER_LEFT_OUT),
     {.key = NULL},
 };
 #undef ROW
