@@ -5,6 +5,8 @@ driver does the kernels' arithmetic."""
 import math
 import os
 import re
+import shutil
+import struct
 import sys
 import types
 
@@ -336,6 +338,54 @@ def a_saved_winner_is_found_where_its_bundle_is():
         fa_tune.close()
 
 
+# The call that the package was made for, with sizes that a CPU computes.
+WANTED = """
+conv = fa_tune.tune_kernel(
+    "conv2d.cu",                                   # path or source, entry found or named
+    args=dict(out=fa_tune.out("f32", "h", "w"), inp=fa_tune.array("f32", "h+fh-1", "w+fw-1"),
+              filter=fa_tune.array("f32", "fh", "fw"), w=24, h=20, fw=fa_tune.fixed(3), fh=fa_tune.fixed(3)),
+    tune=dict(BLOCK_X=[16, 32, 64, 128], BLOCK_Y=[1, 2, 4, 8, 16], TILE_X=[1, 2, 4], TILE_Y=[1, 2, 4], USE_SHARED=[0, 1]),
+    block=("BLOCK_X", "BLOCK_Y"), grid=("ceil_div(w, BLOCK_X*TILE_X)", "ceil_div(h, BLOCK_Y*TILE_Y)"),
+    restrictions=["32 <= BLOCK_X*BLOCK_Y <= 1024"], answer=my_numpy_conv, atol=1e-4, flops="2*w*h*fw*fh", seconds=120, evaluations=8)
+conv(out, inp, filt)                               # DLPack, current stream; conv.answer, conv.save("conv2d.bundle")
+"""
+
+
+def my_numpy_conv(inp, filter, w, h, fw, fh):
+    return numpy.asarray([[sum(inp[y + i, x + j] * filter[i, j] for i in range(fh) for j in range(fw)) for x in range(w)]
+                          for y in range(h)], dtype="float32")
+
+
+def a_convolution_of_another_tuner_is_tuned_by_one_call():
+    shutil.copy(os.path.join(FOLDER, "convolve.cu"), "conv2d.cu")
+    out, inp = Given((20, 24), [0.0] * 480), Given((22, 26), counted_up(572))
+    names = {"fa_tune": fa_tune, "my_numpy_conv": my_numpy_conv, "out": out, "inp": inp, "filt": Given((3, 3), [1.0] * 9)}
+    exec(WANTED, names)  # pylint: disable=exec-used
+    tap.equal(out.read()[0], 9 * 0.25 * (1 + 26))
+    told = names["conv"].answer
+    tap.equal((told.origin, told.problem.w, told.told["funnel"]["measured"]), ("measured", 24, 8))
+    assert told.tflops > 0
+
+
+def bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even():
+    from fa_tune import _cases
+    bits = [0x3f80, 0x4049, 0xc2f7, 0x0001, 0x7f7f, 0xff80]
+    raw = struct.pack("<6H", *bits)
+    wide = _cases._array(numpy, memoryview(bytearray(raw)), "bf16", (2, 3))
+    tap.equal((str(wide.dtype), wide.shape, float(wide[0, 1])), ("float32", (2, 3), 3.140625))
+    tap.equal(_cases._elements("y", "bf16", (2, 3), wide), raw)
+    ties = [1 + 2.0 ** -8, 1 + 3 * 2.0 ** -8, 1 + 2.0 ** -8 + 2.0 ** -20, math.nan]
+    tap.equal(struct.unpack("<4H", _cases._elements("y", "bf16", (4,), ties)), (0x3f80, 0x3f82, 0x3f81, 0x7fc0))
+
+
+def what_a_tune_may_spend_is_a_number_above_zero():
+    for words, part in [(dict(seconds=0), "seconds is a number above 0, not 0"),
+                        (dict(evaluations=1.5), "evaluations is a whole number above 0, not 1.5"),
+                        (dict(strategy="best"), "there is no strategy \"best\"")]:
+        refused(fa_tune.ArgumentError, part, lambda: axpy(name="spent", **words))  # pylint: disable=cell-var-from-loop
+    tap.equal(axpy(name="spent", evaluations=2, strategy="random").answer.told["funnel"]["measured"], 2)
+
+
 def the_guides_python_is_run_word_for_word():
     with open(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "your-own-kernel.md"), encoding="utf-8") as file:
         page = file.read()
@@ -366,5 +416,8 @@ tap.main([
     it_is_an_operator_of_pytorch,
     pytorch_itself_compiles_a_graph_with_the_operator,
     a_saved_winner_is_found_where_its_bundle_is,
+    a_convolution_of_another_tuner_is_tuned_by_one_call,
+    bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even,
+    what_a_tune_may_spend_is_a_number_above_zero,
     the_guides_python_is_run_word_for_word,
 ])

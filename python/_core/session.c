@@ -247,7 +247,8 @@ static int get_kernel(fa_tuner *mine, const fa_problem *problem, fa_effort effor
     return rc;
 }
 
-int session_kernel(const fa_problem *problem, fa_effort effort, int device, PyObject *progress,
+int session_kernel(const fa_problem *problem, fa_effort effort, int device,
+                   const struct tune_budget *budget, PyObject *progress,
                    const fa_kernel **ret_kernel)
 {
     fa_tuner *mine = session_tuner();
@@ -266,6 +267,11 @@ int session_kernel(const fa_problem *problem, fa_effort effort, int device, PyOb
                               .ordinal = device,
                               .effort = effort,
                               .first_contact = effort == FA_EFFORT_MEASURE};
+        if (budget != NULL) {
+            request.seconds = budget->seconds;
+            request.evaluations = budget->evaluations;
+            request.strategy = budget->strategy;
+        }
         rc = effort > FA_EFFORT_CACHED ? tune(&request, progress, &answer, &diag) : 0;
         if (rc == 0)
             rc = get_kernel(mine, problem, effort == FA_EFFORT_PATIENT ? FA_EFFORT_MEASURE : effort,
