@@ -41,6 +41,12 @@ class ndarray:
             index = index * size + place
         return self.flat[index]
 
+    def item(self):
+        return self.flat[0]
+
+    def __index__(self):
+        return self.flat[0].__index__()
+
     def _with(self, other, compute, dtype=None):
         others = other.flat if isinstance(other, ndarray) and other.shape else [
             other.flat[0] if isinstance(other, ndarray) else other] * len(self.flat)

@@ -181,6 +181,12 @@ def an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it():
     x, y = Given((64,), counted_up(64)), Given((64,), counted_up(64))
     told = axpy(None, dict(y=y, x=x, a=2.5, n=64))
     tap.equal([one[3] for one in told.arguments], ["inout", "in", "in"])
+    number = axpy(None, dict(y=y, x=x, a=numpy.asarray(2.5, dtype="float32"), n=numpy.asarray(64, dtype="int32")))
+    tap.equal((number.answer.origin, number.problem.n), ("measured", 64))
+    of_64 = AXPY.replace("float a, int n)", "float a)").replace("axpy(", "axpy_64(").replace("i >= n", "i >= 64")
+    sized = fa_tune.tune_kernel(of_64, kernel="axpy_64", args=dict(y=y, x=x, a=2.5), tune=dict(THREADS=[64], PER_THREAD=[1]),
+                                block="THREADS", grid=1)
+    tap.equal((sized.answer.origin, sized.problem.elements), ("measured", 64))
     refused(fa_tune.ArgumentError, "pass fa_tune.array(y), fa_tune.out(y) or fa_tune.inout(y)",
             lambda: fa_tune.tune_kernel("__global__ void k(Pointer y, int n) {}", args=dict(y=y, n=64), block=1, grid=1))
     tap.equal(gather(None, out=fa_tune.out("i64", "n"), table=fa_tune.array("i64", "n"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 import re
@@ -231,6 +232,8 @@ class _Listed:
             for name, value in self.sizes.items():
                 if not isinstance(value, Mapping) and not re.search(r"\b%s\b" % re.escape(name), shapes):
                     self.sizes[name] = fixed(value)
+            if not self.sizes:  # and a problem has one
+                self.sizes["elements"] = fixed(max(math.prod(args[name].shape) for name in bare))
 
     def _of(self, name, given):
         """What the specification says of one."""
