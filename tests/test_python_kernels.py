@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """fa_tune.tune_kernel() with arrays and functions of the caller's: what they say is proved against, in the worker, whose fake
 driver does the kernels' arithmetic."""
+import functools
 import math
 import os
 import re
 import shutil
 import struct
+import subprocess
 import sys
 import types
 
@@ -105,6 +107,22 @@ def another_function_of_the_same_name_is_asked_anew():
         return lambda y, x, a: y + scaled(x, by * a)
     refused(fa_tune.Error, "none of", lambda: axpy(made(2), name="anew"))
     tap.equal(axpy(made(1), name="anew").answer.origin, "measured")
+
+
+def a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over():
+    from fa_tune._cases import fingerprint
+
+    def made(by, names=frozenset(("a", "b"))):
+        def f(x, also=1):
+            return x * by if x in {"p", "q", "r"} or x in names else also
+        return f
+    tap.equal(fingerprint(made(1)), fingerprint(made(1)))
+    assert len({fingerprint(f) for f in (made(1), made(2), made(1, ()), functools.partial(made(1), also=2), max, math.floor)}) == 6
+    code = "import sys; sys.path.insert(0, %r)\nfrom fa_tune._cases import fingerprint\n" \
+           "print(fingerprint(lambda x: x in {'p', 'q', 'r', 's', 't'}))" % PACKAGE
+    told = {subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONHASHSEED=str(seed)), check=True,
+                           stdout=subprocess.PIPE).stdout for seed in range(1, 5)}
+    tap.equal(len(told), 1)
 
 
 def what_a_function_raises_ends_the_tune():
@@ -413,6 +431,7 @@ tap.main([
     a_function_answers_every_case_of_the_proof,
     a_kernel_that_differs_from_the_function_is_never_a_winner,
     another_function_of_the_same_name_is_asked_anew,
+    a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over,
     what_a_function_raises_ends_the_tune,
     an_answer_that_cannot_be_compared_is_refused_with_a_sentence,
     integers_are_answered_exactly,

@@ -108,21 +108,23 @@ def fingerprint(function):
     hashed = hashlib.sha256()
 
     def add(value):
+        value = getattr(value, "__code__", value)
         if hasattr(value, "co_code"):
-            for part in (value.co_code, repr(value.co_names).encode()):
-                hashed.update(part)
-            for part in value.co_consts:
+            for part in (value.co_code, value.co_names, *value.co_consts):
                 add(part)
-        elif isinstance(value, (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))):
+        elif isinstance(value, frozenset):  # whose order is another in each process
+            add(tuple(sorted(map(repr, value))))
+        elif isinstance(value, (bool, int, float, complex, str, bytes, tuple, type(None))):
             hashed.update(repr(value).encode())
 
-    code = getattr(function, "__code__", None)
-    add(code if code is not None else getattr(type(function).__call__, "__code__", None))
-    add(getattr(function, "__defaults__", None))
-    for cell in getattr(function, "__closure__", None) or ():
-        add(cell.cell_contents)
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    return "%s:%s" % (name, hashed.hexdigest()[:16])
+    within = getattr(function, "func", function)  # of functools.partial
+    add(within if hasattr(within, "__code__") else type(within).__call__)
+    for part in (getattr(within, "__defaults__", None), getattr(function, "args", None), getattr(function, "keywords", None)):
+        add(tuple(part.items()) if isinstance(part, dict) else part)
+    for name, value in inspect.getclosurevars(within).nonlocals.items() if inspect.isfunction(within) else ():
+        add(name)
+        add(value)
+    return "%s:%s" % (getattr(within, "__qualname__", type(within).__qualname__), hashed.hexdigest()[:16])
 
 
 class Data:

@@ -5,7 +5,16 @@ import re
 
 from ._errors import ArgumentError
 
-_known = {}  # "my::conv" -> its schema and the list that has its kernel
+_known = {}  # "my::conv" -> its _Operator
+
+
+class _Operator:
+    def __init__(self, schema, kernel):
+        self.schema, self.kernel, self.library = schema, kernel, None
+
+    def named(self, values):
+        """What the operator was passed, by the kernel's names."""
+        return dict(zip((name for name, _, _, way in self.kernel.arguments if way != "out"), values))
 
 
 def check(name):
@@ -38,47 +47,40 @@ def schema_of(arguments):
 def define(name, kernel):
     """Makes the operator, or gives one that is there another kernel of the same arguments."""
     schema = schema_of(kernel.arguments)
-    if name not in _known:
-        _known[name] = schema, [kernel]
-        try:
-            _register(name, schema, _known[name][1])
-        except Exception:
-            del _known[name]
-            raise
-    elif _known[name][0] != schema:
-        raise ArgumentError("torch_op: %s is there already and takes %s: give another name" % (name, _known[name][0]))
+    known = _known.get(name)
+    if known is None:
+        made = _Operator(schema, kernel)
+        made.library = _register(name, made)  # what it registered ends with it
+        _known[name] = made
+    elif known.schema != schema:
+        raise ArgumentError("torch_op: %s is there already and takes %s: give another name" % (name, known.schema))
     else:
-        _known[name][1][0] = kernel
+        known.kernel = kernel
 
 
-def _register(name, schema, holds):
+def _register(name, made):
     import torch
 
     from . import _torch_ops
 
-    def given(arguments, values):
-        named = [one for one in arguments if one[3] != "out"]
-        return dict(zip((one[0] for one in named), values)), named
-
     def run(*values):
-        words, _ = given(holds[0].arguments, values)
-        return holds[0](**words)
+        return made.kernel(**made.named(values))
 
     def fake(*values):
-        arguments = holds[0].arguments
-        words, named = given(arguments, values)
-        for one, dtype, shape, _ in named:
-            if shape is not None:
-                _check(torch, one, words[one], dtype, shape)
+        words, outputs = made.named(values), []
         like = next(x for x in values if isinstance(x, torch.Tensor))
-        made = [like.new_empty(shape, dtype=_dtype(torch, dtype)) for _, dtype, shape, way in arguments if way == "out"]
-        return made[0] if len(made) == 1 else tuple(made) or None
+        for one, dtype, shape, way in made.kernel.arguments:
+            if way == "out":
+                outputs.append(like.new_empty(shape, dtype=_dtype(torch, dtype)))
+            elif shape is not None:
+                _check(torch, one, words[one], dtype, shape)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs) or None
 
     namespace, _, short = name.partition("::")
     library = torch.library.Library(namespace, "FRAGMENT")
-    _torch_ops.define(library, namespace, short, schema, run, fake, lambda operator: _torch_ops.refused(
+    _torch_ops.define(library, namespace, short, made.schema, run, fake, lambda operator: _torch_ops.refused(
         operator, "%s has no backward pass: call it under torch.no_grad(), or pass x.detach()" % name))
-    holds.append(library)  # which ends what it registered when it ends
+    return library
 
 
 def _dtype(torch, dtype):

@@ -21,6 +21,7 @@ class _Argument(dict):
 
     tensor: Any = None  # its array, where one is given
 
+
 class _Size(dict):
     """What a specification says of one size."""
 
