@@ -53,7 +53,9 @@ static bool add(const char *entry, void **arguments, const struct fake_damage *d
     const float *x = floats(arguments[1], (size_t)n, false);
     memcpy(&a, arguments[2], sizeof a);
     for (int i = 0; y != NULL && x != NULL && i < n - damage->unwritten; i++)
-        y[i] += a * x[i] + (damage->wrong ? 1.0f : 0.0f);
+        y[i] += a * x[i] + (damage->wrong ? 1.0f : damage->nan && i == 0 ? NAN : 0.0f);
+    if (y != NULL && x != NULL && damage->spoil)
+        *floats(arguments[1], 1, true) = 1e9f;
     return y != NULL && x != NULL;
 }
 

@@ -125,6 +125,23 @@ def a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over():
     tap.equal(len(told), 1)
 
 
+def configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is():
+    x, y = Given((64,), counted_up(64)), Given((64,), counted_up(64, 3.0))
+    script = os.path.join(place.folder, "script")
+    with open(script, encoding="utf-8") as file:
+        had = file.read()
+    with open(script, "a", encoding="utf-8") as file:
+        file.write("".join("fault %s; %s\n" % one for one in [
+            ("THREADS=32", "nan"), ("THREADS=64", "crash"), ("THREADS=96", "spoil"), ("THREADS=128", "illegal_address")]))
+    try:
+        told = axpy(lambda y, x, a: y + scaled(x, a), dict(y=y, x=x, a=2.5, n=64), name="faulty",
+                    tune=dict(THREADS=[32, 64, 96, 128, 160], PER_THREAD=[1, 2]), restrictions=[])
+    finally:
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(had)
+    tap.equal((told.answer.tunables["THREADS"], told.answer.told["funnel"]["failed"]), (160, 8))
+
+
 def what_a_function_raises_ends_the_tune():
     def answer(y):
         raise KeyError("no such file")
@@ -432,6 +449,7 @@ tap.main([
     a_kernel_that_differs_from_the_function_is_never_a_winner,
     another_function_of_the_same_name_is_asked_anew,
     a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over,
+    configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is,
     what_a_function_raises_ends_the_tune,
     an_answer_that_cannot_be_compared_is_refused_with_a_sentence,
     integers_are_answered_exactly,
