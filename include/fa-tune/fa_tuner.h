@@ -99,7 +99,7 @@ typedef struct fa_answer {
     bool top_few;           /* only a few configs were tried: PATIENT or `again` tries them all */
     /* What had been predicted or transferred for this GPU before it was measured, and its place
      * among all that were measured then; 0: nothing was, or it did not pass its proof. */
-    double promised_us; /* what the model said */
+    double promised_us;     /* what the model said */
     double promised_measured_us;
     int32_t promised_rank;  /* 1: nothing measured was faster */
     bool from_system;       /* found in a system bundle */
@@ -107,7 +107,8 @@ typedef struct fa_answer {
     bool
         in_fleet; /* and in the fleet's; false also where that was not asked. In a list one may be in the
                                fleet's alone, or the local store may have another for the same problem */
-    char strategy[16]; /* the space was searched, and in_budget configs of it were tried; "": all */
+    char strategy[16];      /* the space was searched, and in_budget configs of it were tried; "": all */
+    bool space_estimated;   /* `space` is an estimate */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/
