@@ -39,6 +39,8 @@ def a_search_finds_the_valley_of_a_space_that_it_does_not_build():
         by_chance = place.json(MANY, "--evaluations", "60", "--seed", "3", "--strategy", "random", "--n", "2000")["answer"]
         tap.equal(by_chance["strategy"], "random")
         assert by_chance["median_us"] > answer["median_us"], by_chance["median_us"]
+        report = json.loads(place.run("report", MANY, "--format", "json").stdout)
+        tap.equal([problem["funnel"]["space"] for problem in report["problems"]], [SPACE, SPACE])
         text = place.run(MANY).stdout
         tap.has(text, "space {:,} → tried ".format(SPACE))
         tap.has(text, "(surrogate)")
@@ -125,6 +127,15 @@ def for_an_absent_gpu_a_stated_number_is_compiled():
         tap.has(place.run(MANY, "--gpu", "A100").stdout, "found in")
 
 
+def one_proved_kernel_is_enough_where_no_more_is_asked_for():
+    with a_place() as place:
+        run = place.run(MANY, "--effort", "predict")
+        tap.has(run.stdout, "tried 1 (random) → compiled 1 ")
+        tap.has(run.stdout, "Proved, not timed: without --effort the space is searched by time.")
+        tap.lacks(run.stderr, "note:")
+        tap.equal(place.json(MANY, "--evaluations", "5")["funnel"]["measured"], 5)
+
+
 def a_large_space_says_what_is_done_where_nobody_asked():
     with a_place() as place:
         run = subprocess.Popen([FA_TUNE, MANY, "--gpu", "A100"], env=place.env, cwd=place.folder, stdout=subprocess.DEVNULL,
@@ -160,6 +171,7 @@ tap.main([
     a_search_ends_when_its_time_is_over,
     explain_counts_a_space_in_no_time_and_shows_what_was_tried,
     for_an_absent_gpu_a_stated_number_is_compiled,
+    one_proved_kernel_is_enough_where_no_more_is_asked_for,
     a_large_space_says_what_is_done_where_nobody_asked,
     a_small_space_is_tried_whole_unless_it_is_bounded,
     a_budget_or_a_strategy_that_cannot_be_is_refused,

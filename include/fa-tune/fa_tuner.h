@@ -107,7 +107,8 @@ typedef struct fa_answer {
     bool
         in_fleet; /* and in the fleet's; false also where that was not asked. In a list one may be in the
                                fleet's alone, or the local store may have another for the same problem */
-    char strategy[16]; /* the space was searched, and in_budget configs of it were tried; "": all */
+    char strategy[16];      /* the space was searched, and in_budget configs of it were tried; "": all */
+    bool space_estimated;   /* `space` is an estimate */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/

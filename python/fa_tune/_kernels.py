@@ -77,15 +77,14 @@ class TunedKernel:
     operation   its name for fa_tune.Problem, fa_tune.tune() and others
     """
 
-    __slots__ = ("operation", "problem", "_kernel", "_device", "_effort", "_progress")
+    __slots__ = ("operation", "problem", "_kernel", "_how")
 
-    def __init__(self, operation, problem, device, effort, progress):
+    def __init__(self, operation, problem, how):
         from . import _engine
-        self.operation, self.problem = operation, problem
-        self._device, self._effort, self._progress = device, effort, progress
+        self.operation, self.problem, self._how = operation, problem, how
         asked = {**problem.as_dict(), "operation": operation}
-        self._kernel = _core.best_kernel(asked, effort=effort, device=_engine.ordinal(device),
-                                         progress=_engine.reporter(progress))
+        self._kernel = _core.best_kernel(asked, effort=how["effort"], device=_engine.ordinal(how["device"]),
+                                         progress=_engine.reporter(how["progress"]), **how["search"])
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
         """Launches the kernel: tensors (DLPack) and numbers in its order or by name; an output that is left out is made."""
@@ -93,8 +92,7 @@ class TunedKernel:
 
     def at(self, **sizes: int) -> TunedKernel:
         """The kernel of other sizes; those that are left out stay."""
-        fields = {**self.problem.as_dict(), **sizes, "operation": self.operation}
-        return TunedKernel(self.operation, Problem(**fields), self._device, self._effort, self._progress)
+        return TunedKernel(self.operation, Problem(**{**self.problem.as_dict(), **sizes, "operation": self.operation}), self._how)
 
     @property
     def answer(self) -> Answer:
@@ -112,7 +110,7 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
                 answer: str | Mapping[str, Any] | None = None, rtol: float | None = None, atol: float | None = None,
                 flops: str | None = None, bytes: str | None = None, device: int | None = None,
                 effort: str = "measure", progress: Callable[[dict], Any] | bool | None = None,
-                **at: int) -> TunedKernel:
+                strategy: str | None = None, evaluations: int = 0, seconds: float = 0, **at: int) -> TunedKernel:
     """Tunes a CUDA kernel of one's own as it stands, and returns it ready to be called.
 
     add = fa_tune.tune_kernel(
@@ -134,16 +132,19 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
     answer    another kernel of the source, or {"kernel", "block", "grid"}, that computes what is right with the same arguments;
               None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32, also of the output's largest element)
+    strategy, evaluations, seconds   how the space is searched, and when that ends; the default tries all of 20,000 configs
     at        sizes other than those of `args`, for this call
 
     A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096).
     Raises fa_tune.Error with a sentence. Needs a GPU; `fa-tune NAME.cu --gpu L4` does not.
     """
     path = os.fspath(source)
+    how = {"device": device, "effort": effort, "progress": progress,
+           "search": {"strategy": strategy, "evaluations": evaluations, "seconds": seconds}}
     is_text = "__global__" in path
     if args is None:
         operation = _core.load_specification(path, None, None)
-        return TunedKernel(operation, Problem(operation=operation, **at), device, effort, progress)
+        return TunedKernel(operation, Problem(operation=operation, **at), how)
     where = name or (kernel or "kernel" if is_text else os.path.basename(path).partition(".")[0])
     if not is_text:
         with open(path, encoding="utf-8") as file:
@@ -158,7 +159,7 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
     except TypeError as error:
         raise ArgumentError("a kernel specification: %s" % error) from None
     operation = _core.load_specification(where, text, source)
-    return TunedKernel(operation, Problem(operation=operation, **at), device, effort, progress)
+    return TunedKernel(operation, Problem(operation=operation, **at), how)
 
 
 def _number(value):

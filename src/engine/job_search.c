@@ -16,8 +16,7 @@
 #include <stdlib.h>
 
 enum {
-    EVALUATIONS =
-        500, /* of a space that is too large, where a request does not say what may be spent */
+    EVALUATIONS = 500,  /* of a space that is too large, where a request bounds nothing */
     OF_A_SECOND = 3,    /* configs that one worker is expected to compile in it */
     AHEAD = 2,          /* configs under way for each compile worker */
     IN_VAIN = 200,      /* configs that do not become kernels, where none does */
@@ -55,17 +54,18 @@ int fa_job_search_open(fa_job *job)
     struct fa_job_search *s = &job->search;
     const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
     const fa_search_options options = options_of(job);
+    bool bounded = job->prove_only || job->request->evaluations > 0 || job->request->seconds > 0;
     char number[FA_COMMAS_MAX];
     s->held = job->space.held > 0 ? job->space.held : job->space.count;
+    s->about = job->space.about;
     s->evaluations =
         job->request->evaluations == 0 && job->request->seconds > 0 ? 0 : (int)options.evaluations;
     if (job->request->seconds > 0)
         s->until_ns = job->started_ns + (uint64_t)(job->request->seconds * 1e9);
-    if (job->space.held > 0 && job->request->evaluations == 0 && job->request->seconds <= 0)
-        fa_note(
-            job->tuner, "of %s%s configs at most %d are %s: evaluations or seconds change that",
-            job->space.about ? "about " : "", fa_commas(s->held, number), (int)options.evaluations,
-            job->measuring ? "measured, as a search chooses them" : "compiled, spread over all");
+    const char *how = job->measuring ? "measured, as a search chooses them" : "compiled, spread over all";
+    if (job->space.held > 0 && !bounded)
+        fa_note(job->tuner, "of %s%s configs at most %d are %s: evaluations or seconds change that",
+                s->about ? "about " : "", fa_commas(s->held, number), (int)options.evaluations, how);
     fa_space_free(&job->space);
     job->space.candidate = calloc(FA_SPACE_MAX, sizeof *job->space.candidate);
     if (job->space.candidate == NULL)
