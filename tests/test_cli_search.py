@@ -136,6 +136,18 @@ def one_proved_kernel_is_enough_where_no_more_is_asked_for():
         tap.equal(place.json(MANY, "--evaluations", "5")["funnel"]["measured"], 5)
 
 
+def a_search_of_what_never_compiles_ends_soon():
+    with a_place() as place:
+        with open(MANY, encoding="utf-8") as file:
+            text = file.read()
+        path = os.path.join(place.folder, "never.cu")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.replace("#if G == 3", "#if G >= 0").replace(',\n    "answer": "axpy_naive"', ""))
+        run = place.run(path, "--evaluations", "1000", status=1)
+        tap.has(run.stderr, "configs survived; the first: compile-failed: never.cu")
+        assert 200 <= len(place.json("explain", path)["configs"]) < 300
+
+
 def a_large_space_says_what_is_done_where_nobody_asked():
     with a_place() as place:
         run = subprocess.Popen([FA_TUNE, MANY, "--gpu", "A100"], env=place.env, cwd=place.folder, stdout=subprocess.DEVNULL,
@@ -172,6 +184,7 @@ tap.main([
     explain_counts_a_space_in_no_time_and_shows_what_was_tried,
     for_an_absent_gpu_a_stated_number_is_compiled,
     one_proved_kernel_is_enough_where_no_more_is_asked_for,
+    a_search_of_what_never_compiles_ends_soon,
     a_large_space_says_what_is_done_where_nobody_asked,
     a_small_space_is_tried_whole_unless_it_is_bounded,
     a_budget_or_a_strategy_that_cannot_be_is_refused,
