@@ -83,6 +83,11 @@ void fa_job_search_close(fa_job *job)
     job->search.search = NULL;
 }
 
+static void no_memory(fa_job *job, int rc)
+{
+    fa_job_end(job, fa_fail(&job->diag, rc, "out of memory for a search"));
+}
+
 /* The config of a point that exists; -1: there is no room. */
 static int join(fa_job *job, const int32_t *point)
 {
@@ -152,7 +157,7 @@ static void tell_next(fa_job *job)
     s->over = s->over || (s->kernels == 0 && s->told >= IN_VAIN);
     if (fa_points_find(s->points, &trial->config, point) &&
         fa_search_tell(s->search, point, cost) == FA_ENOMEM)
-        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a search"));
+        no_memory(job, FA_ENOMEM);
 }
 
 /* Proposals until there are enough under way. */
@@ -165,22 +170,26 @@ static void propose(fa_job *job)
         fa_tuner_pause(job->tuner);
         int count = fa_search_propose(s->search, 1, point);
         fa_tuner_resume(job->tuner);
-        int rc = count < 0 ? fa_fail(&job->diag, count, "out of memory for a search")
-                           : fa_points_check(s->points, &job->diag);
-        if (rc != 0)
+        int rc = fa_points_check(s->points, &job->diag);
+        if (count < 0)
+            no_memory(job, count);
+        else if (rc != 0)
             fa_job_end(job, rc);
-        if (rc != 0 || count == 0)
+        else if (count > 0)
+            join_order(job, point);
+        if (count == 0)
             return;
-        join_order(job, point);
     }
 }
 
-/* What waits to be compiled leaves. */
+/* What waits to be compiled leaves, but for the first config of all. */
 static void stop(fa_job *job)
 {
     struct fa_job_compile *compile = &job->compile;
-    job->space.count -= compile->order_count - compile->order_next;
-    compile->order_count = compile->order_next;
+    bool first = compile->order_next == 0 && job->search.told == 0 && compile->order_count > 0;
+    int kept = first ? 1 : compile->order_next;
+    job->space.count -= compile->order_count - kept;
+    compile->order_count = kept;
     job->search.over = true;
 }
 
@@ -210,9 +219,16 @@ void fa_job_search_begin(fa_job *job)
     fa_config preset;
     while (s->told < job->space.count && !job->ended)
         tell_next(job);
-    for (int i = 0; !job->ended && fa_points_default(s->points, i, &preset); i++)
-        if ((s->evaluations == 0 || fa_search_spent(s->search) + i < s->evaluations) &&
-            fa_points_find(s->points, &preset, point) && fa_search_join(s->search, point) == 0)
+    for (int i = 0; !job->ended && fa_points_default(s->points, i, &preset); i++) {
+        int64_t spent = fa_search_spent(s->search) + fa_search_pending(s->search);
+        if ((s->evaluations > 0 && spent >= s->evaluations) ||
+            !fa_points_find(s->points, &preset, point))
+            continue;
+        int rc = fa_search_join(s->search, point);
+        if (rc == 0)
             join_order(job, point);
+        else if (rc == FA_ENOMEM)
+            no_memory(job, rc);
+    }
     fa_job_search_more(job);
 }
