@@ -419,14 +419,6 @@ def bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even():
     tap.equal(struct.unpack("<4H", _cases._elements("y", "bf16", (4,), ties)), (0x3f80, 0x3f82, 0x3f81, 0x7fc0))
 
 
-def what_a_tune_may_spend_is_a_number_above_zero():
-    for words, part in [(dict(seconds=0), "seconds is a number above 0, not 0"),
-                        (dict(evaluations=1.5), "evaluations is a whole number above 0, not 1.5"),
-                        (dict(strategy="best"), "there is no strategy \"best\"")]:
-        refused(fa_tune.ArgumentError, part, lambda: axpy(name="spent", **words))  # pylint: disable=cell-var-from-loop
-    tap.equal(axpy(name="spent", evaluations=2, strategy="random").answer.told["funnel"]["measured"], 2)
-
-
 def the_guides_python_is_run_word_for_word():
     with open(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "your-own-kernel.md"), encoding="utf-8") as file:
         page = file.read()
@@ -461,6 +453,5 @@ tap.main([
     a_saved_winner_is_found_where_its_bundle_is,
     a_convolution_of_another_tuner_is_tuned_by_one_call,
     bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even,
-    what_a_tune_may_spend_is_a_number_above_zero,
     the_guides_python_is_run_word_for_word,
 ])

@@ -608,6 +608,48 @@ static void a_space_of_points_is_the_enumerated_one(void)
     fixture_free(&f);
 }
 
+/* The first parameter is then the family. */
+static void several_families_make_one_space_of_points(void)
+{
+    fa_diag diag = {{0}};
+    fa_templates *templates = NULL;
+    fa_family_list list = {0};
+    fa_space space = {0};
+    fa_points *points = NULL;
+    fa_config preset;
+    fa_problem problem = problem_512;
+    problem.seq_q = 1; /* keys may be split, too */
+    int rc = fa_templates_open(NULL, &templates, &diag), families = 0, wrong = 0, of[8] = {0};
+    if (rc == 0)
+        rc = fa_families_load(templates, "attn_fwd", &list, &diag);
+    if (rc == 0)
+        rc = fa_space_enumerate(&list, &problem, &gpu_l4, &space, &diag);
+    if (rc == 0)
+        rc = fa_points_open(&list, &problem, &gpu_l4, &points, &diag);
+    while (rc == 0 && fa_points_default(points, families, &preset))
+        families++;
+    for (int i = 0; i < space.count && rc == 0; i++) {
+        const fa_candidate *is = &space.candidate[i];
+        int32_t at[FA_SEARCH_DIMS_MAX];
+        fa_candidate found = {.family = -1};
+        bool exists = fa_points_find(points, &is->trial.config, at);
+        wrong += exists != (is->trial.status == FA_STATUS_PENDING);
+        if (!exists)
+            continue;
+        fa_points_candidate(points, at, &found);
+        wrong += found.family != is->family || found.is_default != is->is_default ||
+                 !fa_config_equal(&found.trial.config, &is->trial.config);
+        of[at[0] & 7]++;
+    }
+    fa_points_close(&points);
+    fa_space_free(&space);
+    fa_families_free(&list);
+    fa_templates_close(&templates);
+    CHECK_OK(rc, diag);
+    CHECK_INT(wrong, 0);
+    CHECK(families > 1 && of[0] > 0 && of[1] > 0);
+}
+
 static void an_expression_without_a_value_is_told_of_the_point_that_needs_it(void)
 {
     manifest_parts parts = walked;
@@ -650,6 +692,7 @@ int main(void)
     TEST(of_a_large_space_what_holds_to_the_constraints_is_kept_or_counted);
     TEST(a_space_that_takes_too_long_is_estimated_or_stopped);
     TEST(a_space_of_points_is_the_enumerated_one);
+    TEST(several_families_make_one_space_of_points);
     TEST(an_expression_without_a_value_is_told_of_the_point_that_needs_it);
     return check_done();
 }

@@ -124,21 +124,21 @@ static PyObject *bound_repr(PyObject *self)
 
 PyObject *bound_best(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *words[] = {"problem", "effort",      "device",   "progress",
-                            "seconds", "evaluations", "strategy", NULL};
-    struct tune_budget budget = {0};
+    static char *words[] = {"problem",  "effort",      "device",  "progress",
+                            "strategy", "evaluations", "seconds", NULL};
     PyObject *dict, *effort_name = NULL, *progress = NULL;
-    fa_effort effort = FA_EFFORT_MEASURE;
+    fa_request request = {.size = sizeof request, .effort = FA_EFFORT_MEASURE};
     int device = 0;
-    fa_problem problem;
     const fa_kernel *kernel;
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OiOdiz:best_kernel", words, &dict,
-                                     &effort_name, &device, &progress, &budget.seconds,
-                                     &budget.evaluations, &budget.strategy) ||
-        (effort_name != NULL && effort_from(effort_name, &effort) != 0) ||
-        problem_from_dict(dict, &problem) != 0 ||
-        session_kernel(&problem, effort, device, &budget, progress, &kernel) != 0)
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OiOzid:best_kernel", words, &dict,
+                                     &effort_name, &device, &progress, &request.strategy,
+                                     &request.evaluations, &request.seconds) ||
+        (effort_name != NULL && effort_from(effort_name, &request.effort) != 0) ||
+        problem_from_dict(dict, &request.problem) != 0)
+        return NULL;
+    request.ordinal = device;
+    if (session_kernel(&request, progress, &kernel) != 0)
         return NULL;
     if (fa_kernel_answer(kernel) == NULL) /* once made it is there */
         return PyErr_NoMemory();

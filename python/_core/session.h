@@ -27,18 +27,9 @@ extern fa_effort policy_effort;
 extern PyObject *policy_on_miss;  /* or NULL */
 extern PyObject *policy_recorder; /* or NULL */
 
-/* What a tune may spend: fa_request's members of these names. */
-struct tune_budget {
-    double seconds;
-    int evaluations;
-    const char *strategy;
-};
-
-/* The best kernel for the problem on the device, tuned where the effort allows: other threads run
- * meanwhile, and Ctrl-C ends it. budget: NULL for none; progress: a function, None or NULL for the terminal, or False. */
-int session_kernel(const fa_problem *problem, fa_effort effort, int device,
-                   const struct tune_budget *budget, PyObject *progress,
-                   const fa_kernel **ret_kernel);
+/* The best kernel for the request's problem on the device, tuned where the effort allows: other threads run
+ * meanwhile, and Ctrl-C ends it. progress: a function, None or NULL for the terminal, or False. */
+int session_kernel(fa_request *request, PyObject *progress, const fa_kernel **ret_kernel);
 
 /* Functions of the module. */
 PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs);

@@ -39,9 +39,9 @@ def kernel(problem, device, effort, progress):
                              device=ordinal(device), progress=reporter(progress))
 
 
-def tune(problem, gpu, device, effort, again, exact, progress):
-    """The answer's dict."""
+def tune(problem, gpu, device, effort, again, exact, progress, **search):
+    """The answer's dict. search: strategy, evaluations and seconds, as the library takes them."""
     if gpu is not None and not isinstance(gpu, str):
         raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", or None, not %s" % shown(gpu))
     return _core.tune(problem.as_dict(), gpu=gpu, effort=effort, again=again, exact=exact,
-                      device=ordinal(device), progress=reporter(progress))
+                      device=ordinal(device), progress=reporter(progress), **search)

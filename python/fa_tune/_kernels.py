@@ -86,7 +86,7 @@ class TunedKernel:
         self.operation, self.problem, self._how = operation, problem, how
         asked = {**problem.as_dict(), "operation": operation}
         self._kernel = _core.best_kernel(asked, effort=how["effort"], device=_engine.ordinal(how["device"]),
-                                         progress=_engine.reporter(how["progress"]), **how["budget"])
+                                         progress=_engine.reporter(how["progress"]), **how["search"])
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
         """Launches the kernel: tensors (DLPack) and numbers in its order or by name; an output that is left out is made."""
@@ -126,7 +126,7 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
                 answer: Any = None, rtol: float | None = None, atol: float | None = None,
                 flops: str | None = None, bytes: str | None = None, device: int | None = None,
                 effort: str = "measure", progress: Callable[[dict], Any] | bool | None = None,
-                seconds: float | None = None, evaluations: int | None = None, strategy: str | None = None,
+                strategy: str | None = None, evaluations: int = 0, seconds: float = 0,
                 bundle: str | os.PathLike | None = None, torch_op: str | None = None, **at: int) -> TunedKernel:
     """Tunes a CUDA kernel of one's own as it stands, and returns it ready to be called.
 
@@ -151,8 +151,7 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
               source, or {"kernel", "block", "grid"}, of the same arguments. An array, or several, for inputs that are
               arrays. None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32, also of the output's largest element)
-    seconds, evaluations   what a tune may spend: no config is compiled after so many seconds, or beyond so many measurements.
-              The space is then searched, as one of more than 20,000 configs is, by `strategy` ("auto")
+    strategy, evaluations, seconds   how the space is searched, and when that ends; the default tries all of 20,000 configs
     bundle    a file of TunedKernel.save(): its winner is taken into the store, so that it needs no tune here
     torch_op  "my::conv": the kernel is torch.ops.my.conv, too, which runs under torch.compile: it takes what the kernel reads
               and numbers, in the kernel's order, and returns what it writes alone; of these sizes, without a backward pass
@@ -166,7 +165,7 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
     if torch_op is not None:
         _kernel_ops.check(torch_op)
     how = {"device": device, "effort": effort, "progress": progress, "bundle": bundle, "torch_op": torch_op,
-           "budget": _budget(seconds, evaluations, strategy)}
+           "search": {"strategy": strategy, "evaluations": evaluations, "seconds": seconds}}
     is_text = "__global__" in path
     if args is None:
         operation = _core.load_specification(path, None, None)
@@ -202,14 +201,6 @@ def _made(operation, at, how):
     if how["torch_op"] is not None:
         _kernel_ops.define(how["torch_op"], tuned)
     return tuned
-
-
-def _budget(seconds, evaluations, strategy):
-    for name, value in ("seconds", seconds), ("evaluations", evaluations):
-        if value is not None and not (isinstance(value, (int, float) if name == "seconds" else int) and value > 0):
-            raise ArgumentError("%s is a %snumber above 0, not %s" % (name, "whole " * (name == "evaluations"), shown(value)))
-    told = {"seconds": seconds, "evaluations": evaluations, "strategy": strategy}
-    return {name: value for name, value in told.items() if value is not None}
 
 
 def _number(value):

@@ -293,7 +293,8 @@ def _problem(problem, fields):
 
 def tune(problem: Problem | Any = None, *, gpu: str | None = None, device: int | None = None,
          effort: str = "measure", again: bool = False, exact: bool = False,
-         progress: Callable[[dict], Any] | bool | None = None, **fields: Any) -> Answer:
+         progress: Callable[[dict], Any] | bool | None = None, strategy: str | None = None,
+         evaluations: int = 0, seconds: float = 0, **fields: Any) -> Answer:
     """The winner for a problem, from the store or tuned now.
 
     fa_tune.tune(seq=512, head_dim=64, dtype="bf16", causal=True)
@@ -305,6 +306,8 @@ def tune(problem: Problem | Any = None, *, gpu: str | None = None, device: int |
     effort    as in fa_tune.policy(); "measure" tunes the whole space here
     again     tune although a winner is stored
     exact     these very lengths, not the bucket that stands for them
+    strategy, evaluations, seconds   how the space is searched, and when that ends, as the options of `fa-tune tune --help`;
+              0: the default, which is the whole space where it has at most 20,000 configs
     progress  None: a live line on stderr where that is a terminal; False: none; or a function, which
               is called with a dict some times a second
 
@@ -312,7 +315,8 @@ def tune(problem: Problem | Any = None, *, gpu: str | None = None, device: int |
     DeviceError. Ctrl-C raises KeyboardInterrupt; what was measured is kept for the next run.
     """
     from . import _engine
-    return Answer(_engine.tune(_problem(problem, fields), gpu, device, effort, again, exact, progress))
+    return Answer(_engine.tune(_problem(problem, fields), gpu, device, effort, again, exact, progress,
+                               strategy=strategy, evaluations=evaluations, seconds=seconds))
 
 
 def best_kernel(problem: Problem | Any = None, *, device: int | None = None, effort: str | None = None,

@@ -91,9 +91,13 @@ typedef struct cli_options {
         const char *stop;   /* a sweep's key, or its beginning */
         double idle_exit_s; /* 0: not given */
     } fleet;
-    struct { /* of a search, and of replay; 0 and NULL: not given */
+    struct { /* of replay; 0 and NULL: not given */
         const char *strategy;
         int32_t evaluations, repeats, batch;
+    } replay;
+    struct { /* of a tune that searches */
+        const char *strategy;
+        int32_t evaluations;
         double seconds;
     } search;
     double margin;                         /* of compare, in percent */

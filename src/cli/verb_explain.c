@@ -126,6 +126,8 @@ static void print_json(cJSON *document, const cli_options *options, const fa_gpu
     for (int s = FA_STAGES - 1; s >= 0; s--)
         fa_json_add_number(counts, fa_status_name(fa_stages[s]),
                            (double)count_all(rows, fa_stages[s]));
+    fa_json_add_bool(document, "searched", space->is_searched);
+    fa_json_add_bool(document, "space_estimated", space->about);
     size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX;
     fa_json_add(document, "configs",
                 cli_json_rows(rows->row, rows->count < limit ? rows->count : limit));

@@ -71,10 +71,10 @@ int cli_replay(cli_run *run)
     fa_replay_space space;
     fa_replay_options ask = {.size = sizeof ask,
                              .file = options->operand[0],
-                             .strategy = options->search.strategy,
-                             .evaluations = options->search.evaluations,
-                             .repeats = options->search.repeats,
-                             .batch = options->search.batch,
+                             .strategy = options->replay.strategy,
+                             .evaluations = options->replay.evaluations,
+                             .repeats = options->replay.repeats,
+                             .batch = options->replay.batch,
                              .seed = options->seed,
                              .visit = keep_result,
                              .context = &replay};

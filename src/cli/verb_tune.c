@@ -26,7 +26,8 @@ static void print_funnel(const fa_answer *answer, const cli_progress *progress, 
     bool searched = answer->strategy[0] != 0;
     char number[FA_COMMAS_MAX];
     if (searched)
-        fa_buf_printf(out, "space %s %s tried %d (%s)", fa_commas(answer->space, number), arrow,
+        fa_buf_printf(out, "space %s%s %s tried %d (%s)", answer->space_estimated ? "about " : "",
+                      fa_commas(answer->space, number), arrow,
                       answer->in_budget, answer->strategy);
     else
         fa_buf_printf(out, "space %d %s budget %d", answer->space, arrow, answer->in_budget);
@@ -101,7 +102,9 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
     if (answer->top_few && !guessed)
         fa_buf_text(out, " A race of the top few: without --effort the whole space is timed.");
     else if (guessed && answer->gpu.present)
-        fa_buf_text(out, " Proved, not timed: without --effort the whole space is timed.");
+        fa_buf_printf(out, " Proved, not timed: without --effort the %s.",
+                      answer->strategy[0] != 0 ? "space is searched by time"
+                                               : "whole space is timed");
     else if (guessed && answer->strategy[0] != 0)
         fa_buf_text(out, " A tune on a machine with that GPU searches by what it measures.");
     else if (guessed)

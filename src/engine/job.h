@@ -98,10 +98,11 @@ struct fa_job {
     struct fa_job_search {
         fa_search *search; /* NULL: the whole space is tried */
         fa_points *points;
-        int64_t held;    /* configs of the space */
-        int evaluations; /* that may be spent; 0: until the time is over */
-        int told,
-            kernels; /* configs of which the search knows where they ended, and those of them that compiled */
+        int64_t held;      /* configs of the space */
+        bool about;        /* as far as draws tell */
+        int evaluations;   /* that may be spent; 0: until the time is over */
+        int told;          /* configs of which the search knows where they ended */
+        int kernels;       /* of these that compiled */
         uint64_t until_ns; /* 0: no such time */
         bool over;         /* nothing more is proposed */
     } search;

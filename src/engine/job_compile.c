@@ -217,7 +217,8 @@ static bool one_is_enough(const fa_job *job)
     return enough;
 }
 
-/* While nothing has compiled, the next config of a whole space is taken from anywhere in the order: neighbours would fail alike. */
+/* While nothing has compiled, the next config is taken from anywhere in the order, unless a search made it: neighbours would
+ * fail alike. */
 static int next_in_order(fa_job *job)
 {
     struct fa_job_compile *compile = &job->compile;

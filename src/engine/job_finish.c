@@ -70,7 +70,9 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
     answer->space = p->space;
     answer->in_budget = p->in_budget;
     if (job->search.search != NULL) {
-        answer->in_budget = job->space.count;
+        const struct fa_job_compile *compile = &job->compile;
+        answer->in_budget = job->space.count - (compile->order_count - compile->order_next);
+        answer->space_estimated = job->search.about;
         snprintf(answer->strategy, sizeof answer->strategy, "%s",
                  fa_search_name(job->search.search));
     }

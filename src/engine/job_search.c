@@ -16,8 +16,7 @@
 #include <stdlib.h>
 
 enum {
-    EVALUATIONS =
-        500, /* of a space that is too large, where a request does not say what may be spent */
+    EVALUATIONS = 500,  /* of a space that is too large, where a request bounds nothing */
     OF_A_SECOND = 3,    /* configs that one worker is expected to compile in it */
     AHEAD = 2,          /* configs under way for each compile worker */
     IN_VAIN = 200,      /* configs that do not become kernels, where none does */
@@ -55,17 +54,18 @@ int fa_job_search_open(fa_job *job)
     struct fa_job_search *s = &job->search;
     const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
     const fa_search_options options = options_of(job);
+    bool bounded = job->prove_only || job->request->evaluations > 0 || job->request->seconds > 0;
     char number[FA_COMMAS_MAX];
     s->held = job->space.held > 0 ? job->space.held : job->space.count;
+    s->about = job->space.about;
     s->evaluations =
         job->request->evaluations == 0 && job->request->seconds > 0 ? 0 : (int)options.evaluations;
     if (job->request->seconds > 0)
         s->until_ns = job->started_ns + (uint64_t)(job->request->seconds * 1e9);
-    if (job->space.held > 0 && job->request->evaluations == 0 && job->request->seconds <= 0)
-        fa_note(
-            job->tuner, "of %s%s configs at most %d are %s: evaluations or seconds change that",
-            job->space.about ? "about " : "", fa_commas(s->held, number), (int)options.evaluations,
-            job->measuring ? "measured, as a search chooses them" : "compiled, spread over all");
+    const char *how = job->measuring ? "measured, as a search chooses them" : "compiled, spread over all";
+    if (job->space.held > 0 && !bounded)
+        fa_note(job->tuner, "of %s%s configs at most %d are %s: evaluations or seconds change that",
+                s->about ? "about " : "", fa_commas(s->held, number), (int)options.evaluations, how);
     fa_space_free(&job->space);
     job->space.candidate = calloc(FA_SPACE_MAX, sizeof *job->space.candidate);
     if (job->space.candidate == NULL)
@@ -81,6 +81,11 @@ void fa_job_search_close(fa_job *job)
     fa_search_close(job->search.search);
     fa_points_close(&job->search.points);
     job->search.search = NULL;
+}
+
+static void no_memory(fa_job *job, int rc)
+{
+    fa_job_end(job, fa_fail(&job->diag, rc, "out of memory for a search"));
 }
 
 /* The config of a point that exists; -1: there is no room. */
@@ -152,7 +157,7 @@ static void tell_next(fa_job *job)
     s->over = s->over || (s->kernels == 0 && s->told >= IN_VAIN);
     if (fa_points_find(s->points, &trial->config, point) &&
         fa_search_tell(s->search, point, cost) == FA_ENOMEM)
-        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a search"));
+        no_memory(job, FA_ENOMEM);
 }
 
 /* Proposals until there are enough under way. */
@@ -165,22 +170,26 @@ static void propose(fa_job *job)
         fa_tuner_pause(job->tuner);
         int count = fa_search_propose(s->search, 1, point);
         fa_tuner_resume(job->tuner);
-        int rc = count < 0 ? fa_fail(&job->diag, count, "out of memory for a search")
-                           : fa_points_check(s->points, &job->diag);
-        if (rc != 0)
+        int rc = fa_points_check(s->points, &job->diag);
+        if (count < 0)
+            no_memory(job, count);
+        else if (rc != 0)
             fa_job_end(job, rc);
-        if (rc != 0 || count == 0)
+        else if (count > 0)
+            join_order(job, point);
+        if (count == 0)
             return;
-        join_order(job, point);
     }
 }
 
-/* What waits to be compiled leaves. */
+/* What waits to be compiled leaves, but for the first config of all. */
 static void stop(fa_job *job)
 {
     struct fa_job_compile *compile = &job->compile;
-    job->space.count -= compile->order_count - compile->order_next;
-    compile->order_count = compile->order_next;
+    bool first = compile->order_next == 0 && job->search.told == 0 && compile->order_count > 0;
+    int kept = first ? 1 : compile->order_next;
+    job->space.count -= compile->order_count - kept;
+    compile->order_count = kept;
     job->search.over = true;
 }
 
@@ -210,9 +219,16 @@ void fa_job_search_begin(fa_job *job)
     fa_config preset;
     while (s->told < job->space.count && !job->ended)
         tell_next(job);
-    for (int i = 0; !job->ended && fa_points_default(s->points, i, &preset); i++)
-        if ((s->evaluations == 0 || fa_search_spent(s->search) + i < s->evaluations) &&
-            fa_points_find(s->points, &preset, point) && fa_search_join(s->search, point) == 0)
+    for (int i = 0; !job->ended && fa_points_default(s->points, i, &preset); i++) {
+        int64_t spent = fa_search_spent(s->search) + fa_search_pending(s->search);
+        if ((s->evaluations > 0 && spent >= s->evaluations) ||
+            !fa_points_find(s->points, &preset, point))
+            continue;
+        int rc = fa_search_join(s->search, point);
+        if (rc == 0)
             join_order(job, point);
+        else if (rc == FA_ENOMEM)
+            no_memory(job, rc);
+    }
     fa_job_search_more(job);
 }

@@ -217,7 +217,7 @@ static int set_up_space(fa_job *job)
     if (rc != 0)
         return rc;
     bool searched = job->plan.count == 0 && fa_job_search_wanted(job);
-    if (job->space.survivors == 0 && !searched)
+    if (job->space.survivors == 0 && job->space.held == 0)
         return fa_fail(diag, FA_ENOKERNEL, "no config of %d fits: %s", job->space.count,
                        why_nothing_fits(&job->space));
     job->progress.space = job->space.count;

@@ -66,6 +66,7 @@ static const fa_member answer_tail[] = {
     ROW(why, TEXT),
     ROW(top_few, FLAG),
     ROW(strategy, TEXT, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(space_estimated, FLAG, .rules = FA_MEMBER_LEFT_OUT),
     {.key = NULL},
 };
 #undef ROW

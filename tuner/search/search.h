@@ -42,8 +42,7 @@ typedef struct fa_search_options {
     const char *strategy; /* NULL: "auto" */
     int64_t evaluations;  /* what may be spent; costs and failures count */
     uint64_t seed;
-    int64_t
-        expected; /* what is likely to be spent, where something else ends the search; 0: evaluations */
+    int64_t expected;     /* what is likely to be spent where a clock may end it; 0: evaluations */
 } fa_search_options;
 
 typedef struct fa_search fa_search;
