@@ -6,6 +6,7 @@
 #include "trial_row.h"
 
 #include "problem.h"
+#include "tunable.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,10 +26,9 @@ static void config_key(const fa_config *config, char ret_hex[FA_HASH_HEX])
     fa_hash_init(&hash);
     fa_hash_text(&hash, sorted.family);
     for (int32_t i = 0; i < sorted.count; i++) {
-        char value[16];
-        snprintf(value, sizeof value, "%d", sorted.tunable[i].value);
+        char room[FA_VALUE_TEXT_MAX];
         fa_hash_text(&hash, sorted.tunable[i].name);
-        fa_hash_text(&hash, value);
+        fa_hash_text(&hash, fa_value_json(sorted.tunable[i].value, room));
     }
     fa_hash_final(&hash, ret_hex);
 }

@@ -17,7 +17,7 @@ void fa_db_trial_bind(fa_binder *binder, const fa_trial *trial);
 void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial);
 
 /* A config alone, as text of JSON. */
-enum { FA_CONFIG_JSON_MAX = 1024 };
+enum { FA_CONFIG_JSON_MAX = 1280 };
 void fa_db_config_print(const fa_config *config, char ret_json[FA_CONFIG_JSON_MAX]);
 void fa_db_config_read(fa_reader *reader, fa_config *ret_config);
 

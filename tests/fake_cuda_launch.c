@@ -144,10 +144,34 @@ CUDA cuModuleUnload(struct module *module)
     return FAKE_INVALID_HANDLE;
 }
 
-CUDA cuModuleGetFunction(struct function **ret, struct module *m, const char *entry)
+/* The entry that a symbol of C++ linkage stands for: the last name in it; other symbols are entries themselves. */
+static const char *entry_of(const char *symbol, char room[ENTRY])
+{
+    for (size_t i = 0, n = strlen(symbol); symbol[0] == '_' && i < n; i++)
+        for (size_t size = 1; i + size <= n && size < ENTRY; size++) {
+            snprintf(room, ENTRY, "%.*s", (int)size, symbol + i);
+            if (fa_cubin_is_called(symbol, room))
+                return room;
+        }
+    return symbol;
+}
+
+/* By a symbol alone, as the driver. */
+static bool has_symbol(const struct module *m, const char *symbol)
+{
+    char section[FAKE_TEXT];
+    size_t size = (size_t)snprintf(section, sizeof section, ".nv.info.%s", symbol) + 1;
+    return size <= sizeof section && memmem(m->image, m->size, section, size) != NULL;
+}
+
+CUDA cuModuleGetFunction(struct function **ret, struct module *m, const char *symbol)
 {
     ENTER;
     fa_cubin_info info;
+    char room[ENTRY];
+    const char *entry = entry_of(symbol, room);
+    if (!has_symbol(m, symbol))
+        return FAKE_NOT_FOUND;
     for (int i = 0; i < m->function_count; i++) {
         if (strcmp(m->functions[i]->entry, entry) == 0) {
             *ret = m->functions[i];
@@ -155,7 +179,7 @@ CUDA cuModuleGetFunction(struct function **ret, struct module *m, const char *en
         }
     }
     if (!fake_kernel_known(entry) || !m->built || m->function_count == FUNCTIONS ||
-        fa_cubin_read(m->image, m->size, entry, &info, NULL) != 0) {
+        fa_cubin_read(m->image, m->size, symbol, &info, NULL) != 0) {
         fake_note("no function %s in %s", entry, m->marker);
         return FAKE_NOT_FOUND;
     }

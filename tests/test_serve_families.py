@@ -162,6 +162,65 @@ def a_family_that_another_daemon_makes_just_now_is_not_swept():
         os.close(lock)
 
 
+KERNEL = "__global__ void axpy(float *y, const float *x, float a, int n)\n{ int i = threadIdx.x; if (i < n) y[i] += a * x[i]; }\n"
+SPECIFIED = {
+    "kernel": "axpy", "arguments": [{"name": "y", "type": "f32", "shape": ["n"], "is": "inout"}, {"name": "x", "type": "f32", "shape": ["n"]},
+                                    {"name": "a", "type": "f32", "value": 2}, {"name": "n"}],
+    "sizes": {"n": 64}, "tune": {"THREADS": [64, 128]}, "block": "THREADS", "grid": 1}
+
+
+def specification(source=KERNEL, name="axpy", **changes):
+    return {"name": name, "specification": {**SPECIFIED, **changes}, "source": source}
+
+
+def a_specification_is_an_operation_that_its_own_name_alone_finds():
+    with Place(script=NONE) as place, Serve(place, ALLOW) as daemon:
+        status, sent = daemon.post("/v1/families", specification())
+        tap.equal((status, sent["operation"].startswith("axpy@")), (201, True))
+        tap.equal(daemon.post("/v1/families", specification()), (200, sent))
+        asked = {"problem": {"operation": sent["operation"], "n": 32}, "gpu": "L4"}
+        status, document = daemon.post("/v1/kernel", asked)
+        tap.equal((status, document["answer"]["origin"], document["answer"]["funnel"]["space"]), (200, "unranked", 2))
+        tap.equal(daemon.post("/v1/kernel", {"problem": {"operation": "axpy", "n": 32}, "gpu": "L4"})[0], 400)
+        # It outlives the daemon, and so does its winner.
+        daemon.kill()
+        daemon.start()
+        status, again = daemon.post("/v1/kernel", dict(asked, effort="predict"))
+        tap.equal((status, again["cubin"]), (200, document["cubin"]))
+    with Place(script=NONE) as place, Serve(place) as daemon:
+        tap.equal(daemon.post("/v1/families", specification())[0], 403)
+
+
+def a_specification_is_compiled_in_the_strict_sandbox_alone():
+    with Place(script=NONE) as place, Serve(place, ALLOW) as daemon:
+        secret = os.path.join(place.folder, "secret")
+        with open(secret, "w", encoding="ascii") as file:
+            file.write("Tr0ub4dor")
+        for include in (secret, "../" * 20 + secret):
+            sent = daemon.post("/v1/families", specification('#include "%s"\n' % include + KERNEL))[1]
+            status, document = daemon.post("/v1/kernel", {"problem": {"operation": sent["operation"], "n": 32}, "gpu": "L4"})
+            tap.equal((status, document["error"]["code"]), (422, "FA_ENOKERNEL"))
+            tap.lacks(json.dumps(daemon.get("/v1/jobs")[1]) + daemon.log(), "Tr0ub4dor")
+    with Place(script=NONE) as place:  # where the kernel cannot confine, nothing of it is compiled
+        place.env["FA_TUNE_WORKER"] = os.environ["FA_TEST_NO_SECCOMP"]
+        with Serve(place, ALLOW) as daemon:
+            sent = daemon.post("/v1/families", specification())[1]
+            status, document = daemon.post("/v1/kernel", {"problem": {"operation": sent["operation"], "n": 32}, "gpu": "L4"})
+            tap.equal((status, document["error"]["code"]), (422, "FA_ENOTSUP"))
+            tap.has(document["error"]["message"], "source from outside is not compiled here")
+
+
+def a_specification_names_no_file_and_no_operation_of_ours():
+    with Place(script=NONE) as place, Serve(place, ALLOW) as daemon:
+        for wrong in (specification(include=["/etc"]), specification(include=[]), specification(answer={"kernel": "axpy", "source": "x.cu"}),
+                      specification(options=["-I/etc"]), specification(tune={}), specification(name="attn_fwd"), specification(source=""),
+                      dict(specification(), manifest=MANIFEST), specification(sizes=None)):
+            status, document = daemon.post("/v1/families", wrong)
+            tap.equal((status, document["error"]["message"] != ""), (400, True))
+        folder = os.path.join(place.folder, "families")
+        tap.equal(os.listdir(folder) if os.path.exists(folder) else [], [])
+
+
 tap.main([
     a_server_that_does_not_allow_them_takes_none,
     a_family_is_tuned_for_those_who_name_it_and_for_nobody_else,
@@ -170,4 +229,7 @@ tap.main([
     its_source_reads_nothing_and_its_end_is_told,
     what_a_killed_daemon_left_half_made_is_swept_and_nothing_else,
     a_family_that_another_daemon_makes_just_now_is_not_swept,
+    a_specification_is_an_operation_that_its_own_name_alone_finds,
+    a_specification_is_compiled_in_the_strict_sandbox_alone,
+    a_specification_names_no_file_and_no_operation_of_ours,
 ])

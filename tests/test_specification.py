@@ -117,7 +117,7 @@ def what_is_wrong_is_said_with_its_place():
         (told(source="../axpy_kernels.cu"), "the name of a file beside the specification"),
         (told(source="absent.cu"), "absent.cu"),
         (told(tuna={}), "did you mean \"tune\"?"),
-        (told(tune={"THREADS": [64.5]}), "tunable THREADS"),
+        (told(tune={"THREADS": [64.5], "PER_THREAD": [1]}), "is a fraction"),
         (told(tune={"while": [64]}), "\"while\" is not a name"),
         (told(restrictions=["THREADS <= BLOK"]), "unknown name BLOK"),
         (told(restrictions=["THREADS < 1"]), "no config holds to the restrictions"),
@@ -140,7 +140,7 @@ def what_is_wrong_is_said_with_its_place():
         tap.has(place.run(bare, status=2).stderr, "let the file begin with a comment")
         with open(bare, "w", encoding="utf-8") as file:
             file.write("/* fa-tune {\n  \"sizes\": {\"n\" 3}\n} */\n__global__ void k() {}\n")
-        tap.has(place.run(bare, status=2).stderr, "bare.cu: not valid JSON in line 2")
+        tap.has(place.run(bare, status=2).stderr, "bare.cu:2: not valid JSON")
 
 
 def an_answer_that_a_program_gives_is_that_programs_to_tune():

@@ -243,7 +243,9 @@ static void expressions_cannot_reach_beyond_arithmetic(void)
                  {"1), (2", "\"), (2\""},
                  {"1; DROP TABLE names", "\"; DROP"},
                  {"1 /* 2", "\"* 2\" where a value"},
-                 {"'text'", "\"'text'\""},
+                 {"'text", "has a text that does not end"},
+                 {"'a;b'", "\"a;b\", which is the value of no tunable"},
+                 {"''", "\"\", which is the value of no tunable"},
                  {"[BLOCK_M]", "\"[BLOCK_M]\""},
                  {"names.BLOCK_M", "unknown name names"},
                  {"?1", "\"?1\""},
@@ -323,9 +325,43 @@ static void expressions_mean_what_they_say(void)
         {"99999999999999999999 > 9223372036854775807", 1},
         {"4611686018427387904 * 2 - 1 < 9223372036854775807", 0},
         {"(-9223372036854775807 - 1) / -1 > 0", 1},
+        {"0.25 + 0.25 == 0.5 and 0.1 * 3 < 0.4", 1},
+        {"-0.5 < 0 and 1.5e2 = 150 and 2.5e-1 = 0.25", 1},
+        {"iif('half' = 'half', 3, 4)", 3},
+        {"'half' <> 'float' and 'half' in ('float', 'half') and not 'half' = 1", 1},
+        {"CASE 'b' WHEN 'a' THEN 1 WHEN 'b' THEN 2 END", 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK(gives(cases[i].expression, cases[i].value));
+}
+
+/* A let of this expression cannot be worked out, and the sentence says why. */
+static bool gives_none(const char *expression, const char *why)
+{
+    char lets[256];
+    tuner_fixture f;
+    fa_space space = {0};
+    fa_diag diag = {{0}};
+    snprintf(lets, sizeof lets, "{\"ROW\": 128, \"X\": \"%s\"}", expression);
+    int rc = fixture_load(&f, &(manifest_parts){.lets = lets}, &diag);
+    if (rc == 0)
+        rc = fa_space_enumerate(&f.families, &problem_512, &gpu_a100, &space, &diag);
+    fa_space_free(&space);
+    fixture_free(&f);
+    if (rc != FA_EMANIFEST || strstr(diag.text, why) == NULL)
+        printf("# %s: %d, %s\n", expression, rc, diag.text);
+    return rc == FA_EMANIFEST && strstr(diag.text, why) != NULL;
+}
+
+static void texts_are_no_numbers_and_fractions_no_integers(void)
+{
+    CHECK(gives_none("'half'", "is a text, which can only be compared"));
+    CHECK(gives_none("'half' + 1", "a text is used as a number"));
+    CHECK(gives_none("'half' < 'more'", "a text is used as a number"));
+    CHECK(gives_none("-'half'", "a text is used as a number"));
+    CHECK(gives_none("not 'half'", "a text is used as a number"));
+    CHECK(gives_none("BLOCK_M * 0.3", "is a fraction, where an integer is needed"));
+    CHECK(gives_none("4611686018427387904 * 4", "is beyond 64 bits"));
 }
 
 static void deep_and_long_expressions_are_refused(void)
@@ -360,10 +396,25 @@ static void wrong_types_are_refused(void)
     CHECK(refused(&(manifest_parts){.tunables = "[1, 2]"}, "tunables", "object"));
     CHECK(refused(&(manifest_parts){.tunables = "{\"A\": 4}"}, "tunable A", "array"));
     CHECK(refused(&(manifest_parts){.tunables = "{\"A\": []}"}, "tunable A", "array"));
-    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [1.5]}"}, "tunable A", "integers"));
-    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [\"1\"]}"}, "tunable A", "integers"));
-    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [-1]}"}, "tunable A", "integers"));
-    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [1e300]}"}, "tunable A", "integers"));
+    static const char *const wrong[] = {"true",
+                                        "null",
+                                        "1, \"a\"",
+                                        "\"a\", 1",
+                                        "\"a;b\"",
+                                        "\"\"",
+                                        "\"a\\\"b\"",
+                                        "\"a\\nb\"",
+                                        "[1]",
+                                        "1e999",
+                                        "\"abcdefghijklmnopqrstuvwxyz0123456\""};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char tunables[96];
+        snprintf(tunables, sizeof tunables, "{\"A\": [%s]}", wrong[i]);
+        CHECK(refused(&(manifest_parts){.tunables = tunables}, "tunable A",
+                      "all be numbers, or all be texts"));
+    }
+    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [0.5, 0.50]}"}, "tunable A",
+                  "0.5 stands twice"));
     CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [4, 4]}"}, "tunable A", "twice"));
     CHECK(refused(&(manifest_parts){.threads = "1.5"}, "threads", "integer"));
     CHECK(refused(&(manifest_parts){.threads = "null"}, "threads", "integer"));
@@ -445,6 +496,7 @@ int main(void)
     TEST(names_that_would_break_the_prologue_are_refused);
     TEST(expressions_cannot_reach_beyond_arithmetic);
     TEST(expressions_mean_what_they_say);
+    TEST(texts_are_no_numbers_and_fractions_no_integers);
     TEST(deep_and_long_expressions_are_refused);
     TEST(wrong_types_are_refused);
     TEST(supports_and_defaults_may_not_read_tunables);

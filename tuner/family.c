@@ -139,6 +139,11 @@ const char *fa_family_name(const fa_family *family)
     return family->name;
 }
 
+const fa_operation *fa_family_operation(const fa_family *family)
+{
+    return family->operation;
+}
+
 const char *fa_family_entry(const fa_family *family)
 {
     return family->launch[0].entry;

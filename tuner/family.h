@@ -14,6 +14,7 @@
 #include "expr.h"
 #include "given.h"
 #include "manifest.h"
+#include "tunable.h"
 #include "wording.h"
 
 #include <cJSON.h>
@@ -26,8 +27,9 @@ enum {
 
 typedef struct fa_domain {
     char name[FA_NAME_MAX];
-    int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order */
+    int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order; of tunable.h */
     int count;
+    bool fractions;  /* kernels read a number with a decimal point */
     fa_expr *preset; /* the default: reads no tunable */
     bool run_time; /* kernels learn it from their launch: it is not rendered */
 } fa_domain;

@@ -119,19 +119,25 @@ static int read_domain(struct fa_manifest_reader *r, const cJSON *item, fa_domai
 {
     int size = cJSON_IsArray(item) ? cJSON_GetArraySize(item) : 0;
     if (size < 1 || size > FA_MAX_DOMAIN)
-        return fa_manifest_fault(r, "tunable %s must be an array of 1 to %d integers", item->string,
-                                 FA_MAX_DOMAIN);
+        return fa_manifest_fault(r, "tunable %s must be an array of 1 to %d numbers or texts",
+                                 item->string, FA_MAX_DOMAIN);
     snprintf(domain->name, sizeof domain->name, "%s", item->string);
     for (const cJSON *value = item->child; value != NULL; value = value->next) {
-        double number = cJSON_IsNumber(value) ? value->valuedouble : -1;
-        if (!(number >= 0 && number <= 1048576) || number != (double)(int32_t)number)
+        int32_t is = 0;
+        char room[FA_VALUE_TEXT_MAX];
+        if (cJSON_IsBool(value) || cJSON_IsString(value) != cJSON_IsString(item->child) ||
+            fa_value_of_json(value, &is, r->diag) != 0)
             return fa_manifest_fault(
-                r, "tunable %s: its values must be integers from 0 to 1,048,576", item->string);
+                r,
+                "tunable %s: its values must all be numbers, or all be texts of 1 to 31 bytes "
+                "without quotes, backslashes and semicolons",
+                item->string);
         for (int i = 0; i < domain->count; i++)
-            if (domain->value[i] == (int32_t)number)
-                return fa_manifest_fault(r, "tunable %s: the value %d stands twice", item->string,
-                                         (int)number);
-        domain->value[domain->count++] = (int32_t)number;
+            if (domain->value[i] == is)
+                return fa_manifest_fault(r, "tunable %s: the value %s stands twice", item->string,
+                                         fa_value_words(is, room));
+        domain->fractions = domain->fractions || fa_expr_of_value(is).kind == FA_EXPR_REAL;
+        domain->value[domain->count++] = is;
     }
     return 0;
 }

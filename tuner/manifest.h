@@ -37,8 +37,17 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
 typedef struct fa_template_text {
     const char *name, *text;
 } fa_template_text;
+/* What else sources are compiled with. No key and no hash covers it: a template's own text has to name it. */
+typedef struct fa_compiled_with {
+    const fa_template_text *header; /* by the names in which sources include them */
+    int header_count;
+    const char *const *option; /* of fa_compile_request */
+    int option_count;
+} fa_compiled_with;
 int fa_templates_of(const char *folder, const fa_template_text *files, int count,
-                    fa_templates **ret_templates, fa_diag *diag);
+                    const fa_compiled_with *with, fa_templates **ret_templates, fa_diag *diag);
+/* As given to fa_templates_of(), and to live as long; NULL: of other templates. */
+const fa_compiled_with *fa_templates_with(const fa_templates *templates);
 void fa_templates_close(fa_templates **templates);
 /* For a directory that is not trusted: the families are its own alone, and its own hash is theirs.
  * FA_EINVAL when it brings a file in place of a built-in one, the reference above all. */
@@ -72,6 +81,7 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
 void fa_families_free(fa_family_list *list);
 
 const char *fa_family_name(const fa_family *family);
+const fa_operation *fa_family_operation(const fa_family *family);
 const char *fa_family_entry(const fa_family *family); /* of the first launch */
 int fa_family_launch_count(const fa_family *family);
 /* Whether the family's manifest speaks of neither several launches, a workspace, counters nor splits, without reading the

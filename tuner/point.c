@@ -45,8 +45,7 @@ void fa_point_start(fa_point *ret_point, const fa_family *family, const fa_probl
 
 void fa_point_set(fa_point *point, int tunable, int32_t value)
 {
-    point->value[point->family->given.count + tunable] =
-        (fa_expr_value){.kind = FA_EXPR_INTEGER, .integer = value};
+    point->value[point->family->given.count + tunable] = fa_expr_of_value(value);
     set_lets(point, tunable + 1);
 }
 

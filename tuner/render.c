@@ -5,7 +5,7 @@
  *
  * Workload: a thousand renderings of twenty kilobytes per tuning.
  * Invariant: equal candidates give equal bytes. Every name in the prologue is an upper-case
- * identifier that the manifest's reader let through; every value is an integer.
+ * identifier that the manifest's reader let through; every value is a number, or a text without quotes and line ends.
  */
 #include "render.h"
 
@@ -24,6 +24,17 @@ static void define(fa_buf *out, const char *name, int32_t value)
 {
     /* Parentheses, so that a negative value stays one operand. */
     fa_buf_printf(out, value < 0 ? "#define %s (%d)\n" : "#define %s %d\n", name, value);
+}
+
+/* Of a tunable: a text as it is, a number with a point where others of its domain have one. */
+static void define_tunable(fa_buf *out, const char *name, int32_t value, bool fraction)
+{
+    char room[FA_VALUE_TEXT_MAX];
+    const char *words = fa_value_words(value, room);
+    fa_buf_printf(out,
+                  words[0] == '-' && !fa_value_is_text(value) ? "#define %s (%s%s)\n"
+                                                              : "#define %s %s%s\n",
+                  name, words, fraction && strpbrk(words, ".e") == NULL ? ".0" : "");
 }
 
 /* Fields that shape the source: integers, then choices, then booleans, each in the table's order; of
@@ -58,6 +69,7 @@ static void put_signature(fa_buf *out, const fa_family *family, const fa_config 
                           const fa_problem *problem, uint32_t takes, const fa_gpu *gpu)
 {
     int at[FA_PROBLEM_VALUES];
+    char room[FA_VALUE_TEXT_MAX];
     const fa_operation *operation = fa_operation_of(problem);
     int count = shaping_fields(operation, takes, at);
     fa_buf_printf(out,
@@ -66,7 +78,8 @@ static void put_signature(fa_buf *out, const fa_family *family, const fa_config 
                   config->family);
     for (int i = 0; i < config->count; i++)
         if (family == NULL || !family->tunable[i].run_time)
-            fa_buf_printf(out, "%s=%d;", config->tunable[i].name, config->tunable[i].value);
+            fa_buf_printf(out, "%s=%s;", config->tunable[i].name,
+                          fa_value_words(config->tunable[i].value, room));
     fa_buf_printf(out, "FA_SM=%d;", gpu->sm);
     for (int i = 0; i < count; i++)
         fa_buf_printf(out, "%s=%d;", operation->field[at[i]].macro,
@@ -88,6 +101,7 @@ static int finish_source(fa_buf *source, fa_buf *ret_source, fa_diag *diag)
 struct define {
     const char *name;
     int32_t value;
+    const fa_domain *domain; /* NULL: it is no tunable */
 };
 
 enum { DEFINES_MAX = FA_MAX_TUNABLES + FA_MAX_LETS + 2 };
@@ -99,14 +113,24 @@ static int list_defines(const fa_family *family, const fa_candidate *candidate,
     int count = 0;
     for (int i = 0; i < config->count; i++)
         if (!family->tunable[i].run_time)
-            ret[count++] = (struct define){config->tunable[i].name, config->tunable[i].value};
+            ret[count++] = (struct define){config->tunable[i].name, config->tunable[i].value,
+                                           &family->tunable[i]};
     for (int i = 0; i < candidate->let_count; i++)
         if (!family->let[i].sized && !family->let[i].run_time)
-            ret[count++] = (struct define){candidate->let[i].name, candidate->let[i].value};
-    ret[count++] = (struct define){"FA_THREADS", candidate->trial.threads};
+            ret[count++] = (struct define){candidate->let[i].name, candidate->let[i].value, NULL};
+    ret[count++] = (struct define){"FA_THREADS", candidate->trial.threads, NULL};
     if (!family->run_time_memory)
-        ret[count++] = (struct define){"FA_SMEM_BYTES", candidate->trial.smem_bytes};
+        ret[count++] = (struct define){"FA_SMEM_BYTES", candidate->trial.smem_bytes, NULL};
     return count;
+}
+
+static void put_defines(fa_buf *out, const struct define *first, int count)
+{
+    for (const struct define *is = first; is < first + count; is++)
+        if (is->domain != NULL)
+            define_tunable(out, is->name, is->value, is->domain->fractions);
+        else
+            define(out, is->name, is->value);
 }
 
 bool fa_render_is_same(const fa_family_list *families, const fa_candidate *a, const fa_candidate *b)
@@ -145,8 +169,7 @@ int fa_render(const fa_templates *templates, const fa_family_list *families,
     const fa_family *family = families->family[candidate->family];
     define_problem(&out, problem, family->takes, gpu);
     int count = list_defines(family, candidate, defines);
-    for (int i = 0; i < count; i++)
-        define(&out, defines[i].name, defines[i].value);
+    put_defines(&out, defines, count);
     put_file(&out, file);
     put_signature(&out, family, config, problem, family->takes, gpu);
     return finish_source(&out, ret_source, diag);
@@ -179,8 +202,7 @@ static int put_default(fa_buf *out, const fa_family_list *families, const fa_pro
     if (rc != 0)
         return rc;
     int count = list_defines(families->family[index], &candidate, defines);
-    for (int i = 0; i < count; i++)
-        define(out, defines[i].name, defines[i].value);
+    put_defines(out, defines, count);
     return 0;
 }
 

@@ -83,20 +83,21 @@ static int default_config(const fa_point *point, fa_config *ret_config, fa_diag 
 {
     const fa_family *f = point->family;
     fa_config config = {.count = f->tunable_count};
+    char room[FA_VALUE_TEXT_MAX];
     memcpy(config.family, f->name, sizeof config.family);
     for (int i = 0; i < f->tunable_count; i++) {
         const fa_domain *domain = &f->tunable[i];
         fa_expr_value value = fa_expr_evaluate(domain->preset, point->value);
-        const char *why = fa_expr_fault(value);
-        if (why != NULL)
+        int32_t preset;
+        if (!fa_expr_to_value(value, &preset))
             return fa_fail(diag, FA_EMANIFEST, "%s.json: default %s %s", f->name, domain->name,
-                           why);
-        if (!in_domain(domain, value.integer))
+                           fa_expr_fault(value));
+        if (!in_domain(domain, preset))
             return fa_fail(diag, FA_EMANIFEST,
-                           "%s.json: default %s is %lld, which is not in its domain", f->name,
-                           domain->name, (long long)value.integer);
+                           "%s.json: default %s is %s, which is not in its domain", f->name,
+                           domain->name, fa_value_words(preset, room));
         memcpy(config.tunable[i].name, domain->name, FA_NAME_MAX);
-        config.tunable[i].value = (int32_t)value.integer;
+        config.tunable[i].value = preset;
     }
     *ret_config = config;
     return 0;
@@ -382,11 +383,12 @@ static int check_config(const fa_family *f, const fa_config *config, fa_diag *di
     for (int i = 0; i < f->tunable_count; i++) {
         const fa_domain *domain = &f->tunable[i];
         int32_t value = 0;
+        char room[FA_VALUE_TEXT_MAX];
         if (!fa_config_get(config, domain->name, &value))
             return fa_fail(diag, FA_EINVAL, "config of %s: %s is missing", f->name, domain->name);
         if (!in_domain(domain, value))
-            return fa_fail(diag, FA_EINVAL, "config of %s: %s is %d, which is not in its domain",
-                           f->name, domain->name, value);
+            return fa_fail(diag, FA_EINVAL, "config of %s: %s is %s, which is not in its domain",
+                           f->name, domain->name, fa_value_words(value, room));
     }
     if (config->count != f->tunable_count)
         return fa_fail(diag, FA_EINVAL, "config of %s: has %d tunables, the family has %d", f->name,

@@ -5,7 +5,8 @@
  * made here, so that everything that works on operations works on it.
  *
  * Keys (docs/your-own-kernel.md tells them to people):
- *   "name", "kernel", "source"            the operation, the entry, the file beside the JSON
+ *   "name", "kernel", "source"            the operation, the kernel (of a template with its arguments), the file beside the JSON
+ *   "include": [folder], "options": [text]   folders from the specification's on; of NVRTC, those that fa_nvrtc_allows()
  *   "arguments": [{"name", "type", "shape"|"value", "is": "in"|"out"|"inout", "range", "align"}, …]   as the kernel takes
  *                                         them; one that is neither has the value of the size of its name
  *   "sizes": {"n": 1024 | {"default", "fixed", "multiple", "max"}}
@@ -23,17 +24,22 @@
 
 #include "manifest.h"
 
+enum { FA_OPTIONS_MAX = 32 };
+
 typedef struct fa_spec {
     const fa_operation *operation;
     fa_templates *templates;
     fa_family_list families;
+    fa_compiled_with with; /* lies in the following */
+    struct fa_includes *includes;
+    const char *option[FA_OPTIONS_MAX];
     fa_case_function *cases; /* NULL: none */
     void *cases_context;
 } fa_spec;
 
 /* As fa_spec_load() and fa_spec_read() of fa_problem.h, whose arguments were checked. */
 int fa_spec_open(const char *path, const fa_operation **ret_operation, fa_diag *diag);
-int fa_spec_make(const char *where, const char *text, const char *source,
+int fa_spec_make(const char *where, const char *text, const char *source, bool untrusted,
                  const fa_operation **ret_operation, fa_diag *diag);
 
 /* The specification that the operation was made of; NULL: it is another's. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Looking for kernels in CUDA C++ without a compiler: comments, literals and preprocessor lines are blanked first, so that
- * what is left is code, and every byte stays at its place.
+ * what is left is code.
  *
  * Workload: a text of some tens of kilobytes, a few times for each specification.
  */
 #include "spec_source.h"
 
 #include "error.h"
+#include "problem.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -17,9 +18,7 @@
 enum { KERNELS_MAX = 64 };
 
 struct kernel {
-    size_t declared; /* where its declaration begins */
     char name[FA_NAME_MAX];
-    bool linked;   /* it says extern itself */
     bool template; /* it is a pattern of kernels, and none itself */
 };
 
@@ -124,12 +123,13 @@ static bool has_token(const char *code, size_t from, size_t to, const char *word
     return false;
 }
 
-/* Past the parentheses that open at `at`. */
-static size_t end_of_parentheses(const char *code, size_t at)
+/* Past the brackets that open at `at`. */
+static size_t end_of_brackets(const char *code, size_t at, char close)
 {
+    const char open = code[at];
     int depth = 0;
     for (; code[at] != 0; at++) {
-        depth += (code[at] == '(') - (code[at] == ')');
+        depth += (code[at] == open) - (code[at] == close);
         if (depth == 0)
             return at + 1;
     }
@@ -149,6 +149,8 @@ static bool read_name(const char *code, size_t at, struct kernel *kernel)
         }
         if (is_word(code[at])) {
             size = at + 1 - from;
+        } else if (code[at] == '<') { /* of a specialisation, whose name stands before it */
+            at = end_of_brackets(code, at, '>') - 1;
         } else if (code[at] == '(') {
             bool attribute = false;
             for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
@@ -157,7 +159,7 @@ static bool read_name(const char *code, size_t at, struct kernel *kernel)
                 snprintf(kernel->name, sizeof kernel->name, "%.*s", (int)size, code + from);
                 return size > 0 && size < sizeof kernel->name;
             }
-            at = end_of_parentheses(code, at) - 1;
+            at = end_of_brackets(code, at, ')') - 1;
         }
     }
     return false;
@@ -167,12 +169,10 @@ static int list_kernels(const char *code, struct kernel ret[KERNELS_MAX])
 {
     int count = 0;
     for (size_t at = 0; code[at] != 0 && count < KERNELS_MAX; at++) {
-        struct kernel kernel = {.declared = 0};
+        struct kernel kernel = {.template = false};
         if (!is_token(code, at, "__global__") || !read_name(code, at, &kernel))
             continue;
-        kernel.declared = begin_of_declaration(code, at);
-        kernel.linked = has_token(code, kernel.declared, at, "extern");
-        kernel.template = has_token(code, kernel.declared, at, "template");
+        kernel.template = has_token(code, begin_of_declaration(code, at), at, "template");
         bool known = false; /* what it is declared as first holds */
         for (int i = 0; i < count; i++)
             known = known || strcmp(ret[i].name, kernel.name) == 0;
@@ -215,35 +215,52 @@ static int choose(const char *where, const struct kernel *kernel, int count, con
     return candidates == 1 ? 0 : fail_to_choose(where, name, kernel, count, diag);
 }
 
-int fa_source_kernel(const char *where, const char *text, const char *name, const char *other,
-                     char ret_name[FA_NAME_MAX], char **ret_text, fa_diag *diag)
+/* "space::name<arguments>": the name alone; false: it is no such text, which goes into the source. */
+static bool read_expression(const char *text, char ret_name[FA_NAME_MAX])
 {
-    static const char linkage[] = "extern \"C\" ";
+    static const char allowed[] = " ,:<>()+-*/%&|=!?";
+    size_t end = strcspn(text, "<");
+    for (const char *at = text; *at != 0; at++)
+        if (!is_word(*at) && strchr(allowed, *at) == NULL)
+            return false;
+    while (end > 0 && text[end - 1] == ' ')
+        end--;
+    size_t from = end;
+    while (from > 0 && is_word(text[from - 1]))
+        from--;
+    snprintf(ret_name, FA_NAME_MAX, "%.*s", (int)(end - from), text + from);
+    return end - from < FA_NAME_MAX && fa_is_identifier(ret_name) &&
+           (from == 0 || text[from - 1] == ':') && strstr(text, "//") == NULL &&
+           strstr(text, "/*") == NULL;
+}
+
+int fa_source_kernel(const char *where, const char *text, const char *named, const char *other,
+                     char ret_name[FA_NAME_MAX], bool *ret_template, fa_diag *diag)
+{
     struct kernel kernel[KERNELS_MAX];
-    char *code = strdup(text);
+    char name[FA_NAME_MAX] = "", *code = strdup(text);
     int index = 0;
     if (code == NULL)
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     blank_what_is_no_code(code);
     int count = list_kernels(code, kernel);
     free(code);
+    if (named[0] != 0 && !read_expression(named, name))
+        return fa_fail(diag, FA_EMANIFEST,
+                       "%s: \"%.100s\" is no kernel: write its name, with the arguments of a "
+                       "template, as in \"conv<BLOCK, float>\"",
+                       where, named);
     int rc = choose(where, kernel, count, name, other, &index, diag);
-    if (rc == 0 && kernel[index].template)
+    bool instance = strchr(named, '<') != NULL;
+    if (rc == 0 && kernel[index].template != instance)
         rc = fa_fail(diag, FA_EMANIFEST,
-                     "%s: %s is a template: call it from a __global__ function that is none", where,
-                     kernel[index].name);
+                     instance ? "%s: %s is no template: name it without arguments"
+                              : "%s: %s is a template: name its arguments too, as in \"kernel\": "
+                                "\"conv<BLOCK, float>\"",
+                     where, kernel[index].name);
     if (rc != 0)
         return rc;
-    fa_buf out = {0};
-    fa_buf_append(&out, text, kernel[index].declared);
-    if (!kernel[index].linked)
-        fa_buf_text(&out, linkage);
-    fa_buf_text(&out, text + kernel[index].declared);
-    if (out.failed) {
-        fa_buf_free(&out);
-        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
-    }
     snprintf(ret_name, FA_NAME_MAX, "%s", kernel[index].name);
-    *ret_text = out.data;
+    *ret_template = instance;
     return 0;
 }

@@ -38,6 +38,7 @@ struct fa_templates {
     char *folder[FILES_MAX]; /* names of the directory's folders */
     int folders;
     bool builtin;
+    const fa_compiled_with *with;
     fa_template_closure
         closure[FILES_MAX + 1]; /* "" first: of all files, and of what has no folder */
     int closures;
@@ -411,8 +412,13 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
     return 0;
 }
 
+const fa_compiled_with *fa_templates_with(const fa_templates *templates)
+{
+    return templates->with;
+}
+
 int fa_templates_of(const char *folder, const fa_template_text *files, int count,
-                    fa_templates **ret_templates, fa_diag *diag)
+                    const fa_compiled_with *with, fa_templates **ret_templates, fa_diag *diag)
 {
     fa_templates *templates = NULL;
     int rc = fa_templates_open(NULL, &templates, diag);
@@ -433,6 +439,7 @@ int fa_templates_of(const char *folder, const fa_template_text *files, int count
     }
     if (rc == 0) {
         templates->builtin = false;
+        templates->with = with;
         rc = hash_files(templates, diag);
     }
     if (rc != 0)

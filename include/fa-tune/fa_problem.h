@@ -28,11 +28,16 @@ FA_API int fa_load_operations(const char *templates, fa_diag *diag);
 /* Makes the operation of a kernel specification known (docs/your-own-kernel.md), for all tuners of the process: from a file,
  * NAME.cu with a comment at its head or NAME.json, or from texts, JSON and the CUDA C++ that it speaks of, or NULL and CUDA C++
  * with such a comment. `where` begins sentences and, up to its first dot, is the operation's name unless the text says one.
+ * Where it is a path, files that are named and included are looked for in its folder; otherwise a text may name none.
  * The same text again is the same operation; another text of the same name is another, and the newest has the name.
  * FA_EMANIFEST with a sentence. Thread-safe. */
 FA_API int fa_spec_load(const char *path, const fa_operation **ret_operation, fa_diag *diag);
 FA_API int fa_spec_read(const char *where, const char *text, const char *source,
                         const fa_operation **ret_operation, fa_diag *diag);
+/* The same of texts that are not trusted: they name no file, whatever `where` is; nothing but fa_spec_name()'s name finds the
+ * operation; and every tuner compiles its sources in the strict sandbox, as it does with fa_options.untrusted_templates. */
+FA_API int fa_spec_read_untrusted(const char *where, const char *text, const char *source,
+                                  const fa_operation **ret_operation, fa_diag *diag);
 /* "NAME@HASH": what fa_find_operation() and problems in JSON find this very specification by, whatever was read after it. */
 FA_API int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_diag *diag);
 

@@ -99,7 +99,7 @@ typedef struct fa_answer {
     bool top_few;           /* only a few configs were tried: PATIENT or `again` tries them all */
     /* What had been predicted or transferred for this GPU before it was measured, and its place
      * among all that were measured then; 0: nothing was, or it did not pass its proof. */
-    double promised_us;     /* what the model said */
+    double promised_us; /* what the model said */
     double promised_measured_us;
     int32_t promised_rank;  /* 1: nothing measured was faster */
     bool from_system;       /* found in a system bundle */
@@ -305,6 +305,24 @@ FA_API int fa_count_space(fa_tuner *tuner, const fa_request *request, fa_space_c
 FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *visit,
                       void *context, fa_gpu *ret_gpu, fa_diag *diag);
 
+/* A kernel as it was compiled, and what is wrong with it. */
+typedef struct fa_checked_kernel {
+    size_t size;
+    const char *entry;
+    bool answer; /* it says what is right; otherwise it is of a family's default config */
+    int32_t registers, spill_bytes;
+    int32_t smem_bytes; /* of a block, static and dynamic */
+    int32_t parameter_bytes;
+    const char *fault; /* ""; or why it did not compile, or does not take what it is passed */
+    const char *log;   /* the compiler's, of the source's first kernel; "" */
+} fa_checked_kernel;
+typedef int fa_checked_visit(void *context, const fa_checked_kernel *kernel);
+/* Compiles the answer and the default config of each family that serves the problem, for a GPU that need not be here, and
+ * compares them with what the operation says that kernels take. Nothing is looked up or stored. Returns 0
+ * when every kernel was visited, whatever is wrong with it; a non-zero return of visit ends it. ret_gpu: NULL is allowed. */
+FA_API int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_visit *visit,
+                            void *context, fa_gpu *ret_gpu, fa_diag *diag);
+
 /* Stored winners, newest first. A non-zero return stops and is returned. */
 typedef int fa_answer_visit(void *context, const fa_answer *answer);
 FA_API int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
@@ -339,6 +357,8 @@ FA_API const char *fa_name_of_origin(fa_origin origin);
 FA_API const char *fa_name_of_dtype(fa_dtype dtype);
 FA_API const char *fa_name_of_causal(fa_causal causal);
 FA_API const char *fa_name_of_layout(fa_layout layout);
+/* A tunable's value as people read it ("64", "0.5", "half"): in 40 bytes of `room`, or in memory that stays. */
+FA_API const char *fa_name_of_value(int32_t value, char *room);
 
 #ifdef __cplusplus
 }

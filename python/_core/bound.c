@@ -109,8 +109,9 @@ static PyObject *bound_repr(PyObject *self)
     const fa_config *config = &answer->trial.config;
     PyObject *text = PyUnicode_FromFormat("<fa_tune.Kernel %s", config->family);
     for (int i = 0; text != NULL && i < config->count; i++) {
-        PyObject *more = PyUnicode_FromFormat("%U %s=%d", text, config->tunable[i].name,
-                                              (int)config->tunable[i].value);
+        char room[40];
+        PyObject *more = PyUnicode_FromFormat("%U %s=%s", text, config->tunable[i].name,
+                                              fa_name_of_value(config->tunable[i].value, room));
         Py_DECREF(text);
         text = more;
     }

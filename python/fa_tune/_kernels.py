@@ -124,7 +124,8 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
                 restrictions: Sequence[str] = (), defines: Mapping[str, str | int] | None = None,
                 default: Mapping[str, int | bool] | None = None, shared_memory: str | int | Mapping | None = None,
                 answer: Any = None, rtol: float | None = None, atol: float | None = None,
-                flops: str | None = None, bytes: str | None = None, device: int | None = None,
+                flops: str | None = None, bytes: str | None = None, include: Sequence[str] | None = None,
+                options: Sequence[str] | None = None, device: int | None = None,
                 effort: str = "measure", progress: Callable[[dict], Any] | bool | None = None,
                 strategy: str | None = None, evaluations: int = 0, seconds: float = 0,
                 bundle: str | os.PathLike | None = None, torch_op: str | None = None, **at: int) -> TunedKernel:
@@ -151,6 +152,8 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
               source, or {"kernel", "block", "grid"}, of the same arguments. An array, or several, for inputs that are
               arrays. None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32, also of the output's largest element)
+    include   folders of files that the source includes, from the source's own on
+    options   of NVRTC, as in ("-std=c++20", "-use_fast_math")
     strategy, evaluations, seconds   how the space is searched, and when that ends; the default tries all of 20,000 configs
     bundle    a file of TunedKernel.save(): its winner is taken into the store, so that it needs no tune here
     torch_op  "my::conv": the kernel is torch.ops.my.conv, too, which runs under torch.compile: it takes what the kernel reads
@@ -170,7 +173,8 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
     if args is None:
         operation = _core.load_specification(path, None, None)
         return _made(operation, at, how)
-    where = name or (kernel or "kernel" if is_text else os.path.basename(path).partition(".")[0])
+    # A file's folder is where files are looked for that it includes.
+    where = os.path.abspath(path) if not is_text else name or _bare(kernel or "kernel")
     if not is_text:
         with open(path, encoding="utf-8") as file:
             source = file.read()
@@ -180,7 +184,8 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
         "name": name, "kernel": kernel, "arguments": listed.arguments, "sizes": listed.sizes, "tune": tune or {}, "block": block,
         "grid": grid, "restrictions": list(restrictions), "defines": defines, "default": default,
         "shared_memory": shared_memory, "answer": {"given": data.words()} if data.answer is not None else answer,
-        "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes}
+        "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes,
+        "include": None if include is None else list(include), "options": None if options is None else list(options)}
     try:
         text = json.dumps({key: value for key, value in specification.items() if value is not None}, default=_number)
     except TypeError as error:
@@ -267,11 +272,17 @@ def _way(source, kernel, answer, place, count, name):
     taken = {found[1]: _split(found[2]) for found in re.finditer(
         r"__global__\b[^;{]*?\b(\w+)\s*\(((?:[^()]|\([^()]*\))*)\)\s*[;{]", code)}
     answers = answer["kernel"] if _is_kernel(answer) else answer
-    meant = [parameters for each, parameters in taken.items() if each == kernel or (kernel is None and each != answers)]
+    meant = [parameters for each, parameters in taken.items()
+             if (each != answers if kernel is None else each == _bare(kernel))]
     if len(meant) == 1 and len(meant[0]) == count and "*" in meant[0][place]:
         return "in" if re.search(r"\bconst\b[^*]*\*", meant[0][place]) else "inout"
     raise ArgumentError("args: the source does not say whether the kernel writes %s: pass fa_tune.array(%s), fa_tune.out(%s) "
                         "or fa_tune.inout(%s)" % (name, name, name, name))
+
+
+def _bare(kernel):
+    """A kernel's name without the arguments of a template, and without its namespace."""
+    return kernel.partition("<")[0].rpartition(":")[2]
 
 
 def _split(parameters):

@@ -97,7 +97,7 @@ class Answer:
     @property
     def kernel(self) -> str:
         """The kernel in words: family and parameters."""
-        return " ".join([self.family, *("%s=%d" % one for one in self.tunables.items())])
+        return " ".join([self.family, *("%s=%s" % one for one in self.tunables.items())])
 
     @property
     def time(self) -> str:

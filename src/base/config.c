@@ -6,6 +6,7 @@
 #include "json_struct.h"
 #include "json_make.h"
 #include "problem.h"
+#include "tunable.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -14,10 +15,12 @@
 void fa_config_text(const fa_config *config, char ret_text[FA_CONFIG_TEXT_MAX])
 {
     size_t n = 0;
+    char room[FA_VALUE_TEXT_MAX];
     ret_text[n++] = '{';
     for (int i = 0; i < config->count && i < FA_MAX_TUNABLES; i++)
-        n += (size_t)snprintf(ret_text + n, FA_CONFIG_TEXT_MAX - n, "%s\"%.31s\":%d",
-                              i == 0 ? "" : ",", config->tunable[i].name, config->tunable[i].value);
+        n += (size_t)snprintf(ret_text + n, FA_CONFIG_TEXT_MAX - n, "%s\"%.31s\":%s",
+                              i == 0 ? "" : ",", config->tunable[i].name,
+                              fa_value_json(config->tunable[i].value, room));
     snprintf(ret_text + n, FA_CONFIG_TEXT_MAX - n, "}");
 }
 
@@ -50,7 +53,7 @@ cJSON *fa_config_to_json(const fa_config *config)
     fa_json_add_text(json, "family", config->family);
     cJSON *tunables = fa_json_add_object(json, "tunables");
     for (int i = 0; i < config->count; i++)
-        fa_json_add_number(tunables, config->tunable[i].name, config->tunable[i].value);
+        fa_json_add(tunables, config->tunable[i].name, fa_value_to_json(config->tunable[i].value));
     if (tunables == NULL) {
         cJSON_Delete(json);
         return NULL;
@@ -78,7 +81,7 @@ int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
     if (rc != 0)
         return rc;
     for (const cJSON *item = tunables->child; item != NULL; item = item->next) {
-        int64_t value;
+        int32_t value = 0;
         if (config.count == FA_MAX_TUNABLES)
             return fa_fail(diag, FA_EINVAL, "config: more than %d tunables", FA_MAX_TUNABLES);
         if (!fa_is_identifier(item->string))
@@ -86,12 +89,12 @@ int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
         int32_t earlier;
         if (fa_config_get(&config, item->string, &earlier))
             return fa_fail(diag, FA_EINVAL, "config: \"%s\" stands twice", item->string);
-        rc = fa_json_int(tunables, item->string, INT32_MIN, INT32_MAX, &value, "config", diag);
+        rc = fa_value_of_json(item, &value, diag);
         if (rc != 0)
-            return rc;
+            return fa_fail_in(diag, rc, "config: %s", item->string);
         fa_tunable *tunable = &config.tunable[config.count++];
         snprintf(tunable->name, sizeof tunable->name, "%s", item->string);
-        tunable->value = (int32_t)value;
+        tunable->value = value;
     }
     *ret_config = config;
     return 0;

@@ -8,6 +8,7 @@
 #include "expr.h"
 
 #include "error.h"
+#include "tunable.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -92,16 +93,39 @@ static long double number_of(fa_expr_value value)
 
 int fa_expr_truth(fa_expr_value value)
 {
-    return value.kind == FA_EXPR_NONE ? -1 : number_of(value) < 0 || number_of(value) > 0;
+    return value.kind == FA_EXPR_NONE || value.kind == FA_EXPR_WORD
+               ? -1
+               : number_of(value) < 0 || number_of(value) > 0;
 }
 
 const char *fa_expr_fault(fa_expr_value value)
 {
     static const char *const faults[] = {
-        [FA_EXPR_NONE] = "has no value (it divides by zero, or a CASE has no ELSE)",
+        [FA_EXPR_NONE] =
+            "has no value (it divides by zero, a CASE has no ELSE, or a text is used as a "
+            "number)",
         [FA_EXPR_INTEGER] = NULL,
-        [FA_EXPR_REAL] = "is beyond 64 bits"};
-    return faults[value.kind];
+        [FA_EXPR_REAL] = "is beyond 64 bits",
+        [FA_EXPR_WORD] = "is a text, which can only be compared with = and <>"};
+    bool fraction = value.kind == FA_EXPR_REAL && fabs(value.real) < 9e18;
+    return fraction ? "is a fraction, where an integer is needed" : faults[value.kind];
+}
+
+fa_expr_value fa_expr_of_value(int32_t value)
+{
+    double number = value < 0 && !fa_value_is_text(value) ? fa_value_number(value) : value;
+    return value < 0 && fa_value_is_text(value)
+               ? (fa_expr_value){.kind = FA_EXPR_WORD, .integer = value}
+           : fabs(number) < 9e15 && number == floor(number) ? integer((int64_t)number)
+                                                            : real(number);
+}
+
+bool fa_expr_to_value(fa_expr_value value, int32_t *ret_value)
+{
+    *ret_value = (int32_t)value.integer;
+    return value.kind == FA_EXPR_WORD ||
+           (value.kind != FA_EXPR_NONE &&
+            fa_value_of_number((double)number_of(value), ret_value, NULL) == 0);
 }
 
 static fa_expr_value logic(enum op op, int a, int b)
@@ -199,6 +223,10 @@ static fa_expr_value combine(enum op op, fa_expr_value a, fa_expr_value b)
         return logic(op, fa_expr_truth(a), fa_expr_truth(b));
     if (a.kind == FA_EXPR_NONE || b.kind == FA_EXPR_NONE)
         return none();
+    if (a.kind == FA_EXPR_WORD || b.kind == FA_EXPR_WORD) {
+        bool equal = a.kind == b.kind && a.integer == b.integer;
+        return op == OP_EQUAL || op == OP_UNEQUAL ? integer(equal == (op == OP_EQUAL)) : none();
+    }
     if (op <= OP_GREATER_EQUAL)
         return compare(op, a, b);
     return op <= OP_SHIFT_RIGHT ? combine_bits(op, a, b) : calculate(op, a, b);
@@ -206,8 +234,8 @@ static fa_expr_value combine(enum op op, fa_expr_value a, fa_expr_value b)
 
 static fa_expr_value change(enum op op, fa_expr_value a)
 {
-    if (a.kind == FA_EXPR_NONE)
-        return a;
+    if (a.kind == FA_EXPR_NONE || a.kind == FA_EXPR_WORD)
+        return none();
     if (op == OP_NOT)
         return integer(!fa_expr_truth(a));
     if (op == OP_BIT_NOT)
@@ -509,6 +537,22 @@ static void parse_word(struct parser *p)
     fail(p, "uses the unknown name %.*s", size < 40 ? size : 40, word);
 }
 
+/* What stands behind a number's whole part: ".25", ".25e-3". Rounded once, as strtod() does, while digits and power are
+ * exact in a double; strtod() itself reads what the process's locale says. */
+static double parse_fraction(struct parser *p, double digits)
+{
+    int power = 0;
+    for (p->at++; isdigit((unsigned char)*p->at); p->at++, power--)
+        digits = digits * 10 + (*p->at - '0');
+    if (*p->at == 'e' && (isdigit((unsigned char)p->at[1]) || p->at[1] == '-')) {
+        char *end;
+        long exponent = strtol(p->at + 1, &end, 10);
+        power += (int)(exponent < -400 ? -400 : exponent > 400 ? 400 : exponent);
+        p->at = end;
+    }
+    return power < 0 ? digits / pow(10, -power) : digits * pow(10, power);
+}
+
 static void parse_number(struct parser *p)
 {
     int64_t number = 0;
@@ -520,9 +564,29 @@ static void parse_number(struct parser *p)
                 !__builtin_add_overflow(number, digit, &number);
         large = large * 10 + digit;
     }
+    if (p->at[0] == '.' && isdigit((unsigned char)p->at[1])) {
+        large = parse_fraction(p, large);
+        exact = false;
+    }
     if (is_word(*p->at))
         fail_here(p, "a number must end");
     emit_step(p, OP_VALUE, 0, exact ? integer(number) : real(large));
+}
+
+/* A text in quotes of either kind. */
+static void parse_text(struct parser *p)
+{
+    char text[FA_VALUE_TEXT_MAX], close[] = {*p->at, 0};
+    int32_t value = 0;
+    size_t size = strcspn(p->at + 1, close);
+    snprintf(text, sizeof text, "%.*s", (int)(size < sizeof text ? size : sizeof text), p->at + 1);
+    if (p->at[size + 1] == 0)
+        fail(p, "has a text that does not end");
+    else if (fa_value_of_text(text, &value, NULL) != 0)
+        fail(p, "has \"%.40s\", which is the value of no tunable", text);
+    else
+        p->at += size + 2;
+    emit_step(p, OP_VALUE, 0, (fa_expr_value){.kind = FA_EXPR_WORD, .integer = value});
 }
 
 static void parse_primary(struct parser *p)
@@ -530,6 +594,8 @@ static void parse_primary(struct parser *p)
     skip_space(p);
     if (*p->at >= '0' && *p->at <= '9') {
         parse_number(p);
+    } else if (*p->at == '\'' || *p->at == '"') {
+        parse_text(p);
     } else if (take(p, "(")) {
         parse_or(p);
         expect(p, ")");

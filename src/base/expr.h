@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Expressions of manifests and operations: integer arithmetic over names, parsed once, evaluated many times.
+ * Expressions of manifests and operations: arithmetic over names, parsed once, evaluated many times.
  *
  * Workload: a few dozen expressions of a manifest, each evaluated for every point of a space.
- * Values: 64-bit integers. `/` truncates and `%` has the sign of the dividend, as in C. A result beyond 64 bits
+ * Values: 64-bit integers. A fraction (0.5) is a real number; a text ('half', "half") is equal to itself, may stand in
+ * = == <> != and IN, and has no other use. `/` truncates and `%` has the sign of the dividend, as in C. A result beyond 64 bits
  * becomes a real number and is compared as one; a division by zero has no value, and neither has what is computed
  * from it, but for FALSE AND x, TRUE OR x, and a CASE that chooses another branch.
  * Operators, weakest first: OR; AND; NOT; comparisons (= == <> != < <= > >=, BETWEEN a AND b, IN (a, b), each also
@@ -24,7 +25,13 @@ enum {
     FA_EXPR_NAMES_MAX = 64   /* names one expression may choose from: bits of an uint64_t */
 };
 
-typedef enum fa_expr_kind { FA_EXPR_NONE, FA_EXPR_INTEGER, FA_EXPR_REAL } fa_expr_kind;
+/* WORD: a text, by its number of tunable.h. */
+typedef enum fa_expr_kind {
+    FA_EXPR_NONE,
+    FA_EXPR_INTEGER,
+    FA_EXPR_REAL,
+    FA_EXPR_WORD
+} fa_expr_kind;
 
 typedef struct fa_expr_value {
     fa_expr_kind kind;
@@ -53,6 +60,10 @@ int fa_expr_steps(const fa_expr *expr);
 
 /* The value where name i has value[i]. */
 fa_expr_value fa_expr_evaluate(const fa_expr *expr, const fa_expr_value *value);
+
+/* Of a tunable's value, and back; false: no tunable has such a value. */
+fa_expr_value fa_expr_of_value(int32_t value);
+bool fa_expr_to_value(fa_expr_value value, int32_t *ret_value);
 
 /* 1: it holds; 0: it does not; -1: it has no value. */
 int fa_expr_truth(fa_expr_value value);

@@ -32,18 +32,29 @@ static const char *specification_of(const fa_operation *operation)
         cJSON_GetObjectItemCaseSensitive(operation->document, "specification"));
 }
 
-/* The newest of that name; of "NAME@HASH" the one of the specification whose hash begins so. */
+bool fa_operation_is_untrusted(const fa_operation *operation)
+{
+    return cJSON_HasObjectItem(operation->document, "untrusted");
+}
+
+/* "@HASH" finds the specification whose hash begins so, and "" what is trusted. */
+static bool is_meant(const fa_operation *operation, const char *wanted)
+{
+    const char *hash = specification_of(operation);
+    return *wanted == 0 ? !fa_operation_is_untrusted(operation)
+                        : hash != NULL && wanted[1] != 0 &&
+                              strncmp(hash, wanted + 1, strlen(wanted + 1)) == 0;
+}
+
+/* The newest of that name. */
 static const fa_operation *find_operation(const char *name)
 {
     int count = atomic_load_explicit(&known_count, memory_order_acquire);
     size_t size = strcspn(name, "@");
-    for (int i = count - 1; i >= 0; i--) {
-        const char *hash = specification_of(known[i]), *wanted = name + size;
+    for (int i = count - 1; i >= 0; i--)
         if (strncmp(known[i]->name, name, size) == 0 && known[i]->name[size] == 0 &&
-            (*wanted == 0 || (hash != NULL && wanted[1] != 0 &&
-                              strncmp(hash, wanted + 1, strlen(wanted + 1)) == 0)))
+            is_meant(known[i], name + size))
             return known[i];
-    }
     return NULL;
 }
 

@@ -9,6 +9,7 @@
 #include "json_make.h"
 #include "problem_each.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value)
@@ -21,11 +22,22 @@ bool fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int
     return fa_json_add_text(object, key, fa_field_text(field, value, room));
 }
 
+/* "NAME@HASH", by which alone it is found. */
+static bool add_whole_name(cJSON *json, const fa_operation *operation)
+{
+    char name[FA_NAME_MAX + 80];
+    const char *hash = cJSON_GetStringValue(
+        cJSON_GetObjectItemCaseSensitive(operation->document, "specification"));
+    snprintf(name, sizeof name, "%s@%s", operation->name, hash != NULL ? hash : "");
+    return fa_json_add_text(json, "operation", name);
+}
+
 cJSON *fa_problem_to_json(const fa_problem *p)
 {
     const fa_operation *op = fa_operation_of(p);
     cJSON *json = cJSON_CreateObject();
-    bool good = fa_json_add_text(json, "operation", op->name);
+    bool good = fa_operation_is_untrusted(op) ? add_whole_name(json, op)
+                                              : fa_json_add_text(json, "operation", op->name);
     EACH_FIELD(op, f)
     {
         int32_t value = VALUE(p, op, f);

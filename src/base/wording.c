@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wording.h"
+#include "tunable.h"
 
 #include <stdio.h>
 
@@ -49,9 +50,11 @@ void fa_words_about(fa_buf *out, double us, const char *micro)
 
 void fa_words_config(fa_buf *out, const fa_config *config)
 {
+    char room[FA_VALUE_TEXT_MAX];
     fa_buf_text(out, config->family);
     for (int i = 0; i < config->count; i++)
-        fa_buf_printf(out, " %s=%d", config->tunable[i].name, config->tunable[i].value);
+        fa_buf_printf(out, " %s=%s", config->tunable[i].name,
+                      fa_value_words(config->tunable[i].value, room));
 }
 
 /* ---- stages ---------------------------------------------------------------------------------*/

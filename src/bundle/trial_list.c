@@ -5,6 +5,7 @@
 #include "json_make.h"
 #include "problem.h"
 #include "trial.h"
+#include "tunable.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -217,7 +218,7 @@ static cJSON *trial_to_record(const fa_trial_record *record)
     const fa_trial *trial = &record->trial;
     cJSON *row = cJSON_CreateArray();
     for (int32_t i = 0; i < trial->config.count; i++)
-        push(row, trial->config.tunable[i].value);
+        fa_json_push(row, fa_value_to_json(trial->config.tunable[i].value));
     push(row, rounded(trial->median_us));
     push(row, rounded(trial->low_us));
     push(row, rounded(trial->high_us));
@@ -283,10 +284,10 @@ static int add_record(const cJSON *row, const fa_config *names, fa_trial_list *l
     double time[5];
     *trial = (fa_trial){.status = FA_STATUS_MEASURED, .blocks_per_sm = -1, .config = *names};
     const cJSON *item = cJSON_IsArray(row) ? row->child : NULL;
-    for (int32_t i = 0; i < names->count; i++, item = item->next) {
-        if (!is_number(item, INT32_MIN, INT32_MAX) || item->valuedouble != floor(item->valuedouble))
-            return FA_EINVAL;
-        trial->config.tunable[i].value = (int32_t)item->valuedouble;
+    for (int32_t i = 0; i < names->count; i++, item = item != NULL ? item->next : NULL) {
+        int rc = fa_value_of_json(item, &trial->config.tunable[i].value, NULL);
+        if (rc != 0)
+            return rc;
     }
     for (int i = 0; i < 5; i++, item = item->next) {
         if (!is_number(item, 0, longest_us))

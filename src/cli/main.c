@@ -45,6 +45,15 @@ static const cli_verb verbs[] = {
      "every config of a problem's space, where it ended and why",
      "Compiles nothing: shows what the budget says and what earlier tunes have found.\n",
      cli_explain},
+    {"check",
+     CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "whether a kernel of your own compiles and takes what its file says: no GPU",
+     "  fa-tune check conv2d.cu --gpu A100\n\n"
+     "Compiles the answer and the default config, and compares what each kernel takes with \"arguments\".\n"
+     "For the device here, or an A100 where there is none. Keeps nothing. Exit status 1 when something\n"
+     "is wrong.\n",
+     cli_check},
     {"report",
      CLI_GROUP_REPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
          CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,

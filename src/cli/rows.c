@@ -7,6 +7,7 @@
 #include "text.h"
 #include "wording.h"
 #include "trial.h"
+#include "tunable.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +65,9 @@ void cli_tunables_cells(const cli_tunables *tunables, cli_table *table, const fa
 {
     for (int i = 0; i < tunables->count; i++) {
         int32_t value;
+        char room[FA_VALUE_TEXT_MAX];
         if (fa_config_get(config, tunables->name[i], &value))
-            cli_cell(table, "%d", value);
+            cli_cell(table, "%s", fa_value_words(value, room));
         else
             cli_cell(table, "-");
     }

@@ -27,6 +27,7 @@ typedef struct cli_run {
  * all has been said. */
 int cli_tune(cli_run *run);
 int cli_explain(cli_run *run);
+int cli_check(cli_run *run);
 int cli_show(cli_run *run);
 int cli_report(cli_run *run);
 int cli_export(cli_run *run);

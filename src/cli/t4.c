@@ -6,6 +6,7 @@
 #include "json_make.h"
 #include "run.h"
 #include "text.h"
+#include "tunable.h"
 
 #include <string.h>
 #include <time.h>
@@ -91,7 +92,7 @@ static int add_trial(void *context, const fa_study_trial *trial)
     cJSON *named = fa_json_add_object(result, "configuration");
     fa_json_add_text(named, "family", config->family);
     for (int32_t i = 0; i < config->count; i++)
-        fa_json_add_number(named, config->tunable[i].name, config->tunable[i].value);
+        fa_json_add(named, config->tunable[i].name, fa_value_to_json(config->tunable[i].value));
     add_times(result, trial);
     fa_json_add_text(result, "invalidity", why);
     fa_json_add_number(result, "correctness", correct);

@@ -23,6 +23,8 @@
 
 #define NEW ".new-" /* and what mkdtemp() makes of six X */
 
+#define SPECIFICATION "specification" /* its key, and the name of its files */
+
 enum { FAMILIES_MAX = 256, MANIFEST_MAX = 64 << 10, SOURCE_MAX = 1 << 20, NAME_BYTES = 32 };
 
 /* ---- places ---------------------------------------------------------------------------------*/
@@ -161,9 +163,57 @@ void serve_families_clean(const serve_service *service)
         close(lock);
 }
 
+/* ---- specifications that were sent to an earlier process --------------------------------------*/
+/* Makes the specification's operation known, which no other name than its own finds. */
+static int read_specification(const char *name, const char *text, const char *source,
+                              char *ret_operation, size_t size, fa_diag *diag)
+{
+    const fa_operation *operation;
+    int rc = fa_spec_read_untrusted(name, text, source, &operation, diag);
+    return rc == 0 ? fa_spec_name(operation, ret_operation, size, diag) : rc;
+}
+
+static int load_specification(const char *folder, fa_diag *diag)
+{
+    char path[1400], operation[NAME_BYTES + FA_HASH_HEX];
+    fa_buf text = {0}, source = {0};
+    snprintf(path, sizeof path, "%s/" SPECIFICATION ".json", folder);
+    int rc = fa_buf_read_file(&text, path, MANIFEST_MAX);
+    snprintf(path, sizeof path, "%s/" SPECIFICATION ".cu", folder);
+    if (rc == 0)
+        rc = fa_buf_read_file(&source, path, SOURCE_MAX);
+    if (rc == 0 && text.data != NULL && source.data != NULL)
+        rc = read_specification(SPECIFICATION, text.data, source.data, operation, sizeof operation,
+                                diag);
+    fa_buf_free(&text);
+    fa_buf_free(&source);
+    return rc == FA_ENOTFOUND ? 0 : rc; /* it is a family */
+}
+
+void serve_families_load(const serve_service *service)
+{
+    char all[1300], folder[1300];
+    struct dirent *entry;
+    if (!service->settings->allow_user_templates || place(service, "", all, sizeof all, NULL) != 0)
+        return;
+    DIR *stream = opendir(all);
+    while (stream != NULL && (entry = readdir(stream)) != NULL) {
+        fa_diag diag = {{0}};
+        if (entry->d_name[0] != '.' &&
+            place(service, entry->d_name, folder, sizeof folder, NULL) == 0 &&
+            load_specification(folder, &diag) != 0)
+            serve_log(SERVE_WARN, "a specification cannot be read and is passed over", "folder",
+                      folder, "reason", diag.text, NULL);
+    }
+    if (stream != NULL)
+        closedir(stream);
+}
+
 /* ---- a family that a client sends -------------------------------------------------------------*/
 struct sent_family {
     const serve_service *service;
+    bool specified;                           /* it is a kernel specification */
+    char operation[NAME_BYTES + FA_HASH_HEX]; /* which that is then */
     fa_problem problem; /* some problem of its operation */
     char name[NAME_BYTES], id[FA_HASH_HEX];
     bool known; /* the server had it already */
@@ -189,6 +239,8 @@ static int ignore_trial(void *context, int32_t rank, const fa_trial *trial)
  * not support this problem may still be valid. */
 static int check_family(const struct sent_family *sent, const char *folder, fa_diag *diag)
 {
+    if (sent->specified)
+        return 0; /* it was read before it was written */
     fa_tuner *tuner = NULL;
     fa_request request = {.size = sizeof request, .gpu = "L4", .problem = sent->problem};
     int rc = open_templates(sent->service, folder, &tuner, diag);
@@ -208,9 +260,10 @@ static int make_family(const struct sent_family *sent, const char *folder, const
         return rc;
     if (mkdtemp(made) == NULL)
         return fa_fail(diag, FA_EIO, "the family cannot be kept: %s", strerror(errno));
-    rc = write_file(made, sent->name, ".json", manifest, diag);
+    const char *leaf = sent->specified ? SPECIFICATION : sent->name;
+    rc = write_file(made, leaf, ".json", manifest, diag);
     if (rc == 0)
-        rc = write_file(made, sent->name, ".cu", source, diag);
+        rc = write_file(made, leaf, ".cu", source, diag);
     if (rc == 0)
         rc = check_family(sent, made, diag);
     if (rc == 0 && rename(made, folder) != 0 && errno != EEXIST && errno != ENOTEMPTY)
@@ -264,27 +317,33 @@ static int some_problem(const cJSON *manifest, fa_problem *ret_problem, fa_diag 
     return rc == FA_ENOTSUP ? FA_EINVAL : rc;
 }
 
-static int take_parts(struct sent_family *sent, const cJSON *json, fa_diag *diag)
+static int take_parts(struct sent_family *sent, cJSON *json, fa_diag *diag)
 {
     static const char where[] = "family";
     const char *source = NULL;
-    const cJSON *manifest = cJSON_GetObjectItemCaseSensitive(json, "manifest");
+    sent->specified = cJSON_HasObjectItem(json, SPECIFICATION);
+    cJSON *manifest =
+        cJSON_GetObjectItemCaseSensitive(json, sent->specified ? SPECIFICATION : "manifest");
     for (const cJSON *item = json->child; item != NULL; item = item->next)
-        if (strcmp(item->string, "name") != 0 && strcmp(item->string, "manifest") != 0 &&
-            strcmp(item->string, "source") != 0)
+        if (strcmp(item->string, "name") != 0 && strcmp(item->string, "source") != 0 &&
+            strcmp(item->string, sent->specified ? SPECIFICATION : "manifest") != 0)
             return fa_fail(diag, FA_EINVAL, "a family has no \"%.40s\"", item->string);
     int rc = fa_json_copy(json, "name", sent->name, sizeof sent->name, where, diag);
     if (rc == 0)
         rc = fa_json_text(json, "source", &source, where, diag);
     if (rc == FA_ENOTFOUND || (rc == 0 && !cJSON_IsObject(manifest)))
-        return fa_fail(diag, FA_EINVAL,
-                       "a family needs a name, a manifest (an object) and a source");
+        return fa_fail(
+            diag, FA_EINVAL,
+            "a family needs a name, a manifest or specification (an object) and a source");
     if (rc == 0 && !good_name(sent->name))
         return fa_fail(diag, FA_EINVAL,
                        "the family's name takes 1 to %d of a-z, 0-9 and _, and begins "
                        "with a letter",
                        NAME_BYTES - 1);
-    if (rc == 0)
+    if (rc == 0 && sent->specified) { /* its name is kept with it */
+        cJSON_DeleteItemFromObjectCaseSensitive(manifest, "name");
+        fa_json_add_text(manifest, "name", sent->name);
+    } else if (rc == 0)
         rc = some_problem(manifest, &sent->problem, diag);
     if (rc != 0)
         return rc;
@@ -298,12 +357,16 @@ static int take_parts(struct sent_family *sent, const cJSON *json, fa_diag *diag
     } else {
         fa_hash hash;
         fa_hash_init(&hash);
-        fa_hash_text(&hash, "fa-tune family 1");
+        fa_hash_text(&hash, sent->specified ? "fa-tune specification 1" : "fa-tune family 1");
         fa_hash_text(&hash, sent->name);
         fa_hash_part(&hash, text, size);
         fa_hash_part(&hash, source, source_size);
         fa_hash_final(&hash, sent->id);
-        rc = keep_family(sent, text, source, diag);
+        if (sent->specified)
+            rc = read_specification(sent->name, text, source, sent->operation,
+                                    sizeof sent->operation, diag);
+        if (rc == 0)
+            rc = keep_family(sent, text, source, diag);
     }
     free(text);
     return rc;
@@ -320,7 +383,8 @@ static int take_family(serve_query *query, fa_diag *diag)
         rc = take_parts(&sent, json, diag);
     cJSON_Delete(json);
     if (rc == 0)
-        fa_buf_printf(&query->text, "{\"family\":\"%s\",\"name\":\"%s\"}", sent.id, sent.name);
+        fa_buf_printf(&query->text, "{\"family\":\"%s\",\"name\":\"%s\",\"operation\":\"%s\"}",
+                      sent.id, sent.name, sent.operation);
     query->status = sent.known ? MHD_HTTP_OK : MHD_HTTP_CREATED;
     return rc == FA_EMANIFEST || rc == FA_ENOTFOUND ? FA_EINVAL : rc; /* the client's mistake */
 }

@@ -46,6 +46,7 @@ static void open_store(serve_task *task, serve_thread *thread)
     struct start *start = (struct start *)task;
     fa_options options;
     (void)thread;
+    serve_families_load(start->service); /* asks and jobs of earlier processes name them */
     serve_tuner_options(start->service->settings, &options);
     start->rc = fa_open(&options, &start->service->tuner, &start->diag);
 }

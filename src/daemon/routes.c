@@ -62,6 +62,20 @@ static cJSON *schema_of_operation(const fa_operation *operation)
     return schema;
 }
 
+/* Those that clients sent are described to nobody else. */
+static cJSON *schema_of_specifications(void)
+{
+    cJSON *schema = cJSON_CreateObject();
+    fa_json_add_text(schema, "type", "object");
+    fa_json_add_text(schema, "description",
+                     "of a specification that was sent to /v1/families: its sizes");
+    fa_json_push(fa_json_add_array(schema, "required"), cJSON_CreateString("operation"));
+    cJSON *name = fa_json_add_object(fa_json_add_object(schema, "properties"), "operation");
+    fa_json_add_text(name, "type", "string");
+    fa_json_add_text(name, "pattern", "@");
+    return schema;
+}
+
 /* How many operations the description would have now. */
 static int serve_openapi_operations(void)
 {
@@ -80,7 +94,9 @@ char *serve_openapi_text(void)
     cJSON *choices = fa_json_add_array(problem, "anyOf");
     const fa_operation *operation;
     for (int i = 0; (operation = fa_operation_at(i)) != NULL; i++)
-        fa_json_push(choices, schema_of_operation(operation));
+        if (!fa_operation_is_untrusted(operation))
+            fa_json_push(choices, schema_of_operation(operation));
+    fa_json_push(choices, schema_of_specifications());
     char *text = choices != NULL ? fa_json_print(document) : NULL;
     cJSON_Delete(document);
     return text;

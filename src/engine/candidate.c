@@ -30,7 +30,7 @@ void fa_cubin_key(const fa_tuner *tuner, const fa_problem *problem, const char *
     const fa_templates *templates = fa_templates_for(tuner, problem);
     char options[1024];
     fa_nvrtc_options(architecture, options, sizeof options);
-    if (tuner->strict_ms > 0) {
+    if (fa_strict_ms_for(tuner, problem) > 0) {
         size_t size = strlen(options);
         snprintf(options + size, sizeof options - size, " untrusted %s",
                  fa_templates_hash(templates, NULL));

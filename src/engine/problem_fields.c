@@ -8,6 +8,7 @@
 #include "json_make.h"
 #include "problem.h"
 #include "spec.h"
+#include "tunable.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +45,15 @@ int fa_spec_read(const char *where, const char *text, const char *source,
 {
     if (where == NULL || text == NULL || ret_operation == NULL)
         return fa_fail(diag, FA_EINVAL, "where, text or ret_operation is NULL");
-    return fa_spec_make(where, text, source, ret_operation, diag);
+    return fa_spec_make(where, text, source, false, ret_operation, diag);
+}
+
+int fa_spec_read_untrusted(const char *where, const char *text, const char *source,
+                           const fa_operation **ret_operation, fa_diag *diag)
+{
+    if (where == NULL || text == NULL || ret_operation == NULL)
+        return fa_fail(diag, FA_EINVAL, "where, text or ret_operation is NULL");
+    return fa_spec_make(where, text, source, true, ret_operation, diag);
 }
 
 int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_diag *diag)
@@ -69,6 +78,11 @@ int fa_spec_cases(const fa_operation *operation, fa_case_function *function, voi
 const char *fa_name_of_operation(const fa_operation *operation)
 {
     return or_default(operation)->name;
+}
+
+const char *fa_name_of_value(int32_t value, char *room)
+{
+    return fa_value_words(value, room);
 }
 
 int fa_operation_field(const fa_operation *operation, int32_t index, fa_field_info *ret_info)

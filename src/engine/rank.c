@@ -5,6 +5,7 @@
 #include "rank.h"
 
 #include "problem.h"
+#include "tunable.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,7 @@ static int compare_double(double a, double b)
 }
 
 /* The order of fa_config_text(). Writing both out for each comparison took a third of a report's time, so of configs
- * with the same tunables only the first numbers that differ are, each with the character behind it. */
+ * with the same tunables only the first values that differ are, each with the character behind it. */
 static int compare_configs(const fa_config *a, const fa_config *b)
 {
     int i = 0;
@@ -24,11 +25,12 @@ static int compare_configs(const fa_config *a, const fa_config *b)
         i++;
     if (a->count == b->count &&
         (i == a->count || strcmp(a->tunable[i].name, b->tunable[i].name) == 0)) {
-        char x[16], y[16], behind = i + 1 < a->count ? ',' : '}';
+        char x[FA_VALUE_TEXT_MAX + 1], y[FA_VALUE_TEXT_MAX + 1], room[FA_VALUE_TEXT_MAX],
+            behind = i + 1 < a->count ? ',' : '}';
         if (i == a->count)
             return 0;
-        snprintf(x, sizeof x, "%d%c", a->tunable[i].value, behind);
-        snprintf(y, sizeof y, "%d%c", b->tunable[i].value, behind);
+        snprintf(x, sizeof x, "%s%c", fa_value_json(a->tunable[i].value, room), behind);
+        snprintf(y, sizeof y, "%s%c", fa_value_json(b->tunable[i].value, room), behind);
         return strcmp(x, y);
     }
     char text_a[FA_CONFIG_TEXT_MAX], text_b[FA_CONFIG_TEXT_MAX];

@@ -91,6 +91,12 @@ const fa_family_list *fa_families_for(const fa_tuner *tuner, const fa_problem *p
     return spec != NULL ? &spec->families : &tuner->families;
 }
 
+int32_t fa_strict_ms_for(const fa_tuner *tuner, const fa_problem *problem)
+{
+    return fa_operation_is_untrusted(fa_operation_of(problem)) ? tuner->compile_timeout_ms
+                                                               : tuner->strict_ms;
+}
+
 void fa_tuner_pause(fa_tuner *tuner)
 {
     pthread_mutex_unlock(&tuner->work);

@@ -5,7 +5,7 @@
  * Workload: a few times per compiled candidate (10 to 300 KB), and on cubins from bundles of other
  * people.
  * Invariant: no byte is read before its range has been checked against the size of the file; the
- * file is never written to and nothing is allocated.
+ * file is never written to.
  *
  * .nv.info is a list of records {u8 format, u8 attribute, u16 value}; format 4 is followed by
  * `value` bytes of payload. The section ".nv.info" holds what is known per symbol (registers,
@@ -15,7 +15,9 @@
 
 #include "error.h"
 
+#include <ctype.h>
 #include <elf.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -29,6 +31,8 @@ enum {
     ATTR_FRAME = 0x11,       /* {u32 symbol, u32 bytes}: the function's own frame */
     ATTR_MIN_STACK = 0x12,   /* {u32 symbol, u32 bytes}: with the functions that it calls */
     ATTR_REGISTERS = 0x2f,   /* {u32 symbol, u32 registers} */
+
+    SYMBOL_IS_KERNEL = 0x10, /* of st_other */
 
     MAX_REGISTERS = 255,
     MAX_THREADS = 1024,
@@ -172,42 +176,139 @@ struct symbol {
     uint64_t value, size;
 };
 
-/* The first symbol of this name and type. FA_ENOTFOUND: none, without a sentence. */
-static int find_symbol(const struct elf *elf, const char *wanted, int type, struct symbol *ret,
-                       fa_diag *diag)
+struct symbols {
+    struct span bytes, names;
+    size_t count;
+};
+
+static int open_symbols(const struct elf *elf, struct symbols *ret, fa_diag *diag)
 {
     struct section symbols, names;
     if (!find_section(elf, ".symtab", "", &symbols) || symbols.type != SHT_SYMTAB ||
         !section_at(elf, symbols.link, &names) || names.type != SHT_STRTAB)
         return fa_fail(diag, FA_ECORRUPT, "cubin has no symbol table");
-    size_t count = symbols.bytes.size / sizeof(Elf64_Sym);
-    for (size_t i = 1; i < count; i++) {
-        const unsigned char *s = symbols.bytes.bytes + i * sizeof(Elf64_Sym);
-        const char *name = string_at(names.bytes, read_u32(s + offsetof(Elf64_Sym, st_name)));
-        if (ELF64_ST_TYPE(s[offsetof(Elf64_Sym, st_info)]) != type || name == NULL ||
-            strcmp(name, wanted) != 0)
-            continue;
-        *ret = (struct symbol){.index = (uint32_t)i,
-                               .section = read_u16(s + offsetof(Elf64_Sym, st_shndx)),
-                               .value = read_u64(s + offsetof(Elf64_Sym, st_value)),
-                               .size = read_u64(s + offsetof(Elf64_Sym, st_size))};
-        return 0;
-    }
-    return FA_ENOTFOUND;
+    *ret = (struct symbols){symbols.bytes, names.bytes, symbols.bytes.size / sizeof(Elf64_Sym)};
+    return 0;
 }
 
-static int find_entry(const struct elf *elf, const char *entry, uint32_t *ret_index, fa_diag *diag)
+/* The name of symbol `i` of this type; NULL: it is of another, or has none. */
+static const char *symbol_name(const struct symbols *all, size_t i, int type)
+{
+    const unsigned char *s = all->bytes.bytes + i * sizeof(Elf64_Sym);
+    return ELF64_ST_TYPE(s[offsetof(Elf64_Sym, st_info)]) == type
+               ? string_at(all->names, read_u32(s + offsetof(Elf64_Sym, st_name)))
+               : NULL;
+}
+
+static struct symbol symbol_at(const struct symbols *all, size_t i)
+{
+    const unsigned char *s = all->bytes.bytes + i * sizeof(Elf64_Sym);
+    return (struct symbol){.index = (uint32_t)i,
+                           .section = read_u16(s + offsetof(Elf64_Sym, st_shndx)),
+                           .value = read_u64(s + offsetof(Elf64_Sym, st_value)),
+                           .size = read_u64(s + offsetof(Elf64_Sym, st_size))};
+}
+
+/* The first symbol of this name and type. FA_ENOTFOUND: none, without a sentence. */
+static int find_symbol(const struct elf *elf, const char *wanted, int type, struct symbol *ret,
+                       fa_diag *diag)
+{
+    struct symbols all;
+    int rc = open_symbols(elf, &all, diag);
+    for (size_t i = 1; rc == 0 && i < all.count; i++) {
+        const char *name = symbol_name(&all, i, type);
+        if (name == NULL || strcmp(name, wanted) != 0)
+            continue;
+        *ret = symbol_at(&all, i);
+        return 0;
+    }
+    return rc != 0 ? rc : FA_ENOTFOUND;
+}
+
+/* A name in the mangling of C++ (Itanium's) is "_Z", then, where it lies in namespaces, "N" and them, each name behind its
+ * length, and "L" before what a file has for itself. */
+bool fa_cubin_is_called(const char *symbol, const char *entry)
+{
+    const char *base = symbol, *at = symbol + 2;
+    size_t size = strlen(symbol);
+    if (strncmp(symbol, "_Z", 2) != 0)
+        return strcmp(symbol, entry) == 0;
+    bool nested = *at == 'N';
+    for (at += nested; at == symbol + 2 + nested || nested; at = base + size) {
+        char *end;
+        at += *at == 'L';
+        unsigned long length = isdigit((unsigned char)*at) ? strtoul(at, &end, 10) : 0;
+        if (length == 0 || length > strlen(end))
+            break;
+        base = end;
+        size = length;
+    }
+    return strlen(entry) == size && strncmp(base, entry, size) == 0;
+}
+
+/* Whether the symbol is a kernel of C++ linkage; *ret_name is its name then. */
+static bool is_mangled(const struct symbols *all, size_t i, const char **ret_name)
+{
+    const unsigned char *s = all->bytes.bytes + i * sizeof(Elf64_Sym);
+    *ret_name = symbol_name(all, i, STT_FUNC);
+    return *ret_name != NULL && strncmp(*ret_name, "_Z", 2) == 0 &&
+           (s[offsetof(Elf64_Sym, st_other)] & SYMBOL_IS_KERNEL) != 0;
+}
+
+int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag *diag)
+{
+    struct elf elf;
+    struct symbols all;
+    const char *name;
+    int32_t sm;
+    int rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
+    if (rc == 0)
+        rc = open_symbols(&elf, &all, diag);
+    for (size_t i = 1; rc == 0 && i < all.count; i++)
+        if (is_mangled(&all, i, &name))
+            fa_buf_append(ret_names, name, strlen(name) + 1);
+    return rc == 0 && ret_names->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a cubin")
+                                        : rc;
+}
+
+/* The kernel of C++ linkage that is called so. */
+static int find_mangled(const struct elf *elf, const char *entry, const char **ret_name,
+                        struct symbol *ret, fa_diag *diag)
+{
+    struct symbols all;
+    const char *name, *found = NULL;
+    int rc = open_symbols(elf, &all, diag);
+    for (size_t i = 1; rc == 0 && i < all.count; i++) {
+        if (!is_mangled(&all, i, &name) || !fa_cubin_is_called(name, entry))
+            continue;
+        if (found != NULL)
+            return fa_fail(diag, FA_ECORRUPT,
+                           "cubin has several kernels %s, %.200s and %.200s: let the source "
+                           "instantiate or overload it once",
+                           entry, found, name);
+        found = name;
+        *ret = symbol_at(&all, i);
+    }
+    if (rc == 0 && found == NULL)
+        rc = fa_fail(diag, FA_ENOTFOUND, "cubin has no entry \"%s\": declare it __global__", entry);
+    *ret_name = found;
+    return rc;
+}
+
+/* *ret_name: the symbol's, which the names of its sections end with. */
+static int find_entry(const struct elf *elf, const char *entry, const char **ret_name,
+                      uint32_t *ret_index, fa_diag *diag)
 {
     struct symbol symbol;
     struct section text;
+    *ret_name = entry;
     int rc = find_symbol(elf, entry, STT_FUNC, &symbol, diag);
     if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, rc, "cubin has no entry \"%s\": declare it extern \"C\" __global__",
-                       entry);
+        rc = find_mangled(elf, entry, ret_name, &symbol, diag);
     if (rc != 0)
         return rc;
     if (!section_at(elf, symbol.section, &text) || strncmp(text.name, ".text.", 6) != 0 ||
-        strcmp(text.name + 6, entry) != 0)
+        strcmp(text.name + 6, *ret_name) != 0)
         return fa_fail(diag, FA_ECORRUPT, "cubin's symbol %s is not in its .text", entry);
     *ret_index = symbol.index;
     return 0;
@@ -334,7 +435,7 @@ int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_in
     uint32_t symbol = 0;
     int rc = open_elf((struct span){bytes, size}, &elf, &info.sm, diag);
     if (rc == 0)
-        rc = find_entry(&elf, entry, &symbol, diag);
+        rc = find_entry(&elf, entry, &entry, &symbol, diag);
     if (rc != 0)
         return rc;
     if (!find_section(&elf, ".nv.info", "", &section))
@@ -368,10 +469,13 @@ int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_he
     struct elf elf;
     struct section section;
     fa_hash hash;
+    uint32_t symbol;
     int32_t sm;
     int rc = fa_cubin_read(bytes, size, entry, &info, diag);
     if (rc == 0)
         rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
+    if (rc == 0)
+        rc = find_entry(&elf, entry, &entry, &symbol, diag);
     if (rc != 0)
         return rc;
     if (!find_section(&elf, ".text.", entry, &section) || section.bytes.size == 0)

@@ -7,6 +7,7 @@
 #ifndef FA_GPU_CUBIN_H
 #define FA_GPU_CUBIN_H
 
+#include "buf.h"
 #include "fa_types.h"
 #include "hash.h"
 
@@ -23,7 +24,9 @@ typedef struct fa_cubin_info {
     int32_t parameter_size[FA_CUBIN_PARAMETERS]; /* of the first ones; 0 when absent */
 } fa_cubin_info;
 
-/* FA_ECORRUPT: not a cubin, truncated or inconsistent; FA_ENOTFOUND: no such entry. */
+/* An entry is a symbol, or else the name of a kernel of C++ linkage without its namespaces, template arguments and
+ * parameters, where the cubin has one of that name.
+ * FA_ECORRUPT: not a cubin, truncated or inconsistent, or several such kernels; FA_ENOTFOUND: no such entry. */
 int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_info *ret_info,
                   fa_diag *diag);
 
@@ -31,6 +34,11 @@ int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_in
  * with its registers. Equal for two cubins that differ in names and in hints to the compiler alone. */
 int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_hex[FA_HASH_HEX],
                   fa_diag *diag);
+
+/* Whether a kernel's symbol stands for this entry. */
+bool fa_cubin_is_called(const char *symbol, const char *entry);
+/* The symbols of kernels of C++ linkage, each with its NUL, appended. */
+int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag *diag);
 
 /* Copies the initial bytes of a __constant__ (or initialised __device__) variable by its extern "C"
  * name. FA_ENOTFOUND: there is none (no sentence); FA_ECORRUPT: as above, or it has another size or

@@ -9,6 +9,7 @@
 #ifndef FA_GPU_DRIVER_API_H
 #define FA_GPU_DRIVER_API_H
 
+#include "buf.h"
 #include "driver.h"
 
 typedef int cu_result;
@@ -27,6 +28,7 @@ enum {
     CU_STUB_LIBRARY = 34,
     CU_NO_DEVICE = 100,
     CU_WRONG_ARCHITECTURE = 209, /* CUDA_ERROR_NO_BINARY_FOR_GPU */
+    CU_NOT_FOUND = 500,
     CU_CAPTURE_IMPLICIT = 906,
 };
 
@@ -127,10 +129,10 @@ struct cu_uuid {
     X(event_elapsed, "cuEventElapsedTime", (float *, fa_event, fa_event))
 
 /* The same for what a driver may lack (NULL then) and only some kernels need. */
-#define CU_OPTIONAL_FUNCTIONS(X)                                                               \
-    X(tensor_map_encode, "cuTensorMapEncodeTiled",                                             \
-      (void *, int, uint32_t, fa_device_ptr, const uint64_t *, const uint64_t *,               \
-       const uint32_t *, const uint32_t *, int, int, int, int))
+#define CU_OPTIONAL_FUNCTIONS(X)                                                                   \
+    X(tensor_map_encode, "cuTensorMapEncodeTiled",                                                 \
+      (void *, int, uint32_t, fa_device_ptr, const uint64_t *, const uint64_t *, const uint32_t *, \
+       const uint32_t *, int, int, int, int))
 
 enum { FA_MAX_DEVICES = 64 };
 
@@ -141,7 +143,7 @@ struct fa_driver {
     int version;
     int device_count;
     cu_context primary[FA_MAX_DEVICES]; /* last seen primary context; atomic access */
-    cu_context kept[FA_MAX_DEVICES];    /* primary context that is retained for good; atomic access */
+    cu_context kept[FA_MAX_DEVICES]; /* primary context that is retained for good; atomic access */
 #define CU_MEMBER(member, symbol, arguments) cu_result(*member) arguments;
     CU_FUNCTIONS(CU_MEMBER)
     CU_OPTIONAL_FUNCTIONS(CU_MEMBER)
@@ -153,6 +155,7 @@ struct fa_module {
     cu_module module;
     cu_context context; /* that it is loaded in */
     unsigned long long context_id;
+    fa_buf mangled; /* the symbols of its kernels of C++ linkage, each with its NUL */
 };
 
 /* True in a process that was forked from one that had opened the driver. A load, no system call. */

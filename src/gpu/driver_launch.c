@@ -7,9 +7,17 @@
  */
 #include "driver_api.h"
 
+#include "cubin.h"
 #include "error.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+static void free_module(fa_module *module)
+{
+    fa_buf_free(&module->mangled);
+    free(module);
+}
 
 int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module **ret_module,
                    fa_diag *diag)
@@ -25,13 +33,18 @@ int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module 
     if (module == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory loading a cubin");
     module->driver = driver;
+    int rc = fa_cubin_mangled(cubin, size, &module->mangled, diag);
+    if (rc != 0) {
+        free_module(module);
+        return rc;
+    }
     cu_result result = driver->context_current(&module->context);
     if (result == CU_OK)
         result = driver->context_id(module->context, &module->context_id);
     if (result == CU_OK)
         result = driver->module_load(&module->module, cubin);
     if (result != CU_OK) {
-        free(module);
+        free_module(module);
         return fa_driver_fail(driver, result, "cuModuleLoadData", diag,
                               "loading a cubin of %zu bytes", size);
     }
@@ -51,8 +64,20 @@ void fa_module_unload(fa_module **module)
         return;
     if (fa_driver_context_lives((*module)->driver, (*module)->context, (*module)->context_id))
         (*module)->driver->module_unload((*module)->module);
-    free(*module);
+    free_module(*module);
     *module = NULL;
+}
+
+/* By its symbol, as fa_cubin_read() finds it. */
+static cu_result find_function(const fa_module *module, const char *entry, fa_function *ret)
+{
+    const fa_buf *names = &module->mangled;
+    cu_result result = module->driver->module_function(ret, module->module, entry);
+    for (size_t at = 0; result == CU_NOT_FOUND && at < names->size;
+         at += strlen(names->data + at) + 1)
+        if (fa_cubin_is_called(names->data + at, entry))
+            result = module->driver->module_function(ret, module->module, names->data + at);
+    return result;
 }
 
 int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
@@ -62,7 +87,7 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
         return fa_driver_fail_forked(diag);
     fa_driver *driver = module->driver;
     fa_function function;
-    cu_result result = driver->module_function(&function, module->module, entry);
+    cu_result result = find_function(module, entry, &function);
     if (result != CU_OK)
         return fa_driver_fail(driver, result, "cuModuleGetFunction", diag, "finding entry \"%s\"",
                               entry);

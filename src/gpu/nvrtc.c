@@ -11,7 +11,7 @@
  * option, and a FIFO would hang it. The sandbox of the worker (no environment, no file system,
  * limits) is what confines it, not this file.
  *
- * Invariants: no option comes from a caller but the architecture, which must look like one; the
+ * Invariants: no option comes from a caller but those of a list and the architecture, which must look like one; the
  * builtins stay loaded as long as the library, which opens them by bare name during compiles.
  */
 #include "nvrtc.h"
@@ -26,7 +26,7 @@
 typedef struct program_state *program; /* nvrtcProgram */
 
 enum { RESULT_OK = 0, RESULT_OUT_OF_MEMORY = 1, RESULT_INVALID_OPTION = 5, RESULT_COMPILATION = 6 };
-enum { MAX_HEADERS = 64, MAX_SMS = 64 };
+enum { MAX_HEADERS = 4096, MAX_OPTIONS = 32, MAX_SMS = 64 };
 
 struct fa_nvrtc {
     void *builtins, *library;
@@ -227,17 +227,51 @@ static void first_error(const char *log, char *ret_line, size_t size)
     snprintf(ret_line, size, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
-static int compile_program(fa_nvrtc *nvrtc, program prog, const char *architecture,
+/* Whether the request has an option in place of this fixed one. */
+static bool is_replaced(const fa_compile_request *request, const char *fixed)
+{
+    bool replaced = strcmp(fixed, "--minimal") == 0 && request->options != NULL;
+    for (int i = 0; i < request->option_count && strncmp(fixed, "-std=", 5) == 0; i++)
+        replaced = replaced ||
+                   strncmp(request->options[i] + strspn(request->options[i], "-"), "std=", 4) == 0;
+    return replaced;
+}
+
+static int list_options(const fa_compile_request *request, const char *architecture,
+                        const char *ret_option[1 + FIXED_OPTIONS + MAX_OPTIONS], int *ret_count,
+                        fa_diag *diag)
+{
+    int count = 0;
+    ret_option[count++] = architecture;
+    for (int i = 0; i < FIXED_OPTIONS; i++)
+        if (!is_replaced(request, fixed_options[i]))
+            ret_option[count++] = fixed_options[i];
+    if (request->option_count < 0 || request->option_count > MAX_OPTIONS)
+        return fa_fail(diag, FA_EINVAL, "%d options: at most %d", request->option_count,
+                       MAX_OPTIONS);
+    for (int i = 0; i < request->option_count; i++) {
+        if (!fa_nvrtc_allows(request->options[i]))
+            return fa_fail(diag, FA_EINVAL, "\"%.60s\" is no option that may be set",
+                           request->options[i]);
+        ret_option[count++] = request->options[i];
+    }
+    *ret_count = count;
+    return 0;
+}
+
+static int compile_program(fa_nvrtc *nvrtc, program prog, const fa_compile_request *request,
                            fa_buf *ret_cubin, fa_buf *ret_log, fa_diag *diag)
 {
     char arch_option[64], line[512];
-    const char *options[1 + FIXED_OPTIONS] = {arch_option};
+    const char *options[1 + FIXED_OPTIONS + MAX_OPTIONS], *architecture = request->architecture;
+    int count = 0;
     snprintf(arch_option, sizeof arch_option, "--gpu-architecture=%s", architecture);
-    memcpy(options + 1, fixed_options, sizeof fixed_options);
-
-    int result = nvrtc->compile(prog, 1 + FIXED_OPTIONS, options);
+    int rc = list_options(request, arch_option, options, &count, diag);
+    if (rc != 0)
+        return rc;
+    int result = nvrtc->compile(prog, count, options);
     fetch(prog, nvrtc->log_size, nvrtc->log, true, ret_log);
-    int rc = out_of_memory(ret_log, ret_log, diag);
+    rc = out_of_memory(ret_log, ret_log, diag);
     if (rc != 0)
         return rc;
     first_error(ret_log->data == NULL ? "" : ret_log->data, line, sizeof line);
@@ -260,7 +294,7 @@ static int compile_program(fa_nvrtc *nvrtc, program prog, const char *architectu
 int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf *ret_cubin,
                      fa_buf *ret_log, fa_diag *diag)
 {
-    const char *names[MAX_HEADERS], *texts[MAX_HEADERS];
+    const char **names, **texts;
     fa_buf_clear(ret_cubin);
     fa_buf_clear(ret_log);
     if (!architecture_ok(request->architecture))
@@ -269,22 +303,27 @@ int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf 
     if (request->header_count < 0 || request->header_count > MAX_HEADERS)
         return fa_fail(diag, FA_EINVAL, "%d headers: at most %d", request->header_count,
                        MAX_HEADERS);
+    int rc = check_supported(nvrtc, request->architecture, diag);
+    if (rc != 0)
+        return rc;
+    names = calloc(2 * (size_t)request->header_count + 1, sizeof *names);
+    if (names == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for %d headers", request->header_count);
+    texts = names + request->header_count;
     for (int i = 0; i < request->header_count; i++) {
         names[i] = request->headers[i].name;
         texts[i] = request->headers[i].text;
     }
-    int rc = check_supported(nvrtc, request->architecture, diag);
-    if (rc != 0)
-        return rc;
     program prog = NULL;
     int result =
         nvrtc->create(&prog, request->source, request->name, request->header_count, texts, names);
+    free(names);
     if (result == RESULT_OUT_OF_MEMORY)
         return fa_fail(diag, FA_ENOMEM, "NVRTC ran out of memory");
     if (result != RESULT_OK)
         return fa_fail(diag, FA_ECOMPILE, "NVRTC cannot start a program: %s",
                        nvrtc->error_text(result));
-    rc = compile_program(nvrtc, prog, request->architecture, ret_cubin, ret_log, diag);
+    rc = compile_program(nvrtc, prog, request, ret_cubin, ret_log, diag);
     nvrtc->destroy(&prog);
     if (rc != 0)
         fa_buf_clear(ret_cubin);

@@ -31,6 +31,10 @@ typedef struct fa_nvrtc_location {
 } fa_nvrtc_location;
 int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag);
 
+/* The folder of CUDA's own headers, absolute: beside that NVRTC, or else in CUDA_HOME or CUDA_PATH, among the Python
+ * packages that this library is installed among, where NVRTC was at build time, in /usr/local/cuda. */
+bool fa_cuda_include(char *ret_folder, size_t size);
+
 /* dlopens the builtins by absolute path first, then the library. */
 int fa_nvrtc_open(const fa_nvrtc_location *location, fa_nvrtc **ret_nvrtc, fa_diag *diag);
 void fa_nvrtc_close(fa_nvrtc **nvrtc);
@@ -49,7 +53,14 @@ typedef struct fa_compile_request {
     const fa_source_header *headers;
     int header_count;
     const char *architecture; /* "sm_89", "sm_90a" */
+    /* Options beside the fixed ones, in place of those of their kind, each one that fa_nvrtc_allows(); NULL: the source is
+     * one of ours, which need less than all of the language. */
+    const char *const *options;
+    int option_count;
 } fa_compile_request;
+
+/* Whether this option may come from outside: of the language and of the code, none that names a file. */
+bool fa_nvrtc_allows(const char *option);
 
 /* The fixed option list with its architecture, for cubin keys: NUL-terminated, space-separated. */
 void fa_nvrtc_options(const char *architecture, char *ret_text, size_t size);

@@ -305,3 +305,41 @@ int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag)
     *ret_location = all.found;
     return 0;
 }
+
+/* ---- CUDA's own headers ---------------------------------------------------------------------*/
+static bool has_headers(const char *root, const char *below, char *ret_folder, size_t size)
+{
+    char path[PATH_MAX], folder[PATH_MAX];
+    if (root == NULL || root[0] == 0 ||
+        snprintf(path, sizeof path, "%s%s", root, below) >= (int)sizeof path ||
+        realpath(path, folder) == NULL ||
+        snprintf(path, sizeof path, "%s/cuda_fp16.h", folder) >= (int)sizeof path || !regular(path))
+        return false;
+    return snprintf(ret_folder, size, "%s", folder) < (int)size;
+}
+
+bool fa_cuda_include(char *ret_folder, size_t size)
+{
+    const char *named = getenv("FA_TUNE_NVRTC");
+    search all = {.newest = NEWEST};
+    char here[PATH_MAX - 64], beside[PATH_MAX] = "";
+    fa_own_directory(here, sizeof here);
+    if (look_everywhere(named, &all)) {
+        prefer_loadable(named, &all.found);
+        snprintf(beside, sizeof beside, "%s", all.found.library);
+        *strrchr(beside, '/') = 0;
+    }
+    const char *const places[][2] = {
+        {beside, "/../include"},                 /* of a toolkit, and of packages of CUDA 13 */
+        {beside, "/../../cuda_runtime/include"}, /* of CUDA 12's */
+        {getenv("CUDA_HOME"), "/include"},
+        {getenv("CUDA_PATH"), "/include"},
+        {here, "/../../nvidia/cu13/include"},
+        {here, "/../../nvidia/cuda_runtime/include"},
+        {FA_TUNE_NVRTC_DIR, "/../include"},
+        {"/usr/local/cuda", "/include"}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (has_headers(places[i][0], places[i][1], ret_folder, size))
+            return true;
+    return false;
+}

@@ -10,6 +10,7 @@
 #include "json_make.h"
 #include "problem.h"
 #include "trial.h"
+#include "tunable.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,7 +139,9 @@ static void add_map(cJSON *array, const report_problem *problem, size_t first,
     for (int c = 0; c < heat->count; c++) {
         const report_config *config = &problem->config[heat->cell[c].config];
         double us = report_time(&config->trial);
-        cJSON *cell = cJSON_CreateIntArray(heat->cell[c].at, heat->axes);
+        cJSON *cell = cJSON_CreateArray();
+        for (int a = 0; a < heat->axes; a++)
+            fa_json_push(cell, fa_value_to_json(heat->cell[c].at[a]));
         fa_json_push(cell, cJSON_CreateString(fa_status_name(config->trial.status)));
         fa_json_push(cell,
                      config->rank > 0 && us > 0 ? cJSON_CreateNumber(us) : cJSON_CreateNull());

@@ -12,6 +12,7 @@
 #include "error.h"
 #include "json_make.h"
 #include "operation.h"
+#include "tunable.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -163,7 +164,10 @@ static void tunable_words(fa_buf *out, const cJSON *config, const char *before)
 {
     const cJSON *tunables = member(config, "tunables");
     for (const cJSON *t = tunables != NULL ? tunables->child : NULL; t != NULL; t = t->next) {
-        fa_buf_printf(out, "%s%s=%d", before, t->string, t->valueint);
+        int32_t value;
+        char room[FA_VALUE_TEXT_MAX];
+        if (fa_value_of_json(t, &value, NULL) == 0)
+            fa_buf_printf(out, "%s%s=%s", before, t->string, fa_value_words(value, room));
         before = " ";
     }
 }

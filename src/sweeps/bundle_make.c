@@ -204,6 +204,8 @@ static void render_all(struct making *making)
     for (int32_t i = 0; i < making->records.count; i++) {
         fa_rendered *rendered = &making->rendered[i];
         making->build_of[i] = -1;
+        if (fa_operation_is_untrusted(fa_operation_of(&making->records.record[i].answer.problem)))
+            continue; /* this pool is not strict */
         if (fa_record_render(making->tuner, &making->records.record[i].answer,
                              making->nvrtc.identity, rendered, NULL) != 0)
             continue;

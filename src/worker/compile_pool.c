@@ -4,6 +4,7 @@
  */
 #include "compile_pool.h"
 
+#include "buf.h"
 #include "error.h"
 #include "json.h"
 #include "json_make.h"
@@ -49,19 +50,34 @@ static int read_greeting(const fa_message *message, bool *ret_confined, const ch
     return (int)rc;
 }
 
+static void put_header(fa_buf *blob, const char *name, const char *text)
+{
+    fa_buf_append(blob, name, strlen(name) + 1);
+    fa_buf_append(blob, text, strlen(text) + 1);
+}
+
+/* What sources are compiled with: files behind the message, each its name and its text, with their NULs. */
 static int send_headers(fa_child *child, const fa_templates *templates, fa_diag *diag)
 {
+    const fa_compiled_with *with = templates != NULL ? fa_templates_with(templates) : NULL;
+    fa_buf blob = {0};
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "do", "headers");
-    cJSON *headers = fa_json_add_object(json, "headers");
     for (int i = 0; templates != NULL && i < fa_templates_count(templates); i++) {
         const fa_template_file *file = fa_templates_at(templates, i);
         const char *dot = strrchr(file->name, '.');
         if (dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0))
-            fa_json_add_text(headers, file->name, file->text);
+            put_header(&blob, file->name, file->text);
     }
-    int rc = fa_child_send(child, json, NULL, 0, START_TIMEOUT_MS, diag);
+    for (int i = 0; with != NULL && i < with->header_count; i++)
+        put_header(&blob, with->header[i].name, with->header[i].text);
+    cJSON *options = with != NULL ? fa_json_add_array(json, "options") : NULL;
+    for (int i = 0; with != NULL && i < with->option_count; i++)
+        fa_json_push(options, cJSON_CreateString(with->option[i]));
+    int rc = blob.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for headers")
+                         : fa_child_send(child, json, blob.data, blob.size, START_TIMEOUT_MS, diag);
     cJSON_Delete(json);
+    fa_buf_free(&blob);
     return rc;
 }
 

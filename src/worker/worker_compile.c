@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The compile role. Messages:
- *   {"do":"headers","headers":{name:text,…}}                         no answer
+ *   {"do":"headers","options":[…]} + name, text, name, text, …       no answer
  *   {"do":"compile","id":n,"name":…,"architecture":…,"source":…}     {"rc","id","ms","log","text"} + cubin
- * Nothing is kept between compiles but the headers.
+ * Nothing is kept between compiles but the headers and options.
  */
 #include "worker.h"
 
@@ -17,13 +17,15 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_HEADERS = 64, LOG_MAX = 256 << 10 };
+enum { MAX_HEADERS = 4096, MAX_OPTIONS = 32, LOG_MAX = 256 << 10 };
 
 struct compiler {
     fa_nvrtc *nvrtc;
-    cJSON *headers; /* owns the texts below */
+    fa_message with; /* owns the texts below */
     fa_source_header header[MAX_HEADERS];
     int header_count;
+    const char *option[MAX_OPTIONS];
+    int option_count; /* -1: none are set */
     int strict_s;
 };
 
@@ -34,18 +36,27 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
+/* Takes over the message. */
 static void take_headers(struct compiler *compiler, fa_message *message)
 {
-    cJSON *headers = cJSON_DetachItemFromObjectCaseSensitive(message->json, "headers");
-    cJSON_Delete(compiler->headers);
-    compiler->headers = headers;
+    fa_message_free(&compiler->with);
+    compiler->with = *message;
+    *message = (fa_message){0};
     compiler->header_count = 0;
-    const cJSON *item;
-    cJSON_ArrayForEach (item, headers) {
-        if (cJSON_IsString(item) && compiler->header_count < MAX_HEADERS)
-            compiler->header[compiler->header_count++] =
-                (fa_source_header){item->string, item->valuestring};
+    const char *at = compiler->with.blob, *end = at + compiler->with.blob_size;
+    while (at != NULL && at < end && compiler->header_count < MAX_HEADERS) {
+        const char *text = memchr(at, 0, (size_t)(end - at));
+        const char *last = text != NULL ? memchr(text + 1, 0, (size_t)(end - text - 1)) : NULL;
+        if (last == NULL)
+            break;
+        compiler->header[compiler->header_count++] = (fa_source_header){at, text + 1};
+        at = last + 1;
     }
+    const cJSON *item, *options = cJSON_GetObjectItemCaseSensitive(compiler->with.json, "options");
+    compiler->option_count = options != NULL ? 0 : -1;
+    cJSON_ArrayForEach (item, options)
+        if (cJSON_IsString(item) && compiler->option_count < MAX_OPTIONS)
+            compiler->option[compiler->option_count++] = item->valuestring;
 }
 
 static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
@@ -63,8 +74,15 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
     if (rc == 0 && compiler->strict_s > 0)
         rc = fa_sandbox_cpu(compiler->strict_s, &diag);
     if (rc == 0) {
-        fa_compile_request request = {text[SOURCE], text[NAME], compiler->header,
-                                      compiler->header_count, text[ARCHITECTURE]};
+        fa_compile_request request = {.source = text[SOURCE],
+                                      .name = text[NAME],
+                                      .headers = compiler->header,
+                                      .header_count = compiler->header_count,
+                                      .architecture = text[ARCHITECTURE]};
+        if (compiler->option_count >= 0) {
+            request.options = compiler->option;
+            request.option_count = compiler->option_count;
+        }
         rc = fa_nvrtc_compile(compiler->nvrtc, &request, &cubin, &log, &diag);
     }
     if (rc == 0 && cubin.size > FA_FRAME_BLOB_MAX)
@@ -94,7 +112,9 @@ static int start_compiler(struct compiler *compiler, int fd, const fa_nvrtc_loca
         return rc;
     /* The first compile opens what NVRTC loads lazily. */
     fa_buf cubin = {0}, log = {0};
-    fa_compile_request warm = {"extern \"C\" __global__ void k() {}", "warm.cu", NULL, 0, "sm_80"};
+    fa_compile_request warm = {.source = "extern \"C\" __global__ void k() {}",
+                               .name = "warm.cu",
+                               .architecture = "sm_80"};
     rc = fa_nvrtc_compile(compiler->nvrtc, &warm, &cubin, &log, diag);
     fa_buf_free(&cubin);
     fa_buf_free(&log);
@@ -107,7 +127,7 @@ static int start_compiler(struct compiler *compiler, int fd, const fa_nvrtc_loca
 
 int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s)
 {
-    struct compiler compiler = {.strict_s = strict_s};
+    struct compiler compiler = {.strict_s = strict_s, .option_count = -1};
     fa_diag diag = {{0}};
     bool confined = false;
     int rc = start_compiler(&compiler, fd, location, &confined, &diag);
@@ -130,7 +150,7 @@ int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s)
             rc = FA_EINVAL;
         fa_message_free(&message);
     }
-    cJSON_Delete(compiler.headers);
+    fa_message_free(&compiler.with);
     fa_nvrtc_close(&compiler.nvrtc);
     return rc != 0 ? rc : sent;
 }

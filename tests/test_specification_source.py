@@ -1,0 +1,354 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The source of a specification is a user's as it stands: what it includes, the options that it needs, templates, namespaces.
+Under the fake driver, which runs these kernels' arithmetic on the CPU; NVRTC is the real one."""
+import ctypes
+import json
+import os
+import re
+
+import tap
+from place import BUILD, SOURCE, Place
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+SPECIFICATION = {
+    "kernel": "axpy",
+    "arguments": [{"name": "y", "type": "f32", "shape": ["n"], "is": "inout"}, {"name": "x", "type": "f32", "shape": ["n"]},
+                  {"name": "a", "type": "f32", "value": 2.5}, {"name": "n"}],
+    "sizes": {"n": 1000}, "tune": {"THREADS": [64, 128]}, "block": "THREADS", "grid": "ceil_div(n, THREADS)"}
+BODY = "(float *y, const float *x, float a, int n)\n{ int i = blockIdx.x * THREADS + threadIdx.x; if (i < n) y[i] += %s; }\n"
+KERNEL = "__global__ void axpy" + BODY
+NAIVE = "__global__ void axpy_naive" + BODY.replace("THREADS", "blockDim.x") % "a * x[i]"
+
+
+def write(place, name, text):
+    path = os.path.join(place.folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def specified(place, source, **changes):
+    document = {name: value for name, value in {**SPECIFICATION, **changes}.items() if value is not None}
+    return write(place, "work/axpy.cu", "/* fa-tune %s */\n%s" % (json.dumps(document), source))
+
+
+def a_place(script=""):
+    return Place(space=None, script=L4 + script)
+
+
+def tuned(place, path):
+    funnel = place.json(path)["funnel"]
+    tap.equal(funnel["failed"], 0)
+    return funnel["measured"]
+
+
+def files_beside_it_and_of_its_folders_are_included():
+    with a_place() as place:
+        write(place, "work/parts/scale.h", "#pragma once\n#include \"../deep.h\"\n#define SCALE(a, x) deep(a, x)\n")
+        write(place, "work/deep.h", "#pragma once\n#include <shared/times.h>\n"
+                                    "__device__ inline float deep(float a, float x) { return times(a, x); }\n")
+        write(place, "library/shared/times.h", "#include \"other/times.h\"\n")
+        write(place, "library/shared/other/times.h", "__device__ inline float times(float a, float x) { return a * x; }\n")
+        path = specified(place, "#include \"parts/scale.h\"\n#include \"./parts/../deep.h\"\n" + KERNEL % "SCALE(a, x[i])",
+                         include=["../library"])
+        tap.equal(tuned(place, path), 2)
+        tap.has(place.run(path).stdout, "found in")
+        # a file that is included by one that is included
+        write(place, "library/shared/other/times.h", "__device__ inline float times(float a, float x) { return x * a; }\n")
+        tap.equal(tuned(place, path), 2)
+        # the current folder has no part in it
+        specified(place, "#include \"scale.h\"\n" + KERNEL % "SCALE(a, x[i])")
+        write(place, "scale.h", "#define SCALE(a, x) ((a) * (x))\n")
+        tap.has(place.run(path, status=1).stderr, "scale.h")
+
+
+def two_files_of_one_name_are_two():
+    with a_place() as place:
+        write(place, "work/a/part.h", "#define A(x) (2.0f * (x))\n#include \"part2.h\"\n")
+        write(place, "work/b/part.h", "#define B(x) (0.5f * (x))\n#include \"part2.h\"\n")
+        write(place, "work/a/part2.h", "#define A2 1\n")
+        write(place, "work/b/part2.h", "#define B2 1\n")
+        path = specified(place, "#include <part.h>\n#include \"b/part.h\"\n" + KERNEL % "A(A2 * B(B2 * a)) * x[i]", include=["a"])
+        tap.equal(tuned(place, path), 2)
+
+
+def a_file_may_have_the_name_of_one_of_the_vocabulary():
+    with a_place() as place:
+        write(place, "work/fa_numeric.cuh", "#define SCALE(a, x) ((a) * (x))\n")
+        tap.equal(tuned(place, specified(place, "#include \"fa_numeric.cuh\"\n" + KERNEL % "SCALE(a, x[i])")), 2)
+
+
+def a_kernel_may_stand_in_a_file_that_is_included():
+    with a_place() as place:
+        write(place, "work/kernel.cuh", KERNEL % "a * x[i]")
+        tap.equal(tuned(place, specified(place, "#include \"kernel.cuh\"\n" + NAIVE, answer="axpy_naive")), 2)
+
+
+def cudas_own_headers_are_found_and_covered():
+    with a_place() as place:
+        place.env["CUDA_HOME"] = os.path.join(place.folder, "cuda")
+        write(place, "cuda/include/cuda_fp16.h", "#include \"detail/half.h\"\n")
+        write(place, "cuda/include/detail/half.h", "#include <nv/target>\n#define HALVED(x) ((x) * HALF_OF)\n")
+        write(place, "cuda/include/cccl/nv/target", "#define HALF_OF 0.5f\n")
+        write(place, "cuda/include/thrust/system/cuda/tag.h", "#define TAG 1\n")
+        write(place, "cuda/include/thrust/tag.h", "#define __THRUST_DEVICE_SYSTEM_ROOT thrust/system/cuda\n"
+                                                  "#define TAG_HEADER <__THRUST_DEVICE_SYSTEM_ROOT/tag.h>\n#include TAG_HEADER\n")
+        path = specified(place, "#include <cuda_fp16.h>\n#include <thrust/tag.h>\n#include <stdint.h>\n#include <math.h>\n" +
+                         KERNEL % "TAG * 2 * HALVED(a) * x[(int64_t)i]")
+        tap.equal(tuned(place, path), 2)
+        write(place, "cuda/include/cccl/nv/target", "#define HALF_OF 0.50f\n")
+        tap.equal(tuned(place, path), 2)
+
+
+def options_go_to_the_compiler_and_are_covered():
+    with a_place() as place:
+        source = "static_assert(__cplusplus >= 202002L, \"C++20\");\n" + KERNEL % "SCALE * a * x[i]"
+        path = specified(place, source, options=["-std=c++20", "-DSCALE=1"])
+        tap.equal(tuned(place, path), 2)
+        specified(place, source, options=["--std=c++20", "-DSCALE=1", "-use_fast_math", "-maxrregcount=32"])
+        tap.equal(tuned(place, path), 2)
+        for wrong in ("-I/tmp", "--include-path=x", "-include=/etc/passwd", "--pre-include=x", "-Xptxas=-o=x", "-o", "-DA\n#error",
+                      "-std=c++2", "--gpu-architecture=sm_80", "D", "---DA", "-maxrregcount=", "-D1", "-pch", "--dopt=on"):
+            specified(place, source, options=[wrong])
+            tap.has(place.run(path, status=2).stderr, "may not be set")
+        specified(place, source, options="-DSCALE=1")
+        tap.has(place.run(path, status=2).stderr, "\"options\" must be an array")
+
+
+def a_template_is_named_with_its_arguments():
+    with a_place("fault THREADS=128; wrong\n") as place:
+        source = ("namespace mine { template <int N, typename T>\n__global__ void __launch_bounds__(N) axpy(T *y, const T *x, T a, int n)\n"
+                  "{ int i = blockIdx.x * N + threadIdx.x; if (i < n) { if constexpr (sizeof(T) == 4) y[i] += a * x[i]; else y[i] = T::none; } } }\n"
+                  "namespace other { __global__ void axpy_copy(float *y) { *y = 0; } }\n")
+        path = specified(place, source, kernel="mine::axpy<THREADS, float>")
+        funnel = place.json(path)["funnel"]
+        tap.equal((funnel["measured"], funnel["failed"]), (1, 1))
+        # the answer is another instance of the same template
+        path = specified(place, source, kernel="mine::axpy<THREADS, float>", answer={
+            "kernel": "mine::axpy<32, float>", "block": 32, "grid": "ceil_div(n, 32)"})
+        tap.equal(place.json(path)["answer"]["proved"], True)
+
+
+def what_is_wrong_with_a_kernels_name_is_said():
+    template = "template <int N> __global__ void axpy(float *y) { *y = N; }\n__global__ void plain(float *y) { *y = 1; }\n"
+    wrong = [("axpy", "axpy is a template: name its arguments too"),
+             ("plain<1>", "plain is no template: name it without arguments"),
+             ("axpy<1>; int x", "is no kernel: write its name"),
+             ("axpy<1> //", "is no kernel: write its name"),
+             ("a" * 80, "is no kernel: write its name"),
+             ("axpi<1>", "there is no kernel axpi in it, but axpy, plain")]
+    with a_place() as place:
+        for kernel, sentence in wrong:
+            tap.has(place.run(specified(place, template, kernel=kernel), status=2).stderr, sentence)
+        path = specified(place, template + "template __global__ void axpy<2>(float *);\n", kernel="axpy<1>",
+                         arguments=[SPECIFICATION["arguments"][0]])
+        tap.has(place.run(path, "--gpu", "L4", status=1).stderr, "several kernels axpy")
+
+
+def folders_that_are_not_there_are_refused():
+    with a_place() as place:
+        for wrong in (["absent"], [7], "x", ["axpy.cu"], [""]):
+            tap.has(place.run(specified(place, KERNEL % "a * x[i]", include=wrong), status=2).stderr, "\"include\"")
+
+
+def a_tunable_may_be_a_fraction_or_a_text():
+    """It is a macro, may stand in restrictions, and everything that tells of a config tells it."""
+    tune = {"THREADS": [64, 128], "TYPE": ["float", "double"], "PART": [0.5, 1, -2.25], "FAST": [False, True]}
+    source = ("static_assert(PART * 4 / 4 == PART && 1 / (2 * PART) != 0, \"it is a floating-point number\");\n"
+              + KERNEL % "(TYPE)a * x[i] * (TYPE)PART + FAST * n")
+    with a_place("fault TYPE=double;PART=0.5; wrong\ntime THREADS=128;TYPE=float;PART=-2.25; 5\n") as place:
+        path = specified(place, source, tune=tune, default={"THREADS": 64, "TYPE": "float", "PART": 0.5, "FAST": False}, restrictions=[
+            "FAST or TYPE == 'float'", "PART <= 0.5 or TYPE != \"double\"", "PART * 2 = 1 or PART in (1, -2.25)"])
+        told = place.json(path)
+        tap.equal([told["funnel"][name] for name in ("space", "in_budget", "measured", "failed")], [24, 16, 14, 2])
+        winner = {"THREADS": 128, "TYPE": "float", "PART": -2.25, "FAST": 0}
+        tap.equal(told["answer"]["config"]["tunables"], winner)
+        tap.equal(place.json(path)["answer"]["config"]["tunables"], winner)  # from the store
+        tap.has(place.run("explain", path).stdout, "   1  axpy        128   float  -2.25     0 ")
+        tap.has(place.run("report", path, "--format", "csv").stdout, "THREADS=128 TYPE=float PART=-2.25 FAST=0")
+        tap.has(place.run("report", path, "--format", "json").stdout, "-2.25")
+        place.run("export", path, "--t4", "t4.json")
+        with open(os.path.join(place.folder, "t4.json"), encoding="utf-8") as file:
+            tap.equal({row["configuration"]["TYPE"] for row in json.load(file)["results"]}, {"float", "double"})
+        for key, wrong, sentence in (("restrictions", ["TYPE > 1"], "a text is used as a number"), ("grid", "TYPE", "is a text"),
+                                     ("block", "64 * PART", "is a fraction"), ("tune", {"THREADS": [64, "x"]}, "or all be texts"),
+                                     ("tune", {"THREADS": ["a;b"]}, "is no value"), ("default", {"TYPE": "half"}, "is half, which is not")):
+            specified(place, source, **{"tune": tune, key: wrong})
+            tap.has(place.run(path, status=2).stderr, sentence)
+
+
+HEAD = """// SPDX-License-Identifier: Apache-2.0
+/* fa-tune
+{
+  "kernel": "axpy",
+  "arguments": [
+    {"name": "y", "type": "f32", "shape": ["n"], "is": "inout"},
+    {"name": "x", "type": "f32",
+     "shape": ["n"]},
+    {"name": "a", "type": "f32", "value": 2.5}, {"name": "n"}
+  ],
+  "sizes": {
+    "n": 1000
+  },
+  "tune": {
+    "THREADS": [64, 128],
+    "PART": [1]
+  },
+  "defines": {"TWICE": "2 * PART"},
+  "restrictions": [
+    "THREADS > 1",
+    "PART > 0"
+  ],
+  "block": "THREADS", "grid": ["ceil_div(n, THREADS)",
+           "1"]
+} */
+"""
+
+
+def a_fault_names_its_line():
+    wrong = [('"is": "inout"', '"is": "io"', 6, "arguments[0] y: "), ('"n"]},\n    {"name": "a"', '"m"]},\n    {"name": "a"', 7, "unknown name m"),
+             ('"n": 1000', '"n": "x"', 12, 'size "n" must'), ("[64, 128]", "[64, 64]", 15, "stands twice"), ("[1]", "[]", 16, "PART must be"),
+             ('"2 * PART"', '"2 * PARTS"', 18, "unknown name PARTS"), ("PART > 0", "PART >", 21, "constraints[1]"),
+             ('"1"]', '"1", "ONE"]', 24, "grid[2]"), ('"block": "THREADS",', '"blok": "THREADS",', 23, 'did you mean "block"?'),
+             ('"PART": [1]', '"PART": [1],', 17, "not valid JSON"), ('"1"]', '"1 + Q"]', 24, "unknown name Q")]
+    with a_place() as place:
+        for old, new, line, sentence in wrong:
+            assert HEAD.count(old) == 1, old
+            path = write(place, "work/axpy.cu", HEAD.replace(old, new) + KERNEL % "a * x[i]")
+            told = place.run(path, status=2).stderr
+            tap.has(told, "fa-tune: axpy.cu:%d: " % line)
+            tap.has(told, sentence)
+
+
+def a_check_compiles_and_compares_without_a_gpu():
+    with Place(space=None) as place:
+        path = write(place, "work/axpy.cu", HEAD.replace('"sizes"', '"answer": "axpy_naive", "sizes"') + NAIVE + KERNEL % "a * x[i]")
+        run = place.run("check", path)
+        tap.has(run.stdout, "A100")
+        tap.has(run.stdout, "  axpy_naive ")
+        told = place.json("check", path, "--gpu", "L4", "--n", "64")
+        tap.equal([(kernel["entry"], kernel["answer"], kernel["parameter_bytes"], kernel["fault"]) for kernel in told["kernels"]],
+                  [("axpy_naive", True, 24, ""), ("axpy", False, 24, "")])
+        tap.equal((told["faults"], told["gpu"]["name"]), (0, "L4"))
+        assert not os.path.exists(place.store)
+        # what a kernel takes
+        write(place, "work/axpy.cu", HEAD.replace('"f32", "value": 2.5', '"f64", "value": 2.5') + KERNEL % "a * x[i]")
+        tap.has(place.run("check", path, status=1).stdout, "argument 3 of axpy, a, has 4 bytes, and fp64 has 8")
+        # every error of the compiler, with the lines of the file
+        write(place, "work/axpy.cu", HEAD + KERNEL % "b * x[i]" + "what;\n")
+        run = place.run("check", path, status=1)
+        tap.has(run.stdout, 'axpy.cu(27): error: identifier "b" is undefined')
+        tap.has(run.stdout, "axpy.cu(28): error")
+        # lines of the file beside JSON
+        document = json.dumps({**SPECIFICATION, "source": "kernels.cu"})
+        write(place, "work/kernels.cu", "\n" + KERNEL % "b * x[i]")
+        tap.has(place.run("check", write(place, "work/axpy.json", document), status=1).stdout, "kernels.cu(3): error")
+        tap.has(place.run("check", "--seq", "512", status=2).stderr, "say which file is to be checked")
+
+
+def several_kernels_run_one_behind_the_other():
+    source = "template <int N> __global__ void axpy_first" + BODY % "0" + KERNEL % "a * x[i]" + NAIVE
+    launches = [{"kernel": "axpy_first<THREADS>", "block": "THREADS", "grid": "ceil_div(n, THREADS)"},
+                {"kernel": "axpy", "block": "THREADS", "grid": "ceil_div(n, THREADS)", "shared_memory": {"part": "THREADS * 4"}}]
+    twice = {"kernel": None, "block": None, "grid": None, "launches": launches}
+    with a_place() as place:  # whose axpy_first adds, too
+        path = specified(place, source, **twice)
+        told = place.json(path)
+        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"]), (2, 0))
+        with_answer = specified(place, source, **twice, answer="axpy_naive")
+        tap.has(place.run(with_answer, status=1).stderr, "the reference says")
+        tap.equal([kernel["entry"] for kernel in place.json("check", with_answer)["kernels"]], ["axpy_naive", "axpy_first", "axpy"])
+        for changes, sentence in (({"block": 64}, "\"block\" stands beside \"launches\""), ({"launches": []}, "1 to 4 launches"),
+                                  ({"launches": [{"block": 1, "grid": 1}]}, "launches[0] must be an object with a \"kernel\""),
+                                  ({"launches": [{**launches[0], "grid": "Q"}]}, "launches[0]: grid[0]"),
+                                  ({"launches": [{**launches[0], "entry": "x"}]}, "\"entry\"")):
+            tap.has(place.run(specified(place, source, **{**twice, **changes}), status=2).stderr, sentence)
+
+
+def a_cluster_is_the_kernels_own():
+    kernel = "__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) axpy" + BODY % "a * x[i]"
+    with a_place() as place:
+        path = specified(place, kernel, tune={"THREADS": [64], "CLUSTER": [2]}, grid="ceil_div(n, THREADS * CLUSTER) * CLUSTER")
+        tap.equal(place.json("check", path, "--gpu", "H100")["kernels"][0]["fault"], "")
+        tap.has(place.run("check", path, "--gpu", "A100", status=1).stdout, "cluster")
+
+
+def c_keys(file, function):
+    """The list of keys that a function of the reader knows."""
+    with open(os.path.join(SOURCE, "tuner", file), encoding="utf-8") as opened:
+        body = opened.read().split(" %s(" % function, 1)[1]
+    listed = re.search(r"keys\[\] = \{(.*?)\bNULL\}", body, re.DOTALL).group(1)
+    return sorted(re.findall(r'"(\w+)"', listed))
+
+
+def the_json_schema_is_what_is_read():
+    with open(os.path.join(SOURCE, "docs", "specification.schema.json"), encoding="utf-8") as file:
+        schema = json.load(file)
+    for place, file, function in ((schema, "spec.c", "read_identity"), (schema["$defs"]["launch"], "spec.c", "check_launches"),
+                                  (schema["$defs"]["size"], "spec_operation.c", "add_size"),
+                                  (schema["$defs"]["argument"], "spec_operation.c", "add_argument"),
+                                  (schema["$defs"]["answer"], "spec_operation.c", "add_answer"),
+                                  (schema["$defs"]["restriction"], "spec_family.c", "add_restrictions")):
+        tap.equal((sorted(place["properties"]), place["additionalProperties"]), (c_keys(file, function), False))
+    try:
+        import jsonschema
+    except ImportError:
+        return
+    validator = jsonschema.Draft202012Validator(schema)
+    good = [SPECIFICATION, {**SPECIFICATION, "tune": {"A": [0.5, 1], "B": ["x"], "C": [True]}, "include": ["x"], "options": ["-w"]}]
+    for name in ("conv2d.cu", "gather.cu", "axpy.json"):
+        with open(os.path.join(SOURCE, "tests", "specifications", name), encoding="utf-8") as file:
+            text = file.read()
+        good.append(json.loads(text if name.endswith("json") else text[text.index("{"):text.index("*/")]))
+    for document in good:
+        tap.equal([error.message for error in validator.iter_errors(document)], [])
+    for change in ({"tuna": {}}, {"tune": {}}, {"sizes": {}}, {"grid": []}, {"arguments": [{"type": "f32"}]}, {"launches": []},
+                   {"tune": {"A": []}}, {"options": "-w"}, {"answer": {"block": 1}}):
+        assert not validator.is_valid({**SPECIFICATION, **change}), change
+
+
+def read_text(library, where, document, source):
+    class Diag(ctypes.Structure):
+        _fields_ = [("text", ctypes.c_char * 1024)]
+    diag, operation = Diag(), ctypes.c_void_p()
+    rc = library.fa_spec_read(where.encode(), json.dumps(document).encode(), source.encode(),
+                              ctypes.byref(operation), ctypes.byref(diag))
+    return rc, diag.text.decode()
+
+
+def a_text_names_no_file():
+    """It may come from outside. With the path of a file it is that file's."""
+    with a_place() as place:
+        write(place, "work/scale.h", "#define SCALE(a, x) ((a) * (x))\n")
+        library = ctypes.CDLL(os.path.join(BUILD, "libfa_tune.so"))
+        source = "#include \"%s\"\n#include \"/etc/passwd\"\n#include <../cuda.h>\n" + KERNEL % "SCALE(a, x[i])"
+        beside = os.path.join(place.folder, "work", "axpy.cu")
+        tap.equal(read_text(library, "axpy", {**SPECIFICATION, "include": ["."]}, source)[1],
+                  "axpy:1: \"include\" names folders, which a text may not")
+        tap.has(read_text(library, "axpy", {**SPECIFICATION, "answer": {"kernel": "axpy", "source": "other.cu"}}, source)[1],
+                "a text names no file")
+        rc, sentence = read_text(library, "axpy", SPECIFICATION, source % beside.replace("axpy.cu", "scale.h"))
+        tap.equal((rc, sentence), (0, ""))  # and its compile finds nothing, as the service's tests show
+        tap.equal(read_text(library, beside, {**SPECIFICATION, "include": ["."]}, source % "scale.h")[0], 0)
+
+
+tap.main([
+    files_beside_it_and_of_its_folders_are_included,
+    two_files_of_one_name_are_two,
+    a_file_may_have_the_name_of_one_of_the_vocabulary,
+    a_kernel_may_stand_in_a_file_that_is_included,
+    cudas_own_headers_are_found_and_covered,
+    options_go_to_the_compiler_and_are_covered,
+    a_template_is_named_with_its_arguments,
+    what_is_wrong_with_a_kernels_name_is_said,
+    folders_that_are_not_there_are_refused,
+    a_fault_names_its_line,
+    a_check_compiles_and_compares_without_a_gpu,
+    several_kernels_run_one_behind_the_other,
+    a_cluster_is_the_kernels_own,
+    the_json_schema_is_what_is_read,
+    a_tunable_may_be_a_fraction_or_a_text,
+    a_text_names_no_file,
+])

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finding what CUDA C++ includes: a file beside the one that includes it, in a folder of the specification, in the
+ * vocabulary, among CUDA's own headers, or one of the C library's that say nothing new to NVRTC.
+ *
+ * Workload: none or a few files; of cub some six hundred, in a quarter of a second.
+ * Invariants: NVRTC takes headers by the very text of an #include, so every file has one name, and directives that spell it
+ * otherwise are changed to it, on their line. A name is never absolute, so that equal files have equal keys on every machine.
+ * Of a text from outside only CUDA's folder is read, and no name with ".." in it.
+ */
+#include "spec_include.h"
+
+#include "nvrtc.h"
+#include "templates_builtin.h"
+
+#include "error.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    FILES_MAX = 3000,
+    FOLDERS_MAX = 16,
+    NAME_MAX_ = 300,
+    FILE_BYTES_MAX = 4 << 20,
+    ALL_BYTES_MAX = 48 << 20,   /* of one message to a compile worker */
+    OUTSIDE_BYTES_MAX = 4 << 20 /* for a text from outside, which a process keeps: not all of cub */
+};
+
+/* Where a file was found, beside its name and text. */
+struct place {
+    char *folder; /* with a slash at its end; NULL: it includes nothing beside itself */
+    dev_t device;
+    ino_t node;
+    bool own; /* the author's */
+};
+
+struct fa_includes {
+    const char *where;
+    char *folder[FOLDERS_MAX]; /* the specification's own first; folders that are searched */
+    int folders;
+    char cuda[2][PATH_MAX];
+    bool looked_for_cuda;
+    fa_template_text file[FILES_MAX];
+    struct place place[FILES_MAX];
+    int count, read; /* files whose own directives were read */
+    size_t bytes;
+};
+
+/* What NVRTC brings itself, or what a kernel has no use for. */
+static const char integers[] =
+    "#pragma once\n"
+    "typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;\n"
+    "typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned uint32_t;\n"
+    "typedef unsigned long long uint64_t; typedef int64_t intptr_t; typedef uint64_t uintptr_t;\n";
+static const char limits[] = "#pragma once\n"
+                             "#ifndef INT_MAX\n"
+                             "#define INT_MAX 2147483647\n"
+                             "#define INT_MIN (-2147483647 - 1)\n"
+                             "#define UINT_MAX 4294967295u\n"
+                             "#endif\n";
+static const char floats[] = "#pragma once\n"
+                             "#ifndef FLT_MAX\n"
+                             "#define FLT_MAX 3.402823466e+38f\n"
+                             "#define FLT_MIN 1.175494351e-38f\n"
+                             "#define FLT_EPSILON 1.192092896e-07f\n"
+                             "#define DBL_MAX 1.7976931348623158e+308\n"
+                             "#define DBL_MIN 2.2250738585072014e-308\n"
+                             "#define DBL_EPSILON 2.2204460492503131e-016\n"
+                             "#endif\n";
+static const fa_template_text standard[] = {
+    {"stdint.h", integers}, {"cstdint", integers}, {"limits.h", limits}, {"climits", limits},
+    {"float.h", floats},    {"cfloat", floats},    {"stdio.h", "\n"},    {"cstdio", "\n"},
+    {"stdlib.h", "\n"},     {"cstdlib", "\n"},     {"string.h", "\n"},   {"cstring", "\n"},
+    {"math.h", "\n"},       {"cmath", "\n"},       {"assert.h", "\n"},   {"cassert", "\n"},
+    {"stddef.h", "\n"},     {"cstddef", "\n"},     {"stdbool.h", "\n"},  {"iostream", "\n"}};
+
+void fa_includes_close(fa_includes **includes)
+{
+    fa_includes *all = *includes;
+    *includes = NULL;
+    if (all == NULL)
+        return;
+    for (int i = 0; i < all->folders; i++)
+        free(all->folder[i]);
+    for (int i = 0; i < all->count; i++) {
+        free((void *)(uintptr_t)all->file[i].name);
+        free((void *)(uintptr_t)all->file[i].text);
+        free(all->place[i].folder);
+    }
+    free(all);
+}
+
+/* `name` in `folder`, or where it says itself, with a slash at its end; NULL: no memory. */
+static char *folder_path(const char *folder, const char *name)
+{
+    fa_buf path = {0};
+    fa_buf_printf(&path, "%s%s%s", name[0] == '/' ? "" : folder, name,
+                  name[0] != 0 && name[strlen(name) - 1] != '/' ? "/" : "");
+    if (path.failed)
+        fa_buf_free(&path);
+    return path.data;
+}
+
+int fa_includes_open(const char *where, const char *folder, const cJSON *list,
+                     fa_includes **ret_includes, fa_diag *diag)
+{
+    const cJSON *item;
+    int rc = 0;
+    if (list != NULL && folder == NULL)
+        return fa_fail(diag, FA_EMANIFEST, "%s: \"include\" names folders, which a text may not",
+                       where);
+    if (list != NULL && (!cJSON_IsArray(list) || cJSON_GetArraySize(list) >= FOLDERS_MAX))
+        return fa_fail(diag, FA_EMANIFEST, "%s: \"include\" must be an array of at most %d folders",
+                       where, FOLDERS_MAX - 1);
+    fa_includes *all = calloc(1, sizeof *all);
+    if (all == NULL)
+        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    all->where = where;
+    if (folder != NULL)
+        all->folder[all->folders++] = folder_path(folder, "");
+    cJSON_ArrayForEach (item, list) {
+        struct stat st;
+        const char *name = cJSON_IsString(item) ? item->valuestring : "";
+        char *path = all->folder[all->folders++] = folder_path(folder, name);
+        if (rc == 0 &&
+            (name[0] == 0 || path == NULL || stat(path, &st) != 0 || !S_ISDIR(st.st_mode)))
+            rc = fa_fail(diag, FA_EMANIFEST, "%s: \"include\": there is no folder \"%.200s\"",
+                         where, name);
+    }
+    if (rc == 0 && all->folders > 0 && all->folder[0] == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    if (rc != 0)
+        fa_includes_close(&all);
+    else
+        *ret_includes = all;
+    return rc;
+}
+
+/* ---- names -----------------------------------------------------------------------------------*/
+/* Appends a name's parts to the path in ret, which may have some: "." is none, ".." takes one away where there is one. */
+static bool join_name(char ret[NAME_MAX_], const char *name)
+{
+    while (*name != 0) {
+        size_t size = strcspn(name, "/"), length = strlen(ret);
+        char *last = strrchr(ret, '/');
+        last = last != NULL ? last + 1 : ret;
+        if (size == 2 && strncmp(name, "..", 2) == 0 && length > 0 && strcmp(last, "..") != 0)
+            *(last > ret ? last - 1 : ret) = 0;
+        else if (size > 0 && !(size == 1 && name[0] == '.')) {
+            if (length + size + 2 > NAME_MAX_)
+                return false;
+            snprintf(ret + length, NAME_MAX_ - length, "%s%.*s", length > 0 ? "/" : "", (int)size,
+                     name);
+        }
+        name += size + (name[size] == '/');
+    }
+    return ret[0] != 0;
+}
+
+static int file_called(const fa_includes *all, const char *name)
+{
+    for (int i = 0; i < all->count; i++)
+        if (strcmp(all->file[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static bool is_vocabulary(const char *name)
+{
+    for (int i = 0; i < fa_templates_builtin_count; i++)
+        if (strcmp(fa_templates_builtin[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* ---- files -----------------------------------------------------------------------------------*/
+/* Takes over text and folder, freed on failure. */
+static int add_file(fa_includes *all, const char *name, char *text, const struct place *place,
+                    int *ret_index, fa_diag *diag)
+{
+    char unique[NAME_MAX_ + 16];
+    snprintf(unique, sizeof unique, "%s", name);
+    if (file_called(all, name) >= 0 || (place->own && is_vocabulary(name)))
+        snprintf(unique, sizeof unique, "%d/%s", all->count, name);
+    char *kept = strdup(unique);
+    all->bytes += text != NULL ? strlen(text) : 0;
+    const int most = all->folders > 0 ? ALL_BYTES_MAX : OUTSIDE_BYTES_MAX;
+    int rc = all->count == FILES_MAX || all->bytes > (size_t)most
+                 ? fa_fail(diag, FA_EMANIFEST, "%s: it includes more than %d files or %d MiB",
+                           all->where, FILES_MAX, most >> 20)
+             : kept == NULL || text == NULL
+                 ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where)
+                 : 0;
+    if (rc != 0) {
+        free(kept);
+        free(text);
+        free(place->folder);
+        return rc;
+    }
+    all->place[all->count] = *place;
+    all->file[all->count] = (fa_template_text){kept, text};
+    *ret_index = all->count++;
+    return 0;
+}
+
+/* The file at this path, read once; *ret_index stays -1 where there is none. */
+static int take_file(fa_includes *all, const char *folder, const char *written, const char *name,
+                     bool own, int *ret_index, fa_diag *diag)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    if (snprintf(path, sizeof path, "%s%s", written[0] == '/' ? "" : folder, written) >=
+            (int)sizeof path ||
+        stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return 0;
+    for (int i = 0; i < all->count; i++)
+        if (all->place[i].device == st.st_dev && all->place[i].node == st.st_ino &&
+            all->place[i].folder != NULL) {
+            *ret_index = i;
+            return 0;
+        }
+    fa_buf text = {0};
+    int rc = fa_buf_read_file(&text, path, FILE_BYTES_MAX);
+    if (rc == 0 && text.data != NULL && memchr(text.data, 0, text.size) != NULL)
+        rc = FA_EINVAL;
+    if (rc != 0) {
+        fa_buf_free(&text);
+        return fa_fail(diag, FA_EMANIFEST, "%s: %s: %s", all->where, path,
+                       rc == FA_EINVAL ? "it is no text of at most 4 MiB" : fa_error_text(rc));
+    }
+    char *slash = strrchr(path, '/');
+    struct place place = {strndup(path, (size_t)(slash - path) + 1), st.st_dev, st.st_ino, own};
+    return add_file(all, name, text.data != NULL ? text.data : strdup(""), &place, ret_index, diag);
+}
+
+static void look_for_cuda(fa_includes *all)
+{
+    char folder[PATH_MAX - 8];
+    all->looked_for_cuda = true;
+    if (!fa_cuda_include(folder, sizeof folder))
+        return;
+    snprintf(all->cuda[0], sizeof all->cuda[0], "%s/", folder);
+    snprintf(all->cuda[1], sizeof all->cuda[1], "%s/cccl/", folder); /* from CUDA 13 on */
+}
+
+static int take_standard(fa_includes *all, const char *name, int *ret_index, fa_diag *diag)
+{
+    const struct place nowhere = {.folder = NULL};
+    for (size_t i = 0; i < sizeof standard / sizeof *standard; i++)
+        if (strcmp(standard[i].name, name) == 0)
+            return add_file(all, name, strdup(standard[i].text), &nowhere, ret_index, diag);
+    return 0;
+}
+
+/* What a file includes as `written`; `from` is that file, -1 the source. *ret_index stays -1: nothing that is known here. */
+static int find_file(fa_includes *all, int from, const char *written, bool quoted, int *ret_index,
+                     fa_diag *diag)
+{
+    char name[NAME_MAX_] = "";
+    const char *folder = from >= 0          ? all->place[from].folder
+                         : all->folders > 0 ? all->folder[0]
+                                            : NULL;
+    bool own = from < 0 || all->place[from].own;
+    int rc = 0;
+    if (quoted && folder != NULL) {
+        const char *of = from >= 0 ? all->file[from].name : "", *slash = strrchr(of, '/');
+        snprintf(name, sizeof name, "%.*s", slash != NULL ? (int)(slash - of) : 0, of);
+        if (join_name(name, written))
+            rc = take_file(all, folder, written, name, own, ret_index, diag);
+    }
+    name[0] = 0;
+    if (rc != 0 || *ret_index >= 0 || written[0] == '/' || !join_name(name, written))
+        return rc;
+    for (int i = own; own && i < all->folders && rc == 0 && *ret_index < 0; i++)
+        rc = take_file(all, all->folder[i], written, name, true, ret_index, diag);
+    if (rc != 0 || *ret_index >= 0 || is_vocabulary(name) || strncmp(name, "..", 2) == 0 ||
+        strstr(written, "..") != NULL)
+        return rc;
+    *ret_index = file_called(all, name);
+    if (*ret_index >= 0 && !all->place[*ret_index].own)
+        return 0;
+    *ret_index = -1;
+    if (!all->looked_for_cuda)
+        look_for_cuda(all);
+    for (int i = 0; i < 2 && rc == 0 && *ret_index < 0 && all->cuda[i][0] != 0; i++)
+        rc = take_file(all, all->cuda[i], name, name, false, ret_index, diag);
+    return rc == 0 && *ret_index < 0 ? take_standard(all, name, ret_index, diag) : rc;
+}
+
+/* ---- directives ------------------------------------------------------------------------------*/
+struct directive {
+    const char *from; /* of the name that is written */
+    size_t size;
+    bool quoted;
+    const char
+        *stands_for; /* of the name's first part, which is a macro; NULL: it is what it says */
+};
+
+static const char *skip_blanks(const char *at)
+{
+    return at + strspn(at, " \t\f\v");
+}
+
+/* thrust names some of its files by a macro: `#define NAME <ROOT/file>`, then `#include NAME`. */
+static bool read_thrust(const char *at, struct directive *ret)
+{
+    static const char *const root[][2] = {{"__THRUST_HOST_SYSTEM_ROOT", "thrust/system/cpp"},
+                                          {"__THRUST_DEVICE_SYSTEM_ROOT", "thrust/system/cuda"}};
+    at = skip_blanks(at);
+    while (isalnum((unsigned char)*at) || *at == '_')
+        at++;
+    at = skip_blanks(at);
+    for (int i = 0; i < 2; i++) {
+        size_t size = strlen(root[i][0]);
+        if (*at != '<' || strncmp(at + 1, root[i][0], size) != 0 || at[1 + size] != '/')
+            continue;
+        *ret = (struct directive){
+            .from = at + 1 + size, .size = strcspn(at + 1 + size, ">\n"), .stands_for = root[i][1]};
+        return true;
+    }
+    return false;
+}
+
+static bool read_directive(const char *line, struct directive *ret)
+{
+    line = skip_blanks(line);
+    if (*line != '#')
+        return false;
+    line = skip_blanks(line + 1);
+    if (strncmp(line, "define", 6) == 0)
+        return read_thrust(line + 6, ret);
+    if (strncmp(line, "include", 7) != 0)
+        return false;
+    line = skip_blanks(line + 7);
+    if (*line != '"' && *line != '<')
+        return false;
+    const char close = *line == '"' ? '"' : '>';
+    *ret = (struct directive){.from = line + 1, .quoted = close == '"'};
+    ret->size = strcspn(line + 1, close == '"' ? "\"\n" : ">\n");
+    return ret->size > 0 && ret->from[ret->size] == close;
+}
+
+/* A copy of the text in which every file has its name. */
+static int read_text(fa_includes *all, int from, const char *text, char **ret_text, fa_diag *diag)
+{
+    fa_buf out = {0};
+    int rc = 0;
+    const char *kept = text;
+    for (const char *line = text, *end; *line != 0 && rc == 0; line = *end != 0 ? end + 1 : end) {
+        struct directive found;
+        char written[NAME_MAX_];
+        int index = -1;
+        end = strchrnul(line, '\n');
+        if (!read_directive(line, &found) ||
+            snprintf(written, sizeof written, "%s%.*s",
+                     found.stands_for != NULL ? found.stands_for : "", (int)found.size,
+                     found.from) >= (int)sizeof written)
+            continue;
+        rc = find_file(all, from, written, found.quoted, &index, diag);
+        if (rc != 0 || index < 0 || found.stands_for != NULL ||
+            strcmp(all->file[index].name, written) == 0)
+            continue;
+        fa_buf_append(&out, kept, (size_t)(found.from - kept));
+        fa_buf_text(&out, all->file[index].name);
+        kept = found.from + found.size;
+    }
+    fa_buf_text(&out, kept);
+    if (rc == 0 && (out.failed || (out.data == NULL && (out.data = strdup("")) == NULL)))
+        rc = fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where);
+    if (rc != 0)
+        fa_buf_free(&out);
+    else
+        *ret_text = out.data;
+    return rc;
+}
+
+int fa_includes_read(fa_includes *all, const char *text, char **ret_text, fa_diag *diag)
+{
+    char *read = NULL, *named = NULL;
+    int rc = read_text(all, -1, text, &read, diag);
+    for (; rc == 0 && all->read < all->count; all->read++) {
+        rc = read_text(all, all->read, all->file[all->read].text, &named, diag);
+        if (rc != 0)
+            break;
+        free((void *)(uintptr_t)all->file[all->read].text);
+        all->file[all->read].text = named;
+    }
+    if (rc != 0)
+        free(read);
+    else
+        *ret_text = read;
+    return rc;
+}
+
+/* ---- what was read ---------------------------------------------------------------------------*/
+int fa_includes_own(const fa_includes *all, fa_buf *ret_text)
+{
+    for (int i = 0; i < all->count; i++)
+        if (all->place[i].own)
+            fa_buf_printf(ret_text, "\n%s", all->file[i].text);
+    return ret_text->failed ? FA_ENOMEM : 0;
+}
+
+const fa_template_text *fa_includes_files(const fa_includes *all, int *ret_count)
+{
+    *ret_count = all->count;
+    return all->file;
+}
+
+void fa_includes_hash(const fa_includes *all, char ret_hash[FA_HASH_HEX])
+{
+    fa_hash hash;
+    fa_hash_init(&hash);
+    for (int i = 0; i < all->count; i++) {
+        fa_hash_text(&hash, all->file[i].name);
+        fa_hash_text(&hash, all->file[i].text);
+    }
+    fa_hash_final(&hash, ret_hash);
+}
