@@ -98,6 +98,15 @@ def it_is_swept_reported_and_explained():
         tap.has(place.run("tune", path_of("gather.cu"), "--help").stdout, "--n N")
 
 
+def a_queue_is_worked_on_by_workers_that_have_the_file():
+    with a_place() as place:
+        place.env["FA_TUNE_STORE"] = "sqlite://" + os.path.join(place.folder, "shared.db")
+        place.run("sweep", path_of("gather.cu"), "--n", "10", "--enqueue", "--gpu", "L4")
+        tap.has(place.run("worker", "--idle-exit", "1s").stdout, "0 measured, 0 compiled")
+        tap.has(place.run("worker", path_of("gather.cu"), "--idle-exit", "1s").stdout, "1 measured, 0 compiled")
+        tap.has(place.run(path_of("gather.cu"), "--n", "10").stdout, "found in")
+
+
 def an_edited_kernel_is_tuned_anew():
     with a_place() as place:
         path = own_copy(place, "axpy.json")
@@ -166,6 +175,7 @@ tap.main([
     integers_are_exact_and_indexes_lie_in_their_range,
     an_absent_gpu_gets_cubins_and_no_rank,
     it_is_swept_reported_and_explained,
+    a_queue_is_worked_on_by_workers_that_have_the_file,
     an_edited_kernel_is_tuned_anew,
     what_is_wrong_is_said_with_its_place,
     an_answer_that_a_program_gives_is_that_programs_to_tune,

@@ -168,9 +168,7 @@ static int prove(fa_bench *bench, const fa_problem *p, int block_n, fa_proof *re
     fa_bench_kernel *kernel = NULL;
     load.size = candidate_of(p, block_n, bytes);
     for (int i = 0; i < FA_BENCH_CASES; i++)
-        load.launches[i] = (fa_launches){.count = 1,
-                                         .splits = 1,
-                                         .workspace_bytes = 512,
+        load.launches[i] = (fa_launches){.count = 1, .splits = 1, .workspace_bytes = 512,
                                          .at = {{.threads = 128, .grid = {1, 1, 1}}}};
     int rc = fa_bench_load(bench, &load, &kernel, &diag);
     if (rc == 0)

@@ -89,9 +89,10 @@ static int default_config(const fa_point *point, fa_config *ret_config, fa_diag 
         const fa_domain *domain = &f->tunable[i];
         fa_expr_value value = fa_expr_evaluate(domain->preset, point->value);
         int32_t preset;
+        const char *why = fa_expr_fault(value);
         if (!fa_expr_to_value(value, &preset))
             return fa_fail(diag, FA_EMANIFEST, "%s.json: default %s %s", f->name, domain->name,
-                           fa_expr_fault(value));
+                           why != NULL ? why : "is a number too many for this process");
         if (!in_domain(domain, preset))
             return fa_fail(diag, FA_EMANIFEST,
                            "%s.json: default %s is %s, which is not in its domain", f->name,

@@ -406,7 +406,7 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
 {
     static all_options all;
     cli_options options = {.device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
-    enum { SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
+    enum { SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER };
     bool specified = (verb->groups & SPECIFIED) != 0 && (verb->groups & CLI_GROUP_IMPORT) == 0 &&
                      count > 0 && cli_names_specification(arguments[0]);
     options.specification = specified ? arguments[0] : NULL;

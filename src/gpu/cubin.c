@@ -229,10 +229,10 @@ static int find_symbol(const struct elf *elf, const char *wanted, int type, stru
  * length, and "L" before what a file has for itself. */
 bool fa_cubin_is_called(const char *symbol, const char *entry)
 {
-    const char *base = symbol, *at = symbol + 2;
-    size_t size = strlen(symbol);
     if (strncmp(symbol, "_Z", 2) != 0)
         return strcmp(symbol, entry) == 0;
+    const char *base = symbol, *at = symbol + 2;
+    size_t size = strlen(symbol);
     bool nested = *at == 'N';
     for (at += nested; at == symbol + 2 + nested || nested; at = base + size) {
         char *end;
