@@ -26,7 +26,7 @@ enum {
 };
 
 /* ---- the script ------------------------------------------------------------------------------*/
-enum { FAKE_DEVICES = 8, FAKE_LINES = 256, FAKE_TEXT = 512 };
+enum { FAKE_DEVICES = 8, FAKE_LINES = 256, FAKE_TEXT = 512, FAKE_VALLEYS = 16 };
 
 struct fake_device {
     fa_gpu gpu;
@@ -65,6 +65,11 @@ struct fake_time {
     double us;
 };
 
+struct fake_valley {
+    char name[64]; /* ";NAME=" */
+    double best, share;
+};
+
 struct fake_script {
     struct fake_device device[FAKE_DEVICES];
     int device_count, driver_version;
@@ -73,6 +78,8 @@ struct fake_script {
     int fault_count;
     struct fake_time time[FAKE_LINES];
     int time_count;
+    struct fake_valley valley[FAKE_VALLEYS];
+    int valley_count;
     double drift_us, drift_factor; /* 0: none */
     char log[FAKE_TEXT];
 };

@@ -73,18 +73,27 @@ static double element_value(const void *tensor, uint64_t i, int element)
                              : (double)value(&build, (uint16_t)bits);
 }
 
+/* The elements that are given, where they are not drawn; NULL: they are, or lie in no block. */
+static const char *map_given(const void *argument, size_t bytes)
+{
+    return word_of(argument) != 0 ? fake_memory(word_of(argument), bytes, false) : NULL;
+}
+
 static bool fill(void **arguments)
 {
     uint64_t count = word_of(arguments[1]), seed = word_of(arguments[3]);
     int element = int_of(arguments[2]);
     size_t size = size_of(element);
     char *tensor = fake_memory(word_of(arguments[0]), count * size, true);
-    for (uint64_t i = 0; tensor != NULL && i < count; i++) {
+    const char *given = map_given(arguments[6], count * size);
+    if (tensor != NULL && given != NULL)
+        memcpy(tensor, given, count * size);
+    for (uint64_t i = 0; tensor != NULL && given == NULL && i < count; i++) {
         uint64_t bits =
             input_bits(seed, i, element, (int64_t)word_of(arguments[4]), word_of(arguments[5]));
         memcpy(tensor + i * size, &bits, size);
     }
-    return tensor != NULL;
+    return tensor != NULL && (given != NULL || word_of(arguments[6]) == 0);
 }
 
 static bool find_largest(void **arguments)
@@ -148,11 +157,13 @@ static bool check_input(void **arguments)
     int element = int_of(arguments[3]);
     size_t size = size_of(element);
     const uint16_t *input = map_fenced(arguments, &right);
-    uint64_t *result = fake_memory(word_of(arguments[7]), sizeof *result, true);
+    const char *given = map_given(arguments[7], count * size);
+    uint64_t *result = fake_memory(word_of(arguments[8]), sizeof *result, true);
     for (uint64_t i = 0; input != NULL && i < count; i++) {
         uint64_t bits =
             input_bits(seed, i, element, (int64_t)word_of(arguments[5]), word_of(arguments[6]));
-        right = right && memcmp((const char *)input + i * size, &bits, size) == 0;
+        const void *wanted = given != NULL ? given + i * size : (const void *)&bits;
+        right = right && memcmp((const char *)input + i * size, wanted, size) == 0;
     }
     if (result != NULL && !right)
         *result = failed;

@@ -10,6 +10,8 @@
  *   init_once                             only the first cuInit of a process starts afresh
  *   no_zero_strides                       tensor maps with a stride of 0 are refused
  *   time SUBSTR MICROSECONDS              later lines win
+ *   valley NAME BEST SHARE                every power of two that a tunable is away from BEST makes what was
+ *                                         made up or scripted longer by SHARE of it
  *   drift PERIOD FACTOR                   of each period (microseconds), the second half takes
  *                                         FACTOR times as long: a clock that the power limit lowers
  *   fault SUBSTR KIND [after=N] [times=N] counts are per process
@@ -152,6 +154,18 @@ static void read_time(struct fake_script *script, char *words)
     t->us = number(us);
 }
 
+static void read_valley(struct fake_script *script, char *words)
+{
+    char *save = NULL, *name = strtok_r(words, " \t", &save), *best = strtok_r(NULL, " \t", &save),
+         *share = strtok_r(NULL, " \t", &save);
+    if (share == NULL || script->valley_count == FAKE_VALLEYS)
+        bad("valley needs a tunable, its best value and a share", words);
+    struct fake_valley *v = &script->valley[script->valley_count++];
+    snprintf(v->name, sizeof v->name, ";%s=", name);
+    v->best = number(best);
+    v->share = number(share);
+}
+
 static void read_drift(struct fake_script *script, char *words)
 {
     char *save = NULL, *us = strtok_r(words, " \t", &save), *by = strtok_r(NULL, " \t", &save);
@@ -180,6 +194,8 @@ static void read_line(struct fake_script *script, char *line)
         script->driver_version = (int)number(rest + strspn(rest, " \t"));
     else if (strncmp(line, "time", verb) == 0 && verb == 4)
         read_time(script, rest);
+    else if (strncmp(line, "valley", verb) == 0 && verb == 6)
+        read_valley(script, rest);
     else if (strncmp(line, "drift", verb) == 0 && verb == 5)
         read_drift(script, rest);
     else if (strncmp(line, "fault", verb) == 0 && verb == 5)
@@ -255,6 +271,9 @@ double fake_script_time(const struct fake_script *script, const char *marker, ui
     for (int i = 0; i < script->time_count; i++)
         if (strstr(marker, script->time[i].match) != NULL)
             us = script->time[i].us;
+    for (int i = 0; i < script->valley_count; i++)
+        us *= 1 + script->valley[i].share *
+                      tile_penalty(marker, script->valley[i].name, script->valley[i].best);
     if (script->drift_us > 0 && fmod(clock_us, script->drift_us) >= script->drift_us / 2)
         us *= script->drift_factor;
     double jitter = (double)(mix(launch * 0x9e3779b97f4a7c15ull + 1) % 2001) / 1000 - 1; /* -1..1 */

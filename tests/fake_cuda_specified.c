@@ -22,12 +22,14 @@ static float *floats(const void *argument, size_t count, bool write)
     return fake_memory(address, count * sizeof(float), write);
 }
 
-/* convolution(out, in, filter, w, h) */
-static bool convolve(const struct fake_build *build, void **arguments,
+/* convolution(out, in, filter, w, h), and convolve(…, fw, fh) */
+static bool convolve(const char *entry, const struct fake_build *build, void **arguments,
                      const struct fake_damage *damage)
 {
+    const bool sized = strncmp(entry, "convolve", 8) == 0;
     const size_t w = (size_t)int_of(arguments[3]), h = (size_t)int_of(arguments[4]);
-    const size_t fw = (size_t)build->filter_w, fh = (size_t)build->filter_h, pitch = w + fw - 1;
+    const size_t fw = (size_t)(sized ? int_of(arguments[5]) : build->filter_w);
+    const size_t fh = (size_t)(sized ? int_of(arguments[6]) : build->filter_h), pitch = w + fw - 1;
     float *out = floats(arguments[0], w * h, true);
     const float *in = floats(arguments[1], (h + fh - 1) * pitch, false);
     const float *filter = floats(arguments[2], fw * fh, false);
@@ -43,15 +45,17 @@ static bool convolve(const struct fake_build *build, void **arguments,
     return true;
 }
 
-/* axpy(y, x, a, n): y += a * x */
-static bool add(void **arguments, const struct fake_damage *damage)
+/* axpy(y, x, a, n): y += a * x, and axpy_64(y, x, a) */
+static bool add(const char *entry, void **arguments, const struct fake_damage *damage)
 {
-    const int n = int_of(arguments[3]);
+    const int n = strncmp(entry, "axpy_64", 7) == 0 ? 64 : int_of(arguments[3]);
     float a, *y = floats(arguments[0], (size_t)n, true);
     const float *x = floats(arguments[1], (size_t)n, false);
     memcpy(&a, arguments[2], sizeof a);
     for (int i = 0; y != NULL && x != NULL && i < n - damage->unwritten; i++)
-        y[i] += a * x[i] + (damage->wrong ? 1.0f : 0.0f);
+        y[i] += a * x[i] + (damage->wrong ? 1.0f : damage->nan && i == 0 ? NAN : 0.0f);
+    if (y != NULL && x != NULL && damage->spoil)
+        *floats(arguments[1], 1, true) = 1e9f;
     return y != NULL && x != NULL;
 }
 
@@ -75,8 +79,8 @@ static bool gather(void **arguments, const struct fake_damage *damage)
 
 bool fake_specified_known(const char *entry)
 {
-    return strncmp(entry, "convolution", 11) == 0 || strncmp(entry, "axpy", 4) == 0 ||
-           strncmp(entry, "gather", 6) == 0;
+    return strncmp(entry, "convolution", 11) == 0 || strncmp(entry, "convolve", 8) == 0 ||
+           strncmp(entry, "axpy", 4) == 0 || strncmp(entry, "gather", 6) == 0;
 }
 
 bool fake_specified_run(const char *entry, const struct fake_build *build, void **arguments,
@@ -84,7 +88,7 @@ bool fake_specified_run(const char *entry, const struct fake_build *build, void 
 {
     if (damage == NULL)
         damage = &none;
-    return entry[0] == 'c'   ? convolve(build, arguments, damage)
-           : entry[0] == 'a' ? add(arguments, damage)
+    return entry[0] == 'c'   ? convolve(entry, build, arguments, damage)
+           : entry[0] == 'a' ? add(entry, arguments, damage)
                              : gather(arguments, damage);
 }

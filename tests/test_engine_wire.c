@@ -163,6 +163,10 @@ static void random_answer(fa_answer *a)
         a->model_choice_predicted_us = real();
         a->model_choice_measured_us = real();
     }
+    if (maybe()) {
+        text(a->strategy, sizeof a->strategy);
+        a->space_estimated = below(2);
+    }
     a->from_system = below(2);
     a->in_local = below(2);
     a->in_fleet = below(2);
@@ -383,14 +387,15 @@ static int read_failure(const char *json, size_t size, struct value *v, fa_diag 
 }
 
 static const char *const none[] = {NULL};
-static const char *const answer_optional[] = {"speedup_over_default", "tflops", NULL};
+static const char *const answer_optional[] = {"speedup_over_default", "tflops", "strategy",
+                                              "space_estimated", NULL};
 static const char *const ask_optional[] = {
     "operation",  "gpu",     "uuid",   "ordinal", "effort",   "again", "exact", "first_contact",
     "timeout_ms", "dtype",   "causal", "layout",  "heads_kv", "seq_k", "lse",   "unaligned",
     "plan",       "restart", "budget", "seconds", "trials",   "cost",  "price", NULL};
 static const char *const progress_optional[] = {"ended", NULL};
 static const char *const sweep_optional[] = {"left", NULL};
-static const char *const event_optional[] = {"operation", "ended",     "speedup_over_default",
+static const char *const event_optional[] = {"operation", "strategy", "space_estimated", "ended", "speedup_over_default",
                                              "tflops",    "left",      "tune",
                                              "answer",    "dtype",     "causal",
                                              "layout",    "heads_kv",  "seq_k",

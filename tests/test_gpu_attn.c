@@ -374,7 +374,7 @@ static void bench_one(const fa_problem *problem, bool *ret_skip)
     CHECK_OK(build_default(family_for(problem), problem, &candidate, &cubin, &reference), diag);
     at[0] = fixture_ms();
     int rc = fa_bench_open(world.driver, &world.gpu, problem, reference.data, reference.size, 1,
-                           &bench, &diag);
+                           NULL, &bench, &diag);
     if (rc == FA_ENOMEM) {
         *ret_skip = true;
         return;

@@ -643,6 +643,10 @@ def a_kernel_of_ones_own_is_tuned_and_called():
                 Exchanged((2,), [1, 1], dtype=(producer.INT, 32))]
         gather(*ints)
         tap.equal(list(ints[0].read()), [-6, -6])
+        many = fa_tune.tune_kernel(os.path.join(folder, "many.cu"), n=70, evaluations=5, strategy="greedy")
+        tap.equal((many.answer.strategy, many.answer.funnel["space"], many.answer.funnel["measured"]), ("greedy", 2985984, 5))
+        again = fa_tune.tune(operation=many.operation, n=70, evaluations=7, seconds=60, again=True)
+        tap.equal(again.funnel["measured"], 7)
         # Another text of the same name is another kernel, and both stay what they are.
         other = fa_tune.tune_kernel(
             source, kernel="axpy", args=dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=1.5, n=64),
@@ -654,6 +658,8 @@ def a_kernel_of_ones_own_is_tuned_and_called():
                 (fa_tune.ArgumentError, "a must be a number", lambda: axpy(floats(64), floats(64), "1")),
                 (TypeError, "the kernel needs a", lambda: axpy(floats(64), floats(64))),
                 (fa_tune.ArgumentError, "args: n is array()", lambda: fa_tune.tune_kernel(source, args=dict(n="1"))),
+                (fa_tune.Error, "there is no strategy \"guess\"", lambda: axpy.at(n=66) and fa_tune.tune(
+                    operation=axpy.operation, n=67, strategy="guess")),
                 (fa_tune.ArgumentError, "type is one such as", lambda: fa_tune.array("f31", 4)),
                 (fa_tune.Error, "\"kernel\" must say which one is meant",
                  lambda: fa_tune.tune_kernel(source, args=dict(n=1), tune=dict(A=[1]), block=1, grid=1))]:

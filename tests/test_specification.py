@@ -136,6 +136,8 @@ def what_is_wrong_is_said_with_its_place():
         (told(arguments=[{"name": "y", "type": "f32", "shape": ["n"]}]), "none of its tensors is an output"),
         (told(answer="axpy_naive"), "there is no kernel axpy_naive"),
         (told(name="../x"), "\"name\" is"),
+        (told(answer={"given": 1}), "\"given\" must be a text, and alone"),
+        (told(answer={"given": "f", "block": 1}), "\"given\" must be a text, and alone"),
     ]
     with a_place() as place:
         for change, sentence in wrong:
@@ -148,6 +150,13 @@ def what_is_wrong_is_said_with_its_place():
         with open(bare, "w", encoding="utf-8") as file:
             file.write("/* fa-tune {\n  \"sizes\": {\"n\" 3}\n} */\n__global__ void k() {}\n")
         tap.has(place.run(bare, status=2).stderr, "bare.cu:2: not valid JSON")
+
+
+def an_answer_that_a_program_gives_is_that_programs_to_tune():
+    with a_place() as place:
+        path = own_copy(place, "axpy.json", lambda told: told.update(answer={"given": "right"}))
+        tap.has(place.run(path, status=1).stderr, "what is right of axpy is known to the program that tuned it alone")
+        tap.equal(place.json(path, "--gpu", "A100")["answer"]["origin"], "unranked")  # where nothing is proved
 
 
 def arguments_that_the_kernel_does_not_take_are_found_in_its_cubin():
@@ -169,5 +178,6 @@ tap.main([
     a_queue_is_worked_on_by_workers_that_have_the_file,
     an_edited_kernel_is_tuned_anew,
     what_is_wrong_is_said_with_its_place,
+    an_answer_that_a_program_gives_is_that_programs_to_tune,
     arguments_that_the_kernel_does_not_take_are_found_in_its_cubin,
 ])

@@ -424,8 +424,8 @@ static int world_open(struct world *g, const fa_problem *problem)
     if (rc == 0)
         rc = fixture_reference(&g->fixture, g->nvrtc, problem, &g->gpu, &reference, &diag);
     if (rc == 0)
-        rc = fa_bench_open(driver, &g->gpu, problem, reference.data, reference.size, 1, &g->bench,
-                           &diag);
+        rc = fa_bench_open(driver, &g->gpu, problem, reference.data, reference.size, 1, NULL,
+                           &g->bench, &diag);
     fa_buf_free(&reference);
     return rc != 0 ? rc : load_default(g);
 }

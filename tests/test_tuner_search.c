@@ -53,7 +53,7 @@ static double search_best(const fa_search_space *space, const char *strategy, in
     int32_t points[4 * FA_SEARCH_DIMS_MAX];
     fa_search *search;
     double best = INFINITY;
-    fa_search_options how = {strategy, evaluations, seed};
+    fa_search_options how = {strategy, evaluations, seed, 0};
     if (fa_search_open(space, &how, &search, NULL) != 0)
         return best;
     for (int count; (count = fa_search_propose(search, 4, points)) > 0;)
@@ -92,7 +92,7 @@ static void no_strategy_proposes_a_point_twice_or_one_that_is_forbidden(void)
         bool seen[512] = {false};
         int32_t points[7 * 3];
         fa_search *search;
-        CHECK_INT(fa_search_open(&cube, &(fa_search_options){name_of(s), 200, 3}, &search, NULL),
+        CHECK_INT(fa_search_open(&cube, &(fa_search_options){name_of(s), 200, 3, 0}, &search, NULL),
                   0);
         int all = 0;
         for (int count; (count = fa_search_propose(search, 7, points)) > 0; all += count)
@@ -115,7 +115,7 @@ static void every_strategy_goes_through_a_space_that_its_budget_exceeds(void)
     for (int s = 0; name_of(s) != NULL; s++) {
         int32_t point[3], all = 0, valid = 0;
         fa_search *search;
-        CHECK_INT(fa_search_open(&cube, &(fa_search_options){name_of(s), 600, 3}, &search, NULL),
+        CHECK_INT(fa_search_open(&cube, &(fa_search_options){name_of(s), 600, 3, 0}, &search, NULL),
                   0);
         while (fa_search_propose(search, 1, point) > 0) {
             all++;
@@ -134,7 +134,7 @@ static void what_does_not_compile_costs_no_evaluation(void)
         int32_t point[5];
         int costs = 0, failed = 0;
         fa_search *search;
-        CHECK_INT(fa_search_open(&large, &(fa_search_options){name_of(s), 60, 1}, &search, NULL),
+        CHECK_INT(fa_search_open(&large, &(fa_search_options){name_of(s), 60, 1, 0}, &search, NULL),
                   0);
         while (fa_search_propose(search, 1, point) > 0) {
             bool built = (point[4] + point[3]) % 4 != 0, runs = point[2] != 0;
@@ -156,7 +156,7 @@ static void no_more_than_the_budget_is_ever_under_way(void)
     int32_t points[64 * 5];
     for (int s = 0; name_of(s) != NULL; s++) {
         fa_search *search;
-        CHECK_INT(fa_search_open(&large, &(fa_search_options){name_of(s), 10, 1}, &search, NULL),
+        CHECK_INT(fa_search_open(&large, &(fa_search_options){name_of(s), 10, 1, 0}, &search, NULL),
                   0);
         CHECK_INT(fa_search_propose(search, 64, points), 10);
         CHECK_INT(fa_search_propose(search, 64, points + 50), 0);
@@ -181,8 +181,8 @@ static void a_search_goes_on_from_what_was_told_first(void)
         int32_t point[5], best[5];
         double cost;
         fa_search *search;
-        CHECK_INT(fa_search_open(&large, &(fa_search_options){name_of(s), 100, 1}, &search, NULL),
-                  0);
+        CHECK_INT(
+            fa_search_open(&large, &(fa_search_options){name_of(s), 100, 1, 0}, &search, NULL), 0);
         for (int32_t i = 0; i < 40; i++)
             CHECK_INT(fa_search_tell(search, (int32_t[]){5, 2, 5, i / 8, i % 8},
                                      convex((int32_t[]){5, 2, 5, i / 8, i % 8})),
@@ -199,12 +199,45 @@ static void a_search_goes_on_from_what_was_told_first(void)
     }
 }
 
+/* It counts as under way from then on, and is not proposed. */
+static void a_point_that_joins_a_search_is_paid_for_and_not_proposed(void)
+{
+    int32_t first[5] = {5, 2, 5, 2, 5}, points[9 * 5];
+    fa_search *search;
+    CHECK_INT(fa_search_open(&large, &(fa_search_options){"random", 9, 1, 0}, &search, NULL), 0);
+    CHECK_INT(fa_search_join(search, first), 0);
+    CHECK_INT(fa_search_join(search, first), FA_EINVAL);
+    CHECK_INT(fa_search_pending(search), 1);
+    CHECK_INT(fa_search_propose(search, 9, points), 8);
+    for (int i = 0; i < 8; i++)
+        CHECK(memcmp(points + i * 5, first, sizeof first) != 0);
+    CHECK_INT(fa_search_tell(search, first, FA_SEARCH_UNBUILT), 0);
+    CHECK_INT(fa_search_propose(search, 9, points), 1);
+    fa_search_close(search);
+}
+
+/* A clock may end a search before its evaluations are spent: what it is likely to get decides. */
+static void the_default_chooses_by_what_is_likely_to_be_spent(void)
+{
+    static const struct {
+        int64_t expected;
+        const char *chosen;
+    } cases[] = {{0, "exhaustive"}, {1000, "exhaustive"}, {100, "surrogate"}};
+    for (int i = 0; i < 3; i++) {
+        fa_search *search;
+        const fa_search_options how = {NULL, 20000, 1, cases[i].expected};
+        CHECK_INT(fa_search_open(&cube, &how, &search, NULL), 0);
+        CHECK_TEXT(fa_search_name(search), cases[i].chosen);
+        fa_search_close(search);
+    }
+}
+
 static void what_is_no_cost_is_a_failure(void)
 {
     const double bad[] = {NAN, INFINITY, -INFINITY, 0, -7};
     double cost = 0;
     fa_search *search;
-    CHECK_INT(fa_search_open(&large, &(fa_search_options){"random", 50, 1}, &search, NULL), 0);
+    CHECK_INT(fa_search_open(&large, &(fa_search_options){"random", 50, 1, 0}, &search, NULL), 0);
     for (int32_t i = 0; i < 5; i++)
         CHECK_INT(fa_search_tell(search, (int32_t[]){i, 0, 0, 0, 0}, bad[i]), 0);
     CHECK_INT(fa_search_spent(search), 5);
@@ -229,12 +262,12 @@ static void a_space_that_cannot_be_is_refused(void)
         fa_search_options how;
         const char *says;
     } cases[] = {
-        {{.dims = 0}, {"random", 1, 0}, "1 to 48 parameters"},
-        {{.dims = 49}, {"random", 1, 0}, "1 to 48 parameters"},
-        {{.dims = 1, .values = {0}}, {"random", 1, 0}, "has 0 values"},
-        {wide, {"random", 1, 0}, "2^62"},
-        {large, {"random", 0, 0}, "at least one evaluation"},
-        {large, {"guess", 1, 0}, "no strategy \"guess\""},
+        {{.dims = 0}, {"random", 1, 0, 0}, "1 to 48 parameters"},
+        {{.dims = 49}, {"random", 1, 0, 0}, "1 to 48 parameters"},
+        {{.dims = 1, .values = {0}}, {"random", 1, 0, 0}, "has 0 values"},
+        {wide, {"random", 1, 0, 0}, "2^62"},
+        {large, {"random", 0, 0, 0}, "at least one evaluation"},
+        {large, {"guess", 1, 0, 0}, "no strategy \"guess\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CHECK_INT(fa_search_open(&cases[i].space, &cases[i].how, &search, &diag), FA_EINVAL);
@@ -460,6 +493,8 @@ int main(void)
     TEST(no_more_than_the_budget_is_ever_under_way);
     TEST(the_same_seed_gives_the_same_search);
     TEST(a_search_goes_on_from_what_was_told_first);
+    TEST(a_point_that_joins_a_search_is_paid_for_and_not_proposed);
+    TEST(the_default_chooses_by_what_is_likely_to_be_spent);
     TEST(what_is_no_cost_is_a_failure);
     TEST(a_space_that_cannot_be_is_refused);
     TEST(the_floor_of_one_valley_is_found_in_120_of_32768_points);

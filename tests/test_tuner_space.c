@@ -4,6 +4,7 @@
  */
 #include "tuner_fixture.h"
 
+#include "points.h"
 #include "problem.h"
 
 /* Loads `parts` and enumerates; the caller frees both. */
@@ -481,7 +482,7 @@ static void an_empty_problem_still_has_a_space(void)
 }
 
 /* A space beyond what is kept leaves out what breaks a constraint, and is not walked beneath it. */
-static void of_a_large_space_what_holds_to_the_constraints_is_kept(void)
+static void of_a_large_space_what_holds_to_the_constraints_is_kept_or_counted(void)
 {
     static const char decades[] = "[0,1,2,3,4,5,6,7,8,9]";
     static const char preset[] = "{\"BLOCK_M\": 64, \"BLOCK_N\": 64, \"T0\": 7, \"T1\": 7,"
@@ -521,17 +522,20 @@ static void of_a_large_space_what_holds_to_the_constraints_is_kept(void)
     CHECK_INT(t5, 4 * 5 * 55);
     CHECK(survivors > 0 && preset_at >= 0);
     parts.constraints = "[{\"require\": \"SUM = 21\", \"why\": \"a\"}]";
-    CHECK(enumeration_fails(&parts, FA_EMANIFEST, "of 4,000,000 configs 112,000 hold", "20,000"));
+    CHECK_OK(enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag), diag);
+    CHECK_INT(space.held, 112000); /* 28 of 1000 triples */
+    CHECK(!space.about && space.candidate == NULL && space.count == 0);
+    fixture_free(&f);
 }
 
-/* 10^9 points, and a constraint that is known only with the last tunable: bounded, and said so. */
-static void a_space_that_takes_too_long_is_stopped(void)
+/* 10^9 points, and a constraint that is known only with the last tunable. */
+static void a_space_that_takes_too_long_is_estimated_or_stopped(void)
 {
     char tunables[3000] = "{\"BLOCK_M\": [64, 128], \"BLOCK_N\": [32, 64]";
     char preset[300] = "{\"BLOCK_M\": 64, \"BLOCK_N\": 64";
     char sum[1000] = "1";
     for (int i = 0; i < 60; i++)
-        strcat(sum, "+(BLOCK_N%T8)");
+        strcat(sum, "+(T8%7)");
     for (int i = 0; i < 9; i++) {
         char one[100];
         snprintf(one, sizeof one, ", \"T%d\": [0,1,2,3,4,5,6,7,8,9]", i);
@@ -542,10 +546,127 @@ static void a_space_that_takes_too_long_is_stopped(void)
     strcat(tunables, "}");
     strcat(preset, "}");
     char constraints[1200];
-    snprintf(constraints, sizeof constraints, "[{\"require\": \"%s = 0\", \"why\": \"x\"}]", sum);
-    CHECK(enumeration_fails(
-        &(manifest_parts){.tunables = tunables, .preset = preset, .constraints = constraints},
-        FA_EMANIFEST, "too long to walk", "small.json"));
+    manifest_parts parts = {.tunables = tunables, .preset = preset, .constraints = constraints};
+    snprintf(constraints, sizeof constraints, "[{\"require\": \"%s < 0\", \"why\": \"x\"}]", sum);
+    CHECK(enumeration_fails(&parts, FA_EMANIFEST, "too long to walk", "small.json"));
+    /* 0 and 7, of ten values */
+    snprintf(constraints, sizeof constraints, "[{\"require\": \"%s = 1\", \"why\": \"x\"}]", sum);
+    tuner_fixture f;
+    fa_space space = {0};
+    fa_diag diag = {{0}};
+    int rc = enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK(space.about && space.count == 0);
+    CHECK(space.held > 780000000 && space.held < 820000000);
+}
+
+static const manifest_parts walked = {
+    .tunables = "{\"BLOCK_M\": [64, 128], \"BLOCK_N\": [32, 64, 128], \"DEPTH\": [1, 2, 4]}",
+    .preset = "{\"BLOCK_M\": 64, \"BLOCK_N\": 64, \"DEPTH\": 2}",
+    .constraints = "[{\"require\": \"BLOCK_N < BLOCK_M * DEPTH\", \"why\": \"a\"}]"};
+
+/* Whatever the enumeration has for a config, and no more configs than it has. */
+static void a_space_of_points_is_the_enumerated_one(void)
+{
+    tuner_fixture f;
+    fa_space space;
+    fa_points *points = NULL;
+    fa_diag diag = {{0}};
+    CHECK_OK(enumerate(&walked, &problem_512, &gpu_l4, &f, &space, &diag), diag);
+    CHECK_OK(fa_points_open(&f.families, &problem_512, &gpu_l4, &points, &diag), diag);
+    const fa_search_space *walk = fa_points_space(points);
+    CHECK_INT(walk->dims, 3);
+    int exist = 0, same = 0;
+    for (int32_t i = 0; i < 18; i++)
+        exist += walk->valid(walk->context, (int32_t[]){i / 9, i / 3 % 3, i % 3});
+    for (int i = 0; i < space.count; i++) {
+        const fa_candidate *is = &space.candidate[i];
+        int32_t at[FA_SEARCH_DIMS_MAX];
+        fa_candidate found;
+        CHECK_INT(fa_points_find(points, &is->trial.config, at),
+                  is->trial.status == FA_STATUS_PENDING);
+        if (is->trial.status != FA_STATUS_PENDING)
+            continue;
+        fa_points_candidate(points, at, &found);
+        same += fa_config_equal(&found.trial.config, &is->trial.config) &&
+                found.is_default == is->is_default &&
+                found.trial.smem_bytes == is->trial.smem_bytes &&
+                found.let_count == is->let_count &&
+                memcmp(found.trial.grid, is->trial.grid, sizeof found.trial.grid) == 0;
+    }
+    fa_config preset = {.count = 0};
+    CHECK(fa_points_default(points, 0, &preset));
+    CHECK(fa_config_equal(&preset, &space.candidate[space.default_index].trial.config));
+    CHECK(!fa_points_default(points, 1, &preset));
+    preset.tunable[0].value = 63;
+    CHECK(!fa_points_find(points, &preset, (int32_t[FA_SEARCH_DIMS_MAX]){0}));
+    CHECK_INT(exist, space.survivors);
+    CHECK_INT(same, space.survivors);
+    fa_points_close(&points);
+    fa_space_free(&space);
+    fixture_free(&f);
+}
+
+/* The first parameter is then the family. */
+static void several_families_make_one_space_of_points(void)
+{
+    fa_diag diag = {{0}};
+    fa_templates *templates = NULL;
+    fa_family_list list = {0};
+    fa_space space = {0};
+    fa_points *points = NULL;
+    fa_config preset;
+    fa_problem problem = problem_512;
+    problem.seq_q = 1; /* keys may be split, too */
+    int rc = fa_templates_open(NULL, &templates, &diag), families = 0, wrong = 0, of[8] = {0};
+    if (rc == 0)
+        rc = fa_families_load(templates, "attn_fwd", &list, &diag);
+    if (rc == 0)
+        rc = fa_space_enumerate(&list, &problem, &gpu_l4, &space, &diag);
+    if (rc == 0)
+        rc = fa_points_open(&list, &problem, &gpu_l4, &points, &diag);
+    while (rc == 0 && fa_points_default(points, families, &preset))
+        families++;
+    for (int i = 0; i < space.count && rc == 0; i++) {
+        const fa_candidate *is = &space.candidate[i];
+        int32_t at[FA_SEARCH_DIMS_MAX];
+        fa_candidate found = {.family = -1};
+        bool exists = fa_points_find(points, &is->trial.config, at);
+        wrong += exists != (is->trial.status == FA_STATUS_PENDING);
+        if (!exists)
+            continue;
+        fa_points_candidate(points, at, &found);
+        wrong += found.family != is->family || found.is_default != is->is_default ||
+                 !fa_config_equal(&found.trial.config, &is->trial.config);
+        of[at[0] & 7]++;
+    }
+    fa_points_close(&points);
+    fa_space_free(&space);
+    fa_families_free(&list);
+    fa_templates_close(&templates);
+    CHECK_OK(rc, diag);
+    CHECK_INT(wrong, 0);
+    CHECK(families > 1 && of[0] > 0 && of[1] > 0);
+}
+
+static void an_expression_without_a_value_is_told_of_the_point_that_needs_it(void)
+{
+    manifest_parts parts = walked;
+    parts.threads = "\"128 / (BLOCK_N - 32)\"";
+    tuner_fixture f;
+    fa_points *points = NULL;
+    fa_diag diag = {{0}};
+    CHECK_OK(fixture_load(&f, &parts, &diag), diag);
+    CHECK_OK(fa_points_open(&f.families, &problem_512, &gpu_l4, &points, &diag), diag);
+    const fa_search_space *walk = fa_points_space(points);
+    CHECK(walk->valid(walk->context, (int32_t[]){1, 1, 1}));
+    CHECK_INT(fa_points_check(points, &diag), 0);
+    CHECK(!walk->valid(walk->context, (int32_t[]){1, 0, 1}));
+    CHECK_INT(fa_points_check(points, &diag), FA_EMANIFEST);
+    CHECK(strstr(diag.text, "divides by zero") != NULL);
+    fa_points_close(&points);
+    fixture_free(&f);
 }
 
 int main(void)
@@ -568,7 +689,10 @@ int main(void)
     TEST(built_in_defaults_fit_everywhere);
     TEST(built_in_families_refuse_sequences_whose_last_tile_passes_32_bits);
     TEST(an_empty_problem_still_has_a_space);
-    TEST(of_a_large_space_what_holds_to_the_constraints_is_kept);
-    TEST(a_space_that_takes_too_long_is_stopped);
+    TEST(of_a_large_space_what_holds_to_the_constraints_is_kept_or_counted);
+    TEST(a_space_that_takes_too_long_is_estimated_or_stopped);
+    TEST(a_space_of_points_is_the_enumerated_one);
+    TEST(several_families_make_one_space_of_points);
+    TEST(an_expression_without_a_value_is_told_of_the_point_that_needs_it);
     return check_done();
 }

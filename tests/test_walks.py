@@ -32,6 +32,7 @@ POINTS = {"tune": 3, "compile_worker": 3, "measure_worker": 2}  # that are tried
 WAYS = (("memory", False), ("memory", True), ("io", False), ("io", True))
 MANY = 8  # of the others, which take milliseconds
 EVERY_PLACE = {("compile_worker", "memory", True)}  # always: one of fifty is enough to blame a config for want of memory
+NONE_OF_ITS_OWN = {("search", "io")}  # beyond the walk that it goes on from
 PROBLEM = ("--seq", "128", "--batch", "1", "--heads", "1")
 COMPUTED = (*PROBLEM, "--seq", "32", "--head-dim", "32")  # what the fake driver computes takes a fifth of the time
 
@@ -335,6 +336,8 @@ WALKS = {
                    prepare=write_hill),
     "rm": Walk(lambda place: ["rm", "--gpu", "L4"], forgotten, new_problem, reads=False, takes=3),
     "predict": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet"], configs, new_problem, reads=False),
+    "search": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet", "--jobs", "1", "--strategy", "random", "--seed", "1"],
+                   configs, new_problem, reads=False, beyond="predict"),
     "tune": Walk(lambda place: ["tune", *COMPUTED, "--quiet"], configs, new_problem, script=L4 + FAST, reads=False,
                  beyond="predict"),
     "compile_worker": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet", "--jobs", "1"], configs,
@@ -391,7 +394,7 @@ if __name__ == "__main__":
                 walk_over(sys.argv[1], kind, on, all_points=True)
         else:
             tap.main([what_is_read_first_and_said_last_is_whole, where_no_file_can_be_locked_it_is_said_so] +
-                     [test_of(name, kind, on) for name in WALKS for kind, on in WAYS])
+                     [test_of(name, kind, on) for name in WALKS for kind, on in WAYS if (name, kind) not in NONE_OF_ITS_OWN])
     finally:
         for place in places.values():
             place.__exit__()

@@ -60,8 +60,8 @@ static size_t flush_size(const fa_gpu *gpu)
 }
 
 int fa_bench_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
-                  const void *reference, size_t reference_size, uint64_t seed, fa_bench **ret_bench,
-                  fa_diag *diag)
+                  const void *reference, size_t reference_size, uint64_t seed,
+                  const struct fa_case_data *data, fa_bench **ret_bench, fa_diag *diag)
 {
     fa_bench *bench = calloc(1, sizeof *bench);
     if (bench == NULL)
@@ -74,8 +74,8 @@ int fa_bench_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *proble
         rc = fa_fail_in(diag, fa_prover_memory_error(driver, rc),
                         "allocating %zu MiB to flush L2 with", bench->flush_bytes >> 20);
     if (rc == 0)
-        rc = fa_prover_open(driver, gpu, problem, reference, reference_size, seed, &bench->prover,
-                            diag);
+        rc = fa_prover_open(driver, gpu, problem, reference, reference_size, seed, data,
+                            &bench->prover, diag);
     if (rc == 0)
         rc = make_events(bench, diag);
     if (rc != 0) {

@@ -109,12 +109,21 @@ void fa_point_set(fa_point *point, int tunable, int32_t value);
 /* All tunables, from a config that has every one. */
 void fa_point_set_all(fa_point *point, const fa_config *config);
 
+/* Whether the point breaks a constraint that reads `depth` tunables, no less. One without a value may be guarded by
+ * another, which is judged with the whole point. Adds what that took to *steps. */
+bool fa_point_breaks(const fa_point *point, int depth, int64_t *steps);
+
 /* Judges the point, whose tunables are all set, into the candidate, whose config is set and which is zero elsewhere.
  * FA_EMANIFEST when an expression that is needed has no value in its range. */
 int fa_point_judge(const fa_point *point, fa_candidate *candidate, fa_diag *diag);
 /* The launches alone, into *ret_launches, from those that the candidate has for another problem. */
 int fa_point_launches(const fa_point *point, const fa_candidate *candidate,
                       fa_launches *ret_launches, fa_diag *diag);
+
+/* Which families make the problem's space, into [families->count], and the points of their domains together;
+ * FA_ENOTSUP: none does. */
+int fa_families_choose(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
+                       bool *ret_serves, int64_t *ret_points, fa_diag *diag);
 
 /* Reads one manifest into a zeroed family whose operation is set; `where` is its file's name. On failure the caller frees
  * what there is. */

@@ -134,14 +134,17 @@ typedef struct fa_space {
     fa_candidate *candidate;
     int count;
     int64_t left_out;  /* configs that break a constraint, of a space larger than FA_SPACE_MAX */
+    int64_t
+        held; /* how many hold to the constraints where that is more than FA_SPACE_MAX: none of them is
+                          kept, and the space is to be searched (points.h); else 0 */
+    bool about;        /* `held` is an estimate, because counting takes long */
     int survivors;     /* PENDING */
     int default_index; /* the default config of the family listed last that supports it; -1: none */
 } fa_space;
 
 /* The whole space of every supporting family, in a fixed order; where a family with an architecture
  * suffix supports the problem, of such families only. FA_ENOTSUP when no family serves
- * (the sentence gives each family's reason); FA_EMANIFEST where more than FA_SPACE_MAX configs hold
- * to the constraints, or an expression has no integer value. */
+ * (the sentence gives each family's reason); FA_EMANIFEST where an expression has no integer value. */
 int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
                        fa_space *ret_space, fa_diag *diag);
 void fa_space_free(fa_space *space);

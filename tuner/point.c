@@ -58,6 +58,19 @@ void fa_point_set_all(fa_point *point, const fa_config *config)
     }
 }
 
+bool fa_point_breaks(const fa_point *point, int depth, int64_t *steps)
+{
+    const fa_family *f = point->family;
+    for (int i = 0; i < f->constraint_count; i++) {
+        if (f->constraint[i].depth != depth)
+            continue;
+        *steps += fa_expr_steps(f->constraint[i].expr);
+        if (fa_expr_truth(fa_expr_evaluate(f->constraint[i].expr, point->value)) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Which expressions are evaluated, and what for. */
 struct judge {
     const fa_point *point;

@@ -19,12 +19,13 @@
 
 int fa_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
                    const void *reference, size_t reference_size, uint64_t seed,
-                   fa_prover **ret_prover, fa_diag *diag)
+                   const struct fa_case_data *data, fa_prover **ret_prover, fa_diag *diag)
 {
     fa_prover *p = NULL;
     int rc = fa_prover_new(fa_op_of(problem)->prover, driver, gpu, seed, &p, diag);
     if (rc != 0)
         return rc;
+    p->data = data;
     rc = p->type->take_cases(p, problem, diag);
     if (rc == 0)
         rc = fa_prover_begin(p, reference, reference_size, diag);

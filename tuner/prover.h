@@ -32,11 +32,13 @@ typedef struct fa_prover_kernel {
     void *extra; /* what else is passed (tensor maps of each case), to be freed; or NULL */
 } fa_prover_kernel;
 
-/* `reference` is the cubin of the operation's reference for this problem. FA_ENOMEM when it does not
+struct fa_case_data;
+
+/* `data`: of cases, kept open by the caller; NULL: all is drawn. `reference` is the cubin of the operation's reference for this problem. FA_ENOMEM when it does not
  * fit the device, with what it needs. */
 int fa_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
                    const void *reference, size_t reference_size, uint64_t seed,
-                   fa_prover **ret_prover, fa_diag *diag);
+                   const struct fa_case_data *data, fa_prover **ret_prover, fa_diag *diag);
 void fa_prover_close(fa_prover **prover);
 
 /* What an entry of a cubin is passed besides the parameters: fa_prover_kernel.extra, and the workspace

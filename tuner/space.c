@@ -4,7 +4,8 @@
  * threads, grid, shared memory and lets, or with the reason why it ends before compiling.
  *
  * Workload: some thousand configs a family; spaces beyond FA_SPACE_MAX keep only what holds to all constraints, and a
- * walk over them leaves a branch at the first tunable that breaks one.
+ * walk over them leaves a branch at the first tunable that breaks one. Where more than that hold, up to some 10^12,
+ * they are counted alone: for some tenths of a second, and estimated from draws when that is not enough.
  * Invariant: configs come in the order of the domains, the last tunable fastest.
  */
 #include "family.h"
@@ -12,13 +13,16 @@
 #include "buf.h"
 #include "error.h"
 #include "problem.h"
+#include "random.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A walk ends with an error after so many steps of expressions: a few seconds. */
-static const int64_t steps_max = 1000000000;
+/* A walk ends with an error after so many steps of expressions: a few seconds. Counting gives way to draws sooner. */
+static const int64_t steps_max = 1000000000, counting_steps_max = 60000000;
+enum { DRAWS = 50000 };
 
 /* A feature away from its default that the manifest does not take. */
 static int refuse_untaken(const fa_family *f, const fa_problem *problem, fa_diag *diag)
@@ -101,10 +105,11 @@ static int default_config(const fa_point *point, fa_config *ret_config, fa_diag 
 }
 
 /* ---- the space -----------------------------------------------------------------------------*/
-static int64_t domain_product(const fa_family *f)
+/* Of the tunables from one on. */
+static int64_t domain_product(const fa_family *f, int first)
 {
     int64_t product = 1;
-    for (int i = 0; i < f->tunable_count; i++)
+    for (int i = first; i < f->tunable_count; i++)
         product *= f->tunable[i].count; /* at most FA_SPACE_POINTS_MAX: checked on loading */
     return product;
 }
@@ -113,7 +118,8 @@ static int64_t domain_product(const fa_family *f)
 struct walk {
     fa_point point;
     bool prune;               /* leaves out what breaks a constraint */
-    int64_t steps;            /* of expressions, so far */
+    int64_t steps, steps_max; /* of expressions: so far, and where it ends */
+    int free_from;            /* no constraint reads this tunable or a later one */
     int64_t count;            /* of the points that it came to */
     fa_config config, preset; /* the point's, the default */
     int family_index;
@@ -127,21 +133,6 @@ static int judge(const struct walk *w, const fa_config *config, fa_candidate *ca
     candidate->trial.config = *config;
     candidate->is_default = fa_config_equal(config, &w->preset);
     return fa_point_judge(&w->point, candidate, w->diag);
-}
-
-/* Breaks the point a constraint that reads `depth` tunables, no less? One without a value may be guarded by another,
- * which is judged with the whole point. */
-static bool is_broken(struct walk *w, int depth)
-{
-    const fa_family *f = w->point.family;
-    for (int i = 0; i < f->constraint_count; i++) {
-        if (f->constraint[i].depth != depth)
-            continue;
-        w->steps += fa_expr_steps(f->constraint[i].expr);
-        if (fa_expr_truth(fa_expr_evaluate(f->constraint[i].expr, w->point.value)) == 0)
-            return true;
-    }
-    return false;
 }
 
 static int64_t steps_of_lets(const fa_family *f, int depth)
@@ -164,16 +155,20 @@ static int walk(struct walk *w, int tunable)
     const fa_domain *domain = &f->tunable[tunable];
     int64_t steps = steps_of_lets(f, tunable + 1);
     int rc = 0;
+    if (w->candidate == NULL && tunable >= w->free_from) {
+        w->count += domain_product(f, tunable);
+        return 0;
+    }
     for (int i = 0; i < domain->count && rc == 0; i++) {
         w->config.tunable[tunable].value = domain->value[i];
         fa_point_set(&w->point, tunable, domain->value[i]);
         w->steps += steps;
-        if (w->steps > steps_max)
-            return fa_fail(w->diag, FA_EMANIFEST,
+        if (w->steps > w->steps_max)
+            return fa_fail(w->diag, w->steps_max < steps_max ? FA_ETIMEOUT : FA_EMANIFEST,
                            "%s.json: its space takes too long to walk: let constraints read the "
                            "first tunables alone, or shorten the domains",
                            f->name);
-        if (!w->prune || !is_broken(w, tunable + 1))
+        if (!w->prune || !fa_point_breaks(&w->point, tunable + 1, &w->steps))
             rc = walk(w, tunable + 1);
     }
     return rc;
@@ -181,9 +176,13 @@ static int walk(struct walk *w, int tunable)
 
 static int start_walk(struct walk *w)
 {
+    const fa_family *f = w->point.family;
     int rc = default_config(&w->point, &w->preset, w->diag);
+    for (int i = 0; i < f->constraint_count; i++)
+        w->free_from =
+            f->constraint[i].depth > w->free_from ? f->constraint[i].depth : w->free_from;
     w->config = w->preset;
-    return rc == 0 && (!w->prune || !is_broken(w, 0)) ? walk(w, 0) : rc;
+    return rc == 0 && (!w->prune || !fa_point_breaks(&w->point, 0, &w->steps)) ? walk(w, 0) : rc;
 }
 
 /* Families written for this very chip, where one serves, come instead of those that newer chips can
@@ -198,7 +197,7 @@ static int64_t prefer_specific(const fa_family_list *families, bool *serves)
         serves[i] = serves[i] && (!specific || families->family[i]->arch_suffix[0] != 0 ||
                                   families->family[i]->beside);
         if (serves[i])
-            size += domain_product(families->family[i]);
+            size += domain_product(families->family[i], 0);
     }
     return size;
 }
@@ -219,9 +218,8 @@ static int fail_refused(const fa_gpu *gpu, const fa_buf *here, const fa_buf *awa
                    gpu->name, here->data, away_count, away_count == 1 ? "is" : "are");
 }
 
-/* Which families serve the problem, and the points of their spaces together. */
-static int choose_families(const fa_family_list *families, const fa_problem *problem,
-                           const fa_gpu *gpu, bool *ret_serves, int64_t *ret_points, fa_diag *diag)
+int fa_families_choose(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
+                       bool *ret_serves, int64_t *ret_points, fa_diag *diag)
 {
     fa_buf here = {0}, away = {0};
     int rc = 0, away_count = 0;
@@ -282,30 +280,78 @@ static int walk_all(const fa_family_list *families, const bool *serves, const st
     return 0;
 }
 
+/* Whether a point that is drawn holds to the constraints. */
+static bool draw(fa_point *point, uint64_t seed)
+{
+    const fa_family *f = point->family;
+    int64_t steps = 0;
+    for (int i = 0; i < f->tunable_count; i++) {
+        const fa_domain *domain = &f->tunable[i];
+        uint64_t at = (fa_random(seed, (uint64_t)i) >> 32) * (uint64_t)domain->count >> 32;
+        fa_point_set(point, i, domain->value[at]);
+        if (fa_point_breaks(point, i + 1, &steps))
+            return false;
+    }
+    return true;
+}
+
+/* How many points hold to the constraints, as far as draws tell: the first three digits. */
+static int64_t estimate_held(const fa_family_list *families, const bool *serves,
+                             const struct walk *how, const fa_problem *problem)
+{
+    double held = 0, unit = 1;
+    for (int i = 0; i < families->count; i++) {
+        fa_point point;
+        int64_t steps = 0, kept = 0;
+        if (!serves[i])
+            continue;
+        fa_point_start(&point, families->family[i], problem, how->point.gpu);
+        for (uint64_t d = 0; d < DRAWS && !fa_point_breaks(&point, 0, &steps); d++)
+            kept += draw(&point, d);
+        held += (double)kept / DRAWS * (double)domain_product(families->family[i], 0);
+    }
+    while (held / unit >= 1000)
+        unit *= 10;
+    return (int64_t)(floor(held / unit) * unit);
+}
+
+/* How many configs hold to the constraints, and whether that is an estimate: only of many. */
+static int count_held(const fa_family_list *families, const bool *serves, const struct walk *how,
+                      const fa_problem *problem, int64_t *ret_count, bool *ret_about)
+{
+    struct walk quick = *how;
+    quick.steps_max = counting_steps_max;
+    int rc = walk_all(families, serves, &quick, problem, NULL, ret_count);
+    if (rc != FA_ETIMEOUT)
+        return rc;
+    *ret_count = estimate_held(families, serves, how, problem);
+    *ret_about = *ret_count > FA_SPACE_MAX;
+    return *ret_about ? 0 : walk_all(families, serves, how, problem, NULL, ret_count);
+}
+
 int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
                        fa_space *ret_space, fa_diag *diag)
 {
-    fa_space space = {0};
+    fa_space space = {.default_index = -1};
     int64_t points = 0, count = 0;
-    char number[FA_COMMAS_MAX], kept[FA_COMMAS_MAX], most[FA_COMMAS_MAX];
     bool *serves = calloc((size_t)families->count + 1, sizeof *serves);
     if (serves == NULL)
         return fa_fail(diag, FA_ENOMEM, "space: out of memory");
-    struct walk how = {.point = {.gpu = gpu}, .diag = diag};
-    int rc = choose_families(families, problem, gpu, serves, &points, diag);
+    struct walk how = {.point = {.gpu = gpu}, .steps_max = steps_max, .diag = diag};
+    int rc = fa_families_choose(families, problem, gpu, serves, &points, diag);
     if (rc != 0)
         goto done;
     count = points;
     how.prune = points > FA_SPACE_MAX;
-    if (how.prune && (rc = walk_all(families, serves, &how, problem, NULL, &count)) != 0)
+    if (how.prune)
+        rc = count_held(families, serves, &how, problem, &count, &space.about);
+    if (rc != 0)
         goto done;
+    space.left_out = points - count;
     if (count > FA_SPACE_MAX) {
-        rc = fa_fail(diag, FA_EMANIFEST, "of %s configs %s hold to the constraints: at most %s may",
-                     fa_commas(points, number), fa_commas(count, kept),
-                     fa_commas(FA_SPACE_MAX, most));
+        space.held = count;
         goto done;
     }
-    space.left_out = points - count;
     space.candidate = calloc((size_t)count + 1, sizeof *space.candidate);
     if (space.candidate == NULL) {
         rc = fa_fail(diag, FA_ENOMEM, "space of %d configs: out of memory", (int)count);
@@ -416,7 +462,7 @@ static bool find_first(struct walk *w, int tunable)
         w->config.tunable[tunable].value = domain->value[i];
         fa_point_set(&w->point, tunable, domain->value[i]);
         w->steps++;
-        if (!is_broken(w, tunable + 1) && find_first(w, tunable + 1))
+        if (!fa_point_breaks(&w->point, tunable + 1, &w->steps) && find_first(w, tunable + 1))
             return true;
     }
     return false;
@@ -436,7 +482,7 @@ int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config
     struct walk w = {.diag = diag};
     fa_point_start(&w.point, family, problem, &gpu);
     int rc = default_config(&w.point, &w.config, diag);
-    if (rc == 0 && (is_broken(&w, 0) || !find_first(&w, 0)))
+    if (rc == 0 && (fa_point_breaks(&w.point, 0, &w.steps) || !find_first(&w, 0)))
         rc = fa_fail(diag, FA_EMANIFEST, "%s: no config holds to the restrictions", family->name);
     if (rc == 0)
         *ret_config = w.config;

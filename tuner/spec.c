@@ -124,6 +124,8 @@ static int check_launches(const struct fa_spec_reading *r)
 static int make_sources(struct fa_spec_reading *r, const char *source, const char *answer_source)
 {
     const cJSON *answer = fa_spec_member(r->json, "answer");
+    if (fa_spec_member(answer, "given") != NULL)
+        answer = NULL;
     const char *instance[FA_LAUNCHES_MAX];
     const char *named =
         cJSON_IsString(answer) ? answer->valuestring : fa_spec_text(answer, "kernel");
@@ -179,13 +181,42 @@ static fa_spec *find_spec(const char *hash)
     return NULL;
 }
 
-const fa_spec *fa_spec_of(const fa_operation *operation)
+static fa_spec *spec_of(const fa_operation *operation)
 {
     int count = atomic_load_explicit(&known_count, memory_order_acquire);
     for (int i = 0; i < count; i++)
         if (known[i]->operation == operation)
             return known[i];
     return NULL;
+}
+
+const fa_spec *fa_spec_of(const fa_operation *operation)
+{
+    return spec_of(operation);
+}
+
+int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
+                      fa_diag *diag)
+{
+    fa_spec *spec = spec_of(operation);
+    if (spec == NULL)
+        return fa_fail(diag, FA_EINVAL, "%s is no kernel specification of this process",
+                       operation->name);
+    pthread_mutex_lock(&mutex);
+    spec->cases = function;
+    spec->cases_context = context;
+    pthread_mutex_unlock(&mutex);
+    return 0;
+}
+
+fa_case_function *fa_spec_cases_of(const fa_operation *operation, void **ret_context)
+{
+    const fa_spec *spec = spec_of(operation);
+    pthread_mutex_lock(&mutex);
+    fa_case_function *function = spec != NULL ? spec->cases : NULL;
+    *ret_context = spec != NULL ? spec->cases_context : NULL;
+    pthread_mutex_unlock(&mutex);
+    return function;
 }
 
 /* Makes templates and the family of what was read. */

@@ -12,7 +12,8 @@
  *   "sizes": {"n": 1024 | {"default", "fixed", "multiple", "max"}}
  *   "tune": {"BLOCK": [64, 128]}, "default": {…}, "restrictions": [text], "defines": {"WIDTH": expression}
  *   "block", "grid": one to three expressions; "shared_memory": an expression, or an object of them
- *   "answer": null | "kernel" | {"kernel", "source", "block", "grid"}; "rtol", "atol"
+ *   "answer": null | "kernel" | {"kernel", "source", "block", "grid"} | {"given": text}; "rtol", "atol". The last says that
+ *                                         fa_spec_cases() answers; the text tells answers of different programs apart
  *   "flops", "bytes": expressions
  *
  * May be used by: engine. Thread-safety: any thread. A specification that was loaded stays as it is until the process ends.
@@ -32,6 +33,8 @@ typedef struct fa_spec {
     fa_compiled_with with; /* lies in the following */
     struct fa_includes *includes;
     const char *option[FA_OPTIONS_MAX];
+    fa_case_function *cases; /* NULL: none */
+    void *cases_context;
 } fa_spec;
 
 /* As fa_spec_load() and fa_spec_read() of fa_problem.h, whose arguments were checked. */
@@ -41,5 +44,10 @@ int fa_spec_make(const char *where, const char *text, const char *source, bool u
 
 /* The specification that the operation was made of; NULL: it is another's. */
 const fa_spec *fa_spec_of(const fa_operation *operation);
+
+/* As fa_spec_cases() of fa_problem.h; and what is set of the operation, NULL: nothing. */
+int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
+                      fa_diag *diag);
+fa_case_function *fa_spec_cases_of(const fa_operation *operation, void **ret_context);
 
 #endif

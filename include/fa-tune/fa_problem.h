@@ -40,6 +40,13 @@ FA_API int fa_spec_read_untrusted(const char *where, const char *text, const cha
                                   const fa_operation **ret_operation, fa_diag *diag);
 /* "NAME@HASH": what fa_find_operation() and problems in JSON find this very specification by, whatever was read after it. */
 FA_API int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_diag *diag);
+
+/* Data of the caller's own for the proofs of a specification: before anything is compiled, tunes of this process call the
+ * function on their thread, once for each case, with the arguments in the kernel's order. It may give inputs, with which
+ * the problem itself is timed, too. Where the specification's answer is {"given": …} it answers cases; in one that it leaves
+ * unanswered configs must agree. NaN is refused. NULL: no function; whatever is set holds until the process ends. */
+FA_API int fa_spec_cases(const fa_operation *operation, fa_case_function *function, void *context,
+                         fa_diag *diag);
 /* NULL stands for attention forward. */
 FA_API const char *fa_name_of_operation(const fa_operation *operation);
 

@@ -107,6 +107,8 @@ typedef struct fa_answer {
     bool
         in_fleet; /* and in the fleet's; false also where that was not asked. In a list one may be in the
                                fleet's alone, or the local store may have another for the same problem */
+    char strategy[16];      /* the space was searched, and in_budget configs of it were tried; "": all */
+    bool space_estimated;   /* `space` is an estimate */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/
@@ -249,6 +251,13 @@ typedef struct fa_request {
      * without its times, reports the answer's config alone. A non-zero return becomes fa_tune()'s. */
     fa_explain_visit *ranking;
     void *ranking_context;
+    /* A space of more than 20,000 configs is searched; so is any other when these bound what may be spent, or name a
+     * strategy. What does not compile costs no evaluation, and what is on record is counted as spent. */
+    const char *strategy; /* as fa_replay_strategy() names them; NULL: "auto" */
+    int32_t
+        evaluations; /* configs that may be measured, or compiled where the GPU is not here: at most 20,000; 0:
+                             500 where the space is too large and no seconds are given, else no bound */
+    double seconds; /* after which no further config is compiled; 0: no bound */
 } fa_request;
 
 /* The winner for a problem on a GPU type, from the store or tuned now. Without that GPU in this
@@ -280,8 +289,18 @@ FA_API int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_
 FA_API int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha256[65],
                                 size_t *ret_size, fa_diag *diag);
 
-/* Every config of the request's space and where it ended, best first, then by gate; nothing is
- * compiled. `rank` counts from 1 for configs that finished (measured or compiled), else 0. Of an imported
+typedef struct fa_space_count {
+    int64_t configs;
+    bool about; /* an estimate: counting takes long */
+    bool
+        is_searched; /* so many hold to the constraints; else all are tried, with the reasons of those that do not */
+} fa_space_count;
+/* How many configs the request's space has, which is not built where that is many. */
+FA_API int fa_count_space(fa_tuner *tuner, const fa_request *request, fa_space_count *ret_count,
+                          fa_diag *diag);
+
+/* Every config of the request's space and where it ended, best first, then by gate; of a space that is searched, those
+ * on record; nothing is compiled. `rank` counts from 1 for configs that finished (measured or compiled), else 0. Of an imported
  * winner whose problem was not tuned here: what was measured beside it, as far as it brought that. */
 FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *visit,
                       void *context, fa_gpu *ret_gpu, fa_diag *diag);

@@ -320,6 +320,20 @@ typedef struct fa_argument {
     int64_t shape[FA_ARGUMENT_DIMS];
 } fa_argument;
 
+/* An argument in a case of a proof: what it is, and on the host its elements, packed, or a scalar's value. Only what
+ * an fa_case_function marks counts. */
+typedef struct fa_case_argument {
+    fa_argument is;
+    void *input;   /* an input as drawn, or a scalar's value; else NULL */
+    void *answer;  /* room for what is right of an output; else NULL */
+    size_t bytes;  /* of each */
+    bool given;    /* set by the function: the input was written over */
+    bool answered; /* set by it: the answer is there */
+} fa_case_argument;
+/* The problem itself has the index 0; other cases are small and ragged. Non-zero ends the tune with that code. */
+typedef int fa_case_function(void *context, const fa_problem *problem, int32_t index,
+                             fa_case_argument *argument, int32_t count);
+
 /* A tensor that is passed. Strides in elements, of all dimensions but the last; all 0: it is contiguous. They are read
  * of strided tensors alone. */
 typedef struct fa_tensor_arg {

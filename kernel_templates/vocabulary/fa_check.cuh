@@ -88,10 +88,12 @@ static __device__ inline bool is_fenced(const unsigned short *fenced, u64 fence,
 
 }  // namespace fa_check
 
+// `given`: the elements, where they are not drawn.
 extern "C" __global__ void fa_check_fill(void *tensor, unsigned long long count, int element, unsigned long long seed,
-                                         long long from, unsigned long long span) {
+                                         long long from, unsigned long long span, const void *given) {
     for (fa_check::u64 i = fa_check::first(); i < count; i += fa_check::step())
-        fa_check::store_bits(tensor, i, element, fa_check::input_bits(seed, i, element, from, span));
+        fa_check::store_bits(tensor, i, element, given ? fa_check::stored_bits(given, i, element)
+                                                       : fa_check::input_bits(seed, i, element, from, span));
 }
 
 // The largest finite magnitude; non-negative floats order as their bits do.
@@ -129,10 +131,11 @@ extern "C" __global__ void fa_check_output(const unsigned short *fenced, unsigne
 // An input is as fa_check_fill made it.
 extern "C" __global__ void fa_check_input(const unsigned short *fenced, unsigned long long fence, unsigned long long count,
                                           int element, unsigned long long seed, long long from, unsigned long long span,
-                                          unsigned long long *result) {
+                                          const void *given, unsigned long long *result) {
     bool right = fa_check::is_fenced(fenced, fence, count, element);
     for (fa_check::u64 i = fa_check::first(); i < count; i += fa_check::step())
         right = right && fa_check::stored_bits(fenced + fence, i, element) ==
-                             fa_check::input_bits(seed, i, element, from, span);
+                             (given ? fa_check::stored_bits(given, i, element)
+                                    : fa_check::input_bits(seed, i, element, from, span));
     if (!right) atomicMax(result, fa_check::kFailed);
 }

@@ -75,7 +75,11 @@ static int find_kernel(struct call *c, const fa_kernel **ret_kernel, PyObject **
         return -1;
     if (policy_on_miss != NULL)
         return ask_policy(c, ret_kernel, ret_instead);
-    return session_kernel(&c->problem, policy_effort, c->place.device, NULL, ret_kernel);
+    fa_request request = {.size = sizeof request,
+                          .problem = c->problem,
+                          .ordinal = c->place.device,
+                          .effort = policy_effort};
+    return session_kernel(&request, NULL, ret_kernel);
 }
 
 /* The kernel where the context that is current is one of the tensors' device and has it loaded: one call of the

@@ -9,6 +9,7 @@
 #include "operation_call.h"
 #include "problem.h"
 #include "session.h"
+#include "tensor_new.h"
 
 #include <stdlib.h>
 
@@ -74,6 +75,25 @@ static PyObject *bound_problem(PyObject *self, void *unused)
                           : NULL;
 }
 
+static PyObject *bound_arguments(PyObject *self, void *unused)
+{
+    const fa_kernel *kernel = kernel_alive(self);
+    fa_argument is = {.size = sizeof is};
+    PyObject *list = kernel != NULL ? PyList_New(0) : NULL;
+    (void)unused;
+    for (int i = 0; list != NULL && fa_kernel_argument(kernel, i, &is) == 0; i++) {
+        PyObject *one = Py_BuildValue("(ssNN)", is.name, is.dtype,
+                                      is.tensor ? tuple_of(is.shape, is.dims) : Py_BuildValue(""),
+                                      PyUnicode_FromString(is.updated  ? "inout"
+                                                           : is.output ? "out"
+                                                                       : "in"));
+        if (one == NULL || PyList_Append(list, one) != 0)
+            Py_CLEAR(list);
+        Py_XDECREF(one);
+    }
+    return list;
+}
+
 static PyObject *bound_device(PyObject *self, void *unused)
 {
     (void)unused;
@@ -105,18 +125,21 @@ static PyObject *bound_repr(PyObject *self)
 
 PyObject *bound_best(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *words[] = {"problem", "effort", "device", "progress", NULL};
+    static char *words[] = {"problem",  "effort",      "device",  "progress",
+                            "strategy", "evaluations", "seconds", NULL};
     PyObject *dict, *effort_name = NULL, *progress = NULL;
-    fa_effort effort = FA_EFFORT_MEASURE;
+    fa_request request = {.size = sizeof request, .effort = FA_EFFORT_MEASURE};
     int device = 0;
-    fa_problem problem;
     const fa_kernel *kernel;
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OiO:best_kernel", words, &dict, &effort_name,
-                                     &device, &progress) ||
-        (effort_name != NULL && effort_from(effort_name, &effort) != 0) ||
-        problem_from_dict(dict, &problem) != 0 ||
-        session_kernel(&problem, effort, device, progress, &kernel) != 0)
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OiOzid:best_kernel", words, &dict,
+                                     &effort_name, &device, &progress, &request.strategy,
+                                     &request.evaluations, &request.seconds) ||
+        (effort_name != NULL && effort_from(effort_name, &request.effort) != 0) ||
+        problem_from_dict(dict, &request.problem) != 0)
+        return NULL;
+    request.ordinal = device;
+    if (session_kernel(&request, progress, &kernel) != 0)
         return NULL;
     if (fa_kernel_answer(kernel) == NULL) /* once made it is there */
         return PyErr_NoMemory();
@@ -129,6 +152,10 @@ int bound_init(PyObject *module)
         {"answer", bound_answer, NULL, "how this kernel is known: the document of docs/json.md",
          NULL},
         {"problem", bound_problem, NULL, "what it computes: a dict of the operation's fields",
+         NULL},
+        {"arguments", bound_arguments, NULL,
+         "what it is called with, but of attention: (name, dtype, shape, \"in\", \"out\" or \"inout\"); a number's "
+         "shape is None",
          NULL},
         {"device", bound_device, NULL, "the CUDA device that it is loaded on", NULL},
         {NULL, NULL, NULL, NULL, NULL},

@@ -4,6 +4,7 @@
  */
 #include "attention.h"
 #include "bound.h"
+#include "cases.h"
 #include "errors.h"
 #include "problem.h"
 #include "session.h"
@@ -53,7 +54,7 @@ static PyMethodDef methods[] = {
     {"attention_decode", (PyCFunction)(void (*)(void))attention_decode,
      METH_FASTCALL | METH_KEYWORDS, attention_decode_doc},
     {"best_kernel", (PyCFunction)(void (*)(void))bound_best, METH_VARARGS | METH_KEYWORDS,
-     "best_kernel(problem, effort=\"measure\", device=0, progress=None)\n--\n\n"
+     "best_kernel(problem, effort=\"measure\", device=0, progress=None, strategy=None, evaluations=0, seconds=0)\n--\n\n"
      "The best Kernel for a problem (a dict of the operation's fields), loaded in the device's current or "
      "primary context. progress: a function of one dict, called some times a second; None: a line "
      "on stderr where that is a terminal; False: none. Ctrl-C ends a tune and keeps what is done."},
@@ -73,6 +74,10 @@ static PyMethodDef methods[] = {
     {"forget", store_forget, METH_VARARGS,
      "forget(select, dry_run)\n--\n\nForgets the stored problems for which select(dict) is true, or all for None; returns\n"
      "what went, as dicts, and a dict of counts. After an exception of select nothing is gone."},
+    {"export", store_export, METH_VARARGS,
+     "export(kernel, path)\n--\n\nWrites a signed bundle of the Kernel's winner."},
+    {"import_bundle", store_import, METH_VARARGS,
+     "import_bundle(path)\n--\n\nTakes the winners of a bundle that somebody trusted has signed into the store."},
     {"doctor", store_doctor, METH_NOARGS,
      "doctor()\n--\n\nThe doctor's findings: a list of (level, name, text, advice)."},
     {"gpu_name", store_gpu_name, METH_VARARGS,
@@ -85,6 +90,8 @@ static PyMethodDef methods[] = {
     {"load_specification", problem_specification, METH_VARARGS,
      "load_specification(where, text, source)\n--\n\nThe operation of a kernel specification, as \"NAME@HASH\": of the file\n"
      "`where` if text is None, else of JSON and the CUDA C++ that it speaks of."},
+    {"give_cases", cases_give, METH_O,
+     "give_cases(operation)\n--\n\nTunes of a specification's operation ask fa_tune._cases.provide() for data from now on."},
     {"set_policy", (PyCFunction)(void (*)(void))session_set_policy, METH_VARARGS | METH_KEYWORDS,
      "set_policy(effort, on_miss=None)\n--\n\n"
      "How attention() comes by a kernel that is not loaded: by this effort, or by calling\n"

@@ -247,26 +247,23 @@ static int get_kernel(fa_tuner *mine, const fa_problem *problem, fa_effort effor
     return rc;
 }
 
-int session_kernel(const fa_problem *problem, fa_effort effort, int device, PyObject *progress,
-                   const fa_kernel **ret_kernel)
+int session_kernel(fa_request *request, PyObject *progress, const fa_kernel **ret_kernel)
 {
+    const fa_problem *problem = &request->problem;
+    fa_effort effort = request->effort;
     fa_tuner *mine = session_tuner();
     fa_diag diag = {{0}};
     fa_answer answer = {.size = sizeof answer};
     bool entered = false;
-    int rc = mine != NULL ? session_enter(device, &entered, &diag) : FA_EINVAL;
+    int rc = mine != NULL ? session_enter(request->ordinal, &entered, &diag) : FA_EINVAL;
     if (rc != 0)
         return fail_with(rc, &diag);
     if (effort != FA_EFFORT_PATIENT)
         rc = fa_get_loaded_kernel(mine, problem, effort, ret_kernel, &diag);
     if (rc != 0 || effort == FA_EFFORT_PATIENT) {
         /* A stored winner needs no tune, and a tune can tell its progress and be ended only here. */
-        fa_request request = {.size = sizeof request,
-                              .problem = *problem,
-                              .ordinal = device,
-                              .effort = effort,
-                              .first_contact = effort == FA_EFFORT_MEASURE};
-        rc = effort > FA_EFFORT_CACHED ? tune(&request, progress, &answer, &diag) : 0;
+        request->first_contact = effort == FA_EFFORT_MEASURE;
+        rc = effort > FA_EFFORT_CACHED ? tune(request, progress, &answer, &diag) : 0;
         if (rc == 0)
             rc = get_kernel(mine, problem, effort == FA_EFFORT_PATIENT ? FA_EFFORT_MEASURE : effort,
                             ret_kernel, &diag);
@@ -278,8 +275,8 @@ int session_kernel(const fa_problem *problem, fa_effort effort, int device, PyOb
 
 PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *words[] = {"problem", "gpu",   "device",   "effort",
-                            "again",   "exact", "progress", NULL};
+    static char *words[] = {"problem", "gpu",      "device",   "effort",      "again",
+                            "exact",   "progress", "strategy", "evaluations", "seconds", NULL};
     PyObject *dict, *effort_name = NULL, *progress = NULL;
     fa_request request = {.size = sizeof request, .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
@@ -287,8 +284,9 @@ PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs)
     char *text = NULL;
     int device = 0, again = 0, exact = 0;
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ziOppO:tune", words, &dict, &request.gpu,
-                                     &device, &effort_name, &again, &exact, &progress) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ziOppOzid:tune", words, &dict, &request.gpu,
+                                     &device, &effort_name, &again, &exact, &progress,
+                                     &request.strategy, &request.evaluations, &request.seconds) ||
         (effort_name != NULL && effort_from(effort_name, &request.effort) != 0) ||
         problem_from_dict(dict, &request.problem) != 0)
         return NULL;

@@ -27,10 +27,9 @@ extern fa_effort policy_effort;
 extern PyObject *policy_on_miss;  /* or NULL */
 extern PyObject *policy_recorder; /* or NULL */
 
-/* The best kernel for the problem on the device, tuned where the effort allows: other threads run
+/* The best kernel for the request's problem on the device, tuned where the effort allows: other threads run
  * meanwhile, and Ctrl-C ends it. progress: a function, None or NULL for the terminal, or False. */
-int session_kernel(const fa_problem *problem, fa_effort effort, int device, PyObject *progress,
-                   const fa_kernel **ret_kernel);
+int session_kernel(fa_request *request, PyObject *progress, const fa_kernel **ret_kernel);
 
 /* Functions of the module. */
 PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs);

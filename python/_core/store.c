@@ -7,8 +7,11 @@
  */
 #include "store.h"
 
+#include "kernel.h"
 #include "problem.h"
 #include "session.h"
+
+#include "fa_bundle.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +115,73 @@ PyObject *store_sweep(PyObject *self, PyObject *args)
     if (rc == 0)
         rc = fa_sweep_write(&sweep, &text, &diag);
     return parsed(rc, text, &diag);
+}
+
+/* ---- a bundle of one winner -------------------------------------------------------------------*/
+/* Whether it is the winner that a kernel was loaded of. Listed winners have the newest operation of their name. */
+static bool is_kernels(void *context, const fa_answer *answer)
+{
+    const fa_answer *own = fa_kernel_answer(context);
+    const fa_problem *tuned = &own->from_problem;
+    return strcmp(answer->cubin_key, own->cubin_key) == 0 &&
+           strcmp(answer->gpu.name, own->gpu.name) == 0 && answer->unix_time == own->unix_time &&
+           !(answer->trial.median_us < own->trial.median_us ||
+             answer->trial.median_us > own->trial.median_us) &&
+           strcmp(fa_name_of_operation(answer->problem.operation),
+                  fa_name_of_operation(tuned->operation)) == 0 &&
+           memcmp(answer->problem.value, tuned->value, sizeof tuned->value) == 0;
+}
+
+PyObject *store_export(PyObject *self, PyObject *args)
+{
+    PyObject *object, *path = NULL;
+    fa_diag diag = {{0}};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!O&:export", kernel_type, &object, PyUnicode_FSConverter, &path))
+        return NULL;
+    const fa_kernel *kernel = kernel_alive(object);
+    fa_tuner *tuner = kernel != NULL ? session_tuner() : NULL;
+    fa_export_options options = {.size = sizeof options,
+                                 .file = PyBytes_AsString(path),
+                                 .keep = is_kernels,
+                                 .context = (void *)(uintptr_t)kernel};
+    fa_bundle_info info;
+    int rc = FA_EINVAL;
+    if (tuner != NULL) {
+        PyThreadState *state = session_release();
+        rc = fa_export(tuner, &options, &info, &diag);
+        session_acquire(state);
+    }
+    Py_DECREF(path);
+    if (rc != 0) {
+        fail_with(rc, &diag);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *store_import(PyObject *self, PyObject *args)
+{
+    PyObject *path = NULL;
+    fa_diag diag = {{0}};
+    fa_bundle_info info;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O&:import_bundle", PyUnicode_FSConverter, &path))
+        return NULL;
+    fa_tuner *tuner = session_tuner();
+    fa_import_options options = {.size = sizeof options, .file = PyBytes_AsString(path)};
+    int rc = FA_EINVAL;
+    if (tuner != NULL) {
+        PyThreadState *state = session_release();
+        rc = fa_import(tuner, &options, &info, &diag);
+        session_acquire(state);
+    }
+    Py_DECREF(path);
+    if (rc != 0) {
+        fail_with(rc, &diag);
+        return NULL;
+    }
+    Py_RETURN_NONE;
 }
 
 /* ---- winners, the doctor --------------------------------------------------------------------*/

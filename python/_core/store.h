@@ -12,6 +12,8 @@ PyObject *store_sweep(PyObject *self, PyObject *args);
 PyObject *store_winners(PyObject *self, PyObject *unused);
 PyObject *store_report(PyObject *self, PyObject *args);
 PyObject *store_forget(PyObject *self, PyObject *args);
+PyObject *store_export(PyObject *self, PyObject *args);
+PyObject *store_import(PyObject *self, PyObject *args);
 PyObject *store_doctor(PyObject *self, PyObject *unused);
 PyObject *store_gpu_name(PyObject *self, PyObject *args);
 

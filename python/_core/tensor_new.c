@@ -118,7 +118,7 @@ static struct sizes {
     int64_t shape[TENSOR_DIMS];
 } last_sizes[TENSOR_DIMS + 1];
 
-static PyObject *tuple_of(const int64_t *number, int count)
+PyObject *tuple_of(const int64_t *number, int count)
 {
     PyObject *tuple = PyTuple_New(count);
     for (int i = 0; tuple != NULL && i < count; i++) {

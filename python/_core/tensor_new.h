@@ -15,5 +15,7 @@ PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, place 
                       char **ret_data);
 /* Bytes of the memory that `like` is in, until its deleter is called; the library has an exchange table. */
 dl_managed *tensor_scratch(const tensor *like, size_t size);
+/* A tuple of ints. */
+PyObject *tuple_of(const int64_t *number, int count);
 
 #endif

@@ -46,10 +46,10 @@ def kernel(problem: Problem, device: int | None, effort: Effort | None, progress
 
 
 def tune(problem: Problem, gpu: str | None, device: int | None, effort: Effort, again: bool, exact: bool,
-         progress: Progress) -> dict[str, Any]:
-    """The answer's dict."""
+         progress: Progress, **search: Any) -> dict[str, Any]:
+    """The answer's dict. search: strategy, evaluations and seconds, as the library takes them."""
     if gpu is not None and not isinstance(gpu, str):
         raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", or None, not %s" % shown(gpu))
     one_of("effort", effort, EFFORTS)
     return _core.tune(problem.as_dict(), gpu=None if gpu is None else _core.gpu_name(gpu), effort=effort, again=again,
-                      exact=exact, device=ordinal(device), progress=reporter(progress))
+                      exact=exact, device=ordinal(device), progress=reporter(progress), **search)

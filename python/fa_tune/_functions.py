@@ -47,13 +47,15 @@ def _problem(problem: ProblemLike | None, fields: dict[str, Any]) -> Problem:
 @overload
 def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: int | None = None,
          effort: Effort = "measure", again: bool = False, exact: bool = False, progress: Progress = None,
+         strategy: str | None = None, evaluations: int = 0, seconds: float = 0,
          **fields: Unpack[ProblemFields]) -> Answer: ...
 @overload
 def tune(*, operation: str, gpu: str | None = None, device: int | None = None, effort: Effort = "measure",
-         again: bool = False, exact: bool = False, progress: Progress = None, **fields: Any) -> Answer: ...
+         again: bool = False, exact: bool = False, progress: Progress = None,
+         strategy: str | None = None, evaluations: int = 0, seconds: float = 0, **fields: Any) -> Answer: ...
 def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: int | None = None,
          effort: Effort = "measure", again: bool = False, exact: bool = False, progress: Progress = None,
-         **fields: Any) -> Answer:
+         strategy: str | None = None, evaluations: int = 0, seconds: float = 0, **fields: Any) -> Answer:
     """The winner for a problem, from the store or tuned now.
 
     fa_tune.tune(seq=512, head_dim=64, dtype="bf16", causal=True)
@@ -65,13 +67,16 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     effort    as in fa_tune.policy(); "measure" tunes the whole space here
     again     tune although a winner is stored
     exact     these very lengths, not the bucket that stands for them
+    strategy, evaluations, seconds   how the space is searched, and when that ends; 0: the default, which is the whole space
+              where it has at most 20,000 configs
     progress  None: a live line on stderr where that is a terminal; False: none; or a function, which
               is called with a dict some times a second
 
     Returns a fa_tune.Answer. Raises fa_tune.Error and its classes: ArgumentError, NotTuned, NotSupported,
     DeviceError. Ctrl-C raises KeyboardInterrupt; what was measured is kept for the next run.
     """
-    return Answer(_engine.tune(_problem(problem, fields), gpu, device, effort, again, exact, progress))
+    return Answer(_engine.tune(_problem(problem, fields), gpu, device, effort, again, exact, progress,
+                               strategy=strategy, evaluations=evaluations, seconds=seconds))
 
 
 @overload

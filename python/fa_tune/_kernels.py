@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import operator
 import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import _core
-from ._errors import ArgumentError, shown
+from . import _cases, _core, _kernel_ops
+from ._errors import ArgumentError, Error, shown
 from ._objects import Answer
 from ._problem import Problem
 from ._types import Effort, Progress
@@ -18,6 +20,8 @@ from ._types import Effort, Progress
 class _Argument(dict):
     """What a specification says of one argument, but for its name."""
 
+    tensor: Any = None  # its array, where one is given
+
 
 class _Size(dict):
     """What a specification says of one size."""
@@ -25,6 +29,7 @@ class _Size(dict):
 
 def array(type: Any, *shape: int | str, range: Sequence[int | str] | None = None, align: int | None = None) -> Any:
     """A tensor that the kernel reads: its type ("f32", a dtype of PyTorch or NumPy) and its shape, numbers and expressions.
+    Or an array, of which the type is taken, and the shape where none is said: kernels are proved and timed with its numbers.
 
     range   of integers: the values that proofs draw, as in range=(0, "n"), the second excluded
     align   bytes that its address is a multiple of (16)
@@ -44,7 +49,7 @@ def inout(type: Any, *shape: int | str, align: int | None = None) -> Any:
 
 def scalar(type: Any, value: float | str) -> Any:
     """A number that the kernel takes: callers pass it, and proofs use `value`; or an expression of the sizes, which they do not."""
-    return _Argument(type=_type(type), value=value)
+    return _Argument(type=_cases.type_of(type), value=value)
 
 
 def fixed(value: int) -> Any:
@@ -53,21 +58,18 @@ def fixed(value: int) -> Any:
 
 
 def _tensor(way, type_, shape, range_, align):
-    given = {"type": _type(type_), "shape": list(shape), "is": way, "align": align,
+    array = type_ if _cases.is_tensor(type_) else None
+    if array is not None:
+        type_, shape = array.dtype, shape or tuple(array.shape)
+    given = {"type": _cases.type_of(type_), "shape": [_index(size) for size in shape], "is": way, "align": align,
              "range": None if range_ is None else [str(end) for end in range_]}
-    return _Argument({name: value for name, value in given.items() if value is not None})
+    argument = _Argument({name: value for name, value in given.items() if value is not None})
+    argument.tensor = array
+    return argument
 
 
-def _type(given):
-    """A type's short name: of "f32", "fp32", torch.float32, numpy.float32."""
-    text = given if isinstance(given, str) else getattr(given, "__name__", str(given))
-    found = re.fullmatch(r"(?:torch\.)?(bfloat|bf|uint|int|float|fp|f|i|u)(8|16|32|64)", text)
-    if text in ("torch.half", "half"):
-        return "f16"
-    if found is None:
-        raise ArgumentError("an argument's type is one such as \"f32\", \"bf16\", \"i64\", or a dtype, not %s" % shown(given))
-    letters, bits = found.groups()
-    return {"bfloat": "bf", "uint": "u", "int": "i", "float": "f", "fp": "f"}.get(letters, letters) + bits
+def _index(size):
+    return size if isinstance(size, str) else operator.index(size)
 
 
 class TunedKernel:
@@ -78,15 +80,14 @@ class TunedKernel:
     operation   its name for fa_tune.Problem, fa_tune.tune() and others
     """
 
-    __slots__ = ("operation", "problem", "_kernel", "_device", "_effort", "_progress")
+    __slots__ = ("operation", "problem", "_kernel", "_how")
 
-    def __init__(self, operation: str, problem: Problem, device: int | None, effort: Effort, progress: Progress) -> None:
+    def __init__(self, operation: str, problem: Problem, how: Mapping[str, Any]) -> None:
         from . import _engine
-        self.operation, self.problem = operation, problem
-        self._device, self._effort, self._progress = device, effort, progress
+        self.operation, self.problem, self._how = operation, problem, how
         asked = {**problem.as_dict(), "operation": operation}
-        self._kernel = _core.best_kernel(asked, effort=effort, device=_engine.ordinal(device),
-                                         progress=_engine.reporter(progress))
+        self._kernel = _core.best_kernel(asked, effort=how["effort"], device=_engine.ordinal(how["device"]),
+                                         progress=_engine.reporter(how["progress"]), **how["search"])
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
         """Launches the kernel: tensors (DLPack) and numbers in its order or by name; an output that is left out is made."""
@@ -94,8 +95,21 @@ class TunedKernel:
 
     def at(self, **sizes: int) -> TunedKernel:
         """The kernel of other sizes; those that are left out stay."""
-        fields = {**self.problem.as_dict(), **sizes, "operation": self.operation}
-        return TunedKernel(self.operation, Problem(**fields), self._device, self._effort, self._progress)
+        return TunedKernel(self.operation, Problem(**{**self.problem.as_dict(), **sizes, "operation": self.operation}), self._how)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the winner, its cubin and what was measured beside it to a bundle, as `fa-tune export` does, signed with this
+        user's key: tune_kernel(…, bundle=path) finds it on other machines that trust the key."""
+        try:
+            _core.export(self._kernel, path)
+        except Error as error:  # of no key, in the words of the command line
+            error.args = (str(error).replace("; --unsigned does without", ""),)
+            raise
+
+    @property
+    def arguments(self) -> list[tuple[str, str, tuple[int, ...] | None, str]]:
+        """What it is called with: names, types, shapes (None: a number), and whether it is "in", "out" or "inout"."""
+        return self._kernel.arguments
 
     @property
     def answer(self) -> Answer:
@@ -110,11 +124,12 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
                 kernel: str | None = None, name: str | None = None, sizes: Mapping[str, Any] | None = None,
                 restrictions: Sequence[str] = (), defines: Mapping[str, str | int] | None = None,
                 default: Mapping[str, int | bool] | None = None, shared_memory: str | int | Mapping[str, Any] | None = None,
-                answer: str | Mapping[str, Any] | None = None, rtol: float | None = None, atol: float | None = None,
+                answer: Any = None, rtol: float | None = None, atol: float | None = None,
                 flops: str | None = None, bytes: str | None = None, include: Sequence[str] | None = None,
                 options: Sequence[str] | None = None, device: int | None = None,
                 effort: Effort = "measure", progress: Progress = None,
-                **at: int) -> TunedKernel:
+                strategy: str | None = None, evaluations: int = 0, seconds: float = 0,
+                bundle: str | os.PathLike[str] | None = None, torch_op: str | None = None, **at: int) -> TunedKernel:
     """Tunes a CUDA kernel of one's own as it stands, and returns it ready to be called.
 
     add = fa_tune.tune_kernel(
@@ -125,7 +140,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     add(c, a, b)
 
     args      the kernel's arguments in its order: array(), out(), inout(), scalar(), a float (fp32), or a number or fixed(),
-              which is a size and an int that callers do not pass
+              which is a size and an int that callers do not pass; or an array, of which type, shape and numbers are taken
     tune      the tunables: the macros that the kernel reads, and their values
     block, grid   one to three expressions of sizes and tunables
     kernel    the __global__ function, where the source has several
@@ -133,38 +148,65 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     restrictions   expressions that a config must hold to
     defines   further macros, expressions of sizes and tunables; problems that differ in such a size are other kernels
     default   the config that others are compared with; the first that holds to the restrictions where none is given
-    answer    another kernel of the source, or {"kernel", "block", "grid"}, that computes what is right with the same arguments;
-              None: the configs must agree with one another, and the winner is not proved
+    answer    what is right. A function, which is called once for each case of the proof with NumPy's arrays and numbers by the
+              names that it takes, and returns the output, or several in their order or by name. Another kernel of the
+              source, or {"kernel", "block", "grid"}, of the same arguments. An array, or several, for inputs that are
+              arrays. None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32, also of the output's largest element)
     include   folders of files that the source includes, from the source's own on
     options   of NVRTC, as in ("-std=c++20", "-use_fast_math")
+    strategy, evaluations, seconds   how the space is searched, and when that ends; the default tries all of 20,000 configs
+    bundle    a file of TunedKernel.save(): its winner is taken into the store, so that it needs no tune here
+    torch_op  "my::conv": the kernel is torch.ops.my.conv, too, which runs under torch.compile: it takes what the kernel reads
+              and numbers, in the kernel's order, and returns what it writes alone; of these sizes, without a backward pass
     at        sizes other than those of `args`, for this call
 
     A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096).
-    Raises fa_tune.Error with a sentence. Needs a GPU; `fa-tune NAME.cu --gpu L4` does not.
+    Raises fa_tune.Error with a sentence, or what the answer's function raises. Needs a GPU; `fa-tune NAME.cu --gpu L4`
+    does not.
     """
     path = os.fspath(source)
+    if torch_op is not None:
+        _kernel_ops.check(torch_op)
+    how = {"device": device, "effort": effort, "progress": progress, "bundle": bundle, "torch_op": torch_op,
+           "search": {"strategy": strategy, "evaluations": evaluations, "seconds": seconds}}
     is_text = "__global__" in path
     if args is None:
         operation = _core.load_specification(path, None, None)
-        return TunedKernel(operation, Problem(operation=operation, **at), device, effort, progress)
+        return _made(operation, at, how)
     # A file's folder is where files are looked for that it includes.
-    where = os.path.abspath(path) if not is_text else name or (kernel or "kernel").partition("<")[0].rpartition(":")[2]
+    where = os.path.abspath(path) if not is_text else name or _bare(kernel or "kernel")
     if not is_text:
         with open(path, encoding="utf-8") as file:
             source = file.read()
-    arguments, all_sizes = _arguments(args, dict(sizes or {}))
+    listed = _Listed(args, sizes or {}, source, kernel, answer)
+    data = listed.data(answer)
     specification = {
-        "name": name, "kernel": kernel, "arguments": arguments, "sizes": all_sizes, "tune": tune or {}, "block": block,
+        "name": name, "kernel": kernel, "arguments": listed.arguments, "sizes": listed.sizes, "tune": tune or {}, "block": block,
         "grid": grid, "restrictions": list(restrictions), "defines": defines, "default": default,
-        "shared_memory": shared_memory, "answer": answer, "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes,
+        "shared_memory": shared_memory, "answer": {"given": data.words()} if data.answer is not None else answer,
+        "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes,
         "include": None if include is None else list(include), "options": None if options is None else list(options)}
     try:
         text = json.dumps({key: value for key, value in specification.items() if value is not None}, default=_number)
     except TypeError as error:
         raise ArgumentError("a kernel specification: %s" % error) from None
     operation = _core.load_specification(where, text, source)
-    return TunedKernel(operation, Problem(operation=operation, **at), device, effort, progress)
+    if data.tensors or data.answer is not None:
+        _cases.give(operation, data)
+    try:
+        return _made(operation, at, how)
+    finally:
+        data.drop()
+
+
+def _made(operation, at, how):
+    if how["bundle"] is not None:
+        _core.import_bundle(how["bundle"])
+    tuned = TunedKernel(operation, Problem(operation=operation, **at), how)
+    if how["torch_op"] is not None:
+        _kernel_ops.define(how["torch_op"], tuned)
+    return tuned
 
 
 def _number(value):
@@ -172,17 +214,85 @@ def _number(value):
     return value.__index__()
 
 
-def _arguments(args, sizes):
-    """The list of arguments, and the sizes with those among them."""
-    arguments = []
-    for name, given in args.items():
+class _Listed:
+    """The arguments as a specification lists them, the sizes with those among them, and the arrays of inputs."""
+
+    def __init__(self, args, sizes, source, kernel, answer):
+        self.arguments, self.sizes, self.tensors = [], dict(sizes), {}
+        bare = [name for name, given in args.items() if _cases.is_tensor(given) and tuple(given.shape)]
+        for place, (name, given) in enumerate(args.items()):
+            if name in bare:
+                way = _way(source, kernel, answer, place, len(args), name)
+                given = _tensor(way, given, (), None, None)
+            self.arguments.append({"name": name, **self._of(name, given)})
+        if bare:  # they have the shape that they have, whatever the sizes are
+            shapes = " ".join(str(size) for one in self.arguments for size in (*one.get("shape", ()), *one.get("range", ())))
+            for name, value in self.sizes.items():
+                if not isinstance(value, Mapping) and not re.search(r"\b%s\b" % re.escape(name), shapes):
+                    self.sizes[name] = fixed(value)
+            if not self.sizes:  # and a problem has one
+                self.sizes["elements"] = fixed(max(math.prod(args[name].shape) for name in bare))
+
+    def _of(self, name, given):
+        """What the specification says of one."""
         if isinstance(given, _Argument):
-            arguments.append({"name": name, **given})
-        elif isinstance(given, float):
-            arguments.append({"name": name, "type": "f32", "value": given})
-        elif isinstance(given, _Size) or hasattr(given, "__index__"):
-            arguments.append({"name": name})
-            sizes[name] = given
+            if given.tensor is not None and given["is"] != "out":
+                self.tensors[name] = given.tensor
+            return given
+        if isinstance(given, float):
+            return {"type": "f32", "value": given}
+        if not isinstance(given, _Size) and not hasattr(given, "__index__") and not _cases.is_tensor(given):
+            raise ArgumentError("args: %s is array(), out(), inout(), scalar(), fixed(), a number or an array, not %s"
+                                % (name, shown(given)))
+        if not _cases.is_tensor(given):
+            self.sizes[name] = given
+            return {}
+        type_ = _cases.type_of(given.dtype)  # a number of NumPy's
+        if type_[0] in "iu":
+            self.sizes[name] = operator.index(given)
+            return {"type": type_}
+        return {"type": type_, "value": given.item()}
+
+    def data(self, answer):
+        """What proofs are given; its answer is None where the specification says what is right."""
+        given = None if answer is None or isinstance(answer, str) or _is_kernel(answer) else answer
+        outputs = [one["name"] for one in self.arguments if one.get("is") == "out"]
+        names = [one["name"] for one in self.arguments if one["name"] not in outputs]
+        inputs = [one["name"] for one in self.arguments if one.get("is") in ("in", "inout")]
+        sizes = {name: value["default"] if isinstance(value, Mapping) else value for name, value in self.sizes.items()}
+        return _cases.Data(self.tensors, given, inputs, [*names, *(name for name in sizes if name not in names)], sizes)
+
+
+def _is_kernel(answer):
+    return isinstance(answer, Mapping) and "kernel" in answer and isinstance(answer["kernel"], str)
+
+
+def _way(source, kernel, answer, place, count, name):
+    """Whether the kernel only reads an array that nothing is said of: it takes a pointer to const."""
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.S)
+    taken = {found[1]: _split(found[2]) for found in re.finditer(
+        r"__global__\b[^;{]*?\b(\w+)\s*\(((?:[^()]|\([^()]*\))*)\)\s*[;{]", code)}
+    answers = answer["kernel"] if _is_kernel(answer) else answer
+    meant = [parameters for each, parameters in taken.items()
+             if (each != answers if kernel is None else each == _bare(kernel))]
+    if len(meant) == 1 and len(meant[0]) == count and "*" in meant[0][place]:
+        return "in" if re.search(r"\bconst\b[^*]*\*", meant[0][place]) else "inout"
+    raise ArgumentError("args: the source does not say whether the kernel writes %s: pass fa_tune.array(%s), fa_tune.out(%s) "
+                        "or fa_tune.inout(%s)" % (name, name, name, name))
+
+
+def _bare(kernel):
+    """A kernel's name without the arguments of a template, and without its namespace."""
+    return kernel.partition("<")[0].rpartition(":")[2]
+
+
+def _split(parameters):
+    """At the commas that are in no bracket."""
+    parts, depth = [""], 0
+    for letter in parameters:
+        depth += (letter in "(<[") - (letter in ")>]")
+        if letter == "," and depth == 0:
+            parts.append("")
         else:
-            raise ArgumentError("args: %s is array(), out(), inout(), scalar(), fixed() or a number, not %s" % (name, shown(given)))
-    return arguments, sizes
+            parts[-1] += letter
+    return parts

@@ -237,7 +237,7 @@ def _attention_lse_autograd(q, k, v, *args, sinks=None, **options):
         return torch.ops.fa_tune.attention_lse(q, k, v, *args, sinks=sinks, **options)
 
 
-def _refused(operator, sentence):
+def refused(operator, sentence):
     """The operator's kernel for autograd where there is no gradient, and silence would be a trap."""
     def forward(*args, **named):
         if _wants_gradient(*args, *named.values()):
@@ -249,7 +249,7 @@ def _refused(operator, sentence):
 
 def _autograd_of(name):
     operator = getattr(torch.ops.fa_tune, name).default
-    return {"attention": _attention_autograd, "attention_lse": _attention_lse_autograd}.get(name) or _refused(
+    return {"attention": _attention_autograd, "attention_lse": _attention_lse_autograd}.get(name) or refused(
         operator, "fa_tune.attention with out= has no backward: leave out= out" if name == "attention_out" else
         "fa_tune.attention cannot be differentiated twice")
 
@@ -293,20 +293,26 @@ def _autocast_of(name):
     return cast
 
 
+def define(library, namespace, name, schema, run, fake, autograd):
+    """An operator: what it does, what a compiler's tracer learns, and what makes its kernel for autograd of it."""
+    tags = [tag for tag in (getattr(torch.Tag, name, None) for name in
+                            ("pt2_compliant_tag", "needs_fixed_stride_order")) if tag is not None]
+    register_fake = getattr(torch.library, "register_fake", None) or torch.library.impl_abstract
+    library.define(name + schema, tags=tags)
+    library.impl(name, run, "CompositeExplicitAutograd")
+    library.impl(name, autograd(getattr(getattr(torch.ops, namespace), name).default), "Autograd")
+    register_fake("%s::%s" % (namespace, name), fake, lib=library)
+
+
 def register():
     """Defines the operators, once."""
     global _library
     if _library is not None:
         return
-    tags = [tag for tag in (getattr(torch.Tag, name, None) for name in
-                            ("pt2_compliant_tag", "needs_fixed_stride_order")) if tag is not None]
-    register_fake = getattr(torch.library, "register_fake", None) or torch.library.impl_abstract
     library = torch.library.Library("fa_tune", "DEF")
     for name, schema in SCHEMAS.items():
-        library.define(name + schema, tags=tags)
-        library.impl(name, globals()["_" + name], "CompositeExplicitAutograd")
-        library.impl(name, _autograd_of(name), "Autograd")
+        define(library, "fa_tune", name, schema, globals()["_" + name], globals()["_%s_fake" % name],
+               lambda _, name=name: _autograd_of(name))
         if name in ("attention", "attention_lse"):
             library.impl(name, _autocast_of(name), "AutocastCUDA")
-        register_fake("fa_tune::" + name, globals()["_%s_fake" % name], lib=library)
     _library = library

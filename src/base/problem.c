@@ -339,7 +339,13 @@ bool fa_problem_has_no_answer(const fa_problem *p)
 {
     const cJSON *document = fa_operation_of(p)->document;
     return cJSON_HasObjectItem(document, "specification") &&
-           !cJSON_HasObjectItem(document, "reference");
+           !cJSON_HasObjectItem(document, "reference") && !fa_problem_answer_is_given(p);
+}
+
+bool fa_problem_answer_is_given(const fa_problem *p)
+{
+    const cJSON *answer = cJSON_GetObjectItemCaseSensitive(fa_operation_of(p)->document, "answer");
+    return cJSON_HasObjectItem(answer, "given");
 }
 
 bool fa_problem_reads_fp32(const fa_problem *p)

@@ -68,6 +68,8 @@ double fa_problem_nominal_flops(const fa_problem *problem);
 double fa_problem_bytes(const fa_problem *problem);
 /* Whether nothing says what its kernels should compute: they are compared with one another alone. */
 bool fa_problem_has_no_answer(const fa_problem *problem);
+/* Whether the program that tunes says what is right (fa_spec_cases). */
+bool fa_problem_answer_is_given(const fa_problem *problem);
 /* Whether a tensor that kernels read is fp32: the tensor cores' rate, which is that of 16-bit types, is then no
  * ceiling of theirs. */
 bool fa_problem_reads_fp32(const fa_problem *problem);

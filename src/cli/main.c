@@ -31,12 +31,14 @@ static const cli_verb verbs[] = {
     {"tune",
      CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT | CLI_GROUP_TUNE |
          CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP |
-         CLI_GROUP_SERVER,
+         CLI_GROUP_SERVER | CLI_GROUP_SEARCH,
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "Compiles the problem's whole space for the GPU. With that GPU in this machine it proves and times\n"
      "each kernel; without it a model ranks the compiled kernels, and the answer says \"predicted\".\n"
      "Lengths are tuned in buckets, eight per octave; --exact tunes the given length itself.\n"
-     "Ctrl-C stops the tune, and the same command continues it.\n",
+     "Ctrl-C stops the tune, and the same command continues it.\n"
+     "A space of more than 20,000 configs is searched, and so is any with --strategy, --evaluations or\n"
+     "--time; with --again a search continues from what is on record.\n",
      cli_tune},
     {"explain",
      CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |

@@ -37,7 +37,8 @@ enum {
     CLI_GROUP_SERVER = 1 << 25, /* --server */
     CLI_GROUP_EFFORT = 1 << 26, /* how well it is to be tuned */
     CLI_GROUP_FORGET = 1 << 27,
-    CLI_GROUP_REPLAY = 1 << 28
+    CLI_GROUP_REPLAY = 1 << 28,
+    CLI_GROUP_SEARCH = 1 << 29 /* how a space is searched, and what that may spend */
 };
 
 enum { CLI_OPERANDS_MAX = 2, CLI_SHORTHANDS_MAX = 8 };
@@ -98,6 +99,11 @@ typedef struct cli_options {
         const char *strategy;
         int32_t evaluations, repeats, batch;
     } replay;
+    struct { /* of a tune that searches */
+        const char *strategy;
+        int32_t evaluations;
+        double seconds;
+    } search;
     double margin;                         /* of compare, in percent */
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;

@@ -61,6 +61,9 @@ fa_request cli_request(const cli_options *options)
         .again = options->again,
         .exact = options->exact,
         .first_contact = options->effort_given && options->effort == FA_EFFORT_MEASURE,
+        .strategy = options->search.strategy,
+        .evaluations = options->search.evaluations,
+        .seconds = options->search.seconds,
     };
 }
 

@@ -77,8 +77,24 @@ static int find_imported(fa_tuner *tuner, const fa_request *request, const cli_r
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
-static void print_text(const cli_options *options, const fa_gpu *gpu, const cli_rows *rows,
-                       bool imported, fa_buf *out)
+static void print_space(const fa_space_count *space, const cli_rows *rows, fa_buf *out)
+{
+    char number[FA_COMMAS_MAX];
+    if (space->is_searched)
+        fa_buf_printf(out, "space %s%s: searched, not built %s tried %zu",
+                      space->about ? "about " : "", fa_commas(space->configs, number),
+                      cli_sym()->dot, rows->count);
+    else
+        fa_buf_printf(out, "space %zu", rows->count);
+    for (int s = FA_STAGES - 1; s >= 0; s--)
+        if (count_all(rows, fa_stages[s]) > 0)
+            fa_buf_printf(out, " %s %s %zu", cli_sym()->dot, fa_status_name(fa_stages[s]),
+                          count_all(rows, fa_stages[s]));
+    fa_buf_text(out, "\n");
+}
+
+static void print_text(const cli_options *options, const fa_gpu *gpu, const fa_space_count *space,
+                       const cli_rows *rows, bool imported, fa_buf *out)
 {
     size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX, ranked = 0;
     while (ranked < rows->count && rows->row[ranked].rank > 0)
@@ -86,12 +102,7 @@ static void print_text(const cli_options *options, const fa_gpu *gpu, const cli_
     cli_text_heading(out, &options->problem, gpu);
     if (cli_text_too_large(out, &options->problem))
         fa_buf_text(out, "\n");
-    fa_buf_printf(out, "space %zu", rows->count);
-    for (int s = FA_STAGES - 1; s >= 0; s--)
-        if (count_all(rows, fa_stages[s]) > 0)
-            fa_buf_printf(out, " %s %s %zu", cli_sym()->dot, fa_status_name(fa_stages[s]),
-                          count_all(rows, fa_stages[s]));
-    fa_buf_text(out, "\n");
+    print_space(space, rows, out);
     if (ranked > 0) {
         fa_buf_printf(
             out, "\n%s: %zu came through%s\n",
@@ -106,15 +117,17 @@ static void print_text(const cli_options *options, const fa_gpu *gpu, const cli_
 }
 
 static void print_json(cJSON *document, const cli_options *options, const fa_gpu *gpu,
-                       const cli_rows *rows, bool imported)
+                       const fa_space_count *space, const cli_rows *rows, bool imported)
 {
     fa_json_add(document, "problem", fa_problem_to_json(&options->problem));
     fa_json_add(document, "gpu", fa_gpu_to_json(gpu));
     cJSON *counts = fa_json_add_object(document, "counts");
-    fa_json_add_number(counts, "space", (double)rows->count);
+    fa_json_add_number(counts, "space", (double)space->configs);
     for (int s = FA_STAGES - 1; s >= 0; s--)
         fa_json_add_number(counts, fa_status_name(fa_stages[s]),
                            (double)count_all(rows, fa_stages[s]));
+    fa_json_add_bool(document, "searched", space->is_searched);
+    fa_json_add_bool(document, "space_estimated", space->about);
     size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX;
     fa_json_add(document, "configs",
                 cli_json_rows(rows->row, rows->count < limit ? rows->count : limit));
@@ -125,6 +138,7 @@ int cli_explain(cli_run *run)
 {
     cli_rows rows = {0};
     fa_gpu gpu;
+    fa_space_count space;
     bool imported = false;
     int rc = cli_check_gpu(run);
     if (rc == 0)
@@ -132,16 +146,18 @@ int cli_explain(cli_run *run)
     if (rc != 0)
         return rc;
     fa_request request = cli_request(run->options);
-    rc = fa_explain(run->tuner, &request, cli_rows_visit, &rows, &gpu, &run->diag);
+    rc = fa_count_space(run->tuner, &request, &space, &run->diag);
+    if (rc == 0)
+        rc = fa_explain(run->tuner, &request, cli_rows_visit, &rows, &gpu, &run->diag);
     if (rows.failed)
         rc = fa_fail(&run->diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
     if (rc == 0)
         rc = find_imported(run->tuner, &request, &rows, &imported, &run->diag);
     if (rc == 0 && run->options->json) {
-        print_json(run->document, run->options, &gpu, &rows, imported);
+        print_json(run->document, run->options, &gpu, &space, &rows, imported);
         fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
     } else if (rc == 0) {
-        print_text(run->options, &gpu, &rows, imported, &run->out);
+        print_text(run->options, &gpu, &space, &rows, imported, &run->out);
     }
     cli_rows_free(&rows);
     return rc;

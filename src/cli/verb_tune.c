@@ -12,6 +12,7 @@
 #include "run.h"
 #include "terminal.h"
 #include "text.h"
+#include "wording.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -24,8 +25,15 @@ static void print_funnel(const fa_answer *answer, const cli_progress *progress, 
     const char *arrow = cli_sym()->arrow;
     if (answer->space == 0)
         return;
-    fa_buf_printf(out, "space %d %s budget %d %s compiled %d", answer->space, arrow,
-                  answer->in_budget, arrow, answer->compiled);
+    bool searched = answer->strategy[0] != 0;
+    char number[FA_COMMAS_MAX];
+    if (searched)
+        fa_buf_printf(out, "space %s%s %s tried %d (%s)", answer->space_estimated ? "about " : "",
+                      fa_commas(answer->space, number), arrow,
+                      answer->in_budget, answer->strategy);
+    else
+        fa_buf_printf(out, "space %d %s budget %d", answer->space, arrow, answer->in_budget);
+    fa_buf_printf(out, " %s compiled %d", arrow, answer->compiled);
     int32_t workers = answer->from_store ? 0 : progress->last.compile_workers;
     int32_t resumed = answer->from_store ? 0 : progress->last.resumed;
     if (workers > 0)
@@ -98,7 +106,11 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
     if (answer->shortlist_only && !guessed)
         fa_buf_text(out, " A race of the top few: without --effort the whole space is timed.");
     else if (guessed && answer->gpu.present)
-        fa_buf_text(out, " Proved, not timed: without --effort the whole space is timed.");
+        fa_buf_printf(out, " Proved, not timed: without --effort the %s.",
+                      answer->strategy[0] != 0 ? "space is searched by time"
+                                               : "whole space is timed");
+    else if (guessed && answer->strategy[0] != 0)
+        fa_buf_text(out, " A tune on a machine with that GPU searches by what it measures.");
     else if (guessed)
         fa_buf_text(out, " The first tune on a machine with that GPU measures these kernels, whose "
                          "cubins are ready, and keeps the fastest.");
@@ -114,7 +126,10 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
     if (answer->space > 0 && !served) {
         fa_buf_printf(out, " %s ", cli_sym()->dot);
         cli_hint(out, "explain", options);
-        fa_buf_printf(out, " shows all %d", answer->space);
+        if (answer->strategy[0] != 0)
+            fa_buf_text(out, " shows what was tried");
+        else
+            fa_buf_printf(out, " shows all %d", answer->space);
     }
     if (answer->from_store)
         fa_buf_printf(out, " %s --again tunes once more", cli_sym()->dot);

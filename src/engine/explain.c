@@ -163,11 +163,21 @@ static int predict(fa_tuner *tuner, const fa_target *target, fa_space *space, fa
     return rc;
 }
 
-/* The whole space, and where each config of it ended. */
+/* Of a space that is not built, what is on record. */
+static int read_tried(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
+{
+    struct growing growing = {.space = space};
+    int rc = fa_store_trials_each(tuner->store, &target->scope, add_one, &growing, diag);
+    return growing.failed ? fa_fail(diag, rc, "out of memory after %d configs", space->count) : rc;
+}
+
+/* The whole space, and where each config of it ended; of one that is too large, those that were tried. */
 static int read_space(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
 {
     struct merging merging = {.space = space};
     int rc = fa_tuner_enumerate(tuner, &target->problem, &target->gpu, space, diag);
+    if (rc == 0 && space->held > 0)
+        return read_tried(tuner, target, space, diag);
     if (rc == 0)
         rc = fa_store_trials_each(tuner->store, &target->scope, merge_one, &merging, diag);
     if (rc == 0 && !merging.any)
@@ -229,6 +239,30 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *vis
     for (int i = 0; i < space.count && rc == 0; i++)
         rc = visit(context, fa_trial_finished(&space.candidate[i].trial) ? i + 1 : 0,
                    &space.candidate[i].trial);
+    fa_space_free(&space);
+    return rc;
+}
+
+int fa_count_space(fa_tuner *tuner, const fa_request *request, fa_space_count *ret_count,
+                   fa_diag *diag)
+{
+    fa_space space = {0};
+    fa_target target;
+    fa_request known;
+    int rc = fa_tuner_check_with(tuner, ret_count != NULL, "ret_count", diag);
+    if (rc == 0)
+        rc = fa_request_copy(request, &known, diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_target_resolve(tuner, &known, &target, diag);
+    if (rc == 0)
+        rc = fa_tuner_enumerate(tuner, &target.problem, &target.gpu, &space, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc == 0)
+        *ret_count = (fa_space_count){.configs = space.held > 0 ? space.held : space.count,
+                                      .about = space.about,
+                                      .is_searched = space.held > 0};
     fa_space_free(&space);
     return rc;
 }

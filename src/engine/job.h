@@ -10,10 +10,12 @@
 #define FA_ENGINE_JOB_H
 
 #include "bench.h"
+#include "case_data.h"
 #include "compile_pool.h"
 #include "hash.h"
 #include "nvrtc.h"
 #include "plan.h"
+#include "points.h"
 #include "pool.h"
 
 typedef struct fa_job fa_job;
@@ -53,18 +55,21 @@ struct fa_job {
     uint64_t seed;
     char *environment;
 
-    fa_space space;
-    fa_attempt *attempt;   /* [space.count] */
-    fa_launches *launches; /* [space.count * case_count], for the proof's cases */
+    fa_space space;        /* of one that is searched, the configs that it came to */
+    int capacity;          /* configs that there is room for */
+    fa_attempt *attempt;   /* [capacity] */
+    fa_launches *launches; /* [capacity * case_count], for the proof's cases */
+    fa_problem cases[FA_BENCH_CASES];
     int case_count;
+    fa_case_data *data; /* of the cases; NULL: all is drawn */
     fa_nvrtc_location nvrtc;
     fa_loop loop; /* before it sleeps, what came is written */
 
     struct fa_job_compile {
         fa_compile_pool pool;
-        int *order; /* [space.count] pending configs, the model's first choice first */
+        int *order; /* [capacity] pending configs, the model's first choice first */
         int order_count, order_next;
-        int *again; /* [space.count + 1] to be compiled again: their worker was killed */
+        int *again; /* [capacity + 1] to be compiled again: their worker was killed */
         int again_count;
         int fetch_misses; /* cubins that no shared store had, in a row */
         bool noted_open_files;
@@ -81,7 +86,7 @@ struct fa_job {
         bool ready, open, opening, racing;
         int in_flight;      /* attempt under way, or FA_JOB_NOBODY */
         int starts_in_vain; /* since the last answer to a trial */
-        int *clean;         /* [FA_JOB_CLEAN * space.count] queue of attempts with a good cubin */
+        int *clean;         /* [FA_JOB_CLEAN * capacity] queue of attempts with a good cubin */
         int clean_count, clean_next;
         int *finalist;
         int finalist_count, finalist_next;
@@ -89,6 +94,18 @@ struct fa_job {
         bool raced; /* the finalists' samples are the race's */
         bool solo;  /* the race took its worker down: finalists run one by one instead */
     } measure;
+
+    struct fa_job_search {
+        fa_search *search; /* NULL: the whole space is tried */
+        fa_points *points;
+        int64_t held;      /* configs of the space */
+        bool about;        /* as far as draws tell */
+        int evaluations;   /* that may be spent; 0: until the time is over */
+        int told;          /* configs of which the search knows where they ended */
+        int kernels;       /* of these that compiled */
+        uint64_t until_ns; /* 0: no such time */
+        bool over;         /* nothing more is proposed */
+    } search;
 
     bool unwritten; /* some attempt has news for the store */
     fa_progress progress;
@@ -124,6 +141,8 @@ bool fa_job_may_retry(fa_job *job, int index);
 void fa_job_note_timeout(fa_job *job, int index, int waited_ms, int timeout_ms);
 /* Notes that an attempt's compiler died, twice: want of memory ends NVRTC by a signal, too. */
 void fa_job_note_death(fa_job *job, int index);
+/* The launches of `count` configs for the problems that they will be proved on. */
+int fa_job_set_launches(fa_job *job, int first, int count);
 void fa_job_forget_fresh(fa_attempt *attempt);
 
 /* ---- beginning and end as an object (job_setup.c) ---- */
@@ -131,7 +150,23 @@ void fa_job_forget_fresh(fa_attempt *attempt);
 int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag);
 void fa_job_free(fa_job **job);
 int fa_job_set_up(fa_job *job);
+int fa_job_set_up_data(fa_job *job);
 int fa_job_set_up_cases(fa_job *job);
+
+/* ---- a space that is searched (job_search.c) ---- */
+/* Whether this one is: job->space was enumerated. */
+bool fa_job_search_wanted(const fa_job *job);
+/* Begins with an empty space. What is opened is closed by fa_job_search_close(), also after a failure. */
+int fa_job_search_open(fa_job *job);
+void fa_job_search_close(fa_job *job);
+/* Adds a config that is on record; -1: it is none of the space, or there is no room. */
+int fa_job_search_find(fa_job *job, const fa_config *config);
+/* The last one that was added is none that is on record. */
+void fa_job_search_forget(fa_job *job);
+/* The first configs to be compiled, once those on record were added. */
+void fa_job_search_begin(fa_job *job);
+/* Takes notice of what ended, and adds what is to be compiled next; nothing where no space is searched. */
+void fa_job_search_more(fa_job *job);
 
 /* ---- running (job_run.c) ---- */
 /* Runs the tune for a target, once; `work` is held, but not while workers are waited for, and so is the key's

@@ -216,13 +216,14 @@ static bool one_is_enough(const fa_job *job)
     return enough;
 }
 
-/* While nothing has compiled, the next config is taken from anywhere in the order: neighbours would fail alike. */
+/* While nothing has compiled, the next config is taken from anywhere in the order, unless a search made it: neighbours would
+ * fail alike. */
 static int next_in_order(fa_job *job)
 {
     struct fa_job_compile *compile = &job->compile;
     int *next = compile->order + compile->order_next,
         left = compile->order_count - compile->order_next;
-    if (job->progress.failed > 0 && job->progress.compiled == 0) {
+    if (job->progress.failed > 0 && job->progress.compiled == 0 && job->search.search == NULL) {
         uint32_t part = (uint32_t)compile->order_next * 2654435769u; /* of 2^32, spread evenly */
         int *other = next + ((uint64_t)left * part >> 32), index = *other;
         *other = *next;
@@ -240,6 +241,7 @@ static bool next_task(void *context, fa_compile_task *ret_task)
     while (!job->ended) {
         fa_buf source = {0};
         int index;
+        fa_job_search_more(job);
         if (compile->again_count > 0) {
             index = compile->again[--compile->again_count];
         } else if (!compile->reference_asked) {

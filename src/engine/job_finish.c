@@ -69,6 +69,13 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
     const fa_progress *p = &job->progress;
     answer->space = p->space;
     answer->in_budget = p->in_budget;
+    if (job->search.search != NULL) {
+        const struct fa_job_compile *compile = &job->compile;
+        answer->in_budget = job->space.count - (compile->order_count - compile->order_next);
+        answer->space_estimated = job->search.about;
+        snprintf(answer->strategy, sizeof answer->strategy, "%s",
+                 fa_search_name(job->search.search));
+    }
     answer->compiled = p->compiled;
     answer->clean = p->clean;
     answer->proved = p->proved;

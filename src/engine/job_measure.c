@@ -75,6 +75,8 @@ static void send_open(fa_job *job)
     char seed[24]; /* as text: cJSON writes 15 digits of a number */
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)job->seed);
     fa_json_add_text(json, "seed", seed);
+    if (job->data != NULL)
+        fa_json_add(json, "data", fa_case_data_to_json(job->data));
     job->measure.opening = true;
     send_or_end(job, json, job->compile.reference, job->compile.reference_size, OPEN_TIMEOUT_MS);
 }

@@ -60,6 +60,8 @@ static int fail_none_survived(fa_job *job)
 static int run_job(fa_job *job)
 {
     int rc = fa_job_set_up(job);
+    if (rc == 0 && job->measuring)
+        rc = fa_job_set_up_data(job);
     if (rc != 0)
         return rc;
     fa_job_compile_start(job);

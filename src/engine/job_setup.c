@@ -17,6 +17,7 @@
 #include "json.h"
 #include "model.h"
 #include "problem.h"
+#include "spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,6 +122,15 @@ static bool has_more_time(const fa_job *job, const fa_trial_record *record)
                                              : old->low_us < 1000.0 * job->tuner->trial_timeout_ms);
 }
 
+static int find_pending(const fa_job *job, const fa_config *config)
+{
+    for (int i = 0; i < job->space.count; i++)
+        if (job->space.candidate[i].trial.status == FA_STATUS_PENDING &&
+            fa_config_equal(&job->space.candidate[i].trial.config, config))
+            return i;
+    return -1;
+}
+
 /* A config that ended in an earlier run is not tried again, unless it ended for want of memory or of
  * time that it has today, or where another compiler or another driver may see it differently: what
  * another driver proved is proved, and timed, by this one before it may win. */
@@ -139,27 +149,29 @@ static int resume_one(void *context, const fa_trial_record *record)
             (refused || job->measuring) && driver != NULL ? fa_driver_version(driver) : 0,
             job->nvrtc.identity))
         return 0;
-    for (int i = 0; i < job->space.count; i++) {
-        fa_trial *trial = &job->space.candidate[i].trial;
-        fa_attempt *attempt = &job->attempt[i];
-        if (trial->status != FA_STATUS_PENDING || !fa_config_equal(&trial->config, &old->config))
-            continue;
-        if (finished && !usable(job, record, trial))
-            return 0;
-        uint32_t grid[3];
-        memcpy(grid, trial->grid, sizeof grid);
-        *trial = *old;
-        attempt->raced_before = old->raced;
-        trial->raced = old->raced && !job->measuring; /* else that race was another one */
-        memcpy(trial->grid, grid, sizeof grid);
-        memcpy(attempt->cubin_key, record->cubin_key, sizeof attempt->cubin_key);
-        job->progress.resumed++;
-        job->progress.compiled +=
-            old->status != FA_STATUS_COMPILE_FAILED && old->status != FA_STATUS_COMPILE_TIMEOUT;
-        job->progress.clean += old->status >= FA_STATUS_COMPILED;
-        fa_job_count(job, trial);
+    int index = job->search.search != NULL ? fa_job_search_find(job, &old->config)
+                                           : find_pending(job, &old->config);
+    if (index < 0)
+        return job->ended ? job->rc : 0;
+    fa_trial *trial = &job->space.candidate[index].trial;
+    fa_attempt *attempt = &job->attempt[index];
+    if (finished && !usable(job, record, trial)) {
+        if (job->search.search != NULL) /* it may be proposed */
+            fa_job_search_forget(job);
         return 0;
     }
+    uint32_t grid[3];
+    memcpy(grid, trial->grid, sizeof grid);
+    *trial = *old;
+    attempt->raced_before = old->raced;
+    trial->raced = old->raced && !job->measuring; /* else that race was another one */
+    memcpy(trial->grid, grid, sizeof grid);
+    memcpy(attempt->cubin_key, record->cubin_key, sizeof attempt->cubin_key);
+    job->progress.resumed++;
+    job->progress.compiled +=
+        old->status != FA_STATUS_COMPILE_FAILED && old->status != FA_STATUS_COMPILE_TIMEOUT;
+    job->progress.clean += old->status >= FA_STATUS_COMPILED;
+    fa_job_count(job, trial);
     return 0;
 }
 
@@ -204,35 +216,58 @@ static int set_up_space(fa_job *job)
                                 diag);
     if (rc != 0)
         return rc;
-    if (job->space.survivors == 0)
+    bool searched = job->plan.count == 0 && fa_job_search_wanted(job);
+    if (job->space.survivors == 0 && job->space.held == 0)
         return fa_fail(diag, FA_ENOKERNEL, "no config of %d fits: %s", job->space.count,
                        why_nothing_fits(&job->space));
-    job->attempt = calloc((size_t)job->space.count, sizeof *job->attempt);
-    job->compile.order = calloc((size_t)job->space.count, sizeof *job->compile.order);
-    job->measure.clean =
-        calloc(FA_JOB_CLEAN * (size_t)job->space.count, sizeof *job->measure.clean);
-    job->compile.again = calloc((size_t)job->space.count + 1, sizeof *job->compile.again);
-    job->measure.finalist = calloc((size_t)job->space.count, sizeof *job->measure.finalist);
-    if (job->attempt == NULL || job->compile.order == NULL || job->measure.clean == NULL ||
-        job->compile.again == NULL || job->measure.finalist == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->space.count);
     job->progress.space = job->space.count;
     job->progress.in_budget = job->space.survivors;
-    return 0;
+    job->capacity = searched ? FA_SPACE_MAX : job->space.count;
+    if (searched) {
+        rc = fa_job_search_open(job);
+        job->progress.space = job->search.held < INT32_MAX ? (int32_t)job->search.held : INT32_MAX;
+    }
+    size_t room = (size_t)job->capacity;
+    job->attempt = calloc(room, sizeof *job->attempt);
+    job->compile.order = calloc(room, sizeof *job->compile.order);
+    job->measure.clean = calloc(FA_JOB_CLEAN * room, sizeof *job->measure.clean);
+    job->compile.again = calloc(room + 1, sizeof *job->compile.again);
+    job->measure.finalist = calloc(room, sizeof *job->measure.finalist);
+    if (job->attempt == NULL || job->compile.order == NULL || job->measure.clean == NULL ||
+        job->compile.again == NULL || job->measure.finalist == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->capacity);
+    return rc;
 }
 
-/* The launches of every config for the problems it will be proved on. */
+/* What the program that tunes gives of its own, before anything has a deadline: its function may take long, and may ask this
+ * tuner something. */
+int fa_job_set_up_data(fa_job *job)
+{
+    const fa_operation *operation = fa_operation_of(&job->target.problem);
+    fa_problem cases[FA_BENCH_CASES];
+    void *context = NULL;
+    fa_case_function *function = fa_spec_cases_of(operation, &context);
+    if (function == NULL && fa_problem_answer_is_given(&job->target.problem) && !job->plan.verify)
+        return fa_fail(&job->diag, FA_ENOTSUP,
+                       "what is right of %s is known to the program that tuned it alone: tune it "
+                       "from there",
+                       operation->name);
+    if (function == NULL)
+        return 0;
+    int count = fa_bench_cases(&job->target.problem, job->seed, cases);
+    fa_tuner_pause(job->tuner);
+    int rc = fa_case_data_make(cases, count, job->seed, function, context, &job->data, &job->diag);
+    fa_tuner_resume(job->tuner);
+    return rc;
+}
+
 int fa_job_set_up_cases(fa_job *job)
 {
-    fa_problem cases[FA_BENCH_CASES];
-    job->case_count = fa_bench_cases(&job->target.problem, job->seed, cases);
-    job->launches =
-        calloc((size_t)job->space.count * (size_t)job->case_count, sizeof *job->launches);
+    job->case_count = fa_bench_cases(&job->target.problem, job->seed, job->cases);
+    job->launches = calloc((size_t)job->capacity * (size_t)job->case_count, sizeof *job->launches);
     if (job->launches == NULL)
-        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for %d configs", job->space.count);
-    return fa_space_launches(fa_families_for(job->tuner, &job->target.problem),
-                             job->space.candidate, job->space.count, cases, job->case_count,
-                             &job->target.gpu, job->launches, &job->diag);
+        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for %d configs", job->capacity);
+    return fa_job_set_launches(job, 0, job->space.count);
 }
 
 /* A default that does not compile tells the most about its family. */
@@ -297,7 +332,12 @@ int fa_job_set_up(fa_job *job)
         rc = fa_store_trials_each(tuner->store, &job->target.scope, resume_one, job, &job->diag);
     if (rc != 0)
         return rc;
-    set_up_order(job);
+    if (job->search.search != NULL)
+        fa_job_search_begin(job);
+    else
+        set_up_order(job);
+    if (job->ended)
+        return job->rc;
     job->environment = fa_records_environment(
         &job->target.gpu, tuner->driver != NULL ? fa_driver_version(tuner->driver) : 0,
         job->nvrtc.identity);
@@ -325,6 +365,7 @@ void fa_job_free(fa_job **job_pointer)
         free(job->attempt[i].clocks);
     }
     free(job->attempt);
+    fa_case_data_close(&job->data);
     free(job->compile.order);
     free(job->measure.clean);
     free(job->compile.again);
@@ -333,6 +374,7 @@ void fa_job_free(fa_job **job_pointer)
     free(job->compile.reference);
     free(job->environment);
     fa_space_free(&job->space);
+    fa_job_search_close(job);
     free(job);
     *job_pointer = NULL;
 }

@@ -4,6 +4,8 @@
  */
 #include "job.h"
 
+#include "manifest.h"
+
 #include "error.h"
 #include "problem.h"
 #include "rank.h"
@@ -32,11 +34,23 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
     p->elapsed_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     p->ended = p->failed + job->pruned + (job->measuring ? p->proved : p->clean);
     int done = p->ended - p->resumed, left = job->compile.order_count - done;
+    if (job->search.search != NULL)
+        left = p->in_budget - p->ended;
     p->left_s = done < 3 ? -1 : p->elapsed_s / done * left;
+    if (job->search.until_ns != 0)
+        p->left_s = job->request->seconds - p->elapsed_s;
     if (request->progress != NULL && !job->ended && request->progress(request->context, p) != 0) {
         fa_fail(&job->diag, FA_ECANCELED, "canceled; what was done is kept for the next run");
         fa_job_end(job, FA_ECANCELED);
     }
+}
+
+int fa_job_set_launches(fa_job *job, int first, int count)
+{
+    return fa_space_launches(fa_families_for(job->tuner, &job->target.problem),
+                             job->space.candidate + first, count, job->cases, job->case_count,
+                             &job->target.gpu,
+                             job->launches + (size_t)first * (size_t)job->case_count, &job->diag);
 }
 
 static bool better(const fa_trial *a, const fa_trial *b)

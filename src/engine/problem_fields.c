@@ -69,6 +69,12 @@ int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_
                : fa_fail(diag, FA_EINVAL, "the name of %s does not fit", operation->name);
 }
 
+int fa_spec_cases(const fa_operation *operation, fa_case_function *function, void *context,
+                  fa_diag *diag)
+{
+    return fa_spec_set_cases(or_default(operation), function, context, diag);
+}
+
 const char *fa_name_of_operation(const fa_operation *operation)
 {
     return or_default(operation)->name;

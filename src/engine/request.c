@@ -11,6 +11,7 @@
 #include "lock.h"
 #include "manifest.h"
 #include "problem.h"
+#include "search.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,19 @@ int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa
     return 0;
 }
 
+static int check_strategy(const char *name, fa_diag *diag)
+{
+    const char *is, *summary;
+    for (int i = 0; (is = fa_search_strategy(i, &summary)) != NULL; i++)
+        if (strcmp(is, name) == 0)
+            return 0;
+    return fa_fail(
+        diag, FA_EINVAL,
+        "there is no strategy \"%.60s\": use auto, exhaustive, random, greedy, annealing, "
+        "evolution or surrogate",
+        name);
+}
+
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag)
 {
     int rc = fa_copy_sized(ret_request, sizeof *ret_request, request,
@@ -34,7 +48,12 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
     if (ret_request->effort < FA_EFFORT_CACHED || ret_request->effort > FA_EFFORT_PATIENT)
         return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
                        (int)ret_request->effort);
-    return 0;
+    if (ret_request->evaluations < 0 || ret_request->evaluations > FA_SPACE_MAX)
+        return fa_fail(diag, FA_EINVAL, "evaluations is %d: use 1 to %d, or 0 for the default",
+                       ret_request->evaluations, FA_SPACE_MAX);
+    if (!(ret_request->seconds >= 0 && ret_request->seconds <= 1e9))
+        return fa_fail(diag, FA_EINVAL, "seconds must be 0 to 10^9");
+    return ret_request->strategy != NULL ? check_strategy(ret_request->strategy, diag) : 0;
 }
 
 struct waiting {

@@ -52,6 +52,8 @@ static const fa_member evidence_members[] = {
     ROW(model_choice_predicted_us, NUMBER, LEFT_OUT),
     ROW(model_choice_measured_us, NUMBER, LEFT_OUT),
     ROW(model_choice_rank, COUNT, LEFT_OUT),
+    ROW(strategy, TEXT, LEFT_OUT),
+    ROW(space_estimated, FLAG, LEFT_OUT),
     FA_MEMBER("uuid", OTHER, fa_answer, gpu, .write = write_uuid, .read = pass_over),
     ROW(gpu, OTHER, .write = fa_member_gpu, .read = read_gpu),
     {.key = NULL},

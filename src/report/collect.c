@@ -280,6 +280,8 @@ static void add_funnel(cJSON *object, struct collecting *c)
         space = winner->space;
         in_budget = winner->in_budget;
     }
+    if (evidence && winner->strategy[0] != 0 && space < winner->space)
+        space = winner->space; /* it was searched */
     if (imported) {
         compiled = winner->compiled;
         clean = winner->clean;

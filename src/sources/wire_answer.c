@@ -65,6 +65,8 @@ static const fa_member answer_tail[] = {
     ROW(from_gpu, TEXT, UNKNOWN),
     ROW(why, TEXT),
     ROW(shortlist_only, FLAG),
+    ROW(strategy, TEXT, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(space_estimated, FLAG, .rules = FA_MEMBER_LEFT_OUT),
     {.key = NULL},
 };
 #undef ROW

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The measuring role: one CUDA context of its own, one problem at a time. Messages:
- *   {"do":"open","problem":…,"seed":"n"} + reference cubin    {"rc","text","clocks"}
+ *   {"do":"open","problem":…,"seed":"n","data":…} + reference cubin    {"rc","text","clocks"}
  *     and "operation", the content of its operation.json, unless the operation is the usual one
  *   {"do":"trial","id":n,"launches":[{"entry","block":[x,y,z],"smem","grid":[[x,y,z],…]},…],"workspace",
  *    "counters","splits","count","budget_us"} + cubin
@@ -14,6 +14,7 @@
 #include "worker.h"
 
 #include "bench.h"
+#include "case_data.h"
 #include "driver.h"
 #include "error.h"
 #include "json.h"
@@ -32,6 +33,7 @@ struct measurer {
     fa_nvml *nvml; /* NULL where there is none */
     fa_gpu gpu;
     fa_bench *bench;
+    fa_case_data *data; /* of the cases; NULL: all is drawn */
     int case_count;
     fa_bench_kernel *kernel[MAX_KERNELS]; /* by id; proved ones stay loaded for the race */
 };
@@ -60,6 +62,7 @@ static void close_problem(struct measurer *m)
         if (m->kernel[i] != NULL)
             fa_bench_unload(m->bench, &m->kernel[i]);
     fa_bench_close(&m->bench);
+    fa_case_data_close(&m->data);
 }
 
 static int learn_operation(const cJSON *json, fa_diag *diag)
@@ -90,8 +93,10 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
         return rc;
     close_problem(m);
     m->case_count = fa_bench_cases(&problem, seed, cases);
-    return fa_bench_open(m->driver, &m->gpu, &problem, message->blob, message->blob_size, seed,
-                         &m->bench, diag);
+    rc = fa_case_data_open(cJSON_GetObjectItemCaseSensitive(message->json, "data"), &m->data, diag);
+    return rc != 0 ? rc
+                   : fa_bench_open(m->driver, &m->gpu, &problem, message->blob, message->blob_size,
+                                   seed, m->data, &m->bench, diag);
 }
 
 static int read_grids(const struct measurer *m, const cJSON *grids, int launch,

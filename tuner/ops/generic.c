@@ -7,6 +7,7 @@
  */
 #include "generic.h"
 
+#include "case_data.h"
 #include "random.h"
 #include "model_parts.h"
 #include "prover_base.h"
@@ -130,6 +131,7 @@ struct generic_case {
     fa_tensor_list tensors;
     fa_device_ptr fenced[FA_TENSORS_MAX]; /* fence, tensor, fence */
     uint64_t first[FA_TENSORS_MAX];       /* address of the tensor itself */
+    fa_device_ptr given[FA_TENSORS_MAX];  /* of inputs that are not drawn; else 0 */
     fa_device_ptr wanted[FA_TENSORS_MAX]; /* of outputs: the reference */
     fa_device_ptr largest;         /* of each output's reference: the largest magnitude, fp32 */
     uint64_t seed[FA_TENSORS_MAX]; /* of inputs */
@@ -189,6 +191,17 @@ static void fill_values(const struct fa_prover *prover, int index,
     fa_tensors_scalars(problem, &c->tensors, true, values);
 }
 
+/* Where the file has the input, or the answer, of a case's tensor; -1: nowhere. */
+static int64_t input_at(const struct fa_prover *prover, int index, int tensor)
+{
+    return prover->data != NULL ? prover->data->input[index][tensor] : -1;
+}
+
+static int64_t answer_at(const struct fa_prover *prover, int index, int tensor)
+{
+    return prover->data != NULL ? prover->data->answer[index][tensor] : -1;
+}
+
 static uint64_t fence_bytes(const fa_tensor *tensor)
 {
     return 2 * (uint64_t)(tensor->output ? FA_PROVER_FENCE : INPUT_FENCE);
@@ -209,6 +222,9 @@ static void plan(struct fa_prover *prover, int index, struct fa_cursor *inputs,
         const fa_tensor *tensor = &c->tensors.at[t];
         c->fenced[t] = fa_cursor_take(tensor->output ? outputs : inputs, fenced_bytes(tensor), 1);
         c->first[t] = c->fenced[t] + fence_bytes(tensor);
+        if (input_at(prover, index, t) >= 0)
+            c->given[t] =
+                fa_cursor_take(inputs, tensor->elements, fa_element_size(tensor->element));
         if (tensor->output)
             c->wanted[t] =
                 fa_cursor_take(inputs, tensor->elements, fa_element_size(wanted_element(c, t)));
@@ -219,32 +235,25 @@ static void plan(struct fa_prover *prover, int index, struct fa_cursor *inputs,
                                              c->params, c->argument);
 }
 
-/* ---- numbers --------------------------------------------------------------------------------*/
-/* Of floating-point types k / 64 with |k| <= 255, which every one holds exactly, near enough to normal. As fa_check.cuh. */
-static void store_input(const fa_tensor *t, uint64_t random, void *at)
-{
-    int sum = (int)(random & 127) + (int)(random >> 16 & 127) + (int)(random >> 32 & 127) +
-              (int)(random >> 48 & 127);
-    double value = (sum - 254) / 64.0;
-    if (t->span > 0)
-        value = (double)(t->from + (int64_t)(random % (uint64_t)t->span));
-    else if (fa_element_is_integer(t->element))
-        value = t->element < FA_ELEMENT_UINT8 ? (sum - 254) / 2 : sum / 2;
-    fa_element_store(t->element, value, at);
-}
-
 /* ---- inputs and references ------------------------------------------------------------------*/
-static unsigned char *make_input(const fa_tensor *t, uint64_t seed)
+/* From the file to the device. */
+static int upload(struct fa_prover *prover, int64_t at, fa_device_ptr to, uint64_t bytes,
+                  fa_diag *diag)
 {
-    size_t size = (size_t)fenced_bytes(t), fence = (size_t)fence_bytes(t);
-    unsigned char *bytes = malloc(size);
-    if (bytes == NULL)
-        return NULL;
-    for (size_t i = 0; i < size; i += 2)
-        memcpy(bytes + i, &(uint16_t){FA_PROVER_POISON}, 2);
-    for (uint64_t i = 0; i < t->elements; i++)
-        store_input(t, fa_random(seed, i), bytes + fence + i * fa_element_size(t->element));
-    return bytes;
+    enum { PIECE = 4 << 20 };
+    int rc = 0;
+    size_t size = 0;
+    char *piece = malloc(bytes < PIECE ? (size_t)bytes + 1 : PIECE);
+    if (piece == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for the data of a proof");
+    for (uint64_t done = 0; rc == 0 && done < bytes; done += size) {
+        size = bytes - done < PIECE ? (size_t)(bytes - done) : PIECE;
+        rc = fa_case_data_read(prover->data, at + (int64_t)done, piece, size, diag);
+        if (rc == 0)
+            rc = fa_copy_to_device(prover->driver, to + done, piece, size, diag);
+    }
+    free(piece);
+    return rc;
 }
 
 /* The tensor's values, at this address. */
@@ -255,7 +264,8 @@ static int fill_at(struct fa_prover *prover, const struct generic_case *c, int t
     uint64_t count = t->elements, seed = c->seed[tensor], span = (uint64_t)t->span;
     int64_t from = t->from;
     int element = (int)t->element;
-    void *arguments[] = {&address, &count, &element, &seed, &from, &span};
+    fa_device_ptr given = c->given[tensor];
+    void *arguments[] = {&address, &count, &element, &seed, &from, &span, &given};
     return fa_prover_run(prover, prover->kernel[FILL], FA_PROVER_THREADS, count, arguments, diag);
 }
 
@@ -280,14 +290,28 @@ static int restore(struct fa_prover *prover, int index, fa_diag *diag)
 }
 
 /* The input as it should be, on the host. */
-static int remember_input(struct generic_case *c, int tensor, fa_diag *diag)
+static int remember_input(const struct fa_prover *prover, int index, int tensor, fa_diag *diag)
 {
+    struct generic_case *c = case_of(prover, index);
     const fa_tensor *t = &c->tensors.at[tensor];
-    if (c->input_host[tensor] == NULL)
-        c->input_host[tensor] = make_input(t, c->seed[tensor]);
-    return c->input_host[tensor] != NULL
-               ? 0
-               : fa_fail(diag, FA_ENOMEM, "out of memory for the tensor %s", t->name);
+    size_t size = (size_t)fenced_bytes(t), fence = (size_t)fence_bytes(t);
+    if (c->input_host[tensor] != NULL)
+        return 0;
+    unsigned char *bytes = malloc(size);
+    int rc =
+        bytes == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for the tensor %s", t->name) : 0;
+    for (size_t i = 0; rc == 0 && i < size; i += 2)
+        memcpy(bytes + i, &(uint16_t){FA_PROVER_POISON}, 2);
+    if (rc == 0 && input_at(prover, index, tensor) >= 0)
+        rc = fa_case_data_read(prover->data, input_at(prover, index, tensor), bytes + fence,
+                               (size_t)t->elements * fa_element_size(t->element), diag);
+    else if (rc == 0)
+        fa_case_draw(t, c->seed[tensor], bytes + fence);
+    if (rc != 0)
+        free(bytes);
+    else
+        c->input_host[tensor] = bytes;
+    return rc;
 }
 
 static int make_room(struct generic_case *c, int tensor, size_t *ret_size, fa_diag *diag)
@@ -326,8 +350,9 @@ static int fetch_reference(struct fa_prover *prover, struct generic_case *c, int
 }
 
 /* Inputs that the reference computes from the others: on the device, then here, to be compared with later. */
-static int make_inputs(struct fa_prover *prover, struct generic_case *c, fa_diag *diag)
+static int make_inputs(struct fa_prover *prover, int index, fa_diag *diag)
 {
+    struct generic_case *c = case_of(prover, index);
     fa_function function;
     uint64_t work = 0;
     for (int t = 0; t < c->tensors.count; t++)
@@ -343,7 +368,7 @@ static int make_inputs(struct fa_prover *prover, struct generic_case *c, fa_diag
     for (int t = 0; t < c->tensors.count && rc == 0; t++) {
         if (!c->tensors.at[t].made)
             continue;
-        rc = remember_input(c, t, diag);
+        rc = remember_input(prover, index, t, diag);
         if (rc == 0)
             rc = fa_copy_from_device(prover->driver, c->input_host[t], c->fenced[t],
                                      (size_t)fenced_bytes(&c->tensors.at[t]), diag);
@@ -396,10 +421,22 @@ static int run_reference(struct fa_prover *prover, int index, uint64_t work, voi
                                       arguments, diag);
 }
 
-/* Whether kernels are compared with one another. */
-static bool has_no_reference(const struct fa_prover *prover)
+/* Whether the tuning program has answered the case; an output without elements has its place in the file, too. */
+static bool is_answered(const struct fa_prover *prover, int index)
 {
-    return fa_problem_has_no_answer(&prover->at[0].problem);
+    const struct generic_case *c = case_of(prover, index);
+    bool answered = false;
+    for (int t = 0; t < c->tensors.count; t++)
+        answered = answered || (c->tensors.at[t].output && answer_at(prover, index, t) >= 0);
+    return answered;
+}
+
+/* Whether kernels are compared with one another. */
+static bool has_no_answer(const struct fa_prover *prover, int index)
+{
+    const fa_problem *problem = &prover->at[index].problem;
+    return fa_problem_has_no_answer(problem) ||
+           (fa_problem_answer_is_given(problem) && !is_answered(prover, index));
 }
 
 static int compute_reference(struct fa_prover *prover, int index, uint64_t work, fa_diag *diag)
@@ -427,16 +464,24 @@ static int compute_reference(struct fa_prover *prover, int index, uint64_t work,
     return rc;
 }
 
-/* What an earlier kernel made, to the device again. */
-static int give_answer(struct fa_prover *prover, struct generic_case *c, fa_diag *diag)
+/* What an earlier kernel made, or the tuning program answered, to the device again. */
+static int give_answer(struct fa_prover *prover, int index, fa_diag *diag)
 {
+    struct generic_case *c = case_of(prover, index);
     int rc = 0;
-    for (int t = 0; t < c->tensors.count && rc == 0 && c->answered > 0; t++) {
+    for (int t = 0; t < c->tensors.count && rc == 0; t++) {
         const fa_tensor *tensor = &c->tensors.at[t];
-        if (!tensor->output || tensor->elements == 0)
+        int64_t at = answer_at(prover, index, t);
+        size_t size = 0;
+        if (!tensor->output || tensor->elements == 0 || (at < 0 && c->answered == 0))
             continue;
-        rc = fa_copy_to_device(prover->driver, c->wanted[t], c->wanted_host[t],
-                               tensor->elements * fa_element_size(tensor->element), diag);
+        if (at >= 0)
+            rc = make_room(c, t, &size, diag);
+        if (rc == 0 && at >= 0)
+            rc = fa_case_data_read(prover->data, at, c->wanted_host[t], size, diag);
+        if (rc == 0)
+            rc = fa_copy_to_device(prover->driver, c->wanted[t], c->wanted_host[t],
+                                   tensor->elements * fa_element_size(tensor->element), diag);
         if (rc == 0)
             rc = find_largest(prover, c, t, diag);
     }
@@ -452,8 +497,11 @@ static int prepare(struct fa_prover *prover, int index, fa_diag *diag)
         const fa_tensor *tensor = &c->tensors.at[t];
         if (tensor->output)
             work = work < tensor->elements ? tensor->elements : work;
-        c->seed[t] = fa_random(prover->seed, (uint64_t)(1000 + FA_TENSORS_MAX * index + t));
-        if (!tensor->output)
+        c->seed[t] = fa_case_seed(prover->seed, index, t);
+        if (input_at(prover, index, t) >= 0)
+            rc = upload(prover, input_at(prover, index, t), c->given[t],
+                        tensor->elements * fa_element_size(tensor->element), diag);
+        if (rc == 0 && !tensor->output)
             rc = fill_input(prover, c, t, diag);
     }
     if (rc == 0)
@@ -461,11 +509,12 @@ static int prepare(struct fa_prover *prover, int index, fa_diag *diag)
                       diag);
     if (rc != 0 || prover->at[index].empty)
         return rc;
-    rc = make_inputs(prover, c, diag);
+    rc = make_inputs(prover, index, diag);
     if (rc != 0)
         return rc;
-    return has_no_reference(prover) ? give_answer(prover, c, diag)
-                                    : compute_reference(prover, index, work, diag);
+    return is_answered(prover, index) || has_no_answer(prover, index)
+               ? give_answer(prover, index, diag)
+               : compute_reference(prover, index, work, diag);
 }
 
 static void release(struct fa_prover *prover)
@@ -560,9 +609,10 @@ static void check_fences(const fa_tensor *t, const unsigned char *bytes, struct 
     }
 }
 
-static void compare(const struct generic_case *c, int tensor, const unsigned char *outputs,
-                    struct fa_verdict *v)
+static void compare(const struct fa_prover *prover, int index, int tensor,
+                    const unsigned char *outputs, struct fa_verdict *v)
 {
+    const struct generic_case *c = case_of(prover, index);
     const fa_tensor *t = &c->tensors.at[tensor];
     const fa_element is = wanted_element(c, tensor);
     const unsigned char *wanted = c->wanted_host[tensor];
@@ -589,8 +639,10 @@ static void compare(const struct generic_case *c, int tensor, const unsigned cha
         snprintf(v->reason, sizeof v->reason,
                  "element %llu of %s is %.6g, %s %.6g, allowed is %.3g", (unsigned long long)i,
                  t->name, got,
-                 c->answered > 0 ? "in the config that was first" : "the reference says", right,
-                 allowed);
+                 c->answered > 0              ? "in the config that was first"
+                 : is_answered(prover, index) ? "the answer says"
+                                              : "the reference says",
+                 right, allowed);
         if (!(ratio > 0))
             return;
     }
@@ -609,12 +661,13 @@ static void check_input(const fa_tensor *t, const unsigned char *bytes, const un
 }
 
 /* Copies a tensor to the host and looks at it there. */
-static int check_tensor(struct fa_prover *prover, struct generic_case *c, int tensor,
-                        struct fa_verdict *v, fa_diag *diag)
+static int check_tensor(struct fa_prover *prover, int index, int tensor, struct fa_verdict *v,
+                        fa_diag *diag)
 {
+    struct generic_case *c = case_of(prover, index);
     const fa_tensor *t = &c->tensors.at[tensor];
     size_t size = (size_t)fenced_bytes(t);
-    int rc = t->output ? 0 : remember_input(c, tensor, diag);
+    int rc = t->output ? 0 : remember_input(prover, index, tensor, diag);
     if (rc != 0)
         return rc;
     unsigned char *bytes = malloc(size);
@@ -625,7 +678,7 @@ static int check_tensor(struct fa_prover *prover, struct generic_case *c, int te
     else if (rc == 0)
         check_fences(t, bytes, v);
     if (rc == 0 && t->output && v->passed)
-        compare(c, tensor, bytes + fence_bytes(t), v);
+        compare(prover, index, tensor, bytes + fence_bytes(t), v);
     free(bytes);
     return rc;
 }
@@ -646,8 +699,9 @@ static int start_check(struct fa_prover *prover, struct generic_case *c, int ten
     void *of_output[] = {&c->fenced[tensor], &fence,    &count,   &element,
                          &c->wanted[tensor], &wanted,   &largest, &relative,
                          &of_largest,        &absolute, &result};
-    void *of_input[] = {&c->fenced[tensor], &fence, &count, &element,
-                        &c->seed[tensor],   &from,  &span,  &result};
+    void *of_input[] = {
+        &c->fenced[tensor], &fence, &count, &element, &c->seed[tensor], &from, &span,
+        &c->given[tensor],  &result};
     return fa_prover_run(prover, prover->kernel[t->output ? CHECK_OUTPUT : CHECK_INPUT],
                          FA_PROVER_THREADS, work, t->output ? of_output : of_input, diag);
 }
@@ -675,9 +729,9 @@ static bool is_unwritten(const unsigned char *element, size_t size)
 }
 
 /* Takes the first kernel's outputs as what is wanted of all others. */
-static int take_answer(struct fa_prover *prover, struct generic_case *c, struct fa_verdict *v,
-                       fa_diag *diag)
+static int take_answer(struct fa_prover *prover, int index, struct fa_verdict *v, fa_diag *diag)
 {
+    struct generic_case *c = case_of(prover, index);
     int rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
     for (int t = 0; t < c->tensors.count && rc == 0; t++) {
         const fa_tensor *tensor = &c->tensors.at[t];
@@ -696,7 +750,7 @@ static int take_answer(struct fa_prover *prover, struct generic_case *c, struct 
         }
     }
     c->answered = prover->proofs;
-    return rc == 0 ? give_answer(prover, c, diag) : rc;
+    return rc == 0 ? give_answer(prover, index, diag) : rc;
 }
 
 static int generic_check(struct fa_prover *prover, int round, int index, fa_device_ptr result,
@@ -712,8 +766,8 @@ static int generic_check(struct fa_prover *prover, int round, int index, fa_devi
         c->verdict[round] = v;
         return 0;
     }
-    if (has_no_reference(prover) && (c->answered == 0 || c->answered == prover->refuted))
-        rc = take_answer(prover, c, &v, diag);
+    if (has_no_answer(prover, index) && (c->answered == 0 || c->answered == prover->refuted))
+        rc = take_answer(prover, index, &v, diag);
     for (int t = 0; t < c->tensors.count && rc == 0; t++)
         if (!c->tensors.at[t].made)
             rc = start_check(prover, c, t, result + sizeof *found * (size_t)t, diag);
@@ -724,7 +778,7 @@ static int generic_check(struct fa_prover *prover, int round, int index, fa_devi
     for (int t = 0; t < c->tensors.count && rc == 0; t++) {
         bool failed = found[t] == (uint64_t)FAILED;
         if (failed || c->tensors.at[t].made)
-            rc = check_tensor(prover, c, t, &v, diag);
+            rc = check_tensor(prover, index, t, &v, diag);
         else if (c->tensors.at[t].output)
             take_worst(found[t], &v);
         v.damaged = v.damaged || failed; /* what it was compared with may be wrong on the device */
@@ -814,13 +868,6 @@ static void unload(void **shared)
     *shared = NULL;
 }
 
-static bool is_needed(const fa_tensor *tensor, const fa_problem *problem)
-{
-    const fa_field *field =
-        tensor->when >= 0 ? &fa_operation_of(problem)->field[tensor->when] : NULL;
-    return field == NULL || !fa_field_is_absent(field, problem->value[tensor->when]);
-}
-
 static int argument_of(const fa_call *call, const fa_problem *problem, int32_t index,
                        fa_argument *ret_argument)
 {
@@ -833,17 +880,7 @@ static int argument_of(const fa_call *call, const fa_problem *problem, int32_t i
             .name = scalar->name, .dtype = fa_element_name(scalar->element), .needed = true};
         return 0;
     }
-    const fa_tensor *tensor = &passed->list.at[passed->at[index]];
-    *ret_argument = (fa_argument){.name = tensor->name,
-                                  .dtype = fa_element_name(tensor->element),
-                                  .tensor = true,
-                                  .strided = tensor->stride_count > 0,
-                                  .output = tensor->output,
-                                  .updated = tensor->updated,
-                                  .needed = is_needed(tensor, problem),
-                                  .dims = tensor->dims};
-    for (int i = 0; i < tensor->dims; i++)
-        ret_argument->shape[i] = fa_tensor_size(tensor, problem, i);
+    fa_tensor_argument(&passed->list.at[passed->at[index]], problem, ret_argument);
     return 0;
 }
 
@@ -863,7 +900,7 @@ static int take_tensor(const fa_tensor *tensor, const fa_problem *problem,
     int64_t any = 0;
     *ret_address = given != NULL ? (uint64_t)(uintptr_t)given->data : 0;
     fa_tensor_pack(tensor, problem, ret_stride);
-    if (*ret_address == 0 && is_needed(tensor, problem) && !is_empty(tensor, problem))
+    if (*ret_address == 0 && fa_tensor_is_needed(tensor, problem) && !is_empty(tensor, problem))
         return fa_fail(diag, FA_EINVAL, "%s is NULL", tensor->name);
     for (int i = 0; given != NULL && i < tensor->stride_count; i++)
         any |= given->stride[i];

@@ -91,6 +91,7 @@ struct fa_prover {
     fa_function kernel[FA_PROVER_KERNELS]; /* type->entry */
     uint32_t blocks_max;
     uint64_t seed;
+    const struct fa_case_data *data; /* of the cases, where not all is drawn; or NULL */
     uint64_t proofs, refuted; /* proofs so far; the number of the last that a kernel failed */
     int count;
     bool damaged; /* a candidate wrote where it must not: inputs and references are suspect */

@@ -272,6 +272,29 @@ int64_t fa_tensor_size(const fa_tensor *tensor, const fa_problem *problem, int d
     return value.kind == FA_EXPR_INTEGER ? value.integer : -1;
 }
 
+bool fa_tensor_is_needed(const fa_tensor *tensor, const fa_problem *problem)
+{
+    const fa_field *field =
+        tensor->when >= 0 ? &fa_operation_of(problem)->field[tensor->when] : NULL;
+    return field == NULL || !fa_field_is_absent(field, problem->value[tensor->when]);
+}
+
+void fa_tensor_argument(const fa_tensor *tensor, const fa_problem *problem,
+                        fa_argument *ret_argument)
+{
+    *ret_argument = (fa_argument){.size = sizeof *ret_argument,
+                                  .name = tensor->name,
+                                  .dtype = fa_element_name(tensor->element),
+                                  .tensor = true,
+                                  .strided = tensor->stride_count > 0,
+                                  .output = tensor->output,
+                                  .updated = tensor->updated,
+                                  .needed = fa_tensor_is_needed(tensor, problem),
+                                  .dims = tensor->dims};
+    for (int i = 0; i < tensor->dims; i++)
+        ret_argument->shape[i] = fa_tensor_size(tensor, problem, i);
+}
+
 void fa_tensor_pack(const fa_tensor *tensor, const fa_problem *problem,
                     int64_t ret_stride[FA_TENSOR_STRIDES])
 {

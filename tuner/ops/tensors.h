@@ -93,6 +93,11 @@ void fa_tensors_free(fa_tensor_list *list);
 
 /* Size of a dimension in this problem; negative: it has none. */
 int64_t fa_tensor_size(const fa_tensor *tensor, const fa_problem *problem, int dimension);
+/* Whether a caller must pass it. */
+bool fa_tensor_is_needed(const fa_tensor *tensor, const fa_problem *problem);
+/* What it is to a caller. */
+void fa_tensor_argument(const fa_tensor *tensor, const fa_problem *problem,
+                        fa_argument *ret_argument);
 /* Strides of the tensor when its elements lie one behind another. */
 void fa_tensor_pack(const fa_tensor *tensor, const fa_problem *problem,
                     int64_t ret_stride[FA_TENSOR_STRIDES]);

@@ -39,17 +39,17 @@ static bool is_affordable(const fa_walk *walk)
     int64_t count = 0;
     if (walk->size > COUNTED_MAX)
         return false;
-    for (uint64_t rank = 0; rank < walk->size && count <= walk->evaluations; rank++)
+    for (uint64_t rank = 0; rank < walk->size && count <= walk->expected; rank++)
         count += fa_walk_valid(walk, rank);
-    return count <= walk->evaluations;
+    return count <= walk->expected;
 }
 
 static const fa_strategy *choose(const fa_walk *walk, const char *name)
 {
     if (name == NULL || strcmp(name, "auto") == 0)
-        return is_affordable(walk)                 ? &fa_strategy_exhaustive
-               : walk->evaluations <= MODELLED_MAX ? &fa_strategy_surrogate
-                                                   : &fa_strategy_evolution;
+        return is_affordable(walk)              ? &fa_strategy_exhaustive
+               : walk->expected <= MODELLED_MAX ? &fa_strategy_surrogate
+                                                : &fa_strategy_evolution;
     for (int i = 0; i < STRATEGIES; i++)
         if (strcmp(strategies[i]->name, name) == 0)
             return strategies[i];
@@ -137,12 +137,28 @@ int fa_search_propose(fa_search *search, int count, int32_t *ret_points)
     return found;
 }
 
+static bool is_point(const fa_walk *walk, const int32_t *point)
+{
+    for (int d = 0; d < walk->space.dims; d++)
+        if (point[d] < 0 || point[d] >= walk->space.values[d])
+            return false;
+    return true;
+}
+
+int fa_search_join(fa_search *search, const int32_t *point)
+{
+    fa_walk *walk = &search->walk;
+    if (!is_point(walk, point) || !walk->space.valid(walk->space.context, point) ||
+        fa_walk_find(walk, fa_walk_rank(walk, point)) != NULL)
+        return FA_EINVAL;
+    return fa_walk_add(walk, fa_walk_rank(walk, point)) != NULL ? 0 : FA_ENOMEM;
+}
+
 int fa_search_tell(fa_search *search, const int32_t *point, double cost)
 {
     fa_walk *walk = &search->walk;
-    for (int d = 0; d < walk->space.dims; d++)
-        if (point[d] < 0 || point[d] >= walk->space.values[d])
-            return FA_EINVAL;
+    if (!is_point(walk, point))
+        return FA_EINVAL;
     uint64_t rank = fa_walk_rank(walk, point);
     fa_known *known = fa_walk_find(walk, rank);
     if (known != NULL && known->cost != 0)
@@ -177,4 +193,9 @@ bool fa_search_best(const fa_search *search, int32_t *ret_point, double *ret_cos
 int64_t fa_search_spent(const fa_search *search)
 {
     return search->walk.spent;
+}
+
+int64_t fa_search_pending(const fa_search *search)
+{
+    return search->walk.pending;
 }

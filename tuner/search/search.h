@@ -42,6 +42,7 @@ typedef struct fa_search_options {
     const char *strategy; /* NULL: "auto" */
     int64_t evaluations;  /* what may be spent; costs and failures count */
     uint64_t seed;
+    int64_t expected;     /* what is likely to be spent where a clock may end it; 0: evaluations */
 } fa_search_options;
 
 typedef struct fa_search fa_search;
@@ -62,13 +63,17 @@ const char *fa_search_name(const fa_search *search);
  * what is under way, or when nothing is left; 0 with nothing under way ends the search. FA_ENOMEM. */
 int fa_search_propose(fa_search *search, int count, int32_t *ret_points);
 
+/* As if the point had been proposed. FA_EINVAL for what is no point of the space or known, FA_ENOMEM. */
+int fa_search_join(fa_search *search, const int32_t *point);
+
 /* What a point costs; of a point that was never proposed, too. The first that is told of a point stays.
  * FA_EINVAL for what is no point of the space, FA_ENOMEM. */
 int fa_search_tell(fa_search *search, const int32_t *point, double cost);
 
 /* The cheapest told so far; false: none has a cost. ret_point may be NULL. */
 bool fa_search_best(const fa_search *search, int32_t *ret_point, double *ret_cost);
-/* What was spent. */
+/* What was spent, and how many are under way. */
 int64_t fa_search_spent(const fa_search *search);
+int64_t fa_search_pending(const fa_search *search);
 
 #endif

@@ -101,7 +101,7 @@ struct annealing {
 static void anneal(fa_walk *walk, struct annealing *a, const fa_known *known)
 {
     const double hot = 0.5, cold = 0.005;
-    double spent = (double)walk->spent / (double)walk->evaluations;
+    double spent = fmin((double)walk->spent / (double)walk->expected, 1);
     double worse = log(known->cost / a->cost);
     if (a->begun && worse > 0 &&
         !(fa_walk_uniform(walk) < exp(-worse / (hot * pow(cold / hot, spent)))))

@@ -14,11 +14,14 @@ int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_op
 {
     *walk = (fa_walk){.space = *space,
                       .evaluations = options->evaluations,
+                      .expected = options->evaluations,
                       .seed = options->seed,
                       .best = SIZE_MAX,
                       .size = 1,
                       .slots = 256};
     walk->slot = calloc(walk->slots, sizeof *walk->slot);
+    if (options->expected > 0 && options->expected < options->evaluations)
+        walk->expected = options->expected;
     /* The additive sequence of the generalised golden ratio: g^(dims + 1) = g + 1. */
     double ratio = 2;
     for (int i = 0; i < 60; i++)

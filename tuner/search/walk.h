@@ -22,6 +22,7 @@ typedef struct fa_walk {
     double phase[FA_SEARCH_DIMS_MAX]; /* of the sequence of draws */
     double step[FA_SEARCH_DIMS_MAX];
     int64_t evaluations, spent, pending;
+    int64_t expected; /* to be spent */
     uint64_t seed, random, drawn;
     fa_known *known; /* in the order in which they became so */
     size_t count, capacity;

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data for the proofs of a kernel of one's own: tensors that are given, and answers of the caller's program.
+
+A tune asks for them case by case, in the caller's process, before it compiles anything (_core.give_cases); the worker that
+runs the kernels reads them from a file. Nothing here copies an array that no tune asks for.
+"""
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from . import _core
+from ._errors import ArgumentError, DtypeError, ShapeError, TensorError
+from ._problem import shown
+
+GIVEN, ANSWERED = 1, 2  # as python/_core/cases.c
+_data: dict[str, Data] = {}  # of each operation
+
+
+def type_of(given):
+    """A type's short name: of "f32", "fp32", torch.float32, numpy.float32."""
+    text = given if isinstance(given, str) else getattr(given, "__name__", str(given))
+    found = re.fullmatch(r"(?:torch\.)?(bfloat|bf|uint|int|float|fp|f|i|u)(8|16|32|64)", text)
+    if text in ("torch.half", "half"):
+        return "f16"
+    if found is None:
+        raise ArgumentError("an argument's type is one such as \"f32\", \"bf16\", \"i64\", or a dtype, not %s" % shown(given))
+    letters, bits = found.groups()
+    return {"bfloat": "bf", "uint": "u", "int": "i", "float": "f", "fp": "f"}.get(letters, letters) + bits
+
+
+def is_tensor(given):
+    """Whether it is an array of somebody's, and neither a number nor a dtype."""
+    return not isinstance(given, type) and hasattr(given, "shape") and hasattr(given, "dtype")
+
+
+def on_host(tensor, name):
+    """The elements of a tensor, one behind another, as bytes."""
+    if hasattr(tensor, "data_ptr"):  # of PyTorch; NumPy, which it would hand them through, has no bfloat16
+        tensor = tensor.detach().cpu().contiguous()
+        return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+    try:
+        if hasattr(tensor, "get"):  # of CuPy
+            tensor = tensor.get()
+        return tensor.tobytes() if hasattr(tensor, "tobytes") else memoryview(tensor).tobytes()
+    except TypeError as error:
+        raise TensorError("the elements of %s cannot be read (%s): pass an array of NumPy, CuPy or PyTorch, or describe it "
+                          "with fa_tune.array(\"f32\", …)" % (name, error)) from error
+
+
+def _numpy():
+    try:
+        import numpy
+    except ImportError:
+        raise ArgumentError("answer: a function is given arrays of NumPy, which is not installed here") from None
+    return numpy
+
+
+def _numpy_type(dtype):
+    """NumPy's name of the library's type; it has no bfloat16, which goes as float32."""
+    return "float32" if dtype == "bf16" else dtype.replace("fp", "float")
+
+
+def _array(numpy, view, dtype, shape):
+    """A new array of the elements that the view has."""
+    if dtype == "bf16":
+        wide = numpy.frombuffer(bytearray(view), dtype="uint16").astype("uint32") << 16
+        return wide.view("float32").reshape(shape)
+    return numpy.frombuffer(bytearray(view), dtype=_numpy_type(dtype)).reshape(shape)
+
+
+def _rounded(numpy, array):
+    """float32 as bfloat16's bits, to nearest even; NaN stays NaN."""
+    bits = numpy.ascontiguousarray(array).view("uint32")
+    rounded = (bits + (((bits >> 16) & 1) + 0x7fff).astype("uint32")) >> 16
+    return numpy.where(array != array, 0x7fc0, rounded).astype("uint16")
+
+
+def _is_of(value, dtype):
+    try:
+        return type_of(value.dtype) == type_of(dtype)
+    except (AttributeError, ArgumentError):
+        return False
+
+
+def _elements(name, dtype, shape, value):
+    """What an answer says of an output, as its bytes."""
+    if not _is_of(value, dtype):
+        numpy = _numpy()
+        value = numpy.asarray(value)
+        wanted = _numpy_type(dtype)
+        if not numpy.can_cast(value.dtype, wanted, "same_kind"):
+            raise DtypeError("answer gives %s for %s, which is %s" % (value.dtype, name, wanted))
+        value = numpy.asarray(value, dtype=wanted)
+        if dtype == "bf16":
+            value = _rounded(numpy, value)
+    if tuple(value.shape) != shape:
+        raise ShapeError("answer gives the shape %s for %s, which is %s" % (tuple(value.shape), name, shape))
+    return on_host(value, "answer's " + name)
+
+
+def fingerprint(function):
+    """A text that another function, or an edited one, does not have: winners are kept by it."""
+    hashed = hashlib.sha256()
+
+    def add(value):
+        value = getattr(value, "__code__", value)
+        if hasattr(value, "co_code"):
+            for part in (value.co_code, value.co_names, *value.co_consts):
+                add(part)
+        elif isinstance(value, frozenset):  # whose order is another in each process
+            add(tuple(sorted(map(repr, value))))
+        elif isinstance(value, (bool, int, float, complex, str, bytes, tuple, type(None))):
+            hashed.update(repr(value).encode())
+
+    within = getattr(function, "func", function)  # of functools.partial
+    add(within if hasattr(within, "__code__") else type(within).__call__)
+    for part in (getattr(within, "__defaults__", None), getattr(function, "args", None), getattr(function, "keywords", None)):
+        add(tuple(part.items()) if isinstance(part, dict) else part)
+    for name, value in inspect.getclosurevars(within).nonlocals.items() if inspect.isfunction(within) else ():
+        add(name)
+        add(value)
+    return "%s:%s" % (getattr(within, "__qualname__", type(within).__qualname__), hashed.hexdigest()[:16])
+
+
+class Data:
+    """What one call of tune_kernel() gives.
+
+    tensors   inputs, by name; they count for the sizes that they have
+    answer    a function, what it would return for the tensors, or None: the specification says what is right
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], answer: Any, inputs: list[str], names: list[str],
+                 sizes: Mapping[str, int]):
+        """inputs: all tensors that the kernel reads; names: what a function may ask for; sizes: of the tensors."""
+        self.tensors, self.answer, self.sizes, self.takes = dict(tensors), answer, dict(sizes), []
+        self.is_function = callable(answer)
+        self.is_array = answer is not None and not self.is_function
+        drawn = [name for name in inputs if name not in tensors]
+        if self.is_function:
+            self.takes = _parameters(answer, names)
+        elif self.is_array and drawn:
+            raise ArgumentError("answer is an array, which belongs to inputs that are given, and %s is described alone: pass "
+                                "its array, or a function as the answer" % drawn[0])
+
+    def words(self) -> str:
+        """What tells it from another in the specification."""
+        if self.is_function:
+            return fingerprint(self.answer)
+        hashed = hashlib.sha256()
+        arrays = self.answer.items() if isinstance(self.answer, Mapping) else enumerate(
+            self.answer if isinstance(self.answer, (tuple, list)) else [self.answer])
+        for name, array in (*self.tensors.items(), *arrays):
+            hashed.update(on_host(array, str(name)))
+        return "array:" + hashed.hexdigest()[:16]
+
+    def drop(self) -> None:
+        """Lets go of arrays, which one tune has seen. A function stays, for tunes of other sizes."""
+        self.tensors = {}
+        if not self.is_function:
+            self.answer = None
+
+    def provide(self, problem, index, arguments):
+        """The marks of a case's arguments, whose memory is filled in."""
+        marks = [0] * len(arguments)
+        own = index == 0 and self._fits(problem, arguments)
+        if index == 0 and self.is_array and (not own or self.answer is None):
+            raise ArgumentError("the answer was an array, which is right for its own inputs alone: for other sizes pass a "
+                                "function or a kernel as the answer")
+        for i, (name, _, _, view, _) in enumerate(arguments):
+            if own and name in self.tensors and view is not None:
+                _fill(view, on_host(self.tensors[name], name), name)
+                marks[i] |= GIVEN
+        outputs = [(i, *one) for i, one in enumerate(arguments) if one[4] is not None]
+        asked = self.is_function or (self.is_array and own)
+        answers = self._answers(problem, arguments, [one[1] for one in outputs]) if asked else {}
+        for i, name, dtype, shape, _, room in outputs:
+            if name in answers:
+                _fill(room, _elements(name, dtype, shape, answers[name]), name)
+                marks[i] |= ANSWERED
+        return marks
+
+    def _fits(self, problem, arguments):
+        """Whether the tensors are of the case's sizes."""
+        wrong = [(name, tuple(self.tensors[name].shape), shape) for name, _, shape, _, _ in arguments
+                 if name in self.tensors and tuple(self.tensors[name].shape) != shape]
+        if wrong and all(problem.get(name) == value for name, value in self.sizes.items()):
+            raise ShapeError("%s has the shape %s, and what is said of it makes %s" % wrong[0])
+        return not wrong
+
+    def _answers(self, problem, arguments, outputs):
+        """Values by the names of outputs."""
+        told = self.answer
+        if self.is_function:
+            numpy = _numpy()
+            known = dict(problem)
+            for name, dtype, shape, value, _ in arguments:
+                if value is not None:
+                    known[name] = value if shape is None else _array(numpy, value, dtype, shape)
+            told = self.answer(**{name: known[name] for name in self.takes})
+        if told is None:
+            raise ArgumentError("answer returned None: it returns %s" % ", ".join(outputs))
+        if not isinstance(told, Mapping):
+            many = isinstance(told, (tuple, list)) and len(outputs) > 1
+            told = dict(zip(outputs, told)) if many and len(told) == len(outputs) else {outputs[0]: told}
+        missing = [name for name in outputs if name not in told]
+        if missing:
+            raise ArgumentError("answer gives nothing for %s: it gives %s, in this order or by name"
+                                % (missing[0], ", ".join(outputs)))
+        return told
+
+
+def _fill(view, elements, name):
+    if len(view) != len(elements):
+        raise TensorError("%s has %d bytes and needs %d" % (name, len(elements), len(view)))
+    view[:] = elements
+
+
+def _parameters(function, names):
+    """The names that a function is called with."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise ArgumentError("answer: %s does not say what it takes: wrap it, as in lambda %s: …"
+                            % (shown(function), ", ".join(names))) from None
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return names
+    takes = [one.name for one in parameters if one.name in names and one.kind is not one.POSITIONAL_ONLY]
+    unknown = [one.name for one in parameters if one.name not in takes and one.default is one.empty]
+    if unknown:
+        raise ArgumentError("answer takes %s, and what it may be given by name is %s" % (unknown[0], ", ".join(names)))
+    return takes
+
+
+def give(operation: str, data: Data) -> None:
+    """From now on tunes of the operation ask `data`."""
+    _data[operation] = data
+    _core.give_cases(operation)
+
+
+def provide(operation, problem, index, arguments):
+    """Called by a tune."""
+    return _data[operation].provide(problem, index, arguments)

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tune whose space is searched: too large to be tried whole, or the request bounds what may be spent.
+ *
+ * The space is not built. Its configs join the job's as the search proposes them, so that a few compile ahead of what is
+ * measured; where each ended is told to the search in the order in which they joined, and a proposal is made after
+ * what was told alone, so that equal costs give equal proposals, however long a config takes.
+ * Invariant: configs join at the end of the space and of the order of compiling.
+ */
+#include "job.h"
+
+#include "error.h"
+#include "model.h"
+#include "wording.h"
+
+#include <stdlib.h>
+
+enum {
+    EVALUATIONS = 500,  /* of a space that is too large, where a request bounds nothing */
+    OF_A_SECOND = 3,    /* configs that one worker is expected to compile in it */
+    AHEAD = 2,          /* configs under way for each compile worker */
+    IN_VAIN = 200,      /* configs that do not become kernels, where none does */
+    FOR_ONE_KERNEL = 8, /* effort PREDICT on a GPU that is here */
+};
+
+bool fa_job_search_wanted(const fa_job *job)
+{
+    const fa_request *request = job->request;
+    return job->space.held > 0 ||
+           (!job->prove_only &&
+            (request->strategy != NULL || request->seconds > 0 ||
+             (request->evaluations > 0 && request->evaluations < job->space.survivors)));
+}
+
+static fa_search_options options_of(const fa_job *job)
+{
+    const fa_request *request = job->request;
+    double expected = request->seconds * OF_A_SECOND * job->tuner->compile_workers;
+    fa_search_options options = {.strategy = request->strategy, .seed = job->seed};
+    options.evaluations = job->prove_only            ? FOR_ONE_KERNEL
+                          : request->evaluations > 0 ? request->evaluations
+                          : request->seconds > 0     ? FA_SPACE_MAX
+                          : job->space.held > 0      ? EVALUATIONS
+                                                     : job->space.survivors;
+    if (expected > 0 && expected < FA_SPACE_MAX)
+        options.expected = 1 + (int64_t)expected;
+    if (options.strategy == NULL && (!job->measuring || job->prove_only))
+        options.strategy = "random"; /* nothing is timed that could tell where to look */
+    return options;
+}
+
+int fa_job_search_open(fa_job *job)
+{
+    struct fa_job_search *s = &job->search;
+    const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
+    const fa_search_options options = options_of(job);
+    bool bounded = job->prove_only || job->request->evaluations > 0 || job->request->seconds > 0;
+    char number[FA_COMMAS_MAX];
+    s->held = job->space.held > 0 ? job->space.held : job->space.count;
+    s->about = job->space.about;
+    s->evaluations =
+        job->request->evaluations == 0 && job->request->seconds > 0 ? 0 : (int)options.evaluations;
+    if (job->request->seconds > 0)
+        s->until_ns = job->started_ns + (uint64_t)(job->request->seconds * 1e9);
+    const char *how = job->measuring ? "measured, as a search chooses them" : "compiled, spread over all";
+    if (job->space.held > 0 && !bounded)
+        fa_note(job->tuner, "of %s%s configs at most %d are %s: evaluations or seconds change that",
+                s->about ? "about " : "", fa_commas(s->held, number), (int)options.evaluations, how);
+    fa_space_free(&job->space);
+    job->space.candidate = calloc(FA_SPACE_MAX, sizeof *job->space.candidate);
+    if (job->space.candidate == NULL)
+        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a search");
+    int rc =
+        fa_points_open(families, &job->target.problem, &job->target.gpu, &s->points, &job->diag);
+    return rc == 0 ? fa_search_open(fa_points_space(s->points), &options, &s->search, &job->diag)
+                   : rc;
+}
+
+void fa_job_search_close(fa_job *job)
+{
+    fa_search_close(job->search.search);
+    fa_points_close(&job->search.points);
+    job->search.search = NULL;
+}
+
+static void no_memory(fa_job *job, int rc)
+{
+    fa_job_end(job, fa_fail(&job->diag, rc, "out of memory for a search"));
+}
+
+/* The config of a point that exists; -1: there is no room. */
+static int join(fa_job *job, const int32_t *point)
+{
+    fa_space *space = &job->space;
+    if (space->count == FA_SPACE_MAX)
+        return -1;
+    int index = space->count;
+    fa_candidate *candidate = &space->candidate[index];
+    fa_points_candidate(job->search.points, point, candidate);
+    fa_model_predict(candidate, &job->target.problem, &job->target.gpu, &candidate->trial);
+    if (candidate->is_default)
+        space->default_index = index;
+    space->count++;
+    int rc = job->launches != NULL ? fa_job_set_launches(job, index, 1) : 0;
+    if (rc != 0)
+        fa_job_end(job, rc);
+    return index;
+}
+
+int fa_job_search_find(fa_job *job, const fa_config *config)
+{
+    int32_t point[FA_SEARCH_DIMS_MAX];
+    return fa_points_find(job->search.points, config, point) ? join(job, point) : -1;
+}
+
+void fa_job_search_forget(fa_job *job)
+{
+    if (job->space.default_index == --job->space.count)
+        job->space.default_index = -1;
+}
+
+static void join_order(fa_job *job, const int32_t *point)
+{
+    int index = join(job, point);
+    if (index < 0)
+        job->search.over = true;
+    else
+        job->compile.order[job->compile.order_count++] = index;
+}
+
+/* What the search is told of a config that ended. A cubin of which nothing is known costs an evaluation all the same. */
+static double cost_of(const fa_trial *trial)
+{
+    switch (trial->status) {
+    case FA_STATUS_MEASURED:
+        return trial->median_us;
+    case FA_STATUS_COMPILED:
+        return trial->predicted_us > 0 ? trial->predicted_us : 1;
+    case FA_STATUS_REGISTERS:
+    case FA_STATUS_COMPILE_FAILED:
+    case FA_STATUS_COMPILE_TIMEOUT:
+    case FA_STATUS_SPILLS:
+    case FA_STATUS_CUBIN:
+        return FA_SEARCH_UNBUILT;
+    default:
+        return FA_SEARCH_FAILED;
+    }
+}
+
+static void tell_next(fa_job *job)
+{
+    struct fa_job_search *s = &job->search;
+    const fa_trial *trial = &job->space.candidate[s->told++].trial;
+    int32_t point[FA_SEARCH_DIMS_MAX];
+    double cost = cost_of(trial);
+    s->kernels += cost != FA_SEARCH_UNBUILT;
+    s->over = s->over || (s->kernels == 0 && s->told >= IN_VAIN);
+    if (fa_points_find(s->points, &trial->config, point) &&
+        fa_search_tell(s->search, point, cost) == FA_ENOMEM)
+        no_memory(job, FA_ENOMEM);
+}
+
+/* Proposals until there are enough under way. */
+static void propose(fa_job *job)
+{
+    struct fa_job_search *s = &job->search;
+    int32_t point[FA_SEARCH_DIMS_MAX];
+    while (!s->over && !job->ended &&
+           fa_search_pending(s->search) < (AHEAD * job->tuner->compile_workers) + AHEAD) {
+        fa_tuner_pause(job->tuner);
+        int count = fa_search_propose(s->search, 1, point);
+        fa_tuner_resume(job->tuner);
+        int rc = fa_points_check(s->points, &job->diag);
+        if (count < 0)
+            no_memory(job, count);
+        else if (rc != 0)
+            fa_job_end(job, rc);
+        else if (count > 0)
+            join_order(job, point);
+        if (count == 0)
+            return;
+    }
+}
+
+/* What waits to be compiled leaves, but for the first config of all. */
+static void stop(fa_job *job)
+{
+    struct fa_job_compile *compile = &job->compile;
+    bool first = compile->order_next == 0 && job->search.told == 0 && compile->order_count > 0;
+    int kept = first ? 1 : compile->order_next;
+    job->space.count -= compile->order_count - kept;
+    compile->order_count = kept;
+    job->search.over = true;
+}
+
+void fa_job_search_more(fa_job *job)
+{
+    struct fa_job_search *s = &job->search;
+    if (s->search == NULL || job->ended || job->progress.stage == FA_STAGE_FINAL)
+        return;
+    if (s->until_ns != 0 && fa_clock_ns() >= s->until_ns)
+        stop(job);
+    propose(job);
+    while (s->told < job->space.count && !job->ended &&
+           job->space.candidate[s->told].trial.status != FA_STATUS_PENDING) {
+        tell_next(job);
+        propose(job);
+    }
+    int64_t left =
+        s->over ? 0 : s->evaluations - fa_search_spent(s->search) - fa_search_pending(s->search);
+    job->progress.in_budget = job->space.count + (left > 0 ? (int32_t)left : 0);
+}
+
+/* The defaults, which others are compared with, come first: those that were not told of already. */
+void fa_job_search_begin(fa_job *job)
+{
+    struct fa_job_search *s = &job->search;
+    int32_t point[FA_SEARCH_DIMS_MAX];
+    fa_config preset;
+    while (s->told < job->space.count && !job->ended)
+        tell_next(job);
+    for (int i = 0; !job->ended && fa_points_default(s->points, i, &preset); i++) {
+        int64_t spent = fa_search_spent(s->search) + fa_search_pending(s->search);
+        if ((s->evaluations > 0 && spent >= s->evaluations) ||
+            !fa_points_find(s->points, &preset, point))
+            continue;
+        int rc = fa_search_join(s->search, point);
+        if (rc == 0)
+            join_order(job, point);
+        else if (rc == FA_ENOMEM)
+            no_memory(job, rc);
+    }
+    fa_job_search_more(job);
+}

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel of three million configs is searched, never built: what is tried is right, bounded, remembered and good. Under the
+fake driver, whose times have one known valley."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+import tap
+from place import DEADLINE, FA_TUNE, SOURCE, Place
+
+# 50 us at the floor, 302 us at the default config; F and G change nothing.
+VALLEY = {"THREADS": (128, 0.2), "A": (16, 0.15), "B": (8, 0.1), "C": (4, 0.1), "D": (32, 0.1), "E": (2, 0.15)}
+SCRIPT = "device name=NVIDIA_L4 sm=89 sms=58\ntime * 50\n" + "".join(
+    "valley %s %s %s\n" % (name, *valley) for name, valley in VALLEY.items())
+MANY = os.path.join(SOURCE, "tests", "specifications", "many.cu")
+CONV2D = os.path.join(SOURCE, "tests", "specifications", "conv2d.cu")
+SPACE = 4 * (64 - 10) * (64 - 10) * 8 * 8 * 4  # ten pairs of values break each restriction
+
+
+def a_place():
+    return Place(space=None, script=SCRIPT)
+
+
+def tried(place, *problem):
+    """The configs on record with where each ended, by their tunables."""
+    told = place.json("explain", MANY, *problem)
+    return {json.dumps(row["config"]["tunables"], sort_keys=True): row["status"] for row in told["configs"]}, told["counts"]
+
+
+def a_search_finds_the_valley_of_a_space_that_it_does_not_build():
+    with a_place() as place:
+        told = place.json(MANY, "--evaluations", "60", "--seed", "3")
+        answer, funnel = told["answer"], told["funnel"]
+        tap.equal((answer["origin"], answer["strategy"], funnel["space"], funnel["measured"]), ("measured", "surrogate", SPACE, 60))
+        assert answer["median_us"] < 70, answer["median_us"]  # of 60 points by chance the best has 95 us
+        by_chance = place.json(MANY, "--evaluations", "60", "--seed", "3", "--strategy", "random", "--n", "2000")["answer"]
+        tap.equal(by_chance["strategy"], "random")
+        assert by_chance["median_us"] > answer["median_us"], by_chance["median_us"]
+        report = json.loads(place.run("report", MANY, "--format", "json").stdout)
+        tap.equal([problem["funnel"]["space"] for problem in report["problems"]], [SPACE, SPACE])
+        text = place.run(MANY).stdout
+        tap.has(text, "space {:,} → tried ".format(SPACE))
+        tap.has(text, "(surrogate)")
+
+
+def what_breaks_a_restriction_is_never_compiled_and_what_does_not_compile_costs_nothing():
+    with a_place() as place:
+        place.run(MANY, "--evaluations", "40", "--strategy", "random", "--seed", "1")
+        ends, counts = tried(place)
+        for text, end in ends.items():
+            config = json.loads(text)
+            assert config["A"] * config["B"] <= 1024 and config["C"] <= 8 * config["D"], config
+            tap.equal(end, "compile-failed" if config["G"] == 3 else "measured")
+        tap.equal(counts["measured"], 40)
+        assert counts["compile-failed"] >= 4, counts
+        tap.equal(len(ends), counts["measured"] + counts["compile-failed"])
+
+
+def the_same_seed_gives_the_same_proposals():
+    with a_place() as place:
+        runs = []
+        for run, seed in enumerate(("5", "5", "6")):
+            place.env["FA_TUNE_STORE"] = os.path.join(place.folder, "store-%d.db" % run)
+            place.run(MANY, "--evaluations", "24", "--seed", seed, "--jobs", "1")
+            runs.append(sorted(tried(place)[0]))
+        tap.equal(runs[0], runs[1])
+        assert runs[0] != runs[2]
+
+
+def a_killed_search_goes_on_and_tries_nothing_twice():
+    with a_place() as place:
+        tune = subprocess.Popen([FA_TUNE, MANY, "--evaluations", "60", "--seed", "2"], env=place.env, cwd=place.folder,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        before, end = {}, time.monotonic() + DEADLINE
+        while len(before) < 15 and time.monotonic() < end and tune.poll() is None:
+            time.sleep(0.05)
+            if os.path.exists(place.store):
+                before = tried(place)[0]
+        tune.send_signal(signal.SIGKILL)
+        tune.wait()
+        before, counts = tried(place)
+        assert 15 <= len(before) and counts["measured"] < 60, counts
+        funnel = place.json(MANY, "--evaluations", "60", "--seed", "2")["funnel"]
+        tap.equal((funnel["measured"], funnel["resumed"]), (60, len(before)))
+        after = tried(place)[0]
+        assert before.items() <= after.items()
+        tap.equal(len(after), 60 + sum(end == "compile-failed" for end in after.values()))
+        # Nothing is left to spend; a larger budget goes on from here.
+        tap.equal(place.json(MANY, "--evaluations", "60", "--again")["funnel"]["resumed"], len(after))
+        tap.equal(tried(place)[0], after)
+        tap.equal(place.json(MANY, "--evaluations", "66", "--again")["funnel"]["measured"], 66)
+
+
+def a_search_ends_when_its_time_is_over():
+    with a_place() as place:
+        begun = time.monotonic()
+        told = place.json(MANY, "--time", "2s", "--seed", "1")
+        took = time.monotonic() - begun
+        assert 2 <= took < 30, took  # what was being compiled is finished, and the finalists are raced
+        assert 1 <= told["funnel"]["measured"] < 2000, told["funnel"]
+        tap.equal(told["answer"]["origin"], "measured")
+        # However short it is, one config is measured.
+        tap.equal(place.json(MANY, "--n", "500", "--time", "0.001s")["funnel"]["measured"], 1)
+
+
+def explain_counts_a_space_in_no_time_and_shows_what_was_tried():
+    with a_place() as place:
+        begun = time.monotonic()
+        text = place.run("explain", MANY).stdout
+        assert time.monotonic() - begun < 10  # a tenth of a second where nothing else runs
+        tap.has(text, "space {:,}: searched, not built · tried 0".format(SPACE))
+        place.run(MANY, "--evaluations", "8", "--strategy", "evolution")
+        told = place.json("explain", MANY)
+        tap.equal((told["searched"], told["space_estimated"], told["counts"]["space"]), (True, False, SPACE))
+        text = place.run("explain", MANY).stdout
+        tap.has(text, "measured 8")
+        tap.has(text, "ranked: 8 came through")
+
+
+def for_an_absent_gpu_a_stated_number_is_compiled():
+    with a_place() as place:
+        run = place.run(MANY, "--gpu", "A100", "--evaluations", "12")
+        tap.has(run.stdout, "space {:,} → tried ".format(SPACE))
+        tap.has(run.stdout, "(random) → compiled 12 ")
+        ends, counts = tried(place, "--gpu", "A100")
+        tap.equal((counts["compiled"], sum(end == "compiled" for end in ends.values())), (12, 12))
+        # Found again, although most of the space was not compiled.
+        tap.has(place.run(MANY, "--gpu", "A100").stdout, "found in")
+
+
+def one_proved_kernel_is_enough_where_no_more_is_asked_for():
+    with a_place() as place:
+        run = place.run(MANY, "--effort", "predict")
+        tap.has(run.stdout, "tried 1 (random) → compiled 1 ")
+        tap.has(run.stdout, "Proved, not timed: without --effort the space is searched by time.")
+        tap.lacks(run.stderr, "note:")
+        tap.equal(place.json(MANY, "--evaluations", "5")["funnel"]["measured"], 5)
+
+
+def a_search_of_what_never_compiles_ends_soon():
+    with a_place() as place:
+        with open(MANY, encoding="utf-8") as file:
+            text = file.read()
+        path = os.path.join(place.folder, "never.cu")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.replace("#if G == 3", "#if G >= 0").replace(',\n    "answer": "axpy_naive"', ""))
+        run = place.run(path, "--evaluations", "1000", status=1)
+        tap.has(run.stderr, "configs survived; the first: compile-failed: never.cu")
+        assert 200 <= len(place.json("explain", path)["configs"]) < 300
+
+
+def a_large_space_says_what_is_done_where_nobody_asked():
+    with a_place() as place:
+        run = subprocess.Popen([FA_TUNE, MANY, "--gpu", "A100"], env=place.env, cwd=place.folder, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, encoding="utf-8")
+        tap.has(run.stderr.readline(), "note: of {:,} configs at most 500 are compiled".format(SPACE))
+        run.send_signal(signal.SIGINT)
+        tap.has(run.stderr.read(), "the same command goes on from there")
+        tap.equal(run.wait(), 128 + signal.SIGINT)
+        run.stderr.close()
+
+
+def a_small_space_is_tried_whole_unless_it_is_bounded():
+    with a_place() as place:
+        place.run(CONV2D, "--gpu", "L40S", "--w", "65", "--h", "33", "--evaluations", "5")
+        tap.equal(place.json("explain", CONV2D, "--gpu", "L40S", "--w", "65", "--h", "33")["counts"]["compiled"], 5)
+        whole = place.json(CONV2D, "--gpu", "L40S", "--w", "65", "--h", "33", "--evaluations", "1000", "--again")
+        tap.equal((whole["funnel"]["compiled"], whole["answer"].get("strategy")), (54, None))
+
+
+def a_budget_or_a_strategy_that_cannot_be_is_refused():
+    with a_place() as place:
+        tap.has(place.run(MANY, "--strategy", "guess", status=2).stderr, "there is no strategy \"guess\"")
+        tap.has(place.run(MANY, "--evaluations", "0", status=2).stderr, "--evaluations")
+        tap.has(place.run(MANY, "--evaluations", "20001", status=2).stderr, "20000")
+        tap.has(place.run(MANY, "--time", "soon", status=2).stderr, "--time")
+
+
+tap.main([
+    a_search_finds_the_valley_of_a_space_that_it_does_not_build,
+    what_breaks_a_restriction_is_never_compiled_and_what_does_not_compile_costs_nothing,
+    the_same_seed_gives_the_same_proposals,
+    a_killed_search_goes_on_and_tries_nothing_twice,
+    a_search_ends_when_its_time_is_over,
+    explain_counts_a_space_in_no_time_and_shows_what_was_tried,
+    for_an_absent_gpu_a_stated_number_is_compiled,
+    one_proved_kernel_is_enough_where_no_more_is_asked_for,
+    a_search_of_what_never_compiles_ends_soon,
+    a_large_space_says_what_is_done_where_nobody_asked,
+    a_small_space_is_tried_whole_unless_it_is_bounded,
+    a_budget_or_a_strategy_that_cannot_be_is_refused,
+])

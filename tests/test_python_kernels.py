@@ -1,0 +1,457 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""fa_tune.tune_kernel() with arrays and functions of the caller's: what they say is proved against, in the worker, whose fake
+driver does the kernels' arithmetic."""
+import functools
+import math
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import types
+
+import tap
+from attention_case import PACKAGE, place  # noqa: F401  (the fake driver, and the package's path)
+import producer
+from place import Place
+from producer import Exchanged
+import fa_tune
+
+try:
+    import numpy
+except ImportError:
+    import small_numpy as numpy
+    sys.modules["numpy"] = numpy
+
+FOLDER = os.path.join(os.environ["FA_TEST_SOURCE"], "tests", "specifications")
+with open(os.path.join(FOLDER, "conv2d.cu"), encoding="utf-8") as file:
+    CONV = file.read().partition("*/")[2]
+with open(os.path.join(FOLDER, "axpy_kernels.cu"), encoding="utf-8") as file:
+    AXPY = file.read()
+
+
+class Float32(tuple):
+    """The dtype of a tensor that says its name, as a library's does."""
+    def __str__(self):
+        return "float32"
+
+
+class Given(Exchanged):
+    """A tensor of which the elements can be had on the host, as CuPy's."""
+    def __init__(self, shape, values, **more):
+        super().__init__(shape, values, dtype=Float32((producer.FLOAT, 32)), **more)
+
+    def __getitem__(self, part):
+        return Given((part.stop,), None, memory=self.memory)
+
+    def get(self):
+        return numpy.asarray(self.read(), dtype="float32")
+
+
+def refused(kind, part, call):
+    try:
+        call()
+    except kind as error:
+        tap.has(str(error), part)
+        return error
+    raise AssertionError("was not refused: " + part)
+
+
+def axpy(answer=None, args=None, **more):
+    words = dict(kernel="axpy", tune=dict(THREADS=[64, 128], PER_THREAD=[1, 2]), restrictions=["THREADS * PER_THREAD <= 128"],
+                 block="THREADS", grid="ceil_div(n, THREADS * PER_THREAD)", answer=answer,
+                 args=args or dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, n=64))
+    return fa_tune.tune_kernel(AXPY, **{**words, **more})
+
+
+def scaled(x, a):
+    """x * a, as float32."""
+    return x * numpy.asarray(a, dtype="float32")
+
+
+def counted_up(count, step=0.25):
+    return [step * i for i in range(count)]
+
+
+def a_function_answers_every_case_of_the_proof():
+    asked = []
+
+    def answer(y, x, a, n):
+        asked.append((n, y.shape, x.shape, float(a)))
+        return y + scaled(x, a)
+    told = axpy(answer)
+    tap.equal((told.answer.origin, asked[0]), ("measured", (64, (64,), (64,), 2.5)))
+    assert len(asked) > 3, asked
+    assert all(y == x == (n,) for n, y, x, _ in asked), asked
+    del asked[:]
+    axpy(answer)
+    tap.equal(asked, [])  # the winner was found
+    longer = told.at(n=100)
+    tap.equal((asked[0][0], longer.answer.origin), (100, "measured"))
+
+
+def a_kernel_that_differs_from_the_function_is_never_a_winner():
+    error = refused(fa_tune.Error, "none of", lambda: axpy(lambda y, x: y))
+    tap.has(str(error), "the answer says")
+
+    def beside(y, x, a):
+        return y + scaled(x, a * (1 + 1e-4))
+    refused(fa_tune.Error, "none of", lambda: axpy(beside))
+    tap.equal(axpy(beside, atol=1e-2).answer.origin, "measured")
+
+
+def another_function_of_the_same_name_is_asked_anew():
+    def made(by):
+        return lambda y, x, a: y + scaled(x, by * a)
+    refused(fa_tune.Error, "none of", lambda: axpy(made(2), name="anew"))
+    tap.equal(axpy(made(1), name="anew").answer.origin, "measured")
+
+
+def a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over():
+    from fa_tune._cases import fingerprint
+
+    def made(by, names=frozenset(("a", "b"))):
+        def f(x, also=1):
+            return x * by if x in {"p", "q", "r"} or x in names else also
+        return f
+    tap.equal(fingerprint(made(1)), fingerprint(made(1)))
+    assert len({fingerprint(f) for f in (made(1), made(2), made(1, ()), functools.partial(made(1), also=2), max, math.floor)}) == 6
+    code = "import sys; sys.path.insert(0, %r)\nfrom fa_tune._cases import fingerprint\n" \
+           "print(fingerprint(lambda x: x in {'p', 'q', 'r', 's', 't'}))" % PACKAGE
+    told = {subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONHASHSEED=str(seed)), check=True,
+                           stdout=subprocess.PIPE).stdout for seed in range(1, 5)}
+    tap.equal(len(told), 1)
+
+
+def configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is():
+    x, y = Given((64,), counted_up(64)), Given((64,), counted_up(64, 3.0))
+    script = os.path.join(place.folder, "script")
+    with open(script, encoding="utf-8") as file:
+        had = file.read()
+    with open(script, "a", encoding="utf-8") as file:
+        file.write("".join("fault %s; %s\n" % one for one in [
+            ("THREADS=32", "nan"), ("THREADS=64", "crash"), ("THREADS=96", "spoil"), ("THREADS=128", "illegal_address")]))
+    try:
+        told = axpy(lambda y, x, a: y + scaled(x, a), dict(y=y, x=x, a=2.5, n=64), name="faulty",
+                    tune=dict(THREADS=[32, 64, 96, 128, 160], PER_THREAD=[1, 2]), restrictions=[])
+    finally:
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(had)
+    tap.equal((told.answer.tunables["THREADS"], told.answer.told["funnel"]["failed"]), (160, 8))
+
+
+def what_a_function_raises_ends_the_tune():
+    def answer(y):
+        raise KeyError("no such file")
+    error = refused(KeyError, "no such file", lambda: axpy(answer))
+    tap.equal(error.__traceback__ is not None, True)
+    tap.equal(axpy(lambda y, x, a: y + scaled(x, a)).answer.origin, "measured")
+
+
+def an_answer_that_cannot_be_compared_is_refused_with_a_sentence():
+    def nan(y, x, a):
+        return (y + scaled(x, a)) * numpy.asarray(math.nan, dtype="float32")
+    rows = [
+        (fa_tune.ArgumentError, "element 0 of y is NaN in the answer", nan),
+        (fa_tune.ShapeError, "answer gives the shape (1,) for y, which is (64,)", lambda y: [1.0]),
+        (fa_tune.ArgumentError, "answer returned None: it returns y", lambda y: None),
+        (fa_tune.ArgumentError, "answer gives nothing for y", lambda y: {"z": y}),
+        (fa_tune.ArgumentError, "answer takes z, and what it may be given by name is y, x, a, n", lambda z: z),
+        (fa_tune.ArgumentError, "answer: <built-in function max> does not say what it takes", max)]
+    for kind, part, answer in rows:
+        refused(kind, part, lambda: axpy(answer))  # pylint: disable=cell-var-from-loop
+    refused(fa_tune.DtypeError, "answer gives float64 for out, which is int64", lambda: gather(lambda table, index: [0.5] * 8))
+
+
+def gather(answer, **args):
+    return fa_tune.tune_kernel(
+        os.path.join(FOLDER, "gather.cu"), kernel="gather", args=args or dict(
+            out=fa_tune.out("i64", "n"), table=fa_tune.array("i64", "n"), index=fa_tune.array("i32", "n", range=(0, "n")), n=8),
+        tune=dict(THREADS=[32, 64], UNROLLED=[False, True]), block="THREADS", grid="ceil_div(n, THREADS)", answer=answer)
+
+
+def integers_are_answered_exactly():
+    tap.equal(gather(lambda table, index, n: [table[index[i]] for i in range(n)]).answer.origin, "measured")
+    refused(fa_tune.Error, "none of", lambda: gather(lambda table, index, n: [table[index[i]] + 1 for i in range(n)]))
+
+
+def arrays_say_type_shape_and_numbers():
+    x, y = Given((64,), counted_up(64)), Given((64,), counted_up(64, 3.0))
+    right = numpy.asarray([3.0 * i + 2.5 * 0.25 * i for i in range(64)], dtype="float32")
+    told = axpy(right, dict(y=y, x=x, a=2.5, n=64))
+    tap.equal((told.answer.origin, told.problem.n), ("measured", 64))
+    told(y, x, 2.0)  # what tuned it was not changed
+    tap.equal(list(y.read()), [3.5 * i for i in range(64)])
+    # The numbers reach the worker: by others the same answer is wrong.
+    refused(fa_tune.Error, "none of", lambda: axpy(right, dict(y=y, x=x, a=2.5, n=64)))
+    refused(fa_tune.ArgumentError, "NaN in what is given",
+            lambda: axpy(None, dict(y=Given((64,), [math.nan] * 64), x=x, a=2.5, n=64)))
+    refused(fa_tune.ArgumentError, "x is described alone", lambda: axpy(right, dict(
+        y=fa_tune.inout(y), x=fa_tune.array("f32", "n"), a=2.5, n=64)))
+
+
+def arrays_with_named_sizes_are_proved_on_ragged_ones_too():
+    x, y, sizes = Given((64,), counted_up(64)), Given((64,), counted_up(64, 3.0)), []
+
+    def answer(y, x, a, n):
+        if not sizes:
+            tap.equal((x[1], y[1]), (0.25, 3.0))
+        sizes.append(n)
+        return y + scaled(x, a)
+    args = dict(y=fa_tune.inout(y, "n"), x=fa_tune.array(x, "n"), a=2.5, n=64)
+    told = axpy(answer, args)
+    tap.equal((sizes[0], told.answer.origin), (64, "measured"))
+    assert len(set(sizes)) > 1, sizes
+    tap.equal(told.at(n=65).answer.origin, "measured")
+    tap.equal(told.problem.n, 64)
+    refused(fa_tune.ShapeError, "y has the shape (64,), and what is said of it makes (63,)",
+            lambda: axpy(answer, {**args, "n": 63}))
+    refused(fa_tune.ArgumentError, "for other sizes pass a function", lambda: axpy(
+        numpy.asarray([0.25 * i * 14.5 for i in range(64)], dtype="float32"), args).at(n=66))
+
+
+def an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it():
+    x, y = Given((64,), counted_up(64)), Given((64,), counted_up(64))
+    told = axpy(None, dict(y=y, x=x, a=2.5, n=64))
+    tap.equal([one[3] for one in told.arguments], ["inout", "in", "in"])
+    number = axpy(None, dict(y=y, x=x, a=numpy.asarray(2.5, dtype="float32"), n=numpy.asarray(64, dtype="int32")))
+    tap.equal((number.answer.origin, number.problem.n), ("measured", 64))
+    of_64 = AXPY.replace("float a, int n)", "float a)").replace("axpy(", "axpy_64(").replace("i >= n", "i >= 64")
+    sized = fa_tune.tune_kernel(of_64, kernel="axpy_64", args=dict(y=y, x=x, a=2.5), tune=dict(THREADS=[64], PER_THREAD=[1]),
+                                block="THREADS", grid=1)
+    tap.equal((sized.answer.origin, sized.problem.elements), ("measured", 64))
+    refused(fa_tune.ArgumentError, "pass fa_tune.array(y), fa_tune.out(y) or fa_tune.inout(y)",
+            lambda: fa_tune.tune_kernel("__global__ void k(Pointer y, int n) {}", args=dict(y=y, n=64), block=1, grid=1))
+    tap.equal(gather(None, out=fa_tune.out("i64", "n"), table=fa_tune.array("i64", "n"),
+                     index=fa_tune.array(numpy.asarray([7, 6, 5, 4, 3, 2, 1, 0], dtype="int32"), "n", range=(0, "n")),
+                     n=8).answer.origin, "measured")
+
+
+def a_torch():
+    """As much of PyTorch as an operator is registered with, and what was registered."""
+    torch, made = types.ModuleType("torch"), types.SimpleNamespace(schemas={}, runs={}, fakes={})
+
+    class Tensor(Given):
+        requires_grad = False
+
+        def new_empty(self, shape, dtype):
+            return (type(self), tuple(shape), dtype)
+
+    class Library:
+        def __init__(self, namespace, kind):
+            self.namespace = namespace
+            tap.equal(kind, "FRAGMENT")
+
+        def define(self, schema, tags):
+            name, bracket, rest = schema.partition("(")
+            made.schemas[self.namespace + "::" + name] = bracket + rest
+            tap.equal(tags, ["fixed"])
+            setattr(torch.ops, self.namespace, types.SimpleNamespace(**{name: types.SimpleNamespace(default=name)}))
+
+        def impl(self, name, function, key):
+            made.runs[self.namespace + "::" + name, key] = function
+
+    def check(holds, say):
+        if not holds:
+            raise RuntimeError(say())
+    torch.Tensor, torch._check, torch.ops = Tensor, check, types.SimpleNamespace()
+    torch.Tag = types.SimpleNamespace(needs_fixed_stride_order="fixed")
+    torch.float16, torch.bfloat16, torch.float32 = "float16", "bfloat16", Float32((producer.FLOAT, 32))
+    torch.autograd = types.SimpleNamespace(Function=object)
+    torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)
+    torch.is_grad_enabled = lambda: True
+    torch.library = types.SimpleNamespace(
+        Library=Library, register_fake=lambda name, fake, lib: made.fakes.update({name: fake}))
+    return torch, made
+
+
+class Torch:
+    """A `with`: a module stands for PyTorch."""
+    def __init__(self, module):
+        self.module = module
+
+    def __enter__(self):
+        self.had = {name: sys.modules.pop(name, None) for name in ("torch", "fa_tune._torch_ops")}
+        sys.modules["torch"] = self.module  # None: there is no such module
+
+    def __exit__(self, *_):
+        for name, module in self.had.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module
+
+
+def conv(**more):
+    return fa_tune.tune_kernel(
+        CONV, kernel="convolution", args=dict(
+            out=fa_tune.out("f32", "h", "w"), inp=fa_tune.array("f32", "h + fh - 1", "w + fw - 1"),
+            filter=fa_tune.array("f32", "fh", "fw"), w=4, h=3), sizes=dict(fw=fa_tune.fixed(17), fh=fa_tune.fixed(17)),
+        tune=dict(BLOCK_X=[16, 32], BLOCK_Y=[4], TILE_X=[1], TILE_Y=[1]), defines=dict(FILTER_W="fw", FILTER_H="fh"),
+        block=("BLOCK_X", "BLOCK_Y"), grid=("ceil_div(w, BLOCK_X*TILE_X)", "ceil_div(h, BLOCK_Y*TILE_Y)"),
+        answer=dict(kernel="convolution_naive", block=[32, 8], grid=["ceil_div(w, 32)", "ceil_div(h, 8)"]), **more)
+
+
+def it_is_an_operator_of_pytorch():
+    torch, made = a_torch()
+    with Torch(torch):
+        tuned = conv(torch_op="my::conv")
+        tap.equal(made.schemas, {"my::conv": "(Tensor inp, Tensor filter) -> Tensor"})
+        inp, weights = torch.Tensor((19, 20), [1.0] * 380), torch.Tensor((17, 17), [1.0] * 289)
+        out = made.runs["my::conv", "CompositeExplicitAutograd"](inp, weights)
+        tap.equal((out.shape, set(out.read())), ((3, 4), {289.0}))
+        tap.equal(made.fakes["my::conv"](inp, weights), (torch.Tensor, (3, 4), torch.float32))
+        refused(RuntimeError, "filter is float32 of shape (17,), and the kernel was tuned for fp32 of shape (17, 17)",
+                lambda: made.fakes["my::conv"](inp, torch.Tensor((17,), [1.0] * 17)))
+        torch.Tensor.requires_grad = True
+        refused(fa_tune.NotSupported, "my::conv has no backward pass",
+                lambda: made.runs["my::conv", "Autograd"](inp, weights))
+        torch.Tensor.requires_grad = False
+        conv(torch_op="my::conv", flops="2 * w * h")  # another kernel of the same arguments takes its place
+        tap.equal(len(made.schemas), 1)
+        axpy(torch_op="my::axpy")
+        tap.equal(made.schemas["my::axpy"], "(Tensor(a0!) y, Tensor x, float a) -> ()")
+        y, x = torch.Tensor((64,), [1.0] * 64), torch.Tensor((64,), [2.0] * 64)
+        tap.equal(made.runs["my::axpy", "CompositeExplicitAutograd"](y, x, 3.0), None)
+        tap.equal((set(y.read()), made.fakes["my::axpy"](y, x, 3.0)), ({7.0}, None))
+        refused(fa_tune.ArgumentError, "my::conv is there already and takes (Tensor inp", lambda: axpy(torch_op="my::conv"))
+        refused(fa_tune.ArgumentError, "torch_op is \"namespace::name\"", lambda: axpy(torch_op="conv"))
+        assert tuned.answer.origin == "measured"
+    with Torch(None):
+        refused(fa_tune.ArgumentError, "PyTorch is not installed here, so there is no torch.ops.my.conv",
+                lambda: conv(torch_op="my::conv"))
+
+
+def pytorch_itself_compiles_a_graph_with_the_operator():
+    try:
+        import torch
+    except ImportError:
+        raise tap.Skip("there is no PyTorch here") from None
+    from fa_tune import _kernel_ops
+
+    class OnTheCpu:
+        """The kernel's arguments, and what it computes, where PyTorch has no device."""
+        def __init__(self, tuned, compute):
+            self.arguments, self.compute = tuned.arguments, compute
+
+        def __call__(self, **words):
+            return self.compute(**words)
+    _kernel_ops.define("fa_test::scaled", OnTheCpu(conv(), lambda inp, filter: inp[:3, :4] * filter.sum()))
+
+
+    def add(y, x, a):
+        y.add_(x, alpha=a)
+    _kernel_ops.define("fa_test::axpy", OnTheCpu(axpy(), add))
+    inp, weights, y, x = torch.randn(19, 20), torch.randn(17, 17), torch.zeros(64), torch.randn(64)
+    torch.library.opcheck(torch.ops.fa_test.scaled.default, (inp, weights))
+    torch.library.opcheck(torch.ops.fa_test.axpy.default, (y, x, 2.0))
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def both(inp, weights, y, x):
+        torch.ops.fa_test.axpy(y, x + 1, 2.0)
+        return torch.ops.fa_test.scaled(inp, weights) * 2
+    y.zero_()
+    torch.testing.assert_close(both(inp, weights, y, x), inp[:3, :4] * weights.sum() * 2)
+    torch.testing.assert_close(y, 2 * (x + 1))
+
+
+def a_saved_winner_is_found_where_its_bundle_is():
+    tuned = conv(name="saved")
+    variables = {name: os.environ.get(name) for name in ("HOME", "FA_TUNE_STORE")}
+    os.environ["HOME"] = place.folder
+    try:
+        tap.has(str(refused(fa_tune.Error, "there is no key", lambda: tuned.save("conv2d.bundle"))), "makes one")
+        place.run("keygen")
+        tuned.save("conv2d.bundle")
+        fa_tune.close()
+        with Place(space=None) as other:
+            os.environ["FA_TUNE_STORE"] = other.store
+            found = conv(name="saved", bundle="conv2d.bundle")
+            tap.equal((found.answer.origin, found.answer.from_store), ("imported", True))
+            tap.equal(len(fa_tune.winners()), 1)
+            tap.has(repr(found), "TunedKernel: Answer: Problem(operation='saved', fw=17, fh=17, w=4, h=3)")
+            refused(fa_tune.Error, "axpy_kernels.cu", lambda: conv(name="saved", bundle=os.path.join(FOLDER, "axpy_kernels.cu")))
+            fa_tune.close()
+    finally:
+        for name, value in variables.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        fa_tune.close()
+
+
+# The call that the package was made for, with sizes that a CPU computes.
+WANTED = """
+conv = fa_tune.tune_kernel(
+    "conv2d.cu",                                   # path or source, entry found or named
+    args=dict(out=fa_tune.out("f32", "h", "w"), inp=fa_tune.array("f32", "h+fh-1", "w+fw-1"),
+              filter=fa_tune.array("f32", "fh", "fw"), w=24, h=20, fw=fa_tune.fixed(3), fh=fa_tune.fixed(3)),
+    tune=dict(BLOCK_X=[16, 32, 64, 128], BLOCK_Y=[1, 2, 4, 8, 16], TILE_X=[1, 2, 4], TILE_Y=[1, 2, 4], USE_SHARED=[0, 1]),
+    block=("BLOCK_X", "BLOCK_Y"), grid=("ceil_div(w, BLOCK_X*TILE_X)", "ceil_div(h, BLOCK_Y*TILE_Y)"),
+    restrictions=["32 <= BLOCK_X*BLOCK_Y <= 1024"], answer=my_numpy_conv, atol=1e-4, flops="2*w*h*fw*fh", seconds=120, evaluations=8)
+conv(out, inp, filt)                               # DLPack, current stream; conv.answer, conv.save("conv2d.bundle")
+"""
+
+
+def my_numpy_conv(inp, filter, w, h, fw, fh):
+    return numpy.asarray([[sum(inp[y + i, x + j] * filter[i, j] for i in range(fh) for j in range(fw)) for x in range(w)]
+                          for y in range(h)], dtype="float32")
+
+
+def a_convolution_of_another_tuner_is_tuned_by_one_call():
+    shutil.copy(os.path.join(FOLDER, "convolve.cu"), "conv2d.cu")
+    out, inp = Given((20, 24), [0.0] * 480), Given((22, 26), counted_up(572))
+    names = {"fa_tune": fa_tune, "my_numpy_conv": my_numpy_conv, "out": out, "inp": inp, "filt": Given((3, 3), [1.0] * 9)}
+    exec(WANTED, names)  # pylint: disable=exec-used
+    tap.equal(out.read()[0], 9 * 0.25 * (1 + 26))
+    told = names["conv"].answer
+    tap.equal((told.origin, told.problem.w, told.told["funnel"]["measured"]), ("measured", 24, 8))
+    assert told.tflops > 0
+
+
+def bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even():
+    from fa_tune import _cases
+    bits = [0x3f80, 0x4049, 0xc2f7, 0x0001, 0x7f7f, 0xff80]
+    raw = struct.pack("<6H", *bits)
+    wide = _cases._array(numpy, memoryview(bytearray(raw)), "bf16", (2, 3))
+    tap.equal((str(wide.dtype), wide.shape, float(wide[0, 1])), ("float32", (2, 3), 3.140625))
+    tap.equal(_cases._elements("y", "bf16", (2, 3), wide), raw)
+    ties = [1 + 2.0 ** -8, 1 + 3 * 2.0 ** -8, 1 + 2.0 ** -8 + 2.0 ** -20, math.nan]
+    tap.equal(struct.unpack("<4H", _cases._elements("y", "bf16", (4,), ties)), (0x3f80, 0x3f82, 0x3f81, 0x7fc0))
+
+
+def the_guides_python_is_run_word_for_word():
+    with open(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "your-own-kernel.md"), encoding="utf-8") as file:
+        page = file.read()
+    cuda = re.search(r"(?s)```cuda\n(.*?)```", page)[1]
+    for name, text in ("axpy.cu", cuda), ("axpy_kernels.cu", cuda.partition("*/")[2]):
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(text)
+    blocks = re.findall(r"(?s)```python\n(.*?)```", page)
+    y, x = Given((1_000_000,), [1.0] * 1_000_000), Given((1_000_000,), [2.0] * 1_000_000)
+    names = {"y": y, "x": x}
+    with Torch(a_torch()[0]):
+        for block in blocks:
+            exec(block, names)  # pylint: disable=exec-used
+    tap.equal((y.read()[0], y.read()[4096]), (3.0, 2.0))
+    tap.equal(names["axpy"].answer.origin, "measured")
+
+
+tap.main([
+    a_function_answers_every_case_of_the_proof,
+    a_kernel_that_differs_from_the_function_is_never_a_winner,
+    another_function_of_the_same_name_is_asked_anew,
+    a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over,
+    configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is,
+    what_a_function_raises_ends_the_tune,
+    an_answer_that_cannot_be_compared_is_refused_with_a_sentence,
+    integers_are_answered_exactly,
+    arrays_say_type_shape_and_numbers,
+    arrays_with_named_sizes_are_proved_on_ragged_ones_too,
+    an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it,
+    it_is_an_operator_of_pytorch,
+    pytorch_itself_compiles_a_graph_with_the_operator,
+    a_saved_winner_is_found_where_its_bundle_is,
+    a_convolution_of_another_tuner_is_tuned_by_one_call,
+    bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even,
+    the_guides_python_is_run_word_for_word,
+])

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Workload: up to eight cases, of which one has the problem's own size: as much memory on the host as its tensors have.
+ */
+#include "case_data.h"
+
+#include "random.h"
+
+#include "error.h"
+#include "json_make.h"
+#include "problem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- drawn inputs ----------------------------------------------------------------------------*/
+uint64_t fa_case_seed(uint64_t seed, int index, int tensor)
+{
+    return fa_random(seed, (uint64_t)(1000 + FA_TENSORS_MAX * index + tensor));
+}
+
+/* Of floating-point types k / 64 with |k| <= 255, which every one holds exactly, near enough to normal. As fa_check.cuh. */
+static void draw_element(const fa_tensor *t, uint64_t random, void *at)
+{
+    int sum = (int)(random & 127) + (int)(random >> 16 & 127) + (int)(random >> 32 & 127) +
+              (int)(random >> 48 & 127);
+    double value = (sum - 254) / 64.0;
+    if (t->span > 0)
+        value = (double)(t->from + (int64_t)(random % (uint64_t)t->span));
+    else if (fa_element_is_integer(t->element))
+        value = t->element < FA_ELEMENT_UINT8 ? (sum - 254) / 2 : sum / 2;
+    fa_element_store(t->element, value, at);
+}
+
+void fa_case_draw(const fa_tensor *tensor, uint64_t seed, unsigned char *elements)
+{
+    for (uint64_t i = 0; i < tensor->elements; i++)
+        draw_element(tensor, fa_random(seed, i), elements + i * fa_element_size(tensor->element));
+}
+
+/* ---- one case --------------------------------------------------------------------------------*/
+struct one_case {
+    const fa_problem *problem;
+    int index;
+    fa_tensor_list list;
+    fa_tensor_values values; /* of scalars */
+    fa_case_argument argument[FA_PARAMETERS_MAX];
+};
+
+static int make_room(void **ret_room, const fa_tensor *tensor, size_t size, fa_diag *diag)
+{
+    *ret_room = calloc(1, size + 1);
+    return *ret_room != NULL ? 0
+                             : fa_fail(diag, FA_ENOMEM, "out of memory for %s on the host: %zu MiB",
+                                       tensor->name, size >> 20);
+}
+
+static int add_tensor(struct one_case *c, int t, uint64_t seed, fa_case_argument *argument,
+                      fa_diag *diag)
+{
+    const fa_tensor *tensor = &c->list.at[t];
+    int rc = 0;
+    fa_tensor_argument(tensor, c->problem, &argument->is);
+    argument->bytes = (size_t)tensor->elements * fa_element_size(tensor->element);
+    if (tensor->output)
+        rc = make_room(&argument->answer, tensor, argument->bytes, diag);
+    if (rc == 0 && (!tensor->output || tensor->updated))
+        rc = make_room(&argument->input, tensor, argument->bytes, diag);
+    if (rc == 0 && argument->input != NULL)
+        fa_case_draw(tensor, fa_case_seed(seed, c->index, t), argument->input);
+    return rc;
+}
+
+static int add_arguments(struct one_case *c, uint64_t seed, fa_diag *diag)
+{
+    int rc = fa_tensors_read(c->problem, &c->list, diag);
+    if (rc != 0)
+        return rc;
+    fa_tensors_scalars(c->problem, &c->list, true, &c->values);
+    for (int i = 0; i < c->list.parameter_count && rc == 0; i++) {
+        int at = c->list.parameter[i];
+        if (at < FA_TENSORS_MAX) {
+            rc = add_tensor(c, at, seed, &c->argument[i], diag);
+            continue;
+        }
+        const fa_scalar *scalar = &c->list.scalar[at - FA_TENSORS_MAX];
+        c->argument[i].is = (fa_argument){.size = sizeof(fa_argument),
+                                          .name = scalar->name,
+                                          .dtype = fa_element_name(scalar->element),
+                                          .needed = true};
+        c->argument[i].input = &c->values.scalar[at - FA_TENSORS_MAX];
+        c->argument[i].bytes = fa_element_size(scalar->element);
+    }
+    return rc;
+}
+
+static void free_case(struct one_case *c)
+{
+    for (int i = 0; i < FA_PARAMETERS_MAX; i++) {
+        if (c->argument[i].is.tensor)
+            free(c->argument[i].input);
+        free(c->argument[i].answer);
+    }
+    fa_tensors_free(&c->list);
+}
+
+/* ---- the file --------------------------------------------------------------------------------*/
+static int write_all(int fd, const char *bytes, size_t size, int64_t at, fa_diag *diag)
+{
+    while (size > 0) {
+        ssize_t wrote = pwrite(fd, bytes, size, at);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return fa_fail(diag, FA_EIO, "the data of a proof cannot be kept: %s",
+                           wrote < 0 ? strerror(errno) : "nothing was written");
+        bytes += wrote;
+        at += wrote;
+        size -= (size_t)wrote;
+    }
+    return 0;
+}
+
+static int refuse_nan(const fa_tensor *tensor, const unsigned char *elements, const char *what,
+                      fa_diag *diag)
+{
+    for (uint64_t i = 0; i < tensor->elements; i++)
+        if (isnan(
+                fa_element_value(tensor->element, elements + i * fa_element_size(tensor->element))))
+            return fa_fail(diag, FA_EINVAL,
+                           "element %llu of %s is NaN in %s: no kernel can be proved by it",
+                           (unsigned long long)i, tensor->name, what);
+    return 0;
+}
+
+/* Appends what was given of a tensor; *ret_at: where it lies. */
+static int keep(fa_case_data *data, const fa_tensor *tensor, const void *elements, size_t size,
+                const char *what, int64_t *end, int64_t *ret_at, fa_diag *diag)
+{
+    int rc = fa_element_is_integer(tensor->element) ? 0 : refuse_nan(tensor, elements, what, diag);
+    if (rc == 0)
+        rc = write_all(data->fd, elements, size, *end, diag);
+    *ret_at = *end;
+    *end += (int64_t)size;
+    return rc;
+}
+
+static int keep_case(fa_case_data *data, const struct one_case *c, int64_t *end, fa_diag *diag)
+{
+    int outputs = 0, answered = 0, rc = 0;
+    bool wanted = fa_problem_answer_is_given(c->problem);
+    for (int i = 0; i < c->list.parameter_count && rc == 0; i++) {
+        const fa_case_argument *argument = &c->argument[i];
+        int t = c->list.parameter[i];
+        if (!argument->is.tensor)
+            continue;
+        const fa_tensor *tensor = &c->list.at[t];
+        if (argument->given && argument->input != NULL)
+            rc = keep(data, tensor, argument->input, argument->bytes, "what is given", end,
+                      &data->input[c->index][t], diag);
+        outputs += tensor->output;
+        answered += tensor->output && argument->answered;
+        if (rc == 0 && wanted && tensor->output && argument->answered)
+            rc = keep(data, tensor, argument->answer, argument->bytes, "the answer", end,
+                      &data->answer[c->index][t], diag);
+    }
+    if (rc == 0 && wanted && answered != outputs && (answered > 0 || c->index == 0))
+        rc = fa_fail(diag, FA_EINVAL, "the answer gives %d of the kernel's %d outputs", answered,
+                     outputs);
+    return rc;
+}
+
+static fa_case_data *new_data(int fd)
+{
+    fa_case_data *data = malloc(sizeof *data);
+    if (data == NULL) {
+        close(fd);
+        return NULL;
+    }
+    memset(data, 0xff, sizeof *data); /* every place is -1 */
+    data->fd = fd;
+    return data;
+}
+
+int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case_function *function,
+                      void *context, fa_case_data **ret_data, fa_diag *diag)
+{
+    int64_t end = 0;
+    int rc = 0, fd = memfd_create("fa-tune-cases", MFD_CLOEXEC);
+    if (fd < 0)
+        return fa_fail(diag, FA_EIO, "no file for the data of a proof: %s", strerror(errno));
+    fa_case_data *data = new_data(fd);
+    struct one_case *c = data != NULL ? malloc(sizeof *c) : NULL;
+    if (c == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for the data of a proof");
+    for (int i = 0; i < count && rc == 0; i++) {
+        memset(c, 0, sizeof *c);
+        c->problem = &cases[i];
+        c->index = i;
+        rc = add_arguments(c, seed, diag);
+        if (rc == 0) {
+            rc = function(context, &cases[i], i, c->argument, c->list.parameter_count);
+            if (rc != 0)
+                fa_fail(diag, rc, "the function that gives a proof's data failed");
+        }
+        if (rc == 0)
+            rc = keep_case(data, c, &end, diag);
+        free_case(c);
+    }
+    free(c);
+    if (rc != 0)
+        fa_case_data_close(&data);
+    else
+        *ret_data = data;
+    return rc;
+}
+
+void fa_case_data_close(fa_case_data **data)
+{
+    if (*data != NULL)
+        close((*data)->fd);
+    free(*data);
+    *data = NULL;
+}
+
+/* ---- the worker's way to it ------------------------------------------------------------------*/
+static cJSON *places_array(const int64_t place[FA_BENCH_CASES][FA_TENSORS_MAX])
+{
+    cJSON *array = cJSON_CreateArray();
+    for (int i = 0; i < FA_BENCH_CASES * FA_TENSORS_MAX; i++)
+        fa_json_push(array,
+                     cJSON_CreateNumber((double)place[i / FA_TENSORS_MAX][i % FA_TENSORS_MAX]));
+    return array;
+}
+
+cJSON *fa_case_data_to_json(const fa_case_data *data)
+{
+    char path[64];
+    if (data == NULL)
+        return NULL;
+    cJSON *json = cJSON_CreateObject();
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), data->fd);
+    fa_json_add_text(json, "file", path);
+    fa_json_add(json, "inputs", places_array(data->input));
+    fa_json_add(json, "answers", places_array(data->answer));
+    return json;
+}
+
+static int read_places(const cJSON *json, const char *key,
+                       int64_t ret_place[FA_BENCH_CASES][FA_TENSORS_MAX], fa_diag *diag)
+{
+    const cJSON *item, *array = cJSON_GetObjectItemCaseSensitive(json, key);
+    int count = 0;
+    if (cJSON_GetArraySize(array) != FA_BENCH_CASES * FA_TENSORS_MAX)
+        return fa_fail(diag, FA_EINVAL, "message: %s are not those of all cases", key);
+    cJSON_ArrayForEach (item, array) {
+        double at = cJSON_IsNumber(item) ? item->valuedouble : -2;
+        if (!(at >= -1 && at < 9007199254740992.0))
+            return fa_fail(diag, FA_EINVAL, "message: %s are not places in a file", key);
+        ret_place[count / FA_TENSORS_MAX][count % FA_TENSORS_MAX] = (int64_t)at;
+        count++;
+    }
+    return 0;
+}
+
+int fa_case_data_open(const cJSON *json, fa_case_data **ret_data, fa_diag *diag)
+{
+    const char *path = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "file"));
+    *ret_data = NULL;
+    if (json == NULL)
+        return 0;
+    int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return fa_fail(diag, FA_EIO, "the data of a proof at %s: %s", path != NULL ? path : "?",
+                       strerror(errno));
+    fa_case_data *data = new_data(fd);
+    if (data == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for the data of a proof");
+    int rc = read_places(json, "inputs", data->input, diag);
+    if (rc == 0)
+        rc = read_places(json, "answers", data->answer, diag);
+    if (rc != 0)
+        fa_case_data_close(&data);
+    else
+        *ret_data = data;
+    return rc;
+}
+
+int fa_case_data_read(const fa_case_data *data, int64_t at, void *ret_bytes, size_t size,
+                      fa_diag *diag)
+{
+    for (char *to = ret_bytes; size > 0;) {
+        ssize_t got = pread(data->fd, to, size, at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return fa_fail(diag, FA_EIO, "the data of a proof end: %s",
+                           got < 0 ? strerror(errno) : "the file is too short");
+        to += got;
+        at += got;
+        size -= (size_t)got;
+    }
+    return 0;
+}

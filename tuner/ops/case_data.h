@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The data of a proof's cases that are not drawn: inputs and answers of the program that tunes.
+ *
+ * The engine makes them in its process, where that program's function is (fa_spec_cases), and keeps them in a file without a
+ * name; the measuring worker opens it by the descriptor's path and reads what its message says. The file stays as it is.
+ *
+ * May be used by: tuner, worker, engine. Thread-safety: one thread.
+ */
+#ifndef FA_TUNER_OPS_CASE_DATA_H
+#define FA_TUNER_OPS_CASE_DATA_H
+
+#include "bench.h"
+#include "tensors.h"
+
+#include <cJSON.h>
+
+typedef struct fa_case_data {
+    int fd;
+    /* Where each tensor's elements begin, in the order of the operation's; -1: an input is drawn, an output has no answer. */
+    int64_t input[FA_BENCH_CASES][FA_TENSORS_MAX], answer[FA_BENCH_CASES][FA_TENSORS_MAX];
+} fa_case_data;
+
+/* The seed of an input, and an input's elements, packed: what fa_check.cuh fills in. */
+uint64_t fa_case_seed(uint64_t seed, int index, int tensor);
+void fa_case_draw(const fa_tensor *tensor, uint64_t seed, unsigned char *elements);
+
+/* Calls the function for each case. FA_EINVAL with a sentence for NaN, for a case that is answered in part, and where nothing
+ * answers the problem itself although the specification says so; else what the function returned. */
+int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case_function *function,
+                      void *context, fa_case_data **ret_data, fa_diag *diag);
+void fa_case_data_close(fa_case_data **data); /* NULL is allowed */
+
+/* For the worker's message, and its way back; NULL for no data each time. */
+cJSON *fa_case_data_to_json(const fa_case_data *data);
+int fa_case_data_open(const cJSON *json, fa_case_data **ret_data, fa_diag *diag);
+
+/* Bytes of the file from there on; FA_EIO where it ends before. */
+int fa_case_data_read(const fa_case_data *data, int64_t at, void *ret_bytes, size_t size,
+                      fa_diag *diag);
+
+#endif

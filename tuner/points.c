@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Workload: some hundred thousand points asked about in one search, of which few exist; a microsecond each.
+ */
+#include "points.h"
+
+#include "error.h"
+#include "family.h"
+#include "problem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A family that serves. */
+struct family {
+    int index; /* in the list */
+    fa_point point;
+    fa_config preset;
+    bool empty; /* whatever the tunables are */
+};
+
+struct fa_points {
+    fa_search_space space;
+    struct family *family;
+    int count;
+    fa_candidate judged; /* the point that was last asked about */
+    int rc;
+    fa_diag diag;
+};
+
+/* Sets the tunables of the point; false: it is none, or breaks a constraint. */
+static bool set_point(const fa_points *points, const int32_t *at, fa_config *config)
+{
+    const int first = points->count > 1;
+    struct family *family = &points->family[first != 0 ? at[0] : 0];
+    const fa_family *f = family->point.family;
+    int64_t steps = 0;
+    if (family->empty)
+        return false;
+    *config = family->preset;
+    for (int i = 0; i < points->space.dims - first; i++) {
+        int32_t value = at[first + i];
+        if (value >= (i < f->tunable_count ? f->tunable[i].count : 1))
+            return false;
+        if (i >= f->tunable_count)
+            continue;
+        config->tunable[i].value = f->tunable[i].value[value];
+        fa_point_set(&family->point, i, f->tunable[i].value[value]);
+        if (fa_point_breaks(&family->point, i + 1, &steps))
+            return false;
+    }
+    return true;
+}
+
+static bool exists(void *context, const int32_t *at)
+{
+    fa_points *points = context;
+    const struct family *family = &points->family[points->count > 1 ? at[0] : 0];
+    fa_config config;
+    if (!set_point(points, at, &config))
+        return false;
+    points->judged = (fa_candidate){.trial = {.config = config}, .family = family->index};
+    points->judged.is_default = fa_config_equal(&config, &family->preset);
+    fa_diag diag;
+    int rc = fa_point_judge(&family->point, &points->judged, &diag);
+    if (rc != 0 && points->rc == 0) {
+        points->rc = rc;
+        points->diag = diag;
+    }
+    return rc == 0 && points->judged.trial.status == FA_STATUS_PENDING;
+}
+
+static void add_family(fa_points *points, const fa_family *f, int index, const fa_config *preset,
+                       const fa_problem *problem, const fa_gpu *gpu)
+{
+    struct family *family = &points->family[points->count++];
+    int64_t steps = 0;
+    family->index = index;
+    family->preset = *preset;
+    fa_point_start(&family->point, f, problem, gpu);
+    family->empty = fa_point_breaks(&family->point, 0, &steps);
+}
+
+/* The parameters: each has as many values as the family that has the most. */
+static void add_parameters(fa_points *points)
+{
+    fa_search_space *space = &points->space;
+    const int first = points->count > 1;
+    space->dims = first;
+    space->values[0] = points->count;
+    for (int k = 0; k < points->count; k++) {
+        const fa_family *f = points->family[k].point.family;
+        for (int i = 0; i < f->tunable_count; i++) {
+            int d = first + i;
+            if (d >= space->dims)
+                space->values[space->dims++] = 1;
+            if (f->tunable[i].count > space->values[d])
+                space->values[d] = f->tunable[i].count;
+        }
+    }
+    if (space->dims == 0) /* one family without tunables */
+        space->dims = 1;
+    space->valid = exists;
+    space->context = points;
+}
+
+int fa_points_open(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
+                   fa_points **ret_points, fa_diag *diag)
+{
+    int64_t all;
+    bool *serves = calloc((size_t)families->count + 1, sizeof *serves);
+    fa_points *points = calloc(1, sizeof *points);
+    if (points != NULL)
+        points->family = calloc((size_t)families->count + 1, sizeof *points->family);
+    int rc = serves == NULL || points == NULL || points->family == NULL
+                 ? fa_fail(diag, FA_ENOMEM, "out of memory for a space")
+                 : fa_families_choose(families, problem, gpu, serves, &all, diag);
+    for (int i = 0; rc == 0 && i < families->count; i++) {
+        if (!serves[i])
+            continue;
+        rc = fa_space_default(families, i, problem, gpu, &points->judged, diag);
+        if (rc == 0)
+            add_family(points, families->family[i], i, &points->judged.trial.config, problem, gpu);
+    }
+    free(serves);
+    if (rc != 0) {
+        fa_points_close(&points);
+        return rc;
+    }
+    add_parameters(points);
+    *ret_points = points;
+    return 0;
+}
+
+void fa_points_close(fa_points **points)
+{
+    if (points == NULL || *points == NULL)
+        return;
+    free((*points)->family);
+    free(*points);
+    *points = NULL;
+}
+
+const fa_search_space *fa_points_space(const fa_points *points)
+{
+    return &points->space;
+}
+
+int fa_points_check(const fa_points *points, fa_diag *diag)
+{
+    return points->rc == 0 ? 0 : fa_fail(diag, points->rc, "%s", points->diag.text);
+}
+
+void fa_points_candidate(fa_points *points, const int32_t *point, fa_candidate *ret_candidate)
+{
+    exists(points, point);
+    *ret_candidate = points->judged;
+}
+
+static int32_t index_of(const fa_domain *domain, int32_t value)
+{
+    for (int32_t i = 0; i < domain->count; i++)
+        if (domain->value[i] == value)
+            return i;
+    return -1;
+}
+
+bool fa_points_find(fa_points *points, const fa_config *config, int32_t *ret_point)
+{
+    const int first = points->count > 1;
+    int k = 0;
+    while (k < points->count && strcmp(points->family[k].preset.family, config->family) != 0)
+        k++;
+    if (k == points->count || config->count != points->family[k].preset.count)
+        return false;
+    const fa_family *f = points->family[k].point.family;
+    memset(ret_point, 0, (size_t)points->space.dims * sizeof *ret_point);
+    ret_point[0] = k; /* or the first tunable's */
+    for (int i = 0; i < f->tunable_count; i++) {
+        int32_t value = 0;
+        if (!fa_config_get(config, f->tunable[i].name, &value) ||
+            (ret_point[first + i] = index_of(&f->tunable[i], value)) < 0)
+            return false;
+    }
+    return exists(points, ret_point);
+}
+
+bool fa_points_default(const fa_points *points, int i, fa_config *ret_config)
+{
+    if (i >= points->count)
+        return false;
+    *ret_config = points->family[i].preset;
+    return true;
+}
