@@ -14,6 +14,20 @@
 
 const char *const fa_db_stage_names[] = {"compile", "measure"};
 
+/* Of a lease, or of a claim on an item. */
+static int check_ms(const char *what, int64_t lease_ms, fa_diag *diag)
+{
+    if (lease_ms > 0 && lease_ms <= FA_LEASE_MAX_MS)
+        return 0;
+    return fa_fail(diag, FA_EINVAL, "a %s of %lld ms: use 1 to %d", what, (long long)lease_ms,
+                   FA_LEASE_MAX_MS);
+}
+
+static bool holder_ok(const char *holder)
+{
+    return holder != NULL && holder[0] != 0 && strlen(holder) < FA_HOLDER_MAX;
+}
+
 /* ---- entering -------------------------------------------------------------------------------*/
 struct queueing {
     fa_entering entering;
@@ -190,7 +204,7 @@ int fa_store_queue_claim(fa_store *store, const char *const *gpus, size_t gpu_co
                          fa_queue_stage stage, const char *holder, int64_t lease_ms,
                          fa_queue_claim *ret_claim, fa_sweep_item *ret_item, fa_diag *diag)
 {
-    if (gpu_count > FA_QUEUE_GPUS_MAX || !fa_db_holder_ok(holder) || lease_ms <= 0 ||
+    if (gpu_count > FA_QUEUE_GPUS_MAX || !holder_ok(holder) || lease_ms <= 0 ||
         lease_ms > FA_LEASE_MAX_MS || (stage != FA_STAGE_COMPILE && stage != FA_STAGE_MEASURE))
         return fa_fail(diag, FA_EINVAL,
                        "a claim needs a holder of up to %d bytes, 1 to %d ms and up to %d GPU "
@@ -251,10 +265,8 @@ int fa_store_queue_renew(fa_store *store, const fa_queue_claim *claim, int64_t l
                          fa_diag *diag)
 {
     struct ending ending = {.claim = claim, .lease_ms = lease_ms};
-    if (!(lease_ms > 0 && lease_ms <= FA_LEASE_MAX_MS))
-        return fa_fail(diag, FA_EINVAL, "a claim of %lld ms: use 1 to %d", (long long)lease_ms,
-                       FA_LEASE_MAX_MS);
-    return fa_db_change(store, renew_body, &ending, diag);
+    int rc = check_ms("claim", lease_ms, diag);
+    return rc != 0 ? rc : fa_db_change(store, renew_body, &ending, diag);
 }
 
 /* ---- ending ---------------------------------------------------------------------------------*/
@@ -458,23 +470,10 @@ int fa_store_queue_holders_each(fa_store *store, int64_t id, fa_queue_holder_vis
 /* ---- leases ---------------------------------------------------------------------------------*/
 /* Names with one holder at a time, until a moment of the database's clock. A row stays when
  * its lease has ended, so that the next holder's fence is higher than all before it. */
-bool fa_db_holder_ok(const char *holder)
-{
-    return holder != NULL && holder[0] != 0 && strlen(holder) < FA_HOLDER_MAX;
-}
-
 struct leasing {
     const fa_store_lease *lease;
     int64_t lease_ms, fence;
 };
-
-static int check_ms(int64_t lease_ms, fa_diag *diag)
-{
-    if (lease_ms > 0 && lease_ms <= FA_LEASE_MAX_MS)
-        return 0;
-    return fa_fail(diag, FA_EINVAL, "a lease of %lld ms: use 1 to %d", (long long)lease_ms,
-                   FA_LEASE_MAX_MS);
-}
 
 /* ---- taking ---------------------------------------------------------------------------------*/
 static int take_body(fa_store *store, void *context, fa_diag *diag)
@@ -500,12 +499,11 @@ static int take_body(fa_store *store, void *context, fa_diag *diag)
 int fa_store_lease_take(fa_store *store, const char *name, const char *holder, int64_t lease_ms,
                         fa_store_lease *ret_lease, fa_diag *diag)
 {
-    if (name == NULL || name[0] == 0 || strlen(name) >= FA_LEASE_NAME_MAX ||
-        !fa_db_holder_ok(holder))
+    if (name == NULL || name[0] == 0 || strlen(name) >= FA_LEASE_NAME_MAX || !holder_ok(holder))
         return fa_fail(diag, FA_EINVAL,
                        "a lease needs a name and a holder, of up to %d and %d bytes",
                        FA_LEASE_NAME_MAX - 1, FA_HOLDER_MAX - 1);
-    int rc = check_ms(lease_ms, diag);
+    int rc = check_ms("lease", lease_ms, diag);
     if (rc != 0)
         return rc;
     fa_store_lease lease = {0};
@@ -552,7 +550,7 @@ int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t l
                          fa_diag *diag)
 {
     struct leasing leasing = {.lease = lease, .lease_ms = lease_ms};
-    int rc = check_ms(lease_ms, diag);
+    int rc = check_ms("lease", lease_ms, diag);
     return rc != 0 ? rc : fa_db_change(store, hold_body, &leasing, diag);
 }
 

@@ -344,9 +344,6 @@ int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t l
 /* Wakes whoever waits. Releasing a lease that was lost is no error. */
 int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag *diag);
 
-/* Of a lease or of a claim on an item. */
-bool fa_db_holder_ok(const char *holder);
-
 /* ---- the queue of the fleet: items of sweeps, for workers on many hosts ----------------------*/
 /* A host without a GPU compiles an item's space into the store; one with a GPU compiles what is
  * missing and measures. Compiling first is never needed. */
