@@ -454,6 +454,8 @@ static int make_manifest(struct reading *r)
     if (memory != NULL && !cJSON_IsObject(memory))
         fa_json_add(addends, "dynamic", cJSON_Duplicate(memory, false));
     fa_json_add(json, "shared_memory", addends);
+    if (member(r->json, "work") != NULL)
+        fa_json_add(json, "work", cJSON_Duplicate(member(r->json, "work"), true));
     return rc;
 }
 
@@ -461,9 +463,9 @@ static int make_manifest(struct reading *r)
 static int read_identity(struct reading *r)
 {
     static const char *const keys[] = {
-        "name",    "kernel",       "source",  "arguments", "sizes", "tune",
-        "default", "restrictions", "defines", "block",     "grid",  "shared_memory",
-        "answer",  "rtol",         "atol",    "flops",     "bytes", NULL};
+        "name",    "kernel", "source", "arguments",     "sizes",  "tune", "default", "restrictions",
+        "defines", "block",  "grid",   "shared_memory", "answer", "rtol", "atol",    "flops",
+        "bytes",   "work",   NULL};
     int rc = check_keys(r, r->json, "", keys);
     const char *name = text_of(r->json, "name");
     if (rc == 0 && name[0] != 0)

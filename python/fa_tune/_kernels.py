@@ -110,7 +110,7 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
                 restrictions: Sequence[str] = (), defines: Mapping[str, str | int] | None = None,
                 default: Mapping[str, int | bool] | None = None, shared_memory: str | int | Mapping | None = None,
                 answer: str | Mapping[str, Any] | None = None, rtol: float | None = None, atol: float | None = None,
-                flops: str | None = None, bytes: str | None = None, device: int | None = None,
+                flops: str | None = None, bytes: str | None = None, work: Mapping[str, str] | None = None, device: int | None = None,
                 effort: str = "measure", progress: Callable[[dict], Any] | bool | None = None,
                 **at: int) -> TunedKernel:
     """Tunes a CUDA kernel of one's own as it stands, and returns it ready to be called.
@@ -134,6 +134,7 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
     answer    another kernel of the source, or {"kernel", "block", "grid"}, that computes what is right with the same arguments;
               None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32, also of the output's largest element)
+    flops, bytes, work   what a launch does, for reports; and for a model of it (docs/operations.md)
     at        sizes other than those of `args`, for this call
 
     A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096).
@@ -152,7 +153,7 @@ def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = N
     specification = {
         "name": name, "kernel": kernel, "arguments": arguments, "sizes": all_sizes, "tune": tune or {}, "block": block,
         "grid": grid, "restrictions": list(restrictions), "defines": defines, "default": default,
-        "shared_memory": shared_memory, "answer": answer, "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes}
+        "shared_memory": shared_memory, "answer": answer, "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes, "work": work}
     try:
         text = json.dumps({key: value for key, value in specification.items() if value is not None}, default=_number)
     except TypeError as error:
