@@ -134,6 +134,46 @@ def for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model()
         tap.has(place.run("report", "--format", "md").stdout, "unranked")
 
 
+def a_manifest_that_says_what_its_launches_do_is_ranked():
+    """What computes less is faster; configs that the model does not tell apart have no rank."""
+    command = ["--gpu", "H200", "--operation", "rms_norm", "--rows", "4096", "--columns", "1024"]
+    with a_place() as place:
+        folder = own_copy(place)
+        rows, split = (os.path.join(folder, name + ".json") for name in ("rms_norm_rows", "rms_norm_split"))
+        edit(rows, lambda told: told.update(work={"bytes": "4*ROWS*COLUMNS", "operations": "ROWS*COLUMNS*400/WARPS"}))
+        told = place.json(*command)
+        us = {tunables(row): row["predicted_us"] for row in told["ranking"]}
+        assert us["WARPS=8"] < us["WARPS=4"] < us["WARPS=2"] < us["WARPS=1"] < 1000, us
+        assert 9 < us["WARPS=8"] < 11, us   # 209.7 million operations, 128 a clock on each of 132 SMs at 1,980 MHz, and a launch
+        tap.equal((told["answer"]["origin"], told["answer"]["rank"], tunables(told["answer"])), ("predicted", 1, "WARPS=8"))
+        tap.equal([row["rank"] for row in told["ranking"]][:2], [1, 2])
+        tap.has(place.run(*command).stdout, "winner #1, predicted.")
+        edit(rows, lambda told: told.update(work={"steps": "ROWS", "bytes": "4*COLUMNS"}))
+        told = place.json(*command)
+        tap.equal((told["answer"]["origin"], told["answer"]["rank"], tunables(told["answer"])), ("predicted", None, "WARPS=4"))
+        ranks = {row["config"]["family"]: row["rank"] for row in told["ranking"]}
+        tap.equal(ranks["rms_norm_rows"], None)
+        tap.has(place.run(*command).stdout, "winner, predicted; the model does not tell 3 others from it.")
+        edit(split, lambda told: told["launches"][0].update(work={"byte": "ROWS"}))
+        tap.has(place.run(*command, status=2).stderr, 'launches[0]: work: the key "byte" is unknown: did you mean "bytes"?')
+
+
+def attention_backward_for_a_gpu_that_is_not_here_is_predicted():
+    """Times of the right size; what the model does not tell apart has no rank; shared memory is that of the main launch."""
+    with a_place() as place:
+        told = place.json("--operation", "attn_bwd", "--gpu", "A10", "--seq", "512")
+        answer, rows = told["answer"], told["ranking"]
+        tap.equal(answer["origin"], "predicted")
+        assert 50 < rows[-1]["predicted_us"] < 400, rows[-1]
+        within = sum(row["predicted_us"] <= 1.05 * min(row["predicted_us"] for row in rows) for row in rows)
+        tap.equal(sum(row["rank"] is None for row in rows), within if within > 1 else 0)
+        for row in rows:
+            t = row["config"]["tunables"]
+            tap.equal(row["smem_bytes"], 2 * (t["BLOCK_N"] * 128 + t["STAGES"] * t["BLOCK_M"] * 128 + 2 * t["BLOCK_M"] * t["BLOCK_N"]))
+        longer = place.json("--operation", "attn_bwd", "--gpu", "A10", "--seq", "2048", "--head-dim", "64", "--causal")
+        assert 3 < longer["ranking"][0]["predicted_us"] / rows[0]["predicted_us"] < 10
+
+
 def attention_backward_for_hopper_compiles_as_it_was_meant():
     """Every config of attn_bwd_sm90a within its budget, with the compiler at hand: no spills, no waits that the assembler puts between
     products, the shared memory that the manifest says. What it does not take is left to attn_bwd_sm80."""
@@ -292,6 +332,8 @@ tap.main([
     a_kernel_that_writes_to_its_input_fails_and_spoils_no_other_proof,
     a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
     for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model,
+    a_manifest_that_says_what_its_launches_do_is_ranked,
+    attention_backward_for_a_gpu_that_is_not_here_is_predicted,
     attention_backward_for_hopper_compiles_as_it_was_meant,
     without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either,
     a_reference_without_its_entry_is_refused_where_the_gpu_is_not_either,

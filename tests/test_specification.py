@@ -90,6 +90,20 @@ def an_absent_gpu_gets_cubins_and_no_rank():
         tap.equal(tunables(told["answer"]), "BLOCK_X=16;BLOCK_Y=4;TILE_X=1;TILE_Y=1")
 
 
+def an_absent_gpu_ranks_a_kernel_that_says_what_it_does():
+    with a_place() as place:
+        path = os.path.join(place.folder, "axpy.json")
+        with open(path_of("axpy.json"), encoding="utf-8") as file:
+            told = json.load(file)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({**told, "work": {"operations": "n*THREADS*PER_THREAD*PER_THREAD"}}, file)
+        shutil.copy(path_of(told["source"]), place.folder)
+        told = place.json(path, "--n", "100000000", "--gpu", "A100")
+        tap.equal((told["answer"]["origin"], told["answer"]["rank"]), ("predicted", 1))
+        times = [row["predicted_us"] for row in told["ranking"]]
+        assert times == sorted(times) and times[0] * 1.5 < times[1], times
+
+
 def it_is_swept_reported_and_explained():
     with a_place() as place:
         place.run("sweep", path_of("gather.cu"), "--n", "100,200")
@@ -174,6 +188,7 @@ tap.main([
     without_an_answer_configs_must_agree,
     integers_are_exact_and_indexes_lie_in_their_range,
     an_absent_gpu_gets_cubins_and_no_rank,
+    an_absent_gpu_ranks_a_kernel_that_says_what_it_does,
     it_is_swept_reported_and_explained,
     a_queue_is_worked_on_by_workers_that_have_the_file,
     an_edited_kernel_is_tuned_anew,

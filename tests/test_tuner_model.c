@@ -7,6 +7,9 @@
 #include "attn_cases.h"
 #include "model.h"
 #include "problem.h"
+#include "roofline.h"
+
+#include <math.h>
 
 static fa_candidate candidate_of(int32_t m, int32_t n, int32_t stages, int32_t warps, int32_t head)
 {
@@ -266,6 +269,68 @@ static void ranking_is_deterministic(void)
         CHECK(list[first[i - 1]].trial.predicted_us <= list[first[i]].trial.predicted_us);
 }
 
+static bool is_near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fabs(b);
+}
+
+static double roofline(const fa_candidate *candidate, const fa_gpu *gpu, int32_t *ret_blocks)
+{
+    fa_problem problem = square(1, 1, 64, 64, FA_CAUSAL_NONE);
+    fa_trial trial = candidate->trial;
+    fa_roofline_predict(candidate, &problem, gpu, &trial);
+    *ret_blocks = trial.blocks_per_sm;
+    return trial.predicted_us;
+}
+
+static void a_launch_takes_as_long_as_its_fullest_sm(void)
+{
+    fa_candidate c = {.trial = {.threads = 128, .smem_bytes = 40000}, .estimated_registers = 32};
+    fa_launch_shape *launch = &c.launches.at[0];
+    double per_clock = 16.0 * gpu_h200.clock_mhz;
+    int32_t sms = gpu_h200.sm_count, blocks;
+    c.launches.count = 1;
+    *launch = (fa_launch_shape){.threads = 128, .smem_bytes = 40000, .grid = {(uint32_t)sms, 1, 1}};
+    CHECK(roofline(&c, &gpu_h200, &blocks) == 0); /* nobody said what it does */
+    CHECK_INT(blocks, 5);
+    launch->work[FA_WORK_EXPONENTIALS] = 1e9;
+    double one = roofline(&c, &gpu_h200, &blocks), launched = one - 1e9 / sms / per_clock;
+    CHECK(launched > 0 && launched < 10);
+    launch->grid[0]++; /* the same work, of which an SM has two blocks */
+    double two = roofline(&c, &gpu_h200, &blocks);
+    CHECK(is_near(two, launched + 2e9 / (sms + 1) / per_clock));
+    launch->grid[0] = 0;
+    CHECK(is_near(roofline(&c, &gpu_h200, &blocks), launched));
+}
+
+static void all_launches_count_and_the_largest_limits_the_blocks(void)
+{
+    fa_candidate c = {.trial = {.threads = 128, .smem_bytes = 120000}, .estimated_registers = 32};
+    fa_launch_shape small = {.threads = 128, .smem_bytes = 0, .grid = {1000, 1, 1}}, large = small;
+    int32_t blocks;
+    large.smem_bytes = 120000;
+    small.work[FA_WORK_BYTES] = large.work[FA_WORK_BYTES] = 1e9;
+    c.launches = (fa_launches){.count = 1, .at = {small}};
+    double one = roofline(&c, &gpu_h200, &blocks);
+    c.launches = (fa_launches){.count = 2, .at = {small, large}};
+    CHECK(is_near(roofline(&c, &gpu_h200, &blocks), 2 * one));
+    CHECK_INT(blocks, 1);
+    CHECK(one > 1e9 / (gpu_h200.bandwidth_gbs * 1e3)); /* what no launch is faster than */
+    /* Latency is filled by other blocks; products of wgmma are faster than those of mma.sync. */
+    small.work[FA_WORK_CLOCKS] = large.work[FA_WORK_CLOCKS] = 1e9;
+    c.launches = (fa_launches){.count = 1, .at = {small}};
+    double filled = roofline(&c, &gpu_h200, &blocks);
+    c.launches.at[0] = large;
+    CHECK(roofline(&c, &gpu_h200, &blocks) > 3 * filled);
+    fa_launch_shape mma = {.threads = 128, .grid = {1000, 1, 1}}, wgmma = mma;
+    mma.work[FA_WORK_MMA_FLOPS] = wgmma.work[FA_WORK_WGMMA_FLOPS] = 1e13;
+    c.launches.at[0] = mma;
+    double slow = roofline(&c, &gpu_h200, &blocks);
+    c.launches.at[0] = wgmma;
+    CHECK(roofline(&c, &gpu_h200, &blocks) < slow);
+    CHECK(roofline(&c, &gpu_h200, &blocks) > 1e13 / gpu_h200.tensor_tflops * 1e-6);
+}
+
 int main(void)
 {
     TEST(occupancy_is_limited_by_shared_memory_and_its_reserved_kilobyte);
@@ -281,5 +346,7 @@ int main(void)
     TEST(odd_problems_have_finite_predictions);
     TEST(lets_of_any_value_have_finite_predictions);
     TEST(ranking_is_deterministic);
+    TEST(a_launch_takes_as_long_as_its_fullest_sm);
+    TEST(all_launches_count_and_the_largest_limits_the_blocks);
     return check_done();
 }

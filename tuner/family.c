@@ -38,6 +38,8 @@ static void family_free(fa_family **family)
             fa_expr_free(&launch->grid[j]);
             fa_expr_free(&launch->block[j]);
         }
+        for (int j = 0; j < FA_WORKS; j++)
+            fa_expr_free(&launch->work[j]);
         fa_expr_free(&launch->threads);
     }
     free_requires(f->support, f->support_count);

@@ -64,6 +64,7 @@ typedef struct fa_family_launch {
     fa_expr *grid[3];
     fa_named_expr addend[FA_MAX_ADDENDS]; /* of its shared memory */
     int addend_count;
+    fa_expr *work[FA_WORKS]; /* NULL: not told */
 } fa_family_launch;
 
 struct fa_family {
@@ -82,7 +83,7 @@ struct fa_family {
     int let_count;
     int order[FA_MAX_LETS];
     bool runs_late;       /* some name is of "run_time" */
-    bool run_time_memory; /* the first launch's shared memory reads such a name */
+    bool run_time_memory; /* some launch's shared memory reads such a name */
     fa_require support[FA_MAX_REQUIRES], constraint[FA_MAX_REQUIRES];
     int support_count, constraint_count;
     fa_family_launch launch[FA_LAUNCHES_MAX];

@@ -9,10 +9,25 @@
 
 enum { FA_LAUNCHES_MAX = 4 };
 
+/* What a manifest's "work" tells of a launch, for the cost model, in the order of its keys: of all blocks together. */
+typedef enum fa_work {
+    FA_WORK_STEPS, /* what the others are multiplied by; 1 unless it is told */
+    FA_WORK_MMA_FLOPS,
+    FA_WORK_WGMMA_FLOPS,
+    FA_WORK_EXPONENTIALS,
+    FA_WORK_OPERATIONS, /* of FP32 and integer lanes */
+    FA_WORK_SHARED_BYTES,
+    FA_WORK_L2_BYTES,
+    FA_WORK_BYTES,  /* of device memory */
+    FA_WORK_CLOCKS, /* that a block waits and only other blocks of its SM fill */
+    FA_WORKS
+} fa_work;
+
 typedef struct fa_launch_shape {
     int32_t threads, smem_bytes; /* of one block */
     uint32_t block[3];           /* its sides, of `threads` in all */
     uint32_t grid[3];
+    double work[FA_WORKS]; /* all 0: not told */
 } fa_launch_shape;
 
 /* In the order in which they run, one behind the other on one stream. */

@@ -309,12 +309,13 @@ static int read_defaults(struct fa_manifest_reader *r)
 
 static int check_manifest_keys(struct fa_manifest_reader *r)
 {
-    static const char *const keys[] = {
-        "name",      "operation",     "entry",     "arch_suffix", "sm",
-        "proved_on", "supports",      "tunables",  "let",         "constraints",
-        "threads",   "shared_memory", "registers", "grid",        "default",
-        "launches",  "workspace",     "takes",     "splits",      "beside_specific",
-        "run_time",  "counters",      "block",     "as_is",       NULL};
+    static const char *const keys[] = {"name",      "operation",   "entry",    "arch_suffix",
+                                       "sm",        "proved_on",   "supports", "tunables",
+                                       "let",       "constraints", "threads",  "shared_memory",
+                                       "registers", "grid",        "default",  "launches",
+                                       "workspace", "takes",       "splits",   "beside_specific",
+                                       "run_time",  "counters",    "block",    "as_is",
+                                       "work",      NULL};
     return fa_manifest_check_keys(r, r->json, "manifest", keys);
 }
 

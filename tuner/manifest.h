@@ -118,8 +118,8 @@ typedef struct fa_addend {
  * REGISTERS with the reason, e.g.
  * "needs 229,376 B = q 32,768 + k 98,304 + v 98,304; L4 allows 101,376". */
 typedef struct fa_candidate {
-    fa_trial trial;              /* config, status, reason; threads, smem_bytes and grid of the
-                                          first launch */
+    fa_trial trial;              /* config, status, reason; threads and grid of the first
+                                          launch, the most shared memory of any */
     fa_launches launches;        /* all of them */
     int family;                  /* index into the list */
     bool is_default;             /* the family's default config */

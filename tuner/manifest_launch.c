@@ -48,6 +48,33 @@ static int read_addends(struct fa_manifest_reader *r, const cJSON *addends, cons
     return rc;
 }
 
+/* The names of fa_work. */
+static const char *const works[FA_WORKS + 1] = {
+    "steps",        "mma_flops", "wgmma_flops", "exponentials", "operations",
+    "shared_bytes", "l2_bytes",  "bytes",       "clocks",       NULL};
+
+static int read_work(struct fa_manifest_reader *r, const cJSON *json, const char *place,
+                     fa_family_launch *launch)
+{
+    const cJSON *work = cJSON_GetObjectItemCaseSensitive(json, "work");
+    char where[96];
+    bool at_run_time = false; /* no matter: the host alone knows it */
+    int rc = 0;
+    if (work == NULL)
+        return 0;
+    snprintf(where, sizeof where, "%swork", place);
+    if (!cJSON_IsObject(work) || work->child == NULL)
+        return fa_manifest_fault(r, "%s must be an object of expressions", where);
+    rc = fa_manifest_check_keys(r, work, where, works);
+    for (int i = 0; i < FA_WORKS && rc == 0; i++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(work, works[i]);
+        snprintf(where, sizeof where, "%swork %s", place, works[i]);
+        if (item != NULL)
+            rc = read_expression(r, item, where, &launch->work[i], &at_run_time);
+    }
+    return rc;
+}
+
 static bool is_triple(const cJSON *item)
 {
     return cJSON_IsArray(item) && cJSON_GetArraySize(item) == 3;
@@ -101,14 +128,16 @@ static int read_launch(struct fa_manifest_reader *r, const cJSON *json, const ch
     snprintf(where, sizeof where, "%sshared_memory", place);
     if (rc == 0)
         rc = read_addends(r, memory, where, launch, &memory_at_run_time);
-    if (launch == r->family->launch)
-        r->family->run_time_memory = memory_at_run_time;
+    if (rc == 0)
+        rc = read_work(r, json, place, launch);
+    r->family->run_time_memory = r->family->run_time_memory || memory_at_run_time;
     return rc;
 }
 
 int fa_manifest_read_launches(struct fa_manifest_reader *r)
 {
-    static const char *const keys[] = {"entry", "threads", "block", "grid", "shared_memory", NULL};
+    static const char *const keys[] = {"entry",         "threads", "block", "grid",
+                                       "shared_memory", "work",    NULL};
     fa_family *f = r->family;
     bool at_run_time = false; /* no matter: the host alone knows them */
     const cJSON *registers = cJSON_GetObjectItemCaseSensitive(r->json, "registers");
@@ -117,7 +146,7 @@ int fa_manifest_read_launches(struct fa_manifest_reader *r)
     const cJSON *splits = cJSON_GetObjectItemCaseSensitive(r->json, "splits");
     int rc = fa_manifest_member(r, "launches", false, cJSON_IsArray, "an array of launches", &list),
         count = 1;
-    for (int i = 0; i < 5 && rc == 0 && list != NULL; i++)
+    for (int i = 0; keys[i] != NULL && rc == 0 && list != NULL; i++)
         if (cJSON_HasObjectItem(r->json, keys[i]))
             return fa_manifest_fault(
                 r, "\"%s\" stands beside \"launches\": it belongs to each of them", keys[i]);

@@ -30,7 +30,7 @@ static int compare(const void *left, const void *right, void *context)
         return a_runs ? -1 : 1;
     if (a_runs && (a->predicted_us < b->predicted_us || a->predicted_us > b->predicted_us))
         return a->predicted_us < b->predicted_us ? -1 : 1;
-    if (!a_runs && one->is_default != other->is_default)
+    if (one->is_default != other->is_default)
         return one->is_default ? -1 : 1;
     char a_text[FA_CONFIG_TEXT_MAX], b_text[FA_CONFIG_TEXT_MAX];
     fa_config_text(&a->config, a_text);
@@ -43,6 +43,29 @@ void fa_model_rank(const fa_space *space, int *order, int count)
 {
     if (count > 1)
         qsort_r(order, (size_t)count, sizeof *order, compare, (void *)(uintptr_t)space);
+}
+
+static void move_to_front(int *order, int at)
+{
+    int moved = order[at];
+    memmove(order + 1, order, (size_t)at * sizeof *order);
+    order[0] = moved;
+}
+
+int fa_model_break_ties(const fa_problem *problem, const fa_space *space, int *order, int count)
+{
+    int ties = 0, preset = -1;
+    double most =
+        count > 0 ? space->candidate[order[0]].trial.predicted_us * (1 + fa_op_of(problem)->blur)
+                  : 0;
+    for (; ties < count && space->candidate[order[ties]].trial.predicted_us > 0 &&
+           space->candidate[order[ties]].trial.predicted_us <= most;
+         ties++)
+        if (preset < 0 && space->candidate[order[ties]].is_default)
+            preset = ties;
+    if (preset > 0)
+        move_to_front(order, preset);
+    return ties > 0 ? ties - 1 : 0;
 }
 
 static int32_t registers_of(const fa_candidate *candidate)
@@ -83,9 +106,5 @@ void fa_model_soonest_first(const fa_space *space, int *order, int count)
         least = need;
         best = i;
     }
-    if (best == 0)
-        return;
-    int soonest = order[best];
-    memmove(order + 1, order, (size_t)best * sizeof *order);
-    order[0] = soonest;
+    move_to_front(order, best);
 }

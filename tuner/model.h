@@ -16,9 +16,13 @@
 void fa_model_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                       fa_trial *trial);
 
-/* Sorts indices of `order` (candidates of the space) by predicted time, then by config text, so
- * that equal predictions rank the same every time. What has no prediction comes last, defaults first. */
+/* Sorts indices of `order` (candidates of the space) by predicted time, then defaults first, then by config text, so
+ * that equal predictions rank the same every time. What has no prediction comes last. */
 void fa_model_rank(const fa_space *space, int *order, int count);
+
+/* How many of the ranked candidates the operation's model does not tell from the first; a default config among them
+ * moves to the front. */
+int fa_model_break_ties(const fa_problem *problem, const fa_space *space, int *order, int count);
 
 /* Sorts indices of candidates by how long they compile, as far as that is known before: those with the most registers a
  * thread first (the manifest's estimate, or its let CONSUMER_NEED); among equals the one that is predicted to be faster. */

@@ -258,7 +258,29 @@ static int take_block(const struct judge *c, const fa_family_launch *launch, fa_
     return rc;
 }
 
-/* Takes all launches; trial's threads, shared memory and grid are the first one's. */
+/* What the launch does, as far as the manifest tells; numbers beyond 64 bits are as good as others. */
+static int take_work(const struct judge *c, const fa_family_launch *launch, fa_launch_shape *shape)
+{
+    double steps = 1;
+    memset(shape->work, 0, sizeof shape->work);
+    for (int i = 0; i < FA_WORKS; i++) {
+        if (launch->work[i] == NULL)
+            continue;
+        fa_expr_value value = fa_expr_evaluate(launch->work[i], c->point->value);
+        if (value.kind == FA_EXPR_NONE)
+            return check_number(c, value, "work", "", 0, 0, NULL);
+        double number = value.kind == FA_EXPR_REAL ? value.real : (double)value.integer;
+        number = number > 0 ? number : 0;
+        if (i == FA_WORK_STEPS)
+            steps = number;
+        else
+            shape->work[i] = number * steps;
+    }
+    shape->work[FA_WORK_STEPS] = steps;
+    return 0;
+}
+
+/* Takes all launches; trial's threads and grid are the first one's, its shared memory that of the one with the most. */
 static int take_launches(const struct judge *c, fa_candidate *candidate)
 {
     const fa_family *f = c->point->family;
@@ -278,9 +300,12 @@ static int take_launches(const struct judge *c, fa_candidate *candidate)
         shape->threads = (int32_t)threads;
         judge_launch(candidate, grid, shape);
         rc = judge_budget(c, &f->launch[i], c->point->gpu, candidate, shape);
+        if (rc == 0)
+            rc = take_work(c, &f->launch[i], shape);
+        if (shape->smem_bytes > candidate->trial.smem_bytes)
+            candidate->trial.smem_bytes = shape->smem_bytes;
     }
     candidate->trial.threads = launches->at[0].threads;
-    candidate->trial.smem_bytes = launches->at[0].smem_bytes;
     memcpy(candidate->trial.grid, launches->at[0].grid, sizeof candidate->trial.grid);
     return rc;
 }
@@ -347,6 +372,8 @@ int fa_point_launches(const fa_point *point, const fa_candidate *candidate,
         rc = take_grid(&c, &point->family->launch[i], grid);
         if (rc == 0) /* one that cannot be launched stays 0 */
             set_grid(grid, &launches.at[i], reason, sizeof reason);
+        if (rc == 0)
+            rc = take_work(&c, &point->family->launch[i], &launches.at[i]);
     }
     *ret_launches = launches;
     return rc;

@@ -85,6 +85,8 @@ static int add_launch(const struct fa_spec_reading *r, int index, cJSON *launch)
     if (memory != NULL && !cJSON_IsObject(memory))
         fa_json_add(addends, "dynamic", cJSON_Duplicate(memory, false));
     fa_json_add(launch, "shared_memory", addends);
+    if (fa_spec_member(from, "work") != NULL)
+        fa_json_add(launch, "work", cJSON_Duplicate(fa_spec_member(from, "work"), true));
     return rc;
 }
 

@@ -91,7 +91,8 @@ typedef struct fa_answer {
     double tune_s;          /* how long that run took; 0: not known */
     /* The funnel that led here; all 0 when not recorded. */
     int32_t space, in_budget, compiled, clean, proved, measured, failed;
-    int32_t ties;           /* configs whose intervals overlap the winner's */
+    int32_t
+        ties; /* configs whose intervals overlap the winner's, or that the model does not tell from it */
     bool from_store;        /* found, not made by this call */
     fa_problem from_problem; /* that was tuned */
     char from_gpu[64];      /* the GPU whose winner it is, where that is another type */

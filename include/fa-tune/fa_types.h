@@ -216,7 +216,7 @@ typedef struct fa_trial {
     fa_status status;
     char reason[512];        /* why it ended where it did; when measured, whose code it has, or empty */
     int32_t threads;
-    int32_t smem_bytes;      /* dynamic shared memory of one block */
+    int32_t smem_bytes;      /* dynamic shared memory of one block; of several launches, the most */
     int32_t registers;       /* per thread, from the cubin */
     int32_t spill_bytes;     /* stack bytes per thread, from the cubin */
     int32_t blocks_per_sm;   /* occupancy limit */

@@ -14,6 +14,12 @@
 //  - a consumer multiplies a step's dS with K during its next step, so that neither waits long for the other's rows of it: one
 //    computes weights while the other multiplies.
 //  - each consumer hands its half of dQ to a warp of the producing warpgroup, which adds it to the workspace.
+//  - what is read by loads, products or copies is written again only behind a barrier at which its readers arrived, and what
+//    ordinary stores wrote (dS, halves of dQ, dK, dV) is fenced by each lane before its warp arrives. tests/test_barriers_bwd.py
+//    plays this order; a change of it belongs in both.
+// racecheck reports races here, and two things here are beyond what it follows: an mbarrier between cp.async.bulk (LSE, delta) and
+// another warp's loads (with cp.async.bulk.tensor it follows the same barrier: FlashAttention's AI/RACECHECK_TMA_HAZARD.md), and a
+// warp barrier in front of one lane's arrival for all. A consumer and its draining warp pass equally many named barriers.
 #include "fa_tma_device.cuh"
 #include "attn_bwd_tiles.cuh"
 #include "fa_wgmma_across.cuh"
@@ -462,7 +468,7 @@ struct Consumer {
             stmatrix_x4_trans(ds_tile + j * (16 * kRowBytes), ds[4 * j], ds[4 * j + 1], ds[4 * j + 2], ds[4 * j + 3]);
         }
         async_proxy_fence();
-        warp_sync();
+        warp_sync();   // also for the releases of dO and Q below: all lanes have read delta and LSE
         if (lane == 0) barrier_arrive(shared.barrier(kDsFull + own.slot));
         own.advance();
 
@@ -475,7 +481,6 @@ struct Consumer {
         }
         wgmma_wait<1>();
         Wgmma<kDv>::pin(dv);
-        warp_sync();   // all lanes have read delta, and below LSE
         if (lane == 0) barrier_arrive(shared.barrier(kDoEmpty + q.slot));
         wgmma_wait<0>();
         Wgmma<kD>::pin(dk);

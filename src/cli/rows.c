@@ -93,7 +93,7 @@ static void put_row(cli_table *table, const cli_tunables *tunables, const cli_ro
 {
     const fa_trial *trial = &row->trial;
     bool timed = trial->median_us > 0;
-    cli_cell(table, "%.0d", ranked ? row->rank : 0);
+    cli_cell(table, "%.0d", ranked && !row->tied ? row->rank : 0);
     cli_cell(table, "%s", trial->config.family);
     cli_tunables_cells(tunables, table, &trial->config);
     put_number(table, trial->smem_bytes, trial->smem_bytes >= 0);
@@ -139,7 +139,7 @@ cJSON *cli_json_rows(const cli_row *rows, size_t count)
     for (size_t r = 0; r < count && array != NULL; r++) {
         cJSON *object = cJSON_CreateObject();
         fa_json_add_known(object, "rank", rows[r].rank,
-                          rows[r].rank > 0 && cli_rows_ranked(&rows[r], 1));
+                          rows[r].rank > 0 && !rows[r].tied && cli_rows_ranked(&rows[r], 1));
         fa_trial_add_json(object, &rows[r].trial);
         fa_json_push(array, object);
     }

@@ -13,6 +13,7 @@
 
 typedef struct cli_row {
     int32_t rank; /* from 1; 0: did not finish */
+    bool tied;    /* the model does not tell it from the winner: its rank is not shown */
     fa_trial trial;
 } cli_row;
 

@@ -53,6 +53,12 @@ static void print_funnel(const fa_answer *answer, const cli_progress *progress, 
     fa_buf_text(out, "\n");
 }
 
+/* Whether the model took other configs for as fast as the winner. */
+static bool is_tied(const fa_answer *answer)
+{
+    return answer->origin == FA_ORIGIN_PREDICTED && answer->ties > 0;
+}
+
 static void print_times(const fa_answer *answer, fa_buf *out)
 {
     const fa_trial *trial = &answer->trial;
@@ -83,11 +89,14 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
     bool unranked = answer->origin == FA_ORIGIN_UNRANKED;
     fa_buf_text(out, cli_style_begin(STDOUT_FILENO, CLI_BOLD));
     fa_buf_text(out, unranked ? "unranked: no model tells these kernels apart" : "winner");
-    if (rank > 0 && !unranked)
+    if (rank > 0 && !unranked && !is_tied(answer))
         fa_buf_printf(out, " #%d", rank);
     if (!unranked)
         fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
     fa_buf_text(out, cli_style_end(STDOUT_FILENO));
+    if (is_tied(answer))
+        fa_buf_printf(out, "; the model does not tell %d other%s from it", answer->ties,
+                      answer->ties == 1 ? "" : "s");
     if (!unranked && fa_problem_has_no_answer(&answer->problem))
         fa_buf_text(out, ", unproved: nothing says what is right, and the configs agree");
     if (answer->from_gpu[0] != 0)
@@ -182,7 +191,8 @@ static void print_json(cJSON *document, const fa_answer *answer, const cli_rows 
     fa_json_add_bool(json, "proved",
                      answer->driver_version != 0 && !fa_problem_has_no_answer(&answer->problem));
     fa_json_add_known(json, "rank", rows->winner_rank,
-                      rows->winner_rank > 0 && answer->origin != FA_ORIGIN_UNRANKED);
+                      rows->winner_rank > 0 && answer->origin != FA_ORIGIN_UNRANKED &&
+                          !is_tied(answer));
     fa_json_add(document, "answer", json);
     fa_json_add(document, "funnel", json_funnel(answer, progress));
     fa_json_add(document, "ranking", cli_json_rows(rows->row, rows->count));
@@ -236,6 +246,8 @@ static int tune(cli_run *run, cli_rows *rows, fa_answer *answer)
     request.ranking = cli_rows_visit;
     request.ranking_context = rows;
     int rc = fa_tune(run->tuner, &request, answer, &run->diag);
+    for (size_t r = 0; is_tied(answer) && r < rows->count; r++)
+        rows->row[r].tied = rows->row[r].rank <= answer->ties + 1;
     cli_progress_end(progress);
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return stopped(progress); /* before there was a row */

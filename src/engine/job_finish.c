@@ -11,6 +11,7 @@
 #include "driver.h"
 #include "stored.h"
 #include "manifest.h"
+#include "model.h"
 #include "pool.h"
 #include "rank.h"
 #include "store.h"
@@ -103,7 +104,7 @@ static fa_origin origin_of_measured(const fa_job *job, const fa_trial *fastest)
 /* Where the plan names configs, its order decides among those that nobody has timed; where the whole
  * space is ranked for a GPU that is not here, what was measured on another comes before the model; and
  * where there is no model, a default config answers. */
-static int best_unmeasured(fa_job *job, const int *order, int count, fa_answer *answer)
+static int best_unmeasured(fa_job *job, int *order, int count, fa_answer *answer)
 {
     const fa_plan_item *item = &job->plan.promise;
     int winner = order[0];
@@ -129,7 +130,10 @@ static int best_unmeasured(fa_job *job, const int *order, int count, fa_answer *
         winner = order[at];
     } else {
         answer->shortlist_only = job->request->effort == FA_EFFORT_PREDICT;
-        return winner;
+        if (answer->origin != FA_ORIGIN_PREDICTED)
+            return winner;
+        answer->ties = fa_model_break_ties(&job->target.problem, &job->space, order, count);
+        return order[0];
     }
     answer->origin = item->origin;
     if (item->origin == FA_ORIGIN_TRANSFERRED)

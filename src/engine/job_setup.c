@@ -309,10 +309,12 @@ static void set_up_order(fa_job *job)
         return;
     }
     int first = count <= FEW_ROUNDS * job->tuner->compile_workers ? 0 : count / 2;
-    if (job->prove_only)
+    if (job->prove_only) {
         fa_model_soonest_first(&job->space, job->compile.order, count);
-    else
+        fa_model_break_ties(&job->target.problem, &job->space, job->compile.order, count);
+    } else {
         fa_model_largest_first(&job->space, job->compile.order + first, count - first);
+    }
     if (!job->prove_only)
         defaults_first(&job->space, job->compile.order, count);
     job->compile.order_count = count;

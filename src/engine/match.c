@@ -97,6 +97,7 @@ struct finding {
     fa_alternative alternative[LOOKED_AT];
     uint64_t seed[LOOKED_AT];          /* of the tune that timed it */
     fa_candidate candidate[LOOKED_AT]; /* at the asked lengths */
+    fa_launches launches[LOOKED_AT];   /* at the bucket's */
     int count;
 };
 
@@ -129,16 +130,17 @@ static int keep_trial(void *context, const fa_trial_record *record)
 
 /* The time at the asked lengths of what is on record of the bucket; 0: it does not run there as it
  * is. */
-static double scale(const fa_trial *trial, fa_candidate *candidate, const fa_problem *bucket,
-                    const fa_problem *asked, const fa_gpu *gpu)
+static double scale(const fa_trial *trial, fa_candidate *candidate, const fa_launches *launches,
+                    const fa_problem *bucket, const fa_problem *asked, const fa_gpu *gpu)
 {
     if (candidate->trial.status != FA_STATUS_PENDING ||
         candidate->trial.threads != trial->threads ||
         candidate->trial.smem_bytes != trial->smem_bytes)
         return 0;
     fa_candidate there = *candidate;
-    /* Of a candidate, only the grid depends on the lengths, and the bucket's is on record. */
+    /* Of a candidate, only grids and work depend on the lengths, and the bucket's first grid is on record. */
     memcpy(there.trial.grid, trial->grid, sizeof there.trial.grid);
+    there.launches = *launches;
     there.trial.registers = candidate->trial.registers = trial->registers;
     fa_model_predict(&there, bucket, gpu, &there.trial);
     fa_model_predict(candidate, asked, gpu, &candidate->trial);
@@ -187,11 +189,14 @@ static int find_between(fa_tuner *tuner, const fa_scope *bucket, const fa_proble
         config[i] = &f->alternative[i].trial.config;
     rc = fa_space_some(fa_families_for(tuner, asked), config, f->count, asked, gpu, f->candidate,
                        diag);
+    if (rc == 0)
+        rc = fa_space_launches(fa_families_for(tuner, asked), f->candidate, f->count,
+                               &bucket->problem, 1, gpu, f->launches, diag);
     if (rc != 0)
         return rc;
     for (int i = 0; i < f->count; i++)
-        f->alternative[i].us =
-            scale(&f->alternative[i].trial, &f->candidate[i], &bucket->problem, asked, gpu);
+        f->alternative[i].us = scale(&f->alternative[i].trial, &f->candidate[i], &f->launches[i],
+                                     &bucket->problem, asked, gpu);
     choose(f, fa_family_entry(fa_families_for(tuner, asked)->family[f->candidate[0].family]),
            found);
     return 0;

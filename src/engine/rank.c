@@ -7,12 +7,19 @@
 #include "problem.h"
 #include "tunable.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 static int compare_double(double a, double b)
 {
     return (a > b) - (a < b);
+}
+
+/* What has no prediction comes behind what has one. */
+static double known_or_endless(double us)
+{
+    return us > 0 ? us : INFINITY;
 }
 
 /* The order of fa_config_text(). Writing both out for each comparison took a third of a report's time, so of configs
@@ -49,7 +56,8 @@ int fa_trial_compare(const fa_trial *a, const fa_trial *b)
     if (measured && a->raced != b->raced) /* the raced hold the best of the rest, too */
         return a->raced ? -1 : 1;
     int order = measured ? compare_double(a->median_us, b->median_us)
-                         : compare_double(a->predicted_us, b->predicted_us);
+                         : compare_double(known_or_endless(a->predicted_us),
+                                          known_or_endless(b->predicted_us));
     if (order == 0)
         order = strcmp(a->config.family, b->config.family);
     return order != 0 ? order : compare_configs(&a->config, &b->config);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The prover and the cost model of any operation that its operation.json describes.
+ * The prover and the launcher of any operation that its operation.json describes.
  *
  * Workload: fa_check.cuh fills inputs and compares outputs on the device. What it does not find right is looked at
  * once more on the host, which decides and says why; inputs that the reference made are always compared here.
@@ -9,7 +9,6 @@
 
 #include "case_data.h"
 #include "random.h"
-#include "model_parts.h"
 #include "prover_base.h"
 #include "tensors.h"
 
@@ -981,16 +980,3 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
 
 const fa_launcher fa_generic_launcher = {
     .load = load_for_callers, .unload = unload, .launch = launch, .argument = argument_of};
-
-/* ---- no cost model --------------------------------------------------------------------------*/
-void fa_generic_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
-                        fa_trial *trial)
-{
-    enum { USUAL_REGISTERS = 40 };
-    int32_t registers = trial->registers > 0                 ? trial->registers
-                        : candidate->estimated_registers > 0 ? candidate->estimated_registers
-                                                             : USUAL_REGISTERS;
-    (void)problem;
-    trial->blocks_per_sm = fa_model_occupancy(gpu, trial->threads, registers, trial->smem_bytes);
-    trial->predicted_us = 0;
-}

@@ -15,7 +15,7 @@
  *   "tolerance": {"ulps": 2, "absolute": 1e-5}   |o - reference| <= ulps * 2^-10 * |reference| +
  *                              absolute for fp16; 2^-7 for bf16, 2^-23 for fp32. "of_largest" counts
  *                              likewise, of the output's largest reference
- *   "flops", "bytes"           sums of products, as fa_problem_nominal_flops reads them (for the roofline)
+ *   "flops", "bytes"           sums of products, as fa_problem_nominal_flops reads them (for reports)
  * Every entry takes one struct by value: the address of each tensor in the order of "tensors", then the
  * strides (long long, in elements) of those that are strided, then the scalars (float), then the operation's integer fields (int) in the order of its table; then, if the
  * manifest has a workspace, its address. For `reference` outputs are arrays of float; it is launched
@@ -40,9 +40,5 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
 
 extern const struct fa_prover_type fa_generic_prover;
 extern const fa_launcher fa_generic_launcher; /* of fa_args */
-
-/* There is no model of what nobody fitted one to: fills blocks_per_sm alone. */
-void fa_generic_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
-                        fa_trial *trial);
 
 #endif

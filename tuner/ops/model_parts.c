@@ -16,6 +16,39 @@ enum {
     WARP = 32,
 };
 
+/* What the hardware does per clock and SM, by architecture. `tensor` is the FLOP rate at which
+ * mma.sync tops out where that is below the data sheet's: Hopper's full rate needs wgmma (0.62 of
+ * it is what mma.sync kernels reach there), and data-centre Blackwell's needs tcgen05 (its
+ * mma.sync rate is an assumption: Ampere's). Shared memory: 32 banks of 4 bytes; Turing's load
+ * path is half as wide. FP32 lanes: architecture white papers. */
+static const fa_model_rates architectures[] = {
+    {75, 1024, 64, 16, 64},    {80, 2048, 128, 16, 64},   {86, 1024, 128, 16, 128},
+    {87, 2048, 128, 16, 128},  {89, 1024, 128, 16, 128},  {90, 2540, 128, 16, 128},
+    {100, 2048, 128, 16, 128}, {103, 2048, 128, 32, 128}, {110, 2048, 128, 16, 128},
+    {120, 1024, 128, 16, 128}, {121, 1024, 128, 16, 128}};
+
+const fa_model_rates *fa_model_rates_of(const fa_gpu *gpu)
+{
+    const fa_model_rates *found = &architectures[0];
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+        if (architectures[i].sm <= gpu->sm)
+            found = &architectures[i];
+    return found;
+}
+
+double fa_model_tensor_rate(const fa_gpu *gpu)
+{
+    double sm_mhz = (double)gpu->sm_count * gpu->clock_mhz;
+    double rate = sm_mhz > 0 ? gpu->tensor_tflops * 1e6 / sm_mhz : 0;
+    return rate > 0 ? rate : fa_model_rates_of(gpu)->tensor;
+}
+
+double fa_model_mma_rate(const fa_gpu *gpu)
+{
+    double rate = fa_model_tensor_rate(gpu), most = fa_model_rates_of(gpu)->tensor;
+    return rate < most ? rate : most;
+}
+
 int32_t fa_model_occupancy(const fa_gpu *gpu, int32_t threads, int32_t registers,
                            int32_t smem_bytes)
 {

@@ -9,6 +9,18 @@
 
 #include "manifest.h"
 
+/* What an SM does in a clock: FLOP of mma.sync, bytes of shared memory, exponentials, FP32 lanes. */
+typedef struct fa_model_rates {
+    int sm;
+    double tensor, smem_bytes, exponentials, fp32_lanes;
+} fa_model_rates;
+
+const fa_model_rates *fa_model_rates_of(const fa_gpu *gpu);
+
+/* FLOP of the tensor cores per clock and SM: the GPU's own, and what mma.sync reaches of it. */
+double fa_model_tensor_rate(const fa_gpu *gpu);
+double fa_model_mma_rate(const fa_gpu *gpu);
+
 /* Resident blocks per SM for this use of threads, registers and shared memory; 0: cannot run. */
 int32_t fa_model_occupancy(const fa_gpu *gpu, int32_t threads, int32_t registers,
                            int32_t smem_bytes);

@@ -10,6 +10,7 @@
 #include "attn_model.h"
 #include "attn_prover.h"
 #include "generic.h"
+#include "roofline.h"
 
 #include "error.h"
 #include "operation.h"
@@ -29,7 +30,8 @@ static const fa_op ops[] = {
      .cases = fa_generic_cases,
      .prover = &fa_generic_prover,
      .check_entry = fa_generic_check_entry,
-     .predict = fa_generic_predict,
+     .predict = fa_roofline_predict,
+     .blur = 0.05,
      .launcher = &fa_generic_launcher},
 };
 

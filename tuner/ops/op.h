@@ -27,6 +27,7 @@ typedef struct fa_op {
     /* The cost model: fills trial.blocks_per_sm and trial.predicted_us (0: it has none, or the config cannot run). */
     void (*predict)(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                     fa_trial *trial);
+    double blur; /* predictions that differ by less than this share do not tell configs apart */
     const struct fa_launcher *launcher;
     bool counters; /* its kernels may ask for memory that stays zero between launches */
 } fa_op;

@@ -23,20 +23,6 @@
 
 #include <math.h>
 
-/* What the hardware does per clock and SM, by architecture. `tensor` is the FLOP rate at which
- * mma.sync tops out where that is below the data sheet's: Hopper's full rate needs wgmma (0.62 of
- * it is what mma.sync kernels reach there), and data-centre Blackwell's needs tcgen05 (its
- * mma.sync rate is an assumption: Ampere's). Shared memory: 32 banks of 4 bytes; Turing's load
- * path is half as wide. FP32 lanes: architecture white papers. */
-static const struct architecture {
-    int sm;
-    double tensor, smem_bytes, exponentials, fp32_lanes;
-} architectures[] = {
-    {75, 1024, 64, 16, 64},    {80, 2048, 128, 16, 64},   {86, 1024, 128, 16, 128},
-    {87, 2048, 128, 16, 128},  {89, 1024, 128, 16, 128},  {90, 2540, 128, 16, 128},
-    {100, 2048, 128, 16, 128}, {103, 2048, 128, 32, 128}, {110, 2048, 128, 16, 128},
-    {120, 1024, 128, 16, 128}, {121, 1024, 128, 16, 128}};
-
 /* Coefficients of what no data sheet gives. Fitted to 4,470 measured configs of attn_fwd_sm80 on an
  * H200 (67 problems: head dims 32 to 256, 32 to 16,384 tokens a row, fp16 and bf16, with and
  * without the causal mask), held near physical guesses; spill, hint and launch were set by hand.
@@ -86,15 +72,6 @@ struct shape {
     int32_t blocks;    /* resident per SM */
     double penalty;    /* factor on the time: spills, register hint */
 };
-
-static const struct architecture *find_architecture(int sm)
-{
-    const struct architecture *found = &architectures[0];
-    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
-        if (architectures[i].sm <= sm)
-            found = &architectures[i];
-    return found;
-}
 
 /* Blocks per SM that the config asks the compiler to make room for. */
 static int32_t wanted_blocks(const fa_candidate *candidate, int32_t warps)
@@ -154,20 +131,12 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
     return s;
 }
 
-/* FLOP of mma.sync per clock and SM. */
-static double tensor_rate(const fa_gpu *gpu)
-{
-    const struct architecture *a = find_architecture(gpu->sm);
-    double rate = gpu->tensor_tflops * 1e6 / ((double)gpu->sm_count * gpu->clock_mhz);
-    return rate > 0 && rate < a->tensor ? rate : a->tensor;
-}
-
 /* ---- one tile ------------------------------------------------------------------------------*/
 /* Clocks of an SM per tile and block while `resident` blocks share it. */
 static double tile_clocks(const struct shape *s, const fa_gpu *gpu, int resident)
 {
-    const struct architecture *a = find_architecture(gpu->sm);
-    double rate = tensor_rate(gpu);
+    const fa_model_rates *a = fa_model_rates_of(gpu);
+    double rate = fa_model_mma_rate(gpu);
     double scores = s->block_m * s->block_n;
     double kv_bytes = 2 * s->block_n * s->head * 2, q_bytes = s->block_m * s->head * 2;
     /* Every warp reads all keys and values of the tile; its queries too unless it keeps them. */
@@ -198,7 +167,7 @@ struct block_cost {
 
 static struct block_cost block_cost(const struct shape *s, const fa_gpu *gpu, int resident)
 {
-    const struct architecture *a = find_architecture(gpu->sm);
+    const fa_model_rates *a = fa_model_rates_of(gpu);
     return (struct block_cost){
         .per_tile = tile_clocks(s, gpu, resident),
         .per_masked = coefficient.mask_per_score * s->block_m * s->block_n / a->fp32_lanes,
@@ -340,7 +309,7 @@ void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, c
         return;
     }
     if (fa_attn_is_split(candidate)) {
-        double us = fa_attn_split_us(candidate, problem, gpu, shape.blocks, tensor_rate(gpu));
+        double us = fa_attn_split_us(candidate, problem, gpu, shape.blocks, fa_model_mma_rate(gpu));
         trial->predicted_us = us * shape.penalty;
         return;
     }
