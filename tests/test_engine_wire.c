@@ -9,6 +9,7 @@
 #include "check.h"
 #include "json.h"
 #include "problem.h"
+#include "tunable.h"
 
 #include <locale.h>
 #include <stdint.h>
@@ -87,7 +88,11 @@ static void random_trial(fa_trial *t)
     t->config.count = below(FA_MAX_TUNABLES + 1);
     for (int i = 0; i < t->config.count; i++) {
         snprintf(t->config.tunable[i].name, FA_NAME_MAX, "T%d_%d", i, below(100));
-        t->config.tunable[i].value = (int32_t)bits();
+        t->config.tunable[i].value = (int32_t)(bits() & INT32_MAX);
+        if (below(4) == 0)
+            fa_value_of_text(below(2) ? "half" : "{a, 1}", &t->config.tunable[i].value, NULL);
+        else if (below(4) == 0)
+            fa_value_of_number(below(9) / -8.0 - 1e-7, &t->config.tunable[i].value, NULL);
     }
     t->status = (fa_status)below(FA_STATUS_MEASURED + 1);
     text(t->reason, sizeof t->reason);

@@ -119,10 +119,10 @@ class TunedKernel:
 
 
 def tune_kernel(source: str | os.PathLike, *, args: Mapping[str, Any] | None = None,
-                tune: Mapping[str, Sequence[int | bool]] | None = None, block: Any = None, grid: Any = None,
+                tune: Mapping[str, Sequence[float | bool | str]] | None = None, block: Any = None, grid: Any = None,
                 kernel: str | None = None, name: str | None = None, sizes: Mapping[str, Any] | None = None,
                 restrictions: Sequence[str] = (), defines: Mapping[str, str | int] | None = None,
-                default: Mapping[str, int | bool] | None = None, shared_memory: str | int | Mapping | None = None,
+                default: Mapping[str, float | bool | str] | None = None, shared_memory: str | int | Mapping | None = None,
                 answer: Any = None, rtol: float | None = None, atol: float | None = None,
                 flops: str | None = None, bytes: str | None = None, include: Sequence[str] | None = None,
                 options: Sequence[str] | None = None, device: int | None = None,

@@ -91,7 +91,7 @@ class Answer:
         return self.told["config"]["family"]
 
     @property
-    def tunables(self) -> dict[str, int]:
+    def tunables(self) -> dict[str, float | str]:
         return dict(self.told["config"]["tunables"])
 
     @property

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The value of a tunable: a number from 0 to FA_VALUE_MAX is itself, and what is none of these, a text or another number,
+ * The value of a tunable: a whole number from 0 to FA_VALUE_MAX is itself, and what is none of these, a text or another number,
  * has a negative value of its own for as long as the process lives. Equal values are equal numbers; what leaves the process
  * says what they are.
  *
@@ -13,7 +13,7 @@
 
 #include <cJSON.h>
 
-enum { FA_VALUE_MAX = 1048576, FA_VALUE_TEXT_MAX = 40 };
+enum { FA_VALUE_MAX = INT32_MAX, FA_VALUE_TEXT_MAX = 40 };
 
 /* A text of 1 to 31 printable bytes without quotes, backslashes and semicolons, or a finite number. FA_EINVAL: it is
  * neither, or a process has too many; FA_ENOMEM. */
