@@ -139,7 +139,7 @@ def configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is():
     finally:
         with open(script, "w", encoding="utf-8") as file:
             file.write(had)
-    tap.equal((told.answer.tunables["THREADS"], told.answer.as_dict()["funnel"]["failed"]), (160, 8))
+    tap.equal((told.answer.tunables["THREADS"], told.answer["funnel"]["failed"]), (160, 8))
 
 
 def what_a_function_raises_ends_the_tune():
@@ -404,7 +404,7 @@ def a_convolution_of_another_tuner_is_tuned_by_one_call():
     exec(WANTED, names)  # pylint: disable=exec-used
     tap.equal(out.read()[0], 9 * 0.25 * (1 + 26))
     told = names["conv"].answer
-    tap.equal((told.origin, told.problem.w, told.as_dict()["funnel"]["measured"]), ("measured", 24, 8))
+    tap.equal((told.origin, told.problem.w, told["funnel"]["measured"]), ("measured", 24, 8))
     assert told.tflops > 0
 
 
