@@ -11,7 +11,6 @@
 
 static void a_hit_returns_the_same_kernel_without_a_new_tune(void)
 {
-    engine_fixture f;
     const fa_kernel *first, *second;
     fa_diag diag;
     CHECK(fixture_open(&f, ""));
@@ -21,12 +20,10 @@ static void a_hit_returns_the_same_kernel_without_a_new_tune(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &second, &diag), diag);
     CHECK(first == second);
     CHECK_INT(fa_kernel_answer(first)->origin, FA_ORIGIN_MEASURED);
-    fixture_close(&f);
 }
 
 static void efforts_rise_from_nothing_over_predicted_to_measured(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_diag diag;
     CHECK(fixture_open(&f, ""));
@@ -40,7 +37,6 @@ static void efforts_rise_from_nothing_over_predicted_to_measured(void)
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PATIENT, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
-    fixture_close(&f);
 }
 
 /* Rows of V all equal make the output equal to them, whatever the scores are. */
@@ -48,7 +44,6 @@ static void a_launch_writes_the_callers_buffers(void)
 {
     enum { COUNT = 2 * 128 * 64 };
     static uint16_t ones[COUNT], out[COUNT];
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_device_ptr tensor[4] = {0};
     fa_diag diag;
@@ -70,13 +65,11 @@ static void a_launch_writes_the_callers_buffers(void)
     CHECK(memcmp(out, ones, sizeof out) == 0);
     for (int i = 0; i < 4; i++)
         fa_device_free(f.driver, &tensor[i]);
-    fixture_close(&f);
 }
 
 /* A device reset, or the last owner's release: the driver makes the next context at the same address. */
 static void a_context_made_anew_gets_kernels_of_its_own(void)
 {
-    engine_fixture f;
     const fa_kernel *first, *second, *third;
     fa_device_ptr tensor = 0;
     fa_diag diag;
@@ -96,14 +89,12 @@ static void a_context_made_anew_gets_kernels_of_its_own(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &third, &diag), diag);
     CHECK(third == second);
     fa_device_free(f.driver, &tensor);
-    fixture_close(&f);
 }
 
 /* Decoding asks for a new length at every token. */
 static void lengths_of_one_bucket_share_a_cubin_and_the_answer(void)
 {
     enum { FIRST = 994, LENGTHS = 56, WARM = 8 }; /* the bucket of 1024 keys */
-    engine_fixture f;
     const fa_kernel *kernel[LENGTHS];
     fa_diag diag;
     fa_buf log = {0};
@@ -133,12 +124,10 @@ static void lengths_of_one_bucket_share_a_cubin_and_the_answer(void)
         loads++;
     CHECK_INT(loads, 1);
     fa_buf_free(&log);
-    fixture_close(&f);
 }
 
 static void bad_launches_are_refused_before_the_driver_sees_them(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_diag diag;
     CHECK(fixture_open(&f, ""));
@@ -168,12 +157,10 @@ static void bad_launches_are_refused_before_the_driver_sees_them(void)
     args.softmax_scale = (float)NAN;
     CHECK_INT(fa_launch(kernel, &args, NULL, &diag), FA_EINVAL);
     CHECK_INT(fa_launch(NULL, &good, NULL, &diag), FA_EINVAL);
-    fixture_close(&f);
 }
 
 static void an_empty_problem_launches_nothing_and_succeeds(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_diag diag;
     fa_problem empty = small_problem;
@@ -181,12 +168,10 @@ static void an_empty_problem_launches_nothing_and_succeeds(void)
     CHECK(fixture_open(&f, ""));
     CHECK_OK(fa_get_best_kernel(f.tuner, &empty, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     CHECK_OK(fa_launch(kernel, &(fa_attn_args){.size = sizeof(fa_attn_args)}, NULL, &diag), diag);
-    fixture_close(&f);
 }
 
 static void a_thread_without_a_context_gets_a_sentence(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_diag diag;
     CHECK(fixture_open(&f, ""));
@@ -195,12 +180,10 @@ static void a_thread_without_a_context_gets_a_sentence(void)
               FA_ENODEVICE);
     CHECK_HAS(diag.text, "context");
     CHECK_INT(fa_driver_retain_context(f.driver, 0, NULL), 0);
-    fixture_close(&f);
 }
 
 static void an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte(void)
 {
-    engine_fixture f;
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     void *cubin = NULL;
@@ -222,12 +205,10 @@ static void an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte(void)
                                 "ELF",
                                 4) == 0);
     free(cubin);
-    fixture_close(&f);
 }
 
 static void a_predicted_winner_is_not_launched_unproved(void)
 {
-    engine_fixture f;
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     const fa_kernel *kernel;
@@ -250,12 +231,10 @@ static void a_predicted_winner_is_not_launched_unproved(void)
     CHECK_HAS(diag.text, "predicted");
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     CHECK(fa_kernel_answer(kernel)->driver_version > 0);
-    fixture_close(&f);
 }
 
 static void another_board_of_the_same_silicon_is_said_so(void)
 {
-    engine_fixture f;
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
@@ -266,12 +245,10 @@ static void another_board_of_the_same_silicon_is_said_so(void)
     CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
     CHECK(answer.from_store);
     CHECK_INT(answer.origin, FA_ORIGIN_MEASURED_SAME_SILICON);
-    fixture_close(&f);
 }
 
 static void another_silicon_is_never_served_this_ones_winner(void)
 {
-    engine_fixture f;
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
@@ -281,7 +258,6 @@ static void another_silicon_is_never_served_this_ones_winner(void)
     request.ordinal = 1;
     request.effort = FA_EFFORT_CACHED;
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOTFOUND);
-    fixture_close(&f);
 }
 
 static int find_secret(void *context, int32_t rank, const fa_trial *trial)
@@ -295,7 +271,6 @@ static int find_secret(void *context, int32_t rank, const fa_trial *trial)
 
 static void a_template_cannot_read_files_while_it_is_compiled(void)
 {
-    engine_fixture f;
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     char path[400], text[800];
@@ -317,12 +292,10 @@ static void a_template_cannot_read_files_while_it_is_compiled(void)
     CHECK_OK(fa_explain(f.tuner, &request, find_secret, counts, NULL, &diag), diag);
     CHECK(counts[0] > 0);
     CHECK_INT(counts[1], 0);
-    fixture_close(&f);
 }
 
 static void hostile_options_and_requests_are_refused(void)
 {
-    engine_fixture f;
     fa_tuner *tuner = NULL;
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
@@ -343,26 +316,25 @@ static void hostile_options_and_requests_are_refused(void)
     request.gpu = "L4";
     request.problem.head_dim = 7;
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_EINVAL);
-    fixture_close(&f);
 }
 
 int main(void)
 {
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
-    TEST(a_hit_returns_the_same_kernel_without_a_new_tune);
-    TEST(efforts_rise_from_nothing_over_predicted_to_measured);
-    TEST(a_launch_writes_the_callers_buffers);
-    TEST(a_context_made_anew_gets_kernels_of_its_own);
-    TEST(lengths_of_one_bucket_share_a_cubin_and_the_answer);
-    TEST(bad_launches_are_refused_before_the_driver_sees_them);
-    TEST(an_empty_problem_launches_nothing_and_succeeds);
-    TEST(a_thread_without_a_context_gets_a_sentence);
-    TEST(an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte);
-    TEST(a_predicted_winner_is_not_launched_unproved);
-    TEST(another_board_of_the_same_silicon_is_said_so);
-    TEST(another_silicon_is_never_served_this_ones_winner);
-    TEST(a_template_cannot_read_files_while_it_is_compiled);
-    TEST(hostile_options_and_requests_are_refused);
+    ENGINE_TEST(a_hit_returns_the_same_kernel_without_a_new_tune);
+    ENGINE_TEST(efforts_rise_from_nothing_over_predicted_to_measured);
+    ENGINE_TEST(a_launch_writes_the_callers_buffers);
+    ENGINE_TEST(a_context_made_anew_gets_kernels_of_its_own);
+    ENGINE_TEST(lengths_of_one_bucket_share_a_cubin_and_the_answer);
+    ENGINE_TEST(bad_launches_are_refused_before_the_driver_sees_them);
+    ENGINE_TEST(an_empty_problem_launches_nothing_and_succeeds);
+    ENGINE_TEST(a_thread_without_a_context_gets_a_sentence);
+    ENGINE_TEST(an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte);
+    ENGINE_TEST(a_predicted_winner_is_not_launched_unproved);
+    ENGINE_TEST(another_board_of_the_same_silicon_is_said_so);
+    ENGINE_TEST(another_silicon_is_never_served_this_ones_winner);
+    ENGINE_TEST(a_template_cannot_read_files_while_it_is_compiled);
+    ENGINE_TEST(hostile_options_and_requests_are_refused);
     return check_done();
 }

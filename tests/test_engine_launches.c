@@ -126,7 +126,6 @@ static int make_tensors(const engine_fixture *f, fa_device_ptr ret_tensor[4],
 
 static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_device_ptr tensor[4] = {0};
     fa_attn_args args;
@@ -143,7 +142,6 @@ static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(v
     CHECK(memcmp(out, ones, sizeof out) == 0);
     for (int i = 0; i < 4; i++)
         fa_device_free(f.driver, &tensor[i]);
-    fixture_close(&f);
 }
 
 /* The fake driver ends the context where counters of one stream or graph are given to another. */
@@ -211,7 +209,6 @@ static int find_too_few(void *context, int32_t rank, const fa_trial *trial)
 
 static void a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one(void)
 {
-    engine_fixture f;
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .gpu = "L4", .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
@@ -226,7 +223,6 @@ static void a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_o
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOKERNEL);
     CHECK_OK(fa_explain(f.tuner, &request, find_too_few, &refused, NULL, &diag), diag);
     CHECK(refused > 0);
-    fixture_close(&f);
 }
 
 /* ---- an operation that operation.json alone describes ------------------------------------------*/
@@ -371,7 +367,6 @@ static void wrong_arguments_leave_the_output_as_it_was(void)
 
 static void a_kernel_of_attention_is_not_launched_with_a_list_of_arguments(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel = NULL;
     fa_argument argument = {.size = sizeof argument};
     fa_args args = {.size = sizeof args};
@@ -380,19 +375,18 @@ static void a_kernel_of_attention_is_not_launched_with_a_list_of_arguments(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_launch_args(kernel, &args, NULL, &diag), FA_ENOTSUP);
     CHECK_INT(fa_kernel_argument(kernel, 0, &argument), FA_ENOTSUP);
-    fixture_close(&f);
 }
 
 int main(void)
 {
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
-    TEST(a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns);
+    ENGINE_TEST(a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns);
     TEST(streams_and_captured_graphs_count_apart);
-    TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one);
+    ENGINE_TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one);
     TEST(a_kernel_of_any_operation_is_launched_with_its_arguments);
     TEST(arguments_are_told_with_the_shapes_of_the_problem);
     TEST(wrong_arguments_leave_the_output_as_it_was);
-    TEST(a_kernel_of_attention_is_not_launched_with_a_list_of_arguments);
+    ENGINE_TEST(a_kernel_of_attention_is_not_launched_with_a_list_of_arguments);
     return check_done();
 }

@@ -59,7 +59,6 @@ static fa_attn_args args_of(const struct arena *arena, int i)
 static void a_tuned_kernel_that_takes_maps_writes_the_callers_buffers(void)
 {
     static uint16_t out[TENSOR / 2];
-    engine_fixture f;
     const fa_kernel *kernel;
     struct arena arena;
     CHECK(open_maps(&f, 1, ""));
@@ -75,12 +74,10 @@ static void a_tuned_kernel_that_takes_maps_writes_the_callers_buffers(void)
     CHECK_OK(fa_copy_from_device(f.driver, out, arena.base + 3 * TENSOR, TENSOR, &diag), diag);
     for (size_t i = 0; i < sizeof out / sizeof *out; i++)
         CHECK_INT(out[i], 0x3c00);
-    fixture_close(&f);
 }
 
 static void changing_buffers_and_strides_always_get_their_own_maps(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     struct arena arena;
     unsigned random = 1;
@@ -98,7 +95,6 @@ static void changing_buffers_and_strides_always_get_their_own_maps(void)
         }
         CHECK_OK(fa_launch(kernel, &args, NULL, &diag), diag);
     }
-    fixture_close(&f);
 }
 
 struct launcher {
@@ -126,7 +122,6 @@ static void *launch_often(void *data)
 static void threads_that_launch_one_kernel_never_get_each_others_maps(void)
 {
     enum { THREADS = 4 };
-    engine_fixture f;
     const fa_kernel *kernel;
     struct arena arena;
     struct launcher launcher[THREADS];
@@ -147,7 +142,6 @@ static void threads_that_launch_one_kernel_never_get_each_others_maps(void)
         CHECK_INT(launcher[i].launches, 500);
     }
     CHECK(count_lines(&f, "maps agree") >= 500 * THREADS);
-    fixture_close(&f);
 }
 
 /* The cache alone, without a launch's lock around it: more sets of buffers than it keeps. */
@@ -178,7 +172,6 @@ static void a_cache_under_contention_gives_whole_maps(void)
     enum { THREADS = 4 };
     const struct fa_attn_boxes boxes = {64, 64, 1, 64, 32, 32};
     const struct fa_attn_form form = {FA_FP16, 64, 64, false, false, 0};
-    engine_fixture f;
     struct fa_attn_serving_params params[SETS];
     struct fa_attn_tensor_maps expected[SETS];
     struct getter getter[THREADS];
@@ -205,12 +198,10 @@ static void a_cache_under_contention_gives_whole_maps(void)
         CHECK_INT(getter[i].wrong, 0);
     fa_attn_map_cache_free(&cache);
     CHECK(cache == NULL);
-    fixture_close(&f);
 }
 
 static void grouped_heads_and_missing_keys_launch(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     struct arena arena;
     uint16_t first = 1;
@@ -227,12 +218,10 @@ static void grouped_heads_and_missing_keys_launch(void)
     CHECK_OK(fa_launch(kernel, &args, NULL, &diag), diag);
     CHECK_OK(fa_copy_from_device(f.driver, &first, arena.base + 3 * TENSOR, 2, &diag), diag);
     CHECK_INT(first, 0);
-    fixture_close(&f);
 }
 
 static void strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     struct arena arena;
     CHECK(open_maps(&f, 1, "no_zero_strides\n"));
@@ -251,7 +240,6 @@ static void strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out(
         args = args_of(&arena, 0);
         CHECK_OK(fa_launch(kernel, &args, NULL, &diag), diag);
     }
-    fixture_close(&f);
 }
 
 static int find_reason(void *context, int32_t rank, const fa_trial *trial)
@@ -265,7 +253,6 @@ static int find_reason(void *context, int32_t rank, const fa_trial *trial)
 
 static void configs_with_impossible_boxes_are_refused_once_they_are_compiled(void)
 {
-    engine_fixture f;
     fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
                           .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
@@ -279,19 +266,18 @@ static void configs_with_impossible_boxes_are_refused_once_they_are_compiled(voi
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOKERNEL);
     CHECK_OK(fa_explain(f.tuner, &request, find_reason, &refused, NULL, &diag), diag);
     CHECK(refused > 0);
-    fixture_close(&f);
 }
 
 int main(void)
 {
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
-    TEST(a_tuned_kernel_that_takes_maps_writes_the_callers_buffers);
-    TEST(changing_buffers_and_strides_always_get_their_own_maps);
-    TEST(threads_that_launch_one_kernel_never_get_each_others_maps);
-    TEST(a_cache_under_contention_gives_whole_maps);
-    TEST(grouped_heads_and_missing_keys_launch);
-    TEST(strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out);
-    TEST(configs_with_impossible_boxes_are_refused_once_they_are_compiled);
+    ENGINE_TEST(a_tuned_kernel_that_takes_maps_writes_the_callers_buffers);
+    ENGINE_TEST(changing_buffers_and_strides_always_get_their_own_maps);
+    ENGINE_TEST(threads_that_launch_one_kernel_never_get_each_others_maps);
+    ENGINE_TEST(a_cache_under_contention_gives_whole_maps);
+    ENGINE_TEST(grouped_heads_and_missing_keys_launch);
+    ENGINE_TEST(strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out);
+    ENGINE_TEST(configs_with_impossible_boxes_are_refused_once_they_are_compiled);
     return check_done();
 }

@@ -134,7 +134,6 @@ static void what_is_no_fault_of_the_kernel_is_told_and_not_held_against_it(void)
 
 static void a_worker_that_is_killed_from_outside_is_no_verdict(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     pthread_t thread;
     fa_diag diag;
@@ -148,7 +147,6 @@ static void a_worker_that_is_killed_from_outside_is_no_verdict(void)
     pthread_join(thread, NULL);
     CHECK_HAS(diag.text, "killed by signal 9 (Killed), 4 times");
     check_forgiven(&f);
-    fixture_close(&f);
 }
 
 static void a_fault_of_its_own_is_a_verdict(void)
@@ -203,7 +201,6 @@ static void check_passed_over(engine_fixture *f)
 
 static void a_winner_whose_time_runs_out_is_passed_over_for_a_while_and_proved_then(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_diag diag;
     CHECK(open_tuned(&f));
@@ -217,12 +214,10 @@ static void a_winner_whose_time_runs_out_is_passed_over_for_a_while_and_proved_t
     CHECK_OK(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
     CHECK_INT(in_store(&f, "SELECT passed FROM verification"), 1);
-    fixture_close(&f);
 }
 
 static void one_that_hangs_is_tried_ever_less_often(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_diag diag;
     CHECK(open_tuned(&f));
@@ -241,12 +236,10 @@ static void one_that_hangs_is_tried_ever_less_often(void)
     fa_config_text(&fa_kernel_answer(kernel)->trial.config, text);
     CHECK(strstr(text, "\"BLOCK_M\":64,\"BLOCK_N\":32,\"STAGES\":2") == NULL);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
-    fixture_close(&f);
 }
 
 static void the_next_best_is_served_meanwhile_where_it_needs_no_proof(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
@@ -261,13 +254,11 @@ static void the_next_best_is_served_meanwhile_where_it_needs_no_proof(void)
     CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 256);
     CHECK_INT(in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured' AND "
                            "driver_version = 13000"), 1);
-    fixture_close(&f);
 }
 
 /* What cannot be kept is remembered by the process. */
 static void a_read_only_store_waits_for_a_hang_once(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_diag diag;
     CHECK(open_tuned(&f));
@@ -277,13 +268,11 @@ static void a_read_only_store_waits_for_a_hang_once(void)
     CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
     check_passed_over(&f);
     CHECK_INT(in_store(&f, count_marks), 0);
-    fixture_close(&f);
 }
 
 /* ---- a GPU that is busy ---------------------------------------------------------------------*/
 static void a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_lock *gpu_lock = NULL;
     fa_gpu gpu;
@@ -305,7 +294,6 @@ static void a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once(void)
     fa_lock_release(&gpu_lock);
     CHECK_OK(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
-    fixture_close(&f);
 }
 
 static void *let_go(void *context)
@@ -317,7 +305,6 @@ static void *let_go(void *context)
 
 static void a_proof_is_made_as_soon_as_its_turn_comes(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_lock *lock = NULL;
     pthread_t thread;
@@ -332,7 +319,6 @@ static void a_proof_is_made_as_soon_as_its_turn_comes(void)
     pthread_join(thread, NULL);
     CHECK_OK(rc, diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
-    fixture_close(&f);
 }
 
 int main(void)
@@ -340,13 +326,13 @@ int main(void)
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
     TEST(what_is_no_fault_of_the_kernel_is_told_and_not_held_against_it);
-    TEST(a_worker_that_is_killed_from_outside_is_no_verdict);
+    ENGINE_TEST(a_worker_that_is_killed_from_outside_is_no_verdict);
     TEST(a_fault_of_its_own_is_a_verdict);
-    TEST(a_winner_whose_time_runs_out_is_passed_over_for_a_while_and_proved_then);
-    TEST(one_that_hangs_is_tried_ever_less_often);
-    TEST(a_read_only_store_waits_for_a_hang_once);
-    TEST(the_next_best_is_served_meanwhile_where_it_needs_no_proof);
-    TEST(a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once);
-    TEST(a_proof_is_made_as_soon_as_its_turn_comes);
+    ENGINE_TEST(a_winner_whose_time_runs_out_is_passed_over_for_a_while_and_proved_then);
+    ENGINE_TEST(one_that_hangs_is_tried_ever_less_often);
+    ENGINE_TEST(a_read_only_store_waits_for_a_hang_once);
+    ENGINE_TEST(the_next_best_is_served_meanwhile_where_it_needs_no_proof);
+    ENGINE_TEST(a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once);
+    ENGINE_TEST(a_proof_is_made_as_soon_as_its_turn_comes);
     return check_done();
 }

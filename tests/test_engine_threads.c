@@ -89,7 +89,6 @@ static void *work(void *context)
 
 static void thirty_two_threads_get_what_one_alone_would(void)
 {
-    engine_fixture f;
     struct worker worker[THREADS];
     pthread_t thread[THREADS];
     fa_diag diag;
@@ -111,7 +110,6 @@ static void thirty_two_threads_get_what_one_alone_would(void)
             printf("# thread %d: %d %s\n", i, worker[i].rc, worker[i].diag.text);
         CHECK_INT(worker[i].rc, 0);
     }
-    fixture_close(&f);
 }
 
 /* ---- beside a tune --------------------------------------------------------------------------*/
@@ -149,7 +147,6 @@ static void *tune(void *context)
 /* Two configs of the tune hang until their time is over, so that it takes seconds. */
 static void what_is_stored_is_found_while_another_thread_tunes(void)
 {
-    engine_fixture f;
     struct tuning t = {.fixture = &f, .problem = problem_of(1)};
     fa_problem stored = problem_of(0);
     const fa_kernel *kernel = NULL;
@@ -171,7 +168,6 @@ static void what_is_stored_is_found_while_another_thread_tunes(void)
     CHECK_INT(count, 1);
     pthread_join(thread, NULL);
     CHECK_OK(t.rc, t.diag);
-    fixture_close(&f);
 }
 
 /* ---- callbacks, and tunes side by side --------------------------------------------------------*/
@@ -195,7 +191,6 @@ static int look_at_the_lock(void *context, const fa_progress *progress)
 /* A sweep writes its account from there. */
 static void callbacks_of_a_tune_that_waits_run_under_the_tuners_lock(void)
 {
-    engine_fixture f;
     struct tuning t = {.fixture = &f, .problem = problem_of(1)};
     pthread_t thread;
     fa_diag diag;
@@ -215,7 +210,6 @@ static void callbacks_of_a_tune_that_waits_run_under_the_tuners_lock(void)
     CHECK_INT(w.unguarded, 0);
     pthread_join(thread, NULL);
     CHECK_OK(t.rc, t.diag);
-    fixture_close(&f);
 }
 
 struct absent {
@@ -255,7 +249,6 @@ static void *tune_absent(void *context)
 /* Each tune takes all cores: several at once would start so many times as many compilers. */
 static void tunes_of_one_tuner_run_one_after_another(void)
 {
-    engine_fixture f;
     struct absent *running = NULL, absent[BUCKETS];
     pthread_t thread[BUCKETS];
     CHECK(fixture_open(&f, NULL));
@@ -270,7 +263,6 @@ static void tunes_of_one_tuner_run_one_after_another(void)
         CHECK_OK(absent[i].rc, absent[i].diag);
         CHECK_INT(absent[i].overlaps, 0);
     }
-    fixture_close(&f);
 }
 
 static void *get(void *context)
@@ -288,7 +280,6 @@ static void *get(void *context)
 static void threads_that_ask_for_one_problem_at_once_get_one_kernel(void)
 {
     enum { ASKERS = 3 * BUCKETS };
-    engine_fixture f;
     struct tuning asker[ASKERS];
     pthread_t thread[ASKERS];
     int count = 0;
@@ -305,15 +296,14 @@ static void threads_that_ask_for_one_problem_at_once_get_one_kernel(void)
     }
     CHECK_INT(fa_list_winners(f.tuner, count_answer, &count, NULL), 0);
     CHECK_INT(count, BUCKETS);
-    fixture_close(&f);
 }
 
 int main(void)
 {
-    TEST(thirty_two_threads_get_what_one_alone_would);
-    TEST(what_is_stored_is_found_while_another_thread_tunes);
-    TEST(callbacks_of_a_tune_that_waits_run_under_the_tuners_lock);
-    TEST(tunes_of_one_tuner_run_one_after_another);
-    TEST(threads_that_ask_for_one_problem_at_once_get_one_kernel);
+    ENGINE_TEST(thirty_two_threads_get_what_one_alone_would);
+    ENGINE_TEST(what_is_stored_is_found_while_another_thread_tunes);
+    ENGINE_TEST(callbacks_of_a_tune_that_waits_run_under_the_tuners_lock);
+    ENGINE_TEST(tunes_of_one_tuner_run_one_after_another);
+    ENGINE_TEST(threads_that_ask_for_one_problem_at_once_get_one_kernel);
     return check_done();
 }

@@ -55,7 +55,6 @@ static struct counting count_status(engine_fixture *f, fa_status status)
 
 static void a_tune_proves_and_measures_the_whole_space(void)
 {
-    engine_fixture f;
     fa_request request = {0};
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
@@ -68,7 +67,6 @@ static void a_tune_proves_and_measures_the_whole_space(void)
     CHECK(answer.trial.median_us <= answer.default_us);
     CHECK(answer.trial.max_error <= answer.trial.tolerance);
     CHECK(!answer.from_store);
-    fixture_close(&f);
 }
 
 struct cubins {
@@ -93,7 +91,6 @@ static int note_cubin(void *context, const fa_trial_record *record)
 /* For a GPU that is not here: the eight that the model prefers. */
 static void configs_of_one_source_are_compiled_once(void)
 {
-    engine_fixture f;
     fa_request request = {.gpu = "H200", .effort = FA_EFFORT_PREDICT, .problem = small_problem};
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
@@ -108,7 +105,6 @@ static void configs_of_one_source_are_compiled_once(void)
     CHECK_INT(cubins.trials, 8);
     CHECK(cubins.keys < cubins.trials && cubins.keys > 0);
     CHECK_INT(answer.clean, 8);
-    fixture_close(&f);
 }
 
 /* The model's first choice, whatever compiles longest; and of three that it prefers the third, when the others
@@ -162,7 +158,6 @@ static void effort_predict_proves_the_best_ranked_alone(void)
 
 static void the_fastest_config_wins(void)
 {
-    engine_fixture f;
     fa_request request = {0};
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
@@ -172,7 +167,6 @@ static void the_fastest_config_wins(void)
     CHECK(answer.default_us > 80);
     CHECK_INT(answer.trial.config.tunable[0].value, 64);
     CHECK_INT(answer.trial.config.tunable[1].value, 32);
-    fixture_close(&f);
 }
 
 /* The clock falls and rises again a few times in a race, by more than the rivals differ; each period
@@ -250,7 +244,6 @@ static int watch_looks(sqlite3 *db, char **error, const struct sqlite3_api_routi
 /* A loaded kernel costs no look; a stored winner one, and so does a tune that waits for nobody. */
 static void a_request_looks_once(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_diag diag;
     CHECK(sqlite3_auto_extension((void (*)(void))watch_looks) == SQLITE_OK);
@@ -266,7 +259,6 @@ static void a_request_looks_once(void)
         CHECK_INT(looks, expected[i]);
     }
     sqlite3_reset_auto_extension();
-    fixture_close(&f);
 }
 
 struct rows {
@@ -285,7 +277,6 @@ static int keep_row(void *context, int32_t rank, const fa_trial *trial)
 /* For lengths of a bucket, and for others, where the configs are ranked by the model's times for these. */
 static void a_ranking_is_what_explain_says_of_those_that_finished(void)
 {
-    engine_fixture f;
     fa_diag diag;
     static struct rows told, explained;
     CHECK(fixture_open(&f, ""));
@@ -312,14 +303,12 @@ static void a_ranking_is_what_explain_says_of_those_that_finished(void)
                   told.row[i].blocks_per_sm == explained.row[i].blocks_per_sm &&
                   memcmp(told.row[i].grid, explained.row[i].grid, sizeof told.row[i].grid) == 0);
     }
-    fixture_close(&f);
 }
 
 /* 13 configs are too many for a race: what a heat tells to be slower by 15 % is left out of it, but for the
  * default config, which every answer is compared with. */
 static void a_heat_tells_who_is_in_the_race(void)
 {
-    engine_fixture f;
     fa_request request = {0};
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
@@ -330,12 +319,10 @@ static void a_heat_tells_who_is_in_the_race(void)
     CHECK_INT(answer.measured, 13);
     CHECK_INT(raced[0], 5);
     CHECK(raced[1] <= 1);
-    fixture_close(&f);
 }
 
 static void a_second_session_finds_the_winner_and_starts_no_worker(void)
 {
-    engine_fixture f;
     fa_request request = {0};
     fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
     fa_diag diag;
@@ -349,7 +336,6 @@ static void a_second_session_finds_the_winner_and_starts_no_worker(void)
     CHECK(second.from_store);
     CHECK_TEXT(second.cubin_key, first.cubin_key);
     CHECK_INT(second.origin, FA_ORIGIN_MEASURED);
-    fixture_close(&f);
 }
 
 /* One config misbehaves in each of these ways; the tune goes on and says where it ended. */
@@ -390,7 +376,6 @@ static void a_fault_costs_its_own_trial_only(void)
 
 static void a_space_without_a_survivor_is_a_sentence(void)
 {
-    engine_fixture f;
     fa_request request = {0};
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
@@ -398,7 +383,6 @@ static void a_space_without_a_survivor_is_a_sentence(void)
     CHECK_INT(tune(&f, &request, &answer, &diag), FA_ENOKERNEL);
     CHECK_HAS(diag.text, "wrong: case ");
     CHECK_INT(count_status(&f, FA_STATUS_MEASURED).count, 0);
-    fixture_close(&f);
 }
 
 /* ---- killing and cancelling -----------------------------------------------------------------*/
@@ -446,7 +430,6 @@ static int cancel_after(void *context, const fa_progress *progress)
 
 static void a_canceled_tune_keeps_its_trials_and_the_next_goes_on(void)
 {
-    engine_fixture f;
     int limit = 3;
     fa_request request = {.progress = cancel_after, .context = &limit};
     fa_answer answer = {.size = sizeof answer};
@@ -458,7 +441,6 @@ static void a_canceled_tune_keeps_its_trials_and_the_next_goes_on(void)
     request.progress = NULL;
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
     CHECK_INT(answer.measured + answer.failed, answer.in_budget);
-    fixture_close(&f);
 }
 
 /* ---- many at once ---------------------------------------------------------------------------*/
@@ -480,7 +462,6 @@ static void *ask(void *context)
 
 static void eight_threads_asking_for_one_key_get_one_kernel(void)
 {
-    engine_fixture f;
     struct asker asker[8];
     pthread_t thread[8];
     CHECK(fixture_open(&f, ""));
@@ -494,7 +475,6 @@ static void eight_threads_asking_for_one_key_get_one_kernel(void)
         CHECK_INT(asker[i].rc, 0);
         CHECK(asker[i].kernel == asker[0].kernel);
     }
-    fixture_close(&f);
 }
 
 /* A process of its own that tunes: 10 found the winner, 11 made it. */
@@ -524,7 +504,6 @@ static pid_t start_child(engine_fixture *f)
 
 static void of_four_processes_one_tunes_and_the_rest_get_its_result(void)
 {
-    engine_fixture f;
     int made = 0, found = 0;
     CHECK(fixture_open(&f, ""));
     for (int i = 0; i < 4; i++)
@@ -537,12 +516,10 @@ static void of_four_processes_one_tunes_and_the_rest_get_its_result(void)
     }
     CHECK_INT(made, 1);
     CHECK_INT(found, 3);
-    fixture_close(&f);
 }
 
 static void a_tuner_is_refused_in_a_forked_child(void)
 {
-    engine_fixture f;
     int status;
     CHECK(fixture_open(&f, ""));
     fflush(stdout);
@@ -557,13 +534,11 @@ static void a_tuner_is_refused_in_a_forked_child(void)
     }
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    fixture_close(&f);
 }
 
 /* ---- killed outright ------------------------------------------------------------------------*/
 static void a_tuning_process_killed_outright_loses_no_trial_and_no_lock(void)
 {
-    engine_fixture f;
     fa_request request = {0};
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
@@ -582,7 +557,6 @@ static void a_tuning_process_killed_outright_loses_no_trial_and_no_lock(void)
     }
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
     CHECK_INT(answer.measured + answer.failed, answer.in_budget);
-    fixture_close(&f);
 }
 
 /* ptxas says so in a log that comes with a cubin. */
@@ -625,24 +599,24 @@ int main(int argc, char **argv)
         return be_child(argv[2], argv[3]);
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
-    TEST(a_tune_proves_and_measures_the_whole_space);
-    TEST(configs_of_one_source_are_compiled_once);
+    ENGINE_TEST(a_tune_proves_and_measures_the_whole_space);
+    ENGINE_TEST(configs_of_one_source_are_compiled_once);
     TEST(effort_predict_proves_the_best_ranked_alone);
-    TEST(the_fastest_config_wins);
+    ENGINE_TEST(the_fastest_config_wins);
     TEST(the_fastest_config_wins_while_the_clock_drifts);
     TEST(a_clock_that_falls_among_the_probes_does_not_choose);
-    TEST(a_request_looks_once);
-    TEST(a_ranking_is_what_explain_says_of_those_that_finished);
-    TEST(a_heat_tells_who_is_in_the_race);
-    TEST(a_second_session_finds_the_winner_and_starts_no_worker);
+    ENGINE_TEST(a_request_looks_once);
+    ENGINE_TEST(a_ranking_is_what_explain_says_of_those_that_finished);
+    ENGINE_TEST(a_heat_tells_who_is_in_the_race);
+    ENGINE_TEST(a_second_session_finds_the_winner_and_starts_no_worker);
     TEST(a_fault_costs_its_own_trial_only);
-    TEST(a_space_without_a_survivor_is_a_sentence);
+    ENGINE_TEST(a_space_without_a_survivor_is_a_sentence);
     TEST(a_cubin_that_the_assembler_gave_something_up_for_is_refused);
     TEST(killing_workers_in_mid_tune_changes_nothing_for_the_caller);
-    TEST(a_canceled_tune_keeps_its_trials_and_the_next_goes_on);
-    TEST(eight_threads_asking_for_one_key_get_one_kernel);
-    TEST(of_four_processes_one_tunes_and_the_rest_get_its_result);
-    TEST(a_tuner_is_refused_in_a_forked_child);
-    TEST(a_tuning_process_killed_outright_loses_no_trial_and_no_lock);
+    ENGINE_TEST(a_canceled_tune_keeps_its_trials_and_the_next_goes_on);
+    ENGINE_TEST(eight_threads_asking_for_one_key_get_one_kernel);
+    ENGINE_TEST(of_four_processes_one_tunes_and_the_rest_get_its_result);
+    ENGINE_TEST(a_tuner_is_refused_in_a_forked_child);
+    ENGINE_TEST(a_tuning_process_killed_outright_loses_no_trial_and_no_lock);
     return check_done();
 }

@@ -15,6 +15,7 @@ processor time of a command with its workers, instructions (by callgrind) and re
 the fake driver's; the space of a tune is eight configs, so that compiling is not all that is seen.
 """
 import argparse
+import glob
 import json
 import os
 import re
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 import serve_load
 
@@ -168,6 +170,24 @@ class Host:
         return callgrind_calls(out, "main")
 
 
+def wheel_part(build, place):
+    """What a wheel of that build has of ours, its binaries stripped, compressed as a wheel is, MB. The C libraries that
+    it brings along are the same in both."""
+    native = ["fa-tune", "fa-tune-worker", "fa-tune-serve", "libfa_tune.so", "python/fa_tune/_core.abi3.so"]
+    paths = glob.glob(os.path.join(os.path.dirname(build), "python", "fa_tune", "**", "*.py"), recursive=True)
+    paths.append(os.path.join(os.path.dirname(build), "system", "records.jsonl"))
+    size = 0
+    for name in native:
+        stripped = os.path.join(place, "stripped")
+        subprocess.run(["strip", "-o", stripped, os.path.realpath(os.path.join(build, name))], check=True)
+        with open(stripped, "rb") as file:
+            size += len(zlib.compress(file.read(), 9))
+    for path in paths:
+        with open(path, "rb") as file:
+            size += len(zlib.compress(file.read(), 9))
+    return size / 1e6
+
+
 def callgrind_calls(path, caller):
     """Of each function that `caller` calls: [(calls, instructions with all that it calls), …] by place."""
     names, found, inside, callee, calls = {}, {}, False, None, 0
@@ -258,6 +278,7 @@ def host_rows(old, new, place, rounds):
         for sample in samples:
             keep("processor time of a cached answer of the daemon", "us", which, sample)
         keep("memory of the daemon", "MB", which, memory)
+        keep("our part of the wheel", "MB", which, wheel_part(host.build, host.place))
     return rows
 
 
