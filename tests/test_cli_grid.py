@@ -115,7 +115,7 @@ def bad_plans_are_refused_by_line():
         ('{"seq_q":64,"gpu":4}', ["line 2", "must be a string"]),
         ('{"problem":7}', ["line 2", "no JSON object"]),
         ('{"problem":{"seq_q":64,"gpu":"L4"}}', ["line 2", '"gpu"']),
-        ('{"seq_q":64,"operation":"gemm"}', ["line 2", "gemm"]),
+        ('{"seq_q":64,"operation":"conv"}', ["line 2", "conv"]),
         ('{"seq_q":64,"seq_q":65}', ["line 2", "stands twice"]),
         ('{"seq_q":64,"heads_q":8,"heads_kv":3}', ["line 2", "heads_kv"]),
         ("[" * 5000, ["line 2", "deeper"]),
