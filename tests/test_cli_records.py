@@ -188,7 +188,7 @@ def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
         (trials(trials=[row[:at + 3]]), "line 2"),
         (trials(trials=["x"]), "line 2"),
         (trials(trials=[row + [1.0] * 200]), "line 2"),
-        (cell(0, 1.5), "line 2"), (cell(at, 0), "line 2"), (cell(at, 1e300), "line 2"),
+        (cell(0, None), "line 2"), (cell(0, "a;b"), "line 2"), (cell(at, 0), "line 2"), (cell(at, 1e300), "line 2"),
         (cell(at + 1, row[at] + 1), "line 2"), (cell(at + 4, 2), "line 2"), (cell(at + 5, -1), "line 2"),
         (changed(3, median_us=0), "line 4"), (changed(3, peer="a b"), "line 4"),
         (changed(3, dry_run=True), "made up"), (changed(3, problem={}), "line 4"),
