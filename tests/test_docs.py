@@ -122,7 +122,7 @@ def the_quick_suite_that_dev_names_has_a_test_of_every_floor_and_no_long_one():
 
 
 def readme_is_short():
-    assert len(read("README.md").splitlines()) <= 125
+    assert len(read("README.md").splitlines()) <= 130
 
 
 tap.main([
