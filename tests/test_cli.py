@@ -87,7 +87,6 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--color", "blue"], ["auto, always or never"]),
         (["L4", "--seq", "5"], ["did you mean --gpu L4?"]),
         (["512"], ["values stand behind options"]),
-        (["--seq", "5", "--time", "30m"], ["does not take --time, which `fa-tune sweep` does"]),
         (["--seq", "5", "--no-causal"], ["leave --causal out"]),
         (["report", "out.html"], ["did you mean --out out.html?"]),
         (["missing.cu", "--gpu", "L4"], ["there is no file missing.cu"]),

@@ -122,13 +122,13 @@ def explain_counts_a_space_in_no_time_and_shows_what_was_tried():
 
 def for_an_absent_gpu_a_stated_number_is_compiled():
     with a_place() as place:
-        run = place.run(MANY, "--gpu", "A100", "--evaluations", "12")
+        run = place.run(MANY, "--gpu", "H200", "--evaluations", "12")
         tap.has(run.stdout, "space {:,} → tried ".format(SPACE))
         tap.has(run.stdout, "(random) → compiled 12 ")
-        ends, counts = tried(place, "--gpu", "A100")
+        ends, counts = tried(place, "--gpu", "H200")
         tap.equal((counts["compiled"], sum(end == "compiled" for end in ends.values())), (12, 12))
         # Found again, although most of the space was not compiled.
-        tap.has(place.run(MANY, "--gpu", "A100").stdout, "found in")
+        tap.has(place.run(MANY, "--gpu", "H200").stdout, "found in")
 
 
 def one_proved_kernel_is_enough_where_no_more_is_asked_for():
@@ -154,7 +154,7 @@ def a_search_of_what_never_compiles_ends_soon():
 
 def a_large_space_says_what_is_done_where_nobody_asked():
     with a_place() as place:
-        run = subprocess.Popen([FA_TUNE, MANY, "--gpu", "A100"], env=place.env, cwd=place.folder, stdout=subprocess.DEVNULL,
+        run = subprocess.Popen([FA_TUNE, MANY, "--gpu", "H200"], env=place.env, cwd=place.folder, stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, encoding="utf-8")
         tap.has(run.stderr.readline(), "note: of {:,} configs at most 500 are compiled".format(SPACE))
         run.send_signal(signal.SIGINT)

@@ -370,7 +370,7 @@ def a_saved_winner_is_found_where_its_bundle_is():
             found = conv(name="saved", bundle="conv2d.bundle")
             tap.equal((found.answer.origin, found.answer.from_store), ("imported", True))
             tap.equal(len(fa_tune.winners()), 1)
-            tap.has(repr(found), "TunedKernel: Answer: Problem(operation='saved', fw=17, fh=17, w=4, h=3)")
+            tap.has(repr(found), "for Problem(operation='saved', fw=17, fh=17, w=4, h=3)")
             refused(fa_tune.Error, "axpy_kernels.cu", lambda: conv(name="saved", bundle=os.path.join(FOLDER, "axpy_kernels.cu")))
             fa_tune.close()
     finally:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _cases, _core, _kernel_ops
-from ._errors import ArgumentError, Error, shown
+from ._errors import ArgumentError, shown
 from ._objects import Answer
 from ._problem import Problem
 from ._types import Effort, Progress
@@ -100,11 +100,7 @@ class TunedKernel:
     def save(self, path: str | os.PathLike) -> None:
         """Writes the winner, its cubin and what was measured beside it to a bundle, as `fa-tune export` does, signed with this
         user's key: tune_kernel(…, bundle=path) finds it on other machines that trust the key."""
-        try:
-            _core.export(self._kernel, path)
-        except Error as error:  # of no key, in the words of the command line
-            error.args = (str(error).replace("; --unsigned does without", ""),)
-            raise
+        _core.export(self._kernel, path)
 
     @property
     def arguments(self) -> list[tuple[str, str, tuple[int, ...] | None, str]]:

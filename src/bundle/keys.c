@@ -144,8 +144,8 @@ int fa_keys_secret(const char *file, fa_sign_secret *ret_secret, fa_diag *diag)
         rc = fa_owned_open(path, "key", &fd, diag);
     if (rc == FA_ENOTFOUND)
         return fa_fail(diag, rc,
-                       "there is no key %s to sign with: `fa-tune keygen` makes one; --unsigned "
-                       "does without",
+                       "there is no key %s to sign with: `fa-tune keygen` makes one; an unsigned "
+                       "bundle needs none",
                        path);
     if (rc == 0 && fstat(fd, &st) == 0 && (st.st_mode & 077) != 0)
         rc = fa_fail(diag, FA_ESTORE,

@@ -57,7 +57,7 @@ def answers(one: fa_tune.Problem) -> str:
     answer = fa_tune.tune(seq=512, dtype="fp16", again=True, progress=False)
     answer = fa_tune.tune(operation="rms_norm", rows=4096, gpu="L4")
     assert_type(answer.median_us, "float | None")
-    assert_type(answer.tunables, "dict[str, int]")
+    assert_type(answer.tunables, "dict[str, int | float | str]")
     assert_type(answer.shortlist_only, bool)
     if answer.origin == "measured":
         print(answer.gpu, answer.kernel, answer.as_dict()["funnel"])
