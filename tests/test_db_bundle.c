@@ -433,8 +433,8 @@ static void random_forgeries_end_in_a_sentence(void)
             size_t at = FA_PORTABLE_HEADER + state % (bytes.size - FA_PORTABLE_HEADER);
             size_t run = 1 + (state >> 20) % 8;
             for (size_t b = at; b < at + run && b < bytes.size; b++)
-                bytes.data[b] = (char)((state = db_mix(state + 1)) % 3 == 0 ? '0' + state % 80
-                                                                            : state >> 9);
+                bytes.data[b] =
+                    (char)((state = db_mix(state + 1)) % 3 == 0 ? '0' + state % 80 : state >> 9);
         }
         reseal(&bytes);
         diag.text[0] = 0;

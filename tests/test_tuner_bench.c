@@ -117,8 +117,9 @@ static void a_bench_opens_and_loads_candidates(void)
     CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &world.problem, &world.gpu,
                                &reference, &diag), diag);
     double start = fixture_ms();
-    CHECK_OK(fa_bench_open(world.driver, &world.gpu, &world.problem, reference.data,
-                           reference.size, 1, &world.bench, &diag), diag);
+    CHECK_OK(fa_bench_open(world.driver, &world.gpu, &world.problem, reference.data, reference.size,
+                           1, &world.bench, &diag),
+             diag);
     printf("# fake: fa_bench_open took %.0f ms\n", fixture_ms() - start);
     fa_buf_free(&reference);
     for (int i = 0; i < KINDS; i++)

@@ -100,7 +100,7 @@ typedef struct fa_answer {
     bool top_few;           /* only a few configs were tried: PATIENT or `again` tries them all */
     /* What had been predicted or transferred for this GPU before it was measured, and its place
      * among all that were measured then; 0: nothing was, or it did not pass its proof. */
-    double promised_us;     /* what the model said */
+    double promised_us; /* what the model said */
     double promised_measured_us;
     int32_t promised_rank;  /* 1: nothing measured was faster */
     bool from_system;       /* found in a system bundle */

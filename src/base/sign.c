@@ -7,7 +7,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-_Static_assert(FA_KEY_BYTES == crypto_sign_SEEDBYTES && FA_KEY_BYTES == crypto_sign_PUBLICKEYBYTES &&
+_Static_assert(FA_KEY_BYTES == crypto_sign_SEEDBYTES &&
+                   FA_KEY_BYTES == crypto_sign_PUBLICKEYBYTES &&
                    FA_SIGNATURE_BYTES == crypto_sign_BYTES,
                "sizes of Ed25519");
 

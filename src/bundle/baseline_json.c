@@ -67,7 +67,8 @@ static int check_baseline(const fa_baseline *baseline, fa_diag *diag)
                        "or neither",
                        low, high, median);
     if (!(baseline->matmul_tflops >= 0 && baseline->matmul_tflops < 1e6))
-        return fa_fail(diag, FA_EINVAL, "\"matmul_tflops\" is %g: it must be at least 0 and below 1e6",
+        return fa_fail(diag, FA_EINVAL,
+                       "\"matmul_tflops\" is %g: it must be at least 0 and below 1e6",
                        baseline->matmul_tflops);
     return 0;
 }

@@ -127,10 +127,10 @@ struct cu_uuid {
     X(event_elapsed, "cuEventElapsedTime", (float *, fa_event, fa_event))
 
 /* The same for what a driver may lack (NULL then) and only some kernels need. */
-#define CU_OPTIONAL_FUNCTIONS(X)                                                               \
-    X(tensor_map_encode, "cuTensorMapEncodeTiled",                                             \
-      (void *, int, uint32_t, fa_device_ptr, const uint64_t *, const uint64_t *,               \
-       const uint32_t *, const uint32_t *, int, int, int, int))
+#define CU_OPTIONAL_FUNCTIONS(X)                                                                   \
+    X(tensor_map_encode, "cuTensorMapEncodeTiled",                                                 \
+      (void *, int, uint32_t, fa_device_ptr, const uint64_t *, const uint64_t *, const uint32_t *, \
+       const uint32_t *, int, int, int, int))
 
 enum { FA_MAX_DEVICES = 64 };
 
@@ -141,7 +141,7 @@ struct fa_driver {
     int version;
     int device_count;
     cu_context primary[FA_MAX_DEVICES]; /* last seen primary context; atomic access */
-    cu_context kept[FA_MAX_DEVICES];    /* primary context that is retained for good; atomic access */
+    cu_context kept[FA_MAX_DEVICES]; /* primary context that is retained for good; atomic access */
 #define CU_MEMBER(member, symbol, arguments) cu_result(*member) arguments;
     CU_FUNCTIONS(CU_MEMBER)
     CU_OPTIONAL_FUNCTIONS(CU_MEMBER)

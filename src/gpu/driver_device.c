@@ -24,10 +24,9 @@ int fa_driver_device_count(fa_driver *driver)
 static void uuid_text(const struct cu_uuid *uuid, char *ret_text, size_t size)
 {
     const unsigned char *b = uuid->bytes;
-    snprintf(ret_text, size,
-             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
-             b[15]);
+    snprintf(ret_text, size, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+             b[14], b[15]);
 }
 
 static int query_attributes(fa_driver *driver, cu_device device, fa_gpu *gpu, fa_diag *diag)
@@ -180,8 +179,7 @@ void fa_driver_release_context(fa_driver *driver, int ordinal)
         return;
     /* Pops only its own context: never one that the caller pushed above it. */
     cu_context current = fa_driver_current_context(driver);
-    if (current != NULL &&
-        current == __atomic_load_n(&driver->primary[ordinal], __ATOMIC_ACQUIRE))
+    if (current != NULL && current == __atomic_load_n(&driver->primary[ordinal], __ATOMIC_ACQUIRE))
         driver->context_pop(&current);
     if (driver->device_get(&device, ordinal) == CU_OK)
         driver->primary_release(device);
