@@ -47,6 +47,26 @@ struct Tensor {
 
 inline int failures;
 
+// A batch of a dense problem, or one of the sequences that lie behind one another: its first rows and how many it has.
+struct Span {
+    int batch, first_q, len_q, first_k, len_k;
+};
+
+// Sequences of any lengths, some of them empty; of the reference those that it makes. `starts` gets one for each and the end.
+inline void draw_starts(std::vector<int> &starts, int count, int mean, int period) {
+    int end = 0;
+    for (int b = 0; b <= count; b++) {
+#ifdef REFERENCE
+        starts.push_back((int)start_of(b, count, count * mean, period));
+#else
+        starts.push_back(end);
+        const int kind = (int)fabs(random_value() * 32) % 4;
+        end += kind == 0 ? 0 : kind == 1 ? mean : (int)fabs(random_value() * 32) % (2 * mean + 1);
+#endif
+    }
+    (void)end, (void)period;
+}
+
 // An output against what it should be; then its gaps.
 inline void compare(const char *name, Tensor &got, int batch, const std::vector<double> &wanted) {
     double largest = 0, worst = 0;
@@ -84,12 +104,12 @@ inline void compare(const char *name, const std::vector<float> &got, const std::
 }
 
 // The reference takes what the host computed of forward. What its `inputs` makes of it comes last.
-inline int prove_reference(fa_attn_bwd_params p, Tensor &o, std::vector<float> &lse, const std::vector<double> &wanted_q,
+inline int prove_reference(fa_attn_bwd_params p, int batch, Tensor &o, std::vector<float> &lse, const std::vector<double> &wanted_q,
                            const std::vector<double> &wanted_k, const std::vector<double> &wanted_v,
                            const std::vector<double> &wanted_sinks) {
     std::vector<float> dq(wanted_q.size() + 1, NAN), dk(wanted_k.size() + 1, NAN), dv(wanted_v.size() + 1, NAN);
     std::vector<double> wanted_o, wanted_lse(lse.begin(), lse.end() - 1);
-    o.each(p.batch, [&](u16 &x, int, int, int, int) { wanted_o.push_back(to_float<kBf16>(x)); });
+    o.each(batch, [&](u16 &x, int, int, int, int) { wanted_o.push_back(to_float<kBf16>(x)); });
     std::vector<float> d_sinks(wanted_sinks.size(), NAN);
     p.dq = dq.data(), p.dk = dk.data(), p.dv = dv.data(), p.d_sinks = d_sinks.data();
     const u32 grid[3] = {3, 1, 1};
@@ -103,7 +123,7 @@ inline int prove_reference(fa_attn_bwd_params p, Tensor &o, std::vector<float> &
     o.memory.assign(o.memory.size(), kPoison);
     run("the inputs", emu::launch(inputs, &p, grid, kThreads, 0));
     lse.pop_back();
-    compare("O", o, p.batch, wanted_o);
+    compare("O", o, batch, wanted_o);
     for (size_t i = 0; i < lse.size(); i++)
         if (!(lse[i] == wanted_lse[i] || fabs(lse[i] - wanted_lse[i]) <= 1e-5 * (1 + fabs(wanted_lse[i]))) && failures++ < 8)
             printf("LSE[%zu] is %g, wanted %g\n", i, lse[i], wanted_lse[i]);
@@ -121,6 +141,17 @@ inline void finish(Arguments a) { attn_bwd_finish(a.p, a.workspace); }
 
 inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int left, int right, int gap, u32 threads, u32 bytes, bool repeats) {
     const bool between = seq_q % 2 == 1;
+    std::vector<Span> spans;
+    std::vector<int> starts_q, starts_k;
+    const int count = batch, mean_q = seq_q, mean_k = seq_k;
+    if (kVarlen) {
+        draw_starts(starts_q, count, mean_q, 4);
+        draw_starts(starts_k, count, mean_k, 3);
+        batch = 1, seq_q = starts_q.back(), seq_k = starts_k.back();
+    }
+    for (int b = 0; b < count; b++)
+        if (kVarlen) spans.push_back({0, starts_q[b], starts_q[b + 1] - starts_q[b], starts_k[b], starts_k[b + 1] - starts_k[b]});
+        else spans.push_back({b, 0, seq_q, 0, seq_k});
     Tensor q(batch, heads_q, seq_q, HEAD_DIM, gap, between), k(batch, heads_kv, seq_k, HEAD_DIM, gap, between);
     Tensor v(batch, heads_kv, seq_k, HEAD_DIM_V, gap, between), o(batch, heads_q, seq_q, HEAD_DIM_V, gap, between);
     Tensor d_o(batch, heads_q, seq_q, HEAD_DIM_V, gap, !between), dq(batch, heads_q, seq_q, HEAD_DIM, gap, between);
@@ -130,25 +161,25 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
     std::vector<float> lse(batch * heads_q * seq_q + 1), sinks(heads_q), d_sinks(heads_q, NAN);
     for (float &x : sinks) x = random_value();
     const double scale = 0.125, cap = 1.5;
-    const int group = heads_q / heads_kv, offset = CAUSAL == 2 ? 0 : seq_k - seq_q;
-    const auto sees = [&](int i, int j) {
-        const int ahead = j - i - offset;
+    const int group = heads_q / heads_kv;
+    const auto sees = [&](const Span &s, int i, int j) {
+        const int ahead = j - i - (CAUSAL == 2 ? 0 : s.len_k - s.len_q);
         return !(CAUSAL && ahead > 0) && !(WINDOW && left >= 0 && ahead < -left) && !(WINDOW && right >= 0 && ahead > right);
     };
     std::vector<double> wanted_q((size_t)batch * heads_q * seq_q * HEAD_DIM), wanted_k((size_t)batch * heads_kv * seq_k * HEAD_DIM);
     std::vector<double> wanted_v((size_t)batch * heads_kv * seq_k * HEAD_DIM_V), wanted_sinks(heads_q);
-    for (int b = 0; b < batch; b++)
+    for (const Span &s : spans)
         for (int h = 0; h < heads_q; h++)
-            for (int i = 0; i < seq_q; i++) {
-                const int g = h / group;
-                std::vector<double> x(seq_k), slope(seq_k, 1.0), out(HEAD_DIM_V);
+            for (int own = 0; own < s.len_q; own++) {
+                const int g = h / group, b = s.batch, i = s.first_q + own;
+                std::vector<double> x(s.len_k), slope(s.len_k, 1.0), out(HEAD_DIM_V);
                 double sum = SINKS ? exp(sinks[h]) : 0, delta = 0;
-                for (int j = 0; j < seq_k; j++) {
-                    if (!sees(i, j)) continue;
-                    for (int d = 0; d < HEAD_DIM; d++) x[j] += q.get(b, h, i, d) * k.get(b, g, j, d) * scale;
+                for (int j = 0; j < s.len_k; j++) {
+                    if (!sees(s, own, j)) continue;
+                    for (int d = 0; d < HEAD_DIM; d++) x[j] += q.get(b, h, i, d) * k.get(b, g, s.first_k + j, d) * scale;
                     if (SOFTCAP) x[j] = cap * tanh(x[j] / cap), slope[j] = 1 - x[j] * x[j] / (cap * cap);
                     sum += exp(x[j]);
-                    for (int d = 0; d < HEAD_DIM_V; d++) out[d] += exp(x[j]) * v.get(b, g, j, d);
+                    for (int d = 0; d < HEAD_DIM_V; d++) out[d] += exp(x[j]) * v.get(b, g, s.first_k + j, d);
                 }
                 const size_t row = ((size_t)b * heads_q + h) * seq_q + i;
                 lse[row] = (float)log(sum);   // -inf: it sees nothing
@@ -157,31 +188,37 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
                     delta += o.get(b, h, i, d) * d_o.get(b, h, i, d);
                 }
                 if (SINKS) wanted_sinks[h] -= exp(sinks[h]) / sum * delta;
-                for (int j = 0; j < seq_k; j++) {
-                    if (!sees(i, j)) continue;
+                for (int j = 0; j < s.len_k; j++) {
+                    if (!sees(s, own, j)) continue;
                     const double weight = exp(x[j]) / sum;
-                    const size_t key = ((size_t)b * heads_kv + g) * seq_k + j;
+                    const int at = s.first_k + j;
+                    const size_t key = ((size_t)b * heads_kv + g) * seq_k + at;
                     double dp = 0;
                     for (int d = 0; d < HEAD_DIM_V; d++) {
-                        dp += d_o.get(b, h, i, d) * v.get(b, g, j, d);
+                        dp += d_o.get(b, h, i, d) * v.get(b, g, at, d);
                         wanted_v[key * HEAD_DIM_V + d] += weight * d_o.get(b, h, i, d);
                     }
                     const double ds = weight * (dp - delta) * slope[j] * scale;
                     for (int d = 0; d < HEAD_DIM; d++) {
-                        wanted_q[row * HEAD_DIM + d] += ds * k.get(b, g, j, d);
+                        wanted_q[row * HEAD_DIM + d] += ds * k.get(b, g, at, d);
                         wanted_k[key * HEAD_DIM + d] += ds * q.get(b, h, i, d);
                     }
                 }
             }
+    const fa_attn_bwd_head_strides lse_strides = {(i64)heads_q * seq_q, seq_q};
     const fa_attn_bwd_params p = {
         q.at(0, 0, 0), k.at(0, 0, 0), v.at(0, 0, 0), o.at(0, 0, 0), lse.data(), sinks.data(), d_o.at(0, 0, 0),
-        dq.at(0, 0, 0), dk.at(0, 0, 0), dv.at(0, 0, 0), d_sinks.data(), q.strides(), k.strides(), v.strides(),
-        o.strides(), d_o.strides(), dq.strides(), dk.strides(), dv.strides(), (float)scale, (float)cap, HEAD_DIM,
-        HEAD_DIM_V, batch, heads_q, heads_kv, seq_q, seq_k, left, right};
+        dq.at(0, 0, 0), dk.at(0, 0, 0), dv.at(0, 0, 0), d_sinks.data(), starts_q.data(), starts_k.data(), q.strides(), k.strides(),
+        v.strides(), o.strides(), lse_strides, d_o.strides(), dq.strides(), dk.strides(), dv.strides(), (float)scale, (float)cap, HEAD_DIM,
+        HEAD_DIM_V, count, heads_q, heads_kv, seq_q, seq_k, left, right};
 #ifdef REFERENCE
-    return prove_reference(p, o, lse, wanted_q, wanted_k, wanted_v, wanted_sinks);
+    const std::vector<int> given_q = starts_q, given_k = starts_k;
+    const int failed = prove_reference(p, batch, o, lse, wanted_q, wanted_k, wanted_v, wanted_sinks);
+    if (given_q != starts_q || given_k != starts_k) return printf("the inputs made other sequences\n"), 1;
+    return failed;
 #else
-    const i64 tiles = (seq_q + kM - 1) / kM, rows = tiles * kM * heads_q * batch;
+    const auto tiles_of = [&](int seq, int rows) { return (i64)(kVarlen ? seq / rows + count : (seq + rows - 1) / rows); };
+    const i64 tiles = tiles_of(seq_q, kM), rows = tiles * kM * heads_q * batch;
 #ifdef HOPPER   // two counters a tile, and six tensor maps
     const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? 2 * tiles * heads_q * batch : 0) + 6 * 32);
     const u32 side_bytes = 768;
@@ -192,7 +229,7 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
     std::vector<float> space(floats + 80, NAN);
     float *workspace = (float *)(((uintptr_t)space.data() + 255) & ~(uintptr_t)255);
     Arguments a = {p, workspace};
-    const u32 query_blocks = (u32)(tiles * heads_q * batch), key_blocks = (u32)((seq_k + kN - 1) / kN * heads_kv * batch);
+    const u32 query_blocks = (u32)(tiles * heads_q * batch), key_blocks = (u32)(tiles_of(seq_k, kN) * heads_kv * batch);
     const u32 first[3] = {std::max(1u, query_blocks), 1, 1}, second[3] = {std::max(1u, key_blocks), 1, 1};
     const u32 third[3] = {query_blocks + (u32)heads_q, 1, 1};
     run("the first launch", emu::launch(prepare, &a, first, kSideThreads, side_bytes));

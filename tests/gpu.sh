@@ -8,7 +8,8 @@
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
 #   tests/gpu.sh proof [FAMILY...]  what is of no one family ("reference") and all families, or these, all at once:
-#                           300 random problems, memcheck and racecheck (two problems), serving attention, neighbours;
+#                           300 random problems, memcheck and racecheck (two problems), serving attention, neighbours,
+#                           gradients of 300 random problems (attn_bwd's families, from the wheel; not under the sanitizer);
 #                           FA_PROOF_SECONDS at most (540)
 #   tests/gpu.sh neighbours the Python package's calls between other libraries' kernels in one process, from the wheel in
 #                           gpu-bundle/; FA_PEERS is a folder with FlashAttention-3's package, if it is to be one
@@ -185,6 +186,8 @@ proof() {
     }
     run serving python3 tests/gpu_serving.py
     run neighbours bash tests/gpu.sh neighbours --seconds $((limit / 2))
+    install_wheel
+    run gradients env -u FA_TUNE_STORE -u FA_TUNE_LIBRARY PYTHONPATH="$work/site" FA_TEST_PROBLEMS=300 python3 tests/gpu_training.py
     for family in "$@"; do
         export FA_TEST_FAMILY=$family
         FA_TEST_PROBLEMS=300 run "$family" "$bundle/test_gpu_attn"
@@ -193,7 +196,7 @@ proof() {
         done
     done
     wait
-    for name in serving neighbours "$@" "${@/#/memcheck-}" "${@/#/racecheck-}"; do
+    for name in serving neighbours gradients "$@" "${@/#/memcheck-}" "${@/#/racecheck-}"; do
         status=$(cat "$work/$name.status")
         verdict "$name (exit status $status; 124: out of time)" "$status"
         note "$name: $(tap "$work/$name.tap" | awk '{print $1 " tests passed, " $2 " failed"}') $(grep -oE \

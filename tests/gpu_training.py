@@ -194,6 +194,37 @@ def deterministic_gradients_have_the_same_bits():
     return "51 runs"
 
 
+def gradients_of_sequences_behind_one_another_are_those_of_each_alone():
+    dice = random.Random(SEED)
+    for _ in range(8):
+        lengths = [(dice.choice([0, 1, 7, 64, 130, 300]), dice.choice([0, 1, 50, 64, 200])) for _ in range(dice.choice([1, 3, 6]))]
+        lengths.append((65, 129))
+        heads, heads_kv, dim = dice.choice([(2, 2, 64), (4, 1, 128), (6, 2, 80)])
+        causal, dtype = dice.choice([False, True]), dice.choice([torch.float16, torch.bfloat16])
+        total_q, total_k = (sum(pair[i] for pair in lengths) for i in (0, 1))
+        q, d_o = (torch.randn(total_q, heads, dim, device="cuda", dtype=dtype) for _ in range(2))
+        k, v = (torch.randn(total_k, heads_kv, dim, device="cuda", dtype=dtype) for _ in range(2))
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        starts = [torch.tensor([sum(pair[i] for pair in lengths[:n]) for n in range(len(lengths) + 1)], dtype=torch.int32, device="cuda")
+                  for i in (0, 1)]
+        o = fa_tune.attention_varlen(*leaves, causal=causal, cu_seqlens_q=starts[0], cu_seqlens_k=starts[1],
+                                     max_seqlen_q=max(pair[0] for pair in lengths), max_seqlen_k=max(pair[1] for pair in lengths))
+        made = torch.autograd.grad(o, leaves, d_o)
+        at_q = at_k = 0
+        for rows, keys in lengths:
+            parts = [x.detach().double().requires_grad_() for x in (q[at_q:at_q + rows], k[at_k:at_k + keys], v[at_k:at_k + keys])]
+            if rows and keys:
+                wanted = torch.autograd.grad(plain(*(x[None] for x in parts), None, causal, "bshd")[0], parts,
+                                             d_o[at_q:at_q + rows].double())
+            else:
+                wanted = [torch.zeros_like(x) for x in parts]
+            for got, right in zip((made[0][at_q:at_q + rows], made[1][at_k:at_k + keys], made[2][at_k:at_k + keys]), wanted):
+                if right.numel():
+                    error, largest = float((got.double() - right).abs().max()), float(right.abs().max())
+                    assert error <= (2.0 ** -8 if dtype == torch.float16 else 2.0 ** -5) * largest + 1e-3, (lengths, error, largest)
+            at_q, at_k = at_q + rows, at_k + keys
+
+
 def what_has_no_gradient_is_refused():
     leaves = one()
     q, k, v = leaves
@@ -202,8 +233,8 @@ def what_has_no_gradient_is_refused():
     flat = [x[0].transpose(0, 1).detach().clone().requires_grad_() for x in leaves]
     cases = [(fa_tune.NotSupported, lambda: torch.autograd.grad(o.float().square().sum(), q, create_graph=True)),
              (fa_tune.NotSupported, lambda: fa_tune.attention(q, k, v, out=torch.empty_like(q))),
-             (fa_tune.NotSupported, lambda: fa_tune.attention_varlen(*flat, cu_seqlens_q=lengths, cu_seqlens_k=lengths,
-                                                                     max_seqlen_q=256, max_seqlen_k=256)),
+             (fa_tune.NotSupported, lambda: fa_tune.attention_varlen(flat[0], k[0][None].detach(), v[0][None].detach(), max_seqlen_q=256,
+                                                                     cu_seqlens_q=lengths, seqused_k=lengths[1:])),
              (fa_tune.NotSupported, lambda: fa_tune.attention(q, k, v, batch_invariant=True)),
              (fa_tune.NotSupported, lambda: fa_tune.kernel(seq=256, batch=2, heads=4, dtype="bf16", effort="predict")(q, k, v))]
     for number, (kind, call) in enumerate(cases):
@@ -405,7 +436,8 @@ def cost_on_the_host():
 
 
 TESTS = [random_problems_have_the_gradients_of_float64, gradients_of_a_call_are_the_same_through_every_way,
-         graphed_callables_and_streams, deterministic_gradients_have_the_same_bits, what_has_no_gradient_is_refused,
+         graphed_callables_and_streams, deterministic_gradients_have_the_same_bits,
+         gradients_of_sequences_behind_one_another_are_those_of_each_alone, what_has_no_gradient_is_refused,
          gradients_of_sums_and_of_nothing, autocast_casts_as_for_sdpa, what_is_not_tuned_is_trained_by_sdpa_where_that_is_wanted,
          sdpa_trains_within_the_drop_in, memory_kept_for_backward_is_that_of_sdpa,
          transformers_trains_as_with_sdpa, a_cold_tune_of_a_layer_is_short, cost_on_the_host]

@@ -42,12 +42,12 @@ class Case:
         self.config = dice.choice(fitting)
         self.flags = {name: dice.choice(values) for name, values in {
             "DTYPE_BF16": (0, 1), "CAUSAL": (0, 1, 2), "ALIGNED": (1, 1, 0), "WINDOW": (0, 0, 1), "SOFTCAP": (0, 0, 1),
-            "SINKS": (0, 0, 1), "DETERMINISTIC": (0, 0, 1)}.items()}
+            "SINKS": (0, 0, 1), "DETERMINISTIC": (0, 0, 1), "VARLEN": (0, 0, 1)}.items()}
         group, kv = dice.choice([(1, 1), (1, 2), (2, 1), (3, 1)])
         lengths = [0, 1, 7, 63, 64, 65, 100, 129, 150]
         gap = dice.choice([0, 8, 24]) + (0 if self.flags["ALIGNED"] else dice.choice([1, 3]))
         m, n, stages, warps = self.config
-        self.words = [dice.choice([1, 1, 2]), kv * group, kv, dice.choice(lengths), dice.choice(lengths),
+        self.words = [dice.choice([1, 3, 6] if self.flags["VARLEN"] else [1, 1, 2]), kv * group, kv, dice.choice(lengths), dice.choice(lengths),
                       dice.choice([-1, 0, 5, 70]), dice.choice([-1, 0, 5, 70]), gap, warps * 32,
                       shared_bytes(m, n, stages, tile(self.d), tile(self.dv)), dice.randrange(1, 1 << 30), int(dice.random() < 0.2)]
 
@@ -112,7 +112,8 @@ def hopper_case(dice):
     case = Case(dice)
     case.d, case.dv = dice.choice([(8, 8), (48, 48), (64, 64), (72, 72), (128, 128), (128, 64), (64, 128), (96, 40)])
     tiles = [64 if width <= 64 else 128 for width in (case.d, case.dv)]
-    case.flags["ALIGNED"] = 1
+    case.flags |= {"ALIGNED": 1, "VARLEN": 0}
+    case.words[0] = dice.choice([1, 2])
     blocks = [m for m in (64, 80, 96, 128) if (tiles[0] == 128 or m % 32 == 0) and m + sum(tiles) // 2 + m * tiles[0] // 256 <= 224
               and hopper_bytes(m, *tiles) <= 232448]
     case.config, case.tiles = (dice.choice(blocks), 128, 0, 0), tiles
@@ -172,6 +173,25 @@ def plain_case(**flags):
     return case
 
 
+def sequences_of_several_lengths_are_right():
+    """Behind one another, with empty ones of queries, of keys and of both: no sequence sees another, and all rows are written."""
+    dice = random.Random(int(os.environ.get("FA_TEST_SEED", "20261126")))
+    for i in range(int(os.environ.get("FA_TEST_PROBLEMS", "8"))):
+        case = Case(dice)
+        case.flags["VARLEN"] = 1
+        case.words[0] = dice.choice([1, 2, 5, 9])
+        case.words[3:5] = dice.choice([1, 30, 65, 90]), dice.choice([1, 30, 65, 90])
+        for template in [TEMPLATE] if i % 4 else [TEMPLATE, REFERENCE]:
+            done = proved(case, template=template)
+            assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words, done.stdout, done.stderr)
+    case = plain_case(VARLEN=1)
+    case.words[0], case.words[3:5] = 5, [40, 40]
+    assert proved(case).returncode == 0
+    for change in (("own.first_k), p.k_strides.row", "0), p.k_strides.row"), ("s.first_k + key", "key"),
+                   ("own.first_tile", "0")):
+        assert proved(case, change).returncode != 0, change
+
+
 def a_kernel_that_is_wrong_is_found():
     assert proved(plain_case()).returncode == 0
     of_a_sum = plain_case()
@@ -183,5 +203,6 @@ def a_kernel_that_is_wrong_is_found():
         assert proved(plain_case(), change).returncode == 1, change
 
 
-tap.main([random_problems_are_right, hopper_problems_are_right, a_hopper_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
+tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right,
+          a_hopper_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
           a_reference_that_is_wrong_is_found])

@@ -13,6 +13,12 @@ struct fa_attn_bwd_strides {
     long long batch, head, row;
 };
 
+struct fa_attn_bwd_head_strides {
+    long long batch, head;
+};
+
+/* VARLEN=1: the rows of all sequences lie behind one another, seq_q and seq_k in all, as if the batch were one; batch counts the
+ * sequences. */
 struct fa_attn_bwd_params {
     const void *q;      /* [batch, heads_q,  seq_q, head_dim] */
     const void *k;      /* [batch, heads_kv, seq_k, head_dim] */
@@ -23,7 +29,10 @@ struct fa_attn_bwd_params {
     const void *d_o;    /* [batch, heads_q,  seq_q, head_dim_v] */
     void *dq, *dk, *dv; /* as q, k and v */
     float *d_sinks;     /* [heads_q]; 0 without sinks; null: not wanted */
-    struct fa_attn_bwd_strides q_strides, k_strides, v_strides, o_strides, d_o_strides, dq_strides, dk_strides, dv_strides;
+    const int *cu_seqlens_q, *cu_seqlens_k; /* [batch + 1], where each sequence begins and the last one ends; VARLEN=1 */
+    struct fa_attn_bwd_strides q_strides, k_strides, v_strides, o_strides;
+    struct fa_attn_bwd_head_strides lse_strides;
+    struct fa_attn_bwd_strides d_o_strides, dq_strides, dk_strides, dv_strides;
     float softmax_scale; /* scores are scale * q.k */
     float softcap;       /* SOFTCAP=1: and then softcap * tanh(score / softcap) */
     int head_dim, head_dim_v;

@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr bool kBf16 = DTYPE_BF16 != 0;
+constexpr bool kBf16 = DTYPE_BF16 != 0, kVarlen = VARLEN != 0;
 constexpr int kThreads = 128, kTile = 64, kStep = 16;   // rows of a tile; columns or rows that are in shared memory at a time
 // A thread has 8 rows of a tile, of its scores 4 columns, and of an output every 16th column.
 constexpr int kRows = 8, kColumns = 4, kPer = ((HEAD_DIM > HEAD_DIM_V ? HEAD_DIM : HEAD_DIM_V) + 15) / 16;
@@ -54,6 +54,27 @@ FA_DEVICE bool meet(const fa_attn_bwd_params &p, i64 row, i64 key) {
     if (CAUSAL && ahead - (kTile - 1) > 0) return false;
     if (WINDOW && p.window_left >= 0 && ahead + (kTile - 1) < -(i64)p.window_left) return false;
     return !(WINDOW && p.window_right >= 0 && ahead - (kTile - 1) > p.window_right);
+}
+
+// ---- sequences -------------------------------------------------------------------------------------------------
+// Where sequence b of a proof begins, of n that share some rows: every fourth or third one is empty.
+FA_DEVICE i64 start_of(i64 b, i64 n, i64 rows, int period) {
+    if (b % period == period - 1) b = b + 1 < n ? b + 1 : n;
+    return b * rows / n + (b < n && b % period > 0 ? (b * 37 % 11 - 5) * (rows / n) / 16 : 0);
+}
+
+// The problem of sequence b alone, as a batch of 1. Outputs of the reference keep their heads' distance.
+FA_DEVICE fa_attn_bwd_params sequence_of(fa_attn_bwd_params p, i64 q, i64 end_q, i64 k, i64 end_k) {
+    const auto rows = [](const void *x, const fa_attn_bwd_strides &s, i64 row) { return (u16 *)x + row * s.row; };
+    p.q = rows(p.q, p.q_strides, q), p.o = rows(p.o, p.o_strides, q), p.d_o = rows(p.d_o, p.d_o_strides, q);
+    p.k = rows(p.k, p.k_strides, k), p.v = rows(p.v, p.v_strides, k);
+    p.lse += q;
+    p.dq = (float *)p.dq + q * HEAD_DIM, p.dk = (float *)p.dk + k * HEAD_DIM, p.dv = (float *)p.dv + k * HEAD_DIM_V;
+    p.seq_q = (int)(end_q - q), p.seq_k = (int)(end_k - k), p.batch = 1;
+    return p;
+}
+FA_DEVICE fa_attn_bwd_params sequence_of(const fa_attn_bwd_params &p, i64 b) {
+    return sequence_of(p, p.cu_seqlens_q[b], p.cu_seqlens_q[b + 1], p.cu_seqlens_k[b], p.cu_seqlens_k[b + 1]);
 }
 
 // ---- tiles -----------------------------------------------------------------------------------------------------
@@ -115,7 +136,7 @@ FA_DEVICE void load_row_sums(const fa_attn_bwd_params &p, i64 b, i64 h, i64 firs
         for (int mask = 8; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
         if (threadIdx.x % 16 != 0) continue;
         tile_delta[row] = sum;
-        tile_lse[row] = first + row < p.seq_q ? p.lse[(b * p.heads_q + h) * p.seq_q + first + row] : 0.0f;
+        tile_lse[row] = first + row < p.seq_q ? p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + first + row] : 0.0f;
     }
 }
 
@@ -147,7 +168,8 @@ FA_DEVICE void add_tile(const fa_attn_bwd_params &p, Kind kind, float (&total)[k
     add_weighted(total, kind == kOut ? v : kind == kDq ? k : kind == kDk ? q : d_o);
 }
 
-FA_DEVICE void one_tile(const fa_attn_bwd_params &p, Kind kind, i64 id) {
+// rows_of_head: between two heads of an output.
+FA_DEVICE void one_tile(const fa_attn_bwd_params &p, Kind kind, i64 id, i64 rows_of_head) {
     const bool of_keys = kind == kDk || kind == kDv;
     const int columns = kind == kDq || kind == kDk ? HEAD_DIM : HEAD_DIM_V;
     const i64 own_rows = of_keys ? p.seq_k : p.seq_q, other_rows = of_keys ? p.seq_q : p.seq_k;
@@ -171,7 +193,7 @@ FA_DEVICE void one_tile(const fa_attn_bwd_params &p, Kind kind, i64 id) {
             if (kind == kOut)
                 ((u16 *)p.o)[b * p.o_strides.batch + head * p.o_strides.head + row * p.o_strides.row + column] = from_float<kBf16>(total[i][c]);
             else
-                ((float *)(kind == kDq ? p.dq : kind == kDk ? p.dk : p.dv))[((b * heads + head) * own_rows + row) * columns + column] =
+                ((float *)(kind == kDq ? p.dq : kind == kDk ? p.dk : p.dv))[((b * heads + head) * rows_of_head + row) * columns + column] =
                     total[i][c] * (kind == kDv ? 1 : p.softmax_scale);
         }
     __syncthreads();
@@ -179,13 +201,13 @@ FA_DEVICE void one_tile(const fa_attn_bwd_params &p, Kind kind, i64 id) {
 
 FA_DEVICE void one_sink(const fa_attn_bwd_params &p, i64 h) {
     double sum = 0;
-    for (i64 id = threadIdx.x; SINKS && id < (i64)p.batch * p.seq_q; id += kThreads) {
+    for (i64 id = threadIdx.x; SINKS && id < (i64)(kVarlen ? 1 : p.batch) * p.seq_q; id += kThreads) {
         const i64 b = id / p.seq_q, row = id % p.seq_q;
         const Rows o = rows_of(p.o, p.o_strides, b, h, row, p.seq_q, HEAD_DIM_V);
         const Rows d_o = rows_of(p.d_o, p.d_o_strides, b, h, row, p.seq_q, HEAD_DIM_V);
         double delta = 0;
         for (int d = 0; d < HEAD_DIM_V; d++) delta += (double)element(o, 0, d) * element(d_o, 0, d);
-        sum += expf(p.sinks[h] - p.lse[(b * p.heads_q + h) * p.seq_q + row]) * delta;
+        sum += expf(p.sinks[h] - p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + row]) * delta;
     }
     sums[threadIdx.x] = sum;
     __syncthreads();
@@ -225,7 +247,8 @@ FA_DEVICE void one_lse(const fa_attn_bwd_params &p, i64 b, i64 h, i64 row) {
         if (largest > neg_infinity()) all += sum * expf(largest - most);
         if (other > neg_infinity()) all += halves[1][threadIdx.x + kTile] * expf(other - most);
         tile_lse[mine] = all > 0 ? most + logf(all) : neg_infinity();
-        if (row + mine < p.seq_q) ((float *)p.lse)[(b * p.heads_q + h) * p.seq_q + row + mine] = tile_lse[mine];
+        if (row + mine < p.seq_q)
+            ((float *)p.lse)[b * p.lse_strides.batch + h * p.lse_strides.head + row + mine] = tile_lse[mine];
     }
     __syncthreads();
 }
@@ -235,19 +258,39 @@ FA_DEVICE i64 tiles_of(i64 rows, i64 heads, i64 batch) { return (rows + kTile - 
 } // namespace
 
 // By blocks of kThreads.
-extern "C" __global__ void __launch_bounds__(kThreads) reference(const __grid_constant__ fa_attn_bwd_params p) {
-    const i64 queries = tiles_of(p.seq_q, p.heads_q, p.batch), keys = tiles_of(p.seq_k, p.heads_kv, p.batch);
-    for (i64 i = blockIdx.x; i < queries + 2 * keys + p.heads_q; i += gridDim.x)
-        if (i < queries + 2 * keys)
-            one_tile(p, i < queries ? kDq : i < queries + keys ? kDk : kDv, i < queries ? i : (i - queries) % keys);
-        else one_sink(p, i - queries - 2 * keys);
+extern "C" __global__ void __launch_bounds__(kThreads) reference(const __grid_constant__ fa_attn_bwd_params all) {
+    i64 done = 0;   // tiles of the sequences before
+#pragma unroll 1
+    for (int b = 0; b < (kVarlen ? all.batch : 1); b++) {
+        const fa_attn_bwd_params p = kVarlen ? sequence_of(all, b) : all;
+        const i64 queries = tiles_of(p.seq_q, p.heads_q, p.batch), keys = tiles_of(p.seq_k, p.heads_kv, p.batch);
+        for (i64 i = (blockIdx.x + gridDim.x - done % gridDim.x) % gridDim.x; i < queries + 2 * keys; i += gridDim.x)
+            one_tile(p, i < queries ? kDq : i < queries + keys ? kDk : kDv, i < queries ? i : (i - queries) % keys,
+                     i < queries ? all.seq_q : all.seq_k);
+        done += queries + 2 * keys;
+    }
+    for (i64 h = blockIdx.x; h < all.heads_q; h += gridDim.x) one_sink(all, h);
 }
 
-// O and LSE of forward.
-extern "C" __global__ void __launch_bounds__(kThreads) inputs(const __grid_constant__ fa_attn_bwd_params p) {
-    const i64 tiles = (p.seq_q + kTile - 1) / kTile, all = tiles_of(p.seq_q, p.heads_q, p.batch);
-    for (i64 i = blockIdx.x; i < all; i += gridDim.x) {
-        one_lse(p, i / tiles / p.heads_q, i / tiles % p.heads_q, i % tiles * kTile);
-        one_tile(p, kOut, i);
+// O and LSE of forward; and where sequences of several lengths begin.
+extern "C" __global__ void __launch_bounds__(kThreads) inputs(const __grid_constant__ fa_attn_bwd_params all) {
+    i64 done = 0;
+    const i64 n = all.batch;
+    for (i64 b = blockIdx.x * (i64)kThreads + threadIdx.x; kVarlen && n > 0 && b <= n; b += gridDim.x * (i64)kThreads) {
+        ((int *)all.cu_seqlens_q)[b] = (int)start_of(b, n, all.seq_q, 4);
+        ((int *)all.cu_seqlens_k)[b] = (int)start_of(b, n, all.seq_k, 3);
+    }
+#pragma unroll 1
+    for (i64 b = 0; b < (kVarlen ? n : 1); b++) {
+        const fa_attn_bwd_params p =
+            kVarlen ? sequence_of(all, start_of(b, n, all.seq_q, 4), start_of(b + 1, n, all.seq_q, 4), start_of(b, n, all.seq_k, 3),
+                                  start_of(b + 1, n, all.seq_k, 3))
+                    : all;
+        const i64 tiles = (p.seq_q + kTile - 1) / kTile, own = tiles_of(p.seq_q, p.heads_q, p.batch);
+        for (i64 i = (blockIdx.x + gridDim.x - done % gridDim.x) % gridDim.x; i < own; i += gridDim.x) {
+            one_lse(p, i / tiles / p.heads_q, i / tiles % p.heads_q, i % tiles * kTile);
+            one_tile(p, kOut, i, 0);
+        }
+        done += own;
     }
 }

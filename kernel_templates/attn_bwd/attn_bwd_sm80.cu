@@ -91,24 +91,24 @@ FA_DEVICE void fetch(const Copier &copier, u32 to, const u16 *head, i64 row_stri
 
 // The tile of keys that a block owns, and a warp's place in it.
 struct Place {
-    int key0, head, batch;   // head of keys
+    int key0, head;   // head of keys
     u32 row_warp, column_warp, lane;
 };
 
 template <int kPairs>
-FA_DEVICE void store_keys(const fa_attn_bwd_params &p, const Place &at, void *tensor, const fa_attn_bwd_strides &strides,
+FA_DEVICE void store_keys(const Sequence &s, const Place &at, void *tensor, const fa_attn_bwd_strides &strides,
                           const float (&sum)[kKeySlabs][2 * kPairs][4], float scale, int columns) {
 #pragma unroll
     for (int i = 0; i < kKeySlabs; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int key = at.key0 + ((int)at.row_warp * kKeySlabs + i) * 16 + half * 8 + (int)at.lane / 4;
-            if (key >= p.seq_k) continue;
+            if (key >= s.seq_k) continue;
 #pragma unroll
             for (int j = 0; j < 2 * kPairs; ++j) {
                 const int column = ((int)at.column_warp * 2 * kPairs + j) * 8 + (int)at.lane % 4 * 2;
                 if (column < columns)
-                    store_key(tensor, strides, at.batch, at.head, key, column, sum[i][j][half * 2] * scale,
+                    store_key(tensor, strides, s.batch, at.head, s.first_k + key, column, sum[i][j][half * 2] * scale,
                               sum[i][j][half * 2 + 1] * scale);
             }
         }
@@ -123,27 +123,31 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
 
 extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
 attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
-    const u32 key_tiles = (u32)(((i64)p.seq_k + kN - 1) / kN), kv_heads = (u32)p.heads_kv * (u32)p.batch;
+    const u32 key_tiles = (u32)tiles_of<kN>(p, p.seq_k), kv_heads = (u32)p.heads_kv * (u32)batches_of(p);
     if (blockIdx.x >= key_tiles * kv_heads) return;
-    const int key_tile = (int)(blockIdx.x % key_tiles), kv_head = (int)(blockIdx.x / key_tiles);
-    const Place at = {key_tile * kN, kv_head % p.heads_kv, kv_head / p.heads_kv, threadIdx.x / 64, threadIdx.x / 32 % 2,
-                      threadIdx.x % 32};
+    const int kv_head = (int)(blockIdx.x / key_tiles);
+    i64 own_tile = blockIdx.x % key_tiles;
+    const Sequence own = find_sequence<kN>(p, p.cu_seqlens_k, kv_head / p.heads_kv, own_tile);
+    if (kVarlen && own_tile * kN >= own.seq_k) return;
+    const int key_tile = (int)own_tile;
+    const Place at = {key_tile * kN, kv_head % p.heads_kv, threadIdx.x / 64, threadIdx.x / 32 % 2, threadIdx.x % 32};
     const int group = p.heads_q / p.heads_kv;
-    const Band band = find_band(p);
-    const Meets meets = find_meets(p, band, at.key0);
+    const Band band = find_band(own);
+    const Meets meets = find_meets(own, band, at.key0);
     const int steps_a_head = meets.end > meets.first ? meets.end - meets.first : 0, steps = steps_a_head * group;
     const Curve curve(p);
 
     const u32 smem = shared_address(shared_memory), k_tile = smem, v_tile = smem + kKBytes;
     const QCopier q_copier(threadIdx.x);
     const VCopier v_copier(threadIdx.x);
-    fetch<kN>(q_copier, k_tile, row_of(p.k, p.k_strides, at.batch, at.head, 0), p.k_strides.row, at.key0, p.seq_k);
-    fetch<kN>(v_copier, v_tile, row_of(p.v, p.v_strides, at.batch, at.head, 0), p.v_strides.row, at.key0, p.seq_k);
+    fetch<kN>(q_copier, k_tile, row_of(p.k, p.k_strides, own.batch, at.head, own.first_k), p.k_strides.row, at.key0, own.seq_k);
+    fetch<kN>(v_copier, v_tile, row_of(p.v, p.v_strides, own.batch, at.head, own.first_k), p.v_strides.row, at.key0, own.seq_k);
     const auto load_step = [&](int step, u32 slot) {
         const i64 head = at.head * group + step / steps_a_head;
         const int row = (meets.first + step % steps_a_head) * kM;
-        fetch<kM>(q_copier, slot, row_of(p.q, p.q_strides, at.batch, head, 0), p.q_strides.row, row, p.seq_q);
-        fetch<kM>(v_copier, slot + kQBytes, row_of(p.d_o, p.d_o_strides, at.batch, head, 0), p.d_o_strides.row, row, p.seq_q);
+        fetch<kM>(q_copier, slot, row_of(p.q, p.q_strides, own.batch, head, own.first_q), p.q_strides.row, row, own.seq_q);
+        fetch<kM>(v_copier, slot + kQBytes, row_of(p.d_o, p.d_o_strides, own.batch, head, own.first_q), p.d_o_strides.row, row,
+                   own.seq_q);
     };
     if (steps > 0) load_step(0, smem + kSlots);
     cp_async_commit();
@@ -155,7 +159,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         const int tile = meets.first + step % steps_a_head, head = at.head * group + step / steps_a_head;
         const u32 slot = smem + kSlots + (kStages > 1 ? step % kStages * kSlotBytes : 0);
         const u32 q_tile = slot, do_tile = slot + kQBytes, p_tile = smem + kP, ds_tile = smem + kDs;
-        const Workspace work(p, workspace, (i64)at.batch * p.heads_q + head);
+        const Workspace work(p, workspace, (i64)own.batch * p.heads_q + head, own.first_tile);
         const bool masked = tile < meets.first_clear || tile >= meets.end_clear;
         const int row0 = tile * kM + (int)(slab_row + at.lane / 4);   // this thread's first one
 
@@ -196,7 +200,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
                     Seen seen = {0, kN};
-                    if (masked) seen = find_seen(p, band, row0 + i * 16 + half * 8, key0);
+                    if (masked) seen = find_seen(own, band, row0 + i * 16 + half * 8, key0);
                     const u32 row = slab_row + i * 16 + half * 8 + at.lane / 4;
 #pragma unroll
                     for (int j = 0; j < 2 * kSPairs; ++j) {
@@ -250,8 +254,8 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
                                               [&](u32 (&r)[4], int j, int k) { q_down.read<true>(r, k, d_piece + j); });
     }
     cp_async_wait<0>();
-    store_keys<kDPairs>(p, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);
-    store_keys<kDvPairs>(p, at, p.dv, p.dv_strides, dv, 1.0f, HEAD_DIM_V);
+    store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);
+    store_keys<kDvPairs>(own, at, p.dv, p.dv_strides, dv, 1.0f, HEAD_DIM_V);
 }
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)

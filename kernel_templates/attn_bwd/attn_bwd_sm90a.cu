@@ -108,7 +108,7 @@ FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, void *workspace) {
 #pragma unroll
         for (int mask = kLanes / 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
         if (lane != 0 || r >= kM) continue;
-        const float said = row < p.seq_q ? p.lse[head * p.seq_q + row] : neg_infinity();
+        const float said = row < p.seq_q ? p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + row] : neg_infinity();
         const i64 place = tile * kM + place_of_row(r);
         at.lse[place] = said == neg_infinity() ? -neg_infinity() : said * kLog2e;
         at.delta[place] = sum;

@@ -7,7 +7,7 @@
 // dQ = dS K. A block of the main launch owns BLOCK_N keys of one head of keys and walks the BLOCK_M queries of all heads that share
 // it, so that dK and dV are sums in registers. dQ is summed in fp32 in the workspace, over the blocks, and rounded last.
 // Invariants:
-//  - the workspace: for each row of queries, rounded up to whole tiles, its LSE times log2(e) and its delta; the sums of
+//  - the workspace: for each row of queries, rounded up to whole tiles (of each sequence: those of a head lie behind one another), its LSE times log2(e) and its delta; the sums of
 //    dQ, a tile after another, D_TILE columns, in an order of the family's own (kDqPlace); DETERMINISTIC=1: a counter for each
 //    tile. The first launch sets all of it.
 //  - a row that does not exist or sees no key has LSE +inf, so that all its P are 0 and never NaN.
@@ -28,11 +28,50 @@ namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0, kAligned = ALIGNED != 0;
 constexpr bool kCausal = CAUSAL != 0, kWindow = WINDOW != 0, kSoftcap = SOFTCAP != 0, kSinks = SINKS != 0;
-constexpr bool kDeterministic = DETERMINISTIC != 0;
+constexpr bool kDeterministic = DETERMINISTIC != 0, kVarlen = VARLEN != 0;
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kDv = DV_TILE;
 constexpr int kSideThreads = 256;   // of the first and of the last launch
 constexpr float kLog2e = 1.44269504088896341f;
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && HEAD_DIM_V % 8 == 0 && HEAD_DIM_V <= kDv, "the heads do not fit their tiles");
+
+// ---- sequences -------------------------------------------------------------------------------------------------
+
+// A batch of a dense problem, or one of the sequences that lie behind one another.
+struct Sequence {
+    int seq_q, seq_k, window_left, window_right;
+    int batch;              // by which strides count: 0 where sequences lie behind one another
+    i64 first_q, first_k;   // its first rows
+    i64 first_tile;         // of queries, in the workspace of a head
+};
+
+// Where sequence b's tiles begin among those of all: each one's last tile may be a part, so it begins b tiles later than its rows do.
+template <int kRows> FA_DEVICE i64 first_tile_of(const int *starts, int b) { return starts[b] / kRows + b; }
+
+FA_DEVICE Sequence sequence_of(const fa_attn_bwd_params &p, int b) {
+    if constexpr (!kVarlen) return {p.seq_q, p.seq_k, p.window_left, p.window_right, b, 0, 0, 0};
+    const int q = p.cu_seqlens_q[b], k = p.cu_seqlens_k[b], len_q = p.cu_seqlens_q[b + 1] - q, len_k = p.cu_seqlens_k[b + 1] - k;
+    return {len_q > 0 ? len_q : 0, len_k > 0 ? len_k : 0, p.window_left, p.window_right, 0, q, k, first_tile_of<kM>(p.cu_seqlens_q, b)};
+}
+
+// Of one head, as many as sequences of any lengths need.
+template <int kRows> FA_DEVICE i64 tiles_of(const fa_attn_bwd_params &p, int rows) {
+    return kVarlen ? (i64)rows / kRows + p.batch : ((i64)rows + kRows - 1) / kRows;
+}
+FA_DEVICE i64 tiles_of_queries(const fa_attn_bwd_params &p) { return tiles_of<kM>(p, p.seq_q); }
+FA_DEVICE i64 batches_of(const fa_attn_bwd_params &p) { return kVarlen ? 1 : p.batch; }
+
+// The sequence of a tile of one head of a batch; `tile` becomes its number in the sequence, whose end it may lie behind.
+template <int kRows> FA_DEVICE Sequence find_sequence(const fa_attn_bwd_params &p, const int *starts, int batch, i64 &tile) {
+    if constexpr (!kVarlen) return sequence_of(p, batch);
+    int low = 0, high = p.batch - 1;
+    while (low < high) {
+        const int middle = high - (high - low) / 2;
+        if (first_tile_of<kRows>(starts, middle) <= tile) low = middle;
+        else high = middle - 1;
+    }
+    tile -= first_tile_of<kRows>(starts, low);
+    return sequence_of(p, low);
+}
 
 // ---- who sees whom ---------------------------------------------------------------------------------------------
 
@@ -40,7 +79,7 @@ static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && HEAD_DIM_V % 8 == 0 && HEAD
 struct Band {
     i64 low, high;
 };
-FA_DEVICE Band find_band(const fa_attn_bwd_params &p) {
+template <class Lengths> FA_DEVICE Band find_band(const Lengths &p) {
     constexpr i64 kAll = (i64)1 << 40;
     const i64 offset = CAUSAL == 2 ? 0 : (i64)p.seq_k - p.seq_q;   // a causal mask's top-left corner, or its bottom-right one
     Band band = {-kAll, kAll};
@@ -56,7 +95,7 @@ FA_DEVICE int clamp(i64 x, int most) { return x < 0 ? 0 : x > most ? most : (int
 struct Meets {
     int first, end, first_clear, end_clear;
 };
-FA_DEVICE Meets find_meets(const fa_attn_bwd_params &p, const Band &band, int key0) {
+template <class Lengths> FA_DEVICE Meets find_meets(const Lengths &p, const Band &band, int key0) {
     const int last = key0 + kN < p.seq_k ? key0 + kN - 1 : p.seq_k - 1, tiles = (int)(((i64)p.seq_q + kM - 1) / kM);
     const i64 first_row = key0 - band.high, end_row = last - band.low + 1;             // of those that see some key
     const i64 clear_row = last - band.high, clear_end = key0 - band.low + 1;           // of those that see all of them
@@ -73,26 +112,24 @@ FA_DEVICE Meets find_meets(const fa_attn_bwd_params &p, const Band &band, int ke
 struct Seen {
     int low, high;
 };
-FA_DEVICE Seen find_seen(const fa_attn_bwd_params &p, const Band &band, int row, int key) {
+template <class Lengths> FA_DEVICE Seen find_seen(const Lengths &p, const Band &band, int row, int key) {
     const i64 end = row + band.high + 1;
     return {clamp(row + band.low, p.seq_k) - key, clamp(end, p.seq_k) - key};
 }
 
 // ---- the workspace ---------------------------------------------------------------------------------------------
 
-FA_DEVICE i64 tiles_of_queries(const fa_attn_bwd_params &p) { return ((i64)p.seq_q + kM - 1) / kM; }
-
 struct Workspace {
-    float *lse, *delta, *dq;   // of a head of queries (of all batches): its first row
-    u32 *turns;                // its first tile's counter
+    float *lse, *delta, *dq;   // of a head of queries (of all batches): the first row of a tile
+    u32 *turns;                // the tile's counter
 
-    __device__ __forceinline__ Workspace(const fa_attn_bwd_params &p, void *workspace, i64 head) {
-        const i64 tiles = tiles_of_queries(p), rows = tiles * kM, all = rows * p.heads_q * p.batch;
+    __device__ __forceinline__ Workspace(const fa_attn_bwd_params &p, void *workspace, i64 head, i64 tile = 0) {
+        const i64 tiles = tiles_of_queries(p), rows = tiles * kM, all = rows * p.heads_q * batches_of(p), row = head * rows + tile * kM;
         float *start = (float *)workspace;
-        lse = start + head * rows;
-        delta = start + all + head * rows;
-        dq = start + 2 * all + head * rows * kD;
-        turns = (u32 *)(start + 2 * all + all * kD) + head * tiles;
+        lse = start + row;
+        delta = start + all + row;
+        dq = start + 2 * all + row * kD;
+        turns = (u32 *)(start + 2 * all + all * kD) + head * tiles + tile;
     }
 };
 
@@ -167,16 +204,19 @@ FA_DEVICE void store_pair(u16 *to, float a, float b) {
 // The first launch: a block for each tile of queries of a head, a warp for each of its rows.
 FA_DEVICE void prepare_tile(const fa_attn_bwd_params &p, void *workspace) {
     const i64 tiles = tiles_of_queries(p);
-    if (blockIdx.x >= tiles * p.heads_q * p.batch) return;
-    const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
-    const Workspace at(p, workspace, head);
+    if (blockIdx.x >= tiles * p.heads_q * batches_of(p)) return;
+    i64 tile = blockIdx.x % tiles;
+    const i64 head = blockIdx.x / tiles, h = head % p.heads_q;
+    const Workspace at(p, workspace, head, tile);
+    const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
     const int lane = threadIdx.x % 32;
-    if (kDeterministic && threadIdx.x == 0) at.turns[tile] = 0;
+    if (kDeterministic && threadIdx.x == 0) *at.turns = 0;
     for (int r = threadIdx.x / 32; r < kM; r += kSideThreads / 32) {
         const i64 row = tile * kM + r;
         float sum = 0.0f, lse = -neg_infinity();
-        if (row < p.seq_q) {
-            const u16 *o = row_of(p.o, p.o_strides, b, h, row), *d_o = row_of(p.d_o, p.d_o_strides, b, h, row);
+        if (row < s.seq_q) {
+            const u16 *o = row_of(p.o, p.o_strides, s.batch, h, s.first_q + row);
+            const u16 *d_o = row_of(p.d_o, p.d_o_strides, s.batch, h, s.first_q + row);
             for (int d = lane * 2; d < HEAD_DIM_V; d += 64) {
                 u32 x, y;
                 if constexpr (kAligned) x = *(const u32 *)(o + d), y = *(const u32 *)(d_o + d);
@@ -185,13 +225,13 @@ FA_DEVICE void prepare_tile(const fa_attn_bwd_params &p, void *workspace) {
                 sum += to_float<kBf16>((u16)(x >> 16)) * to_float<kBf16>((u16)(y >> 16));
             }
             sum = warp_sum(sum);
-            const float said = p.lse[head * p.seq_q + row];
+            const float said = p.lse[s.batch * p.lse_strides.batch + h * p.lse_strides.head + s.first_q + row];
             if (said != neg_infinity()) lse = said * kLog2e;
         }
-        if (lane == 0) at.lse[row] = lse, at.delta[row] = sum;
+        if (lane == 0) at.lse[r] = lse, at.delta[r] = sum;
     }
     const float zeros[4] = {};
-    for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + tile * kM * kD + 4 * i, zeros);
+    for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + 4 * i, zeros);
 }
 
 // A sink's part in the sum of its rows' softmax: d sink = -sum of exp(sink - LSE) * delta, over all rows of its head.
@@ -200,7 +240,7 @@ FA_DEVICE void finish_sink(const fa_attn_bwd_params &p, void *workspace, int h) 
     float sum = 0.0f;
     if constexpr (kSinks) {
         const float sink = p.sinks[h] * kLog2e;
-        for (i64 b = 0; b < p.batch; b++) {
+        for (i64 b = 0; b < batches_of(p); b++) {
             const Workspace at(p, workspace, b * p.heads_q + h);
             // Rows that do not exist have LSE +inf and delta 0.
             for (i64 row = threadIdx.x; row < tiles_of_queries(p) * kM; row += kSideThreads)
@@ -219,20 +259,22 @@ FA_DEVICE void finish_sink(const fa_attn_bwd_params &p, void *workspace, int h) 
 // The last launch: a block for each tile of queries of a head, then one for each head's sink. `Place` says where the sums of
 // columns d and d + 1 (d even) of a row lie in their tile; they are neighbours.
 template <class Place> FA_DEVICE void finish_tile(const fa_attn_bwd_params &p, void *workspace) {
-    const i64 tiles = tiles_of_queries(p), all = tiles * p.heads_q * p.batch;
+    const i64 tiles = tiles_of_queries(p), all = tiles * p.heads_q * batches_of(p);
     if (blockIdx.x >= all) {
         if (blockIdx.x - all < p.heads_q) finish_sink(p, workspace, (int)(blockIdx.x - all));
         return;
     }
-    const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
-    const float *dq = Workspace(p, workspace, head).dq + tile * kM * kD;
+    i64 tile = blockIdx.x % tiles;
+    const i64 head = blockIdx.x / tiles, h = head % p.heads_q;
+    const float *dq = Workspace(p, workspace, head, tile).dq;
+    const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
     for (int i = threadIdx.x; i < kM * kD / 2; i += kSideThreads) {
         int row, column;
         float sum[2];
         load_floats(sum, dq + 2 * i);
         Place::element(2 * i, row, column);
-        if (tile * kM + row >= p.seq_q || column >= HEAD_DIM) continue;
-        u16 *to = (u16 *)row_of(p.dq, p.dq_strides, b, h, tile * kM + row);
+        if (tile * kM + row >= s.seq_q || column >= HEAD_DIM) continue;
+        u16 *to = (u16 *)row_of(p.dq, p.dq_strides, s.batch, h, s.first_q + tile * kM + row);
         store_pair(to + column, sum[0] * p.softmax_scale, sum[1] * p.softmax_scale);
     }
 }

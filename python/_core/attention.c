@@ -142,10 +142,10 @@ static int check_bound(const struct call *c, const fa_kernel *kernel)
     return -1;
 }
 
-/* A call whose gradients PyTorch is to compute goes through the operators that it knows. */
+/* A call whose gradients PyTorch is to compute goes through what it knows: operators, or a function of autograd's. */
 static int record(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
 {
-    if (bound != NULL || c->door != &doors[DOOR_ATTENTION] || c->tensor[Q].torch == NULL)
+    if (bound != NULL || c->door == &doors[DOOR_DECODE] || c->tensor[Q].torch == NULL)
         return tensors_refuse_grad(&c->place, bound != NULL ? "a bound kernel" : c->door->name);
     if (c->problem.batch_invariant != 0)
         return fail(ERROR_NOT_SUPPORTED,

@@ -121,17 +121,17 @@ def _attention_backward_fake(d_o, q, k, v, o, lse, causal=False, *, layout="bhsd
 
 # ---- gradients -----------------------------------------------------------------------------------
 @functools.lru_cache(maxsize=4096)
-def _backward_kernel(session, device, effort, shapes, dtype, causal, window, softcap, sinks, deterministic, unaligned):
+def _backward_kernel(session, device, effort, shapes, dtype, causal, window, softcap, sinks, deterministic, sequences, unaligned):
     """The loaded kernel of attn_bwd; session and effort are keys of the cache alone."""
     if torch.cuda.is_current_stream_capturing():
         raise _errors.CaptureError("no kernel of attention's backward for this problem is loaded yet, and none can be "
                                    "while a CUDA graph is captured: call backward() once with these shapes before")
     (batch, heads_q, seq_q, head_dim), (heads_kv, seq_k, head_dim_v) = shapes
     fields = {"window": True, "window_left": window[0], "window_right": window[1]} if window else {}
-    return _policy.kernel_of(Problem(operation="attn_bwd", dtype=dtype, causal=causal, batch=batch, heads_q=heads_q,
+    return _policy.kernel_of(Problem(operation="attn_bwd", dtype=dtype, causal=causal, batch=sequences or batch, heads_q=heads_q,
                                      heads_kv=heads_kv, seq_q=seq_q, seq_k=seq_k, head_dim=head_dim,
                                      head_dim_v=head_dim_v, softcap=softcap, sinks=sinks, deterministic=deterministic,
-                                     unaligned=unaligned, **fields).as_dict(), device)
+                                     varlen=sequences is not None, unaligned=unaligned, **fields).as_dict(), device)
 
 
 def _in_rows(x):
@@ -140,8 +140,9 @@ def _in_rows(x):
     return x.contiguous() if repeats or x.stride(3) != 1 else x
 
 
-def gradients(d_o, q, k, v, o, lse, sinks=None, causal=False, scale=None, layout="bhsd", window=None, softcap=None):
-    """(dq, dk, dv, d_sinks) by our kernel, of the arguments of fa_tune.attention()."""
+def gradients(d_o, q, k, v, o, lse, sinks=None, causal=False, scale=None, layout="bhsd", window=None, softcap=None, starts=None):
+    """(dq, dk, dv, d_sinks) by our kernel, of the arguments of fa_tune.attention(). starts: cu_seqlens_q and cu_seqlens_k of
+    sequences that lie behind one another in one batch."""
     made = _gradients_like(q, k, v, sinks)
     if q.numel() == 0 or k.numel() == 0:
         return tuple(x.zero_() for x in made)
@@ -152,12 +153,14 @@ def gradients(d_o, q, k, v, o, lse, sinks=None, causal=False, scale=None, layout
         q, k, v, o, d_o, dq, dk, dv = (x.transpose(1, 2) for x in (q, k, v, o, d_o, dq, dk, dv))
     window = tuple(window) if window is not None and tuple(window) != (-1, -1) else None
     of = (_core.session(), q.device.index, _policy.current.effort, (q.shape, (k.shape[1], k.shape[2], v.shape[3])), q.dtype,
-          causal, window, bool(softcap), sinks is not None, torch.are_deterministic_algorithms_enabled())
+          causal, window, bool(softcap), sinks is not None, torch.are_deterministic_algorithms_enabled(),
+          None if starts is None else starts[0].shape[0] - 1)
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
     for unaligned in (False, True):
         try:
             _backward_kernel(*of, unaligned)(q, k, v, o, lse, sinks, d_o, dq, dk, dv,
-                                             None if sinks is None else d_sinks, scale, softcap or 0.0)
+                                             None if sinks is None else d_sinks, *(starts or (None, None)), scale,
+                                             softcap or 0.0)
             return made
         except _errors.Error as error:
             if unaligned or error.code != NOT_ALIGNED:
@@ -214,6 +217,29 @@ class _Attention(torch.autograd.Function):
         return (*made[:3], None if sinks is None else made[3], None, None)
 
 
+class _Varlen(torch.autograd.Function):
+    """attention_varlen and its gradients, of eager code. `lengths` are the arguments that tell where sequences begin."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, sinks, lengths, words):
+        o, lse = _core.attention(q, k, v, sinks=sinks, return_lse=True, **lengths, **words)
+        ctx.save_for_backward(q, k, v, sinks, o, lse, lengths["cu_seqlens_q"], lengths["cu_seqlens_k"])
+        ctx.mark_non_differentiable(lse)
+        ctx.set_materialize_grads(False)
+        ctx.words = words
+        return o, lse
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, d_o, _):
+        *tensors, sinks, o, lse, starts_q, starts_k = ctx.saved_tensors
+        if d_o is None:
+            return (None,) * 6
+        made = gradients(*(x.unsqueeze(0) for x in (d_o, *tensors, o, lse)), sinks, layout="bshd", starts=(starts_q, starts_k),
+                         **ctx.words)
+        return (*(x.squeeze(0) for x in made[:3]), None if sinks is None else made[3], None, None)
+
+
 def _is_unobserved():
     """No TorchDispatchMode is on: nobody traces or counts operators."""
     return torch._C._len_torch_dispatch_stack() == 0
@@ -254,16 +280,24 @@ def _autograd_of(name):
         "fa_tune.attention cannot be differentiated twice")
 
 
+LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")
+
+
 def recorded(words):
-    """fa_tune.attention() of PyTorch's tensors of which a gradient is recorded; `words` are all its arguments."""
+    """fa_tune.attention() or attention_varlen() of PyTorch's tensors of which a gradient is recorded; `words` are all its arguments."""
     register()
     words = {name: value for name, value in words.items() if value is not None}
     q, k, v, out, lse = (words.pop(name, None) for name in ("q", "k", "v", "out", "return_lse"))
+    lengths = {name: words.pop(name) for name in LENGTHS if name in words} if {"cu_seqlens_q", "cu_seqlens_k"} <= set(words) else {}
     other = set(words) - {"causal", "scale", "layout", "window", "softcap", "sinks"}
     if out is not None or other:
         raise _errors.NotSupported("fa_tune.attention has no backward pass for a call with %s: leave it out, or call it "
                                    "under torch.no_grad()" % ("out=" if out is not None else ", ".join(sorted(other))))
-    o, told = _Attention.apply(q, k, v, words.pop("sinks", None), words, _is_unobserved())
+    if lengths:
+        words.pop("layout", None)   # rows have heads within them
+        o, told = _Varlen.apply(q, k, v, words.pop("sinks", None), lengths, words)
+    else:
+        o, told = _Attention.apply(q, k, v, words.pop("sinks", None), words, _is_unobserved())
     return (o, told) if lse else o
 
 

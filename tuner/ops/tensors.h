@@ -10,11 +10,11 @@
 #include "expr.h"
 
 enum {
-    FA_TENSORS_MAX = 12,
+    FA_TENSORS_MAX = 16,
     FA_SCALARS_MAX = 12,
     FA_PARAMETERS_MAX = FA_TENSORS_MAX + FA_SCALARS_MAX,
     FA_TENSOR_STRIDES = 3,
-    FA_PARAMS_MAX = 576
+    FA_PARAMS_MAX = 704
 };
 
 /* In the order of fa_check.cuh. */
