@@ -259,7 +259,8 @@ def a_torch():
     torch.Tensor, torch._check, torch.ops = Tensor, check, types.SimpleNamespace()
     torch.Tag = types.SimpleNamespace(needs_fixed_stride_order="fixed")
     torch.float16, torch.bfloat16, torch.float32 = "float16", "bfloat16", Float32((producer.FLOAT, 32))
-    torch.autograd = types.SimpleNamespace(Function=object)
+    torch.autograd = types.SimpleNamespace(
+        Function=object, function=types.SimpleNamespace(once_differentiable=lambda function: function))
     torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)
     torch.is_grad_enabled = lambda: True
     torch.library = types.SimpleNamespace(
