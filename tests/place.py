@@ -40,6 +40,13 @@ def write_manifest(folder, manifest):
         json.dump(manifest, file)
 
 
+def is_sanitized():
+    """A sanitizer's runtime has an allocator of its own, and will not be the second library."""
+    with open(FA_TUNE, "rb") as file:
+        program = file.read()
+    return b"__asan_init" in program or b"__tsan_init" in program
+
+
 class Place:
     """Use as a context manager; everything is removed at its end."""
 

@@ -8,7 +8,7 @@ import os
 import re
 
 import tap
-from place import BUILD, SOURCE, Place
+from place import BUILD, SOURCE, Place, is_sanitized
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 SPECIFICATION = {
@@ -320,6 +320,8 @@ def read_text(library, where, document, source):
 
 def a_text_names_no_file():
     """It may come from outside. With the path of a file it is that file's."""
+    if is_sanitized():
+        raise tap.Skip("Python's own process has no sanitizer")
     with a_place() as place:
         write(place, "work/scale.h", "#define SCALE(a, x) ((a) * (x))\n")
         library = ctypes.CDLL(os.path.join(BUILD, "libfa_tune.so"))

@@ -336,6 +336,7 @@ static void ragged_cases_of_an_operation_are_problems_like_it_and_small(void)
             for (int t = 0; t < list.count; t++)
                 elements += list.at[t].elements;
             CHECK(i == 0 || elements <= 1 << 20);
+            fa_tensors_free(&list);
         }
     }
 }

@@ -15,9 +15,9 @@ import sys
 
 import failing
 import tap
-from place import SMALL, Place
+from place import SMALL, Place, is_sanitized
 from serve import Serve, TWO, ask, wait_for
-from test_walks import SLOW, is_sanitized, stored, verdicts
+from test_walks import SLOW, stored, verdicts
 
 POINTS = {"answers": 7, "tunes": 3}  # that are tried where not all are
 FIRST = 3  # of a process, which are tried always: its loop begins with them

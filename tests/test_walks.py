@@ -24,7 +24,7 @@ import sys
 
 import failing
 import tap
-from place import BUILD, DEADLINE, FA_TUNE, SMALL, Place
+from place import BUILD, DEADLINE, FA_TUNE, SMALL, Place, is_sanitized
 from serve import FAST, L4, TWO
 
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
@@ -171,13 +171,6 @@ def what_is_wrong(walk, place, kind, point, on, answer, before):
         if again.returncode != 0 or walk.answer(place, again) != answer:
             return "the next run takes a config's end for known: %s\n%s%s" % (known, done.stderr, again.stderr), failed
     return None, failed
-
-
-def is_sanitized():
-    """A sanitizer's runtime has an allocator of its own, and will not be the second library."""
-    with open(FA_TUNE, "rb") as file:
-        program = file.read()
-    return b"__asan_init" in program or b"__tsan_init" in program
 
 
 places = {}  # of the walks, by name: one serves all that fails in it
