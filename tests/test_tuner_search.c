@@ -113,14 +113,13 @@ static void no_strategy_proposes_a_point_twice_or_one_that_is_forbidden(void)
 static void every_strategy_goes_through_a_space_that_its_budget_exceeds(void)
 {
     for (int s = 0; name_of(s) != NULL; s++) {
-        int32_t point[3], all = 0, valid = 0;
+        int32_t points[32 * 3], all = 0, valid = 0;
         fa_search *search;
         CHECK_INT(fa_search_open(&cube, &(fa_search_options){name_of(s), 600, 3, 0}, &search, NULL),
                   0);
-        while (fa_search_propose(search, 1, point) > 0) {
-            all++;
-            CHECK_INT(fa_search_tell(search, point, point[0] + 1), 0);
-        }
+        for (int count; (count = fa_search_propose(search, 32, points)) > 0; all += count)
+            for (int i = 0; i < count; i++)
+                CHECK_INT(fa_search_tell(search, points + i * 3, points[i * 3] + 1), 0);
         for (int i = 0; i < 512; i++)
             valid += some_valid(NULL, (int32_t[]){i / 64, i / 8 % 8, i % 8});
         CHECK_INT(all, valid);
