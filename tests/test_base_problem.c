@@ -524,6 +524,8 @@ static void an_operation_that_is_not_trusted_is_known_once(void)
     }
     CHECK(is[0] != is[1] && is[2] == is[0] && is[3] == is[1]);
     CHECK_INT(fa_operation_find("sent", &is[0], &diag), FA_ENOTSUP);
+    CHECK_HAS(diag.text, "operation \"sent\" is not known: use ");
+    CHECK(strstr(diag.text, ", sent") == NULL && strstr(diag.text, "or sent") == NULL);
 }
 
 /* Attention with a band, as another operation: the row is all that is added. */

@@ -171,12 +171,17 @@ int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_d
         return 0;
     }
     fa_buf list = {0};
-    for (int i = 0; fa_operation_at(i) != NULL; i++)
-        fa_buf_printf(&list, "%s%s",
-                      i == 0                           ? ""
-                      : fa_operation_at(i + 1) != NULL ? ", "
-                                                       : " or ",
-                      fa_operation_at(i)->name);
+    const fa_operation *last = NULL, *is;
+    for (int i = 0; (is = fa_operation_at(i)) != NULL; i++)
+        if (find_operation(is->name) == is) /* by its name alone */
+            last = is;
+    for (int i = 0; last != NULL && (is = fa_operation_at(i)) != NULL; i++)
+        if (find_operation(is->name) == is)
+            fa_buf_printf(&list, "%s%s",
+                          list.size == 0 ? ""
+                          : is == last   ? " or "
+                                         : ", ",
+                          is->name);
     int rc = list.data == NULL
                  ? fa_fail(diag, FA_ENOMEM, "out of memory for operations")
                  : fa_fail(diag, FA_ENOTSUP, "operation \"%.40s\" is not known: use %s", name,
