@@ -108,6 +108,13 @@ def a_projects_file_names_no_store_and_no_service_and_is_this_users():
             os.chown(path, 12345, 12345)
             tap.has(place.run("show").stderr, "note: ~/fa-tune.toml is not read: it belongs to another user")
             tap.has(place.run("config").stdout, "~/fa-tune.toml is not read")
+            # Nor does another's link make a file of ours a setting.
+            os.chown(path, 0, 0)
+            tap.lacks(place.run("config", status=2).stderr, "is not read")
+            os.rename(path, path + ".other")
+            os.symlink(path + ".other", path)
+            os.lchown(path, 12345, 12345)
+            tap.has(place.run("config").stdout, "~/fa-tune.toml is not read")
 
 
 def what_is_wrong_in_a_file_is_told_with_its_line():

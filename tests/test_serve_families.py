@@ -221,6 +221,18 @@ def a_specification_names_no_file_and_no_operation_of_ours():
         tap.equal(os.listdir(folder) if os.path.exists(folder) else [], [])
 
 
+def a_specification_that_there_is_no_room_for_is_not_kept_in_mind():
+    with Place(script=NONE) as place, Serve(place, ALLOW) as daemon:
+        folder = os.path.join(place.folder, "families")
+        for i in range(256):
+            os.makedirs(os.path.join(folder, "full%d" % i))
+        for i in range(1, 514):  # more than a process knows
+            status, document = daemon.post("/v1/families", specification(sizes={"n": i}))
+            tap.equal((status >= 400, "256 families" in document["error"]["message"]), (True, True))
+        os.rmdir(os.path.join(folder, "full0"))
+        tap.equal(daemon.post("/v1/families", specification())[0], 201)
+
+
 tap.main([
     a_server_that_does_not_allow_them_takes_none,
     a_family_is_tuned_for_those_who_name_it_and_for_nobody_else,
@@ -232,4 +244,5 @@ tap.main([
     a_specification_is_an_operation_that_its_own_name_alone_finds,
     a_specification_is_compiled_in_the_strict_sandbox_alone,
     a_specification_names_no_file_and_no_operation_of_ours,
+    a_specification_that_there_is_no_room_for_is_not_kept_in_mind,
 ])

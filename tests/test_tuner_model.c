@@ -303,6 +303,23 @@ static void a_launch_takes_as_long_as_its_fullest_sm(void)
     CHECK(is_near(roofline(&c, &gpu_h200, &blocks), launched));
 }
 
+/* Products of the manifest's numbers may overflow, and 0 steps of endless work are no number at all. */
+static void work_beyond_numbers_predicts_nothing(void)
+{
+    fa_candidate c = {.trial = {.threads = 128, .smem_bytes = 40000}, .estimated_registers = 32};
+    fa_launch_shape launch = {.threads = 128, .smem_bytes = 40000, .grid = {1000, 1, 1}};
+    int32_t blocks;
+    for (int i = FA_WORK_STEPS + 1; i < FA_WORKS; i++)
+        for (int nan = 0; nan < 2; nan++) {
+            c.launches = (fa_launches){.count = 1, .at = {launch}};
+            c.launches.at[0].work[i == FA_WORK_BYTES ? FA_WORK_OPERATIONS : FA_WORK_BYTES] = 1e6;
+            CHECK(roofline(&c, &gpu_h200, &blocks) > 0);
+            c.launches.at[0].work[i] = nan ? (double)NAN : (double)INFINITY;
+            double us = roofline(&c, &gpu_h200, &blocks);
+            CHECK(isfinite(us) && us >= 0);
+        }
+}
+
 static void all_launches_count_and_the_largest_limits_the_blocks(void)
 {
     fa_candidate c = {.trial = {.threads = 128, .smem_bytes = 120000}, .estimated_registers = 32};
@@ -347,6 +364,7 @@ int main(void)
     TEST(lets_of_any_value_have_finite_predictions);
     TEST(ranking_is_deterministic);
     TEST(a_launch_takes_as_long_as_its_fullest_sm);
+    TEST(work_beyond_numbers_predicts_nothing);
     TEST(all_launches_count_and_the_largest_limits_the_blocks);
     return check_done();
 }

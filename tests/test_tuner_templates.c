@@ -7,7 +7,10 @@
 
 #include "ops/tensors.h"
 
+#include "buf.h"
 #include "operation.h"
+#include "spec.h"
+#include "tunable.h"
 
 static void a_directory_replaces_and_joins_the_built_in_files(void)
 {
@@ -261,6 +264,56 @@ static void an_operation_of_which_no_tensor_is_an_output_has_no_proof(void)
     CHECK_HAS(diag.text, "none of its tensors is an output");
 }
 
+/* `blocks`: more values than 64, behind a comma. */
+static int read_untrusted(const char *blocks, const char *grid, int number,
+                          const fa_operation **ret_operation, fa_diag *diag)
+{
+    fa_buf text = {0};
+    fa_buf_printf(
+        &text,
+        "{\"kernel\":\"set\",\"sizes\":{\"n\":%d},\"tune\":{\"B\":[64%s]},\"block\":\"B\","
+        "\"grid\":\"%s\",\"arguments\":[{\"name\":\"y\",\"type\":\"f32\",\"shape\":[\"n\"],"
+        "\"is\":\"out\"},{\"name\":\"n\"}]}",
+        number, blocks, grid);
+    int rc = text.data != NULL ? fa_spec_make("sent", text.data,
+                                              "__global__ void set(float *y, int n) { y[0] = n; }",
+                                              true, ret_operation, diag)
+                               : FA_ENOMEM;
+    fa_buf_free(&text);
+    return rc;
+}
+
+static void specifications_that_are_refused_leave_nothing_behind(void)
+{
+    const fa_operation *operation = NULL;
+    fa_diag diag = {{0}};
+    int refused = 0, known = 0;
+    for (; fa_operation_at(known) != NULL; known++)
+        continue;
+    for (int i = 1; i <= FA_OPERATIONS_MAX; i++)
+        refused += read_untrusted("", "nowhere", i, &operation, &diag) == FA_EMANIFEST;
+    CHECK_INT(refused, FA_OPERATIONS_MAX);
+    CHECK_HAS(diag.text, "nowhere");
+    CHECK(fa_operation_at(known) == NULL);
+    CHECK_OK(read_untrusted("", "ceil_div(n, B)", 1, &operation, &diag), diag);
+    CHECK(fa_operation_at(known) == operation);
+}
+
+static void fractions_of_a_domain_that_is_too_long_are_not_kept(void)
+{
+    const fa_operation *operation = NULL;
+    fa_diag diag = {{0}};
+    fa_buf many = {0};
+    int32_t value = 0;
+    for (int i = 0; i < 5000; i++) /* more than a process keeps */
+        fa_buf_printf(&many, ",%d.5", i);
+    int rc = many.data != NULL ? read_untrusted(many.data, "1", 1, &operation, &diag) : FA_ENOMEM;
+    fa_buf_free(&many);
+    CHECK_INT(rc, FA_EMANIFEST);
+    CHECK_HAS(diag.text, "tune B has 5001 values: at most 64");
+    CHECK_OK(fa_value_of_number(12345.25, &value, &diag), diag);
+}
+
 static int open_with(const char *name, const char *bytes, size_t size, fa_diag *diag)
 {
     tuner_fixture f;
@@ -364,6 +417,8 @@ int main(void)
     TEST(the_hash_of_the_files_does_not_say_in_which_folders_they_lie);
     TEST(a_folder_without_a_contract_is_no_operation);
     TEST(an_operation_of_which_no_tensor_is_an_output_has_no_proof);
+    TEST(specifications_that_are_refused_leave_nothing_behind);
+    TEST(fractions_of_a_domain_that_is_too_long_are_not_kept);
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
     TEST(a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone);
     TEST(one_name_stands_for_one_file_in_all_folders);

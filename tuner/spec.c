@@ -221,16 +221,16 @@ fa_case_function *fa_spec_cases_of(const fa_operation *operation, void **ret_con
 }
 
 /* Makes templates and the family of what was read. */
-static int load_family(struct fa_spec_reading *r, fa_spec *spec)
+static int load_family(struct fa_spec_reading *r, const fa_operation *operation, fa_spec *spec)
 {
     char contract[FA_NAME_MAX + 16], manifest[FA_NAME_MAX + 8], source[FA_NAME_MAX + 8],
-        answer[FA_NAME_MAX + 16], operation[FA_NAME_MAX + FA_HASH_HEX + 1];
+        answer[FA_NAME_MAX + 16], name[FA_NAME_MAX + FA_HASH_HEX + 1];
     char *texts[] = {fa_json_print_tidy(r->operation), fa_json_print_tidy(r->manifest)};
     snprintf(contract, sizeof contract, "%s/operation.json", r->name);
     snprintf(manifest, sizeof manifest, "%s.json", r->name);
     snprintf(source, sizeof source, "%s.cu", r->name);
     snprintf(answer, sizeof answer, "%s_answer.cu", r->name);
-    snprintf(operation, sizeof operation, "%s@%s", r->name, r->hash);
+    snprintf(name, sizeof name, "%s@%s", r->name, r->hash);
     const fa_template_text files[] = {{contract, texts[0]},
                                       {manifest, texts[1]},
                                       {source, r->source},
@@ -240,27 +240,24 @@ static int load_family(struct fa_spec_reading *r, fa_spec *spec)
                                    &spec->templates, r->diag)
                  : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
     if (rc == 0)
-        rc = fa_families_load(spec->templates, operation, &spec->families, r->diag);
+        rc = fa_families_load_own(spec->templates, name, operation, &spec->families, r->diag);
     cJSON_free(texts[0]);
     cJSON_free(texts[1]);
     return rc;
 }
 
 /* Where the specification has no default config, the first that holds to the restrictions is it. */
-static int choose_default(struct fa_spec_reading *r, fa_spec *spec)
+static int choose_default(struct fa_spec_reading *r, const fa_problem *problem, const fa_spec *spec)
 {
-    fa_problem problem = fa_problem_some(spec->operation);
-    fa_config config;
+    fa_config config = {.count = 0};
     if (fa_spec_member(r->json, "default") != NULL)
         return 0;
-    int rc = fa_space_first(spec->families.family[0], &problem, &config, r->diag);
+    int rc = fa_space_first(spec->families.family[0], problem, &config, r->diag);
     cJSON *presets = cJSON_GetObjectItemCaseSensitive(r->manifest, "default");
     for (int i = 0; i < config.count && rc == 0; i++)
         cJSON_ReplaceItemInObjectCaseSensitive(presets, config.tunable[i].name,
                                                fa_spec_preset(config.tunable[i].value));
-    fa_families_free(&spec->families);
-    fa_templates_close(&spec->templates);
-    return rc == 0 ? load_family(r, spec) : rc;
+    return rc;
 }
 
 static void free_spec(fa_spec *spec)
@@ -292,10 +289,31 @@ static int take_compiled_with(struct fa_spec_reading *r, fa_spec *spec)
     return 0;
 }
 
+/* Makes all of it with an operation that nobody else sees: what is wrong is told before it has a place for good. */
+static int try_spec(struct fa_spec_reading *r, const char *text, fa_spec *spec)
+{
+    fa_operation *operation = NULL;
+    fa_tensor_list tensors;
+    int rc = fa_operation_read(text, strlen(text), r->where, &operation, r->diag);
+    if (rc != 0)
+        return rc;
+    fa_problem problem = fa_problem_some(operation);
+    rc = fa_tensors_read(&problem, &tensors, r->diag);
+    if (rc == 0)
+        fa_tensors_free(&tensors);
+    if (rc == 0)
+        rc = load_family(r, operation, spec);
+    if (rc == 0)
+        rc = choose_default(r, &problem, spec);
+    fa_families_free(&spec->families);
+    fa_templates_close(&spec->templates);
+    fa_operation_free(operation);
+    return rc;
+}
+
 /* With the mutex held. */
 static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operation)
 {
-    fa_tensor_list tensors;
     int count = atomic_load_explicit(&known_count, memory_order_relaxed);
     if (count == SPECS_MAX)
         return fa_fail(r->diag, FA_EINVAL, "%s: this process knows %d specifications already",
@@ -304,21 +322,15 @@ static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operatio
     char *text = fa_json_print(r->operation);
     int rc = spec != NULL && text != NULL && fa_json_is_whole(r->operation) &&
                      fa_json_is_whole(r->manifest)
-                 ? fa_operation_register(text, strlen(text), r->where, &spec->operation, r->diag)
+                 ? take_compiled_with(r, spec)
                  : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+    if (rc == 0)
+        rc = try_spec(r, text, spec);
+    if (rc == 0)
+        rc = fa_operation_register(text, strlen(text), r->where, &spec->operation, r->diag);
+    if (rc == 0)
+        rc = load_family(r, spec->operation, spec);
     cJSON_free(text);
-    if (rc == 0) {
-        fa_problem problem = fa_problem_some(spec->operation);
-        rc = fa_tensors_read(&problem, &tensors, r->diag);
-        if (rc == 0)
-            fa_tensors_free(&tensors);
-    }
-    if (rc == 0)
-        rc = take_compiled_with(r, spec);
-    if (rc == 0)
-        rc = load_family(r, spec);
-    if (rc == 0)
-        rc = choose_default(r, spec);
     if (rc != 0) {
         free_spec(spec);
         return rc;

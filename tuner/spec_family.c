@@ -4,6 +4,7 @@
  */
 #include "spec_reading.h"
 
+#include "family.h"
 #include "tunable.h"
 
 #include <stdio.h>
@@ -28,6 +29,9 @@ static int add_tunable(const struct fa_spec_reading *r, cJSON *tunables, cJSON *
     if (!cJSON_IsArray(values) || values->child == NULL)
         return fa_spec_fault(r, "tune %.60s must be an array of numbers, booleans or texts",
                              values->string);
+    if (cJSON_GetArraySize(values) > FA_MAX_DOMAIN) /* before the process keeps them for good */
+        return fa_spec_fault(r, "tune %.60s has %d values: at most %d", values->string,
+                             cJSON_GetArraySize(values), FA_MAX_DOMAIN);
     cJSON_ArrayForEach (value, values) {
         if (fa_value_of_json(value, &is, r->diag) != 0)
             return fa_fail_in(r->diag, FA_EMANIFEST, "%s: tune %.60s", r->where, values->string);

@@ -56,6 +56,19 @@ static const fa_operation *find_operation(const char *name)
     return NULL;
 }
 
+/* The one of the same name and specification, trusted or not. */
+static const fa_operation *find_specified(const fa_operation *operation)
+{
+    int count = atomic_load_explicit(&known_count, memory_order_acquire);
+    const char *hash = specification_of(operation), *its;
+    for (int i = 0; hash != NULL && i < count; i++)
+        if (strcmp(known[i]->name, operation->name) == 0 &&
+            (its = specification_of(known[i])) != NULL && strcmp(its, hash) == 0 &&
+            fa_operation_is_untrusted(known[i]) == fa_operation_is_untrusted(operation))
+            return known[i];
+    return NULL;
+}
+
 /* What two files of one operation must agree on, since one of them then stands for both; the rest is words
  * for people. */
 static const struct {
@@ -83,7 +96,9 @@ static int add_operation(fa_operation *operation, const char *where,
                          const fa_operation **ret_operation, fa_diag *diag)
 {
     int count = atomic_load_explicit(&known_count, memory_order_relaxed), rc = 0;
-    const fa_operation *same = find_operation(operation->name);
+    const fa_operation *same = find_specified(operation);
+    if (same == NULL)
+        same = find_operation(operation->name);
     /* A specification's operation is one for each text, and the newest has the name. */
     if (same != NULL && specification_of(same) != NULL && specification_of(operation) != NULL &&
         difference(operation, same) != NULL)
@@ -156,12 +171,17 @@ int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_d
         return 0;
     }
     fa_buf list = {0};
-    for (int i = 0; fa_operation_at(i) != NULL; i++)
-        fa_buf_printf(&list, "%s%s",
-                      i == 0                           ? ""
-                      : fa_operation_at(i + 1) != NULL ? ", "
-                                                       : " or ",
-                      fa_operation_at(i)->name);
+    const fa_operation *last = NULL, *is;
+    for (int i = 0; (is = fa_operation_at(i)) != NULL; i++)
+        if (find_operation(is->name) == is) /* by its name alone */
+            last = is;
+    for (int i = 0; last != NULL && (is = fa_operation_at(i)) != NULL; i++)
+        if (find_operation(is->name) == is)
+            fa_buf_printf(&list, "%s%s",
+                          list.size == 0 ? ""
+                          : is == last   ? " or "
+                                         : ", ",
+                          is->name);
     int rc = list.data == NULL
                  ? fa_fail(diag, FA_ENOMEM, "out of memory for operations")
                  : fa_fail(diag, FA_ENOTSUP, "operation \"%.40s\" is not known: use %s", name,

@@ -215,11 +215,17 @@ static int load(cli_settings *settings, cli_settings_file file, fa_diag *diag)
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "settings %.300s", path);
 }
 
-/* The nearest fa-tune.toml of this user's or of root's in the current folder or above it; "": there is none. */
+static bool is_ours(const struct stat *st)
+{
+    return st->st_uid == geteuid() || st->st_uid == 0;
+}
+
+/* The nearest fa-tune.toml of this user's or of root's in the current folder or above it; "": there is none. A link of
+ * another's is another's, wherever it leads. */
 static void find_project(char ret[PATH_MAX], char ret_foreign[PATH_MAX])
 {
     static const char name[] = "/fa-tune.toml";
-    struct stat st;
+    struct stat st, link;
     if (getcwd(ret, PATH_MAX - sizeof name) == NULL || ret[0] != '/') {
         ret[0] = 0;
         return;
@@ -228,8 +234,8 @@ static void find_project(char ret[PATH_MAX], char ret_foreign[PATH_MAX])
         if (end == ret + 1)
             end = ret; /* the root's own slash */
         memcpy(end, name, sizeof name);
-        bool there = stat(ret, &st) == 0;
-        if (there && (st.st_uid == geteuid() || st.st_uid == 0))
+        bool there = lstat(ret, &link) == 0 && (!is_ours(&link) || stat(ret, &st) == 0);
+        if (there && is_ours(&link) && is_ours(&st))
             return;
         if (there && ret_foreign[0] == 0)
             memcpy(ret_foreign, ret, strlen(ret) + 1);

@@ -281,14 +281,17 @@ static int keep_family(struct sent_family *sent, const char *manifest, const cha
     if (rc != 0)
         return rc;
     sent->known = access(folder, F_OK) == 0;
-    if (sent->known)
-        return 0;
-    mkdir(all, 0700); /* if this fails, the next step fails too */
-    if (count_families(all) >= FAMILIES_MAX)
+    if (!sent->known && count_families(all) >= FAMILIES_MAX)
         return fa_fail(diag, FA_EFULL,
                        "this server has %d families of clients: its operator can "
                        "remove some from %s",
                        FAMILIES_MAX, all);
+    if (sent->specified) /* which this process then knows for good */
+        rc = read_specification(sent->name, manifest, source, sent->operation,
+                                sizeof sent->operation, diag);
+    if (rc != 0 || sent->known)
+        return rc;
+    mkdir(all, 0700); /* if this fails, the next step fails too */
     int lock = lock_families(all, LOCK_SH);
     rc = make_family(sent, folder, manifest, source, diag);
     if (lock >= 0)
@@ -361,11 +364,7 @@ static int take_parts(struct sent_family *sent, cJSON *json, fa_diag *diag)
         fa_hash_part(&hash, text, size);
         fa_hash_part(&hash, source, source_size);
         fa_hash_final(&hash, sent->id);
-        if (sent->specified)
-            rc = read_specification(sent->name, text, source, sent->operation,
-                                    sizeof sent->operation, diag);
-        if (rc == 0)
-            rc = keep_family(sent, text, source, diag);
+        rc = keep_family(sent, text, source, diag);
     }
     free(text);
     return rc;

@@ -83,6 +83,6 @@ void fa_roofline_predict(const fa_candidate *candidate, const fa_problem *proble
         told = told || tells_work(launch);
         us += resident > 0 ? launch_time(launch, gpu, resident) : 0;
     }
-    if (told && trial->blocks_per_sm > 0)
+    if (told && trial->blocks_per_sm > 0 && isfinite(us)) /* else what is told is beyond numbers */
         trial->predicted_us = us;
 }
