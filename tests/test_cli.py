@@ -127,7 +127,7 @@ def help_and_version_go_to_stdout():
         tap.equal(place.run("-V").stdout, place.run("version").stdout)
         assert re.fullmatch(r"fa-tune \d+\.\d+\.\d+\n", place.run("version").stdout)
         overview = place.run("help").stdout
-        for verb, operands in (("tune", ""), ("explain", ""), ("show", " [FILE]"), ("export", ""), ("import", " FILE"),
+        for verb, operands in (("tune", ""), ("explain", ""), ("check", " FILE.cu"), ("show", " [FILE]"), ("export", ""), ("import", " FILE"),
                                ("keygen", ""), ("trust", " list|add|remove [KEY]"), ("rm", ""),
                                ("compare", " OLD NEW"), ("doctor", ""), ("gpus", ""), ("serve", ""), ("version", "")):
             tap.has(overview, "\n  %s " % verb)

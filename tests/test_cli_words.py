@@ -62,7 +62,9 @@ def a_failure_under_json_is_a_document():
                 (["--seq", "5", "--json"], 1, ["driver", "name a GPU type"]),
                 (["show", "--json", "x.fab"], 1, ["x.fab"])):
             done = place.run(*arguments, status=status)
-            error = json.loads(done.stdout)["error"]
+            document = json.loads(done.stdout)
+            tap.equal(list(document), ["fa_tune", "error"])
+            error = document["error"]
             tap.equal((error["exit_status"], len(error["sentences"])), (status, len(parts)))
             for sentence, part in zip(error["sentences"], parts):
                 tap.has(sentence, part)

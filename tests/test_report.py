@@ -420,6 +420,11 @@ def a_report_begins_with_how_much_faster_on_which_gpu():
         tap.equal([one["sentence"] for one in place.json("report", "--gpu", "A30")["headlines"]],
                   ["On an A30, 1 problem is not measured yet."])
         tap.equal(len(place.json("report")["headlines"]), 2)
+        # Of several operations each sentence names its own.
+        place.run("--operation", "gemm", "--gpu", "A30", "--m", "64", "--n", "64", "--k", "64", "--effort", "predict", "--quiet")
+        tap.equal(sorted(one["sentence"] for one in place.json("report", "--gpu", "A30")["headlines"]),
+                  ["On an A30, 1 problem of attention forward is not measured yet.",
+                   "On an A30, 1 problem of matrix product is not measured yet."])
 
 
 def the_circumstances_are_told_and_what_is_not_recorded_is_said():

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fa-tune: finds, proves and remembers the fastest FlashAttention kernel for a problem on a GPU.
+ * fa-tune: finds, proves and remembers the fastest CUDA kernel for a problem on a GPU.
  *
  *     fa_tuner *tuner;
  *     const fa_kernel *kernel;

@@ -174,7 +174,7 @@ PyObject *problem_specification(PyObject *self, PyObject *args)
         rc = fa_spec_name(operation, name, sizeof name, &diag);
     if (rc == 0)
         return PyUnicode_FromString(name);
-    fail_with(rc, &diag);
+    fail_with(rc == FA_ENOTFOUND ? FA_EINVAL : rc, &diag); /* no such file, not: no such winner */
     return NULL;
 }
 

@@ -124,11 +124,14 @@ static void put_section(const cli_verb *verbs, size_t count, size_t section, fa_
 void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *out)
 {
     struct options options = {out, !all};
-    put_wrapped(out,
-                "fa-tune finds, proves and remembers the fastest kernel for a problem on a GPU: of "
-                "FlashAttention, which it brings, or a CUDA kernel of yours.",
-                0, 0);
-    fa_buf_text(out, "\n  fa-tune --gpu L4 --seq 512\n\nusage: fa-tune [VERB] [OPTIONS]\n");
+    put_wrapped(
+        out,
+        "fa-tune finds, proves and remembers the fastest CUDA kernel for a problem on a GPU: "
+        "attention, with kernels that it brings, or a kernel of your own.",
+        0, 0);
+    fa_buf_text(out, "\n  fa-tune --gpu L4 --seq 512        attention\n"
+                     "  fa-tune conv2d.cu --gpu L4        a kernel of your own\n\n"
+                     "usage: fa-tune [VERB] [FILE.cu] [OPTIONS]\n");
     for (size_t s = 0; s < sizeof sections / sizeof *sections; s++)
         put_section(verbs, count, s, out);
     if (!all) {

@@ -46,13 +46,13 @@ static const cli_verb verbs[] = {
      "list every config of a problem's space with its outcome and the reason",
      "Compiles nothing: shows what the budget says and what earlier tunes found.\n", cli_explain},
     {"check",
-     CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
-         CLI_GROUP_QUIET | CLI_GROUP_JSON,
-     "check that a kernel of your own compiles and takes what its file says, without a GPU",
+     CLI_GROUP_CHECK | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE |
+         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "check that a kernel of your own compiles and fits its specification, without a GPU",
      "  fa-tune check conv2d.cu --gpu A100\n\n"
-     "Compiles the answer and the default config, and compares what each kernel takes with \"arguments\".\n"
-     "For the device here, or an A100 where there is none. Keeps nothing. Exit status 1 when something\n"
-     "is wrong.\n",
+     "Compiles the answer and the default config, and compares the parameters of each kernel with\n"
+     "\"arguments\". For the device here, or an A100 where there is none. Keeps nothing.\n\n"
+     "Exit status 1 when something is wrong.\n",
      cli_check},
     {"report",
      CLI_GROUP_REPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
@@ -186,7 +186,7 @@ static const cli_verb verbs[] = {
      "An option that is not given comes from its environment variable, then from the project's\n"
      "fa-tune.toml (in this folder or above it), then from fa-tune/config.toml in the configuration\n"
      "directory, then from the defaults. Files hold lines such as these:\n\n"
-     "  gpu = \"L4\"              # of tune, explain and sweep\n"
+     "  gpu = \"L4\"              # of tune, check, explain, sweep and show --why\n"
      "  effort = \"predict\"      # of tune and sweep\n"
      "  jobs = 8\n"
      "  time = \"30m\"            # of sweeps, as are trials, cost and price\n"
@@ -310,8 +310,9 @@ static int end_in_json(int status)
     cJSON *sentences = status != 0 ? cli_errors_take() : NULL;
     if (sentences == NULL)
         return status;
-    cJSON *document = cJSON_CreateObject(), *error = fa_json_add_object(document, "error");
+    cJSON *document = cJSON_CreateObject();
     fa_json_add_text(document, "fa_tune", fa_version());
+    cJSON *error = fa_json_add_object(document, "error");
     fa_json_add_number(error, "exit_status", status);
     fa_json_add(error, "sentences", sentences);
     cli_json_write(document);

@@ -227,6 +227,7 @@ static const struct {
     {CLI_GROUP_SHOW, {"[FILE]"}, " [FILE]"},
     {CLI_GROUP_REPLAY, {"FILE"}, " FILE"},
     {CLI_GROUP_COMPARE, {"OLD", "NEW"}, " OLD NEW"},
+    {CLI_GROUP_CHECK, {NULL}, " FILE.cu"}, /* read before all options */
 };
 
 void cli_options_operands(unsigned groups, fa_buf *out)

@@ -38,7 +38,8 @@ enum {
     CLI_GROUP_EFFORT = 1 << 26, /* how well it is to be tuned */
     CLI_GROUP_FORGET = 1 << 27,
     CLI_GROUP_REPLAY = 1 << 28,
-    CLI_GROUP_SEARCH = 1 << 29 /* how a space is searched, and what that may spend */
+    CLI_GROUP_SEARCH = 1 << 29, /* how a space is searched, and what that may spend */
+    CLI_GROUP_CHECK = 1 << 30   /* the file of a kernel comes first */
 };
 
 enum { CLI_OPERANDS_MAX = 2, CLI_SHORTHANDS_MAX = 8 };

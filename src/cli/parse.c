@@ -258,6 +258,9 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
     if (missing != NULL && missing[0] != '[')
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` needs %s: see `fa-tune %s --help`",
                        verb->name, missing, verb->name);
+    if ((verb->groups & CLI_GROUP_CHECK) && options->specification == NULL)
+        return fa_fail(diag, FA_EINVAL,
+                       "say which file is to be checked, as in `fa-tune check conv2d.cu`");
     if ((options->gpu != NULL || options->sweep.gpu != NULL) && options->device >= 0)
         return fa_fail(diag, FA_EINVAL,
                        "--gpu and --device exclude one another: --gpu names a "

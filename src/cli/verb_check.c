@@ -71,10 +71,7 @@ int cli_check(cli_run *run)
     fa_buf logs = {0};
     struct checked checked = {.kernels = fa_json_add_array(run->document, "kernels"),
                               .logs = &logs};
-    int rc = run->options->specification != NULL
-                 ? cli_check_gpu(run)
-                 : fa_fail(&run->diag, FA_EINVAL,
-                           "say which file is to be checked, as in `fa-tune check conv2d.cu`");
+    int rc = cli_check_gpu(run);
     if (rc == 0)
         rc = cli_open(run, true);
     if (rc != 0)

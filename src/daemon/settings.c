@@ -273,7 +273,7 @@ void serve_settings_help(void)
     printf("fa-tune serve: one engine for every process on the host, over HTTP and JSON\n\n"
            "usage: fa-tune serve [OPTIONS]\n\n"
            "Serves a Unix socket that only this user can use until it is told to stop (SIGTERM).\n"
-           "What it was asked to tune and has not is kept, and goes on when it starts again.\n\n");
+           "Accepted jobs that have not ended are kept and continue at the next start.\n\n");
     for (size_t i = 0; i < SETTINGS; i++) {
         snprintf(left, sizeof left, "--%s %s", table[i].name,
                  table[i].value != NULL ? table[i].value : "");

@@ -215,13 +215,22 @@ static void against(fa_buf *out, const comparison *peer, size_t count)
         fa_buf_printf(out, ", worst %.2f", worst);
 }
 
+/* "3 problems", and of which operation in a report that has several. */
+static void problems_of(fa_buf *out, size_t count, const struct report_headline *headline,
+                        bool several)
+{
+    problems(out, count);
+    if (several)
+        fa_buf_printf(out, " of %s", headline->operation->title);
+}
+
 static void sentence(fa_buf *out, const struct report_headline *headline, bool several)
 {
     fa_buf_text(out, "On ");
     some_gpu(out, headline->gpu);
     if (headline->timed == 0) {
         fa_buf_text(out, ", ");
-        problems(out, headline->problems);
+        problems_of(out, headline->problems, headline, several);
         fa_buf_text(out,
                     headline->problems == 1 ? " is not measured yet" : " are not measured yet");
     } else if (headline->peers > 0 || headline->defaults.problems > 0) {
@@ -239,7 +248,7 @@ static void sentence(fa_buf *out, const struct report_headline *headline, bool s
         }
     } else {
         fa_buf_text(out, ", ");
-        problems(out, headline->timed);
+        problems_of(out, headline->timed, headline, several);
         fa_buf_printf(out, " %s measured, and no other kernel's time is stored",
                       headline->timed == 1 ? "is" : "are");
     }
