@@ -311,13 +311,33 @@ static int try_spec(struct fa_spec_reading *r, const char *text, fa_spec *spec)
     return rc;
 }
 
-/* With the mutex held. */
+/* Takes what was tried over into the list, with the mutex held; another thread may have been sooner. */
+static int keep_spec(struct fa_spec_reading *r, const char *text, fa_spec **spec,
+                     const fa_operation **ret_operation)
+{
+    const fa_spec *same = find_spec(r->hash);
+    int rc = 0, count = atomic_load_explicit(&known_count, memory_order_relaxed);
+    if (same == NULL && count == SPECS_MAX)
+        rc = fa_fail(r->diag, FA_EINVAL, "%s: this process knows %d specifications already",
+                     r->where, SPECS_MAX);
+    else if (same == NULL)
+        rc = fa_operation_register(text, strlen(text), r->where, &(*spec)->operation, r->diag);
+    if (rc == 0 && same == NULL)
+        rc = load_family(r, (*spec)->operation, *spec);
+    if (rc != 0)
+        return rc;
+    *ret_operation = same != NULL ? same->operation : (*spec)->operation;
+    if (same == NULL) {
+        known[count] = *spec;
+        *spec = NULL;
+        atomic_store_explicit(&known_count, count + 1, memory_order_release);
+    }
+    return 0;
+}
+
+/* Looking for a default config may take seconds, during which nobody waits. */
 static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operation)
 {
-    int count = atomic_load_explicit(&known_count, memory_order_relaxed);
-    if (count == SPECS_MAX)
-        return fa_fail(r->diag, FA_EINVAL, "%s: this process knows %d specifications already",
-                       r->where, SPECS_MAX);
     fa_spec *spec = calloc(1, sizeof *spec);
     char *text = fa_json_print(r->operation);
     int rc = spec != NULL && text != NULL && fa_json_is_whole(r->operation) &&
@@ -326,19 +346,14 @@ static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operatio
                  : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
     if (rc == 0)
         rc = try_spec(r, text, spec);
-    if (rc == 0)
-        rc = fa_operation_register(text, strlen(text), r->where, &spec->operation, r->diag);
-    if (rc == 0)
-        rc = load_family(r, spec->operation, spec);
-    cJSON_free(text);
-    if (rc != 0) {
-        free_spec(spec);
-        return rc;
+    if (rc == 0) {
+        pthread_mutex_lock(&mutex);
+        rc = keep_spec(r, text, &spec, ret_operation);
+        pthread_mutex_unlock(&mutex);
     }
-    *ret_operation = spec->operation;
-    known[count] = spec;
-    atomic_store_explicit(&known_count, count + 1, memory_order_release);
-    return 0;
+    cJSON_free(text);
+    free_spec(spec);
+    return rc;
 }
 
 static void hash_texts(struct fa_spec_reading *r, const char *json, const char *source,
@@ -366,14 +381,11 @@ static int make_spec(struct fa_spec_reading *r, const fa_operation **ret_operati
         rc = fa_spec_make_manifest(r);
     if (rc != 0)
         return rc;
-    pthread_mutex_lock(&mutex);
     const fa_spec *same = find_spec(r->hash);
-    if (same != NULL)
-        *ret_operation = same->operation;
-    else
-        rc = add_spec(r, ret_operation);
-    pthread_mutex_unlock(&mutex);
-    return rc;
+    if (same == NULL)
+        return add_spec(r, ret_operation);
+    *ret_operation = same->operation;
+    return 0;
 }
 
 /* answer_source: NULL where it is the same text's. */
