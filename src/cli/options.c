@@ -13,7 +13,8 @@
 static const char *const formats[] = {"", "html", "md", "csv", "json", NULL};
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
-enum { ANY_VERB = 1 << 30, PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
+#define ANY_VERB (1u << 31)
+enum { PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
 
 #define AT CLI_AT
 
