@@ -132,6 +132,17 @@ static bool is_kernels(void *context, const fa_answer *answer)
            memcmp(answer->problem.value, tuned->value, sizeof tuned->value) == 0;
 }
 
+/* What a function returns that was given a path, which it lets go. */
+static PyObject *file_done(PyObject *path, int rc, const fa_diag *diag)
+{
+    Py_DECREF(path);
+    if (rc != 0) {
+        fail_with(rc, diag);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 PyObject *store_export(PyObject *self, PyObject *args)
 {
     PyObject *object, *path = NULL;
@@ -152,12 +163,7 @@ PyObject *store_export(PyObject *self, PyObject *args)
         rc = fa_export(tuner, &options, &info, &diag);
         session_acquire(state);
     }
-    Py_DECREF(path);
-    if (rc != 0) {
-        fail_with(rc, &diag);
-        return NULL;
-    }
-    Py_RETURN_NONE;
+    return file_done(path, rc, &diag);
 }
 
 PyObject *store_import(PyObject *self, PyObject *args)
@@ -176,12 +182,7 @@ PyObject *store_import(PyObject *self, PyObject *args)
         rc = fa_import(tuner, &options, &info, &diag);
         session_acquire(state);
     }
-    Py_DECREF(path);
-    if (rc != 0) {
-        fail_with(rc, &diag);
-        return NULL;
-    }
-    Py_RETURN_NONE;
+    return file_done(path, rc, &diag);
 }
 
 /* ---- winners, the doctor --------------------------------------------------------------------*/
