@@ -174,24 +174,6 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
 
 // ---- the main launch -------------------------------------------------------------------------------------------
 
-// A ring of slots, walked by one side: the slot and the parity of its barriers.
-template <int kCount> struct Ring {
-    u32 slot = 0, parity = 0;
-
-    __device__ __forceinline__ void advance() {
-        const bool last = slot + 1 == kCount;
-        slot = last ? 0 : slot + 1;
-        parity ^= last;
-    }
-};
-
-// A value that is the same in all lanes, in a form that the compiler knows to be so.
-FA_DEVICE int uniform(int x) {
-    int y;
-    asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(y) : "r"(x));
-    return y;
-}
-
 // The tile of keys that a block owns and the steps that it takes: the tiles of queries that meet it, of each head of its group.
 struct Job {
     int key_tile, head, batch;   // head of keys

@@ -25,16 +25,6 @@ constexpr u32 kPiecesAt = kStages * kSlotBytes, kBarriersAt = kPiecesAt + kConsu
 enum Map { kMapA, kMapB, kMapC, kMaps };
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 
-// A ring of slots, walked by one side: the slot and the parity of its barriers.
-struct Ring {
-    u32 slot = 0, parity = 0;
-
-    __device__ __forceinline__ void advance() {
-        const bool last = slot + 1 == kStages;
-        slot = last ? 0 : slot + 1;
-        parity ^= last;
-    }
-};
 FA_DEVICE u32 full(u32 base, u32 slot) { return base + kBarriersAt + 8 * slot; }
 FA_DEVICE u32 empty(u32 base, u32 slot) { return base + kBarriersAt + 8 * (kStages + slot); }
 
@@ -47,7 +37,7 @@ FA_DEVICE MapShape shape_of(const fa_gemm_params &p, u32 map) {
 FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *maps, u32 base) {
     acquire_map(maps + kMapA);
     acquire_map(maps + kMapB);
-    Ring ring;
+    Ring<kStages> ring;
 #pragma unroll 1
     for (u32 tile = blockIdx.x; tile < Place::tiles(p); tile += gridDim.x) {
         const Place place(p, tile);
@@ -67,7 +57,7 @@ struct Consumer {
     const fa_gemm_params &p;
     const u32 base, group, warp, lane;
     const u64 a_rows, b_rows;   // descriptors of slot 0
-    Ring ring;                  // what is multiplied next
+    Ring<kStages> ring;         // what is multiplied next
     float c[kParts][kN / 2];
     u32 piece;                  // of this warp, that is filled next
 
@@ -149,9 +139,7 @@ gemm_sm90a(const __grid_constant__ fa_gemm_params p, fa_tensor_map *workspace) {
         }
         barrier_init_fence();
     }
-    // The same in all lanes, in a form that the compiler knows to be so.
-    u32 warp;
-    asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(warp) : "r"(threadIdx.x / kWarp));
+    const u32 warp = (u32)uniform((int)(threadIdx.x / kWarp));
     if (warp < kMaps) make_map<kBf16>(maps + warp, base + kPiecesAt + warp * sizeof(fa_tensor_map), shape_of(p, warp));
     named_sync(0, kThreads);
     if (warp < 4) {

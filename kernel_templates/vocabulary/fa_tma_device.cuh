@@ -16,6 +16,24 @@ FA_DEVICE u32 shared_address(const void *pointer) {
 }
 FA_DEVICE void block_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
 
+// A ring of slots, walked by one side: the slot and the parity of its barriers.
+template <int kCount> struct Ring {
+    u32 slot = 0, parity = 0;
+
+    __device__ __forceinline__ void advance() {
+        const bool last = slot + 1 == kCount;
+        slot = last ? 0 : slot + 1;
+        parity ^= last;
+    }
+};
+
+// A value that is the same in all lanes, in a form that the compiler knows to be so.
+FA_DEVICE int uniform(int x) {
+    int y;
+    asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+
 // A rank-4 tensor of 16-bit elements and the box that is copied at once: 64 columns, swizzled by their 128 bytes.
 struct MapShape {
     const void *base;
