@@ -219,7 +219,7 @@ int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
                    char *const *environment, const fa_child_events *events, void *context,
                    fa_child **ret_child, fa_diag *diag)
 {
-    int fd;
+    int fd = -1;
     pid_t pid;
     if (loop->count == FA_LOOP_CHILDREN_MAX)
         return fa_fail(diag, FA_EINVAL, "at most %d workers run at once", FA_LOOP_CHILDREN_MAX);
