@@ -58,6 +58,7 @@ CALLS = {
     "st.global.v2.f32 [%0], {%1,%2};": "store_global",
     "st.global.v4.f32 [%0], {%1,%2,%3,%4};": "store_global",
     "atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;": "count_and_wrap",
+    "atom.relaxed.gpu.global.add.u32 %0, [%1], 1;": "count",
     "red.relaxed.gpu.global.add.f32 [%0], %1;": "add_global",
     "red.release.gpu.global.add.u32 [%0], %1;": "add_global",
     "fence.acq_rel.gpu;": "nothing",

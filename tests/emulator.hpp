@@ -146,6 +146,10 @@ template <class T> void add_global(T *to, T x) {
     load(global(to, sizeof before, false), before);
     store(global(to, sizeof before, true), before + x);
 }
+inline void count(u32 &before, u32 *to) {
+    load(global(to, 4, false), before);
+    store(global(to, 4, true), before + 1);
+}
 inline void count_and_wrap(u32 &before, void *to, u32 most) {
     load(global(to, 4, false), before);
     store(global(to, 4, true), before >= most ? 0 : before + 1);
