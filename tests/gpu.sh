@@ -95,22 +95,22 @@ print(funnel["compiled"], "configs compiled,", funnel["measured"], "measured")' 
     done
 }
 operation() { # another operation than attention, by its folder alone: one launch against two
-    echo "== RMS norm of tests/operations"
-    "$bundle/fa-tune" --templates tests/operations --operation rms_norm --rows 16384 --columns 4096 --json --quiet \
+    echo "== L1 norm of tests/operations"
+    "$bundle/fa-tune" --templates tests/operations --operation l1_norm --rows 16384 --columns 4096 --json --quiet \
         --store "$work/rows.db" >"$out/rows.json"
-    verdict "RMS norm" $?
+    verdict "L1 norm" $?
     note "$(python3 - "$out/rows.json" <<'PY'
 import json, sys
 told = json.load(open(sys.argv[1]))
 answer, funnel = told["answer"], told["funnel"]
 tunables = " ".join("%s=%d" % item for item in answer["config"]["tunables"].items())
-print("RMS norm, 16384 x 4096: %d of %d configs proved and measured; %s %s %.1f us = %.0f GB/s" % (
+print("L1 norm, 16384 x 4096: %d of %d configs proved and measured; %s %s %.1f us = %.0f GB/s" % (
     funnel["measured"], funnel["space"], answer["config"]["family"], tunables, answer["median_us"],
     4 * 16384 * 4096 / answer["median_us"] * 1e-3))
 sys.exit(funnel["failed"] > 0)
 PY
 )"
-    verdict "every config of RMS norm is right" $?
+    verdict "every config of L1 norm is right" $?
 }
 versus() { # NAME ARGUMENTS: ours beside PyTorch's back ends
     name=$1
