@@ -189,6 +189,24 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
             tap.equal({row["config"]["family"] for row in place.json("explain", *command, *options)["configs"]}, {family})
 
 
+def rms_norm_is_predicted_and_compiles_as_it_was_meant():
+    """Every config within its budget, with the compiler at hand, on the first and the last architecture: no spills. Times are those of memory."""
+    with Place(space=None) as place:
+        for gpu in ("T4", "H200"):
+            for options in (["--rows", "4096", "--columns", "128"], ["--rows", "4096", "--residual", "--dtype", "bf16"],
+                            ["--rows", "300", "--columns", "65536"], ["--rows", "2", "--columns", "30001", "--unaligned", "--residual"]):
+                told = place.json("--operation", "rms_norm", "--gpu", gpu, *options)
+                funnel, row = told["funnel"], told["ranking"][0]
+                assert funnel["in_budget"] == funnel["compiled"] == funnel["clean"] > 0, (gpu, options, funnel)
+                tap.equal(told["answer"]["origin"], "predicted")
+            assert all(len(row["config"]["tunables"]) == 2 for row in told["ranking"])
+        told = place.json("--operation", "rms_norm", "--gpu", "H200", "--rows", "4096", "--residual")
+        # 128 MiB at 4.8 TB/s are 28 us, and a launch.
+        assert 28 < told["answer"]["predicted_us"] < 36, told["answer"]
+        tap.has(place.run("--operation", "rms_norm", "--gpu", "L4", "--rows", "64", "--columns", "1001", status=1).stderr,
+                "columns must be a multiple of 8, unless the problem is unaligned")
+
+
 def without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either():
     for gpu in ([], ["--gpu", "H200"]):
         with a_place() as place:
@@ -335,6 +353,7 @@ tap.main([
     a_manifest_that_says_what_its_launches_do_is_ranked,
     attention_backward_for_a_gpu_that_is_not_here_is_predicted,
     attention_backward_for_hopper_compiles_as_it_was_meant,
+    rms_norm_is_predicted_and_compiles_as_it_was_meant,
     without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either,
     a_reference_without_its_entry_is_refused_where_the_gpu_is_not_either,
     a_family_that_never_compiles_tells_its_error_once_where_another_lives,

@@ -45,7 +45,7 @@ def its_problems_are_described_by_its_fields():
     with served(a_place()):
         choices = openapi.DOCUMENT["components"]["schemas"]["Problem"]["anyOf"]
         tap.equal([choice["properties"]["operation"].get("enum") for choice in choices],
-                  [["attn_bwd"], ["attn_fwd"], ["gemm"], ["l1_norm"], None])  # the last: specifications that clients sent
+                  [["attn_bwd"], ["attn_fwd"], ["gemm"], ["rms_norm"], ["l1_norm"], None])  # the last: specifications that clients sent
         tap.has(json.dumps(choices[-2]), '"L1 norm"')
         tap.equal(choices[-2]["required"], ["operation", "rows", "columns"])
         tap.equal(choices[-2]["properties"]["columns"],
