@@ -65,7 +65,7 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     problem   fa_tune.Problem, mapping or answer; or its fields as keywords
     gpu       name of a GPU type (`fa-tune gpus`); None: the device
     device    CUDA ordinal; None: PyTorch's current device, else 0
-    effort    as in fa_tune.policy(); "measure" tunes the whole space here
+    effort    as in fa_tune.policy(), but that "measure" times the whole space even where some kernels are ready
     again     tune although a winner is stored
     exact     these very lengths, not the bucket that stands for them
     strategy, evaluations, seconds   how the space is searched, and when that ends; 0: the default, which is the whole space

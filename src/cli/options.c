@@ -39,8 +39,8 @@ static const cli_option_spec specs[] = {
 
     {.kind = KIND_HEADING, .help = "Tuning"},
     {"--effort", CLI_GROUP_EFFORT, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
-     "cached (look it up), predict (compile and rank), measure (race kernels that are ready) or patient (all "
-     "anew, more repeats); without it the whole space is timed once"},
+     "cached (look it up), predict (compile and rank), measure (time once; a tune races kernels that are ready, if any) or "
+     "patient (all anew, more repeats); without it the whole space is timed once"},
     {"--again", CLI_GROUP_EFFORT, KIND_FLAG, AT(again), 0, 0, NULL, NULL,
      "tune again although a winner is stored; keeps recorded trials"},
     {"--jobs", CLI_GROUP_TUNE, KIND_INTEGER, AT(jobs), 1, 1024, NULL, "N",
