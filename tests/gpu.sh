@@ -18,6 +18,7 @@
 #   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it)
 #   tests/gpu.sh training   gradients through PyTorch's autograd, and their speed beside SDPA's, from the same wheel
 #   tests/gpu.sh gemm       the matrix product: every config proved, and its speed beside cuBLAS, from the same wheel
+#   tests/gpu.sh rms_norm   RMS norm likewise, beside PyTorch's and torch.compile's
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 #   tests/gpu.sh final      in 420 s at most, what matters most first and each part within a time of its own:
 #                           correctness of every family (120 problems), serving, cold tunes and first predicted
@@ -94,24 +95,27 @@ print(funnel["compiled"], "configs compiled,", funnel["measured"], "measured")' 
         done
     done
 }
-operation() { # another operation than attention, by its folder alone: one launch against two
-    echo "== RMS norm of tests/operations"
-    "$bundle/fa-tune" --templates tests/operations --operation rms_norm --rows 16384 --columns 4096 --json --quiet \
-        --store "$work/rows.db" >"$out/rows.json"
-    verdict "RMS norm" $?
-    note "$(python3 - "$out/rows.json" <<'PY'
+every_config() { # OPERATION PROBLEM...: all of them compiled, proved and measured
+    operation=$1
+    shift
+    for problem in "$@"; do
+        # shellcheck disable=SC2086
+        "$bundle/fa-tune" tune --operation "$operation" $problem --quiet --json >"$work/operation.json"; verdict "$operation $problem" $?
+        note "$operation $problem: $(python3 - "$work/operation.json" <<'PY'
 import json, sys
 told = json.load(open(sys.argv[1]))
 answer, funnel = told["answer"], told["funnel"]
-tunables = " ".join("%s=%d" % item for item in answer["config"]["tunables"].items())
-print("RMS norm, 16384 x 4096: %d of %d configs proved and measured; %s %s %.1f us = %.0f GB/s" % (
-    funnel["measured"], funnel["space"], answer["config"]["family"], tunables, answer["median_us"],
-    4 * 16384 * 4096 / answer["median_us"] * 1e-3))
+tunables = " ".join("%s=%s" % item for item in answer["config"]["tunables"].items())
+print("%d configs, %d proved, %d failed; %s %s %.1f us" % (funnel["in_budget"], funnel["proved"], funnel["failed"], answer["config"]["family"],
+                                                          tunables, answer["median_us"]))
 sys.exit(funnel["failed"] > 0)
 PY
 )"
-    verdict "every config of RMS norm is right" $?
+        verdict "every config of $operation $problem is right" $?
+    done
 }
+rms_norms=("--rows 16384" "--rows 4096 --dtype bf16 --residual" "--rows 3 --columns 28672 --residual" "--rows 5000 --columns 128 --dtype bf16"
+           "--rows 200 --columns 1001 --unaligned" "--rows 4 --columns 131072 --dtype bf16" "--rows 300 --columns 65536")
 versus() { # NAME ARGUMENTS: ours beside PyTorch's back ends
     name=$1
     shift
@@ -338,17 +342,11 @@ training() {
     finish
 }
 
-gemm() {
-    for problem in "--m 4096" "--m 16" "--m 200 --n 1032 --k 520"; do
-        # shellcheck disable=SC2086
-        "$bundle/fa-tune" tune --operation gemm --dtype bf16 $problem --quiet --json >"$work/gemm.json"; verdict "gemm $problem" $?
-        note "gemm $problem: $(python3 -c 'import json,sys; f=json.load(open(sys.argv[1]))["funnel"]
-print(f["in_budget"], "configs,", f["proved"], "proved,", f["failed"], "failed")' "$work/gemm.json")"
-    done
+beside_peers() { # OPERATION: from the wheel, beside PyTorch
     install_wheel
     unset FA_TUNE_STORE FA_TUNE_LIBRARY
-    PYTHONPATH=$work/site python3 tests/bench/gemm_vs_torch.py --out "$out/gemm.jsonl" | tee -a "$table"
-    verdict "benchmark: gemm" "${PIPESTATUS[0]}"
+    PYTHONPATH=$work/site python3 tests/bench/operation_vs_torch.py "$1" --out "$out/$1.jsonl" | tee -a "$table"
+    verdict "benchmark: $1" "${PIPESTATUS[0]}"
     finish
 }
 
@@ -435,7 +433,11 @@ if [ "$mode" = proof ]; then shift; proof "$@"; fi
 if [ "${mode#part_}" != "$mode" ]; then "$mode"; [ $failed -eq 0 ]; exit; fi
 if [ "$mode" = python ]; then python_package; finish; fi
 if [ "$mode" = training ]; then training; fi
-if [ "$mode" = gemm ]; then gemm; fi
+if [ "$mode" = gemm ]; then
+    every_config gemm "--m 4096 --dtype bf16" "--m 16 --dtype bf16" "--m 200 --n 1032 --k 520 --dtype bf16"
+    beside_peers gemm
+fi
+if [ "$mode" = rms_norm ]; then every_config rms_norm "${rms_norms[@]}"; beside_peers rms_norm; fi
 if [ "$mode" = hopper ]; then hopper; fi
 if [ "$mode" = neighbours ]; then shift; neighbours "$@"; fi
 if [ "$mode" = serving ]; then serving; finish; fi
@@ -465,7 +467,7 @@ PY
 )"
 
 latency "$work/cold.db"
-operation
+every_config rms_norm "${rms_norms[@]}"
 
 echo "== example: tunes, launches, checks; the second process finds the winner"
 FA_TUNE_STORE=$work/example.db "$bundle/tune_and_launch"; verdict "example, first process" $?

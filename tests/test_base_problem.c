@@ -377,7 +377,7 @@ static void an_operation_of_its_own_table_is_known_once_it_is_registered(void)
     const fa_operation *sum = NULL, *again = NULL;
     fa_diag diag;
     CHECK_INT(fa_operation_find("row_sum", &sum, &diag), FA_ENOTSUP);
-    CHECK_TEXT(diag.text, "operation \"row_sum\" is not known: use attn_bwd, attn_fwd or gemm");
+    CHECK_TEXT(diag.text, "operation \"row_sum\" is not known: use attn_bwd, attn_fwd, gemm or rms_norm");
     CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &sum, &diag), diag);
     CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &again, &diag), diag);
     CHECK(sum == again);

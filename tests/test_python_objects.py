@@ -280,7 +280,7 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
         (Problem, "head_dim is 4: give 8 to 512", {"seq": 512, "head_dim": 4}),
         (Problem, "lse is True or False, not 1", {"seq": 512, "lse": 1}),
         (Problem, "needs its sequence length: seq=512", {"batch": 4}),
-        (Problem, "no field 'seq_k'. It has dtype, rows", {"operation": "rms_norm", "rows": 64, "seq_k": 3}),
+        (Problem, "no field 'seq_k'. It has dtype, rows", {"operation": "l1_norm", "rows": 64, "seq_k": 3}),
         (fa_tune.tune, 'no GPU called "L5" is known; near it: L4', {"seq": 512, "gpu": "L5"}),
         (fa_tune.tune, "effort is 'cached', 'predict', 'measure' or 'patient', not 'mesure': did you mean 'measure'?",
          {"seq": 512, "effort": "mesure"}),
@@ -366,6 +366,11 @@ def a_sweep_is_its_items():
         raise LookupError("enough")
     refused(LookupError, "enough", lambda: fa_tune.sweep([problem(40)], progress=stop))
     refused(TypeError, "problems or a grid", lambda: fa_tune.sweep([problem(16)], seq=3))
+    one = fa_tune.sweep([problem(48)], gpu="L4", again=True, strategy="random", evaluations=2, seconds_each=100, progress=False)[0]
+    tap.equal((one.state, one.answer.strategy), ("done", "random"))
+    for sentence, wrong in (("there is no strategy \"guess\"", {"strategy": "guess"}), ("strategy is a name", {"strategy": 3}),
+                            ("evaluations is a whole number", {"evaluations": 1.5}), ("seconds_each is a number", {"seconds_each": "1"})):
+        refused(fa_tune.ArgumentError, sentence, lambda wrong=wrong: fa_tune.sweep([problem(16)], progress=False, **wrong))
 
 
 def in_another_process(code, **env):
@@ -445,25 +450,25 @@ def what_is_forgotten_is_told_and_gone():
 
 def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
     operations, before = os.path.join(SOURCE, "tests", "operations"), os.environ["FA_TUNE_TEMPLATES"]
-    place.run("--operation", "rms_norm", "--rows", "64", "--columns", "256", "--gpu", "A10", "--templates", operations)
+    place.run("--operation", "l1_norm", "--rows", "64", "--columns", "256", "--gpu", "A10", "--templates", operations)
     os.environ["FA_TUNE_TEMPLATES"] = operations
     try:
         told = fa_tune.winners()
-        its = {"operation": "rms_norm", "dtype": "torch.float16", "rows": 64}
+        its = {"operation": "l1_norm", "dtype": "torch.float16", "rows": 64}
         tap.equal([len(fa_tune.winners(**its)), len(fa_tune.winners(**{**its, "rows": 65}))], [1, 0])
         tap.equal([one["problem"]["rows"] for one in fa_tune.report(**its).problems], [64])
         tap.equal([one.problem["rows"] for one in fa_tune.forget(**its, dry_run=True)], [64])
-        refused(fa_tune.ArgumentError, "no field 'seq_k'. It has dtype, rows", lambda: fa_tune.forget(operation="rms_norm", seq_k=64))
+        refused(fa_tune.ArgumentError, "no field 'seq_k'. It has dtype, rows", lambda: fa_tune.forget(operation="l1_norm", seq_k=64))
         refused(fa_tune.ArgumentError, "operation=", lambda: fa_tune.winners(rows=64))
     finally:
         os.environ["FA_TUNE_TEMPLATES"] = before
-    another = in_another_process("print(fa_tune.forget(operation='rms_norm', dry_run=True))\n"  # there it has no templates
+    another = in_another_process("print(fa_tune.forget(operation='l1_norm', dry_run=True))\n"  # there it has no templates
                                  "fa_tune.forget(operation='rms_nor', dry_run=True)")
     tap.has(another.stdout, "would forget 0 winners: ")
     tap.has(another.stdout, ", and 1 problem that cannot be read here")
     tap.has(another.stderr, "NotSupported: operation \"rms_nor\" is not known")
-    tap.has(str(told), "operation='rms_norm', dtype='fp16', rows=64, columns=256  ")
-    tap.has(repr(next(one for one in told if one.problem["operation"] == "rms_norm")), "<? on A10, unranked: rms_norm_")
+    tap.has(str(told), "operation='l1_norm', dtype='fp16', rows=64, columns=256  ")
+    tap.has(repr(next(one for one in told if one.problem["operation"] == "l1_norm")), "<? on A10, unranked: l1_norm_")
 
 
 def the_package_names_nothing_but_what_is_public():
