@@ -27,14 +27,17 @@ class _Size(dict):
     """What a specification says of one size."""
 
 
-def array(type: Any, *shape: int | str, range: Sequence[int | str] | None = None, align: int | None = None) -> Any:
+def array(type: Any, *shape: int | str, range: Sequence[int | str] | None = None, align: int | None = None,
+          symbol: str | None = None, parameter: bool = False) -> Any:
     """A tensor that the kernel reads: its type ("f32", a dtype of PyTorch or NumPy) and its shape, numbers and expressions.
     Or an array, of which the type is taken, and the shape where none is said: kernels are proved and timed with its numbers.
 
     range   of integers: the values that proofs draw, as in range=(0, "n"), the second excluded
     align   bytes that its address is a multiple of (16)
+    symbol  a __constant__ variable of the source that it is copied to before each launch: the kernel does not take it as a
+            parameter, unless parameter=True says that it does so, too
     """
-    return _tensor("in", type, shape, range, align)
+    return _tensor("in", type, shape, range, align, symbol, parameter or None)
 
 
 def out(type: Any, *shape: int | str, align: int | None = None) -> Any:
@@ -57,12 +60,12 @@ def fixed(value: int) -> Any:
     return _Size(default=value, fixed=True)
 
 
-def _tensor(way, type_, shape, range_, align):
+def _tensor(way, type_, shape, range_, align, symbol=None, parameter=None):
     array = type_ if _cases.is_tensor(type_) else None
     if array is not None:
         type_, shape = array.dtype, shape or tuple(array.shape)
     given = {"type": _cases.type_of(type_), "shape": [_index(size) for size in shape], "is": way, "align": align,
-             "range": None if range_ is None else [str(end) for end in range_]}
+             "range": None if range_ is None else [str(end) for end in range_], "symbol": symbol, "parameter": parameter}
     argument = _Argument({name: value for name, value in given.items() if value is not None})
     argument.tensor = array
     return argument
@@ -217,9 +220,11 @@ class _Listed:
     def __init__(self, args, sizes, source, kernel, answer):
         self.arguments, self.sizes, self.tensors = [], dict(sizes), {}
         bare = [name for name, given in args.items() if _cases.is_tensor(given) and tuple(given.shape)]
-        for place, (name, given) in enumerate(args.items()):
+        taken = [name for name, given in args.items()
+                 if not (isinstance(given, _Argument) and "symbol" in given and "parameter" not in given)]
+        for name, given in args.items():
             if name in bare:
-                way = _way(source, kernel, answer, place, len(args), name)
+                way = _way(source, kernel, answer, taken.index(name), len(taken), name)
                 given = _tensor(way, given, (), None, None)
             self.arguments.append({"name": name, **self._of(name, given)})
         if bare:  # they have the shape that they have, whatever the sizes are

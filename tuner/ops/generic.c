@@ -10,6 +10,7 @@
 #include "case_data.h"
 #include "random.h"
 #include "prover_base.h"
+#include "symbols.h"
 #include "tensors.h"
 
 #include "error.h"
@@ -146,6 +147,8 @@ struct generic_case {
     struct fa_verdict verdict[FA_PROVER_ROUNDS];
 };
 
+_Static_assert((int)FA_PARAMETERS_MAX <= (int)FA_PROVER_ARGUMENTS, "");
+
 struct generic_prover {
     struct fa_prover base;
     struct generic_case at[FA_BENCH_CASES];
@@ -277,11 +280,20 @@ static int fill_input(struct fa_prover *prover, const struct generic_case *c, in
     return rc != 0 ? rc : fill_at(prover, c, tensor, c->first[tensor], diag);
 }
 
-/* Outputs that are inputs too, before each launch. */
-static int restore(struct fa_prover *prover, int index, fa_diag *diag)
+/* The module's variables that inputs are copied to. */
+static int copy_symbols(struct fa_prover *prover, int index, const fa_symbols *symbols,
+                        fa_diag *diag)
 {
     const struct generic_case *c = case_of(prover, index);
-    int rc = 0;
+    return fa_symbols_copy(prover->driver, symbols, &c->tensors, &prover->at[index].problem,
+                           c->first, prover->stream, diag);
+}
+
+/* Outputs that are inputs too, before each launch. */
+static int restore(struct fa_prover *prover, int index, const void *extra, fa_diag *diag)
+{
+    const struct generic_case *c = case_of(prover, index);
+    int rc = extra != NULL ? copy_symbols(prover, index, extra, diag) : 0;
     for (int t = 0; t < c->tensors.count && rc == 0; t++)
         if (c->tensors.at[t].updated)
             rc = fill_at(prover, c, t, c->first[t], diag);
@@ -453,6 +465,11 @@ static int compute_reference(struct fa_prover *prover, int index, uint64_t work,
     }
     fill_values(prover, index, address, &values);
     fa_tensors_arguments(&prover->at[index].problem, &c->tensors, &values, params, arguments);
+    fa_symbols symbols; /* the answer may do without them */
+    if (rc == 0)
+        rc = fa_symbols_find(&c->tensors, prover->module, &symbols, diag);
+    if (rc == 0)
+        rc = copy_symbols(prover, index, &symbols, diag);
     if (rc == 0)
         rc = run_reference(prover, index, work, arguments, diag);
     if (rc == 0)
@@ -532,20 +549,24 @@ static void release(struct fa_prover *prover)
 static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *info,
                             const char *entry, bool workspace, fa_diag *diag)
 {
-    const int count = list->parameter_count + workspace;
+    int passed[FA_PARAMETERS_MAX], known = 0;
+    for (int i = 0; i < list->parameter_count; i++)
+        if (fa_tensors_is_passed(list, list->parameter[i]))
+            passed[known++] = list->parameter[i];
+    const int count = known + workspace;
     if (info->parameter_count != count)
         return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated", entry,
                        info->parameter_count, count);
     for (int i = 0; i < count; i++) {
-        bool scalar = i < list->parameter_count && list->parameter[i] >= FA_TENSORS_MAX;
-        const fa_scalar *is = scalar ? &list->scalar[list->parameter[i] - FA_TENSORS_MAX] : NULL;
+        bool scalar = i < known && passed[i] >= FA_TENSORS_MAX;
+        const fa_scalar *is = scalar ? &list->scalar[passed[i] - FA_TENSORS_MAX] : NULL;
         int32_t size = scalar ? (int32_t)fa_element_size(is->element) : 8;
         if (info->parameter_size[i] != size)
             return fa_fail(diag, FA_ECORRUPT, "argument %d of %s, %s, has %d bytes, and %s has %d",
                            i + 1, entry,
-                           scalar                      ? is->name
-                           : i < list->parameter_count ? list->at[list->parameter[i]].name
-                                                       : "the workspace",
+                           scalar      ? is->name
+                           : i < known ? list->at[passed[i]].name
+                                       : "the workspace",
                            info->parameter_size[i],
                            scalar ? fa_element_name(is->element) : "an address", size);
     }
@@ -564,6 +585,8 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
         rc = fa_tensors_read(problem, &list, diag);
     if (rc != 0)
         return rc;
+    const char *answer = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(fa_operation_of(problem)->document, "answer"), "kernel"));
     int32_t bytes = (int32_t)fa_tensors_params(problem, &list, &values, params);
     if (list.parameter_count > 0)
         rc = check_parameters(&list, &info, entry, workspace, diag);
@@ -573,15 +596,28 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
                      "%s does not take just a struct of %d bytes (addresses, "
                      "strides, scalars, integer fields)%s",
                      entry, bytes, workspace ? ", and then the address of its workspace" : "");
+    if (rc == 0 && (answer == NULL || strcmp(entry, answer) != 0)) /* which may do without */
+        rc = fa_symbols_check(&list, cubin, size, diag);
     fa_tensors_free(&list);
     return rc;
 }
 
-static int generic_load(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
-                        bool workspace, void **ret_extra, fa_diag *diag)
+static int generic_load(struct fa_prover *prover, fa_module *module, const void *cubin, size_t size,
+                        const char *entry, bool workspace, void **ret_extra, fa_diag *diag)
 {
+    fa_symbols symbols = {0};
+    int rc = fa_generic_check_entry(&prover->at[0].problem, cubin, size, entry, workspace, diag);
     *ret_extra = NULL;
-    return fa_generic_check_entry(&prover->at[0].problem, cubin, size, entry, workspace, diag);
+    if (rc == 0)
+        rc = fa_symbols_find(&case_of(prover, 0)->tensors, module, &symbols, diag);
+    if (rc != 0 || symbols.count == 0)
+        return rc;
+    fa_symbols *extra = malloc(sizeof *extra);
+    if (extra == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    *extra = symbols;
+    *ret_extra = extra;
+    return 0;
 }
 
 static void arguments(struct fa_prover *prover, int index, void *extra,
@@ -821,6 +857,8 @@ const struct fa_prover_type fa_generic_prover = {.size = sizeof(struct generic_p
 struct passed {
     fa_tensor_list list;
     int count, at[FA_PARAMETERS_MAX];
+    fa_module *module;
+    fa_symbols symbols;
 };
 
 static void order_arguments(struct passed *passed)
@@ -838,9 +876,18 @@ static void order_arguments(struct passed *passed)
         passed->at[passed->count++] = FA_TENSORS_MAX + i;
 }
 
-static int load_for_callers(fa_driver *driver, const fa_problem *problem, const void *cubin,
-                            size_t size, const char *entry, bool workspace, void **ret_shared,
-                            fa_diag *diag)
+static void unload(void **shared)
+{
+    struct passed *passed = *shared;
+    if (passed != NULL)
+        fa_tensors_free(&passed->list);
+    free(passed);
+    *shared = NULL;
+}
+
+static int load_for_callers(fa_driver *driver, fa_module *module, const fa_problem *problem,
+                            const void *cubin, size_t size, const char *entry, bool workspace,
+                            void **ret_shared, fa_diag *diag)
 {
     (void)driver;
     int rc = fa_generic_check_entry(problem, cubin, size, entry, workspace, diag);
@@ -849,22 +896,16 @@ static int load_for_callers(fa_driver *driver, const fa_problem *problem, const 
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     if (rc == 0)
         rc = fa_tensors_read(problem, &passed->list, diag);
+    if (rc == 0)
+        rc = fa_symbols_find(&passed->list, module, &passed->symbols, diag);
     if (rc != 0) {
-        free(passed);
+        unload((void **)&passed);
         return rc;
     }
+    passed->module = module;
     order_arguments(passed);
     *ret_shared = passed;
     return 0;
-}
-
-static void unload(void **shared)
-{
-    struct passed *passed = *shared;
-    if (passed != NULL)
-        fa_tensors_free(&passed->list);
-    free(passed);
-    *shared = NULL;
 }
 
 static int argument_of(const fa_call *call, const fa_problem *problem, int32_t index,
@@ -975,7 +1016,18 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     if (call->composed != NULL)
         rc = fa_call_take_memory(call, args->workspace, args->workspace_bytes, stream, &memory,
                                  diag);
-    return rc != 0 ? rc : fa_call_run(call, arguments, count, memory.workspace, stream, diag);
+    const bool enters = passed->symbols.count > 0;
+    if (rc == 0 && enters)
+        rc = fa_module_enter(passed->module, stream, diag);
+    if (rc != 0)
+        return rc;
+    if (enters)
+        rc = fa_symbols_copy(call->driver, &passed->symbols, &passed->list, problem, values.address,
+                             stream, diag);
+    if (rc == 0)
+        rc = fa_call_run(call, arguments, count, memory.workspace, stream, diag);
+    const int left = enters ? fa_module_leave(passed->module, stream, rc == 0 ? diag : NULL) : 0;
+    return rc != 0 ? rc : left;
 }
 
 const fa_launcher fa_generic_launcher = {
