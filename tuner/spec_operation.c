@@ -86,7 +86,7 @@ static int add_sizes(const struct fa_spec_reading *r)
 static int add_tensor(const struct fa_spec_reading *r, const cJSON *argument, fa_element element,
                       const char *place)
 {
-    static const char *const ways[] = {"in", "out", "inout", NULL};
+    static const char *const ways[] = {"in", "out", "inout", "partial", NULL};
     const char *way = fa_spec_member(argument, "is") != NULL ? fa_spec_text(argument, "is") : "in";
     cJSON *tensor = cJSON_CreateObject();
     static const char *const copied[] = {"align", "symbol", "parameter"};
@@ -104,8 +104,8 @@ static int add_tensor(const struct fa_spec_reading *r, const cJSON *argument, fa
                         cJSON_Duplicate(fa_spec_member(argument, copied[i]), false));
     if (which > 0)
         fa_json_add_bool(tensor, "output", true);
-    if (which == 2)
-        fa_json_add_bool(tensor, "updated", true);
+    if (which > 1)
+        fa_json_add_bool(tensor, which == 2 ? "updated" : "partial", true);
     cJSON *sizes = fa_json_add_array(tensor, "shape");
     cJSON_ArrayForEach (item, shape)
         fa_json_push(sizes, cJSON_Duplicate(item, false));
@@ -118,7 +118,7 @@ static int add_tensor(const struct fa_spec_reading *r, const cJSON *argument, fa
     if (!fa_json_push(tensors, tensor))
         return FA_ENOMEM;
     if (ways[which] == NULL)
-        return fa_spec_fault(r, "%s: \"is\" must be in, out or inout", place);
+        return fa_spec_fault(r, "%s: \"is\" must be in, out, inout or partial", place);
     return cJSON_IsArray(shape) ? 0 : fa_spec_fault(r, "%s: \"shape\" must be an array", place);
 }
 

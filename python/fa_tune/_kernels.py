@@ -17,6 +17,9 @@ from ._problem import Problem
 from ._types import Effort, Progress
 
 
+WRITTEN = ("out", "partial")  # ways of arguments that the kernel does not read
+
+
 class _Argument(dict):
     """What a specification says of one argument, but for its name."""
 
@@ -48,6 +51,12 @@ def out(type: Any, *shape: int | str, align: int | None = None) -> Any:
 def inout(type: Any, *shape: int | str, align: int | None = None) -> Any:
     """A tensor that the kernel reads and changes: proofs and timings give it anew before every launch. As array()."""
     return _tensor("inout", type, shape, None, align)
+
+
+def partial(type: Any, *shape: int | str, align: int | None = None) -> Any:
+    """A tensor of partial results, of which a config may write a part, as blocks of a reduction do: proofs give it as zeros
+    and compare the sum of its elements. Callers pass it, as zeros. As array()."""
+    return _tensor("partial", type, shape, None, align)
 
 
 def scalar(type: Any, value: float | str) -> Any:
@@ -138,8 +147,9 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
         block="THREADS", grid="ceil_div(n, THREADS)", answer="add_naive")
     add(c, a, b)
 
-    args      the kernel's arguments in its order: array(), out(), inout(), scalar(), a float (fp32), or a number or fixed(),
-              which is a size and an int that callers do not pass; or an array, of which type, shape and numbers are taken
+    args      the kernel's arguments in its order: array(), out(), inout(), partial(), scalar(), a float (fp32), or a number,
+              fixed() or {"default", "multiple", "max"}, which is a size and an int that callers do not pass; or an array, of
+              which type, shape and numbers are taken
     tune      the tunables: the macros that the kernel reads, and their values
     block, grid   one to three expressions of sizes and tunables
     kernel    the __global__ function, where the source has several
@@ -238,12 +248,12 @@ class _Listed:
     def _of(self, name, given):
         """What the specification says of one."""
         if isinstance(given, _Argument):
-            if given.tensor is not None and given["is"] != "out":
+            if given.tensor is not None and given["is"] not in WRITTEN:
                 self.tensors[name] = given.tensor
             return given
         if isinstance(given, float):
             return {"type": "f32", "value": given}
-        if not isinstance(given, _Size) and not hasattr(given, "__index__") and not _cases.is_tensor(given):
+        if not isinstance(given, Mapping) and not hasattr(given, "__index__") and not _cases.is_tensor(given):
             raise ArgumentError("args: %s is array(), out(), inout(), scalar(), fixed(), a number or an array, not %s"
                                 % (name, shown(given)))
         if not _cases.is_tensor(given):
@@ -258,7 +268,7 @@ class _Listed:
     def data(self, answer):
         """What proofs are given; its answer is None where the specification says what is right."""
         given = None if answer is None or isinstance(answer, str) or _is_kernel(answer) else answer
-        outputs = [one["name"] for one in self.arguments if one.get("is") == "out"]
+        outputs = [one["name"] for one in self.arguments if one.get("is") in WRITTEN]
         names = [one["name"] for one in self.arguments if one["name"] not in outputs]
         inputs = [one["name"] for one in self.arguments if one.get("is") in ("in", "inout")]
         sizes = {name: value["default"] if isinstance(value, Mapping) else value for name, value in self.sizes.items()}

@@ -289,7 +289,15 @@ static int copy_symbols(struct fa_prover *prover, int index, const fa_symbols *s
                            c->first, prover->stream, diag);
 }
 
-/* Outputs that are inputs too, before each launch. */
+/* Makes a partial output, or its reference, zero: what a kernel does not write counts for nothing. */
+static int clear(struct fa_prover *prover, const fa_tensor *tensor, fa_element element,
+                 fa_device_ptr address, fa_diag *diag)
+{
+    return fa_fill8(prover->driver, address, 0, tensor->elements * fa_element_size(element),
+                    prover->stream, diag);
+}
+
+/* Outputs that are inputs too, or partial, before each launch. */
 static int restore(struct fa_prover *prover, int index, const void *extra, fa_diag *diag)
 {
     const struct generic_case *c = case_of(prover, index);
@@ -297,6 +305,8 @@ static int restore(struct fa_prover *prover, int index, const void *extra, fa_di
     for (int t = 0; t < c->tensors.count && rc == 0; t++)
         if (c->tensors.at[t].updated)
             rc = fill_at(prover, c, t, c->first[t], diag);
+        else if (c->tensors.at[t].partial)
+            rc = clear(prover, &c->tensors.at[t], c->tensors.at[t].element, c->first[t], diag);
     return rc;
 }
 
@@ -462,6 +472,8 @@ static int compute_reference(struct fa_prover *prover, int index, uint64_t work,
         address[t] = c->tensors.at[t].output ? c->wanted[t] : c->first[t];
         if (c->tensors.at[t].updated)
             rc = fill_at(prover, c, t, c->wanted[t], diag);
+        else if (c->tensors.at[t].partial)
+            rc = clear(prover, &c->tensors.at[t], wanted_element(c, t), c->wanted[t], diag);
     }
     fill_values(prover, index, address, &values);
     fa_tensors_arguments(&prover->at[index].problem, &c->tensors, &values, params, arguments);
@@ -644,6 +656,13 @@ static void check_fences(const fa_tensor *t, const unsigned char *bytes, struct 
     }
 }
 
+static const char *said_by(const struct fa_prover *prover, int index)
+{
+    return case_of(prover, index)->answered > 0 ? "in the config that was first"
+           : is_answered(prover, index)         ? "the answer says"
+                                                : "the reference says";
+}
+
 static void compare(const struct fa_prover *prover, int index, int tensor,
                     const unsigned char *outputs, struct fa_verdict *v)
 {
@@ -673,11 +692,7 @@ static void compare(const struct fa_prover *prover, int index, int tensor,
         v->passed = false;
         snprintf(v->reason, sizeof v->reason,
                  "element %llu of %s is %.6g, %s %.6g, allowed is %.3g", (unsigned long long)i,
-                 t->name, got,
-                 c->answered > 0              ? "in the config that was first"
-                 : is_answered(prover, index) ? "the answer says"
-                                              : "the reference says",
-                 right, allowed);
+                 t->name, got, said_by(prover, index), right, allowed);
         if (!(ratio > 0))
             return;
     }
@@ -693,6 +708,38 @@ static void check_input(const fa_tensor *t, const unsigned char *bytes, const un
     if (v->passed)
         snprintf(v->reason, sizeof v->reason, "it wrote to its input %s", t->name);
     v->passed = false;
+}
+
+/* Whether a tensor is compared on the host alone. */
+static bool is_seen_here(const fa_tensor *tensor)
+{
+    return tensor->made || tensor->partial;
+}
+
+/* Of a partial output the sum of all elements. */
+static void compare_sums(const struct fa_prover *prover, int index, int tensor,
+                         const unsigned char *outputs, struct fa_verdict *v)
+{
+    const struct generic_case *c = case_of(prover, index);
+    const fa_tensor *t = &c->tensors.at[tensor];
+    const fa_element is = wanted_element(c, tensor);
+    double got = 0, wanted = 0, magnitude = 0, allowed;
+    for (uint64_t i = 0; i < t->elements; i++) {
+        double right = fa_element_value(is, c->wanted_host[tensor] + i * fa_element_size(is));
+        got += fa_element_value(t->element, outputs + i * fa_element_size(t->element));
+        wanted += right;
+        magnitude += fabs(right);
+    }
+    double error = fa_tensors_error(&c->tensors, t->element, magnitude, got, wanted, &allowed);
+    if (!(error / allowed <= v->error / v->tolerance)) {
+        v->error = error;
+        v->tolerance = allowed;
+    }
+    if (error <= allowed)
+        return;
+    v->passed = false;
+    snprintf(v->reason, sizeof v->reason, "the sum of %s is %.9g, %s %.9g, allowed is %.3g",
+             t->name, got, said_by(prover, index), wanted, allowed);
 }
 
 /* Copies a tensor to the host and looks at it there. */
@@ -713,7 +760,7 @@ static int check_tensor(struct fa_prover *prover, int index, int tensor, struct 
     else if (rc == 0)
         check_fences(t, bytes, v);
     if (rc == 0 && t->output && v->passed)
-        compare(prover, index, tensor, bytes + fence_bytes(t), v);
+        (t->partial ? compare_sums : compare)(prover, index, tensor, bytes + fence_bytes(t), v);
     free(bytes);
     return rc;
 }
@@ -776,7 +823,7 @@ static int take_answer(struct fa_prover *prover, int index, struct fa_verdict *v
         rc = make_room(c, t, &bytes, diag);
         if (rc == 0)
             rc = fa_copy_from_device(prover->driver, c->wanted_host[t], c->first[t], bytes, diag);
-        for (size_t i = 0; i < bytes && rc == 0 && v->passed; i += size) {
+        for (size_t i = 0; i < bytes && rc == 0 && v->passed && !tensor->partial; i += size) {
             if (!is_unwritten(c->wanted_host[t] + i, size))
                 continue;
             v->passed = false;
@@ -804,7 +851,7 @@ static int generic_check(struct fa_prover *prover, int round, int index, fa_devi
     if (has_no_answer(prover, index) && (c->answered == 0 || c->answered == prover->refuted))
         rc = take_answer(prover, index, &v, diag);
     for (int t = 0; t < c->tensors.count && rc == 0; t++)
-        if (!c->tensors.at[t].made)
+        if (!is_seen_here(&c->tensors.at[t]))
             rc = start_check(prover, c, t, result + sizeof *found * (size_t)t, diag);
     if (rc == 0)
         rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
@@ -812,7 +859,7 @@ static int generic_check(struct fa_prover *prover, int round, int index, fa_devi
         rc = fa_copy_from_device(prover->driver, found, result, sizeof found, diag);
     for (int t = 0; t < c->tensors.count && rc == 0; t++) {
         bool failed = found[t] == (uint64_t)FAILED;
-        if (failed || c->tensors.at[t].made)
+        if (failed || is_seen_here(&c->tensors.at[t]))
             rc = check_tensor(prover, index, t, &v, diag);
         else if (c->tensors.at[t].output)
             take_worst(found[t], &v);

@@ -273,6 +273,8 @@ static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *
     tensor->made = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "made"));
     tensor->updated =
         tensor->output && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "updated"));
+    tensor->partial =
+        tensor->output && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "partial"));
     if (tensor->output && tensor->made)
         return fa_fail(diag, FA_EINVAL, "%s: an output cannot be \"made\"", where);
     rc = read_symbol(json, tensor, where, diag);
@@ -310,7 +312,7 @@ void fa_tensor_argument(const fa_tensor *tensor, const fa_problem *problem,
                                   .tensor = true,
                                   .strided = tensor->stride_count > 0,
                                   .output = tensor->output,
-                                  .updated = tensor->updated,
+                                  .updated = tensor->updated || tensor->partial,
                                   .needed = fa_tensor_is_needed(tensor, problem),
                                   .dims = tensor->dims};
     for (int i = 0; i < tensor->dims; i++)

@@ -40,6 +40,8 @@ typedef struct fa_tensor {
     bool output;
     bool
         updated; /* an output that is also an input: it is made anew before every launch of a proof */
+    bool
+        partial; /* an output of which a kernel writes as much as it likes: the sum of its elements is compared */
     bool made; /* an input that the reference's entry `inputs` computes from the others */
     int when;  /* the field at whose default the tensor is not needed; -1: it always is */
     const char
