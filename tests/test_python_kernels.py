@@ -230,6 +230,50 @@ def an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it():
                      n=8).answer.origin, "measured")
 
 
+def noted():
+    """What this process has asked the fake driver for that concerns variables of modules."""
+    with open("log", encoding="utf-8") as file:
+        asked = [line.partition("pid=%d " % os.getpid())[2].strip() for line in file]
+    return [line.partition(" family")[0] for line in asked if line.startswith(("copy ", "wait", "launch blur "))]
+
+
+def each_call_fills_constant_memory_and_no_stream_disturbs_another():
+    with open(os.path.join(FOLDER, "blur.cu"), encoding="utf-8") as file:
+        source = file.read().partition("*/")[2]
+    blur = fa_tune.tune_kernel(source, kernel="blur", answer="blur_naive", tune=dict(THREADS=[64, 128]), block="THREADS",
+                               args=dict(out=fa_tune.out("f32", "n"), x=fa_tune.array("f32", "n+4"),
+                                         w=fa_tune.array("f32", 5, symbol="weights"), n=8), grid="ceil_div(n, THREADS)")
+    tap.equal((blur.answer.origin, [(one[0], one[3]) for one in blur.arguments]),
+              ("measured", [("out", "out"), ("x", "in"), ("w", "in")]))
+    x, out, ones, twos = (Given((count,), [value] * count) for count, value in ((12, 1), (8, 0), (5, 1), (5, 2)))
+    stream = producer.c.c_void_p()
+    producer.check(producer.CUDA.cuStreamCreate(producer.c.byref(stream), 0))
+    before, seen = len(noted()), []
+    for weights, on in ((ones, None), (twos, stream.value), (ones, stream.value)):
+        blur(out, x, weights, stream=on)
+        seen.append(out.read()[0])
+    tap.equal(seen, [5, 10, 5])
+    tap.equal(noted()[before:], ["copy 20", "launch blur", *["wait", "copy 20", "launch blur"] * 2])
+    producer.CUDA.fake_cuda_capture(stream, 1)  # a graph waits for nothing outside, and nothing outside for what it records
+    try:
+        blur(out, x, twos, stream=stream.value)
+    finally:
+        producer.CUDA.fake_cuda_capture(stream, 0)
+    tap.equal((out.read()[0], noted()[before + 8:]), (10, ["copy 20", "launch blur"]))
+    refused(fa_tune.Error, "w", lambda: blur(out, x, Given((6,), [1] * 6)))
+
+
+def partial_results_are_passed_in_and_added_up():
+    with open(os.path.join(FOLDER, "sums.cu"), encoding="utf-8") as file:
+        source = file.read().partition("*/")[2]
+    sums = fa_tune.tune_kernel(source, tune=dict(THREADS=[64], BLOCKS=[1, 16]), block="THREADS", grid="BLOCKS", rtol=1e-3,
+                               args=dict(out=fa_tune.partial("f32", 16), x=fa_tune.array("f32", "n"), n={"default": 100}))
+    out = Given((16,), [0] * 16)
+    tap.equal(sums.arguments[0][3], "inout")
+    sums(out, Given((100,), counted_up(100)))
+    tap.equal(sum(out.read()), sum(counted_up(100)))
+
+
 def a_torch():
     """As much of PyTorch as an operator is registered with, and what was registered."""
     torch, made = types.ModuleType("torch"), types.SimpleNamespace(schemas={}, runs={}, fakes={})
@@ -478,6 +522,8 @@ tap.main([
     arrays_say_type_shape_and_numbers,
     arrays_with_named_sizes_are_proved_on_ragged_ones_too,
     an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it,
+    each_call_fills_constant_memory_and_no_stream_disturbs_another,
+    partial_results_are_passed_in_and_added_up,
     it_is_an_operator_of_pytorch,
     pytorch_itself_compiles_a_graph_with_the_operator,
     a_saved_winner_is_found_where_its_bundle_is,
