@@ -133,6 +133,36 @@ def partial_results_are_compared_by_their_sum():
         tap.has(place.run("explain", path_of("sums.cu")).stdout, "the sum of out is")
 
 
+def shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit():
+    with a_place() as place:
+        told = place.json(path_of("sums.cu"), "--gpu", "A100")
+        rows = {row["config"]["tunables"]["THREADS"]: row for row in told["ranking"]}
+        tap.equal([(rows[threads]["smem_bytes"], rows[threads]["static_smem_bytes"]) for threads in (64, 128)], [(0, 256), (0, 512)])
+        path, _ = changed(place, "sums.cu", shared_memory=40800)  # of 167,936 B of an SM, with 1,024 B of the system's a block
+        for row in place.json(path, "--gpu", "A100")["ranking"]:
+            tap.equal(row["blocks_per_sm"], 3)
+        text = place.run(path, "--gpu", "A100").stdout
+        tap.has(text, "41,056")
+        tap.has(text, "41,312")
+        changed(place, "sums.cu", shared_memory=166800)
+        tap.has(place.run(path, "--gpu", "A100", status=1).stderr,
+                "256 B of static and 166800 B of dynamic shared memory, and a block has at most 166912 B")
+
+
+def a_bundle_is_imported_where_its_kernels_file_is():
+    with a_place() as place, a_place() as other:
+        key = place.run("keygen").stdout.split()[0]
+        path = shutil.copy(path_of("sums.cu"), place.folder)
+        place.run(path, "--n", "1000")
+        bundle = os.path.join(other.folder, "sums.fab")
+        tap.has(place.run("export", path, "--out", bundle).stdout, "1 winner, 1 cubin")
+        other.run("trust", "add", key, "--name", "test")
+        tap.has(other.run("import", bundle, status=1).stderr, "name the file of a kernel of your own first")
+        tap.has(other.run("show", path, bundle).stdout, "n 1000")
+        tap.has(other.run("import", path, bundle).stdout, "added")
+        tap.has(other.run(path, "--n", "1000").stdout, "found in")
+
+
 def an_absent_gpu_gets_cubins_and_no_rank():
     with a_place() as place:
         told = place.json(path_of("conv2d.cu"), "--gpu", "A100")
@@ -248,6 +278,8 @@ tap.main([
     constant_memory_is_filled_before_each_launch_of_a_kernel_and_of_its_answer,
     a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune,
     partial_results_are_compared_by_their_sum,
+    shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit,
+    a_bundle_is_imported_where_its_kernels_file_is,
     an_absent_gpu_gets_cubins_and_no_rank,
     an_absent_gpu_ranks_a_kernel_that_says_what_it_does,
     it_is_swept_reported_and_explained,
