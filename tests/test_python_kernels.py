@@ -274,6 +274,26 @@ def partial_results_are_passed_in_and_added_up():
     tap.equal(sum(out.read()), sum(counted_up(100)))
 
 
+def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
+    told = axpy(gpu="A100", name="absent")
+    tap.equal((told.answer.origin, told.answer.gpu), ("unranked", "A100-SXM4-40GB"))
+    rows = told.configs
+    tap.equal([(row["status"], row["rank"]) for row in rows], [("compiled", None)] * 3 + [("constraint", None)])
+    assert all(row["registers"] > 0 and row["spill_bytes"] == 0 and row["blocks_per_sm"] > 0 for row in rows[:3]), rows
+    assert told.answer.tunables in [row["config"]["tunables"] for row in rows[:3]]
+    refused(fa_tune.NotSupported, "leave gpu= out to tune it for the device here", lambda: told(None, None))
+    refused(fa_tune.NotSupported, "leave gpu= out", lambda: told.arguments)
+    modelled = axpy(gpu="A100", name="modelled", work={"operations": "n*THREADS*PER_THREAD*PER_THREAD"}, args=dict(
+        y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, n=100_000_000))
+    tap.equal((modelled.answer.origin, modelled.configs[0]["rank"]), ("predicted", 1))
+    tap.equal(modelled.at(n=200_000_000).answer.origin, "predicted")
+    here = axpy(name="present")
+    tap.equal([row["rank"] for row in here.configs], [1, 2, 3, None])
+    tap.equal(here.configs[0]["median_us"], here.answer.median_us)
+    refused(fa_tune.ArgumentError, "gpu is the name of a GPU's type", lambda: axpy(gpu=5))
+    refused(fa_tune.ArgumentError, "B9000", lambda: axpy(gpu="B9000"))
+
+
 def a_torch():
     """As much of PyTorch as an operator is registered with, and what was registered."""
     torch, made = types.ModuleType("torch"), types.SimpleNamespace(schemas={}, runs={}, fakes={})
@@ -524,6 +544,7 @@ tap.main([
     an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it,
     each_call_fills_constant_memory_and_no_stream_disturbs_another,
     partial_results_are_passed_in_and_added_up,
+    a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals,
     it_is_an_operator_of_pytorch,
     pytorch_itself_compiles_a_graph_with_the_operator,
     a_saved_winner_is_found_where_its_bundle_is,

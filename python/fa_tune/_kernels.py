@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _cases, _core, _kernel_ops
-from ._errors import ArgumentError, shown
+from ._errors import ArgumentError, NotSupported, shown
 from ._objects import Answer
 from ._problem import Problem
 from ._types import Effort, Progress
@@ -89,17 +89,34 @@ class TunedKernel:
 
     problem   the sizes that it was tuned for; kernel.at(n=…) is the kernel of other sizes, tuned where it is not
     answer    fa_tune.Answer: its config, its time, how it is known
+    configs   all that were tried, each with what is known of it
     operation   its name for fa_tune.Problem, fa_tune.tune() and others
     """
 
-    __slots__ = ("operation", "problem", "_kernel", "_how")
+    __slots__ = ("answer", "operation", "problem", "_loaded", "_how")
+    answer: Answer
 
     def __init__(self, operation: str, problem: Problem, how: Mapping[str, Any]) -> None:
         from . import _engine
-        self.operation, self.problem, self._how = operation, problem, how
-        asked = {**problem.as_dict(), "operation": operation}
-        self._kernel = _core.best_kernel(asked, effort=how["effort"], device=_engine.ordinal(how["device"]),
-                                         progress=_engine.reporter(how["progress"]), **how["search"])
+        self.operation, self.problem, self._how, self._loaded = operation, problem, how, None
+        if how["gpu"] is None:
+            self._loaded = _core.best_kernel(self._asked, effort=how["effort"], device=_engine.ordinal(how["device"]),
+                                             progress=_engine.reporter(how["progress"]), **how["search"])
+            self.answer = self._loaded.answer
+        else:
+            self.answer = Answer(_engine.tune(self._asked, how["gpu"], how["device"], how["effort"], False, False,
+                                              how["progress"], **how["search"]))
+
+    @property
+    def _asked(self):
+        return {**self.problem.as_dict(), "operation": self.operation}
+
+    @property
+    def _kernel(self):
+        if self._loaded is None:
+            raise NotSupported("this kernel was tuned for another machine's %s: leave gpu= out to tune it for the device here, and "
+                               "to call it" % self.answer.gpu)
+        return self._loaded
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
         """Launches the kernel: tensors (DLPack) and numbers in its order or by name; an output that is left out is made."""
@@ -120,8 +137,16 @@ class TunedKernel:
         return self._kernel.arguments
 
     @property
-    def answer(self) -> Answer:
-        return self._kernel.answer
+    def configs(self) -> list[dict[str, Any]]:
+        """Every config and where it ended, as a trial of docs/json.md: registers, spill_bytes, smem_bytes, static_smem_bytes,
+        blocks_per_sm, times. Best first; "rank" is None where no time, or none of the model's, tells a config from others."""
+        from . import _engine
+        rows = _core.configs(self._asked, _engine.gpu_name(self._how["gpu"]), _engine.ordinal(self._how["device"]))
+        tied = self.answer.ties + 1 if self.answer.origin == "predicted" and self.answer.ties else 0
+        for row in rows:
+            told = row["median_us"] or row["predicted_us"]
+            row["rank"] = row["rank"] if told and row["rank"] > tied else None
+        return rows
 
     def __repr__(self) -> str:
         return "TunedKernel: " + repr(self.answer)
@@ -137,7 +162,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
                 include: Sequence[str] | None = None, options: Sequence[str] | None = None, device: int | None = None,
                 effort: Effort = "measure", progress: Progress = None,
                 strategy: str | None = None, evaluations: int = 0, seconds: float = 0,
-                bundle: str | os.PathLike[str] | None = None, torch_op: str | None = None, **at: int) -> TunedKernel:
+                bundle: str | os.PathLike[str] | None = None, torch_op: str | None = None, gpu: str | None = None,
+                **at: int) -> TunedKernel:
     """Tunes a CUDA kernel of one's own as it stands, and returns it ready to be called.
 
     add = fa_tune.tune_kernel(
@@ -169,16 +195,21 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     bundle    a file of TunedKernel.save(): its winner is taken into the store, so that it needs no tune here
     torch_op  "my::conv": the kernel is torch.ops.my.conv, too, which runs under torch.compile: it takes what the kernel reads
               and numbers, in the kernel's order, and returns what it writes alone; of these sizes, without a backward pass
+    gpu       a GPU's type that need not be here ("A100"): everything is compiled for it, and nothing is run. What is returned has
+              .answer and .configs, with registers, spills and blocks per SM, and cannot be called. Without `work` no model has
+              a time, and the answer, the default config, is "unranked"
     at        sizes other than those of `args`, for this call
 
     A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096).
-    Raises fa_tune.Error with a sentence, or what the answer's function raises. Needs a GPU; `fa-tune NAME.cu --gpu L4`
-    does not.
+    Raises fa_tune.Error with a sentence, or what the answer's function raises. Needs a GPU unless `gpu` names one.
     """
     path = os.fspath(source)
     if torch_op is not None:
         _kernel_ops.check(torch_op)
-    how = {"device": device, "effort": effort, "progress": progress, "bundle": bundle, "torch_op": torch_op,
+        if gpu is not None:
+            raise ArgumentError("torch_op registers a kernel that can be called, and one for gpu=%r cannot: leave one of the two "
+                                "out" % gpu)
+    how = {"device": device, "gpu": gpu, "effort": effort, "progress": progress, "bundle": bundle, "torch_op": torch_op,
            "search": {"strategy": strategy, "evaluations": evaluations, "seconds": seconds}}
     is_text = "__global__" in path
     if args is None:
