@@ -24,7 +24,7 @@
 
 typedef struct fa_store fa_store;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 8 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 9 };
 
 /* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE of the file beside a store that the former has
  * elsewhere), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db. Relative XDG_CACHE_HOME is

@@ -108,6 +108,8 @@ struct fake_build {
     int serving, varlen, lengths_k, page, window, softcap, sinks, fp8, head_dim_v;
     int columns, parts;         /* of l1_norm; 0: it is none */
     int filter_w, filter_h;     /* of a specification's convolution */
+    int blocks;                 /* of its sums */
+    uint64_t variable; /* the module's, once somebody has asked where it lies; 0: it holds zeros */
 };
 
 /* One launch's faults in its result. */

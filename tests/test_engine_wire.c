@@ -103,6 +103,7 @@ static void random_trial(fa_trial *t)
     if (maybe()) {
         t->registers = 1 + below(255);
         t->spill_bytes = count();
+        t->static_smem_bytes = count();
     }
     t->blocks_per_sm = count();
     for (int i = 0; i < 3; i++)

@@ -16,6 +16,7 @@
 #include "problem.h"
 #include "tensors.h"
 
+#include <ctype.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -460,6 +461,8 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
     int rc = text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", from->where)
                           : fa_json_parse(text, strlen(text), from->where, &json, diag);
     snprintf(r.name, sizeof r.name, "%.*s", (int)strcspn(from->name, "."), from->name);
+    for (char *at = r.name; *at != 0; at++)
+        *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '_';
     r.json = json;
     if (rc == 0 && !cJSON_IsObject(json))
         rc = fa_spec_fault(&r, "a specification is a JSON object");

@@ -5,6 +5,7 @@
 #include "attention.h"
 #include "bound.h"
 #include "cases.h"
+#include "configs.h"
 #include "errors.h"
 #include "problem.h"
 #include "session.h"
@@ -92,6 +93,9 @@ static PyMethodDef methods[] = {
      "`where` if text is None, else of JSON and the CUDA C++ that it speaks of."},
     {"give_cases", cases_give, METH_O,
      "give_cases(operation)\n--\n\nTunes of a specification's operation ask fa_tune._cases.provide() for data from now on."},
+    {"configs", configs_list, METH_VARARGS,
+     "configs(problem, gpu, device)\n--\n\nEvery config of the problem and where it ended, best first, as dicts with a rank; 0: it\n"
+     "did not finish."},
     {"set_policy", (PyCFunction)(void (*)(void))session_set_policy, METH_VARARGS | METH_KEYWORDS,
      "set_policy(effort, on_miss=None)\n--\n\n"
      "How attention() comes by a kernel that is not loaded: by this effort, or by calling\n"

@@ -76,7 +76,7 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     Returns a fa_tune.Answer. Raises fa_tune.Error and its classes: ArgumentError, NotTuned, NotSupported,
     DeviceError. Ctrl-C raises KeyboardInterrupt; what was measured is kept for the next run.
     """
-    return Answer(_engine.tune(_problem(problem, fields), gpu, device, effort, again, exact, progress,
+    return Answer(_engine.tune(_problem(problem, fields).as_dict(), gpu, device, effort, again, exact, progress,
                                strategy=strategy, evaluations=evaluations, seconds=seconds))
 
 

@@ -142,6 +142,7 @@ static double scale(const fa_trial *trial, fa_candidate *candidate, const fa_lau
     memcpy(there.trial.grid, trial->grid, sizeof there.trial.grid);
     there.launches = *launches;
     there.trial.registers = candidate->trial.registers = trial->registers;
+    there.trial.static_smem_bytes = candidate->trial.static_smem_bytes = trial->static_smem_bytes;
     fa_model_predict(&there, bucket, gpu, &there.trial);
     fa_model_predict(candidate, asked, gpu, &candidate->trial);
     double from = there.trial.predicted_us, to = candidate->trial.predicted_us;
@@ -416,6 +417,7 @@ void fa_match_predict(fa_tuner *tuner, const fa_target *target, fa_answer *answe
         candidate.trial.status != FA_STATUS_PENDING)
         return;
     candidate.trial.registers = trial->registers;
+    candidate.trial.static_smem_bytes = trial->static_smem_bytes;
     fa_model_predict(&candidate, &target->asked, &target->gpu, &candidate.trial);
     if (candidate.trial.predicted_us > 0)
         trial->predicted_us = candidate.trial.predicted_us;
