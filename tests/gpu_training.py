@@ -231,10 +231,11 @@ def what_has_no_gradient_is_refused():
     o = fa_tune.attention(q, k, v)
     lengths = torch.tensor([0, 256], dtype=torch.int32, device="cuda")
     flat = [x[0].transpose(0, 1).detach().clone().requires_grad_() for x in leaves]
+    cache = [x[:1].transpose(1, 2).detach() for x in (k, v)]   # (sequences, keys, heads, head_dim)
     cases = [(fa_tune.NotSupported, lambda: torch.autograd.grad(o.float().square().sum(), q, create_graph=True)),
              (fa_tune.NotSupported, lambda: fa_tune.attention(q, k, v, out=torch.empty_like(q))),
-             (fa_tune.NotSupported, lambda: fa_tune.attention_varlen(flat[0], k[0][None].detach(), v[0][None].detach(), max_seqlen_q=256,
-                                                                     cu_seqlens_q=lengths, seqused_k=lengths[1:])),
+             (fa_tune.NotSupported, lambda: fa_tune.attention_varlen(flat[0], *cache, max_seqlen_q=256, cu_seqlens_q=lengths,
+                                                                     seqused_k=lengths[1:])),
              (fa_tune.NotSupported, lambda: fa_tune.attention(q, k, v, batch_invariant=True)),
              (fa_tune.NotSupported, lambda: fa_tune.kernel(seq=256, batch=2, heads=4, dtype="bf16", effort="predict")(q, k, v))]
     for number, (kind, call) in enumerate(cases):
