@@ -11,6 +11,7 @@ What the kernel does is said once more here: a change of its order belongs in bo
 """
 import random
 
+import racecheck_bwd
 import tap
 from test_barriers import Barrier, Ring
 
@@ -471,6 +472,26 @@ def every_wrong_order_is_noticed():
         assert any(noticed() for _ in range(60)), "not noticed: " + change
 
 
+def of_what_racecheck_reports_reads_of_lse_and_delta_alone_are_expected():
+    """What a sanitized run on a GPU is judged by; the addresses are those of a run on an H100."""
+    config = 'config: {"family": "attn_bwd_sm90a", "tunables": {"BLOCK_M": 64, "BLOCK_N": 128}, "smem_bytes": 115904}\n'
+    summary = "========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)\n"
+
+    def wrong(*hazards, config=config, summary=summary):
+        lines = ["========= Error: Potential %s hazard detected at __shared__ 0x%x in block (0,0,0) :\n" % hazard for hazard in hazards]
+        return racecheck_bwd.judged("".join(lines) + config + summary)[0]
+    first, last = 0x400 + 115904 - 192 - 1024, 0x400 + 115904 - 192 - 4
+    tap.equal(first + 512, 0x1c600)
+    tap.equal(wrong(), None)
+    tap.equal(wrong(("WAR", first), ("WAR", last)), None)
+    for hazard in (("WAR", first - 4), ("WAR", last + 4), ("RAW", first), ("WAW", last)):
+        tap.equal(wrong(("WAR", first), hazard), "%s at 0x%x" % hazard)
+    tap.equal(wrong(("WAR", first), config=config.replace("sm90a", "sm80")), "WAR at 0x%x" % first)
+    tap.has(wrong(summary=""), "no summary")
+    tap.has(wrong(config=""), "0 configs ran")
+    tap.has(wrong(summary="Maximum number of hazards reached." + summary), "was cut")
+
+
 if __name__ == "__main__":
     tap.main([every_order_of_steps_ends_well, a_consumer_and_its_draining_warp_pass_as_many_barriers,
-              every_wrong_order_is_noticed])
+              every_wrong_order_is_noticed, of_what_racecheck_reports_reads_of_lse_and_delta_alone_are_expected])
