@@ -196,7 +196,8 @@ function card(problem, report, close) {
       close ? h("button", { type: "button", class: "quiet screen", click: close,
         "aria-label": "Close " + problem.words }, "Close") : null),
     answers(problem, report),
-    h("div", { class: "panels" }, race(problem), others(problem), rooflineOf(problem), heat(problem),
+    h("div", { class: "panels" }, race(problem), others(problem), rooflineOf(problem),
+      profile(problem), heat(problem),
       funnel(problem, report.meanings), circumstances(problem)),
     configsTable(problem));
   enterGroups(article);
