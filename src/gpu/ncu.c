@@ -66,7 +66,7 @@ int fa_ncu_locate(char ret_path[FA_NCU_PATH_MAX], fa_diag *diag)
             return fa_fail(diag, FA_EINVAL,
                            "FA_TUNE_NCU is \"%.200s\", which is not the absolute path of a program",
                            named);
-        strcpy(ret_path, named);
+        snprintf(ret_path, FA_NCU_PATH_MAX, "%s", named);
         return 0;
     }
     if (named == NULL && look_in_path(ret_path))
