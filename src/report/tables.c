@@ -608,10 +608,11 @@ static void advice(fa_buf *out, const cJSON *problem)
             fastest = peer;
     fa_buf_text(out, "**⚠ Slower than half the speed of ");
     report_markdown_text(out, text_of(fastest, "name"));
-    fa_buf_printf(out,
-                  " (%.2f× of it): profile this kernel, for example with Nsight Compute, "
-                  "before spending more time on tuning.**\n\n",
-                  number_of(fastest, "ratio"));
+    fa_buf_printf(
+        out,
+        " (%.2f× of it): profile this kernel (`fa-tune profile`) before spending more time "
+        "on tuning.**\n\n",
+        number_of(fastest, "ratio"));
 }
 
 static void funnel(fa_buf *out, const cJSON *problem)

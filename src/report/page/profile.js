@@ -16,11 +16,11 @@ function profile(problem) {
   const row = (words, value) => h("tr", {}, h("th", { scope: "row" }, words),
     launches.map((launch) => h("td", { class: "n" }, value(launch))));
   const reasons = [...new Set(launches.flatMap((launch) => Object.keys(launch.stalls)))];
-  return h("section", { class: "panel" }, h("h4", {}, "Profile"),
+  return h("section", { class: "panel", "aria-label": "Profile" }, h("h4", {}, "Profile"),
     problem.profiles.map((one) => h("p", {}, h("b", {}, name(one)), " ", one.sentence, ".")),
-    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Profile" },
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Counters" },
       h("table", {}, h("caption", { class: "hidden" }, "Counters of each launch, from Nsight Compute"),
-        h("thead", {}, h("tr", {}, h("td"), launches.map((launch) =>
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "launch"), launches.map((launch) =>
           h("th", { scope: "col", class: "n" }, launch.head + " " + launch.kernel)))),
         h("tbody", {}, row("time", (launch) => launch.time_us > 0 ? microseconds(launch.time_us) : NONE),
           FIGURES.map(([words, key]) => row(words, (launch) =>
