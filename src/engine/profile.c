@@ -26,8 +26,8 @@
 #include <unistd.h>
 
 enum {
-    PATIENCE = 6, /* times the limit of a trial: ncu runs the launches again and again */
-    ATTEMPTS = 4, /* fewer metrics each time */
+    PATIENCE = 10, /* times the limit of a trial: ncu runs the launches again and again */
+    ATTEMPTS = 4,  /* fewer metrics each time */
     LOG_MAX = 4 << 20,
     ANSWER_MAX = 64 << 10,
     FILE_MAX = 1024

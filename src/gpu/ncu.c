@@ -41,7 +41,7 @@ static bool look_in_path(char ret_path[FA_NCU_PATH_MAX])
     return false;
 }
 
-/* The last in the order of names is the newest. */
+/* The last by name first, which mostly is the newest. */
 static bool look_by_pattern(const char *pattern, char ret_path[FA_NCU_PATH_MAX])
 {
     glob_t found;

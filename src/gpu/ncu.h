@@ -11,8 +11,8 @@
 
 enum { FA_NCU_PATH_MAX = 4096 };
 
-/* FA_TUNE_NCU, else in the folders of PATH, else below /usr/local/cuda* and in /opt/nvidia/nsight-compute, the newest
- * first. Folders that are not absolute are passed over: which program runs does not depend on the current folder.
+/* FA_TUNE_NCU, else in the folders of PATH, else below /usr/local/cuda* and in /opt/nvidia/nsight-compute, the last by
+ * name first. Folders that are not absolute are passed over: which program runs does not depend on the current folder.
  * FA_ENOTFOUND with what to install; FA_EINVAL: FA_TUNE_NCU names no program. */
 int fa_ncu_locate(char ret_path[FA_NCU_PATH_MAX], fa_diag *diag);
 

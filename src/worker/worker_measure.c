@@ -26,6 +26,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_KERNELS = 32768, OUT_OF_MEMORY = 2 /* CUDA_ERROR_OUT_OF_MEMORY */ };
 
@@ -453,7 +454,9 @@ int fa_worker_profile(int ordinal, const char *request, const char *answer_path)
     int written = text != NULL ? fa_replace_file(answer_path, text, strlen(text), 0600) : ENOMEM;
     cJSON_free(text);
     cJSON_Delete(answer);
-    return rc != 0        ? rc
-           : written != 0 ? FA_EIO
-                          : 0; /* as above, the context goes with the process */
+    if (m != NULL && m->bench != NULL && !fa_driver_context_lost(m->driver))
+        close_problem(m);
+    free(m);
+    close(fd);
+    return rc != 0 ? rc : written != 0 ? FA_EIO : 0;
 }
