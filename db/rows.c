@@ -86,7 +86,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const fa_tunable *)a)->name, ((const fa_tunable *)b)->name);
 }
 
-static void config_key(const fa_config *config, char ret_hex[FA_HASH_HEX])
+void fa_db_config_key(const fa_config *config, char ret_hex[FA_HASH_HEX])
 {
     fa_config sorted = *config;
     fa_hash hash;
@@ -160,7 +160,7 @@ void fa_db_config_print(const fa_config *config, char ret_json[FA_CONFIG_JSON_MA
 void fa_db_trial_bind(fa_binder *binder, const fa_trial *trial)
 {
     char key[FA_HASH_HEX], config[FA_CONFIG_JSON_MAX];
-    config_key(&trial->config, key);
+    fa_db_config_key(&trial->config, key);
     fa_db_config_print(&trial->config, config);
     fa_bind(binder, fa_copy(key), fa_copy(config));
     fa_bind_columns(binder, fa_trial_members, trial);
@@ -180,7 +180,7 @@ void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial)
     char key[FA_HASH_HEX], key_now[FA_HASH_HEX];
     fa_read_copy(reader, key, sizeof key);
     fa_db_config_read(reader, &trial.config);
-    config_key(&trial.config, key_now);
+    fa_db_config_key(&trial.config, key_now);
     if (strcmp(key, key_now) != 0)
         fa_read_fail(reader, FA_ECORRUPT);
     fa_read_columns(reader, fa_trial_members, &trial);

@@ -32,6 +32,8 @@ int fa_db_trial_check(const fa_trial *trial, fa_diag *diag);
 void fa_db_trial_bind(fa_binder *binder, const fa_trial *trial);
 void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial);
 
+/* The same for equal configs, whatever the order of their tunables. */
+void fa_db_config_key(const fa_config *config, char ret_hex[FA_HASH_HEX]);
 /* A config alone, as text of JSON. */
 enum { FA_CONFIG_JSON_MAX = 1280 };
 void fa_db_config_print(const fa_config *config, char ret_json[FA_CONFIG_JSON_MAX]);

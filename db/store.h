@@ -114,7 +114,7 @@ typedef struct fa_store_forgotten {
 } fa_store_forgotten;
 
 /* Deletes these scopes, and those of `unread` (fa_unread_scope.id), with their winners, trials, predictions, outbox
- * entries and rows set aside, and the cubins with their verifications that only those referred to; in one
+ * entries, profiles and rows set aside, and the cubins with their verifications that only those referred to; in one
  * transaction, or the batch's. scopes NULL: everything of that kind, also what only another version could read.
  * Baselines and the plans of sweeps stay. dry_run: only counts, and works on a store that is read-only. Of a file
  * only: FA_ENOTSUP on a server. */
@@ -151,6 +151,16 @@ int fa_store_trials_each(fa_store *store, const fa_scope *scope, fa_trial_visit 
  * measured, else by the model. */
 int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status status, int32_t most,
                             fa_trial_visit *visit, void *context, fa_diag *diag);
+
+/* ---- profiles: what a profiler counted of a config ------------------------------------------*/
+enum { FA_STORE_PROFILE_MAX = 16384 };
+/* Replaces the config's earlier profile. The same launches are counted the same, so one is enough. */
+int fa_store_profile_put(fa_store *store, const fa_scope *scope, const fa_profile *profile,
+                         fa_diag *diag);
+/* Those of a scope, in order of their putting; problem, gpu and rank are 0. A non-zero return stops and is returned. */
+typedef int fa_profile_visit(void *context, const fa_profile *profile);
+int fa_store_profiles_each(fa_store *store, const fa_scope *scope, fa_profile_visit *visit,
+                           void *context, fa_diag *diag);
 
 /* ---- compiled kernels and winners -------------------------------------------------------------*/
 /* Compiled kernels by cubin key, SHA-256 hex of everything that went into them (cubins.c), and winners, one for each

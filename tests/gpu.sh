@@ -138,28 +138,14 @@ finish() {
     exit
 }
 
-profile() { # ROWS: what bounds these winners, by the profiler's counters
-    command -v ncu >/dev/null || { note "ncu is not here"; return; }
+profile() { # PROBLEM...: what bounds their winners, by the profiler's counters
     echo "== profile"
-    metrics=sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
-    metrics=$metrics,sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active
-    metrics=$metrics,sm__inst_issued.avg.pct_of_peak_sustained_active
-    metrics=$metrics,lts__throughput.avg.pct_of_peak_sustained_elapsed
-    metrics=$metrics,dram__throughput.avg.pct_of_peak_sustained_elapsed
-    metrics=$metrics,sm__cycles_active.avg,gpc__cycles_elapsed.max,gpu__time_duration.sum
-    timeout 120 ncu --clock-control none --kernel-name attn_fwd --csv --metrics "$metrics" \
-        python3 tests/bench/profile_rows.py "$@" >"$out/profile.csv" 2>"$work/ncu.err"
-    verdict profile $?
-    note "$(python3 - "$out/profile.csv" "$@" <<'PY'
-import csv, sys
-lines = [line for line in open(sys.argv[1]) if line.startswith('"')]
-launches = {}
-for row in csv.DictReader(lines):
-    launches.setdefault(int(row["ID"]), {})[row["Metric Name"]] = row["Metric Value"]
-for name, values in zip(sys.argv[2:], [launches[i] for i in sorted(launches)][1::2]):
-    print("profile", name, " ".join(f"{key.split('.')[0]}={value}" for key, value in sorted(values.items())))
-PY
-)"
+    for problem in "$@"; do
+        # shellcheck disable=SC2086
+        "$bundle/fa-tune" $problem --quiet >/dev/null && "$bundle/fa-tune" profile $problem --quiet >"$work/profile.txt"
+        verdict "profile $problem" $?
+        tee -a "$table" <"$work/profile.txt"
+    done
 }
 
 hopper() {
@@ -171,7 +157,10 @@ hopper() {
     versus "fp16" --head-dim 64 128 256 --dtype fp16
     versus "bf16" --head-dim 128 --dtype bf16
     versus "small" --set small --dtype fp16
-    profile 64:causal:512 64:plain:8192 128:causal:512 128:plain:1024 128:causal:4096 256:plain:2048
+    profile "--head-dim 64 --heads 32 --batch 32 --seq 512 --causal" "--head-dim 64 --heads 32 --batch 2 --seq 8192" \
+        "--head-dim 128 --heads 16 --batch 4 --seq 4096 --causal" "--head-dim 256 --heads 8 --batch 8 --seq 2048" \
+        "--head-dim 128 --heads 32 --heads-kv 8 --batch 4 --seq-q 1 --seq-k 8192" \
+        "--operation attn_bwd --head-dim 128 --heads 16 --batch 4 --seq 4096 --causal"
     note "$(python3 tests/bench/model_regret.py "$FA_TUNE_STORE")"
     gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
     sanitize memcheck racecheck

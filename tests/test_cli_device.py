@@ -79,6 +79,13 @@ def no_device_is_told_with_what_to_do():
         place.run("--device", "3", *SMALL, status=1)
 
 
+def explain_numbers_configs_as_the_tune_did_where_their_times_tie():
+    with Place(script=L4 + "time BLOCK_M= 60\n") as place:
+        place.take_cubins()
+        winner = place.json(*SMALL)["answer"]
+        tap.equal(tunables(place.json("explain", *SMALL)["configs"][0]), tunables(winner))
+
+
 FAULTS = [
     # what the driver is told, and the status that the config must end with
     ("crash", "crashed"),
@@ -139,6 +146,7 @@ tap.main([
     compile_workers_are_started_before_the_space_is_enumerated,
     a_prediction_becomes_a_measurement_when_the_gpu_comes,
     no_device_is_told_with_what_to_do,
+    explain_numbers_configs_as_the_tune_did_where_their_times_tie,
     a_tune_outlives_every_fault_and_records_it,
     a_worker_that_dies_once_costs_at_most_its_config,
     when_every_config_fails_the_sentence_says_where_to_look,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import coverage
+import recorded_ncu
 import tap
 from place import BUILD, SMALL, SOURCE, Place
 
@@ -84,15 +85,22 @@ def what_verbs_print_under_json_is_what_json_md_says():
              "show --why": ["show", "--why", "--gpu", "L4", *SMALL], "sweep": ["sweep", "--gpu", "L4", *SMALL],
              "export": ["export", "--out", "a.fab"], "show FILE": ["show", "a.fab"], "import": ["import", "a.fab"], "rm": ["rm", "--all"],
              "replay": ["replay", "space.json"], "check": ["check", os.path.join(SOURCE, "tests/specifications/conv2d.cu")],
-             "compare": ["compare", "store.db", "store.db"], "worker": ["worker", "--idle-exit", "1s"]}
+             "compare": ["compare", "store.db", "store.db"], "worker": ["worker", "--idle-exit", "1s"],
+             "profile": ["profile", *SMALL]}
     space = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
     order = ["tune", "explain", "show", "show --why", "sweep", "sweep --status", "sweep --list", "keygen", "export", "show FILE",
-             "import", "compare", "rm", "replay", "check", "doctor", "gpus", "config", "trust list", "queue", "worker"]
+             "import", "compare", "rm", "replay", "check", "doctor", "gpus", "config", "trust list", "queue", "worker",
+             "profile"]
     tap.equal(set(told), {*order, "help --json"})
     with Place(space=space) as place:
         with open(os.path.join(place.folder, "space.json"), "w", encoding="utf-8") as file:
             file.write('{"tune_params_keys": ["x"], "cache": {"1": {"x": 1, "time": 2}}}')
         for command in order:
+            if command == "profile":
+                recorded_ncu.install(place.folder)
+                place.use_fake_driver("device name=NVIDIA_L4 sm=89 sms=58\n")
+                place.env.update(FA_TUNE_STORE=place.store, FA_TUNE_NCU=os.path.join(place.folder, "ncu"))
+                place.run("tune", *SMALL)
             if command == "queue":  # this and what follows is a fleet's
                 place.env["FA_TUNE_STORE"] = "sqlite://%s/fleet.db" % place.folder
             document = place.json(*asked.get(command, command.split()), status=command == "compare")  # nothing is measured: 1

@@ -12,7 +12,7 @@ A comment above a block, which a reader of the page does not see, says what is s
     <!-- test: file NAME -->             no command: the block is written to this file (in any language)
 
 Pages run in one folder that looks like the checkout: `dev` stands for ./dev and knows the same verbs, `sudo`
-installs below the folder what is built. Families have two configs there, so that a tune compiles next to nothing."""
+installs below the folder what is built, and ncu is a recorded one. Families have two configs there, so that a tune compiles next to nothing."""
 import glob
 import os
 import re
@@ -23,6 +23,7 @@ import stat
 import subprocess
 import time
 
+import recorded_ncu
 import tap
 from place import BUILD, DEADLINE, FA_TUNE, SOURCE, Place
 
@@ -63,6 +64,7 @@ def furnish(place):
     write_program(os.path.join(place.folder, "dev"),
                   'case $1 in\n%s) exec fa-tune "$@" ;;\nbuild) ;;\n*) echo "no ./dev $1" >&2; exit 1 ;;\nesac\n'
                   % " | ".join(verbs_of_dev()))
+    recorded_ncu.install(tools)
     place.env["PATH"] = tools + ":" + place.env["PATH"]
     place.env["XDG_RUNTIME_DIR"] = os.path.join(place.folder, "run")
     os.mkdir(place.env["XDG_RUNTIME_DIR"], stat.S_IRWXU)

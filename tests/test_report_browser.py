@@ -10,6 +10,7 @@ import re
 import shlex
 
 import devtools
+import recorded_ncu
 import tap
 from place import EIGHT, SMALL, SOURCE, Place
 from report_store import L4, add_baselines, baseline, change, multiply, rename_gpu, tuned
@@ -26,6 +27,9 @@ def page(name="tuned", **how):
     if not state:
         place = tuned(dict(EIGHT, STAGES=[1]), problems=((128,), (256, "--causal")))
         add_baselines(place, [baseline(128, "pytorch-fa2", 82.0), baseline(128, "fa3", 10.0)])
+        recorded_ncu.install(place.folder)
+        place.env["FA_TUNE_NCU"] = os.path.join(place.folder, "ncu")
+        place.run("profile", *SMALL, "--beside", "2")
         place.run("report", "--out", "tuned.html")
         told = place.json("report")
         place.run("--gpu", "A30", *SMALL, "--quiet")
@@ -143,6 +147,22 @@ def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
     shown.run("location.hash = '#p2'")
     shown.settle()
     tap.equal(texts(shown, "#p2 .copyable code")[2], "kernel = fa_tune.kernel(causal=True, batch=1, heads=1, seq=256)")
+
+
+def what_a_profiler_counted_stands_beside_the_roofline():
+    shown = page()
+    heads = texts(shown, "#p1 h4")
+    tap.equal(heads.index("Profile"), heads.index("Roofline") + 1)
+    panel = "#p1 section[aria-label=Profile] "
+    tap.equal(len(texts(shown, panel + "p b")), 2)
+    tap.has(texts(shown, panel + "p")[0], "#1 attn_fwd is bound by the tensor cores (72% of the peak); ")
+    tap.equal(texts(shown, panel + "thead th"), ["launch", "#1 attn_fwd", "#2 attn_fwd"])
+    rows = dict(zip(texts(shown, panel + "tbody th"), texts(shown, panel + "tbody tr")))
+    tap.equal(rows["tensor cores"], "tensor cores72%72%")
+    tap.equal(rows["stall gmma"], "stall gmma2.62.6")
+    shown.run("location.hash = '#p2'")
+    shown.settle()
+    tap.lacks("".join(texts(shown, "#p2 h4")), "Profile")
 
 
 def a_button_copies_the_command():
@@ -725,7 +745,8 @@ try:
     tap.main([
         it_opens_without_complaint_and_asks_nobody_for_anything,
         a_card_answers_which_kernel_how_sure_how_far_and_against_what,
-        a_button_copies_the_command,
+        what_a_profiler_counted_stands_beside_the_roofline,
+    a_button_copies_the_command,
         level_with_a_baseline_is_said_where_the_intervals_overlap,
         a_winner_that_is_the_default_config_is_as_fast_as_it,
     the_chart_has_a_line_for_ours_and_each_baseline,

@@ -76,4 +76,8 @@ int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double b
 int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,
                   float *ret_samples_us, fa_diag *diag);
 
+/* One call of a proved kernel, all of its launches, between fa_profiler_start and fa_profiler_stop: what a profiler
+ * counts of this process. FA_EINVAL: as for a probe. */
+int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *diag);
+
 #endif

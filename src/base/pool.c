@@ -523,14 +523,15 @@ void fa_process_kill(pid_t pid)
         kill(-pid, SIGKILL);
 }
 
-void fa_process_await(pid_t pid)
+bool fa_process_await(pid_t pid)
 {
     for (int i = 0; i < 50; i++) {
         siginfo_t info = {0};
         if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
-            return;
+            return true;
         usleep(1000);
     }
+    return false;
 }
 
 /* ---- its share of the CPUs ------------------------------------------------------------------*/

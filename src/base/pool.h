@@ -113,8 +113,9 @@ typedef struct fa_process_end {
 fa_process_end fa_process_finish(pid_t pid);
 /* Tells it and its group to die and does not wait. */
 void fa_process_kill(pid_t pid);
-/* End of file on the socket comes a moment before the exit status: waits for that, 50 ms at most. */
-void fa_process_await(pid_t pid);
+/* Waits for its end, 50 ms at most, and leaves it to be reaped. Whether it has ended. (End of file on the socket comes a
+ * moment before the exit status.) */
+bool fa_process_await(pid_t pid);
 
 /* How long its first thread, which does its work, has been ready to run and did not; 0: the kernel does
  * not tell. */

@@ -54,12 +54,22 @@ static const cli_verb verbs[] = {
      "\"arguments\". For the device here, or an A100 where there is none. Keeps nothing.\n\n"
      "Exit status 1 when something is wrong.\n",
      cli_check},
+    {"profile",
+     CLI_GROUP_PROFILE | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE |
+         CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "say what bounds a tuned kernel, by Nsight Compute's counters",
+     "  fa-tune profile --seq 4096 --head-dim 128               the winner\n"
+     "  fa-tune profile --seq 4096 --head-dim 128 --beside 2    and the second of fa-tune explain\n\n"
+     "Proves the config and calls it once under ncu, which must be on PATH, in the CUDA toolkit or in\n"
+     "FA_TUNE_NCU, and needs the right to read the GPU's counters. Every launch has a column; the\n"
+     "sentence is about the longest. The figures are kept with the config, and the report shows them.\n",
+     cli_profile},
     {"report",
      CLI_GROUP_REPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
          CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
      "write the results in the store as a page, Markdown, CSV or JSON",
      "Options of a problem are filters here: without any, all problems are reported, and the defaults\n"
-     "below do not apply. Needs no GPU and changes nothing.\n\n"
+     "below do not apply. Needs no GPU and changes nothing, but for --profile.\n\n"
      "  fa-tune report --out report.html     one file to open, send or print\n",
      cli_report},
     {"show",
@@ -187,7 +197,7 @@ static const cli_verb verbs[] = {
      "An option that is not given comes from its environment variable, then from the project's\n"
      "fa-tune.toml (in this folder or above it), then from fa-tune/config.toml in the configuration\n"
      "directory, then from the defaults. Files hold lines such as these:\n\n"
-     "  gpu = \"L4\"              # of tune, check, explain, sweep and show --why\n"
+     "  gpu = \"L4\"              # of tune, check, explain, profile, sweep and show --why\n"
      "  effort = \"predict\"      # of tune and sweep\n"
      "  jobs = 8\n"
      "  time = \"30m\"            # of sweeps, as are trials, cost and price\n"

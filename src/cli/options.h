@@ -23,6 +23,7 @@ enum {
     CLI_GROUP_JSON = 128,
     CLI_GROUP_TOP = 256,
     CLI_GROUP_WHY = 512, /* --why: the whole problem is needed with it, and filters without */
+    CLI_GROUP_PROFILE = 1 << 10,
     CLI_GROUP_FILTER = 1 << 14, /* problems to keep: what is not given stays unset */
     CLI_GROUP_REPORT = 1 << 15, /* --format, --out */
     CLI_GROUP_EXPORT = 1 << 16,
@@ -105,6 +106,10 @@ typedef struct cli_options {
         int32_t evaluations;
         double seconds;
     } search;
+    struct { /* of profile; 0: not given */
+        int32_t config, beside;
+        bool winners; /* of report: those that have none */
+    } profile;
     double margin;                         /* of compare, in percent */
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;

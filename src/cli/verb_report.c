@@ -64,7 +64,12 @@ int cli_report(cli_run *run)
     if (rc == 0 && file != NULL)
         rc = fa_output_check(file, &run->diag);
     if (rc == 0)
-        rc = cli_open(run, true);
+        rc = cli_open(run, !run->options->profile.winners);
+    if (rc != 0)
+        return rc;
+    cli_interrupt_install();
+    if (run->options->profile.winners)
+        rc = cli_profile_winners(run);
     if (rc != 0)
         return rc;
     report_options report = {.format = formats[format],
@@ -72,7 +77,6 @@ int cli_report(cli_run *run)
                              .progress = tell_progress,
                              .context = &run,
                              .top = run->options->top};
-    cli_interrupt_install();
     rc = report_write(run->tuner, &report, &run->out, &outcome, &run->diag);
     if (rc == 0 && outcome.problems == 0)
         rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty report */

@@ -232,9 +232,9 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *vis
         rc = read_space(tuner, &target, &space, diag);
     bool won = rc == 0 && fa_look(tuner, &target, 0, &winner, NULL) == 0;
     pthread_mutex_unlock(&tuner->work);
-    fa_lookup_free(&winner);
     if (rc == 0)
         rank(&space, won ? &winner.answer : NULL);
+    fa_lookup_free(&winner);
     if (rc == 0 && ret_gpu != NULL)
         *ret_gpu = target.gpu;
     for (int i = 0; i < space.count && rc == 0; i++)

@@ -189,6 +189,10 @@ int fa_job_measure_start(fa_job *job);
 void fa_job_measure_advance(fa_job *job);
 bool fa_job_measure_done(const fa_job *job);
 
+/* After a verification that passed: appends the messages with which another worker does it again, for the role of a
+ * profile (worker.h). */
+int fa_job_write_verified(const fa_job *job, fa_buf *out, fa_diag *diag);
+
 /* ---- who is raced: chosen from the probes, then from a heat where those are many (job_finalists.c) ---- */
 /* Sorts indices of attempts, best first. */
 void fa_job_sort(fa_job *job, int *order, int count);

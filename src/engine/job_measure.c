@@ -64,7 +64,7 @@ static void send_or_end(fa_job *job, cJSON *json, const void *blob, size_t size,
         fa_job_end(job, rc);
 }
 
-static void send_open(fa_job *job)
+static cJSON *open_message(const fa_job *job)
 {
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "do", "open");
@@ -77,8 +77,14 @@ static void send_open(fa_job *job)
     fa_json_add_text(json, "seed", seed);
     if (job->data != NULL)
         fa_json_add(json, "data", fa_case_data_to_json(job->data));
+    return json;
+}
+
+static void send_open(fa_job *job)
+{
     job->measure.opening = true;
-    send_or_end(job, json, job->compile.reference, job->compile.reference_size, OPEN_TIMEOUT_MS);
+    send_or_end(job, open_message(job), job->compile.reference, job->compile.reference_size,
+                OPEN_TIMEOUT_MS);
 }
 
 /* A resumed config's cubin was in the store when the tune began. */
@@ -149,9 +155,8 @@ static void add_memory(const fa_job *job, int index, cJSON *json)
 }
 
 /* count 0: prove only. */
-static void send_trial(fa_job *job, int index, int count)
+static cJSON *trial_message(const fa_job *job, int index, int count)
 {
-    fa_attempt *attempt = &job->attempt[index];
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "do", "trial");
     fa_json_add_number(json, "id", index);
@@ -160,8 +165,28 @@ static void send_trial(fa_job *job, int index, int count)
     fa_json_add(json, "splits", splits_array(job, index));
     fa_json_add_number(json, "count", count);
     fa_json_add_number(json, "budget_us", PROBE_BUDGET_US * patience(job));
+    return json;
+}
+
+static void send_trial(fa_job *job, int index, int count)
+{
+    const fa_attempt *attempt = &job->attempt[index];
     job->measure.in_flight = index;
-    send_or_end(job, json, attempt->cubin, attempt->cubin_size, job->tuner->trial_timeout_ms);
+    send_or_end(job, trial_message(job, index, count), attempt->cubin, attempt->cubin_size,
+                job->tuner->trial_timeout_ms);
+}
+
+int fa_job_write_verified(const fa_job *job, fa_buf *out, fa_diag *diag)
+{
+    const fa_attempt *attempt = &job->attempt[0];
+    cJSON *open = open_message(job), *trial = trial_message(job, 0, 0);
+    int rc =
+        fa_message_encode(open, job->compile.reference, job->compile.reference_size, out, diag);
+    if (rc == 0)
+        rc = fa_message_encode(trial, attempt->cubin, attempt->cubin_size, out, diag);
+    cJSON_Delete(open);
+    cJSON_Delete(trial);
+    return rc;
 }
 
 static void send_race(fa_job *job)

@@ -134,8 +134,10 @@ struct cu_uuid {
     X(event_synchronize, "cuEventSynchronize", (fa_event))                                       \
     X(event_elapsed, "cuEventElapsedTime", (float *, fa_event, fa_event))
 
-/* The same for what a driver may lack (NULL then) and only some kernels need. */
+/* The same for what a driver may lack (NULL then) and only some kernels or a profile need. */
 #define CU_OPTIONAL_FUNCTIONS(X)                                                                   \
+    X(profiler_start, "cuProfilerStart", (void))                                                   \
+    X(profiler_stop, "cuProfilerStop", (void))                                                     \
     X(tensor_map_encode, "cuTensorMapEncodeTiled",                                                 \
       (void *, int, uint32_t, fa_device_ptr, const uint64_t *, const uint64_t *, const uint32_t *, \
        const uint32_t *, int, int, int, int))

@@ -159,6 +159,23 @@ int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t gri
     return 0;
 }
 
+/* ---- profiling -------------------------------------------------------------------------------*/
+int fa_profiler_start(fa_driver *driver, fa_diag *diag)
+{
+    return driver->profiler_start == NULL
+               ? fa_fail(diag, FA_ENODRIVER, "the driver %s has no cuProfilerStart", driver->path)
+               : FA_DRIVER_CALL(driver, diag, driver->profiler_start(), "cuProfilerStart",
+                                "starting a profile");
+}
+
+int fa_profiler_stop(fa_driver *driver, fa_diag *diag)
+{
+    return driver->profiler_stop == NULL
+               ? fa_fail(diag, FA_ENODRIVER, "the driver %s has no cuProfilerStop", driver->path)
+               : FA_DRIVER_CALL(driver, diag, driver->profiler_stop(), "cuProfilerStop",
+                                "ending a profile");
+}
+
 /* ---- tensor maps -----------------------------------------------------------------------------*/
 
 int fa_tensor_map_available(const fa_driver *driver, fa_diag *diag)

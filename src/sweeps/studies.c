@@ -195,6 +195,7 @@ static void free_trial_list(struct trial_list *list)
         free((void *)(uintptr_t)list->trial[i].samples_us);
         free((void *)(uintptr_t)list->trial[i].environment);
         free((void *)(uintptr_t)list->trial[i].clocks);
+        free((void *)(uintptr_t)list->trial[i].profile);
     }
     free(list->trial);
     *list = (struct trial_list){0};
@@ -309,6 +310,23 @@ static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct tr
     return rc;
 }
 
+/* An fa_profile_visit: gives the profile to its config. */
+static int add_profile(void *context, const fa_profile *profile)
+{
+    struct trial_list *list = context;
+    size_t i = 0;
+    while (i < list->count && !fa_config_equal(&list->trial[i].trial.config, &profile->config))
+        i++;
+    if (i == list->count)
+        return 0; /* of a space that it has left */
+    fa_profile *copy = malloc(sizeof *copy);
+    if (copy == NULL)
+        return FA_ENOMEM;
+    *copy = *profile;
+    list->trial[i].profile = copy;
+    return 0;
+}
+
 static int compare_rows(const void *a, const void *b)
 {
     return fa_trial_compare_ends(&((const fa_study_trial *)a)->trial,
@@ -354,6 +372,8 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_
         rc = add_brought_configs(tuner, study, &scope, &list, diag);
     if (rc == 0 && study->current)
         rc = add_untried_configs(tuner, study, &list);
+    if (rc == 0)
+        rc = fa_store_profiles_each(tuner->store, &scope, add_profile, &list, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu configs of a study", list.count);

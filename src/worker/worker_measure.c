@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The measuring role: one CUDA context of its own, one problem at a time. Messages:
+ * The measuring role, and that of a profile: one CUDA context of its own, one problem at a time. Messages:
  *   {"do":"open","problem":…,"seed":"n","data":…} + reference cubin    {"rc","text","clocks"}
  *     and "operation", the content of its operation.json, unless the operation is the usual one
  *   {"do":"trial","id":n,"launches":[{"entry","block":[x,y,z],"smem","grid":[[x,y,z],…]},…],"workspace",
@@ -22,8 +22,11 @@
 #include "nvml.h"
 #include "problem.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_KERNELS = 32768, OUT_OF_MEMORY = 2 /* CUDA_ERROR_OUT_OF_MEMORY */ };
 
@@ -364,18 +367,28 @@ static int answer_message(struct measurer *m, const fa_message *message)
     return fa_driver_context_lost(m->driver) ? FA_ECUDA : sent;
 }
 
-int fa_worker_measure(int fd, int ordinal)
+/* NULL: out of memory. Otherwise the rest is 0 where *ret_rc is not. */
+static struct measurer *start(int fd, int ordinal, int *ret_rc, fa_diag *diag)
 {
     struct measurer *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return NULL;
+    m->fd = fd;
+    *ret_rc = fa_driver_open(&m->driver, diag);
+    if (*ret_rc == 0)
+        *ret_rc = fa_driver_device(m->driver, ordinal, &m->gpu, diag);
+    if (*ret_rc == 0)
+        *ret_rc = fa_driver_retain_context(m->driver, ordinal, diag);
+    return m;
+}
+
+int fa_worker_measure(int fd, int ordinal)
+{
     fa_diag diag = {{0}};
+    int rc = 0;
+    struct measurer *m = start(fd, ordinal, &rc, &diag);
     if (m == NULL)
         return FA_ENOMEM;
-    m->fd = fd;
-    int rc = fa_driver_open(&m->driver, &diag);
-    if (rc == 0)
-        rc = fa_driver_device(m->driver, ordinal, &m->gpu, &diag);
-    if (rc == 0)
-        rc = fa_driver_retain_context(m->driver, ordinal, &diag);
     if (rc == 0)
         fa_nvml_open(&m->nvml, NULL);
     cJSON *answer = fa_worker_answer(rc, &diag);
@@ -392,4 +405,58 @@ int fa_worker_measure(int fd, int ordinal)
     /* The context goes with the process; tidying up a lost one may hang. */
     free(m);
     return rc != 0 ? rc : sent;
+}
+
+/* ---- under a profiler -------------------------------------------------------------------------*/
+/* The candidate of a trial's message, proved and then called once for the profiler. */
+static int profile_candidate(struct measurer *m, const fa_message *message, fa_diag *diag)
+{
+    fa_bench_candidate candidate = {0};
+    fa_proof proof;
+    int rc = read_candidate(m, message, &candidate, diag);
+    if (rc == 0)
+        rc = fa_bench_load(m->bench, &candidate, &m->kernel[0], diag);
+    if (rc == 0)
+        rc = fa_bench_verify(m->bench, m->kernel[0], &proof, diag);
+    if (rc == 0 && !proof.passed)
+        rc = fa_fail(diag, FA_ENOKERNEL, "%s", proof.reason);
+    return rc == 0 ? fa_bench_profile(m->bench, m->kernel[0], diag) : rc;
+}
+
+static int profile_request(struct measurer *m, fa_diag *diag)
+{
+    int (*const steps[])(struct measurer *, const fa_message *, fa_diag *) = {open_problem,
+                                                                              profile_candidate};
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        fa_message message = {0};
+        rc = fa_message_read(m->fd, &message, diag);
+        if (rc == 0)
+            rc = steps[i](m, &message, diag);
+        fa_message_free(&message);
+    }
+    return rc;
+}
+
+int fa_worker_profile(int ordinal, const char *request, const char *answer_path)
+{
+    fa_diag diag = {{0}};
+    int rc = 0, fd = open(request, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return FA_EIO;
+    struct measurer *m = start(fd, ordinal, &rc, &diag);
+    if (m == NULL)
+        rc = FA_ENOMEM;
+    if (rc == 0)
+        rc = profile_request(m, &diag);
+    cJSON *answer = fa_worker_answer(rc, &diag);
+    char *text = fa_json_print(answer);
+    int written = text != NULL ? fa_replace_file(answer_path, text, strlen(text), 0600) : ENOMEM;
+    cJSON_free(text);
+    cJSON_Delete(answer);
+    if (m != NULL && m->bench != NULL && !fa_driver_context_lost(m->driver))
+        close_problem(m);
+    free(m);
+    close(fd);
+    return rc != 0 ? rc : written != 0 ? FA_EIO : 0;
 }

@@ -103,8 +103,8 @@ function answers(problem, report) {
   problem.known_how === "unfinished" ? small("The tune did not end: this is the best so far. The " +
     "same command goes on from there.") : null,
   problem.slow && slowest ? h("p", { class: "warn" }, "⚠ Slower than half the speed of " +
-    slowest.name + " (" + ratio(slowest.median_us / problem.us) + " of it): profile this kernel, " +
-    "for example with Nsight Compute, before spending more time on tuning.") : null];
+    slowest.name + " (" + ratio(slowest.median_us / problem.us) + " of it): profile this kernel (",
+  h("code", {}, "fa-tune profile"), ") before spending more time on tuning.") : null];
 }
 
 /* ---- circumstances ---- */
@@ -196,7 +196,8 @@ function card(problem, report, close) {
       close ? h("button", { type: "button", class: "quiet screen", click: close,
         "aria-label": "Close " + problem.words }, "Close") : null),
     answers(problem, report),
-    h("div", { class: "panels" }, race(problem), others(problem), rooflineOf(problem), heat(problem),
+    h("div", { class: "panels" }, race(problem), rooflineOf(problem), profile(problem),
+      others(problem), heat(problem),
       funnel(problem, report.meanings), circumstances(problem)),
     configsTable(problem));
   enterGroups(article);
