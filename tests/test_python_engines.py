@@ -19,6 +19,8 @@ import warnings
 
 import tap
 from attention_case import DIM, close, place
+from place import DEADLINE, Place
+from serve import Serve
 from serving_case import Ragged
 import producer
 from producer import Exchanged
@@ -430,16 +432,37 @@ def an_engines_start_begins_with_what_it_cannot_do_without():
 RANKS = 4
 
 
+def start_ranks(stores, **environment):
+    """Starts as many processes at once, each on its store: the lines that they said of what they tuned, and by what each
+    step was served."""
+    ranks = [subprocess.Popen([sys.executable, __file__, store], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              encoding="utf-8", env=dict(os.environ, **environment)) for store in stores]
+    told = [rank.communicate(timeout=DEADLINE) for rank in ranks]
+    tap.equal([rank.returncode for rank in ranks], [0] * len(stores))
+    return ([line.partition(" for ")[2] for _, err in told for line in err.splitlines() if "starts, kernel" in line],
+            [json.loads(out) for out, _ in told])
+
+
 def four_processes_tune_each_kernel_once_and_serve_the_same():
     with new_store("ranks"):
-        ranks = [subprocess.Popen([sys.executable, __file__, os.environ["FA_TUNE_STORE"]], stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, encoding="utf-8") for _ in range(RANKS)]
-        told = [rank.communicate(timeout=240) for rank in ranks]
-        tap.equal([rank.returncode for rank in ranks], [0] * RANKS)
-        kernels = [json.loads(out) for out, _ in told]
-        tap.equal(kernels, [kernels[0]] * RANKS)
-        tuned = [line.partition(" for ")[2] for _, err in told for line in err.splitlines() if "starts, kernel" in line]
+        tuned, kernels = start_ranks([os.environ["FA_TUNE_STORE"]] * RANKS)
         tap.equal((len(tuned), len(set(tuned))), (4, 4))  # by all of them together
+        tap.equal(kernels, [kernels[0]] * RANKS)
+
+
+def four_processes_of_a_service_serve_the_same_and_tune_nothing_themselves():
+    with new_store("service"), contextlib.ExitStack() as stack:
+        here = stack.enter_context(Place(space=None))
+        here.env.update({name: os.environ[name] for name in os.environ if name.startswith(("FA_TUNE_", "FAKE_CUDA"))})
+        daemon = stack.enter_context(Serve(here))
+        stores = [os.path.join(place.folder, "service", "rank%d.db" % rank) for rank in range(RANKS)]
+        _, kernels = start_ranks(stores, FA_TUNE_SERVER="unix:" + daemon.socket)
+        tap.equal(kernels, [kernels[0]] * RANKS)
+        tap.equal(len(fa_tune.winners()), 4)  # of the service's store
+        for store in stores:
+            os.environ["FA_TUNE_STORE"] = store
+            fa_tune.close()
+            tap.equal(len(fa_tune.winners()), 0)
 
 
 def be_a_rank(store):
@@ -648,6 +671,7 @@ tap.main([
     what_was_met_lies_beside_the_local_store,
     an_engines_start_begins_with_what_it_cannot_do_without,
     four_processes_tune_each_kernel_once_and_serve_the_same,
+    four_processes_of_a_service_serve_the_same_and_tune_nothing_themselves,
     vllms_windows_sinks_and_scales_are_handed_over,
     vllm_is_told_what_the_backend_takes_and_what_it_does_not,
     sglang_extends_and_decodes_also_by_a_graphs_buffers,
