@@ -19,6 +19,8 @@
 #   tests/gpu.sh training [TEST...]  gradients through PyTorch's autograd, and their speed beside SDPA's, from the same wheel
 #   tests/gpu.sh gemm       the matrix product: every config proved, and its speed beside cuBLAS, from the same wheel
 #   tests/gpu.sh rms_norm   RMS norm likewise, beside PyTorch's and torch.compile's
+#   tests/gpu.sh vllm [--model NAME]  whole vLLM engines in turn, FLASH_ATTN, TRITON_ATTN and CUSTOM, from the same wheel; FA_VLLM
+#                           is the folder where vLLM 0.26.0 is installed
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 #   tests/gpu.sh final      in 420 s at most, what matters most first and each part within a time of its own:
 #                           correctness of every family (120 problems), serving, cold tunes and first predicted
@@ -367,6 +369,18 @@ beside_peers() { # OPERATION: from the wheel, beside PyTorch
     finish
 }
 
+vllm() { # ARGUMENTS of tests/bench/vllm_in_turn.py
+    if [ ! -d "${FA_VLLM-}/vllm" ]; then
+        echo "tests/gpu.sh vllm: FA_VLLM=FOLDER says where vLLM 0.26.0 is installed; \"${FA_VLLM-}\" has no folder vllm" >&2
+        exit 2
+    fi
+    install_wheel
+    unset FA_TUNE_LIBRARY
+    PYTHONPATH=$work/site:$FA_VLLM python3 tests/bench/vllm_in_turn.py --out "$out/vllm.jsonl" "$@" | tee -a "$table"
+    verdict "vLLM's backends in turn" "${PIPESTATUS[0]}"
+    finish
+}
+
 # ---- final: parts, each in a process of its own that its time ends ---------------------------------
 # shellcheck disable=SC2317 # they are called by their names
 {
@@ -456,6 +470,7 @@ if [ "$mode" = gemm ]; then
     beside_peers gemm
 fi
 if [ "$mode" = rms_norm ]; then every_config rms_norm "${rms_norms[@]}"; beside_peers rms_norm; fi
+if [ "$mode" = vllm ]; then shift; vllm "$@"; fi
 if [ "$mode" = hopper ]; then hopper; fi
 if [ "$mode" = neighbours ]; then shift; neighbours "$@"; fi
 if [ "$mode" = serving ]; then serving; finish; fi

@@ -98,6 +98,29 @@ def a_policy_holds_until_its_block_ends():
     fa_tune.attention(*tensors())  # "measure" again
 
 
+def with_nearest_a_loaded_kernel_answers_and_what_it_answered_is_recorded():
+    from fa_tune import _policy
+    path = os.path.join(place.folder, "met.jsonl")
+    fa_tune.attention(*tensors())
+    with fa_tune.policy(effort="cached", on_miss="nearest", record=path) as one:
+        tap.equal(repr(one), "fa_tune.policy(effort='cached', on_miss='nearest', record=%r)" % path)
+        for _ in range(2):  # once in the file
+            fa_tune.attention(*tensors(seq=720))
+        refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=720), causal=True))  # none is right for it
+    met = fa_tune.recording.load(path)
+    tap.equal([(problem.seq_q, problem.causal) for problem in met], [(720, "none"), (720, "bottom-right")])
+    _policy._recorded.clear()  # as of another process
+    fa_tune.close()
+    fa_tune.attention(*tensors())
+    with fa_tune.policy(effort="cached", on_miss="nearest", record=path):
+        fa_tune.attention(*tensors(seq=720))
+    tap.equal(len(fa_tune.recording.load(path)), 2)
+    with fa_tune.policy(effort="cached", record=place.folder), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=900)))
+    tap.has(str(caught[0].message), "not recorded")
+
+
 def a_miss_is_looked_up_again_after_a_while_only():
     from fa_tune import _policy
     kept = _policy.time
@@ -128,7 +151,7 @@ def what_sdpa_answers_for_is_a_miss_and_no_fault():
 
 def a_policy_of_unknown_words_changes_nothing():
     refused(fa_tune.ArgumentError, "effort is 'cached', 'predict'", lambda: fa_tune.policy(effort="fast"))
-    refused(ValueError, "on_miss is 'raise' or 'sdpa', not 'ignore'", lambda: fa_tune.policy(on_miss="ignore"))
+    refused(ValueError, "on_miss is 'raise', 'sdpa' or 'nearest', not 'ignore'", lambda: fa_tune.policy(on_miss="ignore"))
     tap.equal(fa_tune.policy().effort, "measure")
 
 
@@ -606,6 +629,7 @@ tap.main([
     a_problem_says_what_is_left_out_and_takes_the_names_people_use,
     a_problem_survives_repr_pickle_and_json,
     a_policy_holds_until_its_block_ends,
+    with_nearest_a_loaded_kernel_answers_and_what_it_answered_is_recorded,
     a_miss_is_looked_up_again_after_a_while_only,
     what_sdpa_answers_for_is_a_miss_and_no_fault,
     a_policy_of_unknown_words_changes_nothing,

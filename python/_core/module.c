@@ -59,6 +59,9 @@ static PyMethodDef methods[] = {
      "The best Kernel for a problem (a dict of the operation's fields), loaded in the device's current or "
      "primary context. progress: a function of one dict, called some times a second; None: a line "
      "on stderr where that is a terminal; False: none. Ctrl-C ends a tune and keeps what is done."},
+    {"near_kernel", bound_near, METH_VARARGS,
+     "near_kernel(problem, device)\n--\n\n"
+     "The Kernel of the problem, or of the nearest one that is right for it, among those loaded in this process."},
     {"tune", (PyCFunction)(void (*)(void))session_tune, METH_VARARGS | METH_KEYWORDS,
      "tune(problem, gpu=None, device=0, effort=\"measure\", again=False, exact=False, progress=None)\n--\n\n"
      "The winner for a problem on a GPU type (gpu=\"L4\", here or not) or a device, as a dict; tuned now "

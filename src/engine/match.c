@@ -245,7 +245,8 @@ static void fit(fa_tuner *tuner, const fa_target *target, fa_match *match)
     fa_candidate candidate;
     fa_diag diag = {{0}};
     match->usable = true;
-    if (stored_here && fa_problem_equal(&match->scope.problem, &target->asked))
+    bool has_grid = trial->grid[0] > 0; /* a loaded cubin's answer has none */
+    if (stored_here && has_grid && fa_problem_equal(&match->scope.problem, &target->asked))
         return;
     int rc = fa_tuner_families(tuner, &diag);
     if (rc == 0)
@@ -311,6 +312,9 @@ static void explain(const fa_target *target, fa_match *match)
         break;
     case FA_ORIGIN_MEASURED_SAME_SILICON:
         snprintf(how, sizeof how, "measured on another board of this silicon");
+        break;
+    case FA_ORIGIN_NEAREST:
+        snprintf(how, sizeof how, "measured on this silicon");
         break;
     case FA_ORIGIN_IMPORTED:
         snprintf(how, sizeof how, "imported for this silicon");
@@ -390,6 +394,12 @@ void fa_match_judge(fa_tuner *tuner, const fa_target *target, fa_match *match,
     explain(target, match);
     refine(tuner, target, match, ret_cubin);
     apply_verification(tuner, target, match);
+}
+
+void fa_match_judge_loaded(fa_tuner *tuner, const fa_target *target, fa_match *match)
+{
+    fit(tuner, target, match);
+    explain(target, match);
 }
 
 void fa_match_judge_own(fa_tuner *tuner, const fa_target *target, fa_match *match,
