@@ -55,17 +55,17 @@ def the_winner_is_counted_once_and_a_sentence_says_what_bounds_it():
         winner = place.json(*SMALL)["answer"]
         text = place.run("profile", *SMALL).stdout
         tap.has(text, "#1 attn_fwd_sm80 BLOCK_M=")
-        assert re.search(r"^ +tensor cores +72%$", text, re.MULTILINE), text
-        assert re.search(r"^ +stall gmma +2\.6$", text, re.MULTILINE), text
-        assert re.search(r"^#1: attn_fwd is bound by the tensor cores \(72% of the peak\); the tile of a block moves "
+        assert re.search(r"^ +tensor cores +67%$", text, re.MULTILINE), text
+        assert re.search(r"^ +stall wait +2\.2$", text, re.MULTILINE), text
+        assert re.search(r"^#1: attn_fwd is bound by the tensor cores \(67% of the peak\); the tile of a block moves "
                          r"that: BLOCK_M\.$", text, re.MULTILINE), text
         told = place.json("profile", *SMALL)
         profile, = told["profiles"]
         tap.equal((profile["config"], profile["rank"], profile["bound"], profile["longest"]),
                   (winner["config"], 1, "tensor-cores", 0))
         launch, = profile["launches"]
-        tap.equal((launch["kernel"], launch["time_us"], launch["memory_percent"]), ("attn_fwd", 525.312, 3.42))
-        tap.equal(list(launch["stalls"]), ["gmma", "barrier", "long_scoreboard"])
+        tap.equal((launch["kernel"], launch["time_us"], launch["memory_percent"]), ("attn_fwd", 141.664, 54.25))
+        tap.equal(list(launch["stalls"]), ["wait", "long_scoreboard", "barrier"])
         with open(os.path.join(place.folder, "fake.log"), encoding="utf-8") as file:
             log = re.sub(r"(?m)^pid=\d+ ", "", file.read())
         for counted in re.findall(r"(?s)profiler start\n(.*?)profiler stop\n", log):
@@ -98,15 +98,15 @@ def two_configs_stand_side_by_side_by_their_numbers():
         fails(place, "--config", "9", part="there is no config 9: `fa-tune explain` numbers 8")
 
 
-BOUNDS = [  # the metric that is changed, its value, the bound, and what its sentence says
-    ("sm__cycles_active", "200000", "idle-sms", "SMs without work (busy 21% of the time); the number of blocks moves"),
+BOUNDS = [  # metrics that are changed, their value, the bound, and what its sentence says
+    ("sm__cycles_active", "47632", "idle-sms", "SMs without work (busy 21% of the time); the number of blocks moves"),
     ("sm__inst_executed_pipe_xu", "81", "special-functions", "the special functions (81% of the peak)"),
     ("sm__inst_issued", "92.5", "issue-slots", "the issue slots (92% of the peak)"),
     ("data_pipe_lsu_wavefronts.avg", "88", "shared-memory",
      "shared memory (88% of the peak); the shared memory of a block moves that: "),
     ("lts__throughput", "77", "l2", "the L2 cache (77% of the peak)"),
     ("dram__throughput", "95", "memory", "the GPU's memory (95% of the peak)"),
-    ("pipe_tensor", "20", "latency", "waits for wgmma (gmma 2.6, and no unit reaches 60% of its peak)"),
+    ("pct_of_peak", "20", "latency", "the latency of instructions (wait 2.2, and no unit reaches 60% of its peak)"),
 ]
 
 
@@ -149,7 +149,7 @@ def a_kernel_of_ones_own_is_profiled():
         file = os.path.join(SOURCE, "tests", "specifications", "conv2d.cu")
         place.run(file, "--w", "64", "--h", "48", "--quiet")
         text = place.run("profile", file, "--w", "64", "--h", "48").stdout
-        tap.has(text, "is bound by the tensor cores (72% of the peak)")
+        tap.has(text, "is bound by the tensor cores (67% of the peak)")
 
 
 def a_report_shows_the_figures_and_forgetting_takes_them():
@@ -162,8 +162,8 @@ def a_report_shows_the_figures_and_forgetting_takes_them():
         profiles = told["problems"][0]["profiles"]
         tap.equal([(p["rank"], p["bound"]) for p in profiles], [(1, "tensor-cores"), (2, "tensor-cores")])
         text = place.run("report").stdout
-        tap.has(text, "is bound by the tensor cores (72% of the peak)")
-        assert re.search(r"^\| attn\\_fwd \| 525\.3 µs \| 96% \| 72% \|", text, re.MULTILINE), text
+        tap.has(text, "is bound by the tensor cores (67% of the peak)")
+        assert re.search(r"^\| attn\\_fwd \| 141\.7 µs \| 94% \| 67% \|", text, re.MULTILINE), text
         rows = [line for line in place.run("report", "--format", "csv").stdout.splitlines() if line.startswith("profile,")]
         tap.equal(len(rows), 2)
         place.run("rm", "--all")
@@ -204,7 +204,7 @@ FAILURES = [  # what ncu does, and a part of the sentence
     ('echo "==ERROR== InterprocessLockFailed" >"$log"; exit 255\n', "InterprocessLockFailed"),
     ("kill -SEGV $$\n", "ncu counted nothing"),
     ("exit 1\n", "ncu counted nothing"),
-    ('"$@"; cat "$1" >"$log"\n', "ncu counted nothing"),  # garbage
+    ('"$@"; head -c 100000 "$1" >"$log"\n', "ncu counted nothing"),  # garbage
     ('"$@"; ln -s /dev/zero "$log"\n', "ncu's log is not a file"),
     ("exec sleep 600\n", "ncu did not end within 10 s"),
     ('"$@" & wait; sleep 600\n', "ncu did not end within 10 s"),

@@ -62,7 +62,7 @@ static const size_t share_at[] = {
 enum {
     METRICS = sizeof metrics / sizeof *metrics,
     STALLS = SHARES + sizeof share_at / sizeof *share_at, /* where they begin */
-    COLUMNS_MAX = 256,
+    COLUMNS_MAX = 4096, /* ncu adds some hundreds about the device and the launch */
     FIELD_MAX = 160
 };
 _Static_assert(METRICS <= 64, "fa_ncu_metrics has a bit for each");
@@ -304,8 +304,9 @@ static int fail(struct text text, fa_ncu_metrics unknown, fa_ncu_metrics *ret_un
         bool error = begins(line, "==ERROR=="), known = why.at != NULL && begins(why, "==ERROR==");
         if (error)
             refused |= metrics_in(line) & ~unknown;
-        if (!known &&
-            (error || begins(line, "==WARNING=="))) /* the first error, else the last warning */
+        /* The first error, else the first warning that is no mere note. */
+        if (!known && (error || (why.at == NULL && begins(line, "==WARNING==") &&
+                                 !begins(line, "==WARNING== Note:"))))
             why = line;
     }
     if (refused != 0) {
