@@ -15,6 +15,7 @@
 
 #include "problem.h"
 #include "tensors.h"
+#include "tunable.h"
 
 #include <ctype.h>
 #include <pthread.h>
@@ -495,12 +496,14 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
     const char *answer = fa_spec_text(fa_spec_member(json, "answer"), "source");
     if (rc == 0 && answer[0] != 0)
         rc = read_named(&r, from->folder, answer, &answered);
+    fa_values_untrusted(from->untrusted);
     if (rc == 0)
         rc = read_texts(&r, text, from->folder,
                         from->source != NULL ? from->source
                         : named != NULL      ? named
                                              : from->text,
                         answered, ret_operation);
+    fa_values_untrusted(false);
     if ((rc == FA_EMANIFEST || rc == FA_EINVAL) && text != NULL && diag != NULL)
         fa_spec_locate(from->where, r.name, text, diag);
     cJSON_Delete(r.operation);
