@@ -142,6 +142,23 @@ def configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is():
     tap.equal((told.answer.tunables["THREADS"], told.answer["funnel"]["failed"]), (160, 8))
 
 
+def nobody_changes_what_kernels_are_proved_against():
+    seen = []
+
+    def look(_):
+        for fd in os.listdir("/proc/self/fd"):
+            path = "/proc/self/fd/" + fd
+            if os.path.islink(path) and "fa-tune-cases" in os.readlink(path):
+                try:
+                    with open(path, "r+b", buffering=0) as file:
+                        file.write(b"x")
+                except PermissionError:
+                    seen.append(fd)
+    told = axpy(lambda y, x, a: y + scaled(x, a), name="sealed", progress=look)
+    tap.equal(told.answer.origin, "measured")
+    assert seen
+
+
 def what_a_function_raises_ends_the_tune():
     def answer(y):
         raise KeyError("no such file")
@@ -536,6 +553,7 @@ tap.main([
     another_function_of_the_same_name_is_asked_anew,
     a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over,
     configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is,
+    nobody_changes_what_kernels_are_proved_against,
     what_a_function_raises_ends_the_tune,
     an_answer_that_cannot_be_compared_is_refused_with_a_sentence,
     integers_are_answered_exactly,

@@ -124,6 +124,28 @@ def a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune():
         tap.has(place.run(path, "--n", "8", status=1).stderr, fault)
 
 
+def a_check_names_the_authors_files_and_no_store():
+    with a_place() as place:
+        path, _ = changed(place, "blur.cu", kernel="blur<THREADS>")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        text = text.replace("__global__ void __launch_bounds__(THREADS) blur(", "template <int T> __global__ void blur(")
+        wrong = text.replace("if (i < n) out[i] = at(in, mine", "if (i < n) missing[i] = at(in, mine")  # of the answer, too
+        line = wrong[:wrong.index("missing")].count("\n") + 1
+        path = os.path.join(place.folder, "Blur it-2.cu")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(wrong)
+        run = place.run("check", path, status=1)
+        tap.equal(run.stderr, "")
+        tap.equal(run.stdout.count("Blur it-2.cu(%d): error" % line), 4)  # in the table and below it, of two kernels
+        assert "reference" not in run.stdout and "candidate" not in run.stdout and "_answer" not in run.stdout, run.stdout
+        for answer, fault in [({"kernel": "nix"}, "answer: there is no kernel nix"),
+                              ({"kernel": "blur_naive", "grid": "m + 1", "block": 64}, "answer: grid: uses the unknown name m"),
+                              ({"kernel": "blur_naive", "grid": 1, "block": "THREADS"}, "answer: block: uses the unknown name THREADS")]:
+            path, _ = changed(place, "blur.cu", answer=answer)
+            tap.has(place.run("check", path, status=2).stderr, "blur.cu:2: " + fault)
+
+
 def partial_results_are_compared_by_their_sum():
     with a_place() as place:
         told = place.json(path_of("sums.cu"), "--n", "12345")
@@ -277,6 +299,7 @@ tap.main([
     integers_are_exact_and_indexes_lie_in_their_range,
     constant_memory_is_filled_before_each_launch_of_a_kernel_and_of_its_answer,
     a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune,
+    a_check_names_the_authors_files_and_no_store,
     partial_results_are_compared_by_their_sum,
     shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit,
     a_bundle_is_imported_where_its_kernels_file_is,
