@@ -133,6 +133,12 @@ bool fake_rows_known(const char *entry);
 bool fake_rows_run(const char *entry, const struct fake_build *build, void **arguments,
                    const struct fake_damage *damage);
 bool fake_rows_reference(const struct fake_build *build, void **arguments);
+/* Those of kernel_templates/attn_bwd, but for the reference's two; and those. */
+bool fake_backward_known(const char *entry);
+bool fake_backward_run(const char *entry, const struct fake_build *build, void **arguments,
+                       const struct fake_damage *damage);
+bool fake_backward_inputs(const struct fake_build *build, void **arguments);
+bool fake_backward_reference(const struct fake_build *build, void **arguments);
 /* The kernels that check outputs of any operation. */
 bool fake_checks_known(const char *entry);
 bool fake_checks_run(const char *entry, void **arguments);

@@ -279,12 +279,14 @@ bool fake_kernel_known(const char *entry)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i], entry) == 0)
             return true;
-    return fake_rows_known(entry) || fake_checks_known(entry) || fake_specified_known(entry);
+    return fake_rows_known(entry) || fake_checks_known(entry) || fake_specified_known(entry) ||
+           fake_backward_known(entry);
 }
 
 bool fake_kernel_is_tuned(const char *entry)
 {
     return strcmp(entry, "attn_fwd") == 0 || fake_rows_known(entry) ||
+           strncmp(entry, "attn_bwd", 8) == 0 ||
            (fake_specified_known(entry) && strstr(entry, "_naive") == NULL);
 }
 
@@ -298,7 +300,12 @@ bool fake_kernel_run(const char *entry, const struct fake_build *build, void **a
     if (fake_checks_known(entry))
         return fake_checks_run(entry, arguments);
     if (strcmp(entry, "reference") == 0)
-        return fake_rows_reference(build, arguments);
+        return build->columns > 0 ? fake_rows_reference(build, arguments)
+                                  : fake_backward_reference(build, arguments);
+    if (strcmp(entry, "inputs") == 0)
+        return fake_backward_inputs(build, arguments);
+    if (fake_backward_known(entry))
+        return fake_backward_run(entry, build, arguments, damage);
     if (strcmp(entry, "attn_fwd") == 0)
         return build->serving ? fake_serving_forward(build, arguments, damage)
                               : fake_run_forward(build, arguments, damage);

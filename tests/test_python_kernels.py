@@ -341,7 +341,9 @@ def a_torch():
     torch.Tensor, torch._check, torch.ops = Tensor, check, types.SimpleNamespace()
     torch.Tag = types.SimpleNamespace(needs_fixed_stride_order="fixed")
     torch.float16, torch.bfloat16, torch.float32 = "float16", "bfloat16", Float32((producer.FLOAT, 32))
-    torch.autograd = types.SimpleNamespace(Function=object, function=types.SimpleNamespace(once_differentiable=lambda f: f))
+    base = type("Base", (), {"apply": classmethod(lambda cls, *args: None)})
+    torch.autograd = types.SimpleNamespace(Function=type("Function", (base,), {}))
+    torch._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False)
     torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)
     torch.is_grad_enabled = lambda: True
     torch.library = types.SimpleNamespace(

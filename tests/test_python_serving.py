@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention as serving engines call it, from Python on the fake driver: what is passed makes the problem that it
 says, by attention() and under the names of other libraries, comes out right, and is refused by name."""
-import importlib
 import inspect
 import math
 import random
@@ -168,97 +167,6 @@ def attention_varlen_takes_rows_behind_one_another():
     tap.equal(mine.read(), out.read())
 
 
-def stand_in_torch():
-    """What _torch_ops needs of PyTorch to record a call: tensors with views, and autograd.Function."""
-    torch = types.ModuleType("torch")
-
-    class Device(tuple):
-        index = 0
-
-    class Tensor(Exchanged):
-        requires_grad = False
-
-        def __init__(self, *args, **named):
-            super().__init__(*args, **named)
-            self.device = Device(self.device)
-
-        def view(self, shape, strides):
-            return Tensor(shape, dtype=self.dtype, memory=self.memory, strides=strides)
-
-        def unsqueeze(self, _):
-            return self.view((1, *self.shape), [1, *self.strides])
-
-        def squeeze(self, _):
-            return self.view(self.shape[1:], self.strides[1:])
-
-        def transpose(self, a, b):
-            order = list(range(len(self.shape)))
-            order[a], order[b] = b, a
-            return self.view([self.shape[i] for i in order], [self.strides[i] for i in order])
-
-        def stride(self, i=None):
-            return tuple(self.strides) if i is None else self.strides[i]
-
-        def numel(self):
-            return math.prod(self.shape)
-
-        def new_empty(self, shape, dtype):
-            return Tensor((shape,) if isinstance(shape, int) else shape, dtype=dtype)
-
-    class Function:
-        @classmethod
-        def apply(cls, *args):
-            ctx, torch.recording = types.SimpleNamespace(), False
-            ctx.save_for_backward = lambda *saved: setattr(ctx, "saved_tensors", saved)
-            ctx.mark_non_differentiable = ctx.set_materialize_grads = lambda _: None
-            torch.taken = cls, ctx
-            return cls.forward(ctx, *args)
-    Tensor.__module__, torch.recording = "torch", True
-    torch.is_grad_enabled = lambda: torch.recording
-    torch.are_deterministic_algorithms_enabled = lambda: False
-    torch.Tensor, torch.contiguous_format = Tensor, "contiguous"
-    torch.float16, torch.bfloat16, torch.float32 = (producer.FLOAT, 16), (producer.BFLOAT, 16), (producer.FLOAT, 32)
-    torch.empty = lambda shape, dtype, **_: Tensor(shape, dtype=dtype)
-    torch.empty_like = lambda x, **_: Tensor(x.shape, dtype=x.dtype, strides=x.strides)
-    torch.autograd = types.SimpleNamespace(Function=Function, function=types.SimpleNamespace(once_differentiable=lambda f: f))
-    return torch
-
-
-def gradients_of_attention_varlen_ask_for_the_kernel_of_its_sequences():
-    case, asked_for = Ragged([5, 1, 3], [9, 4, 3]), []
-    torch, had = stand_in_torch(), {name: sys.modules.pop(name, None) for name in ("torch", "fa_tune._torch_ops")}
-    sys.modules["torch"] = torch
-    try:
-        ops = importlib.import_module("fa_tune._torch_ops")
-        ops.register = lambda: None
-        ops._backward_kernel = lambda *key: lambda *args: asked_for.append((key, args))
-        q, k, v = (torch.Tensor(t.shape, memory=t.memory) for t in case.tensors()[:3])
-        how = dict(zip(("cu_seqlens_q", "cu_seqlens_k"), case.tensors()[3:]), max_seqlen_q=5, max_seqlen_k=9)
-        q.requires_grad = True
-        cache = [torch.Tensor((3, 9, case.HEADS_KV, DIM)) for _ in range(2)]
-        refused(fa_tune.NotSupported, "no backward pass for a call with cu_seqlens_q, max_seqlen_q, seqused_k", q, *cache,
-                cu_seqlens_q=how["cu_seqlens_q"], max_seqlen_q=5, seqused_k=ints(3))
-        out = fa_tune.attention_varlen(q, k, v, causal=True, window_size=(9, 0), **how)
-        close(out.read(), case.expected(True)[0])
-        function, ctx = torch.taken
-        d_o = torch.Tensor(q.shape)
-        made = function.backward(ctx, d_o, None)
-    finally:
-        for name, module in had.items():
-            sys.modules.pop(name, None)
-            if module is not None:
-                sys.modules[name] = module
-    tap.equal([x.shape for x in made[:3]] + list(made[3:]), [q.shape, k.shape, v.shape, None, None, None])
-    key, args = asked_for[0]
-    tap.equal(key[3:9], (((1, case.HEADS, 9, DIM), (case.HEADS_KV, 16, DIM)), torch.float16, True, (9, 0), False, False))
-    tap.equal(key[-2:], (3, False))   # sequences, unaligned
-    tap.equal([x and x.shape for x in args[:6]], [(1, case.HEADS, 9, DIM), *[(1, case.HEADS_KV, 16, DIM)] * 2, (1, case.HEADS, 9, DIM),
-                                                  (1, case.HEADS, 9), None])
-    tap.equal(args[6].memory, d_o.memory)
-    tap.equal(args[11:13], (how["cu_seqlens_q"], how["cu_seqlens_k"]))
-    tap.equal(args[13:], (DIM ** -0.5, 0.0))
-
-
 def attention_varlen_takes_a_paged_cache_whose_heads_may_lie_before_its_keys():
     case = Ragged([2, 4, 1], [20, 33, 7])
     q, _, _, cu_q, _ = case.tensors()
@@ -403,7 +311,6 @@ def signatures_and_docstrings_name_every_argument():
 
 
 tap.main([
-    gradients_of_attention_varlen_ask_for_the_kernel_of_its_sequences,
     a_paged_cache_with_lengths_is_attended_to,
     what_serving_passes_makes_the_problem_it_says,
     windows_count_from_the_last_key_unless_the_mask_is_top_left,

@@ -37,20 +37,18 @@ static int ask_policy(struct call *c, const fa_kernel **ret_kernel, PyObject **r
     return *ret_kernel != NULL ? 0 : -1;
 }
 
-static int refuse_capture(const struct call *c)
+int call_refuse_capture(const struct call *c, const char *what, const char *advice)
 {
     fa_diag diag = {{0}};
     bool captured = false;
     int rc = fa_stream_is_captured(c->tuner, c->place.stream, &captured, &diag);
     if (rc != 0)
         return fail_with(rc, &diag);
-    return captured
-               ? fail(
-                     ERROR_CAPTURE,
-                     "no kernel for this problem is loaded yet, and none can be while a CUDA graph is "
-                     "captured: call attention() once with these shapes before the capture, or "
-                     "fa_tune.warm_up()")
-               : 0;
+    return captured ? fail(ERROR_CAPTURE,
+                           "no kernel %s is loaded yet, and none can be while a CUDA graph is "
+                           "captured: %s",
+                           what, advice)
+                    : 0;
 }
 
 static int find_kernel(struct call *c, const fa_kernel **ret_kernel, PyObject **ret_instead)
@@ -71,7 +69,9 @@ static int find_kernel(struct call *c, const fa_kernel **ret_kernel, PyObject **
         return 0;
     if (rc != FA_ENOTFOUND)
         return fail_with(rc, &diag);
-    if (refuse_capture(c) != 0)
+    if (call_refuse_capture(c, "for this problem",
+                            "call attention() once with these shapes before the capture, or "
+                            "fa_tune.warm_up()") != 0)
         return -1;
     if (policy_on_miss != NULL)
         return ask_policy(c, ret_kernel, ret_instead);
@@ -82,15 +82,13 @@ static int find_kernel(struct call *c, const fa_kernel **ret_kernel, PyObject **
     return session_kernel(&request, NULL, ret_kernel);
 }
 
-/* The kernel where the context that is current is one of the tensors' device and has it loaded: one call of the
- * driver finds out. NULL: it takes more than that. */
-static const fa_kernel *find_at_hand(const struct call *c)
+const fa_kernel *call_find_at_hand(const struct call *c, const fa_problem *problem)
 {
     const fa_kernel *kernel = NULL;
     fa_diag diag;
     diag.text[0] = 0; /* not all of its 1,024 bytes in each call */
     if (policy_recorder != NULL ||
-        fa_get_loaded_kernel(c->tuner, &c->problem, policy_effort, &kernel, &diag) != 0)
+        fa_get_loaded_kernel(c->tuner, problem, policy_effort, &kernel, &diag) != 0)
         return NULL;
     return fa_kernel_device(kernel) == c->place.device ? kernel : NULL;
 }
@@ -154,7 +152,7 @@ static int record(struct call *c, const fa_kernel *bound, PyObject **ret_instead
                     c->door->name);
     PyObject *words = call_words(c);
     if (words != NULL)
-        *ret_instead = call_helper("fa_tune._torch_ops", "recorded", "(O)", words);
+        *ret_instead = call_helper_with("fa_tune._torch_ops", "recorded", words);
     Py_XDECREF(words);
     return *ret_instead != NULL ? 0 : -1;
 }
@@ -163,7 +161,7 @@ static int record(struct call *c, const fa_kernel *bound, PyObject **ret_instead
 static int cast(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
 {
     PyObject *type, *value, *trace;
-    if (bound != NULL || c->door != &doors[DOOR_ATTENTION] || c->tensor[Q].torch == NULL ||
+    if (bound != NULL || c->door == &doors[DOOR_DECODE] || c->tensor[Q].torch == NULL ||
         !failed_as(ERROR_DTYPE))
         return -1;
     PyErr_Fetch(&type, &value, &trace);
@@ -200,7 +198,7 @@ static int run(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
         return -1;
     c->problem.unaligned = call_is_unaligned(c);
     if (bound == NULL)
-        kernel = find_at_hand(c);
+        kernel = call_find_at_hand(c, &c->problem);
     int rc =
         bound != NULL || kernel == NULL ? session_enter(c->place.device, &c->entered, &diag) : 0;
     if (rc != 0)
@@ -211,7 +209,7 @@ static int run(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
     return done;
 }
 
-static void release(struct call *c)
+void call_end(struct call *c)
 {
     for (int i = 0; i < TENSORS; i++)
         tensor_release(&c->tensor[i]);
@@ -233,22 +231,27 @@ int attention_init(void)
     return call_doors_init();
 }
 
+void call_begin(struct call *c, enum door_number door, const fa_kernel *bound,
+                PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    memset(c, 0, offsetof(struct call, problem)); /* not the tensors, which are the most of it */
+    for (int i = 0; i < TENSORS; i++)
+        tensor_clear(&c->tensor[i]);
+    c->door = &doors[door];
+    c->args = args;
+    c->count = count;
+    c->names = names;
+    c->problem = bound != NULL ? fa_kernel_answer(bound)->problem : preset;
+    if (bound == NULL)
+        c->problem.layout = c->door->layout;
+}
+
 static PyObject *attend(enum door_number door, const fa_kernel *bound, PyObject *const *args,
                         Py_ssize_t count, PyObject *names)
 {
-    /* A bound kernel says what the tensors do not. */
     struct call c;
     PyObject *instead = NULL, *result = NULL;
-    memset(&c, 0, offsetof(struct call, problem)); /* not the tensors, which are the most of it */
-    for (int i = 0; i < TENSORS; i++)
-        tensor_clear(&c.tensor[i]);
-    c.door = &doors[door];
-    c.args = args;
-    c.count = count;
-    c.names = names;
-    c.problem = bound != NULL ? fa_kernel_answer(bound)->problem : preset;
-    if (bound == NULL)
-        c.problem.layout = c.door->layout;
+    call_begin(&c, door, bound, args, count, names);
     session_begin(); /* what is called meanwhile may run any Python, and the kernel is to live */
     int done = call_take_arguments(&c);
     if (done == 0)
@@ -261,7 +264,7 @@ static PyObject *attend(enum door_number door, const fa_kernel *bound, PyObject 
         result = c.result[0];
         c.result[0] = NULL;
     }
-    release(&c);
+    call_end(&c);
     session_end();
     return result;
 }

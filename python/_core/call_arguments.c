@@ -104,7 +104,7 @@ PyObject *call_words(const struct call *c)
     const struct keyword *keyword = doors[DOOR_ATTENTION].keywords;
     PyObject *words = PyDict_New();
     for (; words != NULL && keyword->name != NULL; keyword++)
-        if (is[keyword->argument] != NULL &&
+        if (is[keyword->argument] != NULL && is[keyword->argument] != Py_None &&
             PyDict_SetItem(words, keyword->interned, is[keyword->argument]) != 0)
             Py_CLEAR(words);
     if (words == NULL || c->door->layout == FA_BHSD)

@@ -73,7 +73,7 @@ int call_take_arguments(struct call *c);
 int call_take_options(struct call *c);
 /* A number that is finite in single precision. */
 int call_take_number(const struct call *c, PyObject *const *argument, double *ret_number);
-/* All arguments as a dict, by the names that attention() has for them. */
+/* All arguments but None as a dict, by the names that attention() has for them. */
 PyObject *call_words(const struct call *c);
 
 /* ---- call_serving.c -------------------------------------------------------------------------*/
@@ -85,6 +85,11 @@ int call_finish_serving(struct call *c);
 
 /* ---- call_tensors.c -------------------------------------------------------------------------*/
 int call_take_tensors(struct call *c);
+/* A tensor of the shape, type and device of the output (OUT) or of its log-sum-exp (LSE). Sequences that lie behind one another
+ * become one batch. */
+int call_take_shaped(struct call *c, int which, tensor *t, PyObject *given, const char *name);
+/* Strides of batch, head and row. Those of dimensions of one element say nothing and are made harmless. */
+int call_take_strides(const struct call *c, const tensor *t, int64_t ret_stride[3]);
 /* The caller's outputs. */
 int call_take_outputs(struct call *c);
 /* Makes the outputs that the caller did not pass. */
@@ -94,5 +99,16 @@ int call_make_outputs(struct call *c);
 int call_make_workspace(struct call *c, const fa_kernel *kernel);
 void call_free_workspace(struct call *c);
 bool call_is_unaligned(const struct call *c);
+
+/* ---- attention.c ----------------------------------------------------------------------------*/
+/* A bound kernel, or NULL, says what the tensors do not. */
+void call_begin(struct call *c, enum door_number door, const fa_kernel *bound,
+                PyObject *const *args, Py_ssize_t count, PyObject *names);
+void call_end(struct call *c);
+/* The problem's kernel where the context that is current is one of the tensors' device and has it loaded: one call of the
+ * driver finds out. NULL: it takes more than that. */
+const fa_kernel *call_find_at_hand(const struct call *c, const fa_problem *problem);
+/* The exception where nothing may be loaded because the stream is captured; `what` would have been, which `advice` prevents. */
+int call_refuse_capture(const struct call *c, const char *what, const char *advice);
 
 #endif

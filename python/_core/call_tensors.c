@@ -74,8 +74,7 @@ static int check_shapes(const struct call *c)
     return 0;
 }
 
-/* Strides of batch, head and row. Those of dimensions of one element say nothing and are made harmless. */
-static int take_strides(const struct call *c, const tensor *t, int64_t ret_stride[3])
+int call_take_strides(const struct call *c, const tensor *t, int64_t ret_stride[3])
 {
     const int order[3] = {0, c->heads, c->sequence};
     int64_t all = 0;
@@ -117,8 +116,9 @@ static int take_problem(struct call *c)
     launch->q = q->data;
     launch->k = k->data;
     launch->v = v->data;
-    return take_strides(c, q, launch->q_stride) != 0 || take_strides(c, k, launch->k_stride) != 0 ||
-                   take_strides(c, v, launch->v_stride) != 0
+    return call_take_strides(c, q, launch->q_stride) != 0 ||
+                   call_take_strides(c, k, launch->k_stride) != 0 ||
+                   call_take_strides(c, v, launch->v_stride) != 0
                ? -1
                : 0;
 }
@@ -170,16 +170,14 @@ static struct outputs shapes_of(const struct call *c)
                             .lse_dims = 3};
 }
 
-/* The caller's tensor, if there is one. */
-static int take_output(struct call *c, int which, PyObject *given, const int64_t *shape, int dims,
-                       dl_dtype dtype)
+int call_take_shaped(struct call *c, int which, tensor *t, PyObject *given, const char *name)
 {
-    tensor *t = &c->tensor[which];
+    const struct outputs wanted = shapes_of(c);
+    dl_dtype dtype = which == OUT ? c->tensor[Q].dtype : float32;
     char has[64], needs[64];
-    if (given == NULL || given == Py_None)
-        return 0;
-    if (tensor_take(t, given, which == OUT ? "out" : "lse", &c->place) != 0 ||
-        compare_shape(c, t, shape, dims) != 0)
+    if (tensor_take(t, given, name, &c->place) != 0 ||
+        compare_shape(c, t, which == OUT ? wanted.out : wanted.lse,
+                      which == OUT ? wanted.out_dims : wanted.lse_dims) != 0)
         return -1;
     if (t->dtype.code != dtype.code || t->dtype.bits != dtype.bits)
         return fail(ERROR_DTYPE, "%s is %s and needs %s", t->name,
@@ -187,6 +185,19 @@ static int take_output(struct call *c, int which, PyObject *given, const int64_t
     if (t->device.id != c->place.device)
         return fail(ERROR_DEVICE, "q is on CUDA device %d and %s on %d: pass tensors of one device",
                     (int)c->place.device, t->name, (int)t->device.id);
+    if (c->problem.varlen != 0)
+        tensor_into_one_batch(t);
+    return 0;
+}
+
+/* The caller's tensor, if there is one. */
+static int take_output(struct call *c, int which, PyObject *given)
+{
+    tensor *t = &c->tensor[which];
+    if (given == NULL || given == Py_None)
+        return 0;
+    if (call_take_shaped(c, which, t, given, which == OUT ? "out" : "lse") != 0)
+        return -1;
     if (t->read_only)
         return fail(ERROR_ARGUMENT,
                     "%s is read-only: pass a tensor that may be written, such as a "
@@ -215,19 +226,17 @@ static int split_out(struct call *c, PyObject **ret_out, PyObject **ret_lse)
 int call_take_outputs(struct call *c)
 {
     tensor *lse = &c->tensor[LSE], *out = &c->tensor[OUT];
-    struct outputs wanted = shapes_of(c);
     int64_t stride = 1;
+    int dims;
     PyObject *given, *given_lse;
-    if (split_out(c, &given, &given_lse) != 0 ||
-        take_output(c, OUT, given, wanted.out, wanted.out_dims, c->tensor[Q].dtype) != 0 ||
-        take_output(c, LSE, given_lse, wanted.lse, wanted.lse_dims, float32) != 0)
+    if (split_out(c, &given, &given_lse) != 0 || take_output(c, OUT, given) != 0 ||
+        take_output(c, LSE, given_lse) != 0)
         return -1;
-    if (out->object != NULL && c->problem.varlen != 0)
-        tensor_into_one_batch(out);
-    if (out->object != NULL && take_strides(c, out, c->launch.o_stride) != 0)
+    if (out->object != NULL && call_take_strides(c, out, c->launch.o_stride) != 0)
         return -1;
-    for (int i = wanted.lse_dims - 1; lse->object != NULL && i >= 0; stride *= wanted.lse[i], i--)
-        if (wanted.lse[i] > 1 && lse->stride[i] != stride)
+    dims = lse->object != NULL ? lse->dims : 0;
+    for (int i = dims - 1; i >= 0; stride *= lse->shape[i], i--)
+        if (lse->shape[i] > 1 && lse->stride[i] != stride)
             return fail(ERROR_SHAPE, "lse is not contiguous: pass lse.contiguous()");
     c->launch.o = out->data;
     c->launch.lse = (float *)(void *)lse->data;

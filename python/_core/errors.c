@@ -97,6 +97,18 @@ PyObject *call_helper(const char *module, const char *name, const char *format, 
     return result;
 }
 
+PyObject *call_helper_with(const char *module, const char *name, PyObject *words)
+{
+    PyObject *from = PyImport_ImportModule(module), *none = PyTuple_New(0), *result = NULL;
+    PyObject *function = from != NULL ? PyObject_GetAttrString(from, name) : NULL;
+    if (function != NULL && none != NULL && words != NULL)
+        result = PyObject_Call(function, none, words);
+    Py_XDECREF(function);
+    Py_XDECREF(none);
+    Py_XDECREF(from);
+    return result;
+}
+
 PyObject *json_loads(const char *text)
 {
     return call_helper("json", "loads", "(s)", text);

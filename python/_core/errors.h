@@ -41,6 +41,8 @@ bool failed_as(enum error_class which) __attribute__((cold));
 /* Calls MODULE.NAME with arguments as Py_BuildValue makes a tuple of them. */
 PyObject *call_helper(const char *module, const char *name, const char *format, ...)
     __attribute__((cold));
+/* MODULE.NAME(**words); NULL for words passes. */
+PyObject *call_helper_with(const char *module, const char *name, PyObject *words);
 PyObject *json_loads(const char *text);
 
 #endif

@@ -3,6 +3,7 @@
  * The module fa_tune._core: its functions and how they are made known.
  */
 #include "attention.h"
+#include "backward.h"
 #include "bound.h"
 #include "cases.h"
 #include "configs.h"
@@ -54,6 +55,10 @@ static PyMethodDef methods[] = {
      METH_FASTCALL | METH_KEYWORDS, attention_varlen_doc},
     {"attention_decode", (PyCFunction)(void (*)(void))attention_decode,
      METH_FASTCALL | METH_KEYWORDS, attention_decode_doc},
+    {"attention_backward", (PyCFunction)(void (*)(void))attention_backward,
+     METH_FASTCALL | METH_KEYWORDS,
+     "attention_backward(d_o, o, lse, deterministic, q, k, v, **options)\n--\n\n"
+     "(dq, dk, dv, d_sinks) of attention()'s call with these options, of PyTorch's tensors; d_sinks is None without sinks."},
     {"best_kernel", (PyCFunction)(void (*)(void))bound_best, METH_VARARGS | METH_KEYWORDS,
      "best_kernel(problem, effort=\"measure\", device=0, progress=None, strategy=None, evaluations=0, seconds=0)\n--\n\n"
      "The best Kernel for a problem (a dict of the operation's fields), loaded in the device's current or "
@@ -147,9 +152,9 @@ PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
-    if (module != NULL &&
-        (errors_init() != 0 || problem_init() != 0 || tensors_init() != 0 ||
-         attention_init() != 0 || bound_init(module) != 0 || watch_forks(module) != 0))
+    if (module != NULL && (errors_init() != 0 || problem_init() != 0 || tensors_init() != 0 ||
+                           attention_init() != 0 || backward_init() != 0 ||
+                           bound_init(module) != 0 || watch_forks(module) != 0))
         Py_CLEAR(module);
     return module;
 }

@@ -9,28 +9,40 @@
 
 #include <string.h>
 
-/* What is asked for: contiguous, on the device of `like`. */
+/* What is asked for, on the device of `like`. Strides of dimensions of one element say nothing. */
 struct wish {
     const tensor *like;
     const int64_t *shape;
     int dims;
     dl_dtype dtype;
+    int64_t stride[TENSOR_DIMS];
 };
+
+static struct wish contiguous(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype)
+{
+    struct wish asked = {.like = like, .shape = shape, .dims = dims, .dtype = dtype};
+    int64_t step = 1;
+    for (int i = dims - 1; i >= 0; step *= shape[i] > 1 ? shape[i] : 1, i--)
+        asked.stride[i] = step;
+    return asked;
+}
 
 /* Whether a library made what was asked for; then where its elements are. */
 static bool take_made(const struct wish *asked, const dl_tensor *made, char **ret_data)
 {
-    uint64_t stride = 1;
     bool same = made->ndim == asked->dims && made->device.type == asked->like->device.type &&
                 made->device.id == asked->like->device.id &&
                 made->dtype.code == asked->dtype.code && made->dtype.bits == asked->dtype.bits &&
                 made->dtype.lanes <= 1;
-    for (int i = asked->dims - 1; same && i >= 0; stride *= (uint64_t)asked->shape[i], i--)
-        same = made->shape[i] == asked->shape[i] &&
-               (made->strides == NULL || asked->shape[i] <= 1 || stride == 0 ||
-                (uint64_t)made->strides[i] == stride);
+    bool empty = false;
+    for (int i = 0; i < asked->dims; i++)
+        empty = empty || asked->shape[i] == 0;
+    for (int i = 0; same && i < asked->dims; i++)
+        same =
+            made->shape[i] == asked->shape[i] && (made->strides == NULL || asked->shape[i] <= 1 ||
+                                                  empty || made->strides[i] == asked->stride[i]);
     *ret_data = (char *)((uintptr_t)made->data + made->byte_offset);
-    return same && (made->data != NULL || stride == 0);
+    return same && (made->data != NULL || empty);
 }
 
 static PyObject *fail_made(PyObject *object, const struct wish *asked)
@@ -112,10 +124,10 @@ static PyObject *with_data(PyObject *object, const struct wish *asked, place *pl
 }
 
 /* ---- by PyTorch, past its dispatcher ---------------------------------------------------------*/
-/* Tuples of the last contiguous shape of so many dimensions. */
+/* Tuples of the last shape of so many dimensions. */
 static struct sizes {
     PyObject *size, *stride; /* NULL: none yet */
-    int64_t shape[TENSOR_DIMS];
+    int64_t shape[TENSOR_DIMS], by[TENSOR_DIMS];
 } last_sizes[TENSOR_DIMS + 1];
 
 PyObject *tuple_of(const int64_t *number, int count)
@@ -129,26 +141,26 @@ PyObject *tuple_of(const int64_t *number, int count)
     return tuple;
 }
 
-/* The sizes and contiguous strides: new references. */
-static int take_sizes(const int64_t *shape, int dims, PyObject **ret_size, PyObject **ret_stride)
+/* The sizes and strides: new references. */
+static int take_sizes(const struct wish *asked, PyObject **ret_size, PyObject **ret_stride)
 {
-    struct sizes *last = &last_sizes[dims];
-    size_t bytes = (size_t)dims * sizeof *shape;
-    if (last->size == NULL || memcmp(last->shape, shape, bytes) != 0) {
-        int64_t stride[TENSOR_DIMS], step = 1;
-        for (int i = dims - 1; i >= 0; step *= shape[i] > 1 ? shape[i] : 1, i--)
-            stride[i] = step;
-        PyObject *size = tuple_of(shape, dims), *strides = tuple_of(stride, dims);
-        if (size == NULL || strides == NULL) {
+    struct sizes *last = &last_sizes[asked->dims];
+    size_t bytes = (size_t)asked->dims * sizeof *asked->shape;
+    if (last->size == NULL || memcmp(last->shape, asked->shape, bytes) != 0 ||
+        memcmp(last->by, asked->stride, bytes) != 0) {
+        PyObject *size = tuple_of(asked->shape, asked->dims);
+        PyObject *stride = tuple_of(asked->stride, asked->dims);
+        if (size == NULL || stride == NULL) {
             Py_XDECREF(size);
-            Py_XDECREF(strides);
+            Py_XDECREF(stride);
             return -1;
         }
         Py_XDECREF(last->size);
         Py_XDECREF(last->stride);
         last->size = size;
-        last->stride = strides;
-        memcpy(last->shape, shape, bytes);
+        last->stride = stride;
+        memcpy(last->shape, asked->shape, bytes);
+        memcpy(last->by, asked->stride, bytes);
     }
     Py_INCREF(last->size);
     Py_INCREF(last->stride);
@@ -174,7 +186,7 @@ static PyObject *make_quickly(const struct wish *asked, char **ret_data)
     if (!like->plain || like->torch == NULL || like->torch->empty_strided == NULL ||
         like->exchange == NULL || like->exchange->borrow == NULL ||
         (type = torch_dtype(like->torch, asked->dtype)) == NULL ||
-        take_sizes(asked->shape, asked->dims, &size, &stride) != 0) {
+        take_sizes(asked, &size, &stride) != 0) {
         PyErr_Clear();
         return NULL;
     }
@@ -193,7 +205,7 @@ static PyObject *make_quickly(const struct wish *asked, char **ret_data)
 PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
                      place *place, char **ret_data)
 {
-    const struct wish asked = {like, shape, dims, dtype};
+    const struct wish asked = contiguous(like, shape, dims, dtype);
     char name[64];
     if (like->exchange != NULL && like->torch == NULL)
         return make_object(&asked, ret_data);
@@ -210,31 +222,83 @@ PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtyp
 
 static bool is_contiguous(const tensor *t)
 {
-    int64_t stride = 1;
-    for (int i = t->dims - 1; i >= 0; stride *= t->shape[i], i--)
-        if (t->shape[i] > 1 && t->stride[i] != stride)
+    const struct wish packed = contiguous(t, t->shape, t->dims, t->dtype);
+    for (int i = 0; i < t->dims; i++)
+        if (t->shape[i] > 1 && t->stride[i] != packed.stride[i])
             return false;
     return true;
+}
+
+/* PyTorch's empty_like(tensor), contiguous or in the order of its strides. */
+static PyObject *empty_like(const tensor *like, bool packed)
+{
+    PyObject *only, *made = NULL;
+    if (!packed)
+        return PyObject_CallFunctionObjArgs(like->torch->empty_like, like->object, NULL);
+    if ((only = PyTuple_New(1)) != NULL) {
+        Py_INCREF(like->object);
+        PyTuple_SetItem(only, 0, like->object);
+        made = PyObject_Call(like->torch->empty_like, only, like->torch->contiguous);
+    }
+    Py_XDECREF(only);
+    return made;
 }
 
 PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, place *place,
                       char **ret_data)
 {
-    const struct wish asked = {like, shape, dims, like->dtype};
+    const struct wish asked = contiguous(like, shape, dims, like->dtype);
     if (like->torch == NULL)
         return tensor_new(like, shape, dims, like->dtype, place, ret_data);
     PyObject *object = make_quickly(&asked, ret_data);
     if (object != NULL)
         return object;
-    if (is_contiguous(like)) /* as is what is like it, which saves reading a keyword */
-        return with_data(PyObject_CallFunctionObjArgs(like->torch->empty_like, like->object, NULL),
-                         &asked, place, ret_data);
-    PyObject *only = PyTuple_New(1);
-    if (only != NULL) {
-        Py_INCREF(like->object);
-        PyTuple_SetItem(only, 0, like->object);
-        object = PyObject_Call(like->torch->empty_like, only, like->torch->contiguous);
+    /* What is like a contiguous one is so, too, which saves reading a keyword. */
+    return with_data(empty_like(like, !is_contiguous(like)), &asked, place, ret_data);
+}
+
+/* Whether its elements fill its memory, each once, and those of a row lie side by side. */
+static bool is_dense(const tensor *t)
+{
+    bool used[TENSOR_DIMS] = {false};
+    int64_t step = 1;
+    for (int n = 0; n < t->dims; n++) {
+        int next = -1;
+        for (int i = 0; i < t->dims && next < 0; i++)
+            if (!used[i] && (t->shape[i] <= 1 || t->stride[i] == step))
+                next = i;
+        if (next < 0)
+            return false;
+        used[next] = true;
+        step *= t->shape[next] > 1 ? t->shape[next] : 1;
     }
-    Py_XDECREF(only);
-    return with_data(object, &asked, place, ret_data);
+    return t->shape[t->dims - 1] <= 1 || t->stride[t->dims - 1] == 1;
+}
+
+PyObject *tensor_alike(const tensor *like, place *place, tensor *ret_made)
+{
+    struct wish asked = contiguous(like, like->shape, like->dims, like->dtype);
+    PyObject *object = NULL;
+    *ret_made = *like;
+    ret_made->managed = NULL;
+    ret_made->capsule = NULL;
+    if (is_dense(like)) {
+        memcpy(asked.stride, like->stride, sizeof asked.stride);
+        object = make_quickly(&asked, &ret_made->data);
+    }
+    if (object != NULL || like->torch == NULL)
+        return object != NULL ? object : fail_made(NULL, &asked);
+    for (int packed = 0; packed < 2; packed++) {
+        object = empty_like(like, packed != 0);
+        tensor_clear(ret_made);
+        if (object == NULL || tensor_take(ret_made, object, like->name, place) != 0)
+            break;
+        if (ret_made->shape[ret_made->dims - 1] <= 1 || ret_made->stride[ret_made->dims - 1] == 1)
+            return object;
+        tensor_release(ret_made);
+        Py_CLEAR(object);
+    }
+    tensor_release(ret_made);
+    Py_XDECREF(object);
+    return NULL;
 }

@@ -460,13 +460,19 @@ int tensor_place(tensor *first, PyObject *object, const char *name, PyObject *st
 
 void tensor_into_one_batch(tensor *t)
 {
-    for (int i = TENSOR_DIMS - 1; i > 0; i--) {
+    for (int i = t->dims++; i > 0; i--) {
         t->shape[i] = t->shape[i - 1];
         t->stride[i] = t->stride[i - 1];
     }
     t->shape[0] = 1;
     t->stride[0] = 0;
-    t->dims = TENSOR_DIMS;
+}
+
+void tensor_out_of_one_batch(tensor *t)
+{
+    t->dims--;
+    memmove(t->shape, t->shape + 1, (size_t)t->dims * sizeof *t->shape);
+    memmove(t->stride, t->stride + 1, (size_t)t->dims * sizeof *t->stride);
 }
 
 void tensor_release(tensor *t)

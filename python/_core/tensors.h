@@ -67,8 +67,9 @@ int tensor_place(tensor *first, PyObject *object, const char *name, PyObject *st
 int tensors_refuse_grad(const place *place, const char *function);
 /* Describes the object; tensor->object may have been taken by tensor_place already. */
 int tensor_take(tensor *tensor, PyObject *object, const char *name, place *place);
-/* Rows of three dimensions become a batch of one. */
+/* A tensor of fewer than TENSOR_DIMS becomes a batch of one, and back. */
 void tensor_into_one_batch(tensor *tensor);
+void tensor_out_of_one_batch(tensor *tensor);
 void tensor_release(tensor *tensor);
 /* "float32", as PyTorch and NumPy say it. */
 const char *dtype_name(dl_dtype dtype, char *ret_text, size_t size);

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fa_tune.attention() inside torch.compile: the graph gets the operators of torch.ops.fa_tune.
+"""fa_tune.attention() and attention_varlen() inside torch.compile: the graph gets the operators of torch.ops.fa_tune.
 
-Eager calls go to the C function as ever; only the compiler's tracer takes the function below for it.
+Eager calls go to the C functions as ever; only the compiler's tracer takes the functions below for them.
 """
 import torch
 
 from . import _core, _torch_ops
+
+
+def _traced(q, k, v, out, return_lse, options):
+    ops = torch.ops.fa_tune
+    if out is not None:
+        lse = ops.attention_out(q, k, v, out=out, want_lse=return_lse, **options)
+        return (out, lse) if return_lse else out
+    return ops.attention_lse(q, k, v, **options) if return_lse else ops.attention(q, k, v, **options)
 
 
 def attention(q, k, v, *, causal=False, scale=None, layout="bhsd", out=None, return_lse=False,
@@ -13,15 +21,28 @@ def attention(q, k, v, *, causal=False, scale=None, layout="bhsd", out=None, ret
     if stream is not None or more or isinstance(out, tuple):
         raise NotImplementedError("under torch.compile fa_tune.attention takes q, k, v, causal, scale, layout, window, "
                                   "softcap, sinks, out (one tensor) and return_lse")
-    ops = torch.ops.fa_tune
-    options = _torch_ops.options_of(causal, scale, layout, window, softcap, sinks)
-    if out is not None:
-        lse = ops.attention_out(q, k, v, out=out, want_lse=return_lse, **options)
-        return (out, lse) if return_lse else out
-    return ops.attention_lse(q, k, v, **options) if return_lse else ops.attention(q, k, v, **options)
+    options = _torch_ops.options_of(causal, scale, layout, window, softcap, sinks=sinks)
+    return _traced(q, k, v, out, return_lse, options)
+
+
+def attention_varlen(q, k, v, *, cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, softmax_scale=None,
+                     causal=False, window_size=None, softcap=None, out=None, return_softmax_lse=False, s_aux=None, sinks=None,
+                     num_splits=None, scheduler_metadata=None, fa_version=None, deterministic=None, stream=None, **more):
+    refused = stream is not None or isinstance(out, tuple) or cu_seqlens_k is None
+    for name in more:
+        refused = refused or not (more[name] is None or more[name] == 0 or (name == "cp_world_size" and more[name] == 1))
+    if refused:
+        raise NotImplementedError("under torch.compile fa_tune.attention_varlen takes q, k, v, cu_seqlens_q, cu_seqlens_k, "
+                                  "max_seqlen_q, max_seqlen_k, softmax_scale, causal, window_size, softcap, sinks, out (one "
+                                  "tensor) and return_softmax_lse")
+    options = _torch_ops.options_of(
+        causal, softmax_scale, "bshd", window_size, softcap, sinks=s_aux if sinks is None else sinks, cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+    return _traced(q, k, v, out, return_softmax_lse, options)
 
 
 def register():
     _torch_ops.register()
     if hasattr(torch.compiler, "substitute_in_graph"):  # since PyTorch 2.5
-        torch.compiler.substitute_in_graph(_core.attention, skip_signature_check=True)(attention)
+        for theirs, ours in ((_core.attention, attention), (_core.attention_varlen, attention_varlen)):
+            torch.compiler.substitute_in_graph(theirs, skip_signature_check=True)(ours)

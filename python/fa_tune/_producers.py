@@ -4,7 +4,7 @@ them, how they allocate, and how a tensor of theirs gets to a GPU. Called by fa_
 libraries without DLPack's exchange table, and for its sentences."""
 import sys
 
-from ._errors import DeviceError, TensorError
+from ._errors import DeviceError, NotSupported, TensorError
 
 
 def _library(tensor):
@@ -66,5 +66,10 @@ def to_cuda(tensor, name):
 def refuse_description(error, name):
     """Raises what is to be said of a tensor that its library cannot describe by DLPack."""
     reason = (str(error).splitlines() or [type(error).__name__])[0]
+    torch = sys.modules.get("torch")
+    transformed = getattr(getattr(torch, "_C", None), "_are_functorch_transforms_active", None)
+    if transformed is not None and transformed():
+        raise NotSupported("%s is under a transform of torch.func, and fa_tune has no rule for it (vmap, jvp, grad): pass a "
+                           "whole batch, and use torch.autograd.grad for gradients" % name) from error
     raise TensorError("%s cannot be taken: its library says \"%s\". Pass a dense tensor with memory of its own on a CUDA "
                       "device" % (name, reason)) from error

@@ -66,7 +66,8 @@ def _backward(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k,
     if reason is None:
         try:
             with torch.no_grad():
-                return _torch_ops.gradients(grad_out, query, key, value, out, logsumexp, causal=is_causal, scale=scale)[:3]
+                q, k, v, o = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value, out))
+                return _torch_ops.gradients(grad_out, q, k, v, o, logsumexp, causal=is_causal, scale=scale)[:3]
         except _errors.Error as error:
             if not is_not_covered(error):
                 raise

@@ -80,7 +80,7 @@ def gradients(d_o, q, k, v, o, lse, error, causal=False, scale=None, layout="bhs
     torch = sys.modules["torch"]
     tensors = [d_o, q, k, v, o] if layout == "bshd" else [x.transpose(1, 2) for x in (d_o, q, k, v, o)]
     sq, sk = tensors[1].shape[1], tensors[2].shape[1]
-    if any(more.values()) or (causal and sq > sk) or (causal == "top-left" and sq != sk):
+    if any(isinstance(x, torch.Tensor) or x for x in more.values()) or (causal and sq > sk) or (causal == "top-left" and sq != sk):
         raise error
     unread = torch.zeros(2, dtype=torch.uint64, device=q.device)  # dropout's seed
     try:

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fa_tune._core.attention_backward(): gradients of attention, from tensors to a launch of attn_bwd's kernel.
+ *
+ * Workload: once for each layer of every training step; all of it is host time. No Python object is made but the gradients.
+ * The call is read as attention()'s own is, and attn_bwd's problem made of that one's fields.
+ */
+#include "backward.h"
+
+#include "call_steps.h"
+#include "kernel.h"
+#include "problem.h"
+#include "session.h"
+#include "tensor_new.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The arguments of a kernel of attn_bwd, in the order of its operation.json. */
+enum {
+    AT_Q,
+    AT_K,
+    AT_V,
+    AT_O,
+    AT_LSE,
+    AT_SINKS,
+    AT_D_O,
+    AT_DQ,
+    AT_DK,
+    AT_DV,
+    AT_D_SINKS,
+    AT_CU_SEQLENS_Q,
+    AT_CU_SEQLENS_K,
+    AT_TENSORS,
+    AT_SCALE = AT_TENSORS,
+    AT_SOFTCAP,
+    AT_COUNT
+};
+/* By position, before q, k and v. */
+enum { GIVEN_D_O, GIVEN_O, GIVEN_LSE, GIVEN_DETERMINISTIC, GIVEN };
+
+static struct {
+    fa_problem preset; /* of attn_bwd, with every field's default */
+    int from
+        [FA_PROBLEM_VALUES]; /* the field of attention forward with the same name; -1: there is none */
+    int count, deterministic, unaligned;
+} fields;
+
+struct backward {
+    struct call call;
+    tensor d_o, made[3];   /* made: dQ, dK, dV */
+    PyObject *rows_of_d_o; /* owned: a copy whose rows lie side by side, or NULL */
+    PyObject *result[4];   /* owned: dQ, dK, dV, d_sinks */
+    fa_problem problem;    /* of attn_bwd */
+    fa_tensor_arg passed[AT_TENSORS];
+    const void *at[AT_COUNT];
+    float scale, softcap;
+};
+
+int backward_init(void)
+{
+    fa_field_info info = {.size = sizeof info};
+    const fa_operation *operation = NULL;
+    if (fa_find_operation("attn_bwd", &operation, NULL) != 0 ||
+        fa_make_problem(operation, &fields.preset) != 0)
+        return fail(ERROR_ANY, "the library knows no attention backward");
+    for (int i = 0; fa_operation_field(operation, i, &info) == 0; i++, fields.count++) {
+        PyObject *name = PyUnicode_FromString(info.name);
+        if (name == NULL)
+            return -1;
+        fields.from[i] = problem_find(name);
+        Py_DECREF(name);
+        if (strcmp(info.name, "deterministic") == 0)
+            fields.deterministic = i;
+        if (strcmp(info.name, "unaligned") == 0)
+            fields.unaligned = i;
+    }
+    return 0;
+}
+
+/* ---- the problem ------------------------------------------------------------------------------*/
+/* Of the fields of the forward pass. Of sequences that lie behind one another attn_bwd wants all rows. */
+static int take_problem(struct backward *b, bool deterministic)
+{
+    fa_problem forward = b->call.problem;
+    if (forward.page != 0 || forward.kv_dtype != 0 || forward.batch_invariant != 0 ||
+        forward.lengths_k == FA_LENGTHS_SEQUSED)
+        return fail(ERROR_NOT_SUPPORTED,
+                    "there are no gradients of a paged or an fp8 cache, of lengths by seqused_k, "
+                    "and with batch_invariant");
+    if (forward.head_dim_v == 0)
+        forward.head_dim_v = forward.head_dim;
+    if (forward.varlen != 0) {
+        forward.seq_q = (int32_t)b->call.tensor[Q].shape[1];
+        forward.seq_k = (int32_t)b->call.tensor[K].shape[1];
+    }
+    b->problem = fields.preset;
+    for (int i = 0; i < fields.count; i++)
+        if (fields.from[i] >= 0)
+            b->problem.value[i] = forward.value[fields.from[i]];
+    b->problem.value[fields.deterministic] = deterministic;
+    return 0;
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------*/
+static void pass(struct backward *b, int which, void *data, const int64_t stride[3])
+{
+    b->passed[which] = (fa_tensor_arg){.data = data};
+    if (stride != NULL)
+        memcpy(b->passed[which].stride, stride, sizeof b->passed[which].stride);
+    b->at[which] = &b->passed[which];
+}
+
+/* Whether a kernel takes its strides: a gradient of a sum repeats rows, or elements of them. */
+static bool has_rows(const tensor *t)
+{
+    bool has = t->shape[t->dims - 1] <= 1 || t->stride[t->dims - 1] == 1;
+    for (int i = 0; i < t->dims - 1; i++)
+        has = has && (t->shape[i] <= 1 || t->stride[i] != 0);
+    return has;
+}
+
+static int take_d_o(struct backward *b, PyObject *object)
+{
+    int64_t stride[3];
+    if (call_take_shaped(&b->call, OUT, &b->d_o, object, "the gradient of the output") != 0)
+        return -1;
+    if (!has_rows(&b->d_o)) {
+        tensor_release(&b->d_o);
+        b->rows_of_d_o = PyObject_CallMethod(object, "contiguous", NULL);
+        if (b->rows_of_d_o == NULL || call_take_shaped(&b->call, OUT, &b->d_o, b->rows_of_d_o,
+                                                       "the gradient of the output") != 0)
+            return -1;
+    }
+    if (call_take_strides(&b->call, &b->d_o, stride) != 0)
+        return -1;
+    pass(b, AT_D_O, b->d_o.data, stride);
+    return 0;
+}
+
+/* What forward left. */
+static int take_o_and_lse(struct backward *b, PyObject *const *given)
+{
+    struct call *c = &b->call;
+    tensor *o = &c->tensor[OUT], *lse = &c->tensor[LSE];
+    if (call_take_shaped(c, OUT, o, given[GIVEN_O], "o") != 0 ||
+        call_take_shaped(c, LSE, lse, given[GIVEN_LSE], "lse") != 0 ||
+        call_take_strides(c, o, c->launch.o_stride) != 0)
+        return -1;
+    if (lse->shape[2] > 1 && lse->stride[2] != 1)
+        return fail(ERROR_SHAPE, "lse is not contiguous in its rows: pass lse.contiguous()");
+    pass(b, AT_O, o->data, c->launch.o_stride);
+    pass(b, AT_LSE, lse->data,
+         (const int64_t[3]){lse->shape[0] > 1 ? lse->stride[0] : lse->shape[1] * lse->shape[2],
+                            lse->shape[1] > 1 ? lse->stride[1] : lse->shape[2]});
+    return 0;
+}
+
+static void pass_inputs(struct backward *b)
+{
+    const fa_attn_args *launch = &b->call.launch;
+    double scale = (double)launch->softmax_scale;
+    pass(b, AT_Q, (void *)(uintptr_t)launch->q, launch->q_stride);
+    pass(b, AT_K, (void *)(uintptr_t)launch->k, launch->k_stride);
+    pass(b, AT_V, (void *)(uintptr_t)launch->v, launch->v_stride);
+    if (launch->sinks != NULL)
+        pass(b, AT_SINKS, (void *)(uintptr_t)launch->sinks, NULL);
+    if (launch->cu_seqlens_q != NULL) {
+        pass(b, AT_CU_SEQLENS_Q, (void *)(uintptr_t)launch->cu_seqlens_q, NULL);
+        pass(b, AT_CU_SEQLENS_K, (void *)(uintptr_t)launch->cu_seqlens_k, NULL);
+    }
+    b->scale = (float)(scale > 0 ? scale : 1 / sqrt((double)b->call.problem.head_dim));
+    b->softcap = launch->softcap;
+    b->at[AT_SCALE] = &b->scale;
+    b->at[AT_SOFTCAP] = &b->softcap;
+}
+
+/* Gradients in the order of the strides of what they are of, as PyTorch's own are. */
+static int make_gradients(struct backward *b)
+{
+    struct call *c = &b->call;
+    char *data = NULL;
+    for (int i = 0; i < 3; i++) {
+        tensor like = c->tensor[Q + i], *made = &b->made[i];
+        int64_t stride[3];
+        if (c->problem.varlen != 0)
+            tensor_out_of_one_batch(&like);
+        b->result[i] = tensor_alike(&like, &c->place, made);
+        if (b->result[i] == NULL)
+            return -1;
+        if (c->problem.varlen != 0)
+            tensor_into_one_batch(made);
+        if (call_take_strides(c, made, stride) != 0)
+            return -1;
+        pass(b, AT_DQ + i, made->data, stride);
+    }
+    if (c->launch.sinks == NULL)
+        return 0;
+    const int64_t heads = c->problem.heads_q;
+    b->result[3] =
+        tensor_new(&c->tensor[Q], &heads, 1, (dl_dtype){DL_FLOAT, 32, 1}, &c->place, &data);
+    pass(b, AT_D_SINKS, data, NULL);
+    return b->result[3] != NULL ? 0 : -1;
+}
+
+static bool is_unaligned(const struct backward *b)
+{
+    static const int strided[] = {AT_Q, AT_K, AT_V, AT_O, AT_D_O, AT_DQ, AT_DK, AT_DV};
+    uint64_t pointers = 0, strides = 0;
+    for (size_t i = 0; i < sizeof strided / sizeof *strided; i++) {
+        const fa_tensor_arg *passed = &b->passed[strided[i]];
+        pointers |= (uintptr_t)passed->data;
+        strides |= (uint64_t)(passed->stride[0] | passed->stride[1] | passed->stride[2]);
+    }
+    return pointers % 16 != 0 || strides % 8 != 0;
+}
+
+/* ---- the launch -------------------------------------------------------------------------------*/
+/* By the policy, where it is not loaded. */
+static const fa_kernel *find_kernel(struct backward *b)
+{
+    const struct call *c = &b->call;
+    const fa_kernel *kernel = NULL;
+    fa_diag diag;
+    diag.text[0] = 0;
+    int rc = fa_get_loaded_kernel(c->tuner, &b->problem, policy_effort, &kernel, &diag);
+    if (rc == 0)
+        return kernel;
+    if (rc != FA_ENOTFOUND) {
+        fail_with(rc, &diag);
+        return NULL;
+    }
+    if (call_refuse_capture(c, "of attention's backward for this problem",
+                            "call backward() once with these shapes before") != 0)
+        return NULL;
+    PyObject *problem = problem_to_dict(&b->problem), *object = NULL;
+    if (problem != NULL)
+        object = call_helper("fa_tune._policy", "kernel_of", "(Ni)", problem, (int)c->place.device);
+    if (object != NULL)
+        kernel = kernel_alive(object); /* the tuner's own */
+    Py_XDECREF(object);
+    return kernel;
+}
+
+/* kernel: the one to begin with, or NULL */
+static int launch(struct backward *b, const fa_kernel *kernel)
+{
+    struct call *c = &b->call;
+    fa_args args = {.size = sizeof args, .count = AT_COUNT, .at = b->at};
+    fa_diag diag;
+    diag.text[0] = 0;
+    for (;;) {
+        if (kernel == NULL && (kernel = find_kernel(b)) == NULL)
+            return -1;
+        if (call_make_workspace(c, kernel) != 0)
+            return -1;
+        args.workspace = c->launch.workspace;
+        args.workspace_bytes = c->launch.workspace_bytes;
+        int rc = fa_launch_args(kernel, &args, c->place.stream, &diag);
+        /* Strides that a kernel with TMA does not take, another one does. */
+        if (rc != FA_EALIGN || b->problem.value[fields.unaligned] != 0)
+            return rc == 0 ? 0 : fail_with(rc, &diag);
+        b->problem.value[fields.unaligned] = 1;
+        kernel = NULL;
+    }
+}
+
+static bool is_empty(const struct call *c)
+{
+    for (int i = 0; i < TENSOR_DIMS; i++)
+        if (c->tensor[Q].shape[i] == 0 || c->tensor[K].shape[i] == 0)
+            return true;
+    return false;
+}
+
+static int fill_with_zeros(struct backward *b)
+{
+    for (int i = 0; i < 4; i++) {
+        PyObject *done =
+            b->result[i] != NULL ? PyObject_CallMethod(b->result[i], "zero_", NULL) : NULL;
+        if (b->result[i] != NULL && done == NULL)
+            return -1;
+        Py_XDECREF(done);
+    }
+    return 0;
+}
+
+static int run(struct backward *b, PyObject *const *given)
+{
+    struct call *c = &b->call;
+    fa_diag diag;
+    diag.text[0] = 0;
+    int deterministic = PyObject_IsTrue(given[GIVEN_DETERMINISTIC]);
+    if (deterministic < 0 || call_take_arguments(c) != 0 || call_take_options(c) != 0 ||
+        call_take_tensors(c) != 0 || take_problem(b, deterministic != 0) != 0 ||
+        (c->tuner = session_tuner()) == NULL || make_gradients(b) != 0)
+        return -1;
+    if (is_empty(c))
+        return fill_with_zeros(b);
+    if (take_o_and_lse(b, given) != 0 || take_d_o(b, given[GIVEN_D_O]) != 0)
+        return -1;
+    pass_inputs(b);
+    b->problem.value[fields.unaligned] = is_unaligned(b);
+    const fa_kernel *kernel = call_find_at_hand(c, &b->problem);
+    int rc = kernel == NULL ? session_enter(c->place.device, &c->entered, &diag) : 0;
+    if (rc != 0)
+        return fail_with(rc, &diag);
+    int done = launch(b, kernel);
+    if (c->entered)
+        fa_leave_device(c->tuner);
+    return done;
+}
+
+PyObject *attention_backward(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                             PyObject *names)
+{
+    struct backward b;
+    PyObject *result = NULL;
+    (void)self;
+    if (count != GIVEN + 3)
+        return PyErr_Format(PyExc_TypeError,
+                            "attention_backward() takes %d arguments by position, not %zd",
+                            GIVEN + 3, count);
+    memset(&b, 0, sizeof b);
+    call_begin(&b.call, DOOR_ATTENTION, NULL, args + GIVEN, count - GIVEN, names);
+    session_begin(); /* what is called meanwhile may run any Python, and the kernel is to live */
+    if (run(&b, args) == 0)
+        result = Py_BuildValue("(OOOO)", b.result[0], b.result[1], b.result[2],
+                               b.result[3] != NULL ? b.result[3] : Py_None);
+    for (int i = 0; i < 4; i++)
+        Py_XDECREF(b.result[i]);
+    for (int i = 0; i < 3; i++)
+        tensor_release(&b.made[i]);
+    tensor_release(&b.d_o);
+    Py_XDECREF(b.rows_of_d_o);
+    call_end(&b.call);
+    session_end();
+    return result;
+}

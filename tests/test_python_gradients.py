@@ -1,0 +1,400 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of attention on the fake driver, which computes attn_bwd's launches, against their definition in double precision;
+and what the operators of torch.ops.fa_tune tell a compiler. As much of PyTorch as they use is a stand-in, so that a change
+of PyTorch's interfaces is not seen: tests/gpu_training.py has the real one."""
+import importlib
+import json
+import math
+import os
+import sys
+import types
+
+import tap
+from attention_case import DIM, Inputs, close, logged, place, producer, refused
+from producer import Exchanged
+from serving_case import Ragged, floats, ints
+import fa_tune
+
+# One config of the family, as attention_case has of the forward pass's.
+ONE = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 8, "MIN_BLOCKS": 1}
+FAMILY = os.path.join(os.environ["FA_TEST_SOURCE"], "kernel_templates", "attn_bwd", "attn_bwd_sm80.json")
+with open(FAMILY, encoding="utf-8") as source:
+    family = json.load(source)
+family.update(tunables={name: [value] for name, value in ONE.items()}, default=ONE,
+              constraints=[one for one in family["constraints"] if "BLOCK_M %" in one["require"]])
+with open(os.path.join(place.env["FA_TUNE_TEMPLATES"], "attn_bwd_sm80.json"), "w", encoding="utf-8") as to:
+    json.dump(family, to)
+
+
+# ---- as much of PyTorch as is used -----------------------------------------------------------------
+class Device(tuple):
+    index = 0
+
+
+class Tensor(Exchanged):
+    __module__ = "torch"
+    requires_grad, grad_mode = False, True
+    spare = []   # what is allocated next
+
+    def __init__(self, *args, **named):
+        super().__init__(*args, **named)
+        self.copied, self.device = 0, Device(self.device)
+
+    def view(self, shape, strides):
+        return Tensor(shape, dtype=self.dtype, memory=self.memory, strides=strides)
+
+    def stride(self, i):
+        return self.strides[i]
+
+    def dim(self):
+        return len(self.shape)
+
+    def elements(self):
+        """The numbers, in the order of the dimensions."""
+        flat, places = self.flat(), [0]
+        for size, step in zip(self.shape, self.strides):
+            places = [at + i * step for at in places for i in range(size)]
+        return [flat[at] for at in places]
+
+    def flat(self):
+        last = sum((size - 1) * step for size, step in zip(self.shape, self.strides))
+        return Exchanged((last + 1,), memory=self.memory, dtype=self.dtype).read()
+
+    def contiguous(self):
+        self.copied += 1
+        return Tensor(self.shape, self.elements(), dtype=self.dtype)
+
+    def zero_(self):
+        if math.prod(self.shape):
+            self.write([0.0] * math.prod(self.shape))
+        return self
+
+    def to(self, dtype):
+        return Tensor(self.shape, self.elements(), dtype=dtype)
+
+    def new_empty(self, shape, dtype=None):
+        return Tensor((shape,) if isinstance(shape, int) else shape, dtype=dtype or self.dtype)
+
+
+def below(function, *args):
+    """Called as autograd calls it: no gradients are recorded."""
+    Tensor.grad_mode = False
+    try:
+        return function(*args)
+    finally:
+        Tensor.grad_mode = True
+
+
+class Applied:
+    """autograd.Function's own base; the last call's class and context are kept."""
+
+    @classmethod
+    def apply(cls, *args):
+        ctx, Applied.marked = types.SimpleNamespace(), []
+        ctx.save_for_backward = lambda *saved: setattr(ctx, "saved_tensors", saved)
+        ctx.mark_non_differentiable = Applied.marked.append
+        ctx.set_materialize_grads = lambda _: None
+        Applied.last = cls, ctx
+        return below(cls.forward, ctx, *args)
+
+
+class Function(Applied):
+    pass
+
+
+def stand_in():
+    torch = types.ModuleType("torch")
+
+    def check(holds, say):
+        if not holds:
+            raise RuntimeError(say())
+    torch.Tensor, torch.contiguous_format, torch._check = Tensor, "contiguous", check
+    torch.float16, torch.bfloat16, torch.float32 = (producer.FLOAT, 16), (producer.BFLOAT, 16), (producer.FLOAT, 32)
+    torch.is_grad_enabled = lambda: Tensor.grad_mode
+    torch.are_deterministic_algorithms_enabled = lambda: torch.deterministic
+    torch.deterministic = torch.autocasts = False
+    torch.is_autocast_enabled, torch.get_autocast_gpu_dtype = lambda: torch.autocasts, lambda: torch.float16
+    torch.empty = lambda shape, dtype, **_: Tensor(shape, dtype=dtype)
+    torch.empty_like = lambda x, memory_format=None: Tensor(
+        x.shape, dtype=x.dtype, strides=x.strides if memory_format is None and 0 not in x.strides else None)
+    torch.autograd = types.SimpleNamespace(Function=Function)
+    torch.ops = types.SimpleNamespace(fa_tune=types.SimpleNamespace())
+    quick = types.SimpleNamespace(_empty_strided_cuda=lambda size, stride, dtype: Tensor.spare.pop() if Tensor.spare else Tensor(
+        size, dtype=dtype, strides=stride))
+    torch._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False, _len_torch_dispatch_stack=lambda: 0,
+                                     _dynamo=types.SimpleNamespace(guards=quick))
+    return torch
+
+
+class PyTorch:
+    """A `with`: the stand-in is PyTorch, and fa_tune._torch_ops is made for it; as: both."""
+
+    def __enter__(self):
+        self.had = {name: sys.modules.pop(name, None) for name in ("torch", "fa_tune._torch_ops", "fa_tune._dynamo")}
+        torch = sys.modules["torch"] = stand_in()
+        ops = importlib.import_module("fa_tune._torch_ops")
+        ops._library = "registered"
+        Tensor.grad_mode = True
+        return torch, ops
+
+    def __exit__(self, *_):
+        Tensor.requires_grad = False
+        for name, module in self.had.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module
+
+
+def tensors_of(*given):
+    return [Tensor(t.shape, memory=t.memory) for t in given]
+
+
+def backward(d_o):
+    """The gradients of the last call that was recorded."""
+    function, ctx = Applied.last
+    return below(function.backward, ctx, d_o)
+
+
+# ---- the definition --------------------------------------------------------------------------------
+class Definition:
+    """Sums of the gradients of some heads and sequences, in double precision."""
+
+    def __init__(self, sees=lambda row, key: True, softcap=0.0, sinks=None, scale=DIM ** -0.5):
+        self.sees, self.softcap, self.sinks, self.scale = sees, softcap, sinks, scale
+        self.d_sinks = [0.0] * len(sinks or ())
+
+    def head(self, q, k, v, d_o, head, dk, dv):
+        """dQ of rows of one head; adds to dk and dv, of its keys."""
+        dq = []
+        for i, (row, gradient) in enumerate(zip(q, d_o)):
+            raw = [self.scale * sum(a * b for a, b in zip(row, key)) for key in k]
+            scores = [self.softcap * math.tanh(s / self.softcap) if self.softcap else s for s in raw]
+            seen = [j for j in range(len(k)) if self.sees(i, j)]
+            weights = {j: math.exp(scores[j]) for j in seen}
+            total = sum(weights.values()) + (math.exp(self.sinks[head]) if self.sinks else 0.0)
+            slopes = {j: sum(a * b for a, b in zip(gradient, v[j])) for j in seen}
+            delta = sum(weights[j] / total * slopes[j] for j in seen)
+            dq.append([0.0] * DIM)
+            for j in seen:
+                weight = weights[j] / total
+                slope = weight * (slopes[j] - delta) * self.scale
+                slope *= 1 - (scores[j] / self.softcap) ** 2 if self.softcap else 1
+                for d in range(DIM):
+                    dq[i][d] += slope * k[j][d]
+                    dk[j][d] += slope * row[d]
+                    dv[j][d] += weight * gradient[d]
+            if self.sinks:
+                self.d_sinks[head] -= math.exp(self.sinks[head]) / total * delta
+        return dq
+
+
+def rows_of(flat, count):
+    return [flat[i * DIM:(i + 1) * DIM] for i in range(count)]
+
+
+def dense(case, d_o, **how):
+    """dQ, dK, dV as flat lists of (batch, heads, rows, DIM), and the definition."""
+    batch, heads, heads_kv, rows, keys = case.sizes
+    of = Definition(**how)
+    q, d_o = (rows_of(flat, batch * heads * rows) for flat in (case.numbers[0], d_o))
+    k, v = (rows_of(flat, batch * heads_kv * keys) for flat in case.numbers[1:])
+    dq, (dk, dv) = [], ([[0.0] * DIM for _ in k] for _ in "kv")
+    for b in range(batch):
+        for h in range(heads):
+            at, kv = (b * heads + h) * rows, (b * heads_kv + h * heads_kv // heads) * keys
+            dq += of.head(q[at:at + rows], k[kv:kv + keys], v[kv:kv + keys], d_o[at:at + rows], h, dk[kv:kv + keys], dv[kv:kv + keys])
+    return [sum(part, []) for part in (dq, dk, dv)], of
+
+
+def check(made, right, most=2e-2):
+    for name, got, wanted in zip("qkv", made, right):
+        close(got.elements(), wanted, most, "d" + name)
+
+
+# ---- tests -----------------------------------------------------------------------------------------
+def gradients_are_those_of_the_definition():
+    with PyTorch():
+        case = Inputs(batch=2, heads=4, heads_kv=2, rows=6, keys=9)
+        q, k, v = tensors_of(*case.tensors)
+        q.requires_grad = True
+        d_o = Tensor(q.shape, fresh := Inputs(2, 4, 2, 6, 9).numbers[0])
+        out = fa_tune.attention(q, k, v, causal=True)
+        right, _ = dense(case, fresh, sees=lambda row, key: key <= row + 3)
+        launches = len(logged("launch attn_bwd"))
+        made = backward(d_o)
+        tap.equal(made[3:], (None,) * 6)
+        check(made, right)
+        tap.equal(len(logged("launch attn_bwd")) - launches > 3, True)   # it was proved first
+        launches = len(logged("launch attn_bwd"))
+        once = backward(d_o)
+        tap.equal(len(logged("launch attn_bwd")) - launches, 3)
+        tap.equal([x.elements() for x in once[:3]], [x.elements() for x in made[:3]])
+        # The order of strides is that of the input; rows that a sum's gradient repeats are copied once.
+        turned = q.view((2, 4, 6, DIM), (6 * 4 * DIM, DIM, 4 * DIM, 1))
+        ctx = Applied.last[1]
+        ctx.saved_tensors = (turned, *ctx.saved_tensors[1:])
+        tap.equal(backward(d_o)[0].strides, turned.strides)
+        ctx.saved_tensors = (q, *ctx.saved_tensors[1:])
+        repeated = Tensor(q.shape, strides=(0, 0, 0, 1), memory=d_o.memory)
+        summed, _ = dense(case, fresh[:DIM] * (2 * 4 * 6), sees=lambda row, key: key <= row + 3)
+        check(backward(repeated), summed)
+        tap.equal(repeated.copied, 1)
+        out, lse = fa_tune.attention(q, k, v, causal=True, return_lse=True)
+        tap.equal(([x is lse for x in Applied.marked], out.shape), ([True], q.shape))
+        tap.equal(backward(None), (None,) * 9)
+
+
+def sinks_and_softcaps_and_other_layouts_have_theirs():
+    with PyTorch():
+        case = Inputs(batch=1, heads=2, heads_kv=1, rows=5, keys=7)
+        swapped = []
+        for flat, heads, rows in zip(case.numbers, (2, 1, 1), (5, 7, 7)):
+            swapped.append(Tensor((1, rows, heads, DIM), [flat[(h * rows + i) * DIM + d] for i in range(rows) for h in range(heads)
+                                                          for d in range(DIM)]))
+        sinks, gradient = [0.5, -1.0], Inputs(1, 2, 1, 5, 7).numbers[0]
+        d_o = Tensor((1, 2, 5, DIM), gradient)
+        given = floats(2, values=sinks)
+        swapped[0].requires_grad = True
+        fa_tune.attention(*swapped, layout="bshd", window=(2, 1), softcap=3.0, sinks=Tensor((2,), memory=given.memory, dtype=given.dtype))
+        made = backward(Tensor((1, 5, 2, DIM), d_o.view((1, 5, 2, DIM), (0, DIM, 5 * DIM, 1)).elements()))
+        right, of = dense(case, gradient, sees=lambda row, key: row + 2 - 2 <= key <= row + 2 + 1, softcap=3.0, sinks=sinks)
+        tap.equal(made[0].shape, (1, 5, 2, DIM))
+        check([x.view((1, heads, rows, DIM), (0, DIM, heads * DIM, 1)) for x, heads, rows in zip(made, (2, 1, 1), (5, 7, 7))], right)
+        close(made[3].read(), of.d_sinks, 2e-2)
+
+
+def sequences_behind_one_another_have_theirs():
+    case = Ragged([5, 0, 3], [9, 4, 3])
+    with PyTorch() as (torch, _):
+        *rows, cu_q, cu_k = case.tensors()
+        q, k, v = tensors_of(*rows)
+        how = dict(cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=5, max_seqlen_k=9)
+        q.requires_grad = True
+        cache = [Tensor((3, 9, case.HEADS_KV, DIM)) for _ in range(2)]
+        refused(fa_tune.NotSupported, "no backward pass for a call with seqused_k", q, *cache, cu_seqlens_q=cu_q, max_seqlen_q=5,
+                seqused_k=ints(3))
+        out = fa_tune.attention_varlen(q, k, v, causal=True, **how)
+        close(out.read(), case.expected(True)[0])
+        gradient = Ragged(case.queries, case.keys).q
+        made = backward(Tensor(q.shape, gradient))
+        tap.equal([x.shape for x in made[:3]] + list(made[3:]), [q.shape, k.shape, v.shape] + [None] * 6)
+        for b, (queries, keys) in enumerate(zip(case.queries, case.keys)):
+            first_q, first_k = case.starts[0][b], case.starts[1][b]
+            of = Definition(sees=lambda row, key, shift=keys - queries: key <= row + shift)
+            for h in range(case.HEADS_KV):
+                dk, dv = ([[0.0] * DIM for _ in range(keys)] for _ in "kv")
+                k_rows, v_rows = (rows_of(case.by_heads(flat, case.HEADS_KV, first_k, keys), case.HEADS_KV * keys)[h * keys:(h + 1) * keys]
+                                  for flat in (case.k, case.v))
+                for head in (2 * h, 2 * h + 1):
+                    q_rows, d_rows = (rows_of(case.by_heads(flat, case.HEADS, first_q, queries), case.HEADS * queries)
+                                      [head * queries:(head + 1) * queries] for flat in (case.q, gradient))
+                    dq = of.head(q_rows, k_rows, v_rows, d_rows, head, dk, dv)
+                    tap.equal(len(dq), queries)
+                    close([0.0] + [made[0].read()[((first_q + i) * case.HEADS + head) * DIM + d] for i in range(queries) for d in range(DIM)],
+                          [0.0] + sum(dq, []), 2e-2)
+                for got, wanted in zip(made[1:3], (dk, dv)):
+                    close([got.read()[((first_k + j) * case.HEADS_KV + h) * DIM + d] for j in range(keys) for d in range(DIM)],
+                          sum(wanted, []), 2e-2)
+        wide = [x.to(torch.float32) for x in (q, k, v)]
+        refused(fa_tune.DtypeError, "pass float16 or bfloat16", *wide, **how)
+        torch.autocasts, Tensor.grad_mode = True, False
+        close(fa_tune.attention_varlen(*wide, causal=True, **how).read(), case.expected(True)[0])
+
+
+def nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loaded():
+    with PyTorch() as (torch, _):
+        q, k, v = Tensor((2, 2, 3, DIM)), Tensor((2, 2, 0, DIM)), Tensor((2, 2, 0, DIM))
+        q.requires_grad = True
+        fa_tune.attention(q, k, v)
+        made = backward(Tensor(q.shape))
+        tap.equal((set(made[0].read()), made[1].shape), ({0.0}, k.shape))
+        case = Inputs(batch=1, heads=1, heads_kv=1, rows=3, keys=3)
+        q, k, v = tensors_of(*case.tensors)
+        q.requires_grad = torch.deterministic = True
+        fa_tune.attention(q, k, v)
+        d_o, Tensor.spare = Tensor(q.shape), [Tensor(q.shape) for _ in range(3)]
+        producer.CUDA.fake_cuda_capture(None, 1)
+        try:
+            backward(d_o)
+        except fa_tune.CaptureError as error:
+            tap.has(str(error), "no kernel of attention's backward for this problem is loaded yet, and none can be while a CUDA graph")
+        else:
+            raise AssertionError("a kernel was loaded while a graph was captured")
+        finally:
+            producer.CUDA.fake_cuda_capture(None, 0)
+        backward(d_o)
+        tap.equal(fa_tune.winners(operation="attn_bwd")[0].problem["deterministic"], True)
+
+
+def what_does_not_fit_is_refused_by_name():
+    call = fa_tune._core.attention_backward
+    case = Inputs(rows=5)
+    q, k, v = tensors_of(*case.tensors)
+    lse = Tensor((1, 2, 5), dtype=(producer.FLOAT, 32))
+
+    def refused_with(kind, part, *args, **words):
+        try:
+            call(*args, **words)
+        except kind as error:
+            tap.has(str(error), part)
+            return
+        raise AssertionError("was not refused: " + part)
+    refused_with(fa_tune.ShapeError, "lse has the shape (1, 2, 4) and needs (1, 2, 5)", q, q, lse.view((1, 2, 4), (10, 5, 1)), False, q, k, v)
+    refused_with(fa_tune.ShapeError, "lse is not contiguous in its rows", q, q, lse.view((1, 2, 5), (10, 1, 2)), False, q, k, v)
+    refused_with(fa_tune.ShapeError, "the gradient of the output has the shape", k, q, lse, False, q, k, v)
+    refused_with(fa_tune.DtypeError, "o is float32 and needs float16", q, q.to((producer.FLOAT, 32)), lse, False, q, k, v)
+    refused_with(fa_tune.NotSupported, "with batch_invariant", q, q, lse, False, q, k, v, batch_invariant=True)
+    refused_with(TypeError, "7 arguments by position, not 3", q, k, v)
+
+
+def a_transform_of_torch_func_is_named():
+    class Wrapped(Tensor):
+        __dlpack_c_exchange_api__ = None
+
+        def __dlpack__(self, **_):
+            raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+    q, k, v = Inputs().tensors
+    with PyTorch() as (torch, _):
+        torch._C._are_functorch_transforms_active = lambda: True
+        refused(fa_tune.NotSupported, "k is under a transform of torch.func, and fa_tune has no rule for it (vmap, jvp, grad)",
+                q, Wrapped(k.shape), v)
+
+
+def a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varlen():
+    with PyTorch() as (torch, ops):
+        q, k = Tensor((12, 4, DIM)), Tensor((20, 2, DIM))
+        v = Tensor((20, 2, 32))
+        o, lse = ops._attention_lse_fake(q, k, v, True, layout="bshd", cu_seqlens_q=ints(3), cu_seqlens_k=ints(3))
+        tap.equal((o.shape, lse.shape, lse.dtype), ((12, 4, 32), (4, 12), torch.float32))
+        made = ops._attention_backward_fake(o, q, k, v, o, lse, True, layout="bshd", cu_seqlens_q=ints(3))
+        tap.equal([x.shape for x in made], [q.shape, k.shape, v.shape, (0,)])
+        try:
+            ops._attention_fake(q, k, v)
+        except RuntimeError as error:
+            tap.has(str(error), "takes tensors of 4 dimensions, not 3D, 3D and 3D")
+        else:
+            raise AssertionError("dense tensors of three dimensions were taken")
+        dynamo, asked = importlib.import_module("fa_tune._dynamo"), []
+        torch.ops.fa_tune.attention = lambda *tensors, **options: asked.append(options)
+        lengths = dict(cu_seqlens_q=ints(3), cu_seqlens_k=ints(3), max_seqlen_q=7, max_seqlen_k=9)
+        dynamo.attention_varlen(q, k, v, causal=True, window_size=(5, 0), softmax_scale=0.5, s_aux=None, dropout_p=0.0, num_splits=2,
+                                cp_world_size=1, **lengths)
+        tap.equal(asked[0], {"causal": True, "scale": 0.5, "layout": "bshd", "top_left": False, "window": [5, 0], "softcap": 0.0,
+                             "sinks": None, **lengths})
+        tap.equal(ops._words(**asked[0]), {"causal": True, "scale": 0.5, "layout": "bshd", "window": (5, 0), **lengths})
+        for more in ({"dropout_p": 0.5}, {"block_table": ints(3, 2)}, {"cu_seqlens_k": None}):
+            try:
+                dynamo.attention_varlen(q, k, v, **{**lengths, **more})
+            except NotImplementedError as error:
+                tap.has(str(error), "attention_varlen takes q, k, v, cu_seqlens_q")
+            else:
+                raise AssertionError("was not refused: %r" % more)
+
+
+if __name__ == "__main__":
+    tap.main([gradients_are_those_of_the_definition, sinks_and_softcaps_and_other_layouts_have_theirs,
+              sequences_behind_one_another_have_theirs,
+              nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loaded,
+              what_does_not_fit_is_refused_by_name, a_transform_of_torch_func_is_named,
+              a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varlen])
