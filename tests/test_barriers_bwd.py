@@ -211,13 +211,13 @@ class Block:
         return state
 
     def read_job(self, turn, who):
-        yield from self.wait(self.full["job"][0], turn % 2)
-        room = self.rooms["job"][0]
-        yield from self.look(room, ("job", turn))
+        """Of a warp lane 0 reads; the others meet it in a shuffle."""
+        if who is None or who[-1] == 0:
+            yield from self.wait(self.full["job"][0], turn % 2)
+            yield from self.look(self.rooms["job"][0], ("job", turn))
+            self.empty["job"][0].arrive()
         if who is not None:
             yield from self.meet(who)
-        if who is None or who[-1] == 0:
-            self.empty["job"][0].arrive()
         self.moves += 1
 
     # -- the producing warpgroup --------------------------------------------------------------------------------

@@ -235,14 +235,14 @@ FA_DEVICE u32 read_job(const Shared &shared, u32 turn) {
     barrier_wait(shared.barrier(kJobFull), turn & 1);
     u32 number;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(number) : "r"(shared.base + kJobAt) : "memory");
+    barrier_arrive(shared.barrier(kJobEmpty));
     return number;
 }
-// For a whole warp.
+// For a whole warp: one lane reads and arrives.
 FA_DEVICE u32 read_job_together(const Shared &shared, u32 turn) {
-    const u32 number = (u32)uniform((int)read_job(shared, turn));
-    warp_sync();
-    if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kJobEmpty));
-    return number;
+    u32 number = 0;
+    if (threadIdx.x % kWarp == 0) number = read_job(shared, turn);
+    return (u32)uniform((int)number);
 }
 
 template <int kCount>
@@ -267,7 +267,6 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         u32 number;
         if constexpr (kOfV) {
             number = read_job(shared, turn);
-            barrier_arrive(shared.barrier(kJobEmpty));
         } else {
             number = take_number((u32 *)(maps + kMaps));
             if (number >= jobs_of(p)) number = kNoJob;
