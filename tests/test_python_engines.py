@@ -147,12 +147,17 @@ def zeros(shape, dtype, device):
     return Tensor(shape, [0] * math.prod(shape), dtype=dtype)
 
 
+def ones(shape, dtype, device):
+    tap.equal(device, "cuda:0")
+    return Tensor(shape, [1.0] * math.prod(shape), dtype=dtype)
+
+
 def empty_like(tensor, **_):
     return Tensor(tensor.shape, dtype=tensor.dtype)
 
 
 stand_in("torch", Tensor=Tensor, float16=FLOAT16, bfloat16=(producer.BFLOAT, 16), float8_e4m3fn=(10, 8), int32=INT32,
-         cumsum=cumsum, zeros=zeros, empty_like=empty_like, contiguous_format="contiguous",
+         float32=FLOAT32, ones=ones, cumsum=cumsum, zeros=zeros, empty_like=empty_like, contiguous_format="contiguous",
          is_grad_enabled=lambda: False, cuda=types.SimpleNamespace(is_initialized=lambda: False))
 
 
@@ -580,7 +585,7 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         runner = types.SimpleNamespace(
             page_size=PAGE, use_mla_backend=False, kv_cache_dtype=FLOAT16, device="cuda:0",
             server_args=types.SimpleNamespace(chunked_prefill_size=64),
-            model_config=types.SimpleNamespace(context_len=MOST),
+            model_config=types.SimpleNamespace(context_len=MOST, dtype=FLOAT16),
             req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((4, MOST), sum(slots, []), dtype=INT32)),
             token_to_kv_pool=Pool(k, v))
         backend = registered["fa_tune"](runner)
@@ -613,9 +618,10 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
     batch.forward_mode = idle  # of a rank whose graph runs because others have sequences
     backend.init_forward_metadata_out_graph(batch)
     windows = sys.modules["sglang.srt.mem_cache.swa_memory_pool"].SWAKVPool()
-    taken = dict(page_size=PAGE, token_to_kv_pool=None, use_mla_backend=False, kv_cache_dtype=FLOAT16)
+    taken = dict(page_size=PAGE, token_to_kv_pool=None, use_mla_backend=False, kv_cache_dtype=FLOAT16,
+                 model_config=types.SimpleNamespace(dtype=FLOAT16))
     for wrong, word in (({"token_to_kv_pool": windows}, "--disable-hybrid-swa-memory"), ({"use_mla_backend": True}, "MLA"),
-                        ({"kv_cache_dtype": (10, 8)}, "fp8")):
+                        ({"kv_cache_dtype": (11, 8)}, "fp8_e4m3")):
         tap.has(refused(NotImplementedError, registered["fa_tune"], types.SimpleNamespace(**dict(taken, **wrong))), word)
     refused(ValueError, registered["fa_tune"], types.SimpleNamespace(page_size=1))
     batch.spec_info = "drafts"
@@ -630,6 +636,39 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         other = types.SimpleNamespace(**dict(vars(layer), **wrong, layer_id=10 + number))
         refused(NotImplementedError, forward, q, k, v, other, batch)
     tap.has(refused(NotImplementedError, forward, q, k, v, layer, batch, q_rope=q), "q_rope")
+
+
+def sglangs_fp8_caches_are_handed_over_with_their_scales():
+    fp8 = (10, 8)
+    shape = (2 * PAGE, Ragged.HEADS_KV, DIM)
+    pool = types.SimpleNamespace(get_kv_buffer=lambda _: (Tensor(shape, dtype=fp8), Tensor(shape, dtype=fp8)))
+    backend = registered["fa_tune"](types.SimpleNamespace(
+        page_size=PAGE, use_mla_backend=False, kv_cache_dtype=fp8, device="cuda:0", token_to_kv_pool=pool,
+        server_args=types.SimpleNamespace(chunked_prefill_size=-1),
+        model_config=types.SimpleNamespace(context_len=PAGE, dtype=FLOAT16),
+        req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((2, PAGE), list(range(2 * PAGE)), dtype=INT32))))
+    layer = types.SimpleNamespace(
+        layer_id=3, tp_q_head_num=Ragged.HEADS, tp_k_head_num=Ragged.HEADS_KV, tp_v_head_num=Ragged.HEADS_KV, head_dim=DIM,
+        v_head_dim=DIM, scaling=1.0, logit_cap=0.0, sliding_window_size=-1, attn_type=Attends.DECODER, k_scale=None,
+        v_scale=Tensor((1,), [0.5], dtype=FLOAT32))
+    announced = []
+    backend._check, prepare = lambda _: None, _start.prepare
+    _start.prepare = lambda _, *kinds, **most: announced.extend(kinds) or tap.equal(most["most_queries"], PAGE)
+    seen = []
+    fa_tune._core.set_policy("cached", lambda *args: seen.append(args) or Tensor((2, Ragged.HEADS, DIM)))
+    try:
+        for starts, rows in ((None, 2), (ints([0, 3, 4]), 4)):
+            backend.step = sys.modules["fa_tune.integrations.sglang"].Step(
+                ints([9, 9]), Tensor((2, 1), [0, 1], dtype=INT32), PAGE, starts, 3)
+            backend._attend(Tensor((rows, Ragged.HEADS * DIM)), None, None, layer, types.SimpleNamespace(mm_inputs=None))
+    finally:
+        fa_tune._core.set_policy("measure")
+        _start.prepare = prepare
+    tap.equal(len(announced), 2)  # one layer
+    for (problem, _, words), kind in zip(seen, announced):
+        tap.equal((problem["kv_dtype"], words["k_scale"].numbers(), words["v_scale"].numbers()), ("fp8", [1.0] * 4, [0.5] * 4))
+        asked = Problem(**problem)
+        tap.equal(_start.kind_of(asked), _start.kind_of(Problem(**kind, batch=2, seq_q=asked.seq_q, seq_k=asked.seq_k)))
 
 
 # ---- both -----------------------------------------------------------------------------------------
@@ -675,5 +714,6 @@ tap.main([
     vllms_windows_sinks_and_scales_are_handed_over,
     vllm_is_told_what_the_backend_takes_and_what_it_does_not,
     sglang_extends_and_decodes_also_by_a_graphs_buffers,
+    sglangs_fp8_caches_are_handed_over_with_their_scales,
     versions_that_were_not_tried_get_a_warning,
 ])

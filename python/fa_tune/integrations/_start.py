@@ -21,6 +21,7 @@ from .._policy import policy
 from .._problem import Problem, problems_of_file
 
 MOST_BYTES = 2 << 30  # of keys and values of a problem that is tuned here: weights lie in the same memory
+LOADING_S = 10        # that loading what is stored may take where the budget is less
 VARIES = ("batch", "seq_q", "seq_k", "mean_q", "mean_k")  # among the problems of one kind of layer
 _prepared = set()  # kinds of layers
 _spent = 0.0       # seconds, by all of them
@@ -125,15 +126,25 @@ def prepare(engine, decode, prefill, **most):
             say("%s starts, kernel %d of %d, %.0f of %.0f s: %s for %d × %d queries of %d keys" % (
                 engine, number + 1, len(wanted), time.monotonic() - begun, seconds, answer.family, problem.batch,
                 problem.seq_q, problem.seq_k))
-    for winner in _core.winners():
-        problem = Problem(**winner["problem"])
-        if kind_of(problem) in kinds:
-            try:
-                _engine.kernel(problem, None, "cached", False)
-            except Error:  # of another GPU, say: others serve
-                pass
+    load_stored(engine, kinds, max(seconds, LOADING_S))
     _prepared.update(kinds)
     _spent = time.monotonic() - begun
+
+
+def load_stored(engine, kinds, seconds):
+    """Loads the stored winners of these kinds, so that any of them may serve as the nearest. That takes milliseconds each,
+    and a proof each where the driver is another one: what is left when the seconds are over is not loaded."""
+    begun = time.monotonic()
+    for winner in _core.winners():
+        try:
+            problem = Problem(**winner["problem"])
+            if kind_of(problem) not in kinds:
+                continue
+            if time.monotonic() - begun >= seconds:
+                return say("%s starts without some stored kernels: loading them takes longer than %.0f s" % (engine, seconds))
+            _engine.kernel(problem, None, "cached", False)
+        except Error:  # of another GPU, say: others serve
+            pass
 
 
 def say(sentence):

@@ -2,8 +2,8 @@
 """fa_tune's kernels in SGLang: the attention backend that `--attention-backend fa_tune --page-size 64` selects.
 
 Written against SGLang 0.5.13's interface. Prefill, extend and decode of decoder layers over pages, and of encoders
-without cross attention, with windows, soft caps and sinks; no speculation, no MLA, no fp8 cache, no pool of its own
-for sliding windows. docs/serving.md tells what was run of this file.
+without cross attention, with windows, soft caps, sinks and caches of fp16, bf16 and fp8 (e4m3); no speculation, no MLA,
+no pool of its own for sliding windows. docs/serving.md tells what was run of this file.
 """
 from dataclasses import dataclass
 
@@ -47,14 +47,17 @@ class FaTuneAttnBackend(AttentionBackend):
         refuse(("a second pool for sliding windows: pass --disable-hybrid-swa-memory",
                 isinstance(runner.token_to_kv_pool, SWAKVPool)),
                ("MLA", runner.use_mla_backend),
-               ("fp8 caches: pass --kv-cache-dtype auto", runner.kv_cache_dtype not in (torch.float16, torch.bfloat16)))
+               ("this cache: pass --kv-cache-dtype auto or fp8_e4m3",
+                runner.kv_cache_dtype not in (torch.float8_e4m3fn, runner.model_config.dtype)))
         begin("sglang")
         self.page, self.most = runner.page_size, runner.model_config.context_len
         self.most_queries = runner.server_args.chunked_prefill_size
-        self.dtype = {torch.float16: "fp16", torch.bfloat16: "bf16"}[runner.kv_cache_dtype]
+        self.dtype = {torch.float16: "fp16", torch.bfloat16: "bf16"}[runner.model_config.dtype]
+        self.fp8 = runner.kv_cache_dtype == torch.float8_e4m3fn
         self.slots = runner.req_to_token_pool.req_to_token  # (requests, tokens): where each token lies
         self.token_to_kv_pool = runner.token_to_kv_pool
         self.device = runner.device
+        self.one = torch.ones((1,), dtype=torch.float32, device=self.device)  # the scale of layers without one
         self.step = None
         self.known_layers = set()
 
@@ -67,7 +70,7 @@ class FaTuneAttnBackend(AttentionBackend):
         kind = {"dtype": self.dtype, "head_dim": layer.head_dim, "heads_q": layer.tp_q_head_num,
                 "heads_kv": layer.tp_k_head_num, "causal": "bottom-right" if causal else "none", "layout": "bshd",
                 "lengths_k": "seqused", "page": self.page, "softcap": layer.logit_cap > 0, "sinks": sinks is not None,
-                "window": windowed, "window_left": window if windowed else 0, "kv_dtype": "same"}
+                "window": windowed, "window_left": window if windowed else 0, "kv_dtype": "fp8" if self.fp8 else "same"}
         if layer.v_head_dim != layer.head_dim:
             kind["head_dim_v"] = layer.v_head_dim
         most = self.most_queries if self.most_queries > 0 else self.most
@@ -136,6 +139,10 @@ class FaTuneAttnBackend(AttentionBackend):
                    causal=layer.attn_type != AttentionType.ENCODER_ONLY, softcap=layer.logit_cap,
                    s_aux=None if sinks is None else sinks.float(),
                    window_size=(window, 0) if window is not None and window >= 0 else None)
+        if self.fp8:
+            each = self.step.lengths.shape[0], layer.tp_k_head_num
+            for name, scale in (("k_descale", layer.k_scale), ("v_descale", layer.v_scale)):
+                how[name] = (self.one if scale is None else scale).expand(each)
         if self.step.starts is None:
             o = fa_tune.attention_decode(q.view(-1, 1, layer.tp_q_head_num, layer.head_dim), keys, values,
                                          cache_seqlens=self.step.lengths, **how)
