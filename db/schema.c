@@ -10,27 +10,28 @@
 #include "database.h"
 
 /* The columns of FA_TRIAL_COLUMNS. */
-#define TRIAL_TABLE_COLUMNS           \
-    "config_key TEXT NOT NULL,"       \
-    "config TEXT NOT NULL,"           \
-    "status TEXT NOT NULL,"           \
-    "reason TEXT NOT NULL,"           \
-    "threads INTEGER NOT NULL,"       \
-    "smem_bytes INTEGER NOT NULL,"    \
-    "registers INTEGER NOT NULL,"     \
-    "spill_bytes INTEGER NOT NULL,"   \
-    "blocks_per_sm INTEGER NOT NULL," \
-    "grid_x INTEGER NOT NULL,"        \
-    "grid_y INTEGER NOT NULL,"        \
-    "grid_z INTEGER NOT NULL,"        \
-    "compile_ms REAL,"                \
-    "predicted_us REAL,"              \
-    "median_us REAL,"                 \
-    "low_us REAL,"                    \
-    "high_us REAL,"                   \
-    "sample_count INTEGER NOT NULL,"  \
-    "max_error REAL,"                 \
-    "tolerance REAL,"                 \
+#define TRIAL_TABLE_COLUMNS               \
+    "config_key TEXT NOT NULL,"           \
+    "config TEXT NOT NULL,"               \
+    "status TEXT NOT NULL,"               \
+    "reason TEXT NOT NULL,"               \
+    "threads INTEGER NOT NULL,"           \
+    "smem_bytes INTEGER NOT NULL,"        \
+    "static_smem_bytes INTEGER NOT NULL," \
+    "registers INTEGER NOT NULL,"         \
+    "spill_bytes INTEGER NOT NULL,"       \
+    "blocks_per_sm INTEGER NOT NULL,"     \
+    "grid_x INTEGER NOT NULL,"            \
+    "grid_y INTEGER NOT NULL,"            \
+    "grid_z INTEGER NOT NULL,"            \
+    "compile_ms REAL,"                    \
+    "predicted_us REAL,"                  \
+    "median_us REAL,"                     \
+    "low_us REAL,"                        \
+    "high_us REAL,"                       \
+    "sample_count INTEGER NOT NULL,"      \
+    "max_error REAL,"                     \
+    "tolerance REAL,"                     \
     "raced INTEGER NOT NULL,"
 
 /* The columns of rows.h. */
@@ -115,7 +116,7 @@ const char fa_db_schema[] = SCOPE_TABLE
     "set_aside_time INTEGER,"
     "scope_id INTEGER,"
     "config_key TEXT, config TEXT, status TEXT, reason TEXT,"
-    "threads INTEGER, smem_bytes INTEGER, registers INTEGER, spill_bytes INTEGER,"
+    "threads INTEGER, smem_bytes INTEGER, static_smem_bytes INTEGER, registers INTEGER, spill_bytes INTEGER,"
     "blocks_per_sm INTEGER, grid_x INTEGER, grid_y INTEGER, grid_z INTEGER,"
     "compile_ms REAL, predicted_us REAL, median_us REAL, low_us REAL, high_us REAL,"
     "sample_count INTEGER, max_error REAL, tolerance REAL, raced INTEGER,"

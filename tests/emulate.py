@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT, KEPT_MOST = os.path.join(os.path.dirname(HERE), ".cuda", "kept.emulated"), 400  # libraries
@@ -33,6 +34,7 @@ CALLS = {
     "ex2.approx.ftz.f32 %0, %1;": "exp2_of",
     "lg2.approx.ftz.f32 %0, %1;": "log2_of",
     "rcp.approx.ftz.f32 %0, %1;": "reciprocal_of",
+    "rsqrt.approx.ftz.f32 %0, %1;": "reciprocal_root_of",
     "max.f32 %0, %1, %2;": "max_of",
     "prmt.b32 %0, %1, 0, %2;": "permute",
     "mul.rn.f16x2 %0, %1, %2;": "multiply_halves",
@@ -50,6 +52,8 @@ CALLS = {
     "ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];": "load_shared",
     "ld.global.nc.b32 %0, [%1];": "load_global",
     "ld.global.b32 %0, [%1];": "load_global",
+    "ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];": "load_global",
+    "ld.global.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];": "load_global",
     "ld.acquire.gpu.global.u32 %0, [%1];": "load_global",
     "ld.global.cg.v2.f32 {%0,%1}, [%2];": "load_global",
     "ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];": "load_global",
@@ -58,6 +62,7 @@ CALLS = {
     "st.global.v2.f32 [%0], {%1,%2};": "store_global",
     "st.global.v4.f32 [%0], {%1,%2,%3,%4};": "store_global",
     "atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;": "count_and_wrap",
+    "atom.relaxed.gpu.global.add.u32 %0, [%1], 1;": "count",
     "red.relaxed.gpu.global.add.f32 [%0], %1;": "add_global",
     "red.release.gpu.global.add.u32 [%0], %1;": "add_global",
     "fence.acq_rel.gpu;": "nothing",
@@ -221,7 +226,7 @@ def compiled(compiler, text, library, program=False):
                *([] if program else ["-fPIC", "-shared"])]
     version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
     what = [*command, text, version]
-    for name in ("emulator.hpp", "emulator_hopper.hpp"):
+    for name in ("emulator.hpp", "emulator_hopper.hpp", "emulated_matrix.hpp"):
         with open(os.path.join(HERE, name), encoding="utf-8") as header:
             what.append(header.read())
     kept = os.path.join(KEPT, hashlib.sha256("\0".join(what).encode()).hexdigest() + ".so")
@@ -233,6 +238,33 @@ def compiled(compiler, text, library, program=False):
         for old in sorted(glob.glob(os.path.join(KEPT, "*.so")), key=os.path.getmtime)[:-KEPT_MOST]:
             os.unlink(old)
     shutil.copy(kept, library)
+
+
+def judged(operation, kernel, defines, words, judge, hopper=False, change=("", "")):
+    """Runs a program that a judge (tests/JUDGE) makes of a kernel of an operation that is built in, with these words; `change` is made in
+    the texts of the operation's folder."""
+    compiler, folder, source = os.environ.get("CXX", "c++"), tempfile.mkdtemp(), os.path.join(TEMPLATES, operation)
+    try:
+        changed = change[0] == ""
+        for name in os.listdir(source):
+            with open(os.path.join(source, name), encoding="utf-8") as file:
+                text = file.read()
+            changed = changed or change[0] in text
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text.replace(*change))
+        assert changed, change
+        defined = "".join("#define %s %d\n" % pair for pair in defines.items())
+        rendered, made = os.path.join(folder, "rendered.cu"), os.path.join(folder, "made")
+        with open(rendered, "w", encoding="utf-8") as file:
+            file.write('%s#include "%s"\n' % (defined, kernel))
+        includes = [word for name in (folder, os.path.join(TEMPLATES, "vocabulary"), os.path.join(TEMPLATES, "attn_fwd")) for word in ("-I", name)]
+        text, _ = for_the_cpu(compiler, includes, rendered, 900 if hopper else 800)
+        text = ('#include "emulator%s.hpp"\n#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "%s"\n'
+                % ("_hopper" if hopper else "", text, defined, judge))
+        compiled(compiler, text, made, program=True)
+        return subprocess.run([made, *map(str, words)], capture_output=True, text=True, check=False)
+    finally:
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

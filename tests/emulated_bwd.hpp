@@ -219,8 +219,8 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
 #else
     const auto tiles_of = [&](int seq, int rows) { return (i64)(kVarlen ? seq / rows + count : (seq + rows - 1) / rows); };
     const i64 tiles = tiles_of(seq_q, kM), rows = tiles * kM * heads_q * batch;
-#ifdef HOPPER   // two counters a tile, and six tensor maps
-    const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? 2 * tiles * heads_q * batch : 0) + 6 * 32);
+#ifdef HOPPER   // two counters a tile, six tensor maps, and the next job's number
+    const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? 2 * tiles * heads_q * batch : 0) + 7 * 32);
     const u32 side_bytes = 768;
 #else
     const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? tiles * heads_q * batch : 0));
@@ -230,7 +230,13 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
     float *workspace = (float *)(((uintptr_t)space.data() + 255) & ~(uintptr_t)255);
     Arguments a = {p, workspace};
     const u32 query_blocks = (u32)(tiles * heads_q * batch), key_blocks = (u32)(tiles_of(seq_k, kN) * heads_kv * batch);
-    const u32 first[3] = {std::max(1u, query_blocks), 1, 1}, second[3] = {std::max(1u, key_blocks), 1, 1};
+    const u32 first[3] = {std::max(1u, query_blocks), 1, 1};
+#ifdef HOPPER
+    const u32 main_blocks = std::min(key_blocks, 2u);   // which take several jobs
+#else
+    const u32 main_blocks = key_blocks;
+#endif
+    const u32 second[3] = {std::max(1u, main_blocks), 1, 1};
     const u32 third[3] = {query_blocks + (u32)heads_q, 1, 1};
     run("the first launch", emu::launch(prepare, &a, first, kSideThreads, side_bytes));
     run("the main launch", emu::launch(main_launch, &a, second, threads, bytes));

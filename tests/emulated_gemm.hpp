@@ -3,29 +3,9 @@
 // The program that test_emulated_gemm.py makes of a kernel of C = A B^T on the CPU: it holds C of one problem against sums in
 // double. Rows lie apart with NaN between them and around them; C and the workspace are NaN before the launches, and the gaps of C
 // must be so afterwards. The text in front of this one has the kernel, and says with KERNEL which.
-#include <vector>
+#include "emulated_matrix.hpp"
 
 namespace test {
-
-struct Matrix {
-    int rows, columns;
-    i64 stride;
-    std::vector<u16> memory;
-
-    Matrix(int rows, int columns, int gap) : rows(rows), columns(columns), stride(columns + gap), memory((size_t)(rows * stride + 64), 0x7fff) {}
-    u16 *at(int row) { return memory.data() + row * stride; }
-};
-
-inline const Matrix *readable[2];
-// Kernels of this operation may read A and B, and nothing beyond their rows.
-inline bool granted(const void *address, size_t bytes, bool write) {
-    for (const Matrix *m : readable) {
-        const i64 at = (const u16 *)address - m->memory.data();
-        if (at >= 0 && at < (i64)m->memory.size())
-            return !write && at / m->stride < m->rows && at % m->stride + (i64)bytes / 2 <= m->columns;
-    }
-    return true;
-}
 
 struct Arguments {
     fa_gemm_params p;
@@ -42,15 +22,9 @@ inline void first(Arguments a) { gemm_sm90a(a.p, (fa_tensor_map *)a.workspace); 
 inline void first(Arguments a) { reference(a.p); }
 #endif
 
-inline void run(const char *wrong) {
-    if (wrong != nullptr) printf("%s\n", wrong), exit(1);
-}
-
 inline int prove(int m, int n, int k, int gap, u32 threads, u32 bytes, u32 tiles, u32 splits) {
     Matrix a(m, k, gap), b(n, k, 2 * gap), c(m, n, gap);
-    for (Matrix *x : {&a, &b})
-        for (int r = 0; r < x->rows; r++)
-            for (int i = 0; i < x->columns; i++) x->at(r)[i] = from_float<kBf16>((float)(rand() % 255 - 127) / 32.0f);
+    a.draw(), b.draw();
     readable[0] = &a, readable[1] = &b;
     emu::granted = granted;
     // Of Hopper's kernel three tensor maps a block.

@@ -146,6 +146,10 @@ template <class T> void add_global(T *to, T x) {
     load(global(to, sizeof before, false), before);
     store(global(to, sizeof before, true), before + x);
 }
+inline void count(u32 &before, u32 *to) {
+    load(global(to, 4, false), before);
+    store(global(to, 4, true), before + 1);
+}
 inline void count_and_wrap(u32 &before, void *to, u32 most) {
     load(global(to, 4, false), before);
     store(global(to, 4, true), before >= most ? 0 : before + 1);
@@ -315,6 +319,7 @@ inline float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0, x) : 
 inline void exp2_of(float &y, float x) { y = flushed(exp2f(flushed(x))); }
 inline void log2_of(float &y, float x) { y = log2f(flushed(x)); }
 inline void reciprocal_of(float &y, float x) { y = flushed(1 / flushed(x)); }
+inline void reciprocal_root_of(float &y, float x) { y = flushed(1 / sqrtf(flushed(x))); }
 inline void max_of(float &y, float a, float b) { y = fmaxf(a, b); }
 inline void permute(u32 &x, u32 a, u32 selector) {
     const u64 bytes = a;   // the other operand is 0

@@ -388,6 +388,18 @@ CUDA cuStreamGetId(struct handle *stream, unsigned long long *ret)
     return *ret != 0 ? FAKE_OK : FAKE_INVALID_HANDLE;
 }
 
+/* A stream that is captured must not wait for what lies outside its graph. */
+CUDA cuStreamWaitEvent(struct handle *stream, struct handle *event, unsigned flags)
+{
+    ENTER;
+    if (flags != 0 || find_handle(event, true) == NULL || fake_stream_id(stream) == 0)
+        return FAKE_INVALID_HANDLE;
+    if (fake.capturing && fake.captured == stream)
+        return FAKE_CAPTURE_UNSUPPORTED;
+    fake_note("wait");
+    return FAKE_OK;
+}
+
 CUDA cuEventCreate(struct handle **ret, unsigned flags)
 {
     ENTER;

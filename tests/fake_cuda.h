@@ -47,7 +47,7 @@ enum fake_fault_kind {
     FAKE_NAN,
     FAKE_UNWRITTEN,
     FAKE_OVERRUN,
-    FAKE_UNDERRUN, /* these two of rms_norm alone: in front of its output or workspace, */
+    FAKE_UNDERRUN, /* these two of l1_norm alone: in front of its output or workspace, */
     FAKE_SPOIL,    /* and into its input */
     FAKE_FLAKY,
     FAKE_KINDS
@@ -106,8 +106,10 @@ struct fake_build {
     int head_dim, bf16, causal; /* of attention */
     /* Of attention as serving engines call it; `serving`: one of these is not 0. */
     int serving, varlen, lengths_k, page, window, softcap, sinks, fp8, head_dim_v;
-    int columns, parts;         /* of rms_norm; 0: it is none */
+    int columns, parts;         /* of l1_norm; 0: it is none */
     int filter_w, filter_h;     /* of a specification's convolution */
+    int blocks;                 /* of its sums */
+    uint64_t variable; /* the module's, once somebody has asked where it lies; 0: it holds zeros */
 };
 
 /* One launch's faults in its result. */
@@ -122,7 +124,7 @@ bool fake_kernel_is_tuned(const char *entry);
 /* Runs it; false: it touched memory outside the blocks. */
 bool fake_kernel_run(const char *entry, const struct fake_build *build, void **arguments,
                      const struct fake_damage *damage);
-/* The kernels of tests/operations/rms_norm, but for the reference; and that. */
+/* The kernels of tests/operations/l1_norm, but for the reference; and that. */
 /* Those of tests/specifications. */
 bool fake_specified_known(const char *entry);
 bool fake_specified_run(const char *entry, const struct fake_build *build, void **arguments,

@@ -21,6 +21,15 @@ void fake_free_module(struct module **link)
         m->functions[i]->next = fake.dead;
         fake.dead = m->functions[i];
     }
+    for (struct block **b = &fake.blocks; *b != NULL;) {
+        int i = 0;
+        while (i < m->variable_count && m->variables[i].block != *b)
+            i++;
+        if (i < m->variable_count)
+            fake_free_block(b);
+        else
+            b = &(*b)->next;
+    }
     free(m->image);
     free(m);
 }
@@ -80,6 +89,7 @@ static void read_marker(struct module *m)
     if (strstr(m->marker, "HEAD_DIM=") == NULL) { /* a specification's, or checks alone */
         marker_value(m->marker, "fw=", &m->build.filter_w);
         marker_value(m->marker, "fh=", &m->build.filter_h);
+        marker_value(m->marker, "BLOCKS=", &m->build.blocks);
         m->built = true;
         return;
     }
@@ -190,6 +200,32 @@ CUDA cuModuleGetFunction(struct function **ret, struct module *m, const char *sy
     snprintf(f->entry, sizeof f->entry, "%s", entry);
     m->functions[m->function_count++] = f;
     *ret = f;
+    return FAKE_OK;
+}
+
+CUDA cuModuleGetGlobal_v2(uint64_t *ret, size_t *ret_size, struct module *m, const char *symbol)
+{
+    ENTER;
+    char room[ENTRY];
+    const char *name = entry_of(symbol, room);
+    uint64_t size = 0;
+    int i = 0;
+    if (memmem(m->image, m->size, symbol, strlen(symbol) + 1) == NULL ||
+        fa_cubin_variable(m->image, m->size, name, &size, NULL) != 0)
+        return FAKE_NOT_FOUND;
+    while (i < m->variable_count && strcmp(m->variables[i].name, name) != 0)
+        i++;
+    if (i == m->variable_count) {
+        struct block *block = i < VARIABLES ? fake_make_block(size) : NULL;
+        if (block == NULL)
+            return FAKE_OUT_OF_MEMORY;
+        snprintf(m->variables[i].name, sizeof m->variables[i].name, "%s", name);
+        m->variables[i].block = block;
+        m->build.variable = block->address;
+        m->variable_count++;
+    }
+    *ret = m->variables[i].block->address;
+    *ret_size = size;
     return FAKE_OK;
 }
 

@@ -56,6 +56,24 @@ void fake_free_block(struct block **link)
     free(b);
 }
 
+struct block *fake_make_block(size_t size)
+{
+    int device = fake_current()->device;
+    struct block *b = calloc(1, sizeof *b);
+    uint8_t *host = calloc(1, size); /* large ones cost nothing until they are touched */
+    if (b == NULL || host == NULL) {
+        free(b);
+        free(host);
+        return NULL;
+    }
+    *b = (struct block){.next = fake.blocks, .address = fake.next_address, .size = size,
+                        .host = host, .device = device, .version = ++fake.next_version};
+    fake.next_address += (size + 2 * GRANULE - 1) / GRANULE * GRANULE; /* a gap behind each */
+    fake.used[device] += size;
+    fake.blocks = b;
+    return b;
+}
+
 CUDA cuMemAlloc_v2(uint64_t *ret, size_t size)
 {
     ENTER;
@@ -68,18 +86,9 @@ CUDA cuMemAlloc_v2(uint64_t *ret, size_t size)
         fake_note("out_of_memory %zu", size);
         return FAKE_OUT_OF_MEMORY;
     }
-    struct block *b = calloc(1, sizeof *b);
-    uint8_t *host = calloc(1, size); /* large ones cost nothing until they are touched */
-    if (b == NULL || host == NULL) {
-        free(b);
-        free(host);
+    struct block *b = fake_make_block(size);
+    if (b == NULL)
         return FAKE_OUT_OF_MEMORY;
-    }
-    *b = (struct block){.next = fake.blocks, .address = fake.next_address, .size = size,
-                        .host = host, .device = device, .version = ++fake.next_version};
-    fake.next_address += (size + 2 * GRANULE - 1) / GRANULE * GRANULE; /* a gap behind each */
-    fake.used[device] += size;
-    fake.blocks = b;
     *ret = b->address;
     return FAKE_OK;
 }
@@ -124,6 +133,19 @@ CUDA cuMemcpyDtoH_v2(void *to, uint64_t from, size_t size)
     if (host == NULL)
         return FAKE_INVALID_VALUE;
     memcpy(to, host, size);
+    return FAKE_OK;
+}
+
+CUDA cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *stream)
+{
+    ENTER;
+    (void)stream;
+    const void *source = fake_memory(from, size, false);
+    void *target = fake_memory(to, size, true);
+    if (source == NULL || target == NULL)
+        return FAKE_INVALID_VALUE;
+    memcpy(target, source, size);
+    fake_note("copy %zu", size);
     return FAKE_OK;
 }
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of tests/operations/rms_norm on the CPU: their entries, the reference among them.
+ * The kernels of tests/operations/l1_norm on the CPU: their entries, the reference among them.
  *
  * Invariant: no byte is touched that fake_memory has not granted.
  */
 #include "fake_cuda_numbers.h"
 
-#include "operations/rms_norm/rms_norm_params.h"
+#include "operations/l1_norm/l1_norm_params.h"
 
 #include <stdlib.h>
 
 struct rows {
-    struct rms_norm_params p;
+    struct l1_norm_params p;
     const struct fake_build *build;
     const uint16_t *x, *w;
     size_t count; /* elements of x */
@@ -28,14 +28,12 @@ static bool map_rows(const struct fake_build *build, void **arguments, struct ro
     return r.p.columns == build->columns && r.x != NULL && r.w != NULL;
 }
 
-/* Sum of squares of columns first..end of a row. */
-static float squares(const struct rows *r, int row, int first, int end)
+/* Sum of magnitudes of columns first..end of a row. */
+static float magnitudes(const struct rows *r, int row, int first, int end)
 {
     float sum = 0;
-    for (int c = first; c < end && c < r->p.columns; c++) {
-        float v = value(r->build, r->x[(size_t)row * (size_t)r->p.columns + (size_t)c]);
-        sum += v * v;
-    }
+    for (int c = first; c < end && c < r->p.columns; c++)
+        sum += fabsf(value(r->build, r->x[(size_t)row * (size_t)r->p.columns + (size_t)c]));
     return sum;
 }
 
@@ -43,7 +41,7 @@ static float scaled(const struct rows *r, size_t i, float sum)
 {
     size_t column = i % (size_t)r->p.columns;
     return value(r->build, r->w[column]) * value(r->build, r->x[i]) /
-           sqrtf(sum / (float)r->p.columns + r->p.epsilon);
+           (sum / (float)r->p.columns + r->p.epsilon);
 }
 
 bool fake_rows_reference(const struct fake_build *build, void **arguments)
@@ -54,7 +52,7 @@ bool fake_rows_reference(const struct fake_build *build, void **arguments)
     float *y = fake_memory((uint64_t)(uintptr_t)r.p.y, r.count * sizeof(float), true);
     for (size_t i = 0; y != NULL && i < r.count; i++) {
         int row = (int)(i / (size_t)r.p.columns);
-        y[i] = scaled(&r, i, squares(&r, row, 0, r.p.columns));
+        y[i] = scaled(&r, i, magnitudes(&r, row, 0, r.p.columns));
     }
     return y != NULL;
 }
@@ -100,7 +98,7 @@ static bool run_rows(const struct fake_build *build, void **arguments,
         return false;
     float *sums = calloc((size_t)r.p.rows + 1, sizeof *sums);
     for (int row = 0; sums != NULL && row < r.p.rows; row++)
-        sums[row] = squares(&r, row, 0, r.p.columns);
+        sums[row] = magnitudes(&r, row, 0, r.p.columns);
     bool ok = sums != NULL && write_output(&r, sums, 1, damage);
     free(sums);
     return ok;
@@ -124,7 +122,7 @@ static bool run_split(const struct fake_build *build, void **arguments, bool fir
         return write_output(&r, sums, parts, &of_output);
     for (int row = 0; row < r.p.rows; row++)
         for (int i = 0; i < parts; i++)
-            sums[row * parts + i] = squares(&r, row, i * part, (i + 1) * part);
+            sums[row * parts + i] = magnitudes(&r, row, i * part, (i + 1) * part);
     if (damage->overrun)
         sums[count - 1] = 0;
     return !damage->underrun || clear(*(uint64_t *)arguments[1] - 2);
@@ -132,13 +130,13 @@ static bool run_split(const struct fake_build *build, void **arguments, bool fir
 
 bool fake_rows_known(const char *entry)
 {
-    return strncmp(entry, "rms_norm_", 9) == 0;
+    return strncmp(entry, "l1_norm_", 8) == 0;
 }
 
 bool fake_rows_run(const char *entry, const struct fake_build *build, void **arguments,
                    const struct fake_damage *damage)
 {
-    if (strcmp(entry, "rms_norm_rows") == 0)
+    if (strcmp(entry, "l1_norm_rows") == 0)
         return run_rows(build, arguments, damage);
-    return run_split(build, arguments, strcmp(entry, "rms_norm_sums") == 0, damage);
+    return run_split(build, arguments, strcmp(entry, "l1_norm_sums") == 0, damage);
 }

@@ -77,10 +77,48 @@ static bool gather(void **arguments, const struct fake_damage *damage)
     return out != NULL && table != NULL && index != NULL;
 }
 
+/* blur(out, in, n), whose weights are the module's alone; blurred(out, in, weights, n) reads the module's, too, and
+ * blurred_naive() those that it is passed */
+static bool blur(const char *entry, const struct fake_build *build, void **arguments,
+                 const struct fake_damage *damage)
+{
+    enum { WIDTH = 5 };
+    static const float zeros[WIDTH];
+    const bool passed = strncmp(entry, "blurred", 7) == 0;
+    const size_t n = (size_t)int_of(arguments[2 + passed]);
+    float *out = floats(arguments[0], n, true);
+    const float *in = floats(arguments[1], n + WIDTH - 1, false);
+    const float *weights = strcmp(entry, "blurred_naive") == 0 ? floats(arguments[2], WIDTH, false)
+                           : build->variable == 0
+                               ? zeros
+                               : fake_memory(build->variable, WIDTH * sizeof(float), false);
+    for (size_t i = 0; out != NULL && in != NULL && weights != NULL && i < n; i++) {
+        out[i] = (float)damage->wrong;
+        for (size_t k = 0; k < WIDTH; k++)
+            out[i] += in[i + k] * weights[k];
+    }
+    return out != NULL && in != NULL && weights != NULL;
+}
+
+/* sums(out, x, n): one of each block, which takes every BLOCKS-th element */
+static bool sum(const struct fake_build *build, void **arguments, const struct fake_damage *damage)
+{
+    const size_t blocks = (size_t)build->blocks, n = (size_t)int_of(arguments[2]);
+    float *out = floats(arguments[0], blocks, true);
+    const float *x = floats(arguments[1], n, false);
+    for (size_t b = 0; out != NULL && x != NULL && b < blocks; b++) {
+        out[b] = (float)damage->wrong;
+        for (size_t i = b; i < n; i += blocks)
+            out[b] += x[i];
+    }
+    return out != NULL && x != NULL;
+}
+
 bool fake_specified_known(const char *entry)
 {
     return strncmp(entry, "convolution", 11) == 0 || strncmp(entry, "convolve", 8) == 0 ||
-           strncmp(entry, "axpy", 4) == 0 || strncmp(entry, "gather", 6) == 0;
+           strncmp(entry, "axpy", 4) == 0 || strncmp(entry, "gather", 6) == 0 ||
+           strncmp(entry, "blur", 4) == 0 || strcmp(entry, "sums") == 0;
 }
 
 bool fake_specified_run(const char *entry, const struct fake_build *build, void **arguments,
@@ -90,5 +128,7 @@ bool fake_specified_run(const char *entry, const struct fake_build *build, void 
         damage = &none;
     return entry[0] == 'c'   ? convolve(entry, build, arguments, damage)
            : entry[0] == 'a' ? add(entry, arguments, damage)
+           : entry[0] == 'b' ? blur(entry, build, arguments, damage)
+           : entry[0] == 's' ? sum(build, arguments, damage)
                              : gather(arguments, damage);
 }

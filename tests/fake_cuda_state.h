@@ -16,7 +16,7 @@
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 #define CUDA __attribute__((visibility("default"))) int
 
-enum { MARKER = 1024, ENTRY = 64, FUNCTIONS = 16 };
+enum { MARKER = 1024, ENTRY = 64, FUNCTIONS = 16, VARIABLES = 4 };
 
 struct block {
     struct block *next;
@@ -46,6 +46,11 @@ struct module {
     struct fake_build build;
     struct function *functions[FUNCTIONS];
     int function_count;
+    struct {
+        char name[ENTRY];
+        struct block *block;
+    } variables[VARIABLES]; /* that somebody asked for */
+    int variable_count;
     uint64_t launches;
 };
 
@@ -85,6 +90,8 @@ struct context *fake_current(void);
 int fake_check(void);
 void fake_unlock(int *locked);
 void fake_hang_if_told(void);
+/* Zeros; NULL: no memory. */
+struct block *fake_make_block(size_t size);
 void fake_free_block(struct block **link);
 void fake_free_module(struct module **link);
 /* 0: there is no such stream. */

@@ -9,21 +9,24 @@
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
 #   tests/gpu.sh proof [FAMILY...]  what is of no one family ("reference") and all families, or these, all at once:
 #                           300 random problems, memcheck and racecheck (two problems), serving attention, neighbours,
-#                           gradients of 300 random problems (attn_bwd's families, from the wheel; not under the sanitizer);
-#                           FA_PROOF_SECONDS at most (540)
+#                           from the wheel gradients: of 300 random problems, and each of attn_bwd's families under memcheck
+#                           (two problems) and racecheck (one; racecheck_bwd.py judges it); FA_PROOF_SECONDS at most (540)
 #   tests/gpu.sh neighbours the Python package's calls between other libraries' kernels in one process, from the wheel in
 #                           gpu-bundle/; FA_PEERS is a folder with FlashAttention-3's package, if it is to be one
 #   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
 #   tests/gpu.sh serving    attention as inference engines call it, and graphs replayed on other sequences
-#   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it)
-#   tests/gpu.sh training   gradients through PyTorch's autograd, and their speed beside SDPA's, from the same wheel
+#   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it); the ways to gradients
+#   tests/gpu.sh training [TEST...]  gradients through PyTorch's autograd, and their speed beside SDPA's, from the same wheel
 #   tests/gpu.sh gemm       the matrix product: every config proved, and its speed beside cuBLAS, from the same wheel
+#   tests/gpu.sh rms_norm   RMS norm likewise, beside PyTorch's and torch.compile's
+#   tests/gpu.sh vllm [--model NAME]  whole vLLM engines in turn, FLASH_ATTN, TRITON_ATTN and CUSTOM, from the same wheel; FA_VLLM
+#                           is the folder where vLLM 0.26.0 is installed
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 #   tests/gpu.sh final      in 420 s at most, what matters most first and each part within a time of its own:
 #                           correctness of every family (120 problems), serving, cold tunes and first predicted
-#                           kernels, a sweep of 48 problems with PyTorch's times and its records, ways to launch,
-#                           memcheck (2 problems a family), the Python package's first calls and serving calls, many
-#                           queries as serving engines ask for them, decoding,
+#                           kernels, gradients (20 random problems and the ways to them), a sweep of 48 problems with
+#                           PyTorch's times and its records, ways to launch, memcheck (2 problems a family), the Python
+#                           package's first calls and serving calls, many queries as serving engines ask for them, decoding,
 #                           two tunes ten times each and the prefill table as far as the time goes. Parts that no
 #                           time is left for count as failed.
 #                           Eight files in $OUT, copied as they come. `tests/gpu.sh final serving memcheck` runs
@@ -94,24 +97,27 @@ print(funnel["compiled"], "configs compiled,", funnel["measured"], "measured")' 
         done
     done
 }
-operation() { # another operation than attention, by its folder alone: one launch against two
-    echo "== RMS norm of tests/operations"
-    "$bundle/fa-tune" --templates tests/operations --operation rms_norm --rows 16384 --columns 4096 --json --quiet \
-        --store "$work/rows.db" >"$out/rows.json"
-    verdict "RMS norm" $?
-    note "$(python3 - "$out/rows.json" <<'PY'
+every_config() { # OPERATION PROBLEM...: all of them compiled, proved and measured
+    operation=$1
+    shift
+    for problem in "$@"; do
+        # shellcheck disable=SC2086
+        "$bundle/fa-tune" tune --operation "$operation" $problem --quiet --json >"$work/operation.json"; verdict "$operation $problem" $?
+        note "$operation $problem: $(python3 - "$work/operation.json" <<'PY'
 import json, sys
 told = json.load(open(sys.argv[1]))
 answer, funnel = told["answer"], told["funnel"]
-tunables = " ".join("%s=%d" % item for item in answer["config"]["tunables"].items())
-print("RMS norm, 16384 x 4096: %d of %d configs proved and measured; %s %s %.1f us = %.0f GB/s" % (
-    funnel["measured"], funnel["space"], answer["config"]["family"], tunables, answer["median_us"],
-    4 * 16384 * 4096 / answer["median_us"] * 1e-3))
+tunables = " ".join("%s=%s" % item for item in answer["config"]["tunables"].items())
+print("%d configs, %d proved, %d failed; %s %s %.1f us" % (funnel["in_budget"], funnel["proved"], funnel["failed"], answer["config"]["family"],
+                                                          tunables, answer["median_us"]))
 sys.exit(funnel["failed"] > 0)
 PY
 )"
-    verdict "every config of RMS norm is right" $?
+        verdict "every config of $operation $problem is right" $?
+    done
 }
+rms_norms=("--rows 16384" "--rows 4096 --dtype bf16 --residual" "--rows 3 --columns 28672 --residual" "--rows 5000 --columns 128 --dtype bf16"
+           "--rows 200 --columns 1001 --unaligned" "--rows 4 --columns 131072 --dtype bf16" "--rows 300 --columns 65536")
 versus() { # NAME ARGUMENTS: ours beside PyTorch's back ends
     name=$1
     shift
@@ -173,10 +179,27 @@ proof() {
         shift
         (timeout "$limit" "$@" >"$work/$name.tap" 2>&1; echo $? >"$work/$name.status") &
     }
+    gradients() { # NAME FAMILY-OR-NOTHING PROBLEMS TOOL... : random problems under a tool
+        run "$1" env -u FA_TUNE_STORE -u FA_TUNE_LIBRARY PYTHONPATH="$work/site" ${2:+FA_TEST_FAMILY="$2"} FA_TEST_PROBLEMS="$3" "${@:4}"
+    }
     run serving python3 tests/gpu_serving.py
     run neighbours bash tests/gpu.sh neighbours --seconds $((limit / 2))
     install_wheel
-    run gradients env -u FA_TUNE_STORE -u FA_TUNE_LIBRARY PYTHONPATH="$work/site" FA_TEST_PROBLEMS=300 python3 tests/gpu_training.py
+    # Each problem compiles a dozen kernels and starts workers, which one process does one after another.
+    random=(python3 tests/gpu_training.py random_problems_have_the_gradients_of_float64)
+    parts=(gradients gradients-2 gradients-3)
+    gradients gradients "" 100 python3 tests/gpu_training.py
+    gradients gradients-2 "" 100 "${random[@]}"
+    gradients gradients-3 "" 100 "${random[@]}"
+    # Memory of the tensors' own, so that what lies beside one is nobody's; of PyTorch's kernels nothing is looked at.
+    sanitizer=(env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --target-processes application-only --kernel-name kns=attn_bwd)
+    for family in attn_bwd_sm80 attn_bwd_sm90a; do
+        gradients "memcheck-$family" $family 2 "${sanitizer[@]}" --tool memcheck --report-api-errors no \
+            --error-exitcode 9 "${random[@]}"
+        gradients "racecheck-$family" $family 1 "${sanitizer[@]}" --tool racecheck --racecheck-report hazard --print-limit 0 \
+            --show-backtrace no "${random[@]}"
+        parts+=("memcheck-$family" "racecheck-$family")
+    done
     for family in "$@"; do
         export FA_TEST_FAMILY=$family
         FA_TEST_PROBLEMS=300 run "$family" "$bundle/test_gpu_attn"
@@ -185,11 +208,16 @@ proof() {
         done
     done
     wait
-    for name in serving neighbours gradients "$@" "${@/#/memcheck-}" "${@/#/racecheck-}"; do
+    for family in attn_bwd_sm80 attn_bwd_sm90a; do
+        name=racecheck-$family
+        python3 tests/racecheck_bwd.py "$work/$name.tap" >"$work/$name.judged" || echo 1 >"$work/$name.status"
+        cat "$work/$name.judged" >>"$work/$name.tap"
+    done
+    for name in serving neighbours "${parts[@]}" "$@" "${@/#/memcheck-}" "${@/#/racecheck-}"; do
         status=$(cat "$work/$name.status")
         verdict "$name (exit status $status; 124: out of time)" "$status"
         note "$name: $(tap "$work/$name.tap" | awk '{print $1 " tests passed, " $2 " failed"}') $(grep -oE \
-            'seed [0-9a-fx]+|neighbours, .*|[0-9]+ of [0-9]+ problems proved|(ERROR|RACECHECK) SUMMARY.*' "$work/$name.tap" | sort -u | paste -sd' ')"
+            'seed [0-9a-fx]+|neighbours, .*|[0-9]+ of [0-9]+ problems proved|(ERROR|RACECHECK) SUMMARY.*|^racecheck: .*' "$work/$name.tap" | sort -u | paste -sd' ')"
     done
     note "proof: $((SECONDS - begin)) s"
     (cd "$work" && tar czf "$out/proof.tar.gz" ./*.tap)
@@ -313,13 +341,19 @@ python_package() { # TESTS, or all
     sed '1,/^== table/d' "$out/python.txt" >>"$table"
 }
 
-training() {
+# Gradients by the package in a folder of its own.
+ways=(gradients_of_a_call_are_the_same_through_every_way gradients_of_sequences_behind_one_another_are_those_of_each_alone
+    graphed_callables_and_streams autocast_casts_as_for_sdpa sdpa_trains_within_the_drop_in transformers_trains_as_with_sdpa)
+gradients_right() { # TESTS; none: all
     install_wheel
     unset FA_TUNE_STORE FA_TUNE_LIBRARY
     export PYTHONPATH=$work/site
-    python3 tests/gpu_training.py | tee "$out/training.txt"
+    python3 tests/gpu_training.py "$@" | tee "$out/training.txt"
     verdict "tests/gpu_training.py" "${PIPESTATUS[0]}"
     grep training: "$out/training.txt" >>"$table"
+}
+training() {
+    gradients_right "$@"
     python3 tests/bench/training_vs_torch.py --out "$out/training.jsonl" | tee "$work/speed.txt"
     verdict "benchmark: training" "${PIPESTATUS[0]}"
     python3 tests/bench/training_vs_torch.py --host | tee -a "$work/speed.txt"
@@ -327,17 +361,23 @@ training() {
     finish
 }
 
-gemm() {
-    for problem in "--m 4096" "--m 16" "--m 200 --n 1032 --k 520"; do
-        # shellcheck disable=SC2086
-        "$bundle/fa-tune" tune --operation gemm --dtype bf16 $problem --quiet --json >"$work/gemm.json"; verdict "gemm $problem" $?
-        note "gemm $problem: $(python3 -c 'import json,sys; f=json.load(open(sys.argv[1]))["funnel"]
-print(f["in_budget"], "configs,", f["proved"], "proved,", f["failed"], "failed")' "$work/gemm.json")"
-    done
+beside_peers() { # OPERATION: from the wheel, beside PyTorch
     install_wheel
     unset FA_TUNE_STORE FA_TUNE_LIBRARY
-    PYTHONPATH=$work/site python3 tests/bench/gemm_vs_torch.py --out "$out/gemm.jsonl" | tee -a "$table"
-    verdict "benchmark: gemm" "${PIPESTATUS[0]}"
+    PYTHONPATH=$work/site python3 tests/bench/operation_vs_torch.py "$1" --out "$out/$1.jsonl" | tee -a "$table"
+    verdict "benchmark: $1" "${PIPESTATUS[0]}"
+    finish
+}
+
+vllm() { # ARGUMENTS of tests/bench/vllm_in_turn.py
+    if [ ! -d "${FA_VLLM-}/vllm" ]; then
+        echo "tests/gpu.sh vllm: FA_VLLM=FOLDER says where vLLM 0.26.0 is installed; \"${FA_VLLM-}\" has no folder vllm" >&2
+        exit 2
+    fi
+    install_wheel
+    unset FA_TUNE_LIBRARY
+    PYTHONPATH=$work/site:$FA_VLLM python3 tests/bench/vllm_in_turn.py --out "$out/vllm.jsonl" "$@" | tee -a "$table"
+    verdict "vLLM's backends in turn" "${PIPESTATUS[0]}"
     finish
 }
 
@@ -367,6 +407,7 @@ part_torch() { # baselines are records, too
     gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
 }
 part_serving() { serving; }
+part_training() { FA_TEST_PROBLEMS=20 gradients_right random_problems_have_the_gradients_of_float64 "${ways[@]}" cost_on_the_host; }
 part_launch() {
     echo "== ways to launch"
     "$bundle/bench_launch" 100 | tee -a "$table"; verdict "ways to launch" "${PIPESTATUS[0]}"
@@ -393,7 +434,7 @@ part_stable() {
 }
 
 final() { # PARTS, or all
-    limits="correctness:110 serving:70 memcheck:85 cold:40 sweep:100 torch:60 prefill:100 many:90 python:60 decode:62 launch:15 stable:60"
+    limits="correctness:110 serving:70 memcheck:85 training:90 cold:40 sweep:100 torch:60 prefill:100 many:90 python:60 decode:62 launch:15 stable:60"
     all=${FA_FINAL_SECONDS:-410} # for a call of 420
     mkdir "$work/out"
     export FA_GPU_WORK=$work XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
@@ -422,9 +463,14 @@ final() { # PARTS, or all
 if [ "$mode" = final ]; then shift; final "$@"; fi
 if [ "$mode" = proof ]; then shift; proof "$@"; fi
 if [ "${mode#part_}" != "$mode" ]; then "$mode"; [ $failed -eq 0 ]; exit; fi
-if [ "$mode" = python ]; then python_package; finish; fi
-if [ "$mode" = training ]; then training; fi
-if [ "$mode" = gemm ]; then gemm; fi
+if [ "$mode" = python ]; then python_package; gradients_right "${ways[@]}"; finish; fi
+if [ "$mode" = training ]; then shift; training "$@"; fi
+if [ "$mode" = gemm ]; then
+    every_config gemm "--m 4096 --dtype bf16" "--m 16 --dtype bf16" "--m 200 --n 1032 --k 520 --dtype bf16"
+    beside_peers gemm
+fi
+if [ "$mode" = rms_norm ]; then every_config rms_norm "${rms_norms[@]}"; beside_peers rms_norm; fi
+if [ "$mode" = vllm ]; then shift; vllm "$@"; fi
 if [ "$mode" = hopper ]; then hopper; fi
 if [ "$mode" = neighbours ]; then shift; neighbours "$@"; fi
 if [ "$mode" = serving ]; then serving; finish; fi
@@ -454,7 +500,7 @@ PY
 )"
 
 latency "$work/cold.db"
-operation
+every_config rms_norm "${rms_norms[@]}"
 
 echo "== example: tunes, launches, checks; the second process finds the winner"
 FA_TUNE_STORE=$work/example.db "$bundle/tune_and_launch"; verdict "example, first process" $?

@@ -4,7 +4,7 @@
 
 From the installed wheel on a real GPU; tests/gpu.sh neighbours runs it. Between any two calls PyTorch's scalars, reductions
 and copies, cuDNN's attention and, where it can be imported, FlashAttention-3's allocate small blocks, write them and let
-them go. Each output is poisoned before the call and looked at whole, and nothing is allocated between the call and the
+them go. Each output is poisoned before the call and looked at whole, gradients too, and nothing is allocated between the call and the
 next one. The last lines are a table and the sum.
 """
 import argparse
@@ -150,6 +150,61 @@ class Case:
         bound = 2 ** -7 * (0.5 + self.right.abs().max())
         good = ((out.float() - self.right).abs() <= bound).all(-1)
         return int((~good).sum())
+
+
+class Gradients:
+    """A forward and a backward pass, called as a Case is: `out` takes dQ, dK and dV, one behind the other. The memory that the
+    backward pass gets for them was poisoned."""
+
+    def __init__(self, name, seed, q_lengths, k_lengths, heads=(8, 2), dim=64, dtype=torch.bfloat16, dense=False):
+        torch.manual_seed(seed)
+        self.name, self.dense, self.lengths = name, dense, (q_lengths, k_lengths)
+        shapes = ((sum(q_lengths), heads[0]), (sum(k_lengths), heads[1]), (sum(k_lengths), heads[1]), (sum(q_lengths), heads[0]))
+        made = [torch.randn(*shape, dim, device="cuda", dtype=dtype) for shape in shapes]
+        self.right = [x.float() for x in self.expected(*made)]
+        if dense:  # all lengths are one
+            made = [x.view(len(q_lengths), -1, *x.shape[1:]) for x in made]
+        self.leaves, self.d_o = [x.requires_grad_() for x in made[:3]], made[3]
+        self.starts = starts(q_lengths), starts(k_lengths)
+        self.out = torch.empty(sum(x.numel() for x in made[:3]), device="cuda", dtype=dtype)
+
+    def expected(self, *made):
+        """By PyTorch's own formula, each sequence for itself."""
+        each, at = [], [0, 0]
+        for nq, nk in zip(*self.lengths):
+            q, k, v, d_o = (x[first:first + n].float().transpose(0, 1)[None] for x, first, n in zip(
+                made, (at[0], at[1], at[1], at[0]), (nq, nk, nk, nq)))
+            at = [at[0] + nq, at[1] + nk]
+            seen = torch.ones(nq, nk, device="cuda", dtype=torch.bool).tril(nk - nq)
+            with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+                leaves = [x.requires_grad_() for x in (q, k, v)]
+                o = F.scaled_dot_product_attention(*leaves, attn_mask=seen, enable_gqa=True)
+                each.append([x[0].transpose(0, 1) for x in torch.autograd.grad(o, leaves, d_o)])
+        return [torch.cat(parts) for parts in zip(*each)]
+
+    def call(self, out, stream=None):
+        if stream is not None:
+            with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
+                return self.call(out)
+        with torch.enable_grad():
+            if self.dense:
+                o = fa_tune.attention(*self.leaves, causal=True, layout="bshd")
+            else:
+                most = {"max_seqlen_q": max(self.lengths[0]), "max_seqlen_k": max(self.lengths[1])}
+                o = fa_tune.attention_varlen(*self.leaves, causal=True, cu_seqlens_q=self.starts[0], cu_seqlens_k=self.starts[1], **most)
+        poison = [torch.full_like(x, NAN) for x in self.leaves]
+        del poison
+        made = torch.autograd.grad(o, self.leaves, self.d_o)
+        return torch.cat([x.flatten() for x in made], out=out)
+
+    def wrong_rows(self, out):
+        """Rows of the gradients that are not right; NaN is not."""
+        wrong, at = 0, 0
+        for right in self.right:
+            got = out[at:at + right.numel()].view(right.shape)
+            at += right.numel()
+            wrong += int((~((got.float() - right).abs() <= 0.02 * right.abs().max() + 1e-3).all(-1)).sum())
+        return wrong
 
 
 # ---- neighbours ----------------------------------------------------------------------------------
@@ -380,6 +435,17 @@ def graphs(cases, near, rounds=60):
     return failures, calls
 
 
+def gradients(near):
+    """All of the above of backward passes: by Hopper's family where it is here, and by the one for every GPU."""
+    many = [700, 33, 1, 257, 512, 64]
+    cases = [Gradients("gradients", 31, [384] * 3, [384] * 3, dense=True),
+             Gradients("gradients, heads of 128", 32, [320] * 2, [320] * 2, heads=(4, 4), dim=128, dense=True),
+             Gradients("gradients, heads of 192", 33, [200] * 2, [200] * 2, dim=192, dense=True),
+             Gradients("gradients, varlen", 34, many, many)]
+    told = [test(cases, near, rounds=20) for test in (eager, two_streams, graphs)]
+    return [failure for failures, _ in told for failure in failures], sum(calls for _, calls in told)
+
+
 def random_problems(near):
     chance, failures, begin, number = random.Random(options.seed), [], time.monotonic(), 0
     kinds = [random_kind(chance) for _ in range(30)]
@@ -404,7 +470,7 @@ def main():
         cases = standing_cases()
         for name, test in (("reproductions", lambda: reproductions(near)), ("eager", lambda: eager(cases, near)),
                            ("two streams", lambda: two_streams(cases, near)), ("graphs", lambda: graphs(cases, near)),
-                           ("random problems", lambda: random_problems(near))):
+                           ("gradients", lambda: gradients(near)), ("random problems", lambda: random_problems(near))):
             begin = time.monotonic()
             failures, calls = test()
             failed += bool(failures)

@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of fa_tune.attention on a real GPU, from the installed wheel: right ones, and PyTorch's own ways to them.
-tests/gpu.sh training runs it. Prints one line for each test, and the sum."""
+tests/gpu.sh training runs it, all or the tests that are named. Prints one line for each test, and the sum.
+
+FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend the random problems, and FA_TEST_FAMILY has them all served by that kernel
+family. Fewer than 20 are a short run, for slow tools: large problems are left out."""
 import importlib.util
+import json
 import math
 import os
 import random
@@ -23,17 +27,27 @@ import fa_tune  # noqa: E402
 
 PROBLEMS = int(os.environ.get("FA_TEST_PROBLEMS", "60"))
 SEED = int(os.environ.get("FA_TEST_SEED", "0"), 0) or random.randrange(1 << 30)
+FAMILY = os.environ.get("FA_TEST_FAMILY")
+SHAPES = [(1, 1), (7, 130), (128, 128), (129, 129), (200, 333), (333, 200), (257, 64), (512, 512)]
 
 
 class Case:
-    """A random problem: its tensors, some of them strided, and its options."""
+    """A random problem: its tensors, some of them strided, and its options. Of the kind of another one it has the source of that
+    one's kernels, of which there are cubins then, and a shape of its own."""
 
-    def __init__(self, dice):
-        self.dtype = dice.choice([torch.float16, torch.bfloat16])
-        self.dim, self.dim_v = dice.choice([(64, 64), (64, 64), (128, 128), (96, 96), (80, 80), (192, 128), (256, 256), (72, 72)])
+    def __init__(self, dice, kind=None):
+        if kind is None:
+            self.draw_kind(dice)
+        else:
+            vars(self).update(vars(kind))
         self.heads_kv, group = dice.choice([(1, 1), (2, 1), (1, 4), (2, 3)])
         self.heads, self.batch = self.heads_kv * group, dice.choice([1, 2, 3])
-        self.seq_q, self.seq_k = dice.choice([(1, 1), (7, 130), (128, 128), (129, 129), (200, 333), (333, 200), (257, 64), (512, 512)])
+        self.seq_q, self.seq_k = dice.choice(SHAPES[:4] if PROBLEMS < 20 else SHAPES)
+        self.seed = dice.randrange(1 << 30)
+
+    def draw_kind(self, dice):
+        self.dtype = dice.choice([torch.float16, torch.bfloat16])
+        self.dim, self.dim_v = dice.choice([(64, 64), (64, 64), (128, 128), (96, 96), (80, 80), (192, 128), (256, 256), (72, 72)])
         self.options = {"causal": dice.choice([False, True, "top-left"]), "layout": dice.choice(["bhsd", "bshd"])}
         if dice.random() < 0.25:
             self.options["window"] = dice.choice([(5, 0), (70, 31), (-1, 9), (40, -1)])
@@ -42,7 +56,11 @@ class Case:
         if dice.random() < 0.25:
             self.options["scale"] = 0.2
         self.has_sinks, self.gap = dice.random() < 0.25, dice.choice([0, 0, 8, 1])
-        self.seed = dice.randrange(1 << 30)
+
+    def is_of(self, family):
+        """Whether the family computes its gradients; None: any does."""
+        hopper = torch.cuda.get_device_capability()[0] == 9 and max(self.dim, self.dim_v) <= 128 and self.gap != 1
+        return family in (None, "attn_bwd_sm90a" if hopper else "attn_bwd_sm80")
 
     def __repr__(self):
         return repr({name: value for name, value in vars(self).items()})
@@ -125,9 +143,20 @@ def check(case):
 
 # ---- tests ---------------------------------------------------------------------------------------
 def random_problems_have_the_gradients_of_float64():
-    dice = random.Random(SEED)
-    for _ in range(PROBLEMS):
-        check(Case(dice))
+    dice, of_a_kind = random.Random(SEED), 4
+    for number in range(PROBLEMS):
+        if number % of_a_kind == 0:
+            case = Case(dice)
+            while not case.is_of(FAMILY):
+                case = Case(dice)
+        else:
+            case = Case(dice, case)
+        check(case)
+    if FAMILY is not None:
+        used = {answer.family for answer in fa_tune.winners(operation="attn_bwd")}
+        assert used == {FAMILY}, "%s computed gradients" % used
+        for answer in fa_tune.winners(operation="attn_bwd"):
+            print("config: " + json.dumps({"family": answer.family, "tunables": answer.tunables, "smem_bytes": answer.smem_bytes}))
     return "%d problems, seed %#x" % (PROBLEMS, SEED)
 
 
@@ -231,10 +260,11 @@ def what_has_no_gradient_is_refused():
     o = fa_tune.attention(q, k, v)
     lengths = torch.tensor([0, 256], dtype=torch.int32, device="cuda")
     flat = [x[0].transpose(0, 1).detach().clone().requires_grad_() for x in leaves]
+    cache = [x[:1].transpose(1, 2).detach() for x in (k, v)]   # (sequences, keys, heads, head_dim)
     cases = [(fa_tune.NotSupported, lambda: torch.autograd.grad(o.float().square().sum(), q, create_graph=True)),
              (fa_tune.NotSupported, lambda: fa_tune.attention(q, k, v, out=torch.empty_like(q))),
-             (fa_tune.NotSupported, lambda: fa_tune.attention_varlen(flat[0], k[0][None].detach(), v[0][None].detach(), max_seqlen_q=256,
-                                                                     cu_seqlens_q=lengths, seqused_k=lengths[1:])),
+             (fa_tune.NotSupported, lambda: fa_tune.attention_varlen(flat[0], *cache, max_seqlen_q=256, cu_seqlens_q=lengths,
+                                                                     seqused_k=lengths[1:])),
              (fa_tune.NotSupported, lambda: fa_tune.attention(q, k, v, batch_invariant=True)),
              (fa_tune.NotSupported, lambda: fa_tune.kernel(seq=256, batch=2, heads=4, dtype="bf16", effort="predict")(q, k, v))]
     for number, (kind, call) in enumerate(cases):

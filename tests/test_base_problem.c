@@ -268,6 +268,17 @@ static void distance_is_of_lengths_alone_and_a_single_query_is_another_kind(void
     CHECK(fabs(fa_problem_distance(&b, &other) - 1) < 1e-12);
 }
 
+static void problems_are_apart_in_lengths_and_batch(void)
+{
+    fa_problem a = of_lengths(512, 512), b = of_lengths(1024, 2048), query = of_lengths(1, 512);
+    CHECK(fa_problem_apart(&a, &a) == 0);
+    b.batch = a.batch * 2;
+    CHECK(fabs(fa_problem_apart(&a, &b) - 4) < 1e-12);
+    CHECK(fa_problem_apart(&a, &query) > 4);
+    b.heads_kv = 1;
+    CHECK(fa_problem_apart(&a, &b) < 0);
+}
+
 /* ---- tables of fields -----------------------------------------------------------------------*/
 static void keys_and_json_of_attention_are_those_of_earlier_stores(void)
 {
@@ -377,7 +388,7 @@ static void an_operation_of_its_own_table_is_known_once_it_is_registered(void)
     const fa_operation *sum = NULL, *again = NULL;
     fa_diag diag;
     CHECK_INT(fa_operation_find("row_sum", &sum, &diag), FA_ENOTSUP);
-    CHECK_TEXT(diag.text, "operation \"row_sum\" is not known: use attn_bwd, attn_fwd or gemm");
+    CHECK_TEXT(diag.text, "operation \"row_sum\" is not known: use attn_bwd, attn_fwd, gemm or rms_norm");
     CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &sum, &diag), diag);
     CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &again, &diag), diag);
     CHECK(sum == again);
@@ -774,6 +785,7 @@ int main(void)
     TEST(a_length_and_its_bucket_differ_by_half_a_step_at_most);
     TEST(buckets_keep_what_a_mask_depends_on);
     TEST(distance_is_of_lengths_alone_and_a_single_query_is_another_kind);
+    TEST(problems_are_apart_in_lengths_and_batch);
     TEST(keys_and_json_of_attention_are_those_of_earlier_stores);
     TEST(the_typed_view_of_a_problem_lies_over_the_fields_of_its_table);
     TEST(out_of_range_sentences_say_what_to_use);

@@ -87,12 +87,12 @@ def each_way_to_choose_keeps_to_what_it_names():
 
 
 def winners_of_an_operation_whose_templates_are_gone_are_told_and_reached():
-    stored = {"operation": "rms_norm", "dtype": "fp16", "rows": 64, "columns": 256}
+    stored = {"operation": "l1_norm", "dtype": "fp16", "rows": 64, "columns": 256}
     with tuned(problems=((128,),)) as place:
-        place.run("--operation", "rms_norm", "--rows", "64", "--columns", "256", "--gpu", "T4", "--quiet",
+        place.run("--operation", "l1_norm", "--rows", "64", "--columns", "256", "--gpu", "T4", "--quiet",
                   "--templates", os.path.join(SOURCE, "tests", "operations"))
         change(place, "UPDATE winner SET unix_time = unix_time - 60", "UPDATE trial SET unix_time = unix_time - 60")
-        for choice in (["--stale"], ["--older-than", "30s"], ["--gpu", "T4"], ["--operation", "rms_norm"], ["--all"]):
+        for choice in (["--stale"], ["--older-than", "30s"], ["--gpu", "T4"], ["--operation", "l1_norm"], ["--all"]):
             would = place.json("rm", *choice, "--dry-run")
             found = [one for one in would["problems"] if one["problem"] == stored]
             tap.equal((choice, [(one["gpu"]["name"], one["unread"], one["stale"], one["answer"]) for one in found]),
@@ -101,9 +101,9 @@ def winners_of_an_operation_whose_templates_are_gone_are_told_and_reached():
         for choice in (["--gpu", "L4"], ["--operation", "attn_fwd"], ["--older-than", "30d"]):
             assert stored not in [one["problem"] for one in place.json("rm", *choice, "--dry-run")["problems"]], choice
         tap.has(place.run("rm", "--operation", "rms_nrom", status=2).stderr, "rms_nrom")
-        tap.has(place.run("rm", "--operation", "rms_norm", "--seq", "64", status=2).stderr, "--templates")
-        tap.has(place.run("rm", "--stale", "--dry-run").stdout, "rms_norm")
-        tap.equal(rm(place, "--operation", "rms_norm")["winners"], 1)
+        tap.has(place.run("rm", "--operation", "l1_norm", "--seq", "64", status=2).stderr, "--templates")
+        tap.has(place.run("rm", "--stale", "--dry-run").stdout, "l1_norm")
+        tap.equal(rm(place, "--operation", "l1_norm")["winners"], 1)
         tap.equal((rm(place, "--stale")["winners"], lengths(place.json("show"))), (0, [128]))
 
 

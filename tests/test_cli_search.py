@@ -5,11 +5,13 @@ fake driver, whose times have one known valley."""
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 
 import tap
 from place import DEADLINE, FA_TUNE, SOURCE, Place
+from serve import Serve, ask
 
 # 50 us at the floor, 302 us at the default config; F and G change nothing.
 VALLEY = {"THREADS": (128, 0.2), "A": (16, 0.15), "B": (8, 0.1), "C": (4, 0.1), "D": (32, 0.1), "E": (2, 0.15)}
@@ -177,6 +179,80 @@ def a_budget_or_a_strategy_that_cannot_be_is_refused():
         tap.has(place.run(MANY, "--evaluations", "0", status=2).stderr, "--evaluations")
         tap.has(place.run(MANY, "--evaluations", "20001", status=2).stderr, "20000")
         tap.has(place.run(MANY, "--time", "soon", status=2).stderr, "--time")
+        sweep = ["sweep", MANY, "--n", "1000"]
+        for more in ([], ["--gpu", "L4", "--enqueue"]):
+            tap.has(place.run(*sweep, "--strategy", "guess", *more, status=2).stderr, "there is no strategy \"guess\"")
+            tap.has(place.run(*sweep, "--evaluations", "20001", *more, status=2).stderr, "20000")
+            tap.has(place.run(*sweep, "--time-each", "soon", *more, status=2).stderr, "--time-each")
+
+
+def measured(place, n):
+    return tried(place, "--n", n)[1]["measured"]
+
+
+def a_sweep_searches_each_problem_within_its_bounds():
+    sweep = ["sweep", MANY, "--n", "1000,2000"]
+    with a_place() as place:
+        text = place.run(*sweep, "--strategy", "random", "--evaluations", "5").stdout
+        tap.has(text, "2 of 2 done")
+        tap.equal((measured(place, "1000"), measured(place, "2000")), (5, 5))
+        tap.has(place.run("sweep", "--list").stdout, "--strategy random --evaluations 5")
+        told = place.json(*sweep, "--strategy", "random", "--evaluations", "5")
+        tap.equal([(row["answer"]["strategy"], row["answer"]["from_store"]) for row in told["items"]], [("random", True)] * 2)
+        # A larger budget is another sweep, which with --again goes on from here.
+        place.run(*sweep, "--again", "--evaluations", "7")
+        place.run(*sweep, "--again", "--evaluations", "8")
+        tap.equal((measured(place, "1000"), measured(place, "2000")), (8, 8))
+        place.run("sweep", MANY, "--n", "500,600", "--time-each", "0.001s")  # one config is measured, however short it is
+        tap.equal((measured(place, "500"), measured(place, "600")), (1, 1))
+
+
+def a_worker_searches_what_is_queued_within_its_bounds():
+    with a_place() as place:
+        place.env["FA_TUNE_STORE"] = "sqlite://" + os.path.join(place.folder, "shared.db")
+        for bounds in (["--strategy", "random", "--evaluations", "5", "--n", "1000"], ["--time-each", "0.001s", "--n", "500"]):
+            place.run("sweep", MANY, *bounds, "--enqueue", "--gpu", "L4")
+        tap.has(place.run("worker", MANY, "--idle-exit", "1s").stdout, "2 measured, 0 compiled")
+        tap.equal((measured(place, "1000"), measured(place, "500")), (5, 1))
+        tap.equal(place.json(MANY, "--n", "1000")["answer"]["strategy"], "random")
+
+
+def a_queued_search_that_is_not_understood_fails_its_problem_alone():
+    shared = "shared.db"
+    with a_place() as place:
+        place.env["FA_TUNE_STORE"] = "sqlite://" + os.path.join(place.folder, shared)
+        for i, search in enumerate(('"strategy": "guess"', '"evaluations": -1', '"evaluations": 20001', '"seconds_each": 1e10',
+                                    '"seconds_each": "soon"', '"strategy": "%s"' % ("x" * 900))):
+            place.run("sweep", MANY, "--n", str(1000 + i), "--evaluations", str(3 + i), "--enqueue", "--gpu", "L4")
+            with sqlite3.connect(os.path.join(place.folder, shared)) as store:
+                changed = store.execute("UPDATE sweep SET request = replace(request, ?, ?) WHERE request LIKE ?",
+                                        ('"evaluations":%d' % (3 + i), search, '%%"evaluations":%d%%' % (3 + i))).rowcount
+            tap.equal(changed, 1)
+        place.run("sweep", MANY, "--n", "900", "--evaluations", "2", "--enqueue", "--gpu", "L4")
+        tap.has(place.run("worker", MANY, "--idle-exit", "1s").stdout, "1 measured, 0 compiled, 6 failed")
+        tap.equal(measured(place, "900"), 2)
+
+
+def a_service_searches_within_the_bounds_of_who_asks():
+    with Place(script="no_device\n", space=None) as home, Place(script="no_device\n", space=None) as away, Serve(home) as daemon:
+        there = ["--gpu", "L4", "--seq", "128", "--server", daemon.socket]
+        run = away.run(*there, "--strategy", "random", "--evaluations", "3")
+        tap.lacks(run.stderr, "note:")
+        tap.has(run.stdout, "compiled 3 ")
+        tap.equal(home.json("explain", *there[:4])["counts"]["compiled"], 3)
+        # Who asks again is not given what a job with other bounds has found.
+        status, document = daemon.post("/v1/kernel", ask(gpu="L4", again=True, evaluations=5))
+        tap.equal((status, document["answer"]["strategy"]), (200, "random"))
+        away.run("sweep", *there[:2], "--seq", "256,512", "--evaluations", "2", *there[4:])
+        for seq in ("256", "512"):
+            tap.equal(home.json("explain", "--gpu", "L4", "--seq", seq)["counts"]["compiled"], 2)
+        for wrong in ({"strategy": "guess"}, {"evaluations": 20001}, {"evaluations": -1}, {"evaluations": "1"}, {"seconds": -1},
+                      {"seconds": 1e10}, {"strategy": ["random"]}, {"strategy": "x" * 4000}):
+            status, document = daemon.post("/v1/kernel", ask(gpu="L4", **wrong))
+            tap.equal((status, document["error"]["code"]), (400, "FA_EINVAL"))
+        for wrong in ({"strategy": "guess"}, {"evaluations": 20001}, {"seconds_each": -1}, {"seconds": 1}):
+            status, document = daemon.post("/v1/sweeps", {"items": [ask(gpu="L4")], **wrong})
+            tap.equal((status, document["error"]["code"]), (400, "FA_EINVAL"))
 
 
 tap.main([
@@ -192,4 +268,8 @@ tap.main([
     a_large_space_says_what_is_done_where_nobody_asked,
     a_small_space_is_tried_whole_unless_it_is_bounded,
     a_budget_or_a_strategy_that_cannot_be_is_refused,
+    a_sweep_searches_each_problem_within_its_bounds,
+    a_worker_searches_what_is_queued_within_its_bounds,
+    a_queued_search_that_is_not_understood_fails_its_problem_alone,
+    a_service_searches_within_the_bounds_of_who_asks,
 ])

@@ -31,7 +31,7 @@ def shared_bytes(m, n, stages, d, dv):
 
 
 def hopper_bytes(m, d, dv):
-    return 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 128
+    return 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 192
 
 
 class Case:
@@ -138,11 +138,15 @@ def a_hopper_kernel_that_is_wrong_is_found():
     case.tiles, case.config, case.flags = [64, 64], (96, 128, 0, 0), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1}
     case.words = [1, 1, 1, 400, 200, -1, -1, 0, 384, hopper_bytes(96, 64, 64), 5, 0]
     assert always_right(case, ("", ""))
-    for change in (("barrier_wait(shared.barrier(kEmpty + ring.slot), ring.parity ^ 1);", ""),
-                   ("barrier_wait(shared.barrier(kDsFull + before.slot), before.parity);", ""),
-                   ("barrier_wait(shared.barrier(kDsEmpty + own.slot), own.parity ^ 1);", ""),
+    for change in (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);", ""),
+                   ("barrier_wait(shared.barrier(kDsFull + slot_of(step - 1)), parity_of(step - 1));", ""),
+                   ("barrier_wait(shared.barrier(kDsEmpty + slot_of(step)), parity_of(step) ^ 1);", ""),
+                   ("        barrier_wait(shared.barrier(kKeysEmpty), turn & 1 ^ 1);", ""),
+                   ("        if constexpr (kFirst) await_stores();", "        if constexpr (kFirst) named_sync(kRoomsFree + group, kGroup + kWarp);"),
+                   ("        barrier_wait(shared.barrier(kDsEmpty + slot_of(step - 1)), parity_of(step - 1));   // all", "        // all"),
+                   ("    barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
                    ("        async_proxy_fence();\n        warp_sync();   // also", "        warp_sync();   // also"),
-                   ("tma_store_wait_read<0>();\n                }", "}"),
+                   ("tma_store_wait_read<0>();\n                    }", "}"),
                    ("        wgmma_wait<1>();\n        Wgmma<kDv>::pin(dv);", "")):
         assert not always_right(case, change), change
 

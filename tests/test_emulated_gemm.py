@@ -6,14 +6,10 @@ the CPU (emulate.py, emulated_gemm.hpp) that holds C against sums in double.
 FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend it."""
 import os
 import random
-import shutil
-import subprocess
-import tempfile
 
 import emulate
 import tap
 
-FOLDERS = [word for name in ("gemm", "vocabulary", "attn_fwd") for word in ("-I", os.path.join(emulate.TEMPLATES, name))]
 REFERENCE, WHOLE, SPLIT, HOPPER = range(4)
 FILES = ["gemm_reference.cu", "gemm_sm80.cu", "gemm_splitk_sm80.cu", "gemm_sm90a.cu"]
 # BLOCK_M, BLOCK_N, BLOCK_K, STAGES, WARPS_M, WARPS_N; Hopper's kernel has no use for the last two
@@ -49,25 +45,7 @@ class Case:
 
 
 def proved(case, change=("", "")):
-    compiler, folder = os.environ.get("CXX", "c++"), tempfile.mkdtemp()
-    try:
-        for name in os.listdir(FOLDERS[1]):
-            with open(os.path.join(FOLDERS[1], name), encoding="utf-8") as file:
-                text = file.read()
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                file.write(text.replace(*change))
-        defines = "".join("#define %s %d\n" % pair for pair in case.defines().items())
-        source, made = os.path.join(folder, "kernel.cu"), os.path.join(folder, "made")
-        with open(source, "w", encoding="utf-8") as file:
-            file.write('%s#include "%s"\n' % (defines, FILES[case.kernel]))
-        hopper = case.kernel == HOPPER
-        text, _ = emulate.for_the_cpu(compiler, ["-I", folder, *FOLDERS[2:]], source, 900 if hopper else 800)
-        text = ('#include "emulator%s.hpp"\n#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "emulated_gemm.hpp"\n'
-                % ("_hopper" if hopper else "", text, defines))
-        emulate.compiled(compiler, text, made, program=True)
-        return subprocess.run([made, *map(str, case.words())], capture_output=True, text=True, check=False)
-    finally:
-        shutil.rmtree(folder)
+    return emulate.judged("gemm", FILES[case.kernel], case.defines(), case.words(), "emulated_gemm.hpp", case.kernel == HOPPER, change)
 
 
 def random_problems_are_right():

@@ -256,6 +256,41 @@ static void the_nearest_measured_length_answers_until_the_bucket_is_measured(voi
     fixture_close(&f);
 }
 
+static void of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_is_read(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel = NULL, *again;
+    fa_diag diag;
+    fa_problem longer = of_length(512), asked = of_length(640), unlike[3];
+    asked.batch = 3;
+    for (int i = 0; i < 3; i++)
+        unlike[i] = asked;
+    unlike[0].head_dim = 128;
+    unlike[1].causal = FA_CAUSAL_BOTTOM_RIGHT;
+    unlike[2].heads_q = 4;
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &longer, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_INT(unlink(f.store), 0);
+    CHECK_INT(fa_get_best_kernel(f.tuner, &asked, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK_OK(fa_get_near_kernel(f.tuner, &asked, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_NEAREST);
+    CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 512);
+    CHECK(launches_whole(&f, kernel, &asked, &diag));
+    CHECK_OK(fa_get_near_kernel(f.tuner, &asked, &again, &diag), diag);
+    CHECK(again == kernel);
+    /* The bucket's own length, of which another one was loaded. */
+    asked = of_length(130);
+    CHECK_OK(fa_get_near_kernel(f.tuner, &asked, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 128);
+    CHECK(launches_whole(&f, kernel, &asked, &diag));
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(fa_get_near_kernel(f.tuner, &unlike[i], &kernel, &diag), FA_ENOTFOUND);
+        CHECK(strstr(diag.text, "loaded") != NULL);
+    }
+    fixture_close(&f);
+}
+
 static const char two_devices[] = "device name=NVIDIA_L40S sms=142 bus=384 clock=2520";
 
 static void another_gpus_winner_is_proved_here_before_it_is_launched(void)
@@ -381,6 +416,7 @@ int main(void)
     TEST(a_config_that_was_not_in_the_winners_race_is_no_alternative);
     TEST(regret_is_what_the_buckets_winner_costs_at_a_point);
     TEST(the_nearest_measured_length_answers_until_the_bucket_is_measured);
+    TEST(of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_is_read);
     TEST(another_gpus_winner_is_proved_here_before_it_is_launched);
     TEST(a_transferred_winner_that_fails_its_proof_gives_way_to_the_model);
     TEST(a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason);

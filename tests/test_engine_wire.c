@@ -103,6 +103,7 @@ static void random_trial(fa_trial *t)
     if (maybe()) {
         t->registers = 1 + below(255);
         t->spill_bytes = count();
+        t->static_smem_bytes = count();
     }
     t->blocks_per_sm = count();
     for (int i = 0; i < 3; i++)
@@ -244,6 +245,13 @@ struct value {
     fa_diag message;
 };
 
+/* The name of a strategy, or NULL. */
+static const char *random_strategy(void)
+{
+    const char *summary;
+    return maybe() ? fa_replay_strategy(below(7), &summary) : NULL;
+}
+
 static void make_ask(struct value *v)
 {
     v->ask = (fa_ask){.size = sizeof v->ask,
@@ -253,7 +261,11 @@ static void make_ask(struct value *v)
                       .again = below(2),
                       .exact = below(2),
                       .first_contact = below(2),
-                      .timeout_ms = count()};
+                      .timeout_ms = count(),
+                      .evaluations = below(20001),
+                      .seconds = below(1 << 20) / 8.0};
+    const char *strategy = random_strategy();
+    snprintf(v->ask.strategy, sizeof v->ask.strategy, "%s", strategy != NULL ? strategy : "");
     text(v->ask.gpu, sizeof v->ask.gpu);
     text(v->ask.uuid, sizeof v->ask.uuid);
 }
@@ -362,6 +374,9 @@ static void make_request(struct value *v)
         .restart = below(2),
         .exact = below(2),
         .ordinal = below(1024),
+        .strategy = random_strategy(),
+        .evaluations = below(20001),
+        .seconds_each = below(1 << 20) / 8.0,
         .budget = {.seconds = real(), .trials = 1 + count(), .cost = 1.0 / 3, .price = real()}};
 }
 
@@ -395,9 +410,10 @@ static const char *const none[] = {NULL};
 static const char *const answer_optional[] = {"speedup_over_default", "tflops", "strategy",
                                               "space_estimated", NULL};
 static const char *const ask_optional[] = {
-    "operation",  "gpu",     "uuid",   "ordinal", "effort",   "again", "exact", "first_contact",
-    "timeout_ms", "dtype",   "causal", "layout",  "heads_kv", "seq_k", "lse",   "unaligned",
-    "plan",       "restart", "budget", "seconds", "trials",   "cost",  "price", NULL};
+    "operation",     "gpu",        "uuid",     "ordinal",     "effort",       "again",    "exact",
+    "first_contact", "timeout_ms", "dtype",    "causal",      "layout",       "heads_kv", "seq_k",
+    "lse",           "unaligned",  "plan",     "restart",     "budget",       "seconds",  "trials",
+    "cost",          "price",      "strategy", "evaluations", "seconds_each", NULL};
 static const char *const progress_optional[] = {"ended", NULL};
 static const char *const sweep_optional[] = {"left", NULL};
 static const char *const event_optional[] = {"operation", "strategy", "space_estimated", "ended", "speedup_over_default",
@@ -575,6 +591,43 @@ static void an_ask_of_four_numbers_is_enough(void)
     CHECK(fa_problem_equal(&ask.problem, &expected));
     CHECK_INT(ask.effort, FA_EFFORT_MEASURE);
     CHECK_INT(ask.size, sizeof ask);
+}
+
+static void a_search_that_cannot_be_is_refused_as_it_is_read(void)
+{
+    static const struct {
+        const char *part, *sentence;
+    } wrong[] = {
+        {"\"strategy\":\"guess\"", "there is no strategy \"guess\""},
+        {"\"strategy\":\"surrogate-of-a-surrogate\"", "strategy"},
+        {"\"strategy\":7", "strategy"},
+        {"\"evaluations\":20001", "evaluations is 20001"},
+        {"\"evaluations\":-1", "evaluations"},
+        {"\"evaluations\":1.5", "evaluations"},
+        {"\"%s\":-1", "seconds"},
+        {"\"%s\":1e10", "seconds"},
+        {"\"%s\":1e999", "seconds"},
+        {"\"%s\":\"soon\"", "seconds"},
+    };
+    static const char problem[] =
+        "\"problem\":{\"head_dim\":64,\"batch\":4,\"heads_q\":8,\"seq_q\":512}";
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char part[64], json[256], plan[512];
+        fa_ask ask = {.size = 0};
+        fa_sweep_request request = {.size = 0};
+        fa_sweep_item *items = NULL;
+        fa_diag diag = {{0}};
+        snprintf(part, sizeof part, wrong[i].part, "seconds");
+        snprintf(json, sizeof json, "{%s,%s}", problem, part);
+        CHECK_INT(fa_ask_read(json, strlen(json), &ask, &diag), FA_EINVAL);
+        CHECK_HAS(diag.text, wrong[i].sentence);
+        CHECK_INT(ask.size, 0);
+        snprintf(part, sizeof part, wrong[i].part, "seconds_each");
+        snprintf(json, sizeof json, "{\"items\":[{%s}],%s}", problem, part);
+        CHECK_INT(fa_sweep_ask_read(json, strlen(json), &request, &items, plan, &diag), FA_EINVAL);
+        CHECK_HAS(diag.text, wrong[i].sentence);
+        CHECK(items == NULL);
+    }
 }
 
 static void texts_beyond_the_limits_are_refused_before_they_are_parsed(void)
@@ -811,6 +864,7 @@ int main(void)
     TEST(a_failure_of_a_code_that_is_not_known_here_is_one_of_input_and_output);
     TEST(a_locale_with_a_decimal_comma_changes_nothing);
     TEST(an_ask_of_four_numbers_is_enough);
+    TEST(a_search_that_cannot_be_is_refused_as_it_is_read);
     TEST(texts_beyond_the_limits_are_refused_before_they_are_parsed);
     TEST(control_bytes_and_broken_utf8_in_sentences_are_replaced_when_written);
     TEST(every_text_is_refused_when_it_is_cut_at_any_byte);

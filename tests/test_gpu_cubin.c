@@ -244,6 +244,20 @@ static void a_constant_is_read_by_its_name(void)
     CHECK(memcmp(boxes, wanted_boxes, sizeof boxes) == 0);
 }
 
+static void a_variable_tells_its_size(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    uint64_t has = 0;
+    fa_diag diag = {{0}};
+    size_t size = build_constant(bytes);
+    CHECK_OK(fa_cubin_variable(bytes, size, "fa_attn_boxes_wanted", &has, &diag), diag);
+    CHECK_INT((long long)has, (long long)sizeof wanted_boxes);
+    CHECK_INT(fa_cubin_variable(bytes, size, "attn_fwd", &has, &diag), FA_ENOTFOUND);
+    CHECK(strstr(diag.text, "no variable attn_fwd: declare it __constant__") != NULL);
+    for (size_t n = 0; n < size; n += 7)
+        CHECK_INT(fa_cubin_variable(bytes, n, "fa_attn_boxes_wanted", &has, NULL), FA_ECORRUPT);
+}
+
 static void every_truncation_under_a_constant_is_refused(void)
 {
     unsigned char bytes[FAKE_CUBIN_MAX];
@@ -449,6 +463,7 @@ int main(void)
     TEST(random_damage_never_reads_out_of_bounds);
     TEST(hostile_section_headers_are_survived);
     TEST(a_constant_is_read_by_its_name);
+    TEST(a_variable_tells_its_size);
     TEST(every_truncation_under_a_constant_is_refused);
     TEST(a_constant_outside_its_section_is_refused);
     TEST(a_constant_without_bytes_in_the_file_is_refused);

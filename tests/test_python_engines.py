@@ -3,9 +3,12 @@
 """fa_tune's backends for vLLM and SGLang on the fake driver, against stand-ins of as much of torch and of the engines'
 interfaces (vLLM 0.26.0, SGLang 0.5.13) as they use: what they register, what they hand over for each step, and that it
 comes out right. The engines themselves are not here, so that a change of their interfaces is not seen."""
+import contextlib
 import enum
 import importlib
+import io
 import itertools
+import json
 import math
 import os
 import struct
@@ -15,12 +18,15 @@ import types
 import warnings
 
 import tap
-from attention_case import DIM, close
+from attention_case import DIM, close, place
+from place import DEADLINE, Place
+from serve import Serve
 from serving_case import Ragged
 import producer
 from producer import Exchanged
 import fa_tune
-from fa_tune import _policy, integrations
+from fa_tune import Problem, _policy, integrations
+from fa_tune.integrations import _start
 
 PAGE, MOST = 16, 48
 INT32, FLOAT16, FLOAT32 = (producer.INT, 32), (producer.FLOAT, 16), (producer.FLOAT, 32)
@@ -147,7 +153,7 @@ def empty_like(tensor, **_):
 
 stand_in("torch", Tensor=Tensor, float16=FLOAT16, bfloat16=(producer.BFLOAT, 16), float8_e4m3fn=(10, 8), int32=INT32,
          cumsum=cumsum, zeros=zeros, empty_like=empty_like, contiguous_format="contiguous",
-         is_grad_enabled=lambda: False)
+         is_grad_enabled=lambda: False, cuda=types.SimpleNamespace(is_initialized=lambda: False))
 
 
 def ints(values):
@@ -202,7 +208,18 @@ class Builder(Abstract):
 
 
 CGSupport = enum.Enum("AttentionCGSupport", "NEVER UNIFORM_SINGLE_TOKEN_DECODE UNIFORM_BATCH ALWAYS")
-CONFIG = types.SimpleNamespace(model_config=types.SimpleNamespace(rswa_window=None))
+MODEL = types.SimpleNamespace(rswa_window=None, dtype=FLOAT16, max_model_len=MOST)
+SPEC = types.SimpleNamespace(block_size=PAGE)
+
+
+def config_of(impl, most_batch=4, model=MODEL):
+    """vLLM's configuration of a model with one layer, called "layer"."""
+    return types.SimpleNamespace(
+        model_config=model, speculative_config=None,
+        scheduler_config=types.SimpleNamespace(max_num_seqs=most_batch, max_num_batched_tokens=64),
+        compilation_config=types.SimpleNamespace(static_forward_context={"layer": types.SimpleNamespace(impl=impl)}))
+
+
 registered = {}
 written = []
 layout = "NHD"
@@ -277,12 +294,12 @@ def vllm_runs_a_step_of_prefill_and_decode_together():
     tap.equal((backend.get_name(), _policy.current.effort), ("CUSTOM", "measure"))
     case = Ragged([4, 1, 2], [20, 33, 7])
     k, v, table = paged(case)
-    builder = backend.get_builder_cls()(None, ["layer"], CONFIG, "cuda:0")
-    metadata = prepared(builder, step_of(case, table))
-    tap.equal(metadata.max_query_len, 4)  # real kernels' grids follow it, the fake driver's do not
     layer = types.SimpleNamespace(_k_scale=None, _v_scale=None)
     impl = backend.get_impl_cls()(case.HEADS, DIM, DIM ** -0.5, case.HEADS_KV)
-    tap.equal(_policy.current.effort, "predict")
+    tap.equal((_policy.current.effort, _policy.current.on_miss), ("predict", "nearest"))
+    builder = backend.get_builder_cls()(SPEC, ["layer"], config_of(impl), "cuda:0")
+    metadata = prepared(builder, step_of(case, table))
+    tap.equal(metadata.max_query_len, 4)  # real kernels' grids follow it, the fake driver's do not
     padded = [0.0] * case.HEADS * DIM * 2  # two rows that vLLM adds for its graphs
     query = Tensor((9, case.HEADS, DIM), case.q + padded)
     slots = ints([0] * 7)
@@ -305,6 +322,157 @@ def vllm_runs_a_step_of_prefill_and_decode_together():
     impl.forward(layer, query, None, None, cache, not_causal, output)
     close(output.numbers()[:len(case.q)], case.expected()[0])
     tap.equal(set(impl.forward(layer, query, None, None, cache, None, output).numbers()), {0.0})
+
+
+def vllm_starts(**config):
+    """vLLM's start with a model of one layer, on the store that the environment names, as of a process that begins: (the
+    layer, its metadata builder, what was said on stderr)."""
+    backend = BackendEnum.CUSTOM.get_class()
+    fa_tune.close()
+    _policy._recorded.clear()
+    _start._prepared.clear()
+    _start._spent = 0.0
+    impl = backend.get_impl_cls()(Ragged.HEADS, DIM, DIM ** -0.5, Ragged.HEADS_KV)
+    _start.begin_to_serve("vllm")
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        builder = backend.get_builder_cls()(SPEC, ["layer"], config_of(impl, **config), "cuda:0")
+    return impl, builder, said.getvalue().splitlines()
+
+
+def kernel_of_step(impl, builder, case):
+    """Runs a step, checks what it gives, and returns the answer of the kernel that gave it."""
+    k, v, table = paged(case)
+    cache = allocated(BackendEnum.CUSTOM.get_class(), k.shape[0], case.HEADS_KV)
+    keys, values = impl._halves(cache)
+    keys.copy_(k)
+    values.copy_(v)
+    query = Tensor((sum(case.queries), case.HEADS, DIM), case.q)
+    with fa_tune.recording() as met:
+        output = impl.forward(types.SimpleNamespace(_k_scale=None, _v_scale=None), query, None, None, cache,
+                              builder.build(0, step_of(case, table)), Tensor(query.shape))
+    close(output.numbers(), case.expected(causal=True)[0])
+    problem, = met
+    return fa_tune._core.near_kernel(problem.as_dict(), 0).answer
+
+
+@contextlib.contextmanager
+def new_store(name):
+    folder = os.path.join(place.folder, name)
+    os.mkdir(folder, 0o700)
+    before = os.environ["FA_TUNE_STORE"]
+    os.environ["FA_TUNE_STORE"] = os.path.join(folder, "store.db")
+    try:
+        yield folder
+    finally:
+        fa_tune.close()
+        os.environ["FA_TUNE_STORE"] = before
+        os.environ.pop("FA_TUNE_ENGINE_SECONDS", None)
+
+
+def serving_tunes_nothing_and_the_next_start_tunes_what_was_met():
+    steps = [Ragged([1] * 3, [20, 33, 7]), Ragged([4, 1], [20, 33]), Ragged([40], [40]), Ragged([1], [9])]
+    with new_store("met") as folder:
+        os.environ["FA_TUNE_ENGINE_SECONDS"] = "0"  # what a kind of layer needs is tuned whatever the budget
+        impl, builder, said = vllm_starts()
+        for line, begins in zip(said, ("fa_tune: vllm starts, kernel 1 of 4, ", "fa_tune: vllm starts, kernel 2 of 4, ",
+                                       "fa_tune: vllm starts with 2 of 4 kernels tuned")):
+            tap.equal(line[:len(begins)], begins)
+        before = fa_tune._core.best_kernel
+        fa_tune._core.best_kernel = None  # nothing is looked for, proved or tuned any more
+        try:
+            kernels = [kernel_of_step(impl, builder, step) for step in steps]
+        finally:
+            fa_tune._core.best_kernel = before
+        tap.equal((len(fa_tune.winners()), {one.origin for one in kernels}), (2, {"nearest"}))
+        with open(os.path.join(folder, "met-by-vllm.jsonl"), encoding="utf-8") as file:
+            tap.equal(len(file.readlines()), len(steps))
+        os.environ["FA_TUNE_ENGINE_SECONDS"] = "1000"
+        impl, builder, said = vllm_starts()
+        tap.equal(len(said), 2 + len(steps))  # the two that were left, and what was met
+        tap.equal({kernel_of_step(impl, builder, step).origin for step in steps}, {"measured"})
+        tap.equal(vllm_starts()[2], [])  # all is there
+        with open(os.path.join(folder, "met-by-vllm.jsonl"), "a", encoding="utf-8") as file:
+            file.write("no problem\n")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            vllm_starts()
+        tap.has(str(caught[-1].message), "met is not tuned")
+        os.environ["FA_TUNE_ENGINE_SECONDS"] = "soon"
+        tap.has(refused(ValueError, vllm_starts), "FA_TUNE_ENGINE_SECONDS")
+
+
+def what_was_met_lies_beside_the_local_store():
+    before = dict(os.environ)
+    try:
+        for set_to, path in (({"FA_TUNE_STORE": "/a/b.db"}, "/a/met-by-vllm.jsonl"),
+                             ({"FA_TUNE_STORE": "postgresql://host/db", "FA_TUNE_LOCAL_STORE": "/c/d.db"}, "/c/met-by-vllm.jsonl"),
+                             ({"FA_TUNE_STORE": "", "XDG_CACHE_HOME": "/e"}, "/e/fa-tune/met-by-vllm.jsonl")):
+            os.environ.update(set_to)
+            tap.equal(_start.record_of("vllm"), path)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def an_engines_start_begins_with_what_it_cannot_do_without():
+    kind = {"dtype": "bf16", "head_dim": 128, "heads_q": 32, "heads_kv": 8, "varlen": True, "lengths_k": "seqused",
+            "page": 64, "kv_dtype": "same"}
+    needed, others = _start.problems_of(kind, kind, most_batch=256, most_queries=8192, most_keys=131072)
+    tap.equal([(one.batch, one.seq_q, one.seq_k) for one in needed], [(256, 1, 2048), (1, 8192, 8192)])
+    tap.equal([(one.batch, one.seq_q, one.seq_k) for one in others[:4]],
+              [(1, 1, 131072), (4, 2048, 2048), (128, 1, 4096), (16, 512, 512)])
+    for one in needed + others:  # in pages of a bucket, and small beside weights
+        assert one.batch * one.seq_k * 2 * 8 * 128 * 2 <= _start.MOST_BYTES, one
+    for length in range(1, 5000):
+        rounded = _start.ceiling(length)
+        assert length <= rounded <= max(length * 9 / 8, length) and _start.ceiling(rounded) == rounded, length
+
+
+RANKS = 4
+
+
+def start_ranks(stores, **environment):
+    """Starts as many processes at once, each on its store: the lines that they said of what they tuned, and by what each
+    step was served."""
+    ranks = [subprocess.Popen([sys.executable, __file__, store], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              encoding="utf-8", env=dict(os.environ, **environment)) for store in stores]
+    told = [rank.communicate(timeout=DEADLINE) for rank in ranks]
+    tap.equal([rank.returncode for rank in ranks], [0] * len(stores))
+    return ([line.partition(" for ")[2] for _, err in told for line in err.splitlines() if "starts, kernel" in line],
+            [json.loads(out) for out, _ in told])
+
+
+def four_processes_tune_each_kernel_once_and_serve_the_same():
+    with new_store("ranks"):
+        tuned, kernels = start_ranks([os.environ["FA_TUNE_STORE"]] * RANKS)
+        tap.equal((len(tuned), len(set(tuned))), (4, 4))  # by all of them together
+        tap.equal(kernels, [kernels[0]] * RANKS)
+
+
+def four_processes_of_a_service_serve_the_same_and_tune_nothing_themselves():
+    with new_store("service"), contextlib.ExitStack() as stack:
+        here = stack.enter_context(Place(space=None))
+        here.env.update({name: os.environ[name] for name in os.environ if name.startswith(("FA_TUNE_", "FAKE_CUDA"))})
+        daemon = stack.enter_context(Serve(here))
+        stores = [os.path.join(place.folder, "service", "rank%d.db" % rank) for rank in range(RANKS)]
+        _, kernels = start_ranks(stores, FA_TUNE_SERVER="unix:" + daemon.socket)
+        tap.equal(kernels, [kernels[0]] * RANKS)
+        tap.equal(len(fa_tune.winners()), 4)  # of the service's store
+        for store in stores:
+            os.environ["FA_TUNE_STORE"] = store
+            fa_tune.close()
+            tap.equal(len(fa_tune.winners()), 0)
+
+
+def be_a_rank(store):
+    """Of four_processes…: starts on the store and tells which kernel serves each step."""
+    os.environ["FA_TUNE_STORE"], os.environ["FA_TUNE_ENGINE_SECONDS"] = store, "1000"
+    integrations.register_vllm()
+    impl, builder, said = vllm_starts()
+    print("\n".join(said), file=sys.stderr)
+    steps = [Ragged([1] * 3, [20, 33, 7]), Ragged([4, 1, 1, 1], [20, 33, 5, 5]), Ragged([40], [40])]
+    print(json.dumps([kernel_of_step(impl, builder, step).cubin_key for step in steps]))
 
 
 def vllms_windows_sinks_and_scales_are_handed_over():
@@ -330,6 +498,9 @@ def vllms_windows_sinks_and_scales_are_handed_over():
         finally:
             fa_tune._core.set_policy("measure")
         (problem, _, words), = seen
+        if causal:  # what a start readies is what a call asks for
+            announced = Problem(**impl.problem(FLOAT16, PAGE), batch=2, seq_q=1, seq_k=40)
+            tap.equal(_start.kind_of(announced), _start.kind_of(Problem(**problem)))
         return problem, words
 
     cache = allocated(plugin.FaTuneBackend, 5, 2)
@@ -360,13 +531,13 @@ def vllm_is_told_what_the_backend_takes_and_what_it_does_not():
     for how in ({"alibi_slopes": [1.0]}, {"attn_type": "encoder"}):
         refused(NotImplementedError, plugin.FaTuneImpl, 4, DIM, 0.125, 2, **how)
     tap.has(refused(TypeError, plugin.FaTuneImpl, 4, DIM, 0.125, 2, kv_lora_rank=512), "kv_lora_rank")
-    builder = plugin.FaTuneMetadataBuilder(None, ["layer"], CONFIG, "cuda:0")
+    builder = plugin.FaTuneMetadataBuilder(SPEC, [], config_of(None), "cuda:0")
     step = step_of(Ragged([1], [9]), None)
     tap.has(refused(NotImplementedError, builder.build, 16, step), "cascade")
     step.causal = ints([1])
     refused(NotImplementedError, builder.build, 0, step)
-    config = types.SimpleNamespace(model_config=types.SimpleNamespace(rswa_window=128))
-    tap.has(refused(NotImplementedError, plugin.FaTuneMetadataBuilder, None, ["layer"], config, "cuda:0"), "rswa_window")
+    config = config_of(None, model=types.SimpleNamespace(rswa_window=128))
+    tap.has(refused(NotImplementedError, plugin.FaTuneMetadataBuilder, SPEC, [], config, "cuda:0"), "rswa_window")
 
 
 # ---- SGLang ---------------------------------------------------------------------------------------
@@ -408,6 +579,7 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         slots = [[0] * MOST] + [[page * PAGE + at for page in row for at in range(PAGE)] for row in table.rows()]
         runner = types.SimpleNamespace(
             page_size=PAGE, use_mla_backend=False, kv_cache_dtype=FLOAT16, device="cuda:0",
+            server_args=types.SimpleNamespace(chunked_prefill_size=64),
             model_config=types.SimpleNamespace(context_len=MOST),
             req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((4, MOST), sum(slots, []), dtype=INT32)),
             token_to_kv_pool=Pool(k, v))
@@ -421,7 +593,9 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         forward = backend.forward_decode if decodes else backend.forward_extend
         q = Tensor((sum(queries), Ragged.HEADS * DIM), case.q)
         backend.init_forward_metadata(batch)
-        told = forward(q, k, v, layer, batch)
+        with fa_tune.recording() as met:
+            told = forward(q, k, v, layer, batch)
+        assert {_start.kind_of(problem) for problem in met} <= _start._prepared, met
         tap.equal((told.shape, runner.token_to_kv_pool.written), (q.shape, [(layer, "where", k, v, None, None)]))
         close(told.numbers(), case.expected(causal=True)[0])
         layer.attn_type = Attends.ENCODER_ONLY
@@ -477,20 +651,27 @@ def versions_that_were_not_tried_get_a_warning():
             integrations.begin(engine)
         return [str(warning.message) for warning in caught]
     version = integrations.importlib.metadata.version
-    os.environ["FA_TUNE_ENGINE_EFFORT"] = "cached"
     try:
-        tap.equal((warned("vllm", "0.26.0+cu129"), _policy.current.effort), ([], "cached"))
+        tap.equal(warned("vllm", "0.26.0+cu129"), [])
         for engine, other in (("vllm", "0.29.0"), ("sglang", "0.5.13")):
             told, = warned(engine, other)
             tap.has(told, "%s %s" % (engine, other))
     finally:
         integrations.importlib.metadata.version = version
-        del os.environ["FA_TUNE_ENGINE_EFFORT"]
 
+
+if len(sys.argv) > 1:
+    be_a_rank(sys.argv[1])
+    sys.exit()
 
 tap.main([
     importing_the_entry_points_imports_no_engine,
     vllm_runs_a_step_of_prefill_and_decode_together,
+    serving_tunes_nothing_and_the_next_start_tunes_what_was_met,
+    what_was_met_lies_beside_the_local_store,
+    an_engines_start_begins_with_what_it_cannot_do_without,
+    four_processes_tune_each_kernel_once_and_serve_the_same,
+    four_processes_of_a_service_serve_the_same_and_tune_nothing_themselves,
     vllms_windows_sinks_and_scales_are_handed_over,
     vllm_is_told_what_the_backend_takes_and_what_it_does_not,
     sglang_extends_and_decodes_also_by_a_graphs_buffers,

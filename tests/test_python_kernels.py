@@ -142,6 +142,23 @@ def configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is():
     tap.equal((told.answer.tunables["THREADS"], told.answer["funnel"]["failed"]), (160, 8))
 
 
+def nobody_changes_what_kernels_are_proved_against():
+    seen = []
+
+    def look(_):
+        for fd in os.listdir("/proc/self/fd"):
+            path = "/proc/self/fd/" + fd
+            if os.path.islink(path) and "fa-tune-cases" in os.readlink(path):
+                try:
+                    with open(path, "r+b", buffering=0) as file:
+                        file.write(b"x")
+                except PermissionError:
+                    seen.append(fd)
+    told = axpy(lambda y, x, a: y + scaled(x, a), name="sealed", progress=look)
+    tap.equal(told.answer.origin, "measured")
+    assert seen
+
+
 def what_a_function_raises_ends_the_tune():
     def answer(y):
         raise KeyError("no such file")
@@ -228,6 +245,70 @@ def an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it():
     tap.equal(gather(None, out=fa_tune.out("i64", "n"), table=fa_tune.array("i64", "n"),
                      index=fa_tune.array(numpy.asarray([7, 6, 5, 4, 3, 2, 1, 0], dtype="int32"), "n", range=(0, "n")),
                      n=8).answer.origin, "measured")
+
+
+def noted():
+    """What this process has asked the fake driver for that concerns variables of modules."""
+    with open("log", encoding="utf-8") as file:
+        asked = [line.partition("pid=%d " % os.getpid())[2].strip() for line in file]
+    return [line.partition(" family")[0] for line in asked if line.startswith(("copy ", "wait", "launch blur "))]
+
+
+def each_call_fills_constant_memory_and_no_stream_disturbs_another():
+    with open(os.path.join(FOLDER, "blur.cu"), encoding="utf-8") as file:
+        source = file.read().partition("*/")[2]
+    blur = fa_tune.tune_kernel(source, kernel="blur", answer="blur_naive", tune=dict(THREADS=[64, 128]), block="THREADS",
+                               args=dict(out=fa_tune.out("f32", "n"), x=fa_tune.array("f32", "n+4"),
+                                         w=fa_tune.array("f32", 5, symbol="weights"), n=8), grid="ceil_div(n, THREADS)")
+    tap.equal((blur.answer.origin, [(one[0], one[3]) for one in blur.arguments]),
+              ("measured", [("out", "out"), ("x", "in"), ("w", "in")]))
+    x, out, ones, twos = (Given((count,), [value] * count) for count, value in ((12, 1), (8, 0), (5, 1), (5, 2)))
+    stream = producer.c.c_void_p()
+    producer.check(producer.CUDA.cuStreamCreate(producer.c.byref(stream), 0))
+    before, seen = len(noted()), []
+    for weights, on in ((ones, None), (twos, stream.value), (ones, stream.value)):
+        blur(out, x, weights, stream=on)
+        seen.append(out.read()[0])
+    tap.equal(seen, [5, 10, 5])
+    tap.equal(noted()[before:], ["copy 20", "launch blur", *["wait", "copy 20", "launch blur"] * 2])
+    producer.CUDA.fake_cuda_capture(stream, 1)  # a graph waits for nothing outside, and nothing outside for what it records
+    try:
+        blur(out, x, twos, stream=stream.value)
+    finally:
+        producer.CUDA.fake_cuda_capture(stream, 0)
+    tap.equal((out.read()[0], noted()[before + 8:]), (10, ["copy 20", "launch blur"]))
+    refused(fa_tune.Error, "w", lambda: blur(out, x, Given((6,), [1] * 6)))
+
+
+def partial_results_are_passed_in_and_added_up():
+    with open(os.path.join(FOLDER, "sums.cu"), encoding="utf-8") as file:
+        source = file.read().partition("*/")[2]
+    sums = fa_tune.tune_kernel(source, tune=dict(THREADS=[64], BLOCKS=[1, 16]), block="THREADS", grid="BLOCKS", rtol=1e-3,
+                               args=dict(out=fa_tune.partial("f32", 16), x=fa_tune.array("f32", "n"), n={"default": 100}))
+    out = Given((16,), [0] * 16)
+    tap.equal(sums.arguments[0][3], "inout")
+    sums(out, Given((100,), counted_up(100)))
+    tap.equal(sum(out.read()), sum(counted_up(100)))
+
+
+def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
+    told = axpy(gpu="A100", name="absent")
+    tap.equal((told.answer.origin, told.answer.gpu), ("unranked", "A100-SXM4-40GB"))
+    rows = told.configs
+    tap.equal([(row["status"], row["rank"]) for row in rows], [("compiled", None)] * 3 + [("constraint", None)])
+    assert all(row["registers"] > 0 and row["spill_bytes"] == 0 and row["blocks_per_sm"] > 0 for row in rows[:3]), rows
+    assert told.answer.tunables in [row["config"]["tunables"] for row in rows[:3]]
+    refused(fa_tune.NotSupported, "leave gpu= out to tune it for the device here", lambda: told(None, None))
+    refused(fa_tune.NotSupported, "leave gpu= out", lambda: told.arguments)
+    modelled = axpy(gpu="A100", name="modelled", work={"operations": "n*THREADS*PER_THREAD*PER_THREAD"}, args=dict(
+        y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, n=100_000_000))
+    tap.equal((modelled.answer.origin, modelled.configs[0]["rank"]), ("predicted", 1))
+    tap.equal(modelled.at(n=200_000_000).answer.origin, "predicted")
+    here = axpy(name="present")
+    tap.equal([row["rank"] for row in here.configs], [1, 2, 3, None])
+    tap.equal(here.configs[0]["median_us"], here.answer.median_us)
+    refused(fa_tune.ArgumentError, "gpu is the name of a GPU's type", lambda: axpy(gpu=5))
+    refused(fa_tune.ArgumentError, "B9000", lambda: axpy(gpu="B9000"))
 
 
 def a_torch():
@@ -409,6 +490,35 @@ def a_convolution_of_another_tuner_is_tuned_by_one_call():
     assert told.tflops > 0
 
 
+def the_race_with_kernel_tuner_says_what_its_examples_take():
+    """On sources of their kernels' names alone: the examples are not ours to ship."""
+    from fa_tune import _kernels
+    path = os.path.join(os.environ["FA_TEST_SOURCE"], "tests", "bench", "kernel_tuner_race.py")
+    race = types.ModuleType("kernel_tuner_race")
+    with open(path, encoding="utf-8") as file:
+        exec(compile(file.read(), path, "exec"), race.__dict__)
+    atoms = [types.SimpleNamespace(shape=shape, dtype="float32")
+             for shape in ((256, 4), (256,), (256,), (256,), (256,), (), (), (), (256, 256, 256))]
+    made, _kernels._made = _kernels._made, lambda operation, at, how: (operation, how["search"]["seconds"])
+    given, race_given = fa_tune._cases.give, []
+    fa_tune._cases.give = lambda operation, data: race_given.append(operation)
+    try:
+        for name, example in race.EXAMPLES.items():
+            answer = example.get("answer", {"kernel": "other"})["kernel"]
+            source = "__global__ void %s(float *o);\n__global__ void %s(float *o) {}\n__global__ void %s(float *o) {}\n" % (
+                answer, answer, example["kernel"])
+            for seconds in (0, 120):
+                told = fa_tune.tune_kernel(source, **race.words_of(fa_tune, example, atoms, seconds))
+                tap.equal((told[0].partition("@")[0], told[1]), (example["kernel"].lower(), seconds))
+            assert set(example["large"]) <= set(example["tune"]), name
+            config = {tunable: values[-1] for tunable, values in example["tune"].items()}
+            assert all(side >= 1 for side in race.sides_of(example, example["grid"], config)), name
+    finally:
+        _kernels._made, fa_tune._cases.give = made, given
+    tap.equal(len(race_given), 2)  # the atoms, and only they
+    tap.equal(race.best_of([{"a": 1, "time": 2.0}, {"a": 2, "__error__": "no"}, None, {"a": 3, "time": 1.5}], ["a"]), {"a": 3})
+
+
 def bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even():
     from fa_tune import _cases
     bits = [0x3f80, 0x4049, 0xc2f7, 0x0001, 0x7f7f, 0xff80]
@@ -443,16 +553,21 @@ tap.main([
     another_function_of_the_same_name_is_asked_anew,
     a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over,
     configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is,
+    nobody_changes_what_kernels_are_proved_against,
     what_a_function_raises_ends_the_tune,
     an_answer_that_cannot_be_compared_is_refused_with_a_sentence,
     integers_are_answered_exactly,
     arrays_say_type_shape_and_numbers,
     arrays_with_named_sizes_are_proved_on_ragged_ones_too,
     an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it,
+    each_call_fills_constant_memory_and_no_stream_disturbs_another,
+    partial_results_are_passed_in_and_added_up,
+    a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals,
     it_is_an_operator_of_pytorch,
     pytorch_itself_compiles_a_graph_with_the_operator,
     a_saved_winner_is_found_where_its_bundle_is,
     a_convolution_of_another_tuner_is_tuned_by_one_call,
+    the_race_with_kernel_tuner_says_what_its_examples_take,
     bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even,
     the_guides_python_is_run_word_for_word,
 ])

@@ -98,6 +98,29 @@ def a_policy_holds_until_its_block_ends():
     fa_tune.attention(*tensors())  # "measure" again
 
 
+def with_nearest_a_loaded_kernel_answers_and_what_it_answered_is_recorded():
+    from fa_tune import _policy
+    path = os.path.join(place.folder, "met.jsonl")
+    fa_tune.attention(*tensors())
+    with fa_tune.policy(effort="cached", on_miss="nearest", record=path) as one:
+        tap.equal(repr(one), "fa_tune.policy(effort='cached', on_miss='nearest', record=%r)" % path)
+        for _ in range(2):  # once in the file
+            fa_tune.attention(*tensors(seq=720))
+        refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=720), causal=True))  # none is right for it
+    met = fa_tune.recording.load(path)
+    tap.equal([(problem.seq_q, problem.causal) for problem in met], [(720, "none"), (720, "bottom-right")])
+    _policy._recorded.clear()  # as of another process
+    fa_tune.close()
+    fa_tune.attention(*tensors())
+    with fa_tune.policy(effort="cached", on_miss="nearest", record=path):
+        fa_tune.attention(*tensors(seq=720))
+    tap.equal(len(fa_tune.recording.load(path)), 2)
+    with fa_tune.policy(effort="cached", record=place.folder), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=900)))
+    tap.has(str(caught[0].message), "not recorded")
+
+
 def a_miss_is_looked_up_again_after_a_while_only():
     from fa_tune import _policy
     kept = _policy.time
@@ -128,7 +151,7 @@ def what_sdpa_answers_for_is_a_miss_and_no_fault():
 
 def a_policy_of_unknown_words_changes_nothing():
     refused(fa_tune.ArgumentError, "effort is 'cached', 'predict'", lambda: fa_tune.policy(effort="fast"))
-    refused(ValueError, "on_miss is 'raise' or 'sdpa', not 'ignore'", lambda: fa_tune.policy(on_miss="ignore"))
+    refused(ValueError, "on_miss is 'raise', 'sdpa' or 'nearest', not 'ignore'", lambda: fa_tune.policy(on_miss="ignore"))
     tap.equal(fa_tune.policy().effort, "measure")
 
 
@@ -280,7 +303,7 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
         (Problem, "head_dim is 4: give 8 to 512", {"seq": 512, "head_dim": 4}),
         (Problem, "lse is True or False, not 1", {"seq": 512, "lse": 1}),
         (Problem, "needs its sequence length: seq=512", {"batch": 4}),
-        (Problem, "no field 'seq_k'. It has dtype, rows", {"operation": "rms_norm", "rows": 64, "seq_k": 3}),
+        (Problem, "no field 'seq_k'. It has dtype, rows", {"operation": "l1_norm", "rows": 64, "seq_k": 3}),
         (fa_tune.tune, 'no GPU called "L5" is known; near it: L4', {"seq": 512, "gpu": "L5"}),
         (fa_tune.tune, "effort is 'cached', 'predict', 'measure' or 'patient', not 'mesure': did you mean 'measure'?",
          {"seq": 512, "effort": "mesure"}),
@@ -366,6 +389,11 @@ def a_sweep_is_its_items():
         raise LookupError("enough")
     refused(LookupError, "enough", lambda: fa_tune.sweep([problem(40)], progress=stop))
     refused(TypeError, "problems or a grid", lambda: fa_tune.sweep([problem(16)], seq=3))
+    one = fa_tune.sweep([problem(48)], gpu="L4", again=True, strategy="random", evaluations=2, seconds_each=100, progress=False)[0]
+    tap.equal((one.state, one.answer.strategy), ("done", "random"))
+    for sentence, wrong in (("there is no strategy \"guess\"", {"strategy": "guess"}), ("strategy is a name", {"strategy": 3}),
+                            ("evaluations is a whole number", {"evaluations": 1.5}), ("seconds_each is a number", {"seconds_each": "1"})):
+        refused(fa_tune.ArgumentError, sentence, lambda wrong=wrong: fa_tune.sweep([problem(16)], progress=False, **wrong))
 
 
 def in_another_process(code, **env):
@@ -445,25 +473,25 @@ def what_is_forgotten_is_told_and_gone():
 
 def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
     operations, before = os.path.join(SOURCE, "tests", "operations"), os.environ["FA_TUNE_TEMPLATES"]
-    place.run("--operation", "rms_norm", "--rows", "64", "--columns", "256", "--gpu", "A10", "--templates", operations)
+    place.run("--operation", "l1_norm", "--rows", "64", "--columns", "256", "--gpu", "A10", "--templates", operations)
     os.environ["FA_TUNE_TEMPLATES"] = operations
     try:
         told = fa_tune.winners()
-        its = {"operation": "rms_norm", "dtype": "torch.float16", "rows": 64}
+        its = {"operation": "l1_norm", "dtype": "torch.float16", "rows": 64}
         tap.equal([len(fa_tune.winners(**its)), len(fa_tune.winners(**{**its, "rows": 65}))], [1, 0])
         tap.equal([one["problem"]["rows"] for one in fa_tune.report(**its).problems], [64])
         tap.equal([one.problem["rows"] for one in fa_tune.forget(**its, dry_run=True)], [64])
-        refused(fa_tune.ArgumentError, "no field 'seq_k'. It has dtype, rows", lambda: fa_tune.forget(operation="rms_norm", seq_k=64))
+        refused(fa_tune.ArgumentError, "no field 'seq_k'. It has dtype, rows", lambda: fa_tune.forget(operation="l1_norm", seq_k=64))
         refused(fa_tune.ArgumentError, "operation=", lambda: fa_tune.winners(rows=64))
     finally:
         os.environ["FA_TUNE_TEMPLATES"] = before
-    another = in_another_process("print(fa_tune.forget(operation='rms_norm', dry_run=True))\n"  # there it has no templates
+    another = in_another_process("print(fa_tune.forget(operation='l1_norm', dry_run=True))\n"  # there it has no templates
                                  "fa_tune.forget(operation='rms_nor', dry_run=True)")
     tap.has(another.stdout, "would forget 0 winners: ")
     tap.has(another.stdout, ", and 1 problem that cannot be read here")
     tap.has(another.stderr, "NotSupported: operation \"rms_nor\" is not known")
-    tap.has(str(told), "operation='rms_norm', dtype='fp16', rows=64, columns=256  ")
-    tap.has(repr(next(one for one in told if one.problem["operation"] == "rms_norm")), "<? on A10, unranked: rms_norm_")
+    tap.has(str(told), "operation='l1_norm', dtype='fp16', rows=64, columns=256  ")
+    tap.has(repr(next(one for one in told if one.problem["operation"] == "l1_norm")), "<? on A10, unranked: l1_norm_")
 
 
 def the_package_names_nothing_but_what_is_public():
@@ -601,6 +629,7 @@ tap.main([
     a_problem_says_what_is_left_out_and_takes_the_names_people_use,
     a_problem_survives_repr_pickle_and_json,
     a_policy_holds_until_its_block_ends,
+    with_nearest_a_loaded_kernel_answers_and_what_it_answered_is_recorded,
     a_miss_is_looked_up_again_after_a_while_only,
     what_sdpa_answers_for_is_a_miss_and_no_fault,
     a_policy_of_unknown_words_changes_nothing,

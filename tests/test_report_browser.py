@@ -74,7 +74,7 @@ def other_stores(folder):
         write(place, "many")
     with Place(space=None, script=L4 + "time WARPS= 50\ntime PARTS= 20\n") as place:
         place.env["FA_TUNE_TEMPLATES"] = os.path.join(SOURCE, "tests", "operations")
-        place.run("sweep", "--operation", "rms_norm", "--rows", "64,128", "--columns", "256", "--quiet")
+        place.run("sweep", "--operation", "l1_norm", "--rows", "64,128", "--columns", "256", "--quiet")
         write(place, "rows")
     with Place(space=None) as place:
         place.run("sweep", "--gpu", "H100", "--seq", "1", "--seq-k", "4096,16384", "--heads", "32",
@@ -398,7 +398,7 @@ def an_operation_that_a_folder_brings_is_drawn_by_its_own_fields():
     tap.equal(texts(shown, "#lengths figcaption"), ["fp16, columns 256"])
     tap.equal(texts(shown, ".filters label span"), ["rows", "find"])
     tap.equal(texts(shown, "#p1 .copyable code"),
-              ["fa-tune --gpu 'NVIDIA L4' --operation rms_norm --rows 64 --columns 256"])
+              ["fa-tune --gpu 'NVIDIA L4' --operation l1_norm --rows 64 --columns 256"])
     tap.has(texts(shown, "footer")[0], "4 operations for each element")
 
 

@@ -100,6 +100,21 @@ def a_cached_answer_does_not_wait_behind_a_tune():
         daemon.wait_for_state(job, "canceled")
 
 
+def who_wants_it_tuned_anew_within_other_bounds_gets_a_tune_of_his_own():
+    with a_place(HANGS) as place, Serve(place, *LONG) as daemon:
+        first = running(daemon, ask(again=True, evaluations=2))
+
+        def job_of(**how):
+            return daemon.post("/v1/tunes", ask(**how))[1]["job"]
+        tap.equal(job_of(again=True, evaluations=2), first)
+        tap.equal(job_of(evaluations=1), first)  # whatever is measured will do
+        others = [job_of(again=True, **bounds) for bounds in ({}, {"evaluations": 1}, {"evaluations": 2, "strategy": "greedy"},
+                                                               {"evaluations": 2, "seconds": 100})]
+        tap.equal(len({first, *others}), 5)
+        for job in (*others, first):
+            daemon.delete("/v1/jobs/" + job)
+
+
 def each_waits_no_longer_than_it_said():
     with a_place(HANGS) as place, Serve(place, *LONG) as daemon:
         status, document = daemon.post("/v1/kernel", ask(timeout_ms=300))
@@ -241,6 +256,7 @@ tap.main([
     requests_that_nobody_waits_for_are_forgotten_before_their_tune_ends,
     an_answer_that_was_stored_leaves_the_others_in_memory,
     a_cached_answer_does_not_wait_behind_a_tune,
+    who_wants_it_tuned_anew_within_other_bounds_gets_a_tune_of_his_own,
     each_waits_no_longer_than_it_said,
     who_waits_for_a_job_that_is_canceled_is_told,
     a_queued_job_is_canceled_before_it_begins,

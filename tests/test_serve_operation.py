@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An operation that only a folder describes, RMS norm of tests/operations, over the service: the daemon
+"""An operation that only a folder describes, L1 norm of tests/operations, over the service: the daemon
 learns it from its templates, describes it and serves it as it serves attention."""
 import json
 import os
@@ -13,8 +13,8 @@ from serve import Serve
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 TIMES = "time WARPS= 50\ntime WARPS=2; 30\ntime PARTS= 60\n"
 FOLDER = os.path.join(SOURCE, "tests", "operations")
-PROBLEM = {"operation": "rms_norm", "dtype": "fp16", "rows": 64, "columns": 256}
-ROWS = ["--operation", "rms_norm", "--rows", "64", "--columns", "256"]
+PROBLEM = {"operation": "l1_norm", "dtype": "fp16", "rows": 64, "columns": 256}
+ROWS = ["--operation", "l1_norm", "--rows", "64", "--columns", "256"]
 
 
 def a_place(script=L4 + TIMES):
@@ -45,8 +45,8 @@ def its_problems_are_described_by_its_fields():
     with served(a_place()):
         choices = openapi.DOCUMENT["components"]["schemas"]["Problem"]["anyOf"]
         tap.equal([choice["properties"]["operation"].get("enum") for choice in choices],
-                  [["attn_bwd"], ["attn_fwd"], ["gemm"], ["rms_norm"], None])  # the last: specifications that clients sent
-        tap.has(json.dumps(choices[-2]), '"RMS norm"')
+                  [["attn_bwd"], ["attn_fwd"], ["gemm"], ["rms_norm"], ["l1_norm"], None])  # the last: specifications that clients sent
+        tap.has(json.dumps(choices[-2]), '"L1 norm"')
         tap.equal(choices[-2]["required"], ["operation", "rows", "columns"])
         tap.equal(choices[-2]["properties"]["columns"],
                   {"type": "integer", "minimum": 8, "maximum": 65536, "multipleOf": 8})
@@ -59,13 +59,13 @@ def it_is_tuned_once_and_then_answered_from_memory_with_its_cubin():
             status, told = daemon.post("/v1/kernel", {"problem": PROBLEM})
             tap.equal((status, told["answer"]["problem"]), (200, PROBLEM))
             tap.equal(told["answer"]["origin"], "measured")
-        tap.equal(told["answer"]["config"]["family"], "rms_norm_rows")
+        tap.equal(told["answer"]["config"]["family"], "l1_norm_rows")
         tap.equal(daemon.metric("jobs_accepted_total"), 1)
         status, cubin, _ = daemon.get("/v1/cubins/" + told["cubin"]["key"], raw=True)
         tap.equal((status, len(cubin)), (200, told["cubin"]["size"]))
         tap.equal([winner["problem"] for winner in daemon.get("/v1/winners")[1]["winners"]], [PROBLEM])
         for wrong in ({"rows": 64}, {"rows": 64, "columns": 12}, {"rows": 64, "columns": 256, "seq_q": 1}):
-            status, told = daemon.post("/v1/kernel", {"problem": dict(wrong, operation="rms_norm")})
+            status, told = daemon.post("/v1/kernel", {"problem": dict(wrong, operation="l1_norm")})
             tap.equal((status, told["error"]["code"]), (400, "FA_EINVAL"))
 
 

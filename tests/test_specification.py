@@ -83,6 +83,108 @@ def integers_are_exact_and_indexes_lie_in_their_range():
         tap.equal(place.json(path_of("gather.cu"))["funnel"]["failed"], 2)
 
 
+def changed(place, source, **words):
+    """A copy of a specification at the head of CUDA C++, with other words in it."""
+    with open(path_of(source), encoding="utf-8") as file:
+        head, end, code = file.read().partition("*/")
+    document = json.loads(head[head.index("{"):])
+    path = os.path.join(place.folder, source)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("/* fa-tune\n%s\n%s%s" % (json.dumps({**document, **words}), end, code))
+    return path, document["arguments"]
+
+
+def constant_memory_is_filled_before_each_launch_of_a_kernel_and_of_its_answer():
+    with a_place() as place:
+        told = place.json(path_of("blur.cu"), "--n", "1000")
+        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"], told["answer"]["proved"]), (3, 0, True))
+        path, arguments = changed(place, "blur.cu")
+        changed(place, "blur.cu", kernel="blurred", answer="blurred_naive",
+                arguments=[*arguments[:2], {**arguments[2], "parameter": True}, arguments[3]])
+        told = place.json(path, "--n", "1000")
+        tap.equal((told["funnel"]["measured"], told["answer"]["proved"]), (3, True))
+        assert told["answer"]["max_error"] <= told["answer"]["tolerance"], told["answer"]
+
+
+def a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune():
+    with a_place() as place:
+        path, (out, x, w, n) = changed(place, "blur.cu")
+        right = place.json("check", path)
+        tap.equal((right["faults"], [one["fault"] for one in right["kernels"]]), (0, ["", ""]))
+        changed(place, "blur.cu", arguments=[out, x, {**w, "symbol": "weight"}, n])
+        fault = "no variable weight: declare it __constant__"
+        tap.has(place.json("check", path, status=1)["kernels"][1]["fault"], fault)
+        tap.has(place.run(path, "--n", "100", status=1).stderr, fault)
+        changed(place, "blur.cu", arguments=[out, x, {**w, "shape": ["min(n, 9)"]}, n])
+        tap.has(place.json("check", path, status=1)["kernels"][1]["fault"],
+                "weights has 32 bytes, and the argument w has 36")
+        fault = "w has 36 bytes, and weights of the kernel has 32"
+        tap.has(place.run(path, "--n", "8", status=2).stderr, fault)  # in a ragged case alone
+        changed(place, "blur.cu", arguments=[out, x, {**w, "shape": ["min(n, 9)"]}, n], answer=None)
+        tap.has(place.run(path, "--n", "8", status=1).stderr, fault)
+
+
+def a_check_names_the_authors_files_and_no_store():
+    with a_place() as place:
+        path, _ = changed(place, "blur.cu", kernel="blur<THREADS>")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        text = text.replace("__global__ void __launch_bounds__(THREADS) blur(", "template <int T> __global__ void blur(")
+        wrong = text.replace("if (i < n) out[i] = at(in, mine", "if (i < n) missing[i] = at(in, mine")  # of the answer, too
+        line = wrong[:wrong.index("missing")].count("\n") + 1
+        path = os.path.join(place.folder, "Blur it-2.cu")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(wrong)
+        run = place.run("check", path, status=1)
+        tap.equal(run.stderr, "")
+        tap.equal(run.stdout.count("Blur it-2.cu(%d): error" % line), 4)  # in the table and below it, of two kernels
+        assert "reference" not in run.stdout and "candidate" not in run.stdout and "_answer" not in run.stdout, run.stdout
+        for answer, fault in [({"kernel": "nix"}, "answer: there is no kernel nix"),
+                              ({"kernel": "blur_naive", "grid": "m + 1", "block": 64}, "answer: grid: uses the unknown name m"),
+                              ({"kernel": "blur_naive", "grid": 1, "block": "THREADS"}, "answer: block: uses the unknown name THREADS")]:
+            path, _ = changed(place, "blur.cu", answer=answer)
+            tap.has(place.run("check", path, status=2).stderr, "blur.cu:2: " + fault)
+
+
+def partial_results_are_compared_by_their_sum():
+    with a_place() as place:
+        told = place.json(path_of("sums.cu"), "--n", "12345")
+        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"]), (6, 0))
+    with a_place("fault BLOCKS=16; wrong\n") as place:
+        tap.equal(place.json(path_of("sums.cu"))["funnel"]["failed"], 2)
+        tap.has(place.run("explain", path_of("sums.cu")).stdout, "the sum of out is")
+
+
+def shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit():
+    with a_place() as place:
+        told = place.json(path_of("sums.cu"), "--gpu", "A100")
+        rows = {row["config"]["tunables"]["THREADS"]: row for row in told["ranking"]}
+        tap.equal([(rows[threads]["smem_bytes"], rows[threads]["static_smem_bytes"]) for threads in (64, 128)], [(0, 256), (0, 512)])
+        path, _ = changed(place, "sums.cu", shared_memory=40800)  # of 167,936 B of an SM, with 1,024 B of the system's a block
+        for row in place.json(path, "--gpu", "A100")["ranking"]:
+            tap.equal(row["blocks_per_sm"], 3)
+        text = place.run(path, "--gpu", "A100").stdout
+        tap.has(text, "41,056")
+        tap.has(text, "41,312")
+        changed(place, "sums.cu", shared_memory=166800)
+        tap.has(place.run(path, "--gpu", "A100", status=1).stderr,
+                "256 B of static and 166800 B of dynamic shared memory, and a block has at most 166912 B")
+
+
+def a_bundle_is_imported_where_its_kernels_file_is():
+    with a_place() as place, a_place() as other:
+        key = place.run("keygen").stdout.split()[0]
+        path = shutil.copy(path_of("sums.cu"), place.folder)
+        place.run(path, "--n", "1000")
+        bundle = os.path.join(other.folder, "sums.fab")
+        tap.has(place.run("export", path, "--out", bundle).stdout, "1 winner, 1 cubin")
+        other.run("trust", "add", key, "--name", "test")
+        tap.has(other.run("import", bundle, status=1).stderr, "name the file of a kernel of your own first")
+        tap.has(other.run("show", path, bundle).stdout, "n 1000")
+        tap.has(other.run("import", path, bundle).stdout, "added")
+        tap.has(other.run(path, "--n", "1000").stdout, "found in")
+
+
 def an_absent_gpu_gets_cubins_and_no_rank():
     with a_place() as place:
         told = place.json(path_of("conv2d.cu"), "--gpu", "A100")
@@ -119,6 +221,14 @@ def a_queue_is_worked_on_by_workers_that_have_the_file():
         tap.has(place.run("worker", "--idle-exit", "1s").stdout, "0 measured, 0 compiled")
         tap.has(place.run("worker", path_of("gather.cu"), "--idle-exit", "1s").stdout, "1 measured, 0 compiled")
         tap.has(place.run(path_of("gather.cu"), "--n", "10").stdout, "found in")
+
+
+def a_files_name_may_have_capitals_and_other_letters():
+    with a_place() as place:
+        path = os.path.join(place.folder, "Table-2 Gather.cu")
+        shutil.copy(path_of("gather.cu"), path)
+        tap.equal(place.json("check", path)["faults"], 0)
+        tap.equal(place.json(path, "--n", "10")["answer"]["problem"]["operation"], "table_2_gather")
 
 
 def an_edited_kernel_is_tuned_anew():
@@ -187,10 +297,17 @@ tap.main([
     a_kernel_that_changes_its_input_is_given_it_anew,
     without_an_answer_configs_must_agree,
     integers_are_exact_and_indexes_lie_in_their_range,
+    constant_memory_is_filled_before_each_launch_of_a_kernel_and_of_its_answer,
+    a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune,
+    a_check_names_the_authors_files_and_no_store,
+    partial_results_are_compared_by_their_sum,
+    shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit,
+    a_bundle_is_imported_where_its_kernels_file_is,
     an_absent_gpu_gets_cubins_and_no_rank,
     an_absent_gpu_ranks_a_kernel_that_says_what_it_does,
     it_is_swept_reported_and_explained,
     a_queue_is_worked_on_by_workers_that_have_the_file,
+    a_files_name_may_have_capitals_and_other_letters,
     an_edited_kernel_is_tuned_anew,
     what_is_wrong_is_said_with_its_place,
     an_answer_that_a_program_gives_is_that_programs_to_tune,

@@ -318,6 +318,25 @@ static void fractions_of_a_domain_that_is_too_long_are_not_kept(void)
     CHECK_OK(fa_value_of_number(12345.25, &value, &diag), diag);
 }
 
+/* Of specifications that are refused, too, because what is known of a value is not known of its specification. */
+static void fractions_of_clients_leave_room_for_the_process_itself(void)
+{
+    const fa_operation *operation = NULL;
+    fa_diag diag = {{0}};
+    int32_t value = 0;
+    for (int i = 0; i < 100; i++) {
+        fa_buf many = {0};
+        for (int k = 0; k < 63; k++)
+            fa_buf_printf(&many, ",%d.75", 63 * i + k);
+        CHECK(many.data != NULL);
+        CHECK_INT(read_untrusted(many.data, "nowhere", 1, &operation, &diag), FA_EMANIFEST);
+        fa_buf_free(&many);
+    }
+    CHECK_HAS(diag.text, "this process knows 2048 texts and fractions of clients already");
+    for (int i = 0; i < 1000; i++)
+        CHECK_OK(fa_value_of_number(i + 0.125, &value, &diag), diag);
+}
+
 static atomic_bool is_over;
 
 /* There are 64^4 configs, and none holds. */
@@ -464,6 +483,7 @@ int main(void)
     TEST(specifications_that_are_refused_leave_nothing_behind);
     TEST(nobody_waits_while_a_default_config_is_looked_for);
     TEST(fractions_of_a_domain_that_is_too_long_are_not_kept);
+    TEST(fractions_of_clients_leave_room_for_the_process_itself);
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
     TEST(a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone);
     TEST(one_name_stands_for_one_file_in_all_folders);

@@ -29,7 +29,6 @@ struct fa_bench {
 };
 
 struct fa_bench_kernel {
-    fa_module *module;
     fa_prover_kernel kernel;
     bool proved;
 };
@@ -150,12 +149,12 @@ static int load_launches(fa_bench *bench, const fa_bench_candidate *candidate,
                          fa_bench_kernel *kernel, fa_diag *diag)
 {
     const fa_launches *first = &candidate->launches[0];
-    int rc =
-        fa_module_load(bench->driver, candidate->cubin, candidate->size, &kernel->module, diag);
+    int rc = fa_module_load(bench->driver, candidate->cubin, candidate->size,
+                            &kernel->kernel.module, diag);
     for (int i = 0; rc == 0 && i < first->count; i++) {
         memcpy(kernel->kernel.launch[i].block, first->at[i].block, sizeof first->at[i].block);
         kernel->kernel.launch[i].smem_bytes = (uint32_t)first->at[i].smem_bytes;
-        rc = fa_module_function(kernel->module, candidate->entry[i], first->at[i].smem_bytes,
+        rc = fa_module_function(kernel->kernel.module, candidate->entry[i], first->at[i].smem_bytes,
                                 &kernel->kernel.launch[i].function, diag);
         if (rc == 0)
             rc = fa_prover_load(bench->prover, candidate->cubin, candidate->size,
@@ -186,7 +185,7 @@ void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel)
     (void)bench;
     if (*kernel == NULL)
         return;
-    fa_module_unload(&(*kernel)->module);
+    fa_module_unload(&(*kernel)->kernel.module);
     free((*kernel)->kernel.extra);
     free(*kernel);
     *kernel = NULL;
@@ -226,7 +225,7 @@ static int timed_launch(fa_bench *bench, const fa_bench_kernel *kernel, int at, 
     int rc = fa_fill32(bench->driver, bench->flush, (uint32_t)++bench->draws,
                        bench->flush_bytes / 4, stream, diag);
     if (rc == 0)
-        rc = fa_prover_restore(bench->prover, diag);
+        rc = fa_prover_restore(bench->prover, &kernel->kernel, diag);
     if (rc == 0)
         rc = fa_event_record(bench->driver, bench->start[at], stream, diag);
     if (rc == 0)
@@ -333,7 +332,7 @@ static int check_raced(fa_bench *bench, fa_bench_kernel *const *kernels, int cou
     for (int i = 0; i < count; i++) {
         int rc = fa_prover_poison(bench->prover, diag);
         if (rc == 0)
-            rc = fa_prover_restore(bench->prover, diag);
+            rc = fa_prover_restore(bench->prover, &kernels[i]->kernel, diag);
         if (rc == 0)
             rc = fa_prover_launch(bench->prover, &kernels[i]->kernel, diag);
         if (rc == 0)
@@ -369,7 +368,7 @@ int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *di
     fa_stream stream = fa_prover_stream(bench->prover);
     int rc = may_time(bench, kernel, diag);
     if (rc == 0)
-        rc = fa_prover_restore(bench->prover, diag);
+        rc = fa_prover_restore(bench->prover, &kernel->kernel, diag);
     if (rc == 0)
         rc = fa_stream_synchronize(bench->driver, stream, diag);
     if (rc == 0)

@@ -67,13 +67,14 @@ int fa_prover_load(fa_prover *p, const void *cubin, size_t size, const char *ent
         rc = reserve(p, &p->counters, "counters", 4 * kernel->counters, diag);
     if (rc == 0 && kernel->extra != NULL) { /* an earlier entry's: the boxes are the same */
         void *again = NULL;
-        rc = p->type->load(p, cubin, size, entry, kernel->workspace_bytes > 0, &again, diag);
+        rc = p->type->load(p, kernel->module, cubin, size, entry, kernel->workspace_bytes > 0,
+                           &again, diag);
         free(again);
         return rc;
     }
     return rc != 0 ? rc
-                   : p->type->load(p, cubin, size, entry, kernel->workspace_bytes > 0,
-                                   &kernel->extra, diag);
+                   : p->type->load(p, kernel->module, cubin, size, entry,
+                                   kernel->workspace_bytes > 0, &kernel->extra, diag);
 }
 
 /* Rejects the kernel for this reason unless all 16-bit words from there on have the value. */
@@ -182,9 +183,11 @@ static int recycle(fa_prover *p, const fa_prover_kernel *kernel, int index, fa_d
     return rc != 0 ? rc : fa_copy_to_device(p->driver, p->workspace.at, word, bytes, diag);
 }
 
-static int restore(fa_prover *p, int index, fa_diag *diag)
+static int restore(fa_prover *p, const fa_prover_kernel *kernel, int index, fa_diag *diag)
 {
-    return p->type->restore != NULL && !p->at[index].empty ? p->type->restore(p, index, diag) : 0;
+    return p->type->restore != NULL && !p->at[index].empty
+               ? p->type->restore(p, index, kernel->extra, diag)
+               : 0;
 }
 
 /* The launches on one case, on a workspace of which nothing is known, and the look at its outputs. */
@@ -197,7 +200,7 @@ static int try_case(fa_prover *p, const fa_prover_kernel *kernel, int round, int
                  ? recycle(p, kernel, index, diag)
                  : poison(p, p->workspace.at, p->workspace.at + kernel->workspace_bytes, diag);
     if (rc == 0)
-        rc = restore(p, index, diag);
+        rc = restore(p, kernel, index, diag);
     if (rc == 0)
         rc = run_candidate(p, kernel, index, diag);
     return rc != 0 ? rc
@@ -307,9 +310,9 @@ bool fa_prover_is_empty(const fa_prover *p)
     return p->at[0].empty;
 }
 
-int fa_prover_restore(fa_prover *p, fa_diag *diag)
+int fa_prover_restore(fa_prover *p, const fa_prover_kernel *kernel, fa_diag *diag)
 {
-    return restore(p, 0, diag);
+    return restore(p, kernel, 0, diag);
 }
 
 int fa_prover_launch(fa_prover *p, const fa_prover_kernel *kernel, fa_diag *diag)

@@ -27,6 +27,7 @@ typedef struct fa_prover_kernel {
         uint32_t grid[FA_BENCH_CASES][3]; /* for each case */
     } launch[FA_LAUNCHES_MAX];
     size_t workspace_bytes;         /* 0: none is passed */
+    fa_module *module;
     size_t counters;                /* words, zero before and after the launches */
     int32_t splits[FA_BENCH_CASES]; /* for each case */
     void *extra; /* what else is passed (tensor maps of each case), to be freed; or NULL */
@@ -56,8 +57,8 @@ fa_stream fa_prover_stream(const fa_prover *prover);
 /* Whether case 0 has nothing to launch. */
 bool fa_prover_is_empty(const fa_prover *prover);
 int fa_prover_launch(fa_prover *prover, const fa_prover_kernel *kernel, fa_diag *diag);
-int fa_prover_restore(fa_prover *prover,
-                      fa_diag *diag); /* before a launch: inputs that it changes */
+/* Before a launch: inputs that it changes, and variables of its module that it reads. */
+int fa_prover_restore(fa_prover *prover, const fa_prover_kernel *kernel, fa_diag *diag);
 int fa_prover_poison(fa_prover *prover, fa_diag *diag);
 int fa_prover_check(fa_prover *prover, fa_proof *ret_proof, fa_diag *diag);
 

@@ -15,7 +15,9 @@
 
 #include "problem.h"
 #include "tensors.h"
+#include "tunable.h"
 
+#include <ctype.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -50,15 +52,18 @@ static int read_identity(struct fa_spec_reading *r)
 
 /* ---- sources ---------------------------------------------------------------------------------*/
 /* Beside the text, in which kernels are looked for, the author's files that it includes. */
-static int find_kernel(const struct fa_spec_reading *r, const char *text, const char *named,
-                       const char *other, char ret_name[FA_NAME_MAX], bool *ret_template)
+static int find_kernel(const struct fa_spec_reading *r, const char *place, const char *text,
+                       const char *named, const char *other, char ret_name[FA_NAME_MAX],
+                       bool *ret_template)
 {
+    char where[512];
     fa_buf all = {0};
     fa_buf_text(&all, text);
+    snprintf(where, sizeof where, "%s%s", r->where, place);
     int rc = fa_includes_own(r->includes, &all) != 0
                  ? fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where)
-                 : fa_source_kernel(r->where, all.data != NULL ? all.data : "", named, other,
-                                    ret_name, ret_template, r->diag);
+                 : fa_source_kernel(where, all.data != NULL ? all.data : "", named, other, ret_name,
+                                    ret_template, r->diag);
     fa_buf_free(&all);
     return rc;
 }
@@ -69,7 +74,7 @@ static int finish_source(const struct fa_spec_reading *r, const char *file, cons
                          const char *const *instance, int count, char **ret_text)
 {
     static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+";
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+ ";
     fa_buf out = {0};
     const cJSON *option;
     char hash[FA_HASH_HEX];
@@ -138,19 +143,18 @@ static int make_sources(struct fa_spec_reading *r, const char *source, const cha
     if (answer != NULL && answer_source == NULL && named[0] == 0)
         rc = fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
     else if (answer != NULL)
-        rc = find_kernel(r, of_answer, named, "", r->answer, &answer_template);
+        rc = find_kernel(r, ": answer", of_answer, named, "", r->answer, &answer_template);
     for (int i = 0; i < fa_spec_count_launches(r) && rc == 0; i++) {
         const char *kernel = fa_spec_text(fa_spec_launch(r, i), "kernel");
-        rc = find_kernel(r, source, kernel, answer_source == NULL ? r->answer : "", r->entry[i],
+        rc = find_kernel(r, "", source, kernel, answer_source == NULL ? r->answer : "", r->entry[i],
                          &template);
         if (rc == 0 && template)
             instance[instances++] = kernel;
     }
     if (rc == 0)
-        rc = finish_source(r, fa_spec_text(r->json, "source"), source, instance, instances,
-                           &r->source);
+        rc = finish_source(r, r->file, source, instance, instances, &r->source);
     if (rc == 0 && answer != NULL && (answer_source != NULL || instances > 0 || answer_template))
-        rc = finish_source(r, fa_spec_text(answer_source != NULL ? answer : r->json, "source"),
+        rc = finish_source(r, answer_source != NULL ? fa_spec_text(answer, "source") : r->file,
                            of_answer, &named, answer_template, &r->answer_source);
     return rc;
 }
@@ -289,6 +293,25 @@ static int take_compiled_with(struct fa_spec_reading *r, fa_spec *spec)
     return 0;
 }
 
+/* What the answer is launched with, for its place is not told where it is read for a proof. */
+static int check_answer(struct fa_spec_reading *r, const fa_operation *operation)
+{
+    static const char *const keys[] = {"grid", "block"};
+    const cJSON *side, *answer = cJSON_GetObjectItemCaseSensitive(r->operation, "answer");
+    int rc = 0;
+    for (int i = 0; i < 2; i++)
+        cJSON_ArrayForEach (side, cJSON_GetObjectItemCaseSensitive(answer, keys[i])) {
+            fa_expr *expr = NULL;
+            if (rc != 0)
+                return rc;
+            rc = fa_operation_expr(operation, cJSON_GetStringValue(side), &expr, r->diag);
+            if (rc == FA_EMANIFEST || rc == FA_EINVAL)
+                rc = fa_fail_in(r->diag, FA_EMANIFEST, "%s: answer: %s", r->where, keys[i]);
+            fa_expr_free(&expr);
+        }
+    return rc;
+}
+
 /* Makes all of it with an operation that nobody else sees: what is wrong is told before it has a place for good. */
 static int try_spec(struct fa_spec_reading *r, const char *text, fa_spec *spec)
 {
@@ -301,6 +324,8 @@ static int try_spec(struct fa_spec_reading *r, const char *text, fa_spec *spec)
     rc = fa_tensors_read(&problem, &tensors, r->diag);
     if (rc == 0)
         fa_tensors_free(&tensors);
+    if (rc == 0)
+        rc = check_answer(r, operation);
     if (rc == 0)
         rc = load_family(r, operation, spec);
     if (rc == 0)
@@ -460,7 +485,10 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
     int rc = text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", from->where)
                           : fa_json_parse(text, strlen(text), from->where, &json, diag);
     snprintf(r.name, sizeof r.name, "%.*s", (int)strcspn(from->name, "."), from->name);
+    for (char *at = r.name; *at != 0; at++)
+        *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '_';
     r.json = json;
+    r.file = from->cuda ? from->where : fa_spec_text(json, "source");
     if (rc == 0 && !cJSON_IsObject(json))
         rc = fa_spec_fault(&r, "a specification is a JSON object");
     if (rc == 0 && !from->cuda && from->source == NULL)
@@ -468,12 +496,14 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
     const char *answer = fa_spec_text(fa_spec_member(json, "answer"), "source");
     if (rc == 0 && answer[0] != 0)
         rc = read_named(&r, from->folder, answer, &answered);
+    fa_values_untrusted(from->untrusted);
     if (rc == 0)
         rc = read_texts(&r, text, from->folder,
                         from->source != NULL ? from->source
                         : named != NULL      ? named
                                              : from->text,
                         answered, ret_operation);
+    fa_values_untrusted(false);
     if ((rc == FA_EMANIFEST || rc == FA_EINVAL) && text != NULL && diag != NULL)
         fa_spec_locate(from->where, r.name, text, diag);
     cJSON_Delete(r.operation);

@@ -86,9 +86,10 @@ static int add_sizes(const struct fa_spec_reading *r)
 static int add_tensor(const struct fa_spec_reading *r, const cJSON *argument, fa_element element,
                       const char *place)
 {
-    static const char *const ways[] = {"in", "out", "inout", NULL};
+    static const char *const ways[] = {"in", "out", "inout", "partial", NULL};
     const char *way = fa_spec_member(argument, "is") != NULL ? fa_spec_text(argument, "is") : "in";
     cJSON *tensor = cJSON_CreateObject();
+    static const char *const copied[] = {"align", "symbol", "parameter"};
     const cJSON *item, *shape = fa_spec_member(argument, "shape"),
                        *range = fa_spec_member(argument, "range");
     char room[32];
@@ -97,12 +98,14 @@ static int add_tensor(const struct fa_spec_reading *r, const cJSON *argument, fa
         which++;
     fa_json_add_text(tensor, "name", fa_spec_text(argument, "name"));
     fa_json_add_text(tensor, "dtype", fa_element_name(element));
-    if (fa_spec_member(argument, "align") != NULL)
-        fa_json_add(tensor, "align", cJSON_Duplicate(fa_spec_member(argument, "align"), false));
+    for (int i = 0; i < 3; i++)
+        if (fa_spec_member(argument, copied[i]) != NULL)
+            fa_json_add(tensor, copied[i],
+                        cJSON_Duplicate(fa_spec_member(argument, copied[i]), false));
     if (which > 0)
         fa_json_add_bool(tensor, "output", true);
-    if (which == 2)
-        fa_json_add_bool(tensor, "updated", true);
+    if (which > 1)
+        fa_json_add_bool(tensor, which == 2 ? "updated" : "partial", true);
     cJSON *sizes = fa_json_add_array(tensor, "shape");
     cJSON_ArrayForEach (item, shape)
         fa_json_push(sizes, cJSON_Duplicate(item, false));
@@ -115,7 +118,7 @@ static int add_tensor(const struct fa_spec_reading *r, const cJSON *argument, fa
     if (!fa_json_push(tensors, tensor))
         return FA_ENOMEM;
     if (ways[which] == NULL)
-        return fa_spec_fault(r, "%s: \"is\" must be in, out or inout", place);
+        return fa_spec_fault(r, "%s: \"is\" must be in, out, inout or partial", place);
     return cJSON_IsArray(shape) ? 0 : fa_spec_fault(r, "%s: \"shape\" must be an array", place);
 }
 
@@ -146,8 +149,8 @@ static int add_scalar(const struct fa_spec_reading *r, const cJSON *argument, fa
 
 static int add_argument(const struct fa_spec_reading *r, const cJSON *argument, int index)
 {
-    static const char *const keys[] = {"name", "type",  "shape", "value",
-                                       "is",   "range", "align", NULL};
+    static const char *const keys[] = {"name",  "type",  "shape",  "value",     "is",
+                                       "range", "align", "symbol", "parameter", NULL};
     const char *name = fa_spec_text(argument, "name"), *type = fa_spec_text(argument, "type");
     fa_element element = FA_ELEMENT_INT32;
     char place[96];
@@ -164,6 +167,11 @@ static int add_argument(const struct fa_spec_reading *r, const cJSON *argument, 
     cJSON_ArrayForEach (other, parameters)
         if (rc == 0 && strcmp(other->valuestring, name) == 0)
             rc = fa_spec_fault(r, "%s stands twice", place);
+    if (rc == 0 && fa_spec_member(argument, "shape") == NULL &&
+        (fa_spec_member(argument, "symbol") != NULL ||
+         fa_spec_member(argument, "parameter") != NULL))
+        rc = fa_spec_fault(r, "%s: \"symbol\" and \"parameter\" are of arrays, with a \"shape\"",
+                           place);
     if (rc == 0 && !fa_json_push(parameters, cJSON_CreateString(name)))
         rc = FA_ENOMEM;
     if (rc != 0)

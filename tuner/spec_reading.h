@@ -13,6 +13,7 @@
 
 struct fa_spec_reading {
     const char *where;
+    const char *file; /* of the source, for the compiler's lines; "": it is in none */
     const cJSON *json;
     char name[FA_NAME_MAX], answer[FA_NAME_MAX];
     char entry[FA_LAUNCHES_MAX][FA_NAME_MAX]; /* of the kernel, or of those of "launches" */

@@ -37,8 +37,8 @@ typedef int fa_waiting_visit(void *context, const fa_waiting *waiting);
 FA_API int fa_list_waiting(fa_tuner *tuner, fa_waiting_visit *visit, void *context, fa_diag *diag);
 
 /* ---- the queue ------------------------------------------------------------------------------*/
-/* Enters a sweep into the fleet's queue, or comes back to the one of the same items, effort, `again`
- * and `exact`: what failed is open again, what is done stays, `restart` forgets. The request is that
+/* Enters a sweep into the fleet's queue, or comes back to the one that fa_run_sweep() would go on
+ * with: what failed is open again, what is done stays, `restart` forgets. The request is that
  * of fa_run_sweep(); its progress is not called, and its items name GPU types ("" is the type of the
  * device here). Returns at once. FA_ESTORE: no store is shared with other hosts. FA_EIO and others:
  * the database does not answer, and nothing was entered. */

@@ -67,6 +67,10 @@ typedef struct fa_ask {
     bool again, exact, first_contact; /* as in fa_request */
     int32_t timeout_ms; /* 0: the server's default */
     char family[65];    /* of a kernel family that was sent to the server; "": the server's own */
+    char strategy
+        [16]; /* how the space is searched and what that may spend, as in fa_request; "": the default */
+    int32_t evaluations;
+    double seconds;
 } fa_ask;
 
 FA_API int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag);
@@ -82,7 +86,8 @@ FA_API int fa_progress_read(const char *text, size_t size, fa_progress *ret_prog
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
 /* {"items": [{"problem": {…}, "gpu": "L4"}, …], "plan": "…", "effort": "measure", "again": false,
- *  "exact": false, "restart": false, "ordinal": 0, "budget": {"seconds": 60, "trials": null, …}}
+ *  "exact": false, "restart": false, "ordinal": 0, "budget": {"seconds": 60, "trials": null, …},
+ *  "strategy": "greedy", "evaluations": 1000, "seconds_each": 30}
  *
  * Only items are needed; a problem is as in fa_ask. On success the items are the caller's to free()
  * and ret_request's plan points to the one given (NULL without one). */

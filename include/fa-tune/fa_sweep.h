@@ -51,9 +51,14 @@ typedef struct fa_sweep_request {
     int (*progress)(void *context, const fa_sweep_progress *progress);
     void *context;
     bool exact;                 /* these very lengths, not their buckets, as in fa_request */
+    /* How each item's space is searched and what that may spend: strategy, evaluations and seconds of fa_request. The
+     * string is kept until the call returns. */
+    const char *strategy;
+    int32_t evaluations;
+    double seconds_each;
 } fa_sweep_request;
 
-/* Runs a sweep, or goes on with the one of the same items, effort, `again` and `exact`. An item whose winner
+/* Runs a sweep, or goes on with the one of the same items, effort, `again`, `exact` and bounds of each item's search. An item whose winner
  * is stored is done, unless `again`; one that fails keeps its reason and the others go on, and the
  * next run tries it again. Returns 0 when every item has ended or the budget is spent: *ret_sweep's
  * state and counts tell which. FA_EBUSY while another process runs this sweep. */

@@ -191,6 +191,14 @@ FA_API void fa_leave_device(fa_tuner *tuner);
  * FA_ENOTFOUND, with no sentence in diag: no such kernel is loaded. */
 FA_API int fa_get_loaded_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                                 const fa_kernel **ret_kernel, fa_diag *diag);
+/* A kernel for the problem whose cubin is loaded in the calling thread's current CUDA context already, so that nothing is
+ * read, compiled, proved, tuned or loaded: the problem's own, or of the loaded ones the nearest in lengths and batch
+ * that is right for the problem. Right means: proved on this silicon, its source depends on nothing in which the two
+ * problems differ, and its config holds to its family's constraints for this problem, which gets a grid of its own.
+ * For servers, once the kernels of some problems are loaded. Allocates a little host memory, the first time for each
+ * problem; any thread may call it. FA_ENOTFOUND: no loaded kernel is right for it. */
+FA_API int fa_get_near_kernel(fa_tuner *tuner, const fa_problem *problem,
+                              const fa_kernel **ret_kernel, fa_diag *diag);
 /* The CUDA ordinal of the device that the kernel is loaded on. */
 FA_API int32_t fa_kernel_device(const fa_kernel *kernel);
 

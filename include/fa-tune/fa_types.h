@@ -230,6 +230,9 @@ typedef struct fa_trial {
     double tolerance;        /* what it was held to */
     bool raced;              /* timed in the final race, interleaved with its rivals: only the times
                                 of one race compare finely */
+    int32_t
+        static_smem_bytes; /* shared memory that the kernel declares itself, from the cubin, beside
+                                smem_bytes; of several launches, the most */
 } fa_trial;
 
 /* ---- profiles -------------------------------------------------------------------------------*/

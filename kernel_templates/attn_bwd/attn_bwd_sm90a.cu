@@ -3,17 +3,19 @@
 // Attention backward for Hopper (sm_90a): TMA, wgmma, one producing warpgroup and two consuming ones.
 //
 // Purpose: dQ, dK and dV in three launches (attn_bwd_tiles.cuh), fp16 or bf16 in and out, fp32 sums.
-// Workload: a block of the main launch holds a tile of 128 keys; each consumer owns 64 of them and walks the tiles of Q and dO that
-// meet them. Scores are transposed, rows are keys: S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T multiply dO and Q
+// Workload: a block of the main launch takes jobs until none is left, so that the next job's tiles are fetched while this one's dK and
+// dV are stored. A job is a tile of 128 keys; each consumer owns 64 of them and walks the tiles of Q and dO that meet them. Scores are transposed, rows are keys: S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T multiply dO and Q
 // from registers. dS passes through shared memory for dQ = dS K, of which each consumer computes a half.
 // Invariants:
 //  - shared memory is K, V, rings of tiles of Q and of dO, two tiles of dS, the consumers' halves of dQ, rings of LSE and
-//    delta, barriers. Tiles are slabs of 64 columns with swizzled rows of 128 bytes. Rows that do not exist are zero.
-//  - the first launch also makes the tensor maps, in the workspace between the sums of dQ and the counters (of which
-//    each tile has two, one for each half), and orders LSE and delta as a lane wants them (place_of_row).
+//    delta, barriers, the number of a job. Tiles are slabs of 64 columns with swizzled rows of 128 bytes. Rows that do not exist are zero.
+//  - the first launch also makes the tensor maps and sets the number of the next job to 0, in the workspace between the sums of dQ and
+//    the counters (of which each tile has two, one for each half), and orders LSE and delta as a lane wants them (place_of_row).
 //  - a consumer multiplies a step's dS with K during its next step, so that neither waits long for the other's rows of it: one
 //    computes weights while the other multiplies.
 //  - each consumer hands its half of dQ to a warp of the producing warpgroup, which adds it to the workspace.
+//  - jobs are taken in the order of their numbers, so that a job that waits for others (DETERMINISTIC) waits for jobs that were taken.
+//  - dV is stored by way of the tiles of dS, when both consumers have read them, and dK by way of the consumer's half of dQ.
 //  - what is read by loads, products or copies is written again only behind a barrier at which its readers arrived, and what
 //    ordinary stores wrote (dS, halves of dQ, dK, dV) is fenced by each lane before its warp arrives. tests/test_barriers_bwd.py
 //    plays this order; a change of it belongs in both.
@@ -30,6 +32,7 @@ constexpr int kGroups = 2, kThreads = (kGroups + 1) * 128, kStages = 2;
 constexpr u32 kWarp = 32, kGroup = 128;
 constexpr int kSlabs = kD / 64, kSlabsV = kDv / 64, kRowBytes = 128;   // of a slab
 static_assert(kN == kGroups * 64 && kM % 16 == 0 && kM >= 64 && kM <= 128, "a consumer owns 64 keys");
+static_assert(kStages == 2, "a step's slot is its lowest bit");
 static_assert(kD % 64 == 0 && kD <= 128 && kDv % 64 == 0 && kDv <= 128 && ALIGNED == 1, "the heads do not fit their tiles");
 
 constexpr int kKBytes = kN * kD * 2, kVBytes = kN * kDv * 2, kQBytes = kM * kD * 2, kDoBytes = kM * kDv * 2;
@@ -37,10 +40,12 @@ constexpr int kDsBytes = kM * kN * 2, kHalfBytes = kM * kD * 4 / kGroups, kRowsB
 constexpr int kKAt = 0, kVAt = kKAt + kKBytes, kQAt = kVAt + kVBytes, kDoAt = kQAt + kStages * kQBytes;
 constexpr int kDsAt = kDoAt + kStages * kDoBytes, kHalvesAt = kDsAt + 2 * kDsBytes, kLseAt = kHalvesAt + kGroups * kHalfBytes;
 constexpr int kDeltaAt = kLseAt + kStages * kRowsBytes, kBarriersAt = kDeltaAt + kStages * kRowsBytes;
-enum Barrier { kKFull, kVFull, kQFull, kQEmpty = kQFull + kStages, kDoFull = kQEmpty + kStages, kDoEmpty = kDoFull + kStages,
-               kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kBarrierCount = kDsEmpty + 2 };
-static_assert(kBarrierCount <= 16 && 64 * kD * 2 <= kHalfBytes, "what the manifest says of shared memory");
-enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups };
+enum Barrier { kJobFull, kJobEmpty, kKFull, kKEmpty, kVFull, kVEmpty, kQFull, kQEmpty = kQFull + kStages, kDoFull = kQEmpty + kStages,
+               kDoEmpty = kDoFull + kStages, kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kBarrierCount = kDsEmpty + 2 };
+constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount;
+static_assert(kBarrierCount < 24 && 64 * kD * 2 <= kHalfBytes, "what the manifest says of shared memory");
+static_assert(kM >= 64 && kSlabsV <= 2, "dV fits the tiles of dS");
+enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kRoomsFree = kHalfFull + kGroups };
 
 // How the consumers share dQ, in products of 64 rows and kDqN columns: by its rows, by its columns, or transposed (dQ^T = K^T dS^T:
 // rows are columns of K), by what is left.
@@ -55,8 +60,9 @@ constexpr int kStoreRows = 16;   // of a box of dK or dV
 FA_DEVICE fa_tensor_map *maps_of(const fa_attn_bwd_params &p, void *workspace) {
     return (fa_tensor_map *)Workspace(p, workspace, 0).turns;
 }
+FA_DEVICE u32 *next_job_of(const fa_attn_bwd_params &p, void *workspace) { return (u32 *)(maps_of(p, workspace) + kMaps); }
 FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, i64 head) {
-    return (u32 *)(maps_of(p, workspace) + kMaps) + head * tiles_of_queries(p) * kGroups;
+    return (u32 *)(maps_of(p, workspace) + kMaps + 1) + head * tiles_of_queries(p) * kGroups;
 }
 // Of 16 rows, those that a lane wants of LSE and delta lie beside one another: columns 2t, 2t + 1, 2t + 8 and 2t + 9 of a fragment.
 FA_DEVICE int place_of_row(int row) { return (row & ~15) + (row % 8 / 2) * 4 + row % 16 / 8 * 2 + row % 2; }
@@ -174,7 +180,18 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
 
 // ---- the main launch -------------------------------------------------------------------------------------------
 
+// The same number, of which the compiler does not know where it comes from: what is computed from it is not kept in registers.
+FA_DEVICE u32 opaque(u32 x) {
+    u32 y;
+    asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
 // The tile of keys that a block owns and the steps that it takes: the tiles of queries that meet it, of each head of its group.
+FA_DEVICE u32 slot_of(u32 step) { return step & 1; }              // in each ring
+FA_DEVICE u32 parity_of(u32 step) { return step >> 1 & 1; }       // of that slot's barriers
+FA_DEVICE u32 key_tiles_of(const fa_attn_bwd_params &p) { return (u32)(((i64)p.seq_k + kN - 1) / kN); }
+FA_DEVICE u32 jobs_of(const fa_attn_bwd_params &p) { return opaque(key_tiles_of(p)) * (u32)p.heads_kv * (u32)p.batch; }
 struct Job {
     int key_tile, head, batch;   // head of keys
     int group;                   // heads of queries that share it
@@ -182,14 +199,17 @@ struct Job {
     Band band;
     Meets meets;
 
-    __device__ __forceinline__ Job(const fa_attn_bwd_params &p, u32 index, u32 key_tiles) {
-        key_tile = (int)(index % key_tiles);
-        const int kv_head = (int)(index / key_tiles);
-        head = kv_head % p.heads_kv;
-        batch = kv_head / p.heads_kv;
-        group = p.heads_q / p.heads_kv;
-        band = find_band(p);
-        meets = find_meets(p, band, key_tile * kN);
+    __device__ __forceinline__ Job(const fa_attn_bwd_params &p, u32 index) {
+        // By way of opaque(), since a producer has few registers to keep numbers in.
+        const u32 key_tiles = opaque(key_tiles_of(p)), kv_head = index / key_tiles;
+        key_tile = (int)(index - kv_head * key_tiles);
+        const Sequence lengths = {(int)opaque((u32)p.seq_q), (int)opaque((u32)p.seq_k), (int)opaque((u32)p.window_left), (int)opaque((u32)p.window_right), 0, 0, 0, 0};
+        band = find_band(lengths);
+        meets = find_meets(lengths, band, key_tile * kN);
+        const u32 heads_kv = opaque((u32)p.heads_kv);
+        batch = (int)(kv_head / heads_kv);
+        head = (int)(kv_head - (u32)batch * heads_kv);
+        group = (int)((u32)p.heads_q / heads_kv);
         steps_a_head = meets.end > meets.first ? meets.end - meets.first : 0;
         steps = steps_a_head * group;
     }
@@ -199,70 +219,119 @@ struct Shared {
     __device__ __forceinline__ u32 barrier(u32 which) const { return base + kBarriersAt + 8 * which; }
 };
 
+FA_DEVICE u32 take_number(u32 *counter) {
+    u32 number;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(counter) : "memory");
+    return number;
+}
+constexpr u32 kNoJob = 0xffffffffu;
+// Jobs are taken by one thread, from a counter, and read by the other warps of the block, which end with it after the last one.
+FA_DEVICE void tell_job(const Shared &shared, u32 turn, u32 number) {
+    barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);
+    asm volatile("st.shared.b32 [%0], %1;" :: "r"(shared.base + kJobAt), "r"(number) : "memory");
+    barrier_arrive(shared.barrier(kJobFull));
+}
+FA_DEVICE u32 read_job(const Shared &shared, u32 turn) {
+    barrier_wait(shared.barrier(kJobFull), turn & 1);
+    u32 number;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(number) : "r"(shared.base + kJobAt) : "memory");
+    return number;
+}
+// For a whole warp.
+FA_DEVICE u32 read_job_together(const Shared &shared, u32 turn) {
+    const u32 number = (u32)uniform((int)read_job(shared, turn));
+    warp_sync();
+    if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kJobEmpty));
+    return number;
+}
+
 template <int kCount>
 FA_DEVICE void load_slabs(u32 to, const fa_tensor_map *map, u32 barrier, int rows, int row, int head, int batch, u64 hint) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) tma_load(to + i * rows * kRowBytes, map, barrier, i * 64, row, head, batch, hint);
 }
 
-// One thread fetches a tile of K and the tiles of Q with their LSE, another one a tile of V and the tiles of dO with their delta.
-template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, const Job &job) {
+// One thread takes jobs and fetches tiles of K, and those of Q with their LSE; another one tiles of V, and those of dO with their delta.
+template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *workspace, const Shared &shared) {
     constexpr int kCount = kOfV ? kSlabsV : kSlabs, kKeysBytes = kOfV ? kVBytes : kKBytes, kTileBytes = kOfV ? kDoBytes : kQBytes;
     constexpr u32 kFull = kOfV ? kDoFull : kQFull, kEmpty = kOfV ? kDoEmpty : kQEmpty;
-    const fa_tensor_map *keys = maps_of(p, workspace) + (kOfV ? kMapV : kMapK), *queries = maps_of(p, workspace) + (kOfV ? kMapDo : kMapQ);
+    constexpr u32 kKeysFull = kOfV ? kVFull : kKFull, kKeysEmpty = kOfV ? kVEmpty : kKEmpty;
+    constexpr u32 kTilesAt = kOfV ? kDoAt : kQAt, kTilesRowsAt = kOfV ? kDeltaAt : kLseAt, kKeysAt = kOfV ? kVAt : kKAt;
+    const fa_tensor_map *maps = maps_of(p, workspace), *keys = maps + (kOfV ? kMapV : kMapK), *queries = maps + (kOfV ? kMapDo : kMapQ);
     acquire_map(keys);
     acquire_map(queries);
-    const Workspace first(p, workspace, (i64)job.batch * p.heads_q + job.head * job.group);
-    const float *rows = kOfV ? first.delta : first.lse;
-    const u32 tiles = shared.base + (kOfV ? kDoAt : kQAt), tiles_rows = shared.base + (kOfV ? kDeltaAt : kLseAt);
-    u32 full = shared.barrier(kOfV ? kVFull : kKFull);
-    barrier_expect(full, kKeysBytes);
-    load_slabs<kCount>(shared.base + (kOfV ? kVAt : kKAt), keys, full, kN, job.key_tile * kN, job.head, job.batch, kEvictFirst);
-    Ring<kStages> ring;
-    int head = job.head * job.group;
+    const float *rows = kOfV ? Workspace(p, workspace, 0).delta : Workspace(p, workspace, 0).lse;
+    u32 step = 0;
 #pragma unroll 1
-    for (int i = 0; i < job.group; ++i, ++head) {
-#pragma unroll 1
-        for (int tile = job.meets.first; tile < job.meets.end; ++tile) {
-            full = shared.barrier(kFull + ring.slot);
-            barrier_wait(shared.barrier(kEmpty + ring.slot), ring.parity ^ 1);
-            barrier_expect(full, kTileBytes + kRowsBytes);
-            load_slabs<kCount>(tiles + ring.slot * kTileBytes, queries, full, kM, tile * kM, head, job.batch, kEvictLast);
-            bulk_load(tiles_rows + ring.slot * kRowsBytes, rows + tile * kM, kRowsBytes, full);
-            ring.advance();
+    for (u32 turn = 0;; ++turn) {
+        u32 number;
+        if constexpr (kOfV) {
+            number = read_job(shared, turn);
+            barrier_arrive(shared.barrier(kJobEmpty));
+        } else {
+            number = take_number((u32 *)(maps + kMaps));
+            if (number >= jobs_of(p)) number = kNoJob;
+            tell_job(shared, turn, number);
         }
-        rows += tiles_of_queries(p) * kM;
+        if (number == kNoJob) return;
+        const Job job(p, number);
+        barrier_wait(shared.barrier(kKeysEmpty), turn & 1 ^ 1);
+        barrier_expect(shared.barrier(kKeysFull), kKeysBytes);
+        load_slabs<kCount>(shared.base + kKeysAt, keys, shared.barrier(kKeysFull), kN, job.key_tile * kN, job.head, job.batch, kEvictFirst);
+        int head = job.head * job.group;
+        const int end_head = head + job.group;
+        const u32 tiles = opaque((u32)tiles_of_queries(p));
+        u32 before = ((u32)job.batch * (u32)p.heads_q + (u32)head) * tiles;   // tiles of the heads in front
+#pragma unroll 1
+        for (; head < end_head; ++head) {
+#pragma unroll 1
+            for (int tile = job.meets.first; tile < job.meets.end; ++tile, ++step) {
+                const u32 slot = slot_of(step), full = shared.barrier(kFull + slot);
+                barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);
+                barrier_expect(full, kTileBytes + kRowsBytes);
+                load_slabs<kCount>(shared.base + kTilesAt + slot * kTileBytes, queries, full, kM, tile * kM, head, job.batch, kEvictLast);
+                bulk_load(shared.base + kTilesRowsAt + slot * kRowsBytes, rows + (i64)(before + (u32)tile) * kM, kRowsBytes, full);
+            }
+            before += tiles;
+        }
     }
 }
 
 // A warp adds one consumer's halves of dQ to the workspace.
-FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, const Job &job, u32 half) {
+FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 half) {
     const bool first = threadIdx.x % kWarp == 0;
-    const i64 first_head = (i64)job.batch * p.heads_q + job.head * job.group;
-    float *to = Workspace(p, workspace, first_head).dq + half * (kHalfBytes / 4);
-    u32 *turns = kDeterministic ? turns_of(p, workspace, first_head) + half : nullptr;
-    named_arrive(kHalfEmpty + half, kGroup + kWarp);
 #pragma unroll 1
-    for (int i = 0; i < job.group; ++i) {
+    for (u32 turn = 0;; ++turn) {
+        const u32 number = read_job_together(shared, turn);
+        if (number == kNoJob) return;
+        named_sync(kRoomsFree + half, kGroup + kWarp);
+        named_arrive(kHalfEmpty + half, kGroup + kWarp);
+        const Job job(p, number);
+        const i64 first_head = (i64)job.batch * p.heads_q + job.head * job.group;
+        float *to = Workspace(p, workspace, first_head).dq + half * (kHalfBytes / 4);
+        u32 *turns = kDeterministic ? turns_of(p, workspace, first_head) + half : nullptr;
 #pragma unroll 1
-        for (int tile = job.meets.first; tile < job.meets.end; ++tile) {
-            named_sync(kHalfFull + half, kGroup + kWarp);
-            if (first) {
-                if (kDeterministic) wait_turn(turns + tile * kGroups, turn_of(job.band, tile, job.key_tile));
-                bulk_add(to + (i64)tile * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
-                tma_store_commit();
-                if (kDeterministic) {
-                    bulk_wait_written();
-                    pass_turn(turns + tile * kGroups);
-                } else {
-                    tma_store_wait_read<0>();
+        for (int i = 0; i < job.group; ++i) {
+#pragma unroll 1
+            for (int tile = job.meets.first; tile < job.meets.end; ++tile) {
+                named_sync(kHalfFull + half, kGroup + kWarp);
+                if (first) {
+                    if (kDeterministic) wait_turn(turns + tile * kGroups, turn_of(job.band, tile, job.key_tile));
+                    bulk_add(to + (i64)tile * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
+                    tma_store_commit();
+                    if (kDeterministic) {
+                        bulk_wait_written();
+                        pass_turn(turns + tile * kGroups);
+                    } else {
+                        tma_store_wait_read<0>();
+                    }
                 }
+                warp_sync();
+                named_arrive(kHalfEmpty + half, kGroup + kWarp);
             }
-            warp_sync();
-            named_arrive(kHalfEmpty + half, kGroup + kWarp);
+            to += tiles_of_queries(p) * kM * kD;
+            if (kDeterministic) turns += tiles_of_queries(p) * kGroups;
         }
-        to += tiles_of_queries(p) * kM * kD;
-        if (kDeterministic) turns += tiles_of_queries(p) * kGroups;
     }
 }
 
@@ -309,21 +378,33 @@ FA_DEVICE void issue_dq(float (&c)[kDqN / 2], u32 k_tile, u32 ds_tile, u32 group
     wgmma_commit();
 }
 
-// Keys that a row does not see weigh nothing; `row`: this lane's first one.
-FA_DEVICE void mask(Scores &s, const fa_attn_bwd_params &p, const Band &band, int key, int row) {
+// The rows [first, end) that see a lane's keys g (half 0) and g + 8. Of a key that does not exist there are none.
+struct Seers {
+    int first[2], end[2];
+
+    __device__ __forceinline__ Seers(const fa_attn_bwd_params &p, const Band &band, int key) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int at = key + half * 8;
-        const int low = at < p.seq_k ? clamp(at - band.high - row, kM) : kM;   // rows that see it: [low, high)
-        const int high = kWindow ? clamp(at - band.low + 1 - row, kM) : kM;
-#pragma unroll
-        for (int i = 0; i < kM / 4; ++i) {
-            const int column = i / 2 * 8 + i % 2;
-            float &x = s[i / 2 * 4 + half * 2 + i % 2];
-            if (column < low || (kWindow && column >= high)) x = 0.0f;
+        for (int half = 0; half < 2; ++half) {
+            const int at = key + half * 8;
+            first[half] = at < p.seq_k ? clamp(at - band.high, p.seq_q) : p.seq_q;
+            end[half] = kWindow ? clamp(at - band.low + 1, p.seq_q) : p.seq_q;
         }
     }
-}
+    // Others weigh nothing. `row`: the first one of the tile.
+    __device__ __forceinline__ void mask(Scores &s, int row, int column0) const {
+        if (first[1] <= row && (!kWindow || end[0] >= row + kM)) return;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int low = first[half] - row - column0, high = end[half] - row - column0;
+#pragma unroll
+            for (int i = 0; i < kM / 4; ++i) {
+                const int column = i / 2 * 8 + i % 2;
+                float &x = s[i / 2 * 4 + half * 2 + i % 2];
+                if (column < low || (kWindow && column >= high)) x = 0.0f;
+            }
+        }
+    }
+};
 
 // dK or dV of a warp's 16 keys, rounded, through `room` (slabs `apart` bytes from one another).
 template <int kColumns>
@@ -349,44 +430,49 @@ FA_DEVICE void store_gradient(const float (&c)[kColumns / 2], float scale, const
     tma_store_commit();
 }
 
-// One consumer: where it stands, and its sums.
+// One consumer at one job: where it stands, and its sums.
 struct Consumer {
     const fa_attn_bwd_params &p;
     const Shared &shared;
-    const Job &job;
     const Curve curve;
     const u32 group, thread, warp, lane;
-    const u64 k_rows, v_rows, q_tiles, do_tiles;   // descriptors; of Q and dO both ways
     const u32 half, ds_place;                      // its half of dQ; what this lane addresses of a tile of dS
     float dk[kD / 2], dv[kDv / 2];
-    Ring<kStages> q;       // and of dO
-    Ring<2> own, before;   // of dS: what it writes, and what dQ is made of
-    int tile;              // of queries
+    const Seers seers;
+    const int first, end;  // tiles of queries
+    int tile, left;        // this step's, and steps from it on
+    u32 step;              // of all jobs; its slot in each ring is its lowest bit, the parity of that slot's barriers the next one
 
-    __device__ __forceinline__ Consumer(const fa_attn_bwd_params &p, const Shared &shared, const Job &job, u32 group)
-        : p(p), shared(shared), job(job), curve(p), group(group), thread(threadIdx.x % kGroup), warp(thread / kWarp),
-          lane(thread % kWarp), k_rows(wgmma_descriptor<64>(shared.base + kKAt + group * 64 * kRowBytes, 0)),
-          v_rows(wgmma_descriptor<64>(shared.base + kVAt + group * 64 * kRowBytes, 0)),
-          q_tiles(wgmma_descriptor<64>(shared.base + kQAt, kM * kRowBytes)),
-          do_tiles(wgmma_descriptor<64>(shared.base + kDoAt, kM * kRowBytes)), half(shared.base + kHalvesAt + group * kHalfBytes),
+    __device__ __forceinline__ Consumer(const fa_attn_bwd_params &p, const Shared &shared, const Job &job, u32 group, u32 step)
+        : p(p), shared(shared), curve(p), group(group), thread(threadIdx.x % kGroup), warp(thread / kWarp),
+          lane(thread % kWarp), half(shared.base + kHalvesAt + group * kHalfBytes),
           ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
                    (((warp * 2 + ((lane >> 3) & 1)) ^ (lane & 7)) << 4)),
-          tile(job.meets.first) {
+          seers(p, job.band, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), first(job.meets.first), end(job.meets.end),
+          tile(job.meets.first), left(job.steps), step(step) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = 0.0f;
 #pragma unroll
         for (int i = 0; i < kDv / 2; ++i) dv[i] = 0.0f;
     }
 
+    __device__ __forceinline__ u64 descriptor(u32 at, u32 slab_bytes) const {
+        return wgmma_descriptor<64>(opaque(shared.base) + at, slab_bytes);
+    }
     // A consumer's half of dQ of the step before, left under way.
     __device__ __forceinline__ void start_dq(float (&dq)[kDqN / 2]) {
-        barrier_wait(shared.barrier(kDsFull + before.slot), before.parity);
-        issue_dq(dq, shared.base + kKAt, shared.base + kDsAt + before.slot * kDsBytes, group);
+        barrier_wait(shared.barrier(kDsFull + slot_of(step - 1)), parity_of(step - 1));
+        const u32 base = opaque(shared.base);
+        issue_dq(dq, base + kKAt, base + kDsAt + slot_of(step - 1) * kDsBytes, group);
+    }
+    // What the job before stored from the tiles of dS and from its half of dQ has been read.
+    __device__ __forceinline__ void await_stores() {
+        if (lane == 0) tma_store_wait_read<0>();
+        named_sync(kRoomsFree + group, kGroup + kWarp);
     }
     // It is complete: the warp that adds it to the workspace gets it.
     __device__ __forceinline__ void pass_dq(const float (&dq)[kDqN / 2]) {
-        if (lane == 0) barrier_arrive(shared.barrier(kDsEmpty + before.slot));
-        before.advance();
+        if (lane == 0) barrier_arrive(shared.barrier(kDsEmpty + slot_of(step - 1)));
         named_sync(kHalfEmpty + group, kGroup + kWarp);
 #pragma unroll
         for (int i = 0; i < kDqN / 8; ++i)
@@ -395,19 +481,18 @@ struct Consumer {
         named_arrive(kHalfFull + group, kGroup + kWarp);
     }
     // A step, and dQ of the step before unless this is the first one: neither consumer waits long for the other's dS.
-    template <bool kFirst> __device__ __forceinline__ void take_step() {
+    template <bool kFirst> __device__ __forceinline__ void take_step(u32 turn) {
         const u32 t = lane % 4;
-        const int key = job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4);   // this lane's first one
-        const u32 lse = shared.base + kLseAt + q.slot * kRowsBytes + t * 16;
-        const u32 delta = shared.base + kDeltaAt + q.slot * kRowsBytes + t * 16;
+        const u32 lse = shared.base + kLseAt + slot_of(step) * kRowsBytes + t * 16;
+        const u32 delta = shared.base + kDeltaAt + slot_of(step) * kRowsBytes + t * 16;
         Scores s, dp;
         Packed weights, ds;
         float dq[kDqN / 2];
-        barrier_wait(shared.barrier(kQFull + q.slot), q.parity);
-        issue_scores<kSlabs>(s, k_rows, q_tiles + q.slot * (kQBytes / 16));
-        if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), 0);
-        barrier_wait(shared.barrier(kDoFull + q.slot), q.parity);
-        issue_scores<kSlabsV>(dp, v_rows, do_tiles + q.slot * (kDoBytes / 16));
+        barrier_wait(shared.barrier(kQFull + slot_of(step)), parity_of(step));
+        issue_scores<kSlabs>(s, descriptor(kKAt + group * 64 * kRowBytes, 0), descriptor(kQAt + slot_of(step) * kQBytes, 0));
+        if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);
+        barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));
+        issue_scores<kSlabsV>(dp, descriptor(kVAt + group * 64 * kRowBytes, 0), descriptor(kDoAt + slot_of(step) * kDoBytes, 0));
         wgmma_wait<1>();
         Wgmma<kM>::pin(s);
 
@@ -419,14 +504,14 @@ struct Consumer {
 #pragma unroll
             for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], rows[i / 4 * 2 + i % 2], slope);
         }
-        if (tile < job.meets.first_clear || tile >= job.meets.end_clear)
-            mask(s, p, job.band, key, tile * kM + (int)t * 2);
+        seers.mask(s, tile * kM, (int)t * 2);
         wgmma_wait<0>();
         Wgmma<kM>::pin(dp);
 
         // dS = P (dP - delta).
-        const u32 ds_tile = shared.base + kDsAt + own.slot * kDsBytes + ds_place;
-        barrier_wait(shared.barrier(kDsEmpty + own.slot), own.parity ^ 1);
+        const u32 ds_tile = shared.base + kDsAt + slot_of(step) * kDsBytes + ds_place;
+        barrier_wait(shared.barrier(kDsEmpty + slot_of(step)), parity_of(step) ^ 1);
+        if constexpr (kFirst) await_stores();
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
             float rows[4], row_lse[4];
@@ -451,46 +536,74 @@ struct Consumer {
         }
         async_proxy_fence();
         warp_sync();   // also for the releases of dO and Q below: all lanes have read delta and LSE
-        if (lane == 0) barrier_arrive(shared.barrier(kDsFull + own.slot));
-        own.advance();
+        if (lane == 0) barrier_arrive(shared.barrier(kDsFull + slot_of(step)));
 
         if constexpr (!kFirst) start_dq(dq);
-        issue_gradient<kDv>(dv, weights, do_tiles + q.slot * (kDoBytes / 16));
-        issue_gradient<kD>(dk, ds, q_tiles + q.slot * (kQBytes / 16));
+        issue_gradient<kDv>(dv, weights, descriptor(kDoAt + slot_of(step) * kDoBytes, kM * kRowBytes));
+        issue_gradient<kD>(dk, ds, descriptor(kQAt + slot_of(step) * kQBytes, kM * kRowBytes));
         if constexpr (!kFirst) {
             wgmma_wait<2>();
             pass_dq(dq);
         }
         wgmma_wait<1>();
         Wgmma<kDv>::pin(dv);
-        if (lane == 0) barrier_arrive(shared.barrier(kDoEmpty + q.slot));
+        if (lane == 0) barrier_arrive(shared.barrier(kDoEmpty + slot_of(step)));
         wgmma_wait<0>();
         Wgmma<kD>::pin(dk);
-        if (lane == 0) barrier_arrive(shared.barrier(kQEmpty + q.slot));
-        q.advance();
-        tile = tile + 1 == job.meets.end ? job.meets.first : tile + 1;
+        if (lane == 0) barrier_arrive(shared.barrier(kQEmpty + slot_of(step)));
+        ++step;
+        tile = tile + 1 == end ? first : tile + 1;
+        --left;
     }
-    __device__ __forceinline__ void take_all() {
-        if (job.steps == 0) return;
-        barrier_wait(shared.barrier(kKFull), 0);
-        take_step<true>();
+    __device__ __forceinline__ void take_all(u32 turn) {
+        barrier_wait(shared.barrier(kKFull), turn & 1);
+        if (left == 0) {
+            barrier_wait(shared.barrier(kVFull), turn & 1);
+            await_stores();   // here all lanes of the warp have met
+            release_keys();
+            return;
+        }
+        take_step<true>(turn);
 #pragma unroll 1
-        for (int step = 1; step < job.steps; ++step) take_step<false>();
+        while (left > 0) take_step<false>(turn);
         float dq[kDqN / 2];
         start_dq(dq);
         wgmma_wait<0>();
+        release_keys();
         pass_dq(dq);
+        barrier_wait(shared.barrier(kDsEmpty + slot_of(step - 1)), parity_of(step - 1));   // all tiles of dS have been read
     }
-    // dV takes the room of this consumer's rows of V, which only it reads; dK that of its half of dQ.
-    __device__ __forceinline__ void store(const fa_tensor_map *maps) {
+    __device__ __forceinline__ void release_keys() {
+        if (lane == 0) barrier_arrive(shared.barrier(kKEmpty)), barrier_arrive(shared.barrier(kVEmpty));
+    }
+    // dV goes through this consumer's part of the tiles of dS, dK through its half of dQ.
+    __device__ __forceinline__ void store(const fa_tensor_map *maps, const Job &job) {
         const int own_key = job.key_tile * kN + (int)(group * 64 + warp * 16);
-        store_gradient<kDv>(dv, 1.0f, maps + kMapDv, shared.base + kVAt + (group * 64 + warp * 16) * kRowBytes, kN * kRowBytes,
-                            own_key, job);
+        store_gradient<kDv>(dv, 1.0f, maps + kMapDv, shared.base + kDsAt + group * (kM * kRowBytes) + warp * 16 * kRowBytes, kDsBytes, own_key, job);
         named_sync(kHalfEmpty + group, kGroup + kWarp);
         store_gradient<kD>(dk, p.softmax_scale, maps + kMapDk, half + warp * 16 * kRowBytes, 64 * kRowBytes, own_key, job);
-        if (lane == 0) tma_store_wait_read<0>();   // shared memory is gone when the block is
     }
 };
+
+FA_DEVICE void consume(const fa_attn_bwd_params &p, const fa_tensor_map *maps, const Shared &shared, u32 group) {
+    const bool first = threadIdx.x % kWarp == 0;
+    if (first) {
+        acquire_map(maps + kMapDk);
+        acquire_map(maps + kMapDv);
+    }
+    u32 step = 0;
+#pragma unroll 1
+    for (u32 turn = 0;; ++turn) {
+        const u32 number = read_job_together(shared, turn);
+        if (number == kNoJob) break;
+        const Job job(p, number);
+        Consumer consumer(p, shared, job, group, step);
+        consumer.take_all(turn);
+        consumer.store(maps, job);
+        step = consumer.step;
+    }
+    if (first) tma_store_wait_read<0>();   // shared memory is gone when the block is
+}
 
 } // namespace
 
@@ -499,19 +612,21 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     const u32 warp = threadIdx.x / kWarp;
     if (blockIdx.x == 0 && warp < kMaps)
         make_map<kBf16>(maps_of(p, workspace) + warp, shared_address(shared_memory) + warp * sizeof(fa_tensor_map), shape_of(p, (int)warp));
+    if (blockIdx.x == 0 && threadIdx.x == 0) *next_job_of(p, workspace) = 0;
     if (blockIdx.x < tiles_of_queries(p) * p.heads_q * p.batch) prepare_rows(p, workspace);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
 attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
-    const u32 key_tiles = (u32)(((i64)p.seq_k + kN - 1) / kN), kv_heads = (u32)p.heads_kv * (u32)p.batch;
-    if (blockIdx.x >= key_tiles * kv_heads) return;
-    const Job job(p, blockIdx.x, key_tiles);
     const Shared shared = {shared_address(shared_memory)};
     if (threadIdx.x == 0) {
         if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
+        barrier_init(shared.barrier(kJobFull), 1);
+        barrier_init(shared.barrier(kJobEmpty), 1 + kGroups + kGroups * 4);   // V's producer, draining warps, consumers' warps
         barrier_init(shared.barrier(kKFull), 1);
+        barrier_init(shared.barrier(kKEmpty), kGroups * 4);
         barrier_init(shared.barrier(kVFull), 1);
+        barrier_init(shared.barrier(kVEmpty), kGroups * 4);
         for (int i = 0; i < kStages; ++i) {
             barrier_init(shared.barrier(kQFull + i), 1);
             barrier_init(shared.barrier(kDoFull + i), 1);
@@ -530,21 +645,14 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         registers_decrease<24>();
         const u32 warp = (u32)uniform((int)(threadIdx.x / kWarp));
         if (warp < kGroups) {
-            drain(p, workspace, shared, job, warp);
-        } else if (threadIdx.x % kWarp == 0 && job.steps > 0) {
-            if (warp == kGroups) produce<false>(p, workspace, shared, job);
-            else                 produce<true>(p, workspace, shared, job);
+            drain(p, workspace, shared, warp);
+        } else if (threadIdx.x % kWarp == 0) {
+            if (warp == kGroups) produce<false>(p, workspace, shared);
+            else                 produce<true>(p, workspace, shared);
         }
     } else {
         registers_increase<240>();
-        const fa_tensor_map *maps = maps_of(p, workspace);
-        if (threadIdx.x % kWarp == 0) {
-            acquire_map(maps + kMapDk);
-            acquire_map(maps + kMapDv);
-        }
-        Consumer consumer(p, shared, job, group - 1);
-        consumer.take_all();
-        consumer.store(maps);
+        consume(p, maps_of(p, workspace), shared, group - 1);
     }
 }
 

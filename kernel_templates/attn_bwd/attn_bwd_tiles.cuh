@@ -12,7 +12,7 @@
 //    tile. The first launch sets all of it.
 //  - a row that does not exist or sees no key has LSE +inf, so that all its P are 0 and never NaN.
 //  - DETERMINISTIC=1: blocks add to a tile of dQ in the order of their keys; the counter says how many did. A block only
-//    waits for blocks with smaller numbers, which start before it.
+//    waits for blocks (of attn_bwd_sm90a: jobs) with smaller numbers, which start before it.
 // Includers define the macros of operation.json, BLOCK_M, BLOCK_N, D_TILE and DV_TILE, and include what copies their tiles first
 // (fa_copy.cuh or fa_tma_device.cuh).
 #ifndef ATTN_BWD_TILES_CUH

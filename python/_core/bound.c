@@ -146,6 +146,22 @@ PyObject *bound_best(PyObject *self, PyObject *args, PyObject *kwargs)
     return kernel_wrap(kernel, device);
 }
 
+PyObject *bound_near(PyObject *self, PyObject *args)
+{
+    PyObject *dict;
+    fa_problem problem;
+    int device;
+    const fa_kernel *kernel;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "Oi:near_kernel", &dict, &device) ||
+        problem_from_dict(dict, &problem) != 0 ||
+        session_near_kernel(&problem, device, &kernel) != 0)
+        return NULL;
+    if (fa_kernel_answer(kernel) == NULL)
+        return PyErr_NoMemory();
+    return kernel_wrap(kernel, device);
+}
+
 int bound_init(PyObject *module)
 {
     static PyGetSetDef properties[] = {

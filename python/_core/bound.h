@@ -10,5 +10,6 @@
 int bound_init(PyObject *module);
 /* The module's best_kernel(). */
 PyObject *bound_best(PyObject *self, PyObject *args, PyObject *kwargs);
+PyObject *bound_near(PyObject *self, PyObject *args);
 
 #endif

@@ -5,6 +5,7 @@
 #include "attention.h"
 #include "bound.h"
 #include "cases.h"
+#include "configs.h"
 #include "errors.h"
 #include "problem.h"
 #include "session.h"
@@ -58,6 +59,9 @@ static PyMethodDef methods[] = {
      "The best Kernel for a problem (a dict of the operation's fields), loaded in the device's current or "
      "primary context. progress: a function of one dict, called some times a second; None: a line "
      "on stderr where that is a terminal; False: none. Ctrl-C ends a tune and keeps what is done."},
+    {"near_kernel", bound_near, METH_VARARGS,
+     "near_kernel(problem, device)\n--\n\n"
+     "The Kernel of the problem, or of the nearest one that is right for it, among those loaded in this process."},
     {"tune", (PyCFunction)(void (*)(void))session_tune, METH_VARARGS | METH_KEYWORDS,
      "tune(problem, gpu=None, device=0, effort=\"measure\", again=False, exact=False, progress=None)\n--\n\n"
      "The winner for a problem on a GPU type (gpu=\"L4\", here or not) or a device, as a dict; tuned now "
@@ -92,6 +96,9 @@ static PyMethodDef methods[] = {
      "`where` if text is None, else of JSON and the CUDA C++ that it speaks of."},
     {"give_cases", cases_give, METH_O,
      "give_cases(operation)\n--\n\nTunes of a specification's operation ask fa_tune._cases.provide() for data from now on."},
+    {"configs", configs_list, METH_VARARGS,
+     "configs(problem, gpu, device)\n--\n\nEvery config of the problem and where it ended, best first, as dicts with a rank; 0: it\n"
+     "did not finish."},
     {"set_policy", (PyCFunction)(void (*)(void))session_set_policy, METH_VARARGS | METH_KEYWORDS,
      "set_policy(effort, on_miss=None)\n--\n\n"
      "How attention() comes by a kernel that is not loaded: by this effort, or by calling\n"

@@ -273,6 +273,22 @@ int session_kernel(fa_request *request, PyObject *progress, const fa_kernel **re
     return rc == 0 ? 0 : fail_with(rc, &diag);
 }
 
+int session_near_kernel(const fa_problem *problem, int device, const fa_kernel **ret_kernel)
+{
+    fa_tuner *mine = session_tuner();
+    fa_diag diag = {{0}};
+    bool entered = false;
+    int rc = mine != NULL ? session_enter(device, &entered, &diag) : FA_EINVAL;
+    if (rc != 0)
+        return fail_with(rc, &diag);
+    PyThreadState *state = session_release(); /* another thread may hold the tuner's lock */
+    rc = fa_get_near_kernel(mine, problem, ret_kernel, &diag);
+    session_acquire(state);
+    if (entered)
+        fa_leave_device(mine);
+    return rc == 0 ? 0 : fail_with(rc, &diag);
+}
+
 PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *words[] = {"problem", "gpu",      "device",   "effort",      "again",

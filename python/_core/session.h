@@ -30,6 +30,8 @@ extern PyObject *policy_recorder; /* or NULL */
 /* The best kernel for the request's problem on the device, tuned where the effort allows: other threads run
  * meanwhile, and Ctrl-C ends it. progress: a function, None or NULL for the terminal, or False. */
 int session_kernel(fa_request *request, PyObject *progress, const fa_kernel **ret_kernel);
+/* fa_get_near_kernel() on a device; as above. */
+int session_near_kernel(const fa_problem *problem, int device, const fa_kernel **ret_kernel);
 
 /* Functions of the module. */
 PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs);

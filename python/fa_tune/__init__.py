@@ -29,6 +29,7 @@ _NAMES = {
     "array": "_kernels",
     "out": "_kernels",
     "inout": "_kernels",
+    "partial": "_kernels",
     "scalar": "_kernels",
     "fixed": "_kernels",
     "tune": "_functions",

@@ -45,11 +45,15 @@ def kernel(problem: Problem, device: int | None, effort: Effort | None, progress
     return _core.best_kernel(problem.as_dict(), effort=effort, device=ordinal(device), progress=reporter(progress))
 
 
-def tune(problem: Problem, gpu: str | None, device: int | None, effort: Effort, again: bool, exact: bool,
-         progress: Progress, **search: Any) -> dict[str, Any]:
-    """The answer's dict. search: strategy, evaluations and seconds, as the library takes them."""
+def gpu_name(gpu: str | None) -> str | None:
+    """The catalogue's name of a GPU's type."""
     if gpu is not None and not isinstance(gpu, str):
         raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", or None, not %s" % shown(gpu))
+    return None if gpu is None else _core.gpu_name(gpu)
+
+
+def tune(problem: dict[str, Any], gpu: str | None, device: int | None, effort: Effort, again: bool, exact: bool,
+         progress: Progress, **search: Any) -> dict[str, Any]:
+    """The answer's dict. search: strategy, evaluations and seconds, as the library takes them."""
     one_of("effort", effort, EFFORTS)
-    return _core.tune(problem.as_dict(), gpu=None if gpu is None else _core.gpu_name(gpu), effort=effort, again=again,
-                      exact=exact, device=ordinal(device), progress=reporter(progress), **search)
+    return _core.tune(problem, gpu=gpu_name(gpu), effort=effort, again=again, exact=exact, device=ordinal(device), progress=reporter(progress), **search)

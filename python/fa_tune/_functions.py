@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-ARGUMENTS = ("gpu", "device", "effort", "again", "exact", "progress", "seconds", "trials", "cost", "price")
+ARGUMENTS = ("gpu", "device", "effort", "again", "exact", "progress", "strategy", "evaluations", "seconds", "seconds_each",
+             "trials", "cost", "price")
 
 
 def _check_arguments(given: Iterable[str]) -> None:
@@ -64,7 +65,7 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     problem   fa_tune.Problem, mapping or answer; or its fields as keywords
     gpu       name of a GPU type (`fa-tune gpus`); None: the device
     device    CUDA ordinal; None: PyTorch's current device, else 0
-    effort    as in fa_tune.policy(); "measure" tunes the whole space here
+    effort    as in fa_tune.policy(), but that "measure" times the whole space even where some kernels are ready
     again     tune although a winner is stored
     exact     these very lengths, not the bucket that stands for them
     strategy, evaluations, seconds   how the space is searched, and when that ends; 0: the default, which is the whole space
@@ -75,7 +76,7 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     Returns a fa_tune.Answer. Raises fa_tune.Error and its classes: ArgumentError, NotTuned, NotSupported,
     DeviceError. Ctrl-C raises KeyboardInterrupt; what was measured is kept for the next run.
     """
-    return Answer(_engine.tune(_problem(problem, fields), gpu, device, effort, again, exact, progress,
+    return Answer(_engine.tune(_problem(problem, fields).as_dict(), gpu, device, effort, again, exact, progress,
                                strategy=strategy, evaluations=evaluations, seconds=seconds))
 
 
@@ -109,6 +110,7 @@ kernel = best_kernel
 def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[str] | None = None,
           effort: Effort | None = None, again: bool = False, seconds: float | None = None,
           trials: int | None = None, cost: float | None = None, price: float | None = None,
+          strategy: str | None = None, evaluations: int | None = None, seconds_each: float | None = None,
           progress: Progress = None, **grid: Unpack[GridFields]) -> Sweep:
     """Tunes many problems as one job, which goes on where it was stopped.
 
@@ -120,7 +122,7 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
     gpu       a GPU type's name or a list of them; None: the device here
     seconds, trials, cost   budgets for all runs of this sweep together; cost needs price, which is
               money for an hour of the GPU
-    effort, again   as in tune()
+    effort, again, strategy, evaluations   as in tune(), for each problem; seconds_each is tune()'s seconds
     progress  called with a dict for each event (a sweep's in docs/json.md); None: a line on stderr for each item that ends;
               False: nothing
 
@@ -141,14 +143,18 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
     if effort is not None:
         one_of("effort", effort, EFFORTS)
     budget = {"seconds": seconds, "trials": trials, "cost": cost, "price": price}
-    for name, value in budget.items():
-        whole = name == "trials"
+    search = {"strategy": strategy, "evaluations": evaluations, "seconds_each": seconds_each}
+    if strategy is not None and not isinstance(strategy, str):
+        raise ArgumentError("strategy is a name, not %s" % shown(strategy))
+    for name, value in [*budget.items(), *list(search.items())[1:]]:
+        whole = name in ("trials", "evaluations")
         if value is not None and (isinstance(value, bool) or not isinstance(value, int if whole else (int, float))):
             raise ArgumentError("%s is a %snumber, not %s" % (name, "whole " if whole else "", shown(value)))
     items = [SweepItem(problem, name) for problem in problems for name in _gpu_names(gpu)]
     ask = {"items": [{"problem": one.problem.as_dict(), "gpu": one.gpu or ""} for one in items],
            "plan": "%s from Python" % counted(len(problems), "problem"), "again": bool(again),
-           "effort": effort or "measure", "budget": {name: value for name, value in budget.items() if value is not None}}
+           "effort": effort or "measure", "budget": {name: value for name, value in budget.items() if value is not None},
+           **{name: value for name, value in search.items() if value is not None}}
     line = sweep_on_stderr() if progress in (None, True) else None
 
     def on_event(event: dict[str, Any]) -> None:

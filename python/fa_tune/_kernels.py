@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _cases, _core, _kernel_ops
-from ._errors import ArgumentError, shown
+from ._errors import ArgumentError, NotSupported, shown
 from ._objects import Answer
 from ._problem import Problem
 from ._types import Effort, Progress
+
+
+WRITTEN = ("out", "partial")  # ways of arguments that the kernel does not read
 
 
 class _Argument(dict):
@@ -27,14 +30,17 @@ class _Size(dict):
     """What a specification says of one size."""
 
 
-def array(type: Any, *shape: int | str, range: Sequence[int | str] | None = None, align: int | None = None) -> Any:
+def array(type: Any, *shape: int | str, range: Sequence[int | str] | None = None, align: int | None = None,
+          symbol: str | None = None, parameter: bool = False) -> Any:
     """A tensor that the kernel reads: its type ("f32", a dtype of PyTorch or NumPy) and its shape, numbers and expressions.
     Or an array, of which the type is taken, and the shape where none is said: kernels are proved and timed with its numbers.
 
     range   of integers: the values that proofs draw, as in range=(0, "n"), the second excluded
     align   bytes that its address is a multiple of (16)
+    symbol  a __constant__ variable of the source that it is copied to before each launch: the kernel does not take it as a
+            parameter, unless parameter=True says that it does so, too
     """
-    return _tensor("in", type, shape, range, align)
+    return _tensor("in", type, shape, range, align, symbol, parameter or None)
 
 
 def out(type: Any, *shape: int | str, align: int | None = None) -> Any:
@@ -47,6 +53,12 @@ def inout(type: Any, *shape: int | str, align: int | None = None) -> Any:
     return _tensor("inout", type, shape, None, align)
 
 
+def partial(type: Any, *shape: int | str, align: int | None = None) -> Any:
+    """A tensor of partial results, of which a config may write a part, as blocks of a reduction do: proofs give it as zeros
+    and compare the sum of its elements. Callers pass it, as zeros. As array()."""
+    return _tensor("partial", type, shape, None, align)
+
+
 def scalar(type: Any, value: float | str) -> Any:
     """A number that the kernel takes: callers pass it, and proofs use `value`; or an expression of the sizes, which they do not."""
     return _Argument(type=_cases.type_of(type), value=value)
@@ -57,12 +69,12 @@ def fixed(value: int) -> Any:
     return _Size(default=value, fixed=True)
 
 
-def _tensor(way, type_, shape, range_, align):
+def _tensor(way, type_, shape, range_, align, symbol=None, parameter=None):
     array = type_ if _cases.is_tensor(type_) else None
     if array is not None:
         type_, shape = array.dtype, shape or tuple(array.shape)
     given = {"type": _cases.type_of(type_), "shape": [_index(size) for size in shape], "is": way, "align": align,
-             "range": None if range_ is None else [str(end) for end in range_]}
+             "range": None if range_ is None else [str(end) for end in range_], "symbol": symbol, "parameter": parameter}
     argument = _Argument({name: value for name, value in given.items() if value is not None})
     argument.tensor = array
     return argument
@@ -77,17 +89,34 @@ class TunedKernel:
 
     problem   the sizes that it was tuned for; kernel.at(n=…) is the kernel of other sizes, tuned where it is not
     answer    fa_tune.Answer: its config, its time, how it is known
+    configs   all that were tried, each with what is known of it
     operation   its name for fa_tune.Problem, fa_tune.tune() and others
     """
 
-    __slots__ = ("operation", "problem", "_kernel", "_how")
+    __slots__ = ("answer", "operation", "problem", "_loaded", "_how")
+    answer: Answer
 
     def __init__(self, operation: str, problem: Problem, how: Mapping[str, Any]) -> None:
         from . import _engine
-        self.operation, self.problem, self._how = operation, problem, how
-        asked = {**problem.as_dict(), "operation": operation}
-        self._kernel = _core.best_kernel(asked, effort=how["effort"], device=_engine.ordinal(how["device"]),
-                                         progress=_engine.reporter(how["progress"]), **how["search"])
+        self.operation, self.problem, self._how, self._loaded = operation, problem, how, None
+        if how["gpu"] is None:
+            self._loaded = _core.best_kernel(self._asked, effort=how["effort"], device=_engine.ordinal(how["device"]),
+                                             progress=_engine.reporter(how["progress"]), **how["search"])
+            self.answer = self._loaded.answer
+        else:
+            self.answer = Answer(_engine.tune(self._asked, how["gpu"], how["device"], how["effort"], False, False,
+                                              how["progress"], **how["search"]))
+
+    @property
+    def _asked(self):
+        return {**self.problem.as_dict(), "operation": self.operation}
+
+    @property
+    def _kernel(self):
+        if self._loaded is None:
+            raise NotSupported("this kernel was tuned for another machine's %s: leave gpu= out to tune it for the device here, and "
+                               "to call it" % self.answer.gpu)
+        return self._loaded
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
         """Launches the kernel: tensors (DLPack) and numbers in its order or by name; an output that is left out is made."""
@@ -108,8 +137,16 @@ class TunedKernel:
         return self._kernel.arguments
 
     @property
-    def answer(self) -> Answer:
-        return self._kernel.answer
+    def configs(self) -> list[dict[str, Any]]:
+        """Every config and where it ended, as a trial of docs/json.md: registers, spill_bytes, smem_bytes, static_smem_bytes,
+        blocks_per_sm, times. Best first; "rank" is None where no time, or none of the model's, tells a config from others."""
+        from . import _engine
+        rows = _core.configs(self._asked, _engine.gpu_name(self._how["gpu"]), _engine.ordinal(self._how["device"]))
+        tied = self.answer.ties + 1 if self.answer.origin == "predicted" and self.answer.ties else 0
+        for row in rows:
+            told = row["median_us"] or row["predicted_us"]
+            row["rank"] = row["rank"] if told and row["rank"] > tied else None
+        return rows
 
     def __repr__(self) -> str:
         return "TunedKernel: " + repr(self.answer)
@@ -125,7 +162,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
                 include: Sequence[str] | None = None, options: Sequence[str] | None = None, device: int | None = None,
                 effort: Effort = "measure", progress: Progress = None,
                 strategy: str | None = None, evaluations: int = 0, seconds: float = 0,
-                bundle: str | os.PathLike[str] | None = None, torch_op: str | None = None, **at: int) -> TunedKernel:
+                bundle: str | os.PathLike[str] | None = None, torch_op: str | None = None, gpu: str | None = None,
+                **at: int) -> TunedKernel:
     """Tunes a CUDA kernel of one's own as it stands, and returns it ready to be called.
 
     add = fa_tune.tune_kernel(
@@ -135,8 +173,9 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
         block="THREADS", grid="ceil_div(n, THREADS)", answer="add_naive")
     add(c, a, b)
 
-    args      the kernel's arguments in its order: array(), out(), inout(), scalar(), a float (fp32), or a number or fixed(),
-              which is a size and an int that callers do not pass; or an array, of which type, shape and numbers are taken
+    args      the kernel's arguments in its order: array(), out(), inout(), partial(), scalar(), a float (fp32), or a number,
+              fixed() or {"default", "multiple", "max"}, which is a size and an int that callers do not pass; or an array, of
+              which type, shape and numbers are taken
     tune      the tunables: the macros that the kernel reads, and their values
     block, grid   one to three expressions of sizes and tunables
     kernel    the __global__ function, where the source has several
@@ -156,16 +195,21 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     bundle    a file of TunedKernel.save(): its winner is taken into the store, so that it needs no tune here
     torch_op  "my::conv": the kernel is torch.ops.my.conv, too, which runs under torch.compile: it takes what the kernel reads
               and numbers, in the kernel's order, and returns what it writes alone; of these sizes, without a backward pass
+    gpu       a GPU's type that need not be here ("A100"): everything is compiled for it, and nothing is run. What is returned has
+              .answer and .configs, with registers, spills and blocks per SM, and cannot be called. Without `work` no model has
+              a time, and the answer, the default config, is "unranked"
     at        sizes other than those of `args`, for this call
 
     A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096).
-    Raises fa_tune.Error with a sentence, or what the answer's function raises. Needs a GPU; `fa-tune NAME.cu --gpu L4`
-    does not.
+    Raises fa_tune.Error with a sentence, or what the answer's function raises. Needs a GPU unless `gpu` names one.
     """
     path = os.fspath(source)
     if torch_op is not None:
         _kernel_ops.check(torch_op)
-    how = {"device": device, "effort": effort, "progress": progress, "bundle": bundle, "torch_op": torch_op,
+        if gpu is not None:
+            raise ArgumentError("torch_op registers a kernel that can be called, and one for gpu=%r cannot: leave one of the two "
+                                "out" % gpu)
+    how = {"device": device, "gpu": gpu, "effort": effort, "progress": progress, "bundle": bundle, "torch_op": torch_op,
            "search": {"strategy": strategy, "evaluations": evaluations, "seconds": seconds}}
     is_text = "__global__" in path
     if args is None:
@@ -217,9 +261,11 @@ class _Listed:
     def __init__(self, args, sizes, source, kernel, answer):
         self.arguments, self.sizes, self.tensors = [], dict(sizes), {}
         bare = [name for name, given in args.items() if _cases.is_tensor(given) and tuple(given.shape)]
-        for place, (name, given) in enumerate(args.items()):
+        taken = [name for name, given in args.items()
+                 if not (isinstance(given, _Argument) and "symbol" in given and "parameter" not in given)]
+        for name, given in args.items():
             if name in bare:
-                way = _way(source, kernel, answer, place, len(args), name)
+                way = _way(source, kernel, answer, taken.index(name), len(taken), name)
                 given = _tensor(way, given, (), None, None)
             self.arguments.append({"name": name, **self._of(name, given)})
         if bare:  # they have the shape that they have, whatever the sizes are
@@ -233,12 +279,12 @@ class _Listed:
     def _of(self, name, given):
         """What the specification says of one."""
         if isinstance(given, _Argument):
-            if given.tensor is not None and given["is"] != "out":
+            if given.tensor is not None and given["is"] not in WRITTEN:
                 self.tensors[name] = given.tensor
             return given
         if isinstance(given, float):
             return {"type": "f32", "value": given}
-        if not isinstance(given, _Size) and not hasattr(given, "__index__") and not _cases.is_tensor(given):
+        if not isinstance(given, Mapping) and not hasattr(given, "__index__") and not _cases.is_tensor(given):
             raise ArgumentError("args: %s is array(), out(), inout(), scalar(), fixed(), a number or an array, not %s"
                                 % (name, shown(given)))
         if not _cases.is_tensor(given):
@@ -253,7 +299,7 @@ class _Listed:
     def data(self, answer):
         """What proofs are given; its answer is None where the specification says what is right."""
         given = None if answer is None or isinstance(answer, str) or _is_kernel(answer) else answer
-        outputs = [one["name"] for one in self.arguments if one.get("is") == "out"]
+        outputs = [one["name"] for one in self.arguments if one.get("is") in WRITTEN]
         names = [one["name"] for one in self.arguments if one["name"] not in outputs]
         inputs = [one["name"] for one in self.arguments if one.get("is") in ("in", "inout")]
         sizes = {name: value["default"] if isinstance(value, Mapping) else value for name, value in self.sizes.items()}

@@ -49,6 +49,7 @@ class Answer:
     reason: str
     threads: int
     smem_bytes: int
+    static_smem_bytes: int
     registers: int
     spill_bytes: int
     blocks_per_sm: int

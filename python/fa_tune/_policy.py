@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a call may spend when no kernel for its problem is loaded in this process yet.
 
-_core.attention() does by itself what effort says. It comes here for on_miss="sdpa" only, never on a hit,
-and not while a stream is captured into a CUDA graph: that it refuses by itself.
+_core.attention() does by itself what effort says. It comes here for on_miss="sdpa" and "nearest" only, never on a
+hit, and not while a stream is captured into a CUDA graph: that it refuses by itself.
 """
 from __future__ import annotations
 
 import json
+import os
 import time
 import warnings
 
@@ -28,11 +29,16 @@ class policy:  # noqa: N801, called as a function
 
     effort    "cached": take a stored winner, or miss (a few milliseconds)
               "predict": else prove the model's choice (about a second)
-              "measure": else prove and time the whole space, once (seconds). The default: right for
-                  a script, wrong for a server
+              "measure": else prove and time, once: what is ready, where a winner was predicted or transferred
+                  (under a second), or the whole space (seconds). The default: right for a script, wrong for a server
               "patient": time it again with more repeats, even when a winner is stored
     on_miss   when the effort found no kernel: "raise" fa_tune.NotTuned (the default), or "sdpa":
-              compute this call with PyTorch's scaled_dot_product_attention
+              compute this call with PyTorch's scaled_dot_product_attention.
+              "nearest", for servers: before any effort, take of the kernels loaded in this process
+              the nearest in lengths and batch that is right for the problem, so that no call
+              waits for the store, a proof or a tune. Where none is, the effort is made, and NotTuned raised
+    record    path of a file that gets each problem answered by the kernel of another one, or by none,
+              a line each, once: a plan for `fa-tune sweep --plan`. "": none, the default
 
     The policy is the process's: all threads have the same. Arguments that are left out stay as they
     were. fa_tune.ArgumentError for a word that is not in the lists above.
@@ -43,21 +49,24 @@ class policy:  # noqa: N801, called as a function
 
     effort: Effort
     on_miss: OnMiss
+    record: str
 
-    def __init__(self, effort: Effort | None = None, on_miss: OnMiss | None = None) -> None:
+    def __init__(self, effort: Effort | None = None, on_miss: OnMiss | None = None,
+                 record: str | os.PathLike[str] | None = None) -> None:
         for name, value, words in (("effort", effort, EFFORTS), ("on_miss", on_miss, get_args(OnMiss))):
             if value is not None:
                 one_of(name, value, words)
         self._before = current
         self.effort = effort or (current.effort if current else "measure")
         self.on_miss = on_miss or (current.on_miss if current else "raise")
+        self.record = (current.record if current else "") if record is None else os.fspath(record)
         self._apply()
 
     def _apply(self) -> None:
         global current
         current = self
         _missing.clear()
-        _core.set_policy(self.effort, _missed if self.on_miss == "sdpa" else None)
+        _core.set_policy(self.effort, _missed if self.on_miss != "raise" or self.record else None)
 
     def __enter__(self) -> policy:
         return self
@@ -66,7 +75,8 @@ class policy:  # noqa: N801, called as a function
         self._before._apply()
 
     def __repr__(self) -> str:
-        return "fa_tune.policy(effort=%r, on_miss=%r)" % (self.effort, self.on_miss)
+        record = ", record=%r" % self.record if self.record else ""
+        return "fa_tune.policy(effort=%r, on_miss=%r%s)" % (self.effort, self.on_miss, record)
 
 
 def is_a_miss(error: Error) -> bool:
@@ -83,6 +93,11 @@ def kernel_of(problem: dict[str, Any], device: int) -> _core.Kernel:
     """The loaded kernel of a problem by what the policy allows. That there is none is believed for a while where
     PyTorch computes the call in its place."""
     key = json.dumps(problem), device
+    if current.on_miss == "nearest":
+        try:
+            return _core.near_kernel(problem, device)
+        except NotTuned:
+            pass  # none is loaded yet
     error, until = _missing.get(key, (None, 0))
     if error is not None and time.monotonic() < until:
         raise error.with_traceback(None)
@@ -98,16 +113,43 @@ def _missed(problem: dict[str, Any], device: int, words: dict[str, Any]) -> Any:
     """Called by _core.attention() for a problem without a loaded kernel: returns the kernel, or what
     the call is to return in its place."""
     try:
-        return kernel_of(problem, device)
+        kernel = kernel_of(problem, device)
     except Error as error:
         if not is_a_miss(error):
             raise
+        _record(problem)
+        if current.on_miss != "sdpa":
+            raise
         return _computed_by_sdpa(words, error)
+    if kernel.answer.origin == "nearest":
+        _record(problem)
+    return kernel
+
+
+def _record(problem: dict[str, Any]) -> None:
+    """Adds a problem to the policy's file, unless it is there. A file that cannot be written costs no call."""
+    line = json.dumps(problem) + "\n"
+    if not current.record:
+        return
+    try:
+        if current.record not in _recorded:
+            _recorded[current.record] = set()
+            if os.path.exists(current.record):
+                with open(current.record, encoding="utf-8") as file:
+                    _recorded[current.record].update(file)
+        if line in _recorded[current.record]:
+            return
+        _recorded[current.record].add(line)
+        with open(current.record, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(line)
+    except OSError as error:
+        warn_once("record", "what fa_tune has no kernel of its own for is not recorded: %s" % error)
 
 
 current: policy = None  # type: ignore[assignment]  # until the first policy below
 # A problem's text and device -> (the error, until when it is believed).
 _missing: dict[tuple[str, int], tuple[Error | None, float]] = {}
+_recorded: dict[str, set[str]] = {}  # a file -> its lines
 policy()
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypedDict, 
 
 Effort = Literal["cached", "predict", "measure", "patient"]
 EFFORTS = get_args(Effort)
-OnMiss = Literal["raise", "sdpa"]
+OnMiss = Literal["raise", "sdpa", "nearest"]
 Mask = Literal["none", "bottom-right", "top-left"]
 Layout = Literal["bhsd", "bshd"]
 LengthsK = Literal["fixed", "cu_seqlens", "seqused"]

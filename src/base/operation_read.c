@@ -339,10 +339,10 @@ static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
                                       "untrusted",
                                       NULL};
     static const struct {
-        const char *list, *keys[12];
+        const char *list, *keys[16];
     } parts[] = {{"tensors",
                   {"name", "dtype", "shape", "output", "made", "strided", "align", "when",
-                   "updated", "range"}},
+                   "updated", "range", "partial", "symbol", "parameter"}},
                  {"scalars", {"name", "value", "dtype"}},
                  {"products", {"option", "field", "by", "min", "help"}},
                  {"shorthands", {"option", "value", "set", "values", "help"}}};

@@ -152,6 +152,26 @@ double fa_problem_distance(const fa_problem *a, const fa_problem *b)
     return most;
 }
 
+double fa_problem_apart(const fa_problem *a, const fa_problem *b)
+{
+    static const double OTHER_KIND = 5;
+    const fa_operation *op = fa_operation_of(a);
+    double sum = 0;
+    if (op != fa_operation_of(b))
+        return -1;
+    EACH_FIELD(op, f)
+    {
+        int32_t x = VALUE(a, op, f), y = VALUE(b, op, f);
+        if (x == y)
+            continue;
+        if (f->shapes_source || !(f->length || f->nonempty))
+            return -1;
+        double distance = f->length ? length_distance(x, y) : fabs(log2((double)x / y));
+        sum += distance < 0 ? OTHER_KIND : distance;
+    }
+    return sum;
+}
+
 bool fa_problem_equal(const fa_problem *a, const fa_problem *b)
 {
     const fa_operation *op = fa_operation_of(a);

@@ -36,6 +36,11 @@ fa_problem fa_problem_bucket(const fa_problem *problem);
  * query (or none) and the other is not: that is another kind of problem. */
 double fa_problem_distance(const fa_problem *a, const fa_problem *b);
 
+/* How far apart two problems are that one cubin may compute with another grid: the sum of the ratios' logarithms to
+ * base 2 over lengths and batch, and as much as five octaves more for a single query beside many; negative when they
+ * differ in anything else. Neither may be empty. */
+double fa_problem_apart(const fa_problem *a, const fa_problem *b);
+
 /* Canonical text, equal for equal problems: the part of a winner's key that names the problem. */
 void fa_problem_key(const fa_problem *problem, char ret_key[FA_PROBLEM_KEY_MAX]);
 

@@ -40,7 +40,7 @@ bool fa_trial_add_json(cJSON *object, const fa_trial *trial)
     if (!(known.threads > 0))
         known.smem_bytes = -1;
     if (!(known.registers > 0))
-        known.spill_bytes = -1;
+        known.spill_bytes = known.static_smem_bytes = -1;
     if (!(known.median_us > 0)) {
         known.low_us = known.high_us = -1;
         known.sample_count = -1;

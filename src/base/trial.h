@@ -14,6 +14,7 @@
     X(TEXT, "reason", reason)                                                     \
     X(COUNT, "threads", threads, .rules = FA_MEMBER_UNKNOWN)                      \
     X(COUNT, "smem_bytes", smem_bytes, .rules = FA_MEMBER_HIDDEN)                 \
+    X(COUNT, "static_smem_bytes", static_smem_bytes, .rules = FA_MEMBER_HIDDEN)   \
     X(COUNT, "registers", registers, .rules = FA_MEMBER_UNKNOWN)                  \
     X(COUNT, "spill_bytes", spill_bytes, .rules = FA_MEMBER_HIDDEN)               \
     X(COUNT, "blocks_per_sm", blocks_per_sm, .rules = FA_MEMBER_UNKNOWN)          \

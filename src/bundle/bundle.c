@@ -394,7 +394,8 @@ int fa_bundle_each(fa_bundle *bundle, fa_bundle_winner_visit *visit, void *conte
     if (rc == 0 && reading.count != bundle->info.winners)
         rc = fa_fail(diag, FA_ECORRUPT,
                      "bundle %s: %d of its %d winners are not valid, or are of an operation or a "
-                     "version that is not known here",
+                     "version that is not known here: name the file of a kernel of your own first, "
+                     "as it was then, as in `fa-tune import KERNEL.cu FILE`",
                      bundle->path, bundle->info.winners - reading.count, bundle->info.winners);
     return rc;
 }

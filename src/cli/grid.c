@@ -415,6 +415,12 @@ static void word_plan(const cli_options *o, cli_grid *grid)
         fa_buf_printf(&text, " --device %d", o->device);
     if (efforts[o->effort] != NULL)
         fa_buf_printf(&text, " --effort %s", efforts[o->effort]);
+    if (o->search.strategy != NULL)
+        fa_buf_printf(&text, " --strategy %s", o->search.strategy);
+    if (o->search.evaluations > 0)
+        fa_buf_printf(&text, " --evaluations %d", o->search.evaluations);
+    if (o->search.seconds > 0)
+        fa_buf_printf(&text, " --time-each %gs", o->search.seconds);
     snprintf(grid->plan, sizeof grid->plan, "%s", text.data != NULL ? text.data + 1 : "");
     fa_buf_free(&text);
 }

@@ -101,6 +101,7 @@ static const cli_verb verbs[] = {
          CLI_GROUP_QUIET | CLI_GROUP_JSON,
      "add the winners of a bundle or of records to the store",
      "  fa-tune import l4.fab\n"
+     "  fa-tune import conv2d.cu conv2d.fab         winners of a kernel of your own, with its file\n"
      "  fa-tune import records.jsonl --gpu H200     compiled here, with their trials and baselines\n\n"
      "Options of a problem and --gpu filter records; a bundle is imported whole or not at all. Where\n"
      "the store has a winner for the same problem and GPU already, the winner with the more trusted\n"

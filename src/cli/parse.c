@@ -437,8 +437,11 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
         .verb = verb, .verbs = verbs, .all = &all, .count = count, .arguments = arguments};
     cli_options options = {.files = files, .device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
     enum { SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER };
-    bool specified = (verb->groups & SPECIFIED) != 0 && (verb->groups & CLI_GROUP_IMPORT) == 0 &&
-                     count > 0 && cli_names_specification(arguments[0]);
+    /* import: before the file of a bundle; a file alone may be one of records, whatever its name. */
+    const int files_at_least = (verb->groups & CLI_GROUP_IMPORT) ? 2 : 1;
+    bool specified = (verb->groups & SPECIFIED) != 0 && count >= files_at_least &&
+                     cli_names_specification(arguments[0]) &&
+                     arguments[files_at_least - 1][0] != '-';
     options.specification = specified ? arguments[0] : NULL;
     int rc = choose_operation(verb, count, arguments, options.specification,
                               &options.problem.operation, diag);

@@ -64,6 +64,14 @@ static int visit(void *context, const fa_checked_kernel *kernel)
     return 0;
 }
 
+/* Once the tuner is open: what it says of the store before that is of no use here. */
+static void note(void *context, const char *sentence)
+{
+    cli_run *run = context;
+    if (run->tuner != NULL)
+        cli_progress_note(&run->progress, sentence);
+}
+
 int cli_check(cli_run *run)
 {
     static const char absent[] = "A100"; /* where there is no GPU and none is named */
@@ -72,8 +80,12 @@ int cli_check(cli_run *run)
     struct checked checked = {.kernels = fa_json_add_array(run->document, "kernels"),
                               .logs = &logs};
     int rc = cli_check_gpu(run);
+    fa_options library = cli_library_options(run->options);
+    library.existing_store = true;
+    library.log = note;
+    library.log_context = run;
     if (rc == 0)
-        rc = cli_open(run, true);
+        rc = fa_open(&library, &run->tuner, &run->diag);
     if (rc != 0)
         return rc;
     fa_request request = cli_request(run->options);

@@ -415,13 +415,20 @@ serve_job *serve_job_find(serve_service *service, const char *id)
     return NULL;
 }
 
+bool serve_same_search(const fa_ask *one, const fa_ask *other)
+{
+    return strcmp(one->strategy, other->strategy) == 0 && one->evaluations == other->evaluations &&
+           one->seconds == other->seconds;
+}
+
 serve_job *serve_job_of_key(serve_service *service, const char *key, const fa_problem *problem,
-                            int effort)
+                            int effort, const fa_ask *search)
 {
     for (serve_job *job = service->jobs; job != NULL; job = job->next)
         if (!serve_job_is_over(job) && !atomic_load(&job->cancel) && job->effort >= effort &&
             strcmp(job->key, key) == 0 &&
-            (problem == NULL || fa_problem_equal(&job->request.problem, problem)))
+            (problem == NULL || fa_problem_equal(&job->request.problem, problem)) &&
+            (search == NULL || serve_same_search(&job->ask, search)))
             return job;
     return NULL;
 }

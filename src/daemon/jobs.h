@@ -74,10 +74,12 @@ typedef struct serve_runner {
 } serve_runner;
 
 serve_job *serve_job_find(serve_service *service, const char *id);
-/* A job of this key that has not ended and whose effort is at least this one; of the same problem, unless that is
- * NULL. */
+/* A job of this key that has not ended and whose effort is at least this one; of the same problem, and searched as
+ * `search` asks, unless that is NULL. */
 serve_job *serve_job_of_key(serve_service *service, const char *key, const fa_problem *problem,
-                            int effort);
+                            int effort, const fa_ask *search);
+/* Whether two asks name the same strategy, evaluations and seconds. */
+bool serve_same_search(const fa_ask *one, const fa_ask *other);
 /* A new job, queued, with no runner yet. */
 serve_job *serve_job_new(serve_service *service, serve_job_kind kind);
 /* Keeps the job in the journal with the body that it came in, and gives it to the runner of this

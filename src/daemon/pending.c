@@ -19,7 +19,7 @@ static bool serve_pending_is_sweep(const serve_pending *pending)
            (pending->kind == SERVE_PENDING_JOB && pending->job->kind == SERVE_SWEEP);
 }
 
-/* The request of its ask, whose gpu points to the pending request's name. */
+/* The request of its ask, whose gpu and strategy point to the pending request's names. */
 static int serve_lookup_request(serve_pending *pending, fa_request *ret_request, fa_diag *diag)
 {
     const serve_service *service = pending->service;
@@ -30,7 +30,10 @@ static int serve_lookup_request(serve_pending *pending, fa_request *ret_request,
                           .effort = ask->effort,
                           .again = ask->again,
                           .exact = ask->exact,
-                          .first_contact = ask->first_contact};
+                          .first_contact = ask->first_contact,
+                          .strategy = ask->strategy[0] != 0 ? ask->strategy : NULL,
+                          .evaluations = ask->evaluations,
+                          .seconds = ask->seconds};
     snprintf(pending->gpu_name, sizeof pending->gpu_name, "%s", ask->gpu);
     bool here = ask->uuid[0] == 0;
     for (int i = 0; !here && i < service->device_count; i++)
@@ -232,7 +235,8 @@ static serve_job *job_for(serve_pending *pending)
     serve_job_kind kind = serve_pending_is_sweep(pending) ? SERVE_SWEEP : SERVE_TUNE;
     int effort = kind == SERVE_SWEEP ? 0 : effort_of(&pending->ask);
     serve_job *job = serve_job_of_key(service, pending->found.key,
-                                      kind == SERVE_TUNE ? &pending->ask.problem : NULL, effort);
+                                      kind == SERVE_TUNE ? &pending->ask.problem : NULL, effort,
+                                      effort >= WANTS_AGAIN ? &pending->ask : NULL);
     return job != NULL || serve_jobs_full(service, kind) ? job : serve_job_new(service, kind);
 }
 
@@ -256,6 +260,8 @@ static int start_job(serve_pending *pending, serve_job *job)
         memcpy(job->gpu_name, pending->gpu_name, sizeof job->gpu_name);
         if (job->request.gpu != NULL)
             job->request.gpu = job->gpu_name;
+        if (job->request.strategy != NULL)
+            job->request.strategy = job->ask.strategy;
     }
     fa_diag diag;
     int rc = serve_job_start(job, pending->body->bytes, pending->body->size, &pending->gpu, &diag);
@@ -449,7 +455,8 @@ void serve_pending_job_ended(serve_job *job)
     for (serve_job *other = service->jobs; other != NULL; other = other->next)
         if (job->state == SERVE_DONE && other->state == SERVE_QUEUED && other->key[0] != 0 &&
             other->kind == SERVE_TUNE && strcmp(other->key, job->key) == 0)
-            look_up_job(other, NULL, &other->ask, other->effort <= job->effort);
+            look_up_job(other, NULL, &other->ask,
+                        other->effort <= job->effort && serve_same_search(&other->ask, &job->ask));
 }
 
 /* ---- requests -------------------------------------------------------------------------------*/

@@ -87,12 +87,14 @@ int fa_bundle_check_cubin(const fa_winner_record *winner, const void *bytes, siz
         return fa_fail(diag, FA_ECORRUPT, "cubin %.12s is for sm_%d and its winner for \"%s\"",
                        winner->cubin_key, info.sm, winner->scope.silicon);
     if (info.registers != trial->registers || info.stack_bytes != trial->spill_bytes ||
-        info.static_smem_bytes != 0 || (info.max_threads != 0 && info.max_threads < trial->threads))
+        info.static_smem_bytes != trial->static_smem_bytes ||
+        (info.max_threads != 0 && info.max_threads < trial->threads))
         return fa_fail(diag, FA_ECORRUPT,
                        "cubin %.12s has %d registers, %d B of stack, %d B of static shared memory "
-                       "and blocks of up to %d threads; its winner says %d, %d, 0 and %d",
+                       "and blocks of up to %d threads; its winner says %d, %d, %d and %d",
                        winner->cubin_key, info.registers, info.stack_bytes, info.static_smem_bytes,
-                       info.max_threads, trial->registers, trial->spill_bytes, trial->threads);
+                       info.max_threads, trial->registers, trial->spill_bytes,
+                       trial->static_smem_bytes, trial->threads);
     return 0;
 }
 

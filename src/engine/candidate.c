@@ -88,7 +88,14 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin
                      (int)strcspn(loss, "\r\n"), loss);
         return FA_STATUS_SPILLS;
     }
-    if (fa_model_occupancy(gpu, trial->threads, info->registers, trial->smem_bytes) < 1) {
+    const int32_t shared = trial->smem_bytes + trial->static_smem_bytes;
+    if (shared > gpu->smem_per_block) {
+        snprintf(ret_reason, size,
+                 "%d B of static and %d B of dynamic shared memory, and a block has at most %d B",
+                 trial->static_smem_bytes, trial->smem_bytes, gpu->smem_per_block);
+        return FA_STATUS_CUBIN;
+    }
+    if (fa_model_occupancy(gpu, trial->threads, info->registers, shared) < 1) {
         snprintf(ret_reason, size, "%d registers x %d threads do not fit an SM", info->registers,
                  trial->threads);
         return FA_STATUS_REGISTERS;

@@ -75,6 +75,15 @@ static void finish(struct check *check)
         end(check, 0, "");
 }
 
+/* Up to the line that counts errors in the compilation of a file, by a name that is not its author's. */
+static char *log_of(const char *log)
+{
+    const char *end = strstr(log, " detected in the compilation of ");
+    while (end != NULL && end > log && end[-1] != '\n')
+        end--;
+    return end != NULL ? strndup(log, (size_t)(end - log)) : strdup(log);
+}
+
 static void compiled(void *context, int id, fa_compile_result *result)
 {
     struct check *check = context;
@@ -83,7 +92,7 @@ static void compiled(void *context, int id, fa_compile_result *result)
         result->rc != 0 ? fa_fail(&source->diag, FA_ECOMPILE, "%s", result->text) : result->rc;
     source->cubin = result->cubin;
     source->size = result->size;
-    source->log = strdup(result->log);
+    source->log = log_of(result->log);
     result->cubin = NULL;
     finish(check);
 }

@@ -154,6 +154,7 @@ static int predict(fa_tuner *tuner, const fa_target *target, fa_space *space, fa
         if (there == NULL)
             there = one;
         there->trial.registers = one->trial.registers;
+        there->trial.static_smem_bytes = one->trial.static_smem_bytes;
         fa_model_predict(there, there == one ? &target->problem : &target->asked, &target->gpu,
                          &there->trial);
         one->trial.predicted_us = there->trial.predicted_us;

@@ -108,6 +108,7 @@ struct fa_job {
     } search;
 
     bool unwritten; /* some attempt has news for the store */
+    uint64_t write_due_ns; /* before which it waits for more of them */
     fa_progress progress;
     int pruned; /* configs that spill or do not fit the registers, by their cubins */
     fa_trial best;

@@ -74,8 +74,10 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     }
     trial->registers = info.registers;
     trial->spill_bytes = info.stack_bytes;
-    if (fa_family_is_as_is(family))
+    if (fa_family_is_as_is(family)) { /* its author's, and no fault */
+        trial->static_smem_bytes = info.static_smem_bytes;
         info.stack_bytes = info.static_smem_bytes = 0;
+    }
     fa_status status = fa_gate_cubin(&job->target.gpu, trial, &info, log, reason, sizeof reason);
     if (status == FA_STATUS_COMPILED)
         fa_model_predict(candidate, &job->target.problem, &job->target.gpu, trial);

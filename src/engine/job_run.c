@@ -5,7 +5,7 @@
  *
  * Workload: 100 configs of about 0.3 s of compiling and a few milliseconds of GPU each.
  * Invariants: every pending config ends exactly once, in fa_job_settle; what has ended is written
- * before the loop sleeps again; a worker's death ends at most the config it had.
+ * within a second, most of it within ten times what a transaction takes; a worker's death ends at most the config it had.
  */
 #include "job.h"
 

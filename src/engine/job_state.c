@@ -236,16 +236,22 @@ static int write_outcomes(void *context, fa_diag *diag)
     return rc;
 }
 
+/* Between two transactions as much time as WRITE_SHARE of them take, and no more than a second. */
+static const uint64_t WRITE_SHARE = 9, WRITE_PAUSE_NS = 1000000000;
+
 int fa_job_flush(fa_job *job)
 {
     /* Where the store cannot be written, a config can still be proved, but the proof is not kept. */
     if (!job->unwritten || (job->plan.verify && fa_store_is_read_only(job->tuner->store)))
         return 0;
+    const uint64_t began = fa_clock_ns();
     int rc = fa_store_batch(job->tuner->store, write_outcomes, job, &job->diag);
     if (rc != 0) {
         fa_job_end(job, rc);
         return rc;
     }
+    const uint64_t now = fa_clock_ns(), pause = WRITE_SHARE * (now - began);
+    job->write_due_ns = now + (pause < WRITE_PAUSE_NS ? pause : WRITE_PAUSE_NS);
     job->unwritten = false;
     for (int i = 0; i < job->space.count; i++) {
         job->attempt[i].dirty = false;

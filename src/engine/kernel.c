@@ -8,6 +8,7 @@
 #include "driver.h"
 #include "request.h"
 #include "kernel_table.h"
+#include "near.h"
 #include "op.h"
 #include "problem.h"
 #include "reproof.h"
@@ -126,8 +127,8 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
                                 &loaded->call.function, diag);
     if (rc == 0)
         rc = loaded->call.launcher->load(
-            tuner->driver, asking->problem, cubin->bytes, cubin->size, answer->entry,
-            loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
+            tuner->driver, loaded->module, asking->problem, cubin->bytes, cubin->size,
+            answer->entry, loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
             &loaded->call.shared, diag);
     if (rc == 0 && loaded->composed != NULL) /* now: a capture may ask for the next length */
         rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, asking->context,
@@ -348,6 +349,26 @@ int fa_get_loaded_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort e
     struct asking asking;
     asking.tuner = tuner, asking.problem = problem, asking.effort = effort;
     return find_first(&asking, ret_kernel, diag);
+}
+
+int fa_get_near_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_kernel **ret_kernel,
+                       fa_diag *diag)
+{
+    struct asking asking;
+    asking.tuner = tuner, asking.problem = problem, asking.effort = FA_EFFORT_CACHED;
+    int rc = find_first(&asking, ret_kernel, diag);
+    if (rc != FA_ENOTFOUND)
+        return rc;
+    fa_answer answer;
+    static const fa_cubin_record loaded; /* its bytes are not needed once more */
+    pthread_mutex_lock(&tuner->work);
+    rc = resolve(&asking, diag);
+    if (rc == 0)
+        rc = fa_near_find(tuner, &asking.target, asking.context, &answer, diag);
+    if (rc == 0)
+        rc = load_kernel(&asking, &answer, &loaded, ret_kernel, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
 }
 
 int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,

@@ -157,6 +157,15 @@ fa_loaded *fa_kernel_table_loaded(const fa_kernel_table *table, uint64_t context
     return loaded;
 }
 
+void fa_kernel_table_answers(const fa_kernel_table *table, uint64_t gpu_context,
+                             fa_like_visit *visit, void *context)
+{
+    for (const fa_loaded *loaded = table->loaded; loaded != NULL; loaded = loaded->next)
+        for (const struct fa_like *like = loaded->likes; like != NULL; like = like->next)
+            if (loaded->context == gpu_context && !visit(context, &like->answer))
+                return;
+}
+
 void fa_kernel_table_keep(fa_kernel_table *table, uint64_t context, const fa_answer *answer,
                           fa_loaded *loaded)
 {

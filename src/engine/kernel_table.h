@@ -61,6 +61,11 @@ const fa_kernel *fa_kernel_table_find(const fa_kernel_table *table, const fa_pro
 /* The cubin of an answer in this context; NULL: it is not loaded there. */
 fa_loaded *fa_kernel_table_loaded(const fa_kernel_table *table, uint64_t context,
                                   const fa_answer *answer);
+/* Tells the answers that the cubins of a context were loaded for, each without its grid and `why`, until visit returns
+ * false. They live as long as the table. */
+typedef bool fa_like_visit(void *context, const fa_answer *answer);
+void fa_kernel_table_answers(const fa_kernel_table *table, uint64_t gpu_context,
+                             fa_like_visit *visit, void *context);
 /* Takes a cubin that is loaded for this answer, but for context, names and size, which it fills in. */
 void fa_kernel_table_keep(fa_kernel_table *table, uint64_t context, const fa_answer *answer,
                           fa_loaded *loaded);

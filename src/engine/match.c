@@ -142,6 +142,7 @@ static double scale(const fa_trial *trial, fa_candidate *candidate, const fa_lau
     memcpy(there.trial.grid, trial->grid, sizeof there.trial.grid);
     there.launches = *launches;
     there.trial.registers = candidate->trial.registers = trial->registers;
+    there.trial.static_smem_bytes = candidate->trial.static_smem_bytes = trial->static_smem_bytes;
     fa_model_predict(&there, bucket, gpu, &there.trial);
     fa_model_predict(candidate, asked, gpu, &candidate->trial);
     double from = there.trial.predicted_us, to = candidate->trial.predicted_us;
@@ -244,7 +245,8 @@ static void fit(fa_tuner *tuner, const fa_target *target, fa_match *match)
     fa_candidate candidate;
     fa_diag diag = {{0}};
     match->usable = true;
-    if (stored_here && fa_problem_equal(&match->scope.problem, &target->asked))
+    bool has_grid = trial->grid[0] > 0; /* a loaded cubin's answer has none */
+    if (stored_here && has_grid && fa_problem_equal(&match->scope.problem, &target->asked))
         return;
     int rc = fa_tuner_families(tuner, &diag);
     if (rc == 0)
@@ -310,6 +312,9 @@ static void explain(const fa_target *target, fa_match *match)
         break;
     case FA_ORIGIN_MEASURED_SAME_SILICON:
         snprintf(how, sizeof how, "measured on another board of this silicon");
+        break;
+    case FA_ORIGIN_NEAREST:
+        snprintf(how, sizeof how, "measured on this silicon");
         break;
     case FA_ORIGIN_IMPORTED:
         snprintf(how, sizeof how, "imported for this silicon");
@@ -391,6 +396,12 @@ void fa_match_judge(fa_tuner *tuner, const fa_target *target, fa_match *match,
     apply_verification(tuner, target, match);
 }
 
+void fa_match_judge_loaded(fa_tuner *tuner, const fa_target *target, fa_match *match)
+{
+    fit(tuner, target, match);
+    explain(target, match);
+}
+
 void fa_match_judge_own(fa_tuner *tuner, const fa_target *target, fa_match *match,
                         fa_cubin_record *ret_cubin)
 {
@@ -416,6 +427,7 @@ void fa_match_predict(fa_tuner *tuner, const fa_target *target, fa_answer *answe
         candidate.trial.status != FA_STATUS_PENDING)
         return;
     candidate.trial.registers = trial->registers;
+    candidate.trial.static_smem_bytes = trial->static_smem_bytes;
     fa_model_predict(&candidate, &target->asked, &target->gpu, &candidate.trial);
     if (candidate.trial.predicted_us > 0)
         trial->predicted_us = candidate.trial.predicted_us;

@@ -64,6 +64,8 @@ void fa_match_judge(fa_tuner *tuner, const fa_target *target, fa_match *match,
 /* The same for a winner of the target's own silicon, whose kind follows from its answer. */
 void fa_match_judge_own(fa_tuner *tuner, const fa_target *target, fa_match *match,
                         fa_cubin_record *ret_cubin);
+/* Geometry and words alone, of a winner whose cubin is loaded: it reads no store. */
+void fa_match_judge_loaded(fa_tuner *tuner, const fa_target *target, fa_match *match);
 /* The model's time of an untimed answer for the asked lengths, where its own is for its bucket's. */
 void fa_match_predict(fa_tuner *tuner, const fa_target *target, fa_answer *answer);
 /* A winner that has just been stored under the target's scope, as a lookup would answer with it. */

@@ -148,6 +148,7 @@ static int replace_cubin(fa_tuner *tuner, const fa_scope *scope, const char *old
         memcpy(winner.nvrtc, made->nvrtc, sizeof winner.nvrtc);
         winner.trial.registers = made->trial.registers;
         winner.trial.spill_bytes = made->trial.spill_bytes;
+        winner.trial.static_smem_bytes = made->trial.static_smem_bytes;
         winner.driver_version = driver_version;
         rc = fa_store_winner_put(tuner->store, &winner, NULL, NULL, diag);
     }

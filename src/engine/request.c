@@ -26,17 +26,29 @@ int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa
     return 0;
 }
 
-static int check_strategy(const char *name, fa_diag *diag)
+static int check_strategy(const char **name, fa_diag *diag)
 {
     const char *is, *summary;
     for (int i = 0; (is = fa_search_strategy(i, &summary)) != NULL; i++)
-        if (strcmp(is, name) == 0)
+        if (strcmp(is, *name) == 0) {
+            *name = is;
             return 0;
+        }
     return fa_fail(
         diag, FA_EINVAL,
         "there is no strategy \"%.60s\": use auto, exhaustive, random, greedy, annealing, "
         "evolution or surrogate",
-        name);
+        *name);
+}
+
+int fa_search_check(const char **strategy, int32_t evaluations, double seconds, fa_diag *diag)
+{
+    if (evaluations < 0 || evaluations > FA_SPACE_MAX)
+        return fa_fail(diag, FA_EINVAL, "evaluations is %d: use 1 to %d, or 0 for the default",
+                       evaluations, FA_SPACE_MAX);
+    if (!(seconds >= 0 && seconds <= 1e9))
+        return fa_fail(diag, FA_EINVAL, "seconds must be 0 to 10^9");
+    return *strategy != NULL ? check_strategy(strategy, diag) : 0;
 }
 
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag)
@@ -48,12 +60,8 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
     if (ret_request->effort < FA_EFFORT_CACHED || ret_request->effort > FA_EFFORT_PATIENT)
         return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
                        (int)ret_request->effort);
-    if (ret_request->evaluations < 0 || ret_request->evaluations > FA_SPACE_MAX)
-        return fa_fail(diag, FA_EINVAL, "evaluations is %d: use 1 to %d, or 0 for the default",
-                       ret_request->evaluations, FA_SPACE_MAX);
-    if (!(ret_request->seconds >= 0 && ret_request->seconds <= 1e9))
-        return fa_fail(diag, FA_EINVAL, "seconds must be 0 to 10^9");
-    return ret_request->strategy != NULL ? check_strategy(ret_request->strategy, diag) : 0;
+    return fa_search_check(&ret_request->strategy, ret_request->evaluations, ret_request->seconds,
+                           diag);
 }
 
 struct waiting {

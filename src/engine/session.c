@@ -13,6 +13,7 @@
 #include "compile_pool.h"
 #include "error.h"
 #include "source.h"
+#include "tunable.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -76,7 +77,10 @@ int fa_tuner_families(fa_tuner *tuner, fa_diag *diag)
 {
     if (tuner->families.count != 0)
         return 0;
-    return fa_families_load(tuner->templates, NULL, &tuner->families, diag);
+    fa_values_untrusted(tuner->strict_ms > 0);
+    int rc = fa_families_load(tuner->templates, NULL, &tuner->families, diag);
+    fa_values_untrusted(false);
+    return rc;
 }
 
 const fa_templates *fa_templates_for(const fa_tuner *tuner, const fa_problem *problem)

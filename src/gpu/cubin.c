@@ -265,7 +265,8 @@ int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag 
     if (rc == 0)
         rc = open_symbols(&elf, &all, diag);
     for (size_t i = 1; rc == 0 && i < all.count; i++)
-        if (is_mangled(&all, i, &name))
+        if (is_mangled(&all, i, &name) ||
+            ((name = symbol_name(&all, i, STT_OBJECT)) != NULL && strncmp(name, "_Z", 2) == 0))
             fa_buf_append(ret_names, name, strlen(name) + 1);
     return rc == 0 && ret_names->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a cubin")
                                         : rc;
@@ -337,6 +338,34 @@ int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *re
         return fa_fail(diag, FA_ECORRUPT, "cubin's constant %s lies outside its section", name);
     memcpy(ret_value, value.bytes, value.size);
     return 0;
+}
+
+int fa_cubin_variable(const void *bytes, size_t size, const char *name, uint64_t *ret_size,
+                      fa_diag *diag)
+{
+    struct elf elf;
+    struct symbols all;
+    const char *found = NULL;
+    int32_t sm;
+    int rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
+    if (rc == 0)
+        rc = open_symbols(&elf, &all, diag);
+    for (size_t i = 1; rc == 0 && i < all.count; i++) {
+        const char *symbol = symbol_name(&all, i, STT_OBJECT);
+        if (symbol == NULL || !fa_cubin_is_called(symbol, name))
+            continue;
+        if (found != NULL)
+            return fa_fail(diag, FA_ECORRUPT,
+                           "cubin has several variables %s, %.200s and %.200s: rename one", name,
+                           found, symbol);
+        found = symbol;
+        *ret_size = symbol_at(&all, i).size;
+    }
+    return rc != 0 || found != NULL
+               ? rc
+               : fa_fail(diag, FA_ENOTFOUND,
+                         "cubin has no variable %s: declare it __constant__, outside the kernel",
+                         name);
 }
 
 /* ---- what ptxas decided ----------------------------------------------------------------------*/

@@ -37,7 +37,7 @@ int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_he
 
 /* Whether a kernel's symbol stands for this entry. */
 bool fa_cubin_is_called(const char *symbol, const char *entry);
-/* The symbols of kernels of C++ linkage, each with its NUL, appended. */
+/* The symbols of kernels and variables of C++ linkage, each with its NUL, appended. */
 int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag *diag);
 
 /* Copies the initial bytes of a __constant__ (or initialised __device__) variable by its extern "C"
@@ -45,5 +45,10 @@ int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag 
  * no bytes in the file. */
 int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *ret_value,
                       size_t value_size, fa_diag *diag);
+
+/* The bytes of a variable, __constant__ or __device__, that has this name without its namespaces. FA_ENOTFOUND: there is none;
+ * FA_ECORRUPT: as above, or there are several. */
+int fa_cubin_variable(const void *bytes, size_t size, const char *name, uint64_t *ret_size,
+                      fa_diag *diag);
 
 #endif

@@ -59,6 +59,15 @@ void fa_module_unload(fa_module **module); /* NULL is allowed */
 /* Finds an entry and allows it smem_bytes of dynamic shared memory. */
 int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
                        fa_function *ret_function, fa_diag *diag);
+/* Where a variable of the module lies, as fa_cubin_variable() finds it, and its bytes. FA_ENOTFOUND: there is none. */
+int fa_module_variable(fa_module *module, const char *name, fa_device_ptr *ret_at,
+                       size_t *ret_bytes, fa_diag *diag);
+/* For launches of kernels whose variables are filled anew before each: they are the module's, one for all streams. Between
+ * the two no other thread enters, and the stream waits for what was put on other streams there before. A stream that is
+ * captured waits for nothing, because a graph may not; replays of graphs are the caller's to order. Leave after an enter that
+ * returned 0, whatever failed between. */
+int fa_module_enter(fa_module *module, fa_stream stream, fa_diag *diag);
+int fa_module_leave(fa_module *module, fa_stream stream, fa_diag *diag);
 
 /* arguments: array of pointers to the kernel's parameters, as cuLaunchKernel takes them.
  * No allocation, no synchronisation: the hot path. diag is written on failure only. */
@@ -97,6 +106,8 @@ int fa_copy_from_device(fa_driver *driver, void *to, fa_device_ptr from, size_t 
 int fa_profiler_start(fa_driver *driver, fa_diag *diag);
 int fa_profiler_stop(fa_driver *driver, fa_diag *diag);
 /* Asynchronous on stream. */
+int fa_copy_on_device(fa_driver *driver, fa_device_ptr to, fa_device_ptr from, size_t size,
+                      fa_stream stream, fa_diag *diag);
 int fa_fill8(fa_driver *driver, fa_device_ptr ptr, uint8_t value, size_t count, fa_stream stream,
              fa_diag *diag);
 int fa_fill16(fa_driver *driver, fa_device_ptr ptr, uint16_t value, size_t count, fa_stream stream,
@@ -108,6 +119,8 @@ int fa_stream_create(fa_driver *driver, fa_stream *ret_stream, fa_diag *diag);
 void fa_stream_destroy(fa_driver *driver, fa_stream *stream);
 int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, fa_diag *diag);
 int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag);
+/* What is put on the stream from now on waits for what the event recorded last. */
+int fa_stream_wait(fa_driver *driver, fa_stream stream, fa_event event, fa_diag *diag);
 int fa_event_create(fa_driver *driver, fa_event *ret_event, fa_diag *diag);
 void fa_event_destroy(fa_driver *driver, fa_event *event);
 int fa_event_record(fa_driver *driver, fa_event event, fa_stream stream, fa_diag *diag);

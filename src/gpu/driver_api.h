@@ -12,6 +12,8 @@
 #include "buf.h"
 #include "driver.h"
 
+#include <pthread.h>
+
 typedef int cu_result;
 typedef int cu_device;
 typedef struct cu_context_state *cu_context;
@@ -78,54 +80,58 @@ struct cu_uuid {
 };
 
 /* X(member, symbol, arguments): every one returns a cu_result. */
-#define CU_FUNCTIONS(X)                                                                        \
-    X(init, "cuInit", (unsigned))                                                              \
-    X(driver_version, "cuDriverGetVersion", (int *))                                           \
-    X(error_name, "cuGetErrorName", (cu_result, const char **))                                \
-    X(error_text, "cuGetErrorString", (cu_result, const char **))                              \
-    X(count_devices, "cuDeviceGetCount", (int *))                                              \
-    X(device_get, "cuDeviceGet", (cu_device *, int))                                           \
-    X(device_name, "cuDeviceGetName", (char *, int, cu_device))                                \
-    X(device_uuid, "cuDeviceGetUuid_v2", (struct cu_uuid *, cu_device))                        \
-    X(device_attribute, "cuDeviceGetAttribute", (int *, int, cu_device))                       \
-    X(primary_retain, "cuDevicePrimaryCtxRetain", (cu_context *, cu_device))                   \
-    X(primary_release, "cuDevicePrimaryCtxRelease_v2", (cu_device))                            \
-    X(context_current, "cuCtxGetCurrent", (cu_context *))                                      \
-    X(context_push, "cuCtxPushCurrent_v2", (cu_context))                                       \
-    X(context_pop, "cuCtxPopCurrent_v2", (cu_context *))                                       \
-    X(context_id, "cuCtxGetId", (cu_context, unsigned long long *))                            \
-    X(context_device, "cuCtxGetDevice", (cu_device *))                                         \
-    X(module_load, "cuModuleLoadData", (cu_module *, const void *))                            \
-    X(module_unload, "cuModuleUnload", (cu_module))                                            \
-    X(module_function, "cuModuleGetFunction", (fa_function *, cu_module, const char *))        \
-    X(function_set, "cuFuncSetAttribute", (fa_function, int, int))                             \
-    X(launch, "cuLaunchKernel",                                                                \
-      (fa_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,      \
-       fa_stream, void **, void **))                                                           \
-    X(memory_alloc, "cuMemAlloc_v2", (fa_device_ptr *, size_t))                                \
-    X(memory_free, "cuMemFree_v2", (fa_device_ptr))                                            \
-    X(memory_info, "cuMemGetInfo_v2", (size_t *, size_t *))                                    \
-    X(copy_to_device, "cuMemcpyHtoD_v2", (fa_device_ptr, const void *, size_t))                \
-    X(copy_from_device, "cuMemcpyDtoH_v2", (void *, fa_device_ptr, size_t))                    \
-    X(fill8, "cuMemsetD8Async", (fa_device_ptr, unsigned char, size_t, fa_stream))             \
-    X(fill16, "cuMemsetD16Async", (fa_device_ptr, unsigned short, size_t, fa_stream))          \
-    X(fill32, "cuMemsetD32Async", (fa_device_ptr, unsigned, size_t, fa_stream))                \
-    X(stream_create, "cuStreamCreate", (fa_stream *, unsigned))                                \
-    X(stream_destroy, "cuStreamDestroy_v2", (fa_stream))                                       \
-    X(stream_synchronize, "cuStreamSynchronize", (fa_stream))                                  \
-    X(stream_capturing, "cuStreamIsCapturing", (fa_stream, int *))                             \
-    X(stream_capture, "cuStreamGetCaptureInfo_v2",                                             \
-      (fa_stream, int *, uint64_t *, cu_graph *, const void *, size_t *))                      \
-    X(stream_id, "cuStreamGetId", (fa_stream, unsigned long long *))                           \
-    X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *))                              \
-    X(user_object_create, "cuUserObjectCreate",                                                \
-      (cu_user_object *, void *, void (*)(void *), unsigned, unsigned))                        \
-    X(user_object_release, "cuUserObjectRelease", (cu_user_object, unsigned))                  \
-    X(graph_retain, "cuGraphRetainUserObject", (cu_graph, cu_user_object, unsigned, unsigned)) \
-    X(event_create, "cuEventCreate", (fa_event *, unsigned))                                   \
-    X(event_destroy, "cuEventDestroy_v2", (fa_event))                                          \
-    X(event_record, "cuEventRecord", (fa_event, fa_stream))                                    \
-    X(event_synchronize, "cuEventSynchronize", (fa_event))                                     \
+#define CU_FUNCTIONS(X)                                                                          \
+    X(init, "cuInit", (unsigned))                                                                \
+    X(driver_version, "cuDriverGetVersion", (int *))                                             \
+    X(error_name, "cuGetErrorName", (cu_result, const char **))                                  \
+    X(error_text, "cuGetErrorString", (cu_result, const char **))                                \
+    X(count_devices, "cuDeviceGetCount", (int *))                                                \
+    X(device_get, "cuDeviceGet", (cu_device *, int))                                             \
+    X(device_name, "cuDeviceGetName", (char *, int, cu_device))                                  \
+    X(device_uuid, "cuDeviceGetUuid_v2", (struct cu_uuid *, cu_device))                          \
+    X(device_attribute, "cuDeviceGetAttribute", (int *, int, cu_device))                         \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", (cu_context *, cu_device))                     \
+    X(primary_release, "cuDevicePrimaryCtxRelease_v2", (cu_device))                              \
+    X(context_current, "cuCtxGetCurrent", (cu_context *))                                        \
+    X(context_push, "cuCtxPushCurrent_v2", (cu_context))                                         \
+    X(context_pop, "cuCtxPopCurrent_v2", (cu_context *))                                         \
+    X(context_id, "cuCtxGetId", (cu_context, unsigned long long *))                              \
+    X(context_device, "cuCtxGetDevice", (cu_device *))                                           \
+    X(module_load, "cuModuleLoadData", (cu_module *, const void *))                              \
+    X(module_unload, "cuModuleUnload", (cu_module))                                              \
+    X(module_function, "cuModuleGetFunction", (fa_function *, cu_module, const char *))          \
+    X(module_variable, "cuModuleGetGlobal_v2",                                                   \
+      (fa_device_ptr *, size_t *, cu_module, const char *))                                      \
+    X(function_set, "cuFuncSetAttribute", (fa_function, int, int))                               \
+    X(launch, "cuLaunchKernel",                                                                  \
+      (fa_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,        \
+       fa_stream, void **, void **))                                                             \
+    X(memory_alloc, "cuMemAlloc_v2", (fa_device_ptr *, size_t))                                  \
+    X(memory_free, "cuMemFree_v2", (fa_device_ptr))                                              \
+    X(memory_info, "cuMemGetInfo_v2", (size_t *, size_t *))                                      \
+    X(copy_to_device, "cuMemcpyHtoD_v2", (fa_device_ptr, const void *, size_t))                  \
+    X(copy_from_device, "cuMemcpyDtoH_v2", (void *, fa_device_ptr, size_t))                      \
+    X(copy_on_device, "cuMemcpyDtoDAsync_v2", (fa_device_ptr, fa_device_ptr, size_t, fa_stream)) \
+    X(fill8, "cuMemsetD8Async", (fa_device_ptr, unsigned char, size_t, fa_stream))               \
+    X(fill16, "cuMemsetD16Async", (fa_device_ptr, unsigned short, size_t, fa_stream))            \
+    X(fill32, "cuMemsetD32Async", (fa_device_ptr, unsigned, size_t, fa_stream))                  \
+    X(stream_create, "cuStreamCreate", (fa_stream *, unsigned))                                  \
+    X(stream_destroy, "cuStreamDestroy_v2", (fa_stream))                                         \
+    X(stream_synchronize, "cuStreamSynchronize", (fa_stream))                                    \
+    X(stream_wait, "cuStreamWaitEvent", (fa_stream, fa_event, unsigned))                         \
+    X(stream_capturing, "cuStreamIsCapturing", (fa_stream, int *))                               \
+    X(stream_capture, "cuStreamGetCaptureInfo_v2",                                               \
+      (fa_stream, int *, uint64_t *, cu_graph *, const void *, size_t *))                        \
+    X(stream_id, "cuStreamGetId", (fa_stream, unsigned long long *))                             \
+    X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *))                                \
+    X(user_object_create, "cuUserObjectCreate",                                                  \
+      (cu_user_object *, void *, void (*)(void *), unsigned, unsigned))                          \
+    X(user_object_release, "cuUserObjectRelease", (cu_user_object, unsigned))                    \
+    X(graph_retain, "cuGraphRetainUserObject", (cu_graph, cu_user_object, unsigned, unsigned))   \
+    X(event_create, "cuEventCreate", (fa_event *, unsigned))                                     \
+    X(event_destroy, "cuEventDestroy_v2", (fa_event))                                            \
+    X(event_record, "cuEventRecord", (fa_event, fa_stream))                                      \
+    X(event_synchronize, "cuEventSynchronize", (fa_event))                                       \
     X(event_elapsed, "cuEventElapsedTime", (float *, fa_event, fa_event))
 
 /* The same for what a driver may lack (NULL then) and only some kernels or a profile need. */
@@ -157,7 +163,10 @@ struct fa_module {
     cu_module module;
     cu_context context; /* that it is loaded in */
     unsigned long long context_id;
-    fa_buf mangled; /* the symbols of its kernels of C++ linkage, each with its NUL */
+    pthread_mutex_t entered; /* held between fa_module_enter() and fa_module_leave() */
+    bool captured;           /* the stream that entered is */
+    fa_event left;  /* recorded by the last that left and was not captured; NULL: none was */
+    fa_buf mangled; /* the symbols of its kernels and variables of C++ linkage, each with its NUL */
 };
 
 /* True in a process that was forked from one that had opened the driver. A load, no system call. */

@@ -268,6 +268,14 @@ int fa_copy_from_device(fa_driver *driver, void *to, fa_device_ptr from, size_t 
                           "cuMemcpyDtoH", "copying %zu bytes from the device", size);
 }
 
+int fa_copy_on_device(fa_driver *driver, fa_device_ptr to, fa_device_ptr from, size_t size,
+                      fa_stream stream, fa_diag *diag)
+{
+    return FA_DRIVER_CALL(
+        driver, diag, size == 0 ? CU_OK : driver->copy_on_device(to, from, size, stream),
+        "cuMemcpyDtoDAsync", "copying %zu bytes from one place of the device to another", size);
+}
+
 int fa_fill8(fa_driver *driver, fa_device_ptr ptr, uint8_t value, size_t count, fa_stream stream,
              fa_diag *diag)
 {

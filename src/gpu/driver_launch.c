@@ -15,6 +15,7 @@
 
 static void free_module(fa_module *module)
 {
+    pthread_mutex_destroy(&module->entered);
     fa_buf_free(&module->mangled);
     free(module);
 }
@@ -33,6 +34,7 @@ int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module 
     if (module == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory loading a cubin");
     module->driver = driver;
+    pthread_mutex_init(&module->entered, NULL);
     int rc = fa_cubin_mangled(cubin, size, &module->mangled, diag);
     if (rc != 0) {
         free_module(module);
@@ -62,8 +64,10 @@ void fa_module_unload(fa_module **module)
 {
     if (module == NULL || *module == NULL)
         return;
-    if (fa_driver_context_lives((*module)->driver, (*module)->context, (*module)->context_id))
+    if (fa_driver_context_lives((*module)->driver, (*module)->context, (*module)->context_id)) {
+        fa_event_destroy((*module)->driver, &(*module)->left);
         (*module)->driver->module_unload((*module)->module);
+    }
     free_module(*module);
     *module = NULL;
 }
@@ -97,6 +101,45 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
                               "allowing %s %d bytes of dynamic shared memory", entry, smem_bytes);
     *ret_function = function;
     return 0;
+}
+
+int fa_module_variable(fa_module *module, const char *name, fa_device_ptr *ret_at,
+                       size_t *ret_bytes, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    fa_driver *driver = module->driver;
+    const fa_buf *names = &module->mangled;
+    cu_result result = driver->module_variable(ret_at, ret_bytes, module->module, name);
+    for (size_t at = 0; result == CU_NOT_FOUND && at < names->size;
+         at += strlen(names->data + at) + 1)
+        if (fa_cubin_is_called(names->data + at, name))
+            result = driver->module_variable(ret_at, ret_bytes, module->module, names->data + at);
+    int rc = fa_driver_fail(driver, result, "cuModuleGetGlobal", diag,
+                            "finding the variable \"%s\"", name);
+    return result == CU_NOT_FOUND ? FA_ENOTFOUND : rc;
+}
+
+int fa_module_enter(fa_module *module, fa_stream stream, fa_diag *diag)
+{
+    pthread_mutex_lock(&module->entered);
+    int rc = fa_stream_captured(module->driver, stream, &module->captured, diag);
+    if (rc == 0 && !module->captured && module->left != NULL)
+        rc = fa_stream_wait(module->driver, stream, module->left, diag);
+    if (rc != 0)
+        pthread_mutex_unlock(&module->entered);
+    return rc;
+}
+
+int fa_module_leave(fa_module *module, fa_stream stream, fa_diag *diag)
+{
+    int rc = 0;
+    if (!module->captured && module->left == NULL)
+        rc = fa_event_create(module->driver, &module->left, diag);
+    if (rc == 0 && !module->captured)
+        rc = fa_event_record(module->driver, module->left, stream, diag);
+    pthread_mutex_unlock(&module->entered);
+    return rc;
 }
 
 int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t grid[3],
@@ -199,6 +242,12 @@ int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag)
 {
     return FA_DRIVER_CALL(driver, diag, driver->stream_synchronize(stream), "cuStreamSynchronize",
                           "waiting for the work of a stream");
+}
+
+int fa_stream_wait(fa_driver *driver, fa_stream stream, fa_event event, fa_diag *diag)
+{
+    return FA_DRIVER_CALL(driver, diag, driver->stream_wait(stream, event, 0), "cuStreamWaitEvent",
+                          "letting a stream wait for an event");
 }
 
 int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, fa_diag *diag)

@@ -124,6 +124,7 @@ static const char *const last_columns[] = {
     "registers=registers|winner/registers",
     "spill_bytes=spill_bytes|winner/spill_bytes",
     "smem_bytes=smem_bytes|winner/smem_bytes",
+    "static_smem_bytes=static_smem_bytes|winner/static_smem_bytes",
     "threads=threads|winner/threads",
     "blocks_per_sm=blocks_per_sm|winner/blocks_per_sm",
     "max_error=max_error|winner/max_error",
@@ -318,6 +319,16 @@ static void show_config(fa_buf *out, const cJSON *value, const struct place *pla
     fa_buf_free(&words);
 }
 
+static void show_shared(fa_buf *out, const cJSON *trial, const struct place *place)
+{
+    double bytes = number_of(trial, "smem_bytes") + number_of(trial, "static_smem_bytes");
+    (void)place;
+    if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(trial, "smem_bytes")))
+        fa_words_grouped(out, (int64_t)bytes);
+    else
+        fa_buf_text(out, "–");
+}
+
 /* What is compared with a time that is the model's has a tilde. */
 static void show_ratio(fa_buf *out, const cJSON *value, const struct place *place)
 {
@@ -438,7 +449,7 @@ static const column config_columns[] = {
     {"samples:", "sample_count", count, NULL},
     {"model says:", "predicted_us", report_about, NULL},
     {"registers:", "registers", count, NULL},
-    {"shared B:", "smem_bytes", count, NULL},
+    {"shared B:", "", NULL, show_shared},
     {"winner", "winner", NULL, NULL},
     {"default", "default", NULL, NULL},
     {"raced", "raced", NULL, NULL},

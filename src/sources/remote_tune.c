@@ -276,14 +276,15 @@ int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_an
                   .effort = request->effort,
                   .again = request->again,
                   .exact = request->exact,
-                  .first_contact = request->first_contact};
+                  .first_contact = request->first_contact,
+                  .evaluations = request->evaluations,
+                  .seconds = request->seconds};
     fa_remote_cubin cubin;
     fa_gpu gpu;
     if (!fa_remote_usable(fa_remote_of(tuner)))
         return FA_SOURCE_NONE;
-    if (request->strategy != NULL || request->evaluations > 0 || request->seconds > 0)
-        fa_note(tuner, "a service tunes within bounds of its own: strategy, evaluations and seconds "
-                       "are not sent to it");
+    if (request->strategy != NULL)
+        snprintf(ask.strategy, sizeof ask.strategy, "%s", request->strategy);
     int rc = fa_problem_check(&request->problem, diag);
     if (rc == 0 && request->gpu != NULL)
         rc = fa_catalogue_find(request->gpu, &gpu, diag);

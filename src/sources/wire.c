@@ -150,6 +150,15 @@ static int read_strictly(const char *text, size_t size, size_t limit, const char
     return rc;
 }
 
+/* *ret_strategy: the name that is valid for good, or NULL. */
+static int check_search(const char *name, int32_t evaluations, double seconds,
+                        const char **ret_strategy, fa_diag *diag)
+{
+    *ret_strategy = name[0] != 0 ? name : NULL;
+    int rc = fa_search_check(ret_strategy, evaluations, seconds, diag);
+    return rc != 0 ? fa_fail_in(diag, rc, "%s", where) : 0;
+}
+
 static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 {
     return fa_wire_problem(json, FA_NEED_SIZES, ret_problem, diag);
@@ -174,6 +183,9 @@ static const fa_member ask_members[] = {
     ROW(first_contact, FLAG, OPTIONAL),
     ROW(family, TEXT, LEFT_OUT),
     ROW(timeout_ms, COUNT, OPTIONAL),
+    ROW(strategy, TEXT, LEFT_OUT),
+    ROW(evaluations, COUNT, LEFT_OUT),
+    ROW(seconds, REAL, LEFT_OUT),
     {.key = NULL},
 };
 #undef ROW
@@ -190,11 +202,14 @@ int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
 int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
 {
     fa_ask ask = {.size = sizeof ask, .effort = FA_EFFORT_MEASURE};
+    const char *strategy;
     if (ret_ask == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
     int rc = read_strictly(text, size, FA_ASK_TEXT_MAX, where, ask_members, &ask, diag);
     if (rc == 0 && ask.family[0] != 0 && !fa_wire_is_hash(ask.family))
         rc = fa_fail(diag, FA_EINVAL, "%s: \"family\" must be 64 lower-case hex digits", where);
+    if (rc == 0)
+        rc = check_search(ask.strategy, ask.evaluations, ask.seconds, &strategy, diag);
     if (rc == 0)
         *ret_ask = ask;
     return rc;
@@ -205,7 +220,7 @@ int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
 struct sweep_ask {
     fa_sweep_request request;
     fa_sweep_item *items;
-    char plan[512];
+    char plan[512], strategy[16];
 };
 
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
@@ -271,6 +286,9 @@ static const fa_member sweep_members[] = {
     ROW(exact, FLAG, OPTIONAL),
     ROW(restart, FLAG, OPTIONAL),
     ROW(budget, STRUCT, .rules = FA_MEMBER_OPTIONAL | FA_MEMBER_STRICT, .members = budget_members),
+    FA_MEMBER("strategy", TEXT, struct sweep_ask, strategy, LEFT_OUT),
+    ROW(evaluations, COUNT, LEFT_OUT),
+    ROW(seconds_each, REAL, LEFT_OUT),
     {.key = NULL},
 };
 #undef ROW
@@ -289,6 +307,8 @@ int fa_sweep_ask_write(const fa_sweep_request *request, char **ret_text, fa_diag
         return fa_fail(diag, FA_EINVAL, "a sweep has 1 to %d items", FA_SWEEP_ITEMS_MAX);
     if (ask.request.plan != NULL)
         snprintf(ask.plan, sizeof ask.plan, "%s", ask.request.plan);
+    if (ask.request.strategy != NULL)
+        snprintf(ask.strategy, sizeof ask.strategy, "%s", ask.request.strategy);
     return fa_wire_print(fa_struct_to_json(sweep_members, &ask), ret_text, diag);
 }
 
@@ -299,6 +319,9 @@ int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_request *ret_reque
     if (ret_request == NULL || ret_items == NULL || ret_plan == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_request, ret_items or ret_plan is NULL");
     int rc = read_strictly(text, size, FA_SWEEP_ASK_TEXT_MAX, where, sweep_members, &ask, diag);
+    if (rc == 0)
+        rc = check_search(ask.strategy, ask.request.evaluations, ask.request.seconds_each,
+                          &ask.request.strategy, diag);
     if (rc != 0) {
         free(ask.items);
         return rc;

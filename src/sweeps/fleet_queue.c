@@ -10,6 +10,7 @@
 #include "json_make.h"
 #include "json_struct.h"
 #include "problem.h"
+#include "request.h"
 #include "sweep.h"
 
 #include <stdio.h>
@@ -69,14 +70,23 @@ static const fa_member queued_members[] = {
     ROW(again, FLAG),
     ROW(exact, FLAG),
     ROW(price, REAL),
+    ROW(strategy, TEXT, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(evaluations, COUNT, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(seconds_each, REAL, .rules = FA_MEMBER_LEFT_OUT),
     {.key = NULL},
 };
 #undef ROW
 
 static char *queued_request_text(const fa_sweep_request *request)
 {
-    const fa_queued_request queued = {request->effort, request->again, request->exact,
-                                      request->budget.price};
+    fa_queued_request queued = {.effort = request->effort,
+                                .again = request->again,
+                                .exact = request->exact,
+                                .price = request->budget.price,
+                                .evaluations = request->evaluations,
+                                .seconds_each = request->seconds_each};
+    if (request->strategy != NULL)
+        snprintf(queued.strategy, sizeof queued.strategy, "%s", request->strategy);
     cJSON *json = fa_struct_to_json(queued_members, &queued);
     char *text = json != NULL ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
@@ -92,6 +102,9 @@ int fa_queued_request_read(const char *text, fa_queued_request *ret_request, fa_
     if (rc == 0)
         rc = fa_struct_from_json(json, queued_members, &request, where, diag);
     cJSON_Delete(json);
+    const char *strategy = request.strategy[0] != 0 ? request.strategy : NULL;
+    if (rc == 0)
+        rc = fa_search_check(&strategy, request.evaluations, request.seconds_each, diag);
     if (rc == FA_EINVAL || (rc == 0 && !(request.price < 1e12)))
         return fa_fail(diag, FA_EINVAL, "%s is not understood: is a newer version in the fleet?",
                        where);

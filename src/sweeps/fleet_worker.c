@@ -245,6 +245,9 @@ static int tune_item(struct worker *w, fa_diag *diag)
                           .effort = w->how.effort,
                           .again = w->how.again,
                           .exact = w->how.exact,
+                          .strategy = w->how.strategy[0] != 0 ? w->how.strategy : NULL,
+                          .evaluations = w->how.evaluations,
+                          .seconds = w->how.seconds_each,
                           .progress = on_tune_progress,
                           .context = w};
     int rc = fa_heartbeat_start(fa_fleet_of(tuner), renew_in_thread, &renewal, &heartbeat, diag);

@@ -164,6 +164,9 @@ static fa_request request_of(struct sweep *s, int32_t index)
                         .effort = s->request->effort,
                         .again = s->request->again,
                         .exact = s->request->exact,
+                        .strategy = s->request->strategy,
+                        .evaluations = s->request->evaluations,
+                        .seconds = s->request->seconds_each,
                         .progress = on_tune_progress,
                         .context = s};
 }
@@ -340,7 +343,7 @@ int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret
         return fa_fail(diag, FA_EINVAL, "a budget's numbers may not be negative");
     if (budget->cost > 0 && !(budget->price > 0))
         return fa_fail(diag, FA_EINVAL, "a budget of money needs the price of a GPU's hour");
-    return 0;
+    return fa_search_check(&ret->strategy, ret->evaluations, ret->seconds_each, diag);
 }
 
 int fa_sweep_key(const fa_sweep_request *request, char ret_key[65], fa_diag *diag)
@@ -357,6 +360,12 @@ int fa_sweep_key(const fa_sweep_request *request, char ret_key[65], fa_diag *dia
     snprintf(text, sizeof text, "sweep effort=%d again=%d exact=%d device=%d", (int)known.effort,
              known.again, known.exact, known.ordinal);
     fa_hash_text(&hash, text);
+    if (known.strategy != NULL || known.evaluations > 0 || known.seconds_each > 0) {
+        snprintf(text, sizeof text, "strategy=%s evaluations=%d seconds_each=%.17g",
+                 known.strategy != NULL ? known.strategy : "", (int)known.evaluations,
+                 known.seconds_each);
+        fa_hash_text(&hash, text);
+    }
     for (int32_t i = 0; i < known.count; i++) {
         fa_problem_key(&known.items[i].problem, text);
         fa_hash_text(&hash, text);

@@ -22,6 +22,9 @@ typedef struct fa_queued_request {
     fa_effort effort;
     bool again, exact;
     double price; /* of a GPU's hour */
+    char strategy[16]; /* of the search of its space; "": the default */
+    int32_t evaluations;
+    double seconds_each;
 } fa_queued_request;
 int fa_queued_request_read(const char *text, fa_queued_request *ret_request, fa_diag *diag);
 

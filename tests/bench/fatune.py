@@ -56,7 +56,7 @@ class Trial(c.Structure):
     _fields_ += [(n, c.c_double) for n in ("compile_ms", "predicted_us", "median_us", "low_us",
                                            "high_us")]
     _fields_ += [("sample_count", c.c_int32), ("max_error", c.c_double), ("tolerance", c.c_double),
-                 ("raced", c.c_bool)]
+                 ("raced", c.c_bool), ("static_smem_bytes", c.c_int32)]
 
 
 class Answer(c.Structure):

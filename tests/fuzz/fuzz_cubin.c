@@ -24,6 +24,8 @@ static void read_all(const uint8_t *bytes, size_t size)
     fa_attn_boxes_read(bytes, size, "attn_fwd", size % 2 != 0, &boxes, &diag);
     fa_cubin_code(bytes, size, "attn_fwd", hex, &diag);
     fa_cubin_constant(bytes, size, "fa_attn_boxes_wanted", constant, sizeof constant, &diag);
+    uint64_t variable;
+    fa_cubin_variable(bytes, size, "fa_attn_boxes_wanted", &variable, &diag);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

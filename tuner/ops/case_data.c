@@ -176,6 +176,13 @@ static int keep_case(fa_case_data *data, const struct one_case *c, int64_t *end,
     return rc;
 }
 
+static int seal(int fd, fa_diag *diag)
+{
+    return fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0
+               ? 0
+               : fa_fail(diag, FA_EIO, "the data of a proof cannot be sealed: %s", strerror(errno));
+}
+
 static fa_case_data *new_data(int fd)
 {
     fa_case_data *data = malloc(sizeof *data);
@@ -192,7 +199,7 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
                       void *context, fa_case_data **ret_data, fa_diag *diag)
 {
     int64_t end = 0;
-    int rc = 0, fd = memfd_create("fa-tune-cases", MFD_CLOEXEC);
+    int rc = 0, fd = memfd_create("fa-tune-cases", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return fa_fail(diag, FA_EIO, "no file for the data of a proof: %s", strerror(errno));
     fa_case_data *data = new_data(fd);
@@ -214,6 +221,8 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
         free_case(c);
     }
     free(c);
+    if (rc == 0) /* what kernels are proved against stays as it is, whoever opens it */
+        rc = seal(fd, diag);
     if (rc != 0)
         fa_case_data_close(&data);
     else

@@ -10,6 +10,7 @@
 #include "case_data.h"
 #include "random.h"
 #include "prover_base.h"
+#include "symbols.h"
 #include "tensors.h"
 
 #include "error.h"
@@ -146,6 +147,8 @@ struct generic_case {
     struct fa_verdict verdict[FA_PROVER_ROUNDS];
 };
 
+_Static_assert((int)FA_PARAMETERS_MAX <= (int)FA_PROVER_ARGUMENTS, "");
+
 struct generic_prover {
     struct fa_prover base;
     struct generic_case at[FA_BENCH_CASES];
@@ -277,14 +280,33 @@ static int fill_input(struct fa_prover *prover, const struct generic_case *c, in
     return rc != 0 ? rc : fill_at(prover, c, tensor, c->first[tensor], diag);
 }
 
-/* Outputs that are inputs too, before each launch. */
-static int restore(struct fa_prover *prover, int index, fa_diag *diag)
+/* The module's variables that inputs are copied to. */
+static int copy_symbols(struct fa_prover *prover, int index, const fa_symbols *symbols,
+                        fa_diag *diag)
 {
     const struct generic_case *c = case_of(prover, index);
-    int rc = 0;
+    return fa_symbols_copy(prover->driver, symbols, &c->tensors, &prover->at[index].problem,
+                           c->first, prover->stream, diag);
+}
+
+/* Makes a partial output, or its reference, zero: what a kernel does not write counts for nothing. */
+static int clear(struct fa_prover *prover, const fa_tensor *tensor, fa_element element,
+                 fa_device_ptr address, fa_diag *diag)
+{
+    return fa_fill8(prover->driver, address, 0, tensor->elements * fa_element_size(element),
+                    prover->stream, diag);
+}
+
+/* Outputs that are inputs too, or partial, before each launch. */
+static int restore(struct fa_prover *prover, int index, const void *extra, fa_diag *diag)
+{
+    const struct generic_case *c = case_of(prover, index);
+    int rc = extra != NULL ? copy_symbols(prover, index, extra, diag) : 0;
     for (int t = 0; t < c->tensors.count && rc == 0; t++)
         if (c->tensors.at[t].updated)
             rc = fill_at(prover, c, t, c->first[t], diag);
+        else if (c->tensors.at[t].partial)
+            rc = clear(prover, &c->tensors.at[t], c->tensors.at[t].element, c->first[t], diag);
     return rc;
 }
 
@@ -330,8 +352,10 @@ static int find_largest(struct fa_prover *prover, const struct generic_case *c, 
     int element = (int)wanted_element(c, tensor);
     fa_device_ptr wanted = c->wanted[tensor], largest = c->largest + sizeof(float) * (size_t)tensor;
     void *arguments[] = {&wanted, &count, &element, &largest};
-    return fa_prover_run(prover, prover->kernel[LARGEST], FA_PROVER_THREADS, count, arguments,
-                         diag);
+    int rc = fa_fill8(prover->driver, largest, 0, sizeof(float), prover->stream, diag);
+    return rc != 0 ? rc
+                   : fa_prover_run(prover, prover->kernel[LARGEST], FA_PROVER_THREADS, count,
+                                   arguments, diag);
 }
 
 static int fetch_reference(struct fa_prover *prover, struct generic_case *c, int tensor,
@@ -450,9 +474,16 @@ static int compute_reference(struct fa_prover *prover, int index, uint64_t work,
         address[t] = c->tensors.at[t].output ? c->wanted[t] : c->first[t];
         if (c->tensors.at[t].updated)
             rc = fill_at(prover, c, t, c->wanted[t], diag);
+        else if (c->tensors.at[t].partial)
+            rc = clear(prover, &c->tensors.at[t], wanted_element(c, t), c->wanted[t], diag);
     }
     fill_values(prover, index, address, &values);
     fa_tensors_arguments(&prover->at[index].problem, &c->tensors, &values, params, arguments);
+    fa_symbols symbols; /* the answer may do without them */
+    if (rc == 0)
+        rc = fa_symbols_find(&c->tensors, prover->module, &symbols, diag);
+    if (rc == 0)
+        rc = copy_symbols(prover, index, &symbols, diag);
     if (rc == 0)
         rc = run_reference(prover, index, work, arguments, diag);
     if (rc == 0)
@@ -503,9 +534,6 @@ static int prepare(struct fa_prover *prover, int index, fa_diag *diag)
         if (rc == 0 && !tensor->output)
             rc = fill_input(prover, c, t, diag);
     }
-    if (rc == 0)
-        rc = fa_fill8(prover->driver, c->largest, 0, FA_TENSORS_MAX * sizeof(float), prover->stream,
-                      diag);
     if (rc != 0 || prover->at[index].empty)
         return rc;
     rc = make_inputs(prover, index, diag);
@@ -532,20 +560,24 @@ static void release(struct fa_prover *prover)
 static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *info,
                             const char *entry, bool workspace, fa_diag *diag)
 {
-    const int count = list->parameter_count + workspace;
+    int passed[FA_PARAMETERS_MAX], known = 0;
+    for (int i = 0; i < list->parameter_count; i++)
+        if (fa_tensors_is_passed(list, list->parameter[i]))
+            passed[known++] = list->parameter[i];
+    const int count = known + workspace;
     if (info->parameter_count != count)
         return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated", entry,
                        info->parameter_count, count);
     for (int i = 0; i < count; i++) {
-        bool scalar = i < list->parameter_count && list->parameter[i] >= FA_TENSORS_MAX;
-        const fa_scalar *is = scalar ? &list->scalar[list->parameter[i] - FA_TENSORS_MAX] : NULL;
+        bool scalar = i < known && passed[i] >= FA_TENSORS_MAX;
+        const fa_scalar *is = scalar ? &list->scalar[passed[i] - FA_TENSORS_MAX] : NULL;
         int32_t size = scalar ? (int32_t)fa_element_size(is->element) : 8;
         if (info->parameter_size[i] != size)
             return fa_fail(diag, FA_ECORRUPT, "argument %d of %s, %s, has %d bytes, and %s has %d",
                            i + 1, entry,
-                           scalar                      ? is->name
-                           : i < list->parameter_count ? list->at[list->parameter[i]].name
-                                                       : "the workspace",
+                           scalar      ? is->name
+                           : i < known ? list->at[passed[i]].name
+                                       : "the workspace",
                            info->parameter_size[i],
                            scalar ? fa_element_name(is->element) : "an address", size);
     }
@@ -564,6 +596,8 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
         rc = fa_tensors_read(problem, &list, diag);
     if (rc != 0)
         return rc;
+    const char *answer = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(fa_operation_of(problem)->document, "answer"), "kernel"));
     int32_t bytes = (int32_t)fa_tensors_params(problem, &list, &values, params);
     if (list.parameter_count > 0)
         rc = check_parameters(&list, &info, entry, workspace, diag);
@@ -573,15 +607,28 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
                      "%s does not take just a struct of %d bytes (addresses, "
                      "strides, scalars, integer fields)%s",
                      entry, bytes, workspace ? ", and then the address of its workspace" : "");
+    if (rc == 0 && (answer == NULL || strcmp(entry, answer) != 0)) /* which may do without */
+        rc = fa_symbols_check(&list, cubin, size, diag);
     fa_tensors_free(&list);
     return rc;
 }
 
-static int generic_load(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
-                        bool workspace, void **ret_extra, fa_diag *diag)
+static int generic_load(struct fa_prover *prover, fa_module *module, const void *cubin, size_t size,
+                        const char *entry, bool workspace, void **ret_extra, fa_diag *diag)
 {
+    fa_symbols symbols = {0};
+    int rc = fa_generic_check_entry(&prover->at[0].problem, cubin, size, entry, workspace, diag);
     *ret_extra = NULL;
-    return fa_generic_check_entry(&prover->at[0].problem, cubin, size, entry, workspace, diag);
+    if (rc == 0)
+        rc = fa_symbols_find(&case_of(prover, 0)->tensors, module, &symbols, diag);
+    if (rc != 0 || symbols.count == 0)
+        return rc;
+    fa_symbols *extra = malloc(sizeof *extra);
+    if (extra == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    *extra = symbols;
+    *ret_extra = extra;
+    return 0;
 }
 
 static void arguments(struct fa_prover *prover, int index, void *extra,
@@ -606,6 +653,13 @@ static void check_fences(const fa_tensor *t, const unsigned char *bytes, struct 
         v->damaged = true;
         snprintf(v->reason, sizeof v->reason, "it wrote outside its output %s", t->name);
     }
+}
+
+static const char *said_by(const struct fa_prover *prover, int index)
+{
+    return case_of(prover, index)->answered > 0 ? "in the config that was first"
+           : is_answered(prover, index)         ? "the answer says"
+                                                : "the reference says";
 }
 
 static void compare(const struct fa_prover *prover, int index, int tensor,
@@ -637,11 +691,7 @@ static void compare(const struct fa_prover *prover, int index, int tensor,
         v->passed = false;
         snprintf(v->reason, sizeof v->reason,
                  "element %llu of %s is %.6g, %s %.6g, allowed is %.3g", (unsigned long long)i,
-                 t->name, got,
-                 c->answered > 0              ? "in the config that was first"
-                 : is_answered(prover, index) ? "the answer says"
-                                              : "the reference says",
-                 right, allowed);
+                 t->name, got, said_by(prover, index), right, allowed);
         if (!(ratio > 0))
             return;
     }
@@ -657,6 +707,38 @@ static void check_input(const fa_tensor *t, const unsigned char *bytes, const un
     if (v->passed)
         snprintf(v->reason, sizeof v->reason, "it wrote to its input %s", t->name);
     v->passed = false;
+}
+
+/* Whether a tensor is compared on the host alone. */
+static bool is_seen_here(const fa_tensor *tensor)
+{
+    return tensor->made || tensor->partial;
+}
+
+/* Of a partial output the sum of all elements. */
+static void compare_sums(const struct fa_prover *prover, int index, int tensor,
+                         const unsigned char *outputs, struct fa_verdict *v)
+{
+    const struct generic_case *c = case_of(prover, index);
+    const fa_tensor *t = &c->tensors.at[tensor];
+    const fa_element is = wanted_element(c, tensor);
+    double got = 0, wanted = 0, magnitude = 0, allowed;
+    for (uint64_t i = 0; i < t->elements; i++) {
+        double right = fa_element_value(is, c->wanted_host[tensor] + i * fa_element_size(is));
+        got += fa_element_value(t->element, outputs + i * fa_element_size(t->element));
+        wanted += right;
+        magnitude += fabs(right);
+    }
+    double error = fa_tensors_error(&c->tensors, t->element, magnitude, got, wanted, &allowed);
+    if (!(error / allowed <= v->error / v->tolerance)) {
+        v->error = error;
+        v->tolerance = allowed;
+    }
+    if (error <= allowed)
+        return;
+    v->passed = false;
+    snprintf(v->reason, sizeof v->reason, "the sum of %s is %.9g, %s %.9g, allowed is %.3g",
+             t->name, got, said_by(prover, index), wanted, allowed);
 }
 
 /* Copies a tensor to the host and looks at it there. */
@@ -677,7 +759,7 @@ static int check_tensor(struct fa_prover *prover, int index, int tensor, struct 
     else if (rc == 0)
         check_fences(t, bytes, v);
     if (rc == 0 && t->output && v->passed)
-        compare(prover, index, tensor, bytes + fence_bytes(t), v);
+        (t->partial ? compare_sums : compare)(prover, index, tensor, bytes + fence_bytes(t), v);
     free(bytes);
     return rc;
 }
@@ -718,38 +800,48 @@ static void take_worst(uint64_t found, struct fa_verdict *v)
     v->tolerance = (double)allowed;
 }
 
-/* Whether an element was never written: of 16-bit types and less any bits may be a value. */
-static bool is_unwritten(const unsigned char *element, size_t size)
+/* The first element that was never written; `count`: none. Of 16-bit types and less any bits may be a value. */
+static uint64_t find_unwritten(const unsigned char *bytes, uint64_t count, size_t size)
 {
-    bool poison = size > 2;
-    for (size_t i = 0; i < size; i += 2)
-        poison = poison && memcmp(element + i, &(uint16_t){FA_PROVER_POISON}, 2) == 0;
-    return poison;
+    const uint64_t poison = FA_PROVER_POISON * UINT64_C(0x0001000100010001);
+    uint64_t i = 0;
+    if (size < 4)
+        return count;
+    while (i < count && (size == 4 ? memcmp(bytes + 4 * i, &poison, 4) != 0
+                                   : memcmp(bytes + 8 * i, &poison, 8) != 0))
+        i++;
+    return i;
 }
 
-/* Takes the first kernel's outputs as what is wanted of all others. */
+/* Takes the first kernel's outputs as what is wanted of all others: on the device, and here for what is made anew. */
 static int take_answer(struct fa_prover *prover, int index, struct fa_verdict *v, fa_diag *diag)
 {
     struct generic_case *c = case_of(prover, index);
     int rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
     for (int t = 0; t < c->tensors.count && rc == 0; t++) {
         const fa_tensor *tensor = &c->tensors.at[t];
-        size_t bytes = 0, size = fa_element_size(tensor->element);
+        size_t bytes = 0;
         if (!tensor->output || tensor->elements == 0)
             continue;
         rc = make_room(c, t, &bytes, diag);
         if (rc == 0)
+            rc = fa_copy_on_device(prover->driver, c->wanted[t], c->first[t], bytes, prover->stream,
+                                   diag);
+        if (rc == 0)
+            rc = find_largest(prover, c, t, diag);
+        if (rc == 0)
             rc = fa_copy_from_device(prover->driver, c->wanted_host[t], c->first[t], bytes, diag);
-        for (size_t i = 0; i < bytes && rc == 0 && v->passed; i += size) {
-            if (!is_unwritten(c->wanted_host[t] + i, size))
-                continue;
-            v->passed = false;
-            snprintf(v->reason, sizeof v->reason, "element %zu of %s is not written", i / size,
-                     tensor->name);
-        }
+        if (rc != 0 || !v->passed || tensor->partial)
+            continue;
+        uint64_t at =
+            find_unwritten(c->wanted_host[t], tensor->elements, fa_element_size(tensor->element));
+        v->passed = at == tensor->elements;
+        if (!v->passed)
+            snprintf(v->reason, sizeof v->reason, "element %llu of %s is not written",
+                     (unsigned long long)at, tensor->name);
     }
     c->answered = prover->proofs;
-    return rc == 0 ? give_answer(prover, index, diag) : rc;
+    return rc;
 }
 
 static int generic_check(struct fa_prover *prover, int round, int index, fa_device_ptr result,
@@ -768,7 +860,7 @@ static int generic_check(struct fa_prover *prover, int round, int index, fa_devi
     if (has_no_answer(prover, index) && (c->answered == 0 || c->answered == prover->refuted))
         rc = take_answer(prover, index, &v, diag);
     for (int t = 0; t < c->tensors.count && rc == 0; t++)
-        if (!c->tensors.at[t].made)
+        if (!is_seen_here(&c->tensors.at[t]))
             rc = start_check(prover, c, t, result + sizeof *found * (size_t)t, diag);
     if (rc == 0)
         rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
@@ -776,7 +868,7 @@ static int generic_check(struct fa_prover *prover, int round, int index, fa_devi
         rc = fa_copy_from_device(prover->driver, found, result, sizeof found, diag);
     for (int t = 0; t < c->tensors.count && rc == 0; t++) {
         bool failed = found[t] == (uint64_t)FAILED;
-        if (failed || c->tensors.at[t].made)
+        if (failed || is_seen_here(&c->tensors.at[t]))
             rc = check_tensor(prover, index, t, &v, diag);
         else if (c->tensors.at[t].output)
             take_worst(found[t], &v);
@@ -821,6 +913,8 @@ const struct fa_prover_type fa_generic_prover = {.size = sizeof(struct generic_p
 struct passed {
     fa_tensor_list list;
     int count, at[FA_PARAMETERS_MAX];
+    fa_module *module;
+    fa_symbols symbols;
 };
 
 static void order_arguments(struct passed *passed)
@@ -838,9 +932,18 @@ static void order_arguments(struct passed *passed)
         passed->at[passed->count++] = FA_TENSORS_MAX + i;
 }
 
-static int load_for_callers(fa_driver *driver, const fa_problem *problem, const void *cubin,
-                            size_t size, const char *entry, bool workspace, void **ret_shared,
-                            fa_diag *diag)
+static void unload(void **shared)
+{
+    struct passed *passed = *shared;
+    if (passed != NULL)
+        fa_tensors_free(&passed->list);
+    free(passed);
+    *shared = NULL;
+}
+
+static int load_for_callers(fa_driver *driver, fa_module *module, const fa_problem *problem,
+                            const void *cubin, size_t size, const char *entry, bool workspace,
+                            void **ret_shared, fa_diag *diag)
 {
     (void)driver;
     int rc = fa_generic_check_entry(problem, cubin, size, entry, workspace, diag);
@@ -849,22 +952,16 @@ static int load_for_callers(fa_driver *driver, const fa_problem *problem, const 
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     if (rc == 0)
         rc = fa_tensors_read(problem, &passed->list, diag);
+    if (rc == 0)
+        rc = fa_symbols_find(&passed->list, module, &passed->symbols, diag);
     if (rc != 0) {
-        free(passed);
+        unload((void **)&passed);
         return rc;
     }
+    passed->module = module;
     order_arguments(passed);
     *ret_shared = passed;
     return 0;
-}
-
-static void unload(void **shared)
-{
-    struct passed *passed = *shared;
-    if (passed != NULL)
-        fa_tensors_free(&passed->list);
-    free(passed);
-    *shared = NULL;
 }
 
 static int argument_of(const fa_call *call, const fa_problem *problem, int32_t index,
@@ -975,7 +1072,18 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     if (call->composed != NULL)
         rc = fa_call_take_memory(call, args->workspace, args->workspace_bytes, stream, &memory,
                                  diag);
-    return rc != 0 ? rc : fa_call_run(call, arguments, count, memory.workspace, stream, diag);
+    const bool enters = passed->symbols.count > 0;
+    if (rc == 0 && enters)
+        rc = fa_module_enter(passed->module, stream, diag);
+    if (rc != 0)
+        return rc;
+    if (enters)
+        rc = fa_symbols_copy(call->driver, &passed->symbols, &passed->list, problem, values.address,
+                             stream, diag);
+    if (rc == 0)
+        rc = fa_call_run(call, arguments, count, memory.workspace, stream, diag);
+    const int left = enters ? fa_module_leave(passed->module, stream, rc == 0 ? diag : NULL) : 0;
+    return rc != 0 ? rc : left;
 }
 
 const fa_launcher fa_generic_launcher = {

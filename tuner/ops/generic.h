@@ -10,7 +10,12 @@
  *                              16 unless it says otherwise; where the problem has a field "unaligned" that is set,
  *                              those of an element do. "when": "FIELD": callers need not pass it where that field
  *                              is at its default. "made": true, of an input: the reference's entry `inputs`
- *                              computes it from the others, in its own dtype
+ *                              computes it from the others, in its own dtype. "symbol": "NAME", of an input
+ *                              where "parameters" lists what kernels take one by one: it is copied to this
+ *                              variable of the kernel's module before each launch, and its address is
+ *                              passed only if "parameter" is true. "partial": true, of an output: it is
+ *                              zero before each launch of a proof, a kernel writes any part of it, and
+ *                              the sum of its elements is compared
  *   "scalars": [{"name": "epsilon", "value": 1e-5}, …]   passed as fp32
  *   "tolerance": {"ulps": 2, "absolute": 1e-5}   |o - reference| <= ulps * 2^-10 * |reference| +
  *                              absolute for fp16; 2^-7 for bf16, 2^-23 for fp32. "of_largest" counts

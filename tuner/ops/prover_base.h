@@ -16,7 +16,7 @@
 
 enum {
     FA_PROVER_ROUNDS = 2,     /* launches of each case that is not `once` */
-    FA_PROVER_ARGUMENTS = 24, /* of a kernel, without the workspace */
+    FA_PROVER_ARGUMENTS = 28, /* of a kernel, without the workspace */
     FA_PROVER_FENCE = 32768,  /* 16-bit elements before and behind each output: 64 KiB */
     FA_PROVER_THREADS = 256,  /* of a block of the kernels that fill and check */
     FA_PROVER_POISON = 0x7fa5 /* NaN as fp16 and bf16, and twice as fp32: nothing computes it */
@@ -56,15 +56,16 @@ struct fa_prover_type {
                  struct fa_cursor *outputs);
     /* Fills the inputs of a case and computes its reference. */
     int (*prepare)(struct fa_prover *prover, int index, fa_diag *diag);
-    /* Makes anew what a kernel changes of its inputs; NULL: none does. */
-    int (*restore)(struct fa_prover *prover, int index, fa_diag *diag);
+    /* Makes anew what a kernel changes of its inputs, and variables of its module; NULL: none has such. `extra` is of
+     * `load`. */
+    int (*restore)(struct fa_prover *prover, int index, const void *extra, fa_diag *diag);
     /* What a kernel is passed for a case, in order; NULL: no more. `extra` is of `load`. */
     void (*arguments)(struct fa_prover *prover, int index, void *extra,
                       void *ret_argument[FA_PROVER_ARGUMENTS]);
     /* What a kernel needs besides (NULL: nothing), in one block for free(). FA_ECORRUPT: the entry
      * does not take what it would be passed; `workspace`: the address of one too. */
-    int (*load)(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
-                bool workspace, void **ret_extra, fa_diag *diag);
+    int (*load)(struct fa_prover *prover, fa_module *module, const void *cubin, size_t size,
+                const char *entry, bool workspace, void **ret_extra, fa_diag *diag);
     /* Looks at a case's outputs after a launch; `result` is on the device. `judge` comes once all
      * results are here and says what was seen. */
     int (*check)(struct fa_prover *prover, int round, int index, fa_device_ptr result,

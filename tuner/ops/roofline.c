@@ -72,12 +72,14 @@ void fa_roofline_predict(const fa_candidate *candidate, const fa_problem *proble
                                                              : USUAL_REGISTERS;
     (void)problem;
     bool told = false;
-    trial->blocks_per_sm = fa_model_occupancy(gpu, trial->threads, registers, trial->smem_bytes);
+    trial->blocks_per_sm = fa_model_occupancy(gpu, trial->threads, registers,
+                                              trial->smem_bytes + trial->static_smem_bytes);
     trial->predicted_us = 0;
     double us = 0;
     for (int i = 0; i < launches->count; i++) {
         const fa_launch_shape *launch = &launches->at[i];
-        int32_t resident = fa_model_occupancy(gpu, launch->threads, registers, launch->smem_bytes);
+        int32_t resident = fa_model_occupancy(gpu, launch->threads, registers,
+                                              launch->smem_bytes + trial->static_smem_bytes);
         if (resident < trial->blocks_per_sm)
             trial->blocks_per_sm = resident;
         told = told || tells_work(launch);

@@ -234,6 +234,25 @@ static int read_range(const cJSON *json, const fa_problem *problem, fa_tensor *t
     return 0;
 }
 
+/* "symbol": the name of a variable; "parameter": true, where the kernel takes its address besides. */
+static int read_symbol(const cJSON *json, fa_tensor *tensor, const char *where, fa_diag *diag)
+{
+    const cJSON *symbol = cJSON_GetObjectItemCaseSensitive(json, "symbol");
+    const cJSON *parameter = cJSON_GetObjectItemCaseSensitive(json, "parameter");
+    tensor->symbol = cJSON_GetStringValue(symbol);
+    tensor->parameter = cJSON_IsTrue(parameter);
+    if (symbol != NULL &&
+        (tensor->symbol == NULL || !fa_is_identifier(tensor->symbol) || tensor->output))
+        return fa_fail(diag, FA_EINVAL,
+                       "%s: \"symbol\" must be the name of a variable of the source, without its "
+                       "namespace, and belongs to inputs",
+                       where);
+    if (parameter != NULL && (symbol == NULL || !cJSON_IsBool(parameter)))
+        return fa_fail(diag, FA_EINVAL,
+                       "%s: \"parameter\" must be true or false, beside a \"symbol\"", where);
+    return 0;
+}
+
 static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
                        const char *where, fa_diag *diag)
 {
@@ -254,8 +273,13 @@ static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *
     tensor->made = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "made"));
     tensor->updated =
         tensor->output && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "updated"));
+    tensor->partial =
+        tensor->output && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "partial"));
     if (tensor->output && tensor->made)
         return fa_fail(diag, FA_EINVAL, "%s: an output cannot be \"made\"", where);
+    rc = read_symbol(json, tensor, where, diag);
+    if (rc != 0)
+        return rc;
     tensor->stride_count = strided ? tensor->dims - 1 : 0;
     if (strided && (tensor->stride_count < 1 || tensor->stride_count > FA_TENSOR_STRIDES))
         return fa_fail(diag, FA_EINVAL, "%s: what is strided has 2 to %d dimensions", where,
@@ -288,7 +312,7 @@ void fa_tensor_argument(const fa_tensor *tensor, const fa_problem *problem,
                                   .tensor = true,
                                   .strided = tensor->stride_count > 0,
                                   .output = tensor->output,
-                                  .updated = tensor->updated,
+                                  .updated = tensor->updated || tensor->partial,
                                   .needed = fa_tensor_is_needed(tensor, problem),
                                   .dims = tensor->dims};
     for (int i = 0; i < tensor->dims; i++)
@@ -392,6 +416,11 @@ static int read_list(const fa_problem *problem, fa_tensor_list *list, fa_diag *d
                        "\"output\": true",
                        operation->name);
     int rc = read_parameters(operation, list, diag);
+    for (int i = 0; i < list->count && rc == 0 && list->parameter_count == 0; i++)
+        if (list->at[i].symbol != NULL)
+            rc = fa_fail(diag, FA_EINVAL,
+                         "operation %s: tensors[%d]: a \"symbol\" needs \"parameters\"",
+                         operation->name, i);
     for (int i = 0; i < list->scalar_count && rc == 0 && list->parameter_count == 0; i++)
         if (list->scalar[i].element != FA_ELEMENT_FP32 || list->scalar[i].expr != NULL)
             rc = fa_fail(diag, FA_EINVAL, "operation %s: scalars[%d]: a struct has numbers of fp32",
@@ -477,6 +506,12 @@ void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, b
     }
 }
 
+bool fa_tensors_is_passed(const fa_tensor_list *list, int argument)
+{
+    return argument >= FA_TENSORS_MAX || list->at[argument].symbol == NULL ||
+           list->at[argument].parameter;
+}
+
 int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list,
                          fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX],
                          void *ret_argument[FA_PARAMETERS_MAX])
@@ -486,12 +521,15 @@ int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list,
         fa_tensors_params(problem, list, values, ret_params);
         return 1;
     }
+    int count = 0;
     for (int i = 0; i < list->parameter_count; i++) {
         int at = list->parameter[i];
-        ret_argument[i] = at < FA_TENSORS_MAX ? (void *)&values->address[at]
-                                              : (void *)&values->scalar[at - FA_TENSORS_MAX];
+        if (fa_tensors_is_passed(list, at))
+            ret_argument[count++] = at < FA_TENSORS_MAX
+                                        ? (void *)&values->address[at]
+                                        : (void *)&values->scalar[at - FA_TENSORS_MAX];
     }
-    return list->parameter_count;
+    return count;
 }
 
 size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,

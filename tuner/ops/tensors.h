@@ -40,8 +40,13 @@ typedef struct fa_tensor {
     bool output;
     bool
         updated; /* an output that is also an input: it is made anew before every launch of a proof */
+    bool
+        partial; /* an output of which a kernel writes as much as it likes: the sum of its elements is compared */
     bool made; /* an input that the reference's entry `inputs` computes from the others */
     int when;  /* the field at whose default the tensor is not needed; -1: it always is */
+    const char
+        *symbol;    /* of an input: the variable of the module that it is copied to; NULL: none */
+    bool parameter; /* of one with a symbol: whether the kernel takes its address besides */
     int align; /* bytes that its address and its strides are multiples of, unless problem.unaligned */
     int dims, size[FA_ARGUMENT_DIMS]; /* sizes that no field says */
     int field[FA_ARGUMENT_DIMS];      /* fields that say a size; -1: none does */
@@ -65,7 +70,8 @@ typedef struct fa_tensor_list {
     fa_tensor at[FA_TENSORS_MAX];
     int scalar_count;
     fa_scalar scalar[FA_SCALARS_MAX];
-    /* What a kernel takes one by one, tensors by their index and scalars by FA_TENSORS_MAX + theirs; none: one struct. */
+    /* The arguments of a kernel that takes them one by one, tensors by their index and scalars by FA_TENSORS_MAX + theirs;
+     * none: it takes one struct. */
     int parameter_count, parameter[FA_PARAMETERS_MAX];
     int unaligned; /* the field that lifts the demands on alignment; -1: none does */
     double ulps, relative, of_largest, absolute; /* what an output may differ by */
@@ -122,6 +128,8 @@ double fa_tensors_error(const fa_tensor_list *list, fa_element element, double l
 /* The scalars of a proof, and those that are computed of a problem. */
 void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, bool all,
                         fa_tensor_values *values);
+/* Whether the kernel takes an argument as a parameter; `argument`: of fa_tensor_list.parameter. */
+bool fa_tensors_is_passed(const fa_tensor_list *list, int argument);
 /* Points to what a kernel is passed: to the one struct in ret_params, or to each parameter in `values`. Their count. */
 int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list,
                          fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX],

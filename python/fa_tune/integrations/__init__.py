@@ -6,7 +6,6 @@ imports the engine and PyTorch, is imported when the engine is told to use it, a
 """
 import functools
 import importlib.metadata
-import os
 import warnings
 
 # engine -> the versions inside which its backend was tried, and how others are told of it
@@ -37,9 +36,8 @@ def register_sglang():
 
 @functools.cache
 def begin(engine):
-    """Called by a backend that an engine makes: warns of versions that were not tried, and sets what a new problem may
-    cost. That is an environment variable because engines start processes of their own, which inherit it."""
-    from .._policy import policy
+    """Called by a backend that an engine makes: warns of versions that were not tried, and sets what a call may cost."""
+    from ._start import begin_to_serve
     versions, told = TRIED[engine]
     try:
         here = importlib.metadata.version(engine)
@@ -48,4 +46,4 @@ def begin(engine):
     if here.partition("+")[0] not in versions:
         warnings.warn("fa_tune's attention backend %s; here is %s %s: compare its answers with another backend's"
                       % (told, engine, here), RuntimeWarning, stacklevel=3)
-    policy(effort=os.environ.get("FA_TUNE_ENGINE_EFFORT") or "predict")
+    begin_to_serve(engine)

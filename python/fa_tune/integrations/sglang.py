@@ -13,7 +13,7 @@ from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
 import fa_tune
-from . import begin
+from . import _start, begin
 
 try:  # since 2026 a pool is told where to write by an object
     from sglang.srt.mem_cache.memory_pool import KVWriteLoc
@@ -50,11 +50,30 @@ class FaTuneAttnBackend(AttentionBackend):
                ("fp8 caches: pass --kv-cache-dtype auto", runner.kv_cache_dtype not in (torch.float16, torch.bfloat16)))
         begin("sglang")
         self.page, self.most = runner.page_size, runner.model_config.context_len
+        self.most_queries = runner.server_args.chunked_prefill_size
+        self.dtype = {torch.float16: "fp16", torch.bfloat16: "bf16"}[runner.kv_cache_dtype]
         self.slots = runner.req_to_token_pool.req_to_token  # (requests, tokens): where each token lies
         self.token_to_kv_pool = runner.token_to_kv_pool
         self.device = runner.device
         self.step = None
         self.known_layers = set()
+
+    def _prepare(self, layer, sinks):
+        """Refuses what a layer asks for and is not taken, and readies kernels for it: SGLang runs each layer before it
+        captures a graph, and a request of its own before it serves."""
+        self._check(layer)
+        causal, window = layer.attn_type != AttentionType.ENCODER_ONLY, layer.sliding_window_size
+        windowed = window is not None and window >= 0
+        kind = {"dtype": self.dtype, "head_dim": layer.head_dim, "heads_q": layer.tp_q_head_num,
+                "heads_kv": layer.tp_k_head_num, "causal": "bottom-right" if causal else "none", "layout": "bshd",
+                "lengths_k": "seqused", "page": self.page, "softcap": layer.logit_cap > 0, "sinks": sinks is not None,
+                "window": windowed, "window_left": window if windowed else 0, "kv_dtype": "same"}
+        if layer.v_head_dim != layer.head_dim:
+            kind["head_dim_v"] = layer.v_head_dim
+        most = self.most_queries if self.most_queries > 0 else self.most
+        _start.prepare("sglang", kind, {**kind, "varlen": True}, most_batch=self.slots.shape[0], most_queries=most,
+                       most_keys=self.most)
+        self.known_layers.add(layer.layer_id)
 
     def _check(self, layer):
         window, encoder = layer.sliding_window_size, layer.attn_type == AttentionType.ENCODER_ONLY
@@ -63,7 +82,6 @@ class FaTuneAttnBackend(AttentionBackend):
                ("soft caps by " + layer.logit_capping_method, layer.logit_cap and layer.logit_capping_method != "tanh"),
                ("scores scaled by length", layer.xai_temperature_len > 0),
                ("windows in encoders", encoder and window is not None and window >= 0))
-        self.known_layers.add(layer.layer_id)
 
     def _pages_of(self, requests, most_keys):
         return self.slots[requests, :most_keys:self.page] // self.page
@@ -74,12 +92,13 @@ class FaTuneAttnBackend(AttentionBackend):
         refuse(("speculative decoding", forward_batch.spec_info is not None))
         most_keys = int(forward_batch.seq_lens_cpu.max())
         self.step = Step(forward_batch.seq_lens.to(torch.int32),
-                         self._pages_of(forward_batch.req_pool_indices, most_keys).to(torch.int32), most_keys)
+                         self._pages_of(forward_batch.req_pool_indices, most_keys).to(torch.int32),
+                         _start.ceiling(most_keys))
         if not forward_batch.forward_mode.is_decode():
             counts = forward_batch.extend_seq_lens
             starts = torch.zeros(len(counts) + 1, dtype=torch.int32, device=self.device)
             torch.cumsum(counts, 0, dtype=torch.int32, out=starts[1:])
-            self.step.starts, self.step.most_queries = starts, int(max(forward_batch.extend_seq_lens_cpu))
+            self.step.starts, self.step.most_queries = starts, _start.ceiling(int(max(forward_batch.extend_seq_lens_cpu)))
 
     # ---- CUDA graphs of decode: the buffers stay, their content changes before each replay
     def init_cuda_graph_state(self, max_bs, max_num_tokens):
@@ -92,7 +111,7 @@ class FaTuneAttnBackend(AttentionBackend):
         batch = forward_batch.batch_size
         self.lengths[:batch].copy_(forward_batch.seq_lens[:batch])
         self.pages[:batch].copy_(self._pages_of(forward_batch.req_pool_indices[:batch], self.most))
-        self.step = Step(self.lengths[:batch], self.pages[:batch], self.most)
+        self.step = Step(self.lengths[:batch], self.pages[:batch], _start.ceiling(self.most))
 
     def init_forward_metadata_in_graph(self, forward_batch):
         """Nothing: kernels read lengths and pages when they run."""
@@ -102,7 +121,7 @@ class FaTuneAttnBackend(AttentionBackend):
 
     def _attend(self, q, k, v, layer, forward_batch, save_kv_cache=True, sinks=None, **more):
         if layer.layer_id not in self.known_layers:
-            self._check(layer)
+            self._prepare(layer, sinks)
         refuse(("bidirectional attention between image tokens", layer.attn_type == AttentionType.DECODER_BIDIRECTIONAL
                 and any(x is not None for x in forward_batch.mm_inputs or [])),
                *((name, value is not None) for name, value in more.items()))

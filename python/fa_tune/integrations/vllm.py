@@ -14,7 +14,7 @@ from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, Att
 from vllm.v1.attention.backends.utils import get_kv_cache_layout
 
 import fa_tune
-from . import begin
+from . import _start, begin
 
 # Where the dimensions of a cache lie in memory, with those of all layers in one tensor or without: pages outermost.
 STRIDE_ORDERS = {("NHD", False): (0, 2, 1, 3), ("NHD", True): (1, 0, 3, 2, 4),
@@ -102,6 +102,14 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         if getattr(vllm_config.model_config, "rswa_window", None) is not None:
             raise NotImplementedError("fa_tune's backend has no window with a prefix that all see (rswa_window)")
+        model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
+        drafts = getattr(vllm_config.speculative_config, "num_speculative_tokens", 0)
+        # vLLM makes builders when weights are loaded and the cache is not there yet: tuning has memory
+        for name in layer_names:
+            kind = vllm_config.compilation_config.static_forward_context[name].impl.problem(
+                model.dtype, kv_cache_spec.block_size)
+            _start.prepare("vllm", kind, kind, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
+                           most_queries=scheduler.max_num_batched_tokens, queries=1 + drafts)
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
         m = common_attn_metadata
@@ -109,8 +117,8 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
             raise NotImplementedError("fa_tune's backend has no cascade attention: leave it off (disable_cascade_attn)")
         if not isinstance(m.causal, bool):
             raise NotImplementedError("fa_tune's backend has one mask for all sequences of a step, causal or none")
-        return FaTuneMetadata(m.num_actual_tokens, m.max_query_len, m.max_seq_len, m.query_start_loc, m.seq_lens,
-                              m.block_table_tensor, m.causal)
+        return FaTuneMetadata(m.num_actual_tokens, _start.ceiling(m.max_query_len), _start.ceiling(m.max_seq_len),
+                              m.query_start_loc, m.seq_lens, m.block_table_tensor, m.causal)
 
 
 class FaTuneImpl(AttentionImpl):
@@ -126,6 +134,14 @@ class FaTuneImpl(AttentionImpl):
         self.kv_cache_dtype, self.softcap = kv_cache_dtype, logits_soft_cap or 0.0
         self.shares_cache = kv_sharing_target_layer_name is not None
         self.sinks = self.loaded_sinks = sinks  # the parameter, before its weights are loaded
+
+    def problem(self, dtype, page):
+        """The fields of the problem of this layer's calls, without batch and lengths."""
+        return {"dtype": {torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype], "head_dim": self.head_size,
+                "heads_q": self.num_heads, "heads_kv": self.num_kv_heads, "causal": "bottom-right", "layout": "bshd",
+                "varlen": True, "lengths_k": "seqused", "page": page, "softcap": self.softcap > 0,
+                "sinks": self.loaded_sinks is not None, "window": self.window is not None,
+                "window_left": self.window or 0, "kv_dtype": "fp8" if self.kv_cache_dtype.startswith("fp8") else "same"}
 
     def process_weights_after_loading(self, act_dtype):
         if self.loaded_sinks is None:

@@ -165,7 +165,7 @@ function configsTable(problem) {
     { head: "family", cell: (row) => row.config.family },
     ...tunables.map((name) => number(name, (row) => row.config.tunables[name],
       (row) => name in row.config.tunables ? String(row.config.tunables[name]) : NONE)),
-    number("shared B", (row) => row.threads > 0 ? row.smem_bytes : undefined),
+    number("shared B", (row) => row.threads > 0 ? row.smem_bytes + (row.static_smem_bytes || 0) : undefined),
     number("registers", (row) => row.registers),
     number("blocks/SM", (row) => row.blocks_per_sm),
     number("compile ms", (row) => row.compile_ms),

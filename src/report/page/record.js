@@ -33,7 +33,8 @@ function recordFields(problem, config) {
     ["model says", config.predicted_us > 0
       ? about(config.predicted_us) + (measured ? "" : " (a prediction)") : ""],
     ["threads", known(config.threads, "")],
-    ["shared memory", known(config.smem_bytes, " B")],
+    ["shared memory", known(config.smem_bytes, " B") +
+      (config.static_smem_bytes > 0 ? " and " + grouped(config.static_smem_bytes) + " B of the kernel's own" : "")],
     ["registers", known(config.registers, " a thread")],
     ["spills", known(config.spill_bytes, " B a thread")],
     ["blocks per SM", known(config.blocks_per_sm, "")],

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# FlashAttention-3's own dense fp16 forward kernels (head dims 64, 128 and 256) as one small library for
-# tests/bench/attn_vs_torch.py, in ten minutes on two cores where its package takes hours. Needs git, nvcc 12.3 or later
+# FlashAttention-3's own dense fp16 and bf16 forward kernels (head dims 64, 128 and 256) as one small library for
+# tests/bench/attn_vs_torch.py, in twenty minutes on two cores where its package takes hours. Needs git, nvcc 12.3 or later
 # and the network; no GPU.
 #
 #   tests/bench/fa3/build.sh DIR
@@ -26,13 +26,18 @@ flags="-O3 -std=c++17 --use_fast_math --expt-relaxed-constexpr -gencode arch=com
 for feature in VARLEN LOCAL APPENDKV PAGEDKV SOFTCAP SPLIT; do
     flags="$flags -DFLASHATTENTION_DISABLE_$feature"
 done
-for dim in 64 128 256; do
-    echo "build.sh: head dim $dim"
-    # shellcheck disable=SC2086
-    nvcc $flags -c "$source/instantiations/flash_fwd_hdim${dim}_fp16_sm90.cu" -o "d$dim.o"
+objects=
+for dtype in fp16 bf16; do
+    for dim in 64 128 256; do
+        echo "build.sh: head dim $dim, $dtype"
+        # shellcheck disable=SC2086
+        nvcc $flags -c "$source/instantiations/flash_fwd_hdim${dim}_${dtype}_sm90.cu" -o "d$dim-$dtype.o"
+        objects="$objects d$dim-$dtype.o"
+    done
 done
 # shellcheck disable=SC2086
 nvcc $flags -c "$here/fa3.cu" -o fa3.o
-nvcc -shared -cudart shared -o libfa3.so fa3.o d64.o d128.o d256.o
+# shellcheck disable=SC2086
+nvcc -shared -cudart shared -o libfa3.so fa3.o $objects
 cp "$here/flash_attn_interface.py" .
 echo "build.sh: made $PWD/libfa3.so"

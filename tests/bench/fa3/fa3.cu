@@ -12,13 +12,14 @@ template <int Arch, typename T, int kHeadDim, int kHeadDimV, bool Split, bool Pa
 void run_mha_fwd_(Flash_fwd_params &params, cudaStream_t stream);
 
 template <int kDim> static void run(Flash_fwd_params &params, cudaStream_t stream) {
-    run_mha_fwd_<90, cutlass::half_t, kDim, kDim, false, false, false, false>(params, stream);
+    if (params.is_bf16) run_mha_fwd_<90, cutlass::bfloat16_t, kDim, kDim, false, false, false, false>(params, stream);
+    else run_mha_fwd_<90, cutlass::half_t, kDim, kDim, false, false, false, false>(params, stream);
 }
 
-// fp16 tensors [batch, seq, heads, dim], contiguous in dim. strides: of batch, seq and heads, in elements, of q, k, v and o.
+// fp16 or bf16 tensors [batch, seq, heads, dim], contiguous in dim. strides: of batch, seq and heads, in elements, of q, k, v and o.
 // lse: [batch, heads, seq] floats. counter: one int on the device. Returns a cudaError_t, or -1 for a head dim without a kernel.
 extern "C" int fa3_forward(void *q, void *k, void *v, void *o, void *lse, int *counter, const long long *strides, int batch,
-                           int heads, int seq_q, int seq_k, int dim, float scale, int causal, int sms, void *stream) {
+                           int heads, int seq_q, int seq_k, int dim, int bf16, float scale, int causal, int sms, void *stream) {
     Flash_fwd_params params = {};
     params.q_ptr = q, params.k_ptr = k, params.v_ptr = v, params.o_ptr = o, params.softmax_lse_ptr = lse;
     params.q_batch_stride = strides[0], params.q_row_stride = strides[1], params.q_head_stride = strides[2];
@@ -30,7 +31,7 @@ extern "C" int fa3_forward(void *q, void *k, void *v, void *o, void *lse, int *c
     params.d = params.dv = params.d_rounded = params.dv_rounded = dim;
     params.seqlen_q = seq_q, params.seqlen_k = seq_k, params.total_q = batch * seq_q, params.total_k = batch * seq_k;
     params.seqlen_q_rounded = (seq_q + 127) / 128 * 128, params.seqlen_k_rounded = (seq_k + 127) / 128 * 128;
-    params.scale_softmax = scale;
+    params.scale_softmax = scale, params.is_bf16 = bf16 != 0;
     params.p_dropout = params.rp_dropout = 1.0f, params.p_dropout_in_uint8_t = 255;
     params.is_causal = causal != 0, params.window_size_left = seq_k - 1, params.window_size_right = causal ? 0 : seq_q - 1;
     params.num_splits = 1, params.page_size = 1, params.arch = 90, params.num_sm = sms;

@@ -32,9 +32,11 @@ static void unload(void **shared)
     *shared = NULL;
 }
 
-static int attn_load(fa_driver *driver, const fa_problem *problem, const void *cubin, size_t size,
-                     const char *entry, bool workspace, void **ret_shared, fa_diag *diag)
+static int attn_load(fa_driver *driver, fa_module *module, const fa_problem *problem,
+                     const void *cubin, size_t size, const char *entry, bool workspace,
+                     void **ret_shared, fa_diag *diag)
 {
+    (void)module;
     struct fa_attn_boxes boxes;
     bool serving = false;
     int rc = fa_attn_boxes_read(cubin, size, entry, workspace, &boxes, diag);

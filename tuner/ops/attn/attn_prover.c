@@ -243,9 +243,10 @@ static int take_cases(struct fa_prover *prover, const fa_problem *problem, fa_di
 }
 
 /* ---- launching ------------------------------------------------------------------------------*/
-static int attn_load(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
-                     bool workspace, void **ret_extra, fa_diag *diag)
+static int attn_load(struct fa_prover *prover, fa_module *module, const void *cubin, size_t size,
+                     const char *entry, bool workspace, void **ret_extra, fa_diag *diag)
 {
+    (void)module;
     struct fa_attn_boxes boxes;
     int rc = fa_attn_boxes_read(cubin, size, entry, workspace, &boxes, diag);
     if (rc != 0 || boxes.columns == 0) {

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RMS norm in one pass: LANES threads own a row, which stays in their registers from the sum of its squares to the output. With a
+// residual the row is x + residual, rounded, and is written as well.
+#include "rms_norm_pieces.cuh"
+
+namespace {
+
+constexpr int kRows = FA_THREADS / LANES, kPieces = (COLUMNS + LANES * 8 - 1) / (LANES * 8);
+constexpr bool kWhole = COLUMNS % (LANES * 8) == 0;
+constexpr bool kEarly = kPieces <= 4;   // registers hold w beside the row: it is on its way while the sum is made
+static_assert(FA_THREADS == THREADS && THREADS % LANES == 0, "the manifest differs");
+
+// What a thread has of some rows of memory: every LANES-th piece.
+struct Share {
+    int first;    // column
+    bool there;   // does its row exist?
+
+    __device__ __forceinline__ int column(int i) const { return first + i * LANES * 8; }
+    __device__ __forceinline__ bool has(int i) const { return there && (kWhole || column(i) < COLUMNS); }
+
+    template <bool kKept = false> __device__ __forceinline__ void load(Piece (&x)[kPieces], const void *from, i64 at) const {
+#pragma unroll
+        for (int i = 0; i < kPieces; ++i) {
+            x[i][0] = x[i][1] = x[i][2] = x[i][3] = 0;
+            if (has(i)) load_piece<kKept>(x[i], (const u16 *)from + at, column(i));
+        }
+    }
+    __device__ __forceinline__ void store(void *to, i64 at, const Piece (&x)[kPieces]) const {
+#pragma unroll
+        for (int i = 0; i < kPieces; ++i)
+            if (has(i)) store_piece((u16 *)to + at, column(i), x[i]);
+    }
+};
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(FA_THREADS) rms_norm_rows(const __grid_constant__ fa_rms_norm_params p) {
+    const i64 row = (i64)blockIdx.x * kRows + threadIdx.x / LANES;
+    const Share share = {(int)(threadIdx.x % LANES) * 8, row < p.rows};
+    Piece x[kPieces], w[kPieces];
+    share.load(x, p.x, row * p.x_row);
+    if constexpr (kResidual) {
+        Piece residual[kPieces];
+        share.load(residual, p.residual, row * p.residual_row);
+#pragma unroll
+        for (int i = 0; i < kPieces; ++i) add(x[i], residual[i]);
+        share.store(p.sum, row * p.sum_row, x);
+    }
+    if constexpr (kEarly) share.load<true>(w, p.w, 0);
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) sum += squares(x[i]);
+    const float scale = scale_of(sum_over<LANES>(sum), p.epsilon);
+    if constexpr (!kEarly) share.load<true>(w, p.w, 0);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) multiply(x[i], scale, w[i]);
+    share.store(p.y, row * p.y_row, x);
+}

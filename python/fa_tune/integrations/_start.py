@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine's kernels before it serves: what the store lacks is tuned within a budget, and all that may serve is loaded.
+
+While the engine serves nothing is tuned, proved, read from the store or loaded: policy(on_miss="nearest") gives a problem
+that was not met before the nearest loaded kernel that is right for it, and adds it to a file. The next start tunes the
+problems of that file first, and `fa-tune sweep --plan` tunes all of them.
+
+Processes that share a store or a service agree: each key is tuned by one of them while the others wait for its winner, all
+go through the same problems in the same order, and engines begin to serve when every process has ended its start.
+"""
+import json
+import os
+import sys
+import time
+import warnings
+
+from .. import _core, _engine
+from .._errors import Error
+from .._objects import Answer
+from .._policy import policy
+from .._problem import Problem, problems_of_file
+
+MOST_BYTES = 2 << 30  # of keys and values of a problem that is tuned here: weights lie in the same memory
+VARIES = ("batch", "seq_q", "seq_k", "mean_q", "mean_k")  # among the problems of one kind of layer
+_prepared = set()  # kinds of layers
+_spent = 0.0       # seconds, by all of them
+
+
+def begin_to_serve(engine):
+    """What a call may cost from now on: nothing but a launch, once prepare() has loaded kernels."""
+    policy(effort="predict", on_miss="nearest", record=record_of(engine))
+
+
+def record_of(engine):
+    """The file of problems that an engine met and had no kernel of their own for, beside the store."""
+    store = os.environ.get("FA_TUNE_STORE", "")
+    if "://" in store:  # a fleet's
+        store = os.environ.get("FA_TUNE_LOCAL_STORE", "")
+    store = store or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "fa-tune", "store.db")
+    return os.path.join(os.path.dirname(store), "met-by-%s.jsonl" % engine)
+
+
+def budget():
+    """Seconds that an engine's start may tune for."""
+    text = os.environ.get("FA_TUNE_ENGINE_SECONDS") or "60"
+    try:
+        seconds = float(text)
+        if 0 <= seconds < 1e9:
+            return seconds
+    except ValueError:
+        pass
+    raise ValueError("FA_TUNE_ENGINE_SECONDS is the seconds that an engine's start may tune for, from 0 on, not %r" % text)
+
+
+def ceiling(length):
+    """The next length that is tuned, eight in an octave: a longest length may be said to be longer than it is, and so
+    an engine meets few problems."""
+    step = 1 << max(length.bit_length() - 4, 0)
+    return -(-length // step) * step
+
+
+def problems_of(decode, prefill, most_batch, most_queries, most_keys, queries=1):
+    """The problems of a kind of layer that a start tunes: (those without which it could not be served, the others), the
+    most wanted first. `queries`: of a sequence that decodes."""
+    element = 1 if decode["kv_dtype"] == "fp8" else 2
+    tokens = max(MOST_BYTES // (2 * decode["heads_kv"] * decode["head_dim"] * element), 1)
+
+    def of(fields, batch, seq_q, seq_k):
+        seq_k = max(min(seq_k, tokens // batch), seq_q, 16)
+        return Problem(**fields, batch=batch, seq_q=seq_q, seq_k=ceiling(seq_k))
+    decodes, prefills, batch, length = [], [], most_batch, ceiling(max(min(most_queries, most_keys), 1))
+    while batch:
+        decodes.append(of(decode, batch, queries, most_keys))
+        batch //= 2
+    while length > 33 or not prefills:  # below, decoding's family is alone
+        prefills.append(of(prefill, max(min(most_queries // length, most_batch), 1), length, length))
+        length = ceiling(length // 4)
+    needed = [decodes.pop(0), prefills.pop(0)]
+    if decodes:
+        decodes.insert(0, decodes.pop())  # a batch of one, then the larger ones
+    turns = [one for pair in zip(decodes, prefills) for one in pair]
+    return needed, turns + decodes[len(prefills):] + prefills[len(decodes):]
+
+
+def recorded(path, kinds):
+    """The problems of the file that are of one of these kinds."""
+    try:
+        return [one for one in problems_of_file(path) if kind_of(one) in kinds] if os.path.exists(path) else []
+    except (Error, OSError) as error:
+        warnings.warn("what an earlier run met is not tuned: %s" % error, RuntimeWarning, stacklevel=2)
+        return []
+
+
+def kind_of(problem):
+    return json.dumps({name: value for name, value in problem.as_dict().items() if name not in VARIES}, sort_keys=True)
+
+
+def prepare(engine, decode, prefill, **most):
+    """Called for each kind of layer before the engine serves: tunes within FA_TUNE_ENGINE_SECONDS and loads every kernel
+    that may serve it. `decode` and `prefill` are the problem's fields of its calls, without batch and lengths; `most` as
+    of problems_of(). The first problem of each is tuned whatever the budget says. Raises fa_tune.Error where one of
+    them has no kernel: then this engine cannot be served."""
+    global _spent
+    needed, wanted = problems_of(decode, prefill, **most)
+    kinds = {kind_of(one) for one in needed}
+    if kinds <= _prepared:
+        return
+    begun, seconds = time.monotonic() - _spent, budget()
+    wanted = list(dict.fromkeys([*needed, *recorded(record_of(engine), kinds), *wanted]))
+    for number, problem in enumerate(wanted):
+        spent = time.monotonic() - begun
+        if problem not in needed and spent >= seconds:
+            say("%s starts with %d of %d kernels tuned: %.0f of %.0f s are over" % (
+                engine, number, len(wanted), spent, seconds))
+            break
+        try:
+            answer = Answer(_engine.tune(problem, None, None, "measure", False, False, False))
+            _engine.kernel(problem, None, "measure", False)
+        except Error as error:
+            if problem in needed:
+                raise
+            say("%s starts without a kernel of its own for %r: %s" % (engine, problem, error))
+            continue
+        if not answer.from_store:
+            say("%s starts, kernel %d of %d, %.0f of %.0f s: %s for %d × %d queries of %d keys" % (
+                engine, number + 1, len(wanted), time.monotonic() - begun, seconds, answer.family, problem.batch,
+                problem.seq_q, problem.seq_k))
+    for winner in _core.winners():
+        problem = Problem(**winner["problem"])
+        if kind_of(problem) in kinds:
+            try:
+                _engine.kernel(problem, None, "cached", False)
+            except Error:  # of another GPU, say: others serve
+                pass
+    _prepared.update(kinds)
+    _spent = time.monotonic() - begun
+
+
+def say(sentence):
+    sys.stderr.write("fa_tune: %s\n" % sentence)
+    sys.stderr.flush()

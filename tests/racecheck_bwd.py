@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Counts what compute-sanitizer's racecheck reports of attention backward beside what it is known not to follow.
+
+    racecheck_bwd.py LOG
+
+LOG is the output of tests/gpu_training.py with FA_TEST_FAMILY under `compute-sanitizer --tool racecheck --racecheck-report hazard
+--print-limit 0`. In attn_bwd_sm90a LSE and delta come by cp.async.bulk, which writes behind an mbarrier that their readers have
+passed; racecheck does not see it and reports each such read as a WAR hazard. Where they lie in shared memory its manifest says.
+Exits with 1 for any other hazard, and where the log cannot tell: it has no summary, its list was cut, or several configs ran.
+"""
+import json
+import os
+import re
+import sqlite3
+import sys
+
+RESERVED = 0x400  # bytes in front of a kernel's own shared memory, in the addresses that racecheck prints
+HAZARD = re.compile(r"Potential (\w+) hazard detected at __shared__ 0x([0-9a-f]+)")
+MANIFEST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../kernel_templates/attn_bwd/attn_bwd_sm90a.json")
+
+
+def known_addresses(config):
+    """Of LSE and delta, the addend "rows" of the main launch's shared memory."""
+    if config["family"] != "attn_bwd_sm90a":
+        return range(0)
+    with open(MANIFEST, encoding="utf-8") as file:
+        launches = json.load(file)["launches"]
+    addends = next(launch["shared_memory"] for launch in launches if launch["entry"] == "attn_bwd")
+    names = list(addends)
+    behind = sum(addends[name] for name in names[names.index("rows") + 1:])
+    rows = re.sub(r"\b[A-Z][A-Z_]*\b", lambda name: str(config["tunables"][name[0]]), addends["rows"])
+    size, = sqlite3.connect(":memory:").execute("SELECT " + rows).fetchone()
+    end = RESERVED + config["smem_bytes"] - behind
+    return range(end - size, end)
+
+
+def judged(log):
+    """(what is wrong or None, a sentence)"""
+    configs = set(re.findall(r"^config: (.*)$", log, re.MULTILINE))
+    if len(configs) != 1:
+        return "%d configs ran, and one says where LSE and delta lie" % len(configs), ""
+    if "RACECHECK SUMMARY" not in log:
+        return "there is no summary of racecheck", ""
+    if "Maximum number of hazards reached" in log:
+        return "the list of hazards was cut: NV_COMPUTE_SANITIZER_MAX_RACECHECK_HAZARDS raises its limit", ""
+    known = known_addresses(json.loads(configs.pop()))
+    hazards = [(kind, int(address, 16)) for kind, address in HAZARD.findall(log)]
+    other = [hazard for hazard in hazards if hazard[0] != "WAR" or hazard[1] not in known]
+    told = "%d hazards, %d of them reads of LSE and delta that racecheck does not follow" % (len(hazards), len(hazards) - len(other))
+    return ", ".join("%s at 0x%x" % hazard for hazard in other[:4]) or None, told
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8", errors="replace") as file:
+        wrong, told = judged(file.read())
+    print("racecheck: %s" % (told or wrong) + ("; other: %s" % wrong if told and wrong else ""))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
