@@ -127,12 +127,12 @@ def each_bound_has_its_sentence():
 
 
 def every_launch_has_a_column_and_the_longest_one_the_sentence():
-    rows = ["--templates", os.path.join(SOURCE, "tests", "operations"), "--operation", "rms_norm", "--rows", "64",
+    rows = ["--templates", os.path.join(SOURCE, "tests", "operations"), "--operation", "l1_norm", "--rows", "64",
             "--columns", "256"]
     with a_place(script=L4 + "time WARPS= 50\ntime PARTS=8; 40\ntime PARTS=2; 20\n") as place:
         place.run(*rows, "--quiet")
         split = next(row["rank"] for row in place.json("explain", *rows)["configs"]
-                     if row["config"]["family"] == "rms_norm_split")
+                     if row["config"]["family"] == "l1_norm_split")
         use_ncu(place, recorded(place, rows=2, gpu__time=["1,000", "3,000"]))
         text = place.run("profile", *rows, "--config", str(split)).stdout
         assert re.search(r"^ +time +1\.00 µs +3\.00 µs$", text, re.MULTILINE), text

@@ -60,9 +60,10 @@ static const cli_verb verbs[] = {
      "say what bounds a tuned kernel, by Nsight Compute's counters",
      "  fa-tune profile --seq 4096 --head-dim 128               the winner\n"
      "  fa-tune profile --seq 4096 --head-dim 128 --beside 2    and the second of fa-tune explain\n\n"
-     "Proves the config and calls it once under ncu, which must be on PATH, in the CUDA toolkit or in\n"
-     "FA_TUNE_NCU, and needs the right to read the GPU's counters. Every launch has a column; the\n"
-     "sentence is about the longest. The figures are kept with the config, and the report shows them.\n",
+     "Proves the config and calls it once under ncu, which is looked for in PATH and in the CUDA toolkit\n"
+     "or named by FA_TUNE_NCU, and needs the right to read the GPU's counters. Every launch has a\n"
+     "column; the sentence is about the longest. The figures are kept with the config, and reports show\n"
+     "them.\n",
      cli_profile},
     {"report",
      CLI_GROUP_REPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |

@@ -217,10 +217,10 @@ static int profile_winner(cli_run *run, const fa_study *study, struct watching *
                           .exact = true, /* it is a bucket's already, or was meant so */
                           .progress = watch,
                           .context = watching};
-    int rc = request.ordinal < 0
-                 ? 1
-                 : fa_list_study_trials(run->tuner, study, look_at_winner, &known, &run->diag);
-    if (rc < 0 || request.ordinal < 0 || known)
+    if (request.ordinal < 0)
+        return 0; /* measured on another machine's GPU */
+    int rc = fa_list_study_trials(run->tuner, study, look_at_winner, &known, &run->diag);
+    if (rc < 0 || known)
         return rc < 0 ? rc : 0;
     rc = fa_profile_config(run->tuner, &request, 1, &profile, &run->diag);
     if (rc != FA_ENOKERNEL && rc != FA_EWORKER && rc != FA_ECORRUPT && rc != FA_ETIMEOUT)
