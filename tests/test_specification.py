@@ -122,6 +122,12 @@ def a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune():
         tap.has(place.run(path, "--n", "8", status=2).stderr, fault)  # in a ragged case alone
         changed(place, "blur.cu", arguments=[out, x, {**w, "shape": ["min(n, 9)"]}, n], answer=None)
         tap.has(place.run(path, "--n", "8", status=1).stderr, fault)
+        for argument, fault in [({**w, "symbol": "mine::weights"}, "\"symbol\" must be the name of a variable"),
+                                ({**w, "is": "inout"}, "belongs to inputs"),
+                                ({**w, "parameter": 1}, "\"parameter\" must be true or false"),
+                                ({"name": "w", "value": 1.5, "type": "f32", "symbol": "weights"}, "are of arrays")]:
+            changed(place, "blur.cu", arguments=[out, x, argument, n])
+            tap.has(place.run("check", path, status=2).stderr, fault)
 
 
 def a_check_names_the_authors_files_and_no_store():

@@ -230,9 +230,8 @@ typedef struct fa_trial {
     double tolerance;        /* what it was held to */
     bool raced;              /* timed in the final race, interleaved with its rivals: only the times
                                 of one race compare finely */
-    int32_t
-        static_smem_bytes; /* shared memory that the kernel declares itself, from the cubin, beside
-                                smem_bytes; of several launches, the most */
+    /* Shared memory that the kernel declares itself, beside smem_bytes, from the cubin; of several launches, the most. */
+    int32_t static_smem_bytes;
 } fa_trial;
 
 /* ---- baselines ------------------------------------------------------------------------------*/
