@@ -315,7 +315,7 @@ typedef struct fa_argument {
     const char *dtype; /* "fp16", "bf16", "fp32", "fp64", "int8" to "int64", "uint8" to "uint64" */
     bool tensor;       /* else a scalar */
     bool output;       /* written, whatever it holds before */
-    bool updated;      /* an output that is read too: what it holds before counts */
+    bool updated;      /* an output that is read too, or written in part: what it holds before counts */
     bool needed;       /* else its address may be NULL in this problem */
     bool strided; /* all its strides but the last, which is 1, may be any; else it is contiguous */
     int32_t dims;
