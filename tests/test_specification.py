@@ -122,6 +122,12 @@ def a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune():
         tap.has(place.run(path, "--n", "8", status=2).stderr, fault)  # in a ragged case alone
         changed(place, "blur.cu", arguments=[out, x, {**w, "shape": ["min(n, 9)"]}, n], answer=None)
         tap.has(place.run(path, "--n", "8", status=1).stderr, fault)
+        for argument, fault in [({**w, "symbol": "mine::weights"}, "\"symbol\" must be the name of a variable"),
+                                ({**w, "is": "inout"}, "belongs to inputs"),
+                                ({**w, "parameter": 1}, "\"parameter\" must be true or false"),
+                                ({"name": "w", "value": 1.5, "type": "f32", "symbol": "weights"}, "are of arrays")]:
+            changed(place, "blur.cu", arguments=[out, x, argument, n])
+            tap.has(place.run("check", path, status=2).stderr, fault)
 
 
 def a_check_names_the_authors_files_and_no_store():
@@ -141,7 +147,8 @@ def a_check_names_the_authors_files_and_no_store():
         assert "reference" not in run.stdout and "candidate" not in run.stdout and "_answer" not in run.stdout, run.stdout
         for answer, fault in [({"kernel": "nix"}, "answer: there is no kernel nix"),
                               ({"kernel": "blur_naive", "grid": "m + 1", "block": 64}, "answer: grid: uses the unknown name m"),
-                              ({"kernel": "blur_naive", "grid": 1, "block": "THREADS"}, "answer: block: uses the unknown name THREADS")]:
+                              ({"kernel": "blur_naive", "grid": 1, "block": "THREADS"},
+                               "answer: block: uses the unknown name THREADS")]:
             path, _ = changed(place, "blur.cu", answer=answer)
             tap.has(place.run("check", path, status=2).stderr, "blur.cu:2: " + fault)
 
@@ -159,7 +166,8 @@ def shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit
     with a_place() as place:
         told = place.json(path_of("sums.cu"), "--gpu", "A100")
         rows = {row["config"]["tunables"]["THREADS"]: row for row in told["ranking"]}
-        tap.equal([(rows[threads]["smem_bytes"], rows[threads]["static_smem_bytes"]) for threads in (64, 128)], [(0, 256), (0, 512)])
+        tap.equal([(rows[threads]["smem_bytes"], rows[threads]["static_smem_bytes"]) for threads in (64, 128)],
+                  [(0, 256), (0, 512)])
         path, _ = changed(place, "sums.cu", shared_memory=40800)  # of 167,936 B of an SM, with 1,024 B of the system's a block
         for row in place.json(path, "--gpu", "A100")["ranking"]:
             tap.equal(row["blocks_per_sm"], 3)

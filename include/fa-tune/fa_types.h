@@ -230,9 +230,8 @@ typedef struct fa_trial {
     double tolerance;        /* what it was held to */
     bool raced;              /* timed in the final race, interleaved with its rivals: only the times
                                 of one race compare finely */
-    int32_t
-        static_smem_bytes; /* shared memory that the kernel declares itself, from the cubin, beside
-                                smem_bytes; of several launches, the most */
+    /* Shared memory that the kernel declares itself, beside smem_bytes, from the cubin; of several launches, the most. */
+    int32_t static_smem_bytes;
 } fa_trial;
 
 /* ---- profiles -------------------------------------------------------------------------------*/
@@ -373,7 +372,7 @@ typedef struct fa_argument {
     const char *dtype; /* "fp16", "bf16", "fp32", "fp64", "int8" to "int64", "uint8" to "uint64" */
     bool tensor;       /* else a scalar */
     bool output;       /* written, whatever it holds before */
-    bool updated;      /* an output that is read too: what it holds before counts */
+    bool updated;      /* an output that is read too, or written in part: what it holds before counts */
     bool needed;       /* else its address may be NULL in this problem */
     bool strided; /* all its strides but the last, which is 1, may be any; else it is contiguous */
     int32_t dims;

@@ -56,4 +56,5 @@ def tune(problem: dict[str, Any], gpu: str | None, device: int | None, effort: E
          progress: Progress, **search: Any) -> dict[str, Any]:
     """The answer's dict. search: strategy, evaluations and seconds, as the library takes them."""
     one_of("effort", effort, EFFORTS)
-    return _core.tune(problem, gpu=gpu_name(gpu), effort=effort, again=again, exact=exact, device=ordinal(device), progress=reporter(progress), **search)
+    return _core.tune(problem, gpu=gpu_name(gpu), effort=effort, again=again, exact=exact, device=ordinal(device),
+                      progress=reporter(progress), **search)

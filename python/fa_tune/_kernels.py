@@ -114,8 +114,8 @@ class TunedKernel:
     @property
     def _kernel(self):
         if self._loaded is None:
-            raise NotSupported("this kernel was tuned for another machine's %s: leave gpu= out to tune it for the device here, and "
-                               "to call it" % self.answer.gpu)
+            raise NotSupported("this kernel was made for gpu=%r and is not loaded: leave gpu= out to tune it for the device here, "
+                               "and to call it" % self._how["gpu"])
         return self._loaded
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:

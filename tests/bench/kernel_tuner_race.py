@@ -160,7 +160,7 @@ def best_of(results, names):
     """The fastest config; one that failed has no time, and one that there was no time for is None."""
     timed = [one for one in results if one is not None and isinstance(one.get("time"), float)]
     if not timed:
-        sys.exit("kernel_tuner_race: Kernel Tuner has timed none of its %d configs" % len(results))
+        raise RuntimeError("Kernel Tuner has timed none of its %d configs" % len(results))
     best = min(timed, key=lambda one: one["time"])
     return {name: int(best[name]) for name in names}
 
@@ -245,12 +245,18 @@ def main():
     import cupy
     cupy.zeros(1)
     os.environ["FA_TUNE_STORE"] = os.path.join(tempfile.mkdtemp(), "store.db")
+    failed = 0
     for name in options.examples or EXAMPLES:
-        line = json.dumps(run(name, options))
+        try:
+            line = json.dumps(run(name, options))
+        except Exception as error:  # pylint: disable=broad-except  # the other examples run all the same
+            failed += 1
+            line = json.dumps({"example": name, "error": "%s: %s" % (type(error).__name__, error)})
         print(line, flush=True)
         if options.out:
             with open(options.out, "a", encoding="utf-8") as file:
                 file.write(line + "\n")
+    sys.exit(failed > 0)
 
 
 if __name__ == "__main__":

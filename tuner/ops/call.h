@@ -42,8 +42,8 @@ typedef struct fa_call {
 
 /* An operation's part of fa_launch. */
 typedef struct fa_launcher {
-    /* Makes what all launches of an entry of a loaded cubin share (NULL: nothing), and the module outlives. FA_ECORRUPT: the
-     * entry does not take what it would be passed; `workspace`: the address of one too. */
+    /* Makes what all launches of an entry of a loaded cubin share (NULL: nothing); the module lives as long. FA_ECORRUPT:
+     * the entry does not take what it would be passed; `workspace`: the address of one too. */
     int (*load)(fa_driver *driver, fa_module *module, const fa_problem *problem, const void *cubin,
                 size_t size, const char *entry, bool workspace, void **ret_shared, fa_diag *diag);
     void (*unload)(void **shared);

@@ -234,6 +234,15 @@ static int read_range(const cJSON *json, const fa_problem *problem, fa_tensor *t
     return 0;
 }
 
+/* In C++, of at most as many letters as a sentence has room for. */
+static bool names_variable(const char *name)
+{
+    enum { MOST = 127 };
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+    size_t size = name != NULL ? strspn(name, letters) : 0;
+    return size > 0 && size <= MOST && name[size] == 0 && (name[0] < '0' || name[0] > '9');
+}
+
 /* "symbol": the name of a variable; "parameter": true, where the kernel takes its address besides. */
 static int read_symbol(const cJSON *json, fa_tensor *tensor, const char *where, fa_diag *diag)
 {
@@ -241,8 +250,7 @@ static int read_symbol(const cJSON *json, fa_tensor *tensor, const char *where, 
     const cJSON *parameter = cJSON_GetObjectItemCaseSensitive(json, "parameter");
     tensor->symbol = cJSON_GetStringValue(symbol);
     tensor->parameter = cJSON_IsTrue(parameter);
-    if (symbol != NULL &&
-        (tensor->symbol == NULL || !fa_is_identifier(tensor->symbol) || tensor->output))
+    if (symbol != NULL && (!names_variable(tensor->symbol) || tensor->output))
         return fa_fail(diag, FA_EINVAL,
                        "%s: \"symbol\" must be the name of a variable of the source, without its "
                        "namespace, and belongs to inputs",
