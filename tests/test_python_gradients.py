@@ -4,9 +4,7 @@
 and what the operators of torch.ops.fa_tune tell a compiler. As much of PyTorch as they use is a stand-in, so that a change
 of PyTorch's interfaces is not seen: tests/gpu_training.py has the real one."""
 import importlib
-import json
 import math
-import os
 import sys
 import types
 
@@ -16,15 +14,7 @@ from producer import Exchanged
 from serving_case import Ragged, floats, ints
 import fa_tune
 
-# One config of the family, as attention_case has of the forward pass's.
-ONE = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 8, "MIN_BLOCKS": 1}
-FAMILY = os.path.join(os.environ["FA_TEST_SOURCE"], "kernel_templates", "attn_bwd", "attn_bwd_sm80.json")
-with open(FAMILY, encoding="utf-8") as source:
-    family = json.load(source)
-family.update(tunables={name: [value] for name, value in ONE.items()}, default=ONE,
-              constraints=[one for one in family["constraints"] if "BLOCK_M %" in one["require"]])
-with open(os.path.join(place.env["FA_TUNE_TEMPLATES"], "attn_bwd_sm80.json"), "w", encoding="utf-8") as to:
-    json.dump(family, to)
+place.one_backward_config()
 
 
 # ---- as much of PyTorch as is used -----------------------------------------------------------------
