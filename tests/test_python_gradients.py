@@ -264,7 +264,12 @@ def sequences_behind_one_another_have_theirs():
         cache = [Tensor((3, 9, case.HEADS_KV, DIM)) for _ in range(2)]
         refused(fa_tune.NotSupported, "no backward pass for a call with seqused_k", q, *cache, cu_seqlens_q=cu_q, max_seqlen_q=5,
                 seqused_k=ints(3))
-        out = fa_tune.attention_varlen(q, k, v, causal=True, **how)
+        refused(fa_tune.NotSupported, "call torch.use_deterministic_algorithms(True)", q, k, v, deterministic=True,
+                by=fa_tune.attention_varlen, **how)
+        torch.deterministic = True
+        fa_tune.attention_varlen(q, k, v, causal=True, deterministic=True, **how)
+        torch.deterministic = False
+        out = fa_tune.attention_varlen(q, k, v, causal=True, deterministic=False, **how)
         close(out.read(), case.expected(True)[0])
         gradient = Ragged(case.queries, case.keys).q
         made = backward(Tensor(q.shape, gradient))
