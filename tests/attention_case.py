@@ -92,9 +92,9 @@ def logged(word):
         return [line for line in file if word in line]
 
 
-def refused(kind, part, *args, **kwargs):
+def refused(kind, part, *args, by=None, **kwargs):
     try:
-        fa_tune.attention(*args, **kwargs)
+        (by or fa_tune.attention)(*args, **kwargs)
     except kind as error:
         tap.has(str(error), part)
         return error

@@ -93,6 +93,15 @@ class Place:
         write_manifest(folder, manifest)
         return folder
 
+    def one_backward_config(self):
+        """Leaves one config of attention backward's family for every GPU, in this place's templates."""
+        one = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 8, "MIN_BLOCKS": 1}
+        with open(os.path.join(SOURCE, "kernel_templates", "attn_bwd", "attn_bwd_sm80.json"), encoding="utf-8") as file:
+            manifest = json.load(file)
+        manifest.update(tunables={name: [value] for name, value in one.items()}, default=one, constraints=[
+            constraint for constraint in manifest["constraints"] if "BLOCK_M %" in constraint["require"]])
+        write_manifest(self.env["FA_TUNE_TEMPLATES"], manifest)
+
     def use_fake_driver(self, script):
         """An L4 with these further lines of script (tests/fake_cuda_script.c)."""
         path = os.path.join(self.folder, "script")

@@ -67,6 +67,27 @@ def a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_gi
                   [(1, 512, 2, 4095), (1, 1024, 2, 4095)])
 
 
+def a_model_that_is_trained_brings_each_layer_with_its_gradients():
+    with Place(space=ONE, script=L4) as place:
+        told = plans(place, "--gpu", "T4", "--model", "mistral-7b-v0.1", "--training")
+        forward, backward = told[::2], told[1::2]
+        tap.equal([(p["seq_q"], p["batch"], p["lse"], p["causal"]) for p in forward],
+                  [(length, 16384 // length, True, "bottom-right") for length in (2048, 4096, 8192)])
+        for one, other in zip(forward, backward):
+            tap.equal((other["operation"], other["head_dim_v"], other["window_left"]), ("attn_bwd", 128, 4095))
+            tap.equal([other[name] for name in ("dtype", "heads_q", "heads_kv", "seq_q", "batch", "causal")],
+                      [one[name] for name in ("dtype", "heads_q", "heads_kv", "seq_q", "batch", "causal")])
+        told = plans(place, "--gpu", "T4", "--model", "gpt-oss-20b", "--training", "--seq", "512", "--batch", "3")
+        tap.equal([(p["operation"], p["seq_k"], p["batch"], p["sinks"]) for p in told],
+                  [(operation, 512, 3, True) for operation in ("attn_fwd", "attn_bwd")] * 2)
+        for options, part in ((["--page", "64"], 'attention backward has no field "page"'),
+                              (["--varlen"], '"varlen" means another thing to attention backward'),
+                              (["--operation", "gemm", "--m", "64"], "matrix product has no gradients that are an operation"),
+                              (["--plan", "x"], "leave --training out")):
+            seq = [] if "--m" in options or "--plan" in options else ["--seq", "64"]
+            tap.has(place.run("sweep", *seq, *options, "--training", status=2).stderr, part)
+
+
 def decoding_is_predicted_to_go_to_the_family_that_splits_keys():
     with Place(space=None) as place:
         told = json.loads(place.run("tune", "--gpu", "L4", "--decode", "--seq-k", "8192", "--heads", "32", "--heads-kv",
@@ -80,5 +101,6 @@ tap.main([
     a_family_that_does_not_take_what_is_asked_says_so_by_name,
     a_family_of_ones_own_takes_a_window_and_the_command_that_is_told_has_it,
     a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_given,
+    a_model_that_is_trained_brings_each_layer_with_its_gradients,
     decoding_is_predicted_to_go_to_the_family_that_splits_keys,
 ])

@@ -3,6 +3,7 @@
 """Sweeps from outside: what is told, what is shared, and how a sweep goes on."""
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -49,6 +50,33 @@ def a_sweep_tells_each_problem_and_shares_cubins_between_them():
         tap.has(place.run("sweep", "--status").stdout, "done: 4 of 4 done, 0 failed, 0 left")
         tap.equal(place.json(*FOUR, "--status")["sweep"]["done"], 4)
         place.run("sweep", "--seq", "77", "--status", status=1)
+
+
+def training_is_swept_and_its_passes_are_told_beside_each_other():
+    training = ["sweep", "--seq", "64", "--causal", "bottom-right", "--heads", "2", "--heads-kv", "1", "--batch", "1", "--training"]
+    with Place(space=TWO, script=L4 + FAST + "time attn_bwd_sm80 30\n") as place:
+        place.one_backward_config()
+        rows = place.run(*training).stdout.splitlines()
+        tap.has(rows[1], "attention forward")
+        tap.has(rows[2], "attention backward")
+        tap.has(rows[2], "measured  attn_bwd_sm80 BLOCK_M=64")
+        row, = place.json("report")["training"]
+        tap.equal((row["gpu"], row["measured"], row["problem"]["lse"]), ("NVIDIA L4", True, True))
+        forward, backward = row["forward"]["median_us"], row["backward"]["median_us"]
+        assert abs(forward - 40) < 1 and abs(backward - 3 * 30) < 2, row   # three launches
+        tap.equal((row["together_us"], row["ratio"]), (forward + backward, backward / forward))
+        text = place.run("report").stdout
+        tap.has(text, "## Training: backward beside forward")
+        assert re.search(r"LSE \| NVIDIA L4 \| [34]\d\.\d µs ±\d\.\d \| [89]\d\.\d µs ±\d\.\d \| 2\.\d\d× \| 1[23]\d\.\d µs \|", text), text
+        place.run("sweep", "--seq", "64", "--causal", "bottom-right", "--heads", "2", "--heads-kv", "1", "--batch", "1", "--gpu", "A10", "--training",
+                  "--effort", "predict")
+        there, here = place.json("report")["training"]
+        tap.equal((there["gpu"], there["measured"], there["backward"]["median_us"]), ("A10", False, None))
+        tap.equal(there["together_us"], there["forward"]["predicted_us"] + there["backward"]["predicted_us"])
+        tap.equal((here["together_us"], here["ratio"]), (row["together_us"], row["ratio"]))
+        tap.has(place.run("report", "--gpu", "A10").stdout, "× | ~")
+        place.run("--seq", "96", *TINY)   # a forward pass without the LSE is none of training
+        tap.equal(len(place.json("report")["training"]), 2)
 
 
 def on_a_terminal_one_line_shows_the_whole_and_the_problem_under_way():
@@ -209,6 +237,7 @@ def two_processes_do_not_run_one_sweep():
 
 tap.main([
     a_sweep_tells_each_problem_and_shares_cubins_between_them,
+    training_is_swept_and_its_passes_are_told_beside_each_other,
     on_a_terminal_one_line_shows_the_whole_and_the_problem_under_way,
     a_problem_that_fails_is_told_and_tried_again_by_the_next_run,
     a_problem_that_no_family_serves_does_not_stop_the_others,

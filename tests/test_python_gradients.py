@@ -4,9 +4,7 @@
 and what the operators of torch.ops.fa_tune tell a compiler. As much of PyTorch as they use is a stand-in, so that a change
 of PyTorch's interfaces is not seen: tests/gpu_training.py has the real one."""
 import importlib
-import json
 import math
-import os
 import sys
 import types
 
@@ -16,15 +14,7 @@ from producer import Exchanged
 from serving_case import Ragged, floats, ints
 import fa_tune
 
-# One config of the family, as attention_case has of the forward pass's.
-ONE = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 8, "MIN_BLOCKS": 1}
-FAMILY = os.path.join(os.environ["FA_TEST_SOURCE"], "kernel_templates", "attn_bwd", "attn_bwd_sm80.json")
-with open(FAMILY, encoding="utf-8") as source:
-    family = json.load(source)
-family.update(tunables={name: [value] for name, value in ONE.items()}, default=ONE,
-              constraints=[one for one in family["constraints"] if "BLOCK_M %" in one["require"]])
-with open(os.path.join(place.env["FA_TUNE_TEMPLATES"], "attn_bwd_sm80.json"), "w", encoding="utf-8") as to:
-    json.dump(family, to)
+place.one_backward_config()
 
 
 # ---- as much of PyTorch as is used -----------------------------------------------------------------
@@ -274,7 +264,12 @@ def sequences_behind_one_another_have_theirs():
         cache = [Tensor((3, 9, case.HEADS_KV, DIM)) for _ in range(2)]
         refused(fa_tune.NotSupported, "no backward pass for a call with seqused_k", q, *cache, cu_seqlens_q=cu_q, max_seqlen_q=5,
                 seqused_k=ints(3))
-        out = fa_tune.attention_varlen(q, k, v, causal=True, **how)
+        refused(fa_tune.NotSupported, "call torch.use_deterministic_algorithms(True)", q, k, v, deterministic=True,
+                by=fa_tune.attention_varlen, **how)
+        torch.deterministic = True
+        fa_tune.attention_varlen(q, k, v, causal=True, deterministic=True, **how)
+        torch.deterministic = False
+        out = fa_tune.attention_varlen(q, k, v, causal=True, deterministic=False, **how)
         close(out.read(), case.expected(True)[0])
         gradient = Ragged(case.queries, case.keys).q
         made = backward(Tensor(q.shape, gradient))

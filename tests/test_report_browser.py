@@ -446,6 +446,22 @@ def it_says_whether_tuning_pays():
     tap.equal(texts(page("predicted"), "[aria-label=\"Does tuning pay?\"]"), [])
 
 
+def backward_stands_beside_forward():
+    shown, label = page("predicted"), "Training: backward beside forward"
+    tap.equal(texts(shown, '[aria-label="%s"]' % label), [])
+    passes = [{"words": "a layer", "gpu": "L4", "measured": True, "ratio": 2.5, "together_us": 350,
+               "forward": {"number": 1, "median_us": 100}, "backward": {"number": 2, "median_us": 250}},
+              {"words": "another", "gpu": "L4", "ratio": 3, "together_us": 40,
+               "forward": {"number": 1, "predicted_us": 10}, "backward": {"number": 2, "predicted_us": 30}},
+              {"words": "half", "gpu": "L4", "forward": {"number": 1, "median_us": 10}, "backward": {"number": 2, "predicted_us": 30}}]
+    shown.run("report.draw({...%s, training: %s})" % (json.dumps(state["told"]), json.dumps(passes)))
+    rows = texts(shown, '[aria-label="%s"] tbody td' % label)
+    tap.equal([text.replace("\u00a0", " ") for text in rows[1:5]], ["100.0 µs", "250.0 µs", "2.50×", "350.0 µs"])
+    tap.equal([text.replace("\u00a0", " ") for text in rows[6:10]], ["~10.0 µs", "~30.0 µs", "~3.00×", "~40.0 µs"])
+    tap.equal(rows[13:15], ["–", "–"])
+    tap.equal(shown.run("document.querySelector('[aria-label=\"%s\"] td:nth-child(4) a').hash" % label), "#p2")
+
+
 def a_store_of_failures_says_why():
     text = page("failed").run("document.querySelector('main').textContent")
     for part in ("No config came through", "gave wrong results"):
@@ -767,6 +783,7 @@ try:
     serving_problems_are_named_by_what_makes_them_so,
     the_limit_is_the_cards_own_matrix_product_where_that_was_taken,
     it_says_whether_tuning_pays,
+    backward_stands_beside_forward,
     a_store_of_failures_says_why,
         regret_and_measured_predictions_are_told,
         without_its_script_the_page_still_reads,

@@ -107,6 +107,9 @@ PyObject *call_words(const struct call *c)
         if (is[keyword->argument] != NULL && is[keyword->argument] != Py_None &&
             PyDict_SetItem(words, keyword->interned, is[keyword->argument]) != 0)
             Py_CLEAR(words);
+    if (words != NULL && c->is.deterministic != NULL &&
+        PyDict_SetItemString(words, "deterministic", c->is.deterministic) != 0)
+        Py_CLEAR(words);
     if (words == NULL || c->door->layout == FA_BHSD)
         return words;
     PyObject *layout = PyUnicode_FromString(fa_name_of_layout(c->door->layout));

@@ -59,7 +59,8 @@ const char attention_varlen_doc[] =
     "mean_q, mean_k: mean lengths that a kernel was tuned for; 0: all are as long as the longest.\n"
     "out: like q, with the head_dim of v. return_softmax_lse: also return the log-sum-exp, float32 [heads,\n"
     "    total_q], natural logarithm, sinks counted.\n"
-    "num_splits, scheduler_metadata, fa_version and deterministic change nothing. q_descale, alibi_slopes, dropout_p,\n"
+    "num_splits, scheduler_metadata and fa_version change nothing; deterministic=True wants\n"
+    "    torch.use_deterministic_algorithms(True) where gradients are recorded. q_descale, alibi_slopes, dropout_p,\n"
     "    q_v, return_attn_probs, cp_world_size, cp_rank and cp_tot_seqused_k are refused unless they are off.\n\n"
     "Returns out, or (out, lse). Raises a subclass of fa_tune.Error that names the argument; TypeError for a\n"
     "keyword that is not there; fa_tune.NotSupported where no kernel family computes such a problem.";

@@ -55,7 +55,7 @@ static struct keyword of_varlen[] = {
     {"cu_seqlens_k", EXTRA(CU_SEQLENS_K), NULL},
     {"seqused_k", EXTRA(SEQUSED_K), NULL},
     {"fa_version", IGNORED, NULL},
-    {"deterministic", IGNORED, NULL}, /* the forward pass is */
+    {"deterministic", AT(deterministic), NULL}, /* of gradients: the forward pass is */
     {"dropout_p", OFF_OR_REFUSED, NULL},
     {"q_v", OFF_OR_REFUSED, NULL},
     {"return_attn_probs", OFF_OR_REFUSED, NULL},
@@ -89,7 +89,7 @@ static struct keyword of_decode[] = {
 const struct door doors[DOORS] = {
     [DOOR_ATTENTION] = {"attention", of_attention, FA_BHSD, NULL},
     [DOOR_VARLEN] = {"attention_varlen", of_varlen, FA_BSHD,
-                     "it computes the forward pass of flash_attn_varlen_func alone"},
+                     "it computes attention and its gradients alone"},
     [DOOR_DECODE] = {"attention_decode", of_decode, FA_BSHD,
                      "write new keys and values into the cache, rotated, before the call"},
 };

@@ -15,7 +15,7 @@ enum { CU_SEQLENS_Q, CU_SEQLENS_K, SEQUSED_K, BLOCK_TABLE, SINKS, K_SCALE, V_SCA
 /* As they came; NULL: not given. */
 struct arguments {
     PyObject *q, *k, *v, *causal, *scale, *layout, *out, *return_lse, *stream;
-    PyObject *window, *softcap, *max_seqlen_q, *max_seqlen_k, *extra[EXTRAS];
+    PyObject *window, *softcap, *max_seqlen_q, *max_seqlen_k, *deterministic, *extra[EXTRAS];
 };
 
 enum { ARGUMENTS = sizeof(struct arguments) / sizeof(PyObject *) };

@@ -35,6 +35,8 @@ def attention_varlen(q, k, v, *, cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=N
         raise NotImplementedError("under torch.compile fa_tune.attention_varlen takes q, k, v, cu_seqlens_q, cu_seqlens_k, "
                                   "max_seqlen_q, max_seqlen_k, softmax_scale, causal, window_size, softcap, sinks, out (one "
                                   "tensor) and return_softmax_lse")
+    if deterministic:
+        _torch_ops.check_deterministic()
     options = _torch_ops.options_of(
         causal, softmax_scale, "bshd", window_size, softcap, sinks=s_aux if sinks is None else sinks, cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)

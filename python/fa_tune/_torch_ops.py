@@ -222,14 +222,23 @@ def _autograd_of(name):
 OPTIONS = {"causal", "scale", "layout", "window", "softcap", "max_seqlen_q", "max_seqlen_k"}
 
 
-def recorded(q, k, v, out=None, return_lse=False, sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, **words):
+def recorded(q, k, v, out=None, return_lse=False, sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, deterministic=False, **words):
     """fa_tune.attention() or attention_varlen() of PyTorch's tensors of which a gradient is recorded."""
+    if deterministic:
+        check_deterministic()
     if _library is None:
         register()
     if out is not None or not OPTIONS.issuperset(words) or (cu_seqlens_q is None) != (cu_seqlens_k is None):
         _refuse(out, words)
     apply = _Attention.apply if _is_transformed() else _apply_plainly
     return apply(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, words, bool(return_lse), _is_unobserved())
+
+
+def check_deterministic():
+    """For attention_varlen(deterministic=True): gradients follow PyTorch's own setting alone."""
+    if not torch.are_deterministic_algorithms_enabled():
+        raise _errors.NotSupported("deterministic=True is not taken by itself: call torch.use_deterministic_algorithms(True), and "
+                                   "gradients have the same bits in every run")
 
 
 def _refuse(out, words):
@@ -250,9 +259,11 @@ def autocast(words):
     tensors = [words[name] for name in "qkv"]
     if not torch.is_autocast_enabled() or not all(x.dtype in AUTOCAST for x in tensors):
         return None
+    if words.get("deterministic") and _wants_gradient(*tensors):
+        check_deterministic()
     cast = _cast(tensors)
     return None if all(x is y for x, y in zip(cast, tensors)) else _core.attention(*cast, **{
-        name: value for name, value in words.items() if name not in ("q", "k", "v")})
+        name: value for name, value in words.items() if name not in ("q", "k", "v", "deterministic")})
 
 
 AUTOCAST = (torch.float32, torch.float16, torch.bfloat16)

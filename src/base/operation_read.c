@@ -313,31 +313,13 @@ static int read_optional(const cJSON *json, const char *key, const char **ret, c
 /* The keys of the document, and of the objects in its lists. */
 static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
 {
-    static const char *const all[] = {"name",
-                                      "title",
-                                      "default",
-                                      "example",
-                                      "sweep_example",
-                                      "counts",
-                                      "fields",
-                                      "products",
-                                      "shorthands",
-                                      "models",
-                                      "model_work",
-                                      "common",
-                                      "reference",
-                                      "reference_of_features",
-                                      "tensors",
-                                      "scalars",
-                                      "tolerance",
-                                      "specification",
-                                      "parameters",
-                                      "answer",
-                                      "flops",
-                                      "flops_halved_by",
-                                      "bytes",
-                                      "untrusted",
-                                      NULL};
+    static const char *const all[] = {
+        "name",    "title",      "default",         "example",       "sweep_example",
+        "counts",  "fields",     "products",        "shorthands",    "backward",
+        "models",  "model_work", "common",          "reference",     "reference_of_features",
+        "tensors", "scalars",    "tolerance",       "specification", "parameters",
+        "answer",  "flops",      "flops_halved_by", "bytes",         "untrusted",
+        NULL};
     static const struct {
         const char *list, *keys[16];
     } parts[] = {{"tensors",

@@ -7,6 +7,7 @@
 #include "options_table.h"
 #include "problem.h"
 #include "text.h"
+#include "backward.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -332,7 +333,14 @@ static int add_one(const lists *l, const char *gpu, fa_problem problem, cli_grid
         if (problem.value[i] == FOLLOWS && operation->field[i].follows >= 0)
             problem.value[i] = problem.value[operation->field[i].follows];
     int rc = cli_problem_check(&problem, diag);
-    return rc == 0 ? add_item(grid, &problem, gpu, diag) : rc;
+    if (rc != 0 || !l->options->sweep.training)
+        return rc == 0 ? add_item(grid, &problem, gpu, diag) : rc;
+    fa_problem gradients;
+    rc = fa_problem_train(&problem, &gradients, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, rc, "--training");
+    rc = add_item(grid, &problem, gpu, diag);
+    return rc == 0 ? add_item(grid, &gradients, gpu, diag) : rc;
 }
 
 /* The i-th combination, in the order in which sweeps vary fields; GPUs vary slowest of all. */
@@ -410,7 +418,8 @@ static void word_plan(const cli_options *o, cli_grid *grid)
         if (table[i].text != NULL)
             fa_buf_printf(&text, " %s %s", table[i].option, table[i].text);
     word_fields(o, fa_operation_of(&o->problem), &text);
-    fa_buf_printf(&text, "%s%s", o->again ? " --again" : "", o->exact ? " --exact" : "");
+    fa_buf_printf(&text, "%s%s%s", o->sweep.training ? " --training" : "",
+                  o->again ? " --again" : "", o->exact ? " --exact" : "");
     if (o->device > 0)
         fa_buf_printf(&text, " --device %d", o->device);
     if (efforts[o->effort] != NULL)
@@ -471,6 +480,8 @@ static int check_grid(const cli_options *o, fa_diag *diag)
                        "--plan brings its own problems: leave the grid's options out");
     if (o->sweep.plan != NULL && o->sweep.model != NULL)
         return fa_fail(diag, FA_EINVAL, "--plan and --model exclude one another");
+    if (o->sweep.plan != NULL && o->sweep.training)
+        return fa_fail(diag, FA_EINVAL, "--plan brings its own problems: leave --training out");
     int rc = o->sweep.plan == NULL && o->sweep.model == NULL
                  ? check_lists(o, fa_operation_of(&o->problem), diag)
                  : 0;

@@ -36,6 +36,8 @@ static const cli_option_spec specs[] = {
      "problems from JSON lines instead of a grid"},
     {"--model", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.model), 0, 0, NULL, "NAME",
      "heads, dims, windows and sinks of a model, as llama-3-70b; without lengths its prefill and decode"},
+    {"--training", CLI_GROUP_SWEEP, KIND_FLAG, AT(sweep.training), 0, 0, NULL, NULL,
+     "each problem as training has it, and that of its gradients"},
 
     {.kind = KIND_HEADING, .help = "Tuning"},
     {"--effort", CLI_GROUP_EFFORT, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",

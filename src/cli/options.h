@@ -90,7 +90,7 @@ typedef struct cli_options {
         const char *plan, *baseline, *model;
         double seconds, cost, price; /* 0: not given */
         int32_t trials;
-        bool list, status, restart;
+        bool list, status, restart, training;
     } sweep;
     struct { /* of a fleet's queue */
         bool enqueue, once, follow;

@@ -10,6 +10,7 @@
 #include "wording.h"
 #include "problem.h"
 #include "text.h"
+#include "backward.h"
 
 #include <cJSON.h>
 #include <stdio.h>
@@ -379,12 +380,14 @@ static int fail_model(const cJSON *models, const char *name, fa_diag *diag)
     return rc;
 }
 
-/* A model's layers: objects of fields; then the work that is asked of each, prefill and decode. */
+/* A model's layers: objects of fields; then the work that is asked of each, prefill and decode, or training's. */
 int cli_model_variant(const cli_options *options, int index, cli_options *ret_options,
                       fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
     const cJSON *models = member(operation, "models"), *works = member(operation, "model_work");
+    if (options->sweep.training)
+        works = cJSON_GetObjectItemCaseSensitive(fa_operation_backward(operation), "work");
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(models, options->sweep.model);
     int kinds = cJSON_GetArraySize(works);
     int lengths_given = 0;

@@ -129,15 +129,29 @@ static void put_speeds(cli_table *table, const sweep_row *row)
     cli_cell_end(table);
 }
 
+/* Whether problems of several operations are swept. */
+static bool several_operations(const sweep_rows *rows)
+{
+    for (int32_t i = 1; i < rows->count; i++)
+        if (fa_operation_of(&rows->row[i].item.problem) !=
+            fa_operation_of(&rows->row[0].item.problem))
+            return true;
+    return false;
+}
+
 static void print_table(const sweep_rows *rows, bool with_gpu, fa_buf *out)
 {
+    bool with_operation = several_operations(rows);
     cli_table table = {0};
     for (int32_t i = 0; i < rows->count; i++) {
         const sweep_row *row = &rows->row[i];
         const char *gpu = row->answer != NULL     ? row->answer->gpu.name
                           : row->item.gpu[0] != 0 ? row->item.gpu
                                                   : "here";
-        cli_text_problem_short(&table.cell, &row->item.problem);
+        if (with_operation)
+            cli_text_problem(&table.cell, &row->item.problem);
+        else
+            cli_text_problem_short(&table.cell, &row->item.problem);
         cli_cell_end(&table);
         cli_cell(&table, "%s", with_gpu ? gpu : "");
         if (row->answer != NULL) {
@@ -166,7 +180,7 @@ static void print_slow(const sweep_rows *rows, fa_buf *out)
         any = true;
         cli_styled(out, CLI_RED, "SLOW");
         fa_buf_text(out, " ");
-        cli_text_problem_short(out, &row->item.problem);
+        cli_text_problem(out, &row->item.problem);
         fa_buf_printf(out, ": %.2f%s the speed of %s, which takes ", ratio_of(row),
                       cli_sym()->times, row->best->peer);
         cli_text_us(out, row->best->median_us);

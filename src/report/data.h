@@ -51,6 +51,8 @@ typedef struct report {
     size_t regrets, regret_capacity;
     fa_prediction *prediction;
     size_t predictions, prediction_capacity;
+    struct report_pass *pass; /* what training.c looks for pairs among */
+    size_t passes, pass_capacity;
     struct report_paying *paying; /* pay.c's own, while problems come */
     struct report_pay *pay;       /* what tuning was worth, for each GPU type and operation */
     size_t pays, pay_capacity;

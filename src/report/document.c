@@ -8,6 +8,7 @@
 #include "document.h"
 #include "headline.h"
 #include "pay.h"
+#include "training.h"
 
 #include "error.h"
 #include "json.h"
@@ -280,6 +281,7 @@ cJSON *report_document_tail(const report *report, const report_document *documen
     list = fa_json_add_array(tail, "pay");
     for (size_t i = 0; i < report->pays; i++)
         fa_json_push(list, pay_json(&report->pay[i]));
+    fa_json_add(tail, "training", report_training_json(report));
     list = fa_json_add_array(tail, "regret");
     for (size_t i = 0; i < report->regrets; i++)
         fa_json_push(list, regret_json(&report->regret[i]));

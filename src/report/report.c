@@ -7,6 +7,7 @@
  */
 #include "headline.h"
 #include "pay.h"
+#include "training.h"
 
 #include "error.h"
 #include "operation.h"
@@ -158,6 +159,8 @@ static int write_problems(report *report, const struct studies *studies, fa_diag
         rc = report_pay_add(report, &problem);
         if (rc == 0)
             rc = report_headline_add(report, &problem);
+        if (rc == 0)
+            rc = report_training_add(report, &problem);
         writer->problem(report, &problem);
         report_problem_free(&problem);
     }
@@ -206,6 +209,7 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
     free(baselines.baseline);
     free(report.regret);
     free(report.prediction);
+    free(report.pass);
     report_pay_free(&report);
     report_headlines_free(&report);
     return rc;

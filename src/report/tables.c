@@ -360,6 +360,25 @@ static void show_time(fa_buf *out, const cJSON *trial, const struct place *place
     }
 }
 
+/* Of a row that says itself whether it was measured. */
+static void show_own_ratio(fa_buf *out, const cJSON *value, const struct place *place)
+{
+    fa_buf_text(out, is_true(place->row, "measured") ? "" : "~");
+    report_ratio(out, report_number(value));
+}
+
+static void show_together(fa_buf *out, const cJSON *row, const struct place *place)
+{
+    double us = number_of(row, "together_us");
+    (void)place;
+    if (!(us > 0))
+        fa_buf_text(out, "–");
+    else if (is_true(row, "measured"))
+        report_us(out, us);
+    else
+        report_about(out, us);
+}
+
 static void show_peers(fa_buf *out, const cJSON *peers, const struct place *place)
 {
     for (const cJSON *peer = peers->child; peer != NULL; peer = peer->next) {
@@ -497,6 +516,15 @@ static const column prediction_columns[] = {
     {"best:", "best_us", report_us, NULL},
     {"place:", "rank", count, NULL},
     {"of:", "measured", count, NULL},
+    {0},
+};
+static const column training_columns[] = {
+    {"forward pass", "words", NULL, NULL},
+    {"GPU", "gpu", NULL, NULL},
+    {"forward:", "forward", NULL, show_time},
+    {"backward:", "backward", NULL, show_time},
+    {"backward over forward:", "ratio", NULL, show_own_ratio},
+    {"together:", "", NULL, show_together},
     {0},
 };
 static const column pay_columns[] = {
@@ -739,6 +767,14 @@ static void pay(fa_buf *out, const cJSON *pays)
         "differences of a few percent mean nothing.\n\n");
 }
 
+static void training(fa_buf *out, const cJSON *rows)
+{
+    if (rows == NULL || rows->child == NULL)
+        return;
+    fa_buf_text(out, "## Training: backward beside forward\n\n");
+    table(out, training_columns, rows, NULL, SIZE_MAX);
+}
+
 static void buckets(fa_buf *out, const report *report, const cJSON *regrets)
 {
     report_regret_sum sum;
@@ -768,6 +804,7 @@ static void markdown_end(report *report)
     cJSON *tail = report_document_tail(report, NULL);
     out->failed |= md->body.failed || !fa_json_is_whole(tail);
     if (report->outcome.problems > 0 && !out->failed) {
+        training(out, member(tail, "training"));
         pay(out, member(tail, "pay"));
         buckets(out, report, member(tail, "regret"));
         fa_buf_text(out, report->predictions > 0 ? "## Predictions that were measured\n\n" : "");

@@ -136,6 +136,28 @@ function predictions(given) {
       ] }));
 }
 
+/* ---- what a layer takes in training ---- */
+function training(given) {
+  const rows = given.training || [];
+  if (rows.length === 0) return null;
+  const time = (pass) => pass.median_us > 0 ? pass.median_us : pass.predicted_us;
+  const passColumn = (head, pass) => ({ head, number: true, value: (row) => time(pass(row)),
+    cell: (row) => h("a", { href: "#p" + pass(row).number }, pass(row).median_us > 0
+      ? microseconds(pass(row).median_us) : guess(about(pass(row).predicted_us))) });
+  return section("training", "Training: backward beside forward",
+    sortable({ label: "Training: backward beside forward", caption: "Training: backward beside forward",
+      rows, className: "stick stacked", most: ROWS_MAX, columns: [
+        { head: "forward pass", row: true, cell: (row) => row.words },
+        { head: "GPU", cell: (row) => row.gpu },
+        passColumn("forward", (row) => row.forward), passColumn("backward", (row) => row.backward),
+        { head: "backward over forward", number: true, value: (row) => row.ratio,
+          cell: (row) => !(row.ratio > 0) ? NONE : row.measured ? ratio(row.ratio) : guess("~" + ratio(row.ratio)) },
+        { head: "together", number: true, value: (row) => row.together_us,
+          cell: (row) => !(row.together_us > 0) ? NONE : row.measured ? microseconds(row.together_us)
+            : guess(about(row.together_us)) },
+      ] }));
+}
+
 /* ---- what tuning was worth ---- */
 function pay(given) {
   const rows = (given.pay || []).flatMap((one) => one.rows.map((row) => ({ ...row, gpu: one.gpu,
@@ -242,7 +264,7 @@ function draw(given) {
       h("h2", { id: "summary-h" }, "Problems"),
       small(note, "± is half the 95% interval of a median. × is the other’s time over fa-tune’s: above 1, " +
         "fa-tune is faster. ", ceilingWords(problems), problems.every((problem) => problem.timed) ? null
-        : [guess("~ in italics"), " is predicted, not measured."]), list), cards, covers, pay(given), roofs, buckets(given),
+        : [guess("~ in italics"), " is predicted, not measured."]), list), cards, covers, training(given), pay(given), roofs, buckets(given),
     predictions(given)), foot(report));
   filters.apply();
   for (let number = 1; problems.length <= OPEN_AT_FIRST && number <= problems.length; number++)
