@@ -96,7 +96,7 @@ def driver():
     """", driver 580.159.04": the release of the kernel module; "" where it does not say."""
     try:
         with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
-            found = re.search(r"Kernel Module\D*([\d.]+)", file.read())
+            found = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", file.read())
     except OSError:
         found = None
     return ", driver " + found[1] if found else ""

@@ -115,7 +115,7 @@ def prepare(engine, decode, prefill, **most):
                 engine, number, len(wanted), spent, seconds))
             break
         try:
-            answer = Answer(_engine.tune(problem, None, None, "measure", False, False, False))
+            answer = Answer(_engine.tune(problem.as_dict(), None, None, "measure", False, False, False))
             _engine.kernel(problem, None, "measure", False)
         except Error as error:
             if problem in needed:
