@@ -60,10 +60,8 @@ def proved(case, change=("", "")):
         source, made = os.path.join(folder, "kernel.cu"), os.path.join(folder, "made")
         with open(source, "w", encoding="utf-8") as file:
             file.write('%s#include "%s"\n' % (defines, FILES[case.kernel]))
-        hopper = case.kernel == HOPPER
-        text, _ = emulate.for_the_cpu(compiler, ["-I", folder, *FOLDERS[2:]], source, 900 if hopper else 800)
-        text = ('#include "emulator%s.hpp"\n#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "emulated_gemm.hpp"\n'
-                % ("_hopper" if hopper else "", text, defines))
+        text, _ = emulate.for_the_cpu(compiler, ["-I", folder, *FOLDERS[2:]], source, 900 if case.kernel == HOPPER else 800)
+        text = '#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "emulated_gemm.hpp"\n' % (text, defines)
         emulate.compiled(compiler, text, made, program=True)
         return subprocess.run([made, *map(str, case.words())], capture_output=True, text=True, check=False)
     finally:
