@@ -19,7 +19,8 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-KEPT, KEPT_MOST = os.path.join(os.path.dirname(HERE), ".cuda", "kept.emulated"), 400  # programs and libraries
+KEPT = os.path.join(os.environ.get("FA_TEST_KEPT") or os.path.join(os.path.dirname(HERE), ".cuda"), "kept.emulated")
+KEPT_MOST = 400  # programs and libraries
 EMULATOR = "emulator_hopper.hpp"  # includes emulator.hpp
 TEMPLATES = os.path.join(os.path.dirname(HERE), "kernel_templates")
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.%s.%s.f32 {%%0,%%1,%%2,%%3}, {%%4,%%5,%%6,%%7}, {%%8,%%9}, {%%0,%%1,%%2,%%3};"
