@@ -77,13 +77,13 @@ double fa_gp_kernel(const fa_gp *gp, const double *a, const double *b)
     return (1 + r + r * r / 3) * exp(-r);
 }
 
-/* x := L^-1 x, for a vector. */
-static void forward(const fa_gp *gp, double *x)
+/* x := L^-1 x, for a vector whose elements before `first` are 0. */
+static void forward(const fa_gp *gp, int first, double *x)
 {
-    for (int i = 0; i < gp->count; i++) {
+    for (int i = first; i < gp->count; i++) {
         const double *row = gp->factor + (size_t)i * FA_GP_POINTS_MAX;
         double sum = x[i];
-        for (int j = 0; j < i; j++)
+        for (int j = first; j < i; j++)
             sum -= row[j] * x[j];
         x[i] = sum / row[i];
     }
@@ -117,7 +117,7 @@ void fa_gp_solve(fa_gp *gp)
         }
         gp->weight[i] = gp->y[i] - gp->mean;
     }
-    forward(gp, gp->weight);
+    forward(gp, 0, gp->weight);
     sum = 0;
     for (int i = 0; i < gp->count; i++)
         sum += gp->weight[i] * gp->weight[i];
@@ -132,7 +132,7 @@ static void invert(fa_gp *gp)
         double *column = gp->inverse + (size_t)c * FA_GP_POINTS_MAX;
         memset(column, 0, (size_t)gp->count * sizeof *column);
         column[c] = 1;
-        forward(gp, column);
+        forward(gp, c, column);
         backward(gp, column);
     }
 }
@@ -199,7 +199,7 @@ double fa_gp_mean(const fa_gp *gp, const double *x)
 double fa_gp_predict(const fa_gp *gp, const double *x, double *ret_deviation)
 {
     double mean = fa_gp_mean(gp, x), left = 1;
-    forward(gp, gp->scratch);
+    forward(gp, 0, gp->scratch);
     for (int i = 0; i < gp->count; i++)
         left -= gp->scratch[i] * gp->scratch[i];
     *ret_deviation = sqrt(gp->variance * fmax(left, 1e-9));
