@@ -10,7 +10,7 @@
  * Invariants: a slot is filled by the process that took it and is read only when it says READY; a process that
  * is killed in between leaves it TAKEN for good, which costs one slot. A worker's first compile, which makes NVRTC
  * open what it loads lazily, is kept like any other: it takes 60 ms in each worker, and NVRTC compiles
- * in a confined worker without it. test_engine_sandbox and test_gpu_nvrtc run with the real library.
+ * in a confined worker without it. Tests of the compiler itself run with the real library (meson.build).
  */
 #include <dlfcn.h>
 #include <fcntl.h>
