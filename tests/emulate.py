@@ -20,7 +20,9 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-KEPT, KEPT_MOST = os.path.join(os.path.dirname(HERE), ".cuda", "kept.emulated"), 400  # libraries
+KEPT = os.path.join(os.environ.get("FA_TEST_KEPT") or os.path.join(os.path.dirname(HERE), ".cuda"), "kept.emulated")
+KEPT_MOST = 400  # programs and libraries
+EMULATOR = "emulator_hopper.hpp"  # includes emulator.hpp
 TEMPLATES = os.path.join(os.path.dirname(HERE), "kernel_templates")
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.%s.%s.f32 {%%0,%%1,%%2,%%3}, {%%4,%%5,%%6,%%7}, {%%8,%%9}, {%%0,%%1,%%2,%%3};"
 CALLS = {
@@ -209,7 +211,7 @@ def main():
     parameter = re.search(r"attn_fwd\s*\(\s*const\s+__grid_constant__\s+(\w+)", text)
     if count != 1 or parameter is None:
         sys.exit("emulate.py: %s is no attention kernel with shared memory of its launch" % source)
-    text = '#include "emulator.hpp"\n%s\n' % text + """
+    text += """
 extern "C" const unsigned emulated_parameter_bytes = sizeof(%s);
 extern "C" const char *emulated_launch(const void *params, const unsigned *grid, unsigned threads, unsigned bytes,
                                        bool (*granted)(const void *, size_t, bool)) {
@@ -220,24 +222,36 @@ extern "C" const char *emulated_launch(const void *params, const unsigned *grid,
     compiled(compiler, text, library)
 
 
+def kept(what, end, make):
+    """The file in KEPT that `make` fills once for all that has the same words `what`; several programs at a time share it."""
+    path = os.path.join(KEPT, hashlib.sha256("\0".join(what).encode()).hexdigest(), end)
+    if not os.path.exists(path):
+        own = "%s.%d" % (os.path.dirname(path), os.getpid())
+        os.makedirs(own)
+        make(os.path.join(own, end))
+        try:
+            os.rename(own, os.path.dirname(path))
+        except OSError:  # another program was first
+            shutil.rmtree(own)
+        for old in sorted(glob.glob(os.path.join(KEPT, "*")), key=os.path.getmtime)[:-KEPT_MOST]:
+            shutil.rmtree(old, ignore_errors=True)
+    return path
+
+
 def compiled(compiler, text, library, program=False):
-    """What was compiled once, from the same text by the same compiler, serves every test and both builds."""
-    command = [compiler, "-x", "c++", "-std=c++17", "-O1", "-fno-strict-aliasing", "-w", "-I", HERE,
-               *([] if program else ["-fPIC", "-shared"])]
-    version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
-    what = [*command, text, version]
-    for name in ("emulator.hpp", "emulator_hopper.hpp", "emulated_matrix.hpp"):
+    """The emulator and the text behind it. What was compiled once, from the same text by the same compiler, serves every test and both
+    builds, and so does the emulator in front of each text."""
+    options = ["-std=c++17", "-Og", "-fno-strict-aliasing", "-w", *([] if program else ["-fPIC"])]
+    what = [*options, subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout]
+    for name in ("emulator.hpp", EMULATOR, "emulated_matrix.hpp"):
         with open(os.path.join(HERE, name), encoding="utf-8") as header:
             what.append(header.read())
-    kept = os.path.join(KEPT, hashlib.sha256("\0".join(what).encode()).hexdigest() + ".so")
-    if not os.path.exists(kept):
-        os.makedirs(KEPT, exist_ok=True)
-        own = "%s.%d" % (kept, os.getpid())
-        subprocess.run([*command, "-o", own, "-"], input=text, check=True, text=True)
-        os.rename(own, kept)
-        for old in sorted(glob.glob(os.path.join(KEPT, "*.so")), key=os.path.getmtime)[:-KEPT_MOST]:
-            os.unlink(old)
-    shutil.copy(kept, library)
+    ready = kept(what, EMULATOR + ".gch", lambda path: subprocess.run(
+        [compiler, "-x", "c++-header", *options, os.path.join(HERE, EMULATOR), "-o", path], check=True))
+    command = [compiler, "-x", "c++", *options, "-I", os.path.dirname(ready), "-I", HERE, *([] if program else ["-shared"])]
+    text = '#include "%s"\n%s' % (EMULATOR, text)
+    shutil.copy(kept([*what, str(program), text], "made", lambda path: subprocess.run(
+        [*command, "-o", path, "-"], input=text, check=True, text=True)), library)
 
 
 def judged(operation, kernel, defines, words, judge, hopper=False, change=("", "")):
@@ -259,8 +273,7 @@ def judged(operation, kernel, defines, words, judge, hopper=False, change=("", "
             file.write('%s#include "%s"\n' % (defined, kernel))
         includes = [word for name in (folder, os.path.join(TEMPLATES, "vocabulary"), os.path.join(TEMPLATES, "attn_fwd")) for word in ("-I", name)]
         text, _ = for_the_cpu(compiler, includes, rendered, 900 if hopper else 800)
-        text = ('#include "emulator%s.hpp"\n#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "%s"\n'
-                % ("_hopper" if hopper else "", text, defined, judge))
+        text = '#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "%s"\n' % (text, defined, judge)
         compiled(compiler, text, made, program=True)
         return subprocess.run([made, *map(str, words)], capture_output=True, text=True, check=False)
     finally:

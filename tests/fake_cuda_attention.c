@@ -16,15 +16,6 @@
 /* The loops below are written for the vectoriser, and no floating-point exception is asked for. */
 #pragma GCC optimize("O3", "no-trapping-math")
 
-/* Four doubles at a time where the processor has them; the sums are the same. */
-#if defined __x86_64__ && defined __GNUC__ && !defined __clang__
-#define WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define WIDE
-#endif
-/* Compiled for the processor of whom it is part of. */
-#define INLINE static inline __attribute__((always_inline))
-
 enum { MEMOS = 16, ROWS = 4 /* that are computed side by side */ };
 
 /* ---- tensors ---------------------------------------------------------------------------------*/

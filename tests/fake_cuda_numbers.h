@@ -10,14 +10,23 @@
 #include <math.h>
 #include <string.h>
 
-static inline float bits_float(uint32_t bits)
+/* Four doubles at a time where the processor has them; the sums are the same. */
+#if defined __x86_64__ && defined __GNUC__ && !defined __clang__
+#define WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDE
+#endif
+/* Compiled for the processor of whom it is part of. */
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE float bits_float(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline uint32_t float_bits(float x)
+INLINE uint32_t float_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -25,7 +34,7 @@ static inline uint32_t float_bits(float x)
 }
 
 /* The exponents of both formats are 112 apart; the product is exact, of subnormal numbers too. */
-static inline float half_value(uint16_t h)
+INLINE float half_value(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff;
     uint32_t finite = float_bits(bits_float(rest << 13) * 0x1p112f);
@@ -46,7 +55,7 @@ static inline uint16_t half_bits(float x)
     return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
 }
 
-static inline float bf16_value(uint16_t h)
+INLINE float bf16_value(uint16_t h)
 {
     return bits_float((uint32_t)h << 16);
 }

@@ -16,6 +16,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+/* For the vectoriser, as in fake_cuda_attention.c. */
+#pragma GCC optimize("O3", "no-trapping-math")
+
 typedef struct fa_attn_serving_params params;
 
 /* ---- e4m3 -----------------------------------------------------------------------------------*/
@@ -42,8 +45,8 @@ static uint8_t e4m3_bits(float x)
 }
 
 /* A row of a cache, or of Q where that has the same type. */
-static void load_row(const struct fake_build *build, bool fp8, const void *row, int columns,
-                     double *ret)
+WIDE static void load_row(const struct fake_build *build, bool fp8, const void *row, int columns,
+                          double *ret)
 {
     const uint16_t *bits = row;
     if (fp8)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A libnvrtc for tests that keeps what the real one compiled, so that one cubin serves every test and both builds.
+ * A libnvrtc for tests that keeps what the real one compiled, so that one cubin serves every test, build and clone.
  *
  * Workload: some hundred compile workers a run, each with a few compiles of 30 to 400 ms; most of the sources
  * were compiled before. A worker can open no file once it is confined, so the file KEPT is mapped when the
- * library is loaded: a table of slots by the hash of source, headers, options and the real library's identity,
+ * library is loaded: a table of slots by the hash of source, headers, options and the real library,
  * then the bytes. Without the file, or when it is full, every call goes through to the real library.
  *
  * Invariants: a slot is filled by the process that took it and is read only when it says READY; a process that
  * is killed in between leaves it TAKEN for good, which costs one slot. A worker's first compile, which makes NVRTC
  * open what it loads lazily, is kept like any other: it takes 60 ms in each worker, and NVRTC compiles
- * in a confined worker without it. test_engine_sandbox and test_gpu_nvrtc run with the real library.
+ * in a confined worker without it. Tests of the compiler itself run with the real library (meson.build).
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { SLOTS = 1 << 13, PROBES = 64, KEY = 32 };
+enum { SLOTS = 1 << 15, PROBES = 64, KEY = 32 };
 enum { FREE, TAKEN, READY };
 enum { RESULT_OK = 0, RESULT_COMPILATION = 6 };
 
@@ -51,7 +51,6 @@ struct program_state {
 
 static struct file *file;
 static uint64_t file_size;
-static struct stat identity; /* of the real library */
 
 static struct {
     int (*version)(int *, int *);
@@ -107,7 +106,7 @@ __attribute__((constructor)) static void load(void)
             abort(); /* a test's library: its worker ends, and the test says so */
         memcpy(names[i].function, &function, sizeof function);
     }
-    if (sodium_init() >= 0 && stat(REAL_NVRTC, &identity) == 0)
+    if (sodium_init() >= 0)
         map_file();
 }
 
@@ -128,10 +127,7 @@ EXPORT int nvrtcCreateProgram(struct program_state **ret, const char *source, co
         return rc;
     }
     crypto_generichash_init(&program->hash, NULL, 0, KEY);
-    crypto_generichash_update(&program->hash, (const unsigned char *)&identity.st_size,
-                              sizeof identity.st_size);
-    crypto_generichash_update(&program->hash, (const unsigned char *)&identity.st_mtim,
-                              sizeof identity.st_mtim);
+    add(&program->hash, REAL_HASH);
     add(&program->hash, source);
     add(&program->hash, name == NULL ? "" : name);
     for (int i = 0; i < count; i++) {

@@ -70,7 +70,7 @@ def program(case, folder, change=("", ""), template=TEMPLATE):
         file.write(defines + text.replace(*change))
     text, count = emulate.for_the_cpu(os.environ.get("CXX", "c++"), FOLDERS, source, 900 if template == HOPPER else 800)
     assert count == (template != REFERENCE), count
-    text = '#include "emulator_hopper.hpp"\n#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "emulated_bwd.hpp"\n' % (text, defines)
+    text = '#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "emulated_bwd.hpp"\n' % (text, defines)
     emulate.compiled(os.environ.get("CXX", "c++"), text, made, program=True)
     return made
 

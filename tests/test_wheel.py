@@ -20,6 +20,8 @@ TOOLS = os.path.join(SOURCE, ".wheel-tools")
 GLIBC = re.compile(r"(linux-vdso|libc|libm|libdl|libpthread|librt|ld-linux[-\w]*)\.so")
 folder = tempfile.TemporaryDirectory()
 SITE = os.path.join(folder.name, "site-packages")
+# Meson puts the compiler cache before a compiler that it finds by itself, not before one that CC names.
+BUILDING = {**os.environ, "CC": " ".join(filter(None, [shutil.which("ccache"), os.environ["CC"]])), "CCACHE_NOHASHDIR": "1"}
 # Nothing of what a user of this machine has set.
 CLEAN = {"PATH": "/usr/bin:/bin", "HOME": folder.name, "LC_ALL": "C.UTF-8", "PYTHONPATH": SITE,
          "FA_TUNE_STORE": os.path.join(folder.name, "store.db"),
@@ -40,7 +42,7 @@ def in_the_wheel(*parts):
 def one_wheel_is_made_for_every_python():
     if not os.path.exists(os.path.join(TOOLS, "dev.stamp")):
         raise tap.Skip("what makes a wheel is not here: ./dev test fetches it")
-    done = subprocess.run([os.path.join(SOURCE, "dev"), "wheel"], stdout=subprocess.PIPE,
+    done = subprocess.run([os.path.join(SOURCE, "dev"), "wheel"], env=BUILDING, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     wheels = glob.glob(os.path.join(SOURCE, "build-wheel", "dist", "*.whl"))
@@ -143,7 +145,7 @@ def pip_installs_from_the_source_distribution_too():
     for name in ("PKG-INFO", "LICENSE", "pyproject.toml", "kernel_templates/attn_fwd/operation.json", "include/fa-tune/fa_tune.h"):
         assert name in names, "%s is not in the source distribution" % name
     site = os.path.join(folder.name, "from-source")
-    env = dict(os.environ, PATH=os.path.join(TOOLS, "bin") + ":" + os.environ["PATH"], CCACHE_NOHASHDIR="1")
+    env = dict(BUILDING, PATH=os.path.join(TOOLS, "bin") + ":" + os.environ["PATH"])
     subprocess.run([os.path.join(TOOLS, "bin", "pip"), "install", "--quiet", "--no-index", "--no-deps", "--no-compile",
                     "--no-build-isolation", "--disable-pip-version-check", "--target", site, archive], check=True, env=env)
     version = re.search(r"fa_tune-(.*)\.tar\.gz$", archive)[1]

@@ -1,26 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kept.py NVRTC in=FOLDER keep=FILE: gives FOLDER the builtins of the NVRTC in NVRTC beside the test's library, and
-makes FILE, which keeps compiled kernels, when it is not there or too full to be of use."""
+"""kept.py NVRTC FOLDER: gives FOLDER the builtins of the NVRTC in NVRTC beside the test's library, makes the folder that keeps what
+tests compile, and prints its name and a hash of the library. The folder lies in the user's cache, as a compiler cache does, so that every
+clone and build shares it."""
 import glob
+import hashlib
 import os
 import struct
 import sys
 
-SIZE = 64 << 20  # the strict sandbox allows an address space of 1 GiB
+SIZE = 256 << 20  # the strict sandbox allows an address space of 1 GiB
 
-# Meson configures anew when a path changes that is an argument alone: FILE changes with every test.
-nvrtc, folder, file = (argument.rpartition("=")[2] for argument in sys.argv[1:])
+nvrtc, folder = sys.argv[1:]
 os.makedirs(folder, exist_ok=True)
 for old in glob.glob(os.path.join(glob.escape(folder), "libnvrtc-builtins.so.*")):
     os.unlink(old)
 for builtins in glob.glob(os.path.join(glob.escape(nvrtc), "libnvrtc-builtins.so.13.*")):
     os.symlink(builtins, os.path.join(folder, os.path.basename(builtins)))
-os.makedirs(os.path.dirname(file), exist_ok=True)
+
+kept = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "fa-tune-tests")
+try:
+    os.makedirs(kept, exist_ok=True)
+except OSError:  # a user without a home
+    kept = folder
+file = os.path.join(kept, "kept.cubins")
 if os.path.exists(file):
     with open(file, "rb") as opened:
         used = struct.unpack("=Q", opened.read(8).ljust(8, b"\0"))[0]
     if os.path.getsize(file) != SIZE or used > SIZE * 3 // 4:
         os.unlink(file)
 if not os.path.exists(file):
-    with open(file, "wb") as made:
+    with open(file + ".new", "wb") as made:
         made.truncate(SIZE)
+    os.rename(file + ".new", file)
+with open(os.path.join(nvrtc, "libnvrtc.so.13"), "rb") as library:
+    print(kept, hashlib.sha256(library.read()).hexdigest(), sep="\n")

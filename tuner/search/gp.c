@@ -77,15 +77,25 @@ double fa_gp_kernel(const fa_gp *gp, const double *a, const double *b)
     return (1 + r + r * r / 3) * exp(-r);
 }
 
-/* x := L^-1 x, for a vector. */
-static void forward(const fa_gp *gp, double *x)
+/* Four sums, so that no product waits for the one before it. */
+static double dot(const double *a, const double *b, int count)
 {
-    for (int i = 0; i < gp->count; i++) {
+    double sum[4] = {0};
+    int i = 0;
+    for (; i + 4 <= count; i += 4)
+        for (int k = 0; k < 4; k++)
+            sum[k] += a[i + k] * b[i + k];
+    for (; i < count; i++)
+        sum[0] += a[i] * b[i];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* x := L^-1 x, for a vector whose elements before `first` are 0. */
+static void forward(const fa_gp *gp, int first, double *x)
+{
+    for (int i = first; i < gp->count; i++) {
         const double *row = gp->factor + (size_t)i * FA_GP_POINTS_MAX;
-        double sum = x[i];
-        for (int j = 0; j < i; j++)
-            sum -= row[j] * x[j];
-        x[i] = sum / row[i];
+        x[i] = (x[i] - dot(row + first, x + first, i - first)) / row[i];
     }
 }
 
@@ -111,13 +121,12 @@ void fa_gp_solve(fa_gp *gp)
         for (int j = 0; j <= i; j++) {
             const double *other = gp->factor + (size_t)j * FA_GP_POINTS_MAX;
             double value = i == j ? 1 + gp->noise : fa_gp_kernel(gp, point(gp, i), point(gp, j));
-            for (int k = 0; k < j; k++)
-                value -= row[k] * other[k];
+            value -= dot(row, other, j);
             row[j] = i == j ? sqrt(fmax(value, 1e-9)) : value / other[j];
         }
         gp->weight[i] = gp->y[i] - gp->mean;
     }
-    forward(gp, gp->weight);
+    forward(gp, 0, gp->weight);
     sum = 0;
     for (int i = 0; i < gp->count; i++)
         sum += gp->weight[i] * gp->weight[i];
@@ -132,7 +141,7 @@ static void invert(fa_gp *gp)
         double *column = gp->inverse + (size_t)c * FA_GP_POINTS_MAX;
         memset(column, 0, (size_t)gp->count * sizeof *column);
         column[c] = 1;
-        forward(gp, column);
+        forward(gp, c, column);
         backward(gp, column);
     }
 }
@@ -199,7 +208,7 @@ double fa_gp_mean(const fa_gp *gp, const double *x)
 double fa_gp_predict(const fa_gp *gp, const double *x, double *ret_deviation)
 {
     double mean = fa_gp_mean(gp, x), left = 1;
-    forward(gp, gp->scratch);
+    forward(gp, 0, gp->scratch);
     for (int i = 0; i < gp->count; i++)
         left -= gp->scratch[i] * gp->scratch[i];
     *ret_deviation = sqrt(gp->variance * fmax(left, 1e-9));
