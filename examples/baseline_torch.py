@@ -92,10 +92,10 @@ def interval(samples):
     return middle, ordered[below], ordered[n - 1 - below]
 
 
-def driver():
+def driver(path="/proc/driver/nvidia/version"):
     """", driver 580.159.04": the release of the kernel module; "" where it does not say."""
     try:
-        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             found = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", file.read())
     except OSError:
         found = None

@@ -176,9 +176,23 @@ def a_package_that_is_asked_for_and_not_there_is_passed_over():
         tap.has(Machine(place).run("--seq", "128", "--peers", "fa4", status=2).stderr, "no such peer: fa4")
 
 
+def the_drivers_release_is_read_from_either_kind_of_kernel_module():
+    sys.path.insert(0, os.path.dirname(EXAMPLE))
+    import baseline_torch
+    with Place() as place:
+        path = os.path.join(place.folder, "version")
+        for text, release in (("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: 12.2.0\n", "580.159.04"),
+                              ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n", "535.104.05")):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            tap.equal(baseline_torch.driver(path), ", driver " + release)
+        tap.equal(baseline_torch.driver(path + ".not"), "")
+
+
 tap.main([
     flash_attention_3_and_2_are_timed_where_their_packages_are,
     tensors_and_masks_are_those_of_the_problem,
     its_lines_are_taken_in_and_the_report_knows_the_cards_own_ceiling,
     a_package_that_is_asked_for_and_not_there_is_passed_over,
+    the_drivers_release_is_read_from_either_kind_of_kernel_module,
 ])
