@@ -79,7 +79,7 @@ def the_call_of_ncu_is_the_one_that_was_recorded():
         place.run(*SMALL, "--quiet")
         place.run("profile", *SMALL)
         call, = calls(place)
-        assert re.fullmatch(r"--csv --page raw --print-units base --clock-control none --profile-from-start off "
+        assert re.fullmatch(r"--config-file off --csv --page raw --print-units base --clock-control none --profile-from-start off "
                             r"--log-file /\S+/tmp/fa-tune-profile-\w{6}/ncu.csv --metrics gpu__time_duration.sum,\S+ "
                             r"/\S+/fa-tune-worker profile 0 /\S+/request /\S+/answer", call), call
 
@@ -250,6 +250,20 @@ def a_ncu_of_the_current_folder_is_not_run():
         fails(place, part="is not here: install")
 
 
+def a_config_file_of_the_current_folder_is_not_read_by_ncu():
+    # As the real one does, unless it is told not to.
+    reads = 'case $(cat %s) in *"--config-file off"*) ;; *) [ ! -e config.ncu-cfg ] || >read;; esac\n'
+    with a_place() as place:
+        place.take_cubins()
+        place.run(*SMALL, "--quiet")
+        use_ncu(place, reads % os.path.join(place.folder, "bin", "calls") + WORKS)
+        with open(os.path.join(place.folder, "config.ncu-cfg"), "w", encoding="utf-8") as file:
+            file.write("[Launch-and-attach]\n--section-folder = sections\n")
+        place.run("profile", *SMALL)
+        tap.equal(len(calls(place)), 1)
+        tap.equal(os.path.exists(os.path.join(place.folder, "read")), False)
+
+
 def what_is_not_tuned_or_not_here_is_said():
     with a_place() as place:
         fails(place, part="nothing is tuned yet for this problem on NVIDIA L4: tune it first")
@@ -290,6 +304,7 @@ tap.main([
     whatever_ncu_does_has_a_sentence_and_leaves_nothing_behind,
     a_kernel_that_fails_its_proof_is_not_profiled,
     a_ncu_of_the_current_folder_is_not_run,
+    a_config_file_of_the_current_folder_is_not_read_by_ncu,
     what_is_not_tuned_or_not_here_is_said,
     ctrl_c_ends_ncu,
 ])

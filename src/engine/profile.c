@@ -170,7 +170,10 @@ static int wait_for(struct run *run, pid_t pid, fa_diag *diag)
 static int start_ncu(struct run *run, const char *metrics, fa_diag *diag)
 {
     char ordinal[16];
+    /* Without its config file: ncu looks for one in the current folder, which could name programs for it to run. */
     const char *arguments[] = {"ncu",
+                               "--config-file",
+                               "off",
                                "--csv",
                                "--page",
                                "raw",
