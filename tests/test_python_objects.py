@@ -115,6 +115,13 @@ def with_nearest_a_loaded_kernel_answers_and_what_it_answered_is_recorded():
     with fa_tune.policy(effort="cached", on_miss="nearest", record=path):
         fa_tune.attention(*tensors(seq=720))
     tap.equal(len(fa_tune.recording.load(path)), 2)
+    with open(path, "wb") as file:
+        file.write(b"\xff\n")  # somebody else's bytes cost no call
+    _policy._recorded.clear()
+    with fa_tune.policy(effort="cached", on_miss="nearest", record=path):
+        fa_tune.attention(*tensors(seq=730))
+    with open(path, "rb") as file:
+        tap.equal(len(file.readlines()), 2)
     with fa_tune.policy(effort="cached", record=place.folder), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=900)))

@@ -135,7 +135,7 @@ def _record(problem: dict[str, Any]) -> None:
         if current.record not in _recorded:
             _recorded[current.record] = set()
             if os.path.exists(current.record):
-                with open(current.record, encoding="utf-8") as file:
+                with open(current.record, encoding="utf-8", errors="replace") as file:
                     _recorded[current.record].update(file)
         if line in _recorded[current.record]:
             return
