@@ -323,12 +323,12 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
 
 
 def no_sentence_names_an_option_of_the_command_line():
-    """Of the library, whose sentences Python passes on, and of the package. Bundles are the command line's alone; NVRTC and
-    SGLang have options of their own."""
+    """Of the library, whose sentences Python passes on, and of the package. Bundles are the command line's alone; NVRTC, ncu,
+    containers and SGLang have options of their own."""
     option = re.compile(r"(?<![\w-])--[a-z]")
     found = []
     others = ("src/bundle/", "src/engine/bundle_check.c", "src/sweeps/bundle_records.c", "src/gpu/nvrtc.c",
-              "python/fa_tune/integrations/sglang.py")
+              "src/gpu/ncu_read.c", "src/engine/profile.c", "python/fa_tune/integrations/sglang.py")
     for room in ("src/base", "src/gpu", "db", "tuner", "src/worker", "src/engine", "src/sources", "src/sweeps", "python"):
         for folder, _, names in os.walk(os.path.join(SOURCE, room)):
             for name in names:

@@ -33,7 +33,7 @@ static int check_field(const cJSON *backward, const fa_operation *gradients,
     if (there)
         return fa_fail(
             diag, FA_ENOTSUP,
-            "\"%s\" means another thing to %s: ask for it by itself, with --operation %s", f->name,
+            "\"%s\" means another thing to %s: ask for it by itself, as operation %s", f->name,
             gradients->title, gradients->name);
     return fa_fail(diag, FA_ENOTSUP, "%s has no field \"%s\"", gradients->title, f->name);
 }
