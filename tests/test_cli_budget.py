@@ -78,7 +78,7 @@ def baselines_stand_beside_winners_and_what_is_far_behind_is_flagged():
         tap.has(rows[1], "1.50× pytorch-cudnn       measured")
         tap.has(rows[2], "0.30× pytorch-cudnn SLOW  measured")
         tap.lacks(rows[3], "pytorch")
-        tap.has(rows[4], "SLOW fp16")
+        tap.has(rows[4], "SLOW attention forward · fp16")
         tap.has(rows[4], "0.30× the speed of pytorch-cudnn, which takes 12.0 µs")
         tap.has(rows[5], "profile")
         tap.has(rows[6], "1 of 2 at or ahead")
@@ -107,7 +107,7 @@ def the_flag_is_red_on_a_terminal():
             place.env.pop("NO_COLOR", None)
             place.env.update(extra)
             text = place.on_a_terminal("stdout", "sweep", "--seq", "64", *TINY)
-            tap.equal((extra, "\x1b[1;31mSLOW\x1b[0m fp16" in text), (extra, red))
+            tap.equal((extra, "\x1b[1;31mSLOW\x1b[0m attention forward" in text), (extra, red))
             tap.equal((extra, "\x1b" in text), (extra, red))
 
 

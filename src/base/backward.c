@@ -31,9 +31,10 @@ static int check_field(const cJSON *backward, const fa_operation *gradients,
         lists(backward, "ignores", f->name) || lists(backward, "needs", f->name))
         return 0;
     if (there)
-        return fa_fail(diag, FA_ENOTSUP,
-                       "\"%s\" means another thing to %s: ask for a problem of %s itself", f->name,
-                       gradients->title, gradients->name);
+        return fa_fail(
+            diag, FA_ENOTSUP,
+            "\"%s\" means another thing to %s: ask for it by itself, as operation %s", f->name,
+            gradients->title, gradients->name);
     return fa_fail(diag, FA_ENOTSUP, "%s has no field \"%s\"", gradients->title, f->name);
 }
 

@@ -161,7 +161,7 @@ static int wait_for(struct run *run, pid_t pid, fa_diag *diag)
     if (canceled)
         return fa_fail(diag, FA_ECANCELED, "canceled while ncu ran");
     return late ? fa_fail(diag, FA_ETIMEOUT,
-                          "ncu did not end within %d s, which is %d times the limit of a trial",
+                          "ncu did not end within %d s, %d times the time limit of a trial",
                           timeout_ms / 1000, PATIENCE)
                 : 0;
 }
