@@ -9,6 +9,7 @@
 #include "check.h"
 #include "json.h"
 #include "problem.h"
+#include "trial.h"
 #include "tunable.h"
 
 #include <locale.h>
@@ -103,7 +104,7 @@ static void random_trial(fa_trial *t)
     if (maybe()) {
         t->registers = 1 + below(255);
         t->spill_bytes = count();
-        t->static_smem_bytes = count();
+        t->static_smem_bytes = below(FA_STATIC_SMEM_MAX + 1);
     }
     t->blocks_per_sm = count();
     for (int i = 0; i < 3; i++)
@@ -839,6 +840,22 @@ static void every_number_out_of_range_is_told(void)
     }
 }
 
+static void shared_memory_that_no_gpu_has_is_refused(void)
+{
+    struct value v;
+    fa_diag diag = {{0}};
+    make_answer(&v);
+    v.answer.trial.registers = 32;
+    for (int32_t over = 0; over < 2; over++) {
+        char *json = NULL;
+        v.answer.trial.static_smem_bytes = FA_STATIC_SMEM_MAX + over;
+        CHECK_INT(write_answer(&v, &json), 0);
+        CHECK_INT(read_answer(json, strlen(json), &v, &diag), over != 0 ? FA_EINVAL : 0);
+        free(json);
+    }
+    CHECK_HAS(diag.text, "static_smem_bytes");
+}
+
 static void every_text_that_is_too_long_or_unclean_is_told(void)
 {
     static char longer[2100];
@@ -870,6 +887,7 @@ int main(void)
     TEST(every_text_is_refused_when_it_is_cut_at_any_byte);
     TEST(every_field_that_is_missing_or_of_a_wrong_type_is_told);
     TEST(every_number_out_of_range_is_told);
+    TEST(shared_memory_that_no_gpu_has_is_refused);
     TEST(every_text_that_is_too_long_or_unclean_is_told);
     return check_done();
 }

@@ -8,13 +8,18 @@
 #include "error.h"
 #include "json_struct.h"
 
+enum {
+    FA_STATIC_SMEM_MAX = 1 << 20
+}; /* bytes: more than any GPU has, and sums with it stay below 2^31 */
+
 /* X(KIND, "name", member, rules), and THREE("name", member) for the grid. All but the config. */
 #define FA_TRIAL_FIELDS(X, THREE)                                                 \
     X(CHOICE, "status", status, .names = fa_status_names)                         \
     X(TEXT, "reason", reason)                                                     \
     X(COUNT, "threads", threads, .rules = FA_MEMBER_UNKNOWN)                      \
     X(COUNT, "smem_bytes", smem_bytes, .rules = FA_MEMBER_HIDDEN)                 \
-    X(COUNT, "static_smem_bytes", static_smem_bytes, .rules = FA_MEMBER_HIDDEN)   \
+    X(COUNT, "static_smem_bytes", static_smem_bytes, .rules = FA_MEMBER_HIDDEN,   \
+      .most = FA_STATIC_SMEM_MAX)                                                 \
     X(COUNT, "registers", registers, .rules = FA_MEMBER_UNKNOWN)                  \
     X(COUNT, "spill_bytes", spill_bytes, .rules = FA_MEMBER_HIDDEN)               \
     X(COUNT, "blocks_per_sm", blocks_per_sm, .rules = FA_MEMBER_UNKNOWN)          \

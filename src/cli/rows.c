@@ -96,7 +96,8 @@ static void put_row(cli_table *table, const cli_tunables *tunables, const cli_ro
     cli_cell(table, "%.0d", ranked && !row->tied ? row->rank : 0);
     cli_cell(table, "%s", trial->config.family);
     cli_tunables_cells(tunables, table, &trial->config);
-    put_number(table, trial->smem_bytes + trial->static_smem_bytes, trial->smem_bytes >= 0);
+    put_number(table, (int64_t)trial->smem_bytes + trial->static_smem_bytes,
+               trial->smem_bytes >= 0);
     put_number(table, trial->registers, trial->registers > 0);
     if (ranked)
         cli_cell_end(table);
