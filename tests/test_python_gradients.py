@@ -378,7 +378,15 @@ def a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varl
         tap.equal(asked[0], {"causal": True, "scale": 0.5, "layout": "bshd", "top_left": False, "window": [5, 0], "softcap": 0.0,
                              "sinks": None, **lengths})
         tap.equal(ops._words(**asked[0]), {"causal": True, "scale": 0.5, "layout": "bshd", "window": (5, 0), **lengths})
-        for more in ({"dropout_p": 0.5}, {"block_table": ints(3, 2)}, {"cu_seqlens_k": None}):
+        dynamo.attention_varlen(q, k, v, deterministic=True, **lengths)   # of which no gradient is recorded
+        q.requires_grad = True
+        refused(fa_tune.NotSupported, "call torch.use_deterministic_algorithms(True)", q, k, v, deterministic=True,
+                by=dynamo.attention_varlen, **lengths)
+
+        class Zeros(Tensor):
+            def __eq__(self, other):
+                raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+        for more in ({"dropout_p": 0.5}, {"block_table": ints(3, 2)}, {"q_descale": Zeros((2,))}, {"cu_seqlens_k": None}):
             try:
                 dynamo.attention_varlen(q, k, v, **{**lengths, **more})
             except NotImplementedError as error:

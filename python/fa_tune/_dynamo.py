@@ -30,15 +30,18 @@ def attention_varlen(q, k, v, *, cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=N
                      num_splits=None, scheduler_metadata=None, fa_version=None, deterministic=None, stream=None, **more):
     refused = stream is not None or isinstance(out, tuple) or cu_seqlens_k is None
     for name in more:
-        refused = refused or not (more[name] is None or more[name] == 0 or (name == "cp_world_size" and more[name] == 1))
+        value = more[name]
+        refused = refused or isinstance(value, torch.Tensor) or not (
+            value is None or value == 0 or (name == "cp_world_size" and value == 1))
     if refused:
         raise NotImplementedError("under torch.compile fa_tune.attention_varlen takes q, k, v, cu_seqlens_q, cu_seqlens_k, "
                                   "max_seqlen_q, max_seqlen_k, softmax_scale, causal, window_size, softcap, sinks, out (one "
                                   "tensor) and return_softmax_lse")
-    if deterministic:
+    sinks = s_aux if sinks is None else sinks
+    if deterministic and _torch_ops.wants_gradient(q, k, v, sinks):
         _torch_ops.check_deterministic()
     options = _torch_ops.options_of(
-        causal, softmax_scale, "bshd", window_size, softcap, sinks=s_aux if sinks is None else sinks, cu_seqlens_q=cu_seqlens_q,
+        causal, softmax_scale, "bshd", window_size, softcap, sinks=sinks, cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
     return _traced(q, k, v, out, return_softmax_lse, options)
 

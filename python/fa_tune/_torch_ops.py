@@ -133,7 +133,7 @@ def _attention_backward(d_o, q, k, v, o, lse, *args, **options):
     return (*made, q.new_empty(0, dtype=torch.float32) if d_sinks is None else d_sinks)
 
 
-def _wants_gradient(*values):
+def wants_gradient(*values):
     return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in values)
 
 
@@ -189,14 +189,14 @@ def _recorded(lse, q, k, v, *args, sinks=None, cu_seqlens_q=None, cu_seqlens_k=N
 
 
 def _attention_autograd(q, k, v, *args, sinks=None, **options):
-    if _wants_gradient(q, k, v, sinks):
+    if wants_gradient(q, k, v, sinks):
         return _recorded(False, q, k, v, *args, sinks=sinks, **options)
     with torch._C._AutoDispatchBelowAutograd():
         return torch.ops.fa_tune.attention(q, k, v, *args, sinks=sinks, **options)
 
 
 def _attention_lse_autograd(q, k, v, *args, sinks=None, **options):
-    if _wants_gradient(q, k, v, sinks):
+    if wants_gradient(q, k, v, sinks):
         return _recorded(True, q, k, v, *args, sinks=sinks, **options)
     with torch._C._AutoDispatchBelowAutograd():
         return torch.ops.fa_tune.attention_lse(q, k, v, *args, sinks=sinks, **options)
@@ -205,7 +205,7 @@ def _attention_lse_autograd(q, k, v, *args, sinks=None, **options):
 def refused(operator, sentence):
     """The operator's kernel for autograd where there is no gradient, and silence would be a trap."""
     def forward(*args, **named):
-        if _wants_gradient(*args, *named.values()):
+        if wants_gradient(*args, *named.values()):
             raise _errors.NotSupported(sentence)
         with torch._C._AutoDispatchBelowAutograd():
             return operator(*args, **named)
@@ -259,7 +259,7 @@ def autocast(words):
     tensors = [words[name] for name in "qkv"]
     if not torch.is_autocast_enabled() or not all(x.dtype in AUTOCAST for x in tensors):
         return None
-    if words.get("deterministic") and _wants_gradient(*tensors):
+    if words.get("deterministic") and wants_gradient(*tensors):
         check_deterministic()
     cast = _cast(tensors)
     return None if all(x is y for x, y in zip(cast, tensors)) else _core.attention(*cast, **{
