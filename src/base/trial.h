@@ -8,9 +8,8 @@
 #include "error.h"
 #include "json_struct.h"
 
-enum {
-    FA_STATIC_SMEM_MAX = 1 << 20
-}; /* bytes: more than any GPU has, and sums with it stay below 2^31 */
+/* In bytes: more than any GPU has, so that its sum with a block's dynamic shared memory is an int32_t. */
+enum { FA_STATIC_SMEM_MAX = 1 << 20 };
 
 /* X(KIND, "name", member, rules), and THREE("name", member) for the grid. All but the config. */
 #define FA_TRIAL_FIELDS(X, THREE)                                                 \

@@ -298,7 +298,7 @@ static int fail(struct text text, fa_ncu_metrics unknown, fa_ncu_metrics *ret_un
             "the driver lets only administrators read this GPU's counters (%s): run the command as "
             "root, or allow it to all users with the line \"options nvidia "
             "NVreg_RestrictProfilingToAdminUsers=0\" in /etc/modprobe.d/nvidia.conf and a restart; "
-            "a container also needs the capability SYS_ADMIN",
+            "a container also needs --cap-add=SYS_ADMIN",
             denied);
     while (next_line(&text, &line)) {
         bool error = begins(line, "==ERROR=="), known = why.at != NULL && begins(why, "==ERROR==");
