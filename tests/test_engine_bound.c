@@ -77,6 +77,7 @@ static void how_blocks_are_scheduled_is_no_tile(void)
         space[0].median_us = 10; /* scheduling has the larger effect */
         space[1].median_us = 11;
         space[2].median_us = space[3].median_us = 20;
+        space[3].blocks_per_sm = 0; /* it was not compiled */
         fa_profile profile = profile_of(&space[0]);
         profile.gpu.sm_count = 4;
         fa_bound_tell(&profile, space, 4);

@@ -20,6 +20,7 @@
 #include <string.h>
 
 enum { NEAR_PEAK = 60, SMS_IDLE = 70, TOLD = 4 }; /* percent, percent, tunables */
+enum { MOST_RESIDENT = 32 };                       /* blocks that any SM holds */
 
 /* ---- what moves it --------------------------------------------------------------------------*/
 /* In the order in which one stands for another. */
@@ -35,7 +36,8 @@ static const char *const property_words[] = {[BLOCKS] = "the number of blocks",
 static bool fills_gpu(const fa_trial *trial, int32_t sms)
 {
     const double blocks = (double)trial->grid[0] * trial->grid[1] * trial->grid[2];
-    return sms > 0 && fmod(blocks, sms) == 0 && blocks <= (double)sms * trial->blocks_per_sm;
+    const int32_t most = trial->blocks_per_sm > 0 ? trial->blocks_per_sm : MOST_RESIDENT;
+    return sms > 0 && fmod(blocks, sms) == 0 && blocks <= (double)sms * most;
 }
 
 /* Whether the property is known of both and differs. */
