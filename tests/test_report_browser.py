@@ -343,6 +343,9 @@ def fields_that_an_operations_problems_leave_out_are_in_no_title():
     tap.equal(texts(shown, "#lengths figcaption"), [name + ", fp16, not causal, head dim 64" for name in
                                                     ("attention forward", "attention backward")])
     tap.equal(len(texts(shown, ".roofs figcaption")), 1)
+    # And each of several operations is named wherever problems stand beside one another.
+    names = [text.split(" · ")[0] for text in column(shown, "problem")]
+    tap.equal(names, ["attention forward"] * 4 + ["attention backward"] * 4)
 
 
 def heat_maps_of_one_family_have_their_columns_below_one_another():
