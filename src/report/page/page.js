@@ -7,7 +7,7 @@ function prepare(given) {
   const operations = given.operations || [], problems = [];
   for (const one of given.problems)
     problems.push(complete(one, problems[problems.length - 1], problems.length + 1, operations));
-  if (different(problems.map((problem) => problem.operation)).length > 1)
+  if (different(problems.map((problem) => problem.operation.name)).length > 1)
     for (const problem of problems) problem.words = problem.operation.title + " · " + problem.words;
   const products = matrixProducts(problems);
   for (const problem of problems) placeUnderLimit(problem, products);
