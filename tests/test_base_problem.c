@@ -469,7 +469,7 @@ static void what_kernels_read_tells_whether_tensor_cores_are_a_ceiling(void)
     static const char scaled[] =
         "{\"name\":\"scaled\",\"title\":\"scaled\",\"fields\":[{\"name\":\"type\",\"kind\":\"choice\","
         "\"choices\":[\"fp16\",\"fp32\"]},{\"name\":\"n\",\"kind\":\"integer\",\"default\":1}],"
-        "\"tensors\":[{\"name\":\"x\",\"dtype\":\"type\"},"
+        "\"tensors\":[{\"name\":\"x\",\"dtype\":\"type\"},{\"name\":\"statistics\",\"dtype\":\"fp32\"},"
         "{\"name\":\"y\",\"dtype\":\"fp32\",\"output\":true}]}";
     const fa_operation *operation = NULL;
     fa_diag diag;

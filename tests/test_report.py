@@ -420,11 +420,15 @@ def a_report_begins_with_how_much_faster_on_which_gpu():
         tap.equal([one["sentence"] for one in place.json("report", "--gpu", "A30")["headlines"]],
                   ["On an A30, 1 problem is not measured yet."])
         tap.equal(len(place.json("report")["headlines"]), 2)
-        # Of several operations each sentence names its own.
+        # Of several operations each sentence names its own, the default one's first; their GPU is told once.
         place.run("--operation", "gemm", "--gpu", "A30", "--m", "64", "--n", "64", "--k", "64", "--effort", "predict", "--quiet")
-        tap.equal(sorted(one["sentence"] for one in place.json("report", "--gpu", "A30")["headlines"]),
+        tap.equal([one["sentence"] for one in place.json("report", "--gpu", "A30")["headlines"]],
                   ["On an A30, 1 problem of attention forward is not measured yet.",
                    "On an A30, 1 problem of matrix product is not measured yet."])
+        tap.equal(place.run("report", "--gpu", "A30").stdout.count("nothing was measured"), 1)
+        place.run("--operation", "attn_bwd", *SMALL, "--effort", "predict", "--quiet")
+        lines = {one["circumstances"] for one in place.json("report", "--gpu", "NVIDIA L4")["headlines"]}
+        assert len(lines) == 1 and "nothing was measured" not in "".join(lines), lines
 
 
 def the_circumstances_are_told_and_what_is_not_recorded_is_said():

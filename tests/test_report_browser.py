@@ -259,8 +259,20 @@ FITS = """[Math.max(...Array.from(document.querySelectorAll("#summary .scroll, .
 
 
 def the_list_fits_its_page_at_every_width():
-    for name in ("tuned", "imported", "lengths", "serving", "rows"):
-        shown = page(name)
+    for name in ("tuned", "imported", "lengths", "serving", "rows", "peers"):
+        shown = page("lengths" if name == "peers" else name)
+        if name == "peers":  # as many as the records of an H100 have, and names as long
+            shown.run("""(told => {
+                const names = ["FlashAttention-3", "cuDNN", "PyTorch's FA2"];
+                for (const one of told.problems)
+                    one.baselines = names.map(name => ({peer: name, name, median_us: 99.9, low_us: 99, high_us: 100}));
+                told.problems.forEach((one, i) => {
+                    Object.assign(one.winner, {median_us: 12345.6, low_us: 11000, high_us: 13000});
+                    one.words = "bf16 · B 16 · H 32 · S 16384 · D 128 · causal bottom-right";
+                    one.winner.config.tunables = {...one.winner.config.tunables, BLOCK_M: 64 + i, PERSISTENT: i, PINGPONG: i};
+                });
+                report.draw(told);
+            })(JSON.parse(document.getElementById("document").textContent))""")
         for width in (1400, 900, 420):
             shown.resize(width, 900, False)
             shown.settle()
@@ -315,6 +327,25 @@ def many_problems_have_rooflines_of_few_lines_across_the_page():
     tap.equal(texts(shown, ".roofs figure:first-child .legend li"), ["not causal", "causal"])
     wide, room = shown.run("['.roofs svg.roof', '.roofs'].map(s => document.querySelector(s).getBoundingClientRect().width)")
     assert 2.2 * wide > room - 40, (wide, room)
+
+
+def fields_that_an_operations_problems_leave_out_are_in_no_title():
+    shown = page("lengths")
+    shown.run("""(told => {
+        const field = (one) => one.name === "head_dim_v" ? {...one, default: undefined, feature: undefined, follows: "head_dim"} : one;
+        const deterministic = {name: "deterministic", kind: "boolean", optional: true, shapes_source: true, label: "deterministic"};
+        told.operations.push({...told.operations[0], name: "attn_bwd", title: "attention backward", default: undefined,
+                              fields: [...told.operations[0].fields.map(field), deterministic]});
+        told.problems.push(...told.problems.map(one => ({...told.problems[0], ...one,
+            problem: {...one.problem, operation: "attn_bwd", head_dim_v: one.problem.head_dim, deterministic: false}})));
+        report.draw(told);
+    })(JSON.parse(document.getElementById("document").textContent))""")
+    tap.equal(texts(shown, "#lengths figcaption"), [name + ", fp16, not causal, head dim 64" for name in
+                                                    ("attention forward", "attention backward")])
+    tap.equal(len(texts(shown, ".roofs figcaption")), 1)
+    # And each of several operations is named wherever problems stand beside one another.
+    names = [text.split(" · ")[0] for text in column(shown, "problem")]
+    tap.equal(names, ["attention forward"] * 4 + ["attention backward"] * 4)
 
 
 def heat_maps_of_one_family_have_their_columns_below_one_another():
@@ -772,7 +803,8 @@ try:
         a_rows_lines_are_at_one_height,
         the_numbers_of_an_axis_reach_beyond_the_data,
         many_problems_have_rooflines_of_few_lines_across_the_page,
-        heat_maps_of_one_family_have_their_columns_below_one_another,
+        fields_that_an_operations_problems_leave_out_are_in_no_title,
+    heat_maps_of_one_family_have_their_columns_below_one_another,
         words_stand_apart_and_are_those_of_everybody,
         as_fast_has_no_colour,
         filters_choose_for_list_and_chart_alike,

@@ -372,17 +372,19 @@ bool fa_problem_reads_fp32(const fa_problem *p)
 {
     const fa_operation *operation = fa_operation_of(p);
     const cJSON *tensor;
-    bool found = false;
+    bool single = false, half = false;
     cJSON_ArrayForEach (tensor, cJSON_GetObjectItemCaseSensitive(operation->document, "tensors")) {
         const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(tensor, "dtype"));
         int field = type != NULL ? fa_operation_field_index(operation, type) : -1;
         char room[16];
         if (field >= 0)
             type = fa_field_text(&operation->field[field], p->value[field], room);
-        found = found || (type != NULL && strcmp(type, "fp32") == 0 &&
-                          !cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(tensor, "output")));
+        if (type == NULL || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(tensor, "output")))
+            continue;
+        single |= strcmp(type, "fp32") == 0;
+        half |= strcmp(type, "fp16") == 0 || strcmp(type, "bf16") == 0;
     }
-    return found;
+    return single && !half;
 }
 
 /* The common problems of an operation, which predictions for a catalogue of GPUs cover. Its file's "common"

@@ -286,9 +286,10 @@ static int read_list(const cli_options *o, const fa_operation *operation, int fi
     const char *option = cli_sweep_option(operation, field), *text = o->sweep.values[field];
     ret->count = 0;
     if (option == NULL || text == NULL) {
-        ret->value[ret->count++] = option == NULL    ? o->problem.value[field]
-                                   : f->follows >= 0 ? FOLLOWS
-                                                     : f->preset;
+        bool given = o->given >> field & 1;
+        ret->value[ret->count++] = f->follows >= 0 && !given ? FOLLOWS
+                                   : option == NULL          ? o->problem.value[field]
+                                                             : f->preset;
         return 0;
     }
     if (f->kind == FA_FIELD_CHOICE)

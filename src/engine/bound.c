@@ -6,8 +6,8 @@
  *
  * Which tunables move a bound is not written down anywhere: it is read off the space. A bound is moved by one property of a
  * config (its grid, its shared memory, …), and a tunable moves that if the property differs between the config and those
- * that differ from it in this tunable and in as few others as possible. Where these were timed, the tunable with the
- * largest effect on the time comes first.
+ * that differ from it in this tunable and in as few others as possible. Tunables that can change alone come first, and
+ * of these the tunable with the largest effect on the measured time.
  */
 #include "bound.h"
 
@@ -20,22 +20,35 @@
 #include <string.h>
 
 enum { NEAR_PEAK = 60, SMS_IDLE = 70, TOLD = 4 }; /* percent, percent, tunables */
+enum { MOST_RESIDENT = 32 };                       /* blocks that any SM holds */
 
 /* ---- what moves it --------------------------------------------------------------------------*/
 /* In the order in which one stands for another. */
-enum property { TILE, BLOCKS, SMEM, THREADS, RESIDENT, PROPERTIES };
-static const char *const property_words[] = {[TILE] = "the tile of a block",
-                                             [BLOCKS] = "the number of blocks",
+enum property { BLOCKS, TILE, SMEM, THREADS, RESIDENT, PROPERTIES };
+static const char *const property_words[] = {[BLOCKS] = "the number of blocks",
+                                             [TILE] = "the tile of a block",
                                              [SMEM] = "the shared memory of a block",
                                              [THREADS] = "the threads of a block",
                                              [RESIDENT] = "the blocks that an SM holds"};
 
+/* Whether the grid just fills the GPU. So does that of a persistent kernel, whose blocks take tile after tile: their
+ * number says nothing of the tile. */
+static bool fills_gpu(const fa_trial *trial, int32_t sms)
+{
+    const double blocks = (double)trial->grid[0] * trial->grid[1] * trial->grid[2];
+    const int32_t most = trial->blocks_per_sm > 0 ? trial->blocks_per_sm : MOST_RESIDENT;
+    return sms > 0 && fmod(blocks, sms) == 0 && blocks <= (double)sms * most;
+}
+
 /* Whether the property is known of both and differs. */
-static bool differs(enum property property, const fa_trial *a, const fa_trial *b)
+static bool differs(enum property property, int32_t sms, const fa_trial *a, const fa_trial *b)
 {
     switch (property) {
-    case SMEM:
-        return a->smem_bytes >= 0 && b->smem_bytes >= 0 && a->smem_bytes != b->smem_bytes;
+    case TILE:
+        return differs(BLOCKS, sms, a, b) && !fills_gpu(a, sms) && !fills_gpu(b, sms);
+    case SMEM: /* by more than barriers take */
+        return a->smem_bytes >= 0 && b->smem_bytes >= 0 &&
+               64 * labs((long)a->smem_bytes - b->smem_bytes) > a->smem_bytes;
     case THREADS:
         return a->threads > 0 && b->threads > 0 && a->threads != b->threads;
     case RESIDENT:
@@ -53,14 +66,14 @@ struct mover {
 };
 
 /* Looks at one config that differs in the tunable and in `others` more. */
-static void look_at(struct mover *mover, int others, enum property property, const fa_trial *self,
-                    const fa_trial *trial)
+static void look_at(struct mover *mover, int others, enum property property, int32_t sms,
+                    const fa_trial *self, const fa_trial *trial)
 {
     if (others > mover->others)
         return;
     if (others < mover->others)
         *mover = (struct mover){.name = mover->name, .others = others};
-    mover->moves = mover->moves || differs(property, self, trial);
+    mover->moves = mover->moves || differs(property, sms, self, trial);
     if (self->median_us > 0 && trial->median_us > 0)
         mover->effect = fmax(mover->effect, fabs(log(trial->median_us / self->median_us)));
 }
@@ -70,14 +83,17 @@ static int compare_movers(const void *a, const void *b)
     const struct mover *x = a, *y = b;
     if (x->moves != y->moves)
         return x->moves ? -1 : 1;
+    if (x->others != y->others)
+        return x->others < y->others ? -1 : 1;
     return x->effect != y->effect ? (x->effect < y->effect) - (x->effect > y->effect)
                                   : strcmp(x->name, y->name);
 }
 
 /* Sorts the config's tunables, those that move the property first. Returns how many do. */
-static int find_movers(enum property property, const fa_config *config, const fa_trial *trials,
+static int find_movers(enum property property, const fa_profile *profile, const fa_trial *trials,
                        size_t count, struct mover mover[FA_MAX_TUNABLES])
 {
+    const fa_config *config = &profile->config;
     const fa_trial *self = NULL;
     int moving = 0;
     for (size_t i = 0; i < count && self == NULL; i++)
@@ -97,7 +113,7 @@ static int find_movers(enum property property, const fa_config *config, const fa
         }
         for (int t = 0; t < config->count; t++)
             if (other[t])
-                look_at(&mover[t], differ - 1, property, self, &trials[i]);
+                look_at(&mover[t], differ - 1, property, profile->gpu.sm_count, self, &trials[i]);
     }
     qsort(mover, (size_t)config->count, sizeof *mover, compare_movers);
     while (moving < config->count && mover[moving].moves)
@@ -105,22 +121,25 @@ static int find_movers(enum property property, const fa_config *config, const fa
     return moving;
 }
 
-/* Appends which tunables move the bound. Where none changes the property, the next one is tried: the grid of a
- * persistent kernel is the GPU's number of SMs, whatever the tile. */
-static void put_movers(enum property property, const fa_profile *profile, const fa_trial *trials,
+/* Appends which tunables move the bound. Where none changes the property, the next one is tried: the tile of a
+ * persistent kernel shows in its shared memory alone. */
+static void put_movers(enum property wanted, const fa_profile *profile, const fa_trial *trials,
                        size_t count, fa_buf *out)
 {
     struct mover mover[FA_MAX_TUNABLES];
+    enum property found = wanted;
     int moving = 0;
-    for (int p = property; p < PROPERTIES && moving == 0; p++) {
-        property = (enum property)p;
-        moving = find_movers(property, &profile->config, trials, count, mover);
+    for (int p = wanted; p < PROPERTIES && moving == 0; p++) {
+        found = (enum property)p;
+        moving = find_movers(found, profile, trials, count, mover);
     }
     if (moving == 0) {
         fa_buf_text(out, "no tunable of its space moves that");
         return;
     }
-    fa_buf_printf(out, "%s moves that: ", property_words[property]);
+    fa_buf_printf(out, "%s moves that: ",
+                  wanted == TILE && found == SMEM ? "the size of its tiles in shared memory"
+                                                  : property_words[found]);
     for (int i = 0; i < moving && i < TOLD; i++)
         fa_buf_printf(out, "%s%s", i == 0 ? "" : ", ", mover[i].name);
 }

@@ -74,16 +74,34 @@ static comparison *find_peer(struct report_headline *headline, const char *name)
     return peer;
 }
 
+static void widen_by(double range[2], double number)
+{
+    if (!(number > 0))
+        return;
+    range[0] = range[0] == 0 || number < range[0] ? number : range[0];
+    range[1] = number > range[1] ? number : range[1];
+}
+
 static void widen(double range[2], const cJSON *values)
 {
     const cJSON *value;
-    cJSON_ArrayForEach (value, values) {
-        double number = report_number(value);
-        if (!(number > 0))
-            continue;
-        range[0] = range[0] == 0 || number < range[0] ? number : range[0];
-        range[1] = number > range[1] ? number : range[1];
-    }
+    cJSON_ArrayForEach (value, values)
+        widen_by(range, report_number(value));
+}
+
+static void take_driver(struct report_headline *headline, const char *release)
+{
+    size_t n = 0;
+    while (n < headline->drivers && strcmp(headline->driver[n], release) != 0)
+        n++;
+    if (n == headline->drivers && n < DRIVERS)
+        snprintf(headline->driver[headline->drivers++], sizeof headline->driver[0], "%s", release);
+}
+
+static void take_time(struct report_headline *headline, int64_t at)
+{
+    headline->first = headline->first == 0 || at < headline->first ? at : headline->first;
+    headline->last = at > headline->last ? at : headline->last;
 }
 
 static void take_circumstances(struct report_headline *headline, const cJSON *problem)
@@ -96,14 +114,8 @@ static void take_circumstances(struct report_headline *headline, const cJSON *pr
             snprintf(headline->nvrtc, sizeof headline->nvrtc, "%.*s",
                      (int)strcspn(text_of(one, "nvrtc"), " "), text_of(one, "nvrtc"));
     }
-    cJSON_ArrayForEach (one, get(problem, "drivers")) {
-        const char *text = cJSON_IsString(one) ? one->valuestring : "";
-        size_t n = 0;
-        while (n < headline->drivers && strcmp(headline->driver[n], text) != 0)
-            n++;
-        if (n == headline->drivers && n < DRIVERS)
-            snprintf(headline->driver[headline->drivers++], sizeof headline->driver[0], "%s", text);
-    }
+    cJSON_ArrayForEach (one, get(problem, "drivers"))
+        take_driver(headline, cJSON_IsString(one) ? one->valuestring : "");
     widen(headline->sm_mhz, get(problem, "sm_mhz"));
     widen(headline->memory_mhz, get(problem, "memory_mhz"));
     widen(headline->power_w, get(problem, "power_limit_w"));
@@ -125,9 +137,28 @@ static void take_problem(struct report_headline *headline, const report_problem 
             compare(peer, report_number(get(one, "ratio")));
     }
     take_circumstances(headline, problem->json);
-    int64_t at = problem->study.unix_time;
-    headline->first = headline->first == 0 || at < headline->first ? at : headline->first;
-    headline->last = at > headline->last ? at : headline->last;
+    take_time(headline, problem->study.unix_time);
+}
+
+/* Takes the circumstances of another operation on the same GPU type. */
+static void join(struct report_headline *headline, const struct report_headline *other)
+{
+    headline->timed += other->timed;
+    headline->imported += other->imported;
+    headline->cuda = fmax(headline->cuda, other->cuda);
+    if (headline->nvrtc[0] == 0)
+        memcpy(headline->nvrtc, other->nvrtc, sizeof headline->nvrtc);
+    for (size_t i = 0; i < other->drivers; i++)
+        take_driver(headline, other->driver[i]);
+    for (int end = 0; end < 2; end++) {
+        widen_by(headline->sm_mhz, other->sm_mhz[end]);
+        widen_by(headline->memory_mhz, other->memory_mhz[end]);
+        widen_by(headline->power_w, other->power_w[end]);
+    }
+    if (other->timed > 0) {
+        take_time(headline, other->first);
+        take_time(headline, other->last);
+    }
 }
 
 int report_headline_add(report *report, const report_problem *problem)
@@ -370,6 +401,9 @@ cJSON *report_headlines_json(const report *report)
         sentence(&words, &headline,
                  headline.operation != fa_operation_of(NULL) || report->headlines > 1);
         add_words(item, "sentence", &words);
+        for (size_t other = 0; other < report->headlines; other++)
+            if (other != i && strcmp(report->headline[other].silicon, headline.silicon) == 0)
+                join(&headline, &report->headline[other]);
         circumstances(&words, &headline);
         add_words(item, "circumstances", &words);
         cJSON *peers = fa_json_add_array(item, "peers");

@@ -48,8 +48,8 @@ static int rank_of(const fa_field *field)
     return field->shapes_source ? 0 : field->length ? 1 : 2;
 }
 
-/* By silicon, then as a grid of problems is read; generations of one problem follow one another, the
- * one to be told first. */
+/* By silicon, then by operation, the default one first, then as a grid of problems is read; generations of one
+ * problem follow one another, the one to be told first. */
 static int compare_studies(const void *a, const void *b)
 {
     const fa_study *x = a, *y = b;
@@ -57,8 +57,11 @@ static int compare_studies(const void *a, const void *b)
     if (order != 0)
         return order;
     const fa_operation *operation = fa_operation_of(&x->problem);
-    if (operation != fa_operation_of(&y->problem))
-        return strcmp(operation->name, fa_operation_of(&y->problem)->name);
+    const fa_operation *other = fa_operation_of(&y->problem), *first = fa_operation_of(NULL);
+    if (operation != other && (operation == first || other == first))
+        return operation == first ? -1 : 1;
+    if (operation != other)
+        return strcmp(operation->name, other->name);
     for (int pass = 0; pass < 3; pass++)
         for (int i = 0; i < operation->field_count && order == 0; i++)
             if (rank_of(&operation->field[i]) == pass)

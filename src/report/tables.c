@@ -596,7 +596,10 @@ static void headlines(const report *report, fa_buf *out)
         fa_buf_text(out, "**");
         report_markdown_text(out, text_of(one, "sentence"));
         fa_buf_text(out, "**\n\n");
-        report_markdown_text(out, text_of(one, "circumstances"));
+        const char *line = text_of(one, "circumstances");
+        if (one->next != NULL && strcmp(line, text_of(one->next, "circumstances")) == 0)
+            continue; /* one GPU type's are told once */
+        report_markdown_text(out, line);
         fa_buf_text(out, "\n\n");
     }
     cJSON_Delete(list);

@@ -40,7 +40,7 @@ function columnsOf(problems, peers) {
     { head: "of\u00a0ceiling", number: true, value: (problem) => problem.part || undefined,
       cell: (problem) => problem.part > 0 ? told(problem, percent(problem.part)) : NONE },
     times("×\u00a0default", (problem) => problem.speedup_over_default),
-    ...peers.map(({ peer: id, name }) => times("×\u00a0" + name, (problem) => {
+    ...peers.map(({ peer: id, name }) => times("×\u00a0" + name.replace(/-/g, "\u2011"), (problem) => {
       const peer = problem.baselines.find((one) => one.peer === id);
       return peer && problem.us > 0 ? peer.median_us / problem.us : undefined;
     })),

@@ -7,6 +7,8 @@ function prepare(given) {
   const operations = given.operations || [], problems = [];
   for (const one of given.problems)
     problems.push(complete(one, problems[problems.length - 1], problems.length + 1, operations));
+  if (different(problems.map((problem) => problem.operation.name)).length > 1)
+    for (const problem of problems) problem.words = problem.operation.title + " · " + problem.words;
   const products = matrixProducts(problems);
   for (const problem of problems) placeUnderLimit(problem, products);
   const meanings = new Map((given.gates || []).map((gate) => [gate.status, gate.meaning]));
@@ -161,8 +163,9 @@ function training(given) {
 /* ---- what tuning was worth ---- */
 function pay(given) {
   const rows = (given.pay || []).flatMap((one) => one.rows.map((row) => ({ ...row, gpu: one.gpu,
-    of: one.problems })));
+    of: one.problems, operation: (given.operations || []).find((other) => other.name === one.operation) })));
   if (rows.length === 0) return null;
+  const several = different(rows.map((row) => row.operation)).length > 1;
   const probes = rows.reduce((most, row) => Math.max(most, row.probes || 0), 0);
   return section("pay", "Does tuning pay?",
     h("p", {}, "The gain is the other’s time over the winner’s. A fixed config is the one that was " +
@@ -172,6 +175,7 @@ function pay(given) {
     sortable({ label: "Does tuning pay?", caption: "Winners against the default and fixed configs",
       rows, className: "stacked", columns: [
         { head: "GPU", row: true, cell: (row) => row.gpu },
+        several ? { head: "operation", cell: (row) => row.operation ? row.operation.title : NONE } : null,
         { head: "the winners against", cell: (row) => row.against },
         { head: "problems", number: true, value: (row) => row.problems,
           cell: (row) => grouped(row.problems) + " of " + grouped(row.of) },
@@ -181,13 +185,13 @@ function pay(given) {
           cell: (row) => row.probes > 0 ? grouped(row.probes) : NONE },
         { head: "configs", className: "mono wide", cell: (row) => row.configs.length > 0
           ? row.configs.map((config, i) => [i > 0 ? h("br") : null, config]) : NONE },
-      ] }));
+      ].filter(Boolean) }));
 }
 
 /* ---- assembly ---- */
 function foot({ given, problems }) {
   const left = problems.reduce((sum, problem) => sum + problem.configs_left_out, 0);
-  const counted = different(problems.map((problem) => problem.operation.counts)).filter(Boolean);
+  const counting = different(problems.map((problem) => problem.operation)).filter((one) => one.counts);
   const other = given.not_asked_for, older = given.earlier_generations;
   return h("footer", {},
     other > 0 ? h("p", {}, count(other, "other problem") + " in the store: not asked for.") : null,
@@ -196,7 +200,7 @@ function foot({ given, problems }) {
     left > 0 ? h("p", {}, "To keep this page small, " + grouped(left) + " further configs that were " +
       "tried are only counted: ", h("code", {}, "--top N"), " tells more, ",
     h("code", {}, "--format json"), " all.") : null,
-    counted.map((text) => h("p", {}, text)));
+    counting.map((one) => h("p", {}, counting.length > 1 ? "Of " + one.title + ": " : "", one.counts)));
 }
 
 function emptyPage(given) {

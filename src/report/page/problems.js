@@ -105,6 +105,15 @@ function lengthOf(problem) {
     axis: nameOf(fields[last]), rest: fields.slice(0, last).map((field, i) => lengthWords(field, values[i])).join(", ") };
 }
 
+/* Whether a field tells problems of this one's operation anything: not where all of them leave it out. */
+function tells(problems, problem, field) {
+  const own = problem.operation.fields.find((one) => one.name === field.name);
+  const followed = own && problem.operation.fields.find((one) => one.name === own.follows);
+  return own !== undefined && (!own.feature && !own.optional && !followed || problems.some((one) =>
+    one.operation === problem.operation &&
+    valueOf(one, own) !== (followed ? valueOf(one, followed) : presetOf(own))));
+}
+
 /* Problems in groups that differ in their length alone, but for what changes along with it, as the batch
  * of a sweep with so many tokens does. */
 function families(problems) {
@@ -125,7 +134,7 @@ function families(problems) {
     const key = keyOf(problem, kept) + "\n" + length.rest;
     if (!groups.has(key))
       groups.set(key, { title: (several ? [problem.operation.title] : [])
-        .concat(varying.filter((field) => valueOf(problem, field) !== undefined)
+        .concat(varying.filter((field) => tells(problems, problem, field))
           .map((field) => fieldWords(field, valueOf(problem, field))), length.rest || [])
         .join(", "), label: length.label, axis: length.axis, problems: [] });
     groups.get(key).problems.push([length.x, problem]);

@@ -103,7 +103,7 @@ function dots(frame, group, form) {
  * type or a size, and few values. */
 function sharedField(points) {
   const fields = fieldsOf(points).filter((field) => !field.length || field.feature).map((field) => ({ field,
-    values: different(points.map((problem) => valueOf(problem, field))).length }))
+    values: different(points.map((problem) => valueOf(problem, field)).filter((value) => value !== undefined)).length }))
     .filter(({ field, values }) => field.shapes_source && values > 1 && values <= SERIES_MAX);
   const last = fields.findLast(({ field }) => field.label && field.kind !== "integer") || fields[fields.length - 1];
   return last && last.field;
