@@ -3,6 +3,8 @@
 """fa_tune.tune_kernel() with arrays and functions of the caller's: what they say is proved against, in the worker, whose fake
 driver does the kernels' arithmetic."""
 import functools
+import inspect
+import json
 import math
 import os
 import re
@@ -291,6 +293,24 @@ def partial_results_are_passed_in_and_added_up():
     tap.equal(sum(out.read()), sum(counted_up(100)))
 
 
+def several_launches_are_one_kernel():
+    body = "(float *y, const float *x, float a, int n)\n{ int i = blockIdx.x * THREADS + threadIdx.x; if (i < n) y[i] += a * x[i]; }\n"
+    launches = [dict(kernel="axpy_first", block="THREADS", grid="ceil_div(n, THREADS)"),
+                dict(kernel="axpy_then", block=("THREADS",), grid=["ceil_div(n, THREADS)", 1])]
+    twice = fa_tune.tune_kernel(
+        "__global__ void axpy_first" + body + "__global__ void axpy_then" + body, launches=launches, tune=dict(THREADS=[64, 128]),
+        args=dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, n=64), answer=lambda y, x, a: y + scaled(x, 2 * a))
+    y = Given((64,), counted_up(64))
+    twice(y, Given((64,), counted_up(64)), 1.0)
+    tap.equal((twice.answer.origin, list(y.read())), ("measured", [3 * value for value in counted_up(64)]))
+
+
+def every_key_of_a_specification_is_a_keyword():
+    with open(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "specification.schema.json"), encoding="utf-8") as file:
+        keys = set(json.load(file)["properties"])
+    tap.equal({"args" if key == "arguments" else key for key in keys} - set(inspect.signature(fa_tune.tune_kernel).parameters), set())
+
+
 def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
     told = axpy(gpu="A100", name="absent")
     tap.equal((told.answer.origin, told.answer.gpu), ("unranked", "A100-SXM4-40GB"))
@@ -564,6 +584,8 @@ tap.main([
     an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it,
     each_call_fills_constant_memory_and_no_stream_disturbs_another,
     partial_results_are_passed_in_and_added_up,
+    several_launches_are_one_kernel,
+    every_key_of_a_specification_is_a_keyword,
     a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals,
     it_is_an_operator_of_pytorch,
     pytorch_itself_compiles_a_graph_with_the_operator,

@@ -159,6 +159,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
                 default: Mapping[str, float | bool | str] | None = None, shared_memory: str | int | Mapping[str, Any] | None = None,
                 answer: Any = None, rtol: float | None = None, atol: float | None = None,
                 flops: str | None = None, bytes: str | None = None, work: Mapping[str, str] | None = None,
+                launches: Sequence[Mapping[str, Any]] | None = None,
                 include: Sequence[str] | None = None, options: Sequence[str] | None = None, device: int | None = None,
                 effort: Effort = "measure", progress: Progress = None,
                 strategy: str | None = None, evaluations: int = 0, seconds: float = 0,
@@ -189,6 +190,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
               arrays. None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32, also of the output's largest element)
     flops, bytes, work   what a launch does, for reports; and for a model of it (docs/operations.md)
+    launches  one to four of {"kernel", "block", "grid", "shared_memory", "work"} in place of these arguments, launched in this
+              order with the same arguments of the kernels
     include   folders of files that the source includes, from the source's own on
     options   of NVRTC, as in ("-std=c++20", "-use_fast_math")
     strategy, evaluations, seconds   how the space is searched, and when that ends; the default tries all of 20,000 configs
@@ -226,7 +229,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
         "name": name, "kernel": kernel, "arguments": listed.arguments, "sizes": listed.sizes, "tune": tune or {}, "block": block,
         "grid": grid, "restrictions": list(restrictions), "defines": defines, "default": default,
         "shared_memory": shared_memory, "answer": {"given": data.words()} if data.answer is not None else answer,
-        "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes, "work": work,
+        "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes, "work": work, "launches": launches,
         "include": None if include is None else list(include), "options": None if options is None else list(options)}
     try:
         text = json.dumps({key: value for key, value in specification.items() if value is not None}, default=_number)
