@@ -4,6 +4,7 @@
 JSON beside it. Under the fake driver, which runs these kernels' arithmetic on the CPU."""
 import json
 import os
+import re
 import shutil
 
 import tap
@@ -231,12 +232,13 @@ def a_queue_is_worked_on_by_workers_that_have_the_file():
         tap.has(place.run(path_of("gather.cu"), "--n", "10").stdout, "found in")
 
 
-def a_files_name_may_have_capitals_and_other_letters():
+def a_files_name_may_be_long_and_have_capitals_and_other_letters():
     with a_place() as place:
-        path = os.path.join(place.folder, "Table-2 Gather.cu")
-        shutil.copy(path_of("gather.cu"), path)
-        tap.equal(place.json("check", path)["faults"], 0)
-        tap.equal(place.json(path, "--n", "10")["answer"]["problem"]["operation"], "table_2_gather")
+        for file, name in ("Table-2 Gather.cu", "table_2_gather"), ("gather_with_prefetching_of_indexes.cu", "gather_with_prefetching"):
+            path = os.path.join(place.folder, file)
+            shutil.copy(path_of("gather.cu"), path)
+            tap.equal(place.json("check", path)["faults"], 0)
+            tap.equal(place.json(path, "--n", "10")["answer"]["problem"]["operation"], name)
 
 
 def an_edited_kernel_is_tuned_anew():
@@ -261,13 +263,24 @@ def what_is_wrong_is_said_with_its_place():
         (told(tune={"THREADS": [64.5], "PER_THREAD": [1]}), "is a fraction"),
         (told(tune={"while": [64]}), "\"while\" is not a name"),
         (told(restrictions=["THREADS <= BLOK"]), "unknown name BLOK"),
-        (told(restrictions=["THREADS < 1"]), "no config holds to the restrictions"),
+        (told(restrictions=["THREADS < 1"]), "no config holds to the \"restrictions\""),
         (told(sizes={}), "\"sizes\" must name at least one size"),
         (told(grid=["1", "1", "1", "1"]), "\"grid\" must be one to three expressions"),
         (told(arguments=[{"name": "y", "type": "f31", "shape": ["n"]}]), "not \"f31\""),
-        (told(arguments=[{"name": "y", "type": "f32", "shape": ["n"]}]), "none of its tensors is an output"),
+        (told(arguments=[{"name": "y", "type": "f32", "shape": ["n"]}]), "none is an output"),
         (told(answer="axpy_naive"), "there is no kernel axpy_naive"),
         (told(name="../x"), "\"name\" is"),
+        (told(answer="axpy"), "axpy is the kernel itself"),
+        (told(answer={"kernel": "axpy_naive", "source": "absent.cu"}), "absent.cu"),
+        (told(flops="2 * m"), "flops: uses the unknown name m"),
+        (told(sizes={"n": 0}), "sizes n: 0 is no whole number from 1"),
+        (told(sizes={"n": {"default": 100, "max": 64}}), "its default 100 is above its \"max\""),
+        (told(sizes={"n": {"default": 100, "multiple": 64}}), "its default 100 is no multiple of 64"),
+        (told(default={"THREADS": 65}), "default THREADS is 65"),
+        (told(block="THREADS * 0"), "block x is 0"),
+        (told(grid="n / 1000000"), "grid x is 0"),
+        (told(shared_memory=-4), "shared_memory dynamic is -4"),
+        (told(arguments=[{"name": "y", "shape": ["n"]}]), "arguments[0] y needs a \"type\""),
         (told(answer={"given": 1}), "\"given\" must be a text, and alone"),
         (told(answer={"given": "f", "block": 1}), "\"given\" must be a text, and alone"),
     ]
@@ -275,6 +288,7 @@ def what_is_wrong_is_said_with_its_place():
         for change, sentence in wrong:
             run = place.run(own_copy(place, "axpy.json", change), status=2)
             tap.has(run.stderr, sentence)
+            assert re.match(r"fa-tune: axpy\.json:[0-9]+: ", run.stderr), run.stderr
         bare = os.path.join(place.folder, "bare.cu")
         with open(bare, "w", encoding="utf-8") as file:
             file.write("__global__ void k() {}\n")
@@ -315,7 +329,7 @@ tap.main([
     an_absent_gpu_ranks_a_kernel_that_says_what_it_does,
     it_is_swept_reported_and_explained,
     a_queue_is_worked_on_by_workers_that_have_the_file,
-    a_files_name_may_have_capitals_and_other_letters,
+    a_files_name_may_be_long_and_have_capitals_and_other_letters,
     an_edited_kernel_is_tuned_anew,
     what_is_wrong_is_said_with_its_place,
     an_answer_that_a_program_gives_is_that_programs_to_tune,
