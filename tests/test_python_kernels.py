@@ -320,6 +320,16 @@ def several_launches_are_one_kernel():
     tap.equal((twice.answer.origin, list(y.read())), ("measured", [3 * value for value in counted_up(64)]))
 
 
+def what_is_wrong_with_a_call_is_said():
+    tap.equal(axpy(tune=dict(THREADS=range(64, 129, 64), PER_THREAD=(1, 2))).answer.origin, "measured")
+    for sentence, words in (("no_such.cu: No such file", dict(source="no_such.cu")), ("source is empty", dict(source="")),
+                            ("args is a dict", dict(args=["y"])), ("axpy: \"restrictions\" must be an array", dict(restrictions="THREADS < 65")),
+                            ("\"options\" must be an array", dict(options="-w")), ("\"include\"", dict(include="x")),
+                            ("tune THREADS must be an array", dict(tune=dict(THREADS=64, PER_THREAD=[1]))),
+                            ("seconds must be 0 to", dict(seconds=-1, name="never")), ("evaluations is -1", dict(evaluations=-1, name="never"))):
+        refused(fa_tune.Error, sentence, lambda: axpy(**words))  # pylint: disable=cell-var-from-loop
+
+
 def every_key_of_a_specification_is_a_keyword():
     with open(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "specification.schema.json"), encoding="utf-8") as file:
         keys = set(json.load(file)["properties"])
@@ -601,6 +611,7 @@ tap.main([
     partial_results_are_passed_in_and_added_up,
     numbers_may_have_any_type_of_integers,
     several_launches_are_one_kernel,
+    what_is_wrong_with_a_call_is_said,
     every_key_of_a_specification_is_a_keyword,
     a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals,
     it_is_an_operator_of_pytorch,

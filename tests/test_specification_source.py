@@ -331,7 +331,7 @@ def a_text_names_no_file():
         source = "#include \"%s\"\n#include \"/etc/passwd\"\n#include <../cuda.h>\n" + KERNEL % "SCALE(a, x[i])"
         beside = os.path.join(place.folder, "work", "axpy.cu")
         tap.equal(read_text(library, "axpy", {**SPECIFICATION, "include": ["."]}, source)[1],
-                  "axpy:1: \"include\" names folders, which a text may not")
+                  "axpy: \"include\" names folders, which a text may not")
         tap.has(read_text(library, "axpy", {**SPECIFICATION, "answer": {"kernel": "axpy", "source": "other.cu"}}, source)[1],
                 "a text names no file")
         rc, sentence = read_text(library, "axpy", SPECIFICATION, source % beside.replace("axpy.cu", "scale.h"))

@@ -528,7 +528,7 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
     fa_values_untrusted(false);
     if ((rc == FA_EMANIFEST || rc == FA_EINVAL || rc == FA_ENOTFOUND) && text != NULL &&
         diag != NULL)
-        fa_spec_locate(from->where, r.name, text, diag);
+        fa_spec_locate(from->where, r.name, text, from->source != NULL, diag);
     cJSON_Delete(r.operation);
     cJSON_Delete(r.manifest);
     cJSON_Delete(json);

@@ -192,7 +192,8 @@ static bool skip_name(const char **sentence, const char *before, const char *nam
     return true;
 }
 
-void fa_spec_locate(const char *where, const char *name, const char *json, fa_diag *diag)
+void fa_spec_locate(const char *where, const char *name, const char *json, bool beside,
+                    fa_diag *diag)
 {
     static const char syntax[] = "not valid JSON in line ",
                       behind[] = "text after the JSON value at offset ";
@@ -218,5 +219,8 @@ void fa_spec_locate(const char *where, const char *name, const char *json, fa_di
             line += *at == '\n';
     }
     reword(skip_space(json), sentence, words, sizeof words);
-    fa_fail(diag, FA_EMANIFEST, "%s:%ld: %s", where, line, words);
+    if (beside && strchr(json, '\n') == NULL)
+        fa_fail(diag, FA_EMANIFEST, "%s: %s", where, words);
+    else
+        fa_fail(diag, FA_EMANIFEST, "%s:%ld: %s", where, line, words);
 }
