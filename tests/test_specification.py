@@ -289,6 +289,9 @@ def what_is_wrong_is_said_with_its_place():
             run = place.run(own_copy(place, "axpy.json", change), status=2)
             tap.has(run.stderr, sentence)
             assert re.match(r"fa-tune: axpy\.json:[0-9]+: ", run.stderr), run.stderr
+        for size, option in ("gpu", "--gpu"), ("top", "--top"):  # --gpu A100 must not be a size
+            named = own_copy(place, "axpy.json", lambda told: told["sizes"].update({size: 3}))  # pylint: disable=cell-var-from-loop
+            tap.has(place.run(named, option, "4", status=2).stderr, "the size %s has the name of an option of `fa-tune tune`" % size)
         bare = os.path.join(place.folder, "bare.cu")
         with open(bare, "w", encoding="utf-8") as file:
             file.write("__global__ void k() {}\n")
