@@ -201,6 +201,15 @@ def an_absent_gpu_gets_cubins_and_no_rank():
         tap.equal(tunables(told["answer"]), "BLOCK_X=16;BLOCK_Y=4;TILE_X=1;TILE_Y=1")
 
 
+def an_absent_gpu_takes_the_winner_of_one_that_was_here_and_no_rank():
+    with a_place("time THREADS=128;PER_THREAD=2; 10\n") as place:
+        place.run(path_of("axpy.json"))
+        text = place.run(path_of("axpy.json"), "--gpu", "A100").stdout
+        tap.has(text, "clean 6 → unranked\n")
+        tap.has(text, "winner, transferred from NVIDIA L4, unproved: nothing says what is right, and the configs agree.")
+        tap.equal(tunables(place.json(path_of("axpy.json"), "--gpu", "A100")["answer"]), "THREADS=128;PER_THREAD=2")
+
+
 def an_absent_gpu_ranks_a_kernel_that_says_what_it_does():
     with a_place() as place:
         path = os.path.join(place.folder, "axpy.json")
@@ -329,6 +338,7 @@ tap.main([
     shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit,
     a_bundle_is_imported_where_its_kernels_file_is,
     an_absent_gpu_gets_cubins_and_no_rank,
+    an_absent_gpu_takes_the_winner_of_one_that_was_here_and_no_rank,
     an_absent_gpu_ranks_a_kernel_that_says_what_it_does,
     it_is_swept_reported_and_explained,
     a_queue_is_worked_on_by_workers_that_have_the_file,
