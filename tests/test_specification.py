@@ -201,6 +201,11 @@ def an_absent_gpu_gets_cubins_and_no_rank():
         tap.equal(tunables(told["answer"]), "BLOCK_X=16;BLOCK_Y=4;TILE_X=1;TILE_Y=1")
 
 
+def without_a_gpu_the_command_is_told_that_compiles_the_file():
+    with Place(space=None) as place:
+        tap.has(place.run(path_of("axpy.json"), status=1).stderr, "as in `fa-tune FILE --gpu L4`;")
+
+
 def an_absent_gpu_takes_the_winner_of_one_that_was_here_and_no_rank():
     with a_place("time THREADS=128;PER_THREAD=2; 10\n") as place:
         place.run(path_of("axpy.json"))
@@ -338,6 +343,7 @@ tap.main([
     shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit,
     a_bundle_is_imported_where_its_kernels_file_is,
     an_absent_gpu_gets_cubins_and_no_rank,
+    without_a_gpu_the_command_is_told_that_compiles_the_file,
     an_absent_gpu_takes_the_winner_of_one_that_was_here_and_no_rank,
     an_absent_gpu_ranks_a_kernel_that_says_what_it_does,
     it_is_swept_reported_and_explained,
