@@ -3,6 +3,8 @@
 """fa_tune.tune_kernel() with arrays and functions of the caller's: what they say is proved against, in the worker, whose fake
 driver does the kernels' arithmetic."""
 import functools
+import inspect
+import json
 import math
 import os
 import re
@@ -59,11 +61,11 @@ def refused(kind, part, call):
     raise AssertionError("was not refused: " + part)
 
 
-def axpy(answer=None, args=None, **more):
+def axpy(answer=None, args=None, source=AXPY, **more):
     words = dict(kernel="axpy", tune=dict(THREADS=[64, 128], PER_THREAD=[1, 2]), restrictions=["THREADS * PER_THREAD <= 128"],
                  block="THREADS", grid="ceil_div(n, THREADS * PER_THREAD)", answer=answer,
                  args=args or dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, n=64))
-    return fa_tune.tune_kernel(AXPY, **{**words, **more})
+    return fa_tune.tune_kernel(source, **{**words, **more})
 
 
 def scaled(x, a):
@@ -289,6 +291,49 @@ def partial_results_are_passed_in_and_added_up():
     tap.equal(sums.arguments[0][3], "inout")
     sums(out, Given((100,), counted_up(100)))
     tap.equal(sum(out.read()), sum(counted_up(100)))
+
+
+def numbers_may_have_any_type_of_integers():
+    source = AXPY.replace("int n)", "unsigned n)").replace("int i =", "unsigned i =")
+    args = dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, count=fa_tune.scalar("u32", 64))
+    some = axpy(source=source, args=args, sizes=dict(n=fa_tune.fixed(64)), grid="ceil_div(64, THREADS * PER_THREAD)", name="counted")
+    y, x = Given((64,), [0.0] * 64), Given((64,), [1.0] * 64)
+    some(y, x, 2.0, 3)
+    tap.equal(list(y.read()), [2.0] * 3 + [0.0] * 61)
+    for wrong in (-1, 1 << 32, 1.5, "3"):
+        refused(fa_tune.ArgumentError, "count must be an int of 32 bits, 0 or more", lambda: some(y, x, 2.0, wrong))  # pylint: disable=cell-var-from-loop
+    for type_, value, sentence in (("i8", 300, "its value 300 does not fit in int8"), ("u64", -1, "does not fit in uint64"),
+                                   ("i32", 2.5, "its value 2.5 does not fit in int32"), ("f16", 1, "fp32, fp64 or of integers")):
+        refused(fa_tune.Error, sentence, lambda: axpy(  # pylint: disable=cell-var-from-loop
+            source=source, args={**args, "count": fa_tune.scalar(type_, value)}, sizes=dict(n=64)))  # pylint: disable=cell-var-from-loop
+
+
+def several_launches_are_one_kernel():
+    body = "(float *y, const float *x, float a, int n)\n{ int i = blockIdx.x * THREADS + threadIdx.x; if (i < n) y[i] += a * x[i]; }\n"
+    launches = [dict(kernel="axpy_first", block="THREADS", grid="ceil_div(n, THREADS)"),
+                dict(kernel="axpy_then", block=("THREADS",), grid=["ceil_div(n, THREADS)", 1])]
+    twice = fa_tune.tune_kernel(
+        "__global__ void axpy_first" + body + "__global__ void axpy_then" + body, launches=launches, tune=dict(THREADS=[64, 128]),
+        args=dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, n=64), answer=lambda y, x, a: y + scaled(x, 2 * a))
+    y = Given((64,), counted_up(64))
+    twice(y, Given((64,), counted_up(64)), 1.0)
+    tap.equal((twice.answer.origin, list(y.read())), ("measured", [3 * value for value in counted_up(64)]))
+
+
+def what_is_wrong_with_a_call_is_said():
+    tap.equal(axpy(tune=dict(THREADS=range(64, 129, 64), PER_THREAD=(1, 2))).answer.origin, "measured")
+    for sentence, words in (("no_such.cu: No such file", dict(source="no_such.cu")), ("source is empty", dict(source="")),
+                            ("args is a dict", dict(args=["y"])), ("axpy: \"restrictions\" must be an array", dict(restrictions="THREADS < 65")),
+                            ("\"options\" must be an array", dict(options="-w")), ("\"include\"", dict(include="x")),
+                            ("tune THREADS must be an array", dict(tune=dict(THREADS=64, PER_THREAD=[1]))),
+                            ("seconds must be 0 to", dict(seconds=-1, name="never")), ("evaluations is -1", dict(evaluations=-1, name="never"))):
+        refused(fa_tune.Error, sentence, lambda: axpy(**words))  # pylint: disable=cell-var-from-loop
+
+
+def every_key_of_a_specification_is_a_keyword():
+    with open(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "specification.schema.json"), encoding="utf-8") as file:
+        keys = set(json.load(file)["properties"])
+    tap.equal({"args" if key == "arguments" else key for key in keys} - set(inspect.signature(fa_tune.tune_kernel).parameters), set())
 
 
 def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
@@ -564,6 +609,10 @@ tap.main([
     an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it,
     each_call_fills_constant_memory_and_no_stream_disturbs_another,
     partial_results_are_passed_in_and_added_up,
+    numbers_may_have_any_type_of_integers,
+    several_launches_are_one_kernel,
+    what_is_wrong_with_a_call_is_said,
+    every_key_of_a_specification_is_a_keyword,
     a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals,
     it_is_an_operator_of_pytorch,
     pytorch_itself_compiles_a_graph_with_the_operator,

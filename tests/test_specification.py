@@ -4,6 +4,7 @@
 JSON beside it. Under the fake driver, which runs these kernels' arithmetic on the CPU."""
 import json
 import os
+import re
 import shutil
 
 import tap
@@ -200,6 +201,20 @@ def an_absent_gpu_gets_cubins_and_no_rank():
         tap.equal(tunables(told["answer"]), "BLOCK_X=16;BLOCK_Y=4;TILE_X=1;TILE_Y=1")
 
 
+def without_a_gpu_the_command_is_told_that_compiles_the_file():
+    with Place(space=None) as place:
+        tap.has(place.run(path_of("axpy.json"), status=1).stderr, "as in `fa-tune FILE --gpu L4`;")
+
+
+def an_absent_gpu_takes_the_winner_of_one_that_was_here_and_no_rank():
+    with a_place("time THREADS=128;PER_THREAD=2; 10\n") as place:
+        place.run(path_of("axpy.json"))
+        text = place.run(path_of("axpy.json"), "--gpu", "A100").stdout
+        tap.has(text, "clean 6 → unranked\n")
+        tap.has(text, "winner, transferred from NVIDIA L4, unproved: nothing says what is right, and the configs agree.")
+        tap.equal(tunables(place.json(path_of("axpy.json"), "--gpu", "A100")["answer"]), "THREADS=128;PER_THREAD=2")
+
+
 def an_absent_gpu_ranks_a_kernel_that_says_what_it_does():
     with a_place() as place:
         path = os.path.join(place.folder, "axpy.json")
@@ -231,12 +246,13 @@ def a_queue_is_worked_on_by_workers_that_have_the_file():
         tap.has(place.run(path_of("gather.cu"), "--n", "10").stdout, "found in")
 
 
-def a_files_name_may_have_capitals_and_other_letters():
+def a_files_name_may_be_long_and_have_capitals_and_other_letters():
     with a_place() as place:
-        path = os.path.join(place.folder, "Table-2 Gather.cu")
-        shutil.copy(path_of("gather.cu"), path)
-        tap.equal(place.json("check", path)["faults"], 0)
-        tap.equal(place.json(path, "--n", "10")["answer"]["problem"]["operation"], "table_2_gather")
+        for file, name in ("Table-2 Gather.cu", "table_2_gather"), ("gather_with_prefetching_of_indexes.cu", "gather_with_prefetching"):
+            path = os.path.join(place.folder, file)
+            shutil.copy(path_of("gather.cu"), path)
+            tap.equal(place.json("check", path)["faults"], 0)
+            tap.equal(place.json(path, "--n", "10")["answer"]["problem"]["operation"], name)
 
 
 def an_edited_kernel_is_tuned_anew():
@@ -261,13 +277,24 @@ def what_is_wrong_is_said_with_its_place():
         (told(tune={"THREADS": [64.5], "PER_THREAD": [1]}), "is a fraction"),
         (told(tune={"while": [64]}), "\"while\" is not a name"),
         (told(restrictions=["THREADS <= BLOK"]), "unknown name BLOK"),
-        (told(restrictions=["THREADS < 1"]), "no config holds to the restrictions"),
+        (told(restrictions=["THREADS < 1"]), "no config holds to the \"restrictions\""),
         (told(sizes={}), "\"sizes\" must name at least one size"),
         (told(grid=["1", "1", "1", "1"]), "\"grid\" must be one to three expressions"),
         (told(arguments=[{"name": "y", "type": "f31", "shape": ["n"]}]), "not \"f31\""),
-        (told(arguments=[{"name": "y", "type": "f32", "shape": ["n"]}]), "none of its tensors is an output"),
+        (told(arguments=[{"name": "y", "type": "f32", "shape": ["n"]}]), "none is an output"),
         (told(answer="axpy_naive"), "there is no kernel axpy_naive"),
         (told(name="../x"), "\"name\" is"),
+        (told(answer="axpy"), "axpy is the kernel itself"),
+        (told(answer={"kernel": "axpy_naive", "source": "absent.cu"}), "absent.cu"),
+        (told(flops="2 * m"), "flops: uses the unknown name m"),
+        (told(sizes={"n": 0}), "sizes n: 0 is no whole number from 1"),
+        (told(sizes={"n": {"default": 100, "max": 64}}), "its default 100 is above its \"max\""),
+        (told(sizes={"n": {"default": 100, "multiple": 64}}), "its default 100 is no multiple of 64"),
+        (told(default={"THREADS": 65}), "default THREADS is 65"),
+        (told(block="THREADS * 0"), "block x is 0"),
+        (told(grid="n / 1000000"), "grid x is 0"),
+        (told(shared_memory=-4), "shared_memory dynamic is -4"),
+        (told(arguments=[{"name": "y", "shape": ["n"]}]), "arguments[0] y needs a \"type\""),
         (told(answer={"given": 1}), "\"given\" must be a text, and alone"),
         (told(answer={"given": "f", "block": 1}), "\"given\" must be a text, and alone"),
     ]
@@ -275,6 +302,10 @@ def what_is_wrong_is_said_with_its_place():
         for change, sentence in wrong:
             run = place.run(own_copy(place, "axpy.json", change), status=2)
             tap.has(run.stderr, sentence)
+            assert re.match(r"fa-tune: axpy\.json:[0-9]+: ", run.stderr), run.stderr
+        for size, option in ("gpu", "--gpu"), ("top", "--top"):  # --gpu A100 must not be a size
+            named = own_copy(place, "axpy.json", lambda told: told["sizes"].update({size: 3}))  # pylint: disable=cell-var-from-loop
+            tap.has(place.run(named, option, "4", status=2).stderr, "the size %s has the name of an option of `fa-tune tune`" % size)
         bare = os.path.join(place.folder, "bare.cu")
         with open(bare, "w", encoding="utf-8") as file:
             file.write("__global__ void k() {}\n")
@@ -312,10 +343,12 @@ tap.main([
     shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit,
     a_bundle_is_imported_where_its_kernels_file_is,
     an_absent_gpu_gets_cubins_and_no_rank,
+    without_a_gpu_the_command_is_told_that_compiles_the_file,
+    an_absent_gpu_takes_the_winner_of_one_that_was_here_and_no_rank,
     an_absent_gpu_ranks_a_kernel_that_says_what_it_does,
     it_is_swept_reported_and_explained,
     a_queue_is_worked_on_by_workers_that_have_the_file,
-    a_files_name_may_have_capitals_and_other_letters,
+    a_files_name_may_be_long_and_have_capitals_and_other_letters,
     an_edited_kernel_is_tuned_anew,
     what_is_wrong_is_said_with_its_place,
     an_answer_that_a_program_gives_is_that_programs_to_tune,

@@ -210,7 +210,9 @@ HEAD = """// SPDX-License-Identifier: Apache-2.0
 def a_fault_names_its_line():
     wrong = [('"is": "inout"', '"is": "io"', 6, "arguments[0] y: "), ('"n"]},\n    {"name": "a"', '"m"]},\n    {"name": "a"', 7, "unknown name m"),
              ('"n": 1000', '"n": "x"', 12, 'size "n" must'), ("[64, 128]", "[64, 64]", 15, "stands twice"), ("[1]", "[]", 16, "PART must be"),
-             ('"2 * PART"', '"2 * PARTS"', 18, "unknown name PARTS"), ("PART > 0", "PART >", 21, "constraints[1]"),
+             ('"2 * PART"', '"2 * PARTS"', 18, "unknown name PARTS"), ("PART > 0", "PART >", 21, "restrictions[1]"),
+             ('"kernel": "axpy"', '"kernel": "axpi"', 4, "kernel: there is no kernel axpi"), ('"x", "type"', '"x", "align": 3, "type"', 7, "arguments x: \"align\""),
+             ('} */', '} } */', 25, "text after the JSON value"), ('"kernel"', '"source": "a.cu", "kernel"', 4, "leave it out"),
              ('"1"]', '"1", "ONE"]', 24, "grid[2]"), ('"block": "THREADS",', '"blok": "THREADS",', 23, 'did you mean "block"?'),
              ('"PART": [1]', '"PART": [1],', 17, "not valid JSON"), ('"1"]', '"1 + Q"]', 24, "unknown name Q")]
     with a_place() as place:
@@ -329,7 +331,7 @@ def a_text_names_no_file():
         source = "#include \"%s\"\n#include \"/etc/passwd\"\n#include <../cuda.h>\n" + KERNEL % "SCALE(a, x[i])"
         beside = os.path.join(place.folder, "work", "axpy.cu")
         tap.equal(read_text(library, "axpy", {**SPECIFICATION, "include": ["."]}, source)[1],
-                  "axpy:1: \"include\" names folders, which a text may not")
+                  "axpy: \"include\" names folders, which a text may not")
         tap.has(read_text(library, "axpy", {**SPECIFICATION, "answer": {"kernel": "axpy", "source": "other.cu"}}, source)[1],
                 "a text names no file")
         rc, sentence = read_text(library, "axpy", SPECIFICATION, source % beside.replace("axpy.cu", "scale.h"))

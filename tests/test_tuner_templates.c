@@ -374,7 +374,7 @@ static void nobody_waits_while_a_default_config_is_looked_for(void)
     pthread_join(thread, NULL);
     CHECK_OK(rc, diag);
     CHECK(!waited);
-    CHECK_HAS(hopeless.text, "no config holds to the restrictions");
+    CHECK_HAS(hopeless.text, "no config holds to the \"restrictions\"");
 }
 
 static int open_with(const char *name, const char *bytes, size_t size, fa_diag *diag)

@@ -152,10 +152,10 @@ int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem
                        fa_space *ret_space, fa_diag *diag);
 void fa_space_free(fa_space *space);
 
-/* The first config of the family's domains that holds to the constraints, for a problem on a GPU that has no limit;
- * FA_EMANIFEST: none does. */
-int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config *ret_config,
-                   fa_diag *diag);
+/* The first config of the family's domains that holds to the constraints, or its default one with `preset`, for a problem
+ * on a GPU that has no limit; FA_EMANIFEST: none does, or it has no launch. */
+int fa_space_first(const fa_family *family, const fa_problem *problem, bool preset,
+                   fa_config *ret_config, fa_diag *diag);
 /* The family's default config for the problem, as judged. */
 int fa_space_default(const fa_family_list *families, int family, const fa_problem *problem,
                      const fa_gpu *gpu, fa_candidate *ret_candidate, fa_diag *diag);

@@ -468,8 +468,8 @@ static bool find_first(struct walk *w, int tunable)
     return false;
 }
 
-int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config *ret_config,
-                   fa_diag *diag)
+int fa_space_first(const fa_family *family, const fa_problem *problem, bool preset,
+                   fa_config *ret_config, fa_diag *diag)
 {
     enum { ENOUGH = 1 << 20 };
     const fa_gpu gpu = {.name = "any",
@@ -482,8 +482,20 @@ int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config
     struct walk w = {.diag = diag};
     fa_point_start(&w.point, family, problem, &gpu);
     int rc = default_config(&w.point, &w.config, diag);
-    if (rc == 0 && (fa_point_breaks(&w.point, 0, &w.steps) || !find_first(&w, 0)))
-        rc = fa_fail(diag, FA_EMANIFEST, "%s: no config holds to the restrictions", family->name);
+    if (rc == 0 && !preset && (fa_point_breaks(&w.point, 0, &w.steps) || !find_first(&w, 0)))
+        rc = fa_fail(diag, FA_EMANIFEST, "%s: no config holds to the \"restrictions\"",
+                     family->name);
+    fa_candidate candidate = {.trial = {.config = w.config}};
+    if (rc == 0) {
+        fa_point_set_all(&w.point, &w.config);
+        rc = fa_point_judge(&w.point, &candidate, diag);
+    }
+    for (int i = 0; i < candidate.launches.count * 3 && rc == 0; i++)
+        if (candidate.trial.status == FA_STATUS_PENDING &&
+            candidate.launches.at[i / 3].grid[i % 3] == 0)
+            rc = fa_fail(diag, FA_EMANIFEST,
+                         "%s.json: grid %c is 0 in the default config: it launches nothing",
+                         family->name, "xyz"[i % 3]);
     if (rc == 0)
         *ret_config = w.config;
     return rc;

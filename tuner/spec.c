@@ -146,10 +146,19 @@ static int make_sources(struct fa_spec_reading *r, const char *source, const cha
         rc = find_kernel(r, ": answer", of_answer, named, "", r->answer, &answer_template);
     for (int i = 0; i < fa_spec_count_launches(r) && rc == 0; i++) {
         const char *kernel = fa_spec_text(fa_spec_launch(r, i), "kernel");
-        rc = find_kernel(r, "", source, kernel, answer_source == NULL ? r->answer : "", r->entry[i],
-                         &template);
+        char place[32] = "";
+        if (kernel[0] != 0 && fa_spec_member(r->json, "launches") != NULL)
+            snprintf(place, sizeof place, ": launches[%d]: kernel", i);
+        rc = find_kernel(r, kernel[0] != 0 && place[0] == 0 ? ": kernel" : place, source, kernel,
+                         answer_source == NULL ? r->answer : "", r->entry[i], &template);
         if (rc == 0 && template)
             instance[instances++] = kernel;
+        if (rc == 0 && answer != NULL && answer_source == NULL &&
+            strcmp(r->entry[i], r->answer) == 0 && (!template || strcmp(named, kernel) == 0))
+            rc = fa_spec_fault(r,
+                               "answer: %s is the kernel itself: name another, or leave "
+                               "\"answer\" out, and the configs must agree",
+                               named);
     }
     if (rc == 0)
         rc = finish_source(r, r->file, source, instance, instances, &r->source);
@@ -250,13 +259,13 @@ static int load_family(struct fa_spec_reading *r, const fa_operation *operation,
     return rc;
 }
 
-/* Where the specification has no default config, the first that holds to the restrictions is it. */
+/* Where the specification has no default config, the first that holds to the restrictions is it. Either must have a
+ * launch. */
 static int choose_default(struct fa_spec_reading *r, const fa_problem *problem, const fa_spec *spec)
 {
     fa_config config = {.count = 0};
-    if (fa_spec_member(r->json, "default") != NULL)
-        return 0;
-    int rc = fa_space_first(spec->families.family[0], problem, &config, r->diag);
+    const bool stated = fa_spec_member(r->json, "default") != NULL;
+    int rc = fa_space_first(spec->families.family[0], problem, stated, &config, r->diag);
     cJSON *presets = cJSON_GetObjectItemCaseSensitive(r->manifest, "default");
     for (int i = 0; i < config.count && rc == 0; i++)
         cJSON_ReplaceItemInObjectCaseSensitive(presets, config.tunable[i].name,
@@ -293,22 +302,32 @@ static int take_compiled_with(struct fa_spec_reading *r, fa_spec *spec)
     return 0;
 }
 
-/* What the answer is launched with, for its place is not told where it is read for a proof. */
-static int check_answer(struct fa_spec_reading *r, const fa_operation *operation)
+static int check_expression(struct fa_spec_reading *r, const fa_operation *operation,
+                            const char *text, const char *place, const char *key)
 {
-    static const char *const keys[] = {"grid", "block"};
+    fa_expr *expr = NULL;
+    int rc = fa_operation_expr(operation, text, &expr, r->diag);
+    if (rc == FA_EMANIFEST || rc == FA_EINVAL)
+        rc = fa_fail_in(r->diag, FA_EMANIFEST, "%s: %s%s", r->where, place, key);
+    fa_expr_free(&expr);
+    return rc;
+}
+
+/* What the answer is launched with and what a launch counts for, for their places are not told where they are read. */
+static int check_expressions(struct fa_spec_reading *r, const fa_operation *operation)
+{
+    static const char *const sides[] = {"grid", "block"}, *const counts[] = {"flops", "bytes"};
     const cJSON *side, *answer = cJSON_GetObjectItemCaseSensitive(r->operation, "answer");
     int rc = 0;
-    for (int i = 0; i < 2; i++)
-        cJSON_ArrayForEach (side, cJSON_GetObjectItemCaseSensitive(answer, keys[i])) {
-            fa_expr *expr = NULL;
-            if (rc != 0)
-                return rc;
-            rc = fa_operation_expr(operation, cJSON_GetStringValue(side), &expr, r->diag);
-            if (rc == FA_EMANIFEST || rc == FA_EINVAL)
-                rc = fa_fail_in(r->diag, FA_EMANIFEST, "%s: answer: %s", r->where, keys[i]);
-            fa_expr_free(&expr);
-        }
+    for (int i = 0; i < 2 && rc == 0; i++)
+        cJSON_ArrayForEach (side, cJSON_GetObjectItemCaseSensitive(answer, sides[i]))
+            if (rc == 0)
+                rc = check_expression(r, operation, cJSON_GetStringValue(side),
+                                      "answer: ", sides[i]);
+    for (int i = 0; i < 2 && rc == 0; i++)
+        if (fa_spec_member(r->operation, counts[i]) != NULL)
+            rc = check_expression(r, operation, fa_spec_text(r->operation, counts[i]), "",
+                                  counts[i]);
     return rc;
 }
 
@@ -325,7 +344,7 @@ static int try_spec(struct fa_spec_reading *r, const char *text, fa_spec *spec)
     if (rc == 0)
         fa_tensors_free(&tensors);
     if (rc == 0)
-        rc = check_answer(r, operation);
+        rc = check_expressions(r, operation);
     if (rc == 0)
         rc = load_family(r, operation, spec);
     if (rc == 0)
@@ -442,9 +461,9 @@ static int read_texts(struct fa_spec_reading *r, const char *json, const char *f
 }
 
 /* ---- files -----------------------------------------------------------------------------------*/
-/* A file beside the specification, by a plain name. */
+/* A file beside the specification, by a plain name; what names it, "" for the specification itself, is told. */
 static int read_named(const struct fa_spec_reading *r, const char *folder, const char *name,
-                      char **ret_text)
+                      const char *named_by, char **ret_text)
 {
     char path[4096];
     fa_buf file = {0};
@@ -461,8 +480,9 @@ static int read_named(const struct fa_spec_reading *r, const char *folder, const
         return 0;
     }
     fa_buf_free(&file);
-    return fa_fail(r->diag, rc, "%s: %s: %s", r->where, path,
-                   rc == FA_EINVAL ? "it is no text of at most 1 MiB" : fa_error_text(rc));
+    const char *why = rc == FA_EINVAL ? "it is no text of at most 1 MiB" : fa_error_text(rc);
+    return named_by[0] == 0 ? fa_fail(r->diag, rc, "%s: %s", r->where, why)
+                            : fa_fail(r->diag, rc, "%s: %s: %s: %s", r->where, named_by, path, why);
 }
 
 /* What a specification may be read from. */
@@ -484,18 +504,20 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
     const char *text = from->cuda ? head : from->text;
     int rc = text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", from->where)
                           : fa_json_parse(text, strlen(text), from->where, &json, diag);
-    snprintf(r.name, sizeof r.name, "%.*s", (int)strcspn(from->name, "."), from->name);
+    snprintf(r.name, FA_NAME_MAX - 8, "%.*s", (int)strcspn(from->name, "."), from->name);
     for (char *at = r.name; *at != 0; at++)
         *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '_';
     r.json = json;
     r.file = from->cuda ? from->where : fa_spec_text(json, "source");
     if (rc == 0 && !cJSON_IsObject(json))
         rc = fa_spec_fault(&r, "a specification is a JSON object");
+    if (rc == 0 && from->cuda && fa_spec_member(json, "source") != NULL)
+        rc = fa_spec_fault(&r, "\"source\" stands in the file that is the source: leave it out");
     if (rc == 0 && !from->cuda && from->source == NULL)
-        rc = read_named(&r, from->folder, fa_spec_text(json, "source"), &named);
+        rc = read_named(&r, from->folder, fa_spec_text(json, "source"), "\"source\"", &named);
     const char *answer = fa_spec_text(fa_spec_member(json, "answer"), "source");
     if (rc == 0 && answer[0] != 0)
-        rc = read_named(&r, from->folder, answer, &answered);
+        rc = read_named(&r, from->folder, answer, "answer: source", &answered);
     fa_values_untrusted(from->untrusted);
     if (rc == 0)
         rc = read_texts(&r, text, from->folder,
@@ -504,8 +526,9 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
                                              : from->text,
                         answered, ret_operation);
     fa_values_untrusted(false);
-    if ((rc == FA_EMANIFEST || rc == FA_EINVAL) && text != NULL && diag != NULL)
-        fa_spec_locate(from->where, r.name, text, diag);
+    if ((rc == FA_EMANIFEST || rc == FA_EINVAL || rc == FA_ENOTFOUND) && text != NULL &&
+        diag != NULL)
+        fa_spec_locate(from->where, r.name, text, from->source != NULL, diag);
     cJSON_Delete(r.operation);
     cJSON_Delete(r.manifest);
     cJSON_Delete(json);
@@ -539,7 +562,7 @@ int fa_spec_open(const char *path, const fa_operation **ret_operation, fa_diag *
     char *folder = folder_of(path), *text = NULL;
     int rc = folder == NULL   ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", path)
              : name[0] == '.' ? fa_spec_fault(&r, "a specification is a file NAME.cu or NAME.json")
-                              : read_named(&r, folder, name, &text);
+                              : read_named(&r, folder, name, "", &text);
     if (rc == 0)
         rc = read_all(
             &(struct texts){

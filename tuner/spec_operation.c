@@ -8,6 +8,7 @@
 #include "problem.h"
 #include "tensors.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,6 +37,23 @@ static bool is_defined(const struct fa_spec_reading *r, const char *size)
     return false;
 }
 
+static int check_preset(const struct fa_spec_reading *r, const cJSON *size, const cJSON *preset)
+{
+    const cJSON *multiple = fa_spec_member(size, "multiple"), *max = fa_spec_member(size, "max");
+    const double value = preset != NULL ? preset->valuedouble : 1, last = INT32_MAX;
+    if (!(value >= 1 && value <= last && value <= floor(value)))
+        return fa_spec_fault(r, "sizes %.60s: %.17g is no whole number from 1 to %.0f",
+                             size->string, value, last);
+    if (cJSON_IsNumber(max) && value > max->valuedouble)
+        return fa_spec_fault(r, "sizes %.60s: its default %.0f is above its \"max\"", size->string,
+                             value);
+    if (cJSON_IsNumber(multiple) && preset != NULL && multiple->valuedouble >= 1 &&
+        fmod(value, multiple->valuedouble) > 0)
+        return fa_spec_fault(r, "sizes %.60s: its default %.0f is no multiple of %.0f",
+                             size->string, value, multiple->valuedouble);
+    return 0;
+}
+
 static int add_size(const struct fa_spec_reading *r, cJSON *fields, const cJSON *size)
 {
     static const char *const keys[] = {"default", "fixed", "multiple", "max", NULL};
@@ -50,6 +68,8 @@ static int add_size(const struct fa_spec_reading *r, cJSON *fields, const cJSON 
                              size->string);
     }
     int rc = fa_spec_check_keys(r, cJSON_IsObject(size) ? size : NULL, size->string, keys);
+    if (rc == 0)
+        rc = check_preset(r, size, preset);
     fa_json_add_text(field, "name", size->string);
     fa_json_add_text(field, "kind", "integer");
     fa_json_add_number(field, "min", 1);
@@ -159,6 +179,8 @@ static int add_argument(const struct fa_spec_reading *r, const cJSON *argument, 
         return fa_spec_fault(r, "arguments[%d] must be an object with a \"name\"", index);
     int rc = fa_spec_check_keys(r, argument, place, keys);
     bool size = fa_spec_member(fa_spec_member(r->json, "sizes"), name) != NULL && type[0] == 0;
+    if (rc == 0 && fa_spec_member(argument, "type") == NULL && !size)
+        rc = fa_spec_fault(r, "%s needs a \"type\", or is to have the name of a size", place);
     if (rc == 0 && !size && !fa_element_find(type, &element))
         rc = fa_spec_fault(
             r, "%s: \"type\" must be f16, bf16, f32, f64, i8 to i64 or u8 to u64, not \"%.20s\"",
@@ -182,8 +204,8 @@ static int add_argument(const struct fa_spec_reading *r, const cJSON *argument, 
 
 static int add_arguments(const struct fa_spec_reading *r)
 {
-    const cJSON *argument, *list = fa_spec_member(r->json, "arguments");
-    int index = 0,
+    const cJSON *argument, *tensor, *list = fa_spec_member(r->json, "arguments");
+    int index = 0, outputs = 0,
         rc = cJSON_IsArray(list)
                  ? 0
                  : fa_spec_fault(r, "\"arguments\" must be an array, in the kernel's order");
@@ -193,6 +215,11 @@ static int add_arguments(const struct fa_spec_reading *r)
     cJSON_ArrayForEach (argument, list)
         if (rc == 0)
             rc = add_argument(r, argument, index++);
+    cJSON_ArrayForEach (tensor, cJSON_GetObjectItemCaseSensitive(r->operation, "tensors"))
+        outputs += cJSON_HasObjectItem(tensor, "output");
+    if (rc == 0 && outputs == 0)
+        rc =
+            fa_spec_fault(r, "arguments: none is an output: say which \"is\" \"out\" or \"inout\"");
     return rc;
 }
 

@@ -16,7 +16,8 @@
 
 enum { WORD_MAX = 64 };
 
-/* What readers of manifests and operations call the keys of a specification. */
+/* What readers of manifests and operations call the keys of a specification; the first of them are replaced in sentences. */
+enum { REWORDED = 6 };
 static const char *const aliases[][2] = {{"tunable", "tune"},      {"tunables", "tune"},
                                          {"let", "defines"},       {"constraints", "restrictions"},
                                          {"tensors", "arguments"}, {"scalars", "arguments"},
@@ -157,6 +158,29 @@ static const char *find_quoted(const char *json, const char *sentence)
     return NULL;
 }
 
+/* The sentence in the words of a specification: "constraints[1]: …" is of restrictions[1], "tensors[1]: …" of the
+ * argument that is the second of those with a shape. */
+static void reword(const char *json, const char *sentence, char *ret, size_t size)
+{
+    char word[WORD_MAX], name[WORD_MAX] = "";
+    const char *rest = read_word(sentence, word), *key = word;
+    for (int i = 0; i < REWORDED; i++)
+        if (strcmp(aliases[i][0], word) == 0)
+            key = aliases[i][1];
+    const char *list = key != word && *rest == '[' ? find_key(json, key) : NULL;
+    if (list != NULL && strcmp(key, "arguments") == 0) {
+        char *end;
+        const char *element = find_element(value_of(list), word, strtol(rest + 1, &end, 10));
+        const char *called = element != NULL ? find_key(element, "name") : NULL;
+        read_word(called != NULL ? value_of(called) : "", name);
+        rest = name[0] != 0 && *end == ']' ? end + 1 : rest;
+    }
+    if (key == word)
+        snprintf(ret, size, "%s", sentence);
+    else
+        snprintf(ret, size, "%s%s%s%s", key, name[0] != 0 ? " " : "", name, rest);
+}
+
 static bool skip_name(const char **sentence, const char *before, const char *name,
                       const char *ending)
 {
@@ -168,19 +192,25 @@ static bool skip_name(const char **sentence, const char *before, const char *nam
     return true;
 }
 
-void fa_spec_locate(const char *where, const char *name, const char *json, fa_diag *diag)
+void fa_spec_locate(const char *where, const char *name, const char *json, bool beside,
+                    fa_diag *diag)
 {
-    static const char syntax[] = "not valid JSON in line ";
-    char text[sizeof diag->text];
+    static const char syntax[] = "not valid JSON in line ",
+                      behind[] = "text after the JSON value at offset ";
+    char text[sizeof diag->text], words[sizeof diag->text];
     const char *sentence = memcpy(text, diag->text, sizeof text);
     long line = 1;
     while (skip_name(&sentence, "", where, "") || skip_name(&sentence, "", name, ".json") ||
-           skip_name(&sentence, "operation ", name, ""))
+           skip_name(&sentence, "operation ", name, "") || skip_name(&sentence, "", name, ""))
         continue;
     if (sentence == text)
         return;
     if (strncmp(sentence, syntax, sizeof syntax - 1) == 0) {
         line = strtol(sentence + sizeof syntax - 1, NULL, 10);
+    } else if (strncmp(sentence, behind, sizeof behind - 1) == 0) {
+        size_t size = strtoul(sentence + sizeof behind - 1, NULL, 10);
+        for (size_t i = 0; i < size; i++)
+            line += json[i] == '\n';
     } else {
         const char *begin = skip_space(json), *found = find_place(begin, sentence);
         if (found == NULL)
@@ -188,5 +218,9 @@ void fa_spec_locate(const char *where, const char *name, const char *json, fa_di
         for (const char *at = json; at < (found != NULL ? found : begin); at++)
             line += *at == '\n';
     }
-    fa_fail(diag, FA_EMANIFEST, "%s:%ld: %s", where, line, sentence);
+    reword(skip_space(json), sentence, words, sizeof words);
+    if (beside && strchr(json, '\n') == NULL)
+        fa_fail(diag, FA_EMANIFEST, "%s: %s", where, words);
+    else
+        fa_fail(diag, FA_EMANIFEST, "%s:%ld: %s", where, line, words);
 }

@@ -27,7 +27,7 @@ FA_API int fa_find_operation(const char *name, const fa_operation **ret_operatio
 FA_API int fa_load_operations(const char *templates, fa_diag *diag);
 /* Makes the operation of a kernel specification known (docs/your-own-kernel.md), for all tuners of the process: from a file,
  * NAME.cu with a comment at its head or NAME.json, or from texts, JSON and the CUDA C++ that it speaks of, or NULL and CUDA C++
- * with such a comment. `where` begins sentences and, up to its first dot, is the operation's name unless the text says one.
+ * with such a comment. `where` begins sentences and, up to its first dot and cut to 23 letters, is the operation's name unless the text says one.
  * Where it is a path, files that are named and included are looked for in its folder; otherwise a text may name none.
  * The same text again is the same operation; another text of the same name is another, and the newest has the name.
  * FA_EMANIFEST with a sentence. Thread-safe. */

@@ -24,8 +24,7 @@ struct operation_call {
     union {
         float fp32;
         double fp64;
-        int32_t int32;
-        int64_t int64;
+        uint64_t bits; /* of an integer, in the low ones */
     } scalar[OPERATION_ARGUMENTS];
     const void *at[OPERATION_ARGUMENTS];
     dl_managed *workspace;
@@ -80,29 +79,43 @@ static int take_arguments(struct operation_call *c, PyObject *const *args, Py_ss
     return c->first >= 0 ? 0 : fail(ERROR_ARGUMENT, "pass a tensor, which says where to work");
 }
 
-static int take_scalar(struct operation_call *c, int i)
+static int take_integer(struct operation_call *c, int i)
 {
     const char *dtype = c->argument[i].dtype;
-    bool whole = strncmp(dtype, "int", 3) == 0, narrow = strstr(dtype, "32") != NULL;
-    long long integer = whole ? PyLong_AsLongLong(c->given[i]) : 0;
-    double number = whole ? 0 : PyFloat_AsDouble(c->given[i]);
-    bool outside = narrow && (integer < INT32_MIN || integer > INT32_MAX);
-    if (PyErr_Occurred() != NULL || outside) {
+    const bool negative = dtype[0] == 'i';
+    const int bits = (int)strtol(dtype + strcspn(dtype, "0123456789"), NULL, 10);
+    PyObject *index = PyNumber_Index(c->given[i]);
+    long long value = index == NULL ? 0
+                      : negative    ? PyLong_AsLongLong(index)
+                                    : (long long)PyLong_AsUnsignedLongLong(index);
+    unsigned long long above = (unsigned long long)value;
+    if (bits < 64) /* what its bits do not hold */
+        above = negative ? (above + (1ull << (bits - 1))) >> bits : above >> bits;
+    Py_XDECREF(index);
+    if (PyErr_Occurred() != NULL || (bits < 64 && above != 0)) {
         PyErr_Clear();
-        return fail(ERROR_ARGUMENT, "%s must be %s", c->argument[i].name,
-                    !whole   ? "a number"
-                    : narrow ? "an int of 32 bits"
-                             : "an int");
+        return fail(ERROR_ARGUMENT, "%s must be an int of %d bits%s", c->argument[i].name, bits,
+                    negative ? "" : ", 0 or more");
     }
-    if (whole && narrow)
-        c->scalar[i].int32 = (int32_t)integer;
-    else if (whole)
-        c->scalar[i].int64 = integer;
-    else if (narrow)
+    memcpy(&c->scalar[i], &value, (size_t)bits / 8); /* its low bytes come first */
+    return 0;
+}
+
+static int take_scalar(struct operation_call *c, int i)
+{
+    const bool fraction = c->argument[i].dtype[0] == 'f';
+    double number = fraction ? PyFloat_AsDouble(c->given[i]) : 0;
+    c->at[i] = &c->scalar[i];
+    if (!fraction)
+        return take_integer(c, i);
+    if (PyErr_Occurred() != NULL) {
+        PyErr_Clear();
+        return fail(ERROR_ARGUMENT, "%s must be a number", c->argument[i].name);
+    }
+    if (strcmp(c->argument[i].dtype, "fp32") == 0)
         c->scalar[i].fp32 = (float)number;
     else
         c->scalar[i].fp64 = number;
-    c->at[i] = &c->scalar[i];
     return 0;
 }
 

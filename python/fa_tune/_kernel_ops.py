@@ -36,7 +36,7 @@ def schema_of(arguments):
         if way == "out":
             gives += 1
         elif shape is None:
-            takes.append("%s %s" % ("int" if dtype.startswith("int") else "float", name))
+            takes.append("%s %s" % ("float" if dtype.startswith("fp") else "int", name))
         else:
             takes.append("Tensor%s %s" % ("(a%d!)" % len(takes) if way == "inout" else "", name))
     if not any(word.startswith("Tensor") for word in takes):

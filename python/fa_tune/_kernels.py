@@ -159,6 +159,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
                 default: Mapping[str, float | bool | str] | None = None, shared_memory: str | int | Mapping[str, Any] | None = None,
                 answer: Any = None, rtol: float | None = None, atol: float | None = None,
                 flops: str | None = None, bytes: str | None = None, work: Mapping[str, str] | None = None,
+                launches: Sequence[Mapping[str, Any]] | None = None,
                 include: Sequence[str] | None = None, options: Sequence[str] | None = None, device: int | None = None,
                 effort: Effort = "measure", progress: Progress = None,
                 strategy: str | None = None, evaluations: int = 0, seconds: float = 0,
@@ -189,6 +190,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
               arrays. None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32, also of the output's largest element)
     flops, bytes, work   what a launch does, for reports; and for a model of it (docs/operations.md)
+    launches  one to four of {"kernel", "block", "grid", "shared_memory", "work"} in place of these arguments, launched in this
+              order with the same arguments of the kernels
     include   folders of files that the source includes, from the source's own on
     options   of NVRTC, as in ("-std=c++20", "-use_fast_math")
     strategy, evaluations, seconds   how the space is searched, and when that ends; the default tries all of 20,000 configs
@@ -217,17 +220,23 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
         return _made(operation, at, how)
     # A file's folder is where files are looked for that it includes.
     where = os.path.abspath(path) if not is_text else name or _bare(kernel or "kernel")
+    if not isinstance(args, Mapping):
+        raise ArgumentError("args is a dict of the kernel's arguments by their names, not %s" % shown(args))
     if not is_text:
-        with open(path, encoding="utf-8") as file:
-            source = file.read()
+        try:
+            with open(path, encoding="utf-8") as file:
+                source = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArgumentError("%s: %s" % (path or "source is empty", getattr(error, "strerror", None) or error)) from None
     listed = _Listed(args, sizes or {}, source, kernel, answer)
     data = listed.data(answer)
     specification = {
-        "name": name, "kernel": kernel, "arguments": listed.arguments, "sizes": listed.sizes, "tune": tune or {}, "block": block,
-        "grid": grid, "restrictions": list(restrictions), "defines": defines, "default": default,
+        "name": name, "kernel": kernel, "arguments": listed.arguments, "sizes": listed.sizes,
+        "tune": {tunable: _list(values) for tunable, values in (tune or {}).items()}, "block": block,
+        "grid": grid, "restrictions": _list(restrictions), "defines": defines, "default": default,
         "shared_memory": shared_memory, "answer": {"given": data.words()} if data.answer is not None else answer,
-        "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes, "work": work,
-        "include": None if include is None else list(include), "options": None if options is None else list(options)}
+        "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes, "work": work, "launches": launches,
+        "include": _list(include), "options": _list(options)}
     try:
         text = json.dumps({key: value for key, value in specification.items() if value is not None}, default=_number)
     except TypeError as error:
@@ -250,9 +259,14 @@ def _made(operation, at, how):
     return tuned
 
 
+def _list(values):
+    """Of a range, a tuple or an array; what is no list is told by whoever reads the specification."""
+    return list(values) if hasattr(values, "__iter__") and not isinstance(values, (str, Mapping)) else values
+
+
 def _number(value):
-    """NumPy's integers, and what else is one."""
-    return value.__index__()
+    """NumPy's numbers, and what else is one."""
+    return value.item() if hasattr(value, "item") else operator.index(value)
 
 
 class _Listed:

@@ -429,6 +429,25 @@ static int take_settings(parse *p, fa_diag *diag)
     return rc;
 }
 
+/* A size is an option, and must not have the name of one that means another thing. */
+static int check_sizes(const parse *p, fa_diag *diag)
+{
+    const fa_operation *operation = p->options->problem.operation;
+    for (size_t i = 0; i < p->all->count && p->options->specification != NULL; i++) {
+        const cli_option_spec *spec = p->all->spec[i];
+        if (cli_option_field(spec) >= 0 || spec->kind == KIND_HEADING ||
+            !cli_option_taken(p->verb->groups, spec))
+            continue;
+        for (int f = 0; f < operation->field_count; f++)
+            if (strcmp(operation->field[f].option, spec->name) == 0)
+                return fa_fail(diag, FA_EINVAL,
+                               "%s: the size %s has the name of an option of `fa-tune %s`: give it "
+                               "another name",
+                               p->options->specification, operation->field[f].name, p->verb->name);
+    }
+    return 0;
+}
+
 int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, char **arguments,
                       const cli_settings *files, cli_options *ret_options, fa_diag *diag)
 {
@@ -450,6 +469,9 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
     fa_problem_fill(&options.problem, 0);
     cli_option_list_make(options.problem.operation, &all);
     parse.options = &options;
+    rc = check_sizes(&parse, diag);
+    if (rc != 0)
+        return rc;
     for (parse.at = specified; parse.at < count;) {
         rc = parse_one(&parse, diag);
         if (rc != 0)

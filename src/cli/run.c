@@ -111,8 +111,10 @@ int cli_fail(cli_run *run, int rc)
         fa_fail(&run->diag, rc, "%s", fa_strerror(rc));
     cli_error(0, &run->diag);
     if ((rc == FA_ENODEVICE || rc == FA_ENODRIVER) && options->gpu == NULL)
-        cli_tell("name a GPU type to tune for it without having it, as in `fa-tune --gpu "
-                 "L4 --seq 512`; `fa-tune gpus` lists them, `fa-tune doctor` looks for causes");
+        cli_tell("name a GPU type to tune for it without having it, as in `fa-tune %s--gpu L4%s`; "
+                 "`fa-tune gpus` lists them, `fa-tune doctor` looks for causes",
+                 options->specification != NULL ? "FILE " : "",
+                 options->specification != NULL ? "" : " --seq 512");
     if (rc == FA_ENOTFOUND && options->effort == FA_EFFORT_CACHED)
         cli_tell("leave --effort cached out to tune for it");
     if (rc == FA_ECANCELED && cli_interrupted() != 0)

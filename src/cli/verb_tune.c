@@ -47,7 +47,7 @@ static void print_funnel(const fa_answer *answer, const cli_progress *progress, 
                       answer->measured);
     else
         fa_buf_printf(out, " %s %s", arrow,
-                      answer->origin == FA_ORIGIN_UNRANKED ? "unranked" : "ranked by model");
+                      answer->trial.predicted_us > 0 ? "ranked by model" : "unranked");
     if (answer->failed > 0)
         fa_buf_printf(out, " (%d failed)", answer->failed);
     fa_buf_text(out, "\n");
@@ -89,7 +89,8 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
     bool unranked = answer->origin == FA_ORIGIN_UNRANKED;
     fa_buf_text(out, cli_style_begin(STDOUT_FILENO, CLI_BOLD));
     fa_buf_text(out, unranked ? "unranked: no model tells these kernels apart" : "winner");
-    if (rank > 0 && !unranked && !is_tied(answer))
+    const bool timed = answer->trial.median_us > 0 || answer->trial.predicted_us > 0;
+    if (rank > 0 && timed && !unranked && !is_tied(answer))
         fa_buf_printf(out, " #%d", rank);
     if (!unranked)
         fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
@@ -97,10 +98,10 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
     if (is_tied(answer))
         fa_buf_printf(out, "; the model does not tell %d other%s from it", answer->ties,
                       answer->ties == 1 ? "" : "s");
-    if (!unranked && fa_problem_has_no_answer(&answer->problem))
-        fa_buf_text(out, ", unproved: nothing says what is right, and the configs agree");
     if (answer->from_gpu[0] != 0)
         fa_buf_printf(out, " from %s", answer->from_gpu);
+    if (!unranked && fa_problem_has_no_answer(&answer->problem))
+        fa_buf_text(out, ", unproved: nothing says what is right, and the configs agree");
     print_times(answer, out);
     fa_buf_text(out, ".");
     if (answer->model_choice_rank > 0) {

@@ -344,6 +344,19 @@ static double number_of(const cJSON *json, const char *key)
     return cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
+/* Whether an integer type has the value; types of fractions round it. */
+static bool is_exact(fa_element element, double value)
+{
+    uint64_t bits = 0;
+    if (!fa_element_is_integer(element))
+        return true;
+    if (!(value >= -0x1p63 && value < 0x1p64))
+        return false;
+    fa_element_store(element, value, &bits);
+    double kept = fa_element_value(element, &bits);
+    return kept <= value && kept >= value;
+}
+
 static int read_scalar(const cJSON *json, const fa_problem *problem, fa_scalar *scalar,
                        const char *where, fa_diag *diag)
 {
@@ -352,10 +365,12 @@ static int read_scalar(const cJSON *json, const fa_problem *problem, fa_scalar *
     scalar->element = FA_ELEMENT_FP32;
     if (rc == 0 && cJSON_HasObjectItem(json, "dtype"))
         rc = read_element(json, problem, &scalar->element, where, diag);
-    if (rc == 0 && scalar->element != FA_ELEMENT_FP32 && scalar->element != FA_ELEMENT_FP64 &&
-        scalar->element != FA_ELEMENT_INT32 && scalar->element != FA_ELEMENT_INT64)
-        return fa_fail(diag, FA_EINVAL, "%s: a scalar is of fp32, fp64, int32 or int64", where);
+    if (rc == 0 && (scalar->element == FA_ELEMENT_FP16 || scalar->element == FA_ELEMENT_BF16))
+        return fa_fail(diag, FA_EINVAL, "%s: a scalar is of fp32, fp64 or of integers", where);
     scalar->value = number_of(json, "value");
+    if (rc == 0 && !is_exact(scalar->element, scalar->value))
+        return fa_fail(diag, FA_EINVAL, "%s: its value %.17g does not fit in %s", where,
+                       scalar->value, fa_element_name(scalar->element));
     return rc == 0 && cJSON_IsString(value)
                ? read_expr(value, fa_operation_of(problem), &scalar->expr, where, diag)
                : rc;
