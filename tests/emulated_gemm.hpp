@@ -63,10 +63,4 @@ inline int prove(int m, int n, int k, int gap, u32 threads, u32 bytes, u32 tiles
 
 }  // namespace test
 
-int main(int, char **words) {
-    int x[9];
-    for (int i = 0; i < 9; i++) x[i] = atoi(words[i + 1]);
-    srand((unsigned)x[8]);
-    emu::dice = (u32)x[8];
-    return test::prove(x[0], x[1], x[2], x[3], (u32)x[4], (u32)x[5], (u32)x[6], (u32)x[7]);
-}
+int main(int, char **words) { return test::judge(words, test::prove); }

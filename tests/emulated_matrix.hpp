@@ -35,4 +35,13 @@ inline void run(const char *wrong) {
     if (wrong != nullptr) printf("%s\n", wrong), exit(1);
 }
 
+// The exit status of a judge: its nine words are eight numbers of the problem and the launch, and a seed.
+template <class Prove> int judge(char **words, Prove prove) {
+    int x[9];
+    for (int i = 0; i < 9; i++) x[i] = atoi(words[i + 1]);
+    srand((unsigned)x[8]);
+    emu::dice = (u32)x[8];
+    return prove(x[0], x[1], x[2], x[3], (u32)x[4], (u32)x[5], (u32)x[6], (u32)x[7]);
+}
+
 }  // namespace test
