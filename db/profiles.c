@@ -80,17 +80,9 @@ int fa_store_profiles_each(fa_store *store, const fa_scope *scope, fa_profile_vi
                            void *context, fa_diag *diag)
 {
     struct visiting visiting = {.visit = visit, .context = context};
-    int64_t scope_id = 0;
-    int rc = fa_db_scope_check(scope, diag);
-    if (rc == 0)
-        rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_scope_id(store, scope, false, &scope_id, diag);
-    if (rc != 0 || scope_id == 0)
-        return rc;
-    fa_scope_key(scope, visiting.scope_key);
-    fa_binder ids =
-        fa_db_prepare(store, "SELECT id FROM profile WHERE scope_id = ? ORDER BY id", diag);
-    fa_bind(&ids, fa_int(scope_id));
+    fa_binder ids = fa_db_prepare_scope(
+        store, scope, "SELECT id FROM profile WHERE scope_id = ? ORDER BY id", diag);
+    if (ids.rc == 0)
+        fa_scope_key(scope, visiting.scope_key);
     return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }

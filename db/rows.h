@@ -17,6 +17,10 @@ void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope);   /* FA_SCOPE_COL
 /* *ret_id is 0 when there is none and create is false. create: inside a write transaction. */
 int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t *ret_id,
                    fa_diag *diag);
+/* fa_db_enter(), and a statement whose first place has the scope's number; 0, which no row has, where the store does not
+ * know the scope. A failure is the binder's. */
+fa_binder fa_db_prepare_scope(fa_store *store, const fa_scope *scope, const char *sql,
+                              fa_diag *diag);
 /* Inside a write transaction: others who change the scope's winner wait for its end. */
 int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag);
 

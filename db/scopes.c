@@ -108,6 +108,22 @@ int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t 
     return rc;
 }
 
+fa_binder fa_db_prepare_scope(fa_store *store, const fa_scope *scope, const char *sql,
+                              fa_diag *diag)
+{
+    int64_t scope_id = 0;
+    int rc = fa_db_scope_check(scope, diag);
+    if (rc == 0)
+        rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_scope_id(store, scope, false, &scope_id, diag);
+    if (rc != 0)
+        return (fa_binder){.rc = rc};
+    fa_binder bound = fa_db_prepare(store, sql, diag);
+    fa_bind(&bound, fa_int(scope_id));
+    return bound;
+}
+
 int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
 {
     bool exists;

@@ -232,17 +232,9 @@ static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
 static fa_binder trials_of(fa_store *store, const fa_scope *scope, const char *sql,
                            struct visiting *visiting, fa_diag *diag)
 {
-    int64_t scope_id = 0;
-    int rc = fa_db_scope_check(scope, diag);
-    if (rc == 0)
-        rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_scope_id(store, scope, false, &scope_id, diag);
-    if (rc != 0)
-        return (fa_binder){.rc = rc};
-    fa_scope_key(scope, visiting->scope_key);
-    fa_binder ids = fa_db_prepare(store, sql, diag);
-    fa_bind(&ids, fa_int(scope_id));
+    fa_binder ids = fa_db_prepare_scope(store, scope, sql, diag);
+    if (ids.rc == 0)
+        fa_scope_key(scope, visiting->scope_key);
     return ids;
 }
 
