@@ -233,9 +233,19 @@ def kept(what, end, make):
             os.rename(own, os.path.dirname(path))
         except OSError:  # another program was first
             shutil.rmtree(own)
-        for old in sorted(glob.glob(os.path.join(KEPT, "*")), key=os.path.getmtime)[:-KEPT_MOST]:
+        for old in sorted(glob.glob(os.path.join(KEPT, "*")), key=last_used)[:-KEPT_MOST]:
             shutil.rmtree(old, ignore_errors=True)
+    else:
+        os.utime(os.path.dirname(path))
     return path
+
+
+def last_used(folder):
+    """0 of one that another program has moved to its name, or removed, meanwhile."""
+    try:
+        return os.path.getmtime(folder)
+    except OSError:
+        return 0
 
 
 def compiled(compiler, text, library, program=False):

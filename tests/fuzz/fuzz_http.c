@@ -11,6 +11,7 @@
 #include "fuzz.h"
 
 #include "../fake_cubin.h"
+#include "connection.h"
 #include "hash.h"
 #include "jobs.h"
 #include "service.h"
@@ -150,9 +151,12 @@ static char *name_job(const uint8_t *data, size_t size, size_t *ret_size)
 }
 
 /* Whether something is on its way from another thread. A request that waits for a job waits for ever,
- * until the job is canceled, and so does a client that listens to it. */
+ * until the job is canceled, and so does a client that listens to it, and one that waits for its own body. */
 static bool is_under_way(void)
 {
+    for (const struct connection *c = f.service->http->first; c != NULL; c = c->next)
+        if (c->phase == CONNECTION_BODY)
+            return false;
     int waiting = f.job->listeners.count + f.service->followers.count;
     for (serve_job *job = f.service->jobs; job != NULL; job = job->next) {
         waiting += job->references;
@@ -192,12 +196,12 @@ static void say(int fd, const char *text, size_t size)
         if (!take_replies(fd))
             break;
     }
-    shutdown(fd, SHUT_WR);
 }
 
+/* It closes its half when nothing is under way: whoever closes it before the answer may go without one. */
 static void talk(const char *text, size_t size)
 {
-    enum { STILL = 6 };
+    enum { SAID = 6, STILL = 12 };
     int pair[2];
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     FUZZ_CHECK(serve_http_adopt(f.service->http, pair[1], true) == 0);
@@ -209,7 +213,8 @@ static void talk(const char *text, size_t size)
         }
         cancel_jobs();
         uv_run(&f.loop, UV_RUN_NOWAIT);
-        still++;
+        if (++still == SAID)
+            shutdown(pair[0], SHUT_WR);
     }
     close(pair[0]);
 }
