@@ -146,7 +146,7 @@ def a_hopper_kernel_that_is_wrong_is_found():
                    ("        barrier_wait(shared.barrier(kDsEmpty + slot_of(step - 1)), parity_of(step - 1));   // all", "        // all"),
                    ("    barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
                    ("        async_proxy_fence();\n        warp_sync();   // also", "        warp_sync();   // also"),
-                   ("tma_store_wait_read<0>();\n                    }", "}"),
+                   ("tma_store_commit();\n                    tma_store_wait_read<0>();", "tma_store_commit();"),
                    ("        wgmma_wait<1>();\n        Wgmma<kDv>::pin(dv);", "")):
         assert not always_right(case, change), change
 

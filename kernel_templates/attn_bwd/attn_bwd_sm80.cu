@@ -125,8 +125,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
 attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const u32 key_tiles = (u32)tiles_of<kN>(p, p.seq_k), kv_heads = (u32)p.heads_kv * (u32)batches_of(p);
     if (blockIdx.x >= key_tiles * kv_heads) return;
-    const int kv_head = (int)(blockIdx.x / key_tiles);
-    i64 own_tile = blockIdx.x % key_tiles;
+    const u32 owned = find_owned(blockIdx.x, key_tiles, kv_heads);
+    const int kv_head = (int)(owned / key_tiles);
+    i64 own_tile = owned % key_tiles;
     const Sequence own = find_sequence<kN>(p, p.cu_seqlens_k, kv_head / p.heads_kv, own_tile);
     if (kVarlen && own_tile * kN >= own.seq_k) return;
     const int key_tile = (int)own_tile;
@@ -233,7 +234,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
             multiply<kSlabs, kDPairs, kN / 16>(dq, [&](u32 (&r)[4], int i, int k) { ds_rows.read<false>(r, i, k); },
                                                [&](u32 (&r)[4], int j, int k) { k_down.read<true>(r, k, d_piece + j); });
             if (kDeterministic) {
-                if (threadIdx.x == 0) wait_turn(work.turns + tile, turn_of(band, tile, key_tile));
+                if (threadIdx.x == 0) wait_turn(work.turns + tile, key_tile);
                 block_sync();
             }
             float *sums = work.dq + (i64)tile * kM * kD + at.lane * 4;
@@ -245,13 +246,13 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
                     add_floats(sums + DqPlace::fragment((int)at.row_warp * kSlabs + i, (int)at.column_warp * 2 * kDPairs + j),
                                x[0], x[1], x[2], x[3]);
                 }
-            if (kDeterministic) {
-                block_sync();
-                if (threadIdx.x == 0) pass_turn(work.turns + tile);
-            }
         }
         multiply<kKeySlabs, kDPairs, kM / 16>(dk, [&](u32 (&r)[4], int i, int k) { ds_across.read<true>(r, k, key_slab + i); },
                                               [&](u32 (&r)[4], int j, int k) { q_down.read<true>(r, k, d_piece + j); });
+        if (kDeterministic) {   // now that the sums have had time to arrive
+            block_sync();
+            if (threadIdx.x == 0) pass_turn(work.turns + tile);
+        }
     }
     cp_async_wait<0>();
     store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);

@@ -99,7 +99,7 @@ FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, void *workspace) {
     const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
     const Workspace at(p, workspace, head);
     const int lane = threadIdx.x % kLanes, column = lane * 8;
-    if (kDeterministic && threadIdx.x < kGroups) turns_of(p, workspace, head)[tile * kGroups + threadIdx.x] = 0;
+    if (kDeterministic && threadIdx.x < kGroups) turns_of(p, workspace, head)[tile * kGroups + threadIdx.x] = first_turn(p, (int)tile);
 #pragma unroll
     for (int first = 0; first < kM; first += kAtOnce) {
         const int r = first + (int)threadIdx.x / kLanes;
@@ -270,6 +270,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         } else {
             number = take_number((u32 *)(maps + kMaps));
             if (number >= jobs_of(p)) number = kNoJob;
+            else if (kDeterministic) number = find_owned(number, opaque(key_tiles_of(p)), opaque((u32)p.heads_kv * (u32)p.batch));
             tell_job(shared, turn, number);
         }
         if (number == kNoJob) return;
@@ -315,18 +316,20 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
             for (int tile = job.meets.first; tile < job.meets.end; ++tile) {
                 named_sync(kHalfFull + half, kGroup + kWarp);
                 if (first) {
-                    if (kDeterministic) wait_turn(turns + tile * kGroups, turn_of(job.band, tile, job.key_tile));
+                    if (kDeterministic) wait_turn(turns + tile * kGroups, job.key_tile);
                     bulk_add(to + (i64)tile * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
                     tma_store_commit();
-                    if (kDeterministic) {
-                        bulk_wait_written();
-                        pass_turn(turns + tile * kGroups);
-                    } else {
-                        tma_store_wait_read<0>();
-                    }
+                    tma_store_wait_read<0>();
                 }
                 warp_sync();
                 named_arrive(kHalfEmpty + half, kGroup + kWarp);
+                if constexpr (kDeterministic) {
+                    if (first) {
+                        bulk_wait_written();
+                        pass_turn(turns + tile * kGroups);
+                    }
+                    warp_sync();
+                }
             }
             to += tiles_of_queries(p) * kM * kD;
             if (kDeterministic) turns += tiles_of_queries(p) * kGroups;

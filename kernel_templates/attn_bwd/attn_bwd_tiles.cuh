@@ -11,8 +11,8 @@
 //    dQ, a tile after another, D_TILE columns, in an order of the family's own (kDqPlace); DETERMINISTIC=1: a counter for each
 //    tile. The first launch sets all of it.
 //  - a row that does not exist or sees no key has LSE +inf, so that all its P are 0 and never NaN.
-//  - DETERMINISTIC=1: blocks add to a tile of dQ in the order of their keys; the counter says how many did. A block only
-//    waits for blocks (of attn_bwd_sm90a: jobs) with smaller numbers, which start before it.
+//  - DETERMINISTIC=1: blocks add to a tile of dQ in the falling order of their keys; the counter says whose turn it is. A block only
+//    waits for blocks (of attn_bwd_sm90a: jobs) with smaller numbers, which start before it (find_owned).
 // Includers define the macros of operation.json, BLOCK_M, BLOCK_N, D_TILE and DV_TILE, and include what copies their tiles first
 // (fa_copy.cuh or fa_tma_device.cuh).
 #ifndef ATTN_BWD_TILES_CUH
@@ -149,20 +149,35 @@ FA_DEVICE void add_floats(float *to, float a, float b, float c, float d) {
 #endif
 }
 
-// Until `before` blocks have added to a tile of dQ. One thread waits, then the block meets; and afterwards says that it has added.
-FA_DEVICE void wait_turn(const u32 *turn, u32 before) {
+// Whose turn it is to add to a tile of dQ: a tile of keys. One thread waits for its own, then the block meets; and afterwards it is the
+// turn of the tile before.
+FA_DEVICE void wait_turn(const u32 *turn, int key_tile) {
     u32 now;
     do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
-    while (now != before);
+    while (now != (u32)key_tile);
 }
 FA_DEVICE void pass_turn(u32 *turn) {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
-    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(1u) : "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(0xffffffffu) : "memory");
 }
-// How many tiles of keys before this one meet a tile of queries.
-FA_DEVICE u32 turn_of(const Band &band, int query_tile, int key_tile) {
-    const i64 first = (i64)query_tile * kM + band.low;
-    return (u32)(key_tile - (first > 0 ? (int)(first / kN) : 0));
+// The last tile of keys that meets a tile of queries, if any does.
+template <class Lengths> FA_DEVICE u32 first_turn(const Lengths &p, int query_tile) {
+    const i64 end_row = (i64)query_tile * kM + kM, last = (end_row < p.seq_q ? end_row : p.seq_q) - 1 + find_band(p).high;
+    return (u32)(last < p.seq_k ? last : (i64)p.seq_k - 1) / kN;
+}
+
+// Which tile of keys, counted through all heads of keys (of all batches), the block or job of a number owns. DETERMINISTIC=1: the last
+// keys first. Queries are walked upwards, so under a mask that follows the diagonal a tile of keys comes to a tile of queries some steps
+// after the tile behind it did, and waits for nobody. Without a mask all begin at the same queries, and each waits a step: the same
+// tile of some heads has neighbouring numbers, so that few tiles of a head start together; their dQ, Q and dO fit the L2 cache.
+FA_DEVICE u32 find_owned(u32 number, u32 key_tiles, u32 kv_heads) {
+    constexpr u32 kAtOnce = 256;   // about twice as many as there are blocks at a time
+    if constexpr (!kDeterministic) return number;
+    u32 heads = kAtOnce > key_tiles ? kAtOnce / key_tiles : 1;
+    const u32 first = number / (heads * key_tiles) * heads, place = number - first * key_tiles;
+    if (heads > kv_heads - first) heads = kv_heads - first;
+    const u32 turn = place / heads;
+    return (first + place - turn * heads) * key_tiles + key_tiles - 1 - turn;
 }
 
 // ---- scores ----------------------------------------------------------------------------------------------------
@@ -210,7 +225,7 @@ FA_DEVICE void prepare_tile(const fa_attn_bwd_params &p, void *workspace) {
     const Workspace at(p, workspace, head, tile);
     const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
     const int lane = threadIdx.x % 32;
-    if (kDeterministic && threadIdx.x == 0) *at.turns = 0;
+    if (kDeterministic && threadIdx.x == 0) *at.turns = first_turn(s, (int)tile);
     for (int r = threadIdx.x / 32; r < kM; r += kSideThreads / 32) {
         const i64 row = tile * kM + r;
         float sum = 0.0f, lse = -neg_infinity();
