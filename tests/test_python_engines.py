@@ -27,6 +27,7 @@ from producer import Exchanged
 import fa_tune
 from fa_tune import Problem, _policy, integrations
 from fa_tune.integrations import _start
+from fa_tune._problem import problems_of_file
 
 PAGE, MOST = 16, 48
 INT32, FLOAT16, FLOAT32 = (producer.INT, 32), (producer.FLOAT, 16), (producer.FLOAT, 32)
@@ -398,11 +399,12 @@ def serving_tunes_nothing_and_the_next_start_tunes_what_was_met():
         tap.equal({kernel_of_step(impl, builder, step).origin for step in steps}, {"measured"})
         tap.equal(vllm_starts()[2], [])  # all is there
         with open(os.path.join(folder, "met-by-vllm.jsonl"), "a", encoding="utf-8") as file:
-            file.write("no problem\n")
+            file.write('{"operation": "attn_fwd", "ba')  # as a killed run leaves it
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             vllm_starts()
-        tap.has(str(caught[-1].message), "met is not tuned")
+        tap.has(str(caught[-1].message), "what an earlier run met is not tuned")
+        tap.equal(len(problems_of_file(file.name, [])), len(steps))  # it costs no other line
         os.environ["FA_TUNE_ENGINE_SECONDS"] = "soon"
         tap.has(refused(ValueError, vllm_starts), "FA_TUNE_ENGINE_SECONDS")
 
@@ -412,7 +414,8 @@ def what_was_met_lies_beside_the_local_store():
     try:
         for set_to, path in (({"FA_TUNE_STORE": "/a/b.db"}, "/a/met-by-vllm.jsonl"),
                              ({"FA_TUNE_STORE": "postgresql://host/db", "FA_TUNE_LOCAL_STORE": "/c/d.db"}, "/c/met-by-vllm.jsonl"),
-                             ({"FA_TUNE_STORE": "", "XDG_CACHE_HOME": "/e"}, "/e/fa-tune/met-by-vllm.jsonl")):
+                             ({"FA_TUNE_STORE": "", "XDG_CACHE_HOME": "/e"}, "/e/fa-tune/met-by-vllm.jsonl"),
+                             ({"FA_TUNE_STORE": "", "XDG_CACHE_HOME": "e", "HOME": "/h"}, "/h/.cache/fa-tune/met-by-vllm.jsonl")):
             os.environ.update(set_to)
             tap.equal(_start.record_of("vllm"), path)
     finally:

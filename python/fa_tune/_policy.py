@@ -128,20 +128,21 @@ def _missed(problem: dict[str, Any], device: int, words: dict[str, Any]) -> Any:
 
 def _record(problem: dict[str, Any]) -> None:
     """Adds a problem to the policy's file, unless it is there. A file that cannot be written costs no call."""
-    line = json.dumps(problem) + "\n"
-    if not current.record:
+    line, path, torn = json.dumps(problem) + "\n", current.record, False  # another thread may set a policy meanwhile
+    if not path:
         return
     try:
-        if current.record not in _recorded:
-            _recorded[current.record] = set()
-            if os.path.exists(current.record):
-                with open(current.record, encoding="utf-8", errors="replace") as file:
-                    _recorded[current.record].update(file)
-        if line in _recorded[current.record]:
+        if path not in _recorded:
+            _recorded[path] = set()
+            if os.path.exists(path):
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    _recorded[path].update(file)
+                torn = any(not known.endswith("\n") for known in _recorded[path])
+        if line in _recorded[path]:
             return
-        _recorded[current.record].add(line)
-        with open(current.record, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            file.write(line)
+        _recorded[path].add(line)
+        with open(path, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write("\n" * torn + line)
     except OSError as error:
         warn_once("record", "what fa_tune has no kernel of its own for is not recorded: %s" % error)
 

@@ -234,8 +234,9 @@ def problems_of(given: Iterable[ProblemLike]) -> list[Problem]:
     return [Problem.of(problem) for problem in given]
 
 
-def problems_of_file(path: str | os.PathLike[str]) -> list[Problem]:
-    """The problems of a file that a recording has saved, or of any plan of `fa-tune sweep`: one a line."""
+def problems_of_file(path: str | os.PathLike[str], wrong: list[Exception] | None = None) -> list[Problem]:
+    """The problems of a file that a recording has saved, or of any plan of `fa-tune sweep`: one a line. A line that is
+    none raises, or where `wrong` is given is left out and its error added there."""
     problems = []
     with open(os.fspath(path), encoding="utf-8", errors="surrogateescape") as file:
         for number, line in enumerate(file, 1):
@@ -249,5 +250,8 @@ def problems_of_file(path: str | os.PathLike[str]) -> list[Problem]:
                     given.pop("gpu", None)
                 problems.append(Problem.of(given))
             except (ValueError, _errors.Error) as error:
-                raise _errors.Error("%s, line %d is no problem: %s" % (os.fspath(path), number, error)) from error
+                said = _errors.Error("%s, line %d is no problem: %s" % (os.fspath(path), number, error))
+                if wrong is None:
+                    raise said from error
+                wrong.append(said)
     return problems

@@ -1,9 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "duration.h"
 
+#include <locale.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static locale_t c_locale;
+
+static void make_locale(void)
+{
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+double fa_strtod(const char *text, char **ret_end)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_locale);
+    return c_locale != (locale_t)0 ? strtod_l(text, ret_end, c_locale) : strtod(text, ret_end);
+}
 
 bool fa_decimal_parse(const char *text, size_t length, double high, double *ret)
 {
@@ -16,7 +32,7 @@ bool fa_decimal_parse(const char *text, size_t length, double high, double *ret)
     if (digits == 0 || points > 1 || digits + points != length || length >= sizeof copy)
         return false;
     snprintf(copy, sizeof copy, "%.*s", (int)length, text);
-    double value = strtod(copy, NULL);
+    double value = fa_strtod(copy, NULL);
     if (!(value >= 0 && value <= high))
         return false;
     *ret = value;

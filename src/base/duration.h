@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decimal numbers and durations as people type them. The locale of numbers has to be C's.
+ * Decimal numbers and durations as people type them, whatever the process's locale.
  */
 #ifndef FA_BASE_DURATION_H
 #define FA_BASE_DURATION_H
 
 #include <stdbool.h>
 #include <stddef.h>
+
+/* strtod() of C's own locale. */
+double fa_strtod(const char *text, char **ret_end);
 
 /* Digits with at most one point among or before them, from 0 to `high`; anything else is false and leaves *ret
  * alone: signs, spaces, exponents, "nan". */

@@ -7,6 +7,7 @@
  */
 #include "expr.h"
 
+#include "duration.h"
 #include "error.h"
 #include "tunable.h"
 
@@ -537,24 +538,10 @@ static void parse_word(struct parser *p)
     fail(p, "uses the unknown name %.*s", size < 40 ? size : 40, word);
 }
 
-/* What stands behind a number's whole part: ".25", ".25e-3". Rounded once, as strtod() does, while digits and power are
- * exact in a double; strtod() itself reads what the process's locale says. */
-static double parse_fraction(struct parser *p, double digits)
-{
-    int power = 0;
-    for (p->at++; isdigit((unsigned char)*p->at); p->at++, power--)
-        digits = digits * 10 + (*p->at - '0');
-    if (*p->at == 'e' && (isdigit((unsigned char)p->at[1]) || p->at[1] == '-')) {
-        char *end;
-        long exponent = strtol(p->at + 1, &end, 10);
-        power += (int)(exponent < -400 ? -400 : exponent > 400 ? 400 : exponent);
-        p->at = end;
-    }
-    return power < 0 ? digits / pow(10, -power) : digits * pow(10, power);
-}
-
 static void parse_number(struct parser *p)
 {
+    const char *start = p->at;
+    char *end;
     int64_t number = 0;
     double large = 0;
     bool exact = true;
@@ -565,7 +552,8 @@ static void parse_number(struct parser *p)
         large = large * 10 + digit;
     }
     if (p->at[0] == '.' && isdigit((unsigned char)p->at[1])) {
-        large = parse_fraction(p, large);
+        large = fa_strtod(start, &end);
+        p->at = end;
         exact = false;
     }
     if (is_word(*p->at))

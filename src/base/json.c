@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "json.h"
 
+#include "duration.h"
 #include "error.h"
 #include "json_make.h"
 #include "wording.h"
@@ -114,7 +115,7 @@ static const char *skip_plain(const char *at, const char *end)
         return NULL;
     memcpy(number, start, size);
     number[size] = 0;
-    strtod(number, &read);
+    fa_strtod(number, &read);
     return *read == 0 ? at : NULL;
 }
 

@@ -8,6 +8,7 @@
  */
 #include "ncu.h"
 
+#include "duration.h"
 #include "error.h"
 
 #include <math.h>
@@ -166,7 +167,7 @@ static bool read_number(const char *text, double *ret)
         plain[size++] = *at == decimal ? '.' : *at;
     }
     plain[size] = 0;
-    double value = size > 0 ? strtod(plain, &end) : NAN;
+    double value = size > 0 ? fa_strtod(plain, &end) : NAN;
     if (!isfinite(value) || value < 0 || value > 1e18 || *end != 0)
         return false;
     *ret = value;

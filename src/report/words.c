@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "words.h"
 
+#include "duration.h"
 #include "error.h"
 #include "json_make.h"
 #include "problem.h"
@@ -191,7 +192,7 @@ const char *report_peer_name(const char *peer)
 double report_number(const cJSON *value)
 {
     double number = cJSON_IsNumber(value) ? value->valuedouble
-                    : cJSON_IsRaw(value)  ? strtod(value->valuestring, NULL)
+                    : cJSON_IsRaw(value)  ? fa_strtod(value->valuestring, NULL)
                                           : NAN;
     return isfinite(number) ? number : NAN;
 }

@@ -37,7 +37,10 @@ def record_of(engine):
     store = os.environ.get("FA_TUNE_STORE", "")
     if "://" in store:  # a fleet's
         store = os.environ.get("FA_TUNE_LOCAL_STORE", "")
-    store = store or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "fa-tune", "store.db")
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):  # as the library has it
+        cache = os.path.expanduser("~/.cache")
+    store = store or os.path.join(cache, "fa-tune", "store.db")
     return os.path.join(os.path.dirname(store), "met-by-%s.jsonl" % engine)
 
 
@@ -84,12 +87,16 @@ def problems_of(decode, prefill, most_batch, most_queries, most_keys, queries=1)
 
 
 def recorded(path, kinds):
-    """The problems of the file that are of one of these kinds."""
+    """The problems of the file that are of one of these kinds. A line that is no problem, as a run leaves it that was
+    killed while it wrote, costs that line alone."""
+    torn: list = []
     try:
-        return [one for one in problems_of_file(path) if kind_of(one) in kinds] if os.path.exists(path) else []
-    except (Error, OSError) as error:
-        warnings.warn("what an earlier run met is not tuned: %s" % error, RuntimeWarning, stacklevel=2)
-        return []
+        found = problems_of_file(path, torn) if os.path.exists(path) else []
+    except OSError as error:
+        found, torn = [], [error]
+    if torn:
+        warnings.warn("some of what an earlier run met is not tuned: %s" % torn[0], RuntimeWarning, stacklevel=2)
+    return [one for one in found if kind_of(one) in kinds]
 
 
 def kind_of(problem):
