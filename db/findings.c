@@ -18,6 +18,14 @@ struct visiting {
     void *context;
 };
 
+/* All rows whose ids the query gives. */
+static int visit_each(fa_store *store, const char *query, fa_db_each_row *row,
+                      struct visiting visiting, fa_diag *diag)
+{
+    fa_binder ids = fa_db_query(store, query, diag);
+    return fa_db_each(store, &ids, row, &visiting, diag);
+}
+
 /* ---- predictions ----------------------------------------------------------------------------*/
 #define PREDICTION_TIMES(X)                 \
     X(NUMBER, "predicted_us", predicted_us) \
@@ -101,17 +109,16 @@ static int visit_prediction(fa_store *store, int64_t id, void *context, fa_diag 
     fa_read_columns(&reader, times, &record);
     record.unix_time = fa_read_int(&reader, 0, INT64_MAX);
     rc = fa_read_end(&reader, diag);
-    return rc != 1                     ? rc
-           : sound_prediction(&record) ? visiting->prediction(visiting->context, &record)
-                                       : 0;
+    if (rc == 1)
+        rc = sound_prediction(&record) ? visiting->prediction(visiting->context, &record) : 0;
+    return rc;
 }
 
 int fa_store_predictions_each(fa_store *store, fa_prediction_record_visit *visit, void *context,
                               fa_diag *diag)
 {
-    struct visiting visiting = {.prediction = visit, .context = context};
-    fa_binder ids = fa_db_query(store, "SELECT id FROM prediction ORDER BY id DESC", diag);
-    return fa_db_each(store, &ids, visit_prediction, &visiting, diag);
+    return visit_each(store, "SELECT id FROM prediction ORDER BY id DESC", visit_prediction,
+                      (struct visiting){.prediction = visit, .context = context}, diag);
 }
 
 /* ---- verifications --------------------------------------------------------------------------*/
@@ -288,15 +295,14 @@ static int visit_baseline(fa_store *store, int64_t id, void *context, fa_diag *d
     fa_db_problem_read(&reader, &baseline.problem);
     fa_read_columns(&reader, baseline_columns, &baseline);
     rc = fa_read_end(&reader, diag);
-    return rc != 1                     ? rc
-           : sound_baseline(&baseline) ? visiting->baseline(visiting->context, &baseline)
-                                       : 0;
+    if (rc == 1)
+        rc = sound_baseline(&baseline) ? visiting->baseline(visiting->context, &baseline) : 0;
+    return rc;
 }
 
 int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, void *context,
                             fa_diag *diag)
 {
-    struct visiting visiting = {.baseline = visit, .context = context};
-    fa_binder ids = fa_db_query(store, "SELECT id FROM baseline ORDER BY id", diag);
-    return fa_db_each(store, &ids, visit_baseline, &visiting, diag);
+    return visit_each(store, "SELECT id FROM baseline ORDER BY id", visit_baseline,
+                      (struct visiting){.baseline = visit, .context = context}, diag);
 }

@@ -2,9 +2,11 @@
 #include "wording.h"
 #include "tunable.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX])
 {
@@ -57,6 +59,17 @@ void fa_words_config(fa_buf *out, const fa_config *config)
     for (int i = 0; i < config->count; i++)
         fa_buf_printf(out, " %s=%s", config->tunable[i].name,
                       fa_value_words(config->tunable[i].value, room));
+}
+
+void fa_words_time(fa_buf *out, int64_t unix_time, bool utc)
+{
+    time_t seconds = (time_t)unix_time;
+    struct tm tm;
+    char text[40];
+    if ((utc ? gmtime_r(&seconds, &tm) : localtime_r(&seconds, &tm)) == NULL ||
+        strftime(text, sizeof text, utc ? "%Y-%m-%d %H:%M UTC" : "%Y-%m-%d %H:%M", &tm) == 0)
+        snprintf(text, sizeof text, "time %" PRId64, unix_time);
+    fa_buf_text(out, text);
 }
 
 /* ---- stages ---------------------------------------------------------------------------------*/

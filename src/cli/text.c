@@ -174,17 +174,6 @@ void cli_text_path(fa_buf *out, const char *path)
     cli_text_safe(out, path);
 }
 
-void cli_text_time(fa_buf *out, int64_t unix_time)
-{
-    time_t seconds = (time_t)unix_time;
-    struct tm local;
-    char text[32];
-    if (localtime_r(&seconds, &local) == NULL ||
-        strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local) == 0)
-        snprintf(text, sizeof text, "time %" PRId64, unix_time);
-    fa_buf_text(out, text);
-}
-
 void cli_text_age(fa_buf *out, int64_t unix_time)
 {
     static const struct {

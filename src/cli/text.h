@@ -43,7 +43,6 @@ bool cli_text_too_large(fa_buf *out, const fa_problem *problem);
 void cli_text_gpu(fa_buf *out, const fa_gpu *gpu); /* L4 (sm_89, 58 SMs, not present here) */
 void cli_text_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
 void cli_text_path(fa_buf *out, const char *path);          /* ~/.cache/fa-tune/store.db */
-void cli_text_time(fa_buf *out, int64_t unix_time);         /* 2026-11-20 16:23, local */
 void cli_text_age(fa_buf *out, int64_t unix_time);          /* 3 days ago */
 
 /* Writes the buffer to stdout; 0, or 1 after a sentence on stderr (disk full, closed pipe). */

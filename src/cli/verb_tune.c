@@ -131,7 +131,7 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
         cli_text_places(out, answer, tuner);
     if (answer->from_store && answer->unix_time > 0) {
         fa_buf_text(out, ", made ");
-        cli_text_time(out, answer->unix_time);
+        fa_words_time(out, answer->unix_time, false);
     }
     if (answer->space > 0 && !served) {
         fa_buf_printf(out, " %s ", cli_sym()->dot);

@@ -611,7 +611,7 @@ void report_summary(const report *report, const fa_buf *rows, fa_buf *out)
     fa_buf_text(out, "# fa-tune report\n\n");
     report_markdown_text(out, report->store);
     fa_buf_text(out, " · ");
-    report_date(out, report->made);
+    fa_words_time(out, report->made, true);
     fa_buf_printf(out, " · fa-tune %s\n\n", fa_version());
     headlines(report, out);
     if (outcome->problems == 0 && outcome->filtered > 0) {

@@ -6,12 +6,10 @@
 #include "json_make.h"
 #include "problem.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- escaping -------------------------------------------------------------------------------*/
 enum { PIECE_MAX = 16 };
@@ -158,17 +156,6 @@ void report_tflops(fa_buf *out, double tflops)
 void report_ratio(fa_buf *out, double ratio)
 {
     fa_buf_printf(out, "%.2f×", ratio);
-}
-
-void report_date(fa_buf *out, int64_t unix_time)
-{
-    time_t seconds = (time_t)unix_time;
-    struct tm utc;
-    char text[40];
-    if (gmtime_r(&seconds, &utc) == NULL ||
-        strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc) == 0)
-        snprintf(text, sizeof text, "time %" PRId64, unix_time);
-    fa_buf_text(out, text);
 }
 
 void report_driver(fa_buf *out, double version)

@@ -29,7 +29,6 @@ void report_about(fa_buf *out, double us);                  /* ~41 µs: a model'
 void report_seconds(fa_buf *out, double seconds); /* 10.9 s, 2 min 3 s; "–" for none */
 void report_tflops(fa_buf *out, double tflops);   /* 317, 5.2, 0.08 */
 void report_ratio(fa_buf *out, double ratio);     /* 1.24× */
-void report_date(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23 UTC */
 void report_driver(fa_buf *out, double version);  /* CUDA 13.0 */
 /* "cuDNN": a peer as people call it; one that is not known is called as it is stored. */
 const char *report_peer_name(const char *peer);
