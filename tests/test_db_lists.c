@@ -178,11 +178,11 @@ static void the_queue_tells_who_holds_its_items(void)
         item[i] = (fa_sweep_item){.problem = db_scope(i + 1).problem};
         strcpy(item[i].gpu, "L4");
     }
-    CHECK_OK(fa_store_queue_enter(store, &sweep, item, 3, false, "{}", &id, &diag), diag);
+    CHECK_OK(fa_store_sweep_enter(store, &sweep, item, 3, false, "{}", &id, &diag), diag);
+    const fa_queue_taker takers[] = {{0, NULL, FA_STAGE_COMPILE, "ada-1", 600000},
+                                     {0, NULL, FA_STAGE_MEASURE, "bob-2", 600000}};
     for (int i = 0; i < 2; i++)
-        CHECK_OK(fa_store_queue_claim(store, NULL, 0, i == 0 ? FA_STAGE_COMPILE : FA_STAGE_MEASURE,
-                                      i == 0 ? "ada-1" : "bob-2", 600000, &claim, &taken, &diag),
-                 diag);
+        CHECK_OK(fa_store_queue_claim(store, &takers[i], &claim, &taken, &diag), diag);
     CHECK_OK(fa_store_queue_holders_each(store, id, see_holder, &holders, &diag), diag);
     CHECK_INT(holders.count, 2);
     CHECK_TEXT(holders.holder[0].holder, "ada-1");

@@ -64,8 +64,8 @@ static int name_item_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, 
     return rc;
 }
 
-#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_queued_request, member, __VA_ARGS__)
-static const fa_member queued_members[] = {
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_item_request, member, __VA_ARGS__)
+static const fa_member item_request_members[] = {
     ROW(effort, COUNT, .least = FA_EFFORT_PREDICT, .most = FA_EFFORT_PATIENT),
     ROW(again, FLAG),
     ROW(exact, FLAG),
@@ -77,30 +77,23 @@ static const fa_member queued_members[] = {
 };
 #undef ROW
 
-static char *queued_request_text(const fa_sweep_request *request)
+static char *item_request_text(const fa_sweep_request *sweep)
 {
-    fa_queued_request queued = {.effort = request->effort,
-                                .again = request->again,
-                                .exact = request->exact,
-                                .price = request->budget.price,
-                                .evaluations = request->evaluations,
-                                .seconds_each = request->seconds_each};
-    if (request->strategy != NULL)
-        snprintf(queued.strategy, sizeof queued.strategy, "%s", request->strategy);
-    cJSON *json = fa_struct_to_json(queued_members, &queued);
+    const fa_item_request how = fa_item_request_of(sweep);
+    cJSON *json = fa_struct_to_json(item_request_members, &how);
     char *text = json != NULL ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
     return text;
 }
 
-int fa_queued_request_read(const char *text, fa_queued_request *ret_request, fa_diag *diag)
+int fa_item_request_read(const char *text, fa_item_request *ret_request, fa_diag *diag)
 {
     static const char where[] = "a queued item's request";
     cJSON *json = NULL;
-    fa_queued_request request = {.price = 0};
+    fa_item_request request = {.price = 0};
     int rc = fa_json_parse(text, strlen(text), where, &json, diag);
     if (rc == 0)
-        rc = fa_struct_from_json(json, queued_members, &request, where, diag);
+        rc = fa_struct_from_json(json, item_request_members, &request, where, diag);
     cJSON_Delete(json);
     const char *strategy = request.strategy[0] != 0 ? request.strategy : NULL;
     if (rc == 0)
@@ -130,11 +123,11 @@ static int enter_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_swee
     if (rc != 0)
         return rc;
     snprintf(sweep.plan, sizeof sweep.plan, "%s", request->plan != NULL ? request->plan : "");
-    char *how = queued_request_text(request);
+    char *how = item_request_text(request);
     if (how == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
     fa_diag why = {{0}};
-    rc = fa_store_queue_enter(store, &sweep, items, request->count, request->restart, how, &id,
+    rc = fa_store_sweep_enter(store, &sweep, items, request->count, request->restart, how, &id,
                               &why);
     if (rc == 0)
         rc = fa_store_sweep_read(store, id, &sweep, &why);
