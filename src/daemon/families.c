@@ -7,8 +7,6 @@
 #include "json_make.h"
 #include "operation.h"
 #include "problem.h"
-#include "exchange.h"
-#include "service.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,7 +3,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "log.h"
 
 #include <dirent.h>
 #include <errno.h>

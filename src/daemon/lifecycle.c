@@ -3,9 +3,7 @@
 
 #include "error.h"
 #include "queries.h"
-#include "hash.h"
 #include "jobs.h"
-#include "pending.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,11 +5,9 @@
  * Exit status: 0 stopped as asked, 1 failed, 2 asked wrongly.
  */
 #include "auth.h"
-#include "service.h"
 
 #include "error.h"
 #include "listen.h"
-#include "log.h"
 
 #include <errno.h>
 #include <fcntl.h>

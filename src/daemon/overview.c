@@ -4,9 +4,7 @@
 #include "auth.h"
 #include "error.h"
 #include "jobs.h"
-#include "exchange.h"
 #include "report.h"
-#include "service.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,13 +63,10 @@ static int read_with(serve_service *service,
                      int (*read)(fa_tuner *tuner, void *context, fa_diag *diag), void *context,
                      fa_diag *diag)
 {
-    fa_options options;
-    serve_tuner_options(service->settings, &options);
-    int rc = service->reader_tuner != NULL ? 0 : fa_open(&options, &service->reader_tuner, diag);
+    int rc = serve_tuner_need(service, &service->reader_tuner, diag);
     if (rc == 0)
         rc = read(service->reader_tuner, context, diag);
-    if (service->reader_tuner != NULL && serve_tuner_is_broken(service->reader_tuner, rc))
-        fa_close(&service->reader_tuner);
+    serve_tuner_close_broken(&service->reader_tuner, rc);
     return rc;
 }
 

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "queries.h"
 
-#include "hash.h"
 #include "json_make.h"
 #include "problem.h"
-#include "exchange.h"
-#include "service.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,23 +16,16 @@ enum {
 };
 
 /* ---- any query ------------------------------------------------------------------------------*/
-/* A query that finds the store broken runs again after the store was reopened. */
+/* A query that finds the lookup thread's store broken runs again after the store was reopened. */
 static void work_on(serve_task *task, serve_thread *thread)
 {
     serve_query *query = (serve_query *)task;
     (void)thread;
     query->rc = query->work(query, &query->diag);
-    if (serve_tuner_reopen(query->service, query->rc)) {
+    if (query->apart == NULL && serve_tuner_reopen(query->service, query->rc)) {
         fa_buf_clear(&query->text);
         query->rc = query->work(query, &query->diag);
     }
-}
-
-static void work_apart(serve_task *task, serve_thread *thread)
-{
-    serve_query *query = (serve_query *)task;
-    (void)thread;
-    query->rc = query->work(query, &query->diag);
 }
 
 /* Removes the client from the query; false: the client is gone, or has got the error as its reply. */
@@ -81,7 +71,7 @@ void serve_query_submit(serve_service *service, serve_exchange *exchange, const 
         return;
     }
     *copy = *query;
-    copy->task.work = query->apart != NULL ? work_apart : work_on;
+    copy->task.work = work_on;
     copy->task.done = done != NULL ? done : reply_text;
     copy->service = service;
     copy->when = serve_cache_now(service->cache);

@@ -9,17 +9,32 @@
 #ifndef FA_DAEMON_SERVICE_H
 #define FA_DAEMON_SERVICE_H
 
-#include "cache.h"
-#include "exchange.h"
 #include "fa_tune.h"
-#include "fa_types.h"
 #include "hash.h"
 #include "http.h"
-#include "log.h"
 #include "thread.h"
 
 #include <stdatomic.h>
 
+/* ---- the log (log.c) ------------------------------------------------------------------------*/
+/* Lines on stderr, as logfmt or JSON, one write each; any thread.
+ *
+ *     serve_log(SERVE_INFO, "job started", "job", id, "gpu", "L4", NULL); */
+typedef enum serve_level { SERVE_ERROR, SERVE_WARN, SERVE_INFO, SERVE_DEBUG } serve_level;
+
+/* Before any other thread runs. */
+void serve_log_setup(serve_level level, bool json);
+bool serve_log_wants(serve_level level);
+/* Pairs of names and texts follow, then NULL; a pair whose text is NULL or "" is left out. */
+void serve_log(serve_level level, const char *event, ...) __attribute__((sentinel));
+
+/* A number as a text for one line. */
+typedef struct serve_number {
+    char text[32];
+} serve_number;
+serve_number serve_integer(int64_t value);
+
+/* ---- settings (settings.c) ------------------------------------------------------------------*/
 /* The daemon's settings: flags, and for each flag a variable FA_TUNE_SERVE_… that the flag overrides. */
 enum { SERVE_TOKEN_MIN = 16, SERVE_TOKEN_MAX = 512 };
 
@@ -50,6 +65,7 @@ typedef struct serve_settings {
 int serve_settings_read(int count, char **arguments, serve_settings *ret_settings, fa_diag *diag);
 void serve_settings_help(void);
 
+/* ---- the journal (journal.c) ----------------------------------------------------------------*/
 /* Accepted jobs on disk, so that they outlive the process: one file for each job in a directory next to the store,
  * removed when the job has ended. Every daemon has its own directory, named after the address where it serves;
  * daemons in containers or on hosts that share a store may serve at the same path, and then each of them locks
@@ -195,8 +211,10 @@ void serve_tuner_options(const serve_settings *settings, fa_options *ret_options
 /* {"answer":…,"cubin":{"key":…,"sha256":…,"size":…}}; malloced. The tuner's thread. */
 int serve_kernel_text(fa_tuner *tuner, const fa_answer *answer, char **ret_text, fa_diag *diag);
 
-/* Whether a tuner's error means that its store file has to be reopened. */
-bool serve_tuner_is_broken(const fa_tuner *tuner, int rc);
+/* Opens a thread's tuner where *tuner is NULL. */
+int serve_tuner_need(const serve_service *service, fa_tuner **tuner, fa_diag *diag);
+/* Closes it if rc means that its store file has to be reopened; *tuner may be NULL. */
+void serve_tuner_close_broken(fa_tuner **tuner, int rc);
 
 /* ---- on the lookup thread ---- */
 /* Notifies the loop when the store has changed, and reopens the store when it is broken. */
