@@ -248,9 +248,11 @@ int serve_request_of(const serve_service *service, const fa_ask *ask, fa_request
     for (int i = 0; ask->uuid[0] != 0 && device == NULL && i < service->device_count; i++)
         if (strcmp(service->device[i].uuid, ask->uuid) == 0)
             device = &service->device[i];
-    if (ask->uuid[0] != 0 && device == NULL && ask->gpu[0] == 0)
+    if (ask->gpu[0] == 0 && device == NULL && ask->uuid[0] != 0)
         return fa_fail(diag, FA_ENODEVICE,
                        "no device here has the uuid %s: GET /v1/gpus lists them", ask->uuid);
+    if (ask->gpu[0] == 0 && service->device_code != 0)
+        return fa_fail(diag, service->device_code, "%s", service->device_reason.text);
     *ret_request = (fa_request){.size = sizeof *ret_request,
                                 .problem = ask->problem,
                                 .gpu = device == NULL && ask->gpu[0] != 0 ? ask->gpu : NULL,
@@ -620,9 +622,9 @@ void serve_job_submit(serve_job *job, serve_exchange *exchange)
         reply_not_kept(exchange, FA_ENOMEM, "out of memory");
 }
 
-static void journal_written(void *context, const char *id, int rc, const char *reason)
+void serve_job_written(void *service, const char *id, int rc, const char *reason)
 {
-    serve_job *job = serve_job_find(context, id);
+    serve_job *job = serve_job_find(service, id);
     serve_exchange *exchange;
     if (job == NULL)
         return;
@@ -656,7 +658,7 @@ int serve_job_start(serve_job *job, const char *body, size_t size, const fa_gpu 
             .accepted_ms = job->accepted_ms, .body = (char *)(uintptr_t)body, .size = size};
         memcpy(entry.id, job->id, sizeof entry.id);
         snprintf(entry.kind, sizeof entry.kind, "%s", serve_job_kind_name(job->kind));
-        job->journaling = serve_journal_add(&service->journal, &entry, journal_written, service);
+        job->journaling = serve_journal_add(&service->journal, &entry);
     }
     if (!service->runs)
         return 0;

@@ -72,8 +72,8 @@ typedef struct serve_runner {
     serve_family_tuner family;
 } serve_runner;
 
-/* The request of an ask, whose gpu and strategy point into the ask; after the first lookup. FA_ENODEVICE: the device
- * that it names is not here. */
+/* The request of an ask, whose gpu and strategy point into the ask; after the first lookup. FA_ENODEVICE and
+ * others: it names a device that is not here, or there is none. */
 int serve_request_of(const serve_service *service, const fa_ask *ask, fa_request *ret_request,
                      fa_diag *diag);
 serve_job *serve_job_find(serve_service *service, const char *id);
@@ -89,6 +89,8 @@ serve_job *serve_job_new(serve_service *service, serve_job_kind kind);
  * GPU. */
 int serve_job_start(serve_job *job, const char *body, size_t size, const fa_gpu *gpu,
                     fa_diag *diag);
+/* The journal's `written`. */
+void serve_job_written(void *service, const char *id, int rc, const char *reason);
 /* Replies 202 once the job will outlive this process. */
 void serve_job_submit(serve_job *job, serve_exchange *exchange);
 /* It ends without running: an answer was there. Takes `result`. */

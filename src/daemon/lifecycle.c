@@ -140,8 +140,7 @@ static void store_opened(serve_task *task)
         name_journal(service);
         service->store_open = true;
         fa_fail(&service->unready, 0, "earlier jobs are being read");
-        serve_journal_load(&service->journal, (size_t)service->settings->max_sweep_body,
-                           journal_loaded, service);
+        serve_journal_load(&service->journal);
     }
     free(opened);
 }
@@ -200,7 +199,11 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
     if (service == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for the service");
     service->loop = loop;
-    service->journal.lock = -1;
+    service->journal = (serve_journal){.lock = -1,
+                                       .limit = (size_t)settings->max_sweep_body,
+                                       .loaded = journal_loaded,
+                                       .written = serve_job_written,
+                                       .context = service};
     service->settings = settings;
     service->ready = ready;
     service->ready_context = context;

@@ -23,8 +23,6 @@ static int look_up_tune(serve_pending *pending)
     int rc = serve_request_of(service, &pending->ask, &request, &pending->diag);
     if (rc == 0 && pending->ask.family[0] != 0)
         rc = serve_family_open(service, pending->ask.family, &service->family, &pending->diag);
-    if (rc == 0 && request.gpu == NULL && service->device_code != 0)
-        rc = fa_fail(&pending->diag, service->device_code, "%s", service->device_reason.text);
     if (rc != 0)
         return rc;
     if (pending->as_good) {
@@ -67,18 +65,17 @@ static int look_up_sweep(serve_pending *pending)
     if (rc == 0)
         rc = fa_sweep_key(&pending->sweep, pending->found.key, &pending->diag);
     for (int32_t i = 0; rc == 0 && i < pending->sweep.count && !pending->gpu.present; i++) {
-        const char *name = pending->items[i].gpu;
-        if (!is_new(names, &asked, name))
-            continue;
-        fa_request request = {.size = sizeof request,
-                              .problem = pending->items[i].problem,
-                              .gpu = name[0] != 0 ? name : NULL,
-                              .ordinal = pending->sweep.ordinal,
-                              .effort = FA_EFFORT_PREDICT};
+        const fa_sweep_item *item = &pending->items[i];
+        fa_ask ask = {.problem = item->problem,
+                      .ordinal = pending->sweep.ordinal,
+                      .effort = FA_EFFORT_PREDICT};
         fa_found found = {.size = sizeof found};
-        if (request.gpu == NULL && service->device_code != 0)
-            rc = fa_fail(&pending->diag, service->device_code, "%s", service->device_reason.text);
-        else
+        fa_request request;
+        if (!is_new(names, &asked, item->gpu))
+            continue;
+        memcpy(ask.gpu, item->gpu, sizeof ask.gpu);
+        rc = serve_request_of(service, &ask, &request, &pending->diag);
+        if (rc == 0)
             rc = fa_find(service->tuner, &request, &found, &pending->diag);
         if (rc == 0)
             pending->gpu = found.gpu;
