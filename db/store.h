@@ -316,7 +316,7 @@ typedef int fa_store_sweep_visit(void *context, const fa_sweep *sweep);
 int fa_store_sweeps_each(fa_store *store, fa_store_sweep_visit *visit, void *context,
                          fa_diag *diag);
 
-/* A sweep's items in their order, positions from 0. */
+/* A sweep's items in their order, positions from 0. The visit may use the store. */
 typedef int fa_store_item_visit(void *context, int32_t position, const fa_sweep_item *item);
 int fa_store_sweep_items_each(fa_store *store, int64_t id, fa_store_item_visit *visit,
                               void *context, fa_diag *diag);

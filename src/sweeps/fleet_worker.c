@@ -39,24 +39,18 @@ struct worker {
 };
 
 /* ---- reporting ------------------------------------------------------------------------------*/
-static void report(struct worker *w, fa_worker_progress *progress)
+static void report(struct worker *w, fa_worker_progress progress)
 {
-    progress->report = &w->report;
-    progress->stage = w->stage;
-    if (progress->event == FA_WORK_IDLE)
-        progress->idle_s = fa_runner_now_s() - w->idle_since_s;
+    progress.report = &w->report;
+    progress.stage = w->stage;
+    if (progress.event == FA_WORK_IDLE)
+        progress.idle_s = fa_runner_now_s() - w->idle_since_s;
     else
-        progress->item = &w->runner.item;
-    if (progress->reason == NULL)
-        progress->reason = "";
-    if (w->request->progress != NULL && w->request->progress(w->request->context, progress) != 0)
+        progress.item = &w->runner.item;
+    if (progress.reason == NULL)
+        progress.reason = "";
+    if (w->request->progress != NULL && w->request->progress(w->request->context, &progress) != 0)
         w->stop = true;
-}
-
-static void report_event(struct worker *w, fa_work_event event, const char *reason)
-{
-    fa_worker_progress progress = {.event = event, .reason = reason};
-    report(w, &progress);
 }
 
 static void report_end(struct worker *w, fa_work_end end, const char *reason)
@@ -68,19 +62,17 @@ static void report_end(struct worker *w, fa_work_end end, const char *reason)
         [FA_WORK_REFUSED] = &w->report.refused,
         [FA_WORK_UNPUBLISHED] = &w->report.unpublished,
     };
-    fa_worker_progress progress = {.event = FA_WORK_ENDS,
+    ++*count[end];
+    report(w, (fa_worker_progress){.event = FA_WORK_ENDS,
                                    .end = end,
                                    .reason = reason,
-                                   .answer = end == FA_WORK_DONE ? &w->runner.answer : NULL};
-    ++*count[end];
-    report(w, &progress);
+                                   .answer = end == FA_WORK_DONE ? &w->runner.answer : NULL});
 }
 
 static int work_progress(fa_runner *r, const fa_progress *tune)
 {
     struct worker *w = (struct worker *)r;
-    fa_worker_progress progress = {.event = FA_WORK_TUNES, .tune = tune};
-    report(w, &progress);
+    report(w, (fa_worker_progress){.event = FA_WORK_TUNES, .tune = tune});
     return w->stop;
 }
 
@@ -185,9 +177,8 @@ static int call_queue_until_heard(struct worker *w, queue_call *call, const fa_q
             return rc;
         if (rc != FA_EIO && rc != FA_EBUSY)
             return rc;
-        fa_worker_progress progress = {
-            .event = FA_WORK_TUNES, .tune = &w->runner.seen, .reason = diag->text};
-        report(w, &progress);
+        report(w, (fa_worker_progress){
+                      .event = FA_WORK_TUNES, .tune = &w->runner.seen, .reason = diag->text});
         if (w->stop)
             return rc;
         pause_shortly();
@@ -254,7 +245,7 @@ static int begin_work(fa_runner *r, fa_diag *why)
 {
     struct worker *w = (struct worker *)r;
     w->stage = r->on_device ? FA_WORK_MEASURE : FA_WORK_COMPILE;
-    report_event(w, FA_WORK_BEGINS, "");
+    report(w, (fa_worker_progress){.event = FA_WORK_BEGINS});
     if (w->stop)
         return FA_ECANCELED;
     int rc = fa_item_request_read(r->claim.request, &r->how, why);
@@ -375,7 +366,7 @@ static int next_work(fa_runner *r, fa_diag *diag)
         fa_diag why = {{0}};
         if (claim_item(w, &why) == 0)
             return 0;
-        report_event(w, FA_WORK_IDLE, why.text);
+        report(w, (fa_worker_progress){.event = FA_WORK_IDLE, .reason = why.text});
         if (!w->stop && idle_exit_s > 0 && fa_runner_now_s() - w->idle_since_s >= idle_exit_s)
             /* With a reason nobody knows whether there was something to do. */
             return why.text[0] != 0 ? fa_fail(diag, FA_EIO, "%s", why.text) : FA_ENOTFOUND;

@@ -79,65 +79,49 @@ static int report_sweep_event(struct sweep *s, fa_sweep_event event, const fa_pr
 }
 
 /* ---- items that are known --------------------------------------------------------------------*/
-/* An item that an earlier run has done stays done while its winner is stored. It is opened again if the templates
- * have changed, the store is another one, or a GPU was added that was missing before. */
-static int check_done_item(struct sweep *s, int32_t position, const fa_sweep_item *item)
+struct checking {
+    struct sweep *sweep;
+    fa_diag *diag;
+};
+
+/* Whether the store still has a winner that is good enough for a done item, which is told then. */
+static int is_known(fa_runner *r, bool *ret_known, fa_diag *diag)
 {
+    struct sweep *s = (struct sweep *)r;
     fa_answer answer = {.size = sizeof answer};
-    if (item->state != FA_ITEM_DONE)
-        return 0;
-    fa_runner *r = &s->runner;
-    r->item = *item;
-    r->claim.position = position;
     fa_request request = fa_runner_request(r);
     request.progress = NULL;
     request.effort = FA_EFFORT_CACHED;
     request.again = false;
-    int rc = fa_tune_here(r->tuner, &request, &answer, &s->store_diag);
-    if (rc == 0 &&
-        fa_answer_satisfies(&answer, (fa_wanted){s->request->effort, request.exact, .whole = true}))
-        return report_sweep_event(s, FA_SWEEP_ITEM_KNOWN, NULL, &answer) != 0
-                   ? fa_fail(&s->store_diag, FA_ECANCELED, "canceled")
-                   : 0;
-    if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
-        return rc;
+    int rc = fa_tune_here(r->tuner, &request, &answer, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
+    *ret_known =
+        fa_answer_satisfies(&answer, (fa_wanted){r->how.effort, r->how.exact, .whole = true});
+    return *ret_known && report_sweep_event(s, FA_SWEEP_ITEM_KNOWN, NULL, &answer) != 0
+               ? fa_fail(diag, FA_ECANCELED, "canceled")
+               : 0;
+}
+
+/* An item that an earlier run has done stays done while its winner is stored. It is opened again if the templates
+ * have changed, the store is another one, or a GPU was added that was missing before. `work` is held. */
+static int check_done_item(void *context, int32_t position, const fa_sweep_item *item)
+{
+    struct checking *checking = context;
+    fa_runner *r = &checking->sweep->runner;
+    bool known = false;
+    if (item->state != FA_ITEM_DONE || position >= checking->sweep->request->count)
+        return 0;
+    r->item = *item;
+    r->claim.position = position;
+    pthread_mutex_unlock(
+        &r->tuner->work); /* lists of the store may be interrupted between two rows */
+    int rc = is_known(r, &known, checking->diag);
     pthread_mutex_lock(&r->tuner->work);
-    rc = fa_store_sweep_reopen(r->tuner->store, s->id, position, &s->store_diag);
-    pthread_mutex_unlock(&r->tuner->work);
+    if (rc != 0 || known)
+        return rc;
     r->sweep.done--;
-    return rc;
-}
-
-struct collected {
-    fa_sweep_item *item;
-    int32_t count;
-};
-
-static int collect_item(void *context, int32_t position, const fa_sweep_item *item)
-{
-    struct collected *collected = context;
-    if (position < collected->count)
-        collected->item[position] = *item;
-    return 0;
-}
-
-/* The items are read first, because a visit may not use the store. */
-static int check_done_items(struct sweep *s, fa_diag *diag)
-{
-    struct collected all = {calloc((size_t)s->request->count, sizeof *all.item), s->request->count};
-    if (all.item == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
-    fa_tuner *tuner = s->runner.tuner;
-    pthread_mutex_lock(&tuner->work);
-    int rc = fa_store_sweep_items_each(tuner->store, s->id, collect_item, &all, diag);
-    pthread_mutex_unlock(&tuner->work);
-    for (int32_t i = 0; i < all.count && rc == 0; i++) {
-        rc = check_done_item(s, i, &all.item[i]);
-        if (rc != 0)
-            fa_fail(diag, rc, "%s", s->store_diag.text);
-    }
-    free(all.item);
-    return rc;
+    return fa_store_sweep_reopen(r->tuner->store, checking->sweep->id, position, checking->diag);
 }
 
 /* ---- the runner's feed ------------------------------------------------------------------------*/
@@ -296,11 +280,14 @@ static int run_entered_sweep(struct sweep *s, fa_diag *diag)
                                   NULL, &s->id, diag);
     if (rc == 0)
         rc = fa_store_sweep_read(store, s->id, now, diag);
-    pthread_mutex_unlock(work);
-    if (rc != 0)
+    if (rc != 0) {
+        pthread_mutex_unlock(work);
         return rc;
+    }
     s->started_s = fa_runner_now_s();
-    rc = check_done_items(s, diag);
+    rc =
+        fa_store_sweep_items_each(store, s->id, check_done_item, &(struct checking){s, diag}, diag);
+    pthread_mutex_unlock(work);
     if (rc == 0)
         rc = fa_runner_run(&s->runner, diag);
     fa_sweep_state state = rc != 0           ? FA_SWEEP_STOPPED
