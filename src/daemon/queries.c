@@ -42,7 +42,7 @@ static bool take_client(serve_query *query, serve_exchange **ret_exchange)
     return !query->task.skipped && query->rc == 0;
 }
 
-static void free_query(serve_query *query)
+void serve_query_free(serve_query *query)
 {
     serve_body_drop(&query->body);
     fa_buf_free(&query->text);
@@ -56,11 +56,11 @@ static void reply_text(serve_task *task)
     serve_exchange *exchange;
     if (take_client(query, &exchange))
         serve_reply_json(exchange, query->status, serve_text_of(&query->text));
-    free_query(query);
+    serve_query_free(query);
 }
 
-void serve_query_submit(serve_service *service, serve_exchange *exchange, const serve_query *query,
-                        void (*done)(serve_task *task))
+serve_query *serve_query_submit(serve_service *service, serve_exchange *exchange,
+                                const serve_query *query, void (*done)(serve_task *task))
 {
     serve_query *copy = malloc(sizeof *copy);
     if (copy == NULL) {
@@ -68,7 +68,7 @@ void serve_query_submit(serve_service *service, serve_exchange *exchange, const 
         serve_body_drop(&body);
         if (exchange != NULL)
             serve_reply_error(exchange, FA_ENOMEM, "out of memory", NULL);
-        return;
+        return NULL;
     }
     *copy = *query;
     copy->task.work = work_on;
@@ -80,6 +80,7 @@ void serve_query_submit(serve_service *service, serve_exchange *exchange, const 
     if (exchange != NULL)
         serve_waiters_add(&copy->client, exchange, 0);
     serve_thread_submit(query->apart != NULL ? query->apart : service->lookup, &copy->task);
+    return copy;
 }
 
 /* ---- winners --------------------------------------------------------------------------------*/
@@ -171,7 +172,7 @@ static void give_cubin(serve_task *task)
             serve_reply_unless_known(exchange, page);
         serve_page_drop(&page);
     }
-    free_query(query);
+    serve_query_free(query);
 }
 
 void serve_get_cubin(serve_service *service, serve_exchange *exchange)

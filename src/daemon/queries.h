@@ -13,7 +13,8 @@ typedef struct serve_query serve_query;
 struct serve_query {
     serve_task task;
     serve_service *service;
-    serve_waiters client; /* empty: the client is gone, or the query refreshes the cache */
+    serve_waiters
+        client; /* empty: it is gone, or the query refreshes the cache; a report may have several */
     int (*work)(serve_query *query, fa_diag *diag); /* on the lookup thread */
     serve_thread *
         apart; /* the thread that runs it, without the lookup thread's tuner; NULL: the lookup thread */
@@ -22,6 +23,7 @@ struct serve_query {
     int limit;
     char key[65]; /* of a cubin */
     serve_cache_time when;
+    uint64_t began_ns; /* of a report */
     unsigned status; /* of a successful reply */
     int rc;
     fa_diag diag;
@@ -31,9 +33,11 @@ struct serve_query {
 };
 
 /* Runs a query for `exchange`, which may be NULL. *query is copied, and the copy owns its body. The reply is the
- * query's text, unless done() is given: it replies and frees the query. */
-void serve_query_submit(serve_service *service, serve_exchange *exchange, const serve_query *query,
-                        void (*done)(serve_task *task));
+ * query's text, unless done() is given: it replies and frees the query. Returns the copy, until it is done; NULL: out of
+ * memory, and the exchange has its reply. */
+serve_query *serve_query_submit(serve_service *service, serve_exchange *exchange,
+                                const serve_query *query, void (*done)(serve_task *task));
+void serve_query_free(serve_query *query);
 void serve_get_winners(serve_service *service, serve_exchange *exchange);
 void serve_get_cubin(serve_service *service, serve_exchange *exchange);
 void serve_get_gpus(serve_service *service, serve_exchange *exchange);

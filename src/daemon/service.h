@@ -134,8 +134,7 @@ typedef struct serve_report {
     serve_page *page; /* NULL: none yet */
     serve_cache_time when;
     int64_t made_ms, took_ms;
-    bool under_way;
-    serve_waiters waiting; /* for the one under way */
+    struct serve_query *making; /* with the clients that wait for it; NULL: none is made */
 } serve_report;
 
 typedef struct serve_counts {
