@@ -74,25 +74,6 @@ static void items_are_taken_in_order_each_once(void)
     CHECK_INT(read_sweep(other).done, 0);
 }
 
-static void whoever_claimed_earlier_may_not_end_an_item(void)
-{
-    fa_queue_claim first, second;
-    int64_t id = enter('a', false);
-    CHECK_OK(take(id, &first), diag);
-    fa_store_close(&store); /* as if it had been killed: found running by the next to enter */
-    store = db_open(&diag);
-    CHECK_INT(enter('a', false), id);
-    CHECK_OK(take(id, &second), diag);
-    CHECK_INT(second.position, first.position);
-    CHECK(second.fence > first.fence);
-    fa_sweep_spent spent = {.seconds = 9};
-    CHECK_INT(end(&first, FA_ITEM_DONE, &spent), FA_EBUSY);
-    CHECK(read_sweep(id).spent.seconds == 0);
-    CHECK_OK(end(&second, FA_ITEM_DONE, &nothing), diag);
-    CHECK_INT(end(&second, FA_ITEM_FAILED, &nothing), FA_EBUSY);
-    CHECK_INT(read_sweep(id).done, 1);
-}
-
 struct seen {
     fa_sweep_item item[ITEMS];
     int count;
@@ -217,7 +198,6 @@ static void rows_that_are_not_valid_are_not_told(void)
 int main(void)
 {
     DB_STORE_TEST(items_are_taken_in_order_each_once);
-    DB_STORE_TEST(whoever_claimed_earlier_may_not_end_an_item);
     DB_STORE_TEST(spending_adds_up_for_the_item_and_the_sweep_over_all_runs);
     DB_STORE_TEST(coming_back_keeps_what_is_done_and_restarting_forgets_it);
     DB_STORE_TEST(what_cannot_be_is_not_entered);

@@ -186,17 +186,6 @@ static int call_queue_until_heard(struct worker *w, queue_call *call, const fa_q
 }
 
 /* ---- an item --------------------------------------------------------------------------------*/
-struct sharing {
-    fa_tuner *tuner;
-    const fa_scope *scope;
-};
-
-static int share_trials(void *context, fa_diag *diag)
-{
-    const struct sharing *sharing = context;
-    return fa_fleet_share_trials(sharing->tuner, sharing->scope, diag);
-}
-
 /* Publishes trials and cubins besides the winner; a failure here loses no winner. */
 static void share_rest(struct worker *w)
 {
@@ -204,14 +193,11 @@ static void share_rest(struct worker *w)
     fa_scope scope;
     fa_diag why = {{0}};
     pthread_mutex_lock(&tuner->work);
-    if (fa_fleet_of(tuner)->store != NULL && scope_of_item(w, &scope, &why) == 0) {
-        struct sharing sharing = {tuner, &scope};
-        int rc = fa_fleet_share_cubins(tuner, &scope, false, &why);
-        if (rc == 0)
-            rc = fa_store_batch(fa_fleet_of(tuner)->store, share_trials, &sharing, &why);
-        if (rc != 0)
-            fa_fleet_failed(tuner, rc, &why);
-    }
+    int rc = fa_fleet_of(tuner)->store != NULL && scope_of_item(w, &scope, &why) == 0
+                 ? fa_fleet_share_rest(tuner, &scope, &why)
+                 : 0;
+    if (rc != 0)
+        fa_fleet_failed(tuner, rc, &why);
     pthread_mutex_unlock(&tuner->work);
 }
 
