@@ -13,59 +13,42 @@
 enum { TICK_MS = 100, TELL_TICKS = 5, KEEP_ALIVE_TICKS = 150 };
 
 /* ---- starting -------------------------------------------------------------------------------*/
-/* On the lookup thread: the store is opened, and then the devices here are looked for. On the families' thread,
- * before it makes any: what was left half made is removed. */
-struct start {
-    serve_task task;
-    serve_service *service;
-    int rc;
-    fa_diag diag;
-};
-
+/* On the lookup thread the store is opened, and then the devices here are looked for. On the families' thread, before
+ * it makes any, what was left half made is removed. */
 static int start_work(serve_service *service, serve_thread *on,
-                      void (*work)(serve_task *task, serve_thread *thread),
+                      int (*work)(serve_query *query, fa_diag *diag),
                       void (*done)(serve_task *task), fa_diag *diag)
 {
-    struct start *start = calloc(1, sizeof *start);
-    if (start == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for the service");
-    start->task.work = work;
-    start->task.done = done;
-    start->service = service;
-    serve_thread_submit(on, &start->task);
+    const serve_query query = {.work = work, .apart = on};
+    return serve_query_submit(service, NULL, &query, done) != NULL
+               ? 0
+               : fa_fail(diag, FA_ENOMEM, "out of memory for the service");
+}
+
+static int open_store(serve_query *query, fa_diag *diag)
+{
+    serve_families_load(query->service); /* asks and jobs of earlier processes name them */
+    return serve_tuner_need(query->service, &query->service->tuner, diag);
+}
+
+static int clean_families(serve_query *query, fa_diag *diag)
+{
+    (void)diag;
+    serve_families_clean(query->service);
     return 0;
 }
 
-static void open_store(serve_task *task, serve_thread *thread)
+static int find_devices(serve_query *query, fa_diag *diag)
 {
-    struct start *start = (struct start *)task;
-    fa_options options;
-    (void)thread;
-    serve_families_load(start->service); /* asks and jobs of earlier processes name them */
-    serve_tuner_options(start->service->settings, &options);
-    start->rc = fa_open(&options, &start->service->tuner, &start->diag);
-}
-
-static void clean_families(serve_task *task, serve_thread *thread)
-{
-    (void)thread;
-    serve_families_clean(((struct start *)task)->service);
-}
-
-static void families_cleaned(serve_task *task)
-{
-    free(task);
-}
-
-static void find_devices(serve_task *task, serve_thread *thread)
-{
-    (void)thread;
-    serve_find_devices(((struct start *)task)->service);
+    (void)diag;
+    serve_find_devices(query->service);
+    return 0;
 }
 
 static void devices_found(serve_task *task)
 {
-    serve_service *service = ((struct start *)task)->service;
+    serve_query *query = (serve_query *)task;
+    serve_service *service = query->service;
     if (!task->skipped) {
         service->devices = service->device_count;
         for (int i = 0; i < service->device_count; i++)
@@ -75,7 +58,7 @@ static void devices_found(serve_task *task)
             serve_log(SERVE_INFO, "no device here, so answers are predicted", "reason",
                       service->device_reason.text, NULL);
     }
-    free(task);
+    serve_query_free(query);
 }
 
 /* The jobs of an earlier process go on. */
@@ -119,7 +102,7 @@ static void name_journal(serve_service *service)
 
 static void store_opened(serve_task *task)
 {
-    struct start *opened = (struct start *)task;
+    serve_query *opened = (serve_query *)task;
     serve_service *service = opened->service;
     const bool goes_on = !task->skipped && !service->stopping;
     if (goes_on && opened->rc == 0) {
@@ -128,8 +111,7 @@ static void store_opened(serve_task *task)
             start_work(service, service->lookup, find_devices, devices_found, &opened->diag);
     }
     if (goes_on && opened->rc == 0 && service->families != NULL)
-        opened->rc =
-            start_work(service, service->families, clean_families, families_cleaned, &opened->diag);
+        opened->rc = start_work(service, service->families, clean_families, NULL, &opened->diag);
     if (!goes_on) {
         /* it ends */
     } else if (opened->rc != 0) {
@@ -142,7 +124,7 @@ static void store_opened(serve_task *task)
         fa_fail(&service->unready, 0, "earlier jobs are being read");
         serve_journal_load(&service->journal);
     }
-    free(opened);
+    serve_query_free(opened);
 }
 
 /* ---- life -----------------------------------------------------------------------------------*/
