@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const fa_db_stage_names[] = {"compile", "measure"};
+static const char *const stage_names[] = {"compile", "measure"};
 
 /* Of a lease, or of a claim on an item. */
 static int check_ms(const char *what, int64_t lease_ms, fa_diag *diag)
@@ -80,9 +80,9 @@ static int take_item(fa_store *store, struct claiming *claiming, fa_diag *diag)
     fa_queue_claim *claim = &claiming->claim;
     fa_reader reader;
     fa_binder binder = fa_db_prepare(store, claim_sql, diag);
-    fa_bind(&binder, fa_text(fa_db_stage_names[taker->stage]), fa_text(taker->holder),
+    fa_bind(&binder, fa_text(stage_names[taker->stage]), fa_text(taker->holder),
             fa_int(taker->lease_ms), fa_now(), fa_int(taker->sweep_id),
-            fa_int(taker->sweep_id == 0), fa_int(taker->stage == FA_STAGE_COMPILE ? 0 : 1),
+            fa_int(taker->sweep_id == 0), fa_int(taker->stage == FA_WORK_COMPILE ? 0 : 1),
             fa_int(taker->gpu == NULL), fa_text(taker->gpu != NULL ? taker->gpu : ""));
     for (int i = 0; i < PASSED_OVER_MAX; i++)
         fa_bind(&binder, fa_int(i < claiming->passed_over_count ? claiming->passed_over[i] : -1));
@@ -171,7 +171,7 @@ int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_
         claiming.taker.holder = "";
         claiming.taker.lease_ms = 0;
     } else if (!holder_ok(taker->holder) ||
-               (taker->stage != FA_STAGE_COMPILE && taker->stage != FA_STAGE_MEASURE)) {
+               (taker->stage != FA_WORK_COMPILE && taker->stage != FA_WORK_MEASURE)) {
         rc = fa_fail(diag, FA_EINVAL, "a claim needs a stage and a holder of up to %d bytes",
                      FA_HOLDER_MAX - 1);
     } else {
@@ -344,42 +344,45 @@ int fa_store_queue_end(fa_store *store, const fa_queue_claim *claim, const fa_qu
 
 /* ---- counting -------------------------------------------------------------------------------*/
 #define COUNT(condition) "count(CASE WHEN " condition " THEN 1 END), "
+#define OF_FLEET "sweep.fleet = 1 AND (sweep.id = ?1 OR ?1 = 0)"
 
-int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue_counts *ret_counts, fa_diag *diag)
+int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue *ret_queue, fa_diag *diag)
 {
+    static const char sql[] = "SELECT count(*), " COUNT("i.state = 'done'") COUNT(
+        "i.state = 'failed'") COUNT("i.state = 'pending'") COUNT("i.state = 'running'")
+        COUNT("i.state = 'running' AND i.lease_until <= unix_ms()") COUNT(
+            "i.state IN ('pending', 'running') AND i.ready = 1") "(SELECT CAST(coalesce(sum(refused), 0) AS bigint) FROM sweep WHERE " OF_FLEET
+                                                                 ") "
+                                                                 "FROM sweep_item i JOIN sweep ON sweep.id = i.sweep_id WHERE " OF_FLEET;
+    int64_t n[8] = {0};
     fa_reader reader;
-    fa_binder binder = fa_db_query(
-        store,
-        "SELECT " COUNT("i.state = 'pending'") COUNT("i.state = 'running'") COUNT(
-            "i.state = 'done'") COUNT("i.state = 'failed'")
-            COUNT("i.state = 'running' AND i.lease_until <= unix_ms()") COUNT(
-                "i.state IN ('pending', 'running') AND i.ready = 1") "(SELECT CAST(coalesce(sum(refused), 0) AS bigint) FROM sweep "
-                                                                     "WHERE fleet = 1 AND (id = ?1 OR ?1 = 0)) "
-                                                                     "FROM sweep_item i JOIN sweep ON sweep.id = i.sweep_id "
-                                                                     "WHERE sweep.fleet = 1 AND (sweep.id = ?1 OR ?1 = 0)",
-        diag);
+    fa_binder binder = fa_db_query(store, sql, diag);
     fa_bind(&binder, fa_int(id));
     int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc < 0)
         return rc;
-    fa_queue_counts counts = {0};
-    int64_t *const all[] = {&counts.pending, &counts.running,  &counts.done,   &counts.failed,
-                            &counts.expired, &counts.compiled, &counts.refused};
-    for (size_t i = 0; rc == 1 && i < sizeof all / sizeof *all; i++)
-        *all[i] = fa_read_int(&reader, 0, INT64_MAX);
+    for (size_t i = 0; rc == 1 && i < sizeof n / sizeof *n; i++)
+        n[i] = fa_read_int(&reader, 0, i < 3 ? INT32_MAX : INT64_MAX);
     if (rc == 1)
         rc = fa_read_end(&reader, diag);
     if (rc != 1)
         return rc < 0 ? rc
                       : fa_fail(diag, FA_ECORRUPT,
                                 "store %s: the counts of its queue are not valid", store->path);
-    *ret_counts = counts;
+    ret_queue->sweep.items = (int32_t)n[0];
+    ret_queue->sweep.done = (int32_t)n[1];
+    ret_queue->sweep.failed = (int32_t)n[2];
+    ret_queue->pending = n[3];
+    ret_queue->running = n[4];
+    ret_queue->expired = n[5];
+    ret_queue->compiled = n[6];
+    ret_queue->refused = n[7];
     return 0;
 }
 
 /* ---- holders --------------------------------------------------------------------------------*/
 struct visiting {
-    fa_queue_holder_visit *visit;
+    fa_store_holding_visit *visit;
     void *context;
 };
 
@@ -387,9 +390,9 @@ struct visiting {
 static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
 {
     const struct visiting *visiting = context;
-    fa_queue_holder holder = {0};
+    fa_queue_holding holding = {0};
     fa_reader reader;
-    int rc = fa_db_item_load(store, id, &holder.position, &holder.item, diag);
+    int rc = fa_db_item_load(store, id, &holding.index, &holding.item, diag);
     if (rc == 1)
         rc = fa_db_row(store,
                        "SELECT holder, stage, lease_until - unix_ms() FROM sweep_item "
@@ -397,17 +400,17 @@ static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
                        id, &reader, diag);
     if (rc != 1)
         return rc == FA_EVERSION ? 0 : rc;
-    fa_read_copy(&reader, holder.holder, sizeof holder.holder);
+    fa_read_copy(&reader, holding.holder, sizeof holding.holder);
     const char *stage = fa_read_text(&reader, false);
-    holder.stage = strcmp(stage, fa_db_stage_names[FA_STAGE_COMPILE]) == 0 ? FA_STAGE_COMPILE
-                                                                           : FA_STAGE_MEASURE;
-    holder.left_ms = fa_read_int(&reader, INT64_MIN, INT64_MAX);
+    holding.stage =
+        strcmp(stage, stage_names[FA_WORK_COMPILE]) == 0 ? FA_WORK_COMPILE : FA_WORK_MEASURE;
+    holding.left_s = (double)fa_read_int(&reader, INT64_MIN, INT64_MAX) / 1000;
     rc = fa_read_end(&reader, diag);
-    return rc == 1 ? visiting->visit(visiting->context, &holder) : rc;
+    return rc == 1 ? visiting->visit(visiting->context, &holding) : rc;
 }
 
-int fa_store_queue_holders_each(fa_store *store, int64_t id, fa_queue_holder_visit *visit,
-                                void *context, fa_diag *diag)
+int fa_store_queue_holdings_each(fa_store *store, int64_t id, fa_store_holding_visit *visit,
+                                 void *context, fa_diag *diag)
 {
     struct visiting visiting = {visit, context};
     fa_binder ids = fa_db_query(store,

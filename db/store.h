@@ -346,17 +346,13 @@ int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t l
 int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag *diag);
 
 /* ---- the queue: items of sweeps, for the host of a sweep or for workers on many hosts --------*/
-/* A host without a GPU compiles an item's space into the store; one with a GPU compiles what is
- * missing and measures. Compiling first is never needed. */
-typedef enum fa_queue_stage { FA_STAGE_COMPILE = 0, FA_STAGE_MEASURE = 1 } fa_queue_stage;
-
 /* Who takes an item, and of which. */
 typedef struct fa_queue_taker {
     int64_t
         sweep_id; /* of this sweep, whose lock this process holds: holder and lease_ms are not read;
                          0: of any that is the fleet's and runs */
     const char *gpu; /* of this GPU type; NULL: of any */
-    fa_queue_stage stage;
+    fa_work_stage stage;
     const char *holder;
     int64_t lease_ms;
 } fa_queue_taker;
@@ -367,7 +363,7 @@ typedef struct fa_queue_taker {
 typedef struct fa_queue_claim {
     int64_t sweep_id, item_id;
     int32_t position, fence;
-    fa_queue_stage stage;
+    fa_work_stage stage;
     bool compiled; /* some host has compiled its space already */
     char holder[FA_HOLDER_MAX];
     char request[FA_QUEUE_REQUEST_MAX]; /* of a fleet's sweep */
@@ -396,29 +392,14 @@ typedef struct fa_queue_end {
 int fa_store_queue_end(fa_store *store, const fa_queue_claim *claim, const fa_queue_end *end,
                        fa_diag *diag);
 
-extern const char *const fa_db_stage_names[]; /* as they are stored, by fa_queue_stage */
-
 /* ---- looking at the queue of the fleet: how far it is, and who holds what --------------------*/
-typedef struct fa_queue_counts {
-    int64_t pending, running, done, failed; /* items */
-    int64_t expired;                        /* of those running: their claim has run out */
-    int64_t compiled;                       /* of those not yet ended */
-    int64_t refused;                        /* ends of claims that had been lost */
-} fa_queue_counts;
-/* Of one sweep, or of all that were entered for the fleet (id 0). */
-int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue_counts *ret_counts, fa_diag *diag);
+/* Counts of one sweep, or of all that were entered for the fleet (id 0). Of ret_queue's sweep only items, done and
+ * failed are set. */
+int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue *ret_queue, fa_diag *diag);
 
-/* Who holds which item of a sweep. */
-typedef struct fa_queue_holder {
-    int32_t position;
-    fa_sweep_item item;
-    fa_queue_stage stage;
-    char holder[FA_HOLDER_MAX];
-    int64_t left_ms; /* of its claim; not above 0: it has run out */
-} fa_queue_holder;
-/* In the order of items. A non-zero return stops and is returned. */
-typedef int fa_queue_holder_visit(void *context, const fa_queue_holder *holder);
-int fa_store_queue_holders_each(fa_store *store, int64_t id, fa_queue_holder_visit *visit,
-                                void *context, fa_diag *diag);
+/* Who holds which item of a sweep, in the order of items. A non-zero return stops and is returned. */
+typedef int fa_store_holding_visit(void *context, const fa_queue_holding *holding);
+int fa_store_queue_holdings_each(fa_store *store, int64_t id, fa_store_holding_visit *visit,
+                                 void *context, fa_diag *diag);
 
 #endif

@@ -106,7 +106,7 @@ static int claim_and_give_back(fa_store *store)
 {
     fa_queue_claim claim;
     fa_sweep_item item;
-    const fa_queue_taker taker = {0, NULL, FA_STAGE_MEASURE, "here-1-a", 60000};
+    const fa_queue_taker taker = {0, NULL, FA_WORK_MEASURE, "here-1-a", 60000};
     const fa_queue_end end = {FA_ITEM_PENDING};
     int rc = fa_store_queue_claim(store, &taker, &claim, &item, NULL);
     if (rc != 0)

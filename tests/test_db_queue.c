@@ -41,8 +41,8 @@ static int64_t enter(char letter)
     return enter_with(letter, false, (fa_sweep_budget){0});
 }
 
-static int claim_ms(const char *gpu, fa_queue_stage stage, const char *holder,
-                    int64_t lease_ms, fa_queue_claim *ret_claim)
+static int claim_ms(const char *gpu, fa_work_stage stage, const char *holder, int64_t lease_ms,
+                    fa_queue_claim *ret_claim)
 {
     const fa_queue_taker taker = {0, gpu, stage, holder, lease_ms};
     fa_sweep_item item;
@@ -51,7 +51,7 @@ static int claim_ms(const char *gpu, fa_queue_stage stage, const char *holder,
 
 static int claim(const char *gpu, const char *holder, fa_queue_claim *ret_claim)
 {
-    return claim_ms(gpu, FA_STAGE_MEASURE, holder, LONG_MS, ret_claim);
+    return claim_ms(gpu, FA_WORK_MEASURE, holder, LONG_MS, ret_claim);
 }
 
 static int publish(const fa_queue_claim *held, uint32_t n)
@@ -79,9 +79,9 @@ static int give_back(const fa_queue_claim *held, bool compiled, const fa_sweep_s
     return fa_store_queue_end(store, held, &end, &diag);
 }
 
-static fa_queue_counts counts_of(int64_t id)
+static fa_queue counts_of(int64_t id)
 {
-    fa_queue_counts counts = {.pending = -1};
+    fa_queue counts = {.pending = -1};
     fa_store_queue_counts(store, id, &counts, &diag);
     return counts;
 }
@@ -177,8 +177,8 @@ static void leases_and_claims_that_cannot_be_are_refused(void)
     CHECK_INT(fa_store_lease_take(store, "key", "a", INT64_MAX, &lease, &diag), FA_EINVAL);
     CHECK_INT(claim(NULL, "", &held), FA_EINVAL);
     CHECK_INT(claim(NULL, holder, &held), FA_EINVAL);
-    CHECK_INT(claim_ms(NULL, FA_STAGE_MEASURE, "a", -1, &held), FA_EINVAL);
-    CHECK_INT(claim_ms(NULL, (fa_queue_stage)7, "a", 1, &held), FA_EINVAL);
+    CHECK_INT(claim_ms(NULL, FA_WORK_MEASURE, "a", -1, &held), FA_EINVAL);
+    CHECK_INT(claim_ms(NULL, (fa_work_stage)7, "a", 1, &held), FA_EINVAL);
     fa_sweep sweep = {.plan = ""};
     fa_sweep_item item[ITEMS];
     int64_t id;
@@ -203,7 +203,7 @@ static void a_host_takes_items_of_its_gpu_types_and_learns_how_to_tune_them(void
     CHECK_INT(held.sweep_id, id);
     CHECK_TEXT(held.request, "{\"effort\":1}");
     CHECK_INT(claim("H100", "b", &held), FA_ENOTFOUND);
-    const fa_queue_taker b = {0, "L4", FA_STAGE_MEASURE, "b", LONG_MS};
+    const fa_queue_taker b = {0, "L4", FA_WORK_MEASURE, "b", LONG_MS};
     CHECK_OK(fa_store_queue_claim(store, &b, &held, &item, &diag), diag);
     CHECK_INT(held.position, 0);
     CHECK_TEXT(item.gpu, "L4");
@@ -241,8 +241,8 @@ static void a_published_item_is_done_with_its_winner_and_closes_its_sweep(void)
             CHECK_OK(publish(&held, (uint32_t)i + 1), diag);
     }
     CHECK_INT(state_of(id), FA_SWEEP_DONE);
-    CHECK_INT(counts_of(id).done, 2);
-    CHECK_INT(counts_of(id).failed, 1);
+    CHECK_INT(counts_of(id).sweep.done, 2);
+    CHECK_INT(counts_of(id).sweep.failed, 1);
     CHECK(db_winner_is(store, 64, 1, &diag) && db_winner_is(store, 256, 3, &diag));
     CHECK_OK(publish(&held, 9), diag); /* said before: its answer may have been lost */
     CHECK(db_winner_is(store, 256, 3, &diag));
@@ -260,7 +260,7 @@ static void whoever_lost_a_claim_publishes_nothing_and_is_counted(void)
     int64_t id = enter('a');
     fa_queue_claim first, second;
     CHECK(id > 0);
-    CHECK_OK(claim_ms("H100", FA_STAGE_MEASURE, "a", 1, &first), diag);
+    CHECK_OK(claim_ms("H100", FA_WORK_MEASURE, "a", 1, &first), diag);
     while (claim("H100", "b", &second) == FA_ENOTFOUND)
         usleep(1000);
     CHECK_INT(second.item_id, first.item_id);
@@ -286,7 +286,7 @@ static void a_claim_that_ran_out_and_is_nobodys_yet_still_counts(void)
     int64_t id = enter('a');
     fa_queue_claim held, other;
     CHECK(id > 0);
-    CHECK_OK(claim_ms("H100", FA_STAGE_MEASURE, "a", 1, &held), diag);
+    CHECK_OK(claim_ms("H100", FA_WORK_MEASURE, "a", 1, &held), diag);
     while (counts_of(id).expired != 1)
         usleep(1000);
     CHECK_OK(fa_store_queue_renew(store, &held, LONG_MS, &diag), diag);
@@ -300,10 +300,10 @@ static void compiling_comes_before_measuring_where_somebody_compiles(void)
     int64_t id = enter('a');
     fa_queue_claim held, other;
     CHECK(id > 0);
-    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), diag);
+    CHECK_OK(claim_ms(NULL, FA_WORK_COMPILE, "c", LONG_MS, &other), diag);
     CHECK_INT(other.position, 0);
-    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "d", LONG_MS, &held), diag);
-    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "d", LONG_MS, &held), diag);
+    CHECK_OK(claim_ms(NULL, FA_WORK_COMPILE, "d", LONG_MS, &held), diag);
+    CHECK_OK(claim_ms(NULL, FA_WORK_COMPILE, "d", LONG_MS, &held), diag);
     CHECK_INT(held.position, 2);
     CHECK(!held.compiled);
     CHECK_INT(claim(NULL, "m", &held), FA_ENOTFOUND); /* all are being compiled */
@@ -320,9 +320,9 @@ static void compiling_comes_before_measuring_where_somebody_compiles(void)
     CHECK_INT(held.position, 2);
     CHECK(held.compiled);
     CHECK_INT(held.fence, 2);
-    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), diag);
+    CHECK_OK(claim_ms(NULL, FA_WORK_COMPILE, "c", LONG_MS, &other), diag);
     CHECK_INT(other.position, 0); /* what is compiled is not compiled again */
-    CHECK_INT(claim_ms(NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), FA_ENOTFOUND);
+    CHECK_INT(claim_ms(NULL, FA_WORK_COMPILE, "c", LONG_MS, &other), FA_ENOTFOUND);
     CHECK_OK(give_back(&held, false, NULL), diag);
     CHECK_OK(claim("L4", "m", &held), diag);
     CHECK(held.compiled); /* giving back loses nothing */
@@ -369,12 +369,12 @@ static void an_item_that_cannot_be_read_fails_and_the_next_is_taken(void)
              diag);
     CHECK_OK(claim("L4", "a", &held), diag);
     CHECK_INT(held.position, 2);
-    CHECK_INT(counts_of(id).failed, 1);
+    CHECK_INT(counts_of(id).sweep.failed, 1);
     CHECK_OK(publish(&held, 1), diag);
     CHECK_OK(fa_db_exec(store, "UPDATE sweep_item SET problem = '{}' WHERE position = 1", &diag),
              diag);
     CHECK_INT(claim(NULL, "a", &held), FA_ENOTFOUND); /* the last one: that is kept */
-    CHECK_INT(counts_of(id).failed, 2);
+    CHECK_INT(counts_of(id).sweep.failed, 2);
     CHECK_INT(state_of(id), FA_SWEEP_DONE);
 }
 
@@ -398,7 +398,7 @@ static void an_item_of_an_operation_with_other_fields_now_is_passed_over_and_sta
         CHECK(db_tamper(change));
         CHECK_INT(claim("L4", "a", &held), i == 0 ? 0 : FA_ENOTFOUND); /* the other one */
         CHECK_INT(held.position, 2);
-        CHECK_INT(counts_of(id).failed, 0);
+        CHECK_INT(counts_of(id).sweep.failed, 0);
         CHECK_INT(counts_of(id).pending, ITEMS - 1);
     }
 }
@@ -414,7 +414,7 @@ static void an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays(
     CHECK_OK(claim("L4", "a", &held), diag);
     CHECK_INT(held.position, 2);
     CHECK_INT(claim("L4", "b", &held), FA_ENOTFOUND);
-    CHECK_INT(counts_of(id).failed, 0);
+    CHECK_INT(counts_of(id).sweep.failed, 0);
     CHECK_INT(counts_of(id).pending, ITEMS - 1);
     CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, 'fp8', 'bf16') "
                     "WHERE position = 0"));
@@ -422,7 +422,7 @@ static void an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays(
                     "'\"window\":5,\"unaligned\"'), problem_key = problem_key || ' window=5' "
                     "WHERE position = 0"));
     CHECK_INT(claim("L4", "b", &held), FA_ENOTFOUND);
-    CHECK_INT(counts_of(id).failed, 0);
+    CHECK_INT(counts_of(id).sweep.failed, 0);
     CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, '\"window\":5,', ''), "
                     "problem_key = replace(problem_key, ' window=5', '') WHERE position = 0"));
     CHECK_OK(claim("L4", "b", &held), diag);
@@ -439,7 +439,7 @@ static void a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_
     CHECK((next = enter('b')) > id);
     CHECK_OK(claim(NULL, "a", &held), diag);
     CHECK_INT(held.sweep_id, next);
-    CHECK_INT(counts_of(id).failed, ITEMS);
+    CHECK_INT(counts_of(id).sweep.failed, ITEMS);
     CHECK_INT(state_of(id), FA_SWEEP_DONE);
 }
 

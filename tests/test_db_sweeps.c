@@ -45,7 +45,7 @@ static fa_sweep read_sweep(int64_t id)
 
 static int take(int64_t id, fa_queue_claim *ret_claim)
 {
-    const fa_queue_taker taker = {.sweep_id = id, .stage = FA_STAGE_MEASURE};
+    const fa_queue_taker taker = {.sweep_id = id, .stage = FA_WORK_MEASURE};
     return fa_store_queue_claim(store, &taker, ret_claim, NULL, &diag);
 }
 

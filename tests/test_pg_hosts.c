@@ -116,7 +116,7 @@ static bool enter_items(fa_store *store)
 
 static int take(fa_store *store, const char *holder, int64_t lease_ms, fa_queue_claim *ret_claim)
 {
-    const fa_queue_taker taker = {0, NULL, FA_STAGE_MEASURE, holder, lease_ms};
+    const fa_queue_taker taker = {0, NULL, FA_WORK_MEASURE, holder, lease_ms};
     fa_sweep_item item;
     return fa_store_queue_claim(store, &taker, ret_claim, &item, &diag);
 }
@@ -149,11 +149,11 @@ static int drain(int host)
 static void hosts_drain_a_queue_and_each_item_is_taken_once(void)
 {
     fa_store *store = db_open(&diag);
-    fa_queue_counts counts;
+    fa_queue counts;
     CHECK(store != NULL && enter_items(store));
     CHECK_INT(hosts(drain), 0);
     CHECK_OK(fa_store_queue_counts(store, 0, &counts, &diag), diag);
-    CHECK_INT(counts.done, ITEMS);
+    CHECK_INT(counts.sweep.done, ITEMS);
     CHECK_INT(counts.refused, 0);
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM winner"), ITEMS);
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM sweep_item WHERE attempts = 1"), ITEMS);
@@ -166,7 +166,7 @@ static int drain_late(int host)
 {
     fa_store *store = db_open(&diag);
     fa_queue_claim claim, late[ITEMS];
-    fa_queue_counts counts = {.pending = 1};
+    fa_queue counts = {.pending = 1};
     char holder[24];
     int rc = store == NULL ? FA_EIO : 0, left = 0;
     for (int i = 0; rc == 0 && counts.pending + counts.running > 0; i++) {
@@ -192,11 +192,11 @@ static int drain_late(int host)
 static void claims_that_run_out_go_to_others_and_late_ends_are_refused_and_counted(void)
 {
     fa_store *store = db_open(&diag);
-    fa_queue_counts counts;
+    fa_queue counts;
     CHECK(store != NULL && enter_items(store));
     CHECK_INT(hosts(drain_late), 0);
     CHECK_OK(fa_store_queue_counts(store, 0, &counts, &diag), diag);
-    CHECK_INT(counts.done, ITEMS);
+    CHECK_INT(counts.sweep.done, ITEMS);
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM winner"), ITEMS);
     /* Whoever took an item in vain was refused, once for each time. */
     char sql[160];
@@ -264,7 +264,7 @@ static pid_t start_worker(int number)
 static void workers_killed_at_any_moment_leave_one_winner_for_each_item(void)
 {
     fa_store *store = db_open(&diag);
-    fa_queue_counts counts = {.pending = 1};
+    fa_queue counts = {.pending = 1};
     pid_t worker[3];
     int started = 0, rc = 0;
     CHECK(store != NULL && enter_items(store));
@@ -272,8 +272,9 @@ static void workers_killed_at_any_moment_leave_one_winner_for_each_item(void)
     for (int i = 0; i < 3; i++)
         worker[i] = start_worker(started++);
     for (int i = 0; rc == 0 && counts.pending + counts.running > 0; i = (i + 1) % 3) {
-        int64_t before = counts.done; /* those that live get something done between two deaths */
-        while (rc == 0 && counts.pending + counts.running > 0 && counts.done < before + 3) {
+        int64_t before =
+            counts.sweep.done; /* those that live get something done between two deaths */
+        while (rc == 0 && counts.pending + counts.running > 0 && counts.sweep.done < before + 3) {
             usleep(1000);
             rc = fa_store_queue_counts(store, 0, &counts, &diag);
         }
@@ -287,7 +288,7 @@ static void workers_killed_at_any_moment_leave_one_winner_for_each_item(void)
     }
     CHECK_OK(rc, diag);
     CHECK(started > 3);
-    CHECK_INT(counts.done, ITEMS);
+    CHECK_INT(counts.sweep.done, ITEMS);
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM winner"), ITEMS);
     for (int32_t seq = 1; seq <= ITEMS; seq++) {
         fa_scope scope = db_scope(seq);

@@ -185,19 +185,9 @@ static int add_queue(void *context, const fa_sweep *sweep)
 
 static int count_items(fa_store *store, fa_queue *queue, fa_diag *diag)
 {
-    fa_queue_counts counts;
     int64_t id;
     int rc = fa_store_sweep_find(store, queue->sweep.key, &id, diag);
-    if (rc == 0)
-        rc = fa_store_queue_counts(store, id, &counts, diag);
-    if (rc != 0)
-        return rc;
-    queue->pending = counts.pending;
-    queue->running = counts.running;
-    queue->expired = counts.expired;
-    queue->compiled = counts.compiled;
-    queue->refused = counts.refused;
-    return 0;
+    return rc != 0 ? rc : fa_store_queue_counts(store, id, queue, diag);
 }
 
 int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context, fa_diag *diag)
@@ -224,23 +214,6 @@ int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context, fa_dia
         rc = visit(context, &all.queue[i]);
     free(all.queue);
     return rc;
-}
-
-struct holding_visitor {
-    fa_queue_holding_visit *visit;
-    void *context;
-};
-
-static int visit_holding(void *context, const fa_queue_holder *holder)
-{
-    struct holding_visitor *visitor = context;
-    fa_queue_holding holding = {.index = holder->position,
-                                .item = holder->item,
-                                .stage = holder->stage == FA_STAGE_MEASURE ? FA_WORK_MEASURE
-                                                                           : FA_WORK_COMPILE,
-                                .left_s = (double)holder->left_ms / 1000};
-    snprintf(holding.holder, sizeof holding.holder, "%s", holder->holder);
-    return visitor->visit(visitor->context, &holding);
 }
 
 /* A sweep in the fleet's queue, by its key. The caller holds `work`. */
@@ -274,7 +247,6 @@ int fa_stop_queue(fa_tuner *tuner, const char *key, fa_diag *diag)
 int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_visit *visit,
                            void *context, fa_diag *diag)
 {
-    struct holding_visitor visitor = {visit, context};
     int64_t id;
     int rc = fa_tuner_check_with(tuner, visit != NULL && key != NULL, "visit or key", diag);
     if (rc != 0)
@@ -282,7 +254,7 @@ int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_vi
     pthread_mutex_lock(&tuner->work);
     fa_store *store = find_queue(tuner, key, &id, &rc, diag);
     if (store != NULL)
-        rc = fa_store_queue_holders_each(store, id, visit_holding, &visitor, diag);
+        rc = fa_store_queue_holdings_each(store, id, visit, context, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }

@@ -305,7 +305,7 @@ static int claim_item(struct worker *w, fa_diag *ret_why)
     fa_runner *r = &w->runner;
     fa_fleet *fleet = fa_fleet_of(r->tuner);
     const fa_queue_taker taker = {.gpu = w->gpu[0] != 0 ? w->gpu : NULL,
-                                  .stage = r->on_device ? FA_STAGE_MEASURE : FA_STAGE_COMPILE,
+                                  .stage = r->on_device ? FA_WORK_MEASURE : FA_WORK_COMPILE,
                                   .holder = fleet->holder,
                                   .lease_ms = fleet->lease_ms};
     pthread_mutex_lock(&r->tuner->work);

@@ -128,7 +128,7 @@ static int check_done_item(void *context, int32_t position, const fa_sweep_item 
 static int next_sweep_item(fa_runner *r, fa_diag *diag)
 {
     struct sweep *s = (struct sweep *)r;
-    const fa_queue_taker taker = {.sweep_id = s->id, .stage = FA_STAGE_MEASURE};
+    const fa_queue_taker taker = {.sweep_id = s->id, .stage = FA_WORK_MEASURE};
     s->budget_spent |= r->sweep.done + r->sweep.failed < r->sweep.items && over_budget(s, NULL);
     if (s->budget_spent)
         return FA_ENOTFOUND;
