@@ -32,9 +32,7 @@ struct worker {
     double idle_since_s;
     fa_work_stage stage;
     bool publishes; /* the item's winner was measured */
-    fa_heartbeat *heartbeat;
-    /* What the heartbeat's thread sees: */
-    fa_queue_claim renewed;
+    fa_heartbeat *heartbeat; /* its thread sees the runner's claim and lease_ms */
     int32_t lease_ms;
 };
 
@@ -224,7 +222,7 @@ static void hand_item_back(struct worker *w)
 static int renew_in_thread(fa_store *store, void *context, fa_diag *diag)
 {
     const struct worker *w = context;
-    return fa_store_queue_renew(store, &w->renewed, w->lease_ms, diag);
+    return fa_store_queue_renew(store, &w->runner.claim, w->lease_ms, diag);
 }
 
 static int begin_work(fa_runner *r, fa_diag *why)
@@ -238,7 +236,6 @@ static int begin_work(fa_runner *r, fa_diag *why)
     if (rc == 0 && r->claim.fence > ATTEMPTS_MOST)
         rc = fa_fail(why, FA_EWORKER, "given up: %d workers have begun it and none came to an end",
                      r->claim.fence - 1);
-    w->renewed = r->claim;
     return rc != 0
                ? rc
                : fa_heartbeat_start(fa_fleet_of(r->tuner), renew_in_thread, w, &w->heartbeat, why);

@@ -109,13 +109,16 @@ static int check_done_item(void *context, int32_t position, const fa_sweep_item 
 {
     struct checking *checking = context;
     fa_runner *r = &checking->sweep->runner;
+    const fa_sweep_request *request = checking->sweep->request;
     bool known = false;
-    if (item->state != FA_ITEM_DONE || position >= checking->sweep->request->count)
+    if (item->state != FA_ITEM_DONE || position >= request->count)
         return 0;
     r->item = *item;
+    r->item.problem = request->items[position].problem; /* whatever the row says */
+    memcpy(r->item.gpu, request->items[position].gpu, sizeof r->item.gpu);
     r->claim.position = position;
-    pthread_mutex_unlock(
-        &r->tuner->work); /* lists of the store may be interrupted between two rows */
+    /* Between two rows of a list others may use the store. */
+    pthread_mutex_unlock(&r->tuner->work);
     int rc = is_known(r, &known, checking->diag);
     pthread_mutex_lock(&r->tuner->work);
     if (rc != 0 || known)
