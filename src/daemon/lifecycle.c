@@ -27,8 +27,16 @@ static int start_work(serve_service *service, serve_thread *on,
 
 static int open_store(serve_query *query, fa_diag *diag)
 {
-    serve_families_load(query->service); /* asks and jobs of earlier processes name them */
-    return serve_tuner_need(query->service, &query->service->tuner, diag);
+    serve_service *service = query->service;
+    int rc = serve_tuner_need(service, &service->tuner, diag);
+    if (rc != 0)
+        return rc;
+    const char *file = fa_store_file(service->tuner), *slash = strrchr(file, '/');
+    snprintf(service->store, sizeof service->store, "%s", file);
+    snprintf(service->folder, sizeof service->folder, "%.*s",
+             slash != NULL ? (int)(slash - file) : 1, slash != NULL ? file : ".");
+    serve_families_load(service); /* asks and jobs of earlier processes name them */
+    return 0;
 }
 
 static int clean_families(serve_query *query, fa_diag *diag)
@@ -93,11 +101,10 @@ static void journal_loaded(void *context, const serve_journal_entry *first, int 
 static void name_journal(serve_service *service)
 {
     char hash[FA_HASH_HEX];
-    const char *slash = strrchr(service->store, '/'), *identity = service->settings->identity;
+    const char *identity = service->settings->identity;
     fa_hash_bytes(identity, strlen(identity), hash);
-    snprintf(service->journal.folder, sizeof service->journal.folder, "%.*s/serve-%.12s",
-             slash != NULL ? (int)(slash - service->store) : 1,
-             slash != NULL ? service->store : ".", hash);
+    snprintf(service->journal.folder, sizeof service->journal.folder, "%s/serve-%.12s",
+             service->folder, hash);
 }
 
 static void store_opened(serve_task *task)
@@ -105,11 +112,9 @@ static void store_opened(serve_task *task)
     serve_query *opened = (serve_query *)task;
     serve_service *service = opened->service;
     const bool goes_on = !task->skipped && !service->stopping;
-    if (goes_on && opened->rc == 0) {
-        snprintf(service->store, sizeof service->store, "%s", fa_store_file(service->tuner));
+    if (goes_on && opened->rc == 0)
         opened->rc =
             start_work(service, service->lookup, find_devices, devices_found, &opened->diag);
-    }
     if (goes_on && opened->rc == 0 && service->families != NULL)
         opened->rc = start_work(service, service->families, clean_families, NULL, &opened->diag);
     if (!goes_on) {

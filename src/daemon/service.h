@@ -174,7 +174,6 @@ struct serve_service {
     bool store_open, store_broken, journal_open, stopping, failed;
     int devices;                  /* here, once they are known */
     fa_diag unready;              /* why it is not ready, while it is not */
-    char store[1024];             /* the store's path */
     void (*ready)(void *context); /* called once: it is ready, or has failed */
     void *ready_context;
     void (*job_ended)(struct serve_job *job); /* answers the requests that wait for the job */
@@ -190,6 +189,8 @@ struct serve_service {
         int64_t looked_ms, reopened_ms;
     } seen;
     /* Written once by the lookup thread, before its first task is done: */
+    char store[1024], folder[1024]; /* the store's path, and the directory that it is in */
+    /* The same, before a task is done that has looked for devices: */
     fa_gpu device[SERVE_DEVICES_MAX];
     int device_count;
     int device_code;
