@@ -513,7 +513,7 @@ serve_job *serve_job_new(serve_service *service, serve_job_kind kind)
 static void forget_in_journal(serve_job *job)
 {
     if (job->journaled || job->journaling)
-        serve_journal_remove(&job->service->journal, job->id);
+        serve_journal_remove(job->service, job->id);
     job->journaled = job->journaling = false;
 }
 
@@ -622,12 +622,9 @@ void serve_job_submit(serve_job *job, serve_exchange *exchange)
         reply_not_kept(exchange, FA_ENOMEM, "out of memory");
 }
 
-void serve_job_written(void *service, const char *id, int rc, const char *reason)
+static void end_journaling(serve_job *job, int rc, const char *reason)
 {
-    serve_job *job = serve_job_find(service, id);
     serve_exchange *exchange;
-    if (job == NULL)
-        return;
     job->journaling = false;
     job->journaled = rc == 0;
     while ((exchange = serve_waiters_take(&job->submitters)) != NULL)
@@ -640,6 +637,15 @@ void serve_job_written(void *service, const char *id, int rc, const char *reason
     serve_log(SERVE_ERROR, "job not kept", "job", job->id, "reason", reason, NULL);
     if (!serve_job_is_shared(job))
         serve_job_cancel(job); /* nobody waits for it, and nobody was promised it */
+}
+
+static void job_written(serve_task *task)
+{
+    serve_query *query = (serve_query *)task;
+    serve_job *job = serve_job_find(query->service, query->key);
+    if (job != NULL)
+        end_journaling(job, query->rc, query->diag.text);
+    serve_query_free(query);
 }
 
 int serve_job_start(serve_job *job, const char *body, size_t size, const fa_gpu *gpu, fa_diag *diag)
@@ -658,7 +664,7 @@ int serve_job_start(serve_job *job, const char *body, size_t size, const fa_gpu 
             .accepted_ms = job->accepted_ms, .body = (char *)(uintptr_t)body, .size = size};
         memcpy(entry.id, job->id, sizeof entry.id);
         snprintf(entry.kind, sizeof entry.kind, "%s", serve_job_kind_name(job->kind));
-        job->journaling = serve_journal_add(&service->journal, &entry);
+        job->journaling = serve_journal_add(service, &entry, job_written);
     }
     if (!service->runs)
         return 0;

@@ -89,8 +89,6 @@ serve_job *serve_job_new(serve_service *service, serve_job_kind kind);
  * GPU. */
 int serve_job_start(serve_job *job, const char *body, size_t size, const fa_gpu *gpu,
                     fa_diag *diag);
-/* The journal's `written`. */
-void serve_job_written(void *service, const char *id, int rc, const char *reason);
 /* Replies 202 once the job will outlive this process. */
 void serve_job_submit(serve_job *job, serve_exchange *exchange);
 /* It ends without running: an answer was there. Takes `result`. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "service.h"
+#include "queries.h"
 
-#include "buf.h"
 #include "error.h"
 
 #include <dirent.h>
@@ -17,14 +16,6 @@
 enum { HEAD_MAX = 128, FOLDERS = 16 };
 
 /* ---- loading --------------------------------------------------------------------------------*/
-struct loading {
-    serve_task task;
-    serve_journal *journal;
-    serve_journal_entry *first;
-    int rc;
-    fa_diag diag;
-};
-
 bool serve_is_id(const char *text)
 {
     return strlen(text) == SERVE_ID_SIZE - 1 &&
@@ -55,19 +46,20 @@ static serve_journal_entry *parse(const fa_buf *text, const char *name)
     return entry;
 }
 
-static void load_one(struct loading *loading, const char *name)
+static void load_one(serve_service *service, const char *name)
 {
-    char path[sizeof loading->journal->folder + SERVE_ID_SIZE + 2];
+    serve_journal *journal = &service->journal;
+    char path[sizeof journal->folder + SERVE_ID_SIZE + 2];
     fa_buf text = {0};
-    snprintf(path, sizeof path, "%s/%s", loading->journal->folder, name);
-    int rc = fa_buf_read_file(&text, path, loading->journal->limit + HEAD_MAX);
+    snprintf(path, sizeof path, "%s/%s", journal->folder, name);
+    int rc = fa_buf_read_file(&text, path, (size_t)service->settings->max_sweep_body + HEAD_MAX);
     serve_journal_entry *entry = rc == 0 ? parse(&text, name) : NULL;
     fa_buf_free(&text);
     if (entry == NULL) {
         serve_log(SERVE_WARN, "a job's file cannot be read and is passed over", "file", path, NULL);
         return;
     }
-    serve_journal_entry **at = &loading->first; /* in the order in which they were accepted */
+    serve_journal_entry **at = &journal->first; /* in the order in which they were accepted */
     while (*at != NULL && (*at)->accepted_ms <= entry->accepted_ms)
         at = &(*at)->next;
     entry->next = *at;
@@ -105,116 +97,61 @@ static int take_folder(serve_journal *journal, fa_diag *diag)
                    FOLDERS, journal->folder);
 }
 
-static void load_journal(serve_task *task, serve_thread *thread)
+int serve_journal_load(serve_query *query, fa_diag *diag)
 {
-    struct loading *loading = (struct loading *)task;
-    (void)thread;
-    loading->rc = take_folder(loading->journal, &loading->diag);
-    if (loading->rc != 0)
-        return;
-    DIR *folder = opendir(loading->journal->folder);
-    if (folder == NULL) {
-        loading->rc = fa_fail(&loading->diag, FA_EIO, "cannot read %s: %s",
-                              loading->journal->folder, strerror(errno));
-        return;
-    }
+    serve_service *service = query->service;
+    serve_journal *journal = &service->journal;
+    const char *identity = service->settings->identity;
+    char hash[FA_HASH_HEX];
+    fa_hash_bytes(identity, strlen(identity), hash);
+    snprintf(journal->folder, sizeof journal->folder, "%s/serve-%.12s", service->folder, hash);
+    int rc = take_folder(journal, diag);
+    journal->shut = rc == FA_EUNTRUSTED || rc == FA_EBUSY;
+    if (rc != 0)
+        return rc;
+    DIR *folder = opendir(journal->folder);
+    if (folder == NULL)
+        return fa_fail(diag, FA_EIO, "cannot read %s: %s", journal->folder, strerror(errno));
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
         if (serve_is_id(entry->d_name))
-            load_one(loading, entry->d_name);
+            load_one(service, entry->d_name);
     closedir(folder);
-}
-
-static void loaded(serve_task *task)
-{
-    struct loading *loading = (struct loading *)task;
-    serve_journal *journal = loading->journal;
-    journal->shut = loading->rc == FA_EUNTRUSTED || loading->rc == FA_EBUSY;
-    journal->loaded(journal->context, loading->first, loading->rc, loading->diag.text);
-    while (loading->first != NULL) {
-        serve_journal_entry *entry = loading->first;
-        loading->first = entry->next;
-        free(entry->body);
-        free(entry);
-    }
-    free(loading);
-}
-
-void serve_journal_load(serve_journal *journal)
-{
-    struct loading *loading = calloc(1, sizeof *loading);
-    if (loading == NULL) {
-        journal->loaded(journal->context, NULL, FA_ENOMEM, "out of memory");
-        return;
-    }
-    loading->task = (serve_task){.work = load_journal, .done = loaded};
-    loading->journal = journal;
-    serve_thread_submit(journal->thread, &loading->task);
+    return 0;
 }
 
 /* ---- writing --------------------------------------------------------------------------------*/
-struct writing {
-    serve_task task;
-    const serve_journal *journal;
-    char id[SERVE_ID_SIZE];
-    fa_buf text; /* empty: the file is removed */
-    int error;
-};
-
-static void write_file(serve_task *task, serve_thread *thread)
+/* A text that is empty: the file is removed. */
+static int write_file(serve_query *query, fa_diag *diag)
 {
-    struct writing *writing = (struct writing *)task;
-    char path[sizeof writing->journal->folder + SERVE_ID_SIZE + 2];
-    (void)thread;
-    snprintf(path, sizeof path, "%s/%s", writing->journal->folder, writing->id);
-    if (writing->journal->shut)
-        writing->error = EPERM;
-    else if (writing->text.size > 0)
-        writing->error = fa_replace_file(path, writing->text.data, writing->text.size, 0600);
+    const serve_journal *journal = &query->service->journal;
+    char path[sizeof journal->folder + sizeof query->key + 2];
+    int error = 0;
+    snprintf(path, sizeof path, "%s/%s", journal->folder, query->key);
+    if (journal->shut)
+        error = EPERM;
+    else if (query->text.size > 0)
+        error = fa_replace_file(path, query->text.data, query->text.size, 0600);
     else if (unlink(path) != 0 && errno != ENOENT)
         serve_log(SERVE_WARN, "a job's file cannot be removed", "file", path, "reason",
                   strerror(errno), NULL);
+    bool full = error == ENOSPC || error == EDQUOT;
+    return error == 0 ? 0 : fa_fail(diag, full ? FA_EFULL : FA_EIO, "%s", strerror(error));
 }
 
-static void written(serve_task *task)
+bool serve_journal_add(serve_service *service, const serve_journal_entry *entry,
+                       void (*done)(serve_task *task))
 {
-    struct writing *writing = (struct writing *)task;
-    const serve_journal *journal = writing->journal;
-    int error = writing->error, full = error == ENOSPC || error == EDQUOT;
-    if (writing->text.size > 0)
-        journal->written(journal->context, writing->id,
-                         error == 0 ? 0
-                         : full     ? FA_EFULL
-                                    : FA_EIO,
-                         strerror(error));
-    fa_buf_free(&writing->text);
-    free(writing);
-}
-
-/* Takes the text. */
-static bool submit(serve_journal *journal, const char *id, fa_buf text)
-{
-    struct writing *writing = text.failed ? NULL : calloc(1, sizeof *writing);
-    if (writing == NULL) {
-        fa_buf_free(&text);
-        return false;
-    }
-    *writing = (struct writing){
-        .task = {.work = write_file, .done = written}, .journal = journal, .text = text};
-    snprintf(writing->id, sizeof writing->id, "%s", id);
-    serve_thread_submit(journal->thread, &writing->task);
-    return true;
-}
-
-bool serve_journal_add(serve_journal *journal, const serve_journal_entry *entry)
-{
-    fa_buf text = {0};
-    fa_buf_printf(&text, "fa-tune-job 1 %s %s %lld\n", entry->kind, entry->id,
+    serve_query query = {.work = write_file, .apart = service->journal.thread};
+    snprintf(query.key, sizeof query.key, "%s", entry->id);
+    fa_buf_printf(&query.text, "fa-tune-job 1 %s %s %lld\n", entry->kind, entry->id,
                   (long long)entry->accepted_ms);
-    fa_buf_append(&text, entry->body, entry->size);
-    return submit(journal, entry->id, text);
+    fa_buf_append(&query.text, entry->body, entry->size);
+    return serve_query_submit(service, NULL, &query, done) != NULL;
 }
 
-void serve_journal_remove(serve_journal *journal, const char *id)
+void serve_journal_remove(serve_service *service, const char *id)
 {
-    submit(journal, id, (fa_buf){0});
+    serve_query query = {.work = write_file, .apart = service->journal.thread};
+    snprintf(query.key, sizeof query.key, "%s", id);
+    serve_query_submit(service, NULL, &query, NULL);
 }

@@ -14,7 +14,7 @@ enum { TICK_MS = 100, TELL_TICKS = 5, KEEP_ALIVE_TICKS = 150 };
 
 /* ---- starting -------------------------------------------------------------------------------*/
 /* On the lookup thread the store is opened, and then the devices here are looked for. On the families' thread, before
- * it makes any, what was left half made is removed. */
+ * it makes any, what was left half made is removed. On the journal's thread the jobs of an earlier process are read. */
 static int start_work(serve_service *service, serve_thread *on,
                       int (*work)(serve_query *query, fa_diag *diag),
                       void (*done)(serve_task *task), fa_diag *diag)
@@ -69,42 +69,41 @@ static void devices_found(serve_task *task)
     serve_query_free(query);
 }
 
-/* The jobs of an earlier process go on. */
-static void journal_loaded(void *context, const serve_journal_entry *first, int rc,
-                           const char *reason)
+static void resume_job(serve_service *service, const serve_journal_entry *entry)
 {
-    serve_service *service = context;
-    for (const serve_journal_entry *entry = first; entry != NULL && !service->stopping;
-         entry = entry->next) {
-        bool is_sweep = strcmp(entry->kind, serve_job_kind_name(SERVE_SWEEP)) == 0;
-        bool known = is_sweep || strcmp(entry->kind, serve_job_kind_name(SERVE_TUNE)) == 0;
-        serve_job *job = known ? serve_job_new(service, is_sweep ? SERVE_SWEEP : SERVE_TUNE) : NULL;
-        if (job == NULL) {
-            serve_log(SERVE_WARN, "a job's file cannot be read and is passed over", "file",
-                      entry->id, NULL);
-            continue;
-        }
-        memcpy(job->id, entry->id, sizeof job->id);
-        job->accepted_ms = entry->accepted_ms;
-        job->journaled = true;
-        serve_log(SERVE_INFO, "job goes on", "job", job->id, NULL);
-        serve_pending_resume(job, entry->body, entry->size);
+    bool is_sweep = strcmp(entry->kind, serve_job_kind_name(SERVE_SWEEP)) == 0;
+    bool known = is_sweep || strcmp(entry->kind, serve_job_kind_name(SERVE_TUNE)) == 0;
+    serve_job *job = known ? serve_job_new(service, is_sweep ? SERVE_SWEEP : SERVE_TUNE) : NULL;
+    if (job == NULL) {
+        serve_log(SERVE_WARN, "a job's file cannot be read and is passed over", "file", entry->id,
+                  NULL);
+        return;
     }
-    service->journal_open = true;
-    if (rc != 0) /* a store that cannot be written: lookups work, and no job is accepted */
-        serve_log(SERVE_WARN, "jobs cannot be kept", "reason", reason, NULL);
-    if (serve_service_is_ready(service) && service->ready != NULL)
-        service->ready(service->ready_context);
+    memcpy(job->id, entry->id, sizeof job->id);
+    job->accepted_ms = entry->accepted_ms;
+    job->journaled = true;
+    serve_log(SERVE_INFO, "job goes on", "job", job->id, NULL);
+    serve_pending_resume(job, entry->body, entry->size);
 }
 
-/* The directory beside the store that is named after where the daemon serves. */
-static void name_journal(serve_service *service)
+static void journal_loaded(serve_task *task)
 {
-    char hash[FA_HASH_HEX];
-    const char *identity = service->settings->identity;
-    fa_hash_bytes(identity, strlen(identity), hash);
-    snprintf(service->journal.folder, sizeof service->journal.folder, "%s/serve-%.12s",
-             service->folder, hash);
+    serve_query *query = (serve_query *)task;
+    serve_service *service = query->service;
+    serve_journal_entry *entry;
+    while ((entry = service->journal.first) != NULL) {
+        service->journal.first = entry->next;
+        if (!service->stopping)
+            resume_job(service, entry);
+        free(entry->body);
+        free(entry);
+    }
+    service->journal_open = true;
+    if (query->rc != 0) /* a store that cannot be written: lookups work, and no job is accepted */
+        serve_log(SERVE_WARN, "jobs cannot be kept", "reason", query->diag.text, NULL);
+    if (serve_service_is_ready(service) && service->ready != NULL)
+        service->ready(service->ready_context);
+    serve_query_free(query);
 }
 
 static void store_opened(serve_task *task)
@@ -117,6 +116,9 @@ static void store_opened(serve_task *task)
             start_work(service, service->lookup, find_devices, devices_found, &opened->diag);
     if (goes_on && opened->rc == 0 && service->families != NULL)
         opened->rc = start_work(service, service->families, clean_families, NULL, &opened->diag);
+    if (goes_on && opened->rc == 0)
+        opened->rc = start_work(service, service->journal.thread, serve_journal_load,
+                                journal_loaded, &opened->diag);
     if (!goes_on) {
         /* it ends */
     } else if (opened->rc != 0) {
@@ -124,10 +126,8 @@ static void store_opened(serve_task *task)
         service->unready = opened->diag;
         service->ready(service->ready_context);
     } else {
-        name_journal(service);
         service->store_open = true;
         fa_fail(&service->unready, 0, "earlier jobs are being read");
-        serve_journal_load(&service->journal);
     }
     serve_query_free(opened);
 }
@@ -186,11 +186,7 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
     if (service == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for the service");
     service->loop = loop;
-    service->journal = (serve_journal){.lock = -1,
-                                       .limit = (size_t)settings->max_sweep_body,
-                                       .loaded = journal_loaded,
-                                       .written = serve_job_written,
-                                       .context = service};
+    service->journal.lock = -1;
     service->settings = settings;
     service->ready = ready;
     service->ready_context = context;

@@ -62,10 +62,12 @@ static void reply_text(serve_task *task)
 serve_query *serve_query_submit(serve_service *service, serve_exchange *exchange,
                                 const serve_query *query, void (*done)(serve_task *task))
 {
-    serve_query *copy = malloc(sizeof *copy);
+    serve_query *copy = query->text.failed ? NULL : malloc(sizeof *copy);
     if (copy == NULL) {
         serve_body *body = query->body;
+        fa_buf text = query->text;
         serve_body_drop(&body);
+        fa_buf_free(&text);
         if (exchange != NULL)
             serve_reply_error(exchange, FA_ENOMEM, "out of memory", NULL);
         return NULL;

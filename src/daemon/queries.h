@@ -21,7 +21,7 @@ struct serve_query {
     serve_body *body;
     char gpu[64]; /* lists winners of this GPU type; "": of all types */
     int limit;
-    char key[65]; /* of a cubin */
+    char key[65]; /* of a cubin, or of a job */
     serve_cache_time when;
     uint64_t began_ns; /* of a report */
     unsigned status; /* of a successful reply */
@@ -32,7 +32,7 @@ struct serve_query {
     size_t size;
 };
 
-/* Runs a query for `exchange`, which may be NULL. *query is copied, and the copy owns its body. The reply is the
+/* Runs a query for `exchange`, which may be NULL. *query is copied, and the copy owns its body and text. The reply is the
  * query's text, unless done() is given: it replies and frees the query. Returns the copy, until it is done; NULL: out of
  * memory, and the exchange has its reply. */
 serve_query *serve_query_submit(serve_service *service, serve_exchange *exchange,
@@ -41,6 +41,15 @@ void serve_query_free(serve_query *query);
 void serve_get_winners(serve_service *service, serve_exchange *exchange);
 void serve_get_cubin(serve_service *service, serve_exchange *exchange);
 void serve_get_gpus(serve_service *service, serve_exchange *exchange);
+
+/* On the journal's thread, as a query's work: takes the journal's directory and reads it. A failure: no job can be
+ * kept, and why. */
+int serve_journal_load(serve_query *query, fa_diag *diag);
+/* Writes a job's file. done() gets a query whose key is the job's and whose failure says that it is not on disk; it frees
+ * the query. false: out of memory, and done() is not called. */
+bool serve_journal_add(serve_service *service, const serve_journal_entry *entry,
+                       void (*done)(serve_task *task));
+void serve_journal_remove(serve_service *service, const char *id);
 
 /* The page and what it shows: the report's document, the fleet's queue, and the jobs as a stream.
  *

@@ -86,22 +86,11 @@ typedef struct serve_journal_entry {
 typedef struct serve_journal {
     serve_thread *thread;
     char folder[1100];
-    size_t limit; /* bytes of a body */
-    int lock;     /* the directory's descriptor, which locks it while this process lives; -1 */
-    bool shut;    /* nothing is written: the directory is not to be trusted, or another daemon's */
-    /* On the loop: the jobs of an earlier process, the first accepted first, which are freed after the
-     * call. rc: no job can be kept, and why. */
-    void (*loaded)(void *context, const serve_journal_entry *first, int rc, const char *reason);
-    /* On the loop: the job is on disk, or could not be put there (rc). */
-    void (*written)(void *context, const char *id, int rc, const char *reason);
-    void *context;
+    int lock;  /* the directory's descriptor, which locks it while this process lives; -1 */
+    bool shut; /* nothing is written: the directory is not to be trusted, or another daemon's */
+    serve_journal_entry
+        *first; /* the jobs of an earlier process, the first accepted first, once they are loaded */
 } serve_journal;
-
-/* Takes the directory and reads it, on the journal's thread. */
-void serve_journal_load(serve_journal *journal);
-/* Writes a job's file; false: out of memory, and written() is not called. */
-bool serve_journal_add(serve_journal *journal, const serve_journal_entry *entry);
-void serve_journal_remove(serve_journal *journal, const char *id);
 bool serve_is_id(const char *text); /* of a job */
 
 /* ---- the service ----------------------------------------------------------------------------*/
