@@ -63,10 +63,10 @@ void fa_db_cubin_drop(fa_store *store, const char *key);
 int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag);
 /* Inside a write transaction: what fa_store_winner_put does. */
 int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_cubin_record *cubin,
-                     bool *ret_kept, fa_diag *diag);
+                     fa_diag *diag);
 
-/* ---- items of a sweep and what they have spent -----------------------------------------------*/
-/* Of any struct with a member `spent`. */
+/* ---- items of a sweep ------------------------------------------------------------------------*/
+/* What was spent, of any struct with a member `spent`. */
 #define FA_SPENT_FIELDS(X)                 \
     X(REAL, "seconds", spent.seconds)      \
     X(REAL, "cost", spent.cost)            \
@@ -74,23 +74,8 @@ int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_c
     X(COUNT64, "compiled", spent.compiled) \
     X(COUNT64, "reused", spent.reused)
 
-/* Inside a write transaction. */
-int fa_db_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,
-                      fa_diag *diag);
 /* 1: loaded; 0: gone or not valid; FA_EVERSION: only a newer version can read it; or negative. */
 int fa_db_item_load(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep_item *ret_item,
                     fa_diag *diag);
-
-/* ---- sweeps as the queue of a fleet enters them ----------------------------------------------*/
-typedef struct fa_entering {
-    const fa_sweep *sweep;
-    const fa_sweep_item *items;
-    int32_t count;
-    bool restart;
-    int64_t id; /* of the sweep entered */
-} fa_entering;
-int fa_db_sweep_check(const fa_entering *entering, fa_diag *diag);
-/* Inside a write transaction. */
-int fa_db_sweep_enter(fa_store *store, fa_entering *entering, fa_diag *diag);
 
 #endif

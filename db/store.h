@@ -295,12 +295,18 @@ typedef int fa_store_baseline_visit(void *context, const fa_baseline *baseline);
 int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, void *context,
                             fa_diag *diag);
 
-/* ---- sweeps: a plan, its budget, and its items, listed, taken in turn and ended --------------*/
+/* ---- sweeps: a plan, its budget, and its items ----------------------------------------------*/
+enum { FA_QUEUE_REQUEST_MAX = 1024 };
+
 /* Enters the sweep `sweep->key` with its items, or comes back to it: its plan and budget become
- * these, what failed or was left running is pending again, what is done and spent stays. With
- * `restart` an earlier one is forgotten first. The state is then FA_SWEEP_RUNNING. */
+ * these, what failed or was left running is pending again, what is done and spent stays, and items under a live
+ * claim stay with it. With `restart` an earlier one is forgotten first. The state is then FA_SWEEP_RUNNING.
+ * request NULL: a sweep of this host. Else any worker of the fleet takes its items, each of which names its GPU
+ * type; request tells workers how the items are to be tuned, in less than FA_QUEUE_REQUEST_MAX bytes, and who waits
+ * is woken. */
 int fa_store_sweep_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_item *items,
-                         int32_t count, bool restart, int64_t *ret_id, fa_diag *diag);
+                         int32_t count, bool restart, const char *request, int64_t *ret_id,
+                         fa_diag *diag);
 int fa_store_sweep_read(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag);
 int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, fa_diag *diag);
 /* FA_ENOTFOUND, without a sentence. */
@@ -310,25 +316,10 @@ typedef int fa_store_sweep_visit(void *context, const fa_sweep *sweep);
 int fa_store_sweeps_each(fa_store *store, fa_store_sweep_visit *visit, void *context,
                          fa_diag *diag);
 
-/* A sweep's items in their order, positions from 0. */
+/* A sweep's items in their order, positions from 0. The visit may use the store. */
 typedef int fa_store_item_visit(void *context, int32_t position, const fa_sweep_item *item);
 int fa_store_sweep_items_each(fa_store *store, int64_t id, fa_store_item_visit *visit,
                               void *context, fa_diag *diag);
-
-/* An item taken from the queue. Whoever claims it later gets a higher fence, and what is said under
- * a lower one is refused. */
-typedef struct fa_store_claim {
-    int64_t sweep_id, item_id;
-    int32_t position, fence;
-} fa_store_claim;
-/* The first pending item becomes running; FA_ENOTFOUND, without a sentence, when none is pending. */
-int fa_store_sweep_claim(fa_store *store, int64_t id, fa_store_claim *ret_claim, fa_diag *diag);
-/* Adds to what the claimed item and its sweep have spent. */
-int fa_store_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,
-                         fa_diag *diag);
-/* The claimed item is done, failed (with its reason) or pending again. FA_EBUSY: the claim was lost. */
-int fa_store_sweep_end(fa_store *store, const fa_store_claim *claim, fa_item_state state,
-                       const char *reason, const fa_sweep_spent *spent, fa_diag *diag);
 /* An item that was done is pending again. */
 int fa_store_sweep_reopen(fa_store *store, int64_t id, int32_t position, fa_diag *diag);
 
@@ -354,76 +345,61 @@ int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t l
 /* Wakes whoever waits. Releasing a lease that was lost is no error. */
 int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag *diag);
 
-/* ---- the queue of the fleet: items of sweeps, for workers on many hosts ----------------------*/
-/* A host without a GPU compiles an item's space into the store; one with a GPU compiles what is
- * missing and measures. Compiling first is never needed. */
-typedef enum fa_queue_stage { FA_STAGE_COMPILE = 0, FA_STAGE_MEASURE = 1 } fa_queue_stage;
-enum { FA_QUEUE_REQUEST_MAX = 1024, FA_QUEUE_GPUS_MAX = 8 };
+/* ---- the queue: items of sweeps, for the host of a sweep or for workers on many hosts --------*/
+/* Who takes an item, and of which. */
+typedef struct fa_queue_taker {
+    int64_t
+        sweep_id; /* of this sweep, whose lock this process holds: holder and lease_ms are not read;
+                         0: of any that is the fleet's and runs */
+    const char *gpu; /* of this GPU type; NULL: of any */
+    fa_work_stage stage;
+    const char *holder;
+    int64_t lease_ms;
+} fa_queue_taker;
 
-/* As fa_store_sweep_enter(), for any worker of the fleet to take from. Every item names its GPU
- * type. request: text for the workers, how the items are to be tuned, at most
- * FA_QUEUE_REQUEST_MAX - 1 bytes. Items under a live claim stay with it. Wakes who waits. */
-int fa_store_queue_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_item *items,
-                         int32_t count, bool restart, const char *request, int64_t *ret_id,
-                         fa_diag *diag);
-
-/* An item taken. Whoever takes it later gets a higher fence, and what is said under a lower one is
- * refused with FA_EBUSY. Ends that are refused, but not given-back items, are counted in the sweep.
+/* An item that was taken. Whoever takes it later gets a higher fence, and what is said under a lower one is
+ * refused with FA_EBUSY. Refused ends are counted in the sweep, but not those that hand an item back.
  * Whoever did not hear the answer may say an end again: it counts once. */
 typedef struct fa_queue_claim {
-    fa_store_claim item;
-    fa_queue_stage stage;
+    int64_t sweep_id, item_id;
+    int32_t position, fence;
+    fa_work_stage stage;
     bool compiled; /* some host has compiled its space already */
     char holder[FA_HOLDER_MAX];
-    char request[FA_QUEUE_REQUEST_MAX];
+    char request[FA_QUEUE_REQUEST_MAX]; /* of a fleet's sweep */
 } fa_queue_claim;
-/* An item of one of these GPU types (up to FA_QUEUE_GPUS_MAX; none: of any) that is pending, or
- * whose claim has run out, of a sweep that is running; the earliest sweep's first. To measure,
- * those compiled come first; to compile, only those that are not. FA_ENOTFOUND, without a
+/* An item that is pending or whose claim has run out; the earliest sweep's first. To measure, those compiled come
+ * first; to compile, only those that are not. ret_item NULL: the item's row is not read. FA_ENOTFOUND, without a
  * sentence, when there is none. */
-int fa_store_queue_claim(fa_store *store, const char *const *gpus, size_t gpu_count,
-                         fa_queue_stage stage, const char *holder, int64_t lease_ms,
-                         fa_queue_claim *ret_claim, fa_sweep_item *ret_item, fa_diag *diag);
+int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_claim *ret_claim,
+                         fa_sweep_item *ret_item, fa_diag *diag);
 int fa_store_queue_renew(fa_store *store, const fa_queue_claim *claim, int64_t lease_ms,
                          fa_diag *diag);
-/* Ends of a claim; each adds what was spent (may be NULL) to item and sweep, closes a sweep that is
- * done or has spent its budget, and wakes who waits.
- * publish: winner, cubin (may be NULL when stored) and "done" in one transaction. */
-int fa_store_queue_publish(fa_store *store, const fa_queue_claim *claim,
-                           const fa_winner_record *winner, const fa_cubin_record *cubin,
-                           const fa_sweep_spent *spent, bool *ret_kept, fa_diag *diag);
-/* Its cubins are in the store: pending again, for those who measure. */
-int fa_store_queue_compiled(fa_store *store, const fa_queue_claim *claim,
-                            const fa_sweep_spent *spent, fa_diag *diag);
-int fa_store_queue_fail(fa_store *store, const fa_queue_claim *claim, const char *reason,
-                        const fa_sweep_spent *spent, fa_diag *diag);
-/* Pending again, for anybody. */
-int fa_store_queue_give_back(fa_store *store, const fa_queue_claim *claim,
-                             const fa_sweep_spent *spent, fa_diag *diag);
+/* Adds to what the claimed item and its sweep have spent. */
+int fa_store_queue_spend(fa_store *store, const fa_queue_claim *claim, const fa_sweep_spent *spent,
+                         fa_diag *diag);
 
-extern const char *const fa_db_stage_names[]; /* as they are stored, by fa_queue_stage */
+typedef struct fa_queue_end {
+    fa_item_state state;            /* FA_ITEM_PENDING: anybody may take it */
+    bool compiled;                  /* its cubins are in the store now */
+    const char *reason;             /* of a failure, cut to what an item keeps; may be NULL */
+    const fa_sweep_spent *spent;    /* may be NULL */
+    const fa_winner_record *winner; /* published in the same transaction; NULL: none */
+    const fa_cubin_record *cubin;   /* the winner's; NULL when it is stored */
+} fa_queue_end;
+/* Ends a claim: adds what was spent to item and sweep, closes a fleet's sweep that is done or has spent its budget,
+ * and wakes who waits. */
+int fa_store_queue_end(fa_store *store, const fa_queue_claim *claim, const fa_queue_end *end,
+                       fa_diag *diag);
 
 /* ---- looking at the queue of the fleet: how far it is, and who holds what --------------------*/
-typedef struct fa_queue_counts {
-    int64_t pending, running, done, failed; /* items */
-    int64_t expired;                        /* of those running: their claim has run out */
-    int64_t compiled;                       /* of those not yet ended */
-    int64_t refused;                        /* ends of claims that had been lost */
-} fa_queue_counts;
-/* Of one sweep, or of all that were entered for the fleet (id 0). */
-int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue_counts *ret_counts, fa_diag *diag);
+/* Counts of one sweep, or of all that were entered for the fleet (id 0). Of ret_queue's sweep only items, done and
+ * failed are set. */
+int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue *ret_queue, fa_diag *diag);
 
-/* Who holds which item of a sweep. */
-typedef struct fa_queue_holder {
-    int32_t position;
-    fa_sweep_item item;
-    fa_queue_stage stage;
-    char holder[FA_HOLDER_MAX];
-    int64_t left_ms; /* of its claim; not above 0: it has run out */
-} fa_queue_holder;
-/* In the order of items. A non-zero return stops and is returned. */
-typedef int fa_queue_holder_visit(void *context, const fa_queue_holder *holder);
-int fa_store_queue_holders_each(fa_store *store, int64_t id, fa_queue_holder_visit *visit,
-                                void *context, fa_diag *diag);
+/* Who holds which item of a sweep, in the order of items. A non-zero return stops and is returned. */
+typedef int fa_store_holding_visit(void *context, const fa_queue_holding *holding);
+int fa_store_queue_holdings_each(fa_store *store, int64_t id, fa_store_holding_visit *visit,
+                                 void *context, fa_diag *diag);
 
 #endif

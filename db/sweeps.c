@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sweeps: grids of problems, what they may spend and what they have spent; and their items, taken in turn and
- * ended. A fleet takes and ends them in queue.c.
+ * Sweeps: grids of problems, what they may spend and what they have spent; and their items, which queue.c hands out.
  *
- * Workload: up to ten thousand items; one claim and one end for each, a line of spending every
- * second. Invariants: an item ends only under its latest claim; a sweep has spent what its items
- * have, because both are written in one transaction.
+ * Workload: up to ten thousand items.
  */
 #include "rows.h"
 
@@ -49,11 +46,16 @@ static const fa_member item_columns[] = {ITEM_FIELDS(FA_COLUMN_ENTRY){.key = NUL
 struct change {
     int64_t id;
     fa_sweep_state state;
-    fa_store_claim claim;
-    fa_item_state item_state;
-    const char *reason;
-    const fa_sweep_spent *spent;
     int32_t position;
+};
+
+struct entering {
+    const fa_sweep *sweep;
+    const fa_sweep_item *items;
+    int32_t count;
+    bool restart;
+    const char *request; /* NULL: of this host */
+    int64_t id;          /* of the sweep entered */
 };
 
 static bool amount(double value)
@@ -91,7 +93,7 @@ static int add_item(fa_store *store, int64_t id, int32_t position, const fa_swee
     return fa_db_run(store, &binder, diag);
 }
 
-static int add_sweep(fa_store *store, fa_entering *entering, fa_diag *diag)
+static int add_sweep(fa_store *store, struct entering *entering, fa_diag *diag)
 {
     const fa_sweep *sweep = entering->sweep;
     fa_binder binder = fa_db_prepare(
@@ -109,7 +111,7 @@ static int add_sweep(fa_store *store, fa_entering *entering, fa_diag *diag)
     return rc;
 }
 
-static int come_back(fa_store *store, const fa_entering *entering, fa_diag *diag)
+static int come_back(fa_store *store, const struct entering *entering, fa_diag *diag)
 {
     const fa_sweep *sweep = entering->sweep;
     fa_binder binder =
@@ -132,19 +134,25 @@ static int come_back(fa_store *store, const fa_entering *entering, fa_diag *diag
                     fa_int(entering->id));
 }
 
-int fa_db_sweep_enter(fa_store *store, fa_entering *entering, fa_diag *diag)
+static int enter_body(fa_store *store, void *context, fa_diag *diag)
 {
+    struct entering *entering = context;
     int rc = find_sweep(store, entering->sweep->key, &entering->id, diag);
     if (rc == 0 && entering->id != 0 && entering->restart) {
         rc = forget(store, entering->id, diag);
         entering->id = 0;
     }
-    if (rc != 0)
+    if (rc == 0)
+        rc =
+            entering->id == 0 ? add_sweep(store, entering, diag) : come_back(store, entering, diag);
+    if (rc != 0 || entering->request == NULL)
         return rc;
-    return entering->id == 0 ? add_sweep(store, entering, diag) : come_back(store, entering, diag);
+    rc = fa_db_do(store, diag, "UPDATE sweep SET fleet = 1, request = ? WHERE id = ?",
+                  fa_text(entering->request), fa_int(entering->id));
+    return rc != 0 ? rc : fa_db_notify(store, diag);
 }
 
-int fa_db_sweep_check(const fa_entering *entering, fa_diag *diag)
+static int check_entering(const struct entering *entering, fa_diag *diag)
 {
     const fa_sweep *sweep = entering->sweep;
     if (strlen(sweep->key) != FA_HASH_HEX - 1 || entering->count < 1 ||
@@ -152,27 +160,28 @@ int fa_db_sweep_check(const fa_entering *entering, fa_diag *diag)
         !amount(sweep->budget.price) || sweep->budget.trials < 0)
         return fa_fail(diag, FA_EINVAL,
                        "a sweep needs a key, items, and a budget that is not negative");
-    int rc = 0;
-    for (int32_t i = 0; i < entering->count && rc == 0; i++) {
+    if (entering->request != NULL && strlen(entering->request) >= FA_QUEUE_REQUEST_MAX)
+        return fa_fail(diag, FA_EINVAL, "a request to the fleet has up to %d bytes",
+                       FA_QUEUE_REQUEST_MAX - 1);
+    for (int32_t i = 0; i < entering->count; i++) {
         const fa_sweep_item *item = &entering->items[i];
         if (memchr(item->gpu, 0, sizeof item->gpu) == NULL)
-            rc = fa_fail(diag, FA_EINVAL, "the GPU's name of item %d does not end", i);
-        else
-            rc = fa_problem_check(&item->problem, diag);
+            return fa_fail(diag, FA_EINVAL, "the GPU's name of item %d does not end", i);
+        if (entering->request != NULL && item->gpu[0] == 0)
+            return fa_fail(diag, FA_EINVAL, "item %d names no GPU type: a fleet has many", i);
+        int rc = fa_problem_check(&item->problem, diag);
+        if (rc != 0)
+            return rc;
     }
-    return rc;
-}
-
-static int enter_body(fa_store *store, void *context, fa_diag *diag)
-{
-    return fa_db_sweep_enter(store, context, diag);
+    return 0;
 }
 
 int fa_store_sweep_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_item *items,
-                         int32_t count, bool restart, int64_t *ret_id, fa_diag *diag)
+                         int32_t count, bool restart, const char *request, int64_t *ret_id,
+                         fa_diag *diag)
 {
-    fa_entering entering = {sweep, items, count, restart, 0};
-    int rc = fa_db_sweep_check(&entering, diag);
+    struct entering entering = {sweep, items, count, restart, request, 0};
+    int rc = check_entering(&entering, diag);
     if (rc == 0)
         rc = fa_db_change(store, enter_body, &entering, diag);
     if (rc == 0)
@@ -203,100 +212,6 @@ int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, 
 {
     struct change change = {.id = id, .state = state};
     return fa_db_change(store, state_body, &change, diag);
-}
-
-/* ---- an item, taken and ended -----------------------------------------------------------------*/
-#define SPEND                                                       \
-    "seconds = seconds + ?, cost = cost + ?, trials = trials + ?, " \
-    "compiled = compiled + ?, reused = reused + ?, updated = ?"
-
-static int claim_body(fa_store *store, void *context, fa_diag *diag)
-{
-    struct change *change = context;
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "UPDATE sweep_item SET state = 'running', attempts = attempts + 1, "
-                      "updated = ? WHERE id = (SELECT id FROM sweep_item WHERE "
-                      "sweep_id = ? AND state = 'pending' ORDER BY position LIMIT 1 "
-                      "/*! FOR UPDATE SKIP LOCKED */) "
-                      "RETURNING id, position, attempts",
-                      diag);
-    fa_bind(&binder, fa_now(), fa_int(change->id));
-    fa_reader reader;
-    int rc = fa_db_run_row(store, &binder, &reader, diag);
-    if (rc <= 0)
-        return rc < 0 ? rc : FA_ENOTFOUND;
-    change->claim.sweep_id = change->id;
-    change->claim.item_id = fa_read_int(&reader, 0, INT64_MAX);
-    change->claim.position = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    change->claim.fence = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    rc = fa_read_end(&reader, diag);
-    return rc == 0 ? fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: restart the sweep")
-                   : (rc < 0 ? rc : 0);
-}
-
-int fa_store_sweep_claim(fa_store *store, int64_t id, fa_store_claim *ret_claim, fa_diag *diag)
-{
-    struct change change = {.id = id};
-    int rc = fa_db_change(store, claim_body, &change, diag);
-    if (rc == 0)
-        *ret_claim = change.claim;
-    return rc;
-}
-
-static int spend_on(fa_store *store, const char *sql, int64_t id, const fa_sweep_spent *spent,
-                    fa_diag *diag)
-{
-    return fa_db_do(store, diag, sql, fa_real(spent->seconds), fa_real(spent->cost),
-                    fa_int(spent->trials), fa_int(spent->compiled), fa_int(spent->reused), fa_now(),
-                    fa_int(id));
-}
-
-int fa_db_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,
-                      fa_diag *diag)
-{
-    int rc = spend_on(store, "UPDATE sweep_item SET " SPEND " WHERE id = ?", claim->item_id, spent,
-                      diag);
-    return rc != 0 ? rc
-                   : spend_on(store, "UPDATE sweep SET " SPEND " WHERE id = ?", claim->sweep_id,
-                              spent, diag);
-}
-
-static int spend_body(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct change *change = context;
-    return fa_db_sweep_spend(store, &change->claim, change->spent, diag);
-}
-
-int fa_store_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,
-                         fa_diag *diag)
-{
-    struct change change = {.claim = *claim, .spent = spent};
-    return fa_db_change(store, spend_body, &change, diag);
-}
-
-static int end_body(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct change *change = context;
-    int rc = fa_db_do(store, diag,
-                      "UPDATE sweep_item SET state = ?, reason = ?, updated = ? "
-                      "WHERE id = ? AND attempts = ? AND state = 'running'",
-                      fa_text(fa_item_state_name(change->item_state)), fa_text(change->reason),
-                      fa_now(), fa_int(change->claim.item_id), fa_int(change->claim.fence));
-    if (rc != 0)
-        return rc;
-    if (fa_db_changes(store) != 1)
-        return fa_fail(diag, FA_EBUSY,
-                       "this item of the sweep was taken over by another process, or its "
-                       "store was replaced");
-    return spend_body(store, context, diag);
-}
-
-int fa_store_sweep_end(fa_store *store, const fa_store_claim *claim, fa_item_state state,
-                       const char *reason, const fa_sweep_spent *spent, fa_diag *diag)
-{
-    struct change change = {.claim = *claim, .item_state = state, .reason = reason, .spent = spent};
-    return fa_db_change(store, end_body, &change, diag);
 }
 
 static int reopen_body(fa_store *store, void *context, fa_diag *diag)

@@ -227,13 +227,10 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
 }
 
 int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_cubin_record *cubin,
-                     bool *ret_kept, fa_diag *diag)
+                     fa_diag *diag)
 {
     struct putting putting = {.winner = winner, .cubin = cubin};
-    int rc = put_body(store, &putting, diag);
-    if (rc == 0)
-        *ret_kept = putting.kept;
-    return rc;
+    return put_body(store, &putting, diag);
 }
 
 static int put_winner(fa_store *store, struct putting *putting, fa_diag *diag)

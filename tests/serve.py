@@ -150,7 +150,7 @@ class Serve:
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, FA_TUNE_SERVE, "--socket", self.socket, *self.flags], env=self.env,
-                cwd=self.place.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         if self.wait:
             self.wait_until_ready()
 

@@ -153,11 +153,11 @@ static void a_winner_made_elsewhere_replaces_a_better_one_and_keeps_its_time(voi
 
 /* ---- who holds what -------------------------------------------------------------------------*/
 struct holders {
-    fa_queue_holder holder[2];
+    fa_queue_holding holder[2];
     int count;
 };
 
-static int see_holder(void *context, const fa_queue_holder *holder)
+static int see_holder(void *context, const fa_queue_holding *holder)
 {
     struct holders *holders = context;
     if (holders->count < 2)
@@ -178,20 +178,20 @@ static void the_queue_tells_who_holds_its_items(void)
         item[i] = (fa_sweep_item){.problem = db_scope(i + 1).problem};
         strcpy(item[i].gpu, "L4");
     }
-    CHECK_OK(fa_store_queue_enter(store, &sweep, item, 3, false, "{}", &id, &diag), diag);
+    CHECK_OK(fa_store_sweep_enter(store, &sweep, item, 3, false, "{}", &id, &diag), diag);
+    const fa_queue_taker takers[] = {{0, NULL, FA_WORK_COMPILE, "ada-1", 600000},
+                                     {0, NULL, FA_WORK_MEASURE, "bob-2", 600000}};
     for (int i = 0; i < 2; i++)
-        CHECK_OK(fa_store_queue_claim(store, NULL, 0, i == 0 ? FA_STAGE_COMPILE : FA_STAGE_MEASURE,
-                                      i == 0 ? "ada-1" : "bob-2", 600000, &claim, &taken, &diag),
-                 diag);
-    CHECK_OK(fa_store_queue_holders_each(store, id, see_holder, &holders, &diag), diag);
+        CHECK_OK(fa_store_queue_claim(store, &takers[i], &claim, &taken, &diag), diag);
+    CHECK_OK(fa_store_queue_holdings_each(store, id, see_holder, &holders, &diag), diag);
     CHECK_INT(holders.count, 2);
     CHECK_TEXT(holders.holder[0].holder, "ada-1");
-    CHECK_INT(holders.holder[0].stage, FA_STAGE_COMPILE);
+    CHECK_INT(holders.holder[0].stage, FA_WORK_COMPILE);
     CHECK_TEXT(holders.holder[1].holder, "bob-2");
-    CHECK_INT(holders.holder[1].stage, FA_STAGE_MEASURE);
-    CHECK_INT(holders.holder[1].position, 1);
+    CHECK_INT(holders.holder[1].stage, FA_WORK_MEASURE);
+    CHECK_INT(holders.holder[1].index, 1);
     CHECK_INT(holders.holder[1].item.problem.seq_q, 2);
-    CHECK(holders.holder[1].left_ms > 0 && holders.holder[1].left_ms <= 600000);
+    CHECK(holders.holder[1].left_s > 0 && holders.holder[1].left_s <= 600);
 }
 
 /* ---- forgetting -----------------------------------------------------------------------------*/

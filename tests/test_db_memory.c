@@ -106,12 +106,13 @@ static int claim_and_give_back(fa_store *store)
 {
     fa_queue_claim claim;
     fa_sweep_item item;
-    int rc = fa_store_queue_claim(store, NULL, 0, FA_STAGE_MEASURE, "here-1-a", 60000, &claim,
-                                  &item, NULL);
+    const fa_queue_taker taker = {0, NULL, FA_WORK_MEASURE, "here-1-a", 60000};
+    const fa_queue_end end = {FA_ITEM_PENDING};
+    int rc = fa_store_queue_claim(store, &taker, &claim, &item, NULL);
     if (rc != 0)
         return rc;
     allocator_stop();
-    return fa_store_queue_give_back(store, &claim, NULL, NULL);
+    return fa_store_queue_end(store, &claim, &end, NULL);
 }
 
 static int put_worse_winner(fa_store *store)
@@ -192,7 +193,7 @@ static bool fill(void)
         strcpy(items[i - 1].gpu, "L4");
     }
     int64_t id = 0;
-    good = good && fa_store_queue_enter(store, &sweep, items, ROWS, false, "", &id, &diag) == 0 &&
+    good = good && fa_store_sweep_enter(store, &sweep, items, ROWS, false, "", &id, &diag) == 0 &&
            id == 1;
     fa_store_close(&store);
     return good;

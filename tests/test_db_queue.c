@@ -30,7 +30,7 @@ static int64_t enter_with(char letter, bool restart, fa_sweep_budget budget)
     int64_t id = 0;
     memset(sweep.key, letter, sizeof sweep.key - 1);
     make_items(item);
-    return fa_store_queue_enter(store, &sweep, item, ITEMS, restart, "{\"effort\":1}", &id,
+    return fa_store_sweep_enter(store, &sweep, item, ITEMS, restart, "{\"effort\":1}", &id,
                                 &diag) == 0
                ? id
                : 0;
@@ -41,17 +41,17 @@ static int64_t enter(char letter)
     return enter_with(letter, false, (fa_sweep_budget){0});
 }
 
-static int claim_ms(const char *gpu, fa_queue_stage stage, const char *holder,
-                    int64_t lease_ms, fa_queue_claim *ret_claim)
+static int claim_ms(const char *gpu, fa_work_stage stage, const char *holder, int64_t lease_ms,
+                    fa_queue_claim *ret_claim)
 {
+    const fa_queue_taker taker = {0, gpu, stage, holder, lease_ms};
     fa_sweep_item item;
-    return fa_store_queue_claim(store, &gpu, gpu != NULL ? 1 : 0, stage, holder, lease_ms,
-                                ret_claim, &item, &diag);
+    return fa_store_queue_claim(store, &taker, ret_claim, &item, &diag);
 }
 
 static int claim(const char *gpu, const char *holder, fa_queue_claim *ret_claim)
 {
-    return claim_ms(gpu, FA_STAGE_MEASURE, holder, LONG_MS, ret_claim);
+    return claim_ms(gpu, FA_WORK_MEASURE, holder, LONG_MS, ret_claim);
 }
 
 static int publish(const fa_queue_claim *held, uint32_t n)
@@ -60,15 +60,28 @@ static int publish(const fa_queue_claim *held, uint32_t n)
     if (bytes == NULL)
         return FA_ENOMEM;
     fa_cubin_record cubin = db_cubin(n, bytes);
-    fa_winner_record winner = db_winner(64 << held->item.position, n, FA_ORIGIN_MEASURED);
-    int rc = fa_store_queue_publish(store, held, &winner, &cubin, NULL, NULL, &diag);
+    fa_winner_record winner = db_winner(64 << held->position, n, FA_ORIGIN_MEASURED);
+    const fa_queue_end end = {FA_ITEM_DONE, .winner = &winner, .cubin = &cubin};
+    int rc = fa_store_queue_end(store, held, &end, &diag);
     free(bytes);
     return rc;
 }
 
-static fa_queue_counts counts_of(int64_t id)
+static int fail(const fa_queue_claim *held, const fa_sweep_spent *spent)
 {
-    fa_queue_counts counts = {.pending = -1};
+    const fa_queue_end end = {FA_ITEM_FAILED, .reason = "it broke", .spent = spent};
+    return fa_store_queue_end(store, held, &end, &diag);
+}
+
+static int give_back(const fa_queue_claim *held, bool compiled, const fa_sweep_spent *spent)
+{
+    const fa_queue_end end = {FA_ITEM_PENDING, .compiled = compiled, .spent = spent};
+    return fa_store_queue_end(store, held, &end, &diag);
+}
+
+static fa_queue counts_of(int64_t id)
+{
+    fa_queue counts = {.pending = -1};
     fa_store_queue_counts(store, id, &counts, &diag);
     return counts;
 }
@@ -164,15 +177,15 @@ static void leases_and_claims_that_cannot_be_are_refused(void)
     CHECK_INT(fa_store_lease_take(store, "key", "a", INT64_MAX, &lease, &diag), FA_EINVAL);
     CHECK_INT(claim(NULL, "", &held), FA_EINVAL);
     CHECK_INT(claim(NULL, holder, &held), FA_EINVAL);
-    CHECK_INT(claim_ms(NULL, FA_STAGE_MEASURE, "a", -1, &held), FA_EINVAL);
-    CHECK_INT(claim_ms(NULL, (fa_queue_stage)7, "a", 1, &held), FA_EINVAL);
+    CHECK_INT(claim_ms(NULL, FA_WORK_MEASURE, "a", -1, &held), FA_EINVAL);
+    CHECK_INT(claim_ms(NULL, (fa_work_stage)7, "a", 1, &held), FA_EINVAL);
     fa_sweep sweep = {.plan = ""};
     fa_sweep_item item[ITEMS];
     int64_t id;
     memset(sweep.key, 'b', sizeof sweep.key - 1);
     make_items(item);
     item[1].gpu[0] = 0;
-    CHECK_INT(fa_store_queue_enter(store, &sweep, item, ITEMS, false, "", &id, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, "", &id, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "item 1");
 }
 
@@ -185,20 +198,18 @@ static void a_host_takes_items_of_its_gpu_types_and_learns_how_to_tune_them(void
     CHECK(id > 0);
     CHECK_INT(claim("B200", "a", &held), FA_ENOTFOUND);
     CHECK_OK(claim("H100", "a", &held), diag);
-    CHECK_INT(held.item.position, 1);
-    CHECK_INT(held.item.fence, 1);
-    CHECK_INT(held.item.sweep_id, id);
+    CHECK_INT(held.position, 1);
+    CHECK_INT(held.fence, 1);
+    CHECK_INT(held.sweep_id, id);
     CHECK_TEXT(held.request, "{\"effort\":1}");
     CHECK_INT(claim("H100", "b", &held), FA_ENOTFOUND);
-    const char *both[] = {"H100", "L4"};
-    CHECK_OK(
-        fa_store_queue_claim(store, both, 2, FA_STAGE_MEASURE, "b", LONG_MS, &held, &item, &diag),
-        diag);
-    CHECK_INT(held.item.position, 0);
+    const fa_queue_taker b = {0, "L4", FA_WORK_MEASURE, "b", LONG_MS};
+    CHECK_OK(fa_store_queue_claim(store, &b, &held, &item, &diag), diag);
+    CHECK_INT(held.position, 0);
     CHECK_TEXT(item.gpu, "L4");
     CHECK_INT(item.problem.seq_q, 64);
     CHECK_OK(claim(NULL, "c", &held), diag);
-    CHECK_INT(held.item.position, 2);
+    CHECK_INT(held.position, 2);
     CHECK_INT(counts_of(id).running, 3);
     CHECK_INT(claim(NULL, "d", &held), FA_ENOTFOUND);
 }
@@ -211,7 +222,7 @@ static void a_sweep_of_one_host_is_not_the_fleets(void)
     int64_t id;
     memset(sweep.key, 'c', sizeof sweep.key - 1);
     make_items(item);
-    CHECK_OK(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, &id, &diag), diag);
+    CHECK_OK(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, NULL, &id, &diag), diag);
     CHECK_INT(claim(NULL, "a", &held), FA_ENOTFOUND);
     CHECK_INT(counts_of(0).pending, 0);
 }
@@ -225,23 +236,23 @@ static void a_published_item_is_done_with_its_winner_and_closes_its_sweep(void)
         CHECK_INT(state_of(id), FA_SWEEP_RUNNING);
         CHECK_OK(claim(NULL, "a", &held), diag);
         if (i == 1)
-            CHECK_OK(fa_store_queue_fail(store, &held, "it broke", NULL, &diag), diag);
+            CHECK_OK(fail(&held, NULL), diag);
         else
             CHECK_OK(publish(&held, (uint32_t)i + 1), diag);
     }
     CHECK_INT(state_of(id), FA_SWEEP_DONE);
-    CHECK_INT(counts_of(id).done, 2);
-    CHECK_INT(counts_of(id).failed, 1);
+    CHECK_INT(counts_of(id).sweep.done, 2);
+    CHECK_INT(counts_of(id).sweep.failed, 1);
     CHECK(db_winner_is(store, 64, 1, &diag) && db_winner_is(store, 256, 3, &diag));
     CHECK_OK(publish(&held, 9), diag); /* said before: its answer may have been lost */
     CHECK(db_winner_is(store, 256, 3, &diag));
     CHECK_INT(counts_of(id).refused, 0);
-    CHECK_INT(fa_store_queue_fail(store, &held, "no", NULL, &diag), FA_EBUSY); /* not so, though */
+    CHECK_INT(fail(&held, NULL), FA_EBUSY); /* not so, though */
     CHECK_INT(counts_of(id).refused, 1);
     CHECK_INT(enter('a'), id); /* what failed is tried again */
     CHECK_OK(claim(NULL, "a", &held), diag);
-    CHECK_INT(held.item.position, 1);
-    CHECK_INT(held.item.fence, 2);
+    CHECK_INT(held.position, 1);
+    CHECK_INT(held.fence, 2);
 }
 
 static void whoever_lost_a_claim_publishes_nothing_and_is_counted(void)
@@ -249,17 +260,17 @@ static void whoever_lost_a_claim_publishes_nothing_and_is_counted(void)
     int64_t id = enter('a');
     fa_queue_claim first, second;
     CHECK(id > 0);
-    CHECK_OK(claim_ms("H100", FA_STAGE_MEASURE, "a", 1, &first), diag);
+    CHECK_OK(claim_ms("H100", FA_WORK_MEASURE, "a", 1, &first), diag);
     while (claim("H100", "b", &second) == FA_ENOTFOUND)
         usleep(1000);
-    CHECK_INT(second.item.item_id, first.item.item_id);
-    CHECK_INT(second.item.fence, first.item.fence + 1);
+    CHECK_INT(second.item_id, first.item_id);
+    CHECK_INT(second.fence, first.fence + 1);
     CHECK_INT(fa_store_queue_renew(store, &first, LONG_MS, &diag), FA_EBUSY);
     CHECK_INT(publish(&first, 1), FA_EBUSY);
     CHECK_HAS(diag.text, "taken over");
-    CHECK_INT(fa_store_queue_fail(store, &first, "late", &nothing, &diag), FA_EBUSY);
-    CHECK_INT(fa_store_queue_compiled(store, &first, &nothing, &diag), FA_EBUSY);
-    CHECK_INT(fa_store_queue_give_back(store, &first, &nothing, &diag), FA_EBUSY); /* not counted */
+    CHECK_INT(fail(&first, &nothing), FA_EBUSY);
+    CHECK_INT(give_back(&first, true, &nothing), FA_EBUSY);
+    CHECK_INT(give_back(&first, false, &nothing), FA_EBUSY); /* not counted */
     CHECK_INT(counts_of(id).refused, 3);
     CHECK(!db_winner_is(store, 128, 1, &diag));
     CHECK_OK(fa_store_queue_renew(store, &second, LONG_MS, &diag), diag);
@@ -275,7 +286,7 @@ static void a_claim_that_ran_out_and_is_nobodys_yet_still_counts(void)
     int64_t id = enter('a');
     fa_queue_claim held, other;
     CHECK(id > 0);
-    CHECK_OK(claim_ms("H100", FA_STAGE_MEASURE, "a", 1, &held), diag);
+    CHECK_OK(claim_ms("H100", FA_WORK_MEASURE, "a", 1, &held), diag);
     while (counts_of(id).expired != 1)
         usleep(1000);
     CHECK_OK(fa_store_queue_renew(store, &held, LONG_MS, &diag), diag);
@@ -289,30 +300,30 @@ static void compiling_comes_before_measuring_where_somebody_compiles(void)
     int64_t id = enter('a');
     fa_queue_claim held, other;
     CHECK(id > 0);
-    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), diag);
-    CHECK_INT(other.item.position, 0);
-    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "d", LONG_MS, &held), diag);
-    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "d", LONG_MS, &held), diag);
-    CHECK_INT(held.item.position, 2);
+    CHECK_OK(claim_ms(NULL, FA_WORK_COMPILE, "c", LONG_MS, &other), diag);
+    CHECK_INT(other.position, 0);
+    CHECK_OK(claim_ms(NULL, FA_WORK_COMPILE, "d", LONG_MS, &held), diag);
+    CHECK_OK(claim_ms(NULL, FA_WORK_COMPILE, "d", LONG_MS, &held), diag);
+    CHECK_INT(held.position, 2);
     CHECK(!held.compiled);
     CHECK_INT(claim(NULL, "m", &held), FA_ENOTFOUND); /* all are being compiled */
-    CHECK_OK(fa_store_queue_give_back(store, &other, NULL, &diag), diag);
+    CHECK_OK(give_back(&other, false, NULL), diag);
     fa_sweep_spent spent = {.compiled = 7, .seconds = 2};
     fa_queue_claim last = held;
-    CHECK_OK(fa_store_queue_compiled(store, &last, &spent, &diag), diag);
-    CHECK_OK(fa_store_queue_compiled(store, &last, &spent, &diag), diag); /* counts once */
+    CHECK_OK(give_back(&last, true, &spent), diag);
+    CHECK_OK(give_back(&last, true, &spent), diag); /* counts once */
     fa_sweep now = {0};
     CHECK_OK(fa_store_sweep_read(store, id, &now, &diag), diag);
     CHECK_INT(now.spent.compiled, 7);
     CHECK_INT(counts_of(id).compiled, 1);
     CHECK_OK(claim("L4", "m", &held), diag); /* that, not the earlier one */
-    CHECK_INT(held.item.position, 2);
+    CHECK_INT(held.position, 2);
     CHECK(held.compiled);
-    CHECK_INT(held.item.fence, 2);
-    CHECK_OK(claim_ms(NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), diag);
-    CHECK_INT(other.item.position, 0); /* what is compiled is not compiled again */
-    CHECK_INT(claim_ms(NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), FA_ENOTFOUND);
-    CHECK_OK(fa_store_queue_give_back(store, &held, NULL, &diag), diag);
+    CHECK_INT(held.fence, 2);
+    CHECK_OK(claim_ms(NULL, FA_WORK_COMPILE, "c", LONG_MS, &other), diag);
+    CHECK_INT(other.position, 0); /* what is compiled is not compiled again */
+    CHECK_INT(claim_ms(NULL, FA_WORK_COMPILE, "c", LONG_MS, &other), FA_ENOTFOUND);
+    CHECK_OK(give_back(&held, false, NULL), diag);
     CHECK_OK(claim("L4", "m", &held), diag);
     CHECK(held.compiled); /* giving back loses nothing */
 }
@@ -325,9 +336,9 @@ static void a_budget_that_is_spent_closes_the_queue(void)
     CHECK(id > 0);
     CHECK_OK(claim(NULL, "a", &first), diag);
     CHECK_OK(claim(NULL, "b", &second), diag);
-    CHECK_OK(fa_store_queue_fail(store, &first, "x", &spent, &diag), diag);
+    CHECK_OK(fail(&first, &spent), diag);
     CHECK_INT(state_of(id), FA_SWEEP_RUNNING);
-    CHECK_OK(fa_store_queue_fail(store, &second, "x", &spent, &diag), diag);
+    CHECK_OK(fail(&second, &spent), diag);
     CHECK_INT(state_of(id), FA_SWEEP_BUDGET_SPENT);
     CHECK_INT(claim(NULL, "a", &first), FA_ENOTFOUND);
     CHECK_INT(enter_with('a', false, (fa_sweep_budget){.trials = 100}), id);
@@ -357,13 +368,13 @@ static void an_item_that_cannot_be_read_fails_and_the_next_is_taken(void)
     CHECK_OK(fa_db_exec(store, "UPDATE sweep_item SET problem = '{}' WHERE position = 0", &diag),
              diag);
     CHECK_OK(claim("L4", "a", &held), diag);
-    CHECK_INT(held.item.position, 2);
-    CHECK_INT(counts_of(id).failed, 1);
+    CHECK_INT(held.position, 2);
+    CHECK_INT(counts_of(id).sweep.failed, 1);
     CHECK_OK(publish(&held, 1), diag);
     CHECK_OK(fa_db_exec(store, "UPDATE sweep_item SET problem = '{}' WHERE position = 1", &diag),
              diag);
     CHECK_INT(claim(NULL, "a", &held), FA_ENOTFOUND); /* the last one: that is kept */
-    CHECK_INT(counts_of(id).failed, 2);
+    CHECK_INT(counts_of(id).sweep.failed, 2);
     CHECK_INT(state_of(id), FA_SWEEP_DONE);
 }
 
@@ -386,8 +397,8 @@ static void an_item_of_an_operation_with_other_fields_now_is_passed_over_and_sta
                  then[i]);
         CHECK(db_tamper(change));
         CHECK_INT(claim("L4", "a", &held), i == 0 ? 0 : FA_ENOTFOUND); /* the other one */
-        CHECK_INT(held.item.position, 2);
-        CHECK_INT(counts_of(id).failed, 0);
+        CHECK_INT(held.position, 2);
+        CHECK_INT(counts_of(id).sweep.failed, 0);
         CHECK_INT(counts_of(id).pending, ITEMS - 1);
     }
 }
@@ -401,9 +412,9 @@ static void an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays(
     CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, 'bf16', 'fp8') "
                     "WHERE position = 0"));
     CHECK_OK(claim("L4", "a", &held), diag);
-    CHECK_INT(held.item.position, 2);
+    CHECK_INT(held.position, 2);
     CHECK_INT(claim("L4", "b", &held), FA_ENOTFOUND);
-    CHECK_INT(counts_of(id).failed, 0);
+    CHECK_INT(counts_of(id).sweep.failed, 0);
     CHECK_INT(counts_of(id).pending, ITEMS - 1);
     CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, 'fp8', 'bf16') "
                     "WHERE position = 0"));
@@ -411,12 +422,12 @@ static void an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays(
                     "'\"window\":5,\"unaligned\"'), problem_key = problem_key || ' window=5' "
                     "WHERE position = 0"));
     CHECK_INT(claim("L4", "b", &held), FA_ENOTFOUND);
-    CHECK_INT(counts_of(id).failed, 0);
+    CHECK_INT(counts_of(id).sweep.failed, 0);
     CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, '\"window\":5,', ''), "
                     "problem_key = replace(problem_key, ' window=5', '') WHERE position = 0"));
     CHECK_OK(claim("L4", "b", &held), diag);
-    CHECK_INT(held.item.position, 0);
-    CHECK_INT(held.item.fence, 1); /* it had not been taken before */
+    CHECK_INT(held.position, 0);
+    CHECK_INT(held.fence, 1); /* it had not been taken before */
 }
 
 static void a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_others(void)
@@ -427,8 +438,8 @@ static void a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_
     CHECK(db_tamper("UPDATE sweep SET request = " DB_REPEAT(2000)));
     CHECK((next = enter('b')) > id);
     CHECK_OK(claim(NULL, "a", &held), diag);
-    CHECK_INT(held.item.sweep_id, next);
-    CHECK_INT(counts_of(id).failed, ITEMS);
+    CHECK_INT(held.sweep_id, next);
+    CHECK_INT(counts_of(id).sweep.failed, ITEMS);
     CHECK_INT(state_of(id), FA_SWEEP_DONE);
 }
 
@@ -448,7 +459,7 @@ static void a_waiter_wakes_when_another_connection_has_changed_the_store(void)
     CHECK_OK(fa_store_lease_take(store, "key", "a", LONG_MS, &lease, &diag), diag);
     while (fa_store_wait(waiter, 1, &diag) == 0) /* taking may wake it: nothing is free for it */
         continue;
-    CHECK_OK(fa_store_queue_give_back(store, &held, NULL, &diag), diag);
+    CHECK_OK(give_back(&held, false, NULL), diag);
     CHECK_OK(fa_store_wait(waiter, 60000, &diag), diag);
     CHECK_OK(fa_store_lease_release(store, &lease, &diag), diag);
     CHECK_OK(fa_store_wait(waiter, 60000, &diag), diag);

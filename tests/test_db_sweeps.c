@@ -32,7 +32,8 @@ static int64_t enter(char letter, bool restart)
     fa_sweep_item item[ITEMS];
     int64_t id = 0;
     make_items(item);
-    return fa_store_sweep_enter(store, &sweep, item, ITEMS, restart, &id, &diag) == 0 ? id : 0;
+    return fa_store_sweep_enter(store, &sweep, item, ITEMS, restart, NULL, &id, &diag) == 0 ? id
+                                                                                            : 0;
 }
 
 static fa_sweep read_sweep(int64_t id)
@@ -42,44 +43,35 @@ static fa_sweep read_sweep(int64_t id)
     return sweep;
 }
 
+static int take(int64_t id, fa_queue_claim *ret_claim)
+{
+    const fa_queue_taker taker = {.sweep_id = id, .stage = FA_WORK_MEASURE};
+    return fa_store_queue_claim(store, &taker, ret_claim, NULL, &diag);
+}
+
+static int end(const fa_queue_claim *claim, fa_item_state state, const fa_sweep_spent *spent)
+{
+    const fa_queue_end ended = {state, .reason = "why", .spent = spent};
+    return fa_store_queue_end(store, claim, &ended, &diag);
+}
+
 static void items_are_taken_in_order_each_once(void)
 {
     int64_t id = enter('a', false), other = enter('b', false);
     CHECK(id > 0 && other > id);
-    fa_store_claim claim;
+    fa_queue_claim claim;
     for (int i = 0; i < ITEMS; i++) {
-        CHECK_OK(fa_store_sweep_claim(store, id, &claim, &diag), diag);
+        CHECK_OK(take(id, &claim), diag);
         CHECK_INT(claim.position, i);
         CHECK_INT(claim.fence, 1);
-        CHECK_OK(fa_store_sweep_end(store, &claim, i == 1 ? FA_ITEM_FAILED : FA_ITEM_DONE,
-                                    i == 1 ? "it broke" : "", &nothing, &diag),
-                 diag);
+        CHECK_OK(end(&claim, i == 1 ? FA_ITEM_FAILED : FA_ITEM_DONE, &nothing), diag);
     }
-    CHECK_INT(fa_store_sweep_claim(store, id, &claim, &diag), FA_ENOTFOUND);
+    CHECK_INT(take(id, &claim), FA_ENOTFOUND);
     fa_sweep sweep = read_sweep(id);
     CHECK_INT(sweep.items, ITEMS);
     CHECK_INT(sweep.done, 2);
     CHECK_INT(sweep.failed, 1);
     CHECK_INT(read_sweep(other).done, 0);
-}
-
-static void whoever_claimed_earlier_may_not_end_an_item(void)
-{
-    fa_store_claim first, second;
-    int64_t id = enter('a', false);
-    CHECK_OK(fa_store_sweep_claim(store, id, &first, &diag), diag);
-    fa_store_close(&store); /* as if it had been killed: found running by the next to enter */
-    store = db_open(&diag);
-    CHECK_INT(enter('a', false), id);
-    CHECK_OK(fa_store_sweep_claim(store, id, &second, &diag), diag);
-    CHECK_INT(second.position, first.position);
-    CHECK(second.fence > first.fence);
-    fa_sweep_spent spent = {.seconds = 9};
-    CHECK_INT(fa_store_sweep_end(store, &first, FA_ITEM_DONE, "", &spent, &diag), FA_EBUSY);
-    CHECK(read_sweep(id).spent.seconds == 0);
-    CHECK_OK(fa_store_sweep_end(store, &second, FA_ITEM_DONE, "", &nothing, &diag), diag);
-    CHECK_INT(fa_store_sweep_end(store, &second, FA_ITEM_FAILED, "x", &nothing, &diag), FA_EBUSY);
-    CHECK_INT(read_sweep(id).done, 1);
 }
 
 struct seen {
@@ -98,15 +90,15 @@ static int see(void *context, int32_t position, const fa_sweep_item *item)
 
 static void spending_adds_up_for_the_item_and_the_sweep_over_all_runs(void)
 {
-    fa_store_claim claim;
+    fa_queue_claim claim;
     struct seen seen = {0};
     int64_t id = enter('a', false);
     const fa_sweep_spent spent = {1.5, 0.25, 3, 4, 5};
     for (int run = 0; run < 2; run++) {
         CHECK_INT(enter('a', false), id);
-        CHECK_OK(fa_store_sweep_claim(store, id, &claim, &diag), diag);
-        CHECK_OK(fa_store_sweep_spend(store, &claim, &spent, &diag), diag);
-        CHECK_OK(fa_store_sweep_end(store, &claim, FA_ITEM_DONE, "", &spent, &diag), diag);
+        CHECK_OK(take(id, &claim), diag);
+        CHECK_OK(fa_store_queue_spend(store, &claim, &spent, &diag), diag);
+        CHECK_OK(end(&claim, FA_ITEM_DONE, &spent), diag);
     }
     fa_sweep sweep = read_sweep(id);
     CHECK(sweep.spent.seconds == 6 && sweep.spent.cost == 1);
@@ -124,14 +116,12 @@ static void spending_adds_up_for_the_item_and_the_sweep_over_all_runs(void)
 
 static void coming_back_keeps_what_is_done_and_restarting_forgets_it(void)
 {
-    fa_store_claim claim;
+    fa_queue_claim claim;
     const fa_sweep_spent spent = {.seconds = 2, .trials = 1};
     int64_t id = enter('a', false), other = enter('b', false);
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(fa_store_sweep_claim(store, id, &claim, &diag), diag);
-        CHECK_OK(fa_store_sweep_end(store, &claim, i == 0 ? FA_ITEM_DONE : FA_ITEM_FAILED, "why",
-                                    &spent, &diag),
-                 diag);
+        CHECK_OK(take(id, &claim), diag);
+        CHECK_OK(end(&claim, i == 0 ? FA_ITEM_DONE : FA_ITEM_FAILED, &spent), diag);
     }
     CHECK_OK(fa_store_sweep_set_state(store, id, FA_SWEEP_BUDGET_SPENT, &diag), diag);
     CHECK_INT(read_sweep(id).state, FA_SWEEP_BUDGET_SPENT);
@@ -157,17 +147,17 @@ static void what_cannot_be_is_not_entered(void)
     int64_t id;
     make_items(item);
     sweep.budget.seconds = NAN;
-    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, &id, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, NULL, &id, &diag), FA_EINVAL);
     sweep = a_sweep('a');
-    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, 0, false, &id, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, 0, false, NULL, &id, &diag), FA_EINVAL);
     sweep.key[7] = 0;
-    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, &id, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, NULL, &id, &diag), FA_EINVAL);
     sweep = a_sweep('a');
     item[1].problem.head_dim = 7;
-    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, &id, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, NULL, &id, &diag), FA_EINVAL);
     make_items(item);
     memset(item[2].gpu, 'x', sizeof item[2].gpu);
-    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, &id, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, NULL, &id, &diag), FA_EINVAL);
     CHECK_INT(fa_store_sweep_find(store, sweep.key, &id, &diag), FA_ENOTFOUND);
 }
 
@@ -208,7 +198,6 @@ static void rows_that_are_not_valid_are_not_told(void)
 int main(void)
 {
     DB_STORE_TEST(items_are_taken_in_order_each_once);
-    DB_STORE_TEST(whoever_claimed_earlier_may_not_end_an_item);
     DB_STORE_TEST(spending_adds_up_for_the_item_and_the_sweep_over_all_runs);
     DB_STORE_TEST(coming_back_keeps_what_is_done_and_restarting_forgets_it);
     DB_STORE_TEST(what_cannot_be_is_not_entered);

@@ -229,7 +229,7 @@ static void which_server_is_asked_the_options_say_before_the_environment(void)
         fa_remote *remote = NULL;
         fa_diag diag = {{0}};
         CHECK_OK(fa_remote_make(&options, &remote, &diag), diag);
-        CHECK_TEXT(remote != NULL ? fa_remote_address(remote) : "none",
+        CHECK_TEXT(remote != NULL ? fa_http_address(remote->http) : "none",
                    cases[i].asked != NULL ? cases[i].asked : "none");
         fa_remote_free(&remote);
     }

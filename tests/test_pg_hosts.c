@@ -111,29 +111,34 @@ static bool enter_items(fa_store *store)
         item[i] = (fa_sweep_item){.problem = db_scope(i + 1).problem};
         strcpy(item[i].gpu, i % 3 == 0 ? "H100" : "L4");
     }
-    return fa_store_queue_enter(store, &sweep, item, ITEMS, false, "{}", &id, &diag) == 0;
+    return fa_store_sweep_enter(store, &sweep, item, ITEMS, false, "{}", &id, &diag) == 0;
+}
+
+static int take(fa_store *store, const char *holder, int64_t lease_ms, fa_queue_claim *ret_claim)
+{
+    const fa_queue_taker taker = {0, NULL, FA_WORK_MEASURE, holder, lease_ms};
+    fa_sweep_item item;
+    return fa_store_queue_claim(store, &taker, ret_claim, &item, &diag);
 }
 
 static int publish(fa_store *store, const fa_queue_claim *claim, int host)
 {
-    uint32_t n = (uint32_t)(claim->item.position * 100 + host * 10 + claim->item.fence);
+    uint32_t n = (uint32_t)(claim->position * 100 + host * 10 + claim->fence);
     fa_cubin_record cubin = db_cubin(n, bytes);
-    fa_winner_record winner = db_winner(claim->item.position + 1, n, FA_ORIGIN_MEASURED);
-    return fa_store_queue_publish(store, claim, &winner, &cubin, NULL, NULL, &diag);
+    fa_winner_record winner = db_winner(claim->position + 1, n, FA_ORIGIN_MEASURED);
+    const fa_queue_end end = {FA_ITEM_DONE, .winner = &winner, .cubin = &cubin};
+    return fa_store_queue_end(store, claim, &end, &diag);
 }
 
 static int drain(int host)
 {
     fa_store *store = db_open(&diag);
     char holder[24];
-    const char *gpus[] = {"L4", "H100"};
     fa_queue_claim claim;
-    fa_sweep_item item;
     snprintf(holder, sizeof holder, "host-%d", host);
     int rc = store == NULL ? FA_EIO : 0;
     while (rc == 0) {
-        rc = fa_store_queue_claim(store, gpus, 2, FA_STAGE_MEASURE, holder, LONG_MS, &claim, &item,
-                                  &diag);
+        rc = take(store, holder, LONG_MS, &claim);
         if (rc == 0)
             rc = publish(store, &claim, host);
     }
@@ -144,11 +149,11 @@ static int drain(int host)
 static void hosts_drain_a_queue_and_each_item_is_taken_once(void)
 {
     fa_store *store = db_open(&diag);
-    fa_queue_counts counts;
+    fa_queue counts;
     CHECK(store != NULL && enter_items(store));
     CHECK_INT(hosts(drain), 0);
     CHECK_OK(fa_store_queue_counts(store, 0, &counts, &diag), diag);
-    CHECK_INT(counts.done, ITEMS);
+    CHECK_INT(counts.sweep.done, ITEMS);
     CHECK_INT(counts.refused, 0);
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM winner"), ITEMS);
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM sweep_item WHERE attempts = 1"), ITEMS);
@@ -161,15 +166,13 @@ static int drain_late(int host)
 {
     fa_store *store = db_open(&diag);
     fa_queue_claim claim, late[ITEMS];
-    fa_sweep_item item;
-    fa_queue_counts counts = {.pending = 1};
+    fa_queue counts = {.pending = 1};
     char holder[24];
     int rc = store == NULL ? FA_EIO : 0, left = 0;
     for (int i = 0; rc == 0 && counts.pending + counts.running > 0; i++) {
         bool leave = i % 4 == 0 && left < 5;
         snprintf(holder, sizeof holder, "host-%d-%d", host, i);
-        rc = fa_store_queue_claim(store, NULL, 0, FA_STAGE_MEASURE, holder, leave ? 1 : LONG_MS,
-                                  &claim, &item, &diag);
+        rc = take(store, holder, leave ? 1 : LONG_MS, &claim);
         if (rc == 0 && leave)
             late[left++] = claim;
         else if (rc == 0)
@@ -189,11 +192,11 @@ static int drain_late(int host)
 static void claims_that_run_out_go_to_others_and_late_ends_are_refused_and_counted(void)
 {
     fa_store *store = db_open(&diag);
-    fa_queue_counts counts;
+    fa_queue counts;
     CHECK(store != NULL && enter_items(store));
     CHECK_INT(hosts(drain_late), 0);
     CHECK_OK(fa_store_queue_counts(store, 0, &counts, &diag), diag);
-    CHECK_INT(counts.done, ITEMS);
+    CHECK_INT(counts.sweep.done, ITEMS);
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM winner"), ITEMS);
     /* Whoever took an item in vain was refused, once for each time. */
     char sql[160];
@@ -240,13 +243,11 @@ static void work(int number)
 {
     fa_store *store = db_open(&diag);
     fa_queue_claim claim;
-    fa_sweep_item item;
     char holder[24];
     snprintf(holder, sizeof holder, "worker-%d", number);
     for (;;) {
-        if (fa_store_queue_claim(store, NULL, 0, FA_STAGE_MEASURE, holder, 300, &claim, &item,
-                                 &diag) == 0) {
-            usleep((useconds_t)(claim.item.item_id % 5 * 1000));
+        if (take(store, holder, 300, &claim) == 0) {
+            usleep((useconds_t)(claim.item_id % 5 * 1000));
             publish(store, &claim, number % 10);
         }
     }
@@ -263,7 +264,7 @@ static pid_t start_worker(int number)
 static void workers_killed_at_any_moment_leave_one_winner_for_each_item(void)
 {
     fa_store *store = db_open(&diag);
-    fa_queue_counts counts = {.pending = 1};
+    fa_queue counts = {.pending = 1};
     pid_t worker[3];
     int started = 0, rc = 0;
     CHECK(store != NULL && enter_items(store));
@@ -271,8 +272,9 @@ static void workers_killed_at_any_moment_leave_one_winner_for_each_item(void)
     for (int i = 0; i < 3; i++)
         worker[i] = start_worker(started++);
     for (int i = 0; rc == 0 && counts.pending + counts.running > 0; i = (i + 1) % 3) {
-        int64_t before = counts.done; /* those that live get something done between two deaths */
-        while (rc == 0 && counts.pending + counts.running > 0 && counts.done < before + 3) {
+        int64_t before =
+            counts.sweep.done; /* those that live get something done between two deaths */
+        while (rc == 0 && counts.pending + counts.running > 0 && counts.sweep.done < before + 3) {
             usleep(1000);
             rc = fa_store_queue_counts(store, 0, &counts, &diag);
         }
@@ -286,7 +288,7 @@ static void workers_killed_at_any_moment_leave_one_winner_for_each_item(void)
     }
     CHECK_OK(rc, diag);
     CHECK(started > 3);
-    CHECK_INT(counts.done, ITEMS);
+    CHECK_INT(counts.sweep.done, ITEMS);
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM winner"), ITEMS);
     for (int32_t seq = 1; seq <= ITEMS; seq++) {
         fa_scope scope = db_scope(seq);

@@ -43,11 +43,11 @@ def killed_in_mid_tune_it_goes_on_with_sweeps_and_tunes_when_it_starts_again():
         tap.equal(sorted(w["problem"]["seq_q"] for w in winners), [64, 128, 512, 2048])
         tap.equal({w["origin"] for w in winners}, {"measured"})
         # What has ended does not come back. The journal's thread removes it soon after clients are told.
-        wait_for(lambda: journals(place) == [["lock"]], "a journal without jobs")
+        wait_for(lambda: journals(place) == [[]], "a journal without jobs")
         daemon.kill()
         daemon.start()
         tap.equal(daemon.get("/v1/jobs")[1]["jobs"], [])
-        tap.equal(journals(place), [["lock"]])
+        tap.equal(journals(place), [[]])
 
 
 def told_to_stop_it_hands_its_jobs_back_and_keeps_what_was_measured():
@@ -226,7 +226,7 @@ def a_full_disk_is_told_and_what_is_stored_is_still_served():
             inside = "/proc/%d/root%s/" % (daemon.process.pid, disk)
             filler = inside + "filler"
             journal, = [inside + name for name in os.listdir(inside) if name.startswith("serve-")]
-            wait_for(lambda: os.listdir(journal) == ["lock"], "the end of the job's file")
+            wait_for(lambda: os.listdir(journal) == [], "the end of the job's file")
             with open(filler, "wb", buffering=0) as file:
                 try:
                     while True:
@@ -311,13 +311,16 @@ def another_daemon_s_jobs_are_left_to_it():
         with open(os.path.join(folder, one), "w", encoding="ascii") as file:
             file.write("fa-tune-job 1 tune %s 5\n%s" % (one, json.dumps(ask(gpu="L4"))))
         # As one in another container does that serves at the same path.
-        with open(os.path.join(folder, "lock"), "r+", encoding="ascii") as lock:
+        lock = os.open(folder, os.O_RDONLY)
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             daemon.start()
             tap.equal(daemon.get("/v1/jobs")[1]["jobs"], [])
             daemon.wait_for_state(daemon.post("/v1/tunes", ask(gpu="L4", seq=512))[1]["job"], "done")
             tap.equal(os.path.isdir(folder + ".1"), True)
             daemon.stop()
+        finally:
+            os.close(lock)
         daemon.start()
         daemon.wait_for_state(one, "done")
 

@@ -46,16 +46,6 @@ struct fa_sweep_request; /* fa_sweep.h */
 FA_API int fa_enqueue_sweep(fa_tuner *tuner, const struct fa_sweep_request *request,
                             fa_sweep *ret_sweep, fa_diag *diag);
 
-/* A sweep in the queue. */
-typedef struct fa_queue {
-    fa_sweep sweep;    /* with what is done and what failed */
-    int64_t pending;   /* items that nobody holds */
-    int64_t running;   /* items that somebody holds */
-    int64_t expired;   /* of those running: without a sign of life, so that anybody may take them */
-    int64_t compiled;  /* of those not yet ended: their cubins are in the fleet's store */
-    int64_t refused;   /* results that came too late: their claim was another's by then */
-} fa_queue;
-
 /* The sweeps in the fleet's queue, the one last worked on first. A non-zero return stops and is
  * returned. */
 typedef int fa_queue_visit(void *context, const fa_queue *queue);
@@ -65,19 +55,6 @@ FA_API int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context,
  * end. FA_ENOTFOUND: no such sweep is in the queue. */
 FA_API int fa_stop_queue(fa_tuner *tuner, const char *key, fa_diag *diag);
 
-typedef enum fa_work_stage {
-    FA_WORK_COMPILE = 0, /* without the GPU: its space is compiled and shared */
-    FA_WORK_MEASURE = 1
-} fa_work_stage;
-
-/* An item that somebody holds. */
-typedef struct fa_queue_holding {
-    int32_t index;      /* of the item in its sweep */
-    fa_sweep_item item;
-    fa_work_stage stage;
-    char holder[96];    /* host:process:number */
-    double left_s;      /* until it is anybody's, unless it gives a sign of life; < 0: it is */
-} fa_queue_holding;
 typedef int fa_queue_holding_visit(void *context, const fa_queue_holding *holding);
 FA_API int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_visit *visit,
                                   void *context, fa_diag *diag);

@@ -243,17 +243,9 @@ static void print_closing(const fa_sweep *sweep, const char *store, fa_buf *out)
     fa_buf_text(out, "\n");
 }
 
-static bool several_gpus(const sweep_rows *rows)
+static void print_text(const sweep_rows *rows, bool with_gpu, const fa_sweep *sweep, cli_run *run)
 {
-    for (int32_t i = 1; i < rows->count; i++)
-        if (strcmp(rows->row[i].item.gpu, rows->row[0].item.gpu) != 0)
-            return true;
-    return false;
-}
-
-static void print_text(const sweep_rows *rows, const fa_sweep *sweep, cli_run *run)
-{
-    print_table(rows, several_gpus(rows), &run->out);
+    print_table(rows, with_gpu, &run->out);
     for (int32_t i = 0; i < rows->count; i++)
         if (rows->row[i].item.state == FA_ITEM_FAILED)
             print_failed(&run->out, i, &rows->row[i].item);
@@ -324,10 +316,10 @@ static cJSON *json_row(const sweep_row *row)
     return json;
 }
 
-static void put_result(const sweep_rows *rows, const fa_sweep *sweep, cli_run *run)
+static void put_result(const sweep_rows *rows, bool with_gpu, const fa_sweep *sweep, cli_run *run)
 {
     if (!run->options->json) {
-        print_text(rows, sweep, run);
+        print_text(rows, with_gpu, sweep, run);
         return;
     }
     fa_json_add(run->document, "sweep", sweep_json(sweep));
@@ -512,7 +504,7 @@ static int run_sweep(struct sweep *s)
     if (rc != 0)
         return rc;
     match_baselines(&s->rows);
-    put_result(&s->rows, &sweep, run);
+    put_result(&s->rows, s->progress.many_gpus, &sweep, run);
     int status = cli_print(run);
     if (status != 0 || sweep.failed == 0)
         return status;

@@ -3,8 +3,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "hash.h"
-#include "exchange.h"
 
 #include <cJSON.h>
 #include <errno.h>

@@ -3,9 +3,8 @@
  * Sets of a few entries each, the one unused for longest giving way: keys that collide, by
  * chance or on purpose, cost one another their places and nobody any time.
  */
-#include "cache.h"
+#include "exchange.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,9 +7,7 @@
 #define FA_DAEMON_CONNECTION_H
 
 #include "buf.h"
-#include "exchange.h"
 #include "http.h"
-#include "cache.h"
 
 #include <sys/un.h>
 

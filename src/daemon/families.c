@@ -7,8 +7,6 @@
 #include "json_make.h"
 #include "operation.h"
 #include "problem.h"
-#include "exchange.h"
-#include "service.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -31,10 +29,7 @@ enum { FAMILIES_MAX = 256, MANIFEST_MAX = 64 << 10, SOURCE_MAX = 1 << 20, NAME_B
 static int place(const serve_service *service, const char *leaf, char *ret, size_t size,
                  fa_diag *diag)
 {
-    const char *slash = strrchr(service->store, '/');
-    int n =
-        snprintf(ret, size, "%.*s/families/%s", slash != NULL ? (int)(slash - service->store) : 1,
-                 slash != NULL ? service->store : ".", leaf);
+    int n = snprintf(ret, size, "%s/families/%s", service->folder, leaf);
     return n > 0 && (size_t)n < size
                ? 0
                : fa_fail(diag, FA_EINVAL, "the path of the store is too long");

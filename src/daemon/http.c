@@ -12,7 +12,6 @@
 #include "auth.h"
 #include "connection.h"
 #include "error.h"
-#include "exchange.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

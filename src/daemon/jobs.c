@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "jobs.h"
 
-#include "buf.h"
 #include "error.h"
-#include "queries.h"
 #include "json_make.h"
-#include "exchange.h"
-#include "pending.h"
 #include "problem.h"
-#include "service.h"
+#include "queries.h"
 
 #include <cJSON.h>
 #include <stdio.h>
@@ -71,7 +67,7 @@ static void append_what(fa_buf *out, const serve_job *job)
     if (job->kind == SERVE_SWEEP)
         fa_buf_text(&words, job->plan);
     else if (job->runner >= 0) /* its request has been read */
-        fa_problem_words(&words, &job->request.problem, " · ", false);
+        fa_problem_words(&words, &job->ask.problem, " · ", false);
     out->failed |= words.failed;
     append_text(out, words.data != NULL ? words.data : "");
     fa_buf_free(&words);
@@ -226,7 +222,7 @@ static void take_event(serve_task *task)
     free(event);
 }
 
-/* From its runner's thread: an event for those who listen; takes the text. */
+/* From its runner's thread: an event for those who listen, or NULL: it has begun; takes the text. */
 static void serve_job_post_event(serve_job *job, const char *name, char *text)
 {
     struct event *event = calloc(1, sizeof *event);
@@ -238,27 +234,39 @@ static void serve_job_post_event(serve_job *job, const char *name, char *text)
     serve_loop_post(job->service->queue, &event->task);
 }
 
-static void serve_job_post_start(serve_job *job)
-{
-    serve_job_post_event(job, NULL, NULL);
-}
-
 /* ---- a runner --------------------------------------------------------------------------------*/
 /* Where jobs run: a thread for each device and one for GPUs that are not here, each with tuners of its own, because
  * one tune at a time runs in a tuner. Between two problems of a sweep the tunes that have come meanwhile go first.
  * */
 enum { TELL_MS = 200 };
 
-static int need_tuner(serve_runner *runner, fa_tuner **tuner, fa_diag *diag)
+/* ---- tunes ----------------------------------------------------------------------------------*/
+int serve_request_of(const serve_service *service, const fa_ask *ask, fa_request *ret_request,
+                     fa_diag *diag)
 {
-    fa_options options;
-    if (*tuner != NULL)
-        return 0;
-    serve_tuner_options(runner->service->settings, &options);
-    return fa_open(&options, tuner, diag);
+    const fa_gpu *device = NULL;
+    for (int i = 0; ask->uuid[0] != 0 && device == NULL && i < service->device_count; i++)
+        if (strcmp(service->device[i].uuid, ask->uuid) == 0)
+            device = &service->device[i];
+    if (ask->gpu[0] == 0 && device == NULL && ask->uuid[0] != 0)
+        return fa_fail(diag, FA_ENODEVICE,
+                       "no device here has the uuid %s: GET /v1/gpus lists them", ask->uuid);
+    if (ask->gpu[0] == 0 && service->device_code != 0)
+        return fa_fail(diag, service->device_code, "%s", service->device_reason.text);
+    *ret_request = (fa_request){.size = sizeof *ret_request,
+                                .problem = ask->problem,
+                                .gpu = device == NULL && ask->gpu[0] != 0 ? ask->gpu : NULL,
+                                .ordinal = device != NULL ? device->ordinal : ask->ordinal,
+                                .effort = ask->effort,
+                                .again = ask->again,
+                                .exact = ask->exact,
+                                .first_contact = ask->first_contact,
+                                .strategy = ask->strategy[0] != 0 ? ask->strategy : NULL,
+                                .evaluations = ask->evaluations,
+                                .seconds = ask->seconds};
+    return 0;
 }
 
-/* ---- tunes ----------------------------------------------------------------------------------*/
 /* Clients that listen hear of every trial; otherwise now and then is enough. */
 static bool worth_telling(serve_job *job, const fa_progress *progress)
 {
@@ -282,19 +290,21 @@ static int tune_event(void *context, const fa_progress *progress)
 static int tune(serve_job *job, serve_runner *runner, fa_diag *diag)
 {
     fa_answer answer = {.size = sizeof answer};
-    fa_request request = job->request;
+    fa_request request;
+    const bool sent = job->ask.family[0] != 0;
+    fa_tuner **tuner = sent ? &runner->family.tuner : &runner->tuner;
+    int rc = serve_request_of(runner->service, &job->ask, &request, diag);
+    if (rc == 0)
+        rc = sent ? serve_family_open(runner->service, job->ask.family, &runner->family, diag)
+                  : serve_tuner_need(runner->service, tuner, diag);
+    if (rc != 0)
+        return rc;
     request.progress = tune_event;
     request.context = job;
-    fa_tuner **tuner = job->ask.family[0] != 0 ? &runner->family.tuner : &runner->tuner;
-    int rc = job->ask.family[0] != 0
-                 ? serve_family_open(runner->service, job->ask.family, &runner->family, diag)
-                 : need_tuner(runner, tuner, diag);
-    if (rc == 0)
-        rc = fa_tune(*tuner, &request, &answer, diag);
+    rc = fa_tune(*tuner, &request, &answer, diag);
     if (rc == 0)
         return serve_kernel_text(*tuner, &answer, &job->result, diag);
-    if (*tuner != NULL && serve_tuner_is_broken(*tuner, rc))
-        fa_close(tuner);
+    serve_tuner_close_broken(tuner, rc);
     return rc;
 }
 
@@ -327,22 +337,19 @@ static int sweep(serve_job *job, serve_runner *runner, fa_diag *diag)
     fa_sweep_request request = job->sweep;
     request.progress = sweep_event;
     request.context = &sweeping;
-    int rc = need_tuner(runner, &runner->sweeper, diag);
+    int rc = serve_tuner_need(runner->service, &runner->sweeper, diag);
     if (rc == 0)
         rc = fa_run_sweep(runner->sweeper, &request, &result, diag);
-    if (rc != 0 && runner->sweeper != NULL && serve_tuner_is_broken(runner->sweeper, rc))
-        fa_close(&runner->sweeper);
+    serve_tuner_close_broken(&runner->sweeper, rc);
     if (rc == 0)
         rc = fa_sweep_write(&result, &text, diag);
-    if (rc == 0) {
-        fa_buf out = {0};
-        fa_buf_printf(&out, "{\"sweep\":%s}", text);
-        free(text);
-        job->result = serve_text_of(&out);
-        if (job->result == NULL)
-            rc = fa_fail(diag, FA_ENOMEM, "out of memory for a sweep's end");
-    }
-    return rc;
+    if (rc != 0)
+        return rc;
+    fa_buf out = {0};
+    fa_buf_printf(&out, "{\"sweep\":%s}", text);
+    free(text);
+    job->result = serve_text_of(&out);
+    return job->result != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for a sweep's end");
 }
 
 /* ---- runners --------------------------------------------------------------------------------*/
@@ -355,7 +362,7 @@ static void serve_runner_work(serve_task *task, serve_thread *thread)
         job->code = fa_fail(&job->message, FA_ECANCELED, "canceled");
         return;
     }
-    serve_job_post_start(job);
+    serve_job_post_event(job, NULL, NULL);
     serve_runner *runner = serve_thread_context(thread);
     int (*run)(serve_job * job, serve_runner * runner, fa_diag * diag) =
         job->kind == SERVE_TUNE ? tune : sweep;
@@ -427,7 +434,7 @@ serve_job *serve_job_of_key(serve_service *service, const char *key, const fa_pr
     for (serve_job *job = service->jobs; job != NULL; job = job->next)
         if (!serve_job_is_over(job) && !atomic_load(&job->cancel) && job->effort >= effort &&
             strcmp(job->key, key) == 0 &&
-            (problem == NULL || fa_problem_equal(&job->request.problem, problem)) &&
+            (problem == NULL || fa_problem_equal(&job->ask.problem, problem)) &&
             (search == NULL || serve_same_search(&job->ask, search)))
             return job;
     return NULL;
@@ -506,7 +513,7 @@ serve_job *serve_job_new(serve_service *service, serve_job_kind kind)
 static void forget_in_journal(serve_job *job)
 {
     if (job->journaled || job->journaling)
-        serve_journal_remove(&job->service->journal, job->id);
+        serve_journal_remove(job->service, job->id);
     job->journaled = job->journaling = false;
 }
 
@@ -615,12 +622,9 @@ void serve_job_submit(serve_job *job, serve_exchange *exchange)
         reply_not_kept(exchange, FA_ENOMEM, "out of memory");
 }
 
-static void journal_written(void *context, const char *id, int rc, const char *reason)
+static void end_journaling(serve_job *job, int rc, const char *reason)
 {
-    serve_job *job = serve_job_find(context, id);
     serve_exchange *exchange;
-    if (job == NULL)
-        return;
     job->journaling = false;
     job->journaled = rc == 0;
     while ((exchange = serve_waiters_take(&job->submitters)) != NULL)
@@ -633,6 +637,15 @@ static void journal_written(void *context, const char *id, int rc, const char *r
     serve_log(SERVE_ERROR, "job not kept", "job", job->id, "reason", reason, NULL);
     if (!serve_job_is_shared(job))
         serve_job_cancel(job); /* nobody waits for it, and nobody was promised it */
+}
+
+static void job_written(serve_task *task)
+{
+    serve_query *query = (serve_query *)task;
+    serve_job *job = serve_job_find(query->service, query->key);
+    if (job != NULL)
+        end_journaling(job, query->rc, query->diag.text);
+    serve_query_free(query);
 }
 
 int serve_job_start(serve_job *job, const char *body, size_t size, const fa_gpu *gpu, fa_diag *diag)
@@ -651,7 +664,7 @@ int serve_job_start(serve_job *job, const char *body, size_t size, const fa_gpu 
             .accepted_ms = job->accepted_ms, .body = (char *)(uintptr_t)body, .size = size};
         memcpy(entry.id, job->id, sizeof entry.id);
         snprintf(entry.kind, sizeof entry.kind, "%s", serve_job_kind_name(job->kind));
-        job->journaling = serve_journal_add(&service->journal, &entry, journal_written, service);
+        job->journaling = serve_journal_add(service, &entry, job_written);
     }
     if (!service->runs)
         return 0;

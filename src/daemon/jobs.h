@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Jobs, tunes and sweeps: how they begin, are kept on disk, run, end and are forgotten.
+ * Jobs, tunes and sweeps: how they begin, are kept on disk, run, end and are forgotten; and the requests that wait
+ * for them.
  */
 #ifndef FA_DAEMON_JOBS_H
 #define FA_DAEMON_JOBS_H
 
 #include "buf.h"
 #include "service.h"
-#include "exchange.h"
-#include <stdatomic.h>
+
+/* ---- jobs (jobs.c) --------------------------------------------------------------------------*/
 
 typedef enum serve_job_kind { SERVE_TUNE, SERVE_SWEEP } serve_job_kind;
 typedef enum serve_job_state {
@@ -35,10 +36,8 @@ struct serve_job {
     bool journaled, journaling;
     bool kept;     /* stays in the journal after its end, so that the next process tries again */
     bool unwanted; /* a client has canceled it: the next process does not continue it */
-    char gpu[64];       /* words for lists */
-    fa_ask ask;         /* of a tune, as it was asked */
-    fa_request request; /* of a tune; its gpu points to gpu_name */
-    char gpu_name[64];
+    char gpu[64];  /* words for lists */
+    fa_ask ask;    /* of a tune, as it was asked */
     fa_sweep_request sweep;
     fa_sweep_item *items;
     char plan[512];
@@ -73,6 +72,10 @@ typedef struct serve_runner {
     serve_family_tuner family;
 } serve_runner;
 
+/* The request of an ask, whose gpu and strategy point into the ask; after the first lookup. FA_ENODEVICE and
+ * others: it names a device that is not here, or there is none. */
+int serve_request_of(const serve_service *service, const fa_ask *ask, fa_request *ret_request,
+                     fa_diag *diag);
 serve_job *serve_job_find(serve_service *service, const char *id);
 /* A job of this key that has not ended and whose effort is at least this one; of the same problem, and searched as
  * `search` asks, unless that is NULL. */
@@ -96,5 +99,53 @@ bool serve_job_is_shared(const serve_job *job); /* somebody waits for it or list
 bool serve_jobs_full(const serve_service *service, serve_job_kind kind);
 void serve_jobs_forget(serve_service *service); /* jobs that ended long ago */
 void serve_jobs_free(serve_service *service);
+
+/* ---- pending requests (pending.c) -----------------------------------------------------------*/
+/* Requests of the very same bytes are read and looked up once, on the lookup thread, and all clients that sent them
+ * wait together; a request that only a tune can answer then waits for the tune's job, which requests of the same key
+ * share. */
+typedef enum serve_pending_kind {
+    SERVE_PENDING_KERNEL,
+    SERVE_PENDING_TUNE,
+    SERVE_PENDING_SWEEP,
+    SERVE_PENDING_REFRESH, /* for the cache alone */
+    SERVE_PENDING_JOB      /* for a job: of an earlier process, or another of its key has ended */
+} serve_pending_kind;
+
+typedef struct serve_pending serve_pending;
+struct serve_pending {
+    serve_task task; /* first: of the lookup thread */
+    serve_service *service;
+    serve_pending *next, *previous;
+    serve_pending_kind kind;
+    serve_body *body;
+    fa_ask ask;
+    serve_cache_time when;
+    serve_waiters clients;
+    serve_job *job; /* that it waits for, or that it is about */
+    bool waits_for_job;
+    bool as_good; /* what is stored now is what is wanted, also `again` */
+    /* What the lookup thread writes. */
+    int rc;
+    fa_diag diag;
+    fa_found found;
+    char *document; /* when answered */
+    fa_sweep_request sweep;
+    fa_sweep_item *items;
+    char plan[512];
+    fa_gpu gpu; /* whose runner it is for */
+};
+
+void serve_post_kernel(serve_service *service, serve_exchange *exchange);
+void serve_post_tune(serve_service *service, serve_exchange *exchange);
+void serve_post_sweep(serve_service *service, serve_exchange *exchange);
+/* Looks up what a job of an earlier process asked, and begins it where there is no answer yet. */
+void serve_pending_resume(serve_job *job, const char *body, size_t size);
+/* The job has ended: those that wait for it are answered, and queued jobs of its key looked up. */
+void serve_pending_job_ended(serve_job *job);
+int64_t serve_pending_different(const serve_service *service); /* looked up, or waiting for jobs */
+int64_t serve_pending_waiting(const serve_service *service);   /* clients, for jobs */
+void serve_pending_expire(serve_service *service, int64_t now_ms);
+void serve_pending_free(serve_service *service);
 
 #endif

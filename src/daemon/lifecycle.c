@@ -3,9 +3,7 @@
 
 #include "error.h"
 #include "queries.h"
-#include "hash.h"
 #include "jobs.h"
-#include "pending.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,59 +13,50 @@
 enum { TICK_MS = 100, TELL_TICKS = 5, KEEP_ALIVE_TICKS = 150 };
 
 /* ---- starting -------------------------------------------------------------------------------*/
-/* On the lookup thread: the store is opened, and then the devices here are looked for. On the families' thread,
- * before it makes any: what was left half made is removed. */
-struct start {
-    serve_task task;
-    serve_service *service;
-    int rc;
-    fa_diag diag;
-};
-
+/* On the lookup thread the store is opened, and then the devices here are looked for. On the families' thread, before
+ * it makes any, what was left half made is removed. On the journal's thread the jobs of an earlier process are read. */
 static int start_work(serve_service *service, serve_thread *on,
-                      void (*work)(serve_task *task, serve_thread *thread),
+                      int (*work)(serve_query *query, fa_diag *diag),
                       void (*done)(serve_task *task), fa_diag *diag)
 {
-    struct start *start = calloc(1, sizeof *start);
-    if (start == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for the service");
-    start->task.work = work;
-    start->task.done = done;
-    start->service = service;
-    serve_thread_submit(on, &start->task);
+    const serve_query query = {.work = work, .apart = on};
+    return serve_query_submit(service, NULL, &query, done) != NULL
+               ? 0
+               : fa_fail(diag, FA_ENOMEM, "out of memory for the service");
+}
+
+static int open_store(serve_query *query, fa_diag *diag)
+{
+    serve_service *service = query->service;
+    int rc = serve_tuner_need(service, &service->tuner, diag);
+    if (rc != 0)
+        return rc;
+    const char *file = fa_store_file(service->tuner), *slash = strrchr(file, '/');
+    snprintf(service->store, sizeof service->store, "%s", file);
+    snprintf(service->folder, sizeof service->folder, "%.*s",
+             slash != NULL ? (int)(slash - file) : 1, slash != NULL ? file : ".");
+    serve_families_load(service); /* asks and jobs of earlier processes name them */
     return 0;
 }
 
-static void open_store(serve_task *task, serve_thread *thread)
+static int clean_families(serve_query *query, fa_diag *diag)
 {
-    struct start *start = (struct start *)task;
-    fa_options options;
-    (void)thread;
-    serve_families_load(start->service); /* asks and jobs of earlier processes name them */
-    serve_tuner_options(start->service->settings, &options);
-    start->rc = fa_open(&options, &start->service->tuner, &start->diag);
+    (void)diag;
+    serve_families_clean(query->service);
+    return 0;
 }
 
-static void clean_families(serve_task *task, serve_thread *thread)
+static int find_devices(serve_query *query, fa_diag *diag)
 {
-    (void)thread;
-    serve_families_clean(((struct start *)task)->service);
-}
-
-static void families_cleaned(serve_task *task)
-{
-    free(task);
-}
-
-static void find_devices(serve_task *task, serve_thread *thread)
-{
-    (void)thread;
-    serve_find_devices(((struct start *)task)->service);
+    (void)diag;
+    serve_find_devices(query->service);
+    return 0;
 }
 
 static void devices_found(serve_task *task)
 {
-    serve_service *service = ((struct start *)task)->service;
+    serve_query *query = (serve_query *)task;
+    serve_service *service = query->service;
     if (!task->skipped) {
         service->devices = service->device_count;
         for (int i = 0; i < service->device_count; i++)
@@ -77,61 +66,59 @@ static void devices_found(serve_task *task)
             serve_log(SERVE_INFO, "no device here, so answers are predicted", "reason",
                       service->device_reason.text, NULL);
     }
-    free(task);
+    serve_query_free(query);
 }
 
-/* The jobs of an earlier process go on. */
-static void journal_loaded(void *context, const serve_journal_entry *first, int rc,
-                           const char *reason)
+static void resume_job(serve_service *service, const serve_journal_entry *entry)
 {
-    serve_service *service = context;
-    for (const serve_journal_entry *entry = first; entry != NULL && !service->stopping;
-         entry = entry->next) {
-        bool is_sweep = strcmp(entry->kind, serve_job_kind_name(SERVE_SWEEP)) == 0;
-        bool known = is_sweep || strcmp(entry->kind, serve_job_kind_name(SERVE_TUNE)) == 0;
-        serve_job *job = known ? serve_job_new(service, is_sweep ? SERVE_SWEEP : SERVE_TUNE) : NULL;
-        if (job == NULL) {
-            serve_log(SERVE_WARN, "a job's file cannot be read and is passed over", "file",
-                      entry->id, NULL);
-            continue;
-        }
-        memcpy(job->id, entry->id, sizeof job->id);
-        job->accepted_ms = entry->accepted_ms;
-        job->journaled = true;
-        serve_log(SERVE_INFO, "job goes on", "job", job->id, NULL);
-        serve_pending_resume(job, entry->body, entry->size);
+    bool is_sweep = strcmp(entry->kind, serve_job_kind_name(SERVE_SWEEP)) == 0;
+    bool known = is_sweep || strcmp(entry->kind, serve_job_kind_name(SERVE_TUNE)) == 0;
+    serve_job *job = known ? serve_job_new(service, is_sweep ? SERVE_SWEEP : SERVE_TUNE) : NULL;
+    if (job == NULL) {
+        serve_log(SERVE_WARN, "a job's file cannot be read and is passed over", "file", entry->id,
+                  NULL);
+        return;
+    }
+    memcpy(job->id, entry->id, sizeof job->id);
+    job->accepted_ms = entry->accepted_ms;
+    job->journaled = true;
+    serve_log(SERVE_INFO, "job goes on", "job", job->id, NULL);
+    serve_pending_resume(job, entry->body, entry->size);
+}
+
+static void journal_loaded(serve_task *task)
+{
+    serve_query *query = (serve_query *)task;
+    serve_service *service = query->service;
+    serve_journal_entry *entry;
+    while ((entry = service->journal.first) != NULL) {
+        service->journal.first = entry->next;
+        if (!service->stopping)
+            resume_job(service, entry);
+        free(entry->body);
+        free(entry);
     }
     service->journal_open = true;
-    if (rc != 0) /* a store that cannot be written: lookups work, and no job is accepted */
-        serve_log(SERVE_WARN, "jobs cannot be kept", "reason", reason, NULL);
+    if (query->rc != 0) /* a store that cannot be written: lookups work, and no job is accepted */
+        serve_log(SERVE_WARN, "jobs cannot be kept", "reason", query->diag.text, NULL);
     if (serve_service_is_ready(service) && service->ready != NULL)
         service->ready(service->ready_context);
-}
-
-/* The directory beside the store that is named after where the daemon serves. */
-static void name_journal(serve_service *service)
-{
-    char hash[FA_HASH_HEX];
-    const char *slash = strrchr(service->store, '/'), *identity = service->settings->identity;
-    fa_hash_bytes(identity, strlen(identity), hash);
-    snprintf(service->journal.folder, sizeof service->journal.folder, "%.*s/serve-%.12s",
-             slash != NULL ? (int)(slash - service->store) : 1,
-             slash != NULL ? service->store : ".", hash);
+    serve_query_free(query);
 }
 
 static void store_opened(serve_task *task)
 {
-    struct start *opened = (struct start *)task;
+    serve_query *opened = (serve_query *)task;
     serve_service *service = opened->service;
     const bool goes_on = !task->skipped && !service->stopping;
-    if (goes_on && opened->rc == 0) {
-        snprintf(service->store, sizeof service->store, "%s", fa_store_file(service->tuner));
+    if (goes_on && opened->rc == 0)
         opened->rc =
             start_work(service, service->lookup, find_devices, devices_found, &opened->diag);
-    }
     if (goes_on && opened->rc == 0 && service->families != NULL)
-        opened->rc =
-            start_work(service, service->families, clean_families, families_cleaned, &opened->diag);
+        opened->rc = start_work(service, service->families, clean_families, NULL, &opened->diag);
+    if (goes_on && opened->rc == 0)
+        opened->rc = start_work(service, service->journal.thread, serve_journal_load,
+                                journal_loaded, &opened->diag);
     if (!goes_on) {
         /* it ends */
     } else if (opened->rc != 0) {
@@ -139,13 +126,10 @@ static void store_opened(serve_task *task)
         service->unready = opened->diag;
         service->ready(service->ready_context);
     } else {
-        name_journal(service);
         service->store_open = true;
         fa_fail(&service->unready, 0, "earlier jobs are being read");
-        serve_journal_load(&service->journal, (size_t)service->settings->max_sweep_body,
-                           journal_loaded, service);
     }
-    free(opened);
+    serve_query_free(opened);
 }
 
 /* ---- life -----------------------------------------------------------------------------------*/

@@ -5,11 +5,9 @@
  * Exit status: 0 stopped as asked, 1 failed, 2 asked wrongly.
  */
 #include "auth.h"
-#include "service.h"
 
 #include "error.h"
 #include "listen.h"
-#include "log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +43,6 @@ struct program {
     bool was_full; /* once: no descriptor was left */
     int64_t stop_by_ms;
     int status;
-    bool closed;
 };
 
 /* ---- accepting ------------------------------------------------------------------------------*/
@@ -198,16 +195,11 @@ static void ready(void *context)
 }
 
 /* ---- stopping -------------------------------------------------------------------------------*/
-static void closed(uv_handle_t *handle)
-{
-    (void)handle;
-}
-
 static void close_listeners(struct program *program)
 {
     for (int i = 0; i < program->listeners; i++) {
         uv_poll_stop(&program->poll[i]);
-        uv_close((uv_handle_t *)&program->poll[i], closed);
+        uv_close((uv_handle_t *)&program->poll[i], NULL);
         serve_listener_close(&program->listener[i]);
     }
     program->listeners = 0;
@@ -293,10 +285,10 @@ static void clean_up(struct program *program)
 {
     close_listeners(program);
     serve_service_close(&program->service);
-    uv_close((uv_handle_t *)&program->on_term, closed);
-    uv_close((uv_handle_t *)&program->on_int, closed);
-    uv_close((uv_handle_t *)&program->stopping, closed);
-    uv_close((uv_handle_t *)&program->full, closed);
+    uv_close((uv_handle_t *)&program->on_term, NULL);
+    uv_close((uv_handle_t *)&program->on_int, NULL);
+    uv_close((uv_handle_t *)&program->stopping, NULL);
+    uv_close((uv_handle_t *)&program->full, NULL);
     while (uv_loop_close(&program->loop) == UV_EBUSY)
         uv_run(&program->loop, UV_RUN_DEFAULT);
 }

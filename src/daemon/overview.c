@@ -4,9 +4,7 @@
 #include "auth.h"
 #include "error.h"
 #include "jobs.h"
-#include "exchange.h"
 #include "report.h"
-#include "service.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,32 +58,7 @@ static int need_reader(serve_service *service, fa_diag *diag)
     return rc;
 }
 
-/* On the reader's thread. An error of a broken store is reported once, because the store is reopened then. */
-static int read_with(serve_service *service,
-                     int (*read)(fa_tuner *tuner, void *context, fa_diag *diag), void *context,
-                     fa_diag *diag)
-{
-    fa_options options;
-    serve_tuner_options(service->settings, &options);
-    int rc = service->reader_tuner != NULL ? 0 : fa_open(&options, &service->reader_tuner, diag);
-    if (rc == 0)
-        rc = read(service->reader_tuner, context, diag);
-    if (service->reader_tuner != NULL && serve_tuner_is_broken(service->reader_tuner, rc))
-        fa_close(&service->reader_tuner);
-    return rc;
-}
-
 /* ---- the report -----------------------------------------------------------------------------*/
-struct making {
-    serve_task task;
-    serve_service *service;
-    serve_cache_time when;
-    uint64_t began_ns;
-    int rc;
-    fa_diag diag;
-    fa_buf text;
-};
-
 static int64_t ms_since(uint64_t began_ns)
 {
     return (int64_t)((uv_hrtime() - began_ns) / 1000000);
@@ -94,31 +67,27 @@ static int64_t ms_since(uint64_t began_ns)
 static bool stops(const void *context, int32_t done, int32_t all)
 {
     (void)done, (void)all;
-    const struct making *making = context;
-    return atomic_load(&making->service->stop_reading) ||
-           ms_since(making->began_ns) > REPORT_MAX_MS;
+    const serve_query *query = context;
+    return atomic_load(&query->service->stop_reading) || ms_since(query->began_ns) > REPORT_MAX_MS;
 }
 
-static int write_report(fa_tuner *tuner, void *context, fa_diag *diag)
+/* On the reader's thread. An error of a broken store is reported once, because the store is reopened then. */
+static int write_report(serve_query *query, fa_diag *diag)
 {
-    struct making *making = context;
+    fa_tuner **tuner = &query->service->reader_tuner;
     report_outcome outcome;
     const report_options options = {
-        .format = REPORT_PAGE_JSON, .most = PROBLEMS_MAX, .progress = stops, .context = making};
-    int rc = report_write(tuner, &options, &making->text, &outcome, diag);
+        .format = REPORT_PAGE_JSON, .most = PROBLEMS_MAX, .progress = stops, .context = query};
+    query->began_ns = uv_hrtime();
+    int rc = serve_tuner_need(query->service, tuner, diag);
+    if (rc == 0)
+        rc = report_write(*tuner, &options, &query->text, &outcome, diag);
+    serve_tuner_close_broken(tuner, rc);
     return rc == FA_ECANCELED
                ? fa_fail(diag, FA_ETIMEOUT,
                          "the report takes too long: ask for a part of it, as in fa-tune report "
                          "--gpu L4")
                : rc;
-}
-
-static void make_report(serve_task *task, serve_thread *thread)
-{
-    struct making *making = (struct making *)task;
-    (void)thread;
-    making->began_ns = uv_hrtime();
-    making->rc = read_with(making->service, write_report, making, &making->diag);
 }
 
 static void version_of(serve_cache_time when, char ret[64])
@@ -128,7 +97,7 @@ static void version_of(serve_cache_time when, char ret[64])
 
 static void report_made(serve_task *task)
 {
-    struct making *making = (struct making *)task;
+    serve_query *making = (serve_query *)task;
     serve_service *service = making->service;
     serve_report *report = &service->report;
     serve_exchange *exchange;
@@ -144,16 +113,15 @@ static void report_made(serve_task *task)
         serve_page_header(report->page, MHD_HTTP_HEADER_ETAG, tag);
         serve_page_header(report->page, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     }
-    report->under_way = false;
-    while ((exchange = serve_waiters_take(&report->waiting)) != NULL)
+    report->making = NULL;
+    while ((exchange = serve_waiters_take(&making->client)) != NULL)
         if (task->skipped || service->stopping)
             serve_refuse(service, exchange, "this server is stopping");
         else if (making->rc != 0)
             serve_reply_error(exchange, making->rc, making->diag.text, NULL);
         else
             serve_reply_unless_known(exchange, report->page);
-    fa_buf_free(&making->text);
-    free(making);
+    serve_query_free(making);
 }
 
 static bool is_current(const serve_service *service)
@@ -173,37 +141,28 @@ void serve_get_report(serve_service *service, serve_exchange *exchange)
         serve_reply_unless_known(exchange, report->page);
         return;
     }
-    struct making *making = report->under_way ? NULL : calloc(1, sizeof *making);
-    int rc = need_reader(service, &diag);
-    if (rc == 0 && !report->under_way && making == NULL)
-        rc = fa_fail(&diag, FA_ENOMEM, "out of memory for a report");
-    if (rc != 0) {
-        free(making);
-        serve_reply_error(exchange, rc, diag.text, NULL);
+    if (report->making != NULL) {
+        serve_waiters_add(&report->making->client, exchange, 0);
         return;
     }
-    serve_waiters_add(&report->waiting, exchange, 0);
-    if (making == NULL)
-        return;
-    making->task.work = make_report;
-    making->task.done = report_made;
-    making->service = service;
-    making->when = serve_cache_now(service->cache);
-    report->under_way = true;
-    serve_thread_submit(service->reader, &making->task);
+    int rc = need_reader(service, &diag);
+    const serve_query query = {.work = write_report, .apart = service->reader};
+    if (rc != 0)
+        serve_reply_error(exchange, rc, diag.text, NULL);
+    else
+        report->making = serve_query_submit(service, exchange, &query, report_made);
 }
 
 /* ---- the fleet's queue ------------------------------------------------------------------------*/
-static int write_queue(fa_tuner *tuner, void *context, fa_diag *diag)
-{
-    return fa_queue_write(tuner, context, diag);
-}
-
 /* A store that no other host shares has no queue. */
 static int read_queue(serve_query *query, fa_diag *diag)
 {
+    fa_tuner **tuner = &query->service->reader_tuner;
     char *text = NULL;
-    int rc = read_with(query->service, write_queue, &text, diag);
+    int rc = serve_tuner_need(query->service, tuner, diag);
+    if (rc == 0)
+        rc = fa_queue_write(*tuner, &text, diag);
+    serve_tuner_close_broken(tuner, rc);
     if (rc == 0 || rc == FA_ESTORE)
         fa_buf_text(&query->text, rc == 0 ? text : "{\"sweeps\":[]}");
     free(text);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pending.h"
+#include "jobs.h"
 
 #include "error.h"
 #include "queries.h"
-#include "jobs.h"
-#include "exchange.h"
-#include "service.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,46 +16,13 @@ static bool serve_pending_is_sweep(const serve_pending *pending)
            (pending->kind == SERVE_PENDING_JOB && pending->job->kind == SERVE_SWEEP);
 }
 
-/* The request of its ask, whose gpu and strategy point to the pending request's names. */
-static int serve_lookup_request(serve_pending *pending, fa_request *ret_request, fa_diag *diag)
-{
-    const serve_service *service = pending->service;
-    const fa_ask *ask = &pending->ask;
-    fa_request request = {.size = sizeof request,
-                          .problem = ask->problem,
-                          .ordinal = ask->ordinal,
-                          .effort = ask->effort,
-                          .again = ask->again,
-                          .exact = ask->exact,
-                          .first_contact = ask->first_contact,
-                          .strategy = ask->strategy[0] != 0 ? ask->strategy : NULL,
-                          .evaluations = ask->evaluations,
-                          .seconds = ask->seconds};
-    snprintf(pending->gpu_name, sizeof pending->gpu_name, "%s", ask->gpu);
-    bool here = ask->uuid[0] == 0;
-    for (int i = 0; !here && i < service->device_count; i++)
-        if (strcmp(service->device[i].uuid, ask->uuid) == 0) {
-            here = true;
-            pending->gpu_name[0] = 0;
-            request.ordinal = service->device[i].ordinal;
-        }
-    if (!here && ask->gpu[0] == 0)
-        return fa_fail(diag, FA_ENODEVICE,
-                       "no device here has the uuid %s: GET /v1/gpus lists them", ask->uuid);
-    request.gpu = pending->gpu_name[0] != 0 ? pending->gpu_name : NULL;
-    *ret_request = request;
-    return 0;
-}
-
 static int look_up_tune(serve_pending *pending)
 {
     serve_service *service = pending->service;
     fa_request request;
-    int rc = serve_lookup_request(pending, &request, &pending->diag);
+    int rc = serve_request_of(service, &pending->ask, &request, &pending->diag);
     if (rc == 0 && pending->ask.family[0] != 0)
         rc = serve_family_open(service, pending->ask.family, &service->family, &pending->diag);
-    if (rc == 0 && request.gpu == NULL && service->device_code != 0)
-        rc = fa_fail(&pending->diag, service->device_code, "%s", service->device_reason.text);
     if (rc != 0)
         return rc;
     if (pending->as_good) {
@@ -101,18 +65,17 @@ static int look_up_sweep(serve_pending *pending)
     if (rc == 0)
         rc = fa_sweep_key(&pending->sweep, pending->found.key, &pending->diag);
     for (int32_t i = 0; rc == 0 && i < pending->sweep.count && !pending->gpu.present; i++) {
-        const char *name = pending->items[i].gpu;
-        if (!is_new(names, &asked, name))
-            continue;
-        fa_request request = {.size = sizeof request,
-                              .problem = pending->items[i].problem,
-                              .gpu = name[0] != 0 ? name : NULL,
-                              .ordinal = pending->sweep.ordinal,
-                              .effort = FA_EFFORT_PREDICT};
+        const fa_sweep_item *item = &pending->items[i];
+        fa_ask ask = {.problem = item->problem,
+                      .ordinal = pending->sweep.ordinal,
+                      .effort = FA_EFFORT_PREDICT};
         fa_found found = {.size = sizeof found};
-        if (request.gpu == NULL && service->device_code != 0)
-            rc = fa_fail(&pending->diag, service->device_code, "%s", service->device_reason.text);
-        else
+        fa_request request;
+        if (!is_new(names, &asked, item->gpu))
+            continue;
+        memcpy(ask.gpu, item->gpu, sizeof ask.gpu);
+        rc = serve_request_of(service, &ask, &request, &pending->diag);
+        if (rc == 0)
             rc = fa_find(service->tuner, &request, &found, &pending->diag);
         if (rc == 0)
             pending->gpu = found.gpu;
@@ -256,12 +219,6 @@ static int start_job(serve_pending *pending, serve_job *job)
     } else {
         job->ask = pending->ask;
         job->effort = effort_of(&job->ask);
-        serve_lookup_request(pending, &job->request, NULL); /* as the lookup has done before */
-        memcpy(job->gpu_name, pending->gpu_name, sizeof job->gpu_name);
-        if (job->request.gpu != NULL)
-            job->request.gpu = job->gpu_name;
-        if (job->request.strategy != NULL)
-            job->request.strategy = job->ask.strategy;
     }
     fa_diag diag;
     int rc = serve_job_start(job, pending->body->bytes, pending->body->size, &pending->gpu, &diag);

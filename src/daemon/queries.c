@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "queries.h"
 
-#include "hash.h"
 #include "json_make.h"
 #include "problem.h"
-#include "exchange.h"
-#include "service.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,23 +16,16 @@ enum {
 };
 
 /* ---- any query ------------------------------------------------------------------------------*/
-/* A query that finds the store broken runs again after the store was reopened. */
+/* A query that finds the lookup thread's store broken runs again after the store was reopened. */
 static void work_on(serve_task *task, serve_thread *thread)
 {
     serve_query *query = (serve_query *)task;
     (void)thread;
     query->rc = query->work(query, &query->diag);
-    if (serve_tuner_reopen(query->service, query->rc)) {
+    if (query->apart == NULL && serve_tuner_reopen(query->service, query->rc)) {
         fa_buf_clear(&query->text);
         query->rc = query->work(query, &query->diag);
     }
-}
-
-static void work_apart(serve_task *task, serve_thread *thread)
-{
-    serve_query *query = (serve_query *)task;
-    (void)thread;
-    query->rc = query->work(query, &query->diag);
 }
 
 /* Removes the client from the query; false: the client is gone, or has got the error as its reply. */
@@ -52,7 +42,7 @@ static bool take_client(serve_query *query, serve_exchange **ret_exchange)
     return !query->task.skipped && query->rc == 0;
 }
 
-static void free_query(serve_query *query)
+void serve_query_free(serve_query *query)
 {
     serve_body_drop(&query->body);
     fa_buf_free(&query->text);
@@ -66,22 +56,24 @@ static void reply_text(serve_task *task)
     serve_exchange *exchange;
     if (take_client(query, &exchange))
         serve_reply_json(exchange, query->status, serve_text_of(&query->text));
-    free_query(query);
+    serve_query_free(query);
 }
 
-void serve_query_submit(serve_service *service, serve_exchange *exchange, const serve_query *query,
-                        void (*done)(serve_task *task))
+serve_query *serve_query_submit(serve_service *service, serve_exchange *exchange,
+                                const serve_query *query, void (*done)(serve_task *task))
 {
-    serve_query *copy = malloc(sizeof *copy);
+    serve_query *copy = query->text.failed ? NULL : malloc(sizeof *copy);
     if (copy == NULL) {
         serve_body *body = query->body;
+        fa_buf text = query->text;
         serve_body_drop(&body);
+        fa_buf_free(&text);
         if (exchange != NULL)
             serve_reply_error(exchange, FA_ENOMEM, "out of memory", NULL);
-        return;
+        return NULL;
     }
     *copy = *query;
-    copy->task.work = query->apart != NULL ? work_apart : work_on;
+    copy->task.work = work_on;
     copy->task.done = done != NULL ? done : reply_text;
     copy->service = service;
     copy->when = serve_cache_now(service->cache);
@@ -90,6 +82,7 @@ void serve_query_submit(serve_service *service, serve_exchange *exchange, const 
     if (exchange != NULL)
         serve_waiters_add(&copy->client, exchange, 0);
     serve_thread_submit(query->apart != NULL ? query->apart : service->lookup, &copy->task);
+    return copy;
 }
 
 /* ---- winners --------------------------------------------------------------------------------*/
@@ -181,7 +174,7 @@ static void give_cubin(serve_task *task)
             serve_reply_unless_known(exchange, page);
         serve_page_drop(&page);
     }
-    free_query(query);
+    serve_query_free(query);
 }
 
 void serve_get_cubin(serve_service *service, serve_exchange *exchange)

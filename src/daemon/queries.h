@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Queries: requests that a thread works on and that get one answer. This file has the queries for lists of winners,
- * lists of GPUs, and cubins.
+ * Queries: work for a thread besides the loop's, for clients that wait for the answer or for the service itself; and
+ * what is made of them: lists and cubins, the journal, the page, families of clients.
  */
 #ifndef FA_DAEMON_QUERIES_H
 #define FA_DAEMON_QUERIES_H
@@ -9,35 +9,49 @@
 #include "buf.h"
 #include "service.h"
 
+/* ---- any query, lists and cubins (queries.c) ------------------------------------------------*/
 typedef struct serve_query serve_query;
 struct serve_query {
     serve_task task;
     serve_service *service;
-    serve_waiters client; /* empty: the client is gone, or the query refreshes the cache */
-    int (*work)(serve_query *query, fa_diag *diag); /* on the lookup thread */
-    serve_thread *
-        apart; /* the thread that runs it, without the lookup thread's tuner; NULL: the lookup thread */
+    serve_waiters client;                           /* who waits; a report may have several */
+    int (*work)(serve_query *query, fa_diag *diag); /* on its thread */
+    serve_thread *apart; /* that thread; NULL: the lookup thread, with its tuner */
     serve_body *body;
     char gpu[64]; /* lists winners of this GPU type; "": of all types */
     int limit;
-    char key[65]; /* of a cubin */
+    char key[65]; /* of a cubin, or of a job */
     serve_cache_time when;
-    unsigned status; /* of a successful reply */
+    uint64_t began_ns; /* of a report */
+    unsigned status;   /* of a successful reply */
     int rc;
     fa_diag diag;
-    fa_buf text; /* the reply, JSON */
+    fa_buf text; /* the reply, JSON; of the journal, a file's */
     void *bytes; /* of a cubin */
     size_t size;
 };
 
-/* Runs a query for `exchange`, which may be NULL. *query is copied, and the copy owns its body. The reply is the
- * query's text, unless done() is given: it replies and frees the query. */
-void serve_query_submit(serve_service *service, serve_exchange *exchange, const serve_query *query,
-                        void (*done)(serve_task *task));
+/* Runs a query for `exchange`, which may be NULL. *query is copied, and the copy owns its body and text. The reply is the
+ * query's text, unless done() is given: it replies and frees the query. Returns the copy, until it is done; NULL: out of
+ * memory, and the exchange has its reply. */
+serve_query *serve_query_submit(serve_service *service, serve_exchange *exchange,
+                                const serve_query *query, void (*done)(serve_task *task));
+void serve_query_free(serve_query *query);
 void serve_get_winners(serve_service *service, serve_exchange *exchange);
 void serve_get_cubin(serve_service *service, serve_exchange *exchange);
 void serve_get_gpus(serve_service *service, serve_exchange *exchange);
 
+/* ---- the journal (journal.c) ----------------------------------------------------------------*/
+/* On the journal's thread, as a query's work: takes the journal's directory and reads it. A failure: no job can be
+ * kept, and why. */
+int serve_journal_load(serve_query *query, fa_diag *diag);
+/* Writes a job's file. done() gets a query whose key is the job's and whose failure says that it is not on disk; it frees
+ * the query. false: out of memory, and done() is not called. */
+bool serve_journal_add(serve_service *service, const serve_journal_entry *entry,
+                       void (*done)(serve_task *task));
+void serve_journal_remove(serve_service *service, const char *id);
+
+/* ---- the page (overview.c) ------------------------------------------------------------------*/
 /* The page and what it shows: the report's document, the fleet's queue, and the jobs as a stream.
  *
  * A separate thread with a tuner of its own reads reports and the queue, so that no lookup waits for them. One
@@ -56,6 +70,7 @@ void serve_overview_keep_alive(serve_service *service);
 void serve_overview_stop(serve_service *service);
 void serve_overview_free(serve_service *service);
 
+/* ---- families (families.c) ------------------------------------------------------------------*/
 /* Kernel families that clients send, where the operator allows it: a manifest and a template, kept
  * beside the store in families/ID, ID being the SHA-256 of their content. Nothing of them is
  * trusted: manifests are bounded where they are read, source is compiled in strict workers only

@@ -2,13 +2,10 @@
 #include "service.h"
 
 #include "auth.h"
-#include "buf.h"
 #include "queries.h"
 #include "jobs.h"
 #include "json_make.h"
 #include "operation.h"
-#include "pending.h"
-#include "exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>

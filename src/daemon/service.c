@@ -3,7 +3,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "exchange.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -158,14 +157,29 @@ static bool open_anew(serve_service *service, int64_t now_ms)
     return !service->reopen_failed;
 }
 
-bool serve_tuner_is_broken(const fa_tuner *tuner, int rc)
+int serve_tuner_need(const serve_service *service, fa_tuner **tuner, fa_diag *diag)
+{
+    fa_options options;
+    if (*tuner != NULL)
+        return 0;
+    serve_tuner_options(service->settings, &options);
+    return fa_open(&options, tuner, diag);
+}
+
+static bool is_broken(const fa_tuner *tuner, int rc)
 {
     return rc == FA_ECORRUPT || (rc == FA_ESTORE && fa_store_location(tuner)[0] == '/');
 }
 
+void serve_tuner_close_broken(fa_tuner **tuner, int rc)
+{
+    if (*tuner != NULL && is_broken(*tuner, rc))
+        fa_close(tuner);
+}
+
 bool serve_tuner_reopen(serve_service *service, int rc)
 {
-    return serve_tuner_is_broken(service->tuner, rc) && open_anew(service, serve_unix_ms());
+    return is_broken(service->tuner, rc) && open_anew(service, serve_unix_ms());
 }
 
 /* ---- the watch ------------------------------------------------------------------------------*/

@@ -9,17 +9,32 @@
 #ifndef FA_DAEMON_SERVICE_H
 #define FA_DAEMON_SERVICE_H
 
-#include "cache.h"
-#include "exchange.h"
 #include "fa_tune.h"
-#include "fa_types.h"
 #include "hash.h"
 #include "http.h"
-#include "log.h"
 #include "thread.h"
 
 #include <stdatomic.h>
 
+/* ---- the log (log.c) ------------------------------------------------------------------------*/
+/* Lines on stderr, as logfmt or JSON, one write each; any thread.
+ *
+ *     serve_log(SERVE_INFO, "job started", "job", id, "gpu", "L4", NULL); */
+typedef enum serve_level { SERVE_ERROR, SERVE_WARN, SERVE_INFO, SERVE_DEBUG } serve_level;
+
+/* Before any other thread runs. */
+void serve_log_setup(serve_level level, bool json);
+bool serve_log_wants(serve_level level);
+/* Pairs of names and texts follow, then NULL; a pair whose text is NULL or "" is left out. */
+void serve_log(serve_level level, const char *event, ...) __attribute__((sentinel));
+
+/* A number as a text for one line. */
+typedef struct serve_number {
+    char text[32];
+} serve_number;
+serve_number serve_integer(int64_t value);
+
+/* ---- settings (settings.c) ------------------------------------------------------------------*/
 /* The daemon's settings: flags, and for each flag a variable FA_TUNE_SERVE_… that the flag overrides. */
 enum { SERVE_TOKEN_MIN = 16, SERVE_TOKEN_MAX = 512 };
 
@@ -50,21 +65,15 @@ typedef struct serve_settings {
 int serve_settings_read(int count, char **arguments, serve_settings *ret_settings, fa_diag *diag);
 void serve_settings_help(void);
 
-/* Accepted jobs on disk, so that they outlive the process: one file for each job in a directory next to the store,
- * removed when the job has ended. Every daemon has its own directory, named after the address where it serves;
- * daemons in containers or on hosts that share a store may serve at the same path, and then each of them locks
- * another directory.
+/* ---- the journal (journal.c) ----------------------------------------------------------------*/
+/* Accepted jobs on disk, so that they outlive the process, and the store's file too: one file for each job in a
+ * directory next to the store, removed when the job has ended. Every daemon has its own directory, named after the
+ * address where it serves; daemons in containers or on hosts that share a store may serve at the same path, and then
+ * each of them locks another directory.
  *
  * A file: "fa-tune-job 1 KIND ID ACCEPTED\n" and the request's body as it came. The journal knows
  * nothing else about a job; a body that was read is checked as if a client had sent it. */
 enum { SERVE_ID_SIZE = 33 };
-
-typedef struct serve_journal {
-    serve_thread *thread;
-    char folder[1100];
-    int lock;  /* held while this process lives; -1 */
-    bool shut; /* nothing is written: the directory is not to be trusted, or another daemon's */
-} serve_journal;
 
 typedef struct serve_journal_entry {
     struct serve_journal_entry *next;
@@ -74,20 +83,14 @@ typedef struct serve_journal_entry {
     size_t size;
 } serve_journal_entry;
 
-/* On the loop: the jobs of an earlier process, the first accepted first, which are freed after the
- * call. rc: no job can be kept, and why. */
-typedef void serve_journal_loaded(void *context, const serve_journal_entry *first, int rc,
-                                  const char *reason);
-/* On the loop: the job is on disk, or could not be put there (rc). */
-typedef void serve_journal_written(void *context, const char *id, int rc, const char *reason);
-
-/* Takes the directory and reads it, on the journal's thread. `limit`: bytes of a body. */
-void serve_journal_load(serve_journal *journal, size_t limit, serve_journal_loaded *loaded,
-                        void *context);
-/* Writes a job's file; false: out of memory, and written() is not called. */
-bool serve_journal_add(serve_journal *journal, const serve_journal_entry *entry,
-                       serve_journal_written *written, void *context);
-void serve_journal_remove(serve_journal *journal, const char *id);
+typedef struct serve_journal {
+    serve_thread *thread;
+    char folder[1100];
+    int lock;  /* the directory's descriptor, which locks it while this process lives; -1 */
+    bool shut; /* nothing is written: the directory is not to be trusted, or another daemon's */
+    serve_journal_entry
+        *first; /* the jobs of an earlier process, the first accepted first, once they are loaded */
+} serve_journal;
 bool serve_is_id(const char *text); /* of a job */
 
 /* ---- the service ----------------------------------------------------------------------------*/
@@ -120,8 +123,7 @@ typedef struct serve_report {
     serve_page *page; /* NULL: none yet */
     serve_cache_time when;
     int64_t made_ms, took_ms;
-    bool under_way;
-    serve_waiters waiting; /* for the one under way */
+    struct serve_query *making; /* with the clients that wait for it; NULL: none is made */
 } serve_report;
 
 typedef struct serve_counts {
@@ -161,7 +163,6 @@ struct serve_service {
     bool store_open, store_broken, journal_open, stopping, failed;
     int devices;                  /* here, once they are known */
     fa_diag unready;              /* why it is not ready, while it is not */
-    char store[1024];             /* the store's path */
     void (*ready)(void *context); /* called once: it is ready, or has failed */
     void *ready_context;
     void (*job_ended)(struct serve_job *job); /* answers the requests that wait for the job */
@@ -177,6 +178,8 @@ struct serve_service {
         int64_t looked_ms, reopened_ms;
     } seen;
     /* Written once by the lookup thread, before its first task is done: */
+    char store[1024], folder[1024]; /* the store's path, and the directory that it is in */
+    /* The same, before a task is done that has looked for devices: */
     fa_gpu device[SERVE_DEVICES_MAX];
     int device_count;
     int device_code;
@@ -195,8 +198,10 @@ void serve_tuner_options(const serve_settings *settings, fa_options *ret_options
 /* {"answer":…,"cubin":{"key":…,"sha256":…,"size":…}}; malloced. The tuner's thread. */
 int serve_kernel_text(fa_tuner *tuner, const fa_answer *answer, char **ret_text, fa_diag *diag);
 
-/* Whether a tuner's error means that its store file has to be reopened. */
-bool serve_tuner_is_broken(const fa_tuner *tuner, int rc);
+/* Opens a thread's tuner where *tuner is NULL. */
+int serve_tuner_need(const serve_service *service, fa_tuner **tuner, fa_diag *diag);
+/* Closes it if rc means that its store file has to be reopened; *tuner may be NULL. */
+void serve_tuner_close_broken(fa_tuner **tuner, int rc);
 
 /* ---- on the lookup thread ---- */
 /* Notifies the loop when the store has changed, and reopens the store when it is broken. */

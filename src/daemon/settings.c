@@ -4,8 +4,6 @@
 #include "buf.h"
 #include "duration.h"
 #include "error.h"
-#include "fa_tune.h"
-#include "hash.h"
 #include "wording.h"
 
 #include <ctype.h>

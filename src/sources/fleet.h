@@ -107,8 +107,8 @@ int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
 void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease);
 /* Publishes the outbox, for one or two seconds at most. */
 void fa_fleet_catch_up(fa_tuner *tuner);
-/* Publishes the scope's trials; call it inside a batch of the fleet's store. */
-int fa_fleet_share_trials(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
+/* Publishes the scope's trials and the cubins of its fastest configs, for a winner that the fleet has. */
+int fa_fleet_share_rest(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
 /* Publishes the cubins of the scope's fastest configs, or of all clean ones. Call it outside any batch:
  * hosts publish cubins in any order, so that transactions would deadlock. */
 int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_diag *diag);

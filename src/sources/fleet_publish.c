@@ -39,10 +39,12 @@ static int share_trial(void *context, const fa_trial_record *record)
     return sharing->rc;
 }
 
-int fa_fleet_share_trials(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag)
+/* Inside a batch of the fleet's store. */
+static int share_trials(void *context, fa_diag *diag)
 {
-    struct sharing sharing = {tuner, scope, 0, diag};
-    return fa_store_trials_each(tuner->store, scope, share_trial, &sharing, diag);
+    struct sharing *sharing = context;
+    sharing->diag = diag;
+    return fa_store_trials_each(sharing->tuner->store, sharing->scope, share_trial, sharing, diag);
 }
 
 /* A cubin that the local store has lost since is nobody's concern here. */
@@ -73,6 +75,13 @@ int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_d
     return rc != 0 ? rc
                    : fa_store_trials_fastest(tuner->store, scope, FA_STATUS_COMPILED, most,
                                              share_cubin_of_trial, &sharing, diag);
+}
+
+int fa_fleet_share_rest(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag)
+{
+    struct sharing sharing = {.tuner = tuner, .scope = scope};
+    int rc = fa_fleet_share_cubins(tuner, scope, false, diag);
+    return rc != 0 ? rc : fa_store_batch(fa_fleet_of(tuner)->store, share_trials, &sharing, diag);
 }
 
 /* ---- a winner -------------------------------------------------------------------------------*/
@@ -122,7 +131,7 @@ static int publish_in_batch(void *context, fa_diag *diag)
     if (change != FA_BUNDLE_KEPT)
         rc = fa_store_winner_replace(fa_fleet_of(tuner)->store, publishing->winner,
                                      publishing->cubin, diag);
-    return rc == 0 ? fa_fleet_share_trials(tuner, publishing->scope, diag) : rc;
+    return rc != 0 ? rc : share_trials(&(struct sharing){tuner, publishing->scope, 0, diag}, diag);
 }
 
 /* 0: the fleet has it, or there is nothing to publish any more. FA_EBUSY: the lease was lost. */

@@ -20,14 +20,9 @@ static void close_service(fa_source *source)
     fa_remote_free(&remote);
 }
 
-static bool service_is_usable(const fa_tuner *tuner)
-{
-    return fa_remote_usable(fa_remote_of(tuner));
-}
-
 static bool service_is_believed(const fa_tuner *tuner)
 {
-    return fa_remote_is_trusted(fa_remote_of(tuner));
+    return fa_http_is_local(fa_remote_of(tuner)->http);
 }
 
 static int cubin_of_answer(fa_tuner *tuner, const char *key, void **ret_bytes, size_t *ret_size,
@@ -103,7 +98,7 @@ int fa_service_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_
         .winners = fa_remote_winners,
         .answer_cubin = cubin_of_answer,
         .kernel = kernel_of_service,
-        .usable = service_is_usable,
+        .usable = fa_remote_usable,
         .believed = service_is_believed,
         .give_up = fa_remote_give_up,
     };
@@ -111,7 +106,7 @@ int fa_service_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_
     (void)tuner;
     int rc = fa_remote_make(options, &remote, diag);
     if (remote != NULL) {
-        *ret_source = fa_remote_source(remote);
+        *ret_source = &remote->source;
         (*ret_source)->is = &class;
     }
     return rc;

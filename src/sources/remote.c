@@ -15,7 +15,6 @@
 #include "wire.h"
 
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,15 +32,6 @@ enum {
 };
 
 static const char source_id;
-
-struct fa_remote {
-    fa_source source;
-    fa_http *http;
-    _Atomic int64_t paused_until_ms; /* it is not asked before */
-    _Atomic int64_t waited_ms;       /* in vain, for its last answer */
-    atomic_bool gone;                /* it was given up, and has not answered since */
-    atomic_bool noted;
-};
 
 /* ---- opening --------------------------------------------------------------------------------*/
 /* The text of a file that nobody else can have written. */
@@ -125,28 +115,9 @@ fa_remote *fa_remote_of(const fa_tuner *tuner)
     return (fa_remote *)fa_source_of(tuner, &source_id);
 }
 
-fa_source *fa_remote_source(fa_remote *remote)
+bool fa_remote_usable(const fa_tuner *tuner)
 {
-    return &remote->source;
-}
-
-fa_http *fa_remote_http(fa_remote *remote)
-{
-    return remote->http;
-}
-
-const char *fa_remote_address(const fa_remote *remote)
-{
-    return fa_http_address(remote->http);
-}
-
-bool fa_remote_is_trusted(const fa_remote *remote)
-{
-    return fa_http_is_local(remote->http);
-}
-
-bool fa_remote_usable(const fa_remote *remote)
-{
+    const fa_remote *remote = fa_remote_of(tuner);
     return remote != NULL && fa_remote_now_ms() >= atomic_load(&remote->paused_until_ms);
 }
 
@@ -167,7 +138,7 @@ int fa_remote_do_without(fa_tuner *tuner, const char *why)
         fa_note(tuner,
                 "the server %s cannot be used: %s; using the store %s and this machine "
                 "instead",
-                fa_remote_address(remote), why, tuner->store_path);
+                fa_http_address(remote->http), why, tuner->store_path);
         pthread_mutex_unlock(&tuner->work);
     }
     return FA_SOURCE_NONE;
@@ -176,7 +147,7 @@ int fa_remote_do_without(fa_tuner *tuner, const char *why)
 const char *fa_server_location(const fa_tuner *tuner)
 {
     fa_remote *remote = tuner != NULL ? fa_remote_of(tuner) : NULL;
-    return remote != NULL && !atomic_load(&remote->gone) ? fa_remote_address(remote) : "";
+    return remote != NULL && !atomic_load(&remote->gone) ? fa_http_address(remote->http) : "";
 }
 
 /* ---- one request ----------------------------------------------------------------------------*/
@@ -257,7 +228,7 @@ int fa_remote_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa
                          .whole_ms = FA_REMOTE_LONG_MS};
     fa_diag why = {{0}};
     cJSON *json = NULL;
-    if (!fa_remote_usable(fa_remote_of(tuner)))
+    if (!fa_remote_usable(tuner))
         return FA_SOURCE_NONE;
     int rc = fa_remote_ask(tuner, &call, 200, &reply, diag);
     if (rc != 0)
@@ -292,7 +263,7 @@ int fa_remote_cubin_get(fa_tuner *tuner, const char *key, const fa_remote_cubin 
                          .path = path,
                          .whole_ms = FA_REMOTE_LONG_MS,
                          .limit = expected != NULL ? expected->size : FA_REMOTE_CUBIN_MAX};
-    if (!fa_remote_usable(fa_remote_of(tuner)))
+    if (!fa_remote_usable(tuner))
         return FA_SOURCE_NONE;
     if (!fa_wire_is_hash(key))
         return fa_fail(diag, FA_EINVAL, "\"%.64s\" is no cubin's key", key);
@@ -328,8 +299,8 @@ int fa_remote_check(fa_remote *remote, char *ret_text, size_t size, fa_diag *dia
         if (reply.status != 200)
             return fa_fail(diag, FA_EIO, "it answers with status %d", reply.status);
     }
-    snprintf(ret_text, size, "%s is ready%s", fa_remote_address(remote),
-             fa_remote_is_trusted(remote) ? "" : "; what it measured is proved here once more");
+    snprintf(ret_text, size, "%s is ready%s", fa_http_address(remote->http),
+             fa_http_is_local(remote->http) ? "" : "; what it measured is proved here once more");
     return 0;
 }
 

@@ -16,6 +16,8 @@
 #include "buf.h"
 #include "hash.h"
 
+#include <stdatomic.h>
+
 /* ---- HTTP (remote_http.c): libcurl, opened at run time --------------------------------------*/
 typedef struct fa_http fa_http;
 
@@ -48,29 +50,32 @@ void fa_http_free(fa_http **http);
  * FA_EUNTRUSTED: the socket is another user's; FA_ENOTSUP: no libcurl. The caller frees the reply's body. */
 int fa_http_do(fa_http *http, const fa_http_call *call, fa_http_reply *ret_reply, fa_diag *diag);
 const char *fa_http_address(const fa_http *http);
-bool fa_http_is_local(const fa_http *http); /* a Unix socket, of this user or root */
+/* A Unix socket, of this user or root: only such a server's times and proofs are believed. A token identifies the
+ * client to the server; it does not tell the client who listens on a port. */
+bool fa_http_is_local(const fa_http *http);
 
 /* ---- asking (remote.c, remote_tune.c) -------------------------------------------------------*/
-typedef struct fa_remote fa_remote;
+typedef struct fa_remote {
+    fa_source source;
+    fa_http *http;
+    _Atomic int64_t paused_until_ms; /* it is not asked before */
+    _Atomic int64_t waited_ms;       /* in vain, for its last answer */
+    atomic_bool gone;                /* it was given up, and has not answered since */
+    atomic_bool noted;
+} fa_remote;
 
 /* For fa_open. */
 int fa_service_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
                     fa_diag *diag);
 fa_remote *fa_remote_of(const fa_tuner *tuner); /* NULL: no server is named */
-fa_source *fa_remote_source(fa_remote *remote);
 /* From options and environment, *ret_remote NULL when no server is named. Opens nothing yet. */
 int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *diag);
 void fa_remote_free(fa_remote **remote);
-const char *fa_remote_address(const fa_remote *remote);
-/* Whether the server's times and proofs are believed: only where this user or root listens. A token
- * identifies the client to the server; it does not tell the client who listens on the port. */
-bool fa_remote_is_trusted(const fa_remote *remote);
 /* Stops asking the server for a while, and notes that the first time. Returns FA_SOURCE_NONE. */
 int fa_remote_give_up(fa_tuner *tuner, const char *why);
 /* The same for this request alone: the next request asks the server again. */
 int fa_remote_do_without(fa_tuner *tuner, const char *why);
-bool fa_remote_usable(const fa_remote *remote);
-fa_http *fa_remote_http(fa_remote *remote);
+bool fa_remote_usable(const fa_tuner *tuner);
 /* Whether an error code of a server concerns the request rather than the server. */
 bool fa_remote_is_answer(int code);
 

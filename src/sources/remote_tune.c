@@ -33,18 +33,17 @@ static int read_reply_cubin(const cJSON *json, const fa_answer *answer, fa_remot
 {
     fa_remote_cubin cubin = {0};
     const cJSON *object = cJSON_GetObjectItemCaseSensitive(json, "cubin");
-    int rc = 0;
     if (object != NULL && !cJSON_IsNull(object)) {
-        rc = fa_wire_object(json, "cubin", "reply", &object, diag);
+        int rc = fa_wire_object(json, "cubin", "reply", &object, diag);
         if (rc == 0)
             rc = fa_struct_from_json(object, cubin_members, &cubin, "cubin", diag);
-        if (rc == 0 &&
-            (!fa_wire_is_hash(cubin.sha256) || strcmp(cubin.key, answer->cubin_key) != 0))
-            rc = fa_fail(diag, FA_EINVAL, "cubin: it is not the answer's, or has no SHA-256");
+        if (rc != 0)
+            return rc;
+        if (!fa_wire_is_hash(cubin.sha256) || strcmp(cubin.key, answer->cubin_key) != 0)
+            return fa_fail(diag, FA_EINVAL, "cubin: it is not the answer's, or has no SHA-256");
     }
-    if (rc == 0)
-        *ret_cubin = cubin;
-    return rc;
+    *ret_cubin = cubin;
+    return 0;
 }
 
 /* {"answer": …, "cubin": …}, of this very problem. */
@@ -111,7 +110,7 @@ static int post_and_follow(fa_tuner *tuner, fa_http_call *post, int accepted,
         rc = read_job(&reply.body, job, &why);
         fa_buf_free(&reply.body);
         if (rc == 0)
-            rc = fa_remote_follow(fa_remote_http(fa_remote_of(tuner)), job, follower, ret_text,
+            rc = fa_remote_follow(fa_remote_of(tuner)->http, job, follower, ret_text,
                                   &answered, &why);
         if (rc == 0)
             return 0;
@@ -281,7 +280,7 @@ int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_an
                   .seconds = request->seconds};
     fa_remote_cubin cubin;
     fa_gpu gpu;
-    if (!fa_remote_usable(fa_remote_of(tuner)))
+    if (!fa_remote_usable(tuner))
         return FA_SOURCE_NONE;
     if (request->strategy != NULL)
         snprintf(ask.strategy, sizeof ask.strategy, "%s", request->strategy);
@@ -316,7 +315,7 @@ int fa_remote_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *g
     fa_request silent = {.size = sizeof silent};
     fa_ask ask = {
         .problem = *problem, .effort = effort, .first_contact = effort == FA_EFFORT_MEASURE};
-    return fa_remote_usable(fa_remote_of(tuner))
+    return fa_remote_usable(tuner)
                ? ask_for_device(tuner, &ask, gpu, &silent, ret_answer, ret_cubin, diag)
                : FA_SOURCE_NONE;
 }
@@ -405,13 +404,17 @@ static int read_sweep(const fa_buf *text, fa_sweep *ret_sweep, fa_diag *diag)
     return rc;
 }
 
-static int run_sweep_there(struct followed_sweep *s, fa_sweep *ret_sweep, fa_diag *diag)
+int fa_remote_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
+                    fa_diag *diag)
 {
-    fa_follower follower = {on_sweep_event, on_sweep_idle, s};
+    struct followed_sweep s = {.tuner = tuner, .request = request};
+    fa_follower follower = {on_sweep_event, on_sweep_idle, &s};
     char *body = NULL;
     fa_buf text = {0};
     fa_diag why = {{0}};
-    int rc = fa_sweep_ask_write(s->request, &body, diag);
+    if (!fa_remote_usable(tuner))
+        return FA_SOURCE_NONE;
+    int rc = fa_sweep_ask_write(request, &body, diag);
     if (rc != 0)
         return rc;
     fa_http_call post = {.method = "POST",
@@ -419,35 +422,17 @@ static int run_sweep_there(struct followed_sweep *s, fa_sweep *ret_sweep, fa_dia
                          .body = body,
                          .limit = FA_REMOTE_REPLY_MAX,
                          .whole_ms = FA_REMOTE_LONG_MS};
-    rc = post_and_follow(s->tuner, &post, 202, &follower, &text, diag);
+    s.ended = calloc((size_t)request->count, sizeof *s.ended);
+    rc = s.ended != NULL ? post_and_follow(tuner, &post, 202, &follower, &text, diag)
+                         : fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
     if (rc == 0 && read_sweep(&text, ret_sweep, &why) != 0)
-        rc = fa_remote_give_up(s->tuner, why.text);
+        rc = fa_remote_give_up(tuner, why.text);
     else if (rc == 0)
-        rc = report_unheard_items(s, ret_sweep, diag);
-    else if (s->heard)
-        *ret_sweep = s->parts.sweep; /* how far it came */
+        rc = report_unheard_items(&s, ret_sweep, diag);
+    else if (s.heard)
+        *ret_sweep = s.parts.sweep; /* how far it came */
     fa_buf_free(&text);
     free(body);
-    return rc;
-}
-
-int fa_remote_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
-                    fa_diag *diag)
-{
-    if (!fa_remote_usable(fa_remote_of(tuner)))
-        return FA_SOURCE_NONE;
-    struct followed_sweep *s = calloc(1, sizeof *s);
-    bool *ended = calloc((size_t)request->count, sizeof *ended);
-    int rc = FA_ENOMEM;
-    if (s != NULL && ended != NULL) {
-        s->tuner = tuner;
-        s->request = request;
-        s->ended = ended;
-        rc = run_sweep_there(s, ret_sweep, diag);
-    } else {
-        fa_fail(diag, rc, "out of memory for a sweep");
-    }
-    free(ended);
-    free(s);
+    free(s.ended);
     return rc;
 }

@@ -64,8 +64,8 @@ static int name_item_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, 
     return rc;
 }
 
-#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_queued_request, member, __VA_ARGS__)
-static const fa_member queued_members[] = {
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_item_request, member, __VA_ARGS__)
+static const fa_member item_request_members[] = {
     ROW(effort, COUNT, .least = FA_EFFORT_PREDICT, .most = FA_EFFORT_PATIENT),
     ROW(again, FLAG),
     ROW(exact, FLAG),
@@ -77,30 +77,23 @@ static const fa_member queued_members[] = {
 };
 #undef ROW
 
-static char *queued_request_text(const fa_sweep_request *request)
+static char *item_request_text(const fa_sweep_request *sweep)
 {
-    fa_queued_request queued = {.effort = request->effort,
-                                .again = request->again,
-                                .exact = request->exact,
-                                .price = request->budget.price,
-                                .evaluations = request->evaluations,
-                                .seconds_each = request->seconds_each};
-    if (request->strategy != NULL)
-        snprintf(queued.strategy, sizeof queued.strategy, "%s", request->strategy);
-    cJSON *json = fa_struct_to_json(queued_members, &queued);
+    const fa_item_request how = fa_item_request_of(sweep);
+    cJSON *json = fa_struct_to_json(item_request_members, &how);
     char *text = json != NULL ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
     return text;
 }
 
-int fa_queued_request_read(const char *text, fa_queued_request *ret_request, fa_diag *diag)
+int fa_item_request_read(const char *text, fa_item_request *ret_request, fa_diag *diag)
 {
     static const char where[] = "a queued item's request";
     cJSON *json = NULL;
-    fa_queued_request request = {.price = 0};
+    fa_item_request request = {.price = 0};
     int rc = fa_json_parse(text, strlen(text), where, &json, diag);
     if (rc == 0)
-        rc = fa_struct_from_json(json, queued_members, &request, where, diag);
+        rc = fa_struct_from_json(json, item_request_members, &request, where, diag);
     cJSON_Delete(json);
     const char *strategy = request.strategy[0] != 0 ? request.strategy : NULL;
     if (rc == 0)
@@ -130,11 +123,11 @@ static int enter_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_swee
     if (rc != 0)
         return rc;
     snprintf(sweep.plan, sizeof sweep.plan, "%s", request->plan != NULL ? request->plan : "");
-    char *how = queued_request_text(request);
+    char *how = item_request_text(request);
     if (how == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
     fa_diag why = {{0}};
-    rc = fa_store_queue_enter(store, &sweep, items, request->count, request->restart, how, &id,
+    rc = fa_store_sweep_enter(store, &sweep, items, request->count, request->restart, how, &id,
                               &why);
     if (rc == 0)
         rc = fa_store_sweep_read(store, id, &sweep, &why);
@@ -192,19 +185,9 @@ static int add_queue(void *context, const fa_sweep *sweep)
 
 static int count_items(fa_store *store, fa_queue *queue, fa_diag *diag)
 {
-    fa_queue_counts counts;
     int64_t id;
     int rc = fa_store_sweep_find(store, queue->sweep.key, &id, diag);
-    if (rc == 0)
-        rc = fa_store_queue_counts(store, id, &counts, diag);
-    if (rc != 0)
-        return rc;
-    queue->pending = counts.pending;
-    queue->running = counts.running;
-    queue->expired = counts.expired;
-    queue->compiled = counts.compiled;
-    queue->refused = counts.refused;
-    return 0;
+    return rc != 0 ? rc : fa_store_queue_counts(store, id, queue, diag);
 }
 
 int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context, fa_diag *diag)
@@ -231,23 +214,6 @@ int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context, fa_dia
         rc = visit(context, &all.queue[i]);
     free(all.queue);
     return rc;
-}
-
-struct holding_visitor {
-    fa_queue_holding_visit *visit;
-    void *context;
-};
-
-static int visit_holding(void *context, const fa_queue_holder *holder)
-{
-    struct holding_visitor *visitor = context;
-    fa_queue_holding holding = {.index = holder->position,
-                                .item = holder->item,
-                                .stage = holder->stage == FA_STAGE_MEASURE ? FA_WORK_MEASURE
-                                                                           : FA_WORK_COMPILE,
-                                .left_s = (double)holder->left_ms / 1000};
-    snprintf(holding.holder, sizeof holding.holder, "%s", holder->holder);
-    return visitor->visit(visitor->context, &holding);
 }
 
 /* A sweep in the fleet's queue, by its key. The caller holds `work`. */
@@ -281,7 +247,6 @@ int fa_stop_queue(fa_tuner *tuner, const char *key, fa_diag *diag)
 int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_visit *visit,
                            void *context, fa_diag *diag)
 {
-    struct holding_visitor visitor = {visit, context};
     int64_t id;
     int rc = fa_tuner_check_with(tuner, visit != NULL && key != NULL, "visit or key", diag);
     if (rc != 0)
@@ -289,7 +254,7 @@ int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_vi
     pthread_mutex_lock(&tuner->work);
     fa_store *store = find_queue(tuner, key, &id, &rc, diag);
     if (store != NULL)
-        rc = fa_store_queue_holders_each(store, id, visit_holding, &visitor, diag);
+        rc = fa_store_queue_holdings_each(store, id, visit, context, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A sweep: claims items from its queue in the store, tunes them as fa_tune() does, and accounts for time, trials
- * and money.
+ * A sweep of this host: its items are claimed from the store's queue and given to the runner, within a budget.
  *
  * Invariants: one process runs a sweep at a time (it holds a lock that the kernel releases when it dies), so an
  * item that is found running was left by a process that died; the account is written every second and with the end
@@ -11,7 +10,6 @@
 
 #include "request.h"
 #include "lock.h"
-#include "pool.h"
 #include "problem.h"
 #include "store.h"
 #include "tune.h"
@@ -28,81 +26,22 @@ enum { LOCK_MS = 500 };
 static const double account_s = 1.0; /* between two writings of the account */
 
 struct sweep {
-    fa_tuner *tuner;
+    fa_runner runner; /* first; its sweep is as the store has it, but for what is not yet written */
     const fa_sweep_request *request;
     int64_t id;
-    fa_sweep now;             /* as the store has it, but for what is not yet written */
-    fa_sweep_spent unwritten; /* since then, of the item under way */
-    fa_sweep_item item;       /* the one under way, or that has just ended */
-    fa_store_claim claim;
-    fa_progress seen; /* what the account has seen of the tune under way */
-    bool gpu_held;    /* the item's GPU is in this machine */
     bool budget_spent;
-    double started_s, accounted_s; /* monotonic: this run; the account */
-    double tuning_s;               /* this run's time in items that were tuned, and how many */
+    double started_s; /* monotonic: this run */
+    double tuning_s;  /* this run's time in items that were tuned, and how many */
     int32_t tuned;
     int store_rc; /* a failure to keep account, and its sentence */
     fa_diag store_diag;
 };
 
-static double now_s(void)
-{
-    return (double)fa_clock_ns() / 1e9;
-}
-
-/* ---- the account ----------------------------------------------------------------------------*/
-/* Both take `work` as held: the store belongs to one thread at a time. */
-static void account_time(struct sweep *s)
-{
-    double now = now_s(), passed = now - s->accounted_s;
-    double cost = s->gpu_held ? passed * s->request->budget.price / 3600 : 0;
-    s->accounted_s = now;
-    s->unwritten.seconds += passed;
-    s->unwritten.cost += cost;
-    s->item.spent.seconds += passed;
-    s->item.spent.cost += cost;
-    s->now.spent.seconds += passed;
-    s->now.spent.cost += cost;
-}
-
-static void write_account(struct sweep *s)
-{
-    if (s->store_rc == 0)
-        s->store_rc =
-            fa_store_sweep_spend(s->tuner->store, &s->claim, &s->unwritten, &s->store_diag);
-    s->unwritten = (fa_sweep_spent){0};
-}
-
-fa_sweep_spent fa_spent_of_event(fa_progress *seen, const fa_progress *tune)
-{
-    int64_t compiled = tune->compiled - tune->reused - (seen->compiled - seen->reused);
-    int64_t reused = tune->reused - seen->reused;
-    if (tune->kind == FA_EVENT_STAGE && tune->stage == FA_STAGE_TUNE)
-        compiled = reused = 0; /* what is on record from earlier runs */
-    *seen = *tune;
-    return (fa_sweep_spent){
-        .trials = tune->kind == FA_EVENT_TRIAL && tune->stage == FA_STAGE_TUNE,
-        .compiled = compiled > 0 ? compiled : 0,
-        .reused = reused > 0 ? reused : 0,
-    };
-}
-
-static void account_tune(struct sweep *s, const fa_progress *tune)
-{
-    fa_sweep_spent more = fa_spent_of_event(&s->seen, tune);
-    fa_sweep_spent *const accounts[] = {&s->unwritten, &s->item.spent, &s->now.spent};
-    for (size_t i = 0; i < sizeof accounts / sizeof *accounts; i++) {
-        accounts[i]->trials += more.trials;
-        accounts[i]->compiled += more.compiled;
-        accounts[i]->reused += more.reused;
-    }
-}
-
 /* A limit of trials does not stop a tune whose configs have all ended: only the race is left. */
 static bool over_budget(const struct sweep *s, const fa_progress *tune)
 {
     const fa_sweep_budget *budget = &s->request->budget;
-    const fa_sweep_spent *spent = &s->now.spent;
+    const fa_sweep_spent *spent = &s->runner.sweep.spent;
     bool more = tune == NULL || (tune->stage == FA_STAGE_TUNE && tune->ended < tune->in_budget);
     return (budget->seconds > 0 && spent->seconds >= budget->seconds) ||
            (budget->cost > 0 && spent->cost >= budget->cost) ||
@@ -117,212 +56,162 @@ static double time_left(const struct sweep *s, const fa_progress *tune)
     bool under_way = tune != NULL && tune->in_budget > 0;
     double part = under_way ? fmin((double)tune->ended / tune->in_budget, 1) : 0;
     double took = s->tuning_s + (tune != NULL ? tune->elapsed_s : 0);
-    double left = s->now.items - s->now.done - s->now.failed - part;
+    const fa_sweep *now = &s->runner.sweep;
+    double left = now->items - now->done - now->failed - part;
     return s->tuned + part > 0.1 ? took / (s->tuned + part) * left : -1;
 }
 
 static int report_sweep_event(struct sweep *s, fa_sweep_event event, const fa_progress *tune,
                               const fa_answer *answer)
 {
-    double elapsed = now_s() - s->started_s;
     fa_sweep_progress progress = {
         .event = event,
-        .sweep = &s->now,
-        .index = s->claim.position,
-        .item = &s->item,
+        .sweep = &s->runner.sweep,
+        .index = s->runner.claim.position,
+        .item = &s->runner.item,
         .tune = tune,
         .answer = answer,
-        .elapsed_s = elapsed,
+        .elapsed_s = fa_runner_now_s() - s->started_s,
         .left_s = time_left(s, tune),
     };
     const fa_sweep_request *request = s->request;
     return request->progress != NULL ? request->progress(request->context, &progress) : 0;
 }
 
-/* An fa_request.progress: runs inside fa_tune(), which holds `work` and has no transaction open. */
-static int on_tune_progress(void *context, const fa_progress *tune)
+/* ---- items that are known --------------------------------------------------------------------*/
+struct checking {
+    struct sweep *sweep;
+    fa_diag *diag;
+};
+
+/* Whether the store still has a winner that is good enough for a done item, which is told then. */
+static int is_known(fa_runner *r, bool *ret_known, fa_diag *diag)
 {
-    struct sweep *s = context;
-    account_time(s);
-    account_tune(s, tune);
-    if (s->unwritten.seconds >= account_s)
-        write_account(s);
+    struct sweep *s = (struct sweep *)r;
+    fa_answer answer = {.size = sizeof answer};
+    fa_request request = fa_runner_request(r);
+    request.progress = NULL;
+    request.effort = FA_EFFORT_CACHED;
+    request.again = false;
+    int rc = fa_tune_here(r->tuner, &request, &answer, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
+    *ret_known =
+        fa_answer_satisfies(&answer, (fa_wanted){r->how.effort, r->how.exact, .whole = true});
+    return *ret_known && report_sweep_event(s, FA_SWEEP_ITEM_KNOWN, NULL, &answer) != 0
+               ? fa_fail(diag, FA_ECANCELED, "canceled")
+               : 0;
+}
+
+/* An item that an earlier run has done stays done while its winner is stored. It is opened again if the templates
+ * have changed, the store is another one, or a GPU was added that was missing before. `work` is held. */
+static int check_done_item(void *context, int32_t position, const fa_sweep_item *item)
+{
+    struct checking *checking = context;
+    fa_runner *r = &checking->sweep->runner;
+    const fa_sweep_request *request = checking->sweep->request;
+    bool known = false;
+    if (item->state != FA_ITEM_DONE || position >= request->count)
+        return 0;
+    r->item = *item;
+    r->item.problem = request->items[position].problem; /* whatever the row says */
+    memcpy(r->item.gpu, request->items[position].gpu, sizeof r->item.gpu);
+    r->claim.position = position;
+    /* Between two rows of a list others may use the store. */
+    pthread_mutex_unlock(&r->tuner->work);
+    int rc = is_known(r, &known, checking->diag);
+    pthread_mutex_lock(&r->tuner->work);
+    if (rc != 0 || known)
+        return rc;
+    r->sweep.done--;
+    return fa_store_sweep_reopen(r->tuner->store, checking->sweep->id, position, checking->diag);
+}
+
+/* ---- the runner's feed ------------------------------------------------------------------------*/
+static int next_sweep_item(fa_runner *r, fa_diag *diag)
+{
+    struct sweep *s = (struct sweep *)r;
+    const fa_queue_taker taker = {.sweep_id = s->id, .stage = FA_WORK_MEASURE};
+    s->budget_spent |= r->sweep.done + r->sweep.failed < r->sweep.items && over_budget(s, NULL);
+    if (s->budget_spent)
+        return FA_ENOTFOUND;
+    pthread_mutex_lock(&r->tuner->work);
+    int rc = fa_store_queue_claim(r->tuner->store, &taker, &r->claim, NULL, diag);
+    pthread_mutex_unlock(&r->tuner->work);
+    if (rc != 0)
+        return rc;
+    if (r->claim.position >= s->request->count)
+        return fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: restart the sweep");
+    r->item = s->request->items[r->claim.position];
+    r->item.attempts = r->claim.fence;
+    r->item.reason[0] = 0;
+    return 0;
+}
+
+static int begin_sweep_item(fa_runner *r, fa_diag *why)
+{
+    fa_request request = fa_runner_request(r);
+    fa_target target;
+    pthread_mutex_lock(&r->tuner->work);
+    r->here = fa_target_resolve(r->tuner, &request, &target, NULL) == 0 && target.gpu.present;
+    pthread_mutex_unlock(&r->tuner->work);
+    return report_sweep_event((struct sweep *)r, FA_SWEEP_ITEM_BEGINS, NULL, NULL) != 0
+               ? fa_fail(why, FA_ECANCELED, "canceled")
+               : 0;
+}
+
+static int sweep_progress(fa_runner *r, const fa_progress *tune)
+{
+    struct sweep *s = (struct sweep *)r;
+    if (r->unwritten.seconds >= account_s && s->store_rc == 0) {
+        s->store_rc =
+            fa_store_queue_spend(r->tuner->store, &r->claim, &r->unwritten, &s->store_diag);
+        r->unwritten = (fa_sweep_spent){0};
+    }
     bool stop = report_sweep_event(s, FA_SWEEP_ITEM_TUNES, tune, NULL) != 0;
     if (!stop && tune->stage != FA_STAGE_DONE && over_budget(s, tune))
         s->budget_spent = true;
     return stop || s->budget_spent || s->store_rc != 0;
 }
 
-/* ---- items ----------------------------------------------------------------------------------*/
-static fa_request request_of(struct sweep *s, int32_t index)
-{
-    const fa_sweep_item *item = &s->request->items[index];
-    return (fa_request){.size = sizeof(fa_request),
-                        .problem = item->problem,
-                        .gpu = item->gpu[0] != 0 ? item->gpu : NULL,
-                        .ordinal = s->request->ordinal,
-                        .effort = s->request->effort,
-                        .again = s->request->again,
-                        .exact = s->request->exact,
-                        .strategy = s->request->strategy,
-                        .evaluations = s->request->evaluations,
-                        .seconds = s->request->seconds_each,
-                        .progress = on_tune_progress,
-                        .context = s};
-}
-
-static bool is_gpu_present(struct sweep *s, const fa_request *request)
-{
-    fa_target target;
-    pthread_mutex_lock(&s->tuner->work);
-    int rc = fa_target_resolve(s->tuner, request, &target, NULL);
-    pthread_mutex_unlock(&s->tuner->work);
-    return rc == 0 && target.gpu.present;
-}
-
-/* An item that an earlier run has done stays done while its winner is stored. It is opened again if the templates
- * have changed, the store is another one, or a GPU was added that was missing before. */
-static int check_done_item(struct sweep *s, int32_t position, const fa_sweep_item *item)
-{
-    fa_answer answer = {.size = sizeof answer};
-    if (item->state != FA_ITEM_DONE)
-        return 0;
-    fa_request request = request_of(s, position);
-    request.progress = NULL;
-    request.effort = FA_EFFORT_CACHED;
-    request.again = false;
-    int rc = fa_tune_here(s->tuner, &request, &answer, &s->store_diag);
-    if (rc == 0 && fa_answer_satisfies(
-                       &answer, (fa_wanted){s->request->effort, request.exact, .whole = true})) {
-        s->claim.position = position;
-        s->item = *item;
-        return report_sweep_event(s, FA_SWEEP_ITEM_KNOWN, NULL, &answer) != 0
-                   ? fa_fail(&s->store_diag, FA_ECANCELED, "canceled")
-                   : 0;
-    }
-    if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
-        return rc;
-    pthread_mutex_lock(&s->tuner->work);
-    rc = fa_store_sweep_reopen(s->tuner->store, s->id, position, &s->store_diag);
-    pthread_mutex_unlock(&s->tuner->work);
-    s->now.done--;
-    return rc;
-}
-
-struct collected {
-    fa_sweep_item *item;
-    int32_t count;
-};
-
-static int collect_item(void *context, int32_t position, const fa_sweep_item *item)
-{
-    struct collected *collected = context;
-    if (position < collected->count)
-        collected->item[position] = *item;
-    return 0;
-}
-
-/* The items are read first, because a visit may not use the store. */
-static int check_done_items(struct sweep *s, fa_diag *diag)
-{
-    struct collected all = {calloc((size_t)s->request->count, sizeof *all.item), s->request->count};
-    if (all.item == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
-    pthread_mutex_lock(&s->tuner->work);
-    int rc = fa_store_sweep_items_each(s->tuner->store, s->id, collect_item, &all, diag);
-    pthread_mutex_unlock(&s->tuner->work);
-    for (int32_t i = 0; i < all.count && rc == 0; i++) {
-        rc = check_done_item(s, i, &all.item[i]);
-        if (rc != 0)
-            fa_fail(diag, rc, "%s", s->store_diag.text);
-    }
-    free(all.item);
-    return rc;
-}
-
-bool fa_sweep_is_fatal(int rc)
-{
-    static const int fatal[] = {FA_ENOMEM,   FA_EIO,     FA_ENODRIVER, FA_ENODEVICE,
-                                FA_ENONVRTC, FA_ESTORE,  FA_EVERSION,  FA_EREADONLY,
-                                FA_EFULL,    FA_EFORKED, FA_EMANIFEST};
-    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
-        if (fatal[i] == rc)
-            return true;
-    return false;
-}
-
 /* Writes the item's end with what is left of its account. */
-static int end_sweep_item(struct sweep *s, fa_item_state state, const char *reason, fa_diag *diag)
+static int write_end(fa_runner *r, fa_item_state state, const char *reason, fa_diag *diag)
 {
-    pthread_mutex_lock(&s->tuner->work);
-    account_time(s);
-    int rc = fa_store_sweep_end(s->tuner->store, &s->claim, state, reason, &s->unwritten, diag);
-    pthread_mutex_unlock(&s->tuner->work);
-    s->unwritten = (fa_sweep_spent){0};
-    s->item.state = state;
-    snprintf(s->item.reason, sizeof s->item.reason, "%s", reason);
-    s->now.done += state == FA_ITEM_DONE;
-    s->now.failed += state == FA_ITEM_FAILED;
+    const fa_queue_end end = {.state = state, .reason = reason, .spent = &r->unwritten};
+    pthread_mutex_lock(&r->tuner->work);
+    int rc = fa_store_queue_end(r->tuner->store, &r->claim, &end, diag);
+    pthread_mutex_unlock(&r->tuner->work);
+    r->item.state = state;
+    snprintf(r->item.reason, sizeof r->item.reason, "%s", reason);
+    r->sweep.done += state == FA_ITEM_DONE;
+    r->sweep.failed += state == FA_ITEM_FAILED;
     return rc;
 }
 
-/* Tunes the claimed item; non-zero ends the sweep. */
-static int run_sweep_item(struct sweep *s, fa_diag *diag)
+static int end_sweep_item(fa_runner *r, int tuned, const fa_diag *why, fa_diag *diag)
 {
-    fa_answer answer = {.size = sizeof answer};
-    fa_diag why = {{0}};
-    fa_request request = request_of(s, s->claim.position);
-    double began = now_s();
-    s->item = s->request->items[s->claim.position];
-    s->item.state = FA_ITEM_RUNNING;
-    s->item.attempts = s->claim.fence;
-    s->item.spent = (fa_sweep_spent){0};
-    s->item.reason[0] = 0;
-    s->seen = (fa_progress){0};
-    s->accounted_s = began;
-    s->gpu_held = is_gpu_present(s, &request);
-    int rc = report_sweep_event(s, FA_SWEEP_ITEM_BEGINS, NULL, NULL) != 0
-                 ? fa_fail(&why, FA_ECANCELED, "canceled")
-                 : fa_tune_here(s->tuner, &request, &answer, &why);
+    struct sweep *s = (struct sweep *)r;
     if (s->store_rc != 0)
         return fa_fail(diag, s->store_rc, "%s", s->store_diag.text);
-    if (rc != 0 && (rc == FA_ECANCELED || fa_sweep_is_fatal(rc))) {
-        end_sweep_item(s, FA_ITEM_PENDING, "", NULL);
-        return rc == FA_ECANCELED && s->budget_spent ? 0 : fa_fail(diag, rc, "%s", why.text);
+    if (fa_runner_gives_back(tuned)) {
+        write_end(r, FA_ITEM_PENDING, "", NULL);
+        return tuned == FA_ECANCELED && s->budget_spent ? 0 : fa_fail(diag, tuned, "%s", why->text);
     }
-    int kept = rc == 0 ? end_sweep_item(s, FA_ITEM_DONE, "", diag)
-                       : end_sweep_item(s, FA_ITEM_FAILED, why.text, diag);
-    if (kept != 0)
-        return kept;
-    if (rc != 0 || !answer.from_store) {
+    int rc = tuned == 0 ? write_end(r, FA_ITEM_DONE, "", diag)
+                        : write_end(r, FA_ITEM_FAILED, why->text, diag);
+    if (rc != 0)
+        return rc;
+    if (tuned != 0 || !r->answer.from_store) {
         s->tuned++;
-        s->tuning_s += now_s() - began;
+        s->tuning_s += r->item.spent.seconds;
     }
-    return report_sweep_event(s, FA_SWEEP_ITEM_ENDS, NULL, rc == 0 ? &answer : NULL) != 0
+    return report_sweep_event(s, FA_SWEEP_ITEM_ENDS, NULL, tuned == 0 ? &r->answer : NULL) != 0
                ? fa_fail(diag, FA_ECANCELED, "canceled; what was done is kept for the next run")
                : 0;
 }
 
-static int run_sweep_items(struct sweep *s, fa_diag *diag)
-{
-    int rc = 0;
-    while (rc == 0 && !s->budget_spent) {
-        if (s->now.done + s->now.failed < s->now.items && over_budget(s, NULL)) {
-            s->budget_spent = true;
-            break;
-        }
-        pthread_mutex_lock(&s->tuner->work);
-        rc = fa_store_sweep_claim(s->tuner->store, s->id, &s->claim, diag);
-        pthread_mutex_unlock(&s->tuner->work);
-        if (rc == FA_ENOTFOUND)
-            return 0;
-        if (rc == 0 && s->claim.position >= s->request->count)
-            rc = fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: restart the sweep");
-        if (rc == 0)
-            rc = run_sweep_item(s, diag);
-    }
-    return rc;
-}
+static const fa_feed sweep_feed = {next_sweep_item, begin_sweep_item, sweep_progress,
+                                   end_sweep_item};
 
 /* ---- a run ----------------------------------------------------------------------------------*/
 int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag)
@@ -384,29 +273,34 @@ static void sweep_lock_name(const char *key, char ret_name[80])
 static int run_entered_sweep(struct sweep *s, fa_diag *diag)
 {
     const fa_sweep_request *request = s->request;
-    fa_store *store = s->tuner->store;
-    s->now.budget = request->budget;
-    snprintf(s->now.plan, sizeof s->now.plan, "%s", request->plan != NULL ? request->plan : "");
-    pthread_mutex_lock(&s->tuner->work);
-    int rc = fa_store_sweep_enter(store, &s->now, request->items, request->count, request->restart,
-                                  &s->id, diag);
+    fa_sweep *now = &s->runner.sweep;
+    pthread_mutex_t *work = &s->runner.tuner->work;
+    fa_store *store = s->runner.tuner->store;
+    now->budget = request->budget;
+    snprintf(now->plan, sizeof now->plan, "%s", request->plan != NULL ? request->plan : "");
+    pthread_mutex_lock(work);
+    int rc = fa_store_sweep_enter(store, now, request->items, request->count, request->restart,
+                                  NULL, &s->id, diag);
     if (rc == 0)
-        rc = fa_store_sweep_read(store, s->id, &s->now, diag);
-    pthread_mutex_unlock(&s->tuner->work);
-    if (rc != 0)
+        rc = fa_store_sweep_read(store, s->id, now, diag);
+    if (rc != 0) {
+        pthread_mutex_unlock(work);
         return rc;
-    s->started_s = now_s();
-    rc = check_done_items(s, diag);
+    }
+    s->started_s = fa_runner_now_s();
+    rc =
+        fa_store_sweep_items_each(store, s->id, check_done_item, &(struct checking){s, diag}, diag);
+    pthread_mutex_unlock(work);
     if (rc == 0)
-        rc = run_sweep_items(s, diag);
+        rc = fa_runner_run(&s->runner, diag);
     fa_sweep_state state = rc != 0           ? FA_SWEEP_STOPPED
                            : s->budget_spent ? FA_SWEEP_BUDGET_SPENT
                                              : FA_SWEEP_DONE;
-    pthread_mutex_lock(&s->tuner->work);
+    pthread_mutex_lock(work);
     int kept = fa_store_sweep_set_state(store, s->id, state, rc == 0 ? diag : NULL);
     if (kept == 0)
-        kept = fa_store_sweep_read(store, s->id, &s->now, rc == 0 ? diag : NULL);
-    pthread_mutex_unlock(&s->tuner->work);
+        kept = fa_store_sweep_read(store, s->id, now, rc == 0 ? diag : NULL);
+    pthread_mutex_unlock(work);
     return rc != 0 ? rc : kept;
 }
 
@@ -416,12 +310,12 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
     fa_sweep_request known;
     fa_lock *lock = NULL;
     char name[80];
-    struct sweep s = {.tuner = tuner, .request = &known};
+    struct sweep s = {.runner = {.feed = &sweep_feed, .tuner = tuner}, .request = &known};
     int rc = fa_tuner_check(tuner, diag);
     if (rc == 0)
         rc = fa_sweep_request_copy(request, &known, diag);
     if (rc == 0)
-        rc = fa_sweep_key(&known, s.now.key, diag);
+        rc = fa_sweep_key(&known, s.runner.sweep.key, diag);
     if (rc != 0)
         return rc;
     fa_sweep there = {0};
@@ -431,7 +325,9 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
             *ret_sweep = there;
         return rc;
     }
-    sweep_lock_name(s.now.key, name);
+    s.runner.ordinal = known.ordinal;
+    s.runner.how = fa_item_request_of(&known);
+    sweep_lock_name(s.runner.sweep.key, name);
     if (fa_store_is_read_only(tuner->store))
         return fa_fail(diag, FA_EREADONLY,
                        "the store %s cannot be written, so a sweep could not be kept: set "
@@ -446,7 +342,7 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
     rc = run_entered_sweep(&s, diag);
     fa_lock_release(&lock);
     if (ret_sweep != NULL && s.id != 0) /* also when it was stopped: how far it came */
-        *ret_sweep = s.now;
+        *ret_sweep = s.runner.sweep;
     return rc;
 }
 

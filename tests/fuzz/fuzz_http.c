@@ -15,7 +15,6 @@
 #include "hash.h"
 #include "jobs.h"
 #include "service.h"
-#include "pending.h"
 #include "store.h"
 #include "request.h"
 
