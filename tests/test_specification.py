@@ -84,6 +84,42 @@ def integers_are_exact_and_indexes_lie_in_their_range():
         tap.equal(place.json(path_of("gather.cu"))["funnel"]["failed"], 2)
 
 
+def clusters_are_launched_as_the_specification_says():
+    with Place(space=None, script="device name=NVIDIA_H100_80GB_HBM3 sm=90 sms=132\n") as place:
+        with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
+            file.write("log %s/log\n" % place.folder)
+        path, _ = changed(place, "gather.cu", tune={"THREADS": [32, 64], "UNROLLED": [False], "CX": [1, 2, 4, 16]},
+                          cluster=["CX", 1], grid="ceil_div(n, THREADS * CX) * CX", sizes={"n": 100})
+        funnel = place.json(path)["funnel"]
+        tap.equal([funnel[name] for name in ("space", "in_budget", "measured", "failed")], [8, 6, 6, 0])
+        with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
+            seen = set(re.findall(r"clusters of (\S+)", file.read()))
+        tap.equal(seen, {"2x1x1", "4x1x1"})  # one block is none
+        tap.has(place.run("explain", path).stdout, "a cluster of 16 blocks: at most 8")
+        tap.has(place.run("explain", path, "--gpu", "L4").stdout, "clusters need sm_90; L4 is sm_89")
+        changed(place, "gather.cu", cluster="4", grid="ceil_div(n, THREADS)", sizes={"n": 100})
+        tap.has(place.run("explain", path).stdout, "the grid's x is 2: no multiple of the cluster's 4")
+        launches = [{"kernel": "gather", "block": "THREADS", "grid": ["ceil_div(n, THREADS * 2) * 2"], "cluster": 2}]
+        changed(place, "gather.cu", kernel=None, block=None, grid=None, launches=launches)
+        tap.equal(place.json(path)["funnel"]["failed"], 0)
+        for wrong, sentence in (({"cluster": []}, "\"cluster\" must be one to three expressions"), ({"cluster": 0}, "cluster x is 0"),
+                                ({"cluster": "Q"}, "cluster[0]: uses the unknown name Q")):
+            changed(place, "gather.cu", **wrong)
+            run = place.run("check", path, status=2)
+            tap.has(run.stderr, sentence)
+            assert run.stderr.startswith("fa-tune: gather.cu:2: "), run.stderr
+
+
+def blocks_of_other_sides_are_launched_though_their_code_is_the_same():
+    with a_place() as place:
+        with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
+            file.write("log %s/log\n" % place.folder)
+        path, _ = changed(place, "gather.cu", tune={"THREADS": [64], "UNROLLED": [False], "BX": [64, 32]}, block=["BX", "64 / BX"])
+        tap.equal(place.json(path)["funnel"]["measured"], 2)
+        with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
+            tap.equal(set(re.findall(r"launch gather .*BX=(\d+)", file.read())), {"64", "32"})
+
+
 def changed(place, source, **words):
     """A copy of a specification at the head of CUDA C++, with other words in it."""
     with open(path_of(source), encoding="utf-8") as file:
@@ -336,6 +372,8 @@ tap.main([
     a_kernel_that_changes_its_input_is_given_it_anew,
     without_an_answer_configs_must_agree,
     integers_are_exact_and_indexes_lie_in_their_range,
+    clusters_are_launched_as_the_specification_says,
+    blocks_of_other_sides_are_launched_though_their_code_is_the_same,
     constant_memory_is_filled_before_each_launch_of_a_kernel_and_of_its_answer,
     a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune,
     a_check_names_the_authors_files_and_no_store,
