@@ -84,6 +84,25 @@ def integers_are_exact_and_indexes_lie_in_their_range():
         tap.equal(place.json(path_of("gather.cu"))["funnel"]["failed"], 2)
 
 
+def fp8_and_complex_numbers_are_proved_and_nan_of_neither_passes():
+    with a_place("fault THREADS=32; nan\nfault THREADS=64; unwritten\n") as place:
+        funnel = place.json(path_of("mixed.cu"))["funnel"]
+        tap.equal((funnel["measured"], funnel["failed"]), (1, 2))
+        tap.has(place.run("explain", path_of("mixed.cu")).stdout, "element 0 of y is nan, the reference says")
+    with a_place("fault THREADS=32; wrong\n") as place:
+        told = place.json(path_of("mixed.cu"), "--n", "777")
+        tap.equal((told["funnel"]["measured"], told["answer"]["proved"]), (2, True))
+        tap.has(place.run("explain", path_of("mixed.cu"), "--n", "777").stdout, "the imaginary part of element ")
+        path, arguments = changed(place, "mixed.cu", answer=None)  # configs that must agree: NaN agrees with nothing
+        with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
+            file.write("fault THREADS=64; nan\n")
+        tap.equal(place.json(path)["funnel"]["failed"], 2)
+        changed(place, "mixed.cu", arguments=[{**arguments[0], "type": "f8"}, *arguments[1:]])
+        tap.has(place.run("check", path, status=2).stderr, "\"type\" must be f16, bf16, f32, f64, f8e4m3, f8e5m2, i8 to i64,")
+        changed(place, "mixed.cu", arguments=[*arguments, {"name": "c", "type": "c64", "value": 1}])
+        tap.has(place.run("check", path, status=2).stderr, "a scalar is of fp32, fp64 or of integers")
+
+
 def clusters_are_launched_as_the_specification_says():
     with Place(space=None, script="device name=NVIDIA_H100_80GB_HBM3 sm=90 sms=132\n") as place:
         with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
@@ -372,6 +391,7 @@ tap.main([
     a_kernel_that_changes_its_input_is_given_it_anew,
     without_an_answer_configs_must_agree,
     integers_are_exact_and_indexes_lie_in_their_range,
+    fp8_and_complex_numbers_are_proved_and_nan_of_neither_passes,
     clusters_are_launched_as_the_specification_says,
     blocks_of_other_sides_are_launched_though_their_code_is_the_same,
     constant_memory_is_filled_before_each_launch_of_a_kernel_and_of_its_answer,

@@ -122,12 +122,23 @@ static int take_scalar(struct operation_call *c, int i)
 /* ---- tensors --------------------------------------------------------------------------------*/
 static dl_dtype dtype_of(const fa_argument *argument)
 {
+    static const struct {
+        const char *begins;
+        uint8_t code;
+    } codes[] = {{"bf", DL_BFLOAT},
+                 {"fp8_e4m3", DL_FLOAT8_E4M3FN},
+                 {"fp8_e5m2", DL_FLOAT8_E5M2},
+                 {"fp", DL_FLOAT},
+                 {"int", DL_INT},
+                 {"uint", DL_UINT},
+                 {"complex", DL_COMPLEX}};
     const char *name = argument->dtype;
-    uint8_t code = name[0] == 'b'   ? DL_BFLOAT
-                   : name[0] == 'f' ? DL_FLOAT
-                   : name[0] == 'i' ? DL_INT
-                                    : DL_UINT;
-    return (dl_dtype){code, (uint8_t)strtol(name + strcspn(name, "0123456789"), NULL, 10), 1};
+    size_t i = 0;
+    while (i + 1 < sizeof codes / sizeof *codes &&
+           strncmp(name, codes[i].begins, strlen(codes[i].begins)) != 0)
+        i++;
+    return (dl_dtype){codes[i].code, (uint8_t)strtol(name + strcspn(name, "0123456789"), NULL, 10),
+                      1};
 }
 
 static int check_tensor(const struct operation_call *c, const tensor *t, const fa_argument *is)

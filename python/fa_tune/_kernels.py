@@ -32,8 +32,8 @@ class _Size(dict):
 
 def array(type: Any, *shape: int | str, range: Sequence[int | str] | None = None, align: int | None = None,
           symbol: str | None = None, parameter: bool = False) -> Any:
-    """A tensor that the kernel reads: its type ("f32", a dtype of PyTorch or NumPy) and its shape, numbers and expressions.
-    Or an array, of which the type is taken, and the shape where none is said: kernels are proved and timed with its numbers.
+    """A tensor that the kernel reads: its type ("f32", "f8e4m3", "c64", a dtype of PyTorch, NumPy or ml_dtypes) and its shape,
+    numbers and expressions. Or an array, of which the type is taken, and the shape where none is said: kernels are proved and timed with its numbers.
 
     range   of integers: the values that proofs draw, as in range=(0, "n"), the second excluded
     align   bytes that its address is a multiple of (16)

@@ -662,6 +662,16 @@ static const char *said_by(const struct fa_prover *prover, int index)
                                                 : "the reference says";
 }
 
+/* Of a wanted number that a complex one has beside it: the magnitude of the two together. */
+static double magnitude_of(const fa_tensor *t, fa_element is, const unsigned char *wanted,
+                           uint64_t i, double right)
+{
+    if (fa_element_numbers(t->element) == 1)
+        return fabs(right);
+    double beside = fa_element_value(is, wanted + (i ^ 1) * fa_element_size(is));
+    return isfinite(beside) ? hypot(right, beside) : fabs(right);
+}
+
 static void compare(const struct fa_prover *prover, int index, int tensor,
                     const unsigned char *outputs, struct fa_verdict *v)
 {
@@ -670,6 +680,7 @@ static void compare(const struct fa_prover *prover, int index, int tensor,
     const fa_element is = wanted_element(c, tensor);
     const unsigned char *wanted = c->wanted_host[tensor];
     size_t size = fa_element_size(t->element), wanted_size = fa_element_size(is);
+    const unsigned numbers = (unsigned)fa_element_numbers(t->element);
     double worst = -1, largest = 0;
     for (uint64_t i = 0; i < t->elements; i++) {
         double right = fa_element_value(is, wanted + i * wanted_size);
@@ -679,7 +690,8 @@ static void compare(const struct fa_prover *prover, int index, int tensor,
     for (uint64_t i = 0; i < t->elements; i++) {
         double got = fa_element_value(t->element, outputs + i * size), allowed;
         double right = fa_element_value(is, wanted + i * wanted_size);
-        double error = fa_tensors_error(&c->tensors, t->element, largest, got, right, &allowed);
+        double error = fa_tensors_error(&c->tensors, t->element, largest, got, right,
+                                        magnitude_of(t, is, wanted, i, right), &allowed);
         double ratio = error / allowed;
         if (ratio <= worst)
             continue;
@@ -689,9 +701,12 @@ static void compare(const struct fa_prover *prover, int index, int tensor,
         if (error <= allowed)
             continue;
         v->passed = false;
-        snprintf(v->reason, sizeof v->reason,
-                 "element %llu of %s is %.6g, %s %.6g, allowed is %.3g", (unsigned long long)i,
-                 t->name, got, said_by(prover, index), right, allowed);
+        snprintf(
+            v->reason, sizeof v->reason, "%selement %llu of %s is %.6g, %s %.6g, allowed is %.3g",
+            numbers == 1 ? ""
+            : i % 2 == 0 ? "the real part of "
+                         : "the imaginary part of ",
+            (unsigned long long)i / numbers, t->name, got, said_by(prover, index), right, allowed);
         if (!(ratio > 0))
             return;
     }
@@ -715,21 +730,22 @@ static bool is_seen_here(const fa_tensor *tensor)
     return tensor->made || tensor->partial;
 }
 
-/* Of a partial output the sum of all elements. */
-static void compare_sums(const struct fa_prover *prover, int index, int tensor,
-                         const unsigned char *outputs, struct fa_verdict *v)
+/* Of a partial output the sum of all elements, of complex ones that of each part. */
+static void compare_sum(const struct fa_prover *prover, int index, int tensor, unsigned part,
+                        const unsigned char *outputs, struct fa_verdict *v)
 {
     const struct generic_case *c = case_of(prover, index);
     const fa_tensor *t = &c->tensors.at[tensor];
     const fa_element is = wanted_element(c, tensor);
     double got = 0, wanted = 0, magnitude = 0, allowed;
-    for (uint64_t i = 0; i < t->elements; i++) {
+    for (uint64_t i = part; i < t->elements; i += (unsigned)fa_element_numbers(t->element)) {
         double right = fa_element_value(is, c->wanted_host[tensor] + i * fa_element_size(is));
         got += fa_element_value(t->element, outputs + i * fa_element_size(t->element));
         wanted += right;
         magnitude += fabs(right);
     }
-    double error = fa_tensors_error(&c->tensors, t->element, magnitude, got, wanted, &allowed);
+    double error =
+        fa_tensors_error(&c->tensors, t->element, magnitude, got, wanted, fabs(wanted), &allowed);
     if (!(error / allowed <= v->error / v->tolerance)) {
         v->error = error;
         v->tolerance = allowed;
@@ -739,6 +755,14 @@ static void compare_sums(const struct fa_prover *prover, int index, int tensor,
     v->passed = false;
     snprintf(v->reason, sizeof v->reason, "the sum of %s is %.9g, %s %.9g, allowed is %.3g",
              t->name, got, said_by(prover, index), wanted, allowed);
+}
+
+static void compare_sums(const struct fa_prover *prover, int index, int tensor,
+                         const unsigned char *outputs, struct fa_verdict *v)
+{
+    const fa_element element = case_of(prover, index)->tensors.at[tensor].element;
+    for (unsigned part = 0; part < (unsigned)fa_element_numbers(element); part++)
+        compare_sum(prover, index, tensor, part, outputs, v);
 }
 
 /* Copies a tensor to the host and looks at it there. */
@@ -838,7 +862,8 @@ static int take_answer(struct fa_prover *prover, int index, struct fa_verdict *v
         v->passed = at == tensor->elements;
         if (!v->passed)
             snprintf(v->reason, sizeof v->reason, "element %llu of %s is not written",
-                     (unsigned long long)at, tensor->name);
+                     (unsigned long long)at / (unsigned)fa_element_numbers(tensor->element),
+                     tensor->name);
     }
     c->answered = prover->proofs;
     return rc;
@@ -992,7 +1017,8 @@ static int take_tensor(const fa_tensor *tensor, const fa_problem *problem,
                        const fa_tensor_arg *given, int align, uint64_t *ret_address,
                        int64_t ret_stride[FA_TENSOR_STRIDES], fa_diag *diag)
 {
-    const int64_t limit = (int64_t)1 << 48, size = (int64_t)fa_element_size(tensor->element);
+    const int64_t limit = (int64_t)1 << 48, size = (int64_t)fa_element_size(tensor->element) *
+                                                   fa_element_numbers(tensor->element);
     int64_t any = 0;
     *ret_address = given != NULL ? (uint64_t)(uintptr_t)given->data : 0;
     fa_tensor_pack(tensor, problem, ret_stride);
