@@ -163,6 +163,8 @@ int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t g
                        const uint32_t block[3], const uint32_t cluster[3], uint32_t smem_bytes,
                        fa_stream stream, void **arguments, fa_diag *diag)
 {
+    if (cluster[0] == 0)
+        return fa_launch_kernel(driver, function, grid, block, smem_bytes, stream, arguments, diag);
     struct cu_launch_attribute attribute = {.id = CU_LAUNCH_CLUSTER,
                                             .value.cluster = {cluster[0], cluster[1], cluster[2]}};
     const struct cu_launch_config config = {.grid = {grid[0], grid[1], grid[2]},
@@ -171,8 +173,6 @@ int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t g
                                             .stream = stream,
                                             .attribute = &attribute,
                                             .attribute_count = 1};
-    if (cluster[0] == 0)
-        return fa_launch_kernel(driver, function, grid, block, smem_bytes, stream, arguments, diag);
     if (driver->launch_with == NULL)
         return fa_fail(diag, FA_ENODRIVER,
                        "the driver %s has no cuLaunchKernelEx, which clusters need: update it",

@@ -1017,13 +1017,15 @@ static int take_tensor(const fa_tensor *tensor, const fa_problem *problem,
                        const fa_tensor_arg *given, int align, uint64_t *ret_address,
                        int64_t ret_stride[FA_TENSOR_STRIDES], fa_diag *diag)
 {
+    *ret_address = given != NULL ? (uint64_t)(uintptr_t)given->data : 0;
+    if (*ret_address == 0 && fa_tensor_is_needed(tensor, problem) && !is_empty(tensor, problem))
+        return fa_fail(diag, FA_EINVAL, "%s is NULL", tensor->name);
+    if (tensor->stride_count == 0 && *ret_address % (uint64_t)align == 0)
+        return 0;
     const int64_t limit = (int64_t)1 << 48, size = (int64_t)fa_element_size(tensor->element) *
                                                    fa_element_numbers(tensor->element);
     int64_t any = 0;
-    *ret_address = given != NULL ? (uint64_t)(uintptr_t)given->data : 0;
     fa_tensor_pack(tensor, problem, ret_stride);
-    if (*ret_address == 0 && fa_tensor_is_needed(tensor, problem) && !is_empty(tensor, problem))
-        return fa_fail(diag, FA_EINVAL, "%s is NULL", tensor->name);
     for (int i = 0; given != NULL && i < tensor->stride_count; i++)
         any |= given->stride[i];
     for (int i = 0; any != 0 && i < tensor->stride_count; i++) {
@@ -1047,7 +1049,11 @@ static int take_scalar(const fa_scalar *scalar, const void *given, fa_scalar_bit
 {
     if (given != NULL)
         memcpy(ret_bits, given, fa_element_size(scalar->element));
-    if (given == NULL || !isfinite(fa_element_value(scalar->element, ret_bits)))
+    bool finite = given != NULL &&
+                  (scalar->element == FA_ELEMENT_FP32   ? isfinite(ret_bits->fp32)
+                   : scalar->element == FA_ELEMENT_FP64 ? isfinite(ret_bits->fp64)
+                                                        : true);
+    if (!finite)
         return fa_fail(diag, FA_EINVAL, "%s must be a finite number", scalar->name);
     return 0;
 }
@@ -1095,7 +1101,8 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         return rc;
     fa_tensors_scalars(problem, &passed->list, false, &values);
     int count = fa_tensors_arguments(problem, &passed->list, &values, params, arguments);
-    if (call->composed != NULL)
+    if (call->composed != NULL && (call->composed->launches.workspace_bytes > 0 ||
+                                   call->composed->launches.counters > 0))
         rc = fa_call_take_memory(call, args->workspace, args->workspace_bytes, stream, &memory,
                                  diag);
     const bool enters = passed->symbols.count > 0;

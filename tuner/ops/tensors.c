@@ -412,6 +412,12 @@ static int read_scalar(const cJSON *json, const fa_problem *problem, fa_scalar *
         !fa_element_is_integer(scalar->element))
         return fa_fail(diag, FA_EINVAL, "%s: a scalar is of fp32, fp64 or of integers", where);
     scalar->value = number_of(json, "value");
+    scalar->field = -1;
+    for (int i = 0; rc == 0 && cJSON_IsString(value) && fa_element_is_integer(scalar->element) &&
+                    i < fa_operation_of(problem)->field_count;
+         i++)
+        if (strcmp(fa_operation_of(problem)->field[i].macro, value->valuestring) == 0)
+            scalar->field = i;
     if (rc == 0 && !is_exact(scalar->element, scalar->value))
         return fa_fail(diag, FA_EINVAL, "%s: its value %.17g does not fit in %s", where,
                        scalar->value, fa_element_name(scalar->element));
@@ -562,6 +568,10 @@ void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, b
     for (int i = 0; i < list->scalar_count; i++) {
         const fa_scalar *scalar = &list->scalar[i];
         double value = scalar->value;
+        if (scalar->field >= 0) { /* at once: launches come here; its low bytes come first */
+            values->scalar[i] = (fa_scalar_bits){.int64 = problem->value[scalar->field]};
+            continue;
+        }
         if (scalar->expr != NULL) {
             fa_expr_value is = fa_problem_evaluate(problem, scalar->expr);
             value = is.kind == FA_EXPR_INTEGER ? (double)is.integer

@@ -68,6 +68,7 @@ typedef struct fa_scalar {
     fa_element element;
     double value;  /* that proofs pass */
     fa_expr *expr; /* what it always is; NULL: the caller says */
+    int field;     /* of integers: which field that is; -1: it must be computed */
 } fa_scalar;
 
 typedef struct fa_tensor_list {
