@@ -5,10 +5,11 @@ JSON beside it. Under the fake driver, which runs these kernels' arithmetic on t
 import json
 import os
 import re
+import resource
 import shutil
 
 import tap
-from place import SOURCE, Place, tunables
+from place import SOURCE, Place, is_sanitized, tunables
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 SPECIFICATIONS = os.path.join(SOURCE, "tests", "specifications")
@@ -137,6 +138,33 @@ def blocks_of_other_sides_are_launched_though_their_code_is_the_same():
         tap.equal(place.json(path)["funnel"]["measured"], 2)
         with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
             tap.equal(set(re.findall(r"launch gather .*BX=(\d+)", file.read())), {"64", "32"})
+
+
+def the_specification_says_how_its_space_is_searched_where_the_command_does_not():
+    with a_place() as place:
+        tune = {"THREADS": [32, 64], "UNROLLED": [False, True], "P": [1, 2, 3]}
+        path, _ = changed(place, "gather.cu", tune=tune, strategy="greedy", evaluations=3)
+        told = place.json(path)["answer"]
+        tap.equal((told["strategy"], told["funnel"]["measured"]), ("greedy", 3))
+        tap.equal(place.json(path, "--again", "--evaluations", "5")["answer"]["funnel"]["measured"], 5)
+        tap.equal(place.json(path, "--again", "--strategy", "exhaustive")["answer"]["funnel"]["measured"], 12)
+        for words, sentence in (({"strategy": "gredy"}, "there is no strategy \"gredy\": use auto,"), ({"evaluations": 2.5}, "evaluations is"),
+                                ({"evaluations": "3"}, "must be numbers"), ({"seconds": -1}, "seconds must be 0 to 10^9")):
+            changed(place, "gather.cu", **words)
+            run = place.run("check", path, status=2)
+            tap.has(run.stderr, sentence)
+            assert run.stderr.startswith("fa-tune: gather.cu:2: "), run.stderr
+
+
+def ten_million_configs_are_counted_in_less_than_a_second():
+    with a_place() as place:
+        tune = {"T%d" % i: list(range(10)) for i in range(8)}
+        for rule, said in (("(T0 + T1) % 10 == 0", "space 10,000,000:"), ("(T6 + T7) % 10 == 0", "space about ")):
+            path, _ = changed(place, "gather.cu", tune={"THREADS": [32], "UNROLLED": [False], **tune}, restrictions=[rule], default={})
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            tap.has(place.run("explain", path).stdout, said)
+            spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+            assert spent < 1 or is_sanitized(), spent
 
 
 def changed(place, source, **words):
@@ -394,6 +422,8 @@ tap.main([
     fp8_and_complex_numbers_are_proved_and_nan_of_neither_passes,
     clusters_are_launched_as_the_specification_says,
     blocks_of_other_sides_are_launched_though_their_code_is_the_same,
+    the_specification_says_how_its_space_is_searched_where_the_command_does_not,
+    ten_million_configs_are_counted_in_less_than_a_second,
     constant_memory_is_filled_before_each_launch_of_a_kernel_and_of_its_answer,
     a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune,
     a_check_names_the_authors_files_and_no_store,

@@ -33,11 +33,13 @@ static atomic_int known_count;
 /* ---- from texts to a specification -----------------------------------------------------------*/
 static int read_identity(struct fa_spec_reading *r)
 {
-    static const char *const keys[] = {
-        "name",    "kernel",       "source",  "arguments", "sizes", "tune",
-        "default", "restrictions", "defines", "block",     "grid",  "shared_memory",
-        "answer",  "rtol",         "atol",    "flops",     "bytes", "include",
-        "options", "launches",     "work",    "cluster",   NULL};
+    static const char *const keys[] = {"name",    "kernel",  "source",   "arguments",
+                                       "sizes",   "tune",    "default",  "restrictions",
+                                       "defines", "block",   "grid",     "shared_memory",
+                                       "answer",  "rtol",    "atol",     "flops",
+                                       "bytes",   "include", "options",  "launches",
+                                       "work",    "cluster", "strategy", "evaluations",
+                                       "seconds", NULL};
     int rc = fa_spec_check_keys(r, r->json, "", keys);
     const char *name = fa_spec_text(r->json, "name");
     if (rc == 0 && name[0] != 0)

@@ -6,6 +6,7 @@
 #include "fa_service.h"
 #include "json_make.h"
 #include "request.h"
+#include "search.h"
 #include "wire.h"
 
 #include <stdio.h>

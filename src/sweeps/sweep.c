@@ -13,6 +13,7 @@
 #include "lock.h"
 #include "pool.h"
 #include "problem.h"
+#include "search.h"
 #include "store.h"
 #include "tune.h"
 
