@@ -114,13 +114,13 @@ static bool sum(const struct fake_build *build, void **arguments, const struct f
     return out != NULL && x != NULL;
 }
 
-/* mixed(y, v, w, x, u, z, n): y = -x and v = -u of fp8, w = i z of complex numbers */
+/* mixed(y, v, w, x, u, z, where, n): y = -x and v = -u of fp8, w = i z of complex numbers where it is true, else 0 */
 static bool mix(void **arguments, const struct fake_damage *damage)
 {
-    static const size_t sizes[] = {1, 1, 8, 1, 1, 16};
-    const int n = int_of(arguments[6]);
-    void *at[6];
-    for (int i = 0; i < 6; i++) {
+    static const size_t sizes[] = {1, 1, 8, 1, 1, 16, 1};
+    const int n = int_of(arguments[7]);
+    void *at[7];
+    for (int i = 0; i < 7; i++) {
         uint64_t address;
         memcpy(&address, arguments[i], sizeof address);
         at[i] = fake_memory(address, (size_t)n * sizes[i], i < 3);
@@ -128,14 +128,16 @@ static bool mix(void **arguments, const struct fake_damage *damage)
             return false;
     }
     uint8_t *y = at[0], *v = at[1];
-    const uint8_t *x = at[3], *u = at[4];
+    const uint8_t *x = at[3], *u = at[4], *where = at[6];
     float(*w)[2] = at[2];
     const double(*z)[2] = at[5];
     for (int i = 0; i < n - damage->unwritten; i++) {
         y[i] = damage->nan && i == 0 ? 0x7f : x[i] ^ 0x80;
         v[i] = u[i] ^ 0x80;
-        w[i][0] = (float)-z[i][1];
-        w[i][1] = (float)z[i][0] + (float)damage->wrong;
+        if (where[i] > 1)
+            return false;
+        w[i][0] = where[i] ? (float)-z[i][1] : 0;
+        w[i][1] = (where[i] ? (float)z[i][0] : 0) + (float)damage->wrong;
     }
     return true;
 }

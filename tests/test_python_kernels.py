@@ -598,10 +598,10 @@ def types_have_the_names_of_every_library():
     ml_dtypes = types.SimpleNamespace(float8_e4m3fn=type("float8_e4m3fn", (), {}))  # as they are named there
     for names, brief in ((("f8e4m3", "fp8_e4m3", "torch.float8_e4m3fn", ml_dtypes.float8_e4m3fn), "f8e4m3"),
                          (("f8e5m2", "fp8_e5m2", "torch.float8_e5m2"), "f8e5m2"), (("c64", "complex64", "torch.complex64"), "c64"),
-                         (("c128", "complex128"), "c128"), (("f16", "torch.half", "torch.float16"), "f16"),
+                         (("c128", "complex128"), "c128"), (("bool", "torch.bool", bool), "bool"), (("f16", "torch.half", "torch.float16"), "f16"),
                          (("bf16", "torch.bfloat16"), "bf16")):
         tap.equal([_cases.type_of(name) for name in names], [brief] * len(names))
-    for name in ("float8_e4m3", "float8_e4m3fnuz", "fp4", "bool"):  # the first has infinities
+    for name in ("float8_e4m3", "float8_e4m3fnuz", "fp4", "string"):  # the first has infinities
         refused(fa_tune.ArgumentError, "an argument's type is one such as", lambda: _cases.type_of(name))  # pylint: disable=cell-var-from-loop
 
 
@@ -609,28 +609,30 @@ def fp8_and_complex_tensors_are_passed_by_dlpacks_codes():
     with open(os.path.join(FOLDER, "mixed.cu"), encoding="utf-8") as file:
         source = file.read().partition("*/")[2]
 
-    def answer(x, u, z):
-        return [-x, -u, numpy.asarray([complex(-one.imag, one.real) for one in z.flat], dtype="complex64")]
-    described = {name: fa_tune.array(type_, "n") for name, type_ in (("x", "f8e4m3"), ("u", "f8e5m2"), ("z", "c128"))}
+    def answer(x, u, z, where):
+        return [-x, -u, numpy.asarray([complex(-one.imag, one.real) if at else 0 for one, at in zip(z.flat, where.flat)],
+                                      dtype="complex64")]
+    described = {name: fa_tune.array(type_, "n") for name, type_ in (("x", "f8e4m3"), ("u", "f8e5m2"), ("z", "c128"), ("where", bool))}
     written = {name: fa_tune.out(type_, "n") for name, type_ in (("y", "f8e4m3"), ("v", "f8e5m2"), ("w", "c64"))}
     mixed = fa_tune.tune_kernel(source, kernel="mixed", args={**written, **described, "n": 6}, tune=dict(THREADS=[32, 64]),
                                 block="THREADS", grid="ceil_div(n, THREADS)", answer=answer)
     tap.equal((mixed.answer.origin, [one[1] for one in mixed.arguments]), (
-        "measured", ["fp8_e4m3", "fp8_e5m2", "complex64", "fp8_e4m3", "fp8_e5m2", "complex128"]))
+        "measured", ["fp8_e4m3", "fp8_e5m2", "complex64", "fp8_e4m3", "fp8_e5m2", "complex128", "bool"]))
     e4m3, e5m2, c128 = (producer.FLOAT8_E4M3FN, 8), (producer.FLOAT8_E5M2, 8), (producer.COMPLEX, 128)
     x, u = Exchanged((6,), range(6), dtype=e4m3), Exchanged((6,), range(6), dtype=e5m2)
-    z = Exchanged((6,), [float(i) for i in range(12)], dtype=c128)
-    y, v, w = mixed(x=x, u=u, z=z)
+    z, where = Exchanged((6,), [float(i) for i in range(12)], dtype=c128), Exchanged((6,), [1, 1, 0, 0, 1, 1], dtype=(producer.BOOL, 8))
+    y, v, w = mixed(x=x, u=u, z=z, where=where)
     tap.equal([(one.dtype, one.shape) for one in (y, v, w)],
               [(e4m3, (6,)), (e5m2, (6,)), ((producer.COMPLEX, 64), (6,))])
     tap.equal((list(y.read()), list(v.read())), ([0x80 | i for i in range(6)],) * 2)
-    tap.equal(list(w.read())[:4], [-1.0, 0.0, -3.0, 2.0])
-    refused(fa_tune.DtypeError, "u is float8_e4m3fn and needs float8_e5m2", lambda: mixed(x=x, u=x, z=z))
-    refused(fa_tune.DtypeError, "z is complex64 and needs complex128", lambda: mixed(x=x, u=u, z=w))
+    tap.equal(list(w.read())[:6], [-1.0, 0.0, -3.0, 2.0, 0.0, 0.0])
+    refused(fa_tune.DtypeError, "u is float8_e4m3fn and needs float8_e5m2", lambda: mixed(x=x, u=x, z=z, where=where))
+    refused(fa_tune.DtypeError, "z is complex64 and needs complex128", lambda: mixed(x=x, u=u, z=w, where=where))
+    refused(fa_tune.DtypeError, "where is float8_e4m3fn and needs bool", lambda: mixed(x=x, u=u, z=z, where=x))
     from fa_tune import _kernel_ops
-    torch = types.SimpleNamespace(**{name: name for name in ("float8_e4m3fn", "float8_e5m2", "complex64", "complex128", "int32")})
-    tap.equal([_kernel_ops._dtype(torch, name) for name in ("fp8_e4m3", "fp8_e5m2", "complex64", "int32")],
-              ["float8_e4m3fn", "float8_e5m2", "complex64", "int32"])
+    torch = types.SimpleNamespace(**{name: name for name in ("float8_e4m3fn", "float8_e5m2", "complex64", "bool", "int32")})
+    tap.equal([_kernel_ops._dtype(torch, name) for name in ("fp8_e4m3", "fp8_e5m2", "complex64", "bool", "int32")],
+              ["float8_e4m3fn", "float8_e5m2", "complex64", "bool", "int32"])
 
 
 def an_output_of_any_type_is_made_by_pytorch():

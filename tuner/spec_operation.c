@@ -185,8 +185,8 @@ static int add_argument(const struct fa_spec_reading *r, const cJSON *argument, 
     if (rc == 0 && !size && !fa_element_find(type, &element))
         rc = fa_spec_fault(
             r,
-            "%s: \"type\" must be f16, bf16, f32, f64, f8e4m3, f8e5m2, i8 to i64, u8 to u64, c64 or "
-            "c128, not \"%.20s\"",
+            "%s: \"type\" must be f16, bf16, f32, f64, f8e4m3, f8e5m2, i8 to i64, u8 to u64, bool, c64 "
+            "or c128, not \"%.20s\"",
             place, type);
     cJSON *parameters = cJSON_GetObjectItemCaseSensitive(r->operation, "parameters"), *other;
     cJSON_ArrayForEach (other, parameters)

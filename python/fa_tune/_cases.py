@@ -28,8 +28,9 @@ def type_of(given):
     """A type's short name: of "f32", "fp32", torch.float32, numpy.float32."""
     text = given if isinstance(given, str) else getattr(given, "__name__", str(given))
     found = re.fullmatch(r"(?:torch\.)?(bfloat|bf|uint|int|float|fp|complex|f|i|u|c)(8_?e4m3(?:fn)?|8_?e5m2|8|16|32|64|128)", text)
-    if text in ("torch.half", "half"):
-        return "f16"
+    plain = {"torch.half": "f16", "half": "f16", "torch.bool": "bool", "bool": "bool", "bool_": "bool"}.get(text)
+    if plain is not None:
+        return plain
     if found is None or text == "float8_e4m3":  # which is another type, with infinities
         raise ArgumentError("an argument's type is one such as \"f32\", \"bf16\", \"i64\", \"f8e4m3\", \"c64\", or a dtype, not %s"
                             % shown(given))

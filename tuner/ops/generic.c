@@ -181,6 +181,12 @@ static fa_element wanted_element(const struct generic_case *c, int tensor)
     return c->tensors.parameter_count == 0 ? FA_ELEMENT_FP32 : c->tensors.at[tensor].element;
 }
 
+/* As fa_check.cuh knows it. */
+static int device_element(fa_element element)
+{
+    return element == FA_ELEMENT_BOOL ? FA_ELEMENT_UINT8 : (int)element;
+}
+
 /* Packed tensors at these addresses, and the scalars of a proof. */
 static void fill_values(const struct fa_prover *prover, int index,
                         const fa_device_ptr address[FA_TENSORS_MAX], fa_tensor_values *values)
@@ -265,7 +271,7 @@ static int fill_at(struct fa_prover *prover, const struct generic_case *c, int t
     const fa_tensor *t = &c->tensors.at[tensor];
     uint64_t count = t->elements, seed = c->seed[tensor], span = (uint64_t)t->span;
     int64_t from = t->from;
-    int element = (int)t->element;
+    int element = device_element(t->element);
     fa_device_ptr given = c->given[tensor];
     void *arguments[] = {&address, &count, &element, &seed, &from, &span, &given};
     return fa_prover_run(prover, prover->kernel[FILL], FA_PROVER_THREADS, count, arguments, diag);
@@ -349,7 +355,7 @@ static int find_largest(struct fa_prover *prover, const struct generic_case *c, 
                         fa_diag *diag)
 {
     uint64_t count = c->tensors.at[tensor].elements;
-    int element = (int)wanted_element(c, tensor);
+    int element = device_element(wanted_element(c, tensor));
     fa_device_ptr wanted = c->wanted[tensor], largest = c->largest + sizeof(float) * (size_t)tensor;
     void *arguments[] = {&wanted, &count, &element, &largest};
     int rc = fa_fill8(prover->driver, largest, 0, sizeof(float), prover->stream, diag);
@@ -795,7 +801,7 @@ static int start_check(struct fa_prover *prover, struct generic_case *c, int ten
     const fa_tensor *t = &c->tensors.at[tensor];
     uint64_t fence = fence_bytes(t) / 2, count = t->elements;
     uint64_t work = count > fence ? count : fence;
-    int element = (int)t->element, wanted = (int)wanted_element(c, tensor);
+    int element = device_element(t->element), wanted = device_element(wanted_element(c, tensor));
     double relative, of_largest, absolute = c->tensors.absolute;
     fa_device_ptr largest = c->largest + sizeof(float) * (size_t)tensor;
     int64_t from = t->from;

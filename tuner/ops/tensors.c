@@ -44,7 +44,8 @@ static const struct element {
     [FA_ELEMENT_FP8_E4M3] = {"fp8_e4m3", "f8e4m3", 1, 1, 0x1p-3, 0x1p-3, true},
     [FA_ELEMENT_FP8_E5M2] = {"fp8_e5m2", "f8e5m2", 1, 1, 0x1p-2, 0x1p-2, true},
     [FA_ELEMENT_COMPLEX64] = {"complex64", "c64", 4, 2, 0x1p-23, INFINITY, true},
-    [FA_ELEMENT_COMPLEX128] = {"complex128", "c128", 8, 2, 0x1p-52, INFINITY, true}};
+    [FA_ELEMENT_COMPLEX128] = {"complex128", "c128", 8, 2, 0x1p-52, INFINITY, true},
+    [FA_ELEMENT_BOOL] = {"bool", "bool", 1, 1, 0, 0, false}};
 
 const char *fa_element_name(fa_element element)
 {
@@ -74,7 +75,8 @@ int fa_element_numbers(fa_element element)
 
 bool fa_element_is_integer(fa_element element)
 {
-    return element >= FA_ELEMENT_INT8 && element <= FA_ELEMENT_UINT64;
+    return (element >= FA_ELEMENT_INT8 && element <= FA_ELEMENT_UINT64) ||
+           element == FA_ELEMENT_BOOL;
 }
 
 double fa_element_drawn(fa_element element, int k)
@@ -175,7 +177,7 @@ static int read_element(const cJSON *json, const fa_problem *problem, fa_element
     return fa_fail(
         diag, FA_EINVAL,
         "%s: \"dtype\" must be a type (fp16, bf16, fp32, fp64, fp8_e4m3, fp8_e5m2, int8 to "
-        "int64, uint8 to uint64, complex64, complex128) or a field",
+        "int64, uint8 to uint64, complex64, complex128, bool) or a field",
         where);
 }
 
@@ -256,6 +258,8 @@ static int read_range(const cJSON *json, const fa_problem *problem, fa_tensor *t
     const fa_operation *operation = fa_operation_of(problem);
     const cJSON *range = cJSON_GetObjectItemCaseSensitive(json, "range");
     const cJSON *low = cJSON_GetArrayItem(range, 0), *high = cJSON_GetArrayItem(range, 1);
+    if (tensor->element == FA_ELEMENT_BOOL)
+        tensor->span = 2;
     if (range == NULL)
         return 0;
     if (!fa_element_is_integer(tensor->element) || cJSON_GetArraySize(range) != 2 ||

@@ -17,7 +17,7 @@ enum {
     FA_PARAMS_MAX = 704
 };
 
-/* In the order of fa_check.cuh. */
+/* In the order of fa_check.cuh, to which a bool is a uint8. */
 typedef enum fa_element {
     FA_ELEMENT_FP16,
     FA_ELEMENT_BF16,
@@ -35,6 +35,7 @@ typedef enum fa_element {
     FA_ELEMENT_FP8_E5M2,
     FA_ELEMENT_COMPLEX64,
     FA_ELEMENT_COMPLEX128,
+    FA_ELEMENT_BOOL,
     FA_ELEMENTS
 } fa_element;
 
