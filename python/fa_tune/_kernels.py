@@ -189,7 +189,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
               names that it takes, and returns the output, or several in their order or by name. Another kernel of the
               source, or {"kernel", "block", "grid"}, of the same arguments. An array, or several, for inputs that are
               arrays. None: the configs must agree with one another, and the winner is not proved
-    rtol, atol   how far outputs may be from the answer (1e-5 of fp32, also of the output's largest element)
+    rtol, atol   how far outputs may be from the answer (1e-5 of fp32 and four steps of f16, also of the output's largest element)
     flops, bytes, work   what a launch does, for reports; and for a model of it (docs/operations.md)
     launches  one to four of {"kernel", "block", "cluster", "grid", "shared_memory", "work"} in place of these arguments, launched in this
               order with the same arguments of the kernels
