@@ -23,6 +23,7 @@ enum {
     FAKE_UNCORRECTABLE = 214,
     FAKE_ILLEGAL_ADDRESS = 700,
     FAKE_OUT_OF_RESOURCES = 701,
+    FAKE_INVALID_CLUSTER_SIZE = 912,
 };
 
 /* ---- the script ------------------------------------------------------------------------------*/

@@ -9,7 +9,8 @@
 #include "random.h"
 
 static const uint64_t failed = UINT64_MAX;
-enum { FP16, BF16, FP32, FP64, INT8, UINT8 = 8, POISON = 0x7fa5 };
+enum { FP16, BF16, FP32, FP64, INT8, UINT8 = 8, E4M3 = 12, E5M2, COMPLEX64, COMPLEX128 };
+enum { POISON = 0x7fa5 };
 
 static uint64_t word_of(const void *argument)
 {
@@ -34,10 +35,8 @@ static int int_of(const void *argument)
 
 static size_t size_of(int element)
 {
-    return element < FP32    ? 2
-           : element == FP32 ? 4
-           : element == FP64 ? 8
-                             : 1u << (element - INT8) % 4;
+    static const size_t sizes[] = {2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1, 1, 4, 8};
+    return sizes[element];
 }
 
 static uint64_t input_bits(uint64_t seed, uint64_t i, int element, int64_t from, uint64_t span)
@@ -46,14 +45,16 @@ static uint64_t input_bits(uint64_t seed, uint64_t i, int element, int64_t from,
     struct fake_build build = {.bf16 = element == BF16};
     int sum = (int)(z & 127) + (int)(z >> 16 & 127) + (int)(z >> 32 & 127) + (int)(z >> 48 & 127);
     double x = (sum - 254) / 64.0;
-    if (element >= INT8)
+    if (element == E4M3 || element == E5M2)
+        return fp8_bits((float)((sum - 254) / 32) / 2, element == E4M3);
+    if (element >= INT8 && element < E4M3)
         return span > 0          ? (uint64_t)(from + (int64_t)(z % span))
                : element < UINT8 ? (uint64_t)(int64_t)((sum - 254) / 2)
                                  : (uint64_t)(sum / 2);
     memcpy(&bits, &x, sizeof bits);
-    return element == FP64   ? bits
-           : element == FP32 ? float_bits((float)x)
-                             : storage(&build, (float)x);
+    return element == FP64 || element == COMPLEX128  ? bits
+           : element == FP32 || element == COMPLEX64 ? float_bits((float)x)
+                                                     : storage(&build, (float)x);
 }
 
 static double element_value(const void *tensor, uint64_t i, int element)
@@ -63,14 +64,16 @@ static double element_value(const void *tensor, uint64_t i, int element)
     uint64_t bits = 0;
     double wide;
     memcpy(&bits, (const char *)tensor + i * size, size);
-    if (element >= UINT8)
+    if (element == E4M3 || element == E5M2)
+        return (double)fp8_value((uint8_t)bits, element == E4M3);
+    if (element >= UINT8 && element < E4M3)
         return (double)bits;
-    if (element >= INT8)
+    if (element >= INT8 && element < E4M3)
         return (double)((int64_t)(bits << (64 - 8 * size)) >> (64 - 8 * size));
     memcpy(&wide, &bits, sizeof wide);
-    return element == FP64   ? wide
-           : element == FP32 ? (double)bits_float((uint32_t)bits)
-                             : (double)value(&build, (uint16_t)bits);
+    return element == FP64 || element == COMPLEX128  ? wide
+           : element == FP32 || element == COMPLEX64 ? (double)bits_float((uint32_t)bits)
+                                                     : (double)value(&build, (uint16_t)bits);
 }
 
 /* The elements that are given, where they are not drawn; NULL: they are, or lie in no block. */
@@ -135,7 +138,9 @@ static bool check_output(void **arguments)
         return false;
     for (uint64_t i = 0; i < count; i++) {
         double got = element_value(output, i, element), wants = element_value(wanted, i, is);
-        double relative = isinf(wants) ? 0 : real_of(arguments[7]) * fabs(wants);
+        double beside = element >= COMPLEX64 ? element_value(wanted, i ^ 1, is) : 0;
+        double magnitude = isfinite(beside) ? hypot(wants, beside) : fabs(wants);
+        double relative = isinf(wants) ? 0 : real_of(arguments[7]) * magnitude;
         double base = fmax(1e-30, real_of(arguments[9]) + real_of(arguments[8]) * (double)*largest);
         double allowed = base + relative;
         bool same = isinf(wants) && !isnan(got) && !(got < wants) && !(got > wants);

@@ -327,27 +327,66 @@ static bool function_lives(const struct function *f)
     return false;
 }
 
-CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned smem,
-                    void *stream, void **arguments, void **extra)
+static int launch(struct function *f, const unsigned grid[3], const unsigned block[3],
+                  unsigned smem, void *stream, void **arguments, void **extra)
 {
-    ENTER;
-    uint64_t threads = (uint64_t)block_x * block_y * block_z;
+    uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
     if (!function_lives(f))
         return FAKE_INVALID_HANDLE;
-    if (extra != NULL || arguments == NULL || grid_x == 0 || grid_y == 0 || grid_z == 0 ||
-        grid_x > 0x7fffffff || grid_y > 65535 || grid_z > 65535 || threads == 0 ||
+    if (extra != NULL || arguments == NULL || grid[0] == 0 || grid[1] == 0 || grid[2] == 0 ||
+        grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535 || threads == 0 ||
         threads > MAX_THREADS || smem > (unsigned)f->allowed_smem)
         return FAKE_INVALID_VALUE;
     fake_note("launch %s %s", f->entry, f->module->marker);
     if (threads > (uint64_t)most_threads(f))
         return FAKE_OUT_OF_RESOURCES;
     if (fake_kernel_is_tuned(f->entry))
-        return launch_candidate(f,
-                                &(struct shape){{grid_x, grid_y, grid_z}, (unsigned)threads, smem},
-                                stream, arguments);
+        return launch_candidate(
+            f, &(struct shape){{grid[0], grid[1], grid[2]}, (unsigned)threads, smem}, stream,
+            arguments);
     fake.clock_us += 5;
     if (!fake_kernel_run(f->entry, &f->module->build, arguments, NULL))
         fake.sticky = FAKE_ILLEGAL_ADDRESS;
     return FAKE_OK;
+}
+
+CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned smem,
+                    void *stream, void **arguments, void **extra)
+{
+    ENTER;
+    return launch(f, (const unsigned[]){grid_x, grid_y, grid_z},
+                  (const unsigned[]){block_x, block_y, block_z}, smem, stream, arguments, extra);
+}
+
+/* One attribute, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, of a cluster that is portable. */
+struct launch_config {
+    unsigned grid[3], block[3], smem;
+    void *stream;
+    const struct {
+        int id, pad;
+        union {
+            uint64_t room[8];
+            unsigned cluster[3];
+        } value;
+    } * attribute;
+    unsigned attributes;
+};
+
+CUDA cuLaunchKernelEx(const struct launch_config *config, struct function *f, void **arguments,
+                      void **extra)
+{
+    ENTER;
+    if (config->attributes != 1 || config->attribute->id != 4)
+        return FAKE_INVALID_VALUE;
+    const unsigned *cluster = config->attribute->value.cluster;
+    const uint64_t blocks = (uint64_t)cluster[0] * cluster[1] * cluster[2];
+    bool right =
+        fake.script.device[fake_current()->device].gpu.sm >= 90 && blocks > 0 && blocks <= 8;
+    for (int i = 0; i < 3 && right; i++)
+        right = config->grid[i] % cluster[i] == 0;
+    if (!right)
+        return FAKE_INVALID_CLUSTER_SIZE;
+    fake_note("clusters of %ux%ux%u", cluster[0], cluster[1], cluster[2]);
+    return launch(f, config->grid, config->block, config->smem, config->stream, arguments, extra);
 }

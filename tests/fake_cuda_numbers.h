@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fp16 and bf16 on the CPU, by hand: exact to float, to nearest even from float.
+ * fp16, bf16 and fp8 on the CPU, by hand: exact to float, to nearest even from float.
  */
 #ifndef FA_TESTS_FAKE_CUDA_NUMBERS_H
 #define FA_TESTS_FAKE_CUDA_NUMBERS_H
@@ -66,6 +66,26 @@ static inline uint16_t bf16_bits(float x)
     if ((bits & 0x7fffffff) > 0x7f800000)
         return 0x7fff;
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* e5m2 is fp16's upper half; e4m3 has fp16's bits between its sign and 256 times its value, and one NaN. */
+static inline float fp8_value(uint8_t h, bool e4m3)
+{
+    return !e4m3                ? half_value((uint16_t)(h << 8))
+           : (h & 0x7f) == 0x7f ? NAN
+                                : 256 * half_value((uint16_t)((h & 0x80) << 8 | (h & 0x7f) << 7));
+}
+
+/* The nearest by trying all; ties to even, too large to the largest. */
+static inline uint8_t fp8_bits(float x, bool e4m3)
+{
+    unsigned best = 0;
+    for (unsigned h = 0; h < (e4m3 ? 0x7fu : 0x7cu); h++) {
+        float is = fabsf(fp8_value((uint8_t)h, e4m3) - fabsf(x));
+        float least = fabsf(fp8_value((uint8_t)best, e4m3) - fabsf(x));
+        best = is < least || (is <= least && h % 2 == 0) ? h : best;
+    }
+    return isnan(x) ? 0x7f : (uint8_t)(best | (signbit(x) ? 0x80 : 0));
 }
 
 static inline float value(const struct fake_build *build, uint16_t bits)

@@ -114,11 +114,40 @@ static bool sum(const struct fake_build *build, void **arguments, const struct f
     return out != NULL && x != NULL;
 }
 
+/* mixed(y, v, w, x, u, z, where, n): y = -x and v = -u of fp8, w = i z of complex numbers where it is true, else 0 */
+static bool mix(void **arguments, const struct fake_damage *damage)
+{
+    static const size_t sizes[] = {1, 1, 8, 1, 1, 16, 1};
+    const int n = int_of(arguments[7]);
+    void *at[7];
+    for (int i = 0; i < 7; i++) {
+        uint64_t address;
+        memcpy(&address, arguments[i], sizeof address);
+        at[i] = fake_memory(address, (size_t)n * sizes[i], i < 3);
+        if (at[i] == NULL)
+            return false;
+    }
+    uint8_t *y = at[0], *v = at[1];
+    const uint8_t *x = at[3], *u = at[4], *where = at[6];
+    float(*w)[2] = at[2];
+    const double(*z)[2] = at[5];
+    for (int i = 0; i < n - damage->unwritten; i++) {
+        y[i] = damage->nan && i == 0 ? 0x7f : x[i] ^ 0x80;
+        v[i] = u[i] ^ 0x80;
+        if (where[i] > 1)
+            return false;
+        w[i][0] = where[i] ? (float)-z[i][1] : 0;
+        w[i][1] = (where[i] ? (float)z[i][0] : 0) + (float)damage->wrong;
+    }
+    return true;
+}
+
 bool fake_specified_known(const char *entry)
 {
     return strncmp(entry, "convolution", 11) == 0 || strncmp(entry, "convolve", 8) == 0 ||
            strncmp(entry, "axpy", 4) == 0 || strncmp(entry, "gather", 6) == 0 ||
-           strncmp(entry, "blur", 4) == 0 || strcmp(entry, "sums") == 0;
+           strncmp(entry, "blur", 4) == 0 || strcmp(entry, "sums") == 0 ||
+           strncmp(entry, "mixed", 5) == 0;
 }
 
 bool fake_specified_run(const char *entry, const struct fake_build *build, void **arguments,
@@ -130,5 +159,6 @@ bool fake_specified_run(const char *entry, const struct fake_build *build, void 
            : entry[0] == 'a' ? add(entry, arguments, damage)
            : entry[0] == 'b' ? blur(entry, build, arguments, damage)
            : entry[0] == 's' ? sum(build, arguments, damage)
+           : entry[0] == 'm' ? mix(arguments, damage)
                              : gather(arguments, damage);
 }

@@ -7,9 +7,10 @@ import os
 import struct
 
 CUDA = c.CDLL(os.environ["FA_TEST_FAKE_CUDA"])
-FLOAT, BFLOAT, INT = 2, 4, 0
+FLOAT, BFLOAT, INT, COMPLEX, BOOL, FLOAT8_E4M3FN, FLOAT8_E5M2 = 2, 4, 0, 5, 6, 10, 12
 HOST, DEVICE = 1, 2
-LETTERS = {(FLOAT, 16): "e", (FLOAT, 32): "f", (INT, 32): "i", (INT, 64): "q"}  # of the module struct
+LETTERS = {(FLOAT, 16): "e", (FLOAT, 32): "f", (INT, 32): "i", (INT, 64): "q", (COMPLEX, 64): "f", (COMPLEX, 128): "d",
+           (FLOAT8_E4M3FN, 8): "B", (FLOAT8_E5M2, 8): "B", (BOOL, 8): "B"}  # of the module struct; of complex ones that of a part
 READ_ONLY = 1
 
 
@@ -120,7 +121,8 @@ class Capsuled:
         count = 1
         for length in self.shape:
             count *= length
-        raw = c.create_string_buffer(count * self.dtype[1] // 8)
+        count *= 2 if self.dtype[0] == COMPLEX else 1
+        raw = c.create_string_buffer(count * struct.calcsize(LETTERS[self.dtype]))
         check(CUDA.cuMemcpyDtoH_v2(raw, c.c_uint64(self.memory.address), c.c_size_t(len(raw))))
         return struct.unpack("<%d%s" % (count, LETTERS[self.dtype]), raw.raw)
 

@@ -129,7 +129,7 @@ def help_and_version_go_to_stdout():
         overview = place.run("help").stdout
         for verb, operands in (("tune", ""), ("explain", ""), ("check", " FILE.cu"), ("show", " [FILE]"), ("export", ""), ("import", " FILE"),
                                ("keygen", ""), ("trust", " list|add|remove [KEY]"), ("rm", ""),
-                               ("compare", " OLD NEW"), ("doctor", ""), ("gpus", ""), ("serve", ""), ("version", "")):
+                               ("compare", " OLD NEW"), ("doctor", ""), ("gpus", ""), ("serve", " [FILE.cu …]"), ("version", "")):
             tap.has(overview, "\n  %s " % verb)
             text = place.run(verb, "--help").stdout
             tap.has(text, "fa-tune %s" % verb)

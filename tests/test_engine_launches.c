@@ -365,6 +365,57 @@ static void wrong_arguments_leave_the_output_as_it_was(void)
     close_rows(&r);
 }
 
+/* tests/specifications/axpy.json: y += a * x, of 64 elements; and the same text read by fa_spec_read(). */
+static void a_kernel_of_ones_own_is_loaded_from_its_file_and_launched(void)
+{
+    enum { N = 64 };
+    char path[512], name[96], again[96];
+    float host[N], a = 3;
+    fa_buf text = {0}, source = {0};
+    const fa_operation *axpy = NULL, *same = NULL;
+    const fa_kernel *kernel = NULL;
+    fa_device_ptr at[2] = {0};
+    fa_tensor_arg tensor[2] = {{0}};
+    fa_problem problem;
+    fa_argument argument = {.size = sizeof argument};
+    fa_diag diag;
+    CHECK(fixture_open(&f, ""));
+    snprintf(path, sizeof path, "%s/tests/specifications/axpy.json", getenv("FA_TEST_SOURCE"));
+    CHECK_OK(fa_spec_load(path, &axpy, &diag), diag);
+    CHECK_INT(fa_buf_read_file(&text, path, 4096), 0);
+    snprintf(path, sizeof path, "%s/tests/specifications/axpy_kernels.cu",
+             getenv("FA_TEST_SOURCE"));
+    CHECK_INT(fa_buf_read_file(&source, path, 1 << 20), 0);
+    CHECK_OK(fa_spec_read("axpy", text.data, source.data, &same, &diag), diag);
+    CHECK_OK(fa_spec_name(axpy, name, sizeof name, &diag), diag);
+    CHECK_OK(fa_spec_name(same, again, sizeof again, &diag), diag);
+    CHECK_TEXT(again, name);
+    fa_buf_free(&text);
+    fa_buf_free(&source);
+    CHECK_INT(fa_make_problem(axpy, &problem), 0);
+    CHECK_OK(fa_set_field(&problem, "n", "64", &diag), diag);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_argument(kernel, 0, &argument), 0);
+    CHECK(argument.updated && argument.dims == 1 && argument.shape[0] == N);
+    CHECK_INT(fa_kernel_argument(kernel, 3, &argument),
+              FA_ENOTFOUND); /* n is no caller's to pass */
+    for (int i = 0; i < N; i++)
+        host[i] = (float)i;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(fa_device_alloc(f.driver, sizeof host, &at[i], &diag), diag);
+        CHECK_OK(fa_copy_to_device(f.driver, at[i], host, sizeof host, &diag), diag);
+        tensor[i].data = (void *)(uintptr_t)at[i];
+    }
+    const void *const given[] = {&tensor[0], &tensor[1], &a};
+    const fa_args args = {.size = sizeof args, .count = 3, .at = given};
+    CHECK_OK(fa_launch_args(kernel, &args, NULL, &diag), diag);
+    CHECK_OK(fa_copy_from_device(f.driver, host, at[0], sizeof host, &diag), diag);
+    for (int i = 0; i < N; i++)
+        CHECK(host[i] >= (float)(4 * i) && host[i] <= (float)(4 * i));
+    fa_device_free(f.driver, &at[0]);
+    fa_device_free(f.driver, &at[1]);
+}
+
 static void a_kernel_of_attention_is_not_launched_with_a_list_of_arguments(void)
 {
     const fa_kernel *kernel = NULL;
@@ -387,6 +438,7 @@ int main(void)
     TEST(a_kernel_of_any_operation_is_launched_with_its_arguments);
     TEST(arguments_are_told_with_the_shapes_of_the_problem);
     TEST(wrong_arguments_leave_the_output_as_it_was);
+    ENGINE_TEST(a_kernel_of_ones_own_is_loaded_from_its_file_and_launched);
     ENGINE_TEST(a_kernel_of_attention_is_not_launched_with_a_list_of_arguments);
     return check_done();
 }

@@ -352,6 +352,11 @@ def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
     here = axpy(name="present")
     tap.equal([row["rank"] for row in here.configs], [1, 2, 3, None])
     tap.equal(here.configs[0]["median_us"], here.answer.median_us)
+    clusters = dict(name="clustered", tune=dict(THREADS=[64], PER_THREAD=[1], CX=[1, 2]), cluster=["CX"], grid="ceil_div(n, 64 * CX) * CX")
+    tap.equal([row["status"] for row in axpy(gpu="H100", **clusters).configs], ["compiled"] * 2)
+    rows = axpy(gpu="A100", **clusters).configs
+    tap.equal([(row["config"]["tunables"]["CX"], row["status"]) for row in rows], [(1, "compiled"), (2, "constraint")])
+    tap.has(rows[1]["reason"], "clusters need sm_90")
     refused(fa_tune.ArgumentError, "gpu is the name of a GPU's type", lambda: axpy(gpu=5))
     refused(fa_tune.ArgumentError, "B9000", lambda: axpy(gpu="B9000"))
 
@@ -577,6 +582,75 @@ def bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even():
     tap.equal(struct.unpack("<4H", _cases._elements("y", "bf16", (4,), ties)), (0x3f80, 0x3f82, 0x3f81, 0x7fc0))
 
 
+def fp8_goes_to_a_function_as_float32_and_comes_back_to_nearest_even():
+    from fa_tune import _cases
+    for dtype, largest, codes in (("fp8_e4m3", 448, {1: 0x38, -1.5: 0xbc, 448: 0x7e, 1 / 512: 1, 0: 0}),
+                                  ("fp8_e5m2", 57344, {1: 0x3c, -1.5: 0xbe, 57344: 0x7b, 2.0 ** -16: 1, 0: 0})):
+        every = bytes(code for code in range(256) if not math.isnan(_cases._fp8_values(dtype)[code]) and code != 0x80)
+        finite = bytes(code for code in every if not math.isinf(_cases._fp8_values(dtype)[code]))
+        wide = _cases._array(numpy, memoryview(bytearray(finite)), dtype, (len(finite),))
+        tap.equal((str(wide.dtype), _cases._elements("y", dtype, (len(finite),), wide)), ("float32", finite))
+        tap.equal(list(_cases._elements("y", dtype, (len(codes),), list(codes))), list(codes.values()))
+        tap.equal(list(_cases._elements("y", dtype, (3,), [2.0 * largest, -math.inf, math.nan])),
+                  [codes[largest], codes[largest] | 0x80, 0x7f])
+    # ties go to the even one: between 1 and 1.125, 1.125 and 1.25; between 1 and 1.25
+    tap.equal(list(_cases._elements("y", "fp8_e4m3", (3,), [1.0625, 1.1875, 1.0626])), [0x38, 0x3a, 0x39])
+    tap.equal(list(_cases._elements("y", "fp8_e5m2", (2,), [1.125, 1.375])), [0x3c, 0x3e])
+
+
+def types_have_the_names_of_every_library():
+    from fa_tune import _cases
+    ml_dtypes = types.SimpleNamespace(float8_e4m3fn=type("float8_e4m3fn", (), {}))  # as they are named there
+    for names, brief in ((("f8e4m3", "fp8_e4m3", "torch.float8_e4m3fn", ml_dtypes.float8_e4m3fn), "f8e4m3"),
+                         (("f8e5m2", "fp8_e5m2", "torch.float8_e5m2"), "f8e5m2"), (("c64", "complex64", "torch.complex64"), "c64"),
+                         (("c128", "complex128"), "c128"), (("bool", "torch.bool", bool), "bool"), (("f16", "torch.half", "torch.float16"), "f16"),
+                         (("bf16", "torch.bfloat16"), "bf16")):
+        tap.equal([_cases.type_of(name) for name in names], [brief] * len(names))
+    for name in ("float8_e4m3", "float8_e4m3fnuz", "fp4", "string"):  # the first has infinities
+        refused(fa_tune.ArgumentError, "an argument's type is one such as", lambda: _cases.type_of(name))  # pylint: disable=cell-var-from-loop
+
+
+def fp8_and_complex_tensors_are_passed_by_dlpacks_codes():
+    with open(os.path.join(FOLDER, "mixed.cu"), encoding="utf-8") as file:
+        source = file.read().partition("*/")[2]
+
+    def answer(x, u, z, where):
+        return [-x, -u, numpy.asarray([complex(-one.imag, one.real) if at else 0 for one, at in zip(z.flat, where.flat)],
+                                      dtype="complex64")]
+    described = {name: fa_tune.array(type_, "n") for name, type_ in (("x", "f8e4m3"), ("u", "f8e5m2"), ("z", "c128"), ("where", bool))}
+    written = {name: fa_tune.out(type_, "n") for name, type_ in (("y", "f8e4m3"), ("v", "f8e5m2"), ("w", "c64"))}
+    mixed = fa_tune.tune_kernel(source, kernel="mixed", args={**written, **described, "n": 6}, tune=dict(THREADS=[32, 64]),
+                                block="THREADS", grid="ceil_div(n, THREADS)", answer=answer)
+    tap.equal((mixed.answer.origin, [one[1] for one in mixed.arguments]), (
+        "measured", ["fp8_e4m3", "fp8_e5m2", "complex64", "fp8_e4m3", "fp8_e5m2", "complex128", "bool"]))
+    e4m3, e5m2, c128 = (producer.FLOAT8_E4M3FN, 8), (producer.FLOAT8_E5M2, 8), (producer.COMPLEX, 128)
+    x, u = Exchanged((6,), range(6), dtype=e4m3), Exchanged((6,), range(6), dtype=e5m2)
+    z, where = Exchanged((6,), [float(i) for i in range(12)], dtype=c128), Exchanged((6,), [1, 1, 0, 0, 1, 1], dtype=(producer.BOOL, 8))
+    y, v, w = mixed(x=x, u=u, z=z, where=where)
+    tap.equal([(one.dtype, one.shape) for one in (y, v, w)],
+              [(e4m3, (6,)), (e5m2, (6,)), ((producer.COMPLEX, 64), (6,))])
+    tap.equal((list(y.read()), list(v.read())), ([0x80 | i for i in range(6)],) * 2)
+    tap.equal(list(w.read())[:6], [-1.0, 0.0, -3.0, 2.0, 0.0, 0.0])
+    refused(fa_tune.DtypeError, "u is float8_e4m3fn and needs float8_e5m2", lambda: mixed(x=x, u=x, z=z, where=where))
+    refused(fa_tune.DtypeError, "z is complex64 and needs complex128", lambda: mixed(x=x, u=u, z=w, where=where))
+    refused(fa_tune.DtypeError, "where is float8_e4m3fn and needs bool", lambda: mixed(x=x, u=u, z=z, where=x))
+    from fa_tune import _kernel_ops
+    torch = types.SimpleNamespace(**{name: name for name in ("float8_e4m3fn", "float8_e5m2", "complex64", "bool", "int32")})
+    tap.equal([_kernel_ops._dtype(torch, name) for name in ("fp8_e4m3", "fp8_e5m2", "complex64", "bool", "int32")],
+              ["float8_e4m3fn", "float8_e5m2", "complex64", "bool", "int32"])
+
+
+def an_output_of_any_type_is_made_by_pytorch():
+    torch, told = a_torch()[0], []
+    torch.Tensor = type("Tensor", (Exchanged,), {"requires_grad": False, "__module__": "torch"})
+    torch.empty = lambda shape, dtype, device: told.append(dtype) or torch.Tensor(shape, dtype=dtype)
+    torch.int64, torch.empty_like, torch.contiguous_format = (producer.INT, 64), None, "contiguous"
+    with Torch(torch):
+        gathered = gather(None)
+        table, index = (torch.Tensor((8,), range(8), dtype=(producer.INT, bits)) for bits in (64, 32))
+        tap.equal((list(gathered(table=table, index=index).read()), told), (list(range(8)), [torch.int64]))
+
+
 def the_guides_python_is_run_word_for_word():
     with open(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "your-own-kernel.md"), encoding="utf-8") as file:
         page = file.read()
@@ -620,5 +694,9 @@ tap.main([
     a_convolution_of_another_tuner_is_tuned_by_one_call,
     the_race_with_kernel_tuner_says_what_its_examples_take,
     bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even,
+    fp8_goes_to_a_function_as_float32_and_comes_back_to_nearest_even,
+    types_have_the_names_of_every_library,
+    fp8_and_complex_tensors_are_passed_by_dlpacks_codes,
+    an_output_of_any_type_is_made_by_pytorch,
     the_guides_python_is_run_word_for_word,
 ])

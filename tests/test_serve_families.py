@@ -214,7 +214,9 @@ def a_specification_names_no_file_and_no_operation_of_ours():
     with Place(script=NONE) as place, Serve(place, ALLOW) as daemon:
         for wrong in (specification(include=["/etc"]), specification(include=[]), specification(answer={"kernel": "axpy", "source": "x.cu"}),
                       specification(options=["-I/etc"]), specification(tune={}), specification(name="attn_fwd"), specification(source=""),
-                      dict(specification(), manifest=MANIFEST), specification(sizes=None)):
+                      dict(specification(), manifest=MANIFEST), specification(sizes=None),
+                      specification(cluster="1/0"), specification(cluster=1e9), specification(strategy="none"), specification(evaluations=1e12),
+                      specification(seconds=-1)):
             status, document = daemon.post("/v1/families", wrong)
             tap.equal((status, document["error"]["message"] != ""), (400, True))
         folder = os.path.join(place.folder, "families")

@@ -4,6 +4,7 @@
 learns it from its templates, describes it and serves it as it serves attention."""
 import json
 import os
+import shutil
 
 import openapi
 import tap
@@ -90,9 +91,40 @@ def a_client_gets_its_kernel_from_the_service():
         tap.equal(daemon.metric("jobs_accepted_total"), 1)
 
 
+def a_kernel_of_ones_own_is_served_from_its_file():
+    """To who asks over HTTP, to the client of the same file, and on the page; never another text of its name."""
+    place = Place(space=None, script=L4)
+    path = shutil.copy(os.path.join(SOURCE, "tests", "specifications", "gather.cu"), place.folder)
+    with served(place, path) as daemon:
+        asked = {"problem": {"operation": "gather", "n": 300}}
+        status, document = daemon.post("/v1/kernel", asked)
+        tap.equal((status, document["answer"]["origin"]), (200, "measured"))
+        place.env.update(FA_TUNE_SERVER="unix:" + daemon.socket, FA_TUNE_STORE=place.store + ".own")
+        found = place.json(path, "--n", "300")["answer"]
+        tap.equal((found["cubin_key"], found["origin"]), (document["answer"]["cubin_key"], "measured"))
+        place.run("sweep", path, "--n", "310,320")
+        tap.equal(daemon.metric("jobs_accepted_total"), 2)
+        listed = daemon.get("/v1/winners")[1]["winners"]
+        tap.equal(sorted(one["problem"]["n"] for one in listed), [300, 310, 320])
+        page = daemon.get("/v1/report")[1]
+        tap.has(json.dumps(page), "gather")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("// another text\n")
+        run = place.run(path, "--n", "300")
+        tap.has(run.stderr, "operation \"gather@")
+        tap.has(run.stdout, "measured 4")
+        daemon.kill()
+        daemon.start()  # with the text that is there now
+        tap.equal(daemon.post("/v1/kernel", dict(asked, effort="cached"))[0], 404)
+        for wrong, sentence in ((["nothing.cu"], "nothing.cu: not found"), (["gather"], "gather: not found"),
+                                ([path, "--sockets"], "did you mean --socket?")):
+            tap.has(place.run("serve", *wrong, status=2).stderr, "fa-tune serve: " + sentence if sentence.endswith("found") else sentence)
+
+
 tap.main([
     its_problems_are_described_by_its_fields,
     it_is_tuned_once_and_then_answered_from_memory_with_its_cubin,
     a_sweep_of_it_is_a_job_that_outlives_the_daemon,
     a_client_gets_its_kernel_from_the_service,
+    a_kernel_of_ones_own_is_served_from_its_file,
 ])

@@ -5,10 +5,11 @@ JSON beside it. Under the fake driver, which runs these kernels' arithmetic on t
 import json
 import os
 import re
+import resource
 import shutil
 
 import tap
-from place import SOURCE, Place, tunables
+from place import SOURCE, Place, is_sanitized, tunables
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 SPECIFICATIONS = os.path.join(SOURCE, "tests", "specifications")
@@ -82,6 +83,88 @@ def integers_are_exact_and_indexes_lie_in_their_range():
         tap.equal(told["answer"]["proved"], True)
     with a_place("fault THREADS=32; wrong\n") as place:
         tap.equal(place.json(path_of("gather.cu"))["funnel"]["failed"], 2)
+
+
+def fp8_and_complex_numbers_are_proved_and_nan_of_neither_passes():
+    with a_place("fault THREADS=32; nan\nfault THREADS=64; unwritten\n") as place:
+        funnel = place.json(path_of("mixed.cu"))["funnel"]
+        tap.equal((funnel["measured"], funnel["failed"]), (1, 2))
+        tap.has(place.run("explain", path_of("mixed.cu")).stdout, "element 0 of y is nan, the reference says")
+    with a_place("fault THREADS=32; wrong\n") as place:
+        told = place.json(path_of("mixed.cu"), "--n", "777")
+        tap.equal((told["funnel"]["measured"], told["answer"]["proved"]), (2, True))
+        tap.has(place.run("explain", path_of("mixed.cu"), "--n", "777").stdout, "the imaginary part of element ")
+        path, arguments = changed(place, "mixed.cu", answer=None)  # configs that must agree: NaN agrees with nothing
+        with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
+            file.write("fault THREADS=64; nan\n")
+        tap.equal(place.json(path)["funnel"]["failed"], 2)
+        changed(place, "mixed.cu", arguments=[{**arguments[0], "type": "f8"}, *arguments[1:]])
+        tap.has(place.run("check", path, status=2).stderr, "\"type\" must be f16, bf16, f32, f64, f8e4m3, f8e5m2, i8 to i64,")
+        changed(place, "mixed.cu", arguments=[*arguments, {"name": "c", "type": "c64", "value": 1}])
+        tap.has(place.run("check", path, status=2).stderr, "a scalar is of fp32, fp64 or of integers")
+
+
+def clusters_are_launched_as_the_specification_says():
+    with Place(space=None, script="device name=NVIDIA_H100_80GB_HBM3 sm=90 sms=132\n") as place:
+        with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
+            file.write("log %s/log\n" % place.folder)
+        path, _ = changed(place, "gather.cu", tune={"THREADS": [32, 64], "UNROLLED": [False], "CX": [1, 2, 4, 16]},
+                          cluster=["CX", 1], grid="ceil_div(n, THREADS * CX) * CX", sizes={"n": 100})
+        funnel = place.json(path)["funnel"]
+        tap.equal([funnel[name] for name in ("space", "in_budget", "measured", "failed")], [8, 6, 6, 0])
+        with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
+            seen = set(re.findall(r"clusters of (\S+)", file.read()))
+        tap.equal(seen, {"2x1x1", "4x1x1"})  # one block is none
+        tap.has(place.run("explain", path).stdout, "a cluster of 16 blocks: at most 8")
+        tap.has(place.run("explain", path, "--gpu", "L4").stdout, "clusters need sm_90; L4 is sm_89")
+        changed(place, "gather.cu", cluster="4", grid="ceil_div(n, THREADS)", sizes={"n": 100})
+        tap.has(place.run("explain", path).stdout, "the grid's x is 2: no multiple of the cluster's 4")
+        launches = [{"kernel": "gather", "block": "THREADS", "grid": ["ceil_div(n, THREADS * 2) * 2"], "cluster": 2}]
+        changed(place, "gather.cu", kernel=None, block=None, grid=None, launches=launches)
+        tap.equal(place.json(path)["funnel"]["failed"], 0)
+        for wrong, sentence in (({"cluster": []}, "\"cluster\" must be one to three expressions"), ({"cluster": 0}, "cluster x is 0"),
+                                ({"cluster": "Q"}, "cluster[0]: uses the unknown name Q")):
+            changed(place, "gather.cu", **wrong)
+            run = place.run("check", path, status=2)
+            tap.has(run.stderr, sentence)
+            assert run.stderr.startswith("fa-tune: gather.cu:2: "), run.stderr
+
+
+def blocks_of_other_sides_are_launched_though_their_code_is_the_same():
+    with a_place() as place:
+        with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
+            file.write("log %s/log\n" % place.folder)
+        path, _ = changed(place, "gather.cu", tune={"THREADS": [64], "UNROLLED": [False], "BX": [64, 32]}, block=["BX", "64 / BX"])
+        tap.equal(place.json(path)["funnel"]["measured"], 2)
+        with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
+            tap.equal(set(re.findall(r"launch gather .*BX=(\d+)", file.read())), {"64", "32"})
+
+
+def the_specification_says_how_its_space_is_searched_where_the_command_does_not():
+    with a_place() as place:
+        tune = {"THREADS": [32, 64], "UNROLLED": [False, True], "P": [1, 2, 3]}
+        path, _ = changed(place, "gather.cu", tune=tune, strategy="greedy", evaluations=3)
+        told = place.json(path)["answer"]
+        tap.equal((told["strategy"], told["funnel"]["measured"]), ("greedy", 3))
+        tap.equal(place.json(path, "--again", "--evaluations", "5")["answer"]["funnel"]["measured"], 5)
+        tap.equal(place.json(path, "--again", "--strategy", "exhaustive")["answer"]["funnel"]["measured"], 12)
+        for words, sentence in (({"strategy": "gredy"}, "there is no strategy \"gredy\": use auto,"), ({"evaluations": 2.5}, "evaluations is"),
+                                ({"evaluations": "3"}, "must be numbers"), ({"seconds": -1}, "seconds must be 0 to 10^9")):
+            changed(place, "gather.cu", **words)
+            run = place.run("check", path, status=2)
+            tap.has(run.stderr, sentence)
+            assert run.stderr.startswith("fa-tune: gather.cu:2: "), run.stderr
+
+
+def ten_million_configs_are_counted_in_less_than_a_second():
+    with a_place() as place:
+        tune = {"T%d" % i: list(range(10)) for i in range(8)}
+        for rule, said in (("(T0 + T1) % 10 == 0", "space 10,000,000:"), ("(T6 + T7) % 10 == 0", "space about ")):
+            path, _ = changed(place, "gather.cu", tune={"THREADS": [32], "UNROLLED": [False], **tune}, restrictions=[rule], default={})
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            tap.has(place.run("explain", path).stdout, said)
+            spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+            assert spent < 1 or is_sanitized(), spent
 
 
 def changed(place, source, **words):
@@ -336,6 +419,11 @@ tap.main([
     a_kernel_that_changes_its_input_is_given_it_anew,
     without_an_answer_configs_must_agree,
     integers_are_exact_and_indexes_lie_in_their_range,
+    fp8_and_complex_numbers_are_proved_and_nan_of_neither_passes,
+    clusters_are_launched_as_the_specification_says,
+    blocks_of_other_sides_are_launched_though_their_code_is_the_same,
+    the_specification_says_how_its_space_is_searched_where_the_command_does_not,
+    ten_million_configs_are_counted_in_less_than_a_second,
     constant_memory_is_filled_before_each_launch_of_a_kernel_and_of_its_answer,
     a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune,
     a_check_names_the_authors_files_and_no_store,

@@ -92,9 +92,32 @@ static void an_infinite_reference_is_met_by_the_same_infinity_alone(void)
                  {1.5, 1, true},               {1.51, 1, false}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         double allowed = NAN;
-        double error =
-            fa_tensors_error(&list, FA_ELEMENT_FP16, 0, known[i].got, known[i].wanted, &allowed);
+        double error = fa_tensors_error(&list, FA_ELEMENT_FP16, 0, known[i].got, known[i].wanted,
+                                        fabs(known[i].wanted), &allowed);
         CHECK_INT(error <= allowed, known[i].met);
+    }
+}
+
+/* By the default of a specification, 42 ulps, of numbers about 1. */
+static void the_default_tolerance_is_one_that_wrong_results_of_small_types_do_not_pass(void)
+{
+    static const struct {
+        fa_element element;
+        double passes, fails;
+    } of[] = {{FA_ELEMENT_FP32, 1 + 9e-6, 1 + 1.1e-5},
+              {FA_ELEMENT_FP16, 1.005, 1.007},
+              {FA_ELEMENT_BF16, 1.04, 1.06},
+              {FA_ELEMENT_FP8_E4M3, 1.125, 1.25},
+              {FA_ELEMENT_FP8_E5M2, 1.25, 1.5},
+              {FA_ELEMENT_COMPLEX64, 1 + 9e-6, 1 + 1.1e-5},
+              {FA_ELEMENT_INT32, 1, 2},
+              {FA_ELEMENT_BOOL, 1, 0}};
+    const fa_tensor_list list = {.ulps = 42, .of_largest = 42, .absolute = 1e-30};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        double allowed;
+        CHECK(fa_tensors_error(&list, of[i].element, 1, of[i].passes, 1, 1, &allowed) <= allowed);
+        CHECK(!(fa_tensors_error(&list, of[i].element, 1, of[i].fails, 1, 1, &allowed) <= allowed));
+        CHECK(!(fa_tensors_error(&list, of[i].element, 1, NAN, 1, 1, &allowed) <= allowed));
     }
 }
 
@@ -346,6 +369,7 @@ int main(void)
     TEST(the_median_and_its_interval_are_the_order_statistics_of_the_binomial);
     TEST(fewer_than_six_samples_have_their_range_as_interval);
     TEST(an_infinite_reference_is_met_by_the_same_infinity_alone);
+    TEST(the_default_tolerance_is_one_that_wrong_results_of_small_types_do_not_pass);
     TEST(what_a_round_does_to_all_does_not_decide_a_race);
     TEST(samples_that_are_no_times_are_refused);
     TEST(flops_equal_a_count_of_visible_pairs);

@@ -36,6 +36,7 @@ static void family_free(fa_family **family)
             fa_expr_free(&launch->addend[j].expr);
         for (int j = 0; j < 3; j++) {
             fa_expr_free(&launch->grid[j]);
+            fa_expr_free(&launch->cluster[j]);
             fa_expr_free(&launch->block[j]);
         }
         for (int j = 0; j < FA_WORKS; j++)
@@ -185,6 +186,7 @@ int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_
                   memmem(file->text, file->size, "\"workspace\"", 11) == NULL &&
                   memmem(file->text, file->size, "\"counters\"", 10) == NULL &&
                   memmem(file->text, file->size, "\"block\"", 7) == NULL &&
+                  memmem(file->text, file->size, "\"cluster\"", 9) == NULL &&
                   memchr(file->text, '\\', file->size) == NULL;
     if (*ret_simple)
         return 0;
@@ -194,6 +196,7 @@ int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_
                       cJSON_GetObjectItemCaseSensitive(json, "workspace") == NULL &&
                       cJSON_GetObjectItemCaseSensitive(json, "counters") == NULL &&
                       cJSON_GetObjectItemCaseSensitive(json, "block") == NULL &&
+                      cJSON_GetObjectItemCaseSensitive(json, "cluster") == NULL &&
                       cJSON_GetObjectItemCaseSensitive(json, "splits") == NULL;
     cJSON_Delete(json);
     return rc;

@@ -61,7 +61,7 @@ typedef struct fa_named_expr {
 typedef struct fa_family_launch {
     char entry[FA_NAME_MAX];
     fa_expr *threads, *block[3]; /* of one side, or of three */
-    fa_expr *grid[3];
+    fa_expr *grid[3], *cluster[3];        /* cluster: NULL, not told */
     fa_named_expr addend[FA_MAX_ADDENDS]; /* of its shared memory */
     int addend_count;
     fa_expr *work[FA_WORKS]; /* NULL: not told */

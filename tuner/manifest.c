@@ -315,7 +315,7 @@ static int check_manifest_keys(struct fa_manifest_reader *r)
                                        "registers", "grid",        "default",  "launches",
                                        "workspace", "takes",       "splits",   "beside_specific",
                                        "run_time",  "counters",    "block",    "as_is",
-                                       "work",      NULL};
+                                       "work",      "cluster",     NULL};
     return fa_manifest_check_keys(r, r->json, "manifest", keys);
 }
 

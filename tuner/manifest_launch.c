@@ -75,9 +75,20 @@ static int read_work(struct fa_manifest_reader *r, const cJSON *json, const char
     return rc;
 }
 
-static bool is_triple(const cJSON *item)
+/* Three sides of a block, cluster or grid; none where it is not told. */
+static int read_sides(struct fa_manifest_reader *r, const cJSON *json, const char *place,
+                      const char *key, fa_expr *ret_side[3], bool *ret_run_time)
 {
-    return cJSON_IsArray(item) && cJSON_GetArraySize(item) == 3;
+    const cJSON *sides = cJSON_GetObjectItemCaseSensitive(json, key);
+    char where[64];
+    int rc = 0;
+    if (sides != NULL && (!cJSON_IsArray(sides) || cJSON_GetArraySize(sides) != 3))
+        return fa_manifest_fault(r, "%s\"%s\" must be an array of three expressions", place, key);
+    for (int i = 0; i < 3 && sides != NULL && rc == 0; i++) {
+        snprintf(where, sizeof where, "%s%s[%d]", place, key, i);
+        rc = read_expression(r, cJSON_GetArrayItem(sides, i), where, &ret_side[i], ret_run_time);
+    }
+    return rc;
 }
 
 /* The keys of one launch, from the manifest itself or from one of its "launches", whose `place` is
@@ -106,25 +117,20 @@ static int read_launch(struct fa_manifest_reader *r, const cJSON *json, const ch
                                                   : "threads");
     if (threads != NULL && block != NULL)
         return fa_manifest_fault(r, "%s\"threads\" and \"block\" stand side by side", place);
-    if (!is_triple(grid) || (block != NULL && !is_triple(block)))
-        return fa_manifest_fault(r, "%s\"%s\" must be an array of three expressions", place,
-                                 is_triple(grid) ? "block" : "grid");
     snprintf(where, sizeof where, "%sthreads", place);
     if (threads != NULL)
         rc = read_expression(r, threads, where, &launch->threads, &at_run_time);
-    for (int i = 0; i < 3 && block != NULL && rc == 0; i++) {
-        snprintf(where, sizeof where, "%sblock[%d]", place, i);
-        rc = read_expression(r, cJSON_GetArrayItem(block, i), where, &launch->block[i],
-                             &at_run_time);
-    }
+    if (rc == 0)
+        rc = read_sides(r, json, place, "block", launch->block, &at_run_time);
+    if (rc == 0)
+        rc = read_sides(r, json, place, "cluster", launch->cluster, &at_run_time);
     if (rc == 0 && at_run_time)
-        return fa_manifest_fault(
-            r, "%s reads a name of \"run_time\": it must be known when the kernel is compiled",
-            where);
-    for (int i = 0; i < 3 && rc == 0; i++) {
-        snprintf(where, sizeof where, "%sgrid[%d]", place, i);
-        rc = read_expression(r, cJSON_GetArrayItem(grid, i), where, &launch->grid[i], &at_run_time);
-    }
+        return fa_manifest_fault(r,
+                                 "%s%s reads a name of \"run_time\": it must be known when the "
+                                 "kernel is compiled",
+                                 place, threads != NULL ? "threads" : "block");
+    if (rc == 0)
+        rc = read_sides(r, json, place, "grid", launch->grid, &at_run_time);
     snprintf(where, sizeof where, "%sshared_memory", place);
     if (rc == 0)
         rc = read_addends(r, memory, where, launch, &memory_at_run_time);
@@ -136,8 +142,8 @@ static int read_launch(struct fa_manifest_reader *r, const cJSON *json, const ch
 
 int fa_manifest_read_launches(struct fa_manifest_reader *r)
 {
-    static const char *const keys[] = {"entry",         "threads", "block", "grid",
-                                       "shared_memory", "work",    NULL};
+    static const char *const keys[] = {"entry", "threads",       "block", "cluster",
+                                       "grid",  "shared_memory", "work",  NULL};
     fa_family *f = r->family;
     bool at_run_time = false; /* no matter: the host alone knows them */
     const cJSON *registers = cJSON_GetObjectItemCaseSensitive(r->json, "registers");

@@ -16,6 +16,8 @@
 
 enum {
     THREADS_MAX = 1024,  /* of a block, on every architecture */
+    CLUSTER_SM = 90,     /* the first that has clusters */
+    CLUSTER_MAX = 8,     /* blocks that every GPU with clusters takes */
     REGISTERS_MAX = 255, /* of a thread */
     REGISTERS_OF_BLOCK = 65536,
     GRID_YZ_MAX = 65535
@@ -166,7 +168,31 @@ static bool set_grid(const int64_t grid[3], fa_launch_shape *launch, char *ret_r
     return true;
 }
 
-static void judge_launch(fa_candidate *candidate, const int64_t grid[3], fa_launch_shape *launch)
+/* Whether the grid can be launched in the clusters that are told. */
+static bool fits_clusters(const fa_gpu *gpu, const fa_launch_shape *launch, char *ret_reason,
+                          size_t size)
+{
+    const uint32_t *cluster = launch->cluster, *grid = launch->grid;
+    const uint64_t blocks = (uint64_t)cluster[0] * cluster[1] * cluster[2];
+    int axis = blocks > 0 ? 0 : 3;
+    while (axis < 3 && grid[axis] % cluster[axis] == 0)
+        axis++;
+    if (blocks > 0 && gpu->sm < CLUSTER_SM)
+        snprintf(ret_reason, size, "clusters need sm_%d; %s is sm_%d", CLUSTER_SM, gpu->name,
+                 (int)gpu->sm);
+    else if (blocks > CLUSTER_MAX)
+        snprintf(ret_reason, size, "a cluster of %llu blocks: at most %d",
+                 (unsigned long long)blocks, CLUSTER_MAX);
+    else if (axis < 3)
+        snprintf(ret_reason, size, "the grid's %c is %u: no multiple of the cluster's %u",
+                 "xyz"[axis], grid[axis], cluster[axis]);
+    else
+        return true;
+    return false;
+}
+
+static void judge_launch(fa_candidate *candidate, const fa_gpu *gpu, const int64_t grid[3],
+                         fa_launch_shape *launch)
 {
     char reason[128], a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
     if (candidate->trial.status != FA_STATUS_PENDING)
@@ -175,7 +201,8 @@ static void judge_launch(fa_candidate *candidate, const int64_t grid[3], fa_laun
         snprintf(reason, sizeof reason, "%s threads: a block has at most %s",
                  fa_commas(launch->threads, a), fa_commas(THREADS_MAX, b));
         end_at(candidate, FA_STATUS_CONSTRAINT, reason);
-    } else if (!set_grid(grid, launch, reason, sizeof reason)) {
+    } else if (!set_grid(grid, launch, reason, sizeof reason) ||
+               !fits_clusters(gpu, launch, reason, sizeof reason)) {
         end_at(candidate, FA_STATUS_CONSTRAINT, reason);
     }
 }
@@ -246,12 +273,17 @@ static int take_block(const struct judge *c, const fa_family_launch *launch, fa_
 {
     static const char *const axis[] = {"x", "y", "z"};
     static const int most[] = {1024, 1024, 64};
-    int64_t side[3] = {1, 1, 1};
+    int64_t side[3] = {1, 1, 1}, cluster[3] = {0};
     int rc = take_number(c, launch->threads, "threads", "", 1, INT32_MAX, &side[0]);
     for (int i = 0; i < 3 && rc == 0; i++)
         rc = take_number(c, launch->block[i], "block", axis[i], 1, INT32_MAX, &side[i]);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3 && rc == 0; i++)
+        rc = take_number(c, launch->cluster[i], "cluster", axis[i], 1, 1024, &cluster[i]);
+    const bool alone = cluster[0] * cluster[1] * cluster[2] == 1; /* which every GPU launches */
+    for (int i = 0; i < 3; i++) {
         shape->block[i] = (uint32_t)side[i];
+        shape->cluster[i] = alone ? 0 : (uint32_t)cluster[i];
+    }
     *ret_threads = side[1] > most[1] || side[2] > most[2] ? INT32_MAX : side[0] * side[1] * side[2];
     if (*ret_threads > INT32_MAX)
         *ret_threads = INT32_MAX;
@@ -298,7 +330,7 @@ static int take_launches(const struct judge *c, fa_candidate *candidate)
         if (rc != 0)
             return rc;
         shape->threads = (int32_t)threads;
-        judge_launch(candidate, grid, shape);
+        judge_launch(candidate, c->point->gpu, grid, shape);
         rc = judge_budget(c, &f->launch[i], c->point->gpu, candidate, shape);
         if (rc == 0)
             rc = take_work(c, &f->launch[i], shape);

@@ -85,6 +85,8 @@ static int add_launch(const struct fa_spec_reading *r, int index, cJSON *launch)
     int rc = fa_spec_add_sides(r, from, place, launch, "block");
     if (rc == 0)
         rc = fa_spec_add_sides(r, from, place, launch, "grid");
+    if (rc == 0 && fa_spec_member(from, "cluster") != NULL)
+        rc = fa_spec_add_sides(r, from, place, launch, "cluster");
     cJSON *addends = cJSON_IsObject(memory) ? cJSON_Duplicate(memory, true) : cJSON_CreateObject();
     if (memory != NULL && !cJSON_IsObject(memory))
         fa_json_add(addends, "dynamic", cJSON_Duplicate(memory, false));

@@ -6,6 +6,7 @@
 
 #include "expr.h"
 #include "problem.h"
+#include "search.h"
 #include "tensors.h"
 
 #include <math.h>
@@ -183,7 +184,9 @@ static int add_argument(const struct fa_spec_reading *r, const cJSON *argument, 
         rc = fa_spec_fault(r, "%s needs a \"type\", or is to have the name of a size", place);
     if (rc == 0 && !size && !fa_element_find(type, &element))
         rc = fa_spec_fault(
-            r, "%s: \"type\" must be f16, bf16, f32, f64, i8 to i64 or u8 to u64, not \"%.20s\"",
+            r,
+            "%s: \"type\" must be f16, bf16, f32, f64, f8e4m3, f8e5m2, i8 to i64, u8 to u64, bool, c64 "
+            "or c128, not \"%.20s\"",
             place, type);
     cJSON *parameters = cJSON_GetObjectItemCaseSensitive(r->operation, "parameters"), *other;
     cJSON_ArrayForEach (other, parameters)
@@ -301,6 +304,34 @@ static int add_tolerance(const struct fa_spec_reading *r)
     return 0;
 }
 
+/* How the space is searched where a request does not say. */
+static int add_search(const struct fa_spec_reading *r)
+{
+    const cJSON *strategy = fa_spec_member(r->json, "strategy"),
+                *evaluations = fa_spec_member(r->json, "evaluations"),
+                *seconds = fa_spec_member(r->json, "seconds");
+    const char *name = cJSON_GetStringValue(strategy);
+    const double count = number_or(r->json, "evaluations", 0),
+                 time = number_or(r->json, "seconds", 0);
+    const bool whole = count >= 0 && count <= INT32_MAX && count <= floor(count);
+    if (strategy == NULL && evaluations == NULL && seconds == NULL)
+        return 0;
+    if ((strategy != NULL && name == NULL) ||
+        (evaluations != NULL && !cJSON_IsNumber(evaluations)) ||
+        (seconds != NULL && !cJSON_IsNumber(seconds)))
+        return fa_spec_fault(
+            r, "\"strategy\" must be a text, \"evaluations\" and \"seconds\" must be numbers");
+    int rc = fa_search_check(&name, whole ? (int32_t)count : -1, time, r->diag);
+    if (rc != 0)
+        return fa_fail_in(r->diag, FA_EMANIFEST, "%s", r->where);
+    cJSON *search = fa_json_add_object(r->operation, "search");
+    if (name != NULL)
+        fa_json_add_text(search, "strategy", name);
+    fa_json_add_number(search, "evaluations", count);
+    fa_json_add_number(search, "seconds", time);
+    return 0;
+}
+
 int fa_spec_make_operation(struct fa_spec_reading *r)
 {
     static const char *const copied[] = {"flops", "bytes"};
@@ -322,5 +353,7 @@ int fa_spec_make_operation(struct fa_spec_reading *r)
         rc = add_answer(r);
     if (rc == 0)
         rc = add_tolerance(r);
+    if (rc == 0)
+        rc = add_search(r);
     return rc;
 }

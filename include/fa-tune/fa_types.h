@@ -396,7 +396,8 @@ enum { FA_ARGUMENT_DIMS = 6 };
 typedef struct fa_argument {
     size_t size;       /* sizeof(fa_argument), set by the caller */
     const char *name;  /* both texts live as long as the process */
-    const char *dtype; /* "fp16", "bf16", "fp32", "fp64", "int8" to "int64", "uint8" to "uint64" */
+    const char *dtype; /* "fp16", "bf16", "fp32", "fp64", "fp8_e4m3", "fp8_e5m2", "int8" to "int64", "uint8" to
+                          "uint64", "bool", "complex64", "complex128"; fp8 and complex ones of tensors alone */
     bool tensor;       /* else a scalar */
     bool output;       /* written, whatever it holds before */
     bool updated;      /* an output that is read too, or written in part: what it holds before counts */

@@ -21,7 +21,8 @@ enum dl_code {
     DL_BFLOAT = 4,
     DL_COMPLEX = 5,
     DL_BOOL = 6,
-    DL_FLOAT8_E4M3FN = 10
+    DL_FLOAT8_E4M3FN = 10,
+    DL_FLOAT8_E5M2 = 12
 };
 enum { DL_FLAG_READ_ONLY = 1 };
 

@@ -83,7 +83,8 @@ static int take_integer(struct operation_call *c, int i)
 {
     const char *dtype = c->argument[i].dtype;
     const bool negative = dtype[0] == 'i';
-    const int bits = (int)strtol(dtype + strcspn(dtype, "0123456789"), NULL, 10);
+    const int bits =
+        dtype[0] == 'b' ? 1 : (int)strtol(dtype + strcspn(dtype, "0123456789"), NULL, 10);
     PyObject *index = PyNumber_Index(c->given[i]);
     long long value = index == NULL ? 0
                       : negative    ? PyLong_AsLongLong(index)
@@ -97,7 +98,7 @@ static int take_integer(struct operation_call *c, int i)
         return fail(ERROR_ARGUMENT, "%s must be an int of %d bits%s", c->argument[i].name, bits,
                     negative ? "" : ", 0 or more");
     }
-    memcpy(&c->scalar[i], &value, (size_t)bits / 8); /* its low bytes come first */
+    memcpy(&c->scalar[i], &value, (size_t)(bits + 7) / 8); /* its low bytes come first */
     return 0;
 }
 
@@ -122,12 +123,24 @@ static int take_scalar(struct operation_call *c, int i)
 /* ---- tensors --------------------------------------------------------------------------------*/
 static dl_dtype dtype_of(const fa_argument *argument)
 {
+    static const struct {
+        const char *begins;
+        uint8_t code;
+    } codes[] = {{"bf", DL_BFLOAT},
+                 {"fp8_e4m3", DL_FLOAT8_E4M3FN},
+                 {"fp8_e5m2", DL_FLOAT8_E5M2},
+                 {"fp", DL_FLOAT},
+                 {"int", DL_INT},
+                 {"uint", DL_UINT},
+                 {"bool", DL_BOOL},
+                 {"complex", DL_COMPLEX}};
     const char *name = argument->dtype;
-    uint8_t code = name[0] == 'b'   ? DL_BFLOAT
-                   : name[0] == 'f' ? DL_FLOAT
-                   : name[0] == 'i' ? DL_INT
-                                    : DL_UINT;
-    return (dl_dtype){code, (uint8_t)strtol(name + strcspn(name, "0123456789"), NULL, 10), 1};
+    size_t i = 0;
+    while (i + 1 < sizeof codes / sizeof *codes &&
+           strncmp(name, codes[i].begins, strlen(codes[i].begins)) != 0)
+        i++;
+    long bits = strtol(name + strcspn(name, "0123456789"), NULL, 10); /* of a bool none are told */
+    return (dl_dtype){codes[i].code, (uint8_t)(bits > 0 ? bits : 8), 1};
 }
 
 static int check_tensor(const struct operation_call *c, const tensor *t, const fa_argument *is)

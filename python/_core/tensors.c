@@ -160,6 +160,8 @@ const char *dtype_name(dl_dtype dtype, char *ret_text, size_t size)
         snprintf(ret_text, size, "DLPack type %d of %d bits", dtype.code, dtype.bits);
     if (dtype.code == DL_BOOL)
         snprintf(ret_text, size, "bool");
+    if (dtype.code == DL_FLOAT8_E4M3FN || dtype.code == DL_FLOAT8_E5M2)
+        snprintf(ret_text, size, "float8_%s", dtype.code == DL_FLOAT8_E5M2 ? "e5m2" : "e4m3fn");
     return ret_text;
 }
 

@@ -7,9 +7,12 @@ runs the kernels reads them from a file. Nothing here copies an array that no tu
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import inspect
+import math
 import re
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,13 +27,16 @@ _data: dict[str, Data] = {}  # of each operation
 def type_of(given):
     """A type's short name: of "f32", "fp32", torch.float32, numpy.float32."""
     text = given if isinstance(given, str) else getattr(given, "__name__", str(given))
-    found = re.fullmatch(r"(?:torch\.)?(bfloat|bf|uint|int|float|fp|f|i|u)(8|16|32|64)", text)
-    if text in ("torch.half", "half"):
-        return "f16"
-    if found is None:
-        raise ArgumentError("an argument's type is one such as \"f32\", \"bf16\", \"i64\", or a dtype, not %s" % shown(given))
+    found = re.fullmatch(r"(?:torch\.)?(bfloat|bf|uint|int|float|fp|complex|f|i|u|c)(8_?e4m3(?:fn)?|8_?e5m2|8|16|32|64|128)", text)
+    plain = {"torch.half": "f16", "half": "f16", "torch.bool": "bool", "bool": "bool", "bool_": "bool"}.get(text)
+    if plain is not None:
+        return plain
+    if found is None or text == "float8_e4m3":  # which is another type, with infinities
+        raise ArgumentError("an argument's type is one such as \"f32\", \"bf16\", \"i64\", \"f8e4m3\", \"c64\", or a dtype, not %s"
+                            % shown(given))
     letters, bits = found.groups()
-    return {"bfloat": "bf", "uint": "u", "int": "i", "float": "f", "fp": "f"}.get(letters, letters) + bits
+    bits = bits.replace("_", "").replace("fn", "")
+    return {"bfloat": "bf", "uint": "u", "int": "i", "float": "f", "fp": "f", "complex": "c"}.get(letters, letters) + bits
 
 
 def is_tensor(given):
@@ -41,7 +47,10 @@ def is_tensor(given):
 def on_host(tensor, name):
     """The elements of a tensor, one behind another, as bytes."""
     if hasattr(tensor, "data_ptr"):  # of PyTorch; NumPy, which it would hand them through, has no bfloat16
-        tensor = tensor.detach().cpu().contiguous()
+        tensor = tensor.detach().cpu()
+        if tensor.is_complex():  # which may be conjugated later
+            tensor = tensor.resolve_conj()
+        tensor = tensor.contiguous()
         return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
     try:
         if hasattr(tensor, "get"):  # of CuPy
@@ -61,12 +70,33 @@ def _numpy():
 
 
 def _numpy_type(dtype):
-    """NumPy's name of the library's type; it has no bfloat16, which goes as float32."""
-    return "float32" if dtype == "bf16" else dtype.replace("fp", "float")
+    """NumPy's name of the library's type; it has neither bfloat16 nor fp8, which go as float32."""
+    return "float32" if dtype == "bf16" or dtype.startswith("fp8") else dtype.replace("fp", "float")
+
+
+@functools.lru_cache(None)
+def _fp8_values(dtype):
+    """Of its 256 codes: e5m2 is the upper half of float16; e4m3 is 256 times what float16 makes of its bits, but for NaN."""
+    e5m2 = dtype == "fp8_e5m2"
+    bits = [code << 8 if e5m2 else (code & 0x80) << 8 | (code & 0x7f) << 7 for code in range(256)]
+    values = [value if e5m2 else 256 * value for value in struct.unpack("<256e", struct.pack("<256H", *bits))]
+    return values if e5m2 else [math.nan if code & 0x7f == 0x7f else values[code] for code in range(256)]
+
+
+def _fp8_codes(numpy, array, dtype):
+    """float32 as fp8, to nearest even; what is too large becomes the largest, as in CUDA's own conversion. NaN stays NaN."""
+    values = _fp8_values(dtype)[:0x7c if dtype == "fp8_e5m2" else 0x7f]
+    middles = numpy.asarray([(a + b) / 2 for a, b in zip(values, values[1:])], dtype="float32")
+    below, above = (numpy.searchsorted(middles, abs(array), side=side) for side in ("left", "right"))
+    codes = below + (below & 1) * (above - below) + (array < 0) * 0x80
+    return numpy.where(array != array, 0x7f, codes).astype("uint8")
 
 
 def _array(numpy, view, dtype, shape):
     """A new array of the elements that the view has."""
+    if dtype.startswith("fp8"):
+        codes = numpy.frombuffer(bytearray(view), dtype="uint8").reshape(shape)
+        return numpy.take(numpy.asarray(_fp8_values(dtype), dtype="float32"), codes)
     if dtype == "bf16":
         wide = numpy.frombuffer(bytearray(view), dtype="uint16").astype("uint32") << 16
         return wide.view("float32").reshape(shape)
@@ -98,6 +128,8 @@ def _elements(name, dtype, shape, value):
         value = numpy.asarray(value, dtype=wanted)
         if dtype == "bf16":
             value = _rounded(numpy, value)
+        elif dtype.startswith("fp8"):
+            value = _fp8_codes(numpy, value, dtype)
     if tuple(value.shape) != shape:
         raise ShapeError("answer gives the shape %s for %s, which is %s" % (tuple(value.shape), name, shape))
     return on_host(value, "answer's " + name)

@@ -84,6 +84,7 @@ def _register(name, made):
 
 
 def _dtype(torch, dtype):
+    dtype = {"fp8_e4m3": "fp8_e4m3fn"}.get(dtype, dtype)
     return getattr(torch, {"fp": "float", "bf": "bfloat"}.get(dtype[:2], dtype[:2]) + dtype[2:])
 
 

@@ -32,8 +32,8 @@ class _Size(dict):
 
 def array(type: Any, *shape: int | str, range: Sequence[int | str] | None = None, align: int | None = None,
           symbol: str | None = None, parameter: bool = False) -> Any:
-    """A tensor that the kernel reads: its type ("f32", a dtype of PyTorch or NumPy) and its shape, numbers and expressions.
-    Or an array, of which the type is taken, and the shape where none is said: kernels are proved and timed with its numbers.
+    """A tensor that the kernel reads: its type ("f32", "f8e4m3", "c64", a dtype of PyTorch, NumPy or ml_dtypes) and its shape,
+    numbers and expressions. Or an array, of which the type is taken, and the shape where none is said: kernels are proved and timed with its numbers.
 
     range   of integers: the values that proofs draw, as in range=(0, "n"), the second excluded
     align   bytes that its address is a multiple of (16)
@@ -154,7 +154,7 @@ class TunedKernel:
 
 def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | None = None,
                 tune: Mapping[str, Sequence[float | bool | str]] | None = None, block: Any = None, grid: Any = None,
-                kernel: str | None = None, name: str | None = None, sizes: Mapping[str, Any] | None = None,
+                cluster: Any = None, kernel: str | None = None, name: str | None = None, sizes: Mapping[str, Any] | None = None,
                 restrictions: Sequence[str] = (), defines: Mapping[str, str | int] | None = None,
                 default: Mapping[str, float | bool | str] | None = None, shared_memory: str | int | Mapping[str, Any] | None = None,
                 answer: Any = None, rtol: float | None = None, atol: float | None = None,
@@ -179,6 +179,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
               which type, shape and numbers are taken
     tune      the tunables: the macros that the kernel reads, and their values
     block, grid   one to three expressions of sizes and tunables
+    cluster   the same: blocks of a cluster, which the grid is a multiple of; configs with more than one need sm_90
     kernel    the __global__ function, where the source has several
     sizes     sizes that the kernel is not passed
     restrictions   expressions that a config must hold to
@@ -188,9 +189,9 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
               names that it takes, and returns the output, or several in their order or by name. Another kernel of the
               source, or {"kernel", "block", "grid"}, of the same arguments. An array, or several, for inputs that are
               arrays. None: the configs must agree with one another, and the winner is not proved
-    rtol, atol   how far outputs may be from the answer (1e-5 of fp32, also of the output's largest element)
+    rtol, atol   how far outputs may be from the answer (1e-5 of fp32 and four steps of f16, also of the output's largest element)
     flops, bytes, work   what a launch does, for reports; and for a model of it (docs/operations.md)
-    launches  one to four of {"kernel", "block", "grid", "shared_memory", "work"} in place of these arguments, launched in this
+    launches  one to four of {"kernel", "block", "cluster", "grid", "shared_memory", "work"} in place of these arguments, launched in this
               order with the same arguments of the kernels
     include   folders of files that the source includes, from the source's own on
     options   of NVRTC, as in ("-std=c++20", "-use_fast_math")
@@ -233,7 +234,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     specification = {
         "name": name, "kernel": kernel, "arguments": listed.arguments, "sizes": listed.sizes,
         "tune": {tunable: _list(values) for tunable, values in (tune or {}).items()}, "block": block,
-        "grid": grid, "restrictions": _list(restrictions), "defines": defines, "default": default,
+        "cluster": cluster, "grid": grid, "restrictions": _list(restrictions), "defines": defines, "default": default,
         "shared_memory": shared_memory, "answer": {"given": data.words()} if data.answer is not None else answer,
         "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes, "work": work, "launches": launches,
         "include": _list(include), "options": _list(options)}

@@ -42,10 +42,9 @@ def handle_of(stream):
 def empty(tensor, shape, dtype, device):
     """A new contiguous tensor of the library of `tensor`; dtype as PyTorch and NumPy say it."""
     name, module = _library(tensor)
-    dtype = {"bfloat16": "bfloat16", "float16": "float16", "float32": "float32", "bfloat": "bfloat16"}[dtype]
-    if name == "torch":
+    if name == "torch" and hasattr(module, dtype):
         return module.empty(shape, dtype=getattr(module, dtype), device=tensor.device)
-    if name == "cupy" and dtype != "bfloat16":
+    if name == "cupy" and hasattr(module, dtype):  # which has neither bfloat16 nor fp8
         with module.cuda.Device(device):
             return module.empty(shape, dtype=dtype)
     raise TensorError("an output of %s cannot be allocated in the tensors' library (%s): pass out=, such "

@@ -319,7 +319,7 @@ static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
         "models",  "model_work", "common",          "reference",     "reference_of_features",
         "tensors", "scalars",    "tolerance",       "specification", "parameters",
         "answer",  "flops",      "flops_halved_by", "bytes",         "untrusted",
-        NULL};
+        "search",  NULL};
     static const struct {
         const char *list, *keys[16];
     } parts[] = {{"tensors",

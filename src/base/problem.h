@@ -98,6 +98,8 @@ bool fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int
 /* New JSON object, owned by the caller; NULL when out of memory. */
 cJSON *fa_problem_to_json(const fa_problem *problem);
 cJSON *fa_member_problem(const void *problem); /* the same, for tables of members */
+/* The same; a specification's operation by "NAME@HASH", which no other text answers to. */
+cJSON *fa_member_very_problem(const void *problem);
 /* Checks every field (a hostile document is fine); absent fields keep what *ret_problem held, or are at
  * their defaults when the document names another operation than that of *ret_problem. FA_ENOTSUP: an
  * operation that is not known here. */

@@ -31,12 +31,11 @@ static bool add_whole_name(cJSON *json, const fa_operation *operation)
     return fa_json_add_text(json, "operation", name);
 }
 
-cJSON *fa_problem_to_json(const fa_problem *p)
+static cJSON *problem_to_json(const fa_problem *p, bool whole)
 {
     const fa_operation *op = fa_operation_of(p);
     cJSON *json = cJSON_CreateObject();
-    bool good = fa_operation_is_untrusted(op) ? add_whole_name(json, op)
-                                              : fa_json_add_text(json, "operation", op->name);
+    bool good = whole ? add_whole_name(json, op) : fa_json_add_text(json, "operation", op->name);
     EACH_FIELD(op, f)
     {
         int32_t value = VALUE(p, op, f);
@@ -48,6 +47,17 @@ cJSON *fa_problem_to_json(const fa_problem *p)
         return NULL;
     }
     return json;
+}
+
+cJSON *fa_problem_to_json(const fa_problem *p)
+{
+    return problem_to_json(p, fa_operation_is_untrusted(fa_operation_of(p)));
+}
+
+cJSON *fa_member_very_problem(const void *problem)
+{
+    return problem_to_json(
+        problem, cJSON_HasObjectItem(fa_operation_of(problem)->document, "specification"));
 }
 
 cJSON *fa_member_problem(const void *problem)

@@ -372,6 +372,13 @@ int main(int count, char **arguments)
         free(text);
         return rc == EOF || fflush(stdout) != 0;
     }
+    for (int i = 0; i < program.settings.files; i++) {
+        const fa_operation *operation;
+        if (fa_spec_load(program.settings.file[i], &operation, &diag) != 0) {
+            fprintf(stderr, "fa-tune serve: %s\n", diag.text);
+            return EXIT_USAGE;
+        }
+    }
     serve_log_setup((serve_level)program.settings.log_level, program.settings.log_format == 1);
     signal(SIGPIPE, SIG_IGN);
     need_open_files(&program.settings);

@@ -36,9 +36,11 @@ serve_number serve_integer(int64_t value);
 
 /* ---- settings (settings.c) ------------------------------------------------------------------*/
 /* The daemon's settings: flags, and for each flag a variable FA_TUNE_SERVE_… that the flag overrides. */
-enum { SERVE_TOKEN_MIN = 16, SERVE_TOKEN_MAX = 512 };
+enum { SERVE_TOKEN_MIN = 16, SERVE_TOKEN_MAX = 512, SERVE_FILES_MAX = 64 };
 
 typedef struct serve_settings {
+    const char *file[SERVE_FILES_MAX]; /* specifications that are served */
+    int32_t files;
     const char *socket; /* "": none */
     const char *tcp;    /* "": none */
     const char *token_file;

@@ -170,6 +170,12 @@ static int read_flags(int count, char **arguments, serve_settings *settings, fa_
     for (int i = 1; i < count; i++) {
         const char *flag = arguments[i];
         size_t size = strcspn(flag, "=");
+        if (flag[0] != '-' && flag[0] != 0) {
+            if (settings->files == SERVE_FILES_MAX)
+                return fa_fail(diag, FA_EINVAL, "more than %d files of kernels", SERVE_FILES_MAX);
+            settings->file[settings->files++] = flag;
+            continue;
+        }
         const setting *known = strcmp(flag, "-h") == 0 ? find_setting("help", 4)
                                : strncmp(flag, "--", 2) == 0 && size > 2
                                    ? find_setting(flag + 2, size - 2)
@@ -268,10 +274,12 @@ int serve_settings_read(int count, char **arguments, serve_settings *ret_setting
 void serve_settings_help(void)
 {
     char left[80], variable[NAME_MAX_BYTES];
-    printf("fa-tune serve: one engine for every process on the host, over HTTP and JSON\n\n"
-           "usage: fa-tune serve [OPTIONS]\n\n"
-           "Serves a Unix socket that only this user can use until it is told to stop (SIGTERM).\n"
-           "Accepted jobs that have not ended are kept and continue at the next start.\n\n");
+    printf(
+        "fa-tune serve: one engine for every process on the host, over HTTP and JSON\n\n"
+        "usage: fa-tune serve [FILE.cu …] [OPTIONS]\n\n"
+        "Serves a Unix socket that only this user can use until it is told to stop (SIGTERM).\n"
+        "Accepted jobs that have not ended are kept and continue at the next start. Kernels of your\n"
+        "own are served from their files, as FILE.cu.\n\n");
     for (size_t i = 0; i < SETTINGS; i++) {
         snprintf(left, sizeof left, "--%s %s", table[i].name,
                  table[i].value != NULL ? table[i].value : "");

@@ -47,6 +47,7 @@ enum {
 struct fa_job {
     fa_tuner *tuner;
     const fa_request *request;
+    fa_request own; /* the request, where its operation says how to search */
     fa_target target;
     fa_plan plan;
     int planned[FA_PLAN_MAX]; /* item of the space's config, where the plan names configs */

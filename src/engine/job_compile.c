@@ -25,12 +25,19 @@
 #include <string.h>
 
 /* ---- gates ----------------------------------------------------------------------------------*/
-/* A hint to the compiler often changes nothing: what was launched before with the same code, threads
+static bool are_launched_alike(const fa_launch_shape *a, const fa_launch_shape *b)
+{
+    return a->smem_bytes == b->smem_bytes && memcmp(a->block, b->block, sizeof a->block) == 0 &&
+           memcmp(a->cluster, b->cluster, sizeof a->cluster) == 0 &&
+           memcmp(a->grid, b->grid, sizeof a->grid) == 0;
+}
+
+/* A hint to the compiler often changes nothing: what was launched before with the same code, blocks
  * and memory is not tried twice. True when there is such a one; this one ends as that one does. */
 static bool join_twin(fa_job *job, int index, const void *bytes, size_t size, const char *entry)
 {
     fa_attempt *attempt = &job->attempt[index];
-    const fa_trial *trial = &job->space.candidate[index].trial;
+    const fa_launch_shape *launch = &job->space.candidate[index].launches.at[0];
     if (fa_cubin_code(bytes, size, entry, attempt->code, NULL) != 0) {
         attempt->code[0] = 0; /* no twin of anything: the device will tell */
         return false;
@@ -39,9 +46,7 @@ static bool join_twin(fa_job *job, int index, const void *bytes, size_t size, co
         const fa_candidate *other = &job->space.candidate[i];
         if (i == index || job->attempt[i].twin_of != 0 ||
             strcmp(job->attempt[i].code, attempt->code) != 0 ||
-            other->trial.threads != trial->threads ||
-            other->trial.smem_bytes != trial->smem_bytes ||
-            memcmp(other->trial.grid, trial->grid, sizeof trial->grid) != 0)
+            !are_launched_alike(&other->launches.at[0], launch))
             continue;
         attempt->twin_of = i + 1;
         if (other->trial.status != FA_STATUS_PENDING)

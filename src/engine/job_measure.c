@@ -104,7 +104,7 @@ static int need_cubin(fa_job *job, int index)
     return 0;
 }
 
-/* {"entry","block":[x,y,z],"smem","grid":[[x,y,z] for each case]} for each launch. */
+/* {"entry","block":[x,y,z],"cluster":[x,y,z],"smem","grid":[[x,y,z] for each case]} for each launch. */
 static cJSON *launches_array(const fa_job *job, int index)
 {
     const fa_candidate *candidate = &job->space.candidate[index];
@@ -116,8 +116,11 @@ static cJSON *launches_array(const fa_job *job, int index)
         cJSON *launch = cJSON_CreateObject();
         fa_json_add_text(launch, "entry", fa_family_launch_entry(family, l));
         cJSON *block = fa_json_add_array(launch, "block");
-        for (int i = 0; i < 3; i++)
+        cJSON *cluster = fa_json_add_array(launch, "cluster");
+        for (int i = 0; i < 3; i++) {
             fa_json_push(block, cJSON_CreateNumber(of_case->at[l].block[i]));
+            fa_json_push(cluster, cJSON_CreateNumber(of_case->at[l].cluster[i]));
+        }
         fa_json_add_number(launch, "smem", of_case->at[l].smem_bytes);
         cJSON *grids = fa_json_add_array(launch, "grid");
         for (int c = 0; c < job->case_count; c++) {

@@ -26,31 +26,6 @@ int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa
     return 0;
 }
 
-static int check_strategy(const char **name, fa_diag *diag)
-{
-    const char *is, *summary;
-    for (int i = 0; (is = fa_search_strategy(i, &summary)) != NULL; i++)
-        if (strcmp(is, *name) == 0) {
-            *name = is;
-            return 0;
-        }
-    return fa_fail(
-        diag, FA_EINVAL,
-        "there is no strategy \"%.60s\": use auto, exhaustive, random, greedy, annealing, "
-        "evolution or surrogate",
-        *name);
-}
-
-int fa_search_check(const char **strategy, int32_t evaluations, double seconds, fa_diag *diag)
-{
-    if (evaluations < 0 || evaluations > FA_SPACE_MAX)
-        return fa_fail(diag, FA_EINVAL, "evaluations is %d: use 1 to %d, or 0 for the default",
-                       evaluations, FA_SPACE_MAX);
-    if (!(seconds >= 0 && seconds <= 1e9))
-        return fa_fail(diag, FA_EINVAL, "seconds must be 0 to 10^9");
-    return *strategy != NULL ? check_strategy(strategy, diag) : 0;
-}
-
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag)
 {
     int rc = fa_copy_sized(ret_request, sizeof *ret_request, request,

@@ -13,9 +13,6 @@
 /* Copies a caller's struct that begins with its size and may be of an older, shorter version; the rest of
  * *ret is 0. FA_EINVAL with the sentence `why`. */
 int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa_diag *diag);
-/* Checks how a space is to be searched (fa_request). *strategy, where it is not NULL, becomes the name that is valid
- * for good. FA_EINVAL with a sentence. */
-int fa_search_check(const char **strategy, int32_t evaluations, double seconds, fa_diag *diag);
 /* Checks a caller's request and completes one of an older, shorter struct. */
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag);
 

@@ -74,6 +74,11 @@ int fa_module_leave(fa_module *module, fa_stream stream, fa_diag *diag);
 int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t grid[3],
                      const uint32_t block[3], uint32_t smem_bytes, fa_stream stream,
                      void **arguments, fa_diag *diag);
+/* The same in clusters of so many blocks along each axis; 0: as the kernel itself declares. FA_ENODRIVER: the driver launches
+ * none. */
+int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t grid[3],
+                       const uint32_t block[3], const uint32_t cluster[3], uint32_t smem_bytes,
+                       fa_stream stream, void **arguments, fa_diag *diag);
 
 /* A tensor of 16-bit elements as TMA sees it. Dimensions are innermost first; stride[i] is of
  * dimension i + 1. The box's row of 32, 64 or 128 bytes chooses the swizzle. */

@@ -75,6 +75,25 @@ enum {
     CU_MAP_PROMOTE_256 = 3,
 };
 
+/* CUlaunchAttribute of CU_LAUNCH_CLUSTER, CUlaunchConfig. */
+enum { CU_LAUNCH_CLUSTER = 4 };
+struct cu_launch_attribute {
+    int id;
+    char pad[4];
+    union {
+        uint64_t room[8];
+        uint32_t cluster[3];
+    } value;
+};
+struct cu_launch_config {
+    uint32_t grid[3], block[3], smem_bytes;
+    fa_stream stream;
+    struct cu_launch_attribute *attribute;
+    uint32_t attribute_count;
+};
+_Static_assert(sizeof(struct cu_launch_attribute) == 72 && sizeof(struct cu_launch_config) == 56,
+               "as cuda.h has them");
+
 struct cu_uuid {
     unsigned char bytes[16];
 };
@@ -136,6 +155,8 @@ struct cu_uuid {
 
 /* The same for what a driver may lack (NULL then) and only some kernels or a profile need. */
 #define CU_OPTIONAL_FUNCTIONS(X)                                                                   \
+    X(launch_with, "cuLaunchKernelEx",                                                             \
+      (const struct cu_launch_config *, fa_function, void **, void **))                            \
     X(profiler_start, "cuProfilerStart", (void))                                                   \
     X(profiler_stop, "cuProfilerStop", (void))                                                     \
     X(tensor_map_encode, "cuTensorMapEncodeTiled",                                                 \

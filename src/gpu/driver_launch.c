@@ -159,6 +159,32 @@ int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t gri
     return 0;
 }
 
+int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t grid[3],
+                       const uint32_t block[3], const uint32_t cluster[3], uint32_t smem_bytes,
+                       fa_stream stream, void **arguments, fa_diag *diag)
+{
+    if (cluster[0] == 0)
+        return fa_launch_kernel(driver, function, grid, block, smem_bytes, stream, arguments, diag);
+    struct cu_launch_attribute attribute = {.id = CU_LAUNCH_CLUSTER,
+                                            .value.cluster = {cluster[0], cluster[1], cluster[2]}};
+    const struct cu_launch_config config = {.grid = {grid[0], grid[1], grid[2]},
+                                            .block = {block[0], block[1], block[2]},
+                                            .smem_bytes = smem_bytes,
+                                            .stream = stream,
+                                            .attribute = &attribute,
+                                            .attribute_count = 1};
+    if (driver->launch_with == NULL)
+        return fa_fail(diag, FA_ENODRIVER,
+                       "the driver %s has no cuLaunchKernelEx, which clusters need: update it",
+                       driver->path);
+    return FA_DRIVER_CALL(driver, diag, driver->launch_with(&config, function, arguments, NULL),
+                          "cuLaunchKernelEx",
+                          "launching %ux%ux%u blocks of %ux%ux%u threads in clusters of %ux%ux%u "
+                          "with %u bytes of shared memory",
+                          grid[0], grid[1], grid[2], block[0], block[1], block[2], cluster[0],
+                          cluster[1], cluster[2], smem_bytes);
+}
+
 /* ---- profiling -------------------------------------------------------------------------------*/
 int fa_profiler_start(fa_driver *driver, fa_diag *diag)
 {

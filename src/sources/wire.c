@@ -6,6 +6,7 @@
 #include "fa_service.h"
 #include "json_make.h"
 #include "request.h"
+#include "search.h"
 #include "wire.h"
 
 #include <stdio.h>
@@ -166,7 +167,8 @@ static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 
 #define OPTIONAL .rules = FA_MEMBER_OPTIONAL
 #define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
-#define PROBLEM ROW(problem, OTHER, .write = fa_member_problem, .read = read_problem)
+/* What is asked of a specification is asked of that text: a service may know another of its name. */
+#define PROBLEM ROW(problem, OTHER, .write = fa_member_very_problem, .read = read_problem)
 #define EFFORT ROW(effort, CHOICE, OPTIONAL, .names = efforts)
 #define ORDINAL ROW(ordinal, COUNT, OPTIONAL, .most = 1023)
 

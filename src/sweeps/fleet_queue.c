@@ -11,6 +11,7 @@
 #include "json_struct.h"
 #include "problem.h"
 #include "request.h"
+#include "search.h"
 #include "sweep.h"
 
 #include <stdio.h>

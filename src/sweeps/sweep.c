@@ -11,6 +11,7 @@
 #include "request.h"
 #include "lock.h"
 #include "problem.h"
+#include "search.h"
 #include "store.h"
 #include "tune.h"
 

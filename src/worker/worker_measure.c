@@ -3,7 +3,7 @@
  * The measuring role, and that of a profile: one CUDA context of its own, one problem at a time. Messages:
  *   {"do":"open","problem":…,"seed":"n","data":…} + reference cubin    {"rc","text","clocks"}
  *     and "operation", the content of its operation.json, unless the operation is the usual one
- *   {"do":"trial","id":n,"launches":[{"entry","block":[x,y,z],"smem","grid":[[x,y,z],…]},…],"workspace",
+ *   {"do":"trial","id":n,"launches":[{"entry","block":[x,y,z],"cluster":[x,y,z],"smem","grid":[[x,y,z],…]},…],"workspace",
  *    "counters","splits","count","budget_us"} + cubin
  *                                     {"rc","id","status","text","max_error","tolerance","samples","clocks"}
  *                                     and "foreign" where what failed says nothing about the config
@@ -121,15 +121,15 @@ static int read_grids(const struct measurer *m, const cJSON *grids, int launch,
     return 0;
 }
 
-static int read_block(const cJSON *launch, fa_launch_shape *shape, fa_diag *diag)
+static int read_sides(const cJSON *launch, const char *key, int least, uint32_t ret_side[3],
+                      fa_diag *diag)
 {
-    const cJSON *block = cJSON_GetObjectItemCaseSensitive(launch, "block");
+    const cJSON *sides = cJSON_GetObjectItemCaseSensitive(launch, key);
     for (int i = 0; i < 3; i++) {
-        const cJSON *side = cJSON_GetArrayItem(block, i);
-        if (!cJSON_IsNumber(side) || !(side->valuedouble >= 1 && side->valuedouble <= 1024))
-            return fa_fail(diag, FA_EINVAL, "message: a block is not three sides");
-        shape->block[i] = (uint32_t)side->valuedouble;
-        shape->threads *= (int32_t)shape->block[i];
+        const cJSON *side = cJSON_GetArrayItem(sides, i);
+        if (!cJSON_IsNumber(side) || !(side->valuedouble >= least && side->valuedouble <= 1024))
+            return fa_fail(diag, FA_EINVAL, "message: a %s is not three sides", key);
+        ret_side[i] = (uint32_t)side->valuedouble;
     }
     return 0;
 }
@@ -157,10 +157,13 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
         return fa_fail(diag, FA_EINVAL, "message: %d launches", count);
     for (int l = 0; l < count && rc == 0; l++) {
         const cJSON *launch = cJSON_GetArrayItem(launches, l);
-        fa_launch_shape shape = {.threads = 1};
+        fa_launch_shape shape = {.threads = 0};
         rc = fa_json_text(launch, "entry", &candidate->entry[l], "message", diag);
         if (rc == 0)
-            rc = read_block(launch, &shape, diag);
+            rc = read_sides(launch, "block", 1, shape.block, diag);
+        if (rc == 0)
+            rc = read_sides(launch, "cluster", 0, shape.cluster, diag);
+        shape.threads = (int32_t)(shape.block[0] * shape.block[1] * shape.block[2]);
         if (rc == 0)
             rc = fa_json_int(launch, "smem", 0, 1 << 20, &smem, "message", diag);
         shape.smem_bytes = (int32_t)smem;

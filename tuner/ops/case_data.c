@@ -25,12 +25,12 @@ uint64_t fa_case_seed(uint64_t seed, int index, int tensor)
     return fa_random(seed, (uint64_t)(1000 + FA_TENSORS_MAX * index + tensor));
 }
 
-/* Of floating-point types k / 64 with |k| <= 255, which every one holds exactly, near enough to normal. As fa_check.cuh. */
+/* Near enough to normal. As fa_check.cuh. */
 static void draw_element(const fa_tensor *t, uint64_t random, void *at)
 {
     int sum = (int)(random & 127) + (int)(random >> 16 & 127) + (int)(random >> 32 & 127) +
               (int)(random >> 48 & 127);
-    double value = (sum - 254) / 64.0;
+    double value = fa_element_drawn(t->element, sum - 254);
     if (t->span > 0)
         value = (double)(t->from + (int64_t)(random % (uint64_t)t->span));
     else if (fa_element_is_integer(t->element))
@@ -135,7 +135,8 @@ static int refuse_nan(const fa_tensor *tensor, const unsigned char *elements, co
                 fa_element_value(tensor->element, elements + i * fa_element_size(tensor->element))))
             return fa_fail(diag, FA_EINVAL,
                            "element %llu of %s is NaN in %s: no kernel can be proved by it",
-                           (unsigned long long)i, tensor->name, what);
+                           (unsigned long long)i / (unsigned)fa_element_numbers(tensor->element),
+                           tensor->name, what);
     return 0;
 }
 

@@ -181,6 +181,12 @@ static fa_element wanted_element(const struct generic_case *c, int tensor)
     return c->tensors.parameter_count == 0 ? FA_ELEMENT_FP32 : c->tensors.at[tensor].element;
 }
 
+/* As fa_check.cuh knows it. */
+static int device_element(fa_element element)
+{
+    return element == FA_ELEMENT_BOOL ? FA_ELEMENT_UINT8 : (int)element;
+}
+
 /* Packed tensors at these addresses, and the scalars of a proof. */
 static void fill_values(const struct fa_prover *prover, int index,
                         const fa_device_ptr address[FA_TENSORS_MAX], fa_tensor_values *values)
@@ -265,7 +271,7 @@ static int fill_at(struct fa_prover *prover, const struct generic_case *c, int t
     const fa_tensor *t = &c->tensors.at[tensor];
     uint64_t count = t->elements, seed = c->seed[tensor], span = (uint64_t)t->span;
     int64_t from = t->from;
-    int element = (int)t->element;
+    int element = device_element(t->element);
     fa_device_ptr given = c->given[tensor];
     void *arguments[] = {&address, &count, &element, &seed, &from, &span, &given};
     return fa_prover_run(prover, prover->kernel[FILL], FA_PROVER_THREADS, count, arguments, diag);
@@ -349,7 +355,7 @@ static int find_largest(struct fa_prover *prover, const struct generic_case *c, 
                         fa_diag *diag)
 {
     uint64_t count = c->tensors.at[tensor].elements;
-    int element = (int)wanted_element(c, tensor);
+    int element = device_element(wanted_element(c, tensor));
     fa_device_ptr wanted = c->wanted[tensor], largest = c->largest + sizeof(float) * (size_t)tensor;
     void *arguments[] = {&wanted, &count, &element, &largest};
     int rc = fa_fill8(prover->driver, largest, 0, sizeof(float), prover->stream, diag);
@@ -662,6 +668,16 @@ static const char *said_by(const struct fa_prover *prover, int index)
                                                 : "the reference says";
 }
 
+/* Of a wanted number that a complex one has beside it: the magnitude of the two together. */
+static double magnitude_of(const fa_tensor *t, fa_element is, const unsigned char *wanted,
+                           uint64_t i, double right)
+{
+    if (fa_element_numbers(t->element) == 1)
+        return fabs(right);
+    double beside = fa_element_value(is, wanted + (i ^ 1) * fa_element_size(is));
+    return isfinite(beside) ? hypot(right, beside) : fabs(right);
+}
+
 static void compare(const struct fa_prover *prover, int index, int tensor,
                     const unsigned char *outputs, struct fa_verdict *v)
 {
@@ -670,6 +686,7 @@ static void compare(const struct fa_prover *prover, int index, int tensor,
     const fa_element is = wanted_element(c, tensor);
     const unsigned char *wanted = c->wanted_host[tensor];
     size_t size = fa_element_size(t->element), wanted_size = fa_element_size(is);
+    const unsigned numbers = (unsigned)fa_element_numbers(t->element);
     double worst = -1, largest = 0;
     for (uint64_t i = 0; i < t->elements; i++) {
         double right = fa_element_value(is, wanted + i * wanted_size);
@@ -679,7 +696,8 @@ static void compare(const struct fa_prover *prover, int index, int tensor,
     for (uint64_t i = 0; i < t->elements; i++) {
         double got = fa_element_value(t->element, outputs + i * size), allowed;
         double right = fa_element_value(is, wanted + i * wanted_size);
-        double error = fa_tensors_error(&c->tensors, t->element, largest, got, right, &allowed);
+        double error = fa_tensors_error(&c->tensors, t->element, largest, got, right,
+                                        magnitude_of(t, is, wanted, i, right), &allowed);
         double ratio = error / allowed;
         if (ratio <= worst)
             continue;
@@ -689,9 +707,12 @@ static void compare(const struct fa_prover *prover, int index, int tensor,
         if (error <= allowed)
             continue;
         v->passed = false;
-        snprintf(v->reason, sizeof v->reason,
-                 "element %llu of %s is %.6g, %s %.6g, allowed is %.3g", (unsigned long long)i,
-                 t->name, got, said_by(prover, index), right, allowed);
+        snprintf(
+            v->reason, sizeof v->reason, "%selement %llu of %s is %.6g, %s %.6g, allowed is %.3g",
+            numbers == 1 ? ""
+            : i % 2 == 0 ? "the real part of "
+                         : "the imaginary part of ",
+            (unsigned long long)i / numbers, t->name, got, said_by(prover, index), right, allowed);
         if (!(ratio > 0))
             return;
     }
@@ -715,21 +736,22 @@ static bool is_seen_here(const fa_tensor *tensor)
     return tensor->made || tensor->partial;
 }
 
-/* Of a partial output the sum of all elements. */
-static void compare_sums(const struct fa_prover *prover, int index, int tensor,
-                         const unsigned char *outputs, struct fa_verdict *v)
+/* Of a partial output the sum of all elements, of complex ones that of each part. */
+static void compare_sum(const struct fa_prover *prover, int index, int tensor, unsigned part,
+                        const unsigned char *outputs, struct fa_verdict *v)
 {
     const struct generic_case *c = case_of(prover, index);
     const fa_tensor *t = &c->tensors.at[tensor];
     const fa_element is = wanted_element(c, tensor);
     double got = 0, wanted = 0, magnitude = 0, allowed;
-    for (uint64_t i = 0; i < t->elements; i++) {
+    for (uint64_t i = part; i < t->elements; i += (unsigned)fa_element_numbers(t->element)) {
         double right = fa_element_value(is, c->wanted_host[tensor] + i * fa_element_size(is));
         got += fa_element_value(t->element, outputs + i * fa_element_size(t->element));
         wanted += right;
         magnitude += fabs(right);
     }
-    double error = fa_tensors_error(&c->tensors, t->element, magnitude, got, wanted, &allowed);
+    double error =
+        fa_tensors_error(&c->tensors, t->element, magnitude, got, wanted, fabs(wanted), &allowed);
     if (!(error / allowed <= v->error / v->tolerance)) {
         v->error = error;
         v->tolerance = allowed;
@@ -739,6 +761,14 @@ static void compare_sums(const struct fa_prover *prover, int index, int tensor,
     v->passed = false;
     snprintf(v->reason, sizeof v->reason, "the sum of %s is %.9g, %s %.9g, allowed is %.3g",
              t->name, got, said_by(prover, index), wanted, allowed);
+}
+
+static void compare_sums(const struct fa_prover *prover, int index, int tensor,
+                         const unsigned char *outputs, struct fa_verdict *v)
+{
+    const fa_element element = case_of(prover, index)->tensors.at[tensor].element;
+    for (unsigned part = 0; part < (unsigned)fa_element_numbers(element); part++)
+        compare_sum(prover, index, tensor, part, outputs, v);
 }
 
 /* Copies a tensor to the host and looks at it there. */
@@ -771,7 +801,7 @@ static int start_check(struct fa_prover *prover, struct generic_case *c, int ten
     const fa_tensor *t = &c->tensors.at[tensor];
     uint64_t fence = fence_bytes(t) / 2, count = t->elements;
     uint64_t work = count > fence ? count : fence;
-    int element = (int)t->element, wanted = (int)wanted_element(c, tensor);
+    int element = device_element(t->element), wanted = device_element(wanted_element(c, tensor));
     double relative, of_largest, absolute = c->tensors.absolute;
     fa_device_ptr largest = c->largest + sizeof(float) * (size_t)tensor;
     int64_t from = t->from;
@@ -838,7 +868,8 @@ static int take_answer(struct fa_prover *prover, int index, struct fa_verdict *v
         v->passed = at == tensor->elements;
         if (!v->passed)
             snprintf(v->reason, sizeof v->reason, "element %llu of %s is not written",
-                     (unsigned long long)at, tensor->name);
+                     (unsigned long long)at / (unsigned)fa_element_numbers(tensor->element),
+                     tensor->name);
     }
     c->answered = prover->proofs;
     return rc;
@@ -992,12 +1023,15 @@ static int take_tensor(const fa_tensor *tensor, const fa_problem *problem,
                        const fa_tensor_arg *given, int align, uint64_t *ret_address,
                        int64_t ret_stride[FA_TENSOR_STRIDES], fa_diag *diag)
 {
-    const int64_t limit = (int64_t)1 << 48, size = (int64_t)fa_element_size(tensor->element);
-    int64_t any = 0;
     *ret_address = given != NULL ? (uint64_t)(uintptr_t)given->data : 0;
-    fa_tensor_pack(tensor, problem, ret_stride);
     if (*ret_address == 0 && fa_tensor_is_needed(tensor, problem) && !is_empty(tensor, problem))
         return fa_fail(diag, FA_EINVAL, "%s is NULL", tensor->name);
+    if (tensor->stride_count == 0 && *ret_address % (uint64_t)align == 0)
+        return 0;
+    const int64_t limit = (int64_t)1 << 48, size = (int64_t)fa_element_size(tensor->element) *
+                                                   fa_element_numbers(tensor->element);
+    int64_t any = 0;
+    fa_tensor_pack(tensor, problem, ret_stride);
     for (int i = 0; given != NULL && i < tensor->stride_count; i++)
         any |= given->stride[i];
     for (int i = 0; any != 0 && i < tensor->stride_count; i++) {
@@ -1021,7 +1055,11 @@ static int take_scalar(const fa_scalar *scalar, const void *given, fa_scalar_bit
 {
     if (given != NULL)
         memcpy(ret_bits, given, fa_element_size(scalar->element));
-    if (given == NULL || !isfinite(fa_element_value(scalar->element, ret_bits)))
+    bool finite = given != NULL &&
+                  (scalar->element == FA_ELEMENT_FP32   ? isfinite(ret_bits->fp32)
+                   : scalar->element == FA_ELEMENT_FP64 ? isfinite(ret_bits->fp64)
+                                                        : true);
+    if (!finite)
         return fa_fail(diag, FA_EINVAL, "%s must be a finite number", scalar->name);
     return 0;
 }
@@ -1069,7 +1107,8 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         return rc;
     fa_tensors_scalars(problem, &passed->list, false, &values);
     int count = fa_tensors_arguments(problem, &passed->list, &values, params, arguments);
-    if (call->composed != NULL)
+    if (call->composed != NULL && (call->composed->launches.workspace_bytes > 0 ||
+                                   call->composed->launches.counters > 0))
         rc = fa_call_take_memory(call, args->workspace, args->workspace_bytes, stream, &memory,
                                  diag);
     const bool enters = passed->symbols.count > 0;

@@ -9,7 +9,8 @@
 
 static uint64_t bytes_of(const fa_tensor *tensor, const fa_problem *problem)
 {
-    uint64_t bytes = fa_element_size(tensor->element);
+    uint64_t bytes =
+        fa_element_size(tensor->element) * (unsigned)fa_element_numbers(tensor->element);
     for (int i = 0; i < tensor->dims; i++) {
         int64_t size = fa_tensor_size(tensor, problem, i);
         if (size < 0 || __builtin_mul_overflow(bytes, (uint64_t)size, &bytes))

@@ -22,21 +22,31 @@ _Static_assert(8 * FA_TENSORS_MAX * (1 + FA_TENSOR_STRIDES) +
 /* Of an integer, `ulp` is 0: it is exact. */
 static const struct element {
     const char *name, *brief;
-    size_t size;
+    size_t size; /* of one number */
+    int numbers;
     double ulp; /* the relative distance of neighbours */
+    /* Tolerances that are counted in ulps are no larger, of the number itself and of the largest one: 42 ulps, which are
+     * 5e-6 of fp32, would be a third of bf16. */
+    double most, most_of_largest;
     bool is_signed;
-} elements[FA_ELEMENTS] = {[FA_ELEMENT_FP16] = {"fp16", "f16", 2, 0x1p-10, true},
-                           [FA_ELEMENT_BF16] = {"bf16", "bf16", 2, 0x1p-7, true},
-                           [FA_ELEMENT_FP32] = {"fp32", "f32", 4, 0x1p-23, true},
-                           [FA_ELEMENT_FP64] = {"fp64", "f64", 8, 0x1p-52, true},
-                           [FA_ELEMENT_INT8] = {"int8", "i8", 1, 0, true},
-                           [FA_ELEMENT_INT16] = {"int16", "i16", 2, 0, true},
-                           [FA_ELEMENT_INT32] = {"int32", "i32", 4, 0, true},
-                           [FA_ELEMENT_INT64] = {"int64", "i64", 8, 0, true},
-                           [FA_ELEMENT_UINT8] = {"uint8", "u8", 1, 0, false},
-                           [FA_ELEMENT_UINT16] = {"uint16", "u16", 2, 0, false},
-                           [FA_ELEMENT_UINT32] = {"uint32", "u32", 4, 0, false},
-                           [FA_ELEMENT_UINT64] = {"uint64", "u64", 8, 0, false}};
+} elements[FA_ELEMENTS] = {
+    [FA_ELEMENT_FP16] = {"fp16", "f16", 2, 1, 0x1p-10, 0x1p-8, 0x1p-9, true},
+    [FA_ELEMENT_BF16] = {"bf16", "bf16", 2, 1, 0x1p-7, 0x1p-5, 0x1p-6, true},
+    [FA_ELEMENT_FP32] = {"fp32", "f32", 4, 1, 0x1p-23, 1, 1, true},
+    [FA_ELEMENT_FP64] = {"fp64", "f64", 8, 1, 0x1p-52, 1, 1, true},
+    [FA_ELEMENT_INT8] = {"int8", "i8", 1, 1, 0, 0, 0, true},
+    [FA_ELEMENT_INT16] = {"int16", "i16", 2, 1, 0, 0, 0, true},
+    [FA_ELEMENT_INT32] = {"int32", "i32", 4, 1, 0, 0, 0, true},
+    [FA_ELEMENT_INT64] = {"int64", "i64", 8, 1, 0, 0, 0, true},
+    [FA_ELEMENT_UINT8] = {"uint8", "u8", 1, 1, 0, 0, 0, false},
+    [FA_ELEMENT_UINT16] = {"uint16", "u16", 2, 1, 0, 0, 0, false},
+    [FA_ELEMENT_UINT32] = {"uint32", "u32", 4, 1, 0, 0, 0, false},
+    [FA_ELEMENT_UINT64] = {"uint64", "u64", 8, 1, 0, 0, 0, false},
+    [FA_ELEMENT_FP8_E4M3] = {"fp8_e4m3", "f8e4m3", 1, 1, 0x1p-3, 0x1p-3, 0x1p-7, true},
+    [FA_ELEMENT_FP8_E5M2] = {"fp8_e5m2", "f8e5m2", 1, 1, 0x1p-2, 0x1p-2, 0x1p-6, true},
+    [FA_ELEMENT_COMPLEX64] = {"complex64", "c64", 4, 2, 0x1p-23, 1, 1, true},
+    [FA_ELEMENT_COMPLEX128] = {"complex128", "c128", 8, 2, 0x1p-52, 1, 1, true},
+    [FA_ELEMENT_BOOL] = {"bool", "bool", 1, 1, 0, 0, 0, false}};
 
 const char *fa_element_name(fa_element element)
 {
@@ -59,9 +69,21 @@ size_t fa_element_size(fa_element element)
     return elements[element].size;
 }
 
+int fa_element_numbers(fa_element element)
+{
+    return elements[element].numbers;
+}
+
 bool fa_element_is_integer(fa_element element)
 {
-    return element >= FA_ELEMENT_INT8;
+    return (element >= FA_ELEMENT_INT8 && element <= FA_ELEMENT_UINT64) ||
+           element == FA_ELEMENT_BOOL;
+}
+
+double fa_element_drawn(fa_element element, int k)
+{
+    bool coarse = element == FA_ELEMENT_FP8_E4M3 || element == FA_ELEMENT_FP8_E5M2;
+    return coarse ? k / 32 / 2.0 : k / 64.0;
 }
 
 static float from_bits(uint32_t bits)
@@ -91,13 +113,33 @@ double fa_element_value(fa_element element, const void *at)
         return elements[element].is_signed ? (double)((int64_t)(bits << unused) >> unused)
                                            : (double)bits;
     }
-    if (element == FA_ELEMENT_FP64) {
+    const uint32_t word = (uint32_t)bits;
+    switch (element) {
+    case FA_ELEMENT_FP64:
+    case FA_ELEMENT_COMPLEX128:
         memcpy(&wide, at, sizeof wide);
         return wide;
+    case FA_ELEMENT_FP32:
+    case FA_ELEMENT_COMPLEX64:
+        return (double)from_bits(word);
+    case FA_ELEMENT_BF16:
+        return (double)from_bits(word << 16);
+    case FA_ELEMENT_FP8_E4M3: /* no infinity, and one NaN of each sign */
+        return (word & 0x7f) == 0x7f ? (double)NAN
+                                     : 256 * half_value((word & 0x80) << 8 | (word & 0x7f) << 7);
+    case FA_ELEMENT_FP8_E5M2:
+        return half_value(word << 8);
+    default:
+        return half_value(word);
     }
-    return element == FA_ELEMENT_FP32   ? (double)from_bits((uint32_t)bits)
-           : element == FA_ELEMENT_BF16 ? (double)from_bits((uint32_t)bits << 16)
-                                        : half_value((uint32_t)bits);
+}
+
+/* Of fp32's bits those of a smaller type: 0, or an exponent that it has too. */
+static uint32_t narrow(uint32_t word, int bits, int fraction, uint32_t bias)
+{
+    uint32_t magnitude = word & INT32_MAX, sign = word >> 31 << (bits - 1);
+    return magnitude == 0 ? sign
+                          : sign | ((magnitude >> (23 - fraction)) - ((127 - bias) << fraction));
 }
 
 void fa_element_store(fa_element element, double value, void *at)
@@ -108,14 +150,16 @@ void fa_element_store(fa_element element, double value, void *at)
     uint64_t bits = word;
     if (fa_element_is_integer(element))
         bits = value < 0 ? (uint64_t)(int64_t)value : (uint64_t)value;
-    else if (element == FA_ELEMENT_FP64)
+    else if (element == FA_ELEMENT_FP64 || element == FA_ELEMENT_COMPLEX128)
         memcpy(&bits, &value, sizeof bits);
     else if (element == FA_ELEMENT_BF16)
         bits = word >> 16;
-    else if (element == FA_ELEMENT_FP16) /* 0, or an exponent that fp16 has too */
-        bits =
-            (word >> 16 & 0x8000) |
-            (value < 0 || value > 0 ? ((word >> 23 & 255) - 112) << 10 | (word >> 13 & 1023) : 0);
+    else if (element == FA_ELEMENT_FP16)
+        bits = narrow(word, 16, 10, 15);
+    else if (element == FA_ELEMENT_FP8_E4M3)
+        bits = narrow(word, 8, 3, 7);
+    else if (element == FA_ELEMENT_FP8_E5M2)
+        bits = narrow(word, 8, 2, 15);
     memcpy(at, &bits, elements[element].size);
 }
 
@@ -131,10 +175,11 @@ static int read_element(const cJSON *json, const fa_problem *problem, fa_element
         name = operation->field[field].choice[problem->value[field]];
     if (rc != 0 || fa_element_find(name, ret_element))
         return rc;
-    return fa_fail(diag, FA_EINVAL,
-                   "%s: \"dtype\" must be a type (fp16, bf16, fp32, fp64, int8 to int64, uint8 to "
-                   "uint64) or a field",
-                   where);
+    return fa_fail(
+        diag, FA_EINVAL,
+        "%s: \"dtype\" must be a type (fp16, bf16, fp32, fp64, fp8_e4m3, fp8_e5m2, int8 to "
+        "int64, uint8 to uint64, complex64, complex128, bool) or a field",
+        where);
 }
 
 static int read_expr(const cJSON *item, const fa_operation *operation, fa_expr **ret_expr,
@@ -169,7 +214,7 @@ static int read_shape(const cJSON *shape, const fa_problem *problem, fa_tensor *
     const cJSON *item;
     if (!cJSON_IsArray(shape))
         return fa_fail(diag, FA_EINVAL, "%s: \"shape\" must be an array", where);
-    tensor->elements = 1;
+    tensor->elements = (uint64_t)fa_element_numbers(tensor->element);
     cJSON_ArrayForEach (item, shape) {
         if (tensor->dims == FA_ARGUMENT_DIMS)
             return fa_fail(diag, FA_EINVAL, "%s: more than %d dimensions", where, FA_ARGUMENT_DIMS);
@@ -199,7 +244,8 @@ static int read_demands(const cJSON *json, const fa_operation *operation, fa_ten
     tensor->align = bytes;
     if (when != NULL && tensor->when < 0)
         return fa_fail(diag, FA_EINVAL, "%s: \"when\" must name a field", where);
-    if (bytes < (int)fa_element_size(tensor->element) || bytes > 256 || (bytes & (bytes - 1)) != 0)
+    const int least = (int)fa_element_size(tensor->element) * fa_element_numbers(tensor->element);
+    if (bytes < least || bytes > 256 || (bytes & (bytes - 1)) != 0)
         return fa_fail(diag, FA_EINVAL,
                        "%s: \"align\" must be a power of two from the element's size to 256",
                        where);
@@ -213,6 +259,8 @@ static int read_range(const cJSON *json, const fa_problem *problem, fa_tensor *t
     const fa_operation *operation = fa_operation_of(problem);
     const cJSON *range = cJSON_GetObjectItemCaseSensitive(json, "range");
     const cJSON *low = cJSON_GetArrayItem(range, 0), *high = cJSON_GetArrayItem(range, 1);
+    if (tensor->element == FA_ELEMENT_BOOL)
+        tensor->span = 2;
     if (range == NULL)
         return 0;
     if (!fa_element_is_integer(tensor->element) || cJSON_GetArraySize(range) != 2 ||
@@ -365,9 +413,16 @@ static int read_scalar(const cJSON *json, const fa_problem *problem, fa_scalar *
     scalar->element = FA_ELEMENT_FP32;
     if (rc == 0 && cJSON_HasObjectItem(json, "dtype"))
         rc = read_element(json, problem, &scalar->element, where, diag);
-    if (rc == 0 && (scalar->element == FA_ELEMENT_FP16 || scalar->element == FA_ELEMENT_BF16))
+    if (rc == 0 && scalar->element != FA_ELEMENT_FP32 && scalar->element != FA_ELEMENT_FP64 &&
+        !fa_element_is_integer(scalar->element))
         return fa_fail(diag, FA_EINVAL, "%s: a scalar is of fp32, fp64 or of integers", where);
     scalar->value = number_of(json, "value");
+    scalar->field = -1;
+    for (int i = 0; rc == 0 && cJSON_IsString(value) && fa_element_is_integer(scalar->element) &&
+                    i < fa_operation_of(problem)->field_count;
+         i++)
+        if (strcmp(fa_operation_of(problem)->field[i].macro, value->valuestring) == 0)
+            scalar->field = i;
     if (rc == 0 && !is_exact(scalar->element, scalar->value))
         return fa_fail(diag, FA_EINVAL, "%s: its value %.17g does not fit in %s", where,
                        scalar->value, fa_element_name(scalar->element));
@@ -486,21 +541,21 @@ void fa_tensors_free(fa_tensor_list *list)
 void fa_tensors_tolerance(const fa_tensor_list *list, fa_element element, double *ret_relative,
                           double *ret_of_largest)
 {
-    double ulp = elements[element].ulp;
-    *ret_relative = ulp * list->ulps + (ulp > 0 ? list->relative : 0);
-    *ret_of_largest = ulp * list->of_largest;
+    const struct element *is = &elements[element];
+    *ret_relative = fmin(is->ulp * list->ulps, is->most) + (is->ulp > 0 ? list->relative : 0);
+    *ret_of_largest = fmin(is->ulp * list->of_largest, is->most_of_largest);
 }
 
 double fa_tensors_error(const fa_tensor_list *list, fa_element element, double largest, double got,
-                        double wanted, double *ret_allowed)
+                        double wanted, double magnitude, double *ret_allowed)
 {
     static const double least =
         1e-30; /* of which a share can be told, also of what must be exact */
     bool infinite = isinf(wanted), same = isinf(got) && signbit(got) == signbit(wanted);
     double relative, of_largest;
     fa_tensors_tolerance(list, element, &relative, &of_largest);
-    *ret_allowed = fmax(least, list->absolute + (infinite ? 0 : relative * fabs(wanted)) +
-                                   of_largest * largest);
+    *ret_allowed =
+        fmax(least, list->absolute + (infinite ? 0 : relative * magnitude) + of_largest * largest);
     return !infinite ? fabs(got - wanted) : same ? 0 : isnan(got) ? got : INFINITY;
 }
 
@@ -518,6 +573,10 @@ void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, b
     for (int i = 0; i < list->scalar_count; i++) {
         const fa_scalar *scalar = &list->scalar[i];
         double value = scalar->value;
+        if (scalar->field >= 0) { /* at once: launches come here; its low bytes come first */
+            values->scalar[i] = (fa_scalar_bits){.int64 = problem->value[scalar->field]};
+            continue;
+        }
         if (scalar->expr != NULL) {
             fa_expr_value is = fa_problem_evaluate(problem, scalar->expr);
             value = is.kind == FA_EXPR_INTEGER ? (double)is.integer

@@ -17,7 +17,7 @@ enum {
     FA_PARAMS_MAX = 704
 };
 
-/* In the order of fa_check.cuh. */
+/* In the order of fa_check.cuh, to which a bool is a uint8. */
 typedef enum fa_element {
     FA_ELEMENT_FP16,
     FA_ELEMENT_BF16,
@@ -31,6 +31,11 @@ typedef enum fa_element {
     FA_ELEMENT_UINT16,
     FA_ELEMENT_UINT32,
     FA_ELEMENT_UINT64,
+    FA_ELEMENT_FP8_E4M3,
+    FA_ELEMENT_FP8_E5M2,
+    FA_ELEMENT_COMPLEX64,
+    FA_ELEMENT_COMPLEX128,
+    FA_ELEMENT_BOOL,
     FA_ELEMENTS
 } fa_element;
 
@@ -54,7 +59,8 @@ typedef struct fa_tensor {
     fa_expr *low,
         *high; /* of integers: the range of a proof's values, high excluded; NULL: the usual one */
     int stride_count;   /* of a strided tensor: of all dimensions but the last */
-    uint64_t elements;  /* of the problem that was read for, below 2^60 */
+    uint64_t
+        elements; /* of the problem that was read for, below 2^60; a complex one counts twice */
     int64_t from, span; /* of that problem: the range, span 0: the usual one */
 } fa_tensor;
 
@@ -63,6 +69,7 @@ typedef struct fa_scalar {
     fa_element element;
     double value;  /* that proofs pass */
     fa_expr *expr; /* what it always is; NULL: the caller says */
+    int field;     /* of integers: which field that is; -1: it must be computed */
 } fa_scalar;
 
 typedef struct fa_tensor_list {
@@ -110,9 +117,13 @@ void fa_tensor_pack(const fa_tensor *tensor, const fa_problem *problem,
 const char *fa_element_name(fa_element element);
 /* By the name in operations ("fp32", "int64") or the short one ("f32", "i64"). */
 bool fa_element_find(const char *name, fa_element *ret_element);
+/* Numbers of an element: 2 of a complex one, whose parts lie one behind the other; else 1. The rest is of one number. */
+int fa_element_numbers(fa_element element);
 size_t fa_element_size(fa_element element);
 bool fa_element_is_integer(fa_element element);
 double fa_element_value(fa_element element, const void *at);
+/* The value that a proof draws, k / 64 with |k| < 256, coarser of fp8: exact in every type of fractions. */
+double fa_element_drawn(fa_element element, int k);
 /* Of a value that the type holds exactly. */
 void fa_element_store(fa_element element, double value, void *at);
 
@@ -120,10 +131,10 @@ void fa_element_store(fa_element element, double value, void *at);
 void fa_tensors_tolerance(const fa_tensor_list *list, fa_element element, double *ret_relative,
                           double *ret_of_largest);
 
-/* How far an output's element is from the wanted one, and what is allowed, `largest` being the output's largest
- * wanted magnitude. An infinite one is met by the same infinity alone; NaN by nothing. */
+/* How far a number of an output is from the wanted one, whose magnitude is that of the whole complex number, and what is
+ * allowed, `largest` being the output's largest wanted one. An infinite one is met by the same infinity alone; NaN by nothing. */
 double fa_tensors_error(const fa_tensor_list *list, fa_element element, double largest, double got,
-                        double wanted, double *ret_allowed);
+                        double wanted, double magnitude, double *ret_allowed);
 
 /* The scalars of a proof, and those that are computed of a problem. */
 void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, bool all,

@@ -2,6 +2,7 @@
 #include "search.h"
 
 #include "error.h"
+#include "manifest.h"
 #include "walk.h"
 
 #include <math.h>
@@ -27,6 +28,31 @@ const char *fa_search_strategy(int i, const char **ret_summary)
     *ret_summary = i == 0 ? "chooses one of these by the space's size and the budget"
                           : strategies[i - 1]->summary;
     return i == 0 ? "auto" : strategies[i - 1]->name;
+}
+
+static int check_strategy(const char **name, fa_diag *diag)
+{
+    const char *is, *summary;
+    for (int i = 0; (is = fa_search_strategy(i, &summary)) != NULL; i++)
+        if (strcmp(is, *name) == 0) {
+            *name = is;
+            return 0;
+        }
+    return fa_fail(
+        diag, FA_EINVAL,
+        "there is no strategy \"%.60s\": use auto, exhaustive, random, greedy, annealing, "
+        "evolution or surrogate",
+        *name);
+}
+
+int fa_search_check(const char **strategy, int32_t evaluations, double seconds, fa_diag *diag)
+{
+    if (evaluations < 0 || evaluations > FA_SPACE_MAX)
+        return fa_fail(diag, FA_EINVAL, "evaluations is %d: use 1 to %d, or 0 for the default",
+                       evaluations, FA_SPACE_MAX);
+    if (!(seconds >= 0 && seconds <= 1e9))
+        return fa_fail(diag, FA_EINVAL, "seconds must be 0 to 10^9");
+    return *strategy != NULL ? check_strategy(strategy, diag) : 0;
 }
 
 /* ---- which one ------------------------------------------------------------------------------*/

@@ -49,6 +49,9 @@ typedef struct fa_search fa_search;
 
 /* The name and one line about the i-th strategy; NULL past the last. */
 const char *fa_search_strategy(int i, const char **ret_summary);
+/* Checks how a space is to be searched (fa_request). *strategy, where it is not NULL, becomes the name that is valid
+ * for good. FA_EINVAL with a sentence. */
+int fa_search_check(const char **strategy, int32_t evaluations, double seconds, fa_diag *diag);
 
 /* FA_EINVAL with a sentence, FA_ENOMEM. */
 int fa_search_open(const fa_search_space *space, const fa_search_options *options,
