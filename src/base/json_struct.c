@@ -83,9 +83,9 @@ bool fa_struct_add_json(cJSON *object, const fa_member *members, const void *dat
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
         const void *at = (const char *)data + m->offset;
-        if (is_left_out(m, at))
-            continue;
-        if (!fa_json_add(object, m->key, write_member(m, at)))
+        if (m->kind == FA_MEMBER_PART ? !fa_struct_add_json(object, m->members, at)
+                                      : !is_left_out(m, at) &&
+                                            !fa_json_add(object, m->key, write_member(m, at)))
             return false;
     }
     return true;
@@ -219,9 +219,12 @@ int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_d
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, m->key);
-        if (item == NULL && (m->rules & FA_MEMBER_OPTIONAL) != 0)
-            continue;
-        int rc = read_member(json, item, m, (char *)ret_data + m->offset, where, diag);
+        void *at = (char *)ret_data + m->offset;
+        int rc = m->kind == FA_MEMBER_PART
+                     ? fa_struct_from_json(json, m->members, at, where, diag)
+                 : item == NULL && (m->rules & FA_MEMBER_OPTIONAL) != 0
+                     ? 0
+                     : read_member(json, item, m, at, where, diag);
         if (rc != 0)
             return rc;
     }
@@ -249,7 +252,10 @@ void fa_struct_take_json(const cJSON *json, const fa_member *members, void *ret_
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, m->key);
-        if (item != NULL)
-            read_member(json, item, m, (char *)ret_data + m->offset, "", NULL);
+        void *at = (char *)ret_data + m->offset;
+        if (m->kind == FA_MEMBER_PART)
+            fa_struct_take_json(json, m->members, at);
+        else if (item != NULL)
+            read_member(json, item, m, at, "", NULL);
     }
 }

@@ -34,8 +34,7 @@ static const fa_member funnel[] = {
     COUNT(proved), COUNT(measured),  COUNT(failed),   {.key = NULL},
 };
 
-/* The members before a trial's, those between them and what is computed, and the others. */
-static const fa_member answer_head[] = {
+static const fa_member answer_members[] = {
     PROBLEM(problem),
     ROW(gpu, OTHER, .write = fa_member_gpu, .read = read_gpu),
     ROW(origin, CHOICE, .names = fa_origin_names),
@@ -43,18 +42,13 @@ static const fa_member answer_head[] = {
     ROW(from_system, FLAG),
     ROW(in_local, FLAG),
     ROW(in_fleet, FLAG),
-    {.key = NULL},
-};
-static const fa_member answer_body[] = {
+    ROW(trial, PART, .members = fa_trial_members),
     ROW(entry, TEXT),
     ROW(cubin_key, TEXT),
     ROW(nvrtc, TEXT),
     ROW(driver_version, COUNT, UNKNOWN),
     ROW(unix_time, COUNT64, .most = (int64_t)1 << 40),
     ROW(default_us, REAL, UNKNOWN),
-    {.key = NULL},
-};
-static const fa_member answer_tail[] = {
     ROW(tune_s, REAL, UNKNOWN),
     ROW(model_choice_predicted_us, REAL, UNKNOWN),
     ROW(model_choice_measured_us, REAL, UNKNOWN),
@@ -73,39 +67,28 @@ static const fa_member answer_tail[] = {
 
 static cJSON *write_answer(const fa_answer *answer)
 {
+    fa_answer known = *answer;
     double median = answer->trial.median_us;
-    double speedup = median > 0 ? answer->default_us / median : 0;
     double flops = fa_problem_nominal_flops(&answer->from_problem);
-    cJSON *json = cJSON_CreateObject();
-    bool whole = json != NULL && fa_struct_add_json(json, answer_head, answer) &&
-                 fa_trial_add_json(json, &answer->trial) &&
-                 fa_struct_add_json(json, answer_body, answer);
-    if (whole) {
-        fa_json_add_known(json, "speedup_over_default", speedup, speedup > 0);
-        fa_json_add_known(json, "tflops", median > 0 ? flops / median * 1e-6 : 0, median > 0);
-    }
-    if (whole && fa_struct_add_json(json, answer_tail, answer))
-        return json;
-    cJSON_Delete(json);
-    return NULL;
+    known.trial = fa_trial_known(&answer->trial);
+    cJSON *json = fa_struct_to_json(answer_members, &known);
+    fa_json_add_known(json, "speedup_over_default", median > 0 ? answer->default_us / median : 0,
+                      median > 0 && answer->default_us > 0);
+    fa_json_add_known(json, "tflops", median > 0 ? flops / median * 1e-6 : 0, median > 0);
+    return json;
 }
 
 int fa_wire_read_answer(const cJSON *json, fa_answer *ret_answer, fa_diag *diag)
 {
-    static const char where[] = "answer";
     fa_answer answer = {.size = sizeof answer};
-    int rc = fa_struct_from_json(json, answer_head, &answer, where, diag);
-    if (rc == 0)
-        rc = fa_trial_from_json(json, &answer.trial, diag);
-    if (rc == 0)
-        rc = fa_struct_from_json(json, answer_body, &answer, where, diag);
-    if (rc == 0)
-        rc = fa_struct_from_json(json, answer_tail, &answer, where, diag);
+    int rc = fa_struct_from_json(json, answer_members, &answer, "answer", diag);
     if (rc == 0 && answer.cubin_key[0] != 0 && !fa_wire_is_hash(answer.cubin_key))
         rc = fa_fail(diag, FA_EINVAL, "answer: \"cubin_key\" is not 64 hexadecimal digits");
-    if (rc == 0)
-        *ret_answer = answer;
-    return rc;
+    if (rc != 0)
+        return rc;
+    fa_trial_settle(&answer.trial);
+    *ret_answer = answer;
+    return 0;
 }
 
 int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)

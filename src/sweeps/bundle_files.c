@@ -32,12 +32,14 @@ static int compare(const void *a, const void *b)
                             &((const fa_trial_record *)b)->trial);
 }
 
-int fa_bundle_trials(fa_store *store, const fa_winner_record *winner, fa_trial_list *list,
-                     fa_diag *diag)
+/* Measured trials of a winner's scope, best first, the first few with samples; of a winner that was imported those
+ * that it brought. */
+static int list_trials(fa_store *store, const fa_winner_record *winner, fa_trial_list *list,
+                       fa_diag *diag)
 {
     int rc = fa_trial_list_from_evidence(winner->evidence, list, diag);
     if (rc != 0 || list->count > 0)
-        return rc; /* a winner from a bundle has the trials that came with it */
+        return rc;
     rc = fa_store_trials_each(store, &winner->scope, keep_measured, list, diag);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory for evidence");
@@ -49,29 +51,29 @@ int fa_bundle_trials(fa_store *store, const fa_winner_record *winner, fa_trial_l
     return rc;
 }
 
-char *fa_bundle_join_trials(const char *evidence, const fa_trial_list *list)
+int fa_bundle_join_trials(const fa_trial_list *list, char **evidence, fa_diag *diag)
 {
-    cJSON *json = NULL;
-    if (fa_json_parse_object(evidence, "evidence", &json, NULL) != 0 || json == NULL)
-        return NULL;
+    cJSON *json;
+    int rc = fa_json_parse_object(*evidence, "evidence", &json, diag);
+    if (rc != 0)
+        return rc;
     cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
-    fa_json_add(json, "trials", fa_trial_list_to_evidence(list));
+    fa_json_add(json, "trials", fa_trial_list_to_json(list));
     char *text = fa_json_print(json);
     cJSON_Delete(json);
-    return text;
+    if (text == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
+    free(*evidence);
+    *evidence = text;
+    return 0;
 }
 
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag)
 {
     fa_trial_list list = {0};
-    int rc = winner->evidence != NULL ? fa_bundle_trials(store, winner, &list, diag) : 0;
-    if (rc == 0 && list.count > 0) {
-        char *text = fa_bundle_join_trials(winner->evidence, &list);
-        if (text == NULL)
-            rc = fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
-        else
-            free(winner->evidence), winner->evidence = text;
-    }
+    int rc = winner->evidence != NULL ? list_trials(store, winner, &list, diag) : 0;
+    if (rc == 0 && list.count > 0)
+        rc = fa_bundle_join_trials(&list, &winner->evidence, diag);
     fa_trial_list_free(&list);
     return rc;
 }
