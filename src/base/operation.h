@@ -28,7 +28,6 @@ typedef enum fa_field_as { FA_AS_VALUE, FA_AS_NONZERO, FA_AS_NOT } fa_field_as;
 /* One field of an operation's problems. Texts are never NULL; "" means: none. */
 typedef struct fa_field {
     const char *name;     /* in JSON and in CSV: "lse" */
-    const char *record;   /* in a file of records, where it is another */
     const char *member;   /* in the typed view of fa_problem: "want_lse"; else as name */
     const char *c_prefix; /* in C, before the name of a choice in capitals: "FA_CAUSAL_" */
     fa_field_kind kind;
