@@ -57,6 +57,9 @@ static cJSON *write_member(const fa_member *m, const void *at)
         return write_three(at);
     case FA_MEMBER_STRUCT:
         return fa_struct_to_json(m->members, at);
+    case FA_MEMBER_POINTED:
+        memcpy(&at, at, sizeof at);
+        return at != NULL ? m->write(at) : cJSON_CreateNull();
     default:
         return m->write(at);
     }
@@ -169,6 +172,18 @@ static int read_struct(const cJSON *item, const fa_member *m, void *at, const ch
                : fa_struct_from_json(item, m->members, at, m->key, diag);
 }
 
+static int read_pointed(const cJSON *item, const fa_member *m, void *at, fa_diag *diag)
+{
+    void *pointed = NULL;
+    if ((m->rules & (item == NULL ? FA_MEMBER_OPTIONAL : FA_MEMBER_NULL)) != 0 &&
+        (item == NULL || cJSON_IsNull(item))) {
+        memcpy(at, &pointed, sizeof pointed);
+        return 0;
+    }
+    memcpy(&pointed, at, sizeof pointed);
+    return m->read(item, pointed, diag);
+}
+
 /* null, where it is taken: true, and the member is set. */
 static bool read_null(const fa_member *m, void *at)
 {
@@ -189,6 +204,8 @@ static bool read_null(const fa_member *m, void *at)
 static int read_member(const cJSON *json, const cJSON *item, const fa_member *m, void *at,
                        const char *where, fa_diag *diag)
 {
+    if (m->kind == FA_MEMBER_POINTED)
+        return read_pointed(item, m, at, diag);
     if (cJSON_IsNull(item) && read_null(m, at))
         return 0;
     switch (m->kind) {
@@ -222,7 +239,8 @@ int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_d
         void *at = (char *)ret_data + m->offset;
         int rc = m->kind == FA_MEMBER_PART
                      ? fa_struct_from_json(json, m->members, at, where, diag)
-                 : item == NULL && (m->rules & FA_MEMBER_OPTIONAL) != 0
+                 : item == NULL && (m->rules & FA_MEMBER_OPTIONAL) != 0 &&
+                         m->kind != FA_MEMBER_POINTED
                      ? 0
                      : read_member(json, item, m, at, where, diag);
         if (rc != 0)

@@ -196,13 +196,6 @@ cJSON *fa_baseline_to_json(const fa_baseline *baseline)
 }
 
 /* ---- a winner as JSON -----------------------------------------------------------------------*/
-static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
-{
-    return cJSON_IsObject(json)
-               ? fa_problem_from_strict_json(json, FA_NEED_SIZES, NULL, ret_problem, diag)
-               : fa_fail(diag, FA_EINVAL, "\"problem\" must be an object");
-}
-
 static cJSON *write_evidence(const void *member)
 {
     const char *text = *(char *const *)member;
@@ -224,7 +217,7 @@ static int read_evidence(const cJSON *json, void *ret_evidence, fa_diag *diag)
 
 #define ROW(kind, name, member, ...) FA_MEMBER(name, kind, fa_winner_record, member, __VA_ARGS__),
 static const fa_member winner_members[] = {
-    ROW(OTHER, "problem", scope.problem, .write = fa_member_problem, .read = read_problem)
+    ROW(OTHER, "problem", scope.problem, .write = fa_member_problem, .read = fa_member_read_problem)
     FA_WINNER_FIELDS(ROW)
     ROW(PART, "", trial, .members = fa_timed_members)
     ROW(OTHER, "evidence", evidence, .write = write_evidence, .read = read_evidence)
