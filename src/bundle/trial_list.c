@@ -40,11 +40,6 @@ void fa_trial_list_free(fa_trial_list *list)
 
 int fa_trial_list_add(fa_trial_list *list, const fa_trial_record *record)
 {
-    fa_trial_record *grown =
-        fa_grow(list->record, &list->capacity, list->count, sizeof *list->record);
-    if (grown == NULL)
-        return FA_ENOMEM;
-    list->record = grown;
     int32_t count = record->samples_us == NULL                      ? 0
                     : record->sample_count > FA_TRIAL_SAMPLES_MAX ? FA_TRIAL_SAMPLES_MAX
                                                                     : record->sample_count;
@@ -58,11 +53,11 @@ int fa_trial_list_add(fa_trial_list *list, const fa_trial_record *record)
     copy.clocks = record->clocks != NULL ? strdup(record->clocks) : NULL;
     if ((count > 0 && samples == NULL) ||
         (record->environment != NULL && copy.environment == NULL) ||
-        (record->clocks != NULL && copy.clocks == NULL)) {
+        (record->clocks != NULL && copy.clocks == NULL) ||
+        fa_append(&list->record, &list->count, &list->capacity, &copy, sizeof copy) != 0) {
         fa_trial_list_lighten(&copy);
         return FA_ENOMEM;
     }
-    list->record[list->count++] = copy;
     return 0;
 }
 
