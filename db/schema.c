@@ -59,7 +59,7 @@
     "sm INTEGER NOT NULL,"        \
     "compile_ms REAL,"            \
     "log TEXT,"                   \
-    "sha256 TEXT NOT NULL,"       \
+    "hash TEXT NOT NULL,"         \
     "unix_time INTEGER NOT NULL," \
     "bytes BLOB NOT NULL"         \
     ") STRICT;"
@@ -78,7 +78,7 @@ const char fa_db_schema[] = SCOPE_TABLE
      * it stays. */
     "CREATE TABLE environment ("
     "id INTEGER PRIMARY KEY,"
-    "sha256 TEXT NOT NULL UNIQUE,"
+    "hash TEXT NOT NULL UNIQUE,"
     "json TEXT NOT NULL"
     ") STRICT;" CUBIN_TABLE "CREATE TABLE trial ("
     "id INTEGER PRIMARY KEY,"
@@ -88,7 +88,7 @@ const char fa_db_schema[] = SCOPE_TABLE
     "clocks TEXT,"
     "seed INTEGER NOT NULL,"
     "unix_time INTEGER NOT NULL,"
-    "samples_sha256 TEXT NOT NULL,"
+    "samples_hash TEXT NOT NULL,"
     "samples BLOB NOT NULL"
     ") STRICT;"
     "CREATE INDEX trial_by_config ON trial(scope_id, config_key);"

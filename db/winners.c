@@ -331,7 +331,7 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
         return refuse_row(store, scope_id, why, diag);
     fa_db_cubin_drop(store, winner.cubin_key);
     return fa_fail(diag, FA_ECORRUPT,
-                   "store %s: the winner's cubin %s is missing or does not match its SHA-256; "
+                   "store %s: the winner's cubin %s is missing or does not match its hash; "
                    "it must be compiled again",
                    store->path, winner.cubin_key);
 }

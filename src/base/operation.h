@@ -87,7 +87,7 @@ struct fa_operation {
 };
 
 /* The operation of that name, or FA_ENOTSUP with a sentence that lists those known. Of the specifications that had
- * one name it is the newest; "NAME@HASH" is the one whose text has that SHA-256, of which some digits will do. */
+ * one name it is the newest; "NAME@HASH" is the one whose text has that hash, of which some digits will do. */
 int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_diag *diag);
 
 /* Whether it is of a specification that is not trusted: found by "NAME@HASH" alone. */

@@ -377,7 +377,7 @@ static int read_head(const cJSON *json, fa_records *records, const char *where, 
     cJSON_ArrayForEach (item, families) {
         if (!cJSON_IsString(item) || strlen(item->valuestring) != FA_HASH_HEX - 1 ||
             strlen(item->string) >= FA_NAME_MAX)
-            return fa_fail(diag, FA_EINVAL, "%s: \"families\" must name SHA-256 sums", where);
+            return fa_fail(diag, FA_EINVAL, "%s: \"families\" must name hashes", where);
         memcpy(records->family[records->families].hash, item->valuestring, FA_HASH_HEX);
         snprintf(records->family[records->families++].name, FA_NAME_MAX, "%s", item->string);
     }

@@ -3,7 +3,7 @@
  * Records: a bundle's source as text, for version control: winners without their cubins, each with its evidence, and
  * baselines. In memory, and as a file of JSON lines.
  *
- *   {"fa_tune_records":3,"made":"2026-11-20","families":{"attn_fwd_sm80":"<SHA-256>",…}}
+ *   {"fa_tune_records":3,"made":"2026-11-20","families":{"attn_fwd_sm80":"<hash>",…}}
  *   {"problem":{"operation":"attn_fwd",…},"origin":"measured","cubin_key":…,"gpu":"H200","nvrtc":…,"driver_version":…,
  *    "config":{"family":…,"tunables":{…}},"predicted_us":38.1,"median_us":…,"evidence":{"space":…,"trials":[…]}}
  *
