@@ -119,11 +119,11 @@ int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *dia
         return rc;
     char hash[FA_HASH_HEX];
     fa_hash_bytes(record->bytes, record->size, hash);
-    fa_binder binder = fa_db_prepare(
-        store,
-        "INSERT INTO cubin (key, entry, sm, compile_ms, log, hash, unix_time, bytes) "
-        "VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
-        diag);
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO cubin (key, entry, sm, compile_ms, log, hash, unix_time, bytes) "
+                      "VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
+                      diag);
     fa_bind(&binder, fa_text(record->key), fa_text(record->entry), fa_int(record->sm),
             fa_real(record->compile_ms));
     /* A compiler log of more than a megabyte is cut. */

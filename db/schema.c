@@ -28,6 +28,9 @@
 
 #define TRIAL_TABLE_COLUMNS \
     "config_key TEXT NOT NULL,config TEXT NOT NULL," FA_TRIAL_FIELDS(COLUMN, THREE)
+#define WINNER_TABLE_COLUMNS FA_WINNER_FIELDS(COLUMN)
+#define SET_ASIDE_COLUMNS \
+    "config_key TEXT, config TEXT," FA_TRIAL_FIELDS(LOOSE, LOOSE_THREE) FA_WINNER_FIELDS(LOOSE)
 /* The columns of rows.h. */
 #define PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
 /* The columns of fa_sweep_spent. */
@@ -63,12 +66,11 @@
     "unix_time INTEGER NOT NULL," \
     "bytes BLOB NOT NULL"         \
     ") STRICT;"
-#define WINNER_TABLE                                                         \
-    "CREATE TABLE winner ("                                                  \
-    "scope_id INTEGER PRIMARY KEY REFERENCES scope(id)," TRIAL_TABLE_COLUMNS \
-    FA_WINNER_FIELDS(COLUMN)                                                 \
-    "evidence TEXT,"                                                         \
-    "unix_time INTEGER NOT NULL"                                             \
+#define WINNER_TABLE                                                                              \
+    "CREATE TABLE winner ("                                                                       \
+    "scope_id INTEGER PRIMARY KEY REFERENCES scope(id)," TRIAL_TABLE_COLUMNS WINNER_TABLE_COLUMNS \
+    "evidence TEXT,"                                                                              \
+    "unix_time INTEGER NOT NULL"                                                                  \
     ") STRICT;"
 
 const char fa_db_portable_schema[] = SCOPE_TABLE CUBIN_TABLE WINNER_TABLE;
@@ -103,9 +105,7 @@ const char fa_db_schema[] = SCOPE_TABLE
     "CREATE TABLE winner_set_aside ("
     "id INTEGER PRIMARY KEY,"
     "set_aside_time INTEGER,"
-    "scope_id INTEGER,"
-    "config_key TEXT, config TEXT," FA_TRIAL_FIELDS(LOOSE, LOOSE_THREE) FA_WINNER_FIELDS(LOOSE)
-    "evidence TEXT, unix_time INTEGER"
+    "scope_id INTEGER," SET_ASIDE_COLUMNS "evidence TEXT, unix_time INTEGER"
     ");"
     /* What a predicted choice turned out to be, and which cubins another driver was tried with. */
     "CREATE TABLE prediction ("

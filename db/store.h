@@ -197,12 +197,12 @@ typedef struct fa_winner_record {
 
 /* X(KIND, "name", member, rules): the same fields in a row of the store, whose columns are named as the members, and in a
  * line of records. All but the scope, the trial, the evidence and the time. */
-#define FA_WINNER_FIELDS(X)                                             \
-    X(CHOICE, "origin", origin, .names = fa_origin_names)               \
-    X(TEXT, "entry", entry, .rules = FA_MEMBER_LEFT_OUT)                \
-    X(TEXT, "cubin_key", cubin_key, .rules = FA_MEMBER_LEFT_OUT)        \
-    X(TEXT, "gpu", gpu_name)                                            \
-    X(TEXT, "nvrtc", nvrtc, .rules = FA_MEMBER_LEFT_OUT)                \
+#define FA_WINNER_FIELDS(X)                                      \
+    X(CHOICE, "origin", origin, .names = fa_origin_names)        \
+    X(TEXT, "entry", entry, .rules = FA_MEMBER_LEFT_OUT)         \
+    X(TEXT, "cubin_key", cubin_key, .rules = FA_MEMBER_LEFT_OUT) \
+    X(TEXT, "gpu", gpu_name)                                     \
+    X(TEXT, "nvrtc", nvrtc, .rules = FA_MEMBER_LEFT_OUT)         \
     X(COUNT, "driver_version", driver_version, .rules = FA_MEMBER_LEFT_OUT)
 
 /* Winner, its cubin (may be NULL when already stored) and its evidence in one transaction,

@@ -198,7 +198,7 @@ static void read_row(fa_reader *reader, bool bare, struct loaded *loaded)
 
 #define READ_SQL(samples)                                                       \
     "SELECT " FA_TRIAL_COLUMNS ", cubin_key, clocks, seed, unix_time, " samples \
-    "environment.hash, environment.json FROM trial JOIN environment "         \
+    "environment.hash, environment.json FROM trial JOIN environment "           \
     "ON environment.id = environment_id JOIN scope ON scope.id = scope_id "     \
     "WHERE trial.id = ? AND scope.key = ?"
 

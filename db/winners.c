@@ -167,10 +167,11 @@ static int make_way(fa_store *store, int64_t scope_id, enum earlier earlier, fa_
 static int add_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
                    int64_t unix_time, fa_diag *diag)
 {
-    fa_binder binder = fa_db_prepare(store,
-                                     "INSERT INTO winner (" ROW_COLUMNS
-                                     ") VALUES (?," FA_TRIAL_PLACES FA_WINNER_FIELDS(FA_COLUMN_PLACE) ",?,?)",
-                                     diag);
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO winner (" ROW_COLUMNS
+                      ") VALUES (?," FA_TRIAL_PLACES FA_WINNER_FIELDS(FA_COLUMN_PLACE) ",?,?)",
+                      diag);
     fa_bind(&binder, fa_int(scope_id));
     fa_db_trial_bind(&binder, &winner->trial);
     fa_bind_columns(&binder, columns, winner);

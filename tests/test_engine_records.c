@@ -62,7 +62,8 @@ static void records_of_another_operation_come_back(void)
     char path[600];
     fa_records made = {0}, read = {0};
     const fa_operation *op = NULL;
-    fa_winner_record record = {.origin = FA_ORIGIN_PREDICTED, .gpu_name = "L4", .trial = {.predicted_us = 1.5}};
+    fa_winner_record record = {
+        .origin = FA_ORIGIN_PREDICTED, .gpu_name = "L4", .trial = {.predicted_us = 1.5}};
     fa_problem *problem = &record.scope.problem;
     CHECK_OK(fa_operation_register(table, sizeof table - 1, "test", &op, &diag), diag);
     strcpy(record.trial.config.family, "records_sm80");
@@ -79,7 +80,8 @@ static void records_of_another_operation_come_back(void)
     unlink(path);
     CHECK_INT(read.count, 2);
     CHECK(fa_problem_equal(&read.record[0].scope.problem, problem)); /* flags come last */
-    CHECK(read.record[1].scope.problem.operation == op && read.record[1].scope.problem.value[2] == 1);
+    CHECK(read.record[1].scope.problem.operation == op &&
+          read.record[1].scope.problem.value[2] == 1);
     fa_records_free(&made);
     fa_records_free(&read);
 }

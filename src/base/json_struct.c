@@ -86,9 +86,9 @@ bool fa_struct_add_json(cJSON *object, const fa_member *members, const void *dat
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
         const void *at = (const char *)data + m->offset;
-        if (m->kind == FA_MEMBER_PART ? !fa_struct_add_json(object, m->members, at)
-                                      : !is_left_out(m, at) &&
-                                            !fa_json_add(object, m->key, write_member(m, at)))
+        if (m->kind == FA_MEMBER_PART
+                ? !fa_struct_add_json(object, m->members, at)
+                : !is_left_out(m, at) && !fa_json_add(object, m->key, write_member(m, at)))
             return false;
     }
     return true;
@@ -237,12 +237,12 @@ int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_d
     for (const fa_member *m = members; m->key != NULL; m++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, m->key);
         void *at = (char *)ret_data + m->offset;
-        int rc = m->kind == FA_MEMBER_PART
-                     ? fa_struct_from_json(json, m->members, at, where, diag)
-                 : item == NULL && (m->rules & FA_MEMBER_OPTIONAL) != 0 &&
-                         m->kind != FA_MEMBER_POINTED
-                     ? 0
-                     : read_member(json, item, m, at, where, diag);
+        int rc = 0;
+        if (m->kind == FA_MEMBER_PART)
+            rc = fa_struct_from_json(json, m->members, at, where, diag);
+        else if (item != NULL || m->kind == FA_MEMBER_POINTED ||
+                 (m->rules & FA_MEMBER_OPTIONAL) == 0)
+            rc = read_member(json, item, m, at, where, diag);
         if (rc != 0)
             return rc;
     }

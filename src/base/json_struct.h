@@ -21,7 +21,7 @@ typedef enum fa_member_kind {
     FA_MEMBER_PART,    /* such a table's members, in this very object */
     FA_MEMBER_POINTED, /* a pointer to what the functions write and read. It points to where the value goes before it is
                           read, and to nothing after null (with _NULL) or an absent key (with _OPTIONAL) */
-    FA_MEMBER_OTHER    /* by functions; read() gets NULL where the key is absent */
+    FA_MEMBER_OTHER /* by functions; read() gets NULL where the key is absent */
 } fa_member_kind;
 
 /* What is special about a member. */

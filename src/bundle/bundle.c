@@ -350,8 +350,8 @@ int fa_bundle_cubin(fa_bundle *bundle, const char *key, fa_cubin_record *ret_cub
     if (rc == 0)
         drop_log(ret_cubin);
     if (rc == FA_ECORRUPT)
-        fa_fail(diag, rc, "bundle %s is damaged: cubin %.12s does not match its hash",
-                bundle->path, key);
+        fa_fail(diag, rc, "bundle %s is damaged: cubin %.12s does not match its hash", bundle->path,
+                key);
     return rc;
 }
 

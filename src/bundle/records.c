@@ -217,10 +217,11 @@ static int read_evidence(const cJSON *json, void *ret_evidence, fa_diag *diag)
 
 #define ROW(kind, name, member, ...) FA_MEMBER(name, kind, fa_winner_record, member, __VA_ARGS__),
 static const fa_member winner_members[] = {
-    ROW(OTHER, "problem", scope.problem, .write = fa_member_problem, .read = fa_member_read_problem)
-    FA_WINNER_FIELDS(ROW)
-    ROW(PART, "", trial, .members = fa_timed_members)
-    ROW(OTHER, "evidence", evidence, .write = write_evidence, .read = read_evidence)
+    FA_MEMBER("problem", OTHER, fa_winner_record, scope.problem, .write = fa_member_problem,
+              .read = fa_member_read_problem),
+    FA_WINNER_FIELDS(ROW) FA_MEMBER("", PART, fa_winner_record, trial, .members = fa_timed_members),
+    FA_MEMBER("evidence", OTHER, fa_winner_record, evidence, .write = write_evidence,
+              .read = read_evidence),
     {.key = NULL},
 };
 #undef ROW
@@ -325,7 +326,8 @@ int fa_records_write(fa_records *records, const char *path, fa_diag *diag)
 }
 
 /* ---- the file, read -------------------------------------------------------------------------*/
-static int read_winner(const cJSON *json, fa_winner_record *record, const char *where, fa_diag *diag)
+static int read_winner(const cJSON *json, fa_winner_record *record, const char *where,
+                       fa_diag *diag)
 {
     fa_gpu gpu;
     int rc = fa_struct_from_json(json, winner_members, record, where, diag);

@@ -70,16 +70,11 @@ static double rounded(double us)
 #define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
 #define ROW(kind, member, ...) FA_MEMBER(#member, kind, fa_trial, member, __VA_ARGS__)
 const fa_member fa_timed_members[] = {
-    FA_CONFIG_MEMBER(fa_trial, config),
-    ROW(NUMBER, predicted_us, LEFT_OUT),
-    ROW(NUMBER, median_us, LEFT_OUT),
-    ROW(NUMBER, low_us, LEFT_OUT),
-    ROW(NUMBER, high_us, LEFT_OUT),
-    ROW(COUNT, sample_count, LEFT_OUT),
-    ROW(NUMBER, max_error, LEFT_OUT),
-    ROW(NUMBER, tolerance, LEFT_OUT),
-    ROW(FLAG, raced, LEFT_OUT),
-    {.key = NULL},
+    FA_CONFIG_MEMBER(fa_trial, config), ROW(NUMBER, predicted_us, LEFT_OUT),
+    ROW(NUMBER, median_us, LEFT_OUT),   ROW(NUMBER, low_us, LEFT_OUT),
+    ROW(NUMBER, high_us, LEFT_OUT),     ROW(COUNT, sample_count, LEFT_OUT),
+    ROW(NUMBER, max_error, LEFT_OUT),   ROW(NUMBER, tolerance, LEFT_OUT),
+    ROW(FLAG, raced, LEFT_OUT),         {.key = NULL},
 };
 #undef ROW
 

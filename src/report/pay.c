@@ -43,9 +43,9 @@ static int take_config(struct report_paying *paying, const report_problem *probl
     fa_words_config(&words, &config->trial.config);
     sample one = {words.data, paying->group.problems, config->trial.median_us / problem->us,
                   config->trial.raced};
-    int rc = words.failed || words.data == NULL
-                 ? FA_ENOMEM
-                 : fa_append(&paying->sample, &paying->samples, &paying->capacity, &one, sizeof one);
+    int rc = words.failed || words.data == NULL ? FA_ENOMEM
+                                                : fa_append(&paying->sample, &paying->samples,
+                                                            &paying->capacity, &one, sizeof one);
     if (rc != 0)
         fa_buf_free(&words);
     return rc;

@@ -144,8 +144,7 @@ static int check_search(const char *name, int32_t evaluations, double seconds,
 
 #define OPTIONAL .rules = FA_MEMBER_OPTIONAL
 #define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
-#define PROBLEM \
-    ROW(problem, OTHER, .write = fa_member_problem, .read = fa_member_read_problem)
+#define PROBLEM ROW(problem, OTHER, .write = fa_member_problem, .read = fa_member_read_problem)
 #define EFFORT ROW(effort, CHOICE, OPTIONAL, .names = efforts)
 #define ORDINAL ROW(ordinal, COUNT, OPTIONAL, .most = 1023)
 

@@ -81,8 +81,8 @@ static int make_portable(fa_winner_record *record, fa_diag *diag)
         return rc;
     if (json == NULL)
         json = cJSON_CreateObject();
-    if (fa_json_text(cJSON_GetObjectItemCaseSensitive(json, "imported"), "origin", &name, "evidence",
-                     NULL) == 0)
+    if (fa_json_text(cJSON_GetObjectItemCaseSensitive(json, "imported"), "origin", &name,
+                     "evidence", NULL) == 0)
         fa_origin_parse(name, &record->origin);
     if (record->origin == FA_ORIGIN_MEASURED_SAME_SILICON)
         record->origin = FA_ORIGIN_MEASURED;
@@ -95,8 +95,8 @@ static int make_portable(fa_winner_record *record, fa_diag *diag)
         cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
         record->cubin_key[0] = record->nvrtc[0] = 0;
         record->driver_version = 0;
-        record->trial = (fa_trial){.config = record->trial.config,
-                                   .predicted_us = record->trial.predicted_us};
+        record->trial =
+            (fa_trial){.config = record->trial.config, .predicted_us = record->trial.predicted_us};
     }
     record->entry[0] = 0;
     record->evidence = fa_json_print(json);
