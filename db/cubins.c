@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compiled kernels by key. The bytes lie beside their SHA-256 and are never handed out without
+ * Compiled kernels by key. The bytes lie beside their hash and are never handed out without
  * having been compared with it: they would be run on the caller's GPU.
  */
 #include "rows.h"
@@ -76,7 +76,7 @@ static int get_cubin(fa_store *store, const char *key, fa_cubin_record *ret_reco
     rc = fa_read_end(&reader, diag);
     if (rc == 0)
         return fa_fail(diag, FA_ECORRUPT,
-                       "store %s: cubin %s does not match its SHA-256 and was discarded; it will "
+                       "store %s: cubin %s does not match its hash and was discarded; it will "
                        "be compiled again",
                        store->path, key);
     return rc < 0 ? rc : 0;
@@ -117,17 +117,17 @@ int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *dia
         rc = delete_key(store, record->key, diag);
     if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
-    char sha256[FA_HASH_HEX];
-    fa_hash_bytes(record->bytes, record->size, sha256);
-    fa_binder binder = fa_db_prepare(
-        store,
-        "INSERT INTO cubin (key, entry, sm, compile_ms, log, sha256, unix_time, bytes) "
-        "VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
-        diag);
+    char hash[FA_HASH_HEX];
+    fa_hash_bytes(record->bytes, record->size, hash);
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO cubin (key, entry, sm, compile_ms, log, hash, unix_time, bytes) "
+                      "VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
+                      diag);
     fa_bind(&binder, fa_text(record->key), fa_text(record->entry), fa_int(record->sm),
             fa_real(record->compile_ms));
     /* A compiler log of more than a megabyte is cut. */
-    fa_bind(&binder, fa_text_start(record->log, FA_STORE_TEXT_MAX), fa_text(sha256));
+    fa_bind(&binder, fa_text_start(record->log, FA_STORE_TEXT_MAX), fa_text(hash));
     if (store->absent)
         fa_bind(&binder, fa_int(0)); /* the same content of a bundle gives the same bytes */
     else
@@ -164,33 +164,6 @@ int fa_store_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa
 {
     int rc = fa_db_enter(store, diag);
     return rc != 0 ? rc : fa_db_cubin_exists(store, key, ret_exists, diag);
-}
-
-int fa_store_cubin_hash(fa_store *store, const char *key, char ret_sha256[FA_HASH_HEX],
-                        size_t *ret_size, fa_diag *diag)
-{
-    char found[FA_HASH_HEX] = "";
-    fa_reader reader;
-    fa_binder binder = fa_db_query(store,
-                                   "SELECT cubin.key, cubin.sha256, length(cubin.bytes) "
-                                   "FROM cubin AS found" FA_CUBIN_ROW "WHERE found.key = ?",
-                                   diag);
-    fa_bind(&binder, fa_text(key));
-    int rc = fa_db_run_row(store, &binder, &reader, diag);
-    if (rc < 0)
-        return rc;
-    if (rc == 0)
-        return fa_fail(diag, FA_ENOTFOUND, "store %s has no cubin %s", store->path, key);
-    fa_read_copy(&reader, found, sizeof found);
-    fa_read_copy(&reader, ret_sha256, FA_HASH_HEX);
-    *ret_size = (size_t)fa_read_int(&reader, 1, FA_STORE_CUBIN_MAX);
-    if (reader.rc == 0 && strcmp(found, key) != 0)
-        fa_read_fail(&reader, FA_ECORRUPT);
-    rc = fa_read_end(&reader, diag);
-    return rc == 0 ? fa_fail(diag, FA_ECORRUPT, "store %s: cubin %s is not to be read", store->path,
-                             key)
-           : rc < 0 ? rc
-                    : 0;
 }
 
 void fa_cubin_record_free(fa_cubin_record *record)

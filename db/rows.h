@@ -45,7 +45,7 @@ void fa_db_config_read(fa_reader *reader, fa_config *ret_config);
 
 /* ---- compiled kernels, as the rows of winners need them --------------------------------------*/
 #define FA_CUBIN_COLUMNS \
-    "cubin.key, cubin.entry, cubin.sm, cubin.compile_ms, cubin.log, cubin.sha256, cubin.bytes"
+    "cubin.key, cubin.entry, cubin.sm, cubin.compile_ms, cubin.log, cubin.hash, cubin.bytes"
 /* Behind a cubin `found` by its key: reads all columns from the table. A damaged index may name another
  * cubin's row, and SQLite would take the key from the index and the bytes from that row. */
 #define FA_CUBIN_ROW " LEFT JOIN cubin ON cubin.id = found.id "

@@ -7,33 +7,30 @@
  * Enums are kept by name, NaN as NULL, times in milliseconds or microseconds as their names say,
  * seeds as the 64 bits of a signed integer, samples as little-endian float32.
  */
-#include "database.h"
+#include "rows.h"
 
-/* The columns of FA_TRIAL_COLUMNS. */
-#define TRIAL_TABLE_COLUMNS               \
-    "config_key TEXT NOT NULL,"           \
-    "config TEXT NOT NULL,"               \
-    "status TEXT NOT NULL,"               \
-    "reason TEXT NOT NULL,"               \
-    "threads INTEGER NOT NULL,"           \
-    "smem_bytes INTEGER NOT NULL,"        \
-    "static_smem_bytes INTEGER NOT NULL," \
-    "registers INTEGER NOT NULL,"         \
-    "spill_bytes INTEGER NOT NULL,"       \
-    "blocks_per_sm INTEGER NOT NULL,"     \
-    "grid_x INTEGER NOT NULL,"            \
-    "grid_y INTEGER NOT NULL,"            \
-    "grid_z INTEGER NOT NULL,"            \
-    "compile_ms REAL,"                    \
-    "predicted_us REAL,"                  \
-    "median_us REAL,"                     \
-    "low_us REAL,"                        \
-    "high_us REAL,"                       \
-    "sample_count INTEGER NOT NULL,"      \
-    "max_error REAL,"                     \
-    "tolerance REAL,"                     \
-    "raced INTEGER NOT NULL,"
+/* Columns from a list of fields (values.h): of a table, and of one that takes any value. */
+#define COUNT_COLUMN "INTEGER"
+#define FLAG_COLUMN "INTEGER"
+#define TEXT_COLUMN "TEXT"
+#define CHOICE_COLUMN "TEXT"
+#define REAL_COLUMN "REAL"
+#define NEVER_NULL_COUNT " NOT NULL"
+#define NEVER_NULL_FLAG " NOT NULL"
+#define NEVER_NULL_TEXT " NOT NULL"
+#define NEVER_NULL_CHOICE " NOT NULL"
+#define NEVER_NULL_REAL "" /* NaN */
+#define COLUMN(kind, name, member, ...) #member " " kind##_COLUMN NEVER_NULL_##kind ","
+#define THREE(name, member) \
+    name "_x INTEGER NOT NULL," name "_y INTEGER NOT NULL," name "_z INTEGER NOT NULL,"
+#define LOOSE(kind, name, member, ...) #member " " kind##_COLUMN ","
+#define LOOSE_THREE(name, member) name "_x INTEGER," name "_y INTEGER," name "_z INTEGER,"
 
+#define TRIAL_TABLE_COLUMNS \
+    "config_key TEXT NOT NULL,config TEXT NOT NULL," FA_TRIAL_FIELDS(COLUMN, THREE)
+#define WINNER_TABLE_COLUMNS FA_WINNER_FIELDS(COLUMN)
+#define SET_ASIDE_COLUMNS \
+    "config_key TEXT, config TEXT," FA_TRIAL_FIELDS(LOOSE, LOOSE_THREE) FA_WINNER_FIELDS(LOOSE)
 /* The columns of rows.h. */
 #define PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
 /* The columns of fa_sweep_spent. */
@@ -65,21 +62,15 @@
     "sm INTEGER NOT NULL,"        \
     "compile_ms REAL,"            \
     "log TEXT,"                   \
-    "sha256 TEXT NOT NULL,"       \
+    "hash TEXT NOT NULL,"         \
     "unix_time INTEGER NOT NULL," \
     "bytes BLOB NOT NULL"         \
     ") STRICT;"
-#define WINNER_TABLE                                                         \
-    "CREATE TABLE winner ("                                                  \
-    "scope_id INTEGER PRIMARY KEY REFERENCES scope(id)," TRIAL_TABLE_COLUMNS \
-    "origin TEXT NOT NULL,"                                                  \
-    "entry TEXT NOT NULL,"                                                   \
-    "cubin_key TEXT NOT NULL,"                                               \
-    "gpu_name TEXT NOT NULL,"                                                \
-    "nvrtc TEXT NOT NULL,"                                                   \
-    "driver_version INTEGER NOT NULL,"                                       \
-    "evidence TEXT,"                                                         \
-    "unix_time INTEGER NOT NULL"                                             \
+#define WINNER_TABLE                                                                              \
+    "CREATE TABLE winner ("                                                                       \
+    "scope_id INTEGER PRIMARY KEY REFERENCES scope(id)," TRIAL_TABLE_COLUMNS WINNER_TABLE_COLUMNS \
+    "evidence TEXT,"                                                                              \
+    "unix_time INTEGER NOT NULL"                                                                  \
     ") STRICT;"
 
 const char fa_db_portable_schema[] = SCOPE_TABLE CUBIN_TABLE WINNER_TABLE;
@@ -89,7 +80,7 @@ const char fa_db_schema[] = SCOPE_TABLE
      * it stays. */
     "CREATE TABLE environment ("
     "id INTEGER PRIMARY KEY,"
-    "sha256 TEXT NOT NULL UNIQUE,"
+    "hash TEXT NOT NULL UNIQUE,"
     "json TEXT NOT NULL"
     ") STRICT;" CUBIN_TABLE "CREATE TABLE trial ("
     "id INTEGER PRIMARY KEY,"
@@ -99,7 +90,7 @@ const char fa_db_schema[] = SCOPE_TABLE
     "clocks TEXT,"
     "seed INTEGER NOT NULL,"
     "unix_time INTEGER NOT NULL,"
-    "samples_sha256 TEXT NOT NULL,"
+    "samples_hash TEXT NOT NULL,"
     "samples BLOB NOT NULL"
     ") STRICT;"
     "CREATE INDEX trial_by_config ON trial(scope_id, config_key);"
@@ -114,14 +105,7 @@ const char fa_db_schema[] = SCOPE_TABLE
     "CREATE TABLE winner_set_aside ("
     "id INTEGER PRIMARY KEY,"
     "set_aside_time INTEGER,"
-    "scope_id INTEGER,"
-    "config_key TEXT, config TEXT, status TEXT, reason TEXT,"
-    "threads INTEGER, smem_bytes INTEGER, static_smem_bytes INTEGER, registers INTEGER,"
-    "spill_bytes INTEGER, blocks_per_sm INTEGER, grid_x INTEGER, grid_y INTEGER, grid_z INTEGER,"
-    "compile_ms REAL, predicted_us REAL, median_us REAL, low_us REAL, high_us REAL,"
-    "sample_count INTEGER, max_error REAL, tolerance REAL, raced INTEGER,"
-    "origin TEXT, entry TEXT, cubin_key TEXT, gpu_name TEXT, nvrtc TEXT,"
-    "driver_version INTEGER, evidence TEXT, unix_time INTEGER"
+    "scope_id INTEGER," SET_ASIDE_COLUMNS "evidence TEXT, unix_time INTEGER"
     ");"
     /* What a predicted choice turned out to be, and which cubins another driver was tried with. */
     "CREATE TABLE prediction ("

@@ -5,7 +5,7 @@
  *
  * May be used by: bundle and above. May use: base, SQLite, libpq (opened at run time).
  * Promises: one transaction per winner (winner + cubin + evidence together); a kill -9 at any
- * moment loses at most the record being written; a blob is checked against its SHA-256 on every
+ * moment loses at most the record being written; a blob is checked against its hash on every
  * read; a corrupt file is set aside under a new name with a sentence and never trusted; a file of
  * a newer schema, of another program, of another owner or writable by others is refused and left
  * byte for byte as it was.
@@ -24,7 +24,7 @@
 
 typedef struct fa_store fa_store;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 9 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 10 };
 
 /* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE of the file beside a store that the former has
  * elsewhere), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db. Relative XDG_CACHE_HOME is
@@ -163,7 +163,7 @@ int fa_store_profiles_each(fa_store *store, const fa_scope *scope, fa_profile_vi
                            void *context, fa_diag *diag);
 
 /* ---- compiled kernels and winners -------------------------------------------------------------*/
-/* Compiled kernels by cubin key, SHA-256 hex of everything that went into them (cubins.c), and winners, one for each
+/* Compiled kernels by cubin key, the hash of everything that went into them (cubins.c), and winners, one for each
  * scope (winners.c). */
 typedef struct fa_cubin_record {
     char key[FA_HASH_HEX];
@@ -175,14 +175,11 @@ typedef struct fa_cubin_record {
     double compile_ms;
 } fa_cubin_record;
 int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag);
-/* FA_ENOTFOUND; FA_ECORRUPT when the bytes do not match their SHA-256 (the row is deleted). */
+/* FA_ENOTFOUND; FA_ECORRUPT when the bytes do not match their hash (the row is deleted). */
 int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record,
                        fa_diag *diag);
 /* Without its bytes: what a host asks before it sends them. */
 int fa_store_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag);
-/* Its SHA-256 and size as they are stored; the bytes are neither read nor compared. */
-int fa_store_cubin_hash(fa_store *store, const char *key, char ret_sha256[FA_HASH_HEX],
-                        size_t *ret_size, fa_diag *diag);
 void fa_cubin_record_free(fa_cubin_record *record);
 
 typedef struct fa_winner_record {
@@ -197,6 +194,16 @@ typedef struct fa_winner_record {
     char *evidence;    /* JSON: funnel counts, default's time, ties, runners-up; owned on get */
     int64_t unix_time; /* on get */
 } fa_winner_record;
+
+/* X(KIND, "name", member, rules): the same fields in a row of the store, whose columns are named as the members, and in a
+ * line of records. All but the scope, the trial, the evidence and the time. */
+#define FA_WINNER_FIELDS(X)                                      \
+    X(CHOICE, "origin", origin, .names = fa_origin_names)        \
+    X(TEXT, "entry", entry, .rules = FA_MEMBER_LEFT_OUT)         \
+    X(TEXT, "cubin_key", cubin_key, .rules = FA_MEMBER_LEFT_OUT) \
+    X(TEXT, "gpu", gpu_name)                                     \
+    X(TEXT, "nvrtc", nvrtc, .rules = FA_MEMBER_LEFT_OUT)         \
+    X(COUNT, "driver_version", driver_version, .rules = FA_MEMBER_LEFT_OUT)
 
 /* Winner, its cubin (may be NULL when already stored) and its evidence in one transaction,
  * replacing the scope's earlier winner unless that one has a better origin. *ret_kept is true

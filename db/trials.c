@@ -47,29 +47,29 @@ static int check_record(const fa_trial_record *record, fa_diag *diag)
 }
 
 /* ---- putting --------------------------------------------------------------------------------*/
-static int find_environment(fa_store *store, const char *sha256, int64_t *ret_id, fa_diag *diag)
+static int find_environment(fa_store *store, const char *hash, int64_t *ret_id, fa_diag *diag)
 {
-    fa_binder binder = fa_db_prepare(store, "SELECT id FROM environment WHERE sha256 = ?", diag);
-    fa_bind(&binder, fa_text(sha256));
+    fa_binder binder = fa_db_prepare(store, "SELECT id FROM environment WHERE hash = ?", diag);
+    fa_bind(&binder, fa_text(hash));
     return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
 static int environment_id(fa_store *store, const char *json, int64_t *ret_id, fa_diag *diag)
 {
-    char sha256[FA_HASH_HEX];
+    char hash[FA_HASH_HEX];
     json = json != NULL ? json : "{}";
-    fa_hash_bytes(json, strlen(json), sha256);
-    int rc = find_environment(store, sha256, ret_id, diag);
+    fa_hash_bytes(json, strlen(json), hash);
+    int rc = find_environment(store, hash, ret_id, diag);
     if (rc != 0 || *ret_id != 0)
         return rc;
     fa_binder binder = fa_db_prepare(store,
-                                     "INSERT INTO environment (sha256, json) VALUES (?,?) "
-                                     "ON CONFLICT (sha256) DO NOTHING RETURNING id",
+                                     "INSERT INTO environment (hash, json) VALUES (?,?) "
+                                     "ON CONFLICT (hash) DO NOTHING RETURNING id",
                                      diag);
-    fa_bind(&binder, fa_text(sha256), fa_text(json));
+    fa_bind(&binder, fa_text(hash), fa_text(json));
     rc = fa_db_run_id(store, &binder, ret_id, diag);
     /* Another process may just have added it. */
-    return rc == 0 && *ret_id == 0 ? find_environment(store, sha256, ret_id, diag) : rc;
+    return rc == 0 && *ret_id == 0 ? find_environment(store, hash, ret_id, diag) : rc;
 }
 
 static void encode_samples(const float *samples, size_t count, unsigned char *ret_bytes)
@@ -87,23 +87,23 @@ static int add_trial(fa_store *store, const struct putting *putting, const unsig
 {
     const fa_trial_record *record = putting->record;
     int64_t scope_id = 0, environment = 0;
-    char sha256[FA_HASH_HEX];
+    char hash[FA_HASH_HEX];
     int rc = fa_db_scope_id(store, putting->scope, true, &scope_id, diag);
     if (rc == 0)
         rc = environment_id(store, record->environment, &environment, diag);
     if (rc != 0)
         return rc;
-    fa_hash_bytes(samples, size, sha256);
+    fa_hash_bytes(samples, size, hash);
     fa_binder binder =
         fa_db_prepare(store,
                       "INSERT INTO trial (scope_id, environment_id, " FA_TRIAL_COLUMNS
-                      ", cubin_key, clocks, seed, unix_time, samples_sha256, samples) "
+                      ", cubin_key, clocks, seed, unix_time, samples_hash, samples) "
                       "VALUES (?,?," FA_TRIAL_PLACES ",?,?,?,?,?,?)",
                       diag);
     fa_bind(&binder, fa_int(scope_id), fa_int(environment));
     fa_db_trial_bind(&binder, &record->trial);
     fa_bind(&binder, fa_text(record->cubin_key), fa_text(record->clocks),
-            fa_int((int64_t)record->seed), fa_now(), fa_text(sha256), fa_blob(samples, size));
+            fa_int((int64_t)record->seed), fa_now(), fa_text(hash), fa_blob(samples, size));
     return fa_db_run(store, &binder, diag);
 }
 
@@ -198,7 +198,7 @@ static void read_row(fa_reader *reader, bool bare, struct loaded *loaded)
 
 #define READ_SQL(samples)                                                       \
     "SELECT " FA_TRIAL_COLUMNS ", cubin_key, clocks, seed, unix_time, " samples \
-    "environment.sha256, environment.json FROM trial JOIN environment "         \
+    "environment.hash, environment.json FROM trial JOIN environment "           \
     "ON environment.id = environment_id JOIN scope ON scope.id = scope_id "     \
     "WHERE trial.id = ? AND scope.key = ?"
 
@@ -215,7 +215,7 @@ static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
     struct loaded loaded = {0};
     fa_reader reader;
     fa_binder binder = fa_db_prepare(
-        store, visiting->bare ? READ_SQL("") : READ_SQL("samples_sha256, samples, "), diag);
+        store, visiting->bare ? READ_SQL("") : READ_SQL("samples_hash, samples, "), diag);
     fa_bind(&binder, fa_int(id), fa_text(visiting->scope_key));
     int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc == 1) {

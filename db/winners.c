@@ -13,23 +13,17 @@
 #include <string.h>
 #include <time.h>
 
-/* As X(KIND, "column", member, rules). */
-#define LABELS(X)                                         \
-    X(CHOICE, "origin", origin, .names = fa_origin_names) \
-    X(TEXT, "entry", entry)                               \
-    X(TEXT, "cubin_key", cubin_key)                       \
-    X(TEXT, "gpu_name", gpu_name)                         \
-    X(TEXT, "nvrtc", nvrtc)                               \
-    X(COUNT, "driver_version", driver_version)
 #define FA_COLUMN_RECORD fa_winner_record
-static const fa_member columns[] = {LABELS(FA_COLUMN_ENTRY){.key = NULL}};
+static const fa_member columns[] = {FA_WINNER_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 
 #define OWN_NAME(kind, name, ...) ", winner." name
+#define OWN_MEMBER(kind, name, member, ...) ", winner." #member
 #define OWN_NAME3(name, member) ", winner." name "_x, winner." name "_y, winner." name "_z"
 #define WINNER_COLUMNS                                                      \
     "winner.config_key, winner.config" FA_TRIAL_FIELDS(OWN_NAME, OWN_NAME3) \
-        LABELS(OWN_NAME) ", winner.evidence, winner.unix_time"
-#define ROW_COLUMNS "scope_id, " FA_TRIAL_COLUMNS LABELS(FA_COLUMN_NAME) ", evidence, unix_time"
+        FA_WINNER_FIELDS(OWN_MEMBER) ", winner.evidence, winner.unix_time"
+#define ROW_COLUMNS \
+    "scope_id, " FA_TRIAL_COLUMNS FA_WINNER_FIELDS(FA_COLUMN_MEMBER) ", evidence, unix_time"
 
 struct putting {
     const fa_winner_record *winner;
@@ -173,10 +167,11 @@ static int make_way(fa_store *store, int64_t scope_id, enum earlier earlier, fa_
 static int add_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
                    int64_t unix_time, fa_diag *diag)
 {
-    fa_binder binder = fa_db_prepare(store,
-                                     "INSERT INTO winner (" ROW_COLUMNS
-                                     ") VALUES (?," FA_TRIAL_PLACES LABELS(FA_COLUMN_PLACE) ",?,?)",
-                                     diag);
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO winner (" ROW_COLUMNS
+                      ") VALUES (?," FA_TRIAL_PLACES FA_WINNER_FIELDS(FA_COLUMN_PLACE) ",?,?)",
+                      diag);
     fa_bind(&binder, fa_int(scope_id));
     fa_db_trial_bind(&binder, &winner->trial);
     fa_bind_columns(&binder, columns, winner);
@@ -334,7 +329,7 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
         return refuse_row(store, scope_id, why, diag);
     fa_db_cubin_drop(store, winner.cubin_key);
     return fa_fail(diag, FA_ECORRUPT,
-                   "store %s: the winner's cubin %s is missing or does not match its SHA-256; "
+                   "store %s: the winner's cubin %s is missing or does not match its hash; "
                    "it must be compiled again",
                    store->path, winner.cubin_key);
 }

@@ -76,14 +76,14 @@ def rename_gpu(place, name):
                     environment[key] = name
             environment["row"] = number  # no two may be equal
             text = json.dumps(environment)
-            store.execute("UPDATE environment SET json = ?, sha256 = ? WHERE id = ?",
-                          (text, hashlib.sha256(text.encode()).hexdigest(), number))
+            store.execute("UPDATE environment SET json = ?, hash = ? WHERE id = ?",
+                          (text, hashlib.blake2b(text.encode(), digest_size=32).hexdigest(), number))
     store.close()
 
 
 def scope_key(*parts):
     """What db/scopes.c makes of a scope's texts."""
-    digest = hashlib.sha256()
+    digest = hashlib.blake2b(digest_size=32)
     for part in parts:
         digest.update(len(part.encode()).to_bytes(8, "little") + part.encode())
     return digest.hexdigest()

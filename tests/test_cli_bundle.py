@@ -74,7 +74,7 @@ def show_checks_a_bundle_and_needs_no_store():
             byte = file.read(1)[0]
             file.seek(-1, os.SEEK_CUR)
             file.write(bytes([byte ^ 1]))
-        tap.has(place.run("show", "l4.fab", status=1).stderr, "does not match its SHA-256")
+        tap.has(place.run("show", "l4.fab", status=1).stderr, "does not match its hash")
 
 
 def bytes_of(path):

@@ -396,13 +396,13 @@ static void rows_that_lie_are_refused_though_they_are_signed(void)
         {"UPDATE scope SET problem = replace(problem, '\"batch\":', '\"batch\":9')", "not valid"},
         {"UPDATE scope SET silicon = 'sm_90'", "not valid"},
         {"UPDATE scope SET key = 'x' || id", "not valid"},
-        {"UPDATE cubin SET bytes = zeroblob(600)", "does not match its SHA-256"},
-        {"UPDATE cubin SET sha256 = 'x'", "does not match its SHA-256"},
+        {"UPDATE cubin SET bytes = zeroblob(600)", "does not match its hash"},
+        {"UPDATE cubin SET hash = 'x'", "does not match its hash"},
         {"DELETE FROM cubin WHERE id = 1", "its cubin is missing"},
         {"DELETE FROM winner; DELETE FROM scope; DELETE FROM cubin", "0 winners"},
         {"DELETE FROM scope WHERE id = 1", ""},
         {"DELETE FROM winner WHERE scope_id = 1", "of no winner"},
-        {"INSERT INTO cubin SELECT 99, 'x', entry, sm, compile_ms, log, sha256, 0, bytes FROM cubin "
+        {"INSERT INTO cubin SELECT 99, 'x', entry, sm, compile_ms, log, hash, 0, bytes FROM cubin "
          "LIMIT 1",
          "of no winner"},
         {"WITH n(i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < 21000) INSERT INTO scope "

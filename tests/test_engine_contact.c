@@ -229,7 +229,7 @@ static void a_tune_proves_under_this_driver_whatever_it_may_serve(void)
 static bool age_cubin(const engine_fixture *f, const char *key, const char *old_key)
 {
     static const char marker[] = "family=attn_fwd_sm80", old_marker[] = "family=attn_fwd_smOL";
-    char sql[200], sha256[FA_HASH_HEX];
+    char sql[200], hash[FA_HASH_HEX];
     sqlite3 *db = NULL;
     sqlite3_stmt *get = NULL, *put = NULL;
     snprintf(sql, sizeof sql, "SELECT bytes FROM cubin WHERE key = '%s'", key);
@@ -245,13 +245,13 @@ static bool age_cubin(const engine_fixture *f, const char *key, const char *old_
     sqlite3_finalize(get);
     if (at != NULL) {
         memcpy(at, old_marker, sizeof old_marker - 1);
-        fa_hash_bytes(bytes, size, sha256);
-        snprintf(sql, sizeof sql, "UPDATE cubin SET key = ?, bytes = ?, sha256 = ? WHERE key = '%s'",
+        fa_hash_bytes(bytes, size, hash);
+        snprintf(sql, sizeof sql, "UPDATE cubin SET key = ?, bytes = ?, hash = ? WHERE key = '%s'",
                  key);
         ok = sqlite3_prepare_v2(db, sql, -1, &put, NULL) == SQLITE_OK;
         sqlite3_bind_text(put, 1, old_key, -1, SQLITE_STATIC);
         sqlite3_bind_blob(put, 2, bytes, (int)size, SQLITE_STATIC);
-        sqlite3_bind_text(put, 3, sha256, -1, SQLITE_STATIC);
+        sqlite3_bind_text(put, 3, hash, -1, SQLITE_STATIC);
         ok = ok && sqlite3_step(put) == SQLITE_DONE;
         sqlite3_finalize(put);
         snprintf(sql, sizeof sql, "UPDATE winner SET cubin_key = '%s' WHERE origin = 'measured'",

@@ -62,24 +62,26 @@ static void records_of_another_operation_come_back(void)
     char path[600];
     fa_records made = {0}, read = {0};
     const fa_operation *op = NULL;
-    fa_answer record = {.origin = FA_ORIGIN_PREDICTED, .trial = {.predicted_us = 1.5}};
+    fa_winner_record record = {
+        .origin = FA_ORIGIN_PREDICTED, .gpu_name = "L4", .trial = {.predicted_us = 1.5}};
+    fa_problem *problem = &record.scope.problem;
     CHECK_OK(fa_operation_register(table, sizeof table - 1, "test", &op, &diag), diag);
-    CHECK_OK(fa_catalogue_find("L4", &record.gpu, &diag), diag);
     strcpy(record.trial.config.family, "records_sm80");
-    record.problem.operation = op;
-    record.problem.value[0] = 640;
-    record.problem.value[1] = 3;
-    record.problem.value[2] = 1;
-    CHECK_OK(fa_records_append(&made, &record, NULL, &diag), diag);
-    record.problem.value[2] = 0;
-    CHECK_OK(fa_records_append(&made, &record, NULL, &diag), diag);
+    problem->operation = op;
+    problem->value[0] = 640;
+    problem->value[1] = 3;
+    problem->value[2] = 1;
+    CHECK_OK(fa_records_append(&made, &record, &diag), diag);
+    problem->value[2] = 0;
+    CHECK_OK(fa_records_append(&made, &record, &diag), diag);
     snprintf(path, sizeof path, "/tmp/fa-tune-records-%d.jsonl", (int)getpid());
     CHECK_OK(fa_records_write(&made, path, &diag), diag);
     CHECK_OK(fa_records_read(path, &read, &diag), diag);
     unlink(path);
     CHECK_INT(read.count, 2);
-    CHECK(fa_problem_equal(&read.record[0].answer.problem, &record.problem)); /* flags come last */
-    CHECK(read.record[1].answer.problem.operation == op && read.record[1].answer.problem.value[2] == 1);
+    CHECK(fa_problem_equal(&read.record[0].scope.problem, problem)); /* flags come last */
+    CHECK(read.record[1].scope.problem.operation == op &&
+          read.record[1].scope.problem.value[2] == 1);
     fa_records_free(&made);
     fa_records_free(&read);
 }
@@ -208,8 +210,8 @@ static void a_measured_line_keeps_its_time_while_its_kernel_is_the_same(void)
     CHECK(answer.trial.median_us == 40 && answer.trial.high_us == 40.5);
     /* A line whose kernel is another today: compiled, and no more than predicted. */
     char old[32], new[32];
-    snprintf(old, sizeof old, "\"cubin\":\"%.8s", answer.cubin_key);
-    snprintf(new, sizeof new, "\"cubin\":\"%.8s", "00000000");
+    snprintf(old, sizeof old, "\"cubin_key\":\"%.8s", answer.cubin_key);
+    snprintf(new, sizeof new, "\"cubin_key\":\"%.8s", "00000000");
     CHECK(edit(old, new));
     CHECK_OK(compile_records(&f, &info, &made), diag);
     CHECK_INT(info.predicted, 1);

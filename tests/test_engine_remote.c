@@ -342,7 +342,7 @@ static bool predicted_by(fa_tuner *tuner, server *s, fa_diag *diag)
     answer.gpu.uuid[0] = 0;
     if (fa_answer_write(&answer, &json, diag) != 0)
         return false;
-    fa_hash_bytes(cubin, s->cubin_size, sha256);
+    fa_sha256(cubin, s->cubin_size, sha256);
     int size = snprintf(body, sizeof body,
                         "{\"answer\":%s,\"cubin\":{\"key\":\"%s\",\"sha256\":\"%s\",\"size\":%zu}}",
                         json, answer.cubin_key, sha256, s->cubin_size);

@@ -107,8 +107,8 @@ def a_proof_is_of_the_cubin_that_it_was_made_with():
         with sqlite3.connect(fleet.file) as store:
             for row, bytes_ in store.execute("SELECT id, bytes FROM cubin").fetchall():
                 other = bytes_ + b"x"
-                store.execute("UPDATE cubin SET bytes = ?, sha256 = ? WHERE id = ?",
-                              (other, hashlib.sha256(other).hexdigest(), row))
+                store.execute("UPDATE cubin SET bytes = ?, hash = ? WHERE id = ?",
+                              (other, hashlib.blake2b(other, digest_size=32).hexdigest(), row))
             store.execute("DELETE FROM winner")
         with fleet.down():
             two.ask(128)  # with cubins of its own

@@ -103,7 +103,7 @@ static void the_identity_holds_the_version_and_both_build_ids(void)
     CHECK_TEXT(location.identity, "13.0 abababababababababababababababababababab 0101010101010101");
 }
 
-static void a_library_without_build_id_is_known_by_its_sha256(void)
+static void a_library_without_build_id_is_known_by_its_hash(void)
 {
     fa_nvrtc_location location;
     char first[256];
@@ -373,7 +373,7 @@ int main(void)
     if (mkdtemp(folder) == NULL)
         return 1;
     TEST(the_identity_holds_the_version_and_both_build_ids);
-    TEST(a_library_without_build_id_is_known_by_its_sha256);
+    TEST(a_library_without_build_id_is_known_by_its_hash);
     TEST(the_wheel_layout_is_found_below_the_named_directory);
     TEST(an_nvrtc_that_is_too_new_for_the_driver_gives_way_to_an_older_one);
     TEST(the_alt_build_is_never_taken);

@@ -61,7 +61,7 @@ def contract_parts(name, text):
 
 def closure(files, folders):
     """The hash over the files of these folders."""
-    digest = hashlib.sha256()
+    digest = hashlib.blake2b(digest_size=32)
     for name, folder, path in files:
         if folder not in folders:
             continue

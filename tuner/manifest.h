@@ -56,7 +56,7 @@ const fa_template_file *fa_templates_find(const fa_templates *templates, const c
 int fa_templates_count(const fa_templates *templates);
 const fa_template_file *fa_templates_at(const fa_templates *templates, int index);
 bool fa_template_is_manifest(const char *name); /* NAME.json, and no contract */
-/* SHA-256 over names and contents of the files that an operation may be made of: those of its folder, the
+/* Hash over names and contents of the files that an operation may be made of: those of its folder, the
  * vocabulary, and of no folder; NULL: over all. Of a contract only what kernels are passed and proved by is
  * taken, where it tells that. The template closure, by which winners are stored. Computed once, on open; the built-in ones are known at build time. It does not change when
  * a file moves to another folder of the same operation, nor with what other operations are there. */

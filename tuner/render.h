@@ -36,12 +36,12 @@ int fa_render_reference(const fa_templates *templates, const fa_family_list *fam
 void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *ret_text,
                             size_t size);
 
-/* SHA-256 over source, every header that the source can include, options, architecture and NVRTC
+/* Hash over source, every header that the source can include, options, architecture and NVRTC
  * identity. */
 void fa_render_key(const fa_templates *templates, const char *source, const char *options,
                    const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
 
-/* SHA-256 over a family's manifest, its template and every header that it can include: what its
+/* Hash over a family's manifest, its template and every header that it can include: what its
  * winners were chosen from. FA_ENOTFOUND: no such family. */
 int fa_render_family_hash(const fa_templates *templates, const char *family,
                           char ret_hash[FA_HASH_HEX]);

@@ -89,7 +89,7 @@ static int finish_source(const struct fa_spec_reading *r, const char *file, cons
                       "#line 1 \"the name of the kernel\"\n"
                       "template __global__ decltype(%s) %s;\n",
                       instance[i], instance[i]);
-    fa_buf_printf(&out, "// compiled with files of SHA-256 %s and", hash);
+    fa_buf_printf(&out, "// compiled with files of hash %s and", hash);
     cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
         fa_buf_printf(&out, " %s", option->valuestring);
     fa_buf_text(&out, "\n");

@@ -292,9 +292,7 @@ FA_API int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_fou
 FA_API int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes,
                            size_t *ret_size, fa_diag *diag);
 
-/* SHA-256 (hex) and size of the answer's cubin as the local store has it; its bytes, which are compared
- * with the hash when they are read, are not read for that. Of a cubin that comes from elsewhere they
- * are. */
+/* SHA-256 (hex) and size of the bytes that fa_answer_cubin() gives. */
 FA_API int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha256[65],
                                 size_t *ret_size, fa_diag *diag);
 

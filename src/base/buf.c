@@ -147,6 +147,18 @@ void *fa_grow(void *items, size_t *capacity, size_t count, size_t size)
     return grown;
 }
 
+int fa_append(void *ret_items, size_t *count, size_t *capacity, const void *item, size_t size)
+{
+    char *items;
+    memcpy(&items, ret_items, sizeof items);
+    items = fa_grow(items, capacity, *count, size);
+    if (items == NULL)
+        return FA_ENOMEM;
+    memcpy(ret_items, &items, sizeof items);
+    memcpy(items + (*count)++ * size, item, size);
+    return 0;
+}
+
 static int write_whole(int fd, const char *bytes, size_t size)
 {
     for (size_t done = 0; done < size;) {

@@ -35,6 +35,9 @@ int fa_descriptors_check(fa_diag *diag);
 /* `items`, moved where need be, with room for one more than the `count` that they are, each of `size`
  * bytes; NULL: out of memory, and items are as they were. */
 void *fa_grow(void *items, size_t *capacity, size_t count, size_t size);
+/* Appends a copy of `item`, of `size` bytes, to the array at whose pointer `ret_items` points, as in
+ * fa_append(&list->row, &list->count, &list->capacity, &row, sizeof row). FA_ENOMEM leaves all as it was. */
+int fa_append(void *ret_items, size_t *count, size_t *capacity, const void *item, size_t size);
 
 /* Writes a file under another name beside `path`, syncs it and gives it its name: whoever reads sees
  * the old file or the whole new one, also after a power cut. mode: less the umask. Returns 0 or an errno. */

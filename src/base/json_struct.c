@@ -57,6 +57,9 @@ static cJSON *write_member(const fa_member *m, const void *at)
         return write_three(at);
     case FA_MEMBER_STRUCT:
         return fa_struct_to_json(m->members, at);
+    case FA_MEMBER_POINTED:
+        memcpy(&at, at, sizeof at);
+        return at != NULL ? m->write(at) : cJSON_CreateNull();
     default:
         return m->write(at);
     }
@@ -83,9 +86,9 @@ bool fa_struct_add_json(cJSON *object, const fa_member *members, const void *dat
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
         const void *at = (const char *)data + m->offset;
-        if (is_left_out(m, at))
-            continue;
-        if (!fa_json_add(object, m->key, write_member(m, at)))
+        if (m->kind == FA_MEMBER_PART
+                ? !fa_struct_add_json(object, m->members, at)
+                : !is_left_out(m, at) && !fa_json_add(object, m->key, write_member(m, at)))
             return false;
     }
     return true;
@@ -169,6 +172,18 @@ static int read_struct(const cJSON *item, const fa_member *m, void *at, const ch
                : fa_struct_from_json(item, m->members, at, m->key, diag);
 }
 
+static int read_pointed(const cJSON *item, const fa_member *m, void *at, fa_diag *diag)
+{
+    void *pointed = NULL;
+    if ((m->rules & (item == NULL ? FA_MEMBER_OPTIONAL : FA_MEMBER_NULL)) != 0 &&
+        (item == NULL || cJSON_IsNull(item))) {
+        memcpy(at, &pointed, sizeof pointed);
+        return 0;
+    }
+    memcpy(&pointed, at, sizeof pointed);
+    return m->read(item, pointed, diag);
+}
+
 /* null, where it is taken: true, and the member is set. */
 static bool read_null(const fa_member *m, void *at)
 {
@@ -189,6 +204,8 @@ static bool read_null(const fa_member *m, void *at)
 static int read_member(const cJSON *json, const cJSON *item, const fa_member *m, void *at,
                        const char *where, fa_diag *diag)
 {
+    if (m->kind == FA_MEMBER_POINTED)
+        return read_pointed(item, m, at, diag);
     if (cJSON_IsNull(item) && read_null(m, at))
         return 0;
     switch (m->kind) {
@@ -219,9 +236,13 @@ int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_d
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, m->key);
-        if (item == NULL && (m->rules & FA_MEMBER_OPTIONAL) != 0)
-            continue;
-        int rc = read_member(json, item, m, (char *)ret_data + m->offset, where, diag);
+        void *at = (char *)ret_data + m->offset;
+        int rc = 0;
+        if (m->kind == FA_MEMBER_PART)
+            rc = fa_struct_from_json(json, m->members, at, where, diag);
+        else if (item != NULL || m->kind == FA_MEMBER_POINTED ||
+                 (m->rules & FA_MEMBER_OPTIONAL) == 0)
+            rc = read_member(json, item, m, at, where, diag);
         if (rc != 0)
             return rc;
     }
@@ -249,7 +270,10 @@ void fa_struct_take_json(const cJSON *json, const fa_member *members, void *ret_
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, m->key);
-        if (item != NULL)
-            read_member(json, item, m, (char *)ret_data + m->offset, "", NULL);
+        void *at = (char *)ret_data + m->offset;
+        if (m->kind == FA_MEMBER_PART)
+            fa_struct_take_json(json, m->members, at);
+        else if (item != NULL)
+            read_member(json, item, m, at, "", NULL);
     }
 }

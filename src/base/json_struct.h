@@ -18,7 +18,10 @@ typedef enum fa_member_kind {
     FA_MEMBER_CHOICE,  /* an enum, by the names of its values */
     FA_MEMBER_THREE,   /* uint32_t[3] */
     FA_MEMBER_STRUCT,  /* an object, by a table of its own whose offsets count from here */
-    FA_MEMBER_OTHER    /* by functions; read() gets NULL where the key is absent */
+    FA_MEMBER_PART,    /* such a table's members, in this very object */
+    FA_MEMBER_POINTED, /* a pointer to what the functions write and read. It points to where the value goes before it is
+                          read, and to nothing after null (with _NULL) or an absent key (with _OPTIONAL) */
+    FA_MEMBER_OTHER /* by functions; read() gets NULL where the key is absent */
 } fa_member_kind;
 
 /* What is special about a member. */
@@ -61,7 +64,7 @@ cJSON *fa_struct_to_json(const fa_member *members, const void *data);
  * are not in the table are passed over. */
 int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_data,
                         const char *where, fa_diag *diag);
-/* The same of an object whose every key must be in the table, once. */
+/* The same of an object whose every key must be in the table, once; the table has no FA_MEMBER_PART. */
 int fa_struct_from_strict_json(const cJSON *json, const fa_member *members, void *ret_data,
                                const char *where, fa_diag *diag);
 /* Of what may be somebody else's: a member that is missing or cannot be read is left alone. */

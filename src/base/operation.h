@@ -28,7 +28,6 @@ typedef enum fa_field_as { FA_AS_VALUE, FA_AS_NONZERO, FA_AS_NOT } fa_field_as;
 /* One field of an operation's problems. Texts are never NULL; "" means: none. */
 typedef struct fa_field {
     const char *name;     /* in JSON and in CSV: "lse" */
-    const char *record;   /* in a file of records, where it is another */
     const char *member;   /* in the typed view of fa_problem: "want_lse"; else as name */
     const char *c_prefix; /* in C, before the name of a choice in capitals: "FA_CAUSAL_" */
     fa_field_kind kind;
@@ -88,7 +87,7 @@ struct fa_operation {
 };
 
 /* The operation of that name, or FA_ENOTSUP with a sentence that lists those known. Of the specifications that had
- * one name it is the newest; "NAME@HASH" is the one whose text has that SHA-256, of which some digits will do. */
+ * one name it is the newest; "NAME@HASH" is the one whose text has that hash, of which some digits will do. */
 int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_diag *diag);
 
 /* Whether it is of a specification that is not trusted: found by "NAME@HASH" alone. */

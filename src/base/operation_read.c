@@ -51,7 +51,6 @@ static const struct property {
     {"feature", FLAG, AT(feature)},
     {"choices", LIST, AT(choice)},
     {"member", TEXT, AT(member)},
-    {"record", TEXT, AT(record)},
     {"c_prefix", TEXT, AT(c_prefix)},
     {"hint", TEXT, AT(hint)},
     {"bars", TEXT, AT(bars)},
@@ -187,8 +186,6 @@ static int settle_texts(const cJSON *json, fa_field *field, const char *where, f
         return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
     if (field->member[0] == 0)
         field->member = field->name;
-    if (field->record[0] == 0)
-        field->record = field->name;
     if (cJSON_GetObjectItemCaseSensitive(json, "key") == NULL)
         field->key = field->name;
     if (field->label[0] == 0 && field->kind != FA_FIELD_CHOICE)

@@ -116,6 +116,10 @@ typedef enum fa_need {
  * operation does not have, is refused, but for the key `beside` ("*": any key; NULL: none). */
 int fa_problem_from_strict_json(const cJSON *json, fa_need need, const char *beside,
                                 fa_problem *ret_problem, fa_diag *diag);
+/* The same of an object with no other keys, for tables of members; FA_EINVAL for an operation that is not known here, too.
+ * A request's, with its sizes, and one of which all is told. */
+int fa_member_read_problem(const cJSON *json, void *ret_problem, fa_diag *diag);
+int fa_member_read_whole_problem(const cJSON *json, void *ret_problem, fa_diag *diag);
 
 /* A name that is an identifier in C and in SQL, shorter than FA_NAME_MAX. */
 bool fa_is_identifier(const char *name);

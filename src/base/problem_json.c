@@ -194,6 +194,25 @@ int fa_problem_from_strict_json(const cJSON *json, fa_need need, const char *bes
     return rc;
 }
 
+static int read_member(const cJSON *json, fa_need need, fa_problem *ret_problem, fa_diag *diag)
+{
+    *ret_problem = (fa_problem){0};
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "\"problem\" must be an object");
+    int rc = fa_problem_from_strict_json(json, need, NULL, ret_problem, diag);
+    return rc == FA_ENOTSUP ? FA_EINVAL : rc; /* an operation that is not known here */
+}
+
+int fa_member_read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
+{
+    return read_member(json, FA_NEED_SIZES, ret_problem, diag);
+}
+
+int fa_member_read_whole_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
+{
+    return read_member(json, FA_NEED_ALL, ret_problem, diag);
+}
+
 /* A problem in words for people, by the labels of its operation's fields. */
 /* The field that follows this one and whose value is another; NULL: none. */
 static const fa_field *follower_apart(const fa_operation *op, const fa_field *f,

@@ -34,7 +34,7 @@ const fa_member fa_trial_members[] = {
 #undef ROW
 #undef THREE
 
-bool fa_trial_add_json(cJSON *object, const fa_trial *trial)
+fa_trial fa_trial_known(const fa_trial *trial)
 {
     fa_trial known = *trial;
     if (!(known.threads > 0))
@@ -47,6 +47,18 @@ bool fa_trial_add_json(cJSON *object, const fa_trial *trial)
     }
     if (!(known.tolerance > 0))
         known.max_error = NAN;
+    return known;
+}
+
+void fa_trial_settle(fa_trial *trial)
+{
+    if (isnan(trial->max_error) && !(trial->tolerance > 0))
+        trial->max_error = 0;
+}
+
+bool fa_trial_add_json(cJSON *object, const fa_trial *trial)
+{
+    fa_trial known = fa_trial_known(trial);
     return fa_struct_add_json(object, fa_trial_members, &known);
 }
 
@@ -58,8 +70,7 @@ int fa_trial_from_json(const cJSON *object, fa_trial *ret_trial, fa_diag *diag)
     int rc = fa_struct_from_json(object, fa_trial_members, &trial, "trial", diag);
     if (rc != 0)
         return rc;
-    if (isnan(trial.max_error) && !(trial.tolerance > 0))
-        trial.max_error = 0;
+    fa_trial_settle(&trial);
     *ret_trial = trial;
     return 0;
 }

@@ -29,9 +29,9 @@ enum { FA_STATIC_SMEM_MAX = 1 << 20 };
     X(REAL, "low_us", low_us, .rules = FA_MEMBER_HIDDEN)                          \
     X(REAL, "high_us", high_us, .rules = FA_MEMBER_HIDDEN)                        \
     X(COUNT, "sample_count", sample_count, .rules = FA_MEMBER_HIDDEN)             \
-    X(FLAG, "raced", raced)                                                       \
     X(REAL, "max_error", max_error, .rules = FA_MEMBER_NAN) /* of wrong output */ \
-    X(REAL, "tolerance", tolerance, .rules = FA_MEMBER_UNKNOWN)
+    X(REAL, "tolerance", tolerance, .rules = FA_MEMBER_UNKNOWN)                   \
+    X(FLAG, "raced", raced)
 
 /* A config as a row of a struct's table. */
 #define FA_CONFIG_MEMBER(type, member) \
@@ -41,6 +41,10 @@ int fa_config_read(const cJSON *json, void *ret_config, fa_diag *diag);
 
 /* The config and all fields. */
 extern const fa_member fa_trial_members[];
+
+/* For a table that has fa_trial_members as a part: as it is written, and after it was read. */
+fa_trial fa_trial_known(const fa_trial *trial);
+void fa_trial_settle(fa_trial *trial);
 
 /* Joins a trial's fields to an object; a number that is not known is null. false: out of memory. */
 bool fa_trial_add_json(cJSON *object, const fa_trial *trial);

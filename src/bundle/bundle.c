@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SIGNED_TEXT "fa-tune bundle 2"
+#define SIGNED_TEXT "fa-tune bundle 3"
 enum { SIGNED_BYTES = sizeof SIGNED_TEXT - 1 + FA_HASH_BYTES };
 
 struct fa_bundle {
@@ -117,7 +117,7 @@ static int check_trailer(fa_bundle *bundle, const fa_buf *bytes, fa_diag *diag)
     const unsigned char *key = trailer + FA_HASH_BYTES;
     fa_hash_raw(bytes->data, size, now);
     if (memcmp(now, trailer, sizeof now) != 0)
-        return fa_fail(diag, FA_ECORRUPT, "bundle %s is damaged: it does not match its SHA-256",
+        return fa_fail(diag, FA_ECORRUPT, "bundle %s is damaged: it does not match its hash",
                        bundle->path);
     bundle->info.is_signed = !all_zero(trailer + 32, FA_BUNDLE_TRAILER - 32);
     if (!bundle->info.is_signed)
@@ -217,7 +217,7 @@ static int check_texts(const fa_winner_record *winner, fa_diag *diag)
     if (winner->entry[0] == 0)
         return fa_fail(diag, FA_EINVAL, "its entry has no name");
     if (!fa_key_parse(winner->cubin_key, key))
-        return fa_fail(diag, FA_EINVAL, "its cubin key is no SHA-256");
+        return fa_fail(diag, FA_EINVAL, "its cubin key is no hash");
     if (winner->evidence == NULL)
         return 0;
     size_t size = strlen(winner->evidence);
@@ -350,8 +350,8 @@ int fa_bundle_cubin(fa_bundle *bundle, const char *key, fa_cubin_record *ret_cub
     if (rc == 0)
         drop_log(ret_cubin);
     if (rc == FA_ECORRUPT)
-        fa_fail(diag, rc, "bundle %s is damaged: cubin %.12s does not match its SHA-256",
-                bundle->path, key);
+        fa_fail(diag, rc, "bundle %s is damaged: cubin %.12s does not match its hash", bundle->path,
+                key);
     return rc;
 }
 

@@ -5,8 +5,8 @@
  *
  * May be used by: engine and above. May use: db, base.
  *
- * The file is a part of a store (db/portable.h) as SQLite writes it, and behind it 128 bytes: the SHA-256 of what
- * stands before them, the Ed25519 public key, and its signature over the text "fa-tune bundle 2" and that hash.
+ * The file is a part of a store (db/portable.h) as SQLite writes it, and behind it 128 bytes: the hash of what
+ * stands before them, the Ed25519 public key, and its signature over the text "fa-tune bundle 3" and that hash.
  * Key and signature are zeros where nobody signed. The same content gives the same bytes.
  *
  * A bundle is hostile until it is checked: hash and signature before SQLite sees a byte, the tables and every page

@@ -3,37 +3,39 @@
 
 #include "catalogue.h"
 #include "error.h"
-#include "json.h"
+#include "fa_bundle.h"
 #include "json_make.h"
-#include "json_struct.h"
 #include "problem.h"
 #include "render.h"
-#include "store.h"
+#include "trial_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+enum { LINE_MAX_BYTES = 262144 };
+
+/* ---- in memory ------------------------------------------------------------------------------*/
 void fa_records_free(fa_records *records)
 {
     for (int32_t i = 0; i < records->count; i++)
-        free(records->record[i].trials);
+        fa_winner_record_free(&records->record[i]);
     free(records->record);
     free(records->baseline);
     *records = (fa_records){0};
 }
 
-int fa_records_append(fa_records *records, const fa_answer *answer, char *trials, fa_diag *diag)
+int fa_records_append(fa_records *records, const fa_winner_record *record, fa_diag *diag)
 {
     if (records->count == FA_RECORDS_MAX)
         return fa_fail(diag, FA_EINVAL, "more than %d records", FA_RECORDS_MAX);
-    fa_record *grown =
+    fa_winner_record *grown =
         fa_grow(records->record, &records->capacity, (size_t)records->count, sizeof *grown);
     if (grown == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for records");
     records->record = grown;
-    records->record[records->count++] = (fa_record){.answer = *answer, .trials = trials};
+    records->record[records->count++] = *record;
     return 0;
 }
 
@@ -57,28 +59,6 @@ int fa_records_append_baseline(fa_records *records, const fa_baseline *baseline,
     records->baseline = grown;
     records->baseline[records->baselines++] = *baseline;
     return 0;
-}
-
-void fa_records_keep(fa_records *records, bool (*keep)(void *context, const fa_answer *answer),
-                     void *context)
-{
-    int32_t left = 0;
-    for (int32_t i = 0; i < records->count; i++) {
-        if (keep(context, &records->record[i].answer))
-            records->record[left++] = records->record[i];
-        else
-            free(records->record[i].trials);
-    }
-    records->count = left;
-    left = 0;
-    for (int32_t i = 0; i < records->baselines; i++) {
-        const fa_baseline *baseline = &records->baseline[i];
-        fa_answer answer = {.problem = baseline->problem};
-        memcpy(answer.gpu.name, baseline->gpu_name, sizeof baseline->gpu_name);
-        if (keep(context, &answer))
-            records->baseline[left++] = *baseline;
-    }
-    records->baselines = left;
 }
 
 /* ---- families -------------------------------------------------------------------------------*/
@@ -121,74 +101,7 @@ const char *fa_records_moved(const fa_records *file, const fa_records *today)
     return NULL;
 }
 
-/* ---- circumstances --------------------------------------------------------------------------*/
-/* Those of a trial's clocks have the same names there. */
-#define ROW(kind, member) \
-    FA_MEMBER(#member, kind, fa_circumstances, member, .rules = FA_MEMBER_LEFT_OUT)
-static const fa_member circumstance_members[] = {
-    ROW(COUNT, cuda),          ROW(TEXT, driver),
-    ROW(COUNT, sm_mhz),        ROW(COUNT, memory_mhz),
-    ROW(COUNT, temperature_c), ROW(COUNT, power_limit_w),
-    ROW(TEXT, throttle),       {.key = NULL},
-};
-#undef ROW
-
-cJSON *fa_circumstances_to_json(const fa_circumstances *under)
-{
-    return fa_struct_to_json(circumstance_members, under);
-}
-
-int fa_circumstances_from_json(const cJSON *json, fa_circumstances *ret_under, const char *where,
-                               fa_diag *diag)
-{
-    fa_circumstances under = {0};
-    int rc = json == NULL || cJSON_IsObject(json)
-                 ? 0
-                 : fa_fail(diag, FA_EINVAL, "%s: \"measured_under\" must be an object", where);
-    if (rc == 0 && json != NULL)
-        rc = fa_struct_from_json(json, circumstance_members, &under, where, diag);
-    if (rc == 0)
-        *ret_under = under;
-    return rc;
-}
-
-int fa_records_circumstances(const fa_trial_list *list, const fa_config *config,
-                             fa_circumstances *ret_under, fa_diag *diag)
-{
-    fa_circumstances under = {0};
-    cJSON *clocks = NULL, *environment = NULL;
-    int64_t cuda = 0;
-    size_t at = 0;
-    while (at < list->count && !fa_config_equal(&list->record[at].trial.config, config))
-        at++;
-    if (at < list->count) {
-        int rc = fa_json_parse_object(list->record[at].clocks, "clocks", &clocks, diag);
-        if (rc == 0)
-            rc = fa_json_parse_object(list->record[at].environment, "environment", &environment,
-                                      diag);
-        if (rc != 0) {
-            cJSON_Delete(clocks);
-            return rc;
-        }
-    }
-    fa_struct_take_json(clocks, circumstance_members, &under);
-    if (fa_json_int(environment, "driver", 0, INT32_MAX, &cuda, "environment", NULL) == 0)
-        under.cuda = (int32_t)cuda;
-    cJSON_Delete(clocks);
-    cJSON_Delete(environment);
-    *ret_under = under;
-    return 0;
-}
-
-/* ---- trials ---------------------------------------------------------------------------------*/
-int fa_records_trials(const fa_trial_list *list, char **ret_text, fa_diag *diag)
-{
-    cJSON *json = fa_trial_list_to_record(list);
-    *ret_text = json != NULL ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
-    return *ret_text != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for records");
-}
-
+/* ---- baselines as JSON ----------------------------------------------------------------------*/
 static const double longest_us = 1e12; /* eleven days */
 
 static bool is_printable(const char *text)
@@ -207,7 +120,7 @@ void fa_baseline_gpu(const char *name, char ret_name[64])
     snprintf(ret_name, 64, "%s", name);
 }
 
-static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
+static int read_any_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 {
     if (json == NULL)
         return fa_fail(diag, FA_EINVAL, "\"problem\" is missing");
@@ -217,7 +130,7 @@ static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 #define ROW(kind, name, member, ...) FA_MEMBER(name, kind, fa_baseline, member, __VA_ARGS__),
 static const fa_member baseline_members[] = {
     FA_BASELINE_FIELDS(ROW) FA_MEMBER("problem", OTHER, fa_baseline, problem,
-                                      .write = fa_member_problem, .read = read_problem),
+                                      .write = fa_member_problem, .read = read_any_problem),
     {.key = NULL},
 };
 #undef ROW
@@ -280,4 +193,245 @@ int fa_baseline_from_json(const cJSON *json, fa_baseline *ret_baseline, fa_diag 
 cJSON *fa_baseline_to_json(const fa_baseline *baseline)
 {
     return fa_struct_to_json(baseline_members, baseline);
+}
+
+/* ---- a winner as JSON -----------------------------------------------------------------------*/
+static cJSON *write_evidence(const void *member)
+{
+    const char *text = *(char *const *)member;
+    return cJSON_CreateRaw(text != NULL ? text : "{}");
+}
+
+static int read_evidence(const cJSON *json, void *ret_evidence, fa_diag *diag)
+{
+    fa_trial_list list = {0};
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "\"evidence\" must be an object");
+    int rc = fa_trial_list_from_json(cJSON_GetObjectItemCaseSensitive(json, "trials"), &list, diag);
+    fa_trial_list_free(&list);
+    if (rc != 0)
+        return rc;
+    char *text = *(char **)ret_evidence = fa_json_print(json);
+    return text != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for records");
+}
+
+#define ROW(kind, name, member, ...) FA_MEMBER(name, kind, fa_winner_record, member, __VA_ARGS__),
+static const fa_member winner_members[] = {
+    FA_MEMBER("problem", OTHER, fa_winner_record, scope.problem, .write = fa_member_problem,
+              .read = fa_member_read_problem),
+    FA_WINNER_FIELDS(ROW) FA_MEMBER("", PART, fa_winner_record, trial, .members = fa_timed_members),
+    FA_MEMBER("evidence", OTHER, fa_winner_record, evidence, .write = write_evidence,
+              .read = read_evidence),
+    {.key = NULL},
+};
+#undef ROW
+
+/* ---- the file, written ----------------------------------------------------------------------*/
+static char *print_winner(const fa_winner_record *record)
+{
+    fa_winner_record line = *record;
+    line.trial = fa_timed_trial(&record->trial);
+    cJSON *json = fa_struct_to_json(winner_members, &line);
+    char *text = json != NULL ? fa_json_print(json) : NULL;
+    cJSON_Delete(json);
+    return text;
+}
+
+static char *print_head(const fa_records *records)
+{
+    char day[32];
+    struct tm tm;
+    time_t made = (time_t)records->made;
+    gmtime_r(&made, &tm);
+    strftime(day, sizeof day, "%Y-%m-%d", &tm);
+    cJSON *json = cJSON_CreateObject();
+    fa_json_add_number(json, "fa_tune_records", FA_RECORDS_VERSION);
+    fa_json_add_text(json, "made", day);
+    cJSON *families = fa_json_add_object(json, "families");
+    for (int i = 0; i < records->families; i++)
+        fa_json_add_text(families, records->family[i].name, records->family[i].hash);
+    char *text = fa_json_print(json);
+    cJSON_Delete(json);
+    return text;
+}
+
+static int catalogue_place(const char *name)
+{
+    fa_gpu gpu;
+    for (int i = 0; i < fa_catalogue_count(); i++) {
+        const char *refused;
+        fa_catalogue_at(i, &gpu, &refused);
+        if (strcmp(gpu.name, name) == 0)
+            return i;
+    }
+    return fa_catalogue_count();
+}
+
+static int compare_places(const char *gpu, const fa_problem *x, const char *other,
+                          const fa_problem *y)
+{
+    int place = catalogue_place(gpu) - catalogue_place(other);
+    return place != 0 ? place : fa_problem_compare(x, y);
+}
+
+static int compare(const void *a, const void *b)
+{
+    const fa_winner_record *x = a, *y = b;
+    return compare_places(x->gpu_name, &x->scope.problem, y->gpu_name, &y->scope.problem);
+}
+
+static int compare_baselines(const void *a, const void *b)
+{
+    const fa_baseline *x = a, *y = b;
+    int order = compare_places(x->gpu_name, &x->problem, y->gpu_name, &y->problem);
+    return order != 0 ? order : strcmp(x->peer, y->peer);
+}
+
+static char *print_baseline(const fa_baseline *baseline)
+{
+    cJSON *json = fa_baseline_to_json(baseline);
+    char *text = json != NULL ? fa_json_print(json) : NULL;
+    cJSON_Delete(json);
+    return text;
+}
+
+static void put_line(fa_buf *out, char *text)
+{
+    if (text == NULL) {
+        out->failed = true;
+        return;
+    }
+    fa_buf_text(out, text);
+    fa_buf_text(out, "\n");
+    cJSON_free(text);
+}
+
+int fa_records_write(fa_records *records, const char *path, fa_diag *diag)
+{
+    fa_buf out = {0};
+    if (records->count > 0)
+        qsort(records->record, (size_t)records->count, sizeof *records->record, compare);
+    if (records->baselines > 0)
+        qsort(records->baseline, (size_t)records->baselines, sizeof *records->baseline,
+              compare_baselines);
+    put_line(&out, print_head(records));
+    for (int32_t i = 0; i < records->count; i++)
+        put_line(&out, print_winner(&records->record[i]));
+    for (int32_t i = 0; i < records->baselines; i++)
+        put_line(&out, print_baseline(&records->baseline[i]));
+    int rc = out.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for records")
+                        : fa_output_write(path, out.data, out.size, diag);
+    fa_buf_free(&out);
+    return rc;
+}
+
+/* ---- the file, read -------------------------------------------------------------------------*/
+static int read_winner(const cJSON *json, fa_winner_record *record, const char *where,
+                       fa_diag *diag)
+{
+    fa_gpu gpu;
+    int rc = fa_struct_from_json(json, winner_members, record, where, diag);
+    if (rc == 0)
+        rc = fa_catalogue_find(record->gpu_name, &gpu, diag);
+    if (rc != 0)
+        return rc;
+    if (record->origin <= FA_ORIGIN_IMPORTED && !fa_timed_is_good(&record->trial))
+        return fa_fail(diag, FA_EINVAL, "%s: its median does not lie in its interval", where);
+    memcpy(record->gpu_name, gpu.name, sizeof gpu.name);
+    fa_gpu_silicon(&gpu, record->scope.silicon);
+    return 0;
+}
+
+static int add_winner(const cJSON *json, fa_records *records, const char *where, fa_diag *diag)
+{
+    fa_winner_record record = {0};
+    int rc = read_winner(json, &record, where, diag);
+    if (rc == 0)
+        rc = fa_records_append(records, &record, diag);
+    if (rc != 0)
+        fa_winner_record_free(&record);
+    return rc;
+}
+
+static int read_head(const cJSON *json, fa_records *records, const char *where, fa_diag *diag)
+{
+    int64_t version = 0;
+    char day[16] = "";
+    struct tm tm = {0};
+    const cJSON *families = cJSON_GetObjectItemCaseSensitive(json, "families"), *item;
+    int rc = fa_json_int(json, "fa_tune_records", 1, INT32_MAX, &version, where, diag);
+    if (rc == FA_ENOTFOUND)
+        return fa_fail(diag, FA_EINVAL, "%s: this is no file of records", where);
+    if (rc == 0 && version != FA_RECORDS_VERSION)
+        return fa_fail(
+            diag, FA_EVERSION,
+            "%s: records of version %lld, and this fa-tune reads version %d alone: use "
+            "the fa-tune that made them, or make them anew with `fa-tune export --records`",
+            where, (long long)version, FA_RECORDS_VERSION);
+    if (rc == 0)
+        rc = fa_json_copy(json, "made", day, sizeof day, where, diag);
+    const char *end = rc == 0 ? strptime(day, "%Y-%m-%d", &tm) : NULL;
+    if (end == NULL || *end != 0 || !cJSON_IsObject(families) ||
+        cJSON_GetArraySize(families) > FA_RECORDS_FAMILIES)
+        return fa_fail(diag, FA_EINVAL, "%s: \"made\" must be a day and \"families\" an object",
+                       where);
+    records->made = (int64_t)timegm(&tm);
+    cJSON_ArrayForEach (item, families) {
+        if (!cJSON_IsString(item) || strlen(item->valuestring) != FA_HASH_HEX - 1 ||
+            strlen(item->string) >= FA_NAME_MAX)
+            return fa_fail(diag, FA_EINVAL, "%s: \"families\" must name hashes", where);
+        memcpy(records->family[records->families].hash, item->valuestring, FA_HASH_HEX);
+        snprintf(records->family[records->families++].name, FA_NAME_MAX, "%s", item->string);
+    }
+    return 0;
+}
+
+static int read_line(const char *path, int number, const char *line, size_t size,
+                     fa_records *records, fa_diag *diag)
+{
+    char where[300];
+    cJSON *json = NULL;
+    fa_baseline baseline;
+    snprintf(where, sizeof where, "%.256s, line %d", path, number);
+    if (size > LINE_MAX_BYTES)
+        return fa_fail(diag, FA_ECORRUPT, "%s: longer than %d bytes", where, LINE_MAX_BYTES);
+    int rc = fa_json_parse(line, size, where, &json, diag);
+    if (rc == 0 && !cJSON_IsObject(json))
+        rc = fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
+    if (rc == 0 && number == 1) {
+        rc = read_head(json, records, where, diag);
+    } else if (rc == 0 && cJSON_HasObjectItem(json, "peer")) {
+        rc = fa_baseline_from_json(json, &baseline, diag);
+        if (rc == 0)
+            rc = fa_records_append_baseline(records, &baseline, diag);
+    } else if (rc == 0) {
+        rc = add_winner(json, records, where, diag);
+    }
+    if (rc != 0 && strncmp(diag != NULL ? diag->text : where, where, strlen(where)) != 0)
+        rc = fa_fail_in(diag, rc, "%s", where);
+    cJSON_Delete(json);
+    return rc == FA_EINVAL ? FA_ECORRUPT : rc; /* whoever names the file has asked rightly */
+}
+
+int fa_records_read(const char *path, fa_records *ret_records, fa_diag *diag)
+{
+    fa_buf text;
+    fa_records records = {0};
+    int rc = fa_buf_read_file(&text, path, FA_RECORDS_BYTES_MAX), number = 1;
+    if (rc != 0)
+        return fa_fail(diag, rc, "records %s: %s", path, fa_error_text(rc));
+    for (size_t at = 0; rc == 0 && at < text.size; number++) {
+        const char *newline = memchr(text.data + at, '\n', text.size - at);
+        size_t size = newline != NULL ? (size_t)(newline - text.data) - at : text.size - at;
+        rc = read_line(path, number, text.data + at, size, &records, diag);
+        at += size + 1;
+    }
+    if (rc == 0 && number == 1)
+        rc = fa_fail(diag, FA_ECORRUPT, "records %s: the file is empty", path);
+    fa_buf_free(&text);
+    if (rc != 0)
+        fa_records_free(&records);
+    else
+        *ret_records = records;
+    return rc;
 }

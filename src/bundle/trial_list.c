@@ -40,11 +40,6 @@ void fa_trial_list_free(fa_trial_list *list)
 
 int fa_trial_list_add(fa_trial_list *list, const fa_trial_record *record)
 {
-    fa_trial_record *grown =
-        fa_grow(list->record, &list->capacity, list->count, sizeof *list->record);
-    if (grown == NULL)
-        return FA_ENOMEM;
-    list->record = grown;
     int32_t count = record->samples_us == NULL                      ? 0
                     : record->sample_count > FA_TRIAL_SAMPLES_MAX ? FA_TRIAL_SAMPLES_MAX
                                                                     : record->sample_count;
@@ -58,45 +53,53 @@ int fa_trial_list_add(fa_trial_list *list, const fa_trial_record *record)
     copy.clocks = record->clocks != NULL ? strdup(record->clocks) : NULL;
     if ((count > 0 && samples == NULL) ||
         (record->environment != NULL && copy.environment == NULL) ||
-        (record->clocks != NULL && copy.clocks == NULL)) {
+        (record->clocks != NULL && copy.clocks == NULL) ||
+        fa_append(&list->record, &list->count, &list->capacity, &copy, sizeof copy) != 0) {
         fa_trial_list_lighten(&copy);
         return FA_ENOMEM;
     }
-    list->record[list->count++] = copy;
     return 0;
 }
 
+static double rounded(double us)
+{
+    return us > 0 ? rint(us * 1e3) / 1e3 : 0; /* to the nanosecond: events resolve less */
+}
+
+/* ---- what is kept of a trial ----------------------------------------------------------------*/
+#define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
+#define ROW(kind, member, ...) FA_MEMBER(#member, kind, fa_trial, member, __VA_ARGS__)
+const fa_member fa_timed_members[] = {
+    FA_CONFIG_MEMBER(fa_trial, config), ROW(NUMBER, predicted_us, LEFT_OUT),
+    ROW(NUMBER, median_us, LEFT_OUT),   ROW(NUMBER, low_us, LEFT_OUT),
+    ROW(NUMBER, high_us, LEFT_OUT),     ROW(COUNT, sample_count, LEFT_OUT),
+    ROW(NUMBER, max_error, LEFT_OUT),   ROW(NUMBER, tolerance, LEFT_OUT),
+    ROW(FLAG, raced, LEFT_OUT),         {.key = NULL},
+};
+#undef ROW
+
+fa_trial fa_timed_trial(const fa_trial *trial)
+{
+    fa_trial timed = *trial;
+    timed.predicted_us = rounded(trial->predicted_us);
+    timed.median_us = rounded(trial->median_us);
+    timed.low_us = rounded(trial->low_us);
+    timed.high_us = rounded(trial->high_us);
+    if (!(isfinite(trial->max_error) && isfinite(trial->tolerance) && trial->tolerance > 0))
+        timed.max_error = timed.tolerance = 0;
+    return timed;
+}
+
 /* Written so that NaN is no time. */
-static bool times_are_good(const fa_trial *trial)
+bool fa_timed_is_good(const fa_trial *trial)
 {
     return trial->low_us > 0 && trial->low_us <= trial->median_us &&
            trial->median_us <= trial->high_us && trial->high_us < longest_us &&
            trial->predicted_us >= 0 && trial->predicted_us < longest_us;
 }
 
-static double rounded(double us)
-{
-    return rint(us * 1e3) / 1e3; /* to the nanosecond: events resolve less */
-}
-
-static bool is_number(const cJSON *item, double least, double most)
-{
-    return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble <= most;
-}
-
-/* Reads from `item` on. false: one is no time. */
-static bool read_samples(const cJSON *item, float samples[FA_TRIAL_SAMPLES_MAX], int32_t *ret_count)
-{
-    for (*ret_count = 0; item != NULL; item = item->next) {
-        if (*ret_count == FA_TRIAL_SAMPLES_MAX || !is_number(item, 0, longest_us))
-            return false;
-        samples[(*ret_count)++] = (float)item->valuedouble;
-    }
-    return true;
-}
-
-/* ---- evidence -------------------------------------------------------------------------------*/
-/* What made the trial, without the name of the machine, which is nobody's business. */
+/* ---- written --------------------------------------------------------------------------------*/
+/* What made the trial, without the names of the machine and of its GPU, which are nobody's business. */
 static void add_environment(cJSON *json, const char *name, const char *text)
 {
     cJSON *environment;
@@ -104,38 +107,22 @@ static void add_environment(cJSON *json, const char *name, const char *text)
         fa_json_add(json, name, NULL); /* it will not be printed */
     } else if (environment != NULL) {
         cJSON_DeleteItemFromObjectCaseSensitive(environment, "host");
+        cJSON_DeleteItemFromObjectCaseSensitive(environment, "uuid");
         fa_json_add(json, name, environment);
     }
 }
 
-#define ROW(kind, member, ...) FA_MEMBER(#member, kind, fa_trial, member, __VA_ARGS__)
-static const fa_member evidence_members[] = {
-    FA_CONFIG_MEMBER(fa_trial, config),
-    ROW(NUMBER, median_us),
-    ROW(NUMBER, low_us),
-    ROW(NUMBER, high_us),
-    ROW(NUMBER, predicted_us, .rules = FA_MEMBER_LEFT_OUT),
-    ROW(FLAG, raced),
-    ROW(NUMBER, max_error, .rules = FA_MEMBER_LEFT_OUT),
-    ROW(NUMBER, tolerance, .rules = FA_MEMBER_LEFT_OUT),
-    {.key = NULL},
-};
-#undef ROW
-
-static cJSON *trial_to_evidence(const fa_trial_record *record)
+static cJSON *write_trial(const fa_trial_record *record)
 {
-    fa_trial trial = record->trial;
+    fa_trial trial = fa_timed_trial(&record->trial);
     char seed[24]; /* as text: cJSON writes 15 digits of a number */
-    trial.predicted_us = trial.predicted_us > 0 ? rounded(trial.predicted_us) : 0;
-    if (!(isfinite(trial.max_error) && isfinite(trial.tolerance) && trial.tolerance > 0))
-        trial.max_error = trial.tolerance = 0;
-    cJSON *json = fa_struct_to_json(evidence_members, &trial);
-    if (record->environment != NULL) {
-        snprintf(seed, sizeof seed, "%llu", (unsigned long long)record->seed);
+    trial.sample_count = 0; /* as many as there are */
+    cJSON *json = fa_struct_to_json(fa_timed_members, &trial);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)record->seed);
+    if (record->seed != 0)
         fa_json_add_text(json, "seed", seed);
-        add_environment(json, "environment", record->environment);
-        add_environment(json, "clocks", record->clocks);
-    }
+    add_environment(json, "environment", record->environment);
+    add_environment(json, "clocks", record->clocks);
     if (record->sample_count > 0) {
         cJSON *samples = fa_json_add_array(json, "samples_us");
         for (int32_t i = 0; i < record->sample_count; i++)
@@ -144,43 +131,78 @@ static cJSON *trial_to_evidence(const fa_trial_record *record)
     return json;
 }
 
-cJSON *fa_trial_list_to_evidence(const fa_trial_list *list)
+cJSON *fa_trial_list_to_json(const fa_trial_list *list)
 {
     cJSON *array = cJSON_CreateArray();
     for (size_t i = 0; array != NULL && i < list->count; i++)
-        fa_json_push(array, trial_to_evidence(&list->record[i]));
+        fa_json_push(array, write_trial(&list->record[i]));
     return array;
 }
 
-static int add_evidence(const cJSON *json, fa_trial_list *list)
+/* ---- read -----------------------------------------------------------------------------------*/
+static bool read_samples(const cJSON *array, float samples[FA_TRIAL_SAMPLES_MAX],
+                         int32_t *ret_count)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach (item, array) {
+        if (*ret_count == FA_TRIAL_SAMPLES_MAX || !cJSON_IsNumber(item) ||
+            !(item->valuedouble >= 0 && item->valuedouble <= longest_us))
+            return false;
+        samples[(*ret_count)++] = (float)item->valuedouble;
+    }
+    return array == NULL || cJSON_IsArray(array);
+}
+
+static int print_object(const cJSON *json, char **ret_text)
+{
+    *ret_text = cJSON_IsObject(json) ? fa_json_print(json) : NULL;
+    return cJSON_IsObject(json) && *ret_text == NULL ? FA_ENOMEM : 0;
+}
+
+static int read_trial(const cJSON *json, fa_trial_list *list, fa_diag *diag)
 {
     float samples[FA_TRIAL_SAMPLES_MAX];
-    fa_trial_record record = {.trial = {.status = FA_STATUS_MEASURED, .blocks_per_sm = -1}};
+    fa_trial_record record = {.samples_us = samples,
+                              .trial = {.status = FA_STATUS_MEASURED, .blocks_per_sm = -1}};
     fa_trial *trial = &record.trial;
     const char *seed = NULL;
-    fa_struct_take_json(json, evidence_members, trial);
-    if (trial->config.family[0] == 0)
-        return 0;
-    const cJSON *times = cJSON_GetObjectItemCaseSensitive(json, "samples_us");
-    const cJSON *environment = cJSON_GetObjectItemCaseSensitive(json, "environment");
-    const cJSON *clocks = cJSON_GetObjectItemCaseSensitive(json, "clocks");
-    if (!times_are_good(trial) || (times != NULL && !cJSON_IsArray(times)) ||
-        !read_samples(times != NULL ? times->child : NULL, samples, &record.sample_count))
-        return 0;
-    record.samples_us = samples;
+    char *environment = NULL, *clocks = NULL;
+    int rc = fa_struct_from_json(json, fa_timed_members, trial, "trials", diag);
+    if (rc != 0)
+        return rc;
+    if (!fa_timed_is_good(trial) ||
+        !read_samples(cJSON_GetObjectItemCaseSensitive(json, "samples_us"), samples,
+                      &record.sample_count))
+        return fa_fail(diag, FA_EINVAL,
+                       "trials: each has its median in its interval and at most %d samples",
+                       FA_TRIAL_SAMPLES_MAX);
     trial->sample_count = record.sample_count;
-    if (fa_json_text(json, "seed", &seed, "trial", NULL) == 0)
+    if (fa_json_text(json, "seed", &seed, "trials", NULL) == 0)
         record.seed = strtoull(seed, NULL, 10);
-    char *where = cJSON_IsObject(environment) ? fa_json_print(environment) : NULL;
-    char *how = cJSON_IsObject(clocks) ? fa_json_print(clocks) : NULL;
-    record.environment = where;
-    record.clocks = how;
-    bool lost =
-        (cJSON_IsObject(environment) && where == NULL) || (cJSON_IsObject(clocks) && how == NULL);
-    int rc = lost ? FA_ENOMEM : fa_trial_list_add(list, &record);
-    cJSON_free(where);
-    cJSON_free(how);
-    return rc;
+    rc = print_object(cJSON_GetObjectItemCaseSensitive(json, "environment"), &environment);
+    if (rc == 0)
+        rc = print_object(cJSON_GetObjectItemCaseSensitive(json, "clocks"), &clocks);
+    record.environment = environment;
+    record.clocks = clocks;
+    if (rc == 0)
+        rc = fa_trial_list_add(list, &record);
+    cJSON_free(environment);
+    cJSON_free(clocks);
+    return rc == 0 ? 0 : fa_fail(diag, rc, "out of memory for evidence");
+}
+
+int fa_trial_list_from_json(const cJSON *json, fa_trial_list *list, fa_diag *diag)
+{
+    const cJSON *item;
+    if (json != NULL && (!cJSON_IsArray(json) || cJSON_GetArraySize(json) > FA_TRIAL_LIST_MAX))
+        return fa_fail(diag, FA_EINVAL, "\"trials\" must be an array of at most %d",
+                       FA_TRIAL_LIST_MAX);
+    cJSON_ArrayForEach (item, json) {
+        int rc = read_trial(item, list, diag);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
 }
 
 int fa_trial_list_from_evidence(const char *evidence, fa_trial_list *list, fa_diag *diag)
@@ -189,144 +211,10 @@ int fa_trial_list_from_evidence(const char *evidence, fa_trial_list *list, fa_di
     int rc = fa_json_parse_object(evidence, "evidence", &json, diag);
     const cJSON *trials = cJSON_GetObjectItemCaseSensitive(json, "trials"), *item;
     cJSON_ArrayForEach (item, trials) {
-        if (rc != 0 || list->count == FA_TRIAL_LIST_MAX || !cJSON_IsArray(trials))
+        if (rc == FA_ENOMEM || list->count == FA_TRIAL_LIST_MAX || !cJSON_IsArray(trials))
             break;
-        rc = add_evidence(item, list);
+        rc = read_trial(item, list, NULL);
     }
     cJSON_Delete(json);
-    return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for evidence") : rc;
-}
-
-/* ---- records --------------------------------------------------------------------------------*/
-static bool same_names(const fa_config *a, const fa_config *b)
-{
-    if (a->count != b->count || strcmp(a->family, b->family) != 0)
-        return false;
-    for (int32_t i = 0; i < a->count; i++)
-        if (strcmp(a->tunable[i].name, b->tunable[i].name) != 0)
-            return false;
-    return true;
-}
-
-static void push(cJSON *array, double value)
-{
-    fa_json_push(array, cJSON_CreateNumber(value));
-}
-
-static cJSON *trial_to_record(const fa_trial_record *record)
-{
-    const fa_trial *trial = &record->trial;
-    cJSON *row = cJSON_CreateArray();
-    for (int32_t i = 0; i < trial->config.count; i++)
-        fa_json_push(row, fa_value_to_json(trial->config.tunable[i].value));
-    push(row, rounded(trial->median_us));
-    push(row, rounded(trial->low_us));
-    push(row, rounded(trial->high_us));
-    push(row, rounded(trial->predicted_us > 0 ? trial->predicted_us : 0));
-    push(row, trial->raced);
-    for (int32_t i = 0; i < record->sample_count; i++)
-        push(row, rounded((double)record->samples_us[i]));
-    return row;
-}
-
-cJSON *fa_trial_list_to_record(const fa_trial_list *list)
-{
-    cJSON *array = cJSON_CreateArray();
-    for (size_t first = 0; first < list->count; first++) {
-        const fa_config *config = &list->record[first].trial.config;
-        size_t before = 0;
-        while (before < first && !same_names(&list->record[before].trial.config, config))
-            before++;
-        if (before < first)
-            continue;
-        cJSON *family = cJSON_CreateObject();
-        fa_json_add_text(family, "family", config->family);
-        cJSON *names = fa_json_add_array(family, "tunables");
-        for (int32_t i = 0; i < config->count; i++)
-            fa_json_push(names, cJSON_CreateString(config->tunable[i].name));
-        cJSON *rows = fa_json_add_array(family, "trials");
-        for (size_t i = first; i < list->count; i++)
-            if (same_names(&list->record[i].trial.config, config))
-                fa_json_push(rows, trial_to_record(&list->record[i]));
-        fa_json_push(array, family);
-    }
-    return array;
-}
-
-/* The config without its values. */
-static bool read_names(const cJSON *json, fa_config *ret_config)
-{
-    const cJSON *names = cJSON_GetObjectItemCaseSensitive(json, "tunables"), *name;
-    fa_config config = {0};
-    if (!cJSON_IsObject(json) || !cJSON_IsArray(names) ||
-        fa_json_copy(json, "family", config.family, sizeof config.family, "trials", NULL) != 0 ||
-        !fa_is_identifier(config.family))
-        return false;
-    cJSON_ArrayForEach (name, names) {
-        if (config.count == (int32_t)(sizeof config.tunable / sizeof *config.tunable) ||
-            !cJSON_IsString(name) || !fa_is_identifier(name->valuestring))
-            return false;
-        int32_t ignored;
-        if (fa_config_get(&config, name->valuestring, &ignored))
-            return false;
-        snprintf(config.tunable[config.count++].name, FA_NAME_MAX, "%s", name->valuestring);
-    }
-    *ret_config = config;
-    return true;
-}
-
-/* 0, FA_EINVAL or FA_ENOMEM. */
-static int add_record(const cJSON *row, const fa_config *names, fa_trial_list *list)
-{
-    float samples[FA_TRIAL_SAMPLES_MAX];
-    fa_trial_record record = {.samples_us = samples};
-    fa_trial *trial = &record.trial;
-    double time[5];
-    *trial = (fa_trial){.status = FA_STATUS_MEASURED, .blocks_per_sm = -1, .config = *names};
-    const cJSON *item = cJSON_IsArray(row) ? row->child : NULL;
-    for (int32_t i = 0; i < names->count; i++, item = item != NULL ? item->next : NULL) {
-        int rc = fa_value_of_json(item, &trial->config.tunable[i].value, NULL);
-        if (rc != 0)
-            return rc;
-    }
-    for (int i = 0; i < 5; i++, item = item->next) {
-        if (!is_number(item, 0, longest_us))
-            return FA_EINVAL;
-        time[i] = item->valuedouble;
-    }
-    trial->median_us = time[0];
-    trial->low_us = time[1];
-    trial->high_us = time[2];
-    trial->predicted_us = time[3];
-    trial->raced = time[4] == 1;
-    if (!times_are_good(trial) || (time[4] != 0 && time[4] != 1) ||
-        !read_samples(item, samples, &record.sample_count))
-        return FA_EINVAL;
-    trial->sample_count = record.sample_count;
-    return fa_trial_list_add(list, &record);
-}
-
-int fa_trial_list_from_record(const cJSON *json, fa_trial_list *list, const char *where,
-                              fa_diag *diag)
-{
-    const cJSON *family, *row;
-    fa_config names;
-    int rc = json == NULL || cJSON_IsArray(json) ? 0 : FA_EINVAL;
-    cJSON_ArrayForEach (family, json) {
-        const cJSON *rows = cJSON_GetObjectItemCaseSensitive(family, "trials");
-        if (rc == 0 && (!read_names(family, &names) || !cJSON_IsArray(rows)))
-            rc = FA_EINVAL;
-        cJSON_ArrayForEach (row, rows) {
-            if (rc == 0)
-                rc = list->count < FA_TRIAL_LIST_MAX ? add_record(row, &names, list) : FA_EINVAL;
-        }
-        if (rc != 0)
-            break;
-    }
-    if (rc == FA_EINVAL)
-        return fa_fail(diag, rc,
-                       "%s: \"trials\" must be at most %d measured configs of named families, each "
-                       "with its median in its interval and at most %d samples",
-                       where, FA_TRIAL_LIST_MAX, FA_TRIAL_SAMPLES_MAX);
-    return rc == 0 ? 0 : fa_fail(diag, rc, "out of memory for records");
+    return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for evidence") : 0;
 }

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Trials that travel with a winner: in a bundle's evidence, and shorter in a line of records.
+ * Trials that travel with a winner, in its evidence: in a bundle and in a line of records alike.
  *
  * Workload: some dozen measured trials a winner, the best of them with their samples. What is read may
- * be anybody's: a trial of an evidence that cannot be is passed over, one of a record is refused.
+ * be anybody's.
+ *
+ *   "trials": [{"config":{…},"predicted_us":…,"median_us":…,"low_us":…,"high_us":…,"max_error":…,"tolerance":…,
+ *               "raced":true,"seed":"…","environment":{…},"clocks":{…},"samples_us":[…]},…]
  */
 #ifndef FA_BUNDLE_TRIAL_LIST_H
 #define FA_BUNDLE_TRIAL_LIST_H
 
-#include "json.h"
+#include "json_struct.h"
 #include "store.h"
 
 enum { FA_TRIAL_LIST_MAX = 128, FA_TRIAL_SAMPLES_MAX = 128 };
@@ -26,17 +29,19 @@ void fa_trial_list_lighten(fa_trial_record *record);
 void fa_trial_list_cut(fa_trial_list *list, size_t left);
 void fa_trial_list_free(fa_trial_list *list);
 
-/* The "trials" of an evidence. NULL: out of memory. */
-cJSON *fa_trial_list_to_evidence(const fa_trial_list *list);
-/* Joins those that an evidence has, which may be NULL. FA_ENOMEM. */
-int fa_trial_list_from_evidence(const char *evidence, fa_trial_list *list, fa_diag *diag);
+/* ---- as JSON --------------------------------------------------------------------------------*/
+/* What is kept of a trial where its cubin is not: the config, its times and its proof. */
+extern const fa_member fa_timed_members[];
+/* With its times to the nanosecond, and 0 for what is not known. */
+fa_trial fa_timed_trial(const fa_trial *trial);
+/* Whether its median lies in its interval. */
+bool fa_timed_is_good(const fa_trial *trial);
 
-/* The "trials" of a record, for each family
- *   {"family":…,"tunables":["BLOCK_M",…],"trials":[[128,…, median, low, high, model's, raced, samples…],…]}
- * with times in microseconds and 1 for raced. NULL: out of memory. */
-cJSON *fa_trial_list_to_record(const fa_trial_list *list);
-/* json may be NULL. FA_EINVAL with a sentence, FA_ENOMEM. */
-int fa_trial_list_from_record(const cJSON *json, fa_trial_list *list, const char *where,
-                              fa_diag *diag);
+/* The "trials" of an evidence. NULL: out of memory. */
+cJSON *fa_trial_list_to_json(const fa_trial_list *list);
+/* Joins those of an evidence, which may be NULL; FA_EINVAL with a sentence leaves some of them in the list. FA_ENOMEM. */
+int fa_trial_list_from_json(const cJSON *trials, fa_trial_list *list, fa_diag *diag);
+/* The same of a text, which may be NULL; a trial that cannot be is passed over. FA_ENOMEM. */
+int fa_trial_list_from_evidence(const char *evidence, fa_trial_list *list, fa_diag *diag);
 
 #endif

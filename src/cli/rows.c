@@ -19,14 +19,9 @@ int cli_rows_visit(void *context, int32_t rank, const fa_trial *trial)
         rows->winner_rank = rank;
     if (rows->ranked_limit > 0 && (rank < 1 || rank > rows->ranked_limit))
         return 0;
-    cli_row *grown = fa_grow(rows->row, &rows->capacity, rows->count, sizeof *grown);
-    if (grown == NULL) {
-        rows->failed = true;
-        return FA_ENOMEM;
-    }
-    rows->row = grown;
-    rows->row[rows->count++] = (cli_row){.rank = rank, .trial = *trial};
-    return 0;
+    cli_row row = {.rank = rank, .trial = *trial};
+    rows->failed = fa_append(&rows->row, &rows->count, &rows->capacity, &row, sizeof row) != 0;
+    return rows->failed ? FA_ENOMEM : 0;
 }
 
 void cli_rows_free(cli_rows *rows)

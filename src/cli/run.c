@@ -302,14 +302,8 @@ cJSON *cli_json_winner(const fa_answer *answer)
 /* ---- lists ----------------------------------------------------------------------------------*/
 int cli_list_keep(cli_list *list, const void *item, size_t size)
 {
-    char *grown = fa_grow(list->item, &list->capacity, list->count, size);
-    if (grown == NULL) {
-        list->failed = true;
-        return FA_ENOMEM;
-    }
-    list->item = grown;
-    memcpy(grown + list->count++ * size, item, size);
-    return 0;
+    list->failed = fa_append(&list->item, &list->count, &list->capacity, item, size) != 0;
+    return list->failed ? FA_ENOMEM : 0;
 }
 
 int cli_list_end(cli_run *run, const cli_list *list, int rc)

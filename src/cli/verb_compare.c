@@ -57,12 +57,7 @@ static int keep_winner(side *side, const winner *w)
     }
     if (side->count == WINNERS_MAX)
         return FA_EINVAL;
-    winner *grown = fa_grow(side->winner, &side->capacity, side->count, sizeof *grown);
-    if (grown == NULL)
-        return FA_ENOMEM;
-    side->winner = grown;
-    side->winner[side->count++] = *w;
-    return 0;
+    return fa_append(&side->winner, &side->count, &side->capacity, w, sizeof *w);
 }
 
 static int keep_answer(void *context, const fa_answer *answer)

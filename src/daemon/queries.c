@@ -160,7 +160,7 @@ static void give_cubin(serve_task *task)
     bool waits = take_client(query, &exchange);
     if (query->rc == 0 && !task->skipped) {
         char hash[FA_HASH_HEX], tag[FA_HASH_HEX + 2];
-        fa_hash_bytes(query->bytes, query->size, hash);
+        fa_sha256(query->bytes, query->size, hash);
         snprintf(tag, sizeof tag, "\"%s\"", hash);
         serve_page *page = serve_page_make("application/octet-stream", query->bytes, query->size);
         query->bytes = NULL;

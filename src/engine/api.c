@@ -99,15 +99,9 @@ int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha2
                                  "answer, ret_sha256 or ret_size", diag);
     if (rc != 0)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_store_cubin_hash(tuner->store, answer->cubin_key, ret_sha256, ret_size, NULL);
-    pthread_mutex_unlock(&tuner->work);
+    rc = fa_answer_cubin(tuner, answer, &bytes, ret_size, diag);
     if (rc == 0)
-        return 0;
-    rc =
-        fa_answer_cubin(tuner, answer, &bytes, ret_size, diag); /* of a server, a bundle, a fleet */
-    if (rc == 0)
-        fa_hash_bytes(bytes, *ret_size, ret_sha256);
+        fa_sha256(bytes, *ret_size, ret_sha256);
     free(bytes);
     return rc;
 }

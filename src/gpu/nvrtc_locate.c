@@ -319,7 +319,7 @@ static bool look_in_cache(search *ret)
     return found;
 }
 
-/* Build-id in hex, or the SHA-256 of the whole file. */
+/* Build-id in hex, or the hash of the whole file. */
 static int file_identity(const char *path, char ret_text[FA_HASH_HEX], fa_diag *diag)
 {
     int rc = elf_build_id(path, ret_text, diag);

@@ -19,29 +19,19 @@ bool report_asked_for(const report_options *options, const fa_problem *problem, 
 static int keep_regret(void *context, const fa_regret *regret)
 {
     report *report = context;
-    if (!report_asked_for(report->options, &regret->problem, regret->gpu))
-        return 0;
-    fa_regret *grown =
-        fa_grow(report->regret, &report->regret_capacity, report->regrets, sizeof *grown);
-    if (grown == NULL)
-        return FA_ENOMEM;
-    report->regret = grown;
-    grown[report->regrets++] = *regret;
-    return 0;
+    return report_asked_for(report->options, &regret->problem, regret->gpu)
+               ? fa_append(&report->regret, &report->regrets, &report->regret_capacity, regret,
+                           sizeof *regret)
+               : 0;
 }
 
 static int keep_prediction(void *context, const fa_prediction *prediction)
 {
     report *report = context;
-    if (!report_asked_for(report->options, &prediction->problem, prediction->gpu))
-        return 0;
-    fa_prediction *grown = fa_grow(report->prediction, &report->prediction_capacity,
-                                   report->predictions, sizeof *grown);
-    if (grown == NULL)
-        return FA_ENOMEM;
-    report->prediction = grown;
-    grown[report->predictions++] = *prediction;
-    return 0;
+    return report_asked_for(report->options, &prediction->problem, prediction->gpu)
+               ? fa_append(&report->prediction, &report->predictions, &report->prediction_capacity,
+                           prediction, sizeof *prediction)
+               : 0;
 }
 
 int report_collect_extras(report *report, fa_diag *diag)

@@ -169,15 +169,13 @@ int report_headline_add(report *report, const report_problem *problem)
         report->headlines > 0 ? &report->headline[report->headlines - 1] : NULL;
     if (last == NULL || strcmp(last->silicon, study->silicon) != 0 ||
         last->operation != operation) {
-        struct report_headline *grown =
-            fa_grow(report->headline, &report->headline_capacity, report->headlines, sizeof *grown);
-        if (grown == NULL)
+        struct report_headline next = {.operation = operation};
+        memcpy(next.silicon, study->silicon, sizeof next.silicon);
+        memcpy(next.gpu, study->gpu.name, sizeof next.gpu);
+        if (fa_append(&report->headline, &report->headlines, &report->headline_capacity, &next,
+                      sizeof next) != 0)
             return FA_ENOMEM;
-        report->headline = grown;
-        last = &grown[report->headlines++];
-        *last = (struct report_headline){.operation = operation};
-        memcpy(last->silicon, study->silicon, sizeof last->silicon);
-        memcpy(last->gpu, study->gpu.name, sizeof last->gpu);
+        last = &report->headline[report->headlines - 1];
     }
     take_problem(last, problem);
     return 0;

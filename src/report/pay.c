@@ -40,20 +40,15 @@ static int take_config(struct report_paying *paying, const report_problem *probl
                        const report_config *config)
 {
     fa_buf words = {0};
-    sample *grown =
-        fa_grow(paying->sample, &paying->capacity, paying->samples, sizeof *paying->sample);
-    if (grown == NULL)
-        return FA_ENOMEM;
-    paying->sample = grown;
     fa_words_config(&words, &config->trial.config);
-    if (words.failed || words.data == NULL) {
+    sample one = {words.data, paying->group.problems, config->trial.median_us / problem->us,
+                  config->trial.raced};
+    int rc = words.failed || words.data == NULL ? FA_ENOMEM
+                                                : fa_append(&paying->sample, &paying->samples,
+                                                            &paying->capacity, &one, sizeof one);
+    if (rc != 0)
         fa_buf_free(&words);
-        return FA_ENOMEM;
-    }
-    paying->sample[paying->samples++] = (sample){words.data, paying->group.problems,
-                                                 config->trial.median_us / problem->us,
-                                                 config->trial.raced};
-    return 0;
+    return rc;
 }
 
 static void take_default(struct report_paying *paying, const report_problem *problem)
@@ -199,15 +194,13 @@ static int end_group(report *report)
     if (first->problems > 0)
         first->mean = exp(paying->defaults / (double)first->problems);
     int rc = choose_fixed(paying);
-    report_pay *grown = fa_grow(report->pay, &report->pay_capacity, report->pays, sizeof *grown);
-    if (grown != NULL)
-        report->pay = grown;
-    if (rc == 0 && grown != NULL)
-        report->pay[report->pays++] = paying->group;
-    else
+    if (rc == 0)
+        rc = fa_append(&report->pay, &report->pays, &report->pay_capacity, &paying->group,
+                       sizeof paying->group);
+    if (rc != 0)
         free_group(&paying->group);
     forget(paying);
-    return grown != NULL ? rc : FA_ENOMEM;
+    return rc;
 }
 
 int report_pay_add(report *report, const report_problem *problem)

@@ -29,12 +29,7 @@ static int keep_study(void *context, const fa_study *study)
     struct studies *list = context;
     if (!study->has_winner && fa_problem_computes_nothing(&study->problem))
         return 0;
-    fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
-    if (grown == NULL)
-        return FA_ENOMEM;
-    list->study = grown;
-    list->study[list->count++] = *study;
-    return 0;
+    return fa_append(&list->study, &list->count, &list->capacity, study, sizeof *study);
 }
 
 static int compare_numbers(int64_t a, int64_t b)
@@ -122,14 +117,9 @@ static int keep_baseline(void *context, const fa_baseline *baseline)
         fa_answer answer = {.problem = study->problem, .gpu = study->gpu};
         concerns = fa_baseline_concerns(baseline, &answer);
     }
-    if (!concerns)
-        return 0;
-    fa_baseline *grown = fa_grow(list->baseline, &list->capacity, list->count, sizeof *grown);
-    if (grown == NULL)
-        return FA_ENOMEM;
-    list->baseline = grown;
-    list->baseline[list->count++] = *baseline;
-    return 0;
+    return concerns ? fa_append(&list->baseline, &list->count, &list->capacity, baseline,
+                                sizeof *baseline)
+                    : 0;
 }
 
 /* ---- the report -----------------------------------------------------------------------------*/

@@ -22,17 +22,11 @@ int report_training_add(report *report, const report_problem *problem)
 {
     if (problem->best == NULL || !(problem->us > 0))
         return 0;
-    struct report_pass *grown =
-        fa_grow(report->pass, &report->pass_capacity, report->passes, sizeof *grown);
-    if (grown == NULL)
-        return FA_ENOMEM;
-    report->pass = grown;
-    struct report_pass *pass = &grown[report->passes++];
-    *pass = (struct report_pass){
+    struct report_pass pass = {
         .problem = problem->study.problem, .number = problem->number, .best = *problem->best};
-    memcpy(pass->silicon, problem->study.silicon, sizeof pass->silicon);
-    memcpy(pass->gpu, problem->study.gpu.name, sizeof pass->gpu);
-    return 0;
+    memcpy(pass.silicon, problem->study.silicon, sizeof pass.silicon);
+    memcpy(pass.gpu, problem->study.gpu.name, sizeof pass.gpu);
+    return fa_append(&report->pass, &report->passes, &report->pass_capacity, &pass, sizeof pass);
 }
 
 /* The pass that computes its gradients; NULL: none is told, or this one is no forward pass of training. */

@@ -271,7 +271,7 @@ int fa_remote_cubin_get(fa_tuner *tuner, const char *key, const fa_remote_cubin 
     int rc = fa_remote_ask(tuner, &call, 200, &reply, diag);
     if (rc != 0)
         return rc;
-    fa_hash_bytes(reply.body.data != NULL ? reply.body.data : "", reply.body.size, sha256);
+    fa_sha256(reply.body.data != NULL ? reply.body.data : "", reply.body.size, sha256);
     if (reply.body.size == 0 ||
         strcmp(sha256, expected != NULL ? expected->sha256 : reply.etag) != 0) {
         fa_buf_free(&reply.body);

@@ -28,62 +28,61 @@ static const fa_member cubin_members[] = {
 };
 #undef ROW
 
-static int read_reply_cubin(const cJSON *json, const fa_answer *answer, fa_remote_cubin *ret_cubin,
-                            fa_diag *diag)
+struct kernel_reply {
+    fa_answer answer;
+    fa_remote_cubin cubin; /* zeros: none came */
+};
+
+static int read_cubin(const cJSON *json, void *ret_cubin, fa_diag *diag)
 {
-    fa_remote_cubin cubin = {0};
-    const cJSON *object = cJSON_GetObjectItemCaseSensitive(json, "cubin");
-    if (object != NULL && !cJSON_IsNull(object)) {
-        int rc = fa_wire_object(json, "cubin", "reply", &object, diag);
-        if (rc == 0)
-            rc = fa_struct_from_json(object, cubin_members, &cubin, "cubin", diag);
-        if (rc != 0)
-            return rc;
-        if (!fa_wire_is_hash(cubin.sha256) || strcmp(cubin.key, answer->cubin_key) != 0)
-            return fa_fail(diag, FA_EINVAL, "cubin: it is not the answer's, or has no SHA-256");
-    }
-    *ret_cubin = cubin;
-    return 0;
+    if (json == NULL || cJSON_IsNull(json))
+        return 0;
+    int rc = fa_wire_object(json, "cubin", diag);
+    return rc != 0 ? rc : fa_struct_from_json(json, cubin_members, ret_cubin, "cubin", diag);
 }
 
-/* {"answer": …, "cubin": …}, of this very problem. */
+static const fa_member kernel_members[] = {
+    FA_MEMBER("answer", OTHER, struct kernel_reply, answer, .read = fa_wire_read_answer),
+    FA_MEMBER("cubin", OTHER, struct kernel_reply, cubin, .read = read_cubin),
+    {.key = NULL},
+};
+
+static int read_kernel(const cJSON *json, void *ret_reply, fa_diag *diag)
+{
+    return fa_struct_from_json(json, kernel_members, ret_reply, "reply", diag);
+}
+
+/* Of this very problem. */
 static int read_kernel_reply(const fa_buf *text, const fa_problem *problem, fa_answer *ret_answer,
                              fa_remote_cubin *ret_cubin, fa_diag *diag)
 {
-    cJSON *json = NULL;
-    const cJSON *object = NULL;
-    fa_answer answer;
+    struct kernel_reply reply = {.cubin = {.size = 0}};
     fa_problem asked = fa_problem_exact(problem);
-    int rc = fa_wire_parse(text->data, text->size, FA_REMOTE_REPLY_MAX, "reply", &json, diag);
-    if (rc == 0)
-        rc = fa_wire_object(json, "answer", "reply", &object, diag);
-    if (rc == 0)
-        rc = fa_wire_read_answer(object, &answer, diag);
-    if (rc == 0 && !fa_problem_equal(&answer.problem, &asked))
-        rc = fa_fail(diag, FA_EINVAL, "answer: it is for another problem than the one asked");
-    if (rc == 0)
-        rc = read_reply_cubin(json, &answer, ret_cubin, diag);
-    if (rc == 0)
-        *ret_answer = answer;
-    cJSON_Delete(json);
-    return rc;
+    int rc = fa_wire_read(text->data, text->size, FA_REMOTE_REPLY_MAX, "reply", read_kernel, &reply,
+                          diag);
+    if (rc != 0)
+        return rc;
+    if (!fa_problem_equal(&reply.answer.problem, &asked))
+        return fa_fail(diag, FA_EINVAL, "answer: it is for another problem than the one asked");
+    if (reply.cubin.size > 0 && (!fa_wire_is_hash(reply.cubin.sha256) ||
+                                 strcmp(reply.cubin.key, reply.answer.cubin_key) != 0))
+        return fa_fail(diag, FA_EINVAL, "cubin: it is not the answer's, or has no SHA-256");
+    *ret_answer = reply.answer;
+    *ret_cubin = reply.cubin;
+    return 0;
 }
 
 /* The id in {"job": "…"}; an id goes into a path. */
-static int read_job(const fa_buf *text, char ret_job[72], fa_diag *diag)
+static int read_job(const cJSON *json, void *ret_job, fa_diag *diag)
 {
-    cJSON *json = NULL;
     char job[72] = "";
-    int rc = fa_wire_parse(text->data, text->size, FA_ANSWER_TEXT_MAX, "reply", &json, diag);
-    if (rc == 0)
-        rc = fa_json_copy_needed(json, "job", job, 65, "reply", diag);
+    int rc = fa_json_copy_needed(json, "job", job, 65, "reply", diag);
     if (rc == 0 &&
         (job[0] == 0 || strspn(job, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                     "0123456789-_") != strlen(job)))
         rc = fa_fail(diag, FA_EINVAL, "reply: \"job\" is no job's name");
     if (rc == 0)
         memcpy(ret_job, job, sizeof job);
-    cJSON_Delete(json);
     return rc;
 }
 
@@ -107,7 +106,8 @@ static int post_and_follow(fa_tuner *tuner, fa_http_call *post, int accepted,
             *ret_text = reply.body;
             return 0;
         }
-        rc = read_job(&reply.body, job, &why);
+        rc = fa_wire_read(reply.body.data, reply.body.size, FA_ANSWER_TEXT_MAX, "reply", read_job,
+                          job, &why);
         fa_buf_free(&reply.body);
         if (rc == 0)
             rc = fa_remote_follow(fa_remote_of(tuner)->http, job, follower, ret_text,
@@ -391,17 +391,9 @@ static int report_unheard_items(struct followed_sweep *s, const fa_sweep *sweep,
     return rc;
 }
 
-static int read_sweep(const fa_buf *text, fa_sweep *ret_sweep, fa_diag *diag)
+static int read_sweep(const cJSON *json, void *ret_sweep, fa_diag *diag)
 {
-    cJSON *json = NULL;
-    const cJSON *object = NULL;
-    int rc = fa_wire_parse(text->data, text->size, FA_REMOTE_REPLY_MAX, "reply", &json, diag);
-    if (rc == 0)
-        rc = fa_wire_object(json, "sweep", "reply", &object, diag);
-    if (rc == 0)
-        rc = fa_wire_read_sweep(object, ret_sweep, diag);
-    cJSON_Delete(json);
-    return rc;
+    return fa_wire_read_sweep(cJSON_GetObjectItemCaseSensitive(json, "sweep"), ret_sweep, diag);
 }
 
 int fa_remote_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
@@ -425,7 +417,8 @@ int fa_remote_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *
     s.ended = calloc((size_t)request->count, sizeof *s.ended);
     rc = s.ended != NULL ? post_and_follow(tuner, &post, 202, &follower, &text, diag)
                          : fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
-    if (rc == 0 && read_sweep(&text, ret_sweep, &why) != 0)
+    if (rc == 0 && fa_wire_read(text.data, text.size, FA_REMOTE_REPLY_MAX, "reply", read_sweep,
+                                ret_sweep, &why) != 0)
         rc = fa_remote_give_up(tuner, why.text);
     else if (rc == 0)
         rc = report_unheard_items(&s, ret_sweep, diag);

@@ -6,7 +6,7 @@
  * once per session, then a lookup is that of a store.
  *
  * What is checked: nobody but this user or root can have written the file (src/base/own_place.h); hash and signature
- * where it is signed; the tables; the winner's row, the SHA-256 of its cubin, and that the cubin is what its winner
+ * where it is signed; the tables; the winner's row, the hash of its cubin, and that the cubin is what its winner
  * says. A bundle that fails is noted and passed over.
  */
 #include "system_bundles.h"

@@ -77,30 +77,25 @@ int fa_wire_parse(const char *text, size_t size, size_t limit, const char *where
     return rc;
 }
 
-int fa_wire_object(const cJSON *object, const char *key, const char *where, const cJSON **ret,
-                   fa_diag *diag)
+int fa_wire_read(const char *text, size_t size, size_t limit, const char *where,
+                 fa_wire_reader *read, void *ret, fa_diag *diag)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-    if (!cJSON_IsObject(item))
-        return fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be an object", where, key);
-    *ret = item;
-    return 0;
+    cJSON *json = NULL;
+    int rc = fa_wire_parse(text, size, limit, where, &json, diag);
+    if (rc == 0)
+        rc = read(json, ret, diag);
+    cJSON_Delete(json);
+    return rc;
+}
+
+int fa_wire_object(const cJSON *json, const char *what, fa_diag *diag)
+{
+    return cJSON_IsObject(json) ? 0 : fa_fail(diag, FA_EINVAL, "\"%s\" must be an object", what);
 }
 
 bool fa_wire_is_hash(const char *text)
 {
     return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
-}
-
-int fa_wire_problem(const cJSON *json, fa_need need, fa_problem *ret_problem, fa_diag *diag)
-{
-    fa_problem problem = {0};
-    if (!cJSON_IsObject(json))
-        return fa_fail(diag, FA_EINVAL, "\"problem\" must be an object");
-    int rc = fa_problem_from_strict_json(json, need, NULL, &problem, diag);
-    if (rc == 0)
-        *ret_problem = problem;
-    return rc == FA_ENOTSUP ? FA_EINVAL : rc; /* an operation that is not known here */
 }
 
 int fa_failure_write(int code, const char *message, char **ret_text, fa_diag *diag)
@@ -117,12 +112,12 @@ int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_m
                     fa_diag *diag)
 {
     cJSON *json = NULL;
-    const cJSON *error = NULL;
     const char *name = "", *message = "";
     int code = FA_EIO;
     int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "failure", &json, diag);
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
     if (rc == 0)
-        rc = fa_wire_object(json, "error", "failure", &error, diag);
+        rc = fa_wire_object(error, "error", diag);
     if (rc == 0)
         rc = fa_json_text_needed(error, "code", &name, "failure", diag);
     if (rc == 0)
@@ -139,18 +134,6 @@ int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_m
 static const char where[] = "ask";
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
-/* Reads a text into a struct by its table, which has all of the text's keys. */
-static int read_strictly(const char *text, size_t size, size_t limit, const char *where,
-                         const fa_member *members, void *ret_data, fa_diag *diag)
-{
-    cJSON *json = NULL;
-    int rc = fa_wire_parse(text, size, limit, where, &json, diag);
-    if (rc == 0)
-        rc = fa_struct_from_strict_json(json, members, ret_data, where, diag);
-    cJSON_Delete(json);
-    return rc;
-}
-
 /* *ret_strategy: the name that is valid for good, or NULL. */
 static int check_search(const char *name, int32_t evaluations, double seconds,
                         const char **ret_strategy, fa_diag *diag)
@@ -160,15 +143,10 @@ static int check_search(const char *name, int32_t evaluations, double seconds,
     return rc != 0 ? fa_fail_in(diag, rc, "%s", where) : 0;
 }
 
-static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
-{
-    return fa_wire_problem(json, FA_NEED_SIZES, ret_problem, diag);
-}
-
 #define OPTIONAL .rules = FA_MEMBER_OPTIONAL
 #define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
 /* What is asked of a specification is asked of that text: a service may know another of its name. */
-#define PROBLEM ROW(problem, OTHER, .write = fa_member_very_problem, .read = read_problem)
+#define PROBLEM ROW(problem, OTHER, .write = fa_member_very_problem, .read = fa_member_read_problem)
 #define EFFORT ROW(effort, CHOICE, OPTIONAL, .names = efforts)
 #define ORDINAL ROW(ordinal, COUNT, OPTIONAL, .most = 1023)
 
@@ -192,6 +170,11 @@ static const fa_member ask_members[] = {
 };
 #undef ROW
 
+static int read_ask(const cJSON *json, void *ret_ask, fa_diag *diag)
+{
+    return fa_struct_from_strict_json(json, ask_members, ret_ask, where, diag);
+}
+
 int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
 {
     fa_ask known;
@@ -207,7 +190,7 @@ int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
     const char *strategy;
     if (ret_ask == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
-    int rc = read_strictly(text, size, FA_ASK_TEXT_MAX, where, ask_members, &ask, diag);
+    int rc = fa_wire_read(text, size, FA_ASK_TEXT_MAX, where, read_ask, &ask, diag);
     if (rc == 0 && ask.family[0] != 0 && !fa_wire_is_hash(ask.family))
         rc = fa_fail(diag, FA_EINVAL, "%s: \"family\" must be 64 lower-case hex digits", where);
     if (rc == 0)
@@ -295,6 +278,11 @@ static const fa_member sweep_members[] = {
 };
 #undef ROW
 
+static int read_sweep_ask(const cJSON *json, void *ret_ask, fa_diag *diag)
+{
+    return fa_struct_from_strict_json(json, sweep_members, ret_ask, where, diag);
+}
+
 int fa_sweep_ask_write(const fa_sweep_request *request, char **ret_text, fa_diag *diag)
 {
     struct sweep_ask ask = {.items = NULL};
@@ -320,7 +308,7 @@ int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_request *ret_reque
     struct sweep_ask ask = {.request = {.size = sizeof ask.request, .effort = FA_EFFORT_MEASURE}};
     if (ret_request == NULL || ret_items == NULL || ret_plan == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_request, ret_items or ret_plan is NULL");
-    int rc = read_strictly(text, size, FA_SWEEP_ASK_TEXT_MAX, where, sweep_members, &ask, diag);
+    int rc = fa_wire_read(text, size, FA_SWEEP_ASK_TEXT_MAX, where, read_sweep_ask, &ask, diag);
     if (rc == 0)
         rc = check_search(ask.strategy, ask.request.evaluations, ask.request.seconds_each,
                           &ask.request.strategy, diag);

@@ -17,15 +17,17 @@ int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag);
 /* An object of at most `limit` bytes whose texts are UTF-8 without control bytes. */
 int fa_wire_parse(const char *text, size_t size, size_t limit, const char *where, cJSON **ret_json,
                   fa_diag *diag);
-/* A nested value that must be an object. */
-int fa_wire_object(const cJSON *object, const char *key, const char *where, const cJSON **ret,
-                   fa_diag *diag);
+/* Reads such a text: `read` gets the document, and what it is to fill in. A reader of an object is one of a member, too
+ * (json_struct.h): it fails for what is no object. */
+typedef int fa_wire_reader(const cJSON *json, void *ret, fa_diag *diag);
+int fa_wire_read(const char *text, size_t size, size_t limit, const char *where,
+                 fa_wire_reader *read, void *ret, fa_diag *diag);
+/* FA_EINVAL for what is no object. */
+int fa_wire_object(const cJSON *json, const char *what, fa_diag *diag);
 bool fa_wire_is_hash(const char *text); /* 64 hexadecimal digits */
-/* A problem as a member: NULL is missing, and every key is known. */
-int fa_wire_problem(const cJSON *json, fa_need need, fa_problem *ret_problem, fa_diag *diag);
 
 /* ---- their parts (wire_answer.c) ------------------------------------------------------------*/
-int fa_wire_read_answer(const cJSON *object, fa_answer *ret_answer, fa_diag *diag);
-int fa_wire_read_sweep(const cJSON *object, fa_sweep *ret_sweep, fa_diag *diag);
+fa_wire_reader fa_wire_read_answer; /* fa_answer */
+fa_wire_reader fa_wire_read_sweep;  /* fa_sweep */
 
 #endif

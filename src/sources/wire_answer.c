@@ -12,21 +12,16 @@
 #include <string.h>
 
 /* ---- answer ---------------------------------------------------------------------------------*/
-static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
-{
-    return fa_wire_problem(json, FA_NEED_ALL, ret_problem, diag);
-}
-
 static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
 {
-    return cJSON_IsObject(json) ? fa_gpu_from_json(json, ret_gpu, diag)
-                                : fa_fail(diag, FA_EINVAL, "answer: \"gpu\" must be an object");
+    int rc = fa_wire_object(json, "gpu", diag);
+    return rc != 0 ? rc : fa_gpu_from_json(json, ret_gpu, diag);
 }
 
 /* ---- the table ------------------------------------------------------------------------------*/
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
 #define COUNT(member) ROW(member, COUNT, .rules = FA_MEMBER_NULL)
-#define PROBLEM(member) ROW(member, OTHER, .write = fa_member_problem, .read = read_problem)
+#define PROBLEM(member, read_) ROW(member, OTHER, .write = fa_member_problem, .read = read_)
 #define UNKNOWN .rules = FA_MEMBER_UNKNOWN
 
 static const fa_member funnel[] = {
@@ -34,34 +29,28 @@ static const fa_member funnel[] = {
     COUNT(proved), COUNT(measured),  COUNT(failed),   {.key = NULL},
 };
 
-/* The members before a trial's, those between them and what is computed, and the others. */
-static const fa_member answer_head[] = {
-    PROBLEM(problem),
+static const fa_member answer_members[] = {
+    PROBLEM(problem, fa_member_read_whole_problem),
     ROW(gpu, OTHER, .write = fa_member_gpu, .read = read_gpu),
     ROW(origin, CHOICE, .names = fa_origin_names),
     ROW(from_store, FLAG),
     ROW(from_system, FLAG),
     ROW(in_local, FLAG),
     ROW(in_fleet, FLAG),
-    {.key = NULL},
-};
-static const fa_member answer_body[] = {
+    ROW(trial, PART, .members = fa_trial_members),
     ROW(entry, TEXT),
     ROW(cubin_key, TEXT),
     ROW(nvrtc, TEXT),
     ROW(driver_version, COUNT, UNKNOWN),
     ROW(unix_time, COUNT64, .most = (int64_t)1 << 40),
     ROW(default_us, REAL, UNKNOWN),
-    {.key = NULL},
-};
-static const fa_member answer_tail[] = {
     ROW(tune_s, REAL, UNKNOWN),
     ROW(model_choice_predicted_us, REAL, UNKNOWN),
     ROW(model_choice_measured_us, REAL, UNKNOWN),
     ROW(model_choice_rank, COUNT, UNKNOWN),
     {.key = "funnel", .kind = FA_MEMBER_STRUCT, .members = funnel},
     COUNT(ties),
-    PROBLEM(from_problem),
+    PROBLEM(from_problem, fa_member_read_whole_problem),
     ROW(from_gpu, TEXT, UNKNOWN),
     ROW(why, TEXT),
     ROW(shortlist_only, FLAG),
@@ -71,41 +60,33 @@ static const fa_member answer_tail[] = {
 };
 #undef ROW
 
-static cJSON *write_answer(const fa_answer *answer)
+static cJSON *write_answer(const void *data)
 {
+    const fa_answer *answer = data;
+    fa_answer known = *answer;
     double median = answer->trial.median_us;
-    double speedup = median > 0 ? answer->default_us / median : 0;
     double flops = fa_problem_nominal_flops(&answer->from_problem);
-    cJSON *json = cJSON_CreateObject();
-    bool whole = json != NULL && fa_struct_add_json(json, answer_head, answer) &&
-                 fa_trial_add_json(json, &answer->trial) &&
-                 fa_struct_add_json(json, answer_body, answer);
-    if (whole) {
-        fa_json_add_known(json, "speedup_over_default", speedup, speedup > 0);
-        fa_json_add_known(json, "tflops", median > 0 ? flops / median * 1e-6 : 0, median > 0);
-    }
-    if (whole && fa_struct_add_json(json, answer_tail, answer))
-        return json;
-    cJSON_Delete(json);
-    return NULL;
+    known.trial = fa_trial_known(&answer->trial);
+    cJSON *json = fa_struct_to_json(answer_members, &known);
+    fa_json_add_known(json, "speedup_over_default", median > 0 ? answer->default_us / median : 0,
+                      median > 0 && answer->default_us > 0);
+    fa_json_add_known(json, "tflops", median > 0 ? flops / median * 1e-6 : 0, median > 0);
+    return json;
 }
 
-int fa_wire_read_answer(const cJSON *json, fa_answer *ret_answer, fa_diag *diag)
+int fa_wire_read_answer(const cJSON *json, void *ret_answer, fa_diag *diag)
 {
-    static const char where[] = "answer";
     fa_answer answer = {.size = sizeof answer};
-    int rc = fa_struct_from_json(json, answer_head, &answer, where, diag);
+    int rc = fa_wire_object(json, "answer", diag);
     if (rc == 0)
-        rc = fa_trial_from_json(json, &answer.trial, diag);
-    if (rc == 0)
-        rc = fa_struct_from_json(json, answer_body, &answer, where, diag);
-    if (rc == 0)
-        rc = fa_struct_from_json(json, answer_tail, &answer, where, diag);
+        rc = fa_struct_from_json(json, answer_members, &answer, "answer", diag);
     if (rc == 0 && answer.cubin_key[0] != 0 && !fa_wire_is_hash(answer.cubin_key))
         rc = fa_fail(diag, FA_EINVAL, "answer: \"cubin_key\" is not 64 hexadecimal digits");
-    if (rc == 0)
-        *ret_answer = answer;
-    return rc;
+    if (rc != 0)
+        return rc;
+    fa_trial_settle(&answer.trial);
+    memcpy(ret_answer, &answer, sizeof answer);
+    return 0;
 }
 
 int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)
@@ -117,42 +98,26 @@ int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)
 
 int fa_answer_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag)
 {
-    cJSON *json = NULL;
     fa_answer answer;
     int rc = fa_answer_check(ret_answer, diag);
     if (rc == 0)
-        rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "answer", &json, diag);
-    if (rc == 0)
-        rc = fa_wire_read_answer(json, &answer, diag);
-    cJSON_Delete(json);
+        rc = fa_wire_read(text, size, FA_ANSWER_TEXT_MAX, "answer", fa_wire_read_answer, &answer,
+                          diag);
     if (rc == 0)
         fa_answer_give(&answer, ret_answer);
     return rc;
 }
 
 /* ---- progress -------------------------------------------------------------------------------*/
-static cJSON *write_trial(const void *member)
+static cJSON *write_trial(const void *trial)
 {
-    const fa_trial *trial = *(const fa_trial *const *)member;
-    if (trial == NULL)
-        return cJSON_CreateNull();
-    cJSON *json = cJSON_CreateObject();
-    if (json != NULL && fa_trial_add_json(json, trial))
-        return json;
-    cJSON_Delete(json);
-    return NULL;
+    fa_trial known = fa_trial_known(trial);
+    return fa_struct_to_json(fa_trial_members, &known);
 }
 
-/* The member points to where a trial may be put. */
-static int read_trial(const cJSON *json, void *member, fa_diag *diag)
+static int read_trial(const cJSON *json, void *ret_trial, fa_diag *diag)
 {
-    fa_trial **trial = member;
-    if (json == NULL)
-        return fa_fail(diag, FA_EINVAL, "progress: \"trial\" or \"best\" is missing");
-    if (!cJSON_IsNull(json))
-        return fa_trial_from_json(json, *trial, diag);
-    *trial = NULL;
-    return 0;
+    return fa_trial_from_json(json, ret_trial, diag);
 }
 
 static const char *const kinds[] = {"stage", "trial", "progress", NULL};
@@ -174,37 +139,25 @@ static const fa_member progress_members[] = {
     COUNT(reused),
     ROW(elapsed_s, REAL, UNKNOWN),
     ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
-    ROW(trial, OTHER, .write = write_trial, .read = read_trial),
-    ROW(best, OTHER, .write = write_trial, .read = read_trial),
+    ROW(trial, POINTED, .rules = FA_MEMBER_NULL, .write = write_trial, .read = read_trial),
+    ROW(best, POINTED, .rules = FA_MEMBER_NULL, .write = write_trial, .read = read_trial),
     ROW(default_us, REAL, UNKNOWN),
     ROW(ended, COUNT, .rules = FA_MEMBER_OPTIONAL), /* absent from earlier versions' */
     {.key = NULL},
 };
 #undef ROW
 
-static cJSON *write_progress(const fa_progress *progress)
+static cJSON *write_progress(const void *progress)
 {
     return fa_struct_to_json(progress_members, progress);
 }
 
-static int read_progress(const cJSON *json, fa_progress *ret_progress, fa_trial *ret_trial,
-                         fa_trial *ret_best, fa_diag *diag)
+/* Its trials are read where it points to. */
+static int read_progress(const cJSON *json, void *ret_progress, fa_diag *diag)
 {
-    fa_trial trial, best;
-    fa_progress progress = {.trial = &trial, .best = &best};
-    int rc = fa_struct_from_json(json, progress_members, &progress, "progress", diag);
-    if (rc != 0)
-        return rc;
-    if (progress.trial != NULL) {
-        *ret_trial = trial;
-        progress.trial = ret_trial;
-    }
-    if (progress.best != NULL) {
-        *ret_best = best;
-        progress.best = ret_best;
-    }
-    *ret_progress = progress;
-    return 0;
+    int rc = fa_wire_object(json, "tune", diag);
+    return rc != 0 ? rc
+                   : fa_struct_from_json(json, progress_members, ret_progress, "progress", diag);
 }
 
 int fa_progress_write(const fa_progress *progress, char **ret_text, fa_diag *diag)
@@ -217,14 +170,20 @@ int fa_progress_write(const fa_progress *progress, char **ret_text, fa_diag *dia
 int fa_progress_read(const char *text, size_t size, fa_progress *ret_progress, fa_trial *ret_trial,
                      fa_trial *ret_best, fa_diag *diag)
 {
-    cJSON *json = NULL;
+    fa_trial trial, best;
+    fa_progress progress = {.trial = &trial, .best = &best};
     if (ret_progress == NULL || ret_trial == NULL || ret_best == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_progress, ret_trial or ret_best is NULL");
-    int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "progress", &json, diag);
-    if (rc == 0)
-        rc = read_progress(json, ret_progress, ret_trial, ret_best, diag);
-    cJSON_Delete(json);
-    return rc;
+    int rc =
+        fa_wire_read(text, size, FA_ANSWER_TEXT_MAX, "progress", read_progress, &progress, diag);
+    if (rc != 0)
+        return rc;
+    if (progress.trial != NULL)
+        progress.trial = memcpy(ret_trial, &trial, sizeof trial);
+    if (progress.best != NULL)
+        progress.best = memcpy(ret_best, &best, sizeof best);
+    *ret_progress = progress;
+    return 0;
 }
 
 #define LATEST ((int64_t)1 << 40) /* of Unix times */
@@ -289,45 +248,42 @@ static const fa_member sweep_members[] = {
 };
 #undef ROW
 
+static cJSON *write_sweep(const void *sweep)
+{
+    return fa_struct_to_json(sweep_members, sweep);
+}
+
 int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag)
 {
     if (sweep == NULL || ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "sweep or ret_text is NULL");
-    return fa_wire_print(fa_struct_to_json(sweep_members, sweep), ret_text, diag);
+    return fa_wire_print(write_sweep(sweep), ret_text, diag);
 }
 
-int fa_wire_read_sweep(const cJSON *json, fa_sweep *ret_sweep, fa_diag *diag)
+int fa_wire_read_sweep(const cJSON *json, void *ret_sweep, fa_diag *diag)
 {
     fa_sweep sweep = {0};
-    int rc = fa_struct_from_json(json, sweep_members, &sweep, "sweep", diag);
+    int rc = fa_wire_object(json, "sweep", diag);
+    if (rc == 0)
+        rc = fa_struct_from_json(json, sweep_members, &sweep, "sweep", diag);
     if (rc == 0 && (int64_t)sweep.done + sweep.failed > sweep.items)
         rc = fa_fail(diag, FA_EINVAL, "sweep: more items have ended than there are");
     if (rc == 0)
-        *ret_sweep = sweep;
+        memcpy(ret_sweep, &sweep, sizeof sweep);
     return rc;
 }
 
 int fa_sweep_read(const char *text, size_t size, fa_sweep *ret_sweep, fa_diag *diag)
 {
-    cJSON *json = NULL;
-    if (ret_sweep == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_sweep is NULL");
-    int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "sweep", &json, diag);
-    if (rc == 0)
-        rc = fa_wire_read_sweep(json, ret_sweep, diag);
-    cJSON_Delete(json);
-    return rc;
+    return ret_sweep == NULL ? fa_fail(diag, FA_EINVAL, "ret_sweep is NULL")
+                             : fa_wire_read(text, size, FA_ANSWER_TEXT_MAX, "sweep",
+                                            fa_wire_read_sweep, ret_sweep, diag);
 }
 
 /* ---- a sweep's events ----------------------------------------------------------------------*/
-static int read_item_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
-{
-    return fa_wire_problem(json, FA_NEED_SIZES, ret_problem, diag);
-}
-
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
 static const fa_member item_members[] = {
-    ROW(problem, OTHER, .write = fa_member_problem, .read = read_item_problem),
+    PROBLEM(problem, fa_member_read_problem),
     ROW(gpu, TEXT),
     ROW(state, CHOICE, .names = fa_item_state_names),
     COUNT(attempts),
@@ -337,87 +293,61 @@ static const fa_member item_members[] = {
 };
 #undef ROW
 
+static cJSON *write_item(const void *item)
+{
+    return fa_struct_to_json(item_members, item);
+}
+
+static int read_item(const cJSON *json, void *ret_item, fa_diag *diag)
+{
+    int rc = fa_wire_object(json, "item", diag);
+    return rc != 0 ? rc : fa_struct_from_json(json, item_members, ret_item, "item", diag);
+}
+
 static const char *const events[] = {"begins", "tunes", "ends", "known", NULL};
 
+#define MAY_LACK .rules = FA_MEMBER_NULL | FA_MEMBER_OPTIONAL
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_progress, member, __VA_ARGS__)
 static const fa_member event_members[] = {
     ROW(event, CHOICE, .names = events),
     COUNT(index),
     ROW(elapsed_s, REAL, .rules = FA_MEMBER_UNKNOWN),
     ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
+    ROW(sweep, POINTED, .write = write_sweep, .read = fa_wire_read_sweep),
+    ROW(item, POINTED, .write = write_item, .read = read_item),
+    ROW(tune, POINTED, MAY_LACK, .write = write_progress, .read = read_progress),
+    ROW(answer, POINTED, MAY_LACK, .write = write_answer, .read = fa_wire_read_answer),
     {.key = NULL},
 };
 #undef ROW
-
-static cJSON *event_json(const fa_sweep_progress *p)
-{
-    cJSON *json = fa_struct_to_json(event_members, p);
-    bool whole =
-        json != NULL && fa_json_add(json, "sweep", fa_struct_to_json(sweep_members, p->sweep)) &&
-        fa_json_add(json, "item", fa_struct_to_json(item_members, p->item)) &&
-        fa_json_add(json, "tune", p->tune != NULL ? write_progress(p->tune) : cJSON_CreateNull()) &&
-        fa_json_add(json, "answer",
-                    p->answer != NULL ? write_answer(p->answer) : cJSON_CreateNull());
-    if (whole)
-        return json;
-    cJSON_Delete(json);
-    return NULL;
-}
 
 int fa_sweep_event_write(const fa_sweep_progress *progress, char **ret_text, fa_diag *diag)
 {
     if (progress == NULL || ret_text == NULL || progress->sweep == NULL || progress->item == NULL)
         return fa_fail(diag, FA_EINVAL, "progress, its sweep or item, or ret_text is NULL");
-    return fa_wire_print(event_json(progress), ret_text, diag);
+    return fa_wire_print(fa_struct_to_json(event_members, progress), ret_text, diag);
 }
 
-/* An object, or with `needed` false null or nothing: then *ret is NULL. */
-static int read_part(const cJSON *json, const char *key, bool needed, const cJSON **ret,
-                     fa_diag *diag)
+static int read_event(const cJSON *json, void *ret_event, fa_diag *diag)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
-    if (!needed && (item == NULL || cJSON_IsNull(item)))
-        return 0;
-    return fa_wire_object(json, key, "event", ret, diag);
-}
-
-static int read_event(const cJSON *json, fa_sweep_progress *p, fa_sweep_parts *parts, fa_diag *diag)
-{
-    const cJSON *sweep, *item, *tune = NULL, *answer = NULL;
-    int rc = fa_struct_from_json(json, event_members, p, "event", diag);
-    if (rc != 0 || (rc = read_part(json, "sweep", true, &sweep, diag)) != 0 ||
-        (rc = read_part(json, "item", true, &item, diag)) != 0 ||
-        (rc = read_part(json, "tune", false, &tune, diag)) != 0 ||
-        (rc = read_part(json, "answer", false, &answer, diag)) != 0 ||
-        (rc = fa_wire_read_sweep(sweep, &parts->sweep, diag)) != 0 ||
-        (rc = fa_struct_from_json(item, item_members, &parts->item, "item", diag)) != 0)
-        return rc;
-    if (p->index >= parts->sweep.items)
-        return fa_fail(diag, FA_EINVAL, "event: there is no item %d", p->index);
-    if (tune != NULL)
-        rc = read_progress(tune, &parts->tune, &parts->trial, &parts->best, diag);
-    if (rc == 0 && answer != NULL)
-        rc = fa_wire_read_answer(answer, &parts->answer, diag);
-    p->sweep = &parts->sweep;
-    p->item = &parts->item;
-    p->tune = tune != NULL ? &parts->tune : NULL;
-    p->answer = answer != NULL ? &parts->answer : NULL;
+    fa_sweep_progress *event = ret_event;
+    int rc = fa_struct_from_json(json, event_members, event, "event", diag);
+    if (rc == 0 && event->index >= event->sweep->items)
+        return fa_fail(diag, FA_EINVAL, "event: there is no item %d", event->index);
     return rc;
 }
 
 int fa_sweep_event_read(const char *text, size_t size, fa_sweep_progress *ret_progress,
                         fa_sweep_parts *ret_parts, fa_diag *diag)
 {
-    fa_sweep_progress progress = {0};
-    cJSON *json = NULL;
     if (ret_progress == NULL || ret_parts == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_progress or ret_parts is NULL");
-    int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "event", &json, diag);
-    if (rc == 0) {
-        *ret_parts = (fa_sweep_parts){0};
-        rc = read_event(json, &progress, ret_parts, diag);
-    }
-    cJSON_Delete(json);
+    *ret_parts = (fa_sweep_parts){.tune = {.trial = &ret_parts->trial, .best = &ret_parts->best}};
+    fa_sweep_progress progress = {.sweep = &ret_parts->sweep,
+                                  .item = &ret_parts->item,
+                                  .tune = &ret_parts->tune,
+                                  .answer = &ret_parts->answer};
+    int rc = fa_wire_read(text, size, FA_ANSWER_TEXT_MAX, "event", read_event, &progress, diag);
     if (rc == 0)
         *ret_progress = progress;
     return rc;

@@ -32,12 +32,14 @@ static int compare(const void *a, const void *b)
                             &((const fa_trial_record *)b)->trial);
 }
 
-int fa_bundle_trials(fa_store *store, const fa_winner_record *winner, fa_trial_list *list,
-                     fa_diag *diag)
+/* Measured trials of a winner's scope, best first, the first few with samples; of a winner that was imported those
+ * that it brought. */
+static int list_trials(fa_store *store, const fa_winner_record *winner, fa_trial_list *list,
+                       fa_diag *diag)
 {
     int rc = fa_trial_list_from_evidence(winner->evidence, list, diag);
     if (rc != 0 || list->count > 0)
-        return rc; /* a winner from a bundle has the trials that came with it */
+        return rc;
     rc = fa_store_trials_each(store, &winner->scope, keep_measured, list, diag);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory for evidence");
@@ -49,29 +51,29 @@ int fa_bundle_trials(fa_store *store, const fa_winner_record *winner, fa_trial_l
     return rc;
 }
 
-char *fa_bundle_join_trials(const char *evidence, const fa_trial_list *list)
+int fa_bundle_join_trials(const fa_trial_list *list, char **evidence, fa_diag *diag)
 {
-    cJSON *json = NULL;
-    if (fa_json_parse_object(evidence, "evidence", &json, NULL) != 0 || json == NULL)
-        return NULL;
+    cJSON *json;
+    int rc = fa_json_parse_object(*evidence, "evidence", &json, diag);
+    if (rc != 0)
+        return rc;
     cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
-    fa_json_add(json, "trials", fa_trial_list_to_evidence(list));
+    fa_json_add(json, "trials", fa_trial_list_to_json(list));
     char *text = fa_json_print(json);
     cJSON_Delete(json);
-    return text;
+    if (text == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
+    free(*evidence);
+    *evidence = text;
+    return 0;
 }
 
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag)
 {
     fa_trial_list list = {0};
-    int rc = winner->evidence != NULL ? fa_bundle_trials(store, winner, &list, diag) : 0;
-    if (rc == 0 && list.count > 0) {
-        char *text = fa_bundle_join_trials(winner->evidence, &list);
-        if (text == NULL)
-            rc = fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
-        else
-            free(winner->evidence), winner->evidence = text;
-    }
+    int rc = winner->evidence != NULL ? list_trials(store, winner, &list, diag) : 0;
+    if (rc == 0 && list.count > 0)
+        rc = fa_bundle_join_trials(&list, &winner->evidence, diag);
     fa_trial_list_free(&list);
     return rc;
 }
@@ -169,14 +171,13 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
     return rc;
 }
 
-/* Imports a bundle: all winners are checked, then compared with the store's and written in one transaction, then
- * reported to the caller.
+/* Imports a bundle in one transaction: each winner is checked, compared with the store's and written. One that is not
+ * valid undoes it. Then the caller is told what became of each.
  *
  * Workload: up to some thousand winners that share some hundred cubins. */
 /* A winner of the bundle that is being imported. */
 struct arrival {
-    fa_winner_record winner; /* as it will be stored here */
-    fa_answer answer;        /* as the bundle has it */
+    fa_answer answer; /* as the bundle has it */
     fa_bundle_change change;
     const char *why;
     fa_answer *stored; /* NULL: none */
@@ -190,53 +191,20 @@ struct importing {
     bool dry_run;
     struct arrival *arrival; /* [info.winners], those of one cubin one after another */
     int32_t arrivals;
-    fa_cubin_record cubin; /* of the arrivals that are being settled */
-    bool other_bytes;      /* the store has others under its key */
-    bool put;              /* it is in the store */
+    char cubin_key[FA_HASH_HEX]; /* of the last of them */
+    bool other_bytes;            /* the store has others under its key */
+    bool put;                    /* it is in the store */
 };
 
-/* ---- checking -------------------------------------------------------------------------------*/
-static int check_one(void *context, const fa_winner_record *winner, const fa_cubin_record *cubin,
-                     fa_diag *diag)
+/* ---- checking, weighing and writing ---------------------------------------------------------*/
+/* Compares a cubin with the store's cubin of that key: a key is a hash of the source, not of the bytes. */
+static int compare_cubin(struct importing *importing, const fa_cubin_record *cubin, fa_diag *diag)
 {
-    struct importing *importing = context;
-    struct arrival *arrival = &importing->arrival[importing->arrivals];
-    int rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag);
-    if (rc == 0)
-        rc = fa_records_answer(winner, NULL, &arrival->answer, diag);
-    if (rc != 0)
-        return rc;
-    arrival->winner = *winner;
-    arrival->winner.evidence = NULL;
-    importing->arrivals++; /* what it owns is freed at the end */
-    if (winner->evidence != NULL && (arrival->winner.evidence = strdup(winner->evidence)) == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for an import");
-    const fa_scope *scope = &arrival->winner.scope;
-    arrival->why = "";
-    arrival->served = fa_templates_match(fa_templates_for(importing->tuner, &scope->problem),
-                                         &scope->problem, scope->templates) &&
-                      strcmp(scope->policy, FA_MEASURE_POLICY) == 0;
-    importing->info.unserved += !arrival->served;
-    return fa_bundle_adopt(&arrival->winner,
-                           importing->info.is_signed ? importing->info.key : "unsigned", diag);
-}
-
-/* ---- weighing and writing -------------------------------------------------------------------*/
-/* Loads the arrival's cubin and compares it with the store's cubin of that key: a key is a hash of the source, not
- * of the bytes. */
-static int take_cubin(struct importing *importing, const struct arrival *arrival, fa_diag *diag)
-{
-    const char *key = arrival->winner.cubin_key;
-    fa_cubin_record stored = {0}, *cubin = &importing->cubin;
-    if (strcmp(cubin->key, key) == 0)
+    fa_cubin_record stored = {0};
+    if (strcmp(cubin->key, importing->cubin_key) == 0)
         return 0;
-    fa_cubin_record_free(cubin);
-    *cubin = (fa_cubin_record){0};
-    int rc = fa_bundle_cubin(importing->bundle, key, cubin, diag);
-    if (rc != 0)
-        return rc;
-    fa_bundle_describe_cubin(&arrival->winner, cubin);
-    rc = fa_store_cubin_get(importing->tuner->store, key, &stored, diag);
+    int rc = fa_store_cubin_get(importing->tuner->store, cubin->key, &stored, diag);
+    memcpy(importing->cubin_key, cubin->key, sizeof importing->cubin_key);
     importing->put = false;
     importing->other_bytes = rc == 0 && (stored.size != cubin->size ||
                                          memcmp(stored.bytes, cubin->bytes, cubin->size) != 0);
@@ -244,27 +212,20 @@ static int take_cubin(struct importing *importing, const struct arrival *arrival
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
-/* The proof of an imported winner is believed if its signer is trusted and the store has the very bytes that were
- * proved; the store keeps the bytes that it has. Other winners are proved here before their first launch. */
-static void doubt(const struct importing *importing, struct arrival *arrival)
-{
-    if (!importing->info.is_signed || importing->other_bytes)
-        arrival->winner.driver_version = 0;
-}
-
 /* The store's winner for the imported winner's scope. A winner that cannot be served (its cubin is gone,
  * its row is invalid) does not count. */
-static int weigh_one(fa_store *store, struct arrival *arrival, fa_diag *diag)
+static int weigh_one(fa_store *store, const fa_winner_record *winner, struct arrival *arrival,
+                     fa_diag *diag)
 {
     fa_winner_record stored = {0};
     fa_cubin_record cubin = {0};
     arrival->change = FA_BUNDLE_ADDED;
-    int rc = fa_store_winner_get(store, &arrival->winner.scope, &stored, NULL, diag);
+    int rc = fa_store_winner_get(store, &winner->scope, &stored, NULL, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
         return 0;
     if (rc != 0)
         return rc;
-    arrival->change = fa_bundle_weigh(&stored, &arrival->winner, &arrival->why);
+    arrival->change = fa_bundle_weigh(&stored, winner, &arrival->why);
     rc = fa_store_cubin_get(store, stored.cubin_key, &cubin, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
         arrival->change = FA_BUNDLE_REPLACED;
@@ -280,31 +241,63 @@ static int weigh_one(fa_store *store, struct arrival *arrival, fa_diag *diag)
     return rc;
 }
 
-static int settle_one(struct importing *importing, struct arrival *arrival, fa_diag *diag)
+/* The winner is as it will be stored here. */
+static int settle(struct importing *importing, struct arrival *arrival,
+                  const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
 {
     fa_store *store = importing->tuner->store;
-    int rc = take_cubin(importing, arrival, diag);
-    if (rc != 0)
-        return rc;
-    doubt(importing, arrival);
-    rc = weigh_one(store, arrival, diag);
+    int rc = weigh_one(store, winner, arrival, diag);
     if (rc != 0 || importing->dry_run ||
         (arrival->change != FA_BUNDLE_ADDED && arrival->change != FA_BUNDLE_REPLACED))
         return rc;
-    rc = importing->put ? 0 : fa_store_cubin_put(store, &importing->cubin, diag);
+    rc = importing->put ? 0 : fa_store_cubin_put(store, cubin, diag);
     if (rc != 0)
         return rc;
     importing->put = true;
-    return fa_store_winner_replace(store, &arrival->winner, NULL, diag);
+    return fa_store_winner_replace(store, winner, NULL, diag);
 }
 
-static int settle_all(void *context, fa_diag *diag)
+static int take_one(void *context, const fa_winner_record *winner, const fa_cubin_record *cubin,
+                    fa_diag *diag)
 {
     struct importing *importing = context;
-    int rc = 0;
-    for (int32_t i = 0; rc == 0 && i < importing->arrivals; i++)
-        rc = settle_one(importing, &importing->arrival[i], diag);
+    const fa_bundle_info *info = &importing->info;
+    struct arrival *arrival = &importing->arrival[importing->arrivals];
+    fa_winner_record here = *winner;
+    fa_cubin_record described = *cubin;
+    int rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag);
+    if (rc == 0)
+        rc = fa_records_answer(winner, NULL, &arrival->answer, diag);
+    if (rc != 0)
+        return rc;
+    importing->arrivals++; /* what it owns is freed at the end */
+    arrival->why = "";
+    arrival->served = fa_templates_match(fa_templates_for(importing->tuner, &winner->scope.problem),
+                                         &winner->scope.problem, winner->scope.templates) &&
+                      strcmp(winner->scope.policy, FA_MEASURE_POLICY) == 0;
+    importing->info.unserved += !arrival->served;
+    fa_bundle_describe_cubin(winner, &described);
+    rc = compare_cubin(importing, &described, diag);
+    if (rc != 0)
+        return rc;
+    here.evidence = winner->evidence != NULL ? strdup(winner->evidence) : NULL;
+    rc = winner->evidence != NULL && here.evidence == NULL
+             ? fa_fail(diag, FA_ENOMEM, "out of memory for an import")
+             : fa_bundle_adopt(&here, info->is_signed ? info->key : "unsigned", diag);
+    /* The proof of an imported winner is believed if its signer is trusted and the store has the very bytes that were
+     * proved; the store keeps the bytes that it has. Other winners are proved here before their first launch. */
+    if (!info->is_signed || importing->other_bytes)
+        here.driver_version = 0;
+    if (rc == 0)
+        rc = settle(importing, arrival, &here, &described, diag);
+    fa_winner_record_free(&here);
     return rc;
+}
+
+static int take_all(void *context, fa_diag *diag)
+{
+    struct importing *importing = context;
+    return fa_bundle_each(importing->bundle, take_one, importing, diag);
 }
 
 /* ---- telling --------------------------------------------------------------------------------*/
@@ -340,11 +333,8 @@ static int import_locked(struct importing *importing, const fa_import_options *o
     importing->arrival = calloc((size_t)importing->info.winners, sizeof *importing->arrival);
     if (importing->arrival == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for an import");
-    int rc = fa_bundle_each(importing->bundle, check_one, importing, diag);
-    if (rc != 0)
-        return rc;
-    return options->dry_run ? settle_all(importing, diag)
-                            : fa_store_batch(tuner->store, settle_all, importing, diag);
+    return options->dry_run ? take_all(importing, diag)
+                            : fa_store_batch(tuner->store, take_all, importing, diag);
 }
 
 int fa_import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *info,
@@ -359,12 +349,9 @@ int fa_import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *i
         rc = report_outcome(&importing, options);
     if (rc == 0 && ret_info != NULL)
         *ret_info = importing.info;
-    for (int32_t i = 0; i < importing.arrivals; i++) {
-        fa_winner_record_free(&importing.arrival[i].winner);
+    for (int32_t i = 0; i < importing.arrivals; i++)
         free(importing.arrival[i].stored);
-    }
     free(importing.arrival);
-    fa_cubin_record_free(&importing.cubin);
     return rc;
 }
 

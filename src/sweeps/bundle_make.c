@@ -12,7 +12,6 @@
 #include "candidate.h"
 #include "compile_pool.h"
 #include "error.h"
-#include "json_make.h"
 #include "model.h"
 #include "problem.h"
 #include "records.h"
@@ -172,6 +171,7 @@ struct making {
     fa_tuner *tuner;
     fa_nvrtc_location nvrtc;
     fa_records records;
+    fa_answer *answer;     /* [records.count]: what the records say */
     fa_rendered *rendered; /* [records.count]; source moved into the builds */
     int32_t *build_of;     /* [records.count], -1: failed */
     struct build *build;
@@ -204,10 +204,10 @@ static void render_all(struct making *making)
     for (int32_t i = 0; i < making->records.count; i++) {
         fa_rendered *rendered = &making->rendered[i];
         making->build_of[i] = -1;
-        if (fa_operation_is_untrusted(fa_operation_of(&making->records.record[i].answer.problem)))
+        if (fa_operation_is_untrusted(fa_operation_of(&making->answer[i].problem)))
             continue; /* this pool is not strict */
-        if (fa_record_render(making->tuner, &making->records.record[i].answer,
-                             making->nvrtc.identity, rendered, NULL) != 0)
+        if (fa_record_render(making->tuner, &making->answer[i], making->nvrtc.identity, rendered,
+                             NULL) != 0)
             continue;
         making->build_of[i] = find_build(making, rendered->key);
         if (making->build_of[i] < 0) {
@@ -227,7 +227,7 @@ static void render_all(struct making *making)
 /* Checks the cubin and fills in its registers and spills; false: the record is left out. */
 static bool finish_trial(const struct making *making, int32_t at, fa_trial *trial)
 {
-    const fa_answer *record = &making->records.record[at].answer;
+    const fa_answer *record = &making->answer[at];
     fa_rendered *rendered = &making->rendered[at];
     fa_candidate *candidate = &rendered->candidate;
     fa_cubin_info cubin;
@@ -253,7 +253,7 @@ static bool finish_trial(const struct making *making, int32_t at, fa_trial *tria
 static void complete_answer(const struct making *making, int32_t at, const fa_trial *trial,
                             fa_answer *answer)
 {
-    const fa_answer *record = &making->records.record[at].answer;
+    const fa_answer *record = &making->answer[at];
     bool measured = record->origin <= FA_ORIGIN_IMPORTED && fa_record_holds(making->tuner, record);
     *answer = *record;
     answer->trial = *trial;
@@ -265,6 +265,7 @@ static void complete_answer(const struct making *making, int32_t at, const fa_tr
         answer->trial.sample_count = record->trial.sample_count;
         answer->trial.max_error = record->trial.max_error;
         answer->trial.tolerance = record->trial.tolerance;
+        answer->trial.raced = record->trial.raced;
     } else {
         if (answer->origin != FA_ORIGIN_TRANSFERRED)
             answer->origin = fa_origin_untimed(trial);
@@ -277,66 +278,15 @@ static void complete_answer(const struct making *making, int32_t at, const fa_tr
     snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", making->nvrtc.identity);
 }
 
-/* Where and by what a record's trials were made. Caller frees; NULL: out of memory. */
-static char *environment_of(const fa_record *record)
-{
-    const fa_answer *answer = &record->answer;
-    cJSON *json = cJSON_CreateObject();
-    fa_json_add_text(json, "gpu", answer->gpu.name);
-    fa_json_add_number(json, "driver",
-                       record->under.cuda > 0 ? record->under.cuda : answer->driver_version);
-    fa_json_add_text(json, "nvrtc", answer->nvrtc);
-    char *text = fa_json_print(json);
-    cJSON_Delete(json);
-    return text;
-}
-
-/* A trial's clocks as they were when a record's winner was measured. Caller frees; NULL: out of memory, or none
- * are recorded. */
-static char *clocks_of(const fa_record *record, bool *ret_failed)
-{
-    fa_circumstances under = record->under;
-    under.cuda = 0;
-    cJSON *json = fa_circumstances_to_json(&under);
-    char *text = json != NULL && json->child != NULL ? fa_json_print(json) : NULL;
-    *ret_failed = json == NULL || (json->child != NULL && text == NULL);
-    cJSON_Delete(json);
-    return text;
-}
-
 /* Adds the trials of a measured record to the evidence. */
-static int add_trials(const fa_record *record, fa_answer *answer, char **evidence, fa_diag *diag)
+static int add_trials(const fa_winner_record *record, char **evidence, fa_diag *diag)
 {
     fa_trial_list list = {0};
-    cJSON *json = NULL;
-    bool failed;
-    char *environment = environment_of(record), *clocks = clocks_of(record, &failed), *text = NULL;
-    int rc = environment != NULL && !failed
-                 ? fa_json_parse(record->trials, strlen(record->trials), "trials", &json, diag)
-                 : FA_ENOMEM;
-    if (rc == 0)
-        rc = fa_trial_list_from_record(json, &list, "trials", diag);
-    for (size_t i = 0; rc == 0 && i < list.count; i++) {
-        fa_trial_record *trial = &list.record[i];
-        if (fa_config_equal(&trial->trial.config, &answer->trial.config)) {
-            answer->trial.raced = trial->trial.raced;
-            if (clocks != NULL && (trial->clocks = strdup(clocks)) == NULL)
-                rc = FA_ENOMEM;
-        }
-        if (trial->sample_count > 0 && (trial->environment = strdup(environment)) == NULL)
-            rc = FA_ENOMEM;
-    }
-    if (rc == 0 && (text = fa_bundle_join_trials(*evidence, &list)) == NULL)
-        rc = FA_ENOMEM;
-    if (rc == 0) {
-        free(*evidence);
-        *evidence = text;
-    }
+    int rc = fa_trial_list_from_evidence(record->evidence, &list, diag);
+    if (rc == 0 && list.count > 0)
+        rc = fa_bundle_join_trials(&list, evidence, diag);
     fa_trial_list_free(&list);
-    cJSON_Delete(json);
-    cJSON_free(environment);
-    cJSON_free(clocks);
-    return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for a winner's evidence") : rc;
+    return rc;
 }
 
 static int add_record(struct making *making, int32_t at, fa_diag *diag)
@@ -349,12 +299,11 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
         return 0;
     }
     complete_answer(making, at, &trial, &answer);
-    const fa_record *record = &making->records.record[at];
     char *evidence = fa_records_evidence(&answer);
     int rc =
         evidence != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence");
-    if (rc == 0 && record->trials != NULL && answer.origin <= FA_ORIGIN_IMPORTED)
-        rc = add_trials(record, &answer, &evidence, diag);
+    if (rc == 0 && answer.origin <= FA_ORIGIN_IMPORTED)
+        rc = add_trials(&making->records.record[at], &evidence, diag);
     fa_winner_record winner = {.scope = {.problem = fa_problem_bucket(&answer.problem)},
                                .origin = answer.origin,
                                .trial = answer.trial,
@@ -402,15 +351,35 @@ static int make_records(struct making *making, const fa_records_options *options
     return rc;
 }
 
-/* Drops the records that the caller does not want, before anything is compiled. */
+/* Drops the records and baselines that the caller does not want, before anything is compiled. */
 static int choose(struct making *making, const fa_records_options *options, fa_diag *diag)
 {
     const fa_export_options *output = options->output;
     fa_records *records = &making->records;
-    int32_t all = records->count;
-    if (output->keep != NULL)
-        fa_records_keep(records, output->keep, output->context);
-    making->info.baselines = records->baselines;
+    int32_t all = records->count, left = 0;
+    making->answer = calloc((size_t)all + 1, sizeof *making->answer);
+    if (making->answer == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for %d records", all);
+    for (int32_t i = 0; i < all; i++) {
+        fa_answer *answer = &making->answer[left];
+        int rc = fa_record_answer(&records->record[i], answer, diag);
+        if (rc != 0)
+            return rc;
+        fa_winner_record record = records->record[i];
+        records->record[i] = records->record[left];
+        records->record[left] = record;
+        left += output->keep == NULL || output->keep(output->context, answer);
+    }
+    while (records->count > left)
+        fa_winner_record_free(&records->record[--records->count]);
+    left = 0;
+    for (int32_t i = 0; i < records->baselines; i++) {
+        fa_answer answer = {.problem = records->baseline[i].problem};
+        memcpy(answer.gpu.name, records->baseline[i].gpu_name, sizeof answer.gpu.name);
+        if (output->keep == NULL || output->keep(output->context, &answer))
+            records->baseline[left++] = records->baseline[i];
+    }
+    making->info.baselines = records->baselines = left;
     if (records->count == 0 && all > 0)
         return fa_fail(diag, FA_ENOTFOUND,
                        "none of the %d records of %s is of what was asked for: nothing is written",
@@ -436,6 +405,7 @@ static void clean_up(struct making *making)
 {
     fa_store_close(&making->part);
     free_builds(making->build, making->builds);
+    free(making->answer);
     free(making->rendered);
     free(making->build_of);
     fa_records_free(&making->records);

@@ -13,12 +13,14 @@
 #include "error.h"
 #include "stored.h"
 #include "json.h"
+#include "json_make.h"
 #include "listing.h"
 #include "problem.h"
 #include "records.h"
 #include "render.h"
 #include "tune.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,57 +52,62 @@ static bool find_listed(const fa_winner_record *winner, fa_gpu *ret_gpu)
     return false;
 }
 
-/* The origin that a winner had where it was made. */
-static int first_origin(const fa_winner_record *winner, fa_origin *ret_origin, fa_diag *diag)
+int fa_record_answer(const fa_winner_record *record, fa_answer *ret_answer, fa_diag *diag)
 {
-    cJSON *json;
-    const char *name = "";
-    int rc = fa_json_parse_object(winner->evidence, "evidence", &json, diag);
-    if (rc != 0)
-        return rc;
-    *ret_origin = winner->origin;
-    const cJSON *imported = cJSON_GetObjectItemCaseSensitive(json, "imported");
-    if (fa_json_text(imported, "origin", &name, "evidence", NULL) == 0)
-        fa_origin_parse(name, ret_origin);
-    cJSON_Delete(json);
-    return 0;
+    fa_gpu gpu;
+    int rc = fa_catalogue_find(record->gpu_name, &gpu, diag);
+    return rc == 0 ? fa_records_answer(record, &gpu, ret_answer, diag) : rc;
 }
 
-static fa_record *find_record(fa_records *records, const fa_answer *answer)
+static fa_winner_record *find_record(fa_records *records, const fa_scope *scope)
 {
-    char silicon[FA_SILICON_MAX], other[FA_SILICON_MAX];
-    fa_gpu_silicon(&answer->gpu, silicon);
-    for (int32_t i = 0; i < records->count; i++) {
-        if (!fa_problem_equal(&records->record[i].answer.problem, &answer->problem))
-            continue;
-        fa_gpu_silicon(&records->record[i].answer.gpu, other);
-        if (strcmp(silicon, other) == 0)
+    for (int32_t i = 0; i < records->count; i++)
+        if (fa_problem_equal(&records->record[i].scope.problem, &scope->problem) &&
+            strcmp(records->record[i].scope.silicon, scope->silicon) == 0)
             return &records->record[i];
-    }
     return NULL;
 }
 
-/* The measured trials of a measured winner, as a record's text, and what its own was measured under; NULL for other
- * winners. */
-static int text_of_trials(fa_store *store, const fa_winner_record *winner, fa_origin origin,
-                          char **ret_text, fa_circumstances *ret_under, fa_diag *diag)
+/* Gives a stored winner the origin that it had where it was made, and takes from its evidence what concerns one
+ * machine, one run or an import; only a measured winner says what was measured. */
+static int make_portable(fa_winner_record *record, fa_diag *diag)
 {
-    fa_trial_list list = {0};
-    *ret_text = NULL;
-    *ret_under = (fa_circumstances){0};
-    int rc = origin <= FA_ORIGIN_IMPORTED ? fa_bundle_trials(store, winner, &list, diag) : 0;
-    if (rc == 0)
-        rc = fa_records_circumstances(&list, &winner->trial.config, ret_under, diag);
-    if (rc == 0 && list.count > 0)
-        rc = fa_records_trials(&list, ret_text, diag);
-    fa_trial_list_free(&list);
-    return rc;
+    static const char *const own[] = {"gpu", "uuid", "imported", "tune_s"};
+    const char *name = "";
+    cJSON *json;
+    int rc = fa_json_parse_object(record->evidence, "evidence", &json, diag);
+    record->evidence = NULL;
+    if (rc != 0)
+        return rc;
+    if (json == NULL)
+        json = cJSON_CreateObject();
+    if (fa_json_text(cJSON_GetObjectItemCaseSensitive(json, "imported"), "origin", &name,
+                     "evidence", NULL) == 0)
+        fa_origin_parse(name, &record->origin);
+    if (record->origin == FA_ORIGIN_MEASURED_SAME_SILICON)
+        record->origin = FA_ORIGIN_MEASURED;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        cJSON_DeleteItemFromObjectCaseSensitive(json, own[i]);
+    cJSON *us = cJSON_GetObjectItemCaseSensitive(json, "default_us");
+    if (cJSON_IsNumber(us))
+        cJSON_SetNumberValue(us, rint(us->valuedouble * 1e3) / 1e3);
+    if (record->origin > FA_ORIGIN_IMPORTED) {
+        cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
+        record->cubin_key[0] = record->nvrtc[0] = 0;
+        record->driver_version = 0;
+        record->trial =
+            (fa_trial){.config = record->trial.config, .predicted_us = record->trial.predicted_us};
+    }
+    record->entry[0] = 0;
+    record->evidence = fa_json_print(json);
+    cJSON_Delete(json);
+    return record->evidence != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for records");
 }
 
 static int collect_one(void *context, fa_store *store, const fa_winner_record *winner)
 {
     struct collecting *all = context;
-    fa_answer record;
+    fa_winner_record record = *winner;
     fa_gpu gpu;
     const fa_scope *scope = &winner->scope;
     if (!fa_templates_match(all->tuner->templates, &scope->problem, scope->templates) ||
@@ -110,36 +117,26 @@ static int collect_one(void *context, fa_store *store, const fa_winner_record *w
         all->info->unlisted++;
         return 0;
     }
-    int rc = fa_records_answer(winner, &gpu, &record, all->diag);
-    if (rc == 0)
-        rc = first_origin(winner, &record.origin, all->diag);
-    if (rc != 0)
+    memcpy(record.gpu_name, gpu.name, sizeof gpu.name);
+    int rc = make_portable(&record, all->diag);
+    fa_winner_record *earlier = find_record(all->records, scope);
+    bool kept = earlier != NULL && earlier->origin < record.origin;
+    if (rc == 0 && !kept && record.origin <= FA_ORIGIN_IMPORTED)
+        rc = fa_bundle_add_trials(store, &record, all->diag);
+    if (rc == 0 && earlier == NULL)
+        rc = fa_records_append(all->records, &record, all->diag);
+    if (rc != 0 || kept) {
+        fa_winner_record_free(&record);
         return rc;
-    record.gpu = gpu;
-    if (record.origin == FA_ORIGIN_MEASURED_SAME_SILICON)
-        record.origin = FA_ORIGIN_MEASURED;
-    fa_record *earlier = find_record(all->records, &record);
-    if (earlier != NULL && earlier->answer.origin < record.origin)
-        return 0;
-    char *trials;
-    fa_circumstances under;
-    rc = text_of_trials(store, winner, record.origin, &trials, &under, all->diag);
-    if (rc != 0)
-        return rc;
+    }
+    if (earlier != NULL) {
+        fa_winner_record_free(earlier);
+        *earlier = record;
+    }
     if (winner->unix_time > all->records->made)
         all->records->made = winner->unix_time;
     all->info->taken++;
-    if (earlier != NULL) {
-        free(earlier->trials);
-        *earlier = (fa_record){record, trials, under};
-        return 0;
-    }
-    rc = fa_records_append(all->records, &record, trials, all->diag);
-    if (rc != 0)
-        free(trials);
-    else
-        all->records->record[all->records->count - 1].under = under;
-    return rc;
+    return 0;
 }
 
 /* Adds a baseline if a record of its problem was measured on its GPU. */
@@ -147,8 +144,10 @@ static int collect_baseline(void *context, const fa_baseline *baseline)
 {
     struct collecting *all = context;
     for (int32_t i = 0; i < all->records->count; i++) {
-        const fa_answer *record = &all->records->record[i].answer;
-        if (record->origin <= FA_ORIGIN_IMPORTED && fa_baseline_concerns(baseline, record))
+        const fa_winner_record *record = &all->records->record[i];
+        fa_answer answer = {.problem = record->scope.problem};
+        memcpy(answer.gpu.name, record->gpu_name, sizeof answer.gpu.name);
+        if (record->origin <= FA_ORIGIN_IMPORTED && fa_baseline_concerns(baseline, &answer))
             return fa_records_append_baseline(all->records, baseline, all->diag);
     }
     return 0;
@@ -168,22 +167,26 @@ static bool prediction_holds(const fa_tuner *tuner, const fa_records *file, cons
 }
 
 /* Drops records that are no longer valid. */
-static void drop_moved(fa_tuner *tuner, fa_records *file, const fa_records *today,
-                       fa_records_info *info)
+static int drop_moved(fa_tuner *tuner, fa_records *file, const fa_records *today,
+                      fa_records_info *info, fa_diag *diag)
 {
     int32_t left = 0;
+    int rc = 0;
     for (int32_t i = 0; i < file->count; i++) {
-        const fa_answer *record = &file->record[i].answer;
-        bool holds = record->origin <= FA_ORIGIN_IMPORTED
-                         ? fa_record_holds(tuner, record)
-                         : prediction_holds(tuner, file, today, record);
+        fa_answer record;
+        bool holds = true;
+        if (rc == 0 && (rc = fa_record_answer(&file->record[i], &record, diag)) == 0)
+            holds = record.origin <= FA_ORIGIN_IMPORTED
+                        ? fa_record_holds(tuner, &record)
+                        : prediction_holds(tuner, file, today, &record);
         if (holds)
             file->record[left++] = file->record[i];
         else
-            free(file->record[i].trials);
+            fa_winner_record_free(&file->record[i]);
     }
     info->dropped = file->count - left;
     file->count = left;
+    return rc;
 }
 
 static void count_origins(const fa_records *records, fa_records_info *info)
@@ -191,7 +194,7 @@ static void count_origins(const fa_records *records, fa_records_info *info)
     info->winners = records->count;
     info->measured = 0;
     for (int32_t i = 0; i < records->count; i++)
-        info->measured += records->record[i].answer.origin <= FA_ORIGIN_IMPORTED;
+        info->measured += records->record[i].origin <= FA_ORIGIN_IMPORTED;
     info->predicted = info->winners - info->measured;
     info->baselines = records->baselines;
 }
@@ -213,11 +216,12 @@ static int export_records(fa_tuner *tuner, const char *path, fa_records_info *in
         rc = 0;
     if (rc != 0)
         return rc;
-    drop_moved(tuner, &records, &today, info);
+    rc = drop_moved(tuner, &records, &today, info, diag);
     records.families = today.families;
     memcpy(records.family, today.family, sizeof records.family);
     struct collecting all = {tuner, &records, info, diag};
-    rc = fa_listed_winners_each(tuner, collect_one, &all, diag);
+    if (rc == 0)
+        rc = fa_listed_winners_each(tuner, collect_one, &all, diag);
     if (rc == 0)
         rc = fa_store_baselines_each(tuner->store, collect_baseline, &all, diag);
     count_origins(&records, info);

@@ -12,13 +12,10 @@
 #include "trial_list.h"
 
 /* ---- bundle_files.c -------------------------------------------------------------------------*/
-/* Measured trials of a winner's scope, best first, the first few with samples; of a winner that was
- * imported those that it brought. */
-int fa_bundle_trials(fa_store *store, const fa_winner_record *winner, fa_trial_list *list,
-                     fa_diag *diag);
-/* An evidence with these "trials". Caller frees; NULL: out of memory. */
-char *fa_bundle_join_trials(const char *evidence, const fa_trial_list *list);
-/* Both of these. */
+/* Replaces the "trials" of an evidence, which must be an object. */
+int fa_bundle_join_trials(const fa_trial_list *list, char **evidence, fa_diag *diag);
+/* Joins the measured trials of its scope to a winner's evidence, best first, the first few with samples; a winner that was
+ * imported keeps those that it brought. */
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag);
 
 /* Whether a bundle could be written (a key is there), before work is spent on it; and the writing. */
@@ -32,5 +29,7 @@ int fa_import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *i
 
 /* ---- bundle_records.c -----------------------------------------------------------------------*/
 int fa_records_options_check(const fa_records_options *options, fa_diag *diag);
+/* A line of records as an answer for its GPU. */
+int fa_record_answer(const fa_winner_record *record, fa_answer *ret_answer, fa_diag *diag);
 
 #endif
