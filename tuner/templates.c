@@ -176,12 +176,18 @@ bool fa_template_is_manifest(const char *name)
     return dot != NULL && dot != name && strcmp(dot, ".json") == 0 && !is_contract(name);
 }
 
+/* Whether a file of a directory stands in the place of a built-in one. */
+static bool is_replaced(const fa_templates *templates, int index)
+{
+    return templates->owned[index] && is_builtin_name(templates->file[index].name);
+}
+
 /* Whether a directory brings a family of its own, or a part of a built-in one. */
 static bool changes_anything(const fa_templates *templates)
 {
     for (int i = 0; i < templates->count; i++)
-        if (templates->owned[i] && (fa_template_is_manifest(templates->file[i].name) ||
-                                    is_builtin_name(templates->file[i].name)))
+        if (is_replaced(templates, i) ||
+            (templates->owned[i] && fa_template_is_manifest(templates->file[i].name)))
             return true;
     return false;
 }
@@ -455,7 +461,7 @@ int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag)
     if (templates->builtin)
         return 0;
     for (int i = 0; i < templates->count; i++)
-        if (templates->owned[i] && is_builtin_name(templates->file[i].name))
+        if (is_replaced(templates, i))
             return fa_fail(diag, FA_EINVAL,
                            "template file %s: is the name of a built-in one, which templates that "
                            "are not trusted may not replace: take another",
@@ -523,4 +529,12 @@ bool fa_templates_match(const fa_templates *templates, const fa_problem *problem
 bool fa_templates_is_builtin(const fa_templates *templates)
 {
     return templates->builtin;
+}
+
+bool fa_templates_reference_is_builtin(const fa_templates *templates, const fa_problem *problem)
+{
+    for (int i = 0; i < templates->count; i++)
+        if (is_replaced(templates, i) && !fa_template_is_manifest(templates->file[i].name))
+            return false;
+    return fa_operation_of(problem)->owned == NULL;
 }
