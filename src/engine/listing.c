@@ -34,10 +34,11 @@ static int compare(const void *a, const void *b)
 static bool came_before(struct listing *list, bool again, const fa_scope *scope)
 {
     char key[FA_HASH_HEX];
+    if (again && list->count == 0)
+        return false;
     fa_scope_key(scope, key);
     if (again)
-        return list->count > 0 &&
-               bsearch(key, list->seen, list->count, sizeof *list->seen, compare) != NULL;
+        return bsearch(key, list->seen, list->count, sizeof *list->seen, compare) != NULL;
     void *grown = fa_grow(list->seen, &list->capacity, list->count, sizeof *list->seen);
     if (grown == NULL) {
         list->failed = true;
