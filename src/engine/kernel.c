@@ -8,7 +8,6 @@
 #include "driver.h"
 #include "request.h"
 #include "kernel_table.h"
-#include "near.h"
 #include "op.h"
 #include "problem.h"
 #include "reproof.h"
@@ -360,7 +359,7 @@ int fa_get_near_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_kern
     pthread_mutex_lock(&tuner->work);
     rc = resolve(&asking, diag);
     if (rc == 0)
-        rc = fa_near_find(tuner, &asking.target, asking.context, &answer, diag);
+        rc = fa_look_among_loaded(tuner, &asking.target, asking.context, &answer, diag);
     if (rc == 0)
         rc = load_kernel(&asking, &answer, &loaded, ret_kernel, diag);
     pthread_mutex_unlock(&tuner->work);
