@@ -348,9 +348,9 @@ static bool take_nearer(void *context, const fa_answer *answer)
     struct nearest *n = context;
     fa_match *best = &n->match[0], *match = &n->match[1];
     double distance = fa_problem_apart(&answer->from_problem, &n->target->asked);
-    bool nearer = n->count == 0 || distance < best->distance ||
-                  (!(distance > best->distance) &&
-                   strcmp(answer->cubin_key, best->answer.cubin_key) < 0);
+    bool nearer =
+        n->count == 0 || distance < best->distance ||
+        (!(distance > best->distance) && strcmp(answer->cubin_key, best->answer.cubin_key) < 0);
     if (distance < 0 || answer->driver_version == 0 || !nearer)
         return true;
     *match = (fa_match){.kind = FA_STEP_NEAREST,
