@@ -314,15 +314,28 @@ static int hash_members(fa_hash *hash, const cJSON *object, const char *const *m
     return 0;
 }
 
+/* A built-in one as it was parsed at build time; NULL: it is none. */
+static const cJSON *builtin_contract(const fa_template_file *file)
+{
+    for (int i = 0; i < fa_operations_builtin_count; i++)
+        if (strcmp(fa_operations_builtin[i].where, file->name) == 0)
+            return fa_operations_builtin[i].document;
+    return NULL;
+}
+
 /* Of a contract that tells its tensors: what kernels are passed and what they are proved by. Attention's
  * tells none, that is C code (tuner/ops), and has no part in its closure. embed.py does the same. */
-static int hash_contract(fa_hash *hash, const fa_template_file *file, fa_diag *diag)
+static int hash_contract(fa_hash *hash, const fa_template_file *file, bool owned, fa_diag *diag)
 {
     static const char *const proof[] = {"tensors", "scalars", "tolerance", "reference", NULL};
     static const char *const passed[] = {"name", "kind", "choices", "macro", "macro_as", NULL};
-    cJSON *json = NULL;
-    const cJSON *field;
-    int rc = fa_json_parse(file->text, file->size, file->name, &json, diag);
+    cJSON *parsed = NULL;
+    const cJSON *field, *json = owned ? NULL : builtin_contract(file);
+    int rc = 0;
+    if (json == NULL) {
+        rc = fa_json_parse(file->text, file->size, file->name, &parsed, diag);
+        json = parsed;
+    }
     if (rc == 0 && cJSON_GetObjectItemCaseSensitive(json, proof[0]) != NULL) {
         fa_hash_text(hash, file->name);
         rc = hash_members(hash, json, proof, diag);
@@ -330,7 +343,7 @@ static int hash_contract(fa_hash *hash, const fa_template_file *file, fa_diag *d
             if (rc == 0)
                 rc = hash_members(hash, field, passed, diag);
     }
-    cJSON_Delete(json);
+    cJSON_Delete(parsed);
     return rc;
 }
 
@@ -348,7 +361,7 @@ static int add_closure(fa_templates *templates, const char *operation, fa_diag *
             strcmp(file->folder, operation) != 0)
             continue;
         if (is_contract(file->name)) {
-            rc = hash_contract(&hash, file, diag);
+            rc = hash_contract(&hash, file, templates->owned[i], diag);
             continue;
         }
         fa_hash_text(&hash, file->name);
