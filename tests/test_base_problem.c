@@ -678,7 +678,7 @@ static void the_order_of_trust_puts_measured_before_guessed(void)
 /* Their keys are looked at here, and not in every process. */
 static void built_in_documents_are_what_their_files_say_and_can_be_read(void)
 {
-    for (size_t i = 0; i < fa_operations_builtin_count; i++) {
+    for (int i = 0; i < fa_operations_builtin_count; i++) {
         char path[512];
         fa_buf text = {0};
         fa_diag diag = {{0}};

@@ -373,7 +373,8 @@ def nothing_of_ours_is_looked_for_in_the_current_folder():
         os.symlink(FA_TUNE, os.path.join(linked, "fa-tune"))
 
         def run(*command, **how):
-            return subprocess.run(command, env=place.env, cwd=here, stdout=subprocess.PIPE, check=True, **how).stdout
+            env = {**place.env, "LD_LIBRARY_PATH": "."}  # as a variable that ends with a colon says, too
+            return subprocess.run(command, env=env, cwd=here, stdout=subprocess.PIPE, check=True, **how).stdout
 
         for path in (FA_TUNE, os.path.join(linked, "fa-tune")):  # as a shell runs what it found in PATH
             worker, = [check for check in json.loads(run("fa-tune", "doctor", "--json", executable=path))["checks"]

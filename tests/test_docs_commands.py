@@ -14,6 +14,7 @@ A comment above a block, which a reader of the page does not see, says what is s
 Pages run in one folder that looks like the checkout: `dev` stands for ./dev and knows the same verbs, `sudo`
 installs below the folder what is built, and ncu is a recorded one. Families have two configs there, so that a tune compiles next to nothing."""
 import glob
+import json
 import os
 import re
 import shlex
@@ -72,6 +73,7 @@ def furnish(place):
     with open(os.path.join(BUILD, "meson-private", "fa-tune.pc"), encoding="utf-8") as file:
         told = file.read()
     prefix, libdir = (re.search(r"(?m)^%s=(.*)$" % name, told).group(1) for name in ("prefix", "libdir"))
+    place.prefix = place.folder + "/installed" + prefix
     libdir = place.folder + "/installed" + libdir.replace("${prefix}", prefix)
     place.env.update(PKG_CONFIG_SYSROOT_DIR=place.folder + "/installed", PKG_CONFIG_PATH=libdir + "/pkgconfig",
                      LD_LIBRARY_PATH=libdir, FA_TUNE_WORKER=os.environ["FA_TUNE_WORKER"])
@@ -197,6 +199,13 @@ def main():
         place.env["FA_TUNE_LIBCUDA"] = os.path.join(place.folder, "no-libcuda.so.1")
         furnish(place)
 
+        def installed_programs_find_what_belongs_to_them():
+            """Below another folder than the one that they were built for; `worker` is of the library that they load."""
+            env = {"PATH": "/usr/bin:/bin", "HOME": place.folder, "LD_LIBRARY_PATH": BUILD}
+            done = subprocess.run([place.prefix + "/bin/fa-tune", "doctor", "--json"], env=env, stdout=subprocess.PIPE, check=False)
+            worker, = [check["text"] for check in json.loads(done.stdout)["checks"] if check["name"] == "worker"]
+            tap.equal(os.path.realpath(worker), place.prefix + "/libexec/fa-tune/fa-tune-worker")
+
         def open_session():
             for session in sessions:
                 session.end()
@@ -205,7 +214,8 @@ def main():
 
         try:
             tap.main([every_marker_stands_above_a_block, what_readme_shows_of_a_tune_is_what_it_prints,
-                      *[test for page in PAGES for test in tests_of(page, open_session)]])
+                      *[test for page in PAGES for test in tests_of(page, open_session)],
+                      installed_programs_find_what_belongs_to_them])
         finally:
             for session in sessions:
                 session.end()

@@ -65,6 +65,8 @@ const char *fa_templates_hash(const fa_templates *templates, const fa_operation 
 bool fa_templates_match(const fa_templates *templates, const fa_problem *problem,
                         const char *closure);
 bool fa_templates_is_builtin(const fa_templates *templates);
+/* Whether the reference of the problem's operation is one of ours, with nothing of a user's in it: these compile. */
+bool fa_templates_reference_is_builtin(const fa_templates *templates, const fa_problem *problem);
 
 /* ---- families -------------------------------------------------------------------------------*/
 typedef struct fa_family fa_family;

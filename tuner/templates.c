@@ -176,12 +176,18 @@ bool fa_template_is_manifest(const char *name)
     return dot != NULL && dot != name && strcmp(dot, ".json") == 0 && !is_contract(name);
 }
 
+/* Whether a file of a directory stands in the place of a built-in one. */
+static bool is_replaced(const fa_templates *templates, int index)
+{
+    return templates->owned[index] && is_builtin_name(templates->file[index].name);
+}
+
 /* Whether a directory brings a family of its own, or a part of a built-in one. */
 static bool changes_anything(const fa_templates *templates)
 {
     for (int i = 0; i < templates->count; i++)
-        if (templates->owned[i] && (fa_template_is_manifest(templates->file[i].name) ||
-                                    is_builtin_name(templates->file[i].name)))
+        if (is_replaced(templates, i) ||
+            (templates->owned[i] && fa_template_is_manifest(templates->file[i].name)))
             return true;
     return false;
 }
@@ -308,15 +314,28 @@ static int hash_members(fa_hash *hash, const cJSON *object, const char *const *m
     return 0;
 }
 
+/* A built-in one as it was parsed at build time; NULL: it is none. */
+static const cJSON *builtin_contract(const fa_template_file *file)
+{
+    for (int i = 0; i < fa_operations_builtin_count; i++)
+        if (strcmp(fa_operations_builtin[i].where, file->name) == 0)
+            return fa_operations_builtin[i].document;
+    return NULL;
+}
+
 /* Of a contract that tells its tensors: what kernels are passed and what they are proved by. Attention's
  * tells none, that is C code (tuner/ops), and has no part in its closure. embed.py does the same. */
-static int hash_contract(fa_hash *hash, const fa_template_file *file, fa_diag *diag)
+static int hash_contract(fa_hash *hash, const fa_template_file *file, bool owned, fa_diag *diag)
 {
     static const char *const proof[] = {"tensors", "scalars", "tolerance", "reference", NULL};
     static const char *const passed[] = {"name", "kind", "choices", "macro", "macro_as", NULL};
-    cJSON *json = NULL;
-    const cJSON *field;
-    int rc = fa_json_parse(file->text, file->size, file->name, &json, diag);
+    cJSON *parsed = NULL;
+    const cJSON *field, *json = owned ? NULL : builtin_contract(file);
+    int rc = 0;
+    if (json == NULL) {
+        rc = fa_json_parse(file->text, file->size, file->name, &parsed, diag);
+        json = parsed;
+    }
     if (rc == 0 && cJSON_GetObjectItemCaseSensitive(json, proof[0]) != NULL) {
         fa_hash_text(hash, file->name);
         rc = hash_members(hash, json, proof, diag);
@@ -324,7 +343,7 @@ static int hash_contract(fa_hash *hash, const fa_template_file *file, fa_diag *d
             if (rc == 0)
                 rc = hash_members(hash, field, passed, diag);
     }
-    cJSON_Delete(json);
+    cJSON_Delete(parsed);
     return rc;
 }
 
@@ -342,7 +361,7 @@ static int add_closure(fa_templates *templates, const char *operation, fa_diag *
             strcmp(file->folder, operation) != 0)
             continue;
         if (is_contract(file->name)) {
-            rc = hash_contract(&hash, file, diag);
+            rc = hash_contract(&hash, file, templates->owned[i], diag);
             continue;
         }
         fa_hash_text(&hash, file->name);
@@ -455,7 +474,7 @@ int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag)
     if (templates->builtin)
         return 0;
     for (int i = 0; i < templates->count; i++)
-        if (templates->owned[i] && is_builtin_name(templates->file[i].name))
+        if (is_replaced(templates, i))
             return fa_fail(diag, FA_EINVAL,
                            "template file %s: is the name of a built-in one, which templates that "
                            "are not trusted may not replace: take another",
@@ -523,4 +542,12 @@ bool fa_templates_match(const fa_templates *templates, const fa_problem *problem
 bool fa_templates_is_builtin(const fa_templates *templates)
 {
     return templates->builtin;
+}
+
+bool fa_templates_reference_is_builtin(const fa_templates *templates, const fa_problem *problem)
+{
+    for (int i = 0; i < templates->count; i++)
+        if (is_replaced(templates, i) && !fa_template_is_manifest(templates->file[i].name))
+            return false;
+    return fa_operation_of(problem)->owned == NULL;
 }

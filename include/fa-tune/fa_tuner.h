@@ -196,7 +196,9 @@ FA_API int fa_get_loaded_kernel(fa_tuner *tuner, const fa_problem *problem, fa_e
  * that is right for the problem. Right means: proved on this silicon, its source depends on nothing in which the two
  * problems differ, and its config holds to its family's constraints for this problem, which gets a grid of its own.
  * For servers, once the kernels of some problems are loaded. Allocates a little host memory, the first time for each
- * problem; any thread may call it. FA_ENOTFOUND: no loaded kernel is right for it. */
+ * problem; any thread may call it. FA_ENOTFOUND: no loaded kernel is right for it.
+ * The process keeps that kernel for the problem: efforts CACHED and PREDICT of the functions above give it from then on,
+ * also when the problem's own winner is stored meanwhile. Effort MEASURE of fa_get_best_kernel() replaces it. */
 FA_API int fa_get_near_kernel(fa_tuner *tuner, const fa_problem *problem,
                               const fa_kernel **ret_kernel, fa_diag *diag);
 /* The CUDA ordinal of the device that the kernel is loaded on. */

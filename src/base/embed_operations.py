@@ -50,19 +50,23 @@ def main():
     files = [os.path.join(folder, name, "operation.json") for name in sorted(os.listdir(folder))]
     files = [file for file in files if os.path.isfile(file)]
     out = ["/* Made by embed_operations.py: do not edit. */", '#include "operation.h"', ""]
-    table = []
+    table, default = [], -1
     for i, path in enumerate(files):
         nodes, name = [], "node_%d" % i
         with open(path, encoding="utf-8") as file:
-            add(nodes, json.load(file))
+            document = json.load(file)
+        add(nodes, document)
+        if document.get("default"):
+            default = i
         rows = "\n".join("    {%s}," % ", ".join(
             ".%s = %s" % (key, value % name if value.startswith("%s + ") else value)
             for key, value in node.items()) for node in nodes)
         out.append("static cJSON %s[] = {\n%s\n};\n" % (name, rows))
-        table.append('    {"%s", %s},' % (os.path.relpath(path, folder), name))
+        table.append('    {%s, "%s", %s},' % (text_of(document["name"]), os.path.relpath(path, folder), name))
     out.append("const struct fa_operation_builtin fa_operations_builtin[] = {\n%s\n};"
                % "\n".join(table))
-    out.append("const size_t fa_operations_builtin_count = %d;\n" % len(files))
+    assert default >= 0, "no operation is the default"
+    out.append("const int fa_operations_builtin_count = %d, fa_operations_builtin_default = %d;\n" % (len(files), default))
     with open(output, "w", encoding="ascii") as file:
         file.write("\n".join(out))
     with open(depfile, "w", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of the operations that this process knows. It only grows: readers take its count first and
- * need no lock, whoever adds holds the mutex.
+ * The list of the operations that this process knows: the built-in ones, each read when it is first asked for, then
+ * what was added. It only grows: readers take its count first and need no lock, whoever adds holds the mutex.
  */
 #include "operation.h"
 
@@ -20,9 +20,39 @@
 enum { OPERATION_TEXT_MAX = 1 << 20 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* who adds holds it */
-static fa_operation *known[FA_OPERATIONS_MAX];
-static atomic_int known_count;                          /* entries below it stay as they are */
-static _Atomic(const fa_operation *) default_operation; /* set when all built-in ones are there */
+static _Atomic(fa_operation *) known[FA_OPERATIONS_MAX];  /* set once */
+static atomic_int added;                                  /* behind the built-in ones */
+
+static int count_known(void)
+{
+    return fa_operations_builtin_count + atomic_load_explicit(&added, memory_order_acquire);
+}
+
+static const fa_operation *read_builtin(int index)
+{
+    const struct fa_operation_builtin *is = &fa_operations_builtin[index];
+    fa_operation *none = NULL, *made = NULL;
+    if (fa_operation_make(is->document, is->where, &made, NULL) != 0)
+        return NULL;
+    if (atomic_compare_exchange_strong(&known[index], &none, made))
+        return made;
+    fa_operation_free(made);
+    return none;
+}
+
+/* NULL, of a built-in one alone: memory ran out while it was read. */
+static inline const fa_operation *known_at(int index)
+{
+    const fa_operation *found = atomic_load_explicit(&known[index], memory_order_acquire);
+    return found != NULL ? found : read_builtin(index);
+}
+
+/* Without reading it. */
+static const char *name_at(int index)
+{
+    return index < fa_operations_builtin_count ? fa_operations_builtin[index].name
+                                               : known_at(index)->name;
+}
 
 static const char *specification_of(const fa_operation *operation)
 {
@@ -44,29 +74,30 @@ static bool is_meant(const fa_operation *operation, const char *wanted)
                               strncmp(hash, wanted + 1, strlen(wanted + 1)) == 0;
 }
 
-/* The newest of that name. */
-static const fa_operation *find_operation(const char *name)
+/* Index of the newest of that name; -1: there is none. */
+static int find_index(const char *name)
 {
-    int count = atomic_load_explicit(&known_count, memory_order_acquire);
     size_t size = strcspn(name, "@");
-    for (int i = count - 1; i >= 0; i--)
-        if (strncmp(known[i]->name, name, size) == 0 && known[i]->name[size] == 0 &&
-            is_meant(known[i], name + size))
-            return known[i];
-    return NULL;
+    for (int i = count_known() - 1; i >= 0; i--) {
+        const char *its = name_at(i);
+        if (strncmp(its, name, size) == 0 && its[size] == 0 &&
+            (i < fa_operations_builtin_count ? name[size] == 0
+                                             : is_meant(known_at(i), name + size)))
+            return i;
+    }
+    return -1;
 }
 
-/* The one of the same name and specification, trusted or not. */
-static const fa_operation *find_specified(const fa_operation *operation)
+/* Index of the one of the same name and specification, trusted or not; -1: there is none. */
+static int find_specified(const fa_operation *operation)
 {
-    int count = atomic_load_explicit(&known_count, memory_order_acquire);
     const char *hash = specification_of(operation), *its;
-    for (int i = 0; hash != NULL && i < count; i++)
-        if (strcmp(known[i]->name, operation->name) == 0 &&
-            (its = specification_of(known[i])) != NULL && strcmp(its, hash) == 0 &&
-            fa_operation_is_untrusted(known[i]) == fa_operation_is_untrusted(operation))
-            return known[i];
-    return NULL;
+    for (int i = fa_operations_builtin_count, end = count_known(); hash != NULL && i < end; i++)
+        if (strcmp(name_at(i), operation->name) == 0 &&
+            (its = specification_of(known_at(i))) != NULL && strcmp(its, hash) == 0 &&
+            fa_operation_is_untrusted(known_at(i)) == fa_operation_is_untrusted(operation))
+            return i;
+    return -1;
 }
 
 /* What two files of one operation must agree on, since one of them then stands for both; the rest is words
@@ -95,93 +126,68 @@ static const char *difference(const fa_operation *one, const fa_operation *other
 static int add_operation(fa_operation *operation, const char *where,
                          const fa_operation **ret_operation, fa_diag *diag)
 {
-    int count = atomic_load_explicit(&known_count, memory_order_relaxed), rc = 0;
-    const fa_operation *same = find_specified(operation);
-    if (same == NULL)
-        same = find_operation(operation->name);
+    int count = count_known(), at = find_specified(operation), rc = 0;
+    if (at < 0)
+        at = find_index(operation->name);
+    const fa_operation *same = at >= 0 ? known_at(at) : NULL;
+    if (at >= 0 && same == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    const char *other = same != NULL ? difference(operation, same) : NULL;
     /* A specification's operation is one for each text, and the newest has the name. */
-    if (same != NULL && specification_of(same) != NULL && specification_of(operation) != NULL &&
-        difference(operation, same) != NULL)
-        same = NULL;
-    if (same != NULL) {
-        const char *other = difference(operation, same);
-        if (other != NULL)
-            rc = fa_fail(diag, FA_EINVAL,
-                         "%s: operation %s is known with %s: give this one another name", where,
-                         same->name, other);
-        fa_operation_free(operation);
-    } else if (count == FA_OPERATIONS_MAX) {
+    if (other != NULL && specification_of(same) != NULL && specification_of(operation) != NULL)
+        same = NULL, other = NULL;
+    if (other != NULL)
+        rc = fa_fail(diag, FA_EINVAL,
+                     "%s: operation %s is known with %s: give this one another name", where,
+                     same->name, other);
+    else if (rc == 0 && same == NULL && count == FA_OPERATIONS_MAX)
         rc = fa_fail(diag, FA_EINVAL, "%s: more than %d operations", where, FA_OPERATIONS_MAX);
-        fa_operation_free(operation);
-    } else {
-        known[count] = operation;
-        atomic_store_explicit(&known_count, count + 1, memory_order_release);
+    if (rc == 0 && same == NULL) {
+        atomic_store_explicit(&known[count], operation, memory_order_relaxed);
+        atomic_fetch_add_explicit(&added, 1, memory_order_release);
         same = operation;
+    } else {
+        fa_operation_free(operation);
     }
     if (rc == 0)
         *ret_operation = same;
     return rc;
 }
 
-/* Reads the built-in operations unless that is done; NULL when memory runs out. */
-static const fa_operation *builtin(void)
-{
-    const fa_operation *found = atomic_load_explicit(&default_operation, memory_order_acquire);
-    if (found != NULL)
-        return found;
-    pthread_mutex_lock(&mutex);
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < fa_operations_builtin_count; i++) {
-        const struct fa_operation_builtin *is = &fa_operations_builtin[i];
-        const fa_operation *operation = NULL;
-        fa_operation *made = NULL;
-        rc = fa_operation_make(is->document, is->where, &made, NULL);
-        if (rc == 0)
-            rc = add_operation(made, is->where, &operation, NULL);
-        if (rc == 0 && operation->is_default)
-            found = operation;
-    }
-    if (rc == 0)
-        atomic_store_explicit(&default_operation, found, memory_order_release);
-    pthread_mutex_unlock(&mutex);
-    return rc == 0 ? found : NULL;
-}
-
 const fa_operation *fa_operation_of(const fa_problem *problem)
 {
     static const fa_operation none = {.name = "", .title = ""};
-    const fa_operation *operation =
-        problem != NULL && problem->operation != NULL ? problem->operation : builtin();
+    const fa_operation *operation = problem != NULL && problem->operation != NULL
+                                        ? problem->operation
+                                        : known_at(fa_operations_builtin_default);
     return operation != NULL ? operation : &none;
 }
 
 const fa_operation *fa_operation_at(int index)
 {
-    return builtin() == NULL || index < 0 ||
-                   index >= atomic_load_explicit(&known_count, memory_order_acquire)
-               ? NULL
-               : known[index];
+    return index >= 0 && index < count_known() ? known_at(index) : NULL;
 }
 
 int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_diag *diag)
 {
-    const fa_operation *found = builtin() != NULL ? find_operation(name) : NULL;
-    if (found != NULL) {
+    int at = find_index(name), last = -1;
+    const fa_operation *found = at >= 0 ? known_at(at) : NULL;
+    if (found != NULL)
         *ret_operation = found;
-        return 0;
-    }
+    if (at >= 0)
+        return found != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for operations");
     fa_buf list = {0};
-    const fa_operation *last = NULL, *is;
-    for (int i = 0; (is = fa_operation_at(i)) != NULL; i++)
-        if (find_operation(is->name) == is) /* by its name alone */
-            last = is;
-    for (int i = 0; last != NULL && (is = fa_operation_at(i)) != NULL; i++)
-        if (find_operation(is->name) == is)
+    int count = count_known();
+    for (int i = 0; i < count; i++)
+        if (find_index(name_at(i)) == i) /* by its name alone */
+            last = i;
+    for (int i = 0; i <= last; i++)
+        if (find_index(name_at(i)) == i)
             fa_buf_printf(&list, "%s%s",
                           list.size == 0 ? ""
-                          : is == last   ? " or "
+                          : i == last    ? " or "
                                          : ", ",
-                          is->name);
+                          name_at(i));
     int rc = list.data == NULL
                  ? fa_fail(diag, FA_ENOMEM, "out of memory for operations")
                  : fa_fail(diag, FA_ENOTSUP, "operation \"%.40s\" is not known: use %s", name,
@@ -194,8 +200,6 @@ int fa_operation_register(const char *text, size_t size, const char *where,
                           const fa_operation **ret_operation, fa_diag *diag)
 {
     fa_operation *operation = NULL;
-    if (builtin() == NULL)
-        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     int rc = fa_operation_read(text, size, where, &operation, diag);
     if (rc != 0)
         return rc;

@@ -4,7 +4,8 @@
  * from the operation's file (operation.json) and decides how a problem is checked, printed, keyed,
  * compared and asked for; no code here knows what an operation computes.
  *
- * Workload: a few operations, read once per process; their tables are then only read, by any thread.
+ * Workload: a few operations, each read once per process, when it is first asked for; their tables are then only read, by any
+ * thread.
  * Invariant: an operation that was handed out stays as it is until the process ends.
  */
 #ifndef FA_BASE_OPERATION_H
@@ -94,7 +95,7 @@ int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_d
 bool fa_operation_is_untrusted(const fa_operation *operation);
 
 /* The problem's operation; for a problem that names none, attention forward. Never NULL: when memory
- * ran out while the built-in operations were read, it has no fields and fa_problem_check() fails. */
+ * ran out while that was read, it has no fields and fa_problem_check() fails. */
 const fa_operation *fa_operation_of(const fa_problem *problem);
 
 /* Makes the operation of this operation.json known to the process for good. FA_EINVAL when the text is
@@ -145,11 +146,11 @@ void fa_operation_free(fa_operation *operation);
 
 /* The documents kernel_templates/OPERATION/operation.json, embedded by embed_operations.py. */
 struct fa_operation_builtin {
-    const char *where; /* "attn_fwd/operation.json" */
+    const char *name, *where; /* "attn_fwd", "attn_fwd/operation.json" */
     const cJSON *document;
 };
 
 extern const struct fa_operation_builtin fa_operations_builtin[];
-extern const size_t fa_operations_builtin_count;
+extern const int fa_operations_builtin_count, fa_operations_builtin_default;
 
 #endif

@@ -80,7 +80,7 @@ static const char *const as_names[] = {"value", "nonzero", "not", NULL};
 static int index_of(const char *const *names, const char *name)
 {
     for (int i = 0; names[i] != NULL; i++)
-        if (strcmp(names[i], name) == 0)
+        if (names[i][0] == name[0] && strcmp(names[i], name) == 0)
             return i;
     return -1;
 }
@@ -171,10 +171,11 @@ static int read_properties(const cJSON *json, const fa_operation *operation, fa_
             *(int *)to = -1;
     }
     int rc = operation->owned != NULL ? fa_json_check_keys(json, keys, where, diag) : 0;
-    for (const cJSON *item = json->child; rc == 0 && item != NULL; item = item->next) {
+    for (cJSON *item = json->child; rc == 0 && item != NULL; item = item->next) {
+        const cJSON from_here = {.type = cJSON_Object, .child = item};
         int at = index_of(keys, item->string);
         if (at >= 0)
-            rc = read_property(json, &properties[at], operation, field, where, diag);
+            rc = read_property(&from_here, &properties[at], operation, field, where, diag);
     }
     return rc;
 }

@@ -48,7 +48,8 @@ void fa_own_directory(char *ret_path, size_t size)
 
 void fa_own_program(const char *name, char *ret_path, size_t size)
 {
-    static const char *const places[] = {"%s/%s", "%s/../%s", "%s/../libexec/fa-tune/%s"};
+    static const char *const places[] = {"%s/%s", "%s/../%s", "%s/../libexec/fa-tune/%s",
+                                         "%s/../../libexec/fa-tune/%s"}; /* of lib/MULTIARCH */
     char here[PATH_MAX];
     fa_own_directory(here, sizeof here);
     for (size_t i = 0; i < sizeof places / sizeof *places && here[0] != 0; i++) {

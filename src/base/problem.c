@@ -255,24 +255,41 @@ fa_problem fa_problem_some(const fa_operation *operation)
 }
 
 /* ---- texts ----------------------------------------------------------------------------------*/
+/* As "%d" has it; returns the end. */
+static char *put_number(char *to, int32_t value)
+{
+    char digits[10];
+    int count = 0;
+    uint32_t rest = value < 0 ? 0u - (uint32_t)value : (uint32_t)value;
+    do
+        digits[count++] = (char)('0' + rest % 10);
+    while ((rest /= 10) > 0);
+    if (value < 0)
+        *to++ = '-';
+    while (count > 0)
+        *to++ = digits[--count];
+    return to;
+}
+
+/* Several times for each row of a list, so without printf. No operation is read whose keys would not fit. */
 static void put_key(const fa_problem *problem, bool lengths, char ret_key[FA_PROBLEM_KEY_MAX])
 {
     const fa_operation *op = fa_operation_of(problem);
-    int n = snprintf(ret_key, FA_PROBLEM_KEY_MAX, "%s", op->name);
+    char *end = stpcpy(ret_key, op->name);
     EACH_FIELD(op, f)
     {
         int32_t value = VALUE(problem, op, f);
-        char room[16];
-        const char *text = room;
         if ((f->length && !lengths) || fa_field_is_absent(f, value))
             continue;
-        if (f->kind == FA_FIELD_CHOICE && f->key_as == FA_AS_VALUE)
-            text = fa_field_text(f, value, room);
-        else
-            snprintf(room, sizeof room, "%d", fa_field_shown(f->key_as, value));
-        n += snprintf(ret_key + n, (size_t)(FA_PROBLEM_KEY_MAX - n), " %s%s%s", f->key,
-                      f->key[0] != 0 ? "=" : "", text);
+        *end++ = ' ';
+        end = stpcpy(end, f->key);
+        if (f->key[0] != 0)
+            *end++ = '=';
+        end = f->kind == FA_FIELD_CHOICE && f->key_as == FA_AS_VALUE
+                  ? stpcpy(end, fa_field_text(f, value, NULL))
+                  : put_number(end, fa_field_shown(f->key_as, value));
     }
+    *end = 0;
 }
 
 void fa_problem_key(const fa_problem *problem, char ret_key[FA_PROBLEM_KEY_MAX])

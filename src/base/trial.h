@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trial's fields, from which its JSON and its columns in the store (db/rows.h) both come.
+ * A trial's fields, from which its JSON and its columns in the store (db/rows.h) both come, and the order of trials.
  */
 #ifndef FA_BASE_TRIAL_H
 #define FA_BASE_TRIAL_H
@@ -51,5 +51,13 @@ bool fa_trial_add_json(cJSON *object, const fa_trial *trial);
 /* The inverse. Every field must be there; null is 0, but for the error of a proof, where null beside
  * a tolerance is NaN. */
 int fa_trial_from_json(const cJSON *object, fa_trial *ret_trial, fa_diag *diag);
+
+/* Orders finished trials: measured by time, then compiled by prediction; ties by config text. */
+int fa_trial_compare(const fa_trial *a, const fa_trial *b);
+
+bool fa_trial_finished(const fa_trial *trial); /* measured or compiled */
+/* Orders trials wherever they ended: the finished as above, then what was not tried, then by gate,
+ * the one reached last first. */
+int fa_trial_compare_ends(const fa_trial *a, const fa_trial *b);
 
 #endif

@@ -9,7 +9,6 @@
 
 #include "catalogue.h"
 #include "error.h"
-#include "listing.h"
 #include "hash.h"
 #include "source.h"
 

@@ -8,7 +8,7 @@
  */
 #include "tune.h"
 
-#include "rank.h"
+#include "trial.h"
 #include "stored.h"
 #include "trial_list.h"
 

@@ -240,6 +240,15 @@ static int next_in_order(fa_job *job)
     return *next;
 }
 
+/* For a GPU that is not here nothing is proved. A reference that is a user's must compile all the same: what it cannot
+ * judge is worth nothing, with every config on record either. */
+static bool needs_reference(const fa_job *job)
+{
+    const fa_problem *problem = &job->target.problem;
+    return job->measuring ||
+           !fa_templates_reference_is_builtin(fa_templates_for(job->tuner, problem), problem);
+}
+
 /* The next config that is not in the store; false: all are under way or done. */
 static bool next_task(void *context, fa_compile_task *ret_task)
 {
@@ -251,7 +260,7 @@ static bool next_task(void *context, fa_compile_task *ret_task)
         fa_job_search_more(job);
         if (compile->again_count > 0) {
             index = compile->again[--compile->again_count];
-        } else if (!compile->reference_asked) {
+        } else if (!compile->reference_asked && needs_reference(job)) {
             compile->reference_asked = true;
             index = FA_JOB_REFERENCE;
         } else if (compile->order_next < compile->order_count && !one_is_enough(job)) {
@@ -291,13 +300,12 @@ void fa_job_compile_advance(fa_job *job)
         fa_compile_pool_advance(&job->compile.pool);
 }
 
-/* What no reference can judge is worth nothing, on a GPU that is not here and with every config on record either. */
 bool fa_job_compile_done(const fa_job *job)
 {
     const struct fa_job_compile *compile = &job->compile;
     return (compile->order_next == compile->order_count || one_is_enough(job)) &&
            compile->again_count == 0 && fa_compile_pool_is_idle(&compile->pool) &&
-           compile->reference != NULL;
+           (compile->reference != NULL || !needs_reference(job));
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
@@ -510,8 +518,9 @@ static bool take_stored_reference(fa_job *job)
 void fa_job_compile_start(fa_job *job)
 {
     int wanted = job->compile.order_count;
-    job->compile.reference_asked = wanted == 0 && take_stored_reference(job);
-    wanted += !job->compile.reference_asked;
+    bool needed = needs_reference(job);
+    job->compile.reference_asked = wanted == 0 && needed && take_stored_reference(job);
+    wanted += needed && !job->compile.reference_asked;
     widen(job, wanted < job->tuner->compile_workers ? wanted : job->tuner->compile_workers);
 }
 

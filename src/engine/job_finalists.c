@@ -9,7 +9,7 @@
  */
 #include "job.h"
 
-#include "rank.h"
+#include "trial.h"
 
 #include "error.h"
 

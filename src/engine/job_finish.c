@@ -13,7 +13,7 @@
 #include "manifest.h"
 #include "model.h"
 #include "pool.h"
-#include "rank.h"
+#include "trial.h"
 #include "store.h"
 
 #include "request.h"

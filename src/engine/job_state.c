@@ -8,7 +8,7 @@
 
 #include "error.h"
 #include "problem.h"
-#include "rank.h"
+#include "trial.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,6 @@
 #include "driver.h"
 #include "request.h"
 #include "kernel_table.h"
-#include "near.h"
 #include "op.h"
 #include "problem.h"
 #include "reproof.h"
@@ -28,19 +27,17 @@ struct asking {
     fa_tuner *tuner;
     const fa_problem *problem;
     fa_effort effort;
-    uint64_t context; /* 0: not known yet, or there is none */
-    fa_target target; /* from resolve() on */
+    uint64_t context; /* this and the target: from resolve() on */
+    fa_target target;
 };
 
-/* The kernel that is loaded there, if it is as good as the effort asks for; else NULL. */
-static const fa_kernel *find_loaded(const struct asking *asking)
+/* The kernel that is loaded in this context, if it is as good as the effort asks for; else NULL. */
+static inline const fa_kernel *find_loaded(const fa_tuner *tuner, const fa_problem *problem,
+                                           uint64_t context, fa_effort effort)
 {
-    const fa_kernel *kernel =
-        asking->context != 0
-            ? fa_kernel_table_find(&asking->tuner->kernels, asking->problem, asking->context)
-            : NULL;
-    bool enough = kernel != NULL && (asking->effort <= FA_EFFORT_PREDICT ||
-                                     (asking->effort == FA_EFFORT_MEASURE && kernel->measured));
+    const fa_kernel *kernel = fa_kernel_table_find(&tuner->kernels, problem, context);
+    bool enough = kernel != NULL && (effort <= FA_EFFORT_PREDICT ||
+                                     (effort == FA_EFFORT_MEASURE && kernel->measured));
     return enough ? kernel : NULL;
 }
 
@@ -276,7 +273,7 @@ static int load_foreign(const struct asking *asking, const fa_source_class *is, 
 {
     fa_tuner *tuner = asking->tuner;
     /* Another thread may have made it meanwhile. */
-    *ret_kernel = find_loaded(asking);
+    *ret_kernel = find_loaded(tuner, asking->problem, asking->context, asking->effort);
     if (*ret_kernel != NULL)
         return 0;
     if (!is_proved(tuner, is, &asking->target, answer)) {
@@ -327,16 +324,17 @@ static int ask_sources(struct asking *asking, const fa_kernel **ret_kernel, fa_d
 }
 
 /* Checks the arguments and looks among the loaded kernels, without a lock: *ret_kernel, else FA_ENOTFOUND. */
-static int find_first(struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
+static inline int find_first(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                             const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    int rc = fa_tuner_check(asking->tuner, diag);
+    int rc = fa_tuner_check(tuner, diag);
     if (rc != 0)
         return rc;
-    if (asking->problem == NULL || ret_kernel == NULL)
+    if (problem == NULL || ret_kernel == NULL)
         return fa_fail(diag, FA_EINVAL, "problem or ret_kernel is NULL");
-    fa_driver *driver = atomic_load_explicit(&asking->tuner->launch_driver, memory_order_acquire);
-    asking->context = driver != NULL ? fa_driver_context_id(driver) : 0;
-    const fa_kernel *kernel = find_loaded(asking);
+    fa_driver *driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
+    uint64_t context = driver != NULL ? fa_driver_context_id(driver) : 0;
+    const fa_kernel *kernel = context != 0 ? find_loaded(tuner, problem, context, effort) : NULL;
     if (kernel == NULL)
         return FA_ENOTFOUND;
     *ret_kernel = kernel;
@@ -346,43 +344,37 @@ static int find_first(struct asking *asking, const fa_kernel **ret_kernel, fa_di
 int fa_get_loaded_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                          const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    struct asking asking;
-    asking.tuner = tuner, asking.problem = problem, asking.effort = effort;
-    return find_first(&asking, ret_kernel, diag);
+    return find_first(tuner, problem, effort, ret_kernel, diag);
 }
 
 int fa_get_near_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_kernel **ret_kernel,
                        fa_diag *diag)
 {
-    struct asking asking;
-    asking.tuner = tuner, asking.problem = problem, asking.effort = FA_EFFORT_CACHED;
-    int rc = find_first(&asking, ret_kernel, diag);
+    static const fa_cubin_record loaded; /* its bytes are not needed once more */
+    fa_answer answer;
+    int rc = find_first(tuner, problem, FA_EFFORT_CACHED, ret_kernel, diag);
     if (rc != FA_ENOTFOUND)
         return rc;
-    fa_answer answer;
-    static const fa_cubin_record loaded; /* its bytes are not needed once more */
+    struct asking asking = {.tuner = tuner, .problem = problem, .effort = FA_EFFORT_CACHED};
     pthread_mutex_lock(&tuner->work);
     rc = resolve(&asking, diag);
     if (rc == 0)
-        rc = fa_near_find(tuner, &asking.target, asking.context, &answer, diag);
+        rc = fa_look_among_loaded(tuner, &asking.target, asking.context, &answer, diag);
     if (rc == 0)
         rc = load_kernel(&asking, &answer, &loaded, ret_kernel, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }
 
-int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
-                       const fa_kernel **ret_kernel, fa_diag *diag)
+/* The kernel of a problem that is not loaded: a source's, else what is stored or tuned here. */
+static int get_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                      const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    struct asking asking; /* not cleared: that would take longer than all else of a hit */
-    asking.tuner = tuner, asking.problem = problem, asking.effort = effort;
+    struct asking asking = {.tuner = tuner, .problem = problem, .effort = effort};
     if (effort < FA_EFFORT_CACHED || effort > FA_EFFORT_PATIENT)
         return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
                        (int)effort);
-    int rc = find_first(&asking, ret_kernel, diag);
-    if (rc != FA_ENOTFOUND)
-        return rc;
-    rc = fa_problem_check(problem, diag);
+    int rc = fa_problem_check(problem, diag);
     if (rc == 0)
         rc = ask_sources(&asking, ret_kernel, diag);
     if (rc != FA_SOURCE_NONE)
@@ -391,7 +383,7 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     rc = resolve(&asking, diag);
     if (rc == 0) {
         /* Another thread may have made it while this one waited. */
-        const fa_kernel *kernel = find_loaded(&asking);
+        const fa_kernel *kernel = find_loaded(tuner, problem, asking.context, effort);
         if (kernel == NULL)
             rc = make_kernel(&asking, &kernel, diag);
         if (rc == 0)
@@ -399,6 +391,13 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     }
     pthread_mutex_unlock(&tuner->work);
     return rc;
+}
+
+int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                       const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    int rc = find_first(tuner, problem, effort, ret_kernel, diag);
+    return rc != FA_ENOTFOUND ? rc : get_kernel(tuner, problem, effort, ret_kernel, diag);
 }
 
 const fa_answer *fa_kernel_answer(const fa_kernel *kernel)

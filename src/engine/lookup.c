@@ -8,8 +8,10 @@
  *   transferred from the nearest GPU whose winner this one can run
  *   predicted for the bucket
  *
+ * And of the kernels that are loaded already, the nearest that is right for a problem, for servers that wait for no store.
+ *
  * Workload: a hit in one of the first two places reads one row and looks no further; a miss reads
- * the few rows of the same shape. Invariants: nothing is served whose geometry does not hold for the
+ * the few rows of the same shape. A few hundred cubins are loaded at the most. Invariants: nothing is served whose geometry does not hold for the
  * asked problem on this GPU, and nothing that this driver was seen to get wrong.
  */
 #include "lookup.h"
@@ -329,4 +331,59 @@ void fa_lookup_free(fa_lookup *found)
     fa_cubin_record_free(&found->cubin);
     free(found->matches);
     *found = (fa_lookup){.matches = NULL};
+}
+
+/* ---- of what is loaded ----------------------------------------------------------------------*/
+struct nearest {
+    fa_tuner *tuner;
+    const fa_target *target;
+    fa_match match[2]; /* the best so far, and the one that is tried */
+    int count;         /* of best ones: 0 or 1 */
+    int rc;            /* why nothing more is tried */
+};
+
+/* Distances may be equal: then by key, so that processes agree that have loaded the same kernels in another order. */
+static bool take_nearer(void *context, const fa_answer *answer)
+{
+    struct nearest *n = context;
+    fa_match *best = &n->match[0], *match = &n->match[1];
+    double distance = fa_problem_apart(&answer->from_problem, &n->target->asked);
+    bool nearer =
+        n->count == 0 || distance < best->distance ||
+        (!(distance > best->distance) && strcmp(answer->cubin_key, best->answer.cubin_key) < 0);
+    if (distance < 0 || answer->driver_version == 0 || !nearer)
+        return true;
+    *match = (fa_match){.kind = FA_STEP_NEAREST,
+                        .answer = *answer,
+                        .scope = n->target->scope,
+                        .distance = distance};
+    match->scope.problem = answer->from_problem;
+    fa_match_judge_loaded(n->tuner, n->target, match);
+    n->rc = match->rc;
+    if (match->usable) {
+        *best = *match;
+        n->count = 1;
+    }
+    return n->rc == 0;
+}
+
+int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t context,
+                         fa_answer *ret_answer, fa_diag *diag)
+{
+    struct nearest *n = calloc(1, sizeof *n);
+    if (n == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a lookup");
+    n->tuner = tuner;
+    n->target = target;
+    fa_kernel_table_answers(&tuner->kernels, context, take_nearer, n);
+    int rc = n->rc;
+    if (rc != 0)
+        fa_fail(diag, rc, "%s", n->match[1].why);
+    else if (n->count == 0)
+        rc = fa_fail(diag, FA_ENOTFOUND,
+                     "no kernel that is loaded in this process is right for this problem");
+    else
+        *ret_answer = n->match[0].answer;
+    free(n);
+    return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order of trust: which stored winners may serve a target.
+ * Which stored winners may serve a target, in the order of trust, and which of the loaded kernels.
  */
 #ifndef FA_ENGINE_LOOKUP_H
 #define FA_ENGINE_LOOKUP_H
@@ -37,5 +37,11 @@ void fa_lookup_free(fa_lookup *found);
 /* All matches of a target, usable or not; caller frees. `work` is held. */
 int fa_matches_collect(fa_tuner *tuner, const fa_target *target, fa_matches **ret_matches,
                        fa_diag *diag);
+
+/* The loaded kernel that is nearest to the target's asked problem and right for it, as an answer for that problem whose cubin
+ * is loaded in the context. It was proved on this silicon, is made of a source that the two problems share, and is
+ * launched as its family computes for the asked one. FA_ENOTFOUND: none is. Reads no store; `work` is held. */
+int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t context,
+                         fa_answer *ret_answer, fa_diag *diag);
 
 #endif

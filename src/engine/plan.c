@@ -5,7 +5,7 @@
  * Workload: a dozen matches and a few hundred trials on record at the most; a render and a hash for
  * each that may be raced.
  */
-#include "plan.h"
+#include "job.h"
 
 #include "buf.h"
 #include "candidate.h"

@@ -92,4 +92,12 @@ typedef int fa_source_maker(fa_tuner *tuner, const fa_options *options,
 int fa_session_open(const fa_options *options, fa_source_maker *const *makers, int count,
                     fa_tuner **ret_tuner, fa_diag *diag);
 
+/* ---- what options and environment say, without opening anything ------------------------------*/
+int fa_options_copy(const fa_options *options, fa_options *ret_options, fa_diag *diag);
+const char *fa_options_templates(const fa_options *options); /* NULL: built-in only */
+int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
+int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
+const char *fa_options_fleet(const fa_options *options); /* "": no fleet's store */
+int fa_usable_cores(void); /* by affinity and a container's quota: 1 to FA_WORKERS_MAX */
+
 #endif

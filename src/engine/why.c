@@ -7,12 +7,11 @@
 #include "request.h"
 #include "stored.h"
 #include "manifest.h"
-#include "plan.h"
+#include "job.h"
 #include "problem.h"
 #include "store.h"
 
 #include "error.h"
-#include "listing.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -40,8 +40,8 @@ typedef struct report_outcome {
 } report_outcome;
 
 /* Appends the report to `out`. A store without problems makes a report that says so. */
-int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
-                 report_outcome *ret_outcome, fa_diag *diag);
+FA_API int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
+                        report_outcome *ret_outcome, fa_diag *diag);
 
 /* Appends the page without a document: its script (page/live.js) asks the service that serves it for a
  * link's session, and draws what it then reads there. */

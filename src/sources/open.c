@@ -5,7 +5,7 @@
  */
 #include "error.h"
 #include "fleet.h"
-#include "options.h"
+#include "session.h"
 #include "problem.h"
 #include "remote.h"
 #include "request.h"

@@ -8,8 +8,7 @@
 #include "json.h"
 #include "json_make.h"
 #include "keys.h"
-#include "listing.h"
-#include "rank.h"
+#include "trial.h"
 #include "session.h"
 #include "stored.h"
 

@@ -14,7 +14,6 @@
 #include "stored.h"
 #include "json.h"
 #include "json_make.h"
-#include "listing.h"
 #include "problem.h"
 #include "records.h"
 #include "render.h"

@@ -6,7 +6,7 @@
 #include "driver.h"
 #include "manifest.h"
 #include "nvrtc.h"
-#include "options.h"
+#include "session.h"
 #include "sqlite.h"
 #include "pool.h"
 #include "store.h"

@@ -61,57 +61,60 @@ static int attn_load(fa_driver *driver, fa_module *module, const fa_problem *pro
     return rc;
 }
 
-/* Of one tensor in the problem's layout; `seq` is a page's where there are pages. Sequences that are `packed` behind
- * one another lie as [total, heads, dim]. */
-struct extents {
-    bool packed;
-    int32_t heads, seq, dim;
+struct strides {
+    int64_t batch, head, row;
 };
 
-static void set_contiguous(fa_layout layout, struct extents of, long long *batch, long long *head,
-                           long long *row)
+/* Of a tensor that lies contiguous in the problem's layout; `seq` is a page's where there are pages. Sequences that are
+ * `packed` behind one another lie as [total, heads, dim]. */
+static inline struct strides contiguous(const fa_problem *problem, bool packed, int32_t heads,
+                                        int32_t seq, int32_t dim)
 {
-    bool heads_first = layout == FA_BHSD && !of.packed;
-    *batch = of.packed ? 0 : (int64_t)of.heads * of.seq * of.dim;
-    *head = heads_first ? (int64_t)of.seq * of.dim : of.dim;
-    *row = heads_first ? of.dim : (int64_t)of.heads * of.dim;
+    bool heads_first = problem->layout == FA_BHSD && !packed;
+    int64_t of_heads = (int64_t)heads * dim, of_rows = (int64_t)seq * dim;
+    return (struct strides){.batch = packed ? 0 : of_heads * seq,
+                            .head = heads_first ? of_rows : dim,
+                            .row = heads_first ? dim : of_heads};
 }
 
-/* Copies strides, or sets the contiguous ones where all are 0. Gathers their bits for the checks, each with the limit
- * added: that leaves their low bits as they are, and sets a bit beyond the limit's for each one outside of +-limit. */
-static inline uint64_t take_strides(const int64_t given[3], fa_layout layout, struct extents of,
-                                    long long *batch, long long *head, long long *row)
+/* Sets a tensor's strides: those given, or the contiguous ones where all are 0. Gathers their bits for the checks, each with
+ * the limit added: that leaves their low bits as they are, and sets a bit beyond the limit's for each one outside of +-limit. */
+static inline uint64_t take_strides(const int64_t given[3], struct strides all, long long *batch,
+                                    long long *head, long long *row)
 {
-    if ((given[0] | given[1] | given[2]) == 0) {
-        set_contiguous(layout, of, batch, head, row);
-    } else {
-        *batch = given[0];
-        *head = given[1];
-        *row = given[2];
-    }
+    if ((given[0] | given[1] | given[2]) != 0)
+        all = (struct strides){given[0], given[1], given[2]};
+    *batch = all.batch;
+    *head = all.head;
+    *row = all.row;
     const uint64_t limit = FA_ATTN_STRIDE_LIMIT;
-    return ((uint64_t)*batch + limit) | ((uint64_t)*head + limit) | ((uint64_t)*row + limit);
+    return ((uint64_t)all.batch + limit) | ((uint64_t)all.head + limit) |
+           ((uint64_t)all.row + limit);
 }
 
 /* Sets the strides of all four tensors; returns their gathered bits. */
-static uint64_t set_strides(const fa_problem *problem, const fa_attn_args *args,
-                            struct fa_attn_params *params)
+static inline uint64_t set_strides(const fa_problem *problem, const fa_attn_args *args,
+                                   struct fa_attn_params *params)
 {
     int32_t heads = problem->heads_q, heads_kv = problem->heads_kv, dim = problem->head_dim;
     int32_t dim_v = problem->head_dim_v > 0 ? problem->head_dim_v : dim; /* of V and O */
-    fa_layout layout = (fa_layout)problem->layout;
     bool paged = problem->page > 0, packed = problem->lengths_k == FA_LENGTHS_CU_SEQLENS && !paged;
     bool rows = problem->varlen != 0;
-    int32_t seq_k = paged ? problem->page : problem->seq_k;
-    return take_strides(args->q_stride, layout, (struct extents){rows, heads, problem->seq_q, dim},
-                        &params->q_batch_stride, &params->q_head_stride, &params->q_row_stride) |
-           take_strides(args->k_stride, layout, (struct extents){packed, heads_kv, seq_k, dim},
-                        &params->k_batch_stride, &params->k_head_stride, &params->k_row_stride) |
-           take_strides(args->v_stride, layout, (struct extents){packed, heads_kv, seq_k, dim_v},
-                        &params->v_batch_stride, &params->v_head_stride, &params->v_row_stride) |
-           take_strides(args->o_stride, layout,
-                        (struct extents){rows, heads, problem->seq_q, dim_v},
-                        &params->o_batch_stride, &params->o_head_stride, &params->o_row_stride);
+    int32_t seq_q = problem->seq_q, seq_k = paged ? problem->page : problem->seq_k;
+    struct strides q = contiguous(problem, rows, heads, seq_q, dim), o = q;
+    struct strides k = contiguous(problem, packed, heads_kv, seq_k, dim), v = k;
+    if (dim_v != dim) {
+        o = contiguous(problem, rows, heads, seq_q, dim_v);
+        v = contiguous(problem, packed, heads_kv, seq_k, dim_v);
+    }
+    return take_strides(args->q_stride, q, &params->q_batch_stride, &params->q_head_stride,
+                        &params->q_row_stride) |
+           take_strides(args->k_stride, k, &params->k_batch_stride, &params->k_head_stride,
+                        &params->k_row_stride) |
+           take_strides(args->v_stride, v, &params->v_batch_stride, &params->v_head_stride,
+                        &params->v_row_stride) |
+           take_strides(args->o_stride, o, &params->o_batch_stride, &params->o_head_stride,
+                        &params->o_row_stride);
 }
 
 static int set_params(const fa_problem *problem, const fa_attn_args *args,
@@ -171,7 +174,8 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     const struct shared *shared = call->shared;
     struct fa_attn_serving_params params; /* a kernel may take their beginning alone */
     struct fa_attn_tensor_maps maps;
-    void *arguments[FA_CALL_ARGUMENTS] = {&params, &maps};
+    void *arguments[FA_CALL_ARGUMENTS]; /* those behind the set ones are not read */
+    arguments[0] = &params, arguments[1] = &maps;
     bool whole = is_whole(args), has_maps = shared != NULL && shared->maps != NULL;
     fa_call_memory memory = {0};
     if (args->size < offsetof(fa_attn_args, cu_seqlens_q))
