@@ -233,9 +233,16 @@ def kept(what, end, make):
             os.rename(own, os.path.dirname(path))
         except OSError:  # another program was first
             shutil.rmtree(own)
-        for old in sorted(glob.glob(os.path.join(KEPT, "*")), key=os.path.getmtime)[:-KEPT_MOST]:
+        for old in sorted(glob.glob(os.path.join(KEPT, "*")), key=made_at)[:-KEPT_MOST]:
             shutil.rmtree(old, ignore_errors=True)
     return path
+
+
+def made_at(path):
+    try:
+        return os.path.getmtime(path)
+    except OSError:  # another program has given it its name, or has removed it
+        return 0
 
 
 def compiled(compiler, text, library, program=False):
