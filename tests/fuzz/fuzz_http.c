@@ -11,6 +11,7 @@
 #include "fuzz.h"
 
 #include "../fake_cubin.h"
+#include "connection.h"
 #include "hash.h"
 #include "jobs.h"
 #include "service.h"
@@ -195,10 +196,13 @@ static void say(int fd, const char *text, size_t size)
     shutdown(fd, SHUT_WR);
 }
 
+/* The service lets go of a client that has closed its half and waits, when it next looks: not before the reply here, however
+ * slow the machine. */
 static void talk(const char *text, size_t size)
 {
     enum { STILL = 6 };
     int pair[2];
+    uv_timer_stop(&f.service->http->tick);
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     FUZZ_CHECK(serve_http_adopt(f.service->http, pair[1], true) == 0);
     say(pair[0], text, size);
@@ -211,6 +215,7 @@ static void talk(const char *text, size_t size)
         uv_run(&f.loop, UV_RUN_NOWAIT);
         still++;
     }
+    uv_timer_again(&f.service->http->tick);
     close(pair[0]);
 }
 
