@@ -197,6 +197,7 @@ static int open_tuner(const char *templates, const char *worker, bool untrusted)
                           .worker = worker,
                           .compile_timeout_ms = t.timeout_ms,
                           .log = keep_note,
+                          .seed = 1, /* of what is drawn */
                           .untrusted_templates = untrusted};
     return fa_open(&options, &t.tuner, &t.diag);
 }
