@@ -230,7 +230,7 @@ def kept(what, end, make):
         os.utime(folder)  # the last that is removed
     except OSError:
         own = "%s.%d" % (folder, os.getpid())
-        os.makedirs(own)
+        os.makedirs(own, exist_ok=True)  # a killed program of this number may have left it
         make(os.path.join(own, end))
         try:
             os.rename(own, folder)
