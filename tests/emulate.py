@@ -10,6 +10,7 @@ the tables below do not have is a fault, so that nothing is left out in silence.
 
     python3 tests/emulate.py KERNEL.cu LIBRARY.so
 """
+import functools
 import glob
 import hashlib
 import os
@@ -219,75 +220,93 @@ extern "C" const char *emulated_launch(const void *params, const unsigned *grid,
     return emu::launch(attn_fwd, params, grid, threads, bytes);
 }
 """ % parameter.group(1)
-    compiled(compiler, text, library)
+    shutil.copy(compiled(compiler, text), library)
 
 
 def kept(what, end, make):
     """The file in KEPT that `make` fills once for all that has the same words `what`; several programs at a time share it."""
-    path = os.path.join(KEPT, hashlib.sha256("\0".join(what).encode()).hexdigest(), end)
-    if not os.path.exists(path):
-        own = "%s.%d" % (os.path.dirname(path), os.getpid())
-        os.makedirs(own)
+    folder = os.path.join(KEPT, hashlib.sha256("\0".join(what).encode()).hexdigest())
+    try:
+        os.utime(folder)  # the last that is removed
+    except OSError:
+        own = "%s.%d" % (folder, os.getpid())
+        os.makedirs(own, exist_ok=True)  # a killed program of this number may have left it
         make(os.path.join(own, end))
         try:
-            os.rename(own, os.path.dirname(path))
+            os.rename(own, folder)
         except OSError:  # another program was first
             shutil.rmtree(own)
-        for old in sorted(glob.glob(os.path.join(KEPT, "*")), key=last_used)[:-KEPT_MOST]:
+        for old in sorted(glob.glob(os.path.join(KEPT, "*")), key=made_at)[:-KEPT_MOST]:
             shutil.rmtree(old, ignore_errors=True)
-    else:
-        os.utime(os.path.dirname(path))
-    return path
+    return os.path.join(folder, end)
 
 
-def last_used(folder):
-    """0 of one that another program has moved to its name, or removed, meanwhile."""
+def made_at(path):
     try:
-        return os.path.getmtime(folder)
-    except OSError:
+        return os.path.getmtime(path)
+    except OSError:  # another program has given it its name, or has removed it
         return 0
 
 
-def compiled(compiler, text, library, program=False):
-    """The emulator and the text behind it. What was compiled once, from the same text by the same compiler, serves every test and both
-    builds, and so does the emulator in front of each text."""
-    options = ["-std=c++17", "-Og", "-fno-strict-aliasing", "-w", *([] if program else ["-fPIC"])]
+def compiled(compiler, text, judge=None):
+    """A library of the emulator and the text behind it, or a program that ends with `judge`. What was compiled once, from the same text
+    by the same compiler, serves every test and both builds, and so does the emulator in front of each text."""
+    options = ["-std=c++17", "-Og", "-fno-strict-aliasing", "-w", *(["-fPIC"] if judge is None else [])]
     what = [*options, subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout]
-    for name in ("emulator.hpp", EMULATOR, "emulated_matrix.hpp"):
+    headers = []
+    for name in ("emulator.hpp", EMULATOR, *(["emulated_matrix.hpp", judge] if judge is not None else [])):
         with open(os.path.join(HERE, name), encoding="utf-8") as header:
-            what.append(header.read())
-    ready = kept(what, EMULATOR + ".gch", lambda path: subprocess.run(
+            headers.append(header.read())
+    ready = kept([*what, *headers[:2]], EMULATOR + ".gch", lambda path: subprocess.run(
         [compiler, "-x", "c++-header", *options, os.path.join(HERE, EMULATOR), "-o", path], check=True))
-    command = [compiler, "-x", "c++", *options, "-I", os.path.dirname(ready), "-I", HERE, *([] if program else ["-shared"])]
+    command = [compiler, "-x", "c++", *options, "-I", os.path.dirname(ready), "-I", HERE, *(["-shared"] if judge is None else [])]
     text = '#include "%s"\n%s' % (EMULATOR, text)
-    shutil.copy(kept([*what, str(program), text], "made", lambda path: subprocess.run(
-        [*command, "-o", path, "-"], input=text, check=True, text=True)), library)
+    return kept([*what, *headers, text], "made", lambda path: subprocess.run(
+        [*command, "-o", path, "-"], input=text, check=True, text=True))
 
 
-def judged(operation, kernel, defines, words, judge, hopper=False, change=("", "")):
-    """Runs a program that a judge (tests/JUDGE) makes of a kernel of an operation that is built in, with these words; `change` is made in
-    the texts of the operation's folder."""
+def with_changes(text, changes):
+    """The text with all of these changes of whole statements or expressions in it: a run makes the one whose number it is told."""
+    for number, (said, instead) in enumerate(changes, 1):
+        if said.endswith(";"):
+            both = "if (emu::change == %d) { %s } else { %s }"
+        else:
+            both = "(emu::change == %d ? %s : %s)"
+        text = text.replace(said, both % (number, instead, said))
+    return text
+
+
+@functools.cache
+def program(operation, kernel, defines, judge, hopper, changes):
+    """What a judge (tests/JUDGE) makes of a kernel of an operation that is built in."""
     compiler, folder, source = os.environ.get("CXX", "c++"), tempfile.mkdtemp(), os.path.join(TEMPLATES, operation)
     try:
-        changed = change[0] == ""
+        texts = []
         for name in os.listdir(source):
             with open(os.path.join(source, name), encoding="utf-8") as file:
-                text = file.read()
-            changed = changed or change[0] in text
+                texts.append(file.read())
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                file.write(text.replace(*change))
-        assert changed, change
-        defined = "".join("#define %s %d\n" % pair for pair in defines.items())
-        rendered, made = os.path.join(folder, "rendered.cu"), os.path.join(folder, "made")
+                file.write(with_changes(texts[-1], changes))
+        for said, _ in changes:
+            assert any(said in text for text in texts), said
+        defined = "".join("#define %s %d\n" % pair for pair in defines)
+        rendered = os.path.join(folder, "rendered.cu")
         with open(rendered, "w", encoding="utf-8") as file:
             file.write('%s#include "%s"\n' % (defined, kernel))
         includes = [word for name in (folder, os.path.join(TEMPLATES, "vocabulary"), os.path.join(TEMPLATES, "attn_fwd")) for word in ("-I", name)]
         text, _ = for_the_cpu(compiler, includes, rendered, 900 if hopper else 800)
-        text = '#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "%s"\n' % (text, defined, judge)
-        compiled(compiler, text, made, program=True)
-        return subprocess.run([made, *map(str, words)], capture_output=True, text=True, check=False)
     finally:
         shutil.rmtree(folder)
+    text = '#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "%s"\n' % (text, defined, judge)
+    return compiled(compiler, text, judge)
+
+
+def judged(operation, kernel, defines, words, judge, hopper=False, changes=(), change=0):
+    """Runs a program with these words. `changes` may be made in the texts of the operation's folder; it makes the one that `change`
+    counts, 0: none."""
+    made = program(operation, kernel, tuple(defines.items()), judge, hopper, changes)
+    return subprocess.run([made, *map(str, words)], env=dict(os.environ, EMULATOR_CHANGE=str(change)), capture_output=True, text=True,
+                          check=False)
 
 
 if __name__ == "__main__":

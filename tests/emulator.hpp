@@ -88,6 +88,7 @@ inline void yield() {
     if (_setjmp(now->at) == 0) _longjmp(scheduler, 1);
 }
 inline u32 dice = 1;   // a test may seed it
+inline const int change = getenv("EMULATOR_CHANGE") != nullptr ? atoi(getenv("EMULATOR_CHANGE")) : 0;   // emulate.py's with_changes
 // Other warps may go on first.
 inline void pause() {
     dice = dice * 1664525u + 1013904223u;

@@ -93,12 +93,12 @@ class Place:
         write_manifest(folder, manifest)
         return folder
 
-    def one_backward_config(self):
-        """Leaves one config of attention backward's family for every GPU, in this place's templates."""
+    def one_backward_config(self, **more):
+        """Leaves one config of attention backward's family for every GPU, in this place's templates, or these values of tunables."""
         one = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 8, "MIN_BLOCKS": 1}
         with open(os.path.join(SOURCE, "kernel_templates", "attn_bwd", "attn_bwd_sm80.json"), encoding="utf-8") as file:
             manifest = json.load(file)
-        manifest.update(tunables={name: [value] for name, value in one.items()}, default=one, constraints=[
+        manifest.update(tunables={name: more.get(name, [value]) for name, value in one.items()}, default=one, constraints=[
             constraint for constraint in manifest["constraints"] if "BLOCK_M %" in constraint["require"]])
         write_manifest(self.env["FA_TUNE_TEMPLATES"], manifest)
 

@@ -544,15 +544,15 @@ def goes_on(place, arguments, kept):
 def a_config_that_spills_is_pruned_with_its_reason_and_no_failure():
     """BLOCK_M 128, BLOCK_N 32, Q_IN_REGS 1, MIN_BLOCKS 3 has 32 bytes of local memory a thread on an L4."""
     space = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0, 1], "MIN_BLOCKS": [2, 3]}
-    for script, command in ((None, ["--gpu", "L4"]), ("device name=NVIDIA_L4 sm=89 sms=58\n", [])):
+    for script, command in ((None, ["--gpu", "L4", *SMALL]), ("device name=NVIDIA_L4 sm=89 sms=58\n", SMALL)):
         with Place(space=space, script=script) as place:
-            done = place.run(*command, "--seq", "512")
+            done = place.run(*command)
             tap.has(done.stdout, "compiled 16")
             tap.lacks(done.stdout + done.stderr, "failed")
-            told = place.json(*command, "--seq", "512")
+            told = place.json(*command)
             funnel = told["funnel"]
             tap.equal((told["answer"]["from_store"], funnel["failed"]), (True, 0))
-            spilled = [row for row in place.json("explain", *command, "--seq", "512")["configs"]
+            spilled = [row for row in place.json("explain", *command)["configs"]
                        if row["status"] == "spills"]
             tap.equal(funnel["clean"] + len(spilled), 16)
             tap.has(spilled[0]["reason"], "B of local memory per thread")

@@ -147,7 +147,7 @@ def every_launch_has_a_column_and_the_longest_one_the_sentence():
 def a_kernel_of_ones_own_is_profiled():
     with a_place() as place:
         file = os.path.join(SOURCE, "tests", "specifications", "conv2d.cu")
-        place.run(file, "--w", "64", "--h", "48", "--quiet")
+        place.run(file, "--w", "64", "--h", "48", "--evaluations", "4", "--quiet")
         text = place.run("profile", file, "--w", "64", "--h", "48").stdout
         tap.has(text, "is bound by the tensor cores (67% of the peak)")
 

@@ -101,7 +101,7 @@ def a_search_ends_when_its_time_is_over():
         begun = time.monotonic()
         told = place.json(MANY, "--time", "2s", "--seed", "1")
         took = time.monotonic() - begun
-        assert 2 <= took < 30, took  # what was being compiled is finished, and the finalists are raced
+        assert 2 <= took < 120, took  # what was being compiled is finished, and the finalists are raced
         assert 1 <= told["funnel"]["measured"] < 2000, told["funnel"]
         tap.equal(told["answer"]["origin"], "measured")
         # However short it is, one config is measured.
@@ -112,7 +112,7 @@ def explain_counts_a_space_in_no_time_and_shows_what_was_tried():
     with a_place() as place:
         begun = time.monotonic()
         text = place.run("explain", MANY).stdout
-        assert time.monotonic() - begun < 10  # a tenth of a second where nothing else runs
+        assert time.monotonic() - begun < 30  # a tenth of a second where nothing else runs
         tap.has(text, "space {:,}: searched, not built · tried 0".format(SPACE))
         place.run(MANY, "--evaluations", "8", "--strategy", "evolution")
         told = place.json("explain", MANY)
@@ -234,7 +234,8 @@ def a_queued_search_that_is_not_understood_fails_its_problem_alone():
 
 
 def a_service_searches_within_the_bounds_of_who_asks():
-    with Place(script="no_device\n", space=None) as home, Place(script="no_device\n", space=None) as away, Serve(home) as daemon:
+    # Each of these eight configs compiles without spills, whichever are drawn: of the whole space one does not.
+    with Place(script="no_device\n") as home, Place(script="no_device\n") as away, Serve(home) as daemon:
         there = ["--gpu", "L4", "--seq", "128", "--server", daemon.socket]
         run = away.run(*there, "--strategy", "random", "--evaluations", "3")
         tap.lacks(run.stderr, "note:")

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import tap
-from place import Place
+from place import DEADLINE, Place
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"
@@ -202,18 +202,19 @@ def something_is_told_while_a_problem_takes_long():
 
 
 def ctrl_c_keeps_everything():
-    with Place(space=TWO, script=L4 + FAST) as place:
+    with Place(space=TWO, script=L4 + FAST + "fault CAUSAL=1; hang\n") as place:  # the last two problems wait for the signal
         process = place.start(*FOUR, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, encoding="utf-8")
         while not process.stderr.readline().startswith("[1/4]"):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=DEADLINE)
         tap.equal((process.returncode, out), (130, ""))
         tap.has(err, "problems are done, the same command goes on from there")
         told = place.json("sweep", "--list")["sweeps"]
         tap.equal(told[0]["state"], "stopped")
         assert 1 <= told[0]["done"] < 4, told
+        place.use_fake_driver(L4 + FAST)
         # Nothing is tried twice. (One that ended while the sweep did is kept and not counted.)
         assert place.json(*FOUR)["sweep"]["spent"]["trials"] <= 8
 

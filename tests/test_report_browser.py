@@ -32,8 +32,8 @@ def page(name="tuned", **how):
         place.run("profile", *SMALL, "--beside", "2")
         place.run("report", "--out", "tuned.html")
         told = place.json("report")
-        place.run("--gpu", "A30", *SMALL, "--quiet")
-        place.run("report", "--gpu", "A30", "--out", "predicted.html")
+        place.run("--gpu", "L40S", *SMALL, "--quiet")  # whose kernels are those of an L4
+        place.run("report", "--gpu", "L40S", "--out", "predicted.html")
         other_stores(place.folder)
         rename_gpu(place, HOSTILE)
         change(place, ("UPDATE trial SET reason = ?, status = 'wrong'", (HOSTILE,)),
@@ -76,7 +76,7 @@ def other_stores(folder):
         place.env["FA_TUNE_TEMPLATES"] = os.path.join(SOURCE, "tests", "operations")
         place.run("sweep", "--operation", "l1_norm", "--rows", "64,128", "--columns", "256", "--quiet")
         write(place, "rows")
-    with Place(space=None) as place:
+    with Place(space=dict(EIGHT, BLOCK_N=[64], STAGES=[1])) as place:
         place.run("sweep", "--gpu", "H100", "--seq", "1", "--seq-k", "4096,16384", "--heads", "32",
                   "--heads-kv", "8", "--head-dim", "128", "--page", "64", "--lengths-k", "seqused",
                   "--effort", "predict", "--quiet")
@@ -226,7 +226,7 @@ def the_page_begins_with_how_much_faster_on_which_gpu():
     below = shown.run("Array.from(document.querySelectorAll('.filters, #lengths h2, #summary h2, h2#roofs')).map("
                       "e => e.getBoundingClientRect().top)")
     assert below == sorted(below) and len(below) > 1, below
-    tap.equal(texts(page("predicted"), ".headline"), ["On an A30, 1 problem is not measured yet."])
+    tap.equal(texts(page("predicted"), ".headline"), ["On an L40S, 1 problem is not measured yet."])
 
 
 def the_kernel_is_the_second_column_and_what_is_alike_is_said_once():

@@ -26,7 +26,7 @@ def a_sweep_killed_three_times_ends_with_the_same_winners():
              os.path.join(place.folder, "sweeps"), "--seq", "64,96,128,192", "--dtype", "fp16",
              "--head-dim", "64", "--tokens", "384", "--hidden", "64"],
             env=place.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
-            check=False, timeout=200)
+            check=False, timeout=500)
         assert done.stdout, done.stderr
         told = json.loads(done.stdout.splitlines()[-1])
         print("# random %d: killed after %s items" % (told["random"], told["after_items"]))

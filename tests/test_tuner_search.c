@@ -70,13 +70,15 @@ static int median_order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+enum { SEEDS = 7 };
+
 static double median_best(const char *strategy, double cost(const int32_t *point))
 {
-    double best[15];
-    for (int i = 0; i < 15; i++)
+    double best[SEEDS];
+    for (int i = 0; i < SEEDS; i++)
         best[i] = search_best(&large, strategy, 120, (uint64_t)i, cost);
-    qsort(best, 15, sizeof *best, median_order);
-    return best[7];
+    qsort(best, SEEDS, sizeof *best, median_order);
+    return best[SEEDS / 2];
 }
 
 static const char *name_of(int i)

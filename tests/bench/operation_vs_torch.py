@@ -8,20 +8,9 @@ before, against PyTorch's. Needs the installed wheel and PyTorch on a GPU.
 
     python3 tests/bench/operation_vs_torch.py gemm|rms_norm [--dtype fp16] [--out FILE]"""
 import argparse
-import json
-import math
-import os
-import tempfile
 import time
 
-os.environ["FA_TUNE_STORE"] = os.path.join(tempfile.mkdtemp(prefix="fa-tune-bench-"), "store.db")  # mode 0700
-os.environ.setdefault("FA_TUNE_SYSTEM", "")
-
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-
-import fa_tune  # noqa: E402
-from training_vs_torch import median_us  # noqa: E402
+from training_vs_torch import F, fa_tune, finish, in_turn, torch  # with a store of their own
 
 EPSILON = 1e-5
 
@@ -98,11 +87,11 @@ def measure(operation, problem, dtype, cache):
     kernel = fa_tune.kernel(operation=operation, dtype="bf16" if dtype == torch.bfloat16 else "fp16", **problem)
     cold = time.monotonic() - begin
     case = OPERATIONS[operation](kernel, dtype, **problem)
-    rounds = [{name: median_us(way, cache) for name, way in case.ways.items()} for _ in range(3)]
+    times = in_turn(case.ways, cache)
     case.check()
     return {**problem, "dtype": str(dtype).rpartition(".")[2], "cold_s": round(cold, 1), "family": kernel.answer.family,
             "tunables": kernel.answer.tunables, "rate": case.work,
-            **{name: round(sorted(one[name] for one in rounds)[1], 2) for name in case.ways}}
+            **{name: round(us, 2) for name, us in times.items()}}
 
 
 def main():
@@ -124,11 +113,7 @@ def main():
             ", ".join(str(value) for value in problem.values()), row["fa_tune"], " | ".join("%.1f" % row[peer] for peer in of.peers),
             " | ".join("%.3f" % (row[peer] / row["fa_tune"]) for peer in of.peers), row["rate"], row["family"],
             " ".join("%s=%s" % item for item in row["tunables"].items()), row["cold_s"]), flush=True)
-    for peer in of.peers:
-        print("geometric mean, %s / fa_tune: %.3f" % (peer, math.exp(sum(math.log(row[peer] / row["fa_tune"]) for row in rows) / len(rows))))
-    if options.out:
-        with open(options.out, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+    finish(rows, of.peers, options.out)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,21 @@ def median_us(function, cache, count=15):
     return sorted(times[3:])[count // 2]
 
 
+def in_turn(ways, cache):
+    """The middle of three medians of each way, by its name: the ways in turn, three rounds."""
+    rounds = [{name: median_us(way, cache) for name, way in ways.items()} for _ in range(3)]
+    return {name: sorted(one[name] for one in rounds)[1] for name in ways}
+
+
+def finish(rows, peers, path):
+    """Prints how far the peers are behind, and keeps the rows as JSON lines where a path is given."""
+    for peer in peers:
+        print("geometric mean, %s / fa_tune: %.3f" % (peer, math.exp(sum(math.log(row[peer] / row["fa_tune"]) for row in rows) / len(rows))))
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
 def measure(batch, heads, seq, dim, causal, cache):
     leaves = [torch.randn(batch, heads, seq, dim, device="cuda", dtype=torch.bfloat16).requires_grad_() for _ in range(3)]
     d_o = torch.randn_like(leaves[0])
@@ -56,8 +71,7 @@ def measure(batch, heads, seq, dim, causal, cache):
     for name, back_end in PEERS.items():
         with sdpa_kernel(back_end):
             ways[name] = backward_of(F.scaled_dot_product_attention(*leaves, is_causal=causal))
-    rounds = [{name: median_us(way, cache) for name, way in ways.items()} for _ in range(3)]
-    times = {name: sorted(one[name] for one in rounds)[1] for name in ways}
+    times = in_turn(ways, cache)
     for mine, right in zip(ways["fa_tune"](), ways["pytorch-cudnn"]()):
         error, largest = float((mine.float() - right.float()).abs().max()), float(right.abs().max())
         assert error <= 2 ** -6 * largest, "gradients differ by %g of %g" % (error, largest)
@@ -103,11 +117,7 @@ def main():
         ours, fa2, cudnn = (rows[-1][name] for name in ("fa_tune", *PEERS))
         print("| %d, %d, %d, %d%s | %.0f | %.0f | %.0f | %.3f | %.3f | %.1f |" % (
             *row[:4], " causal" if row[4] else "", ours, fa2, cudnn, fa2 / ours, cudnn / ours, rows[-1]["cold_s"]), flush=True)
-    for name in PEERS:
-        print("geometric mean, %s / fa_tune: %.3f" % (name, math.exp(sum(math.log(row[name] / row["fa_tune"]) for row in rows) / len(rows))))
-    if options.out:
-        with open(options.out, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+    finish(rows, PEERS, options.out)
 
 
 if __name__ == "__main__":
