@@ -5,6 +5,7 @@
 #include "json_make.h"
 #include "options_table.h"
 #include "terminal.h"
+#include "wording.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static size_t width_now(void)
 
 static void put_wrapped(fa_buf *out, const char *text, size_t column, size_t indent)
 {
-    cli_wrap(out, text, strlen(text), column, indent, width_now());
+    fa_wrap(out, text, strlen(text), column, indent, width_now());
     fa_buf_text(out, "\n");
 }
 
@@ -148,7 +149,7 @@ void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *ou
                     0, 0);
         return;
     }
-    put_wrapped(out, "Exit status: 0 done, 1 failed, 2 asked wrongly, 130 stopped by Ctrl-C.", 0,
+    put_wrapped(out, "Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.", 0,
                 0);
     put_wrapped(out,
                 "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, FA_TUNE_SYSTEM, "
