@@ -209,7 +209,7 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
                   [("L4", "predicted", 512)])
         tap.equal(len(place.json("show", "--gpu", "NVIDIA L4")["winners"]), 1)
         tap.equal(place.json("show", "--gpu", "T4")["winners"], [])
-        tap.has(place.run("show", "--gpu", "T4").stdout, "0 winners in %s, 1 that were not asked for" % place.store.replace(place.folder, "~"))
+        tap.has(place.run("show", "--gpu", "T4").stdout, "0 winners in %s, 1 left out by the filters" % place.store.replace(place.folder, "~"))
         tap.has(place.run("show").stdout, "predicted")
         place.run("show", "--gpu", "nonsense", status=2)
 
