@@ -41,7 +41,7 @@ def the_hint_behind_a_tune_explains_that_very_problem():
             hint, = hints(told)
             explained = type_in(place, hint)
             tap.equal(explained.splitlines()[0], told.splitlines()[0])
-            tap.has(explained, "ranked: 1 came through")
+            tap.has(explained, "ranked: 1 passed")
 
 
 def hints_name_the_program_as_it_was_called():

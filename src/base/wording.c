@@ -88,7 +88,7 @@ const char *fa_stage_meaning(fa_status status)
         [FA_STATUS_TIMEOUT] = "ran past their time limit",
         [FA_STATUS_OUT_OF_MEMORY] = "did not fit the device's memory",
         [FA_STATUS_MEASURED] = "proved and timed",
-        [FA_STATUS_DOES_NOT_PAY] = "possible, and known not to pay",
+        [FA_STATUS_DOES_NOT_PAY] = "possible, but known to be slower",
     };
     return status >= 0 && (int)status < FA_STAGES ? meanings[status] : "";
 }
@@ -174,8 +174,7 @@ static size_t word_length(const char *text, size_t size)
     return quoted ? plain : length; /* a backtick alone quotes nothing */
 }
 
-void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent,
-              size_t width)
+void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent, size_t width)
 {
     const char *end = text + size;
     bool first = true;

@@ -28,7 +28,8 @@ const char *fa_stage_meaning(fa_status status);
 size_t fa_columns_of(const char *text, size_t size);
 /* Appends one paragraph, broken at spaces so that no line is wider than `width`. It begins at `column` of a line,
  * and further lines begin with `indent` spaces. What stands between backticks is not broken. */
-void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent, size_t width);
+void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent,
+             size_t width);
 
 /* ---- "Did you mean …?" -----------------------------------------------------------------------*/
 /* The name in `names` (NULL-terminated) nearest to a mistyped one, or NULL when none is near. */

@@ -149,8 +149,7 @@ void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *ou
                     0, 0);
         return;
     }
-    put_wrapped(out, "Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.", 0,
-                0);
+    put_wrapped(out, "Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.", 0, 0);
     put_wrapped(out,
                 "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, FA_TUNE_SYSTEM, "
                 "FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
