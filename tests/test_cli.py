@@ -209,7 +209,7 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
                   [("L4", "predicted", 512)])
         tap.equal(len(place.json("show", "--gpu", "NVIDIA L4")["winners"]), 1)
         tap.equal(place.json("show", "--gpu", "T4")["winners"], [])
-        tap.has(place.run("show", "--gpu", "T4").stdout, "0 winners in %s, 1 that were not asked for" % place.store.replace(place.folder, "~"))
+        tap.has(place.run("show", "--gpu", "T4").stdout, "0 winners in %s, 1 left out by the filters" % place.store.replace(place.folder, "~"))
         tap.has(place.run("show").stdout, "predicted")
         place.run("show", "--gpu", "nonsense", status=2)
 
@@ -287,7 +287,7 @@ def the_second_process_waits_for_the_first_and_says_so():
         impatient.send_signal(signal.SIGTERM)
         out, err = impatient.communicate(timeout=DEADLINE)
         tap.equal((impatient.returncode, out), (128 + signal.SIGTERM, ""))
-        assert err.endswith("fa-tune: stopped waiting; the other process tunes on\n"), err
+        assert err.endswith("fa-tune: stopped waiting; the other process continues its tune\n"), err
         told = first.communicate(timeout=DEADLINE)[0].splitlines()
         out, err = patient.communicate(timeout=DEADLINE)
         tap.equal((first.returncode, patient.returncode), (0, 0))
@@ -575,7 +575,7 @@ def ctrl_c_keeps_what_was_done_and_the_next_run_goes_on():
         text += read_terminal(master)
         os.close(master)
         tap.equal(child.wait(DEADLINE), 130)
-        told = re.search(rb"stopped; (\d+) configs? (?:is|are) kept, the same command goes on",
+        told = re.search(rb"stopped; (\d+) configs? (?:is|are) kept, the same command continues",
                          text)
         assert told, text
         kept = kept_and_unharmed(place, arguments)

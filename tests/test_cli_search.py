@@ -119,7 +119,7 @@ def explain_counts_a_space_in_no_time_and_shows_what_was_tried():
         tap.equal((told["searched"], told["space_estimated"], told["counts"]["space"]), (True, False, SPACE))
         text = place.run("explain", MANY).stdout
         tap.has(text, "measured 8")
-        tap.has(text, "ranked: 8 came through")
+        tap.has(text, "ranked: 8 passed")
 
 
 def for_an_absent_gpu_a_stated_number_is_compiled():
@@ -160,7 +160,7 @@ def a_large_space_says_what_is_done_where_nobody_asked():
                                stderr=subprocess.PIPE, encoding="utf-8")
         tap.has(run.stderr.readline(), "note: of {:,} configs at most 500 are compiled".format(SPACE))
         run.send_signal(signal.SIGINT)
-        tap.has(run.stderr.read(), "the same command goes on from there")
+        tap.has(run.stderr.read(), "the same command continues")
         tap.equal(run.wait(), 128 + signal.SIGINT)
         run.stderr.close()
 

@@ -210,7 +210,7 @@ def ctrl_c_keeps_everything():
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=DEADLINE)
         tap.equal((process.returncode, out), (130, ""))
-        tap.has(err, "problems are done, the same command goes on from there")
+        tap.has(err, "problems are done, the same command continues")
         told = place.json("sweep", "--list")["sweeps"]
         tap.equal(told[0]["state"], "stopped")
         assert 1 <= told[0]["done"] < 4, told

@@ -8,7 +8,7 @@ import re
 import subprocess
 
 import tap
-from place import DEADLINE, EIGHT, FA_TUNE, SMALL, Place
+from place import DEADLINE, EIGHT, FA_TUNE, SMALL, SOURCE, Place
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 
@@ -41,7 +41,7 @@ def the_hint_behind_a_tune_explains_that_very_problem():
             hint, = hints(told)
             explained = type_in(place, hint)
             tap.equal(explained.splitlines()[0], told.splitlines()[0])
-            tap.has(explained, "ranked: 1 came through")
+            tap.has(explained, "ranked: 1 passed")
 
 
 def hints_name_the_program_as_it_was_called():
@@ -162,6 +162,13 @@ def help_fits_the_terminal_and_has_the_first_options_before_all_of_them():
             tap.equal(place.run(*same).stdout, short)
 
 
+def help_of_check_has_the_sizes_of_a_file_and_none_of_attention():
+    with Place() as place:
+        conv2d = os.path.join(SOURCE, "tests", "specifications", "conv2d.cu")
+        tap.lacks(place.run("check", "--help").stdout, "--seq")
+        tap.has(place.run("check", conv2d, "--help").stdout, "--fw N")
+
+
 def a_table_on_a_narrow_terminal_names_the_columns_that_it_leaves_out():
     with Place() as place:
         asked = ["--gpu", "L4", *SMALL]
@@ -248,6 +255,7 @@ def progress_says_what_its_times_are_and_verbose_tells_every_config():
 
 tap.main([
     help_fits_the_terminal_and_has_the_first_options_before_all_of_them,
+    help_of_check_has_the_sizes_of_a_file_and_none_of_attention,
     a_table_on_a_narrow_terminal_names_the_columns_that_it_leaves_out,
     colour_is_for_terminals_and_can_be_had_or_left,
     filters_of_report_are_those_of_show_and_of_gpus,

@@ -124,8 +124,8 @@ def for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model()
         tap.lacks(report, "ranked by the model")
         tap.has(report, "unranked, nothing timed")
         tap.has(place.run("export", "--records", "r.jsonl").stdout, "1 winner, 0 measured and 1 untimed")
-        tap.has(place.run("explain", *command).stdout, "unranked, for want of a model: 8 came through")
-        tap.has(place.run("show", "--why", *command).stdout, "the default config, unranked for want of a model")
+        tap.has(place.run("explain", *command).stdout, "unranked, without a model: 8 passed")
+        tap.has(place.run("show", "--why", *command).stdout, "the default config, unranked without a model")
         # Where the GPU is, effort predict proves the default, and a tune times all of them.
         told = place.json(*ROWS, "--effort", "predict")
         tap.equal((told["answer"]["origin"], told["funnel"]["proved"], tunables(told["answer"])),

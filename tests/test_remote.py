@@ -574,7 +574,7 @@ def a_sweep_that_somebody_cancels_at_the_server_has_failed():
     with Place(script=L4) as place, Stub(follows([stream])) as stub:
         done = place.run("sweep", *EXAMPLE[:-1], "--server", stub.address, status=1)
         tap.has(done.stderr, "fa-tune: the job was canceled at the server")
-        tap.has(done.stderr, "stopped; the same command goes on from there")
+        tap.has(done.stderr, "stopped; the same command continues")
         tap.equal(done.stdout, "")
 
 

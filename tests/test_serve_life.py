@@ -125,7 +125,10 @@ def a_stale_socket_is_replaced_and_a_live_one_is_refused():
 
 def the_verb_becomes_the_daemon_and_the_default_is_in_the_runtime_directory():
     with Place(script="no_device\n") as place, Serve(place) as daemon:
-        tap.has(place.run("serve", "--help").stdout, "FA_TUNE_SERVE_SOCKET")
+        told = place.run("serve", "--help").stdout
+        tap.has(told, "FA_TUNE_SERVE_SOCKET")
+        tap.has(" ".join(told.split()), "--wait TIME how long a request waits for its tune if it names no time itself (600s)")
+        tap.equal([line for line in told.splitlines() if len(line) > 80], [])
         env = {**daemon.env, "XDG_RUNTIME_DIR": daemon.folder, "FA_TUNE_SERVE_LOG_FORMAT": "json"}
         process = subprocess.Popen([FA_TUNE, "serve"], env=env, stderr=subprocess.PIPE, text=True)
         lines = []

@@ -126,7 +126,7 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
     progress  called with a dict for each event (a sweep's in docs/json.md); None: a line on stderr for each item that ends;
               False: nothing
 
-    Returns a fa_tune.Sweep. Ctrl-C raises KeyboardInterrupt, and the same call goes on from there.
+    Returns a fa_tune.Sweep. Ctrl-C raises KeyboardInterrupt, and the same call continues.
     Raises fa_tune.Error.
     """
     from ._progress import sweep_on_stderr
@@ -301,14 +301,14 @@ def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | Non
            everything: bool = False, dry_run: bool = False, **fields: Any) -> Forgotten:
     """Forgets stored winners, and all that tuning stored with them: then it is as if they had never been tuned.
 
-    fa_tune.forget(gpu="L4", head_dim=128, dry_run=True)     # what would go
+    fa_tune.forget(gpu="L4", head_dim=128, dry_run=True)     # what would be deleted
     fa_tune.forget(older_than="30d")
 
     gpu, fields   those that agree, as of fa_tune.winners
     older_than    those of which nothing is newer: an age ("30d", "12h"), a date ("2026-01-31") or a timedelta
     stale         those that no template that is present makes any more (`fa-tune rm --help` says it exactly)
     everything    all; nothing else may be given with it
-    dry_run       only tells what would go
+    dry_run       only lists what would be deleted
 
     Returns a fa_tune.Forgotten. Changes the local store alone: a system bundle or the fleet may have the winner,
     too. Kernels that are loaded in this process stay until fa_tune.close().
@@ -317,7 +317,7 @@ def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | Non
     if (not which.is_empty or before is not None or stale) == bool(everything):
         raise ArgumentError("everything=True forgets all: leave it out, or the arguments that choose" if everything else
                             "say what to forget: gpu=, fields of a problem, older_than=, stale=True or everything=True; "
-                            "dry_run=True tells what would go")
+                            "dry_run=True lists what would be deleted")
 
     def goes(study: dict[str, Any]) -> bool:
         keeps = which.keeps_stored if study["unread"] else which.keeps

@@ -106,8 +106,8 @@ class Problem:
     causal       True or "bottom-right": query i sees keys j <= i + seq_k - seq_q; "top-left":
                  j <= i, as in PyTorch's SDPA; False (default): all keys
     layout       "bhsd" or "bshd": the order of dimensions while measuring ("bhsd")
-    lse          with the log-sum-exp written (False)
-    unaligned    for pointers or strides that are not multiples of 16 bytes (False)
+    lse          True: also write the log-sum-exp (False)
+    unaligned    True: pointers or strides need not be multiples of 16 bytes (False)
     operation    the name of another operation, whose fields are then given by their own names
 
     Fields are attributes, and those of another operation are read as problem["rows"].

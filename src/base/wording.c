@@ -101,7 +101,7 @@ const char *fa_stage_meaning(fa_status status)
         [FA_STATUS_TIMEOUT] = "ran past their time limit",
         [FA_STATUS_OUT_OF_MEMORY] = "did not fit the device's memory",
         [FA_STATUS_MEASURED] = "proved and timed",
-        [FA_STATUS_DOES_NOT_PAY] = "possible, and known not to pay",
+        [FA_STATUS_DOES_NOT_PAY] = "possible, but known to be slower",
     };
     return status >= 0 && (int)status < FA_STAGES ? meanings[status] : "";
 }
@@ -160,4 +160,53 @@ const char *fa_nearest(const char *typed, const char *const *names)
         }
     }
     return nearest;
+}
+
+/* ---- columns ---------------------------------------------------------------------------------*/
+size_t fa_columns_of(const char *text, size_t size)
+{
+    size_t columns = 0;
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '\033')
+            while (i < size && text[i] != 'm')
+                i++;
+        else
+            columns += ((unsigned char)text[i] & 0xc0) != 0x80; /* continuation bytes take none */
+    }
+    return columns;
+}
+
+/* The bytes of the word that text begins with: up to a space outside backticks. */
+static size_t word_length(const char *text, size_t size)
+{
+    const char *space = memchr(text, ' ', size);
+    size_t length = 0, plain = space != NULL ? (size_t)(space - text) : size;
+    bool quoted = false;
+    for (; length < size && (quoted || text[length] != ' '); length++)
+        quoted ^= text[length] == '`';
+    return quoted ? plain : length; /* a backtick alone quotes nothing */
+}
+
+void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent, size_t width)
+{
+    const char *end = text + size;
+    bool first = true;
+    while (text < end) {
+        size_t spaces = strspn(text, " "), left = (size_t)(end - text);
+        spaces = spaces < left ? spaces : left;
+        text += spaces;
+        size_t length = word_length(text, (size_t)(end - text));
+        size_t columns = fa_columns_of(text, length);
+        if (!first && length > 0 && column + spaces + columns > width) {
+            fa_buf_printf(out, "\n%*s", (int)indent, "");
+            column = indent;
+        } else {
+            fa_buf_printf(out, "%*s", (int)spaces, "");
+            column += spaces;
+        }
+        fa_buf_append(out, text, length);
+        column += columns;
+        text += length;
+        first = false;
+    }
 }

@@ -25,6 +25,14 @@ enum { FA_STAGES = FA_STATUS_DOES_NOT_PAY + 1 };
 extern const fa_status fa_stages[FA_STAGES];
 const char *fa_stage_meaning(fa_status status);
 
+/* ---- columns ---------------------------------------------------------------------------------*/
+/* The columns that `size` bytes of text take on a terminal; escapes take none. */
+size_t fa_columns_of(const char *text, size_t size);
+/* Appends one paragraph, broken at spaces so that no line is wider than `width`. It begins at `column` of a line,
+ * and further lines begin with `indent` spaces. What stands between backticks is not broken. */
+void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent,
+             size_t width);
+
 /* ---- "Did you mean …?" -----------------------------------------------------------------------*/
 /* The name in `names` (NULL-terminated) nearest to a mistyped one, or NULL when none is near. */
 const char *fa_nearest(const char *typed, const char *const *names);

@@ -5,6 +5,7 @@
 #include "json_make.h"
 #include "options_table.h"
 #include "terminal.h"
+#include "wording.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static size_t width_now(void)
 
 static void put_wrapped(fa_buf *out, const char *text, size_t column, size_t indent)
 {
-    cli_wrap(out, text, strlen(text), column, indent, width_now());
+    fa_wrap(out, text, strlen(text), column, indent, width_now());
     fa_buf_text(out, "\n");
 }
 
@@ -148,8 +149,7 @@ void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *ou
                     0, 0);
         return;
     }
-    put_wrapped(out, "Exit status: 0 done, 1 failed, 2 asked wrongly, 130 stopped by Ctrl-C.", 0,
-                0);
+    put_wrapped(out, "Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.", 0, 0);
     put_wrapped(out,
                 "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, FA_TUNE_SYSTEM, "
                 "FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
@@ -182,6 +182,13 @@ static void put_details(fa_buf *out, const char *details)
     fa_buf_free(&paragraph);
 }
 
+/* `check` is of a file: without it there are no sizes to tell, and the fields of attention are not among them. */
+static unsigned groups_told(const cli_verb *verb, const fa_operation *operation)
+{
+    bool no_file = (verb->groups & CLI_GROUP_CHECK) != 0 && operation == fa_operation_of(NULL);
+    return no_file ? verb->groups & ~(unsigned)CLI_GROUP_PROBLEM : verb->groups;
+}
+
 void cli_help_verb(const cli_verb *verb, const fa_operation *operation, fa_buf *out)
 {
     struct options options = {out, false};
@@ -194,7 +201,7 @@ void cli_help_verb(const cli_verb *verb, const fa_operation *operation, fa_buf *
         fa_buf_text(out, "\n");
         put_details(out, verb->details);
     }
-    cli_options_each(verb->groups, operation, put_option, &options);
+    cli_options_each(groups_told(verb, operation), operation, put_option, &options);
 }
 
 /* ---- JSON -----------------------------------------------------------------------------------*/
@@ -242,7 +249,7 @@ static cJSON *verb_json(const cli_verb *verb, const fa_operation *operation)
     fa_json_add_text(json, "operands", operands.size > 0 ? operands.data + 1 : "");
     struct listing listing = {operation, fa_json_add_array(json, "options")};
     if (verb->run != NULL) /* else it is another program, with options of its own */
-        cli_options_each(verb->groups, operation, add_option, &listing);
+        cli_options_each(groups_told(verb, operation), operation, add_option, &listing);
     fa_buf_free(&operands);
     return json;
 }

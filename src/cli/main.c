@@ -49,9 +49,10 @@ static const cli_verb verbs[] = {
      CLI_GROUP_CHECK | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE |
          CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
      "check that a kernel of your own compiles and fits its specification, without a GPU",
-     "  fa-tune check conv2d.cu --gpu A100\n\n"
+     "  fa-tune check conv2d.cu --gpu A100\n"
+     "  fa-tune check conv2d.cu --help          lists the sizes of that file, too\n\n"
      "Compiles the answer and the default config, and compares the parameters of each kernel with\n"
-     "\"arguments\". For the device here, or an A100 where there is none. Keeps nothing.\n\n"
+     "\"arguments\". Compiles for the GPU in this machine, or for an A100 where there is none; keeps nothing.\n\n"
      "Exit status 1 when something is wrong.\n",
      cli_check},
     {"profile",

@@ -20,8 +20,9 @@ def read_help(fa_tune, serve):
         if verb["name"] == "serve":
             verb["details"] = re.search(r"(?s)\n\nusage: .*?\n\n(.*?\n)\n  --", text).group(1)
             verb["options"] = [
-                {"name": name, "help": words, "list": False, "choices": [], **({"value": value} if value else {})}
-                for name, value, words in re.findall(r"(?m)^  (--\S+) ?(\S*(?: yes)?) {2,}(\S.*)$", text)]
+                {"name": name, "help": re.sub(r"\s+", " ", words), "list": False,
+                 "choices": value.split("|") if "|" in value else [], **({"value": value} if value else {})}
+                for name, value, words in re.findall(r"(?m)^  (--\S+) ?(\S*)\s+(\S.*(?:\n {20,}\S.*)*)$", text)]
     told["gpus"] = [name.replace(" ", "-") for name in told["gpus"]]  # --gpu takes both
     return told
 
@@ -63,7 +64,7 @@ def page(name, told, summary, synopsis, body):
     yield ".SH NAME\n%s \\- %s" % (roff(name), roff(summary))
     yield ".SH SYNOPSIS\n%s" % synopsis
     yield from body
-    yield ".SH EXIT STATUS\n0: done. 1: failed. 2: asked wrongly. 130: stopped by Ctrl\\-C."
+    yield ".SH EXIT STATUS\n0: done. 1: failed. 2: wrong usage. 130: stopped by Ctrl\\-C."
 
 
 def verb_page(told, verb):

@@ -289,7 +289,7 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
         bool more = text[length] == ',';
         if (field == NULL || length == 0 || (more && text[length + 1] == 0) ||
             set_field(options, field, word, false, option, diag) != 0)
-            return fa_fail(diag, FA_EINVAL, "%s \"%s\": use %s, in whole numbers: %s", option,
+            return fa_fail(diag, FA_EINVAL, "%s \"%s\": use %s with whole numbers; %s", option,
                            cli_text_short(options->shorthand[index], typed), text_of(item, "value"),
                            text_of(item, "help"));
         text += length + more;

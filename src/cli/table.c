@@ -3,6 +3,7 @@
 
 #include "terminal.h"
 #include "text.h"
+#include "wording.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -66,7 +67,7 @@ static size_t read_columns(const char *titles, column *columns)
         at += *at == '>';
         c->title = at;
         c->length = strcspn(at, "|");
-        c->width = cli_columns_of(at, c->length);
+        c->width = fa_columns_of(at, c->length);
         at += c->length;
         if (*at == 0)
             break;
@@ -92,7 +93,7 @@ static void measure(const char *text, column *columns, size_t count)
     for (bool first = true; *text != 0; first = false) {
         text = read_row(text, cells, count);
         for (size_t c = 0; c < count; c++) {
-            size_t width = cli_columns_of(cells[c].text, cells[c].length);
+            size_t width = fa_columns_of(cells[c].text, cells[c].length);
             bool same =
                 first ||
                 (columns[c].same.text != NULL && columns[c].same.length == cells[c].length &&
@@ -146,7 +147,7 @@ static void fit(column *columns, size_t count, size_t width)
 /* The spaces before a cell that has text; none are left at a line's end. */
 static void put_cell(const column *c, cell cell, size_t *owed, fa_buf *out)
 {
-    size_t taken = cli_columns_of(cell.text, cell.length);
+    size_t taken = fa_columns_of(cell.text, cell.length);
     size_t pad = c->width > taken ? c->width - taken : 0;
     *owed += c->right ? GAP + pad : GAP;
     if (taken > 0) {
@@ -171,7 +172,7 @@ static cell take_line(cell *rest, const column *c)
     size_t length = 0, part = 0;
     for (size_t i = 0; i <= rest->length; i++)
         if (i == rest->length || rest->text[i] == ' ') {
-            if (length > 0 && cli_columns_of(rest->text, i) > c->width) {
+            if (length > 0 && fa_columns_of(rest->text, i) > c->width) {
                 length = part > 0 ? part : length;
                 break;
             }
@@ -243,7 +244,7 @@ static void put_gone(const column *columns, size_t count, size_t width, fa_buf *
              width);
     name_gone(columns, count, false, before, &line);
     if (line.size > 0) {
-        cli_wrap(out, line.data, line.size, 0, 2, width);
+        fa_wrap(out, line.data, line.size, 0, 2, width);
         fa_buf_text(out, "\n");
     }
     out->failed |= line.failed;

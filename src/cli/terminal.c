@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "terminal.h"
 
+#include "wording.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,59 +58,10 @@ size_t cli_columns(int descriptor)
     return known ? size.ws_col : 0;
 }
 
-size_t cli_columns_of(const char *text, size_t size)
-{
-    size_t columns = 0;
-    for (size_t i = 0; i < size; i++) {
-        if (text[i] == '\033')
-            while (i < size && text[i] != 'm')
-                i++;
-        else
-            columns += ((unsigned char)text[i] & 0xc0) != 0x80; /* continuation bytes take none */
-    }
-    return columns;
-}
-
-/* The bytes of the word that text begins with: up to a space outside backticks. */
-static size_t word_length(const char *text, size_t size)
-{
-    const char *space = memchr(text, ' ', size);
-    size_t length = 0, plain = space != NULL ? (size_t)(space - text) : size;
-    bool quoted = false;
-    for (; length < size && (quoted || text[length] != ' '); length++)
-        quoted ^= text[length] == '`';
-    return quoted ? plain : length; /* a backtick alone quotes nothing */
-}
-
-void cli_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent,
-              size_t width)
-{
-    const char *end = text + size;
-    bool first = true;
-    while (text < end) {
-        size_t spaces = strspn(text, " "), left = (size_t)(end - text);
-        spaces = spaces < left ? spaces : left;
-        text += spaces;
-        size_t length = word_length(text, (size_t)(end - text));
-        size_t columns = cli_columns_of(text, length);
-        if (!first && length > 0 && column + spaces + columns > width) {
-            fa_buf_printf(out, "\n%*s", (int)indent, "");
-            column = indent;
-        } else {
-            fa_buf_printf(out, "%*s", (int)spaces, "");
-            column += spaces;
-        }
-        fa_buf_append(out, text, length);
-        column += columns;
-        text += length;
-        first = false;
-    }
-}
-
 void cli_wrap_here(fa_buf *out, const char *text, size_t column, size_t indent)
 {
     size_t width = cli_columns(STDOUT_FILENO);
-    cli_wrap(out, text, strlen(text), column, indent, width > 0 ? width : SIZE_MAX);
+    fa_wrap(out, text, strlen(text), column, indent, width > 0 ? width : SIZE_MAX);
 }
 
 void cli_wrap_lines(fa_buf *out, const char *text)
@@ -116,10 +69,10 @@ void cli_wrap_lines(fa_buf *out, const char *text)
     size_t width = cli_columns(STDOUT_FILENO);
     while (*text != 0) {
         size_t length = strcspn(text, "\n"), indent = strspn(text, " ");
-        if (width == 0 || cli_columns_of(text, length) <= width)
+        if (width == 0 || fa_columns_of(text, length) <= width)
             fa_buf_append(out, text, length);
         else
-            cli_wrap(out, text, length, 0, indent < width / 2 ? indent : 0, width);
+            fa_wrap(out, text, length, 0, indent < width / 2 ? indent : 0, width);
         text += length;
         if (*text == '\n')
             fa_buf_append(out, text++, 1);

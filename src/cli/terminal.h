@@ -28,14 +28,8 @@ const char *cli_style_end(int descriptor);
 
 /* The columns of the terminal behind a descriptor; 0: it is no terminal, or does not say. */
 size_t cli_columns(int descriptor);
-/* The columns that `size` bytes of text take; escapes take none. */
-size_t cli_columns_of(const char *text, size_t size);
 
-/* Appends one paragraph, broken at spaces so that no line is wider than `width`. It begins at `column` of a line,
- * and further lines begin with `indent` spaces. What stands between backticks is not broken. */
-void cli_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent,
-              size_t width);
-/* The same for stdout: as wide as its terminal, and one line where it is none. */
+/* fa_wrap() for stdout: as wide as its terminal, and one line where it is none. */
 void cli_wrap_here(fa_buf *out, const char *text, size_t column, size_t indent);
 /* Appends lines, those that are too wide for stdout's terminal wrapped under their own first word. */
 void cli_wrap_lines(fa_buf *out, const char *text);

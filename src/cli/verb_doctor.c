@@ -62,7 +62,7 @@ int cli_doctor(cli_run *run)
         return rc;
     for (int i = 0; i < 3; i++)
         fa_json_add_number(run->document, levels[i], found.count[i]);
-    fa_buf_printf(&run->out, "%d ok, %d to mind, %d to mend\n", found.count[FA_CHECK_OK],
+    fa_buf_printf(&run->out, "%d ok, %d warnings, %d failures\n", found.count[FA_CHECK_OK],
                   found.count[FA_CHECK_WARN], found.count[FA_CHECK_FAIL]);
     int status = cli_print(run);
     return status != 0 ? status : found.count[FA_CHECK_FAIL] > 0;

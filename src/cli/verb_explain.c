@@ -105,8 +105,8 @@ static void print_text(const cli_options *options, const fa_gpu *gpu, const fa_s
     print_space(space, rows, out);
     if (ranked > 0) {
         fa_buf_printf(
-            out, "\n%s: %zu came through%s\n",
-            cli_rows_ranked(rows->row, ranked) ? "ranked" : "unranked, for want of a model", ranked,
+            out, "\n%s: %zu passed%s\n",
+            cli_rows_ranked(rows->row, ranked) ? "ranked" : "unranked, without a model", ranked,
             imported ? ", where their winner was imported from: none was tried here" : "");
         cli_print_ranking(rows->row, ranked < limit ? ranked : limit, 0, out);
         if (limit < ranked)

@@ -37,7 +37,7 @@ static int check_selection(const cli_options *options, fa_diag *diag)
         return fa_fail(
             diag, FA_EINVAL,
             "say what to forget: --gpu, options of a problem, --older-than, --stale or --all; "
-            "--dry-run tells what would go");
+            "--dry-run lists what would be deleted");
     if (names_unknown(options) && (options->given != 0 || options->given_also != 0))
         return fa_fail(
             diag, FA_EINVAL,

@@ -72,7 +72,7 @@ static void print_sum(const winners *w, fa_buf *out)
         cli_text_path(out, cli_location(tuner));
     }
     if (w->skipped > 0)
-        fa_buf_printf(out, ", %zu that were not asked for", w->skipped);
+        fa_buf_printf(out, ", %zu left out by the filters", w->skipped);
     fa_buf_text(out, "\n");
 }
 

@@ -478,7 +478,7 @@ static int stopped(cli_run *run, int rc, const fa_sweep *sweep)
     fprintf(stderr, "fa-tune: stopped; ");
     if (sweep->items > 0) /* a service may have told nothing yet */
         fprintf(stderr, "%d of %d problems are done, ", sweep->done, sweep->items);
-    fprintf(stderr, "the same command goes on from there\n");
+    fprintf(stderr, "the same command continues\n");
     return status;
 }
 
@@ -510,7 +510,7 @@ static int run_sweep(struct sweep *s)
         return status;
     fa_buf hint = {0};
     cli_hint_store(&hint, "sweep --status", run->options);
-    cli_tell("%d of %d problems failed, for the reasons above; %s tells them again", sweep.failed,
+    cli_tell("%d of %d problems failed, for the reasons above; %s shows them again", sweep.failed,
              sweep.items, hint.failed ? "the sweep's status" : hint.data);
     fa_buf_free(&hint);
     return EXIT_FAILED;
@@ -535,7 +535,7 @@ static int enqueue(cli_run *run, const cli_grid *grid)
     cli_hint_store(out, "worker", run->options);
     fa_buf_text(out, " works on it, ");
     cli_hint_store(out, "queue --follow", run->options);
-    fa_buf_text(out, " tells how it stands\n");
+    fa_buf_text(out, " shows its progress\n");
     return 0;
 }
 
@@ -581,15 +581,15 @@ static int check_sweep_options(const cli_options *options, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL, "--list and --status exclude one another");
     if (options->server != NULL && (options->sweep.list || options->sweep.status))
         return fa_fail(diag, FA_EINVAL,
-                       "--list and --status tell of the store's sweeps: leave "
+                       "--list and --status show the sweeps of the store: leave "
                        "--server out");
     if (options->sweep.list && cli_grid_given(options))
-        return fa_fail(diag, FA_EINVAL, "--list takes no grid: --status tells of one sweep");
+        return fa_fail(diag, FA_EINVAL, "--list takes no grid: --status shows one sweep");
     if (options->sweep.restart && (options->sweep.list || options->sweep.status))
         return fa_fail(diag, FA_EINVAL, "--restart runs a sweep: leave --list or --status out");
     if (options->fleet.enqueue && (options->sweep.list || options->sweep.status))
         return fa_fail(diag, FA_EINVAL,
-                       "--enqueue enters a sweep: `fa-tune queue` tells how it stands");
+                       "--enqueue adds a sweep: `fa-tune queue` shows its progress");
     if (options->sweep.cost > 0 && !(options->sweep.price > 0))
         return fa_fail(diag, FA_EINVAL,
                        "--cost needs --price, what an hour of the GPU costs, as in --price 0.68");

@@ -204,11 +204,10 @@ static int stopped(const cli_progress *progress)
 {
     int32_t kept = cli_progress_done(&progress->last);
     if (progress->waiting)
-        fputs("fa-tune: stopped waiting; the other process tunes on\n", stderr);
+        fputs("fa-tune: stopped waiting; the other process continues its tune\n", stderr);
     else
-        fprintf(stderr,
-                "fa-tune: stopped; %d config%s %s kept, the same command goes on from there\n",
-                kept, kept == 1 ? "" : "s", kept == 1 ? "is" : "are");
+        fprintf(stderr, "fa-tune: stopped; %d config%s %s kept, the same command continues\n", kept,
+                kept == 1 ? "" : "s", kept == 1 ? "is" : "are");
     return 128 + cli_interrupted();
 }
 

@@ -2,7 +2,7 @@
  *
  * fa-tune-serve: listens, serves until a signal stops it.
  *
- * Exit status: 0 stopped as asked, 1 failed, 2 asked wrongly.
+ * Exit status: 0 stopped as asked, 1 failed, 2 wrong usage.
  */
 #include "auth.h"
 

@@ -357,8 +357,7 @@ static void reply_no_route(serve_exchange *exchange, unsigned allowed)
     char list[32];
     if (allowed == 0) {
         serve_reply_error(exchange, FA_ENOTFOUND,
-                          "there is nothing at this path: GET /openapi.json tells what there is",
-                          NULL);
+                          "there is nothing at this path: GET /openapi.json lists the paths", NULL);
         return;
     }
     snprintf(list, sizeof list, "%s%s%s", allowed & METHOD_GET ? "GET, HEAD, " : "",

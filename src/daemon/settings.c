@@ -50,55 +50,60 @@ static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
 #define FLAG(name, member, help) ROW(name, FLAG, member, 0, 0, 0, NULL, NULL, help)
 static const setting table[] = {
     TEXT("socket", socket, "PATH",
-         "Unix socket; default $XDG_RUNTIME_DIR/fa-tune.sock; \"\" for none"),
+         "Unix socket to listen on; \"\" for none ($XDG_RUNTIME_DIR/fa-tune.sock)"),
     TEXT("tcp", tcp, "[HOST:]PORT",
-         "listen on TCP too, on 127.0.0.1 unless HOST says otherwise; needs a token"),
+         "listen on TCP too, on 127.0.0.1 unless HOST is given; needs --token-file"),
     TEXT("token-file", token_file, "FILE",
-         "its first line is what clients on TCP send as \"Authorization: Bearer …\""),
-    TEXT("store", store, "FILE", "the store; default FA_TUNE_STORE"),
+         "file whose first line TCP clients must send as \"Authorization: Bearer …\""),
+    TEXT("store", store, "FILE", "store file (FA_TUNE_STORE)"),
     TEXT("templates", templates, "DIR",
-         "templates that join or replace the built-in ones; default FA_TUNE_TEMPLATES"),
-    CHOICE("untrusted-templates", untrusted_templates, answers, 0, "yes",
-           "yes or no: compile those in the strict sandbox, and try no others"),
-    TEXT("worker", worker, "FILE", "fa-tune-worker; default FA_TUNE_WORKER"),
-    COUNT("jobs", compile_workers, 0, 256, 0, "N",
-          "compile workers of one tune; default one per core"),
+         "folder of kernel templates, beside the built-in ones or instead of them "
+         "(FA_TUNE_TEMPLATES)"),
+    CHOICE("untrusted-templates", untrusted_templates, answers, 0, "no|yes",
+           "compile the families of --templates alone, in the strict sandbox"),
+    TEXT("worker", worker, "FILE", "the program fa-tune-worker (FA_TUNE_WORKER)"),
+    COUNT("jobs", compile_workers, 0, 256, 0, "N", "compile workers of one tune (one per core)"),
     COUNT("compile-nice", compile_nice, 0, 19, 19, "N",
-          "how far compile workers give way to other processes"),
+          "niceness of compile workers: at 19 they give way to all other processes"),
     DURATION("compile-timeout", compile_timeout_s, 86400, 300,
-             "for one compile, with what it waits for others"),
-    DURATION("trial-timeout", trial_timeout_s, 86400, 20, "for proving and timing one config"),
+             "limit for one compile, waiting for a free worker included"),
+    DURATION("trial-timeout", trial_timeout_s, 86400, 20,
+             "limit for proving and timing one config"),
     DURATION("wait", wait_s, 86400, 600,
-             "how long a request waits for its tune where it does not say"),
-    COUNT(
-        "max-connections", max_connections, 1, 65536, 2048, "N",
-        "at a time; an eighth is the Unix socket's alone, and a quarter is TCP's without the token"),
+             "how long a request waits for its tune if it names no time itself"),
+    COUNT("max-connections", max_connections, 1, 65536, 2048, "N",
+          "most connections at a time; an eighth is kept for the Unix socket, and TCP clients "
+          "without the token get a quarter"),
     COUNT("max-jobs", max_jobs, 1, 65536, 256, "N",
-          "tunes and sweeps, waiting or running, before clients are asked to come back"),
-    COUNT("max-sweeps", max_sweeps, 1, 65536, 16, "N", "of these, sweeps"),
-    COUNT("max-body", max_body, 1024, 16 << 20, 16384, "BYTES", "of a request that is no sweep"),
-    COUNT("max-sweep-body", max_sweep_body, 1024, 64 << 20, 8 << 20, "BYTES", "of a sweep"),
+          "most tunes and sweeps, waiting or running; further requests are told to come back"),
+    COUNT("max-sweeps", max_sweeps, 1, 65536, 16, "N", "most sweeps among these jobs"),
+    COUNT("max-body", max_body, 1024, 16 << 20, 16384, "BYTES",
+          "largest body of a request, sweeps apart"),
+    COUNT("max-sweep-body", max_sweep_body, 1024, 64 << 20, 8 << 20, "BYTES",
+          "largest body of a sweep"),
     COUNT("max-bodies", max_bodies_mib, 1, 65536, 64, "MIB",
-          "of unanswered bodies in memory, all together, before clients are asked to come back"),
+          "most memory for the bodies of unanswered requests; further requests are told to come "
+          "back"),
     DURATION("head-timeout", head_timeout_s, 3600, 10,
-             "from a connection to the end of its first request's head"),
-    DURATION("body-timeout", body_timeout_s, 3600, 10, "from there to the end of its body"),
+             "limit for the head of a connection's first request"),
+    DURATION("body-timeout", body_timeout_s, 3600, 10, "limit for a request's body"),
     DURATION("idle-timeout", idle_timeout_s, 86400, 60,
-             "from an answer to the end of the next head"),
-    DURATION("send-timeout", send_timeout_s, 3600, 30, "for a client to take an answer"),
-    DURATION("link-timeout", link_timeout_s, 3600, 300, "until a link to the page is too old"),
+             "how long a connection may be idle after an answer"),
+    DURATION("send-timeout", send_timeout_s, 3600, 30, "limit for a client to read an answer"),
+    DURATION("link-timeout", link_timeout_s, 3600, 300, "how long a link to the page can be used"),
     DURATION("stop-timeout", stop_s, 3600, 20,
-             "for what is under way when the daemon is told to stop"),
-    COUNT("cache", cache_mib, 1, 4096, 64, "MIB", "of answers in memory"),
-    CHOICE("log-format", log_format, formats, 0, "FORMAT", "logfmt or json"),
-    CHOICE("log-level", log_level, levels, SERVE_INFO, "LEVEL", "error, warn, info or debug"),
+             "how long the service waits for running work when it is stopped"),
+    COUNT("cache", cache_mib, 1, 4096, 64, "MIB", "memory for stored answers"),
+    CHOICE("log-format", log_format, formats, 0, "logfmt|json", "how log lines are written"),
+    CHOICE("log-level", log_level, levels, SERVE_INFO, "error|warn|info|debug",
+           "the least important lines that are logged"),
     FLAG("allow-user-templates", allow_user_templates,
          "compile kernel families that clients send, in a sandbox"),
     FLAG("open", open,
-         "print a link to its page, good once, and open it on a desktop; asks the "
-         "service that serves this socket already, where there is one"),
+         "print a link to the service's page, good once, and open it on a desktop; a service that "
+         "runs on this socket already is asked for the link"),
     FLAG("help", help, "this text"),
-    FLAG("openapi", openapi, "the description of what is served, as GET /openapi.json gives it"),
+    FLAG("openapi", openapi, "print the description of the API, as GET /openapi.json gives it"),
     FLAG("version", version, "the version"),
 };
 enum { SETTINGS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64 };
@@ -137,7 +142,7 @@ static int set_setting(serve_settings *settings, const setting *known, const cha
         while (known->choices[index] != NULL && strcmp(known->choices[index], value) != 0)
             index++;
         if (known->choices[index] == NULL)
-            return fa_fail(diag, FA_EINVAL, "%s %s: use %s", said, value, known->help);
+            return fa_fail(diag, FA_EINVAL, "%s %s: use one of %s", said, value, known->value);
         memcpy(field, &index, sizeof index);
     }
     return 0;
@@ -271,23 +276,43 @@ int serve_settings_read(int count, char **arguments, serve_settings *ret_setting
     return read_token(ret_settings, diag);
 }
 
+/* The default, where the words of an option do not name it. */
+static void put_preset(fa_buf *out, const setting *known)
+{
+    if (known->kind == KIND_CHOICE)
+        fa_buf_printf(out, " (%s)", known->choices[known->preset]);
+    else if (known->kind == KIND_DURATION || known->preset > 0)
+        fa_buf_printf(out, " (%d%s)", known->preset, known->kind == KIND_DURATION ? "s" : "");
+}
+
 void serve_settings_help(void)
 {
+    enum { COLUMN = 26, WIDTH = 80 };
     char left[80], variable[NAME_MAX_BYTES];
-    printf(
-        "fa-tune serve: one engine for every process on the host, over HTTP and JSON\n\n"
-        "usage: fa-tune serve [FILE.cu …] [OPTIONS]\n\n"
-        "Serves a Unix socket that only this user can use until it is told to stop (SIGTERM).\n"
-        "Accepted jobs that have not ended are kept and continue at the next start. Kernels of your\n"
-        "own are served from their files, as FILE.cu.\n\n");
+    fa_buf help = {0}, wrapped = {0};
+    printf("fa-tune serve: one engine for every process on the host, over HTTP and JSON\n\n"
+           "usage: fa-tune serve [FILE.cu …] [OPTIONS]\n\n"
+           "Listens on a Unix socket that only this user can use, until SIGTERM stops it.\n"
+           "Accepted jobs that have not ended are kept and continue at the next start.\n"
+           "Kernels of your own are served from their files, as FILE.cu.\n\n");
     for (size_t i = 0; i < SETTINGS; i++) {
-        snprintf(left, sizeof left, "--%s %s", table[i].name,
-                 table[i].value != NULL ? table[i].value : "");
-        printf("  %-28s  %s\n", left, table[i].help);
+        int taken = snprintf(left, sizeof left, "  --%s%s%s", table[i].name,
+                             table[i].value != NULL ? " " : "",
+                             table[i].value != NULL ? table[i].value : "");
+        fa_buf_clear(&help);
+        fa_buf_clear(&wrapped);
+        fa_buf_text(&help, table[i].help);
+        put_preset(&help, &table[i]);
+        if (!help.failed)
+            fa_wrap(&wrapped, help.data, help.size, COLUMN, COLUMN, WIDTH);
+        printf("%s%s%*s%s\n", left, taken + 2 > COLUMN ? "\n" : "",
+               taken + 2 > COLUMN ? COLUMN : COLUMN - taken, "",
+               wrapped.data != NULL ? wrapped.data : "");
     }
+    fa_buf_free(&help);
+    fa_buf_free(&wrapped);
     variable_of(&table[0], variable);
-    printf("\nEach is also a variable, such as %s; the option goes before it.\n"
-           "A TIME is 90s, 30m, 2h or 3d; a number alone is of seconds.\n"
-           "GET /openapi.json describes what is served.\n",
+    printf("\nA variable such as %s sets an option that is not given.\n"
+           "A TIME is 90s, 30m, 2h or 3d; a number alone is in seconds.\n",
            variable);
 }

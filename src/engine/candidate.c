@@ -82,7 +82,7 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin
          * (C7510 and its neighbours; C7512: for want of registers) or ignores a register count. */
         if (strstr(log, "wgmma.mma_async instructions are serialized") != NULL)
             snprintf(ret_reason, size, "wgmma is serialised%s",
-                     strstr(log, "C7512") != NULL ? " for want of registers (C7512)" : "");
+                     strstr(log, "C7512") != NULL ? " because of too few registers (C7512)" : "");
         else
             snprintf(ret_reason, size, "the assembler gave something up: %.*s",
                      (int)strcspn(loss, "\r\n"), loss);

@@ -324,7 +324,7 @@ static void explain(const fa_target *target, fa_match *match)
                  answer->from_gpu[0] != 0 ? answer->from_gpu : "another GPU");
         break;
     case FA_ORIGIN_UNRANKED:
-        snprintf(how, sizeof how, "the default config, unranked for want of a model");
+        snprintf(how, sizeof how, "the default config, unranked without a model");
         break;
     default:
         snprintf(how, sizeof how, "predicted by the model");

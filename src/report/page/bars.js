@@ -23,8 +23,8 @@ function funnel(problem, meanings) {
     ["clean cubin", f.clean]];
   if (f.on_device) steps.push(["proved", f.proved], ["measured", f.measured]);
   return h("section", { class: "panel" }, h("h4", {}, "Funnel"),
-    f.space ? null : small("Only configs on record are counted: the templates have moved on and " +
-      "their whole space cannot be told any more."),
+    f.space ? null : small("Only configs on record are counted: the templates have changed since, so the " +
+      "size of the whole space is not known."),
     bars("How many configs came how far", steps.filter(([, value]) => value >= 0)
       .map(([label, value]) => barRow(label, "", value / most, grouped(value)))),
     f.on_device ? null : h("p", { class: "small" },
@@ -32,7 +32,7 @@ function funnel(problem, meanings) {
         : problem.winner.predicted_us > 0 ? ": the model ranks the clean ones."
           : ", and no model ranks the clean ones.")),
     problem.gates.length === 0 ? null : sortable({
-      label: "Gates", caption: "Where configs ended and why", rows: problem.gates,
+      label: "Gates", caption: "Where configs ended and why", rows: problem.gates, className: "stacked",
       columns: [
         { head: "ended at", row: true, cell: (gate) => gate.status },
         { head: "configs", number: true, value: (gate) => gate.count,
@@ -114,8 +114,10 @@ function race(problem) {
   return h("section", { class: "panel whole" },
     h("h4", {}, raced ? "The race" : measured ? "Probes"
       : ["Prediction ", h("span", { class: "badge predicted" }, "predicted")]),
-    small(raced ? "Finalists, timed in turns: thin ticks are single samples, the band is the 95% " +
-      "interval of their median, the line the median without what slowed all of a round."
+    small(raced ? "Finalists, timed in turn: a thin tick is one sample, the band is the 95% interval of the " +
+      "samples’ median, the line is the median without what slowed all kernels of a round alike." +
+      (rows.some((row) => row.median_us < best.median_us) ? " Medians within 0.5% of the least are a tie: the default " +
+        "config wins it, else the config with less shared memory." : "")
       : measured ? "Each timed by itself, not in a race: differences of a few percent mean nothing. " +
         "Ticks are samples, the band is the median’s 95% interval."
         : "Nothing was measured here. These are the model’s guesses, best first.",
@@ -152,7 +154,7 @@ function others(problem) {
     rows.push(barRow([peer.name, peer.source ? [h("br"), soft(peer.source)] : null], "peer",
       peer.median_us / most, microseconds(peer.median_us), times(peer.median_us)));
   return h("section", { class: "panel" }, h("h4", {}, "fa-tune against others"),
-    small("Shorter is faster. × is the other’s time over fa-tune’s: above 1, fa-tune is faster."),
+    small("Shorter is faster. × is a kernel’s time divided by fa-tune’s: above 1, fa-tune is faster."),
     bars("Times of fa-tune, of the default config and of other kernels", rows),
     problem.baselines.length === 0 ? small("No baseline is stored for this problem.") : null);
 }

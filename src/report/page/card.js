@@ -92,7 +92,7 @@ function against(problem) {
 
 function answers(problem, report) {
   if (!problem.winner)
-    return h("p", { class: "warn" }, "No config came through: see where they ended and why. ",
+    return h("p", { class: "warn" }, "No config came through: the funnel says where each ended and why. ",
       h("code", {}, "fa-tune doctor"), " looks for causes outside the kernels.");
   const slowest = problem.baselines[0];
   return [h("dl", { class: "answers" },
@@ -100,8 +100,8 @@ function answers(problem, report) {
     h("dt", {}, "How sure"), h("dd", {}, howSure(problem, report)),
     h("dt", {}, "How far from the ceiling"), h("dd", {}, howFar(problem)),
     h("dt", {}, "Against others"), h("dd", {}, against(problem))),
-  problem.known_how === "unfinished" ? small("The tune did not end: this is the best so far. The " +
-    "same command goes on from there.") : null,
+  problem.known_how === "unfinished" ? small("The tune was stopped: this is the best config so far. The " +
+    "same command continues it.") : null,
   problem.slow && slowest ? h("p", { class: "warn" }, "⚠ Slower than half the speed of " +
     slowest.name + " (" + ratio(slowest.median_us / problem.us) + " of it): profile this kernel (",
   h("code", {}, "fa-tune profile"), ") before spending more time on tuning.") : null];
@@ -116,7 +116,7 @@ function range(values, unit) {
 function environment(problem, one) {
   return [count(one.trials || 0, "trial") + " on " + (one.gpu || "an unnamed GPU"),
     one.uuid ? [" ", h("span", { class: "mono" }, one.uuid)]
-      : one.driver > 0 || problem.timed ? "" : ", which was not there",
+      : one.driver > 0 || problem.timed ? "" : ", which was not present",
     one.driver > 0 ? "; driver for " + driver(one.driver) : problem.timed ? "; driver not recorded" : "",
     "; NVRTC ", h("span", { class: "mono" }, one.nvrtc),
     one.library ? "; fa-tune " + one.library : "", one.host ? "; host " + one.host : ""];

@@ -52,16 +52,16 @@ function heat(problem) {
   return h("section", { class: "panel whole" }, h("h4", {}, "Heat map"),
     small("Best time of the other tunables in each cell", problem.timed ? ""
       : [", as the ", h("em", {}, "model"), " says: none was measured, hence the ~"],
-    ". A word instead of a number is the gate at which the configs that came furthest ended. Arrow " +
+    ". A word instead of a number says what stopped the configs of that cell. Arrow " +
     "keys move between cells, Enter opens a record."),
     maps.map(([map, cells]) => [
       h("p", { class: "small" }, h("span", { class: "mono" }, map.family), ": ", map.axes[0], " down",
         map.axes[1] ? ", " + map.axes[1] + " across" : "", ", µs",
-        map.cut ? "; the first cells alone are drawn" : "", "."),
+        map.cut ? "; only the first cells are drawn" : "", "."),
       h("div", { class: "maps" }, inOrder(different(cells.map((cell) => cell.at[2])))
         .filter((third) => cells.some((cell) => cell.at[2] === third && cell.us > 0))
         .map((third) => heatMap(problem, map, cells, third)))]),
     h("ul", { class: "key", "aria-label": "Steps of colour" }, h("li", {}, "times the best:"),
       STEPS.map(([, name], i) => h("li", { class: "h" + i }, name)), h("li", {}, "★ winner"),
-      h("li", {}, "– impossible, or known not to pay")));
+      h("li", {}, "– impossible, or known to be slower")));
 }

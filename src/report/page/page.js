@@ -60,13 +60,13 @@ function coverage(problems, given) {
   if (total < 2) return null;
   const silicons = different(problems.filter((p) => p.near.length > 0).map((p) => p.silicon)).length;
   const known = problems.some((problem) => problem.known_how === "imported" && !problem.configs_tried)
-    ? " Of some imported problems the winner alone is known, so fewer may do." : "";
+    ? " For some imported problems only the winner is known, so fewer configs may be enough." : "";
   return h("section", { "aria-labelledby": "cover-h" },
     h("h2", { id: "cover-h" }, count(steps.length, "config") + " cover" +
       (steps.length === 1 ? "s" : "") + " these " + count(total, "measured problem") +
       " within 2%"),
-    small("At each step the config that is within 2% of the best on most of the problems that are " +
-      "left" + (silicons > 1 ? ", of all " + count(silicons, "GPU type") : "") + "." + known),
+    small("Each row adds the config that is within 2% of the fastest on most of the remaining " +
+      "problems" + (silicons > 1 ? ", of all " + count(silicons, "GPU type") : "") + "." + known),
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Few configs" },
       h("table", {}, h("caption", { class: "hidden" }, "Configs that cover the problems"),
         h("thead", {}, h("tr", {}, ["problems", "so far", "config"].map((head, i) =>
@@ -95,10 +95,10 @@ function buckets(given) {
   const failed = rows.length - known.length;
   return section("buckets", "Shape buckets",
     h("p", {}, "A length that was not tuned gets the winner of its bucket. Regret is how much longer " +
-      "that one takes there than the best of a tune of that very length. ", known.length > 0
+      "that winner takes at this length than the best config for exactly this length. ", known.length > 0
       ? h("strong", {}, count(known.length, "point") + ": median " + (100 * median).toFixed(1) +
         "%, worst " + (100 * known[known.length - 1]).toFixed(1) + "%.") : null,
-    failed > 0 ? " At " + failed + " the bucket’s winner did not pass." : ""),
+    failed > 0 ? " At " + failed + " of them the bucket’s winner did not pass its proof." : ""),
     sortable({ label: "Regret between buckets", caption: "Regret between buckets", rows,
       className: "stick stacked", most: ROWS_MAX, columns: [
         { head: "point", row: true, cell: (row) => row.words },
@@ -119,8 +119,8 @@ function predictions(given) {
   const cost = (row) => row.measured_us > 0 && row.best_us > 0
     ? row.measured_us / row.best_us - 1 : undefined;
   return section("predictions", "Predictions that were measured",
-    h("p", {}, "Choices that the model or another GPU’s winner gave, and what they turned out to be. " +
-      "The cost is how much longer the choice takes than the best that was measured beside it."),
+    h("p", {}, "Kernels that were chosen by the model or by another GPU’s winner, and then measured. " +
+      "The cost is how much longer the choice takes than the fastest config measured beside it."),
     sortable({ label: "Predictions that were measured", caption: "Predictions that were measured",
       rows, className: "stick stacked", most: ROWS_MAX, columns: [
         { head: "problem", row: true, cell: (row) => row.words },
@@ -168,15 +168,16 @@ function pay(given) {
   const several = different(rows.map((row) => row.operation)).length > 1;
   const probes = rows.reduce((most, row) => Math.max(most, row.probes || 0), 0);
   return section("pay", "Does tuning pay?",
-    h("p", {}, "The gain is the other’s time over the winner’s. A fixed config is the one that was " +
-      "measured on most of the problems and costs least there; on the others nothing is known of it." +
-      (probes > 0 ? " Up to " + grouped(probes) + " of a row’s times are of single probes, not of a " +
-        "race with the winner: differences of a few percent mean nothing there." : "")),
+    h("p", {}, "The gain is the other kernel’s time divided by the winner’s. A fixed config is the config " +
+      "that was measured on most of the problems and is fastest there on average; its time on the " +
+      "remaining problems is not known." +
+      (probes > 0 ? " Up to " + grouped(probes) + " times of a row are probes, taken alone and not in a " +
+        "race with the winner: differences of a few percent between them mean nothing." : "")),
     sortable({ label: "Does tuning pay?", caption: "Winners against the default and fixed configs",
       rows, className: "stacked", columns: [
         { head: "GPU", row: true, cell: (row) => row.gpu },
         several ? { head: "operation", cell: (row) => row.operation ? row.operation.title : NONE } : null,
-        { head: "the winners against", cell: (row) => row.against },
+        { head: "winners compared with", cell: (row) => row.against },
         { head: "problems", number: true, value: (row) => row.problems,
           cell: (row) => grouped(row.problems) + " of " + grouped(row.of) },
         { head: "gain", number: true, value: (row) => row.gain, cell: (row) => ratio(row.gain) },
@@ -194,18 +195,18 @@ function foot({ given, problems }) {
   const counting = different(problems.map((problem) => problem.operation)).filter((one) => one.counts);
   const other = given.not_asked_for, older = given.earlier_generations;
   return h("footer", {},
-    other > 0 ? h("p", {}, count(other, "other problem") + " in the store: not asked for.") : null,
-    older > 0 ? h("p", {}, count(older, "earlier generation") + " of these problems, made with " +
-      "other templates, left out.") : null,
-    left > 0 ? h("p", {}, "To keep this page small, " + grouped(left) + " further configs that were " +
-      "tried are only counted: ", h("code", {}, "--top N"), " tells more, ",
+    other > 0 ? h("p", {}, count(other, "more problem") + " in the store, left out by the filters.") : null,
+    older > 0 ? h("p", {}, count(older, "earlier generation") + " of these problems left out: made with " +
+      "other templates.") : null,
+    left > 0 ? h("p", {}, "To keep this page small, " + grouped(left) + " configs that were " +
+      "tried are counted but not listed: ", h("code", {}, "--top N"), " lists more of them, ",
     h("code", {}, "--format json"), " all.") : null,
     counting.map((one) => h("p", {}, counting.length > 1 ? "Of " + one.title + ": " : "", one.counts)));
 }
 
 function emptyPage(given) {
   return h("p", {}, given.not_asked_for > 0 ? "None of the " + grouped(given.not_asked_for) +
-    " problems in this store is what was asked for." : ["This store holds no problem yet: tune one, " +
+    " problems in this store passes the filters." : ["This store holds no problem yet: tune one, " +
     "as in ", h("code", {}, "fa-tune --gpu L4 --seq 512"), "."]);
 }
 
@@ -266,8 +267,8 @@ function draw(given) {
     problems.length > 1 ? filters : null, lengths,
     h("section", { id: "summary", "aria-labelledby": "summary-h" },
       h("h2", { id: "summary-h" }, "Problems"),
-      small(note, "± is half the 95% interval of a median. × is the other’s time over fa-tune’s: above 1, " +
-        "fa-tune is faster. ", ceilingWords(problems), problems.every((problem) => problem.timed) ? null
+      small(note, "± is half the 95% interval of a median. × is the time of the kernel named in the head, " +
+        "divided by fa-tune’s: above 1, fa-tune is faster. ", ceilingWords(problems), problems.every((problem) => problem.timed) ? null
         : [guess("~ in italics"), " is predicted, not measured."]), list), cards, covers, training(given), pay(given), roofs, buckets(given),
     predictions(given)), foot(report));
   filters.apply();
