@@ -29,6 +29,14 @@ const char *fa_search_strategy(int i, const char **ret_summary)
     return i == 0 ? "auto" : strategies[i - 1]->name;
 }
 
+int fa_search_twos(double number)
+{
+    int count = 0;
+    for (; number >= 2 && fmod(number, 2) == 0; number /= 2)
+        count++;
+    return count;
+}
+
 /* ---- which one ------------------------------------------------------------------------------*/
 /* A space of so many combinations is counted, and a model of more points than these is slow to make. */
 enum { COUNTED_MAX = 1 << 17, MODELLED_MAX = 600 };
