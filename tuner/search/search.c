@@ -32,7 +32,7 @@ const char *fa_search_strategy(int i, const char **ret_summary)
 int fa_search_twos(double number)
 {
     int count = 0;
-    for (; number >= 2 && fmod(number, 2) == 0; number /= 2)
+    for (; number >= 2 && number <= INT32_MAX && fmod(number, 2) == 0; number /= 2)
         count++;
     return count;
 }

@@ -23,7 +23,7 @@ struct surrogate {
     int axis[FA_SEARCH_DIMS_MAX]; /* the parameters that have a choice */
     size_t known;                 /* of which the model was made */
     int64_t learnt;               /* at this many evaluations the lengths were last learnt */
-    double goal;                  /* the least logarithm of a cost */
+    double goal;                  /* the logarithm of the cost that a point is to be below */
     int failed;
     uint8_t *failure; /* points that failed, as the model sees points */
     uint64_t *pool;
@@ -108,8 +108,9 @@ static fa_known *sorted(const fa_walk *walk, int *ret_count)
     return list;
 }
 
-/* The model of what is told and under way. What is worse than the middle by more than the best is better counts as if
- * by as much: how bad it is must not shape the model where it matters. */
+/* The model of what is told and under way. At first only a gain as large as the best's over the middle counts, at the end
+ * any: points a little better than a good one wait until the rest of the space is known. What is worse than the middle by
+ * more than that counts as if by as much: how bad it is must not shape the model where it matters. */
 static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int count)
 {
     uint8_t x[FA_SEARCH_DIMS_MAX];
@@ -118,7 +119,7 @@ static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int 
     double least = log(list[0].cost), middle = log(list[count / 2].cost);
     double cap = 2 * middle - least;
     gp->count = 0;
-    s->goal = least;
+    s->goal = least - (middle - least) * fmax(0, 1 - (double)walk->spent / (double)walk->expected);
     for (int i = 0; i < count && i < most; i++) {
         place(walk, s, list[i].rank, x);
         fa_gp_add(gp, x, fmin(log(list[i].cost), cap));
