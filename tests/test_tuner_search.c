@@ -295,6 +295,39 @@ static void rough_ground_is_searched_better_than_by_chance(void)
     CHECK(median_best("evolution", rugged) < chance);
 }
 
+/* Widths of 16, 32, ... 512: fast are multiples of 128, and the more so the nearer to 384, whatever the rest does. */
+static double aligned(const int32_t *point)
+{
+    int width = 16 * (point[0] + 1);
+    double cost = 1 + 0.02 * (point[1] + point[2]);
+    return cost * (width % 128 == 0 ? 1 + abs(width - 384) / 1000.0 : 2 - width / 2000.0);
+}
+
+static int twos_of_width(void *context, int dim, int32_t value)
+{
+    (void)context;
+    return dim == 0 ? fa_search_twos(16 * (value + 1)) : 0;
+}
+
+static void values_that_share_a_power_of_two_are_known_to_be_alike(void)
+{
+    fa_search_space space = {.dims = 3, .values = {32, 8, 8}, .valid = all_valid};
+    const struct {
+        double number;
+        int twos;
+    } cases[] = {{0, 0},  {-8, 0}, {1, 0},   {0.5, 0},     {2.5, 0},
+                 {96, 5}, {64, 6}, {NAN, 0}, {INFINITY, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_INT(fa_search_twos(cases[i].number), cases[i].twos);
+    int found[2] = {0};
+    for (int known = 0; known < 2; known++) {
+        space.twos = known ? twos_of_width : NULL;
+        for (uint64_t seed = 0; seed < 30; seed++)
+            found[known] += search_best(&space, "surrogate", 30, seed, aligned) < 1.05;
+    }
+    CHECK(found[1] > found[0]);
+}
+
 static void the_default_tries_all_of_a_small_space_and_models_a_large_one(void)
 {
     const struct {
@@ -362,6 +395,8 @@ static void every_way_of_failing_in_a_cache_file_is_understood(void)
     CHECK(recorded.about.optimum == 2.5);
     CHECK(fa_recorded_valid(&recorded, (int32_t[]){1, 0}));
     CHECK(fa_recorded_cost(&recorded, (int32_t[]){1, 0}) == 5);
+    CHECK_INT(fa_recorded_twos(&recorded, 0, 2), 2);
+    CHECK_INT(fa_recorded_twos(&recorded, 0, 3), 0);
     fa_recorded_free(&recorded);
 }
 
@@ -500,6 +535,7 @@ int main(void)
     TEST(a_space_that_cannot_be_is_refused);
     TEST(the_floor_of_one_valley_is_found_in_120_of_32768_points);
     TEST(rough_ground_is_searched_better_than_by_chance);
+    TEST(values_that_share_a_power_of_two_are_known_to_be_alike);
     TEST(the_default_tries_all_of_a_small_space_and_models_a_large_one);
     TEST(a_space_of_ten_to_the_sixteenth_is_walked_and_not_built);
     TEST(every_way_of_failing_in_a_cache_file_is_understood);

@@ -577,6 +577,7 @@ static void a_space_of_points_is_the_enumerated_one(void)
     CHECK_OK(fa_points_open(&f.families, &problem_512, &gpu_l4, &points, &diag), diag);
     const fa_search_space *walk = fa_points_space(points);
     CHECK_INT(walk->dims, 3);
+    CHECK_INT(walk->twos(walk->context, 0, 1), 7); /* BLOCK_M 128 */
     int exist = 0, same = 0;
     for (int32_t i = 0; i < 18; i++)
         exist += walk->valid(walk->context, (int32_t[]){i / 9, i / 3 % 3, i % 3});

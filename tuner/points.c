@@ -70,6 +70,16 @@ static bool exists(void *context, const int32_t *at)
     return rc == 0 && points->judged.trial.status == FA_STATUS_PENDING;
 }
 
+/* Of several families a value is a number of each, so they have none. */
+static int twos(void *context, int dim, int32_t value)
+{
+    const fa_points *points = context;
+    const fa_family *f = points->family[0].point.family;
+    return points->count == 1 && dim < f->tunable_count
+               ? fa_search_twos(f->tunable[dim].value[value])
+               : 0;
+}
+
 static void add_family(fa_points *points, const fa_family *f, int index, const fa_config *preset,
                        const fa_problem *problem, const fa_gpu *gpu)
 {
@@ -101,6 +111,7 @@ static void add_parameters(fa_points *points)
     if (space->dims == 0) /* one family without tunables */
         space->dims = 1;
     space->valid = exists;
+    space->twos = twos;
     space->context = points;
 }
 

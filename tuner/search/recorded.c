@@ -139,6 +139,12 @@ static int index_parameter(struct reader *r, int d)
     for (int32_t i = 0; i < r->entries; i++)
         if (count == 0 || compare_values(&r->sorted[count - 1], &r->sorted[i]) != 0)
             r->sorted[count++] = r->sorted[i];
+    uint8_t *twos = r->recorded->twos[d] = malloc((size_t)count);
+    if (twos == NULL)
+        return fa_fail(r->diag, FA_ENOMEM, "out of memory for %s", r->where);
+    for (int32_t i = 0; i < count; i++)
+        twos[i] =
+            (uint8_t)fa_search_twos(cJSON_IsNumber(r->sorted[i]) ? r->sorted[i]->valuedouble : 0);
     for (int32_t i = 0; i < r->entries; i++) {
         const cJSON **at =
             bsearch(&r->value[i], r->sorted, (size_t)count, sizeof *r->sorted, compare_values);
@@ -344,12 +350,22 @@ void fa_recorded_free(fa_recorded *recorded)
 {
     fa_walk_free(&recorded->walk);
     recorded->walk = (fa_walk){0};
+    for (int d = 0; d < FA_SEARCH_DIMS_MAX; d++) {
+        free(recorded->twos[d]);
+        recorded->twos[d] = NULL;
+    }
 }
 
 bool fa_recorded_valid(void *context, const int32_t *point)
 {
     const fa_recorded *recorded = context;
     return fa_walk_find(&recorded->walk, fa_walk_rank(&recorded->walk, point)) != NULL;
+}
+
+int fa_recorded_twos(void *context, int dim, int32_t value)
+{
+    const fa_recorded *recorded = context;
+    return recorded->twos[dim][value];
 }
 
 double fa_recorded_cost(const fa_recorded *recorded, const int32_t *point)

@@ -23,6 +23,7 @@ static int run_once(const fa_recorded *recorded, const fa_search_options *how, i
 {
     fa_search_space space = recorded->walk.space;
     space.valid = fa_recorded_valid;
+    space.twos = fa_recorded_twos;
     space.context = (void *)(uintptr_t)recorded;
     fa_search *search;
     double cost;

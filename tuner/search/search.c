@@ -55,6 +55,14 @@ int fa_search_check(const char **strategy, int32_t evaluations, double seconds, 
     return *strategy != NULL ? check_strategy(strategy, diag) : 0;
 }
 
+int fa_search_twos(double number)
+{
+    int count = 0;
+    for (; number >= 2 && number <= INT32_MAX && fmod(number, 2) == 0; number /= 2)
+        count++;
+    return count;
+}
+
 /* ---- which one ------------------------------------------------------------------------------*/
 /* A space of so many combinations is counted, and a model of more points than these is slow to make. */
 enum { COUNTED_MAX = 1 << 17, MODELLED_MAX = 600 };

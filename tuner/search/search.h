@@ -31,8 +31,13 @@ typedef struct fa_search_space {
     int32_t values[FA_SEARCH_DIMS_MAX]; /* of each parameter; their product is at most 2^62 */
     /* Whether this point exists: an index for each parameter. */
     bool (*valid)(void *context, const int32_t *point);
+    /* How often 2 divides the number that a value of a parameter is, as fa_search_twos() counts. NULL: not known. */
+    int (*twos)(void *context, int dim, int32_t value);
     void *context;
 } fa_search_space;
+
+/* 0 of what is no whole number above 0. */
+int fa_search_twos(double number);
 
 /* Costs are finite and above 0. Anything else told counts as FA_SEARCH_FAILED. */
 #define FA_SEARCH_UNBUILT (-1.0) /* it did not compile: costs no evaluation */

@@ -13,8 +13,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <string.h>
 
-enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, STEEP = 3, FAILED_MAX = 128 };
+enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 128 };
 
 struct surrogate {
     bool ready, broken;
@@ -22,9 +23,9 @@ struct surrogate {
     int axis[FA_SEARCH_DIMS_MAX]; /* the parameters that have a choice */
     size_t known;                 /* of which the model was made */
     int64_t learnt;               /* at this many evaluations the lengths were last learnt */
-    double goal;                  /* the least logarithm of a cost */
+    double goal;                  /* the logarithm of the cost that a point is to be below */
     int failed;
-    double *failure; /* points that failed, as the model sees points */
+    uint8_t *failure; /* points that failed, as the model sees points */
     uint64_t *pool;
     int pooled, oldest;
 };
@@ -35,16 +36,38 @@ struct hope {
     double gain;
 };
 
+/* Where they only grow with the values, as with 16, 32, 64, the order says it all. */
+static void place_twos(const fa_search_space *space, int axis, uint8_t *ret)
+{
+    bool grow = true;
+    for (int i = 0; i < space->values[axis]; i++) {
+        ret[i] = (uint8_t)space->twos(space->context, axis, i);
+        grow = grow && (i == 0 || ret[i] >= ret[i - 1]);
+    }
+    if (grow)
+        memset(ret, 0, (size_t)space->values[axis]);
+}
+
 static bool begin(fa_walk *walk, struct surrogate *s)
 {
-    int dims = 0;
-    for (int d = 0; d < walk->space.dims; d++)
-        if (walk->space.values[d] > 1)
+    const fa_search_space *space = &walk->space;
+    int dims = 0, values[FA_SEARCH_DIMS_MAX] = {1};
+    for (int d = 0; d < space->dims; d++)
+        if (space->values[d] > 1) {
+            values[dims] =
+                space->values[d] < FA_GP_VALUES_MAX ? space->values[d] : FA_GP_VALUES_MAX;
             s->axis[dims++] = d;
+        }
     s->ready = true;
     s->pool = malloc(POOL * sizeof *s->pool);
     s->failure = malloc((size_t)FAILED_MAX * (size_t)(dims + 1) * sizeof *s->failure);
-    return fa_gp_init(&s->gp, dims > 0 ? dims : 1) == 0 && s->pool != NULL && s->failure != NULL;
+    if (fa_gp_init(&s->gp, dims > 0 ? dims : 1, values) != 0 || s->pool == NULL ||
+        s->failure == NULL)
+        return false;
+    for (int d = 0; d < dims && space->twos != NULL; d++)
+        if (space->values[s->axis[d]] == values[d])
+            place_twos(space, s->axis[d], s->gp.twos[d]);
+    return true;
 }
 
 static void surrogate_end(void *state)
@@ -55,14 +78,14 @@ static void surrogate_end(void *state)
     free(s->failure);
 }
 
-/* Values lie evenly, in their order. */
-static void place(const fa_walk *walk, const struct surrogate *s, uint64_t rank, double *ret_x)
+/* Where there are more values than the model takes, neighbours are one to it. */
+static void place(const fa_walk *walk, const struct surrogate *s, uint64_t rank, uint8_t *ret_x)
 {
     int32_t point[FA_SEARCH_DIMS_MAX];
     fa_walk_point(walk, rank, point);
     for (int d = 0; d < s->gp.dims; d++) {
-        int32_t values = walk->space.values[s->axis[d]];
-        ret_x[d] = values > 1 ? (double)point[s->axis[d]] / (values - 1) : 0;
+        int64_t values = walk->space.values[s->axis[d]], value = point[s->axis[d]];
+        ret_x[d] = (uint8_t)(values == s->gp.values[d] ? value : value * FA_GP_VALUES_MAX / values);
     }
 }
 
@@ -85,17 +108,18 @@ static fa_known *sorted(const fa_walk *walk, int *ret_count)
     return list;
 }
 
-/* The model of what is told and under way. What is far worse than the middle counts as a little worse than it: how bad
- * it is must not shape the model where it matters. */
+/* The model of what is told and under way. At first only a gain as large as the best's over the middle counts, at the end
+ * any: points a little better than a good one wait until the rest of the space is known. What is worse than the middle by
+ * more than that counts as if by as much: how bad it is must not shape the model where it matters. */
 static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int count)
 {
-    double x[FA_SEARCH_DIMS_MAX];
+    uint8_t x[FA_SEARCH_DIMS_MAX];
     fa_gp *gp = &s->gp;
     int most = FA_GP_POINTS_MAX - 64; /* places for those under way */
     double least = log(list[0].cost), middle = log(list[count / 2].cost);
-    double cap = middle + 0.5 * (middle - least);
+    double cap = 2 * middle - least;
     gp->count = 0;
-    s->goal = least;
+    s->goal = least - (middle - least) * fmax(0, 1 - (double)walk->spent / (double)walk->expected);
     for (int i = 0; i < count && i < most; i++) {
         place(walk, s, list[i].rank, x);
         fa_gp_add(gp, x, fmin(log(list[i].cost), cap));
@@ -124,40 +148,39 @@ static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int 
         fa_gp_solve(gp);
 }
 
-/* The expected gain, times the chance that the point does not fail. */
-static double hope_of(const fa_walk *walk, const struct surrogate *s, uint64_t rank)
+static double expected_gain(double ahead, double deviation)
 {
-    double x[FA_SEARCH_DIMS_MAX], deviation, near = 0, bad = 0;
-    place(walk, s, rank, x);
-    double mean = fa_gp_predict(&s->gp, x, &deviation);
-    double z = (s->goal - mean) / deviation;
-    double gain = (s->goal - mean) * 0.5 * erfc(-z * M_SQRT1_2) +
-                  deviation * exp(-z * z / 2) * 0.3989422804014327;
-    if (s->failed == 0 || !(gain > 0))
-        return gain > 0 ? gain : 0;
-    for (int i = 0; i < s->gp.count; i++)
-        near += pow(fa_gp_kernel(&s->gp, x, s->gp.x + (size_t)i * (size_t)s->gp.dims), 2);
-    for (int i = 0; i < s->failed; i++)
-        bad += pow(fa_gp_kernel(&s->gp, x, s->failure + (size_t)i * (size_t)s->gp.dims), 2);
-    return gain * (near + 0.2) / (near + bad + 0.2);
+    double z = ahead / deviation;
+    return fmax(
+        ahead * 0.5 * erfc(-z * M_SQRT1_2) + deviation * exp(-z * z / 2) * 0.3989422804014327, 0);
 }
 
-/* Keeps the best few, each once. */
+/* That the point of the last fa_gp_mean() does not fail. */
+static double chance(const struct surrogate *s, const uint8_t *x)
+{
+    double near = 0, bad = 0;
+    for (int i = 0; i < s->gp.count && s->failed > 0; i++)
+        near += s->gp.near[i] * s->gp.near[i];
+    for (int i = 0; i < s->failed; i++)
+        bad += pow(fa_gp_alike(&s->gp, x, s->failure + (size_t)i * (size_t)s->gp.dims), 2);
+    return (near + 0.2) / (near + bad + 0.2);
+}
+
+/* Takes the point if more is to be gained there, by expectation and its chance. */
 static void consider(const fa_walk *walk, const struct surrogate *s, uint64_t rank,
                      struct hope *best)
 {
-    if (rank == FA_NO_POINT || fa_walk_find(walk, rank) != NULL || !fa_walk_valid(walk, rank))
+    uint8_t x[FA_SEARCH_DIMS_MAX];
+    if (rank == FA_NO_POINT || rank == best->rank || fa_walk_find(walk, rank) != NULL ||
+        !fa_walk_valid(walk, rank))
         return;
-    for (int i = 0; i < STEEP; i++)
-        if (best[i].rank == rank)
-            return;
-    struct hope hope = {rank, hope_of(walk, s, rank)};
-    for (int i = 0; i < STEEP; i++)
-        if (best[i].rank == FA_NO_POINT || hope.gain > best[i].gain) {
-            struct hope other = best[i];
-            best[i] = hope;
-            hope = other;
-        }
+    place(walk, s, rank, x);
+    double ahead = s->goal - fa_gp_mean(&s->gp, x), share = chance(s, x);
+    if (share * expected_gain(ahead, fa_gp_deviation_most(&s->gp)) <= best->gain)
+        return;
+    double gain = share * expected_gain(ahead, fa_gp_deviation(&s->gp));
+    if (gain > best->gain)
+        *best = (struct hope){rank, gain};
 }
 
 /* The neighbours of a point, or some of them where they are many. */
@@ -200,28 +223,26 @@ static uint64_t surrogate_next(fa_walk *walk, void *state, int32_t *ret_tag)
         free(list);
         return fa_walk_draw(walk);
     }
-    struct hope best[STEEP];
-    for (int i = 0; i < STEEP; i++)
-        best[i] = (struct hope){FA_NO_POINT, 0};
+    struct hope best = {FA_NO_POINT, -1};
     model(walk, s, list, count);
     refresh(walk, s);
-    for (int i = 0; i < s->pooled; i++)
-        consider(walk, s, s->pool[i], best);
     for (int i = 0; i < ELITE && i < count; i++) {
-        consider_near(walk, s, list[i].rank, best);
+        consider_near(walk, s, list[i].rank, &best);
         for (int k = 0; k < 24; k++)
-            consider(walk, s, fa_walk_mutate(walk, list[i].rank, 0.3), best);
+            consider(walk, s, fa_walk_mutate(walk, list[i].rank, 0.3), &best);
     }
+    for (int i = 0; i < s->pooled; i++)
+        consider(walk, s, s->pool[i], &best);
     free(list);
     for (int i = 0; i < 30; i++) { /* uphill from the best of them */
-        uint64_t from = best[0].rank;
+        uint64_t from = best.rank;
         if (from == FA_NO_POINT)
             return fa_walk_draw(walk);
-        consider_near(walk, s, from, best);
-        if (best[0].rank == from)
+        consider_near(walk, s, from, &best);
+        if (best.rank == from)
             break;
     }
-    return best[0].rank;
+    return best.rank;
 }
 
 const fa_strategy fa_strategy_surrogate = {.name = "surrogate",
