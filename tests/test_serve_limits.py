@@ -364,7 +364,7 @@ def a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start():
                 ("short", 0o600, ["--tcp", "0", "--token-file", token], "bytes"),
                 (TOKEN, 0o600, ["--tcp", "host:port", "--token-file", token], "HOST:PORT"),
                 (TOKEN, 0o600, ["--max-jobs", "x"], "--max-jobs x: use 1 to"),
-                (TOKEN, 0o600, ["--log-format", "xml"], "logfmt or json"),
+                (TOKEN, 0o600, ["--log-format", "xml"], "logfmt|json"),
                 (TOKEN, 0o600, ["--max-jobs"], "needs a value"),
                 (TOKEN, 0o600, ["--sockets", "x"], "no option --sockets")):
             with open(token, "w", encoding="ascii") as file:
