@@ -152,16 +152,14 @@ static int collect(fa_store *store, const fa_binder *binder, int64_t **ret_ids, 
     size_t count = 0, capacity = 0;
     int rc = fa_db_run(store, binder, diag);
     for (; rc == 1; rc = step_statement(store, binder->statement, diag)) {
-        int64_t *grown = fa_grow(ids, &capacity, count, sizeof *ids);
-        if (grown == NULL) {
+        fa_value value;
+        store->backend->column(binder->statement, 0, &value);
+        int64_t id = value.kind == FA_VALUE_INT ? value.integer : 0;
+        if (fa_append(&ids, &count, &capacity, &id, sizeof id) != 0) {
             reset_statement(binder->statement);
             rc = fa_fail(diag, FA_ENOMEM, "out of memory");
             break;
         }
-        ids = grown;
-        fa_value value;
-        store->backend->column(binder->statement, 0, &value);
-        ids[count++] = value.kind == FA_VALUE_INT ? value.integer : 0;
     }
     if (rc != 0) {
         free(ids);

@@ -104,6 +104,13 @@ def fp8_and_complex_numbers_are_proved_and_nan_of_neither_passes():
         tap.has(place.run("check", path, status=2).stderr, "a scalar is of fp32, fp64 or of integers")
 
 
+def refused_at_its_line(place, path, words, sentence):
+    changed(place, "gather.cu", **words)
+    run = place.run("check", path, status=2)
+    tap.has(run.stderr, sentence)
+    assert run.stderr.startswith("fa-tune: gather.cu:2: "), run.stderr
+
+
 def clusters_are_launched_as_the_specification_says():
     with Place(space=None, script="device name=NVIDIA_H100_80GB_HBM3 sm=90 sms=132\n") as place:
         with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
@@ -124,10 +131,7 @@ def clusters_are_launched_as_the_specification_says():
         tap.equal(place.json(path)["funnel"]["failed"], 0)
         for wrong, sentence in (({"cluster": []}, "\"cluster\" must be one to three expressions"), ({"cluster": 0}, "cluster x is 0"),
                                 ({"cluster": "Q"}, "cluster[0]: uses the unknown name Q")):
-            changed(place, "gather.cu", **wrong)
-            run = place.run("check", path, status=2)
-            tap.has(run.stderr, sentence)
-            assert run.stderr.startswith("fa-tune: gather.cu:2: "), run.stderr
+            refused_at_its_line(place, path, wrong, sentence)
 
 
 def blocks_of_other_sides_are_launched_though_their_code_is_the_same():
@@ -150,10 +154,7 @@ def the_specification_says_how_its_space_is_searched_where_the_command_does_not(
         tap.equal(place.json(path, "--again", "--strategy", "exhaustive")["answer"]["funnel"]["measured"], 12)
         for words, sentence in (({"strategy": "gredy"}, "there is no strategy \"gredy\": use auto,"), ({"evaluations": 2.5}, "evaluations is"),
                                 ({"evaluations": "3"}, "must be numbers"), ({"seconds": -1}, "seconds must be 0 to 10^9")):
-            changed(place, "gather.cu", **words)
-            run = place.run("check", path, status=2)
-            tap.has(run.stderr, sentence)
-            assert run.stderr.startswith("fa-tune: gather.cu:2: "), run.stderr
+            refused_at_its_line(place, path, words, sentence)
 
 
 def ten_million_configs_are_counted_in_less_than_a_second():

@@ -62,7 +62,7 @@ struct readying {
     const char *nvrtc;
     fa_plan *plan;
     fa_trial *trial; /* on record: [count] */
-    int count, capacity;
+    size_t count, capacity;
     char code[FA_PLAN_MAX][FA_HASH_HEX]; /* of the plan's items */
     bool failed;
 };
@@ -121,18 +121,8 @@ static int keep_trial(void *context, const fa_trial_record *record)
     if ((trial->status != FA_STATUS_COMPILED && trial->status != FA_STATUS_MEASURED) ||
         !(trial->predicted_us > 0))
         return 0;
-    if (r->count == r->capacity) {
-        int capacity = r->capacity == 0 ? 64 : r->capacity * 2;
-        fa_trial *grown = realloc(r->trial, (size_t)capacity * sizeof *grown);
-        if (grown == NULL) {
-            r->failed = true;
-            return FA_ENOMEM;
-        }
-        r->trial = grown;
-        r->capacity = capacity;
-    }
-    r->trial[r->count++] = *trial;
-    return 0;
+    r->failed = fa_append(&r->trial, &r->count, &r->capacity, trial, sizeof *trial) != 0;
+    return r->failed ? FA_ENOMEM : 0;
 }
 
 static int by_prediction(const void *a, const void *b)
@@ -180,8 +170,8 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_matches 
         plan->count = 0;
     } else if (rc == 0) {
         if (r.count > 0)
-            qsort(r.trial, (size_t)r.count, sizeof *r.trial, by_prediction);
-        for (int i = 0; i < r.count; i++) {
+            qsort(r.trial, r.count, sizeof *r.trial, by_prediction);
+        for (size_t i = 0; i < r.count; i++) {
             fa_plan_item item = {.config = r.trial[i].config,
                                  .origin = FA_ORIGIN_PREDICTED,
                                  .from_problem = target->problem,
@@ -190,7 +180,7 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_matches 
         }
     }
     free(r.trial);
-    return r.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for %d trials", r.count) : rc;
+    return r.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for %zu trials", r.count) : rc;
 }
 
 int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,

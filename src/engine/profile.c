@@ -46,14 +46,11 @@ struct space {
 static int add_trial(void *context, int32_t rank, const fa_trial *trial)
 {
     struct space *space = context;
-    fa_trial *grown = fa_grow(space->trial, &space->capacity, space->count, sizeof *grown);
-    if (grown == NULL)
+    if (fa_append(&space->trial, &space->count, &space->capacity, trial, sizeof *trial) != 0)
         return FA_ENOMEM;
-    space->trial = grown;
     if (rank == space->rank)
-        space->at = space->count;
+        space->at = space->count - 1;
     space->ranked += rank > 0;
-    space->trial[space->count++] = *trial;
     return 0;
 }
 

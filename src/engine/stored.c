@@ -295,13 +295,7 @@ static bool came_before(struct listing *list, bool again, const fa_scope *scope)
     fa_scope_key(scope, key);
     if (again)
         return bsearch(key, list->seen, list->count, sizeof *list->seen, compare) != NULL;
-    void *grown = fa_grow(list->seen, &list->capacity, list->count, sizeof *list->seen);
-    if (grown == NULL) {
-        list->failed = true;
-        return false;
-    }
-    list->seen = grown;
-    memcpy(list->seen[list->count++], key, sizeof key);
+    list->failed = fa_append(&list->seen, &list->count, &list->capacity, key, sizeof key) != 0;
     return false;
 }
 

@@ -176,12 +176,8 @@ struct queues {
 static int add_queue(void *context, const fa_sweep *sweep)
 {
     struct queues *all = context;
-    fa_queue *grown = fa_grow(all->queue, &all->capacity, all->count, sizeof *grown);
-    if (grown == NULL)
-        return FA_ENOMEM;
-    all->queue = grown;
-    all->queue[all->count++] = (fa_queue){.sweep = *sweep};
-    return 0;
+    const fa_queue queue = {.sweep = *sweep};
+    return fa_append(&all->queue, &all->count, &all->capacity, &queue, sizeof queue);
 }
 
 static int count_items(fa_store *store, fa_queue *queue, fa_diag *diag)

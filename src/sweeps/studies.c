@@ -41,17 +41,12 @@ struct study_list {
 static int add_study(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
 {
     struct study_list *list = context;
-    fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
-    if (grown == NULL)
-        return FA_ENOMEM;
-    list->study = grown;
     fa_study study = {
         .size = sizeof study, .problem = scope->problem, .trials = trials, .unix_time = unix_time};
     snprintf(study.silicon, sizeof study.silicon, "%s", scope->silicon);
     snprintf(study.templates, sizeof study.templates, "%s", scope->templates);
     snprintf(study.policy, sizeof study.policy, "%s", scope->policy);
-    list->study[list->count++] = study;
-    return 0;
+    return fa_append(&list->study, &list->count, &list->capacity, &study, sizeof study);
 }
 
 static bool is_silicon(const fa_gpu *gpu, const char *silicon)
@@ -180,12 +175,10 @@ struct trial_list {
 
 static fa_study_trial *add_row(struct trial_list *list)
 {
-    fa_study_trial *grown = fa_grow(list->trial, &list->capacity, list->count, sizeof *grown);
-    if (grown == NULL)
-        return NULL;
-    list->trial = grown;
-    list->trial[list->count] = (fa_study_trial){0};
-    return &list->trial[list->count++];
+    const fa_study_trial row = {0};
+    return fa_append(&list->trial, &list->count, &list->capacity, &row, sizeof row) == 0
+               ? &list->trial[list->count - 1]
+               : NULL;
 }
 
 static void free_trial_list(struct trial_list *list)
