@@ -183,7 +183,7 @@ static int write_end(fa_runner *r, fa_item_state state, const char *reason, fa_d
     int rc = fa_store_queue_end(r->tuner->store, &r->claim, &end, diag);
     pthread_mutex_unlock(&r->tuner->work);
     r->item.state = state;
-    snprintf(r->item.reason, sizeof r->item.reason, "%s", reason);
+    snprintf(r->item.reason, sizeof r->item.reason, "%.500s", reason);
     r->sweep.done += state == FA_ITEM_DONE;
     r->sweep.failed += state == FA_ITEM_FAILED;
     return rc;
