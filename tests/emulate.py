@@ -115,7 +115,7 @@ CALLS |= {
     "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;": "array_add",
     "cp.async.bulk.commit_group;": "store_commit",
     "cp.async.bulk.wait_group.read %0;": "store_wait",
-    "cp.async.bulk.wait_group 0; fence.proxy.async;": "store_wait",
+    "cp.async.bulk.wait_group %0; fence.proxy.async.global;": "store_wait",
     "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;": "map_copy",
     "wgmma.fence.sync.aligned;": "nothing",
     "wgmma.commit_group.sync.aligned;": "product_commit",
