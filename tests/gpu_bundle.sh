@@ -36,10 +36,10 @@ for library in libcurl.so.4 libpq.so.5; do
         echo "gpu_bundle: no $library here: the bundle goes without it" >&2
     fi
 done
-# Everything but the C library, which the other machine has in a newer version.
+# Everything but the C library, which the other machine has in a newer version, and the library that is there already.
 ldd gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/fa-tune-serve gpu-bundle/test_gpu_attn \
     gpu-bundle/lib*.so.[45] |
-    awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|libresolv|librt|libutil|libanl|ld-linux)[.-]/ {print $3}' | sort -u |
+    awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|libresolv|librt|libutil|libanl|ld-linux|libfa_tune)[.-]/ {print $3}' | sort -u |
     while read -r library; do cp -L "$library" gpu-bundle/; done
 strip gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/fa-tune-serve gpu-bundle/lib*.so.*
 du -sh gpu-bundle
