@@ -82,6 +82,9 @@ def check_completions(shell):
                            (["sweep", "--causal", "b"], ["both", "bottom-right"]),
                            (["sweep", "--dtype", "fp16,b"], ["fp16,bf16"]),
                            (["sweep", "--gpu", "L4,H100"], ["L4,H100-PCIe", "L4,H100-SXM"]),
+                           (["sweep", "--model", "gpt"], ["gpt-oss-120b", "gpt-oss-20b"]),
+                           (["trust", "l"], ["list"]),
+                           (["trust", ""], ["add", "list", "remove"]),
                            (["explain", "--gpu", "H100"], ["H100-PCIe", "H100-SXM"])):
         found = completed(shell, "fa-tune", *words)
         if shell == "zsh":  # offers what stands behind the comma

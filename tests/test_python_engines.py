@@ -218,10 +218,10 @@ MODEL = types.SimpleNamespace(rswa_window=None, dtype=FLOAT16, max_model_len=MOS
 SPEC = types.SimpleNamespace(block_size=PAGE)
 
 
-def config_of(impl, most_batch=4, model=MODEL):
+def config_of(impl, most_batch=4, model=MODEL, drafts=None):
     """vLLM's configuration of a model with one layer, called "layer"."""
     return types.SimpleNamespace(
-        model_config=model, speculative_config=None,
+        model_config=model, speculative_config=drafts,
         scheduler_config=types.SimpleNamespace(max_num_seqs=most_batch, max_num_batched_tokens=64),
         compilation_config=types.SimpleNamespace(static_forward_context={"layer": types.SimpleNamespace(impl=impl)}))
 
@@ -409,6 +409,22 @@ def serving_tunes_nothing_and_the_next_start_tunes_what_was_met():
         tap.has(refused(ValueError, vllm_starts), "FA_TUNE_ENGINE_SECONDS")
 
 
+def every_step_is_answered_from_memory():
+    """Two kernels of a start without a budget answer each shape that a step may have, drafts without a mask too."""
+    drafts = types.SimpleNamespace(method="dflash", num_speculative_tokens=3)
+    with new_store("shapes"):
+        os.environ["FA_TUNE_ENGINE_SECONDS"] = "0"
+        for config, masks in ((drafts, (True, False)), (None, (True,))):
+            impl, _, _ = vllm_starts(drafts=config)
+            for causal in masks:
+                for batch in (1, 2, 3, 4, 7):
+                    for queries in range(1, 65):
+                        for keys in (queries, 16, 40, MOST, 8 * MOST):
+                            problem = Problem(**impl.problem(FLOAT16, PAGE, causal), batch=batch, seq_q=_start.ceiling(queries),
+                                              seq_k=_start.ceiling(max(keys, queries)))
+                            fa_tune._core.near_kernel(problem.as_dict(), 0)  # raises where none is right
+
+
 def what_was_met_lies_beside_the_local_store():
     before = dict(os.environ)
     try:
@@ -506,9 +522,9 @@ def vllms_windows_sinks_and_scales_are_handed_over():
         finally:
             fa_tune._core.set_policy("measure")
         (problem, _, words), = seen
-        if causal:  # what a start readies is what a call asks for
-            announced = Problem(**impl.problem(FLOAT16, PAGE), batch=2, seq_q=1, seq_k=40)
-            tap.equal(_start.kind_of(announced), _start.kind_of(Problem(**problem)))
+        announced = Problem(**impl.problem(FLOAT16, PAGE, causal), batch=2, seq_q=1, seq_k=40)
+        # what a start readies is what a call asks for
+        tap.equal(_start.kind_of(announced), _start.kind_of(Problem(**problem)))
         return problem, words
 
     cache = allocated(plugin.FaTuneBackend, 5, 2)
@@ -710,6 +726,7 @@ tap.main([
     importing_the_entry_points_imports_no_engine,
     vllm_runs_a_step_of_prefill_and_decode_together,
     serving_tunes_nothing_and_the_next_start_tunes_what_was_met,
+    every_step_is_answered_from_memory,
     what_was_met_lies_beside_the_local_store,
     an_engines_start_begins_with_what_it_cannot_do_without,
     four_processes_tune_each_kernel_once_and_serve_the_same,

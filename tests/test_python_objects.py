@@ -8,6 +8,7 @@ import datetime
 import importlib.util
 import io
 import json
+import logging
 import os
 import pathlib
 import pickle
@@ -252,6 +253,20 @@ def a_gpu_that_is_not_here_is_predicted_for():
     tap.has(answer.time, "~")
     refused(fa_tune.ArgumentError, 'no GPU called "L5" is known; near it: L4', lambda: fa_tune.tune(seq=128, gpu="L5"))
     refused(TypeError, "a problem or its fields", lambda: fa_tune.tune(problem(), seq=3))
+
+
+def a_gpu_name_that_several_types_share_says_which_is_meant():
+    told, handler = [], logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())
+    logging.getLogger("fa_tune").addHandler(handler)
+    try:
+        for _ in range(2):  # said once
+            tap.equal(fa_tune.tune(seq=128, batch=1, heads=1, gpu="L40", progress=False).gpu, "L40")
+            tap.equal(fa_tune._engine.gpu_name("h100"), "H100 SXM")
+    finally:
+        logging.getLogger("fa_tune").removeHandler(handler)
+    tap.equal(len(told), 1)
+    tap.has(told[0], "h100 is taken for H100 SXM; others are H100 PCIe")
 
 
 class Sized:
@@ -646,6 +661,7 @@ tap.main([
     a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere,
     an_answer_reads_like_a_sentence,
     a_gpu_that_is_not_here_is_predicted_for,
+    a_gpu_name_that_several_types_share_says_which_is_meant,
     odd_arguments_are_refused_with_what_to_pass_instead,
     wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed,
     no_sentence_names_an_option_of_the_command_line,

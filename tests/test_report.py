@@ -196,7 +196,7 @@ def a_store_of_failures_says_why():
         tap.equal((problem["winner"], problem["known_how"], problem["gpu"]["name"]),
                   (None, "failed", "L4"))
         tap.equal([(gate["status"], gate["count"]) for gate in problem["gates"]], [("wrong", 2)])
-        tap.has(place.run("report").stdout, "No config came through")
+        tap.has(place.run("report").stdout, "No config passed")
         document, _ = page_of(place)
         tap.equal(("winner" in document["problems"][0], document["problems"][0]["known_how"]),
                   (False, "failed"))
@@ -323,7 +323,7 @@ def an_imported_winner_has_the_funnel_of_the_store_that_it_came_from():
         tap.lacks([gate["status"] for gate in theirs["gates"]], "pending")
         text = other.run("report").stdout
         tap.has(text, "proved and timed 8")
-        tap.lacks(text, "nothing timed")
+        tap.lacks(text, "no config timed")
         tap.lacks(text, "0.000 s")
         tap.equal(theirs["compile_ms"], None)  # nothing was compiled here
         assert len(theirs["configs"]) == 8 and theirs["configs"][0]["samples_us"], theirs
@@ -341,6 +341,16 @@ def chosen(problems, configs):
 
 def words_of(config):
     return " ".join([config["family"]] + ["%s=%d" % pair for pair in config["tunables"].items()])
+
+
+def markdown_says_what_its_figures_are_in_whole_sentences():
+    with tuned(TWO) as place:
+        text = place.run("report").stdout
+        tap.has(text, "A ratio is another kernel's time divided by fa-tune's: above 1, fa-tune is faster.")
+        tap.has(text, "| default's time / fa-tune's | other kernels' time / fa-tune's |")
+        tap.has(place.run("report", "--gpu", "L4", "--batch", "77").stdout, "problems in this store matches the filters.")
+        add_baselines(place, [baseline(128, "torch", 0.01)])
+        tap.has(place.run("report").stdout, "times as long as torch: profile this kernel")
 
 
 def whether_tuning_pays_is_told_against_the_default_and_fixed_configs():
@@ -577,6 +587,7 @@ tap.main([
     filters_keep_what_agrees,
     what_another_store_measured_is_told_as_measured_and_as_imported,
     an_imported_winner_has_the_funnel_of_the_store_that_it_came_from,
+    markdown_says_what_its_figures_are_in_whole_sentences,
     whether_tuning_pays_is_told_against_the_default_and_fixed_configs,
     a_report_begins_with_how_much_faster_on_which_gpu,
     the_circumstances_are_told_and_what_is_not_recorded_is_said,

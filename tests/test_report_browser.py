@@ -507,7 +507,7 @@ def backward_stands_beside_forward():
 
 def a_store_of_failures_says_why():
     text = page("failed").run("document.querySelector('main').textContent")
-    for part in ("No config came through", "gave wrong results"):
+    for part in ("No config passed", "gave wrong results"):
         tap.has(text, part)
 
 

@@ -91,6 +91,8 @@ static PyMethodDef methods[] = {
      "doctor()\n--\n\nThe doctor's findings: a list of (level, name, text, advice)."},
     {"gpu_name", store_gpu_name, METH_VARARGS,
      "gpu_name(name)\n--\n\nA GPU type's name as the catalogue spells it."},
+    {"gpu_types", store_gpu_types, METH_NOARGS,
+     "gpu_types()\n--\n\nThe names of the GPU types in the catalogue."},
     {"problem", problem_complete, METH_O,
      "problem(fields)\n--\n\nA dict with every field of the problem, checked; defaults where none are given."},
     {"fields_of", problem_fields, METH_O,

@@ -444,3 +444,17 @@ PyObject *store_gpu_name(PyObject *self, PyObject *args)
               &diag); /* a wrong argument, not a missing winner */
     return NULL;
 }
+
+PyObject *store_gpu_types(PyObject *self, PyObject *args)
+{
+    PyObject *list = PyList_New(0);
+    fa_gpu gpu;
+    (void)self, (void)args;
+    for (int32_t i = 0; list != NULL && fa_gpu_type(i, &gpu, NULL) == 0; i++) {
+        PyObject *name = PyUnicode_FromString(gpu.name);
+        if (name == NULL || PyList_Append(list, name) != 0)
+            Py_CLEAR(list);
+        Py_XDECREF(name);
+    }
+    return list;
+}

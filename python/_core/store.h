@@ -16,5 +16,6 @@ PyObject *store_export(PyObject *self, PyObject *args);
 PyObject *store_import(PyObject *self, PyObject *args);
 PyObject *store_doctor(PyObject *self, PyObject *unused);
 PyObject *store_gpu_name(PyObject *self, PyObject *args);
+PyObject *store_gpu_types(PyObject *self, PyObject *args);
 
 #endif

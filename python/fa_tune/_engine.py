@@ -2,7 +2,9 @@
 """_core's functions on the objects of this package."""
 from __future__ import annotations
 
+import functools
 import operator
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from . import _core
 from ._errors import ArgumentError, one_of, shown
 from ._problem import Problem
+from ._progress import note
 from ._types import EFFORTS, Effort, Progress
 
 
@@ -49,7 +52,19 @@ def gpu_name(gpu: str | None) -> str | None:
     """The catalogue's name of a GPU's type."""
     if gpu is not None and not isinstance(gpu, str):
         raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", or None, not %s" % shown(gpu))
-    return None if gpu is None else _core.gpu_name(gpu)
+    return None if gpu is None else one_gpu_name(gpu)
+
+
+@functools.cache
+def one_gpu_name(asked: str) -> str:
+    """The same; notes once which type is meant, where several have the name in theirs."""
+    def plain(name: str) -> str:
+        return re.sub("[^a-z0-9]", "", name.lower())
+    name = _core.gpu_name(asked)
+    others = [other for other in _core.gpu_types() if other != name and plain(asked) in plain(other)]
+    if others and plain(asked) != plain(name):
+        note("%s is taken for %s; others are %s" % (asked, name, ", ".join(others)))
+    return name
 
 
 def tune(problem: dict[str, Any], gpu: str | None, device: int | None, effort: Effort, again: bool, exact: bool,

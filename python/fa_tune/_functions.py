@@ -171,11 +171,11 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
 def _gpu_names(gpu: str | Iterable[str] | None) -> list[str | None]:
     """The names that are swept; None: the device here."""
     if gpu is None or isinstance(gpu, str):
-        return [_core.gpu_name(name) for name in gpu.split(",")] if gpu else [None]
+        return [_engine.one_gpu_name(name) for name in gpu.split(",")] if gpu else [None]
     names = list(gpu) if isinstance(gpu, Iterable) else [gpu]
     if not names or not all(isinstance(name, str) for name in names):
         raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", a list of names, or None, not %s" % shown(gpu))
-    return list(dict.fromkeys(map(_core.gpu_name, names)))
+    return list(dict.fromkeys(map(_engine.one_gpu_name, names)))
 
 
 # ---- what is stored ------------------------------------------------------------------------------

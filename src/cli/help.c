@@ -235,6 +235,8 @@ static void add_option(void *context, const cli_option_spec *spec)
             fa_json_push(names, cJSON_CreateString(choices[i]));
     if (list && field != NULL && field->both[0] != 0)
         fa_json_push(names, cJSON_CreateString("both"));
+    if (strcmp(spec->name, "--model") == 0)
+        cli_options_models(listing->operation, names);
     fa_json_push(listing->options, option);
 }
 

@@ -6,6 +6,7 @@
 #include "options_table.h"
 
 #include "error.h"
+#include "json_make.h"
 #include "fa_tune.h"
 #include "wording.h"
 #include "problem.h"
@@ -378,6 +379,13 @@ static int fail_model(const cJSON *models, const char *name, fa_diag *diag)
                                     typed, list.data != NULL ? list.data : "no names");
     fa_buf_free(&list);
     return rc;
+}
+
+void cli_options_models(const fa_operation *operation, cJSON *names)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach (item, member(operation, "models"))
+        fa_json_push(names, cJSON_CreateString(item->string));
 }
 
 /* A model's layers: objects of fields; then the work that is asked of each, prefill and decode, or training's. */

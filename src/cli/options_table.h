@@ -99,6 +99,9 @@ void cli_shorthand_words(const cli_options *options, fa_buf *out);
 /* Whether the list of this field comes of one. */
 bool cli_shorthand_lists(const cli_options *options, int field);
 
+/* Adds the names that --model takes to a JSON array. */
+void cli_options_models(const fa_operation *operation, cJSON *names);
+
 /* The options of the index-th kind of layer and of work of --model; FA_ENOTFOUND past the last. What was
  * typed stands. */
 int cli_model_variant(const cli_options *options, int index, cli_options *ret_options,

@@ -439,24 +439,24 @@ static const column summary_columns[] = {
     {"slow", "slow", NULL, NULL},
     {"time:", "winner", NULL, show_time},
     {"TFLOP/s:", "tflops", NULL, show_tflops},
-    {"× default:", "speedup_over_default", NULL, show_ratio},
-    {"× others", "baselines", NULL, show_peers},
+    {"default's time / fa-tune's:", "speedup_over_default", NULL, show_ratio},
+    {"other kernels' time / fa-tune's", "baselines", NULL, show_peers},
     {"tried:", "configs_tried", count, NULL},
     {"compile:", "compile_ms", milliseconds, NULL},
     {"tune:", "tune_s", report_seconds, NULL},
     {0},
 };
 static const column peer_columns[] = {
-    {"other", "name", NULL, NULL},
-    {"its time:", "median_us", report_us, NULL},
-    {"its time over fa-tune's:", "ratio", NULL, show_ratio},
+    {"other kernel", "name", NULL, NULL},
+    {"time:", "median_us", report_us, NULL},
+    {"time / fa-tune's:", "ratio", NULL, show_ratio},
     {"source", "source", NULL, NULL},
     {0},
 };
 static const column gate_columns[] = {
     {"ended at", "status", NULL, NULL},
     {"configs:", "count", count, NULL},
-    {"why, with examples", "", NULL, show_why},
+    {"reason, with examples", "", NULL, show_why},
     {0},
 };
 static const column config_columns[] = {
@@ -476,9 +476,9 @@ static const column config_columns[] = {
 };
 static const column environment_columns[] = {
     {"trials:", "trials", count, NULL},
-    {"made on", "gpu", NULL, NULL},
+    {"GPU", "gpu", NULL, NULL},
     {"UUID", "uuid", NULL, NULL},
-    {"driver for", "driver", report_driver, NULL},
+    {"driver's CUDA", "driver", report_driver, NULL},
     {"NVRTC", "nvrtc", NULL, NULL},
     {"fa-tune", "library", NULL, NULL},
     {0},
@@ -502,8 +502,8 @@ static const column regret_columns[] = {
     {"point", "words", NULL, NULL},
     {"its bucket", "bucket_words", NULL, NULL},
     {"GPU", "gpu", NULL, NULL},
-    {"bucket's answer there:", "bucket_us", report_us, NULL},
-    {"best there:", "best_us", report_us, NULL},
+    {"bucket's winner takes:", "bucket_us", report_us, NULL},
+    {"best config takes:", "best_us", report_us, NULL},
     {"regret:", "regret", percent, NULL},
     {0},
 };
@@ -515,7 +515,7 @@ static const column prediction_columns[] = {
     {"measured:", "measured_us", report_us, NULL},
     {"best:", "best_us", report_us, NULL},
     {"place:", "rank", count, NULL},
-    {"of:", "measured", count, NULL},
+    {"configs measured:", "measured", count, NULL},
     {0},
 };
 static const column training_columns[] = {
@@ -529,12 +529,12 @@ static const column training_columns[] = {
 };
 static const column pay_columns[] = {
     {"GPU", "<gpu", NULL, NULL},
-    {"the winners against", "against", NULL, NULL},
-    {"measured on:", "problems", count, NULL},
-    {"of:", "<problems", count, NULL},
-    {"by probes:", "probes", count, NULL},
+    {"winners compared with", "against", NULL, NULL},
+    {"problems measured:", "problems", count, NULL},
+    {"problems:", "<problems", count, NULL},
+    {"probes:", "probes", count, NULL},
     {"gain, geometric mean:", "gain", NULL, show_ratio},
-    {"most:", "most", NULL, show_ratio},
+    {"largest gain:", "most", NULL, show_ratio},
     {"configs", "configs", NULL, NULL},
     {0},
 };
@@ -615,7 +615,7 @@ void report_summary(const report *report, const fa_buf *rows, fa_buf *out)
     fa_buf_printf(out, " · fa-tune %s\n\n", fa_version());
     headlines(report, out);
     if (outcome->problems == 0 && outcome->filtered > 0) {
-        fa_buf_printf(out, "None of the %zu problems in this store is what was asked for.\n",
+        fa_buf_printf(out, "None of the %zu problems in this store matches the filters.\n",
                       outcome->filtered);
     } else if (outcome->problems == 0) {
         fa_buf_text(out, "This store holds no problem yet: tune one, as in `fa-tune --gpu L4 "
@@ -624,9 +624,10 @@ void report_summary(const report *report, const fa_buf *rows, fa_buf *out)
         table_head(out, summary_columns);
         if (rows->data != NULL)
             fa_buf_append(out, rows->data, rows->size);
-        fa_buf_text(out, "\n× is the other's time over fa-tune's: above 1, fa-tune is faster. ~ is "
-                         "predicted, not measured; what was transferred or imported is told as "
-                         "such.\n\n");
+        fa_buf_text(out,
+                    "\nA ratio is another kernel's time divided by fa-tune's: above 1, fa-tune is "
+                    "faster. A ~ marks a prediction. The column \"known how\" says whether a "
+                    "kernel was measured here, measured elsewhere or only predicted.\n\n");
     }
     out->failed |= rows->failed;
 }
@@ -648,13 +649,10 @@ static void advice(fa_buf *out, const cJSON *problem)
     for (const cJSON *peer = peers->child; peer != NULL; peer = peer->next)
         if (fastest == NULL || number_of(peer, "ratio") < number_of(fastest, "ratio"))
             fastest = peer;
-    fa_buf_text(out, "**⚠ Slower than half the speed of ");
+    fa_buf_printf(out, "**⚠ Takes %.1f times as long as ", 1 / number_of(fastest, "ratio"));
     report_markdown_text(out, text_of(fastest, "name"));
-    fa_buf_printf(
-        out,
-        " (%.2f× of it): profile this kernel (`fa-tune profile`) before spending more time "
-        "on tuning.**\n\n",
-        number_of(fastest, "ratio"));
+    fa_buf_text(out, ": profile this kernel (`fa-tune profile`) before spending more time on "
+                     "tuning.**\n\n");
 }
 
 static void funnel(fa_buf *out, const cJSON *problem)
@@ -668,7 +666,7 @@ static void funnel(fa_buf *out, const cJSON *problem)
     if (is_true(f, "on_device"))
         fa_buf_printf(out, "proved and timed %.0f\n\n", number_of(f, "measured"));
     else
-        fa_buf_printf(out, "%snothing timed\n\n",
+        fa_buf_printf(out, "%sno config timed\n\n",
                       member(problem, "winner") == NULL               ? ""
                       : number_of(problem, "winner/predicted_us") > 0 ? "ranked by the model, "
                                                                       : "unranked, ");
@@ -683,7 +681,7 @@ static void ranking(fa_buf *out, const cJSON *problem, size_t most)
     if (ranked > 0)
         table(out, config_columns, configs, problem, ranked < most ? ranked : most);
     if (ranked > most)
-        fa_buf_printf(out, "%zu more came through.\n\n", ranked - most);
+        fa_buf_printf(out, "%zu further configs passed.\n\n", ranked - most);
 }
 
 /* What a profiler counted: of each config its sentence and a row for each launch. */
@@ -739,9 +737,8 @@ static void markdown_problem(report *report, report_problem *told)
     report_markdown_text(out, text_of(problem, "gpu/name"));
     fa_buf_printf(out, ": %s\n\n", text_of(problem, "known_how"));
     if (member(problem, "winner") == NULL)
-        fa_buf_text(out,
-                    "**No config came through.** `fa-tune doctor` looks for causes outside the "
-                    "kernels.\n\n");
+        fa_buf_text(out, "**No config passed.** `fa-tune doctor` looks for causes outside the "
+                         "kernels.\n\n");
     table(out, peer_columns, member(problem, "baselines"), problem, SIZE_MAX);
     if (is_true(problem, "slow"))
         advice(out, problem);
@@ -764,10 +761,10 @@ static void pay(fa_buf *out, const cJSON *pays)
             table_row(out, pay_columns, &(struct place){row, one, NULL});
     fa_buf_text(
         out,
-        "\nGain is the other's time over the winner's. A fixed config is the one that was measured "
-        "on most of the problems and costs least there; on the others nothing is known of "
-        "it. Probes are timed by themselves, not in a race with the winner: their "
-        "differences of a few percent mean nothing.\n\n");
+        "\nThe gain is the other kernel's time divided by the winner's. A fixed config is the config "
+        "that was measured on most of the problems and is fastest there on average; its time on the "
+        "remaining problems is not known. A probe is a time taken alone and not in a race with the "
+        "winner: differences of a few percent between probes mean nothing.\n\n");
 }
 
 static void training(fa_buf *out, const cJSON *rows)
@@ -792,7 +789,8 @@ static void buckets(fa_buf *out, const report *report, const cJSON *regrets)
                   "%.1f%%.",
                   sum.points, sum.points == 1 ? "" : "s", 100 * sum.median, 100 * sum.worst);
     if (sum.failed > 0)
-        fa_buf_printf(out, " At %zu the bucket's winner did not pass.", sum.failed);
+        fa_buf_printf(out, " At %zu of them the bucket's winner did not pass its proof.",
+                      sum.failed);
     fa_buf_text(out, "\n\n");
     table(out, regret_columns, regrets, NULL, SIZE_MAX);
 }
@@ -816,7 +814,7 @@ static void markdown_end(report *report)
             fa_buf_append(out, md->body.data, md->body.size);
         if (report->outcome.older > 0)
             fa_buf_printf(out,
-                          "%zu earlier generations of these problems, made with other "
+                          "%zu earlier results of these problems, made with other "
                           "templates, are left out.\n",
                           report->outcome.older);
     }

@@ -103,13 +103,17 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
         if getattr(vllm_config.model_config, "rswa_window", None) is not None:
             raise NotImplementedError("fa_tune's backend has no window with a prefix that all see (rswa_window)")
         model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
-        drafts = getattr(vllm_config.speculative_config, "num_speculative_tokens", 0)
+        speculative = vllm_config.speculative_config
+        drafts = getattr(speculative, "num_speculative_tokens", 0)
+        # DFlash's drafts see one another, in layers that are not told apart from the model's here
+        masks = [True] + [False] * str(getattr(speculative, "method", "")).startswith(("dflash", "dspark"))
         # vLLM makes builders when weights are loaded and the cache is not there yet: tuning has memory
         for name in layer_names:
-            kind = vllm_config.compilation_config.static_forward_context[name].impl.problem(
-                model.dtype, kv_cache_spec.block_size)
-            _start.prepare("vllm", kind, kind, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
-                           most_queries=scheduler.max_num_batched_tokens, queries=1 + drafts)
+            impl = vllm_config.compilation_config.static_forward_context[name].impl
+            for causal in masks:
+                kind = impl.problem(model.dtype, kv_cache_spec.block_size, causal)
+                _start.prepare("vllm", kind, kind, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
+                               most_queries=scheduler.max_num_batched_tokens, queries=1 + drafts)
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
         m = common_attn_metadata
@@ -135,13 +139,13 @@ class FaTuneImpl(AttentionImpl):
         self.shares_cache = kv_sharing_target_layer_name is not None
         self.sinks = self.loaded_sinks = sinks  # the parameter, before its weights are loaded
 
-    def problem(self, dtype, page):
+    def problem(self, dtype, page, causal=True):
         """The fields of the problem of this layer's calls, without batch and lengths."""
         return {"dtype": {torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype], "head_dim": self.head_size,
-                "heads_q": self.num_heads, "heads_kv": self.num_kv_heads, "causal": "bottom-right", "layout": "bshd",
-                "varlen": True, "lengths_k": "seqused", "page": page, "softcap": self.softcap > 0,
+                "heads_q": self.num_heads, "heads_kv": self.num_kv_heads, "layout": "bshd",
+                "causal": "bottom-right" if causal else "none", "varlen": True, "lengths_k": "seqused", "page": page, "softcap": self.softcap > 0,
                 "sinks": self.loaded_sinks is not None, "window": self.window is not None,
-                "window_left": self.window or 0, "kv_dtype": "fp8" if self.kv_cache_dtype.startswith("fp8") else "same"}
+                "window_left": self.window or 0, "window_right": 0 if causal else self.window or 0, "kv_dtype": "fp8" if self.kv_cache_dtype.startswith("fp8") else "same"}
 
     def process_weights_after_loading(self, act_dtype):
         if self.loaded_sinks is None:

@@ -92,7 +92,7 @@ function against(problem) {
 
 function answers(problem, report) {
   if (!problem.winner)
-    return h("p", { class: "warn" }, "No config came through: the funnel says where each ended and why. ",
+    return h("p", { class: "warn" }, "No config passed: the funnel says where each ended and why. ",
       h("code", {}, "fa-tune doctor"), " looks for causes outside the kernels.");
   const slowest = problem.baselines[0];
   return [h("dl", { class: "answers" },
@@ -102,8 +102,8 @@ function answers(problem, report) {
     h("dt", {}, "Against others"), h("dd", {}, against(problem))),
   problem.known_how === "unfinished" ? small("The tune was stopped: this is the best config so far. The " +
     "same command continues it.") : null,
-  problem.slow && slowest ? h("p", { class: "warn" }, "⚠ Slower than half the speed of " +
-    slowest.name + " (" + ratio(slowest.median_us / problem.us) + " of it): profile this kernel (",
+  problem.slow && slowest ? h("p", { class: "warn" }, "⚠ Takes " + (problem.us / slowest.median_us).toFixed(1) +
+    " times as long as " + slowest.name + ": profile this kernel (",
   h("code", {}, "fa-tune profile"), ") before spending more time on tuning.") : null];
 }
 
