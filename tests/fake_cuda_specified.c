@@ -36,9 +36,12 @@ static bool convolve(const char *entry, const struct fake_build *build, void **a
     if (out == NULL || in == NULL || filter == NULL)
         return false;
     for (size_t i = 0; i < w * h - damage->unwritten; i++) {
-        out[i] = damage->wrong && i == 0 ? 1 : 0;
-        for (size_t f = 0; f < fw * fh; f++)
-            out[i] += in[(i / w + f / fw) * pitch + i % w + f % fw] * filter[f];
+        const float *window = in + i / w * pitch + i % w;
+        float total = damage->wrong && i == 0 ? 1 : 0;
+        for (size_t y = 0; y < fh; y++)
+            for (size_t x = 0; x < fw; x++)
+                total += window[y * pitch + x] * filter[y * fw + x];
+        out[i] = total;
     }
     if (damage->nan)
         out[w * h - 1] = NAN;
