@@ -104,6 +104,9 @@ class Tensor(Exchanged):
             producer.check(producer.CUDA.cuMemcpyHtoD_v2(
                 producer.c.c_uint64(self.memory.address + self.offset + place * len(raw)), raw, producer.c.c_size_t(len(raw))))
 
+    def __sub__(self, number):
+        return Tensor(self.shape, [value - number for value in self.numbers()], dtype=self.dtype)
+
     def __floordiv__(self, number):
         return Tensor(self.shape, [value // number for value in self.numbers()], dtype=self.dtype)
 
@@ -233,7 +236,17 @@ stand_in("vllm", _custom_ops=types.SimpleNamespace(reshape_and_cache_flash=lambd
 stand_in("vllm.v1.attention.backend", AttentionBackend=Backend, AttentionImpl=Abstract,
          AttentionMetadataBuilder=Builder, MultipleOf=int, AttentionCGSupport=CGSupport,
          AttentionType=types.SimpleNamespace(DECODER="decoder", ENCODER="encoder"))
-stand_in("vllm.v1.attention.backends.utils", get_kv_cache_layout=lambda: layout)
+
+
+def split_decodes_and_prefills(common, threshold):
+    """As vLLM's: (sequences of up to `threshold` queries in front of the first longer one, others, tokens of both)."""
+    starts, count = common.query_start_loc_cpu, common.num_reqs
+    front = next((i for i in range(count) if starts[i + 1] - starts[i] > threshold), count)
+    return front, count - front, starts[front], common.num_actual_tokens - starts[front]
+
+
+stand_in("vllm.v1.attention.backends.utils", get_kv_cache_layout=lambda: layout,
+         split_decodes_and_prefills=split_decodes_and_prefills)
 
 
 class BackendEnum(enum.Enum):
@@ -280,8 +293,8 @@ def prepared(builder, common):
 def step_of(case, table, **more):
     """vLLM's metadata of a step."""
     return types.SimpleNamespace(**dict(dict(
-        num_actual_tokens=sum(case.queries), max_query_len=max(case.queries), max_seq_len=max(case.keys),
-        query_start_loc=ints(case.starts[0]), seq_lens=ints(case.keys), block_table_tensor=table, causal=True), **more))
+        num_reqs=len(case.queries), num_actual_tokens=sum(case.queries), max_query_len=max(case.queries),
+        max_seq_len=max(case.keys), query_start_loc_cpu=case.starts[0], query_start_loc=ints(case.starts[0]), seq_lens=ints(case.keys), block_table_tensor=table, causal=True), **more))
 
 
 def refused(kind, call, *args, **how):
@@ -305,7 +318,7 @@ def vllm_runs_a_step_of_prefill_and_decode_together():
     tap.equal((_policy.current.effort, _policy.current.on_miss), ("predict", "nearest"))
     builder = backend.get_builder_cls()(SPEC, ["layer"], config_of(impl), "cuda:0")
     metadata = prepared(builder, step_of(case, table))
-    tap.equal(metadata.max_query_len, 4)  # real kernels' grids follow it, the fake driver's do not
+    tap.equal([part.max_query_len for part in metadata.parts], [4])  # real kernels' grids follow it, the fake driver's do not
     padded = [0.0] * case.HEADS * DIM * 2  # two rows that vLLM adds for its graphs
     query = Tensor((9, case.HEADS, DIM), case.q + padded)
     slots = ints([0] * 7)
@@ -328,6 +341,25 @@ def vllm_runs_a_step_of_prefill_and_decode_together():
     impl.forward(layer, query, None, None, cache, not_causal, output)
     close(output.numbers()[:len(case.q)], case.expected()[0])
     tap.equal(set(impl.forward(layer, query, None, None, cache, None, output).numbers()), {0.0})
+
+
+def sequences_that_decode_in_front_are_a_call_of_their_own():
+    backend = BackendEnum.CUSTOM.get_class()
+    for drafts, queries, longest in ((None, [1, 1, 4, 2], [1, 4]), (types.SimpleNamespace(num_speculative_tokens=1), [2, 1, 5], [2, 5]),
+                                     (None, [1, 1], [1]), (None, [3, 1], [3])):
+        case = Ragged(queries, [20, 33, 7, 9][:len(queries)])
+        impl = backend.get_impl_cls()(case.HEADS, DIM, DIM ** -0.5, case.HEADS_KV)
+        builder = backend.get_builder_cls()(SPEC, ["layer"], config_of(impl, drafts=drafts), "cuda:0")
+        k, v, table = paged(case)
+        tap.equal([part.max_query_len for part in builder.build(0, step_of(case, table)).parts], longest)
+        output = Tensor((sum(queries) + 1, case.HEADS, DIM), [7.0] * ((sum(queries) + 1) * case.HEADS * DIM))
+        cache = allocated(backend, k.shape[0], case.HEADS_KV)
+        for half, tensor in zip(impl._halves(cache), (k, v)):
+            half.copy_(tensor)
+        impl.forward(types.SimpleNamespace(_k_scale=None, _v_scale=None), Tensor((sum(queries), case.HEADS, DIM), case.q), None,
+                     None, cache, builder.build(0, step_of(case, table)), output)
+        close(output.numbers()[:len(case.q)], case.expected(causal=True)[0])
+        tap.equal(set(output.numbers()[len(case.q):]), {7.0})
 
 
 def vllm_starts(**config):
@@ -515,7 +547,8 @@ def vllms_windows_sinks_and_scales_are_handed_over():
     def handed_over(impl, cache, causal=True, layer=None):
         seen.clear()
         q = Tensor((2, 4, DIM))
-        metadata = plugin.FaTuneMetadata(2, 1, 40, ints([0, 1, 2]), ints([9, 9]), Tensor((2, 3), [0] * 6, dtype=INT32), causal)
+        metadata = plugin.FaTuneMetadata(causal, [plugin.Part(
+            slice(0, 2), 1, 40, ints([0, 1, 2]), ints([9, 9]), Tensor((2, 3), [0] * 6, dtype=INT32))])
         fa_tune._core.set_policy("cached", lambda *args: seen.append(args) or "instead")
         try:
             impl.forward(layer, q, None, None, cache, metadata, Tensor(q.shape))
@@ -725,6 +758,7 @@ if len(sys.argv) > 1:
 tap.main([
     importing_the_entry_points_imports_no_engine,
     vllm_runs_a_step_of_prefill_and_decode_together,
+    sequences_that_decode_in_front_are_a_call_of_their_own,
     serving_tunes_nothing_and_the_next_start_tunes_what_was_met,
     every_step_is_answered_from_memory,
     what_was_met_lies_beside_the_local_store,

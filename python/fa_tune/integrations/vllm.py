@@ -11,7 +11,7 @@ import torch
 from vllm import _custom_ops
 from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder,
                                        AttentionType, MultipleOf)
-from vllm.v1.attention.backends.utils import get_kv_cache_layout
+from vllm.v1.attention.backends.utils import get_kv_cache_layout, split_decodes_and_prefills
 
 import fa_tune
 from . import _start, begin
@@ -82,15 +82,21 @@ class FaTuneBackend(AttentionBackend):
 
 
 @dataclass
-class FaTuneMetadata:
-    """What every layer of a step shares. Lengths and tables are on the device and stay there."""
-    num_actual_tokens: int
+class Part:
+    """The sequences of a step that one call takes. Lengths and tables are on the device and stay there."""
+    tokens: slice
     max_query_len: int
     max_seq_len: int
     query_start_loc: torch.Tensor
     seq_lens: torch.Tensor
     block_table: torch.Tensor
+
+
+@dataclass
+class FaTuneMetadata:
+    """What every layer of a step shares."""
     causal: bool
+    parts: list
 
 
 class FaTuneMetadataBuilder(AttentionMetadataBuilder):
@@ -105,6 +111,7 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
         model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
         speculative = vllm_config.speculative_config
         drafts = getattr(speculative, "num_speculative_tokens", 0)
+        self.reorder_batch_threshold = 1 + drafts  # vLLM puts sequences of up to so many queries in front
         # DFlash's drafts see one another, in layers that are not told apart from the model's here
         masks = [True] + [False] * str(getattr(speculative, "method", "")).startswith(("dflash", "dspark"))
         # vLLM makes builders when weights are loaded and the cache is not there yet: tuning has memory
@@ -121,8 +128,16 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
             raise NotImplementedError("fa_tune's backend has no cascade attention: leave it off (disable_cascade_attn)")
         if not isinstance(m.causal, bool):
             raise NotImplementedError("fa_tune's backend has one mask for all sequences of a step, causal or none")
-        return FaTuneMetadata(m.num_actual_tokens, _start.ceiling(m.max_query_len), _start.ceiling(m.max_seq_len),
-                              m.query_start_loc, m.seq_lens, m.block_table_tensor, m.causal)
+        # Decoding has kernels of its own, which read the keys of a group of heads once.
+        front, behind, tokens, _ = split_decodes_and_prefills(m, self.reorder_batch_threshold)
+        parts = [(slice(0, m.num_actual_tokens), m.max_query_len, m.query_start_loc, slice(None))]
+        if front and behind:
+            parts = [(slice(0, tokens), self.reorder_batch_threshold, m.query_start_loc[:front + 1], slice(0, front)),
+                     (slice(tokens, m.num_actual_tokens), m.max_query_len, m.query_start_loc[front:] - tokens,
+                      slice(front, None))]
+        return FaTuneMetadata(m.causal, [
+            Part(rows, _start.ceiling(longest), _start.ceiling(m.max_seq_len), starts, m.seq_lens[sequences],
+                 m.block_table_tensor[sequences]) for rows, longest, starts, sequences in parts])
 
 
 class FaTuneImpl(AttentionImpl):
@@ -171,15 +186,18 @@ class FaTuneImpl(AttentionImpl):
             raise NotImplementedError("fa_tune does not quantize its output")
         if attn_metadata is None:  # vLLM's profiling run
             return output.fill_(0)
-        m, scales = attn_metadata, {}
         if self.kv_cache_dtype.startswith("fp8"):
             kv_cache = kv_cache.view(torch.float8_e4m3fn)
-            each = m.seq_lens.shape[0], self.num_kv_heads  # from one scale or one of each head
-            scales = {"k_descale": layer._k_scale.expand(each), "v_descale": layer._v_scale.expand(each)}
+        m, (keys, values) = attn_metadata, self._halves(kv_cache)
         window = None if self.window is None else (self.window, 0 if m.causal else self.window)
-        fa_tune.attention_varlen(
-            query[:m.num_actual_tokens], *self._halves(kv_cache), out=output[:m.num_actual_tokens],
-            cu_seqlens_q=m.query_start_loc, max_seqlen_q=m.max_query_len, seqused_k=m.seq_lens,
-            max_seqlen_k=m.max_seq_len, block_table=m.block_table, softmax_scale=self.scale, causal=m.causal,
-            window_size=window, softcap=self.softcap, s_aux=self.sinks, **scales)
+        for part in m.parts:
+            scales = {}
+            if self.kv_cache_dtype.startswith("fp8"):
+                each = part.seq_lens.shape[0], self.num_kv_heads  # from one scale or one of each head
+                scales = {"k_descale": layer._k_scale.expand(each), "v_descale": layer._v_scale.expand(each)}
+            fa_tune.attention_varlen(
+                query[part.tokens], keys, values, out=output[part.tokens], cu_seqlens_q=part.query_start_loc,
+                max_seqlen_q=part.max_query_len, seqused_k=part.seq_lens, max_seqlen_k=part.max_seq_len,
+                block_table=part.block_table, softmax_scale=self.scale, causal=m.causal, window_size=window,
+                softcap=self.softcap, s_aux=self.sinks, **scales)
         return output
