@@ -86,6 +86,7 @@ CALLS = {
     "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];": "ldmatrix_trans",
     MMA % ("f16", "f16"): "mma<emu::half_value>",
     MMA % ("bf16", "bf16"): "mma<emu::brain_value>",
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};": "mma_tf32",
 }
 # Of sm_90: emulator_hopper.hpp.
 CALLS |= {
@@ -115,7 +116,7 @@ CALLS |= {
     "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;": "array_add",
     "cp.async.bulk.commit_group;": "store_commit",
     "cp.async.bulk.wait_group.read %0;": "store_wait",
-    "cp.async.bulk.wait_group 0; fence.proxy.async;": "store_wait",
+    "cp.async.bulk.wait_group %0; fence.proxy.async.global;": "store_wait",
     "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;": "map_copy",
     "wgmma.fence.sync.aligned;": "nothing",
     "wgmma.commit_group.sync.aligned;": "product_commit",

@@ -388,6 +388,36 @@ void mma(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1, u32 a2, u32
     meet(multiply<kValue>, &p);
 }
 
+// tf32: the lower 13 bits of an operand do not count; a sum is cut off, not rounded.
+inline void multiply_tf32(void *const *args) {
+    const auto value = [](u32 bits) {
+        float x;
+        bits &= 0xffffe000u;
+        memcpy(&x, &bits, sizeof x);
+        return (double)x;
+    };
+    double a[16][8], b[8][8], c[16][8];
+    for (int i = 0; i < kWarp; i++) {
+        const Product *p = (const Product *)args[i];
+        const int g = i / 4, t = i % 4;
+        for (int r = 0; r < 4; r++) a[g + r % 2 * 8][t + r / 2 * 4] = value(p->a[r]), c[g + r / 2 * 8][t * 2 + r % 2] = *p->c[r];
+        for (int r = 0; r < 2; r++) b[t + r * 4][g] = value(p->b[r]);
+    }
+    for (int i = 0; i < 16; i++)
+        for (int k = 0; k < 8; k++)
+            for (int j = 0; j < 8; j++) c[i][j] += a[i][k] * b[k][j];
+    for (int i = 0; i < kWarp; i++)
+        for (int e = 0; e < 4; e++) {
+            const double sum = c[i / 4 + e / 2 * 8][i % 4 * 2 + e % 2];
+            const float rounded = (float)sum;
+            *((const Product *)args[i])->c[e] = fabs(rounded) > fabs(sum) ? nextafterf(rounded, 0.0f) : rounded;
+        }
+}
+inline void mma_tf32(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    Product p = {{&c0, &c1, &c2, &c3}, {a0, a1, a2, a3}, {b0, b1}};
+    meet(multiply_tf32, &p);
+}
+
 // ---- launches ---------------------------------------------------------------------------------
 template <class P> struct Kernel {
     static inline void (*entry)(P);

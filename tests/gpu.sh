@@ -77,12 +77,13 @@ serving() { # lengths, tables and pages on the device
     verdict "serving attention" "${PIPESTATUS[0]}"
     note "serving attention: $(tap "$out/serving.tap" | awk '{print $1 " cases right, " $2 " wrong"}')"
 }
-# Three cold tunes, and how soon each problem has a first, predicted kernel; every one on an empty store.
+# Five cold tunes, two of them of gradients, and how soon each problem has a first, predicted kernel; every one on an empty store.
 cold_tunes() {
     echo "== cold tunes"
     "$bundle/fa-tune" --seq 512 --effort predict --quiet --store "$work/page-in.db" >/dev/null
     for effort in predict tune; do
-        for problem in "--seq 512 --head-dim 64" "--seq 512 --head-dim 64 --dtype bf16 --causal" "--seq 4096 --head-dim 128 --causal"; do
+        for problem in "--seq 512 --head-dim 64" "--seq 512 --head-dim 64 --dtype bf16 --causal" "--seq 4096 --head-dim 128 --causal" \
+            "--operation attn_bwd --seq 4096 --head-dim 128 --heads 16 --causal" "--operation attn_bwd --seq 16384 --head-dim 64 --heads 32 --batch 1"; do
             how=
             [ $effort = tune ] || how="--effort $effort"
             rm -rf "$work"/cold.db*
@@ -434,7 +435,7 @@ part_stable() {
 }
 
 final() { # PARTS, or all
-    limits="correctness:110 serving:70 memcheck:85 training:90 cold:40 sweep:100 torch:60 prefill:100 many:90 python:60 decode:62 launch:15 stable:60"
+    limits="correctness:110 serving:70 memcheck:85 training:90 cold:60 sweep:100 torch:60 prefill:100 many:90 python:60 decode:62 launch:15 stable:60"
     all=${FA_FINAL_SECONDS:-410} # for a call of 420
     mkdir "$work/out"
     export FA_GPU_WORK=$work XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=

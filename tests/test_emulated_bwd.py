@@ -88,8 +88,9 @@ def the_reference_is_right():
 
 def a_reference_that_is_wrong_is_found():
     find_each(plain_case(SINKS=1), (
-        ("(product[i][j] - tile_delta[query])", "product[i][j]"), ("(CAUSAL && ahead > 0)", "(CAUSAL && ahead > 1)"),
-        ("SINKS ? expf(sink - most) : 0.0f", "0.0f"), ("(float)-sum", "(float)sum")), REFERENCE)
+        ("(slope - tile_delta[query])", "slope"), ("(CAUSAL && ahead > 0)", "(CAUSAL && ahead > 1)"),
+        ("(SINKS ? expf(sink - most) : 0.0f)", "0.0f"), ("(float)-sum", "(float)sum"), ("multiply_add(sum[n], low, b);", ""),
+        ("sums.total[kOfV][j][i] *= before;", "")), REFERENCE)
 
 
 class HopperCase(Case):

@@ -36,6 +36,26 @@ static const char *why_left_out(void)
 }
 
 /* ---- the reference --------------------------------------------------------------------------*/
+/* The reference of one case against `error_of`, with which *worst and *worst_lse are kept up. */
+static void check_reference(const fa_problem *p, const fa_attn_case *c, uint64_t seed,
+                            int (*error_of)(const fa_attn_case *, fa_prover *, double *, double *),
+                            double *worst, double *worst_lse)
+{
+    fa_prover *prover = NULL;
+    fa_buf reference = {0};
+    double e = NAN, e_lse = NAN;
+    CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, p, &world.gpu, &reference, &diag), diag);
+    CHECK_OK(open_prover(c, &reference, seed, &prover), diag);
+    CHECK_OK(error_of(c, prover, &e, &e_lse), diag);
+    fa_prover_close(&prover);
+    fa_buf_free(&reference);
+    printf("# case %d: %.3f %.3f\n", (int)seed, e, e_lse);
+    CHECK(e <= 1);
+    CHECK(e_lse <= 1);
+    *worst = e > *worst ? e : *worst;
+    *worst_lse = e_lse > *worst_lse ? e_lse : *worst_lse;
+}
+
 static void the_reference_agrees_with_double_precision(void)
 {
     static const int dims[] = {8, 64, 136, 512};
@@ -51,19 +71,7 @@ static void the_reference_agrees_with_double_precision(void)
         fa_attn_case c = fa_attn_case_padded(&p, i % 2);
         c.input_scale[0] = c.input_scale[1] = i % 4 == 2 ? 50 : 1; /* scores to +-1e4 */
         c.all_rows = true;
-        fa_prover *prover = NULL;
-        fa_buf reference = {0};
-        double e = NAN, e_lse = NAN;
-        CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &p, &world.gpu, &reference, &diag),
-                 diag);
-        CHECK_OK(open_prover(&c, &reference, (uint64_t)i, &prover), diag);
-        CHECK_OK(reference_error(&c, prover, &e, &e_lse), diag);
-        fa_prover_close(&prover);
-        fa_buf_free(&reference);
-        CHECK(e <= 1);
-        CHECK(e_lse <= 1);
-        worst = e > worst ? e : worst;
-        worst_lse = e_lse > worst_lse ? e_lse : worst_lse;
+        check_reference(&p, &c, (uint64_t)i, reference_error, &worst, &worst_lse);
     }
     printf("# reference: error of O up to %.3f of 2^-18 * sum |w v|, of LSE up to %.3f of its "
            "bound\n",
@@ -79,20 +87,7 @@ static void the_serving_reference_agrees_with_double_precision(void)
         fa_problem p = serving_problem(kind);
         fa_attn_case c = fa_attn_case_ragged(&p, kind % 2, (uint64_t)(2 * kind + 1));
         c.all_rows = true;
-        fa_prover *prover = NULL;
-        fa_buf reference = {0};
-        double e = NAN, e_lse = NAN;
-        CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &p, &world.gpu, &reference, &diag),
-                 diag);
-        CHECK_OK(open_prover(&c, &reference, (uint64_t)kind, &prover), diag);
-        CHECK_OK(serving_error(&c, prover, &e, &e_lse), diag);
-        fa_prover_close(&prover);
-        fa_buf_free(&reference);
-        printf("# kind %d: %.3f %.3f\n", kind, e, e_lse);
-        CHECK(e <= 1);
-        CHECK(e_lse <= 1);
-        worst = e > worst ? e : worst;
-        worst_lse = e_lse > worst_lse ? e_lse : worst_lse;
+        check_reference(&p, &c, (uint64_t)kind, serving_error, &worst, &worst_lse);
     }
     printf("# serving reference: error of O up to %.3f of 2^-22 * sum |w v|, of LSE up to %.3f of "
            "its bound\n", worst, worst_lse);

@@ -98,6 +98,18 @@ def a_kernel_that_writes_to_its_input_fails_and_spoils_no_other_proof():
         tap.has(ended["WARPS=2"][1], "it wrote to its input x")
 
 
+def a_kernel_that_writes_to_what_the_reference_made_fails_and_spoils_no_other_proof():
+    """O of attention backward, by one bit."""
+    command = ["--operation", "attn_bwd", "--seq", "40", "--batch", "1", "--heads", "1", "--exact"]
+    with Place(script="device name=NVIDIA_A10 sm=86 sms=72\nfault BLOCK_N=64; spoil\n") as place:
+        place.one_backward_config(BLOCK_N=[64, 128])
+        place.run(*command)
+        ended = {row["config"]["tunables"]["BLOCK_N"]: (row["status"], row["reason"]) for row in place.json("explain", *command)["configs"]}
+        tap.equal(ended[64][0], "wrong")
+        tap.has(ended[64][1], "it wrote to its input o")
+        tap.equal(ended[128], ("measured", ""))
+
+
 def a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker():
     """The tune works out a case's grid and workspace, the worker makes its tensors."""
     with a_place(L4 + "fault PARTS=2; overrun\n") as place:
@@ -351,6 +363,7 @@ tap.main([
     a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof,
     a_kernel_that_writes_in_front_of_its_workspace_fails_its_proof,
     a_kernel_that_writes_to_its_input_fails_and_spoils_no_other_proof,
+    a_kernel_that_writes_to_what_the_reference_made_fails_and_spoils_no_other_proof,
     a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
     for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model,
     a_manifest_that_says_what_its_launches_do_is_ranked,

@@ -12,7 +12,7 @@ import time
 
 import tap
 from place import DEADLINE, Place
-from serve import Serve, TWO, ask, wait_for
+from serve import FAST, L4, Serve, TWO, a_place, ask, wait_for
 
 NONE = "no_device\n"
 TOKEN = "a-token-of-thirty-two-bytes-0123"
@@ -293,6 +293,24 @@ def tcp_with_the_token_leaves_room_on_the_unix_socket():
             client.close()
 
 
+def a_client_that_closes_its_sending_side_is_answered_and_one_that_leaves_is_cut_off():
+    body = json.dumps(ask()).encode()
+    request = (b"POST /v1/kernel HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + TOKEN.encode() +
+               b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    with a_place(L4 + FAST) as place, Serve(place, *with_a_token(place), slow_s=2) as daemon:
+        far = ("127.0.0.1", tcp_port(daemon))
+        with daemon.raw_socket() as near, socket.create_connection(far, DEADLINE) as remote:
+            for client in (near, remote):
+                client.sendall(request)
+                client.shutdown(socket.SHUT_WR)
+            with daemon.raw_socket() as leaves:
+                leaves.sendall(request)
+                wait_for(lambda: daemon.metric("connections") == 4, "three who wait")
+            wait_for(lambda: daemon.metric("connections") == 3, "the end of the client that has left")
+            for client in (near, remote):
+                tap.equal(is_closed(client)[:13], b"HTTP/1.1 200 ")
+
+
 @contextlib.contextmanager
 def crowd_of_another_user(port, size):
     """Has connected, and asks nothing, until the end."""
@@ -388,6 +406,7 @@ tap.main([
     tcp_is_asked_for_and_needs_the_token,
     tcp_without_a_token_locks_nobody_out,
     tcp_with_the_token_leaves_room_on_the_unix_socket,
+    a_client_that_closes_its_sending_side_is_answered_and_one_that_leaves_is_cut_off,
     a_crowd_at_the_pages_port_pushes_out_its_own_and_not_who_signs_in,
     a_body_where_none_belongs_is_refused_before_it_comes,
     a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start,

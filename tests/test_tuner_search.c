@@ -375,6 +375,16 @@ static int parse(const char *text, fa_recorded *recorded, fa_diag *diag)
     return fa_recorded_parse(text, strlen(text), "it", recorded, diag);
 }
 
+static void check_read(const fa_recorded *recorded, int points, int unbuilt, int failed,
+                       int parameters, double optimum)
+{
+    CHECK_INT(recorded->about.points, points);
+    CHECK_INT(recorded->about.unbuilt, unbuilt);
+    CHECK_INT(recorded->about.failed, failed);
+    CHECK_INT(recorded->about.parameters, parameters);
+    CHECK(recorded->about.optimum == optimum);
+}
+
 static void every_way_of_failing_in_a_cache_file_is_understood(void)
 {
     fa_recorded recorded;
@@ -388,11 +398,7 @@ static void every_way_of_failing_in_a_cache_file_is_understood(void)
                     "\"f\":{\"x\":8,\"y\":1,\"time\":null},\"g\":{\"x\":9,\"y\":1,\"time\":-1}}}",
                     &recorded, &diag),
               0);
-    CHECK_INT(recorded.about.points, 8);
-    CHECK_INT(recorded.about.unbuilt, 2);
-    CHECK_INT(recorded.about.failed, 4);
-    CHECK_INT(recorded.about.parameters, 1);
-    CHECK(recorded.about.optimum == 2.5);
+    check_read(&recorded, 8, 2, 4, 1, 2.5);
     CHECK(fa_recorded_valid(&recorded, (int32_t[]){1, 0}));
     CHECK(fa_recorded_cost(&recorded, (int32_t[]){1, 0}) == 5);
     CHECK_INT(fa_recorded_twos(&recorded, 0, 2), 2);
@@ -429,11 +435,7 @@ static void t4_is_read_with_configs_that_have_parameters_of_their_own(void)
               "{\"configuration\":{\"family\":\"b\",\"N\":64},\"invalidity\":\"constraints\"}]}",
               &recorded, &diag),
         0);
-    CHECK_INT(recorded.about.points, 4);
-    CHECK_INT(recorded.about.unbuilt, 1);
-    CHECK_INT(recorded.about.failed, 1);
-    CHECK_INT(recorded.about.parameters, 3);
-    CHECK(recorded.about.optimum == 1.5);
+    check_read(&recorded, 4, 1, 1, 3, 1.5);
     fa_recorded_free(&recorded);
 }
 

@@ -71,16 +71,24 @@ static void configs_come_in_the_order_of_their_domains(void)
     CHECK_INT(defaults, 1);
 }
 
-static void a_survivor_carries_its_launch_and_its_addends(void)
+/* Of the small family: the config with these blocks. */
+static fa_candidate candidate_of(int block_m, int block_n)
 {
     tuner_fixture f;
     fa_space space;
     fa_diag diag = {{0}};
     int rc = enumerate(&(manifest_parts){0}, &problem_512, &gpu_l4, &f, &space, &diag);
-    fa_candidate c = rc == 0 ? *find(&space, 128, 32) : (fa_candidate){0};
+    fa_candidate c = rc == 0 ? *find(&space, block_m, block_n) : (fa_candidate){0};
     fa_space_free(&space);
     fixture_free(&f);
-    CHECK_OK(rc, diag);
+    if (rc != 0)
+        printf("# %s\n", diag.text);
+    return c;
+}
+
+static void a_survivor_carries_its_launch_and_its_addends(void)
+{
+    fa_candidate c = candidate_of(128, 32);
     CHECK_INT(c.trial.status, FA_STATUS_PENDING);
     CHECK_INT(c.trial.threads, 128);
     CHECK_INT(c.trial.grid[0], 4 * 8 * 4);
@@ -130,14 +138,7 @@ static void other_problems_have_launches_of_survivors_alone(void)
 
 static void a_broken_constraint_gives_its_own_reason(void)
 {
-    tuner_fixture f;
-    fa_space space;
-    fa_diag diag = {{0}};
-    int rc = enumerate(&(manifest_parts){0}, &problem_512, &gpu_l4, &f, &space, &diag);
-    fa_candidate c = rc == 0 ? *find(&space, 64, 128) : (fa_candidate){0};
-    fa_space_free(&space);
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
+    fa_candidate c = candidate_of(64, 128);
     CHECK_INT(c.trial.status, FA_STATUS_CONSTRAINT);
     CHECK_TEXT(c.trial.reason, "keys fit the rows");
 }

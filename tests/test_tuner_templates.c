@@ -152,6 +152,9 @@ static void what_a_directory_brings_of_one_operation_leaves_the_closures_of_othe
                        fa_templates_hash(builtin, attention)) == 0;
     bool own = strcmp(fa_templates_hash(f.templates, mine),
                       fa_templates_hash(f.templates, attention)) != 0;
+    CHECK_OK(fa_templates_keep_apart(f.templates, &diag), diag); /* without our manifests */
+    bool apart = strcmp(fa_templates_hash(f.templates, attention),
+                        fa_templates_hash(builtin, attention)) != 0;
     wrote = wrote && fixture_write(&f, "more.json", "{}", 2); /* of no folder: of any operation */
     fa_templates_close(&f.templates);
     rc = fa_templates_open(f.directory, &f.templates, &diag);
@@ -160,7 +163,7 @@ static void what_a_directory_brings_of_one_operation_leaves_the_closures_of_othe
     fa_templates_close(&builtin);
     fixture_free(&f);
     CHECK(wrote);
-    CHECK(same && own && differs);
+    CHECK(same && own && apart && differs);
 }
 
 /* The text of a JSON object with one member set; the caller frees it. */

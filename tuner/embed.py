@@ -89,9 +89,12 @@ def main():
     out.append("const fa_template_file fa_templates_builtin[] = {\n%s\n    {NULL, NULL, NULL, 0},\n};"
                % "\n".join(table))
     out.append("const int fa_templates_builtin_count = %d;" % len(files))
-    folders = {folder for _, folder, _ in files}
-    hashes = [("", closure(files, folders))] + [
-        (folder, closure(files, {folder, VOCABULARY})) for folder in sorted(folders - {VOCABULARY})]
+    hashes = [(folder, closure(files, {folder, VOCABULARY})) for folder in dict.fromkeys(
+        folder for _, folder, _ in files if folder != VOCABULARY)]
+    every = hashlib.blake2b(digest_size=32)
+    for part in (part.encode() for pair in hashes for part in pair):
+        every.update(len(part).to_bytes(8, "little") + part)
+    hashes.append(("", every.hexdigest()))
     out.append("const fa_template_closure fa_templates_builtin_closures[] = {")
     out += ['    {"%s", "%s"},' % pair for pair in hashes]
     out.append("};\nconst int fa_templates_builtin_closure_count = %d;\n" % len(hashes))

@@ -39,8 +39,7 @@ struct fa_templates {
     int folders;
     bool builtin;
     const fa_compiled_with *with;
-    fa_template_closure
-        closure[FILES_MAX + 1]; /* "" first: of all files, and of what has no folder */
+    fa_template_closure closure[2 * FILES_MAX]; /* "" last: over the others */
     int closures;
 };
 
@@ -347,18 +346,50 @@ static int hash_contract(fa_hash *hash, const fa_template_file *file, bool owned
     return rc;
 }
 
-/* The closure of an operation: its folder, the vocabulary, and what lies in no folder; "": all files. Of
- * its contract, what a proof depends on: words for people may change. */
-static int add_closure(fa_templates *templates, const char *operation, fa_diag *diag)
+static const fa_template_closure *find_closure(const fa_template_closure *closures, int count,
+                                               const char *operation)
 {
-    fa_template_closure *closure = &templates->closure[templates->closures++];
+    for (int i = 0; i < count; i++)
+        if (strcmp(closures[i].operation, operation) == 0)
+            return &closures[i];
+    return NULL;
+}
+
+/* An operation is made of its folder, the vocabulary, and what lies in no folder. */
+static bool is_of(const fa_template_file *file, const char *operation)
+{
+    return file->folder[0] == 0 || strcmp(file->folder, VOCABULARY) == 0 ||
+           strcmp(file->folder, operation) == 0;
+}
+
+/* An operation all of whose files are built in is not hashed again: NULL if it has others, or lacks some. */
+static const fa_template_closure *builtin_closure(const fa_templates *templates,
+                                                  const char *operation)
+{
+    int missing = 0;
+    for (int i = 0; i < fa_templates_builtin_count; i++)
+        missing += is_of(&fa_templates_builtin[i], operation);
+    for (int i = 0; i < templates->count; i++) {
+        bool part = is_of(&templates->file[i], operation);
+        if (part && templates->owned[i])
+            return NULL;
+        missing -= part;
+    }
+    return missing != 0 ? NULL
+                        : find_closure(fa_templates_builtin_closures,
+                                       fa_templates_builtin_closure_count, operation);
+}
+
+/* Of a contract, what a proof depends on: words for people may change. */
+static int hash_closure(const fa_templates *templates, const char *operation,
+                        char ret_hash[FA_HASH_HEX], fa_diag *diag)
+{
     fa_hash hash;
     int rc = 0;
     fa_hash_init(&hash);
     for (int i = 0; i < templates->count && rc == 0; i++) {
         const fa_template_file *file = &templates->file[i];
-        if (operation[0] != 0 && file->folder[0] != 0 && strcmp(file->folder, VOCABULARY) != 0 &&
-            strcmp(file->folder, operation) != 0)
+        if (!is_of(file, operation))
             continue;
         if (is_contract(file->name)) {
             rc = hash_contract(&hash, file, templates->owned[i], diag);
@@ -367,28 +398,36 @@ static int add_closure(fa_templates *templates, const char *operation, fa_diag *
         fa_hash_text(&hash, file->name);
         fa_hash_part(&hash, file->text, file->size);
     }
-    closure->operation = operation;
-    fa_hash_final(&hash, closure->hash);
+    fa_hash_final(&hash, ret_hash);
     return rc;
 }
 
-static const fa_template_closure *find_closure(const fa_templates *templates, const char *operation)
-{
-    for (int i = 0; i < templates->closures; i++)
-        if (strcmp(templates->closure[i].operation, operation) == 0)
-            return &templates->closure[i];
-    return NULL;
-}
-
+/* embed.py does the same of the built-in files. */
 static int hash_files(fa_templates *templates, fa_diag *diag)
 {
+    fa_hash all;
+    int rc = 0;
+    fa_hash_init(&all);
     templates->closures = 0;
-    int rc = add_closure(templates, "", diag);
-    for (int i = 0; i < templates->count && rc == 0; i++)
-        if (strcmp(templates->file[i].folder, VOCABULARY) != 0 &&
-            templates->closures <= FILES_MAX &&
-            find_closure(templates, templates->file[i].folder) == NULL)
-            rc = add_closure(templates, templates->file[i].folder, diag);
+    for (int i = 0; i < templates->count && rc == 0; i++) {
+        const char *operation = templates->file[i].folder;
+        fa_template_closure *closure = &templates->closure[templates->closures];
+        if (strcmp(operation, VOCABULARY) == 0 || operation[0] == 0 ||
+            templates->closures == 2 * FILES_MAX - 1 ||
+            find_closure(templates->closure, templates->closures, operation) != NULL)
+            continue;
+        const fa_template_closure *known = builtin_closure(templates, operation);
+        closure->operation = operation;
+        if (known != NULL)
+            memcpy(closure->hash, known->hash, sizeof closure->hash);
+        else
+            rc = hash_closure(templates, operation, closure->hash, diag);
+        fa_hash_text(&all, operation);
+        fa_hash_text(&all, closure->hash);
+        templates->closures++;
+    }
+    templates->closure[templates->closures].operation = "";
+    fa_hash_final(&all, templates->closure[templates->closures++].hash);
     return rc;
 }
 
@@ -529,8 +568,9 @@ const fa_template_file *fa_templates_at(const fa_templates *templates, int index
 const char *fa_templates_hash(const fa_templates *templates, const fa_operation *operation)
 {
     const fa_template_closure *closure =
-        operation != NULL ? find_closure(templates, operation->name) : NULL;
-    return closure != NULL ? closure->hash : templates->closure[0].hash;
+        operation != NULL ? find_closure(templates->closure, templates->closures, operation->name)
+                          : NULL;
+    return closure != NULL ? closure->hash : templates->closure[templates->closures - 1].hash;
 }
 
 bool fa_templates_match(const fa_templates *templates, const fa_problem *problem,

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The judge of attention backward kernels: every gradient by its definition, in fp32.
+// The judge of attention backward kernels: every gradient by its definition, in what amounts to fp32.
 //
-// Workload: a block for each tile of 64 rows of an output, dQ, dK and dV each for itself: it goes over all rows that
-// those meet, computes the scores of a tile anew, and adds up weights times rows. No rounding, no tensor cores, nothing
-// shared between the three but that. `inputs` makes what backward takes from forward: O, rounded, and its LSE.
-// Outputs of `reference` are packed arrays of float, whatever they are; strides are of the inputs.
+// Workload: a block for each 64 rows and 64 columns of an output; dK and dV go together, dQ for itself. It goes over all rows
+// that those meet, computes the scores of a tile anew, and adds up weights times rows. `inputs` makes what backward takes from
+// forward: O, rounded, and its LSE. Outputs of `reference` are packed arrays of float, whatever they are; strides are of the inputs.
+// Numbers: tensor cores multiply tf32, which every fp16 and bf16 number is; a weight is two of them, and what is left of it is
+// below 2^-22 of it. They cut sums off where fp32 rounds, so such a sum is a score's or over the 64 rows of a tile; those of tiles
+// are added in fp32.
+// Loops are not unrolled, with sums in local memory, because a first answer waits for this file's compilation.
 #include "attn_bwd_params.h"
 #include "fa_numeric.cuh"
 
 namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0, kVarlen = VARLEN != 0;
-constexpr int kThreads = 128, kTile = 64, kStep = 16;   // rows of a tile; columns or rows that are in shared memory at a time
-// A thread has 8 rows of a tile, of its scores 4 columns, and of an output every 16th column.
-constexpr int kRows = 8, kColumns = 4, kPer = ((HEAD_DIM > HEAD_DIM_V ? HEAD_DIM : HEAD_DIM_V) + 15) / 16;
+constexpr int kThreads = 128, kTile = 64;   // rows of a tile, of which a warp owns 16, and columns at a time
+constexpr int kPieces = ((HEAD_DIM > HEAD_DIM_V ? HEAD_DIM : HEAD_DIM_V) + kTile - 1) / kTile;   // of a row
 
-struct alignas(16) Four {
-    float x[4];
+struct alignas(16) Eight {
+    u16 x[8];
 };
-__shared__ Four own_step[kStep][kTile / 4 + 1], other_step[kStep][kTile / 4 + 1];   // [column][row], and a gap
-__shared__ Four weights[kTile][kTile / 4];                                          // [other row][own row]
-__shared__ float row_step[kStep][kPer * 16];                                        // [row][column]
-__shared__ float tile_lse[kTile], tile_delta[kTile];                                // of the queries
-__shared__ float halves[2][kThreads];
+struct alignas(16) Matrix {
+    u16 at[kTile][kTile + 8];   // neighbouring rows begin 4 banks apart
+};
+__shared__ Matrix matrices[4];
+__shared__ float tile_lse[kTile], tile_delta[kTile];   // of the queries
 __shared__ double sums[kThreads];
 
 // Rows [first, first + kTile) of one head; those from `end` on are 0, and so are columns from `columns` on.
@@ -37,8 +39,13 @@ FA_DEVICE Rows rows_of(const void *tensor, const fa_attn_bwd_strides &s, i64 b, 
     return {(const u16 *)tensor + b * s.batch + h * s.head, s.row, first, end, columns};
 }
 
-FA_DEVICE float element(const Rows &a, i64 row, int column) {
-    return a.first + row < a.end && column < a.columns ? to_float<kBf16>(a.head[(a.first + row) * a.step + column]) : 0.0f;
+FA_DEVICE Eight load_eight(const Rows &a, i64 row, int column) {
+    Eight eight = {};
+    const u16 *from = a.head + (a.first + row) * a.step + column;
+    if (a.first + row >= a.end || column >= a.columns) return eight;
+    if constexpr (ALIGNED != 0) eight = *(const Eight *)from;
+    else for (int i = 0; i < 8; i++) eight.x[i] = from[i];
+    return eight;
 }
 
 FA_DEVICE bool sees(const fa_attn_bwd_params &p, i64 row, i64 key) {
@@ -48,12 +55,15 @@ FA_DEVICE bool sees(const fa_attn_bwd_params &p, i64 row, i64 key) {
     return !(WINDOW && p.window_right >= 0 && ahead > p.window_right);
 }
 
-// Whether any of the tile's rows may see any of its keys.
+// Whether any of a tile's rows may see any of its keys; and whether all see all.
 FA_DEVICE bool meet(const fa_attn_bwd_params &p, i64 row, i64 key) {
     const i64 ahead = key - row - (CAUSAL == 2 ? 0 : (i64)p.seq_k - p.seq_q);   // that of the first of both
     if (CAUSAL && ahead - (kTile - 1) > 0) return false;
     if (WINDOW && p.window_left >= 0 && ahead + (kTile - 1) < -(i64)p.window_left) return false;
     return !(WINDOW && p.window_right >= 0 && ahead - (kTile - 1) > p.window_right);
+}
+FA_DEVICE bool all_meet(const fa_attn_bwd_params &p, i64 row, i64 key) {
+    return sees(p, row, key + kTile - 1) && sees(p, row + kTile - 1, key);
 }
 
 // ---- sequences -------------------------------------------------------------------------------------------------
@@ -78,47 +88,74 @@ FA_DEVICE fa_attn_bwd_params sequence_of(const fa_attn_bwd_params &p, i64 b) {
 }
 
 // ---- tiles -----------------------------------------------------------------------------------------------------
-FA_DEVICE void load_step(Four (&to)[kStep][kTile / 4 + 1], const Rows &a, int column) {
-    for (int row = threadIdx.x / kStep; row < kTile; row += kThreads / kStep)
-        to[threadIdx.x % kStep][row / 4].x[row % 4] = element(a, row, column + (int)threadIdx.x % kStep);
+// Of own rows 0: Q or K, 1: dO or V; of the other ones 2 and 3.
+FA_DEVICE Rows rows_of(const fa_attn_bwd_params &p, bool of_keys, int which, i64 b, i64 h, i64 row, i64 key) {
+    const bool queries = (which < 2) != of_keys, of_v = which % 2 != 0;
+    const fa_attn_bwd_strides &s = queries ? of_v ? p.d_o_strides : p.q_strides : of_v ? p.v_strides : p.k_strides;
+    const void *tensor = queries ? of_v ? p.d_o : p.q : of_v ? p.v : p.k;
+    return rows_of(tensor, s, b, queries ? h : h / (p.heads_q / p.heads_kv), queries ? row : key, queries ? p.seq_q : p.seq_k,
+                   of_v ? HEAD_DIM_V : HEAD_DIM);
 }
 
-// sum[i][j] = own row . other row.
-FA_DEVICE void multiply(float (&sum)[kRows][kColumns], const Rows &own, const Rows &other) {
-    const int y = threadIdx.x / 16, x = threadIdx.x % 16;
-    for (int i = 0; i < kRows; i++)
-        for (int j = 0; j < kColumns; j++) sum[i][j] = 0;
+// By one warp.
+FA_DEVICE void load_matrix(Matrix &to, const Rows &from, int column) {
+    const int lane = threadIdx.x % 32, piece = lane % 8 * 8;
+#pragma unroll 4
+    for (int row = lane / 8; row < kTile; row += 4) *(Eight *)&to.at[row][piece] = load_eight(from, row, column + piece);
+}
+
+FA_DEVICE void multiply_add(float (&c)[4], const float (&a)[4], const float (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(float_to_bits(a[0])), "r"(float_to_bits(a[1])), "r"(float_to_bits(a[2])), "r"(float_to_bits(a[3])),
+          "r"(float_to_bits(b[0])), "r"(float_to_bits(b[1])));
+}
+
+// Of 16 rows of a warp and 64 columns a lane has rows y and y + 8 and of each 8 columns 2 x and 2 x + 1.
+typedef float Part[8][4];
+FA_DEVICE int row_of(int i) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + i % 4 / 2 * 8; }
+FA_DEVICE int column_of(int i) { return i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2; }
+
+// sum += own rows . other rows. The order of the 8 columns that are multiplied at a time is free: a lane has two neighbours.
+FA_DEVICE void add_products(Part &sum, const Matrix &own, const Matrix &other, int columns) {
+    const auto two = [](const u16 *at) { return *(const u32 *)at; };
+    const auto low = [](u32 pair) { return to_float<kBf16>((u16)pair); };
+    const auto high = [](u32 pair) { return to_float<kBf16>((u16)(pair >> 16)); };
 #pragma unroll 1
-    for (int column = 0; column < own.columns; column += kStep) {
-        __syncthreads();
-        load_step(own_step, own, column);
-        load_step(other_step, other, column);
-        __syncthreads();
-#pragma unroll 2
-        for (int c = 0; c < kStep; c++) {
-            const Four a[2] = {own_step[c][y * 2], own_step[c][y * 2 + 1]}, b = other_step[c][x];
-            for (int i = 0; i < kRows; i++)
-                for (int j = 0; j < kColumns; j++) sum[i][j] += a[i / 4].x[i % 4] * b.x[j];
+    for (int first = 0; first < columns; first += 8) {
+        const int column = first + column_of(0);
+        const u32 upper = two(&own.at[row_of(0)][column]), lower = two(&own.at[row_of(2)][column]);
+        const float a[4] = {low(upper), low(lower), high(upper), high(lower)};
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const u32 pair = two(&other.at[8 * j + threadIdx.x % 32 / 4][column]);
+            const float b[2] = {low(pair), high(pair)};
+            multiply_add(sum[j], a, b);
         }
     }
 }
 
-// total[i][c] += weights of the own row . column x + 16 c of the other rows.
-FA_DEVICE void add_weighted(float (&total)[kRows][kPer], const Rows &other) {
-    const int y = threadIdx.x / 16, x = threadIdx.x % 16;
+// total += weights . other rows.
+FA_DEVICE void add_weighted(Part &total, const Part &weight, const Matrix &other) {
+    Part sum = {};
 #pragma unroll 1
-    for (int first = 0; first < kTile; first += kStep) {
-        __syncthreads();
-        for (int row = threadIdx.x / 16; row < kStep; row += kThreads / 16)
-            for (int c = 0; c < kPer; c++) row_step[row][x + 16 * c] = element(other, first + row, x + 16 * c);
-        __syncthreads();
-#pragma unroll 2
-        for (int r = 0; r < kStep; r++) {
-            const Four a[2] = {weights[first + r][y * 2], weights[first + r][y * 2 + 1]};
-            for (int c = 0; c < kPer; c++)
-                for (int i = 0; i < kRows; i++) total[i][c] += a[i / 4].x[i % 4] * row_step[r][x + 16 * c];
+    for (int j = 0; j < 8; j++) {
+        float high[4], low[4];
+        for (int i = 0; i < 4; i++) {
+            const float x = weight[j][i / 2 + i % 2 * 2];
+            high[i] = bits_to_float((float_to_bits(x) + 0x1000) & 0xffffe000u);
+            low[i] = bits_to_float(float_to_bits(x - high[i]) & 0xffffe000u);
+        }
+        const u16 *rows = &other.at[8 * j + column_of(0)][threadIdx.x % 32 / 4];
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const float b[2] = {to_float<kBf16>(rows[8 * n]), to_float<kBf16>(rows[8 * n + (kTile + 8)])};
+            multiply_add(sum[n], high, b);
+            multiply_add(sum[n], low, b);
         }
     }
+    for (int n = 0; n < 8; n++)
+        for (int i = 0; i < 4; i++) total[n][i] += sum[n][i];
 }
 
 FA_DEVICE float score(const fa_attn_bwd_params &p, float product) {
@@ -126,77 +163,133 @@ FA_DEVICE float score(const fa_attn_bwd_params &p, float product) {
     return SOFTCAP ? p.softcap * tanhf(plain / p.softcap) : plain;
 }
 
-// LSE and the sum of dO * O of a tile of queries, which the next __syncthreads() shows to all.
-FA_DEVICE void load_row_sums(const fa_attn_bwd_params &p, i64 b, i64 h, i64 first) {
-    const Rows o = rows_of(p.o, p.o_strides, b, h, first, p.seq_q, HEAD_DIM_V);
-    const Rows d_o = rows_of(p.d_o, p.d_o_strides, b, h, first, p.seq_q, HEAD_DIM_V);
-    for (int row = threadIdx.x / 16; row < kTile; row += kThreads / 16) {
-        float sum = 0;
-        for (int d = threadIdx.x % 16; d < HEAD_DIM_V; d += 16) sum += element(o, row, d) * element(d_o, row, d);
-        for (int mask = 8; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
-        if (threadIdx.x % 16 != 0) continue;
-        tile_delta[row] = sum;
-        tile_lse[row] = first + row < p.seq_q ? p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + first + row] : 0.0f;
+// The sum of dO * O of a row.
+FA_DEVICE float multiply_row(const Rows &o, const Rows &d_o, int row, int first, int step) {
+    float sum = 0;
+#pragma unroll 2
+    for (int d = first; d < HEAD_DIM_V; d += step) {
+        const Eight x = load_eight(o, row, d), y = load_eight(d_o, row, d);
+        for (int i = 0; i < 8; i++) sum += to_float<kBf16>(x.x[i]) * to_float<kBf16>(y.x[i]);
     }
+    return sum;
+}
+
+// LSE and the sum of dO * O of a tile of queries, which the next __syncthreads() shows to all. Two threads have a row.
+FA_DEVICE void load_row_sums(const fa_attn_bwd_params &p, i64 b, i64 h, i64 first) {
+    const int row = threadIdx.x / 2;
+    const float sum = multiply_row(rows_of(p.o, p.o_strides, b, h, first, p.seq_q, HEAD_DIM_V),
+                                   rows_of(p.d_o, p.d_o_strides, b, h, first, p.seq_q, HEAD_DIM_V), row, threadIdx.x % 2 * 8, 16);
+    tile_delta[row] = sum + shuffle_xor(sum, 1);
+    tile_lse[row] = first + row < p.seq_q ? p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + first + row] : 0.0f;
 }
 
 // ---- gradients, and O ------------------------------------------------------------------------------------------
-enum Kind { kOut, kDq, kDk, kDv };
+enum Kind { kOut, kDq, kDkDv };
+enum { kOfV, kOfK };   // sums: dV or O; dK or dQ. Weights: P, dS.
 
-// Adds up for one tile of own rows what one tile of other rows gives. `kind` is no template argument: that is compiled
-// in a third of the time.
-FA_DEVICE void add_tile(const fa_attn_bwd_params &p, Kind kind, float (&total)[kRows][kPer], i64 b, i64 h, i64 h_kv, i64 row, i64 key) {
-    const bool of_keys = kind == kDk || kind == kDv, differs = kind == kDq || kind == kDk;
-    const Rows q = rows_of(p.q, p.q_strides, b, h, row, p.seq_q, HEAD_DIM), d_o = rows_of(p.d_o, p.d_o_strides, b, h, row, p.seq_q, HEAD_DIM_V);
-    const Rows k = rows_of(p.k, p.k_strides, b, h_kv, key, p.seq_k, HEAD_DIM), v = rows_of(p.v, p.v_strides, b, h_kv, key, p.seq_k, HEAD_DIM_V);
-    const int y = threadIdx.x / 16, x = threadIdx.x % 16;
-    float s[kRows][kColumns];
+struct Sums {
+    Part total[2];
+    float largest[2], weight[2];   // of O's rows y and y + 8: the largest score, what the weights of this lane's columns add up to
+};
+
+// Softmax as it goes: what was added up becomes relative to the largest score so far.
+FA_DEVICE void weigh_out(Sums &sums, Part &s) {
 #pragma unroll 1
-    for (int pass = 0; pass < 1 + differs; pass++) { // P, and then dP, which makes dS of it
-        float product[kRows][kColumns];
-        const Rows &of_queries = pass == 0 ? q : d_o, &of_them = pass == 0 ? k : v;
-        multiply(product, of_keys ? of_them : of_queries, of_keys ? of_queries : of_them);
-        for (int j = 0; j < kColumns; j++)
-            for (int i = 0; i < kRows; i++) {
-                const int own = y * kRows + i, other = x * kColumns + j, query = of_keys ? other : own;
-                float &weight = weights[other][own / 4].x[own % 4];
-                if (pass == 0) s[i][j] = score(p, product[i][j]);
-                if (pass == 0) weight = sees(p, row + query, key + (of_keys ? own : other)) ? expf(s[i][j] - tile_lse[query]) : 0.0f;
-                else weight *= (product[i][j] - tile_delta[query]) * (SOFTCAP ? 1 - s[i][j] * s[i][j] / (p.softcap * p.softcap) : 1);
+    for (int half = 0; half < 4; half += 2) {
+        float &so_far = sums.largest[half / 2], largest = so_far, weight = 0;
+        for (int j = 0; j < 8; j++) largest = max2(largest, max2(s[j][half], s[j][half + 1]));
+        largest = quad_max(largest);
+        const float base = largest > neg_infinity() ? largest : 0, before = expf(so_far - base);
+#pragma unroll 1
+        for (int j = 0; j < 8; j++)
+            for (int i = half; i < half + 2; i++) {
+                s[j][i] = expf(s[j][i] - base), weight += s[j][i];
+                sums.total[kOfV][j][i] *= before;
             }
+        so_far = largest, sums.weight[half / 2] = sums.weight[half / 2] * before + weight;
     }
-    add_weighted(total, kind == kOut ? v : kind == kDq ? k : kind == kDk ? q : d_o);
 }
 
-// rows_of_head: between two heads of an output.
-FA_DEVICE void one_tile(const fa_attn_bwd_params &p, Kind kind, i64 id, i64 rows_of_head) {
-    const bool of_keys = kind == kDk || kind == kDv;
-    const int columns = kind == kDq || kind == kDk ? HEAD_DIM : HEAD_DIM_V;
+// Adds up for one tile of own rows what one tile of other rows gives to 64 columns.
+FA_DEVICE void add_tile(const fa_attn_bwd_params &p, Kind kind, Sums &sums, i64 b, i64 h, i64 row, i64 key, int column) {
+    const bool of_keys = kind == kDkDv, forward = kind == kOut;
+    const int warp = threadIdx.x / 32;
+    const Rows mine = rows_of(p, of_keys, warp, b, h, row, key);
+    Part weight[2] = {};
+#pragma unroll 1
+    for (int piece = 1; piece <= kPieces; piece++) {   // that of the output's columns last, so that it stays
+        const int at = (column + piece * kTile) % (kPieces * kTile);
+        __syncthreads();
+        if (!forward || warp != 1) load_matrix(matrices[warp], mine, at);
+        if (of_keys && piece == 1) load_row_sums(p, b, h, row);
+        __syncthreads();
+#pragma unroll 1
+        for (int i = 0; i < 2 - forward; i++) {   // S, and dP
+            const int left = (i == 0 ? HEAD_DIM : HEAD_DIM_V) - at;
+            add_products(weight[i], matrices[i], matrices[2 + i], left < kTile ? left : kTile);
+        }
+    }
+    const bool all = all_meet(p, row, key);
+#pragma unroll 2
+    for (int i = 0; i < 32; i++) {
+        const int query = of_keys ? column_of(i) : row_of(i), other = of_keys ? row_of(i) : column_of(i);
+        const bool seen = all || sees(p, row + query, key + other);
+        float &weigh = weight[0][i / 4][i % 4], &slope = weight[1][i / 4][i % 4];
+        const float x = seen ? score(p, weigh) : neg_infinity();
+        weigh = forward ? x : seen ? expf(x - tile_lse[query]) : 0.0f;
+        if (!forward) slope = !seen ? 0.0f : weigh * (slope - tile_delta[query]) * (SOFTCAP ? 1 - x * x / (p.softcap * p.softcap) : 1);
+    }
+    if (forward) weigh_out(sums, weight[0]);
+#pragma unroll 1
+    for (int i = kind == kDq ? kOfK : kOfV; i <= (forward ? kOfV : kOfK); i++) add_weighted(sums.total[i], weight[i], matrices[3 - i]);
+}
+
+FA_DEVICE void store_out(const fa_attn_bwd_params &p, const Sums &sums, i64 b, i64 h, i64 first, int column) {
+#pragma unroll 1
+    for (int half = 0; half < 4; half += 2) {
+        const i64 row = first + row_of(half);
+        const float sink = SINKS ? p.sinks[h] : neg_infinity(), largest = sums.largest[half / 2], most = max2(sink, largest);
+        const float own = most > neg_infinity() ? expf(largest - most) : 0.0f;
+        const float all = quad_sum(sums.weight[half / 2]) * own + (SINKS ? expf(sink - most) : 0.0f);
+        if (row >= p.seq_q) continue;
+        ((float *)p.lse)[b * p.lse_strides.batch + h * p.lse_strides.head + row] = all > 0 ? most + logf(all) : neg_infinity();
+        u16 *to = (u16 *)p.o + b * p.o_strides.batch + h * p.o_strides.head + row * p.o_strides.row + column;
+#pragma unroll 1
+        for (int i = half; i < 32; i += i % 2 ? 3 : 1)
+            if (column + column_of(i) < HEAD_DIM_V)
+                to[column_of(i)] = from_float<kBf16>(all > 0 ? sums.total[kOfV][i / 4][i % 4] * own / all : 0.0f);
+    }
+}
+
+// rows_of_head: between two heads of an output. No function that is inlined: one for both kernels.
+static __device__ __noinline__ void one_tile(const fa_attn_bwd_params &p, Kind kind, i64 id, i64 rows_of_head) {
+    const bool of_keys = kind == kDkDv;
     const i64 own_rows = of_keys ? p.seq_k : p.seq_q, other_rows = of_keys ? p.seq_q : p.seq_k;
     const i64 tiles = (own_rows + kTile - 1) / kTile, heads = of_keys ? p.heads_kv : p.heads_q, group = p.heads_q / p.heads_kv;
+    const int column = (int)(id % kPieces) * kTile;
+    id /= kPieces;
     const i64 own = id % tiles * kTile, head = id / tiles % heads, b = id / tiles / heads;
     const i64 first = of_keys ? head * group : head, last = of_keys ? first + group : first + 1;
-    float total[kRows][kPer] = {};
+    Sums sums = {{}, {neg_infinity(), neg_infinity()}, {}};
+    __syncthreads();
     if (kind == kDq) load_row_sums(p, b, head, own);
+#pragma unroll 1
     for (i64 h = first; h < last; h++)
+#pragma unroll 1
         for (i64 other = 0; other < other_rows; other += kTile) {
             const i64 row = of_keys ? other : own, key = of_keys ? own : other;
-            if (!meet(p, row, key)) continue;
-            __syncthreads();
-            if (of_keys) load_row_sums(p, b, h, row);
-            add_tile(p, kind, total, b, h, h / group, row, key);
+            if (meet(p, row, key)) add_tile(p, kind, sums, b, h, row, key, column);
         }
-    for (int i = 0; i < kRows; i++)
-        for (int c = 0; c < kPer; c++) {
-            const i64 row = own + threadIdx.x / 16 * kRows + i, column = threadIdx.x % 16 + 16 * c;
-            if (row >= own_rows || column >= columns) continue;
-            if (kind == kOut)
-                ((u16 *)p.o)[b * p.o_strides.batch + head * p.o_strides.head + row * p.o_strides.row + column] = from_float<kBf16>(total[i][c]);
-            else
-                ((float *)(kind == kDq ? p.dq : kind == kDk ? p.dk : p.dv))[((b * heads + head) * rows_of_head + row) * columns + column] =
-                    total[i][c] * (kind == kDv ? 1 : p.softmax_scale);
-        }
-    __syncthreads();
+    if (kind == kOut) store_out(p, sums, b, head, own, column);
+#pragma unroll 1
+    for (int i = kind == kDq ? kOfK : kOfV; kind != kOut && i <= kOfK; i++) {
+        const int columns = i == kOfV ? HEAD_DIM_V : HEAD_DIM;
+        float *to = (float *)(i == kOfV ? p.dv : of_keys ? p.dk : p.dq) + ((b * heads + head) * rows_of_head + own) * columns + column;
+#pragma unroll 1
+        for (int j = 0; j < 32; j++)
+            if (own + row_of(j) < own_rows && column + column_of(j) < columns)
+                to[(i64)row_of(j) * columns + column_of(j)] = sums.total[i][j / 4][j % 4] * (i == kOfV ? 1 : p.softmax_scale);
+    }
 }
 
 FA_DEVICE void one_sink(const fa_attn_bwd_params &p, i64 h) {
@@ -205,9 +298,7 @@ FA_DEVICE void one_sink(const fa_attn_bwd_params &p, i64 h) {
         const i64 b = id / p.seq_q, row = id % p.seq_q;
         const Rows o = rows_of(p.o, p.o_strides, b, h, row, p.seq_q, HEAD_DIM_V);
         const Rows d_o = rows_of(p.d_o, p.d_o_strides, b, h, row, p.seq_q, HEAD_DIM_V);
-        double delta = 0;
-        for (int d = 0; d < HEAD_DIM_V; d++) delta += (double)element(o, 0, d) * element(d_o, 0, d);
-        sum += expf(p.sinks[h] - p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + row]) * delta;
+        sum += expf(p.sinks[h] - p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + row]) * (double)multiply_row(o, d_o, 0, 0, 8);
     }
     sums[threadIdx.x] = sum;
     __syncthreads();
@@ -216,44 +307,8 @@ FA_DEVICE void one_sink(const fa_attn_bwd_params &p, i64 h) {
     __syncthreads();
 }
 
-// The LSE of a tile of queries, to memory and to tile_lse. A thread goes over half the keys of each tile for one row.
-FA_DEVICE void one_lse(const fa_attn_bwd_params &p, i64 b, i64 h, i64 row) {
-    const i64 h_kv = h / (p.heads_q / p.heads_kv);
-    const int y = threadIdx.x / 16, x = threadIdx.x % 16, mine = threadIdx.x % kTile, half = threadIdx.x / kTile;
-    float largest = neg_infinity(), sum = 0, s[kRows][kColumns];
-    for (i64 key = 0; key < p.seq_k; key += kTile) {
-        if (!meet(p, row, key)) continue;
-        multiply(s, rows_of(p.q, p.q_strides, b, h, row, p.seq_q, HEAD_DIM), rows_of(p.k, p.k_strides, b, h_kv, key, p.seq_k, HEAD_DIM));
-        for (int j = 0; j < kColumns; j++)
-            for (int i = 0; i < kRows; i++) {
-                const int own = y * kRows + i, other = x * kColumns + j;
-                weights[other][own / 4].x[own % 4] =
-                    sees(p, row + own, key + other) ? score(p, s[i][j]) : neg_infinity();
-            }
-        __syncthreads();
-        for (int j = half * (kTile / 2); j < (half + 1) * (kTile / 2); j++) {
-            const float next = weights[j][mine / 4].x[mine % 4];
-            if (next > largest) sum = sum * expf(largest - next) + 1, largest = next;
-            else if (next > neg_infinity()) sum += expf(next - largest);
-        }
-    }
-    halves[0][threadIdx.x] = largest;
-    halves[1][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.x < kTile) {
-        const float sink = SINKS ? p.sinks[h] : neg_infinity(), other = halves[0][threadIdx.x + kTile];
-        const float most = max2(sink, max2(largest, other));
-        float all = SINKS ? expf(sink - most) : 0.0f;
-        if (largest > neg_infinity()) all += sum * expf(largest - most);
-        if (other > neg_infinity()) all += halves[1][threadIdx.x + kTile] * expf(other - most);
-        tile_lse[mine] = all > 0 ? most + logf(all) : neg_infinity();
-        if (row + mine < p.seq_q)
-            ((float *)p.lse)[b * p.lse_strides.batch + h * p.lse_strides.head + row + mine] = tile_lse[mine];
-    }
-    __syncthreads();
-}
-
-FA_DEVICE i64 tiles_of(i64 rows, i64 heads, i64 batch) { return (rows + kTile - 1) / kTile * heads * batch; }
+// Blocks' work: 64 columns of a tile.
+FA_DEVICE i64 pieces_of(i64 rows, i64 heads, i64 batch) { return (rows + kTile - 1) / kTile * heads * batch * kPieces; }
 
 } // namespace
 
@@ -263,11 +318,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) reference(const __grid_co
 #pragma unroll 1
     for (int b = 0; b < (kVarlen ? all.batch : 1); b++) {
         const fa_attn_bwd_params p = kVarlen ? sequence_of(all, b) : all;
-        const i64 queries = tiles_of(p.seq_q, p.heads_q, p.batch), keys = tiles_of(p.seq_k, p.heads_kv, p.batch);
-        for (i64 i = (blockIdx.x + gridDim.x - done % gridDim.x) % gridDim.x; i < queries + 2 * keys; i += gridDim.x)
-            one_tile(p, i < queries ? kDq : i < queries + keys ? kDk : kDv, i < queries ? i : (i - queries) % keys,
-                     i < queries ? all.seq_q : all.seq_k);
-        done += queries + 2 * keys;
+        const i64 queries = pieces_of(p.seq_q, p.heads_q, p.batch), keys = pieces_of(p.seq_k, p.heads_kv, p.batch);
+        for (i64 i = (blockIdx.x + gridDim.x - done % gridDim.x) % gridDim.x; i < keys + queries; i += gridDim.x)
+            one_tile(p, i < keys ? kDkDv : kDq, i < keys ? i : i - keys, i < keys ? all.seq_k : all.seq_q);
+        done += keys + queries;
     }
     for (i64 h = blockIdx.x; h < all.heads_q; h += gridDim.x) one_sink(all, h);
 }
@@ -286,11 +340,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) inputs(const __grid_const
             kVarlen ? sequence_of(all, start_of(b, n, all.seq_q, 4), start_of(b + 1, n, all.seq_q, 4), start_of(b, n, all.seq_k, 3),
                                   start_of(b + 1, n, all.seq_k, 3))
                     : all;
-        const i64 tiles = (p.seq_q + kTile - 1) / kTile, own = tiles_of(p.seq_q, p.heads_q, p.batch);
-        for (i64 i = (blockIdx.x + gridDim.x - done % gridDim.x) % gridDim.x; i < own; i += gridDim.x) {
-            one_lse(p, i / tiles / p.heads_q, i / tiles % p.heads_q, i % tiles * kTile);
-            one_tile(p, kOut, i, 0);
-        }
+        const i64 own = pieces_of(p.seq_q, p.heads_q, p.batch);
+        for (i64 i = (blockIdx.x + gridDim.x - done % gridDim.x) % gridDim.x; i < own; i += gridDim.x) one_tile(p, kOut, i, 0);
         done += own;
     }
 }

@@ -310,29 +310,47 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         const i64 first_head = (i64)job.batch * p.heads_q + job.head * job.group;
         float *to = Workspace(p, workspace, first_head).dq + half * (kHalfBytes / 4);
         u32 *turns = kDeterministic ? turns_of(p, workspace, first_head) + half : nullptr;
+        u32 *owed = nullptr;   // whose addition may not be complete
+        if (kDeterministic && first && job.steps > 0) wait_turn(turns + job.meets.first * kGroups, job.key_tile);
 #pragma unroll 1
         for (int i = 0; i < job.group; ++i) {
 #pragma unroll 1
             for (int tile = job.meets.first; tile < job.meets.end; ++tile) {
                 named_sync(kHalfFull + half, kGroup + kWarp);
                 if (first) {
-                    if (kDeterministic) wait_turn(turns + tile * kGroups, job.key_tile);
                     bulk_add(to + (i64)tile * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
                     tma_store_commit();
+                    if (kDeterministic && owed != nullptr) {
+                        bulk_wait_written<1>();
+                        pass_turn(owed);
+                    }
                     tma_store_wait_read<0>();
                 }
                 warp_sync();
                 named_arrive(kHalfEmpty + half, kGroup + kWarp);
                 if constexpr (kDeterministic) {
+                    // The next step's turn is waited for while its half of dQ is computed. If it is there, this one's is passed when the next
+                    // addition has been sent, so that this warp seldom waits until one is complete.
+                    u32 *turn = turns + tile * kGroups, *next = turn + kGroups;
+                    bool last = false;
+                    if (tile + 1 == job.meets.end) {
+                        turns += tiles_of_queries(p) * kGroups;
+                        next = turns + job.meets.first * kGroups;
+                        last = i + 1 == job.group;
+                    }
                     if (first) {
-                        bulk_wait_written();
-                        pass_turn(turns + tile * kGroups);
+                        owed = turn;
+                        if (last || !has_turn(next, job.key_tile)) {
+                            bulk_wait_written<0>();
+                            pass_turn(owed);
+                            owed = nullptr;
+                            if (!last) wait_turn(next, job.key_tile);
+                        }
                     }
                     warp_sync();
                 }
             }
             to += tiles_of_queries(p) * kM * kD;
-            if (kDeterministic) turns += tiles_of_queries(p) * kGroups;
         }
     }
 }

@@ -151,13 +151,15 @@ FA_DEVICE void add_floats(float *to, float a, float b, float c, float d) {
 
 // Whose turn it is to add to a tile of dQ: a tile of keys. One thread waits for its own, then the block meets; and afterwards it is the
 // turn of the tile before.
-FA_DEVICE void wait_turn(const u32 *turn, int key_tile) {
+FA_DEVICE bool has_turn(const u32 *turn, int key_tile) {
     u32 now;
-    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
-    while (now != (u32)key_tile);
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
+    return now == (u32)key_tile;
+}
+FA_DEVICE void wait_turn(const u32 *turn, int key_tile) {
+    while (!has_turn(turn, key_tile)) {}
 }
 FA_DEVICE void pass_turn(u32 *turn) {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(0xffffffffu) : "memory");
 }
 // The last tile of keys that meets a tile of queries, if any does.

@@ -102,9 +102,9 @@ FA_DEVICE void bulk_add(float *to, u32 from, u32 bytes) {
     asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
                  :: "l"(to), "r"(from), "r"(bytes) : "memory");
 }
-// Until what was committed is written, and seen by all.
-FA_DEVICE void bulk_wait_written() {
-    asm volatile("cp.async.bulk.wait_group 0;\nfence.proxy.async;" ::: "memory");
+// Until what was committed is written, and seen by all, but for the last kPending commits.
+template <int kPending> FA_DEVICE void bulk_wait_written() {
+    asm volatile("cp.async.bulk.wait_group %0;\nfence.proxy.async.global;" :: "n"(kPending) : "memory");
 }
 
 #endif

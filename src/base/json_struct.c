@@ -59,7 +59,9 @@ static cJSON *write_member(const fa_member *m, const void *at)
         return fa_struct_to_json(m->members, at);
     case FA_MEMBER_POINTED:
         memcpy(&at, at, sizeof at);
-        return at != NULL ? m->write(at) : cJSON_CreateNull();
+        if (at == NULL)
+            return cJSON_CreateNull();
+        return m->members != NULL ? fa_struct_to_json(m->members, at) : m->write(at);
     default:
         return m->write(at);
     }
@@ -172,7 +174,8 @@ static int read_struct(const cJSON *item, const fa_member *m, void *at, const ch
                : fa_struct_from_json(item, m->members, at, m->key, diag);
 }
 
-static int read_pointed(const cJSON *item, const fa_member *m, void *at, fa_diag *diag)
+static int read_pointed(const cJSON *item, const fa_member *m, void *at, const char *where,
+                        fa_diag *diag)
 {
     void *pointed = NULL;
     if ((m->rules & (item == NULL ? FA_MEMBER_OPTIONAL : FA_MEMBER_NULL)) != 0 &&
@@ -181,7 +184,8 @@ static int read_pointed(const cJSON *item, const fa_member *m, void *at, fa_diag
         return 0;
     }
     memcpy(&pointed, at, sizeof pointed);
-    return m->read(item, pointed, diag);
+    return m->read != NULL ? m->read(item, pointed, diag)
+                           : read_struct(item, m, pointed, where, diag);
 }
 
 /* null, where it is taken: true, and the member is set. */
@@ -205,7 +209,7 @@ static int read_member(const cJSON *json, const cJSON *item, const fa_member *m,
                        const char *where, fa_diag *diag)
 {
     if (m->kind == FA_MEMBER_POINTED)
-        return read_pointed(item, m, at, diag);
+        return read_pointed(item, m, at, where, diag);
     if (cJSON_IsNull(item) && read_null(m, at))
         return 0;
     switch (m->kind) {

@@ -173,7 +173,7 @@ void fa_gpu_silicon(const fa_gpu *gpu, char ret_silicon[FA_SILICON_MAX])
 }
 
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_gpu, member, __VA_ARGS__)
-static const fa_member gpu_members[] = {
+const fa_member fa_gpu_members[] = {
     ROW(name, TEXT),           ROW(sm, COUNT),
     ROW(sm_count, COUNT),      ROW(smem_per_block, COUNT),
     ROW(smem_per_sm, COUNT),   ROW(smem_reserved, COUNT),
@@ -188,7 +188,7 @@ static const fa_member gpu_members[] = {
 
 cJSON *fa_gpu_to_json(const fa_gpu *gpu)
 {
-    return fa_struct_to_json(gpu_members, gpu);
+    return fa_struct_to_json(fa_gpu_members, gpu);
 }
 
 cJSON *fa_member_gpu(const void *gpu)
@@ -199,7 +199,7 @@ cJSON *fa_member_gpu(const void *gpu)
 int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag)
 {
     fa_gpu gpu = {0};
-    int rc = fa_struct_from_json(json, gpu_members, &gpu, "gpu", diag);
+    int rc = fa_struct_from_json(json, fa_gpu_members, &gpu, "gpu", diag);
     if (rc == 0)
         *ret_gpu = gpu;
     return rc;

@@ -32,6 +32,7 @@ struct connection {
     int64_t since_ms;
     bool served;      /* at least one request */
     bool at_work;     /* a request has begun and is not over */
+    bool waits;       /* libmicrohttpd has been told to ask again for the reply */
     bool suspended;   /* libmicrohttpd does not look at it */
     bool cut;         /* its socket has been shut down */
     bool ambiguous;   /* nothing after this request is read */

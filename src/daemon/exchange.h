@@ -113,7 +113,7 @@ struct serve_exchange {
     struct serve_exchange *next, *previous; /* in that list */
 };
 
-/* Whether its client is still there, as far as the kernel has heard. */
+/* Whether its client has closed neither its connection nor its sending side. */
 bool serve_is_connected(const serve_exchange *exchange);
 /* The value of a query's argument or of a header, or NULL. */
 const char *serve_argument(const serve_exchange *exchange, const char *name);

@@ -13,6 +13,7 @@
 #include "connection.h"
 #include "error.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,14 @@ static bool overdue(const struct connection *c)
     return false;
 }
 
+/* A client may close its sending side and wait for the reply, so the end of what it sends does not count. Over TCP the
+ * kernel knows that both sides are closed from the answer to the next bytes or probe: serve_listener_accept(). */
+static bool has_left(const struct connection *c)
+{
+    struct pollfd client = {.fd = c->fd};
+    return poll(&client, 1, 0) > 0 && (client.revents & (POLLHUP | POLLERR)) != 0;
+}
+
 static void tick(uv_timer_t *timer)
 {
     serve_http *http = timer->data;
@@ -55,7 +64,7 @@ static void tick(uv_timer_t *timer)
         if (overdue(c)) {
             http->counts.timed_out++;
             connection_cut(c);
-        } else if (c->suspended && !serve_is_connected(&c->exchange)) { /* nobody tells of it */
+        } else if (c->suspended && has_left(c)) { /* libmicrohttpd does not look at it */
             connection_cut(c);
         }
     }
@@ -137,7 +146,7 @@ static void forget_request(struct connection *c)
     serve_body_drop(&c->body);
     fa_buf_free(&c->out);
     c->out_taken = 0;
-    c->ended = c->overlong = false;
+    c->waits = c->ended = c->overlong = false;
     memset(exchange, 0, sizeof *exchange);
     exchange->local = local;
     exchange->trusted = trusted;
@@ -207,7 +216,9 @@ static enum MHD_Result queue_reply(struct connection *c)
     return rc;
 }
 
-/* After a callback of the service: what it has decided. */
+/* After a callback of the service: what it has decided. libmicrohttpd first sees that the request is whole and nothing is to
+ * be read, for it reads from a connection as it did before it was suspended, and closes one whose client has closed its
+ * sending side. */
 static enum MHD_Result go_on(struct connection *c)
 {
     if (c->cut)
@@ -216,8 +227,10 @@ static enum MHD_Result go_on(struct connection *c)
         return queue_reply(c);
     if (c->exchange.status != 0) /* memory was short */
         return MHD_NO;
-    c->suspended = true;
-    MHD_suspend_connection(c->mhd);
+    c->suspended = c->waits;
+    c->waits = true;
+    if (c->suspended)
+        MHD_suspend_connection(c->mhd);
     return MHD_YES;
 }
 

@@ -287,13 +287,17 @@ int serve_listener_accept(const serve_listener *listener, bool *ret_refused)
 {
     struct ucred peer = {0};
     socklen_t size = sizeof peer;
-    int one = 1;
+    int one = 1, seconds = 30;
     *ret_refused = false;
     int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return -1;
     if (!listener->local) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        /* A client that waits for a tune may leave unheard: its kernel is asked. */
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
         return fd;
     }
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&

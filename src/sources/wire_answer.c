@@ -12,13 +12,6 @@
 #include <string.h>
 
 /* ---- answer ---------------------------------------------------------------------------------*/
-static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
-{
-    int rc = fa_wire_object(json, "gpu", diag);
-    return rc != 0 ? rc : fa_gpu_from_json(json, ret_gpu, diag);
-}
-
-/* ---- the table ------------------------------------------------------------------------------*/
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
 #define COUNT(member) ROW(member, COUNT, .rules = FA_MEMBER_NULL)
 #define PROBLEM(member, read_) ROW(member, OTHER, .write = fa_member_problem, .read = read_)
@@ -31,7 +24,7 @@ static const fa_member funnel[] = {
 
 static const fa_member answer_members[] = {
     PROBLEM(problem, fa_member_read_whole_problem),
-    ROW(gpu, OTHER, .write = fa_member_gpu, .read = read_gpu),
+    ROW(gpu, STRUCT, .members = fa_gpu_members),
     ROW(origin, CHOICE, .names = fa_origin_names),
     ROW(from_store, FLAG),
     ROW(from_system, FLAG),
@@ -147,15 +140,10 @@ static const fa_member progress_members[] = {
 };
 #undef ROW
 
-static cJSON *write_progress(const void *progress)
-{
-    return fa_struct_to_json(progress_members, progress);
-}
-
 /* Its trials are read where it points to. */
 static int read_progress(const cJSON *json, void *ret_progress, fa_diag *diag)
 {
-    int rc = fa_wire_object(json, "tune", diag);
+    int rc = fa_wire_object(json, "progress", diag);
     return rc != 0 ? rc
                    : fa_struct_from_json(json, progress_members, ret_progress, "progress", diag);
 }
@@ -164,7 +152,7 @@ int fa_progress_write(const fa_progress *progress, char **ret_text, fa_diag *dia
 {
     if (progress == NULL || ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "progress or ret_text is NULL");
-    return fa_wire_print(write_progress(progress), ret_text, diag);
+    return fa_wire_print(fa_struct_to_json(progress_members, progress), ret_text, diag);
 }
 
 int fa_progress_read(const char *text, size_t size, fa_progress *ret_progress, fa_trial *ret_trial,
@@ -248,16 +236,11 @@ static const fa_member sweep_members[] = {
 };
 #undef ROW
 
-static cJSON *write_sweep(const void *sweep)
-{
-    return fa_struct_to_json(sweep_members, sweep);
-}
-
 int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag)
 {
     if (sweep == NULL || ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "sweep or ret_text is NULL");
-    return fa_wire_print(write_sweep(sweep), ret_text, diag);
+    return fa_wire_print(fa_struct_to_json(sweep_members, sweep), ret_text, diag);
 }
 
 int fa_wire_read_sweep(const cJSON *json, void *ret_sweep, fa_diag *diag)
@@ -293,17 +276,6 @@ static const fa_member item_members[] = {
 };
 #undef ROW
 
-static cJSON *write_item(const void *item)
-{
-    return fa_struct_to_json(item_members, item);
-}
-
-static int read_item(const cJSON *json, void *ret_item, fa_diag *diag)
-{
-    int rc = fa_wire_object(json, "item", diag);
-    return rc != 0 ? rc : fa_struct_from_json(json, item_members, ret_item, "item", diag);
-}
-
 static const char *const events[] = {"begins", "tunes", "ends", "known", NULL};
 
 #define MAY_LACK .rules = FA_MEMBER_NULL | FA_MEMBER_OPTIONAL
@@ -313,9 +285,9 @@ static const fa_member event_members[] = {
     COUNT(index),
     ROW(elapsed_s, REAL, .rules = FA_MEMBER_UNKNOWN),
     ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
-    ROW(sweep, POINTED, .write = write_sweep, .read = fa_wire_read_sweep),
-    ROW(item, POINTED, .write = write_item, .read = read_item),
-    ROW(tune, POINTED, MAY_LACK, .write = write_progress, .read = read_progress),
+    ROW(sweep, POINTED, .members = sweep_members, .read = fa_wire_read_sweep),
+    ROW(item, POINTED, .members = item_members),
+    ROW(tune, POINTED, MAY_LACK, .members = progress_members),
     ROW(answer, POINTED, MAY_LACK, .write = write_answer, .read = fa_wire_read_answer),
     {.key = NULL},
 };

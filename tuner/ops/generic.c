@@ -3,7 +3,7 @@
  * The prover and the launcher of any operation that its operation.json describes.
  *
  * Workload: fa_check.cuh fills inputs and compares outputs on the device. What it does not find right is looked at
- * once more on the host, which decides and says why; inputs that the reference made are always compared here.
+ * once more on the host, which decides and says why.
  */
 #include "generic.h"
 
@@ -131,7 +131,7 @@ struct generic_case {
     fa_tensor_list tensors;
     fa_device_ptr fenced[FA_TENSORS_MAX]; /* fence, tensor, fence */
     uint64_t first[FA_TENSORS_MAX];       /* address of the tensor itself */
-    fa_device_ptr given[FA_TENSORS_MAX];  /* of inputs that are not drawn; else 0 */
+    fa_device_ptr given[FA_TENSORS_MAX];  /* of inputs that are not drawn: their values; else 0 */
     fa_device_ptr wanted[FA_TENSORS_MAX]; /* of outputs: the reference */
     fa_device_ptr largest;         /* of each output's reference: the largest magnitude, fp32 */
     uint64_t seed[FA_TENSORS_MAX]; /* of inputs */
@@ -230,7 +230,7 @@ static void plan(struct fa_prover *prover, int index, struct fa_cursor *inputs,
         const fa_tensor *tensor = &c->tensors.at[t];
         c->fenced[t] = fa_cursor_take(tensor->output ? outputs : inputs, fenced_bytes(tensor), 1);
         c->first[t] = c->fenced[t] + fence_bytes(tensor);
-        if (input_at(prover, index, t) >= 0)
+        if (input_at(prover, index, t) >= 0 || tensor->made)
             c->given[t] =
                 fa_cursor_take(inputs, tensor->elements, fa_element_size(tensor->element));
         if (tensor->output)
@@ -264,7 +264,7 @@ static int upload(struct fa_prover *prover, int64_t at, fa_device_ptr to, uint64
     return rc;
 }
 
-/* The tensor's values, at this address. */
+/* The tensor's values, at this address; drawn ones where the reference will make them. */
 static int fill_at(struct fa_prover *prover, const struct generic_case *c, int tensor,
                    fa_device_ptr address, fa_diag *diag)
 {
@@ -272,7 +272,7 @@ static int fill_at(struct fa_prover *prover, const struct generic_case *c, int t
     uint64_t count = t->elements, seed = c->seed[tensor], span = (uint64_t)t->span;
     int64_t from = t->from;
     int element = device_element(t->element);
-    fa_device_ptr given = c->given[tensor];
+    fa_device_ptr given = t->made ? 0 : c->given[tensor];
     void *arguments[] = {&address, &count, &element, &seed, &from, &span, &given};
     return fa_prover_run(prover, prover->kernel[FILL], FA_PROVER_THREADS, count, arguments, diag);
 }
@@ -332,7 +332,7 @@ static int remember_input(const struct fa_prover *prover, int index, int tensor,
     if (rc == 0 && input_at(prover, index, tensor) >= 0)
         rc = fa_case_data_read(prover->data, input_at(prover, index, tensor), bytes + fence,
                                (size_t)t->elements * fa_element_size(t->element), diag);
-    else if (rc == 0)
+    else if (rc == 0 && !t->made)
         fa_case_draw(t, c->seed[tensor], bytes + fence);
     if (rc != 0)
         free(bytes);
@@ -378,7 +378,8 @@ static int fetch_reference(struct fa_prover *prover, struct generic_case *c, int
                                                       c->wanted[tensor], size, diag);
 }
 
-/* Inputs that the reference computes from the others: on the device, then here, to be compared with later. */
+/* Inputs that the reference computes from the others, and copies of them to be compared with later: on the device, and here
+ * where no kernel can write. */
 static int make_inputs(struct fa_prover *prover, int index, fa_diag *diag)
 {
     struct generic_case *c = case_of(prover, index);
@@ -397,10 +398,15 @@ static int make_inputs(struct fa_prover *prover, int index, fa_diag *diag)
     for (int t = 0; t < c->tensors.count && rc == 0; t++) {
         if (!c->tensors.at[t].made)
             continue;
-        rc = remember_input(prover, index, t, diag);
+        const fa_tensor *tensor = &c->tensors.at[t];
+        rc = fa_copy_on_device(prover->driver, c->given[t], c->first[t],
+                               tensor->elements * fa_element_size(tensor->element), prover->stream,
+                               diag);
+        if (rc == 0)
+            rc = remember_input(prover, index, t, diag);
         if (rc == 0)
             rc = fa_copy_from_device(prover->driver, c->input_host[t], c->fenced[t],
-                                     (size_t)fenced_bytes(&c->tensors.at[t]), diag);
+                                     (size_t)fenced_bytes(tensor), diag);
     }
     return rc;
 }
@@ -730,12 +736,6 @@ static void check_input(const fa_tensor *t, const unsigned char *bytes, const un
     v->passed = false;
 }
 
-/* Whether a tensor is compared on the host alone. */
-static bool is_seen_here(const fa_tensor *tensor)
-{
-    return tensor->made || tensor->partial;
-}
-
 /* Of a partial output the sum of all elements, of complex ones that of each part. */
 static void compare_sum(const struct fa_prover *prover, int index, int tensor, unsigned part,
                         const unsigned char *outputs, struct fa_verdict *v)
@@ -891,7 +891,7 @@ static int generic_check(struct fa_prover *prover, int round, int index, fa_devi
     if (has_no_answer(prover, index) && (c->answered == 0 || c->answered == prover->refuted))
         rc = take_answer(prover, index, &v, diag);
     for (int t = 0; t < c->tensors.count && rc == 0; t++)
-        if (!is_seen_here(&c->tensors.at[t]))
+        if (!c->tensors.at[t].partial)
             rc = start_check(prover, c, t, result + sizeof *found * (size_t)t, diag);
     if (rc == 0)
         rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
@@ -899,7 +899,7 @@ static int generic_check(struct fa_prover *prover, int round, int index, fa_devi
         rc = fa_copy_from_device(prover->driver, found, result, sizeof found, diag);
     for (int t = 0; t < c->tensors.count && rc == 0; t++) {
         bool failed = found[t] == (uint64_t)FAILED;
-        if (failed || is_seen_here(&c->tensors.at[t]))
+        if (failed || c->tensors.at[t].partial)
             rc = check_tensor(prover, index, t, &v, diag);
         else if (c->tensors.at[t].output)
             take_worst(found[t], &v);
