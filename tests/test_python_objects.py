@@ -269,6 +269,22 @@ def a_gpu_name_that_several_types_share_says_which_is_meant():
     tap.has(told[0], "h100 is taken for H100 SXM; others are H100 PCIe")
 
 
+def arguments_that_the_library_cannot_be_passed_are_refused_by_name():
+    code = "__global__ void f(float *o, int n) {}"
+    for part, call in (
+            ("gpu is the name", lambda: fa_tune.tune(seq=64, gpu="L4\0")),
+            ("gpu is the name", lambda: fa_tune.sweep([problem(16)], gpu="\udc80")),
+            ("seconds is a number, not nan", lambda: fa_tune.sweep([problem(16)], seconds=float("nan"))),
+            ("cost is a number, not inf", lambda: fa_tune.sweep([problem(16)], cost=float("inf"), price=1)),
+            ("source is the path", lambda: fa_tune.tune_kernel(None, gpu="L4")),
+            ("source is empty", lambda: fa_tune.tune_kernel("", gpu="L4")),
+            ("source is the path", lambda: fa_tune.tune_kernel("a\0b.cu", gpu="L4")),
+            ("source is the path", lambda: fa_tune.tune_kernel(code + "// \udc80", args={"n": 1}, gpu="L4")),
+            ("tune is a dict", lambda: fa_tune.tune_kernel(code, args={"n": 1}, tune=["A"], gpu="L4")),
+            ("sizes is a dict", lambda: fa_tune.tune_kernel(code, args={"n": 1}, sizes=[1], gpu="L4"))):
+        refused(fa_tune.ArgumentError, part, call)
+
+
 class Sized:
     """As NumPy's integers are: no int, and one all the same."""
 
@@ -662,6 +678,7 @@ tap.main([
     an_answer_reads_like_a_sentence,
     a_gpu_that_is_not_here_is_predicted_for,
     a_gpu_name_that_several_types_share_says_which_is_meant,
+    arguments_that_the_library_cannot_be_passed_are_refused_by_name,
     odd_arguments_are_refused_with_what_to_pass_instead,
     wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed,
     no_sentence_names_an_option_of_the_command_line,

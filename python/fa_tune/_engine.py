@@ -60,6 +60,8 @@ def one_gpu_name(asked: str) -> str:
     """The same; notes once which type is meant, where several have the name in theirs."""
     def plain(name: str) -> str:
         return re.sub("[^a-z0-9]", "", name.lower())
+    if not asked.isprintable():
+        raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", or None, not %s" % shown(asked))
     name = _core.gpu_name(asked)
     others = [other for other in _core.gpu_types() if other != name and plain(asked) in plain(other)]
     if others and plain(asked) != plain(name):

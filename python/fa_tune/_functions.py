@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import math
 import os
 import re
 import time
@@ -148,7 +149,8 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
         raise ArgumentError("strategy is a name, not %s" % shown(strategy))
     for name, value in [*budget.items(), *list(search.items())[1:]]:
         whole = name in ("trials", "evaluations")
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int if whole else (int, float))):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int if whole else (int, float))
+                                  or not math.isfinite(value)):
             raise ArgumentError("%s is a %snumber, not %s" % (name, "whole " if whole else "", shown(value)))
     items = [SweepItem(problem, name) for problem in problems for name in _gpu_names(gpu)]
     ask = {"items": [{"problem": one.problem.as_dict(), "gpu": one.gpu or ""} for one in items],

@@ -207,6 +207,12 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096).
     Raises fa_tune.Error with a sentence, or what the answer's function raises. Needs a GPU unless `gpu` names one.
     """
+    if not isinstance(source, (str, os.PathLike)) or not _is_text(os.fspath(source)):
+        raise ArgumentError("source is the path of a file, or CUDA C++ itself, not %s" % shown(source)
+                            if source != "" else "source is empty: pass the path of a file, or CUDA C++ itself")
+    for word, value, like in (("tune", tune, '{"THREADS": [64, 128]}'), ("sizes", sizes, '{"n": 4096}')):
+        if value is not None and not isinstance(value, Mapping):
+            raise ArgumentError("%s is a dict, such as %s, not %s" % (word, like, shown(value)))
     path = os.fspath(source)
     if torch_op is not None:
         _kernel_ops.check(torch_op)
@@ -228,7 +234,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
             with open(path, encoding="utf-8") as file:
                 source = file.read()
         except (OSError, UnicodeDecodeError) as error:
-            raise ArgumentError("%s: %s" % (path or "source is empty", getattr(error, "strerror", None) or error)) from None
+            raise ArgumentError("%s: %s" % (path, getattr(error, "strerror", None) or error)) from None
     listed = _Listed(args, sizes or {}, source, kernel, answer)
     data = listed.data(answer)
     specification = {
@@ -258,6 +264,11 @@ def _made(operation, at, how):
     if how["torch_op"] is not None:
         _kernel_ops.define(how["torch_op"], tuned)
     return tuned
+
+
+def _is_text(source):
+    """Whether the library can be passed it: a surrogate alone or a NUL is in no path and in no source."""
+    return isinstance(source, str) and source != "" and not re.search("[\0\ud800-\udfff]", source)
 
 
 def _list(values):
