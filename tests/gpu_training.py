@@ -64,7 +64,7 @@ class Case:
         self.has_sinks, self.gap = dice.random() < 0.25, dice.choice([0, 0, 8, 1])
         self.varlen = dice.random() < 0.3
         if self.varlen:
-            self.options["layout"] = "bshd"
+            self.options |= {"layout": "bshd", "causal": bool(self.options["causal"])}   # attention_varlen has one anchor
 
     def is_of(self, family):
         """Whether the family computes its gradients; None: any does."""
