@@ -231,8 +231,9 @@ static int check_once(const parse *p, const cli_option_spec *spec, fa_diag *diag
                        "--gpu is given twice: `fa-tune sweep --gpu L4,H100` takes "
                        "several GPU types");
     const fa_field *field = field_of(p, spec);
-    bool list = (p->verb->groups & CLI_GROUP_SWEEP) &&
-                (field != NULL ? !field->single : spec->offset == AT(sweep.gpu));
+    bool several = spec->kind == KIND_SHORTHAND || spec->kind == KIND_ALSO ||
+                   (field != NULL && !field->single) || spec->offset == AT(sweep.gpu);
+    bool list = several && (p->verb->groups & CLI_GROUP_SWEEP);
     return fa_fail(diag, FA_EINVAL, "%s is given twice: give it once%s", spec->name,
                    list ? ", with all values between commas" : "");
 }
