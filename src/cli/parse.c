@@ -230,10 +230,7 @@ static int check_once(const parse *p, const cli_option_spec *spec, fa_diag *diag
         return fa_fail(diag, FA_EINVAL,
                        "--gpu is given twice: `fa-tune sweep --gpu L4,H100` takes "
                        "several GPU types");
-    const fa_field *field = field_of(p, spec);
-    bool several = spec->kind == KIND_SHORTHAND || spec->kind == KIND_ALSO ||
-                   (field != NULL && !field->single) || spec->offset == AT(sweep.gpu);
-    bool list = several && (p->verb->groups & CLI_GROUP_SWEEP);
+    bool list = spec->value != NULL && strcmp(spec->value, "LIST") == 0;
     return fa_fail(diag, FA_EINVAL, "%s is given twice: give it once%s", spec->name,
                    list ? ", with all values between commas" : "");
 }
