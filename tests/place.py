@@ -125,7 +125,7 @@ class Place:
         what = repr(space)
         if what not in cubins:
             with Place(space=space) as other:
-                other.run("--gpu", "L4", *SMALL, "--batch", "2", "--quiet")
+                other.run("--gpu", "L4", *SMALL[:2], *SMALL[4:], "--batch", "2", "--quiet")
                 with open(other.store, "rb") as file:
                     cubins[what] = file.read()
         with open(os.open(self.store, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

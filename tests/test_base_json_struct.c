@@ -225,6 +225,29 @@ static void an_escaped_nul_byte_is_no_json(void)
     CHECK_HAS(diag.text, "not valid JSON");
 }
 
+static void an_object_is_taken_whole_or_not_at_all(void)
+{
+    static const fa_member two[] = {FA_MEMBER("count", COUNT, struct sample, count),
+                                    FA_MEMBER("flag", FLAG, struct sample, flag),
+                                    {.key = NULL}};
+    struct holder {
+        struct sample sample;
+        int32_t count;
+    } holder = {.sample.count = 7, .count = 1};
+    static const fa_member members[] = {
+        {.key = "sample", .kind = FA_MEMBER_STRUCT, .size = sizeof(struct sample), .members = two},
+        FA_MEMBER("count", COUNT, struct holder, count),
+        {.key = NULL}};
+    cJSON *json = cJSON_Parse("{\"sample\":{\"count\":3,\"flag\":\"no\"},\"count\":2}");
+    fa_struct_take_json(json, members, &holder);
+    CHECK(holder.sample.count == 7 && holder.count == 2);
+    cJSON_Delete(json);
+    json = cJSON_Parse("{\"sample\":{\"count\":3,\"flag\":true}}");
+    fa_struct_take_json(json, members, &holder);
+    CHECK(holder.sample.count == 3 && holder.sample.flag && holder.count == 2);
+    cJSON_Delete(json);
+}
+
 int main(void)
 {
     TEST(what_is_written_reads_back_as_the_same);
@@ -233,5 +256,6 @@ int main(void)
     TEST(three_numbers_nan_and_hidden_numbers_are_held_to_it);
     TEST(parts_and_pointers_are_written_and_read);
     TEST(an_escaped_nul_byte_is_no_json);
+    TEST(an_object_is_taken_whole_or_not_at_all);
     return check_done();
 }

@@ -275,6 +275,7 @@ def what_is_asked_wrongly_says_what_to_do():
         ]:
             tap.has(place.run(*arguments, status=2).stderr, sentence)
         tap.has(place.run("import", "none.fab", status=1).stderr, "none.fab")
+        tap.has(place.run("import", place.folder, status=1).stderr, "not a regular file")
         assert not os.path.exists(os.path.join(place.folder, "none"))
         place.run("keygen", "--out", "key")
         tap.equal(os.stat(os.path.join(place.folder, "key")).st_mode & 0o777, 0o600)

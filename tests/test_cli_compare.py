@@ -139,7 +139,7 @@ def an_unfit_side_is_refused_with_status_2_and_nothing_is_made():
             change(document["winners"][1])
             return document
         table = [
-            ("", "not valid JSON"), ("{", "not valid JSON"), ("{}", "neither what"),
+            ("", "it is empty"), ("{", "not valid JSON"), ("{}", "neither what"),
             ('{"winners":7}', "neither what"), ("[" * 100, "deeper"),
             ('{"winners":[7]}', "winner 1"), ("SQLite format 2\x01", "not valid JSON"),
             (changed(lambda w: w.pop("problem")), "winner 2"),

@@ -216,7 +216,7 @@ def colour_is_for_terminals_and_can_be_had_or_left():
 def filters_of_report_are_those_of_show_and_of_gpus():
     with Place() as place:
         place.run("--gpu", "L4", *SMALL, "--quiet")
-        place.run("--gpu", "L4", *SMALL, "--heads", "2", "--causal", "--quiet")
+        place.run("--gpu", "L4", *SMALL[:4], "--heads", "2", "--causal", "--quiet")
         for asked, count in (([], 2), (["--causal"], 1), (["--heads", "2"], 1), (["--seq", "128"], 2), (["--dtype", "bf16"], 0),
                              (["--gpu", "L4", "--heads", "1"], 1), (["--gpu", "T4"], 0)):
             tap.equal((asked, len(place.json("show", *asked)["winners"])), (asked, count))

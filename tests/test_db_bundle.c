@@ -445,8 +445,8 @@ static void what_is_no_regular_file_is_refused(void)
     fa_bundle *bundle = NULL;
     bundle_path(path, "fifo.fab");
     CHECK_INT(mkfifo(path, 0600), 0);
-    CHECK_INT(fa_bundle_open(path, false, &bundle, &diag), FA_EINVAL);
-    CHECK_INT(fa_bundle_open(db_directory, false, &bundle, &diag), FA_EINVAL);
+    CHECK_INT(fa_bundle_open(path, false, &bundle, &diag), FA_ECORRUPT);
+    CHECK_INT(fa_bundle_open(db_directory, false, &bundle, &diag), FA_ECORRUPT);
     bundle_path(path, "absent.fab");
     CHECK_INT(fa_bundle_open(path, false, &bundle, &diag), FA_ENOTFOUND);
 }

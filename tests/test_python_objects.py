@@ -221,7 +221,11 @@ def a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere():
     with open("met.jsonl", "a", encoding="utf-8") as file:
         file.write('\n{"problem": {"seq_q": 8, "no_such_field": 1}}\n')
     refused(fa_tune.Error, "met.jsonl, line 4 is no problem", lambda: fa_tune.recording.load("met.jsonl"))
-    refused(FileNotFoundError, "none.jsonl", lambda: fa_tune.recording.load("none.jsonl"))
+    for kind in FileNotFoundError, fa_tune.Error:
+        refused(kind, "none.jsonl", lambda: fa_tune.recording.load("none.jsonl"))
+        refused(kind, "none.jsonl", lambda: fa_tune.warm_up("none.jsonl"))
+    for kind in OSError, fa_tune.Error:
+        refused(kind, "directory", lambda: fa_tune.warm_up("."))
     for path in (place.store, pathlib.Path(place.store + "-wal")):
         refused(fa_tune.ArgumentError, "cannot write %s" % path, lambda: met.save(path))
     refused(fa_tune.ArgumentError, "the folder none does not exist", lambda: met.save("none/met.jsonl"))
@@ -319,6 +323,12 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
         ("effort is 'cached'", fa_tune.policy, [3], {}), ("on_miss is 'raise'", fa_tune.policy, [], {"on_miss": 3}),
         ("gpu is the name", fa_tune.winners, [], {"gpu": 4}), ("gpu is the name", fa_tune.report, [], {"gpu": 4}),
         ("report.txt: its ending names no format", fa_tune.report, ["report.txt"], {}),
+        ("path is the path of the report's file", fa_tune.report, [5], {}),
+        ("record is the path of a file", fa_tune.policy, [], {"record": 5}),
+        ("causal is", Problem, [], {"seq": 64, "causal": 3}),
+        ("gpu is 'L4,', where a name between commas is missing", fa_tune.sweep, [[problem()]], {"gpu": "L4,"}),
+        ("gpu is the name", fa_tune.winners, [], {"gpu": "a\0"}),
+        ("is no path", fa_tune.warm_up, ["a\0"], {}),
     ]
     for part, call, args, more in rows:
         refused(fa_tune.ArgumentError, part, lambda: call(*args, **more))

@@ -397,6 +397,11 @@ def what_is_wrong_is_said_with_its_place():
         with open(bare, "w", encoding="utf-8") as file:
             file.write("/* fa-tune {\n  \"sizes\": {\"n\" 3}\n} */\n__global__ void k() {}\n")
         tap.has(place.run(bare, status=2).stderr, "bare.cu:2: not valid JSON")
+        with open(bare, "w", encoding="utf-8") as file:
+            file.write("/* fa-tune {\n  \"sizes\": {")
+        tap.has(place.run("check", bare, status=2).stderr, "the comment with the specification does not end: */ is missing")
+        os.mkdir(os.path.join(place.folder, "folder.cu"))
+        tap.has(place.run("check", "folder.cu", status=2).stderr, "folder.cu: it is a folder")
 
 
 def an_answer_that_a_program_gives_is_that_programs_to_tune():

@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { SPECS_MAX = 512, TEXT_MAX = 1 << 20, SHORT_HASH = 16 };
 
@@ -483,7 +484,11 @@ static int read_named(const struct fa_spec_reading *r, const char *folder, const
         return 0;
     }
     fa_buf_free(&file);
-    const char *why = rc == FA_EINVAL ? "it is no text of at most 1 MiB" : fa_error_text(rc);
+    struct stat st;
+    const char *why = rc != FA_EINVAL ? fa_error_text(rc)
+                      : length < (int)sizeof path && stat(path, &st) == 0 && S_ISDIR(st.st_mode)
+                          ? "it is a folder: name a file in it"
+                          : "it is no text of at most 1 MiB";
     return named_by[0] == 0 ? fa_fail(r->diag, rc, "%s: %s", r->where, why)
                             : fa_fail(r->diag, rc, "%s: %s: %s: %s", r->where, named_by, path, why);
 }

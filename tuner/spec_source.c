@@ -81,7 +81,12 @@ char *fa_source_head(const char *text, fa_diag *diag)
         at += strspn(at, " \t\r\n");
     }
     const char *end = strncmp(at, "/*", 2) == 0 ? strstr(at, "*/") : NULL;
-    const char *from = end != NULL ? at + 2 + strspn(at + 2, "* \t\r\n") : NULL;
+    const char *from = strncmp(at, "/*", 2) == 0 ? at + 2 + strspn(at + 2, "* \t\r\n") : NULL;
+    if (from != NULL && end == NULL && strncmp(from, word, sizeof word - 1) == 0) {
+        fa_fail(diag, FA_EMANIFEST,
+                "the comment with the specification does not end: */ is missing");
+        return NULL;
+    }
     if (end == NULL || strncmp(from, word, sizeof word - 1) != 0 ||
         (from = memchr(from, '{', (size_t)(end - from))) == NULL) {
         fa_fail(

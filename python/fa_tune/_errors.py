@@ -49,6 +49,14 @@ class NotSupported(Error, NotImplementedError):
     """The problem is well-formed, and no kernel here computes it."""
 
 
+class FileError(Error, OSError):
+    """A file cannot be read."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file that is to be read does not exist."""
+
+
 def did_you_mean(word: Any, words: Iterable[str]) -> str:
     """What is added to the sentence about a word that is not known: ": did you mean 'seq'?", or nothing."""
     near = []

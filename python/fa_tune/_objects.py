@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from . import _core
-from ._errors import ArgumentError, did_you_mean
+from ._errors import ArgumentError, did_you_mean, shown
 from ._problem import Problem, restored
 from ._tables import Table, counted, html_table, kernel_of, number, record, time_of, times
 
@@ -283,6 +283,8 @@ class Report(Table):
 
     @classmethod
     def _format_of(cls, path: str | os.PathLike[str]) -> str:
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArgumentError("path is the path of the report's file, such as \"report.html\", not %s" % shown(path))
         ending = os.path.splitext(os.fspath(path))[1]
         if ending not in cls._FORMATS:
             raise ArgumentError("%s: its ending names no format: use .html, .md, .csv or .json" % os.fspath(path))

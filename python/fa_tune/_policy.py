@@ -14,7 +14,7 @@ import warnings
 from typing import Any, get_args
 
 from . import _core
-from ._errors import ArgumentError, DtypeError, Error, NotSupported, NotTuned, ShapeError, one_of
+from ._errors import ArgumentError, DtypeError, Error, NotSupported, NotTuned, ShapeError, one_of, shown
 from ._types import EFFORTS, Effort, OnMiss
 
 NO_KERNEL = -21  # FA_ENOKERNEL: every config failed
@@ -56,6 +56,8 @@ class policy:  # noqa: N801, called as a function
         for name, value, words in (("effort", effort, EFFORTS), ("on_miss", on_miss, get_args(OnMiss))):
             if value is not None:
                 one_of(name, value, words)
+        if not isinstance(record, (str, os.PathLike, type(None))):
+            raise ArgumentError("record is the path of a file, \"\" for none, or None, not %s" % shown(record))
         self._before = current
         self.effort = effort or (current.effort if current else "measure")
         self.on_miss = on_miss or (current.on_miss if current else "raise")

@@ -35,7 +35,7 @@ def _word(name: str, value: Any) -> Any:
     if name == "dtype":
         text = getattr(value, "__name__", str(value)).rpartition(".")[2]
         return ELEMENTS.get(text, text)
-    if name == "causal" and not isinstance(value, str):
+    if name == "causal" and value in (True, False):
         return MASKS[bool(value)]
     return value
 
@@ -238,7 +238,14 @@ def problems_of_file(path: str | os.PathLike[str], wrong: list[Exception] | None
     """The problems of a file that a recording has saved, or of any plan of `fa-tune sweep`: one a line. A line that is
     none raises, or where `wrong` is given is left out and its error added there."""
     problems = []
-    with open(os.fspath(path), encoding="utf-8", errors="surrogateescape") as file:
+    try:
+        opened = open(os.fspath(path), encoding="utf-8", errors="surrogateescape")  # pylint: disable=consider-using-with
+    except OSError as error:
+        kind = _errors.MissingFileError if isinstance(error, FileNotFoundError) else _errors.FileError
+        raise kind(error.errno, error.strerror, os.fspath(path)) from None
+    except ValueError as error:  # a null byte
+        raise ArgumentError("%s is no path: %s" % (shown(path), error)) from None
+    with opened as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

@@ -7,6 +7,7 @@
 
 #include "error.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -270,6 +271,16 @@ int fa_struct_from_strict_json(const cJSON *json, const fa_member *members, void
     return fa_struct_from_json(json, members, ret_data, where, diag);
 }
 
+/* Whole or not at all. */
+static void take_struct(const cJSON *item, const fa_member *m, void *at)
+{
+    unsigned char before[1024];
+    assert(m->size > 0 && m->size <= sizeof before);
+    memcpy(before, at, m->size);
+    if (read_struct(item, m, at, "", NULL) != 0)
+        memcpy(at, before, m->size);
+}
+
 void fa_struct_take_json(const cJSON *json, const fa_member *members, void *ret_data)
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
@@ -277,6 +288,8 @@ void fa_struct_take_json(const cJSON *json, const fa_member *members, void *ret_
         void *at = (char *)ret_data + m->offset;
         if (m->kind == FA_MEMBER_PART)
             fa_struct_take_json(json, m->members, at);
+        else if (item != NULL && m->kind == FA_MEMBER_STRUCT)
+            take_struct(item, m, at);
         else if (item != NULL)
             read_member(json, item, m, at, "", NULL);
     }

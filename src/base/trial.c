@@ -191,11 +191,6 @@ cJSON *fa_gpu_to_json(const fa_gpu *gpu)
     return fa_struct_to_json(fa_gpu_members, gpu);
 }
 
-cJSON *fa_member_gpu(const void *gpu)
-{
-    return fa_gpu_to_json(gpu);
-}
-
 int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag)
 {
     fa_gpu gpu = {0};

@@ -50,7 +50,7 @@ static int open_file(fa_bundle *bundle, int *ret_fd, fa_diag *diag)
     if (fstat(*ret_fd, &st) != 0)
         return fa_fail(diag, FA_EIO, "bundle %s: %s", bundle->path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return fa_fail(diag, FA_EINVAL, "bundle %s: not a regular file", bundle->path);
+        return fa_fail(diag, FA_ECORRUPT, "bundle %s: not a regular file", bundle->path);
     if (st.st_size < FA_PORTABLE_HEADER + FA_BUNDLE_TRAILER)
         return fa_fail(diag, FA_ECORRUPT, "%s is no bundle: it has %lld bytes", bundle->path,
                        (long long)st.st_size);

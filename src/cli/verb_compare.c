@@ -194,6 +194,8 @@ static int read_side(side *side, cli_run *run)
         rc = fa_fail(diag, rc, "it is no regular file of at most %d MiB", EXPORT_MAX >> 20);
     else if (rc != 0)
         rc = fa_fail(diag, rc, "it cannot be read: %s", fa_error_text(rc));
+    else if (file.size == 0)
+        rc = fa_fail(diag, FA_EINVAL, "it is empty");
     else
         rc = read_export(side, file.data, file.size, diag);
     fa_buf_free(&file);

@@ -14,6 +14,7 @@
 #include "json_make.h"
 #include "json_struct.h"
 #include "problem.h"
+#include "trial.h"
 #include "source.h"
 #include "store.h"
 
@@ -32,11 +33,6 @@ static int pass_over(const cJSON *json, void *member, fa_diag *diag)
 {
     (void)json, (void)member, (void)diag;
     return 0; /* it stands in the GPU */
-}
-
-static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
-{
-    return fa_gpu_from_json(json, ret_gpu, diag);
 }
 
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
@@ -60,7 +56,7 @@ static const fa_member evidence_members[] = {
     ROW(strategy, TEXT, LEFT_OUT),
     ROW(space_estimated, FLAG, LEFT_OUT),
     FA_MEMBER("uuid", OTHER, fa_answer, gpu, .write = write_uuid, .read = pass_over),
-    ROW(gpu, OTHER, .write = fa_member_gpu, .read = read_gpu),
+    ROW(gpu, STRUCT, .members = fa_gpu_members),
     {.key = NULL},
 };
 #undef ROW

@@ -92,7 +92,7 @@ def recorded(path, kinds):
     torn: list = []
     try:
         found = problems_of_file(path, torn) if os.path.exists(path) else []
-    except OSError as error:
+    except (OSError, Error) as error:
         found, torn = [], [error]
     if torn:
         warnings.warn("some of what an earlier run met is not tuned: %s" % torn[0], RuntimeWarning, stacklevel=2)
