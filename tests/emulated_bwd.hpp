@@ -219,8 +219,9 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
 #else
     const auto tiles_of = [&](int seq, int rows) { return (i64)(kVarlen ? seq / rows + count : (seq + rows - 1) / rows); };
     const i64 tiles = tiles_of(seq_q, kM), rows = tiles * kM * heads_q * batch;
-#ifdef HOPPER   // two counters a tile, six tensor maps, and the next job's number
-    const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? 2 * tiles * heads_q * batch : 0) + 7 * 32);
+#ifdef HOPPER   // two counters a tile, six tensor maps (of each sequence), the next job's number, and the sequences' ranking
+    const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? 2 * tiles * heads_q * batch : 0) +
+                                   (kVarlen ? (6 * count + 1) * 32 + 4 * (count + 1) : 7 * 32));
     const u32 side_bytes = 768;
 #else
     const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? tiles * heads_q * batch : 0));

@@ -272,8 +272,10 @@ inline void shuffle(void *const *args) {
         *s->to = ((const Shuffle *)args[i ^ (s->mask & 31)])->from;
     }
 }
-inline void shuffle_xor(float &to, float from, int mask) {
-    Shuffle s = {&to, from, mask};
+template <class T> void shuffle_xor(T &to, T from, int mask) {
+    static_assert(sizeof to == sizeof(float), "");
+    Shuffle s = {(float *)&to, 0, mask};
+    memcpy(&s.from, &from, sizeof from);
     meet(shuffle, &s);
 }
 

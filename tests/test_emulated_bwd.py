@@ -24,8 +24,8 @@ def shared_bytes(m, n, stages, d, dv):
     return 2 * (n * (d + dv) + stages * m * (d + dv) + 2 * m * n)
 
 
-def hopper_bytes(m, d, dv):
-    return 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 192
+def hopper_bytes(m, d, dv, varlen=0):
+    return 128 * varlen + 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 192
 
 
 class Case:
@@ -75,7 +75,7 @@ def prove_some(count, case_of=Case, kernel=KERNEL):
 def find_each(case, changes, kernel=KERNEL):
     for change in range(len(changes) + 1):
         done = proved(case, kernel, changes=changes, change=change)
-        assert done.returncode == (change > 0), (change, done)
+        assert (done.returncode != 0) == (change > 0), (change, done)   # or it crashes
 
 
 def random_problems_are_right():
@@ -111,7 +111,7 @@ class HopperCase(Case):
         self.words[0] = dice.choice([1, 2])
         self.words[3:5] = [dice.choice([0, 1, 63, 65, 129, 200, 330]) for _ in range(2)]   # rings go round
         self.words[7] = dice.choice([0, 8, 24])
-        self.words[8:10] = [384, hopper_bytes(self.config[0], *getattr(self, "tiles", [64, 64]))]
+        self.words[8:10] = [384, hopper_bytes(self.config[0], *getattr(self, "tiles", [64, 64]), self.flags["VARLEN"])]
 
 
 class SequencesCase(Case):
@@ -133,8 +133,33 @@ class NarrowSequencesCase(SequencesCase):
         self.draw_words(dice)
 
 
+class HopperSequencesCase(HopperCase):
+    """Sequences behind one another for attn_bwd_sm90a: lengths of several tiles, and empty ones."""
+
+    def draw_words(self, dice):
+        self.flags["VARLEN"] = 1
+        super().draw_words(dice)
+        self.words[0] = dice.choice([1, 2, 5, 9])
+        self.words[3:5] = dice.choice([1, 30, 65, 110]), dice.choice([1, 30, 90, 150])
+
+
 def hopper_problems_are_right():
     prove_some(4, HopperCase, HOPPER)
+
+
+def hopper_sequences_of_several_lengths_are_right():
+    """As below, with each place that tells sequences apart left out in turn."""
+    prove_some(5, HopperSequencesCase, HOPPER)
+    case = HopperSequencesCase(random.Random(1))
+    case.d = case.dv = 64
+    case.tiles, case.config, case.flags = [64, 64], (64, 128, 0, 0), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "VARLEN": 1}
+    case.words = [5, 2, 1, 100, 100, -1, -1, 0, 384, hopper_bytes(64, 64, 64, 1), 5, 0]
+    find_each(case, (("(queries ? own.first_q : own.first_k) * shape.row_stride", "0"),
+                     ("before += (u32)job.first_tile + (kOfV ? opaque((u32)p.heads_q) * tiles : 0);", "before += kOfV ? (u32)p.heads_q * tiles : 0;"),
+                     ("Workspace(p, workspace, first_head, kVarlen ? job.first_tile : 0).dq", "Workspace(p, workspace, first_head, 0).dq"),
+                     ("number >= ranking[rank + 1].key_tiles * heads_kv", "number > ranking[rank + 1].key_tiles * heads_kv"),
+                     ("shape.rows = queries ? own.seq_q : own.seq_k, shape.batch = 1;", "shape.batch = 1;"),
+                     ("key_tiles += (u32)(((i64)s.seq_k + kN - 1) / kN);", "++key_tiles;")), HOPPER)
 
 
 def a_hopper_kernel_that_is_wrong_is_found():
@@ -193,5 +218,6 @@ def a_kernel_that_is_wrong_is_found():
 
 
 tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right,
+          hopper_sequences_of_several_lengths_are_right,
           a_hopper_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
           a_reference_that_is_wrong_is_found])

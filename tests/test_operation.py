@@ -194,10 +194,13 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
     with Place(space=None) as place:
         for options in (["--head-dim", "64", "--causal"],
                         ["--head-dim", "128", "--softcap", "--window", "100,20", "--sinks", "--deterministic"],
-                        ["--head-dim", "128", "--head-dim-v", "64"]):
+                        ["--head-dim", "128", "--head-dim-v", "64"],
+                        ["--head-dim", "128", "--causal", "--varlen"],
+                        ["--head-dim", "64", "--softcap", "--window", "100,20", "--deterministic", "--varlen"]):
             funnel = place.json(*command, *options)["funnel"]
             assert funnel["in_budget"] == funnel["compiled"] == funnel["clean"] > 0, (options, funnel)
-        for options, family in ((["--head-dim", "96"], "attn_bwd_sm90a"), (["--head-dim", "136"], "attn_bwd_sm80"),
+        for options, family in ((["--head-dim", "96"], "attn_bwd_sm90a"), (["--head-dim", "96", "--varlen"], "attn_bwd_sm90a"),
+                                (["--head-dim", "136"], "attn_bwd_sm80"),
                                 (["--head-dim", "64", "--unaligned"], "attn_bwd_sm80")):
             tap.equal({row["config"]["family"] for row in place.json("explain", *command, *options)["configs"]}, {family})
 

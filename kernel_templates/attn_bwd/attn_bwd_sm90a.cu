@@ -15,6 +15,9 @@
 //    computes weights while the other multiplies.
 //  - each consumer hands its half of dQ to a warp of the producing warpgroup, which adds it to the workspace.
 //  - jobs are taken in the order of their numbers, so that a job that waits for others (DETERMINISTIC) waits for jobs that were taken.
+//  - VARLEN=1: the first launch ranks the sequences, those with most queries first, and makes each its own tensor maps, which end with
+//    it: copies read zeros behind a sequence and write nothing there. The thread that takes a job's number finds its sequence and tells
+//    the other warps both.
 //  - dV is stored by way of the tiles of dS, when both consumers have read them, and dK by way of the consumer's half of dQ.
 //  - what is read by loads, products or copies is written again only behind a barrier at which its readers arrived, and what
 //    ordinary stores wrote (dS, halves of dQ, dK, dV) is fenced by each lane before its warp arrives. tests/test_barriers_bwd.py
@@ -38,7 +41,7 @@ static_assert(kD % 64 == 0 && kD <= 128 && kDv % 64 == 0 && kDv <= 128 && ALIGNE
 constexpr int kKBytes = kN * kD * 2, kVBytes = kN * kDv * 2, kQBytes = kM * kD * 2, kDoBytes = kM * kDv * 2;
 constexpr int kDsBytes = kM * kN * 2, kHalfBytes = kM * kD * 4 / kGroups, kRowsBytes = kM * 4;
 constexpr int kKAt = 0, kVAt = kKAt + kKBytes, kQAt = kVAt + kVBytes, kDoAt = kQAt + kStages * kQBytes;
-constexpr int kDsAt = kDoAt + kStages * kDoBytes, kHalvesAt = kDsAt + 2 * kDsBytes, kLseAt = kHalvesAt + kGroups * kHalfBytes;
+constexpr int kDsAt = kDoAt + kStages * kDoBytes, kHalvesAt = kDsAt + 2 * kDsBytes, kJobsAt = kHalvesAt + kGroups * kHalfBytes, kLseAt = kJobsAt + (kVarlen ? kGroups * 4 * 16 : 0);
 constexpr int kDeltaAt = kLseAt + kStages * kRowsBytes, kBarriersAt = kDeltaAt + kStages * kRowsBytes;
 enum Barrier { kJobFull, kJobEmpty, kKFull, kKEmpty, kVFull, kVEmpty, kQFull, kQEmpty = kQFull + kStages, kDoFull = kQEmpty + kStages,
                kDoEmpty = kDoFull + kStages, kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kBarrierCount = kDsEmpty + 2 };
@@ -52,17 +55,40 @@ enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kRoomsFree = kHal
 constexpr bool kDqByRows = kM == 128 && kD == 64, kDqByColumns = kM == 64 && kD == 128, kDqAcross = !kDqByRows && !kDqByColumns;
 constexpr int kDqN = !kDqAcross ? 64 : kD == 128 ? kM : kM / 2;
 
+// The same number, of which the compiler does not know where it comes from: what is computed from it is not kept in registers.
+FA_DEVICE u32 opaque(u32 x) {
+    u32 y;
+    asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
 // ---- the workspace ---------------------------------------------------------------------------------------------
 
 enum Map { kMapQ, kMapK, kMapV, kMapDo, kMapDk, kMapDv, kMaps };
 constexpr int kStoreRows = 16;   // of a box of dK or dV
 
 FA_DEVICE fa_tensor_map *maps_of(const fa_attn_bwd_params &p, void *workspace) {
-    return (fa_tensor_map *)Workspace(p, workspace, 0).turns;
+    if constexpr (!kVarlen) return (fa_tensor_map *)Workspace(p, workspace, 0).turns;
+    // The same, from where it takes no registers of a producer meanwhile.
+    const i64 tiles = opaque((u32)p.seq_q) / kM + opaque((u32)p.batch);
+    return (fa_tensor_map *)((float *)workspace + tiles * kM * (int)opaque((u32)p.heads_q) * (kD + 2));
 }
-FA_DEVICE u32 *next_job_of(const fa_attn_bwd_params &p, void *workspace) { return (u32 *)(maps_of(p, workspace) + kMaps); }
-FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, i64 head) {
-    return (u32 *)(maps_of(p, workspace) + kMaps + 1) + head * tiles_of_queries(p) * kGroups;
+FA_DEVICE i64 maps_in(const fa_attn_bwd_params &p) { return kVarlen ? (i64)opaque((u32)p.batch) * kMaps : kMaps; }
+FA_DEVICE u32 *next_job_of(const fa_attn_bwd_params &p, void *workspace) { return (u32 *)(maps_of(p, workspace) + maps_in(p)); }
+
+// VARLEN=1: the sequences in the order in which their jobs are taken, and one entry behind them; in the workspace behind the next job's
+// number.
+struct alignas(16) Ranked {
+    u32 key_tiles;    // of the sequences before, of one head
+    u32 first_tile;   // of queries, in the workspace of a head
+    u32 seq_q, seq_k;
+};
+FA_DEVICE Ranked *ranking_of(const fa_attn_bwd_params &p, void *workspace) {
+    return (Ranked *)(maps_of(p, workspace) + maps_in(p) + 1);
+}
+FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, i64 head, i64 tile = 0) {
+    if constexpr (!kVarlen) return (u32 *)(maps_of(p, workspace) + kMaps + 1) + head * tiles_of_queries(p) * kGroups;
+    return (u32 *)(ranking_of(p, workspace) + p.batch + 1) + (head * tiles_of_queries(p) + tile) * kGroups;
 }
 // Of 16 rows, those that a lane wants of LSE and delta lie beside one another: columns 2t, 2t + 1, 2t + 8 and 2t + 9 of a fragment.
 FA_DEVICE int place_of_row(int row) { return (row & ~15) + (row % 8 / 2) * 4 + row % 16 / 8 * 2 + row % 2; }
@@ -87,10 +113,29 @@ FA_DEVICE float product_of(const u32 (&x)[4], const u32 (&y)[4]) {
     }
     return sum;
 }
+FA_DEVICE u32 shuffle_xor_count(u32 x, int mask) {
+    u32 y;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(mask));
+    return y;
+}
 FA_DEVICE void load_global_16(u32 (&x)[4], const u16 *from) {
     asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
 }
+
+// Where a tile of queries lies, of all that a head has in the workspace.
+struct Own {
+    i64 tile, batch, first;   // its number in its sequence; where that one begins
+    int seq_q;
+    Sequence sequence;        // VARLEN=1
+
+    __device__ __forceinline__ Own(const fa_attn_bwd_params &p, i64 of_all, i64 b) : tile(of_all), batch(b), first(0), seq_q(p.seq_q), sequence() {
+        if constexpr (kVarlen) {
+            sequence = find_sequence<kM>(p, p.cu_seqlens_q, 0, tile);
+            batch = 0, first = sequence.first_q, seq_q = sequence.seq_q;
+        }
+    }
+};
 
 // The first launch's part of a tile of queries: LSE, delta, zeros. kLanes of a warp share a row.
 FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, void *workspace) {
@@ -99,22 +144,25 @@ FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, void *workspace) {
     const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
     const Workspace at(p, workspace, head);
     const int lane = threadIdx.x % kLanes, column = lane * 8;
-    if (kDeterministic && threadIdx.x < kGroups) turns_of(p, workspace, head)[tile * kGroups + threadIdx.x] = first_turn(p, (int)tile);
+    if (kDeterministic && !kVarlen && threadIdx.x < kGroups) turns_of(p, workspace, head)[tile * kGroups + threadIdx.x] = first_turn(p, (int)tile);
+    const Own own(p, tile, b);
+    if (kDeterministic && kVarlen && threadIdx.x < kGroups)
+        turns_of(p, workspace, head)[tile * kGroups + threadIdx.x] = first_turn(own.sequence, (int)own.tile);
 #pragma unroll
     for (int first = 0; first < kM; first += kAtOnce) {
         const int r = first + (int)threadIdx.x / kLanes;
-        const i64 row = tile * kM + r;
+        const i64 row = own.tile * kM + r;
         float sum = 0.0f;
-        if (row < p.seq_q && column < HEAD_DIM_V && r < kM) {
+        if (row < own.seq_q && column < HEAD_DIM_V && r < kM) {
             u32 x[4], y[4];
-            load_global_16(x, row_of(p.o, p.o_strides, b, h, row) + column);
-            load_global_16(y, row_of(p.d_o, p.d_o_strides, b, h, row) + column);
+            load_global_16(x, row_of(p.o, p.o_strides, own.batch, h, own.first + row) + column);
+            load_global_16(y, row_of(p.d_o, p.d_o_strides, own.batch, h, own.first + row) + column);
             sum = product_of(x, y);
         }
 #pragma unroll
         for (int mask = kLanes / 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
         if (lane != 0 || r >= kM) continue;
-        const float said = row < p.seq_q ? p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + row] : neg_infinity();
+        const float said = row < own.seq_q ? p.lse[own.batch * p.lse_strides.batch + h * p.lse_strides.head + own.first + row] : neg_infinity();
         const i64 place = tile * kM + place_of_row(r);
         at.lse[place] = said == neg_infinity() ? -neg_infinity() : said * kLog2e;
         at.delta[place] = sum;
@@ -122,6 +170,32 @@ FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, void *workspace) {
     const float zeros[4] = {};
 #pragma unroll 4
     for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + tile * kM * kD + 4 * i, zeros);
+}
+
+// VARLEN=1: a warp makes one of the maps of a sequence, in its place among all, and the first warp tells that place.
+FA_DEVICE void rank_sequence(const fa_attn_bwd_params &p, void *workspace, int b, int which) {
+    const Sequence own = sequence_of(p, b);
+    u32 before = 0, key_tiles = 0;
+    for (int other = (int)(threadIdx.x % kWarp); other < p.batch; other += (int)kWarp) {
+        const Sequence s = sequence_of(p, other);
+        if (s.seq_q < own.seq_q || (s.seq_q == own.seq_q && other >= b)) continue;
+        ++before;
+        key_tiles += (u32)(((i64)s.seq_k + kN - 1) / kN);
+    }
+#pragma unroll
+    for (int mask = 1; mask < (int)kWarp; mask <<= 1) {
+        before += shuffle_xor_count(before, mask);
+        key_tiles += shuffle_xor_count(key_tiles, mask);
+    }
+    MapShape shape = shape_of(p, which);
+    const bool queries = which == kMapQ || which == kMapDo;
+    shape.base = (const u16 *)shape.base + (queries ? own.first_q : own.first_k) * shape.row_stride;
+    shape.rows = queries ? own.seq_q : own.seq_k, shape.batch = 1;
+    make_map<kBf16>(maps_of(p, workspace) + (i64)before * kMaps + which, shared_address(shared_memory) + which * sizeof(fa_tensor_map), shape);
+    if (threadIdx.x != 0) return;
+    Ranked *at = ranking_of(p, workspace) + before;
+    at[0] = {key_tiles, (u32)own.first_tile, (u32)own.seq_q, (u32)own.seq_k};
+    if (before == (u32)p.batch - 1) at[1] = {key_tiles + (u32)(((i64)own.seq_k + kN - 1) / kN), 0, 0, 0};
 }
 
 // An 8 x 8 matrix of 16-bit elements, transposed.
@@ -143,8 +217,10 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
     const i64 tiles = tiles_of_queries(p);
     const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
     const float *dq = Workspace(p, workspace, head).dq + tile * kM * kD;
+    const Own own(p, tile, b);
+    if (kVarlen && own.tile * kM >= own.seq_q) return;
     const int thread = threadIdx.x % kGroup, g = thread % 32 / 4, t = thread % 4, slab = thread / 32 * 16;
-    u16 *first = (u16 *)row_of(p.dq, p.dq_strides, b, h, tile * kM);
+    u16 *first = (u16 *)row_of(p.dq, p.dq_strides, own.batch, h, own.first + own.tile * kM);
 #pragma unroll 2
     for (int cell = threadIdx.x / kGroup; cell < kGroups * kPairs; cell += kSideThreads / kGroup) {
         const int half = cell / kPairs, pair = cell % kPairs;
@@ -172,7 +248,7 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
                 row = slab + g + 8 * k + (kDqByRows ? half * 64 : 0);
                 column += pair * 16 + (kDqByRows ? 0 : half * 64);
             }
-            if (tile * kM + row < p.seq_q && column < HEAD_DIM)
+            if (own.tile * kM + row < own.seq_q && column < HEAD_DIM)
                 store_global_8(first + (i64)row * p.dq_strides.row + column, t % 2 == 0 ? left : other, t % 2 == 0 ? other : right);
         }
     }
@@ -180,26 +256,37 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
 
 // ---- the main launch -------------------------------------------------------------------------------------------
 
-// The same number, of which the compiler does not know where it comes from: what is computed from it is not kept in registers.
-FA_DEVICE u32 opaque(u32 x) {
-    u32 y;
-    asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
-}
-
 // The tile of keys that a block owns and the steps that it takes: the tiles of queries that meet it, of each head of its group.
 FA_DEVICE u32 slot_of(u32 step) { return step & 1; }              // in each ring
 FA_DEVICE u32 parity_of(u32 step) { return step >> 1 & 1; }       // of that slot's barriers
 FA_DEVICE u32 key_tiles_of(const fa_attn_bwd_params &p) { return (u32)(((i64)p.seq_k + kN - 1) / kN); }
+// What the warps of a block are told of a job: its number, and of a sequence among others (VARLEN=1) its rank, which is then the number.
+constexpr u32 kNoJob = 0xffffffffu;
+struct Told {
+    u32 number, head, key_tile, first_tile, seq_q, seq_k;
+};
 FA_DEVICE u32 jobs_of(const fa_attn_bwd_params &p) { return opaque(key_tiles_of(p)) * (u32)p.heads_kv * (u32)p.batch; }
 struct Job {
     int key_tile, head, batch;   // head of keys
+    int first_tile, seq_q, seq_k;   // VARLEN=1
     int group;                   // heads of queries that share it
     int steps_a_head, steps;
     Band band;
     Meets meets;
 
-    __device__ __forceinline__ Job(const fa_attn_bwd_params &p, u32 index) {
+    __device__ __forceinline__ Job(const fa_attn_bwd_params &p, const Told &told) {
+        if constexpr (kVarlen) {
+            key_tile = (int)told.key_tile, head = (int)told.head, batch = 0;
+            first_tile = (int)told.first_tile, seq_q = (int)told.seq_q, seq_k = (int)told.seq_k;
+            const Sequence lengths = {seq_q, seq_k, (int)opaque((u32)p.window_left), (int)opaque((u32)p.window_right), 0, 0, 0, 0};
+            band = find_band(lengths);
+            meets = find_meets(lengths, band, key_tile * kN);
+            group = (int)((u32)p.heads_q / opaque((u32)p.heads_kv));
+            steps_a_head = meets.end > meets.first ? meets.end - meets.first : 0;
+            steps = steps_a_head * group;
+            return;
+        }
+        const u32 index = told.number;
         // By way of opaque(), since a producer has few registers to keep numbers in.
         const u32 key_tiles = opaque(key_tiles_of(p)), kv_head = index / key_tiles;
         key_tile = (int)(index - kv_head * key_tiles);
@@ -224,26 +311,69 @@ FA_DEVICE u32 take_number(u32 *counter) {
     asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(counter) : "memory");
     return number;
 }
-constexpr u32 kNoJob = 0xffffffffu;
 // Jobs are taken by one thread, from a counter, and read by the other warps of the block, which end with it after the last one.
-FA_DEVICE void tell_job(const Shared &shared, u32 turn, u32 number) {
+FA_DEVICE void tell_job(const Shared &shared, u32 turn, const Told &job) {
     barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);
-    asm volatile("st.shared.b32 [%0], %1;" :: "r"(shared.base + kJobAt), "r"(number) : "memory");
+    const u32 at = shared.base + kJobAt;
+    asm volatile("st.shared.b32 [%0], %1;" :: "r"(at), "r"(job.number) : "memory");
+    if constexpr (kVarlen) {
+        asm volatile("st.shared.b32 [%0], %1;" :: "r"(at + 4), "r"(job.head) : "memory");
+        asm volatile("st.shared.b32 [%0], %1;" :: "r"(at + 8), "r"(job.key_tile) : "memory");
+        asm volatile("st.shared.b32 [%0], %1;" :: "r"(at + 12), "r"(job.first_tile) : "memory");
+        asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at + 16), "r"(job.seq_q), "r"(job.seq_k) : "memory");
+    }
     barrier_arrive(shared.barrier(kJobFull));
 }
-FA_DEVICE u32 read_job(const Shared &shared, u32 turn) {
+FA_DEVICE Told read_job(const Shared &shared, u32 turn) {
     barrier_wait(shared.barrier(kJobFull), turn & 1);
-    u32 number;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(number) : "r"(shared.base + kJobAt) : "memory");
+    const u32 at = shared.base + kJobAt;
+    Told job;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(job.number) : "r"(at) : "memory");
+    if constexpr (kVarlen) {
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(job.head) : "r"(at + 4) : "memory");
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(job.key_tile) : "r"(at + 8) : "memory");
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(job.first_tile) : "r"(at + 12) : "memory");
+        asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(job.seq_q), "=r"(job.seq_k) : "r"(at + 16) : "memory");
+    }
     barrier_arrive(shared.barrier(kJobEmpty));
-    return number;
+    return job;
 }
 // For a whole warp: one lane reads and arrives.
-FA_DEVICE u32 read_job_together(const Shared &shared, u32 turn) {
-    u32 number = 0;
-    if (threadIdx.x % kWarp == 0) number = read_job(shared, turn);
-    return (u32)uniform((int)number);
+FA_DEVICE Told read_job_together(const Shared &shared, u32 turn) {
+    Told job = {};
+    if (threadIdx.x % kWarp == 0) job = read_job(shared, turn);
+    job.number = (u32)uniform((int)job.number);
+    if constexpr (kVarlen) {
+        job.head = (u32)uniform((int)job.head), job.key_tile = (u32)uniform((int)job.key_tile);
+        job.first_tile = (u32)uniform((int)job.first_tile), job.seq_q = (u32)uniform((int)job.seq_q), job.seq_k = (u32)uniform((int)job.seq_k);
+    }
+    return job;
 }
+// VARLEN=1: the job of a number. Numbers only rise, so the sequence is that of the job before or a later one.
+FA_DEVICE Told find_job(const fa_attn_bwd_params &p, const Shared &shared, const Ranked *ranking, u32 number) {
+    u32 rank;   // what it told last, 0 at first
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(rank) : "r"(shared.base + kJobAt) : "memory");
+    const u32 heads_kv = opaque((u32)p.heads_kv);
+    while (rank < (u32)p.batch && number >= ranking[rank + 1].key_tiles * heads_kv) ++rank;
+    if (rank >= (u32)p.batch) return {kNoJob, 0, 0, 0, 0, 0};
+    const Ranked own = ranking[rank];
+    const u32 tiles = (own.seq_k + kN - 1) / kN, owned = find_owned(number - own.key_tiles * heads_kv, tiles, heads_kv);
+    return {rank, owned / tiles, owned % tiles, own.first_tile, own.seq_q, own.seq_k};
+}
+// VARLEN=1: what a consumer's warp wants to know of its job again when it stores, kept in shared memory meanwhile.
+FA_DEVICE void keep_job(u32 at, const Told &job) {
+    asm volatile("st.shared.b32 [%0], %1;" :: "r"(at), "r"(job.number) : "memory");
+    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at + 8), "r"(job.head), "r"(job.key_tile) : "memory");
+}
+FA_DEVICE u32 recall_job(u32 at, Job &job) {
+    u32 rank;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(rank) : "r"(at) : "memory");
+    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(job.head), "=r"(job.key_tile) : "r"(at + 8) : "memory");
+    job.batch = 0;
+    return rank;
+}
+// A job's tensor maps.
+FA_DEVICE const fa_tensor_map *map_of(const fa_tensor_map *maps, u32 rank, int which) { return maps + (kVarlen ? (i64)rank * kMaps : 0) + which; }
 
 template <int kCount>
 FA_DEVICE void load_slabs(u32 to, const fa_tensor_map *map, u32 barrier, int rows, int row, int head, int batch, u64 hint) {
@@ -258,23 +388,35 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
     constexpr u32 kKeysFull = kOfV ? kVFull : kKFull, kKeysEmpty = kOfV ? kVEmpty : kKEmpty;
     constexpr u32 kTilesAt = kOfV ? kDoAt : kQAt, kTilesRowsAt = kOfV ? kDeltaAt : kLseAt, kKeysAt = kOfV ? kVAt : kKAt;
     const fa_tensor_map *maps = maps_of(p, workspace), *keys = maps + (kOfV ? kMapV : kMapK), *queries = maps + (kOfV ? kMapDo : kMapQ);
-    acquire_map(keys);
-    acquire_map(queries);
-    const float *rows = kOfV ? Workspace(p, workspace, 0).delta : Workspace(p, workspace, 0).lse;
+    if constexpr (!kVarlen) {
+        acquire_map(keys);
+        acquire_map(queries);
+    }
+    const float *rows = kOfV && !kVarlen ? Workspace(p, workspace, 0).delta : Workspace(p, workspace, 0).lse;   // delta is behind LSE
     u32 step = 0;
 #pragma unroll 1
     for (u32 turn = 0;; ++turn) {
-        u32 number;
+        Told told;
+        if constexpr (kVarlen) maps = maps_of(p, workspace);
         if constexpr (kOfV) {
-            number = read_job(shared, turn);
+            told = read_job(shared, turn);
+        } else if constexpr (kVarlen) {
+            u32 *next_job = (u32 *)(maps + maps_in(p));
+            told = find_job(p, shared, (const Ranked *)(next_job + sizeof(fa_tensor_map) / 4), take_number(next_job));
+            tell_job(shared, turn, told);
         } else {
-            number = take_number((u32 *)(maps + kMaps));
-            if (number >= jobs_of(p)) number = kNoJob;
-            else if (kDeterministic) number = find_owned(number, opaque(key_tiles_of(p)), opaque((u32)p.heads_kv * (u32)p.batch));
-            tell_job(shared, turn, number);
+            told.number = take_number((u32 *)(maps + kMaps));
+            if (told.number >= jobs_of(p)) told.number = kNoJob;
+            else if (kDeterministic) told.number = find_owned(told.number, opaque(key_tiles_of(p)), opaque((u32)p.heads_kv * (u32)p.batch));
+            tell_job(shared, turn, told);
         }
-        if (number == kNoJob) return;
-        const Job job(p, number);
+        if (told.number == kNoJob) return;
+        if constexpr (kVarlen) {
+            keys = map_of(maps, told.number, kOfV ? kMapV : kMapK), queries = map_of(maps, told.number, kOfV ? kMapDo : kMapQ);
+            acquire_map(keys);
+            acquire_map(queries);
+        }
+        const Job job(p, told);
         barrier_wait(shared.barrier(kKeysEmpty), turn & 1 ^ 1);
         barrier_expect(shared.barrier(kKeysFull), kKeysBytes);
         load_slabs<kCount>(shared.base + kKeysAt, keys, shared.barrier(kKeysFull), kN, job.key_tile * kN, job.head, job.batch, kEvictFirst);
@@ -282,6 +424,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         const int end_head = head + job.group;
         const u32 tiles = opaque((u32)tiles_of_queries(p));
         u32 before = ((u32)job.batch * (u32)p.heads_q + (u32)head) * tiles;   // tiles of the heads in front
+        if constexpr (kVarlen) before += (u32)job.first_tile + (kOfV ? opaque((u32)p.heads_q) * tiles : 0);
 #pragma unroll 1
         for (; head < end_head; ++head) {
 #pragma unroll 1
@@ -302,27 +445,27 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
     const bool first = threadIdx.x % kWarp == 0;
 #pragma unroll 1
     for (u32 turn = 0;; ++turn) {
-        const u32 number = read_job_together(shared, turn);
-        if (number == kNoJob) return;
+        const Told told = read_job_together(shared, turn);
+        if (told.number == kNoJob) return;
         named_sync(kRoomsFree + half, kGroup + kWarp);
         named_arrive(kHalfEmpty + half, kGroup + kWarp);
-        const Job job(p, number);
+        const Job job(p, told);
         const i64 first_head = (i64)job.batch * p.heads_q + job.head * job.group;
-        float *to = Workspace(p, workspace, first_head).dq + half * (kHalfBytes / 4);
-        u32 *turns = kDeterministic ? turns_of(p, workspace, first_head) + half : nullptr;
-        u32 *owed = nullptr;   // whose addition may not be complete
-        if (kDeterministic && first && job.steps > 0) wait_turn(turns + job.meets.first * kGroups, job.key_tile);
+        float *to = Workspace(p, workspace, first_head, kVarlen ? job.first_tile : 0).dq + half * (kHalfBytes / 4);
+        u32 *turns = kDeterministic ? turns_of(p, workspace, first_head, kVarlen ? job.first_tile : 0) + half : nullptr;
 #pragma unroll 1
         for (int i = 0; i < job.group; ++i) {
+            bool owes = false;   // the turn of the step before, whose addition may not be complete
+            if (kDeterministic && first && job.steps > 0) wait_turn(turns + job.meets.first * kGroups, job.key_tile);
 #pragma unroll 1
             for (int tile = job.meets.first; tile < job.meets.end; ++tile) {
                 named_sync(kHalfFull + half, kGroup + kWarp);
                 if (first) {
                     bulk_add(to + (i64)tile * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
                     tma_store_commit();
-                    if (kDeterministic && owed != nullptr) {
+                    if (kDeterministic && owes) {
                         bulk_wait_written<1>();
-                        pass_turn(owed);
+                        pass_turn(turns + (tile - 1) * kGroups);
                     }
                     tma_store_wait_read<0>();
                 }
@@ -331,26 +474,21 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
                 if constexpr (kDeterministic) {
                     // The next step's turn is waited for while its half of dQ is computed. If it is there, this one's is passed when the next
                     // addition has been sent, so that this warp seldom waits until one is complete.
-                    u32 *turn = turns + tile * kGroups, *next = turn + kGroups;
-                    bool last = false;
-                    if (tile + 1 == job.meets.end) {
-                        turns += tiles_of_queries(p) * kGroups;
-                        next = turns + job.meets.first * kGroups;
-                        last = i + 1 == job.group;
-                    }
                     if (first) {
-                        owed = turn;
-                        if (last || !has_turn(next, job.key_tile)) {
+                        u32 *turn = turns + tile * kGroups;
+                        const bool last = tile + 1 == job.meets.end;
+                        owes = !last && has_turn(turn + kGroups, job.key_tile);
+                        if (!owes) {
                             bulk_wait_written<0>();
-                            pass_turn(owed);
-                            owed = nullptr;
-                            if (!last) wait_turn(next, job.key_tile);
+                            pass_turn(turn);
+                            if (!last) wait_turn(turn + kGroups, job.key_tile);
                         }
                     }
                     warp_sync();
                 }
             }
             to += tiles_of_queries(p) * kM * kD;
+            if (kDeterministic) turns += tiles_of_queries(p) * kGroups;
         }
     }
 }
@@ -398,11 +536,16 @@ FA_DEVICE void issue_dq(float (&c)[kDqN / 2], u32 k_tile, u32 ds_tile, u32 group
     wgmma_commit();
 }
 
+FA_DEVICE const auto &lengths_of(const fa_attn_bwd_params &p, const Job &job) {
+    if constexpr (kVarlen) return job;
+    else                   return p;
+}
 // The rows [first, end) that see a lane's keys g (half 0) and g + 8. Of a key that does not exist there are none.
 struct Seers {
     int first[2], end[2];
 
-    __device__ __forceinline__ Seers(const fa_attn_bwd_params &p, const Band &band, int key) {
+    __device__ __forceinline__ Seers(const fa_attn_bwd_params &p, const Job &job, int key) : Seers(lengths_of(p, job), job.band, key) {}
+    template <class Lengths> __device__ __forceinline__ Seers(const Lengths &p, const Band &band, int key) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int at = key + half * 8;
@@ -468,7 +611,7 @@ struct Consumer {
           lane(thread % kWarp), half(shared.base + kHalvesAt + group * kHalfBytes),
           ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
                    (((warp * 2 + ((lane >> 3) & 1)) ^ (lane & 7)) << 4)),
-          seers(p, job.band, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), first(job.meets.first), end(job.meets.end),
+          seers(p, job, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), first(job.meets.first), end(job.meets.end),
           tile(job.meets.first), left(job.steps), step(step) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = 0.0f;
@@ -605,21 +748,33 @@ struct Consumer {
     }
 };
 
-FA_DEVICE void consume(const fa_attn_bwd_params &p, const fa_tensor_map *maps, const Shared &shared, u32 group) {
+FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 group) {
+    const fa_tensor_map *maps = maps_of(p, workspace);
     const bool first = threadIdx.x % kWarp == 0;
-    if (first) {
+    if (!kVarlen && first) {
         acquire_map(maps + kMapDk);
         acquire_map(maps + kMapDv);
     }
     u32 step = 0;
 #pragma unroll 1
     for (u32 turn = 0;; ++turn) {
-        const u32 number = read_job_together(shared, turn);
-        if (number == kNoJob) break;
-        const Job job(p, number);
+        const Told told = read_job_together(shared, turn);
+        if (told.number == kNoJob) break;
+        Job job(p, told);
+        const u32 kept = shared.base + kJobsAt + (group * 4 + threadIdx.x % kGroup / kWarp) * 16;
+        if (kVarlen && first) keep_job(kept, told);
         Consumer consumer(p, shared, job, group, step);
         consumer.take_all(turn);
-        consumer.store(maps, job);
+        const fa_tensor_map *own_maps = maps;
+        if constexpr (kVarlen) {
+            warp_sync();
+            own_maps = map_of(maps_of(p, workspace), recall_job(kept, job), 0);
+            if (first) {
+                acquire_map(own_maps + kMapDk);
+                acquire_map(own_maps + kMapDv);
+            }
+        }
+        consumer.store(own_maps, job);
         step = consumer.step;
     }
     if (first) tma_store_wait_read<0>();   // shared memory is gone when the block is
@@ -630,10 +785,11 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, const fa_tensor_map *maps, c
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const u32 warp = threadIdx.x / kWarp;
-    if (blockIdx.x == 0 && warp < kMaps)
+    if (kVarlen && blockIdx.x < p.batch && warp < kMaps) rank_sequence(p, workspace, (int)blockIdx.x, (int)warp);
+    if (!kVarlen && blockIdx.x == 0 && warp < kMaps)
         make_map<kBf16>(maps_of(p, workspace) + warp, shared_address(shared_memory) + warp * sizeof(fa_tensor_map), shape_of(p, (int)warp));
     if (blockIdx.x == 0 && threadIdx.x == 0) *next_job_of(p, workspace) = 0;
-    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * p.batch) prepare_rows(p, workspace);
+    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_rows(p, workspace);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
@@ -641,6 +797,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const Shared shared = {shared_address(shared_memory)};
     if (threadIdx.x == 0) {
         if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
+        if (kVarlen) asm volatile("st.shared.b32 [%0], %1;" :: "r"(shared.base + kJobAt), "r"(0) : "memory");
         barrier_init(shared.barrier(kJobFull), 1);
         barrier_init(shared.barrier(kJobEmpty), 1 + kGroups + kGroups * 4);   // V's producer, draining warps, consumers' warps
         barrier_init(shared.barrier(kKFull), 1);
@@ -672,13 +829,13 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         }
     } else {
         registers_increase<240>();
-        consume(p, maps_of(p, workspace), shared, group - 1);
+        consume(p, workspace, shared, group - 1);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
-    const i64 all = tiles_of_queries(p) * p.heads_q * p.batch;
+    const i64 all = tiles_of_queries(p) * p.heads_q * batches_of(p);
     if (blockIdx.x < all) finish_rows(p, workspace);
     else if (blockIdx.x - all < p.heads_q) finish_sink(p, workspace, (int)(blockIdx.x - all));
 }
