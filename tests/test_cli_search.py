@@ -50,7 +50,7 @@ def a_search_finds_the_valley_of_a_space_that_it_does_not_build():
 
 def what_breaks_a_restriction_is_never_compiled_and_what_does_not_compile_costs_nothing():
     with a_place() as place:
-        place.run(MANY, "--evaluations", "40", "--strategy", "random", "--seed", "1")
+        place.run(MANY, "--evaluations", "40", "--strategy", "random", "--seed", "3")
         ends, counts = tried(place)
         for text, end in ends.items():
             config = json.loads(text)
@@ -64,7 +64,7 @@ def what_breaks_a_restriction_is_never_compiled_and_what_does_not_compile_costs_
 def the_same_seed_gives_the_same_proposals():
     with a_place() as place:
         runs = []
-        for run, seed in enumerate(("5", "5", "6")):
+        for run, seed in enumerate(("3", "3", "6")):
             place.env["FA_TUNE_STORE"] = os.path.join(place.folder, "store-%d.db" % run)
             place.run(MANY, "--evaluations", "24", "--seed", seed, "--jobs", "1")
             runs.append(sorted(tried(place)[0]))
@@ -74,7 +74,7 @@ def the_same_seed_gives_the_same_proposals():
 
 def a_killed_search_goes_on_and_tries_nothing_twice():
     with a_place() as place:
-        tune = subprocess.Popen([FA_TUNE, MANY, "--evaluations", "60", "--seed", "2"], env=place.env, cwd=place.folder,
+        tune = subprocess.Popen([FA_TUNE, MANY, "--evaluations", "60", "--seed", "3"], env=place.env, cwd=place.folder,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         before, end = {}, time.monotonic() + DEADLINE
         while len(before) < 15 and time.monotonic() < end and tune.poll() is None:
@@ -85,7 +85,7 @@ def a_killed_search_goes_on_and_tries_nothing_twice():
         tune.wait()
         before, counts = tried(place)
         assert 15 <= len(before) and counts["measured"] < 60, counts
-        funnel = place.json(MANY, "--evaluations", "60", "--seed", "2")["funnel"]
+        funnel = place.json(MANY, "--evaluations", "60", "--seed", "3")["funnel"]
         tap.equal((funnel["measured"], funnel["resumed"]), (60, len(before)))
         after = tried(place)[0]
         assert before.items() <= after.items()
@@ -99,9 +99,9 @@ def a_killed_search_goes_on_and_tries_nothing_twice():
 def a_search_ends_when_its_time_is_over():
     with a_place() as place:
         begun = time.monotonic()
-        told = place.json(MANY, "--time", "2s", "--seed", "1")
+        told = place.json(MANY, "--time", "1s", "--seed", "3")
         took = time.monotonic() - begun
-        assert 2 <= took < 120, took  # what was being compiled is finished, and the finalists are raced
+        assert 1 <= took < 120, took  # what was being compiled is finished, and the finalists are raced
         assert 1 <= told["funnel"]["measured"] < 2000, told["funnel"]
         tap.equal(told["answer"]["origin"], "measured")
         # However short it is, one config is measured.

@@ -124,6 +124,15 @@ class SequencesCase(Case):
         self.words[3:5] = dice.choice([1, 30, 65, 90]), dice.choice([1, 30, 65, 90])
 
 
+class NarrowSequencesCase(SequencesCase):
+    """Up to 64 columns, for the reference: nine sequences of 256 columns take it ten seconds, and random problems have wide ones."""
+
+    def __init__(self, dice):
+        super().__init__(dice)
+        self.d, self.dv = min(self.d, 64), min(self.dv, 64)
+        self.draw_words(dice)
+
+
 class HopperSequencesCase(HopperCase):
     """Sequences behind one another for attn_bwd_sm90a: lengths of several tiles, and empty ones."""
 
@@ -191,7 +200,7 @@ def plain_case(**flags):
 def sequences_of_several_lengths_are_right():
     """Behind one another, with empty ones of queries, of keys and of both: no sequence sees another, and all rows are written."""
     prove_some(5, SequencesCase)
-    prove_some(2, SequencesCase, REFERENCE)
+    prove_some(2, NarrowSequencesCase, REFERENCE)
     case = plain_case(VARLEN=1)
     case.words[0], case.words[3:5] = 5, [40, 40]
     find_each(case, (("row_of(p.k, p.k_strides, own.batch, at.head, own.first_k)", "row_of(p.k, p.k_strides, own.batch, at.head, 0)"),
