@@ -109,10 +109,9 @@ static int fail_not_taken(const parse *p, const cli_option_spec *spec, fa_diag *
         i++;
     if (i == p->verbs->count)
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s", p->verb->name, spec->name);
-    return fa_fail(
-        diag, FA_EINVAL,
-        "`fa-tune %s` does not take %s, which `fa-tune %s` does: see `fa-tune %s --help`",
-        p->verb->name, spec->name, p->verbs->verb[i].name, p->verb->name);
+    return fa_fail(diag, FA_EINVAL,
+                   "`fa-tune %s` does not take %s, which `fa-tune %s` does: see `fa-tune %s --help`",
+                   p->verb->name, spec->name, p->verbs->verb[i].name, p->verb->name);
 }
 
 static int fail_unknown(const parse *p, const char *argument, size_t length, fa_diag *diag)
@@ -131,8 +130,7 @@ static int fail_unknown(const parse *p, const char *argument, size_t length, fa_
     if (strncmp(name, "--no-", 5) == 0) {
         char plain[256] = "--";
         memcpy(plain + 2, name + 5, strlen(name + 5) + 1);
-        const cli_option_spec *spec =
-            cli_option_find(p->all, p->verb->groups, plain, strlen(plain));
+        const cli_option_spec *spec = cli_option_find(p->all, p->verb->groups, plain, strlen(plain));
         if (spec != NULL && cli_option_taken(p->verb->groups, spec))
             return fa_fail(diag, FA_EINVAL, "there is no %s: leave %s out", typed, spec->name);
     }
@@ -218,23 +216,6 @@ static void note_given(parse *p, const cli_option_spec *spec)
         p->given[i] |= p->all->spec[i] == spec;
 }
 
-/* An option with a value that was given before: the first value would be lost. */
-static int check_once(const parse *p, const cli_option_spec *spec, fa_diag *diag)
-{
-    bool given = false;
-    for (size_t i = 0; i < p->all->count; i++)
-        given |= p->all->spec[i] == spec && p->given[i];
-    if (!given)
-        return 0;
-    if (spec->offset == AT(gpu) && spec->group == CLI_GROUP_GPU)
-        return fa_fail(diag, FA_EINVAL,
-                       "--gpu is given twice: `fa-tune sweep --gpu L4,H100` takes "
-                       "several GPU types");
-    bool list = spec->value != NULL && strcmp(spec->value, "LIST") == 0;
-    return fa_fail(diag, FA_EINVAL, "%s is given twice: give it once%s", spec->name,
-                   list ? ", with all values between commas" : "");
-}
-
 /* Parses one argument and steps over it and its value. */
 static int parse_one(parse *p, fa_diag *diag)
 {
@@ -253,19 +234,20 @@ static int parse_one(parse *p, fa_diag *diag)
     if (!cli_option_taken(p->verb->groups, spec))
         return fail_not_taken(p, spec, diag);
     p->at++;
+    note_given(p, spec);
     const fa_field *field = spec->kind == KIND_FIELD ? field_of(p, spec) : NULL;
     bool flag = spec->kind == KIND_FLAG || (spec->kind == KIND_SHORTHAND && spec->value == NULL) ||
                 (field != NULL && field->kind == FA_FIELD_BOOLEAN);
     p->flag = flag ? spec : NULL;
-    int rc = flag ? 0 : check_once(p, spec, diag);
-    if (rc != 0)
-        return rc;
-    note_given(p, spec);
     if (flag && value != NULL)
         return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name,
                        cli_text_short(value, typed));
     if (flag)
         return cli_option_set(spec, NULL, options, diag);
+    if (spec->offset == AT(gpu) && spec->group == CLI_GROUP_GPU && options->gpu != NULL)
+        return fa_fail(diag, FA_EINVAL,
+                       "--gpu is given twice: `fa-tune sweep --gpu L4,H100` takes "
+                       "several GPU types");
     return take_value(p, spec, value, diag);
 }
 
