@@ -147,7 +147,7 @@ def idle_connections_make_room_and_busy_ones_are_told_to_come_back():
         idle = [daemon.raw_socket() for _ in range(60)]
         still_well(daemon)
         assert daemon.metric("connections_evicted_total") >= 40
-        assert daemon.metric("connections") <= 20
+        wait_for(lambda: daemon.metric("connections") <= 20, "the last one that makes room")  # the question is a connection, too
         for client in idle:
             client.close()
     hang = "device name=NVIDIA_L4 sm=89 sms=58\nfault family hang\n"

@@ -111,7 +111,11 @@ def under_a_manager():
                                        "".join(name + "=no\n" for name in lacks)))
             control("systemctl", "--user", "daemon-reload")
             control("systemctl", "--user", "start", "fa-tune.socket")
-            told = {"lacks": lacks, "health": ask("GET", "/healthz")}
+            try:
+                told = {"lacks": lacks, "health": ask("GET", "/healthz")}
+            except ConnectionError as error:
+                how = control("systemctl", "--user", "show", "fa-tune.service", "--property=Result,ExecMainStatus,NRestarts,ActiveState")
+                raise AssertionError("%s; of the service: %s" % (error, how.split())) from error
             wait_for(lambda: ask("GET", "/readyz")[0] == 200, "a service that is ready")
             told["kernel"] = ask("POST", "/v1/kernel", {
                 "problem": {"head_dim": 64, "batch": 1, "heads_q": 1, "seq_q": 128}, "gpu": "L4", "effort": "predict"})
