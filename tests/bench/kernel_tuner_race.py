@@ -150,7 +150,8 @@ def by_kernel_tuner(example, source, arguments, seconds, strategy):
     if seconds:
         more.update(strategy=strategy, strategy_options={"time_limit": seconds})
     began = time.perf_counter()
-    results, _ = tune_kernel(example["kernel"], source, example["problem"](example["n"]), arguments, space_of(example, seconds),
+    # It puts extern "C" { in front, on the first line, which may be a directive.
+    results, _ = tune_kernel(example["kernel"], "\n" + source, example["problem"](example["n"]), arguments, space_of(example, seconds),
                              lang="cupy", quiet=True, **{name: value for name, value in more.items() if value is not None})
     took = time.perf_counter() - began
     return took, len(results), best_of(results, example["tune"])
