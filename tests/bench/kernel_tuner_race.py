@@ -150,8 +150,7 @@ def by_kernel_tuner(example, source, arguments, seconds, strategy):
     if seconds:
         more.update(strategy=strategy, strategy_options={"time_limit": seconds})
     began = time.perf_counter()
-    # It puts extern "C" { in front, on the first line, which may be a directive.
-    results, _ = tune_kernel(example["kernel"], "\n" + source, example["problem"](example["n"]), arguments, space_of(example, seconds),
+    results, _ = tune_kernel(example["kernel"], source, example["problem"](example["n"]), arguments, space_of(example, seconds),
                              lang="cupy", quiet=True, **{name: value for name, value in more.items() if value is not None})
     took = time.perf_counter() - began
     return took, len(results), best_of(results, example["tune"])
@@ -199,7 +198,7 @@ def race(example, source, arguments, configs, rounds=60):
     kernels = []
     for config in configs:
         options = ("-std=c++17", *example.get("options", ()), *("-D%s=%d" % one for one in config.items()))
-        module = cupy.RawModule(code='extern "C" {' + source + "}", options=options)
+        module = cupy.RawModule(code='extern "C" {\n' + source + "}", options=options)
         for name, value in example.get("constants", lambda _: {})(arguments).items():
             cupy.ndarray(value.shape, value.dtype, module.get_global(name))[...] = cupy.asarray(value)
         kernels.append((module.get_function(example["kernel"]), sides_of(example, example["grid"], config),
