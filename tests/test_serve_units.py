@@ -134,7 +134,9 @@ def a_users_systemd_starts_them_and_kernels_are_compiled_there():
         raise tap.Skip("no systemd here")
     if "san" in os.path.basename(BUILD):
         raise tap.Skip("a sanitizer's runtime makes calls that the unit filters")
-    with tempfile.TemporaryDirectory(dir=BUILD) as home:  # the service has a /tmp of its own
+    if os.path.realpath(BUILD).startswith(("/tmp/", "/var/tmp/")):
+        raise tap.Skip("the build lies in /tmp, and the service has one of its own")
+    with tempfile.TemporaryDirectory(dir=BUILD) as home:
         done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--mount-proc", sys.executable, __file__, "inside"],
                               check=False, capture_output=True, text=True, timeout=4 * DEADLINE,
                               env=dict({name: value for name, value in os.environ.items() if name not in ("FA_TUNE_STORE", "XDG_CACHE_HOME")},
