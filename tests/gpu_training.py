@@ -93,9 +93,9 @@ class Stored(torch.autograd.Function):
     """A quotient whose gradient is made of its stored value, as every fused backward makes it."""
 
     @staticmethod
-    def forward(ctx, sum, total, stored):
+    def forward(ctx, weighted, total, stored):
         ctx.save_for_backward(total, stored)
-        return sum / total
+        return weighted / total
 
     @staticmethod
     def backward(ctx, d_o):
@@ -152,18 +152,16 @@ def plain_of(case, q, k, v, sinks, stored=None):
     return torch.cat(parts, 1)
 
 
-def ours_of(case, q, k, v, sinks, **more):
+def ours_of(case, q, k, v, sinks):
     """The case by fa_tune."""
-    if sinks is not None:
-        more["sinks"] = sinks
+    more = {} if sinks is None else {"sinks": sinks}
     if not case.varlen:
         return fa_tune.attention(q, k, v, **case.options, **more)
     starts = [torch.tensor([0, *itertools.accumulate(pair[i] for pair in case.lengths)], dtype=torch.int32, device="cuda") for i in (0, 1)]
     longest = [max(pair[i] for pair in case.lengths) for i in (0, 1)]
     options = {{"scale": "softmax_scale", "window": "window_size"}.get(name, name): value for name, value in case.options.items() if name != "layout"}
-    made = fa_tune.attention_varlen(q[0], k[0], v[0], cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], max_seqlen_q=longest[0],
-                                    max_seqlen_k=longest[1], **options, **more)
-    return tuple(x[None] for x in made) if isinstance(made, tuple) else made[None]
+    return fa_tune.attention_varlen(q[0], k[0], v[0], cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], max_seqlen_q=longest[0],
+                                    max_seqlen_k=longest[1], **options, **more)[None]
 
 
 def check(case):

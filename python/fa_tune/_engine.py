@@ -50,18 +50,21 @@ def kernel(problem: Problem, device: int | None, effort: Effort | None, progress
 
 def gpu_name(gpu: str | None) -> str | None:
     """The catalogue's name of a GPU's type."""
-    if gpu is not None and not isinstance(gpu, str):
+    check_gpu(gpu)
+    return None if gpu is None else _known_gpu(gpu)
+
+
+def check_gpu(gpu: Any) -> None:
+    """Raises where it can be no name."""
+    if gpu is not None and not (isinstance(gpu, str) and gpu.isprintable()):
         raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", or None, not %s" % shown(gpu))
-    return None if gpu is None else one_gpu_name(gpu)
 
 
 @functools.cache
-def one_gpu_name(asked: str) -> str:
-    """The same; notes once which type is meant, where several have the name in theirs."""
+def _known_gpu(asked: str) -> str:
+    """The catalogue's name; notes once which type is meant, where several have the name in theirs."""
     def plain(name: str) -> str:
         return re.sub("[^a-z0-9]", "", name.lower())
-    if not asked.isprintable():
-        raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", or None, not %s" % shown(asked))
     name = _core.gpu_name(asked)
     others = [other for other in _core.gpu_types() if other != name and plain(asked) in plain(other)]
     if others and plain(asked) != plain(name):

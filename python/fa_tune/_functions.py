@@ -175,11 +175,11 @@ def _gpu_names(gpu: str | Iterable[str] | None) -> list[str | None]:
     if gpu is None or isinstance(gpu, str):
         if gpu and not all(name.strip() for name in gpu.split(",")):
             raise ArgumentError("gpu is %s, where a name between commas is missing: give \"L4,H100\"" % shown(gpu))
-        return [_engine.one_gpu_name(name) for name in gpu.split(",")] if gpu else [None]
+        return [_engine.gpu_name(name) for name in gpu.split(",")] if gpu else [None]
     names = list(gpu) if isinstance(gpu, Iterable) else [gpu]
     if not names or not all(isinstance(name, str) for name in names):
         raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", a list of names, or None, not %s" % shown(gpu))
-    return list(dict.fromkeys(map(_engine.one_gpu_name, names)))
+    return list(dict.fromkeys(map(_engine.gpu_name, names)))
 
 
 # ---- what is stored ------------------------------------------------------------------------------
@@ -187,8 +187,7 @@ class _Filter:
     """Which stored problems are asked for: by the GPU and by fields, attention's or those of the operation given."""
 
     def __init__(self, gpu: str | None, fields: dict[str, Any]) -> None:
-        if gpu is not None and not (isinstance(gpu, str) and gpu.isprintable()):
-            raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", or None, not %s" % shown(gpu))
+        _engine.check_gpu(gpu)
         given = {name: value for name, value in fields.items() if value is not None}
         self.asked_gpu, self.gpu = gpu, None if gpu is None else _spelled(gpu)
         self.is_empty = gpu is None and not given

@@ -186,13 +186,14 @@ class FaTuneImpl(AttentionImpl):
             raise NotImplementedError("fa_tune does not quantize its output")
         if attn_metadata is None:  # vLLM's profiling run
             return output.fill_(0)
-        if self.kv_cache_dtype.startswith("fp8"):
+        fp8 = self.kv_cache_dtype.startswith("fp8")
+        if fp8:
             kv_cache = kv_cache.view(torch.float8_e4m3fn)
         m, (keys, values) = attn_metadata, self._halves(kv_cache)
         window = None if self.window is None else (self.window, 0 if m.causal else self.window)
         for part in m.parts:
             scales = {}
-            if self.kv_cache_dtype.startswith("fp8"):
+            if fp8:
                 each = part.seq_lens.shape[0], self.num_kv_heads  # from one scale or one of each head
                 scales = {"k_descale": layer._k_scale.expand(each), "v_descale": layer._v_scale.expand(each)}
             fa_tune.attention_varlen(
