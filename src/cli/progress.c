@@ -2,6 +2,7 @@
 #include "progress.h"
 
 #include "error.h"
+#include "pool.h"
 #include "problem.h"
 #include "text.h"
 
@@ -42,9 +43,7 @@ int cli_interrupted(void)
 /* ---- lines ----------------------------------------------------------------------------------*/
 static double now_s(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return (double)fa_clock_ns() * 1e-9;
 }
 
 /* A terminal that takes no escapes gets lines, as a file does. */
