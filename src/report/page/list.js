@@ -24,7 +24,7 @@ function columnsOf(problems, peers) {
     kernel && h("span", { class: "mono" }, kernel)].filter(Boolean);
   const columns = [
     { head: "problem", row: true, value: (problem) => problem.words,
-      cell: (problem) => [h("a", { href: "#p" + problem.number }, problem.words),
+      cell: (problem) => [h("a", { href: "#p" + problem.number }, unbroken(problem.words)),
         problem.slow ? [" ", slowBadge()] : null] },
     { head: "kernel", className: "mono", cell: (problem) => !problem.winner ? NONE : whole
       ? configWords(problem.winner.config)
@@ -40,7 +40,7 @@ function columnsOf(problems, peers) {
     { head: "of\u00a0ceiling", number: true, value: (problem) => problem.part || undefined,
       cell: (problem) => problem.part > 0 ? told(problem, percent(problem.part)) : NONE },
     times("×\u00a0default", (problem) => problem.speedup_over_default),
-    ...peers.map(({ peer: id, name }) => times("×\u00a0" + name.replace(/-/g, "\u2011"), (problem) => {
+    ...peers.map(({ peer: id, name }) => times("×\u00a0" + unhyphened(name), (problem) => {
       const peer = problem.baselines.find((one) => one.peer === id);
       return peer && problem.us > 0 ? peer.median_us / problem.us : undefined;
     })),
