@@ -245,7 +245,7 @@ function draw(given) {
   const page = document.getElementById("page");
   const head = h("header", {}, h("h1", {}, "fa-tune report"), headlines(given),
     h("p", { class: "soft" }, given.store + " · " + date(given.unix_time) + " · " +
-      unhyphened("fa-tune ") + given.fa_tune), problems.length > 0 ? figures(report) : null);
+      unhyphened("fa-tune\u00a0") + given.fa_tune), problems.length > 0 ? figures(report) : null);
   if (problems.length === 0) {
     page.replaceChildren(head, h("main", {}, h("section", { id: "summary" }, emptyPage(given))),
       foot(report));
@@ -268,8 +268,7 @@ function draw(given) {
     problems.length > 1 ? filters : null, lengths,
     h("section", { id: "summary", "aria-labelledby": "summary-h" },
       h("h2", { id: "summary-h" }, "Problems"),
-      small(note, "± is half the 95% interval of a median. × is the time of the kernel named in the head, " +
-        "divided by fa-tune’s: above 1, fa-tune is faster. ", ceilingWords(problems), problems.every((problem) => problem.timed) ? null
+      small(note, ceilingWords(problems), problems.every((problem) => problem.timed) ? null
         : [guess("~ in italics"), " is predicted, not measured."]), list), cards, covers, training(given), pay(given), roofs, buckets(given),
     predictions(given)), foot(report));
   filters.apply();
