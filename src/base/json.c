@@ -160,6 +160,8 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
         size_t at = end != NULL && end >= text ? (size_t)(end - text) : 0;
         for (size_t i = 0; i < at; i++)
             line += text[i] == '\n';
+        if (memchr(text, '\n', size) == NULL)
+            return fa_fail(diag, FA_EINVAL, "%s: not valid JSON, near offset %zu", where, at);
         return fa_fail(diag, FA_EINVAL, "%s: not valid JSON in line %d, near offset %zu", where,
                        line, at);
     }

@@ -53,7 +53,7 @@ static int take_line(const char *text, size_t size, const fa_operation *operatio
     fa_gpu gpu;
     if (size > PLAN_LINE_MAX)
         return fa_fail(diag, FA_EINVAL, "longer than %d bytes", PLAN_LINE_MAX);
-    int rc = fa_json_parse(text, size, "JSON", &json, diag);
+    int rc = fa_json_parse(text, size, "problem", &json, diag);
     if (rc == 0 && !cJSON_IsObject(json))
         rc = fa_fail(diag, FA_EINVAL, "it is no JSON object");
     if (rc == 0) {
