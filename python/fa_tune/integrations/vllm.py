@@ -165,10 +165,11 @@ class FaTuneImpl(AttentionImpl):
     def process_weights_after_loading(self, act_dtype):
         if self.loaded_sinks is None:
             return
+        loaded = self.loaded_sinks.detach()  # vLLM loads outside no_grad(), and a parameter has gradients
         if self.sinks is self.loaded_sinks:
-            self.sinks = self.loaded_sinks.float()
+            self.sinks = loaded.float()
         else:  # loaded again: captured graphs keep the copy's address
-            self.sinks.copy_(self.loaded_sinks)
+            self.sinks.copy_(loaded)
 
     def _halves(self, kv_cache):
         """Keys and values of a cache, (blocks, page, heads_kv, head_size) each, where they lie."""
