@@ -607,8 +607,15 @@ stand_in("sglang.srt.layers.attention.attention_registry",
 stand_in("sglang.srt.layers.attention.base_attn_backend", AttentionBackend=Abstract)
 stand_in("sglang.srt.mem_cache.swa_memory_pool", SWAKVPool=type("SWAKVPool", (), {}))
 Attends = enum.Enum("AttentionType", "DECODER DECODER_BIDIRECTIONAL ENCODER_ONLY")
-stand_in("sglang.srt.layers.radix_attention", AttentionType=Attends)
+Radix = type("RadixAttention", (types.SimpleNamespace,), {})
+stand_in("sglang.srt.layers.radix_attention", AttentionType=Attends, RadixAttention=Radix)
 stand_in("sglang.srt.server_args", add_attention_backend_choices=choices.extend)
+
+
+def model_of(*layers, **members):
+    """A model of modules that hold a layer each, and these members."""
+    holders = [types.SimpleNamespace(children=lambda layer=layer: [types.SimpleNamespace(), layer], **members) for layer in layers]
+    return types.SimpleNamespace(modules=lambda: holders)
 
 
 class Pool:
@@ -628,7 +635,7 @@ class Pool:
 def sglang_extends_and_decodes_also_by_a_graphs_buffers():
     integrations.register_sglang()
     tap.equal(choices, ["fa_tune"])
-    layer = types.SimpleNamespace(
+    layer = Radix(
         layer_id=3, tp_q_head_num=Ragged.HEADS, tp_k_head_num=Ragged.HEADS_KV, tp_v_head_num=Ragged.HEADS_KV,
         head_dim=DIM, v_head_dim=DIM, scaling=DIM ** -0.5, logit_cap=0.0, sliding_window_size=-1,
         is_cross_attention=False, attn_type=Attends.DECODER, k_scale=None, v_scale=None,
@@ -638,12 +645,15 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         k, v, table = paged(case)
         slots = [[0] * MOST] + [[page * PAGE + at for page in row for at in range(PAGE)] for row in table.rows()]
         runner = types.SimpleNamespace(
-            page_size=PAGE, use_mla_backend=False, kv_cache_dtype=FLOAT16, device="cuda:0",
-            server_args=types.SimpleNamespace(chunked_prefill_size=64),
+            page_size=PAGE, use_mla_backend=False, kv_cache_dtype=FLOAT16, device="cuda:0", model=model_of(layer),
+            server_args=types.SimpleNamespace(chunked_prefill_size=64, cuda_graph_max_bs=2),
             model_config=types.SimpleNamespace(context_len=MOST, dtype=FLOAT16),
             req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((4, MOST), sum(slots, []), dtype=INT32)),
             token_to_kv_pool=Pool(k, v))
+        _start._prepared.clear()
         backend = registered["fa_tune"](runner)
+        prepared = set(_start._prepared)
+        assert prepared, "kernels are not there before the first step"
         decodes = queries == [1, 1, 1]
         batch = types.SimpleNamespace(
             batch_size=3, req_pool_indices=ints([1, 2, 3]), seq_lens=ints(case.keys), seq_lens_cpu=ints(case.keys),
@@ -655,7 +665,7 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         backend.init_forward_metadata(batch)
         with fa_tune.recording() as met:
             told = forward(q, k, v, layer, batch)
-        assert {_start.kind_of(problem) for problem in met} <= _start._prepared, met
+        assert {_start.kind_of(problem) for problem in met} <= prepared == _start._prepared, met
         tap.equal((told.shape, runner.token_to_kv_pool.written), (q.shape, [(layer, "where", k, v, None, None)]))
         close(told.numbers(), case.expected(causal=True)[0])
         layer.attn_type = Attends.ENCODER_ONLY
@@ -688,8 +698,10 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
             {"is_cross_attention": True}, {"attn_type": Attends.DECODER_BIDIRECTIONAL}, {"use_irope": True},
             {"logit_cap": 30.0, "logit_capping_method": "sigmoid"}, {"xai_temperature_len": 1024},
             {"attn_type": Attends.ENCODER_ONLY, "sliding_window_size": 64})):
-        other = types.SimpleNamespace(**dict(vars(layer), **wrong, layer_id=10 + number))
+        other = Radix(**dict(vars(layer), **wrong, layer_id=10 + number))
         refused(NotImplementedError, forward, q, k, v, other, batch)
+        if "attn_type" not in wrong or "sliding_window_size" in wrong:  # the others are refused for what a request brings
+            refused(NotImplementedError, registered["fa_tune"], types.SimpleNamespace(**dict(vars(runner), model=model_of(other))))
     tap.has(refused(NotImplementedError, forward, q, k, v, layer, batch, q_rope=q), "q_rope")
 
 
@@ -698,8 +710,8 @@ def sglangs_fp8_caches_are_handed_over_with_their_scales():
     shape = (2 * PAGE, Ragged.HEADS_KV, DIM)
     pool = types.SimpleNamespace(get_kv_buffer=lambda _: (Tensor(shape, dtype=fp8), Tensor(shape, dtype=fp8)))
     backend = registered["fa_tune"](types.SimpleNamespace(
-        page_size=PAGE, use_mla_backend=False, kv_cache_dtype=fp8, device="cuda:0", token_to_kv_pool=pool,
-        server_args=types.SimpleNamespace(chunked_prefill_size=-1),
+        page_size=PAGE, use_mla_backend=False, kv_cache_dtype=fp8, device="cuda:0", token_to_kv_pool=pool, model=model_of(),
+        server_args=types.SimpleNamespace(chunked_prefill_size=-1, cuda_graph_max_bs=256),
         model_config=types.SimpleNamespace(context_len=PAGE, dtype=FLOAT16),
         req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((2, PAGE), list(range(2 * PAGE)), dtype=INT32))))
     layer = types.SimpleNamespace(
