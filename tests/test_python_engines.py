@@ -18,7 +18,7 @@ import types
 import warnings
 
 import tap
-from attention_case import DIM, close, place
+from attention_case import DIM, close, logged, place
 from place import DEADLINE, Place
 from serve import Serve
 from serving_case import Ragged
@@ -224,12 +224,13 @@ MODEL = types.SimpleNamespace(rswa_window=None, dtype=FLOAT16, max_model_len=MOS
 SPEC = types.SimpleNamespace(block_size=PAGE)
 
 
-def config_of(impl, most_batch=4, model=MODEL, drafts=None):
+def config_of(impl, most_batch=4, model=MODEL, drafts=None, captured=None):
     """vLLM's configuration of a model with one layer, called "layer"."""
     return types.SimpleNamespace(
         model_config=model, speculative_config=drafts,
         scheduler_config=types.SimpleNamespace(max_num_seqs=most_batch, max_num_batched_tokens=64),
-        compilation_config=types.SimpleNamespace(static_forward_context={"layer": types.SimpleNamespace(impl=impl)}))
+        compilation_config=types.SimpleNamespace(static_forward_context={"layer": types.SimpleNamespace(impl=impl)},
+                                                 cudagraph_capture_sizes=captured))
 
 
 registered = {}
@@ -460,6 +461,32 @@ def every_step_is_answered_from_memory():
                             fa_tune._core.near_kernel(problem.as_dict(), 0)  # raises where none is right
 
 
+def graphs_capture_shapes_that_were_not_met():
+    """vLLM's older runner captures decoding of its longest cache and has only run short ones before."""
+    case = Ragged([1] * 3, [20, 33, 7])
+    k, v, table = paged(case)
+    cache = allocated(BackendEnum.CUSTOM.get_class(), k.shape[0], case.HEADS_KV)
+    query = Tensor((3, case.HEADS, DIM), case.q)
+    with new_store("captured") as folder:
+        os.environ["FA_TUNE_ENGINE_SECONDS"] = "0"
+        for sizes, near in ((None, fa_tune._core.near_kernel), ([1, 3], None)):  # found meanwhile, or beforehand
+            impl, builder, _ = vllm_starts(captured=sizes)
+            for half, tensor in zip(impl._halves(cache), (k, v)):
+                half.copy_(tensor)
+            step, output = builder.build(0, step_of(case, table, max_seq_len=MOST)), Tensor(query.shape)
+            before, fa_tune._core.near_kernel, loads = fa_tune._core.near_kernel, near, len(logged("load"))
+            producer.CUDA.fake_cuda_capture(None, 1)
+            try:
+                impl.forward(types.SimpleNamespace(_k_scale=None, _v_scale=None), query, None, None, cache, step, output)
+            finally:
+                producer.CUDA.fake_cuda_capture(None, 0)
+                fa_tune._core.near_kernel = before
+            close(output.numbers(), case.expected(causal=True)[0])
+            tap.equal(len(logged("load")), loads)
+        with open(os.path.join(folder, "met-by-vllm.jsonl"), encoding="utf-8") as file:
+            tap.equal(sorted(json.loads(line)["batch"] for line in file), [1, 3])  # the next start tunes them
+
+
 def what_was_met_lies_beside_the_local_store():
     before = dict(os.environ)
     try:
@@ -557,7 +584,7 @@ def vllms_windows_sinks_and_scales_are_handed_over():
             impl.forward(layer, q, None, None, cache, metadata, Tensor(q.shape))
         finally:
             fa_tune._core.set_policy("measure")
-        (problem, _, words), = seen
+        (problem, _, words, _), = seen
         announced = Problem(**impl.problem(FLOAT16, PAGE, causal), batch=2, seq_q=1, seq_k=40)
         # what a start readies is what a call asks for
         tap.equal(_start.kind_of(announced), _start.kind_of(Problem(**problem)))
@@ -732,7 +759,7 @@ def sglangs_fp8_caches_are_handed_over_with_their_scales():
         fa_tune._core.set_policy("measure")
         _start.prepare = prepare
     tap.equal(len(announced), 2)  # one layer
-    for (problem, _, words), kind in zip(seen, announced):
+    for (problem, _, words, _), kind in zip(seen, announced):
         tap.equal((problem["kv_dtype"], words["k_scale"].numbers(), words["v_scale"].numbers()), ("fp8", [1.0] * 4, [0.5] * 4))
         asked = Problem(**problem)
         tap.equal(_start.kind_of(asked), _start.kind_of(Problem(**kind, batch=2, seq_q=asked.seq_q, seq_k=asked.seq_k)))
@@ -776,6 +803,7 @@ tap.main([
     sequences_that_decode_in_front_are_a_call_of_their_own,
     serving_tunes_nothing_and_the_next_start_tunes_what_was_met,
     every_step_is_answered_from_memory,
+    graphs_capture_shapes_that_were_not_met,
     what_was_met_lies_beside_the_local_store,
     an_engines_start_begins_with_what_it_cannot_do_without,
     four_processes_tune_each_kernel_once_and_serve_the_same,
