@@ -10,7 +10,7 @@ import random
 import emulate
 import tap
 
-KERNEL, HOPPER, REFERENCE = "attn_bwd_sm80.cu", "attn_bwd_sm90a.cu", "attn_bwd_ref.cu"
+KERNEL, HOPPER, WIDE, REFERENCE = "attn_bwd_sm80.cu", "attn_bwd_sm90a.cu", "attn_bwd_wide_sm90a.cu", "attn_bwd_ref.cu"
 TILES = [32, 64, 96, 128, 192, 256]
 # BLOCK_M, BLOCK_N, STAGES, WARPS
 CONFIGS = [(64, 64, 1, 8), (64, 64, 2, 4), (32, 32, 1, 4), (32, 64, 2, 4), (64, 128, 2, 8), (128, 128, 1, 8)]
@@ -26,6 +26,15 @@ def shared_bytes(m, n, stages, d, dv):
 
 def hopper_bytes(m, d, dv, varlen=0):
     return 128 * varlen + 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 192
+
+
+def wide_bytes(m, d, dv):
+    """Of the launch for dK and dV."""
+    return 64 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 64 * 2 + 4 * m * 4 + 192
+
+
+def wide_dq_bytes(keys, stages, stages_v, d, dv):
+    return 128 * (d + dv) * 2 + keys * (stages * d + stages_v * dv) * 2 + 192
 
 
 class Case:
@@ -57,8 +66,8 @@ class Case:
 
 
 def proved(case, kernel=KERNEL, **change):
-    defines = case.defines() | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}}.get(kernel, {})
-    return emulate.judged("attn_bwd", kernel, defines, case.words, "emulated_bwd.hpp", kernel == HOPPER, **change)
+    defines = case.defines() | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}}.get(kernel, {})
+    return emulate.judged("attn_bwd", kernel, defines, case.words, "emulated_bwd.hpp", kernel in (HOPPER, WIDE), **change)
 
 
 def prove_some(count, case_of=Case, kernel=KERNEL):
@@ -143,6 +152,37 @@ class HopperSequencesCase(HopperCase):
         self.words[3:5] = dice.choice([1, 30, 65, 110]), dice.choice([1, 30, 90, 150])
 
 
+class WideCase(Case):
+    """Of what attn_bwd_wide_sm90a takes."""
+
+    def __init__(self, dice):
+        super().__init__(dice)
+        self.d, self.dv = dice.choice([(256, 256), (192, 128), (192, 192), (136, 136), (64, 192), (200, 40), (256, 64)])
+        self.tiles = [next(width for width in (64, 128, 192, 256) if columns <= width) for columns in (self.d, self.dv)]
+        self.flags |= {"ALIGNED": 1}
+        self.dq = dice.choice([keys for keys in ((64, 2, 1), (48, 2, 2), (80, 1, 1), (96, 2, 2), (64, 2, 2), (128, 1, 1))
+                               if wide_dq_bytes(*keys, *self.tiles) <= 232448])
+        self.config = (64, 64, 0, 0)
+        self.draw_words(dice)
+
+    def defines(self):
+        return super().defines() | dict(zip(("DQ_BLOCK_N", "DQ_STAGES", "DQ_STAGES_V"), self.dq))
+
+    def draw_words(self, dice):
+        super().draw_words(dice)
+        self.words[0] = dice.choice([1, 2, 5]) if self.flags["VARLEN"] else dice.choice([1, 1, 2])
+        lengths = [1, 30, 65, 110] if self.flags["VARLEN"] else [0, 1, 63, 65, 129, 200, 330]
+        self.words[3:5] = [dice.choice(lengths) for _ in range(2)]
+        self.words[7] = dice.choice([0, 8, 24])
+        if hasattr(self, "dq"):
+            self.words[8:10] = [384, wide_bytes(self.config[0], *self.tiles)]
+            self.words += [wide_dq_bytes(*self.dq, *self.tiles)]
+
+
+def wide_problems_are_right():
+    prove_some(4, WideCase, WIDE)
+
+
 def hopper_problems_are_right():
     prove_some(4, HopperCase, HOPPER)
 
@@ -217,7 +257,7 @@ def a_kernel_that_is_wrong_is_found():
                               "store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, 1.0f, HEAD_DIM);")))
 
 
-tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right,
+tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right,
           hopper_sequences_of_several_lengths_are_right,
           a_hopper_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
           a_reference_that_is_wrong_is_found])
