@@ -33,8 +33,8 @@ def wide_bytes(m, d, dv):
     return 64 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 64 * 2 + 4 * m * 4 + 192
 
 
-def wide_dq_bytes(keys, stages, stages_v, d, dv):
-    return 128 * (d + dv) * 2 + keys * (stages * d + stages_v * dv) * 2 + 192
+def wide_dq_bytes(keys, stages_v, d, dv):
+    return 128 * (d + dv) * 2 + keys * (2 * d + stages_v * dv) * 2 + 192
 
 
 class Case:
@@ -160,13 +160,13 @@ class WideCase(Case):
         self.d, self.dv = dice.choice([(256, 256), (192, 128), (192, 192), (136, 136), (64, 192), (200, 40), (256, 64)])
         self.tiles = [next(width for width in (64, 128, 192, 256) if columns <= width) for columns in (self.d, self.dv)]
         self.flags |= {"ALIGNED": 1}
-        self.dq = dice.choice([keys for keys in ((64, 2, 1), (48, 2, 2), (80, 1, 1), (96, 2, 2), (64, 2, 2), (128, 1, 1))
+        self.dq = dice.choice([keys for keys in ((64, 1), (48, 2), (80, 1), (96, 2), (64, 2), (128, 1))
                                if wide_dq_bytes(*keys, *self.tiles) <= 232448])
         self.config = (64, 64, 0, 0)
         self.draw_words(dice)
 
     def defines(self):
-        return super().defines() | dict(zip(("DQ_BLOCK_N", "DQ_STAGES", "DQ_STAGES_V"), self.dq))
+        return super().defines() | dict(zip(("DQ_BLOCK_N", "DQ_STAGES_V"), self.dq))
 
     def draw_words(self, dice):
         super().draw_words(dice)

@@ -21,7 +21,7 @@
 //  - the first launch makes LSE and delta, the tensor maps (of each sequence with VARLEN=1, so that copies read zeros behind it) and
 //    the numbers of the next jobs.
 //  - a consumer issues the next scores in front of the gradient of this step, so that the tensor cores have work while it computes
-//    weights.
+//    weights. So there are two tiles of what both multiply.
 //  - a job without steps loads nothing; its gradients are 0.
 //  - what is read by loads or products is written again only behind a barrier at which its readers arrived.
 //    tests/test_barriers_bwd_wide.py plays this order; a change of it belongs in both.
@@ -63,13 +63,13 @@ template <bool kOwnsKeys_, int kOwn_, int kStep_, int kStages_, int kStagesV_> s
     static constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount;
     static constexpr bool kTight = !kOwnsKeys && 5 * kStep / 4 + kD / 2 > 200;
     static constexpr int kProducerRegisters = kTight ? 24 : 40, kConsumerRegisters = kTight ? 240 : 232;
-    static_assert(kStages <= 2 && kStagesV <= 2 && kBarrierCount < 24, "what the manifest says of shared memory");
+    static_assert(kStages == 2 && kStagesV <= 2 && kBarrierCount < 24, "what the manifest says of shared memory");
 
     const u32 base;
     __device__ __forceinline__ u32 barrier(u32 which) const { return base + kBarriersAt + 8 * which; }
 };
 using OfKeys = Plan<true, kN, kM, 2, 2>;                                  // dK and dV
-using OfQueries = Plan<false, 128, DQ_BLOCK_N, DQ_STAGES, DQ_STAGES_V>;   // dQ
+using OfQueries = Plan<false, 128, DQ_BLOCK_N, 2, DQ_STAGES_V>;   // dQ
 
 // ---- the workspace ---------------------------------------------------------------------------------------------
 
@@ -174,7 +174,8 @@ template <class P> struct Job {
         head = (int)(all_head - (u32)batch * heads);
         group = (int)(opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
         index = find_index<P::kOwn>(p, P::kOwnsKeys ? p.cu_seqlens_k : p.cu_seqlens_q, batch, tile);
-        s = sequence_of(p, index);
+        if constexpr (kVarlen) s = sequence_of(p, index);
+        else s = {(int)opaque((u32)p.seq_q), (int)opaque((u32)p.seq_k), (int)opaque((u32)p.window_left), (int)opaque((u32)p.window_right), index, 0, 0, 0};
         band = find_band(s);
         if constexpr (P::kOwnsKeys) {
             const Meets meets = find_meets(s, band, tile * kN);
@@ -554,7 +555,7 @@ template <bool kOfV> FA_DEVICE void consume_keys(const fa_attn_bwd_params &p, co
 
 // dQ of a job's rows from `row` on, those of a warp.
 FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const OfQueries &shared, const Job<OfQueries> &job, u32 group, u32 round,
-                            Ring<DQ_STAGES> &ring, Ring<DQ_STAGES_V> &ring_v, float (&dq)[kD / 2]) {
+                            Ring<2> &ring, Ring<DQ_STAGES_V> &ring_v, float (&dq)[kD / 2]) {
     constexpr int kKeys = DQ_BLOCK_N;
     const u32 lane = threadIdx.x % kWarp, t = lane % 4;
     const int row0 = job.tile * OfQueries::kOwn + (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + lane / 4);
@@ -654,7 +655,7 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
 }
 
 FA_DEVICE void consume_queries(const fa_attn_bwd_params &p, void *workspace, const OfQueries &shared, u32 group) {
-    Ring<DQ_STAGES> ring;
+    Ring<2> ring;
     Ring<DQ_STAGES_V> ring_v;
     u32 round = 0;
 #pragma unroll 1
