@@ -18,8 +18,7 @@ CHANGES = {
     "keys": {
         "producers do not wait for room for keys", "producers do not wait for a slot", "a job is told before all have read the one before",
         "consumers do not wait for keys", "consumers do not wait for a tile", "Q is released before dK is complete",
-        "dO is released before dV is complete", "P is written without waiting for its slot", "P is read without waiting for it",
-        "P is released before all lanes have read it", "LSE is read when Q is released", "delta is read when dO is released",
+        "dO is released before dV is complete", "P is read without waiting for it", "LSE is read when Q is released", "delta is read when dO is released",
         "keys are released before the last scores", "jobs without steps are counted as rounds"},
     "queries": {
         "producers do not wait for room for queries", "producers do not wait for a slot", "a job is told before all have read the one before",
@@ -39,8 +38,7 @@ class Block:
         readers = len(WARPS) if self.keys else warps
         each = len(WARPS) if change == "one consumer releases K" else warps
         self.full = {"job": [Barrier(1)], "own": [Transactions(1)], "own_v": [Transactions(1)], "weights": [Barrier(len(WARPS)) for _ in range(2)]}
-        self.empty = {"job": [Barrier(1 + warps)], "own": [Barrier(readers)], "own_v": [Barrier(readers)],
-                      "weights": [Barrier(len(WARPS)) for _ in range(2)]}
+        self.empty = {"job": [Barrier(1 + warps)], "own": [Barrier(readers)], "own_v": [Barrier(readers)]}
         lanes = [(warp, lane) for warp in WARPS for lane in LANES]
         self.rooms = {"job": [Room([0])], "own": [Room([0])], "own_v": [Room([0])], "weights": [Room(lanes), Room(lanes)]}
         for name, count in self.stages.items():
@@ -136,10 +134,12 @@ class Block:
 
     # -- consumers ----------------------------------------------------------------------------------------------
     def products(self, who):
-        """Of a lane: issue and finish of its products, which read rooms until they are waited for. Lane 0 stands for its warp."""
+        """Of a lane: issue and finish of its products, which read rooms until they are waited for. Its warp issues them together, and
+        lane 0 stands for it."""
         flying = []
 
         def issue(*reads):
+            yield from self.meet(who)
             reads = reads if who[-1] == 0 else ()
             for room, what in reads:
                 room.begin(what, room.holds)
@@ -170,7 +170,7 @@ class Block:
             slot, parity = slot_of(step)
             if change != "consumers do not wait for a tile":
                 yield from self.wait(self.full[tile][slot], parity)
-            issue((rooms[own][0], (own, turn)), (rooms[tile][slot], (tile, step)))
+            yield from issue((rooms[own][0], (own, turn)), (rooms[tile][slot], (tile, step)))
 
         def look_at_rows():
             yield from self.look(rooms["rows_" + tile][slot_of(step)[0]], ("rows_" + tile, step))
@@ -184,12 +184,8 @@ class Block:
                 yield from self.wait(self.full["weights"][slot], parity)
             if change != late:
                 yield from look_at_rows()
-            if change == "P is released before all lanes have read it":
-                self.arrive(self.empty["weights"][slot], who)
             yield from self.look(rooms["weights"][slot], ("weights", step), [(warp, lane)])
             yield from self.meet(who)
-            if change != "P is released before all lanes have read it":
-                self.arrive(self.empty["weights"][slot], who)
             self.arrive(self.empty[tile][slot_of(step)[0]], who)
             if change == late:
                 yield from look_at_rows()
@@ -197,9 +193,7 @@ class Block:
         def hand_over():
             if group == 1:
                 return
-            slot, parity = slot_of(step)
-            if change != "P is written without waiting for its slot":
-                yield from self.wait(self.empty["weights"][slot], parity ^ 1)
+            slot, _ = slot_of(step)
             if change != late:
                 yield from look_at_rows()   # with a softcap
             rooms["weights"][slot].write(("weights", step), [(warp, lane)])
@@ -213,7 +207,7 @@ class Block:
             slot, parity = slot_of(step - 1)
             if change != "consumers do not wait for a tile":
                 yield from self.wait(self.full[other][slot], parity)
-            issue((rooms[other][slot], (other, step - 1)))
+            yield from issue((rooms[other][slot], (other, step - 1)))
             if change == early:
                 self.arrive(self.empty[other][slot], who)
 
@@ -260,12 +254,12 @@ class Block:
         def issue_s():
             if change != "consumers do not wait for a tile":
                 yield from self.wait(self.full["tile"][ring.slot], ring.parity)
-            issue((rooms["own"][0], ("own", turn)), (rooms["tile"][ring.slot], ("tile", step)))
+            yield from issue((rooms["own"][0], ("own", turn)), (rooms["tile"][ring.slot], ("tile", step)))
 
         def issue_dp():
             if change != "consumers do not wait for a tile":
                 yield from self.wait(self.full["tile_v"][ring_v.slot], ring_v.parity)
-            issue((rooms["own_v"][0], ("own_v", turn)), (rooms["tile_v"][ring_v.slot], ("tile_v", step)))
+            yield from issue((rooms["own_v"][0], ("own_v", turn)), (rooms["tile_v"][ring_v.slot], ("tile_v", step)))
             if change == "V is released before dP is complete":
                 self.arrive(self.empty["tile_v"][ring_v.slot], who)
 
@@ -284,7 +278,7 @@ class Block:
                 self.arrive(self.empty["tile"][slot], who)
 
         def issue_dq():
-            issue((rooms["tile"][slot], ("tile", step - 1)))
+            yield from issue((rooms["tile"][slot], ("tile", step - 1)))
             if change == "K is released before dQ is complete":
                 self.arrive(self.empty["tile"][slot], who)
 
@@ -303,7 +297,7 @@ class Block:
             yield from hand_over()
             for left in range(self.jobs[turn] - 1, 0, -1):
                 yield from issue_s()
-                issue_dq()
+                yield from issue_dq()
                 yield from finish(1)
                 yield from issue_dp()
                 if left == 1 and change == "queries are released before the last scores":
@@ -314,7 +308,7 @@ class Block:
             self.arrive(self.empty["own"][0], who)
             if self.jobs[turn] == 1 or change != "queries are released before the last scores":
                 self.arrive(self.empty["own_v"][0], who)
-            issue_dq()
+            yield from issue_dq()
             yield from finish(0)
             release_k()
 

@@ -22,6 +22,7 @@
 //    the numbers of the next jobs.
 //  - a consumer issues the next scores in front of the gradient of this step, so that the tensor cores have work while it computes
 //    weights. So there are two tiles of what both multiply.
+//  - a slot of P is free when there is a tile of Q for the step that writes it: that tile's slot was given up by the reader of P.
 //  - a job without steps loads nothing; its gradients are 0.
 //  - what is read by loads or products is written again only behind a barrier at which its readers arrived.
 //    tests/test_barriers_bwd_wide.py plays this order; a change of it belongs in both.
@@ -48,7 +49,7 @@ FA_DEVICE u32 opaque(u32 x) {
 // ---- shared memory ---------------------------------------------------------------------------------------------
 
 enum Barrier { kJobFull, kJobEmpty, kOwnFull, kOwnEmpty, kOwnVFull, kOwnVEmpty, kTileFull, kTileEmpty = kTileFull + 2, kTileVFull = kTileEmpty + 2,
-               kTileVEmpty = kTileVFull + 2, kWeightsFull = kTileVEmpty + 2, kWeightsEmpty = kWeightsFull + 2, kBarrierCount = kWeightsEmpty + 2 };
+               kTileVEmpty = kTileVFull + 2, kWeightsFull = kTileVEmpty + 2, kBarrierCount = kWeightsFull + 2 };
 
 // A launch: the rows of a block's own tiles and of those that it walks, and how many of each it holds. "V" is what has kDv columns
 // (V and dO), the other tile has kD (K and Q).
@@ -233,7 +234,6 @@ template <class P, bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p
     constexpr u32 kOwnAt = kOfV ? P::kOwnVAt : P::kOwnAt, kTilesAt = kOfV ? P::kTilesVAt : P::kTilesAt, kRowsAt = kOfV ? P::kDeltaAt : P::kLseAt;
     constexpr u32 kFull = kOfV ? kTileVFull : kTileFull, kEmpty = kOfV ? kTileVEmpty : kTileEmpty;
     constexpr int kOwnBox = P::kOwnsKeys ? kKeyBox : kQueryBox, kBox = P::kOwnsKeys ? kQueryBox : kKeyBox;
-    const u32 own_full = shared.barrier(kOfV ? kOwnVFull : kOwnFull), own_empty = shared.barrier(kOfV ? kOwnVEmpty : kOwnEmpty);
     Ring<kStages> ring;
     u32 round = 0;   // of jobs that have steps
 #pragma unroll 1
@@ -243,31 +243,34 @@ template <class P, bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p
         const Job<P> job(p, number);
         if (job.steps == 0) continue;
         const fa_tensor_map *maps = maps_of(p, workspace) + (kVarlen ? (i64)job.index * kMaps : 0);
-        const fa_tensor_map *keys = maps + (kOfV ? kMapV : kMapK), *queries = maps + (kOfV ? kMapDo : kMapQ);
-        acquire_map(keys);
-        acquire_map(queries);
-        const fa_tensor_map *own = P::kOwnsKeys ? keys : queries, *others = P::kOwnsKeys ? queries : keys;
-        barrier_wait(own_empty, round & 1 ^ 1);
+        const fa_tensor_map *own = maps + (P::kOwnsKeys ? (kOfV ? kMapV : kMapK) : (kOfV ? kMapDo : kMapQ));
+        const fa_tensor_map *others = maps + (P::kOwnsKeys ? (kOfV ? kMapDo : kMapQ) : (kOfV ? kMapV : kMapK));
+        acquire_map(own);
+        acquire_map(others);
+        const P again = {opaque(shared.base)};   // what is computed from it is not kept in registers meanwhile
+        const u32 own_full = again.barrier(kOfV ? kOwnVFull : kOwnFull);
+        barrier_wait(again.barrier(kOfV ? kOwnVEmpty : kOwnEmpty), round & 1 ^ 1);
         barrier_expect(own_full, kOwnBytes);
 #pragma unroll 1
         for (int half = 0; half < P::kOwn / 64; ++half)
-            load_tile<kCount, 64, kOwnBox>(shared.base + kOwnAt + half * (kOwnBytes / (P::kOwn / 64)), own, own_full, job.tile * P::kOwn + half * 64,
+            load_tile<kCount, 64, kOwnBox>(again.base + kOwnAt + half * (kOwnBytes / (P::kOwn / 64)), own, own_full, job.tile * P::kOwn + half * 64,
                                            job.head, job.s.batch, kEvictFirst);
         ++round;
         int head = P::kOwnsKeys ? job.head * job.group : job.head / job.group;
         const int end_head = head + (P::kOwnsKeys ? job.group : 1);
 #pragma unroll 1
         for (; head < end_head; ++head) {
-            const Workspace at(p, workspace, (i64)job.s.batch * p.heads_q + head, job.s.first_tile);
-            const float *rows = kOfV ? at.delta : at.lse;
 #pragma unroll 1
             for (int tile = job.first; tile < job.end; ++tile, ring.advance()) {
-                const u32 full = shared.barrier(kFull + ring.slot);
-                barrier_wait(shared.barrier(kEmpty + ring.slot), ring.parity ^ 1);
+                const P at = {opaque(shared.base)};
+                const u32 full = at.barrier(kFull + ring.slot);
+                barrier_wait(at.barrier(kEmpty + ring.slot), ring.parity ^ 1);
                 barrier_expect(full, kTileBytes + P::kRowsBytes);
-                load_tile<kCount, P::kStep, kBox>(shared.base + kTilesAt + ring.slot * kTileBytes, others, full, tile * P::kStep, head, job.s.batch, kEvictLast);
-                if constexpr (P::kOwnsKeys)
-                    bulk_load(shared.base + kRowsAt + ring.slot * P::kRowsBytes, rows + (i64)tile * kM, P::kRowsBytes, full);
+                load_tile<kCount, P::kStep, kBox>(at.base + kTilesAt + ring.slot * kTileBytes, others, full, tile * P::kStep, head, job.s.batch, kEvictLast);
+                if constexpr (P::kOwnsKeys) {
+                    const Workspace rows(p, workspace, (i64)job.s.batch * p.heads_q + head, job.s.first_tile + tile);
+                    bulk_load(at.base + kRowsAt + ring.slot * P::kRowsBytes, kOfV ? rows.delta : rows.lse, P::kRowsBytes, full);
+                }
             }
         }
     }
@@ -417,7 +420,6 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
         const u32 lse = w.shared.base + OfKeys::kLseAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + t * 16;
 #pragma unroll
         for (int i = 0; i < kM / 4; ++i) weights[i] = pack2<kBf16>(s[2 * i], s[2 * i + 1]);
-        barrier_wait(w.shared.barrier(kWeightsEmpty + KeyWarp::slot_of(w.step)), KeyWarp::parity_of(w.step) ^ 1);
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
             u32 x[4] = {weights[4 * j], weights[4 * j + 1], weights[4 * j + 2], weights[4 * j + 3]};
@@ -488,8 +490,7 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
             for (int i = 0; i < 8; ++i)
                 dp[8 * j + i] = to_float<kBf16>((u16)(weights[i / 2] >> i % 2 * 16)) * (dp[8 * j + i] - rows[i / 4 * 2 + i % 2]);
         }
-        warp_sync();   // all lanes have read P and delta
-        w.release(kWeightsEmpty, w.step);
+        warp_sync();   // all lanes have read delta
         w.release(kTileVEmpty, w.step);
     };
     const auto pass = [&] {
@@ -694,7 +695,6 @@ template <class P> FA_DEVICE void make_barriers(const P &shared) {
             barrier_init(shared.barrier(kTileEmpty + i), 2 * kGroupWarps);
             barrier_init(shared.barrier(kTileVEmpty + i), 2 * kGroupWarps);
             barrier_init(shared.barrier(kWeightsFull + i), kGroupWarps);
-            barrier_init(shared.barrier(kWeightsEmpty + i), kGroupWarps);
         }
         barrier_init_fence();
     }
