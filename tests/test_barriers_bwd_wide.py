@@ -211,8 +211,8 @@ class Block:
             if change == early:
                 self.arrive(self.empty[other][slot], who)
 
-        def finish_gradient():
-            yield from finish(0)
+        def finish_gradient(pending):
+            yield from finish(pending)
             if change != early:
                 self.arrive(self.empty[other][slot_of(step - 1)[0]], who)
 
@@ -231,19 +231,19 @@ class Block:
             yield from hand_over()
             step += 1
             for left in range(self.jobs[turn] - 1, 0, -1):
+                yield from issue_gradient()
                 yield from issue_scores()
                 if left == 1 and change == "keys are released before the last scores":
                     self.arrive(self.empty[own][0], who)
-                yield from issue_gradient()
-                yield from finish(1)
+                yield from finish_gradient(1)
+                yield from finish(0)
                 yield from weigh()
-                yield from finish_gradient()
                 yield from hand_over()
                 step += 1
             if self.jobs[turn] == 1 or change != "keys are released before the last scores":
                 self.arrive(self.empty[own][0], who)
             yield from issue_gradient()
-            yield from finish_gradient()
+            yield from finish_gradient(0)
 
     def consume_queries(self, group, warp, lane):
         who, change, rooms = (group, warp, lane), self.change, self.rooms
@@ -296,14 +296,14 @@ class Block:
             yield from finish(1)
             yield from hand_over()
             for left in range(self.jobs[turn] - 1, 0, -1):
-                yield from issue_s()
                 yield from issue_dq()
+                yield from issue_s()
                 yield from finish(1)
+                release_k()
+                yield from finish(0)
                 yield from issue_dp()
                 if left == 1 and change == "queries are released before the last scores":
                     self.arrive(self.empty["own_v"][0], who)
-                yield from finish(1)
-                release_k()
                 yield from hand_over()
             self.arrive(self.empty["own"][0], who)
             if self.jobs[turn] == 1 or change != "queries are released before the last scores":

@@ -20,8 +20,8 @@
 //    rows of 128 bytes; tiles of 128 queries of one's own are two tiles of 64. Rows that do not exist are zero.
 //  - the first launch makes LSE and delta, the tensor maps (of each sequence with VARLEN=1, so that copies read zeros behind it) and
 //    the numbers of the next jobs.
-//  - a consumer issues the next scores in front of the gradient of this step, so that the tensor cores have work while it computes
-//    weights. So there are two tiles of what both multiply.
+//  - a consumer issues a step's gradient in front of the next scores, whose tile is another slot: the slot of this step's is given up,
+//    and fetched anew, meanwhile. One consumer computes weights while the other multiplies.
 //  - a slot of P is free when there is a tile of Q for the step that writes it: that tile's slot was given up by the reader of P.
 //  - a job without steps loads nothing; its gradients are 0.
 //  - what is read by loads or products is written again only behind a barrier at which its readers arrived.
@@ -35,7 +35,7 @@ namespace {
 constexpr int kThreads = 3 * 128, kRowBytes = 128;   // of a slab
 constexpr u32 kWarp = 32, kGroup = 128, kGroupWarps = 4;
 constexpr int kSlabs = kD / 64, kSlabsV = kDv / 64;
-constexpr int kQueryBox = 64, kKeyBox = DQ_BLOCK_N % 64 == 0 ? 64 : 16;   // rows of a copy
+constexpr int kQueryBox = 64, kKeyBox = DQ_BLOCK_N % 64 == 0 ? 64 : DQ_BLOCK_N % 32 == 0 ? 32 : 16;   // rows of a copy
 static_assert(kN == 64 && kM == 64 && DQ_BLOCK_N % 16 == 0, "a consumer owns 64 keys, and walks whole boxes");
 static_assert(kD % 64 == 0 && kD <= 256 && kDv % 64 == 0 && kDv <= 256 && ALIGNED == 1, "the heads do not fit their tiles");
 
@@ -62,8 +62,6 @@ template <bool kOwnsKeys_, int kOwn_, int kStep_, int kStages_, int kStagesV_> s
     static constexpr int kOwnVAt = kOwnAt + kOwnBytes, kTilesAt = kOwnVAt + kOwnVBytes, kTilesVAt = kTilesAt + kStages * kTileBytes;
     static constexpr int kWeightsAt = kTilesVAt + kStagesV * kTileVBytes, kBarriersAt = kWeightsAt + 2 * kWeightsBytes;
     static constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount;
-    static constexpr bool kTight = !kOwnsKeys && 5 * kStep / 4 + kD / 2 > 200;
-    static constexpr int kProducerRegisters = kTight ? 24 : 40, kConsumerRegisters = kTight ? 240 : 232;
     static_assert(kStages == 2 && kStagesV <= 2 && kBarrierCount < 24, "what the manifest says of shared memory");
 
     const u32 base;
@@ -161,11 +159,15 @@ constexpr u32 kNoJob = 0xffffffffu;
 template <class P> FA_DEVICE u32 tiles_a_head(const fa_attn_bwd_params &p) {
     return (u32)(P::kOwnsKeys ? tiles_of<P::kOwn>(p, p.seq_k) : tiles_of<P::kOwn>(p, p.seq_q));
 }
+// The same lengths and band, computed from what is at hand again: nothing of it stays in registers from one use to the next.
+FA_DEVICE Sequence again(const fa_attn_bwd_params &p, const Sequence &s) {
+    return {(int)opaque((u32)(kVarlen ? s.seq_q : p.seq_q)), (int)opaque((u32)(kVarlen ? s.seq_k : p.seq_k)), (int)opaque((u32)p.window_left),
+            (int)opaque((u32)p.window_right), s.batch, s.first_q, s.first_k, s.first_tile};
+}
 // A block's own tile, and the steps that it takes: the tiles that meet it, of each head of queries of its group where it owns keys.
 template <class P> struct Job {
     int index, tile, head, group;   // of a sequence or batch; in it; head of keys or of queries; heads of queries to a head of keys
     Sequence s;
-    Band band;
     int first, end, steps;
 
     __device__ __forceinline__ Job(const fa_attn_bwd_params &p, u32 number) {
@@ -173,22 +175,25 @@ template <class P> struct Job {
         tile = (int)(number - all_head * tiles);
         const int batch = (int)(all_head / heads);
         head = (int)(all_head - (u32)batch * heads);
-        group = (int)(opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
         index = find_index<P::kOwn>(p, P::kOwnsKeys ? p.cu_seqlens_k : p.cu_seqlens_q, batch, tile);
-        if constexpr (kVarlen) s = sequence_of(p, index);
-        else s = {(int)opaque((u32)p.seq_q), (int)opaque((u32)p.seq_k), (int)opaque((u32)p.window_left), (int)opaque((u32)p.window_right), index, 0, 0, 0};
-        band = find_band(s);
+        s = sequence_of(p, index);
         if constexpr (P::kOwnsKeys) {
-            const Meets meets = find_meets(s, band, tile * kN);
+            const Sequence lengths = again(p, s);
+            const Meets meets = find_meets(lengths, find_band(lengths), tile * kN);
             first = meets.first, end = meets.end;
+            group = (int)(opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
+            steps = end > first ? (end - first) * group : 0;
         } else {
-            const int own = (int)(((i64)s.seq_q + P::kOwn - 1) / P::kOwn);
+            const Sequence before = again(p, s);
+            const int own = (int)(((i64)before.seq_q + P::kOwn - 1) / P::kOwn);
             if (kCausal && tile < own) tile = own - 1 - tile;   // the longest first
-            const i64 row = (i64)tile * P::kOwn, end_row = row + P::kOwn < s.seq_q ? row + P::kOwn : s.seq_q;
-            first = clamp(row + band.low, s.seq_k) / P::kStep;
-            end = row < s.seq_q ? (clamp(end_row + band.high, s.seq_k) + P::kStep - 1) / P::kStep : 0;
+            first = (int)opaque((u32)clamp((i64)tile * P::kOwn + find_band(before).low, before.seq_k) / P::kStep);
+            const Sequence behind = again(p, s);
+            const i64 row = (i64)tile * P::kOwn, end_row = row + P::kOwn < behind.seq_q ? row + P::kOwn : behind.seq_q;
+            end = row < behind.seq_q ? (clamp(end_row + find_band(behind).high, behind.seq_k) + P::kStep - 1) / P::kStep : 0;
+            group = 1;
+            steps = end > first ? end - first : 0;
         }
-        steps = end > first ? (end - first) * (P::kOwnsKeys ? group : 1) : 0;
     }
 };
 
@@ -256,8 +261,8 @@ template <class P, bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p
             load_tile<kCount, 64, kOwnBox>(again.base + kOwnAt + half * (kOwnBytes / (P::kOwn / 64)), own, own_full, job.tile * P::kOwn + half * 64,
                                            job.head, job.s.batch, kEvictFirst);
         ++round;
-        int head = P::kOwnsKeys ? job.head * job.group : job.head / job.group;
-        const int end_head = head + (P::kOwnsKeys ? job.group : 1);
+        int head = P::kOwnsKeys ? job.head * job.group : job.head / (int)((u32)p.heads_q / opaque((u32)p.heads_kv));
+        const int end_head = head + job.group;
 #pragma unroll 1
         for (; head < end_head; ++head) {
 #pragma unroll 1
@@ -392,7 +397,7 @@ struct KeyWarp {
 // S, P and dV of a job.
 FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv / 2]) {
     const Curve curve(w.p);
-    const Seers seers(job.s, job.band, job.tile * kN + (int)(w.thread / kWarp * 16 + w.lane / 4));
+    const Seers seers(job.s, find_band(job.s), job.tile * kN + (int)(w.thread / kWarp * 16 + w.lane / 4));
     const u32 t = w.lane % 4;
     Scores s;
     Packed weights;
@@ -401,7 +406,7 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
         w.wait_full(kTileFull, w.step);
         issue_scores<kM, kSlabs>(s, w.descriptor(OfKeys::kOwnAt), w.queries(w.step));
     };
-    // P = exp2(S - LSE), while dV of the step before is computed.
+    // P = exp2(S - LSE), while the other consumer's products are computed.
     const auto weigh = [&] {
         const u32 lse = w.shared.base + OfKeys::kLseAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + t * 16;
         Wgmma<kM>::pin(s);
@@ -444,7 +449,6 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
         issue_gradient<kDv, kM>(dv, weights, w.d_o(w.step - 1));
     };
     const auto finish_dv = [&] {
-        wgmma_wait<0>();
         Wgmma<kDv>::pin(dv);
         w.release(kTileVEmpty, w.step - 1);
     };
@@ -455,15 +459,17 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
     pass();
 #pragma unroll 1
     for (int left = job.steps - 1; left > 0; --left) {
-        issue_s();
         issue_dv();
+        issue_s();
         wgmma_wait<1>();
-        weigh();
         finish_dv();
+        wgmma_wait<0>();
+        weigh();
         pass();
     }
     if (w.lane == 0) barrier_arrive(w.shared.barrier(kOwnEmpty));
     issue_dv();
+    wgmma_wait<0>();
     finish_dv();
 }
 
@@ -475,7 +481,7 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
         w.wait_full(kTileVFull, w.step);
         issue_scores<kM, kSlabsV>(dp, w.descriptor(OfKeys::kOwnVAt), w.d_o(w.step));
     };
-    // dS = P (dP - delta), while dK of the step before is computed.
+    // dS = P (dP - delta).
     const auto weigh = [&] {
         const u32 delta = w.shared.base + OfKeys::kDeltaAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + w.lane % 4 * 16;
         Wgmma<kM>::pin(dp);
@@ -503,7 +509,6 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
         issue_gradient<kD, kM>(dk, ds, w.queries(w.step - 1));
     };
     const auto finish_dk = [&] {
-        wgmma_wait<0>();
         Wgmma<kD>::pin(dk);
         w.release(kTileEmpty, w.step - 1);
     };
@@ -514,15 +519,17 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
     pass();
 #pragma unroll 1
     for (int left = job.steps - 1; left > 0; --left) {
-        issue_dp();
         issue_dk();
+        issue_dp();
         wgmma_wait<1>();
-        weigh();
         finish_dk();
+        wgmma_wait<0>();
+        weigh();
         pass();
     }
     if (w.lane == 0) barrier_arrive(w.shared.barrier(kOwnVEmpty));
     issue_dk();
+    wgmma_wait<0>();
     finish_dk();
 }
 
@@ -563,6 +570,7 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
     const Workspace at(p, workspace, (i64)job.s.batch * p.heads_q + job.head, job.s.first_tile);
     const Curve curve(p);
     float lse[2], delta[2];
+    const Band band = find_band(job.s);
     int low[2], high[2];   // keys that rows g and g + 8 see, counted from 2 t
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -571,7 +579,7 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
         const i64 place = (i64)(row & ~15) + place_of_row(row & 15);
         lse[half] = there ? load_float(at.lse + place) : -neg_infinity();
         delta[half] = there ? load_float(at.delta + place) : 0.0f;
-        const Seen seen = find_seen(job.s, job.band, row, (int)t * 2);
+        const Seen seen = find_seen(job.s, band, row, (int)t * 2);
         low[half] = seen.low, high[half] = seen.high;
     }
     const auto descriptor = [&](u32 place, u32 slab_bytes) { return wgmma_descriptor<64>(opaque(shared.base) + place, slab_bytes); };
@@ -591,7 +599,7 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
         issue_scores<kKeys, kSlabsV>(dp, descriptor(OfQueries::kOwnVAt + group * (64 * kDv * 2), 0),
                                      descriptor(OfQueries::kTilesVAt + ring_v.slot * OfQueries::kTileVBytes, 0));
     };
-    // P = exp2(S - LSE), while dQ of the step before and dP are computed.
+    // P = exp2(S - LSE), while dP is computed.
     const auto weigh = [&] {
 #pragma unroll
         for (int i = 0; i < kKeys / 2; ++i) {
@@ -636,15 +644,15 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
     pass();
 #pragma unroll 1
     while (tile < job.end) {
-        issue_s();
         issue_dq();
-        wgmma_wait<1>();
-        Wgmma<kKeys>::pin(s);
-        issue_dp();
-        weigh();
+        issue_s();
         wgmma_wait<1>();
         Wgmma<kD>::pin(dq);
         release(kTileEmpty + slot);
+        wgmma_wait<0>();
+        Wgmma<kKeys>::pin(s);
+        issue_dp();
+        weigh();
         pass();
     }
     release(kOwnEmpty);
@@ -702,7 +710,7 @@ template <class P> FA_DEVICE void make_barriers(const P &shared) {
 }
 
 template <class P> FA_DEVICE void produce_all(const fa_attn_bwd_params &p, void *workspace, const P &shared) {
-    registers_decrease<P::kProducerRegisters>();
+    registers_decrease<40>();
     const u32 warp = (u32)uniform((int)(threadIdx.x / kWarp));
     if (warp > 1 || threadIdx.x % kWarp != 0) return;
     if (warp == 0) produce<P, false>(p, workspace, shared);
@@ -727,7 +735,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     if (group == 0) {
         produce_all(p, workspace, shared);
     } else {
-        registers_increase<OfKeys::kConsumerRegisters>();
+        registers_increase<232>();
         if (group == 1) consume_keys<true>(p, shared);
         else            consume_keys<false>(p, shared);
     }
@@ -741,7 +749,7 @@ attn_bwd_dq(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     if (group == 0) {
         produce_all(p, workspace, shared);
     } else {
-        registers_increase<OfQueries::kConsumerRegisters>();
+        registers_increase<232>();
         consume_queries(p, workspace, shared, group - 1);
     }
 }
