@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attn_bwd_sm80 and the reference that judges it on random problems without a GPU: each is made into a program for the
+"""The families of attention backward and the reference that judges them on random problems without a GPU: each is made into a program for the
 CPU (emulate.py, emulated_bwd.hpp) that holds its gradients against sums in double.
 
 FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend it."""
@@ -219,13 +219,40 @@ def a_hopper_kernel_that_is_wrong_is_found():
                ("                    tma_store_wait_read<0>();", ""),
                ("        wgmma_wait<1>();\n        Wgmma<kDv>::pin(dv);", "Wgmma<kDv>::pin(dv);"))
 
+    find_in_some_order(case, changes, HOPPER)
+
+
+def find_in_some_order(case, changes, kernel):
     def always_right(change):
         """In each of some orders in which warps may run, which the seed draws."""
         for case.words[10] in range(8):
-            if proved(case, HOPPER, changes=changes, change=change).returncode == 1:
+            if proved(case, kernel, changes=changes, change=change).returncode == 1:
                 return False
         return True
     tap.equal([always_right(change) for change in range(len(changes) + 1)], [True] + [False] * len(changes))
+
+
+def a_wide_kernel_that_is_wrong_is_found():
+    """Each wait that keeps the shared memory of its main launches in order, left out, and what tells sequences and heads apart. It is
+    as narrow here as it can be."""
+    case = WideCase(random.Random(1))
+    case.d = case.dv = 64
+    case.tiles, case.dq, case.flags = [64, 64], (64, 1), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "VARLEN": 1}
+    case.words = [3, 2, 1, 200, 200, -1, -1, 0, 384, wide_bytes(64, 64, 64), 5, 0, wide_dq_bytes(64, 1, 64, 64)]
+    find_in_some_order(case, (
+        ("barrier_wait(at.barrier(kEmpty + ring.slot), ring.parity ^ 1);", ""),
+        ("barrier_wait(again.barrier(kOfV ? kOwnVEmpty : kOwnEmpty), round & 1 ^ 1);", ""),
+        ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
+        ("w.wait_full(kWeightsFull, w.step);", ""),
+        ("wgmma_wait<1>();\n        finish_dv();", "finish_dv();"),
+        ("wgmma_wait<1>();\n        finish_dk();", "finish_dk();"),
+        ("wgmma_wait<1>();\n        Wgmma<kD>::pin(dq);", "Wgmma<kD>::pin(dq);"),
+        ("barrier_wait(shared.barrier(kTileVFull + ring_v.slot), ring_v.parity);", ""),
+        ("barrier_wait(shared.barrier(kTileFull + ring.slot), ring.parity);", ""),
+        ("(queries ? s.first_q : s.first_k) * strides.row", "0"),
+        ("shape.rows = queries ? s.seq_q : s.seq_k, shape.batch = 1;", "shape.batch = 1;"),
+        ("job.s.first_tile + tile", "tile"),
+        ("head + job.group", "head + 1")), WIDE)
 
 
 def plain_case(**flags):
@@ -259,5 +286,5 @@ def a_kernel_that_is_wrong_is_found():
 
 tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right,
           hopper_sequences_of_several_lengths_are_right,
-          a_hopper_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
+          a_hopper_kernel_that_is_wrong_is_found, a_wide_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
           a_reference_that_is_wrong_is_found])
