@@ -293,7 +293,7 @@ def the_list_fits_its_page_at_every_width():
 def names_break_between_their_parts_only():
     shown = page("lengths")
     words = shown.run("document.querySelector('#summary tbody a').textContent")
-    assert "S\u00a0512" in words and " · " in words, words
+    assert "S\u00a0512" in words and "\u00a0· " in words, words
     headline = shown.run("document.querySelector('.headline').textContent")
     assert " ×" not in headline and "fa-tune" not in headline, headline
 

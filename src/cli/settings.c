@@ -168,6 +168,10 @@ static int read_line(line *l, cli_settings_file file, int number, cli_settings *
     skip_blanks(l);
     if (!is_over(l))
         return fa_fail(diag, FA_EINVAL, "something stands behind the value of %s", key);
+    if (strcmp(key, "store") == 0 && value[0] != '/' && strstr(value, "://") == NULL)
+        return fa_fail(diag, FA_EINVAL,
+                       "store needs the whole path, as in /home/me/store.db: ~ is not expanded, and "
+                       "what a relative path means depends on the current folder");
     cli_setting *setting = &settings->setting[index];
     if (setting->value[0] != 0 && setting->file == file)
         return fa_fail(diag, FA_EINVAL, "%s is set in line %d already", key, setting->line);

@@ -73,9 +73,9 @@ function driver(version) {
   return "CUDA " + Math.floor(version / 1000) + "." + Math.floor(version % 1000 / 10);
 }
 
-/* A line breaks between the parts of a problem's words, and not within "S 512" or "FlashAttention-3". */
+/* A line breaks behind a "·" of a problem's words, and not within "S 512" or "FlashAttention-3". */
 function unbroken(text) {
-  return text.replace(/(?<!·) (?!·)/g, "\u00a0");
+  return text.replace(/(?<!·) /g, "\u00a0");
 }
 
 function unhyphened(text) {
