@@ -7,7 +7,6 @@
 #include "options_table.h"
 #include "problem.h"
 #include "text.h"
-#include "backward.h"
 
 #include <stdio.h>
 #include <stdlib.h>
