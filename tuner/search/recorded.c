@@ -331,11 +331,9 @@ static void close_cache(fa_buf *text)
 int fa_recorded_read(const char *path, fa_recorded *ret_recorded, fa_diag *diag)
 {
     fa_buf text = {0};
-    int rc = fa_buf_read_file(&text, path, FILE_MAX);
+    int rc = fa_input_read(&text, path, FILE_MAX, diag);
     if (rc != 0)
-        return fa_fail(diag, rc, "%s: %s", path,
-                       rc == FA_EINVAL ? "is no regular file of at most 512 MiB"
-                                       : fa_error_text(rc));
+        return fa_fail_in(diag, rc, "%s", path);
     if (text.size > 2 && memcmp(text.data, "\x1f\x8b", 2) == 0) {
         fa_buf_free(&text);
         return fa_fail(diag, FA_EINVAL, "%s: is compressed: unpack it with gunzip first", path);
