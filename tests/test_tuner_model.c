@@ -7,7 +7,7 @@
 #include "attn_cases.h"
 #include "model.h"
 #include "problem.h"
-#include "roofline.h"
+#include "model_parts.h"
 
 #include <math.h>
 

@@ -2,7 +2,6 @@
 #include "json.h"
 
 #include "buf.h"
-#include "duration.h"
 #include "error.h"
 #include "json_make.h"
 #include "wording.h"

@@ -11,7 +11,6 @@
 #include "wording.h"
 #include "problem.h"
 #include "text.h"
-#include "backward.h"
 
 #include <cJSON.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
 #include "service.h"
 
 #include "buf.h"
-#include "duration.h"
 #include "error.h"
 #include "wording.h"
 

@@ -8,7 +8,7 @@
  */
 #include "ncu.h"
 
-#include "duration.h"
+#include "wording.h"
 #include "error.h"
 
 #include <math.h>

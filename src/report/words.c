@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "words.h"
 
-#include "duration.h"
+#include "wording.h"
 #include "error.h"
 #include "json_make.h"
 #include "problem.h"
