@@ -197,7 +197,8 @@ static void a_probe_stops_at_its_budget_and_a_race_fills_every_round(void)
     CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], 100, 1, samples, &count, &diag), diag);
     CHECK_INT(count, 3);
     CHECK_INT(fa_bench_probe(world.bench, world.kernel[0], FA_BENCH_SAMPLES_MAX + 1, 1, samples,
-                             &count, &diag), FA_EINVAL);
+                             &count, &diag),
+              FA_EINVAL);
     memset(samples, 0, sizeof samples);
     fa_bench_kernel *twice[] = {world.kernel[0], world.kernel[0]};
     CHECK_OK(fa_bench_race(world.bench, twice, 2, 30, samples, &diag), diag);
