@@ -29,18 +29,18 @@ CHANGES = {
 
 
 class Block:
-    """Jobs: how many steps each of them has. `stages_v`: of the tiles of V or dO that are walked."""
+    """Jobs: how many steps each of them has. `stages`: of the tiles that are walked, of K or Q and of V or dO."""
 
-    def __init__(self, launch, jobs, stages_v=2, change=None):
+    def __init__(self, launch, jobs, stages=(2, 2), change=None):
         assert change is None or change in CHANGES[launch], change
-        self.keys, self.jobs, self.change, self.stages = launch == "keys", jobs, change, {"tile": 2, "tile_v": stages_v}
+        self.keys, self.jobs, self.change, self.stages = launch == "keys", jobs, change, dict(zip(("tile", "tile_v"), stages))
         warps = len(GROUPS) * len(WARPS)
         readers = len(WARPS) if self.keys else warps
         each = len(WARPS) if change == "one consumer releases K" else warps
-        self.full = {"job": [Barrier(1)], "own": [Transactions(1)], "own_v": [Transactions(1)], "weights": [Barrier(len(WARPS)) for _ in range(2)]}
+        self.full = {"job": [Barrier(1)], "own": [Transactions(1)], "own_v": [Transactions(1)], "weights": [Barrier(len(WARPS)) for _ in range(stages[0])]}
         self.empty = {"job": [Barrier(1 + warps)], "own": [Barrier(readers)], "own_v": [Barrier(readers)]}
         lanes = [(warp, lane) for warp in WARPS for lane in LANES]
-        self.rooms = {"job": [Room([0])], "own": [Room([0])], "own_v": [Room([0])], "weights": [Room(lanes), Room(lanes)]}
+        self.rooms = {"job": [Room([0])], "own": [Room([0])], "own_v": [Room([0])], "weights": [Room(lanes) for _ in range(stages[0])]}
         for name, count in self.stages.items():
             self.full[name] = [Transactions(1) for _ in range(count)]
             self.empty[name] = [Barrier(each if name == "tile" else warps) for _ in range(count)]
@@ -164,7 +164,7 @@ class Block:
         rounds = step = 0
 
         def slot_of(step):
-            return step % 2, step // 2 % 2
+            return step % self.stages["tile"], step // self.stages["tile"] % 2
 
         def issue_scores():
             slot, parity = slot_of(step)
@@ -347,19 +347,19 @@ def random_jobs(rng):
 
 def every_order_of_steps_ends_well():
     rng = random.Random(20261126)
-    for launch, stages_v in (("keys", 2), ("queries", 1), ("queries", 2)):
-        for _ in range(50):
+    for launch, stages in (("keys", (2, 2)), ("keys", (3, 3)), ("queries", (2, 1)), ("queries", (2, 2))):
+        for _ in range(40):
             jobs = random_jobs(rng)
-            assert Block(launch, jobs, stages_v).run(rng), "a knot of %s with %r steps" % (launch, jobs)
+            assert Block(launch, jobs, stages).run(rng), "a knot of %s with %r steps" % (launch, jobs)
 
 
 def every_wrong_order_is_noticed():
     rng = random.Random(7)
-    for launch, stages_v in (("keys", 2), ("queries", 1)):
+    for launch, stages in (("keys", (2, 2)), ("queries", (2, 1))):
         for change in sorted(CHANGES[launch]):
-            def noticed(launch=launch, stages_v=stages_v, change=change):
+            def noticed(launch=launch, stages=stages, change=change):
                 try:
-                    return not Block(launch, [rng.randint(1, 4), 0, rng.randint(1, 3), 2], stages_v, change).run(rng)
+                    return not Block(launch, [rng.randint(1, 4), 0, rng.randint(1, 3), 2], stages, change).run(rng)
                 except AssertionError:
                     return True
             assert any(noticed() for _ in range(60)), "not noticed: %s, %s" % (launch, change)

@@ -28,9 +28,9 @@ def hopper_bytes(m, d, dv, varlen=0):
     return 128 * varlen + 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 192
 
 
-def wide_bytes(m, d, dv):
+def wide_bytes(stages, d, dv):
     """Of the launch for dK and dV."""
-    return 64 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 64 * 2 + 4 * m * 4 + 192
+    return 64 * (d + dv) * 2 + stages * 64 * (d + dv + 64) * 2 + 1024 * (stages - 1) + 192
 
 
 def wide_dq_bytes(keys, stages_v, d, dv):
@@ -162,7 +162,7 @@ class WideCase(Case):
         self.flags |= {"ALIGNED": 1}
         self.dq = dice.choice([keys for keys in ((64, 1), (48, 2), (80, 1), (96, 2), (64, 2), (128, 1))
                                if wide_dq_bytes(*keys, *self.tiles) <= 232448])
-        self.config = (64, 64, 0, 0)
+        self.config = (64, 64, dice.choice([stages for stages in (2, 3) if wide_bytes(stages, *self.tiles) <= 232448]), 0)
         self.draw_words(dice)
 
     def defines(self):
@@ -175,7 +175,7 @@ class WideCase(Case):
         self.words[3:5] = [dice.choice(lengths) for _ in range(2)]
         self.words[7] = dice.choice([0, 8, 24])
         if hasattr(self, "dq"):
-            self.words[8:10] = [384, wide_bytes(self.config[0], *self.tiles)]
+            self.words[8:10] = [384, wide_bytes(self.config[2], *self.tiles)]
             self.words += [wide_dq_bytes(*self.dq, *self.tiles)]
 
 
@@ -237,8 +237,8 @@ def a_wide_kernel_that_is_wrong_is_found():
     as narrow here as it can be."""
     case = WideCase(random.Random(1))
     case.d = case.dv = 64
-    case.tiles, case.dq, case.flags = [64, 64], (64, 1), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "VARLEN": 1}
-    case.words = [3, 2, 1, 200, 200, -1, -1, 0, 384, wide_bytes(64, 64, 64), 5, 0, wide_dq_bytes(64, 1, 64, 64)]
+    case.tiles, case.config, case.dq, case.flags = [64, 64], (64, 64, 2, 0), (64, 1), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "VARLEN": 1}
+    case.words = [3, 2, 1, 200, 200, -1, -1, 0, 384, wide_bytes(2, 64, 64), 5, 0, wide_dq_bytes(64, 1, 64, 64)]
     find_in_some_order(case, (
         ("barrier_wait(at.barrier(kEmpty + ring.slot), ring.parity ^ 1);", ""),
         ("barrier_wait(again.barrier(kOfV ? kOwnVEmpty : kOwnEmpty), round & 1 ^ 1);", ""),

@@ -16,7 +16,7 @@
 //    dP = dO V^T, dQ += dS K with dS from registers.
 // Invariants:
 //  - shared memory is rings of LSE and delta (for dK and dV), the block's own two tiles (K and V, or Q and dO), rings of the two tiles
-//    that it walks, two slots of P (for dK and dV), barriers and the number of a job. Tiles are slabs of 64 columns with swizzled
+//    that it walks, slots of P (for dK and dV), barriers and the number of a job. Tiles are slabs of 64 columns with swizzled
 //    rows of 128 bytes; tiles of 128 queries of one's own are two tiles of 64. Rows that do not exist are zero.
 //  - the first launch makes LSE and delta, the tensor maps (of each sequence with VARLEN=1, so that copies read zeros behind it) and
 //    the numbers of the next jobs.
@@ -48,8 +48,10 @@ FA_DEVICE u32 opaque(u32 x) {
 
 // ---- shared memory ---------------------------------------------------------------------------------------------
 
-enum Barrier { kJobFull, kJobEmpty, kOwnFull, kOwnEmpty, kOwnVFull, kOwnVEmpty, kTileFull, kTileEmpty = kTileFull + 2, kTileVFull = kTileEmpty + 2,
-               kTileVEmpty = kTileVFull + 2, kWeightsFull = kTileVEmpty + 2, kBarrierCount = kWeightsFull + 2 };
+constexpr int kMost = 3;   // tiles in a ring
+enum Barrier { kJobFull, kJobEmpty, kOwnFull, kOwnEmpty, kOwnVFull, kOwnVEmpty, kTileFull, kTileEmpty = kTileFull + kMost,
+               kTileVFull = kTileEmpty + kMost, kTileVEmpty = kTileVFull + kMost, kWeightsFull = kTileVEmpty + kMost,
+               kBarrierCount = kWeightsFull + kMost };
 
 // A launch: the rows of a block's own tiles and of those that it walks, and how many of each it holds. "V" is what has kDv columns
 // (V and dO), the other tile has kD (K and Q).
@@ -58,17 +60,18 @@ template <bool kOwnsKeys_, int kOwn_, int kStep_, int kStages_, int kStagesV_> s
     static constexpr int kOwn = kOwn_, kStep = kStep_, kStages = kStages_, kStagesV = kStagesV_;
     static constexpr int kOwnBytes = kOwn * kD * 2, kOwnVBytes = kOwn * kDv * 2, kTileBytes = kStep * kD * 2, kTileVBytes = kStep * kDv * 2;
     static constexpr int kWeightsBytes = kOwnsKeys ? kStep * kOwn * 2 : 0, kRowsBytes = kOwnsKeys ? kStep * 4 : 0;
-    static constexpr int kLseAt = 0, kDeltaAt = kLseAt + kStages * kRowsBytes, kOwnAt = kDeltaAt + kStagesV * kRowsBytes;
+    static constexpr int kLseAt = 0, kDeltaAt = kLseAt + kStages * kRowsBytes;
+    static constexpr int kOwnAt = (kDeltaAt + kStagesV * kRowsBytes + 1023) / 1024 * 1024;
     static constexpr int kOwnVAt = kOwnAt + kOwnBytes, kTilesAt = kOwnVAt + kOwnVBytes, kTilesVAt = kTilesAt + kStages * kTileBytes;
-    static constexpr int kWeightsAt = kTilesVAt + kStagesV * kTileVBytes, kBarriersAt = kWeightsAt + 2 * kWeightsBytes;
+    static constexpr int kWeightsAt = kTilesVAt + kStagesV * kTileVBytes, kBarriersAt = kWeightsAt + kStages * kWeightsBytes;
     static constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount;
-    static_assert(kStages == 2 && kStagesV <= 2 && kBarrierCount < 24, "what the manifest says of shared memory");
+    static_assert(kStages > 1 && kStages <= kMost && kStagesV <= kMost && kBarrierCount < 24, "what the manifest says of shared memory");
 
     const u32 base;
     __device__ __forceinline__ u32 barrier(u32 which) const { return base + kBarriersAt + 8 * which; }
 };
-using OfKeys = Plan<true, kN, kM, 2, 2>;                                  // dK and dV
-using OfQueries = Plan<false, 128, DQ_BLOCK_N, 2, DQ_STAGES_V>;   // dQ
+using OfKeys = Plan<true, kN, kM, STAGES, STAGES>;              // dK and dV
+using OfQueries = Plan<false, 128, DQ_BLOCK_N, 2, DQ_STAGES_V>; // dQ
 
 // ---- the workspace ---------------------------------------------------------------------------------------------
 
@@ -371,7 +374,7 @@ struct Seers {
     }
 };
 
-// What both consumers of keys know. A step's slot is its lowest bit in each ring, the parity of that slot's barriers the next one.
+// What both consumers of keys know.
 struct KeyWarp {
     const fa_attn_bwd_params &p;
     const OfKeys &shared;
@@ -380,8 +383,8 @@ struct KeyWarp {
 
     __device__ __forceinline__ KeyWarp(const fa_attn_bwd_params &p, const OfKeys &shared)
         : p(p), shared(shared), thread(threadIdx.x % kGroup), lane(threadIdx.x % kWarp), step(0), round(0) {}
-    __device__ __forceinline__ static u32 slot_of(u32 step) { return step & 1; }
-    __device__ __forceinline__ static u32 parity_of(u32 step) { return step >> 1 & 1; }
+    __device__ __forceinline__ static u32 slot_of(u32 step) { return step % STAGES; }          // in each ring
+    __device__ __forceinline__ static u32 parity_of(u32 step) { return step / STAGES & 1; }   // of that slot's barriers
     __device__ __forceinline__ u64 descriptor(u32 at, u32 slab_bytes = 0) const {
         return wgmma_descriptor<64>(opaque(shared.base) + at, slab_bytes);
     }
@@ -697,7 +700,7 @@ template <class P> FA_DEVICE void make_barriers(const P &shared) {
             barrier_init(shared.barrier(i), 1);
             barrier_init(shared.barrier(i + 1), kReaders);
         }
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < kMost; ++i) {
             barrier_init(shared.barrier(kTileFull + i), 1);
             barrier_init(shared.barrier(kTileVFull + i), 1);
             barrier_init(shared.barrier(kTileEmpty + i), 2 * kGroupWarps);
