@@ -160,7 +160,7 @@ class WideCase(Case):
         self.d, self.dv = dice.choice([(256, 256), (192, 128), (192, 192), (136, 136), (64, 192), (200, 40), (256, 64)])
         self.tiles = [next(width for width in (64, 128, 192, 256) if columns <= width) for columns in (self.d, self.dv)]
         self.flags |= {"ALIGNED": 1}
-        self.dq = dice.choice([keys for keys in ((64, 1), (48, 2), (80, 1), (96, 2), (64, 2), (128, 1))
+        self.dq = dice.choice([keys for keys in ((64, 1), (64, 2), (96, 1), (96, 2), (128, 1))
                                if wide_dq_bytes(*keys, *self.tiles) <= 232448])
         self.config = (64, 64, dice.choice([stages for stages in (2, 3) if wide_bytes(stages, *self.tiles) <= 232448]), 0)
         self.draw_words(dice)

@@ -35,8 +35,8 @@ namespace {
 constexpr int kThreads = 3 * 128, kRowBytes = 128;   // of a slab
 constexpr u32 kWarp = 32, kGroup = 128, kGroupWarps = 4;
 constexpr int kSlabs = kD / 64, kSlabsV = kDv / 64;
-constexpr int kQueryBox = 64, kKeyBox = DQ_BLOCK_N % 64 == 0 ? 64 : DQ_BLOCK_N % 32 == 0 ? 32 : 16;   // rows of a copy
-static_assert(kN == 64 && kM == 64 && DQ_BLOCK_N % 16 == 0, "a consumer owns 64 keys, and walks whole boxes");
+constexpr int kQueryBox = 64, kKeyBox = DQ_BLOCK_N % 64 == 0 ? 64 : 32;   // rows of a copy
+static_assert(kN == 64 && kM == 64 && DQ_BLOCK_N % 32 == 0, "a consumer owns 64 keys, and walks whole boxes");
 static_assert(kD % 64 == 0 && kD <= 256 && kDv % 64 == 0 && kDv <= 256 && ALIGNED == 1, "the heads do not fit their tiles");
 
 // The same number, of which the compiler does not know where it comes from: what is computed from it is not kept in registers.
