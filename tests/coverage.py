@@ -58,12 +58,14 @@ class Column:
             return ", ".join(field["choices"][value] for value in taken)
         if field.get("divides"):
             return "any divisor" if len(taken) > 1 else "as many"
-        if len(taken) < 2:
-            return ", ".join(map(str, taken))
+        if not taken:
+            return ""
         below = [value for value in values if value < taken[0]]
         above = [value for value in values if value > taken[-1]]
         low = self.edge(field, taken[0], below[-1]) if below else taken[0]
         high = self.edge(field, taken[-1], above[0]) if above else taken[-1]
+        if low == high:
+            return str(low)
         step = field.get("multiple", 1)
         least = min(value for value in taken if value > 0)
         if least > step and not any(self.takes(field, least * times + by) for times in (1, 2) for by in (-step, step)):

@@ -137,9 +137,12 @@ struct Arguments {
 inline void prepare(Arguments a) { attn_bwd_prepare(a.p, a.workspace); }
 inline void main_launch(Arguments a) { attn_bwd(a.p, a.workspace); }
 inline void finish(Arguments a) { attn_bwd_finish(a.p, a.workspace); }
+#ifdef WIDE
+inline void dq_launch(Arguments a) { attn_bwd_dq(a.p, a.workspace); }
+#endif
 #endif
 
-inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int left, int right, int gap, u32 threads, u32 bytes, bool repeats) {
+inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int left, int right, int gap, u32 threads, u32 bytes, bool repeats, u32 dq_bytes) {
     const bool between = seq_q % 2 == 1;
     std::vector<Span> spans;
     std::vector<int> starts_q, starts_k;
@@ -219,7 +222,10 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
 #else
     const auto tiles_of = [&](int seq, int rows) { return (i64)(kVarlen ? seq / rows + count : (seq + rows - 1) / rows); };
     const i64 tiles = tiles_of(seq_q, kM), rows = tiles * kM * heads_q * batch;
-#ifdef HOPPER   // two counters a tile, six tensor maps (of each sequence), the next job's number, and the sequences' ranking
+#ifdef WIDE     // no sums of dQ; four tensor maps (of each sequence) and the numbers of two jobs
+    const size_t floats = (size_t)(rows * 2 + (kVarlen ? count : 1) * 128 + 2);
+    const u32 side_bytes = 512;
+#elif HOPPER    // two counters a tile, six tensor maps (of each sequence), the next job's number, and the sequences' ranking
     const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? 2 * tiles * heads_q * batch : 0) +
                                    (kVarlen ? (6 * count + 1) * 32 + 4 * (count + 1) : 7 * 32));
     const u32 side_bytes = 768;
@@ -232,15 +238,22 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
     Arguments a = {p, workspace};
     const u32 query_blocks = (u32)(tiles * heads_q * batch), key_blocks = (u32)(tiles_of(seq_k, kN) * heads_kv * batch);
     const u32 first[3] = {std::max(1u, query_blocks), 1, 1};
-#ifdef HOPPER
+#if HOPPER
     const u32 main_blocks = std::min(key_blocks, 2u);   // which take several jobs
 #else
     const u32 main_blocks = key_blocks;
 #endif
     const u32 second[3] = {std::max(1u, main_blocks), 1, 1};
+#ifdef WIDE
+    const u32 dq_blocks[3] = {std::max(1u, std::min((u32)(tiles_of(seq_q, 128) * heads_q * batch), 2u)), 1, 1}, third[3] = {(u32)heads_q, 1, 1};
+#else
     const u32 third[3] = {query_blocks + (u32)heads_q, 1, 1};
+#endif
     run("the first launch", emu::launch(prepare, &a, first, kSideThreads, side_bytes));
     run("the main launch", emu::launch(main_launch, &a, second, threads, bytes));
+#ifdef WIDE
+    run("the launch of dQ", emu::launch(dq_launch, &a, dq_blocks, threads, dq_bytes));
+#endif
     run("the last launch", emu::launch(finish, &a, third, kSideThreads, 32));
     compare("dQ", dq, batch, wanted_q);
     compare("dK", dk, batch, wanted_k);
@@ -257,9 +270,9 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
 }  // namespace test
 
 int main(int, char **words) {
-    int x[12];
-    for (int i = 0; i < 12; i++) x[i] = atoi(words[i + 1]);
+    int x[13] = {};
+    for (int i = 0; i < 13 && words[i + 1] != nullptr; i++) x[i] = atoi(words[i + 1]);
     test::seed = (u64)x[10];
     emu::dice = (u32)x[10];
-    return test::prove(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], (u32)x[8], (u32)x[9], x[11] != 0);
+    return test::prove(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], (u32)x[8], (u32)x[9], x[11] != 0, (u32)x[12]);
 }

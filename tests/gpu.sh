@@ -194,7 +194,7 @@ proof() {
     gradients gradients-3 "" 100 "${random[@]}"
     # Memory of the tensors' own, so that what lies beside one is nobody's; of PyTorch's kernels nothing is looked at.
     sanitizer=(env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --target-processes application-only --kernel-name kns=attn_bwd)
-    for family in attn_bwd_sm80 attn_bwd_sm90a; do
+    for family in attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a; do
         gradients "memcheck-$family" $family 2 "${sanitizer[@]}" --tool memcheck --report-api-errors no \
             --error-exitcode 9 "${random[@]}"
         gradients "racecheck-$family" $family 1 "${sanitizer[@]}" --tool racecheck --racecheck-report hazard --print-limit 0 \
@@ -209,7 +209,7 @@ proof() {
         done
     done
     wait
-    for family in attn_bwd_sm80 attn_bwd_sm90a; do
+    for family in attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a; do
         name=racecheck-$family
         python3 tests/racecheck_bwd.py "$work/$name.tap" >"$work/$name.judged" || echo 1 >"$work/$name.status"
         cat "$work/$name.judged" >>"$work/$name.tap"

@@ -68,8 +68,9 @@ class Case:
 
     def is_of(self, family):
         """Whether the family computes its gradients; None: any does."""
-        hopper = torch.cuda.get_device_capability()[0] == 9 and max(self.dim, self.dim_v) <= 128 and self.gap != 1
-        return family in (None, "attn_bwd_sm90a" if hopper else "attn_bwd_sm80")
+        hopper = torch.cuda.get_device_capability()[0] == 9 and self.gap != 1
+        wide = max(self.dim, self.dim_v) > 128
+        return family in (None, "attn_bwd_sm80" if not hopper else "attn_bwd_wide_sm90a" if wide else "attn_bwd_sm90a")
 
     def __repr__(self):
         return repr({name: value for name, value in vars(self).items()})

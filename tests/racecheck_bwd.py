@@ -5,7 +5,7 @@
     racecheck_bwd.py LOG
 
 LOG is the output of tests/gpu_training.py with FA_TEST_FAMILY under `compute-sanitizer --tool racecheck --racecheck-report hazard
---print-limit 0`. In attn_bwd_sm90a LSE and delta come by cp.async.bulk, which writes behind an mbarrier that their readers have
+--print-limit 0`. In the families for Hopper LSE and delta come by cp.async.bulk, which writes behind an mbarrier that their readers have
 passed; racecheck does not see it and reports each such read as a WAR hazard. Where they lie in shared memory its manifest says.
 Exits with 1 for any other hazard, and where the log cannot tell: it has no summary, its list was cut, or several configs ran.
 """
@@ -17,21 +17,22 @@ import sys
 
 RESERVED = 0x400  # bytes in front of a kernel's own shared memory, in the addresses that racecheck prints
 HAZARD = re.compile(r"Potential (\w+) hazard detected at __shared__ 0x([0-9a-f]+)")
-MANIFEST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../kernel_templates/attn_bwd/attn_bwd_sm90a.json")
+MANIFEST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../kernel_templates/attn_bwd/%s.json")
 
 
 def known_addresses(config):
     """Of LSE and delta, the addend "rows" of the main launch's shared memory."""
-    if config["family"] != "attn_bwd_sm90a":
+    if not config["family"].endswith("sm90a"):
         return range(0)
-    with open(MANIFEST, encoding="utf-8") as file:
+    with open(MANIFEST % config["family"], encoding="utf-8") as file:
         launches = json.load(file)["launches"]
     addends = next(launch["shared_memory"] for launch in launches if launch["entry"] == "attn_bwd")
     names = list(addends)
-    behind = sum(addends[name] for name in names[names.index("rows") + 1:])
     rows = re.sub(r"\b[A-Z][A-Z_]*\b", lambda name: str(config["tunables"][name[0]]), addends["rows"])
     size, = sqlite3.connect(":memory:").execute("SELECT " + rows).fetchone()
-    end = RESERVED + config["smem_bytes"] - behind
+    if names[0] == "rows":
+        return range(RESERVED, RESERVED + size)
+    end = RESERVED + config["smem_bytes"] - sum(addends[name] for name in names[names.index("rows") + 1:])
     return range(end - size, end)
 
 

@@ -487,6 +487,8 @@ def of_what_racecheck_reports_reads_of_lse_and_delta_alone_are_expected():
     for hazard in (("WAR", first - 4), ("WAR", last + 4), ("RAW", first), ("WAW", last)):
         tap.equal(wrong(("WAR", first), hazard), "%s at 0x%x" % hazard)
     tap.equal(wrong(("WAR", first), config=config.replace("sm90a", "sm80")), "WAR at 0x%x" % first)
+    wide = config.replace("attn_bwd_sm90a", "attn_bwd_wide_sm90a").replace('"BLOCK_N": 128', '"BLOCK_N": 64, "STAGES": 2')
+    tap.equal([wrong(("WAR", at), config=wide) for at in (0x400, 0x7fc, 0x800)], [None, None, "WAR at 0x800"])
     tap.has(wrong(summary=""), "no summary")
     tap.has(wrong(config=""), "0 configs ran")
     tap.has(wrong(summary="Maximum number of hazards reached." + summary), "was cut")

@@ -4,7 +4,7 @@
  */
 #include "check.h"
 
-#include "duration.h"
+#include "wording.h"
 
 static const double day = 86400;
 

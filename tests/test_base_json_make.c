@@ -5,11 +5,14 @@
  */
 #include "check.h"
 
+#include "buf.h"
 #include "failing_allocator.h"
 #include "json.h"
 #include "json_make.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char wanted[] = "{\"text\":\"a\",\"number\":1.5,\"known\":null,\"flag\":true,\"list\":[{\"n\":0},"
                              "{\"n\":1}],\"object\":{\"none\":null},\"item\":\"b\"}";
@@ -74,8 +77,65 @@ static void a_mark_deep_inside_is_seen_and_one_beside_is_not(void)
     cJSON_Delete(json);
 }
 
+static void a_number_has_the_fewest_digits_that_read_back(void)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } numbers[] = {
+        {0.1, "0.1"},
+        {1.0 / 3, "0.3333333333333333"},
+        {2.0 / 3, "0.6666666666666666"},
+        {0.1 + 0.2, "0.30000000000000004"},
+        {1 + 2.220446049250313e-16, "1.0000000000000002"},
+        {123456789012.125, "123456789012.125"},
+        {-0.0, "0"},
+        {-5, "-5"},
+        {999999999999999, "999999999999999"},
+        {9007199254740992, "9007199254740992"},
+        {1e300, "1e+300"},
+        {-2.5e-7, "-2.5e-07"},
+        {NAN, "null"},
+        {-INFINITY, "null"},
+    };
+    cJSON *list = cJSON_CreateArray(), *read;
+    fa_buf text = {0};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        fa_json_push(list, cJSON_CreateNumber(numbers[i].value));
+        fa_buf_printf(&text, "%c%s", i == 0 ? '[' : ',', numbers[i].text);
+    }
+    fa_buf_text(&text, "]");
+    char *first = fa_json_print(list);
+    CHECK_TEXT(first, text.data);
+    CHECK_INT(fa_json_parse(first, strlen(first), "", &read, NULL), 0);
+    char *second = fa_json_print(read);
+    CHECK_TEXT(second, first);
+    free(first);
+    free(second);
+    fa_buf_free(&text);
+    cJSON_Delete(list);
+    cJSON_Delete(read);
+}
+
+static void a_document_is_printed_as_cjson_prints_it(void)
+{
+    static const char text[] = "{\"a\":[1,2.5,[],{}],\"b\":{\"c\":null,\"d\":{\"e\":[true,false]}},"
+                               "\"\\\"\\\\\":\"\\b\\f\\n\\r\\t\\u0001\\u001f/\u00e9\"}";
+    cJSON *read;
+    CHECK_INT(fa_json_parse(text, sizeof text - 1, "", &read, NULL), 0);
+    char *line = fa_json_print(read), *tidy = fa_json_print_tidy(read), *cjsons = cJSON_Print(read);
+    CHECK_TEXT(line, text);
+    CHECK_TEXT(tidy, cjsons);
+    free(line);
+    free(tidy);
+    free(cjsons);
+    cJSON_Delete(read);
+}
+
 int main(void)
 {
+    TEST(a_number_has_the_fewest_digits_that_read_back);
+    TEST(a_document_is_printed_as_cjson_prints_it);
     TEST(a_document_is_whole_or_not_printed);
     TEST(a_mark_deep_inside_is_seen_and_one_beside_is_not);
     return check_done();

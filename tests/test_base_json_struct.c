@@ -5,6 +5,7 @@
  */
 #include "check.h"
 
+#include "json_make.h"
 #include "json_struct.h"
 
 #include <math.h>
@@ -43,7 +44,7 @@ static const fa_member members[] = {
 static char *print(const struct sample *sample)
 {
     cJSON *json = fa_struct_to_json(members, sample);
-    char *text = cJSON_PrintUnformatted(json);
+    char *text = fa_json_print(json);
     cJSON_Delete(json);
     return text;
 }
@@ -144,7 +145,7 @@ static void three_numbers_nan_and_hidden_numbers_are_held_to_it(void)
     const struct measured known = {{1, UINT32_MAX, 3}, .error = NAN, .low = -1, .name = "a"};
     struct measured back;
     cJSON *json = fa_struct_to_json(measured_members, &known);
-    char *text = cJSON_PrintUnformatted(json);
+    char *text = fa_json_print(json);
     CHECK_TEXT(text, "{\"grid\":[1,4294967295,3],\"error\":null,\"low\":null,\"name\":\"a\"}");
     CHECK_INT(fa_struct_from_json(json, measured_members, &back, "measured", NULL), 0);
     CHECK(back.grid[1] == UINT32_MAX && isnan(back.error) && back.low == 0);
@@ -208,7 +209,7 @@ static void parts_and_pointers_are_written_and_read(void)
         CHECK(outer.part.count == 1 && outer.needed == &needed && needed.count == 2);
         CHECK(outer.other == (cases[i].other ? &other : NULL) && other.count == 3 * cases[i].other);
         json = fa_struct_to_json(outer_members, &outer);
-        char *text = cJSON_PrintUnformatted(json);
+        char *text = fa_json_print(json);
         CHECK_TEXT(text, cases[cases[i].other ? 0 : 1].text);
         cJSON_free(text);
         cJSON_Delete(json);

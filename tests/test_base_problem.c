@@ -722,7 +722,7 @@ static void operations_that_cannot_be_read_are_told(void)
     CHECK(made);
     CHECK_INT(without, 0);
     CHECK_INT(with, FA_EINVAL);
-    CHECK_HAS(diag.text, "mine/operation.json: it is no regular file");
+    CHECK_HAS(diag.text, "mine/operation.json: it is a folder");
 }
 
 static void operations_that_memory_is_short_for_are_told(void)

@@ -51,6 +51,9 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--store", ""], ["--store is empty"]),
         (["--seq", "5", "--gpu", ""], ["--gpu is empty"]),
         (["--seq", "5", "--gpu", "L4", "--device", "0"], ["exclude one another"]),
+        (["--seq", "5", "--gpu", "L4", "-q", "-v"], ["--quiet", "--verbose", "exclude one another"]),
+        (["--seq", "5", "--gpu", "L4", "--effort", "cached", "--again"], ["--again", "--effort cached"]),
+        (["check", "README"], ["README", ".cu", ".json"]),
         (["--seq", "5", "--gpu", "L44"], ["L44"]),
         (["--seq", "5", "--gpu", "L4", "--gpu", "H100"], ["--gpu is given twice", "fa-tune sweep"]),
         (["--seq", "5", "--gpu", "L4,H100"], ["one GPU type", "`fa-tune sweep --gpu L4,H100`"]),
@@ -186,7 +189,7 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         text = place.run(*problem, "--top", "3").stdout.splitlines()
         tap.equal(text[0], "attention forward · fp16 · B 4 · H 8 · S 512 · D 128 · on L4 "
                            "(sm_89, 58 SMs, not present here)")
-        tap.has(text[1], "space %d → budget %d" % (funnel["space"], funnel["in_budget"]))
+        tap.has(text[1], "space {space:,} → budget {in_budget}".format(**funnel))
         assert re.match(r" *# +family +BLOCK_M +BLOCK_N .*shared B +regs +blocks/SM +time$", text[2])
         tap.has(text[3], "~")
         tap.has(text[6], "winner #1, predicted")

@@ -161,7 +161,7 @@ def an_unfit_side_is_refused_with_status_2_and_nothing_is_made():
         missing = os.path.join(place.folder, "missing.db")
         tap.has(place.run("compare", missing, paths["new"], status=2).stderr, "cannot be read")
         assert not os.path.exists(missing)
-        tap.has(place.run("compare", place.folder, paths["new"], status=2).stderr, "no regular file")
+        tap.has(place.run("compare", place.folder, paths["new"], status=2).stderr, "it is a folder")
         for arguments, part in ((["compare"], "needs OLD"), (["compare", "a"], "needs NEW"),
                                 (["compare", "a", "b", "c"], '"c"'),
                                 (["compare", "a", "b", "--margin", "-1"], "--margin"),

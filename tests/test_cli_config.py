@@ -138,6 +138,8 @@ def what_is_wrong_in_a_file_is_told_with_its_line():
         ('time = "soon"', ["as in 90s, 30m"]),
         ("price = .5", ["is a number or a text"]),
         ('store = "a\\tb"', ["escapes are not taken"]),
+        ('store = "~/store.db"', ["the whole path"]),
+        ('store = "store.db"', ["the whole path"]),
         ("gpu = \x1b[31m", ["control character"]),
         ("# \x07", ["control character"]),
         ("= 5", ["no KEY = VALUE"]),

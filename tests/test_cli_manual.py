@@ -78,6 +78,7 @@ def check_completions(shell):
                            (["--dtype", "b"], ["bf16"]),
                            (["hel"], ["help"]),
                            (["help", "tr"], ["trust"]),
+                           (["help", "al"], ["all"]),
                            (["gpus", "--qx"], []),
                            (["sweep", "--causal", "b"], ["both", "bottom-right"]),
                            (["sweep", "--dtype", "fp16,b"], ["fp16,bf16"]),

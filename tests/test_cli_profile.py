@@ -93,6 +93,9 @@ def two_configs_stand_side_by_side_by_their_numbers():
         tap.equal([profile["rank"] for profile in told], [7, 3])
         tap.equal([tunables(profile) for profile in told], [tunables(ranking[6]), tunables(ranking[2])])
         text = place.run("profile", *SMALL, "--config", "7", "--beside", "3").stdout
+        tap.has(text, "stall: how many warps")
+        for same in (["--beside", "1"], ["--config", "3", "--beside", "3"]):
+            tap.has(place.run("profile", *SMALL, *same, status=2).stderr, "name another")
         assert re.search(r"#7 attn_fwd +#3 attn_fwd$", text, re.MULTILINE), text
         assert re.search(r"^ +occupancy +\d+% +\d+%$", text, re.MULTILINE), text
         fails(place, "--config", "9", part="there is no config 9: `fa-tune explain` numbers 8")

@@ -153,10 +153,10 @@ def help_fits_the_terminal_and_has_the_first_options_before_all_of_them():
         tap.has(whole, "Exit status")
         tap.has(whole, "\n  -q, --quiet ")
         for columns in (60, 80, 200):
-            for arguments in (["help"], ["help", "all"], ["sweep", "--help"], ["export", "--help"]):
+            for arguments in (["help"], ["help", "all"], *([verb, "--help"] for verb in re.findall(r"(?m)^  ([a-z]+) ", short)
+                                                           if verb != "fa-tune")):
                 lines = unescaped(place.on_a_terminal("stdout", *arguments, columns=columns)).splitlines()
-                example = [line for line in lines if re.match("  fa-tune | {16}--", line)]  # typed as it stands
-                wide = [line for line in lines if len(line) > min(columns, 100) and line not in example]
+                wide = [line for line in lines if len(line) > min(columns, 100) and not (columns == 60 and line.endswith("\\"))]
                 tap.equal((columns, arguments, wide), (columns, arguments, []))
         for same in (["--help"], ["-h"], ["help", "--help"], ["help", "help"], ["help", "--color=never"]):
             tap.equal(place.run(*same).stdout, short)

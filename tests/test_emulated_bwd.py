@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attn_bwd_sm80 and the reference that judges it on random problems without a GPU: each is made into a program for the
+"""The families of attention backward and the reference that judges them on random problems without a GPU: each is made into a program for the
 CPU (emulate.py, emulated_bwd.hpp) that holds its gradients against sums in double.
 
 FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend it."""
@@ -10,7 +10,7 @@ import random
 import emulate
 import tap
 
-KERNEL, HOPPER, REFERENCE = "attn_bwd_sm80.cu", "attn_bwd_sm90a.cu", "attn_bwd_ref.cu"
+KERNEL, HOPPER, WIDE, REFERENCE = "attn_bwd_sm80.cu", "attn_bwd_sm90a.cu", "attn_bwd_wide_sm90a.cu", "attn_bwd_ref.cu"
 TILES = [32, 64, 96, 128, 192, 256]
 # BLOCK_M, BLOCK_N, STAGES, WARPS
 CONFIGS = [(64, 64, 1, 8), (64, 64, 2, 4), (32, 32, 1, 4), (32, 64, 2, 4), (64, 128, 2, 8), (128, 128, 1, 8)]
@@ -26,6 +26,15 @@ def shared_bytes(m, n, stages, d, dv):
 
 def hopper_bytes(m, d, dv, varlen=0):
     return 128 * varlen + 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 192
+
+
+def wide_bytes(stages, d, dv):
+    """Of the launch for dK and dV."""
+    return 64 * (d + dv) * 2 + stages * 64 * (d + dv + 64) * 2 + 1024 * (stages - 1) + 192
+
+
+def wide_dq_bytes(keys, stages_v, d, dv):
+    return 128 * (d + dv) * 2 + keys * (2 * d + stages_v * dv) * 2 + 192
 
 
 class Case:
@@ -57,8 +66,8 @@ class Case:
 
 
 def proved(case, kernel=KERNEL, **change):
-    defines = case.defines() | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}}.get(kernel, {})
-    return emulate.judged("attn_bwd", kernel, defines, case.words, "emulated_bwd.hpp", kernel == HOPPER, **change)
+    defines = case.defines() | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}}.get(kernel, {})
+    return emulate.judged("attn_bwd", kernel, defines, case.words, "emulated_bwd.hpp", kernel in (HOPPER, WIDE), **change)
 
 
 def prove_some(count, case_of=Case, kernel=KERNEL):
@@ -143,6 +152,37 @@ class HopperSequencesCase(HopperCase):
         self.words[3:5] = dice.choice([1, 30, 65, 110]), dice.choice([1, 30, 90, 150])
 
 
+class WideCase(Case):
+    """Of what attn_bwd_wide_sm90a takes."""
+
+    def __init__(self, dice):
+        super().__init__(dice)
+        self.d, self.dv = dice.choice([(256, 256), (192, 128), (192, 192), (136, 136), (64, 192), (200, 40), (256, 64)])
+        self.tiles = [next(width for width in (64, 128, 192, 256) if columns <= width) for columns in (self.d, self.dv)]
+        self.flags |= {"ALIGNED": 1}
+        self.dq = dice.choice([keys for keys in ((64, 1), (48, 2), (80, 1), (96, 2), (64, 2), (128, 1))
+                               if wide_dq_bytes(*keys, *self.tiles) <= 232448])
+        self.config = (64, 64, dice.choice([stages for stages in (2, 3) if wide_bytes(stages, *self.tiles) <= 232448]), 0)
+        self.draw_words(dice)
+
+    def defines(self):
+        return super().defines() | dict(zip(("DQ_BLOCK_N", "DQ_STAGES_V"), self.dq))
+
+    def draw_words(self, dice):
+        super().draw_words(dice)
+        self.words[0] = dice.choice([1, 2, 5]) if self.flags["VARLEN"] else dice.choice([1, 1, 2])
+        lengths = [1, 30, 65, 110] if self.flags["VARLEN"] else [0, 1, 63, 65, 129, 200, 330]
+        self.words[3:5] = [dice.choice(lengths) for _ in range(2)]
+        self.words[7] = dice.choice([0, 8, 24])
+        if hasattr(self, "dq"):
+            self.words[8:10] = [384, wide_bytes(self.config[2], *self.tiles)]
+            self.words += [wide_dq_bytes(*self.dq, *self.tiles)]
+
+
+def wide_problems_are_right():
+    prove_some(4, WideCase, WIDE)
+
+
 def hopper_problems_are_right():
     prove_some(4, HopperCase, HOPPER)
 
@@ -179,13 +219,40 @@ def a_hopper_kernel_that_is_wrong_is_found():
                ("                    tma_store_wait_read<0>();", ""),
                ("        wgmma_wait<1>();\n        Wgmma<kDv>::pin(dv);", "Wgmma<kDv>::pin(dv);"))
 
+    find_in_some_order(case, changes, HOPPER)
+
+
+def find_in_some_order(case, changes, kernel):
     def always_right(change):
         """In each of some orders in which warps may run, which the seed draws."""
         for case.words[10] in range(8):
-            if proved(case, HOPPER, changes=changes, change=change).returncode == 1:
+            if proved(case, kernel, changes=changes, change=change).returncode == 1:
                 return False
         return True
     tap.equal([always_right(change) for change in range(len(changes) + 1)], [True] + [False] * len(changes))
+
+
+def a_wide_kernel_that_is_wrong_is_found():
+    """Each wait that keeps the shared memory of its main launches in order, left out, and what tells sequences and heads apart. It is
+    as narrow here as it can be."""
+    case = WideCase(random.Random(1))
+    case.d = case.dv = 64
+    case.tiles, case.config, case.dq, case.flags = [64, 64], (64, 64, 2, 0), (64, 1), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "VARLEN": 1}
+    case.words = [3, 2, 1, 200, 200, -1, -1, 0, 384, wide_bytes(2, 64, 64), 5, 0, wide_dq_bytes(64, 1, 64, 64)]
+    find_in_some_order(case, (
+        ("barrier_wait(at.barrier(kEmpty + ring.slot), ring.parity ^ 1);", ""),
+        ("barrier_wait(again.barrier(kOfV ? kOwnVEmpty : kOwnEmpty), round & 1 ^ 1);", ""),
+        ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
+        ("w.wait_full(kWeightsFull, w.step);", ""),
+        ("wgmma_wait<1>();\n        finish_dv();", "finish_dv();"),
+        ("wgmma_wait<1>();\n        finish_dk();", "finish_dk();"),
+        ("wgmma_wait<1>();\n        Wgmma<kD>::pin(dq);", "Wgmma<kD>::pin(dq);"),
+        ("barrier_wait(shared.barrier(kTileVFull + ring_v.slot), ring_v.parity);", ""),
+        ("barrier_wait(shared.barrier(kTileFull + ring.slot), ring.parity);", ""),
+        ("(queries ? s.first_q : s.first_k) * strides.row", "0"),
+        ("shape.rows = queries ? s.seq_q : s.seq_k, shape.batch = 1;", "shape.batch = 1;"),
+        ("job.s.first_tile + tile", "tile"),
+        ("head + job.group", "head + 1")), WIDE)
 
 
 def plain_case(**flags):
@@ -217,7 +284,7 @@ def a_kernel_that_is_wrong_is_found():
                               "store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, 1.0f, HEAD_DIM);")))
 
 
-tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right,
+tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right,
           hopper_sequences_of_several_lengths_are_right,
-          a_hopper_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
+          a_hopper_kernel_that_is_wrong_is_found, a_wide_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
           a_reference_that_is_wrong_is_found])

@@ -14,6 +14,8 @@
 #include <sqlite3.h>
 #include <sys/wait.h>
 
+static fa_diag diag;
+
 static int tune_for(engine_fixture *f, const char *gpu, fa_problem problem, fa_effort effort,
                     fa_answer *answer, fa_diag *diag)
 {
@@ -67,11 +69,9 @@ static bool open_first_contact(engine_fixture *f, fa_answer *predicted, const ch
 
 static void first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer predicted = {.size = sizeof predicted}, answer = {.size = sizeof answer};
     struct told told = {0};
-    fa_diag diag;
     CHECK(open_first_contact(&f, &predicted, "time * 77"));
     CHECK_INT(predicted.origin, FA_ORIGIN_PREDICTED);
     int64_t cubins = number_in_store(&f, "SELECT count(*) FROM cubin WHERE entry <> 'attn_ref_fp32'");
@@ -103,15 +103,12 @@ static void first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth(
     CHECK(!answer.shortlist_only && !answer.from_store);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PATIENT, &kernel, &diag), diag);
     CHECK(!fa_kernel_answer(kernel)->shortlist_only);
-    fixture_close(&f);
 }
 
 static void when_all_that_is_ready_is_wrong_the_whole_space_is_tuned(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer predicted = {.size = sizeof predicted};
-    fa_diag diag;
     CHECK(open_first_contact(&f, &predicted, ""));
     /* Ready is the winner alone, and it is wrong here. */
     char script[400], keep[200];
@@ -129,7 +126,6 @@ static void when_all_that_is_ready_is_wrong_the_whole_space_is_tuned(void)
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
     CHECK(!fa_kernel_answer(kernel)->shortlist_only);
     CHECK(fa_kernel_answer(kernel)->failed >= 1);
-    fixture_close(&f);
 }
 
 /* ---- another driver -------------------------------------------------------------------------*/
@@ -141,10 +137,8 @@ static bool open_under(engine_fixture *f, const char *script, fa_diag *diag)
 
 static void a_winner_is_proved_again_under_another_driver_and_kept(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
-    fa_diag diag;
     CHECK(fixture_open(&f, "driver 13000"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
     CHECK_INT(first.driver_version, 13000);
@@ -167,15 +161,12 @@ static void a_winner_is_proved_again_under_another_driver_and_kept(void)
     CHECK(open_under(&f, "driver 13000", &diag));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13000);
-    fixture_close(&f);
 }
 
 static void a_winner_that_fails_under_another_driver_is_dropped_for_the_next(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
-    fa_diag diag;
     static const char faults[] = "driver 13010\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 wrong";
     CHECK(fixture_open(&f, "driver 13000\ntime * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
@@ -187,17 +178,14 @@ static void a_winner_that_fails_under_another_driver_is_dropped_for_the_next(voi
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK(!fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &first.trial.config));
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
-    fixture_close(&f);
 }
 
 /* What another driver measured is on record for the whole space, and is wrong under this one but for the
  * slowest: neither effort may serve it on that record. */
 static void what_another_driver_measured_does_not_win_without_a_proof(fa_effort effort)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
-    fa_diag diag;
     CHECK(fixture_open(&f, "driver 13000\ntime * 60\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30\n"
                            "time BLOCK_M=128;BLOCK_N=64; 90"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
@@ -212,7 +200,6 @@ static void what_another_driver_measured_does_not_win_without_a_proof(fa_effort 
     } else {
         CHECK_INT(rc, FA_ENOKERNEL); /* the model's first few are all wrong */
     }
-    fixture_close(&f);
 }
 
 static void a_proof_alone_is_made_under_this_driver(void)
@@ -265,10 +252,8 @@ static bool age_cubin(const engine_fixture *f, const char *key, const char *old_
 
 static void a_cubin_that_another_driver_does_not_load_is_compiled_anew(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
-    fa_diag diag;
     char sql[200], old_key[65];
     memset(old_key, 'a', 64);
     old_key[64] = 0;
@@ -284,7 +269,6 @@ static void a_cubin_that_another_driver_does_not_load_is_compiled_anew(void)
     snprintf(sql, sizeof sql, "SELECT count(*) FROM winner WHERE cubin_key = '%s' AND "
                               "driver_version = 13010 AND origin = 'measured'", first.cubin_key);
     CHECK_INT(number_in_store(&f, sql), 1);
-    fixture_close(&f);
 }
 
 static int keep_measured_scope(void *context, const fa_winner_record *winner)
@@ -318,10 +302,8 @@ static bool age_templates(const engine_fixture *f)
  * other words answers nothing, and stays. */
 static void a_winner_of_other_templates_is_not_found_and_stays(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(fixture_open(&f, "driver 13000"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
     CHECK(age_templates(&f));
@@ -331,7 +313,6 @@ static void a_winner_of_other_templates_is_not_found_and_stays(void)
     CHECK_INT(number_in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 1);
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
     CHECK_INT(number_in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 2);
-    fixture_close(&f);
 }
 
 /* ---- the same code twice --------------------------------------------------------------------*/
@@ -352,10 +333,8 @@ static int see_twin(void *context, int32_t rank, const fa_trial *trial)
 /* Under a hint of 2 or 3 resident blocks ptxas makes the same of some configs. */
 static void a_config_with_another_ones_code_is_not_tried_twice(void)
 {
-    engine_fixture f;
     struct twins twins = {0};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     fa_buf text = {0};
     char path[400];
     cJSON *manifest = NULL;
@@ -382,7 +361,6 @@ static void a_config_with_another_ones_code_is_not_tried_twice(void)
     CHECK(strstr(answer.trial.reason, "the same code") == NULL);
     CHECK_INT(answer.measured, answer.clean);
     CHECK_INT(answer.compiled, answer.in_budget);
-    fixture_close(&f);
 }
 
 /* ---- killed outright ------------------------------------------------------------------------*/
@@ -413,10 +391,8 @@ static bool kill_asking(engine_fixture *f, useconds_t after_us)
 
 static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer predicted = {.size = sizeof predicted};
-    fa_diag diag;
     CHECK(open_first_contact(&f, &predicted, ""));
     for (int i = 0; i < 6; i++) {
         CHECK(kill_asking(&f, 15000 + 25000 * (useconds_t)i));
@@ -427,15 +403,12 @@ static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
     CHECK_INT(number_in_store(&f, "SELECT count(*) FROM prediction"), 1);
-    fixture_close(&f);
 }
 
 static void killed_while_it_proves_again_the_winner_is_as_before_or_proved(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
-    fa_diag diag;
     CHECK(fixture_open(&f, "driver 13000"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
     CHECK(open_under(&f, "driver 13010", &diag));
@@ -448,7 +421,6 @@ static void killed_while_it_proves_again_the_winner_is_as_before_or_proved(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
     CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, first.cubin_key);
-    fixture_close(&f);
 }
 
 int main(int argc, char **argv)
@@ -457,16 +429,16 @@ int main(int argc, char **argv)
         return be_child(argv[2], argv[3]);
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
-    TEST(first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth);
-    TEST(when_all_that_is_ready_is_wrong_the_whole_space_is_tuned);
-    TEST(a_winner_is_proved_again_under_another_driver_and_kept);
-    TEST(a_winner_that_fails_under_another_driver_is_dropped_for_the_next);
-    TEST(a_proof_alone_is_made_under_this_driver);
-    TEST(a_tune_proves_under_this_driver_whatever_it_may_serve);
-    TEST(a_cubin_that_another_driver_does_not_load_is_compiled_anew);
-    TEST(a_winner_of_other_templates_is_not_found_and_stays);
-    TEST(a_config_with_another_ones_code_is_not_tried_twice);
-    TEST(killed_at_first_contact_nothing_is_lost_and_the_next_finishes);
-    TEST(killed_while_it_proves_again_the_winner_is_as_before_or_proved);
+    ENGINE_TEST(first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth);
+    ENGINE_TEST(when_all_that_is_ready_is_wrong_the_whole_space_is_tuned);
+    ENGINE_TEST(a_winner_is_proved_again_under_another_driver_and_kept);
+    ENGINE_TEST(a_winner_that_fails_under_another_driver_is_dropped_for_the_next);
+    ENGINE_TEST(a_proof_alone_is_made_under_this_driver);
+    ENGINE_TEST(a_tune_proves_under_this_driver_whatever_it_may_serve);
+    ENGINE_TEST(a_cubin_that_another_driver_does_not_load_is_compiled_anew);
+    ENGINE_TEST(a_winner_of_other_templates_is_not_found_and_stays);
+    ENGINE_TEST(a_config_with_another_ones_code_is_not_tried_twice);
+    ENGINE_TEST(killed_at_first_contact_nothing_is_lost_and_the_next_finishes);
+    ENGINE_TEST(killed_while_it_proves_again_the_winner_is_as_before_or_proved);
     return check_done();
 }

@@ -10,6 +10,8 @@
 
 #include <sqlite3.h>
 
+static fa_diag diag;
+
 static char shared[400]; /* the fleet's file */
 static int notes;
 static char last_note[1024];
@@ -84,7 +86,6 @@ static const char *local_of(const engine_fixture *f, int board)
 static void a_kernel_that_another_host_measured_is_loaded_at_once(void)
 {
     const fa_kernel *kernel;
-    fa_diag diag;
     CHECK(open_fleet(&f));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
@@ -103,7 +104,6 @@ static void one_that_another_driver_proved_is_proved_once_more_before_it_is_laun
 {
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE};
     CHECK(open_fleet(&f));
@@ -147,7 +147,6 @@ static int steal_lease(void *context, const fa_progress *progress)
 static void a_tune_that_lost_its_lease_keeps_its_result_to_itself(void)
 {
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(open_fleet(&f));
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE, .progress = steal_lease, .context = shared};
@@ -168,7 +167,6 @@ static int give_up_waiting(void *context, const fa_progress *progress)
 static void who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_ends(void)
 {
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     bool waited = false;
     char sql[400], key[FA_HASH_HEX];
     fa_target target;
@@ -220,8 +218,7 @@ static void a_fleet_is_known_by_what_names_its_store_and_by_no_secret(void)
     for (int i = 0; i < ROWS; i++) {
         for (int j = 0; j < 5 && table[i][j] != NULL; j++) {
             fa_fleet *fleet = NULL;
-            fa_diag diag;
-            CHECK_OK(fa_fleet_new(table[i][j], &fleet, &diag), diag);
+                    CHECK_OK(fa_fleet_new(table[i][j], &fleet, &diag), diag);
             CHECK(strstr(fleet->identity, "s3") == NULL && strstr(fleet->identity, "cret") == NULL);
             CHECK(strstr(fleet->identity, "w0rd") == NULL);
             CHECK(strstr(fleet->shown, "s3") == NULL && strstr(fleet->shown, "cret") == NULL);

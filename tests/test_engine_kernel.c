@@ -9,10 +9,11 @@
 #include <malloc.h>
 #include <sys/syscall.h>
 
+static fa_diag diag;
+
 static void a_hit_returns_the_same_kernel_without_a_new_tune(void)
 {
     const fa_kernel *first, *second;
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &second, &diag), diag);
@@ -25,7 +26,6 @@ static void a_hit_returns_the_same_kernel_without_a_new_tune(void)
 static void efforts_rise_from_nothing_over_predicted_to_measured(void)
 {
     const fa_kernel *kernel;
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
               FA_ENOTFOUND);
@@ -46,7 +46,6 @@ static void a_launch_writes_the_callers_buffers(void)
     static uint16_t ones[COUNT], out[COUNT];
     const fa_kernel *kernel;
     fa_device_ptr tensor[4] = {0};
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     for (int i = 0; i < COUNT; i++)
@@ -72,7 +71,6 @@ static void a_context_made_anew_gets_kernels_of_its_own(void)
 {
     const fa_kernel *first, *second, *third;
     fa_device_ptr tensor = 0;
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &first, &diag), diag);
     void *context = fa_driver_current_context(f.driver);
@@ -96,7 +94,6 @@ static void lengths_of_one_bucket_share_a_cubin_and_the_answer(void)
 {
     enum { FIRST = 994, LENGTHS = 56, WARM = 8 }; /* the bucket of 1024 keys */
     const fa_kernel *kernel[LENGTHS];
-    fa_diag diag;
     fa_buf log = {0};
     size_t before = 0;
     int loads = 0;
@@ -129,7 +126,6 @@ static void lengths_of_one_bucket_share_a_cubin_and_the_answer(void)
 static void bad_launches_are_refused_before_the_driver_sees_them(void)
 {
     const fa_kernel *kernel;
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     fa_attn_args good = {
@@ -162,7 +158,6 @@ static void bad_launches_are_refused_before_the_driver_sees_them(void)
 static void an_empty_problem_launches_nothing_and_succeeds(void)
 {
     const fa_kernel *kernel;
-    fa_diag diag;
     fa_problem empty = small_problem;
     empty.batch = 0;
     CHECK(fixture_open(&f, ""));
@@ -173,7 +168,6 @@ static void an_empty_problem_launches_nothing_and_succeeds(void)
 static void a_thread_without_a_context_gets_a_sentence(void)
 {
     const fa_kernel *kernel;
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     fa_driver_release_context(f.driver, 0);
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag),
@@ -185,7 +179,6 @@ static void a_thread_without_a_context_gets_a_sentence(void)
 static void an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte(void)
 {
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     void *cubin = NULL;
     size_t size = 0;
     CHECK(fixture_open(&f, NULL));
@@ -210,7 +203,6 @@ static void an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte(void)
 static void a_predicted_winner_is_not_launched_unproved(void)
 {
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     const fa_kernel *kernel;
     CHECK(fixture_open(&f, NULL));
     fa_request request = {
@@ -238,7 +230,6 @@ static void another_board_of_the_same_silicon_is_said_so(void)
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(fixture_open(&f, a_device));
     CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
     request.ordinal = 1;
@@ -252,7 +243,6 @@ static void another_silicon_is_never_served_this_ones_winner(void)
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(fixture_open(&f, "device name=NVIDIA_L40S sms=142 bus=384"));
     CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
     request.ordinal = 1;
@@ -272,7 +262,6 @@ static int find_secret(void *context, int32_t rank, const fa_trial *trial)
 static void a_template_cannot_read_files_while_it_is_compiled(void)
 {
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     char path[400], text[800];
     int counts[2] = {0};
     if (syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) < 1)
@@ -298,7 +287,6 @@ static void hostile_options_and_requests_are_refused(void)
 {
     fa_tuner *tuner = NULL;
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(fixture_open(&f, NULL));
     fa_options options = {.size = 1};
     CHECK_INT(fa_open(&options, &tuner, &diag), FA_EINVAL);

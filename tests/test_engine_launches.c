@@ -8,6 +8,8 @@
 #include <dlfcn.h>
 #include <math.h>
 
+static fa_diag diag;
+
 static const char two_launches[] =
     "#include \"attn_params.h\"\n"
     "extern \"C\" __global__ void __launch_bounds__(FA_THREADS)\n"
@@ -129,7 +131,6 @@ static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(v
     const fa_kernel *kernel;
     fa_device_ptr tensor[4] = {0};
     fa_attn_args args;
-    fa_diag diag;
     CHECK(open_split(&f, "BATCH * SEQ_Q * 4"));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
@@ -155,7 +156,6 @@ static void streams_and_captured_graphs_count_apart(void)
     const fa_kernel *kernel;
     fa_device_ptr tensor[4] = {0};
     fa_attn_args args;
-    fa_diag diag;
     CHECK(open_counting(&f, &capture, &destroy_graphs));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK(fa_kernel_answer(kernel)->proved > 0);
@@ -212,7 +212,6 @@ static void a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_o
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .gpu = "L4", .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     int refused = 0;
     CHECK(open_split(&f, "4096"));
     char path[512];
@@ -291,7 +290,6 @@ static void a_kernel_of_any_operation_is_launched_with_its_arguments(void)
 {
     rows_fixture r;
     uint16_t output[ELEMENTS];
-    fa_diag diag;
     CHECK(open_rows(&r, &diag));
     CHECK_INT(fa_kernel_answer(r.kernel)->origin, FA_ORIGIN_MEASURED);
     for (int round = 0; round < 2; round++) {
@@ -310,7 +308,6 @@ static void arguments_are_told_with_the_shapes_of_the_problem(void)
     static const char *const names[] = {"x", "w", "y", "epsilon"};
     rows_fixture r;
     fa_argument argument = {.size = sizeof argument};
-    fa_diag diag;
     CHECK(open_rows(&r, &diag));
     for (int i = 0; i < 4; i++) {
         CHECK_INT(fa_kernel_argument(r.kernel, i, &argument), 0);
@@ -334,7 +331,6 @@ static void wrong_arguments_leave_the_output_as_it_was(void)
     rows_fixture r;
     uint16_t output[ELEMENTS];
     fa_attn_args of_attention = {.size = sizeof of_attention};
-    fa_diag diag;
     CHECK(open_rows(&r, &diag));
     CHECK_OK(fa_fill16(r.f.driver, r.at[2], nothing, ELEMENTS, NULL, &diag), diag);
     r.args.count = 3;
@@ -378,7 +374,6 @@ static void a_kernel_of_ones_own_is_loaded_from_its_file_and_launched(void)
     fa_tensor_arg tensor[2] = {{0}};
     fa_problem problem;
     fa_argument argument = {.size = sizeof argument};
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     snprintf(path, sizeof path, "%s/tests/specifications/axpy.json", getenv("FA_TEST_SOURCE"));
     CHECK_OK(fa_spec_load(path, &axpy, &diag), diag);
@@ -421,7 +416,6 @@ static void a_kernel_of_attention_is_not_launched_with_a_list_of_arguments(void)
     const fa_kernel *kernel = NULL;
     fa_argument argument = {.size = sizeof argument};
     fa_args args = {.size = sizeof args};
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_launch_args(kernel, &args, NULL, &diag), FA_ENOTSUP);

@@ -7,7 +7,7 @@
 #include "engine_fixture.h"
 #include "maps_fixture.h"
 
-#include "attn_map_cache.h"
+#include "attn_launch.h"
 
 #include <pthread.h>
 

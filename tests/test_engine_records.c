@@ -86,6 +86,35 @@ static void records_of_another_operation_come_back(void)
     fa_records_free(&read);
 }
 
+/* Numbers that no 15 digits tell: in the winner itself and in its evidence. */
+static void records_that_are_read_and_written_again_are_the_same_bytes(void)
+{
+    char path[600];
+    fa_winner_record record = {.origin = FA_ORIGIN_MEASURED, .gpu_name = "L4"};
+    fa_records made = {0}, read = {0};
+    fa_buf first, second;
+    record.scope.problem = small_problem;
+    record.trial = (fa_trial){
+        .median_us = 40, .low_us = 40, .high_us = 41, .max_error = 1.0 / 3, .tolerance = 2.0 / 3};
+    strcpy(record.trial.config.family, "attn_fwd_sm80");
+    record.evidence = strdup("{\"default_us\":0.3333333333333333,\"share\":0.30000000000000004}");
+    CHECK_OK(fa_records_append(&made, &record, &diag), diag);
+    snprintf(path, sizeof path, "/tmp/fa-tune-records-%d.jsonl", (int)getpid());
+    CHECK_OK(fa_records_write(&made, path, &diag), diag);
+    CHECK_INT(fa_buf_read_file(&first, path, 1 << 20), 0);
+    CHECK_OK(fa_records_read(path, &read, &diag), diag);
+    CHECK(read.count == 1 && read.record[0].trial.max_error == 1.0 / 3);
+    CHECK_OK(fa_records_write(&read, path, &diag), diag);
+    CHECK_INT(fa_buf_read_file(&second, path, 1 << 20), 0);
+    unlink(path);
+    CHECK_HAS(first.data, "\"max_error\":0.3333333333333333,\"tolerance\":0.6666666666666666");
+    CHECK_TEXT(second.data, first.data);
+    fa_buf_free(&first);
+    fa_buf_free(&second);
+    fa_records_free(&made);
+    fa_records_free(&read);
+}
+
 static void the_shipped_records_are_of_these_templates(void)
 {
     char path[4096];
@@ -299,6 +328,7 @@ int main(void)
     TEST(the_shipped_records_can_be_read_and_are_all_there);
     TEST(the_shipped_records_are_written_as_they_were_read);
     TEST(records_of_another_operation_come_back);
+    TEST(records_that_are_read_and_written_again_are_the_same_bytes);
     TEST(the_shipped_records_are_of_these_templates);
     ENGINE_TEST(a_prediction_goes_to_a_line_and_comes_back_in_a_bundle);
     ENGINE_TEST(a_measured_line_keeps_its_time_while_its_kernel_is_the_same);

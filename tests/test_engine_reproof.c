@@ -16,6 +16,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
+static fa_diag diag;
+
 enum { TRIAL_MS = 1500 };
 
 static int64_t in_store(const engine_fixture *f, const char *sql)
@@ -99,7 +101,6 @@ static void *keep_killing(void *context)
 static void check_forgiven(engine_fixture *f)
 {
     const fa_kernel *kernel;
-    fa_diag diag;
     CHECK_INT(in_store(f, count_winners), 1);
     CHECK_INT(in_store(f, count_marks), 0);
     CHECK(open_under(f, "driver 13010"));
@@ -118,7 +119,6 @@ static void what_is_no_fault_of_the_kernel_is_told_and_not_held_against_it(void)
                 {"fault BLOCK_M=64; out_of_memory", FA_ENOMEM, "OUT_OF_MEMORY"}};
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_diag diag;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char script[100];
         CHECK(open_tuned(&f));
@@ -136,7 +136,6 @@ static void a_worker_that_is_killed_from_outside_is_no_verdict(void)
 {
     const fa_kernel *kernel;
     pthread_t thread;
-    fa_diag diag;
     CHECK(open_tuned(&f));
     /* It would take for ever, and is not given the time. */
     CHECK(open_under(&f, "driver 13010\nfault BLOCK_M=64; hang"));
@@ -154,7 +153,6 @@ static void a_fault_of_its_own_is_a_verdict(void)
     static const char *const faults[] = {"crash", "illegal_address", "launch_failure"};
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_diag diag;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         char script[100];
         CHECK(open_tuned(&f));
@@ -189,7 +187,6 @@ static void age(const engine_fixture *f, int by_s)
 static void check_passed_over(engine_fixture *f)
 {
     const fa_kernel *kernel;
-    fa_diag diag;
     int before = launches(f);
     CHECK_INT(ask(f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
     CHECK_HAS(diag.text, "its proof under driver 13010 ran out of time and is made again in");
@@ -200,7 +197,6 @@ static void check_passed_over(engine_fixture *f)
 static void a_winner_whose_time_runs_out_is_passed_over_for_a_while_and_proved_then(void)
 {
     const fa_kernel *kernel;
-    fa_diag diag;
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, hangs));
     CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
@@ -217,7 +213,6 @@ static void a_winner_whose_time_runs_out_is_passed_over_for_a_while_and_proved_t
 static void one_that_hangs_is_tried_ever_less_often(void)
 {
     const fa_kernel *kernel;
-    fa_diag diag;
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, hangs));
     for (int times = 1, rest_s = 60; times <= 3; times++, rest_s *= 2) {
@@ -240,7 +235,6 @@ static void the_next_best_is_served_meanwhile_where_it_needs_no_proof(void)
 {
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     fa_request other = {.size = sizeof other, .problem = small_problem,
                         .effort = FA_EFFORT_MEASURE};
     other.problem.seq_q = other.problem.seq_k = 256;
@@ -258,7 +252,6 @@ static void the_next_best_is_served_meanwhile_where_it_needs_no_proof(void)
 static void a_read_only_store_waits_for_a_hang_once(void)
 {
     const fa_kernel *kernel;
-    fa_diag diag;
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, hangs));
     fa_store_close(&f.tuner->store);
@@ -274,7 +267,6 @@ static void a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once(void)
     const fa_kernel *kernel;
     fa_lock *gpu_lock = NULL;
     fa_gpu gpu;
-    fa_diag diag;
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, "driver 13010"));
     CHECK_OK(fa_gpu_device(0, &gpu, &diag), diag);
@@ -307,7 +299,6 @@ static void a_proof_is_made_as_soon_as_its_turn_comes(void)
     fa_lock *lock = NULL;
     pthread_t thread;
     fa_gpu gpu;
-    fa_diag diag;
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, "driver 13010"));
     CHECK_OK(fa_gpu_device(0, &gpu, &diag), diag);

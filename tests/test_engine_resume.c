@@ -8,6 +8,8 @@
 
 #include <sqlite3.h>
 
+static fa_diag diag;
+
 static int tune_again(engine_fixture *f, fa_answer *answer, fa_diag *diag)
 {
     fa_request request = {.size = sizeof request,
@@ -65,8 +67,7 @@ static void a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again(void)
         engine_fixture f;
         const fa_kernel *kernel;
         fa_answer answer = {.size = sizeof answer};
-        fa_diag diag;
-        CHECK(fixture_open(&f, ""));
+            CHECK(fixture_open(&f, ""));
         CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag),
                  diag);
         answer = *fa_kernel_answer(kernel);
@@ -88,8 +89,7 @@ static void a_predicted_winner_whose_cubin_is_gone_is_compiled_again(void)
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         engine_fixture f;
         fa_answer answer = {.size = sizeof answer};
-        fa_diag diag;
-        void *cubin = NULL;
+            void *cubin = NULL;
         char hash[65], now[65];
         size_t size = 0, told = 0;
         fa_request request = {.size = sizeof request,
@@ -125,7 +125,6 @@ static void a_few_measured_configs_do_not_make_a_measured_winner(void)
 {
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     fa_request request = {.size = sizeof request,
                           .problem = small_problem,
@@ -144,7 +143,6 @@ static void a_few_measured_configs_do_not_make_a_measured_winner(void)
 static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
 {
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(fixture_open(&f, "driver 12080\nfault BLOCK_M= load_failure"));
     CHECK_INT(tune_again(&f, &answer, &diag), FA_ENOKERNEL);
     CHECK(count_ends(&f).load_failed > 0);
@@ -158,7 +156,6 @@ static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
 static void what_an_earlier_race_timed_is_not_held_against_probes(void)
 {
     fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
-    fa_diag diag;
     CHECK(fixture_open(&f, "time * 115\ntime BLOCK_M=64; 100"));
     CHECK_OK(tune_again(&f, &first, &diag), diag);
     CHECK(first.trial.raced && first.trial.median_us < 110);
@@ -176,7 +173,6 @@ static void what_an_earlier_race_timed_is_not_held_against_probes(void)
 static void a_finalist_that_crashes_does_not_cost_the_others_their_race(void)
 {
     fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
-    fa_diag diag;
     CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 93"));
     CHECK_OK(tune_again(&f, &first, &diag), diag);
     CHECK_INT(first.failed, 0);
@@ -205,7 +201,6 @@ static void a_kill_from_outside_costs_no_finalist(void)
 {
     int ticks = 0;
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     fa_request request = {.size = sizeof request,
                           .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE,

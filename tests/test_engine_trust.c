@@ -9,6 +9,8 @@
 
 #include <sqlite3.h>
 
+static fa_diag diag;
+
 static fa_problem of_length(int32_t seq)
 {
     fa_problem problem = small_problem;
@@ -57,9 +59,7 @@ static bool launches_whole(engine_fixture *f, const fa_kernel *kernel, const fa_
 static void a_length_between_buckets_is_launched_with_its_own_grid(void)
 {
     static const int32_t lengths[] = {125, 129, 135};
-    engine_fixture f;
     const fa_kernel *kernel;
-    fa_diag diag;
     CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64; 30"));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     uint32_t blocks = fa_kernel_answer(kernel)->trial.grid[0];
@@ -76,15 +76,12 @@ static void a_length_between_buckets_is_launched_with_its_own_grid(void)
         CHECK_OK(fa_get_best_kernel(f.tuner, &problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
         CHECK(fa_kernel_answer(kernel)->from_store);
     }
-    fixture_close(&f);
 }
 
 static void an_exact_winner_is_kept_beside_its_bucket_and_preferred(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     fa_request request = {.size = sizeof request, .problem = of_length(135),
                           .effort = FA_EFFORT_MEASURE, .exact = true};
     CHECK(fixture_open(&f, ""));
@@ -102,7 +99,6 @@ static void an_exact_winner_is_kept_beside_its_bucket_and_preferred(void)
     fa_problem neighbour = of_length(134);
     CHECK_OK(fa_get_best_kernel(f.tuner, &neighbour, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 128);
-    fixture_close(&f);
 }
 
 static int use_device(engine_fixture *f, int ordinal)
@@ -124,10 +120,8 @@ static bool run_sql(const engine_fixture *f, const char *sql)
  * the tile that is a little slower at 128 leaves less of its rows empty. */
 static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer at_bucket = {.size = sizeof at_bucket}, answer = {.size = sizeof answer};
-    fa_diag diag;
     fa_problem bucket = small_problem, problem;
     int32_t rows = 0;
     bucket.heads_q = bucket.heads_kv = 16;
@@ -156,15 +150,12 @@ static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void
     CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, at_bucket.cubin_key);
     fa_driver_release_context(f.driver, 1);
     fa_driver_retain_context(f.driver, 0, NULL);
-    fixture_close(&f);
 }
 
 /* What was only probed, or in another race, was timed at another clock: it promises nothing. */
 static void a_config_that_was_not_in_the_winners_race_is_no_alternative(void)
 {
-    engine_fixture f;
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     int32_t rows = 0;
     CHECK(fixture_open(&f, "device name=NVIDIA_L40S sms=2 bus=384 clock=2520\n"
                            "time * 90\ntime BLOCK_M=128; 30\ntime BLOCK_M=64; 31"));
@@ -190,7 +181,6 @@ static void a_config_that_was_not_in_the_winners_race_is_no_alternative(void)
     }
     fa_driver_release_context(f.driver, 1);
     fa_driver_retain_context(f.driver, 0, NULL);
-    fixture_close(&f);
 }
 
 struct regrets {
@@ -209,10 +199,8 @@ static int keep_regret(void *context, const fa_regret *regret)
 /* The bucket's winner is slower at the point than what wins there. */
 static void regret_is_what_the_buckets_winner_costs_at_a_point(void)
 {
-    engine_fixture f;
     struct regrets regrets = {0};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
     CHECK_OK(fa_list_regret(f.tuner, keep_regret, &regrets, &diag), diag);
@@ -229,16 +217,13 @@ static void regret_is_what_the_buckets_winner_costs_at_a_point(void)
     CHECK(fa_config_equal(&regrets.last.best_config, &answer.trial.config));
     CHECK(regrets.last.bucket_us > 55 && regrets.last.bucket_us < 65);
     CHECK(regrets.last.best_us > 35 && regrets.last.best_us < 45);
-    fixture_close(&f);
 }
 
 /* ---- the order of trust ---------------------------------------------------------------------*/
 static void the_nearest_measured_length_answers_until_the_bucket_is_measured(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     fa_problem near = of_length(192), far = of_length(640), query = small_problem;
     query.seq_q = 1;
     CHECK(fixture_open(&f, ""));
@@ -253,14 +238,11 @@ static void the_nearest_measured_length_answers_until_the_bucket_is_measured(voi
     CHECK_OK(fa_get_best_kernel(f.tuner, &near, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
     CHECK(!fa_kernel_answer(kernel)->shortlist_only);
-    fixture_close(&f);
 }
 
 static void of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_is_read(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel = NULL, *again;
-    fa_diag diag;
     fa_problem longer = of_length(512), asked = of_length(640), unlike[3];
     asked.batch = 3;
     for (int i = 0; i < 3; i++)
@@ -288,17 +270,14 @@ static void of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_
         CHECK_INT(fa_get_near_kernel(f.tuner, &unlike[i], &kernel, &diag), FA_ENOTFOUND);
         CHECK(strstr(diag.text, "loaded") != NULL);
     }
-    fixture_close(&f);
 }
 
 static const char two_devices[] = "device name=NVIDIA_L40S sms=142 bus=384 clock=2520";
 
 static void another_gpus_winner_is_proved_here_before_it_is_launched(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
-    fa_diag diag;
     CHECK(fixture_open(&f, two_devices));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
     CHECK_INT(use_device(&f, 1), 0);
@@ -314,15 +293,12 @@ static void another_gpus_winner_is_proved_here_before_it_is_launched(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     fa_driver_release_context(f.driver, 1);
     CHECK_INT(fa_driver_retain_context(f.driver, 0, NULL), 0);
-    fixture_close(&f);
 }
 
 static void a_transferred_winner_that_fails_its_proof_gives_way_to_the_model(void)
 {
-    engine_fixture f;
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
-    fa_diag diag;
     CHECK(fixture_open(&f, two_devices));
     CHECK(fixture_restart(&f, "device name=NVIDIA_L40S sms=142 bus=384 clock=2520\n"
                               "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
@@ -336,7 +312,6 @@ static void a_transferred_winner_that_fails_its_proof_gives_way_to_the_model(voi
     CHECK(!fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &first.trial.config));
     fa_driver_release_context(f.driver, 1);
     fa_driver_retain_context(f.driver, 0, NULL);
-    fixture_close(&f);
 }
 
 struct seen {
@@ -364,9 +339,7 @@ static const fa_step *step_of(const struct seen *seen, fa_step_kind kind)
  * too, so its space has no such config at all. */
 static void a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason(void)
 {
-    engine_fixture f;
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     struct seen *seen = calloc(1, sizeof *seen);
     CHECK(seen != NULL && fixture_open(&f, ""));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
@@ -378,14 +351,11 @@ static void a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason(voi
     CHECK_HAS(step->why, "sm_75");
     CHECK_INT(tune_for(&f, "T4", small_problem, FA_EFFORT_CACHED, &answer, &diag), FA_ENOTFOUND);
     free(seen);
-    fixture_close(&f);
 }
 
 static void the_nearest_gpu_is_of_the_same_major_architecture(void)
 {
-    engine_fixture f;
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     struct seen *seen = calloc(1, sizeof *seen);
     CHECK(seen != NULL && fixture_open(&f, "device name=NVIDIA_RTX_5090 sm=120 sms=170 bus=512 clock=2407\n"
                                            "device name=NVIDIA_A10 sm=86 sms=72 bus=384 clock=1695"));
@@ -403,23 +373,22 @@ static void the_nearest_gpu_is_of_the_same_major_architecture(void)
     CHECK_TEXT(step[1].answer.from_gpu, "NVIDIA RTX 5090");
     CHECK(step[1].kind == FA_STEP_TRANSFERRED);
     free(seen);
-    fixture_close(&f);
 }
 
 int main(void)
 {
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
-    TEST(a_length_between_buckets_is_launched_with_its_own_grid);
-    TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred);
-    TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better);
-    TEST(a_config_that_was_not_in_the_winners_race_is_no_alternative);
-    TEST(regret_is_what_the_buckets_winner_costs_at_a_point);
-    TEST(the_nearest_measured_length_answers_until_the_bucket_is_measured);
-    TEST(of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_is_read);
-    TEST(another_gpus_winner_is_proved_here_before_it_is_launched);
-    TEST(a_transferred_winner_that_fails_its_proof_gives_way_to_the_model);
-    TEST(a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason);
-    TEST(the_nearest_gpu_is_of_the_same_major_architecture);
+    ENGINE_TEST(a_length_between_buckets_is_launched_with_its_own_grid);
+    ENGINE_TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred);
+    ENGINE_TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better);
+    ENGINE_TEST(a_config_that_was_not_in_the_winners_race_is_no_alternative);
+    ENGINE_TEST(regret_is_what_the_buckets_winner_costs_at_a_point);
+    ENGINE_TEST(the_nearest_measured_length_answers_until_the_bucket_is_measured);
+    ENGINE_TEST(of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_is_read);
+    ENGINE_TEST(another_gpus_winner_is_proved_here_before_it_is_launched);
+    ENGINE_TEST(a_transferred_winner_that_fails_its_proof_gives_way_to_the_model);
+    ENGINE_TEST(a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason);
+    ENGINE_TEST(the_nearest_gpu_is_of_the_same_major_architecture);
     return check_done();
 }

@@ -16,6 +16,8 @@
 #include <sqlite3.h>
 #include <sys/wait.h>
 
+static fa_diag diag;
+
 static int tune(engine_fixture *f, fa_request *request, fa_answer *answer, fa_diag *diag)
 {
     request->size = sizeof *request;
@@ -57,7 +59,6 @@ static void a_tune_proves_and_measures_the_whole_space(void)
 {
     fa_request request = {0};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
     CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
@@ -93,7 +94,6 @@ static void configs_of_one_source_are_compiled_once(void)
 {
     fa_request request = {.gpu = "H200", .effort = FA_EFFORT_PREDICT, .problem = small_problem};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     fa_target target;
     struct cubins cubins = {0};
     request.problem.head_dim = 32;
@@ -115,8 +115,7 @@ static void effort_predict_proves_the_best_ranked_alone(void)
         engine_fixture f;
         fa_request request = {.effort = FA_EFFORT_PREDICT};
         fa_answer answer = {.size = sizeof answer};
-        fa_diag diag;
-        fa_target target;
+            fa_target target;
         fa_space space;
         int order[64], count = 0;
         char script[1024] = "", text[FA_CONFIG_TEXT_MAX], wanted[FA_CONFIG_TEXT_MAX];
@@ -160,7 +159,6 @@ static void the_fastest_config_wins(void)
 {
     fa_request request = {0};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
     CHECK(answer.trial.median_us < 40);
@@ -178,8 +176,7 @@ static void check_drift(int first_us, int last_us, int step_us, const char *fact
         engine_fixture f;
         fa_request request = {0};
         fa_answer answer = {.size = sizeof answer};
-        fa_diag diag;
-        char script[128], text[FA_CONFIG_TEXT_MAX], best[96];
+            char script[128], text[FA_CONFIG_TEXT_MAX], best[96];
         snprintf(script, sizeof script,
                  "drift %d %s\ntime * 100\n"
                  "time BLOCK_M=64;BLOCK_N=32;STAGES=2;WARPS=4;Q_IN_REGS=%d %d",
@@ -239,7 +236,6 @@ static int watch_looks(sqlite3 *db, char **error, const struct sqlite3_api_routi
 static void a_request_looks_once(void)
 {
     const fa_kernel *kernel;
-    fa_diag diag;
     CHECK(sqlite3_auto_extension((void (*)(void))watch_looks) == SQLITE_OK);
     CHECK(fixture_open(&f, ""));
     static const int expected[] = {1, 1, 0}; /* tuned, from the store, loaded */
@@ -271,7 +267,6 @@ static int keep_row(void *context, int32_t rank, const fa_trial *trial)
 /* For lengths of a bucket, and for others, where the configs are ranked by the model's times for these. */
 static void a_ranking_is_what_explain_says_of_those_that_finished(void)
 {
-    fa_diag diag;
     static struct rows told, explained;
     CHECK(fixture_open(&f, ""));
     for (int at = 0; at < 3; at++) {
@@ -305,7 +300,6 @@ static void a_heat_tells_who_is_in_the_race(void)
 {
     fa_request request = {0};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     int raced[2] = {0, 0};
     CHECK(fixture_open(&f, "time * 115\ntime BLOCK_M=64 100"));
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
@@ -319,7 +313,6 @@ static void a_second_session_finds_the_winner_and_starts_no_worker(void)
 {
     fa_request request = {0};
     fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(tune(&f, &request, &first, &diag), diag);
     fa_close(&f.tuner);
@@ -352,8 +345,7 @@ static void a_fault_costs_its_own_trial_only(void)
         engine_fixture f;
         fa_request request = {0};
         fa_answer answer = {.size = sizeof answer};
-        fa_diag diag;
-        char script[128];
+            char script[128];
         snprintf(script, sizeof script, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 %s", faults[i].kind);
         CHECK(fixture_open(&f, script));
         CHECK_OK(tune(&f, &request, &answer, &diag), diag);
@@ -372,7 +364,6 @@ static void a_space_without_a_survivor_is_a_sentence(void)
 {
     fa_request request = {0};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(fixture_open(&f, "fault * wrong"));
     CHECK_INT(tune(&f, &request, &answer, &diag), FA_ENOKERNEL);
     CHECK_HAS(diag.text, "wrong: case ");
@@ -402,8 +393,7 @@ static void killing_workers_in_mid_tune_changes_nothing_for_the_caller(void)
         struct killing killing = {.limit = 3, .role = roles[i]};
         fa_request request = {.progress = kill_sometimes, .context = &killing};
         fa_answer answer = {.size = sizeof answer};
-        fa_diag diag;
-        CHECK(fixture_open(&f, ""));
+            CHECK(fixture_open(&f, ""));
         fa_close(&f.tuner);
         CHECK_INT(unlink(f.store), 0); /* nothing is compiled yet */
         CHECK_OK(fixture_session(&f, &diag), diag);
@@ -427,7 +417,6 @@ static void a_canceled_tune_keeps_its_trials_and_the_next_goes_on(void)
     int limit = 3;
     fa_request request = {.progress = cancel_after, .context = &limit};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_INT(tune(&f, &request, &answer, &diag), FA_ECANCELED);
     int kept = count_status(&f, FA_STATUS_MEASURED).count;
@@ -479,7 +468,6 @@ static int be_child(const char *store, const char *templates)
         .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
     fa_tuner *tuner;
-    fa_diag diag;
     if (fa_open(&options, &tuner, &diag) != 0 || fa_tune(tuner, &request, &answer, &diag) != 0) {
         printf("# child: %s\n", diag.text);
         return 1;
@@ -535,7 +523,6 @@ static void a_tuning_process_killed_outright_loses_no_trial_and_no_lock(void)
 {
     fa_request request = {0};
     fa_answer answer = {.size = sizeof answer};
-    fa_diag diag;
     int before = 0;
     CHECK(fixture_open(&f, ""));
     for (int i = 0; i < 5; i++) {
@@ -575,7 +562,6 @@ static void a_cubin_that_the_assembler_gave_something_up_for_is_refused(void)
          "(C7504)"},
     };
     fa_gpu gpu;
-    fa_diag diag;
     CHECK_OK(fa_gpu_find("H200", &gpu, &diag), diag);
     fa_trial trial = {.threads = 128, .smem_bytes = 1024};
     fa_cubin_info info = {.sm = gpu.sm, .registers = 168};

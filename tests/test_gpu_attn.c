@@ -382,7 +382,7 @@ static void bench_one(const fa_problem *problem, bool *ret_skip)
     at[2] = fixture_ms();
     CHECK_OK(fa_bench_verify(bench, kernel, &proof, &diag), diag);
     at[3] = fixture_ms();
-    CHECK_OK(fa_bench_probe(bench, kernel, 10, 1e5, samples, &count, &diag), diag);
+    CHECK_OK(fa_bench_probe(bench, kernel, 10, 1e5, 0, samples, &count, &diag), diag);
     at[4] = fixture_ms();
     fa_bench_kernel *twice[] = {kernel, kernel};
     CHECK_OK(fa_bench_race(bench, twice, 2, 15, samples, &diag), diag);
@@ -392,7 +392,7 @@ static void bench_one(const fa_problem *problem, bool *ret_skip)
            "%.2f, race of 2 x 15 %.2f; %.1f us (%.1f..%.1f), %.0f TFLOP/s, error %.2g of %.2g\n",
            problem->batch, problem->heads_q, problem->seq_q, problem->seq_k, problem->head_dim,
            at[1] - at[0], at[2] - at[1], at[3] - at[2], count, at[4] - at[3], at[5] - at[4], median,
-           low, high, fa_attn_flops(problem) / median / 1e6, proof.max_error, proof.tolerance);
+           low, high, fa_problem_nominal_flops(problem) / median / 1e6, proof.max_error, proof.tolerance);
     fa_bench_unload(bench, &kernel);
     fa_bench_close(&bench);
     fa_buf_free(&cubin);

@@ -188,19 +188,22 @@ def attention_backward_for_a_gpu_that_is_not_here_is_predicted():
 
 
 def attention_backward_for_hopper_compiles_as_it_was_meant():
-    """Every config of attn_bwd_sm90a within its budget, with the compiler at hand: no spills, no waits that the assembler puts between
-    products, the shared memory that the manifest says. What it does not take is left to attn_bwd_sm80."""
+    """Every config of attn_bwd_sm90a and attn_bwd_wide_sm90a within its budget, with the compiler at hand: no spills, no waits that the assembler puts between
+    products, the shared memory that the manifest says. What they do not take is left to attn_bwd_sm80."""
     command = ["--operation", "attn_bwd", "--gpu", "H200", "--exact", "--seq", "384", "--dtype", "bf16"]
     with Place(space=None) as place:
         for options in (["--head-dim", "64", "--causal"],
                         ["--head-dim", "128", "--softcap", "--window", "100,20", "--sinks", "--deterministic"],
                         ["--head-dim", "128", "--head-dim-v", "64"],
                         ["--head-dim", "128", "--causal", "--varlen"],
-                        ["--head-dim", "64", "--softcap", "--window", "100,20", "--deterministic", "--varlen"]):
+                        ["--head-dim", "64", "--softcap", "--window", "100,20", "--deterministic", "--varlen"],
+                        ["--head-dim", "256", "--causal"],
+                        ["--head-dim", "192", "--head-dim-v", "128", "--softcap", "--window", "100,20", "--sinks", "--varlen"]):
             funnel = place.json(*command, *options)["funnel"]
             assert funnel["in_budget"] == funnel["compiled"] == funnel["clean"] > 0, (options, funnel)
         for options, family in ((["--head-dim", "96"], "attn_bwd_sm90a"), (["--head-dim", "96", "--varlen"], "attn_bwd_sm90a"),
-                                (["--head-dim", "136"], "attn_bwd_sm80"),
+                                (["--head-dim", "136"], "attn_bwd_wide_sm90a"), (["--head-dim", "128", "--head-dim-v", "136"], "attn_bwd_wide_sm90a"),
+                                (["--head-dim", "136", "--unaligned"], "attn_bwd_sm80"),
                                 (["--head-dim", "64", "--unaligned"], "attn_bwd_sm80")):
             tap.equal({row["config"]["family"] for row in place.json("explain", *command, *options)["configs"]}, {family})
 

@@ -434,13 +434,18 @@ def a_miss_is_the_policys_to_answer():
     case = Inputs(rows=8)
     asked = []
 
-    def on_miss(problem, device, arguments):
-        asked.append((problem["seq_q"], device, sorted(arguments)))
-        return "instead"
+    def on_miss(problem, device, arguments, captured):
+        asked.append((problem["seq_q"], device, sorted(arguments), captured))
+        return None if captured else "instead"
     fa_tune._core.set_policy("cached", on_miss)
     try:
         tap.equal(fa_tune.attention(*case.tensors, causal=True), "instead")
-        tap.equal(asked, [(8, 0, ["causal", "k", "q", "v"])])
+        producer.CUDA.fake_cuda_capture(None, 1)
+        try:
+            refused(fa_tune.CaptureError, "before the capture", *case.tensors)
+        finally:
+            producer.CUDA.fake_cuda_capture(None, 0)
+        tap.equal(asked, [(8, 0, ["causal", "k", "q", "v"], False), (8, 0, ["k", "q", "v"], True)])
         fa_tune._core.set_policy("cached")
         refused(fa_tune.NotTuned, "", *Inputs(rows=40).tensors)
         fa_tune._core.set_policy("measure", lambda problem, *_: fa_tune._core.best_kernel(problem))

@@ -18,7 +18,7 @@ import types
 import warnings
 
 import tap
-from attention_case import DIM, close, place
+from attention_case import DIM, close, logged, place
 from place import DEADLINE, Place
 from serve import Serve
 from serving_case import Ragged
@@ -115,6 +115,9 @@ class Tensor(Exchanged):
 
     def float(self):
         return self.to(FLOAT32)
+
+    def detach(self):
+        return self._viewed(self.shape, self.strides)
 
     def max(self):
         return max(self.numbers())
@@ -221,12 +224,13 @@ MODEL = types.SimpleNamespace(rswa_window=None, dtype=FLOAT16, max_model_len=MOS
 SPEC = types.SimpleNamespace(block_size=PAGE)
 
 
-def config_of(impl, most_batch=4, model=MODEL, drafts=None):
+def config_of(impl, most_batch=4, model=MODEL, drafts=None, captured=None):
     """vLLM's configuration of a model with one layer, called "layer"."""
     return types.SimpleNamespace(
         model_config=model, speculative_config=drafts,
         scheduler_config=types.SimpleNamespace(max_num_seqs=most_batch, max_num_batched_tokens=64),
-        compilation_config=types.SimpleNamespace(static_forward_context={"layer": types.SimpleNamespace(impl=impl)}))
+        compilation_config=types.SimpleNamespace(static_forward_context={"layer": types.SimpleNamespace(impl=impl)},
+                                                 cudagraph_capture_sizes=captured))
 
 
 registered = {}
@@ -457,6 +461,32 @@ def every_step_is_answered_from_memory():
                             fa_tune._core.near_kernel(problem.as_dict(), 0)  # raises where none is right
 
 
+def graphs_capture_shapes_that_were_not_met():
+    """vLLM's older runner captures decoding of its longest cache and has only run short ones before."""
+    case = Ragged([1] * 3, [20, 33, 7])
+    k, v, table = paged(case)
+    cache = allocated(BackendEnum.CUSTOM.get_class(), k.shape[0], case.HEADS_KV)
+    query = Tensor((3, case.HEADS, DIM), case.q)
+    with new_store("captured") as folder:
+        os.environ["FA_TUNE_ENGINE_SECONDS"] = "0"
+        for sizes, near in ((None, fa_tune._core.near_kernel), ([1, 3, 8], None)):  # found meanwhile, or beforehand
+            impl, builder, _ = vllm_starts(captured=sizes)
+            for half, tensor in zip(impl._halves(cache), (k, v)):
+                half.copy_(tensor)
+            step, output = builder.build(0, step_of(case, table, max_seq_len=MOST)), Tensor(query.shape)
+            before, fa_tune._core.near_kernel, loads = fa_tune._core.near_kernel, near, len(logged("load"))
+            producer.CUDA.fake_cuda_capture(None, 1)
+            try:
+                impl.forward(types.SimpleNamespace(_k_scale=None, _v_scale=None), query, None, None, cache, step, output)
+            finally:
+                producer.CUDA.fake_cuda_capture(None, 0)
+                fa_tune._core.near_kernel = before
+            close(output.numbers(), case.expected(causal=True)[0])
+            tap.equal(len(logged("load")), loads)
+        with open(os.path.join(folder, "met-by-vllm.jsonl"), encoding="utf-8") as file:
+            tap.equal(sorted(json.loads(line)["batch"] for line in file), [1, 3])  # the next start tunes them
+
+
 def what_was_met_lies_beside_the_local_store():
     before = dict(os.environ)
     try:
@@ -554,7 +584,7 @@ def vllms_windows_sinks_and_scales_are_handed_over():
             impl.forward(layer, q, None, None, cache, metadata, Tensor(q.shape))
         finally:
             fa_tune._core.set_policy("measure")
-        (problem, _, words), = seen
+        (problem, _, words, _), = seen
         announced = Problem(**impl.problem(FLOAT16, PAGE, causal), batch=2, seq_q=1, seq_k=40)
         # what a start readies is what a call asks for
         tap.equal(_start.kind_of(announced), _start.kind_of(Problem(**problem)))
@@ -604,8 +634,15 @@ stand_in("sglang.srt.layers.attention.attention_registry",
 stand_in("sglang.srt.layers.attention.base_attn_backend", AttentionBackend=Abstract)
 stand_in("sglang.srt.mem_cache.swa_memory_pool", SWAKVPool=type("SWAKVPool", (), {}))
 Attends = enum.Enum("AttentionType", "DECODER DECODER_BIDIRECTIONAL ENCODER_ONLY")
-stand_in("sglang.srt.layers.radix_attention", AttentionType=Attends)
+Radix = type("RadixAttention", (types.SimpleNamespace,), {})
+stand_in("sglang.srt.layers.radix_attention", AttentionType=Attends, RadixAttention=Radix)
 stand_in("sglang.srt.server_args", add_attention_backend_choices=choices.extend)
+
+
+def model_of(*layers, **members):
+    """A model of modules that hold a layer each, and these members."""
+    holders = [types.SimpleNamespace(children=lambda layer=layer: [types.SimpleNamespace(), layer], **members) for layer in layers]
+    return types.SimpleNamespace(modules=lambda: holders)
 
 
 class Pool:
@@ -625,7 +662,7 @@ class Pool:
 def sglang_extends_and_decodes_also_by_a_graphs_buffers():
     integrations.register_sglang()
     tap.equal(choices, ["fa_tune"])
-    layer = types.SimpleNamespace(
+    layer = Radix(
         layer_id=3, tp_q_head_num=Ragged.HEADS, tp_k_head_num=Ragged.HEADS_KV, tp_v_head_num=Ragged.HEADS_KV,
         head_dim=DIM, v_head_dim=DIM, scaling=DIM ** -0.5, logit_cap=0.0, sliding_window_size=-1,
         is_cross_attention=False, attn_type=Attends.DECODER, k_scale=None, v_scale=None,
@@ -635,12 +672,15 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         k, v, table = paged(case)
         slots = [[0] * MOST] + [[page * PAGE + at for page in row for at in range(PAGE)] for row in table.rows()]
         runner = types.SimpleNamespace(
-            page_size=PAGE, use_mla_backend=False, kv_cache_dtype=FLOAT16, device="cuda:0",
-            server_args=types.SimpleNamespace(chunked_prefill_size=64),
+            page_size=PAGE, use_mla_backend=False, kv_cache_dtype=FLOAT16, device="cuda:0", model=model_of(layer),
+            server_args=types.SimpleNamespace(chunked_prefill_size=64, cuda_graph_max_bs=2),
             model_config=types.SimpleNamespace(context_len=MOST, dtype=FLOAT16),
             req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((4, MOST), sum(slots, []), dtype=INT32)),
             token_to_kv_pool=Pool(k, v))
+        _start._prepared.clear()
         backend = registered["fa_tune"](runner)
+        prepared = set(_start._prepared)
+        assert prepared, "kernels are not there before the first step"
         decodes = queries == [1, 1, 1]
         batch = types.SimpleNamespace(
             batch_size=3, req_pool_indices=ints([1, 2, 3]), seq_lens=ints(case.keys), seq_lens_cpu=ints(case.keys),
@@ -652,7 +692,7 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         backend.init_forward_metadata(batch)
         with fa_tune.recording() as met:
             told = forward(q, k, v, layer, batch)
-        assert {_start.kind_of(problem) for problem in met} <= _start._prepared, met
+        assert {_start.kind_of(problem) for problem in met} <= prepared == _start._prepared, met
         tap.equal((told.shape, runner.token_to_kv_pool.written), (q.shape, [(layer, "where", k, v, None, None)]))
         close(told.numbers(), case.expected(causal=True)[0])
         layer.attn_type = Attends.ENCODER_ONLY
@@ -685,8 +725,10 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
             {"is_cross_attention": True}, {"attn_type": Attends.DECODER_BIDIRECTIONAL}, {"use_irope": True},
             {"logit_cap": 30.0, "logit_capping_method": "sigmoid"}, {"xai_temperature_len": 1024},
             {"attn_type": Attends.ENCODER_ONLY, "sliding_window_size": 64})):
-        other = types.SimpleNamespace(**dict(vars(layer), **wrong, layer_id=10 + number))
+        other = Radix(**dict(vars(layer), **wrong, layer_id=10 + number))
         refused(NotImplementedError, forward, q, k, v, other, batch)
+        if "attn_type" not in wrong or "sliding_window_size" in wrong:  # the others are refused for what a request brings
+            refused(NotImplementedError, registered["fa_tune"], types.SimpleNamespace(**dict(vars(runner), model=model_of(other))))
     tap.has(refused(NotImplementedError, forward, q, k, v, layer, batch, q_rope=q), "q_rope")
 
 
@@ -695,8 +737,8 @@ def sglangs_fp8_caches_are_handed_over_with_their_scales():
     shape = (2 * PAGE, Ragged.HEADS_KV, DIM)
     pool = types.SimpleNamespace(get_kv_buffer=lambda _: (Tensor(shape, dtype=fp8), Tensor(shape, dtype=fp8)))
     backend = registered["fa_tune"](types.SimpleNamespace(
-        page_size=PAGE, use_mla_backend=False, kv_cache_dtype=fp8, device="cuda:0", token_to_kv_pool=pool,
-        server_args=types.SimpleNamespace(chunked_prefill_size=-1),
+        page_size=PAGE, use_mla_backend=False, kv_cache_dtype=fp8, device="cuda:0", token_to_kv_pool=pool, model=model_of(),
+        server_args=types.SimpleNamespace(chunked_prefill_size=-1, cuda_graph_max_bs=256),
         model_config=types.SimpleNamespace(context_len=PAGE, dtype=FLOAT16),
         req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((2, PAGE), list(range(2 * PAGE)), dtype=INT32))))
     layer = types.SimpleNamespace(
@@ -717,7 +759,7 @@ def sglangs_fp8_caches_are_handed_over_with_their_scales():
         fa_tune._core.set_policy("measure")
         _start.prepare = prepare
     tap.equal(len(announced), 2)  # one layer
-    for (problem, _, words), kind in zip(seen, announced):
+    for (problem, _, words, _), kind in zip(seen, announced):
         tap.equal((problem["kv_dtype"], words["k_scale"].numbers(), words["v_scale"].numbers()), ("fp8", [1.0] * 4, [0.5] * 4))
         asked = Problem(**problem)
         tap.equal(_start.kind_of(asked), _start.kind_of(Problem(**kind, batch=2, seq_q=asked.seq_q, seq_k=asked.seq_k)))
@@ -761,6 +803,7 @@ tap.main([
     sequences_that_decode_in_front_are_a_call_of_their_own,
     serving_tunes_nothing_and_the_next_start_tunes_what_was_met,
     every_step_is_answered_from_memory,
+    graphs_capture_shapes_that_were_not_met,
     what_was_met_lies_beside_the_local_store,
     an_engines_start_begins_with_what_it_cannot_do_without,
     four_processes_tune_each_kernel_once_and_serve_the_same,

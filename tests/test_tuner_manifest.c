@@ -268,20 +268,27 @@ static void expressions_cannot_reach_beyond_arithmetic(void)
         CHECK(expression_refused(cases[i].expression, cases[i].sentence));
 }
 
-/* Has a let of this expression the value in the first config? */
-static bool gives(const char *expression, int32_t expected)
+/* A let of this expression in the first config; `rc` is what enumerating the space returned. */
+static int32_t value_of(const char *expression, int *ret_rc, fa_diag *diag)
 {
     char lets[1200];
     tuner_fixture f;
     fa_space space = {0};
-    fa_diag diag = {{0}};
     snprintf(lets, sizeof lets, "{\"ROW\": 128, \"X\": \"%s\"}", expression);
-    int rc = fixture_load(&f, &(manifest_parts){.lets = lets}, &diag);
-    if (rc == 0)
-        rc = fa_space_enumerate(&f.families, &problem_512, &gpu_a100, &space, &diag);
-    int32_t value = rc == 0 ? space.candidate[0].let[1].value : 0;
+    *ret_rc = fixture_load(&f, &(manifest_parts){.lets = lets}, diag);
+    if (*ret_rc == 0)
+        *ret_rc = fa_space_enumerate(&f.families, &problem_512, &gpu_a100, &space, diag);
+    int32_t value = *ret_rc == 0 ? space.candidate[0].let[1].value : 0;
     fa_space_free(&space);
     fixture_free(&f);
+    return value;
+}
+
+static bool gives(const char *expression, int32_t expected)
+{
+    fa_diag diag = {{0}};
+    int rc;
+    int32_t value = value_of(expression, &rc, &diag);
     if (rc != 0 || value != expected)
         printf("# %s: %d, not %d %s\n", expression, value, expected, diag.text);
     return rc == 0 && value == expected;
@@ -338,16 +345,9 @@ static void expressions_mean_what_they_say(void)
 /* A let of this expression cannot be worked out, and the sentence says why. */
 static bool gives_none(const char *expression, const char *why)
 {
-    char lets[256];
-    tuner_fixture f;
-    fa_space space = {0};
     fa_diag diag = {{0}};
-    snprintf(lets, sizeof lets, "{\"ROW\": 128, \"X\": \"%s\"}", expression);
-    int rc = fixture_load(&f, &(manifest_parts){.lets = lets}, &diag);
-    if (rc == 0)
-        rc = fa_space_enumerate(&f.families, &problem_512, &gpu_a100, &space, &diag);
-    fa_space_free(&space);
-    fixture_free(&f);
+    int rc;
+    value_of(expression, &rc, &diag);
     if (rc != FA_EMANIFEST || strstr(diag.text, why) == NULL)
         printf("# %s: %d, %s\n", expression, rc, diag.text);
     return rc == FA_EMANIFEST && strstr(diag.text, why) != NULL;

@@ -7,7 +7,7 @@
 #include "attn_cases.h"
 #include "model.h"
 #include "problem.h"
-#include "roofline.h"
+#include "model_parts.h"
 
 #include <math.h>
 
@@ -144,7 +144,7 @@ static void a_prediction_never_beats_the_hardware(void)
             fa_candidate c = candidate_of(m, 32, 1, m / 32, 64);
             fa_problem problem = square(16, 16, 2048, 64, FA_CAUSAL_NONE);
             double us = predict(&c, &problem, gpus[g]);
-            CHECK(us * gpus[g]->tensor_tflops * 1e6 > fa_attn_flops(&problem));
+            CHECK(us * gpus[g]->tensor_tflops * 1e6 > fa_problem_nominal_flops(&problem));
             fa_problem decode = square(16, 16, 65536, 64, FA_CAUSAL_NONE);
             decode.seq_q = 1;
             double bytes = 2.0 * 16 * 16 * 65536 * 64 * 2;

@@ -250,7 +250,7 @@ static void no_prediction_beats_the_hardware(void)
             int *order = NULL, count = rank_space(&problem, &gpu_h200, &space, &order);
             CHECK(count > 0);
             double us = space.candidate[order[0]].trial.predicted_us;
-            CHECK(us * gpu_h200.tensor_tflops * 1e6 > fa_attn_flops(&problem));
+            CHECK(us * gpu_h200.tensor_tflops * 1e6 > fa_problem_nominal_flops(&problem));
             CHECK(us * gpu_h200.bandwidth_gbs * 1e3 > bytes);
             free(order);
             fa_space_free(&space);

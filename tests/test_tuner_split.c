@@ -95,6 +95,9 @@ static void long_dense_queries_are_left_to_other_families(void)
     CHECK_OK(fa_family_supports(split_family(), &problem, &gpu, &diag), diag);
 }
 
+#define ONE_QUERY(dim, ...) \
+    {.head_dim = dim, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 64, __VA_ARGS__}
+
 /* And then taken by the family for many queries, batch-invariant ones too. */
 static void what_it_cannot_take_is_refused_with_the_reason(void)
 {
@@ -102,38 +105,10 @@ static void what_it_cannot_take_is_refused_with_the_reason(void)
         fa_problem problem;
         const char *why;
     } refused[] = {
-        {{.head_dim = 64,
-          .batch = 1,
-          .heads_q = 1,
-          .heads_kv = 1,
-          .seq_q = 1,
-          .seq_k = 64,
-          .page = 8},
-         "pages must hold a multiple of 16 keys"},
-        {{.head_dim = 64,
-          .batch = 1,
-          .heads_q = 1,
-          .heads_kv = 1,
-          .seq_q = 1,
-          .seq_k = 64,
-          .unaligned = 1},
-         "copies are of 16 bytes"},
-        {{.head_dim = 96,
-          .batch = 1,
-          .heads_q = 1,
-          .heads_kv = 1,
-          .seq_q = 1,
-          .seq_k = 64,
-          .head_dim_v = 64},
-         "head dims of the same kind"},
-        {{.head_dim = 96,
-          .batch = 1,
-          .heads_q = 1,
-          .heads_kv = 1,
-          .seq_q = 1,
-          .seq_k = 64,
-          .kv_dtype = FA_KV_FP8},
-         "fp8 keys"},
+        {ONE_QUERY(64, .page = 8), "pages must hold a multiple of 16 keys"},
+        {ONE_QUERY(64, .unaligned = 1), "copies are of 16 bytes"},
+        {ONE_QUERY(96, .head_dim_v = 64), "head dims of the same kind"},
+        {ONE_QUERY(96, .kv_dtype = FA_KV_FP8), "fp8 keys"},
     };
     fa_gpu gpu;
     fa_diag diag = {{0}};

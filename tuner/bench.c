@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIRS = FA_BENCH_SAMPLES_MAX, WARM_UP = 2 };
+enum { PAIRS = FA_BENCH_SAMPLES_MAX };
 
 struct fa_bench {
     fa_driver *driver;
@@ -260,34 +260,33 @@ static int check_timed(fa_bench *bench, fa_bench_kernel *kernel, fa_diag *diag)
                    proof.reason);
 }
 
-/* Device time of one timed launch with its flush: one launch warms up, the next is taken. */
-static int warm_up(fa_bench *bench, const fa_bench_kernel *kernel, double *ret_us, fa_diag *diag)
+/* How many launches of a kernel that took so long once are worth timing. */
+static int launches_for(double once_us, int count, double budget_us, double best_us)
 {
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < WARM_UP; i++)
-        rc = timed_launch(bench, kernel, i, diag);
-    /* From before the first kernel to behind the second: two kernels and the flush between. */
-    return rc != 0 ? rc
-                   : fa_event_elapsed_us(bench->driver, bench->start[0], bench->stop[WARM_UP - 1],
-                                         ret_us, diag);
+    enum { LEAST = 3, NO_CHANCE = 2 };
+    double fit = budget_us / once_us;
+    int launches = fit > LEAST ? (fit < count ? (int)fit : count) : LEAST;
+    if (best_us > 0 && once_us > 1.5 * best_us)
+        launches = NO_CHANCE;
+    return launches < count ? launches : count;
 }
 
 int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double budget_us,
-                   float *ret_samples_us, int *ret_count, fa_diag *diag)
+                   double best_us, float *ret_samples_us, int *ret_count, fa_diag *diag)
 {
-    double two_us = 0;
+    float once_us = 0;
     if (count < 1 || count > PAIRS)
         return fa_fail(diag, FA_EINVAL, "a probe of %d launches: use 1 to %d", count, PAIRS);
     int rc = may_time(bench, kernel, diag);
     if (rc == 0)
-        rc = warm_up(bench, kernel, &two_us, diag);
+        rc = timed_launch(bench, kernel, 0, diag); /* warm-up: its proof launched it before */
+    if (rc == 0)
+        rc = read_sample(bench, 0, &once_us, diag);
     if (rc == 0)
         rc = fa_prover_poison(bench->prover, diag);
     if (rc != 0)
         return rc;
-    double fit = two_us > 0 ? budget_us / (two_us / 2) : 3;
-    int launches = fit > 3 ? (fit < count ? (int)fit : count) : 3;
-    launches = launches < count ? launches : count;
+    int launches = launches_for((double)once_us, count, budget_us, best_us);
     for (int i = 0; rc == 0 && i < launches; i++)
         rc = timed_launch(bench, kernel, i, diag);
     for (int i = 0; rc == 0 && i < launches; i++)

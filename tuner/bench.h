@@ -65,12 +65,13 @@ typedef struct fa_proof {
 int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proof, fa_diag *diag);
 
 /* Times `count` launches of a proved kernel (FA_EINVAL otherwise), L2 flushed before each, after a
- * warm-up; stops early once budget_us of device time is used and 3 samples are there.
+ * warm-up; stops early once budget_us of device time is used and 3 samples are there. best_us: the fastest median so far, or 0;
+ * a kernel that takes half as long again has no chance, and two samples tell.
  * ret_samples_us: room for `count`, at most FA_BENCH_SAMPLES_MAX.
  * FA_ECORRUPT: what was timed was wrong (a kernel that is right on some launches only); it has lost
  * its proof. FA_EINVAL too for an empty problem: there is nothing to time. */
 int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double budget_us,
-                   float *ret_samples_us, int *ret_count, fa_diag *diag);
+                   double best_us, float *ret_samples_us, int *ret_count, fa_diag *diag);
 /* The same, interleaved round by round in an order shuffled each round, for a fair race.
  * ret_samples_us[i * rounds + r]. FA_ECORRUPT: as above; fa_bench_kernel_proved tells which. */
 int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,

@@ -12,12 +12,28 @@
 #define FA_TUNER_FAMILY_H
 
 #include "expr.h"
-#include "given.h"
 #include "manifest.h"
+#include "operation.h"
 #include "tunable.h"
 #include "wording.h"
 
 #include <cJSON.h>
+
+/* What a manifest's expressions may read besides its own tunables and lets: the fields of the
+ * operation that have a macro, then the GPU. */
+enum { FA_GIVEN_MAX = FA_PROBLEM_VALUES + 6 };
+
+typedef struct fa_given {
+    int count;
+    const char *name[FA_GIVEN_MAX];
+    int64_t value[FA_GIVEN_MAX];
+    uint64_t sized; /* bit i: name i is of a field that does not shape the source */
+} fa_given;
+
+/* The names, and their values for a problem on a GPU (both or none may be NULL). Of features, those
+ * whose bit is in `takes`. */
+void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_problem *problem,
+                   const fa_gpu *gpu, fa_given *ret_given);
 
 enum {
     FA_MAX_DOMAIN = 64,   /* values of one tunable */

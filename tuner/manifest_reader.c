@@ -110,3 +110,178 @@ int fa_manifest_add_name(struct fa_manifest_reader *r, const char *name, const c
     r->name[r->name_count++] = name;
     return 0;
 }
+
+/* ---- launches ---------------------------------------------------------------------------------*/
+/* The launches of a manifest: entries, threads, grids, shared memory, and what is asked of the host beside them.
+ * Workload: one to four launches of a manifest, once per process.
+ * Invariant: what sizes a block is known when the kernel is compiled. */
+
+/* One expression of the launch: threads, registers, an addend, a side of the grid. *ret_run_time becomes
+ * true when it reads what is known at run time only. */
+static int read_expression(struct fa_manifest_reader *r, const cJSON *item, const char *place,
+                           fa_expr **ret_expr, bool *ret_run_time)
+{
+    int rc = fa_manifest_take(r, item, place, ret_expr);
+    *ret_run_time =
+        *ret_run_time || (rc == 0 && fa_family_at_run_time(r->family, fa_expr_uses(*ret_expr)));
+    return rc;
+}
+
+static int read_addends(struct fa_manifest_reader *r, const cJSON *addends, const char *place,
+                        fa_family_launch *launch, bool *ret_run_time)
+{
+    if (!cJSON_IsObject(addends))
+        return fa_manifest_fault(r, "%s must be an object of expressions", place);
+    int rc = 0;
+    for (const cJSON *item = addends->child; item != NULL && rc == 0; item = item->next) {
+        char where[96];
+        if (!fa_manifest_is_word(item->string, fa_manifest_lower))
+            return fa_manifest_fault(r, "%s: \"%.60s\" is not a name: use a-z, 0-9 and _", place,
+                                     item->string);
+        if (launch->addend_count == FA_MAX_ADDENDS)
+            return fa_manifest_fault(r, "%s: more than %d addends", place, FA_MAX_ADDENDS);
+        for (int i = 0; i < launch->addend_count; i++)
+            if (strcmp(launch->addend[i].name, item->string) == 0)
+                return fa_manifest_fault(r, "%s: \"%s\" stands twice", place, item->string);
+        fa_named_expr *addend = &launch->addend[launch->addend_count++];
+        snprintf(addend->name, sizeof addend->name, "%s", item->string);
+        snprintf(where, sizeof where, "%s %s", place, item->string);
+        rc = read_expression(r, item, where, &addend->expr, ret_run_time);
+    }
+    return rc;
+}
+
+/* The names of fa_work. */
+static const char *const works[FA_WORKS + 1] = {
+    "steps",        "mma_flops", "wgmma_flops", "exponentials", "operations",
+    "shared_bytes", "l2_bytes",  "bytes",       "clocks",       NULL};
+
+static int read_work(struct fa_manifest_reader *r, const cJSON *json, const char *place,
+                     fa_family_launch *launch)
+{
+    const cJSON *work = cJSON_GetObjectItemCaseSensitive(json, "work");
+    char where[96];
+    bool at_run_time = false; /* no matter: the host alone knows it */
+    int rc = 0;
+    if (work == NULL)
+        return 0;
+    snprintf(where, sizeof where, "%swork", place);
+    if (!cJSON_IsObject(work) || work->child == NULL)
+        return fa_manifest_fault(r, "%s must be an object of expressions", where);
+    rc = fa_manifest_check_keys(r, work, where, works);
+    for (int i = 0; i < FA_WORKS && rc == 0; i++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(work, works[i]);
+        snprintf(where, sizeof where, "%swork %s", place, works[i]);
+        if (item != NULL)
+            rc = read_expression(r, item, where, &launch->work[i], &at_run_time);
+    }
+    return rc;
+}
+
+/* Three sides of a block, cluster or grid; none where it is not told. */
+static int read_sides(struct fa_manifest_reader *r, const cJSON *json, const char *place,
+                      const char *key, fa_expr *ret_side[3], bool *ret_run_time)
+{
+    const cJSON *sides = cJSON_GetObjectItemCaseSensitive(json, key);
+    char where[64];
+    int rc = 0;
+    if (sides != NULL && (!cJSON_IsArray(sides) || cJSON_GetArraySize(sides) != 3))
+        return fa_manifest_fault(r, "%s\"%s\" must be an array of three expressions", place, key);
+    for (int i = 0; i < 3 && sides != NULL && rc == 0; i++) {
+        snprintf(where, sizeof where, "%s%s[%d]", place, key, i);
+        rc = read_expression(r, cJSON_GetArrayItem(sides, i), where, &ret_side[i], ret_run_time);
+    }
+    return rc;
+}
+
+/* The keys of one launch, from the manifest itself or from one of its "launches", whose `place` is
+ * "launches[1]: ". */
+static int read_launch(struct fa_manifest_reader *r, const cJSON *json, const char *place,
+                       fa_family_launch *launch)
+{
+    const cJSON *threads = cJSON_GetObjectItemCaseSensitive(json, "threads");
+    const cJSON *block = cJSON_GetObjectItemCaseSensitive(json, "block");
+    const cJSON *grid = cJSON_GetObjectItemCaseSensitive(json, "grid");
+    const cJSON *memory = cJSON_GetObjectItemCaseSensitive(json, "shared_memory");
+    char where[64];
+    bool at_run_time = false, memory_at_run_time = false;
+    int rc = fa_json_copy(json, "entry", launch->entry, sizeof launch->entry, r->where, r->diag);
+    if (rc == FA_ENOTFOUND)
+        return fa_manifest_fault(r, "%s\"entry\" is missing", place);
+    if (rc != 0)
+        return FA_EMANIFEST;
+    if (!fa_is_identifier(launch->entry))
+        return fa_manifest_fault(r, "%s\"entry\": use a C name of less than %d characters", place,
+                                 FA_NAME_MAX);
+    if ((threads == NULL && block == NULL) || grid == NULL || memory == NULL)
+        return fa_manifest_fault(r, "%s\"%s\" is missing", place,
+                                 grid == NULL     ? "grid"
+                                 : memory == NULL ? "shared_memory"
+                                                  : "threads");
+    if (threads != NULL && block != NULL)
+        return fa_manifest_fault(r, "%s\"threads\" and \"block\" stand side by side", place);
+    snprintf(where, sizeof where, "%sthreads", place);
+    if (threads != NULL)
+        rc = read_expression(r, threads, where, &launch->threads, &at_run_time);
+    if (rc == 0)
+        rc = read_sides(r, json, place, "block", launch->block, &at_run_time);
+    if (rc == 0)
+        rc = read_sides(r, json, place, "cluster", launch->cluster, &at_run_time);
+    if (rc == 0 && at_run_time)
+        return fa_manifest_fault(r,
+                                 "%s%s reads a name of \"run_time\": it must be known when the "
+                                 "kernel is compiled",
+                                 place, threads != NULL ? "threads" : "block");
+    if (rc == 0)
+        rc = read_sides(r, json, place, "grid", launch->grid, &at_run_time);
+    snprintf(where, sizeof where, "%sshared_memory", place);
+    if (rc == 0)
+        rc = read_addends(r, memory, where, launch, &memory_at_run_time);
+    if (rc == 0)
+        rc = read_work(r, json, place, launch);
+    r->family->run_time_memory = r->family->run_time_memory || memory_at_run_time;
+    return rc;
+}
+
+int fa_manifest_read_launches(struct fa_manifest_reader *r)
+{
+    static const char *const keys[] = {"entry", "threads",       "block", "cluster",
+                                       "grid",  "shared_memory", "work",  NULL};
+    fa_family *f = r->family;
+    bool at_run_time = false; /* no matter: the host alone knows them */
+    const cJSON *registers = cJSON_GetObjectItemCaseSensitive(r->json, "registers");
+    const cJSON *workspace = cJSON_GetObjectItemCaseSensitive(r->json, "workspace"), *list;
+    const cJSON *counters = cJSON_GetObjectItemCaseSensitive(r->json, "counters");
+    const cJSON *splits = cJSON_GetObjectItemCaseSensitive(r->json, "splits");
+    int rc = fa_manifest_member(r, "launches", false, cJSON_IsArray, "an array of launches", &list),
+        count = 1;
+    for (int i = 0; keys[i] != NULL && rc == 0 && list != NULL; i++)
+        if (cJSON_HasObjectItem(r->json, keys[i]))
+            return fa_manifest_fault(
+                r, "\"%s\" stands beside \"launches\": it belongs to each of them", keys[i]);
+    if (rc == 0 && list != NULL &&
+        ((count = cJSON_GetArraySize(list)) < 1 || count > FA_LAUNCHES_MAX))
+        return fa_manifest_fault(r, "\"launches\" must be 1 to %d", FA_LAUNCHES_MAX);
+    for (int i = 0; i < count && rc == 0; i++) {
+        const cJSON *json = list != NULL ? cJSON_GetArrayItem(list, i) : r->json;
+        char place[32] = "";
+        if (list != NULL)
+            snprintf(place, sizeof place, "launches[%d]", i);
+        if (!cJSON_IsObject(json))
+            return fa_manifest_fault(r, "%s must be an object", place);
+        if (list != NULL && (rc = fa_manifest_check_keys(r, json, place, keys)) != 0)
+            return rc;
+        if (list != NULL)
+            snprintf(place, sizeof place, "launches[%d]: ", i);
+        rc = read_launch(r, json, place, &f->launch[f->launch_count++]);
+    }
+    if (rc == 0 && registers != NULL)
+        rc = read_expression(r, registers, "registers", &f->registers, &at_run_time);
+    if (rc == 0 && workspace != NULL)
+        rc = read_expression(r, workspace, "workspace", &f->workspace, &at_run_time);
+    if (rc == 0 && counters != NULL)
+        rc = read_expression(r, counters, "counters", &f->counters, &at_run_time);
+    if (rc == 0 && splits != NULL)
+        rc = read_expression(r, splits, "splits", &f->splits, &at_run_time);
+    return rc;
+}

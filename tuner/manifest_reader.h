@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of a manifest are read with (manifest.c, manifest_launch.c).
+ * What the parts of a manifest are read with (manifest.c), and its launches.
  */
 #ifndef FA_TUNER_MANIFEST_READER_H
 #define FA_TUNER_MANIFEST_READER_H
@@ -42,5 +42,8 @@ int fa_manifest_take(const struct fa_manifest_reader *r, const cJSON *item, cons
                      fa_expr **ret_expr);
 
 int fa_manifest_add_name(struct fa_manifest_reader *r, const char *name, const char *place);
+
+/* Either one launch, whose keys are the manifest's, or a list of them. */
+int fa_manifest_read_launches(struct fa_manifest_reader *r);
 
 #endif

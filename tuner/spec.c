@@ -23,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { SPECS_MAX = 512, TEXT_MAX = 1 << 20, SHORT_HASH = 16 };
 
@@ -476,21 +475,17 @@ static int read_named(const struct fa_spec_reading *r, const char *folder, const
             r, folder == NULL ? "a text names no file: give the source itself"
                               : "\"source\" must be the name of a file beside the specification");
     int length = snprintf(path, sizeof path, "%s%s", folder, name);
-    int rc = length < (int)sizeof path ? fa_buf_read_file(&file, path, TEXT_MAX) : FA_EINVAL;
-    if (rc == 0 && (file.data == NULL || memchr(file.data, 0, file.size) != NULL))
-        rc = FA_EINVAL;
+    int rc = length >= (int)sizeof path ? fa_fail(r->diag, FA_EINVAL, "its path is too long")
+                                        : fa_input_read(&file, path, TEXT_MAX, r->diag);
+    if (rc == 0 && memchr(file.data, 0, file.size) != NULL)
+        rc = fa_fail(r->diag, FA_EINVAL, "it is no text: it holds a NUL byte");
     if (rc == 0) {
         *ret_text = file.data;
         return 0;
     }
     fa_buf_free(&file);
-    struct stat st;
-    const char *why = rc != FA_EINVAL ? fa_error_text(rc)
-                      : length < (int)sizeof path && stat(path, &st) == 0 && S_ISDIR(st.st_mode)
-                          ? "it is a folder: name a file in it"
-                          : "it is no text of at most 1 MiB";
-    return named_by[0] == 0 ? fa_fail(r->diag, rc, "%s: %s", r->where, why)
-                            : fa_fail(r->diag, rc, "%s: %s: %s: %s", r->where, named_by, path, why);
+    return named_by[0] == 0 ? fa_fail_in(r->diag, rc, "%s", r->where)
+                            : fa_fail_in(r->diag, rc, "%s: %s: %s", r->where, named_by, path);
 }
 
 /* What a specification may be read from. */

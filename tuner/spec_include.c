@@ -225,13 +225,12 @@ static int take_file(fa_includes *all, const char *folder, const char *written, 
             return 0;
         }
     fa_buf text = {0};
-    int rc = fa_buf_read_file(&text, path, FILE_BYTES_MAX);
-    if (rc == 0 && text.data != NULL && memchr(text.data, 0, text.size) != NULL)
-        rc = FA_EINVAL;
+    int rc = fa_input_read(&text, path, FILE_BYTES_MAX, diag);
+    if (rc == 0 && memchr(text.data, 0, text.size) != NULL)
+        rc = fa_fail(diag, FA_EINVAL, "it is no text: it holds a NUL byte");
     if (rc != 0) {
         fa_buf_free(&text);
-        return fa_fail(diag, FA_EMANIFEST, "%s: %s: %s", all->where, path,
-                       rc == FA_EINVAL ? "it is no text of at most 4 MiB" : fa_error_text(rc));
+        return fa_fail_in(diag, FA_EMANIFEST, "%s: %s", all->where, path);
     }
     char *slash = strrchr(path, '/');
     struct place place = {strndup(path, (size_t)(slash - path) + 1), st.st_dev, st.st_ino, own};

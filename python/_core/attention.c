@@ -17,17 +17,28 @@
 #include <string.h>
 
 /* ---- kernels ----------------------------------------------------------------------------------*/
-/* Asks the policy's function: a kernel, or what the call is to return in the place of ours. */
+/* Asks the policy's function: a kernel, or what the call is to return in the place of ours, or, while the stream is
+ * captured and none will do that is loaded, neither. */
 static int ask_policy(struct call *c, const fa_kernel **ret_kernel, PyObject **ret_instead)
 {
+    fa_diag diag = {{0}};
+    bool captured = false;
+    int rc = fa_stream_is_captured(c->tuner, c->place.stream, &captured, &diag);
+    if (rc != 0)
+        return fail_with(rc, &diag);
     PyObject *problem = problem_to_dict(&c->problem), *words = call_words(c);
     PyObject *answer = NULL;
     if (problem != NULL && words != NULL)
-        answer = PyObject_CallFunction(policy_on_miss, "OiO", problem, (int)c->place.device, words);
+        answer = PyObject_CallFunction(policy_on_miss, "OiOO", problem, (int)c->place.device, words,
+                                       captured ? Py_True : Py_False);
     Py_XDECREF(words);
     Py_XDECREF(problem);
     if (answer == NULL)
         return -1;
+    if (captured && answer == Py_None) {
+        Py_DECREF(answer);
+        return 0;
+    }
     if (kernel_unwrap(answer) == NULL) {
         *ret_instead = answer;
         return 0;
@@ -69,12 +80,15 @@ static int find_kernel(struct call *c, const fa_kernel **ret_kernel, PyObject **
         return 0;
     if (rc != FA_ENOTFOUND)
         return fail_with(rc, &diag);
+    if (policy_on_miss != NULL) {
+        int done = ask_policy(c, ret_kernel, ret_instead);
+        if (done != 0 || *ret_kernel != NULL || *ret_instead != NULL)
+            return done;
+    }
     if (call_refuse_capture(c, "for this problem",
                             "call attention() once with these shapes before the capture, or "
                             "fa_tune.warm_up()") != 0)
         return -1;
-    if (policy_on_miss != NULL)
-        return ask_policy(c, ret_kernel, ret_instead);
     fa_request request = {.size = sizeof request,
                           .problem = c->problem,
                           .ordinal = c->place.device,

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 from . import _core, _engine
 from ._errors import ArgumentError, Error, did_you_mean, one_of, shown
@@ -18,7 +18,7 @@ from ._objects import Answer, Check, Doctor, Forgotten, Report, Sweep, SweepItem
 from ._problem import ALSO, Problem, ProblemLike, named, problems_of
 from ._problem import fields as all_fields
 from ._tables import counted
-from ._types import EFFORTS, Effort, GridFields, ProblemFields, Progress
+from ._types import Effort, GridFields, ProblemFields, Progress, SweepEffort
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -34,6 +34,17 @@ def _check_arguments(given: Iterable[str]) -> None:
         meant = did_you_mean(name, ARGUMENTS)
         if meant:
             raise ArgumentError("there is no argument %r%s" % (name, meant))
+
+
+def _check_search(strategy: str | None, numbers: dict[str, float | None]) -> None:
+    """numbers: limits by their arguments' names; None: none."""
+    if strategy is not None and not isinstance(strategy, str):
+        raise ArgumentError("strategy is a name, not %s" % shown(strategy))
+    for name, value in numbers.items():
+        whole = name in ("trials", "evaluations")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int if whole else (int, float))
+                                  or not math.isfinite(value)):
+            raise ArgumentError("%s is a %snumber, not %s" % (name, "whole " if whole else "", shown(value)))
 
 
 def _problem(problem: ProblemLike | None, fields: dict[str, Any]) -> Problem:
@@ -77,6 +88,9 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     Returns a fa_tune.Answer. Raises fa_tune.Error and its classes: ArgumentError, NotTuned, NotSupported,
     DeviceError. Ctrl-C raises KeyboardInterrupt; what was measured is kept for the next run.
     """
+    _check_search(strategy, {"evaluations": evaluations, "seconds": seconds})
+    if again and effort == "cached":
+        raise ArgumentError("again=True tunes, and effort=\"cached\" only looks up: leave one of them out")
     return Answer(_engine.tune(_problem(problem, fields).as_dict(), gpu, device, effort, again, exact, progress,
                                strategy=strategy, evaluations=evaluations, seconds=seconds))
 
@@ -109,7 +123,7 @@ kernel = best_kernel
 
 
 def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[str] | None = None,
-          effort: Effort | None = None, again: bool = False, seconds: float | None = None,
+          effort: SweepEffort | None = None, again: bool = False, seconds: float | None = None,
           trials: int | None = None, cost: float | None = None, price: float | None = None,
           strategy: str | None = None, evaluations: int | None = None, seconds_each: float | None = None,
           progress: Progress = None, **grid: Unpack[GridFields]) -> Sweep:
@@ -142,16 +156,10 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
     if not problems:
         raise ArgumentError("there is nothing to sweep: the list of problems, or one of the grid, is empty")
     if effort is not None:
-        one_of("effort", effort, EFFORTS)
+        one_of("effort", effort, get_args(SweepEffort))
     budget = {"seconds": seconds, "trials": trials, "cost": cost, "price": price}
     search = {"strategy": strategy, "evaluations": evaluations, "seconds_each": seconds_each}
-    if strategy is not None and not isinstance(strategy, str):
-        raise ArgumentError("strategy is a name, not %s" % shown(strategy))
-    for name, value in [*budget.items(), *list(search.items())[1:]]:
-        whole = name in ("trials", "evaluations")
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int if whole else (int, float))
-                                  or not math.isfinite(value)):
-            raise ArgumentError("%s is a %snumber, not %s" % (name, "whole " if whole else "", shown(value)))
+    _check_search(strategy, {**budget, "evaluations": evaluations, "seconds_each": seconds_each})
     items = [SweepItem(problem, name) for problem in problems for name in _gpu_names(gpu)]
     ask = {"items": [{"problem": one.problem.as_dict(), "gpu": one.gpu or ""} for one in items],
            "plan": "%s from Python" % counted(len(problems), "problem"), "again": bool(again),

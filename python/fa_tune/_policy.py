@@ -43,8 +43,9 @@ class policy:  # noqa: N801, called as a function
     The policy is the process's: all threads have the same. Arguments that are left out stay as they
     were. fa_tune.ArgumentError for a word that is not in the lists above.
 
-    While a stream is captured into a CUDA graph, a miss raises fa_tune.CaptureError whatever the
-    policy: tune and load beforehand (fa_tune.warm_up, or one call of the same problem).
+    While a stream is captured into a CUDA graph, "nearest" takes of what is loaded as ever, and any
+    other miss raises fa_tune.CaptureError: tune and load beforehand (fa_tune.warm_up, or one call of
+    the same problem).
     """
 
     effort: Effort
@@ -68,7 +69,7 @@ class policy:  # noqa: N801, called as a function
         global current
         current = self
         _missing.clear()
-        _core.set_policy(self.effort, _missed if self.on_miss != "raise" or self.record else None)
+        _core.set_policy(self.effort, missed if self.on_miss != "raise" or self.record else None)
 
     def __enter__(self) -> policy:
         return self
@@ -95,11 +96,9 @@ def kernel_of(problem: dict[str, Any], device: int) -> _core.Kernel:
     """The loaded kernel of a problem by what the policy allows. That there is none is believed for a while where
     PyTorch computes the call in its place."""
     key = json.dumps(problem), device
-    if current.on_miss == "nearest":
-        try:
-            return _core.near_kernel(problem, device)
-        except NotTuned:
-            pass  # none is loaded yet
+    near = _near(problem, device)
+    if near is not None:
+        return near
     error, until = _missing.get(key, (None, 0))
     if error is not None and time.monotonic() < until:
         raise error.with_traceback(None)
@@ -111,11 +110,19 @@ def kernel_of(problem: dict[str, Any], device: int) -> _core.Kernel:
         raise
 
 
-def _missed(problem: dict[str, Any], device: int, words: dict[str, Any]) -> Any:
-    """Called by _core.attention() for a problem without a loaded kernel: returns the kernel, or what
-    the call is to return in its place."""
+def _near(problem: dict[str, Any], device: int) -> _core.Kernel | None:
+    """Of the loaded kernels the nearest that is right, where the policy takes that."""
     try:
-        kernel = kernel_of(problem, device)
+        return _core.near_kernel(problem, device) if current.on_miss == "nearest" else None
+    except NotTuned:
+        return None
+
+
+def missed(problem: dict[str, Any], device: int, words: dict[str, Any], captured: bool) -> Any:
+    """Called by _core.attention() for a problem without a loaded kernel: returns the kernel, or what
+    the call is to return in its place, or None where a graph is captured, so that nothing may be loaded for it."""
+    try:
+        kernel = _near(problem, device) if captured else kernel_of(problem, device)
     except Error as error:
         if not is_a_miss(error):
             raise
@@ -123,7 +130,7 @@ def _missed(problem: dict[str, Any], device: int, words: dict[str, Any]) -> Any:
         if current.on_miss != "sdpa":
             raise
         return _computed_by_sdpa(words, error)
-    if kernel.answer.origin == "nearest":
+    if kernel is not None and kernel.answer.origin == "nearest":
         _record(problem)
     return kernel
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypedDict, 
 
 Effort = Literal["cached", "predict", "measure", "patient"]
 EFFORTS = get_args(Effort)
+SweepEffort = Literal["predict", "measure", "patient"]
 OnMiss = Literal["raise", "sdpa", "nearest"]
 Mask = Literal["none", "bottom-right", "top-left"]
 Layout = Literal["bhsd", "bshd"]

@@ -124,6 +124,20 @@ int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit)
     return rc;
 }
 
+int fa_input_read(fa_buf *buf, const char *path, size_t limit, fa_diag *diag)
+{
+    struct stat st;
+    int rc = fa_buf_read_file(buf, path, limit);
+    if (rc == 0)
+        return 0;
+    if (rc != FA_EINVAL)
+        return fa_fail(diag, rc, "it cannot be read: %s", fa_error_text(rc));
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return fa_fail(diag, rc, "it is a folder: name a file in it");
+    return fa_fail(diag, rc, "it is no regular file of at most %zu %s",
+                   limit >> (limit < 1 << 20 ? 10 : 20), limit < 1 << 20 ? "KiB" : "MiB");
+}
+
 int fa_descriptors_check(fa_diag *diag)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

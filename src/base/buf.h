@@ -26,6 +26,8 @@ void fa_buf_free(fa_buf *buf);  /* NULL is allowed; leaves an empty buffer */
 /* Reads a whole regular file of at most `limit` bytes; 0, FA_EIO, FA_ENOTFOUND, FA_ENOMEM or
  * FA_EINVAL (too large or not a regular file). On failure buf is empty. */
 int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit);
+/* The same; what is wrong is said as a sentence without the file's name. */
+int fa_input_read(fa_buf *buf, const char *path, size_t limit, fa_diag *diag);
 /* The same from an open file, which stays open. */
 int fa_buf_read_fd(fa_buf *buf, int fd, size_t limit);
 

@@ -7,7 +7,7 @@
  */
 #include "expr.h"
 
-#include "duration.h"
+#include "wording.h"
 #include "error.h"
 #include "tunable.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "json.h"
 
-#include "duration.h"
+#include "buf.h"
 #include "error.h"
 #include "json_make.h"
 #include "wording.h"
@@ -160,6 +160,8 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
         size_t at = end != NULL && end >= text ? (size_t)(end - text) : 0;
         for (size_t i = 0; i < at; i++)
             line += text[i] == '\n';
+        if (memchr(text, '\n', size) == NULL)
+            return fa_fail(diag, FA_EINVAL, "%s: not valid JSON, near offset %zu", where, at);
         return fa_fail(diag, FA_EINVAL, "%s: not valid JSON in line %d, near offset %zu", where,
                        line, at);
     }
@@ -292,32 +294,10 @@ int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, c
     return 0;
 }
 
-cJSON *fa_json_real(double value)
-{
-    char text[40], point_free[40];
-    size_t size = 0;
-    if (!isfinite(value))
-        return cJSON_CreateNull();
-    if (floor(value) == value && fabs(value) < 1e15)
-        return cJSON_CreateNumber(value);
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
-    for (const char *c = text; *c != 0; c++) { /* the locale's decimal point, of whatever bytes */
-        if (strchr("0123456789+-e", *c) != NULL)
-            point_free[size++] = *c;
-        else if (size > 0 && point_free[size - 1] != '.')
-            point_free[size++] = '.';
-    }
-    point_free[size] = 0;
-    return cJSON_CreateRaw(point_free);
-}
-
 void fa_json_add_known(cJSON *object, const char *key, double value, bool known)
 {
-    fa_json_add(object, key, known ? fa_json_real(value) : cJSON_CreateNull());
+    known = known && isfinite(value);
+    fa_json_add(object, key, known ? cJSON_CreateNumber(value) : cJSON_CreateNull());
 }
 
 /* Turns a getter's FA_ENOTFOUND into FA_EINVAL with a sentence, for a field that must be there. */
@@ -423,12 +403,109 @@ bool fa_json_is_whole(const cJSON *json)
     return json != NULL && (json->type & LACKS_SOMETHING) == 0 && are_whole(json->child);
 }
 
+/* ---- printing -------------------------------------------------------------------------------*/
+static void print_number(fa_buf *out, double value)
+{
+    char text[40];
+    if (!isfinite(value)) {
+        fa_buf_text(out, "null");
+        return;
+    }
+    if (floor(value) == value && fabs(value) < 1e15) {
+        fa_buf_printf(out, "%.0f", value + 0.0); /* 0 for -0 */
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    size_t whole = strspn(text, "-0123456789"), point = strcspn(text + whole, "0123456789e");
+    fa_buf_append(out, text, whole);
+    if (point > 0) /* the locale's decimal point, of whatever bytes */
+        fa_buf_text(out, ".");
+    fa_buf_text(out, text + whole + point);
+}
+
+static void print_string(fa_buf *out, const char *text)
+{
+    static const char special[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
+    fa_buf_text(out, "\"");
+    while (text != NULL && *text != 0) {
+        size_t plain = 0;
+        while ((unsigned char)text[plain] >= 0x20 && text[plain] != '"' && text[plain] != '\\')
+            plain++;
+        fa_buf_append(out, text, plain);
+        text += plain;
+        if (*text == 0)
+            break;
+        const char *found = strchr(special, *text);
+        if (found != NULL)
+            fa_buf_printf(out, "\\%c", letter[found - special]);
+        else
+            fa_buf_printf(out, "\\u%04x", (unsigned)(unsigned char)*text);
+        text++;
+    }
+    fa_buf_text(out, "\"");
+}
+
+static void print_indent(fa_buf *out, int depth)
+{
+    while (depth-- > 0)
+        fa_buf_text(out, "\t");
+}
+
+/* depth: of the item, or -1: in one line */
+static void print_item(fa_buf *out, const cJSON *json, int depth)
+{
+    bool object = cJSON_IsObject(json), tidy = depth >= 0;
+    out->failed |= (json->type & LACKS_SOMETHING) != 0;
+    if (!object && !cJSON_IsArray(json)) {
+        if (cJSON_IsString(json))
+            print_string(out, json->valuestring);
+        else if (cJSON_IsNumber(json))
+            print_number(out, json->valuedouble);
+        else
+            fa_buf_text(out, cJSON_IsRaw(json)     ? json->valuestring
+                             : cJSON_IsTrue(json)  ? "true"
+                             : cJSON_IsFalse(json) ? "false"
+                                                   : "null");
+        return;
+    }
+    fa_buf_text(out, !object ? "[" : tidy ? "{\n" : "{");
+    for (const cJSON *item = json->child; item != NULL; item = item->next) {
+        if (object) {
+            print_indent(out, tidy ? depth + 1 : 0);
+            print_string(out, item->string);
+            fa_buf_text(out, tidy ? ":\t" : ":");
+        }
+        print_item(out, item, tidy ? depth + 1 : -1);
+        if (item->next != NULL)
+            fa_buf_text(out, tidy && !object ? ", " : ",");
+        if (object && tidy)
+            fa_buf_text(out, "\n");
+    }
+    print_indent(out, object && tidy ? depth : 0);
+    fa_buf_text(out, object ? "}" : "]");
+}
+
+static char *print(const cJSON *json, int depth)
+{
+    fa_buf out = {0};
+    if (json == NULL)
+        return NULL;
+    print_item(&out, json, depth);
+    if (out.failed)
+        fa_buf_free(&out);
+    return out.data;
+}
+
 char *fa_json_print(const cJSON *json)
 {
-    return fa_json_is_whole(json) ? cJSON_PrintUnformatted(json) : NULL;
+    return print(json, -1);
 }
 
 char *fa_json_print_tidy(const cJSON *json)
 {
-    return fa_json_is_whole(json) ? cJSON_Print(json) : NULL;
+    return print(json, 0);
 }

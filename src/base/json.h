@@ -50,9 +50,6 @@ int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, 
 int fa_json_copy_needed(const cJSON *object, const char *key, char *ret, size_t size,
                         const char *where, fa_diag *diag);
 
-/* A number that reads back as the very same double, which cJSON's own printing does not promise;
- * null when it is not finite. It is printed, not looked at: cJSON_IsNumber() says false. */
-cJSON *fa_json_real(double value);
 /* A number where it is known, else null. NULL object is allowed. */
 void fa_json_add_known(cJSON *object, const char *key, double value, bool known);
 

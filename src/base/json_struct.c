@@ -21,7 +21,7 @@ static cJSON *write_number(const fa_member *m, double value)
     bool minus = (m->rules & FA_MEMBER_MINUS) != 0 && !(value >= 0);
     if (unknown || minus)
         return cJSON_CreateNull();
-    return (m->rules & FA_MEMBER_DIGITS) != 0 ? cJSON_CreateNumber(value) : fa_json_real(value);
+    return isfinite(value) ? cJSON_CreateNumber(value) : cJSON_CreateNull();
 }
 
 static cJSON *write_three(const uint32_t three[3])

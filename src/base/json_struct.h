@@ -34,8 +34,7 @@ enum {
     FA_MEMBER_OPTIONAL = 8,  /* absent leaves it alone */
     FA_MEMBER_LEFT_OUT = 24, /* that, and 0, false or "" is not written */
     FA_MEMBER_STRICT = 32,   /* an object whose keys must all be known */
-    FA_MEMBER_NAN = 64,      /* NaN is written as null, which reads as NaN */
-    FA_MEMBER_DIGITS = 128   /* a number of 15 or 17 digits and never 16, as cJSON prints it */
+    FA_MEMBER_NAN = 64       /* NaN is written as null, which reads as NaN */
 };
 
 typedef struct fa_member {

@@ -222,14 +222,9 @@ static int load_folder(const char *path, const char *name, fa_diag *diag)
     length = snprintf(file, sizeof file, "%s/%s", path, where);
     if (length >= (int)sizeof file)
         return 0;
-    int rc = fa_buf_read_file(&text, file, OPERATION_TEXT_MAX);
-    if (rc == FA_ENOTFOUND)
-        return 0;
-    if (rc == FA_EINVAL)
-        return fa_fail(diag, rc, "%s: it is no regular file of at most %d KiB", file,
-                       OPERATION_TEXT_MAX >> 10);
+    int rc = fa_input_read(&text, file, OPERATION_TEXT_MAX, diag);
     if (rc != 0)
-        return fa_fail(diag, rc, "%s: it cannot be read: %s", file, fa_error_text(rc));
+        return rc == FA_ENOTFOUND ? 0 : fa_fail_in(diag, rc, "%s", file);
     rc = fa_operation_register(text.data, text.size, where, &operation, diag);
     fa_buf_free(&text);
     return rc;

@@ -60,7 +60,7 @@ static int read_stalls(const cJSON *json, void *ret_stalls, fa_diag *diag)
 }
 
 #define SHARE(name, member) \
-    FA_MEMBER(name, NUMBER, fa_profile_launch, member, .rules = FA_MEMBER_MINUS | FA_MEMBER_DIGITS)
+    FA_MEMBER(name, NUMBER, fa_profile_launch, member, .rules = FA_MEMBER_MINUS)
 static const fa_member launch_members[] = {
     FA_MEMBER("kernel", TEXT, fa_profile_launch, kernel),
     SHARE("time_us", time_us),

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How numbers, configs and the stages of a tune are worded, wherever people read them. Names are as they were
+ * Decimal numbers and durations as people type them, whatever the locale; and how numbers, configs and the stages of a tune are worded, wherever people read them. Names are as they were
  * stored: who prints them escapes them.
  */
 #ifndef FA_BASE_WORDING_H
 #define FA_BASE_WORDING_H
 
 #include "buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 /* 229376 -> "229,376" */
 enum { FA_COMMAS_MAX = 32 };
@@ -36,5 +39,16 @@ void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t i
 /* ---- "Did you mean …?" -----------------------------------------------------------------------*/
 /* The name in `names` (NULL-terminated) nearest to a mistyped one, or NULL when none is near. */
 const char *fa_nearest(const char *typed, const char *const *names);
+
+/* strtod() of C's own locale. */
+double fa_strtod(const char *text, char **ret_end);
+
+/* Digits with at most one point among or before them, from 0 to `high`; anything else is false and leaves *ret
+ * alone: signs, spaces, exponents, "nan". */
+bool fa_decimal_parse(const char *text, size_t length, double high, double *ret);
+
+/* Seconds above 0 and at most `high`, from a number and its unit, s, m, h or d. A number alone is of seconds, as for
+ * sleep and timeout. */
+bool fa_duration_parse(const char *text, double high, double *ret_seconds);
 
 #endif

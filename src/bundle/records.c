@@ -417,9 +417,9 @@ int fa_records_read(const char *path, fa_records *ret_records, fa_diag *diag)
 {
     fa_buf text;
     fa_records records = {0};
-    int rc = fa_buf_read_file(&text, path, FA_RECORDS_BYTES_MAX), number = 1;
+    int rc = fa_input_read(&text, path, FA_RECORDS_BYTES_MAX, diag), number = 1;
     if (rc != 0)
-        return fa_fail(diag, rc, "records %s: %s", path, fa_error_text(rc));
+        return fa_fail_in(diag, rc, "records %s", path);
     for (size_t at = 0; rc == 0 && at < text.size; number++) {
         const char *newline = memchr(text.data + at, '\n', text.size - at);
         size_t size = newline != NULL ? (size_t)(newline - text.data) - at : text.size - at;

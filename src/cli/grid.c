@@ -7,7 +7,6 @@
 #include "options_table.h"
 #include "problem.h"
 #include "text.h"
-#include "backward.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +52,7 @@ static int take_line(const char *text, size_t size, const fa_operation *operatio
     fa_gpu gpu;
     if (size > PLAN_LINE_MAX)
         return fa_fail(diag, FA_EINVAL, "longer than %d bytes", PLAN_LINE_MAX);
-    int rc = fa_json_parse(text, size, "JSON", &json, diag);
+    int rc = fa_json_parse(text, size, "problem", &json, diag);
     if (rc == 0 && !cJSON_IsObject(json))
         rc = fa_fail(diag, FA_EINVAL, "it is no JSON object");
     if (rc == 0) {
@@ -97,12 +96,8 @@ int cli_plan_read(const char *path, const fa_operation *operation, const char (*
                   int gpu_count, cli_grid *grid, fa_diag *diag)
 {
     fa_buf file = {0};
-    int rc = fa_buf_read_file(&file, path, PLAN_MAX);
-    if (rc == FA_EINVAL)
-        rc = fa_fail(diag, rc, "it is no regular file of at most %d MiB", PLAN_MAX >> 20);
-    else if (rc != 0)
-        rc = fa_fail(diag, rc, "it cannot be read: %s", fa_error_text(rc));
-    else
+    int rc = fa_input_read(&file, path, PLAN_MAX, diag);
+    if (rc == 0)
         rc = take_lines(&file, operation, gpus, gpu_count, grid, diag);
     fa_buf_free(&file);
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "plan %.200s", path);

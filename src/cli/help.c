@@ -149,16 +149,38 @@ void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *ou
                     0, 0);
         return;
     }
-    put_wrapped(out, "Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.", 0, 0);
+    put_wrapped(out,
+                "Where an option is given twice, the last value counts. Exit status: 0 done, 1 "
+                "failed, 2 wrong usage, 130 stopped by Ctrl-C.",
+                0, 0);
     put_wrapped(out,
                 "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, FA_TUNE_SYSTEM, "
                 "FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
-                "FA_TUNE_LIBCUDA, FA_TUNE_WORKER, NO_COLOR. `fa-tune config` shows what else is "
+                "FA_TUNE_NCU, FA_TUNE_LIBCUDA, FA_TUNE_WORKER, NO_COLOR. `fa-tune config` shows what else is "
                 "set, and where.",
                 0, 0);
 }
 
-/* Paragraphs are filled; lines that stand in from the margin stay as they are. */
+/* A line that stands in from the margin stays as it is. In a narrower terminal the words behind its command, which
+ * three spaces part from it, go below it. */
+static void put_example(fa_buf *out, const char *line, size_t length)
+{
+    size_t command = 2, width = width_now();
+    while (command + 3 < length && memcmp(line + command, "   ", 3) != 0)
+        command++;
+    if (length <= width || command + 3 >= length) {
+        fa_buf_append(out, line, length);
+        fa_buf_text(out, "\n");
+        return;
+    }
+    size_t words = command + strspn(line + command, " ");
+    fa_buf_append(out, line, command);
+    fa_buf_text(out, "\n      ");
+    fa_wrap(out, line + words, length - words, 6, 6, width);
+    fa_buf_text(out, "\n");
+}
+
+/* Paragraphs are filled. */
 static void put_details(fa_buf *out, const char *details)
 {
     fa_buf paragraph = {0};
@@ -168,8 +190,7 @@ static void put_details(fa_buf *out, const char *details)
             if (paragraph.size > 0)
                 put_wrapped(out, paragraph.data, 0, 0);
             fa_buf_clear(&paragraph);
-            fa_buf_append(out, details, length);
-            fa_buf_text(out, "\n");
+            put_example(out, details, length);
         } else {
             fa_buf_text(&paragraph, paragraph.size > 0 ? " " : "");
             fa_buf_append(&paragraph, details, length);

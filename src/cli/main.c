@@ -59,8 +59,8 @@ static const cli_verb verbs[] = {
      CLI_GROUP_PROFILE | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE |
          CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
      "say what bounds a tuned kernel, by Nsight Compute's counters",
-     "  fa-tune profile --seq 4096 --head-dim 128               the winner\n"
-     "  fa-tune profile --seq 4096 --head-dim 128 --beside 2    and the second of fa-tune explain\n\n"
+     "  fa-tune profile --seq 4096                the winner\n"
+     "  fa-tune profile --seq 4096 --beside 2     and config 2 of fa-tune explain\n\n"
      "Proves the config and calls it once under ncu, which is looked for in PATH and in the CUDA toolkit\n"
      "or named by FA_TUNE_NCU, and needs the right to read the GPU's counters. Every launch has a\n"
      "column; the sentence is about the longest. The figures are kept with the config, and reports show\n"
@@ -92,18 +92,18 @@ static const cli_verb verbs[] = {
      "The same store content gives the same bytes. Options of a problem are filters here, and the\n"
      "defaults below do not apply.\n\n"
      "Records are the winners as text, one winner a line, for version control:\n\n"
-     "  fa-tune export --records FILE [--predict]             the store's winners into FILE\n"
-     "  fa-tune export --from-records FILE --out all.fab      compile them into a bundle\n\n"
+     "  fa-tune export --records FILE                       the winners into FILE\n"
+     "  fa-tune export --from-records FILE --out all.fab    FILE into a bundle\n\n"
      "Trials in the T4 format, which other auto-tuners and `fa-tune replay` read:\n\n"
-     "  fa-tune export --t4 FILE --gpu L4 --seq 512           every trial of this problem\n",
+     "  fa-tune export --t4 FILE --gpu L4 --seq 512         all trials of a problem\n",
      cli_export},
     {"import",
      CLI_GROUP_IMPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
          CLI_GROUP_QUIET | CLI_GROUP_JSON,
      "add the winners of a bundle or of records to the store",
      "  fa-tune import l4.fab\n"
-     "  fa-tune import conv2d.cu conv2d.fab         winners of a kernel of your own, with its file\n"
-     "  fa-tune import records.jsonl --gpu H200     compiled here, with their trials and baselines\n\n"
+     "  fa-tune import conv2d.cu conv2d.fab         of a kernel of your own\n"
+     "  fa-tune import records.jsonl --gpu H200     compiled here, with trials\n\n"
      "Options of a problem and --gpu filter records; a bundle is imported whole or not at all. Where\n"
      "the store has a winner for the same problem and GPU already, the winner with the more trusted\n"
      "origin stays, then the one with the narrower interval, the newer driver, the later date. The\n"
@@ -149,18 +149,18 @@ static const cli_verb verbs[] = {
      "of stop the same command continues and has lost one trial at most. The next run tries failed\n"
      "problems again. Budgets apply to all runs together. With --effort patient an unfinished problem\n"
      "starts over.\n\n"
-     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 --dtype fp16,bf16 --causal both \\\n"
-     "                --tokens 16384 --hidden 2048 --time 30m --baseline torch.jsonl\n\n"
+     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 --causal both \\\n"
+     "                --tokens 16384 --hidden 2048 --time 30m\n\n"
      "Exit status 1 when a problem failed.\n",
      cli_sweep},
     {"worker",
      CLI_GROUP_WORKER | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE |
          CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
      "work on the fleet's queue: run one per GPU, and one per host without a GPU",
-     "  export FA_TUNE_STORE=postgresql://tuner@db/fa_tune           or sqlite:///PATH on one machine\n"
-     "  fa-tune sweep --enqueue --gpu L4,H100 --seq 512:16384:x2     anywhere\n"
-     "  fa-tune worker --idle-exit 10m                               on each host\n"
-     "  fa-tune queue --follow                                       anywhere\n\n"
+     "  export FA_TUNE_STORE=postgresql://tuner@db/fa_tune     on every host\n"
+     "  fa-tune sweep --enqueue --gpu L4,H100 --seq 512        anywhere\n"
+     "  fa-tune worker --idle-exit 10m                         on each host\n"
+     "  fa-tune queue --follow                                 anywhere\n\n"
      "A worker with a GPU measures the problems that are queued for its GPU type. A worker without a\n"
      "GPU compiles for any type, or for that of --gpu, so that the cubins are ready. SIGTERM and\n"
      "Ctrl-C return the problem to the queue; the problem of a worker that died returns after\n"
@@ -199,7 +199,7 @@ static const cli_verb verbs[] = {
      "An option that is not given comes from its environment variable, then from the project's\n"
      "fa-tune.toml (in this folder or above it), then from fa-tune/config.toml in the configuration\n"
      "directory, then from the defaults. Files hold lines such as these:\n\n"
-     "  gpu = \"L4\"              # of tune, check, explain, profile, sweep and show --why\n"
+     "  gpu = \"L4\"              # wherever a GPU is tuned for or looked up\n"
      "  effort = \"predict\"      # of tune and sweep\n"
      "  jobs = 8\n"
      "  time = \"30m\"            # of sweeps, as are trials, cost and price\n"

@@ -96,6 +96,7 @@ def main_page(told):
 
 # ---- completions -------------------------------------------------------------------------------------
 HELP = {"name": "help", "summary": "how to use fa-tune, or a verb of it", "options": []}
+ALL = "all:every option of tune"  # beside the verbs, behind help
 
 
 def bash(told):
@@ -148,14 +149,15 @@ def zsh(told):
     for verb in [*told["verbs"], HELP]:
         yield "    '%s:%s'" % (verb["name"], quoted(verb["summary"].replace(":", "\\:")))
     yield ")\nlocal verb=tune"
-    yield "if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then\n    _describe verb verbs\n    return\nfi"
+    yield "if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then\n    _describe verb verbs\n"
+    yield "    _files -g '*.(cu|json)'\n    return\nfi"
     yield "if [[ $words[2] != -* ]]; then\n    verb=$words[2]\n    shift words\n    (( CURRENT-- ))\nfi"
     yield "case $verb in"
     for verb in told["verbs"]:
         first = ["'1:verb:(%s)'" % " ".join(operands_of(verb))] if operands_of(verb) else []
         yield "%s)\n    _arguments \\\n        %s\n    ;;" % (
             verb["name"], " \\\n        ".join([*(zsh_option(told, option) for option in verb["options"]), *first, "'*:file:_files'"]))
-    yield "help)\n    _describe verb verbs\n    ;;\nesac"
+    yield "help)\n    verbs+=('%s')\n    _describe verb verbs\n    ;;\nesac" % ALL
 
 
 def fish(told):
@@ -164,6 +166,8 @@ def fish(told):
     yield "    string match -q -- '-*' $words[2]; and echo tune; or echo $words[2]\nend"
     yield "function __fa_tune_list # each value, behind those that the list has already"
     yield "    set -l before (string match -r '.*,' -- (commandline -ct))\n    set -q before[1]; or set before ''\n    printf '%s\\n' $before$argv\nend"
+    yield "complete -c fa-tune -n 'test (count (commandline -opc)) = 1' -a '(__fish_complete_suffix .cu)'"
+    yield "complete -c fa-tune -f -n 'test (__fa_tune_verb) = help' -a %s -d '%s'" % tuple(ALL.split(":"))
     for verb in [*told["verbs"], HELP]:
         yield "complete -c fa-tune -f -n 'test (count (commandline -opc)) = 1; or test (__fa_tune_verb) = help' -a %s -d '%s'" % (
             verb["name"], verb["summary"].replace("'", "\\'"))

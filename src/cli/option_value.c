@@ -4,7 +4,6 @@
  */
 #include "options_table.h"
 
-#include "duration.h"
 #include "error.h"
 #include "wording.h"
 #include "text.h"

@@ -11,7 +11,6 @@
 #include "wording.h"
 #include "problem.h"
 #include "text.h"
-#include "backward.h"
 
 #include <cJSON.h>
 #include <stdio.h>
@@ -222,6 +221,11 @@ int cli_problem_check(const fa_problem *problem, fa_diag *diag)
             return fa_fail(diag, FA_EINVAL, "%s %d does not divide %s %d: use one of its divisors",
                            f->option, value, operation->field[f->divides].option,
                            problem->value[f->divides]);
+        const fa_field *needed = f->needs >= 0 ? &operation->field[f->needs] : NULL;
+        if (needed != NULL && needed->option[0] != 0 && value != f->preset &&
+            problem->value[f->needs] == needed->preset)
+            return fa_fail(diag, FA_EINVAL, "%s says nothing without %s", f->option,
+                           needed->option);
     }
     return fa_problem_check(problem, diag);
 }

@@ -81,6 +81,11 @@ static int fail_operand(const parse *p, const char *argument, fa_diag *diag)
                        typed, verb, typed);
     if (cli_fail_gpu_word(argument, diag) != 0)
         return FA_EINVAL;
+    if ((p->verb->groups & CLI_GROUP_CHECK) && p->options->specification == NULL)
+        return fa_fail(diag, FA_EINVAL,
+                       "\"%s\" ends neither in .cu nor in .json: name the file of a kernel, as in "
+                       "`fa-tune %s conv2d.cu`",
+                       typed, verb);
     if (!p->verbs->typed)
         return fail_late_verb(p, argument, diag);
     if (strcmp(argument, "help") == 0)
@@ -270,6 +275,13 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
                        "--gpu takes one GPU type here: `fa-tune sweep --gpu %s` takes "
                        "several",
                        options->gpu);
+    if (options->quiet && options->verbose)
+        return fa_fail(diag, FA_EINVAL,
+                       "--quiet and --verbose exclude one another: leave one of them out");
+    if ((verb->groups & CLI_GROUP_EFFORT) && options->again &&
+        options->effort == FA_EFFORT_CACHED)
+        return fa_fail(diag, FA_EINVAL,
+                       "--again tunes, and --effort cached only looks up: leave one of them out");
     if (options->server != NULL && options->specification != NULL)
         return fa_fail(diag, FA_EINVAL, "%s is tuned on this machine: leave --server out",
                        options->specification);
@@ -362,7 +374,7 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
     if (rc == 0 && specification != NULL && name != NULL)
         return fa_fail(diag, FA_EINVAL, "%s is what to tune: leave --operation out", specification);
     if (rc == 0 && specification != NULL && access(specification, F_OK) != 0)
-        return fa_fail(diag, FA_EINVAL, "there is no file %.300s to tune", specification);
+        return fa_fail(diag, FA_EINVAL, "there is no file %.300s", specification);
     if (rc == 0 && specification != NULL)
         return fa_spec_load(specification, ret_operation, diag);
     if (rc != 0 || name == NULL)

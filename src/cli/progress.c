@@ -2,8 +2,10 @@
 #include "progress.h"
 
 #include "error.h"
+#include "pool.h"
 #include "problem.h"
 #include "text.h"
+#include "wording.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -42,9 +44,7 @@ int cli_interrupted(void)
 /* ---- lines ----------------------------------------------------------------------------------*/
 static double now_s(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return (double)fa_clock_ns() * 1e-9;
 }
 
 /* A terminal that takes no escapes gets lines, as a file does. */
@@ -221,15 +221,17 @@ static void tell_stage(cli_progress *progress, const fa_progress *event)
 {
     const char *arrow = cli_sym()->arrow;
     fa_buf line = {0};
+    char space[FA_COMMAS_MAX];
+    fa_commas(event->space, space);
     progress->stage = (int)event->stage;
     if (event->stage == FA_STAGE_WAIT)
         fa_buf_text(&line, "another process tunes this problem: waiting for its result");
     else if (event->stage == FA_STAGE_TUNE && event->compile_workers == 0)
-        fa_buf_printf(&line, "space %d %s budget %d, every compile is on record", event->space,
-                      arrow, event->in_budget);
+        fa_buf_printf(&line, "space %s %s budget %d, every compile is on record", space, arrow,
+                      event->in_budget);
     else if (event->stage == FA_STAGE_TUNE)
-        fa_buf_printf(&line, "space %d %s budget %d, compiling with %d worker%s", event->space,
-                      arrow, event->in_budget, event->compile_workers,
+        fa_buf_printf(&line, "space %s %s budget %d, compiling with %d worker%s", space, arrow,
+                      event->in_budget, event->compile_workers,
                       event->compile_workers == 1 ? "" : "s");
     else if (event->stage == FA_STAGE_FINAL)
         fa_buf_text(&line, "racing the finalists");

@@ -168,6 +168,10 @@ static int read_line(line *l, cli_settings_file file, int number, cli_settings *
     skip_blanks(l);
     if (!is_over(l))
         return fa_fail(diag, FA_EINVAL, "something stands behind the value of %s", key);
+    if (strcmp(key, "store") == 0 && value[0] != '/' && strstr(value, "://") == NULL)
+        return fa_fail(diag, FA_EINVAL,
+                       "store needs the whole path, as in /home/me/store.db: ~ is not expanded, and "
+                       "what a relative path means depends on the current folder");
     cli_setting *setting = &settings->setting[index];
     if (setting->value[0] != 0 && setting->file == file)
         return fa_fail(diag, FA_EINVAL, "%s is set in line %d already", key, setting->line);
@@ -201,16 +205,12 @@ static int load(cli_settings *settings, cli_settings_file file, fa_diag *diag)
 {
     const char *path = settings->path[file];
     fa_buf text = {0};
-    int rc = path[0] == 0 ? FA_ENOTFOUND : fa_buf_read_file(&text, path, FILE_MAX_BYTES);
+    int rc = path[0] == 0 ? FA_ENOTFOUND : fa_input_read(&text, path, FILE_MAX_BYTES, diag);
     settings->found[file] = rc == 0;
     if (rc == 0)
         rc = cli_settings_read(text.data != NULL ? text.data : "", text.size, file, settings, diag);
     else if (rc == FA_ENOTFOUND)
         rc = 0;
-    else if (rc == FA_EINVAL)
-        rc = fa_fail(diag, rc, "it is no regular file of at most %d KiB", FILE_MAX_BYTES >> 10);
-    else
-        rc = fa_fail(diag, rc, "it cannot be read: %s", fa_error_text(rc));
     fa_buf_free(&text);
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "settings %.300s", path);
 }

@@ -189,14 +189,10 @@ static int read_side(side *side, cli_run *run)
         close(fd);
     if (store)
         return read_store(side, run);
-    int rc = fa_buf_read_file(&file, side->path, EXPORT_MAX);
-    if (rc == FA_EINVAL)
-        rc = fa_fail(diag, rc, "it is no regular file of at most %d MiB", EXPORT_MAX >> 20);
-    else if (rc != 0)
-        rc = fa_fail(diag, rc, "it cannot be read: %s", fa_error_text(rc));
-    else if (file.size == 0)
+    int rc = fa_input_read(&file, side->path, EXPORT_MAX, diag);
+    if (rc == 0 && file.size == 0)
         rc = fa_fail(diag, FA_EINVAL, "it is empty");
-    else
+    else if (rc == 0)
         rc = read_export(side, file.data, file.size, diag);
     fa_buf_free(&file);
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "%.200s", side->path);

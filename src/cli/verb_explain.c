@@ -85,11 +85,11 @@ static void print_space(const fa_space_count *space, const cli_rows *rows, fa_bu
                       space->about ? "about " : "", fa_commas(space->configs, number),
                       cli_sym()->dot, rows->count);
     else
-        fa_buf_printf(out, "space %zu", rows->count);
+        fa_buf_printf(out, "space %s", fa_commas((int64_t)rows->count, number));
     for (int s = FA_STAGES - 1; s >= 0; s--)
         if (count_all(rows, fa_stages[s]) > 0)
-            fa_buf_printf(out, " %s %s %zu", cli_sym()->dot, fa_status_name(fa_stages[s]),
-                          count_all(rows, fa_stages[s]));
+            fa_buf_printf(out, " %s %s %s", cli_sym()->dot, fa_status_name(fa_stages[s]),
+                          fa_commas((int64_t)count_all(rows, fa_stages[s]), number));
     fa_buf_text(out, "\n");
 }
 

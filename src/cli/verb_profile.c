@@ -113,6 +113,7 @@ static void print_text(const cli_run *run, const struct profiles *all, fa_buf *o
     }
     fa_buf_text(out, "\n");
     put_table(all, out);
+    fa_buf_text(out, "%: of the peak. stall: how many warps of a scheduler wait for it at each instruction.\n");
     for (int i = 0; i < all->count; i++) {
         fa_buf_printf(out, "\n#%d: ", all->profile[i].rank);
         cli_text_safe(out, all->profile[i].sentence);
@@ -153,6 +154,9 @@ int cli_profile(cli_run *run)
                                  options->profile.beside};
     struct profiles all = {.count = 0};
     int rc = cli_check_gpu(run);
+    if (rc == 0 && ranks[0] == ranks[1])
+        rc = fa_fail(&run->diag, FA_EINVAL, "--beside %d is the config of the first column: name another",
+                     ranks[1]);
     if (rc == 0)
         rc = cli_open(run, false);
     if (rc != 0)

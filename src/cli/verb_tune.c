@@ -32,7 +32,8 @@ static void print_funnel(const fa_answer *answer, const cli_progress *progress, 
                       fa_commas(answer->space, number), arrow,
                       answer->in_budget, answer->strategy);
     else
-        fa_buf_printf(out, "space %d %s budget %d", answer->space, arrow, answer->in_budget);
+        fa_buf_printf(out, "space %s %s budget %d", fa_commas(answer->space, number), arrow,
+                      answer->in_budget);
     fa_buf_printf(out, " %s compiled %d", arrow, answer->compiled);
     int32_t workers = answer->from_store ? 0 : progress->last.compile_workers;
     int32_t resumed = answer->from_store ? 0 : progress->last.resumed;
@@ -134,12 +135,13 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
         fa_words_time(out, answer->unix_time, false);
     }
     if (answer->space > 0 && !served) {
+        char space[FA_COMMAS_MAX];
         fa_buf_printf(out, " %s ", cli_sym()->dot);
         cli_hint(out, "explain", options);
         if (answer->strategy[0] != 0)
             fa_buf_text(out, " shows what was tried");
         else
-            fa_buf_printf(out, " shows all %d", answer->space);
+            fa_buf_printf(out, " shows all %s", fa_commas(answer->space, space));
     }
     if (answer->from_store)
         fa_buf_printf(out, " %s --again tunes once more", cli_sym()->dot);

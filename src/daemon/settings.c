@@ -2,7 +2,6 @@
 #include "service.h"
 
 #include "buf.h"
-#include "duration.h"
 #include "error.h"
 #include "wording.h"
 
@@ -11,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -285,34 +285,58 @@ static void put_preset(fa_buf *out, const setting *known)
         fa_buf_printf(out, " (%d%s)", known->preset, known->kind == KIND_DURATION ? "s" : "");
 }
 
+/* Columns to fill: the terminal's, as far as lines stay readable, and 80 of a pipe. */
+static size_t width_now(void)
+{
+    enum { PIPED = 80, WIDEST = 100, NARROWEST = 40 };
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return PIPED;
+    return size.ws_col > WIDEST ? WIDEST : size.ws_col < NARROWEST ? NARROWEST : size.ws_col;
+}
+
+static void put_paragraph(fa_buf *out, const char *text)
+{
+    fa_wrap(out, text, strlen(text), 0, 0, width_now());
+    fa_buf_text(out, "\n");
+}
+
+static void put_setting(fa_buf *out, const setting *known)
+{
+    enum { COLUMN = 26 };
+    char left[80];
+    fa_buf help = {0};
+    int taken = snprintf(left, sizeof left, "  --%s%s%s", known->name,
+                         known->value != NULL ? " " : "", known->value != NULL ? known->value : "");
+    fa_buf_text(&help, known->help);
+    put_preset(&help, known);
+    fa_buf_printf(out, "%s%s%*s", left, taken + 2 > COLUMN ? "\n" : "",
+                  taken + 2 > COLUMN ? COLUMN : COLUMN - taken, "");
+    if (!help.failed)
+        fa_wrap(out, help.data, help.size, COLUMN, COLUMN, width_now());
+    fa_buf_text(out, "\n");
+    fa_buf_free(&help);
+}
+
 void serve_settings_help(void)
 {
-    enum { COLUMN = 26, WIDTH = 80 };
-    char left[80], variable[NAME_MAX_BYTES];
-    fa_buf help = {0}, wrapped = {0};
-    printf("fa-tune serve: one engine for every process on the host, over HTTP and JSON\n\n"
-           "usage: fa-tune serve [FILE.cu …] [OPTIONS]\n\n"
-           "Listens on a Unix socket that only this user can use, until SIGTERM stops it.\n"
-           "Accepted jobs that have not ended are kept and continue at the next start.\n"
-           "Kernels of your own are served from their files, as FILE.cu.\n\n");
-    for (size_t i = 0; i < SETTINGS; i++) {
-        int taken = snprintf(left, sizeof left, "  --%s%s%s", table[i].name,
-                             table[i].value != NULL ? " " : "",
-                             table[i].value != NULL ? table[i].value : "");
-        fa_buf_clear(&help);
-        fa_buf_clear(&wrapped);
-        fa_buf_text(&help, table[i].help);
-        put_preset(&help, &table[i]);
-        if (!help.failed)
-            fa_wrap(&wrapped, help.data, help.size, COLUMN, COLUMN, WIDTH);
-        printf("%s%s%*s%s\n", left, taken + 2 > COLUMN ? "\n" : "",
-               taken + 2 > COLUMN ? COLUMN : COLUMN - taken, "",
-               wrapped.data != NULL ? wrapped.data : "");
-    }
-    fa_buf_free(&help);
-    fa_buf_free(&wrapped);
+    char variable[NAME_MAX_BYTES], last[NAME_MAX_BYTES + 128];
+    fa_buf out = {0};
+    put_paragraph(&out, "fa-tune serve: one engine for every process on the host, over HTTP and JSON");
+    fa_buf_text(&out, "\nusage: fa-tune serve [FILE.cu …] [OPTIONS]\n\n");
+    put_paragraph(&out, "Listens on a Unix socket that only this user can use, until SIGTERM stops it. "
+                        "Accepted jobs that have not ended are kept and continue at the next start. "
+                        "Kernels of your own are served from their files, as FILE.cu.");
+    fa_buf_text(&out, "\n");
+    for (size_t i = 0; i < SETTINGS; i++)
+        put_setting(&out, &table[i]);
     variable_of(&table[0], variable);
-    printf("\nA variable such as %s sets an option that is not given.\n"
-           "A TIME is 90s, 30m, 2h or 3d; a number alone is in seconds.\n",
-           variable);
+    snprintf(last, sizeof last,
+             "A variable such as %s sets an option that is not given. A TIME is 90s, 30m, 2h or 3d; "
+             "a number alone is in seconds.",
+             variable);
+    fa_buf_text(&out, "\n");
+    put_paragraph(&out, last);
+    fputs(out.data != NULL ? out.data : "", stdout);
+    fa_buf_free(&out);
 }

@@ -116,6 +116,7 @@ struct fa_job {
         bool ready, open, opening, racing;
         int in_flight;      /* attempt under way, or FA_JOB_NOBODY */
         int starts_in_vain; /* since the last answer to a trial */
+        double best_us;     /* least median that was measured in this tune; 0: none yet */
         int *clean;         /* [FA_JOB_CLEAN * capacity] queue of attempts with a good cubin */
         int clean_count, clean_next;
         int *finalist;

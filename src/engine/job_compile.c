@@ -33,7 +33,7 @@ static bool are_launched_alike(const fa_launch_shape *a, const fa_launch_shape *
 }
 
 /* A hint to the compiler often changes nothing: what was launched before with the same code, blocks
- * and memory is not tried twice. True when there is such a one; this one ends as that one does. */
+ * and memory is not tried twice. Returns true if a duplicate exists; the duplicate's result is used. */
 static bool join_twin(fa_job *job, int index, const void *bytes, size_t size, const char *entry)
 {
     fa_attempt *attempt = &job->attempt[index];

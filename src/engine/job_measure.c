@@ -168,6 +168,7 @@ static cJSON *trial_message(const fa_job *job, int index, int count)
     fa_json_add(json, "splits", splits_array(job, index));
     fa_json_add_number(json, "count", count);
     fa_json_add_number(json, "budget_us", PROBE_BUDGET_US * patience(job));
+    fa_json_add_number(json, "best_us", patience(job) == 1 ? job->measure.best_us : 0);
     return json;
 }
 
@@ -304,6 +305,8 @@ static void trial_answered(fa_job *job, const fa_message *message)
             out_of_memory(job);
         else if (rc != 0)
             status = FA_STATUS_LAUNCH_FAILED, reason = "the worker gave no usable times";
+        else if (job->measure.best_us == 0 || trial->median_us < job->measure.best_us)
+            job->measure.best_us = trial->median_us;
         if (job->ended)
             return;
     }

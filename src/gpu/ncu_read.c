@@ -8,7 +8,7 @@
  */
 #include "ncu.h"
 
-#include "duration.h"
+#include "wording.h"
 #include "error.h"
 
 #include <math.h>
@@ -174,17 +174,17 @@ static bool read_number(const char *text, double *ret)
     return true;
 }
 
-/* In microseconds; 0: no unit of time. */
+/* In nanoseconds; 0: no unit of time. */
 static double time_unit(const char *unit)
 {
     static const struct {
         const char *name;
-        double us;
-    } units[] = {{"ns", 1e-3}, {"nsecond", 1e-3}, {"us", 1},  {"usecond", 1},
-                 {"ms", 1e3},  {"msecond", 1e3},  {"s", 1e6}, {"second", 1e6}};
+        double ns;
+    } units[] = {{"ns", 1},   {"nsecond", 1},   {"us", 1e3}, {"usecond", 1e3},
+                 {"ms", 1e6}, {"msecond", 1e6}, {"s", 1e9},  {"second", 1e9}};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (strcmp(unit, units[i].name) == 0)
-            return units[i].us;
+            return units[i].ns;
     return 0;
 }
 
@@ -193,7 +193,7 @@ struct table {
     int metric_of[COLUMNS_MAX]; /* -1: another column */
     int columns;                /* 0: no header was read */
     int first;                  /* "ID" */
-    double time_us;             /* the unit of TIME; 0: not known */
+    double time_ns;             /* the unit of TIME; 0: not known */
 };
 
 static void read_header(struct text line, struct table *table)
@@ -255,11 +255,11 @@ static void put_stalls(const double value[METRICS], fa_profile_launch *launch)
     }
 }
 
-static void put_launch(const double value[METRICS], double unit_us, fa_profile_launch *launch)
+static void put_launch(const double value[METRICS], double unit_ns, fa_profile_launch *launch)
 {
     *launch = (fa_profile_launch){.time_us = -1};
-    if (unit_us > 0 && value[TIME] > 0)
-        launch->time_us = value[TIME] * unit_us;
+    if (unit_ns > 0 && value[TIME] > 0)
+        launch->time_us = value[TIME] * unit_ns / 1e3;
     launch->busy = share_of(value[ACTIVE], value[ELAPSED]);
     launch->conflicts = value[WAVEFRONTS] == 0 ? 0 : share_of(value[CONFLICTS], value[WAVEFRONTS]);
     for (size_t i = 0; i < sizeof share_at / sizeof *share_at; i++) {
@@ -334,9 +334,9 @@ int fa_ncu_read(const char *text_at, size_t size, int count, fa_ncu_metrics unkn
         if (table.columns == 0)
             read_header(line, &table);
         else if (!read_values(line, &table, value, time))
-            table.time_us = time_unit(time);
+            table.time_ns = time_unit(time);
         else if (launches++ < FA_PROFILE_LAUNCHES)
-            put_launch(value, table.time_us, &launch[launches - 1]);
+            put_launch(value, table.time_ns, &launch[launches - 1]);
     }
     if (launches == 0)
         return fail(text, unknown, ret_unknown, diag);

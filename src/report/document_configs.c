@@ -32,7 +32,7 @@ static void add_samples(cJSON *item, const report_config *config)
     for (int32_t s = 0; s < config->sample_count; s++) {
         char number[32]; /* as short as a float is */
         snprintf(number, sizeof number, "%.7g", (double)config->samples_us[s]);
-        fa_json_push(samples, cJSON_CreateRaw(number));
+        fa_json_push(samples, cJSON_CreateNumber(strtod(number, NULL)));
     }
 }
 

@@ -343,9 +343,13 @@ static void circumstances(fa_buf *out, const struct report_headline *headline)
         range(out, "memory clock", headline->memory_mhz, "MHz");
     range(out, "power limit", headline->power_w, "W");
     fa_buf_text(out, " · measured ");
-    if (headline->imported > 0)
-        fa_buf_text(out, headline->imported == headline->timed ? "elsewhere and imported, "
-                                                               : "partly elsewhere, ");
+    if (headline->imported == headline->timed) { /* records say the day of their file alone, which is no earlier */
+        fa_buf_text(out, "elsewhere by ");
+        day(out, headline->last);
+        fa_buf_text(out, ", imported");
+        return;
+    }
+    fa_buf_text(out, headline->imported > 0 ? "partly elsewhere, " : "");
     day(out, headline->first);
     if (headline->last / 86400 > headline->first / 86400) {
         fa_buf_text(out, " to ");

@@ -659,8 +659,11 @@ static void funnel(fa_buf *out, const cJSON *problem)
 {
     const cJSON *f = member(problem, "funnel");
     fa_buf_text(out, "Funnel: ");
-    if (member(f, "space") != NULL)
-        fa_buf_printf(out, "space %.0f → ", number_of(f, "space"));
+    if (member(f, "space") != NULL) {
+        fa_buf_text(out, "space ");
+        fa_words_grouped(out, (int64_t)number_of(f, "space"));
+        fa_buf_text(out, " → ");
+    }
     fa_buf_printf(out, "budget %.0f → compiled %.0f → clean %.0f → ", number_of(f, "in_budget"),
                   number_of(f, "compiled"), number_of(f, "clean"));
     if (is_true(f, "on_device"))

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "training.h"
 
-#include "backward.h"
 #include "error.h"
 #include "json.h"
 #include "json_make.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "words.h"
 
-#include "duration.h"
+#include "wording.h"
 #include "error.h"
 #include "json_make.h"
 #include "problem.h"
@@ -178,10 +178,7 @@ const char *report_peer_name(const char *peer)
 
 double report_number(const cJSON *value)
 {
-    double number = cJSON_IsNumber(value) ? value->valuedouble
-                    : cJSON_IsRaw(value)  ? fa_strtod(value->valuestring, NULL)
-                                          : NAN;
-    return isfinite(number) ? number : NAN;
+    return cJSON_IsNumber(value) && isfinite(value->valuedouble) ? value->valuedouble : NAN;
 }
 
 void report_problem_words(fa_buf *out, const fa_problem *problem)

@@ -37,7 +37,7 @@ void report_problem_words(fa_buf *out, const fa_problem *problem); /* fp16 · B 
 void report_add_words(cJSON *object, const char *name, const fa_problem *problem);
 void report_add_problem(cJSON *object, const fa_problem *problem);
 
-/* A number of the document, which may be its text (fa_json_real). NaN: it is none. */
+/* A number of the document. NaN: it is none. */
 double report_number(const cJSON *value);
 
 /* ---- the summary in Markdown (tables.c) -----------------------------------------------------*/

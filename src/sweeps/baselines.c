@@ -80,12 +80,8 @@ static int add_lines(struct reading *reading, const fa_buf *file, fa_diag *diag)
 static int read_baseline_file(struct reading *reading, const char *path, fa_diag *diag)
 {
     fa_buf file = {0};
-    int rc = fa_buf_read_file(&file, path, FILE_MAX);
-    if (rc == FA_EINVAL)
-        rc = fa_fail(diag, rc, "it is no regular file of at most %d MiB", FILE_MAX >> 20);
-    else if (rc != 0)
-        rc = fa_fail(diag, rc, "it cannot be read: %s", fa_error_text(rc));
-    else
+    int rc = fa_input_read(&file, path, FILE_MAX, diag);
+    if (rc == 0)
         rc = add_lines(reading, &file, diag);
     fa_buf_free(&file);
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "baselines %.200s", path);

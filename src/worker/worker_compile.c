@@ -10,11 +10,11 @@
 #include "error.h"
 #include "json.h"
 #include "json_make.h"
+#include "pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MAX_HEADERS = 4096, MAX_OPTIONS = 32, LOG_MAX = 256 << 10 };
 
@@ -27,13 +27,6 @@ struct compiler {
     int option_count; /* -1: none are set */
     int strict_s;
 };
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
 
 /* Takes over the message. */
 static void take_headers(struct compiler *compiler, fa_message *message)
@@ -66,7 +59,7 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
     static const char *const keys[] = {"name", "architecture", "source"};
     enum { NAME, ARCHITECTURE, SOURCE, TEXTS };
     const char *text[TEXTS];
-    double start = now_ms();
+    const uint64_t start = fa_clock_ns();
     int rc = fa_json_int(json, "id", 0, INT32_MAX, &id, "message", &diag);
     for (int i = 0; rc == 0 && i < TEXTS; i++)
         rc = fa_json_text(json, keys[i], &text[i], "message", &diag);
@@ -91,7 +84,7 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
         log.data[LOG_MAX] = 0;
     cJSON *answer = fa_worker_answer(rc, &diag);
     fa_json_add_number(answer, "id", (double)id);
-    fa_json_add_number(answer, "ms", now_ms() - start);
+    fa_json_add_number(answer, "ms", (double)(fa_clock_ns() - start) / 1e6);
     fa_json_add_text(answer, "log", log.size != 0 ? log.data : "");
     rc = fa_message_write(fd, answer, cubin.data, rc == 0 ? cubin.size : 0, &diag);
     cJSON_Delete(answer);

@@ -4,7 +4,7 @@
  *   {"do":"open","problem":…,"seed":"n","data":…} + reference cubin    {"rc","text","clocks"}
  *     and "operation", the content of its operation.json, unless the operation is the usual one
  *   {"do":"trial","id":n,"launches":[{"entry","block":[x,y,z],"cluster":[x,y,z],"smem","grid":[[x,y,z],…]},…],"workspace",
- *    "counters","splits","count","budget_us"} + cubin
+ *    "counters","splits","count","budget_us","best_us"} + cubin
  *                                     {"rc","id","status","text","max_error","tolerance","samples","clocks"}
  *                                     and "foreign" where what failed says nothing about the config
  *   {"do":"race","ids":[…],"rounds":n}                        {"rc","text","samples":[[…],…],"clocks"}
@@ -20,6 +20,7 @@
 #include "json.h"
 #include "json_make.h"
 #include "nvml.h"
+#include "pool.h"
 #include "problem.h"
 
 #include <errno.h>
@@ -28,12 +29,18 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_KERNELS = 32768, OUT_OF_MEMORY = 2 /* CUDA_ERROR_OUT_OF_MEMORY */ };
+enum {
+    MAX_KERNELS = 32768,
+    CLOCKS_AGE_NS = 100000000, /* NVML takes 1.5 ms, as long as the proof of a small kernel */
+    OUT_OF_MEMORY = 2          /* CUDA_ERROR_OUT_OF_MEMORY */
+};
 
 struct measurer {
     int fd;
     fa_driver *driver;
     fa_nvml *nvml; /* NULL where there is none */
+    fa_clock_state clocks;
+    uint64_t clocks_ns; /* when they were read; 0: never */
     fa_gpu gpu;
     fa_bench *bench;
     fa_case_data *data; /* of the cases; NULL: all is drawn */
@@ -43,20 +50,24 @@ struct measurer {
 
 static void add_clocks(struct measurer *m, cJSON *answer)
 {
-    fa_clock_state state;
-    if (m->nvml == NULL || fa_nvml_read(m->nvml, m->gpu.uuid, &state, NULL) != 0)
-        return;
+    uint64_t now = fa_clock_ns();
+    if (m->clocks_ns == 0 || now - m->clocks_ns > CLOCKS_AGE_NS) {
+        if (m->nvml == NULL || fa_nvml_read(m->nvml, m->gpu.uuid, &m->clocks, NULL) != 0)
+            return;
+        m->clocks_ns = now;
+    }
+    const fa_clock_state *state = &m->clocks;
     char throttle[160];
-    fa_nvml_throttle_text(state.throttle_reasons, throttle, sizeof throttle);
+    fa_nvml_throttle_text(state->throttle_reasons, throttle, sizeof throttle);
     cJSON *clocks = fa_json_add_object(answer, "clocks");
-    fa_json_add_number(clocks, "sm_mhz", state.sm_mhz);
-    fa_json_add_number(clocks, "memory_mhz", state.memory_mhz);
-    fa_json_add_number(clocks, "temperature_c", state.temperature_c);
+    fa_json_add_number(clocks, "sm_mhz", state->sm_mhz);
+    fa_json_add_number(clocks, "memory_mhz", state->memory_mhz);
+    fa_json_add_number(clocks, "temperature_c", state->temperature_c);
     fa_json_add_text(clocks, "throttle", throttle);
-    if (state.power_limit_w > 0)
-        fa_json_add_number(clocks, "power_limit_w", state.power_limit_w);
-    if (state.driver[0] != 0)
-        fa_json_add_text(clocks, "driver", state.driver);
+    if (state->power_limit_w > 0)
+        fa_json_add_number(clocks, "power_limit_w", state->power_limit_w);
+    if (state->driver[0] != 0)
+        fa_json_add_text(clocks, "driver", state->driver);
 }
 
 static void close_problem(struct measurer *m)
@@ -247,11 +258,12 @@ static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate
 {
     fa_proof proof = {0};
     int64_t count = 0;
-    double budget_us = 0;
+    double budget_us = 0, best_us = 0;
     float samples[FA_BENCH_SAMPLES_MAX];
     int sample_count = 0;
     fa_json_int(json, "count", 0, FA_BENCH_SAMPLES_MAX, &count, "message", NULL);
     fa_json_number(json, "budget_us", &budget_us, "message", NULL);
+    fa_json_number(json, "best_us", &best_us, "message", NULL);
     if (m->kernel[id] != NULL)
         fa_bench_unload(m->bench, &m->kernel[id]);
     fa_status failed = FA_STATUS_LOAD_FAILED;
@@ -270,8 +282,8 @@ static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate
         }
     }
     if (rc == 0 && count > 0)
-        rc = fa_bench_probe(m->bench, m->kernel[id], (int)count, budget_us, samples, &sample_count,
-                            diag);
+        rc = fa_bench_probe(m->bench, m->kernel[id], (int)count, budget_us, best_us, samples,
+                            &sample_count, diag);
     if (rc == 0 && count > 0)
         fa_json_add(answer, "samples", samples_array(samples, sample_count));
     if (is_host_memory(m, rc))

@@ -4,15 +4,19 @@ models with random weights and as many layers as are asked for.
 
 A row, one JSON line of --out as soon as it is measured, is one batch of equal prompts by one backend in one round: time to the
 first token and between tokens (means over the batch, by vLLM's own clock), tokens/s of the whole batch, in round 1 attention's
-share of the GPU's time (torch.profiler), and the share of FLASH_ATTN's greedy tokens that come before the first difference.
-Random weights leave the two best tokens close to one another, so that rounding alone makes backends differ: TRITON_ATTN's
-share is the measure for CUSTOM's. Backends take turns within a round; each batch is run once before it is measured. The
-script ends after --seconds, with whatever was measured; a backend that does not start is a row too.
+share of the GPU's time (torch.profiler), and what its greedy tokens are beside the first backend's, FLASH_ATTN's: the share
+that come before the first difference, and up to there how far the log probabilities of the five best tokens are apart (mean and
+greatest), and how far apart the two tokens of a first difference are in FLASH_ATTN's own eyes (greatest). Random weights
+leave the two best tokens close to one another, so that rounding alone makes backends differ: TRITON_ATTN's distance is
+the measure for CUSTOM's, which fails where its mean, over all batches, is more than 1.5 times as large. Backends take turns
+within a round; each batch is run once before it is measured. The script ends after --seconds, with whatever was
+measured; a backend that does not start is a row too.
 
     FA_VLLM=FOLDER tests/gpu.sh vllm [--model gpt-oss-20b]       FOLDER: where vLLM 0.26.0 is installed (pip --target)
     python3 tests/bench/vllm_in_turn.py --model llama-3-8b --out rows.jsonl          with vLLM and fa_tune importable
 """
 import argparse
+import itertools
 import json
 import os
 import random
@@ -30,7 +34,11 @@ MODELS = {  # vocabularies are small, so that few layers stand beside no large l
     "gemma-2-9b": dict(architectures=["Gemma2ForCausalLM"], model_type="gemma2", hidden_size=3584, intermediate_size=14336,
                        num_attention_heads=16, num_key_value_heads=8, head_dim=256, query_pre_attn_scalar=256,
                        sliding_window=4096, attn_logit_softcapping=50.0, final_logit_softcapping=30.0,
-                       hidden_activation="gelu_pytorch_tanh"),
+                       hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True),
+    "gemma-3-12b": dict(architectures=["Gemma3ForCausalLM"], model_type="gemma3_text", hidden_size=3840,
+                        intermediate_size=15360, num_attention_heads=16, num_key_value_heads=8, head_dim=256,
+                        query_pre_attn_scalar=256, sliding_window=1024, hidden_activation="gelu_pytorch_tanh",
+                        tie_word_embeddings=True, layer_types=["sliding_attention"] * 5 + ["full_attention"]),
     "gpt-oss-20b": dict(architectures=["GptOssForCausalLM"], model_type="gpt_oss", hidden_size=2880, intermediate_size=2880,
                         num_attention_heads=64, num_key_value_heads=8, head_dim=64, num_local_experts=32,
                         num_experts_per_tok=4, sliding_window=128),
@@ -40,21 +48,28 @@ BACKENDS = ["FLASH_ATTN", "TRITON_ATTN", "CUSTOM"]
 CELLS = [(1024, 16), (8192, 16), (1024, 64), (32768, 1), (8192, 64), (1024, 256), (1024, 1), (8192, 1), (32768, 16)]
 ATTENTION = "flash", "varlen_num_blocks", "unified_attention", "reduce_segments", "attn_fwd"  # in kernels' names
 VOCABULARY, MOST_TOKENS = 32000, 32768
+BEST, FARTHER = 5, 1.5  # tokens whose probabilities are compared; how many times as far as TRITON_ATTN's is a failure
 
 
 # ---- one engine: a process that is told batches on stdin and answers on stdout -----------------------------------------
 def fill(model):
-    """Weights that let attention matter: products keep the size of what they are given, norms change nothing."""
+    """Weights that let attention matter and rounding little: products keep the size of what they are given, scores have a
+    deviation of 2 and more, so that few keys take the weight and soft caps bend it, sinks are about as large as the largest
+    score of a window, and of a router's experts the last ones weigh little. Norms change nothing but in Gemma, where they
+    multiply by 1 + weight: its embeddings are its last product's weights too, so what layers add is made to outweigh the
+    token that came in."""
     import torch
-    dice = torch.Generator("cuda").manual_seed(1)
+    dice, gemma = torch.Generator("cuda").manual_seed(1), "Gemma" in type(model).__name__
     for name, weight in model.named_parameters():
-        if weight.dim() > 1:
-            weight.data.copy_(torch.randn(weight.shape, device="cuda", generator=dice) * weight.shape[-1] ** -0.5)
+        if name.endswith("sinks"):
+            weight.data.copy_(torch.randn(weight.shape, device="cuda", generator=dice) * 2 + 8)
+        elif weight.dim() > 1:
+            times = 2 ** 0.5 if "qkv_proj" in name else 4 if "router" in name else 1
+            size = 1 if "embed" in name and not gemma else weight.shape[-1] ** -0.5
+            weight.data.copy_(torch.randn(weight.shape, device="cuda", generator=dice) * (times * size))
         else:
-            ones = "norm" in name and "Gemma" not in type(model).__name__  # Gemma's norms multiply by 1 + weight
-            weight.data.fill_(float(ones))
-            if name.endswith("sinks"):
-                weight.data.copy_(torch.randn(weight.shape, device="cuda", generator=dice))
+            times = 2 ** 0.5 if "q_norm" in name or "k_norm" in name else 8 if gemma and "post_" in name else 1
+            weight.data.fill_(times - gemma if "norm" in name else 0)
     for module in model.modules():  # a backend may have made something of the weights when they were loaded
         if hasattr(getattr(module, "impl", None), "process_weights_after_loading"):
             module.impl.process_weights_after_loading(torch.bfloat16)
@@ -82,14 +97,14 @@ def serve(a):
     llm.apply_model(fill)
     answers.write(json.dumps({"start_s": time.time() - begin}) + "\n")
 
-    def generate(prompts, tokens):
-        return llm.generate(prompts, SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False),
-                            use_tqdm=False)
+    def generate(prompts, tokens, best=None):
+        return llm.generate(prompts, SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False,
+                                                    logprobs=best), use_tqdm=False)
     for line in sys.stdin:
-        length, count, share = json.loads(line)
+        length, count, first = json.loads(line)
         dice = random.Random(length * 1000 + count)
         prompts = [{"prompt_token_ids": [dice.randrange(3, VOCABULARY) for _ in range(length)]} for _ in range(count)]
-        generate(prompts, 4)
+        before = generate(prompts, a.decode + 1, BEST) if first else generate(prompts, 4)
         begin = time.perf_counter()
         out = generate(prompts, a.decode + 1)
         wall = time.perf_counter() - begin
@@ -97,9 +112,12 @@ def serve(a):
         row = {"first_ms": 1e3 * sum(s.first_token_latency for s in stats) / count,
                "between_ms": 1e3 * sum(s.last_token_ts - s.first_token_ts for s in stats) / count / a.decode,
                "tokens_per_s": count * (a.decode + 1) / wall, "wall_ms": 1e3 * wall}
-        if share:
+        if first:
             row["attention_share"] = attention_share(lambda: generate(prompts, a.decode + 1))
-        answers.write(json.dumps(dict(row, tokens=[list(one.outputs[0].token_ids) for one in out])) + "\n")
+            row["tokens"] = [list(one.outputs[0].token_ids) for one in before]
+            row["best"] = [[{token: found.logprob for token, found in step.items()} for step in one.outputs[0].logprobs]
+                           for one in before]
+        answers.write(json.dumps(row) + "\n")
 
 
 # ---- all of them ------------------------------------------------------------------------------------------------------
@@ -140,30 +158,58 @@ class Engine:
         self.log.close()
 
 
-def same_tokens(ours, theirs):
-    """The share of tokens before the first that differs, over all prompts."""
-    leading = sum(next((i for i, (x, y) in enumerate(zip(one, other)) if x != y), len(one)) for one, other in zip(ours, theirs))
-    return leading / max(sum(map(len, theirs)), 1)
+def beside(ours, theirs):
+    """Of two answers to one batch: the share of equal tokens before the first that differs, and up to there how far log
+    probabilities are apart; `crossed`: how much likelier, to them, their token is than ours where the first one differs."""
+    leading, apart, crossed = 0, [], [0.0]
+    for *tokens, steps, their_steps in zip(ours["tokens"], theirs["tokens"], ours["best"], theirs["best"]):
+        for mine, other, step, their_step in zip(*tokens, steps, their_steps):
+            apart += [abs(step[token] - their_step[token]) for token in step.keys() & their_step.keys()]
+            if mine != other:  # ours is less likely to them than each of their best ones, where it is none of these
+                crossed.append(their_step[str(other)] - their_step.get(str(mine), min(their_step.values())))
+                break
+            leading += 1
+    return {"same_tokens": leading / max(sum(map(len, theirs["tokens"])), 1), "compared": len(apart),
+            "apart": sum(apart) / max(len(apart), 1), "most_apart": max(apart, default=0.0), "crossed": max(crossed)}
 
 
 def summary(rows):
-    """Of each batch how many times as fast as FLASH_ATTN the others are, by the medians of the rounds."""
-    times = {}
+    """Of each batch how many times as fast as FLASH_ATTN the others are, by the medians of the rounds, and how near its
+    answers theirs are. Returns whether CUSTOM's are as near as TRITON_ATTN's."""
+    times, apart = {}, {}
     for row in rows:
         if "between_ms" in row:
             for what in ("first_ms", "between_ms", "wall_ms"):
                 times.setdefault((row["prompt"], row["batch"]), {}).setdefault((row["backend"], what), []).append(row[what])
+        if "apart" in row:
+            apart.setdefault(row["backend"], []).append(row)
     for (length, count), of in times.items():
         for backend in sorted({name for name, _ in of} - {"FLASH_ATTN"} if ("FLASH_ATTN", "wall_ms") in of else ()):
             print("%5d x %-3d %-11s / FLASH_ATTN: first token %.3f, between tokens %.3f, tokens/s %.3f (%d rounds)" % (
                 length, count, backend, *(median(of["FLASH_ATTN", what]) / median(of[backend, what])
                                           for what in ("first_ms", "between_ms", "wall_ms")), len(of[backend, "wall_ms"])))
+    means = {}
+    for backend, of in apart.items():
+        means[backend] = sum(row["apart"] * row["compared"] for row in of) / max(sum(row["compared"] for row in of), 1)
+        print("%-11s log probabilities %.3g apart from the first backend's, at most %.3g; tokens differ first where its own are at "
+              "most %.3g apart; %.2f of them before (%d batches)" % (
+                  backend, means[backend], max(row["most_apart"] for row in of), max(row["crossed"] for row in of),
+                  sum(row["same_tokens"] for row in of) / len(of), len(of)))
+    return means.get("CUSTOM", 0.0) <= FARTHER * means.get("TRITON_ATTN", float("inf"))
+
+
+def config_of(model, layers):
+    config = dict(vocab_size=VOCABULARY, max_position_embeddings=131072, rms_norm_eps=1e-5,
+                  bos_token_id=1, eos_token_id=2, torch_dtype="bfloat16", num_hidden_layers=layers, **MODELS[model])
+    if "layer_types" in config:
+        config["layer_types"] = (config["layer_types"] * layers)[:layers]
+    return config
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="llama-3-8b")
-    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--layers", type=int, default=0, help="0: 4, or as many as have each kind of the model's")
     parser.add_argument("--decode", type=int, default=32, help="tokens after the first one")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=540)
@@ -175,9 +221,9 @@ def main():
     if a.serve:
         return serve(a)
     end, folder = time.monotonic() + a.seconds, tempfile.mkdtemp()
+    a.layers = a.layers or len(MODELS[a.model].get("layer_types", range(4)))
     with open(folder + "/config.json", "w", encoding="utf-8") as file:
-        json.dump(dict(MODELS[a.model], num_hidden_layers=a.layers, vocab_size=VOCABULARY, max_position_embeddings=131072,
-                       rms_norm_eps=1e-5, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, torch_dtype="bfloat16"), file)
+        json.dump(config_of(a.model, a.layers), file)
     engines, rows, failed = [], [], 0
     with open(a.out, "a", encoding="utf-8", buffering=1) as out:
         def tell(backend, **row):
@@ -197,30 +243,30 @@ def main():
                     engine.close()
             a_token = MODELS[a.model]["num_key_value_heads"] * MODELS[a.model]["head_dim"] * 4 * a.layers
             cells = [(n, count) for n, count in CELLS if (n + a.decode + 64) * count * a_token <= a.cache_gb << 30]
-            for turn in range(1, a.rounds + 1):
-                for length, count in cells:
-                    theirs = None
-                    for engine in list(engines):
-                        row = engine.ask(length, count, turn == 1)
-                        if row is None:
-                            failed += time.monotonic() < end
-                            tell(engine.backend, round=turn, prompt=length, batch=count,
-                                 failed="the time is over" if time.monotonic() >= end else "ended: vllm-%s.log" % engine.backend)
-                            if time.monotonic() >= end:
-                                return 1 if failed else 0
-                            engines.remove(engine)
-                            engine.close()
-                            continue
-                        tokens = row.pop("tokens")
-                        theirs = tokens if engine.backend == "FLASH_ATTN" else theirs
-                        if theirs is not None:
-                            row["same_tokens"] = same_tokens(tokens, theirs)
-                        tell(engine.backend, round=turn, prompt=length, batch=count, **row)
+            for turn, (length, count) in itertools.product(range(1, a.rounds + 1), cells):
+                theirs = None
+                for engine in list(engines) if time.monotonic() < end else []:
+                    row = engine.ask(length, count, turn == 1)
+                    if row is None:
+                        over = time.monotonic() >= end
+                        tell(engine.backend, round=turn, prompt=length, batch=count,
+                             failed="the time is over" if over else "ended: vllm-%s.log" % engine.backend)
+                        if over:
+                            break
+                        failed += 1
+                        engines.remove(engine)
+                        engine.close()
+                        continue
+                    answer = {name: row.pop(name) for name in ("tokens", "best") if name in row}
+                    theirs = answer if engine.backend == a.backends[0] else theirs
+                    if answer and theirs and theirs is not answer:
+                        row.update(beside(answer, theirs))
+                    tell(engine.backend, round=turn, prompt=length, batch=count, **row)
         finally:
             for engine in engines:
                 engine.close()
             shutil.rmtree(folder, ignore_errors=True)
-            summary(rows)
+            failed += not summary(rows)
     return 1 if failed else 0
 
 

@@ -29,6 +29,7 @@ fa_tune.policy(effort="fast")  # error: arg-type "fast"
 fa_tune.policy(on_miss="ignore")  # error: arg-type "ignore"
 fa_tune.warm_up([], effort="hard")  # error: arg-type "hard"
 fa_tune.sweep(seq=[512], effort="fast")  # error: arg-type "fast"
+fa_tune.sweep(seq=[512], effort="cached")  # error: arg-type "cached"
 fa_tune.sweep(seq=[512], dtype=["fp32"])  # error: list-item
 fa_tune.tune(seq=512, effort="fast")  # error: call-overload
 fa_tune.Problem(seq=512, dtype="fp32")  # error: call-overload

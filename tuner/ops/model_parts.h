@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the cost models of all operations share.
+ * What the cost models of all operations share, and the model of those without one of their own.
  *
  * May be used by: tuner, engine. Thread-safety: pure.
  */
@@ -34,5 +34,9 @@ double fa_model_p_norm(const double *part, int count, double p);
 
 /* Microseconds to move so many bytes; 0 when the GPU's bandwidth is unknown. */
 double fa_model_memory_us(double bytes, const fa_gpu *gpu);
+
+/* As fa_model_predict. Without "work" in the manifest predicted_us is 0. */
+void fa_roofline_predict(const fa_candidate *candidate, const fa_problem *problem,
+                         const fa_gpu *gpu, fa_trial *trial);
 
 #endif

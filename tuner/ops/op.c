@@ -10,7 +10,7 @@
 #include "attn_model.h"
 #include "attn_prover.h"
 #include "generic.h"
-#include "roofline.h"
+#include "model_parts.h"
 
 #include "error.h"
 #include "operation.h"

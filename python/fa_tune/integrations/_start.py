@@ -17,7 +17,7 @@ import warnings
 from .. import _core, _engine
 from .._errors import Error
 from .._objects import Answer
-from .._policy import policy
+from .._policy import missed, policy
 from .._problem import Problem, problems_of_file
 
 MOST_BYTES = 2 << 30  # of keys and values of a problem that is tuned here: weights lie in the same memory
@@ -136,6 +136,13 @@ def prepare(engine, decode, prefill, **most):
     load_stored(engine, kinds, max(seconds, LOADING_S))
     _prepared.update(kinds)
     _spent = time.monotonic() - begun
+
+
+def find(kind, batches, queries, keys):
+    """Looks for the kernels of batches that will be captured with these longest lengths, before the capture."""
+    for batch in batches:
+        problem = Problem(**kind, batch=batch, seq_q=ceiling(queries), seq_k=ceiling(keys))
+        missed(problem.as_dict(), _engine.current_device(), {}, False)
 
 
 def load_stored(engine, kinds, seconds):

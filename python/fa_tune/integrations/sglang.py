@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
-from sglang.srt.layers.radix_attention import AttentionType
+from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
 import fa_tune
@@ -51,7 +51,7 @@ class FaTuneAttnBackend(AttentionBackend):
                 runner.kv_cache_dtype not in (torch.float8_e4m3fn, runner.model_config.dtype)))
         begin("sglang")
         self.page, self.most = runner.page_size, runner.model_config.context_len
-        self.most_queries = runner.server_args.chunked_prefill_size
+        self.most_queries, self.most_batch = runner.server_args.chunked_prefill_size, runner.server_args.cuda_graph_max_bs
         self.dtype = {torch.float16: "fp16", torch.bfloat16: "bf16"}[runner.model_config.dtype]
         self.fp8 = runner.kv_cache_dtype == torch.float8_e4m3fn
         self.slots = runner.req_to_token_pool.req_to_token  # (requests, tokens): where each token lies
@@ -60,10 +60,13 @@ class FaTuneAttnBackend(AttentionBackend):
         self.one = torch.ones((1,), dtype=torch.float32, device=self.device)  # the scale of layers without one
         self.step = None
         self.known_layers = set()
+        for parent in runner.model.modules():  # SGLang has loaded the weights and captured no graph
+            for layer in parent.children():
+                if isinstance(layer, RadixAttention):
+                    self._prepare(layer, getattr(parent, "sinks", None))
 
     def _prepare(self, layer, sinks):
-        """Refuses what a layer asks for and is not taken, and readies kernels for it: SGLang runs each layer before it
-        captures a graph, and a request of its own before it serves."""
+        """Refuses what a layer asks for and is not taken, and readies kernels for it."""
         self._check(layer)
         causal, window = layer.attn_type != AttentionType.ENCODER_ONLY, layer.sliding_window_size
         windowed = window is not None and window >= 0
@@ -74,9 +77,9 @@ class FaTuneAttnBackend(AttentionBackend):
         if layer.v_head_dim != layer.head_dim:
             kind["head_dim_v"] = layer.v_head_dim
         most = self.most_queries if self.most_queries > 0 else self.most
-        _start.prepare("sglang", kind, {**kind, "varlen": True}, most_batch=self.slots.shape[0], most_queries=most,
-                       most_keys=self.most)
-        self.known_layers.add(layer.layer_id)
+        _start.prepare("sglang", kind, {**kind, "varlen": True}, most_batch=min(self.slots.shape[0], self.most_batch),
+                       most_queries=most, most_keys=self.most)
+        self.known_layers.add((layer.layer_id, sinks is not None))
 
     def _check(self, layer):
         window, encoder = layer.sliding_window_size, layer.attn_type == AttentionType.ENCODER_ONLY
@@ -123,7 +126,7 @@ class FaTuneAttnBackend(AttentionBackend):
         return 1
 
     def _attend(self, q, k, v, layer, forward_batch, save_kv_cache=True, sinks=None, **more):
-        if layer.layer_id not in self.known_layers:
+        if (layer.layer_id, sinks is not None) not in self.known_layers:  # one that its model does not hold as others do
             self._prepare(layer, sinks)
         refuse(("bidirectional attention between image tokens", layer.attn_type == AttentionType.DECODER_BIDIRECTIONAL
                 and any(x is not None for x in forward_batch.mm_inputs or [])),

@@ -114,6 +114,9 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
         self.reorder_batch_threshold = 1 + drafts  # vLLM puts sequences of up to so many queries in front
         # DFlash's drafts see one another, in layers that are not told apart from the model's here
         masks = [True] + [False] * str(getattr(speculative, "method", "")).startswith(("dflash", "dspark"))
+        # vLLM captures decoding of the longest cache, and may have run shorter ones alone before
+        sizes = vllm_config.compilation_config.cudagraph_capture_sizes or ()  # of graphs, in tokens
+        captured = sorted({size // (1 + drafts) for size in sizes if 1 <= size // (1 + drafts) <= scheduler.max_num_seqs})
         # vLLM makes builders when weights are loaded and the cache is not there yet: tuning has memory
         for name in layer_names:
             impl = vllm_config.compilation_config.static_forward_context[name].impl
@@ -121,6 +124,7 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
                 kind = impl.problem(model.dtype, kv_cache_spec.block_size, causal)
                 _start.prepare("vllm", kind, kind, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
                                most_queries=scheduler.max_num_batched_tokens, queries=1 + drafts)
+                _start.find(kind, captured, 1 + drafts, model.max_model_len)
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
         m = common_attn_metadata
@@ -165,10 +169,11 @@ class FaTuneImpl(AttentionImpl):
     def process_weights_after_loading(self, act_dtype):
         if self.loaded_sinks is None:
             return
+        loaded = self.loaded_sinks.detach()  # vLLM loads outside no_grad(), and a parameter has gradients
         if self.sinks is self.loaded_sinks:
-            self.sinks = self.loaded_sinks.float()
+            self.sinks = loaded.float()
         else:  # loaded again: captured graphs keep the copy's address
-            self.sinks.copy_(self.loaded_sinks)
+            self.sinks.copy_(loaded)
 
     def _halves(self, kv_cache):
         """Keys and values of a cache, (blocks, page, heads_kv, head_size) each, where they lie."""

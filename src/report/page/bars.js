@@ -133,6 +133,15 @@ function race(problem) {
 }
 
 /* ---- against others ---- */
+/* The parts of the peers' sources that all of them have, and those of one. */
+function sourcesOf(peers) {
+  const parts = (peer) => (peer.source || "").split(", ").filter(Boolean);
+  const shared = peers.length === 0 ? [] : parts(peers[0]).filter((part) =>
+    peers.every((peer) => parts(peer).includes(part)));
+  return { shared: shared.join(", "),
+    own: (peer) => parts(peer).filter((part) => !shared.includes(part)).join(", ") };
+}
+
 function others(problem) {
   if (problem.baselines.length === 0 && !(problem.default_us > 0)) return null;
   const most = Math.max(problem.us, problem.default_us || 0,
@@ -143,7 +152,7 @@ function others(problem) {
     return [" · ", h("span", { class: problem.timed ? mood(value) : "guess" },
       (problem.timed ? "" : "~") + ratio(value))];
   };
-  const rows = [];
+  const rows = [], sources = sourcesOf(problem.baselines);
   if (problem.us > 0)
     rows.push(barRow("fa-tune" + (problem.timed ? "" : ", predicted"),
       problem.timed ? "" : "predicted", problem.us / most, time(problem.winner)));
@@ -151,10 +160,11 @@ function others(problem) {
     rows.push(barRow("the family’s default", "default", problem.default_us / most,
       microseconds(problem.default_us), times(problem.default_us)));
   for (const peer of problem.baselines)
-    rows.push(barRow([peer.name, peer.source ? [h("br"), soft(peer.source)] : null], "peer",
+    rows.push(barRow([peer.name, sources.own(peer) ? [h("br"), soft(sources.own(peer))] : null], "peer",
       peer.median_us / most, microseconds(peer.median_us), times(peer.median_us)));
   return h("section", { class: "panel" }, h("h4", {}, "fa-tune against others"),
     small("Shorter is faster. × is a kernel’s time divided by fa-tune’s: above 1, fa-tune is faster."),
     bars("Times of fa-tune, of the default config and of other kernels", rows),
-    problem.baselines.length === 0 ? small("No baseline is stored for this problem.") : null);
+    problem.baselines.length === 0 ? small("No baseline is stored for this problem.")
+      : sources.shared ? small("The others: " + sources.shared + ".") : null);
 }

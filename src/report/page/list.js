@@ -24,7 +24,7 @@ function columnsOf(problems, peers) {
     kernel && h("span", { class: "mono" }, kernel)].filter(Boolean);
   const columns = [
     { head: "problem", row: true, value: (problem) => problem.words,
-      cell: (problem) => [h("a", { href: "#p" + problem.number }, problem.words),
+      cell: (problem) => [h("a", { href: "#p" + problem.number }, unbroken(problem.words)),
         problem.slow ? [" ", slowBadge()] : null] },
     { head: "kernel", className: "mono", cell: (problem) => !problem.winner ? NONE : whole
       ? configWords(problem.winner.config)
@@ -39,14 +39,20 @@ function columnsOf(problems, peers) {
       cell: (problem) => problem.tflops > 0 ? told(problem, tflops(problem.tflops)) : NONE },
     { head: "of\u00a0ceiling", number: true, value: (problem) => problem.part || undefined,
       cell: (problem) => problem.part > 0 ? told(problem, percent(problem.part)) : NONE },
-    times("×\u00a0default", (problem) => problem.speedup_over_default),
-    ...peers.map(({ peer: id, name }) => times("×\u00a0" + name.replace(/-/g, "\u2011"), (problem) => {
+    problems.some((problem) => problem.speedup_over_default > 0)
+      ? times("×\u00a0default", (problem) => problem.speedup_over_default) : null,
+    ...peers.map(({ peer: id, name }) => times("×\u00a0" + unhyphened(name), (problem) => {
       const peer = problem.baselines.find((one) => one.peer === id);
       return peer && problem.us > 0 ? peer.median_us / problem.us : undefined;
     })),
   ];
-  const note = alike.length === 0 ? "" : ["The same in every row: ", alike.map((one, i) => [i > 0 ? " · " : "", one]), ". "];
-  return { columns: columns.filter(Boolean), note };
+  const shown = columns.filter(Boolean);
+  const note = [
+    alike.length === 0 ? "" : ["The same in every row: ", alike.map((one, i) => [i > 0 ? " · " : "", one]), ". "],
+    problems.some((problem) => problem.timed) ? "± is half the 95% interval of a median. " : "",
+    shown.some((column) => column.head.startsWith("×")) ? "× is the time of the kernel named in the head, " +
+      "divided by fa-tune’s: above 1, fa-tune is faster. " : ""];
+  return { columns: shown, note };
 }
 
 /* What "of ceiling" is a part of, on one GPU type. */

@@ -71,7 +71,7 @@ function jobLine(job) {
   return [(job.kind === "sweep" ? "sweep " : "") + (job.what || job.id.slice(0, 8)), job.gpu || NONE,
     job.state === "failed" ? "failed: " + job.error.message : job.state, progressOf(job),
     best ? [time(best), " ", h("span", { class: "mono" }, configWords(best.config))] : NONE,
-    job.started ? seconds(Math.max(0, end - job.started)) : NONE];
+    job.started ? unbroken(seconds(Math.max(0, end - job.started))) : NONE];
 }
 
 function deviceLine(gpu) {

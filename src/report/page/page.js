@@ -27,7 +27,7 @@ function peersOf(problems) {
 /* How much faster on which GPU, each in a sentence; then the circumstances of each GPU type once. */
 function headlines(given) {
   const told = given.headlines || [];
-  return [told.map((one) => h("p", { class: "headline" }, one.sentence.replace(/ ×/g, "\u00a0×"))),
+  return [told.map((one) => h("p", { class: "headline" }, unhyphened(one.sentence).replace(/ ×/g, "\u00a0×"))),
     different(told.map((one) => one.circumstances)).map((text) => h("p", { class: "soft" }, text))];
 }
 
@@ -166,6 +166,7 @@ function pay(given) {
     of: one.problems, operation: (given.operations || []).find((other) => other.name === one.operation) })));
   if (rows.length === 0) return null;
   const several = different(rows.map((row) => row.operation)).length > 1;
+  const gpus = different(rows.map((row) => row.gpu)).length;
   const probes = rows.reduce((most, row) => Math.max(most, row.probes || 0), 0);
   return section("pay", "Does tuning pay?",
     h("p", {}, "The gain is the other kernel’s time divided by the winner’s. A fixed config is the config " +
@@ -175,9 +176,9 @@ function pay(given) {
         "race with the winner: differences of a few percent between them mean nothing." : "")),
     sortable({ label: "Does tuning pay?", caption: "Winners against the default and fixed configs",
       rows, className: "stacked", columns: [
-        { head: "GPU", row: true, cell: (row) => row.gpu },
+        gpus > 1 ? { head: "GPU", row: true, cell: (row) => row.gpu } : null,
         several ? { head: "operation", cell: (row) => row.operation ? row.operation.title : NONE } : null,
-        { head: "winners compared with", cell: (row) => row.against },
+        { head: "winners compared with", row: gpus === 1, cell: (row) => row.against },
         { head: "problems", number: true, value: (row) => row.problems,
           cell: (row) => grouped(row.problems) + " of " + grouped(row.of) },
         { head: "gain", number: true, value: (row) => row.gain, cell: (row) => ratio(row.gain) },
@@ -243,8 +244,8 @@ function draw(given) {
   const report = prepare(given), { problems, peers } = report;
   const page = document.getElementById("page");
   const head = h("header", {}, h("h1", {}, "fa-tune report"), headlines(given),
-    h("p", { class: "soft" }, given.store + " · " + date(given.unix_time) + " · fa-tune " +
-      given.fa_tune), problems.length > 0 ? figures(report) : null);
+    h("p", { class: "soft" }, given.store + " · " + date(given.unix_time) + " · " +
+      unhyphened("fa-tune\u00a0") + given.fa_tune), problems.length > 0 ? figures(report) : null);
   if (problems.length === 0) {
     page.replaceChildren(head, h("main", {}, h("section", { id: "summary" }, emptyPage(given))),
       foot(report));
@@ -267,8 +268,7 @@ function draw(given) {
     problems.length > 1 ? filters : null, lengths,
     h("section", { id: "summary", "aria-labelledby": "summary-h" },
       h("h2", { id: "summary-h" }, "Problems"),
-      small(note, "± is half the 95% interval of a median. × is the time of the kernel named in the head, " +
-        "divided by fa-tune’s: above 1, fa-tune is faster. ", ceilingWords(problems), problems.every((problem) => problem.timed) ? null
+      small(note, ceilingWords(problems), problems.every((problem) => problem.timed) ? null
         : [guess("~ in italics"), " is predicted, not measured."]), list), cards, covers, training(given), pay(given), roofs, buckets(given),
     predictions(given)), foot(report));
   filters.apply();

@@ -73,6 +73,15 @@ function driver(version) {
   return "CUDA " + Math.floor(version / 1000) + "." + Math.floor(version % 1000 / 10);
 }
 
+/* A line breaks behind a "·" of a problem's words, and not within "S 512" or "FlashAttention-3". */
+function unbroken(text) {
+  return text.replace(/(?<!·) /g, "\u00a0");
+}
+
+function unhyphened(text) {
+  return text.replace(/(\w)-(?=\w)/g, "$1\u2011");
+}
+
 function guess(text) {
   return h("span", { class: "guess" }, text);
 }
@@ -122,7 +131,7 @@ function level(a, b) {
   return a.low_us > 0 && b.low_us > 0 && a.low_us <= b.high_us && b.low_us <= a.high_us;
 }
 
-/* "1.19× faster than pytorch-cudnn" */
+/* "1.19× as fast as cuDNN" */
 function verdict(problem, name, other) {
   const times = other.median_us / problem.us;
   if (problem.timed && level(problem.winner, other))
@@ -130,8 +139,8 @@ function verdict(problem, name, other) {
   if (problem.timed && !mood(times))
     return { mood: "", text: "as fast as " + name };
   const faster = times >= 1;
-  const text = faster ? ratio(times) + " faster than " + name
-    : name + " is " + ratio(1 / times) + " faster here";
+  const text = faster ? ratio(times) + " as fast as " + name
+    : name + " is " + ratio(1 / times) + " as fast here";
   return problem.timed ? { mood: faster ? "ahead" : "behind", text }
     : { mood: "guess", text: "~" + text + ", if the model is right" };
 }

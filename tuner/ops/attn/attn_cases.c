@@ -339,31 +339,6 @@ fa_problem fa_attn_mean_problem(const fa_problem *problem)
     return mean;
 }
 
-/* Sum over queries of the number of visible keys. */
-static double visible_pairs(const fa_problem *p)
-{
-    double sq = p->seq_q, sk = p->seq_k;
-    if (p->causal == FA_CAUSAL_NONE)
-        return sq * sk;
-    double offset = fa_attn_causal_offset(p);
-    double first = -offset > 0 ? -offset : 0; /* first query that sees a key */
-    double full = sk - 1 - offset;            /* first query that sees them all */
-    double last = full < sq ? full : sq;      /* queries [first, last) see part of them */
-    double pairs = 0;
-    if (last > first)
-        pairs += (last - first) * (offset + 1) + (last - first) * (first + last - 1) / 2;
-    else
-        last = first;
-    if (sq > last)
-        pairs += (sq - last) * sk;
-    return pairs;
-}
-
-double fa_attn_flops(const fa_problem *p)
-{
-    return 4.0 * p->batch * p->heads_q * p->head_dim * visible_pairs(p);
-}
-
 double fa_attn_bytes(const fa_problem *p)
 {
     double rows = 2.0 * p->batch * p->heads_q * p->seq_q + 2.0 * p->batch * p->heads_kv * p->seq_k;

@@ -80,8 +80,6 @@ int32_t fa_attn_columns_of_o(const fa_attn_case *what);
 int32_t fa_attn_causal_offset(const fa_problem *problem);
 /* With every sequence as long as the mean one, where the problem says how long that is. */
 fa_problem fa_attn_mean_problem(const fa_problem *problem);
-/* 4 * batch * heads_q * head_dim * (visible query-key pairs). */
-double fa_attn_flops(const fa_problem *problem);
 /* Bytes of all tensors but LSE, each once. */
 double fa_attn_bytes(const fa_problem *problem);
 

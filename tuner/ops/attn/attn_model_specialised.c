@@ -16,7 +16,7 @@
 #include "attn_model_specialised.h"
 
 #include "attn_cases.h"
-#include "attn_model_keys.h"
+#include "attn_model_parts.h"
 #include "model_parts.h"
 
 #include "problem.h"

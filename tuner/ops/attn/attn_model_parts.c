@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cost model of kernels that split the keys: a block takes BLOCK_M packed rows (query heads of a key
+ * Which keys rows see by masks and windows, and the cost model of kernels that split the keys: a block takes BLOCK_M packed rows (query heads of a key
  * head, times queries) and one of SPLITS parts of the keys; its warps stream keys on their own.
  *
  * Workload: as attn_model.c's. Unit: clocks of one SM, until the last step turns them into microseconds.
@@ -9,11 +9,10 @@
  * latency, blocks against the places for them, and the parts' cost at the end. With many rows the products
  * decide: each warp pays for its rows times all keys of its group.
  */
-#include "attn_model_split.h"
+#include "attn_model_parts.h"
 
 #include "attn_cases.h"
 #include "model_parts.h"
-
 #include "problem.h"
 
 #include <math.h>
@@ -116,4 +115,31 @@ double fa_attn_split_us(const fa_candidate *candidate, const fa_problem *problem
     double part[] = {compute_us, memory_us};
     return coefficient.launch_us + fa_model_p_norm(part, 2, 6) +
            (parts > 1 ? coefficient.combine_us + coefficient.part_us * parts : 0);
+}
+
+/* ---- keys and heads ---------------------------------------------------------------------------*/
+/* Masks and windows as the cost models see them. */
+
+fa_attn_model_keys fa_attn_model_keys_of(const fa_problem *problem, double row0, double rows)
+{
+    fa_attn_model_keys keys = {.end = problem->seq_k, .clear_end = problem->seq_k};
+    const double diagonal = row0 + fa_attn_causal_offset(problem);
+    const bool causal = problem->causal != FA_CAUSAL_NONE;
+    if (causal || (problem->window && problem->window_right >= 0)) {
+        double right = causal ? 0 : problem->window_right;
+        keys.end = fmin(fmax(diagonal + right + rows, 0), problem->seq_k);
+        keys.clear_end = fmin(fmax(diagonal + right + 1, 0), problem->seq_k);
+    }
+    if (problem->window && problem->window_left >= 0) {
+        keys.first = fmin(fmax(diagonal - problem->window_left, 0), keys.end);
+        keys.clear_first = fmax(diagonal + rows - 1 - problem->window_left, 0);
+    }
+    return keys;
+}
+
+double fa_attn_model_head(const fa_candidate *candidate, const fa_problem *problem)
+{
+    int32_t keys = fa_model_tunable(candidate, "D_TILE", (problem->head_dim + 15) / 16 * 16);
+    double head = (keys + (double)fa_model_tunable(candidate, "DV_TILE", keys)) / 2;
+    return head >= 1 ? head : problem->head_dim;
 }

@@ -1,0 +1,763 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention backward for Hopper (sm_90a) with more than 128 columns: TMA, wgmma, one producing warpgroup and two consuming ones.
+//
+// Purpose: dQ, dK and dV in four launches, fp16 or bf16 in and out, fp32 sums. One launch makes dK and dV, another one dQ, and both
+// compute scores: seven products in place of five. With so many columns a block owns only 64 keys, and sums of dQ in memory, which
+// every block would add to, cost more than two products: here nothing is added in memory, and the gradients have the same bits in
+// every run (DETERMINISTIC makes no difference).
+// Workload: a block of a main launch takes jobs until none is left, so that the next job's tiles are fetched while this one's
+// gradients are stored.
+//  - dK, dV: a job is a tile of 64 keys, which walks the tiles of queries that meet it, of each head of its group. The consumers have
+//    different work. One computes S^T = K Q^T, P and dV += P^T dO, the other one dP^T = V dO^T, dS and dK += dS^T Q. So each product of
+//    scores is computed once, P^T and dS^T multiply from registers, and only P passes through shared memory, from a thread of one
+//    consumer to the same thread of the other. With a softcap that is P times the slope of its curve.
+//  - dQ: a job is a tile of 128 queries, of which each consumer owns 64. It walks the tiles of keys that they see: S = Q K^T,
+//    dP = dO V^T, dQ += dS K with dS from registers.
+// Invariants:
+//  - shared memory is rings of LSE and delta (for dK and dV), the block's own two tiles (K and V, or Q and dO), rings of the two tiles
+//    that it walks, slots of P (for dK and dV), barriers and the number of a job. Tiles are slabs of 64 columns with swizzled
+//    rows of 128 bytes; tiles of 128 queries of one's own are two tiles of 64. Rows that do not exist are zero.
+//  - the first launch makes LSE and delta, the tensor maps (of each sequence with VARLEN=1, so that copies read zeros behind it) and
+//    the numbers of the next jobs.
+//  - a consumer issues a step's gradient in front of the next scores, whose tile is another slot: the slot of this step's is given up,
+//    and fetched anew, meanwhile. One consumer computes weights while the other multiplies.
+//  - a slot of P is free when there is a tile of Q for the step that writes it: that tile's slot was given up by the reader of P.
+//  - a job without steps loads nothing; its gradients are 0.
+//  - what is read by loads or products is written again only behind a barrier at which its readers arrived.
+//    tests/test_barriers_bwd_wide.py plays this order; a change of it belongs in both.
+#include "fa_tma_device.cuh"
+#include "attn_bwd_tiles.cuh"
+#include "fa_wgmma.cuh"
+
+namespace {
+
+constexpr int kThreads = 3 * 128, kRowBytes = 128;   // of a slab
+constexpr u32 kWarp = 32, kGroup = 128, kGroupWarps = 4;
+constexpr int kSlabs = kD / 64, kSlabsV = kDv / 64;
+constexpr int kQueryBox = 64, kKeyBox = DQ_BLOCK_N % 64 == 0 ? 64 : DQ_BLOCK_N % 32 == 0 ? 32 : 16;   // rows of a copy
+static_assert(kN == 64 && kM == 64 && DQ_BLOCK_N % 16 == 0, "a consumer owns 64 keys, and walks whole boxes");
+static_assert(kD % 64 == 0 && kD <= 256 && kDv % 64 == 0 && kDv <= 256 && ALIGNED == 1, "the heads do not fit their tiles");
+
+// The same number, of which the compiler does not know where it comes from: what is computed from it is not kept in registers.
+FA_DEVICE u32 opaque(u32 x) {
+    u32 y;
+    asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+// ---- shared memory ---------------------------------------------------------------------------------------------
+
+constexpr int kMost = 3;   // tiles in a ring
+enum Barrier { kJobFull, kJobEmpty, kOwnFull, kOwnEmpty, kOwnVFull, kOwnVEmpty, kTileFull, kTileEmpty = kTileFull + kMost,
+               kTileVFull = kTileEmpty + kMost, kTileVEmpty = kTileVFull + kMost, kWeightsFull = kTileVEmpty + kMost,
+               kBarrierCount = kWeightsFull + kMost };
+
+// A launch: the rows of a block's own tiles and of those that it walks, and how many of each it holds. "V" is what has kDv columns
+// (V and dO), the other tile has kD (K and Q).
+template <bool kOwnsKeys_, int kOwn_, int kStep_, int kStages_, int kStagesV_> struct Plan {
+    static constexpr bool kOwnsKeys = kOwnsKeys_;
+    static constexpr int kOwn = kOwn_, kStep = kStep_, kStages = kStages_, kStagesV = kStagesV_;
+    static constexpr int kOwnBytes = kOwn * kD * 2, kOwnVBytes = kOwn * kDv * 2, kTileBytes = kStep * kD * 2, kTileVBytes = kStep * kDv * 2;
+    static constexpr int kWeightsBytes = kOwnsKeys ? kStep * kOwn * 2 : 0, kRowsBytes = kOwnsKeys ? kStep * 4 : 0;
+    static constexpr int kLseAt = 0, kDeltaAt = kLseAt + kStages * kRowsBytes;
+    static constexpr int kOwnAt = (kDeltaAt + kStagesV * kRowsBytes + 1023) / 1024 * 1024;
+    static constexpr int kOwnVAt = kOwnAt + kOwnBytes, kTilesAt = kOwnVAt + kOwnVBytes, kTilesVAt = kTilesAt + kStages * kTileBytes;
+    static constexpr int kWeightsAt = kTilesVAt + kStagesV * kTileVBytes, kBarriersAt = kWeightsAt + kStages * kWeightsBytes;
+    static constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount;
+    static_assert(kStages > 1 && kStages <= kMost && kStagesV <= kMost && kBarrierCount < 24, "what the manifest says of shared memory");
+
+    const u32 base;
+    __device__ __forceinline__ u32 barrier(u32 which) const { return base + kBarriersAt + 8 * which; }
+};
+using OfKeys = Plan<true, kN, kM, STAGES, STAGES>;              // dK and dV
+using OfQueries = Plan<false, 128, DQ_BLOCK_N, 2, DQ_STAGES_V>; // dQ
+
+// ---- the workspace ---------------------------------------------------------------------------------------------
+
+enum Map { kMapQ, kMapK, kMapV, kMapDo, kMaps };
+
+// Behind LSE and delta, where other families have sums of dQ. Then two numbers of next jobs.
+FA_DEVICE fa_tensor_map *maps_of(const fa_attn_bwd_params &p, void *workspace) { return (fa_tensor_map *)Workspace(p, workspace, 0).dq; }
+FA_DEVICE u32 *next_job_of(const fa_attn_bwd_params &p, void *workspace, bool of_keys) {
+    return (u32 *)(maps_of(p, workspace) + (kVarlen ? (i64)p.batch : 1) * kMaps) + (of_keys ? 0 : 1);
+}
+// Of 16 rows, those that a lane wants of LSE and delta lie beside one another: columns 2t, 2t + 1, 2t + 8 and 2t + 9 of a fragment.
+FA_DEVICE int place_of_row(int row) { return (row & ~15) + (row % 8 / 2) * 4 + row % 16 / 8 * 2 + row % 2; }
+
+// Sixteen bytes of two rows, multiplied.
+FA_DEVICE float product_of(const u32 (&x)[4], const u32 (&y)[4]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        sum += to_float<kBf16>((u16)x[i]) * to_float<kBf16>((u16)y[i]);
+        sum += to_float<kBf16>((u16)(x[i] >> 16)) * to_float<kBf16>((u16)(y[i] >> 16));
+    }
+    return sum;
+}
+FA_DEVICE void load_global_16(u32 (&x)[4], const u16 *from) {
+    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
+}
+
+// The number of a tile's sequence; `tile` becomes its own number in it, whose end it may lie behind. Dense: the batch.
+template <int kRows> FA_DEVICE int find_index(const fa_attn_bwd_params &p, const int *starts, int batch, int &tile) {
+    if constexpr (!kVarlen) return batch;
+    int low = 0, high = p.batch - 1;
+    while (low < high) {
+        const int middle = high - (high - low) / 2;
+        if (first_tile_of<kRows>(starts, middle) <= tile) low = middle;
+        else high = middle - 1;
+    }
+    tile -= (int)first_tile_of<kRows>(starts, low);
+    return low;
+}
+
+// The first launch's part of a tile of queries: LSE and delta. kLanes of a warp share a row.
+FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, void *workspace) {
+    constexpr int kLanes = kDv > 128 ? 32 : kDv / 8, kAtOnce = kSideThreads / kLanes;
+    const u32 tiles = (u32)tiles_of_queries(p), head = blockIdx.x / tiles, batch = head / (u32)p.heads_q, h = head - batch * (u32)p.heads_q;
+    int tile = (int)(blockIdx.x - head * tiles);
+    const Workspace at(p, workspace, head, tile);
+    const int column = (int)threadIdx.x % kLanes * 8;
+    const Sequence s = sequence_of(p, find_index<kM>(p, p.cu_seqlens_q, (int)batch, tile));
+#pragma unroll 4
+    for (int r = (int)threadIdx.x / kLanes; r < kM; r += kAtOnce) {
+        const i64 row = (i64)tile * kM + r;
+        float sum = 0.0f;
+        if (row < s.seq_q && column < HEAD_DIM_V) {
+            u32 x[4], y[4];
+            load_global_16(x, row_of(p.o, p.o_strides, s.batch, h, s.first_q + row) + column);
+            load_global_16(y, row_of(p.d_o, p.d_o_strides, s.batch, h, s.first_q + row) + column);
+            sum = product_of(x, y);
+        }
+#pragma unroll
+        for (int mask = kLanes / 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
+        if (column != 0) continue;
+        const float said = row < s.seq_q ? p.lse[s.batch * p.lse_strides.batch + h * p.lse_strides.head + s.first_q + row] : neg_infinity();
+        at.lse[place_of_row(r)] = said == neg_infinity() ? -neg_infinity() : said * kLog2e;
+        at.delta[place_of_row(r)] = sum;
+    }
+}
+
+// A warp makes a map, of all batches or of a sequence.
+FA_DEVICE void prepare_map(const fa_attn_bwd_params &p, void *workspace, int index, int which) {
+    const bool queries = which == kMapQ || which == kMapDo, of_v = which == kMapV || which == kMapDo;
+    const fa_attn_bwd_strides &strides = which == kMapQ ? p.q_strides : which == kMapK ? p.k_strides : which == kMapV ? p.v_strides : p.d_o_strides;
+    const void *base = which == kMapQ ? p.q : which == kMapK ? p.k : which == kMapV ? p.v : p.d_o;
+    MapShape shape = {base, of_v ? HEAD_DIM_V : HEAD_DIM, queries ? p.seq_q : p.seq_k, queries ? p.heads_q : p.heads_kv, p.batch,
+                      strides.row, strides.head, strides.batch, queries ? kQueryBox : kKeyBox};
+    if constexpr (kVarlen) {
+        const Sequence s = sequence_of(p, index);
+        shape.base = (const u16 *)base + (queries ? s.first_q : s.first_k) * strides.row;
+        shape.rows = queries ? s.seq_q : s.seq_k, shape.batch = 1;
+    }
+    make_map<kBf16>(maps_of(p, workspace) + (i64)index * kMaps + which, shared_address(shared_memory) + which * sizeof(fa_tensor_map), shape);
+}
+
+// ---- jobs ------------------------------------------------------------------------------------------------------
+
+constexpr u32 kNoJob = 0xffffffffu;
+
+template <class P> FA_DEVICE u32 tiles_a_head(const fa_attn_bwd_params &p) {
+    return (u32)(P::kOwnsKeys ? tiles_of<P::kOwn>(p, p.seq_k) : tiles_of<P::kOwn>(p, p.seq_q));
+}
+// The same lengths and band, computed from what is at hand again: nothing of it stays in registers from one use to the next.
+FA_DEVICE Sequence again(const fa_attn_bwd_params &p, const Sequence &s) {
+    return {(int)opaque((u32)(kVarlen ? s.seq_q : p.seq_q)), (int)opaque((u32)(kVarlen ? s.seq_k : p.seq_k)), (int)opaque((u32)p.window_left),
+            (int)opaque((u32)p.window_right), s.batch, s.first_q, s.first_k, s.first_tile};
+}
+// A block's own tile, and the steps that it takes: the tiles that meet it, of each head of queries of its group where it owns keys.
+template <class P> struct Job {
+    int index, tile, head, group;   // of a sequence or batch; in it; head of keys or of queries; heads of queries to a head of keys
+    Sequence s;
+    int first, end, steps;
+
+    __device__ __forceinline__ Job(const fa_attn_bwd_params &p, u32 number) {
+        const u32 tiles = opaque(tiles_a_head<P>(p)), heads = opaque((u32)(P::kOwnsKeys ? p.heads_kv : p.heads_q)), all_head = number / tiles;
+        tile = (int)(number - all_head * tiles);
+        const int batch = (int)(all_head / heads);
+        head = (int)(all_head - (u32)batch * heads);
+        index = find_index<P::kOwn>(p, P::kOwnsKeys ? p.cu_seqlens_k : p.cu_seqlens_q, batch, tile);
+        s = sequence_of(p, index);
+        if constexpr (P::kOwnsKeys) {
+            const Sequence lengths = again(p, s);
+            const Meets meets = find_meets(lengths, find_band(lengths), tile * kN);
+            first = meets.first, end = meets.end;
+            group = (int)(opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
+            steps = end > first ? (end - first) * group : 0;
+        } else {
+            const Sequence before = again(p, s);
+            const int own = (int)(((i64)before.seq_q + P::kOwn - 1) / P::kOwn);
+            if (kCausal && tile < own) tile = own - 1 - tile;   // the longest first
+            first = (int)opaque((u32)clamp((i64)tile * P::kOwn + find_band(before).low, before.seq_k) / P::kStep);
+            const Sequence behind = again(p, s);
+            const i64 row = (i64)tile * P::kOwn, end_row = row + P::kOwn < behind.seq_q ? row + P::kOwn : behind.seq_q;
+            end = row < behind.seq_q ? (clamp(end_row + find_band(behind).high, behind.seq_k) + P::kStep - 1) / P::kStep : 0;
+            group = 1;
+            steps = end > first ? end - first : 0;
+        }
+    }
+};
+
+// Jobs are taken by one thread, from a counter, and read by the other warps of the block, which end with it after the last one.
+template <class P> FA_DEVICE u32 take_job(const fa_attn_bwd_params &p, void *workspace, const P &shared, u32 turn) {
+    u32 number;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(next_job_of(p, workspace, P::kOwnsKeys)) : "memory");
+    if (number >= tiles_a_head<P>(p) * (u32)(P::kOwnsKeys ? p.heads_kv : p.heads_q) * (u32)batches_of(p)) number = kNoJob;
+    barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);
+    asm volatile("st.shared.b32 [%0], %1;" :: "r"(shared.base + P::kJobAt), "r"(number) : "memory");
+    barrier_arrive(shared.barrier(kJobFull));
+    return number;
+}
+template <class P> FA_DEVICE u32 read_job(const P &shared, u32 turn) {
+    barrier_wait(shared.barrier(kJobFull), turn & 1);
+    u32 number;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(number) : "r"(shared.base + P::kJobAt) : "memory");
+    barrier_arrive(shared.barrier(kJobEmpty));
+    return number;
+}
+// For a whole warp: one lane reads and arrives.
+template <class P> FA_DEVICE u32 read_job_together(const P &shared, u32 turn) {
+    u32 number = 0;
+    if (threadIdx.x % kWarp == 0) number = read_job(shared, turn);
+    return (u32)uniform((int)number);
+}
+
+// ---- copies ----------------------------------------------------------------------------------------------------
+
+// A tile of kRows rows, in boxes of kBox rows.
+template <int kCount, int kRows, int kBox>
+FA_DEVICE void load_tile(u32 to, const fa_tensor_map *map, u32 barrier, int row, int head, int batch, u64 hint) {
+#pragma unroll 1
+    for (int i = 0; i < kCount; ++i)
+#pragma unroll 1
+        for (int r = 0; r < kRows; r += kBox) tma_load(to + (i * kRows + r) * kRowBytes, map, barrier, i * 64, row + r, head, batch, hint);
+}
+
+// One thread takes jobs and fetches tiles of K and Q, with LSE; another one those of V and dO, with delta.
+template <class P, bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *workspace, const P &shared) {
+    constexpr int kCount = kOfV ? kSlabsV : kSlabs, kStages = kOfV ? P::kStagesV : P::kStages;
+    constexpr int kOwnBytes = kOfV ? P::kOwnVBytes : P::kOwnBytes, kTileBytes = kOfV ? P::kTileVBytes : P::kTileBytes;
+    constexpr u32 kOwnAt = kOfV ? P::kOwnVAt : P::kOwnAt, kTilesAt = kOfV ? P::kTilesVAt : P::kTilesAt, kRowsAt = kOfV ? P::kDeltaAt : P::kLseAt;
+    constexpr u32 kFull = kOfV ? kTileVFull : kTileFull, kEmpty = kOfV ? kTileVEmpty : kTileEmpty;
+    constexpr int kOwnBox = P::kOwnsKeys ? kKeyBox : kQueryBox, kBox = P::kOwnsKeys ? kQueryBox : kKeyBox;
+    Ring<kStages> ring;
+    u32 round = 0;   // of jobs that have steps
+#pragma unroll 1
+    for (u32 turn = 0;; ++turn) {
+        const u32 number = kOfV ? read_job(shared, turn) : take_job(p, workspace, shared, turn);
+        if (number == kNoJob) return;
+        const Job<P> job(p, number);
+        if (job.steps == 0) continue;
+        const fa_tensor_map *maps = maps_of(p, workspace) + (kVarlen ? (i64)job.index * kMaps : 0);
+        const fa_tensor_map *own = maps + (P::kOwnsKeys ? (kOfV ? kMapV : kMapK) : (kOfV ? kMapDo : kMapQ));
+        const fa_tensor_map *others = maps + (P::kOwnsKeys ? (kOfV ? kMapDo : kMapQ) : (kOfV ? kMapV : kMapK));
+        acquire_map(own);
+        acquire_map(others);
+        const P again = {opaque(shared.base)};   // what is computed from it is not kept in registers meanwhile
+        const u32 own_full = again.barrier(kOfV ? kOwnVFull : kOwnFull);
+        barrier_wait(again.barrier(kOfV ? kOwnVEmpty : kOwnEmpty), round & 1 ^ 1);
+        barrier_expect(own_full, kOwnBytes);
+#pragma unroll 1
+        for (int half = 0; half < P::kOwn / 64; ++half)
+            load_tile<kCount, 64, kOwnBox>(again.base + kOwnAt + half * (kOwnBytes / (P::kOwn / 64)), own, own_full, job.tile * P::kOwn + half * 64,
+                                           job.head, job.s.batch, kEvictFirst);
+        ++round;
+        int head = P::kOwnsKeys ? job.head * job.group : job.head / (int)((u32)p.heads_q / opaque((u32)p.heads_kv));
+        const int end_head = head + job.group;
+#pragma unroll 1
+        for (; head < end_head; ++head) {
+#pragma unroll 1
+            for (int tile = job.first; tile < job.end; ++tile, ring.advance()) {
+                const P at = {opaque(shared.base)};
+                const u32 full = at.barrier(kFull + ring.slot);
+                barrier_wait(at.barrier(kEmpty + ring.slot), ring.parity ^ 1);
+                barrier_expect(full, kTileBytes + P::kRowsBytes);
+                load_tile<kCount, P::kStep, kBox>(at.base + kTilesAt + ring.slot * kTileBytes, others, full, tile * P::kStep, head, job.s.batch, kEvictLast);
+                if constexpr (P::kOwnsKeys) {
+                    const Workspace rows(p, workspace, (i64)job.s.batch * p.heads_q + head, job.s.first_tile + tile);
+                    bulk_load(at.base + kRowsAt + ring.slot * P::kRowsBytes, kOfV ? rows.delta : rows.lse, P::kRowsBytes, full);
+                }
+            }
+        }
+    }
+}
+
+// ---- products --------------------------------------------------------------------------------------------------
+
+FA_DEVICE void load_shared_floats(float (&x)[4], u32 from) {
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(from));
+}
+FA_DEVICE void load_shared_16(u32 (&x)[4], u32 from) {
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(from) : "memory");
+}
+FA_DEVICE void store_shared_16(u32 to, const u32 (&x)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+}
+// c = A B^T, K along the rows of both: 64 rows by kRows. Left under way.
+template <int kRows, int kCount> FA_DEVICE void issue_scores(float (&c)[kRows / 2], u64 a, u64 b) {
+    Wgmma<kRows>::template multiply_4<true>(c, a, b);
+#pragma unroll
+    for (int i = 1; i < kCount; ++i)
+        Wgmma<kRows>::template multiply_4<false>(c, a + i * (64 * kRowBytes / 16), b + i * (kRows * kRowBytes / 16));
+    wgmma_commit();
+}
+// c += A B, A in registers, K across the kRows rows of B. Left under way.
+template <int kColumns, int kRows> FA_DEVICE void issue_gradient(float (&c)[kColumns / 2], const u32 (&a)[kRows / 4], u64 tile) {
+    constexpr int kFours = kRows / 64 * 4;
+    if constexpr (kFours == 0) wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kFours; k += 4) {
+        if (k == 0) Wgmma<kColumns>::template multiply_4<true>(c, a, tile, true);
+        else        Wgmma<kColumns>::template multiply_4<false>(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
+    }
+#pragma unroll
+    for (int k = kFours; k < kRows / 16; ++k) Wgmma<kColumns>::multiply(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
+    wgmma_commit();
+}
+// By what dS is multiplied, from the weight, whose tangent this is once more.
+FA_DEVICE float slope_of(const Curve &curve, float weight, float lse) {
+    const float tangent = (log2_fast(weight) + lse) * reciprocal(curve.factor);
+    return weight > 0.0f ? 1.0f - tangent * tangent : 0.0f;
+}
+
+// Sixteen rows of a gradient, rounded: rows g and g + 8 of a lane, of which `left` exist. Four lanes write 32 bytes of a row together.
+template <int kTile, int kColumns>
+FA_DEVICE void store_gradient(const float (&c)[kTile / 2], float scale, u16 *first, i64 stride, int left) {
+    const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
+    u16 *to = first + (i64)g * stride + t % 2 * 8 + t / 2 * 4;
+#pragma unroll
+    for (int pair = 0; pair < kTile / 16; ++pair) {
+#pragma unroll
+        for (int low = 0; low < 2; ++low) {
+            const float *x = &c[8 * pair + 2 * low];
+            // Two blocks of 8 columns of the same rows: even lanes write the left one, odd lanes the right one.
+            const u32 of_left = pack2<kBf16>(x[0] * scale, x[1] * scale), of_right = pack2<kBf16>(x[4] * scale, x[5] * scale);
+            const u32 other = float_to_bits(shuffle_xor(bits_to_float(t % 2 == 0 ? of_right : of_left), 1));
+            if (g + 8 * low < left && pair * 16 + t % 2 * 8 < kColumns)
+                store_global_8(to + 8 * low * stride + pair * 16, t % 2 == 0 ? of_left : other, t % 2 == 0 ? other : of_right);
+        }
+    }
+}
+
+// ---- dK and dV -------------------------------------------------------------------------------------------------
+
+using Scores = float[kM / 2];   // element 4 * j + 2 * half + e: key g + 8 * half, row 8 * j + 2 * t + e
+using Packed = u32[kM / 4];     // A operand, 4 for each 16 rows
+
+// The rows [first, end) that see a lane's keys g (half 0) and g + 8. Of a key that does not exist there are none.
+struct Seers {
+    int first[2], end[2];
+
+    __device__ __forceinline__ Seers(const Sequence &s, const Band &band, int key) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int at = key + half * 8;
+            first[half] = at < s.seq_k ? clamp(at - band.high, s.seq_q) : s.seq_q;
+            end[half] = kWindow ? clamp(at - band.low + 1, s.seq_q) : s.seq_q;
+        }
+    }
+    // Others weigh nothing. `row`: the first one of the tile.
+    __device__ __forceinline__ void mask(Scores &s, int row, int column0) const {
+        if (first[1] <= row && (!kWindow || end[0] >= row + kM)) return;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int low = first[half] - row - column0, high = end[half] - row - column0;
+#pragma unroll
+            for (int i = 0; i < kM / 4; ++i) {
+                const int column = i / 2 * 8 + i % 2;
+                float &x = s[i / 2 * 4 + half * 2 + i % 2];
+                if (column < low || (kWindow && column >= high)) x = 0.0f;
+            }
+        }
+    }
+};
+
+// What both consumers of keys know.
+struct KeyWarp {
+    const fa_attn_bwd_params &p;
+    const OfKeys &shared;
+    const u32 thread, lane;
+    u32 step, round;   // of all jobs; of jobs that have steps
+
+    __device__ __forceinline__ KeyWarp(const fa_attn_bwd_params &p, const OfKeys &shared)
+        : p(p), shared(shared), thread(threadIdx.x % kGroup), lane(threadIdx.x % kWarp), step(0), round(0) {}
+    __device__ __forceinline__ static u32 slot_of(u32 step) { return step % STAGES; }          // in each ring
+    __device__ __forceinline__ static u32 parity_of(u32 step) { return step / STAGES & 1; }   // of that slot's barriers
+    __device__ __forceinline__ u64 descriptor(u32 at, u32 slab_bytes = 0) const {
+        return wgmma_descriptor<64>(opaque(shared.base) + at, slab_bytes);
+    }
+    __device__ __forceinline__ u64 queries(u32 of) const { return descriptor(OfKeys::kTilesAt + slot_of(of) * OfKeys::kTileBytes, kM * kRowBytes); }
+    __device__ __forceinline__ u64 d_o(u32 of) const { return descriptor(OfKeys::kTilesVAt + slot_of(of) * OfKeys::kTileVBytes, kM * kRowBytes); }
+    __device__ __forceinline__ u32 weights_at(u32 of) const { return shared.base + OfKeys::kWeightsAt + slot_of(of) * OfKeys::kWeightsBytes + thread * 16; }
+    __device__ __forceinline__ void wait_full(u32 which, u32 of) const { barrier_wait(shared.barrier(which + slot_of(of)), parity_of(of)); }
+    __device__ __forceinline__ void release(u32 which, u32 of) const {
+        if (lane == 0) barrier_arrive(shared.barrier(which + slot_of(of)));
+    }
+};
+
+// S, P and dV of a job.
+FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv / 2]) {
+    const Curve curve(w.p);
+    const Seers seers(job.s, find_band(job.s), job.tile * kN + (int)(w.thread / kWarp * 16 + w.lane / 4));
+    const u32 t = w.lane % 4;
+    Scores s;
+    Packed weights;
+    int tile = job.first;
+    const auto issue_s = [&] {
+        w.wait_full(kTileFull, w.step);
+        issue_scores<kM, kSlabs>(s, w.descriptor(OfKeys::kOwnAt), w.queries(w.step));
+    };
+    // P = exp2(S - LSE), while the other consumer's products are computed.
+    const auto weigh = [&] {
+        const u32 lse = w.shared.base + OfKeys::kLseAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + t * 16;
+        Wgmma<kM>::pin(s);
+#pragma unroll
+        for (int j = 0; j < kM / 16; ++j) {
+            float rows[4], slope;
+            load_shared_floats(rows, lse + j * 64);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], rows[i / 4 * 2 + i % 2], slope);
+        }
+        seers.mask(s, tile * kM, (int)t * 2);
+        tile = tile + 1 == job.end ? job.first : tile + 1;
+    };
+    // To the registers of dV's product, and to the other consumer.
+    const auto pass = [&] {
+        const u32 lse = w.shared.base + OfKeys::kLseAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + t * 16;
+#pragma unroll
+        for (int i = 0; i < kM / 4; ++i) weights[i] = pack2<kBf16>(s[2 * i], s[2 * i + 1]);
+#pragma unroll
+        for (int j = 0; j < kM / 16; ++j) {
+            u32 x[4] = {weights[4 * j], weights[4 * j + 1], weights[4 * j + 2], weights[4 * j + 3]};
+            if constexpr (kSoftcap) {
+                float rows[4];
+                load_shared_floats(rows, lse + j * 64);
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const float a = s[8 * j + 2 * i], b = s[8 * j + 2 * i + 1];
+                    x[i] = pack2<kBf16>(a * slope_of(curve, a, rows[i / 2 * 2]), b * slope_of(curve, b, rows[i / 2 * 2 + 1]));
+                }
+            }
+            store_shared_16(w.weights_at(w.step) + j * (kGroup * 16), x);
+        }
+        warp_sync();   // all lanes have read LSE and written P
+        w.release(kWeightsFull, w.step);
+        w.release(kTileEmpty, w.step);
+        ++w.step;
+    };
+    const auto issue_dv = [&] {
+        w.wait_full(kTileVFull, w.step - 1);
+        issue_gradient<kDv, kM>(dv, weights, w.d_o(w.step - 1));
+    };
+    const auto finish_dv = [&] {
+        Wgmma<kDv>::pin(dv);
+        w.release(kTileVEmpty, w.step - 1);
+    };
+    barrier_wait(w.shared.barrier(kOwnFull), w.round & 1);
+    issue_s();
+    wgmma_wait<0>();
+    weigh();
+    pass();
+#pragma unroll 1
+    for (int left = job.steps - 1; left > 0; --left) {
+        issue_dv();
+        issue_s();
+        wgmma_wait<1>();
+        finish_dv();
+        wgmma_wait<0>();
+        weigh();
+        pass();
+    }
+    if (w.lane == 0) barrier_arrive(w.shared.barrier(kOwnEmpty));
+    issue_dv();
+    wgmma_wait<0>();
+    finish_dv();
+}
+
+// dP, dS and dK of a job.
+FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]) {
+    Scores dp;
+    Packed ds;
+    const auto issue_dp = [&] {
+        w.wait_full(kTileVFull, w.step);
+        issue_scores<kM, kSlabsV>(dp, w.descriptor(OfKeys::kOwnVAt), w.d_o(w.step));
+    };
+    // dS = P (dP - delta).
+    const auto weigh = [&] {
+        const u32 delta = w.shared.base + OfKeys::kDeltaAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + w.lane % 4 * 16;
+        Wgmma<kM>::pin(dp);
+        w.wait_full(kWeightsFull, w.step);
+#pragma unroll
+        for (int j = 0; j < kM / 16; ++j) {
+            float rows[4];
+            u32 weights[4];
+            load_shared_floats(rows, delta + j * 64);
+            load_shared_16(weights, w.weights_at(w.step) + j * (kGroup * 16));
+#pragma unroll
+            for (int i = 0; i < 8; ++i)
+                dp[8 * j + i] = to_float<kBf16>((u16)(weights[i / 2] >> i % 2 * 16)) * (dp[8 * j + i] - rows[i / 4 * 2 + i % 2]);
+        }
+        warp_sync();   // all lanes have read delta
+        w.release(kTileVEmpty, w.step);
+    };
+    const auto pass = [&] {
+#pragma unroll
+        for (int i = 0; i < kM / 4; ++i) ds[i] = pack2<kBf16>(dp[2 * i], dp[2 * i + 1]);
+        ++w.step;
+    };
+    const auto issue_dk = [&] {
+        w.wait_full(kTileFull, w.step - 1);
+        issue_gradient<kD, kM>(dk, ds, w.queries(w.step - 1));
+    };
+    const auto finish_dk = [&] {
+        Wgmma<kD>::pin(dk);
+        w.release(kTileEmpty, w.step - 1);
+    };
+    barrier_wait(w.shared.barrier(kOwnVFull), w.round & 1);
+    issue_dp();
+    wgmma_wait<0>();
+    weigh();
+    pass();
+#pragma unroll 1
+    for (int left = job.steps - 1; left > 0; --left) {
+        issue_dk();
+        issue_dp();
+        wgmma_wait<1>();
+        finish_dk();
+        wgmma_wait<0>();
+        weigh();
+        pass();
+    }
+    if (w.lane == 0) barrier_arrive(w.shared.barrier(kOwnVEmpty));
+    issue_dk();
+    wgmma_wait<0>();
+    finish_dk();
+}
+
+template <bool kOfV> FA_DEVICE void consume_keys(const fa_attn_bwd_params &p, const OfKeys &shared) {
+    constexpr int kTile = kOfV ? kDv : kD;
+    KeyWarp w(p, shared);
+#pragma unroll 1
+    for (u32 turn = 0;; ++turn) {
+        const u32 number = read_job_together(shared, turn);
+        if (number == kNoJob) return;
+        float sum[kTile / 2];
+#pragma unroll
+        for (int i = 0; i < kTile / 2; ++i) sum[i] = 0.0f;
+        {
+            const Job<OfKeys> job(p, number);
+            if (job.steps > 0) {
+                if constexpr (kOfV) take_values(w, job, sum);
+                else                take_keys(w, job, sum);
+                ++w.round;
+            }
+        }
+        const Job<OfKeys> job(p, opaque(number));
+        const int key = job.tile * kN + (int)(w.thread / kWarp * 16);
+        const fa_attn_bwd_strides &strides = kOfV ? p.dv_strides : p.dk_strides;
+        u16 *to = (u16 *)row_of(kOfV ? p.dv : p.dk, strides, job.s.batch, job.head, job.s.first_k + key);
+        store_gradient<kTile, kOfV ? HEAD_DIM_V : HEAD_DIM>(sum, kOfV ? 1.0f : p.softmax_scale, to, strides.row, job.s.seq_k - key);
+    }
+}
+
+// ---- dQ --------------------------------------------------------------------------------------------------------
+
+// dQ of a job's rows from `row` on, those of a warp.
+FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const OfQueries &shared, const Job<OfQueries> &job, u32 group, u32 round,
+                            Ring<2> &ring, Ring<DQ_STAGES_V> &ring_v, float (&dq)[kD / 2]) {
+    constexpr int kKeys = DQ_BLOCK_N;
+    const u32 lane = threadIdx.x % kWarp, t = lane % 4;
+    const int row0 = job.tile * OfQueries::kOwn + (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + lane / 4);
+    const Workspace at(p, workspace, (i64)job.s.batch * p.heads_q + job.head, job.s.first_tile);
+    const Curve curve(p);
+    float lse[2], delta[2];
+    const Band band = find_band(job.s);
+    int low[2], high[2];   // keys that rows g and g + 8 see, counted from 2 t
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = row0 + half * 8;
+        const bool there = row < job.s.seq_q;
+        const i64 place = (i64)(row & ~15) + place_of_row(row & 15);
+        lse[half] = there ? load_float(at.lse + place) : -neg_infinity();
+        delta[half] = there ? load_float(at.delta + place) : 0.0f;
+        const Seen seen = find_seen(job.s, band, row, (int)t * 2);
+        low[half] = seen.low, high[half] = seen.high;
+    }
+    const auto descriptor = [&](u32 place, u32 slab_bytes) { return wgmma_descriptor<64>(opaque(shared.base) + place, slab_bytes); };
+    const auto release = [&](u32 which) {
+        if (lane == 0) barrier_arrive(shared.barrier(which));
+    };
+    float s[kKeys / 2], dp[kKeys / 2];   // element 4 * j + 2 * half + e: row g + 8 * half, key 8 * j + 2 * t + e
+    u32 ds[kKeys / 4], slot = 0;         // of the tile of keys that dQ multiplies
+    int tile = job.first;
+    const auto issue_s = [&] {
+        barrier_wait(shared.barrier(kTileFull + ring.slot), ring.parity);
+        issue_scores<kKeys, kSlabs>(s, descriptor(OfQueries::kOwnAt + group * (64 * kD * 2), 0),
+                                    descriptor(OfQueries::kTilesAt + ring.slot * OfQueries::kTileBytes, 0));
+    };
+    const auto issue_dp = [&] {
+        barrier_wait(shared.barrier(kTileVFull + ring_v.slot), ring_v.parity);
+        issue_scores<kKeys, kSlabsV>(dp, descriptor(OfQueries::kOwnVAt + group * (64 * kDv * 2), 0),
+                                     descriptor(OfQueries::kTilesVAt + ring_v.slot * OfQueries::kTileVBytes, 0));
+    };
+    // P = exp2(S - LSE), while dP is computed.
+    const auto weigh = [&] {
+#pragma unroll
+        for (int i = 0; i < kKeys / 2; ++i) {
+            float slope;
+            s[i] = curve.weight(s[i], lse[i / 2 % 2], slope);
+        }
+        const int key = tile * kKeys;
+        if (high[0] < key + kKeys || (kWindow && low[1] > key)) {
+#pragma unroll
+            for (int i = 0; i < kKeys / 2; ++i) {
+                const int column = key + i / 4 * 8 + i % 2;
+                if (column >= high[i / 2 % 2] || (kWindow && column < low[i / 2 % 2])) s[i] = 0.0f;
+            }
+        }
+        ++tile;
+    };
+    const auto pass = [&] {
+        wgmma_wait<0>();
+        Wgmma<kKeys>::pin(dp);
+        release(kTileVEmpty + ring_v.slot);
+#pragma unroll
+        for (int i = 0; i < kKeys / 2; ++i) {
+            dp[i] = s[i] * (dp[i] - delta[i / 2 % 2]);
+            if constexpr (kSoftcap) dp[i] *= slope_of(curve, s[i], lse[i / 2 % 2]);
+        }
+#pragma unroll
+        for (int i = 0; i < kKeys / 4; ++i) ds[i] = pack2<kBf16>(dp[2 * i], dp[2 * i + 1]);
+        slot = ring.slot;
+        ring.advance();
+        ring_v.advance();
+    };
+    const auto issue_dq = [&] {
+        issue_gradient<kD, kKeys>(dq, ds, descriptor(OfQueries::kTilesAt + slot * OfQueries::kTileBytes, kKeys * kRowBytes));
+    };
+    barrier_wait(shared.barrier(kOwnFull), round & 1);
+    issue_s();
+    barrier_wait(shared.barrier(kOwnVFull), round & 1);
+    issue_dp();
+    wgmma_wait<1>();
+    Wgmma<kKeys>::pin(s);
+    weigh();
+    pass();
+#pragma unroll 1
+    while (tile < job.end) {
+        issue_dq();
+        issue_s();
+        wgmma_wait<1>();
+        Wgmma<kD>::pin(dq);
+        release(kTileEmpty + slot);
+        wgmma_wait<0>();
+        Wgmma<kKeys>::pin(s);
+        issue_dp();
+        weigh();
+        pass();
+    }
+    release(kOwnEmpty);
+    release(kOwnVEmpty);
+    issue_dq();
+    wgmma_wait<0>();
+    Wgmma<kD>::pin(dq);
+    release(kTileEmpty + slot);
+}
+
+FA_DEVICE void consume_queries(const fa_attn_bwd_params &p, void *workspace, const OfQueries &shared, u32 group) {
+    Ring<2> ring;
+    Ring<DQ_STAGES_V> ring_v;
+    u32 round = 0;
+#pragma unroll 1
+    for (u32 turn = 0;; ++turn) {
+        const u32 number = read_job_together(shared, turn);
+        if (number == kNoJob) return;
+        float dq[kD / 2];
+#pragma unroll
+        for (int i = 0; i < kD / 2; ++i) dq[i] = 0.0f;
+        {
+            const Job<OfQueries> job(p, number);
+            if (job.steps > 0) take_queries(p, workspace, shared, job, group, round++, ring, ring_v, dq);
+        }
+        const Job<OfQueries> job(p, opaque(number));
+        const int row = job.tile * OfQueries::kOwn + (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16);
+        u16 *to = (u16 *)row_of(p.dq, p.dq_strides, job.s.batch, job.head, job.s.first_q + row);
+        store_gradient<kD, HEAD_DIM>(dq, p.softmax_scale, to, p.dq_strides.row, job.s.seq_q - row);
+    }
+}
+
+// ---- launches --------------------------------------------------------------------------------------------------
+
+template <class P> FA_DEVICE void make_barriers(const P &shared) {
+    constexpr u32 kReaders = P::kOwnsKeys ? kGroupWarps : 2 * kGroupWarps;   // of a block's own tile
+    if (threadIdx.x == 0) {
+        if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
+        barrier_init(shared.barrier(kJobFull), 1);
+        barrier_init(shared.barrier(kJobEmpty), 1 + 2 * kGroupWarps);   // the other producer, consumers' warps
+        for (int i = kOwnFull; i <= kOwnVFull; i += 2) {
+            barrier_init(shared.barrier(i), 1);
+            barrier_init(shared.barrier(i + 1), kReaders);
+        }
+        for (int i = 0; i < kMost; ++i) {
+            barrier_init(shared.barrier(kTileFull + i), 1);
+            barrier_init(shared.barrier(kTileVFull + i), 1);
+            barrier_init(shared.barrier(kTileEmpty + i), 2 * kGroupWarps);
+            barrier_init(shared.barrier(kTileVEmpty + i), 2 * kGroupWarps);
+            barrier_init(shared.barrier(kWeightsFull + i), kGroupWarps);
+        }
+        barrier_init_fence();
+    }
+    named_sync(0, kThreads);
+}
+
+template <class P> FA_DEVICE void produce_all(const fa_attn_bwd_params &p, void *workspace, const P &shared) {
+    registers_decrease<40>();
+    const u32 warp = (u32)uniform((int)(threadIdx.x / kWarp));
+    if (warp > 1 || threadIdx.x % kWarp != 0) return;
+    if (warp == 0) produce<P, false>(p, workspace, shared);
+    else           produce<P, true>(p, workspace, shared);
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(kSideThreads)
+attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+    const int warp = (int)(threadIdx.x / kWarp);
+    if (blockIdx.x < (kVarlen ? (u32)p.batch : 1u) && warp < kMaps) prepare_map(p, workspace, (int)blockIdx.x, warp);
+    if (blockIdx.x == 0 && threadIdx.x < 2) *next_job_of(p, workspace, threadIdx.x == 0) = 0;
+    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_rows(p, workspace);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+    const OfKeys shared = {shared_address(shared_memory)};
+    make_barriers(shared);
+    const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
+    if (group == 0) {
+        produce_all(p, workspace, shared);
+    } else {
+        registers_increase<232>();
+        if (group == 1) consume_keys<true>(p, shared);
+        else            consume_keys<false>(p, shared);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+attn_bwd_dq(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+    const OfQueries shared = {shared_address(shared_memory)};
+    make_barriers(shared);
+    const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
+    if (group == 0) {
+        produce_all(p, workspace, shared);
+    } else {
+        registers_increase<232>();
+        consume_queries(p, workspace, shared, group - 1);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kSideThreads)
+attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+    finish_sink(p, workspace, (int)blockIdx.x);
+}
