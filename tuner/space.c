@@ -21,7 +21,7 @@
 #include <string.h>
 
 /* A walk ends with an error after so many steps of expressions: a few seconds. Counting gives way to draws sooner. */
-static const int64_t steps_max = 1000000000, counting_steps_max = 60000000;
+static const int64_t steps_max = 1000000000, counting_steps_max = 45000000;
 enum { DRAWS = 50000 };
 
 /* A feature away from its default that the manifest does not take. */
