@@ -20,10 +20,11 @@ namespace {
 // Below -kNear the polynomial is less than the curve and falls all the way, so that the weights by both are at most
 // exp2(-kNearTanh * factor). In a row whose reference is kFaint or more above that exponent the polynomial serves there too: where
 // the factor is kSteep or more, its weight and the right one differ by less than 2^-(kFaint + 10) of the row's largest weight.
-// In other rows every step looks for such scores.
+// In other rows every step looks for such scores. The reference comes of the first step of a tile, in which a causal row may see
+// one key, so that a larger kFaint sends most tiles that way.
 struct Bend {
     static constexpr float kNear = 0.42f, kNearTanh = 0.39693043f;   // and its tangent
-    static constexpr float kFaint = 18.0f, kSteep = 28.0f;
+    static constexpr float kFaint = 14.0f, kSteep = 28.0f;
     float shift, rest, slope;   // of the polynomial
     float factor, cap_rate;     // softcap * log2(e); 2 log2(e) * rate
 
