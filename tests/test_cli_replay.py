@@ -43,7 +43,7 @@ def what_cannot_be_replayed_is_said_in_one_sentence():
         put(place, "torn.json", json.dumps(CACHE)[:500])
         put(place, "deep.json", "[" * 1000)
         for arguments, says in ((("other.json",), "neither a cache file"), (("torn.json",), "torn.json"),
-                                (("deep.json",), "nested deeper"), (("none.json",), "none.json"), ((".",), "regular file"),
+                                (("deep.json",), "nested deeper"), (("none.json",), "none.json"), ((".",), "it is a folder"),
                                 (("hill.json", "--strategy", "guess"), 'no strategy "guess"')):
             done = place.run("replay", *arguments, status=1 if "none.json" in arguments else 2)
             tap.has(done.stderr, says)

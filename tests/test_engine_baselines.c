@@ -179,7 +179,7 @@ static void what_is_no_file_is_refused(void)
     fa_tuner *tuner = session();
     CHECK(tuner != NULL);
     CHECK_INT(fa_import_baselines(tuner, folder, NULL, &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, "no regular file");
+    CHECK_HAS(diag.text, "it is a folder");
     CHECK_INT(fa_import_baselines(tuner, "/dev/zero", NULL, &diag), FA_EINVAL);
     CHECK_INT(fa_import_baselines(tuner, "/nowhere/at all", NULL, &diag), FA_ENOTFOUND);
     CHECK_HAS(diag.text, "/nowhere/at all");

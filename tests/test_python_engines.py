@@ -469,7 +469,7 @@ def graphs_capture_shapes_that_were_not_met():
     query = Tensor((3, case.HEADS, DIM), case.q)
     with new_store("captured") as folder:
         os.environ["FA_TUNE_ENGINE_SECONDS"] = "0"
-        for sizes, near in ((None, fa_tune._core.near_kernel), ([1, 3], None)):  # found meanwhile, or beforehand
+        for sizes, near in ((None, fa_tune._core.near_kernel), ([1, 3, 8], None)):  # found meanwhile, or beforehand
             impl, builder, _ = vllm_starts(captured=sizes)
             for half, tensor in zip(impl._halves(cache), (k, v)):
                 half.copy_(tensor)

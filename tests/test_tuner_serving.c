@@ -11,6 +11,7 @@
 #include "attn_lengths.h"
 #include "attn_serving.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -295,8 +296,30 @@ static void strides_of_tables_and_scales_keep_to_their_bounds(void)
     CHECK_INT(take_with(&fixed, TABLE, 6), FA_EINVAL);
 }
 
+/* In fp32 as a kernel takes it, beside the softcap itself; below its range a kernel relies on it to be less. */
+static void a_softcaps_numbers_are_those_of_its_polynomial(void)
+{
+    static const float caps[] = {1, 30, 50, 1000};
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
+        struct fa_attn_serving_params p = {.dense = {.softmax_scale = 0.125f}};
+        float per_score = 0.125f / caps[i];
+        fa_attn_softcap_take(caps[i], &p);
+        CHECK(p.softcap == caps[i]);
+        for (int step = -4000; step <= 420; step++) {
+            float x = (float)step / 1000 / per_score, y = x * x + p.cap_shift;
+            double polynomial = (double)(x * p.cap_slope * (y * y + p.cap_rest));
+            double right = log2(exp(1)) * (double)caps[i] * tanh((double)(x * per_score));
+            if (step >= -420)
+                CHECK(fabs(polynomial - right) <= 9e-6 * fabs(right));
+            else
+                CHECK(polynomial < right);
+        }
+    }
+}
+
 int main(void)
 {
+    TEST(a_softcaps_numbers_are_those_of_its_polynomial);
     TEST(tables_that_are_not_aligned_are_refused_where_they_are_asked_for);
     TEST(strides_of_tables_and_scales_keep_to_their_bounds);
     TEST(strides_of_fp8_keys_are_held_to_sixteen_bytes);

@@ -168,7 +168,7 @@ struct Serving {
     using Curve = Bend;
     FA_DEVICE Curve find_curve(const Params &p) {
         const Scale scale = find_scale(p, 0, 0);
-        return {scale.exponent, scale.cap_rate};
+        return {p.cap_shift, p.cap_rest, p.cap_slope, scale.exponent, scale.cap_rate};
     }
 #else
     using Curve = Line;

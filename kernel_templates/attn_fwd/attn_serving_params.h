@@ -37,6 +37,10 @@ struct fa_attn_serving_params {
                                        i + off - left <= j <= i + off + right, off = causal_offset: 0 for
                                        a mask of the top left, else keys - queries; CAUSAL = 1 comes on top */
     float softcap;                  /* SOFTCAP = 1: s = softcap * tanh(scale * q.k / softcap), before the mask */
+    float cap_shift, cap_rest, cap_slope; /* SOFTCAP = 1: with x = q.k and y = x * x + cap_shift, log2 e * s is
+                                       x * cap_slope * (y * y + cap_rest), off by 8.3e-6 of itself at most, where
+                                       |scale * x / softcap| <= 0.42. Computed by the host, for a kernel's
+                                       arithmetic takes arguments as operands without a register's read */
     int splits;                     /* of the manifest's "splits", 1 or more */
 };
 

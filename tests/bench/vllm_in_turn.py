@@ -53,20 +53,22 @@ BEST, FARTHER = 5, 1.5  # tokens whose probabilities are compared; how many time
 
 # ---- one engine: a process that is told batches on stdin and answers on stdout -----------------------------------------
 def fill(model):
-    """Weights that let attention matter: products keep the size of what they are given, but scores have a deviation of 4, so
-    that few keys take the weight and soft caps bend it, and sinks are about as large as the largest score of a window. Norms
-    change nothing but in Gemma, where they multiply by 1 + weight: its embeddings are its last product's weights too, so
-    what layers add is made to outweigh the token that came in."""
+    """Weights that let attention matter and rounding little: products keep the size of what they are given, scores have a
+    deviation of 2 and more, so that few keys take the weight and soft caps bend it, sinks are about as large as the largest
+    score of a window, and of a router's experts the last ones weigh little. Norms change nothing but in Gemma, where they
+    multiply by 1 + weight: its embeddings are its last product's weights too, so what layers add is made to outweigh the
+    token that came in."""
     import torch
     dice, gemma = torch.Generator("cuda").manual_seed(1), "Gemma" in type(model).__name__
     for name, weight in model.named_parameters():
         if name.endswith("sinks"):
-            weight.data.copy_(torch.randn(weight.shape, device="cuda", generator=dice) * 4 + 12)
+            weight.data.copy_(torch.randn(weight.shape, device="cuda", generator=dice) * 2 + 8)
         elif weight.dim() > 1:
-            size = weight.shape[-1] ** -0.5 * (2 if "qkv_proj" in name else 1)
-            weight.data.copy_(torch.randn(weight.shape, device="cuda", generator=dice) * size)
+            times = 2 ** 0.5 if "qkv_proj" in name else 4 if "router" in name else 1
+            size = 1 if "embed" in name and not gemma else weight.shape[-1] ** -0.5
+            weight.data.copy_(torch.randn(weight.shape, device="cuda", generator=dice) * (times * size))
         else:
-            times = 2 if "q_norm" in name or "k_norm" in name else 8 if gemma and "post_" in name else 1
+            times = 2 ** 0.5 if "q_norm" in name or "k_norm" in name else 8 if gemma and "post_" in name else 1
             weight.data.fill_(times - gemma if "norm" in name else 0)
     for module in model.modules():  # a backend may have made something of the weights when they were loaded
         if hasattr(getattr(module, "impl", None), "process_weights_after_loading"):

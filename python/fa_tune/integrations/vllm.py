@@ -115,7 +115,8 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
         # DFlash's drafts see one another, in layers that are not told apart from the model's here
         masks = [True] + [False] * str(getattr(speculative, "method", "")).startswith(("dflash", "dspark"))
         # vLLM captures decoding of the longest cache, and may have run shorter ones alone before
-        captured = sorted({max(size // (1 + drafts), 1) for size in vllm_config.compilation_config.cudagraph_capture_sizes or ()})
+        sizes = vllm_config.compilation_config.cudagraph_capture_sizes or ()  # of graphs, in tokens
+        captured = sorted({size // (1 + drafts) for size in sizes if 1 <= size // (1 + drafts) <= scheduler.max_num_seqs})
         # vLLM makes builders when weights are loaded and the cache is not there yet: tuning has memory
         for name in layer_names:
             impl = vllm_config.compilation_config.static_forward_context[name].impl

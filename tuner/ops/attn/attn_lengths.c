@@ -196,5 +196,6 @@ void fa_attn_lists_params(const fa_attn_case *what, const fa_attn_lists *lists, 
     to->total_q = (int)what->total_q;
     to->total_k = (int)what->total_k;
     fa_attn_window_take(p, to);
-    to->softcap = what->softcap;
+    if (p->softcap)
+        fa_attn_softcap_take(what->softcap, to);
 }

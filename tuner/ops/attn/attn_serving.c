@@ -94,6 +94,20 @@ void fa_attn_window_take(const fa_problem *problem, struct fa_attn_serving_param
     params->window_right = problem->window ? problem->window_right : -1;
 }
 
+/* tanh(t) is t * (a0 + a1 * t^2 + a2 * t^4) for |t| <= 0.42 (least squares, weighted anew until the largest relative errors are
+ * equal): a2 * t * ((t^2 + a1 / (2 * a2))^2 + a0 / a2 - (a1 / (2 * a2))^2), in which t is rate * q.k. */
+void fa_attn_softcap_take(float softcap, struct fa_attn_serving_params *params)
+{
+    static const double a0 = 0.99999171, a1 = -0.33248131, a2 = 0.12013641,
+                        log2_e = 1.4426950408889634;
+    double rate = (double)params->dense.softmax_scale / (double)softcap, square = rate * rate,
+           middle = a1 / (2 * a2);
+    params->softcap = softcap;
+    params->cap_shift = (float)(middle / square);
+    params->cap_rest = (float)((a0 / a2 - middle * middle) / (square * square));
+    params->cap_slope = (float)(a2 * log2_e * (double)softcap * rate * square * square);
+}
+
 static void take_arguments(const fa_problem *p, const fa_attn_args *args,
                            struct fa_attn_serving_params *to)
 {
@@ -114,7 +128,8 @@ static void take_arguments(const fa_problem *p, const fa_attn_args *args,
     to->total_q = args->total_q;
     to->total_k = args->total_k;
     fa_attn_window_take(p, to);
-    to->softcap = args->softcap;
+    if (p->softcap)
+        fa_attn_softcap_take(args->softcap, to);
 }
 
 int fa_attn_serving_take(const fa_call *call, const fa_problem *problem, const fa_attn_args *args,

@@ -21,6 +21,9 @@ bool fa_attn_is_dense(const fa_problem *problem);
 /* Sets the window's ends: -1 where there is none. */
 void fa_attn_window_take(const fa_problem *problem, struct fa_attn_serving_params *params);
 
+/* The softcap, and what a kernel needs of it and of dense.softmax_scale, which is set. */
+void fa_attn_softcap_take(float softcap, struct fa_attn_serving_params *params);
+
 /* Sets what stands behind params->dense. `args` NULL: a caller of an earlier version, who asks for dense
  * problems alone. Nothing in device memory is read: lengths and tables may still be on their way.
  * FA_EINVAL names an argument that the problem asks for and that is missing or out of range, FA_EALIGN a pointer that is
