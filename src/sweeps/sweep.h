@@ -9,7 +9,7 @@
 #include "fa_tune.h"
 #include "store.h"
 
-/* ---- runner.c -------------------------------------------------------------------------------*/
+/* ---- the runner (sweep.c) ----------------------------------------------------------------------*/
 /* How an item is tuned; the fleet's queue keeps it with a sweep. */
 typedef struct fa_item_request {
     fa_effort effort;
