@@ -15,8 +15,8 @@
 //  - dQ: a job is a tile of 128 queries, of which each consumer owns 64. It walks the tiles of keys that they see: S = Q K^T,
 //    dP = dO V^T, dQ += dS K with dS from registers.
 // Invariants:
-//  - shared memory is rings of LSE and delta (for dK and dV), the block's own two tiles (K and V, or Q and dO), rings of the two tiles
-//    that it walks, slots of P (for dK and dV), barriers and the number of a job. Tiles are slabs of 64 columns with swizzled
+//  - shared memory is rings of LSE, delta and P (for dK and dV), the block's own two tiles (K and V, or Q and dO), rings of the two
+//    tiles that it walks, barriers and the number of a job. Tiles are slabs of 64 columns with swizzled
 //    rows of 128 bytes; tiles of 128 queries of one's own are two tiles of 64. Rows that do not exist are zero.
 //  - the first launch makes LSE and delta, the tensor maps (of each sequence with VARLEN=1, so that copies read zeros behind it) and
 //    the numbers of the next jobs.
@@ -26,6 +26,8 @@
 //  - a job without steps loads nothing; its gradients are 0.
 //  - what is read by loads or products is written again only behind a barrier at which its readers arrived.
 //    tests/test_barriers_bwd_wide.py plays this order; a change of it belongs in both.
+// racecheck reports reads of LSE and delta, and of P, as attn_bwd_sm90a.cu says: P is ordered by a warp barrier in front of one lane's
+// arrival, and reported for the other lanes alone. tests/racecheck_bwd.py lets these pass and no others.
 #include "fa_tma_device.cuh"
 #include "attn_bwd_tiles.cuh"
 #include "fa_wgmma.cuh"
@@ -61,9 +63,9 @@ template <bool kOwnsKeys_, int kOwn_, int kStep_, int kStages_, int kStagesV_> s
     static constexpr int kOwnBytes = kOwn * kD * 2, kOwnVBytes = kOwn * kDv * 2, kTileBytes = kStep * kD * 2, kTileVBytes = kStep * kDv * 2;
     static constexpr int kWeightsBytes = kOwnsKeys ? kStep * kOwn * 2 : 0, kRowsBytes = kOwnsKeys ? kStep * 4 : 0;
     static constexpr int kLseAt = 0, kDeltaAt = kLseAt + kStages * kRowsBytes;
-    static constexpr int kOwnAt = (kDeltaAt + kStagesV * kRowsBytes + 1023) / 1024 * 1024;
+    static constexpr int kWeightsAt = (kDeltaAt + kStagesV * kRowsBytes + 1023) / 1024 * 1024, kOwnAt = kWeightsAt + kStages * kWeightsBytes;
     static constexpr int kOwnVAt = kOwnAt + kOwnBytes, kTilesAt = kOwnVAt + kOwnVBytes, kTilesVAt = kTilesAt + kStages * kTileBytes;
-    static constexpr int kWeightsAt = kTilesVAt + kStagesV * kTileVBytes, kBarriersAt = kWeightsAt + kStages * kWeightsBytes;
+    static constexpr int kBarriersAt = kTilesVAt + kStagesV * kTileVBytes;
     static constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount;
     static_assert(kStages > 1 && kStages <= kMost && kStagesV <= kMost && kBarrierCount < 24, "what the manifest says of shared memory");
 
