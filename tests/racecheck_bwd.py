@@ -8,7 +8,9 @@ LOG is the output of tests/gpu_training.py with FA_TEST_FAMILY under `compute-sa
 --print-limit 0`. In the families for Hopper LSE and delta come by cp.async.bulk, which writes behind an mbarrier that their readers have
 passed; racecheck does not see it and reports each such read as a WAR hazard. In attn_bwd_wide_sm90a a thread of one consumer reads the
 16 bytes of P that the same thread of the other one wrote; the writing warp met at a warp barrier, and its lane 0 arrived at an mbarrier
-for all. racecheck does not see that either, and reports lanes 1 to 31 as RAW hazards. Where these lie in shared memory a manifest says.
+for all. racecheck does not see that either, and reports lanes 1 to 31 as RAW hazards. The next writing of the slot follows the reading warp's
+barrier, its lane 0's arrival for the tile of Q (behind dK), the producer's copy into that tile and the writer's wait for it: WAR hazards of
+lanes 1 to 31. Of lane 0, which arrives itself, it reports neither. Where these lie in shared memory a manifest says.
 Exits with 1 for any other hazard, and where the log cannot tell: it has no summary, its list was cut, or several configs ran.
 """
 import json
@@ -19,7 +21,7 @@ import sys
 
 RESERVED = 0x400  # bytes in front of a kernel's own shared memory, in the addresses that racecheck prints
 HAZARD = re.compile(r"Potential (\w+) hazard detected at __shared__ 0x([0-9a-f]+).*\n"
-                    r"(?:=+ +Write Thread \((\d+),0,0\).*\n=+ +Read Thread \((\d+),0,0\))?")
+                    r"(?:=+ +(?:Write|Read) Thread \((\d+),0,0\).*\n=+ +(?:Write|Read) Thread \((\d+),0,0\))?")
 MANIFEST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../kernel_templates/attn_bwd/%s.json")
 
 
@@ -42,13 +44,15 @@ def known_addresses(config):
     return range(end - size("rows"), end), range(0)
 
 
-def expected(rows, weights, kind, address, writer, reader):
-    """Whether a hazard is of the two kinds that racecheck is known not to follow."""
-    if kind == "WAR":
-        return address in rows
-    if kind != "RAW" or address not in weights or not writer:
+def expected(rows, weights, kind, address, first, second):
+    """Whether a hazard is of the kinds that racecheck is known not to follow. The threads: for RAW the writing one first, for WAR the
+    reading one."""
+    if kind == "WAR" and address in rows:
+        return True
+    if kind not in ("RAW", "WAR") or address not in weights or not first:
         return False
     own = (address - weights.start) % (128 * 16) // 16   # whose bytes they are
+    writer, reader = (first, second) if kind == "RAW" else (second, first)
     return own % 32 != 0 and (int(writer), int(reader)) == (128 + own, 256 + own)
 
 

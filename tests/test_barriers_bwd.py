@@ -479,7 +479,8 @@ def of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected():
 
     def wrong(*hazards, config=config, summary=summary):
         lines = ["========= Error: Potential %s hazard detected at __shared__ 0x%x in block (0,0,0) :\n" % hazard[:2] + "".join(
-            "=========     %s Thread (%d,0,0) at attn_bwd+0x70\n" % pair for pair in zip(("Write", "Read"), hazard[2:])) for hazard in hazards]
+            "=========     %s Thread (%d,0,0) at attn_bwd+0x70\n" % pair
+            for pair in zip(("Read", "Write") if hazard[0] == "WAR" else ("Write", "Read"), hazard[2:])) for hazard in hazards]
         return racecheck_bwd.judged("".join(lines) + config + summary)[0]
     first, last = 0x400 + 115904 - 192 - 1024, 0x400 + 115904 - 192 - 4
     tap.equal(first + 512, 0x1c600)
@@ -491,9 +492,9 @@ def of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected():
     wide = config.replace("attn_bwd_sm90a", "attn_bwd_wide_sm90a").replace('"BLOCK_N": 128', '"BLOCK_N": 64, "STAGES": 2')
     tap.equal([wrong(("WAR", at), config=wide) for at in (0x400, 0x7fc, 0x800)], [None, None, "WAR at 0x800"])
     place = 0x800 + 2048 + 65 * 16   # of the second 16 rows, thread 65's
-    tap.equal(wrong(("RAW", place, 193, 321), ("RAW", place + 15, 193, 321), config=wide), None)
+    tap.equal(wrong(("RAW", place, 193, 321), ("RAW", place + 15, 193, 321), ("WAR", place, 321, 193), config=wide), None)
     tap.equal(wrong(("RAW", place, 193, 321)), "RAW at 0x%x" % place)   # of attn_bwd_sm90a
-    for hazard in (("WAR", place, 193, 321), ("WAW", place, 193, 321), ("RAW", place, 193, 322), ("RAW", place, 192, 321), ("RAW", place - 1, 193, 321),
+    for hazard in (("WAR", place, 193, 321), ("WAR", place, 321, 194), ("WAR", place - 16, 320, 192), ("WAR", place), ("WAW", place, 193, 321), ("RAW", place, 193, 322), ("RAW", place, 192, 321), ("RAW", place - 1, 193, 321),
                    ("RAW", place - 16, 192, 320), ("RAW", place + 2 * 8192, 193, 321), ("RAW", place - 4096, 193, 321), ("RAW", place)):
         tap.equal(wrong(("WAR", 0x400), hazard, config=wide), "%s at 0x%x" % hazard[:2])
     tap.has(wrong(summary=""), "no summary")

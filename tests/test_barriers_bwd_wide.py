@@ -19,7 +19,7 @@ CHANGES = {
         "producers do not wait for room for keys", "producers do not wait for a slot", "a job is told before all have read the one before",
         "consumers do not wait for keys", "consumers do not wait for a tile", "Q is released before dK is complete",
         "dO is released before dV is complete", "P is read without waiting for it", "LSE is read when Q is released", "delta is read when dO is released",
-        "keys are released before the last scores", "jobs without steps are counted as rounds"},
+        "keys are released before the last scores", "fewer slots of P than tiles of Q", "jobs without steps are counted as rounds"},
     "queries": {
         "producers do not wait for room for queries", "producers do not wait for a slot", "a job is told before all have read the one before",
         "consumers do not wait for queries", "consumers do not wait for a tile", "K is released before dQ is complete",
@@ -36,11 +36,12 @@ class Block:
         self.keys, self.jobs, self.change, self.stages = launch == "keys", jobs, change, dict(zip(("tile", "tile_v"), stages))
         warps = len(GROUPS) * len(WARPS)
         readers = len(WARPS) if self.keys else warps
+        slots = stages[0] - (change == "fewer slots of P than tiles of Q")
         each = len(WARPS) if change == "one consumer releases K" else warps
-        self.full = {"job": [Barrier(1)], "own": [Transactions(1)], "own_v": [Transactions(1)], "weights": [Barrier(len(WARPS)) for _ in range(stages[0])]}
+        self.full = {"job": [Barrier(1)], "own": [Transactions(1)], "own_v": [Transactions(1)], "weights": [Barrier(len(WARPS)) for _ in range(slots)]}
         self.empty = {"job": [Barrier(1 + warps)], "own": [Barrier(readers)], "own_v": [Barrier(readers)]}
         lanes = [(warp, lane) for warp in WARPS for lane in LANES]
-        self.rooms = {"job": [Room([0])], "own": [Room([0])], "own_v": [Room([0])], "weights": [Room(lanes) for _ in range(stages[0])]}
+        self.rooms = {"job": [Room([0])], "own": [Room([0])], "own_v": [Room([0])], "weights": [Room(lanes) for _ in range(slots)]}
         for name, count in self.stages.items():
             self.full[name] = [Transactions(1) for _ in range(count)]
             self.empty[name] = [Barrier(each if name == "tile" else warps) for _ in range(count)]
@@ -166,6 +167,9 @@ class Block:
         def slot_of(step):
             return step % self.stages["tile"], step // self.stages["tile"] % 2
 
+        def slot_of_weights(step):
+            return step % len(rooms["weights"])
+
         def issue_scores():
             slot, parity = slot_of(step)
             if change != "consumers do not wait for a tile":
@@ -179,7 +183,7 @@ class Block:
             if group == 0:
                 yield from look_at_rows()
                 return
-            slot, parity = slot_of(step)
+            slot, parity = slot_of_weights(step), step // len(rooms["weights"]) % 2
             if change != "P is read without waiting for it":
                 yield from self.wait(self.full["weights"][slot], parity)
             if change != late:
@@ -193,7 +197,7 @@ class Block:
         def hand_over():
             if group == 1:
                 return
-            slot, _ = slot_of(step)
+            slot = slot_of_weights(step)
             if change != late:
                 yield from look_at_rows()   # with a softcap
             rooms["weights"][slot].write(("weights", step), [(warp, lane)])
