@@ -116,10 +116,82 @@ class Room:
             self.readers[part] -= 1
 
 
-class Block:
+class Play:
+    """A block: what its lanes do to barriers and rooms, copies that go on beside them, and their running in any order."""
+
+    def __init__(self):
+        self.warp_barriers, self.copies, self.moves = {}, [], 0
+
+    def wait(self, barrier, parity):
+        while not barrier.passed(parity):
+            yield
+        self.moves += 1
+
+    def meet(self, who):
+        """A warp barrier."""
+        yield from self.warp_barriers.setdefault(who[:-1], Named(len(LANES))).sync(who)
+        self.moves += 1
+
+    def arrive(self, barrier, who):
+        self.moves += 1
+        if who[-1] == 0:
+            barrier.arrive()
+
+    def look(self, room, what, parts=None):
+        """A lane reads with its own loads, which takes a while."""
+        parts = list(room.holds) if parts is None else parts
+        room.begin(what, parts, by_copy=False)
+        yield
+        room.end(parts)
+        self.moves += 1
+
+    def copy(self, room, parts, begin, end):
+        def run():
+            yield
+            begin(room, parts)
+            self.moves += 1
+            yield
+            end(room, parts)
+            self.moves += 1
+        self.copies.append(run())
+
+    def load(self, room, what, barrier):
+        def end(room, parts):
+            room.write(what, parts, by_copy=True)
+            barrier.copied()
+        self.copy(room, list(room.holds), lambda room, parts: room.write(None, parts, by_copy=True), end)
+
+    def play(self, lanes, rng):
+        """False: nobody can move although somebody has not ended."""
+        slow = set(rng.sample(range(len(lanes)), rng.randint(0, 6)))   # lanes that seldom run
+        late_copies = rng.random() < 0.3
+        left, idle = list(enumerate(lanes)), 0
+        while left:
+            running = left + [(-1, copy) for copy in self.copies]
+            number, runner = rng.choice(running)
+            if (number in slow or number < 0 and late_copies) and rng.random() < 0.95:
+                continue
+            before = self.moves
+            try:
+                next(runner)
+            except StopIteration:
+                if number < 0:
+                    self.copies.remove(runner)
+                else:
+                    left.remove((number, runner))
+                before = -1
+            idle = 0 if self.moves != before else idle + 1
+            if idle > 200 * len(running):
+                return False
+        assert not self.copies, "a block ends while its shared memory is read or written"
+        return True
+
+
+class Block(Play):
     """Jobs: how many steps each of them has."""
 
     def __init__(self, jobs, change=None):
+        super().__init__()
         assert change is None or change in CHANGES, change
         self.jobs, self.change = jobs, change
         warps, threads = len(GROUPS) * len(WARPS), len(WARPS) * len(LANES)
@@ -140,21 +212,9 @@ class Block:
         self.half_empty = [Named(threads + len(LANES)) for _ in GROUPS]
         self.half_full = [Named(threads + len(LANES)) for _ in GROUPS]
         self.rooms_free = [Named(threads + len(LANES)) for _ in GROUPS]
-        self.warp_barriers = {}
-        self.copies, self.added, self.stored, self.passed = [], [], [], {}
-        self.moves = 0
+        self.added, self.stored, self.passed = [], [], {}
 
     # -- what lanes do ------------------------------------------------------------------------------------------
-    def wait(self, barrier, parity):
-        while not barrier.passed(parity):
-            yield
-        self.moves += 1
-
-    def meet(self, who):
-        """A warp barrier."""
-        yield from self.warp_barriers.setdefault(who[:-1], Named(len(LANES))).sync(who)
-        self.moves += 1
-
     def named(self, barrier, who, arrive_only=False):
         self.passed[who] = self.passed.get(who, 0) + 1
         self.moves += 1
@@ -164,40 +224,12 @@ class Block:
             yield from barrier.sync(who)
             self.moves += 1
 
-    def arrive(self, barrier, who):
-        self.moves += 1
-        if who[-1] == 0:
-            barrier.arrive()
-
     def fence(self, who, name):
         if self.change == "%s is not fenced" % name:
             return
         for rooms in self.rooms.values():
             for room in rooms:
                 room.unfenced.discard(who)
-
-    def look(self, room, what):
-        """A lane reads with its own loads, which takes a while."""
-        room.begin(what, room.holds, by_copy=False)
-        yield
-        room.end(room.holds)
-        self.moves += 1
-
-    def copy(self, room, parts, begin, end):
-        def run():
-            yield
-            begin(room, parts)
-            self.moves += 1
-            yield
-            end(room, parts)
-            self.moves += 1
-        self.copies.append(run())
-
-    def load(self, room, what, barrier):
-        def end(room, parts):
-            room.write(what, parts, by_copy=True)
-            barrier.copied()
-        self.copy(room, list(room.holds), lambda room, parts: room.write(None, parts, by_copy=True), end)
 
     def store(self, room, what, parts, to):
         """Of shared memory to global memory; its end is told in what this returns."""
@@ -415,27 +447,8 @@ class Block:
         lanes = [self.consume(group, warp, lane) for group in GROUPS for warp in WARPS for lane in LANES]
         lanes += [self.drain(half, lane) for half in GROUPS for lane in LANES]
         lanes += [self.produce(of_v) for of_v in (False, True)]
-        slow = set(rng.sample(range(len(lanes)), rng.randint(0, 6)))   # lanes that seldom run
-        late_copies = rng.random() < 0.3
-        left, idle = list(enumerate(lanes)), 0
-        while left:
-            running = left + [(-1, copy) for copy in self.copies]
-            number, runner = rng.choice(running)
-            if (number in slow or number < 0 and late_copies) and rng.random() < 0.95:
-                continue
-            before = self.moves
-            try:
-                next(runner)
-            except StopIteration:
-                if number < 0:
-                    self.copies.remove(runner)
-                else:
-                    left.remove((number, runner))
-                before = -1
-            idle = 0 if self.moves != before else idle + 1
-            if idle > 200 * len(running):
-                return False
-        assert not self.copies, "a block ends while its shared memory is read"
+        if not self.play(lanes, rng):
+            return False
         assert sorted(self.added) == sorted([("dq", step) for step in range(sum(self.jobs))] * 2)
         assert sorted(self.stored) == sorted([(name, group, turn) for name, rooms in (("dK", 1), ("dV", self.ds_tiles)) for group in GROUPS
                                               for turn in range(len(self.jobs)) for _ in WARPS for _ in range(rooms)])

@@ -11,7 +11,7 @@ import random
 
 import tap
 from test_barriers import Barrier, Ring
-from test_barriers_bwd import Named, Room, Transactions
+from test_barriers_bwd import Play, Room, Transactions
 
 WARPS, LANES, GROUPS = range(2), range(2), range(2)
 CHANGES = {
@@ -28,10 +28,11 @@ CHANGES = {
 }
 
 
-class Block:
+class Block(Play):
     """Jobs: how many steps each of them has. `stages`: of the tiles that are walked, of K or Q and of V or dO."""
 
     def __init__(self, launch, jobs, stages=(2, 2), change=None):
+        super().__init__()
         assert change is None or change in CHANGES[launch], change
         self.keys, self.jobs, self.change, self.stages = launch == "keys", jobs, change, dict(zip(("tile", "tile_v"), stages))
         warps = len(GROUPS) * len(WARPS)
@@ -47,43 +48,8 @@ class Block:
             self.empty[name] = [Barrier(each if name == "tile" else warps) for _ in range(count)]
             self.rooms[name] = [Room([0]) for _ in range(count)]
             self.rooms["rows_" + name] = [Room([0]) for _ in range(count)]
-        self.warp_barriers, self.copies, self.moves = {}, [], 0
 
     # -- what lanes do ------------------------------------------------------------------------------------------
-    def wait(self, barrier, parity):
-        while not barrier.passed(parity):
-            yield
-        self.moves += 1
-
-    def meet(self, who):
-        """A warp barrier."""
-        yield from self.warp_barriers.setdefault(who[:-1], Named(len(LANES))).sync(who)
-        self.moves += 1
-
-    def arrive(self, barrier, who):
-        self.moves += 1
-        if who[-1] == 0:
-            barrier.arrive()
-
-    def look(self, room, what, parts=None):
-        """A lane reads with its own loads, which takes a while."""
-        parts = list(room.holds) if parts is None else parts
-        room.begin(what, parts, by_copy=False)
-        yield
-        room.end(parts)
-        self.moves += 1
-
-    def load(self, room, what, barrier):
-        def run():
-            yield
-            room.write(None, [0], by_copy=True)
-            self.moves += 1
-            yield
-            room.write(what, [0], by_copy=True)
-            barrier.copied()
-            self.moves += 1
-        self.copies.append(run())
-
     def read_job(self, turn, who):
         """Of a warp lane 0 reads; the others meet it in a shuffle."""
         if who is None or who[-1] == 0:
@@ -321,28 +287,7 @@ class Block:
         consume = self.consume_keys if self.keys else self.consume_queries
         lanes = [consume(group, warp, lane) for group in GROUPS for warp in WARPS for lane in LANES]
         lanes += [self.produce(of_v) for of_v in (False, True)]
-        slow = set(rng.sample(range(len(lanes)), rng.randint(0, 6)))   # lanes that seldom run
-        late_copies = rng.random() < 0.3
-        left, idle = list(enumerate(lanes)), 0
-        while left:
-            running = left + [(-1, copy) for copy in self.copies]
-            number, runner = rng.choice(running)
-            if (number in slow or number < 0 and late_copies) and rng.random() < 0.95:
-                continue
-            before = self.moves
-            try:
-                next(runner)
-            except StopIteration:
-                if number < 0:
-                    self.copies.remove(runner)
-                else:
-                    left.remove((number, runner))
-                before = -1
-            idle = 0 if self.moves != before else idle + 1
-            if idle > 200 * len(running):
-                return False
-        assert not self.copies, "a block ends while its shared memory is written"
-        return True
+        return self.play(lanes, rng)
 
 
 def random_jobs(rng):
