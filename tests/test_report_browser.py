@@ -134,7 +134,7 @@ def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
     tap.has(which, "fa_problem problem = {.head_dim = 64, .batch = 1, .heads_q = 1")
     tap.has(sure, "95% interval")
     tap.has(far, "% of the ")
-    tap.has(against, "fa3 is 5.2")
+    assert re.search(r"fa3 is 5\.(1[5-9]|2\d?)× as fast", against), against  # of a median that is a percent wide
     tap.has(against, "as fast as PyTorch's FA2")
     tap.has(shown.run("document.querySelector('#p1').textContent"), "profile this kernel")
     for part in ("The race", "fa-tune against others", "Roofline", "Heat map", "Funnel",
