@@ -161,6 +161,16 @@ class Play:
             barrier.copied()
         self.copy(room, list(room.holds), lambda room, parts: room.write(None, parts, by_copy=True), end)
 
+    def read_job(self, turn, who):
+        """Of a warp lane 0 reads; the others meet it in a shuffle."""
+        if who is None or who[-1] == 0:
+            yield from self.wait(self.full["job"][0], turn % 2)
+            yield from self.look(self.rooms["job"][0], ("job", turn))
+            self.empty["job"][0].arrive()
+        if who is not None:
+            yield from self.meet(who)
+        self.moves += 1
+
     def play(self, lanes, rng):
         """False: nobody can move although somebody has not ended."""
         slow = set(rng.sample(range(len(lanes)), rng.randint(0, 6)))   # lanes that seldom run
@@ -241,16 +251,6 @@ class Block(Play):
             state["read"] = True
         self.copy(room, parts, lambda room, parts: room.begin(what, parts), end)
         return state
-
-    def read_job(self, turn, who):
-        """Of a warp lane 0 reads; the others meet it in a shuffle."""
-        if who is None or who[-1] == 0:
-            yield from self.wait(self.full["job"][0], turn % 2)
-            yield from self.look(self.rooms["job"][0], ("job", turn))
-            self.empty["job"][0].arrive()
-        if who is not None:
-            yield from self.meet(who)
-        self.moves += 1
 
     # -- the producing warpgroup --------------------------------------------------------------------------------
     def produce(self, of_v):

@@ -49,17 +49,6 @@ class Block(Play):
             self.rooms[name] = [Room([0]) for _ in range(count)]
             self.rooms["rows_" + name] = [Room([0]) for _ in range(count)]
 
-    # -- what lanes do ------------------------------------------------------------------------------------------
-    def read_job(self, turn, who):
-        """Of a warp lane 0 reads; the others meet it in a shuffle."""
-        if who is None or who[-1] == 0:
-            yield from self.wait(self.full["job"][0], turn % 2)
-            yield from self.look(self.rooms["job"][0], ("job", turn))
-            self.empty["job"][0].arrive()
-        if who is not None:
-            yield from self.meet(who)
-        self.moves += 1
-
     def counts(self, turn):
         """Whether a job is one of the rounds by which the barriers of a block's own tiles go."""
         return self.jobs[turn] > 0
