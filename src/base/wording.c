@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
 
 const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX])
 {
@@ -167,6 +169,24 @@ const char *fa_nearest(const char *typed, const char *const *names)
 }
 
 /* ---- columns ---------------------------------------------------------------------------------*/
+size_t fa_terminal_columns(int descriptor)
+{
+    struct winsize size;
+    bool known =
+        isatty(descriptor) == 1 && ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    return known ? size.ws_col : 0;
+}
+
+size_t fa_help_width(void)
+{
+    enum { PIPED = 80, WIDEST = 100, NARROWEST = 40 };
+    size_t columns = fa_terminal_columns(STDOUT_FILENO);
+    return columns == 0          ? PIPED
+           : columns > WIDEST    ? WIDEST
+           : columns < NARROWEST ? NARROWEST
+                                 : columns;
+}
+
 size_t fa_columns_of(const char *text, size_t size)
 {
     size_t columns = 0;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PIPED = 80, WIDEST = 100, NARROWEST = 40, COLUMN = 26 /* where an option's help begins */ };
+enum { COLUMN = 26 /* where an option's help begins */ };
 
 static const struct {
     const char *heading, *verbs; /* names between spaces */
@@ -29,19 +29,9 @@ static const char *const first_options[] = {"--gpu",   "--seq",    "--heads",  "
                                             "--dtype", "--causal", "--effort", "--jobs",
                                             "--quiet", "--json"};
 
-/* Columns to fill: the terminal's, as far as lines stay readable. */
-static size_t width_now(void)
-{
-    size_t columns = cli_columns(STDOUT_FILENO);
-    return columns == 0          ? PIPED
-           : columns > WIDEST    ? WIDEST
-           : columns < NARROWEST ? NARROWEST
-                                 : columns;
-}
-
 static void put_wrapped(fa_buf *out, const char *text, size_t column, size_t indent)
 {
-    fa_wrap(out, text, strlen(text), column, indent, width_now());
+    fa_wrap(out, text, strlen(text), column, indent, fa_help_width());
     fa_buf_text(out, "\n");
 }
 
@@ -165,7 +155,7 @@ void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *ou
  * three spaces part from it, go below it. */
 static void put_example(fa_buf *out, const char *line, size_t length)
 {
-    size_t command = 2, width = width_now();
+    size_t command = 2, width = fa_help_width();
     while (command + 3 < length && memcmp(line + command, "   ", 3) != 0)
         command++;
     if (length <= width || command + 3 >= length) {

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -160,9 +159,8 @@ static void put_bar(int64_t done, int64_t total)
 
 void cli_progress_draw(cli_progress *progress, fa_buf *line, int64_t done, int64_t total)
 {
-    struct winsize size;
-    bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-    size_t columns = known ? (size_t)size.ws_col - 1 : 79;
+    size_t columns = fa_terminal_columns(STDERR_FILENO);
+    columns = columns > 0 ? columns - 1 : 79;
     erase(progress);
     if (!line->failed && line->size > 0) {
         bool bar = total > 0 && columns >= BAR_FROM;

@@ -254,7 +254,7 @@ static void put_gone(const column *columns, size_t count, size_t width, fa_buf *
 void cli_table_put(cli_table *table, const char *titles, fa_buf *out)
 {
     column columns[COLUMNS_MAX];
-    size_t count = read_columns(titles, columns), width = cli_columns(STDOUT_FILENO);
+    size_t count = read_columns(titles, columns), width = fa_terminal_columns(STDOUT_FILENO);
     out->failed |= table->text.failed || table->cell.failed;
     if (table->rows > 0 && !out->failed) {
         measure(table->text.data, columns, count);

@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* ---- colour ---------------------------------------------------------------------------------*/
@@ -50,23 +49,15 @@ void cli_styled(fa_buf *out, cli_style style, const char *text)
 }
 
 /* ---- width ----------------------------------------------------------------------------------*/
-size_t cli_columns(int descriptor)
-{
-    struct winsize size;
-    bool known =
-        isatty(descriptor) == 1 && ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-    return known ? size.ws_col : 0;
-}
-
 void cli_wrap_here(fa_buf *out, const char *text, size_t column, size_t indent)
 {
-    size_t width = cli_columns(STDOUT_FILENO);
+    size_t width = fa_terminal_columns(STDOUT_FILENO);
     fa_wrap(out, text, strlen(text), column, indent, width > 0 ? width : SIZE_MAX);
 }
 
 void cli_wrap_lines(fa_buf *out, const char *text)
 {
-    size_t width = cli_columns(STDOUT_FILENO);
+    size_t width = fa_terminal_columns(STDOUT_FILENO);
     while (*text != 0) {
         size_t length = strcspn(text, "\n"), indent = strspn(text, " ");
         if (width == 0 || fa_columns_of(text, length) <= width)

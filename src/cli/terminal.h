@@ -26,9 +26,6 @@ void cli_styled(fa_buf *out, cli_style style, const char *text);
 const char *cli_style_begin(int descriptor, cli_style style);
 const char *cli_style_end(int descriptor);
 
-/* The columns of the terminal behind a descriptor; 0: it is no terminal, or does not say. */
-size_t cli_columns(int descriptor);
-
 /* fa_wrap() for stdout: as wide as its terminal, and one line where it is none. */
 void cli_wrap_here(fa_buf *out, const char *text, size_t column, size_t indent);
 /* Appends lines, those that are too wide for stdout's terminal wrapped under their own first word. */

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -285,19 +284,9 @@ static void put_preset(fa_buf *out, const setting *known)
         fa_buf_printf(out, " (%d%s)", known->preset, known->kind == KIND_DURATION ? "s" : "");
 }
 
-/* Columns to fill: the terminal's, as far as lines stay readable, and 80 of a pipe. */
-static size_t width_now(void)
-{
-    enum { PIPED = 80, WIDEST = 100, NARROWEST = 40 };
-    struct winsize size;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-        return PIPED;
-    return size.ws_col > WIDEST ? WIDEST : size.ws_col < NARROWEST ? NARROWEST : size.ws_col;
-}
-
 static void put_paragraph(fa_buf *out, const char *text)
 {
-    fa_wrap(out, text, strlen(text), 0, 0, width_now());
+    fa_wrap(out, text, strlen(text), 0, 0, fa_help_width());
     fa_buf_text(out, "\n");
 }
 
@@ -313,7 +302,7 @@ static void put_setting(fa_buf *out, const setting *known)
     fa_buf_printf(out, "%s%s%*s", left, taken + 2 > COLUMN ? "\n" : "",
                   taken + 2 > COLUMN ? COLUMN : COLUMN - taken, "");
     if (!help.failed)
-        fa_wrap(out, help.data, help.size, COLUMN, COLUMN, width_now());
+        fa_wrap(out, help.data, help.size, COLUMN, COLUMN, fa_help_width());
     fa_buf_text(out, "\n");
     fa_buf_free(&help);
 }
