@@ -74,7 +74,7 @@ int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
  * released when the loop next runs or is closed. */
 void fa_child_stop(fa_child **child);
 
-/* Tells it to die and does not wait: before fa_child_stop of many, so that they die side by side. */
+/* Tells it and its process group to die and does not wait: before fa_child_stop of many, so that they die side by side. */
 void fa_child_kill(fa_child *child); /* NULL is allowed */
 
 /* Queues one message and, when timeout_ms > 0, sets the deadline for the next answer. */
@@ -85,7 +85,8 @@ int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t b
 void fa_child_deadline(fa_child *child, int timeout_ms); /* 0: none */
 /* What was given on top since the deadline was set, in milliseconds. */
 int fa_child_waited_ms(const fa_child *child);
-/* As fa_process_yield. */
+/* Lets other processes go first: 1 to 19, as nice(1) counts; 19 computes only where nobody else
+ * wants to (SCHED_IDLE). 0: nothing. Soon after its start: threads that it has already stay. */
 void fa_child_yield(fa_child *child, int nice);
 void *fa_child_context(const fa_child *child);
 
@@ -111,17 +112,8 @@ typedef struct fa_process_end {
 
 /* Kills it with its group where it runs, and reaps it. */
 fa_process_end fa_process_finish(pid_t pid);
-/* Tells it and its group to die and does not wait. */
-void fa_process_kill(pid_t pid);
 /* Waits for its end, 50 ms at most, and leaves it to be reaped. Whether it has ended. (End of file on the socket comes a
  * moment before the exit status.) */
 bool fa_process_await(pid_t pid);
-
-/* How long its first thread, which does its work, has been ready to run and did not; 0: the kernel does
- * not tell. */
-uint64_t fa_process_waited_ns(pid_t pid);
-/* Lets other processes go first: 1 to 19, as nice(1) counts; 19 computes only where nobody else
- * wants to (SCHED_IDLE). 0: nothing. Soon after its start: threads that it has already stay. */
-void fa_process_yield(pid_t pid, int nice);
 
 #endif

@@ -7,8 +7,6 @@
 
 #include "json_struct.h"
 
-extern const char *const fa_bound_names[];
-
 /* A new object, owned by the caller; what was not counted is null. NULL: out of memory. */
 cJSON *fa_profile_to_json(const fa_profile *profile);
 /* The inverse, of what may be somebody else's. *ret_profile is set on success only. */

@@ -190,11 +190,6 @@ int fa_baseline_from_json(const cJSON *json, fa_baseline *ret_baseline, fa_diag 
     return rc;
 }
 
-cJSON *fa_baseline_to_json(const fa_baseline *baseline)
-{
-    return fa_struct_to_json(baseline_members, baseline);
-}
-
 /* ---- a winner as JSON -----------------------------------------------------------------------*/
 static cJSON *write_evidence(const void *member)
 {
@@ -289,7 +284,7 @@ static int compare_baselines(const void *a, const void *b)
 
 static char *print_baseline(const fa_baseline *baseline)
 {
-    cJSON *json = fa_baseline_to_json(baseline);
+    cJSON *json = fa_struct_to_json(baseline_members, baseline);
     char *text = json != NULL ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
     return text;

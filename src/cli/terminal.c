@@ -18,7 +18,8 @@ void cli_colour_choose(int chosen)
     choice = chosen;
 }
 
-bool cli_coloured(int descriptor)
+/* Whether this descriptor's output is coloured. */
+static bool is_coloured(int descriptor)
 {
     const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
     if (choice != CLI_COLOUR_AUTO)
@@ -34,12 +35,12 @@ const char *cli_style_begin(int descriptor, cli_style style)
                                           [CLI_RED] = "\033[1;31m",
                                           [CLI_GREEN] = "\033[32m",
                                           [CLI_YELLOW] = "\033[33m"};
-    return cli_coloured(descriptor) ? escapes[style] : "";
+    return is_coloured(descriptor) ? escapes[style] : "";
 }
 
 const char *cli_style_end(int descriptor)
 {
-    return cli_coloured(descriptor) ? "\033[0m" : "";
+    return is_coloured(descriptor) ? "\033[0m" : "";
 }
 
 void cli_styled(fa_buf *out, cli_style style, const char *text)

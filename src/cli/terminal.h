@@ -18,8 +18,6 @@ extern const char *const cli_colour_names[];
 /* How --color was given. Until it is called, and with "auto": a terminal that takes escapes is coloured, unless
  * NO_COLOR is set. */
 void cli_colour_choose(int choice);
-/* Whether this descriptor's output is coloured. */
-bool cli_coloured(int descriptor);
 /* Appends text for stdout in a style; plain where stdout is not coloured. */
 void cli_styled(fa_buf *out, cli_style style, const char *text);
 /* The escape that begins a style on a descriptor, and the one that ends every style; "" where it is not coloured. */

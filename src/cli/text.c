@@ -121,11 +121,22 @@ void cli_text_problem_short(fa_buf *out, const fa_problem *p)
     fa_problem_words(out, p, separator, false);
 }
 
+/* L4 (sm_89, 58 SMs, not present here) */
+static void text_gpu(fa_buf *out, const fa_gpu *gpu)
+{
+    cli_text_safe(out, gpu->name);
+    fa_buf_printf(out, " (sm_%d, %d SMs", gpu->sm, gpu->sm_count);
+    if (gpu->present)
+        fa_buf_printf(out, ", device %d)", gpu->ordinal);
+    else
+        fa_buf_text(out, ", not present here)");
+}
+
 void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu)
 {
     cli_text_problem(out, problem);
     fa_buf_printf(out, " %s on ", symbols->dot);
-    cli_text_gpu(out, gpu);
+    text_gpu(out, gpu);
     fa_buf_text(out, "\n");
 }
 
@@ -142,16 +153,6 @@ bool cli_text_too_large(fa_buf *out, const fa_problem *p)
         fa_buf_printf(out, "%.0e", bytes / gib);
     fa_buf_text(out, " GiB: no GPU has so much memory");
     return true;
-}
-
-void cli_text_gpu(fa_buf *out, const fa_gpu *gpu)
-{
-    cli_text_safe(out, gpu->name);
-    fa_buf_printf(out, " (sm_%d, %d SMs", gpu->sm, gpu->sm_count);
-    if (gpu->present)
-        fa_buf_printf(out, ", device %d)", gpu->ordinal);
-    else
-        fa_buf_text(out, ", not present here)");
 }
 
 void cli_text_config(fa_buf *out, const fa_config *config)

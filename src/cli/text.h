@@ -40,7 +40,6 @@ void cli_text_problem_short(fa_buf *out, const fa_problem *problem); /* without 
 void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu);
 /* Says that the problem's tensors exceed every GPU's memory, where they do. */
 bool cli_text_too_large(fa_buf *out, const fa_problem *problem);
-void cli_text_gpu(fa_buf *out, const fa_gpu *gpu); /* L4 (sm_89, 58 SMs, not present here) */
 void cli_text_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
 void cli_text_path(fa_buf *out, const char *path);          /* ~/.cache/fa-tune/store.db */
 void cli_text_age(fa_buf *out, int64_t unix_time);          /* 3 days ago */

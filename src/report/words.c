@@ -181,15 +181,10 @@ double report_number(const cJSON *value)
     return cJSON_IsNumber(value) && isfinite(value->valuedouble) ? value->valuedouble : NAN;
 }
 
-void report_problem_words(fa_buf *out, const fa_problem *problem)
-{
-    fa_problem_words(out, problem, " · ", false);
-}
-
 void report_add_words(cJSON *object, const char *name, const fa_problem *problem)
 {
     fa_buf words = {0};
-    report_problem_words(&words, problem);
+    fa_problem_words(&words, problem, " · ", false);
     /* Without it the document is not printed. */
     fa_json_add(object, name, words.failed ? NULL : cJSON_CreateString(words.data));
     fa_buf_free(&words);

@@ -32,8 +32,7 @@ void report_ratio(fa_buf *out, double ratio);     /* 1.24× */
 void report_driver(fa_buf *out, double version);  /* CUDA 13.0 */
 /* "cuDNN": a peer as people call it; one that is not known is called as it is stored. */
 const char *report_peer_name(const char *peer);
-void report_problem_words(fa_buf *out, const fa_problem *problem); /* fp16 · B 4 · H 8 · … */
-/* A problem's words as a member; the problem and its words as "problem" and "words". */
+/* A problem's words (fp16 · B 4 · H 8 · …) as a member; the problem and its words as "problem" and "words". */
 void report_add_words(cJSON *object, const char *name, const fa_problem *problem);
 void report_add_problem(cJSON *object, const fa_problem *problem);
 

@@ -17,8 +17,7 @@ typedef struct fa_model_rates {
 
 const fa_model_rates *fa_model_rates_of(const fa_gpu *gpu);
 
-/* FLOP of the tensor cores per clock and SM: the GPU's own, and what mma.sync reaches of it. */
-double fa_model_tensor_rate(const fa_gpu *gpu);
+/* FLOP that mma.sync reaches per clock and SM. */
 double fa_model_mma_rate(const fa_gpu *gpu);
 
 /* Resident blocks per SM for this use of threads, registers and shared memory; 0: cannot run. */
