@@ -5,7 +5,6 @@
 #include "rows.h"
 
 #include "json.h"
-#include "json_make.h"
 #include "profile.h"
 
 #include <string.h>

@@ -2,7 +2,6 @@
 #include "values.h"
 
 #include "json.h"
-#include "json_make.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  */
 #include "check.h"
 
-#include "json_make.h"
+#include "json.h"
 #include "json_struct.h"
 
 #include <math.h>

@@ -12,7 +12,7 @@ static char templates[] = "/tmp/fa-test-maps-XXXXXX";
 #include "fake_cubin.h"
 #include "maps_fixture.h"
 
-#include "attn_maps.h"
+#include "attn_launch.h"
 
 #include <unistd.h>
 

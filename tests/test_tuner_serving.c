@@ -8,8 +8,7 @@
 #include "fake_cubin.h"
 
 #include "attn_launch.h"
-#include "attn_lengths.h"
-#include "attn_serving.h"
+#include "attn_cases.h"
 
 #include <math.h>
 #include <stdlib.h>

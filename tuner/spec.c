@@ -9,9 +9,7 @@
 
 #include "family.h"
 #include "nvrtc.h"
-#include "spec_place.h"
 #include "spec_reading.h"
-#include "spec_source.h"
 
 #include "problem.h"
 #include "tensors.h"

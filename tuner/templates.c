@@ -10,7 +10,6 @@
  */
 #include "manifest.h"
 #include "templates_builtin.h"
-#include "json_make.h"
 
 #include "buf.h"
 #include "error.h"

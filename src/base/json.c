@@ -3,7 +3,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "json_make.h"
 #include "wording.h"
 
 #include <ctype.h>

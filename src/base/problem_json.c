@@ -6,7 +6,6 @@
 
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "profile.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "trial.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "catalogue.h"
 #include "error.h"
 #include "fa_bundle.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "render.h"
 #include "trial_list.h"

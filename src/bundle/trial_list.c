@@ -2,7 +2,7 @@
 #include "trial_list.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "trial.h"
 #include "tunable.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "help.h"
+#include "options.h"
 
 #include "fa_tune.h"
-#include "json_make.h"
+#include "json.h"
 #include "options_table.h"
 #include "terminal.h"
 #include "wording.h"

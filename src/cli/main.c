@@ -6,8 +6,8 @@
  * to stderr.
  */
 #include "error.h"
-#include "help.h"
-#include "json_make.h"
+#include "options.h"
+#include "json.h"
 #include "wording.h"
 #include "options_table.h"
 #include "own_place.h"

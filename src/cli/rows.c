@@ -2,7 +2,6 @@
 #include "rows.h"
 
 #include "json.h"
-#include "json_make.h"
 #include "problem.h"
 #include "text.h"
 #include "wording.h"

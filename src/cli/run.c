@@ -8,7 +8,7 @@
 #include "run.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "terminal.h"
 #include "text.h"

@@ -3,7 +3,7 @@
  * export --t4: the trials of one problem in the T4 format of the auto-tuning community, for others' tools.
  */
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "run.h"
 #include "text.h"
 #include "tunable.h"

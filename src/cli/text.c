@@ -2,7 +2,7 @@
 #include "text.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "terminal.h"
 #include "wording.h"

@@ -4,7 +4,7 @@
  * nothing.
  */
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "rows.h"
 #include "run.h"

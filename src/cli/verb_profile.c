@@ -4,7 +4,7 @@
  * report.
  */
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "profile.h"
 #include "run.h"

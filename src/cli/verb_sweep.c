@@ -4,7 +4,7 @@
  */
 #include "error.h"
 #include "grid.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "run.h"
 #include "table.h"

@@ -4,7 +4,6 @@
 #include "error.h"
 #include "hash.h"
 #include "json.h"
-#include "json_make.h"
 #include "operation.h"
 #include "problem.h"
 

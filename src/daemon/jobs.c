@@ -2,7 +2,7 @@
 #include "jobs.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "queries.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "queries.h"
 
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 
 #include <stdio.h>

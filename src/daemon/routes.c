@@ -4,7 +4,7 @@
 #include "auth.h"
 #include "queries.h"
 #include "jobs.h"
-#include "json_make.h"
+#include "json.h"
 #include "operation.h"
 
 #include <stdio.h>

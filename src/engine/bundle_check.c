@@ -9,7 +9,6 @@
 #include "error.h"
 #include "stored.h"
 #include "json.h"
-#include "json_make.h"
 #include "keys.h"
 #include "problem.h"
 

@@ -13,7 +13,6 @@
 
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 
 #include <math.h>
 #include <stdio.h>

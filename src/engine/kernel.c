@@ -10,7 +10,7 @@
 #include "kernel_table.h"
 #include "op.h"
 #include "problem.h"
-#include "reproof.h"
+#include "lookup.h"
 #include "source.h"
 #include "store.h"
 #include "stored.h"

@@ -16,7 +16,6 @@
  */
 #include "lookup.h"
 
-#include "match.h"
 #include "driver.h"
 #include "request.h"
 #include "stored.h"

@@ -10,7 +10,7 @@
  * winner stays unless another promises more than the model's error between two lengths so near to each other; a raced
  * winner is compared with those of its race alone, as the others were probed at another clock.
  */
-#include "match.h"
+#include "lookup.h"
 
 #include "request.h"
 #include "error.h"

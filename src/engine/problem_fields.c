@@ -5,7 +5,6 @@
 #include "error.h"
 #include "fa_problem.h"
 #include "json.h"
-#include "json_make.h"
 #include "problem.h"
 #include "spec.h"
 #include "tunable.h"

@@ -11,7 +11,7 @@
 #include "buf.h"
 #include "error.h"
 #include "hash.h"
-#include "json_make.h"
+#include "json.h"
 #include "json_struct.h"
 #include "problem.h"
 #include "trial.h"

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One problem as a report tells it: its study, every config, and what follows from them. Formats
- * only word this; nothing is computed twice.
+ * What a report tells: of each problem its study, every config and what follows from them; and over all problems, of each
+ * GPU type and operation, a headline, whether tuning pays, and what layers take in training. Formats only word this;
+ * nothing is computed twice.
+ *
+ * Workload: a thousand problems of some dozen measured configs each, a few GPU types and operations.
  */
 #ifndef FA_REPORT_DATA_INTERNAL_H
 #define FA_REPORT_DATA_INTERNAL_H
@@ -93,5 +96,54 @@ int report_regret_summary(const report *report, report_regret_sum *ret_sum);
 double report_time(const fa_trial *trial);
 /* Whether a config ended before it was compiled. */
 bool report_pruned(fa_status status);
+
+/* ---- headline.c ------------------------------------------------------------------------------*/
+/* What is said first: how much faster the measured kernels are than others' kernels, in one sentence, and under which
+ * circumstances they were measured, in one line. */
+
+/* Takes a problem of the document into account; problems of one silicon and operation follow one another. FA_ENOMEM. */
+int report_headline_add(report *report, const report_problem *problem);
+/* The list "headlines" of the document (docs/json.md). NULL: out of memory. */
+cJSON *report_headlines_json(const report *report);
+void report_headlines_free(report *report);
+
+/* ---- pay.c -----------------------------------------------------------------------------------*/
+/* How much faster the measured winners are than their families' default configs, than one config for every problem, and
+ * than the best of four. */
+enum { REPORT_PAY_FIXED = 4, REPORT_PAY_ROWS = 3 };
+
+/* The winners against something else. */
+typedef struct report_pay_row {
+    size_t problems;   /* on which its time is known; the rest say nothing */
+    double mean, most; /* its time over the winner's: geometric mean, largest */
+    size_t probes;     /* of its times, those that were not measured in a race with the winner */
+    size_t configs;    /* 0: each problem's default */
+    char *config[REPORT_PAY_FIXED]; /* in words */
+} report_pay_row;
+
+typedef struct report_pay {
+    char silicon[sizeof((fa_study *)NULL)->silicon], gpu[64];
+    const fa_operation *operation;
+    size_t problems;                     /* with a winner that was timed */
+    report_pay_row row[REPORT_PAY_ROWS]; /* against the default, one config, four configs */
+} report_pay;
+
+/* Takes a problem into account; problems of one silicon and operation follow one another. FA_ENOMEM. */
+int report_pay_add(report *report, const report_problem *problem);
+/* After the last one: `report->pay` is whole. FA_ENOMEM. */
+int report_pay_end(report *report);
+void report_pay_free(report *report);
+/* Whether a row says anything: a fixed config for one problem, or a second choice that adds nothing, do not. */
+bool report_pay_told(const report_pay *pay, int row);
+/* "the family's default config", "one config for all", "the best of 4 configs". */
+void report_pay_words(fa_buf *out, const report_pay_row *row);
+
+/* ---- training.c ------------------------------------------------------------------------------*/
+/* What a layer takes in training: each forward pass beside its backward pass, on the same GPU type. */
+
+/* Takes a problem into account. FA_ENOMEM. */
+int report_training_add(report *report, const report_problem *problem);
+/* The list "training" of the document (docs/json.md), in the order of the forward passes. NULL: out of memory. */
+cJSON *report_training_json(const report *report);
 
 #endif

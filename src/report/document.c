@@ -6,13 +6,10 @@
  * null. Measured times are median_us, low_us and high_us; predicted_us is the model's.
  */
 #include "document.h"
-#include "headline.h"
-#include "pay.h"
-#include "training.h"
+#include "data.h"
 
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 #include "operation.h"
 #include "problem.h"
 #include "trial.h"

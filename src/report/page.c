@@ -5,7 +5,7 @@
  * the more there are, the fewer configs of each are told in full.
  */
 #include "document.h"
-#include "page.h"
+#include "data.h"
 
 #include "error.h"
 

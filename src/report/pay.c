@@ -4,7 +4,7 @@
  * next ones by what they add to those before. A config that was not measured on a problem serves it not: no
  * time is made up.
  */
-#include "pay.h"
+#include "data.h"
 
 #include "error.h"
 #include "operation.h"

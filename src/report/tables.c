@@ -8,10 +8,10 @@
  * default's time over the winner's, or of regrets and predictions their time over the best time there.
  */
 #include "document.h"
-#include "headline.h"
+#include "data.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "operation.h"
 #include "tunable.h"
 

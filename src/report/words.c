@@ -3,7 +3,7 @@
 
 #include "wording.h"
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 
 #include <math.h>

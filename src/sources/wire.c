@@ -4,7 +4,7 @@
  * Then asks: one problem, or a sweep's many. They come from anybody, so an unknown key is an error.
  */
 #include "fa_service.h"
-#include "json_make.h"
+#include "json.h"
 #include "request.h"
 #include "search.h"
 #include "wire.h"

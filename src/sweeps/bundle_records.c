@@ -13,7 +13,6 @@
 #include "error.h"
 #include "stored.h"
 #include "json.h"
-#include "json_make.h"
 #include "problem.h"
 #include "records.h"
 #include "render.h"

@@ -7,7 +7,7 @@
 #include "error.h"
 #include "fa_tune.h"
 #include "fleet.h"
-#include "json_make.h"
+#include "json.h"
 #include "json_struct.h"
 #include "problem.h"
 #include "request.h"

@@ -6,7 +6,7 @@
 #include "fuzz.h"
 
 #include "../fake_cubin.h"
-#include "attn_maps.h"
+#include "attn_launch.h"
 #include "cubin.h"
 
 long fuzz_taken;

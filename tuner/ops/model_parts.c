@@ -2,7 +2,7 @@
  *
  * What the cost models of all operations share: occupancy, overlap, memory.
  */
-#include "model_parts.h"
+#include "model.h"
 
 #include "problem.h"
 

@@ -6,11 +6,9 @@
 
 #include "attn_cases.h"
 #include "attn_launch.h"
-#include "attn_maps.h"
 #include "attn_model.h"
-#include "attn_prover.h"
 #include "generic.h"
-#include "model_parts.h"
+#include "model.h"
 
 #include "error.h"
 #include "operation.h"

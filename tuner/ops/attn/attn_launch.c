@@ -6,8 +6,6 @@
 #include "attn_launch.h"
 
 #include "attn_cases.h"
-#include "attn_maps.h"
-#include "attn_serving.h"
 #include "error.h"
 #include "fa_attn.h"
 

@@ -6,7 +6,7 @@
  * Invariants: every dimension handed to the driver has at least one element, and one that has no
  * second element has a stride that the driver takes, whatever the caller said.
  */
-#include "attn_maps.h"
+#include "attn_launch.h"
 
 #include "error.h"
 #include "cubin.h"

@@ -5,11 +5,9 @@
  *
  * Workload: for each launch of a proof three small checking kernels.
  */
-#include "attn_prover.h"
 
-#include "attn_lengths.h"
-#include "attn_maps.h"
-#include "attn_serving.h"
+#include "attn_cases.h"
+#include "attn_launch.h"
 #include "prover_base.h"
 
 #include "random.h"
