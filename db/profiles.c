@@ -5,7 +5,7 @@
 #include "rows.h"
 
 #include "json.h"
-#include "profile.h"
+#include "trial.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "values.h"
+#include "statements.h"
 
 #include "json.h"
 

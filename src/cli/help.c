@@ -4,7 +4,7 @@
 #include "fa_tune.h"
 #include "json.h"
 #include "options_table.h"
-#include "terminal.h"
+#include "text.h"
 #include "wording.h"
 
 #include <stdio.h>

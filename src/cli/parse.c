@@ -9,7 +9,6 @@
 #include "wording.h"
 #include "options_table.h"
 #include "problem.h"
-#include "terminal.h"
 #include "text.h"
 
 #include <limits.h>

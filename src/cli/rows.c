@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rows.h"
+#include "table.h"
 
 #include "json.h"
 #include "problem.h"

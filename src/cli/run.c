@@ -10,7 +10,6 @@
 #include "error.h"
 #include "json.h"
 #include "problem.h"
-#include "terminal.h"
 #include "text.h"
 
 #include <ctype.h>

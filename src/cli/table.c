@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "table.h"
 
-#include "terminal.h"
 #include "text.h"
 #include "wording.h"
 

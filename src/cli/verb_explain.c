@@ -6,7 +6,7 @@
 #include "error.h"
 #include "json.h"
 #include "problem.h"
-#include "rows.h"
+#include "table.h"
 #include "run.h"
 #include "text.h"
 #include "wording.h"

@@ -6,7 +6,7 @@
 #include "error.h"
 #include "json.h"
 #include "problem.h"
-#include "profile.h"
+#include "trial.h"
 #include "run.h"
 #include "table.h"
 #include "text.h"

@@ -8,7 +8,6 @@
 #include "problem.h"
 #include "run.h"
 #include "table.h"
-#include "terminal.h"
 #include "text.h"
 
 #include <inttypes.h>

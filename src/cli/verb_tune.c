@@ -7,9 +7,8 @@
 #include "error.h"
 #include "json.h"
 #include "problem.h"
-#include "rows.h"
+#include "table.h"
 #include "run.h"
-#include "terminal.h"
 #include "text.h"
 #include "wording.h"
 

@@ -14,7 +14,7 @@
 #include "source.h"
 #include "store.h"
 #include "stored.h"
-#include "tune.h"
+#include "job.h"
 
 #include "error.h"
 

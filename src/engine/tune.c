@@ -3,7 +3,6 @@
  * One request to its answer: look up, wait for whoever tunes the same key, look again where
  * somebody did, tune.
  */
-#include "tune.h"
 
 #include "request.h"
 #include "job.h"

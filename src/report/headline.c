@@ -8,7 +8,6 @@
 #include "json.h"
 #include "operation.h"
 #include "problem.h"
-#include "words.h"
 
 #include <ctype.h>
 #include <math.h>

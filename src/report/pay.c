@@ -9,7 +9,6 @@
 #include "error.h"
 #include "operation.h"
 #include "problem.h"
-#include "words.h"
 
 #include <math.h>
 #include <stdlib.h>

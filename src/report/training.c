@@ -4,7 +4,6 @@
 #include "error.h"
 #include "json.h"
 #include "problem.h"
-#include "words.h"
 
 #include <stdlib.h>
 #include <string.h>

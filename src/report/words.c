@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "words.h"
+#include "data.h"
 
 #include "wording.h"
 #include "error.h"

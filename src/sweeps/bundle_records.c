@@ -16,7 +16,7 @@
 #include "problem.h"
 #include "records.h"
 #include "render.h"
-#include "tune.h"
+#include "job.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -16,7 +16,7 @@
 #include "search.h"
 #include "source.h"
 #include "store.h"
-#include "tune.h"
+#include "job.h"
 
 #include <math.h>
 #include <stdio.h>
