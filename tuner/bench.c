@@ -58,23 +58,21 @@ static size_t flush_size(const fa_gpu *gpu)
     return twice > least ? twice : least;
 }
 
-int fa_bench_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
-                  const void *reference, size_t reference_size, uint64_t seed,
-                  const struct fa_case_data *data, fa_bench **ret_bench, fa_diag *diag)
+int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret_bench,
+                  fa_diag *diag)
 {
     fa_bench *bench = calloc(1, sizeof *bench);
     if (bench == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     bench->driver = driver;
-    bench->seed = seed;
-    bench->flush_bytes = flush_size(gpu);
+    bench->seed = setup->seed;
+    bench->flush_bytes = flush_size(setup->gpu);
     int rc = fa_device_alloc(driver, bench->flush_bytes, &bench->flush, diag);
     if (rc != 0)
         rc = fa_fail_in(diag, fa_prover_memory_error(driver, rc),
                         "allocating %zu MiB to flush L2 with", bench->flush_bytes >> 20);
     if (rc == 0)
-        rc = fa_prover_open(driver, gpu, problem, reference, reference_size, seed, data,
-                            &bench->prover, diag);
+        rc = fa_prover_open(driver, setup, &bench->prover, diag);
     if (rc == 0)
         rc = make_events(bench, diag);
     if (rc != 0) {
@@ -158,8 +156,10 @@ static int load_launches(fa_bench *bench, const fa_bench_candidate *candidate,
         rc = fa_module_function(kernel->kernel.module, candidate->entry[i], first->at[i].smem_bytes,
                                 &kernel->kernel.launch[i].function, diag);
         if (rc == 0)
-            rc = fa_prover_load(bench->prover, candidate->cubin, candidate->size,
-                                candidate->entry[i], &kernel->kernel, diag);
+            rc = fa_prover_load(
+                bench->prover,
+                (fa_cubin_entry){candidate->cubin, candidate->size, .name = candidate->entry[i]},
+                &kernel->kernel, diag);
     }
     return rc;
 }

@@ -31,12 +31,20 @@ int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case
 typedef struct fa_bench fa_bench;
 struct fa_case_data;
 
-/* data: of cases, kept open by the caller; NULL: all is drawn. reference: cubin of the operation's reference for this problem. Allocates and fills every tensor, computes the
- * references once. The context must be current.
+/* What is proved and timed. */
+typedef struct fa_bench_setup {
+    const fa_gpu *gpu;
+    const fa_problem *problem;
+    const void *reference; /* cubin of the operation's reference for this problem */
+    size_t reference_size;
+    uint64_t seed;
+    const struct fa_case_data *data; /* of the cases, kept open by the caller; NULL: all is drawn */
+} fa_bench_setup;
+
+/* Allocates and fills every tensor, computes the references once. The context must be current.
  * FA_ENOMEM when the problem does not fit the device (the sentence says what it needs). */
-int fa_bench_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
-                  const void *reference, size_t reference_size, uint64_t seed,
-                  const struct fa_case_data *data, fa_bench **ret_bench, fa_diag *diag);
+int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret_bench,
+                  fa_diag *diag);
 void fa_bench_close(fa_bench **bench);
 
 typedef struct fa_bench_candidate {

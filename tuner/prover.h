@@ -33,19 +33,15 @@ typedef struct fa_prover_kernel {
     void *extra; /* what else is passed (tensor maps of each case), to be freed; or NULL */
 } fa_prover_kernel;
 
-struct fa_case_data;
-
-/* `data`: of cases, kept open by the caller; NULL: all is drawn. `reference` is the cubin of the operation's reference for this problem. FA_ENOMEM when it does not
- * fit the device, with what it needs. */
-int fa_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
-                   const void *reference, size_t reference_size, uint64_t seed,
-                   const struct fa_case_data *data, fa_prover **ret_prover, fa_diag *diag);
+/* FA_ENOMEM when it does not fit the device, with what it needs. */
+int fa_prover_open(fa_driver *driver, const fa_bench_setup *setup, fa_prover **ret_prover,
+                   fa_diag *diag);
 void fa_prover_close(fa_prover **prover);
 
 /* What an entry of a cubin is passed besides the parameters: fa_prover_kernel.extra, and the workspace
- * and counters that are there from now on. */
-int fa_prover_load(fa_prover *prover, const void *cubin, size_t size, const char *entry,
-                   fa_prover_kernel *kernel, fa_diag *diag);
+ * and counters that are there from now on. The kernel says whether it has a workspace. */
+int fa_prover_load(fa_prover *prover, fa_cubin_entry entry, fa_prover_kernel *kernel,
+                   fa_diag *diag);
 
 /* As fa_bench_verify. */
 int fa_prover_prove(fa_prover *prover, const fa_prover_kernel *kernel, fa_proof *ret_proof,

@@ -124,8 +124,10 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
                                 &loaded->call.function, diag);
     if (rc == 0)
         rc = loaded->call.launcher->load(
-            tuner->driver, loaded->module, asking->problem, cubin->bytes, cubin->size,
-            answer->entry, loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
+            tuner->driver, loaded->module, asking->problem,
+            &(fa_cubin_entry){cubin->bytes, cubin->size, answer->entry,
+                              loaded->composed != NULL &&
+                                  fa_family_has_workspace(loaded->composed)},
             &loaded->call.shared, diag);
     if (rc == 0 && loaded->composed != NULL) /* now: a capture may ask for the next length */
         rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, asking->context,

@@ -107,9 +107,9 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     close_problem(m);
     m->case_count = fa_bench_cases(&problem, seed, cases);
     rc = fa_case_data_open(cJSON_GetObjectItemCaseSensitive(message->json, "data"), &m->data, diag);
-    return rc != 0 ? rc
-                   : fa_bench_open(m->driver, &m->gpu, &problem, message->blob, message->blob_size,
-                                   seed, m->data, &m->bench, diag);
+    const fa_bench_setup setup = {&m->gpu, &problem, message->blob, message->blob_size,
+                                  seed,    m->data};
+    return rc != 0 ? rc : fa_bench_open(m->driver, &setup, &m->bench, diag);
 }
 
 static int read_grids(const struct measurer *m, const cJSON *grids, int launch,

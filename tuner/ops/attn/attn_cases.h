@@ -142,9 +142,8 @@ void fa_attn_lists_params(const fa_attn_case *what, const fa_attn_lists *lists, 
 extern const struct fa_prover_type fa_attn_prover;
 
 /* Takes 1..FA_BENCH_CASES cases of one dtype, head_dim and causal kind; otherwise as fa_prover_open. */
-int fa_attn_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_attn_case *cases, int count,
-                        const void *reference, size_t reference_size, uint64_t seed,
-                        fa_prover **ret_prover, fa_diag *diag);
+int fa_attn_prover_open(fa_driver *driver, const fa_bench_setup *setup, const fa_attn_case *cases,
+                        int count, fa_prover **ret_prover, fa_diag *diag);
 
 /* Device address of what the reference (fp32) says of case `index`: O as rows x head_dim and LSE,
  * in the order of the compared rows; their number. */

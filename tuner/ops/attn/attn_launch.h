@@ -37,19 +37,15 @@ int fa_attn_serving_take(const fa_call *call, const fa_problem *problem, const f
 
 /* ---- attn_maps.c -----------------------------------------------------------------------------*/
 /* Reads what maps the entry of a cubin wants: ret_boxes->columns is 0 when it wants none.
- * FA_ECORRUPT: the boxes are impossible, or the entry's parameters are not those that go with
- * them and with a `workspace`, whose address comes last, or lies in fa_attn_serving_params (the driver would
- * read arguments that nobody passes). */
-int fa_attn_boxes_read(const void *cubin, size_t size, const char *entry, bool workspace,
-                       struct fa_attn_boxes *ret_boxes, fa_diag *diag);
+ * FA_ECORRUPT: the boxes are impossible, or the entry's parameters are not those that go with them and with a workspace,
+ * whose address comes last, or lies in fa_attn_serving_params (the driver would read arguments that nobody passes). */
+int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_boxes, fa_diag *diag);
 
 /* Whether the entry takes fa_attn_serving_params, and not just their beginning, fa_attn_params. */
-int fa_attn_serving_read(const void *cubin, size_t size, const char *entry, bool *ret_serving,
-                         fa_diag *diag);
+int fa_attn_serving_read(const fa_cubin_entry *entry, bool *ret_serving, fa_diag *diag);
 
 /* As fa_op.check_entry. */
-int fa_attn_check_entry(const fa_problem *problem, const void *cubin, size_t size,
-                        const char *entry, bool workspace, fa_diag *diag);
+int fa_attn_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
 
 /* How the tensors of a problem lie. */
 struct fa_attn_form {
