@@ -7,6 +7,7 @@
 #include "json.h"
 #include "trial.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct putting {
@@ -38,12 +39,11 @@ int fa_store_profile_put(fa_store *store, const fa_scope *scope, const fa_profil
     if (rc != 0)
         return rc;
     cJSON *json = fa_profile_to_json(profile);
-    putting.json = json != NULL ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
+    putting.json = fa_json_finish(json);
     if (putting.json == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a profile");
     rc = fa_db_change(store, put_body, &putting, diag);
-    cJSON_free(putting.json);
+    free(putting.json);
     return rc;
 }
 

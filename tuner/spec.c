@@ -255,8 +255,8 @@ static int load_family(struct fa_spec_reading *r, const fa_operation *operation,
                  : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
     if (rc == 0)
         rc = fa_families_load_own(spec->templates, name, operation, &spec->families, r->diag);
-    cJSON_free(texts[0]);
-    cJSON_free(texts[1]);
+    free(texts[0]);
+    free(texts[1]);
     return rc;
 }
 
@@ -396,7 +396,7 @@ static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operatio
         rc = keep_spec(r, text, &spec, ret_operation);
         pthread_mutex_unlock(&mutex);
     }
-    cJSON_free(text);
+    free(text);
     free_spec(spec);
     return rc;
 }

@@ -303,11 +303,11 @@ static int hash_members(fa_hash *hash, const cJSON *object, const char *const *m
 {
     for (; *member != NULL; member++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, *member);
-        char *text = item != NULL ? fa_json_print(item) : NULL;
+        char *text = fa_json_print(item);
         if (item != NULL && text == NULL)
             return fa_fail(diag, FA_ENOMEM, "templates: out of memory");
         fa_hash_text(hash, text != NULL ? text : "");
-        cJSON_free(text);
+        free(text);
     }
     return 0;
 }

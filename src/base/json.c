@@ -504,6 +504,13 @@ char *fa_json_print(const cJSON *json)
     return print(json, -1);
 }
 
+char *fa_json_finish(cJSON *json)
+{
+    char *text = fa_json_print(json);
+    cJSON_Delete(json);
+    return text;
+}
+
 char *fa_json_print_tidy(const cJSON *json)
 {
     return print(json, 0);

@@ -79,5 +79,7 @@ bool fa_json_is_whole(const cJSON *json);
  * has the fewest digits, from 15 on, that read back as the same double; it is null when it is not finite. */
 char *fa_json_print(const cJSON *json);
 char *fa_json_print_tidy(const cJSON *json);
+/* Prints it in one line, and deletes it. NULL as the document is out of memory. */
+char *fa_json_finish(cJSON *json);
 
 #endif

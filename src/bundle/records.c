@@ -227,9 +227,7 @@ static char *print_winner(const fa_winner_record *record)
     fa_winner_record line = *record;
     line.trial = fa_timed_trial(&record->trial);
     cJSON *json = fa_struct_to_json(winner_members, &line);
-    char *text = json != NULL ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
-    return text;
+    return fa_json_finish(json);
 }
 
 static char *print_head(const fa_records *records)
@@ -245,9 +243,7 @@ static char *print_head(const fa_records *records)
     cJSON *families = fa_json_add_object(json, "families");
     for (int i = 0; i < records->families; i++)
         fa_json_add_text(families, records->family[i].name, records->family[i].hash);
-    char *text = fa_json_print(json);
-    cJSON_Delete(json);
-    return text;
+    return fa_json_finish(json);
 }
 
 static int catalogue_place(const char *name)
@@ -285,9 +281,7 @@ static int compare_baselines(const void *a, const void *b)
 static char *print_baseline(const fa_baseline *baseline)
 {
     cJSON *json = fa_struct_to_json(baseline_members, baseline);
-    char *text = json != NULL ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
-    return text;
+    return fa_json_finish(json);
 }
 
 static void put_line(fa_buf *out, char *text)
@@ -298,7 +292,7 @@ static void put_line(fa_buf *out, char *text)
     }
     fa_buf_text(out, text);
     fa_buf_text(out, "\n");
-    cJSON_free(text);
+    free(text);
 }
 
 int fa_records_write(fa_records *records, const char *path, fa_diag *diag)

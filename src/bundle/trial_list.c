@@ -186,8 +186,8 @@ static int read_trial(const cJSON *json, fa_trial_list *list, fa_diag *diag)
     record.clocks = clocks;
     if (rc == 0)
         rc = fa_trial_list_add(list, &record);
-    cJSON_free(environment);
-    cJSON_free(clocks);
+    free(environment);
+    free(clocks);
     return rc == 0 ? 0 : fa_fail(diag, rc, "out of memory for evidence");
 }
 

@@ -82,7 +82,7 @@ int cli_json_write(cJSON *document)
     fa_buf_text(&out, text != NULL ? text : "");
     fa_buf_text(&out, "\n");
     out.failed |= text == NULL;
-    cJSON_free(text);
+    free(text);
     cJSON_Delete(document);
     int status = cli_write(&out);
     fa_buf_free(&out);

@@ -53,8 +53,7 @@ static void append_time(fa_buf *out, const char *name, int64_t unix_ms)
 static void append_text(fa_buf *out, const char *text)
 {
     cJSON *json = text[0] != 0 ? cJSON_CreateString(text) : cJSON_CreateNull();
-    char *printed = fa_json_print(json);
-    cJSON_Delete(json);
+    char *printed = fa_json_finish(json);
     out->failed |= printed == NULL;
     fa_buf_text(out, printed != NULL ? printed : "null");
     free(printed);

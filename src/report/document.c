@@ -54,12 +54,12 @@ static void mend(cJSON *json)
 static void print(fa_buf *out, cJSON *json)
 {
     mend(json);
-    char *text = json != NULL ? fa_json_print(json) : NULL;
+    char *text = fa_json_print(json);
     if (text != NULL)
         fa_buf_text(out, text);
     else
         out->failed = true;
-    cJSON_free(text);
+    free(text);
     cJSON_Delete(json);
 }
 

@@ -152,7 +152,7 @@ static void csv_value(fa_buf *out, const cJSON *value)
         char *text = fa_json_print(value);
         out->failed |= text == NULL;
         report_csv_text(out, text != NULL ? text : "");
-        cJSON_free(text);
+        free(text);
     }
 }
 

@@ -42,15 +42,8 @@ static bool clean_json(cJSON *json, bool mend)
 
 int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag)
 {
-    char *printed = NULL, *text = NULL;
-    if (json != NULL) {
-        clean_json(json, true);
-        printed = fa_json_print(json);
-    }
-    if (printed != NULL)
-        text = strdup(printed); /* cJSON's memory may be another allocator's */
-    cJSON_free(printed);
-    cJSON_Delete(json);
+    clean_json(json, true);
+    char *text = fa_json_finish(json);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a text of the service");
     *ret_text = text;

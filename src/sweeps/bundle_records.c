@@ -97,8 +97,7 @@ static int make_portable(fa_winner_record *record, fa_diag *diag)
             (fa_trial){.config = record->trial.config, .predicted_us = record->trial.predicted_us};
     }
     record->entry[0] = 0;
-    record->evidence = fa_json_print(json);
-    cJSON_Delete(json);
+    record->evidence = fa_json_finish(json);
     return record->evidence != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for records");
 }
 

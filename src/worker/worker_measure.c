@@ -86,7 +86,7 @@ static int learn_operation(const cJSON *json, fa_diag *diag)
     char *text = fa_json_print(json);
     int rc = text != NULL ? fa_operation_register(text, strlen(text), "message", &operation, diag)
                           : fa_fail(diag, FA_ENOMEM, "out of memory for an operation");
-    cJSON_free(text);
+    free(text);
     return rc;
 }
 
@@ -466,7 +466,7 @@ int fa_worker_profile(int ordinal, const char *request, const char *answer_path)
     cJSON *answer = fa_worker_answer(rc, &diag);
     char *text = fa_json_print(answer);
     int written = text != NULL ? fa_replace_file(answer_path, text, strlen(text), 0600) : ENOMEM;
-    cJSON_free(text);
+    free(text);
     cJSON_Delete(answer);
     if (m != NULL && m->bench != NULL && !fa_driver_context_lost(m->driver))
         close_problem(m);
