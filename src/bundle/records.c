@@ -226,8 +226,7 @@ static char *print_winner(const fa_winner_record *record)
 {
     fa_winner_record line = *record;
     line.trial = fa_timed_trial(&record->trial);
-    cJSON *json = fa_struct_to_json(winner_members, &line);
-    return fa_json_finish(json);
+    return fa_json_finish(fa_struct_to_json(winner_members, &line));
 }
 
 static char *print_head(const fa_records *records)
@@ -280,8 +279,7 @@ static int compare_baselines(const void *a, const void *b)
 
 static char *print_baseline(const fa_baseline *baseline)
 {
-    cJSON *json = fa_struct_to_json(baseline_members, baseline);
-    return fa_json_finish(json);
+    return fa_json_finish(fa_struct_to_json(baseline_members, baseline));
 }
 
 static void put_line(fa_buf *out, char *text)

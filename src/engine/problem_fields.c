@@ -171,8 +171,7 @@ int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag)
 {
     if (problem == NULL || ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "problem or ret_text is NULL");
-    cJSON *json = fa_problem_to_json(problem);
-    char *text = fa_json_finish(json);
+    char *text = fa_json_finish(fa_problem_to_json(problem));
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a problem");
     *ret_text = text;

@@ -63,8 +63,7 @@ static const fa_member evidence_members[] = {
 
 char *fa_records_evidence(const fa_answer *answer)
 {
-    cJSON *json = fa_struct_to_json(evidence_members, answer);
-    return fa_json_finish(json);
+    return fa_json_finish(fa_struct_to_json(evidence_members, answer));
 }
 
 /* Evidence may be somebody else's or an older version's: each member that can be read is taken. */

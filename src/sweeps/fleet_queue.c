@@ -81,8 +81,7 @@ static const fa_member item_request_members[] = {
 static char *item_request_text(const fa_sweep_request *sweep)
 {
     const fa_item_request how = fa_item_request_of(sweep);
-    cJSON *json = fa_struct_to_json(item_request_members, &how);
-    return fa_json_finish(json);
+    return fa_json_finish(fa_struct_to_json(item_request_members, &how));
 }
 
 int fa_item_request_read(const char *text, fa_item_request *ret_request, fa_diag *diag)
