@@ -176,18 +176,16 @@ static int refuse_dry_run(const cJSON *json, fa_diag *diag)
 int fa_baseline_from_json(const cJSON *json, fa_baseline *ret_baseline, fa_diag *diag)
 {
     fa_baseline baseline = {.unix_time = (int64_t)time(NULL)};
-    int rc = cJSON_IsObject(json) ? 0 : fa_fail(diag, FA_EINVAL, "it is no JSON object");
-    if (rc == 0)
-        rc = refuse_dry_run(json, diag);
-    if (rc == 0)
-        rc = fa_struct_from_json(json, baseline_members, &baseline, "baseline", diag);
-    if (rc == 0)
-        rc = check_baseline(&baseline, diag);
-    if (rc == 0) {
-        *ret_baseline = baseline;
-        fa_baseline_gpu(baseline.gpu_name, ret_baseline->gpu_name);
-    }
-    return rc;
+    int rc;
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "it is no JSON object");
+    if ((rc = refuse_dry_run(json, diag)) != 0 ||
+        (rc = fa_struct_from_json(json, baseline_members, &baseline, "baseline", diag)) != 0 ||
+        (rc = check_baseline(&baseline, diag)) != 0)
+        return rc;
+    *ret_baseline = baseline;
+    fa_baseline_gpu(baseline.gpu_name, ret_baseline->gpu_name);
+    return 0;
 }
 
 /* ---- a winner as JSON -----------------------------------------------------------------------*/

@@ -161,24 +161,26 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_matches 
 {
     fa_nvrtc_location nvrtc;
     struct readying r = {.tuner = tuner, .target = target, .nvrtc = nvrtc.identity, .plan = plan};
-    int rc = fa_nvrtc_locate(&nvrtc, diag);
-    if (rc == 0)
-        rc = fa_tuner_families(tuner, diag);
-    if (rc == 0)
-        rc = fa_store_trials_each(tuner->store, &target->scope, keep_trial, &r, diag);
-    if (rc == 0 && !add_matches(&r, matches)) {
+    int rc;
+    if ((rc = fa_nvrtc_locate(&nvrtc, diag)) != 0 || (rc = fa_tuner_families(tuner, diag)) != 0)
+        return rc;
+    rc = fa_store_trials_each(tuner->store, &target->scope, keep_trial, &r, diag);
+    if (rc != 0)
+        goto done;
+    if (!add_matches(&r, matches)) {
         plan->count = 0;
-    } else if (rc == 0) {
-        if (r.count > 0)
-            qsort(r.trial, r.count, sizeof *r.trial, by_prediction);
-        for (size_t i = 0; i < r.count; i++) {
-            fa_plan_item item = {.config = r.trial[i].config,
-                                 .origin = FA_ORIGIN_PREDICTED,
-                                 .from_problem = target->problem,
-                                 .predicted_us = r.trial[i].predicted_us};
-            add_ready(&r, &item);
-        }
+        goto done;
     }
+    if (r.count > 0)
+        qsort(r.trial, r.count, sizeof *r.trial, by_prediction);
+    for (size_t i = 0; i < r.count; i++) {
+        fa_plan_item item = {.config = r.trial[i].config,
+                             .origin = FA_ORIGIN_PREDICTED,
+                             .from_problem = target->problem,
+                             .predicted_us = r.trial[i].predicted_us};
+        add_ready(&r, &item);
+    }
+done:
     free(r.trial);
     return r.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for %zu trials", r.count) : rc;
 }

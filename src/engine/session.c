@@ -253,22 +253,22 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *c
                        options->compile_workers, FA_WORKERS_MAX);
     tuner->compile_workers =
         options->compile_workers > 0 ? options->compile_workers : usable_cores();
-    int rc = fa_options_worker(options, tuner->worker_path, diag);
-    if (rc == 0)
-        rc = fa_options_store(options, tuner->store_path, diag);
-    for (int i = 0; i < count && rc == 0; i++) {
+    int rc;
+    if ((rc = fa_options_worker(options, tuner->worker_path, diag)) != 0 ||
+        (rc = fa_options_store(options, tuner->store_path, diag)) != 0)
+        return rc;
+    for (int i = 0; i < count; i++) {
         fa_source *source = NULL;
         rc = makers[i](tuner, options, &source, diag);
         if (source != NULL)
             fa_source_add(tuner, source);
+        if (rc != 0)
+            return rc;
     }
-    if (rc == 0)
-        rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
+    rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
     if (rc == 0 && tuner->strict_ms > 0)
         rc = fa_templates_keep_apart(tuner->templates, diag);
-    if (rc == 0)
-        rc = open_store(tuner, options->existing_store, diag);
-    return rc;
+    return rc == 0 ? open_store(tuner, options->existing_store, diag) : rc;
 }
 
 int fa_session_open(const fa_options *options, fa_source_maker *const *makers, int count,

@@ -415,13 +415,12 @@ int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
                            fa_records_info *ret_info, fa_bundle_info *ret_bundle, fa_diag *diag)
 {
     struct making making = {.tuner = tuner};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_records_options_check(options, diag);
-    if (rc == 0)
-        rc = fa_bundle_check_output(options->output, diag);
-    if (rc == 0)
-        rc = make(&making, options, diag);
+    int rc;
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
+        (rc = fa_records_options_check(options, diag)) != 0 ||
+        (rc = fa_bundle_check_output(options->output, diag)) != 0)
+        return rc;
+    rc = make(&making, options, diag);
     if (rc == 0)
         rc = fa_bundle_finish(making.part, options->output, ret_bundle, diag);
     if (rc == 0 && ret_info != NULL)
@@ -468,14 +467,14 @@ int fa_import_records(fa_tuner *tuner, const fa_records_options *options,
                       fa_bundle_info *ret_bundle, fa_diag *diag)
 {
     struct making making = {.tuner = tuner};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_records_options_check(options, diag);
-    if (rc == 0 && (options->output == NULL || options->output->size != sizeof *options->output ||
-                    import == NULL || import->size != sizeof *import))
-        rc = fa_fail(diag, FA_EINVAL, "output or import is NULL, or of another size");
-    if (rc == 0)
-        rc = make(&making, options, diag);
+    int rc;
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
+        (rc = fa_records_options_check(options, diag)) != 0)
+        return rc;
+    if (options->output == NULL || options->output->size != sizeof *options->output ||
+        import == NULL || import->size != sizeof *import)
+        return fa_fail(diag, FA_EINVAL, "output or import is NULL, or of another size");
+    rc = make(&making, options, diag);
     if (rc == 0)
         rc = import_made(&making, import, options->records, ret_bundle, diag);
     if (rc == 0 && ret_info != NULL)
