@@ -51,8 +51,9 @@ typedef struct fa_bench_candidate {
     const void *cubin;
     size_t size;
     const char *entry[FA_LAUNCHES_MAX];
-    fa_launches launches[FA_BENCH_CASES]; /* for each case of fa_bench_cases: their threads, shared
-                                             memory and number are the same, of the first */
+    fa_launches
+        launches[FA_BENCH_CASES]; /* for each case of fa_bench_cases; number, threads and shared
+                                             memory are taken from the first */
 } fa_bench_candidate;
 
 /* A loaded candidate. */
@@ -60,7 +61,7 @@ typedef struct fa_bench_kernel fa_bench_kernel;
 int fa_bench_load(fa_bench *bench, const fa_bench_candidate *candidate,
                   fa_bench_kernel **ret_kernel, fa_diag *diag);
 void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel);
-/* Passed its last proof, and was right too when it was timed since. */
+/* Whether the kernel passed its last proof, and was right whenever it was timed since. */
 bool fa_bench_kernel_proved(const fa_bench_kernel *kernel);
 
 typedef struct fa_proof {
@@ -72,12 +73,12 @@ typedef struct fa_proof {
  * the process must end); a wrong result is 0 with passed = false. */
 int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proof, fa_diag *diag);
 
-/* Times `count` launches of a proved kernel (FA_EINVAL otherwise), L2 flushed before each, after a
- * warm-up; stops early once budget_us of device time is used and 3 samples are there. best_us: the fastest median so far, or 0;
- * a kernel that takes half as long again has no chance, and two samples tell.
+/* Times `count` launches of a proved kernel (FA_EINVAL otherwise) after a warm-up, with L2 flushed before each. Stops early
+ * once budget_us of device time is used and 3 samples are there. best_us: the fastest median so far, or 0; a kernel that
+ * takes 1.5 times as long has no chance and gets two samples.
  * ret_samples_us: room for `count`, at most FA_BENCH_SAMPLES_MAX.
- * FA_ECORRUPT: what was timed was wrong (a kernel that is right on some launches only); it has lost
- * its proof. FA_EINVAL too for an empty problem: there is nothing to time. */
+ * FA_ECORRUPT: the output was wrong when it was timed (a kernel that is right on some launches only), and the kernel has
+ * lost its proof. FA_EINVAL for an empty problem, too: there is nothing to time. */
 int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double budget_us,
                    double best_us, float *ret_samples_us, int *ret_count, fa_diag *diag);
 /* The same, interleaved round by round in an order shuffled each round, for a fair race.
@@ -85,8 +86,8 @@ int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double b
 int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,
                   float *ret_samples_us, fa_diag *diag);
 
-/* One call of a proved kernel, all of its launches, between fa_profiler_start and fa_profiler_stop: what a profiler
- * counts of this process. FA_EINVAL: as for a probe. */
+/* Runs one call of a proved kernel, all of its launches, between fa_profiler_start and fa_profiler_stop, for a profiler
+ * that watches this process. FA_EINVAL: as for a probe. */
 int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *diag);
 
 #endif

@@ -38,8 +38,8 @@ int fa_prover_open(fa_driver *driver, const fa_bench_setup *setup, fa_prover **r
                    fa_diag *diag);
 void fa_prover_close(fa_prover **prover);
 
-/* What an entry of a cubin is passed besides the parameters: fa_prover_kernel.extra, and the workspace
- * and counters that are there from now on. The kernel says whether it has a workspace. */
+/* Makes what an entry of a cubin is passed besides the parameters: fa_prover_kernel.extra, the workspace and the counters.
+ * Whether the entry takes a workspace follows from the kernel's workspace_bytes. */
 int fa_prover_load(fa_prover *prover, fa_cubin_entry entry, fa_prover_kernel *kernel,
                    fa_diag *diag);
 
@@ -47,13 +47,13 @@ int fa_prover_load(fa_prover *prover, fa_cubin_entry entry, fa_prover_kernel *ke
 int fa_prover_prove(fa_prover *prover, const fa_prover_kernel *kernel, fa_proof *ret_proof,
                     fa_diag *diag);
 
-/* For timing: the stream, one launch on case 0, and the proof of the output that is there after
- * fa_prover_poison and some launches of one kernel. */
+/* For timing: the stream, one launch on case 0, and a check of the output that fa_prover_poison and some launches of one
+ * kernel leave. */
 fa_stream fa_prover_stream(const fa_prover *prover);
 /* Whether case 0 has nothing to launch. */
 bool fa_prover_is_empty(const fa_prover *prover);
 int fa_prover_launch(fa_prover *prover, const fa_prover_kernel *kernel, fa_diag *diag);
-/* Before a launch: inputs that it changes, and variables of its module that it reads. */
+/* To be called before a launch: restores inputs that the kernel changes, and variables of its module that it reads. */
 int fa_prover_restore(fa_prover *prover, const fa_prover_kernel *kernel, fa_diag *diag);
 int fa_prover_poison(fa_prover *prover, fa_diag *diag);
 int fa_prover_check(fa_prover *prover, fa_proof *ret_proof, fa_diag *diag);
