@@ -6,7 +6,7 @@
  * Invariants: no text of a manifest comes into a sentence beyond 60 bytes, and none is a name or a sentence
  * before its bytes were looked at.
  */
-#include "manifest_reader.h"
+#include "family.h"
 
 #include "error.h"
 #include "json.h"

@@ -2,7 +2,7 @@
  *
  * Medians, their intervals, and what the rounds of a race have in common.
  */
-#include "samples.h"
+#include "bench.h"
 
 #include "error.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exchange.h"
+#include "http.h"
 
 #include "buf.h"
 #include "connection.h"

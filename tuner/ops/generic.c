@@ -10,7 +10,6 @@
 #include "case_data.h"
 #include "random.h"
 #include "prover_base.h"
-#include "symbols.h"
 #include "tensors.h"
 
 #include "error.h"
