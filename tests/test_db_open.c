@@ -5,7 +5,6 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include "sqlite.h"
 #include "statements.h"
 
 #include <sqlite3.h>

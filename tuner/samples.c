@@ -4,8 +4,6 @@
  */
 #include "bench.h"
 
-#include "error.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

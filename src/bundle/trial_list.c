@@ -3,9 +3,7 @@
 
 #include "error.h"
 #include "json.h"
-#include "problem.h"
 #include "trial.h"
-#include "tunable.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -10,7 +10,6 @@
 #include "wording.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- records --------------------------------------------------------------------------------*/

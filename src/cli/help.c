@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { COLUMN = 26 /* where an option's help begins */ };
 

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { FIRST_ROWS = 5, BAR_WIDTH = 16, BAR_FROM = 72 /* columns: a narrow terminal has no room */ };

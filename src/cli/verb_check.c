@@ -8,7 +8,6 @@
 #include "text.h"
 #include "wording.h"
 
-#include "error.h"
 #include "problem.h"
 
 #include <stdio.h>

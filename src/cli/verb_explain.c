@@ -11,8 +11,6 @@
 #include "text.h"
 #include "wording.h"
 
-#include <string.h>
-
 static size_t count_of(const cli_rows *rows, fa_status status, bool ranked)
 {
     size_t count = 0;

@@ -10,7 +10,6 @@
 #include "run.h"
 #include "table.h"
 #include "text.h"
-#include "wording.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,6 @@
 #include "operation.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -15,7 +15,6 @@
 
 #include "cubin.h"
 #include "error.h"
-#include "json.h"
 #include "model.h"
 #include "op.h"
 #include "render.h"

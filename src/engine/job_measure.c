@@ -14,7 +14,6 @@
 #include "error.h"
 #include "json.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

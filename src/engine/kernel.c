@@ -18,7 +18,6 @@
 
 #include "error.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -16,7 +16,6 @@
  */
 #include "lookup.h"
 
-#include "driver.h"
 #include "request.h"
 #include "stored.h"
 #include "manifest.h"

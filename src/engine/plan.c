@@ -19,7 +19,6 @@
 #include "cubin.h"
 #include "error.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -28,7 +28,6 @@
 #include "store.h"
 #include "stored.h"
 
-#include "bundle_check.h"
 #include "error.h"
 
 #include <stdio.h>

@@ -14,8 +14,6 @@
 #include "error.h"
 #include "source.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -4,10 +4,8 @@
  */
 #include "data.h"
 
-#include "error.h"
 #include "json.h"
 #include "operation.h"
-#include "problem.h"
 
 #include <ctype.h>
 #include <math.h>

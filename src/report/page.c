@@ -7,8 +7,6 @@
 #include "document.h"
 #include "data.h"
 
-#include "error.h"
-
 #include <stdlib.h>
 
 enum { PROBLEM_BYTES = 4100000 }; /* for the problems of all */

@@ -6,9 +6,7 @@
  */
 #include "data.h"
 
-#include "error.h"
 #include "operation.h"
-#include "problem.h"
 
 #include <math.h>
 #include <stdlib.h>

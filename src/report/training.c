@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data.h"
 
-#include "error.h"
 #include "json.h"
 #include "problem.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct report_pass {

@@ -13,11 +13,9 @@
 #include "bundle_check.h"
 #include "fleet.h"
 
-#include "error.h"
 #include "lock.h"
 #include "pool.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

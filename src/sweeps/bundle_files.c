@@ -11,7 +11,6 @@
 #include "session.h"
 #include "stored.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

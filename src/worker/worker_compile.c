@@ -11,8 +11,6 @@
 #include "json.h"
 #include "pool.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_HEADERS = 4096, MAX_OPTIONS = 32, LOG_MAX = 256 << 10 };

@@ -16,8 +16,6 @@
 #include "attn_cases.h"
 #include "model.h"
 
-#include "problem.h"
-
 #include <math.h>
 
 /* Coefficients of what no data sheet gives. Fitted to 4,470 measured configs of attn_fwd_sm80 on an

@@ -13,7 +13,6 @@
 
 #include "attn_cases.h"
 #include "model.h"
-#include "problem.h"
 
 #include <math.h>
 

@@ -18,8 +18,6 @@
 #include "attn_model.h"
 #include "model.h"
 
-#include "problem.h"
-
 #include <math.h>
 
 /* Of Hopper, per clock and SM: wgmma FLOP, shared memory bytes, exponentials, FP32 lanes, and bytes
