@@ -86,9 +86,8 @@ static int add_cubin(struct readying *r, const fa_plan_item *item, const char *e
 static int add_ready(struct readying *r, const fa_plan_item *item)
 {
     fa_candidate candidate;
-    fa_buf source = {0};
+    fa_rendered rendered = {.key = ""};
     fa_cubin_record cubin = {0};
-    char architecture[32], key[FA_HASH_HEX];
     int at = -1;
     for (int i = 0; i < r->plan->count; i++)
         if (fa_config_equal(&r->plan->item[i].config, &item->config))
@@ -99,9 +98,9 @@ static int add_ready(struct readying *r, const fa_plan_item *item)
                      &r->target->problem, &r->target->gpu, &candidate, NULL) != 0 ||
         candidate.trial.status != FA_STATUS_PENDING)
         return -1;
-    if (fa_render_candidate(r->tuner, r->target, &candidate, r->nvrtc, &source, architecture,
-                            sizeof architecture, key, NULL) == 0 &&
-        fa_records_cubin(r->tuner, key, &cubin, NULL) == 0) {
+    if (fa_render_candidate(r->tuner, &r->target->problem, &r->target->gpu, &candidate, r->nvrtc,
+                            &rendered, NULL) == 0 &&
+        fa_records_cubin(r->tuner, rendered.key, &cubin, NULL) == 0) {
         at =
             add_cubin(r, item,
                       fa_family_entry(
@@ -109,7 +108,7 @@ static int add_ready(struct readying *r, const fa_plan_item *item)
                       &cubin);
         fa_cubin_record_free(&cubin);
     }
-    fa_buf_free(&source);
+    fa_buf_free(&rendered.source);
     return at;
 }
 
