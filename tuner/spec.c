@@ -341,15 +341,12 @@ static int try_spec(struct fa_spec_reading *r, const char *text, fa_spec *spec)
     if (rc != 0)
         return rc;
     fa_problem problem = fa_problem_some(operation);
-    rc = fa_tensors_read(&problem, &tensors, r->diag);
-    if (rc == 0)
-        fa_tensors_free(&tensors);
-    if (rc == 0)
-        rc = check_expressions(r, operation);
-    if (rc == 0)
-        rc = load_family(r, operation, spec);
-    if (rc == 0)
+    if ((rc = fa_tensors_read(&problem, &tensors, r->diag)) != 0)
+        goto done;
+    fa_tensors_free(&tensors);
+    if ((rc = check_expressions(r, operation)) == 0 && (rc = load_family(r, operation, spec)) == 0)
         rc = choose_default(r, &problem, spec);
+done:
     fa_families_free(&spec->families);
     fa_templates_close(&spec->templates);
     fa_operation_free(operation);
@@ -439,22 +436,21 @@ static int read_texts(struct fa_spec_reading *r, const char *json, const char *f
                       const fa_operation **ret_operation)
 {
     char *text = NULL, *answer = NULL;
-    int rc = read_identity(r);
-    if (rc == 0)
-        rc = check_options(r);
-    if (rc == 0)
-        rc = fa_includes_open(r->where, folder, fa_spec_member(r->json, "include"), &r->includes,
-                              r->diag);
-    if (rc == 0)
-        rc = fa_includes_read(r->includes, source, &text, r->diag);
+    const cJSON *folders = fa_spec_member(r->json, "include");
+    int rc;
+    if ((rc = read_identity(r)) != 0 || (rc = check_options(r)) != 0 ||
+        (rc = fa_includes_open(r->where, folder, folders, &r->includes, r->diag)) != 0)
+        return rc;
+    rc = fa_includes_read(r->includes, source, &text, r->diag);
     if (rc == 0 && answer_source != NULL)
         rc = fa_includes_read(r->includes, answer_source, &answer, r->diag);
-    if (rc == 0) {
-        hash_texts(r, json, text, answer);
-        rc = make_sources(r, text, answer);
-    }
+    if (rc != 0)
+        goto done;
+    hash_texts(r, json, text, answer);
+    rc = make_sources(r, text, answer);
     if (rc == 0)
         rc = make_spec(r, ret_operation);
+done:
     free(text);
     free(answer);
     fa_includes_close(&r->includes);
