@@ -161,6 +161,26 @@ class Play:
             barrier.copied()
         self.copy(room, list(room.holds), lambda room, parts: room.write(None, parts, by_copy=True), end)
 
+    def products(self, who):
+        """Of a lane: its products that were not waited for, and how it issues and finishes them. A product reads rooms until it is waited
+        for; it is the whole warp's, and lane 0 stands for it."""
+        flying = []
+
+        def issue(*reads):
+            reads = reads if who[-1] == 0 else ()
+            for room, what in reads:
+                room.begin(what, room.holds)
+            flying.append([room for room, _ in reads])
+            self.moves += 1
+
+        def finish(pending):
+            yield
+            while len(flying) > pending:
+                for room in flying.pop(0):
+                    room.end(room.holds)
+            self.moves += 1
+        return flying, issue, finish
+
     def read_job(self, turn, who):
         """Of a warp lane 0 reads; the others meet it in a shuffle."""
         if who is None or who[-1] == 0:
@@ -307,25 +327,11 @@ class Block(Play):
 
     # -- a consumer ---------------------------------------------------------------------------------------------
     def consume(self, group, warp, lane):
-        who, flying, stored = (group, warp, lane), [], []
+        who, stored = (group, warp, lane), []
+        flying, issue, finish = self.products(who)
         own_parts = [(group, other, of) for other in WARPS for of in LANES]
         ring, own, before = Ring(2), Ring(self.ds_tiles), Ring(self.ds_tiles)
         rooms, change = self.rooms, self.change
-
-        def issue(*reads):
-            """A product reads these rooms until it is waited for. It is the whole warp's; lane 0 stands for it."""
-            reads = reads if lane == 0 else ()
-            for room, what in reads:
-                room.begin(what, room.holds)
-            flying.append([room for room, _ in reads])
-            self.moves += 1
-
-        def finish(pending):
-            yield
-            while len(flying) > pending:
-                for room in flying.pop(0):
-                    room.end(room.holds)
-            self.moves += 1
 
         def start_dq(step):
             yield from self.wait(self.full["ds"][before.slot], before.parity)
