@@ -125,17 +125,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
 attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const u32 key_tiles = (u32)tiles_of<kN>(p, p.seq_k), kv_heads = (u32)p.heads_kv * (u32)batches_of(p);
     if (blockIdx.x >= key_tiles * kv_heads) return;
-    const u32 owned = find_owned(blockIdx.x, key_tiles, kv_heads);
+    const int group = p.heads_q / p.heads_kv;
+    const u32 owned = kDeterministic ? find_owned(blockIdx.x, key_tiles, kv_heads, (u32)group) : blockIdx.x;
     const int kv_head = (int)(owned / key_tiles);
     i64 own_tile = owned % key_tiles;
     const Sequence own = find_sequence<kN>(p, p.cu_seqlens_k, kv_head / p.heads_kv, own_tile);
     if (kVarlen && own_tile * kN >= own.seq_k) return;
     const int key_tile = (int)own_tile;
     const Place at = {key_tile * kN, kv_head % p.heads_kv, threadIdx.x / 64, threadIdx.x / 32 % 2, threadIdx.x % 32};
-    const int group = p.heads_q / p.heads_kv;
     const Band band = find_band(own);
     const Meets meets = find_meets(own, band, at.key0);
-    const int steps_a_head = meets.end > meets.first ? meets.end - meets.first : 0, steps = steps_a_head * group;
+    const int steps = meets.end > meets.first ? (meets.end - meets.first) * group : 0;
     const Curve curve(p);
 
     const u32 smem = shared_address(shared_memory), k_tile = smem, v_tile = smem + kKBytes;
@@ -144,8 +144,8 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     fetch<kN>(q_copier, k_tile, row_of(p.k, p.k_strides, own.batch, at.head, own.first_k), p.k_strides.row, at.key0, own.seq_k);
     fetch<kN>(v_copier, v_tile, row_of(p.v, p.v_strides, own.batch, at.head, own.first_k), p.v_strides.row, at.key0, own.seq_k);
     const auto load_step = [&](int step, u32 slot) {
-        const i64 head = at.head * group + step / steps_a_head;
-        const int row = (meets.first + step % steps_a_head) * kM;
+        const i64 head = at.head * group + step % group;
+        const int row = (meets.end - 1 - step / group) * kM;
         fetch<kM>(q_copier, slot, row_of(p.q, p.q_strides, own.batch, head, own.first_q), p.q_strides.row, row, own.seq_q);
         fetch<kM>(v_copier, slot + kQBytes, row_of(p.d_o, p.d_o_strides, own.batch, head, own.first_q), p.d_o_strides.row, row,
                    own.seq_q);
@@ -157,7 +157,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     float dk[kKeySlabs][2 * kDPairs][4] = {}, dv[kKeySlabs][2 * kDvPairs][4] = {};
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        const int tile = meets.first + step % steps_a_head, head = at.head * group + step / steps_a_head;
+        const int tile = meets.end - 1 - step / group, head = at.head * group + step % group;
         const u32 slot = smem + kSlots + (kStages > 1 ? step % kStages * kSlotBytes : 0);
         const u32 q_tile = slot, do_tile = slot + kQBytes, p_tile = smem + kP, ds_tile = smem + kDs;
         const Workspace work(p, workspace, (i64)own.batch * p.heads_q + head, own.first_tile);

@@ -67,10 +67,9 @@ FA_DEVICE u32 opaque(u32 x) {
 enum Map { kMapQ, kMapK, kMapV, kMapDo, kMapDk, kMapDv, kMaps };
 constexpr int kStoreRows = 16;   // of a box of dK or dV
 
+// Behind the sums of dQ, from where it takes no registers of a producer meanwhile.
 FA_DEVICE fa_tensor_map *maps_of(const fa_attn_bwd_params &p, void *workspace) {
-    if constexpr (!kVarlen) return (fa_tensor_map *)Workspace(p, workspace, 0).turns;
-    // The same, from where it takes no registers of a producer meanwhile.
-    const i64 tiles = opaque((u32)p.seq_q) / kM + opaque((u32)p.batch);
+    const i64 tiles = kVarlen ? opaque((u32)p.seq_q) / kM + opaque((u32)p.batch) : (i64)((opaque((u32)p.seq_q) + kM - 1) / kM) * opaque((u32)p.batch);
     return (fa_tensor_map *)((float *)workspace + tiles * kM * (int)opaque((u32)p.heads_q) * (kD + 2));
 }
 FA_DEVICE i64 maps_in(const fa_attn_bwd_params &p) { return kVarlen ? (i64)opaque((u32)p.batch) * kMaps : kMaps; }
@@ -265,40 +264,33 @@ constexpr u32 kNoJob = 0xffffffffu;
 struct Told {
     u32 number, head, key_tile, first_tile, seq_q, seq_k;
 };
-FA_DEVICE u32 jobs_of(const fa_attn_bwd_params &p) { return opaque(key_tiles_of(p)) * (u32)p.heads_kv * (u32)p.batch; }
 struct Job {
     int key_tile, head, batch;   // head of keys
     int first_tile, seq_q, seq_k;   // VARLEN=1
     int group;                   // heads of queries that share it
-    int steps_a_head, steps;
+    int steps;
     Band band;
     Meets meets;
 
+    // By way of opaque(), since a producer has few registers to keep numbers in.
     __device__ __forceinline__ Job(const fa_attn_bwd_params &p, const Told &told) {
+        Sequence lengths = {(int)opaque((u32)p.seq_q), (int)opaque((u32)p.seq_k), (int)opaque((u32)p.window_left), (int)opaque((u32)p.window_right), 0, 0, 0, 0};
+        u32 kv_head = 0;
         if constexpr (kVarlen) {
-            key_tile = (int)told.key_tile, head = (int)told.head, batch = 0;
-            first_tile = (int)told.first_tile, seq_q = (int)told.seq_q, seq_k = (int)told.seq_k;
-            const Sequence lengths = {seq_q, seq_k, (int)opaque((u32)p.window_left), (int)opaque((u32)p.window_right), 0, 0, 0, 0};
-            band = find_band(lengths);
-            meets = find_meets(lengths, band, key_tile * kN);
-            group = (int)((u32)p.heads_q / opaque((u32)p.heads_kv));
-            steps_a_head = meets.end > meets.first ? meets.end - meets.first : 0;
-            steps = steps_a_head * group;
-            return;
+            key_tile = (int)told.key_tile, first_tile = (int)told.first_tile;
+            seq_q = lengths.seq_q = (int)told.seq_q, seq_k = lengths.seq_k = (int)told.seq_k;
+        } else {
+            const u32 key_tiles = opaque(key_tiles_of(p));
+            kv_head = told.number / key_tiles;
+            key_tile = (int)(told.number - kv_head * key_tiles);
         }
-        const u32 index = told.number;
-        // By way of opaque(), since a producer has few registers to keep numbers in.
-        const u32 key_tiles = opaque(key_tiles_of(p)), kv_head = index / key_tiles;
-        key_tile = (int)(index - kv_head * key_tiles);
-        const Sequence lengths = {(int)opaque((u32)p.seq_q), (int)opaque((u32)p.seq_k), (int)opaque((u32)p.window_left), (int)opaque((u32)p.window_right), 0, 0, 0, 0};
         band = find_band(lengths);
         meets = find_meets(lengths, band, key_tile * kN);
         const u32 heads_kv = opaque((u32)p.heads_kv);
-        batch = (int)(kv_head / heads_kv);
-        head = (int)(kv_head - (u32)batch * heads_kv);
+        batch = kVarlen ? 0 : (int)(kv_head / heads_kv);
+        head = kVarlen ? (int)told.head : (int)(kv_head - (u32)batch * heads_kv);
         group = (int)((u32)p.heads_q / heads_kv);
-        steps_a_head = meets.end > meets.first ? meets.end - meets.first : 0;
-        steps = steps_a_head * group;
+        steps = meets.end > meets.first ? (meets.end - meets.first) * group : 0;
     }
 };
 struct Shared {
@@ -306,6 +298,11 @@ struct Shared {
     __device__ __forceinline__ u32 barrier(u32 which) const { return base + kBarriersAt + 8 * which; }
 };
 
+// Where jobs are alike and wait for nobody, the tiles of one head lie side by side: they walk the same queries together.
+FA_DEVICE u32 own_of(const fa_attn_bwd_params &p, u32 number, u32 key_tiles, u32 kv_heads) {
+    if constexpr (!kDeterministic && (!kCausal || kWindow)) return number;
+    return find_owned(number, key_tiles, kv_heads, opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
+}
 FA_DEVICE u32 take_number(u32 *counter) {
     u32 number;
     asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(counter) : "memory");
@@ -349,15 +346,19 @@ FA_DEVICE Told read_job_together(const Shared &shared, u32 turn) {
     }
     return job;
 }
-// VARLEN=1: the job of a number. Numbers only rise, so the sequence is that of the job before or a later one.
+// The job of a number. VARLEN=1: numbers only rise, so the sequence is that of the job before or a later one.
 FA_DEVICE Told find_job(const fa_attn_bwd_params &p, const Shared &shared, const Ranked *ranking, u32 number) {
+    if constexpr (!kVarlen) {
+        const u32 key_tiles = opaque(key_tiles_of(p)), kv_heads = opaque((u32)p.heads_kv) * opaque((u32)p.batch);
+        return {number < key_tiles * kv_heads ? own_of(p, number, key_tiles, kv_heads) : kNoJob, 0, 0, 0, 0, 0};
+    }
     u32 rank;   // what it told last, 0 at first
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(rank) : "r"(shared.base + kJobAt) : "memory");
     const u32 heads_kv = opaque((u32)p.heads_kv);
     while (rank < (u32)p.batch && number >= ranking[rank + 1].key_tiles * heads_kv) ++rank;
     if (rank >= (u32)p.batch) return {kNoJob, 0, 0, 0, 0, 0};
     const Ranked own = ranking[rank];
-    const u32 tiles = (own.seq_k + kN - 1) / kN, owned = find_owned(number - own.key_tiles * heads_kv, tiles, heads_kv);
+    const u32 tiles = (own.seq_k + kN - 1) / kN, owned = own_of(p, number - own.key_tiles * heads_kv, tiles, heads_kv);
     return {rank, owned / tiles, owned % tiles, own.first_tile, own.seq_q, own.seq_k};
 }
 // VARLEN=1: what a consumer's warp wants to know of its job again when it stores, kept in shared memory meanwhile.
@@ -387,32 +388,21 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
     constexpr u32 kFull = kOfV ? kDoFull : kQFull, kEmpty = kOfV ? kDoEmpty : kQEmpty;
     constexpr u32 kKeysFull = kOfV ? kVFull : kKFull, kKeysEmpty = kOfV ? kVEmpty : kKEmpty;
     constexpr u32 kTilesAt = kOfV ? kDoAt : kQAt, kTilesRowsAt = kOfV ? kDeltaAt : kLseAt, kKeysAt = kOfV ? kVAt : kKAt;
-    const fa_tensor_map *maps = maps_of(p, workspace), *keys = maps + (kOfV ? kMapV : kMapK), *queries = maps + (kOfV ? kMapDo : kMapQ);
-    if constexpr (!kVarlen) {
-        acquire_map(keys);
-        acquire_map(queries);
-    }
-    const float *rows = kOfV && !kVarlen ? Workspace(p, workspace, 0).delta : Workspace(p, workspace, 0).lse;   // delta is behind LSE
     u32 step = 0;
 #pragma unroll 1
     for (u32 turn = 0;; ++turn) {
+        const fa_tensor_map *maps = maps_of(p, workspace);
         Told told;
-        if constexpr (kVarlen) maps = maps_of(p, workspace);
         if constexpr (kOfV) {
             told = read_job(shared, turn);
-        } else if constexpr (kVarlen) {
+        } else {
             u32 *next_job = (u32 *)(maps + maps_in(p));
             told = find_job(p, shared, (const Ranked *)(next_job + sizeof(fa_tensor_map) / 4), take_number(next_job));
             tell_job(shared, turn, told);
-        } else {
-            told.number = take_number((u32 *)(maps + kMaps));
-            if (told.number >= jobs_of(p)) told.number = kNoJob;
-            else if (kDeterministic) told.number = find_owned(told.number, opaque(key_tiles_of(p)), opaque((u32)p.heads_kv * (u32)p.batch));
-            tell_job(shared, turn, told);
         }
         if (told.number == kNoJob) return;
-        if constexpr (kVarlen) {
-            keys = map_of(maps, told.number, kOfV ? kMapV : kMapK), queries = map_of(maps, told.number, kOfV ? kMapDo : kMapQ);
+        const fa_tensor_map *keys = map_of(maps, told.number, kOfV ? kMapV : kMapK), *queries = map_of(maps, told.number, kOfV ? kMapDo : kMapQ);
+        if (kVarlen || turn == 0) {
             acquire_map(keys);
             acquire_map(queries);
         }
@@ -420,22 +410,22 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         barrier_wait(shared.barrier(kKeysEmpty), turn & 1 ^ 1);
         barrier_expect(shared.barrier(kKeysFull), kKeysBytes);
         load_slabs<kCount>(shared.base + kKeysAt, keys, shared.barrier(kKeysFull), kN, job.key_tile * kN, job.head, job.batch, kEvictFirst);
-        int head = job.head * job.group;
-        const int end_head = head + job.group;
+        const int first_head = job.head * job.group;
         const u32 tiles = opaque((u32)tiles_of_queries(p));
-        u32 before = ((u32)job.batch * (u32)p.heads_q + (u32)head) * tiles;   // tiles of the heads in front
-        if constexpr (kVarlen) before += (u32)job.first_tile + (kOfV ? opaque((u32)p.heads_q) * tiles : 0);
+        // Tiles of the heads in front. Delta is behind LSE.
+        const u32 before = (((u32)job.batch + (kOfV ? opaque((u32)batches_of(p)) : 0)) * opaque((u32)p.heads_q) + (u32)first_head) * tiles +
+                           (kVarlen ? (u32)job.first_tile : 0);
 #pragma unroll 1
-        for (; head < end_head; ++head) {
+        for (int tile = job.meets.end; tile-- > job.meets.first;) {
+            u32 place = before + (u32)tile;
 #pragma unroll 1
-            for (int tile = job.meets.first; tile < job.meets.end; ++tile, ++step) {
+            for (int head = first_head; head < first_head + job.group; ++head, ++step, place += tiles) {
                 const u32 slot = slot_of(step), full = shared.barrier(kFull + slot);
                 barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);
                 barrier_expect(full, kTileBytes + kRowsBytes);
                 load_slabs<kCount>(shared.base + kTilesAt + slot * kTileBytes, queries, full, kM, tile * kM, head, job.batch, kEvictLast);
-                bulk_load(shared.base + kTilesRowsAt + slot * kRowsBytes, rows + (i64)(before + (u32)tile) * kM, kRowsBytes, full);
+                bulk_load(shared.base + kTilesRowsAt + slot * kRowsBytes, (const float *)workspace + (i64)place * kM, kRowsBytes, full);
             }
-            before += tiles;
         }
     }
 }
@@ -453,42 +443,42 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         const i64 first_head = (i64)job.batch * p.heads_q + job.head * job.group;
         float *to = Workspace(p, workspace, first_head, kVarlen ? job.first_tile : 0).dq + half * (kHalfBytes / 4);
         u32 *turns = kDeterministic ? turns_of(p, workspace, first_head, kVarlen ? job.first_tile : 0) + half : nullptr;
+        const u32 tiles = (u32)tiles_of_queries(p);
+        u32 place = (u32)job.meets.end - 1;   // of a step's tile, from the first head's first one
+        u32 *owed = nullptr;                  // the turn of the step before, whose addition may not be complete
+        int heads = job.group;                // that are left of this tile of queries
+        if (kDeterministic && first && job.steps > 0) wait_turn(turns + place * kGroups, job.key_tile);
 #pragma unroll 1
-        for (int i = 0; i < job.group; ++i) {
-            bool owes = false;   // the turn of the step before, whose addition may not be complete
-            if (kDeterministic && first && job.steps > 0) wait_turn(turns + job.meets.first * kGroups, job.key_tile);
-#pragma unroll 1
-            for (int tile = job.meets.first; tile < job.meets.end; ++tile) {
-                named_sync(kHalfFull + half, kGroup + kWarp);
+        for (int left = job.steps; left > 0; --left) {
+            named_sync(kHalfFull + half, kGroup + kWarp);
+            if (first) {
+                bulk_add(to + (i64)place * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
+                tma_store_commit();
+                if (kDeterministic && owed != nullptr) {
+                    bulk_wait_written<1>();
+                    pass_turn(owed);
+                }
+                tma_store_wait_read<0>();
+            }
+            warp_sync();
+            named_arrive(kHalfEmpty + half, kGroup + kWarp);
+            u32 *turn = turns + place * kGroups;
+            place += tiles;
+            if (--heads == 0) place -= (u32)job.group * tiles + 1, heads = job.group;
+            if constexpr (kDeterministic) {
+                // The next step's turn is waited for while its half of dQ is computed. If it is there, this one's is passed when the next
+                // addition has been sent, so that this warp seldom waits until one is complete.
                 if (first) {
-                    bulk_add(to + (i64)tile * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
-                    tma_store_commit();
-                    if (kDeterministic && owes) {
-                        bulk_wait_written<1>();
-                        pass_turn(turns + (tile - 1) * kGroups);
+                    const u32 *next = turns + place * kGroups;
+                    owed = left > 1 && has_turn(next, job.key_tile) ? turn : nullptr;
+                    if (owed == nullptr) {
+                        bulk_wait_written<0>();
+                        pass_turn(turn);
+                        if (left > 1) wait_turn(next, job.key_tile);
                     }
-                    tma_store_wait_read<0>();
                 }
                 warp_sync();
-                named_arrive(kHalfEmpty + half, kGroup + kWarp);
-                if constexpr (kDeterministic) {
-                    // The next step's turn is waited for while its half of dQ is computed. If it is there, this one's is passed when the next
-                    // addition has been sent, so that this warp seldom waits until one is complete.
-                    if (first) {
-                        u32 *turn = turns + tile * kGroups;
-                        const bool last = tile + 1 == job.meets.end;
-                        owes = !last && has_turn(turn + kGroups, job.key_tile);
-                        if (!owes) {
-                            bulk_wait_written<0>();
-                            pass_turn(turn);
-                            if (!last) wait_turn(turn + kGroups, job.key_tile);
-                        }
-                    }
-                    warp_sync();
-                }
             }
-            to += tiles_of_queries(p) * kM * kD;
-            if (kDeterministic) turns += tiles_of_queries(p) * kGroups;
         }
     }
 }
@@ -602,8 +592,8 @@ struct Consumer {
     const u32 half, ds_place;                      // its half of dQ; what this lane addresses of a tile of dS
     float dk[kD / 2], dv[kDv / 2];
     const Seers seers;
-    const int first, end;  // tiles of queries
-    int tile, left;        // this step's, and steps from it on
+    const int group_heads; // heads of queries
+    int tile, heads, left; // this step's tile of queries; heads that are left of it, and steps, from this one on
     u32 step;              // of all jobs; its slot in each ring is its lowest bit, the parity of that slot's barriers the next one
 
     __device__ __forceinline__ Consumer(const fa_attn_bwd_params &p, const Shared &shared, const Job &job, u32 group, u32 step)
@@ -611,8 +601,8 @@ struct Consumer {
           lane(thread % kWarp), half(shared.base + kHalvesAt + group * kHalfBytes),
           ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
                    (((warp * 2 + ((lane >> 3) & 1)) ^ (lane & 7)) << 4)),
-          seers(p, job, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), first(job.meets.first), end(job.meets.end),
-          tile(job.meets.first), left(job.steps), step(step) {
+          seers(p, job, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), group_heads(job.group),
+          tile(job.meets.end - 1), heads(job.group), left(job.steps), step(step) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = 0.0f;
 #pragma unroll
@@ -715,7 +705,7 @@ struct Consumer {
         Wgmma<kD>::pin(dk);
         if (lane == 0) barrier_arrive(shared.barrier(kQEmpty + slot_of(step)));
         ++step;
-        tile = tile + 1 == end ? first : tile + 1;
+        if (--heads == 0) --tile, heads = group_heads;
         --left;
     }
     __device__ __forceinline__ void take_all(u32 turn) {

@@ -11,7 +11,8 @@
 //    dQ, a tile after another, D_TILE columns, in an order of the family's own (kDqPlace); DETERMINISTIC=1: a counter for each
 //    tile. The first launch sets all of it.
 //  - a row that does not exist or sees no key has LSE +inf, so that all its P are 0 and never NaN.
-//  - DETERMINISTIC=1: blocks add to a tile of dQ in the falling order of their keys; the counter says whose turn it is. A block only
+//  - a block walks the tiles of queries downwards, each of them for all heads of the group.
+//  - DETERMINISTIC=1: blocks add to a tile of dQ in the rising order of their keys; the counter says whose turn it is. A block only
 //    waits for blocks (of attn_bwd_sm90a: jobs) with smaller numbers, which start before it (find_owned).
 // Includers define the macros of operation.json, BLOCK_M, BLOCK_N, D_TILE and DV_TILE, and include what copies their tiles first
 // (fa_copy.cuh or fa_tma_device.cuh).
@@ -150,7 +151,7 @@ FA_DEVICE void add_floats(float *to, float a, float b, float c, float d) {
 }
 
 // Whose turn it is to add to a tile of dQ: a tile of keys. One thread waits for its own, then the block meets; and afterwards it is the
-// turn of the tile before.
+// turn of the tile behind it.
 FA_DEVICE bool has_turn(const u32 *turn, int key_tile) {
     u32 now;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
@@ -160,26 +161,26 @@ FA_DEVICE void wait_turn(const u32 *turn, int key_tile) {
     while (!has_turn(turn, key_tile)) {}
 }
 FA_DEVICE void pass_turn(u32 *turn) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(0xffffffffu) : "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(1u) : "memory");
 }
-// The last tile of keys that meets a tile of queries, if any does.
+// The first tile of keys that meets a tile of queries, if any does.
 template <class Lengths> FA_DEVICE u32 first_turn(const Lengths &p, int query_tile) {
-    const i64 end_row = (i64)query_tile * kM + kM, last = (end_row < p.seq_q ? end_row : p.seq_q) - 1 + find_band(p).high;
-    return (u32)(last < p.seq_k ? last : (i64)p.seq_k - 1) / kN;
+    return (u32)clamp((i64)query_tile * kM + find_band(p).low, p.seq_k) / kN;
 }
 
-// Which tile of keys, counted through all heads of keys (of all batches), the block or job of a number owns. DETERMINISTIC=1: the last
-// keys first. Queries are walked upwards, so under a mask that follows the diagonal a tile of keys comes to a tile of queries some steps
-// after the tile behind it did, and waits for nobody. Without a mask all begin at the same queries, and each waits a step: the same
-// tile of some heads has neighbouring numbers, so that few tiles of a head start together; their dQ, Q and dO fit the L2 cache.
-FA_DEVICE u32 find_owned(u32 number, u32 key_tiles, u32 kv_heads) {
-    constexpr u32 kAtOnce = 256;   // about twice as many as there are blocks at a time
-    if constexpr (!kDeterministic) return number;
-    u32 heads = kAtOnce > key_tiles ? kAtOnce / key_tiles : 1;
+// Which tile of keys, counted through all heads of keys (of all batches), the block or job of a number owns: the first keys first,
+// which most queries see under a causal mask, so that the last jobs are short; the same tile of some heads side by side. Queries are
+// walked downwards: all tiles of a head begin at the same queries, and each waits until the one before it has added to them, which
+// costs a step for each tile of a head that begins at the same time, once. So there are few, of many heads; these then walk the same
+// queries together, which the L2 cache keeps for them. With a window each tile begins where the one before it has been.
+FA_DEVICE u32 find_owned(u32 number, u32 key_tiles, u32 kv_heads, u32 group) {
+    constexpr u32 kHeadsAtOnce = kWindow ? 8 : 48;   // of queries
+    const u32 most = kHeadsAtOnce > group ? kHeadsAtOnce / group : 1, parts = (kv_heads + most - 1) / most;
+    u32 heads = (kv_heads + parts - 1) / parts;
     const u32 first = number / (heads * key_tiles) * heads, place = number - first * key_tiles;
     if (heads > kv_heads - first) heads = kv_heads - first;
-    const u32 turn = place / heads;
-    return (first + place - turn * heads) * key_tiles + key_tiles - 1 - turn;
+    const u32 key_tile = place / heads;
+    return (first + place - key_tile * heads) * key_tiles + key_tile;
 }
 
 // ---- scores ----------------------------------------------------------------------------------------------------
