@@ -25,18 +25,16 @@
 // racecheck reports races here, and two things here are beyond what it follows: an mbarrier between cp.async.bulk (LSE, delta) and
 // another warp's loads (with cp.async.bulk.tensor it follows the same barrier: FlashAttention's AI/RACECHECK_TMA_HAZARD.md), and a
 // warp barrier in front of one lane's arrival for all. A consumer and its draining warp pass equally many named barriers.
-#include "fa_tma_device.cuh"
-#include "attn_bwd_tiles.cuh"
+#include "attn_bwd_sm90a.cuh"
 #include "fa_wgmma_across.cuh"
 
 namespace {
 
 constexpr int kGroups = 2, kThreads = (kGroups + 1) * 128, kStages = 2;
-constexpr u32 kWarp = 32, kGroup = 128;
-constexpr int kSlabs = kD / 64, kSlabsV = kDv / 64, kRowBytes = 128;   // of a slab
+constexpr int kSlabs = kD / 64, kSlabsV = kDv / 64;
 static_assert(kN == kGroups * 64 && kM % 16 == 0 && kM >= 64 && kM <= 128, "a consumer owns 64 keys");
 static_assert(kStages == 2, "a step's slot is its lowest bit");
-static_assert(kD % 64 == 0 && kD <= 128 && kDv % 64 == 0 && kDv <= 128 && ALIGNED == 1, "the heads do not fit their tiles");
+static_assert(kD <= 128 && kDv <= 128, "the heads do not fit their tiles");
 
 constexpr int kKBytes = kN * kD * 2, kVBytes = kN * kDv * 2, kQBytes = kM * kD * 2, kDoBytes = kM * kDv * 2;
 constexpr int kDsBytes = kM * kN * 2, kHalfBytes = kM * kD * 4 / kGroups, kRowsBytes = kM * 4;
@@ -55,16 +53,9 @@ enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kRoomsFree = kHal
 constexpr bool kDqByRows = kM == 128 && kD == 64, kDqByColumns = kM == 64 && kD == 128, kDqAcross = !kDqByRows && !kDqByColumns;
 constexpr int kDqN = !kDqAcross ? 64 : kD == 128 ? kM : kM / 2;
 
-// The same number, of which the compiler does not know where it comes from: what is computed from it is not kept in registers.
-FA_DEVICE u32 opaque(u32 x) {
-    u32 y;
-    asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
-}
-
 // ---- the workspace ---------------------------------------------------------------------------------------------
 
-enum Map { kMapQ, kMapK, kMapV, kMapDo, kMapDk, kMapDv, kMaps };
+constexpr int kMaps = 6;
 constexpr int kStoreRows = 16;   // of a box of dK or dV
 
 // Behind the sums of dQ, from where it takes no registers of a producer meanwhile.
@@ -86,89 +77,32 @@ FA_DEVICE Ranked *ranking_of(const fa_attn_bwd_params &p, void *workspace) {
     return (Ranked *)(maps_of(p, workspace) + maps_in(p) + 1);
 }
 FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, i64 head, i64 tile = 0) {
-    if constexpr (!kVarlen) return (u32 *)(maps_of(p, workspace) + kMaps + 1) + head * tiles_of_queries(p) * kGroups;
-    return (u32 *)(ranking_of(p, workspace) + p.batch + 1) + (head * tiles_of_queries(p) + tile) * kGroups;
-}
-// Of 16 rows, those that a lane wants of LSE and delta lie beside one another: columns 2t, 2t + 1, 2t + 8 and 2t + 9 of a fragment.
-FA_DEVICE int place_of_row(int row) { return (row & ~15) + (row % 8 / 2) * 4 + row % 16 / 8 * 2 + row % 2; }
-
-FA_DEVICE MapShape shape_of(const fa_attn_bwd_params &p, int which) {
-    const bool queries = which == kMapQ || which == kMapDo, of_v = which == kMapV || which == kMapDo || which == kMapDv;
-    const fa_attn_bwd_strides &s = which == kMapQ ? p.q_strides : which == kMapK ? p.k_strides : which == kMapV ? p.v_strides
-                                 : which == kMapDo ? p.d_o_strides : which == kMapDk ? p.dk_strides : p.dv_strides;
-    const void *base = which == kMapQ ? p.q : which == kMapK ? p.k : which == kMapV ? p.v
-                     : which == kMapDo ? p.d_o : which == kMapDk ? p.dk : p.dv;
-    return {base, of_v ? HEAD_DIM_V : HEAD_DIM, queries ? p.seq_q : p.seq_k, queries ? p.heads_q : p.heads_kv, p.batch,
-            s.row, s.head, s.batch, queries ? kM : which == kMapDk || which == kMapDv ? kStoreRows : kN};
+    u32 *first = kVarlen ? (u32 *)(ranking_of(p, workspace) + p.batch + 1) : (u32 *)(maps_of(p, workspace) + kMaps + 1);
+    return first + (head * tiles_of_queries(p) + tile) * kGroups;
 }
 
-// Sixteen bytes of two rows, multiplied.
-FA_DEVICE float product_of(const u32 (&x)[4], const u32 (&y)[4]) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        sum += to_float<kBf16>((u16)x[i]) * to_float<kBf16>((u16)y[i]);
-        sum += to_float<kBf16>((u16)(x[i] >> 16)) * to_float<kBf16>((u16)(y[i] >> 16));
-    }
-    return sum;
-}
 FA_DEVICE u32 shuffle_xor_count(u32 x, int mask) {
     u32 y;
     asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(mask));
     return y;
 }
-FA_DEVICE void load_global_16(u32 (&x)[4], const u16 *from) {
-    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
+FA_DEVICE void prepare_map(const fa_attn_bwd_params &p, fa_tensor_map *map, const Sequence &s, int which) {
+    const int box = which == kMapQ || which == kMapDo ? kM : which == kMapDk || which == kMapDv ? kStoreRows : kN;
+    make_map<kBf16>(map, shared_address(shared_memory) + which * sizeof(fa_tensor_map), shape_of(p, s, which, box));
 }
 
-// Where a tile of queries lies, of all that a head has in the workspace.
-struct Own {
-    i64 tile, batch, first;   // its number in its sequence; where that one begins
-    int seq_q;
-    Sequence sequence;        // VARLEN=1
-
-    __device__ __forceinline__ Own(const fa_attn_bwd_params &p, i64 of_all, i64 b) : tile(of_all), batch(b), first(0), seq_q(p.seq_q), sequence() {
-        if constexpr (kVarlen) {
-            sequence = find_sequence<kM>(p, p.cu_seqlens_q, 0, tile);
-            batch = 0, first = sequence.first_q, seq_q = sequence.seq_q;
-        }
-    }
-};
-
-// The first launch's part of a tile of queries: LSE, delta, zeros. kLanes of a warp share a row.
-FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, void *workspace) {
-    constexpr int kLanes = kDv / 8, kAtOnce = kSideThreads / kLanes;
-    const i64 tiles = tiles_of_queries(p);
-    const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
-    const Workspace at(p, workspace, head);
-    const int lane = threadIdx.x % kLanes, column = lane * 8;
-    if (kDeterministic && !kVarlen && threadIdx.x < kGroups) turns_of(p, workspace, head)[tile * kGroups + threadIdx.x] = first_turn(p, (int)tile);
-    const Own own(p, tile, b);
-    if (kDeterministic && kVarlen && threadIdx.x < kGroups)
-        turns_of(p, workspace, head)[tile * kGroups + threadIdx.x] = first_turn(own.sequence, (int)own.tile);
-#pragma unroll
-    for (int first = 0; first < kM; first += kAtOnce) {
-        const int r = first + (int)threadIdx.x / kLanes;
-        const i64 row = own.tile * kM + r;
-        float sum = 0.0f;
-        if (row < own.seq_q && column < HEAD_DIM_V && r < kM) {
-            u32 x[4], y[4];
-            load_global_16(x, row_of(p.o, p.o_strides, own.batch, h, own.first + row) + column);
-            load_global_16(y, row_of(p.d_o, p.d_o_strides, own.batch, h, own.first + row) + column);
-            sum = product_of(x, y);
-        }
-#pragma unroll
-        for (int mask = kLanes / 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
-        if (lane != 0 || r >= kM) continue;
-        const float said = row < own.seq_q ? p.lse[own.batch * p.lse_strides.batch + h * p.lse_strides.head + own.first + row] : neg_infinity();
-        const i64 place = tile * kM + place_of_row(r);
-        at.lse[place] = said == neg_infinity() ? -neg_infinity() : said * kLog2e;
-        at.delta[place] = sum;
-    }
+// The first launch's part of a tile of queries: LSE, delta, zeros, whose turn it is first.
+FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
+    const i64 tiles = tiles_of_queries(p), head = blockIdx.x / tiles;
+    i64 tile = blockIdx.x % tiles;
+    const Workspace at(p, workspace, head, tile);
+    u32 *turns = turns_of(p, workspace, head, tile);
+    const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
+    if (kDeterministic && threadIdx.x < kGroups) turns[threadIdx.x] = first_turn(s, (int)tile);
+    prepare_rows(p, at, s, head % p.heads_q, tile);
     const float zeros[4] = {};
 #pragma unroll 4
-    for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + tile * kM * kD + 4 * i, zeros);
+    for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + 4 * i, zeros);
 }
 
 // VARLEN=1: a warp makes one of the maps of a sequence, in its place among all, and the first warp tells that place.
@@ -186,11 +120,7 @@ FA_DEVICE void rank_sequence(const fa_attn_bwd_params &p, void *workspace, int b
         before += shuffle_xor_count(before, mask);
         key_tiles += shuffle_xor_count(key_tiles, mask);
     }
-    MapShape shape = shape_of(p, which);
-    const bool queries = which == kMapQ || which == kMapDo;
-    shape.base = (const u16 *)shape.base + (queries ? own.first_q : own.first_k) * shape.row_stride;
-    shape.rows = queries ? own.seq_q : own.seq_k, shape.batch = 1;
-    make_map<kBf16>(maps_of(p, workspace) + (i64)before * kMaps + which, shared_address(shared_memory) + which * sizeof(fa_tensor_map), shape);
+    prepare_map(p, maps_of(p, workspace) + (i64)before * kMaps + which, own, which);
     if (threadIdx.x != 0) return;
     Ranked *at = ranking_of(p, workspace) + before;
     at[0] = {key_tiles, (u32)own.first_tile, (u32)own.seq_q, (u32)own.seq_k};
@@ -203,23 +133,17 @@ FA_DEVICE u32 transpose(u32 x) {
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
     return y;
 }
-FA_DEVICE u32 exchange(u32 x) {
-    u32 y;
-    asm volatile("shfl.sync.bfly.b32 %0, %1, 1, 31, 0xffffffff;" : "=r"(y) : "r"(x));
-    return y;
-}
 
-// The last launch's part of a tile of queries: dQ, scaled and rounded, from the order of the consumers' accumulators. Four lanes
-// write 32 bytes of a row together.
+// The last launch's part of a tile of queries: dQ, scaled and rounded, from the order of the consumers' accumulators.
 FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
     constexpr int kPairs = kDqN / 16;
-    const i64 tiles = tiles_of_queries(p);
-    const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
-    const float *dq = Workspace(p, workspace, head).dq + tile * kM * kD;
-    const Own own(p, tile, b);
-    if (kVarlen && own.tile * kM >= own.seq_q) return;
+    const i64 tiles = tiles_of_queries(p), head = blockIdx.x / tiles;
+    i64 tile = blockIdx.x % tiles;
+    const float *dq = Workspace(p, workspace, head, tile).dq;
+    const Sequence own = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
+    if (kVarlen && tile * kM >= own.seq_q) return;
     const int thread = threadIdx.x % kGroup, g = thread % 32 / 4, t = thread % 4, slab = thread / 32 * 16;
-    u16 *first = (u16 *)row_of(p.dq, p.dq_strides, own.batch, h, own.first + own.tile * kM);
+    u16 *first = (u16 *)row_of(p.dq, p.dq_strides, own.batch, head % p.heads_q, own.first_q + tile * kM);
 #pragma unroll 2
     for (int cell = threadIdx.x / kGroup; cell < kGroups * kPairs; cell += kSideThreads / kGroup) {
         const int half = cell / kPairs, pair = cell % kPairs;
@@ -236,9 +160,7 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
         }
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
-            // Two blocks of 8 columns of the same rows: even lanes write the left one, odd lanes the right one.
             const u32 left = kDqAcross ? packed[k][0] : packed[0][k], right = kDqAcross ? packed[k][1] : packed[1][k];
-            const u32 other = exchange(t % 2 == 0 ? right : left);
             int row, column = t % 2 * 8 + t / 2 * 4;
             if constexpr (kDqAcross) {
                 row = (2 * pair + k) * 8 + g + (kD == 64 ? half * (kM / 2) : 0);
@@ -247,8 +169,7 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
                 row = slab + g + 8 * k + (kDqByRows ? half * 64 : 0);
                 column += pair * 16 + (kDqByRows ? 0 : half * 64);
             }
-            if (own.tile * kM + row < own.seq_q && column < HEAD_DIM)
-                store_global_8(first + (i64)row * p.dq_strides.row + column, t % 2 == 0 ? left : other, t % 2 == 0 ? other : right);
+            store_two_blocks(first + (i64)row * p.dq_strides.row + column, left, right, tile * kM + row < own.seq_q && column < HEAD_DIM);
         }
     }
 }
@@ -260,7 +181,6 @@ FA_DEVICE u32 slot_of(u32 step) { return step & 1; }              // in each rin
 FA_DEVICE u32 parity_of(u32 step) { return step >> 1 & 1; }       // of that slot's barriers
 FA_DEVICE u32 key_tiles_of(const fa_attn_bwd_params &p) { return (u32)(((i64)p.seq_k + kN - 1) / kN); }
 // What the warps of a block are told of a job: its number, and of a sequence among others (VARLEN=1) its rank, which is then the number.
-constexpr u32 kNoJob = 0xffffffffu;
 struct Told {
     u32 number, head, key_tile, first_tile, seq_q, seq_k;
 };
@@ -302,11 +222,6 @@ struct Shared {
 FA_DEVICE u32 own_of(const fa_attn_bwd_params &p, u32 number, u32 key_tiles, u32 kv_heads) {
     if constexpr (!kDeterministic && (!kCausal || kWindow)) return number;
     return find_owned(number, key_tiles, kv_heads, opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
-}
-FA_DEVICE u32 take_number(u32 *counter) {
-    u32 number;
-    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(counter) : "memory");
-    return number;
 }
 // Jobs are taken by one thread, from a counter, and read by the other warps of the block, which end with it after the last one.
 FA_DEVICE void tell_job(const Shared &shared, u32 turn, const Told &job) {
@@ -483,34 +398,10 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
     }
 }
 
-using Scores = float[kM / 2];   // element 4 * j + 2 * half + e: key g + 8 * half, row 8 * j + 2 * t + e
-using Packed = u32[kM / 4];     // A operand, 4 for each 16 rows
-
-FA_DEVICE void load_shared_floats(float (&x)[4], u32 from) {
-    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(from));
-}
 FA_DEVICE void store_shared_floats(u32 to, float a, float b, float c, float d) {
     asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" :: "r"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
-// c = A B^T, K along the rows of both: 64 keys by the rows of a tile of queries. Left under way.
-template <int kCount> FA_DEVICE void issue_scores(Scores &c, u64 keys, u64 queries) {
-    Wgmma<kM>::template multiply_4<true>(c, keys, queries);
-#pragma unroll
-    for (int i = 1; i < kCount; ++i)
-        Wgmma<kM>::template multiply_4<false>(c, keys + i * (kN * kRowBytes / 16), queries + i * (kM * kRowBytes / 16));
-    wgmma_commit();
-}
-// c += A B, A in registers, K across the rows of B. Left under way.
-template <int kColumns> FA_DEVICE void issue_gradient(float (&c)[kColumns / 2], const Packed &a, u64 tile) {
-    constexpr int kFours = kM / 64 * 4;
-    Wgmma<kColumns>::template multiply_4<true>(c, a, tile, true);
-#pragma unroll
-    for (int k = 4; k < kFours; k += 4) Wgmma<kColumns>::template multiply_4<false>(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
-#pragma unroll
-    for (int k = kFours; k < kM / 16; ++k) Wgmma<kColumns>::multiply(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
-    wgmma_commit();
-}
 // A consumer's half of dQ = dS K, or of its transpose. Left under way.
 FA_DEVICE void issue_dq(float (&c)[kDqN / 2], u32 k_tile, u32 ds_tile, u32 group) {
     const u32 rows = kDqByRows ? group * 64 : kDqAcross && kD == 64 ? group * (kM / 2) : 0;
@@ -525,39 +416,6 @@ FA_DEVICE void issue_dq(float (&c)[kDqN / 2], u32 k_tile, u32 ds_tile, u32 group
     }
     wgmma_commit();
 }
-
-FA_DEVICE const auto &lengths_of(const fa_attn_bwd_params &p, const Job &job) {
-    if constexpr (kVarlen) return job;
-    else                   return p;
-}
-// The rows [first, end) that see a lane's keys g (half 0) and g + 8. Of a key that does not exist there are none.
-struct Seers {
-    int first[2], end[2];
-
-    __device__ __forceinline__ Seers(const fa_attn_bwd_params &p, const Job &job, int key) : Seers(lengths_of(p, job), job.band, key) {}
-    template <class Lengths> __device__ __forceinline__ Seers(const Lengths &p, const Band &band, int key) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int at = key + half * 8;
-            first[half] = at < p.seq_k ? clamp(at - band.high, p.seq_q) : p.seq_q;
-            end[half] = kWindow ? clamp(at - band.low + 1, p.seq_q) : p.seq_q;
-        }
-    }
-    // Others weigh nothing. `row`: the first one of the tile.
-    __device__ __forceinline__ void mask(Scores &s, int row, int column0) const {
-        if (first[1] <= row && (!kWindow || end[0] >= row + kM)) return;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int low = first[half] - row - column0, high = end[half] - row - column0;
-#pragma unroll
-            for (int i = 0; i < kM / 4; ++i) {
-                const int column = i / 2 * 8 + i % 2;
-                float &x = s[i / 2 * 4 + half * 2 + i % 2];
-                if (column < low || (kWindow && column >= high)) x = 0.0f;
-            }
-        }
-    }
-};
 
 // dK or dV of a warp's 16 keys, rounded, through `room` (slabs `apart` bytes from one another).
 template <int kColumns>
@@ -601,7 +459,7 @@ struct Consumer {
           lane(thread % kWarp), half(shared.base + kHalvesAt + group * kHalfBytes),
           ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
                    (((warp * 2 + ((lane >> 3) & 1)) ^ (lane & 7)) << 4)),
-          seers(p, job, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), group_heads(job.group),
+          seers(kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k, job.band, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), group_heads(job.group),
           tile(job.meets.end - 1), heads(job.group), left(job.steps), step(step) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = 0.0f;
@@ -642,10 +500,10 @@ struct Consumer {
         Packed weights, ds;
         float dq[kDqN / 2];
         barrier_wait(shared.barrier(kQFull + slot_of(step)), parity_of(step));
-        issue_scores<kSlabs>(s, descriptor(kKAt + group * 64 * kRowBytes, 0), descriptor(kQAt + slot_of(step) * kQBytes, 0));
+        issue_scores<kN, kM, kSlabs>(s, descriptor(kKAt + group * 64 * kRowBytes, 0), descriptor(kQAt + slot_of(step) * kQBytes, 0));
         if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);
         barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));
-        issue_scores<kSlabsV>(dp, descriptor(kVAt + group * 64 * kRowBytes, 0), descriptor(kDoAt + slot_of(step) * kDoBytes, 0));
+        issue_scores<kN, kM, kSlabsV>(dp, descriptor(kVAt + group * 64 * kRowBytes, 0), descriptor(kDoAt + slot_of(step) * kDoBytes, 0));
         wgmma_wait<1>();
         Wgmma<kM>::pin(s);
 
@@ -675,10 +533,7 @@ struct Consumer {
                 const float weight = s[8 * j + i];
                 float &x = dp[8 * j + i];
                 x = weight * (x - rows[i / 4 * 2 + i % 2]);
-                if constexpr (kSoftcap) {   // the tangent once more, from the weight
-                    const float tangent = (log2_fast(weight) + row_lse[i / 4 * 2 + i % 2]) * reciprocal(curve.factor);
-                    x = weight > 0.0f ? x * (1.0f - tangent * tangent) : 0.0f;
-                }
+                if constexpr (kSoftcap) x *= slope_of(curve, weight, row_lse[i / 4 * 2 + i % 2]);
             }
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
@@ -692,8 +547,8 @@ struct Consumer {
         if (lane == 0) barrier_arrive(shared.barrier(kDsFull + slot_of(step)));
 
         if constexpr (!kFirst) start_dq(dq);
-        issue_gradient<kDv>(dv, weights, descriptor(kDoAt + slot_of(step) * kDoBytes, kM * kRowBytes));
-        issue_gradient<kD>(dk, ds, descriptor(kQAt + slot_of(step) * kQBytes, kM * kRowBytes));
+        issue_gradient<kDv, kM>(dv, weights, descriptor(kDoAt + slot_of(step) * kDoBytes, kM * kRowBytes));
+        issue_gradient<kD, kM>(dk, ds, descriptor(kQAt + slot_of(step) * kQBytes, kM * kRowBytes));
         if constexpr (!kFirst) {
             wgmma_wait<2>();
             pass_dq(dq);
@@ -776,10 +631,9 @@ extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const u32 warp = threadIdx.x / kWarp;
     if (kVarlen && blockIdx.x < p.batch && warp < kMaps) rank_sequence(p, workspace, (int)blockIdx.x, (int)warp);
-    if (!kVarlen && blockIdx.x == 0 && warp < kMaps)
-        make_map<kBf16>(maps_of(p, workspace) + warp, shared_address(shared_memory) + warp * sizeof(fa_tensor_map), shape_of(p, (int)warp));
+    if (!kVarlen && blockIdx.x == 0 && warp < kMaps) prepare_map(p, maps_of(p, workspace) + warp, sequence_of(p, 0), (int)warp);
     if (blockIdx.x == 0 && threadIdx.x == 0) *next_job_of(p, workspace) = 0;
-    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_rows(p, workspace);
+    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

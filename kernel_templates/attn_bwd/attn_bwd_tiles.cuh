@@ -61,17 +61,20 @@ template <int kRows> FA_DEVICE i64 tiles_of(const fa_attn_bwd_params &p, int row
 FA_DEVICE i64 tiles_of_queries(const fa_attn_bwd_params &p) { return tiles_of<kM>(p, p.seq_q); }
 FA_DEVICE i64 batches_of(const fa_attn_bwd_params &p) { return kVarlen ? 1 : p.batch; }
 
-// The sequence of a tile of one head of a batch; `tile` becomes its number in the sequence, whose end it may lie behind.
-template <int kRows> FA_DEVICE Sequence find_sequence(const fa_attn_bwd_params &p, const int *starts, int batch, i64 &tile) {
-    if constexpr (!kVarlen) return sequence_of(p, batch);
+// The number of the sequence of a tile of one head; `tile` becomes its own number in it, whose end it may lie behind. Dense: the batch.
+template <int kRows, class Tile> FA_DEVICE int find_index(const fa_attn_bwd_params &p, const int *starts, int batch, Tile &tile) {
+    if constexpr (!kVarlen) return batch;
     int low = 0, high = p.batch - 1;
     while (low < high) {
         const int middle = high - (high - low) / 2;
         if (first_tile_of<kRows>(starts, middle) <= tile) low = middle;
         else high = middle - 1;
     }
-    tile -= first_tile_of<kRows>(starts, low);
-    return sequence_of(p, low);
+    tile -= (Tile)first_tile_of<kRows>(starts, low);
+    return low;
+}
+template <int kRows> FA_DEVICE Sequence find_sequence(const fa_attn_bwd_params &p, const int *starts, int batch, i64 &tile) {
+    return sequence_of(p, find_index<kRows>(p, starts, batch, tile));
 }
 
 // ---- who sees whom ---------------------------------------------------------------------------------------------
