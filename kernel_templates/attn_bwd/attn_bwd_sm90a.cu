@@ -91,7 +91,7 @@ FA_DEVICE void prepare_map(const fa_attn_bwd_params &p, fa_tensor_map *map, cons
     make_map<kBf16>(map, shared_address(shared_memory) + which * sizeof(fa_tensor_map), shape_of(p, s, which, box));
 }
 
-// The first launch's part of a tile of queries: LSE, delta, zeros, whose turn it is first.
+// The first launch's part of a tile of queries: whose turn it is first, zeros, LSE and delta.
 FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
     const i64 tiles = tiles_of_queries(p), head = blockIdx.x / tiles;
     i64 tile = blockIdx.x % tiles;
@@ -99,10 +99,10 @@ FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
     u32 *turns = turns_of(p, workspace, head, tile);
     const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
     if (kDeterministic && threadIdx.x < kGroups) turns[threadIdx.x] = first_turn(s, (int)tile);
-    prepare_rows(p, at, s, head % p.heads_q, tile);
     const float zeros[4] = {};
 #pragma unroll 4
     for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + 4 * i, zeros);
+    prepare_rows(p, at, s, head % p.heads_q, tile);
 }
 
 // VARLEN=1: a warp makes one of the maps of a sequence, in its place among all, and the first warp tells that place.
