@@ -42,11 +42,14 @@ constexpr int kKAt = 0, kVAt = kKAt + kKBytes, kQAt = kVAt + kVBytes, kDoAt = kQ
 constexpr int kDsAt = kDoAt + kStages * kDoBytes, kHalvesAt = kDsAt + 2 * kDsBytes, kJobsAt = kHalvesAt + kGroups * kHalfBytes, kLseAt = kJobsAt + (kVarlen ? kGroups * 4 * 16 : 0);
 constexpr int kDeltaAt = kLseAt + kStages * kRowsBytes, kBarriersAt = kDeltaAt + kStages * kRowsBytes;
 enum Barrier { kJobFull, kJobEmpty, kKFull, kKEmpty, kVFull, kVEmpty, kQFull, kQEmpty = kQFull + kStages, kDoFull = kQEmpty + kStages,
-               kDoEmpty = kDoFull + kStages, kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kBarrierCount = kDsEmpty + 2 };
+               kDoEmpty = kDoFull + kStages, kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kApartFull = kDsEmpty + 2, kBarrierCount };
 constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount;
 static_assert(kBarrierCount < 24 && 64 * kD * 2 <= kHalfBytes, "what the manifest says of shared memory");
 static_assert(kM >= 64 && kSlabsV <= 2, "dV fits the tiles of dS");
 enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kRoomsFree = kHalfFull + kGroups };
+// Whether the second consumer begins a job when the first one's products for its first step are complete (kApartFull), so that one
+// multiplies while the other computes weights. Nothing but time depends on it.
+constexpr bool kApart = kD == 128;
 
 // How the consumers share dQ, in products of 64 rows and kDqN columns: by its rows, by its columns, or transposed (dQ^T = K^T dS^T:
 // rows are columns of K), by what is left.
@@ -218,9 +221,7 @@ struct Shared {
     __device__ __forceinline__ u32 barrier(u32 which) const { return base + kBarriersAt + 8 * which; }
 };
 
-// Where jobs are alike and wait for nobody, the tiles of one head lie side by side: they walk the same queries together.
 FA_DEVICE u32 own_of(const fa_attn_bwd_params &p, u32 number, u32 key_tiles, u32 kv_heads) {
-    if constexpr (!kDeterministic && (!kCausal || kWindow)) return number;
     return find_owned(number, key_tiles, kv_heads, opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
 }
 // Jobs are taken by one thread, from a counter, and read by the other warps of the block, which end with it after the last one.
@@ -330,17 +331,14 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         // Tiles of the heads in front. Delta is behind LSE.
         const u32 before = (((u32)job.batch + (kOfV ? opaque((u32)batches_of(p)) : 0)) * opaque((u32)p.heads_q) + (u32)first_head) * tiles +
                            (kVarlen ? (u32)job.first_tile : 0);
+        Walk walk(job.meets);
 #pragma unroll 1
-        for (int tile = job.meets.end; tile-- > job.meets.first;) {
-            u32 place = before + (u32)tile;
-#pragma unroll 1
-            for (int head = first_head; head < first_head + job.group; ++head, ++step, place += tiles) {
-                const u32 slot = slot_of(step), full = shared.barrier(kFull + slot);
-                barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);
-                barrier_expect(full, kTileBytes + kRowsBytes);
-                load_slabs<kCount>(shared.base + kTilesAt + slot * kTileBytes, queries, full, kM, tile * kM, head, job.batch, kEvictLast);
-                bulk_load(shared.base + kTilesRowsAt + slot * kRowsBytes, (const float *)workspace + (i64)place * kM, kRowsBytes, full);
-            }
+        for (const u32 end = step + (u32)job.steps; step != end; ++step, walk.next(job.meets, job.group)) {
+            const u32 slot = slot_of(step), full = shared.barrier(kFull + slot), place = before + (u32)walk.head * tiles + (u32)walk.tile;
+            barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);
+            barrier_expect(full, kTileBytes + kRowsBytes);
+            load_slabs<kCount>(shared.base + kTilesAt + slot * kTileBytes, queries, full, kM, walk.tile * kM, first_head + walk.head, job.batch, kEvictLast);
+            bulk_load(shared.base + kTilesRowsAt + slot * kRowsBytes, (const float *)workspace + (i64)place * kM, kRowsBytes, full);
         }
     }
 }
@@ -358,10 +356,9 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         const i64 first_head = (i64)job.batch * p.heads_q + job.head * job.group;
         float *to = Workspace(p, workspace, first_head, kVarlen ? job.first_tile : 0).dq + half * (kHalfBytes / 4);
         u32 *turns = kDeterministic ? turns_of(p, workspace, first_head, kVarlen ? job.first_tile : 0) + half : nullptr;
-        const u32 tiles = (u32)tiles_of_queries(p);
-        u32 place = (u32)job.meets.end - 1;   // of a step's tile, from the first head's first one
-        u32 *owed = nullptr;                  // the turn of the step before, whose addition may not be complete
-        int heads = job.group;                // that are left of this tile of queries
+        Walk walk(job.meets);
+        u32 place = (u32)walk.tile;   // of a step's tile, from the first head's first one
+        u32 owed = kNoJob;            // that of the step before, whose addition may not be complete and whose turn is not passed
         if (kDeterministic && first && job.steps > 0) wait_turn(turns + place * kGroups, job.key_tile);
 #pragma unroll 1
         for (int left = job.steps; left > 0; --left) {
@@ -369,27 +366,26 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
             if (first) {
                 bulk_add(to + (i64)place * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
                 tma_store_commit();
-                if (kDeterministic && owed != nullptr) {
+                if (kDeterministic && owed != kNoJob) {
                     bulk_wait_written<1>();
-                    pass_turn(owed);
+                    pass_turn(turns + owed * kGroups);
                 }
                 tma_store_wait_read<0>();
             }
             warp_sync();
             named_arrive(kHalfEmpty + half, kGroup + kWarp);
-            u32 *turn = turns + place * kGroups;
-            place += tiles;
-            if (--heads == 0) place -= (u32)job.group * tiles + 1, heads = job.group;
+            const u32 added = place;
+            walk.next(job.meets, job.group);
+            place = (u32)walk.head * opaque((u32)tiles_of_queries(p)) + (u32)walk.tile;
             if constexpr (kDeterministic) {
                 // The next step's turn is waited for while its half of dQ is computed. If it is there, this one's is passed when the next
                 // addition has been sent, so that this warp seldom waits until one is complete.
                 if (first) {
-                    const u32 *next = turns + place * kGroups;
-                    owed = left > 1 && has_turn(next, job.key_tile) ? turn : nullptr;
-                    if (owed == nullptr) {
+                    owed = left > 1 && has_turn(turns + place * kGroups, job.key_tile) ? added : kNoJob;
+                    if (owed == kNoJob) {
                         bulk_wait_written<0>();
-                        pass_turn(turn);
-                        if (left > 1) wait_turn(next, job.key_tile);
+                        pass_turn(turns + added * kGroups);
+                        if (left > 1) wait_turn(turns + place * kGroups, job.key_tile);
                     }
                 }
                 warp_sync();
@@ -450,8 +446,10 @@ struct Consumer {
     const u32 half, ds_place;                      // its half of dQ; what this lane addresses of a tile of dS
     float dk[kD / 2], dv[kDv / 2];
     const Seers seers;
-    const int group_heads; // heads of queries
-    int tile, heads, left; // this step's tile of queries; heads that are left of it, and steps, from this one on
+    const Meets meets;
+    const int heads;       // of queries
+    Walk walk;
+    int left;              // steps from this one on
     u32 step;              // of all jobs; its slot in each ring is its lowest bit, the parity of that slot's barriers the next one
 
     __device__ __forceinline__ Consumer(const fa_attn_bwd_params &p, const Shared &shared, const Job &job, u32 group, u32 step)
@@ -459,8 +457,8 @@ struct Consumer {
           lane(thread % kWarp), half(shared.base + kHalvesAt + group * kHalfBytes),
           ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
                    (((warp * 2 + ((lane >> 3) & 1)) ^ (lane & 7)) << 4)),
-          seers(kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k, job.band, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), group_heads(job.group),
-          tile(job.meets.end - 1), heads(job.group), left(job.steps), step(step) {
+          seers(kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k, job.band, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), 
+          meets(job.meets), heads(job.group), walk(job.meets), left(job.steps), step(step) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = 0.0f;
 #pragma unroll
@@ -500,6 +498,7 @@ struct Consumer {
         Packed weights, ds;
         float dq[kDqN / 2];
         barrier_wait(shared.barrier(kQFull + slot_of(step)), parity_of(step));
+        if (kFirst && kApart && group == 1) barrier_wait(shared.barrier(kApartFull), turn & 1);
         issue_scores<kN, kM, kSlabs>(s, descriptor(kKAt + group * 64 * kRowBytes, 0), descriptor(kQAt + slot_of(step) * kQBytes, 0));
         if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);
         barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));
@@ -515,9 +514,10 @@ struct Consumer {
 #pragma unroll
             for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], rows[i / 4 * 2 + i % 2], slope);
         }
-        seers.mask(s, tile * kM, (int)t * 2);
+        seers.mask(s, walk.tile * kM, (int)t * 2);
         wgmma_wait<0>();
         Wgmma<kM>::pin(dp);
+        if constexpr (kFirst) come_apart();
 
         // dS = P (dP - delta).
         const u32 ds_tile = shared.base + kDsAt + slot_of(step) * kDsBytes + ds_place;
@@ -542,30 +542,32 @@ struct Consumer {
             }
             stmatrix_x4_trans(ds_tile + j * (16 * kRowBytes), ds[4 * j], ds[4 * j + 1], ds[4 * j + 2], ds[4 * j + 3]);
         }
+        // dV multiplies while the fence and the other consumer are waited for.
+        issue_gradient<kDv, kM>(dv, weights, descriptor(kDoAt + slot_of(step) * kDoBytes, kM * kRowBytes));
         async_proxy_fence();
         warp_sync();   // also for the releases of dO and Q below: all lanes have read delta and LSE
         if (lane == 0) barrier_arrive(shared.barrier(kDsFull + slot_of(step)));
 
         if constexpr (!kFirst) start_dq(dq);
-        issue_gradient<kDv, kM>(dv, weights, descriptor(kDoAt + slot_of(step) * kDoBytes, kM * kRowBytes));
         issue_gradient<kD, kM>(dk, ds, descriptor(kQAt + slot_of(step) * kQBytes, kM * kRowBytes));
-        if constexpr (!kFirst) {
-            wgmma_wait<2>();
-            pass_dq(dq);
-        }
-        wgmma_wait<1>();
+        wgmma_wait<1>();   // dV and dQ
         Wgmma<kDv>::pin(dv);
         if (lane == 0) barrier_arrive(shared.barrier(kDoEmpty + slot_of(step)));
+        if constexpr (!kFirst) pass_dq(dq);
         wgmma_wait<0>();
         Wgmma<kD>::pin(dk);
         if (lane == 0) barrier_arrive(shared.barrier(kQEmpty + slot_of(step)));
         ++step;
-        if (--heads == 0) --tile, heads = group_heads;
+        walk.next(meets, heads);
         --left;
+    }
+    __device__ __forceinline__ void come_apart() {
+        if (kApart && group == 0 && lane == 0) barrier_arrive(shared.barrier(kApartFull));
     }
     __device__ __forceinline__ void take_all(u32 turn) {
         barrier_wait(shared.barrier(kKFull), turn & 1);
         if (left == 0) {
+            come_apart();
             barrier_wait(shared.barrier(kVFull), turn & 1);
             await_stores();   // here all lanes of the warp have met
             release_keys();
@@ -654,6 +656,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
             barrier_init(shared.barrier(kQEmpty + i), kGroups * 4);
             barrier_init(shared.barrier(kDoEmpty + i), kGroups * 4);
         }
+        barrier_init(shared.barrier(kApartFull), 4);
         for (int i = 0; i < 2; ++i) {
             barrier_init(shared.barrier(kDsFull + i), kGroups * 4);
             barrier_init(shared.barrier(kDsEmpty + i), kGroups * 4);

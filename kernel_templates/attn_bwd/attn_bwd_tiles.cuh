@@ -11,9 +11,9 @@
 //    dQ, a tile after another, D_TILE columns, in an order of the family's own (kDqPlace); DETERMINISTIC=1: a counter for each
 //    tile. The first launch sets all of it.
 //  - a row that does not exist or sees no key has LSE +inf, so that all its P are 0 and never NaN.
-//  - a block walks the tiles of queries downwards, each of them for all heads of the group.
-//  - DETERMINISTIC=1: blocks add to a tile of dQ in the rising order of their keys; the counter says whose turn it is. A block only
-//    waits for blocks (of attn_bwd_sm90a: jobs) with smaller numbers, which start before it (find_owned).
+//  - DETERMINISTIC=1: blocks add to a tile of dQ in the order of their keys; the counter says whose turn it is. A block only waits for
+//    blocks (of attn_bwd_sm90a: jobs) with smaller numbers, which start before it (find_owned). The order falls, and each head's tiles of
+//    queries are walked upwards; RISING=1: it rises, and tiles of queries are walked downwards, each for all heads of the group.
 // Includers define the macros of operation.json, BLOCK_M, BLOCK_N, D_TILE and DV_TILE, and include what copies their tiles first
 // (fa_copy.cuh or fa_tma_device.cuh).
 #ifndef ATTN_BWD_TILES_CUH
@@ -27,6 +27,10 @@ extern __shared__ __align__(1024) unsigned char shared_memory[];
 
 namespace {
 
+#ifndef RISING   // a family whose sums wait for no turns
+#define RISING 0
+#endif
+constexpr bool kRising = RISING != 0;
 constexpr bool kBf16 = DTYPE_BF16 != 0, kAligned = ALIGNED != 0;
 constexpr bool kCausal = CAUSAL != 0, kWindow = WINDOW != 0, kSoftcap = SOFTCAP != 0, kSinks = SINKS != 0;
 constexpr bool kDeterministic = DETERMINISTIC != 0, kVarlen = VARLEN != 0;
@@ -153,8 +157,22 @@ FA_DEVICE void add_floats(float *to, float a, float b, float c, float d) {
 #endif
 }
 
+// The steps of a tile of keys: the tiles of queries that meet it, for each head of its group.
+struct Walk {
+    int tile, head;   // of queries; in the group
+
+    __device__ __forceinline__ explicit Walk(const Meets &meets) : tile(kRising ? meets.end - 1 : meets.first), head(0) {}
+    __device__ __forceinline__ void next(const Meets &meets, int group) {
+        if constexpr (kRising) {
+            if (++head == group) head = 0, --tile;
+        } else {
+            if (++tile == meets.end) tile = meets.first, ++head;
+        }
+    }
+};
+
 // Whose turn it is to add to a tile of dQ: a tile of keys. One thread waits for its own, then the block meets; and afterwards it is the
-// turn of the tile behind it.
+// turn of the next tile.
 FA_DEVICE bool has_turn(const u32 *turn, int key_tile) {
     u32 now;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
@@ -164,26 +182,35 @@ FA_DEVICE void wait_turn(const u32 *turn, int key_tile) {
     while (!has_turn(turn, key_tile)) {}
 }
 FA_DEVICE void pass_turn(u32 *turn) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(1u) : "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(kRising ? 1u : 0xffffffffu) : "memory");
 }
-// The first tile of keys that meets a tile of queries, if any does.
+// The first tile of keys, in that order, that meets a tile of queries, if any does.
 template <class Lengths> FA_DEVICE u32 first_turn(const Lengths &p, int query_tile) {
-    return (u32)clamp((i64)query_tile * kM + find_band(p).low, p.seq_k) / kN;
+    if constexpr (kRising) return (u32)clamp((i64)query_tile * kM + find_band(p).low, p.seq_k) / kN;
+    const i64 end_row = (i64)query_tile * kM + kM, last = (end_row < p.seq_q ? end_row : p.seq_q) - 1 + find_band(p).high;
+    return (u32)(last < p.seq_k ? last : (i64)p.seq_k - 1) / kN;
 }
 
-// Which tile of keys, counted through all heads of keys (of all batches), the block or job of a number owns: the first keys first,
-// which most queries see under a causal mask, so that the last jobs are short; the same tile of some heads side by side. Queries are
-// walked downwards: all tiles of a head begin at the same queries, and each waits until the one before it has added to them, which
-// costs a step for each tile of a head that begins at the same time, once. So there are few, of many heads; these then walk the same
-// queries together, which the L2 cache keeps for them. With a window each tile begins where the one before it has been.
+// Which tile of keys, counted through all heads of keys (of all batches), the block or job of a number owns. DETERMINISTIC=1: the same
+// tile of some heads has neighbouring numbers, so that few tiles of a head start together; their dQ, Q and dO fit the L2 cache.
+// In falling order tiles of keys under a mask that follows the diagonal wait for nobody: one comes to a tile of queries some steps after
+// the tile behind it did. But the longest jobs, of the first keys, come last: for groups of heads they are long enough to be waited for.
+// In rising order these come first, and each tile waits a step for the one before it, once.
 FA_DEVICE u32 find_owned(u32 number, u32 key_tiles, u32 kv_heads, u32 group) {
-    constexpr u32 kHeadsAtOnce = kWindow ? 8 : 48;   // of queries
-    const u32 most = kHeadsAtOnce > group ? kHeadsAtOnce / group : 1, parts = (kv_heads + most - 1) / most;
-    u32 heads = (kv_heads + parts - 1) / parts;
+    if constexpr (!kDeterministic) return number;
+    u32 heads;
+    if constexpr (kRising) {
+        constexpr u32 kHeadsAtOnce = kWindow ? 8 : 48;   // of queries
+        const u32 most = kHeadsAtOnce > group ? kHeadsAtOnce / group : 1, parts = (kv_heads + most - 1) / most;
+        heads = (kv_heads + parts - 1) / parts;
+    } else {
+        constexpr u32 kAtOnce = 256;   // tiles, about twice as many as there are blocks at a time
+        heads = kAtOnce > key_tiles ? kAtOnce / key_tiles : 1;
+    }
     const u32 first = number / (heads * key_tiles) * heads, place = number - first * key_tiles;
     if (heads > kv_heads - first) heads = kv_heads - first;
-    const u32 key_tile = place / heads;
-    return (first + place - key_tile * heads) * key_tiles + key_tile;
+    const u32 turn = place / heads;
+    return (first + place - turn * heads) * key_tiles + (kRising ? turn : key_tiles - 1 - turn);
 }
 
 // ---- scores ----------------------------------------------------------------------------------------------------
