@@ -26,7 +26,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILES_MAX = 64, FILE_BYTES_MAX = 1 << 20, FILE_NAME_MAX = 64 };
+enum { FILES_MAX = 128, FILE_BYTES_MAX = 1 << 20, FILE_NAME_MAX = 64 };
 
 static const char CONTRACT[] = "operation.json", VOCABULARY[] = "vocabulary";
 
