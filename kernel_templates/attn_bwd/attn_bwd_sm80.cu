@@ -150,7 +150,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         fetch<kM>(v_copier, slot + kQBytes, row_of(p.d_o, p.d_o_strides, own.batch, head, own.first_q), p.d_o_strides.row, row,
                    own.seq_q);
     };
-    Walk walk(meets), ahead = walk;   // this step's, and that of the tiles which are fetched next
+    Walk walk(meets, group), ahead = walk;   // this step's, and that of the tiles which are fetched next
     if (steps > 0) load_step(ahead, smem + kSlots);
     cp_async_commit();
 
@@ -253,7 +253,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
                                               [&](u32 (&r)[4], int j, int k) { q_down.read<true>(r, k, d_piece + j); });
         if (kDeterministic) {   // now that the sums have had time to arrive
             block_sync();
-            if (threadIdx.x == 0) pass_turn(work.turns + tile);
+            if (threadIdx.x == 0) pass_turn(p, work.turns + tile);
         }
     }
     cp_async_wait<0>();

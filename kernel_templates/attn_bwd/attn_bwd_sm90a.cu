@@ -101,7 +101,7 @@ FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
     const Workspace at(p, workspace, head, tile);
     u32 *turns = turns_of(p, workspace, head, tile);
     const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
-    if (kDeterministic && threadIdx.x < kGroups) turns[threadIdx.x] = first_turn(s, (int)tile);
+    if (kDeterministic && threadIdx.x < kGroups) turns[threadIdx.x] = first_turn(s, (int)tile, is_rising(p));
     const float zeros[4] = {};
 #pragma unroll 4
     for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + 4 * i, zeros);
@@ -331,7 +331,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         // Tiles of the heads in front. Delta is behind LSE.
         const u32 before = (((u32)job.batch + (kOfV ? opaque((u32)batches_of(p)) : 0)) * opaque((u32)p.heads_q) + (u32)first_head) * tiles +
                            (kVarlen ? (u32)job.first_tile : 0);
-        Walk walk(job.meets);
+        Walk walk(job.meets, job.group);
 #pragma unroll 1
         for (const u32 end = step + (u32)job.steps; step != end; ++step, walk.next(job.meets, job.group)) {
             const u32 slot = slot_of(step), full = shared.barrier(kFull + slot), place = before + (u32)walk.head * tiles + (u32)walk.tile;
@@ -355,11 +355,14 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         const Job job(p, told);
         const i64 first_head = (i64)job.batch * p.heads_q + job.head * job.group;
         float *to = Workspace(p, workspace, first_head, kVarlen ? job.first_tile : 0).dq + half * (kHalfBytes / 4);
-        u32 *turns = kDeterministic ? turns_of(p, workspace, first_head, kVarlen ? job.first_tile : 0) + half : nullptr;
-        Walk walk(job.meets);
+        // By way of opaque(): there are few registers to keep addresses in.
+        const auto turn_of = [&](u32 place) {
+            return turns_of(p, workspace, (i64)opaque((u32)first_head), kVarlen ? job.first_tile : 0) + half + place * kGroups;
+        };
+        Walk walk(job.meets, job.group);
         u32 place = (u32)walk.tile;   // of a step's tile, from the first head's first one
         u32 owed = kNoJob;            // that of the step before, whose addition may not be complete and whose turn is not passed
-        if (kDeterministic && first && job.steps > 0) wait_turn(turns + place * kGroups, job.key_tile);
+        if (kDeterministic && first && job.steps > 0) wait_turn(turn_of(place), job.key_tile);
 #pragma unroll 1
         for (int left = job.steps; left > 0; --left) {
             named_sync(kHalfFull + half, kGroup + kWarp);
@@ -368,7 +371,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
                 tma_store_commit();
                 if (kDeterministic && owed != kNoJob) {
                     bulk_wait_written<1>();
-                    pass_turn(turns + owed * kGroups);
+                    pass_turn(p, turn_of(owed));
                 }
                 tma_store_wait_read<0>();
             }
@@ -381,11 +384,11 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
                 // The next step's turn is waited for while its half of dQ is computed. If it is there, this one's is passed when the next
                 // addition has been sent, so that this warp seldom waits until one is complete.
                 if (first) {
-                    owed = left > 1 && has_turn(turns + place * kGroups, job.key_tile) ? added : kNoJob;
+                    owed = left > 1 && has_turn(turn_of(place), job.key_tile) ? added : kNoJob;
                     if (owed == kNoJob) {
                         bulk_wait_written<0>();
-                        pass_turn(turns + added * kGroups);
-                        if (left > 1) wait_turn(turns + place * kGroups, job.key_tile);
+                        pass_turn(p, turn_of(added));
+                        if (left > 1) wait_turn(turn_of(place), job.key_tile);
                     }
                 }
                 warp_sync();
@@ -458,7 +461,7 @@ struct Consumer {
           ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
                    (((warp * 2 + ((lane >> 3) & 1)) ^ (lane & 7)) << 4)),
           seers(kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k, job.band, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), 
-          meets(job.meets), heads(job.group), walk(job.meets), left(job.steps), step(step) {
+          meets(job.meets), heads(job.group), walk(job.meets, job.group), left(job.steps), step(step) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = 0.0f;
 #pragma unroll

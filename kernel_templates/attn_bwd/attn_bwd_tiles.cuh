@@ -13,7 +13,8 @@
 //  - a row that does not exist or sees no key has LSE +inf, so that all its P are 0 and never NaN.
 //  - DETERMINISTIC=1: blocks add to a tile of dQ in the order of their keys; the counter says whose turn it is. A block only waits for
 //    blocks (of attn_bwd_sm90a: jobs) with smaller numbers, which start before it (find_owned). The order falls, and each head's tiles of
-//    queries are walked upwards; RISING=1: it rises, and tiles of queries are walked downwards, each for all heads of the group.
+//    queries are walked upwards; for groups of heads under a causal mask it rises, and tiles of queries are walked downwards, each for all
+//    heads of the group.
 // Includers define the macros of operation.json, BLOCK_M, BLOCK_N, D_TILE and DV_TILE, and include what copies their tiles first
 // (fa_copy.cuh or fa_tma_device.cuh).
 #ifndef ATTN_BWD_TILES_CUH
@@ -27,10 +28,6 @@ extern __shared__ __align__(1024) unsigned char shared_memory[];
 
 namespace {
 
-#ifndef RISING   // a family whose sums wait for no turns
-#define RISING 0
-#endif
-constexpr bool kRising = RISING != 0;
 constexpr bool kBf16 = DTYPE_BF16 != 0, kAligned = ALIGNED != 0;
 constexpr bool kCausal = CAUSAL != 0, kWindow = WINDOW != 0, kSoftcap = SOFTCAP != 0, kSinks = SINKS != 0;
 constexpr bool kDeterministic = DETERMINISTIC != 0, kVarlen = VARLEN != 0;
@@ -157,13 +154,17 @@ FA_DEVICE void add_floats(float *to, float a, float b, float c, float d) {
 #endif
 }
 
+// Whether blocks add to a tile of dQ in the rising order of their keys.
+FA_DEVICE bool is_rising(int group) { return kDeterministic && kCausal && group > 1; }
+FA_DEVICE bool is_rising(const fa_attn_bwd_params &p) { return kDeterministic && kCausal && p.heads_q > p.heads_kv; }
+
 // The steps of a tile of keys: the tiles of queries that meet it, for each head of its group.
 struct Walk {
     int tile, head;   // of queries; in the group
 
-    __device__ __forceinline__ explicit Walk(const Meets &meets) : tile(kRising ? meets.end - 1 : meets.first), head(0) {}
+    __device__ __forceinline__ Walk(const Meets &meets, int group) : tile(is_rising(group) ? meets.end - 1 : meets.first), head(0) {}
     __device__ __forceinline__ void next(const Meets &meets, int group) {
-        if constexpr (kRising) {
+        if (is_rising(group)) {
             if (++head == group) head = 0, --tile;
         } else {
             if (++tile == meets.end) tile = meets.first, ++head;
@@ -181,12 +182,12 @@ FA_DEVICE bool has_turn(const u32 *turn, int key_tile) {
 FA_DEVICE void wait_turn(const u32 *turn, int key_tile) {
     while (!has_turn(turn, key_tile)) {}
 }
-FA_DEVICE void pass_turn(u32 *turn) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(kRising ? 1u : 0xffffffffu) : "memory");
+FA_DEVICE void pass_turn(const fa_attn_bwd_params &p, u32 *turn) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(is_rising(p) ? 1u : 0xffffffffu) : "memory");
 }
 // The first tile of keys, in that order, that meets a tile of queries, if any does.
-template <class Lengths> FA_DEVICE u32 first_turn(const Lengths &p, int query_tile) {
-    if constexpr (kRising) return (u32)clamp((i64)query_tile * kM + find_band(p).low, p.seq_k) / kN;
+template <class Lengths> FA_DEVICE u32 first_turn(const Lengths &p, int query_tile, bool rising) {
+    if (rising) return (u32)clamp((i64)query_tile * kM + find_band(p).low, p.seq_k) / kN;
     const i64 end_row = (i64)query_tile * kM + kM, last = (end_row < p.seq_q ? end_row : p.seq_q) - 1 + find_band(p).high;
     return (u32)(last < p.seq_k ? last : (i64)p.seq_k - 1) / kN;
 }
@@ -198,8 +199,9 @@ template <class Lengths> FA_DEVICE u32 first_turn(const Lengths &p, int query_ti
 // In rising order these come first, and each tile waits a step for the one before it, once.
 FA_DEVICE u32 find_owned(u32 number, u32 key_tiles, u32 kv_heads, u32 group) {
     if constexpr (!kDeterministic) return number;
+    const bool rising = is_rising((int)group);
     u32 heads;
-    if constexpr (kRising) {
+    if (rising) {
         constexpr u32 kHeadsAtOnce = kWindow ? 8 : 48;   // of queries
         const u32 most = kHeadsAtOnce > group ? kHeadsAtOnce / group : 1, parts = (kv_heads + most - 1) / most;
         heads = (kv_heads + parts - 1) / parts;
@@ -210,7 +212,7 @@ FA_DEVICE u32 find_owned(u32 number, u32 key_tiles, u32 kv_heads, u32 group) {
     const u32 first = number / (heads * key_tiles) * heads, place = number - first * key_tiles;
     if (heads > kv_heads - first) heads = kv_heads - first;
     const u32 turn = place / heads;
-    return (first + place - turn * heads) * key_tiles + (kRising ? turn : key_tiles - 1 - turn);
+    return (first + place - turn * heads) * key_tiles + (rising ? turn : key_tiles - 1 - turn);
 }
 
 // ---- scores ----------------------------------------------------------------------------------------------------
@@ -258,7 +260,7 @@ FA_DEVICE void prepare_tile(const fa_attn_bwd_params &p, void *workspace) {
     const Workspace at(p, workspace, head, tile);
     const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
     const int lane = threadIdx.x % 32;
-    if (kDeterministic && threadIdx.x == 0) *at.turns = first_turn(s, (int)tile);
+    if (kDeterministic && threadIdx.x == 0) *at.turns = first_turn(s, (int)tile, is_rising(p));
     for (int r = threadIdx.x / 32; r < kM; r += kSideThreads / 32) {
         const i64 row = tile * kM + r;
         float sum = 0.0f, lse = -neg_infinity();
