@@ -12,6 +12,10 @@ the measure for CUSTOM's, which fails where its mean, over all batches, is more 
 within a round; each batch is run once before it is measured. The script ends after --seconds, with whatever was
 measured; a backend that does not start is a row too.
 
+--model trained asks for the same tokens: the checkpoint of tests/bench/trained_llama.py, which is certain of its tokens, and
+prompts of its texts, of different lengths in a batch. `right` is the share of tokens that continue the text, `lead` how much
+likelier FLASH_ATTN's tokens were than the second best, at the least. CUSTOM fails where one of its tokens is another one.
+
     FA_VLLM=FOLDER tests/gpu.sh vllm [--model gpt-oss-20b]       FOLDER: where vLLM 0.26.0 is installed (pip --target)
     python3 tests/bench/vllm_in_turn.py --model llama-3-8b --out rows.jsonl          with vLLM and fa_tune importable
 """
@@ -27,6 +31,8 @@ import sys
 import tempfile
 import time
 from statistics import median
+
+import trained_llama
 
 MODELS = {  # vocabularies are small, so that few layers stand beside no large last product
     "llama-3-8b": dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=4096, intermediate_size=14336,
@@ -47,6 +53,7 @@ BACKENDS = ["FLASH_ATTN", "TRITON_ATTN", "CUSTOM"]
 # (length of the prompts, how many), the most telling first
 CELLS = [(1024, 16), (8192, 16), (1024, 64), (32768, 1), (8192, 64), (1024, 256), (1024, 1), (8192, 1), (32768, 16)]
 ATTENTION = "flash", "varlen_num_blocks", "unified_attention", "reduce_segments", "attn_fwd"  # in kernels' names
+TRAINED_CELLS = [(1024, 64), (3840, 16), (512, 256), (3840, 1)]  # with up to 256 tokens behind them
 VOCABULARY, MOST_TOKENS = 32000, 32768
 BEST, FARTHER = 5, 1.5  # tokens whose probabilities are compared; how many times as far as TRITON_ATTN's is a failure
 
@@ -85,16 +92,28 @@ def attention_share(run):
     return attention / max(sum(t for _, t in times), 1e-9)
 
 
+def prompts_of(folder, length, count):
+    """Lists of tokens, and the texts that they are the beginning of, where the model knows any."""
+    if os.path.exists(folder + "/texts.json"):
+        return trained_llama.prompts(folder, length, count)
+    dice = random.Random(length * 1000 + count)
+    return [[dice.randrange(3, VOCABULARY) for _ in range(length)] for _ in range(count)], None
+
+
 def serve(a):
-    begin = time.time()
+    begin, (backend, folder) = time.time(), a.serve
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what vLLM prints is no answer
     from vllm import LLM, SamplingParams
-    llm = LLM(model=a.serve[1], load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", attention_backend=a.serve[0],
-              max_model_len=MOST_TOKENS + a.decode + 16, max_num_seqs=256, max_num_batched_tokens=8192, block_size=64,
-              gpu_memory_utilization=0.2, kv_cache_memory_bytes=a.cache_gb << 30, enable_prefix_caching=False, seed=0,
-              disable_log_stats=False, compilation_config={"cudagraph_capture_sizes": sorted({count for _, count in CELLS})})
-    llm.apply_model(fill)
+    trained = a.model == "trained"
+    llm = LLM(model=folder, load_format="auto" if trained else "dummy", skip_tokenizer_init=True, dtype="bfloat16",
+              attention_backend=backend, kv_cache_dtype=a.kv_cache_dtype,
+              max_model_len=trained_llama.LONGEST if trained else MOST_TOKENS + a.decode + 16, max_num_seqs=256,
+              max_num_batched_tokens=8192, block_size=64, gpu_memory_utilization=0.2, kv_cache_memory_bytes=a.cache_gb << 30,
+              enable_prefix_caching=False, seed=0, disable_log_stats=False,
+              compilation_config={"cudagraph_capture_sizes": sorted({count for _, count in CELLS + TRAINED_CELLS})})
+    if not trained:
+        llm.apply_model(fill)
     answers.write(json.dumps({"start_s": time.time() - begin}) + "\n")
 
     def generate(prompts, tokens, best=None):
@@ -102,8 +121,8 @@ def serve(a):
                                                     logprobs=best), use_tqdm=False)
     for line in sys.stdin:
         length, count, first = json.loads(line)
-        dice = random.Random(length * 1000 + count)
-        prompts = [{"prompt_token_ids": [dice.randrange(3, VOCABULARY) for _ in range(length)]} for _ in range(count)]
+        texts, whole = prompts_of(folder, length, count)
+        prompts = [{"prompt_token_ids": text} for text in texts]
         before = generate(prompts, a.decode + 1, BEST) if first else generate(prompts, 4)
         begin = time.perf_counter()
         out = generate(prompts, a.decode + 1)
@@ -117,6 +136,10 @@ def serve(a):
             row["tokens"] = [list(one.outputs[0].token_ids) for one in before]
             row["best"] = [[{token: found.logprob for token, found in step.items()} for step in one.outputs[0].logprobs]
                            for one in before]
+            if whole:
+                follow = [text[len(prompt):] for prompt, text in zip(texts, whole)]
+                row["right"] = sum(token == other for answer, text in zip(row["tokens"], follow)
+                                   for token, other in zip(answer, text)) / (count * (a.decode + 1))
         answers.write(json.dumps(row) + "\n")
 
 
@@ -129,8 +152,8 @@ class Engine:
                            VLLM_CACHE_ROOT=folder + "/cache", VLLM_CONFIG_ROOT=folder + "/config", TOKENIZERS_PARALLELISM="false")
         self.log = open(os.path.join(os.path.dirname(os.path.abspath(a.out)), "vllm-%s.log" % backend), "wb")
         self.process = subprocess.Popen([sys.executable, __file__, "--serve", backend, folder, "--decode", str(a.decode),
-                                         "--cache-gb", str(a.cache_gb)], env=environment, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=self.log)
+                                         "--cache-gb", str(a.cache_gb), "--model", a.model, "--kv-cache-dtype", a.kv_cache_dtype],
+                                        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log)
 
     def answer(self):
         """Its next answer; None: it has ended, or the time is over."""
@@ -160,22 +183,27 @@ class Engine:
 
 def beside(ours, theirs):
     """Of two answers to one batch: the share of equal tokens before the first that differs, and up to there how far log
-    probabilities are apart; `crossed`: how much likelier, to them, their token is than ours where the first one differs."""
-    leading, apart, crossed = 0, [], [0.0]
+    probabilities are apart; `crossed`: how much likelier, to them, their token is than ours where the first one differs;
+    `lead`: how much likelier, to them, theirs are than the second best, at the least."""
+    leading, apart, crossed, leads = 0, [], [0.0], []
     for *tokens, steps, their_steps in zip(ours["tokens"], theirs["tokens"], ours["best"], theirs["best"]):
         for mine, other, step, their_step in zip(*tokens, steps, their_steps):
+            best, second = sorted(their_step.values())[:-3:-1]
+            leads.append(best - second)
             apart += [abs(step[token] - their_step[token]) for token in step.keys() & their_step.keys()]
             if mine != other:  # ours is less likely to them than each of their best ones, where it is none of these
                 crossed.append(their_step[str(other)] - their_step.get(str(mine), min(their_step.values())))
                 break
             leading += 1
-    return {"same_tokens": leading / max(sum(map(len, theirs["tokens"])), 1), "compared": len(apart),
-            "apart": sum(apart) / max(len(apart), 1), "most_apart": max(apart, default=0.0), "crossed": max(crossed)}
+    tokens = sum(map(len, theirs["tokens"]))
+    return {"same_tokens": leading / tokens, "of_tokens": tokens, "compared": len(apart),
+            "apart": sum(apart) / max(len(apart), 1), "most_apart": max(apart, default=0.0), "crossed": max(crossed),
+            "lead": min(leads, default=0.0)}
 
 
-def summary(rows):
+def summary(rows, trained):
     """Of each batch how many times as fast as FLASH_ATTN the others are, by the medians of the rounds, and how near its
-    answers theirs are. Returns whether CUSTOM's are as near as TRITON_ATTN's."""
+    answers theirs are. Returns whether CUSTOM's are as near as TRITON_ATTN's, of a trained model the same tokens."""
     times, apart = {}, {}
     for row in rows:
         if "between_ms" in row:
@@ -192,10 +220,20 @@ def summary(rows):
     for backend, of in apart.items():
         means[backend] = sum(row["apart"] * row["compared"] for row in of) / max(sum(row["compared"] for row in of), 1)
         print("%-11s log probabilities %.3g apart from the first backend's, at most %.3g; tokens differ first where its own are at "
-              "most %.3g apart; %.2f of them before (%d batches)" % (
+              "most %.3g apart; %d of %d before" % (
                   backend, means[backend], max(row["most_apart"] for row in of), max(row["crossed"] for row in of),
-                  sum(row["same_tokens"] for row in of) / len(of), len(of)))
+                  round(sum(row["same_tokens"] * row["of_tokens"] for row in of)), sum(row["of_tokens"] for row in of)))
+    if trained:
+        return "CUSTOM" in apart and all(row["same_tokens"] == 1 for row in apart["CUSTOM"])
     return means.get("CUSTOM", 0.0) <= FARTHER * means.get("TRITON_ATTN", float("inf"))
+
+
+def cells_of(a):
+    """Those whose keys and values fit into the cache."""
+    if a.model == "trained":
+        return TRAINED_CELLS
+    a_token = MODELS[a.model]["num_key_value_heads"] * MODELS[a.model]["head_dim"] * 4 * a.layers
+    return [(n, count) for n, count in CELLS if (n + a.decode + 64) * count * a_token <= a.cache_gb << 30]
 
 
 def config_of(model, layers):
@@ -208,12 +246,14 @@ def config_of(model, layers):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=MODELS, default="llama-3-8b")
+    parser.add_argument("--model", choices=[*MODELS, "trained"], default="llama-3-8b")
     parser.add_argument("--layers", type=int, default=0, help="0: 4, or as many as have each kind of the model's")
     parser.add_argument("--decode", type=int, default=32, help="tokens after the first one")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=540)
     parser.add_argument("--cache-gb", type=int, default=11, help="of each engine's keys and values")
+    parser.add_argument("--kv-cache-dtype", default="auto", help="auto, or fp8: of keys and values")
+    parser.add_argument("--train-seconds", type=float, default=60, help="that --model trained may be trained, at most")
     parser.add_argument("--backends", nargs="+", default=BACKENDS)
     parser.add_argument("--out", default="vllm.jsonl")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
@@ -221,14 +261,19 @@ def main():
     if a.serve:
         return serve(a)
     end, folder = time.monotonic() + a.seconds, tempfile.mkdtemp()
-    a.layers = a.layers or len(MODELS[a.model].get("layer_types", range(4)))
-    with open(folder + "/config.json", "w", encoding="utf-8") as file:
-        json.dump(config_of(a.model, a.layers), file)
+    if a.model == "trained":
+        a.layers = trained_llama.SHAPE["layers"]
+        if subprocess.run([sys.executable, trained_llama.__file__, folder, "--seconds", str(a.train_seconds)]).returncode:
+            sys.exit("no model was trained that is certain of its tokens: the lines above tell why")
+    else:
+        a.layers = a.layers or len(MODELS[a.model].get("layer_types", range(4)))
+        with open(folder + "/config.json", "w", encoding="utf-8") as file:
+            json.dump(config_of(a.model, a.layers), file)
     engines, rows, failed = [], [], 0
     with open(a.out, "a", encoding="utf-8", buffering=1) as out:
         def tell(backend, **row):
             rows.append(dict(row, backend=backend))
-            out.write(json.dumps(dict(model=a.model, layers=a.layers, backend=backend, **row)) + "\n")
+            out.write(json.dumps(dict(model=a.model, layers=a.layers, cache=a.kv_cache_dtype, backend=backend, **row)) + "\n")
             print("%-11s %-11s %s" % (a.model, backend, "  ".join("%s %s" % (name, "%.4g" % value if isinstance(value, float)
                                                                             else value) for name, value in row.items())), flush=True)
         try:
@@ -241,9 +286,7 @@ def main():
                     failed += 1
                     engines.remove(engine)
                     engine.close()
-            a_token = MODELS[a.model]["num_key_value_heads"] * MODELS[a.model]["head_dim"] * 4 * a.layers
-            cells = [(n, count) for n, count in CELLS if (n + a.decode + 64) * count * a_token <= a.cache_gb << 30]
-            for turn, (length, count) in itertools.product(range(1, a.rounds + 1), cells):
+            for turn, (length, count) in itertools.product(range(1, a.rounds + 1), cells_of(a)):
                 theirs = None
                 for engine in list(engines) if time.monotonic() < end else []:
                     row = engine.ask(length, count, turn == 1)
@@ -266,7 +309,7 @@ def main():
             for engine in engines:
                 engine.close()
             shutil.rmtree(folder, ignore_errors=True)
-            failed += not summary(rows)
+            failed += not summary(rows, a.model == "trained")
     return 1 if failed else 0
 
 
