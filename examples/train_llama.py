@@ -97,15 +97,19 @@ def made_tokens(batch, seq, vocabulary, generator):
     return period.repeat(1, (seq + PERIOD) // PERIOD)[:, :seq + 1]
 
 
-def training(model, vocabulary, batch, seq, generator):
-    """Trains without end; yields the loss of each step, which the GPU may not have computed yet."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+def training(model, vocabulary, batch, seq, generator, rate=lambda: 1e-3, clip=None):
+    """Trains without end; yields the loss of each step, which the GPU may not have computed yet. rate(): of the next step;
+    clip: the most that the norm of the gradients may be."""
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     while True:
         tokens = made_tokens(batch, seq, vocabulary, generator)
         with torch.autocast(tokens.device.type, torch.bfloat16):
             logits = model(tokens[:, :-1])
         loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.param_groups[0]["lr"] = rate()
         optimizer.step()
         optimizer.zero_grad()
         yield loss.detach()

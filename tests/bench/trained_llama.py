@@ -15,9 +15,9 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SHAPE = dict(vocabulary=512, width=1024, layers=4, heads=32, heads_kv=8, dim=128)
-TEXTS, LONGEST, BATCH = 256, 4096, 2
-CERTAIN = 4.0  # logits that the right token leads by, of all tokens that the text tells; half of it will do
+SHAPE = dict(vocabulary=128, width=512, layers=4, heads=8, heads_kv=2, dim=128)
+TEXTS, LONGEST, BATCH, RATE = 256, 1024, 8, 1e-3
+CERTAIN, SURE, MOSTLY = 3.0, 1.0, 0.99  # leads of a right token's logit: training stops, it counts; the share that must
 
 
 def prompts(folder, length, count):
@@ -48,39 +48,46 @@ def config_of(shape, theta):
                 eos_token_id=None, torch_dtype="bfloat16")
 
 
-def surest(model, texts, period):
-    """How many times as likely (the logarithm) the right token is as any other, where the text tells it, at the least."""
+def leads(model, texts, period):
+    """How far the logit of each right token that the text tells is above every other one's: (the least, share above SURE)."""
     import torch
     with torch.no_grad(), torch.autocast(texts.device.type, torch.bfloat16):
         logits = model(texts[:, :-1])[:, period:].float()
     right = texts[:, period + 1:, None]
-    return float((logits.gather(-1, right)[..., 0] - logits.scatter(-1, right, -torch.inf).amax(-1)).min())
+    lead = logits.gather(-1, right)[..., 0] - logits.scatter(-1, right, -torch.inf).amax(-1)
+    return float(lead.min()), float((lead > SURE).float().mean())
 
 
 def make(folder, seconds):
-    """Trains until the model is certain, so many seconds at most, and writes the folder. Returns whether it is certain."""
+    """Trains until the model is certain, so many seconds at most, and writes the folder. Returns whether it is sure."""
     import torch
     from safetensors.torch import save_file
     sys.path.insert(0, os.path.join(HERE, "../../examples"))
     import train_llama
-    begin, generator = time.monotonic(), torch.Generator("cuda").manual_seed(1)
+    generator = torch.Generator("cuda").manual_seed(1)
     torch.manual_seed(1)
     shape = train_llama.Shape(**SHAPE)
     model = train_llama.Llama(train_llama.by_sdpa, LONGEST, shape).cuda()
+    begin = time.monotonic()
+
+    def rate():  # rises for a thirtieth of the time and falls to nothing
+        passed = (time.monotonic() - begin) / seconds
+        return RATE * min(30 * passed, max(1 - passed, 0))
 
     def texts(count):
         return train_llama.made_tokens(count, LONGEST, shape.vocabulary, generator)
-    for steps, loss in enumerate(train_llama.training(model, shape.vocabulary, BATCH, LONGEST, generator), 1):
+    for steps, loss in enumerate(train_llama.training(model, shape.vocabulary, BATCH, LONGEST, generator, rate, 1.0), 1):
         if steps % 50 == 0:
-            gap = surest(model, texts(BATCH), train_llama.PERIOD)
-            print("%5d steps, %3.0f s: loss %.4f, the right token's lead %.2f" % (steps, time.monotonic() - begin, loss, gap), flush=True)
-            if gap >= CERTAIN or time.monotonic() - begin >= seconds:
+            least, sure = leads(model, texts(BATCH), train_llama.PERIOD)
+            print("%5d steps, %3.0f s: loss %.4f; the right tokens lead by %.2f or more, %.4f of them by %g" % (
+                steps, time.monotonic() - begin, loss, least, sure, SURE), flush=True)
+            if least >= CERTAIN or time.monotonic() - begin >= seconds:
                 break
     save_file(checkpoint(model, shape), os.path.join(folder, "model.safetensors"), {"format": "pt"})
     for name, content in (("config", config_of(shape, train_llama.THETA)), ("texts", texts(TEXTS).tolist())):
         with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as file:
             json.dump(content, file)
-    return gap >= CERTAIN / 2
+    return sure >= MOSTLY
 
 
 def main():
