@@ -306,6 +306,8 @@ def main():
     parser.add_argument("--cache-gb", type=int, default=11, help="of each engine's keys and values")
     parser.add_argument("--kv-cache-dtype", default="auto", help="auto, or fp8: of keys and values")
     parser.add_argument("--train-seconds", type=float, default=60, help="that --model trained may be trained, at most")
+    parser.add_argument("--together", action="store_true", help="start all engines at once: sooner, but what is tuned then is "
+                        "timed beside other work, and an engine must not take all memory that is free")
     parser.add_argument("--backends", nargs="+", help="the first is what the others are compared with")
     parser.add_argument("--out", default="engines.jsonl")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
@@ -330,11 +332,13 @@ def main():
             print("%-11s %-11s %s" % (a.model, backend, "  ".join("%s %s" % (name, "%.4g" % value if isinstance(value, float)
                                                                             else value) for name, value in row.items())), flush=True)
         try:
-            for backend in a.backends:  # one after the other: each measures how much memory is free
-                engine = Engine(a, backend, folder, end)
+            coming = (Engine(a, backend, folder, end) for backend in a.backends)
+            if a.together:
+                coming = list(coming)
+            for engine in coming:
                 engines.append(engine)
                 started = engine.answer()
-                tell(backend, **(started or {"failed": "did not start: %s-%s.log" % (a.engine, backend)}))
+                tell(engine.backend, **(started or {"failed": "did not start: %s-%s.log" % (a.engine, engine.backend)}))
                 if started is None:
                     failed += 1
                     engines.remove(engine)
