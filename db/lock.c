@@ -93,34 +93,27 @@ static int try_lock(const char *path, int kind, int *ret_fd, fa_diag *diag)
 }
 
 /* Polls, so that giveup is asked and the time limit kept. */
-static int wait_lock(fa_lock *lock, int timeout_ms, fa_lock_giveup *giveup, void *context,
-                     bool *ret_waited, fa_diag *diag)
+static int wait_lock(fa_lock *lock, fa_lock_wait wait, fa_diag *diag)
 {
     int64_t start = fa_db_now_ms();
-    bool waited = false;
     for (;;) {
         int rc = try_lock(lock->path, lock->kind, &lock->fd, diag);
-        if (rc <= 0) {
-            if (rc == 0)
-                *ret_waited = waited;
+        if (rc <= 0)
             return rc;
-        }
-        waited = true;
-        if (giveup != NULL && giveup(context))
+        if (wait.giveup != NULL && wait.giveup(wait.context))
             return fa_fail(diag, FA_ECANCELED, "gave up waiting for lock %s", lock->path);
-        int64_t left = start + timeout_ms - fa_db_now_ms();
-        if (timeout_ms >= 0 && left <= 0)
+        int64_t left = start + wait.timeout_ms - fa_db_now_ms();
+        if (wait.timeout_ms >= 0 && left <= 0)
             return fa_fail(diag, FA_ETIMEOUT, "another process has held lock %s for over %d ms",
-                           lock->path, timeout_ms);
-        int64_t pause = timeout_ms >= 0 && left < LOCK_POLL_MS ? left : LOCK_POLL_MS;
+                           lock->path, wait.timeout_ms);
+        int64_t pause = wait.timeout_ms >= 0 && left < LOCK_POLL_MS ? left : LOCK_POLL_MS;
         struct timespec nap = {.tv_nsec = (long)pause * 1000000};
         nanosleep(&nap, NULL); /* a signal only makes it look sooner */
     }
 }
 
-static int take(const char *store_path, const char *name, int kind, int timeout_ms,
-                fa_lock_giveup *giveup, void *context, fa_lock **ret_lock, bool *ret_waited,
-                fa_diag *diag)
+static int take(const char *store_path, const char *name, int kind, fa_lock_wait wait,
+                fa_lock **ret_lock, fa_diag *diag)
 {
     char store[FA_STORE_PATH_MAX], directory[FA_LOCKS_PATH_MAX];
     int rc = check_name(name, diag);
@@ -138,29 +131,25 @@ static int take(const char *store_path, const char *name, int kind, int timeout_
     snprintf(lock->path, sizeof lock->path, "%s/%s", directory, name);
     lock->pid = getpid();
     lock->kind = kind;
-    bool waited = false;
-    rc = wait_lock(lock, timeout_ms, giveup, context, &waited, diag);
+    rc = wait_lock(lock, wait, diag);
     if (rc != 0) {
         free(lock);
         return rc;
     }
-    if (ret_waited != NULL)
-        *ret_waited = waited;
     *ret_lock = lock;
     return 0;
 }
 
-int fa_lock_acquire(const char *store_path, const char *name, int timeout_ms,
-                    fa_lock_giveup *giveup, void *context, fa_lock **ret_lock, bool *ret_waited,
+int fa_lock_acquire(const char *store_path, const char *name, fa_lock_wait wait, fa_lock **ret_lock,
                     fa_diag *diag)
 {
-    return take(store_path, name, LOCK_EX, timeout_ms, giveup, context, ret_lock, ret_waited, diag);
+    return take(store_path, name, LOCK_EX, wait, ret_lock, diag);
 }
 
-int fa_lock_share(const char *store_path, const char *name, int timeout_ms, fa_lock_giveup *giveup,
-                  void *context, fa_lock **ret_lock, fa_diag *diag)
+int fa_lock_share(const char *store_path, const char *name, fa_lock_wait wait, fa_lock **ret_lock,
+                  fa_diag *diag)
 {
-    return take(store_path, name, LOCK_SH, timeout_ms, giveup, context, ret_lock, NULL, diag);
+    return take(store_path, name, LOCK_SH, wait, ret_lock, diag);
 }
 
 void fa_lock_release(fa_lock **lock)

@@ -14,18 +14,19 @@
 
 typedef struct fa_lock fa_lock;
 
-/* Returns true to give up waiting. Called about every 20 ms. */
-typedef bool fa_lock_giveup(void *context);
+/* How long to wait while another process holds the lock. */
+typedef struct fa_lock_wait {
+    int timeout_ms;                /* 0: one try; negative: for ever */
+    bool (*giveup)(void *context); /* called about every 20 ms; true ends the wait. NULL: never */
+    void *context;
+} fa_lock_wait;
 
-/* name: letters, digits, '-' and '_' only. timeout_ms 0 tries once; negative waits for ever.
- * FA_ETIMEOUT / FA_ECANCELED / FA_EREADONLY / FA_EIO. *ret_waited (may be NULL): whether somebody
- * else held it first, in which case the caller looks again for the answer before working. */
-int fa_lock_acquire(const char *store_path, const char *name, int timeout_ms,
-                    fa_lock_giveup *giveup, void *context, fa_lock **ret_lock, bool *ret_waited,
+/* name: letters, digits, '-' and '_' only. FA_ETIMEOUT / FA_ECANCELED / FA_EREADONLY / FA_EIO. */
+int fa_lock_acquire(const char *store_path, const char *name, fa_lock_wait wait, fa_lock **ret_lock,
                     fa_diag *diag);
 /* The same, beside others who share it: keeps out who acquires it, and the other way round. Its file stays. */
-int fa_lock_share(const char *store_path, const char *name, int timeout_ms, fa_lock_giveup *giveup,
-                  void *context, fa_lock **ret_lock, fa_diag *diag);
+int fa_lock_share(const char *store_path, const char *name, fa_lock_wait wait, fa_lock **ret_lock,
+                  fa_diag *diag);
 void fa_lock_release(fa_lock **lock); /* NULL is allowed */
 
 #endif

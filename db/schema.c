@@ -9,7 +9,7 @@
  */
 #include "rows.h"
 
-/* Columns from a list of fields (values.h): of a table, and of one that takes any value. */
+/* Columns from a list of fields (statements.h): of a table, and of one that takes any value. */
 #define COUNT_COLUMN "INTEGER"
 #define FLAG_COLUMN "INTEGER"
 #define TEXT_COLUMN "TEXT"

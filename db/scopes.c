@@ -96,13 +96,14 @@ int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t 
 {
     int64_t id = 0;
     int rc = find_scope(store, scope, &id, diag);
-    if (rc == 0 && id == 0 && create)
+    if (rc == 0 && id == 0 && create) {
         rc = add_scope(store, scope, &id, diag);
-    if (rc == 0 && id == 0 && create) /* another process has just added it */
-        rc = find_scope(store, scope, &id, diag);
-    if (rc == 0 && id == 0 && create)
-        rc = fa_fail(diag, FA_ECORRUPT, "store %s: a scope's row does not agree with its key",
-                     store->path);
+        if (rc == 0 && id == 0) /* another process has just added it */
+            rc = find_scope(store, scope, &id, diag);
+        if (rc == 0 && id == 0)
+            rc = fa_fail(diag, FA_ECORRUPT, "store %s: a scope's row does not agree with its key",
+                         store->path);
+    }
     if (rc == 0)
         *ret_id = id;
     return rc;

@@ -175,8 +175,8 @@ static int set_aside_locked(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 {
     fa_lock *lock = NULL;
-    int rc =
-        fa_lock_acquire(store->path, "set-aside", FA_STORE_BUSY_MS, NULL, NULL, &lock, NULL, diag);
+    int rc = fa_lock_acquire(store->path, "set-aside",
+                             (fa_lock_wait){.timeout_ms = FA_STORE_BUSY_MS}, &lock, diag);
     if (rc != 0)
         return fa_fail_in(diag, FA_ECORRUPT, "store %s is corrupt", store->path);
     rc = set_aside_locked(store, ret_note, diag);

@@ -1,13 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SQL made safe to use, whatever database runs it: statements prepared once, rows, and one kind of write
- * transaction.
+ * SQL made safe to use, whatever database runs it: statements prepared once, one kind of write transaction, values into
+ * the places of a statement and out of the columns of a row, one at a time or by a table of columns (values.c).
+ * What is read is never trusted: types, ranges and lengths are checked.
  */
 #ifndef FA_DB_STATEMENTS_H
 #define FA_DB_STATEMENTS_H
 
-#include "values.h"
+#include "database.h"
+#include "json_struct.h"
 
+#include <cJSON.h>
+
+/* ---- binding --------------------------------------------------------------------------------*/
+/* Values for the places of a statement. Bytes must outlive the step, but for fa_copy()'s. */
+fa_value fa_int(int64_t value);
+fa_value fa_real(double value);                        /* NaN becomes NULL */
+fa_value fa_text(const char *text);                    /* NULL stays NULL */
+fa_value fa_text_start(const char *text, size_t size); /* the same, cut there */
+fa_value fa_copy(const char *text);
+fa_value fa_blob(const void *bytes, size_t size); /* NULL stays NULL */
+fa_value fa_now(void);                            /* seconds since 1970 */
+
+/* Binds from left to right; rc keeps the first failure. */
+typedef struct fa_binder {
+    fa_statement *statement; /* NULL: it could not be prepared, and rc and its sentence say why */
+    int index, rc;
+} fa_binder;
+void fa_bind_values(fa_binder *binder, const fa_value *values, size_t count);
+#define FA_VALUES(...) \
+    (const fa_value[]){__VA_ARGS__}, sizeof((const fa_value[]){__VA_ARGS__}) / sizeof(fa_value)
+#define fa_bind(binder, ...) fa_bind_values(binder, FA_VALUES(__VA_ARGS__))
+/* The document as text, and frees it; NULL is out of memory. */
+void fa_bind_json(fa_binder *binder, cJSON *json);
+
+/* ---- reading --------------------------------------------------------------------------------*/
+/* Reads from left to right. rc becomes FA_ECORRUPT at the first value of a wrong type, range or length,
+ * FA_EVERSION at a name that only a newer version can know, and FA_ENOMEM, whatever it was before, when
+ * memory is lacking: then nothing is known of the row. */
+typedef struct fa_reader {
+    fa_statement *statement;
+    int column;
+    int rc;
+} fa_reader;
+void fa_read_fail(fa_reader *reader, int code);
+int64_t fa_read_int(fa_reader *reader, int64_t low, int64_t high);
+double fa_read_real(fa_reader *reader, double when_null); /* infinities are passed on */
+void fa_read_copy(fa_reader *reader, char *ret_text, size_t size);
+const char *fa_read_text(fa_reader *reader, bool may_be_null); /* until the next step or reset */
+/* The same in memory of the caller's; NULL: it is NULL, or the reader has failed. */
+char *fa_read_owned(fa_reader *reader);
+const void *fa_read_blob(fa_reader *reader, size_t limit, size_t *ret_size);
+/* A document that is printed in up to `limit` bytes, the caller's to delete; NULL: the reader has failed. */
+cJSON *fa_read_json(fa_reader *reader, size_t limit);
+/* Lets go of the row. 1: it was read; 0: it is not valid, or not for this version; or FA_ENOMEM. */
+int fa_read_end(fa_reader *reader, fa_diag *diag);
+
+/* ---- tables of columns ----------------------------------------------------------------------*/
+/* A list of columns is a macro LIST(X) of X(KIND, "name", member, rules), rules as json_struct.h has them; these
+ * make its table (with FA_COLUMN_RECORD as the struct's name), its names in SQL and its places, each with a comma
+ * before. In a column a NUMBER's NaN is NULL, a REAL is finite and not negative, NULL reads as 0 where the rules
+ * let it, and there a count may be negative. Members by functions have columns that others read and bind. */
+#define FA_COLUMN_ENTRY(kind, name, member, ...) \
+    FA_MEMBER(name, kind, FA_COLUMN_RECORD, member, __VA_ARGS__),
+#define FA_COLUMN_NAME(kind, name, ...) ", " name
+#define FA_COLUMN_MEMBER(kind, name, member, ...) ", " #member /* name is JSON's alone */
+#define FA_COLUMN_PLACE(kind, name, ...) ",?"
+#define FA_COLUMN_NAME3(name, member) ", " name "_x, " name "_y, " name "_z"
+#define FA_COLUMN_PLACE3(name, member) ",?,?,?"
+
+void fa_bind_columns(fa_binder *binder, const fa_member *members, const void *record);
+void fa_read_columns(fa_reader *reader, const fa_member *members, void *ret_record);
+
+/* ---- statements -----------------------------------------------------------------------------*/
 /* The connection is there, and this process may use it. */
 int fa_db_enter(fa_store *store, fa_diag *diag);
 int fa_db_exec(fa_store *store, const char *sql, fa_diag *diag);

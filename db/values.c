@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "values.h"
+#include "statements.h"
 
 #include "json.h"
-#include "json_make.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -62,12 +61,11 @@ void fa_bind_values(fa_binder *binder, const fa_value *values, size_t count)
 
 void fa_bind_json(fa_binder *binder, cJSON *json)
 {
-    char *text = json != NULL ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
+    char *text = fa_json_finish(json);
     fa_bind(binder, fa_copy(text));
     if (text == NULL && binder->rc == 0)
         binder->rc = FA_ENOMEM;
-    cJSON_free(text);
+    free(text);
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/

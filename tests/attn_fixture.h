@@ -15,8 +15,8 @@
 #include "manifest.h"
 #include "random.h"
 #include "render.h"
-#include "attn_maps.h"
-#include "attn_prover.h"
+#include "attn_launch.h"
+#include "attn_cases.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -56,8 +56,11 @@ static inline fa_problem problem_of(fa_dtype dtype, fa_causal causal, int head_d
 static inline int open_prover(const fa_attn_case *c, const fa_buf *reference, uint64_t seed,
                               fa_prover **ret_prover)
 {
-    return fa_attn_prover_open(world.driver, &world.gpu, c, 1, reference->data, reference->size,
-                               seed, ret_prover, &diag);
+    const fa_bench_setup setup = {.gpu = &world.gpu,
+                                  .reference = reference->data,
+                                  .reference_size = reference->size,
+                                  .seed = seed};
+    return fa_attn_prover_open(world.driver, &setup, c, 1, ret_prover, &diag);
 }
 
 /* Proves one loaded cubin on one case. */
@@ -81,7 +84,8 @@ static inline int prove(const fa_attn_case *c, const fa_buf *reference, const fa
         rc = fa_module_function(module, "attn_fwd", trial->smem_bytes, &kernel.launch[0].function,
                                 &diag);
     if (rc == 0)
-        rc = fa_prover_load(prover, cubin->data, cubin->size, "attn_fwd", &kernel, &diag);
+        rc = fa_prover_load(prover, (fa_cubin_entry){cubin->data, cubin->size, .name = "attn_fwd"},
+                            &kernel, &diag);
     if (rc == 0)
         rc = fa_prover_prove(prover, &kernel, ret_proof, &diag);
     fa_module_unload(&module);

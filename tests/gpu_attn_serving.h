@@ -8,7 +8,7 @@
 
 #include "gpu_attn_reference.h"
 
-#include "attn_lengths.h"
+#include "attn_cases.h"
 
 enum { SERVING_KINDS = 8 };
 

@@ -8,7 +8,7 @@
 
 #include "gpu_attn_fixture.h"
 
-#include "attn_serving.h"
+#include "attn_launch.h"
 #include "problem.h"
 
 #include <pthread.h>

@@ -5,6 +5,7 @@ tests/gpu.sh training runs it, all or the tests that are named. Prints one line 
 
 FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend the random problems, and FA_TEST_FAMILY has them all served by that kernel
 family. Fewer than 20 are a short run, for slow tools: large problems are left out."""
+import contextlib
 import importlib.util
 import itertools
 import json
@@ -62,7 +63,7 @@ class Case:
         if dice.random() < 0.25:
             self.options["scale"] = 0.2
         self.has_sinks, self.gap = dice.random() < 0.25, dice.choice([0, 0, 8, 1])
-        self.varlen = dice.random() < 0.3
+        self.varlen, self.deterministic = dice.random() < 0.3, dice.random() < 0.4
         if self.varlen:
             self.options |= {"layout": "bshd", "causal": bool(self.options["causal"])}   # attention_varlen has one anchor
 
@@ -165,10 +166,23 @@ def ours_of(case, q, k, v, sinks):
                                     max_seqlen_k=longest[1], **options, **more)[None]
 
 
+@contextlib.contextmanager
+def deterministic(wanted):
+    torch.use_deterministic_algorithms(wanted)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def check(case):
     made, sinks = case.tensors()
 
-    o, ours = gradients(lambda *x: ours_of(case, *x), made, sinks)
+    with deterministic(case.deterministic):
+        o, ours = gradients(lambda *x: ours_of(case, *x), made, sinks)
+        if case.deterministic:
+            again = gradients(lambda *x: ours_of(case, *x), made, sinks)[1]
+            assert all(map(torch.equal, ours, again)), "other bits in a second run; %r" % case
     _, exact = gradients(lambda *x: plain_of(case, *x), made, sinks, torch.float64)
     _, theirs = gradients(lambda q, k, v, s: plain_of(case, q.float(), k.float(), v.float(), s, o.detach().float()).to(q.dtype),
                           made, sinks)
@@ -251,14 +265,11 @@ def graphed_callables_and_streams():
 def deterministic_gradients_have_the_same_bits():
     leaves = one(seq=1000, dim=128)
     d_o = torch.randn_like(leaves[0])
-    torch.use_deterministic_algorithms(True)
-    try:
+    with deterministic(True):
         first = torch.autograd.grad(fa_tune.attention(*leaves), leaves, d_o)
         for _ in range(50):
             for mine, right in zip(torch.autograd.grad(fa_tune.attention(*leaves), leaves, d_o), first):
                 assert torch.equal(mine, right)
-    finally:
-        torch.use_deterministic_algorithms(False)
     return "51 runs"
 
 

@@ -161,6 +161,26 @@ class Play:
             barrier.copied()
         self.copy(room, list(room.holds), lambda room, parts: room.write(None, parts, by_copy=True), end)
 
+    def products(self, who):
+        """Of a lane: its products that were not waited for, and how it issues and finishes them. A product reads rooms until it is waited
+        for; it is the whole warp's, and lane 0 stands for it."""
+        flying = []
+
+        def issue(*reads):
+            reads = reads if who[-1] == 0 else ()
+            for room, what in reads:
+                room.begin(what, room.holds)
+            flying.append([room for room, _ in reads])
+            self.moves += 1
+
+        def finish(pending):
+            yield
+            while len(flying) > pending:
+                for room in flying.pop(0):
+                    room.end(room.holds)
+            self.moves += 1
+        return flying, issue, finish
+
     def read_job(self, turn, who):
         """Of a warp lane 0 reads; the others meet it in a shuffle."""
         if who is None or who[-1] == 0:
@@ -208,7 +228,7 @@ class Block(Play):
         self.ds_tiles = 1 if change == "one tile of dS" else 2
         one_writes = change == "a tile of dS is complete when one consumer has written it"
         self.full = {"job": [Barrier(1)], "k": [Transactions(1)], "v": [Transactions(1)], "q": [Transactions(1) for _ in range(2)],
-                     "do": [Transactions(1) for _ in range(2)],
+                     "do": [Transactions(1) for _ in range(2)], "apart": [Barrier(len(WARPS))],
                      "ds": [Barrier(warps // 2 if one_writes else warps) for _ in range(self.ds_tiles)]}
         self.empty = {"job": [Barrier(1 + len(GROUPS) + warps)], "k": [Barrier(warps)], "v": [Barrier(warps)], "q": [Barrier(warps) for _ in range(2)], "do": [Barrier(warps) for _ in range(2)],
                       "ds": [Barrier(warps) for _ in range(self.ds_tiles)]}
@@ -307,25 +327,11 @@ class Block(Play):
 
     # -- a consumer ---------------------------------------------------------------------------------------------
     def consume(self, group, warp, lane):
-        who, flying, stored = (group, warp, lane), [], []
+        who, stored = (group, warp, lane), []
+        flying, issue, finish = self.products(who)
         own_parts = [(group, other, of) for other in WARPS for of in LANES]
         ring, own, before = Ring(2), Ring(self.ds_tiles), Ring(self.ds_tiles)
         rooms, change = self.rooms, self.change
-
-        def issue(*reads):
-            """A product reads these rooms until it is waited for. It is the whole warp's; lane 0 stands for it."""
-            reads = reads if lane == 0 else ()
-            for room, what in reads:
-                room.begin(what, room.holds)
-            flying.append([room for room, _ in reads])
-            self.moves += 1
-
-        def finish(pending):
-            yield
-            while len(flying) > pending:
-                for room in flying.pop(0):
-                    room.end(room.holds)
-            self.moves += 1
 
         def start_dq(step):
             yield from self.wait(self.full["ds"][before.slot], before.parity)
@@ -352,6 +358,8 @@ class Block(Play):
         def take_step(step, first):
             lse, delta = rooms["lse"][ring.slot], rooms["delta"][ring.slot]
             yield from self.wait(self.full["q"][ring.slot], ring.parity)
+            if first and group == 1:   # only for D 128; nothing but time depends on it
+                yield from self.wait(self.full["apart"][0], turn % 2)
             issue((rooms["k"][0], ("k", turn)), (rooms["q"][ring.slot], ("q", step)))
             if first and change != "the first step does not wait for V":
                 yield from self.wait(self.full["v"][0], turn % 2)
@@ -361,6 +369,8 @@ class Block(Play):
             yield from finish(1)
             yield from self.look(lse, ("lse", step))
             yield from finish(0)
+            if first:
+                come_apart()
             yield from self.wait(self.empty["ds"][own.slot], own.parity ^ 1)
             if first:
                 yield from await_stores()
@@ -368,6 +378,7 @@ class Block(Play):
             yield from self.look(lse, ("lse", step))   # with a softcap
             rooms["ds"][own.slot].unread(own_parts)
             rooms["ds"][own.slot].write(("ds", step), [who])
+            issue((rooms["do"][ring.slot], ("do", step)))
             self.fence(who, "dS")
             if change != "lanes do not meet before dS is complete":
                 yield from self.meet(who)   # and for lane 0's releases of dO and Q: all have read delta and LSE
@@ -376,26 +387,27 @@ class Block(Play):
 
             if not first:
                 yield from start_dq(step - 1)
-            issue((rooms["do"][ring.slot], ("do", step)))
             issue((rooms["q"][ring.slot], ("q", step)))
             if change == "Q is released before dK is complete":
                 self.arrive(self.empty["q"][ring.slot], who)
-            if not first:
-                if change not in ("a tile of dS is released before dQ is complete",
-                                  "a half of dQ is passed on before its product is complete"):
-                    yield from finish(2)
-                yield from pass_dq(step - 1, 2)
             if change == "dO is released before dV is complete":
                 self.arrive(self.empty["do"][ring.slot], who)
-            yield from finish(1)
+            yield from finish(2 if not first and change in ("a tile of dS is released before dQ is complete",
+                                                            "a half of dQ is passed on before its product is complete") else 1)
             if change != "dO is released before dV is complete":
                 self.arrive(self.empty["do"][ring.slot], who)
+            if not first:
+                yield from pass_dq(step - 1, 1)
             yield from finish(0)
             if change != "Q is released before dK is complete":
                 self.arrive(self.empty["q"][ring.slot], who)
             if change == "LSE is read when Q is released":
                 yield from self.look(lse, ("lse", step))
             ring.advance()
+
+        def come_apart():
+            if group == 0:
+                self.arrive(self.full["apart"][0], who)
 
         def store_gradient(where, name):
             """Through the warp's part of these rooms."""
@@ -421,6 +433,7 @@ class Block(Play):
                 yield from take_step(step, i == 0)
                 step += 1
             if self.jobs[turn] == 0:
+                come_apart()
                 yield from self.wait(self.full["v"][0], turn % 2)
                 yield from await_stores()   # here all lanes of the warp have met
             if early:

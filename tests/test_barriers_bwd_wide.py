@@ -90,30 +90,18 @@ class Block(Play):
 
     # -- consumers ----------------------------------------------------------------------------------------------
     def products(self, who):
-        """Of a lane: issue and finish of its products, which read rooms until they are waited for. Its warp issues them together, and
-        lane 0 stands for it."""
-        flying = []
+        """The warp issues its products together."""
+        flying, issue_one, finish = super().products(who)
 
         def issue(*reads):
             yield from self.meet(who)
-            reads = reads if who[-1] == 0 else ()
-            for room, what in reads:
-                room.begin(what, room.holds)
-            flying.append([room for room, _ in reads])
-            self.moves += 1
-
-        def finish(pending):
-            yield
-            while len(flying) > pending:
-                for room in flying.pop(0):
-                    room.end(room.holds)
-            self.moves += 1
-        return issue, finish
+            issue_one(*reads)
+        return flying, issue, finish
 
     def consume_keys(self, group, warp, lane):
         """Group 0: S, P and dV; group 1: dP, dS and dK."""
         who, change, rooms = (group, warp, lane), self.change, self.rooms
-        issue, finish = self.products(who)
+        _, issue, finish = self.products(who)
         own, tile, other = ("own", "tile", "tile_v") if group == 0 else ("own_v", "tile_v", "tile")
         early = "dO is released before dV is complete" if group == 0 else "Q is released before dK is complete"
         late = "LSE is read when Q is released" if group == 0 else "delta is read when dO is released"
@@ -206,7 +194,7 @@ class Block(Play):
 
     def consume_queries(self, group, warp, lane):
         who, change, rooms = (group, warp, lane), self.change, self.rooms
-        issue, finish = self.products(who)
+        _, issue, finish = self.products(who)
         ring, ring_v = Ring(self.stages["tile"]), Ring(self.stages["tile_v"])
         rounds = step = slot = 0
 

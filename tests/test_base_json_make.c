@@ -8,7 +8,6 @@
 #include "buf.h"
 #include "failing_allocator.h"
 #include "json.h"
-#include "json_make.h"
 
 #include <math.h>
 #include <stdlib.h>

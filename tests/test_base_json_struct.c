@@ -5,7 +5,7 @@
  */
 #include "check.h"
 
-#include "json_make.h"
+#include "json.h"
 #include "json_struct.h"
 
 #include <math.h>
@@ -69,7 +69,7 @@ static void what_is_written_reads_back_as_the_same(void)
     CHECK(back.count == 7 && back.large == (int64_t)1 << 53 && back.real == 0.1);
     CHECK(back.left == 2.5 && back.flag && back.choice == 1 && back.inner.count == 3);
     CHECK_TEXT(back.text, "abc");
-    cJSON_free(text);
+    free(text);
 }
 
 static void what_is_not_known_is_null_or_left_out(void)
@@ -83,7 +83,7 @@ static void what_is_not_known_is_null_or_left_out(void)
     CHECK_OK(read_text(text, &back, &diag), diag);
     CHECK(back.count == 0 && back.left == -1 && !back.flag);
     CHECK(back.large == 6); /* absent: left alone */
-    cJSON_free(text);
+    free(text);
 }
 
 static void every_mistake_names_its_member(void)
@@ -149,7 +149,7 @@ static void three_numbers_nan_and_hidden_numbers_are_held_to_it(void)
     CHECK_TEXT(text, "{\"grid\":[1,4294967295,3],\"error\":null,\"low\":null,\"name\":\"a\"}");
     CHECK_INT(fa_struct_from_json(json, measured_members, &back, "measured", NULL), 0);
     CHECK(back.grid[1] == UINT32_MAX && isnan(back.error) && back.low == 0);
-    cJSON_free(text);
+    free(text);
     cJSON_Delete(json);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         json = cJSON_Parse(wrong[i]);
@@ -211,7 +211,7 @@ static void parts_and_pointers_are_written_and_read(void)
         json = fa_struct_to_json(outer_members, &outer);
         char *text = fa_json_print(json);
         CHECK_TEXT(text, cases[cases[i].other ? 0 : 1].text);
-        cJSON_free(text);
+        free(text);
         cJSON_Delete(json);
     }
 }

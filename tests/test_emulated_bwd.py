@@ -61,8 +61,9 @@ class Case:
     def defines(self):
         m, n, stages, warps = self.config
         tiles = getattr(self, "tiles", [tile(self.d), tile(self.dv)])
+        rising = self.flags["DETERMINISTIC"] and self.flags["CAUSAL"] and self.words[1] > self.words[2]
         return {"FA_SM": 80, "HEAD_DIM": self.d, "HEAD_DIM_V": self.dv, "D_TILE": tiles[0], "DV_TILE": tiles[1],
-                "BLOCK_M": m, "BLOCK_N": n, "STAGES": stages, "WARPS": warps, "MIN_BLOCKS": 1, **self.flags}
+                "BLOCK_M": m, "BLOCK_N": n, "STAGES": stages, "WARPS": warps, "MIN_BLOCKS": 1, "RISING": int(bool(rising)), **self.flags}
 
 
 def proved(case, kernel=KERNEL, **change):
@@ -194,11 +195,11 @@ def hopper_sequences_of_several_lengths_are_right():
     case.d = case.dv = 64
     case.tiles, case.config, case.flags = [64, 64], (64, 128, 0, 0), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "VARLEN": 1}
     case.words = [5, 2, 1, 100, 100, -1, -1, 0, 384, hopper_bytes(64, 64, 64, 1), 5, 0]
-    find_each(case, (("(queries ? own.first_q : own.first_k) * shape.row_stride", "0"),
-                     ("before += (u32)job.first_tile + (kOfV ? opaque((u32)p.heads_q) * tiles : 0);", "before += kOfV ? (u32)p.heads_q * tiles : 0;"),
+    find_each(case, (("(queries ? s.first_q : s.first_k) * strides.row", "0"),
+                     ("(kVarlen ? (u32)job.first_tile : 0)", "0"),
                      ("Workspace(p, workspace, first_head, kVarlen ? job.first_tile : 0).dq", "Workspace(p, workspace, first_head, 0).dq"),
                      ("number >= ranking[rank + 1].key_tiles * heads_kv", "number > ranking[rank + 1].key_tiles * heads_kv"),
-                     ("shape.rows = queries ? own.seq_q : own.seq_k, shape.batch = 1;", "shape.batch = 1;"),
+                     ("queries ? s.seq_q : s.seq_k", "queries ? p.seq_q : p.seq_k"),
                      ("key_tiles += (u32)(((i64)s.seq_k + kN - 1) / kN);", "++key_tiles;")), HOPPER)
 
 
@@ -216,7 +217,7 @@ def a_hopper_kernel_that_is_wrong_is_found():
                ("barrier_wait(shared.barrier(kDsEmpty + slot_of(step - 1)), parity_of(step - 1));", ""),
                ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
                ("        async_proxy_fence();\n        warp_sync();", "warp_sync();"),
-               ("                    tma_store_wait_read<0>();", ""),
+               ("                tma_store_wait_read<0>();", ""),
                ("        wgmma_wait<1>();\n        Wgmma<kDv>::pin(dv);", "Wgmma<kDv>::pin(dv);"))
 
     find_in_some_order(case, changes, HOPPER)
@@ -250,7 +251,7 @@ def a_wide_kernel_that_is_wrong_is_found():
         ("barrier_wait(shared.barrier(kTileVFull + ring_v.slot), ring_v.parity);", ""),
         ("barrier_wait(shared.barrier(kTileFull + ring.slot), ring.parity);", ""),
         ("(queries ? s.first_q : s.first_k) * strides.row", "0"),
-        ("shape.rows = queries ? s.seq_q : s.seq_k, shape.batch = 1;", "shape.batch = 1;"),
+        ("queries ? s.seq_q : s.seq_k", "queries ? p.seq_q : p.seq_k"),
         ("job.s.first_tile + tile", "tile"),
         ("head + job.group", "head + 1")), WIDE)
 

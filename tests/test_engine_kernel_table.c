@@ -5,7 +5,6 @@
 #include "check.h"
 
 #include "kernel_table.h"
-#include "problem.h"
 
 #include <malloc.h>
 #include <pthread.h>

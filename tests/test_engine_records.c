@@ -7,9 +7,6 @@
 
 #include "session.h"
 
-#include "bundle_work.h"
-#include "catalogue.h"
-#include "error.h"
 #include "records.h"
 
 static char records[400], bundle[400];

@@ -368,8 +368,8 @@ static void bench_one(const fa_problem *problem, bool *ret_skip)
     *ret_skip = false;
     CHECK_OK(build_default(family_for(problem), problem, &candidate, &cubin, &reference), diag);
     at[0] = fixture_ms();
-    int rc = fa_bench_open(world.driver, &world.gpu, problem, reference.data, reference.size, 1,
-                           NULL, &bench, &diag);
+    const fa_bench_setup setup = {&world.gpu, problem, reference.data, reference.size, .seed = 1};
+    int rc = fa_bench_open(world.driver, &setup, &bench, &diag);
     if (rc == FA_ENOMEM) {
         *ret_skip = true;
         return;

@@ -117,9 +117,9 @@ static void a_bench_opens_and_loads_candidates(void)
     CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &world.problem, &world.gpu,
                                &reference, &diag), diag);
     double start = fixture_ms();
-    CHECK_OK(fa_bench_open(world.driver, &world.gpu, &world.problem, reference.data, reference.size,
-                           1, NULL, &world.bench, &diag),
-             diag);
+    const fa_bench_setup setup = {&world.gpu, &world.problem, reference.data, reference.size,
+                                  .seed = 1};
+    CHECK_OK(fa_bench_open(world.driver, &setup, &world.bench, &diag), diag);
     printf("# fake: fa_bench_open took %.0f ms\n", fixture_ms() - start);
     fa_buf_free(&reference);
     for (int i = 0; i < KINDS; i++)
@@ -236,9 +236,9 @@ static int open_sampled(fa_prover **ret_prover, fa_module **ret_module, fa_prove
     sampled.once = true;
     int rc = fixture_reference(&world.fixture, world.nvrtc, &problem, &world.gpu, &reference,
                                &diag);
+    const fa_bench_setup setup = {&world.gpu, &problem, reference.data, reference.size, .seed = 1};
     if (rc == 0)
-        rc = fa_attn_prover_open(world.driver, &world.gpu, &sampled, 1, reference.data,
-                            reference.size, 1, ret_prover, &diag);
+        rc = fa_attn_prover_open(world.driver, &setup, &sampled, 1, ret_prover, &diag);
     if (rc == 0)
         rc = find_config(kinds[0].block_n, kinds[0].stages, &candidate);
     if (rc == 0)

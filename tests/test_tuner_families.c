@@ -115,8 +115,9 @@ static void check_job(struct job *job)
         rc = fa_cubin_read(cubin.data, cubin.size, fa_family_entry(family), &info, &diag);
     struct fa_attn_boxes boxes;
     if (rc == 0)
-        rc = fa_attn_boxes_read(cubin.data, cubin.size, fa_family_entry(family), false, &boxes,
-                                &diag);
+        rc = fa_attn_boxes_read(
+            &(fa_cubin_entry){cubin.data, cubin.size, .name = fa_family_entry(family)}, &boxes,
+            &diag);
     if (rc != 0)
         snprintf(what, sizeof what, "%.180s", diag.text);
     else if (info.sm != job->sm)

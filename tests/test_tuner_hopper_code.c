@@ -36,8 +36,8 @@ struct kernel {
 };
 
 /* A family's default config for a problem on an H200, compiled. */
-static int build(const char *family, int32_t head_dim, fa_causal causal, struct kernel *k,
-                 fa_diag *diag)
+static int build(const char *family, int32_t head_dim, fa_causal causal, bool softcap,
+                 struct kernel *k, fa_diag *diag)
 {
     struct fixture f;
     fa_nvrtc *nvrtc = NULL;
@@ -51,7 +51,8 @@ static int build(const char *family, int32_t head_dim, fa_causal causal, struct 
                           .heads_kv = 16,
                           .seq_q = 4096,
                           .seq_k = 4096,
-                          .varlen = strcmp(family, PREFILL) == 0};
+                          .varlen = strcmp(family, PREFILL) == 0,
+                          .softcap = softcap};
     problem.lengths_k = problem.varlen ? FA_LENGTHS_CU_SEQLENS : FA_LENGTHS_FIXED;
     int rc = fixture_open(&f, diag);
     if (rc == 0)
@@ -200,11 +201,12 @@ static void check_faults(const struct kernel *k, const uint64_t *code, int size,
     free(other);
 }
 
-static void check_kernel(const char *family, int32_t head_dim, fa_causal causal, int q_k, int p_v)
+static void check_kernel(const char *family, int32_t head_dim, fa_causal causal, bool softcap,
+                         int q_k, int p_v)
 {
     struct kernel k = {.threads = 1};
     fa_diag diag = {{0}};
-    int rc = build(family, head_dim, causal, &k, &diag), size = 0;
+    int rc = build(family, head_dim, causal, softcap, &k, &diag), size = 0;
     if (rc == FA_ENOTFOUND && k.cubin.data == NULL)
         SKIP(diag.text);
     CHECK_OK(rc, diag);
@@ -219,22 +221,27 @@ static void check_kernel(const char *family, int32_t head_dim, fa_causal causal,
 /* The products of a step: head_dim / 16 for Q K^T, keys of the default config / 16 for P V. */
 static void the_step_of_head_dim_64_is_lean(void)
 {
-    check_kernel(DENSE, 64, FA_CAUSAL_NONE, 4, 8);
+    check_kernel(DENSE, 64, FA_CAUSAL_NONE, false, 4, 8);
 }
 
 static void the_causal_step_of_head_dim_128_is_lean(void)
 {
-    check_kernel(DENSE, 128, FA_CAUSAL_TOP_LEFT, 8, 8);
+    check_kernel(DENSE, 128, FA_CAUSAL_TOP_LEFT, false, 8, 8);
 }
 
 static void the_causal_step_of_head_dim_256_is_lean(void)
 {
-    check_kernel(DENSE, 256, FA_CAUSAL_TOP_LEFT, 16, 4);
+    check_kernel(DENSE, 256, FA_CAUSAL_TOP_LEFT, false, 16, 4);
 }
 
 static void the_step_of_sequences_of_their_own_lengths_is_lean(void)
 {
-    check_kernel(PREFILL, 128, FA_CAUSAL_BOTTOM_RIGHT, 8, 8);
+    check_kernel(PREFILL, 128, FA_CAUSAL_BOTTOM_RIGHT, false, 8, 8);
+}
+
+static void the_step_of_a_softcap_at_head_dim_256_is_lean(void)
+{
+    check_kernel(PREFILL, 256, FA_CAUSAL_BOTTOM_RIGHT, true, 16, 4);
 }
 
 static int32_t value_of(const fa_candidate *candidate, const char *name, int32_t preset)
@@ -302,5 +309,6 @@ int main(void)
     TEST(the_causal_step_of_head_dim_128_is_lean);
     TEST(the_causal_step_of_head_dim_256_is_lean);
     TEST(the_step_of_sequences_of_their_own_lengths_is_lean);
+    TEST(the_step_of_a_softcap_at_head_dim_256_is_lean);
     return check_done();
 }

@@ -12,7 +12,7 @@ static char templates[] = "/tmp/fa-test-maps-XXXXXX";
 #include "fake_cubin.h"
 #include "maps_fixture.h"
 
-#include "attn_maps.h"
+#include "attn_launch.h"
 
 #include <unistd.h>
 
@@ -45,7 +45,8 @@ static int read_boxes(const struct fa_attn_boxes *boxes, unsigned first, unsigne
     unsigned char bytes[FAKE_CUBIN_MAX];
     fake_cubin c = {.sm = 90, .entry = "attn_fwd", .registers = 64,
                     .sizes = {first, second, third}, .boxes = boxes};
-    return fa_attn_boxes_read(bytes, fake_cubin_build(&c, bytes), "attn_fwd", false, ret, &diag);
+    size_t size = fake_cubin_build(&c, bytes);
+    return fa_attn_boxes_read(&(fa_cubin_entry){bytes, size, .name = "attn_fwd"}, ret, &diag);
 }
 
 static void a_cubin_says_its_boxes_or_wants_none(void)
@@ -122,7 +123,8 @@ static void boxes_survive_the_real_compiler_on_every_architecture(void)
         const struct fa_attn_boxes expected = {64, 128, 2, 96, 48, 64};
         struct fa_attn_boxes boxes = {0};
         CHECK_OK(fa_nvrtc_compile(nvrtc, &request, &cubin, &log, &diag), diag);
-        CHECK_OK(fa_attn_boxes_read(cubin.data, cubin.size, "attn_fwd", false, &boxes, &diag), diag);
+        const fa_cubin_entry entry = {cubin.data, cubin.size, .name = "attn_fwd"};
+        CHECK_OK(fa_attn_boxes_read(&entry, &boxes, &diag), diag);
         CHECK(memcmp(&boxes, &expected, sizeof boxes) == 0);
     }
     fa_buf_free(&source);
@@ -424,8 +426,9 @@ static int world_open(struct world *g, const fa_problem *problem)
     if (rc == 0)
         rc = fixture_reference(&g->fixture, g->nvrtc, problem, &g->gpu, &reference, &diag);
     if (rc == 0)
-        rc = fa_bench_open(driver, &g->gpu, problem, reference.data, reference.size, 1, NULL,
-                           &g->bench, &diag);
+        rc = fa_bench_open(
+            driver, &(fa_bench_setup){&g->gpu, problem, reference.data, reference.size, .seed = 1},
+            &g->bench, &diag);
     fa_buf_free(&reference);
     return rc != 0 ? rc : load_default(g);
 }

@@ -7,7 +7,6 @@
 #include "attn_cases.h"
 #include "model.h"
 #include "problem.h"
-#include "model_parts.h"
 
 #include <math.h>
 

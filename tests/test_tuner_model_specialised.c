@@ -12,8 +12,7 @@
 
 #define FAMILY "attn_fwd_sm90a"
 
-static fa_templates *templates;
-static fa_family_list families;
+static tuner_fixture built_in;
 
 typedef struct tile {
     int32_t m, n, stages, q_stages, turns, persistent, blocks;
@@ -49,7 +48,7 @@ static double predict(tile t, const fa_problem *problem, const fa_gpu *gpu)
     fa_config config = config_of(t);
     static fa_candidate candidate;
     fa_diag diag = {{0}};
-    if (fa_space_one(&families, &config, problem, gpu, &candidate, &diag) != 0 ||
+    if (fa_space_one(&built_in.families, &config, problem, gpu, &candidate, &diag) != 0 ||
         candidate.trial.status != FA_STATUS_PENDING)
         return NAN;
     fa_trial trial = {0};
@@ -96,7 +95,7 @@ static int rank_space(const fa_problem *problem, const fa_gpu *gpu, fa_space *re
     int count = 0;
     *ret_order = NULL;
     *ret_space = (fa_space){0};
-    if (fa_space_enumerate(&families, problem, gpu, ret_space, &diag) != 0)
+    if (fa_space_enumerate(&built_in.families, problem, gpu, ret_space, &diag) != 0)
         return 0;
     int *order = calloc((size_t)ret_space->count + 1, sizeof *order);
     for (int i = 0; order != NULL && i < ret_space->count; i++) {
@@ -302,7 +301,7 @@ static void predict_all(const fa_problem *problem, fa_space *ret_space, int ret_
     fa_diag diag;
     int count = 0;
     CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
-    CHECK_OK(fa_space_enumerate(&families, problem, &gpu, ret_space, &diag), diag);
+    CHECK_OK(fa_space_enumerate(&built_in.families, problem, &gpu, ret_space, &diag), diag);
     for (int i = 0; i < ret_space->count; i++) {
         fa_candidate *candidate = &ret_space->candidate[i];
         if (candidate->trial.status != FA_STATUS_PENDING)
@@ -361,8 +360,7 @@ static void what_compiles_soonest_of_equals_is_first(void)
 int main(void)
 {
     fa_diag diag = {{0}};
-    if (fa_templates_open(NULL, &templates, &diag) != 0 ||
-        fa_families_load(templates, "attn_fwd", &families, &diag) != 0) {
+    if (fixture_built_in(&built_in, &diag) != 0) {
         printf("Bail out! %s\n", diag.text);
         return 1;
     }
@@ -378,7 +376,6 @@ int main(void)
     TEST(any_numbers_have_finite_predictions);
     TEST(what_compiles_longest_is_compiled_first);
     TEST(what_compiles_soonest_of_equals_is_first);
-    fa_families_free(&families);
-    fa_templates_close(&templates);
+    fixture_free(&built_in);
     return check_done();
 }

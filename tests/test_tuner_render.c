@@ -266,21 +266,18 @@ static void every_input_changes_the_key(void)
 static void every_survivor_renders_and_no_two_alike(void)
 {
     fa_diag diag = {{0}};
-    fa_templates *templates = NULL;
-    fa_family_list list = {0};
+    tuner_fixture f;
     fa_space space = {0};
-    int rc = fa_templates_open(NULL, &templates, &diag), seen = 0, alike = 0;
+    int rc = fixture_built_in(&f, &diag), seen = 0, alike = 0;
     if (rc == 0)
-        rc = fa_families_load(templates, "attn_fwd", &list, &diag);
-    if (rc == 0)
-        rc = fa_space_enumerate(&list, &problem_512, &gpu_l4, &space, &diag);
+        rc = fa_space_enumerate(&f.families, &problem_512, &gpu_l4, &space, &diag);
     char last[FA_HASH_HEX] = "", key[FA_HASH_HEX];
     for (int i = 0; i < space.count && rc == 0; i++) {
         fa_buf source = {0};
         if (space.candidate[i].trial.status != FA_STATUS_PENDING)
             continue;
-        rc =
-            fa_render(templates, &list, &space.candidate[i], &problem_512, &gpu_l4, &source, &diag);
+        rc = fa_render(f.templates, &f.families, &space.candidate[i], &problem_512, &gpu_l4,
+                       &source, &diag);
         if (rc == 0) {
             fa_hash_bytes(source.data, source.size, key);
             alike += strcmp(key, last) == 0;
@@ -291,8 +288,7 @@ static void every_survivor_renders_and_no_two_alike(void)
     }
     int survivors = space.survivors;
     fa_space_free(&space);
-    fa_families_free(&list);
-    fa_templates_close(&templates);
+    fixture_free(&f);
     CHECK_OK(rc, diag);
     CHECK(seen > 10);
     CHECK_INT(seen, survivors);
@@ -301,30 +297,11 @@ static void every_survivor_renders_and_no_two_alike(void)
 
 static void what_depends_on_a_problems_size_is_not_rendered(void)
 {
-    static const fa_gpu gpus[] = {{.name = "L4",
-                                   .sm = 89,
-                                   .sm_count = 58,
-                                   .smem_per_block = 101376,
-                                   .smem_per_sm = 102400,
-                                   .smem_reserved = 1024,
-                                   .regs_per_sm = 65536,
-                                   .threads_per_sm = 1536,
-                                   .blocks_per_sm = 24},
-                                  {.name = "H200",
-                                   .sm = 90,
-                                   .sm_count = 132,
-                                   .smem_per_block = 232448,
-                                   .smem_per_sm = 233472,
-                                   .smem_reserved = 1024,
-                                   .regs_per_sm = 65536,
-                                   .threads_per_sm = 2048,
-                                   .blocks_per_sm = 32}};
-    fa_templates *templates = NULL;
-    fa_family_list families = {0};
+    const fa_gpu *const gpus[] = {&gpu_l4, &gpu_h200};
+    tuner_fixture f;
     fa_diag diag = {{0}};
     int compared = 0;
-    CHECK_OK(fa_templates_open(NULL, &templates, &diag), diag);
-    CHECK_OK(fa_families_load(templates, "attn_fwd", &families, &diag), diag);
+    CHECK_OK(fixture_built_in(&f, &diag), diag);
     for (size_t g = 0; g < 2; g++) {
         fa_space space;
         fa_problem other = problem_512;
@@ -332,18 +309,18 @@ static void what_depends_on_a_problems_size_is_not_rendered(void)
         other.heads_q = other.heads_kv = 3;
         other.seq_q = 7777;
         other.seq_k = 130;
-        CHECK_OK(fa_space_enumerate(&families, &problem_512, &gpus[g], &space, &diag), diag);
+        CHECK_OK(fa_space_enumerate(&f.families, &problem_512, gpus[g], &space, &diag), diag);
         for (int i = 0, survivors = 0; i < space.count; i++) {
             fa_candidate there;
             fa_buf a = {0}, b = {0};
             const fa_candidate *here = &space.candidate[i];
             if (here->trial.status != FA_STATUS_PENDING || survivors++ % 7 != 0)
                 continue;
-            CHECK_OK(fa_space_one(&families, &here->trial.config, &other, &gpus[g], &there, &diag),
+            CHECK_OK(fa_space_one(&f.families, &here->trial.config, &other, gpus[g], &there, &diag),
                      diag);
-            CHECK_OK(fa_render(templates, &families, here, &problem_512, &gpus[g], &a, &diag),
+            CHECK_OK(fa_render(f.templates, &f.families, here, &problem_512, gpus[g], &a, &diag),
                      diag);
-            CHECK_OK(fa_render(templates, &families, &there, &other, &gpus[g], &b, &diag), diag);
+            CHECK_OK(fa_render(f.templates, &f.families, &there, &other, gpus[g], &b, &diag), diag);
             CHECK_TEXT(a.data, b.data);
             fa_buf_free(&a);
             fa_buf_free(&b);
@@ -352,8 +329,7 @@ static void what_depends_on_a_problems_size_is_not_rendered(void)
         fa_space_free(&space);
     }
     CHECK(compared > 10);
-    fa_families_free(&families);
-    fa_templates_close(&templates);
+    fixture_free(&f);
 }
 
 int main(void)

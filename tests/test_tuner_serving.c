@@ -8,8 +8,7 @@
 #include "fake_cubin.h"
 
 #include "attn_launch.h"
-#include "attn_lengths.h"
-#include "attn_serving.h"
+#include "attn_cases.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -192,9 +191,8 @@ static void proofs_know_right_kernels_from_wrong_ones(void)
         fa_bench *bench = NULL;
         CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &p, &world.gpu, &reference, &diag),
                  diag);
-        CHECK_OK(fa_bench_open(world.driver, &world.gpu, &p, reference.data, reference.size, 1,
-                               NULL, &bench, &diag),
-                 diag);
+        const fa_bench_setup setup = {&world.gpu, &p, reference.data, reference.size, .seed = 1};
+        CHECK_OK(fa_bench_open(world.driver, &setup, &bench, &diag), diag);
         fa_buf_free(&reference);
         for (int kind = 0; kind < 4 && (kind == 0 || which == 2); kind++) {
             fa_proof proof = {0};

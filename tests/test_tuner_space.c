@@ -359,33 +359,29 @@ static void a_default_that_does_not_fit_is_no_default_to_fall_back_on(void)
 static void one_config_is_what_it_is_in_the_space(void)
 {
     fa_diag diag = {{0}};
-    fa_templates *templates = NULL;
-    fa_family_list list = {0};
+    tuner_fixture f;
     fa_space space = {0};
-    int rc = fa_templates_open(NULL, &templates, &diag);
+    int rc = fixture_built_in(&f, &diag);
     if (rc == 0)
-        rc = fa_families_load(templates, "attn_fwd", &list, &diag);
-    if (rc == 0)
-        rc = fa_space_enumerate(&list, &problem_512, &gpu_l4, &space, &diag);
+        rc = fa_space_enumerate(&f.families, &problem_512, &gpu_l4, &space, &diag);
     int different = 0, compared = 0;
     for (int i = 0; i < space.count && rc == 0; i += 7, compared++) {
         fa_candidate one;
-        rc = fa_space_one(&list, &space.candidate[i].trial.config, &problem_512, &gpu_l4, &one,
-                          &diag);
+        rc = fa_space_one(&f.families, &space.candidate[i].trial.config, &problem_512, &gpu_l4,
+                          &one, &diag);
         different += rc == 0 && memcmp(&one, &space.candidate[i], sizeof one) != 0;
     }
     fa_config config = space.count > 0 ? space.candidate[0].trial.config : (fa_config){0};
     fa_candidate one;
     fa_diag why[4];
     config.tunable[0].value = 7;
-    int domain = fa_space_one(&list, &config, &problem_512, &gpu_l4, &one, &why[0]);
+    int domain = fa_space_one(&f.families, &config, &problem_512, &gpu_l4, &one, &why[0]);
     config.count--;
-    int missing = fa_space_one(&list, &config, &problem_512, &gpu_l4, &one, &why[1]);
+    int missing = fa_space_one(&f.families, &config, &problem_512, &gpu_l4, &one, &why[1]);
     snprintf(config.family, sizeof config.family, "nobody");
-    int nobody = fa_space_one(&list, &config, &problem_512, &gpu_l4, &one, &why[2]);
+    int nobody = fa_space_one(&f.families, &config, &problem_512, &gpu_l4, &one, &why[2]);
     fa_space_free(&space);
-    fa_families_free(&list);
-    fa_templates_close(&templates);
+    fixture_free(&f);
     CHECK_OK(rc, diag);
     CHECK(compared > 100);
     CHECK_INT(different, 0);
@@ -401,18 +397,15 @@ static void built_in_defaults_fit_everywhere(void)
 {
     static const fa_gpu *const gpus[] = {&gpu_t4, &gpu_a100, &gpu_l4, &gpu_h200};
     fa_diag diag = {{0}};
-    fa_templates *templates = NULL;
-    fa_family_list list = {0};
-    int rc = fa_templates_open(NULL, &templates, &diag), missing = 0, spaces = 0;
-    if (rc == 0)
-        rc = fa_families_load(templates, "attn_fwd", &list, &diag);
+    tuner_fixture f;
+    int rc = fixture_built_in(&f, &diag), missing = 0, spaces = 0;
     for (size_t g = 0; g < sizeof gpus / sizeof *gpus && rc == 0; g++) {
         for (int32_t d = 8; d <= 256 && rc == 0; d += 8) {
             fa_problem problem = problem_512;
             fa_space space = {0};
             problem.head_dim = d;
             problem.causal = d % 16 == 0 ? FA_CAUSAL_BOTTOM_RIGHT : FA_CAUSAL_NONE;
-            rc = fa_space_enumerate(&list, &problem, gpus[g], &space, &diag);
+            rc = fa_space_enumerate(&f.families, &problem, gpus[g], &space, &diag);
             for (int i = 0; i < space.count; i++) {
                 const fa_candidate *c = &space.candidate[i];
                 if (c->is_default && c->trial.status != FA_STATUS_PENDING) {
@@ -426,8 +419,7 @@ static void built_in_defaults_fit_everywhere(void)
             fa_space_free(&space);
         }
     }
-    fa_families_free(&list);
-    fa_templates_close(&templates);
+    fixture_free(&f);
     CHECK_OK(rc, diag);
     CHECK_INT(spaces, 4 * 32);
     CHECK_INT(missing, 0);
@@ -439,27 +431,23 @@ static void built_in_families_refuse_sequences_whose_last_tile_passes_32_bits(vo
     enum { LONGEST = INT32_MAX - 256 };
     static const fa_gpu *const gpus[] = {&gpu_t4, &gpu_l4, &gpu_h200};
     fa_diag diag = {{0}};
-    fa_templates *templates = NULL;
-    fa_family_list list = {0};
+    tuner_fixture f;
     int refused = 0;
-    int rc = fa_templates_open(NULL, &templates, &diag);
-    if (rc == 0)
-        rc = fa_families_load(templates, "attn_fwd", &list, &diag);
+    int rc = fixture_built_in(&f, &diag);
     for (size_t i = 0; i < 6 && rc == 0; i++) {
         fa_problem problem = problem_512;
         fa_space space = {0};
         int32_t *seq = i % 2 == 0 ? &problem.seq_k : &problem.seq_q;
         *seq = LONGEST;
-        rc = fa_space_enumerate(&list, &problem, gpus[i / 2], &space, &diag);
+        rc = fa_space_enumerate(&f.families, &problem, gpus[i / 2], &space, &diag);
         fa_space_free(&space);
         *seq = LONGEST + 1;
         if (rc == 0)
-            refused +=
-                fa_space_enumerate(&list, &problem, gpus[i / 2], &space, &diag) == FA_ENOTSUP &&
-                strstr(diag.text, "at most 2,147,483,391") != NULL;
+            refused += fa_space_enumerate(&f.families, &problem, gpus[i / 2], &space, &diag) ==
+                           FA_ENOTSUP &&
+                       strstr(diag.text, "at most 2,147,483,391") != NULL;
     }
-    fa_families_free(&list);
-    fa_templates_close(&templates);
+    fixture_free(&f);
     CHECK_OK(rc, diag);
     CHECK_INT(refused, 6);
 }
@@ -614,20 +602,17 @@ static void a_space_of_points_is_the_enumerated_one(void)
 static void several_families_make_one_space_of_points(void)
 {
     fa_diag diag = {{0}};
-    fa_templates *templates = NULL;
-    fa_family_list list = {0};
+    tuner_fixture f;
     fa_space space = {0};
     fa_points *points = NULL;
     fa_config preset;
     fa_problem problem = problem_512;
     problem.seq_q = 1; /* keys may be split, too */
-    int rc = fa_templates_open(NULL, &templates, &diag), families = 0, wrong = 0, of[8] = {0};
+    int rc = fixture_built_in(&f, &diag), families = 0, wrong = 0, of[8] = {0};
     if (rc == 0)
-        rc = fa_families_load(templates, "attn_fwd", &list, &diag);
+        rc = fa_space_enumerate(&f.families, &problem, &gpu_l4, &space, &diag);
     if (rc == 0)
-        rc = fa_space_enumerate(&list, &problem, &gpu_l4, &space, &diag);
-    if (rc == 0)
-        rc = fa_points_open(&list, &problem, &gpu_l4, &points, &diag);
+        rc = fa_points_open(&f.families, &problem, &gpu_l4, &points, &diag);
     while (rc == 0 && fa_points_default(points, families, &preset))
         families++;
     for (int i = 0; i < space.count && rc == 0; i++) {
@@ -645,8 +630,7 @@ static void several_families_make_one_space_of_points(void)
     }
     fa_points_close(&points);
     fa_space_free(&space);
-    fa_families_free(&list);
-    fa_templates_close(&templates);
+    fixture_free(&f);
     CHECK_OK(rc, diag);
     CHECK_INT(wrong, 0);
     CHECK(families > 1 && of[0] > 0 && of[1] > 0);

@@ -6,7 +6,7 @@
 #include "attn_fixture.h"
 #include "check.h"
 
-#include "attn_model_parts.h"
+#include "attn_model.h"
 #include "generic.h"
 #include "tensors.h"
 

@@ -113,6 +113,14 @@ static inline int fixture_load_text(tuner_fixture *f, const char *json, size_t s
     return rc == 0 ? fa_families_load(f->templates, "attn_fwd", &f->families, diag) : rc;
 }
 
+/* The built-in families of attention, in place of a directory's. */
+static inline int fixture_built_in(tuner_fixture *f, fa_diag *diag)
+{
+    *f = (tuner_fixture){.templates = NULL};
+    int rc = fa_templates_open(NULL, &f->templates, diag);
+    return rc == 0 ? fa_families_load(f->templates, "attn_fwd", &f->families, diag) : rc;
+}
+
 static inline int fixture_load(tuner_fixture *f, const manifest_parts *parts, fa_diag *diag)
 {
     char text[40000];

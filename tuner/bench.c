@@ -58,23 +58,21 @@ static size_t flush_size(const fa_gpu *gpu)
     return twice > least ? twice : least;
 }
 
-int fa_bench_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
-                  const void *reference, size_t reference_size, uint64_t seed,
-                  const struct fa_case_data *data, fa_bench **ret_bench, fa_diag *diag)
+int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret_bench,
+                  fa_diag *diag)
 {
     fa_bench *bench = calloc(1, sizeof *bench);
     if (bench == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     bench->driver = driver;
-    bench->seed = seed;
-    bench->flush_bytes = flush_size(gpu);
+    bench->seed = setup->seed;
+    bench->flush_bytes = flush_size(setup->gpu);
     int rc = fa_device_alloc(driver, bench->flush_bytes, &bench->flush, diag);
     if (rc != 0)
         rc = fa_fail_in(diag, fa_prover_memory_error(driver, rc),
                         "allocating %zu MiB to flush L2 with", bench->flush_bytes >> 20);
     if (rc == 0)
-        rc = fa_prover_open(driver, gpu, problem, reference, reference_size, seed, data,
-                            &bench->prover, diag);
+        rc = fa_prover_open(driver, setup, &bench->prover, diag);
     if (rc == 0)
         rc = make_events(bench, diag);
     if (rc != 0) {
@@ -158,8 +156,10 @@ static int load_launches(fa_bench *bench, const fa_bench_candidate *candidate,
         rc = fa_module_function(kernel->kernel.module, candidate->entry[i], first->at[i].smem_bytes,
                                 &kernel->kernel.launch[i].function, diag);
         if (rc == 0)
-            rc = fa_prover_load(bench->prover, candidate->cubin, candidate->size,
-                                candidate->entry[i], &kernel->kernel, diag);
+            rc = fa_prover_load(
+                bench->prover,
+                (fa_cubin_entry){candidate->cubin, candidate->size, .name = candidate->entry[i]},
+                &kernel->kernel, diag);
     }
     return rc;
 }
@@ -223,17 +223,14 @@ static int may_time(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *dia
 static int timed_launch(fa_bench *bench, const fa_bench_kernel *kernel, int at, fa_diag *diag)
 {
     fa_stream stream = fa_prover_stream(bench->prover);
-    int rc = fa_fill32(bench->driver, bench->flush, (uint32_t)++bench->draws,
-                       bench->flush_bytes / 4, stream, diag);
-    if (rc == 0)
-        rc = fa_prover_restore(bench->prover, &kernel->kernel, diag);
-    if (rc == 0)
-        rc = fa_event_record(bench->driver, bench->start[at], stream, diag);
-    if (rc == 0)
-        rc = fa_prover_launch(bench->prover, &kernel->kernel, diag);
-    if (rc == 0)
-        rc = fa_event_record(bench->driver, bench->stop[at], stream, diag);
-    return rc;
+    int rc;
+    if ((rc = fa_fill32(bench->driver, bench->flush, (uint32_t)++bench->draws,
+                        bench->flush_bytes / 4, stream, diag)) != 0 ||
+        (rc = fa_prover_restore(bench->prover, &kernel->kernel, diag)) != 0 ||
+        (rc = fa_event_record(bench->driver, bench->start[at], stream, diag)) != 0 ||
+        (rc = fa_prover_launch(bench->prover, &kernel->kernel, diag)) != 0)
+        return rc;
+    return fa_event_record(bench->driver, bench->stop[at], stream, diag);
 }
 
 static int read_sample(fa_bench *bench, int at, float *ret_us, fa_diag *diag)
@@ -277,14 +274,12 @@ int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double b
     float once_us = 0;
     if (count < 1 || count > PAIRS)
         return fa_fail(diag, FA_EINVAL, "a probe of %d launches: use 1 to %d", count, PAIRS);
-    int rc = may_time(bench, kernel, diag);
-    if (rc == 0)
-        rc = timed_launch(bench, kernel, 0, diag); /* warm-up: its proof launched it before */
-    if (rc == 0)
-        rc = read_sample(bench, 0, &once_us, diag);
-    if (rc == 0)
-        rc = fa_prover_poison(bench->prover, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = may_time(bench, kernel, diag)) != 0 ||
+        (rc = timed_launch(bench, kernel, 0, diag)) !=
+            0 || /* warm-up: its proof launched it before */
+        (rc = read_sample(bench, 0, &once_us, diag)) != 0 ||
+        (rc = fa_prover_poison(bench->prover, diag)) != 0)
         return rc;
     int launches = launches_for((double)once_us, count, budget_us, best_us);
     for (int i = 0; rc == 0 && i < launches; i++)
@@ -366,16 +361,13 @@ int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, i
 int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *diag)
 {
     fa_stream stream = fa_prover_stream(bench->prover);
-    int rc = may_time(bench, kernel, diag);
-    if (rc == 0)
-        rc = fa_prover_restore(bench->prover, &kernel->kernel, diag);
-    if (rc == 0)
-        rc = fa_stream_synchronize(bench->driver, stream, diag);
-    if (rc == 0)
-        rc = fa_profiler_start(bench->driver, diag);
-    if (rc == 0)
-        rc = fa_prover_launch(bench->prover, &kernel->kernel, diag);
-    if (rc == 0)
-        rc = fa_stream_synchronize(bench->driver, stream, diag);
-    return rc == 0 ? fa_profiler_stop(bench->driver, diag) : rc;
+    int rc;
+    if ((rc = may_time(bench, kernel, diag)) != 0 ||
+        (rc = fa_prover_restore(bench->prover, &kernel->kernel, diag)) != 0 ||
+        (rc = fa_stream_synchronize(bench->driver, stream, diag)) != 0 ||
+        (rc = fa_profiler_start(bench->driver, diag)) != 0 ||
+        (rc = fa_prover_launch(bench->prover, &kernel->kernel, diag)) != 0 ||
+        (rc = fa_stream_synchronize(bench->driver, stream, diag)) != 0)
+        return rc;
+    return fa_profiler_stop(bench->driver, diag);
 }

@@ -16,7 +16,6 @@
 #include "fa_types.h"
 #include "driver.h"
 #include "launches.h"
-#include "samples.h"
 
 enum { FA_BENCH_CASES = 8 };
 
@@ -31,20 +30,29 @@ int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case
 typedef struct fa_bench fa_bench;
 struct fa_case_data;
 
-/* data: of cases, kept open by the caller; NULL: all is drawn. reference: cubin of the operation's reference for this problem. Allocates and fills every tensor, computes the
- * references once. The context must be current.
+/* What is proved and timed. */
+typedef struct fa_bench_setup {
+    const fa_gpu *gpu;
+    const fa_problem *problem;
+    const void *reference; /* cubin of the operation's reference for this problem */
+    size_t reference_size;
+    uint64_t seed;
+    const struct fa_case_data *data; /* of the cases, kept open by the caller; NULL: all is drawn */
+} fa_bench_setup;
+
+/* Allocates and fills every tensor, computes the references once. The context must be current.
  * FA_ENOMEM when the problem does not fit the device (the sentence says what it needs). */
-int fa_bench_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
-                  const void *reference, size_t reference_size, uint64_t seed,
-                  const struct fa_case_data *data, fa_bench **ret_bench, fa_diag *diag);
+int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret_bench,
+                  fa_diag *diag);
 void fa_bench_close(fa_bench **bench);
 
 typedef struct fa_bench_candidate {
     const void *cubin;
     size_t size;
     const char *entry[FA_LAUNCHES_MAX];
-    fa_launches launches[FA_BENCH_CASES]; /* for each case of fa_bench_cases: their threads, shared
-                                             memory and number are the same, of the first */
+    fa_launches
+        launches[FA_BENCH_CASES]; /* for each case of fa_bench_cases; number, threads and shared
+                                             memory are taken from the first */
 } fa_bench_candidate;
 
 /* A loaded candidate. */
@@ -52,7 +60,7 @@ typedef struct fa_bench_kernel fa_bench_kernel;
 int fa_bench_load(fa_bench *bench, const fa_bench_candidate *candidate,
                   fa_bench_kernel **ret_kernel, fa_diag *diag);
 void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel);
-/* Passed its last proof, and was right too when it was timed since. */
+/* Whether the kernel passed its last proof, and was right whenever it was timed since. */
 bool fa_bench_kernel_proved(const fa_bench_kernel *kernel);
 
 typedef struct fa_proof {
@@ -64,12 +72,12 @@ typedef struct fa_proof {
  * the process must end); a wrong result is 0 with passed = false. */
 int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proof, fa_diag *diag);
 
-/* Times `count` launches of a proved kernel (FA_EINVAL otherwise), L2 flushed before each, after a
- * warm-up; stops early once budget_us of device time is used and 3 samples are there. best_us: the fastest median so far, or 0;
- * a kernel that takes half as long again has no chance, and two samples tell.
+/* Times `count` launches of a proved kernel (FA_EINVAL otherwise) after a warm-up, with L2 flushed before each. Stops early
+ * once budget_us of device time is used and 3 samples are there. best_us: the fastest median so far, or 0; a kernel that
+ * takes 1.5 times as long has no chance and gets two samples.
  * ret_samples_us: room for `count`, at most FA_BENCH_SAMPLES_MAX.
- * FA_ECORRUPT: what was timed was wrong (a kernel that is right on some launches only); it has lost
- * its proof. FA_EINVAL too for an empty problem: there is nothing to time. */
+ * FA_ECORRUPT: the output was wrong when it was timed (a kernel that is right on some launches only), and the kernel has
+ * lost its proof. FA_EINVAL for an empty problem, too: there is nothing to time. */
 int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double budget_us,
                    double best_us, float *ret_samples_us, int *ret_count, fa_diag *diag);
 /* The same, interleaved round by round in an order shuffled each round, for a fair race.
@@ -77,8 +85,24 @@ int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double b
 int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,
                   float *ret_samples_us, fa_diag *diag);
 
-/* One call of a proved kernel, all of its launches, between fa_profiler_start and fa_profiler_stop: what a profiler
- * counts of this process. FA_EINVAL: as for a probe. */
+/* Runs one call of a proved kernel, all of its launches, between fa_profiler_start and fa_profiler_stop, for a profiler
+ * that watches this process. FA_EINVAL: as for a probe. */
 int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *diag);
+
+/* ---- samples.c: statistics of timed launches, pure arithmetic --------------------------------*/
+enum { FA_BENCH_SAMPLES_MAX = 200 };
+
+/* Takes what all of a round share out of a race's samples, in place: a power limit that lowers the
+ * clock in mid-race would else decide it, by which kernel had more launches before than after. Each
+ * round is scaled so that its geometric mean is the median of all rounds' (rounds as the blocks of a
+ * randomised block design, Fisher 1935). samples_us as from fa_bench_race, at most
+ * FA_BENCH_SAMPLES_MAX rounds. FA_EINVAL, FA_ENOMEM: nothing was changed. */
+int fa_race_level(float *samples_us, int count, int rounds);
+
+/* Median and a distribution-free 95% confidence interval of it (order statistics of the binomial
+ * distribution; for fewer than 6 samples the range). Non-finite or non-positive samples make it
+ * FA_EINVAL. */
+int fa_samples_summary(const float *samples_us, int count, double *ret_median_us,
+                       double *ret_low_us, double *ret_high_us);
 
 #endif

@@ -5,9 +5,19 @@
 #ifndef FA_TUNER_LAUNCHES_H
 #define FA_TUNER_LAUNCHES_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { FA_LAUNCHES_MAX = 4 };
+
+/* A kernel of a cubin, and what it is to be passed. */
+typedef struct fa_cubin_entry {
+    const void *cubin;
+    size_t size;
+    const char *name;
+    bool workspace; /* the address of a workspace, too */
+} fa_cubin_entry;
 
 /* What a manifest's "work" tells of a launch, for the cost model, in the order of its keys: of all blocks together. */
 typedef enum fa_work {
@@ -39,7 +49,7 @@ typedef struct fa_launches {
         workspace_bytes; /* scratch that all launches of a call share, its content unknown; 0: none */
     int64_t
         counters; /* 32-bit words that are 0 before and after a call, for one stream alone; 0: none */
-    int32_t splits;          /* that a kernel is told: into how many parts it cuts its keys */
+    int32_t splits; /* that a kernel is told: into how many parts it cuts its keys */
 } fa_launches;
 
 #endif

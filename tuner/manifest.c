@@ -7,7 +7,7 @@
  * Invariant: a family that loads is complete; what can be wrong later is only a value for one
  * problem (a division by zero, a default outside its domain), and space.c reports that.
  */
-#include "manifest_reader.h"
+#include "family.h"
 
 #include "error.h"
 #include "json.h"

@@ -6,7 +6,7 @@
  * Invariants: no text of a manifest comes into a sentence beyond 60 bytes, and none is a name or a sentence
  * before its bytes were looked at.
  */
-#include "manifest_reader.h"
+#include "family.h"
 
 #include "error.h"
 #include "json.h"
@@ -248,19 +248,23 @@ int fa_manifest_read_launches(struct fa_manifest_reader *r)
     static const char *const keys[] = {"entry", "threads",       "block", "cluster",
                                        "grid",  "shared_memory", "work",  NULL};
     fa_family *f = r->family;
-    bool at_run_time = false; /* no matter: the host alone knows them */
-    const cJSON *registers = cJSON_GetObjectItemCaseSensitive(r->json, "registers");
-    const cJSON *workspace = cJSON_GetObjectItemCaseSensitive(r->json, "workspace"), *list;
-    const cJSON *counters = cJSON_GetObjectItemCaseSensitive(r->json, "counters");
-    const cJSON *splits = cJSON_GetObjectItemCaseSensitive(r->json, "splits");
+    const struct {
+        const char *key;
+        fa_expr **expression;
+    } of_all[] = {{"registers", &f->registers},
+                  {"workspace", &f->workspace},
+                  {"counters", &f->counters},
+                  {"splits", &f->splits}};
+    const cJSON *list;
     int rc = fa_manifest_member(r, "launches", false, cJSON_IsArray, "an array of launches", &list),
         count = 1;
-    for (int i = 0; keys[i] != NULL && rc == 0 && list != NULL; i++)
+    if (rc != 0)
+        return rc;
+    for (int i = 0; keys[i] != NULL && list != NULL; i++)
         if (cJSON_HasObjectItem(r->json, keys[i]))
             return fa_manifest_fault(
                 r, "\"%s\" stands beside \"launches\": it belongs to each of them", keys[i]);
-    if (rc == 0 && list != NULL &&
-        ((count = cJSON_GetArraySize(list)) < 1 || count > FA_LAUNCHES_MAX))
+    if (list != NULL && ((count = cJSON_GetArraySize(list)) < 1 || count > FA_LAUNCHES_MAX))
         return fa_manifest_fault(r, "\"launches\" must be 1 to %d", FA_LAUNCHES_MAX);
     for (int i = 0; i < count && rc == 0; i++) {
         const cJSON *json = list != NULL ? cJSON_GetArrayItem(list, i) : r->json;
@@ -275,13 +279,11 @@ int fa_manifest_read_launches(struct fa_manifest_reader *r)
             snprintf(place, sizeof place, "launches[%d]: ", i);
         rc = read_launch(r, json, place, &f->launch[f->launch_count++]);
     }
-    if (rc == 0 && registers != NULL)
-        rc = read_expression(r, registers, "registers", &f->registers, &at_run_time);
-    if (rc == 0 && workspace != NULL)
-        rc = read_expression(r, workspace, "workspace", &f->workspace, &at_run_time);
-    if (rc == 0 && counters != NULL)
-        rc = read_expression(r, counters, "counters", &f->counters, &at_run_time);
-    if (rc == 0 && splits != NULL)
-        rc = read_expression(r, splits, "splits", &f->splits, &at_run_time);
+    for (size_t i = 0; i < sizeof of_all / sizeof *of_all && rc == 0; i++) {
+        const cJSON *json = cJSON_GetObjectItemCaseSensitive(r->json, of_all[i].key);
+        bool at_run_time = false; /* no matter: the host alone knows them */
+        if (json != NULL)
+            rc = read_expression(r, json, of_all[i].key, of_all[i].expression, &at_run_time);
+    }
     return rc;
 }

@@ -3,16 +3,16 @@
  * The cost model: how long a config would take on a GPU. It ranks; it never claims. Before compiling,
  * registers are the manifest's estimate; afterwards they are the cubin's. What it reads of a config is
  * the operation's matter (tuner/ops).
+ *
+ * May be used by: tuner, engine. Thread-safety: pure.
  */
 #ifndef FA_TUNER_MODEL_H
 #define FA_TUNER_MODEL_H
 
 #include "manifest.h"
-#include "model_parts.h"
 
-/* Fills trial.blocks_per_sm and trial.predicted_us (0 when it cannot run, or its
- * operation has no model). trial.registers are the
- * cubin's; <= 0: estimated. */
+/* Fills trial.blocks_per_sm and trial.predicted_us (0 when it cannot run, or its operation has no model).
+ * trial.registers are the cubin's; <= 0: estimated. */
 void fa_model_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                       fa_trial *trial);
 
@@ -32,5 +32,35 @@ void fa_model_largest_first(const fa_space *space, int *order, int count);
  * predicted within 2 % of the first, which the model cannot tell apart. The others stay in order, and all do where a
  * family has no such let: its compiles are short. */
 void fa_model_soonest_first(const fa_space *space, int *order, int count);
+
+/* ---- ops/model_parts.c: what the operations' models share, and the model of those without their own */
+/* What an SM does in a clock: FLOP of mma.sync, bytes of shared memory, exponentials, FP32 lanes. */
+typedef struct fa_model_rates {
+    int sm;
+    double tensor, smem_bytes, exponentials, fp32_lanes;
+} fa_model_rates;
+
+const fa_model_rates *fa_model_rates_of(const fa_gpu *gpu);
+
+/* FLOP that mma.sync reaches per clock and SM. */
+double fa_model_mma_rate(const fa_gpu *gpu);
+
+/* Resident blocks per SM for this use of threads, registers and shared memory; 0: cannot run. */
+int32_t fa_model_occupancy(const fa_gpu *gpu, int32_t threads, int32_t registers,
+                           int32_t smem_bytes);
+
+/* The tunable of that name, else the let, else `absent`. */
+int32_t fa_model_tunable(const fa_candidate *candidate, const char *name, int32_t absent);
+
+/* (sum of part^p)^(1/p): the largest of what overlaps perfectly, the sum (p = 1) of what does not
+ * overlap at all. Parts are >= 0. */
+double fa_model_p_norm(const double *part, int count, double p);
+
+/* Microseconds to move so many bytes; 0 when the GPU's bandwidth is unknown. */
+double fa_model_memory_us(double bytes, const fa_gpu *gpu);
+
+/* As fa_model_predict. Without "work" in the manifest predicted_us is 0. */
+void fa_roofline_predict(const fa_candidate *candidate, const fa_problem *problem,
+                         const fa_gpu *gpu, fa_trial *trial);
 
 #endif

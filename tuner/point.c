@@ -378,17 +378,17 @@ int fa_point_judge(const fa_point *point, fa_candidate *candidate, fa_diag *diag
 {
     const struct judge c = {point, &candidate->trial.config, diag};
     const fa_require *later = NULL;
+    const fa_status *status = &candidate->trial.status;
     int rc = judge_constraints(&c, candidate, &later);
-    if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING)
-        rc = take_lets(&c, candidate);
-    if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING) {
-        rc = take_launches(&c, candidate);
-        if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING)
-            judge_registers(candidate);
-    }
-    if (rc == 0 && later != NULL && candidate->trial.status == FA_STATUS_PENDING)
+    if (rc != 0 || *status != FA_STATUS_PENDING)
+        return rc;
+    if ((rc = take_lets(&c, candidate)) != 0 || (rc = take_launches(&c, candidate)) != 0)
+        return rc;
+    if (*status == FA_STATUS_PENDING)
+        judge_registers(candidate);
+    if (*status == FA_STATUS_PENDING && later != NULL)
         end_at(candidate, later->ends, later->why);
-    return rc;
+    return 0;
 }
 
 int fa_point_launches(const fa_point *point, const fa_candidate *candidate,

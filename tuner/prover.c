@@ -17,18 +17,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-int fa_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
-                   const void *reference, size_t reference_size, uint64_t seed,
-                   const struct fa_case_data *data, fa_prover **ret_prover, fa_diag *diag)
+int fa_prover_open(fa_driver *driver, const fa_bench_setup *setup, fa_prover **ret_prover,
+                   fa_diag *diag)
 {
     fa_prover *p = NULL;
-    int rc = fa_prover_new(fa_op_of(problem)->prover, driver, gpu, seed, &p, diag);
+    int rc = fa_prover_new(fa_op_of(setup->problem)->prover, driver, setup, &p, diag);
     if (rc != 0)
         return rc;
-    p->data = data;
-    rc = p->type->take_cases(p, problem, diag);
+    rc = p->type->take_cases(p, setup->problem, diag);
     if (rc == 0)
-        rc = fa_prover_begin(p, reference, reference_size, diag);
+        rc = fa_prover_begin(p, setup, diag);
     if (rc != 0)
         fa_prover_close(&p);
     else
@@ -58,23 +56,20 @@ static int reserve(fa_prover *p, struct fa_fenced *memory, const char *name, siz
     return 0;
 }
 
-int fa_prover_load(fa_prover *p, const void *cubin, size_t size, const char *entry,
-                   fa_prover_kernel *kernel, fa_diag *diag)
+int fa_prover_load(fa_prover *p, fa_cubin_entry entry, fa_prover_kernel *kernel, fa_diag *diag)
 {
     kernel->workspace_bytes = (kernel->workspace_bytes + 1) & ~(size_t)1; /* of 16-bit poison */
+    entry.workspace = kernel->workspace_bytes > 0;
     int rc = reserve(p, &p->workspace, "a workspace", kernel->workspace_bytes, diag);
     if (rc == 0)
         rc = reserve(p, &p->counters, "counters", 4 * kernel->counters, diag);
     if (rc == 0 && kernel->extra != NULL) { /* an earlier entry's: the boxes are the same */
         void *again = NULL;
-        rc = p->type->load(p, kernel->module, cubin, size, entry, kernel->workspace_bytes > 0,
-                           &again, diag);
+        rc = p->type->load(p, kernel->module, &entry, &again, diag);
         free(again);
         return rc;
     }
-    return rc != 0 ? rc
-                   : p->type->load(p, kernel->module, cubin, size, entry,
-                                   kernel->workspace_bytes > 0, &kernel->extra, diag);
+    return rc != 0 ? rc : p->type->load(p, kernel->module, &entry, &kernel->extra, diag);
 }
 
 /* Rejects the kernel for this reason unless all 16-bit words from there on have the value. */

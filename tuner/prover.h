@@ -33,31 +33,27 @@ typedef struct fa_prover_kernel {
     void *extra; /* what else is passed (tensor maps of each case), to be freed; or NULL */
 } fa_prover_kernel;
 
-struct fa_case_data;
-
-/* `data`: of cases, kept open by the caller; NULL: all is drawn. `reference` is the cubin of the operation's reference for this problem. FA_ENOMEM when it does not
- * fit the device, with what it needs. */
-int fa_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
-                   const void *reference, size_t reference_size, uint64_t seed,
-                   const struct fa_case_data *data, fa_prover **ret_prover, fa_diag *diag);
+/* FA_ENOMEM when it does not fit the device, with what it needs. */
+int fa_prover_open(fa_driver *driver, const fa_bench_setup *setup, fa_prover **ret_prover,
+                   fa_diag *diag);
 void fa_prover_close(fa_prover **prover);
 
-/* What an entry of a cubin is passed besides the parameters: fa_prover_kernel.extra, and the workspace
- * and counters that are there from now on. */
-int fa_prover_load(fa_prover *prover, const void *cubin, size_t size, const char *entry,
-                   fa_prover_kernel *kernel, fa_diag *diag);
+/* Makes what an entry of a cubin is passed besides the parameters: fa_prover_kernel.extra, the workspace and the counters.
+ * Whether the entry takes a workspace follows from the kernel's workspace_bytes. */
+int fa_prover_load(fa_prover *prover, fa_cubin_entry entry, fa_prover_kernel *kernel,
+                   fa_diag *diag);
 
 /* As fa_bench_verify. */
 int fa_prover_prove(fa_prover *prover, const fa_prover_kernel *kernel, fa_proof *ret_proof,
                     fa_diag *diag);
 
-/* For timing: the stream, one launch on case 0, and the proof of the output that is there after
- * fa_prover_poison and some launches of one kernel. */
+/* For timing: the stream, one launch on case 0, and a check of the output that fa_prover_poison and some launches of one
+ * kernel leave. */
 fa_stream fa_prover_stream(const fa_prover *prover);
 /* Whether case 0 has nothing to launch. */
 bool fa_prover_is_empty(const fa_prover *prover);
 int fa_prover_launch(fa_prover *prover, const fa_prover_kernel *kernel, fa_diag *diag);
-/* Before a launch: inputs that it changes, and variables of its module that it reads. */
+/* To be called before a launch: restores inputs that the kernel changes, and variables of its module that it reads. */
 int fa_prover_restore(fa_prover *prover, const fa_prover_kernel *kernel, fa_diag *diag);
 int fa_prover_poison(fa_prover *prover, fa_diag *diag);
 int fa_prover_check(fa_prover *prover, fa_proof *ret_proof, fa_diag *diag);

@@ -2,9 +2,7 @@
  *
  * Medians, their intervals, and what the rounds of a race have in common.
  */
-#include "samples.h"
-
-#include "error.h"
+#include "bench.h"
 
 #include <math.h>
 #include <stdlib.h>

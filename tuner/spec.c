@@ -9,9 +9,7 @@
 
 #include "family.h"
 #include "nvrtc.h"
-#include "spec_place.h"
 #include "spec_reading.h"
-#include "spec_source.h"
 
 #include "problem.h"
 #include "tensors.h"
@@ -257,8 +255,8 @@ static int load_family(struct fa_spec_reading *r, const fa_operation *operation,
                  : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
     if (rc == 0)
         rc = fa_families_load_own(spec->templates, name, operation, &spec->families, r->diag);
-    cJSON_free(texts[0]);
-    cJSON_free(texts[1]);
+    free(texts[0]);
+    free(texts[1]);
     return rc;
 }
 
@@ -343,15 +341,12 @@ static int try_spec(struct fa_spec_reading *r, const char *text, fa_spec *spec)
     if (rc != 0)
         return rc;
     fa_problem problem = fa_problem_some(operation);
-    rc = fa_tensors_read(&problem, &tensors, r->diag);
-    if (rc == 0)
-        fa_tensors_free(&tensors);
-    if (rc == 0)
-        rc = check_expressions(r, operation);
-    if (rc == 0)
-        rc = load_family(r, operation, spec);
-    if (rc == 0)
+    if ((rc = fa_tensors_read(&problem, &tensors, r->diag)) != 0)
+        goto done;
+    fa_tensors_free(&tensors);
+    if ((rc = check_expressions(r, operation)) == 0 && (rc = load_family(r, operation, spec)) == 0)
         rc = choose_default(r, &problem, spec);
+done:
     fa_families_free(&spec->families);
     fa_templates_close(&spec->templates);
     fa_operation_free(operation);
@@ -398,7 +393,7 @@ static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operatio
         rc = keep_spec(r, text, &spec, ret_operation);
         pthread_mutex_unlock(&mutex);
     }
-    cJSON_free(text);
+    free(text);
     free_spec(spec);
     return rc;
 }
@@ -441,22 +436,21 @@ static int read_texts(struct fa_spec_reading *r, const char *json, const char *f
                       const fa_operation **ret_operation)
 {
     char *text = NULL, *answer = NULL;
-    int rc = read_identity(r);
-    if (rc == 0)
-        rc = check_options(r);
-    if (rc == 0)
-        rc = fa_includes_open(r->where, folder, fa_spec_member(r->json, "include"), &r->includes,
-                              r->diag);
-    if (rc == 0)
-        rc = fa_includes_read(r->includes, source, &text, r->diag);
+    const cJSON *folders = fa_spec_member(r->json, "include");
+    int rc;
+    if ((rc = read_identity(r)) != 0 || (rc = check_options(r)) != 0 ||
+        (rc = fa_includes_open(r->where, folder, folders, &r->includes, r->diag)) != 0)
+        return rc;
+    rc = fa_includes_read(r->includes, source, &text, r->diag);
     if (rc == 0 && answer_source != NULL)
         rc = fa_includes_read(r->includes, answer_source, &answer, r->diag);
-    if (rc == 0) {
-        hash_texts(r, json, text, answer);
-        rc = make_sources(r, text, answer);
-    }
+    if (rc != 0)
+        goto done;
+    hash_texts(r, json, text, answer);
+    rc = make_sources(r, text, answer);
     if (rc == 0)
         rc = make_spec(r, ret_operation);
+done:
     free(text);
     free(answer);
     fa_includes_close(&r->includes);

@@ -8,7 +8,7 @@
  * otherwise are changed to it, on their line. A name is never absolute, so that equal files have equal keys on every machine.
  * Of a text from outside only CUDA's folder is read, and no name with ".." in it.
  */
-#include "spec_include.h"
+#include "spec_reading.h"
 
 #include "nvrtc.h"
 #include "templates_builtin.h"

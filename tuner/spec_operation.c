@@ -346,14 +346,10 @@ int fa_spec_make_operation(struct fa_spec_reading *r)
             fa_json_add_text(r->operation, copied[i], fa_spec_text(r->json, copied[i]));
         else if (fa_spec_member(r->json, copied[i]) != NULL)
             return fa_spec_fault(r, "\"%s\" must be an expression", copied[i]);
-    int rc = add_sizes(r);
-    if (rc == 0)
-        rc = add_arguments(r);
-    if (rc == 0)
-        rc = add_answer(r);
-    if (rc == 0)
-        rc = add_tolerance(r);
-    if (rc == 0)
-        rc = add_search(r);
+    static int (*const steps[])(const struct fa_spec_reading *) = {
+        add_sizes, add_arguments, add_answer, add_tolerance, add_search};
+    int rc = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && rc == 0; i++)
+        rc = steps[i](r);
     return rc;
 }

@@ -5,7 +5,7 @@
  *
  * Workload: once for a specification that is refused. The text was parsed, or was not: every look ends at its end.
  */
-#include "spec_place.h"
+#include "spec_reading.h"
 
 #include "error.h"
 

@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A specification that is being read, and what its parts are read with.
+ * A specification that is being read, and its parts: CUDA C++ as far as a specification looks into it, the files that
+ * this includes, and the line that a sentence is about.
+ *
+ * The compiler opens no included file: all are read here, before anything is compiled, and go to it with the source, so
+ * that one hash covers them.
  */
 #ifndef FA_TUNER_SPEC_READING_H
 #define FA_TUNER_SPEC_READING_H
 
-#include "spec_include.h"
-
+#include "buf.h"
 #include "error.h"
+#include "hash.h"
 #include "json.h"
-#include "json_make.h"
+#include "manifest.h"
+
+typedef struct fa_includes fa_includes;
 
 struct fa_spec_reading {
     const char *where;
@@ -52,5 +58,38 @@ int fa_spec_make_operation(struct fa_spec_reading *r);
 int fa_spec_make_manifest(struct fa_spec_reading *r);
 /* A tunable's value as a manifest's "default" has it. */
 cJSON *fa_spec_preset(int32_t value);
+
+/* ---- spec_source.c --------------------------------------------------------------------------*/
+/* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */
+char *fa_source_head(const char *text, fa_diag *diag);
+
+/* Finds the kernel that is named, "space::name<arguments>" where it is a template, or where `named` is "" the only one but
+ * `other`. Its name alone goes to ret_name; *ret_template: the source must instantiate it. FA_EMANIFEST lists those there
+ * are. */
+int fa_source_kernel(const char *where, const char *text, const char *named, const char *other,
+                     char ret_name[FA_NAME_MAX], bool *ret_template, fa_diag *diag);
+
+/* ---- spec_include.c ------------------------------------------------------------------------*/
+/* `folder`, with a slash at its end, is the specification's, where files are looked for, and in those of `list`, which count
+ * from it; NULL: neither, and a source may include the vocabulary and CUDA's own headers alone. */
+int fa_includes_open(const char *where, const char *folder, const cJSON *list,
+                     fa_includes **ret_includes, fa_diag *diag);
+void fa_includes_close(fa_includes **includes); /* NULL is allowed */
+
+/* Reads the files that the text includes, and those that they do, whatever the preprocessor will leave out. *ret_text is the
+ * text, where it names files as the compiler will know them (free()). What is not found is left to the compiler. */
+int fa_includes_read(fa_includes *includes, const char *text, char **ret_text, fa_diag *diag);
+
+/* What was read so far: the author's files one behind the other, for a look; all of it; over all of it. */
+int fa_includes_own(const fa_includes *includes, fa_buf *ret_text);
+const fa_template_text *fa_includes_files(const fa_includes *includes, int *ret_count);
+void fa_includes_hash(const fa_includes *includes, char ret_hash[FA_HASH_HEX]);
+
+/* ---- spec_place.c --------------------------------------------------------------------------*/
+/* Puts "WHERE:LINE: " before the sentence in place of the file's name that it begins with: `where`, or a file that was made
+ * of the specification called `name`. The line is that of the first thing in the sentence. It is left out if the JSON is a
+ * text of the caller's, beside the file, in one line. */
+void fa_spec_locate(const char *where, const char *name, const char *json, bool beside,
+                    fa_diag *diag);
 
 #endif

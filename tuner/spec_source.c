@@ -5,7 +5,7 @@
  *
  * Workload: a text of some tens of kilobytes, a few times for each specification.
  */
-#include "spec_source.h"
+#include "spec_reading.h"
 
 #include "error.h"
 #include "problem.h"

@@ -10,7 +10,6 @@
  */
 #include "manifest.h"
 #include "templates_builtin.h"
-#include "json_make.h"
 
 #include "buf.h"
 #include "error.h"
@@ -27,7 +26,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILES_MAX = 64, FILE_BYTES_MAX = 1 << 20, FILE_NAME_MAX = 64 };
+enum { FILES_MAX = 128, FILE_BYTES_MAX = 1 << 20, FILE_NAME_MAX = 64 };
 
 static const char CONTRACT[] = "operation.json", VOCABULARY[] = "vocabulary";
 
@@ -304,11 +303,11 @@ static int hash_members(fa_hash *hash, const cJSON *object, const char *const *m
 {
     for (; *member != NULL; member++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, *member);
-        char *text = item != NULL ? fa_json_print(item) : NULL;
+        char *text = fa_json_print(item);
         if (item != NULL && text == NULL)
             return fa_fail(diag, FA_ENOMEM, "templates: out of memory");
         fa_hash_text(hash, text != NULL ? text : "");
-        cJSON_free(text);
+        free(text);
     }
     return 0;
 }

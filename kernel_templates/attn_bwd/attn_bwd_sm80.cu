@@ -125,17 +125,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
 attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const u32 key_tiles = (u32)tiles_of<kN>(p, p.seq_k), kv_heads = (u32)p.heads_kv * (u32)batches_of(p);
     if (blockIdx.x >= key_tiles * kv_heads) return;
-    const u32 owned = find_owned(blockIdx.x, key_tiles, kv_heads);
+    const int group = p.heads_q / p.heads_kv;
+    const u32 owned = find_owned(blockIdx.x, key_tiles, kv_heads, (u32)group);
     const int kv_head = (int)(owned / key_tiles);
     i64 own_tile = owned % key_tiles;
     const Sequence own = find_sequence<kN>(p, p.cu_seqlens_k, kv_head / p.heads_kv, own_tile);
     if (kVarlen && own_tile * kN >= own.seq_k) return;
     const int key_tile = (int)own_tile;
     const Place at = {key_tile * kN, kv_head % p.heads_kv, threadIdx.x / 64, threadIdx.x / 32 % 2, threadIdx.x % 32};
-    const int group = p.heads_q / p.heads_kv;
     const Band band = find_band(own);
     const Meets meets = find_meets(own, band, at.key0);
-    const int steps_a_head = meets.end > meets.first ? meets.end - meets.first : 0, steps = steps_a_head * group;
+    const int steps = meets.end > meets.first ? (meets.end - meets.first) * group : 0;
     const Curve curve(p);
 
     const u32 smem = shared_address(shared_memory), k_tile = smem, v_tile = smem + kKBytes;
@@ -143,21 +143,22 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const VCopier v_copier(threadIdx.x);
     fetch<kN>(q_copier, k_tile, row_of(p.k, p.k_strides, own.batch, at.head, own.first_k), p.k_strides.row, at.key0, own.seq_k);
     fetch<kN>(v_copier, v_tile, row_of(p.v, p.v_strides, own.batch, at.head, own.first_k), p.v_strides.row, at.key0, own.seq_k);
-    const auto load_step = [&](int step, u32 slot) {
-        const i64 head = at.head * group + step / steps_a_head;
-        const int row = (meets.first + step % steps_a_head) * kM;
+    const auto load_step = [&](const Walk &walk, u32 slot) {
+        const i64 head = at.head * group + walk.head;
+        const int row = walk.tile * kM;
         fetch<kM>(q_copier, slot, row_of(p.q, p.q_strides, own.batch, head, own.first_q), p.q_strides.row, row, own.seq_q);
         fetch<kM>(v_copier, slot + kQBytes, row_of(p.d_o, p.d_o_strides, own.batch, head, own.first_q), p.d_o_strides.row, row,
                    own.seq_q);
     };
-    if (steps > 0) load_step(0, smem + kSlots);
+    Walk walk(meets), ahead = walk;   // this step's, and that of the tiles which are fetched next
+    if (steps > 0) load_step(ahead, smem + kSlots);
     cp_async_commit();
 
     const u32 slab_row = at.row_warp * (kSlabs * 16);
     float dk[kKeySlabs][2 * kDPairs][4] = {}, dv[kKeySlabs][2 * kDvPairs][4] = {};
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-        const int tile = meets.first + step % steps_a_head, head = at.head * group + step / steps_a_head;
+    for (int step = 0; step < steps; ++step, walk.next(meets, group)) {
+        const int tile = walk.tile, head = at.head * group + walk.head;
         const u32 slot = smem + kSlots + (kStages > 1 ? step % kStages * kSlotBytes : 0);
         const u32 q_tile = slot, do_tile = slot + kQBytes, p_tile = smem + kP, ds_tile = smem + kDs;
         const Workspace work(p, workspace, (i64)own.batch * p.heads_q + head, own.first_tile);
@@ -166,7 +167,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 
         if (kStages == 1 && step > 0) {
             block_sync();
-            load_step(step, slot);
+            load_step(walk, slot);
             cp_async_commit();
         }
         float lse[kSlabs][2], delta[kSlabs][2];
@@ -180,7 +181,8 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         cp_async_wait<0>();
         block_sync();
         if (kStages > 1) {
-            if (step + 1 < steps) load_step(step + 1, smem + kSlots + (step + 1) % kStages * kSlotBytes);
+            ahead.next(meets, group);
+            if (step + 1 < steps) load_step(ahead, smem + kSlots + (step + 1) % kStages * kSlotBytes);
             cp_async_commit();
         }
 

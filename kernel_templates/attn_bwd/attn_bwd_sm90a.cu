@@ -25,18 +25,16 @@
 // racecheck reports races here, and two things here are beyond what it follows: an mbarrier between cp.async.bulk (LSE, delta) and
 // another warp's loads (with cp.async.bulk.tensor it follows the same barrier: FlashAttention's AI/RACECHECK_TMA_HAZARD.md), and a
 // warp barrier in front of one lane's arrival for all. A consumer and its draining warp pass equally many named barriers.
-#include "fa_tma_device.cuh"
-#include "attn_bwd_tiles.cuh"
+#include "attn_bwd_sm90a.cuh"
 #include "fa_wgmma_across.cuh"
 
 namespace {
 
 constexpr int kGroups = 2, kThreads = (kGroups + 1) * 128, kStages = 2;
-constexpr u32 kWarp = 32, kGroup = 128;
-constexpr int kSlabs = kD / 64, kSlabsV = kDv / 64, kRowBytes = 128;   // of a slab
+constexpr int kSlabs = kD / 64, kSlabsV = kDv / 64;
 static_assert(kN == kGroups * 64 && kM % 16 == 0 && kM >= 64 && kM <= 128, "a consumer owns 64 keys");
 static_assert(kStages == 2, "a step's slot is its lowest bit");
-static_assert(kD % 64 == 0 && kD <= 128 && kDv % 64 == 0 && kDv <= 128 && ALIGNED == 1, "the heads do not fit their tiles");
+static_assert(kD <= 128 && kDv <= 128, "the heads do not fit their tiles");
 
 constexpr int kKBytes = kN * kD * 2, kVBytes = kN * kDv * 2, kQBytes = kM * kD * 2, kDoBytes = kM * kDv * 2;
 constexpr int kDsBytes = kM * kN * 2, kHalfBytes = kM * kD * 4 / kGroups, kRowsBytes = kM * 4;
@@ -44,33 +42,28 @@ constexpr int kKAt = 0, kVAt = kKAt + kKBytes, kQAt = kVAt + kVBytes, kDoAt = kQ
 constexpr int kDsAt = kDoAt + kStages * kDoBytes, kHalvesAt = kDsAt + 2 * kDsBytes, kJobsAt = kHalvesAt + kGroups * kHalfBytes, kLseAt = kJobsAt + (kVarlen ? kGroups * 4 * 16 : 0);
 constexpr int kDeltaAt = kLseAt + kStages * kRowsBytes, kBarriersAt = kDeltaAt + kStages * kRowsBytes;
 enum Barrier { kJobFull, kJobEmpty, kKFull, kKEmpty, kVFull, kVEmpty, kQFull, kQEmpty = kQFull + kStages, kDoFull = kQEmpty + kStages,
-               kDoEmpty = kDoFull + kStages, kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kBarrierCount = kDsEmpty + 2 };
+               kDoEmpty = kDoFull + kStages, kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kApartFull = kDsEmpty + 2, kBarrierCount };
 constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount;
 static_assert(kBarrierCount < 24 && 64 * kD * 2 <= kHalfBytes, "what the manifest says of shared memory");
 static_assert(kM >= 64 && kSlabsV <= 2, "dV fits the tiles of dS");
 enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kRoomsFree = kHalfFull + kGroups };
+// Whether the second consumer begins a job when the first one's products for its first step are complete (kApartFull), so that one
+// multiplies while the other computes weights. Nothing but time depends on it.
+constexpr bool kApart = kD == 128;
 
 // How the consumers share dQ, in products of 64 rows and kDqN columns: by its rows, by its columns, or transposed (dQ^T = K^T dS^T:
 // rows are columns of K), by what is left.
 constexpr bool kDqByRows = kM == 128 && kD == 64, kDqByColumns = kM == 64 && kD == 128, kDqAcross = !kDqByRows && !kDqByColumns;
 constexpr int kDqN = !kDqAcross ? 64 : kD == 128 ? kM : kM / 2;
 
-// The same number, of which the compiler does not know where it comes from: what is computed from it is not kept in registers.
-FA_DEVICE u32 opaque(u32 x) {
-    u32 y;
-    asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
-}
-
 // ---- the workspace ---------------------------------------------------------------------------------------------
 
-enum Map { kMapQ, kMapK, kMapV, kMapDo, kMapDk, kMapDv, kMaps };
+constexpr int kMaps = 6;
 constexpr int kStoreRows = 16;   // of a box of dK or dV
 
+// Behind the sums of dQ, from where it takes no registers of a producer meanwhile.
 FA_DEVICE fa_tensor_map *maps_of(const fa_attn_bwd_params &p, void *workspace) {
-    if constexpr (!kVarlen) return (fa_tensor_map *)Workspace(p, workspace, 0).turns;
-    // The same, from where it takes no registers of a producer meanwhile.
-    const i64 tiles = opaque((u32)p.seq_q) / kM + opaque((u32)p.batch);
+    const i64 tiles = kVarlen ? opaque((u32)p.seq_q) / kM + opaque((u32)p.batch) : (i64)((opaque((u32)p.seq_q) + kM - 1) / kM) * opaque((u32)p.batch);
     return (fa_tensor_map *)((float *)workspace + tiles * kM * (int)opaque((u32)p.heads_q) * (kD + 2));
 }
 FA_DEVICE i64 maps_in(const fa_attn_bwd_params &p) { return kVarlen ? (i64)opaque((u32)p.batch) * kMaps : kMaps; }
@@ -87,89 +80,32 @@ FA_DEVICE Ranked *ranking_of(const fa_attn_bwd_params &p, void *workspace) {
     return (Ranked *)(maps_of(p, workspace) + maps_in(p) + 1);
 }
 FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, i64 head, i64 tile = 0) {
-    if constexpr (!kVarlen) return (u32 *)(maps_of(p, workspace) + kMaps + 1) + head * tiles_of_queries(p) * kGroups;
-    return (u32 *)(ranking_of(p, workspace) + p.batch + 1) + (head * tiles_of_queries(p) + tile) * kGroups;
-}
-// Of 16 rows, those that a lane wants of LSE and delta lie beside one another: columns 2t, 2t + 1, 2t + 8 and 2t + 9 of a fragment.
-FA_DEVICE int place_of_row(int row) { return (row & ~15) + (row % 8 / 2) * 4 + row % 16 / 8 * 2 + row % 2; }
-
-FA_DEVICE MapShape shape_of(const fa_attn_bwd_params &p, int which) {
-    const bool queries = which == kMapQ || which == kMapDo, of_v = which == kMapV || which == kMapDo || which == kMapDv;
-    const fa_attn_bwd_strides &s = which == kMapQ ? p.q_strides : which == kMapK ? p.k_strides : which == kMapV ? p.v_strides
-                                 : which == kMapDo ? p.d_o_strides : which == kMapDk ? p.dk_strides : p.dv_strides;
-    const void *base = which == kMapQ ? p.q : which == kMapK ? p.k : which == kMapV ? p.v
-                     : which == kMapDo ? p.d_o : which == kMapDk ? p.dk : p.dv;
-    return {base, of_v ? HEAD_DIM_V : HEAD_DIM, queries ? p.seq_q : p.seq_k, queries ? p.heads_q : p.heads_kv, p.batch,
-            s.row, s.head, s.batch, queries ? kM : which == kMapDk || which == kMapDv ? kStoreRows : kN};
+    u32 *first = kVarlen ? (u32 *)(ranking_of(p, workspace) + p.batch + 1) : (u32 *)(maps_of(p, workspace) + kMaps + 1);
+    return first + (head * tiles_of_queries(p) + tile) * kGroups;
 }
 
-// Sixteen bytes of two rows, multiplied.
-FA_DEVICE float product_of(const u32 (&x)[4], const u32 (&y)[4]) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        sum += to_float<kBf16>((u16)x[i]) * to_float<kBf16>((u16)y[i]);
-        sum += to_float<kBf16>((u16)(x[i] >> 16)) * to_float<kBf16>((u16)(y[i] >> 16));
-    }
-    return sum;
-}
 FA_DEVICE u32 shuffle_xor_count(u32 x, int mask) {
     u32 y;
     asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(mask));
     return y;
 }
-FA_DEVICE void load_global_16(u32 (&x)[4], const u16 *from) {
-    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
+FA_DEVICE void prepare_map(const fa_attn_bwd_params &p, fa_tensor_map *map, const Sequence &s, int which) {
+    const int box = which == kMapQ || which == kMapDo ? kM : which == kMapDk || which == kMapDv ? kStoreRows : kN;
+    make_map<kBf16>(map, shared_address(shared_memory) + which * sizeof(fa_tensor_map), shape_of(p, s, which, box));
 }
 
-// Where a tile of queries lies, of all that a head has in the workspace.
-struct Own {
-    i64 tile, batch, first;   // its number in its sequence; where that one begins
-    int seq_q;
-    Sequence sequence;        // VARLEN=1
-
-    __device__ __forceinline__ Own(const fa_attn_bwd_params &p, i64 of_all, i64 b) : tile(of_all), batch(b), first(0), seq_q(p.seq_q), sequence() {
-        if constexpr (kVarlen) {
-            sequence = find_sequence<kM>(p, p.cu_seqlens_q, 0, tile);
-            batch = 0, first = sequence.first_q, seq_q = sequence.seq_q;
-        }
-    }
-};
-
-// The first launch's part of a tile of queries: LSE, delta, zeros. kLanes of a warp share a row.
-FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, void *workspace) {
-    constexpr int kLanes = kDv / 8, kAtOnce = kSideThreads / kLanes;
-    const i64 tiles = tiles_of_queries(p);
-    const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
-    const Workspace at(p, workspace, head);
-    const int lane = threadIdx.x % kLanes, column = lane * 8;
-    if (kDeterministic && !kVarlen && threadIdx.x < kGroups) turns_of(p, workspace, head)[tile * kGroups + threadIdx.x] = first_turn(p, (int)tile);
-    const Own own(p, tile, b);
-    if (kDeterministic && kVarlen && threadIdx.x < kGroups)
-        turns_of(p, workspace, head)[tile * kGroups + threadIdx.x] = first_turn(own.sequence, (int)own.tile);
-#pragma unroll
-    for (int first = 0; first < kM; first += kAtOnce) {
-        const int r = first + (int)threadIdx.x / kLanes;
-        const i64 row = own.tile * kM + r;
-        float sum = 0.0f;
-        if (row < own.seq_q && column < HEAD_DIM_V && r < kM) {
-            u32 x[4], y[4];
-            load_global_16(x, row_of(p.o, p.o_strides, own.batch, h, own.first + row) + column);
-            load_global_16(y, row_of(p.d_o, p.d_o_strides, own.batch, h, own.first + row) + column);
-            sum = product_of(x, y);
-        }
-#pragma unroll
-        for (int mask = kLanes / 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
-        if (lane != 0 || r >= kM) continue;
-        const float said = row < own.seq_q ? p.lse[own.batch * p.lse_strides.batch + h * p.lse_strides.head + own.first + row] : neg_infinity();
-        const i64 place = tile * kM + place_of_row(r);
-        at.lse[place] = said == neg_infinity() ? -neg_infinity() : said * kLog2e;
-        at.delta[place] = sum;
-    }
+// The first launch's part of a tile of queries: whose turn it is first, zeros, LSE and delta.
+FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
+    const i64 tiles = tiles_of_queries(p), head = blockIdx.x / tiles;
+    i64 tile = blockIdx.x % tiles;
+    const Workspace at(p, workspace, head, tile);
+    u32 *turns = turns_of(p, workspace, head, tile);
+    const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
+    if (kDeterministic && threadIdx.x < kGroups) turns[threadIdx.x] = first_turn(s, (int)tile);
     const float zeros[4] = {};
 #pragma unroll 4
-    for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + tile * kM * kD + 4 * i, zeros);
+    for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + 4 * i, zeros);
+    prepare_rows(p, at, s, head % p.heads_q, tile);
 }
 
 // VARLEN=1: a warp makes one of the maps of a sequence, in its place among all, and the first warp tells that place.
@@ -187,11 +123,7 @@ FA_DEVICE void rank_sequence(const fa_attn_bwd_params &p, void *workspace, int b
         before += shuffle_xor_count(before, mask);
         key_tiles += shuffle_xor_count(key_tiles, mask);
     }
-    MapShape shape = shape_of(p, which);
-    const bool queries = which == kMapQ || which == kMapDo;
-    shape.base = (const u16 *)shape.base + (queries ? own.first_q : own.first_k) * shape.row_stride;
-    shape.rows = queries ? own.seq_q : own.seq_k, shape.batch = 1;
-    make_map<kBf16>(maps_of(p, workspace) + (i64)before * kMaps + which, shared_address(shared_memory) + which * sizeof(fa_tensor_map), shape);
+    prepare_map(p, maps_of(p, workspace) + (i64)before * kMaps + which, own, which);
     if (threadIdx.x != 0) return;
     Ranked *at = ranking_of(p, workspace) + before;
     at[0] = {key_tiles, (u32)own.first_tile, (u32)own.seq_q, (u32)own.seq_k};
@@ -204,23 +136,17 @@ FA_DEVICE u32 transpose(u32 x) {
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
     return y;
 }
-FA_DEVICE u32 exchange(u32 x) {
-    u32 y;
-    asm volatile("shfl.sync.bfly.b32 %0, %1, 1, 31, 0xffffffff;" : "=r"(y) : "r"(x));
-    return y;
-}
 
-// The last launch's part of a tile of queries: dQ, scaled and rounded, from the order of the consumers' accumulators. Four lanes
-// write 32 bytes of a row together.
+// The last launch's part of a tile of queries: dQ, scaled and rounded, from the order of the consumers' accumulators.
 FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
     constexpr int kPairs = kDqN / 16;
-    const i64 tiles = tiles_of_queries(p);
-    const i64 tile = blockIdx.x % tiles, head = blockIdx.x / tiles, b = head / p.heads_q, h = head % p.heads_q;
-    const float *dq = Workspace(p, workspace, head).dq + tile * kM * kD;
-    const Own own(p, tile, b);
-    if (kVarlen && own.tile * kM >= own.seq_q) return;
+    const i64 tiles = tiles_of_queries(p), head = blockIdx.x / tiles;
+    i64 tile = blockIdx.x % tiles;
+    const float *dq = Workspace(p, workspace, head, tile).dq;
+    const Sequence own = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
+    if (kVarlen && tile * kM >= own.seq_q) return;
     const int thread = threadIdx.x % kGroup, g = thread % 32 / 4, t = thread % 4, slab = thread / 32 * 16;
-    u16 *first = (u16 *)row_of(p.dq, p.dq_strides, own.batch, h, own.first + own.tile * kM);
+    u16 *first = (u16 *)row_of(p.dq, p.dq_strides, own.batch, head % p.heads_q, own.first_q + tile * kM);
 #pragma unroll 2
     for (int cell = threadIdx.x / kGroup; cell < kGroups * kPairs; cell += kSideThreads / kGroup) {
         const int half = cell / kPairs, pair = cell % kPairs;
@@ -237,9 +163,7 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
         }
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
-            // Two blocks of 8 columns of the same rows: even lanes write the left one, odd lanes the right one.
             const u32 left = kDqAcross ? packed[k][0] : packed[0][k], right = kDqAcross ? packed[k][1] : packed[1][k];
-            const u32 other = exchange(t % 2 == 0 ? right : left);
             int row, column = t % 2 * 8 + t / 2 * 4;
             if constexpr (kDqAcross) {
                 row = (2 * pair + k) * 8 + g + (kD == 64 ? half * (kM / 2) : 0);
@@ -248,8 +172,7 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
                 row = slab + g + 8 * k + (kDqByRows ? half * 64 : 0);
                 column += pair * 16 + (kDqByRows ? 0 : half * 64);
             }
-            if (own.tile * kM + row < own.seq_q && column < HEAD_DIM)
-                store_global_8(first + (i64)row * p.dq_strides.row + column, t % 2 == 0 ? left : other, t % 2 == 0 ? other : right);
+            store_two_blocks(first + (i64)row * p.dq_strides.row + column, left, right, tile * kM + row < own.seq_q && column < HEAD_DIM);
         }
     }
 }
@@ -261,44 +184,36 @@ FA_DEVICE u32 slot_of(u32 step) { return step & 1; }              // in each rin
 FA_DEVICE u32 parity_of(u32 step) { return step >> 1 & 1; }       // of that slot's barriers
 FA_DEVICE u32 key_tiles_of(const fa_attn_bwd_params &p) { return (u32)(((i64)p.seq_k + kN - 1) / kN); }
 // What the warps of a block are told of a job: its number, and of a sequence among others (VARLEN=1) its rank, which is then the number.
-constexpr u32 kNoJob = 0xffffffffu;
 struct Told {
     u32 number, head, key_tile, first_tile, seq_q, seq_k;
 };
-FA_DEVICE u32 jobs_of(const fa_attn_bwd_params &p) { return opaque(key_tiles_of(p)) * (u32)p.heads_kv * (u32)p.batch; }
 struct Job {
     int key_tile, head, batch;   // head of keys
     int first_tile, seq_q, seq_k;   // VARLEN=1
     int group;                   // heads of queries that share it
-    int steps_a_head, steps;
+    int steps;
     Band band;
     Meets meets;
 
+    // By way of opaque(), since a producer has few registers to keep numbers in.
     __device__ __forceinline__ Job(const fa_attn_bwd_params &p, const Told &told) {
+        Sequence lengths = {(int)opaque((u32)p.seq_q), (int)opaque((u32)p.seq_k), (int)opaque((u32)p.window_left), (int)opaque((u32)p.window_right), 0, 0, 0, 0};
+        u32 kv_head = 0;
         if constexpr (kVarlen) {
-            key_tile = (int)told.key_tile, head = (int)told.head, batch = 0;
-            first_tile = (int)told.first_tile, seq_q = (int)told.seq_q, seq_k = (int)told.seq_k;
-            const Sequence lengths = {seq_q, seq_k, (int)opaque((u32)p.window_left), (int)opaque((u32)p.window_right), 0, 0, 0, 0};
-            band = find_band(lengths);
-            meets = find_meets(lengths, band, key_tile * kN);
-            group = (int)((u32)p.heads_q / opaque((u32)p.heads_kv));
-            steps_a_head = meets.end > meets.first ? meets.end - meets.first : 0;
-            steps = steps_a_head * group;
-            return;
+            key_tile = (int)told.key_tile, first_tile = (int)told.first_tile;
+            seq_q = lengths.seq_q = (int)told.seq_q, seq_k = lengths.seq_k = (int)told.seq_k;
+        } else {
+            const u32 key_tiles = opaque(key_tiles_of(p));
+            kv_head = told.number / key_tiles;
+            key_tile = (int)(told.number - kv_head * key_tiles);
         }
-        const u32 index = told.number;
-        // By way of opaque(), since a producer has few registers to keep numbers in.
-        const u32 key_tiles = opaque(key_tiles_of(p)), kv_head = index / key_tiles;
-        key_tile = (int)(index - kv_head * key_tiles);
-        const Sequence lengths = {(int)opaque((u32)p.seq_q), (int)opaque((u32)p.seq_k), (int)opaque((u32)p.window_left), (int)opaque((u32)p.window_right), 0, 0, 0, 0};
         band = find_band(lengths);
         meets = find_meets(lengths, band, key_tile * kN);
         const u32 heads_kv = opaque((u32)p.heads_kv);
-        batch = (int)(kv_head / heads_kv);
-        head = (int)(kv_head - (u32)batch * heads_kv);
+        batch = kVarlen ? 0 : (int)(kv_head / heads_kv);
+        head = kVarlen ? (int)told.head : (int)(kv_head - (u32)batch * heads_kv);
         group = (int)((u32)p.heads_q / heads_kv);
-        steps_a_head = meets.end > meets.first ? meets.end - meets.first : 0;
-        steps = steps_a_head * group;
+        steps = meets.end > meets.first ? (meets.end - meets.first) * group : 0;
     }
 };
 struct Shared {
@@ -306,10 +221,8 @@ struct Shared {
     __device__ __forceinline__ u32 barrier(u32 which) const { return base + kBarriersAt + 8 * which; }
 };
 
-FA_DEVICE u32 take_number(u32 *counter) {
-    u32 number;
-    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(counter) : "memory");
-    return number;
+FA_DEVICE u32 own_of(const fa_attn_bwd_params &p, u32 number, u32 key_tiles, u32 kv_heads) {
+    return find_owned(number, key_tiles, kv_heads, opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
 }
 // Jobs are taken by one thread, from a counter, and read by the other warps of the block, which end with it after the last one.
 FA_DEVICE void tell_job(const Shared &shared, u32 turn, const Told &job) {
@@ -349,15 +262,19 @@ FA_DEVICE Told read_job_together(const Shared &shared, u32 turn) {
     }
     return job;
 }
-// VARLEN=1: the job of a number. Numbers only rise, so the sequence is that of the job before or a later one.
+// The job of a number. VARLEN=1: numbers only rise, so the sequence is that of the job before or a later one.
 FA_DEVICE Told find_job(const fa_attn_bwd_params &p, const Shared &shared, const Ranked *ranking, u32 number) {
+    if constexpr (!kVarlen) {
+        const u32 key_tiles = opaque(key_tiles_of(p)), kv_heads = opaque((u32)p.heads_kv) * opaque((u32)p.batch);
+        return {number < key_tiles * kv_heads ? own_of(p, number, key_tiles, kv_heads) : kNoJob, 0, 0, 0, 0, 0};
+    }
     u32 rank;   // what it told last, 0 at first
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(rank) : "r"(shared.base + kJobAt) : "memory");
     const u32 heads_kv = opaque((u32)p.heads_kv);
     while (rank < (u32)p.batch && number >= ranking[rank + 1].key_tiles * heads_kv) ++rank;
     if (rank >= (u32)p.batch) return {kNoJob, 0, 0, 0, 0, 0};
     const Ranked own = ranking[rank];
-    const u32 tiles = (own.seq_k + kN - 1) / kN, owned = find_owned(number - own.key_tiles * heads_kv, tiles, heads_kv);
+    const u32 tiles = (own.seq_k + kN - 1) / kN, owned = own_of(p, number - own.key_tiles * heads_kv, tiles, heads_kv);
     return {rank, owned / tiles, owned % tiles, own.first_tile, own.seq_q, own.seq_k};
 }
 // VARLEN=1: what a consumer's warp wants to know of its job again when it stores, kept in shared memory meanwhile.
@@ -387,32 +304,21 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
     constexpr u32 kFull = kOfV ? kDoFull : kQFull, kEmpty = kOfV ? kDoEmpty : kQEmpty;
     constexpr u32 kKeysFull = kOfV ? kVFull : kKFull, kKeysEmpty = kOfV ? kVEmpty : kKEmpty;
     constexpr u32 kTilesAt = kOfV ? kDoAt : kQAt, kTilesRowsAt = kOfV ? kDeltaAt : kLseAt, kKeysAt = kOfV ? kVAt : kKAt;
-    const fa_tensor_map *maps = maps_of(p, workspace), *keys = maps + (kOfV ? kMapV : kMapK), *queries = maps + (kOfV ? kMapDo : kMapQ);
-    if constexpr (!kVarlen) {
-        acquire_map(keys);
-        acquire_map(queries);
-    }
-    const float *rows = kOfV && !kVarlen ? Workspace(p, workspace, 0).delta : Workspace(p, workspace, 0).lse;   // delta is behind LSE
     u32 step = 0;
 #pragma unroll 1
     for (u32 turn = 0;; ++turn) {
+        const fa_tensor_map *maps = maps_of(p, workspace);
         Told told;
-        if constexpr (kVarlen) maps = maps_of(p, workspace);
         if constexpr (kOfV) {
             told = read_job(shared, turn);
-        } else if constexpr (kVarlen) {
+        } else {
             u32 *next_job = (u32 *)(maps + maps_in(p));
             told = find_job(p, shared, (const Ranked *)(next_job + sizeof(fa_tensor_map) / 4), take_number(next_job));
             tell_job(shared, turn, told);
-        } else {
-            told.number = take_number((u32 *)(maps + kMaps));
-            if (told.number >= jobs_of(p)) told.number = kNoJob;
-            else if (kDeterministic) told.number = find_owned(told.number, opaque(key_tiles_of(p)), opaque((u32)p.heads_kv * (u32)p.batch));
-            tell_job(shared, turn, told);
         }
         if (told.number == kNoJob) return;
-        if constexpr (kVarlen) {
-            keys = map_of(maps, told.number, kOfV ? kMapV : kMapK), queries = map_of(maps, told.number, kOfV ? kMapDo : kMapQ);
+        const fa_tensor_map *keys = map_of(maps, told.number, kOfV ? kMapV : kMapK), *queries = map_of(maps, told.number, kOfV ? kMapDo : kMapQ);
+        if (kVarlen || turn == 0) {
             acquire_map(keys);
             acquire_map(queries);
         }
@@ -420,22 +326,19 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         barrier_wait(shared.barrier(kKeysEmpty), turn & 1 ^ 1);
         barrier_expect(shared.barrier(kKeysFull), kKeysBytes);
         load_slabs<kCount>(shared.base + kKeysAt, keys, shared.barrier(kKeysFull), kN, job.key_tile * kN, job.head, job.batch, kEvictFirst);
-        int head = job.head * job.group;
-        const int end_head = head + job.group;
+        const int first_head = job.head * job.group;
         const u32 tiles = opaque((u32)tiles_of_queries(p));
-        u32 before = ((u32)job.batch * (u32)p.heads_q + (u32)head) * tiles;   // tiles of the heads in front
-        if constexpr (kVarlen) before += (u32)job.first_tile + (kOfV ? opaque((u32)p.heads_q) * tiles : 0);
+        // Tiles of the heads in front. Delta is behind LSE.
+        const u32 before = (((u32)job.batch + (kOfV ? opaque((u32)batches_of(p)) : 0)) * opaque((u32)p.heads_q) + (u32)first_head) * tiles +
+                           (kVarlen ? (u32)job.first_tile : 0);
+        Walk walk(job.meets);
 #pragma unroll 1
-        for (; head < end_head; ++head) {
-#pragma unroll 1
-            for (int tile = job.meets.first; tile < job.meets.end; ++tile, ++step) {
-                const u32 slot = slot_of(step), full = shared.barrier(kFull + slot);
-                barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);
-                barrier_expect(full, kTileBytes + kRowsBytes);
-                load_slabs<kCount>(shared.base + kTilesAt + slot * kTileBytes, queries, full, kM, tile * kM, head, job.batch, kEvictLast);
-                bulk_load(shared.base + kTilesRowsAt + slot * kRowsBytes, rows + (i64)(before + (u32)tile) * kM, kRowsBytes, full);
-            }
-            before += tiles;
+        for (const u32 end = step + (u32)job.steps; step != end; ++step, walk.next(job.meets, job.group)) {
+            const u32 slot = slot_of(step), full = shared.barrier(kFull + slot), place = before + (u32)walk.head * tiles + (u32)walk.tile;
+            barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);
+            barrier_expect(full, kTileBytes + kRowsBytes);
+            load_slabs<kCount>(shared.base + kTilesAt + slot * kTileBytes, queries, full, kM, walk.tile * kM, first_head + walk.head, job.batch, kEvictLast);
+            bulk_load(shared.base + kTilesRowsAt + slot * kRowsBytes, (const float *)workspace + (i64)place * kM, kRowsBytes, full);
         }
     }
 }
@@ -453,74 +356,48 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         const i64 first_head = (i64)job.batch * p.heads_q + job.head * job.group;
         float *to = Workspace(p, workspace, first_head, kVarlen ? job.first_tile : 0).dq + half * (kHalfBytes / 4);
         u32 *turns = kDeterministic ? turns_of(p, workspace, first_head, kVarlen ? job.first_tile : 0) + half : nullptr;
+        Walk walk(job.meets);
+        u32 place = (u32)walk.tile;   // of a step's tile, from the first head's first one
+        u32 owed = kNoJob;            // that of the step before, whose addition may not be complete and whose turn is not passed
+        if (kDeterministic && first && job.steps > 0) wait_turn(turns + place * kGroups, job.key_tile);
 #pragma unroll 1
-        for (int i = 0; i < job.group; ++i) {
-            bool owes = false;   // the turn of the step before, whose addition may not be complete
-            if (kDeterministic && first && job.steps > 0) wait_turn(turns + job.meets.first * kGroups, job.key_tile);
-#pragma unroll 1
-            for (int tile = job.meets.first; tile < job.meets.end; ++tile) {
-                named_sync(kHalfFull + half, kGroup + kWarp);
+        for (int left = job.steps; left > 0; --left) {
+            named_sync(kHalfFull + half, kGroup + kWarp);
+            if (first) {
+                bulk_add(to + (i64)place * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
+                tma_store_commit();
+                if (kDeterministic && owed != kNoJob) {
+                    bulk_wait_written<1>();
+                    pass_turn(turns + owed * kGroups);
+                }
+                tma_store_wait_read<0>();
+            }
+            warp_sync();
+            named_arrive(kHalfEmpty + half, kGroup + kWarp);
+            const u32 added = place;
+            walk.next(job.meets, job.group);
+            place = (u32)walk.head * opaque((u32)tiles_of_queries(p)) + (u32)walk.tile;
+            if constexpr (kDeterministic) {
+                // The next step's turn is waited for while its half of dQ is computed. If it is there, this one's is passed when the next
+                // addition has been sent, so that this warp seldom waits until one is complete.
                 if (first) {
-                    bulk_add(to + (i64)tile * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
-                    tma_store_commit();
-                    if (kDeterministic && owes) {
-                        bulk_wait_written<1>();
-                        pass_turn(turns + (tile - 1) * kGroups);
+                    owed = left > 1 && has_turn(turns + place * kGroups, job.key_tile) ? added : kNoJob;
+                    if (owed == kNoJob) {
+                        bulk_wait_written<0>();
+                        pass_turn(turns + added * kGroups);
+                        if (left > 1) wait_turn(turns + place * kGroups, job.key_tile);
                     }
-                    tma_store_wait_read<0>();
                 }
                 warp_sync();
-                named_arrive(kHalfEmpty + half, kGroup + kWarp);
-                if constexpr (kDeterministic) {
-                    // The next step's turn is waited for while its half of dQ is computed. If it is there, this one's is passed when the next
-                    // addition has been sent, so that this warp seldom waits until one is complete.
-                    if (first) {
-                        u32 *turn = turns + tile * kGroups;
-                        const bool last = tile + 1 == job.meets.end;
-                        owes = !last && has_turn(turn + kGroups, job.key_tile);
-                        if (!owes) {
-                            bulk_wait_written<0>();
-                            pass_turn(turn);
-                            if (!last) wait_turn(turn + kGroups, job.key_tile);
-                        }
-                    }
-                    warp_sync();
-                }
             }
-            to += tiles_of_queries(p) * kM * kD;
-            if (kDeterministic) turns += tiles_of_queries(p) * kGroups;
         }
     }
 }
 
-using Scores = float[kM / 2];   // element 4 * j + 2 * half + e: key g + 8 * half, row 8 * j + 2 * t + e
-using Packed = u32[kM / 4];     // A operand, 4 for each 16 rows
-
-FA_DEVICE void load_shared_floats(float (&x)[4], u32 from) {
-    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(from));
-}
 FA_DEVICE void store_shared_floats(u32 to, float a, float b, float c, float d) {
     asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" :: "r"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
-// c = A B^T, K along the rows of both: 64 keys by the rows of a tile of queries. Left under way.
-template <int kCount> FA_DEVICE void issue_scores(Scores &c, u64 keys, u64 queries) {
-    Wgmma<kM>::template multiply_4<true>(c, keys, queries);
-#pragma unroll
-    for (int i = 1; i < kCount; ++i)
-        Wgmma<kM>::template multiply_4<false>(c, keys + i * (kN * kRowBytes / 16), queries + i * (kM * kRowBytes / 16));
-    wgmma_commit();
-}
-// c += A B, A in registers, K across the rows of B. Left under way.
-template <int kColumns> FA_DEVICE void issue_gradient(float (&c)[kColumns / 2], const Packed &a, u64 tile) {
-    constexpr int kFours = kM / 64 * 4;
-    Wgmma<kColumns>::template multiply_4<true>(c, a, tile, true);
-#pragma unroll
-    for (int k = 4; k < kFours; k += 4) Wgmma<kColumns>::template multiply_4<false>(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
-#pragma unroll
-    for (int k = kFours; k < kM / 16; ++k) Wgmma<kColumns>::multiply(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
-    wgmma_commit();
-}
 // A consumer's half of dQ = dS K, or of its transpose. Left under way.
 FA_DEVICE void issue_dq(float (&c)[kDqN / 2], u32 k_tile, u32 ds_tile, u32 group) {
     const u32 rows = kDqByRows ? group * 64 : kDqAcross && kD == 64 ? group * (kM / 2) : 0;
@@ -535,39 +412,6 @@ FA_DEVICE void issue_dq(float (&c)[kDqN / 2], u32 k_tile, u32 ds_tile, u32 group
     }
     wgmma_commit();
 }
-
-FA_DEVICE const auto &lengths_of(const fa_attn_bwd_params &p, const Job &job) {
-    if constexpr (kVarlen) return job;
-    else                   return p;
-}
-// The rows [first, end) that see a lane's keys g (half 0) and g + 8. Of a key that does not exist there are none.
-struct Seers {
-    int first[2], end[2];
-
-    __device__ __forceinline__ Seers(const fa_attn_bwd_params &p, const Job &job, int key) : Seers(lengths_of(p, job), job.band, key) {}
-    template <class Lengths> __device__ __forceinline__ Seers(const Lengths &p, const Band &band, int key) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int at = key + half * 8;
-            first[half] = at < p.seq_k ? clamp(at - band.high, p.seq_q) : p.seq_q;
-            end[half] = kWindow ? clamp(at - band.low + 1, p.seq_q) : p.seq_q;
-        }
-    }
-    // Others weigh nothing. `row`: the first one of the tile.
-    __device__ __forceinline__ void mask(Scores &s, int row, int column0) const {
-        if (first[1] <= row && (!kWindow || end[0] >= row + kM)) return;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int low = first[half] - row - column0, high = end[half] - row - column0;
-#pragma unroll
-            for (int i = 0; i < kM / 4; ++i) {
-                const int column = i / 2 * 8 + i % 2;
-                float &x = s[i / 2 * 4 + half * 2 + i % 2];
-                if (column < low || (kWindow && column >= high)) x = 0.0f;
-            }
-        }
-    }
-};
 
 // dK or dV of a warp's 16 keys, rounded, through `room` (slabs `apart` bytes from one another).
 template <int kColumns>
@@ -602,8 +446,10 @@ struct Consumer {
     const u32 half, ds_place;                      // its half of dQ; what this lane addresses of a tile of dS
     float dk[kD / 2], dv[kDv / 2];
     const Seers seers;
-    const int first, end;  // tiles of queries
-    int tile, left;        // this step's, and steps from it on
+    const Meets meets;
+    const int heads;       // of queries
+    Walk walk;
+    int left;              // steps from this one on
     u32 step;              // of all jobs; its slot in each ring is its lowest bit, the parity of that slot's barriers the next one
 
     __device__ __forceinline__ Consumer(const fa_attn_bwd_params &p, const Shared &shared, const Job &job, u32 group, u32 step)
@@ -611,8 +457,8 @@ struct Consumer {
           lane(thread % kWarp), half(shared.base + kHalvesAt + group * kHalfBytes),
           ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
                    (((warp * 2 + ((lane >> 3) & 1)) ^ (lane & 7)) << 4)),
-          seers(p, job, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), first(job.meets.first), end(job.meets.end),
-          tile(job.meets.first), left(job.steps), step(step) {
+          seers(kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k, job.band, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), 
+          meets(job.meets), heads(job.group), walk(job.meets), left(job.steps), step(step) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = 0.0f;
 #pragma unroll
@@ -652,10 +498,11 @@ struct Consumer {
         Packed weights, ds;
         float dq[kDqN / 2];
         barrier_wait(shared.barrier(kQFull + slot_of(step)), parity_of(step));
-        issue_scores<kSlabs>(s, descriptor(kKAt + group * 64 * kRowBytes, 0), descriptor(kQAt + slot_of(step) * kQBytes, 0));
+        if (kFirst && kApart && group == 1) barrier_wait(shared.barrier(kApartFull), turn & 1);
+        issue_scores<kN, kM, kSlabs>(s, descriptor(kKAt + group * 64 * kRowBytes, 0), descriptor(kQAt + slot_of(step) * kQBytes, 0));
         if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);
         barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));
-        issue_scores<kSlabsV>(dp, descriptor(kVAt + group * 64 * kRowBytes, 0), descriptor(kDoAt + slot_of(step) * kDoBytes, 0));
+        issue_scores<kN, kM, kSlabsV>(dp, descriptor(kVAt + group * 64 * kRowBytes, 0), descriptor(kDoAt + slot_of(step) * kDoBytes, 0));
         wgmma_wait<1>();
         Wgmma<kM>::pin(s);
 
@@ -667,9 +514,10 @@ struct Consumer {
 #pragma unroll
             for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], rows[i / 4 * 2 + i % 2], slope);
         }
-        seers.mask(s, tile * kM, (int)t * 2);
+        seers.mask(s, walk.tile * kM, (int)t * 2);
         wgmma_wait<0>();
         Wgmma<kM>::pin(dp);
+        if constexpr (kFirst) come_apart();
 
         // dS = P (dP - delta).
         const u32 ds_tile = shared.base + kDsAt + slot_of(step) * kDsBytes + ds_place;
@@ -685,10 +533,7 @@ struct Consumer {
                 const float weight = s[8 * j + i];
                 float &x = dp[8 * j + i];
                 x = weight * (x - rows[i / 4 * 2 + i % 2]);
-                if constexpr (kSoftcap) {   // the tangent once more, from the weight
-                    const float tangent = (log2_fast(weight) + row_lse[i / 4 * 2 + i % 2]) * reciprocal(curve.factor);
-                    x = weight > 0.0f ? x * (1.0f - tangent * tangent) : 0.0f;
-                }
+                if constexpr (kSoftcap) x *= slope_of(curve, weight, row_lse[i / 4 * 2 + i % 2]);
             }
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
@@ -697,30 +542,32 @@ struct Consumer {
             }
             stmatrix_x4_trans(ds_tile + j * (16 * kRowBytes), ds[4 * j], ds[4 * j + 1], ds[4 * j + 2], ds[4 * j + 3]);
         }
+        // dV multiplies while the fence and the other consumer are waited for.
+        issue_gradient<kDv, kM>(dv, weights, descriptor(kDoAt + slot_of(step) * kDoBytes, kM * kRowBytes));
         async_proxy_fence();
         warp_sync();   // also for the releases of dO and Q below: all lanes have read delta and LSE
         if (lane == 0) barrier_arrive(shared.barrier(kDsFull + slot_of(step)));
 
         if constexpr (!kFirst) start_dq(dq);
-        issue_gradient<kDv>(dv, weights, descriptor(kDoAt + slot_of(step) * kDoBytes, kM * kRowBytes));
-        issue_gradient<kD>(dk, ds, descriptor(kQAt + slot_of(step) * kQBytes, kM * kRowBytes));
-        if constexpr (!kFirst) {
-            wgmma_wait<2>();
-            pass_dq(dq);
-        }
-        wgmma_wait<1>();
+        issue_gradient<kD, kM>(dk, ds, descriptor(kQAt + slot_of(step) * kQBytes, kM * kRowBytes));
+        wgmma_wait<1>();   // dV and dQ
         Wgmma<kDv>::pin(dv);
         if (lane == 0) barrier_arrive(shared.barrier(kDoEmpty + slot_of(step)));
+        if constexpr (!kFirst) pass_dq(dq);
         wgmma_wait<0>();
         Wgmma<kD>::pin(dk);
         if (lane == 0) barrier_arrive(shared.barrier(kQEmpty + slot_of(step)));
         ++step;
-        tile = tile + 1 == end ? first : tile + 1;
+        walk.next(meets, heads);
         --left;
+    }
+    __device__ __forceinline__ void come_apart() {
+        if (kApart && group == 0 && lane == 0) barrier_arrive(shared.barrier(kApartFull));
     }
     __device__ __forceinline__ void take_all(u32 turn) {
         barrier_wait(shared.barrier(kKFull), turn & 1);
         if (left == 0) {
+            come_apart();
             barrier_wait(shared.barrier(kVFull), turn & 1);
             await_stores();   // here all lanes of the warp have met
             release_keys();
@@ -786,10 +633,9 @@ extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const u32 warp = threadIdx.x / kWarp;
     if (kVarlen && blockIdx.x < p.batch && warp < kMaps) rank_sequence(p, workspace, (int)blockIdx.x, (int)warp);
-    if (!kVarlen && blockIdx.x == 0 && warp < kMaps)
-        make_map<kBf16>(maps_of(p, workspace) + warp, shared_address(shared_memory) + warp * sizeof(fa_tensor_map), shape_of(p, (int)warp));
+    if (!kVarlen && blockIdx.x == 0 && warp < kMaps) prepare_map(p, maps_of(p, workspace) + warp, sequence_of(p, 0), (int)warp);
     if (blockIdx.x == 0 && threadIdx.x == 0) *next_job_of(p, workspace) = 0;
-    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_rows(p, workspace);
+    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
@@ -810,6 +656,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
             barrier_init(shared.barrier(kQEmpty + i), kGroups * 4);
             barrier_init(shared.barrier(kDoEmpty + i), kGroups * 4);
         }
+        barrier_init(shared.barrier(kApartFull), 4);
         for (int i = 0; i < 2; ++i) {
             barrier_init(shared.barrier(kDsFull + i), kGroups * 4);
             barrier_init(shared.barrier(kDsEmpty + i), kGroups * 4);

@@ -11,8 +11,9 @@
 //    dQ, a tile after another, D_TILE columns, in an order of the family's own (kDqPlace); DETERMINISTIC=1: a counter for each
 //    tile. The first launch sets all of it.
 //  - a row that does not exist or sees no key has LSE +inf, so that all its P are 0 and never NaN.
-//  - DETERMINISTIC=1: blocks add to a tile of dQ in the falling order of their keys; the counter says whose turn it is. A block only
-//    waits for blocks (of attn_bwd_sm90a: jobs) with smaller numbers, which start before it (find_owned).
+//  - DETERMINISTIC=1: blocks add to a tile of dQ in the order of their keys; the counter says whose turn it is. A block only waits for
+//    blocks (of attn_bwd_sm90a: jobs) with smaller numbers, which start before it (find_owned). The order falls, and each head's tiles of
+//    queries are walked upwards; RISING=1: it rises, and tiles of queries are walked downwards, each for all heads of the group.
 // Includers define the macros of operation.json, BLOCK_M, BLOCK_N, D_TILE and DV_TILE, and include what copies their tiles first
 // (fa_copy.cuh or fa_tma_device.cuh).
 #ifndef ATTN_BWD_TILES_CUH
@@ -26,6 +27,10 @@ extern __shared__ __align__(1024) unsigned char shared_memory[];
 
 namespace {
 
+#ifndef RISING   // a family whose sums wait for no turns
+#define RISING 0
+#endif
+constexpr bool kRising = RISING != 0;
 constexpr bool kBf16 = DTYPE_BF16 != 0, kAligned = ALIGNED != 0;
 constexpr bool kCausal = CAUSAL != 0, kWindow = WINDOW != 0, kSoftcap = SOFTCAP != 0, kSinks = SINKS != 0;
 constexpr bool kDeterministic = DETERMINISTIC != 0, kVarlen = VARLEN != 0;
@@ -60,17 +65,20 @@ template <int kRows> FA_DEVICE i64 tiles_of(const fa_attn_bwd_params &p, int row
 FA_DEVICE i64 tiles_of_queries(const fa_attn_bwd_params &p) { return tiles_of<kM>(p, p.seq_q); }
 FA_DEVICE i64 batches_of(const fa_attn_bwd_params &p) { return kVarlen ? 1 : p.batch; }
 
-// The sequence of a tile of one head of a batch; `tile` becomes its number in the sequence, whose end it may lie behind.
-template <int kRows> FA_DEVICE Sequence find_sequence(const fa_attn_bwd_params &p, const int *starts, int batch, i64 &tile) {
-    if constexpr (!kVarlen) return sequence_of(p, batch);
+// The number of the sequence of a tile of one head; `tile` becomes its own number in it, whose end it may lie behind. Dense: the batch.
+template <int kRows, class Tile> FA_DEVICE int find_index(const fa_attn_bwd_params &p, const int *starts, int batch, Tile &tile) {
+    if constexpr (!kVarlen) return batch;
     int low = 0, high = p.batch - 1;
     while (low < high) {
         const int middle = high - (high - low) / 2;
         if (first_tile_of<kRows>(starts, middle) <= tile) low = middle;
         else high = middle - 1;
     }
-    tile -= first_tile_of<kRows>(starts, low);
-    return sequence_of(p, low);
+    tile -= (Tile)first_tile_of<kRows>(starts, low);
+    return low;
+}
+template <int kRows> FA_DEVICE Sequence find_sequence(const fa_attn_bwd_params &p, const int *starts, int batch, i64 &tile) {
+    return sequence_of(p, find_index<kRows>(p, starts, batch, tile));
 }
 
 // ---- who sees whom ---------------------------------------------------------------------------------------------
@@ -149,8 +157,22 @@ FA_DEVICE void add_floats(float *to, float a, float b, float c, float d) {
 #endif
 }
 
+// The steps of a tile of keys: the tiles of queries that meet it, for each head of its group.
+struct Walk {
+    int tile, head;   // of queries; in the group
+
+    __device__ __forceinline__ explicit Walk(const Meets &meets) : tile(kRising ? meets.end - 1 : meets.first), head(0) {}
+    __device__ __forceinline__ void next(const Meets &meets, int group) {
+        if constexpr (kRising) {
+            if (++head == group) head = 0, --tile;
+        } else {
+            if (++tile == meets.end) tile = meets.first, ++head;
+        }
+    }
+};
+
 // Whose turn it is to add to a tile of dQ: a tile of keys. One thread waits for its own, then the block meets; and afterwards it is the
-// turn of the tile before.
+// turn of the next tile.
 FA_DEVICE bool has_turn(const u32 *turn, int key_tile) {
     u32 now;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
@@ -160,26 +182,35 @@ FA_DEVICE void wait_turn(const u32 *turn, int key_tile) {
     while (!has_turn(turn, key_tile)) {}
 }
 FA_DEVICE void pass_turn(u32 *turn) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(0xffffffffu) : "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(kRising ? 1u : 0xffffffffu) : "memory");
 }
-// The last tile of keys that meets a tile of queries, if any does.
+// The first tile of keys, in that order, that meets a tile of queries, if any does.
 template <class Lengths> FA_DEVICE u32 first_turn(const Lengths &p, int query_tile) {
+    if constexpr (kRising) return (u32)clamp((i64)query_tile * kM + find_band(p).low, p.seq_k) / kN;
     const i64 end_row = (i64)query_tile * kM + kM, last = (end_row < p.seq_q ? end_row : p.seq_q) - 1 + find_band(p).high;
     return (u32)(last < p.seq_k ? last : (i64)p.seq_k - 1) / kN;
 }
 
-// Which tile of keys, counted through all heads of keys (of all batches), the block or job of a number owns. DETERMINISTIC=1: the last
-// keys first. Queries are walked upwards, so under a mask that follows the diagonal a tile of keys comes to a tile of queries some steps
-// after the tile behind it did, and waits for nobody. Without a mask all begin at the same queries, and each waits a step: the same
+// Which tile of keys, counted through all heads of keys (of all batches), the block or job of a number owns. DETERMINISTIC=1: the same
 // tile of some heads has neighbouring numbers, so that few tiles of a head start together; their dQ, Q and dO fit the L2 cache.
-FA_DEVICE u32 find_owned(u32 number, u32 key_tiles, u32 kv_heads) {
-    constexpr u32 kAtOnce = 256;   // about twice as many as there are blocks at a time
+// In falling order tiles of keys under a mask that follows the diagonal wait for nobody: one comes to a tile of queries some steps after
+// the tile behind it did. But the longest jobs, of the first keys, come last: for groups of heads they are long enough to be waited for.
+// In rising order these come first, and each tile waits a step for the one before it, once.
+FA_DEVICE u32 find_owned(u32 number, u32 key_tiles, u32 kv_heads, u32 group) {
     if constexpr (!kDeterministic) return number;
-    u32 heads = kAtOnce > key_tiles ? kAtOnce / key_tiles : 1;
+    u32 heads;
+    if constexpr (kRising) {
+        constexpr u32 kHeadsAtOnce = kWindow ? 8 : 48;   // of queries
+        const u32 most = kHeadsAtOnce > group ? kHeadsAtOnce / group : 1, parts = (kv_heads + most - 1) / most;
+        heads = (kv_heads + parts - 1) / parts;
+    } else {
+        constexpr u32 kAtOnce = 256;   // tiles, about twice as many as there are blocks at a time
+        heads = kAtOnce > key_tiles ? kAtOnce / key_tiles : 1;
+    }
     const u32 first = number / (heads * key_tiles) * heads, place = number - first * key_tiles;
     if (heads > kv_heads - first) heads = kv_heads - first;
     const u32 turn = place / heads;
-    return (first + place - turn * heads) * key_tiles + key_tiles - 1 - turn;
+    return (first + place - turn * heads) * key_tiles + (kRising ? turn : key_tiles - 1 - turn);
 }
 
 // ---- scores ----------------------------------------------------------------------------------------------------

@@ -28,25 +28,16 @@
 //    tests/test_barriers_bwd_wide.py plays this order; a change of it belongs in both.
 // racecheck reports reads of LSE and delta, and of P, as attn_bwd_sm90a.cu says: P is ordered by a warp barrier in front of one lane's
 // arrival, and reported for the other lanes alone. tests/racecheck_bwd.py lets these pass and no others.
-#include "fa_tma_device.cuh"
-#include "attn_bwd_tiles.cuh"
-#include "fa_wgmma.cuh"
+#include "attn_bwd_sm90a.cuh"
 
 namespace {
 
-constexpr int kThreads = 3 * 128, kRowBytes = 128;   // of a slab
-constexpr u32 kWarp = 32, kGroup = 128, kGroupWarps = 4;
+constexpr int kThreads = 3 * 128;
+constexpr u32 kGroupWarps = 4;
 constexpr int kSlabs = kD / 64, kSlabsV = kDv / 64;
 constexpr int kQueryBox = 64, kKeyBox = DQ_BLOCK_N % 64 == 0 ? 64 : 32;   // rows of a copy
 static_assert(kN == 64 && kM == 64 && DQ_BLOCK_N % 32 == 0, "a consumer owns 64 keys, and walks whole boxes");
-static_assert(kD % 64 == 0 && kD <= 256 && kDv % 64 == 0 && kDv <= 256 && ALIGNED == 1, "the heads do not fit their tiles");
-
-// The same number, of which the compiler does not know where it comes from: what is computed from it is not kept in registers.
-FA_DEVICE u32 opaque(u32 x) {
-    u32 y;
-    asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
-}
+static_assert(kD <= 256 && kDv <= 256, "the heads do not fit their tiles");
 
 // ---- shared memory ---------------------------------------------------------------------------------------------
 
@@ -77,89 +68,29 @@ using OfQueries = Plan<false, 128, DQ_BLOCK_N, 2, DQ_STAGES_V>; // dQ
 
 // ---- the workspace ---------------------------------------------------------------------------------------------
 
-enum Map { kMapQ, kMapK, kMapV, kMapDo, kMaps };
+constexpr int kMaps = 4;   // of Q, K, V and dO
 
 // Behind LSE and delta, where other families have sums of dQ. Then two numbers of next jobs.
 FA_DEVICE fa_tensor_map *maps_of(const fa_attn_bwd_params &p, void *workspace) { return (fa_tensor_map *)Workspace(p, workspace, 0).dq; }
 FA_DEVICE u32 *next_job_of(const fa_attn_bwd_params &p, void *workspace, bool of_keys) {
     return (u32 *)(maps_of(p, workspace) + (kVarlen ? (i64)p.batch : 1) * kMaps) + (of_keys ? 0 : 1);
 }
-// Of 16 rows, those that a lane wants of LSE and delta lie beside one another: columns 2t, 2t + 1, 2t + 8 and 2t + 9 of a fragment.
-FA_DEVICE int place_of_row(int row) { return (row & ~15) + (row % 8 / 2) * 4 + row % 16 / 8 * 2 + row % 2; }
-
-// Sixteen bytes of two rows, multiplied.
-FA_DEVICE float product_of(const u32 (&x)[4], const u32 (&y)[4]) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        sum += to_float<kBf16>((u16)x[i]) * to_float<kBf16>((u16)y[i]);
-        sum += to_float<kBf16>((u16)(x[i] >> 16)) * to_float<kBf16>((u16)(y[i] >> 16));
-    }
-    return sum;
-}
-FA_DEVICE void load_global_16(u32 (&x)[4], const u16 *from) {
-    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
-}
-
-// The number of a tile's sequence; `tile` becomes its own number in it, whose end it may lie behind. Dense: the batch.
-template <int kRows> FA_DEVICE int find_index(const fa_attn_bwd_params &p, const int *starts, int batch, int &tile) {
-    if constexpr (!kVarlen) return batch;
-    int low = 0, high = p.batch - 1;
-    while (low < high) {
-        const int middle = high - (high - low) / 2;
-        if (first_tile_of<kRows>(starts, middle) <= tile) low = middle;
-        else high = middle - 1;
-    }
-    tile -= (int)first_tile_of<kRows>(starts, low);
-    return low;
-}
-
-// The first launch's part of a tile of queries: LSE and delta. kLanes of a warp share a row.
-FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, void *workspace) {
-    constexpr int kLanes = kDv > 128 ? 32 : kDv / 8, kAtOnce = kSideThreads / kLanes;
-    const u32 tiles = (u32)tiles_of_queries(p), head = blockIdx.x / tiles, batch = head / (u32)p.heads_q, h = head - batch * (u32)p.heads_q;
-    int tile = (int)(blockIdx.x - head * tiles);
+// The first launch's part of a tile of queries.
+FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
+    const u32 tiles = (u32)tiles_of_queries(p), head = blockIdx.x / tiles, batch = head / (u32)p.heads_q;
+    i64 tile = blockIdx.x - head * tiles;
     const Workspace at(p, workspace, head, tile);
-    const int column = (int)threadIdx.x % kLanes * 8;
-    const Sequence s = sequence_of(p, find_index<kM>(p, p.cu_seqlens_q, (int)batch, tile));
-#pragma unroll 4
-    for (int r = (int)threadIdx.x / kLanes; r < kM; r += kAtOnce) {
-        const i64 row = (i64)tile * kM + r;
-        float sum = 0.0f;
-        if (row < s.seq_q && column < HEAD_DIM_V) {
-            u32 x[4], y[4];
-            load_global_16(x, row_of(p.o, p.o_strides, s.batch, h, s.first_q + row) + column);
-            load_global_16(y, row_of(p.d_o, p.d_o_strides, s.batch, h, s.first_q + row) + column);
-            sum = product_of(x, y);
-        }
-#pragma unroll
-        for (int mask = kLanes / 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
-        if (column != 0) continue;
-        const float said = row < s.seq_q ? p.lse[s.batch * p.lse_strides.batch + h * p.lse_strides.head + s.first_q + row] : neg_infinity();
-        at.lse[place_of_row(r)] = said == neg_infinity() ? -neg_infinity() : said * kLog2e;
-        at.delta[place_of_row(r)] = sum;
-    }
+    const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)batch, tile);
+    prepare_rows(p, at, s, head - batch * (u32)p.heads_q, tile);
 }
-
 // A warp makes a map, of all batches or of a sequence.
 FA_DEVICE void prepare_map(const fa_attn_bwd_params &p, void *workspace, int index, int which) {
-    const bool queries = which == kMapQ || which == kMapDo, of_v = which == kMapV || which == kMapDo;
-    const fa_attn_bwd_strides &strides = which == kMapQ ? p.q_strides : which == kMapK ? p.k_strides : which == kMapV ? p.v_strides : p.d_o_strides;
-    const void *base = which == kMapQ ? p.q : which == kMapK ? p.k : which == kMapV ? p.v : p.d_o;
-    MapShape shape = {base, of_v ? HEAD_DIM_V : HEAD_DIM, queries ? p.seq_q : p.seq_k, queries ? p.heads_q : p.heads_kv, p.batch,
-                      strides.row, strides.head, strides.batch, queries ? kQueryBox : kKeyBox};
-    if constexpr (kVarlen) {
-        const Sequence s = sequence_of(p, index);
-        shape.base = (const u16 *)base + (queries ? s.first_q : s.first_k) * strides.row;
-        shape.rows = queries ? s.seq_q : s.seq_k, shape.batch = 1;
-    }
-    make_map<kBf16>(maps_of(p, workspace) + (i64)index * kMaps + which, shared_address(shared_memory) + which * sizeof(fa_tensor_map), shape);
+    const int box = which == kMapQ || which == kMapDo ? kQueryBox : kKeyBox;
+    make_map<kBf16>(maps_of(p, workspace) + (i64)index * kMaps + which, shared_address(shared_memory) + which * sizeof(fa_tensor_map),
+                    shape_of(p, sequence_of(p, index), which, box));
 }
 
 // ---- jobs ------------------------------------------------------------------------------------------------------
-
-constexpr u32 kNoJob = 0xffffffffu;
 
 template <class P> FA_DEVICE u32 tiles_a_head(const fa_attn_bwd_params &p) {
     return (u32)(P::kOwnsKeys ? tiles_of<P::kOwn>(p, p.seq_k) : tiles_of<P::kOwn>(p, p.seq_q));
@@ -204,8 +135,7 @@ template <class P> struct Job {
 
 // Jobs are taken by one thread, from a counter, and read by the other warps of the block, which end with it after the last one.
 template <class P> FA_DEVICE u32 take_job(const fa_attn_bwd_params &p, void *workspace, const P &shared, u32 turn) {
-    u32 number;
-    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(next_job_of(p, workspace, P::kOwnsKeys)) : "memory");
+    u32 number = take_number(next_job_of(p, workspace, P::kOwnsKeys));
     if (number >= tiles_a_head<P>(p) * (u32)(P::kOwnsKeys ? p.heads_kv : p.heads_q) * (u32)batches_of(p)) number = kNoJob;
     barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);
     asm volatile("st.shared.b32 [%0], %1;" :: "r"(shared.base + P::kJobAt), "r"(number) : "memory");
@@ -288,43 +218,13 @@ template <class P, bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p
 
 // ---- products --------------------------------------------------------------------------------------------------
 
-FA_DEVICE void load_shared_floats(float (&x)[4], u32 from) {
-    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(from));
-}
 FA_DEVICE void load_shared_16(u32 (&x)[4], u32 from) {
     asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(from) : "memory");
 }
 FA_DEVICE void store_shared_16(u32 to, const u32 (&x)[4]) {
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
 }
-// c = A B^T, K along the rows of both: 64 rows by kRows. Left under way.
-template <int kRows, int kCount> FA_DEVICE void issue_scores(float (&c)[kRows / 2], u64 a, u64 b) {
-    Wgmma<kRows>::template multiply_4<true>(c, a, b);
-#pragma unroll
-    for (int i = 1; i < kCount; ++i)
-        Wgmma<kRows>::template multiply_4<false>(c, a + i * (64 * kRowBytes / 16), b + i * (kRows * kRowBytes / 16));
-    wgmma_commit();
-}
-// c += A B, A in registers, K across the kRows rows of B. Left under way.
-template <int kColumns, int kRows> FA_DEVICE void issue_gradient(float (&c)[kColumns / 2], const u32 (&a)[kRows / 4], u64 tile) {
-    constexpr int kFours = kRows / 64 * 4;
-    if constexpr (kFours == 0) wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < kFours; k += 4) {
-        if (k == 0) Wgmma<kColumns>::template multiply_4<true>(c, a, tile, true);
-        else        Wgmma<kColumns>::template multiply_4<false>(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
-    }
-#pragma unroll
-    for (int k = kFours; k < kRows / 16; ++k) Wgmma<kColumns>::multiply(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
-    wgmma_commit();
-}
-// By what dS is multiplied, from the weight, whose tangent this is once more.
-FA_DEVICE float slope_of(const Curve &curve, float weight, float lse) {
-    const float tangent = (log2_fast(weight) + lse) * reciprocal(curve.factor);
-    return weight > 0.0f ? 1.0f - tangent * tangent : 0.0f;
-}
-
-// Sixteen rows of a gradient, rounded: rows g and g + 8 of a lane, of which `left` exist. Four lanes write 32 bytes of a row together.
+// Sixteen rows of a gradient, rounded: rows g and g + 8 of a lane, of which `left` exist.
 template <int kTile, int kColumns>
 FA_DEVICE void store_gradient(const float (&c)[kTile / 2], float scale, u16 *first, i64 stride, int left) {
     const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
@@ -334,47 +234,13 @@ FA_DEVICE void store_gradient(const float (&c)[kTile / 2], float scale, u16 *fir
 #pragma unroll
         for (int low = 0; low < 2; ++low) {
             const float *x = &c[8 * pair + 2 * low];
-            // Two blocks of 8 columns of the same rows: even lanes write the left one, odd lanes the right one.
             const u32 of_left = pack2<kBf16>(x[0] * scale, x[1] * scale), of_right = pack2<kBf16>(x[4] * scale, x[5] * scale);
-            const u32 other = float_to_bits(shuffle_xor(bits_to_float(t % 2 == 0 ? of_right : of_left), 1));
-            if (g + 8 * low < left && pair * 16 + t % 2 * 8 < kColumns)
-                store_global_8(to + 8 * low * stride + pair * 16, t % 2 == 0 ? of_left : other, t % 2 == 0 ? other : of_right);
+            store_two_blocks(to + 8 * low * stride + pair * 16, of_left, of_right, g + 8 * low < left && pair * 16 + t % 2 * 8 < kColumns);
         }
     }
 }
 
 // ---- dK and dV -------------------------------------------------------------------------------------------------
-
-using Scores = float[kM / 2];   // element 4 * j + 2 * half + e: key g + 8 * half, row 8 * j + 2 * t + e
-using Packed = u32[kM / 4];     // A operand, 4 for each 16 rows
-
-// The rows [first, end) that see a lane's keys g (half 0) and g + 8. Of a key that does not exist there are none.
-struct Seers {
-    int first[2], end[2];
-
-    __device__ __forceinline__ Seers(const Sequence &s, const Band &band, int key) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int at = key + half * 8;
-            first[half] = at < s.seq_k ? clamp(at - band.high, s.seq_q) : s.seq_q;
-            end[half] = kWindow ? clamp(at - band.low + 1, s.seq_q) : s.seq_q;
-        }
-    }
-    // Others weigh nothing. `row`: the first one of the tile.
-    __device__ __forceinline__ void mask(Scores &s, int row, int column0) const {
-        if (first[1] <= row && (!kWindow || end[0] >= row + kM)) return;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int low = first[half] - row - column0, high = end[half] - row - column0;
-#pragma unroll
-            for (int i = 0; i < kM / 4; ++i) {
-                const int column = i / 2 * 8 + i % 2;
-                float &x = s[i / 2 * 4 + half * 2 + i % 2];
-                if (column < low || (kWindow && column >= high)) x = 0.0f;
-            }
-        }
-    }
-};
 
 // What both consumers of keys know.
 struct KeyWarp {
@@ -402,14 +268,14 @@ struct KeyWarp {
 // S, P and dV of a job.
 FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv / 2]) {
     const Curve curve(w.p);
-    const Seers seers(job.s, find_band(job.s), job.tile * kN + (int)(w.thread / kWarp * 16 + w.lane / 4));
+    const Seers seers(job.s.seq_q, job.s.seq_k, find_band(job.s), job.tile * kN + (int)(w.thread / kWarp * 16 + w.lane / 4));
     const u32 t = w.lane % 4;
     Scores s;
     Packed weights;
     int tile = job.first;
     const auto issue_s = [&] {
         w.wait_full(kTileFull, w.step);
-        issue_scores<kM, kSlabs>(s, w.descriptor(OfKeys::kOwnAt), w.queries(w.step));
+        issue_scores<64, kM, kSlabs>(s, w.descriptor(OfKeys::kOwnAt), w.queries(w.step));
     };
     // P = exp2(S - LSE), while the other consumer's products are computed.
     const auto weigh = [&] {
@@ -484,7 +350,7 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
     Packed ds;
     const auto issue_dp = [&] {
         w.wait_full(kTileVFull, w.step);
-        issue_scores<kM, kSlabsV>(dp, w.descriptor(OfKeys::kOwnVAt), w.d_o(w.step));
+        issue_scores<64, kM, kSlabsV>(dp, w.descriptor(OfKeys::kOwnVAt), w.d_o(w.step));
     };
     // dS = P (dP - delta).
     const auto weigh = [&] {
@@ -596,12 +462,12 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
     int tile = job.first;
     const auto issue_s = [&] {
         barrier_wait(shared.barrier(kTileFull + ring.slot), ring.parity);
-        issue_scores<kKeys, kSlabs>(s, descriptor(OfQueries::kOwnAt + group * (64 * kD * 2), 0),
+        issue_scores<64, kKeys, kSlabs>(s, descriptor(OfQueries::kOwnAt + group * (64 * kD * 2), 0),
                                     descriptor(OfQueries::kTilesAt + ring.slot * OfQueries::kTileBytes, 0));
     };
     const auto issue_dp = [&] {
         barrier_wait(shared.barrier(kTileVFull + ring_v.slot), ring_v.parity);
-        issue_scores<kKeys, kSlabsV>(dp, descriptor(OfQueries::kOwnVAt + group * (64 * kDv * 2), 0),
+        issue_scores<64, kKeys, kSlabsV>(dp, descriptor(OfQueries::kOwnVAt + group * (64 * kDv * 2), 0),
                                      descriptor(OfQueries::kTilesVAt + ring_v.slot * OfQueries::kTileVBytes, 0));
     };
     // P = exp2(S - LSE), while dP is computed.
@@ -729,7 +595,7 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     const int warp = (int)(threadIdx.x / kWarp);
     if (blockIdx.x < (kVarlen ? (u32)p.batch : 1u) && warp < kMaps) prepare_map(p, workspace, (int)blockIdx.x, warp);
     if (blockIdx.x == 0 && threadIdx.x < 2) *next_job_of(p, workspace, threadIdx.x == 0) = 0;
-    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_rows(p, workspace);
+    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

@@ -276,12 +276,19 @@ struct Serving {
         }
         return own;
     }
-    FA_DEVICE int first_step(const Own &own) { return WINDOW != 0 ? own.from : 0; }
+    // With a softcap the compiler must not know that this is 0, nor, with a window and lengths, where masks begin: it would keep
+    // more values than the registers hold.
+    FA_DEVICE int first_step(const Own &own) {
+        int from = WINDOW != 0 ? own.from : 0;
+        if constexpr (SOFTCAP != 0) asm volatile("" : "+r"(from));
+        return from;
+    }
     FA_DEVICE bool is_masked(const Own &own, int step) { return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from); }
 
     FA_DEVICE void mask(Scores &s, const Params &p, const Work &work, int row, int key) {
         const Sequence sequence = sequence_of(p, work);
-        const int query = work.row0 + row, from = work.key0 + key;
+        int query = work.row0 + row, from = work.key0 + key;
+        if constexpr (SOFTCAP != 0 && WINDOW != 0 && LENGTHS_K != 0) asm volatile("" : "+r"(query), "+r"(from));
         Wgmma<kN>::mask(s, end_key(p, sequence, query) - from, end_key(p, sequence, query + 8) - from);
         if constexpr (WINDOW != 0) {
             const int begin[2] = {first_key(p, sequence, query) - from, first_key(p, sequence, query + 8) - from};

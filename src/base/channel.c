@@ -3,7 +3,6 @@
 
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -54,7 +54,5 @@ const char *fa_item_state_name(fa_item_state state);
 int fa_error_parse(const char *name, int *ret_code);
 int fa_status_parse(const char *name, fa_status *ret);
 int fa_origin_parse(const char *name, fa_origin *ret);
-int fa_sweep_state_parse(const char *name, fa_sweep_state *ret);
-int fa_item_state_parse(const char *name, fa_item_state *ret);
 
 #endif

@@ -3,7 +3,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "json_make.h"
 #include "wording.h"
 
 #include <ctype.h>
@@ -503,6 +502,13 @@ static char *print(const cJSON *json, int depth)
 char *fa_json_print(const cJSON *json)
 {
     return print(json, -1);
+}
+
+char *fa_json_finish(cJSON *json)
+{
+    char *text = fa_json_print(json);
+    cJSON_Delete(json);
+    return text;
 }
 
 char *fa_json_print_tidy(const cJSON *json)

@@ -3,7 +3,7 @@
  * Structs as JSON objects.
  */
 #include "json_struct.h"
-#include "json_make.h"
+#include "json.h"
 
 #include "error.h"
 

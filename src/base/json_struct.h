@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A C struct as a JSON object, by a table of its members: one table writes it, reads it and knows its
- * keys. db/values.h keeps a struct in the columns of a row by the same tables.
+ * keys. db/statements.h keeps a struct in the columns of a row by the same tables.
  */
 #ifndef FA_BASE_JSON_STRUCT_H
 #define FA_BASE_JSON_STRUCT_H

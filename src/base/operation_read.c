@@ -276,15 +276,13 @@ static int read_products(const cJSON *list, fa_operation *operation, const char 
     cJSON_ArrayForEach (item, list) {
         fa_product *product = &operation->product[operation->product_count++];
         int64_t low = 1;
-        int rc = fa_json_text_needed(item, "option", &product->option, where, diag);
-        if (rc == 0)
-            rc = fa_json_text_needed(item, "help", &product->help, where, diag);
-        if (rc == 0)
-            rc = read_field_name(item, "field", operation, &product->field, where, diag);
-        if (rc == 0)
-            rc = read_field_name(item, "by", operation, &product->by, where, diag);
-        if (rc == 0)
-            rc = fa_json_int(item, "min", 1, INT32_MAX, &low, where, diag);
+        int rc;
+        if ((rc = fa_json_text_needed(item, "option", &product->option, where, diag)) != 0 ||
+            (rc = fa_json_text_needed(item, "help", &product->help, where, diag)) != 0 ||
+            (rc = read_field_name(item, "field", operation, &product->field, where, diag)) != 0 ||
+            (rc = read_field_name(item, "by", operation, &product->by, where, diag)) != 0)
+            return rc;
+        rc = fa_json_int(item, "min", 1, INT32_MAX, &low, where, diag);
         if (rc != 0 && rc != FA_ENOTFOUND)
             return rc;
         product->min = (int32_t)low;
@@ -352,17 +350,16 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
     int rc = operation->owned != NULL ? check_keys(json, where, diag) : 0;
     if (rc == 0)
         rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
-    if (rc == 0 && !fa_is_identifier(operation->name))
-        rc = fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
-    if (rc == 0)
-        rc = fa_json_text_needed(json, "title", &operation->title, where, diag);
-    if (rc == 0)
-        rc = read_optional(json, "example", &operation->example, where, diag);
-    if (rc == 0)
-        rc = read_optional(json, "sweep_example", &operation->sweep_example, where, diag);
+    if (rc != 0)
+        return rc;
+    if (!fa_is_identifier(operation->name))
+        return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
     operation->is_default = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "default"));
-    if (rc == 0)
-        rc = read_fields(cJSON_GetObjectItemCaseSensitive(json, "fields"), operation, where, diag);
+    if ((rc = fa_json_text_needed(json, "title", &operation->title, where, diag)) != 0 ||
+        (rc = read_optional(json, "example", &operation->example, where, diag)) != 0 ||
+        (rc = read_optional(json, "sweep_example", &operation->sweep_example, where, diag)) != 0)
+        return rc;
+    rc = read_fields(cJSON_GetObjectItemCaseSensitive(json, "fields"), operation, where, diag);
     return rc == 0 ? read_products(cJSON_GetObjectItemCaseSensitive(json, "products"), operation,
                                    where, diag)
                    : rc;

@@ -101,12 +101,27 @@ static void child_gone(fa_child *child, const char *why, fa_child_end end)
     child->events.gone(child, why != NULL ? why : reason, why != NULL ? end : by_itself);
 }
 
+/* How long the child's first thread, which does its work, has been ready to run and did not; 0: the kernel does
+ * not tell. */
+static uint64_t time_waited_ns(const fa_child *child)
+{
+    char path[64];
+    unsigned long long ran, waited = 0;
+    snprintf(path, sizeof path, "/proc/%d/schedstat", (int)child->pid);
+    FILE *file = child->pid > 0 ? fopen(path, "re") : NULL;
+    if (file != NULL && fscanf(file, "%llu %llu", &ran, &waited) != 2)
+        waited = 0;
+    if (file != NULL)
+        fclose(file);
+    return waited;
+}
+
 /* Extends the deadline by the time in which the child could not run. True: it was extended. */
 static bool give_waited_time(fa_child *child)
 {
     enum { AT_MOST = 9 };
     uint64_t timeout_ns = (uint64_t)child->timeout_ms * 1000000u;
-    uint64_t waited_ns = fa_process_waited_ns(child->pid);
+    uint64_t waited_ns = time_waited_ns(child);
     waited_ns -= waited_ns < child->waited_at_ns ? waited_ns : child->waited_at_ns;
     if (waited_ns > AT_MOST * timeout_ns)
         waited_ns = AT_MOST * timeout_ns;
@@ -245,8 +260,11 @@ int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
 
 void fa_child_kill(fa_child *child)
 {
-    if (child != NULL)
-        fa_process_kill(child->pid);
+    siginfo_t info = {0};
+    if (child != NULL && child->pid > 0 &&
+        waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == 0) /* it runs, and nobody has reaped it */
+        kill(-child->pid, SIGKILL);
 }
 
 void fa_child_stop(fa_child **child)
@@ -275,7 +293,7 @@ void fa_child_deadline(fa_child *child, int timeout_ms)
     child->timeout_ms = timeout_ms;
     child->late = false;
     child->deadline_ns = timeout_ms > 0 ? in_ms(timeout_ms) : 0;
-    child->waited_at_ns = timeout_ms > 0 ? fa_process_waited_ns(child->pid) : 0;
+    child->waited_at_ns = timeout_ms > 0 ? time_waited_ns(child) : 0;
     child->waited_ns = 0;
 }
 
@@ -286,7 +304,12 @@ int fa_child_waited_ms(const fa_child *child)
 
 void fa_child_yield(fa_child *child, int nice)
 {
-    fa_process_yield(child->pid, nice);
+    struct sched_param none = {0};
+    if (nice <= 0 || child->pid <= 0)
+        return;
+    setpriority(PRIO_PROCESS, (id_t)child->pid, nice);
+    if (nice >= 19)
+        sched_setscheduler(child->pid, SCHED_IDLE, &none);
 }
 
 void *fa_child_context(const fa_child *child)
@@ -515,14 +538,6 @@ fa_process_end fa_process_finish(pid_t pid)
     return end;
 }
 
-void fa_process_kill(pid_t pid)
-{
-    siginfo_t info = {0};
-    if (pid > 0 && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-        info.si_pid == 0) /* it runs, and nobody has reaped it */
-        kill(-pid, SIGKILL);
-}
-
 bool fa_process_await(pid_t pid)
 {
     for (int i = 0; i < 50; i++) {
@@ -532,28 +547,4 @@ bool fa_process_await(pid_t pid)
         usleep(1000);
     }
     return false;
-}
-
-/* ---- its share of the CPUs ------------------------------------------------------------------*/
-uint64_t fa_process_waited_ns(pid_t pid)
-{
-    char path[64];
-    unsigned long long ran, waited = 0;
-    snprintf(path, sizeof path, "/proc/%d/schedstat", (int)pid);
-    FILE *file = pid > 0 ? fopen(path, "re") : NULL;
-    if (file != NULL && fscanf(file, "%llu %llu", &ran, &waited) != 2)
-        waited = 0;
-    if (file != NULL)
-        fclose(file);
-    return waited;
-}
-
-void fa_process_yield(pid_t pid, int nice)
-{
-    struct sched_param none = {0};
-    if (nice <= 0 || pid <= 0)
-        return;
-    setpriority(PRIO_PROCESS, (id_t)pid, nice);
-    if (nice >= 19)
-        sched_setscheduler(pid, SCHED_IDLE, &none);
 }

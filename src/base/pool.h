@@ -2,10 +2,10 @@
  *
  * Child processes that answer messages, and the loop that waits for them.
  *
- * Workload: one child per core plus one, each given one message at a time and reused; a child may
- * hang, crash or be killed at any moment, and that costs its own message only.
- * The loop is poll(2) over the children's sockets: it needs no descriptor and no thread of its own, and
- * it cannot fail, because a library may not end its host when descriptors or memory run out.
+ * Workload: one child per core plus one, each given one message at a time and reused. A child may
+ * hang, crash or be killed at any moment; only its own message is lost then.
+ * The loop is poll(2) over the children's sockets. It needs no descriptor and no thread of its own, and
+ * it cannot fail: a library must not end its host when descriptors or memory run out.
  * Thread-safety: everything happens on the loop's thread. No write raises SIGPIPE.
  */
 #ifndef FA_BASE_POOL_H
@@ -24,22 +24,23 @@ enum { FA_LOOP_CHILDREN_MAX = 320 };
 
 /* All zeros is a loop without children. */
 typedef struct fa_loop {
-    fa_child *first; /* those that run, and those that ended during this round */
+    fa_child *first; /* the children that run, and those that ended during this round */
     int count;
     bool stopped;
     int tick_ms; /* 0: `tick` is not called */
     uint64_t next_tick_ns;
     void (*tick)(void *context);
     void (*before_wait)(void *context); /* before each wait; NULL: nothing */
-    void (*waits)(void *context,
-                  bool begins); /* around the wait itself, where locks are let go; NULL: nothing */
+    void (*waits)(
+        void *context,
+        bool begins); /* before and after the wait itself, to let go of locks; NULL: nothing */
     void *context;
 } fa_loop;
 
 /* Waits for children and calls their events, until the loop is stopped or has no child any more. */
 void fa_loop_run(fa_loop *loop);
 void fa_loop_stop(fa_loop *loop);
-/* Stops what still runs, and frees all. The loop may be used again. */
+/* Stops the children that still run, and frees all. The loop may be used again. */
 void fa_loop_close(fa_loop *loop);
 
 /* Nanoseconds of a clock that never goes back. */
@@ -47,17 +48,17 @@ uint64_t fa_clock_ns(void);
 
 typedef enum fa_child_end {
     FA_CHILD_DIED, /* by itself: a crash, an exit, a broken message */
-    FA_CHILD_KILLED, /* by somebody else, with a signal that no fault raises: not its message's fault */
+    FA_CHILD_KILLED, /* by another process, with a signal that no fault raises: the message is not to blame */
     FA_CHILD_TIMED_OUT, /* its deadline passed, and it was killed here */
-    FA_CHILD_SHORT /* it ended with FA_CHILD_SHORT_CODE, or its answer could not be read for want of memory
-                           here or by a failed read: not its message's fault */
+    FA_CHILD_SHORT /* it ended with FA_CHILD_SHORT_CODE, or its answer could not be read for lack of memory
+                           or because a read failed: the message is not to blame */
 } fa_child_end;
 
-/* Of a child that memory, or a descriptor, or its channel failed: as EX_TEMPFAIL of sysexits.h. */
+/* Exit status of a child that ran out of memory or descriptors, or whose channel failed: EX_TEMPFAIL of sysexits.h. */
 enum { FA_CHILD_SHORT_CODE = 75 };
 
 typedef struct fa_child_events {
-    /* The message is the callee's to keep (move it out and clear it) or is freed afterwards. */
+    /* The callee may keep the message (move it out and clear it); else it is freed afterwards. */
     void (*message)(fa_child *child, fa_message *message);
     /* The child is gone, by itself or killed; `reason` says how ("was killed by signal 11",
      * "did not answer within 10000 ms"). It is freed after this call. Not called for
@@ -70,27 +71,28 @@ typedef struct fa_child_events {
 int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
                    char *const *environment, const fa_child_events *events, void *context,
                    fa_child **ret_child, fa_diag *diag);
-/* Kills and forgets; no event is called. NULL is allowed; sets *child to NULL. The memory is
+/* Kills the child without calling an event, and sets *child to NULL; NULL is allowed. The memory is
  * released when the loop next runs or is closed. */
 void fa_child_stop(fa_child **child);
 
-/* Tells it to die and does not wait: before fa_child_stop of many, so that they die side by side. */
+/* Kills the child and its process group and does not wait: called for many children before fa_child_stop, so that they
+ * die at the same time. */
 void fa_child_kill(fa_child *child); /* NULL is allowed */
 
 /* Queues one message and, when timeout_ms > 0, sets the deadline for the next answer. */
 int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t blob_size,
                   int timeout_ms, fa_diag *diag);
-/* A child that has something to do and gets no CPU is given that time on top, up to nine times the
- * timeout. */
+/* Time for which the child was ready to run and got no CPU is added, up to nine times the timeout. */
 void fa_child_deadline(fa_child *child, int timeout_ms); /* 0: none */
-/* What was given on top since the deadline was set, in milliseconds. */
+/* Milliseconds that were added since the deadline was set. */
 int fa_child_waited_ms(const fa_child *child);
-/* As fa_process_yield. */
+/* Lowers the child's priority: 1 to 19, as nice(1) counts; 19 runs only when no other process wants to (SCHED_IDLE); 0
+ * does nothing. To be called soon after the start: threads that the child has already keep their priority. */
 void fa_child_yield(fa_child *child, int nice);
 void *fa_child_context(const fa_child *child);
 
-/* A process at the other end of a socket: how it starts, and how it ends.
- *
+/* ---- the process at the other end of a socket ------------------------------------------------*/
+/*
  * Workload: a worker per core, started once and reused; it may hang, crash or be killed at any moment.
  * Processes are started with posix_spawn (never fork: the host may have threads that hold locks) in a group of
  * their own, and reaped by pid, so that no SIGCHLD handler is installed in the host. A process sees its end of
@@ -104,24 +106,15 @@ int fa_process_start(const char *path, char *const *arguments, char *const *envi
                      pid_t *ret_pid, int *ret_fd, fa_diag *diag);
 
 typedef struct fa_process_end {
-    bool known;     /* nobody else has reaped it, and it died in time */
-    bool by_itself; /* it had ended before */
-    int status;     /* as waitpid tells it */
+    bool known;     /* it died in time, and was not reaped elsewhere */
+    bool by_itself; /* it had ended before it was to be killed */
+    int status;     /* as waitpid() returns it */
 } fa_process_end;
 
-/* Kills it with its group where it runs, and reaps it. */
+/* Kills the process with its group if it still runs, and reaps it. */
 fa_process_end fa_process_finish(pid_t pid);
-/* Tells it and its group to die and does not wait. */
-void fa_process_kill(pid_t pid);
-/* Waits for its end, 50 ms at most, and leaves it to be reaped. Whether it has ended. (End of file on the socket comes a
- * moment before the exit status.) */
+/* Waits for the end of the process, 50 ms at most, without reaping it; returns whether it has ended. (End of file on the
+ * socket comes a moment before the exit status.) */
 bool fa_process_await(pid_t pid);
-
-/* How long its first thread, which does its work, has been ready to run and did not; 0: the kernel does
- * not tell. */
-uint64_t fa_process_waited_ns(pid_t pid);
-/* Lets other processes go first: 1 to 19, as nice(1) counts; 19 computes only where nobody else
- * wants to (SCHED_IDLE). 0: nothing. Soon after its start: threads that it has already stay. */
-void fa_process_yield(pid_t pid, int nice);
 
 #endif

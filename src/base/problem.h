@@ -94,8 +94,6 @@ bool fa_problem_computes_nothing(const fa_problem *problem);
 /* Some problem of the operation that is valid. */
 fa_problem fa_problem_some(const fa_operation *operation);
 
-/* Adds the value of one field under this key; NULL when out of memory. */
-bool fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value);
 /* New JSON object, owned by the caller; NULL when out of memory. */
 cJSON *fa_problem_to_json(const fa_problem *problem);
 cJSON *fa_member_problem(const void *problem); /* the same, for tables of members */

@@ -6,19 +6,19 @@
 
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 
 #include <stdio.h>
 #include <string.h>
 
-bool fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value)
+/* False when out of memory. */
+static bool add_field(cJSON *object, const fa_field *field, int32_t value)
 {
     char room[16];
     if (field->kind == FA_FIELD_INTEGER)
-        return fa_json_add_number(object, key, value);
+        return fa_json_add_number(object, field->name, value);
     if (field->kind == FA_FIELD_BOOLEAN)
-        return fa_json_add_bool(object, key, value != 0);
-    return fa_json_add_text(object, key, fa_field_text(field, value, room));
+        return fa_json_add_bool(object, field->name, value != 0);
+    return fa_json_add_text(object, field->name, fa_field_text(field, value, room));
 }
 
 /* "NAME@HASH", by which alone it is found. */
@@ -40,7 +40,7 @@ static cJSON *problem_to_json(const fa_problem *p, bool whole)
     {
         int32_t value = VALUE(p, op, f);
         if (good && !fa_field_is_absent(f, value))
-            good = fa_field_to_json(json, f->name, f, value);
+            good = add_field(json, f, value);
     }
     if (!good) {
         cJSON_Delete(json);

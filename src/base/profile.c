@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "profile.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "trial.h"
 
 #include <string.h>
 
 #define FA_BOUND_NAME(name, value, text) [value] = (text),
-const char *const fa_bound_names[] = {FA_BOUNDS(FA_BOUND_NAME) NULL};
+static const char *const bound_names[] = {FA_BOUNDS(FA_BOUND_NAME) NULL};
 
 #define FIGURE(words, member)                       \
     {                                               \
@@ -82,7 +81,7 @@ static const fa_member launch_members[] = {
 static const fa_member profile_members[] = {
     FA_CONFIG_MEMBER(fa_profile, config),
     FA_MEMBER("longest", COUNT, fa_profile, longest, .most = FA_PROFILE_LAUNCHES - 1),
-    FA_MEMBER("bound", CHOICE, fa_profile, bound, .names = fa_bound_names),
+    FA_MEMBER("bound", CHOICE, fa_profile, bound, .names = bound_names),
     FA_MEMBER("sentence", TEXT, fa_profile, sentence),
     FA_MEMBER("driver_version", COUNT, fa_profile, driver_version),
     FA_MEMBER("unix_time", COUNT64, fa_profile, unix_time),

@@ -5,7 +5,7 @@
 #include "trial.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "json_struct.h"
 #include "problem.h"
 #include "tunable.h"

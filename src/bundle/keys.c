@@ -362,23 +362,26 @@ static int change_list(const char *key_or_name, const char *name, fa_diag *diag)
 {
     char path[FA_STORE_PATH_MAX];
     fa_buf text = {0}, out = {0};
-    int lock = -1, failed = 0, found = 0;
+    int lock = -1;
     key_list *list = malloc(sizeof *list);
     int rc = list != NULL ? lock_list(&lock, diag) : fa_fail(diag, FA_ENOMEM, "out of memory");
     if (rc == 0)
         rc = read_list(list, path, sizeof path, &text, diag);
-    if (rc == 0)
-        found = change_text(&text, key_or_name, name, &out);
-    if (rc == 0 && name == NULL && found == 0)
+    if (rc != 0)
+        goto done;
+    int found = change_text(&text, key_or_name, name, &out);
+    if (found == 0 && name == NULL) {
         rc = fa_fail(diag, FA_ENOTFOUND,
                      "no trusted key has that key or name: `fa-tune trust list` shows them");
-    if (rc == 0 && name != NULL && found == 0 && list->count == KEYS_MAX)
+    } else if (found == 0 && list->count == KEYS_MAX) {
         rc = fa_fail(diag, FA_EINVAL, "%d keys are trusted: remove one first", KEYS_MAX);
-    if (rc == 0)
-        failed = out.failed ? ENOMEM : fa_replace_file(path, out.data, out.size, 0644);
-    if (failed != 0)
-        rc = fa_fail(diag, failed == ENOMEM ? FA_ENOMEM : FA_EIO, "cannot write %s: %s", path,
-                     strerror(failed));
+    } else {
+        int failed = out.failed ? ENOMEM : fa_replace_file(path, out.data, out.size, 0644);
+        if (failed != 0)
+            rc = fa_fail(diag, failed == ENOMEM ? FA_ENOMEM : FA_EIO, "cannot write %s: %s", path,
+                         strerror(failed));
+    }
+done:
     if (lock >= 0)
         close(lock);
     fa_buf_free(&text);

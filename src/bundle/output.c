@@ -158,14 +158,17 @@ int fa_output_check(const char *path, fa_diag *diag)
     int rc = find_target(path, &target, diag);
     if (rc == 0)
         rc = check_database(&target, path, diag);
-    if (rc == 0 && (rc = is_secret_key(target.path, diag)) > 0)
-        rc = fa_fail(
+    if (rc != 0)
+        return rc;
+    rc = is_secret_key(target.path, diag);
+    if (rc > 0)
+        return fa_fail(
             diag, FA_EINVAL,
             "cannot write %s: it is a secret key, which is never written over: name another file",
             path);
     if (rc == 0 && is_trust_list(&target))
-        rc = fa_fail(diag, FA_EINVAL,
-                     "cannot write %s: it is the list of trusted keys: name another file", path);
+        return fa_fail(diag, FA_EINVAL,
+                       "cannot write %s: it is the list of trusted keys: name another file", path);
     return rc;
 }
 

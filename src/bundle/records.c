@@ -4,7 +4,7 @@
 #include "catalogue.h"
 #include "error.h"
 #include "fa_bundle.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "render.h"
 #include "trial_list.h"
@@ -176,23 +176,16 @@ static int refuse_dry_run(const cJSON *json, fa_diag *diag)
 int fa_baseline_from_json(const cJSON *json, fa_baseline *ret_baseline, fa_diag *diag)
 {
     fa_baseline baseline = {.unix_time = (int64_t)time(NULL)};
-    int rc = cJSON_IsObject(json) ? 0 : fa_fail(diag, FA_EINVAL, "it is no JSON object");
-    if (rc == 0)
-        rc = refuse_dry_run(json, diag);
-    if (rc == 0)
-        rc = fa_struct_from_json(json, baseline_members, &baseline, "baseline", diag);
-    if (rc == 0)
-        rc = check_baseline(&baseline, diag);
-    if (rc == 0) {
-        *ret_baseline = baseline;
-        fa_baseline_gpu(baseline.gpu_name, ret_baseline->gpu_name);
-    }
-    return rc;
-}
-
-cJSON *fa_baseline_to_json(const fa_baseline *baseline)
-{
-    return fa_struct_to_json(baseline_members, baseline);
+    int rc;
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "it is no JSON object");
+    if ((rc = refuse_dry_run(json, diag)) != 0 ||
+        (rc = fa_struct_from_json(json, baseline_members, &baseline, "baseline", diag)) != 0 ||
+        (rc = check_baseline(&baseline, diag)) != 0)
+        return rc;
+    *ret_baseline = baseline;
+    fa_baseline_gpu(baseline.gpu_name, ret_baseline->gpu_name);
+    return 0;
 }
 
 /* ---- a winner as JSON -----------------------------------------------------------------------*/
@@ -231,10 +224,7 @@ static char *print_winner(const fa_winner_record *record)
 {
     fa_winner_record line = *record;
     line.trial = fa_timed_trial(&record->trial);
-    cJSON *json = fa_struct_to_json(winner_members, &line);
-    char *text = json != NULL ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
-    return text;
+    return fa_json_finish(fa_struct_to_json(winner_members, &line));
 }
 
 static char *print_head(const fa_records *records)
@@ -250,9 +240,7 @@ static char *print_head(const fa_records *records)
     cJSON *families = fa_json_add_object(json, "families");
     for (int i = 0; i < records->families; i++)
         fa_json_add_text(families, records->family[i].name, records->family[i].hash);
-    char *text = fa_json_print(json);
-    cJSON_Delete(json);
-    return text;
+    return fa_json_finish(json);
 }
 
 static int catalogue_place(const char *name)
@@ -289,10 +277,7 @@ static int compare_baselines(const void *a, const void *b)
 
 static char *print_baseline(const fa_baseline *baseline)
 {
-    cJSON *json = fa_baseline_to_json(baseline);
-    char *text = json != NULL ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
-    return text;
+    return fa_json_finish(fa_struct_to_json(baseline_members, baseline));
 }
 
 static void put_line(fa_buf *out, char *text)
@@ -303,7 +288,7 @@ static void put_line(fa_buf *out, char *text)
     }
     fa_buf_text(out, text);
     fa_buf_text(out, "\n");
-    cJSON_free(text);
+    free(text);
 }
 
 int fa_records_write(fa_records *records, const char *path, fa_diag *diag)

@@ -73,7 +73,5 @@ int fa_records_write(fa_records *records, const char *path, fa_diag *diag);
 void fa_baseline_gpu(const char *name, char ret_name[64]);
 /* FA_EINVAL with a sentence: also of lines whose times are made up ("dry_run"). */
 int fa_baseline_from_json(const cJSON *json, fa_baseline *ret_baseline, fa_diag *diag);
-/* NULL: out of memory. */
-cJSON *fa_baseline_to_json(const fa_baseline *baseline);
 
 #endif

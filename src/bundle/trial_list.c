@@ -2,10 +2,8 @@
 #include "trial_list.h"
 
 #include "error.h"
-#include "json_make.h"
-#include "problem.h"
+#include "json.h"
 #include "trial.h"
-#include "tunable.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -186,8 +184,8 @@ static int read_trial(const cJSON *json, fa_trial_list *list, fa_diag *diag)
     record.clocks = clocks;
     if (rc == 0)
         rc = fa_trial_list_add(list, &record);
-    cJSON_free(environment);
-    cJSON_free(clocks);
+    free(environment);
+    free(clocks);
     return rc == 0 ? 0 : fa_fail(diag, rc, "out of memory for evidence");
 }
 

@@ -3,14 +3,13 @@
  * Carrying winners: export and import of bundles and of records, a bundle shown, and whose bundles are trusted.
  */
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "run.h"
 #include "table.h"
 #include "text.h"
 #include "wording.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- records --------------------------------------------------------------------------------*/

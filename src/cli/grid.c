@@ -43,34 +43,45 @@ void cli_grid_free(cli_grid *grid)
 /* ---- a plan: JSON lines. Its bytes are anybody's: all is checked, and the sentence names the line ----*/
 enum { PLAN_MAX = 16 << 20, PLAN_LINE_MAX = 16384 };
 
+/* A problem, for its own GPU or for each of `gpus`. */
+static int take_json(const cJSON *json, const fa_operation *operation, const char (*gpus)[64],
+                     int gpu_count, cli_grid *grid, fa_diag *diag)
+{
+    fa_problem problem;
+    const char *name = NULL;
+    fa_gpu gpu;
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "it is no JSON object");
+    const cJSON *inner = cJSON_GetObjectItemCaseSensitive(json, "problem");
+    if (inner != NULL && !cJSON_IsObject(inner))
+        return fa_fail(diag, FA_EINVAL, "\"problem\" is no JSON object");
+    problem.operation = operation;
+    int rc = fa_problem_from_strict_json(inner != NULL ? inner : json, FA_NEED_REQUIRED,
+                                         inner == NULL ? "gpu" : NULL, &problem, diag);
+    if (rc != 0)
+        return rc;
+    rc = fa_json_text(json, "gpu", &name, "JSON", diag);
+    if (rc == 0) {
+        rc = fa_gpu_find(name, &gpu, diag);
+        return rc == 0 ? add_item(grid, &problem, gpu.name, diag) : rc;
+    }
+    if (rc != FA_ENOTFOUND)
+        return rc;
+    rc = 0;
+    for (int i = 0; i < gpu_count && rc == 0; i++)
+        rc = add_item(grid, &problem, gpus[i], diag);
+    return rc;
+}
+
 static int take_line(const char *text, size_t size, const fa_operation *operation,
                      const char (*gpus)[64], int gpu_count, cli_grid *grid, fa_diag *diag)
 {
     cJSON *json = NULL;
-    fa_problem problem;
-    const char *name = NULL;
-    fa_gpu gpu;
     if (size > PLAN_LINE_MAX)
         return fa_fail(diag, FA_EINVAL, "longer than %d bytes", PLAN_LINE_MAX);
     int rc = fa_json_parse(text, size, "problem", &json, diag);
-    if (rc == 0 && !cJSON_IsObject(json))
-        rc = fa_fail(diag, FA_EINVAL, "it is no JSON object");
-    if (rc == 0) {
-        const cJSON *inner = cJSON_GetObjectItemCaseSensitive(json, "problem");
-        problem.operation = operation;
-        rc = inner != NULL && !cJSON_IsObject(inner)
-                 ? fa_fail(diag, FA_EINVAL, "\"problem\" is no JSON object")
-                 : fa_problem_from_strict_json(inner != NULL ? inner : json, FA_NEED_REQUIRED,
-                                               inner == NULL ? "gpu" : NULL, &problem, diag);
-    }
-    if (rc == 0) {
-        rc = fa_json_text(json, "gpu", &name, "JSON", diag);
-        rc = rc == 0 ? fa_gpu_find(name, &gpu, diag) : rc == FA_ENOTFOUND ? 0 : rc;
-    }
-    if (rc == 0 && name != NULL)
-        rc = add_item(grid, &problem, gpu.name, diag);
-    for (int i = 0; i < gpu_count && name == NULL && rc == 0; i++)
-        rc = add_item(grid, &problem, gpus[i], diag);
+    if (rc == 0)
+        rc = take_json(json, operation, gpus, gpu_count, grid, diag);
     cJSON_Delete(json);
     return rc;
 }

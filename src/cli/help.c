@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "help.h"
+#include "options.h"
 
 #include "fa_tune.h"
-#include "json_make.h"
+#include "json.h"
 #include "options_table.h"
-#include "terminal.h"
+#include "text.h"
 #include "wording.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { COLUMN = 26 /* where an option's help begins */ };
 

@@ -6,8 +6,8 @@
  * to stderr.
  */
 #include "error.h"
-#include "help.h"
-#include "json_make.h"
+#include "options.h"
+#include "json.h"
 #include "wording.h"
 #include "options_table.h"
 #include "own_place.h"
@@ -396,10 +396,8 @@ static int run_line(int count, char **arguments)
         rc = cli_settings_export(&files, &diag);
     if (rc == 0 && verb->run == NULL)
         return serve(count - first, arguments + first);
-    if (rc == 0)
-        rc = cli_options_parse(verb, &all, count - first, arguments + first, &files, &options,
-                               &diag);
-    if (rc != 0)
+    if (rc != 0 || (rc = cli_options_parse(verb, &all, count - first, arguments + first, &files,
+                                           &options, &diag)) != 0)
         return cli_error(rc == FA_ENOMEM || rc == FA_EIO ? EXIT_FAILED : EXIT_USAGE, &diag);
     return options.help ? put_help(verb, options.problem.operation, false)
                         : run_verb(verb, &options);

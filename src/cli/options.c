@@ -5,7 +5,7 @@
 #include "options.h"
 
 #include "options_table.h"
-#include "terminal.h"
+#include "text.h"
 
 #include <string.h>
 

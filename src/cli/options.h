@@ -4,6 +4,8 @@
  *
  * Workload: once per process. Every value is checked here, so that a verb sees only values that
  * the library takes. `--option=value` and `--option value` are the same; a later one wins.
+ * Help is made from the same table: for people, wrapped to their terminal, and as JSON, from which manual pages and
+ * completions are made.
  */
 #ifndef FA_CLI_OPTIONS_H
 #define FA_CLI_OPTIONS_H
@@ -11,6 +13,8 @@
 #include "buf.h"
 #include "operation.h"
 #include "settings.h"
+
+#include <cJSON.h>
 
 enum {
     CLI_GROUP_PROBLEM = 1, /* what is to be computed */
@@ -159,5 +163,13 @@ void cli_options_operands(unsigned groups, fa_buf *out);
 void cli_hint(fa_buf *out, const char *verb, const cli_options *options);
 /* The same without a GPU and a problem. */
 void cli_hint_store(fa_buf *out, const char *verb, const cli_options *options);
+
+/* ---- help.c ----------------------------------------------------------------------------------*/
+/* The verbs in groups, and the options of the first one: those that people use first, or `all`. */
+void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *out);
+/* One verb with all of its options, those of the operation's problems among them. */
+void cli_help_verb(const cli_verb *verb, const fa_operation *operation, fa_buf *out);
+/* All verbs and options; the caller's. */
+cJSON *cli_help_json(const cli_verb *verbs, size_t count);
 
 #endif

@@ -6,7 +6,7 @@
 #include "options_table.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "fa_tune.h"
 #include "wording.h"
 #include "problem.h"

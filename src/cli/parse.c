@@ -9,7 +9,6 @@
 #include "wording.h"
 #include "options_table.h"
 #include "problem.h"
-#include "terminal.h"
 #include "text.h"
 
 #include <limits.h>
@@ -369,16 +368,18 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
     if (rc == 0 && templates != NULL)
         rc = check_depth(templates, diag);
     *ret_operation = fa_operation_of(NULL);
-    if (rc == 0 && (*ret_operation)->field_count == 0)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    if (rc == 0 && specification != NULL && name != NULL)
-        return fa_fail(diag, FA_EINVAL, "%s is what to tune: leave --operation out", specification);
-    if (rc == 0 && specification != NULL && access(specification, F_OK) != 0)
-        return fa_fail(diag, FA_EINVAL, "there is no file %.300s", specification);
-    if (rc == 0 && specification != NULL)
-        return fa_spec_load(specification, ret_operation, diag);
-    if (rc != 0 || name == NULL)
+    if (rc != 0)
         return rc;
+    if ((*ret_operation)->field_count == 0)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    if (specification != NULL && name != NULL)
+        return fa_fail(diag, FA_EINVAL, "%s is what to tune: leave --operation out", specification);
+    if (specification != NULL && access(specification, F_OK) != 0)
+        return fa_fail(diag, FA_EINVAL, "there is no file %.300s", specification);
+    if (specification != NULL)
+        return fa_spec_load(specification, ret_operation, diag);
+    if (name == NULL)
+        return 0;
     rc = fa_operation_find(name, ret_operation, diag);
     return rc == FA_ENOTSUP && (verb->groups & CLI_GROUP_FORGET) ? 0 : rc;
 }

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { FIRST_ROWS = 5, BAR_WIDTH = 16, BAR_FROM = 72 /* columns: a narrow terminal has no room */ };
@@ -157,7 +156,7 @@ static void put_bar(int64_t done, int64_t total)
     fputs(" ", stderr);
 }
 
-void cli_progress_draw(cli_progress *progress, fa_buf *line, int64_t done, int64_t total)
+static void draw_line(cli_progress *progress, fa_buf *line, int64_t done, int64_t total)
 {
     size_t columns = fa_terminal_columns(STDERR_FILENO);
     columns = columns > 0 ? columns - 1 : 79;
@@ -184,7 +183,7 @@ bool cli_progress_is_due(const cli_progress *progress)
 void cli_progress_show(cli_progress *progress, fa_buf *line, int64_t done, int64_t total)
 {
     if (progress->terminal)
-        cli_progress_draw(progress, line, done, total);
+        draw_line(progress, line, done, total);
     else
         cli_progress_tell(progress, line);
 }
@@ -211,8 +210,8 @@ static void draw(cli_progress *progress, const fa_progress *event)
         fa_buf_text(&line, stages[event->stage]);
     if (event->stage != FA_STAGE_WAIT)
         text_counts(progress, event, &line);
-    cli_progress_draw(progress, &line, cli_progress_done(event),
-                      event->stage != FA_STAGE_WAIT ? event->in_budget : 0);
+    draw_line(progress, &line, cli_progress_done(event),
+              event->stage != FA_STAGE_WAIT ? event->in_budget : 0);
 }
 
 static void tell_stage(cli_progress *progress, const fa_progress *event)

@@ -42,15 +42,13 @@ int32_t cli_progress_done(const fa_progress *event);
 void cli_progress_note(void *context, const char *sentence);
 /* One whole line, above the updating one; the buffer is freed. */
 void cli_progress_tell(cli_progress *progress, fa_buf *line);
-/* The updating line, cut to the terminal's width, behind a bar of `done` of `total` where that is
- * wide enough and total is above 0; the buffer is freed. */
-void cli_progress_draw(cli_progress *progress, fa_buf *line, int64_t done, int64_t total);
 /* "WHAT done of all", on the updating line or in plain ones: an fa_records_options.progress, whose context is a
  * cli_progress. Non-zero once the person wants to stop. */
 int cli_progress_count(void *context, const char *what, int32_t done, int32_t all);
 /* Whether a line is wanted again: ten times a second on a terminal, elsewhere every five seconds. */
 bool cli_progress_is_due(const cli_progress *progress);
-/* On the updating line as cli_progress_draw, elsewhere as cli_progress_tell. */
+/* On a terminal the updating line, cut to its width, behind a bar of `done` of `total` where there is room for
+ * it and total is above 0; elsewhere as cli_progress_tell. The buffer is freed. */
 void cli_progress_show(cli_progress *progress, fa_buf *line, int64_t done, int64_t total);
 /* Erases the updating line. */
 void cli_progress_end(cli_progress *progress);

@@ -8,9 +8,8 @@
 #include "run.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
-#include "terminal.h"
 #include "text.h"
 
 #include <ctype.h>
@@ -83,7 +82,7 @@ int cli_json_write(cJSON *document)
     fa_buf_text(&out, text != NULL ? text : "");
     fa_buf_text(&out, "\n");
     out.failed |= text == NULL;
-    cJSON_free(text);
+    free(text);
     cJSON_Delete(document);
     int status = cli_write(&out);
     fa_buf_free(&out);

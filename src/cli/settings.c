@@ -6,7 +6,6 @@
 #include "wording.h"
 #include "own_place.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

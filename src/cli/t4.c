@@ -3,11 +3,12 @@
  * export --t4: the trials of one problem in the T4 format of the auto-tuning community, for others' tools.
  */
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "run.h"
 #include "text.h"
 #include "tunable.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -181,7 +182,7 @@ int cli_export_t4(cli_run *run)
         fa_buf_text(&run->out, problem.data);
         fa_buf_text(&run->out, "\n");
     }
-    cJSON_free(text);
+    free(text);
     cJSON_Delete(document);
     fa_buf_free(&problem);
     return rc;

@@ -2,9 +2,8 @@
 #include "text.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
-#include "terminal.h"
 #include "wording.h"
 
 #include <errno.h>
@@ -12,6 +11,7 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,11 +121,22 @@ void cli_text_problem_short(fa_buf *out, const fa_problem *p)
     fa_problem_words(out, p, separator, false);
 }
 
+/* L4 (sm_89, 58 SMs, not present here) */
+static void text_gpu(fa_buf *out, const fa_gpu *gpu)
+{
+    cli_text_safe(out, gpu->name);
+    fa_buf_printf(out, " (sm_%d, %d SMs", gpu->sm, gpu->sm_count);
+    if (gpu->present)
+        fa_buf_printf(out, ", device %d)", gpu->ordinal);
+    else
+        fa_buf_text(out, ", not present here)");
+}
+
 void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu)
 {
     cli_text_problem(out, problem);
     fa_buf_printf(out, " %s on ", symbols->dot);
-    cli_text_gpu(out, gpu);
+    text_gpu(out, gpu);
     fa_buf_text(out, "\n");
 }
 
@@ -142,16 +153,6 @@ bool cli_text_too_large(fa_buf *out, const fa_problem *p)
         fa_buf_printf(out, "%.0e", bytes / gib);
     fa_buf_text(out, " GiB: no GPU has so much memory");
     return true;
-}
-
-void cli_text_gpu(fa_buf *out, const fa_gpu *gpu)
-{
-    cli_text_safe(out, gpu->name);
-    fa_buf_printf(out, " (sm_%d, %d SMs", gpu->sm, gpu->sm_count);
-    if (gpu->present)
-        fa_buf_printf(out, ", device %d)", gpu->ordinal);
-    else
-        fa_buf_text(out, ", not present here)");
 }
 
 void cli_text_config(fa_buf *out, const fa_config *config)
@@ -255,4 +256,67 @@ void cli_tell(const char *format, ...)
     vsnprintf(diag.text, sizeof diag.text, format, arguments);
     va_end(arguments);
     cli_error(0, &diag);
+}
+
+/* ---- colour ---------------------------------------------------------------------------------*/
+const char *const cli_colour_names[] = {"auto", "always", "never", NULL};
+
+static int choice = CLI_COLOUR_AUTO;
+
+void cli_colour_choose(int chosen)
+{
+    choice = chosen;
+}
+
+/* Whether this descriptor's output is coloured. */
+static bool is_coloured(int descriptor)
+{
+    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+    if (choice != CLI_COLOUR_AUTO)
+        return choice == CLI_COLOUR_ALWAYS;
+    return isatty(descriptor) == 1 && (none == NULL || none[0] == 0) && term != NULL &&
+           strcmp(term, "dumb") != 0;
+}
+
+const char *cli_style_begin(int descriptor, cli_style style)
+{
+    static const char *const escapes[] = {[CLI_BOLD] = "\033[1m",
+                                          [CLI_DIM] = "\033[2m",
+                                          [CLI_RED] = "\033[1;31m",
+                                          [CLI_GREEN] = "\033[32m",
+                                          [CLI_YELLOW] = "\033[33m"};
+    return is_coloured(descriptor) ? escapes[style] : "";
+}
+
+const char *cli_style_end(int descriptor)
+{
+    return is_coloured(descriptor) ? "\033[0m" : "";
+}
+
+void cli_styled(fa_buf *out, cli_style style, const char *text)
+{
+    fa_buf_printf(out, "%s%s%s", cli_style_begin(STDOUT_FILENO, style), text,
+                  cli_style_end(STDOUT_FILENO));
+}
+
+/* ---- width ----------------------------------------------------------------------------------*/
+void cli_wrap_here(fa_buf *out, const char *text, size_t column, size_t indent)
+{
+    size_t width = fa_terminal_columns(STDOUT_FILENO);
+    fa_wrap(out, text, strlen(text), column, indent, width > 0 ? width : SIZE_MAX);
+}
+
+void cli_wrap_lines(fa_buf *out, const char *text)
+{
+    size_t width = fa_terminal_columns(STDOUT_FILENO);
+    while (*text != 0) {
+        size_t length = strcspn(text, "\n"), indent = strspn(text, " ");
+        if (width == 0 || fa_columns_of(text, length) <= width)
+            fa_buf_append(out, text, length);
+        else
+            fa_wrap(out, text, length, 0, indent < width / 2 ? indent : 0, width);
+        text += length;
+        if (*text == '\n')
+            fa_buf_append(out, text++, 1);
+    }
 }

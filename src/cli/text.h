@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How this program words numbers, problems, GPUs and configs. Symbols outside ASCII are used only
- * where the locale is UTF-8. Text that is not ours (names, reasons, paths) goes through
- * cli_text_safe, because terminals act on control bytes.
+ * How this program words numbers, problems, GPUs and configs, and what the terminal behind stdout and stderr is good for:
+ * colour, its width, and prose that breaks at words. Symbols outside ASCII are used only where the locale is UTF-8. Text
+ * that is not ours (names, reasons, paths) goes through cli_text_safe, because terminals act on control bytes.
+ *
+ * Invariant: what is written to a file or a pipe depends on no terminal, except where --color=always is given.
  */
 #ifndef FA_CLI_TEXT_H
 #define FA_CLI_TEXT_H
@@ -40,7 +42,6 @@ void cli_text_problem_short(fa_buf *out, const fa_problem *problem); /* without 
 void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu);
 /* Says that the problem's tensors exceed every GPU's memory, where they do. */
 bool cli_text_too_large(fa_buf *out, const fa_problem *problem);
-void cli_text_gpu(fa_buf *out, const fa_gpu *gpu); /* L4 (sm_89, 58 SMs, not present here) */
 void cli_text_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
 void cli_text_path(fa_buf *out, const char *path);          /* ~/.cache/fa-tune/store.db */
 void cli_text_age(fa_buf *out, int64_t unix_time);          /* 3 days ago */
@@ -55,5 +56,25 @@ void cli_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The sentences of both, as an array of texts that is the caller's; NULL where there are none, or where
  * a result was written after all. */
 cJSON *cli_errors_take(void);
+
+/* ---- the terminal behind stdout and stderr ---------------------------------------------------*/
+typedef enum cli_style { CLI_BOLD, CLI_DIM, CLI_RED, CLI_GREEN, CLI_YELLOW } cli_style;
+enum { CLI_COLOUR_AUTO, CLI_COLOUR_ALWAYS, CLI_COLOUR_NEVER };
+
+/* By choice. */
+extern const char *const cli_colour_names[];
+/* How --color was given. Until it is called, and with "auto": a terminal that takes escapes is coloured, unless
+ * NO_COLOR is set. */
+void cli_colour_choose(int choice);
+/* Appends text for stdout in a style; plain where stdout is not coloured. */
+void cli_styled(fa_buf *out, cli_style style, const char *text);
+/* The escape that begins a style on a descriptor, and the one that ends every style; "" where it is not coloured. */
+const char *cli_style_begin(int descriptor, cli_style style);
+const char *cli_style_end(int descriptor);
+
+/* fa_wrap() for stdout: as wide as its terminal, and one line where it is none. */
+void cli_wrap_here(fa_buf *out, const char *text, size_t column, size_t indent);
+/* Appends lines, those that are too wide for stdout's terminal wrapped under their own first word. */
+void cli_wrap_lines(fa_buf *out, const char *text);
 
 #endif

@@ -2,13 +2,12 @@
  *
  * check: whether a kernel of one's own compiles and takes what its specification says, without a GPU and without a tune.
  */
-#include "json_make.h"
+#include "json.h"
 #include "run.h"
 #include "table.h"
 #include "text.h"
 #include "wording.h"
 
-#include "error.h"
 #include "problem.h"
 
 #include <stdio.h>

@@ -9,7 +9,6 @@
  */
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 #include "problem.h"
 #include "run.h"
 #include "table.h"
@@ -105,6 +104,17 @@ static int read_time(const cJSON *answer, const char *key, double *ret, fa_diag 
     return rc;
 }
 
+static int read_times(const cJSON *answer, winner *ret, fa_diag *diag)
+{
+    int rc = fa_json_int(answer, "unix_time", 0, (int64_t)1 << 40, &ret->unix_time, "answer", diag);
+    if (rc != 0 && rc != FA_ENOTFOUND)
+        return rc;
+    rc = read_time(answer, "median_us", &ret->median_us, diag);
+    if (rc == 0)
+        rc = read_time(answer, "low_us", &ret->low_us, diag);
+    return rc == 0 ? read_time(answer, "high_us", &ret->high_us, diag) : rc;
+}
+
 static int read_winner(const cJSON *json, winner *ret, fa_diag *diag)
 {
     const cJSON *answer = cJSON_GetObjectItemCaseSensitive(json, "answer");
@@ -117,21 +127,14 @@ static int read_winner(const cJSON *json, winner *ret, fa_diag *diag)
     int rc = fa_problem_from_strict_json(problem, FA_NEED_INTEGERS, "*", &ret->problem, diag);
     if (rc == 0)
         rc = fa_gpu_from_json(cJSON_GetObjectItemCaseSensitive(json, "gpu"), &gpu, diag);
-    if (rc == 0 && !cJSON_IsObject(answer))
-        rc = fa_fail(diag, FA_EINVAL, "\"answer\" is missing");
-    if (rc == 0)
-        rc = fa_json_text(answer, "origin", &origin, "answer", diag);
-    if (rc == FA_ENOTFOUND || (rc == 0 && fa_origin_parse(origin, &ret->origin) != 0))
-        rc = fa_fail(diag, FA_EINVAL, "its origin is not known");
-    if (rc == 0)
-        rc = fa_json_int(answer, "unix_time", 0, (int64_t)1 << 40, &ret->unix_time, "answer", diag);
-    if (rc == 0 || rc == FA_ENOTFOUND)
-        rc = read_time(answer, "median_us", &ret->median_us, diag);
-    if (rc == 0)
-        rc = read_time(answer, "low_us", &ret->low_us, diag);
-    if (rc == 0)
-        rc = read_time(answer, "high_us", &ret->high_us, diag);
     if (rc != 0)
+        return rc;
+    if (!cJSON_IsObject(answer))
+        return fa_fail(diag, FA_EINVAL, "\"answer\" is missing");
+    rc = fa_json_text(answer, "origin", &origin, "answer", diag);
+    if (rc == FA_ENOTFOUND || (rc == 0 && fa_origin_parse(origin, &ret->origin) != 0))
+        return fa_fail(diag, FA_EINVAL, "its origin is not known");
+    if (rc != 0 || (rc = read_times(answer, ret, diag)) != 0)
         return rc;
     if (ret->low_us > 0 && ret->high_us > 0 &&
         !(ret->low_us <= ret->median_us && ret->median_us <= ret->high_us))

@@ -2,7 +2,7 @@
  *
  * config: what each setting is where no option says it, and where that comes from.
  */
-#include "json_make.h"
+#include "json.h"
 #include "run.h"
 #include "table.h"
 #include "text.h"

@@ -2,9 +2,8 @@
  *
  * doctor: what would keep a tune from working here, each with what to do about it.
  */
-#include "json_make.h"
+#include "json.h"
 #include "run.h"
-#include "terminal.h"
 #include "text.h"
 
 #include <string.h>

@@ -4,14 +4,12 @@
  * nothing.
  */
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
-#include "rows.h"
+#include "table.h"
 #include "run.h"
 #include "text.h"
 #include "wording.h"
-
-#include <string.h>
 
 static size_t count_of(const cli_rows *rows, fa_status status, bool ranked)
 {

@@ -4,7 +4,7 @@
  * at the end what came of them; queue says how it stands.
  */
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "run.h"
 #include "table.h"
 #include "text.h"

@@ -3,7 +3,7 @@
  * gpus: the GPU types that can be tuned for, whether or not one is here; with options of a problem, those that a
  * kernel family serves it on.
  */
-#include "json_make.h"
+#include "json.h"
 #include "options_table.h"
 #include "problem.h"
 #include "run.h"

@@ -4,13 +4,12 @@
  * report.
  */
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
-#include "profile.h"
+#include "trial.h"
 #include "run.h"
 #include "table.h"
 #include "text.h"
-#include "wording.h"
 
 #include <stdio.h>
 #include <string.h>

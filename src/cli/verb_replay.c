@@ -2,7 +2,7 @@
  *
  * replay: how well each way of searching does on a space that was once measured whole. Needs no GPU and no store.
  */
-#include "json_make.h"
+#include "json.h"
 #include "run.h"
 #include "table.h"
 #include "text.h"

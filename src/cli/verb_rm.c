@@ -5,7 +5,6 @@
  */
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 #include "problem.h"
 #include "run.h"
 #include "table.h"

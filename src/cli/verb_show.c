@@ -4,7 +4,7 @@
  * nothing.
  */
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "run.h"
 #include "table.h"

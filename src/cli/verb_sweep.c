@@ -4,11 +4,10 @@
  */
 #include "error.h"
 #include "grid.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "run.h"
 #include "table.h"
-#include "terminal.h"
 #include "text.h"
 
 #include <inttypes.h>

@@ -6,11 +6,9 @@
  */
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 #include "problem.h"
-#include "rows.h"
+#include "table.h"
 #include "run.h"
-#include "terminal.h"
 #include "text.h"
 #include "wording.h"
 

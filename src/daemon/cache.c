@@ -3,7 +3,7 @@
  * Sets of a few entries each, the one unused for longest giving way: keys that collide, by
  * chance or on purpose, cost one another their places and nobody any time.
  */
-#include "exchange.h"
+#include "http.h"
 
 #include <stdlib.h>
 #include <string.h>

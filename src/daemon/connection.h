@@ -70,8 +70,6 @@ struct serve_http {
 void connection_run(serve_http *http);
 /* The same once the loop's other events have had their turn. */
 void connection_run_soon(serve_http *http);
-/* libmicrohttpd looks at a suspended connection only after it is resumed. */
-void connection_resume(struct connection *c);
 void connection_enter(struct connection *c, enum connection_phase phase);
 /* Without the token so far, over TCP. */
 bool connection_is_stranger(const struct connection *c);

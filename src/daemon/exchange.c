@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exchange.h"
+#include "http.h"
 
 #include "buf.h"
 #include "connection.h"
@@ -128,6 +128,16 @@ static const struct {
     {FA_EUNTRUSTED, MHD_HTTP_UNAUTHORIZED},
 };
 
+/* libmicrohttpd looks at a suspended connection only after it is resumed. */
+static void resume(struct connection *c)
+{
+    if (!c->suspended)
+        return;
+    c->suspended = false;
+    MHD_resume_connection(c->mhd);
+    connection_run_soon(c->http);
+}
+
 unsigned serve_status_of(int code)
 {
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
@@ -143,7 +153,7 @@ void serve_reply(serve_exchange *exchange, unsigned status, serve_page *page)
         return;
     exchange->status = status;
     c->page = serve_page_keep(page);
-    connection_resume(c);
+    resume(c);
 }
 
 void serve_reply_page(serve_exchange *exchange, unsigned status, serve_page *page)
@@ -294,14 +304,14 @@ void serve_stream_send(serve_exchange *exchange, const char *text, size_t size, 
         c->ended = true;
     if (c->phase == CONNECTION_STREAM && c->suspended)
         c->since_ms = (int64_t)uv_now(c->http->loop);
-    connection_resume(c);
+    resume(c);
 }
 
 void serve_stream_end(serve_exchange *exchange)
 {
     struct connection *c = (struct connection *)exchange;
     c->ended = true;
-    connection_resume(c);
+    resume(c);
 }
 
 /* ---- those that wait ------------------------------------------------------------------------*/
@@ -383,15 +393,6 @@ void connection_run(serve_http *http)
         uv_timer_start(&http->later, run_late, STUCK_MS, 0);
 }
 
-void connection_resume(struct connection *c)
-{
-    if (!c->suspended)
-        return;
-    c->suspended = false;
-    MHD_resume_connection(c->mhd);
-    connection_run_soon(c->http);
-}
-
 void connection_enter(struct connection *c, enum connection_phase phase)
 {
     c->phase = phase;
@@ -426,5 +427,5 @@ void connection_cut(struct connection *c)
     shutdown(c->fd, SHUT_RDWR);
     /* A connection whose buffer is full is not read again, and its end would not be seen. */
     MHD_set_connection_option(c->mhd, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
-    connection_resume(c);
+    resume(c);
 }

@@ -4,7 +4,6 @@
 #include "error.h"
 #include "hash.h"
 #include "json.h"
-#include "json_make.h"
 #include "operation.h"
 #include "problem.h"
 
@@ -332,18 +331,19 @@ static int take_parts(struct sent_family *sent, cJSON *json, fa_diag *diag)
         return fa_fail(
             diag, FA_EINVAL,
             "a family needs a name, a manifest or specification (an object) and a source");
-    if (rc == 0 && !good_name(sent->name))
+    if (rc != 0)
+        return rc;
+    if (!good_name(sent->name))
         return fa_fail(diag, FA_EINVAL,
                        "the family's name takes 1 to %d of a-z, 0-9 and _, and begins "
                        "with a letter",
                        NAME_BYTES - 1);
-    if (rc == 0 && sent->specified) { /* its name is kept with it */
+    if (sent->specified) { /* its name is kept with it */
         cJSON_DeleteItemFromObjectCaseSensitive(manifest, "name");
         fa_json_add_text(manifest, "name", sent->name);
-    } else if (rc == 0)
-        rc = some_problem(manifest, &sent->problem, diag);
-    if (rc != 0)
+    } else if ((rc = some_problem(manifest, &sent->problem, diag)) != 0) {
         return rc;
+    }
     char *text = fa_json_print(manifest);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");

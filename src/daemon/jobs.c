@@ -2,7 +2,7 @@
 #include "jobs.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 #include "queries.h"
 
@@ -52,9 +52,7 @@ static void append_time(fa_buf *out, const char *name, int64_t unix_ms)
 /* As JSON; "" is null. */
 static void append_text(fa_buf *out, const char *text)
 {
-    cJSON *json = text[0] != 0 ? cJSON_CreateString(text) : cJSON_CreateNull();
-    char *printed = fa_json_print(json);
-    cJSON_Delete(json);
+    char *printed = fa_json_finish(text[0] != 0 ? cJSON_CreateString(text) : cJSON_CreateNull());
     out->failed |= printed == NULL;
     fa_buf_text(out, printed != NULL ? printed : "null");
     free(printed);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "jobs.h"
 
-#include "error.h"
 #include "queries.h"
 
 #include <stdio.h>

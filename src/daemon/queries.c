@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "queries.h"
 
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 
 #include <stdio.h>
@@ -226,8 +226,7 @@ static int list_gpus(serve_query *query, fa_diag *diag)
     fa_json_add(json, "reason",
                 service->device_count == 0 ? cJSON_CreateString(service->device_reason.text)
                                            : cJSON_CreateNull());
-    char *text = json != NULL ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
+    char *text = fa_json_finish(json);
     if (text != NULL)
         fa_buf_text(&query->text, text);
     query->text.failed |= text == NULL;

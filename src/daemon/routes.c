@@ -4,11 +4,10 @@
 #include "auth.h"
 #include "queries.h"
 #include "jobs.h"
-#include "json_make.h"
+#include "json.h"
 #include "operation.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -9,7 +9,6 @@
 #include "error.h"
 #include "stored.h"
 #include "json.h"
-#include "json_make.h"
 #include "keys.h"
 #include "problem.h"
 
@@ -111,8 +110,7 @@ int fa_bundle_adopt(fa_winner_record *winner, const char *signer, fa_diag *diag)
         fa_json_add_text(imported, "origin", fa_origin_name(winner->origin));
         fa_json_add_text(imported, "signer", signer);
     }
-    char *text = fa_json_print(json);
-    cJSON_Delete(json);
+    char *text = fa_json_finish(json);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a winner");
     free(winner->evidence);

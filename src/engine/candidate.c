@@ -24,34 +24,33 @@ enum { STACK_ALLOWED = 16 };
 
 /* A compiler that has seen untrusted source may have been taken over. Its cubins are found again by the
  * same templates alone, even where another template renders to equal source. */
-void fa_cubin_key(const fa_tuner *tuner, const fa_problem *problem, const char *source,
-                  const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX])
+void fa_render_cubin_key(const fa_tuner *tuner, const fa_problem *problem,
+                         const char *nvrtc_identity, fa_rendered *rendered)
 {
     const fa_templates *templates = fa_templates_for(tuner, problem);
     char options[1024];
-    fa_nvrtc_options(architecture, options, sizeof options);
+    fa_nvrtc_options(rendered->architecture, options, sizeof options);
     if (fa_strict_ms_for(tuner, problem) > 0) {
         size_t size = strlen(options);
         snprintf(options + size, sizeof options - size, " untrusted %s",
                  fa_templates_hash(templates, NULL));
     }
-    fa_render_key(templates, source, options, architecture, nvrtc_identity, ret_key);
+    fa_render_key(templates, rendered->source.data, options, rendered->architecture, nvrtc_identity,
+                  rendered->key);
 }
 
-int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
-                        const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,
-                        size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag)
+int fa_render_candidate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
+                        const fa_candidate *candidate, const char *nvrtc_identity, fa_rendered *ret,
+                        fa_diag *diag)
 {
-    const fa_family_list *families = fa_families_for(tuner, &target->problem);
-    fa_render_architecture(families->family[candidate->family], &target->gpu, ret_architecture,
-                           size);
-    int rc = fa_render(fa_templates_for(tuner, &target->problem), families, candidate,
-                       &target->problem, &target->gpu, ret_source, diag);
-    if (rc != 0)
-        return rc;
-    fa_cubin_key(tuner, &target->problem, ret_source->data, ret_architecture, nvrtc_identity,
-                 ret_key);
-    return 0;
+    const fa_family_list *families = fa_families_for(tuner, problem);
+    fa_render_architecture(families->family[candidate->family], gpu, ret->architecture,
+                           sizeof ret->architecture);
+    int rc = fa_render(fa_templates_for(tuner, problem), families, candidate, problem, gpu,
+                       &ret->source, diag);
+    if (rc == 0)
+        fa_render_cubin_key(tuner, problem, nvrtc_identity, ret);
+    return rc;
 }
 
 fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
@@ -103,36 +102,27 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin
     return FA_STATUS_COMPILED;
 }
 
-int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc, fa_rendered *ret,
-                     fa_diag *diag)
+int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
+                     fa_candidate *ret_candidate, fa_rendered *ret, fa_diag *diag)
 {
-    fa_buf source = {0};
-    const fa_family_list *families = fa_families_for(tuner, &record->problem);
-    int rc = fa_space_one(families, &record->trial.config, &record->problem, &record->gpu,
-                          &ret->candidate, diag);
+    int rc = fa_space_one(fa_families_for(tuner, &record->problem), &record->trial.config,
+                          &record->problem, &record->gpu, ret_candidate, diag);
     if (rc != 0)
         return rc;
-    if (ret->candidate.trial.status != FA_STATUS_PENDING)
-        return fa_fail(diag, FA_ENOKERNEL, "%s", ret->candidate.trial.reason);
-    rc = fa_render(fa_templates_for(tuner, &record->problem), families, &ret->candidate,
-                   &record->problem, &record->gpu, &source, diag);
-    if (rc != 0)
-        return rc;
-    fa_render_architecture(families->family[ret->candidate.family], &record->gpu, ret->architecture,
-                           sizeof ret->architecture);
-    fa_cubin_key(tuner, &record->problem, source.data, ret->architecture, nvrtc, ret->key);
-    ret->source = source.data; /* the buffer's memory goes on as the source */
-    return 0;
+    if (ret_candidate->trial.status != FA_STATUS_PENDING)
+        return fa_fail(diag, FA_ENOKERNEL, "%s", ret_candidate->trial.reason);
+    return fa_render_candidate(tuner, &record->problem, &record->gpu, ret_candidate, nvrtc, ret,
+                               diag);
 }
 
 bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
 {
-    fa_rendered *rendered = calloc(1, sizeof *rendered);
-    bool same = rendered != NULL &&
-                fa_record_render(tuner, record, record->nvrtc, rendered, NULL) == 0 &&
-                strcmp(rendered->key, record->cubin_key) == 0;
-    if (rendered != NULL)
-        free(rendered->source);
-    free(rendered);
+    fa_candidate *candidate = malloc(sizeof *candidate);
+    fa_rendered rendered = {.key = ""};
+    bool same = candidate != NULL &&
+                fa_record_render(tuner, record, record->nvrtc, candidate, &rendered, NULL) == 0 &&
+                strcmp(rendered.key, record->cubin_key) == 0;
+    fa_buf_free(&rendered.source);
+    free(candidate);
     return same;
 }

@@ -11,27 +11,28 @@
 #include "cubin.h"
 #include "hash.h"
 
-/* What a cubin is stored and looked up by: all that went into it. */
-void fa_cubin_key(const fa_tuner *tuner, const fa_problem *problem, const char *source,
-                  const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
-/* The source of a candidate for the target, its architecture and its cubin key. */
-int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
-                        const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,
-                        size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag);
+/* A source, and what its cubin is compiled for and found by. */
+typedef struct fa_rendered {
+    fa_buf source;
+    char architecture[32];
+    char key[FA_HASH_HEX];
+} fa_rendered;
+
+/* Sets the key, by which a cubin is stored and looked up: it covers all that goes into the cubin. */
+void fa_render_cubin_key(const fa_tuner *tuner, const fa_problem *problem,
+                         const char *nvrtc_identity, fa_rendered *rendered);
+/* Renders a candidate for a problem on a GPU into a zeroed *ret, whose source the caller frees. */
+int fa_render_candidate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
+                        const fa_candidate *candidate, const char *nvrtc_identity, fa_rendered *ret,
+                        fa_diag *diag);
 /* Why a cubin may not go on, or FA_STATUS_COMPILED. */
 fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
                         const char *log, char *ret_reason, size_t size);
 
-/* What a record's config renders to today, and the cubin key that it has with this NVRTC. */
-typedef struct fa_rendered {
-    fa_candidate candidate;
-    char architecture[32];
-    char *source; /* malloced */
-    char key[FA_HASH_HEX];
-} fa_rendered;
-/* FA_ENOKERNEL: the config is not of today's space. */
+/* What a record's config is in today's space, and what it renders to with this NVRTC; the source is the caller's to free.
+ * FA_ENOKERNEL: the config is not of today's space. */
 int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
-                     fa_rendered *ret_rendered, fa_diag *diag);
+                     fa_candidate *ret_candidate, fa_rendered *ret, fa_diag *diag);
 /* Whether the kernel that was measured is the one that its config means today. */
 bool fa_record_holds(fa_tuner *tuner, const fa_answer *record);
 

@@ -225,8 +225,11 @@ static int tell_kernel(const struct check *check, const struct source *source, c
     if (rc == 0)
         rc = fa_cubin_read(source->cubin, source->size, entry, &info, &diag);
     if (rc == 0 && compare)
-        rc = fa_op_of(problem)->check_entry(problem, source->cubin, source->size, entry,
-                                            source->candidate.launches.workspace_bytes > 0, &diag);
+        rc = fa_op_of(problem)->check_entry(
+            problem,
+            &(fa_cubin_entry){source->cubin, source->size, entry,
+                              source->candidate.launches.workspace_bytes > 0},
+            &diag);
     fa_checked_kernel kernel = {.size = sizeof kernel,
                                 .entry = entry,
                                 .answer = source->family == THE_ANSWER,

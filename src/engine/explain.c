@@ -6,7 +6,7 @@
  * Workload: a few hundred trials. A ranking evaluates no space, unless the model is asked about other lengths than the
  * bucket's, or an imported winner brought the times.
  */
-#include "tune.h"
+#include "job.h"
 
 #include "trial.h"
 #include "stored.h"

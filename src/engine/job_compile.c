@@ -15,7 +15,6 @@
 
 #include "cubin.h"
 #include "error.h"
-#include "json.h"
 #include "model.h"
 #include "op.h"
 #include "render.h"
@@ -107,25 +106,31 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
 }
 
 /* ---- rendering ------------------------------------------------------------------------------*/
-/* The source of a config (or of the reference), its architecture and its cubin key. */
-static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architecture, size_t size,
-                  char ret_key[FA_HASH_HEX])
+static char *key_of(fa_job *job, int index)
 {
+    return index == FA_JOB_REFERENCE ? job->compile.reference_key : job->attempt[index].cubin_key;
+}
+
+/* Renders a config, or the reference, and keeps its key. */
+static int render(fa_job *job, int index, fa_rendered *ret)
+{
+    const fa_problem *problem = &job->target.problem;
     const fa_gpu *gpu = &job->target.gpu;
     fa_tuner *tuner = job->tuner;
-    if (index != FA_JOB_REFERENCE)
-        return fa_render_candidate(tuner, &job->target, &job->space.candidate[index],
-                                   job->nvrtc.identity, ret_source, ret_architecture, size, ret_key,
-                                   &job->diag);
-    snprintf(ret_architecture, size, "sm_%d", gpu->sm);
-    int rc = fa_render_reference(fa_templates_for(tuner, &job->target.problem),
-                                 fa_families_for(tuner, &job->target.problem), &job->target.problem,
-                                 gpu, ret_source, &job->diag);
-    if (rc != 0)
-        return rc;
-    fa_cubin_key(tuner, &job->target.problem, ret_source->data, ret_architecture,
-                 job->nvrtc.identity, ret_key);
-    return 0;
+    int rc;
+    if (index != FA_JOB_REFERENCE) {
+        rc = fa_render_candidate(tuner, problem, gpu, &job->space.candidate[index],
+                                 job->nvrtc.identity, ret, &job->diag);
+    } else {
+        snprintf(ret->architecture, sizeof ret->architecture, "sm_%d", gpu->sm);
+        rc = fa_render_reference(fa_templates_for(tuner, problem), fa_families_for(tuner, problem),
+                                 problem, gpu, &ret->source, &job->diag);
+        if (rc == 0)
+            fa_render_cubin_key(tuner, problem, job->nvrtc.identity, ret);
+    }
+    if (rc == 0)
+        memcpy(key_of(job, index), ret->key, sizeof ret->key);
+    return rc;
 }
 
 static void keep_reference(fa_job *job, const void *bytes, size_t size)
@@ -193,11 +198,6 @@ static bool take_stored(fa_job *job, int index, const char *key)
     return true;
 }
 
-static char *key_of(fa_job *job, int index)
-{
-    return index == FA_JOB_REFERENCE ? job->compile.reference_key : job->attempt[index].cubin_key;
-}
-
 /* Later configs of the same source come with this one, which is about to be compiled. */
 static void share_source(fa_job *job, int index)
 {
@@ -255,7 +255,7 @@ static bool next_task(void *context, fa_compile_task *ret_task)
     fa_job *job = context;
     struct fa_job_compile *compile = &job->compile;
     while (!job->ended) {
-        fa_buf source = {0};
+        fa_rendered rendered = {.key = ""};
         int index;
         fa_job_search_more(job);
         if (compile->again_count > 0) {
@@ -279,17 +279,17 @@ static bool next_task(void *context, fa_compile_task *ret_task)
         }
         *ret_task =
             (fa_compile_task){.id = index, .name = index < 0 ? "reference.cu" : "candidate.cu"};
-        int rc = render(job, index, &source, ret_task->architecture, sizeof ret_task->architecture,
-                        key_of(job, index));
+        int rc = render(job, index, &rendered);
         if (rc != 0) {
             fa_job_end(job, rc);
-        } else if (!take_stored(job, index, key_of(job, index))) {
-            ret_task->source = source.data; /* the buffer's memory goes on as the source */
+        } else if (!take_stored(job, index, rendered.key)) {
+            memcpy(ret_task->architecture, rendered.architecture, sizeof rendered.architecture);
+            ret_task->source = rendered.source.data; /* the buffer's memory goes on as the source */
             if (!job->prove_only)
                 share_source(job, index);
             return true;
         }
-        fa_buf_free(&source);
+        fa_buf_free(&rendered.source);
     }
     return false;
 }
@@ -505,13 +505,10 @@ void fa_job_compile_prestart(fa_job *job)
 /* True when the reference needs no worker. */
 static bool take_stored_reference(fa_job *job)
 {
-    fa_buf source = {0};
-    char architecture[sizeof((fa_compile_task *)0)->architecture];
-    char *key = key_of(job, FA_JOB_REFERENCE);
-    bool taken =
-        render(job, FA_JOB_REFERENCE, &source, architecture, sizeof architecture, key) == 0 &&
-        take_stored(job, FA_JOB_REFERENCE, key);
-    fa_buf_free(&source);
+    fa_rendered rendered = {.key = ""};
+    bool taken = render(job, FA_JOB_REFERENCE, &rendered) == 0 &&
+                 take_stored(job, FA_JOB_REFERENCE, rendered.key);
+    fa_buf_free(&rendered.source);
     return taken;
 }
 

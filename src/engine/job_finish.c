@@ -13,7 +13,6 @@
 #include "manifest.h"
 #include "model.h"
 #include "pool.h"
-#include "trial.h"
 #include "store.h"
 
 #include "request.h"

@@ -13,9 +13,7 @@
 
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,7 +244,7 @@ static void take_clocks(fa_job *job, fa_attempt *attempt, const fa_message *mess
 {
     const cJSON *clocks = cJSON_GetObjectItemCaseSensitive(message->json, "clocks");
     free(attempt->clocks);
-    attempt->clocks = clocks != NULL ? fa_json_print(clocks) : NULL;
+    attempt->clocks = fa_json_print(clocks);
     if (attempt->clocks == NULL && clocks != NULL)
         out_of_memory(job);
     if (attempt->clocks != NULL && strlen(attempt->clocks) > CLOCKS_MAX) {

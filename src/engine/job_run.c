@@ -13,10 +13,6 @@
 
 #include "error.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static void enter_stage(fa_job *job, fa_stage stage)
 {
     job->progress.stage = stage;

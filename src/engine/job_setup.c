@@ -20,7 +20,6 @@
 #include "search.h"
 #include "spec.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>

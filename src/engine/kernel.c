@@ -10,15 +10,14 @@
 #include "kernel_table.h"
 #include "op.h"
 #include "problem.h"
-#include "reproof.h"
+#include "lookup.h"
 #include "source.h"
 #include "store.h"
 #include "stored.h"
-#include "tune.h"
+#include "job.h"
 
 #include "error.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,22 +113,22 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     loaded->call.launcher = fa_op_of(asking->problem)->launcher;
     loaded->call.driver = tuner->driver;
-    int rc = find_composed(tuner, asking->problem, answer, &loaded->composed, diag);
-    if (rc == 0)
-        rc = fa_driver_current_device(tuner->driver, &loaded->ordinal, diag);
-    if (rc == 0)
-        rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
-    if (rc == 0)
-        rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
-                                &loaded->call.function, diag);
-    if (rc == 0)
-        rc = loaded->call.launcher->load(
-            tuner->driver, loaded->module, asking->problem, cubin->bytes, cubin->size,
-            answer->entry, loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
-            &loaded->call.shared, diag);
+    fa_cubin_entry entry = {cubin->bytes, cubin->size, answer->entry, .workspace = false};
+    int rc;
+    if ((rc = find_composed(tuner, asking->problem, answer, &loaded->composed, diag)) != 0 ||
+        (rc = fa_driver_current_device(tuner->driver, &loaded->ordinal, diag)) != 0 ||
+        (rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag)) !=
+            0 ||
+        (rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
+                                 &loaded->call.function, diag)) != 0)
+        goto done;
+    entry.workspace = loaded->composed != NULL && fa_family_has_workspace(loaded->composed);
+    rc = loaded->call.launcher->load(tuner->driver, loaded->module, asking->problem, &entry,
+                                     &loaded->call.shared, diag);
     if (rc == 0 && loaded->composed != NULL) /* now: a capture may ask for the next length */
         rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, asking->context,
                                     &loaded->memory, diag);
+done:
     if (rc == 0)
         fa_kernel_table_keep(&tuner->kernels, asking->context, answer, loaded);
     else

@@ -16,8 +16,6 @@
  */
 #include "lookup.h"
 
-#include "match.h"
-#include "driver.h"
 #include "request.h"
 #include "stored.h"
 #include "manifest.h"

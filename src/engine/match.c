@@ -10,7 +10,7 @@
  * winner stays unless another promises more than the model's error between two lengths so near to each other; a raced
  * winner is compared with those of its race alone, as the others were probed at another clock.
  */
-#include "match.h"
+#include "lookup.h"
 
 #include "request.h"
 #include "error.h"
@@ -245,6 +245,7 @@ static void fit(fa_tuner *tuner, const fa_target *target, fa_match *match)
     fa_candidate candidate;
     fa_diag diag = {{0}};
     match->usable = true;
+    match->rc = 0;
     bool has_grid = trial->grid[0] > 0; /* a loaded cubin's answer has none */
     if (stored_here && has_grid && fa_problem_equal(&match->scope.problem, &target->asked))
         return;
@@ -252,18 +253,15 @@ static void fit(fa_tuner *tuner, const fa_target *target, fa_match *match)
     if (rc == 0)
         rc = fa_space_one(fa_families_for(tuner, &target->asked), &trial->config, &target->asked,
                           &target->gpu, &candidate, &diag);
-    if (rc == 0 && candidate.trial.status != FA_STATUS_PENDING)
-        fa_fail(&diag, rc = FA_ENOTSUP, "%s", candidate.trial.reason);
-    if (rc == 0 && stored_here &&
-        (candidate.trial.threads != trial->threads ||
-         candidate.trial.smem_bytes != trial->smem_bytes))
-        fa_fail(&diag, rc = FA_ENOTSUP, "it is launched otherwise for these lengths");
     if (rc != 0) {
         refuse_match(match, diag.text);
         match->rc = rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
-        return;
-    }
-    if (!stored_here) {
+    } else if (candidate.trial.status != FA_STATUS_PENDING) {
+        refuse_match(match, candidate.trial.reason);
+    } else if (stored_here && (candidate.trial.threads != trial->threads ||
+                               candidate.trial.smem_bytes != trial->smem_bytes)) {
+        refuse_match(match, "it is launched otherwise for these lengths");
+    } else if (!stored_here) {
         candidate.trial.config = trial->config;
         fa_model_predict(&candidate, &target->asked, &target->gpu, &candidate.trial);
         *trial = candidate.trial;

@@ -19,7 +19,6 @@
 #include "cubin.h"
 #include "error.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,9 +86,8 @@ static int add_cubin(struct readying *r, const fa_plan_item *item, const char *e
 static int add_ready(struct readying *r, const fa_plan_item *item)
 {
     fa_candidate candidate;
-    fa_buf source = {0};
+    fa_rendered rendered = {.key = ""};
     fa_cubin_record cubin = {0};
-    char architecture[32], key[FA_HASH_HEX];
     int at = -1;
     for (int i = 0; i < r->plan->count; i++)
         if (fa_config_equal(&r->plan->item[i].config, &item->config))
@@ -100,9 +98,9 @@ static int add_ready(struct readying *r, const fa_plan_item *item)
                      &r->target->problem, &r->target->gpu, &candidate, NULL) != 0 ||
         candidate.trial.status != FA_STATUS_PENDING)
         return -1;
-    if (fa_render_candidate(r->tuner, r->target, &candidate, r->nvrtc, &source, architecture,
-                            sizeof architecture, key, NULL) == 0 &&
-        fa_records_cubin(r->tuner, key, &cubin, NULL) == 0) {
+    if (fa_render_candidate(r->tuner, &r->target->problem, &r->target->gpu, &candidate, r->nvrtc,
+                            &rendered, NULL) == 0 &&
+        fa_records_cubin(r->tuner, rendered.key, &cubin, NULL) == 0) {
         at =
             add_cubin(r, item,
                       fa_family_entry(
@@ -110,7 +108,7 @@ static int add_ready(struct readying *r, const fa_plan_item *item)
                       &cubin);
         fa_cubin_record_free(&cubin);
     }
-    fa_buf_free(&source);
+    fa_buf_free(&rendered.source);
     return at;
 }
 
@@ -161,24 +159,26 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_matches 
 {
     fa_nvrtc_location nvrtc;
     struct readying r = {.tuner = tuner, .target = target, .nvrtc = nvrtc.identity, .plan = plan};
-    int rc = fa_nvrtc_locate(&nvrtc, diag);
-    if (rc == 0)
-        rc = fa_tuner_families(tuner, diag);
-    if (rc == 0)
-        rc = fa_store_trials_each(tuner->store, &target->scope, keep_trial, &r, diag);
-    if (rc == 0 && !add_matches(&r, matches)) {
+    int rc;
+    if ((rc = fa_nvrtc_locate(&nvrtc, diag)) != 0 || (rc = fa_tuner_families(tuner, diag)) != 0)
+        return rc;
+    rc = fa_store_trials_each(tuner->store, &target->scope, keep_trial, &r, diag);
+    if (rc != 0)
+        goto done;
+    if (!add_matches(&r, matches)) {
         plan->count = 0;
-    } else if (rc == 0) {
-        if (r.count > 0)
-            qsort(r.trial, r.count, sizeof *r.trial, by_prediction);
-        for (size_t i = 0; i < r.count; i++) {
-            fa_plan_item item = {.config = r.trial[i].config,
-                                 .origin = FA_ORIGIN_PREDICTED,
-                                 .from_problem = target->problem,
-                                 .predicted_us = r.trial[i].predicted_us};
-            add_ready(&r, &item);
-        }
+        goto done;
     }
+    if (r.count > 0)
+        qsort(r.trial, r.count, sizeof *r.trial, by_prediction);
+    for (size_t i = 0; i < r.count; i++) {
+        fa_plan_item item = {.config = r.trial[i].config,
+                             .origin = FA_ORIGIN_PREDICTED,
+                             .from_problem = target->problem,
+                             .predicted_us = r.trial[i].predicted_us};
+        add_ready(&r, &item);
+    }
+done:
     free(r.trial);
     return r.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for %zu trials", r.count) : rc;
 }

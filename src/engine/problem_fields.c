@@ -5,7 +5,6 @@
 #include "error.h"
 #include "fa_problem.h"
 #include "json.h"
-#include "json_make.h"
 #include "problem.h"
 #include "spec.h"
 #include "tunable.h"
@@ -172,9 +171,7 @@ int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag)
 {
     if (problem == NULL || ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "problem or ret_text is NULL");
-    cJSON *json = fa_problem_to_json(problem);
-    char *text = json != NULL ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
+    char *text = fa_json_finish(fa_problem_to_json(problem));
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a problem");
     *ret_text = text;

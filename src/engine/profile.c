@@ -273,23 +273,22 @@ static int prepare(struct run *run, fa_profile *profile, fa_diag *diag)
     fa_buf messages = {0};
     plan.item[0].config = profile->config;
     request.effort = FA_EFFORT_PREDICT;
-    int rc = fa_job_new(run->tuner, &request, &job, diag);
-    if (rc == 0)
-        rc = fa_job_run(job, &run->target, &plan, &end, diag);
-    if (rc == 0)
-        rc = fa_job_write_verified(job, &messages, diag);
-    if (rc == 0) {
-        const fa_candidate *candidate = &job->space.candidate[0];
-        const fa_family *family =
-            fa_families_for(run->tuner, &run->target.problem)->family[candidate->family];
-        profile->launch_count = candidate->launches.count;
-        for (int i = 0; i < profile->launch_count; i++)
-            snprintf(profile->launch[i].kernel, sizeof profile->launch[i].kernel, "%s",
-                     fa_family_launch_entry(family, i));
-    }
-    fa_job_free(&job);
-    if (rc == 0 && fa_replace_file(run->folder.request, messages.data, messages.size, 0600) != 0)
+    int rc;
+    if ((rc = fa_job_new(run->tuner, &request, &job, diag)) != 0 ||
+        (rc = fa_job_run(job, &run->target, &plan, &end, diag)) != 0 ||
+        (rc = fa_job_write_verified(job, &messages, diag)) != 0)
+        goto done;
+    const fa_candidate *candidate = &job->space.candidate[0];
+    const fa_family *family =
+        fa_families_for(run->tuner, &run->target.problem)->family[candidate->family];
+    profile->launch_count = candidate->launches.count;
+    for (int i = 0; i < profile->launch_count; i++)
+        snprintf(profile->launch[i].kernel, sizeof profile->launch[i].kernel, "%s",
+                 fa_family_launch_entry(family, i));
+    if (fa_replace_file(run->folder.request, messages.data, messages.size, 0600) != 0)
         rc = fa_fail(diag, FA_EIO, "cannot write %s", run->folder.request);
+done:
+    fa_job_free(&job);
     fa_buf_free(&messages);
     return rc;
 }
@@ -333,15 +332,15 @@ int fa_profile_config(fa_tuner *tuner, const fa_request *request, int32_t rank,
     fa_profile profile = {.size = sizeof profile, .rank = rank};
     fa_request known;
     int rc = fa_tuner_check_with(tuner, ret_profile != NULL, "ret_profile", diag);
-    if (rc == 0 && (ret_profile->size != sizeof *ret_profile || rank < 1))
-        rc = fa_fail(diag, FA_EINVAL, "rank counts from 1, and ret_profile's size is its sizeof");
-    if (rc == 0)
-        rc = fa_request_copy(request, &known, diag);
+    if (rc != 0)
+        return rc;
+    if (ret_profile->size != sizeof *ret_profile || rank < 1)
+        return fa_fail(diag, FA_EINVAL, "rank counts from 1, and ret_profile's size is its sizeof");
+    if ((rc = fa_request_copy(request, &known, diag)) != 0 ||
+        (rc = fa_ncu_locate(run.ncu, diag)) != 0)
+        return rc;
     run.request = &known;
-    if (rc == 0)
-        rc = fa_ncu_locate(run.ncu, diag);
-    if (rc == 0)
-        rc = find_config(tuner, &known, &space, diag);
+    rc = find_config(tuner, &known, &space, diag);
     if (rc == 0)
         rc = make_folder(&run.folder, diag);
     if (rc == 0) {

@@ -15,7 +15,6 @@
  * Workload: one config, once for each driver. Invariant: nothing here is launched but in the
  * measuring worker.
  */
-#include "reproof.h"
 
 #include "candidate.h"
 #include "driver.h"
@@ -23,13 +22,12 @@
 #include "job.h"
 #include "lock.h"
 #include "manifest.h"
-#include "match.h"
+#include "lookup.h"
 #include "pool.h"
 #include "request.h"
 #include "store.h"
 #include "stored.h"
 
-#include "bundle_check.h"
 #include "error.h"
 
 #include <stdio.h>

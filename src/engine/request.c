@@ -66,11 +66,13 @@ int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name
         .request = request,
         .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
     /* With `work` held: no tune of this process can end between a look and this. */
-    int rc = fa_lock_acquire(tuner->store_path, name, 0, NULL, NULL, ret_lock, NULL, diag);
+    int rc =
+        fa_lock_acquire(tuner->store_path, name, (fa_lock_wait){.timeout_ms = 0}, ret_lock, diag);
     bool waited = rc == FA_ETIMEOUT;
     if (waited) {
         fa_tuner_pause(tuner);
-        rc = fa_lock_acquire(tuner->store_path, name, -1, give_up, &waiting, ret_lock, NULL, diag);
+        rc = fa_lock_acquire(tuner->store_path, name, (fa_lock_wait){-1, give_up, &waiting},
+                             ret_lock, diag);
         fa_tuner_resume(tuner);
     }
     if (ret_waited != NULL)
@@ -88,7 +90,8 @@ int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock *
         .request = request,
         .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
     fa_tuner_pause(tuner);
-    int rc = fa_lock_share(tuner->store_path, FA_TUNES_LOCK, -1, give_up, &waiting, ret_lock, diag);
+    int rc = fa_lock_share(tuner->store_path, FA_TUNES_LOCK, (fa_lock_wait){-1, give_up, &waiting},
+                           ret_lock, diag);
     fa_tuner_resume(tuner);
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "canceled while winners of this store were forgotten");

@@ -134,8 +134,8 @@ static const char *option_or_environment(const char *option, const char *variabl
     return value != NULL && *value != 0 ? value : NULL;
 }
 
-/* Cores by affinity, and no more than a container's quota pays for. */
-int fa_usable_cores(void)
+/* Cores by affinity, and no more than a container's quota pays for: 1 to FA_WORKERS_MAX. */
+static int usable_cores(void)
 {
     cpu_set_t set;
     fa_buf quota = {0};
@@ -252,23 +252,23 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *c
         return fa_fail(diag, FA_EINVAL, "compile_workers is %d: use 1 to %d, or 0 for one per core",
                        options->compile_workers, FA_WORKERS_MAX);
     tuner->compile_workers =
-        options->compile_workers > 0 ? options->compile_workers : fa_usable_cores();
-    int rc = fa_options_worker(options, tuner->worker_path, diag);
-    if (rc == 0)
-        rc = fa_options_store(options, tuner->store_path, diag);
-    for (int i = 0; i < count && rc == 0; i++) {
+        options->compile_workers > 0 ? options->compile_workers : usable_cores();
+    int rc;
+    if ((rc = fa_options_worker(options, tuner->worker_path, diag)) != 0 ||
+        (rc = fa_options_store(options, tuner->store_path, diag)) != 0)
+        return rc;
+    for (int i = 0; i < count; i++) {
         fa_source *source = NULL;
         rc = makers[i](tuner, options, &source, diag);
         if (source != NULL)
             fa_source_add(tuner, source);
+        if (rc != 0)
+            return rc;
     }
-    if (rc == 0)
-        rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
+    rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
     if (rc == 0 && tuner->strict_ms > 0)
         rc = fa_templates_keep_apart(tuner->templates, diag);
-    if (rc == 0)
-        rc = open_store(tuner, options->existing_store, diag);
-    return rc;
+    return rc == 0 ? open_store(tuner, options->existing_store, diag) : rc;
 }
 
 int fa_session_open(const fa_options *options, fa_source_maker *const *makers, int count,

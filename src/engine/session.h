@@ -98,6 +98,5 @@ const char *fa_options_templates(const fa_options *options); /* NULL: built-in o
 int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
 int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
 const char *fa_options_fleet(const fa_options *options); /* "": no fleet's store */
-int fa_usable_cores(void); /* by affinity and a container's quota: 1 to FA_WORKERS_MAX */
 
 #endif

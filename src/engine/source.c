@@ -6,18 +6,12 @@
 
 #include <assert.h>
 
-/* Asks each source that can `what` until one answers otherwise than `none`. */
-#define ASK(what, none, ...)                                  \
-    do {                                                      \
-        for (int i = 0; i < tuner->source_count; i++) {       \
-            if (tuner->source[i]->is->what == NULL)           \
-                continue;                                     \
-            int rc = tuner->source[i]->is->what(__VA_ARGS__); \
-            if (rc != (none))                                 \
-                return rc;                                    \
-        }                                                     \
-        return none;                                          \
-    } while (0)
+/* Sets rc to the answer of the first source that can `what` and says something else than `none`. */
+#define ASK(rc, what, none, ...)                                  \
+    int rc = none;                                                \
+    for (int i = 0; i < tuner->source_count && rc == (none); i++) \
+        if (tuner->source[i]->is->what != NULL)                   \
+            rc = tuner->source[i]->is->what(__VA_ARGS__)
 
 void fa_source_add(fa_tuner *tuner, fa_source *source)
 {
@@ -36,50 +30,59 @@ fa_source *fa_source_of(const fa_tuner *tuner, const void *id)
 int fa_sources_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer,
                     fa_diag *diag)
 {
-    ASK(tune, FA_SOURCE_NONE, tuner, request, ret_answer, diag);
+    ASK(rc, tune, FA_SOURCE_NONE, tuner, request, ret_answer, diag);
+    return rc;
 }
 
 int fa_sources_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
                      fa_diag *diag)
 {
-    ASK(sweep, FA_SOURCE_NONE, tuner, request, ret_sweep, diag);
+    ASK(rc, sweep, FA_SOURCE_NONE, tuner, request, ret_sweep, diag);
+    return rc;
 }
 
 int fa_sources_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)
 {
-    ASK(winners, FA_SOURCE_NONE, tuner, visit, context, diag);
+    ASK(rc, winners, FA_SOURCE_NONE, tuner, visit, context, diag);
+    return rc;
 }
 
 int fa_sources_answer_cubin(fa_tuner *tuner, const char *key, void **ret_bytes, size_t *ret_size,
                             fa_diag *diag)
 {
-    ASK(answer_cubin, FA_SOURCE_NONE, tuner, key, ret_bytes, ret_size, diag);
+    ASK(rc, answer_cubin, FA_SOURCE_NONE, tuner, key, ret_bytes, ret_size, diag);
+    return rc;
 }
 
 int fa_sources_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                     fa_cubin_record *ret_cubin)
 {
-    ASK(find, FA_ENOTFOUND, tuner, target, ret_answer, ret_cubin);
+    ASK(rc, find, FA_ENOTFOUND, tuner, target, ret_answer, ret_cubin);
+    return rc;
 }
 
 int fa_sources_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
 {
-    ASK(cubin, FA_ENOTFOUND, tuner, key, ret_cubin);
+    ASK(rc, cubin, FA_ENOTFOUND, tuner, key, ret_cubin);
+    return rc;
 }
 
 int fa_sources_fetch_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
 {
-    ASK(fetch_cubin, FA_ENOTFOUND, tuner, key, ret_cubin);
+    ASK(rc, fetch_cubin, FA_ENOTFOUND, tuner, key, ret_cubin);
+    return rc;
 }
 
 int fa_sources_each(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *visit, void *context)
 {
-    ASK(each, 0, tuner, like, visit, context);
+    ASK(rc, each, 0, tuner, like, visit, context);
+    return rc;
 }
 
 int fa_sources_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag)
 {
-    ASK(remember, 0, tuner, scope, diag);
+    ASK(rc, remember, 0, tuner, scope, diag);
+    return rc;
 }
 
 bool fa_sources_share(const fa_tuner *tuner)

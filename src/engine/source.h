@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where else winners come from, besides the local store: system bundles, a store that many hosts share,
- * a service. The engine knows them by this table alone; fa_open lists them in the order in which they
- * are asked.
+ * Sources of winners besides the local store: system bundles, a store that many hosts share, a service. The engine knows
+ * them by this table alone; fa_open lists them in the order in which they are asked.
  */
 #ifndef FA_ENGINE_SOURCE_H
 #define FA_ENGINE_SOURCE_H
 
 #include "request.h"
 
-/* Not an error: the source cannot be used (a note has said so) or has nothing to say. */
+/* Not an error: the source cannot be used (a note has said so) or has no answer. */
 enum { FA_SOURCE_NONE = 1 };
 
-/* The right to tune a key, of one tuner among all hosts; its source's own. */
+/* The right to tune a key, which one tuner among all hosts has; its content is the source's own. */
 typedef struct fa_source_lease fa_source_lease;
 
 struct fa_source;
 
-/* A source fills in what it can do; NULL is: nothing of that kind. */
+/* A source sets the functions that it has, and leaves the others NULL. */
 typedef struct fa_source_class {
     void (*close)(struct fa_source *source);
 
@@ -34,7 +33,7 @@ typedef struct fa_source_class {
                   fa_effort effort, fa_answer *ret_answer, fa_cubin_record *ret_cubin,
                   fa_diag *diag);
     bool (*usable)(const fa_tuner *tuner);
-    bool (*believed)(const fa_tuner *tuner);          /* its word that it has measured something */
+    bool (*believed)(const fa_tuner *tuner);          /* whether its measurements are trusted */
     int (*give_up)(fa_tuner *tuner, const char *why); /* for a while; FA_SOURCE_NONE */
 
     /* Winners beside the local store's; `work` is held for these and all that follow. */
@@ -50,8 +49,8 @@ typedef struct fa_source_class {
     fa_store *(*store)(fa_tuner *tuner); /* NULL: it does not answer */
     void (*store_failed)(fa_tuner *tuner, int rc, const fa_diag *why);
     const char *(*location)(const fa_tuner *tuner); /* NULL: not reached */
-    /* Waits for the lease of a target's key; a lease that cannot be had for want of an answer is NULL.
-     * *ret_found: somebody else has made meanwhile what the request asks for. FA_ECANCELED. */
+    /* Waits for the lease of a target's key; *ret_lease is NULL if the source does not answer.
+     * *ret_found: meanwhile another host has made what the request asks for. FA_ECANCELED. */
     int (*lease_take)(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                       bool again, fa_source_lease **ret_lease, bool *ret_found,
                       fa_answer *ret_answer, fa_diag *diag);

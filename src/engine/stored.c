@@ -11,7 +11,7 @@
 #include "buf.h"
 #include "error.h"
 #include "hash.h"
-#include "json_make.h"
+#include "json.h"
 #include "json_struct.h"
 #include "problem.h"
 #include "trial.h"
@@ -63,10 +63,7 @@ static const fa_member evidence_members[] = {
 
 char *fa_records_evidence(const fa_answer *answer)
 {
-    cJSON *json = fa_struct_to_json(evidence_members, answer);
-    char *text = json != NULL ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
-    return text;
+    return fa_json_finish(fa_struct_to_json(evidence_members, answer));
 }
 
 /* Evidence may be somebody else's or an older version's: each member that can be read is taken. */
@@ -92,9 +89,7 @@ char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *
     fa_json_add_text(json, "nvrtc", nvrtc);
     fa_json_add_text(json, "library", FA_TUNE_VERSION);
     fa_json_add_text(json, "host", host);
-    char *text = fa_json_print(json);
-    cJSON_Delete(json);
-    return text;
+    return fa_json_finish(json);
 }
 
 bool fa_records_tools(const char *environment, int32_t *ret_driver, char *ret_nvrtc, size_t size)

@@ -3,7 +3,6 @@
  * One request to its answer: look up, wait for whoever tunes the same key, look again where
  * somebody did, tune.
  */
-#include "tune.h"
 
 #include "request.h"
 #include "job.h"
@@ -15,8 +14,6 @@
 #include "error.h"
 #include "source.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

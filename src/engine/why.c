@@ -3,7 +3,7 @@
  * What fa_contact.h tells: the steps of a lookup, predictions against the truth, and the regret of
  * buckets.
  */
-#include "match.h"
+#include "lookup.h"
 #include "request.h"
 #include "stored.h"
 #include "manifest.h"

@@ -124,8 +124,6 @@ int fa_stream_create(fa_driver *driver, fa_stream *ret_stream, fa_diag *diag);
 void fa_stream_destroy(fa_driver *driver, fa_stream *stream);
 int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, fa_diag *diag);
 int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag);
-/* What is put on the stream from now on waits for what the event recorded last. */
-int fa_stream_wait(fa_driver *driver, fa_stream stream, fa_event event, fa_diag *diag);
 int fa_event_create(fa_driver *driver, fa_event *ret_event, fa_diag *diag);
 void fa_event_destroy(fa_driver *driver, fa_event *event);
 int fa_event_record(fa_driver *driver, fa_event event, fa_stream stream, fa_diag *diag);

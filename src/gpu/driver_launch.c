@@ -122,10 +122,12 @@ int fa_module_variable(fa_module *module, const char *name, fa_device_ptr *ret_a
 
 int fa_module_enter(fa_module *module, fa_stream stream, fa_diag *diag)
 {
+    fa_driver *driver = module->driver;
     pthread_mutex_lock(&module->entered);
-    int rc = fa_stream_captured(module->driver, stream, &module->captured, diag);
+    int rc = fa_stream_captured(driver, stream, &module->captured, diag);
     if (rc == 0 && !module->captured && module->left != NULL)
-        rc = fa_stream_wait(module->driver, stream, module->left, diag);
+        rc = FA_DRIVER_CALL(driver, diag, driver->stream_wait(stream, module->left, 0),
+                            "cuStreamWaitEvent", "letting a stream wait for an event");
     if (rc != 0)
         pthread_mutex_unlock(&module->entered);
     return rc;
@@ -268,12 +270,6 @@ int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag)
 {
     return FA_DRIVER_CALL(driver, diag, driver->stream_synchronize(stream), "cuStreamSynchronize",
                           "waiting for the work of a stream");
-}
-
-int fa_stream_wait(fa_driver *driver, fa_stream stream, fa_event event, fa_diag *diag)
-{
-    return FA_DRIVER_CALL(driver, diag, driver->stream_wait(stream, event, 0), "cuStreamWaitEvent",
-                          "letting a stream wait for an event");
 }
 
 int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, fa_diag *diag)

@@ -5,11 +5,7 @@
  */
 #include "data.h"
 
-#include "error.h"
-
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 bool report_asked_for(const report_options *options, const fa_problem *problem, const char *gpu)
 {

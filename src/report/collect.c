@@ -3,13 +3,11 @@
  * Everything a report says about one study, gathered and summed up. Texts are as they were stored: who
  * prints them makes them valid UTF-8 and escapes them.
  */
-#include "words.h"
+#include "data.h"
 
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 #include "problem.h"
-#include "profile.h"
 #include "trial.h"
 
 #include <stdio.h>

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One problem as a report tells it: its study, every config, and what follows from them. Formats
- * only word this; nothing is computed twice.
+ * What a report tells: of each problem its study, every config and what follows from them; and over all problems, of each
+ * GPU type and operation, a headline, whether tuning pays, and what layers take in training. Formats only word this;
+ * nothing is computed twice.
+ *
+ * Workload: a thousand problems of some dozen measured configs each, a few GPU types and operations.
  */
 #ifndef FA_REPORT_DATA_INTERNAL_H
 #define FA_REPORT_DATA_INTERNAL_H
 
 #include "report.h"
+#include "wording.h"
 
 #include <cJSON.h>
 
@@ -93,5 +97,92 @@ int report_regret_summary(const report *report, report_regret_sum *ret_sum);
 double report_time(const fa_trial *trial);
 /* Whether a config ended before it was compiled. */
 bool report_pruned(fa_status status);
+
+/* ---- headline.c ------------------------------------------------------------------------------*/
+/* What is said first: how much faster the measured kernels are than others' kernels, in one sentence, and under which
+ * circumstances they were measured, in one line. */
+
+/* Takes a problem of the document into account; problems of one silicon and operation follow one another. FA_ENOMEM. */
+int report_headline_add(report *report, const report_problem *problem);
+/* The list "headlines" of the document (docs/json.md). NULL: out of memory. */
+cJSON *report_headlines_json(const report *report);
+void report_headlines_free(report *report);
+
+/* ---- pay.c -----------------------------------------------------------------------------------*/
+/* How much faster the measured winners are than their families' default configs, than one config for every problem, and
+ * than the best of four. */
+enum { REPORT_PAY_FIXED = 4, REPORT_PAY_ROWS = 3 };
+
+/* The winners against something else. */
+typedef struct report_pay_row {
+    size_t problems;   /* on which its time is known; the rest say nothing */
+    double mean, most; /* its time over the winner's: geometric mean, largest */
+    size_t probes;     /* of its times, those that were not measured in a race with the winner */
+    size_t configs;    /* 0: each problem's default */
+    char *config[REPORT_PAY_FIXED]; /* in words */
+} report_pay_row;
+
+typedef struct report_pay {
+    char silicon[sizeof((fa_study *)NULL)->silicon], gpu[64];
+    const fa_operation *operation;
+    size_t problems;                     /* with a winner that was timed */
+    report_pay_row row[REPORT_PAY_ROWS]; /* against the default, one config, four configs */
+} report_pay;
+
+/* Takes a problem into account; problems of one silicon and operation follow one another. FA_ENOMEM. */
+int report_pay_add(report *report, const report_problem *problem);
+/* After the last one: `report->pay` is whole. FA_ENOMEM. */
+int report_pay_end(report *report);
+void report_pay_free(report *report);
+/* Whether a row says anything: a fixed config for one problem, or a second choice that adds nothing, do not. */
+bool report_pay_told(const report_pay *pay, int row);
+/* "the family's default config", "one config for all", "the best of 4 configs". */
+void report_pay_words(fa_buf *out, const report_pay_row *row);
+
+/* ---- training.c ------------------------------------------------------------------------------*/
+/* What a layer takes in training: each forward pass beside its backward pass, on the same GPU type. */
+
+/* Takes a problem into account. FA_ENOMEM. */
+int report_training_add(report *report, const report_problem *problem);
+/* The list "training" of the document (docs/json.md), in the order of the forward passes. NULL: out of memory. */
+cJSON *report_training_json(const report *report);
+
+/* ---- words.c: escaping ----------------------------------------------------------------------*/
+/* For texts that are not ours, by where they go. All of it is UTF-8. Control characters and those that reorder text are
+ * shown as \x1b or \u202e everywhere but in JSON, which has its own way to write them. */
+
+/* Makes a text valid UTF-8 in place: a byte that is part of no character becomes '?'. The functions below do so as they
+ * write. */
+void report_mend(char *text);
+void report_html_lines(fa_buf *out, const char *text);    /* with its line breaks */
+void report_markdown_text(fa_buf *out, const char *text); /* also inside a table's cell */
+void report_markdown_code(fa_buf *out, const char *text); /* `text`, if it is a plain one */
+/* One field of RFC 4180; one that a spreadsheet would run begins with a quote mark. */
+void report_csv_text(fa_buf *out, const char *text);
+/* A JSON text as it may stand inside a script element: no markup, nothing that reorders text. */
+void report_script_json(fa_buf *out, const char *json);
+
+/* ---- words.c: wording -----------------------------------------------------------------------*/
+/* These write no character that needs escaping but those of the texts that they are given. */
+void report_us(fa_buf *out, double us);           /* 41.3 µs */
+void report_about(fa_buf *out, double us);        /* ~41 µs: a model's estimate */
+void report_seconds(fa_buf *out, double seconds); /* 10.9 s, 2 min 3 s; "–" for none */
+void report_tflops(fa_buf *out, double tflops);   /* 317, 5.2, 0.08 */
+void report_ratio(fa_buf *out, double ratio);     /* 1.24× */
+void report_driver(fa_buf *out, double version);  /* CUDA 13.0 */
+/* "cuDNN": a peer as people call it; one that is not known is called as it is stored. */
+const char *report_peer_name(const char *peer);
+/* A problem's words (fp16 · B 4 · H 8 · …) as a member; the problem and its words as "problem" and "words". */
+void report_add_words(cJSON *object, const char *name, const fa_problem *problem);
+void report_add_problem(cJSON *object, const fa_problem *problem);
+
+/* A number of the document. NaN: it is none. */
+double report_number(const cJSON *value);
+
+/* ---- the summary in Markdown (tables.c) -----------------------------------------------------*/
+/* Joins the row of a problem, which is a whole one of the document. */
+void report_summary_row(fa_buf *rows, const cJSON *problem);
+/* The report's title and its one table, of the rows that were gathered. */
+void report_summary(const report *report, const fa_buf *rows, fa_buf *out);
 
 #endif

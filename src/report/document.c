@@ -6,13 +6,10 @@
  * null. Measured times are median_us, low_us and high_us; predicted_us is the model's.
  */
 #include "document.h"
-#include "headline.h"
-#include "pay.h"
-#include "training.h"
+#include "data.h"
 
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 #include "operation.h"
 #include "problem.h"
 #include "trial.h"
@@ -57,12 +54,12 @@ static void mend(cJSON *json)
 static void print(fa_buf *out, cJSON *json)
 {
     mend(json);
-    char *text = json != NULL ? fa_json_print(json) : NULL;
+    char *text = fa_json_print(json);
     if (text != NULL)
         fa_buf_text(out, text);
     else
         out->failed = true;
-    cJSON_free(text);
+    free(text);
     cJSON_Delete(json);
 }
 

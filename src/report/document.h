@@ -8,7 +8,7 @@
 #ifndef FA_REPORT_DOCUMENT_H
 #define FA_REPORT_DOCUMENT_H
 
-#include "words.h"
+#include "data.h"
 
 enum { DOCUMENT_REPEATED = 5 }; /* members of a problem that often are the last one's */
 

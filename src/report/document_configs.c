@@ -7,7 +7,6 @@
 
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 #include "problem.h"
 #include "trial.h"
 #include "tunable.h"

@@ -38,7 +38,7 @@ def main():
     parts = re.split(r"\{\{(?:summary|document)\}\}", page)
     parts = [re.sub(r"\{\{([a-z-]+)\}\}", lambda match: values[match[1]], part).encode()
              for part in parts]
-    out = ["/* Made by embed.py: do not edit. */", '#include "page.h"', ""]
+    out = ["/* Made by embed.py: do not edit. */", '#include "report.h"', ""]
     for number, data in enumerate(parts):
         lines = ("    " + "".join("%d," % byte for byte in data[i:i + 24])
                  for i in range(0, len(data), 24))

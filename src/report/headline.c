@@ -2,13 +2,10 @@
  *
  * Only problems that were timed on a GPU are compared. Where a circumstance is on no record, the line says so.
  */
-#include "headline.h"
+#include "data.h"
 
-#include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "operation.h"
-#include "problem.h"
-#include "words.h"
 
 #include <ctype.h>
 #include <math.h>

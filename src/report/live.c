@@ -2,7 +2,6 @@
  *
  * The page as a service serves it: without a document, which its script asks for.
  */
-#include "page.h"
 #include "report.h"
 
 void report_live_page(fa_buf *out)

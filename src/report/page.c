@@ -5,9 +5,7 @@
  * the more there are, the fewer configs of each are told in full.
  */
 #include "document.h"
-#include "page.h"
-
-#include "error.h"
+#include "data.h"
 
 #include <stdlib.h>
 

@@ -4,12 +4,9 @@
  * next ones by what they add to those before. A config that was not measured on a problem serves it not: no
  * time is made up.
  */
-#include "pay.h"
+#include "data.h"
 
-#include "error.h"
 #include "operation.h"
-#include "problem.h"
-#include "words.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,9 +5,7 @@
  * A problem that was tuned with several sets of templates is told once: with the present ones, or
  * with the newest where the present ones have not seen it. The outcome counts what is left out.
  */
-#include "headline.h"
-#include "pay.h"
-#include "training.h"
+#include "data.h"
 
 #include "error.h"
 #include "operation.h"

@@ -47,4 +47,13 @@ FA_API int report_write(fa_tuner *tuner, const report_options *options, fa_buf *
  * link's session, and draws what it then reads there. */
 void report_live_page(fa_buf *out);
 
+/* The page's static file, made by embed.py from page/: what stands before the summary, between it and the document, and
+ * after the document. The live page is the same with page/live.js. */
+typedef struct report_part {
+    const unsigned char *bytes;
+    size_t size;
+} report_part;
+
+extern const report_part report_page_part[3], report_live_part[3];
+
 #endif

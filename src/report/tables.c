@@ -8,10 +8,10 @@
  * default's time over the winner's, or of regrets and predictions their time over the best time there.
  */
 #include "document.h"
-#include "headline.h"
+#include "data.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "operation.h"
 #include "tunable.h"
 
@@ -152,7 +152,7 @@ static void csv_value(fa_buf *out, const cJSON *value)
         char *text = fa_json_print(value);
         out->failed |= text == NULL;
         report_csv_text(out, text != NULL ? text : "");
-        cJSON_free(text);
+        free(text);
     }
 }
 

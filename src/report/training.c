@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "training.h"
+#include "data.h"
 
-#include "error.h"
 #include "json.h"
-#include "json_make.h"
 #include "problem.h"
-#include "words.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct report_pass {

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "words.h"
+#include "data.h"
 
 #include "wording.h"
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- escaping -------------------------------------------------------------------------------*/
@@ -181,15 +180,10 @@ double report_number(const cJSON *value)
     return cJSON_IsNumber(value) && isfinite(value->valuedouble) ? value->valuedouble : NAN;
 }
 
-void report_problem_words(fa_buf *out, const fa_problem *problem)
-{
-    fa_problem_words(out, problem, " · ", false);
-}
-
 void report_add_words(cJSON *object, const char *name, const fa_problem *problem)
 {
     fa_buf words = {0};
-    report_problem_words(&words, problem);
+    fa_problem_words(&words, problem, " · ", false);
     /* Without it the document is not printed. */
     fa_json_add(object, name, words.failed ? NULL : cJSON_CreateString(words.data));
     fa_buf_free(&words);

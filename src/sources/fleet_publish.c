@@ -13,11 +13,9 @@
 #include "bundle_check.h"
 #include "fleet.h"
 
-#include "error.h"
 #include "lock.h"
 #include "pool.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -248,7 +246,7 @@ static bool publish_outbox_entry(fa_tuner *tuner, const fa_scope *scope)
     fa_lock *lock = NULL;
     fa_diag why = {{0}};
     fa_scope_key(scope, key);
-    if (fa_lock_acquire(tuner->store_path, key, 0, NULL, NULL, &lock, NULL, NULL) != 0)
+    if (fa_lock_acquire(tuner->store_path, key, (fa_lock_wait){.timeout_ms = 0}, &lock, NULL) != 0)
         return true;
     struct outbox *still = read_outbox(tuner, scope);
     fa_fleet_of(tuner)->asked_ns = fa_clock_ns();

@@ -33,6 +33,7 @@ static int check_winner(fa_tuner *tuner, const fa_target *target, const fa_winne
                         const fa_cubin_record *cubin, const fa_answer *answer, fa_diag *diag)
 {
     const fa_trial *trial = &winner->trial;
+    const fa_problem *problem = &winner->scope.problem;
     fa_candidate today;
     fa_gpu gpu = target->gpu;
     int rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag);
@@ -43,20 +44,20 @@ static int check_winner(fa_tuner *tuner, const fa_target *target, const fa_winne
     }
     if (rc == 0)
         rc = fa_tuner_families(tuner, diag);
-    if (rc == 0)
-        rc = fa_space_one(fa_families_for(tuner, &winner->scope.problem), &trial->config,
-                          &winner->scope.problem, &gpu, &today, diag);
-    if (rc == 0 && today.trial.status != FA_STATUS_PENDING)
-        rc = fa_fail(diag, FA_ECORRUPT, "its config does not fit the GPU: %.200s",
-                     today.trial.reason);
-    if (rc == 0 &&
-        (today.trial.threads != trial->threads || today.trial.smem_bytes != trial->smem_bytes ||
-         memcmp(today.trial.grid, trial->grid, sizeof trial->grid) != 0 ||
-         strcmp(winner->entry,
-                fa_family_entry(
-                    fa_families_for(tuner, &winner->scope.problem)->family[today.family])) != 0))
-        rc = fa_fail(diag, FA_ECORRUPT, "it is launched otherwise than its config says");
-    return rc;
+    if (rc != 0)
+        return rc;
+    const fa_family_list *families = fa_families_for(tuner, problem);
+    rc = fa_space_one(families, &trial->config, problem, &gpu, &today, diag);
+    if (rc != 0)
+        return rc;
+    if (today.trial.status != FA_STATUS_PENDING)
+        return fa_fail(diag, FA_ECORRUPT, "its config does not fit the GPU: %.200s",
+                       today.trial.reason);
+    if (today.trial.threads != trial->threads || today.trial.smem_bytes != trial->smem_bytes ||
+        memcmp(today.trial.grid, trial->grid, sizeof trial->grid) != 0 ||
+        strcmp(winner->entry, fa_family_entry(families->family[today.family])) != 0)
+        return fa_fail(diag, FA_ECORRUPT, "it is launched otherwise than its config says");
+    return 0;
 }
 
 void fa_fleet_void_other_proof(fa_store *store, fa_winner_record *winner,

@@ -17,7 +17,6 @@
 #include "own_place.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

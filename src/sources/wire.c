@@ -4,7 +4,7 @@
  * Then asks: one problem, or a sweep's many. They come from anybody, so an unknown key is an error.
  */
 #include "fa_service.h"
-#include "json_make.h"
+#include "json.h"
 #include "request.h"
 #include "search.h"
 #include "wire.h"
@@ -42,15 +42,8 @@ static bool clean_json(cJSON *json, bool mend)
 
 int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag)
 {
-    char *printed = NULL, *text = NULL;
-    if (json != NULL) {
-        clean_json(json, true);
-        printed = fa_json_print(json);
-    }
-    if (printed != NULL)
-        text = strdup(printed); /* cJSON's memory may be another allocator's */
-    cJSON_free(printed);
-    cJSON_Delete(json);
+    clean_json(json, true);
+    char *text = fa_json_finish(json);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a text of the service");
     *ret_text = text;

@@ -4,7 +4,7 @@
  * none is renamed.
  */
 #include "fa_service.h"
-#include "json_make.h"
+#include "json.h"
 #include "request.h"
 #include "trial.h"
 #include "wire.h"

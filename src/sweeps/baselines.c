@@ -12,7 +12,6 @@
 #include "error.h"
 #include "json.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

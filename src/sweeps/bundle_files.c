@@ -6,13 +6,11 @@
 
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 #include "keys.h"
 #include "trial.h"
 #include "session.h"
 #include "stored.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,8 +56,7 @@ int fa_bundle_join_trials(const fa_trial_list *list, char **evidence, fa_diag *d
         return rc;
     cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
     fa_json_add(json, "trials", fa_trial_list_to_json(list));
-    char *text = fa_json_print(json);
-    cJSON_Delete(json);
+    char *text = fa_json_finish(json);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
     free(*evidence);

@@ -167,12 +167,18 @@ static void free_builds(struct build *build, int32_t count)
 }
 
 /* ---- records to winners ---------------------------------------------------------------------*/
+/* What a record's config is today. */
+struct rendered {
+    fa_candidate candidate;
+    char key[FA_HASH_HEX];
+};
+
 struct making {
     fa_tuner *tuner;
     fa_nvrtc_location nvrtc;
     fa_records records;
     fa_answer *answer;     /* [records.count]: what the records say */
-    fa_rendered *rendered; /* [records.count]; source moved into the builds */
+    struct rendered *rendered; /* [records.count] */
     int32_t *build_of;     /* [records.count], -1: failed */
     struct build *build;
     int32_t builds;
@@ -202,25 +208,28 @@ static int32_t find_build(const struct making *making, const char *key)
 static void render_all(struct making *making)
 {
     for (int32_t i = 0; i < making->records.count; i++) {
-        fa_rendered *rendered = &making->rendered[i];
+        struct rendered *record = &making->rendered[i];
+        fa_rendered rendered = {.key = ""};
         making->build_of[i] = -1;
         if (fa_operation_is_untrusted(fa_operation_of(&making->answer[i].problem)))
             continue; /* this pool is not strict */
-        if (fa_record_render(making->tuner, &making->answer[i], making->nvrtc.identity, rendered,
-                             NULL) != 0)
+        if (fa_record_render(making->tuner, &making->answer[i], making->nvrtc.identity,
+                             &record->candidate, &rendered, NULL) != 0) {
+            fa_buf_free(&rendered.source);
             continue;
-        making->build_of[i] = find_build(making, rendered->key);
+        }
+        memcpy(record->key, rendered.key, sizeof record->key);
+        making->build_of[i] = find_build(making, rendered.key);
         if (making->build_of[i] < 0) {
             struct build *build = &making->build[making->builds];
             making->build_of[i] = making->builds++;
-            memcpy(build->key, rendered->key, sizeof build->key);
-            memcpy(build->architecture, rendered->architecture, sizeof build->architecture);
-            build->source = rendered->source;
-            rendered->source = NULL;
+            memcpy(build->key, rendered.key, sizeof build->key);
+            memcpy(build->architecture, rendered.architecture, sizeof build->architecture);
+            build->source = rendered.source.data; /* the buffer's memory goes on as the source */
+            rendered.source = (fa_buf){0};
             take_stored(making, build);
         }
-        free(rendered->source);
-        rendered->source = NULL;
+        fa_buf_free(&rendered.source);
     }
 }
 
@@ -228,8 +237,7 @@ static void render_all(struct making *making)
 static bool finish_trial(const struct making *making, int32_t at, fa_trial *trial)
 {
     const fa_answer *record = &making->answer[at];
-    fa_rendered *rendered = &making->rendered[at];
-    fa_candidate *candidate = &rendered->candidate;
+    fa_candidate *candidate = &making->rendered[at].candidate;
     fa_cubin_info cubin;
     char reason[256];
     if (making->build_of[at] < 0)
@@ -415,13 +423,12 @@ int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
                            fa_records_info *ret_info, fa_bundle_info *ret_bundle, fa_diag *diag)
 {
     struct making making = {.tuner = tuner};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_records_options_check(options, diag);
-    if (rc == 0)
-        rc = fa_bundle_check_output(options->output, diag);
-    if (rc == 0)
-        rc = make(&making, options, diag);
+    int rc;
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
+        (rc = fa_records_options_check(options, diag)) != 0 ||
+        (rc = fa_bundle_check_output(options->output, diag)) != 0)
+        return rc;
+    rc = make(&making, options, diag);
     if (rc == 0)
         rc = fa_bundle_finish(making.part, options->output, ret_bundle, diag);
     if (rc == 0 && ret_info != NULL)
@@ -468,14 +475,14 @@ int fa_import_records(fa_tuner *tuner, const fa_records_options *options,
                       fa_bundle_info *ret_bundle, fa_diag *diag)
 {
     struct making making = {.tuner = tuner};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_records_options_check(options, diag);
-    if (rc == 0 && (options->output == NULL || options->output->size != sizeof *options->output ||
-                    import == NULL || import->size != sizeof *import))
-        rc = fa_fail(diag, FA_EINVAL, "output or import is NULL, or of another size");
-    if (rc == 0)
-        rc = make(&making, options, diag);
+    int rc;
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
+        (rc = fa_records_options_check(options, diag)) != 0)
+        return rc;
+    if (options->output == NULL || options->output->size != sizeof *options->output ||
+        import == NULL || import->size != sizeof *import)
+        return fa_fail(diag, FA_EINVAL, "output or import is NULL, or of another size");
+    rc = make(&making, options, diag);
     if (rc == 0)
         rc = import_made(&making, import, options->records, ret_bundle, diag);
     if (rc == 0 && ret_info != NULL)

@@ -13,11 +13,10 @@
 #include "error.h"
 #include "stored.h"
 #include "json.h"
-#include "json_make.h"
 #include "problem.h"
 #include "records.h"
 #include "render.h"
-#include "tune.h"
+#include "job.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -98,8 +97,7 @@ static int make_portable(fa_winner_record *record, fa_diag *diag)
             (fa_trial){.config = record->trial.config, .predicted_us = record->trial.predicted_us};
     }
     record->entry[0] = 0;
-    record->evidence = fa_json_print(json);
-    cJSON_Delete(json);
+    record->evidence = fa_json_finish(json);
     return record->evidence != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for records");
 }
 

@@ -14,14 +14,12 @@
 
 #include "error.h"
 #include "fleet.h"
-#include "json.h"
 #include "nvml.h"
 #include "remote.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>

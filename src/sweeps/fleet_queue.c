@@ -7,7 +7,7 @@
 #include "error.h"
 #include "fa_tune.h"
 #include "fleet.h"
-#include "json_make.h"
+#include "json.h"
 #include "json_struct.h"
 #include "problem.h"
 #include "request.h"
@@ -81,10 +81,7 @@ static const fa_member item_request_members[] = {
 static char *item_request_text(const fa_sweep_request *sweep)
 {
     const fa_item_request how = fa_item_request_of(sweep);
-    cJSON *json = fa_struct_to_json(item_request_members, &how);
-    char *text = json != NULL ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
-    return text;
+    return fa_json_finish(fa_struct_to_json(item_request_members, &how));
 }
 
 int fa_item_request_read(const char *text, fa_item_request *ret_request, fa_diag *diag)
@@ -306,7 +303,7 @@ int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag)
         if (rc == FA_ENOTFOUND) /* it has left the queue meanwhile */
             rc = 0;
     }
-    char *text = rc == 0 && json != NULL ? fa_json_print(json) : NULL;
+    char *text = rc == 0 ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
     if (rc == FA_ENOMEM || (rc == 0 && text == NULL))
         return fa_fail(diag, FA_ENOMEM, "out of memory for a queue");

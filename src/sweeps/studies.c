@@ -485,8 +485,8 @@ static int forget_alone(struct forgetting *f, int64_t *ret_freed, fa_diag *diag)
     fa_tuner *tuner = f->tuner;
     fa_lock *lock = NULL;
     pthread_mutex_unlock(&tuner->work); /* a tune of this process may be under way, too */
-    int rc =
-        fa_lock_acquire(tuner->store_path, FA_TUNES_LOCK, WAIT_MS, NULL, NULL, &lock, NULL, diag);
+    int rc = fa_lock_acquire(tuner->store_path, FA_TUNES_LOCK,
+                             (fa_lock_wait){.timeout_ms = WAIT_MS}, &lock, diag);
     pthread_mutex_lock(&tuner->work);
     if (rc == FA_ETIMEOUT)
         return fa_fail(

@@ -16,11 +16,10 @@
 #include "search.h"
 #include "source.h"
 #include "store.h"
-#include "tune.h"
+#include "job.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LOCK_MS = 500 };
@@ -335,7 +334,8 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
                        "FA_TUNE_STORE to a file that can",
                        tuner->store_path);
     /* Waits briefly, because a process that lists sweeps holds this lock for a moment. */
-    rc = fa_lock_acquire(tuner->store_path, name, LOCK_MS, NULL, NULL, &lock, NULL, diag);
+    rc = fa_lock_acquire(tuner->store_path, name, (fa_lock_wait){.timeout_ms = LOCK_MS}, &lock,
+                         diag);
     if (rc == FA_ETIMEOUT)
         return fa_fail(diag, FA_EBUSY, "another process runs this sweep: let it, or stop it first");
     if (rc != 0)
@@ -363,7 +363,8 @@ static int list_sweep(void *context, const fa_sweep *stored)
     char name[80];
     sweep_lock_name(sweep.key, name);
     if (sweep.state == FA_SWEEP_RUNNING &&
-        fa_lock_acquire(listing->tuner->store_path, name, 0, NULL, NULL, &lock, NULL, NULL) == 0)
+        fa_lock_acquire(listing->tuner->store_path, name, (fa_lock_wait){.timeout_ms = 0}, &lock,
+                        NULL) == 0)
         sweep.state = FA_SWEEP_STOPPED;
     fa_lock_release(&lock);
     return listing->visit(listing->context, &sweep);

@@ -7,7 +7,6 @@
 #include "buf.h"
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -176,16 +176,14 @@ static int load_filter(int channel)
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (filter == NULL)
         return -ENOMEM;
-    int rc = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1); /* the threads there are, too */
-    if (rc == 0)
-        rc = add_all(filter, SCMP_ACT_ALLOW, allowed, sizeof allowed / sizeof *allowed);
-    if (rc == 0)
-        rc = add_all(filter, SCMP_ACT_ERRNO(ENOENT), paths, sizeof paths / sizeof *paths);
-    if (rc == 0)
-        rc = add_conditional(filter, channel);
-    if (rc == 0) /* the C library then takes clone(), which is refused like the rest */
-        rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
-    if (rc == 0)
+    int rc;
+    if ((rc = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1)) ==
+            0 && /* existing threads, too */
+        (rc = add_all(filter, SCMP_ACT_ALLOW, allowed, sizeof allowed / sizeof *allowed)) == 0 &&
+        (rc = add_all(filter, SCMP_ACT_ERRNO(ENOENT), paths, sizeof paths / sizeof *paths)) == 0 &&
+        (rc = add_conditional(filter, channel)) == 0 &&
+        /* The C library then takes clone(), which is refused like the rest. */
+        (rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0)) == 0)
         rc = seccomp_load(filter);
     seccomp_release(filter);
     return rc;

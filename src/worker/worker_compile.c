@@ -9,11 +9,8 @@
 
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 #include "pool.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_HEADERS = 4096, MAX_OPTIONS = 32, LOG_MAX = 256 << 10 };

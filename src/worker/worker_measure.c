@@ -18,7 +18,6 @@
 #include "driver.h"
 #include "error.h"
 #include "json.h"
-#include "json_make.h"
 #include "nvml.h"
 #include "pool.h"
 #include "problem.h"
@@ -87,7 +86,7 @@ static int learn_operation(const cJSON *json, fa_diag *diag)
     char *text = fa_json_print(json);
     int rc = text != NULL ? fa_operation_register(text, strlen(text), "message", &operation, diag)
                           : fa_fail(diag, FA_ENOMEM, "out of memory for an operation");
-    cJSON_free(text);
+    free(text);
     return rc;
 }
 
@@ -108,9 +107,9 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     close_problem(m);
     m->case_count = fa_bench_cases(&problem, seed, cases);
     rc = fa_case_data_open(cJSON_GetObjectItemCaseSensitive(message->json, "data"), &m->data, diag);
-    return rc != 0 ? rc
-                   : fa_bench_open(m->driver, &m->gpu, &problem, message->blob, message->blob_size,
-                                   seed, m->data, &m->bench, diag);
+    const fa_bench_setup setup = {&m->gpu, &problem, message->blob, message->blob_size,
+                                  seed,    m->data};
+    return rc != 0 ? rc : fa_bench_open(m->driver, &setup, &m->bench, diag);
 }
 
 static int read_grids(const struct measurer *m, const cJSON *grids, int launch,
@@ -467,7 +466,7 @@ int fa_worker_profile(int ordinal, const char *request, const char *answer_path)
     cJSON *answer = fa_worker_answer(rc, &diag);
     char *text = fa_json_print(answer);
     int written = text != NULL ? fa_replace_file(answer_path, text, strlen(text), 0600) : ENOMEM;
-    cJSON_free(text);
+    free(text);
     cJSON_Delete(answer);
     if (m != NULL && m->bench != NULL && !fa_driver_context_lost(m->driver))
         close_problem(m);

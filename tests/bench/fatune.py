@@ -9,7 +9,6 @@ import os
 DTYPES = {"fp16": 0, "bf16": 1}
 CAUSAL = {"none": 0, "bottom-right": 1, "top-left": 2}
 EFFORTS = {"cached": 0, "predict": 1, "measure": 2, "patient": 3}
-ORIGINS = ("measured", "measured-same-silicon", "imported", "transferred", "predicted", "nearest", "unranked")
 
 
 class Diag(c.Structure):

@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -27,7 +26,6 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SPACE = {"BLOCK_M": [64], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
          "MIN_BLOCKS": [2]}
-REPORT = re.compile(r"(\d+) (measured|failed|refused|unpublished|handed back)")
 
 
 def shapes(count):

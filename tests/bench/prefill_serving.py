@@ -26,6 +26,7 @@ from templates_in_turn import open_tuners
 
 MIXED = [8192, 64, 3511, 181, 1024, 512, 2200, 4096, 97, 300, 1500, 700, 6000, 128, 2600, 420, 850, 393]   # 32,768 in all
 EQUAL = [4096] * 8
+SHORT = [5 + i * 73 % 196 for i in range(200)]   # 5 to 200
 WINDOW = 1024
 # name: lengths, heads (of queries, of keys), head dim, and forms with the fields that each asks for; fa3: a peer, and
 # FlashAttention-3's time over that peer's, for the forms that FlashAttention-3 was timed in.
@@ -34,12 +35,17 @@ ROWS = {
         "varlen": dict(varlen=1), "lengths": dict(used=1), "page 64": dict(used=1, page=64), "page 16": dict(used=1, page=16)}),
     "mixed": dict(lengths=MIXED, heads=(32, 8), dim=128, forms={
         "varlen": dict(varlen=1), "page 64": dict(varlen=1, page=64)}, fa3=("fa2", 1446 / 2939)),
+    "short": dict(lengths=SHORT, heads=(32, 8), dim=128, forms={"varlen": dict(varlen=1), "page 64": dict(varlen=1, page=64)}),
     "long, D 128": dict(lengths=[8192] * 2, heads=(16, 16), dim=128, forms={
         "lengths": dict(used=1), "lengths, sinks": dict(used=1, sinks=1), "window": dict(window=1), "sinks": dict(sinks=1),
-        "softcap": dict(softcap=1)}, fa3=("cudnn", 243 / 912)),
+        "softcap": dict(softcap=1), "softcap, page 64": dict(varlen=1, page=64, softcap=1),
+        "softcap, window": dict(varlen=1, page=64, softcap=1, window=1)}, fa3=("cudnn", 243 / 912)),
     "long, D 64": dict(lengths=[8192] * 2, heads=(32, 32), dim=64, forms={
         "lengths": dict(used=1), "lengths, sinks": dict(used=1, sinks=1), "window": dict(window=1), "sinks": dict(sinks=1),
         "softcap": dict(softcap=1)}, fa3=("cudnn", 361 / 1205)),
+    "long, D 256": dict(lengths=[8192] * 2, heads=(16, 8), dim=256, forms={
+        "lengths": dict(used=1), "window": dict(window=1), "softcap": dict(softcap=1), "softcap, page 64": dict(varlen=1, page=64, softcap=1),
+        "softcap, window": dict(varlen=1, page=64, softcap=1, window=1)}),
 }
 CAP = 30.0
 

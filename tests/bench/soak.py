@@ -29,7 +29,6 @@ import time
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"
-KEYS = ("operation", "dtype", "causal", "head_dim", "batch", "heads_q", "seq_q")
 HOSTILE = [b"", b"{", b"[" * 5000, b"\0" * 64, b'{"problem":{}}', b'{"problem":{"head_dim":7}}',
            b'{"problem":{"head_dim":64,"batch":1,"heads_q":1,"seq_q":-1}}', b'"' * 999,
            b'{"problem":{"head_dim":64,"batch":1,"heads_q":1,"seq_q":64},"gpu":"none such"}']

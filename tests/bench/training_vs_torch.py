@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Attention's backward pass through PyTorch's autograd: fa_tune's beside SDPA's FlashAttention-2 and cuDNN.
+"""Attention's backward pass through PyTorch's autograd: fa_tune's beside FlashAttention-2's, cuDNN's and FlashAttention-4's.
 
-Each row: the back ends in turn, three rounds of medians of 15 with the L2 cache flushed, and after the timing the gradients
-of ours against cuDNN's, whole. Needs the installed wheel and PyTorch on a GPU.
+Each row: the ways in turn, three rounds of medians of 15 with the L2 cache flushed, and after the timing our gradients
+against the peers', whole. Needs the installed wheel and PyTorch on a GPU. FA_PEERS names a folder with the package
+flash-attn-4 and what it needs; without it FlashAttention-4 has no column. What refuses a row has no time in it.
 
-A back end that refuses a row has no time in it.
+    python3 tests/bench/training_vs_torch.py [--layer | --varlen | --host] [--head-dims 64,128,192/128,256] [--out FILE]
 
-    python3 tests/bench/training_vs_torch.py [--host] [--head-dims 64,128,192/128,256] [--out FILE]"""
+--layer times the forward and the backward pass of a layer together; --varlen the backward pass of 18 sequences of 64 to
+8,192 tokens behind one another; --host what a call costs the host."""
 import argparse
 import json
 import math
 import os
+import site
 import tempfile
 import time
+import warnings
 
 os.environ["FA_TUNE_STORE"] = os.path.join(tempfile.mkdtemp(prefix="fa-tune-bench-"), "store.db")  # mode 0700
 os.environ.setdefault("FA_TUNE_SYSTEM", "")
@@ -24,6 +28,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
 import fa_tune  # noqa: E402
 
+if os.environ.get("FA_PEERS"):
+    site.addsitedir(os.environ["FA_PEERS"])  # its .pth files count
+    warnings.filterwarnings("ignore", message="Argument aux_data")
+try:
+    import flash_attn.cute as flash_attention_4  # noqa: E402
+except ImportError:
+    flash_attention_4 = None
 
 
 def rows_of(dims):
@@ -32,7 +43,48 @@ def rows_of(dims):
             for seq in (1024, 4096, 16384)]
 
 
-PEERS = {"pytorch-fa2": SDPBackend.FLASH_ATTENTION, "pytorch-cudnn": SDPBackend.CUDNN_ATTENTION}
+def varlen_rows_of(dims):
+    return [(len(SEQUENCES), 2048 // dim, sum(SEQUENCES), dim, dim_v, causal) for dim, dim_v in dims for causal in (False, True)]
+
+
+SDPA = {"pytorch-fa2": SDPBackend.FLASH_ATTENTION, "pytorch-cudnn": SDPBackend.CUDNN_ATTENTION}
+PEERS = [*SDPA, "flash-attention-4"]
+SEQUENCES = [8192, 64, 3511, 181, 1024, 512, 2200, 4096, 97, 300, 1500, 700, 6000, 128, 2600, 420, 850, 393]  # 32,768 in all
+
+
+def sdpa(back_end, causal):
+    """The function of q, k and v that is SDPA by one back end alone."""
+    def attend(*tensors):
+        with sdpa_kernel(back_end):
+            return F.scaled_dot_product_attention(*tensors, is_causal=causal)
+    return attend
+
+
+def ways_of(causal):
+    """The functions of q, k and v [batch, heads, seq, head_dim], by name, each with whether it takes [batch, seq, heads, head_dim]."""
+    ways = {"fa_tune": (lambda *tensors: fa_tune.attention(*tensors, causal=causal), False)}
+    ways.update((name, (sdpa(back_end, causal), False)) for name, back_end in SDPA.items())
+    if flash_attention_4:
+        ways["flash-attention-4"] = (lambda *tensors: first(flash_attention_4.flash_attn_func(*tensors, causal=causal)), True)
+    return ways
+
+
+def varlen_ways_of(causal):
+    """The same for sequences behind one another, tensors [tokens, heads, head_dim]."""
+    bounds = torch.tensor([sum(SEQUENCES[:i]) for i in range(len(SEQUENCES) + 1)], device="cuda", dtype=torch.int32)
+    longest = max(SEQUENCES)
+    lengths = dict(cu_seqlens_q=bounds, cu_seqlens_k=bounds, max_seqlen_q=longest, max_seqlen_k=longest)
+    ways = {"fa_tune": (lambda *tensors: fa_tune.attention_varlen(*tensors, **lengths, causal=causal), False),
+            "pytorch-fa2": (lambda *tensors: first(torch.ops.aten._flash_attention_forward(
+                *tensors, bounds, bounds, longest, longest, 0.0, causal, False)), False)}
+    if flash_attention_4:
+        ways["flash-attention-4"] = (lambda *tensors: first(flash_attention_4.flash_attn_varlen_func(
+            *tensors, **lengths, causal=causal)), False)
+    return ways
+
+
+def first(told):
+    return told[0] if isinstance(told, tuple) else told
 
 
 def median_us(function, cache, count=15):
@@ -40,7 +92,7 @@ def median_us(function, cache, count=15):
     times = []
     for _ in range(count + 3):
         cache.zero_()
-        torch.cuda._sleep(1_000_000)  # clocks: half a millisecond
+        torch.cuda._sleep(2_000_000)  # clocks: a millisecond
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         function()
@@ -68,30 +120,39 @@ def finish(rows, peers, path):
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def measure(batch, heads, seq, dim, dim_v, causal, cache):
-    leaves = [torch.randn(batch, heads, seq, columns, device="cuda", dtype=torch.bfloat16).requires_grad_() for columns in (dim, dim, dim_v)]
-    d_o = torch.randn_like(leaves[2])
+def passes_of(attend, leaves, d_o, layer):
+    """A function that computes the gradients once, with the forward pass in front where layer."""
+    if layer:
+        return lambda: torch.autograd.grad(attend(*leaves), leaves, d_o)
+    o = attend(*leaves)
+    return lambda: torch.autograd.grad(o, leaves, d_o, retain_graph=True)
 
-    def backward_of(o):
-        return lambda: torch.autograd.grad(o, leaves, d_o, retain_graph=True)
+
+def measure(ways, shapes, layer, cache):
+    """Times ways on fresh tensors of these shapes (q, k, v); returns microseconds by name, and cold_s of our first call."""
+    leaves = [torch.randn(shape, device="cuda", dtype=torch.bfloat16).requires_grad_() for shape in shapes]
+    d_o = torch.randn((*shapes[0][:-1], shapes[2][-1]), device="cuda", dtype=torch.bfloat16)
     begin = time.monotonic()
-    ways = {"fa_tune": backward_of(fa_tune.attention(*leaves, causal=causal))}
-    ways["fa_tune"]()
+    calls = {"fa_tune": passes_of(ways["fa_tune"][0], leaves, d_o, layer)}
+    calls["fa_tune"]()
+    torch.cuda.synchronize()
     cold = time.monotonic() - begin
-    for name, back_end in PEERS.items():
-        with sdpa_kernel(back_end):
-            try:
-                way = backward_of(F.scaled_dot_product_attention(*leaves, is_causal=causal))
-                way()
-                ways[name] = way
-            except RuntimeError as refused:
-                print("%s refuses D %d: %s" % (name, dim, str(refused).splitlines()[0]))
-    times = in_turn(ways, cache)
-    for mine, right in zip(ways["fa_tune"](), ways[list(ways)[-1]]()):
-        error, largest = float((mine.float() - right.float()).abs().max()), float(right.abs().max())
-        assert error <= 2 ** -6 * largest, "gradients differ by %g of %g" % (error, largest)
-    return {"batch": batch, "heads": heads, "seq": seq, "dim": dim, "causal": causal, "cold_s": round(cold, 1),
-            **({"dim_v": dim_v} if dim_v != dim else {}), **{name: round(us, 1) for name, us in times.items()}}
+    for name, (attend, turns) in list(ways.items())[1:]:
+        own = [tensor.detach().transpose(1, 2).contiguous() if turns else tensor.detach() for tensor in (*leaves, d_o)]
+        try:
+            call = passes_of(attend, [tensor.requires_grad_() for tensor in own[:3]], own[3], layer)
+            call()
+            calls[name] = call
+        except (RuntimeError, AssertionError, NotImplementedError) as refused:
+            print("%s refuses this row: %s" % (name, (str(refused).splitlines() or [type(refused).__name__])[0]))
+    times = in_turn(calls, cache)
+    for name in list(calls)[1:]:
+        for mine, right in zip(calls["fa_tune"](), calls[name]()):
+            if ways[name][1]:
+                right = right.transpose(1, 2)
+            error, largest = float((mine.float() - right.float()).abs().max()), float(right.abs().max())
+            assert error <= 2 ** -6 * largest, "gradients differ from %s's by %g of %g" % (name, error, largest)
+    return {"cold_s": round(cold, 1), **{name: round(us, 1) for name, us in times.items()}}
 
 
 def host_us(function, count=200):
@@ -118,6 +179,8 @@ def cost_on_the_host():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layer", action="store_true", help="the forward pass too")
+    parser.add_argument("--varlen", action="store_true", help="sequences of mixed lengths behind one another")
     parser.add_argument("--host", action="store_true", help="what a call costs the host, alone")
     parser.add_argument("--head-dims", default="64,128", help="head dimensions, with that of V behind a stroke where it differs (64,128)")
     parser.add_argument("--out", help="also write the rows as JSON lines")
@@ -126,15 +189,19 @@ def main():
         cost_on_the_host()
         return
     cache = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    rows = []
-    print("| B, H, S, D | fa_tune us | FA2 | cuDNN | FA2 / fa_tune | cuDNN / fa_tune | cold s |")
     dims = [tuple(map(int, (dim + "/" + dim).split("/")[:2])) for dim in options.head_dims.split(",")]
-    for row in rows_of(dims):
-        rows.append(measure(*row, cache))
-        ours, fa2, cudnn = (rows[-1].get(name, math.nan) for name in ("fa_tune", *PEERS))
-        print("| %d, %d, %d, %s%s | %.0f | %.0f | %.0f | %.3f | %.3f | %.1f |" % (
-            *row[:3], row[3] if row[3] == row[4] else "%d/%d" % row[3:5], " causal" if row[5] else "",
-            ours, fa2, cudnn, fa2 / ours, cudnn / ours, rows[-1]["cold_s"]), flush=True)
+    rows = []
+    print("| B, H, S, D | fa_tune us | %s | %s | cold s |" % (" | ".join(PEERS), " | ".join(peer + " / fa_tune" for peer in PEERS)))
+    for batch, heads, seq, dim, dim_v, causal in varlen_rows_of(dims) if options.varlen else rows_of(dims):
+        ways = varlen_ways_of(causal) if options.varlen else ways_of(causal)
+        lead = (seq, heads) if options.varlen else (batch, heads, seq)
+        times = measure(ways, [(*lead, columns) for columns in (dim, dim, dim_v)], options.layer, cache)
+        rows.append({"batch": batch, "heads": heads, "seq": seq, "dim": dim, "causal": causal, **({"dim_v": dim_v} if dim_v != dim else {}),
+                     **({"layer": True} if options.layer else {}), **({"varlen": True} if options.varlen else {}), **times})
+        peers = [times.get(name, math.nan) for name in PEERS]
+        print("| %d, %d, %d, %s%s | %.0f | %s | %s | %.1f |" % (
+            batch, heads, seq, dim if dim == dim_v else "%d/%d" % (dim, dim_v), " causal" if causal else "", times["fa_tune"],
+            " | ".join("%.0f" % us for us in peers), " | ".join("%.3f" % (us / times["fa_tune"]) for us in peers), times["cold_s"]), flush=True)
     finish(rows, PEERS, options.out)
 
 

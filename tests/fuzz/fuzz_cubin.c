@@ -6,7 +6,7 @@
 #include "fuzz.h"
 
 #include "../fake_cubin.h"
-#include "attn_maps.h"
+#include "attn_launch.h"
 #include "cubin.h"
 
 long fuzz_taken;
@@ -21,7 +21,7 @@ static void read_all(const uint8_t *bytes, size_t size)
     fuzz_taken += rc == 0;
     if (rc == 0)
         FUZZ_CHECK(info.registers >= 0 && info.stack_bytes >= 0 && info.parameter_count >= 0);
-    fa_attn_boxes_read(bytes, size, "attn_fwd", size % 2 != 0, &boxes, &diag);
+    fa_attn_boxes_read(&(fa_cubin_entry){bytes, size, "attn_fwd", size % 2 != 0}, &boxes, &diag);
     fa_cubin_code(bytes, size, "attn_fwd", hex, &diag);
     fa_cubin_constant(bytes, size, "fa_attn_boxes_wanted", constant, sizeof constant, &diag);
     uint64_t variable;

@@ -5,7 +5,7 @@
 #include "fuzz.h"
 
 #include "ncu.h"
-#include "profile.h"
+#include "trial.h"
 
 long fuzz_taken;
 

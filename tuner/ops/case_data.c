@@ -7,7 +7,7 @@
 #include "random.h"
 
 #include "error.h"
-#include "json_make.h"
+#include "json.h"
 #include "problem.h"
 
 #include <errno.h>

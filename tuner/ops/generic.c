@@ -10,7 +10,6 @@
 #include "case_data.h"
 #include "random.h"
 #include "prover_base.h"
-#include "symbols.h"
 #include "tensors.h"
 
 #include "error.h"
@@ -596,14 +595,14 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
     return 0;
 }
 
-int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t size,
-                           const char *entry, bool workspace, fa_diag *diag)
+int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
 {
+    const bool workspace = entry->workspace;
     unsigned char params[FA_PARAMS_MAX];
     fa_tensor_values values = {0};
     fa_tensor_list list;
     fa_cubin_info info;
-    int rc = fa_cubin_read(cubin, size, entry, &info, diag);
+    int rc = fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag);
     if (rc == 0)
         rc = fa_tensors_read(problem, &list, diag);
     if (rc != 0)
@@ -612,24 +611,25 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
         cJSON_GetObjectItemCaseSensitive(fa_operation_of(problem)->document, "answer"), "kernel"));
     int32_t bytes = (int32_t)fa_tensors_params(problem, &list, &values, params);
     if (list.parameter_count > 0)
-        rc = check_parameters(&list, &info, entry, workspace, diag);
+        rc = check_parameters(&list, &info, entry->name, workspace, diag);
     else if (info.parameter_count != 1 + workspace || info.parameter_size[0] > bytes ||
              (workspace && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)))
-        rc = fa_fail(diag, FA_ECORRUPT,
-                     "%s does not take just a struct of %d bytes (addresses, "
-                     "strides, scalars, integer fields)%s",
-                     entry, bytes, workspace ? ", and then the address of its workspace" : "");
-    if (rc == 0 && (answer == NULL || strcmp(entry, answer) != 0)) /* which may do without */
-        rc = fa_symbols_check(&list, cubin, size, diag);
+        rc =
+            fa_fail(diag, FA_ECORRUPT,
+                    "%s does not take just a struct of %d bytes (addresses, "
+                    "strides, scalars, integer fields)%s",
+                    entry->name, bytes, workspace ? ", and then the address of its workspace" : "");
+    if (rc == 0 && (answer == NULL || strcmp(entry->name, answer) != 0)) /* which may do without */
+        rc = fa_symbols_check(&list, entry->cubin, entry->size, diag);
     fa_tensors_free(&list);
     return rc;
 }
 
-static int generic_load(struct fa_prover *prover, fa_module *module, const void *cubin, size_t size,
-                        const char *entry, bool workspace, void **ret_extra, fa_diag *diag)
+static int generic_load(struct fa_prover *prover, fa_module *module, const fa_cubin_entry *entry,
+                        void **ret_extra, fa_diag *diag)
 {
     fa_symbols symbols = {0};
-    int rc = fa_generic_check_entry(&prover->at[0].problem, cubin, size, entry, workspace, diag);
+    int rc = fa_generic_check_entry(&prover->at[0].problem, entry, diag);
     *ret_extra = NULL;
     if (rc == 0)
         rc = fa_symbols_find(&case_of(prover, 0)->tensors, module, &symbols, diag);
@@ -973,11 +973,10 @@ static void unload(void **shared)
 }
 
 static int load_for_callers(fa_driver *driver, fa_module *module, const fa_problem *problem,
-                            const void *cubin, size_t size, const char *entry, bool workspace,
-                            void **ret_shared, fa_diag *diag)
+                            const fa_cubin_entry *entry, void **ret_shared, fa_diag *diag)
 {
     (void)driver;
-    int rc = fa_generic_check_entry(problem, cubin, size, entry, workspace, diag);
+    int rc = fa_generic_check_entry(problem, entry, diag);
     struct passed *passed = rc == 0 ? calloc(1, sizeof *passed) : NULL;
     if (rc == 0 && passed == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");

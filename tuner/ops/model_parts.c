@@ -2,7 +2,7 @@
  *
  * What the cost models of all operations share: occupancy, overlap, memory.
  */
-#include "model_parts.h"
+#include "model.h"
 
 #include "problem.h"
 
@@ -36,7 +36,8 @@ const fa_model_rates *fa_model_rates_of(const fa_gpu *gpu)
     return found;
 }
 
-double fa_model_tensor_rate(const fa_gpu *gpu)
+/* FLOP of the GPU's tensor cores per clock and SM. */
+static double tensor_rate(const fa_gpu *gpu)
 {
     double sm_mhz = (double)gpu->sm_count * gpu->clock_mhz;
     double rate = sm_mhz > 0 ? gpu->tensor_tflops * 1e6 / sm_mhz : 0;
@@ -45,7 +46,7 @@ double fa_model_tensor_rate(const fa_gpu *gpu)
 
 double fa_model_mma_rate(const fa_gpu *gpu)
 {
-    double rate = fa_model_tensor_rate(gpu), most = fa_model_rates_of(gpu)->tensor;
+    double rate = tensor_rate(gpu), most = fa_model_rates_of(gpu)->tensor;
     return rate < most ? rate : most;
 }
 
@@ -119,7 +120,7 @@ static double unit_clocks(const fa_launch_shape *launch, const fa_gpu *gpu, doub
     const double *work = launch->work;
     double part[] = {
         work[FA_WORK_MMA_FLOPS] / (fa_model_mma_rate(gpu) * mma_share) +
-            work[FA_WORK_WGMMA_FLOPS] / (fa_model_tensor_rate(gpu) * wgmma_share),
+            work[FA_WORK_WGMMA_FLOPS] / (tensor_rate(gpu) * wgmma_share),
         work[FA_WORK_EXPONENTIALS] / rates->exponentials,
         work[FA_WORK_OPERATIONS] / rates->fp32_lanes,
         work[FA_WORK_SHARED_BYTES] / rates->smem_bytes,

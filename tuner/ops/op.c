@@ -6,11 +6,9 @@
 
 #include "attn_cases.h"
 #include "attn_launch.h"
-#include "attn_maps.h"
 #include "attn_model.h"
-#include "attn_prover.h"
 #include "generic.h"
-#include "model_parts.h"
+#include "model.h"
 
 #include "error.h"
 #include "operation.h"
@@ -66,23 +64,23 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
                      fa_cubin_info *ret_info, fa_diag *diag)
 {
     const fa_op *op = fa_op_of(problem);
-    bool workspace = candidate->launches.workspace_bytes > 0;
+    fa_cubin_entry entry = {cubin, size, .workspace = candidate->launches.workspace_bytes > 0};
     fa_cubin_info all = {0};
     if (candidate->launches.counters > 0 && !op->counters)
         return fa_fail(diag, FA_EMANIFEST,
                        "%s.json has \"counters\", which kernels of %s are not passed",
                        fa_family_name(family), fa_operation_of(problem)->name);
     for (int i = 0; i < fa_family_launch_count(family); i++) {
-        const char *entry = fa_family_launch_entry(family, i);
         int32_t threads = candidate->launches.at[i].threads;
         fa_cubin_info info;
-        int rc = fa_cubin_read(cubin, size, entry, &info, diag);
+        entry.name = fa_family_launch_entry(family, i);
+        int rc = fa_cubin_read(cubin, size, entry.name, &info, diag);
         if (rc == 0)
-            rc = op->check_entry(problem, cubin, size, entry, workspace, diag);
+            rc = op->check_entry(problem, &entry, diag);
         if (rc == 0 && i > 0 && info.max_threads != 0 && info.max_threads < threads)
             rc = fa_fail(diag, FA_ECORRUPT,
                          "cubin allows %d threads in %s, the manifest launches %d",
-                         info.max_threads, entry, threads);
+                         info.max_threads, entry.name, threads);
         if (rc != 0)
             return rc;
         if (i == 0)

@@ -17,13 +17,12 @@ typedef struct fa_op {
     const char *name; /* of the operation; NULL: of any */
     /* The problems that a candidate is proved on; the first is the problem itself. */
     int (*cases)(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
-    const char *
-        reference_entry; /* the reference kernel, by which its cubin is listed; NULL: the operation says */
+    /* The reference kernel, by which its cubin is listed; NULL: the operation says. */
+    const char *reference_entry;
     /* The tensors of these cases, and how outputs are judged. */
     const struct fa_prover_type *prover;
     /* Whether an entry of a cubin takes what it is passed: FA_ECORRUPT with a sentence when not. */
-    int (*check_entry)(const fa_problem *problem, const void *cubin, size_t size, const char *entry,
-                       bool workspace, fa_diag *diag);
+    int (*check_entry)(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
     /* The cost model: fills trial.blocks_per_sm and trial.predicted_us (0: it has none, or the config cannot run). */
     void (*predict)(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                     fa_trial *trial);

@@ -111,25 +111,26 @@ static int load_reference(struct fa_prover *p, const void *cubin, size_t size, f
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "loading the reference kernels");
 }
 
-int fa_prover_new(const struct fa_prover_type *type, fa_driver *driver, const fa_gpu *gpu,
-                  uint64_t seed, struct fa_prover **ret_prover, fa_diag *diag)
+int fa_prover_new(const struct fa_prover_type *type, fa_driver *driver, const fa_bench_setup *setup,
+                  struct fa_prover **ret_prover, fa_diag *diag)
 {
     struct fa_prover *p = calloc(1, type->size);
     if (p == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     p->type = type;
     p->driver = driver;
-    p->seed = seed;
-    p->blocks_max = gpu->sm_count > 0 ? (uint32_t)gpu->sm_count * 16 : 1024;
+    p->seed = setup->seed;
+    p->data = setup->data;
+    p->blocks_max = setup->gpu->sm_count > 0 ? (uint32_t)setup->gpu->sm_count * 16 : 1024;
     *ret_prover = p;
     return 0;
 }
 
-int fa_prover_begin(struct fa_prover *p, const void *reference, size_t size, fa_diag *diag)
+int fa_prover_begin(struct fa_prover *p, const fa_bench_setup *setup, fa_diag *diag)
 {
     int rc = fa_stream_create(p->driver, &p->stream, diag);
     if (rc == 0)
-        rc = load_reference(p, reference, size, diag);
+        rc = load_reference(p, setup->reference, setup->reference_size, diag);
     if (rc == 0)
         rc = allocate(p, diag);
     return rc != 0 ? rc : fa_prover_prepare(p, diag);

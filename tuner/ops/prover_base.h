@@ -63,9 +63,9 @@ struct fa_prover_type {
     void (*arguments)(struct fa_prover *prover, int index, void *extra,
                       void *ret_argument[FA_PROVER_ARGUMENTS]);
     /* What a kernel needs besides (NULL: nothing), in one block for free(). FA_ECORRUPT: the entry
-     * does not take what it would be passed; `workspace`: the address of one too. */
-    int (*load)(struct fa_prover *prover, fa_module *module, const void *cubin, size_t size,
-                const char *entry, bool workspace, void **ret_extra, fa_diag *diag);
+     * does not take what it would be passed. */
+    int (*load)(struct fa_prover *prover, fa_module *module, const fa_cubin_entry *entry,
+                void **ret_extra, fa_diag *diag);
     /* Looks at a case's outputs after a launch; `result` is on the device. `judge` comes once all
      * results are here and says what was seen. */
     int (*check)(struct fa_prover *prover, int round, int index, fa_device_ptr result,
@@ -116,8 +116,8 @@ size_t fa_prover_results_size(const struct fa_prover *prover);
 size_t fa_prover_result_at(const struct fa_prover *prover, int round, int index);
 
 /* A prover of the type without cases yet; then, when they are set, all of its memory. */
-int fa_prover_new(const struct fa_prover_type *type, fa_driver *driver, const fa_gpu *gpu,
-                  uint64_t seed, struct fa_prover **ret_prover, fa_diag *diag);
-int fa_prover_begin(struct fa_prover *prover, const void *reference, size_t size, fa_diag *diag);
+int fa_prover_new(const struct fa_prover_type *type, fa_driver *driver, const fa_bench_setup *setup,
+                  struct fa_prover **ret_prover, fa_diag *diag);
+int fa_prover_begin(struct fa_prover *prover, const fa_bench_setup *setup, fa_diag *diag);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * From tensors to variables of a module.
  */
-#include "symbols.h"
+#include "tensors.h"
 
 #include "cubin.h"
 #include "error.h"

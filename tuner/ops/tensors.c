@@ -316,17 +316,13 @@ static int read_symbol(const cJSON *json, fa_tensor *tensor, const char *where, 
 static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
                        const char *where, fa_diag *diag)
 {
-    int rc = fa_json_text_needed(json, "name", &tensor->name, where, diag);
-    if (rc == 0)
-        rc = read_element(json, problem, &tensor->element, where, diag);
-    if (rc == 0)
-        rc = read_demands(json, fa_operation_of(problem), tensor, where, diag);
-    if (rc == 0)
-        rc = read_shape(cJSON_GetObjectItemCaseSensitive(json, "shape"), problem, tensor, where,
-                        diag);
-    if (rc == 0)
-        rc = read_range(json, problem, tensor, where, diag);
-    if (rc != 0)
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(json, "shape");
+    int rc;
+    if ((rc = fa_json_text_needed(json, "name", &tensor->name, where, diag)) != 0 ||
+        (rc = read_element(json, problem, &tensor->element, where, diag)) != 0 ||
+        (rc = read_demands(json, fa_operation_of(problem), tensor, where, diag)) != 0 ||
+        (rc = read_shape(shape, problem, tensor, where, diag)) != 0 ||
+        (rc = read_range(json, problem, tensor, where, diag)) != 0)
         return rc;
     bool strided = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "strided"));
     tensor->output = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "output"));

@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Draws that find nothing before the rest is looked through in order, and how much of it then is. */
 enum { DRAWS_MAX = 200000, SCAN_MAX = 1 << 22, MUTATIONS_MAX = 64 };

@@ -6,8 +6,7 @@
  */
 #include "attn_cases.h"
 
-#include "attn_lengths.h"
-#include "attn_serving.h"
+#include "attn_launch.h"
 
 #include "random.h"
 

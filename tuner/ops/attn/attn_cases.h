@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The operation "attention forward": which cases prove a kernel, how their tensors lie in memory,
- * what a kernel is passed, which rows are looked at, and when a result is accepted. Pure arithmetic
- * on the host; no device is touched here.
+ * The operation "attention forward": which cases prove a kernel, how their tensors lie in memory and how long their
+ * sequences are, what a kernel is passed, which rows are compared, and when a result is accepted. All but the prover
+ * is pure arithmetic on the host and touches no device.
  *
  * Invariants: equal arguments give equal answers; sizes are 64-bit and checked for overflow;
  * an accepted result had no NaN, no unwritten element and no write outside its tensors.
  *
- * May be used by: tuner. May use: base, the structs of kernel_templates. Thread-safety: pure.
+ * May be used by: tuner. May use: base, the structs of kernel_templates.
  */
 #ifndef FA_TUNER_OPS_ATTN_CASES_H
 #define FA_TUNER_OPS_ATTN_CASES_H
@@ -15,6 +15,7 @@
 #include "attn_check.h"
 #include "attn_serving_params.h"
 #include "bench.h"
+#include "prover.h"
 
 /* How one tensor lies in memory, in elements; the head dimension has stride 1. */
 typedef struct fa_attn_tensor {
@@ -31,7 +32,7 @@ typedef struct fa_attn_case {
     fa_attn_tensor tensor[FA_ATTN_TENSORS];
     float input_scale[3]; /* standard deviation of Q, K, V */
     float softmax_scale;
-    /* Of a problem beyond dense tensors: how long its sequences are, and what follows (attn_lengths.h). */
+    /* Of a problem beyond dense tensors: how long its sequences are, and what follows (attn_lengths.c). */
     uint64_t seed;
     bool ragged;               /* any lengths, zero too; else drawn by the problem's mean */
     int64_t total_q, total_k;  /* rows of sequences that lie behind one another */
@@ -107,5 +108,49 @@ fa_attn_verdict fa_attn_judge(const fa_attn_case *what, const struct fa_attn_com
 
 /* "batch 2, heads 4/2, seq 239x203, bhsd, padded": for sentences. */
 void fa_attn_case_text(const fa_attn_case *what, char *ret_text, size_t size);
+
+/* ---- attn_lengths.c --------------------------------------------------------------------------*/
+/* Pages of a sequence lie anywhere in the pool, every other sequence begins with the first page of sequence 0, and some
+ * pages belong to none; entries of a block table behind a sequence's end name no page. */
+
+/* Of sequence b. */
+int32_t fa_attn_length_q(const fa_attn_case *what, int32_t b);
+int32_t fa_attn_length_k(const fa_attn_case *what, int32_t b);
+
+/* Sets total_q, total_k and num_pages from the case's problem, seed and `ragged`. */
+void fa_attn_lengths_total(fa_attn_case *what);
+
+/* Where the lists stand in one array of 32-bit words. */
+typedef struct fa_attn_lists {
+    size_t cu_seqlens_q, cu_seqlens_k, seqused_k, block_table, used, sinks, k_scale, v_scale;
+    size_t words;
+    int32_t table_stride; /* entries of a sequence */
+    int32_t blocks;       /* numbers in `used`: keys of each page, of each sequence, or of all */
+} fa_attn_lists;
+
+fa_attn_lists fa_attn_lists_plan(const fa_attn_case *what);
+/* `words`: room for lists->words of them. FA_ENOMEM. */
+int fa_attn_lists_fill(const fa_attn_case *what, const fa_attn_lists *lists, int32_t *words,
+                       fa_diag *diag);
+
+/* What stands behind the dense arguments; `lists_at`: the device address of the words. */
+void fa_attn_lists_params(const fa_attn_case *what, const fa_attn_lists *lists, uint64_t lists_at,
+                          struct fa_attn_serving_params *params);
+
+/* ---- attn_prover.c ---------------------------------------------------------------------------*/
+/* Opened by fa_prover_open; tests open it on cases of their own and look inside. */
+extern const struct fa_prover_type fa_attn_prover;
+
+/* Takes 1..FA_BENCH_CASES cases of one dtype, head_dim and causal kind; otherwise as fa_prover_open. */
+int fa_attn_prover_open(fa_driver *driver, const fa_bench_setup *setup, const fa_attn_case *cases,
+                        int count, fa_prover **ret_prover, fa_diag *diag);
+
+/* Device address of what the reference (fp32) says of case `index`: O as rows x head_dim and LSE,
+ * in the order of the compared rows; their number. */
+fa_device_ptr fa_attn_prover_reference(fa_prover *prover, int index, fa_device_ptr *ret_lse,
+                                       int *ret_rows);
+/* What kernels are passed for case `index`. */
+const struct fa_attn_serving_params *fa_attn_prover_serving(fa_prover *prover, int index);
+const struct fa_attn_params *fa_attn_prover_params(fa_prover *prover, int index);
 
 #endif

@@ -6,8 +6,6 @@
 #include "attn_launch.h"
 
 #include "attn_cases.h"
-#include "attn_maps.h"
-#include "attn_serving.h"
 #include "error.h"
 #include "fa_attn.h"
 
@@ -33,15 +31,14 @@ static void unload(void **shared)
 }
 
 static int attn_load(fa_driver *driver, fa_module *module, const fa_problem *problem,
-                     const void *cubin, size_t size, const char *entry, bool workspace,
-                     void **ret_shared, fa_diag *diag)
+                     const fa_cubin_entry *entry, void **ret_shared, fa_diag *diag)
 {
     (void)module;
     struct fa_attn_boxes boxes;
     bool serving = false;
-    int rc = fa_attn_boxes_read(cubin, size, entry, workspace, &boxes, diag);
+    int rc = fa_attn_boxes_read(entry, &boxes, diag);
     if (rc == 0)
-        rc = fa_attn_serving_read(cubin, size, entry, &serving, diag);
+        rc = fa_attn_serving_read(entry, &serving, diag);
     if (rc != 0 || (boxes.columns == 0 && !serving))
         return rc;
     struct shared *shared = calloc(1, sizeof *shared);

@@ -1,15 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The launch of attention's kernels on tensors of the caller: fa_attn_args (fa_attn.h).
+ * What an attention kernel is launched with: the struct that serving engines' arguments become, the tensor maps that a
+ * cubin wants for one set of pointers and strides, and the launch itself. The prover makes its launches of the same
+ * parts.
  *
  * May be used by: tuner/ops. Thread-safety: any thread at any time.
  */
 #ifndef FA_TUNER_OPS_ATTN_LAUNCH_H
 #define FA_TUNER_OPS_ATTN_LAUNCH_H
 
-#include "attn_maps.h"
+#include "attn_serving_params.h"
+#include "attn_tensor_maps.h"
 #include "call.h"
+#include "fa_attn.h"
 
+/* ---- attn_serving.c --------------------------------------------------------------------------*/
+/* Strides beyond it, either way, reach outside any memory. In elements. */
+#define FA_ATTN_STRIDE_LIMIT ((int64_t)1 << 48)
+
+/* Whether the problem is of dense tensors: it has nothing that only serving engines pass. */
+bool fa_attn_is_dense(const fa_problem *problem);
+
+/* Sets the window's ends: -1 where there is none. */
+void fa_attn_window_take(const fa_problem *problem, struct fa_attn_serving_params *params);
+
+/* The softcap, and what a kernel needs of it and of dense.softmax_scale, which is set. */
+void fa_attn_softcap_take(float softcap, struct fa_attn_serving_params *params);
+
+/* Sets what stands behind params->dense. `args` NULL: a caller of an earlier version, who asks for dense
+ * problems alone. Nothing in device memory is read: lengths and tables may still be on their way.
+ * FA_EINVAL names an argument that the problem asks for and that is missing or out of range, FA_EALIGN a pointer that is
+ * not aligned to its numbers of four bytes. */
+int fa_attn_serving_take(const fa_call *call, const fa_problem *problem, const fa_attn_args *args,
+                         fa_call_memory memory, struct fa_attn_serving_params *params,
+                         fa_diag *diag);
+
+/* ---- attn_maps.c -----------------------------------------------------------------------------*/
+/* Reads what maps the entry of a cubin wants: ret_boxes->columns is 0 when it wants none.
+ * FA_ECORRUPT: the boxes are impossible, or the entry's parameters are not those that go with them and with a workspace,
+ * whose address comes last, or lies in fa_attn_serving_params (the driver would read arguments that nobody passes). */
+int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_boxes, fa_diag *diag);
+
+/* Whether the entry takes fa_attn_serving_params, and not just their beginning, fa_attn_params. */
+int fa_attn_serving_read(const fa_cubin_entry *entry, bool *ret_serving, fa_diag *diag);
+
+/* As fa_op.check_entry. */
+int fa_attn_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
+
+/* How the tensors of a problem lie. */
+struct fa_attn_form {
+    fa_dtype dtype;
+    int32_t head_dim, head_dim_v; /* of q and k, of v and o */
+    bool packed_q, packed_k; /* sequences lie behind one another, total_q and total_k rows in all */
+    int32_t page;            /* keys of a page; 0: no pages */
+};
+
+struct fa_attn_form fa_attn_form_of(const fa_problem *problem);
+
+/* Encodes the four maps of a launch; `boxes` wants some. Takes any number of keys, rows and
+ * batches, 0 too. Packed tensors are one batch, pages are batches of `page` rows. Of params what lies behind `dense` is read
+ * for packed tensors and pages alone. FA_EALIGN: TMA does not take a tensor; the sentence names it, and ret_maps holds
+ * nothing of use. */
+int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
+                        const struct fa_attn_form *form,
+                        const struct fa_attn_serving_params *params,
+                        struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
+
+/* ---- attn_launch.c ---------------------------------------------------------------------------*/
+/* Launches on tensors of the caller: fa_attn_args (fa_attn.h). */
 extern const fa_launcher fa_attn_launcher;
 
 typedef struct fa_attn_map_cache fa_attn_map_cache;
@@ -19,10 +77,10 @@ int fa_attn_map_cache_create(const struct fa_attn_boxes *boxes, const struct fa_
                              fa_attn_map_cache **ret_cache, fa_diag *diag);
 void fa_attn_map_cache_free(fa_attn_map_cache **cache); /* NULL is allowed */
 
-/* The maps for a launch, of params as fa_attn_maps_encode reads them. Any thread at any time; never waits. Errors: as fa_attn_maps_encode. */
+/* The maps for a launch, of params as fa_attn_maps_encode reads them, whose errors it has. Any thread at any time; never
+ * waits. */
 int fa_attn_map_cache_get(fa_attn_map_cache *cache, fa_driver *driver,
                           const struct fa_attn_serving_params *params,
-                          struct fa_attn_tensor_maps *ret_maps,
-                          fa_diag *diag);
+                          struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
 
 #endif

@@ -2,9 +2,9 @@
  *
  * Sequences of a case, by its seed.
  */
-#include "attn_lengths.h"
+#include "attn_cases.h"
 
-#include "attn_serving.h"
+#include "attn_launch.h"
 
 #include "random.h"
 

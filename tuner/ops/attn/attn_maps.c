@@ -6,7 +6,7 @@
  * Invariants: every dimension handed to the driver has at least one element, and one that has no
  * second element has a stride that the driver takes, whatever the caller said.
  */
-#include "attn_maps.h"
+#include "attn_launch.h"
 
 #include "error.h"
 #include "cubin.h"
@@ -71,17 +71,18 @@ static bool takes(const fa_cubin_info *info, bool maps, bool workspace)
     return same;
 }
 
-int fa_attn_boxes_read(const void *cubin, size_t size, const char *entry, bool workspace,
-                       struct fa_attn_boxes *ret_boxes, fa_diag *diag)
+int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_boxes, fa_diag *diag)
 {
+    const bool workspace = entry->workspace;
     const int32_t one = sizeof(struct fa_attn_params), other = sizeof(struct fa_attn_tensor_maps);
     const char *then = workspace ? ", and then the address of its workspace" : "";
     struct fa_attn_boxes boxes = {0};
     fa_cubin_info info;
-    int rc = fa_cubin_read(cubin, size, entry, &info, diag);
+    int rc = fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag);
     if (rc != 0)
         return rc;
-    rc = fa_cubin_constant(cubin, size, "fa_attn_boxes_wanted", &boxes, sizeof boxes, diag);
+    rc = fa_cubin_constant(entry->cubin, entry->size, "fa_attn_boxes_wanted", &boxes, sizeof boxes,
+                           diag);
     if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
     bool wanted = rc == 0;
@@ -91,35 +92,33 @@ int fa_attn_boxes_read(const void *cubin, size_t size, const char *entry, bool w
         return fa_fail(diag, FA_ECORRUPT,
                        "cubin wants tensor maps, but %s does not take just "
                        "fa_attn_params (%d bytes) and fa_attn_tensor_maps (%d bytes)%s",
-                       entry, one, other, then);
+                       entry->name, one, other, then);
     if (!wanted && workspace && !takes(&info, false, true))
         return fa_fail(diag, FA_ECORRUPT, "%s does not take just fa_attn_params (%d bytes)%s",
-                       entry, one, then);
+                       entry->name, one, then);
     if (!wanted && !workspace && !takes(&info, false, false))
         return fa_fail(diag, FA_ECORRUPT,
                        "%s takes more than fa_attn_params (%d bytes): a kernel "
                        "that takes tensor maps declares fa_attn_boxes_wanted",
-                       entry, one);
+                       entry->name, one);
     *ret_boxes = boxes;
     return 0;
 }
 
-int fa_attn_serving_read(const void *cubin, size_t size, const char *entry, bool *ret_serving,
-                         fa_diag *diag)
+int fa_attn_serving_read(const fa_cubin_entry *entry, bool *ret_serving, fa_diag *diag)
 {
     fa_cubin_info info;
-    int rc = fa_cubin_read(cubin, size, entry, &info, diag);
+    int rc = fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag);
     if (rc == 0)
         *ret_serving = is_serving(&info);
     return rc;
 }
 
-int fa_attn_check_entry(const fa_problem *problem, const void *cubin, size_t size,
-                        const char *entry, bool workspace, fa_diag *diag)
+int fa_attn_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
     (void)problem;
-    return fa_attn_boxes_read(cubin, size, entry, workspace, &boxes, diag);
+    return fa_attn_boxes_read(entry, &boxes, diag);
 }
 
 /* ---- maps ------------------------------------------------------------------------------------*/

@@ -14,11 +14,7 @@
 #include "attn_model.h"
 
 #include "attn_cases.h"
-#include "attn_model_specialised.h"
-#include "attn_model_parts.h"
-#include "model_parts.h"
-
-#include "problem.h"
+#include "model.h"
 
 #include <math.h>
 

@@ -3,13 +3,13 @@
  * The cost model of attention forward: how long a config would take on a GPU, from its tile, its
  * occupancy and that GPU's throughputs.
  *
- * A family whose manifest has a let CONSUMER_REGS above 0 is warp-specialised: one warpgroup feeds
- * the others, and registers move between them. A family with a let SPLITS cuts the keys into so many parts
- * (attn_model_parts.c). Any other is taken for one whose warps all do the same, with mma.sync. Of either the model reads, where there, the tunables or lets BLOCK_M, BLOCK_N,
- * D_TILE, STAGES and MIN_BLOCKS; of the first kind Q_STAGES, PINGPONG and PERSISTENT, of the second
- * WARPS, WARPS_PER_SM, Q_IN_REGS and L2_SECTION_KB.
+ * A family whose manifest has a let CONSUMER_REGS above 0 is warp-specialised: one warpgroup feeds the others, and
+ * registers move between them. A family with a let SPLITS cuts the keys into so many parts. In any other family all
+ * warps are taken to do the same, with mma.sync. Of every family the model reads, where the manifest has them, the
+ * tunables or lets BLOCK_M, BLOCK_N, D_TILE, STAGES and MIN_BLOCKS; of warp-specialised ones Q_STAGES, PINGPONG and
+ * PERSISTENT; of the last kind WARPS, WARPS_PER_SM, Q_IN_REGS and L2_SECTION_KB.
  *
- * May be used by: tuner/ops.
+ * May be used by: tuner/ops. Thread-safety: pure.
  */
 #ifndef FA_TUNER_OPS_ATTN_MODEL_H
 #define FA_TUNER_OPS_ATTN_MODEL_H
@@ -19,5 +19,31 @@
 /* As fa_model_predict. */
 void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                      fa_trial *trial);
+
+/* ---- attn_model_parts.c: what the models share, and kernels that split the keys --------------*/
+bool fa_attn_is_split(const fa_candidate *candidate);
+
+/* Microseconds of a launch with `blocks` >= 1 resident per SM; `tensor_flops`: of an SM, per clock. */
+double fa_attn_split_us(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
+                        int32_t blocks, double tensor_flops);
+
+/* Keys that some rows meet: [first, end); [clear_first, clear_end) is seen by every one of them, and may be empty or
+ * turned round. */
+typedef struct {
+    double first, end, clear_first, clear_end;
+} fa_attn_model_keys;
+
+/* Of `rows` rows from row0 on. A sequence is as long as the problem says. */
+fa_attn_model_keys fa_attn_model_keys_of(const fa_problem *problem, double row0, double rows);
+
+/* Columns of the products, on average of those with keys and those with values. */
+double fa_attn_model_head(const fa_candidate *candidate, const fa_problem *problem);
+
+/* ---- attn_model_specialised.c: kernels in which one warpgroup feeds the others ---------------*/
+bool fa_attn_is_specialised(const fa_candidate *candidate);
+
+/* Microseconds of a launch with `blocks` >= 1 resident per SM. */
+double fa_attn_specialised_us(const fa_candidate *candidate, const fa_problem *problem,
+                              const fa_gpu *gpu, int32_t blocks);
 
 #endif

@@ -9,11 +9,10 @@
  * latency, blocks against the places for them, and the parts' cost at the end. With many rows the products
  * decide: each warp pays for its rows times all keys of its group.
  */
-#include "attn_model_parts.h"
+#include "attn_model.h"
 
 #include "attn_cases.h"
-#include "model_parts.h"
-#include "problem.h"
+#include "model.h"
 
 #include <math.h>
 

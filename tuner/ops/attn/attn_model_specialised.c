@@ -13,13 +13,10 @@
  * Consumers whose rows see fewer keys sit the first steps out. What a tile exposes at its ends is
  * paid for every tile, or once by a persistent block, which fetches the next tile's queries early.
  */
-#include "attn_model_specialised.h"
 
 #include "attn_cases.h"
-#include "attn_model_parts.h"
-#include "model_parts.h"
-
-#include "problem.h"
+#include "attn_model.h"
+#include "model.h"
 
 #include <math.h>
 

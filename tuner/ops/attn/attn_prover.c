@@ -5,11 +5,9 @@
  *
  * Workload: for each launch of a proof three small checking kernels.
  */
-#include "attn_prover.h"
 
-#include "attn_lengths.h"
-#include "attn_maps.h"
-#include "attn_serving.h"
+#include "attn_cases.h"
+#include "attn_launch.h"
 #include "prover_base.h"
 
 #include "random.h"
@@ -243,12 +241,12 @@ static int take_cases(struct fa_prover *prover, const fa_problem *problem, fa_di
 }
 
 /* ---- launching ------------------------------------------------------------------------------*/
-static int attn_load(struct fa_prover *prover, fa_module *module, const void *cubin, size_t size,
-                     const char *entry, bool workspace, void **ret_extra, fa_diag *diag)
+static int attn_load(struct fa_prover *prover, fa_module *module, const fa_cubin_entry *entry,
+                     void **ret_extra, fa_diag *diag)
 {
     (void)module;
     struct fa_attn_boxes boxes;
-    int rc = fa_attn_boxes_read(cubin, size, entry, workspace, &boxes, diag);
+    int rc = fa_attn_boxes_read(entry, &boxes, diag);
     if (rc != 0 || boxes.columns == 0) {
         if (rc == 0)
             *ret_extra = NULL;
@@ -388,17 +386,16 @@ const struct fa_prover_type fa_attn_prover = {.size = sizeof(struct attn_prover)
                                               .text = attn_case_text};
 
 /* ---- for tests ------------------------------------------------------------------------------*/
-int fa_attn_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_attn_case *cases, int count,
-                        const void *reference, size_t reference_size, uint64_t seed,
-                        fa_prover **ret_prover, fa_diag *diag)
+int fa_attn_prover_open(fa_driver *driver, const fa_bench_setup *setup, const fa_attn_case *cases,
+                        int count, fa_prover **ret_prover, fa_diag *diag)
 {
     fa_prover *p = NULL;
-    int rc = fa_prover_new(&fa_attn_prover, driver, gpu, seed, &p, diag);
+    int rc = fa_prover_new(&fa_attn_prover, driver, setup, &p, diag);
     if (rc != 0)
         return rc;
     rc = set_cases(p, cases, count, diag);
     if (rc == 0)
-        rc = fa_prover_begin(p, reference, reference_size, diag);
+        rc = fa_prover_begin(p, setup, diag);
     if (rc != 0)
         fa_prover_close(&p);
     else

@@ -4,7 +4,7 @@
  *
  * Workload: each attention layer of every step.
  */
-#include "attn_serving.h"
+#include "attn_launch.h"
 
 #include "error.h"
 

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the two families of attention backward for Hopper (sm_90a) share, beside attn_bwd_tiles.cuh: tensor maps, LSE and delta as a
+// consumer's lane reads them, products, masks of scores whose rows are keys.
+//
+// Includers define what attn_bwd_tiles.cuh wants, with ALIGNED=1.
+#ifndef ATTN_BWD_SM90A_CUH
+#define ATTN_BWD_SM90A_CUH
+
+#include "fa_tma_device.cuh"
+#include "attn_bwd_tiles.cuh"
+#include "fa_wgmma.cuh"
+
+namespace {
+
+constexpr int kRowBytes = 128;   // of a slab of 64 columns
+constexpr u32 kWarp = 32, kGroup = 128;
+constexpr u32 kNoJob = 0xffffffffu;
+static_assert(kD % 64 == 0 && kDv % 64 == 0 && ALIGNED == 1, "the heads do not fit their tiles");
+
+// The same number, of which the compiler does not know where it comes from: what is computed from it is not kept in registers.
+FA_DEVICE u32 opaque(u32 x) {
+    u32 y;
+    asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+FA_DEVICE u32 take_number(u32 *counter) {
+    u32 number;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(counter) : "memory");
+    return number;
+}
+
+// ---- the first and the last launch -----------------------------------------------------------------------------
+
+enum Map { kMapQ, kMapK, kMapV, kMapDo, kMapDk, kMapDv };
+
+// Of all batches, or of a sequence, with which copies then end. `box`: rows of a copy.
+FA_DEVICE MapShape shape_of(const fa_attn_bwd_params &p, const Sequence &s, int which, int box) {
+    const bool queries = which == kMapQ || which == kMapDo, of_v = which == kMapV || which == kMapDo || which == kMapDv;
+    const fa_attn_bwd_strides &strides = which == kMapQ ? p.q_strides : which == kMapK ? p.k_strides : which == kMapV ? p.v_strides
+                                       : which == kMapDo ? p.d_o_strides : which == kMapDk ? p.dk_strides : p.dv_strides;
+    const void *base = which == kMapQ ? p.q : which == kMapK ? p.k : which == kMapV ? p.v
+                     : which == kMapDo ? p.d_o : which == kMapDk ? p.dk : p.dv;
+    return {(const u16 *)base + (queries ? s.first_q : s.first_k) * strides.row, of_v ? HEAD_DIM_V : HEAD_DIM, queries ? s.seq_q : s.seq_k,
+            queries ? p.heads_q : p.heads_kv, kVarlen ? 1 : p.batch, strides.row, strides.head, strides.batch, box};
+}
+
+// Of 16 rows, those that a lane wants of LSE and delta lie beside one another: columns 2t, 2t + 1, 2t + 8 and 2t + 9 of a fragment.
+FA_DEVICE int place_of_row(int row) { return (row & ~15) + (row % 8 / 2) * 4 + row % 16 / 8 * 2 + row % 2; }
+
+FA_DEVICE void load_global_16(u32 (&x)[4], const u16 *from) {
+    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
+}
+// Sixteen bytes of two rows, multiplied.
+FA_DEVICE float product_of(const u32 (&x)[4], const u32 (&y)[4]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        sum += to_float<kBf16>((u16)x[i]) * to_float<kBf16>((u16)y[i]);
+        sum += to_float<kBf16>((u16)(x[i] >> 16)) * to_float<kBf16>((u16)(y[i] >> 16));
+    }
+    return sum;
+}
+// LSE and delta of tile `tile` of a sequence, of head h. kLanes of a warp share a row.
+FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, const Workspace &at, const Sequence &s, i64 h, i64 tile) {
+    constexpr int kLanes = kDv > 128 ? 32 : kDv / 8, kAtOnce = kSideThreads / kLanes;
+    const int column = (int)threadIdx.x % kLanes * 8;
+#pragma unroll 4
+    for (int r = (int)threadIdx.x / kLanes; r < kM; r += kAtOnce) {
+        const i64 row = tile * kM + r;
+        float sum = 0.0f;
+        if (row < s.seq_q && column < HEAD_DIM_V) {
+            u32 x[4], y[4];
+            load_global_16(x, row_of(p.o, p.o_strides, s.batch, h, s.first_q + row) + column);
+            load_global_16(y, row_of(p.d_o, p.d_o_strides, s.batch, h, s.first_q + row) + column);
+            sum = product_of(x, y);
+        }
+#pragma unroll
+        for (int mask = kLanes / 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
+        if (column != 0) continue;
+        const float said = row < s.seq_q ? p.lse[s.batch * p.lse_strides.batch + h * p.lse_strides.head + s.first_q + row] : neg_infinity();
+        at.lse[place_of_row(r)] = said == neg_infinity() ? -neg_infinity() : said * kLog2e;
+        at.delta[place_of_row(r)] = sum;
+    }
+}
+
+// A lane's pairs of two blocks of 8 columns of a row: even lanes write half of the left block, odd lanes half of the right one, at
+// column t % 2 * 8 + t / 2 * 4, so that four lanes write 32 bytes of the row together. The whole warp calls it.
+FA_DEVICE void store_two_blocks(u16 *to, u32 left, u32 right, bool there) {
+    const bool odd = threadIdx.x % 2 != 0;
+    u32 other;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, 1, 31, 0xffffffff;" : "=r"(other) : "r"(odd ? left : right));
+    if (there) store_global_8(to, odd ? other : left, odd ? right : other);
+}
+
+// ---- the main launches -----------------------------------------------------------------------------------------
+
+FA_DEVICE void load_shared_floats(float (&x)[4], u32 from) {
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(from));
+}
+// c = A B^T, K along the rows of both: 64 rows of a tile of kRowsA by kRows. Left under way.
+template <int kRowsA, int kRows, int kCount> FA_DEVICE void issue_scores(float (&c)[kRows / 2], u64 a, u64 b) {
+    Wgmma<kRows>::template multiply_4<true>(c, a, b);
+#pragma unroll
+    for (int i = 1; i < kCount; ++i)
+        Wgmma<kRows>::template multiply_4<false>(c, a + i * (kRowsA * kRowBytes / 16), b + i * (kRows * kRowBytes / 16));
+    wgmma_commit();
+}
+// c += A B, A in registers, K across the kRows rows of B. Left under way.
+template <int kColumns, int kRows> FA_DEVICE void issue_gradient(float (&c)[kColumns / 2], const u32 (&a)[kRows / 4], u64 tile) {
+    constexpr int kFours = kRows / 64 * 4;
+    if constexpr (kFours == 0) wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kFours; k += 4) {
+        if (k == 0) Wgmma<kColumns>::template multiply_4<true>(c, a, tile, true);
+        else        Wgmma<kColumns>::template multiply_4<false>(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
+    }
+#pragma unroll
+    for (int k = kFours; k < kRows / 16; ++k) Wgmma<kColumns>::multiply(c, &a[4 * k], tile + k * (16 * kRowBytes / 16), true);
+    wgmma_commit();
+}
+// By what dS is multiplied, from the weight, whose tangent this is once more.
+FA_DEVICE float slope_of(const Curve &curve, float weight, float lse) {
+    const float tangent = (log2_fast(weight) + lse) * reciprocal(curve.factor);
+    return weight > 0.0f ? 1.0f - tangent * tangent : 0.0f;
+}
+
+using Scores = float[kM / 2];   // element 4 * j + 2 * half + e: key g + 8 * half, row 8 * j + 2 * t + e
+using Packed = u32[kM / 4];     // A operand, 4 for each 16 rows
+
+// The rows [first, end) that see a lane's keys g (half 0) and g + 8. Of a key that does not exist there are none.
+struct Seers {
+    int first[2], end[2];
+
+    __device__ __forceinline__ Seers(int seq_q, int seq_k, const Band &band, int key) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int at = key + half * 8;
+            first[half] = at < seq_k ? clamp(at - band.high, seq_q) : seq_q;
+            end[half] = kWindow ? clamp(at - band.low + 1, seq_q) : seq_q;
+        }
+    }
+    // Others weigh nothing. `row`: the first one of the tile.
+    __device__ __forceinline__ void mask(Scores &s, int row, int column0) const {
+        if (first[1] <= row && (!kWindow || end[0] >= row + kM)) return;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int low = first[half] - row - column0, high = end[half] - row - column0;
+#pragma unroll
+            for (int i = 0; i < kM / 4; ++i) {
+                const int column = i / 2 * 8 + i % 2;
+                float &x = s[i / 2 * 4 + half * 2 + i % 2];
+                if (column < low || (kWindow && column >= high)) x = 0.0f;
+            }
+        }
+    }
+};
+
+} // namespace
+
+#endif
