@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import sys
 import time
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +21,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fa_tune
 
-VOCABULARY, WIDTH, LAYERS, HEADS, HEADS_KV, PERIOD = 512, 512, 6, 8, 4, 64
-DIM = WIDTH // HEADS
+PERIOD, THETA = 64, 10000.0
+
+
+@dataclass
+class Shape:
+    vocabulary: int = 512
+    width: int = 512
+    layers: int = 6
+    heads: int = 8
+    heads_kv: int = 4
+    dim: int = 64
 
 
 def by_fa_tune(q, k, v):
@@ -38,39 +48,39 @@ WAYS = {"SDPA": (by_sdpa, contextlib.nullcontext),
 
 
 class Block(nn.Module):
-    def __init__(self, attend):
+    def __init__(self, attend, shape):
         super().__init__()
-        self.attend = attend
-        self.norms = nn.ModuleList(nn.RMSNorm(WIDTH) for _ in range(2))
-        self.qkv = nn.Linear(WIDTH, (HEADS + 2 * HEADS_KV) * DIM, bias=False)
-        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.gate, self.up = (nn.Linear(WIDTH, 3 * WIDTH, bias=False) for _ in range(2))
-        self.down = nn.Linear(3 * WIDTH, WIDTH, bias=False)
+        self.attend, self.shape, width = attend, shape, shape.width
+        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2))
+        self.qkv = nn.Linear(width, (shape.heads + 2 * shape.heads_kv) * shape.dim, bias=False)
+        self.out = nn.Linear(shape.heads * shape.dim, width, bias=False)
+        self.gate, self.up = (nn.Linear(width, 3 * width, bias=False) for _ in range(2))
+        self.down = nn.Linear(3 * width, width, bias=False)
 
     def forward(self, x, turn):
         batch, seq, _ = x.shape
-        heads = self.qkv(self.norms[0](x)).view(batch, seq, -1, DIM).transpose(1, 2)
-        q, k, v = heads.split((HEADS, HEADS_KV, HEADS_KV), 1)
+        heads = self.qkv(self.norms[0](x)).view(batch, seq, -1, self.shape.dim).transpose(1, 2)
+        q, k, v = heads.split((self.shape.heads, self.shape.heads_kv, self.shape.heads_kv), 1)
         o = self.attend(rotated(q, turn), rotated(k, turn), v)
-        x = x + self.out(o.transpose(1, 2).reshape(batch, seq, WIDTH))
+        x = x + self.out(o.transpose(1, 2).reshape(batch, seq, -1))
         y = self.norms[1](x)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
 
 def rotated(x, turn):
-    """Rotary position embedding; turn: cosines and sines, (seq, DIM / 2) each."""
+    """Rotary position embedding; turn: cosines and sines, (seq, dim / 2) each."""
     first, second = x.chunk(2, -1)
     cos, sin = (t.to(x.dtype) for t in turn)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), -1)
 
 
 class Llama(nn.Module):
-    def __init__(self, attend, seq):
+    def __init__(self, attend, seq, shape):
         super().__init__()
-        self.embed = nn.Embedding(VOCABULARY, WIDTH)
-        self.blocks = nn.ModuleList(Block(attend) for _ in range(LAYERS))
-        self.norm, self.head = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
-        angle = torch.arange(seq)[:, None] * 10000.0 ** (-torch.arange(0, DIM, 2) / DIM)
+        self.embed = nn.Embedding(shape.vocabulary, shape.width)
+        self.blocks = nn.ModuleList(Block(attend, shape) for _ in range(shape.layers))
+        self.norm, self.head = nn.RMSNorm(shape.width), nn.Linear(shape.width, shape.vocabulary, bias=False)
+        angle = torch.arange(seq)[:, None] * THETA ** (-torch.arange(0, shape.dim, 2) / shape.dim)
         self.register_buffer("cos", angle.cos())
         self.register_buffer("sin", angle.sin())
 
@@ -81,35 +91,46 @@ class Llama(nn.Module):
         return self.head(self.norm(x))
 
 
-def made_tokens(batch, seq, generator):
-    """Random tokens that come again every PERIOD."""
-    period = torch.randint(VOCABULARY, (batch, PERIOD), device="cuda", generator=generator)
+def made_tokens(batch, seq, vocabulary, generator):
+    """(batch, seq + 1) random tokens that come again every PERIOD."""
+    period = torch.randint(vocabulary, (batch, PERIOD), device=generator.device, generator=generator)
     return period.repeat(1, (seq + PERIOD) // PERIOD)[:, :seq + 1]
+
+
+def training(model, vocabulary, batch, seq, generator, rate=lambda: 1e-3, clip=None):
+    """Trains without end; yields the loss of each step, which the GPU may not have computed yet. rate(): of the next step;
+    clip: the most that the norm of the gradients may be."""
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    while True:
+        tokens = made_tokens(batch, seq, vocabulary, generator)
+        with torch.autocast(tokens.device.type, torch.bfloat16):
+            logits = model(tokens[:, :-1])
+        loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.param_groups[0]["lr"] = rate()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss.detach()
 
 
 def train(attend, seed, steps, batch, seq):
     """(the mean loss of the last tenth of the steps, tokens/s, peak bytes)"""
     torch.manual_seed(seed)
-    generator = torch.Generator("cuda").manual_seed(seed)
-    model = Llama(attend, seq).cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    shape = Shape()
+    model = Llama(attend, seq, shape).cuda()
     torch.cuda.reset_peak_memory_stats()
-    losses, begin = [], None
+    losses, begin, first = [], None, steps // 10  # what is tuned is tuned then
+    each_step = training(model, shape.vocabulary, batch, seq, torch.Generator("cuda").manual_seed(seed))
     for step in range(steps):
-        if step == steps // 10:  # what is tuned is tuned
+        if step == first:
             torch.cuda.synchronize()
             begin = time.monotonic()
-        tokens = made_tokens(batch, seq, generator)
-        with torch.autocast("cuda", torch.bfloat16):
-            logits = model(tokens[:, :-1])
-        loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.detach())
+        losses.append(next(each_step))
     torch.cuda.synchronize()
-    speed = (steps - steps // 10) * batch * seq / (time.monotonic() - begin)
-    return float(torch.stack(losses[-max(steps // 10, 1):]).mean()), speed, torch.cuda.max_memory_allocated()
+    speed = (steps - first) * batch * seq / (time.monotonic() - begin)
+    return float(torch.stack(losses[-max(first, 1):]).mean()), speed, torch.cuda.max_memory_allocated()
 
 
 def main():

@@ -21,6 +21,7 @@
 #   tests/gpu.sh rms_norm   RMS norm likewise, beside PyTorch's and torch.compile's
 #   tests/gpu.sh vllm [--model NAME]  whole vLLM engines in turn, FLASH_ATTN, TRITON_ATTN and CUSTOM, from the same wheel; FA_VLLM
 #                           is the folder where vLLM 0.26.0 is installed
+#   tests/gpu.sh sglang [--model NAME]  likewise SGLang's fa3, triton and fa_tune; FA_SGLANG is the folder of SGLang 0.5.13
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 #   tests/gpu.sh final      in 420 s at most, what matters most first and each part within a time of its own:
 #                           correctness of every family (120 problems), serving, cold tunes and first predicted
@@ -370,15 +371,17 @@ beside_peers() { # OPERATION: from the wheel, beside PyTorch
     finish
 }
 
-vllm() { # ARGUMENTS of tests/bench/vllm_in_turn.py
-    if [ ! -d "${FA_VLLM-}/vllm" ]; then
-        echo "tests/gpu.sh vllm: FA_VLLM=FOLDER says where vLLM 0.26.0 is installed; \"${FA_VLLM-}\" has no folder vllm" >&2
+engine() { # NAME VARIABLE VERSION ARGUMENTS of tests/bench/engines_in_turn.py
+    name=$1 folder=${!2-}
+    if [ ! -d "$folder/$name" ]; then
+        echo "tests/gpu.sh $name: $2=FOLDER says where $name $3 is installed; \"$folder\" has no folder $name" >&2
         exit 2
     fi
+    shift 3
     install_wheel
     unset FA_TUNE_LIBRARY
-    PYTHONPATH=$work/site:$FA_VLLM python3 tests/bench/vllm_in_turn.py --out "$out/vllm.jsonl" "$@" | tee -a "$table"
-    verdict "vLLM's backends in turn" "${PIPESTATUS[0]}"
+    PYTHONPATH=$work/site:$folder python3 tests/bench/engines_in_turn.py --engine "$name" --out "$out/$name.jsonl" "$@" | tee -a "$table"
+    verdict "backends of $name in turn" "${PIPESTATUS[0]}"
     finish
 }
 
@@ -471,7 +474,8 @@ if [ "$mode" = gemm ]; then
     beside_peers gemm
 fi
 if [ "$mode" = rms_norm ]; then every_config rms_norm "${rms_norms[@]}"; beside_peers rms_norm; fi
-if [ "$mode" = vllm ]; then shift; vllm "$@"; fi
+if [ "$mode" = vllm ]; then shift; engine vllm FA_VLLM 0.26.0 "$@"; fi
+if [ "$mode" = sglang ]; then shift; engine sglang FA_SGLANG 0.5.13 "$@"; fi
 if [ "$mode" = hopper ]; then hopper; fi
 if [ "$mode" = neighbours ]; then shift; neighbours "$@"; fi
 if [ "$mode" = serving ]; then serving; finish; fi

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole engines in turn: vLLM with FLASH_ATTN, TRITON_ATTN and CUSTOM (fa_tune's backend), a process each on one GPU, and
-models with random weights and as many layers as are asked for.
+"""Whole engines in turn: vLLM with FLASH_ATTN, TRITON_ATTN and CUSTOM (fa_tune's backend) or, by --engine sglang, SGLang with
+fa3, triton and fa_tune, a process each on one GPU, and models with random weights and as many layers as are asked for.
 
 A row, one JSON line of --out as soon as it is measured, is one batch of equal prompts by one backend in one round: time to the
 first token and between tokens (means over the batch, by vLLM's own clock), tokens/s of the whole batch, in round 1 attention's
@@ -12,8 +12,17 @@ the measure for CUSTOM's, which fails where its mean, over all batches, is more 
 within a round; each batch is run once before it is measured. The script ends after --seconds, with whatever was
 measured; a backend that does not start is a row too.
 
+--model trained asks for the same tokens: the checkpoint of tests/bench/trained_llama.py, which is certain of its tokens, and
+prompts of its texts, of different lengths in a batch. `right` is the share of tokens that continue the text, `lead` the
+smallest difference of FLASH_ATTN's log probabilities of a token and the second best, `sure` the share of tokens with a lead of
+more than 1. CUSTOM fails where such a token is another one, and where less than 0.99 of the tokens are sure.
+
     FA_VLLM=FOLDER tests/gpu.sh vllm [--model gpt-oss-20b]       FOLDER: where vLLM 0.26.0 is installed (pip --target)
-    python3 tests/bench/vllm_in_turn.py --model llama-3-8b --out rows.jsonl          with vLLM and fa_tune importable
+    FA_SGLANG=FOLDER tests/gpu.sh sglang [--model trained]                          likewise SGLang 0.5.13
+    python3 tests/bench/engines_in_turn.py --model llama-3-8b --out rows.jsonl       with vLLM and fa_tune importable
+
+Below "FLASH_ATTN", "TRITON_ATTN" and "CUSTOM" stand for SGLang's backends, too. Its time to the first token is that of a run of
+one token, until the whole batch has it; attention's share is not taken, and its random weights are not compared.
 """
 import argparse
 import itertools
@@ -22,11 +31,14 @@ import os
 import random
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from statistics import median
+
+import trained_llama
 
 MODELS = {  # vocabularies are small, so that few layers stand beside no large last product
     "llama-3-8b": dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=4096, intermediate_size=14336,
@@ -43,10 +55,12 @@ MODELS = {  # vocabularies are small, so that few layers stand beside no large l
                         num_attention_heads=64, num_key_value_heads=8, head_dim=64, num_local_experts=32,
                         num_experts_per_tok=4, sliding_window=128),
 }
-BACKENDS = ["FLASH_ATTN", "TRITON_ATTN", "CUSTOM"]
+BACKENDS = {"vllm": ["FLASH_ATTN", "TRITON_ATTN", "CUSTOM"], "sglang": ["fa3", "triton", "fa_tune"]}
 # (length of the prompts, how many), the most telling first
 CELLS = [(1024, 16), (8192, 16), (1024, 64), (32768, 1), (8192, 64), (1024, 256), (1024, 1), (8192, 1), (32768, 16)]
 ATTENTION = "flash", "varlen_num_blocks", "unified_attention", "reduce_segments", "attn_fwd"  # in kernels' names
+TRAINED_CELLS = [(896, 64), (640, 16), (512, 256), (896, 1)]  # with up to 128 tokens behind them
+BATCHES = sorted({count for _, count in CELLS + TRAINED_CELLS})  # that graphs are captured for
 VOCABULARY, MOST_TOKENS = 32000, 32768
 BEST, FARTHER = 5, 1.5  # tokens whose probabilities are compared; how many times as far as TRITON_ATTN's is a failure
 
@@ -85,38 +99,84 @@ def attention_share(run):
     return attention / max(sum(t for _, t in times), 1e-9)
 
 
-def serve(a):
-    begin = time.time()
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what vLLM prints is no answer
+def prompts_of(folder, length, count):
+    """Lists of tokens, and the texts that they are the beginning of, where the model knows any."""
+    if os.path.exists(folder + "/texts.json"):
+        return trained_llama.prompts(folder, length, count)
+    dice = random.Random(length * 1000 + count)
+    return [[dice.randrange(3, VOCABULARY) for _ in range(length)] for _ in range(count)], None
+
+
+def vllm_engine(a, backend, folder):
     from vllm import LLM, SamplingParams
-    llm = LLM(model=a.serve[1], load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", attention_backend=a.serve[0],
-              max_model_len=MOST_TOKENS + a.decode + 16, max_num_seqs=256, max_num_batched_tokens=8192, block_size=64,
-              gpu_memory_utilization=0.2, kv_cache_memory_bytes=a.cache_gb << 30, enable_prefix_caching=False, seed=0,
-              disable_log_stats=False, compilation_config={"cudagraph_capture_sizes": sorted({count for _, count in CELLS})})
-    llm.apply_model(fill)
-    answers.write(json.dumps({"start_s": time.time() - begin}) + "\n")
+    trained = a.model == "trained"
+    llm = LLM(model=folder, load_format="auto" if trained else "dummy", skip_tokenizer_init=True, dtype="bfloat16",
+              attention_backend=backend, kv_cache_dtype=a.kv_cache_dtype, max_model_len=longest(a), max_num_seqs=256,
+              max_num_batched_tokens=8192, block_size=64, gpu_memory_utilization=0.2, kv_cache_memory_bytes=a.cache_gb << 30,
+              enable_prefix_caching=False, seed=0, disable_log_stats=False,
+              compilation_config={"cudagraph_capture_sizes": BATCHES})
+    if not trained:
+        llm.apply_model(fill)
 
     def generate(prompts, tokens, best=None):
-        return llm.generate(prompts, SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False,
-                                                    logprobs=best), use_tqdm=False)
+        begin = time.perf_counter()
+        out = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], SamplingParams(
+            temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False, logprobs=best), use_tqdm=False)
+        wall, stats, answers = time.perf_counter() - begin, [one.metrics for one in out], [one.outputs[0] for one in out]
+        return {"wall": wall, "first": sum(s.first_token_latency for s in stats) / len(out),
+                "rest": sum(s.last_token_ts - s.first_token_ts for s in stats) / len(out),
+                "tokens": [list(one.token_ids) for one in answers], "best": best and [
+                    [{token: found.logprob for token, found in step.items()} for step in one.logprobs] for one in answers]}
+    return generate
+
+
+def sglang_engine(a, backend, folder):
+    import sglang
+    with open(folder + "/config.json", encoding="utf-8") as file:
+        a_token = bytes_of_token(json.load(file))
+    engine = sglang.Engine(
+        model_path=folder, load_format="auto" if a.model == "trained" else "dummy", skip_tokenizer_init=True, dtype="bfloat16",
+        attention_backend=backend, kv_cache_dtype="fp8_e4m3" if a.kv_cache_dtype == "fp8" else a.kv_cache_dtype,
+        context_length=longest(a), max_running_requests=256, chunked_prefill_size=8192, page_size=64, mem_fraction_static=0.5,
+        max_total_tokens=(a.cache_gb << 30) // a_token, disable_radix_cache=True, disable_piecewise_cuda_graph=True,
+        cuda_graph_bs=BATCHES, sampling_backend="pytorch", grammar_backend="none", random_seed=0, log_level="info")
+
+    def run(prompts, tokens, best=None):
+        begin = time.perf_counter()
+        out = engine.generate(input_ids=prompts, return_logprob=best is not None, top_logprobs_num=best or 0, sampling_params={
+            "temperature": 0.0, "max_new_tokens": tokens, "ignore_eos": True})
+        return time.perf_counter() - begin, out
+
+    def generate(prompts, tokens, best=None):  # the first token's time is that of another run, of the last one of the batch
+        first, _ = run(prompts, 1)
+        wall, out = run(prompts, tokens, best)
+        return {"wall": wall, "first": first, "rest": wall - first, "tokens": [one["output_ids"] for one in out],
+                "best": best and [[{token: chance for chance, token, _ in step} for step in one["meta_info"]["output_top_logprobs"]]
+                                  for one in out]}
+    return generate
+
+
+def serve(a):
+    begin, (backend, folder) = time.time(), a.serve
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what engines print is no answer
+    generate = {"vllm": vllm_engine, "sglang": sglang_engine}[a.engine](a, backend, folder)
+    answers.write(json.dumps({"start_s": time.time() - begin}) + "\n")
     for line in sys.stdin:
         length, count, first = json.loads(line)
-        dice = random.Random(length * 1000 + count)
-        prompts = [{"prompt_token_ids": [dice.randrange(3, VOCABULARY) for _ in range(length)]} for _ in range(count)]
+        prompts, texts = prompts_of(folder, length, count)
         before = generate(prompts, a.decode + 1, BEST) if first else generate(prompts, 4)
-        begin = time.perf_counter()
-        out = generate(prompts, a.decode + 1)
-        wall = time.perf_counter() - begin
-        stats = [one.metrics for one in out]
-        row = {"first_ms": 1e3 * sum(s.first_token_latency for s in stats) / count,
-               "between_ms": 1e3 * sum(s.last_token_ts - s.first_token_ts for s in stats) / count / a.decode,
-               "tokens_per_s": count * (a.decode + 1) / wall, "wall_ms": 1e3 * wall}
-        if first:
+        told = generate(prompts, a.decode + 1)
+        row = {"first_ms": 1e3 * told["first"], "between_ms": 1e3 * told["rest"] / a.decode,
+               "tokens_per_s": count * (a.decode + 1) / told["wall"], "wall_ms": 1e3 * told["wall"]}
+        if first and a.engine == "vllm":  # SGLang's GPU is another process's
             row["attention_share"] = attention_share(lambda: generate(prompts, a.decode + 1))
-            row["tokens"] = [list(one.outputs[0].token_ids) for one in before]
-            row["best"] = [[{token: found.logprob for token, found in step.items()} for step in one.outputs[0].logprobs]
-                           for one in before]
+        if first and (texts or a.engine == "vllm"):  # SGLang's random weights give all tokens the same chance
+            row["tokens"], row["best"] = before["tokens"], before["best"]
+        if first and texts:
+            follow = [text[len(prompt):] for prompt, text in zip(prompts, texts)]
+            row["right"] = sum(token == other for answer, text in zip(row["tokens"], follow)
+                               for token, other in zip(answer, text)) / (count * (a.decode + 1))
         answers.write(json.dumps(row) + "\n")
 
 
@@ -127,10 +187,11 @@ class Engine:
         environment = dict(os.environ, HF_HUB_OFFLINE="1", VLLM_HOST_IP="127.0.0.1", GLOO_SOCKET_IFNAME="lo",
                            VLLM_NO_USAGE_STATS="1", VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_USE_FLASHINFER_SAMPLER="0",
                            VLLM_CACHE_ROOT=folder + "/cache", VLLM_CONFIG_ROOT=folder + "/config", TOKENIZERS_PARALLELISM="false")
-        self.log = open(os.path.join(os.path.dirname(os.path.abspath(a.out)), "vllm-%s.log" % backend), "wb")
+        self.log = open(os.path.join(os.path.dirname(os.path.abspath(a.out)), "%s-%s.log" % (a.engine, backend)), "wb")
         self.process = subprocess.Popen([sys.executable, __file__, "--serve", backend, folder, "--decode", str(a.decode),
-                                         "--cache-gb", str(a.cache_gb)], env=environment, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=self.log)
+                                         "--cache-gb", str(a.cache_gb), "--model", a.model, "--kv-cache-dtype", a.kv_cache_dtype,
+                                         "--engine", a.engine], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.log, start_new_session=True)
 
     def answer(self):
         """Its next answer; None: it has ended, or the time is over."""
@@ -153,29 +214,35 @@ class Engine:
         return self.answer()
 
     def close(self):
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)  # with processes of its own
         self.process.wait()
         self.log.close()
 
 
 def beside(ours, theirs):
     """Of two answers to one batch: the share of equal tokens before the first that differs, and up to there how far log
-    probabilities are apart; `crossed`: how much likelier, to them, their token is than ours where the first one differs."""
-    leading, apart, crossed = 0, [], [0.0]
+    probabilities are apart; `crossed`: how much likelier, to them, their token is than ours where the first one differs;
+    `lead`: how much likelier, to them, theirs are than the second best, at the least; `sure`: the share whose lead is > 1."""
+    leading, apart, crossed, leads = 0, [], [0.0], []
     for *tokens, steps, their_steps in zip(ours["tokens"], theirs["tokens"], ours["best"], theirs["best"]):
         for mine, other, step, their_step in zip(*tokens, steps, their_steps):
+            best, second = sorted(their_step.values())[:-3:-1]
+            leads.append(best - second)
             apart += [abs(step[token] - their_step[token]) for token in step.keys() & their_step.keys()]
             if mine != other:  # ours is less likely to them than each of their best ones, where it is none of these
                 crossed.append(their_step[str(other)] - their_step.get(str(mine), min(their_step.values())))
                 break
             leading += 1
-    return {"same_tokens": leading / max(sum(map(len, theirs["tokens"])), 1), "compared": len(apart),
-            "apart": sum(apart) / max(len(apart), 1), "most_apart": max(apart, default=0.0), "crossed": max(crossed)}
+    tokens = sum(map(len, theirs["tokens"]))
+    return {"same_tokens": leading / tokens, "of_tokens": tokens, "compared": len(apart),
+            "apart": sum(apart) / max(len(apart), 1), "most_apart": max(apart, default=0.0), "crossed": max(crossed),
+            "lead": min(leads), "sure": sum(lead > trained_llama.SURE for lead in leads) / len(leads)}
 
 
-def summary(rows):
+def summary(rows, a):
     """Of each batch how many times as fast as FLASH_ATTN the others are, by the medians of the rounds, and how near its
-    answers theirs are. Returns whether CUSTOM's are as near as TRITON_ATTN's."""
+    answers theirs are. Returns whether CUSTOM's are as near as TRITON_ATTN's, a trained model's tokens the same."""
+    flash, triton, custom = BACKENDS[a.engine]
     times, apart = {}, {}
     for row in rows:
         if "between_ms" in row:
@@ -184,18 +251,40 @@ def summary(rows):
         if "apart" in row:
             apart.setdefault(row["backend"], []).append(row)
     for (length, count), of in times.items():
-        for backend in sorted({name for name, _ in of} - {"FLASH_ATTN"} if ("FLASH_ATTN", "wall_ms") in of else ()):
-            print("%5d x %-3d %-11s / FLASH_ATTN: first token %.3f, between tokens %.3f, tokens/s %.3f (%d rounds)" % (
-                length, count, backend, *(median(of["FLASH_ATTN", what]) / median(of[backend, what])
+        for backend in sorted({name for name, _ in of} - {flash} if (flash, "wall_ms") in of else ()):
+            print("%5d x %-3d %-11s / %s: first token %.3f, between tokens %.3f, tokens/s %.3f (%d rounds)" % (
+                length, count, backend, flash, *(median(of[flash, what]) / median(of[backend, what])
                                           for what in ("first_ms", "between_ms", "wall_ms")), len(of[backend, "wall_ms"])))
     means = {}
     for backend, of in apart.items():
         means[backend] = sum(row["apart"] * row["compared"] for row in of) / max(sum(row["compared"] for row in of), 1)
         print("%-11s log probabilities %.3g apart from the first backend's, at most %.3g; tokens differ first where its own are at "
-              "most %.3g apart; %.2f of them before (%d batches)" % (
+              "most %.3g apart; %d of %d before; they lead by %.3g or more" % (
                   backend, means[backend], max(row["most_apart"] for row in of), max(row["crossed"] for row in of),
-                  sum(row["same_tokens"] for row in of) / len(of), len(of)))
-    return means.get("CUSTOM", 0.0) <= FARTHER * means.get("TRITON_ATTN", float("inf"))
+                  round(sum(row["same_tokens"] * row["of_tokens"] for row in of)), sum(row["of_tokens"] for row in of),
+                  min(row["lead"] for row in of)))
+    if a.model == "trained":
+        return custom in apart and all(
+            row["crossed"] <= trained_llama.SURE and row["sure"] >= trained_llama.MOSTLY for row in apart[custom])
+    return means.get(custom, 0.0) <= FARTHER * means.get(triton, float("inf"))
+
+
+def longest(a):
+    """Tokens of the longest prompt and its answer."""
+    return trained_llama.LONGEST if a.model == "trained" else MOST_TOKENS + a.decode + 16
+
+
+def bytes_of_token(config):
+    """Of its keys and values in all layers, in bf16."""
+    return config["num_key_value_heads"] * config["head_dim"] * 4 * config["num_hidden_layers"]
+
+
+def cells_of(a):
+    """Those whose keys and values fit into the cache."""
+    if a.model == "trained":
+        return TRAINED_CELLS
+    a_token = bytes_of_token(config_of(a.model, a.layers))
+    return [(n, count) for n, count in CELLS if (n + a.decode + 64) * count * a_token <= a.cache_gb << 30]
 
 
 def config_of(model, layers):
@@ -208,49 +297,60 @@ def config_of(model, layers):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=MODELS, default="llama-3-8b")
+    parser.add_argument("--engine", choices=BACKENDS, default="vllm")
+    parser.add_argument("--model", choices=[*MODELS, "trained"], default="llama-3-8b")
     parser.add_argument("--layers", type=int, default=0, help="0: 4, or as many as have each kind of the model's")
     parser.add_argument("--decode", type=int, default=32, help="tokens after the first one")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=540)
     parser.add_argument("--cache-gb", type=int, default=11, help="of each engine's keys and values")
-    parser.add_argument("--backends", nargs="+", default=BACKENDS)
-    parser.add_argument("--out", default="vllm.jsonl")
+    parser.add_argument("--kv-cache-dtype", default="auto", help="auto, or fp8: of keys and values")
+    parser.add_argument("--train-seconds", type=float, default=60, help="that --model trained may be trained, at most")
+    parser.add_argument("--together", action="store_true", help="start all engines at once: sooner, but what is tuned then is "
+                        "timed beside other work, and an engine must not take all memory that is free")
+    parser.add_argument("--backends", nargs="+", help="the first is what the others are compared with")
+    parser.add_argument("--out", default="engines.jsonl")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     a = parser.parse_args()
     if a.serve:
         return serve(a)
-    end, folder = time.monotonic() + a.seconds, tempfile.mkdtemp()
-    a.layers = a.layers or len(MODELS[a.model].get("layer_types", range(4)))
-    with open(folder + "/config.json", "w", encoding="utf-8") as file:
-        json.dump(config_of(a.model, a.layers), file)
-    engines, rows, failed = [], [], 0
+    a.backends = a.backends or BACKENDS[a.engine]
+    end, folder, engines, rows, failed = time.monotonic() + a.seconds, tempfile.mkdtemp(), [], [], 0
+    if a.model == "trained":
+        a.layers = trained_llama.SHAPE["layers"]
+        if subprocess.run([sys.executable, trained_llama.__file__, folder, "--seconds", str(a.train_seconds)]).returncode:
+            print("the model is not sure of its tokens: the lines above tell why", file=sys.stderr)
+            failed += 1
+    else:
+        a.layers = a.layers or len(MODELS[a.model].get("layer_types", range(4)))
+        with open(folder + "/config.json", "w", encoding="utf-8") as file:
+            json.dump(config_of(a.model, a.layers), file)
     with open(a.out, "a", encoding="utf-8", buffering=1) as out:
         def tell(backend, **row):
             rows.append(dict(row, backend=backend))
-            out.write(json.dumps(dict(model=a.model, layers=a.layers, backend=backend, **row)) + "\n")
+            out.write(json.dumps(dict(engine=a.engine, model=a.model, layers=a.layers, cache=a.kv_cache_dtype, backend=backend, **row)) + "\n")
             print("%-11s %-11s %s" % (a.model, backend, "  ".join("%s %s" % (name, "%.4g" % value if isinstance(value, float)
                                                                             else value) for name, value in row.items())), flush=True)
         try:
-            for backend in a.backends:  # one after the other: each measures how much memory is free
-                engine = Engine(a, backend, folder, end)
+            coming = (Engine(a, backend, folder, end) for backend in a.backends)
+            if a.together:
+                coming = list(coming)
+            for engine in coming:
                 engines.append(engine)
                 started = engine.answer()
-                tell(backend, **(started or {"failed": "did not start: vllm-%s.log" % backend}))
+                tell(engine.backend, **(started or {"failed": "did not start: %s-%s.log" % (a.engine, engine.backend)}))
                 if started is None:
                     failed += 1
                     engines.remove(engine)
                     engine.close()
-            a_token = MODELS[a.model]["num_key_value_heads"] * MODELS[a.model]["head_dim"] * 4 * a.layers
-            cells = [(n, count) for n, count in CELLS if (n + a.decode + 64) * count * a_token <= a.cache_gb << 30]
-            for turn, (length, count) in itertools.product(range(1, a.rounds + 1), cells):
+            for turn, (length, count) in itertools.product(range(1, a.rounds + 1), cells_of(a)):
                 theirs = None
                 for engine in list(engines) if time.monotonic() < end else []:
                     row = engine.ask(length, count, turn == 1)
                     if row is None:
                         over = time.monotonic() >= end
                         tell(engine.backend, round=turn, prompt=length, batch=count,
-                             failed="the time is over" if over else "ended: vllm-%s.log" % engine.backend)
+                             failed="the time is over" if over else "ended: %s-%s.log" % (a.engine, engine.backend))
                         if over:
                             break
                         failed += 1
@@ -266,7 +366,7 @@ def main():
             for engine in engines:
                 engine.close()
             shutil.rmtree(folder, ignore_errors=True)
-            failed += not summary(rows)
+            failed += not summary(rows, a)
     return 1 if failed else 0
 
 
