@@ -85,6 +85,7 @@ def check_completions(shell):
                            (["sweep", "--gpu", "L4,H100"], ["L4,H100-PCIe", "L4,H100-SXM"]),
                            (["sweep", "--model", "gpt"], ["gpt-oss-120b", "gpt-oss-20b"]),
                            (["trust", "l"], ["list"]),
+                           (["completion", "f"], ["fish"]),
                            (["trust", ""], ["add", "list", "remove"]),
                            (["explain", "--gpu", "H100"], ["H100-PCIe", "H100-SXM"])):
         found = completed(shell, "fa-tune", *words)
@@ -104,6 +105,15 @@ def zsh_completes_verbs_options_and_values():
 
 def fish_completes_verbs_options_and_values():
     check_completions("fish")
+
+
+def the_program_prints_the_script_of_each_shell():
+    with Place(space=None) as place:
+        for shell, name in (("bash", "fa-tune.bash"), ("zsh", "_fa-tune"), ("fish", "fa-tune.fish")):
+            tap.equal(place.run("completion", shell).stdout, made(name))
+        for words, sentence in ((["tcsh"], 'no completion for "tcsh": bash, zsh or fish'), ([], "needs bash, zsh or fish")):
+            done = place.run("completion", *words, status=2)
+            tap.has(done.stderr, sentence)
 
 
 def names_of_gpus_that_are_completed_are_taken():
@@ -129,6 +139,7 @@ tap.main([
     bash_completes_verbs_options_and_values,
     zsh_completes_verbs_options_and_values,
     fish_completes_verbs_options_and_values,
+    the_program_prints_the_script_of_each_shell,
     names_of_gpus_that_are_completed_are_taken,
     zsh_and_fish_know_every_option,
 ])

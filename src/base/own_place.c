@@ -46,7 +46,7 @@ void fa_own_directory(char *ret_path, size_t size)
         fclose(maps);
 }
 
-void fa_own_program(const char *name, char *ret_path, size_t size)
+void fa_own_file(const char *name, char *ret_path, size_t size)
 {
     static const char *const places[] = {"%s/%s", "%s/../%s", "%s/../libexec/fa-tune/%s",
                                          "%s/../../libexec/fa-tune/%s"}; /* of lib/MULTIARCH */
@@ -54,7 +54,7 @@ void fa_own_program(const char *name, char *ret_path, size_t size)
     fa_own_directory(here, sizeof here);
     for (size_t i = 0; i < sizeof places / sizeof *places && here[0] != 0; i++) {
         int length = snprintf(ret_path, size, places[i], here, name);
-        if (length > 0 && (size_t)length < size && access(ret_path, X_OK) == 0)
+        if (length > 0 && (size_t)length < size && access(ret_path, R_OK) == 0)
             return;
     }
     snprintf(ret_path, size, "%s/%s", FA_TUNE_LIBEXECDIR, name);

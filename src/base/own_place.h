@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where this library or program itself lies, the programs that belong to it, and its user's keys.
+ * Where this library or program itself lies, the files that belong to it, and its user's keys.
  *
  * Invariant: every answer is absolute, and the current folder has no part in it.
  */
@@ -14,8 +14,8 @@
 /* The directory of the file that this code was loaded from, links resolved; "" where it cannot be told. */
 void fa_own_directory(char *ret_path, size_t size);
 
-/* The program `name` beside that file, or where it is installed; the path may name no file. */
-void fa_own_program(const char *name, char *ret_path, size_t size);
+/* The program or data `name` beside that file, or where it is installed; the path may name no file. */
+void fa_own_file(const char *name, char *ret_path, size_t size);
 
 /* `file` ("/key", "" for the folder) in the folder of this user's keys; FA_ENOTFOUND: HOME is not set;
  * FA_EINVAL: the path is too long. */

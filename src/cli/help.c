@@ -19,7 +19,7 @@ static const struct {
     {"Look at results", " show report profile compare replay "},
     {"Share", " export import keygen trust "},
     {"Hosts and fleets", " serve worker queue "},
-    {"Maintenance", " rm config doctor gpus version "},
+    {"Maintenance", " rm config completion doctor gpus version "},
     {"More", ""}, /* what no other section has */
 };
 

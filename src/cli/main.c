@@ -21,10 +21,32 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { SCRIPT_MAX = 1 << 20 /* bytes of a completion script */ };
+
 static int version(cli_run *run)
 {
     fa_buf_printf(&run->out, "fa-tune %s\n", fa_version());
     return 0;
+}
+
+/* The scripts are made from these verbs at build time, and lie beside the programs. */
+static int cli_completion(cli_run *run)
+{
+    static const char *const files[][2] = {
+        {"bash", "fa-tune.bash"}, {"zsh", "_fa-tune"}, {"fish", "fa-tune.fish"}};
+    const char *shell = run->options->operand[0];
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        if (strcmp(files[i][0], shell) != 0)
+            continue;
+        fa_own_file(files[i][1], path, sizeof path);
+        int rc = fa_buf_read_file(&run->out, path, SCRIPT_MAX);
+        return rc == 0 ? 0
+                       : fa_fail(&run->diag, rc, "cannot read %s, which is installed with fa-tune",
+                                 path);
+    }
+    return fa_fail(&run->diag, FA_EINVAL, "there is no completion for \"%.32s\": bash, zsh or fish",
+                   shell);
 }
 
 static const cli_verb verbs[] = {
@@ -205,6 +227,13 @@ static const cli_verb verbs[] = {
      "  time = \"30m\"            # of sweeps, as are trials, cost and price\n"
      "  store = \"/data/fa.db\"   # only in your own file, as is server\n",
      cli_config},
+    {"completion", CLI_GROUP_COMPLETION, "print the completion script of a shell",
+     "  source <(fa-tune completion bash)           in ~/.bashrc\n"
+     "  fa-tune completion zsh >~/.zfunc/_fa-tune   once\n"
+     "  fa-tune completion fish | source            in config.fish\n\n"
+     "zsh needs fpath+=~/.zfunc before compinit in ~/.zshrc. None of this is needed after `meson install`,\n"
+     "which puts the scripts where the shells look.\n",
+     cli_completion},
     {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL},
     {"version", 0, "the version", "", version},
 };
@@ -268,7 +297,7 @@ static int serve(int count, char **arguments)
     char path[PATH_MAX];
     fa_diag diag;
     char **all = calloc((size_t)count + 2, sizeof *all);
-    fa_own_program("fa-tune-serve", path, sizeof path);
+    fa_own_file("fa-tune-serve", path, sizeof path);
     if (all == NULL)
         return 1;
     all[0] = path;

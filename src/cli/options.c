@@ -240,6 +240,7 @@ static const struct {
     {CLI_GROUP_SHOW, {"[FILE]"}, " [FILE]"},
     {CLI_GROUP_REPLAY, {"FILE"}, " FILE"},
     {CLI_GROUP_COMPARE, {"OLD", "NEW"}, " OLD NEW"},
+    {CLI_GROUP_COMPLETION, {"bash, zsh or fish"}, " bash|zsh|fish"},
     {CLI_GROUP_CHECK, {NULL}, " FILE.cu"}, /* read before all options */
 };
 

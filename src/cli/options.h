@@ -28,6 +28,7 @@ enum {
     CLI_GROUP_TOP = 256,
     CLI_GROUP_WHY = 512, /* --why: the whole problem is needed with it, and filters without */
     CLI_GROUP_PROFILE = 1 << 10,
+    CLI_GROUP_COMPLETION = 1 << 11,
     CLI_GROUP_FILTER = 1 << 14, /* problems to keep: what is not given stays unset */
     CLI_GROUP_REPORT = 1 << 15, /* --format, --out */
     CLI_GROUP_EXPORT = 1 << 16,

@@ -181,7 +181,7 @@ int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX
     const char *worker = option_or_environment(options->worker, "FA_TUNE_WORKER");
     if (worker != NULL)
         return copy_path(worker, ret_path, FA_STORE_PATH_MAX, "worker", diag);
-    fa_own_program("fa-tune-worker", ret_path, FA_STORE_PATH_MAX);
+    fa_own_file("fa-tune-worker", ret_path, FA_STORE_PATH_MAX);
     return 0;
 }
 

@@ -172,30 +172,26 @@ static int distance(const struct entry *entry, const char *wanted)
     return least;
 }
 
-/* The names nearest to the wanted one, or all of them when none is near. */
+/* The nearest of the wanted name, three at most and the nearest first; nothing where none is near. */
 static void suggest(const char *wanted, char *ret_text, size_t size)
 {
-    int distances[ENTRIES], least = NAME_LENGTH;
-    for (int i = 0; i < ENTRIES; i++) {
-        distances[i] = distance(&entries[i], wanted);
-        if (entries[i].refused == NULL && distances[i] < least)
-            least = distances[i];
-    }
     int most = strlen(wanted) < 4 ? 1 : NEAR_EDITS; /* two edits make any short name another */
-    bool any_near = least <= most;
-    int n = snprintf(ret_text, size, any_near ? "near it:" : "these are:");
-    const char *comma = "";
-    for (int i = 0; i < ENTRIES && n > 0 && (size_t)n < size; i++) {
-        if (entries[i].refused != NULL || (any_near && distances[i] > least))
-            continue;
-        n += snprintf(ret_text + n, size - (size_t)n, "%s %s", comma, entries[i].name);
-        comma = ",";
-    }
+    int told = 0, n = 0;
+    ret_text[0] = 0;
+    for (int d = 0; d <= most && told < 3; d++)
+        for (int i = 0; i < ENTRIES && told < 3; i++) {
+            if (entries[i].refused != NULL || distance(&entries[i], wanted) != d)
+                continue;
+            n += snprintf(ret_text + n, size - (size_t)n, "%s %s", told++ == 0 ? " near it:" : ",",
+                          entries[i].name);
+        }
+    if (told > 0)
+        snprintf(ret_text + n, size - (size_t)n, ";");
 }
 
 int fa_catalogue_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag)
 {
-    char wanted[NAME_LENGTH], near[700];
+    char wanted[NAME_LENGTH], near[4 * NAME_LENGTH];
     normalise(name, strlen(name), wanted);
     for (int i = 0; i < ENTRIES; i++) {
         if (!is_called(&entries[i], wanted))
@@ -207,7 +203,9 @@ int fa_catalogue_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag)
         return 0;
     }
     suggest(wanted, near, sizeof near);
-    return fa_fail(diag, FA_ENOTFOUND, "no GPU called \"%.64s\" is known; %s", name, near);
+    return fa_fail(diag, FA_ENOTFOUND,
+                   "no GPU called \"%.64s\" is known;%s `fa-tune gpus` lists all types", name,
+                   near);
 }
 
 int fa_catalogue_match(const fa_gpu *device, fa_gpu *ret_gpu)
