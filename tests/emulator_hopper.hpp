@@ -333,12 +333,10 @@ inline void end_group(void *const *) { product_groups[now->index.x / kWarp]++; }
 inline void product_commit() { meet(end_group, nullptr); }
 inline void complete_groups(void *const *args) {
     const u32 warp = now->index.x / kWarp, pending = *(const u32 *)args[0];
-    std::vector<GroupProduct> left;
-    for (const GroupProduct &p : products[warp]) {
-        if (p.group + pending < product_groups[warp]) complete(p, warp % 4);
-        else left.push_back(p);
-    }
-    products[warp].swap(left);
+    std::vector<GroupProduct> &mine = products[warp];
+    size_t done = 0;   // they are in the order of their groups
+    for (; done < mine.size() && mine[done].group + pending < product_groups[warp]; done++) complete(mine[done], warp % 4);
+    mine.erase(mine.begin(), mine.begin() + (i64)done);
 }
 inline void product_wait(u32 pending) { meet(complete_groups, &pending); }
 
