@@ -28,10 +28,9 @@ inline const unsigned char *seen(u32 address, u32 bytes) {
         if (unfenced[i] != 0) fail("what a thread wrote to shared memory is used without a proxy fence");
     return at;
 }
-inline void proxy_fence() {
+[[gnu::optimize("O3")]] inline void proxy_fence() {
     const u16 mine = (u16)(now->index.x + 1);
-    for (u32 i = 0; i < shared_bytes / 16; i++)
-        if (unfenced[i] == mine) unfenced[i] = 0;
+    for (u32 i = 0; i < shared_bytes / 16; i++) unfenced[i] = unfenced[i] == mine ? 0 : unfenced[i];
 }
 [[gnu::always_inline]] inline u64 mixed(u64 sum, u64 x) { return (sum ^ x) * 0x100000001b3ull; }
 
