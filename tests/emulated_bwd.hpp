@@ -181,8 +181,9 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
                     if (!sees(s, own, j)) continue;
                     for (int d = 0; d < HEAD_DIM; d++) x[j] += q.get(b, h, i, d) * k.get(b, g, s.first_k + j, d) * scale;
                     if (SOFTCAP) x[j] = cap * tanh(x[j] / cap), slope[j] = 1 - x[j] * x[j] / (cap * cap);
-                    sum += exp(x[j]);
-                    for (int d = 0; d < HEAD_DIM_V; d++) out[d] += exp(x[j]) * v.get(b, g, s.first_k + j, d);
+                    const double weight = exp(x[j]);
+                    sum += weight;
+                    for (int d = 0; d < HEAD_DIM_V; d++) out[d] += weight * v.get(b, g, s.first_k + j, d);
                 }
                 const size_t row = ((size_t)b * heads_q + h) * seq_q + i;
                 lse[row] = (float)log(sum);   // -inf: it sees nothing

@@ -363,11 +363,12 @@ struct Product {
     float *c[4];
     u32 a[4], b[2];
 };
-// Most of what the emulator computes: eight columns at a time, each in the same order as without optimising.
-[[gnu::optimize("O3")]] inline void add_products(float (&c)[16][8], const float (&a)[16][16], const float (&b)[16][8]) {
+// Most of what the emulator computes: several columns at a time, each in the same order as without optimising.
+template <class T, int kDepth, int kColumns>
+[[gnu::optimize("O3")]] void add_products(T (&c)[16][kColumns], const T (&a)[16][kDepth], const T (&b)[kDepth][kColumns], int columns = kColumns) {
     for (int i = 0; i < 16; i++)
-        for (int k = 0; k < 16; k++)
-            for (int j = 0; j < 8; j++) c[i][j] += a[i][k] * b[k][j];
+        for (int k = 0; k < kDepth; k++)
+            for (int j = 0; j < columns; j++) c[i][j] += a[i][k] * b[k][j];
 }
 template <float (*kValue)(u16)> void multiply(void *const *args) {
     float a[16][16], b[16][8], c[16][8];
@@ -407,9 +408,7 @@ inline void multiply_tf32(void *const *args) {
         for (int r = 0; r < 4; r++) a[g + r % 2 * 8][t + r / 2 * 4] = value(p->a[r]), c[g + r / 2 * 8][t * 2 + r % 2] = *p->c[r];
         for (int r = 0; r < 2; r++) b[t + r * 4][g] = value(p->b[r]);
     }
-    for (int i = 0; i < 16; i++)
-        for (int k = 0; k < 8; k++)
-            for (int j = 0; j < 8; j++) c[i][j] += a[i][k] * b[k][j];
+    add_products(c, a, b);
     for (int i = 0; i < kWarp; i++)
         for (int e = 0; e < 4; e++) {
             const double sum = c[i / 4 + e / 2 * 8][i % 4 * 2 + e % 2];
@@ -426,14 +425,19 @@ inline void mma_tf32(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1,
 template <class P> struct Kernel {
     static inline void (*entry)(P);
     static inline const P *params;
-    static void run() {
-        entry(*params);
-        now->ended = true;
-        _longjmp(scheduler, 1);
-    }
+    static void run() { entry(*params); }
 };
 
-inline void resume(Lane &lane, void (*run)()) {
+// A fiber outlives its thread and becomes the same thread of the launch's next block: to make a fiber takes system calls.
+inline void (*kernel)();
+inline void run_threads() {
+    for (;;) {
+        kernel();
+        now->ended = true;
+        yield();
+    }
+}
+inline void resume(Lane &lane) {
     now = &lane;
     if (_setjmp(scheduler) != 0) return;
     if (lane.started) _longjmp(lane.at, 1);
@@ -442,23 +446,23 @@ inline void resume(Lane &lane, void (*run)()) {
     lane.context.uc_stack.ss_sp = stacks + (size_t)lane.index.x * kStack;
     lane.context.uc_stack.ss_size = kStack;
     lane.context.uc_link = nullptr;
-    makecontext(&lane.context, run, 0);
+    makecontext(&lane.context, run_threads, 0);
     setcontext(&lane.context);
 }
 
 // Whether some lane of the warp could go on.
-inline bool run_warp(u32 warp, void (*run)()) {
+inline bool run_warp(u32 warp) {
     bool any = false;
     for (bool again = true; again && fault[0] == 0;) {
         again = false;
         for (u32 i = warp * kWarp; i < (warp + 1) * kWarp && fault[0] == 0; i++)
-            if (!lanes[i].ended && !lanes[i].waits && !lanes[i].paused) resume(lanes[i], run), again = any = true;
+            if (!lanes[i].ended && !lanes[i].waits && !lanes[i].paused) resume(lanes[i]), again = any = true;
     }
     for (u32 i = warp * kWarp; i < (warp + 1) * kWarp; i++) lanes[i].paused = false;
     return any;
 }
 
-inline void run_block(u32 seed, void (*run)()) {
+inline void run_block(u32 seed) {
     memset(shared_memory, 0xff, shared_bytes);
     memset(flying, 0, sizeof flying);
     memset(unfenced, 0, sizeof unfenced);
@@ -470,7 +474,7 @@ inline void run_block(u32 seed, void (*run)()) {
     for (u32 i = 0; i < threads; i++) {
         Lane &l = lanes[i];
         l.index = {i, 0, 0};
-        l.started = l.ended = l.waits = l.paused = false;
+        l.ended = l.waits = l.paused = false;
         l.barrier = -1;
         l.split = nullptr;
         l.copies = l.groups = 0;
@@ -482,7 +486,7 @@ inline void run_block(u32 seed, void (*run)()) {
         for (u32 turn = 0; turn < 2 && !any; turn++)
             for (u32 i = 0; i < count; i++) {
                 const u32 warp = (seed & 1) != 0 ? (i + seed) % count : (count - i + seed) % count;
-                if ((warp / 4 == last) == (turn != 0)) any |= run_warp(warp, run);
+                if ((warp / 4 == last) == (turn != 0)) any |= run_warp(warp);
             }
     }
     for (u32 i = 0; i < threads && fault[0] == 0; i++)
@@ -496,6 +500,7 @@ template <class P>
 const char *launch(void (*entry)(P), const void *params, const u32 sizes[3], u32 block_threads, u32 smem) {
     Kernel<P>::entry = entry;
     Kernel<P>::params = (const P *)params;
+    kernel = Kernel<P>::run;
     grid = {sizes[0], sizes[1], sizes[2]};
     threads = block_threads;
     shared_bytes = smem;
@@ -503,12 +508,13 @@ const char *launch(void (*entry)(P), const void *params, const u32 sizes[3], u32
     if (threads > kThreadsMax || threads % kWarp != 0 || smem > kShared) return "a launch that no GPU takes";
     if (stacks == nullptr) stacks = (unsigned char *)malloc((size_t)kThreadsMax * kStack);
     if (stacks == nullptr) return "out of memory";
+    for (u32 i = 0; i < threads; i++) lanes[i].started = false;
     u32 seed = 1;
     for (u32 z = 0; z < grid.z; z++)
         for (u32 y = 0; y < grid.y; y++)
             for (u32 x = 0; x < grid.x && fault[0] == 0; x++) {
                 block = {x, y, z};
-                run_block(seed++, Kernel<P>::run);
+                run_block(seed++);
             }
     return fault[0] != 0 ? fault : nullptr;
 }

@@ -15,6 +15,7 @@
 
 #include "emulator.hpp"
 
+#include <algorithm>
 #include <vector>
 
 
@@ -27,12 +28,11 @@ inline const unsigned char *seen(u32 address, u32 bytes) {
         if (unfenced[i] != 0) fail("what a thread wrote to shared memory is used without a proxy fence");
     return at;
 }
-inline void proxy_fence() {
+[[gnu::optimize("O3")]] inline void proxy_fence() {
     const u16 mine = (u16)(now->index.x + 1);
-    for (u32 i = 0; i < shared_bytes / 16; i++)
-        if (unfenced[i] == mine) unfenced[i] = 0;
+    for (u32 i = 0; i < shared_bytes / 16; i++) unfenced[i] = unfenced[i] == mine ? 0 : unfenced[i];
 }
-inline u64 mixed(u64 sum, u64 x) { return (sum ^ x) * 0x100000001b3ull; }
+[[gnu::always_inline]] inline u64 mixed(u64 sum, u64 x) { return (sum ^ x) * 0x100000001b3ull; }
 
 // ---- barriers that count bytes ----------------------------------------------------------------------------------
 struct TensorMap {   // in the 128 bytes of a map
@@ -239,42 +239,55 @@ struct GroupProduct {
 inline std::vector<GroupProduct> products[kThreadsMax / kWarp];
 inline u32 product_groups[kThreadsMax / kWarp];
 
-// Row `row` of an operand at `k`: K runs along its rows, or across them.
-inline u16 element_of(u64 descriptor, bool across, int row, int k) {
+// Of an operand at `k`: rows from `first` on. K runs along its rows, or across them. Each element's bytes must be such as `seen` takes.
+[[gnu::optimize("O2")]] inline const char *read_operand(u64 descriptor, bool across, int k, int first, int rows, u16 *ret) {
     const u32 start = (u32)(descriptor & 0x3fff) << 4, leading = (u32)(descriptor >> 16 & 0x3fff) << 4;
     const u32 eight = (u32)(descriptor >> 32 & 0x3fff) << 4;
-    if (descriptor >> 62 != 1) fail("a descriptor without rows of 128 swizzled bytes");
-    const u32 address = across ? start + row / 64 * leading + k / 8 * eight + k % 8 * 128 + row % 64 * 2
-                               : start + row / 8 * eight + row % 8 * 128 + k * 2;
-    u16 x;
-    memcpy(&x, seen(swizzled(address), 2), 2);
-    return x;
-}
-template <class F> void each_element(const GroupProduct &p, u32 quadrant, F f) {
-    for (int k = 0; k < 16; k++) {
-        if (!p.from_registers)
-            for (int i = 0; i < 16; i++) f(true, i, k, element_of(p.a, p.a_across, (int)quadrant * 16 + i, k));
-        for (int j = 0; j < p.columns; j++) f(false, j, k, element_of(p.b, p.b_across, j, k));
+    if (descriptor >> 62 != 1) return "a descriptor without rows of 128 swizzled bytes";
+    for (int i = 0; i < rows; i++) {
+        const int row = first + i;
+        u32 at = across ? start + row / 64 * leading + k / 8 * eight + k % 8 * 128 + row % 64 * 2
+                        : start + row / 8 * eight + row % 8 * 128 + k * 2;
+        at = (at ^ (at >> 7 & 7) << 4) - kSharedFirst;   // swizzled
+        if (at >= shared_bytes) return "address outside shared memory";
+        if (flying[at / 16]) return "shared memory is touched while a copy is on its way there";
+        if (unfenced[at / 16] != 0) return "what a thread wrote to shared memory is used without a proxy fence";
+        memcpy(ret + i, shared_memory + at, 2);
     }
+    return nullptr;
+}
+// Those of a warp's part of a product, A's first, as they lie in shared memory now; returns a sum over them.
+struct Elements {
+    u16 a[16][16], b[16][256];   // by K
+};
+[[gnu::optimize("O2")]] inline u64 read_operands(const GroupProduct &p, u32 quadrant, Elements &ret) {
+    u64 sum = 0;
+    const char *wrong = nullptr;
+    for (int k = 0; k < 16 && wrong == nullptr; k++) {
+        if (!p.from_registers) wrong = read_operand(p.a, p.a_across, k, (int)quadrant * 16, 16, ret.a[k]);
+        if (wrong == nullptr) wrong = read_operand(p.b, p.b_across, k, 0, p.columns, ret.b[k]);
+        for (int i = 0; i < 16 && !p.from_registers; i++) sum = mixed(sum, ret.a[k][i]);
+        for (int j = 0; j < p.columns; j++) sum = mixed(sum, ret.b[k][j]);
+    }
+    if (wrong != nullptr) fail(wrong);
+    return sum;
 }
 inline void complete(const GroupProduct &p, u32 quadrant) {
     static float a[16][16], b[16][256], c[16][256];
-    const auto value = [&](u16 x) { return p.brain ? brain_value(x) : half_value(x); };
-    u64 content = 0;
-    each_element(p, quadrant, [&](bool of_a, int i, int k, u16 x) {
-        content = mixed(content, x);
-        if (of_a) a[i][k] = value(x);
-        else      b[k][i] = value(x);
-    });
+    static Elements in;
+    const u64 content = read_operands(p, quadrant, in);
     if (content != p.content) fail("shared memory was changed under a product");
+    const auto value = [&](u16 x) { return p.brain ? brain_value(x) : half_value(x); };
+    for (int k = 0; k < 16; k++) {
+        for (int i = 0; i < 16 && !p.from_registers; i++) a[i][k] = value(in.a[k][i]);
+        for (int j = 0; j < p.columns; j++) b[k][j] = value(in.b[k][j]);
+    }
     for (int l = 0; l < kWarp; l++) {
         for (int r = 0; r < 4 && p.from_registers; r++)
             for (int e = 0; e < 2; e++) a[l / 4 + r % 2 * 8][l % 4 * 2 + r / 2 * 8 + e] = value((u16)(p.registers[l][r] >> 16 * e));
         for (int j = 0; j < p.columns / 2; j++) c[l / 4 + j / 2 % 2 * 8][j / 4 * 8 + l % 4 * 2 + j % 2] = p.accumulate ? *p.c[l][j] : 0.0f;
     }
-    for (int i = 0; i < 16; i++)
-        for (int k = 0; k < 16; k++)
-            for (int j = 0; j < p.columns; j++) c[i][j] += a[i][k] * b[k][j];
+    add_products(c, a, b, p.columns);
     for (int l = 0; l < kWarp; l++)
         for (int j = 0; j < p.columns / 2; j++) *p.c[l][j] = c[l / 4 + j / 2 % 2 * 8][j / 4 * 8 + l % 4 * 2 + j % 2];
 }
@@ -305,8 +318,8 @@ template <int kColumns, bool kBrain, Form kForm, int kCount, int kApart, int kAc
             for (int r = 0; r < 4 && p.from_registers; r++) p.registers[l][r] = (u32)o.in[4 * i + r];
             if (!p.from_registers && (o.in[i] != first.in[i] || o.in[kBAt] != first.in[kBAt])) fail("lanes differ in a descriptor");
         }
-        p.content = 0;
-        each_element(p, warp % 4, [&](bool, int, int, u16 x) { p.content = mixed(p.content, x); });
+        static Elements in;
+        p.content = read_operands(p, warp % 4, in);
     }
 }
 template <int kColumns, bool kBrain, Form kForm, int kCount, int kApart, int kAccumulate, class... T> void wgmma(T &&...x) {
@@ -319,12 +332,10 @@ inline void end_group(void *const *) { product_groups[now->index.x / kWarp]++; }
 inline void product_commit() { meet(end_group, nullptr); }
 inline void complete_groups(void *const *args) {
     const u32 warp = now->index.x / kWarp, pending = *(const u32 *)args[0];
-    std::vector<GroupProduct> left;
-    for (const GroupProduct &p : products[warp]) {
-        if (p.group + pending < product_groups[warp]) complete(p, warp % 4);
-        else left.push_back(p);
-    }
-    products[warp].swap(left);
+    std::vector<GroupProduct> &mine = products[warp];
+    size_t done = 0;   // they are in the order of their groups
+    for (; done < mine.size() && mine[done].group + pending < product_groups[warp]; done++) complete(mine[done], warp % 4);
+    mine.erase(mine.begin(), mine.begin() + (i64)done);
 }
 inline void product_wait(u32 pending) { meet(complete_groups, &pending); }
 

@@ -13,6 +13,7 @@ import shutil
 import tap
 from place import SOURCE, Place, tunables
 
+SLOW = os.environ.get("FA_TEST_SLOW") == "1"
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 # A call of l1_norm_split takes both its launches' times.
 TIMES = "time WARPS= 50\ntime WARPS=2; 30\ntime PARTS=8; 40\ntime PARTS=2; 20\n"
@@ -189,7 +190,8 @@ def attention_backward_for_a_gpu_that_is_not_here_is_predicted():
 
 def attention_backward_for_hopper_compiles_as_it_was_meant():
     """Every config of attn_bwd_sm90a and attn_bwd_wide_sm90a within its budget, with the compiler at hand: no spills, no waits that the assembler puts between
-    products, the shared memory that the manifest says. What they do not take is left to attn_bwd_sm80."""
+    products, the shared memory that the manifest says. Of the last problem two of eight configs, with `./dev test --slow` all. What they do
+    not take is left to attn_bwd_sm80."""
     command = ["--operation", "attn_bwd", "--gpu", "H200", "--exact", "--seq", "384", "--dtype", "bf16"]
     with Place(space=None) as place:
         for options in (["--head-dim", "64", "--causal"],
@@ -198,7 +200,8 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
                         ["--head-dim", "128", "--causal", "--varlen"],
                         ["--head-dim", "64", "--softcap", "--window", "100,20", "--deterministic", "--varlen"],
                         ["--head-dim", "256", "--causal"],
-                        ["--head-dim", "192", "--head-dim-v", "128", "--softcap", "--window", "100,20", "--sinks", "--varlen"]):
+                        ["--head-dim", "192", "--head-dim-v", "128", "--softcap", "--window", "100,20", "--sinks", "--varlen",
+                         *([] if SLOW else ["--evaluations", "2"])]):
             funnel = place.json(*command, *options)["funnel"]
             assert funnel["in_budget"] == funnel["compiled"] == funnel["clean"] > 0, (options, funnel)
         for options, family in ((["--head-dim", "96"], "attn_bwd_sm90a"), (["--head-dim", "96", "--varlen"], "attn_bwd_sm90a"),
