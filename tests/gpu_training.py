@@ -69,7 +69,8 @@ class Case:
 
     def is_of(self, family):
         """Whether the family computes its gradients; None: any does."""
-        hopper = torch.cuda.get_device_capability()[0] == 9 and self.gap != 1
+        aligned = self.gap != 1 or max(self.batch, self.heads, self.seq_q, self.seq_k) == 1   # a stride of one element is none
+        hopper = torch.cuda.get_device_capability()[0] == 9 and aligned
         wide = max(self.dim, self.dim_v) > 128
         return family in (None, "attn_bwd_sm80" if not hopper else "attn_bwd_wide_sm90a" if wide else "attn_bwd_sm90a")
 
