@@ -452,18 +452,18 @@ static void links_and_fifos_are_refused_and_do_not_hang(void)
     CHECK(says && regular);
 }
 
-static void more_than_64_files_are_refused(void)
+static void more_than_128_files_are_refused(void)
 {
     tuner_fixture f;
     fa_diag diag = {{0}};
     CHECK(fixture_make(&f));
     bool wrote = true;
     int at_limit = 1;
-    for (int i = 0; i < 65; i++) {
+    for (int i = 0; i < 129; i++) {
         char name[32];
         snprintf(name, sizeof name, "f%d.json", i);
         wrote = wrote && fixture_write(&f, name, "x", 1);
-        if (i == 63) {
+        if (i == 127) {
             at_limit = fa_templates_open(f.directory, &f.templates, &diag);
             fa_templates_close(&f.templates);
         }
@@ -473,7 +473,7 @@ static void more_than_64_files_are_refused(void)
     CHECK(wrote);
     CHECK_INT(at_limit, 0);
     CHECK_INT(beyond, FA_EINVAL);
-    CHECK_HAS(diag.text, "more than 64");
+    CHECK_HAS(diag.text, "more than 128");
 }
 
 int main(void)
@@ -493,6 +493,6 @@ int main(void)
     TEST(a_directory_with_odd_files_is_refused_with_the_reason);
     TEST(a_directory_that_would_change_nothing_is_refused);
     TEST(links_and_fifos_are_refused_and_do_not_hang);
-    TEST(more_than_64_files_are_refused);
+    TEST(more_than_128_files_are_refused);
     return check_done();
 }
