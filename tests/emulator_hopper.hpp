@@ -15,7 +15,6 @@
 
 #include "emulator.hpp"
 
-#include <algorithm>
 #include <vector>
 
 
@@ -246,9 +245,9 @@ inline u32 product_groups[kThreadsMax / kWarp];
     if (descriptor >> 62 != 1) return "a descriptor without rows of 128 swizzled bytes";
     for (int i = 0; i < rows; i++) {
         const int row = first + i;
-        u32 at = across ? start + row / 64 * leading + k / 8 * eight + k % 8 * 128 + row % 64 * 2
-                        : start + row / 8 * eight + row % 8 * 128 + k * 2;
-        at = (at ^ (at >> 7 & 7) << 4) - kSharedFirst;   // swizzled
+        const u32 address = across ? start + row / 64 * leading + k / 8 * eight + k % 8 * 128 + row % 64 * 2
+                                   : start + row / 8 * eight + row % 8 * 128 + k * 2;
+        const u32 at = swizzled(address) - kSharedFirst;
         if (at >= shared_bytes) return "address outside shared memory";
         if (flying[at / 16]) return "shared memory is touched while a copy is on its way there";
         if (unfenced[at / 16] != 0) return "what a thread wrote to shared memory is used without a proxy fence";
