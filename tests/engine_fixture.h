@@ -100,7 +100,7 @@ static inline bool seed_store(const engine_fixture *f)
     if (seed[0] == 0) {
         engine_fixture maker = *f;
         fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
-                              .effort = FA_EFFORT_MEASURE};
+                              .effort = FA_EFFORT_PATIENT};
         fa_answer answer = {.size = sizeof answer};
         snprintf(maker.store, sizeof maker.store, "%s/seed-%d.db", getenv("FA_TEST_BUILD"),
                  (int)getpid());

@@ -173,13 +173,13 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         tap.equal((told["gpu"]["name"], told["gpu"]["present"]), ("L4", False))
         tap.equal((told["problem"]["seq_q"], told["problem"]["seq_k"], told["problem"]["batch"]),
                   (512, 512, 4))
-        assert funnel["space"] > funnel["in_budget"] >= funnel["compiled"] >= funnel["clean"] > 20
+        assert funnel["space"] > funnel["in_budget"] > funnel["compiled"] >= funnel["clean"] >= 10, funnel
         tap.equal((funnel["proved"], funnel["measured"]), (0, 0))
         tap.equal((told["store"], answer["rank"], len(told["ranking"])), (place.store, 1, 10))
         times = [row["predicted_us"] for row in told["ranking"]]
         tap.equal(times, sorted(times))
         tap.equal(told["ranking"][0]["config"], answer["config"])
-        tap.has(first.stderr, "compiling with")
+        tap.has(first.stderr, "to compile, with")
 
         again = place.run(*problem, "--json")
         found = json.loads(again.stdout)
@@ -201,9 +201,9 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         tap.equal((list(counts)[:2], list(counts)[-1]), (["space", "measured"], "constraint"))
         tap.equal((counts.pop("space"), len(explained["configs"])), (funnel["space"],) * 2)
         tap.equal((sum(counts.values()), counts["compiled"], counts["pending"]),
-                  (funnel["space"], funnel["clean"], 0))
+                  (funnel["space"], funnel["clean"], funnel["in_budget"] - funnel["compiled"]))
         unexplained = [row for row in explained["configs"]
-                       if row["status"] not in ("compiled", "measured") and not row["reason"]]
+                       if row["status"] not in ("compiled", "measured", "pending") and not row["reason"]]
         tap.equal(unexplained, [])
         whole = place.run("explain", *problem).stdout
         assert whole.count("attn_fwd_sm80") == funnel["space"], "a config is missing or told twice"
@@ -283,8 +283,8 @@ def the_second_process_waits_for_the_first_and_says_so():
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
              "encoding": "utf-8"}
     with Place(space=DOZENS) as place:
-        first = place.start(*arguments, **pipes)
-        tap.has(first.stderr.readline(), "compiling with")
+        first = place.start(*arguments, "--effort", "patient", **pipes)
+        tap.has(first.stderr.readline(), "to compile, with")
         impatient, patient = (place.start(*arguments, **pipes) for _ in range(2))
         for child in (impatient, patient):
             tap.has(child.stderr.readline(), "another process tunes this problem")
@@ -307,13 +307,13 @@ def when_nothing_is_left_to_compile_it_says_so():
         with open(os.path.join(folder, "attn_fwd_sm80.cu"), "w", encoding="utf-8") as file:
             file.write("no kernel;\n")
         arguments = ["--gpu", "L4", *SMALL]
-        tap.has(place.run(*arguments, status=1).stderr, "compiling with")
+        tap.has(place.run(*arguments, status=1).stderr, "to compile, with")
         again = place.run(*arguments, status=1).stderr
-        tap.has(again, "space 8 → budget 8, every compile is on record\n")
+        tap.has(again, "space 8 → every compile is on record\n")
         tap.has(again, "fa-tune explain")
         tap.has(again, "8 of them ended in an earlier run: --effort patient tries them again\n")
         patient = place.run(*arguments, "--effort", "patient", status=1).stderr
-        tap.has(patient, "compiling with")
+        tap.has(patient, "to compile, with")
         tap.lacks(patient, "earlier run")
 
 
@@ -413,7 +413,7 @@ def quiet_is_silent_and_progress_is_not():
     with Place() as place:
         told = place.run("--gpu", "L4", *SMALL)
         lines = told.stderr.splitlines()
-        tap.has(lines[0], "compiling with")
+        tap.has(lines[0], "to compile, with")
         rows = [line for line in lines if re.match(r"  compiled: ~[\d.]+ µs by the model, attn_fwd_sm80 BLOCK_M=", line)]
         assert len(rows) >= 3, "too few first rows: %r" % told.stderr
         tap.lacks(told.stderr, "\x1b")
@@ -542,7 +542,7 @@ def kept_and_unharmed(place, arguments):
 def goes_on(place, arguments, kept):
     told = place.json(*arguments)
     assert told["funnel"]["resumed"] >= kept > 0, (told["funnel"], kept)
-    tap.equal(told["funnel"]["compiled"], told["funnel"]["in_budget"])
+    assert told["funnel"]["clean"] >= 10, told["funnel"]
 
 
 def a_config_that_spills_is_pruned_with_its_reason_and_no_failure():
@@ -550,7 +550,9 @@ def a_config_that_spills_is_pruned_with_its_reason_and_no_failure():
     space = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0, 1], "MIN_BLOCKS": [2, 3]}
     for script, command in ((None, ["--gpu", "L4", *SMALL]), ("device name=NVIDIA_L4 sm=89 sms=58\n", SMALL)):
         with Place(space=space, script=script) as place:
-            done = place.run(*command)
+            if script is None:  # ten that fit are enough
+                tap.equal(place.json(*command)["funnel"]["clean"], 10)
+            done = place.run(*command, "--effort", "patient")
             tap.has(done.stdout, "compiled 16")
             tap.lacks(done.stdout + done.stderr, "failed")
             told = place.json(*command)
@@ -571,7 +573,7 @@ def ctrl_c_keeps_what_was_done_and_the_next_run_goes_on():
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-        child = place.start(*arguments, stdin=slave, stdout=slave, stderr=slave,
+        child = place.start(*arguments, "--effort", "patient", stdin=slave, stdout=slave, stderr=slave,
                             preexec_fn=take_terminal)
         os.close(slave)
         text = read_terminal(master, until=rb"(?s)(BLOCK_M=.*){3}")
@@ -591,8 +593,8 @@ def a_terminate_signal_stops_in_order_and_a_problem_of_nothing_is_then_not_unfin
     for seq, told in (("0", []), ("128", ["unfinished"])):
         arguments = ["--gpu", "L4", *SMALL[2:], "--seq", seq]
         with Place(space=DOZENS) as place:
-            child = place.start(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, encoding="utf-8")
+            child = place.start(*arguments, "--effort", "patient", stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
             while "BLOCK_M=" not in child.stderr.readline():
                 pass
             child.send_signal(signal.SIGTERM)

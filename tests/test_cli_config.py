@@ -69,7 +69,7 @@ def settings_reach_tunes_and_sweeps_and_no_list_of_winners():
         told = place.run(*SMALL)
         tap.has(told.stdout, "on L4 ")
         tap.has(told.stderr, "fa-tune.toml sets gpu = L4, effort = predict, jobs = 1")
-        tap.has(told.stderr, "compiling with 1 worker\n")
+        tap.has(told.stderr, "to compile, with 1 worker\n")
         tap.lacks(place.run(*SMALL, "--quiet").stderr, "fa-tune.toml")
         tap.equal(place.json("sweep", "--seq", "64", "--batch", "1", "--heads", "1")["sweep"]["state"], "budget-spent")
         project(place, 'gpu = "T4"\n')

@@ -74,7 +74,7 @@ def the_same_seed_gives_the_same_proposals():
 
 def a_killed_search_goes_on_and_tries_nothing_twice():
     with a_place() as place:
-        tune = subprocess.Popen([FA_TUNE, MANY, "--evaluations", "60", "--seed", "3"], env=place.env, cwd=place.folder,
+        tune = subprocess.Popen([FA_TUNE, MANY, "--evaluations", "2000", "--seed", "3"], env=place.env, cwd=place.folder,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         before, end = {}, time.monotonic() + DEADLINE
         while len(before) < 15 and time.monotonic() < end and tune.poll() is None:
@@ -84,16 +84,17 @@ def a_killed_search_goes_on_and_tries_nothing_twice():
         tune.send_signal(signal.SIGKILL)
         tune.wait()
         before, counts = tried(place)
-        assert 15 <= len(before) and counts["measured"] < 60, counts
-        funnel = place.json(MANY, "--evaluations", "60", "--seed", "3")["funnel"]
-        tap.equal((funnel["measured"], funnel["resumed"]), (60, len(before)))
+        assert 15 <= len(before) and counts["measured"] < 2000, counts
+        more = counts["measured"] + 20
+        funnel = place.json(MANY, "--evaluations", str(more), "--seed", "3")["funnel"]
+        tap.equal((funnel["measured"], funnel["resumed"]), (more, len(before)))
         after = tried(place)[0]
         assert before.items() <= after.items()
-        tap.equal(len(after), 60 + sum(end == "compile-failed" for end in after.values()))
+        tap.equal(len(after), more + sum(end == "compile-failed" for end in after.values()))
         # Nothing is left to spend; a larger budget goes on from here.
-        tap.equal(place.json(MANY, "--evaluations", "60", "--again")["funnel"]["resumed"], len(after))
+        tap.equal(place.json(MANY, "--evaluations", str(more), "--again")["funnel"]["resumed"], len(after))
         tap.equal(tried(place)[0], after)
-        tap.equal(place.json(MANY, "--evaluations", "66", "--again")["funnel"]["measured"], 66)
+        tap.equal(place.json(MANY, "--evaluations", str(more + 6), "--again")["funnel"]["measured"], more + 6)
 
 
 def a_search_ends_when_its_time_is_over():

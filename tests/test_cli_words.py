@@ -128,7 +128,7 @@ def a_narrow_terminal_gets_whole_lines_and_a_dumb_one_no_escapes():
         text = place.on_a_terminal("stderr", *SMALL)
         tap.lacks(text, "\x1b")
         tap.lacks(text, "\u2591")
-        tap.has(text, "compiling with")
+        tap.has(text, "to compile, with")
         place.env["TERM"] = "xterm"
         text = place.on_a_terminal("stderr", *SMALL, "--again", columns=60)
         drawn = [line for line in re.split(r"[\r\n]", text.replace("\x1b[K", "")) if line and "/" in line]

@@ -52,14 +52,17 @@ static void move_to_front(int *order, int at)
     order[0] = moved;
 }
 
+bool fa_model_is_tied(const fa_problem *problem, const fa_trial *trial, const fa_trial *best)
+{
+    return trial->predicted_us > 0 &&
+           trial->predicted_us <= best->predicted_us * (1 + fa_op_of(problem)->blur);
+}
+
 int fa_model_break_ties(const fa_problem *problem, const fa_space *space, int *order, int count)
 {
     int ties = 0, preset = -1;
-    double most =
-        count > 0 ? space->candidate[order[0]].trial.predicted_us * (1 + fa_op_of(problem)->blur)
-                  : 0;
-    for (; ties < count && space->candidate[order[ties]].trial.predicted_us > 0 &&
-           space->candidate[order[ties]].trial.predicted_us <= most;
+    for (; ties < count && fa_model_is_tied(problem, &space->candidate[order[ties]].trial,
+                                            &space->candidate[order[0]].trial);
          ties++)
         if (preset < 0 && space->candidate[order[ties]].is_default)
             preset = ties;

@@ -20,6 +20,9 @@ void fa_model_predict(const fa_candidate *candidate, const fa_problem *problem, 
  * that equal predictions rank the same every time. What has no prediction comes last. */
 void fa_model_rank(const fa_space *space, int *order, int count);
 
+/* Whether the operation's model does not tell the trial from the best. */
+bool fa_model_is_tied(const fa_problem *problem, const fa_trial *trial, const fa_trial *best);
+
 /* How many of the ranked candidates the operation's model does not tell from the first; a default config among them
  * moves to the front. */
 int fa_model_break_ties(const fa_problem *problem, const fa_space *space, int *order, int count);

@@ -272,7 +272,8 @@ typedef struct fa_request {
 } fa_request;
 
 /* The winner for a problem on a GPU type, from the store or tuned now. Without that GPU in this
- * machine everything up to the cubin happens for real and the answer's origin is PREDICTED. */
+ * machine everything up to the cubin happens for real and the answer's origin is PREDICTED: the configs are
+ * compiled in the order of the model until ten are clean, or all with effort PATIENT or where there is no model. */
 FA_API int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer,
                    fa_diag *diag);
 

@@ -207,7 +207,8 @@ typedef enum fa_effort {
     FA_EFFORT_CACHED = 0,  /* stored winners only; FA_ENOTFOUND otherwise */
     FA_EFFORT_PREDICT = 1, /* else what is transferred or predicted, proved where the GPU is, untimed */
     FA_EFFORT_MEASURE = 2, /* else measure: what is ready, or the whole space, once */
-    FA_EFFORT_PATIENT = 3  /* the whole space with more repeats, even when a winner is stored */
+    FA_EFFORT_PATIENT = 3  /* the whole space with more repeats, even when a winner is stored; for an absent
+                              GPU, compile it, where MEASURE compiles the model's first ten */
 } fa_effort;
 
 /* One config's way through the funnel. Negative or zero fields: not known (not got there). */

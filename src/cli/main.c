@@ -55,8 +55,9 @@ static const cli_verb verbs[] = {
          CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP |
          CLI_GROUP_SERVER | CLI_GROUP_SEARCH,
      "find, prove and keep the fastest kernel for a problem (the default verb)",
-     "Compiles the problem's whole space for the GPU. With that GPU in this machine it proves and times\n"
-     "each kernel; without it a model ranks the compiled kernels, and the answer says \"predicted\".\n"
+     "With the GPU in this machine it compiles the problem's whole space, and proves and times each\n"
+     "kernel; without it a model ranks the configs, the best ten that fit are compiled, and the answer\n"
+     "says \"predicted\".\n"
      "Lengths are tuned in buckets, eight per octave; --exact tunes the given length itself.\n"
      "Ctrl-C stops the tune, and the same command continues it.\n"
      "A space of more than 20,000 configs is searched, and so is any with --strategy, --evaluations or\n"

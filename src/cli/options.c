@@ -52,7 +52,8 @@ static const cli_option_spec specs[] = {
     {.kind = KIND_HEADING, .help = "Tuning"},
     {"--effort", CLI_GROUP_EFFORT, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
      "cached (only look it up), predict (compile and rank), measure (time kernels that are ready, "
-     "else the whole space) or patient (time the whole space again, with more repeats); without it the whole space is timed once"},
+     "else the whole space) or patient (time the whole space again, with more repeats; for an absent GPU, compile it); without "
+     "it the whole space is timed once"},
     FLAG("--again", CLI_GROUP_EFFORT, again,
          "tune again even if a winner is stored; recorded trials count"),
     {"--jobs", CLI_GROUP_TUNE, KIND_INTEGER, AT(jobs), 1, 1024, NULL, "N",

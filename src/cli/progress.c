@@ -224,10 +224,9 @@ static void tell_stage(cli_progress *progress, const fa_progress *event)
     if (event->stage == FA_STAGE_WAIT)
         fa_buf_text(&line, "another process tunes this problem: waiting for its result");
     else if (event->stage == FA_STAGE_TUNE && event->compile_workers == 0)
-        fa_buf_printf(&line, "space %s %s budget %d, every compile is on record", space, arrow,
-                      event->in_budget);
+        fa_buf_printf(&line, "space %s %s every compile is on record", space, arrow);
     else if (event->stage == FA_STAGE_TUNE)
-        fa_buf_printf(&line, "space %s %s budget %d, compiling with %d worker%s", space, arrow,
+        fa_buf_printf(&line, "space %s %s %d to compile, with %d worker%s", space, arrow,
                       event->in_budget, event->compile_workers,
                       event->compile_workers == 1 ? "" : "s");
     else if (event->stage == FA_STAGE_FINAL)

@@ -120,6 +120,9 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
                                                : "whole space is timed");
     else if (guessed && answer->strategy[0] != 0)
         fa_buf_text(out, " A tune on a machine with that GPU searches by what it measures.");
+    else if (guessed && answer->compiled + answer->failed < answer->in_budget)
+        fa_buf_text(out, " The first tune on a machine with that GPU measures the whole space; "
+                         "--effort patient compiles all of it here.");
     else if (guessed)
         fa_buf_text(out, " The first tune on a machine with that GPU measures these kernels, whose "
                          "cubins are ready, and keeps the fastest.");

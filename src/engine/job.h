@@ -99,6 +99,7 @@ struct fa_job {
         fa_compile_pool pool;
         int *order; /* [capacity] pending configs, the model's first choice first */
         int order_count, order_next;
+        int wanted; /* kernels that are enough: the rest is not compiled; 0: all of the order */
         int *again; /* [capacity + 1] to be compiled again: their worker was killed */
         int again_count;
         int fetch_misses; /* cubins that no shared store had, in a row */

@@ -211,16 +211,24 @@ static void share_source(fa_job *job, int index)
     }
 }
 
-/* Effort PREDICT wants one kernel: while a choice is under way, and once it is proved, no other one is
- * compiled. */
-static bool one_is_enough(const fa_job *job)
+/* Whether the configs that compiled, or are on their way, are as many as the tune wants. For a GPU that is not here
+ * these are no worse by the model than what is next. */
+static bool are_enough(const fa_job *job)
 {
-    bool enough = false;
-    for (int i = 0; job->prove_only && job->plan.count == 0 && i < job->compile.order_next; i++) {
-        fa_status status = job->space.candidate[job->compile.order[i]].trial.status;
-        enough = enough || status == FA_STATUS_PENDING || status == FA_STATUS_COMPILED;
+    const struct fa_job_compile *compile = &job->compile;
+    double most_us = 0;
+    int kernels = 0;
+    if (!job->measuring && compile->order_next < compile->order_count)
+        most_us = job->space.candidate[compile->order[compile->order_next]].trial.predicted_us;
+    for (int i = 0; i < job->space.count && kernels < compile->wanted; i++) {
+        const fa_attempt *attempt = &job->attempt[i];
+        const fa_trial *trial = &job->space.candidate[i].trial;
+        bool begun = attempt->cubin_key[0] != 0 || attempt->source_of != 0;
+        kernels += (trial->status == FA_STATUS_COMPILED ||
+                    (trial->status == FA_STATUS_PENDING && begun)) &&
+                   (!(most_us > 0) || trial->predicted_us <= most_us);
     }
-    return enough;
+    return compile->wanted > 0 && kernels >= compile->wanted;
 }
 
 /* While nothing has compiled, the next config is taken from anywhere in the order, unless a search made it: neighbours would
@@ -263,7 +271,7 @@ static bool next_task(void *context, fa_compile_task *ret_task)
         } else if (!compile->reference_asked && needs_reference(job)) {
             compile->reference_asked = true;
             index = FA_JOB_REFERENCE;
-        } else if (compile->order_next < compile->order_count && !one_is_enough(job)) {
+        } else if (compile->order_next < compile->order_count && !are_enough(job)) {
             index = next_in_order(job);
             if (job->attempt[index].source_of != 0 ||
                 job->space.candidate[index].trial.status != FA_STATUS_PENDING)
@@ -303,7 +311,7 @@ void fa_job_compile_advance(fa_job *job)
 bool fa_job_compile_done(const fa_job *job)
 {
     const struct fa_job_compile *compile = &job->compile;
-    return (compile->order_next == compile->order_count || one_is_enough(job)) &&
+    return (compile->order_next == compile->order_count || are_enough(job)) &&
            compile->again_count == 0 && fa_compile_pool_is_idle(&compile->pool) &&
            (compile->reference != NULL || !needs_reference(job));
 }
@@ -515,6 +523,8 @@ static bool take_stored_reference(fa_job *job)
 void fa_job_compile_start(fa_job *job)
 {
     int wanted = job->compile.order_count;
+    if (job->compile.wanted > 0 && wanted > job->compile.wanted)
+        wanted = job->compile.wanted;
     bool needed = needs_reference(job);
     job->compile.reference_asked = wanted == 0 && needed && take_stored_reference(job);
     wanted += needed && !job->compile.reference_asked;

@@ -68,7 +68,7 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
 {
     const fa_progress *p = &job->progress;
     answer->space = p->space;
-    answer->in_budget = p->in_budget;
+    answer->in_budget = job->space.survivors;
     if (job->search.search != NULL) {
         const struct fa_job_compile *compile = &job->compile;
         answer->in_budget = job->space.count - (compile->order_count - compile->order_next);
@@ -98,6 +98,17 @@ static fa_origin origin_of_measured(const fa_job *job, const fa_trial *fastest)
             return fa_origin_untimed(fastest);
     }
     return job->measuring ? FA_ORIGIN_MEASURED : FA_ORIGIN_MEASURED_SAME_SILICON;
+}
+
+/* Configs that were not compiled, though the model does not tell them from the best. */
+static int count_untried_ties(const fa_job *job, int best)
+{
+    int ties = 0;
+    for (int i = 0; i < job->space.count; i++)
+        if (job->space.candidate[i].trial.status == FA_STATUS_PENDING)
+            ties += fa_model_is_tied(&job->target.problem, &job->space.candidate[i].trial,
+                                     &job->space.candidate[best].trial);
+    return ties;
 }
 
 /* Where the plan names configs, its order decides among those that nobody has timed; where the whole
@@ -131,7 +142,8 @@ static int best_unmeasured(fa_job *job, int *order, int count, fa_answer *answer
         answer->shortlist_only = job->request->effort == FA_EFFORT_PREDICT;
         if (answer->origin != FA_ORIGIN_PREDICTED)
             return winner;
-        answer->ties = fa_model_break_ties(&job->target.problem, &job->space, order, count);
+        answer->ties = count_untried_ties(job, order[0]) +
+                       fa_model_break_ties(&job->target.problem, &job->space, order, count);
         return order[0];
     }
     answer->origin = item->origin;

@@ -24,7 +24,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { PREDICT_CONFIGS = 8, TICK_MS = 100, FEW_ROUNDS = 8 };
+enum { PREDICT_CONFIGS = 8, PREDICTED_KERNELS = 10, TICK_MS = 100, FEW_ROUNDS = 8 };
 
 /* A transaction waits for the disk several times, and the loop with it: it comes when its turn is, or with the next tick. */
 static void before_wait(void *context)
@@ -294,24 +294,45 @@ int fa_job_set_up_cases(fa_job *job)
     return fa_job_set_launches(job, 0, job->space.count);
 }
 
-/* A default that does not compile tells the most about its family. */
-static void defaults_first(const fa_space *space, int *order, int count)
+/* A default that does not compile tells the most about its family; what was measured on another GPU is served
+ * before what a model says. */
+static bool comes_first(const fa_job *job, int index)
+{
+    const fa_candidate *candidate = &job->space.candidate[index];
+    return candidate->is_default ||
+           (!job->measuring && job->plan.promised &&
+            job->plan.promise.origin == FA_ORIGIN_TRANSFERRED &&
+            fa_config_equal(&candidate->trial.config, &job->plan.promise.config));
+}
+
+static void move_first(const fa_job *job, int *order, int count)
 {
     int first = 0;
     for (int i = 0; i < count; i++) {
         int index = order[i];
-        if (!space->candidate[index].is_default)
+        if (!comes_first(job, index))
             continue;
         memmove(order + first + 1, order + first, (size_t)(i - first) * sizeof *order);
         order[first++] = index;
     }
 }
 
+/* Where nothing can be timed and a model ranks the configs, compiling a config tells only whether it fits: what the
+ * model puts behind the best few that do is left. */
+static int kernels_wanted(const fa_job *job, int count)
+{
+    bool ranked = count > 0 &&
+                  job->space.candidate[job->compile.order[0]].trial.predicted_us > 0;
+    return ranked && !job->measuring && job->request->effort != FA_EFFORT_PATIENT
+               ? PREDICTED_KERNELS
+               : 0;
+}
+
 /* The families' defaults first, then the model's first choices, so that a run that is cut short has seen
  * them; then the largest, which compile longest: the last to finish decides when all is done. A space of a
  * few rounds of the workers is over before anybody cuts it short, and goes by size alone. A tune that ends
- * with the first proved kernel goes by the model, and begins with what compiles soonest of what is as fast
- * to it. */
+ * with the first proved kernels, or with a few that compile, goes by the model; one that proves begins with what
+ * compiles soonest of what is as fast to it. */
 static void set_up_order(fa_job *job)
 {
     int count = 0;
@@ -337,10 +358,11 @@ static void set_up_order(fa_job *job)
         fa_model_soonest_first(&job->space, job->compile.order, count);
         fa_model_break_ties(&job->target.problem, &job->space, job->compile.order, count);
     } else {
-        fa_model_largest_first(&job->space, job->compile.order + first, count - first);
+        job->compile.wanted = kernels_wanted(job, count);
+        if (job->compile.wanted == 0)
+            fa_model_largest_first(&job->space, job->compile.order + first, count - first);
+        move_first(job, job->compile.order, count);
     }
-    if (!job->prove_only)
-        defaults_first(&job->space, job->compile.order, count);
     job->compile.order_count = count;
 }
 
@@ -351,6 +373,7 @@ int fa_job_set_up(fa_job *job)
     if (job->seed == 0 && getrandom(&job->seed, sizeof job->seed, 0) != sizeof job->seed)
         return fa_fail(&job->diag, FA_EIO, "no random seed to be had");
     job->seed &= ((uint64_t)1 << 53) - 1; /* exact in JSON */
+    job->compile.wanted = job->prove_only && job->plan.count == 0;
     int rc = set_up_space(job);
     bool resume =
         job->request->effort != FA_EFFORT_PATIENT && !(job->plan.count > 0 && job->plan.prove_only);

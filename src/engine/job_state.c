@@ -34,8 +34,13 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
     p->elapsed_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     p->ended = p->failed + job->pruned + (job->measuring ? p->proved : p->clean);
     int done = p->ended - p->resumed, left = job->compile.order_count - done;
-    if (job->search.search != NULL)
+    if (job->search.search != NULL) {
         left = p->in_budget - p->ended;
+    } else if (!job->measuring && job->compile.wanted > 0) {
+        int missing = job->compile.wanted > p->clean ? job->compile.wanted - p->clean : 0;
+        left = missing < left ? missing : left;
+        p->in_budget = p->ended + left;
+    }
     p->left_s = done < 3 ? -1 : p->elapsed_s / done * left;
     if (job->search.until_ns != 0)
         p->left_s = job->request->seconds - p->elapsed_s;

@@ -190,8 +190,7 @@ bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted)
                (!wanted.exact && fa_problem_equal(&answer->from_problem, &bucket));
     if (fa_origin_is_timed(answer->origin))
         return own && !(wanted.whole && answer->shortlist_only);
-    /* Where the GPU is not here, a choice from the whole space is the best possible answer; a choice from
-     * the first few configs is not. In a whole space every config compiled, if only to be pruned, or failed. */
-    return own && !answer->gpu.present && !answer->shortlist_only &&
-           answer->compiled + answer->failed >= answer->in_budget;
+    /* Where the GPU is not here, the best of the whole space by the model is the best possible answer; that of a
+     * few configs is not. */
+    return own && !answer->gpu.present && !answer->shortlist_only;
 }

@@ -231,6 +231,8 @@ static int begin_work(fa_runner *r, fa_diag *why)
     if (w->stop)
         return FA_ECANCELED;
     int rc = fa_item_request_read(r->claim.request, &r->how, why);
+    if (w->stage == FA_WORK_COMPILE && r->how.effort == FA_EFFORT_MEASURE)
+        r->how.effort = FA_EFFORT_PATIENT; /* the GPU's host is to find every cubin */
     if (rc == 0 && r->claim.fence > ATTEMPTS_MOST)
         rc = fa_fail(why, FA_EWORKER, "given up: %d workers have begun it and none came to an end",
                      r->claim.fence - 1);
