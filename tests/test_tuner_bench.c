@@ -57,8 +57,8 @@ static const char *write_script(void)
 static int find_config(int block_n, int stages, fa_candidate *ret_candidate)
 {
     fa_space space = {0};
-    int rc = fa_space_enumerate(&world.fixture.families, &world.problem, &world.gpu, &space,
-                                &diag);
+    int rc = fa_space_enumerate(&(fa_task){&world.fixture.families, &world.problem, &world.gpu},
+                                &space, &diag);
     bool found = false;
     for (int i = 0; rc == 0 && i < space.count && !found; i++) {
         const fa_candidate *c = &space.candidate[i];

@@ -83,8 +83,8 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loa
     fa_candidate candidate;
     if (family == NULL)
         return 0;
-    int rc = fa_space_one(fa_families_for(tuner, &kernel->problem), &answer->trial.config,
-                          &kernel->problem, &answer->gpu, &candidate, diag);
+    fa_task task = fa_task_for(tuner, &kernel->problem, &answer->gpu);
+    int rc = fa_space_one(&task, &answer->trial.config, &candidate, diag);
     fa_call_composed *composed = rc == 0 ? calloc(1, sizeof *composed) : NULL;
     if (rc == 0 && composed == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");

@@ -275,9 +275,9 @@ static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct tr
     fa_space space = {0};
     size_t tried = list->count;
     int rc = fa_tuner_families(tuner, NULL);
+    fa_task task = fa_task_for(tuner, &study->problem, &study->gpu);
     if (rc == 0)
-        rc = fa_space_enumerate(fa_families_for(tuner, &study->problem), &study->problem,
-                                &study->gpu, &space, NULL);
+        rc = fa_space_enumerate(&task, &space, NULL);
     if (rc != 0)
         return rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
     int64_t *digests = calloc(tried + 1, sizeof *digests);
