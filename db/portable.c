@@ -135,12 +135,10 @@ static int check_tables(fa_store *store, fa_diag *diag)
 {
     fa_store *made = NULL;
     fa_buf ours = {0}, theirs = {0};
-    int rc = fa_portable_new(&made, diag);
-    if (rc == 0)
-        rc = print_schema(made, &ours, diag);
-    if (rc == 0)
-        rc = print_schema(store, &theirs, diag);
-    if (rc == 0 && (ours.size != theirs.size || memcmp(ours.data, theirs.data, ours.size) != 0))
+    int rc;
+    if ((rc = fa_portable_new(&made, diag)) == 0 && (rc = print_schema(made, &ours, diag)) == 0 &&
+        (rc = print_schema(store, &theirs, diag)) == 0 &&
+        (ours.size != theirs.size || memcmp(ours.data, theirs.data, ours.size) != 0))
         rc = fa_fail(diag, FA_ECORRUPT, "store %s: its tables are not those of a bundle",
                      store->path);
     fa_buf_free(&ours);

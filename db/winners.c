@@ -102,12 +102,10 @@ int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cu
 {
     if (winner == NULL)
         return fa_fail(diag, FA_EINVAL, "no winner given");
-    int rc = fa_db_scope_check(&winner->scope, diag);
-    if (rc == 0)
-        rc = fa_db_trial_check(&winner->trial, diag);
-    if (rc == 0 && cubin != NULL)
-        rc = fa_db_cubin_check(cubin, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = fa_db_scope_check(&winner->scope, diag)) != 0 ||
+        (rc = fa_db_trial_check(&winner->trial, diag)) != 0 ||
+        (cubin != NULL && (rc = fa_db_cubin_check(cubin, diag)) != 0))
         return rc;
     fa_origin origin;
     if (fa_origin_parse(fa_origin_name(winner->origin), &origin) != 0)

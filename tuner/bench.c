@@ -325,16 +325,15 @@ static int check_raced(fa_bench *bench, fa_bench_kernel *const *kernels, int cou
 {
     int wrong = 0;
     for (int i = 0; i < count; i++) {
-        int rc = fa_prover_poison(bench->prover, diag);
-        if (rc == 0)
-            rc = fa_prover_restore(bench->prover, &kernels[i]->kernel, diag);
-        if (rc == 0)
-            rc = fa_prover_launch(bench->prover, &kernels[i]->kernel, diag);
-        if (rc == 0)
-            rc = check_timed(bench, kernels[i], wrong == 0 ? diag : NULL);
-        if (rc != 0 && rc != FA_ECORRUPT)
-            return rc;
-        wrong = rc != 0 ? rc : wrong;
+        int rc;
+        if ((rc = fa_prover_poison(bench->prover, diag)) != 0 ||
+            (rc = fa_prover_restore(bench->prover, &kernels[i]->kernel, diag)) != 0 ||
+            (rc = fa_prover_launch(bench->prover, &kernels[i]->kernel, diag)) != 0 ||
+            (rc = check_timed(bench, kernels[i], wrong == 0 ? diag : NULL)) != 0) {
+            if (rc != FA_ECORRUPT)
+                return rc;
+            wrong = rc;
+        }
     }
     return wrong;
 }

@@ -487,20 +487,19 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secr
     if (winners > FA_BUNDLE_WINNERS_MAX)
         return fa_fail(diag, FA_EINVAL, "a bundle holds at most %d winners: export fewer",
                        FA_BUNDLE_WINNERS_MAX);
-    rc = fa_portable_new(&copying.to, diag);
-    if (rc == 0)
-        rc = fa_store_winners_by_cubin(part, NULL, copy_one, &copying, diag);
-    if (rc == 0)
-        rc = fa_portable_print(copying.to, &out, diag);
+    if ((rc = fa_portable_new(&copying.to, diag)) != 0 ||
+        (rc = fa_store_winners_by_cubin(part, NULL, copy_one, &copying, diag)) != 0 ||
+        (rc = fa_portable_print(copying.to, &out, diag)) != 0)
+        goto done;
     fa_store_close(&copying.to);
-    if (rc == 0) {
-        fa_bundle_seal(&out, secret);
-        rc = out.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a bundle")
-             : out.size > FA_BUNDLE_BYTES_MAX
-                 ? fa_fail(diag, FA_EINVAL, "the bundle would have %zu bytes: %d is the most",
-                           out.size, FA_BUNDLE_BYTES_MAX)
-                 : fa_output_write(path, out.data, out.size, diag);
-    }
+    fa_bundle_seal(&out, secret);
+    if (out.failed)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
+    else if (out.size > FA_BUNDLE_BYTES_MAX)
+        rc = fa_fail(diag, FA_EINVAL, "the bundle would have %zu bytes: %d is the most", out.size,
+                     FA_BUNDLE_BYTES_MAX);
+    else
+        rc = fa_output_write(path, out.data, out.size, diag);
     if (rc == 0 && ret_info != NULL) {
         *ret_info = (fa_bundle_info){.version = FA_STORE_SCHEMA,
                                      .bytes = (int64_t)out.size,
@@ -512,6 +511,8 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secr
             fa_key_text(key, ret_info->key);
         }
     }
+done:
+    fa_store_close(&copying.to);
     fa_buf_free(&out);
     return rc;
 }

@@ -178,12 +178,13 @@ static int add_family(struct check *check, int family)
     const fa_gpu *gpu = &check->target.gpu;
     fa_buf text = {0};
     int rc = fa_space_default(&check->task, family, &source->candidate, check->diag);
-    if (rc == 0 && source->candidate.trial.status != FA_STATUS_PENDING)
-        rc = fa_fail(check->diag, FA_ENOKERNEL, "the default config of %s: %s", fa_family_name(is),
-                     source->candidate.trial.reason);
-    if (rc == 0)
-        rc = fa_render(fa_templates_for(check->tuner, problem), &check->task, &source->candidate,
-                       &text, check->diag);
+    if (rc != 0)
+        return rc;
+    if (source->candidate.trial.status != FA_STATUS_PENDING)
+        return fa_fail(check->diag, FA_ENOKERNEL, "the default config of %s: %s",
+                       fa_family_name(is), source->candidate.trial.reason);
+    rc = fa_render(fa_templates_for(check->tuner, problem), &check->task, &source->candidate, &text,
+                   check->diag);
     if (rc != 0)
         return rc;
     fa_render_architecture(is, gpu, source->architecture, sizeof source->architecture);
@@ -261,14 +262,13 @@ static int tell_all(const struct check *check, fa_checked_visit *visit, void *co
 static int run_check(struct check *check, const fa_request *request)
 {
     fa_nvrtc_location nvrtc;
-    int rc = fa_target_resolve(check->tuner, request, &check->target, check->diag);
-    if (rc == 0)
-        rc = fa_tuner_families(check->tuner, check->diag);
-    if (rc == 0)
-        rc = fa_nvrtc_locate(&nvrtc, check->diag);
+    int rc;
+    if ((rc = fa_target_resolve(check->tuner, request, &check->target, check->diag)) != 0 ||
+        (rc = fa_tuner_families(check->tuner, check->diag)) != 0 ||
+        (rc = fa_nvrtc_locate(&nvrtc, check->diag)) != 0)
+        return rc;
     check->task = fa_task_for(check->tuner, &check->target.problem, &check->target.gpu);
-    if (rc == 0)
-        rc = add_all(check);
+    rc = add_all(check);
     return rc == 0 ? compile_all(check, &nvrtc) : rc;
 }
 
@@ -279,15 +279,13 @@ int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_visi
     int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc == 0)
         rc = fa_request_copy(request, &known, diag);
-    struct check *check = rc == 0 ? calloc(1, sizeof *check) : NULL;
-    if (check != NULL)
-        check->source = calloc(SOURCES_MAX, sizeof *check->source);
-    if (rc == 0 && (check == NULL || check->source == NULL)) {
+    if (rc != 0)
+        return rc;
+    struct check *check = calloc(1, sizeof *check);
+    if (check == NULL || (check->source = calloc(SOURCES_MAX, sizeof *check->source)) == NULL) {
         free(check);
         return fa_fail(diag, FA_ENOMEM, "out of memory for a check");
     }
-    if (rc != 0)
-        return rc;
     check->tuner = tuner;
     check->diag = diag;
     pthread_mutex_lock(&tuner->work);

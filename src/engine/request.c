@@ -140,9 +140,7 @@ static int resolve_gpu(fa_tuner *tuner, const char *name, int32_t ordinal, fa_gp
         return rc;
     }
     int rc = fa_tuner_driver(tuner, diag);
-    if (rc == 0)
-        rc = fa_driver_device(tuner->driver, ordinal, ret_gpu, diag);
-    return rc;
+    return rc != 0 ? rc : fa_driver_device(tuner->driver, ordinal, ret_gpu, diag);
 }
 
 int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret_target,

@@ -183,12 +183,9 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
 {
     fa_request known;
     fa_answer answer;
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_answer_check(ret_answer, diag);
-    if (rc == 0)
-        rc = fa_request_copy(request, &known, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 || (rc = fa_answer_check(ret_answer, diag)) != 0 ||
+        (rc = fa_request_copy(request, &known, diag)) != 0)
         return rc;
     rc = fa_sources_tune(tuner, &known, &answer, diag);
     bool elsewhere = rc != FA_SOURCE_NONE;
@@ -233,10 +230,11 @@ int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_
     fa_request known;
     fa_found found = {0};
     int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && (ret_found == NULL || ret_found->size < sizeof(size_t)))
-        rc = fa_fail(diag, FA_EINVAL, "ret_found is NULL, or its size is not sizeof(fa_found)");
-    if (rc == 0)
-        rc = fa_request_copy(request, &known, diag);
+    if (rc != 0)
+        return rc;
+    if (ret_found == NULL || ret_found->size < sizeof(size_t))
+        return fa_fail(diag, FA_EINVAL, "ret_found is NULL, or its size is not sizeof(fa_found)");
+    rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
     found.size = ret_found->size < sizeof found ? ret_found->size : sizeof found;

@@ -33,9 +33,7 @@ static int keep_prediction(void *context, const fa_prediction *prediction)
 int report_collect_extras(report *report, fa_diag *diag)
 {
     int rc = fa_list_regret(report->tuner, keep_regret, report, diag);
-    if (rc == 0)
-        rc = fa_list_predictions(report->tuner, keep_prediction, report, diag);
-    return rc;
+    return rc != 0 ? rc : fa_list_predictions(report->tuner, keep_prediction, report, diag);
 }
 
 double report_regret_of(const fa_regret *regret)

@@ -342,30 +342,39 @@ static void rank_rows(const fa_study *study, struct trial_list *list)
         list->trial[i].rank = (int32_t)i + 1;
 }
 
+/* All that is on record of a study, and the rest of its space: from the fleet's store, or else from our own. */
+static int read_study(fa_tuner *tuner, const fa_study *study, const fa_scope *scope,
+                      struct trial_list *list, fa_diag *diag)
+{
+    fa_store *shared = fa_fleet_store(tuner);
+    int rc = shared != NULL ? fa_store_trials_each(shared, scope, add_tried_config, list, diag) : 0;
+    if (rc != 0)
+        return rc;
+    if ((list->count == 0 &&
+         (rc = fa_store_trials_each(tuner->store, scope, add_tried_config, list, diag)) != 0) ||
+        (list->count == 0 && study->has_winner &&
+         (rc = add_brought_configs(tuner, study, scope, list, diag)) != 0) ||
+        (study->current && (rc = add_untried_configs(tuner, study, list)) != 0))
+        return rc;
+    return fa_store_profiles_each(tuner->store, scope, add_profile, list, diag);
+}
+
 int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_visit *visit,
                          void *context, fa_diag *diag)
 {
     struct trial_list list = {0};
     fa_scope scope;
     int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && (study == NULL || visit == NULL || study->size != sizeof *study))
-        rc = fa_fail(diag, FA_EINVAL,
-                     "study or visit is NULL, or the study is none of fa_list_studies");
-    if (rc == 0)
-        rc = scope_of_study(study, &scope, diag);
+    if (rc != 0)
+        return rc;
+    if (study == NULL || visit == NULL || study->size != sizeof *study)
+        return fa_fail(diag, FA_EINVAL,
+                       "study or visit is NULL, or the study is none of fa_list_studies");
+    rc = scope_of_study(study, &scope, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    fa_store *shared = fa_fleet_store(tuner);
-    rc = shared != NULL ? fa_store_trials_each(shared, &scope, add_tried_config, &list, diag) : 0;
-    if (rc == 0 && list.count == 0)
-        rc = fa_store_trials_each(tuner->store, &scope, add_tried_config, &list, diag);
-    if (rc == 0 && list.count == 0 && study->has_winner)
-        rc = add_brought_configs(tuner, study, &scope, &list, diag);
-    if (rc == 0 && study->current)
-        rc = add_untried_configs(tuner, study, &list);
-    if (rc == 0)
-        rc = fa_store_profiles_each(tuner->store, &scope, add_profile, &list, diag);
+    rc = read_study(tuner, study, &scope, &list, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu configs of a study", list.count);
