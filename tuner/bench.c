@@ -304,19 +304,27 @@ static void shuffle(fa_bench *bench, int *order, int count)
     }
 }
 
+struct race {
+    fa_bench *bench;
+    fa_bench_kernel *const *kernels;
+    int count, rounds; /* of the kernels; of the race in all */
+    float *samples;    /* of a kernel one behind the other */
+};
+
 /* Rounds first..first+rounds of a race, one synchronisation. */
-static int race_rounds(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int first,
-                       int rounds, int all_rounds, float *samples, fa_diag *diag)
+static int race_rounds(const struct race *race, int first, int rounds, fa_diag *diag)
 {
-    int order[PAIRS], rc = 0;
+    fa_bench *bench = race->bench;
+    int order[PAIRS], rc = 0, count = race->count;
     for (int r = 0; rc == 0 && r < rounds; r++) {
         shuffle(bench, order, count);
         for (int i = 0; rc == 0 && i < count; i++)
-            rc = timed_launch(bench, kernels[order[i]], r * count + order[i], diag);
+            rc = timed_launch(bench, race->kernels[order[i]], r * count + order[i], diag);
     }
     for (int r = 0; rc == 0 && r < rounds; r++)
         for (int i = 0; rc == 0 && i < count; i++)
-            rc = read_sample(bench, r * count + i, &samples[i * all_rounds + first + r], diag);
+            rc = read_sample(bench, r * count + i, &race->samples[i * race->rounds + first + r],
+                             diag);
     return rc;
 }
 
@@ -349,10 +357,11 @@ int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, i
         rc = may_time(bench, kernels[i], diag);
     for (int i = 0; rc == 0 && i < count; i++)
         rc = timed_launch(bench, kernels[i], i, diag); /* warm-up */
+    const struct race race = {bench, kernels, count, rounds, ret_samples_us};
     int at_once = PAIRS / count;
     for (int r = 0; rc == 0 && r < rounds; r += at_once) {
         int some = rounds - r < at_once ? rounds - r : at_once;
-        rc = race_rounds(bench, kernels, count, r, some, rounds, ret_samples_us, diag);
+        rc = race_rounds(&race, r, some, diag);
     }
     return rc != 0 ? rc : check_raced(bench, kernels, count, diag);
 }

@@ -98,6 +98,11 @@ int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock *
     return rc;
 }
 
+bool fa_request_is_again(const fa_request *request)
+{
+    return request->again || request->effort == FA_EFFORT_PATIENT;
+}
+
 int fa_answer_check(const fa_answer *answer, fa_diag *diag)
 {
     if (answer == NULL || answer->size < sizeof(size_t) || answer->size > 1 << 20)

@@ -434,9 +434,10 @@ static int try_lease(fa_tuner *tuner, const fa_scope *scope, fa_source_lease *le
 }
 
 int fa_fleet_lease_take(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                        bool again, fa_source_lease **ret_lease, bool *ret_found,
-                        fa_answer *ret_answer, fa_diag *diag)
+                        fa_source_lease **ret_lease, bool *ret_found, fa_answer *ret_answer,
+                        fa_diag *diag)
 {
+    bool again = fa_request_is_again(request);
     fa_fleet *fleet = fa_fleet_of(tuner);
     fa_progress progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1};
     uint64_t since = fa_clock_ns();

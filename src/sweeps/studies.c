@@ -481,10 +481,10 @@ static int forget_studies(void *context, fa_diag *diag)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", f->list.count);
     for (size_t i = 0; i < f->list.count && rc == 0; i++)
         rc = scope_of_study(&f->list.study[i], &scopes[i], diag);
+    const fa_forget_scopes which = {f->options->select != NULL ? scopes : NULL, f->list.count,
+                                    f->unread_id, f->unread.count, f->dry_run};
     if (rc == 0)
-        rc = fa_store_forget(f->tuner->store, f->options->select != NULL ? scopes : NULL,
-                             f->list.count, f->unread_id, f->unread.count, f->dry_run, &f->counts,
-                             diag);
+        rc = fa_store_forget(f->tuner->store, &which, &f->counts, diag);
     free(scopes);
     return rc;
 }

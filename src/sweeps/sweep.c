@@ -279,8 +279,8 @@ static int run_entered_sweep(struct sweep *s, fa_diag *diag)
     now->budget = request->budget;
     snprintf(now->plan, sizeof now->plan, "%s", request->plan != NULL ? request->plan : "");
     pthread_mutex_lock(work);
-    int rc = fa_store_sweep_enter(store, now, request->items, request->count, request->restart,
-                                  NULL, &s->id, diag);
+    const fa_sweep_entry entry = {now, request->items, request->count, request->restart, NULL};
+    int rc = fa_store_sweep_enter(store, &entry, &s->id, diag);
     if (rc == 0)
         rc = fa_store_sweep_read(store, s->id, now, diag);
     if (rc != 0) {
