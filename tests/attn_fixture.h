@@ -13,7 +13,7 @@
 #include "driver.h"
 #include "nvrtc.h"
 #include "manifest.h"
-#include "random.h"
+#include "hash.h"
 #include "render.h"
 #include "attn_launch.h"
 #include "attn_cases.h"

@@ -12,7 +12,7 @@
 #include "error.h"
 #include "op.h"
 #include "prover.h"
-#include "random.h"
+#include "hash.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #include "expr.h"
 #include "manifest.h"
 #include "operation.h"
-#include "tunable.h"
+#include "trial.h"
 #include "wording.h"
 
 #include <cJSON.h>
@@ -43,7 +43,7 @@ enum {
 
 typedef struct fa_domain {
     char name[FA_NAME_MAX];
-    int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order; of tunable.h */
+    int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order; of tunable.c */
     int count;
     bool fractions;  /* kernels read a number with a decimal point */
     fa_expr *preset; /* the default: reads no tunable */

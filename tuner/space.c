@@ -13,7 +13,7 @@
 #include "buf.h"
 #include "error.h"
 #include "problem.h"
-#include "random.h"
+#include "hash.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 
 #include "problem.h"
 #include "tensors.h"
-#include "tunable.h"
+#include "trial.h"
 
 #include <ctype.h>
 #include <pthread.h>

@@ -8,7 +8,6 @@
 #include "json.h"
 #include "json_struct.h"
 #include "problem.h"
-#include "tunable.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wording.h"
 
-#include "tunable.h"
+#include "trial.h"
 
 #include <inttypes.h>
 #include <locale.h>

@@ -3,7 +3,6 @@
  * This user's secret key and the keys that this user trusts: two small files, read anew each time
  * they are asked for. Neither is believed when somebody else could have written it.
  */
-#include "keys.h"
 
 #include "buf.h"
 #include "bundle.h"

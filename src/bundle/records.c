@@ -7,7 +7,6 @@
 #include "json.h"
 #include "problem.h"
 #include "render.h"
-#include "trial_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>

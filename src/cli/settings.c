@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "settings.h"
+#include "options.h"
 
 #include "buf.h"
 #include "error.h"

@@ -6,7 +6,7 @@
 #include "json.h"
 #include "run.h"
 #include "text.h"
-#include "tunable.h"
+#include "trial.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,6 @@
 #include "problem.h"
 #include "trial.h"
 #include "run.h"
-#include "table.h"
 #include "text.h"
 
 #include <stdio.h>

@@ -10,7 +10,7 @@
 
 #include "trial.h"
 #include "stored.h"
-#include "trial_list.h"
+#include "records.h"
 
 #include "error.h"
 #include "model.h"

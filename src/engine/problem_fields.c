@@ -7,7 +7,7 @@
 #include "json.h"
 #include "problem.h"
 #include "spec.h"
-#include "tunable.h"
+#include "trial.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #include "error.h"
 #include "own_place.h"
 #include "source.h"
-#include "tunable.h"
+#include "trial.h"
 
 #include <sched.h>
 #include <stdarg.h>

@@ -6,7 +6,7 @@
 
 #include "error.h"
 #include "json.h"
-#include "keys.h"
+#include "bundle.h"
 #include "trial.h"
 #include "session.h"
 #include "stored.h"

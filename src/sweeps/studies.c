@@ -24,7 +24,7 @@
 #include "source.h"
 #include "store.h"
 #include "stored.h"
-#include "trial_list.h"
+#include "records.h"
 
 #include <stdio.h>
 #include <stdlib.h>

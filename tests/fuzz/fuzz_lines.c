@@ -4,7 +4,7 @@
  */
 #include "fuzz.h"
 
-#include "grid.h"
+#include "options.h"
 #include "records.h"
 
 #include "baselines.c" /* its reader of lines, without a store behind it */

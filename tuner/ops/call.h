@@ -13,7 +13,7 @@
 
 #include "fa_types.h"
 #include "launches.h"
-#include "stream_memory.h"
+#include "driver.h"
 
 enum { FA_CALL_ARGUMENTS = 28 }; /* of a kernel, the address of its workspace included */
 

@@ -4,7 +4,7 @@
  */
 #include "case_data.h"
 
-#include "random.h"
+#include "hash.h"
 
 #include "error.h"
 #include "json.h"

@@ -8,7 +8,7 @@
 #include "generic.h"
 
 #include "case_data.h"
-#include "random.h"
+#include "hash.h"
 #include "prover_base.h"
 #include "tensors.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "walk.h"
 
-#include "random.h"
+#include "hash.h"
 
 #include <math.h>
 #include <stdlib.h>

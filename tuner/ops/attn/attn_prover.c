@@ -10,7 +10,7 @@
 #include "attn_launch.h"
 #include "prover_base.h"
 
-#include "random.h"
+#include "hash.h"
 
 #include "error.h"
 
