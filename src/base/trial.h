@@ -92,7 +92,7 @@ bool fa_trial_finished(const fa_trial *trial); /* measured or compiled */
  * the one reached last first. */
 int fa_trial_compare_ends(const fa_trial *a, const fa_trial *b);
 
-/* ---- profile.c -------------------------------------------------------------------------------*/
+/* ---- profiles -------------------------------------------------------------------------------*/
 /* A new object, owned by the caller; what was not counted is null. NULL: out of memory. */
 cJSON *fa_profile_to_json(const fa_profile *profile);
 /* The inverse, of what may be somebody else's. *ret_profile is set on success only. */

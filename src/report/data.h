@@ -55,9 +55,9 @@ typedef struct report {
     size_t regrets, regret_capacity;
     fa_prediction *prediction;
     size_t predictions, prediction_capacity;
-    struct report_pass *pass; /* what training.c looks for pairs among */
+    struct report_pass *pass; /* among which pairs are looked for */
     size_t passes, pass_capacity;
-    struct report_paying *paying; /* pay.c's own, while problems come */
+    struct report_paying *paying; /* overall.c's own, while problems come */
     struct report_pay *pay;       /* what tuning was worth, for each GPU type and operation */
     size_t pays, pay_capacity;
     struct report_headline *headline; /* what is said first, for each GPU type and operation */
@@ -80,7 +80,7 @@ int report_collect(const report *report, const fa_study *study, report_problem *
                    fa_diag *diag);
 void report_problem_free(report_problem *problem);
 
-/* buckets.c: what the store knows beyond single problems, as far as it was asked for. */
+/* overall.c: what the store knows beyond single problems, as far as it was asked for. */
 int report_collect_extras(report *report, fa_diag *diag);
 bool report_asked_for(const report_options *options, const fa_problem *problem, const char *gpu);
 /* Time at the point over the best there, less 1; a negative number when the bucket's winner did not
@@ -108,7 +108,7 @@ int report_headline_add(report *report, const report_problem *problem);
 cJSON *report_headlines_json(const report *report);
 void report_headlines_free(report *report);
 
-/* ---- pay.c -----------------------------------------------------------------------------------*/
+/* ---- whether tuning pays (overall.c) ---------------------------------------------------------*/
 /* How much faster the measured winners are than their families' default configs, than one config for every problem, and
  * than the best of four. */
 enum { REPORT_PAY_FIXED = 4, REPORT_PAY_ROWS = 3 };
@@ -139,7 +139,7 @@ bool report_pay_told(const report_pay *pay, int row);
 /* "the family's default config", "one config for all", "the best of 4 configs". */
 void report_pay_words(fa_buf *out, const report_pay_row *row);
 
-/* ---- training.c ------------------------------------------------------------------------------*/
+/* ---- training (overall.c) --------------------------------------------------------------------*/
 /* What a layer takes in training: each forward pass beside its backward pass, on the same GPU type. */
 
 /* Takes a problem into account. FA_ENOMEM. */
