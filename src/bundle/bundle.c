@@ -66,10 +66,10 @@ static int open_file(fa_bundle *bundle, int *ret_fd, fa_diag *diag)
 static int read_at(const fa_bundle *bundle, int fd, void *bytes, size_t size, uint64_t at,
                    fa_diag *diag)
 {
-    ssize_t got = pread(fd, bytes, size, (off_t)at);
-    return got == (ssize_t)size ? 0
-                                : fa_fail(diag, FA_EIO, "bundle %s: %s", bundle->path,
-                                          got < 0 ? strerror(errno) : "it is cut short");
+    int rc = fa_read_at(fd, bytes, size, at);
+    return rc == 0 ? 0
+                   : fa_fail(diag, rc, "bundle %s: %s", bundle->path,
+                             errno != 0 ? strerror(errno) : "it is cut short");
 }
 
 static int check_header(fa_bundle *bundle, const unsigned char *header, fa_diag *diag)
