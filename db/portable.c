@@ -182,15 +182,15 @@ int fa_portable_open(const void *bytes, size_t size, const char *path, fa_store 
 {
     fa_store *store = NULL;
     char uri[3 * PATH_MAX + 32] = ":memory:";
-    int rc = bytes == NULL ? uri_of(path, uri, sizeof uri, diag) : 0;
-    if (rc == 0)
-        rc = connect_to(uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, path, &store, diag);
-    if (rc == 0 && bytes != NULL &&
-        sqlite3_deserialize(store->db, "main", (unsigned char *)(uintptr_t)bytes,
-                            (sqlite3_int64)size, (sqlite3_int64)size,
-                            SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
+    int rc;
+    if ((bytes == NULL && (rc = uri_of(path, uri, sizeof uri, diag)) != 0) ||
+        (rc = connect_to(uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, path, &store, diag)) != 0)
+        return rc;
+    if (bytes != NULL && sqlite3_deserialize(store->db, "main", (unsigned char *)(uintptr_t)bytes,
+                                             (sqlite3_int64)size, (sqlite3_int64)size,
+                                             SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle"); /* it looks at no byte yet */
-    if (rc == 0)
+    else
         rc = check_tables(store, diag);
     if (rc == 0 && bytes != NULL)
         rc = check_pages(store, diag);

@@ -100,13 +100,14 @@ int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t 
         rc = add_scope(store, scope, &id, diag);
         if (rc == 0 && id == 0) /* another process has just added it */
             rc = find_scope(store, scope, &id, diag);
-        if (rc == 0 && id == 0)
-            rc = fa_fail(diag, FA_ECORRUPT, "store %s: a scope's row does not agree with its key",
-                         store->path);
     }
-    if (rc == 0)
-        *ret_id = id;
-    return rc;
+    if (rc != 0)
+        return rc;
+    if (id == 0 && create)
+        return fa_fail(diag, FA_ECORRUPT, "store %s: a scope's row does not agree with its key",
+                       store->path);
+    *ret_id = id;
+    return 0;
 }
 
 fa_binder fa_db_prepare_scope(fa_store *store, const fa_scope *scope, const char *sql,
@@ -436,9 +437,11 @@ int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
 {
     struct forgetting forgetting = {.which = which};
     int rc = fa_db_enter(store, diag);
-    if (rc == 0 && store->postgres != NULL)
-        rc = fa_fail(diag, FA_ENOTSUP,
-                     "store %s is on a server: only a file's winners are forgotten", store->path);
+    if (rc != 0)
+        return rc;
+    if (store->postgres != NULL)
+        return fa_fail(diag, FA_ENOTSUP,
+                       "store %s is on a server: only a file's winners are forgotten", store->path);
     for (size_t i = 0; rc == 0 && which->scopes != NULL && i < which->count; i++)
         rc = fa_db_scope_check(&which->scopes[i], diag);
     if (rc == 0)

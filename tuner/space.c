@@ -484,23 +484,23 @@ int fa_space_first(const fa_family *family, const fa_problem *problem, bool pres
     struct walk w = {.diag = diag};
     fa_point_start(&w.point, family, problem, &gpu);
     int rc = default_config(&w.point, &w.config, diag);
-    if (rc == 0 && !preset && (fa_point_breaks(&w.point, 0, &w.steps) || !find_first(&w, 0)))
-        rc = fa_fail(diag, FA_EMANIFEST, "%s: no config holds to the \"restrictions\"",
-                     family->name);
+    if (rc != 0)
+        return rc;
+    if (!preset && (fa_point_breaks(&w.point, 0, &w.steps) || !find_first(&w, 0)))
+        return fa_fail(diag, FA_EMANIFEST, "%s: no config holds to the \"restrictions\"",
+                       family->name);
     fa_candidate candidate = {.trial = {.config = w.config}};
-    if (rc == 0) {
-        fa_point_set_all(&w.point, &w.config);
-        rc = fa_point_judge(&w.point, &candidate, diag);
-    }
-    for (int i = 0; i < candidate.launches.count * 3 && rc == 0; i++)
+    fa_point_set_all(&w.point, &w.config);
+    if ((rc = fa_point_judge(&w.point, &candidate, diag)) != 0)
+        return rc;
+    for (int i = 0; i < candidate.launches.count * 3; i++)
         if (candidate.trial.status == FA_STATUS_PENDING &&
             candidate.launches.at[i / 3].grid[i % 3] == 0)
-            rc = fa_fail(diag, FA_EMANIFEST,
-                         "%s.json: grid %c is 0 in the default config: it launches nothing",
-                         family->name, "xyz"[i % 3]);
-    if (rc == 0)
-        *ret_config = w.config;
-    return rc;
+            return fa_fail(diag, FA_EMANIFEST,
+                           "%s.json: grid %c is 0 in the default config: it launches nothing",
+                           family->name, "xyz"[i % 3]);
+    *ret_config = w.config;
+    return 0;
 }
 
 /* ---- launches for other problems ------------------------------------------------------------*/

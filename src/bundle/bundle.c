@@ -137,12 +137,11 @@ static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
 {
     unsigned char header[FA_PORTABLE_HEADER], trailer[FA_BUNDLE_TRAILER];
     size_t size = (size_t)bundle->info.bytes;
-    int rc = read_at(bundle, fd, header, sizeof header, 0, diag);
-    if (rc == 0)
-        rc = read_at(bundle, fd, trailer, sizeof trailer, size - sizeof trailer, diag);
-    if (rc == 0)
-        rc = check_header(bundle, header, diag);
-    if (rc != 0 || (bundle->owned && all_zero(trailer + 32, sizeof trailer - 32)))
+    int rc;
+    if ((rc = read_at(bundle, fd, header, sizeof header, 0, diag)) != 0 ||
+        (rc = read_at(bundle, fd, trailer, sizeof trailer, size - sizeof trailer, diag)) != 0 ||
+        (rc = check_header(bundle, header, diag)) != 0 ||
+        (bundle->owned && all_zero(trailer + 32, sizeof trailer - 32)))
         return rc;
     rc = fa_buf_read_fd(&bundle->bytes, fd, FA_BUNDLE_BYTES_MAX);
     if (rc != 0)

@@ -281,12 +281,14 @@ int fa_ranking_tell(fa_tuner *tuner, const fa_request *request, const fa_answer 
     if (rc == 0)
         rc = read_finished(tuner, &target, &space, diag);
     pthread_mutex_unlock(&tuner->work);
-    if (rc == 0)
-        rank(&space, answer);
+    if (rc != 0)
+        goto done;
+    rank(&space, answer);
     for (int i = 0; rc == 0 && i < space.count && fa_trial_finished(&space.candidate[i].trial); i++)
         rc = request->ranking(request->ranking_context, i + 1, &space.candidate[i].trial);
     if (rc == 0 && (space.count == 0 || !fa_trial_finished(&space.candidate[0].trial)))
         rc = request->ranking(request->ranking_context, 1, &answer->trial);
+done:
     fa_space_free(&space);
     return rc;
 }

@@ -474,11 +474,11 @@ static int forget_studies(void *context, fa_diag *diag)
     int rc = choose_studies(f, diag);
     if (rc == 0)
         rc = fa_store_unread_scopes_each(f->tuner->store, choose_unread, f, diag);
-    if (rc == FA_ENOMEM)
-        fa_fail(diag, rc, "out of memory for studies that go");
-    fa_scope *scopes = rc == 0 ? calloc(f->list.count + 1, sizeof *scopes) : NULL;
-    if (rc == 0 && scopes == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", f->list.count);
+    if (rc != 0)
+        return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for studies that go") : rc;
+    fa_scope *scopes = calloc(f->list.count + 1, sizeof *scopes);
+    if (scopes == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", f->list.count);
     for (size_t i = 0; i < f->list.count && rc == 0; i++)
         rc = scope_of_study(&f->list.study[i], &scopes[i], diag);
     const fa_forget_scopes which = {f->options->select != NULL ? scopes : NULL, f->list.count,
