@@ -258,30 +258,30 @@ static int check_timed(fa_bench *bench, fa_bench_kernel *kernel, fa_diag *diag)
 }
 
 /* How many launches of a kernel that took so long once are worth timing. */
-static int launches_for(double once_us, int count, double budget_us, double best_us)
+static int launches_for(double once_us, const fa_probe *probe)
 {
     enum { LEAST = 3, NO_CHANCE = 2 };
-    double fit = budget_us / once_us;
-    int launches = fit > LEAST ? (fit < count ? (int)fit : count) : LEAST;
-    if (best_us > 0 && once_us > 1.5 * best_us)
+    double fit = probe->budget_us / once_us;
+    int launches = fit > LEAST ? (fit < probe->count ? (int)fit : probe->count) : LEAST;
+    if (probe->best_us > 0 && once_us > 1.5 * probe->best_us)
         launches = NO_CHANCE;
-    return launches < count ? launches : count;
+    return launches < probe->count ? launches : probe->count;
 }
 
-int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double budget_us,
-                   double best_us, float *ret_samples_us, int *ret_count, fa_diag *diag)
+int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, const fa_probe *probe,
+                   float *ret_samples_us, int *ret_count, fa_diag *diag)
 {
     float once_us = 0;
-    if (count < 1 || count > PAIRS)
-        return fa_fail(diag, FA_EINVAL, "a probe of %d launches: use 1 to %d", count, PAIRS);
+    if (probe->count < 1 || probe->count > PAIRS)
+        return fa_fail(diag, FA_EINVAL, "a probe of %d launches: use 1 to %d", probe->count, PAIRS);
     int rc;
     if ((rc = may_time(bench, kernel, diag)) != 0 ||
-        (rc = timed_launch(bench, kernel, 0, diag)) !=
-            0 || /* warm-up: its proof launched it before */
+        /* warm-up: its proof launched it before */
+        (rc = timed_launch(bench, kernel, 0, diag)) != 0 ||
         (rc = read_sample(bench, 0, &once_us, diag)) != 0 ||
         (rc = fa_prover_poison(bench->prover, diag)) != 0)
         return rc;
-    int launches = launches_for((double)once_us, count, budget_us, best_us);
+    int launches = launches_for((double)once_us, probe);
     for (int i = 0; rc == 0 && i < launches; i++)
         rc = timed_launch(bench, kernel, i, diag);
     for (int i = 0; rc == 0 && i < launches; i++)

@@ -243,10 +243,14 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
 /* Whether the options name a grid or a plan at all. */
 bool cli_grid_given(const cli_options *options);
 
-/* Joins the items of a file of JSON lines, each a problem or an object with a "problem", with "gpu"
- * beside it or not; lines without one are for each of the GPUs named. Problems that name no operation
- * are of this one. */
-int cli_plan_read(const char *path, const fa_operation *operation, const char (*gpus)[64],
-                  int gpu_count, cli_grid *grid, fa_diag *diag);
+/* What lines of a plan are for that do not say it: an operation, and each of these GPUs. */
+typedef struct cli_plan_defaults {
+    const fa_operation *operation;
+    const char (*gpus)[64];
+    int gpu_count;
+} cli_plan_defaults;
+/* Joins the items of a file of JSON lines, each a problem or an object with a "problem", with "gpu" beside it or not. */
+int cli_plan_read(const char *path, const cli_plan_defaults *defaults, cli_grid *grid,
+                  fa_diag *diag);
 
 #endif

@@ -253,12 +253,12 @@ static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate
 {
     fa_proof proof = {0};
     int64_t count = 0;
-    double budget_us = 0, best_us = 0;
+    fa_probe probe = {0};
     float samples[FA_BENCH_SAMPLES_MAX];
     int sample_count = 0;
     fa_json_int(json, "count", 0, FA_BENCH_SAMPLES_MAX, &count, "message", NULL);
-    fa_json_number(json, "budget_us", &budget_us, "message", NULL);
-    fa_json_number(json, "best_us", &best_us, "message", NULL);
+    fa_json_number(json, "budget_us", &probe.budget_us, "message", NULL);
+    fa_json_number(json, "best_us", &probe.best_us, "message", NULL);
     if (m->kernel[id] != NULL)
         fa_bench_unload(m->bench, &m->kernel[id]);
     fa_status failed = FA_STATUS_LOAD_FAILED;
@@ -278,8 +278,8 @@ static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate
     }
     if (count == 0)
         goto done;
-    rc = fa_bench_probe(m->bench, m->kernel[id], (int)count, budget_us, best_us, samples,
-                        &sample_count, diag);
+    probe.count = (int)count;
+    rc = fa_bench_probe(m->bench, m->kernel[id], &probe, samples, &sample_count, diag);
     if (rc == 0)
         fa_json_add(answer, "samples", samples_array(samples, sample_count));
 done:
