@@ -366,9 +366,9 @@ int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag
 /* ---- the queue: items of sweeps, for the host of a sweep or for workers on many hosts --------*/
 /* Who takes an item, and of which. */
 typedef struct fa_queue_taker {
-    int64_t
-        sweep_id; /* of this sweep, whose lock this process holds: holder and lease_ms are not read;
-                         0: of any that is the fleet's and runs */
+    /* of this sweep, whose lock this process holds: holder and lease_ms are not read; 0: of any that is the
+     * fleet's and runs */
+    int64_t sweep_id;
     const char *gpu; /* of this GPU type; NULL: of any */
     fa_work_stage stage;
     const char *holder;

@@ -50,9 +50,8 @@ typedef struct fa_bench_candidate {
     const void *cubin;
     size_t size;
     const char *entry[FA_LAUNCHES_MAX];
-    fa_launches
-        launches[FA_BENCH_CASES]; /* for each case of fa_bench_cases; number, threads and shared
-                                             memory are taken from the first */
+    /* for each case of fa_bench_cases; number, threads and shared memory are taken from the first */
+    fa_launches launches[FA_BENCH_CASES];
 } fa_bench_candidate;
 
 /* A loaded candidate. */
@@ -74,8 +73,8 @@ int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proo
 
 typedef struct fa_probe {
     int count; /* launches, at most FA_BENCH_SAMPLES_MAX */
-    double
-        budget_us; /* of device time: once it is used and 3 samples are there, no more are taken */
+    /* of device time: once it is used and 3 samples are there, no more are taken */
+    double budget_us;
     /* The fastest median so far, or 0: a kernel that takes 1.5 times as long has no chance and gets two samples. */
     double best_us;
 } fa_probe;

@@ -17,8 +17,8 @@
 
 /* ---- template files -------------------------------------------------------------------------*/
 typedef struct fa_template_file {
-    const char
-        *name; /* "attn_fwd_sm80.cu"; "attn_fwd/operation.json" for an operation's contract */
+    /* "attn_fwd_sm80.cu"; "attn_fwd/operation.json" for an operation's contract */
+    const char *name;
     const char *folder; /* "attn_fwd", "vocabulary"; "" for a file of a flat directory */
     const char *text;
     size_t size;
@@ -140,9 +140,9 @@ typedef struct fa_space {
     fa_candidate *candidate;
     int count;
     int64_t left_out;  /* configs that break a constraint, of a space larger than FA_SPACE_MAX */
-    int64_t
-        held; /* how many hold to the constraints where that is more than FA_SPACE_MAX: none of them is
-                          kept, and the space is to be searched (points.h); else 0 */
+    /* how many hold to the constraints where that is more than FA_SPACE_MAX: none of them is kept, and the space
+     * is to be searched (points.h); else 0 */
+    int64_t held;
     bool about;        /* `held` is an estimate, because counting takes long */
     int survivors;     /* PENDING */
     int default_index; /* the default config of the family listed last that supports it; -1: none */

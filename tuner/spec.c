@@ -488,8 +488,8 @@ static int read_named(const struct fa_spec_reading *r, const char *folder, const
 struct texts {
     const char *where, *name, *text;
     const char *source; /* NULL: `text` is CUDA C++ itself, or names it */
-    const char
-        *folder; /* of the files that it names, with a slash at its end; NULL: it may name none */
+    /* of the files that it names, with a slash at its end; NULL: it may name none */
+    const char *folder;
     bool cuda;   /* `text` is CUDA C++ with the JSON in its head */
     bool untrusted;
 };

@@ -44,8 +44,8 @@ typedef struct cli_settings {
     cli_setting setting[CLI_SETTINGS];
     char path[CLI_FILES][PATH_MAX]; /* "": there is no such place, or no file in it */
     bool found[CLI_FILES];
-    char foreign
-        [PATH_MAX]; /* a project's file that belongs to another user, and is not read; "": there is none */
+    /* a project's file that belongs to another user, and is not read; "": there is none */
+    char foreign[PATH_MAX];
 } cli_settings;
 
 /* The keys, each the name of an option without its dashes. */

@@ -11,8 +11,8 @@
 
 enum {
     WINNERS_DEFAULT = 100,
-    WINNERS_MAX =
-        10000 /* the limit that fa-tune show requests; takes the lookup thread a second or two */
+    /* the limit that fa-tune show requests; takes the lookup thread a second or two */
+    WINNERS_MAX = 10000
 };
 
 /* ---- any query ------------------------------------------------------------------------------*/

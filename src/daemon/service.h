@@ -133,8 +133,8 @@ typedef struct serve_journal {
     char folder[1100];
     int lock;  /* the directory's descriptor, which locks it while this process lives; -1 */
     bool shut; /* nothing is written: the directory is not to be trusted, or another daemon's */
-    serve_journal_entry
-        *first; /* the jobs of an earlier process, the first accepted first, once they are loaded */
+    /* the jobs of an earlier process, the first accepted first, once they are loaded */
+    serve_journal_entry *first;
 } serve_journal;
 bool serve_is_id(const char *text); /* of a job */
 

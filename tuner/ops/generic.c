@@ -135,10 +135,10 @@ struct generic_case {
     fa_device_ptr largest;         /* of each output's reference: the largest magnitude, fp32 */
     uint64_t seed[FA_TENSORS_MAX]; /* of inputs */
     unsigned char *wanted_host[FA_TENSORS_MAX];
-    uint64_t
-        answered; /* where there is no reference: the proof whose kernel made what is wanted; 0: none has */
-    unsigned char *input_host
-        [FA_TENSORS_MAX]; /* of inputs: as they should be, with their fences; NULL: not asked for yet */
+    /* where there is no reference: the proof whose kernel made what is wanted; 0: none has */
+    uint64_t answered;
+    /* of inputs: as they should be, with their fences; NULL: not asked for yet */
+    unsigned char *input_host[FA_TENSORS_MAX];
     fa_tensor_values values;
     _Alignas(8) unsigned char params[FA_PARAMS_MAX];
     void *argument[FA_PARAMETERS_MAX];

@@ -91,16 +91,16 @@ enum {
 typedef struct fa_gp {
     int dims, count;
     int values[FA_SEARCH_DIMS_MAX]; /* of each parameter, at most FA_GP_VALUES_MAX */
-    uint8_t twos[FA_SEARCH_DIMS_MAX]
-                [FA_GP_VALUES_MAX]; /* how often 2 divides a value; all 0 at first */
-    double learnt
-        [FA_GP_LEARNT_MAX]; /* logarithms: lengths, steps, powers of 2 of each parameter; the noise */
+    /* how often 2 divides a value; all 0 at first */
+    uint8_t twos[FA_SEARCH_DIMS_MAX][FA_GP_VALUES_MAX];
+    /* logarithms: lengths, steps, powers of 2 of each parameter; the noise */
+    double learnt[FA_GP_LEARNT_MAX];
     uint8_t *x;             /* [dims][FA_GP_POINTS_MAX], indices of values */
     double *y;
     double mean, variance;             /* of y, and of the process */
     double *alike[FA_SEARCH_DIMS_MAX]; /* of two values of a parameter: [values][values] */
-    double *slope
-        [FA_SEARCH_DIMS_MAX]; /* of its logarithm by that of the length, by how far they are apart */
+    /* of its logarithm by that of the length, by how far they are apart */
+    double *slope[FA_SEARCH_DIMS_MAX];
     double *factor, *inverse, *weight, *scratch;
     double *near; /* how alike each point and that of the last fa_gp_mean() are */
 } fa_gp;
