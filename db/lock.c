@@ -116,14 +116,11 @@ static int take(const char *store_path, const char *name, int kind, fa_lock_wait
                 fa_lock **ret_lock, fa_diag *diag)
 {
     char store[FA_STORE_PATH_MAX], directory[FA_LOCKS_PATH_MAX];
-    int rc = check_name(name, diag);
-    if (rc == 0)
-        rc = fa_db_resolve(store_path, true, store, diag);
-    if (rc == 0)
-        rc = check_is_store(store, diag);
-    if (rc == 0)
-        rc = fa_db_locks_directory(store, directory, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = check_name(name, diag)) != 0 ||
+        (rc = fa_db_resolve(store_path, true, store, diag)) != 0 ||
+        (rc = check_is_store(store, diag)) != 0 ||
+        (rc = fa_db_locks_directory(store, directory, diag)) != 0)
         return rc;
     fa_lock *lock = calloc(1, sizeof *lock);
     if (lock == NULL)

@@ -135,12 +135,10 @@ static int check_tables(fa_store *store, fa_diag *diag)
 {
     fa_store *made = NULL;
     fa_buf ours = {0}, theirs = {0};
-    int rc = fa_portable_new(&made, diag);
-    if (rc == 0)
-        rc = print_schema(made, &ours, diag);
-    if (rc == 0)
-        rc = print_schema(store, &theirs, diag);
-    if (rc == 0 && (ours.size != theirs.size || memcmp(ours.data, theirs.data, ours.size) != 0))
+    int rc;
+    if ((rc = fa_portable_new(&made, diag)) == 0 && (rc = print_schema(made, &ours, diag)) == 0 &&
+        (rc = print_schema(store, &theirs, diag)) == 0 &&
+        (ours.size != theirs.size || memcmp(ours.data, theirs.data, ours.size) != 0))
         rc = fa_fail(diag, FA_ECORRUPT, "store %s: its tables are not those of a bundle",
                      store->path);
     fa_buf_free(&ours);
@@ -184,15 +182,15 @@ int fa_portable_open(const void *bytes, size_t size, const char *path, fa_store 
 {
     fa_store *store = NULL;
     char uri[3 * PATH_MAX + 32] = ":memory:";
-    int rc = bytes == NULL ? uri_of(path, uri, sizeof uri, diag) : 0;
-    if (rc == 0)
-        rc = connect_to(uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, path, &store, diag);
-    if (rc == 0 && bytes != NULL &&
-        sqlite3_deserialize(store->db, "main", (unsigned char *)(uintptr_t)bytes,
-                            (sqlite3_int64)size, (sqlite3_int64)size,
-                            SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
+    int rc;
+    if ((bytes == NULL && (rc = uri_of(path, uri, sizeof uri, diag)) != 0) ||
+        (rc = connect_to(uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, path, &store, diag)) != 0)
+        return rc;
+    if (bytes != NULL && sqlite3_deserialize(store->db, "main", (unsigned char *)(uintptr_t)bytes,
+                                             (sqlite3_int64)size, (sqlite3_int64)size,
+                                             SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle"); /* it looks at no byte yet */
-    if (rc == 0)
+    else
         rc = check_tables(store, diag);
     if (rc == 0 && bytes != NULL)
         rc = check_pages(store, diag);

@@ -34,11 +34,10 @@ typedef struct fa_pq {
 
 /* ---- a connection --------------------------------------------------------------------------- */
 enum {
-    FA_POSTGRES_CONNECT_S =
-        3, /* in whole seconds, the last one cut short; an address may say otherwise */
-    FA_POSTGRES_FIRST_MS = 2000, /* until a new connection's first answer */
-    FA_POSTGRES_SILENT_MS =
-        1000, /* then a second connection tells whether the server answers anybody */
+    /* in whole seconds, the last one cut short; an address may say otherwise */
+    FA_POSTGRES_CONNECT_S = 3,
+    FA_POSTGRES_FIRST_MS = 2000,  /* until a new connection's first answer */
+    FA_POSTGRES_SILENT_MS = 1000, /* then a second one tells whether the server answers anybody */
     FA_POSTGRES_STATEMENT_MS = 15000, /* then the server gives a command up */
     FA_POSTGRES_ANSWER_MS = 20000,    /* then we give the server up */
     FA_POSTGRES_IDLE_MS = 60000,      /* and it us, in the middle of a change */

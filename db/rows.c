@@ -4,7 +4,7 @@
  */
 #include "rows.h"
 
-#include "tunable.h"
+#include "trial.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -100,13 +100,14 @@ int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t 
         rc = add_scope(store, scope, &id, diag);
         if (rc == 0 && id == 0) /* another process has just added it */
             rc = find_scope(store, scope, &id, diag);
-        if (rc == 0 && id == 0)
-            rc = fa_fail(diag, FA_ECORRUPT, "store %s: a scope's row does not agree with its key",
-                         store->path);
     }
-    if (rc == 0)
-        *ret_id = id;
-    return rc;
+    if (rc != 0)
+        return rc;
+    if (id == 0 && create)
+        return fa_fail(diag, FA_ECORRUPT, "store %s: a scope's row does not agree with its key",
+                       store->path);
+    *ret_id = id;
+    return 0;
 }
 
 fa_binder fa_db_prepare_scope(fa_store *store, const fa_scope *scope, const char *sql,
@@ -362,11 +363,7 @@ static const char delete_sql[] =
     "DELETE FROM environment WHERE id NOT IN (SELECT environment_id FROM trial);";
 
 struct forgetting {
-    const fa_scope *scopes; /* NULL: everything */
-    size_t count;
-    const int64_t *unread;
-    size_t unread_count;
-    bool dry_run;
+    const fa_forget_scopes *which;
     fa_store_forgotten forgotten;
 };
 
@@ -380,15 +377,15 @@ static int choose_scope(fa_store *store, const fa_scope *scope, fa_diag *diag)
                           fa_int(id));
 }
 
-static int choose_scopes(fa_store *store, const struct forgetting *forgetting, fa_diag *diag)
+static int choose_scopes(fa_store *store, const fa_forget_scopes *which, fa_diag *diag)
 {
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < forgetting->count; i++)
-        rc = choose_scope(store, &forgetting->scopes[i], diag);
-    for (size_t i = 0; rc == 0 && i < forgetting->unread_count; i++)
+    for (size_t i = 0; rc == 0 && i < which->count; i++)
+        rc = choose_scope(store, &which->scopes[i], diag);
+    for (size_t i = 0; rc == 0 && i < which->unread_count; i++)
         rc = fa_db_do(store, diag,
                       "INSERT OR IGNORE INTO temp.forgotten SELECT id FROM scope WHERE id = ?",
-                      fa_int(forgetting->unread[i]));
+                      fa_int(which->unread[i]));
     return rc != 0 ? rc : fa_db_exec(store, cubins_sql, diag);
 }
 
@@ -425,33 +422,31 @@ static int count_rows(fa_store *store, fa_store_forgotten *ret_forgotten, fa_dia
 static int forget_body(fa_store *store, void *context, fa_diag *diag)
 {
     struct forgetting *forgetting = context;
+    const fa_forget_scopes *which = forgetting->which;
     int rc = fa_db_exec(store, begin_sql, diag);
     if (rc == 0)
-        rc = forgetting->scopes == NULL ? fa_db_exec(store, everything_sql, diag)
-                                        : choose_scopes(store, forgetting, diag);
+        rc = which->scopes == NULL ? fa_db_exec(store, everything_sql, diag)
+                                   : choose_scopes(store, which, diag);
     if (rc == 0)
         rc = count_rows(store, &forgetting->forgotten, diag);
-    return rc == 0 && !forgetting->dry_run ? fa_db_exec(store, delete_sql, diag) : rc;
+    return rc == 0 && !which->dry_run ? fa_db_exec(store, delete_sql, diag) : rc;
 }
 
-int fa_store_forget(fa_store *store, const fa_scope *scopes, size_t count, const int64_t *unread,
-                    size_t unread_count, bool dry_run, fa_store_forgotten *ret_forgotten,
-                    fa_diag *diag)
+int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
+                    fa_store_forgotten *ret_forgotten, fa_diag *diag)
 {
-    struct forgetting forgetting = {.scopes = scopes,
-                                    .count = count,
-                                    .unread = unread,
-                                    .unread_count = unread_count,
-                                    .dry_run = dry_run};
+    struct forgetting forgetting = {.which = which};
     int rc = fa_db_enter(store, diag);
-    if (rc == 0 && store->postgres != NULL)
-        rc = fa_fail(diag, FA_ENOTSUP,
-                     "store %s is on a server: only a file's winners are forgotten", store->path);
-    for (size_t i = 0; rc == 0 && scopes != NULL && i < count; i++)
-        rc = fa_db_scope_check(&scopes[i], diag);
+    if (rc != 0)
+        return rc;
+    if (store->postgres != NULL)
+        return fa_fail(diag, FA_ENOTSUP,
+                       "store %s is on a server: only a file's winners are forgotten", store->path);
+    for (size_t i = 0; rc == 0 && which->scopes != NULL && i < which->count; i++)
+        rc = fa_db_scope_check(&which->scopes[i], diag);
     if (rc == 0)
-        rc = dry_run ? forget_body(store, &forgetting, diag)
-                     : fa_db_write(store, forget_body, &forgetting, diag);
+        rc = which->dry_run ? forget_body(store, &forgetting, diag)
+                            : fa_db_write(store, forget_body, &forgetting, diag);
     if (rc == 0)
         *ret_forgotten = forgetting.forgotten;
     return rc;

@@ -113,14 +113,19 @@ typedef struct fa_store_forgotten {
     int64_t bytes;           /* of those cubins, samples, logs, reasons and evidence */
 } fa_store_forgotten;
 
-/* Deletes these scopes, and those of `unread` (fa_unread_scope.id), with their winners, trials, predictions, outbox
+typedef struct fa_forget_scopes {
+    const fa_scope *scopes; /* NULL: everything, also what only another version could read */
+    size_t count;
+    const int64_t *unread; /* fa_unread_scope.id */
+    size_t unread_count;
+    bool dry_run; /* only counts, and works on a store that is read-only */
+} fa_forget_scopes;
+
+/* Deletes these scopes with their winners, trials, predictions, outbox
  * entries, profiles and rows set aside, and the cubins with their verifications that only those referred to; in one
- * transaction, or the batch's. scopes NULL: everything of that kind, also what only another version could read.
- * Baselines and the plans of sweeps stay. dry_run: only counts, and works on a store that is read-only. Of a file
- * only: FA_ENOTSUP on a server. */
-int fa_store_forget(fa_store *store, const fa_scope *scopes, size_t count, const int64_t *unread,
-                    size_t unread_count, bool dry_run, fa_store_forgotten *ret_forgotten,
-                    fa_diag *diag);
+ * transaction, or the batch's. Baselines and the plans of sweeps stay. Of a file only: FA_ENOTSUP on a server. */
+int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
+                    fa_store_forgotten *ret_forgotten, fa_diag *diag);
 
 /* Gives the file's free pages back to the file system where they are a quarter of it, and what is left takes no
  * long copy; others wait for the store meanwhile. Best effort: by how many bytes the file got smaller. */
@@ -305,14 +310,20 @@ int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, voi
 /* ---- sweeps: a plan, its budget, and its items ----------------------------------------------*/
 enum { FA_QUEUE_REQUEST_MAX = 1024 };
 
-/* Enters the sweep `sweep->key` with its items, or comes back to it: its plan and budget become
+typedef struct fa_sweep_entry {
+    const fa_sweep *sweep; /* of which key, plan and budget */
+    const fa_sweep_item *items;
+    int32_t count;
+    bool restart; /* an earlier sweep of the key is forgotten first */
+    /* NULL: a sweep of this host. Else any worker of the fleet takes its items, each of which names its GPU type, and this
+     * tells how they are to be tuned, in less than FA_QUEUE_REQUEST_MAX bytes. */
+    const char *request;
+} fa_sweep_entry;
+
+/* Enters the sweep of a key with its items, or comes back to it: its plan and budget become
  * these, what failed or was left running is pending again, what is done and spent stays, and items under a live
- * claim stay with it. With `restart` an earlier one is forgotten first. The state is then FA_SWEEP_RUNNING.
- * request NULL: a sweep of this host. Else any worker of the fleet takes its items, each of which names its GPU
- * type; request tells workers how the items are to be tuned, in less than FA_QUEUE_REQUEST_MAX bytes, and who waits
- * is woken. */
-int fa_store_sweep_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_item *items,
-                         int32_t count, bool restart, const char *request, int64_t *ret_id,
+ * claim stay with it. The state is then FA_SWEEP_RUNNING; whoever waits for items of the fleet is woken. */
+int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, int64_t *ret_id,
                          fa_diag *diag);
 int fa_store_sweep_read(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag);
 int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, fa_diag *diag);
@@ -355,9 +366,9 @@ int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag
 /* ---- the queue: items of sweeps, for the host of a sweep or for workers on many hosts --------*/
 /* Who takes an item, and of which. */
 typedef struct fa_queue_taker {
-    int64_t
-        sweep_id; /* of this sweep, whose lock this process holds: holder and lease_ms are not read;
-                         0: of any that is the fleet's and runs */
+    /* of this sweep, whose lock this process holds: holder and lease_ms are not read; 0: of any that is the
+     * fleet's and runs */
+    int64_t sweep_id;
     const char *gpu; /* of this GPU type; NULL: of any */
     fa_work_stage stage;
     const char *holder;

@@ -50,12 +50,8 @@ struct change {
 };
 
 struct entering {
-    const fa_sweep *sweep;
-    const fa_sweep_item *items;
-    int32_t count;
-    bool restart;
-    const char *request; /* NULL: of this host */
-    int64_t id;          /* of the sweep entered */
+    const fa_sweep_entry *entry;
+    int64_t id; /* of the sweep entered */
 };
 
 static bool amount(double value)
@@ -95,7 +91,7 @@ static int add_item(fa_store *store, int64_t id, int32_t position, const fa_swee
 
 static int add_sweep(fa_store *store, struct entering *entering, fa_diag *diag)
 {
-    const fa_sweep *sweep = entering->sweep;
+    const fa_sweep *sweep = entering->entry->sweep;
     fa_binder binder = fa_db_prepare(
         store,
         "INSERT INTO sweep (key, plan, state" BUDGET(FA_COLUMN_NAME) FA_SPENT_FIELDS(
@@ -106,14 +102,14 @@ static int add_sweep(fa_store *store, struct entering *entering, fa_diag *diag)
     fa_bind_columns(&binder, budget, sweep);
     fa_bind(&binder, fa_now(), fa_now());
     int rc = fa_db_run_id(store, &binder, &entering->id, diag);
-    for (int32_t i = 0; i < entering->count && rc == 0; i++)
-        rc = add_item(store, entering->id, i, &entering->items[i], diag);
+    for (int32_t i = 0; i < entering->entry->count && rc == 0; i++)
+        rc = add_item(store, entering->id, i, &entering->entry->items[i], diag);
     return rc;
 }
 
 static int come_back(fa_store *store, const struct entering *entering, fa_diag *diag)
 {
-    const fa_sweep *sweep = entering->sweep;
+    const fa_sweep *sweep = entering->entry->sweep;
     fa_binder binder =
         fa_db_prepare(store,
                       "UPDATE sweep SET plan = ?, budget_seconds = ?, budget_trials = ?, "
@@ -137,37 +133,37 @@ static int come_back(fa_store *store, const struct entering *entering, fa_diag *
 static int enter_body(fa_store *store, void *context, fa_diag *diag)
 {
     struct entering *entering = context;
-    int rc = find_sweep(store, entering->sweep->key, &entering->id, diag);
-    if (rc == 0 && entering->id != 0 && entering->restart) {
+    int rc = find_sweep(store, entering->entry->sweep->key, &entering->id, diag);
+    if (rc == 0 && entering->id != 0 && entering->entry->restart) {
         rc = forget(store, entering->id, diag);
         entering->id = 0;
     }
     if (rc == 0)
         rc =
             entering->id == 0 ? add_sweep(store, entering, diag) : come_back(store, entering, diag);
-    if (rc != 0 || entering->request == NULL)
+    if (rc != 0 || entering->entry->request == NULL)
         return rc;
     rc = fa_db_do(store, diag, "UPDATE sweep SET fleet = 1, request = ? WHERE id = ?",
-                  fa_text(entering->request), fa_int(entering->id));
+                  fa_text(entering->entry->request), fa_int(entering->id));
     return rc != 0 ? rc : fa_db_notify(store, diag);
 }
 
-static int check_entering(const struct entering *entering, fa_diag *diag)
+static int check_entry(const fa_sweep_entry *entry, fa_diag *diag)
 {
-    const fa_sweep *sweep = entering->sweep;
-    if (strlen(sweep->key) != FA_HASH_HEX - 1 || entering->count < 1 ||
+    const fa_sweep *sweep = entry->sweep;
+    if (strlen(sweep->key) != FA_HASH_HEX - 1 || entry->count < 1 ||
         !amount(sweep->budget.seconds) || !amount(sweep->budget.cost) ||
         !amount(sweep->budget.price) || sweep->budget.trials < 0)
         return fa_fail(diag, FA_EINVAL,
                        "a sweep needs a key, items, and a budget that is not negative");
-    if (entering->request != NULL && strlen(entering->request) >= FA_QUEUE_REQUEST_MAX)
+    if (entry->request != NULL && strlen(entry->request) >= FA_QUEUE_REQUEST_MAX)
         return fa_fail(diag, FA_EINVAL, "a request to the fleet has up to %d bytes",
                        FA_QUEUE_REQUEST_MAX - 1);
-    for (int32_t i = 0; i < entering->count; i++) {
-        const fa_sweep_item *item = &entering->items[i];
+    for (int32_t i = 0; i < entry->count; i++) {
+        const fa_sweep_item *item = &entry->items[i];
         if (memchr(item->gpu, 0, sizeof item->gpu) == NULL)
             return fa_fail(diag, FA_EINVAL, "the GPU's name of item %d does not end", i);
-        if (entering->request != NULL && item->gpu[0] == 0)
+        if (entry->request != NULL && item->gpu[0] == 0)
             return fa_fail(diag, FA_EINVAL, "item %d names no GPU type: a fleet has many", i);
         int rc = fa_problem_check(&item->problem, diag);
         if (rc != 0)
@@ -176,12 +172,11 @@ static int check_entering(const struct entering *entering, fa_diag *diag)
     return 0;
 }
 
-int fa_store_sweep_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_item *items,
-                         int32_t count, bool restart, const char *request, int64_t *ret_id,
+int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, int64_t *ret_id,
                          fa_diag *diag)
 {
-    struct entering entering = {sweep, items, count, restart, request, 0};
-    int rc = check_entering(&entering, diag);
+    struct entering entering = {.entry = entry};
+    int rc = check_entry(entry, diag);
     if (rc == 0)
         rc = fa_db_change(store, enter_body, &entering, diag);
     if (rc == 0)

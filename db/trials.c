@@ -26,11 +26,10 @@ static int check_record(const fa_trial_record *record, fa_diag *diag)
 {
     int rc = record == NULL ? fa_fail(diag, FA_EINVAL, "no trial given")
                             : fa_db_trial_check(&record->trial, diag);
-    if (rc == 0)
-        rc = check_text(record->environment, "environment", diag);
-    if (rc == 0)
-        rc = check_text(record->clocks, "clocks", diag);
     if (rc != 0)
+        return rc;
+    if ((rc = check_text(record->environment, "environment", diag)) != 0 ||
+        (rc = check_text(record->clocks, "clocks", diag)) != 0)
         return rc;
     if (memchr(record->cubin_key, 0, sizeof record->cubin_key) == NULL)
         return fa_fail(diag, FA_EINVAL, "a trial's cubin key does not end");

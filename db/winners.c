@@ -102,12 +102,10 @@ int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cu
 {
     if (winner == NULL)
         return fa_fail(diag, FA_EINVAL, "no winner given");
-    int rc = fa_db_scope_check(&winner->scope, diag);
-    if (rc == 0)
-        rc = fa_db_trial_check(&winner->trial, diag);
-    if (rc == 0 && cubin != NULL)
-        rc = fa_db_cubin_check(cubin, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = fa_db_scope_check(&winner->scope, diag)) != 0 ||
+        (rc = fa_db_trial_check(&winner->trial, diag)) != 0 ||
+        (cubin != NULL && (rc = fa_db_cubin_check(cubin, diag)) != 0))
         return rc;
     fa_origin origin;
     if (fa_origin_parse(fa_origin_name(winner->origin), &origin) != 0)
@@ -300,16 +298,13 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
     fa_winner_record winner = {.scope = *scope};
     fa_cubin_record cubin = {0};
     fa_reader reader;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_scope_check(scope, diag);
-    if (rc == 0)
-        rc = find_winner(store, scope, &reader, diag);
+    int rc;
+    if ((rc = fa_db_enter(store, diag)) != 0 || (rc = fa_db_scope_check(scope, diag)) != 0 ||
+        (rc = find_winner(store, scope, &reader, diag)) < 0)
+        return rc;
     if (rc == 0)
         return fa_fail(diag, FA_ENOTFOUND, "store %s has no winner for this problem and GPU",
                        store->path);
-    if (rc < 0)
-        return rc;
     int64_t scope_id = fa_read_int(&reader, 0, INT64_MAX);
     read_winner(&reader, &winner);
     int why = reader.rc;

@@ -13,7 +13,7 @@
 #include "driver.h"
 #include "nvrtc.h"
 #include "manifest.h"
-#include "random.h"
+#include "hash.h"
 #include "render.h"
 #include "attn_launch.h"
 #include "attn_cases.h"
@@ -95,7 +95,8 @@ static inline int fixture_reference(const struct fixture *f, fa_nvrtc *nvrtc,
                                     fa_buf *ret_cubin, fa_diag *diag)
 {
     fa_buf source = {0};
-    int rc = fa_render_reference(f->templates, &f->families, problem, gpu, &source, diag);
+    int rc =
+        fa_render_reference(f->templates, &(fa_task){&f->families, problem, gpu}, &source, diag);
     return rc != 0 ? rc : fixture_compile(f, nvrtc, &source, NULL, gpu, ret_cubin, diag);
 }
 
@@ -126,7 +127,7 @@ static inline int fixture_pick(const struct fixture *f, const char *family,
     fa_family_list one = {.family = &f->families.family[index], .count = 1};
     int rc = fixture_space_gpu(family, device, &gpu);
     if (rc == 0)
-        rc = fa_space_enumerate(&one, problem, &gpu, &space, diag);
+        rc = fa_space_enumerate(&(fa_task){&one, problem, &gpu}, &space, diag);
     if (rc != 0)
         return rc;
     uint64_t survivors = 0;
@@ -154,7 +155,8 @@ static inline int fixture_build(const struct fixture *f, fa_nvrtc *nvrtc,
                                 const fa_gpu *device, fa_buf *ret_cubin, fa_diag *diag)
 {
     fa_buf source = {0};
-    int rc = fa_render(f->templates, &f->families, candidate, problem, device, &source, diag);
+    int rc = fa_render(f->templates, &(fa_task){&f->families, problem, device}, candidate, &source,
+                       diag);
     return rc != 0 ? rc
                    : fixture_compile(f, nvrtc, &source, f->families.family[candidate->family],
                                      device, ret_cubin, diag);
@@ -169,7 +171,8 @@ static inline int fixture_grid(const struct fixture *f, const fa_candidate *cand
     fa_gpu gpu;
     int rc = fixture_space_gpu(candidate->trial.config.family, device, &gpu);
     if (rc == 0)
-        rc = fa_space_one(&f->families, &candidate->trial.config, problem, &gpu, &one, diag);
+        rc = fa_space_one(&(fa_task){&f->families, problem, &gpu}, &candidate->trial.config, &one,
+                          diag);
     if (rc == 0)
         memcpy(ret_grid, one.trial.grid, sizeof one.trial.grid);
     return rc;

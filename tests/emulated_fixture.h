@@ -89,8 +89,8 @@ static inline int emulate(const fa_candidate *candidate, const fa_problem *p,
     static unsigned char bytes[FAKE_CUBIN_MAX];
     char command[1024], marker[1024], library[128], name[32], source_path[128];
     fa_buf source = {0};
-    int rc = fa_render(world.fixture.templates, &world.fixture.families, candidate, p, &world.gpu,
-                       &source, &diag);
+    int rc = fa_render(world.fixture.templates, &(fa_task){&world.fixture.families, p, &world.gpu},
+                       candidate, &source, &diag);
     if (rc == 0 && change != NULL && !apply(change, &source))
         rc = fa_fail(&diag, FA_ENOTFOUND, "the template does not say %s", change->from);
     if (rc != 0)

@@ -178,7 +178,9 @@ static void the_queue_tells_who_holds_its_items(void)
         item[i] = (fa_sweep_item){.problem = db_scope(i + 1).problem};
         strcpy(item[i].gpu, "L4");
     }
-    CHECK_OK(fa_store_sweep_enter(store, &sweep, item, 3, false, "{}", &id, &diag), diag);
+    CHECK_OK(
+        fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, item, 3, false, "{}"}, &id, &diag),
+        diag);
     const fa_queue_taker takers[] = {{0, NULL, FA_WORK_COMPILE, "ada-1", 600000},
                                      {0, NULL, FA_WORK_MEASURE, "bob-2", 600000}};
     for (int i = 0; i < 2; i++)
@@ -234,6 +236,14 @@ static int see_unread(void *context, const fa_unread_scope *scope)
     return strcmp(scope->problem, "{}") == 0 && scope->gpu != NULL ? 0 : FA_EINVAL;
 }
 
+/* Of one scope, or everything (NULL). */
+static int forget(fa_store *from, const fa_scope *scope, bool dry_run, fa_store_forgotten *ret,
+                  fa_diag *why)
+{
+    return fa_store_forget(from, &(fa_forget_scopes){scope, scope != NULL, NULL, 0, dry_run}, ret,
+                           why);
+}
+
 static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
 {
     fa_store *reader = NULL;
@@ -243,13 +253,13 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
     CHECK(fill_scope(store, 1, 10) && fill_scope(store, 2, 11));
     CHECK_OK(fa_store_baselines_put(store, &baseline, 1, &diag), diag);
     CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, &reader, NULL, &diag), diag);
-    CHECK_OK(fa_store_forget(reader, &first, 1, NULL, 0, true, &would, &diag), diag);
+    CHECK_OK(forget(reader, &first, true, &would, &diag), diag);
     CHECK_INT(COUNT("winner"), 2);
-    CHECK_INT(fa_store_forget(reader, &first, 1, NULL, 0, false, &did, &diag), FA_EREADONLY);
+    CHECK_INT(forget(reader, &first, false, &did, &diag), FA_EREADONLY);
     fa_store_close(&reader);
-    CHECK_OK(fa_store_forget(store, &unknown, 1, NULL, 0, false, &did, &diag), diag);
+    CHECK_OK(forget(store, &unknown, false, &did, &diag), diag);
     CHECK(did.winners == 0 && did.trials == 0 && did.cubins == 0 && did.bytes == 0);
-    CHECK_OK(fa_store_forget(store, &first, 1, NULL, 0, false, &did, &diag), diag);
+    CHECK_OK(forget(store, &first, false, &did, &diag), diag);
     CHECK_INT(memcmp(&would, &did, sizeof did), 0);
     CHECK_INT(did.winners, 1);
     CHECK_INT(did.trials, 2);
@@ -263,9 +273,11 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
     CHECK(db_tamper("UPDATE scope SET problem = '{}'")); /* only another version could read it */
     int64_t unread = 0;
     CHECK_OK(fa_store_unread_scopes_each(store, see_unread, &unread, &diag), diag);
-    CHECK_OK(fa_store_forget(store, &first, 0, &unread, 1, true, &would, &diag), diag);
+    CHECK_OK(
+        fa_store_forget(store, &(fa_forget_scopes){&first, 0, &unread, 1, true}, &would, &diag),
+        diag);
     CHECK_INT(would.winners, 1);
-    CHECK_OK(fa_store_forget(store, NULL, 0, NULL, 0, false, &did, &diag), diag);
+    CHECK_OK(forget(store, NULL, false, &did, &diag), diag);
     CHECK_INT(did.winners, 1);
     CHECK_INT(COUNT("scope") + COUNT("trial") + COUNT("winner") + COUNT("cubin") + COUNT("outbox") +
                   COUNT("verification") + COUNT("environment"),
@@ -278,7 +290,7 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
 static int forget_and_fail(void *context, fa_diag *diag)
 {
     fa_store_forgotten did;
-    int rc = fa_store_forget(context, NULL, 0, NULL, 0, false, &did, diag);
+    int rc = forget(context, NULL, false, &did, diag);
     return rc == 0 && did.winners == 2 ? FA_ECANCELED : FA_EINVAL;
 }
 
@@ -298,8 +310,7 @@ static int forget_behind_the_back(void *context, const fa_trial_record *record)
     fa_scope scope = db_scope(1);
     fa_store_forgotten did;
     bool good = other != NULL && record->trial.config.tunable[1].value == 10 &&
-                fa_store_forget(other, &scope, 1, NULL, 0, false, &did, &diag) == 0 &&
-                fill_scope(other, 2, 20);
+                forget(other, &scope, false, &did, &diag) == 0 && fill_scope(other, 2, 20);
     fa_store_close(&other);
     ++*told;
     return good ? 0 : FA_EINVAL;

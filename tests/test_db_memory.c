@@ -193,7 +193,9 @@ static bool fill(void)
         strcpy(items[i - 1].gpu, "L4");
     }
     int64_t id = 0;
-    good = good && fa_store_sweep_enter(store, &sweep, items, ROWS, false, "", &id, &diag) == 0 &&
+    good = good &&
+           fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, items, ROWS, false, ""}, &id,
+                                &diag) == 0 &&
            id == 1;
     fa_store_close(&store);
     return good;

@@ -30,8 +30,9 @@ static int64_t enter_with(char letter, bool restart, fa_sweep_budget budget)
     int64_t id = 0;
     memset(sweep.key, letter, sizeof sweep.key - 1);
     make_items(item);
-    return fa_store_sweep_enter(store, &sweep, item, ITEMS, restart, "{\"effort\":1}", &id,
-                                &diag) == 0
+    return fa_store_sweep_enter(store,
+                                &(fa_sweep_entry){&sweep, item, ITEMS, restart, "{\"effort\":1}"},
+                                &id, &diag) == 0
                ? id
                : 0;
 }
@@ -185,7 +186,9 @@ static void leases_and_claims_that_cannot_be_are_refused(void)
     memset(sweep.key, 'b', sizeof sweep.key - 1);
     make_items(item);
     item[1].gpu[0] = 0;
-    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, "", &id, &diag), FA_EINVAL);
+    CHECK_INT(
+        fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, item, ITEMS, false, ""}, &id, &diag),
+        FA_EINVAL);
     CHECK_HAS(diag.text, "item 1");
 }
 
@@ -222,7 +225,9 @@ static void a_sweep_of_one_host_is_not_the_fleets(void)
     int64_t id;
     memset(sweep.key, 'c', sizeof sweep.key - 1);
     make_items(item);
-    CHECK_OK(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, NULL, &id, &diag), diag);
+    CHECK_OK(fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, item, ITEMS, false, NULL}, &id,
+                                  &diag),
+             diag);
     CHECK_INT(claim(NULL, "a", &held), FA_ENOTFOUND);
     CHECK_INT(counts_of(0).pending, 0);
 }

@@ -32,8 +32,10 @@ static int64_t enter(char letter, bool restart)
     fa_sweep_item item[ITEMS];
     int64_t id = 0;
     make_items(item);
-    return fa_store_sweep_enter(store, &sweep, item, ITEMS, restart, NULL, &id, &diag) == 0 ? id
-                                                                                            : 0;
+    return fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, item, ITEMS, restart, NULL}, &id,
+                                &diag) == 0
+               ? id
+               : 0;
 }
 
 static fa_sweep read_sweep(int64_t id)
@@ -147,17 +149,27 @@ static void what_cannot_be_is_not_entered(void)
     int64_t id;
     make_items(item);
     sweep.budget.seconds = NAN;
-    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, NULL, &id, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, item, ITEMS, false, NULL}, &id,
+                                   &diag),
+              FA_EINVAL);
     sweep = a_sweep('a');
-    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, 0, false, NULL, &id, &diag), FA_EINVAL);
+    CHECK_INT(
+        fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, item, 0, false, NULL}, &id, &diag),
+        FA_EINVAL);
     sweep.key[7] = 0;
-    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, NULL, &id, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, item, ITEMS, false, NULL}, &id,
+                                   &diag),
+              FA_EINVAL);
     sweep = a_sweep('a');
     item[1].problem.head_dim = 7;
-    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, NULL, &id, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, item, ITEMS, false, NULL}, &id,
+                                   &diag),
+              FA_EINVAL);
     make_items(item);
     memset(item[2].gpu, 'x', sizeof item[2].gpu);
-    CHECK_INT(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, NULL, &id, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, item, ITEMS, false, NULL}, &id,
+                                   &diag),
+              FA_EINVAL);
     CHECK_INT(fa_store_sweep_find(store, sweep.key, &id, &diag), FA_ENOTFOUND);
 }
 

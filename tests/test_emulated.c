@@ -75,8 +75,8 @@ static int prove_job_here(struct job *job, const struct change *change, struct d
     for (int i = 1; dice != NULL && i < SIZES && rc == 0 && ret_proof->passed; i++) {
         fa_candidate other;
         fa_attn_case what = resized(&job->what, dice);
-        if (fa_space_one(&world.fixture.families, &job->candidate.trial.config, &what.problem,
-                         &world.gpu, &other, NULL) != 0 ||
+        if (fa_space_one(&(fa_task){&world.fixture.families, &what.problem, &world.gpu},
+                         &job->candidate.trial.config, &other, NULL) != 0 ||
             other.trial.status != FA_STATUS_PENDING)
             continue; /* the config is not for that size */
         job->what = what;

@@ -8,7 +8,6 @@
 #include "bundle.h"
 #include "bundle_work.h"
 #include "error.h"
-#include "keys.h"
 #include "session.h"
 
 #include <sys/wait.h>

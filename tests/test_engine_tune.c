@@ -124,9 +124,9 @@ static void effort_predict_proves_the_best_ranked_alone(void)
             fa_target_resolve(f.tuner, &(fa_request){.problem = small_problem}, &target, &diag),
             diag);
         CHECK_OK(fa_tuner_families(f.tuner, &diag), diag);
-        CHECK_OK(
-            fa_space_enumerate(&f.tuner->families, &target.problem, &target.gpu, &space, &diag),
-            diag);
+        CHECK_OK(fa_space_enumerate(&(fa_task){&f.tuner->families, &target.problem, &target.gpu},
+                                    &space, &diag),
+                 diag);
         for (int i = 0; i < space.count && count < 64; i++) {
             fa_candidate *candidate = &space.candidate[i];
             if (candidate->trial.status != FA_STATUS_PENDING)

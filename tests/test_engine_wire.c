@@ -10,7 +10,6 @@
 #include "json.h"
 #include "problem.h"
 #include "trial.h"
-#include "tunable.h"
 
 #include <locale.h>
 #include <stdint.h>

@@ -382,7 +382,7 @@ static void bench_one(const fa_problem *problem, bool *ret_skip)
     at[2] = fixture_ms();
     CHECK_OK(fa_bench_verify(bench, kernel, &proof, &diag), diag);
     at[3] = fixture_ms();
-    CHECK_OK(fa_bench_probe(bench, kernel, 10, 1e5, 0, samples, &count, &diag), diag);
+    CHECK_OK(fa_bench_probe(bench, kernel, &(fa_probe){10, 1e5, 0}, samples, &count, &diag), diag);
     at[4] = fixture_ms();
     fa_bench_kernel *twice[] = {kernel, kernel};
     CHECK_OK(fa_bench_race(bench, twice, 2, 15, samples, &diag), diag);

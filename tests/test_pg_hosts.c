@@ -111,7 +111,8 @@ static bool enter_items(fa_store *store)
         item[i] = (fa_sweep_item){.problem = db_scope(i + 1).problem};
         strcpy(item[i].gpu, i % 3 == 0 ? "H100" : "L4");
     }
-    return fa_store_sweep_enter(store, &sweep, item, ITEMS, false, "{}", &id, &diag) == 0;
+    return fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, item, ITEMS, false, "{}"}, &id,
+                                &diag) == 0;
 }
 
 static int take(fa_store *store, const char *holder, int64_t lease_ms, fa_queue_claim *ret_claim)

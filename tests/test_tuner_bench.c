@@ -57,8 +57,8 @@ static const char *write_script(void)
 static int find_config(int block_n, int stages, fa_candidate *ret_candidate)
 {
     fa_space space = {0};
-    int rc = fa_space_enumerate(&world.fixture.families, &world.problem, &world.gpu, &space,
-                                &diag);
+    int rc = fa_space_enumerate(&(fa_task){&world.fixture.families, &world.problem, &world.gpu},
+                                &space, &diag);
     bool found = false;
     for (int i = 0; rc == 0 && i < space.count && !found; i++) {
         const fa_candidate *c = &space.candidate[i];
@@ -175,14 +175,17 @@ static void only_a_proved_kernel_is_timed(void)
     if (world.missing != NULL)
         SKIP(world.missing);
     for (int i = 1; i < LATE; i++) {
-        CHECK_INT(fa_bench_probe(world.bench, world.kernel[i], 4, 1e6, 0, samples, &count, &diag),
+        CHECK_INT(fa_bench_probe(world.bench, world.kernel[i], &(fa_probe){4, 1e6, 0}, samples,
+                                 &count, &diag),
                   FA_EINVAL);
         CHECK_HAS(diag.text, "proved");
         fa_bench_kernel *both[] = {world.kernel[0], world.kernel[i]};
         CHECK_INT(fa_bench_race(world.bench, both, 2, 2, samples, &diag), FA_EINVAL);
     }
     CHECK_INT(count, 77);
-    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], 8, 1e6, 0, samples, &count, &diag), diag);
+    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], &(fa_probe){8, 1e6, 0}, samples, &count,
+                            &diag),
+             diag);
     CHECK_INT(count, 8);
     for (int i = 0; i < count; i++)
         CHECK(samples[i] > 36 && samples[i] < 44);
@@ -194,14 +197,21 @@ static void a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_eve
     int count = 0;
     if (world.missing != NULL)
         SKIP(world.missing);
-    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], 100, 1, 0, samples, &count, &diag), diag);
+    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], &(fa_probe){100, 1, 0}, samples, &count,
+                            &diag),
+             diag);
     CHECK_INT(count, 3);
-    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], 8, 1e6, 10, samples, &count, &diag), diag);
+    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], &(fa_probe){8, 1e6, 10}, samples, &count,
+                            &diag),
+             diag);
     CHECK_INT(count, 2); /* of 40 us, where another takes 10 */
-    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], 8, 1e6, 38, samples, &count, &diag), diag);
+    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], &(fa_probe){8, 1e6, 38}, samples, &count,
+                            &diag),
+             diag);
     CHECK_INT(count, 8);
-    CHECK_INT(fa_bench_probe(world.bench, world.kernel[0], FA_BENCH_SAMPLES_MAX + 1, 1, 0, samples,
-                             &count, &diag), FA_EINVAL);
+    CHECK_INT(fa_bench_probe(world.bench, world.kernel[0],
+                             &(fa_probe){FA_BENCH_SAMPLES_MAX + 1, 1, 0}, samples, &count, &diag),
+              FA_EINVAL);
     memset(samples, 0, sizeof samples);
     fa_bench_kernel *twice[] = {world.kernel[0], world.kernel[0]};
     CHECK_OK(fa_bench_race(world.bench, twice, 2, 30, samples, &diag), diag);
@@ -217,7 +227,8 @@ static void a_kernel_that_is_wrong_only_when_timed_loses_its_proof(void)
     if (world.missing != NULL)
         SKIP(world.missing);
     CHECK(fa_bench_kernel_proved(world.kernel[LATE]));
-    CHECK_INT(fa_bench_probe(world.bench, world.kernel[LATE], 4, 1e6, 0, samples, &count, &diag),
+    CHECK_INT(fa_bench_probe(world.bench, world.kernel[LATE], &(fa_probe){4, 1e6, 0}, samples,
+                             &count, &diag),
               FA_ECORRUPT);
     CHECK_HAS(diag.text, "launches differ");
     CHECK(!fa_bench_kernel_proved(world.kernel[LATE]));

@@ -72,7 +72,7 @@ static bool add_configs(const fa_problem *problem, const fa_gpu *gpu, bool rando
 {
     fa_space space;
     fa_diag diag;
-    if (fa_space_enumerate(&all.fixture.families, problem, gpu, &space, &diag) != 0) {
+    if (fa_space_enumerate(&(fa_task){&all.fixture.families, problem, gpu}, &space, &diag) != 0) {
         printf("# %s: %s\n", gpu->name, diag.text);
         return false;
     }
@@ -106,8 +106,9 @@ static void check_job(struct job *job)
     const fa_trial *trial = &job->candidate.trial;
     const fa_family *family = all.fixture.families.family[job->candidate.family];
     char config[FA_CONFIG_TEXT_MAX], what[200] = "";
-    int rc = fa_render(all.fixture.templates, &all.fixture.families, &job->candidate, &job->problem,
-                       &job->gpu, &source, &diag);
+    int rc = fa_render(all.fixture.templates,
+                       &(fa_task){&all.fixture.families, &job->problem, &job->gpu}, &job->candidate,
+                       &source, &diag);
     if (rc == 0)
         rc = fixture_compile(&all.fixture, all.nvrtc, &source, family, &job->gpu, &cubin, &diag);
     if (rc == 0)

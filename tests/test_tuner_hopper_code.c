@@ -62,7 +62,8 @@ static int build(const char *family, int32_t head_dim, fa_causal causal, bool so
     if (rc == 0)
         rc = fixture_pick(&f, family, &problem, &gpu, true, 0, &candidate, diag);
     if (rc == 0)
-        rc = fa_render(f.templates, &f.families, &candidate, &problem, &gpu, &source, diag);
+        rc = fa_render(f.templates, &(fa_task){&f.families, &problem, &gpu}, &candidate, &source,
+                       diag);
     fa_compile_request request = {.source = source.data,
                                   .name = "hopper.cu",
                                   .headers = f.header,
@@ -285,7 +286,7 @@ static void the_size_of_shared_memory_tells_every_config(void)
         fa_space space = {0};
         fa_problem problem = some_problem();
         problem.head_dim = heads[i][0], problem.head_dim_v = heads[i][1];
-        CHECK_OK(fa_space_enumerate(&f.families, &problem, &gpu, &space, &diag), diag);
+        CHECK_OK(fa_space_enumerate(&(fa_task){&f.families, &problem, &gpu}, &space, &diag), diag);
         for (int j = 0; j < space.count; j++) {
             const fa_candidate *c = &space.candidate[j];
             char text[FA_CONFIG_TEXT_MAX] = "";

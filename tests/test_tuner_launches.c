@@ -91,7 +91,7 @@ static void a_family_serves_the_features_that_its_manifest_takes_and_no_other(vo
     p.page = 64;
     int taken = fa_family_supports(family, &p, &gpu_a100, &diag);
     fa_space space = {0};
-    int rc = fa_space_enumerate(&f.families, &p, &gpu_a100, &space, &diag);
+    int rc = fa_space_enumerate(&(fa_task){&f.families, &p, &gpu_a100}, &space, &diag);
     int splits = rc == 0 ? space.candidate[0].launches.splits : 0;
     int64_t bytes = rc == 0 ? space.candidate[0].launches.workspace_bytes : 0;
     fa_space_free(&space);

@@ -80,7 +80,7 @@ static void lets_may_stand_in_any_order(void)
                                                     "\"ROW\": \"HEAD_DIM * 2\"}"},
                           &diag);
     if (rc == 0)
-        rc = fa_space_enumerate(&f.families, &problem_512, &gpu_a100, &space, &diag);
+        rc = fa_space_enumerate(&(fa_task){&f.families, &problem_512, &gpu_a100}, &space, &diag);
     fa_candidate first = rc == 0 ? space.candidate[0] : (fa_candidate){0};
     fa_space_free(&space);
     fixture_free(&f);
@@ -121,7 +121,7 @@ static void a_chain_of_doubling_lets_costs_no_more_than_its_length(void)
                                                       "\"BLOCK_N\": 64}"},
                           &diag);
     if (rc == 0)
-        rc = fa_space_enumerate(&f.families, &problem_512, &gpu_a100, &space, &diag);
+        rc = fa_space_enumerate(&(fa_task){&f.families, &problem_512, &gpu_a100}, &space, &diag);
     int32_t last = rc == 0 ? space.candidate[0].let[23].value : 0;
     fa_space_free(&space);
     fixture_free(&f);
@@ -277,7 +277,8 @@ static int32_t value_of(const char *expression, int *ret_rc, fa_diag *diag)
     snprintf(lets, sizeof lets, "{\"ROW\": 128, \"X\": \"%s\"}", expression);
     *ret_rc = fixture_load(&f, &(manifest_parts){.lets = lets}, diag);
     if (*ret_rc == 0)
-        *ret_rc = fa_space_enumerate(&f.families, &problem_512, &gpu_a100, &space, diag);
+        *ret_rc =
+            fa_space_enumerate(&(fa_task){&f.families, &problem_512, &gpu_a100}, &space, diag);
     int32_t value = *ret_rc == 0 ? space.candidate[0].let[1].value : 0;
     fa_space_free(&space);
     fixture_free(&f);

@@ -461,7 +461,8 @@ static void a_candidate_that_takes_maps_is_proved_and_timed(void)
         CHECK_OK(fa_bench_verify(g.bench, g.kernel, &proof, &diag), diag);
         CHECK_TEXT(proof.reason, "");
         CHECK(proof.passed);
-        CHECK_OK(fa_bench_probe(g.bench, g.kernel, 4, 1e6, 0, samples, &count, &diag), diag);
+        CHECK_OK(fa_bench_probe(g.bench, g.kernel, &(fa_probe){4, 1e6, 0}, samples, &count, &diag),
+                 diag);
         CHECK_INT(count, 4);
         world_close(&g);
     }

@@ -48,7 +48,8 @@ static double predict(tile t, const fa_problem *problem, const fa_gpu *gpu)
     fa_config config = config_of(t);
     static fa_candidate candidate;
     fa_diag diag = {{0}};
-    if (fa_space_one(&built_in.families, &config, problem, gpu, &candidate, &diag) != 0 ||
+    if (fa_space_one(&(fa_task){&built_in.families, problem, gpu}, &config, &candidate, &diag) !=
+            0 ||
         candidate.trial.status != FA_STATUS_PENDING)
         return NAN;
     fa_trial trial = {0};
@@ -95,7 +96,7 @@ static int rank_space(const fa_problem *problem, const fa_gpu *gpu, fa_space *re
     int count = 0;
     *ret_order = NULL;
     *ret_space = (fa_space){0};
-    if (fa_space_enumerate(&built_in.families, problem, gpu, ret_space, &diag) != 0)
+    if (fa_space_enumerate(&(fa_task){&built_in.families, problem, gpu}, ret_space, &diag) != 0)
         return 0;
     int *order = calloc((size_t)ret_space->count + 1, sizeof *order);
     for (int i = 0; order != NULL && i < ret_space->count; i++) {
@@ -301,7 +302,8 @@ static void predict_all(const fa_problem *problem, fa_space *ret_space, int ret_
     fa_diag diag;
     int count = 0;
     CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
-    CHECK_OK(fa_space_enumerate(&built_in.families, problem, &gpu, ret_space, &diag), diag);
+    CHECK_OK(fa_space_enumerate(&(fa_task){&built_in.families, problem, &gpu}, ret_space, &diag),
+             diag);
     for (int i = 0; i < ret_space->count; i++) {
         fa_candidate *candidate = &ret_space->candidate[i];
         if (candidate->trial.status != FA_STATUS_PENDING)

@@ -30,9 +30,9 @@ static int render_parts(struct rendered *r, const manifest_parts *parts, const c
     if (rc == 0)
         rc = fa_families_load(r->f.templates, "attn_fwd", &r->f.families, diag);
     if (rc == 0)
-        rc = fa_space_enumerate(&r->f.families, &problem_512, &gpu_l4, &r->space, diag);
-    return rc == 0 ? fa_render(r->f.templates, &r->f.families, &r->space.candidate[0], &problem_512,
-                               &gpu_l4, &r->source, diag)
+        rc = fa_space_enumerate(&(fa_task){&r->f.families, &problem_512, &gpu_l4}, &r->space, diag);
+    return rc == 0 ? fa_render(r->f.templates, &(fa_task){&r->f.families, &problem_512, &gpu_l4},
+                               &r->space.candidate[0], &r->source, diag)
                    : rc;
 }
 
@@ -81,7 +81,8 @@ static void configs_that_differ_at_run_time_only_have_one_source(void)
                      "x\n", "", &diag);
     const fa_candidate *at = r.space.candidate; /* 64 x 32, 64 x 64, 64 x 128, 128 x 32 ... */
     if (rc == 0)
-        rc = fa_render(r.f.templates, &r.f.families, &at[1], &problem_512, &gpu_l4, &other, &diag);
+        rc = fa_render(r.f.templates, &(fa_task){&r.f.families, &problem_512, &gpu_l4}, &at[1],
+                       &other, &diag);
     bool equal = rc == 0 && strcmp(r.source.data, other.data) == 0;
     bool same = rc == 0 && fa_render_is_same(&r.f.families, &at[0], &at[1]);
     bool differ = rc == 0 && !fa_render_is_same(&r.f.families, &at[0], &at[3]);
@@ -124,8 +125,8 @@ static void the_problem_shows_in_the_prologue(void)
     problem.head_dim = 72;
     int rc = render_small(&r, "x\n", "", &diag);
     if (rc == 0)
-        rc = fa_render(r.f.templates, &r.f.families, &r.space.candidate[0], &problem, &gpu_a100,
-                       &other, &diag);
+        rc = fa_render(r.f.templates, &(fa_task){&r.f.families, &problem, &gpu_a100},
+                       &r.space.candidate[0], &other, &diag);
     char text[2000];
     snprintf(text, sizeof text, "%s", rc == 0 ? other.data : "");
     fa_buf_free(&other);
@@ -142,8 +143,8 @@ static void the_reference_is_rendered_from_the_same_problem(void)
     fa_buf source = {0};
     int rc = fa_templates_open(NULL, &templates, &diag);
     if (rc == 0)
-        rc = fa_render_reference(templates, &(fa_family_list){0}, &problem_512, &gpu_h200, &source,
-                                 &diag);
+        rc = fa_render_reference(
+            templates, &(fa_task){&(fa_family_list){0}, &problem_512, &gpu_h200}, &source, &diag);
     bool right = rc == 0 &&
                  strncmp(source.data, "#define FA_SM 90\n#define HEAD_DIM 64\n", 36) == 0 &&
                  strstr(source.data, "#line 1 \"attn_ref.cu\"\n") != NULL &&
@@ -270,14 +271,14 @@ static void every_survivor_renders_and_no_two_alike(void)
     fa_space space = {0};
     int rc = fixture_built_in(&f, &diag), seen = 0, alike = 0;
     if (rc == 0)
-        rc = fa_space_enumerate(&f.families, &problem_512, &gpu_l4, &space, &diag);
+        rc = fa_space_enumerate(&(fa_task){&f.families, &problem_512, &gpu_l4}, &space, &diag);
     char last[FA_HASH_HEX] = "", key[FA_HASH_HEX];
     for (int i = 0; i < space.count && rc == 0; i++) {
         fa_buf source = {0};
         if (space.candidate[i].trial.status != FA_STATUS_PENDING)
             continue;
-        rc = fa_render(f.templates, &f.families, &space.candidate[i], &problem_512, &gpu_l4,
-                       &source, &diag);
+        rc = fa_render(f.templates, &(fa_task){&f.families, &problem_512, &gpu_l4},
+                       &space.candidate[i], &source, &diag);
         if (rc == 0) {
             fa_hash_bytes(source.data, source.size, key);
             alike += strcmp(key, last) == 0;
@@ -309,18 +310,23 @@ static void what_depends_on_a_problems_size_is_not_rendered(void)
         other.heads_q = other.heads_kv = 3;
         other.seq_q = 7777;
         other.seq_k = 130;
-        CHECK_OK(fa_space_enumerate(&f.families, &problem_512, gpus[g], &space, &diag), diag);
+        CHECK_OK(fa_space_enumerate(&(fa_task){&f.families, &problem_512, gpus[g]}, &space, &diag),
+                 diag);
         for (int i = 0, survivors = 0; i < space.count; i++) {
             fa_candidate there;
             fa_buf a = {0}, b = {0};
             const fa_candidate *here = &space.candidate[i];
             if (here->trial.status != FA_STATUS_PENDING || survivors++ % 7 != 0)
                 continue;
-            CHECK_OK(fa_space_one(&f.families, &here->trial.config, &other, gpus[g], &there, &diag),
+            CHECK_OK(fa_space_one(&(fa_task){&f.families, &other, gpus[g]}, &here->trial.config,
+                                  &there, &diag),
                      diag);
-            CHECK_OK(fa_render(f.templates, &f.families, here, &problem_512, gpus[g], &a, &diag),
+            CHECK_OK(fa_render(f.templates, &(fa_task){&f.families, &problem_512, gpus[g]}, here,
+                               &a, &diag),
                      diag);
-            CHECK_OK(fa_render(f.templates, &f.families, &there, &other, gpus[g], &b, &diag), diag);
+            CHECK_OK(
+                fa_render(f.templates, &(fa_task){&f.families, &other, gpus[g]}, &there, &b, &diag),
+                diag);
             CHECK_TEXT(a.data, b.data);
             fa_buf_free(&a);
             fa_buf_free(&b);

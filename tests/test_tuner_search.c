@@ -5,8 +5,8 @@
  */
 #include "check.h"
 #include "fa_replay.h"
-#include "random.h"
-#include "recorded.h"
+#include "hash.h"
+#include "walk.h"
 #include "search.h"
 
 #include <stdlib.h>

@@ -13,7 +13,8 @@ static int enumerate(const manifest_parts *parts, const fa_problem *problem, con
 {
     *ret_space = (fa_space){0};
     int rc = fixture_load(f, parts, diag);
-    return rc == 0 ? fa_space_enumerate(&f->families, problem, gpu, ret_space, diag) : rc;
+    return rc == 0 ? fa_space_enumerate(&(fa_task){&f->families, problem, gpu}, ret_space, diag)
+                   : rc;
 }
 
 static bool enumeration_fails(const manifest_parts *parts, int code, const char *one,
@@ -120,8 +121,10 @@ static void other_problems_have_launches_of_survivors_alone(void)
     if (rc == 0) {
         space.candidate[0].trial.status = FA_STATUS_MEASURED; /* by an earlier tune */
         space.candidate[1].trial.status = FA_STATUS_COMPILE_FAILED;
-        rc = fa_space_launches(&f.families, space.candidate, space.count, problems, 2, &gpu_l4,
-                               launches, &diag);
+    }
+    for (int p = 0; rc == 0 && p < 2; p++) {
+        fa_task task = {&f.families, &problems[p], &gpu_l4};
+        rc = fa_space_launches(&task, space.candidate, space.count, launches + p, 2, &diag);
     }
     for (int i = 0; rc == 0 && i < space.count; i++) {
         const fa_candidate *c = &space.candidate[i];
@@ -363,23 +366,26 @@ static void one_config_is_what_it_is_in_the_space(void)
     fa_space space = {0};
     int rc = fixture_built_in(&f, &diag);
     if (rc == 0)
-        rc = fa_space_enumerate(&f.families, &problem_512, &gpu_l4, &space, &diag);
+        rc = fa_space_enumerate(&(fa_task){&f.families, &problem_512, &gpu_l4}, &space, &diag);
     int different = 0, compared = 0;
     for (int i = 0; i < space.count && rc == 0; i += 7, compared++) {
         fa_candidate one;
-        rc = fa_space_one(&f.families, &space.candidate[i].trial.config, &problem_512, &gpu_l4,
-                          &one, &diag);
+        rc = fa_space_one(&(fa_task){&f.families, &problem_512, &gpu_l4},
+                          &space.candidate[i].trial.config, &one, &diag);
         different += rc == 0 && memcmp(&one, &space.candidate[i], sizeof one) != 0;
     }
     fa_config config = space.count > 0 ? space.candidate[0].trial.config : (fa_config){0};
     fa_candidate one;
     fa_diag why[4];
     config.tunable[0].value = 7;
-    int domain = fa_space_one(&f.families, &config, &problem_512, &gpu_l4, &one, &why[0]);
+    int domain =
+        fa_space_one(&(fa_task){&f.families, &problem_512, &gpu_l4}, &config, &one, &why[0]);
     config.count--;
-    int missing = fa_space_one(&f.families, &config, &problem_512, &gpu_l4, &one, &why[1]);
+    int missing =
+        fa_space_one(&(fa_task){&f.families, &problem_512, &gpu_l4}, &config, &one, &why[1]);
     snprintf(config.family, sizeof config.family, "nobody");
-    int nobody = fa_space_one(&f.families, &config, &problem_512, &gpu_l4, &one, &why[2]);
+    int nobody =
+        fa_space_one(&(fa_task){&f.families, &problem_512, &gpu_l4}, &config, &one, &why[2]);
     fa_space_free(&space);
     fixture_free(&f);
     CHECK_OK(rc, diag);
@@ -405,7 +411,7 @@ static void built_in_defaults_fit_everywhere(void)
             fa_space space = {0};
             problem.head_dim = d;
             problem.causal = d % 16 == 0 ? FA_CAUSAL_BOTTOM_RIGHT : FA_CAUSAL_NONE;
-            rc = fa_space_enumerate(&f.families, &problem, gpus[g], &space, &diag);
+            rc = fa_space_enumerate(&(fa_task){&f.families, &problem, gpus[g]}, &space, &diag);
             for (int i = 0; i < space.count; i++) {
                 const fa_candidate *c = &space.candidate[i];
                 if (c->is_default && c->trial.status != FA_STATUS_PENDING) {
@@ -439,12 +445,12 @@ static void built_in_families_refuse_sequences_whose_last_tile_passes_32_bits(vo
         fa_space space = {0};
         int32_t *seq = i % 2 == 0 ? &problem.seq_k : &problem.seq_q;
         *seq = LONGEST;
-        rc = fa_space_enumerate(&f.families, &problem, gpus[i / 2], &space, &diag);
+        rc = fa_space_enumerate(&(fa_task){&f.families, &problem, gpus[i / 2]}, &space, &diag);
         fa_space_free(&space);
         *seq = LONGEST + 1;
         if (rc == 0)
-            refused += fa_space_enumerate(&f.families, &problem, gpus[i / 2], &space, &diag) ==
-                           FA_ENOTSUP &&
+            refused += fa_space_enumerate(&(fa_task){&f.families, &problem, gpus[i / 2]}, &space,
+                                          &diag) == FA_ENOTSUP &&
                        strstr(diag.text, "at most 2,147,483,391") != NULL;
     }
     fixture_free(&f);
@@ -563,7 +569,7 @@ static void a_space_of_points_is_the_enumerated_one(void)
     fa_points *points = NULL;
     fa_diag diag = {{0}};
     CHECK_OK(enumerate(&walked, &problem_512, &gpu_l4, &f, &space, &diag), diag);
-    CHECK_OK(fa_points_open(&f.families, &problem_512, &gpu_l4, &points, &diag), diag);
+    CHECK_OK(fa_points_open(&(fa_task){&f.families, &problem_512, &gpu_l4}, &points, &diag), diag);
     const fa_search_space *walk = fa_points_space(points);
     CHECK_INT(walk->dims, 3);
     CHECK_INT(walk->twos(walk->context, 0, 1), 7); /* BLOCK_M 128 */
@@ -610,9 +616,9 @@ static void several_families_make_one_space_of_points(void)
     problem.seq_q = 1; /* keys may be split, too */
     int rc = fixture_built_in(&f, &diag), families = 0, wrong = 0, of[8] = {0};
     if (rc == 0)
-        rc = fa_space_enumerate(&f.families, &problem, &gpu_l4, &space, &diag);
+        rc = fa_space_enumerate(&(fa_task){&f.families, &problem, &gpu_l4}, &space, &diag);
     if (rc == 0)
-        rc = fa_points_open(&f.families, &problem, &gpu_l4, &points, &diag);
+        rc = fa_points_open(&(fa_task){&f.families, &problem, &gpu_l4}, &points, &diag);
     while (rc == 0 && fa_points_default(points, families, &preset))
         families++;
     for (int i = 0; i < space.count && rc == 0; i++) {
@@ -644,7 +650,7 @@ static void an_expression_without_a_value_is_told_of_the_point_that_needs_it(voi
     fa_points *points = NULL;
     fa_diag diag = {{0}};
     CHECK_OK(fixture_load(&f, &parts, &diag), diag);
-    CHECK_OK(fa_points_open(&f.families, &problem_512, &gpu_l4, &points, &diag), diag);
+    CHECK_OK(fa_points_open(&(fa_task){&f.families, &problem_512, &gpu_l4}, &points, &diag), diag);
     const fa_search_space *walk = fa_points_space(points);
     CHECK(walk->valid(walk->context, (int32_t[]){1, 1, 1}));
     CHECK_INT(fa_points_check(points, &diag), 0);

@@ -46,7 +46,7 @@ static int survivors(const fa_problem *problem, const char *gpu_name, fa_space *
     int count = 0;
     *ret_space = (fa_space){0};
     if (fa_catalogue_find(gpu_name, &gpu, &diag) != 0 ||
-        fa_space_enumerate(&families, problem, &gpu, ret_space, &diag) != 0) {
+        fa_space_enumerate(&(fa_task){&families, problem, &gpu}, ret_space, &diag) != 0) {
         printf("# %s\n", diag.text);
         return 0;
     }

@@ -10,7 +10,7 @@
 #include "buf.h"
 #include "operation.h"
 #include "spec.h"
-#include "tunable.h"
+#include "trial.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

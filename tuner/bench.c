@@ -12,7 +12,7 @@
 #include "error.h"
 #include "op.h"
 #include "prover.h"
-#include "random.h"
+#include "hash.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -258,30 +258,30 @@ static int check_timed(fa_bench *bench, fa_bench_kernel *kernel, fa_diag *diag)
 }
 
 /* How many launches of a kernel that took so long once are worth timing. */
-static int launches_for(double once_us, int count, double budget_us, double best_us)
+static int launches_for(double once_us, const fa_probe *probe)
 {
     enum { LEAST = 3, NO_CHANCE = 2 };
-    double fit = budget_us / once_us;
-    int launches = fit > LEAST ? (fit < count ? (int)fit : count) : LEAST;
-    if (best_us > 0 && once_us > 1.5 * best_us)
+    double fit = probe->budget_us / once_us;
+    int launches = fit > LEAST ? (fit < probe->count ? (int)fit : probe->count) : LEAST;
+    if (probe->best_us > 0 && once_us > 1.5 * probe->best_us)
         launches = NO_CHANCE;
-    return launches < count ? launches : count;
+    return launches < probe->count ? launches : probe->count;
 }
 
-int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double budget_us,
-                   double best_us, float *ret_samples_us, int *ret_count, fa_diag *diag)
+int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, const fa_probe *probe,
+                   float *ret_samples_us, int *ret_count, fa_diag *diag)
 {
     float once_us = 0;
-    if (count < 1 || count > PAIRS)
-        return fa_fail(diag, FA_EINVAL, "a probe of %d launches: use 1 to %d", count, PAIRS);
+    if (probe->count < 1 || probe->count > PAIRS)
+        return fa_fail(diag, FA_EINVAL, "a probe of %d launches: use 1 to %d", probe->count, PAIRS);
     int rc;
     if ((rc = may_time(bench, kernel, diag)) != 0 ||
-        (rc = timed_launch(bench, kernel, 0, diag)) !=
-            0 || /* warm-up: its proof launched it before */
+        /* warm-up: its proof launched it before */
+        (rc = timed_launch(bench, kernel, 0, diag)) != 0 ||
         (rc = read_sample(bench, 0, &once_us, diag)) != 0 ||
         (rc = fa_prover_poison(bench->prover, diag)) != 0)
         return rc;
-    int launches = launches_for((double)once_us, count, budget_us, best_us);
+    int launches = launches_for((double)once_us, probe);
     for (int i = 0; rc == 0 && i < launches; i++)
         rc = timed_launch(bench, kernel, i, diag);
     for (int i = 0; rc == 0 && i < launches; i++)
@@ -304,19 +304,27 @@ static void shuffle(fa_bench *bench, int *order, int count)
     }
 }
 
+struct race {
+    fa_bench *bench;
+    fa_bench_kernel *const *kernels;
+    int count, rounds; /* of the kernels; of the race in all */
+    float *samples;    /* of a kernel one behind the other */
+};
+
 /* Rounds first..first+rounds of a race, one synchronisation. */
-static int race_rounds(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int first,
-                       int rounds, int all_rounds, float *samples, fa_diag *diag)
+static int race_rounds(const struct race *race, int first, int rounds, fa_diag *diag)
 {
-    int order[PAIRS], rc = 0;
+    fa_bench *bench = race->bench;
+    int order[PAIRS], rc = 0, count = race->count;
     for (int r = 0; rc == 0 && r < rounds; r++) {
         shuffle(bench, order, count);
         for (int i = 0; rc == 0 && i < count; i++)
-            rc = timed_launch(bench, kernels[order[i]], r * count + order[i], diag);
+            rc = timed_launch(bench, race->kernels[order[i]], r * count + order[i], diag);
     }
     for (int r = 0; rc == 0 && r < rounds; r++)
         for (int i = 0; rc == 0 && i < count; i++)
-            rc = read_sample(bench, r * count + i, &samples[i * all_rounds + first + r], diag);
+            rc = read_sample(bench, r * count + i, &race->samples[i * race->rounds + first + r],
+                             diag);
     return rc;
 }
 
@@ -325,16 +333,15 @@ static int check_raced(fa_bench *bench, fa_bench_kernel *const *kernels, int cou
 {
     int wrong = 0;
     for (int i = 0; i < count; i++) {
-        int rc = fa_prover_poison(bench->prover, diag);
-        if (rc == 0)
-            rc = fa_prover_restore(bench->prover, &kernels[i]->kernel, diag);
-        if (rc == 0)
-            rc = fa_prover_launch(bench->prover, &kernels[i]->kernel, diag);
-        if (rc == 0)
-            rc = check_timed(bench, kernels[i], wrong == 0 ? diag : NULL);
-        if (rc != 0 && rc != FA_ECORRUPT)
-            return rc;
-        wrong = rc != 0 ? rc : wrong;
+        int rc;
+        if ((rc = fa_prover_poison(bench->prover, diag)) != 0 ||
+            (rc = fa_prover_restore(bench->prover, &kernels[i]->kernel, diag)) != 0 ||
+            (rc = fa_prover_launch(bench->prover, &kernels[i]->kernel, diag)) != 0 ||
+            (rc = check_timed(bench, kernels[i], wrong == 0 ? diag : NULL)) != 0) {
+            if (rc != FA_ECORRUPT)
+                return rc;
+            wrong = rc;
+        }
     }
     return wrong;
 }
@@ -350,10 +357,11 @@ int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, i
         rc = may_time(bench, kernels[i], diag);
     for (int i = 0; rc == 0 && i < count; i++)
         rc = timed_launch(bench, kernels[i], i, diag); /* warm-up */
+    const struct race race = {bench, kernels, count, rounds, ret_samples_us};
     int at_once = PAIRS / count;
     for (int r = 0; rc == 0 && r < rounds; r += at_once) {
         int some = rounds - r < at_once ? rounds - r : at_once;
-        rc = race_rounds(bench, kernels, count, r, some, rounds, ret_samples_us, diag);
+        rc = race_rounds(&race, r, some, diag);
     }
     return rc != 0 ? rc : check_raced(bench, kernels, count, diag);
 }

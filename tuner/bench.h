@@ -50,9 +50,8 @@ typedef struct fa_bench_candidate {
     const void *cubin;
     size_t size;
     const char *entry[FA_LAUNCHES_MAX];
-    fa_launches
-        launches[FA_BENCH_CASES]; /* for each case of fa_bench_cases; number, threads and shared
-                                             memory are taken from the first */
+    /* for each case of fa_bench_cases; number, threads and shared memory are taken from the first */
+    fa_launches launches[FA_BENCH_CASES];
 } fa_bench_candidate;
 
 /* A loaded candidate. */
@@ -72,14 +71,19 @@ typedef struct fa_proof {
  * the process must end); a wrong result is 0 with passed = false. */
 int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proof, fa_diag *diag);
 
-/* Times `count` launches of a proved kernel (FA_EINVAL otherwise) after a warm-up, with L2 flushed before each. Stops early
- * once budget_us of device time is used and 3 samples are there. best_us: the fastest median so far, or 0; a kernel that
- * takes 1.5 times as long has no chance and gets two samples.
- * ret_samples_us: room for `count`, at most FA_BENCH_SAMPLES_MAX.
+typedef struct fa_probe {
+    int count; /* launches, at most FA_BENCH_SAMPLES_MAX */
+    /* of device time: once it is used and 3 samples are there, no more are taken */
+    double budget_us;
+    /* The fastest median so far, or 0: a kernel that takes 1.5 times as long has no chance and gets two samples. */
+    double best_us;
+} fa_probe;
+/* Times launches of a proved kernel (FA_EINVAL otherwise) after a warm-up, with L2 flushed before each.
+ * ret_samples_us: room for the count.
  * FA_ECORRUPT: the output was wrong when it was timed (a kernel that is right on some launches only), and the kernel has
  * lost its proof. FA_EINVAL for an empty problem, too: there is nothing to time. */
-int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double budget_us,
-                   double best_us, float *ret_samples_us, int *ret_count, fa_diag *diag);
+int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, const fa_probe *probe,
+                   float *ret_samples_us, int *ret_count, fa_diag *diag);
 /* The same, interleaved round by round in an order shuffled each round, for a fair race.
  * ret_samples_us[i * rounds + r]. FA_ECORRUPT: as above; fa_bench_kernel_proved tells which. */
 int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,

@@ -14,7 +14,7 @@
 #include "expr.h"
 #include "manifest.h"
 #include "operation.h"
-#include "tunable.h"
+#include "trial.h"
 #include "wording.h"
 
 #include <cJSON.h>
@@ -43,7 +43,7 @@ enum {
 
 typedef struct fa_domain {
     char name[FA_NAME_MAX];
-    int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order; of tunable.h */
+    int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order; of tunable.c */
     int count;
     bool fractions;  /* kernels read a number with a decimal point */
     fa_expr *preset; /* the default: reads no tunable */
@@ -139,8 +139,7 @@ int fa_point_launches(const fa_point *point, const fa_candidate *candidate,
 
 /* Which families make the problem's space, into [families->count], and the points of their domains together;
  * FA_ENOTSUP: none does. */
-int fa_families_choose(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
-                       bool *ret_serves, int64_t *ret_points, fa_diag *diag);
+int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_points, fa_diag *diag);
 
 /* Reads one manifest into a zeroed family whose operation is set; `where` is its file's name. On failure the caller frees
  * what there is. */

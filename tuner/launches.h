@@ -45,10 +45,10 @@ typedef struct fa_launch_shape {
 typedef struct fa_launches {
     int32_t count;
     fa_launch_shape at[FA_LAUNCHES_MAX];
-    int64_t
-        workspace_bytes; /* scratch that all launches of a call share, its content unknown; 0: none */
-    int64_t
-        counters; /* 32-bit words that are 0 before and after a call, for one stream alone; 0: none */
+    /* scratch that all launches of a call share, its content unknown; 0: none */
+    int64_t workspace_bytes;
+    /* 32-bit words that are 0 before and after a call, for one stream alone; 0: none */
+    int64_t counters;
     int32_t splits; /* that a kernel is told: into how many parts it cuts its keys */
 } fa_launches;
 

@@ -17,8 +17,8 @@
 
 /* ---- template files -------------------------------------------------------------------------*/
 typedef struct fa_template_file {
-    const char
-        *name; /* "attn_fwd_sm80.cu"; "attn_fwd/operation.json" for an operation's contract */
+    /* "attn_fwd_sm80.cu"; "attn_fwd/operation.json" for an operation's contract */
+    const char *name;
     const char *folder; /* "attn_fwd", "vocabulary"; "" for a file of a flat directory */
     const char *text;
     size_t size;
@@ -140,19 +140,25 @@ typedef struct fa_space {
     fa_candidate *candidate;
     int count;
     int64_t left_out;  /* configs that break a constraint, of a space larger than FA_SPACE_MAX */
-    int64_t
-        held; /* how many hold to the constraints where that is more than FA_SPACE_MAX: none of them is
-                          kept, and the space is to be searched (points.h); else 0 */
+    /* how many hold to the constraints where that is more than FA_SPACE_MAX: none of them is kept, and the space
+     * is to be searched (points.h); else 0 */
+    int64_t held;
     bool about;        /* `held` is an estimate, because counting takes long */
     int survivors;     /* PENDING */
     int default_index; /* the default config of the family listed last that supports it; -1: none */
 } fa_space;
 
+/* Whose configs are asked about: the kernels of these families, for a problem on a GPU. */
+typedef struct fa_task {
+    const fa_family_list *families;
+    const fa_problem *problem;
+    const fa_gpu *gpu;
+} fa_task;
+
 /* The whole space of every supporting family, in a fixed order; where a family with an architecture
  * suffix supports the problem, of such families only. FA_ENOTSUP when no family serves
  * (the sentence gives each family's reason); FA_EMANIFEST where an expression has no integer value. */
-int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
-                       fa_space *ret_space, fa_diag *diag);
+int fa_space_enumerate(const fa_task *task, fa_space *ret_space, fa_diag *diag);
 void fa_space_free(fa_space *space);
 
 /* The first config of the family's domains that holds to the constraints, or its default one with `preset`, for a problem
@@ -160,23 +166,20 @@ void fa_space_free(fa_space *space);
 int fa_space_first(const fa_family *family, const fa_problem *problem, bool preset,
                    fa_config *ret_config, fa_diag *diag);
 /* The family's default config for the problem, as judged. */
-int fa_space_default(const fa_family_list *families, int family, const fa_problem *problem,
-                     const fa_gpu *gpu, fa_candidate *ret_candidate, fa_diag *diag);
+int fa_space_default(const fa_task *task, int family, fa_candidate *ret_candidate, fa_diag *diag);
 
 /* Budget, threads, grid and lets of a single config (a stored winner) for a problem. */
-int fa_space_one(const fa_family_list *families, const fa_config *config, const fa_problem *problem,
-                 const fa_gpu *gpu, fa_candidate *ret_candidate, fa_diag *diag);
+int fa_space_one(const fa_task *task, const fa_config *config, fa_candidate *ret_candidate,
+                 fa_diag *diag);
 /* The same for `count` configs (1 or more) of one family in one go, into as many candidates, in their
  * order; what they hold after a failure is not defined. */
-int fa_space_some(const fa_family_list *families, const fa_config *const *config, int count,
-                  const fa_problem *problem, const fa_gpu *gpu, fa_candidate *ret_candidate,
-                  fa_diag *diag);
+int fa_space_some(const fa_task *task, const fa_config *const *config, int count,
+                  fa_candidate *ret_candidate, fa_diag *diag);
 
-/* The launches of `count` candidates that survived, for each of some problems: those of candidate[i] for
- * problem[c] into ret_launches[i * problem_count + c]. Constraints and budget are not judged again. What
+/* The launches of `count` candidates that survived, for the task's problem, which may be another than the one that they
+ * were judged for: those of candidate[i] into ret_launches[i * stride]. Constraints and budget are not judged again. What
  * did not survive, or has failed since, gets none. */
-int fa_space_launches(const fa_family_list *families, const fa_candidate *candidate, int count,
-                      const fa_problem *problem, int problem_count, const fa_gpu *gpu,
-                      fa_launches *ret_launches, fa_diag *diag);
+int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int count,
+                      fa_launches *ret_launches, int stride, fa_diag *diag);
 
 #endif

@@ -221,26 +221,22 @@ static int read_launch(struct fa_manifest_reader *r, const cJSON *json, const ch
     if (threads != NULL && block != NULL)
         return fa_manifest_fault(r, "%s\"threads\" and \"block\" stand side by side", place);
     snprintf(where, sizeof where, "%sthreads", place);
-    if (threads != NULL)
-        rc = read_expression(r, threads, where, &launch->threads, &at_run_time);
-    if (rc == 0)
-        rc = read_sides(r, json, place, "block", launch->block, &at_run_time);
-    if (rc == 0)
-        rc = read_sides(r, json, place, "cluster", launch->cluster, &at_run_time);
-    if (rc == 0 && at_run_time)
+    if ((threads != NULL &&
+         (rc = read_expression(r, threads, where, &launch->threads, &at_run_time)) != 0) ||
+        (rc = read_sides(r, json, place, "block", launch->block, &at_run_time)) != 0 ||
+        (rc = read_sides(r, json, place, "cluster", launch->cluster, &at_run_time)) != 0)
+        return rc;
+    if (at_run_time)
         return fa_manifest_fault(r,
                                  "%s%s reads a name of \"run_time\": it must be known when the "
                                  "kernel is compiled",
                                  place, threads != NULL ? "threads" : "block");
-    if (rc == 0)
-        rc = read_sides(r, json, place, "grid", launch->grid, &at_run_time);
     snprintf(where, sizeof where, "%sshared_memory", place);
-    if (rc == 0)
-        rc = read_addends(r, memory, where, launch, &memory_at_run_time);
-    if (rc == 0)
-        rc = read_work(r, json, place, launch);
+    if ((rc = read_sides(r, json, place, "grid", launch->grid, &at_run_time)) != 0 ||
+        (rc = read_addends(r, memory, where, launch, &memory_at_run_time)) != 0)
+        return rc;
     r->family->run_time_memory = r->family->run_time_memory || memory_at_run_time;
-    return rc;
+    return read_work(r, json, place, launch);
 }
 
 int fa_manifest_read_launches(struct fa_manifest_reader *r)

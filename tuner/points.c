@@ -80,14 +80,13 @@ static int twos(void *context, int dim, int32_t value)
                : 0;
 }
 
-static void add_family(fa_points *points, const fa_family *f, int index, const fa_config *preset,
-                       const fa_problem *problem, const fa_gpu *gpu)
+static void add_family(fa_points *points, const fa_task *task, int index, const fa_config *preset)
 {
     struct family *family = &points->family[points->count++];
     int64_t steps = 0;
     family->index = index;
     family->preset = *preset;
-    fa_point_start(&family->point, f, problem, gpu);
+    fa_point_start(&family->point, task->families->family[index], task->problem, task->gpu);
     family->empty = fa_point_breaks(&family->point, 0, &steps);
 }
 
@@ -115,9 +114,9 @@ static void add_parameters(fa_points *points)
     space->context = points;
 }
 
-int fa_points_open(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
-                   fa_points **ret_points, fa_diag *diag)
+int fa_points_open(const fa_task *task, fa_points **ret_points, fa_diag *diag)
 {
+    const fa_family_list *families = task->families;
     int64_t all;
     bool *serves = calloc((size_t)families->count + 1, sizeof *serves);
     fa_points *points = calloc(1, sizeof *points);
@@ -125,13 +124,13 @@ int fa_points_open(const fa_family_list *families, const fa_problem *problem, co
         points->family = calloc((size_t)families->count + 1, sizeof *points->family);
     int rc = serves == NULL || points == NULL || points->family == NULL
                  ? fa_fail(diag, FA_ENOMEM, "out of memory for a space")
-                 : fa_families_choose(families, problem, gpu, serves, &all, diag);
+                 : fa_families_choose(task, serves, &all, diag);
     for (int i = 0; rc == 0 && i < families->count; i++) {
         if (!serves[i])
             continue;
-        rc = fa_space_default(families, i, problem, gpu, &points->judged, diag);
+        rc = fa_space_default(task, i, &points->judged, diag);
         if (rc == 0)
-            add_family(points, families->family[i], i, &points->judged.trial.config, problem, gpu);
+            add_family(points, task, i, &points->judged.trial.config);
     }
     free(serves);
     if (rc != 0) {

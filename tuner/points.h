@@ -15,8 +15,7 @@
 typedef struct fa_points fa_points;
 
 /* The families, which must outlive it, as fa_space_enumerate() chooses them. */
-int fa_points_open(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
-                   fa_points **ret_points, fa_diag *diag);
+int fa_points_open(const fa_task *task, fa_points **ret_points, fa_diag *diag);
 void fa_points_close(fa_points **points); /* NULL and pointer to NULL are allowed */
 
 /* Points exist where a config holds to the constraints and the budget. */

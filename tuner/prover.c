@@ -9,7 +9,7 @@
 
 #include "op.h"
 #include "prover_base.h"
-#include "random.h"
+#include "hash.h"
 
 #include "error.h"
 

@@ -152,10 +152,10 @@ static void put_file(fa_buf *out, const fa_template_file *file)
     fa_buf_append(out, file->text, file->size);
 }
 
-int fa_render(const fa_templates *templates, const fa_family_list *families,
-              const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
+int fa_render(const fa_templates *templates, const fa_task *task, const fa_candidate *candidate,
               fa_buf *ret_source, fa_diag *diag)
 {
+    const fa_family_list *families = task->families;
     const fa_config *config = &candidate->trial.config;
     char name[FA_NAME_MAX + 8];
     if (candidate->family < 0 || candidate->family >= families->count)
@@ -167,11 +167,11 @@ int fa_render(const fa_templates *templates, const fa_family_list *families,
     fa_buf out = {0};
     struct define defines[DEFINES_MAX];
     const fa_family *family = families->family[candidate->family];
-    define_problem(&out, problem, family->takes, gpu);
+    define_problem(&out, task->problem, family->takes, task->gpu);
     int count = list_defines(family, candidate, defines);
     put_defines(&out, defines, count);
     put_file(&out, file);
-    put_signature(&out, family, config, problem, family->takes, gpu);
+    put_signature(&out, family, config, task->problem, family->takes, task->gpu);
     return finish_source(&out, ret_source, diag);
 }
 
@@ -187,10 +187,10 @@ static bool has_features(const fa_problem *problem)
 }
 
 /* The default config's macros, for an answer that stands among kernels which need them. */
-static int put_default(fa_buf *out, const fa_family_list *families, const fa_problem *problem,
-                       const fa_gpu *gpu, fa_diag *diag)
+static int put_default(fa_buf *out, const fa_task *task, fa_diag *diag)
 {
-    const fa_operation *operation = fa_operation_of(problem);
+    const fa_family_list *families = task->families;
+    const fa_operation *operation = fa_operation_of(task->problem);
     struct define defines[DEFINES_MAX];
     fa_candidate candidate;
     int index = 0;
@@ -198,7 +198,7 @@ static int put_default(fa_buf *out, const fa_family_list *families, const fa_pro
         index++;
     if (index == families->count)
         return fa_fail(diag, FA_EMANIFEST, "%s has no kernel", operation->name);
-    int rc = fa_space_default(families, index, problem, gpu, &candidate, diag);
+    int rc = fa_space_default(task, index, &candidate, diag);
     if (rc != 0)
         return rc;
     int count = list_defines(families->family[index], &candidate, defines);
@@ -216,33 +216,33 @@ static int put_checks(fa_buf *out, const fa_templates *templates, fa_diag *diag)
 }
 
 /* The checks stand before a specification's answer, whose macros are a user's, and behind a reference of ours. */
-static int put_reference(fa_buf *out, const fa_templates *templates, const fa_family_list *families,
-                         const fa_problem *problem, const fa_gpu *gpu, const char *name,
-                         fa_diag *diag)
+static int put_reference(fa_buf *out, const fa_templates *templates, const fa_task *task,
+                         const char *name, fa_diag *diag)
 {
-    const cJSON *document = fa_operation_of(problem)->document;
+    const fa_operation *operation = fa_operation_of(task->problem);
+    const cJSON *document = operation->document;
     const fa_template_file *file = name != NULL ? fa_templates_find(templates, name) : NULL;
     bool specified = cJSON_HasObjectItem(document, "specification");
     int rc = specified ? put_checks(out, templates, diag) : 0;
     if (rc == 0 && name != NULL && file == NULL)
         rc = fa_fail(diag, FA_EMANIFEST,
                      "%s/operation.json: its reference %s is not there: put it into the folder",
-                     fa_operation_of(problem)->name, name);
+                     operation->name, name);
     if (rc != 0 || file == NULL)
         return rc;
-    define_problem(out, problem, has_features(problem) ? UINT32_MAX : 0, gpu);
+    define_problem(out, task->problem, has_features(task->problem) ? UINT32_MAX : 0, task->gpu);
     if (specified)
-        rc = put_default(out, families, problem, gpu, diag);
+        rc = put_default(out, task, diag);
     put_file(out, file);
     if (rc == 0 && !specified && cJSON_HasObjectItem(document, "tensors"))
         rc = put_checks(out, templates, diag);
     return rc;
 }
 
-int fa_render_reference(const fa_templates *templates, const fa_family_list *families,
-                        const fa_problem *problem, const fa_gpu *gpu, fa_buf *ret_source,
+int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_buf *ret_source,
                         fa_diag *diag)
 {
+    const fa_problem *problem = task->problem;
     const fa_operation *operation = fa_operation_of(problem);
     const char *name = NULL;
     bool features = has_features(problem);
@@ -255,14 +255,14 @@ int fa_render_reference(const fa_templates *templates, const fa_family_list *fam
     fa_config none = {.count = 0};
     fa_buf out = {0};
     if (rc == 0)
-        rc = put_reference(&out, templates, families, problem, gpu, name, diag);
+        rc = put_reference(&out, templates, task, name, diag);
     if (rc != 0) {
         fa_buf_free(&out);
         return rc;
     }
     snprintf(none.family, sizeof none.family, "%.*s", name != NULL ? (int)strcspn(name, ".") : 0,
              name != NULL ? name : "");
-    put_signature(&out, NULL, &none, problem, features ? UINT32_MAX : 0, gpu);
+    put_signature(&out, NULL, &none, problem, features ? UINT32_MAX : 0, task->gpu);
     return finish_source(&out, ret_source, diag);
 }
 

@@ -16,8 +16,7 @@
  *   extern "C" __device__ const char fa_tune_config[] = "fa_tune_config=family=...;BLOCK_M=...;";
  * so that a cubin says what it was made from: the family, every tunable not of "run_time", then FA_SM and the operation's
  * fields that shape the source (HEAD_DIM, DTYPE_BF16, CAUSAL, ALIGNED), each NAME=value and ';'. */
-int fa_render(const fa_templates *templates, const fa_family_list *families,
-              const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
+int fa_render(const fa_templates *templates, const fa_task *task, const fa_candidate *candidate,
               fa_buf *ret_source, fa_diag *diag);
 
 /* Whether two configs of one problem's space render to the same source. */
@@ -27,9 +26,8 @@ bool fa_render_is_same(const fa_family_list *families, const fa_candidate *a,
 /* The rendered source of the operation's reference and checking kernels: the file that "reference" of
  * its operation.json names (attn_ref.cu). It ends with the same string:
  * "fa_tune_config=family=attn_ref;FA_SM=...;HEAD_DIM=...;...". Of a kernel specification it is the answer's file, with the
- * macros of the default config of `families`, or the checking kernels alone. */
-int fa_render_reference(const fa_templates *templates, const fa_family_list *families,
-                        const fa_problem *problem, const fa_gpu *gpu, fa_buf *ret_source,
+ * macros of the default config of the task's families, or the checking kernels alone. */
+int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_buf *ret_source,
                         fa_diag *diag);
 
 /* "sm_89", "sm_90a". */

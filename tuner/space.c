@@ -13,7 +13,7 @@
 #include "buf.h"
 #include "error.h"
 #include "problem.h"
-#include "random.h"
+#include "hash.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -69,6 +69,11 @@ int fa_family_supports(const fa_family *f, const fa_problem *problem, const fa_g
     return 0;
 }
 
+static void start_point(fa_point *ret_point, const fa_task *task, int family)
+{
+    fa_point_start(ret_point, task->families->family[family], task->problem, task->gpu);
+}
+
 static bool in_domain(const fa_domain *domain, int64_t value)
 {
     for (int i = 0; i < domain->count; i++)
@@ -115,6 +120,7 @@ static int64_t domain_product(const fa_family *f, int first)
 
 /* A walk over the points of one family. */
 struct walk {
+    const fa_task *task;
     fa_point point;
     bool prune;               /* leaves out what breaks a constraint */
     int64_t steps, steps_max; /* of expressions: so far, and where it ends */
@@ -217,17 +223,17 @@ static int fail_refused(const fa_gpu *gpu, const fa_buf *here, const fa_buf *awa
                    gpu->name, here->data, away_count, away_count == 1 ? "is" : "are");
 }
 
-int fa_families_choose(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
-                       bool *ret_serves, int64_t *ret_points, fa_diag *diag)
+int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_points, fa_diag *diag)
 {
+    const fa_family_list *families = task->families;
     fa_buf here = {0}, away = {0};
     int rc = 0, away_count = 0;
     for (int i = 0; i < families->count && (rc == 0 || rc == FA_ENOTSUP); i++) {
         fa_diag why;
-        rc = fa_family_supports(families->family[i], problem, gpu, &why);
+        rc = fa_family_supports(families->family[i], task->problem, task->gpu, &why);
         ret_serves[i] = rc == 0;
-        if (rc == FA_ENOTSUP && families->family[i]->operation == fa_operation_of(problem)) {
-            bool other = !is_for(families->family[i], gpu);
+        if (rc == FA_ENOTSUP && families->family[i]->operation == fa_operation_of(task->problem)) {
+            bool other = !is_for(families->family[i], task->gpu);
             fa_buf *refusals = other ? &away : &here;
             away_count += other;
             fa_buf_printf(refusals, "%s%s", refusals->size == 0 ? "" : "; ", why.text);
@@ -237,7 +243,7 @@ int fa_families_choose(const fa_family_list *families, const fa_problem *problem
     }
     if (rc == 0 || rc == FA_ENOTSUP) {
         *ret_points = prefer_specific(families, ret_serves);
-        rc = *ret_points > 0 ? 0 : fail_refused(gpu, &here, &away, away_count, diag);
+        rc = *ret_points > 0 ? 0 : fail_refused(task->gpu, &here, &away, away_count, diag);
     }
     fa_buf_free(&here);
     fa_buf_free(&away);
@@ -257,15 +263,15 @@ static void count_space(fa_space *space)
 }
 
 /* Walks the spaces of the families that serve: into `candidate`, or to count them (NULL). */
-static int walk_all(const fa_family_list *families, const bool *serves, const struct walk *how,
-                    const fa_problem *problem, fa_candidate *candidate, int64_t *ret_count)
+static int walk_all(const struct walk *how, const bool *serves, fa_candidate *candidate,
+                    int64_t *ret_count)
 {
     int64_t steps = 0, count = 0;
-    for (int i = 0; i < families->count; i++) {
+    for (int i = 0; i < how->task->families->count; i++) {
         if (!serves[i])
             continue;
         struct walk w = *how;
-        fa_point_start(&w.point, families->family[i], problem, how->point.gpu);
+        start_point(&w.point, w.task, i);
         w.family_index = i;
         w.candidate = candidate != NULL ? candidate + count : NULL;
         w.steps = steps;
@@ -295,19 +301,18 @@ static bool draw(fa_point *point, uint64_t seed)
 }
 
 /* How many points hold to the constraints, as far as draws tell: the first three digits. */
-static int64_t estimate_held(const fa_family_list *families, const bool *serves,
-                             const struct walk *how, const fa_problem *problem)
+static int64_t estimate_held(const fa_task *task, const bool *serves)
 {
     double held = 0, unit = 1;
-    for (int i = 0; i < families->count; i++) {
+    for (int i = 0; i < task->families->count; i++) {
         fa_point point;
         int64_t steps = 0, kept = 0;
         if (!serves[i])
             continue;
-        fa_point_start(&point, families->family[i], problem, how->point.gpu);
+        start_point(&point, task, i);
         for (uint64_t d = 0; d < DRAWS && !fa_point_breaks(&point, 0, &steps); d++)
             kept += draw(&point, d);
-        held += (double)kept / DRAWS * (double)domain_product(families->family[i], 0);
+        held += (double)kept / DRAWS * (double)domain_product(point.family, 0);
     }
     while (held / unit >= 1000)
         unit *= 10;
@@ -315,35 +320,34 @@ static int64_t estimate_held(const fa_family_list *families, const bool *serves,
 }
 
 /* How many configs hold to the constraints, and whether that is an estimate: only of many. */
-static int count_held(const fa_family_list *families, const bool *serves, const struct walk *how,
-                      const fa_problem *problem, int64_t *ret_count, bool *ret_about)
+static int count_held(const struct walk *how, const bool *serves, int64_t *ret_count,
+                      bool *ret_about)
 {
     struct walk quick = *how;
     quick.steps_max = counting_steps_max;
-    int rc = walk_all(families, serves, &quick, problem, NULL, ret_count);
+    int rc = walk_all(&quick, serves, NULL, ret_count);
     if (rc != FA_ETIMEOUT)
         return rc;
-    *ret_count = estimate_held(families, serves, how, problem);
+    *ret_count = estimate_held(how->task, serves);
     *ret_about = *ret_count > FA_SPACE_MAX;
-    return *ret_about ? 0 : walk_all(families, serves, how, problem, NULL, ret_count);
+    return *ret_about ? 0 : walk_all(how, serves, NULL, ret_count);
 }
 
-int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
-                       fa_space *ret_space, fa_diag *diag)
+int fa_space_enumerate(const fa_task *task, fa_space *ret_space, fa_diag *diag)
 {
     fa_space space = {.default_index = -1};
     int64_t points = 0, count = 0;
-    bool *serves = calloc((size_t)families->count + 1, sizeof *serves);
+    bool *serves = calloc((size_t)task->families->count + 1, sizeof *serves);
     if (serves == NULL)
         return fa_fail(diag, FA_ENOMEM, "space: out of memory");
-    struct walk how = {.point = {.gpu = gpu}, .steps_max = steps_max, .diag = diag};
-    int rc = fa_families_choose(families, problem, gpu, serves, &points, diag);
+    struct walk how = {.task = task, .steps_max = steps_max, .diag = diag};
+    int rc = fa_families_choose(task, serves, &points, diag);
     if (rc != 0)
         goto done;
     count = points;
     how.prune = points > FA_SPACE_MAX;
     if (how.prune)
-        rc = count_held(families, serves, &how, problem, &count, &space.about);
+        rc = count_held(&how, serves, &count, &space.about);
     if (rc != 0)
         goto done;
     space.left_out = points - count;
@@ -356,7 +360,7 @@ int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem
         rc = fa_fail(diag, FA_ENOMEM, "space of %d configs: out of memory", (int)count);
         goto done;
     }
-    rc = walk_all(families, serves, &how, problem, space.candidate, &count);
+    rc = walk_all(&how, serves, space.candidate, &count);
     space.count = (int)count;
 done:
     free(serves);
@@ -396,10 +400,10 @@ static int check_config(const fa_family *f, const fa_config *config, fa_diag *di
     return 0;
 }
 
-int fa_space_some(const fa_family_list *families, const fa_config *const *config, int count,
-                  const fa_problem *problem, const fa_gpu *gpu, fa_candidate *ret_candidate,
-                  fa_diag *diag)
+int fa_space_some(const fa_task *task, const fa_config *const *config, int count,
+                  fa_candidate *ret_candidate, fa_diag *diag)
 {
+    const fa_family_list *families = task->families;
     int index = 0;
     const char *name = config[0]->family;
     while (index < families->count && strcmp(families->family[index]->name, name) != 0)
@@ -416,10 +420,10 @@ int fa_space_some(const fa_family_list *families, const fa_config *const *config
                  : fa_fail(diag, FA_EINVAL, "configs of %.31s and %.31s at once", name,
                            config[i]->family);
     if (rc == 0)
-        rc = fa_family_supports(f, problem, gpu, diag);
+        rc = fa_family_supports(f, task->problem, task->gpu, diag);
     if (rc != 0)
         return rc;
-    fa_point_start(&w.point, f, problem, gpu);
+    start_point(&w.point, task, index);
     rc = default_config(&w.point, &w.preset, diag);
     for (int i = 0; rc == 0 && i < count; i++) {
         fa_point_set_all(&w.point, config[i]);
@@ -428,21 +432,20 @@ int fa_space_some(const fa_family_list *families, const fa_config *const *config
     return rc;
 }
 
-int fa_space_one(const fa_family_list *families, const fa_config *config, const fa_problem *problem,
-                 const fa_gpu *gpu, fa_candidate *ret_candidate, fa_diag *diag)
+int fa_space_one(const fa_task *task, const fa_config *config, fa_candidate *ret_candidate,
+                 fa_diag *diag)
 {
     fa_candidate candidate;
-    int rc = fa_space_some(families, &config, 1, problem, gpu, &candidate, diag);
+    int rc = fa_space_some(task, &config, 1, &candidate, diag);
     if (rc == 0)
         *ret_candidate = candidate;
     return rc;
 }
 
-int fa_space_default(const fa_family_list *families, int family, const fa_problem *problem,
-                     const fa_gpu *gpu, fa_candidate *ret_candidate, fa_diag *diag)
+int fa_space_default(const fa_task *task, int family, fa_candidate *ret_candidate, fa_diag *diag)
 {
     struct walk w = {.family_index = family, .diag = diag};
-    fa_point_start(&w.point, families->family[family], problem, gpu);
+    start_point(&w.point, task, family);
     int rc = default_config(&w.point, &w.preset, diag);
     if (rc != 0)
         return rc;
@@ -481,23 +484,23 @@ int fa_space_first(const fa_family *family, const fa_problem *problem, bool pres
     struct walk w = {.diag = diag};
     fa_point_start(&w.point, family, problem, &gpu);
     int rc = default_config(&w.point, &w.config, diag);
-    if (rc == 0 && !preset && (fa_point_breaks(&w.point, 0, &w.steps) || !find_first(&w, 0)))
-        rc = fa_fail(diag, FA_EMANIFEST, "%s: no config holds to the \"restrictions\"",
-                     family->name);
+    if (rc != 0)
+        return rc;
+    if (!preset && (fa_point_breaks(&w.point, 0, &w.steps) || !find_first(&w, 0)))
+        return fa_fail(diag, FA_EMANIFEST, "%s: no config holds to the \"restrictions\"",
+                       family->name);
     fa_candidate candidate = {.trial = {.config = w.config}};
-    if (rc == 0) {
-        fa_point_set_all(&w.point, &w.config);
-        rc = fa_point_judge(&w.point, &candidate, diag);
-    }
-    for (int i = 0; i < candidate.launches.count * 3 && rc == 0; i++)
+    fa_point_set_all(&w.point, &w.config);
+    if ((rc = fa_point_judge(&w.point, &candidate, diag)) != 0)
+        return rc;
+    for (int i = 0; i < candidate.launches.count * 3; i++)
         if (candidate.trial.status == FA_STATUS_PENDING &&
             candidate.launches.at[i / 3].grid[i % 3] == 0)
-            rc = fa_fail(diag, FA_EMANIFEST,
-                         "%s.json: grid %c is 0 in the default config: it launches nothing",
-                         family->name, "xyz"[i % 3]);
-    if (rc == 0)
-        *ret_config = w.config;
-    return rc;
+            return fa_fail(diag, FA_EMANIFEST,
+                           "%s.json: grid %c is 0 in the default config: it launches nothing",
+                           family->name, "xyz"[i % 3]);
+    *ret_config = w.config;
+    return 0;
 }
 
 /* ---- launches for other problems ------------------------------------------------------------*/
@@ -509,26 +512,19 @@ static bool may_be_launched(const fa_candidate *candidate)
             status == FA_STATUS_MEASURED);
 }
 
-int fa_space_launches(const fa_family_list *families, const fa_candidate *candidate, int count,
-                      const fa_problem *problem, int problem_count, const fa_gpu *gpu,
-                      fa_launches *ret_launches, fa_diag *diag)
+int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int count,
+                      fa_launches *ret_launches, int stride, fa_diag *diag)
 {
-    memset(ret_launches, 0, (size_t)count * (size_t)problem_count * sizeof *ret_launches);
-    for (int p = 0; p < problem_count; p++) {
-        fa_point point = {.family = NULL};
-        for (int i = 0; i < count; i++) {
-            const fa_family *f = families->family[candidate[i].family];
-            if (!may_be_launched(&candidate[i]))
-                continue;
-            if (point.family != f)
-                fa_point_start(&point, f, &problem[p], gpu);
-            fa_point_set_all(&point, &candidate[i].trial.config);
-            int rc = fa_point_launches(&point, &candidate[i],
-                                       &ret_launches[(size_t)i * (size_t)problem_count + (size_t)p],
-                                       diag);
-            if (rc != 0)
-                return rc;
-        }
+    fa_point point = {.family = NULL};
+    int rc = 0;
+    for (int i = 0; i < count && rc == 0; i++, candidate++, ret_launches += stride) {
+        *ret_launches = (fa_launches){0};
+        if (!may_be_launched(candidate))
+            continue;
+        if (point.family != task->families->family[candidate->family])
+            start_point(&point, task, candidate->family);
+        fa_point_set_all(&point, &candidate->trial.config);
+        rc = fa_point_launches(&point, candidate, ret_launches, diag);
     }
-    return 0;
+    return rc;
 }

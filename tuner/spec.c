@@ -13,7 +13,7 @@
 
 #include "problem.h"
 #include "tensors.h"
-#include "tunable.h"
+#include "trial.h"
 
 #include <ctype.h>
 #include <pthread.h>
@@ -142,27 +142,29 @@ static int make_sources(struct fa_spec_reading *r, const char *source, const cha
     if (rc != 0)
         return rc;
     if (answer != NULL && answer_source == NULL && named[0] == 0)
-        rc = fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
-    else if (answer != NULL)
-        rc = find_kernel(r, ": answer", of_answer, named, "", r->answer, &answer_template);
-    for (int i = 0; i < fa_spec_count_launches(r) && rc == 0; i++) {
+        return fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
+    if (answer != NULL &&
+        (rc = find_kernel(r, ": answer", of_answer, named, "", r->answer, &answer_template)) != 0)
+        return rc;
+    for (int i = 0; i < fa_spec_count_launches(r); i++) {
         const char *kernel = fa_spec_text(fa_spec_launch(r, i), "kernel");
         char place[32] = "";
         if (kernel[0] != 0 && fa_spec_member(r->json, "launches") != NULL)
             snprintf(place, sizeof place, ": launches[%d]: kernel", i);
         rc = find_kernel(r, kernel[0] != 0 && place[0] == 0 ? ": kernel" : place, source, kernel,
                          answer_source == NULL ? r->answer : "", r->entry[i], &template);
-        if (rc == 0 && template)
+        if (rc != 0)
+            return rc;
+        if (template)
             instance[instances++] = kernel;
-        if (rc == 0 && answer != NULL && answer_source == NULL &&
-            strcmp(r->entry[i], r->answer) == 0 && (!template || strcmp(named, kernel) == 0))
-            rc = fa_spec_fault(r,
-                               "answer: %s is the kernel itself: name another, or leave "
-                               "\"answer\" out, and the configs must agree",
-                               named);
+        if (answer != NULL && answer_source == NULL && strcmp(r->entry[i], r->answer) == 0 &&
+            (!template || strcmp(named, kernel) == 0))
+            return fa_spec_fault(r,
+                                 "answer: %s is the kernel itself: name another, or leave "
+                                 "\"answer\" out, and the configs must agree",
+                                 named);
     }
-    if (rc == 0)
-        rc = finish_source(r, r->file, source, instance, instances, &r->source);
+    rc = finish_source(r, r->file, source, instance, instances, &r->source);
     if (rc == 0 && answer != NULL && (answer_source != NULL || instances > 0 || answer_template))
         rc = finish_source(r, answer_source != NULL ? fa_spec_text(answer, "source") : r->file,
                            of_answer, &named, answer_template, &r->answer_source);
@@ -486,8 +488,8 @@ static int read_named(const struct fa_spec_reading *r, const char *folder, const
 struct texts {
     const char *where, *name, *text;
     const char *source; /* NULL: `text` is CUDA C++ itself, or names it */
-    const char
-        *folder; /* of the files that it names, with a slash at its end; NULL: it may name none */
+    /* of the files that it names, with a slash at its end; NULL: it may name none */
+    const char *folder;
     bool cuda;   /* `text` is CUDA C++ with the JSON in its head */
     bool untrusted;
 };
@@ -506,23 +508,26 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
         *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '_';
     r.json = json;
     r.file = from->cuda ? from->where : fa_spec_text(json, "source");
-    if (rc == 0 && !cJSON_IsObject(json))
+    if (rc != 0)
+        goto done;
+    if (!cJSON_IsObject(json))
         rc = fa_spec_fault(&r, "a specification is a JSON object");
-    if (rc == 0 && from->cuda && fa_spec_member(json, "source") != NULL)
+    else if (from->cuda && fa_spec_member(json, "source") != NULL)
         rc = fa_spec_fault(&r, "\"source\" stands in the file that is the source: leave it out");
-    if (rc == 0 && !from->cuda && from->source == NULL)
+    else if (!from->cuda && from->source == NULL)
         rc = read_named(&r, from->folder, fa_spec_text(json, "source"), "\"source\"", &named);
     const char *answer = fa_spec_text(fa_spec_member(json, "answer"), "source");
-    if (rc == 0 && answer[0] != 0)
-        rc = read_named(&r, from->folder, answer, "answer: source", &answered);
+    if (rc != 0 || (answer[0] != 0 &&
+                    (rc = read_named(&r, from->folder, answer, "answer: source", &answered)) != 0))
+        goto done;
     fa_values_untrusted(from->untrusted);
-    if (rc == 0)
-        rc = read_texts(&r, text, from->folder,
-                        from->source != NULL ? from->source
-                        : named != NULL      ? named
-                                             : from->text,
-                        answered, ret_operation);
+    rc = read_texts(&r, text, from->folder,
+                    from->source != NULL ? from->source
+                    : named != NULL      ? named
+                                         : from->text,
+                    answered, ret_operation);
     fa_values_untrusted(false);
+done:
     if ((rc == FA_EMANIFEST || rc == FA_EINVAL || rc == FA_ENOTFOUND) && text != NULL &&
         diag != NULL)
         fa_spec_locate(from->where, r.name, text, from->source != NULL, diag);

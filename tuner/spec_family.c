@@ -5,7 +5,7 @@
 #include "spec_reading.h"
 
 #include "family.h"
-#include "tunable.h"
+#include "trial.h"
 
 #include <stdio.h>
 #include <string.h>

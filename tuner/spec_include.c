@@ -296,8 +296,8 @@ struct directive {
     const char *from; /* of the name that is written */
     size_t size;
     bool quoted;
-    const char
-        *stands_for; /* of the name's first part, which is a macro; NULL: it is what it says */
+    /* of the name's first part, which is a macro; NULL: it is what it says */
+    const char *stands_for;
 };
 
 static const char *skip_blanks(const char *at)

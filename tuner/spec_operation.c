@@ -178,29 +178,29 @@ static int add_argument(const struct fa_spec_reading *r, const cJSON *argument, 
     snprintf(place, sizeof place, "arguments[%d] %.40s", index, name);
     if (!cJSON_IsObject(argument) || !fa_is_identifier(name))
         return fa_spec_fault(r, "arguments[%d] must be an object with a \"name\"", index);
-    int rc = fa_spec_check_keys(r, argument, place, keys);
     bool size = fa_spec_member(fa_spec_member(r->json, "sizes"), name) != NULL && type[0] == 0;
-    if (rc == 0 && fa_spec_member(argument, "type") == NULL && !size)
-        rc = fa_spec_fault(r, "%s needs a \"type\", or is to have the name of a size", place);
-    if (rc == 0 && !size && !fa_element_find(type, &element))
-        rc = fa_spec_fault(
+    int rc = fa_spec_check_keys(r, argument, place, keys);
+    if (rc != 0)
+        return rc;
+    if (fa_spec_member(argument, "type") == NULL && !size)
+        return fa_spec_fault(r, "%s needs a \"type\", or is to have the name of a size", place);
+    if (!size && !fa_element_find(type, &element))
+        return fa_spec_fault(
             r,
             "%s: \"type\" must be f16, bf16, f32, f64, f8e4m3, f8e5m2, i8 to i64, u8 to u64, bool, c64 "
             "or c128, not \"%.20s\"",
             place, type);
     cJSON *parameters = cJSON_GetObjectItemCaseSensitive(r->operation, "parameters"), *other;
     cJSON_ArrayForEach (other, parameters)
-        if (rc == 0 && strcmp(other->valuestring, name) == 0)
-            rc = fa_spec_fault(r, "%s stands twice", place);
-    if (rc == 0 && fa_spec_member(argument, "shape") == NULL &&
+        if (strcmp(other->valuestring, name) == 0)
+            return fa_spec_fault(r, "%s stands twice", place);
+    if (fa_spec_member(argument, "shape") == NULL &&
         (fa_spec_member(argument, "symbol") != NULL ||
          fa_spec_member(argument, "parameter") != NULL))
-        rc = fa_spec_fault(r, "%s: \"symbol\" and \"parameter\" are of arrays, with a \"shape\"",
-                           place);
-    if (rc == 0 && !fa_json_push(parameters, cJSON_CreateString(name)))
-        rc = FA_ENOMEM;
-    if (rc != 0)
-        return rc;
+        return fa_spec_fault(r, "%s: \"symbol\" and \"parameter\" are of arrays, with a \"shape\"",
+                             place);
+    if (!fa_json_push(parameters, cJSON_CreateString(name)))
+        return FA_ENOMEM;
     return fa_spec_member(argument, "shape") != NULL ? add_tensor(r, argument, element, place)
                                                      : add_scalar(r, argument, element, place);
 }

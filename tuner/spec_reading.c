@@ -1,13 +1,232 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of a specification are read with.
+ * What the parts of a specification are read with; and from a sentence to a line: sentences of every reader begin with the place in the document ("grid[1]: …", "tunable BLOCK: …",
+ * "\"sizes\" must …"), whose words are looked up in the text.
+ *
+ * Workload: once for a specification that is refused. The text was parsed, or was not: every look ends at its end.
  */
 #include "spec_reading.h"
 
+#include "error.h"
+
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+enum { WORD_MAX = 64 };
+
+/* What readers of manifests and operations call the keys of a specification; the first of them are replaced in sentences. */
+enum { REWORDED = 6 };
+static const char *const aliases[][2] = {{"tunable", "tune"},      {"tunables", "tune"},
+                                         {"let", "defines"},       {"constraints", "restrictions"},
+                                         {"tensors", "arguments"}, {"scalars", "arguments"},
+                                         {"size", "sizes"},        {"field", "sizes"},
+                                         {"fields", "sizes"}};
+
+/* ---- the text --------------------------------------------------------------------------------*/
+static const char *skip_space(const char *at)
+{
+    return at + strspn(at, " \t\r\n");
+}
+
+static const char *skip_text(const char *at)
+{
+    for (at++; *at != 0 && *at != '"'; at++)
+        at += at[0] == '\\' && at[1] != 0;
+    return at + (*at != 0);
+}
+
+static const char *skip_value(const char *at)
+{
+    int depth = 0;
+    for (at = skip_space(at); *at != 0;) {
+        if (*at == '"') {
+            at = skip_text(at);
+            if (depth == 0)
+                return at;
+            continue;
+        }
+        if (depth == 0 && strchr(",]}", *at) != NULL)
+            return at;
+        depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
+        at++;
+    }
+    return at;
+}
+
+/* The key of an object's member; NULL: there is none. */
+static const char *find_key(const char *object, const char *key)
+{
+    size_t size = strlen(key);
+    object = skip_space(object);
+    for (const char *at = *object == '{' ? skip_space(object + 1) : ""; *at == '"';) {
+        if (strncmp(at + 1, key, size) == 0 && at[1 + size] == '"')
+            return at;
+        at = skip_space(skip_text(at));
+        at = *at == ':' ? skip_space(skip_value(at + 1)) : "";
+        at = *at == ',' ? skip_space(at + 1) : "";
+    }
+    return NULL;
+}
+
+static const char *value_of(const char *key)
+{
+    const char *at = skip_space(skip_text(key));
+    return *at == ':' ? skip_space(at + 1) : at;
+}
+
+/* Of an array; of tensors[] and scalars[], which are arguments with and without a shape, among those alone. */
+static const char *find_element(const char *array, const char *called, long index)
+{
+    const bool tensors = strcmp(called, "tensors") == 0,
+               some = tensors || strcmp(called, "scalars") == 0;
+    const char *at = *array == '[' ? skip_space(array + 1) : NULL;
+    while (at != NULL) {
+        if ((!some || (find_key(at, "shape") != NULL) == tensors) && index-- == 0)
+            return at;
+        at = skip_space(skip_value(at));
+        at = *at == ',' ? skip_space(at + 1) : NULL;
+    }
+    return NULL;
+}
+
+/* A key of this name wherever it is. */
+static const char *find_anywhere(const char *json, const char *key)
+{
+    char quoted[WORD_MAX + 2];
+    int size = snprintf(quoted, sizeof quoted, "\"%s\"", key);
+    for (const char *at = json; (at = strstr(at, quoted)) != NULL; at++)
+        if (*skip_space(at + size) == ':')
+            return at;
+    return NULL;
+}
+
+/* ---- the sentence ----------------------------------------------------------------------------*/
+/* The word that stands here, in quotes or not; "": none does. */
+static const char *read_word(const char *at, char ret[WORD_MAX])
+{
+    size_t size = 0;
+    at += *at == ' ' || *at == '"';
+    at += *at == '"';
+    while ((isalnum((unsigned char)at[size]) || at[size] == '_') && size + 1 < WORD_MAX)
+        size++;
+    snprintf(ret, WORD_MAX, "%.*s", (int)size, at);
+    return at + size + (at[size] == '"');
+}
+
+static const char *key_called(const char *word)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(aliases[i][0], word) == 0)
+            return aliases[i][1];
+    return word;
+}
+
+/* What "grid[1]", "tune BLOCK" and the like stand for. */
+static const char *find_place(const char *json, const char *sentence)
+{
+    char word[WORD_MAX], member[WORD_MAX];
+    const char *rest = read_word(sentence, word), *key = find_key(json, key_called(word));
+    if (key == NULL)
+        return NULL;
+    const char *found = key, *value = value_of(key);
+    while (*rest == '[') {
+        char *end;
+        const char *element = find_element(value, word, strtol(rest + 1, &end, 10));
+        if (element != NULL)
+            found = value = element;
+        rest = *end == ']' ? end + 1 : end;
+    }
+    if (*rest == ':')
+        rest++;
+    read_word(rest, member);
+    const char *deeper = member[0] != 0 ? find_key(value, member) : NULL;
+    return deeper != NULL ? deeper : found;
+}
+
+/* The first key that the sentence has in quotes. */
+static const char *find_quoted(const char *json, const char *sentence)
+{
+    char word[WORD_MAX];
+    for (const char *at = sentence; (at = strchr(at, '"')) != NULL; at++) {
+        read_word(at, word);
+        const char *found = word[0] != 0 ? find_anywhere(json, word) : NULL;
+        if (found != NULL)
+            return found;
+    }
+    return NULL;
+}
+
+/* The sentence in the words of a specification: "constraints[1]: …" is of restrictions[1], "tensors[1]: …" of the
+ * argument that is the second of those with a shape. */
+static void reword(const char *json, const char *sentence, char *ret, size_t size)
+{
+    char word[WORD_MAX], name[WORD_MAX] = "";
+    const char *rest = read_word(sentence, word), *key = word;
+    for (int i = 0; i < REWORDED; i++)
+        if (strcmp(aliases[i][0], word) == 0)
+            key = aliases[i][1];
+    const char *list = key != word && *rest == '[' ? find_key(json, key) : NULL;
+    if (list != NULL && strcmp(key, "arguments") == 0) {
+        char *end;
+        const char *element = find_element(value_of(list), word, strtol(rest + 1, &end, 10));
+        const char *called = element != NULL ? find_key(element, "name") : NULL;
+        read_word(called != NULL ? value_of(called) : "", name);
+        rest = name[0] != 0 && *end == ']' ? end + 1 : rest;
+    }
+    if (key == word)
+        snprintf(ret, size, "%s", sentence);
+    else
+        snprintf(ret, size, "%s%s%s%s", key, name[0] != 0 ? " " : "", name, rest);
+}
+
+static bool skip_name(const char **sentence, const char *before, const char *name,
+                      const char *ending)
+{
+    char begin[512];
+    int size = snprintf(begin, sizeof begin, "%s%s%s: ", before, name, ending);
+    if (size >= (int)sizeof begin || strncmp(*sentence, begin, (size_t)size) != 0)
+        return false;
+    *sentence += size;
+    return true;
+}
+
+void fa_spec_locate(const char *where, const char *name, const char *json, bool beside,
+                    fa_diag *diag)
+{
+    static const char syntax[] = "not valid JSON in line ",
+                      behind[] = "text after the JSON value at offset ";
+    char text[sizeof diag->text], words[sizeof diag->text];
+    const char *sentence = memcpy(text, diag->text, sizeof text);
+    long line = 1;
+    while (skip_name(&sentence, "", where, "") || skip_name(&sentence, "", name, ".json") ||
+           skip_name(&sentence, "operation ", name, "") || skip_name(&sentence, "", name, ""))
+        continue;
+    if (sentence == text)
+        return;
+    if (strncmp(sentence, syntax, sizeof syntax - 1) == 0) {
+        line = strtol(sentence + sizeof syntax - 1, NULL, 10);
+    } else if (strncmp(sentence, behind, sizeof behind - 1) == 0) {
+        size_t size = strtoul(sentence + sizeof behind - 1, NULL, 10);
+        for (size_t i = 0; i < size; i++)
+            line += json[i] == '\n';
+    } else {
+        const char *begin = skip_space(json), *found = find_place(begin, sentence);
+        if (found == NULL)
+            found = find_quoted(begin, sentence);
+        for (const char *at = json; at < (found != NULL ? found : begin); at++)
+            line += *at == '\n';
+    }
+    reword(skip_space(json), sentence, words, sizeof words);
+    if (beside && strchr(json, '\n') == NULL)
+        fa_fail(diag, FA_EMANIFEST, "%s: %s", where, words);
+    else
+        fa_fail(diag, FA_EMANIFEST, "%s:%ld: %s", where, line, words);
+}
+
+/* ---- what the parts of a specification are read with -----------------------------------------*/
 int fa_spec_fault(const struct fa_spec_reading *r, const char *format, ...)
 {
     char text[700];

@@ -85,7 +85,7 @@ int fa_includes_own(const fa_includes *includes, fa_buf *ret_text);
 const fa_template_text *fa_includes_files(const fa_includes *includes, int *ret_count);
 void fa_includes_hash(const fa_includes *includes, char ret_hash[FA_HASH_HEX]);
 
-/* ---- spec_place.c --------------------------------------------------------------------------*/
+/* ---- from a sentence to a line --------------------------------------------------------------*/
 /* Puts "WHERE:LINE: " before the sentence in place of the file's name that it begins with: `where`, or a file that was made
  * of the specification called `name`. The line is that of the first thing in the sentence. It is left out if the JSON is a
  * text of the caller's, beside the file, in one line. */

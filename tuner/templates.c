@@ -70,39 +70,26 @@ static int read_template(int directory, const char *name, char **ret_text, size_
         return fa_fail(diag, errno == ELOOP ? FA_EINVAL : FA_EIO, "template file %s: %s", name,
                        errno == ELOOP ? "is a link; put the file itself there" : strerror(errno));
     struct stat st;
-    int rc = 0;
-    size_t size = 0;
-    char *text = NULL;
+    fa_buf text = {0};
+    int rc;
     if (fstat(fd, &st) != 0)
         rc = fa_fail(diag, FA_EIO, "template file %s: %s", name, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         rc = fa_fail(diag, FA_EINVAL, "template file %s: is not a regular file", name);
-    else if ((text = malloc(FILE_BYTES_MAX + 1)) == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "template file %s: out of memory", name);
-    while (rc == 0) {
-        ssize_t n = read(fd, text + size, (size_t)FILE_BYTES_MAX + 1 - size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            rc = fa_fail(diag, FA_EIO, "template file %s: %s", name, strerror(errno));
-        if (n <= 0)
-            break;
-        size += (size_t)n;
-        if (size > FILE_BYTES_MAX)
-            rc = fa_fail(diag, FA_EINVAL, "template file %s: is larger than %d bytes", name,
-                         FILE_BYTES_MAX);
-    }
-    close(fd);
-    if (rc == 0 && memchr(text, 0, size) != NULL)
+    else if ((rc = fa_buf_read_fd(&text, fd, FILE_BYTES_MAX)) == FA_EINVAL)
+        fa_fail(diag, rc, "template file %s: is larger than %d bytes", name, FILE_BYTES_MAX);
+    else if (rc != 0)
+        fa_fail(diag, rc, "template file %s: %s", name,
+                rc == FA_ENOMEM ? "out of memory" : strerror(errno));
+    else if (memchr(text.data, 0, text.size) != NULL)
         rc = fa_fail(diag, FA_EINVAL, "template file %s: holds a NUL byte", name);
+    close(fd);
     if (rc != 0) {
-        free(text);
+        fa_buf_free(&text);
         return rc;
     }
-    text[size] = 0;
-    char *fitted = realloc(text, size + 1);
-    *ret_text = fitted != NULL ? fitted : text;
-    *ret_size = size;
+    *ret_text = text.data;
+    *ret_size = text.size;
     return 0;
 }
 

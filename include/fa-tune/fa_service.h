@@ -67,8 +67,8 @@ typedef struct fa_ask {
     bool again, exact, first_contact; /* as in fa_request */
     int32_t timeout_ms; /* 0: the server's default */
     char family[65];    /* of a kernel family that was sent to the server; "": the server's own */
-    char strategy
-        [16]; /* how the space is searched and what that may spend, as in fa_request; "": the default */
+    /* how the space is searched and what that may spend, as in fa_request; "": the default */
+    char strategy[16];
     int32_t evaluations;
     double seconds;
 } fa_ask;

@@ -91,8 +91,8 @@ typedef struct fa_answer {
     double tune_s;          /* how long that run took; 0: not known */
     /* The funnel that led here; all 0 when not recorded. */
     int32_t space, in_budget, compiled, clean, proved, measured, failed;
-    int32_t
-        ties; /* configs whose intervals overlap the winner's, or that the model does not tell from it */
+    /* configs whose intervals overlap the winner's, or that the model does not tell from it */
+    int32_t ties;
     bool from_store;        /* found, not made by this call */
     fa_problem from_problem; /* that was tuned */
     char from_gpu[64];      /* the GPU whose winner it is, where that is another type */
@@ -105,9 +105,9 @@ typedef struct fa_answer {
     int32_t model_choice_rank; /* 1: nothing measured was faster */
     bool from_system;       /* found in a system bundle */
     bool in_local;          /* the winner lies in the local store */
-    bool
-        in_fleet; /* and in the fleet's; false also where that was not asked. In a list one may be in the
-                               fleet's alone, or the local store may have another for the same problem */
+    /* and in the fleet's; false also where that was not asked. In a list one may be in the fleet's alone, or the
+     * local store may have another for the same problem */
+    bool in_fleet;
     char strategy[16];      /* the space was searched, and in_budget configs of it were tried; "": all */
     bool space_estimated;   /* `space` is an estimate */
 } fa_answer;
@@ -265,9 +265,9 @@ typedef struct fa_request {
     /* A space of more than 20,000 configs is searched; so is any other when these bound what may be spent, or name a
      * strategy. What does not compile costs no evaluation, and what is on record is counted as spent. */
     const char *strategy; /* as fa_replay_strategy() names them; NULL: "auto" */
-    int32_t
-        evaluations; /* configs that may be measured, or compiled where the GPU is not here: at most 20,000; 0:
-                             500 where the space is too large and no seconds are given, else no bound */
+    /* configs that may be measured, or compiled where the GPU is not here: at most 20,000; 0: 500 where the space
+     * is too large and no seconds are given, else no bound */
+    int32_t evaluations;
     double seconds; /* after which no further config is compiled; 0: no bound */
 } fa_request;
 
@@ -302,8 +302,8 @@ FA_API int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char r
 typedef struct fa_space_count {
     int64_t configs;
     bool about; /* an estimate: counting takes long */
-    bool
-        is_searched; /* so many hold to the constraints; else all are tried, with the reasons of those that do not */
+    /* so many hold to the constraints; else all are tried, with the reasons of those that do not */
+    bool is_searched;
 } fa_space_count;
 /* How many configs the request's space has, which is not built where that is many. */
 FA_API int fa_count_space(fa_tuner *tuner, const fa_request *request, fa_space_count *ret_count,

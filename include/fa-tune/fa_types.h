@@ -150,8 +150,8 @@ enum { FA_MAX_TUNABLES = 16, FA_NAME_MAX = 32 };
 
 typedef struct fa_tunable {
     char name[FA_NAME_MAX];
-    int32_t
-        value; /* an integer from 0 on; negative: another number or a text, which fa_name_of_value() tells */
+    /* an integer from 0 on; negative: another number or a text, which fa_name_of_value() tells */
+    int32_t value;
 } fa_tunable;
 
 /* One assignment of a family's tunables, by name. */

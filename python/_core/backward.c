@@ -41,8 +41,8 @@ enum { GIVEN_D_O, GIVEN_O, GIVEN_LSE, GIVEN_DETERMINISTIC, GIVEN };
 
 static struct {
     fa_problem preset; /* of attn_bwd, with every field's default */
-    int from
-        [FA_PROBLEM_VALUES]; /* the field of attention forward with the same name; -1: there is none */
+    /* the field of attention forward with the same name; -1: there is none */
+    int from[FA_PROBLEM_VALUES];
     int count, deterministic, unaligned;
 } fields;
 

@@ -140,6 +140,24 @@ int fa_input_read(fa_buf *buf, const char *path, size_t limit, fa_diag *diag)
                    limit >> (limit < 1 << 20 ? 10 : 20), limit < 1 << 20 ? "KiB" : "MiB");
 }
 
+int fa_read_at(int fd, void *ret_bytes, size_t size, uint64_t at)
+{
+    errno = 0;
+    for (char *to = ret_bytes; size > 0;) {
+        ssize_t n = at <= INT64_MAX ? pread(fd, to, size, (off_t)at) : 0;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            errno = 0;
+        if (n <= 0)
+            return FA_EIO;
+        to += n;
+        at += (uint64_t)n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
 int fa_descriptors_check(fa_diag *diag)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct fa_buf {
     char *data; /* NULL while empty */
@@ -30,6 +31,9 @@ int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit);
 int fa_input_read(fa_buf *buf, const char *path, size_t limit, fa_diag *diag);
 /* The same from an open file, which stays open. */
 int fa_buf_read_fd(fa_buf *buf, int fd, size_t limit);
+
+/* Reads `size` bytes of a file from `at` on; FA_EIO, with errno, which is 0 where the file is too short. */
+int fa_read_at(int fd, void *ret_bytes, size_t size, uint64_t at);
 
 /* Whether this process can open one more file; FA_EIO, with the reason, when it cannot. */
 int fa_descriptors_check(fa_diag *diag);

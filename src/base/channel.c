@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel.h"
+#include "pool.h"
 
 #include "error.h"
 #include "json.h"

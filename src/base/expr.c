@@ -9,7 +9,7 @@
 
 #include "wording.h"
 #include "error.h"
-#include "tunable.h"
+#include "trial.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -25,7 +25,7 @@ enum {
     FA_EXPR_NAMES_MAX = 64   /* names one expression may choose from: bits of an uint64_t */
 };
 
-/* WORD: a text, by its number of tunable.h. */
+/* WORD: a text, by its number of tunable.c. */
 typedef enum fa_expr_kind {
     FA_EXPR_NONE,
     FA_EXPR_INTEGER,

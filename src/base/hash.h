@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The hash of keys, blobs and files: libsodium's BLAKE2b of 32 bytes, in one call or over labelled parts. And the
- * SHA-256 by which other programs know a cubin.
+ * SHA-256 by which other programs know a cubin; and the numbers that follow from a seed.
  *
  * Workload: a cubin of some 50 KiB on the way of a new process to its first kernel, and the source of every config of a
  * tune. libsodium's BLAKE2b takes a third of the time of its SHA-256.
@@ -31,5 +31,16 @@ void fa_hash_bytes(const void *bytes, size_t size, char ret_hex[FA_HASH_HEX]);
 void fa_hash_raw(const void *bytes, size_t size, unsigned char ret_digest[FA_HASH_BYTES]);
 
 void fa_sha256(const void *bytes, size_t size, char ret_hex[FA_HASH_HEX]);
+
+/* ---- numbers that are drawn ------------------------------------------------------------------*/
+/* The i-th number of the stream `seed` by splitmix64 (Steele, Lea, Flood 2014): what proofs and races draw is the same for
+ * the same seed, on the host and on a device. */
+static inline uint64_t fa_random(uint64_t seed, uint64_t i)
+{
+    uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
 
 #endif

@@ -32,8 +32,8 @@ typedef struct fa_field {
     const char *member;   /* in the typed view of fa_problem: "want_lse"; else as name */
     const char *c_prefix; /* in C, before the name of a choice in capitals: "FA_CAUSAL_" */
     fa_field_kind kind;
-    const char
-        *choice[FA_CHOICES_MAX + 1]; /* of a choice: names in the order of their values, NULL */
+    /* of a choice: names in the order of their values, NULL */
+    const char *choice[FA_CHOICES_MAX + 1];
     int32_t min, max, multiple;      /* what an integer may be; multiple is at least 1 */
     const char *hint;                /* what to do about a value that is none of these */
     int32_t preset;                  /* "default": the value of what is not given */

@@ -200,18 +200,18 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
 {
     fa_field *field = &operation->field[operation->field_count];
     *field = (fa_field){.max = INT32_MAX, .multiple = 1};
-    int rc = read_properties(json, operation, field, where, diag);
-    if (rc == 0)
-        rc = settle_texts(json, field, where, diag);
-    if (rc == 0)
-        rc = read_choices(json, field, where, diag);
+    int rc;
+    if ((rc = read_properties(json, operation, field, where, diag)) != 0 ||
+        (rc = settle_texts(json, field, where, diag)) != 0 ||
+        (rc = read_choices(json, field, where, diag)) != 0)
+        return rc;
     field->required = field->kind == FA_FIELD_INTEGER && field->follows < 0 &&
                       cJSON_GetObjectItemCaseSensitive(json, "default") == NULL;
     field->optional = field->optional || field->feature;
     field->quiet = field->quiet || field->optional || field->kind == FA_FIELD_BOOLEAN;
-    if (rc == 0 && (field->multiple < 1 || field->min > field->max))
-        rc = fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
-    return rc;
+    if (field->multiple < 1 || field->min > field->max)
+        return fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
+    return 0;
 }
 
 /* ---- one operation --------------------------------------------------------------------------*/

@@ -125,14 +125,13 @@ int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *di
 {
     fa_problem problem = *ret_problem;
     uint32_t given;
-    int rc = read_operation(json, &problem, diag);
-    if (rc == 0)
-        rc = read_values(json, &problem, &given, diag);
-    if (rc == 0)
-        rc = fa_problem_check(&problem, diag);
-    if (rc == 0)
-        *ret_problem = problem;
-    return rc;
+    int rc;
+    if ((rc = read_operation(json, &problem, diag)) != 0 ||
+        (rc = read_values(json, &problem, &given, diag)) != 0 ||
+        (rc = fa_problem_check(&problem, diag)) != 0)
+        return rc;
+    *ret_problem = problem;
+    return 0;
 }
 
 static bool is_needed(const fa_field *f, fa_need need)
@@ -180,12 +179,10 @@ int fa_problem_from_strict_json(const cJSON *json, fa_need need, const char *bes
 {
     fa_problem problem = {.operation = ret_problem->operation};
     uint32_t given = 0;
-    int rc = read_operation(json, &problem, diag);
-    if (rc == 0)
-        rc = check_document(json, fa_operation_of(&problem), need, beside, diag);
-    if (rc == 0)
-        rc = read_values(json, &problem, &given, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = read_operation(json, &problem, diag)) != 0 ||
+        (rc = check_document(json, fa_operation_of(&problem), need, beside, diag)) != 0 ||
+        (rc = read_values(json, &problem, &given, diag)) != 0)
         return rc;
     fa_problem_fill(&problem, given);
     rc = fa_problem_check(&problem, diag);

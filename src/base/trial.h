@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trial's fields, from which its JSON and its columns in the store (db/rows.h) both come, and the order of trials; and a
- * profile as JSON, which the store keeps and documents have.
+ * A trial's fields, from which its JSON and its columns in the store (db/rows.h) both come, and the order of trials; a
+ * profile as JSON, which the store keeps and documents have; and the values of tunables.
  */
 #ifndef FA_BASE_TRIAL_H
 #define FA_BASE_TRIAL_H
@@ -9,6 +9,36 @@
 #include "error.h"
 #include "json_struct.h"
 
+#include <cJSON.h>
+
+/* ---- the value of a tunable (tunable.c) ------------------------------------------------------*/
+/* A whole number from 0 to FA_VALUE_MAX is itself, and what is none of these, a text or another number,
+ * has a negative value of its own for as long as the process lives. Equal values are equal numbers; what leaves the process
+ * says what they are.
+ *
+ * Thread-safety: any thread. What comes from outside cannot fill more than a bounded table. */
+enum { FA_VALUE_MAX = INT32_MAX, FA_VALUE_TEXT_MAX = 40 };
+
+/* A text of 1 to 31 printable bytes without quotes, backslashes and semicolons, or a finite number. FA_EINVAL: it is
+ * neither, or a process has too many; FA_ENOMEM. */
+int fa_value_of_text(const char *text, int32_t *ret_value, fa_diag *diag);
+int fa_value_of_number(double number, int32_t *ret_value, fa_diag *diag);
+int fa_value_of_json(const cJSON *item, int32_t *ret_value, fa_diag *diag);
+
+/* From now on, or no longer, what this thread makes known comes from people who are not trusted. Half of the table is for
+ * them at most, so that they cannot take the rest's room. */
+void fa_values_untrusted(bool begins);
+
+cJSON *fa_value_to_json(int32_t value);
+
+bool fa_value_is_text(int32_t value);
+double fa_value_number(int32_t value); /* of what is no text */
+
+/* As people read it, and as JSON has it, a text in quotes; in `room` where it is made. */
+const char *fa_value_words(int32_t value, char room[FA_VALUE_TEXT_MAX]);
+const char *fa_value_json(int32_t value, char room[FA_VALUE_TEXT_MAX]);
+
+/* ---- trials and profiles (trial.c) ----------------------------------------------------------*/
 /* In bytes: more than any GPU has, so that its sum with a block's dynamic shared memory is an int32_t. */
 enum { FA_STATIC_SMEM_MAX = 1 << 20 };
 
@@ -62,7 +92,7 @@ bool fa_trial_finished(const fa_trial *trial); /* measured or compiled */
  * the one reached last first. */
 int fa_trial_compare_ends(const fa_trial *a, const fa_trial *b);
 
-/* ---- profile.c -------------------------------------------------------------------------------*/
+/* ---- profiles -------------------------------------------------------------------------------*/
 /* A new object, owned by the caller; what was not counted is null. NULL: out of memory. */
 cJSON *fa_profile_to_json(const fa_profile *profile);
 /* The inverse, of what may be somebody else's. *ret_profile is set on success only. */

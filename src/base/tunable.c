@@ -5,7 +5,7 @@
  * Workload: a few of a specification, or of a store that is read; each is looked up once a trial.
  * Invariant: readers need no lock: an entry is whole before the count says that it is there, and stays.
  */
-#include "tunable.h"
+#include "trial.h"
 
 #include "error.h"
 

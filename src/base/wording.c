@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wording.h"
 
-#include "tunable.h"
+#include "trial.h"
 
 #include <inttypes.h>
 #include <locale.h>
@@ -126,8 +126,8 @@ static size_t distance(const char *a, const char *b)
     size_t n = strlen(a), m = strlen(b);
     if (n > LONGEST || m > LONGEST)
         return n + m;
-    size_t cost[LONGEST + 1]
-               [LONGEST + 1]; /* cost[i][j]: from the first i of a to the first j of b */
+    /* cost[i][j]: from the first i of a to the first j of b */
+    size_t cost[LONGEST + 1][LONGEST + 1];
     for (size_t i = 0; i <= n; i++) {
         for (size_t j = 0; j <= m; j++) {
             if (i == 0 || j == 0) {

@@ -66,10 +66,10 @@ static int open_file(fa_bundle *bundle, int *ret_fd, fa_diag *diag)
 static int read_at(const fa_bundle *bundle, int fd, void *bytes, size_t size, uint64_t at,
                    fa_diag *diag)
 {
-    ssize_t got = pread(fd, bytes, size, (off_t)at);
-    return got == (ssize_t)size ? 0
-                                : fa_fail(diag, FA_EIO, "bundle %s: %s", bundle->path,
-                                          got < 0 ? strerror(errno) : "it is cut short");
+    int rc = fa_read_at(fd, bytes, size, at);
+    return rc == 0 ? 0
+                   : fa_fail(diag, rc, "bundle %s: %s", bundle->path,
+                             errno != 0 ? strerror(errno) : "it is cut short");
 }
 
 static int check_header(fa_bundle *bundle, const unsigned char *header, fa_diag *diag)
@@ -137,12 +137,11 @@ static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
 {
     unsigned char header[FA_PORTABLE_HEADER], trailer[FA_BUNDLE_TRAILER];
     size_t size = (size_t)bundle->info.bytes;
-    int rc = read_at(bundle, fd, header, sizeof header, 0, diag);
-    if (rc == 0)
-        rc = read_at(bundle, fd, trailer, sizeof trailer, size - sizeof trailer, diag);
-    if (rc == 0)
-        rc = check_header(bundle, header, diag);
-    if (rc != 0 || (bundle->owned && all_zero(trailer + 32, sizeof trailer - 32)))
+    int rc;
+    if ((rc = read_at(bundle, fd, header, sizeof header, 0, diag)) != 0 ||
+        (rc = read_at(bundle, fd, trailer, sizeof trailer, size - sizeof trailer, diag)) != 0 ||
+        (rc = check_header(bundle, header, diag)) != 0 ||
+        (bundle->owned && all_zero(trailer + 32, sizeof trailer - 32)))
         return rc;
     rc = fa_buf_read_fd(&bundle->bytes, fd, FA_BUNDLE_BYTES_MAX);
     if (rc != 0)
@@ -487,20 +486,19 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secr
     if (winners > FA_BUNDLE_WINNERS_MAX)
         return fa_fail(diag, FA_EINVAL, "a bundle holds at most %d winners: export fewer",
                        FA_BUNDLE_WINNERS_MAX);
-    rc = fa_portable_new(&copying.to, diag);
-    if (rc == 0)
-        rc = fa_store_winners_by_cubin(part, NULL, copy_one, &copying, diag);
-    if (rc == 0)
-        rc = fa_portable_print(copying.to, &out, diag);
+    if ((rc = fa_portable_new(&copying.to, diag)) != 0 ||
+        (rc = fa_store_winners_by_cubin(part, NULL, copy_one, &copying, diag)) != 0 ||
+        (rc = fa_portable_print(copying.to, &out, diag)) != 0)
+        goto done;
     fa_store_close(&copying.to);
-    if (rc == 0) {
-        fa_bundle_seal(&out, secret);
-        rc = out.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a bundle")
-             : out.size > FA_BUNDLE_BYTES_MAX
-                 ? fa_fail(diag, FA_EINVAL, "the bundle would have %zu bytes: %d is the most",
-                           out.size, FA_BUNDLE_BYTES_MAX)
-                 : fa_output_write(path, out.data, out.size, diag);
-    }
+    fa_bundle_seal(&out, secret);
+    if (out.failed)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
+    else if (out.size > FA_BUNDLE_BYTES_MAX)
+        rc = fa_fail(diag, FA_EINVAL, "the bundle would have %zu bytes: %d is the most", out.size,
+                     FA_BUNDLE_BYTES_MAX);
+    else
+        rc = fa_output_write(path, out.data, out.size, diag);
     if (rc == 0 && ret_info != NULL) {
         *ret_info = (fa_bundle_info){.version = FA_STORE_SCHEMA,
                                      .bytes = (int64_t)out.size,
@@ -512,6 +510,8 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secr
             fa_key_text(key, ret_info->key);
         }
     }
+done:
+    fa_store_close(&copying.to);
     fa_buf_free(&out);
     return rc;
 }

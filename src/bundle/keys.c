@@ -3,7 +3,6 @@
  * This user's secret key and the keys that this user trusts: two small files, read anew each time
  * they are asked for. Neither is believed when somebody else could have written it.
  */
-#include "keys.h"
 
 #include "buf.h"
 #include "bundle.h"
@@ -91,7 +90,7 @@ int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_si
     char path[FA_STORE_PATH_MAX], hex[FA_KEY_HEX];
     fa_sign_secret secret;
     unsigned char public[FA_KEY_BYTES];
-    int rc = 0;
+    int rc;
     if (ret_key == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_key is NULL");
     if (file == NULL) {
@@ -103,17 +102,15 @@ int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_si
     } else {
         rc = fa_output_check(path, diag);
     }
-    if (rc == 0 && fa_sign_make(&secret) != 0)
-        rc = fa_fail(diag, FA_EIO, "no randomness to be had for a key");
-    if (rc == 0)
-        rc = store_secret(path, &secret, diag);
-    if (rc == 0)
-        fa_sign_public(&secret, public);
-    else
-        explicit_bzero(&secret, sizeof secret);
     if (rc != 0)
         return rc;
+    rc = fa_sign_make(&secret) != 0 ? fa_fail(diag, FA_EIO, "no randomness to be had for a key")
+                                    : store_secret(path, &secret, diag);
+    if (rc == 0)
+        fa_sign_public(&secret, public);
     explicit_bzero(&secret, sizeof secret);
+    if (rc != 0)
+        return rc;
     fa_key_text(public, hex);
     memcpy(ret_key, hex, sizeof hex);
     if (ret_path != NULL)
@@ -147,19 +144,20 @@ int fa_keys_secret(const char *file, fa_sign_secret *ret_secret, fa_diag *diag)
                        "there is no key %s to sign with: `fa-tune keygen` makes one; an unsigned "
                        "bundle needs none",
                        path);
-    if (rc == 0 && fstat(fd, &st) == 0 && (st.st_mode & 077) != 0)
+    if (rc != 0)
+        return rc;
+    if (fstat(fd, &st) == 0 && (st.st_mode & 077) != 0)
         rc = fa_fail(diag, FA_ESTORE,
                      "key %s: other users can read it (mode %04o): chmod 600 it, or make another",
                      path, (unsigned)(st.st_mode & 07777));
-    if (rc == 0 && (rc = fa_buf_read_fd(&text, fd, FILE_MAX)) != 0)
+    else if ((rc = fa_buf_read_fd(&text, fd, FILE_MAX)) != 0)
         fa_fail(diag, rc, "key %s cannot be read", path);
-    if (rc == 0)
+    else
         rc = parse_secret(path, text.data, ret_secret, diag);
     if (text.data != NULL)
         explicit_bzero(text.data, text.size);
     fa_buf_free(&text);
-    if (fd >= 0)
-        close(fd);
+    close(fd);
     return rc;
 }
 

@@ -12,7 +12,7 @@
 
 #include "buf.h"
 #include "error.h"
-#include "keys.h"
+#include "bundle.h"
 #include "own_place.h"
 #include "sqlite.h"
 

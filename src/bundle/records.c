@@ -7,7 +7,6 @@
 #include "json.h"
 #include "problem.h"
 #include "render.h"
-#include "trial_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -371,27 +370,31 @@ static int read_head(const cJSON *json, fa_records *records, const char *where, 
     return 0;
 }
 
+static int take_line(const cJSON *json, int number, fa_records *records, const char *where,
+                     fa_diag *diag)
+{
+    fa_baseline baseline;
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
+    if (number == 1)
+        return read_head(json, records, where, diag);
+    if (!cJSON_HasObjectItem(json, "peer"))
+        return add_winner(json, records, where, diag);
+    int rc = fa_baseline_from_json(json, &baseline, diag);
+    return rc == 0 ? fa_records_append_baseline(records, &baseline, diag) : rc;
+}
+
 static int read_line(const char *path, int number, const char *line, size_t size,
                      fa_records *records, fa_diag *diag)
 {
     char where[300];
     cJSON *json = NULL;
-    fa_baseline baseline;
     snprintf(where, sizeof where, "%.256s, line %d", path, number);
     if (size > LINE_MAX_BYTES)
         return fa_fail(diag, FA_ECORRUPT, "%s: longer than %d bytes", where, LINE_MAX_BYTES);
     int rc = fa_json_parse(line, size, where, &json, diag);
-    if (rc == 0 && !cJSON_IsObject(json))
-        rc = fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
-    if (rc == 0 && number == 1) {
-        rc = read_head(json, records, where, diag);
-    } else if (rc == 0 && cJSON_HasObjectItem(json, "peer")) {
-        rc = fa_baseline_from_json(json, &baseline, diag);
-        if (rc == 0)
-            rc = fa_records_append_baseline(records, &baseline, diag);
-    } else if (rc == 0) {
-        rc = add_winner(json, records, where, diag);
-    }
+    if (rc == 0)
+        rc = take_line(json, number, records, where, diag);
     if (rc != 0 && strncmp(diag != NULL ? diag->text : where, where, strlen(where)) != 0)
         rc = fa_fail_in(diag, rc, "%s", where);
     cJSON_Delete(json);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "trial_list.h"
+#include "records.h"
 
 #include "error.h"
 #include "json.h"

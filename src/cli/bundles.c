@@ -5,7 +5,6 @@
 #include "error.h"
 #include "json.h"
 #include "run.h"
-#include "table.h"
 #include "text.h"
 #include "wording.h"
 
@@ -292,14 +291,10 @@ int cli_export(cli_run *run)
     fa_bundle_info bundle = {0};
     if (run->options->bundle.t4 != NULL)
         return cli_export_t4(run);
-    int rc = check_export_options(run->options, &run->diag);
-    if (rc == 0)
-        rc = fa_output_check(to != NULL ? to : out, &run->diag);
-    if (rc == 0)
-        rc = cli_check_gpu(run);
-    if (rc == 0)
-        rc = cli_open(run, !run->options->bundle.predict);
-    if (rc != 0)
+    int rc;
+    if ((rc = check_export_options(run->options, &run->diag)) != 0 ||
+        (rc = fa_output_check(to != NULL ? to : out, &run->diag)) != 0 ||
+        (rc = cli_check_gpu(run)) != 0 || (rc = cli_open(run, !run->options->bundle.predict)) != 0)
         return rc;
     cli_interrupt_install();
     rc = export(run, &records, &bundle);
@@ -339,12 +334,9 @@ int cli_import(cli_run *run)
                                 .dry_run = options->dry_run,
                                 .visit = take_item,
                                 .context = &items};
-    int rc = check_import_options(options, of_records, &run->diag);
-    if (rc == 0)
-        rc = cli_check_gpu(run);
-    if (rc == 0)
-        rc = cli_open(run, options->dry_run);
-    if (rc != 0)
+    int rc;
+    if ((rc = check_import_options(options, of_records, &run->diag)) != 0 ||
+        (rc = cli_check_gpu(run)) != 0 || (rc = cli_open(run, options->dry_run)) != 0)
         return rc;
     if (!of_records)
         return finish_items(run, &items, fa_import(run->tuner, &import, &items.info, &run->diag));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "grid.h"
+#include "options.h"
 
 #include "buf.h"
 #include "error.h"
@@ -43,9 +43,9 @@ void cli_grid_free(cli_grid *grid)
 /* ---- a plan: JSON lines. Its bytes are anybody's: all is checked, and the sentence names the line ----*/
 enum { PLAN_MAX = 16 << 20, PLAN_LINE_MAX = 16384 };
 
-/* A problem, for its own GPU or for each of `gpus`. */
-static int take_json(const cJSON *json, const fa_operation *operation, const char (*gpus)[64],
-                     int gpu_count, cli_grid *grid, fa_diag *diag)
+/* A problem, for its own GPU or for each of the defaults'. */
+static int take_json(const cJSON *json, const cli_plan_defaults *defaults, cli_grid *grid,
+                     fa_diag *diag)
 {
     fa_problem problem;
     const char *name = NULL;
@@ -55,7 +55,7 @@ static int take_json(const cJSON *json, const fa_operation *operation, const cha
     const cJSON *inner = cJSON_GetObjectItemCaseSensitive(json, "problem");
     if (inner != NULL && !cJSON_IsObject(inner))
         return fa_fail(diag, FA_EINVAL, "\"problem\" is no JSON object");
-    problem.operation = operation;
+    problem.operation = defaults->operation;
     int rc = fa_problem_from_strict_json(inner != NULL ? inner : json, FA_NEED_REQUIRED,
                                          inner == NULL ? "gpu" : NULL, &problem, diag);
     if (rc != 0)
@@ -68,26 +68,26 @@ static int take_json(const cJSON *json, const fa_operation *operation, const cha
     if (rc != FA_ENOTFOUND)
         return rc;
     rc = 0;
-    for (int i = 0; i < gpu_count && rc == 0; i++)
-        rc = add_item(grid, &problem, gpus[i], diag);
+    for (int i = 0; i < defaults->gpu_count && rc == 0; i++)
+        rc = add_item(grid, &problem, defaults->gpus[i], diag);
     return rc;
 }
 
-static int take_line(const char *text, size_t size, const fa_operation *operation,
-                     const char (*gpus)[64], int gpu_count, cli_grid *grid, fa_diag *diag)
+static int take_line(const char *text, size_t size, const cli_plan_defaults *defaults,
+                     cli_grid *grid, fa_diag *diag)
 {
     cJSON *json = NULL;
     if (size > PLAN_LINE_MAX)
         return fa_fail(diag, FA_EINVAL, "longer than %d bytes", PLAN_LINE_MAX);
     int rc = fa_json_parse(text, size, "problem", &json, diag);
     if (rc == 0)
-        rc = take_json(json, operation, gpus, gpu_count, grid, diag);
+        rc = take_json(json, defaults, grid, diag);
     cJSON_Delete(json);
     return rc;
 }
 
-static int take_lines(const fa_buf *file, const fa_operation *operation, const char (*gpus)[64],
-                      int gpu_count, cli_grid *grid, fa_diag *diag)
+static int take_lines(const fa_buf *file, const cli_plan_defaults *defaults, cli_grid *grid,
+                      fa_diag *diag)
 {
     const char *at = file->data, *end = file->data + file->size;
     for (size_t line = 1; at < end; line++) {
@@ -95,7 +95,7 @@ static int take_lines(const fa_buf *file, const fa_operation *operation, const c
         size_t size = (size_t)((stop != NULL ? stop : end) - at), blank = 0;
         while (blank < size && strchr(" \t\r", at[blank]) != NULL && at[blank] != 0)
             blank++;
-        int rc = blank < size ? take_line(at, size, operation, gpus, gpu_count, grid, diag) : 0;
+        int rc = blank < size ? take_line(at, size, defaults, grid, diag) : 0;
         if (rc != 0)
             return fa_fail_in(diag, rc, "line %zu", line);
         at += size + (stop != NULL);
@@ -103,13 +103,13 @@ static int take_lines(const fa_buf *file, const fa_operation *operation, const c
     return grid->count > 0 ? 0 : fa_fail(diag, FA_EINVAL, "it holds no problem");
 }
 
-int cli_plan_read(const char *path, const fa_operation *operation, const char (*gpus)[64],
-                  int gpu_count, cli_grid *grid, fa_diag *diag)
+int cli_plan_read(const char *path, const cli_plan_defaults *defaults, cli_grid *grid,
+                  fa_diag *diag)
 {
     fa_buf file = {0};
     int rc = fa_input_read(&file, path, PLAN_MAX, diag);
     if (rc == 0)
-        rc = take_lines(&file, operation, gpus, gpu_count, grid, diag);
+        rc = take_lines(&file, defaults, grid, diag);
     fa_buf_free(&file);
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "plan %.200s", path);
 }
@@ -502,16 +502,11 @@ static int check_grid(const cli_options *o, fa_diag *diag)
 static int add_model(const cli_options *options, lists *l, cli_grid *grid, fa_diag *diag)
 {
     cli_options of_layer;
-    int rc = 0;
-    for (int i = 0; rc == 0; i++) {
-        rc = cli_model_variant(options, i, &of_layer, diag);
-        if (rc == 0)
-            rc = check_lists(&of_layer, fa_operation_of(&options->problem), diag);
-        if (rc == 0)
-            rc = read_lists(&of_layer, l, diag);
-        if (rc == 0)
-            rc = multiply(l, grid, diag);
-    }
+    int i = 0, rc;
+    while ((rc = cli_model_variant(options, i++, &of_layer, diag)) == 0 &&
+           (rc = check_lists(&of_layer, fa_operation_of(&options->problem), diag)) == 0 &&
+           (rc = read_lists(&of_layer, l, diag)) == 0 && (rc = multiply(l, grid, diag)) == 0)
+        ;
     return rc == FA_ENOTFOUND && grid->count > 0 ? 0 : rc;
 }
 
@@ -526,8 +521,10 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
     if (rc == 0 && options->sweep.model != NULL)
         rc = add_model(options, l, &grid, diag);
     else if (rc == 0 && options->sweep.plan != NULL)
-        rc = cli_plan_read(options->sweep.plan, l->operation, (const char(*)[64])l->gpu.name,
-                           l->gpu.count, &grid, diag);
+        rc = cli_plan_read(
+            options->sweep.plan,
+            &(cli_plan_defaults){l->operation, (const char(*)[64])l->gpu.name, l->gpu.count}, &grid,
+            diag);
     else if (rc == 0)
         rc = multiply(l, &grid, diag);
     free(l);

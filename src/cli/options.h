@@ -12,10 +12,60 @@
 
 #include "buf.h"
 #include "operation.h"
-#include "settings.h"
+#include "fa_tune.h"
 
 #include <cJSON.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
 
+/* ---- settings of files (settings.c) ----------------------------------------------------------*/
+/* What options of the command line are where they are not given. The nearest `fa-tune.toml` in the
+ * current folder or above it is the project's, `fa-tune/config.toml` in the configuration directory is the user's.
+ *
+ * Both are a strict subset of TOML: lines of KEY = VALUE, where a value is a text in quotes without escapes or a number;
+ * comments. Their bytes are anybody's: all is checked.
+ *
+ * Invariants: the project's file belongs to this user or to root, since another's could ask for a thousand compile workers
+ * wherever a folder above is shared, as /tmp is. It says nothing about where kernels come from or go to: whoever can write into a folder that
+ * somebody works in would choose the cubins that run on that person's GPU. */
+enum { CLI_SETTINGS = 9, CLI_SETTING_MAX = 1024 };
+
+typedef enum cli_settings_file { CLI_FILE_PROJECT, CLI_FILE_USER, CLI_FILES } cli_settings_file;
+
+typedef struct cli_setting {
+    char value[CLI_SETTING_MAX]; /* "" where no file has it */
+    cli_settings_file file;
+    int line;
+    bool exported; /* its variable says it now */
+} cli_setting;
+
+typedef struct cli_settings {
+    cli_setting setting[CLI_SETTINGS];
+    char path[CLI_FILES][PATH_MAX]; /* "": there is no such place, or no file in it */
+    bool found[CLI_FILES];
+    /* a project's file that belongs to another user, and is not read; "": there is none */
+    char foreign[PATH_MAX];
+} cli_settings;
+
+/* The keys, each the name of an option without its dashes. */
+extern const struct cli_setting_key {
+    const char *name;
+    const char *variable; /* which goes before files, or NULL */
+    bool empty_counts;    /* an empty variable says something too: there is none */
+} cli_setting_keys[CLI_SETTINGS];
+/* What the setting's variable says; NULL: nothing, or there is none. */
+const char *cli_setting_variable(int index);
+
+/* Reads both files, where they are there. FA_EINVAL with file and line. */
+int cli_settings_load(cli_settings *ret_settings, fa_diag *diag);
+/* Reads one file's text; the settings of a file that was read before stay. */
+int cli_settings_read(const char *text, size_t size, cli_settings_file file, cli_settings *settings,
+                      fa_diag *diag);
+/* Makes the store and the service of files what their variables would say, where these are not set. */
+int cli_settings_export(cli_settings *settings, fa_diag *diag);
+
+/* ---- options --------------------------------------------------------------------------------*/
 enum {
     CLI_GROUP_PROBLEM = 1, /* what is to be computed */
     CLI_GROUP_GPU = 2,     /* --gpu */
@@ -172,5 +222,35 @@ void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *ou
 void cli_help_verb(const cli_verb *verb, const fa_operation *operation, fa_buf *out);
 /* All verbs and options; the caller's. */
 cJSON *cli_help_json(const cli_verb *verbs, size_t count);
+
+/* ---- what a sweep is to tune (grid.c) --------------------------------------------------------*/
+/* Every combination of the lists that were typed, or the lines of a plan.
+ *
+ * Lists are numbers or names between commas; 512:16384:x2 multiplies and 512:2048:+512 adds, up to
+ * and with the end. Everything is checked before anything runs, and the number of problems is bounded. */
+typedef struct cli_grid {
+    fa_sweep_item *item;
+    int32_t count;
+    size_t capacity;
+    char plan[sizeof((fa_sweep *)NULL)->plan]; /* the options that make this grid, as typed */
+} cli_grid;
+
+void cli_grid_free(cli_grid *grid);
+
+/* The problems that the options ask for; FA_EINVAL, FA_ENOTFOUND or FA_ENOTSUP with a sentence. */
+int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag);
+
+/* Whether the options name a grid or a plan at all. */
+bool cli_grid_given(const cli_options *options);
+
+/* What lines of a plan are for that do not say it: an operation, and each of these GPUs. */
+typedef struct cli_plan_defaults {
+    const fa_operation *operation;
+    const char (*gpus)[64];
+    int gpu_count;
+} cli_plan_defaults;
+/* Joins the items of a file of JSON lines, each a problem or an object with a "problem", with "gpu" beside it or not. */
+int cli_plan_read(const char *path, const cli_plan_defaults *defaults, cli_grid *grid,
+                  fa_diag *diag);
 
 #endif

@@ -494,12 +494,9 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
         *ret_options = options;
         return 0;
     }
-    rc = check_settings(&all, files, diag);
-    if (rc == 0)
-        rc = take_settings(&parse, diag);
-    if (rc == 0)
-        rc = complete(verb, &options, diag);
-    if (rc == 0)
-        *ret_options = options;
-    return rc;
+    if ((rc = check_settings(&all, files, diag)) != 0 || (rc = take_settings(&parse, diag)) != 0 ||
+        (rc = complete(verb, &options, diag)) != 0)
+        return rc;
+    *ret_options = options;
+    return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "settings.h"
+#include "options.h"
 
 #include "buf.h"
 #include "error.h"
@@ -154,14 +154,13 @@ static int read_line(line *l, cli_settings_file file, int number, cli_settings *
     skip_blanks(l);
     if (is_over(l))
         return 0;
-    int rc = read_key(l, key, diag);
-    if (rc == 0)
-        rc = find_key(key, file, &index, diag);
-    if (rc == 0 && is_over(l))
-        rc = fa_fail(diag, FA_EINVAL, "the value of %s is missing", key);
-    if (rc == 0)
-        rc = *l->at == '"' || *l->at == '\'' ? read_text(l, value, diag)
-                                             : read_number(l, key, value, diag);
+    int rc;
+    if ((rc = read_key(l, key, diag)) != 0 || (rc = find_key(key, file, &index, diag)) != 0)
+        return rc;
+    if (is_over(l))
+        return fa_fail(diag, FA_EINVAL, "the value of %s is missing", key);
+    rc = *l->at == '"' || *l->at == '\'' ? read_text(l, value, diag)
+                                         : read_number(l, key, value, diag);
     if (rc != 0)
         return rc;
     skip_blanks(l);

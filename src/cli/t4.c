@@ -6,7 +6,7 @@
 #include "json.h"
 #include "run.h"
 #include "text.h"
-#include "tunable.h"
+#include "trial.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -142,14 +142,10 @@ int cli_export_t4(cli_run *run)
     const char *file = run->options->bundle.t4;
     struct search search = {.options = run->options};
     fa_buf problem = {0};
-    int rc = check_options(run->options, &run->diag);
-    if (rc == 0)
-        rc = fa_output_check(file, &run->diag);
-    if (rc == 0)
-        rc = cli_open(run, true);
-    if (rc == 0)
-        rc = find_one(run, &search);
-    if (rc != 0)
+    int rc;
+    if ((rc = check_options(run->options, &run->diag)) != 0 ||
+        (rc = fa_output_check(file, &run->diag)) != 0 || (rc = cli_open(run, true)) != 0 ||
+        (rc = find_one(run, &search)) != 0)
         return rc;
     cJSON *document = cJSON_CreateObject();
     fa_json_add_text(document, "schema_version", "1.0.0");
@@ -159,29 +155,32 @@ int cli_export_t4(cli_run *run)
     fa_json_add_text(metadata, "timeunit", "milliseconds");
     fa_json_add_text(metadata, "kernel", problem.data);
     fa_json_add_text(metadata, "device", search.study.gpu.name);
+    char *text = NULL;
     rc = fa_list_study_trials(run->tuner, &search.study, add_trial, results, &run->diag);
-    char *text = rc == 0 && !problem.failed ? fa_json_print_tidy(document) : NULL;
+    if (rc != 0)
+        goto done;
     int count = cJSON_GetArraySize(results);
-    if (rc == 0 && text == NULL)
+    if (problem.failed || (text = fa_json_print_tidy(document)) == NULL)
         rc = fa_fail(&run->diag, FA_ENOMEM, "out of memory for the trials");
-    else if (rc == 0 && count == 0)
+    else if (count == 0)
         rc = fa_fail(
             &run->diag, FA_ENOTFOUND,
             "no trial of this problem was measured or failed: without its GPU they are only "
             "compiled");
-    else if (rc == 0)
+    else
         rc = fa_output_write(file, text, strlen(text), &run->diag);
-    if (rc == 0) {
-        cJSON *told = fa_json_add_object(run->document, "t4");
-        fa_json_add_text(told, "file", file);
-        fa_json_add_number(told, "trials", count);
-        cli_text_path(&run->out, file);
-        fa_buf_text(&run->out, ": ");
-        cli_text_count(&run->out, count, "trial");
-        fa_buf_text(&run->out, " of ");
-        fa_buf_text(&run->out, problem.data);
-        fa_buf_text(&run->out, "\n");
-    }
+    if (rc != 0)
+        goto done;
+    cJSON *told = fa_json_add_object(run->document, "t4");
+    fa_json_add_text(told, "file", file);
+    fa_json_add_number(told, "trials", count);
+    cli_text_path(&run->out, file);
+    fa_buf_text(&run->out, ": ");
+    cli_text_count(&run->out, count, "trial");
+    fa_buf_text(&run->out, " of ");
+    fa_buf_text(&run->out, problem.data);
+    fa_buf_text(&run->out, "\n");
+done:
     free(text);
     cJSON_Delete(document);
     fa_buf_free(&problem);

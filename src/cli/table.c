@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "table.h"
 
 #include "json.h"
 #include "problem.h"
 #include "text.h"
 #include "trial.h"
-#include "tunable.h"
 #include "wording.h"
 
 #include <stdarg.h>

@@ -11,7 +11,6 @@
 #include "json.h"
 #include "problem.h"
 #include "run.h"
-#include "table.h"
 #include "text.h"
 
 #include <fcntl.h>

@@ -4,7 +4,6 @@
  */
 #include "json.h"
 #include "run.h"
-#include "table.h"
 #include "text.h"
 
 /* By key: what holds where nothing says otherwise. The store's place is the library's to tell. */

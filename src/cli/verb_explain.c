@@ -6,7 +6,6 @@
 #include "error.h"
 #include "json.h"
 #include "problem.h"
-#include "table.h"
 #include "run.h"
 #include "text.h"
 #include "wording.h"
@@ -145,18 +144,20 @@ int cli_explain(cli_run *run)
         return rc;
     fa_request request = cli_request(run->options);
     rc = fa_count_space(run->tuner, &request, &space, &run->diag);
-    if (rc == 0)
-        rc = fa_explain(run->tuner, &request, cli_rows_visit, &rows, &gpu, &run->diag);
+    if (rc != 0)
+        return rc;
+    rc = fa_explain(run->tuner, &request, cli_rows_visit, &rows, &gpu, &run->diag);
     if (rows.failed)
         rc = fa_fail(&run->diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
-    if (rc == 0)
-        rc = find_imported(run->tuner, &request, &rows, &imported, &run->diag);
-    if (rc == 0 && run->options->json) {
+    if (rc != 0 || (rc = find_imported(run->tuner, &request, &rows, &imported, &run->diag)) != 0)
+        goto done;
+    if (run->options->json) {
         print_json(run->document, run->options, &gpu, &space, &rows, imported);
         fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
-    } else if (rc == 0) {
+    } else {
         print_text(run->options, &gpu, &space, &rows, imported, &run->out);
     }
+done:
     cli_rows_free(&rows);
     return rc;
 }

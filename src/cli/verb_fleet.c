@@ -6,7 +6,6 @@
 #include "error.h"
 #include "json.h"
 #include "run.h"
-#include "table.h"
 #include "text.h"
 
 #include <inttypes.h>

@@ -7,7 +7,6 @@
 #include "options_table.h"
 #include "problem.h"
 #include "run.h"
-#include "table.h"
 #include "text.h"
 #include "wording.h"
 

@@ -8,7 +8,6 @@
 #include "problem.h"
 #include "trial.h"
 #include "run.h"
-#include "table.h"
 #include "text.h"
 
 #include <stdio.h>
@@ -153,11 +152,12 @@ int cli_profile(cli_run *run)
                                  options->profile.beside};
     struct profiles all = {.count = 0};
     int rc = cli_check_gpu(run);
-    if (rc == 0 && ranks[0] == ranks[1])
-        rc = fa_fail(&run->diag, FA_EINVAL, "--beside %d is the config of the first column: name another",
-                     ranks[1]);
-    if (rc == 0)
-        rc = cli_open(run, false);
+    if (rc != 0)
+        return rc;
+    if (ranks[0] == ranks[1])
+        return fa_fail(&run->diag, FA_EINVAL,
+                       "--beside %d is the config of the first column: name another", ranks[1]);
+    rc = cli_open(run, false);
     if (rc != 0)
         return rc;
     fa_request request = cli_request(options);

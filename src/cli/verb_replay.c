@@ -4,7 +4,6 @@
  */
 #include "json.h"
 #include "run.h"
-#include "table.h"
 #include "text.h"
 
 #include <string.h>

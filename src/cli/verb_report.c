@@ -60,12 +60,10 @@ int cli_report(cli_run *run)
     const char *file = run->options->out;
     unsigned format = CLI_FORMAT_UNSET;
     report_outcome outcome = {0};
-    int rc = choose_format(run->options, &format, &run->diag);
-    if (rc == 0 && file != NULL)
-        rc = fa_output_check(file, &run->diag);
-    if (rc == 0)
-        rc = cli_open(run, !run->options->profile.winners);
-    if (rc != 0)
+    int rc;
+    if ((rc = choose_format(run->options, &format, &run->diag)) != 0 ||
+        (file != NULL && (rc = fa_output_check(file, &run->diag)) != 0) ||
+        (rc = cli_open(run, !run->options->profile.winners)) != 0)
         return rc;
     cli_interrupt_install();
     if (run->options->profile.winners)

@@ -7,7 +7,6 @@
 #include "json.h"
 #include "problem.h"
 #include "run.h"
-#include "table.h"
 #include "text.h"
 
 #include <stdlib.h>

@@ -3,11 +3,10 @@
  * sweep: a grid of problems as one job in the store, and how it stands.
  */
 #include "error.h"
-#include "grid.h"
+#include "options.h"
 #include "json.h"
 #include "problem.h"
 #include "run.h"
-#include "table.h"
 #include "text.h"
 
 #include <inttypes.h>

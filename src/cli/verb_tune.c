@@ -7,7 +7,6 @@
 #include "error.h"
 #include "json.h"
 #include "problem.h"
-#include "table.h"
 #include "run.h"
 #include "text.h"
 #include "wording.h"

@@ -12,10 +12,9 @@ enum { SETS = 1024, WAYS = 4, KEY_MAX = 2048, PAGE_PART = 8, FRESH_MS = 2000, LO
 
 struct entry {
     uint64_t hash;
-    char kind; /* 0: free */
+    serve_cache_key key; /* of kind 0: free */
+    char *bytes;         /* the key's, this entry's own */
     bool refreshing;
-    char *key;
-    size_t size;
     serve_page *page;
     int64_t generation;
     int64_t right_ms; /* when it was last known to be what the store holds */
@@ -31,16 +30,16 @@ struct serve_cache {
     struct entry entry[SETS][WAYS];
 };
 
-static uint64_t hash_of(char kind, const char *key, size_t size)
+static uint64_t hash_of(serve_cache_key key)
 {
-    uint64_t hash = 14695981039346656037ull ^ (unsigned char)kind, word; /* FNV-1a, by words */
-    for (; size >= sizeof word; key += sizeof word, size -= sizeof word) {
-        memcpy(&word, key, sizeof word);
+    uint64_t hash = 14695981039346656037ull ^ (unsigned char)key.kind, word; /* FNV-1a, by words */
+    for (; key.size >= sizeof word; key.bytes += sizeof word, key.size -= sizeof word) {
+        memcpy(&word, key.bytes, sizeof word);
         hash = (hash ^ word) * 1099511628211ull;
         hash ^= hash >> 32;
     }
-    for (; size > 0; key++, size--)
-        hash = (hash ^ (unsigned char)*key) * 1099511628211ull;
+    for (; key.size > 0; key.bytes++, key.size--)
+        hash = (hash ^ (unsigned char)*key.bytes) * 1099511628211ull;
     return hash ^ (hash >> 29);
 }
 
@@ -54,20 +53,25 @@ serve_cache *serve_cache_make(size_t bytes)
 
 static void forget(serve_cache *cache, struct entry *entry)
 {
-    if (entry->kind == 0)
+    if (entry->key.kind == 0)
         return;
     cache->counts.entries--;
-    cache->counts.bytes -= (int64_t)(entry->size + entry->page->size);
-    free(entry->key);
+    cache->counts.bytes -= (int64_t)(entry->key.size + entry->page->size);
+    free(entry->bytes);
     serve_page_drop(&entry->page);
     *entry = (struct entry){0};
 }
 
-void serve_cache_empty(serve_cache *cache)
+static void forget_all(serve_cache *cache)
 {
     for (int s = 0; s < SETS; s++)
         for (int w = 0; w < WAYS; w++)
             forget(cache, &cache->entry[s][w]);
+}
+
+void serve_cache_empty(serve_cache *cache)
+{
+    forget_all(cache);
     cache->now.epoch++;
 }
 
@@ -80,22 +84,20 @@ void serve_cache_free(serve_cache **cache)
     *cache = NULL;
 }
 
-static struct entry *find_entry(serve_cache *cache, uint64_t hash, char kind, const char *key,
-                                size_t size)
+static struct entry *find_entry(serve_cache *cache, uint64_t hash, serve_cache_key key)
 {
     struct entry *set = cache->entry[hash % SETS];
     for (int w = 0; w < WAYS; w++)
-        if (set[w].hash == hash && set[w].kind == kind && set[w].size == size &&
-            memcmp(set[w].key, key, size) == 0)
+        if (set[w].hash == hash && set[w].key.kind == key.kind && set[w].key.size == key.size &&
+            memcmp(set[w].key.bytes, key.bytes, key.size) == 0)
             return &set[w];
     return NULL;
 }
 
-serve_page *serve_cache_get(serve_cache *cache, char kind, const char *key, size_t size,
-                            int64_t now_ms, bool *ret_refresh)
+serve_page *serve_cache_get(serve_cache *cache, serve_cache_key key, int64_t now_ms,
+                            bool *ret_refresh)
 {
-    struct entry *entry =
-        size <= KEY_MAX ? find_entry(cache, hash_of(kind, key, size), kind, key, size) : NULL;
+    struct entry *entry = key.size <= KEY_MAX ? find_entry(cache, hash_of(key), key) : NULL;
     *ret_refresh = false;
     if (entry != NULL && entry->generation != cache->now.generation) {
         bool is_asked = entry->refreshing && now_ms - entry->asked_ms <= LOOKUP_MS;
@@ -126,7 +128,7 @@ static struct entry *place_for(serve_cache *cache, uint64_t hash)
 {
     struct entry *set = cache->entry[hash % SETS], *oldest = &set[0];
     for (int w = 0; w < WAYS; w++) {
-        if (set[w].kind == 0)
+        if (set[w].key.kind == 0)
             return &set[w];
         if (set[w].used < oldest->used)
             oldest = &set[w];
@@ -134,29 +136,26 @@ static struct entry *place_for(serve_cache *cache, uint64_t hash)
     return oldest;
 }
 
-void serve_cache_put(serve_cache *cache, char kind, const char *key, size_t size, serve_page *page,
+void serve_cache_put(serve_cache *cache, serve_cache_key key, serve_page *page,
                      serve_cache_time when, int64_t now_ms)
 {
-    uint64_t hash = hash_of(kind, key, size);
-    size_t bytes = size + page->size;
-    if (size > KEY_MAX || bytes > cache->limit / PAGE_PART || when.epoch != cache->now.epoch)
+    uint64_t hash = hash_of(key);
+    size_t bytes = key.size + page->size;
+    if (key.size > KEY_MAX || bytes > cache->limit / PAGE_PART || when.epoch != cache->now.epoch)
         return;
-    struct entry *entry = find_entry(cache, hash, kind, key, size);
+    struct entry *entry = find_entry(cache, hash, key);
     if (entry == NULL)
         entry = place_for(cache, hash);
     forget(cache, entry);
     if ((size_t)cache->counts.bytes + bytes > cache->limit)
-        for (int s = 0; s < SETS; s++)
-            for (int w = 0; w < WAYS; w++)
-                forget(cache, &cache->entry[s][w]);
-    char *copy = malloc(size + 1);
+        forget_all(cache);
+    char *copy = malloc(key.size + 1);
     if (copy == NULL)
         return;
-    memcpy(copy, key, size);
+    memcpy(copy, key.bytes, key.size);
     *entry = (struct entry){.hash = hash,
-                            .kind = kind,
-                            .key = copy,
-                            .size = size,
+                            .key = {key.kind, copy, key.size},
+                            .bytes = copy,
                             .page = serve_page_keep(page),
                             .generation = when.generation,
                             .right_ms = now_ms,

@@ -114,11 +114,12 @@ int serve_family_open(const serve_service *service, const char *id, serve_family
     if (family->tuner == NULL || strcmp(family->id, id) != 0) {
         fa_close(&family->tuner);
         int rc = place(service, id, folder, sizeof folder, diag);
-        if (rc == 0 && access(folder, F_OK) != 0)
-            rc = fa_fail(diag, FA_ENOTFOUND,
-                         "this server has no family %s: POST it to /v1/families", id);
-        if (rc == 0)
-            rc = open_templates(service, folder, &family->tuner, diag);
+        if (rc != 0)
+            return rc;
+        if (access(folder, F_OK) != 0)
+            return fa_fail(diag, FA_ENOTFOUND,
+                           "this server has no family %s: POST it to /v1/families", id);
+        rc = open_templates(service, folder, &family->tuner, diag);
         if (rc != 0)
             return rc;
         snprintf(family->id, sizeof family->id, "%s", id);

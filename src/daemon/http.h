@@ -71,13 +71,20 @@ typedef struct serve_cache_counts {
 serve_cache *serve_cache_make(size_t bytes); /* NULL: out of memory */
 void serve_cache_free(serve_cache **cache);
 
+/* A request's bytes, among those of one kind. */
+typedef struct serve_cache_key {
+    char kind; /* not 0 */
+    const char *bytes;
+    size_t size;
+} serve_cache_key;
+
 /* The page, or NULL. *ret_refresh: the page is older than a change of the store, and the caller looks it up again;
  * that is true for one caller only. The cache owns the page until the loop continues. */
-serve_page *serve_cache_get(serve_cache *cache, char kind, const char *key, size_t size,
-                            int64_t now_ms, bool *ret_refresh);
+serve_page *serve_cache_get(serve_cache *cache, serve_cache_key key, int64_t now_ms,
+                            bool *ret_refresh);
 serve_cache_time serve_cache_now(const serve_cache *cache);
 /* Keeps a page that was looked up at `when`, unless the cache was emptied since. */
-void serve_cache_put(serve_cache *cache, char kind, const char *key, size_t size, serve_page *page,
+void serve_cache_put(serve_cache *cache, serve_cache_key key, serve_page *page,
                      serve_cache_time when, int64_t now_ms);
 void serve_cache_empty(serve_cache *cache);      /* a tune has stored a winner */
 void serve_cache_mark_stale(serve_cache *cache); /* somebody has written to the store */

@@ -197,13 +197,10 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
     const serve_http_limits limits = limits_of(settings);
     service->cache = serve_cache_make((size_t)settings->cache_mib << 20);
     int rc = service->cache == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for the service") : 0;
-    if (rc == 0)
-        rc = serve_loop_queue_open(loop, &service->queue, diag);
-    if (rc == 0)
-        rc = serve_http_open(loop, &limits, &serve_routes, service, &service->http, diag);
-    if (rc == 0)
-        rc = start_threads(service, diag);
-    if (rc != 0) { /* nothing is served; the process ends, and its threads with it */
+    if (rc != 0 || (rc = serve_loop_queue_open(loop, &service->queue, diag)) != 0 ||
+        (rc = serve_http_open(loop, &limits, &serve_routes, service, &service->http, diag)) != 0 ||
+        (rc = start_threads(service, diag)) != 0) {
+        /* Nothing is served; the process ends, and its threads with it. */
         serve_http_close(&service->http);
         return rc;
     }

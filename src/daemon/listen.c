@@ -103,29 +103,27 @@ int serve_listen_unix(const char *path, serve_listener *ret_listener, fa_diag *d
     serve_listener listener = {.fd = -1, .local = true, .lock_fd = -1};
     struct sockaddr_un address;
     struct stat st;
-    int rc = unix_address(path, &address, diag);
-    if (rc == 0)
-        rc = take_lock(path, &listener.lock_fd, diag);
-    if (rc == 0)
-        rc = clear_place(path, &address, diag);
-    if (rc == 0) {
-        listener.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        mode_t before = umask(0177);
-        if (listener.fd < 0 ||
-            bind(listener.fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-            listen(listener.fd, BACKLOG) != 0 || lstat(path, &st) != 0)
-            rc = fa_fail(diag, FA_EIO, "cannot listen on %s: %s", path, strerror(errno));
-        umask(before);
-    }
-    if (rc != 0) {
-        serve_listener_close(&listener);
-        return rc;
-    }
+    int rc;
+    if ((rc = unix_address(path, &address, diag)) != 0 ||
+        (rc = take_lock(path, &listener.lock_fd, diag)) != 0 ||
+        (rc = clear_place(path, &address, diag)) != 0)
+        goto failed;
+    listener.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    mode_t before = umask(0177);
+    if (listener.fd < 0 || bind(listener.fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(listener.fd, BACKLOG) != 0 || lstat(path, &st) != 0)
+        rc = fa_fail(diag, FA_EIO, "cannot listen on %s: %s", path, strerror(errno));
+    umask(before);
+    if (rc != 0)
+        goto failed;
     listener.device = st.st_dev;
     listener.inode = st.st_ino;
     snprintf(listener.where, sizeof listener.where, "unix:%s", path);
     *ret_listener = listener;
     return 0;
+failed:
+    serve_listener_close(&listener);
+    return rc;
 }
 
 /* ---- TCP ------------------------------------------------------------------------------------*/

@@ -181,8 +181,9 @@ static void give_document(serve_pending *pending, const char *text, bool keep)
 {
     serve_page *page = serve_page_json(strdup(text));
     if (page != NULL && keep)
-        serve_cache_put(pending->service->cache, 'K', pending->body->bytes, pending->body->size,
-                        page, pending->when, serve_now_ms(pending->service));
+        serve_cache_put(pending->service->cache,
+                        (serve_cache_key){'K', pending->body->bytes, pending->body->size}, page,
+                        pending->when, serve_now_ms(pending->service));
     reply_all(pending, MHD_HTTP_OK, page);
     serve_page_drop(&page);
 }
@@ -475,8 +476,9 @@ static void join(serve_service *service, serve_pending_kind kind, serve_exchange
 void serve_post_kernel(serve_service *service, serve_exchange *exchange)
 {
     bool stale;
-    serve_page *page = serve_cache_get(service->cache, 'K', exchange->body, exchange->body_size,
-                                       serve_now_ms(service), &stale);
+    serve_page *page =
+        serve_cache_get(service->cache, (serve_cache_key){'K', exchange->body, exchange->body_size},
+                        serve_now_ms(service), &stale);
     if (page != NULL)
         serve_reply(exchange, MHD_HTTP_OK, page);
     if (page == NULL || stale)

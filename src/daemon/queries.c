@@ -11,8 +11,8 @@
 
 enum {
     WINNERS_DEFAULT = 100,
-    WINNERS_MAX =
-        10000 /* the limit that fa-tune show requests; takes the lookup thread a second or two */
+    /* the limit that fa-tune show requests; takes the lookup thread a second or two */
+    WINNERS_MAX = 10000
 };
 
 /* ---- any query ------------------------------------------------------------------------------*/
@@ -153,6 +153,11 @@ static int read_cubin(serve_query *query, fa_diag *diag)
     return fa_answer_cubin(query->service->tuner, &answer, &query->bytes, &query->size, diag);
 }
 
+static serve_cache_key cache_key(const char *cubin)
+{
+    return (serve_cache_key){'C', cubin, strlen(cubin)};
+}
+
 static void give_cubin(serve_task *task)
 {
     serve_query *query = (serve_query *)task;
@@ -168,8 +173,8 @@ static void give_cubin(serve_task *task)
         serve_page_header(page, MHD_HTTP_HEADER_CACHE_CONTROL,
                           "private, max-age=31536000, immutable");
         if (page != NULL)
-            serve_cache_put(query->service->cache, 'C', query->key, strlen(query->key), page,
-                            query->when, serve_now_ms(query->service));
+            serve_cache_put(query->service->cache, cache_key(query->key), page, query->when,
+                            serve_now_ms(query->service));
         if (waits)
             serve_reply_unless_known(exchange, page);
         serve_page_drop(&page);
@@ -188,7 +193,7 @@ void serve_get_cubin(serve_service *service, serve_exchange *exchange)
         return;
     }
     serve_page *page =
-        serve_cache_get(service->cache, 'C', key, strlen(key), serve_now_ms(service), &refresh);
+        serve_cache_get(service->cache, cache_key(key), serve_now_ms(service), &refresh);
     if (page != NULL)
         serve_reply_unless_known(exchange, page);
     if (page != NULL && !refresh)

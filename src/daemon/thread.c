@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "thread.h"
+#include "service.h"
 
 #include "error.h"
 

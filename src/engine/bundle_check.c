@@ -9,7 +9,7 @@
 #include "error.h"
 #include "stored.h"
 #include "json.h"
-#include "keys.h"
+#include "bundle.h"
 #include "problem.h"
 
 #include <stdio.h>

@@ -39,18 +39,23 @@ void fa_render_cubin_key(const fa_tuner *tuner, const fa_problem *problem,
                   rendered->key);
 }
 
-int fa_render_candidate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
-                        const fa_candidate *candidate, const char *nvrtc_identity, fa_rendered *ret,
-                        fa_diag *diag)
+int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_candidate *candidate,
+                        const char *nvrtc_identity, fa_rendered *ret, fa_diag *diag)
 {
-    const fa_family_list *families = fa_families_for(tuner, problem);
-    fa_render_architecture(families->family[candidate->family], gpu, ret->architecture,
+    fa_render_architecture(task->families->family[candidate->family], task->gpu, ret->architecture,
                            sizeof ret->architecture);
-    int rc = fa_render(fa_templates_for(tuner, problem), families, candidate, problem, gpu,
-                       &ret->source, diag);
+    int rc = fa_render(fa_templates_for(tuner, task->problem), task, candidate, &ret->source, diag);
     if (rc == 0)
-        fa_render_cubin_key(tuner, problem, nvrtc_identity, ret);
+        fa_render_cubin_key(tuner, task->problem, nvrtc_identity, ret);
     return rc;
+}
+
+int fa_target_candidate(fa_tuner *tuner, const fa_target *target, const fa_config *config,
+                        fa_candidate *ret_candidate, fa_diag *diag)
+{
+    int rc = fa_tuner_families(tuner, diag);
+    fa_task task = fa_task_for(tuner, &target->asked, &target->gpu);
+    return rc == 0 ? fa_space_one(&task, config, ret_candidate, diag) : rc;
 }
 
 fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
@@ -105,14 +110,13 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin
 int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
                      fa_candidate *ret_candidate, fa_rendered *ret, fa_diag *diag)
 {
-    int rc = fa_space_one(fa_families_for(tuner, &record->problem), &record->trial.config,
-                          &record->problem, &record->gpu, ret_candidate, diag);
+    fa_task task = fa_task_for(tuner, &record->problem, &record->gpu);
+    int rc = fa_space_one(&task, &record->trial.config, ret_candidate, diag);
     if (rc != 0)
         return rc;
     if (ret_candidate->trial.status != FA_STATUS_PENDING)
         return fa_fail(diag, FA_ENOKERNEL, "%s", ret_candidate->trial.reason);
-    return fa_render_candidate(tuner, &record->problem, &record->gpu, ret_candidate, nvrtc, ret,
-                               diag);
+    return fa_render_candidate(tuner, &task, ret_candidate, nvrtc, ret, diag);
 }
 
 bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)

@@ -21,14 +21,16 @@ typedef struct fa_rendered {
 /* Sets the key, by which a cubin is stored and looked up: it covers all that goes into the cubin. */
 void fa_render_cubin_key(const fa_tuner *tuner, const fa_problem *problem,
                          const char *nvrtc_identity, fa_rendered *rendered);
-/* Renders a candidate for a problem on a GPU into a zeroed *ret, whose source the caller frees. */
-int fa_render_candidate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
-                        const fa_candidate *candidate, const char *nvrtc_identity, fa_rendered *ret,
-                        fa_diag *diag);
+/* Renders a candidate of the tuner's task into a zeroed *ret, whose source the caller frees. */
+int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_candidate *candidate,
+                        const char *nvrtc_identity, fa_rendered *ret, fa_diag *diag);
 /* Why a cubin may not go on, or FA_STATUS_COMPILED. */
 fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
                         const char *log, char *ret_reason, size_t size);
 
+/* What a config is in the space of the problem that is asked for; reads the families, unless they are there. */
+int fa_target_candidate(fa_tuner *tuner, const fa_target *target, const fa_config *config,
+                        fa_candidate *ret_candidate, fa_diag *diag);
 /* What a record's config is in today's space, and what it renders to with this NVRTC; the source is the caller's to free.
  * FA_ENOKERNEL: the config is not of today's space. */
 int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,

@@ -35,7 +35,7 @@ struct source {
 struct check {
     fa_tuner *tuner;
     fa_target target;
-    const fa_family_list *families;
+    fa_task task;          /* the default configs of the families */
     struct source *source; /* SOURCES_MAX */
     int count, next, done;
     fa_loop loop;
@@ -163,9 +163,8 @@ static int add_answer(struct check *check)
     source->family = THE_ANSWER;
     fa_render_architecture(NULL, &check->target.gpu, source->architecture,
                            sizeof source->architecture);
-    int rc =
-        fa_render_reference(fa_templates_for(check->tuner, &check->target.problem), check->families,
-                            &check->target.problem, &check->target.gpu, &text, check->diag);
+    int rc = fa_render_reference(fa_templates_for(check->tuner, &check->target.problem),
+                                 &check->task, &text, check->diag);
     source->text = text.data;
     return rc;
 }
@@ -174,18 +173,18 @@ static int add_answer(struct check *check)
 static int add_family(struct check *check, int family)
 {
     struct source *source = &check->source[check->count];
-    const fa_family *is = check->families->family[family];
+    const fa_family *is = check->task.families->family[family];
     const fa_problem *problem = &check->target.problem;
     const fa_gpu *gpu = &check->target.gpu;
     fa_buf text = {0};
-    int rc =
-        fa_space_default(check->families, family, problem, gpu, &source->candidate, check->diag);
-    if (rc == 0 && source->candidate.trial.status != FA_STATUS_PENDING)
-        rc = fa_fail(check->diag, FA_ENOKERNEL, "the default config of %s: %s", fa_family_name(is),
-                     source->candidate.trial.reason);
-    if (rc == 0)
-        rc = fa_render(fa_templates_for(check->tuner, problem), check->families, &source->candidate,
-                       problem, gpu, &text, check->diag);
+    int rc = fa_space_default(&check->task, family, &source->candidate, check->diag);
+    if (rc != 0)
+        return rc;
+    if (source->candidate.trial.status != FA_STATUS_PENDING)
+        return fa_fail(check->diag, FA_ENOKERNEL, "the default config of %s: %s",
+                       fa_family_name(is), source->candidate.trial.reason);
+    rc = fa_render(fa_templates_for(check->tuner, problem), &check->task, &source->candidate, &text,
+                   check->diag);
     if (rc != 0)
         return rc;
     fa_render_architecture(is, gpu, source->architecture, sizeof source->architecture);
@@ -200,9 +199,9 @@ static int add_all(struct check *check)
     const fa_operation *operation = fa_operation_of(&check->target.problem);
     const bool answered = cJSON_HasObjectItem(operation->document, "reference");
     int rc = answered ? add_answer(check) : 0;
-    for (int i = 0; i < check->families->count && rc == 0 && check->count < SOURCES_MAX; i++)
-        if (fa_family_operation(check->families->family[i]) == operation &&
-            fa_family_supports(check->families->family[i], &check->target.problem,
+    for (int i = 0; i < check->task.families->count && rc == 0 && check->count < SOURCES_MAX; i++)
+        if (fa_family_operation(check->task.families->family[i]) == operation &&
+            fa_family_supports(check->task.families->family[i], &check->target.problem,
                                &check->target.gpu, NULL) == 0)
             rc = add_family(check, i);
     return rc == 0 && check->count == (int)answered
@@ -249,7 +248,7 @@ static int tell_all(const struct check *check, fa_checked_visit *visit, void *co
     for (int i = 0; i < check->count && stopped == 0; i++) {
         const struct source *source = &check->source[i];
         const fa_family *family =
-            source->family != THE_ANSWER ? check->families->family[source->family] : NULL;
+            source->family != THE_ANSWER ? check->task.families->family[source->family] : NULL;
         const int count = family != NULL ? fa_family_launch_count(family) : 1;
         for (int k = 0; k < count && stopped == 0; k++)
             stopped = tell_kernel(check, source,
@@ -263,14 +262,13 @@ static int tell_all(const struct check *check, fa_checked_visit *visit, void *co
 static int run_check(struct check *check, const fa_request *request)
 {
     fa_nvrtc_location nvrtc;
-    int rc = fa_target_resolve(check->tuner, request, &check->target, check->diag);
-    if (rc == 0)
-        rc = fa_tuner_families(check->tuner, check->diag);
-    if (rc == 0)
-        rc = fa_nvrtc_locate(&nvrtc, check->diag);
-    check->families = fa_families_for(check->tuner, &check->target.problem);
-    if (rc == 0)
-        rc = add_all(check);
+    int rc;
+    if ((rc = fa_target_resolve(check->tuner, request, &check->target, check->diag)) != 0 ||
+        (rc = fa_tuner_families(check->tuner, check->diag)) != 0 ||
+        (rc = fa_nvrtc_locate(&nvrtc, check->diag)) != 0)
+        return rc;
+    check->task = fa_task_for(check->tuner, &check->target.problem, &check->target.gpu);
+    rc = add_all(check);
     return rc == 0 ? compile_all(check, &nvrtc) : rc;
 }
 
@@ -281,15 +279,13 @@ int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_visi
     int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc == 0)
         rc = fa_request_copy(request, &known, diag);
-    struct check *check = rc == 0 ? calloc(1, sizeof *check) : NULL;
-    if (check != NULL)
-        check->source = calloc(SOURCES_MAX, sizeof *check->source);
-    if (rc == 0 && (check == NULL || check->source == NULL)) {
+    if (rc != 0)
+        return rc;
+    struct check *check = calloc(1, sizeof *check);
+    if (check == NULL || (check->source = calloc(SOURCES_MAX, sizeof *check->source)) == NULL) {
         free(check);
         return fa_fail(diag, FA_ENOMEM, "out of memory for a check");
     }
-    if (rc != 0)
-        return rc;
     check->tuner = tuner;
     check->diag = diag;
     pthread_mutex_lock(&tuner->work);

@@ -10,7 +10,7 @@
 
 #include "trial.h"
 #include "stored.h"
-#include "trial_list.h"
+#include "records.h"
 
 #include "error.h"
 #include "model.h"
@@ -177,13 +177,14 @@ static int read_space(fa_tuner *tuner, const fa_target *target, fa_space *space,
 {
     struct merging merging = {.space = space};
     int rc = fa_tuner_enumerate(tuner, &target->problem, &target->gpu, space, diag);
-    if (rc == 0 && space->held > 0)
+    if (rc != 0)
+        return rc;
+    if (space->held > 0)
         return read_tried(tuner, target, space, diag);
-    if (rc == 0)
-        rc = fa_store_trials_each(tuner->store, &target->scope, merge_one, &merging, diag);
-    if (rc == 0 && !merging.any)
-        rc = merge_brought(tuner, target, space, diag);
-    return rc == 0 ? predict(tuner, target, space, diag) : rc;
+    if ((rc = fa_store_trials_each(tuner->store, &target->scope, merge_one, &merging, diag)) != 0 ||
+        (!merging.any && (rc = merge_brought(tuner, target, space, diag)) != 0))
+        return rc;
+    return predict(tuner, target, space, diag);
 }
 
 /* Of the configs on record those that finished. */
@@ -232,14 +233,16 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *vis
         rc = read_space(tuner, &target, &space, diag);
     bool won = rc == 0 && fa_look(tuner, &target, 0, &winner, NULL) == 0;
     pthread_mutex_unlock(&tuner->work);
-    if (rc == 0)
-        rank(&space, won ? &winner.answer : NULL);
-    fa_lookup_free(&winner);
-    if (rc == 0 && ret_gpu != NULL)
+    if (rc != 0)
+        goto done;
+    rank(&space, won ? &winner.answer : NULL);
+    if (ret_gpu != NULL)
         *ret_gpu = target.gpu;
     for (int i = 0; i < space.count && rc == 0; i++)
         rc = visit(context, fa_trial_finished(&space.candidate[i].trial) ? i + 1 : 0,
                    &space.candidate[i].trial);
+done:
+    fa_lookup_free(&winner);
     fa_space_free(&space);
     return rc;
 }
@@ -278,12 +281,14 @@ int fa_ranking_tell(fa_tuner *tuner, const fa_request *request, const fa_answer 
     if (rc == 0)
         rc = read_finished(tuner, &target, &space, diag);
     pthread_mutex_unlock(&tuner->work);
-    if (rc == 0)
-        rank(&space, answer);
+    if (rc != 0)
+        goto done;
+    rank(&space, answer);
     for (int i = 0; rc == 0 && i < space.count && fa_trial_finished(&space.candidate[i].trial); i++)
         rc = request->ranking(request->ranking_context, i + 1, &space.candidate[i].trial);
     if (rc == 0 && (space.count == 0 || !fa_trial_finished(&space.candidate[0].trial)))
         rc = request->ranking(request->ranking_context, 1, &answer->trial);
+done:
     fa_space_free(&space);
     return rc;
 }

@@ -115,16 +115,15 @@ static char *key_of(fa_job *job, int index)
 static int render(fa_job *job, int index, fa_rendered *ret)
 {
     const fa_problem *problem = &job->target.problem;
-    const fa_gpu *gpu = &job->target.gpu;
-    fa_tuner *tuner = job->tuner;
+    const fa_tuner *tuner = job->tuner;
+    const fa_task task = fa_task_for(tuner, problem, &job->target.gpu);
     int rc;
     if (index != FA_JOB_REFERENCE) {
-        rc = fa_render_candidate(tuner, problem, gpu, &job->space.candidate[index],
-                                 job->nvrtc.identity, ret, &job->diag);
+        rc = fa_render_candidate(tuner, &task, &job->space.candidate[index], job->nvrtc.identity,
+                                 ret, &job->diag);
     } else {
-        snprintf(ret->architecture, sizeof ret->architecture, "sm_%d", gpu->sm);
-        rc = fa_render_reference(fa_templates_for(tuner, problem), fa_families_for(tuner, problem),
-                                 problem, gpu, &ret->source, &job->diag);
+        snprintf(ret->architecture, sizeof ret->architecture, "sm_%d", task.gpu->sm);
+        rc = fa_render_reference(fa_templates_for(tuner, problem), &task, &ret->source, &job->diag);
         if (rc == 0)
             fa_render_cubin_key(tuner, problem, job->nvrtc.identity, ret);
     }

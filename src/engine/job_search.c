@@ -52,7 +52,6 @@ static fa_search_options options_of(const fa_job *job)
 int fa_job_search_open(fa_job *job)
 {
     struct fa_job_search *s = &job->search;
-    const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
     const fa_search_options options = options_of(job);
     bool bounded = job->prove_only || job->request->evaluations > 0 || job->request->seconds > 0;
     char number[FA_COMMAS_MAX];
@@ -70,8 +69,8 @@ int fa_job_search_open(fa_job *job)
     job->space.candidate = calloc(FA_SPACE_MAX, sizeof *job->space.candidate);
     if (job->space.candidate == NULL)
         return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a search");
-    int rc =
-        fa_points_open(families, &job->target.problem, &job->target.gpu, &s->points, &job->diag);
+    fa_task task = fa_task_for(job->tuner, &job->target.problem, &job->target.gpu);
+    int rc = fa_points_open(&task, &s->points, &job->diag);
     return rc == 0 ? fa_search_open(fa_points_space(s->points), &options, &s->search, &job->diag)
                    : rc;
 }

@@ -206,11 +206,10 @@ static int plan_space(fa_job *job, const fa_problem *problem, fa_space *ret_spac
     space.candidate = calloc((size_t)job->plan.count, sizeof *space.candidate);
     if (space.candidate == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->plan.count);
+    fa_task task = fa_task_for(job->tuner, problem, &job->target.gpu);
     for (int i = 0; i < job->plan.count; i++) {
         fa_candidate *candidate = &space.candidate[space.count];
-        if (fa_space_one(fa_families_for(job->tuner, &job->target.problem),
-                         &job->plan.item[i].config, problem, &job->target.gpu, candidate,
-                         diag) != 0)
+        if (fa_space_one(&task, &job->plan.item[i].config, candidate, diag) != 0)
             continue;
         job->planned[space.count++] = i;
         space.survivors += candidate->trial.status == FA_STATUS_PENDING;

@@ -52,10 +52,14 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
 
 int fa_job_set_launches(fa_job *job, int first, int count)
 {
-    return fa_space_launches(fa_families_for(job->tuner, &job->target.problem),
-                             job->space.candidate + first, count, job->cases, job->case_count,
-                             &job->target.gpu,
-                             job->launches + (size_t)first * (size_t)job->case_count, &job->diag);
+    fa_launches *launches = job->launches + (size_t)first * (size_t)job->case_count;
+    int rc = 0;
+    for (int c = 0; c < job->case_count && rc == 0; c++) {
+        fa_task task = fa_task_for(job->tuner, &job->cases[c], &job->target.gpu);
+        rc = fa_space_launches(&task, job->space.candidate + first, count, launches + c,
+                               job->case_count, &job->diag);
+    }
+    return rc;
 }
 
 static bool better(const fa_trial *a, const fa_trial *b)

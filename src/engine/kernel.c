@@ -46,12 +46,13 @@ static int resolve(struct asking *asking, fa_diag *diag)
     fa_tuner *tuner = asking->tuner;
     fa_request request = {.problem = *asking->problem};
     int rc = fa_tuner_driver(tuner, diag);
-    if (rc == 0 && (asking->context = fa_driver_context_id(tuner->driver)) == 0)
-        rc = fa_fail(diag, FA_ENODEVICE,
-                     "the calling thread has no current CUDA context: make one current first");
-    if (rc == 0)
-        rc = fa_driver_current_device(tuner->driver, &request.ordinal, diag);
-    return rc == 0 ? fa_target_resolve(tuner, &request, &asking->target, diag) : rc;
+    if (rc != 0)
+        return rc;
+    if ((asking->context = fa_driver_context_id(tuner->driver)) == 0)
+        return fa_fail(diag, FA_ENODEVICE,
+                       "the calling thread has no current CUDA context: make one current first");
+    rc = fa_driver_current_device(tuner->driver, &request.ordinal, diag);
+    return rc != 0 ? rc : fa_target_resolve(tuner, &request, &asking->target, diag);
 }
 
 /* The family of an answer's config where a call of it has more than one launch or memory, else NULL.
@@ -83,8 +84,8 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loa
     fa_candidate candidate;
     if (family == NULL)
         return 0;
-    int rc = fa_space_one(fa_families_for(tuner, &kernel->problem), &answer->trial.config,
-                          &kernel->problem, &answer->gpu, &candidate, diag);
+    fa_task task = fa_task_for(tuner, &kernel->problem, &answer->gpu);
+    int rc = fa_space_one(&task, &answer->trial.config, &candidate, diag);
     fa_call_composed *composed = rc == 0 ? calloc(1, sizeof *composed) : NULL;
     if (rc == 0 && composed == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");

@@ -87,16 +87,16 @@ typedef struct fa_matches {
 /* What a lookup does in addition. */
 enum {
     FA_LOOK_CUBIN = 1, /* read the answer's cubin */
-    FA_LOOK_HOSTS =
-        2 /* if this host has no measured winner of the problem, look into other hosts' stores first */
+    /* if this host has no measured winner of the problem, look into other hosts' stores first */
+    FA_LOOK_HOSTS = 2
 };
 
 typedef struct fa_lookup {
     fa_answer answer;      /* of the first match that serves */
     fa_scope scope;        /* where it is stored */
     fa_cubin_record cubin; /* with FA_LOOK_CUBIN */
-    fa_matches
-        *matches; /* NULL: the problem has a winner of its own, and the others were not read */
+    /* NULL: the problem has a winner of its own, and the others were not read */
+    fa_matches *matches;
 } fa_lookup;
 
 /* Looks the target up. *ret_found is always set, for fa_lookup_free(). FA_ENOTFOUND: no winner serves; FA_ECORRUPT: no

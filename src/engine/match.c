@@ -12,6 +12,7 @@
  */
 #include "lookup.h"
 
+#include "candidate.h"
 #include "request.h"
 #include "error.h"
 #include "stored.h"
@@ -93,6 +94,10 @@ enum { LOOKED_AT = 32 };
 
 /* What is on record of the bucket, the fastest first; all of one family. */
 struct finding {
+    fa_tuner *tuner;
+    const fa_scope *bucket;
+    const fa_problem *asked;
+    const fa_gpu *gpu;
     const fa_trial *winner;
     fa_alternative alternative[LOOKED_AT];
     uint64_t seed[LOOKED_AT];          /* of the tune that timed it */
@@ -176,30 +181,29 @@ static void choose(const struct finding *f, const char *entry, fa_alternatives *
     }
 }
 
-static int find_between(fa_tuner *tuner, const fa_scope *bucket, const fa_problem *asked,
-                        const fa_gpu *gpu, struct finding *f, fa_alternatives *found, fa_diag *diag)
+static int find_between(struct finding *f, fa_alternatives *found, fa_diag *diag)
 {
+    const fa_scope *bucket = f->bucket;
     const fa_config *config[LOOKED_AT];
-    int rc = fa_tuner_families(tuner, diag);
+    int rc = fa_tuner_families(f->tuner, diag);
     if (rc == 0)
-        rc = fa_store_trials_fastest(tuner->store, bucket, f->winner->status, LOOKED_AT, keep_trial,
-                                     f, diag);
+        rc = fa_store_trials_fastest(f->tuner->store, bucket, f->winner->status, LOOKED_AT,
+                                     keep_trial, f, diag);
     if (rc != 0 || f->count == 0)
         return rc;
     for (int i = 0; i < f->count; i++)
         config[i] = &f->alternative[i].trial.config;
-    rc = fa_space_some(fa_families_for(tuner, asked), config, f->count, asked, gpu, f->candidate,
-                       diag);
+    const fa_task task = fa_task_for(f->tuner, f->asked, f->gpu);
+    const fa_task measured = {task.families, &bucket->problem, f->gpu};
+    rc = fa_space_some(&task, config, f->count, f->candidate, diag);
     if (rc == 0)
-        rc = fa_space_launches(fa_families_for(tuner, asked), f->candidate, f->count,
-                               &bucket->problem, 1, gpu, f->launches, diag);
+        rc = fa_space_launches(&measured, f->candidate, f->count, f->launches, 1, diag);
     if (rc != 0)
         return rc;
     for (int i = 0; i < f->count; i++)
         f->alternative[i].us = scale(&f->alternative[i].trial, &f->candidate[i], &f->launches[i],
-                                     &bucket->problem, asked, gpu);
-    choose(f, fa_family_entry(fa_families_for(tuner, asked)->family[f->candidate[0].family]),
-           found);
+                                     &bucket->problem, f->asked, f->gpu);
+    choose(f, fa_family_entry(task.families->family[f->candidate[0].family]), found);
     return 0;
 }
 
@@ -213,8 +217,12 @@ int fa_alternatives_find(fa_tuner *tuner, const fa_scope *bucket, const fa_trial
     if (rc != 0) {
         fa_fail(diag, rc, "out of memory for a lookup");
     } else {
+        finding->tuner = tuner;
+        finding->bucket = bucket;
+        finding->asked = asked;
+        finding->gpu = gpu;
         finding->winner = winner;
-        rc = find_between(tuner, bucket, asked, gpu, finding, found, diag);
+        rc = find_between(finding, found, diag);
     }
     free(finding);
     if (rc == 0)
@@ -249,10 +257,7 @@ static void fit(fa_tuner *tuner, const fa_target *target, fa_match *match)
     bool has_grid = trial->grid[0] > 0; /* a loaded cubin's answer has none */
     if (stored_here && has_grid && fa_problem_equal(&match->scope.problem, &target->asked))
         return;
-    int rc = fa_tuner_families(tuner, &diag);
-    if (rc == 0)
-        rc = fa_space_one(fa_families_for(tuner, &target->asked), &trial->config, &target->asked,
-                          &target->gpu, &candidate, &diag);
+    int rc = fa_target_candidate(tuner, target, &trial->config, &candidate, &diag);
     if (rc != 0) {
         refuse_match(match, diag.text);
         match->rc = rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
@@ -419,9 +424,7 @@ void fa_match_predict(fa_tuner *tuner, const fa_target *target, fa_answer *answe
     fa_trial *trial = &answer->trial;
     if (trial->status != FA_STATUS_COMPILED || !(trial->predicted_us > 0) ||
         fa_problem_equal(&answer->from_problem, &target->asked) ||
-        fa_tuner_families(tuner, NULL) != 0 ||
-        fa_space_one(fa_families_for(tuner, &target->asked), &trial->config, &target->asked,
-                     &target->gpu, &candidate, NULL) != 0 ||
+        fa_target_candidate(tuner, target, &trial->config, &candidate, NULL) != 0 ||
         candidate.trial.status != FA_STATUS_PENDING)
         return;
     candidate.trial.registers = trial->registers;

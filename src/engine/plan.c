@@ -94,18 +94,13 @@ static int add_ready(struct readying *r, const fa_plan_item *item)
             return i;
     if (r->plan->count == FA_PLAN_MAX)
         return -1;
-    if (fa_space_one(fa_families_for(r->tuner, &r->target->problem), &item->config,
-                     &r->target->problem, &r->target->gpu, &candidate, NULL) != 0 ||
+    fa_task task = fa_task_for(r->tuner, &r->target->problem, &r->target->gpu);
+    if (fa_space_one(&task, &item->config, &candidate, NULL) != 0 ||
         candidate.trial.status != FA_STATUS_PENDING)
         return -1;
-    if (fa_render_candidate(r->tuner, &r->target->problem, &r->target->gpu, &candidate, r->nvrtc,
-                            &rendered, NULL) == 0 &&
+    if (fa_render_candidate(r->tuner, &task, &candidate, r->nvrtc, &rendered, NULL) == 0 &&
         fa_records_cubin(r->tuner, rendered.key, &cubin, NULL) == 0) {
-        at =
-            add_cubin(r, item,
-                      fa_family_entry(
-                          fa_families_for(r->tuner, &r->target->problem)->family[candidate.family]),
-                      &cubin);
+        at = add_cubin(r, item, fa_family_entry(task.families->family[candidate.family]), &cubin);
         fa_cubin_record_free(&cubin);
     }
     fa_buf_free(&rendered.source);

@@ -300,11 +300,12 @@ static int profile_locked(struct run *run, fa_profile *profile, const struct spa
     fa_lock *gpu_lock = NULL;
     fa_profile_launch launch[FA_PROFILE_LAUNCHES];
     const bool keeps = !fa_store_is_read_only(tuner->store);
-    int rc = fa_target_resolve(tuner, run->request, &run->target, diag);
-    if (rc == 0 && keeps)
-        rc = fa_request_wait(tuner, run->request, run->target.gpu.uuid, &gpu_lock, NULL, diag);
-    if (rc == 0)
-        rc = prepare(run, profile, diag);
+    int rc;
+    if ((rc = fa_target_resolve(tuner, run->request, &run->target, diag)) != 0 ||
+        (keeps && (rc = fa_request_wait(tuner, run->request, run->target.gpu.uuid, &gpu_lock, NULL,
+                                        diag)) != 0))
+        return rc;
+    rc = prepare(run, profile, diag);
     if (rc == 0)
         rc = count_launches(run, profile->launch_count, launch, diag);
     fa_lock_release(&gpu_lock);
@@ -340,18 +341,17 @@ int fa_profile_config(fa_tuner *tuner, const fa_request *request, int32_t rank,
         (rc = fa_ncu_locate(run.ncu, diag)) != 0)
         return rc;
     run.request = &known;
-    rc = find_config(tuner, &known, &space, diag);
-    if (rc == 0)
-        rc = make_folder(&run.folder, diag);
-    if (rc == 0) {
-        profile.config = space.trial[space.at].config;
-        pthread_mutex_lock(&tuner->work);
-        rc = profile_locked(&run, &profile, &space, diag);
-        pthread_mutex_unlock(&tuner->work);
-        remove_folder(&run.folder);
-    }
-    free(space.trial);
+    if ((rc = find_config(tuner, &known, &space, diag)) != 0 ||
+        (rc = make_folder(&run.folder, diag)) != 0)
+        goto done;
+    profile.config = space.trial[space.at].config;
+    pthread_mutex_lock(&tuner->work);
+    rc = profile_locked(&run, &profile, &space, diag);
+    pthread_mutex_unlock(&tuner->work);
+    remove_folder(&run.folder);
     if (rc == 0)
         *ret_profile = profile;
+done:
+    free(space.trial);
     return rc;
 }

@@ -98,9 +98,7 @@ static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_answe
 {
     const fa_trial *trial = &answer->trial;
     fa_candidate candidate;
-    return fa_tuner_families(tuner, NULL) == 0 &&
-           fa_space_one(fa_families_for(tuner, &target->asked), &trial->config, &target->asked,
-                        &target->gpu, &candidate, NULL) == 0 &&
+    return fa_target_candidate(tuner, target, &trial->config, &candidate, NULL) == 0 &&
            candidate.trial.status == FA_STATUS_PENDING &&
            candidate.trial.threads == trial->threads &&
            candidate.trial.smem_bytes == trial->smem_bytes &&

@@ -98,6 +98,11 @@ int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock *
     return rc;
 }
 
+bool fa_request_is_again(const fa_request *request)
+{
+    return request->again || request->effort == FA_EFFORT_PATIENT;
+}
+
 int fa_answer_check(const fa_answer *answer, fa_diag *diag)
 {
     if (answer == NULL || answer->size < sizeof(size_t) || answer->size > 1 << 20)
@@ -140,9 +145,7 @@ static int resolve_gpu(fa_tuner *tuner, const char *name, int32_t ordinal, fa_gp
         return rc;
     }
     int rc = fa_tuner_driver(tuner, diag);
-    if (rc == 0)
-        rc = fa_driver_device(tuner->driver, ordinal, ret_gpu, diag);
-    return rc;
+    return rc != 0 ? rc : fa_driver_device(tuner->driver, ordinal, ret_gpu, diag);
 }
 
 int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret_target,

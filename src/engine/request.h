@@ -16,6 +16,9 @@ int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa
 /* Checks a caller's request and completes one of an older, shorter struct. */
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag);
 
+/* Whether it tunes anew, whatever is stored. */
+bool fa_request_is_again(const fa_request *request);
+
 /* Whether a caller's place for an answer is one; then what of an answer fits there goes there. */
 int fa_answer_check(const fa_answer *answer, fa_diag *diag);
 void fa_answer_give(const fa_answer *answer, fa_answer *ret_answer);

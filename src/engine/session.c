@@ -14,7 +14,7 @@
 #include "error.h"
 #include "own_place.h"
 #include "source.h"
-#include "tunable.h"
+#include "trial.h"
 
 #include <sched.h>
 #include <stdarg.h>
@@ -113,14 +113,20 @@ void fa_tuner_resume(fa_tuner *tuner)
     pthread_mutex_lock(&tuner->work);
 }
 
+fa_task fa_task_for(const fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu)
+{
+    return (fa_task){fa_families_for(tuner, problem), problem, gpu};
+}
+
 int fa_tuner_enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
                        fa_space *ret_space, fa_diag *diag)
 {
     int rc = fa_tuner_families(tuner, diag);
     if (rc != 0)
         return rc;
+    fa_task task = fa_task_for(tuner, problem, gpu);
     fa_tuner_pause(tuner);
-    rc = fa_space_enumerate(fa_families_for(tuner, problem), problem, gpu, ret_space, diag);
+    rc = fa_space_enumerate(&task, ret_space, diag);
     fa_tuner_resume(tuner);
     return rc;
 }

@@ -78,6 +78,8 @@ int32_t fa_strict_ms_for(const fa_tuner *tuner, const fa_problem *problem);
 /* Around whatever takes long in a request that holds `work`: other threads use the tuner meanwhile. */
 void fa_tuner_pause(fa_tuner *tuner);
 void fa_tuner_resume(fa_tuner *tuner);
+/* Its families are those of the problem. */
+fa_task fa_task_for(const fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu);
 /* fa_space_enumerate() of the problem's families, which a large space makes long: paused meanwhile. */
 int fa_tuner_enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
                        fa_space *ret_space, fa_diag *diag);

@@ -133,14 +133,14 @@ const char *fa_sources_location(const fa_tuner *tuner)
 }
 
 int fa_sources_lease_take(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                          bool again, fa_source_leases *leases, bool *ret_found,
-                          fa_answer *ret_answer, fa_diag *diag)
+                          fa_source_leases *leases, bool *ret_found, fa_answer *ret_answer,
+                          fa_diag *diag)
 {
     int rc = 0;
     for (int i = 0; i < tuner->source_count && rc == 0 && !*ret_found; i++)
         if (tuner->source[i]->is->lease_take != NULL)
-            rc = tuner->source[i]->is->lease_take(tuner, request, target, again, &leases->of[i],
-                                                  ret_found, ret_answer, diag);
+            rc = tuner->source[i]->is->lease_take(tuner, request, target, &leases->of[i], ret_found,
+                                                  ret_answer, diag);
     return rc;
 }
 

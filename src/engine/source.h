@@ -52,8 +52,8 @@ typedef struct fa_source_class {
     /* Waits for the lease of a target's key; *ret_lease is NULL if the source does not answer.
      * *ret_found: meanwhile another host has made what the request asks for. FA_ECANCELED. */
     int (*lease_take)(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                      bool again, fa_source_lease **ret_lease, bool *ret_found,
-                      fa_answer *ret_answer, fa_diag *diag);
+                      fa_source_lease **ret_lease, bool *ret_found, fa_answer *ret_answer,
+                      fa_diag *diag);
     void (*lease_end)(fa_tuner *tuner, fa_source_lease **lease); /* *lease may be NULL */
     /* Inside the transaction that stores a scope's winner; and after the tune. */
     int (*remember)(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
@@ -99,8 +99,8 @@ typedef struct fa_source_leases {
     fa_source_lease *of[FA_SOURCES_MAX];
 } fa_source_leases;
 int fa_sources_lease_take(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                          bool again, fa_source_leases *leases, bool *ret_found,
-                          fa_answer *ret_answer, fa_diag *diag);
+                          fa_source_leases *leases, bool *ret_found, fa_answer *ret_answer,
+                          fa_diag *diag);
 void fa_sources_lease_end(fa_tuner *tuner, fa_source_leases *leases);
 int fa_sources_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
 void fa_sources_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_leases *leases);

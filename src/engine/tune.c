@@ -84,7 +84,7 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
     fa_source_leases leases = {{NULL}};
     char key[FA_HASH_HEX];
     bool waited = false, found = false;
-    bool again = request->again || request->effort == FA_EFFORT_PATIENT;
+    bool again = fa_request_is_again(request);
     int64_t since = (int64_t)time(NULL);
     int rc = 0;
     if (fa_store_is_read_only(tuner->store)) {
@@ -102,7 +102,7 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
     if (found)
         goto done;
     /* The same among hosts. */
-    rc = fa_sources_lease_take(tuner, request, target, again, &leases, &found, ret_answer, diag);
+    rc = fa_sources_lease_take(tuner, request, target, &leases, &found, ret_answer, diag);
     if (rc != 0 || found)
         goto done;
     /* Two tunes on one GPU would time each other. */
@@ -134,7 +134,7 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
         return false;
     fa_problem bucket =
         request->exact ? fa_problem_exact(&request->problem) : fa_problem_bucket(&request->problem);
-    return request->again || request->effort == FA_EFFORT_PATIENT ||
+    return fa_request_is_again(request) ||
            fa_store_winner_any(tuner->store, &bucket,
                                fa_templates_hash(fa_templates_for(tuner, &bucket),
                                                  fa_operation_of(&bucket))) == FA_ENOTFOUND;
@@ -146,7 +146,7 @@ static int look_up(fa_tuning *tuning, bool *ret_answered, fa_diag *diag)
 {
     const fa_request *request = tuning->request;
     *ret_answered = false;
-    if (request->again || request->effort == FA_EFFORT_PATIENT)
+    if (fa_request_is_again(request))
         return 0;
     int rc = fa_look(tuning->tuner, &tuning->target, FA_LOOK_HOSTS, &tuning->known, diag);
     tuning->looked = true;
@@ -183,12 +183,9 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
 {
     fa_request known;
     fa_answer answer;
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_answer_check(ret_answer, diag);
-    if (rc == 0)
-        rc = fa_request_copy(request, &known, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 || (rc = fa_answer_check(ret_answer, diag)) != 0 ||
+        (rc = fa_request_copy(request, &known, diag)) != 0)
         return rc;
     rc = fa_sources_tune(tuner, &known, &answer, diag);
     bool elsewhere = rc != FA_SOURCE_NONE;
@@ -233,10 +230,11 @@ int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_
     fa_request known;
     fa_found found = {0};
     int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && (ret_found == NULL || ret_found->size < sizeof(size_t)))
-        rc = fa_fail(diag, FA_EINVAL, "ret_found is NULL, or its size is not sizeof(fa_found)");
-    if (rc == 0)
-        rc = fa_request_copy(request, &known, diag);
+    if (rc != 0)
+        return rc;
+    if (ret_found == NULL || ret_found->size < sizeof(size_t))
+        return fa_fail(diag, FA_EINVAL, "ret_found is NULL, or its size is not sizeof(fa_found)");
+    rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
     found.size = ret_found->size < sizeof found ? ret_found->size : sizeof found;

@@ -500,12 +500,10 @@ int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_he
     fa_hash hash;
     uint32_t symbol;
     int32_t sm;
-    int rc = fa_cubin_read(bytes, size, entry, &info, diag);
-    if (rc == 0)
-        rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
-    if (rc == 0)
-        rc = find_entry(&elf, entry, &entry, &symbol, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = fa_cubin_read(bytes, size, entry, &info, diag)) != 0 ||
+        (rc = open_elf((struct span){bytes, size}, &elf, &sm, diag)) != 0 ||
+        (rc = find_entry(&elf, entry, &entry, &symbol, diag)) != 0)
         return rc;
     if (!find_section(&elf, ".text.", entry, &section) || section.bytes.size == 0)
         return fa_fail(diag, FA_ECORRUPT, "cubin has no instructions for %s", entry);

@@ -25,8 +25,8 @@ typedef struct fa_nvrtc_location {
     /* "13.0 <build-id of libnvrtc> <build-id of builtins>"; SHA-256 where a file has no build-id.
      * This, not nvrtcVersion, is what cubin keys are made of. */
     char identity[256];
-    char
-        passed_over[4096]; /* the library that is too new for the driver here; "": there was none */
+    /* the library that is too new for the driver here; "": there was none */
+    char passed_over[4096];
     int driver_version;    /* that it is too new for */
 } fa_nvrtc_location;
 int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag);

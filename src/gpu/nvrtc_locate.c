@@ -10,6 +10,7 @@
  */
 #include "nvrtc.h"
 
+#include "buf.h"
 #include "driver.h"
 #include "error.h"
 #include "hash.h"
@@ -47,21 +48,6 @@ enum { OWN_MACHINE = EM_AARCH64 };
 #error "fa-tune runs on x86-64 and aarch64, where NVRTC exists"
 #endif
 
-static bool read_at(int fd, void *to, size_t size, uint64_t at)
-{
-    if (at > INT64_MAX - size)
-        return false;
-    for (size_t done = 0; done < size;) {
-        ssize_t n = pread(fd, (char *)to + done, size - done, (off_t)(at + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        done += (size_t)n;
-    }
-    return true;
-}
-
 /* Walks a note segment: {u32 name size, u32 data size, u32 type, name, data}, padded to 4. */
 static bool build_id_in(const unsigned char *notes, size_t size, char ret_hex[FA_HASH_HEX])
 {
@@ -89,7 +75,8 @@ static bool build_id_in(const unsigned char *notes, size_t size, char ret_hex[FA
 static int find_build_id(int fd, const char *path, char ret_hex[FA_HASH_HEX], fa_diag *diag)
 {
     Elf64_Ehdr header;
-    if (!read_at(fd, &header, sizeof header, 0) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
+    if (fa_read_at(fd, &header, sizeof header, 0) != 0 ||
+        memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
         return fa_fail(diag, FA_ENONVRTC, "%s is not a shared library", path);
     if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != OWN_MACHINE)
         return fa_fail(diag, FA_ENONVRTC, "%s is built for another architecture (ELF machine %u)",
@@ -100,10 +87,10 @@ static int find_build_id(int fd, const char *path, char ret_hex[FA_HASH_HEX], fa
         Elf64_Phdr segment;
         unsigned char notes[4096];
         if (header.e_phoff > INT64_MAX / 2 ||
-            !read_at(fd, &segment, sizeof segment, header.e_phoff + i * sizeof segment))
+            fa_read_at(fd, &segment, sizeof segment, header.e_phoff + i * sizeof segment) != 0)
             return FA_ENOTFOUND;
         if (segment.p_type == PT_NOTE && segment.p_filesz <= sizeof notes &&
-            read_at(fd, notes, (size_t)segment.p_filesz, segment.p_offset) &&
+            fa_read_at(fd, notes, (size_t)segment.p_filesz, segment.p_offset) == 0 &&
             build_id_in(notes, (size_t)segment.p_filesz, ret_hex))
             return 0;
     }

@@ -8,7 +8,7 @@
  * Sizes are powers of two, so that what one graph leaves fits the next, and an owner whose kernels grow
  * holds less than four times what it needs.
  */
-#include "stream_memory.h"
+#include "driver.h"
 
 #include "driver_api.h"
 #include "error.h"

@@ -55,9 +55,9 @@ typedef struct report {
     size_t regrets, regret_capacity;
     fa_prediction *prediction;
     size_t predictions, prediction_capacity;
-    struct report_pass *pass; /* what training.c looks for pairs among */
+    struct report_pass *pass; /* among which pairs are looked for */
     size_t passes, pass_capacity;
-    struct report_paying *paying; /* pay.c's own, while problems come */
+    struct report_paying *paying; /* overall.c's own, while problems come */
     struct report_pay *pay;       /* what tuning was worth, for each GPU type and operation */
     size_t pays, pay_capacity;
     struct report_headline *headline; /* what is said first, for each GPU type and operation */
@@ -80,7 +80,7 @@ int report_collect(const report *report, const fa_study *study, report_problem *
                    fa_diag *diag);
 void report_problem_free(report_problem *problem);
 
-/* buckets.c: what the store knows beyond single problems, as far as it was asked for. */
+/* overall.c: what the store knows beyond single problems, as far as it was asked for. */
 int report_collect_extras(report *report, fa_diag *diag);
 bool report_asked_for(const report_options *options, const fa_problem *problem, const char *gpu);
 /* Time at the point over the best there, less 1; a negative number when the bucket's winner did not
@@ -108,7 +108,7 @@ int report_headline_add(report *report, const report_problem *problem);
 cJSON *report_headlines_json(const report *report);
 void report_headlines_free(report *report);
 
-/* ---- pay.c -----------------------------------------------------------------------------------*/
+/* ---- whether tuning pays (overall.c) ---------------------------------------------------------*/
 /* How much faster the measured winners are than their families' default configs, than one config for every problem, and
  * than the best of four. */
 enum { REPORT_PAY_FIXED = 4, REPORT_PAY_ROWS = 3 };
@@ -139,7 +139,7 @@ bool report_pay_told(const report_pay *pay, int row);
 /* "the family's default config", "one config for all", "the best of 4 configs". */
 void report_pay_words(fa_buf *out, const report_pay_row *row);
 
-/* ---- training.c ------------------------------------------------------------------------------*/
+/* ---- training (overall.c) --------------------------------------------------------------------*/
 /* What a layer takes in training: each forward pass beside its backward pass, on the same GPU type. */
 
 /* Takes a problem into account. FA_ENOMEM. */
@@ -184,5 +184,37 @@ double report_number(const cJSON *value);
 void report_summary_row(fa_buf *rows, const cJSON *problem);
 /* The report's title and its one table, of the rows that were gathered. */
 void report_summary(const report *report, const fa_buf *rows, fa_buf *out);
+
+/* ---- the document (document.c, document_configs.c) -------------------------------------------*/
+/* The report's document: JSON, a problem a line. A short one, which a page holds, leaves out members
+ * that are null, false or empty, and the gpu, silicon, templates, policy and environments of a problem
+ * that has those of the problem before it; its numbers have seven digits, and of each problem it tells
+ * as many configs as there is room for. */
+enum { DOCUMENT_REPEATED = 5 }; /* members of a problem that often are the last one's */
+
+typedef struct report_document {
+    bool is_short;
+    size_t room; /* bytes for the next problem of a short document */
+    char **near; /* configs that come near the best of some problem, each once, as text */
+    size_t nears, near_capacity;
+    cJSON *last[DOCUMENT_REPEATED];
+} report_document;
+
+void report_document_begin(const report *report, fa_buf *out);
+/* A problem with all its configs that were tried, for other formats; the caller deletes it. */
+cJSON *report_document_whole_problem(report_problem *problem);
+void report_document_problem(const report *report, report_document *document,
+                             report_problem *problem, fa_buf *out);
+/* What follows the problems. NULL document: no "near_configs" are known. */
+cJSON *report_document_tail(const report *report, const report_document *document);
+void report_document_end(const report *report, report_document *document, fa_buf *out);
+void report_document_free(report_document *document);
+
+/* ---- document_configs.c ---------------------------------------------------------------------*/
+/* Joins "configs" and "heat": the best `cap` configs of those that finished and some failures, or with
+ * SIZE_MAX all that were tried. */
+void document_add_configs(cJSON *object, report_problem *problem, size_t cap);
+/* Joins "near": the numbers of the configs that are as fast as the best. FA_ENOMEM. */
+int document_add_near(report_document *document, cJSON *object, const report_problem *problem);
 
 #endif

@@ -5,7 +5,6 @@
  * version, a field that goes or changes its meaning makes a new one. A number that is not known is
  * null. Measured times are median_us, low_us and high_us; predicted_us is the model's.
  */
-#include "document.h"
 #include "data.h"
 
 #include "error.h"

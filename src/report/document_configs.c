@@ -3,13 +3,12 @@
  * The configs of a problem in the report's document: which of them are told in full, the heat maps,
  * and those that are as fast as the best.
  */
-#include "document.h"
+#include "data.h"
 
 #include "error.h"
 #include "json.h"
 #include "problem.h"
 #include "trial.h"
-#include "tunable.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
  * and the Markdown summary for whoever has no script. A page of a thousand problems stays below 5 MB:
  * the more there are, the fewer configs of each are told in full.
  */
-#include "document.h"
 #include "data.h"
 
 #include <stdlib.h>

@@ -134,8 +134,6 @@ static int write_problems(report *report, const struct studies *studies, fa_diag
     const report_options *options = report->options;
     const report_writer *writer = writers[options->format];
     int rc = writer->begin(report);
-    if (rc == FA_ENOMEM)
-        fa_fail(diag, rc, "out of memory for a report");
     for (size_t i = 0; i < studies->count && rc == 0; i++) {
         report_problem problem;
         if (options->progress != NULL &&
@@ -157,12 +155,8 @@ static int write_problems(report *report, const struct studies *studies, fa_diag
     }
     if (rc == 0)
         rc = report_pay_end(report);
-    if (rc == FA_ENOMEM)
-        fa_fail(diag, rc, "out of memory for a report");
     writer->end(report);
-    if (rc == 0 && report->out->failed)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a report");
-    return rc;
+    return rc == 0 && report->out->failed ? FA_ENOMEM : rc;
 }
 
 /* ~/.cache/fa-tune/store.db: reports are passed on, and need not name whose home it was. */
@@ -182,20 +176,20 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
     report report = {.tuner = tuner, .options = options, .out = out, .made = (int64_t)time(NULL)};
     word_store(fa_store_location(tuner), report.store, sizeof report.store);
     int rc = fa_list_studies(tuner, keep_study, &studies, diag);
-    if (rc == 0) {
-        select_studies(options, &studies, &report.outcome);
-        rc = fa_list_baselines(tuner, keep_baseline, &baselines, diag);
-    }
-    if (rc == 0)
-        rc = report_collect_extras(&report, diag);
-    if (rc == FA_ENOMEM)
-        fa_fail(diag, rc, "out of memory for a report");
+    if (rc != 0)
+        goto done;
+    select_studies(options, &studies, &report.outcome);
+    if ((rc = fa_list_baselines(tuner, keep_baseline, &baselines, diag)) != 0 ||
+        (rc = report_collect_extras(&report, diag)) != 0)
+        goto done;
     report.baseline = baselines.baseline;
     report.baselines = baselines.count;
-    if (rc == 0)
-        rc = write_problems(&report, &studies, diag);
+    rc = write_problems(&report, &studies, diag);
     if (rc == 0)
         *ret_outcome = report.outcome;
+done:
+    if (rc == FA_ENOMEM)
+        fa_fail(diag, rc, "out of memory for a report");
     free(studies.study);
     free(baselines.baseline);
     free(report.regret);

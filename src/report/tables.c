@@ -7,13 +7,12 @@
  * that is not known, or is no fact of its row, is empty. `ratio` is a baseline's time over the winner's, the
  * default's time over the winner's, or of regrets and predictions their time over the best time there.
  */
-#include "document.h"
 #include "data.h"
 
 #include "error.h"
 #include "json.h"
 #include "operation.h"
-#include "tunable.h"
+#include "trial.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -94,8 +94,8 @@ struct fa_source_lease {
 };
 /* See fa_source_class. */
 int fa_fleet_lease_take(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                        bool again, fa_source_lease **ret_lease, bool *ret_found,
-                        fa_answer *ret_answer, fa_diag *diag);
+                        fa_source_lease **ret_lease, bool *ret_found, fa_answer *ret_answer,
+                        fa_diag *diag);
 void fa_fleet_lease_end(fa_tuner *tuner, fa_source_lease **lease);
 
 /* ---- fleet_publish.c ------------------------------------------------------------------------*/

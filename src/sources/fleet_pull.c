@@ -46,8 +46,8 @@ static int check_winner(fa_tuner *tuner, const fa_target *target, const fa_winne
         rc = fa_tuner_families(tuner, diag);
     if (rc != 0)
         return rc;
-    const fa_family_list *families = fa_families_for(tuner, problem);
-    rc = fa_space_one(families, &trial->config, problem, &gpu, &today, diag);
+    fa_task task = fa_task_for(tuner, problem, &gpu);
+    rc = fa_space_one(&task, &trial->config, &today, diag);
     if (rc != 0)
         return rc;
     if (today.trial.status != FA_STATUS_PENDING)
@@ -55,7 +55,7 @@ static int check_winner(fa_tuner *tuner, const fa_target *target, const fa_winne
                        today.trial.reason);
     if (today.trial.threads != trial->threads || today.trial.smem_bytes != trial->smem_bytes ||
         memcmp(today.trial.grid, trial->grid, sizeof trial->grid) != 0 ||
-        strcmp(winner->entry, fa_family_entry(families->family[today.family])) != 0)
+        strcmp(winner->entry, fa_family_entry(task.families->family[today.family])) != 0)
         return fa_fail(diag, FA_ECORRUPT, "it is launched otherwise than its config says");
     return 0;
 }
@@ -434,9 +434,10 @@ static int try_lease(fa_tuner *tuner, const fa_scope *scope, fa_source_lease *le
 }
 
 int fa_fleet_lease_take(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                        bool again, fa_source_lease **ret_lease, bool *ret_found,
-                        fa_answer *ret_answer, fa_diag *diag)
+                        fa_source_lease **ret_lease, bool *ret_found, fa_answer *ret_answer,
+                        fa_diag *diag)
 {
+    bool again = fa_request_is_again(request);
     fa_fleet *fleet = fa_fleet_of(tuner);
     fa_progress progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1};
     uint64_t since = fa_clock_ns();

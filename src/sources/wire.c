@@ -109,13 +109,9 @@ int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_m
     int code = FA_EIO;
     int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "failure", &json, diag);
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
-    if (rc == 0)
-        rc = fa_wire_object(error, "error", diag);
-    if (rc == 0)
-        rc = fa_json_text_needed(error, "code", &name, "failure", diag);
-    if (rc == 0)
-        rc = fa_json_text_needed(error, "message", &message, "failure", diag);
-    if (rc == 0) {
+    if (rc == 0 && (rc = fa_wire_object(error, "error", diag)) == 0 &&
+        (rc = fa_json_text_needed(error, "code", &name, "failure", diag)) == 0 &&
+        (rc = fa_json_text_needed(error, "message", &message, "failure", diag)) == 0) {
         fa_error_parse(name, &code);
         *ret_code = fa_fail(ret_message, code, "%s", message);
     }
@@ -184,13 +180,15 @@ int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
     if (ret_ask == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
     int rc = fa_wire_read(text, size, FA_ASK_TEXT_MAX, where, read_ask, &ask, diag);
-    if (rc == 0 && ask.family[0] != 0 && !fa_wire_is_hash(ask.family))
-        rc = fa_fail(diag, FA_EINVAL, "%s: \"family\" must be 64 lower-case hex digits", where);
-    if (rc == 0)
-        rc = check_search(ask.strategy, ask.evaluations, ask.seconds, &strategy, diag);
-    if (rc == 0)
-        *ret_ask = ask;
-    return rc;
+    if (rc != 0)
+        return rc;
+    if (ask.family[0] != 0 && !fa_wire_is_hash(ask.family))
+        return fa_fail(diag, FA_EINVAL, "%s: \"family\" must be 64 lower-case hex digits", where);
+    rc = check_search(ask.strategy, ask.evaluations, ask.seconds, &strategy, diag);
+    if (rc != 0)
+        return rc;
+    *ret_ask = ask;
+    return 0;
 }
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/

@@ -70,13 +70,12 @@ static cJSON *write_answer(const void *data)
 int fa_wire_read_answer(const cJSON *json, void *ret_answer, fa_diag *diag)
 {
     fa_answer answer = {.size = sizeof answer};
-    int rc = fa_wire_object(json, "answer", diag);
-    if (rc == 0)
-        rc = fa_struct_from_json(json, answer_members, &answer, "answer", diag);
-    if (rc == 0 && answer.cubin_key[0] != 0 && !fa_wire_is_hash(answer.cubin_key))
-        rc = fa_fail(diag, FA_EINVAL, "answer: \"cubin_key\" is not 64 hexadecimal digits");
-    if (rc != 0)
+    int rc;
+    if ((rc = fa_wire_object(json, "answer", diag)) != 0 ||
+        (rc = fa_struct_from_json(json, answer_members, &answer, "answer", diag)) != 0)
         return rc;
+    if (answer.cubin_key[0] != 0 && !fa_wire_is_hash(answer.cubin_key))
+        return fa_fail(diag, FA_EINVAL, "answer: \"cubin_key\" is not 64 hexadecimal digits");
     fa_trial_settle(&answer.trial);
     memcpy(ret_answer, &answer, sizeof answer);
     return 0;
@@ -246,14 +245,14 @@ int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag)
 int fa_wire_read_sweep(const cJSON *json, void *ret_sweep, fa_diag *diag)
 {
     fa_sweep sweep = {0};
-    int rc = fa_wire_object(json, "sweep", diag);
-    if (rc == 0)
-        rc = fa_struct_from_json(json, sweep_members, &sweep, "sweep", diag);
-    if (rc == 0 && (int64_t)sweep.done + sweep.failed > sweep.items)
-        rc = fa_fail(diag, FA_EINVAL, "sweep: more items have ended than there are");
-    if (rc == 0)
-        memcpy(ret_sweep, &sweep, sizeof sweep);
-    return rc;
+    int rc;
+    if ((rc = fa_wire_object(json, "sweep", diag)) != 0 ||
+        (rc = fa_struct_from_json(json, sweep_members, &sweep, "sweep", diag)) != 0)
+        return rc;
+    if ((int64_t)sweep.done + sweep.failed > sweep.items)
+        return fa_fail(diag, FA_EINVAL, "sweep: more items have ended than there are");
+    memcpy(ret_sweep, &sweep, sizeof sweep);
+    return 0;
 }
 
 int fa_sweep_read(const char *text, size_t size, fa_sweep *ret_sweep, fa_diag *diag)

@@ -6,7 +6,7 @@
 
 #include "error.h"
 #include "json.h"
-#include "keys.h"
+#include "bundle.h"
 #include "trial.h"
 #include "session.h"
 #include "stored.h"
@@ -149,12 +149,10 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
     fa_diag reason = {{0}};
     struct exporting exporting = {
         .tuner = tuner, .options = options, .diag = diag != NULL ? diag : &reason};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_bundle_check_output(options, diag);
-    if (rc == 0)
-        rc = fa_portable_new(&exporting.part, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
+        (rc = fa_bundle_check_output(options, diag)) != 0 ||
+        (rc = fa_portable_new(&exporting.part, diag)) != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_listed_winners_each(tuner, export_one, &exporting, diag);

@@ -345,12 +345,10 @@ static int make_records(struct making *making, const fa_records_options *options
     making->build = calloc(count + 1, sizeof *making->build);
     if (making->rendered == NULL || making->build_of == NULL || making->build == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for %zu records", count);
-    int rc = fa_tuner_families(making->tuner, diag);
-    if (rc == 0)
-        rc = fa_nvrtc_locate(&making->nvrtc, diag);
-    if (rc == 0)
-        rc = fa_portable_new(&making->part, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = fa_tuner_families(making->tuner, diag)) != 0 ||
+        (rc = fa_nvrtc_locate(&making->nvrtc, diag)) != 0 ||
+        (rc = fa_portable_new(&making->part, diag)) != 0)
         return rc;
     render_all(making);
     rc = run_builds(making->tuner, &making->nvrtc, making->build, making->builds, options, diag);

@@ -206,28 +206,24 @@ int fa_records_options_check(const fa_records_options *options, fa_diag *diag)
 static int export_records(fa_tuner *tuner, const char *path, fa_records_info *info, fa_diag *diag)
 {
     fa_records records = {0}, today = {0};
-    int rc = fa_tuner_families(tuner, diag);
-    if (rc == 0)
-        rc = fa_records_families(&today, tuner->templates, &tuner->families, diag);
-    if (rc == 0 && (rc = fa_records_read(path, &records, diag)) == FA_ENOTFOUND)
-        rc = 0;
-    if (rc != 0)
+    struct collecting all = {tuner, &records, info, diag};
+    int rc;
+    if ((rc = fa_tuner_families(tuner, diag)) != 0 ||
+        (rc = fa_records_families(&today, tuner->templates, &tuner->families, diag)) != 0 ||
+        ((rc = fa_records_read(path, &records, diag)) != 0 && rc != FA_ENOTFOUND))
         return rc;
     rc = drop_moved(tuner, &records, &today, info, diag);
     records.families = today.families;
     memcpy(records.family, today.family, sizeof records.family);
-    struct collecting all = {tuner, &records, info, diag};
-    if (rc == 0)
-        rc = fa_listed_winners_each(tuner, collect_one, &all, diag);
-    if (rc == 0)
-        rc = fa_store_baselines_each(tuner->store, collect_baseline, &all, diag);
+    if (rc != 0 || (rc = fa_listed_winners_each(tuner, collect_one, &all, diag)) != 0 ||
+        (rc = fa_store_baselines_each(tuner->store, collect_baseline, &all, diag)) != 0)
+        goto done;
     count_origins(&records, info);
-    if (rc == 0 && records.count == 0)
-        rc = fa_fail(diag, FA_ENOTFOUND,
-                     "the store has no winner of today's templates on a GPU of "
-                     "the catalogue");
-    if (rc == 0)
-        rc = fa_records_write(&records, path, diag);
+    rc = records.count > 0 ? fa_records_write(&records, path, diag)
+                           : fa_fail(diag, FA_ENOTFOUND,
+                                     "the store has no winner of today's templates on a GPU of "
+                                     "the catalogue");
+done:
     fa_records_free(&records);
     return rc;
 }
@@ -236,12 +232,10 @@ int fa_export_records(fa_tuner *tuner, const fa_records_options *options, fa_rec
                       fa_diag *diag)
 {
     fa_records_info info = {0};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_records_options_check(options, diag);
-    if (rc == 0)
-        rc = fa_output_check(options->records, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
+        (rc = fa_records_options_check(options, diag)) != 0 ||
+        (rc = fa_output_check(options->records, diag)) != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
     rc = export_records(tuner, options->records, &info, diag);
@@ -256,19 +250,19 @@ int fa_records_check(const char *path, const char *templates_directory, fa_diag 
     fa_records records = {0}, today = {0};
     fa_templates *templates = NULL;
     fa_family_list families = {0};
-    int rc = fa_templates_open(templates_directory, &templates, diag);
-    if (rc == 0)
-        rc = fa_families_load(templates, NULL, &families, diag);
-    if (rc == 0)
-        rc = fa_records_families(&today, templates, &families, diag);
-    if (rc == 0)
-        rc = fa_records_read(path, &records, diag);
-    const char *moved = rc == 0 ? fa_records_moved(&records, &today) : NULL;
+    int rc;
+    if ((rc = fa_templates_open(templates_directory, &templates, diag)) != 0 ||
+        (rc = fa_families_load(templates, NULL, &families, diag)) != 0 ||
+        (rc = fa_records_families(&today, templates, &families, diag)) != 0 ||
+        (rc = fa_records_read(path, &records, diag)) != 0)
+        goto done;
+    const char *moved = fa_records_moved(&records, &today);
     if (moved != NULL)
         rc = fa_fail(diag, FA_EVERSION,
                      "templates have moved past %s: %s is not what its predictions were made from; "
                      "`fa-tune export --records %s --predict` makes them anew",
                      path, moved, path);
+done:
     fa_records_free(&records);
     fa_families_free(&families);
     fa_templates_close(&templates);

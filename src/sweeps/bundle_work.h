@@ -9,7 +9,7 @@
 #include "hash.h"
 #include "nvrtc.h"
 #include "portable.h"
-#include "trial_list.h"
+#include "records.h"
 
 /* ---- bundle_files.c -------------------------------------------------------------------------*/
 /* Replaces the "trials" of an evidence, which must be an object. */

@@ -125,8 +125,8 @@ static int enter_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_swee
     if (how == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
     fa_diag why = {{0}};
-    rc = fa_store_sweep_enter(store, &sweep, items, request->count, request->restart, how, &id,
-                              &why);
+    const fa_sweep_entry entry = {&sweep, items, request->count, request->restart, how};
+    rc = fa_store_sweep_enter(store, &entry, &id, &why);
     if (rc == 0)
         rc = fa_store_sweep_read(store, id, &sweep, &why);
     free(how);

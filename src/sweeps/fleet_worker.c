@@ -111,12 +111,12 @@ static int give_compiled(struct worker *w, fa_store *store, const fa_scope *scop
 {
     const fa_queue_end end = {
         .state = FA_ITEM_PENDING, .compiled = true, .spent = &w->runner.unwritten};
-    int rc = renew_claim(w, store, NULL, diag);
-    if (rc == 0)
-        rc = fa_fleet_share_cubins(w->runner.tuner, scope, true, diag);
-    if (rc == 0)
-        rc = fa_store_winner_put(store, winner, cubin, NULL, diag);
-    return rc != 0 ? rc : end_claim(w, store, &end, diag);
+    int rc;
+    if ((rc = renew_claim(w, store, NULL, diag)) != 0 ||
+        (rc = fa_fleet_share_cubins(w->runner.tuner, scope, true, diag)) != 0 ||
+        (rc = fa_store_winner_put(store, winner, cubin, NULL, diag)) != 0)
+        return rc;
+    return end_claim(w, store, &end, diag);
 }
 
 /* Publishes the winner that the tune has stored locally. */

@@ -24,7 +24,7 @@
 #include "source.h"
 #include "store.h"
 #include "stored.h"
-#include "trial_list.h"
+#include "records.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,9 +275,9 @@ static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct tr
     fa_space space = {0};
     size_t tried = list->count;
     int rc = fa_tuner_families(tuner, NULL);
+    fa_task task = fa_task_for(tuner, &study->problem, &study->gpu);
     if (rc == 0)
-        rc = fa_space_enumerate(fa_families_for(tuner, &study->problem), &study->problem,
-                                &study->gpu, &space, NULL);
+        rc = fa_space_enumerate(&task, &space, NULL);
     if (rc != 0)
         return rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
     int64_t *digests = calloc(tried + 1, sizeof *digests);
@@ -342,30 +342,39 @@ static void rank_rows(const fa_study *study, struct trial_list *list)
         list->trial[i].rank = (int32_t)i + 1;
 }
 
+/* All that is on record of a study, and the rest of its space: from the fleet's store, or else from our own. */
+static int read_study(fa_tuner *tuner, const fa_study *study, const fa_scope *scope,
+                      struct trial_list *list, fa_diag *diag)
+{
+    fa_store *shared = fa_fleet_store(tuner);
+    int rc = shared != NULL ? fa_store_trials_each(shared, scope, add_tried_config, list, diag) : 0;
+    if (rc != 0)
+        return rc;
+    if ((list->count == 0 &&
+         (rc = fa_store_trials_each(tuner->store, scope, add_tried_config, list, diag)) != 0) ||
+        (list->count == 0 && study->has_winner &&
+         (rc = add_brought_configs(tuner, study, scope, list, diag)) != 0) ||
+        (study->current && (rc = add_untried_configs(tuner, study, list)) != 0))
+        return rc;
+    return fa_store_profiles_each(tuner->store, scope, add_profile, list, diag);
+}
+
 int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_visit *visit,
                          void *context, fa_diag *diag)
 {
     struct trial_list list = {0};
     fa_scope scope;
     int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && (study == NULL || visit == NULL || study->size != sizeof *study))
-        rc = fa_fail(diag, FA_EINVAL,
-                     "study or visit is NULL, or the study is none of fa_list_studies");
-    if (rc == 0)
-        rc = scope_of_study(study, &scope, diag);
+    if (rc != 0)
+        return rc;
+    if (study == NULL || visit == NULL || study->size != sizeof *study)
+        return fa_fail(diag, FA_EINVAL,
+                       "study or visit is NULL, or the study is none of fa_list_studies");
+    rc = scope_of_study(study, &scope, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    fa_store *shared = fa_fleet_store(tuner);
-    rc = shared != NULL ? fa_store_trials_each(shared, &scope, add_tried_config, &list, diag) : 0;
-    if (rc == 0 && list.count == 0)
-        rc = fa_store_trials_each(tuner->store, &scope, add_tried_config, &list, diag);
-    if (rc == 0 && list.count == 0 && study->has_winner)
-        rc = add_brought_configs(tuner, study, &scope, &list, diag);
-    if (rc == 0 && study->current)
-        rc = add_untried_configs(tuner, study, &list);
-    if (rc == 0)
-        rc = fa_store_profiles_each(tuner->store, &scope, add_profile, &list, diag);
+    rc = read_study(tuner, study, &scope, &list, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu configs of a study", list.count);
@@ -465,17 +474,17 @@ static int forget_studies(void *context, fa_diag *diag)
     int rc = choose_studies(f, diag);
     if (rc == 0)
         rc = fa_store_unread_scopes_each(f->tuner->store, choose_unread, f, diag);
-    if (rc == FA_ENOMEM)
-        fa_fail(diag, rc, "out of memory for studies that go");
-    fa_scope *scopes = rc == 0 ? calloc(f->list.count + 1, sizeof *scopes) : NULL;
-    if (rc == 0 && scopes == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", f->list.count);
+    if (rc != 0)
+        return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for studies that go") : rc;
+    fa_scope *scopes = calloc(f->list.count + 1, sizeof *scopes);
+    if (scopes == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", f->list.count);
     for (size_t i = 0; i < f->list.count && rc == 0; i++)
         rc = scope_of_study(&f->list.study[i], &scopes[i], diag);
+    const fa_forget_scopes which = {f->options->select != NULL ? scopes : NULL, f->list.count,
+                                    f->unread_id, f->unread.count, f->dry_run};
     if (rc == 0)
-        rc = fa_store_forget(f->tuner->store, f->options->select != NULL ? scopes : NULL,
-                             f->list.count, f->unread_id, f->unread.count, f->dry_run, &f->counts,
-                             diag);
+        rc = fa_store_forget(f->tuner->store, &which, &f->counts, diag);
     free(scopes);
     return rc;
 }

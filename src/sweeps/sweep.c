@@ -279,8 +279,8 @@ static int run_entered_sweep(struct sweep *s, fa_diag *diag)
     now->budget = request->budget;
     snprintf(now->plan, sizeof now->plan, "%s", request->plan != NULL ? request->plan : "");
     pthread_mutex_lock(work);
-    int rc = fa_store_sweep_enter(store, now, request->items, request->count, request->restart,
-                                  NULL, &s->id, diag);
+    const fa_sweep_entry entry = {now, request->items, request->count, request->restart, NULL};
+    int rc = fa_store_sweep_enter(store, &entry, &s->id, diag);
     if (rc == 0)
         rc = fa_store_sweep_read(store, s->id, now, diag);
     if (rc != 0) {
@@ -311,12 +311,10 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
     fa_lock *lock = NULL;
     char name[80];
     struct sweep s = {.runner = {.feed = &sweep_feed, .tuner = tuner}, .request = &known};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_sweep_request_copy(request, &known, diag);
-    if (rc == 0)
-        rc = fa_sweep_key(&known, s.runner.sweep.key, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
+        (rc = fa_sweep_request_copy(request, &known, diag)) != 0 ||
+        (rc = fa_sweep_key(&known, s.runner.sweep.key, diag)) != 0)
         return rc;
     fa_sweep there = {0};
     rc = fa_sources_sweep(tuner, &known, &there, diag);

@@ -45,8 +45,8 @@ struct fa_runner {
     fa_queue_claim claim;
     fa_sweep_item item; /* the one under way, or that has just ended */
     fa_sweep sweep;     /* its `spent` is added up */
-    fa_sweep_spent
-        unwritten; /* of the item, since the feed last wrote it to the store and set this to zero */
+    /* of the item, since the feed last wrote it to the store and set this to zero */
+    fa_sweep_spent unwritten;
     fa_answer answer;
     fa_progress seen; /* what the account has seen of the tune under way */
     double accounted_s;

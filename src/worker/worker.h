@@ -12,7 +12,7 @@
 #ifndef FA_ENGINE_WORKER_H
 #define FA_ENGINE_WORKER_H
 
-#include "channel.h"
+#include "pool.h"
 #include "fa_types.h"
 #include "nvrtc.h"
 

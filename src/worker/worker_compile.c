@@ -107,11 +107,9 @@ static int start_compiler(struct compiler *compiler, int fd, const fa_nvrtc_loca
     rc = fa_nvrtc_compile(compiler->nvrtc, &warm, &cubin, &log, diag);
     fa_buf_free(&cubin);
     fa_buf_free(&log);
-    if (rc == 0)
-        rc = fa_sandbox_confine(ret_confined, diag);
-    if (rc == 0 && compiler->strict_s > 0)
-        rc = fa_sandbox_strict(fd, diag);
-    return rc;
+    if (rc != 0 || (rc = fa_sandbox_confine(ret_confined, diag)) != 0)
+        return rc;
+    return compiler->strict_s > 0 ? fa_sandbox_strict(fd, diag) : 0;
 }
 
 int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s)

@@ -161,44 +161,40 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
                           fa_bench_candidate *candidate, fa_diag *diag)
 {
     const cJSON *launches = cJSON_GetObjectItemCaseSensitive(message->json, "launches");
-    int count = cJSON_GetArraySize(launches), rc = 0;
+    int count = cJSON_GetArraySize(launches), rc;
     int64_t smem = 0, workspace = 0, counters = 0;
     if (count < 1 || count > FA_LAUNCHES_MAX)
         return fa_fail(diag, FA_EINVAL, "message: %d launches", count);
-    for (int l = 0; l < count && rc == 0; l++) {
+    for (int l = 0; l < count; l++) {
         const cJSON *launch = cJSON_GetArrayItem(launches, l);
         fa_launch_shape shape = {.threads = 0};
-        rc = fa_json_text(launch, "entry", &candidate->entry[l], "message", diag);
-        if (rc == 0)
-            rc = read_sides(launch, "block", 1, shape.block, diag);
-        if (rc == 0)
-            rc = read_sides(launch, "cluster", 0, shape.cluster, diag);
+        if ((rc = fa_json_text(launch, "entry", &candidate->entry[l], "message", diag)) != 0 ||
+            (rc = read_sides(launch, "block", 1, shape.block, diag)) != 0 ||
+            (rc = read_sides(launch, "cluster", 0, shape.cluster, diag)) != 0 ||
+            (rc = fa_json_int(launch, "smem", 0, 1 << 20, &smem, "message", diag)) != 0)
+            return rc;
         shape.threads = (int32_t)(shape.block[0] * shape.block[1] * shape.block[2]);
-        if (rc == 0)
-            rc = fa_json_int(launch, "smem", 0, 1 << 20, &smem, "message", diag);
         shape.smem_bytes = (int32_t)smem;
-        for (int i = 0; i < m->case_count && rc == 0; i++)
+        for (int i = 0; i < m->case_count; i++)
             candidate->launches[i].at[l] = shape;
-        if (rc == 0)
-            rc =
-                read_grids(m, cJSON_GetObjectItemCaseSensitive(launch, "grid"), l, candidate, diag);
+        rc = read_grids(m, cJSON_GetObjectItemCaseSensitive(launch, "grid"), l, candidate, diag);
+        if (rc != 0)
+            return rc;
     }
-    if (rc == 0)
-        rc = fa_json_int(message->json, "workspace", 0, (int64_t)1 << 40, &workspace, "message",
-                         diag);
-    if (rc == 0)
-        rc = fa_json_int(message->json, "counters", 0, INT32_MAX, &counters, "message", diag);
-    for (int i = 0; i < m->case_count && rc == 0; i++) {
+    if ((rc = fa_json_int(message->json, "workspace", 0, (int64_t)1 << 40, &workspace, "message",
+                          diag)) != 0 ||
+        (rc = fa_json_int(message->json, "counters", 0, INT32_MAX, &counters, "message", diag)) !=
+            0)
+        return rc;
+    for (int i = 0; i < m->case_count; i++) {
         candidate->launches[i].count = count;
         candidate->launches[i].workspace_bytes = workspace;
         candidate->launches[i].counters = counters;
     }
-    if (rc == 0)
-        rc = read_splits(m, cJSON_GetObjectItemCaseSensitive(message->json, "splits"), candidate,
-                         diag);
     candidate->cubin = message->blob;
     candidate->size = message->blob_size;
-    return rc;
+    return read_splits(m, cJSON_GetObjectItemCaseSensitive(message->json, "splits"), candidate,
+                       diag);
 }
 
 /* This process has no memory, which says nothing about the candidate: the GPU's is the driver's to tell. */
@@ -257,34 +253,36 @@ static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate
 {
     fa_proof proof = {0};
     int64_t count = 0;
-    double budget_us = 0, best_us = 0;
+    fa_probe probe = {0};
     float samples[FA_BENCH_SAMPLES_MAX];
     int sample_count = 0;
     fa_json_int(json, "count", 0, FA_BENCH_SAMPLES_MAX, &count, "message", NULL);
-    fa_json_number(json, "budget_us", &budget_us, "message", NULL);
-    fa_json_number(json, "best_us", &best_us, "message", NULL);
+    fa_json_number(json, "budget_us", &probe.budget_us, "message", NULL);
+    fa_json_number(json, "best_us", &probe.best_us, "message", NULL);
     if (m->kernel[id] != NULL)
         fa_bench_unload(m->bench, &m->kernel[id]);
     fa_status failed = FA_STATUS_LOAD_FAILED;
     int rc = fa_bench_load(m->bench, candidate, &m->kernel[id], diag);
-    if (rc == 0) {
-        failed = FA_STATUS_LAUNCH_FAILED;
-        rc = fa_bench_verify(m->bench, m->kernel[id], &proof, diag);
+    if (rc != 0)
+        goto done;
+    failed = FA_STATUS_LAUNCH_FAILED;
+    rc = fa_bench_verify(m->bench, m->kernel[id], &proof, diag);
+    if (rc != 0)
+        goto done;
+    fa_json_add_number(answer, "max_error", proof.max_error);
+    fa_json_add_number(answer, "tolerance", proof.tolerance);
+    if (!proof.passed) {
+        fa_fail(diag, 0, "%s", proof.reason);
+        *ret_status = FA_STATUS_WRONG;
+        return 0;
     }
-    if (rc == 0) {
-        fa_json_add_number(answer, "max_error", proof.max_error);
-        fa_json_add_number(answer, "tolerance", proof.tolerance);
-        if (!proof.passed) {
-            fa_fail(diag, 0, "%s", proof.reason);
-            *ret_status = FA_STATUS_WRONG;
-            return 0;
-        }
-    }
-    if (rc == 0 && count > 0)
-        rc = fa_bench_probe(m->bench, m->kernel[id], (int)count, budget_us, best_us, samples,
-                            &sample_count, diag);
-    if (rc == 0 && count > 0)
+    if (count == 0)
+        goto done;
+    probe.count = (int)count;
+    rc = fa_bench_probe(m->bench, m->kernel[id], &probe, samples, &sample_count, diag);
+    if (rc == 0)
         fa_json_add(answer, "samples", samples_array(samples, sample_count));
+done:
     if (is_host_memory(m, rc))
         return rc;
     *ret_status = rc == 0             ? FA_STATUS_MEASURED
@@ -427,14 +425,14 @@ static int profile_candidate(struct measurer *m, const fa_message *message, fa_d
 {
     fa_bench_candidate candidate = {0};
     fa_proof proof;
-    int rc = read_candidate(m, message, &candidate, diag);
-    if (rc == 0)
-        rc = fa_bench_load(m->bench, &candidate, &m->kernel[0], diag);
-    if (rc == 0)
-        rc = fa_bench_verify(m->bench, m->kernel[0], &proof, diag);
-    if (rc == 0 && !proof.passed)
-        rc = fa_fail(diag, FA_ENOKERNEL, "%s", proof.reason);
-    return rc == 0 ? fa_bench_profile(m->bench, m->kernel[0], diag) : rc;
+    int rc;
+    if ((rc = read_candidate(m, message, &candidate, diag)) != 0 ||
+        (rc = fa_bench_load(m->bench, &candidate, &m->kernel[0], diag)) != 0 ||
+        (rc = fa_bench_verify(m->bench, m->kernel[0], &proof, diag)) != 0)
+        return rc;
+    if (!proof.passed)
+        return fa_fail(diag, FA_ENOKERNEL, "%s", proof.reason);
+    return fa_bench_profile(m->bench, m->kernel[0], diag);
 }
 
 static int profile_request(struct measurer *m, fa_diag *diag)

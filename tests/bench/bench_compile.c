@@ -111,7 +111,7 @@ static void print_makespans(int *order, int count, double reference_s)
 static int run(fa_diag *diag)
 {
     int order[SOURCES_MAX], configs,
-        rc = fa_space_enumerate(&fixture.families, &problem, &gpu, &space, diag);
+        rc = fa_space_enumerate(&(fa_task){&fixture.families, &problem, &gpu}, &space, diag);
     double reference_s = 0, sum = 0;
     if (rc != 0)
         return rc;

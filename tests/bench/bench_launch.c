@@ -12,7 +12,7 @@
 #include "error.h"
 #include "fa_tune.h"
 #include "nvrtc.h"
-#include "random.h"
+#include "hash.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  */
 #include "fuzz.h"
 
-#include "grid.h"
+#include "options.h"
 #include "records.h"
 
 #include "baselines.c" /* its reader of lines, without a store behind it */
@@ -16,7 +16,7 @@ static void read_plan(const char *path)
     static const char gpus[2][64] = {"L4", "H200"};
     cli_grid grid = {0};
     fa_diag why = {{0}};
-    int rc = cli_plan_read(path, NULL, gpus, 2, &grid, &why);
+    int rc = cli_plan_read(path, &(cli_plan_defaults){NULL, gpus, 2}, &grid, &why);
     fuzz_taken += rc == 0;
     FUZZ_CHECK(rc == 0 || why.text[0] != 0);
     for (int32_t i = 0; rc == 0 && i < grid.count; i++)

@@ -31,7 +31,7 @@ static void enumerate(fa_family *family)
         fa_space space = {0};
         fa_gpu gpu;
         FUZZ_CHECK(fa_catalogue_find(gpus[i], &gpu, &diag) == 0);
-        if (fa_space_enumerate(&list, &problem[i], &gpu, &space, &diag) != 0)
+        if (fa_space_enumerate(&(fa_task){&list, &problem[i], &gpu}, &space, &diag) != 0)
             continue;
         for (int c = 0; c < space.count; c++) {
             const fa_trial *trial = &space.candidate[c].trial;

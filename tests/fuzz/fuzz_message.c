@@ -4,7 +4,7 @@
  */
 #include "fuzz.h"
 
-#include "channel.h"
+#include "pool.h"
 
 long fuzz_taken;
 

@@ -4,7 +4,7 @@
  */
 #include "fuzz.h"
 
-#include "recorded.h"
+#include "walk.h"
 
 long fuzz_taken;
 

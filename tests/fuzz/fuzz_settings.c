@@ -5,7 +5,7 @@
 #include "fuzz.h"
 
 #include "buf.h"
-#include "settings.h"
+#include "options.h"
 
 long fuzz_taken;
 

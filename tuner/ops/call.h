@@ -13,7 +13,7 @@
 
 #include "fa_types.h"
 #include "launches.h"
-#include "stream_memory.h"
+#include "driver.h"
 
 enum { FA_CALL_ARGUMENTS = 28 }; /* of a kernel, the address of its workspace included */
 
@@ -36,8 +36,8 @@ typedef struct fa_call {
     fa_function function;
     uint32_t grid[3], threads, smem_bytes;
     bool empty;                 /* there is nothing to compute */
-    fa_call_composed
-        *composed; /* NULL: one launch of blocks with one side, without a workspace or counters */
+    /* NULL: one launch of blocks with one side, without a workspace or counters */
+    fa_call_composed *composed;
 } fa_call;
 
 /* An operation's part of fa_launch. */

@@ -4,9 +4,9 @@
  */
 #include "case_data.h"
 
-#include "random.h"
-
+#include "buf.h"
 #include "error.h"
+#include "hash.h"
 #include "json.h"
 #include "problem.h"
 
@@ -305,16 +305,8 @@ int fa_case_data_open(const cJSON *json, fa_case_data **ret_data, fa_diag *diag)
 int fa_case_data_read(const fa_case_data *data, int64_t at, void *ret_bytes, size_t size,
                       fa_diag *diag)
 {
-    for (char *to = ret_bytes; size > 0;) {
-        ssize_t got = pread(data->fd, to, size, at);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return fa_fail(diag, FA_EIO, "the data of a proof end: %s",
-                           got < 0 ? strerror(errno) : "the file is too short");
-        to += got;
-        at += got;
-        size -= (size_t)got;
-    }
-    return 0;
+    int rc = fa_read_at(data->fd, ret_bytes, size, (uint64_t)at);
+    return rc == 0 ? 0
+                   : fa_fail(diag, rc, "the data of a proof end: %s",
+                             errno != 0 ? strerror(errno) : "the file is too short");
 }

@@ -8,7 +8,7 @@
 #include "generic.h"
 
 #include "case_data.h"
-#include "random.h"
+#include "hash.h"
 #include "prover_base.h"
 #include "tensors.h"
 
@@ -135,10 +135,10 @@ struct generic_case {
     fa_device_ptr largest;         /* of each output's reference: the largest magnitude, fp32 */
     uint64_t seed[FA_TENSORS_MAX]; /* of inputs */
     unsigned char *wanted_host[FA_TENSORS_MAX];
-    uint64_t
-        answered; /* where there is no reference: the proof whose kernel made what is wanted; 0: none has */
-    unsigned char *input_host
-        [FA_TENSORS_MAX]; /* of inputs: as they should be, with their fences; NULL: not asked for yet */
+    /* where there is no reference: the proof whose kernel made what is wanted; 0: none has */
+    uint64_t answered;
+    /* of inputs: as they should be, with their fences; NULL: not asked for yet */
+    unsigned char *input_host[FA_TENSORS_MAX];
     fa_tensor_values values;
     _Alignas(8) unsigned char params[FA_PARAMS_MAX];
     void *argument[FA_PARAMETERS_MAX];
@@ -389,25 +389,23 @@ static int make_inputs(struct fa_prover *prover, int index, fa_diag *diag)
             work = c->tensors.at[t].elements;
     if (work == 0)
         return 0;
-    int rc = fa_module_function(prover->module, "inputs", 0, &function, diag);
-    if (rc == 0)
-        rc = fa_prover_run(prover, function, REFERENCE_THREADS, work, c->argument, diag);
-    if (rc == 0)
-        rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
-    for (int t = 0; t < c->tensors.count && rc == 0; t++) {
-        if (!c->tensors.at[t].made)
-            continue;
+    int rc;
+    if ((rc = fa_module_function(prover->module, "inputs", 0, &function, diag)) != 0 ||
+        (rc = fa_prover_run(prover, function, REFERENCE_THREADS, work, c->argument, diag)) != 0 ||
+        (rc = fa_stream_synchronize(prover->driver, prover->stream, diag)) != 0)
+        return rc;
+    for (int t = 0; t < c->tensors.count; t++) {
         const fa_tensor *tensor = &c->tensors.at[t];
-        rc = fa_copy_on_device(prover->driver, c->given[t], c->first[t],
-                               tensor->elements * fa_element_size(tensor->element), prover->stream,
-                               diag);
-        if (rc == 0)
-            rc = remember_input(prover, index, t, diag);
-        if (rc == 0)
-            rc = fa_copy_from_device(prover->driver, c->input_host[t], c->fenced[t],
-                                     (size_t)fenced_bytes(tensor), diag);
+        if (tensor->made &&
+            ((rc = fa_copy_on_device(prover->driver, c->given[t], c->first[t],
+                                     tensor->elements * fa_element_size(tensor->element),
+                                     prover->stream, diag)) != 0 ||
+             (rc = remember_input(prover, index, t, diag)) != 0 ||
+             (rc = fa_copy_from_device(prover->driver, c->input_host[t], c->fenced[t],
+                                       (size_t)fenced_bytes(tensor), diag)) != 0))
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 /* One side of the reference's grid or block: 1 where it is not told. */
@@ -491,14 +489,11 @@ static int compute_reference(struct fa_prover *prover, int index, uint64_t work,
     fill_values(prover, index, address, &values);
     fa_tensors_arguments(&prover->at[index].problem, &c->tensors, &values, params, arguments);
     fa_symbols symbols; /* the answer may do without them */
-    if (rc == 0)
-        rc = fa_symbols_find(&c->tensors, prover->module, &symbols, diag);
-    if (rc == 0)
-        rc = copy_symbols(prover, index, &symbols, diag);
-    if (rc == 0)
-        rc = run_reference(prover, index, work, arguments, diag);
-    if (rc == 0)
-        rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
+    if (rc != 0 || (rc = fa_symbols_find(&c->tensors, prover->module, &symbols, diag)) != 0 ||
+        (rc = copy_symbols(prover, index, &symbols, diag)) != 0 ||
+        (rc = run_reference(prover, index, work, arguments, diag)) != 0 ||
+        (rc = fa_stream_synchronize(prover->driver, prover->stream, diag)) != 0)
+        return rc;
     for (int t = 0; t < c->tensors.count && rc == 0; t++)
         if (c->tensors.at[t].output)
             rc = fetch_reference(prover, c, t, diag);
@@ -516,13 +511,12 @@ static int give_answer(struct fa_prover *prover, int index, fa_diag *diag)
         size_t size = 0;
         if (!tensor->output || tensor->elements == 0 || (at < 0 && c->answered == 0))
             continue;
-        if (at >= 0)
-            rc = make_room(c, t, &size, diag);
-        if (rc == 0 && at >= 0)
-            rc = fa_case_data_read(prover->data, at, c->wanted_host[t], size, diag);
-        if (rc == 0)
-            rc = fa_copy_to_device(prover->driver, c->wanted[t], c->wanted_host[t],
-                                   tensor->elements * fa_element_size(tensor->element), diag);
+        if (at >= 0 &&
+            ((rc = make_room(c, t, &size, diag)) != 0 ||
+             (rc = fa_case_data_read(prover->data, at, c->wanted_host[t], size, diag)) != 0))
+            return rc;
+        rc = fa_copy_to_device(prover->driver, c->wanted[t], c->wanted_host[t],
+                               tensor->elements * fa_element_size(tensor->element), diag);
         if (rc == 0)
             rc = find_largest(prover, c, t, diag);
     }
@@ -853,15 +847,13 @@ static int take_answer(struct fa_prover *prover, int index, struct fa_verdict *v
         size_t bytes = 0;
         if (!tensor->output || tensor->elements == 0)
             continue;
-        rc = make_room(c, t, &bytes, diag);
-        if (rc == 0)
-            rc = fa_copy_on_device(prover->driver, c->wanted[t], c->first[t], bytes, prover->stream,
-                                   diag);
-        if (rc == 0)
-            rc = find_largest(prover, c, t, diag);
-        if (rc == 0)
-            rc = fa_copy_from_device(prover->driver, c->wanted_host[t], c->first[t], bytes, diag);
-        if (rc != 0 || !v->passed || tensor->partial)
+        if ((rc = make_room(c, t, &bytes, diag)) != 0 ||
+            (rc = fa_copy_on_device(prover->driver, c->wanted[t], c->first[t], bytes,
+                                    prover->stream, diag)) != 0 ||
+            (rc = find_largest(prover, c, t, diag)) != 0 ||
+            (rc = fa_copy_from_device(prover->driver, c->wanted_host[t], c->first[t], bytes,
+                                      diag)) != 0 ||
+            !v->passed || tensor->partial)
             continue;
         uint64_t at =
             find_unwritten(c->wanted_host[t], tensor->elements, fa_element_size(tensor->element));
@@ -977,14 +969,13 @@ static int load_for_callers(fa_driver *driver, fa_module *module, const fa_probl
 {
     (void)driver;
     int rc = fa_generic_check_entry(problem, entry, diag);
-    struct passed *passed = rc == 0 ? calloc(1, sizeof *passed) : NULL;
-    if (rc == 0 && passed == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    if (rc == 0)
-        rc = fa_tensors_read(problem, &passed->list, diag);
-    if (rc == 0)
-        rc = fa_symbols_find(&passed->list, module, &passed->symbols, diag);
-    if (rc != 0) {
+    if (rc != 0)
+        return rc;
+    struct passed *passed = calloc(1, sizeof *passed);
+    if (passed == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    if ((rc = fa_tensors_read(problem, &passed->list, diag)) != 0 ||
+        (rc = fa_symbols_find(&passed->list, module, &passed->symbols, diag)) != 0) {
         unload((void **)&passed);
         return rc;
     }

@@ -74,15 +74,14 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
         int32_t threads = candidate->launches.at[i].threads;
         fa_cubin_info info;
         entry.name = fa_family_launch_entry(family, i);
-        int rc = fa_cubin_read(cubin, size, entry.name, &info, diag);
-        if (rc == 0)
-            rc = op->check_entry(problem, &entry, diag);
-        if (rc == 0 && i > 0 && info.max_threads != 0 && info.max_threads < threads)
-            rc = fa_fail(diag, FA_ECORRUPT,
-                         "cubin allows %d threads in %s, the manifest launches %d",
-                         info.max_threads, entry.name, threads);
-        if (rc != 0)
+        int rc;
+        if ((rc = fa_cubin_read(cubin, size, entry.name, &info, diag)) != 0 ||
+            (rc = op->check_entry(problem, &entry, diag)) != 0)
             return rc;
+        if (i > 0 && info.max_threads != 0 && info.max_threads < threads)
+            return fa_fail(diag, FA_ECORRUPT,
+                           "cubin allows %d threads in %s, the manifest launches %d",
+                           info.max_threads, entry.name, threads);
         if (i == 0)
             all = info;
         all.registers = larger(all.registers, info.registers);

@@ -128,12 +128,12 @@ int fa_prover_new(const struct fa_prover_type *type, fa_driver *driver, const fa
 
 int fa_prover_begin(struct fa_prover *p, const fa_bench_setup *setup, fa_diag *diag)
 {
-    int rc = fa_stream_create(p->driver, &p->stream, diag);
-    if (rc == 0)
-        rc = load_reference(p, setup->reference, setup->reference_size, diag);
-    if (rc == 0)
-        rc = allocate(p, diag);
-    return rc != 0 ? rc : fa_prover_prepare(p, diag);
+    int rc;
+    if ((rc = fa_stream_create(p->driver, &p->stream, diag)) != 0 ||
+        (rc = load_reference(p, setup->reference, setup->reference_size, diag)) != 0 ||
+        (rc = allocate(p, diag)) != 0)
+        return rc;
+    return fa_prover_prepare(p, diag);
 }
 
 void fa_prover_close(fa_prover **prover)

@@ -44,14 +44,14 @@ typedef struct fa_tensor {
     const char *name;
     fa_element element;
     bool output;
-    bool
-        updated; /* an output that is also an input: it is made anew before every launch of a proof */
-    bool
-        partial; /* an output of which a kernel writes as much as it likes: the sum of its elements is compared */
+    /* an output that is also an input: it is made anew before every launch of a proof */
+    bool updated;
+    /* an output of which a kernel writes as much as it likes: the sum of its elements is compared */
+    bool partial;
     bool made; /* an input that the reference's entry `inputs` computes from the others */
     int when;  /* the field at whose default the tensor is not needed; -1: it always is */
-    const char
-        *symbol;    /* of an input: the variable of the module that it is copied to; NULL: none */
+    /* of an input: the variable of the module that it is copied to; NULL: none */
+    const char *symbol;
     bool parameter; /* of one with a symbol: whether the kernel takes its address besides */
     int align; /* bytes that its address and its strides are multiples of, unless problem.unaligned */
     int dims, size[FA_ARGUMENT_DIMS]; /* sizes that no field says */
@@ -60,8 +60,8 @@ typedef struct fa_tensor {
     fa_expr *low,
         *high; /* of integers: the range of a proof's values, high excluded; NULL: the usual one */
     int stride_count;   /* of a strided tensor: of all dimensions but the last */
-    uint64_t
-        elements; /* of the problem that was read for, below 2^60; a complex one counts twice */
+    /* of the problem that was read for, below 2^60; a complex one counts twice */
+    uint64_t elements;
     int64_t from, span; /* of that problem: the range, span 0: the usual one */
 } fa_tensor;
 
@@ -150,7 +150,7 @@ int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list,
 size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
                          const fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX]);
 
-/* ---- symbols.c -------------------------------------------------------------------------------*/
+/* ---- variables of a module (call.c) ----------------------------------------------------------*/
 /* Arguments that are copied to a variable of the kernel's module before its launch, as __constant__ memory is filled: tensors
  * of an operation.json with a "symbol". A copy is never larger than the variable; what lies behind the copy keeps its
  * value. fa_symbols_copy() of one module from one thread at a time (fa_module_enter()), the others from any. */

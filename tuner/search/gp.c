@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gp.h"
+#include "walk.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,6 @@
  * Points under way count as if they had cost what the model expects, so that a batch spreads. Where configs fail
  * is learnt beside it, by the same distances.
  */
-#include "gp.h"
 #include "walk.h"
 
 #include <math.h>

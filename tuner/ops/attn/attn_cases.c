@@ -8,7 +8,7 @@
 
 #include "attn_launch.h"
 
-#include "random.h"
+#include "hash.h"
 
 #include "error.h"
 #include "problem.h"

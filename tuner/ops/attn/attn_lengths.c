@@ -6,7 +6,7 @@
 
 #include "attn_launch.h"
 
-#include "random.h"
+#include "hash.h"
 
 #include "error.h"
 

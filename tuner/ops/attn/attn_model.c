@@ -24,8 +24,8 @@
  * With a head dim and mask left out of the fit, the best of the first eight choices for it stays
  * within 2.9% of the best of all, the first choice within 2 to 5% on average and 9% at worst. */
 static const struct coefficients {
-    double
-        tensor_share; /* of the tensor rate: the best inner loop, at the clock that power leaves */
+    /* of the tensor rate: the best inner loop, at the clock that power leaves */
+    double tensor_share;
     double overlap;   /* p - 1 of one warp per scheduler */
     double overlap_per_warp; /* what each further warp adds to p */
     double overlap_per_slab; /* what each further 16-row slab of a warp adds: parallelism in it */

@@ -45,8 +45,8 @@ static const struct coefficients {
     double start;          /* of a block, to its first fetch */
     double ends;           /* of a tile, exposed: queries in, output out */
     double lone_share;     /* and of its first step and last product, which nothing overlaps */
-    double
-        behind; /* of such ends, where a persistent block's consumer sits a tile's first step out */
+    /* of such ends, where a persistent block's consumer sits a tile's first step out */
+    double behind;
     double turnover;       /* from tile to tile, whatever overlaps: new rows, rescaling, output */
     double smoothing;      /* of the last wave: 0 in lockstep, 1 perfectly spread */
     double tail;           /* of a mean block that the last SM is late, longest blocks first */

@@ -10,7 +10,7 @@
 #include "attn_launch.h"
 #include "prover_base.h"
 
-#include "random.h"
+#include "hash.h"
 
 #include "error.h"
 
@@ -128,10 +128,9 @@ static int fill_input(struct fa_prover *g, struct attn_case *c, int index, int t
     span = elements;
     void *fill[] = {&first, &span, &seed, &c->what.input_scale[tensor]}, *poison[] = {region};
     int rc = fa_prover_run(g, g->kernel[FILL], FA_PROVER_THREADS, span, fill, diag);
-    if (rc == 0)
-        rc = fa_prover_run(g, g->kernel[POISON_GAPS], FA_PROVER_THREADS, region->count, poison,
-                           diag);
-    return rc;
+    return rc != 0 ? rc
+                   : fa_prover_run(g, g->kernel[POISON_GAPS], FA_PROVER_THREADS, region->count,
+                                   poison, diag);
 }
 
 /* Keys or values of sequences: what none of them uses stays NaN, whose bits are those of fp8 too. */

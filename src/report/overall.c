@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * What a report says over all problems: whether tuning pays, what layers take in training, and what buckets of lengths and
+ * choices before a measurement have cost.
+ *
  * A fixed config is chosen by how many problems it was measured on, then by how little it costs there; the
  * next ones by what they add to those before. A config that was not measured on a problem serves it not: no
  * time is made up.
  */
 #include "data.h"
 
+#include "json.h"
 #include "operation.h"
+#include "problem.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -259,4 +264,141 @@ void report_pay_words(fa_buf *out, const report_pay_row *row)
         fa_buf_text(out, "one config for all of them");
     else
         fa_buf_printf(out, "the best of %zu fixed configs", row->configs);
+}
+
+/* ---- training --------------------------------------------------------------------------------*/
+struct report_pass {
+    fa_problem problem;
+    char silicon[sizeof((fa_study *)NULL)->silicon], gpu[64];
+    int number;
+    fa_trial best;
+};
+
+int report_training_add(report *report, const report_problem *problem)
+{
+    if (problem->best == NULL || !(problem->us > 0))
+        return 0;
+    struct report_pass pass = {
+        .problem = problem->study.problem, .number = problem->number, .best = *problem->best};
+    memcpy(pass.silicon, problem->study.silicon, sizeof pass.silicon);
+    memcpy(pass.gpu, problem->study.gpu.name, sizeof pass.gpu);
+    return fa_append(&report->pass, &report->passes, &report->pass_capacity, &pass, sizeof pass);
+}
+
+/* The pass that computes its gradients; NULL: none is told, or this one is no forward pass of training. */
+static const struct report_pass *backward_of(const report *report, const struct report_pass *pass)
+{
+    fa_problem forward = pass->problem, gradients;
+    if (fa_problem_train(&forward, &gradients, NULL) != 0 ||
+        !fa_problem_equal(&forward, &pass->problem))
+        return NULL;
+    for (size_t i = 0; i < report->passes; i++)
+        if (strcmp(report->pass[i].silicon, pass->silicon) == 0 &&
+            fa_problem_equal(&report->pass[i].problem, &gradients))
+            return &report->pass[i];
+    return NULL;
+}
+
+static void add_pass(cJSON *row, const char *name, const struct report_pass *pass)
+{
+    cJSON *json = fa_json_add_object(row, name);
+    const fa_trial *best = &pass->best;
+    bool timed = best->median_us > 0;
+    fa_json_add_number(json, "number", pass->number);
+    fa_json_add_known(json, "median_us", best->median_us, timed);
+    fa_json_add_known(json, "low_us", best->low_us, timed);
+    fa_json_add_known(json, "high_us", best->high_us, timed);
+    fa_json_add_known(json, "predicted_us", best->predicted_us, best->predicted_us > 0);
+}
+
+static cJSON *row_json(const struct report_pass *forward, const struct report_pass *backward)
+{
+    cJSON *row = cJSON_CreateObject();
+    double one = report_time(&forward->best), other = report_time(&backward->best);
+    bool alike = (forward->best.median_us > 0) == (backward->best.median_us > 0);
+    report_add_problem(row, &forward->problem);
+    fa_json_add_text(row, "gpu", forward->gpu);
+    add_pass(row, "forward", forward);
+    add_pass(row, "backward", backward);
+    fa_json_add_known(row, "together_us", one + other, alike);
+    fa_json_add_known(row, "ratio", other / one, alike);
+    fa_json_add_bool(row, "measured", alike && forward->best.median_us > 0);
+    return row;
+}
+
+cJSON *report_training_json(const report *report)
+{
+    cJSON *list = cJSON_CreateArray();
+    for (size_t i = 0; i < report->passes; i++) {
+        const struct report_pass *backward = backward_of(report, &report->pass[i]);
+        if (backward != NULL)
+            fa_json_push(list, row_json(&report->pass[i], backward));
+    }
+    return list;
+}
+
+/* ---- between the points of a bucket, and choices before a measurement ------------------------*/
+bool report_asked_for(const report_options *options, const fa_problem *problem, const char *gpu)
+{
+    return options->keep == NULL || options->keep(options->context, problem, gpu);
+}
+
+static int keep_regret(void *context, const fa_regret *regret)
+{
+    report *report = context;
+    return report_asked_for(report->options, &regret->problem, regret->gpu)
+               ? fa_append(&report->regret, &report->regrets, &report->regret_capacity, regret,
+                           sizeof *regret)
+               : 0;
+}
+
+static int keep_prediction(void *context, const fa_prediction *prediction)
+{
+    report *report = context;
+    return report_asked_for(report->options, &prediction->problem, prediction->gpu)
+               ? fa_append(&report->prediction, &report->predictions, &report->prediction_capacity,
+                           prediction, sizeof *prediction)
+               : 0;
+}
+
+int report_collect_extras(report *report, fa_diag *diag)
+{
+    int rc = fa_list_regret(report->tuner, keep_regret, report, diag);
+    return rc != 0 ? rc : fa_list_predictions(report->tuner, keep_prediction, report, diag);
+}
+
+double report_regret_of(const fa_regret *regret)
+{
+    return regret->bucket_us > 0 && regret->best_us > 0
+               ? regret->bucket_us > regret->best_us ? regret->bucket_us / regret->best_us - 1 : 0
+               : -1;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int report_regret_summary(const report *report, report_regret_sum *ret_sum)
+{
+    report_regret_sum sum = {0};
+    double *values = calloc(report->regrets + 1, sizeof *values);
+    if (values == NULL)
+        return FA_ENOMEM;
+    for (size_t i = 0; i < report->regrets; i++) {
+        double value = report_regret_of(&report->regret[i]);
+        if (value >= 0)
+            values[sum.points++] = value;
+        else
+            sum.failed++;
+    }
+    if (sum.points > 0) {
+        qsort(values, sum.points, sizeof *values, compare_doubles);
+        sum.median = (values[(sum.points - 1) / 2] + values[sum.points / 2]) / 2;
+        sum.worst = values[sum.points - 1];
+    }
+    free(values);
+    *ret_sum = sum;
+    return 0;
 }
