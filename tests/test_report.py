@@ -461,7 +461,11 @@ def the_circumstances_are_told_and_what_is_not_recorded_is_said():
         change(place, "UPDATE environment SET json = json_set(json, '$.driver', 0)", "UPDATE trial SET clocks = NULL")
         tap.has(told(place), "NVIDIA L4 · driver not recorded · CUDA ")
         change(place, "UPDATE winner SET origin = 'imported'")
-        tap.has(told(place), " · measured elsewhere by 20")
+        tap.has(told(place), " · measured elsewhere and imported, 20")
+        change(place, "UPDATE winner SET evidence = json_set(evidence, '$.undated', json('true'))")
+        tap.has(told(place), " · measured elsewhere and imported, by 20")
+        tap.equal([problem["undated"] for problem in place.json("report")["problems"]], [True])
+        tap.has(place.run("show").stdout, "by 20")
 
 
 def what_nvml_says_beside_the_samples_is_recorded():

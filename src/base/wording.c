@@ -78,6 +78,16 @@ void fa_words_time(fa_buf *out, int64_t unix_time, bool utc)
     fa_buf_text(out, text);
 }
 
+void fa_words_day(fa_buf *out, int64_t unix_time)
+{
+    time_t seconds = (time_t)unix_time;
+    struct tm tm;
+    char text[40];
+    if (gmtime_r(&seconds, &tm) == NULL || strftime(text, sizeof text, "%Y-%m-%d", &tm) == 0)
+        snprintf(text, sizeof text, "time %" PRId64, unix_time);
+    fa_buf_text(out, text);
+}
+
 /* ---- stages ---------------------------------------------------------------------------------*/
 const fa_status fa_stages[FA_STAGES] = {
     FA_STATUS_CONSTRAINT,     FA_STATUS_BUDGET,        FA_STATUS_REGISTERS,

@@ -9,6 +9,7 @@
 #include "run.h"
 #include "table.h"
 #include "text.h"
+#include "wording.h"
 
 typedef struct winners {
     cli_run *run;
@@ -84,7 +85,12 @@ static void print_winner(cli_table *table, const fa_answer *answer, bool fleet)
     cli_cell(table, "%s", fa_origin_name(answer->origin));
     cli_text_known_time(&table->cell, &answer->trial);
     cli_cell_end(table);
-    cli_text_age(&table->cell, answer->unix_time);
+    if (answer->undated) {
+        fa_buf_text(&table->cell, "by ");
+        fa_words_day(&table->cell, answer->unix_time);
+    } else {
+        cli_text_age(&table->cell, answer->unix_time);
+    }
     cli_cell_end(table);
     cli_cell(table, "%s",
              !fleet              ? ""

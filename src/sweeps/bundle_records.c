@@ -70,7 +70,7 @@ static fa_winner_record *find_record(fa_records *records, const fa_scope *scope)
  * machine, one run or an import; only a measured winner says what was measured. */
 static int make_portable(fa_winner_record *record, fa_diag *diag)
 {
-    static const char *const own[] = {"gpu", "uuid", "imported", "tune_s"};
+    static const char *const own[] = {"gpu", "uuid", "imported", "tune_s", "undated"};
     const char *name = "";
     cJSON *json;
     int rc = fa_json_parse_object(record->evidence, "evidence", &json, diag);
@@ -84,6 +84,8 @@ static int make_portable(fa_winner_record *record, fa_diag *diag)
         fa_origin_parse(name, &record->origin);
     if (record->origin == FA_ORIGIN_MEASURED_SAME_SILICON)
         record->origin = FA_ORIGIN_MEASURED;
+    if (cJSON_HasObjectItem(json, "undated") || record->origin > FA_ORIGIN_IMPORTED)
+        record->unix_time = 0;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         cJSON_DeleteItemFromObjectCaseSensitive(json, own[i]);
     cJSON *us = cJSON_GetObjectItemCaseSensitive(json, "default_us");

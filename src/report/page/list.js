@@ -45,6 +45,8 @@ function columnsOf(problems, peers) {
       const peer = problem.baselines.find((one) => one.peer === id);
       return peer && problem.us > 0 ? peer.median_us / problem.us : undefined;
     })),
+    only(problems.map(day)) || problems.length === 1 ? null
+      : { head: "day", className: "small", value: (problem) => problem.unix_time, cell: (problem) => unhyphened(day(problem)) },
   ];
   const shown = columns.filter(Boolean);
   const note = [

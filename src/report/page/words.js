@@ -69,6 +69,11 @@ function date(unixTime) {
   return iso.slice(0, 10) + " " + iso.slice(11, 16) + " UTC";
 }
 
+/* When a winner was measured: "by 2026-11-26" where only the day of a file of records is known. */
+function day(problem) {
+  return (problem.undated ? "by " : "") + date(problem.unix_time).slice(0, 10);
+}
+
 function driver(version) {
   return "CUDA " + Math.floor(version / 1000) + "." + Math.floor(version % 1000 / 10);
 }
