@@ -76,8 +76,8 @@ static void print_times(const fa_answer *answer, fa_buf *out)
         put_us(out, answer->default_us);
     }
     if (answer->ties > 0)
-        fa_buf_printf(out, "; %d other%s within its interval", answer->ties,
-                      answer->ties == 1 ? "" : "s");
+        fa_buf_printf(out, "; %d other%s", answer->ties,
+                      answer->ties == 1 ? " ties with it" : "s tie with it");
 }
 
 /* How we know, in words, and what will happen next. */
