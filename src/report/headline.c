@@ -26,7 +26,7 @@ typedef struct comparison {
 struct report_headline {
     char silicon[sizeof((fa_study *)NULL)->silicon], gpu[64];
     const fa_operation *operation;
-    size_t problems, timed, imported;
+    size_t problems, timed, imported, failed;
     comparison peer[PEERS], defaults;
     size_t peers;
     double cuda; /* the newest version that a driver was for; 0: not recorded */
@@ -123,6 +123,7 @@ static void take_problem(struct report_headline *headline, const report_problem 
 {
     const cJSON *one;
     headline->problems++;
+    headline->failed += problem->best == NULL;
     if (!problem->timed)
         return;
     headline->timed++;
@@ -260,8 +261,10 @@ static void sentence(fa_buf *out, const struct report_headline *headline, bool s
     if (headline->timed == 0) {
         fa_buf_text(out, ", ");
         problems_of(out, headline->problems, headline, several);
-        fa_buf_text(out,
-                    headline->problems == 1 ? " is not measured yet" : " are not measured yet");
+        fa_buf_text(out, headline->failed == headline->problems
+                             ? " without a kernel: no config passed"
+                         : headline->problems == 1 ? " is not measured yet"
+                                                   : " are not measured yet");
     } else if (headline->peers > 0 || headline->defaults.problems > 0) {
         fa_buf_text(out, ", fa-tune's kernels");
         if (several)
@@ -320,7 +323,8 @@ static void circumstances(fa_buf *out, const struct report_headline *headline)
 {
     fa_buf_text(out, headline->gpu);
     if (headline->timed == 0) {
-        fa_buf_text(out, " · nothing was measured: times are the model's");
+        fa_buf_text(out, " · nothing was measured");
+        fa_buf_text(out, headline->failed < headline->problems ? ": times are the model's" : "");
         return;
     }
     driver(out, headline);

@@ -193,7 +193,7 @@ function configsTable(problem) {
 function card(problem, report, close) {
   const id = "p" + problem.number;
   const article = h("article", { id, "aria-labelledby": id + "h" },
-    h("header", {}, h("h3", { id: id + "h", tabindex: -1 }, problem.words), badge(problem),
+    h("header", {}, h("h3", { id: id + "h", tabindex: -1 }, unbroken(problem.words)), badge(problem),
       problem.slow ? slowBadge() : null, soft(gpuWords(problem.gpu)),
       close ? h("button", { type: "button", class: "quiet screen", click: close,
         "aria-label": "Close " + problem.words }, "Close") : null),

@@ -268,7 +268,7 @@ function draw(given) {
     problems.length > 1 ? filters : null, lengths,
     h("section", { id: "summary", "aria-labelledby": "summary-h" },
       h("h2", { id: "summary-h" }, "Problems"),
-      small(note, ceilingWords(problems), problems.every((problem) => problem.timed) ? null
+      small(note, ceilingWords(problems), problems.every((problem) => problem.timed || !problem.winner) ? null
         : [guess("~ in italics"), " is predicted, not measured."]), list), cards, covers, training(given), pay(given), roofs, buckets(given),
     predictions(given)), foot(report));
   filters.apply();

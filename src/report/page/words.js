@@ -34,7 +34,7 @@ function seconds(value) {
 }
 
 function tflops(value) {
-  return value < 0.995 ? value.toFixed(2) : value < 9.95 ? value.toFixed(1) : grouped(value);
+  return value < 0.0995 ? String(Number(value.toPrecision(1))) : value < 0.995 ? value.toFixed(2) : value < 9.95 ? value.toFixed(1) : grouped(value);
 }
 
 function percent(part) {
