@@ -171,8 +171,9 @@ static const cli_verb verbs[] = {
      "of stop the same command continues and has lost one trial at most. The next run tries failed\n"
      "problems again. Budgets apply to all runs together. With --effort patient an unfinished problem\n"
      "starts over.\n\n"
-     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 --causal both \\\n"
-     "                --tokens 16384 --hidden 2048 --time 30m\n\n"
+     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 \\\n"
+     "                --causal both --tokens 16384 --hidden 2048 \\\n"
+     "                --time 30m\n\n"
      "Exit status 1 when a problem failed.\n",
      cli_sweep},
     {"worker",
