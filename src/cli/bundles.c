@@ -372,7 +372,7 @@ int cli_keygen(cli_run *run)
     fa_json_add_text(run->document, "file", path);
     fa_buf_printf(&run->out, "%s\nsecret half in ", key);
     cli_text_path(&run->out, path);
-    fa_buf_printf(&run->out, "; who is to import your bundles runs: fa-tune trust add %s\n", key);
+    fa_buf_printf(&run->out, "; hosts that import your bundles run: fa-tune trust add %s\n", key);
     return 0;
 }
 

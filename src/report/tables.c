@@ -615,7 +615,7 @@ void report_summary(const report *report, const fa_buf *rows, fa_buf *out)
     fa_buf_printf(out, " · fa-tune %s\n\n", fa_version());
     headlines(report, out);
     if (outcome->problems == 0 && outcome->filtered > 0) {
-        fa_buf_printf(out, "None of the %zu problems in this store matches the filters.\n",
+        fa_buf_printf(out, "No problem in this store (%zu in all) matches the filters.\n",
                       outcome->filtered);
     } else if (outcome->problems == 0) {
         fa_buf_text(out, "This store holds no problem yet: tune one, as in `fa-tune --gpu L4 "

@@ -206,8 +206,8 @@ function foot({ given, problems }) {
 }
 
 function emptyPage(given) {
-  return h("p", {}, given.not_asked_for > 0 ? "None of the " + grouped(given.not_asked_for) +
-    " problems in this store passes the filters." : ["This store holds no problem yet: tune one, " +
+  return h("p", {}, given.not_asked_for > 0 ? "No problem in this store (" + grouped(given.not_asked_for) +
+    " in all) matches the filters." : ["This store holds no problem yet: tune one, " +
     "as in ", h("code", {}, "fa-tune --gpu L4 --seq 512"), "."]);
 }
 
