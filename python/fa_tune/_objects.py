@@ -337,7 +337,7 @@ class Doctor(Table, tuple[Check, ...]):
         for one in self:
             if one.name == which:
                 return one
-        raise KeyError(which)
+        raise KeyError("no check %r: there are %s" % (which, ", ".join(one.name for one in self)))
 
     def _title(self) -> str:
         return "doctor: " + ", ".join("%d %s" % (sum(one.level == level for one in self), level)
