@@ -83,7 +83,7 @@ static void hostile_json_problems_are_refused_with_a_sentence(void)
     CHECK_INT(parse_problem("[]", &diag), FA_EINVAL);
     CHECK_INT(parse_problem("{\"seq_q\": 1} {}", &diag), FA_EINVAL);
     CHECK_INT(parse_problem("{\"seq_q\": 1, \"seq_q\": 2}", &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, "stands twice");
+    CHECK_HAS(diag.text, "appears twice");
     CHECK_INT(parse_problem("{\"seq_q\":", &diag), FA_EINVAL);
     CHECK_INT(parse_problem("{\"seq_q\": 7}", &diag), 0);
 }

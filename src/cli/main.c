@@ -272,7 +272,7 @@ static int unknown_verb(const char *name)
         fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": did you mean %s?", typed, near);
     else
         fa_fail(&diag, FA_EINVAL,
-                "there is no verb \"%s\": `fa-tune help` lists them, and values stand behind "
+                "there is no verb \"%s\": `fa-tune help` lists them, and values follow "
                 "options, as in `fa-tune --gpu L4 --seq 512`",
                 typed);
     return cli_error(EXIT_USAGE, &diag);
