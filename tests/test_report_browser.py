@@ -308,6 +308,8 @@ def names_break_between_their_parts_only():
     assert "--rows 64" in texts(shown, "#p1 .word") and " ROWS_PER_BLOCK" not in texts(shown, "#p1 .race th")[0]
     assert all("\u00a0" in name for name in shown.run(
         "Array.from(document.querySelectorAll('#p1 .race th')).map(e => e.textContent)"))
+    notes = shown.run("Array.from(document.querySelectorAll('p.small')).map(e => e.textContent).join(' ')")
+    assert "fa\u2011tune’s" in notes and "fa-tune’s" not in notes, notes
     shown = page("lengths")
     words = shown.run("document.querySelector('#summary tbody a').textContent")
     assert "S\u00a0512" in words and "\u00a0· " in words, words
