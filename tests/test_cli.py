@@ -62,7 +62,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--gpu", "L4,H100"], ["one GPU type", "`fa-tune sweep --gpu L4,H100`"]),
         (["--seq", "5", "--gpu", "V100"], ["V100", "sm_70"]),
         (["--sequence", "5"], ["did you mean --seq?"]),
-        (["--sqe", "5"], ["did you mean --seq?"]),
+        (["--sqe", "5"], ["did you mean --seq?"]), (["--SEQ", "5"], ["did you mean --seq?"]),
         (["--seq", "5", "--wat"], ["no option --wat", "--help"]),
         (["--seq", "5", "--lse=yes"], ["--lse takes no value"]),
         (["--seq", "5", "extra"], ['"extra"', "options only"]),

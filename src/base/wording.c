@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -167,7 +168,7 @@ const char *fa_nearest(const char *typed, const char *const *names)
     size_t size = strlen(typed), least = size == 3 ? 2 : 3 < size / 2 ? 3 : size / 2;
     least *= 2; /* in halves; farther is not near */
     for (; *names != NULL; names++) {
-        size_t d = 2 * distance(typed, *names);
+        size_t d = strcasecmp(typed, *names) == 0 ? 0 : 2 * distance(typed, *names);
         if (d > 3 && starts(typed, *names))
             d = 3; /* between one slip and two */
         if (d < least) {

@@ -42,7 +42,7 @@ void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t i
              size_t width);
 
 /* ---- "Did you mean …?" -----------------------------------------------------------------------*/
-/* The name in `names` (NULL-terminated) nearest to a mistyped one, or NULL when none is near. */
+/* The name in `names` (NULL-terminated) nearest to a mistyped one, whose case counts for little; NULL: none is near. */
 const char *fa_nearest(const char *typed, const char *const *names);
 
 /* strtod() of C's own locale. */
