@@ -59,6 +59,14 @@ void fa_words_about(fa_buf *out, double us, const char *micro)
     put_us(out, us, us < 99.95 ? 1 : 0, micro);
 }
 
+void fa_words_tflops(fa_buf *out, double tflops)
+{
+    if (tflops < 0.0995)
+        fa_buf_printf(out, "%.1g", tflops);
+    else
+        fa_buf_printf(out, "%.*f", tflops < 0.995 ? 2 : tflops < 9.95 ? 1 : 0, tflops);
+}
+
 void fa_words_config(fa_buf *out, const fa_config *config)
 {
     char room[FA_VALUE_TEXT_MAX];

@@ -68,8 +68,9 @@ static void print_times(const fa_answer *answer, fa_buf *out)
         answer->origin == FA_ORIGIN_NEAREST ? cli_text_about : cli_text_us;
     fa_buf_text(out, ": ");
     put_us(out, trial->median_us);
-    fa_buf_printf(out, ", %.1f TFLOP/s",
-                  fa_problem_nominal_flops(&answer->from_problem) / trial->median_us * 1e-6);
+    fa_buf_text(out, ", ");
+    fa_words_tflops(out, fa_problem_nominal_flops(&answer->from_problem) / trial->median_us * 1e-6);
+    fa_buf_text(out, " TFLOP/s");
     if (answer->default_us > 0) {
         fa_buf_printf(out, ", %.2f%s the default config's ", answer->default_us / trial->median_us,
                       cli_sym()->times);

@@ -339,7 +339,7 @@ static void show_ratio(fa_buf *out, const cJSON *value, const struct place *plac
 static void show_tflops(fa_buf *out, const cJSON *value, const struct place *place)
 {
     fa_buf_text(out, is_timed(place->problem) ? "" : "~");
-    report_tflops(out, report_number(value));
+    fa_words_tflops(out, report_number(value));
 }
 
 /* A trial's. */
