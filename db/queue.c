@@ -446,7 +446,7 @@ static int take_body(fa_store *store, void *context, fa_diag *diag)
             fa_int(leasing->lease_ms));
     int rc = fa_db_run_id(store, &binder, &leasing->fence, diag);
     if (rc == 0 && leasing->fence <= 0)
-        rc = fa_fail(diag, FA_EBUSY, "somebody else holds the lease on %s", leasing->lease->name);
+        rc = fa_fail(diag, FA_EBUSY, "another worker holds the lease on %s", leasing->lease->name);
     return rc;
 }
 

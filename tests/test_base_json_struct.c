@@ -102,7 +102,7 @@ static void every_mistake_names_its_member(void)
          "\"inner\" must be an object"},
         {"{\"count\":1,\"real\":1,\"left\":1,\"text\":\"\",\"choice\":\"red\","
          "\"inner\":{\"count\":1,\"count\":2}}",
-         "inner: key \"count\" stands twice"},
+         "inner: key \"count\" appears twice"},
         {"{\"cuont\":1}", "sample: there is no key \"cuont\""},
         {"{\"text\":\"\\ud800\"}", "not valid JSON"},
         {"{\"text\":\"\\udc00\\ud800\"}", "not valid JSON"},

@@ -83,7 +83,7 @@ static void hostile_json_problems_are_refused_with_a_sentence(void)
     CHECK_INT(parse_problem("[]", &diag), FA_EINVAL);
     CHECK_INT(parse_problem("{\"seq_q\": 1} {}", &diag), FA_EINVAL);
     CHECK_INT(parse_problem("{\"seq_q\": 1, \"seq_q\": 2}", &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, "stands twice");
+    CHECK_HAS(diag.text, "appears twice");
     CHECK_INT(parse_problem("{\"seq_q\":", &diag), FA_EINVAL);
     CHECK_INT(parse_problem("{\"seq_q\": 7}", &diag), 0);
 }
@@ -602,7 +602,7 @@ static void what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways(
     CHECK(fa_problem_equal(&p, &back));
     p.window = 0;
     CHECK_INT(fa_problem_check(&p, &diag), FA_EINVAL);
-    CHECK_TEXT(diag.text, "window_left is -1, which says nothing without window");
+    CHECK_TEXT(diag.text, "window_left is -1: it needs window");
     p.window = 1;
     p.causal = FA_CAUSAL_TOP_LEFT;
     CHECK_INT(fa_problem_check(&p, &diag), FA_EINVAL);

@@ -33,6 +33,9 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "--json"], ["--seq needs a value"]),
         ([], ["--gpu L4 --seq 512"]),
         (["--gpu", "L4"], ["sequence length is missing", "--seq N"]),
+        (["--gpu", "L4", "--operation", "gemm"], ["the rows are missing: add --m N"]),
+        (["--gpu", "L4", "--operation", "gemm", "--m", "16", "--seq", "5"], ["gemm has no option --seq: --help in its place"]),
+        (["--gpu", "L4", "--seq", "512", "--time", "0"], ["use a time above 0"]),
         (["--gpu", "L4", "--seq-q", "1"], ["--seq-k is missing"]),
         (["--gpu", "L4", "--seq-k", "1"], ["--seq-q is missing"]),
         (["--seq", "5", "--head-dim", "7"], ["--head-dim", "multiple of 8 from 8 to 512"]),
@@ -59,7 +62,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--gpu", "L4,H100"], ["one GPU type", "`fa-tune sweep --gpu L4,H100`"]),
         (["--seq", "5", "--gpu", "V100"], ["V100", "sm_70"]),
         (["--sequence", "5"], ["did you mean --seq?"]),
-        (["--sqe", "5"], ["did you mean --seq?"]),
+        (["--sqe", "5"], ["did you mean --seq?"]), (["--SEQ", "5"], ["did you mean --seq?"]),
         (["--seq", "5", "--wat"], ["no option --wat", "--help"]),
         (["--seq", "5", "--lse=yes"], ["--lse takes no value"]),
         (["--seq", "5", "extra"], ['"extra"', "options only"]),
@@ -90,7 +93,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "-x"], ["no option -x"]),
         (["--seq", "5", "--color", "blue"], ["auto, always or never"]),
         (["L4", "--seq", "5"], ["did you mean --gpu L4?"]),
-        (["512"], ["values stand behind options"]),
+        (["512"], ["values follow options"]),
         (["--seq", "5", "--no-causal"], ["leave --causal out"]),
         (["report", "out.html"], ["did you mean --out out.html?"]),
         (["missing.cu", "--gpu", "L4"], ["there is no file missing.cu"]),
@@ -270,12 +273,12 @@ def an_empty_problem_is_told_as_it_was_asked():
     with Place() as place:
         lines = place.run("--gpu", "L4", *SMALL[2:], "--seq", "0").stdout.splitlines()
         tap.has(lines[0], "B 1 · H 1 · S 0 · D 64")
-        tap.has(lines[1], "its kernel is that of attention forward")
+        tap.has(lines[1], "its kernel is the same as that of attention forward")
         tap.has(lines[1], "Sq 1 Sk 0")
         lines = place.run("--gpu", "L4", *SMALL[:2], *SMALL[4:], "--batch", "0").stdout.splitlines()
         tap.has(lines[0], "B 0 · H 1 · S 128 · D 64")
         tap.has(lines[1], "B 1 · H 1 · S 128 · D 64")
-        tap.lacks(place.run("--gpu", "L4", *SMALL).stdout, "its kernel is that of")
+        tap.lacks(place.run("--gpu", "L4", *SMALL).stdout, "its kernel is the same as that of")
 
 
 def the_second_process_waits_for_the_first_and_says_so():

@@ -144,7 +144,7 @@ def sentences_about_a_hostile_file_send_the_terminal_nothing():
             file.write('{"\x1b]0;owned\x07":1,"\x1b]0;owned\x07":2}\n')
         told = place.run("export", "--from-records", "bad.jsonl", "--unsigned", "--out", "x.fab",
                          status=1).stderr
-        tap.has(told, "stands twice")
+        tap.has(told, "appears twice")
         tap.has(told, "\\x1b]0;owned\\x07")
         tap.equal("\x1b" in told, False)
 
@@ -200,7 +200,7 @@ def a_filter_leaves_records_out_before_they_are_compiled():
         tap.equal(told["bundle"]["winners"], 1)
         refused = place.run("export", "--from-records", "records.jsonl", "--gpu", "H100", "--unsigned", "--out", "c.fab",
                             status=1).stderr
-        tap.has(refused, "none of the 3 records of records.jsonl is of what was asked for")
+        tap.has(refused, "none of the 3 records of records.jsonl matches the filters")
         assert not os.path.exists(os.path.join(place.folder, "c.fab"))
 
 

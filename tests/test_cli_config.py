@@ -120,12 +120,12 @@ def a_projects_file_names_no_store_and_no_service_and_is_this_users():
 def what_is_wrong_in_a_file_is_told_with_its_line():
     table = [
         ("gpu = L4", ['a text in quotes, as in gpu = "L4"']),
-        ("gpu", ['"=" is missing behind gpu']),
+        ("gpu", ['"=" is missing after gpu']),
         ("gpu =", ["value of gpu is missing"]),
         ('gpu = "L4', ['no closing "']),
         ('gpu = "L44"', ['no GPU called "L44"', "L4"]),
         ('gpu = ""', ["empty"]),
-        ('gpu = "L4" "T4"', ["something stands behind the value of gpu"]),
+        ('gpu = "L4" "T4"', ["there is text after the value of gpu"]),
         ('gpu = "L4"\ngpu = "T4"', ["line 2: gpu is set in line 1"]),
         ('[tune]\ngpu = "L4"', ["tables are not taken"]),
         ('gpus = "L4"', ['"gpus" is no setting: did you mean gpu?']),

@@ -35,6 +35,10 @@ def why_tells_every_step_and_changes_nothing():
         text = place.run("show", "--why", *SMALL).stdout
         tap.has(text, "→ predicted")
         tap.has(text, "no other GPU has a measured winner")
+        narrow = place.on_a_terminal("stdout", "show", "--why", *SMALL, columns=60).replace("\r", "").splitlines()
+        tap.equal([line for line in narrow if len(line) > 60], [])
+        begin = next(i for i, line in enumerate(narrow) if line.startswith("→ predicted"))
+        assert narrow[begin + 1].startswith(" " * 15), narrow
 
 
 def an_empty_store_has_steps_too():
@@ -71,7 +75,7 @@ def lengths_between_buckets_are_answered_by_the_nearest():
         tap.has(answer["why"], "S 128")
         again = place.json(*OF_128, "135")["answer"]
         tap.equal((again["origin"], again["from_store"]), ("nearest", True))
-        tap.has(place.run(*OF_128, "135").stdout, "its kernel and its times are those of")
+        tap.has(place.run(*OF_128, "135").stdout, "its kernel and times are the same as those of")
         exact = place.json(*OF_128, "135", "--exact")
         tap.equal((exact["answer"]["origin"], exact["answer"]["from_problem"]["seq_q"]),
                   ("measured", 135))
@@ -93,7 +97,7 @@ def a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1():
             tap.has(answer["why"], "where another config won: scaled by the model this one takes ~%.1f µs here and that one ~"
                     % answer["predicted_us"])
         text = place.run(*command).stdout
-        tap.has(text, "its kernel is that of")
+        tap.has(text, "its kernel is the same as that of")
         tap.has(text, "winner #1, predicted.")
         tap.has(text, "  ~%.0f µs" % answer["predicted_us"])
         tap.equal(place.json("explain", "--gpu", "T4", "--seq", "900")["configs"][0]["predicted_us"], answer["predicted_us"])

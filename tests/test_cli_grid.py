@@ -23,7 +23,7 @@ def every_bad_grid_gets_its_sentence_and_status_2():
     table = [
         ([], ["say what to sweep", "--seq 512:16384:x2"]),
         (["--head-dim", "64"], ["say what to sweep"]),
-        (["--seq", "512:1024"], ["say how it goes from one to the other", ":x2"]),
+        (["--seq", "512:1024"], ["add a factor or a step, as in :x2", ":x2"]),
         (["--seq", "1024:512:x2"], ["goes down", "write 512:1024:x2"]),
         (["--seq", "512:1024:x1"], ["FIRST:LAST"]),
         (["--seq", "512:1024:+0"], ["FIRST:LAST"]),
@@ -119,7 +119,7 @@ def bad_plans_are_refused_by_line():
         ('{"problem":7}', ["line 2", "no JSON object"]),
         ('{"problem":{"seq_q":64,"gpu":"L4"}}', ["line 2", '"gpu"']),
         ('{"seq_q":64,"operation":"conv"}', ["line 2", "conv"]),
-        ('{"seq_q":64,"seq_q":65}', ["line 2", "stands twice"]),
+        ('{"seq_q":64,"seq_q":65}', ["line 2", "appears twice"]),
         ('{"seq_q":64,"heads_q":8,"heads_kv":3}', ["line 2", "heads_kv"]),
         ("[" * 5000, ["line 2", "deeper"]),
         ('"' + "x" * 20000 + '"', ["line 2", "longer than"]),

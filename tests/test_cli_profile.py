@@ -98,7 +98,7 @@ def two_configs_stand_side_by_side_by_their_numbers():
             tap.has(place.run("profile", *SMALL, *same, status=2).stderr, "name another")
         assert re.search(r"#7 attn_fwd +#3 attn_fwd$", text, re.MULTILINE), text
         assert re.search(r"^ +occupancy +\d+% +\d+%$", text, re.MULTILINE), text
-        fails(place, "--config", "9", part="there is no config 9: `fa-tune explain` numbers 8")
+        fails(place, "--config", "9", part="there is no config 9: `fa-tune explain` lists 8")
 
 
 BOUNDS = [  # metrics that are changed, their value, the bound, and what its sentence says

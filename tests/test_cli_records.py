@@ -137,7 +137,7 @@ def a_filter_keeps_records_before_anything_is_compiled_and_a_bundle_is_taken_who
         tap.equal([told[name] for name in ("added", "dry_run")], [1, False])
         tap.equal((told["records"]["winners"], told["records"]["baselines"]), (1, 0))
         refused = place.run("import", "records.jsonl", "--gpu", "A100", status=1).stderr
-        tap.has(refused, "none of the 2 records of records.jsonl is of what was asked for")
+        tap.has(refused, "none of the 2 records of records.jsonl matches the filters")
         place.run("export", "--unsigned", "--out", "l4.fab")
         for some in (["--gpu", "L4"], ["--causal"], ["--operation", "attn_fwd"]):
             refused = place.run("import", "l4.fab", "--allow-unsigned", *some, status=2).stderr

@@ -21,7 +21,8 @@ def bad_shorthands_get_their_sentence_and_status_2():
         for arguments, part in [
                 (["--window", "1,2,3"], "use LEFT[,RIGHT]"), (["--window", "1,"], "use LEFT[,RIGHT]"),
                 (["--window", "x"], "--window \"x\": use LEFT[,RIGHT]"), (["--window", "-2"], "use LEFT[,RIGHT]"),
-                (["--decode=1"], "takes no value"), (["--mean-k", "9"], "--mean-k says nothing without --lengths-k"),
+                (["--decode=1"], "takes no value"), (["--mean-k", "9"], "--mean-k needs --lengths-k"), (["--mean-q", "9"], "--mean-q needs --varlen"),
+                (["--varlen", "--causal", "top-left"], "--varlen does not go with --causal top-left"),
                 (["--page", "70000"], "65536"), (["--kv-dtype", "fp4"], "same or fp8")]:
             tap.has(place.run("tune", "--gpu", "L4", "--seq", "64", *arguments, status=2).stderr, part)
         tap.has(place.run("sweep", "--model", "lama-3-8b", status=2).stderr, "did you mean llama-3-8b?")

@@ -124,7 +124,7 @@ static void every_bad_line_is_named_and_nothing_is_taken(void)
         {"{" NAMES "," PROBLEM ",\"median_us\":1,\"dry_run\":1}", "must be true or false"},
         {"{" NAMES ",\"median_us\":1,\"problem\":3}", "must be a JSON object"},
         {"{" NAMES ",\"median_us\":1,\"problem\":{\"head_dim\":64}}", "batch"},
-        {"{" NAMES ",\"median_us\":1," PROBLEM "," PROBLEM "}", "stands twice"},
+        {"{" NAMES ",\"median_us\":1," PROBLEM "," PROBLEM "}", "appears twice"},
     };
     fa_tuner *tuner = session();
     CHECK(tuner != NULL);

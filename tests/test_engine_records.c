@@ -247,6 +247,43 @@ static void a_measured_line_keeps_its_time_while_its_kernel_is_the_same(void)
     CHECK(answer.trial.median_us <= 0);
 }
 
+/* The day of measuring goes from store to line to bundle. A line without it, as older files have, is dated by its file,
+ * and says so; what is exported of that has no day either. */
+static void a_measured_line_has_its_day_and_one_without_gets_none(void)
+{
+    fa_records_info info;
+    fa_bundle_info made;
+    fa_answer answer = {.size = sizeof answer};
+    fa_import_options options = {.size = sizeof options, .file = bundle, .allow_unsigned = true};
+    fa_buf dated, first, second;
+    char line[64];
+    CHECK(open_place(&f));
+    CHECK_OK(write_records(&f, &info), diag);
+    CHECK_INT(fa_buf_read_file(&dated, records, 1 << 20), 0);
+    CHECK(strstr(dated.data, "unix_time") == NULL); /* a prediction's is nothing to keep */
+    fa_buf_free(&dated);
+    CHECK_OK(fa_store_winners_each(f.tuner->store, measure, f.tuner->store, &diag), diag);
+    CHECK_OK(write_records(&f, &info), diag);
+    CHECK_OK(compile_records(&f, &info, &made), diag);
+    CHECK_OK(fa_bundle_inspect(bundle, take_answer, &answer, &made, &diag), diag);
+    CHECK(answer.unix_time > 1764000000 && !answer.undated);
+    snprintf(line, sizeof line, "\"unix_time\":%lld,", (long long)answer.unix_time);
+    CHECK(edit(line, "") && edit(",\"driver_version\":13000", ""));
+    CHECK_INT(fa_buf_read_file(&first, records, 1 << 20), 0);
+    CHECK_OK(compile_records(&f, &info, &made), diag);
+    CHECK_OK(fa_bundle_inspect(bundle, take_answer, &answer, &made, &diag), diag);
+    CHECK(answer.undated && answer.unix_time % 86400 == 0);
+    snprintf(f.store, sizeof f.store, "%s/other.db", f.directory);
+    CHECK(fixture_restart(&f, NULL));
+    CHECK_OK(fa_import(f.tuner, &options, NULL, &diag), diag);
+    unlink(records);
+    CHECK_OK(write_records(&f, &info), diag);
+    CHECK_INT(fa_buf_read_file(&second, records, 1 << 20), 0);
+    CHECK_TEXT(second.data, first.data);
+    fa_buf_free(&first);
+    fa_buf_free(&second);
+}
+
 static void a_prediction_does_not_take_the_place_of_a_measured_line(void)
 {
     fa_records_info info;
@@ -329,6 +366,7 @@ int main(void)
     TEST(the_shipped_records_are_of_these_templates);
     ENGINE_TEST(a_prediction_goes_to_a_line_and_comes_back_in_a_bundle);
     ENGINE_TEST(a_measured_line_keeps_its_time_while_its_kernel_is_the_same);
+    ENGINE_TEST(a_measured_line_has_its_day_and_one_without_gets_none);
     ENGINE_TEST(a_prediction_does_not_take_the_place_of_a_measured_line);
     ENGINE_TEST(a_family_that_changes_is_told_and_its_predictions_are_dropped);
     ENGINE_TEST(a_family_that_does_not_serve_a_gpu_leaves_its_predictions);

@@ -172,6 +172,7 @@ static void random_answer(fa_answer *a)
     if (maybe()) {
         text(a->strategy, sizeof a->strategy);
         a->space_estimated = below(2);
+        a->undated = below(2);
     }
     a->from_system = below(2);
     a->in_local = below(2);
@@ -408,7 +409,7 @@ static int read_failure(const char *json, size_t size, struct value *v, fa_diag 
 
 static const char *const none[] = {NULL};
 static const char *const answer_optional[] = {"speedup_over_default", "tflops", "strategy",
-                                              "space_estimated", NULL};
+                                              "space_estimated", "undated", NULL};
 static const char *const ask_optional[] = {
     "operation",     "gpu",        "uuid",     "ordinal",     "effort",       "again",    "exact",
     "first_contact", "timeout_ms", "dtype",    "causal",      "layout",       "heads_kv", "seq_k",
@@ -416,7 +417,7 @@ static const char *const ask_optional[] = {
     "cost",          "price",      "strategy", "evaluations", "seconds_each", NULL};
 static const char *const progress_optional[] = {"ended", NULL};
 static const char *const sweep_optional[] = {"left", NULL};
-static const char *const event_optional[] = {"operation", "strategy", "space_estimated", "ended", "speedup_over_default",
+static const char *const event_optional[] = {"operation", "strategy", "space_estimated", "undated", "ended", "speedup_over_default",
                                              "tflops",    "left",      "tune",
                                              "answer",    "dtype",     "causal",
                                              "layout",    "heads_kv",  "seq_k",

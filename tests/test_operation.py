@@ -78,7 +78,7 @@ def a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof():
         tap.has(ended["WARPS=2"][1], "element 0 of y is")
         tap.has(ended["WARPS=4"][1], "is nan")
         tap.has(ended["WARPS=8"][1], "of y is nan")
-        tap.has(ended["THREADS=64;PARTS=2"][1], "behind its workspace")
+        tap.has(ended["THREADS=64;PARTS=2"][1], "past the end of its workspace")
 
 
 def a_kernel_that_writes_in_front_of_its_workspace_fails_its_proof():
@@ -116,7 +116,7 @@ def a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker():
     with a_place(L4 + "fault PARTS=2; overrun\n") as place:
         place.run(*ROWS, "--seed", "8187504576055159")
         reasons = {tunables(row): row["reason"] for row in place.json("explain", *ROWS)["configs"]}
-        tap.equal(reasons["THREADS=64;PARTS=2"], "it wrote behind its workspace of 1032 bytes")
+        tap.equal(reasons["THREADS=64;PARTS=2"], "it wrote past the end of its workspace of 1032 bytes")
 
 
 def for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model():

@@ -551,6 +551,8 @@ def the_package_names_nothing_but_what_is_public():
     tap.equal(named, fa_tune.__all__)
     tap.equal([name for name in named if isinstance(getattr(fa_tune, name), types.ModuleType)], [])
     assert not hasattr(fa_tune, "importlib")
+    refused(AttributeError, "has no attribute 'atention': did you mean 'attention'?", lambda: fa_tune.atention)
+    refused(KeyError, "no check 'nvtrc': there are ", lambda: fa_tune.doctor()["nvtrc"])
 
 
 def objects_show_themselves_in_a_line_in_a_notebook_and_to_pandas():

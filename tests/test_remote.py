@@ -261,10 +261,10 @@ def what_a_server_may_not_say_is_noted_and_done_without():
 
     good = json.dumps(served.document()).encode()
     for answers, why in [
-        (changed(cubin__sha256="0" * 64), "not those of its SHA-256"),
-        (cubin(reply(200, flipped)), "not those of its SHA-256"),
+        (changed(cubin__sha256="0" * 64), "do not match its SHA-256"),
+        (cubin(reply(200, flipped)), "do not match its SHA-256"),
         (cubin(reply(200, served.cubin + b"x")), "sends more than"),
-        (cubin(reply(200, served.cubin[:-1])), "not those of its SHA-256"),
+        (cubin(reply(200, served.cubin[:-1])), "do not match its SHA-256"),
         (cubin(endless(b"HTTP/1.1 200 OK\r\n\r\n")), None),
         (changed(cubin__key="f" * 64), "cubin: it is not the answer's"),
         (changed(cubin__sha256="x"), "cubin: "),

@@ -290,7 +290,7 @@ def filters_keep_what_agrees():
         tap.equal(kept("--dtype", "bf16"), [])
         tap.equal(len(kept("--head-dim", "64", "--batch", "1", "--heads", "1")), 3)
         tap.equal(place.json("report", "--causal")["not_asked_for"], 2)
-        tap.has(place.run("report", "--dtype", "bf16").stdout, "None of the 3 problems")
+        tap.has(place.run("report", "--dtype", "bf16").stdout, "No problem in this store (3 in all)")
         tap.has(place.run("report", "--gpu", "nonsense", status=2).stderr, "nonsense")
 
 
@@ -348,7 +348,7 @@ def markdown_says_what_its_figures_are_in_whole_sentences():
         text = place.run("report").stdout
         tap.has(text, "A ratio is another kernel's time divided by fa-tune's: above 1, fa-tune is faster.")
         tap.has(text, "| default's time / fa-tune's | other kernels' time / fa-tune's |")
-        tap.has(place.run("report", "--gpu", "L4", "--batch", "77").stdout, "problems in this store matches the filters.")
+        tap.has(place.run("report", "--gpu", "L4", "--batch", "77").stdout, "No problem in this store (1 in all) matches the filters.")
         add_baselines(place, [baseline(128, "torch", 0.01)])
         tap.has(place.run("report").stdout, "times as long as torch: profile this kernel")
 
@@ -461,7 +461,11 @@ def the_circumstances_are_told_and_what_is_not_recorded_is_said():
         change(place, "UPDATE environment SET json = json_set(json, '$.driver', 0)", "UPDATE trial SET clocks = NULL")
         tap.has(told(place), "NVIDIA L4 · driver not recorded · CUDA ")
         change(place, "UPDATE winner SET origin = 'imported'")
-        tap.has(told(place), " · measured elsewhere by 20")
+        tap.has(told(place), " · measured elsewhere and imported, 20")
+        change(place, "UPDATE winner SET evidence = json_set(evidence, '$.undated', json('true'))")
+        tap.has(told(place), " · measured elsewhere and imported, by 20")
+        tap.equal([problem["undated"] for problem in place.json("report")["problems"]], [True])
+        tap.has(place.run("show").stdout, "by 20")
 
 
 def what_nvml_says_beside_the_samples_is_recorded():

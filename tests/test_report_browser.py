@@ -274,6 +274,7 @@ def the_list_fits_its_page_at_every_width():
                     one.baselines = names.map(name => ({peer: name, name, median_us: 99.9, low_us: 99, high_us: 100}));
                 told.problems.forEach((one, i) => {
                     Object.assign(one.winner, {median_us: 12345.6, low_us: 11000, high_us: 13000});
+                    Object.assign(one, {unix_time: 1764000000 - 86400 * i, undated: i > 0});
                     one.words = "bf16 · B 16 · H 32 · S 16384 · D 128 · causal bottom-right";
                     one.winner.config.tunables = {...one.winner.config.tunables, BLOCK_M: 64 + i, PERSISTENT: i, PINGPONG: i};
                 });
@@ -284,13 +285,31 @@ def the_list_fits_its_page_at_every_width():
             shown.settle()
             over, page_over = shown.run(FITS)
             assert over <= 0 and page_over <= 0, (name, width, over, page_over)
+        if name == "peers":
+            tap.equal(column(shown, "day")[:2], ["2025-11-24", "by 2025-11-23"])
     shown.run("document.querySelector('#summary tbody tr').scrollIntoView()")
     lines = shown.run("""Array.from(document.querySelectorAll("#summary tbody tr:first-child > *")).map(
         e => e.getBoundingClientRect().top)""")
     assert lines[0] < lines[1] < lines[2], lines  # on a phone name, kernel and values stand below one another
 
 
+BROKEN = """Array.from(document.querySelectorAll("#p1 .copyable .word, #p1 .race th .soft, #p1 .race .n strong"))
+    .filter(e => e.getClientRects().length > 1 || e.offsetHeight > 30).map(e => e.textContent)"""
+
+
 def names_break_between_their_parts_only():
+    shown = page("rows")
+    shown.run("location.hash = '#p1'")
+    shown.settle()
+    for width in (1400, 900, 420):
+        shown.resize(width, 900, False)
+        shown.settle()
+        tap.equal((width, shown.run(BROKEN)), (width, []))
+    assert "--rows 64" in texts(shown, "#p1 .word") and " ROWS_PER_BLOCK" not in texts(shown, "#p1 .race th")[0]
+    assert all("\u00a0" in name for name in shown.run(
+        "Array.from(document.querySelectorAll('#p1 .race th')).map(e => e.textContent)"))
+    notes = shown.run("Array.from(document.querySelectorAll('p.small')).map(e => e.textContent).join(' ')")
+    assert "fa\u2011tune’s" in notes and "fa-tune’s" not in notes, notes
     shown = page("lengths")
     words = shown.run("document.querySelector('#summary tbody a').textContent")
     assert "S\u00a0512" in words and "\u00a0· " in words, words
@@ -388,6 +407,9 @@ def heat_maps_of_one_family_have_their_columns_below_one_another():
             Array.from(map.tHead.rows[0].cells).map(e => Math.round(e.getBoundingClientRect().width))))""")
         assert len(maps) > 1 and len(maps[0]) > 8, maps
         tap.equal((width, len({tuple(widths[1:]) for widths in maps})), (width, 1))
+        cells = shown.run("""Array.from(document.querySelectorAll("#p3 .heat tbody td")).filter(e => e.firstChild &&
+            e.clientWidth - e.firstChild.getBoundingClientRect().width > 3).map(e => e.textContent)""")
+        tap.equal((width, cells), (width, []))  # a time's box is as wide as a word's
 
 
 def why_configs_ended_is_read_on_a_phone_without_scrolling_sideways():
@@ -396,6 +418,14 @@ def why_configs_ended_is_read_on_a_phone_without_scrolling_sideways():
     shown.settle()
     tap.equal(shown.run("(e => [e.scrollWidth <= e.clientWidth, e.textContent.includes('proved and timed')])"
                         "(document.querySelector('#p1 [aria-label=Gates]'))"), [True, True])
+
+
+def the_card_counts_the_configs_that_the_race_marks():
+    shown = page("rows")
+    shown.run("location.hash = '#p1'")
+    shown.settle()
+    marked = sum("overlaps #1" in row for row in texts(shown, "#p1 .race .n"))
+    tap.has(texts(shown, "#p1 .answers dd")[1], " %d other configs overlap it." % marked)
 
 
 def words_stand_apart_and_are_those_of_everybody():
@@ -534,9 +564,10 @@ def backward_stands_beside_forward():
 
 
 def a_store_of_failures_says_why():
-    text = page("failed").run("document.querySelector('main').textContent")
-    for part in ("No config passed", "gave wrong results"):
+    text = page("failed").run("document.body.innerText")
+    for part in ("On an L4, 1 problem without a kernel: no config passed.", "No config passed", "gave wrong results"):
         tap.has(text, part)
+    tap.lacks(text, "predicted")
 
 
 def regret_and_measured_predictions_are_told():
@@ -848,6 +879,7 @@ try:
         fields_that_an_operations_problems_leave_out_are_in_no_title,
         heat_maps_of_one_family_have_their_columns_below_one_another,
         why_configs_ended_is_read_on_a_phone_without_scrolling_sideways,
+        the_card_counts_the_configs_that_the_race_marks,
         words_stand_apart_and_are_those_of_everybody,
         as_fast_has_no_colour,
         filters_choose_for_list_and_chart_alike,

@@ -407,7 +407,7 @@ def what_is_wrong_is_said_with_its_place():
 def an_answer_that_a_program_gives_is_that_programs_to_tune():
     with a_place() as place:
         path = own_copy(place, "axpy.json", lambda told: told.update(answer={"given": "right"}))
-        tap.has(place.run(path, status=1).stderr, "what is right of axpy is known to the program that tuned it alone")
+        tap.has(place.run(path, status=1).stderr, "only the program that tuned axpy has its reference")
         tap.equal(place.json(path, "--gpu", "A100")["answer"]["origin"], "unranked")  # where nothing is proved
 
 

@@ -209,7 +209,7 @@ HEAD = """// SPDX-License-Identifier: Apache-2.0
 
 def a_fault_names_its_line():
     wrong = [('"is": "inout"', '"is": "io"', 6, "arguments[0] y: "), ('"n"]},\n    {"name": "a"', '"m"]},\n    {"name": "a"', 7, "unknown name m"),
-             ('"n": 1000', '"n": "x"', 12, 'size "n" must'), ("[64, 128]", "[64, 64]", 15, "stands twice"), ("[1]", "[]", 16, "PART must be"),
+             ('"n": 1000', '"n": "x"', 12, 'size "n" must'), ("[64, 128]", "[64, 64]", 15, "appears twice"), ("[1]", "[]", 16, "PART must be"),
              ('"2 * PART"', '"2 * PARTS"', 18, "unknown name PARTS"), ("PART > 0", "PART >", 21, "restrictions[1]"),
              ('"kernel": "axpy"', '"kernel": "axpi"', 4, "kernel: there is no kernel axpi"), ('"x", "type"', '"x", "align": 3, "type"', 7, "arguments x: \"align\""),
              ('} */', '} } */', 25, "text after the JSON value"), ('"kernel"', '"source": "a.cu", "kernel"', 4, "leave it out"),
@@ -263,7 +263,7 @@ def several_kernels_run_one_behind_the_other():
         with_answer = specified(place, source, **twice, answer="axpy_naive")
         tap.has(place.run(with_answer, status=1).stderr, "the reference says")
         tap.equal([kernel["entry"] for kernel in place.json("check", with_answer)["kernels"]], ["axpy_naive", "axpy_first", "axpy"])
-        for changes, sentence in (({"block": 64}, "\"block\" stands beside \"launches\""), ({"launches": []}, "1 to 4 launches"),
+        for changes, sentence in (({"block": 64}, "\"block\" is given beside \"launches\""), ({"launches": []}, "1 to 4 launches"),
                                   ({"launches": [{"block": 1, "grid": 1}]}, "launches[0] must be an object with a \"kernel\""),
                                   ({"launches": [{**launches[0], "grid": "Q"}]}, "launches[0]: grid[0]"),
                                   ({"launches": [{**launches[0], "entry": "x"}]}, "\"entry\"")):

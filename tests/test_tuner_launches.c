@@ -49,7 +49,7 @@ static void what_is_wrong_with_a_launch_is_named_with_its_place(void)
         {"[{\"entry\": \"one\", \"threads\": 1, \"grid\": [1, 1, 1]}]", "",
          "launches[0]: \"shared_memory\" is missing"},
         {"[{\"entry\": \"one\", \"blocks\": 1}]", "", "launches[0]: the key \"blocks\""},
-        {"[" LAUNCH("one", GRID) "]", ", \"threads\": 32", "\"threads\" stands beside"},
+        {"[" LAUNCH("one", GRID) "]", ", \"threads\": 32", "\"threads\" is given beside"},
         {"[" LAUNCH("one", GRID) "]", ", \"workspace\": \"1 + \"", "workspace"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

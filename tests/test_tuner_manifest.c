@@ -238,7 +238,7 @@ static void expressions_cannot_reach_beyond_arithmetic(void)
         const char *expression, *sentence;
     } cases[] = {{"(SELECT 1)", "unknown name SELECT"},
                  {"BLOCK_M IN (SELECT 64)", "unknown name SELECT"},
-                 {"BLOCK_M IN names", "\"names\" where ( must stand"},
+                 {"BLOCK_M IN names", "\"names\" where ( is expected"},
                  {"1) FROM names WHERE (1", "\") FROM"},
                  {"1), (2", "\"), (2\""},
                  {"1; DROP TABLE names", "\"; DROP"},
@@ -254,11 +254,11 @@ static void expressions_cannot_reach_beyond_arithmetic(void)
                  {"load_extension(1)", "calls load_extension()"},
                  {"random()", "calls random()"},
                  {"max(BLOCK_M)", "the second of two values"},
-                 {"ceil_div(1, 2, 3)", "\", 3)\" where ) must stand"},
+                 {"ceil_div(1, 2, 3)", "\", 3)\" where ) is expected"},
                  {"abs(1, 2)", "\", 2)\""},
-                 {"CASE 1 THEN 2 END", "where WHEN must stand"},
-                 {"CASE WHEN 1 THEN 2", "ends where END must stand"},
-                 {"BLOCK_M BETWEEN 1", "ends where AND must stand"},
+                 {"CASE 1 THEN 2 END", "where WHEN is expected"},
+                 {"CASE WHEN 1 THEN 2", "ends where END is expected"},
+                 {"BLOCK_M BETWEEN 1", "ends where AND is expected"},
                  {"BLOCK_M BLOCK_N", "\"BLOCK_N\" where an operator"},
                  {"(BLOCK_M, BLOCK_N)", "\", BLOCK_N)\""},
                  {"block_m", "unknown name block_m"},
@@ -376,7 +376,7 @@ static void deep_and_long_expressions_are_refused(void)
     CHECK(expression_refused(deep, "nested too deeply"));
     memset(deep, '-', 100);
     CHECK(expression_refused(deep, "nested too deeply"));
-    CHECK(expression_refused("((1)", "ends where ) must stand"));
+    CHECK(expression_refused("((1)", "ends where ) is expected"));
     for (int i = 0; i < 700; i++)
         strcat(lengthy, "+1");
     CHECK(expression_refused(lengthy, "use 1 to 1024"));
@@ -415,7 +415,7 @@ static void wrong_types_are_refused(void)
                       "all be numbers, or all be texts"));
     }
     CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [0.5, 0.50]}"}, "tunable A",
-                  "0.5 stands twice"));
+                  "0.5 appears twice"));
     CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [4, 4]}"}, "tunable A", "twice"));
     CHECK(refused(&(manifest_parts){.threads = "1.5"}, "threads", "integer"));
     CHECK(refused(&(manifest_parts){.threads = "null"}, "threads", "integer"));

@@ -241,7 +241,7 @@ static void one_name_stands_for_one_file_in_all_folders(void)
     bool wrote = write_in(&f, "attn_fwd", "attn_params.h", "x") &&
                  fixture_write(&f, "attn_params.h", "x", 1);
     int twice = fa_templates_open(f.directory, &f.templates, &diag);
-    bool says = strstr(diag.text, "attn_params.h: stands twice") != NULL;
+    bool says = strstr(diag.text, "attn_params.h: appears twice") != NULL;
     fixture_free(&f);
     CHECK(fixture_make(&f));
     wrote = wrote && write_in(&f, "mine", "operation.json", contract) &&

@@ -71,7 +71,7 @@ int fa_family_add_run_time(fa_family *family, const char *name, fa_diag *diag)
     if (at == family->tunable_count)
         return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%.60s\" is no tunable", name);
     if (family->tunable[at].run_time)
-        return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%s\" stands twice", name);
+        return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%s\" appears twice", name);
     family->tunable[at].run_time = family->runs_late = true;
     return 0;
 }

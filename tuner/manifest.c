@@ -134,7 +134,7 @@ static int read_domain(struct fa_manifest_reader *r, const cJSON *item, fa_domai
                 item->string);
         for (int i = 0; i < domain->count; i++)
             if (domain->value[i] == is)
-                return fa_manifest_fault(r, "tunable %s: the value %s stands twice", item->string,
+                return fa_manifest_fault(r, "tunable %s: the value %s appears twice", item->string,
                                          fa_value_words(is, room));
         domain->fractions = domain->fractions || fa_expr_of_value(is).kind == FA_EXPR_REAL;
         domain->value[domain->count++] = is;
@@ -240,7 +240,7 @@ static int read_ending(struct fa_manifest_reader *r, const cJSON *rule, const ch
     }
     return fa_manifest_fault(
         r,
-        "%s: \"is\" must be constraint, budget, registers or does-not-pay, and stands in "
+        "%s: \"is\" must be constraint, budget, registers or does-not-pay, and belongs in "
         "\"constraints\" only",
         place);
 }

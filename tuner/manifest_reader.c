@@ -142,7 +142,7 @@ static int read_addends(struct fa_manifest_reader *r, const cJSON *addends, cons
             return fa_manifest_fault(r, "%s: more than %d addends", place, FA_MAX_ADDENDS);
         for (int i = 0; i < launch->addend_count; i++)
             if (strcmp(launch->addend[i].name, item->string) == 0)
-                return fa_manifest_fault(r, "%s: \"%s\" stands twice", place, item->string);
+                return fa_manifest_fault(r, "%s: \"%s\" appears twice", place, item->string);
         fa_named_expr *addend = &launch->addend[launch->addend_count++];
         snprintf(addend->name, sizeof addend->name, "%s", item->string);
         snprintf(where, sizeof where, "%s %s", place, item->string);
@@ -219,7 +219,7 @@ static int read_launch(struct fa_manifest_reader *r, const cJSON *json, const ch
                                  : memory == NULL ? "shared_memory"
                                                   : "threads");
     if (threads != NULL && block != NULL)
-        return fa_manifest_fault(r, "%s\"threads\" and \"block\" stand side by side", place);
+        return fa_manifest_fault(r, "%s\"threads\" and \"block\" are both given", place);
     snprintf(where, sizeof where, "%sthreads", place);
     if ((threads != NULL &&
          (rc = read_expression(r, threads, where, &launch->threads, &at_run_time)) != 0) ||
@@ -259,7 +259,7 @@ int fa_manifest_read_launches(struct fa_manifest_reader *r)
     for (int i = 0; keys[i] != NULL && list != NULL; i++)
         if (cJSON_HasObjectItem(r->json, keys[i]))
             return fa_manifest_fault(
-                r, "\"%s\" stands beside \"launches\": it belongs to each of them", keys[i]);
+                r, "\"%s\" is given beside \"launches\": put it into each launch", keys[i]);
     if (list != NULL && ((count = cJSON_GetArraySize(list)) < 1 || count > FA_LAUNCHES_MAX))
         return fa_manifest_fault(r, "\"launches\" must be 1 to %d", FA_LAUNCHES_MAX);
     for (int i = 0; i < count && rc == 0; i++) {

@@ -101,7 +101,7 @@ static int check_fences(fa_prover *p, const struct fa_fenced *memory, size_t byt
     if (bytes == 0)
         return 0;
     snprintf(before, sizeof before, "it wrote in front of its %s of %zu bytes", name, bytes);
-    snprintf(behind, sizeof behind, "it wrote behind its %s of %zu bytes", name, bytes);
+    snprintf(behind, sizeof behind, "it wrote past the end of its %s of %zu bytes", name, bytes);
     int rc = check_words(p, memory->all, FENCE_BYTES, FA_PROVER_POISON, before, proof, diag);
     return rc != 0 ? rc
                    : check_words(p, memory->at + bytes, FENCE_BYTES, FA_PROVER_POISON, behind,

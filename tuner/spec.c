@@ -113,7 +113,7 @@ static int check_launches(const struct fa_spec_reading *r)
                              FA_LAUNCHES_MAX);
     for (int i = 0; keys[i] != NULL; i++)
         if (fa_spec_member(r->json, keys[i]) != NULL)
-            return fa_spec_fault(r, "\"%s\" stands beside \"launches\": it belongs to each of them",
+            return fa_spec_fault(r, "\"%s\" is given beside \"launches\": put it into each launch",
                                  keys[i]);
     cJSON_ArrayForEach (launch, list) {
         char place[32];
@@ -513,7 +513,7 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
     if (!cJSON_IsObject(json))
         rc = fa_spec_fault(&r, "a specification is a JSON object");
     else if (from->cuda && fa_spec_member(json, "source") != NULL)
-        rc = fa_spec_fault(&r, "\"source\" stands in the file that is the source: leave it out");
+        rc = fa_spec_fault(&r, "\"source\" is given in the source itself: leave it out");
     else if (!from->cuda && from->source == NULL)
         rc = read_named(&r, from->folder, fa_spec_text(json, "source"), "\"source\"", &named);
     const char *answer = fa_spec_text(fa_spec_member(json, "answer"), "source");

@@ -193,7 +193,7 @@ static int add_argument(const struct fa_spec_reading *r, const cJSON *argument, 
     cJSON *parameters = cJSON_GetObjectItemCaseSensitive(r->operation, "parameters"), *other;
     cJSON_ArrayForEach (other, parameters)
         if (strcmp(other->valuestring, name) == 0)
-            return fa_spec_fault(r, "%s stands twice", place);
+            return fa_spec_fault(r, "%s appears twice", place);
     if (fa_spec_member(argument, "shape") == NULL &&
         (fa_spec_member(argument, "symbol") != NULL ||
          fa_spec_member(argument, "parameter") != NULL))

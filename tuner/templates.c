@@ -99,7 +99,7 @@ static int check_replaced(const fa_templates *templates, int at, const char *fol
 {
     const fa_template_file *other = &templates->file[at];
     if (templates->owned[at])
-        return fa_fail(diag, FA_EINVAL, "template file %s: stands twice, in two folders",
+        return fa_fail(diag, FA_EINVAL, "template file %s: appears twice, in two folders",
                        other->name);
     if (folder[0] != 0 && strcmp(folder, other->folder) != 0)
         return fa_fail(diag, FA_EINVAL,

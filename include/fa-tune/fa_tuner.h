@@ -91,7 +91,7 @@ typedef struct fa_answer {
     double tune_s;          /* how long that run took; 0: not known */
     /* The funnel that led here; all 0 when not recorded. */
     int32_t space, in_budget, compiled, clean, proved, measured, failed;
-    /* configs whose intervals overlap the winner's, or that the model does not tell from it */
+    /* configs within 0.5% of the least median whose intervals overlap, or that the model does not tell apart */
     int32_t ties;
     bool from_store;        /* found, not made by this call */
     fa_problem from_problem; /* that was tuned */
@@ -110,6 +110,7 @@ typedef struct fa_answer {
     bool in_fleet;
     char strategy[16];      /* the space was searched, and in_budget configs of it were tried; "": all */
     bool space_estimated;   /* `space` is an estimate */
+    bool undated;           /* unix_time is the day of the file of records that it came from: measured by then */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/

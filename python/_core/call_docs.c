@@ -42,7 +42,7 @@ const char attention_varlen_doc[] =
     "                 cp_world_size=1, cp_rank=0, cp_tot_seqused_k=None)\n--\n\n"
     "attention() of sequences of different lengths, with the names of flash_attn_varlen_func. Nothing about\n"
     "lengths is read on the host, so a CUDA graph captured once is right for other lengths and pages.\n\n"
-    "q: [total_q, heads, head_dim] of float16 or bfloat16, the sequences behind one another.\n"
+    "q: [total_q, heads, head_dim] of float16 or bfloat16, with the sequences packed.\n"
     "cu_seqlens_q: int32 [batch + 1] on the device, from 0: where each begins. max_seqlen_q: an int, at least\n"
     "    the length of the longest; it decides the launch's geometry.\n"
     "k, v: with cu_seqlens_k (int32 [batch + 1]) [total_k, heads_kv, head_dim]; with seqused_k (int32\n"
@@ -63,7 +63,7 @@ const char attention_varlen_doc[] =
     "    torch.use_deterministic_algorithms(True) where gradients are recorded. q_descale, alibi_slopes, dropout_p,\n"
     "    q_v, return_attn_probs, cp_world_size, cp_rank and cp_tot_seqused_k are refused unless they are off.\n\n"
     "Returns out, or (out, lse). Raises a subclass of fa_tune.Error that names the argument; TypeError for a\n"
-    "keyword that is not there; fa_tune.NotSupported where no kernel family computes such a problem.";
+    "unknown keyword; fa_tune.NotSupported where no kernel family computes such a problem.";
 
 const char attention_decode_doc[] =
     "attention_decode(q, k_cache, v_cache, *, cache_seqlens=None, block_table=None, softmax_scale=None,\n"

@@ -168,7 +168,7 @@ static int check_together(const struct call *c)
         return fail(ERROR_ARGUMENT, "%s needs %s: pass %s for the lengths of a cache",
                     name_of(c, CU_SEQLENS_K), name_of(c, CU_SEQLENS_Q), name_of(c, SEQUSED_K));
     if (has(c, CU_SEQLENS_K) && has(c, SEQUSED_K))
-        return fail(ERROR_ARGUMENT, "%s and %s both tell the lengths of the keys: pass one of them",
+        return fail(ERROR_ARGUMENT, "%s and %s both give the lengths of the keys: pass one of them",
                     name_of(c, CU_SEQLENS_K), name_of(c, SEQUSED_K));
     return 0;
 }
@@ -185,8 +185,8 @@ static int check_varlen(const struct call *c)
     if (!has(c, CU_SEQLENS_K) && !has(c, SEQUSED_K))
         return fail(
             ERROR_ARGUMENT,
-            "attention_varlen() needs the lengths of the keys: cu_seqlens_k for rows behind "
-            "one another, or seqused_k for a cache");
+            "attention_varlen() needs the lengths of the keys: cu_seqlens_k for packed rows, or "
+            "seqused_k for a cache");
     return 0;
 }
 

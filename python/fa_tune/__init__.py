@@ -69,7 +69,8 @@ def __getattr__(name):
     elif name in _NAMES:
         value = getattr(_import("." + _NAMES[name], __name__), name)
     else:
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+        near = _import("._errors", __name__).did_you_mean(name, () if name.startswith("_") else __all__)
+        raise AttributeError("module %r has no attribute %r%s" % (__name__, name, near))
     globals()[name] = value
     return value
 

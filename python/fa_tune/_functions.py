@@ -77,13 +77,13 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     problem   fa_tune.Problem, mapping or answer; or its fields as keywords
     gpu       name of a GPU type (`fa-tune gpus`); None: the device
     device    CUDA ordinal; None: PyTorch's current device, else 0
-    effort    as in fa_tune.policy(), but that "measure" times the whole space even where some kernels are ready
+    effort    as in fa_tune.policy(), except that "measure" times the whole space even if some kernels are ready
     again     tune although a winner is stored
-    exact     these very lengths, not the bucket that stands for them
+    exact     tune exactly these lengths, not their bucket
     strategy, evaluations, seconds   how the space is searched, and when that ends; 0: the default, which is the whole space
               where it has at most 20,000 configs
     progress  None: a live line on stderr where that is a terminal; False: none; or a function, which
-              is called with a dict some times a second
+              is called with a dict several times a second
 
     Returns a fa_tune.Answer. Raises fa_tune.Error and its classes: ArgumentError, NotTuned, NotSupported,
     DeviceError. Ctrl-C raises KeyboardInterrupt; what was measured is kept for the next run.
@@ -112,7 +112,7 @@ def best_kernel(problem: ProblemLike | None = None, *, device: int | None = None
     the tightest loop. Tensors have the problem's shapes, in its layout: q (batch, heads_q, seq_q,
     head_dim), k and v (batch, heads_kv, seq_k, head_dim) for "bhsd".
 
-    effort    as in fa_tune.policy(), whose effort it has by default
+    effort    as in fa_tune.policy(), whose effort is the default
 
     `answer` is the kernel's fa_tune.Answer. Raises as tune() does.
     """
@@ -127,13 +127,13 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
           trials: int | None = None, cost: float | None = None, price: float | None = None,
           strategy: str | None = None, evaluations: int | None = None, seconds_each: float | None = None,
           progress: Progress = None, **grid: Unpack[GridFields]) -> Sweep:
-    """Tunes many problems as one job, which goes on where it was stopped.
+    """Tunes many problems as one job, which continues where it was stopped.
 
     fa_tune.sweep(seq=[512, 1024, 2048], head_dim=[64, 128], causal=[False, True], seconds=1800)
     fa_tune.sweep(recording, gpu=["L4", "H100"])
 
     problems  an iterable of problems, or a recording; or a grid: fields of a problem, each a value
-              or a sequence of them, of which every combination is tuned
+              or a sequence of values; every combination is tuned
     gpu       a GPU type's name or a list of them; None: the device here
     seconds, trials, cost   budgets for all runs of this sweep together; cost needs price, which is
               money for an hour of the GPU
@@ -244,7 +244,7 @@ def report(path: str | os.PathLike[str] | None = None, *, gpu: str | None = None
     fa_tune.report(head_dim=64).problems
 
     path    written where given, as its ending says: .html, .md, .csv or .json
-    gpu, fields   keep those problems that agree
+    gpu, fields   keep the problems that match
 
     Returns a fa_tune.Report. Needs no GPU and changes nothing.
     """
@@ -266,7 +266,7 @@ def winners(*, operation: str, gpu: str | None = None, **fields: Any) -> Winners
 def winners(*, gpu: str | None = None, **fields: Any) -> Winners:
     """Stored winners, newest first, as fa_tune.Winners, a tuple of fa_tune.Answer.
 
-    gpu, fields   keep those that agree: fa_tune.winners(gpu="H200", head_dim=128)
+    gpu, fields   keep the winners that match: fa_tune.winners(gpu="H200", head_dim=128)
 
     Needs no GPU and changes nothing.
     """

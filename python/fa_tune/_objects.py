@@ -132,7 +132,7 @@ class Answer:
         return "%s ± %s" % (number(self.median_us, " µs"), number(half))
 
     def _lines(self) -> list[tuple[str, str]]:
-        speed = ", %.0f TFLOP/s" % self.tflops if self.tflops else ""
+        speed = ", %s TFLOP/s" % number(self.tflops) if self.tflops else ""
         lines = [("problem", repr(self.problem)[8:-1]), ("GPU", self.gpu), ("time", self.time + speed),
                  (self.origin, self.kernel), ("why", self.why)]
         return [line for line in lines if line[1]]
@@ -337,7 +337,7 @@ class Doctor(Table, tuple[Check, ...]):
         for one in self:
             if one.name == which:
                 return one
-        raise KeyError(which)
+        raise KeyError("no check %r: there are %s" % (which, ", ".join(one.name for one in self)))
 
     def _title(self) -> str:
         return "doctor: " + ", ".join("%d %s" % (sum(one.level == level for one in self), level)

@@ -34,16 +34,16 @@ class policy:  # noqa: N801, called as a function
               "patient": time it again with more repeats, even when a winner is stored
     on_miss   when the effort found no kernel: "raise" fa_tune.NotTuned (the default), or "sdpa":
               compute this call with PyTorch's scaled_dot_product_attention.
-              "nearest", for servers: before any effort, take of the kernels loaded in this process
-              the nearest in lengths and batch that is right for the problem, so that no call
-              waits for the store, a proof or a tune. Where none is, the effort is made, and NotTuned raised
-    record    path of a file that gets each problem answered by the kernel of another one, or by none,
-              a line each, once: a plan for `fa-tune sweep --plan`. "": none, the default
+              "nearest", for servers: before any effort, take the nearest kernel in lengths and batch
+              that is loaded in this process and right for the problem, so that no call waits for
+              the store, a proof or a tune. If there is none, the effort is made, then NotTuned raised
+    record    path of a file that gets a line, once, for each problem that another problem's kernel or
+              none answered: a plan for `fa-tune sweep --plan`. "": no file, the default
 
     The policy is the process's: all threads have the same. Arguments that are left out stay as they
     were. fa_tune.ArgumentError for a word that is not in the lists above.
 
-    While a stream is captured into a CUDA graph, "nearest" takes of what is loaded as ever, and any
+    While a stream is captured into a CUDA graph, "nearest" takes a loaded kernel as always, and any
     other miss raises fa_tune.CaptureError: tune and load beforehand (fa_tune.warm_up, or one call of
     the same problem).
     """

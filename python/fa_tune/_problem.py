@@ -76,7 +76,7 @@ def named(given: dict[str, Any]) -> dict[str, Any]:
         for field in (name,) if name in has else ALSO.get(name, (name,)):
             if field not in has:
                 raise ArgumentError("a problem%s has no field %r%s It has %s%s" % (
-                    " of " + operation if operation else "", name,
+                    " of " + operation.partition("@")[0] if operation else "", name,
                     did_you_mean(name, [*has, *(also for also in ALSO if ALSO[also][0] in has)]) or ".", ", ".join(has),
                     "" if operation else "; operation=\"NAME\" gives it the fields of another operation"))
             own[field] = _value(name, value, has[field][0])

@@ -16,7 +16,7 @@ def sdpa() -> AbstractContextManager[None]:
     Tensors as SDPA has them: q (batch, heads_q, seq_q, head_dim), k and v (batch, heads_kv, seq_k,
     head_dim), float16 or bfloat16 on CUDA. Gradients come from fa_tune's kernels, too. Calls with a mask or
     dropout, and whatever else fa_tune has no kernel for, are computed by PyTorch; the first of each kind says so in a warning.
-    What a call of a new problem may spend is said by fa_tune.policy(). The setting is the process's,
+    fa_tune.policy() says what the call of a new problem may cost. The setting is the process's,
     as PyTorch's own is. To switch it on for good:
     torch.nn.attention.activate_flash_attention_impl("fa_tune").
     """

@@ -22,7 +22,7 @@ def warm_up(problems: Iterable[ProblemLike] | str | os.PathLike[str], *, effort:
 
     problems  an iterable of fa_tune.Problem, mappings of its fields or answers; a recording; or the
               path of one that was saved
-    effort    as in fa_tune.policy(), whose effort it has by default
+    effort    as in fa_tune.policy(), whose effort is the default
     device    CUDA ordinal; None: PyTorch's current device where PyTorch runs, else 0
     progress  True, False, or None: a bar on stderr where that is a terminal (tqdm's where tqdm can
               be imported)

@@ -400,8 +400,8 @@ static bool take(struct parser *p, const char *token)
 
 static void expect(struct parser *p, const char *token)
 {
-    char fault[32];
-    snprintf(fault, sizeof fault, "%s must stand", token);
+    char fault[40];
+    snprintf(fault, sizeof fault, "%s is expected", token);
     if (!take(p, token))
         fail_here(p, fault);
 }
@@ -481,7 +481,7 @@ static void parse_arguments(struct parser *p, enum op op)
 {
     parse_or(p);
     if (op != OP_ABS && *p->at != ',')
-        fail_here(p, "the second of two values must stand");
+        fail_here(p, "the second of two values is expected");
     for (int count = 1; op != OP_ABS && (count == 1 || op != OP_CEIL_DIV) && take(p, ",");
          count++) {
         parse_or(p);
@@ -592,7 +592,7 @@ static void parse_primary(struct parser *p)
     } else if (is_word(*p->at)) {
         parse_word(p);
     } else {
-        fail_here(p, "a value must stand");
+        fail_here(p, "a value is expected");
     }
 }
 
@@ -699,7 +699,7 @@ static void parse_comparison(struct parser *p)
     else if (take(p, "IN"))
         parse_in(p);
     else if (not )
-        fail_here(p, "BETWEEN or IN must stand");
+        fail_here(p, "BETWEEN or IN is expected");
     if (not )
         emit(p, OP_NOT, 0);
 }
@@ -759,7 +759,7 @@ int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr 
     parse_or(&p);
     skip_space(&p);
     if (*p.at != 0)
-        fail_here(&p, "an operator or the end must stand");
+        fail_here(&p, "an operator or the end is expected");
     if (p.rc != 0)
         return p.rc;
     size_t bytes = (size_t)p.count * sizeof *p.step;

@@ -178,7 +178,7 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
     for (const cJSON *a = json->child; a != NULL; a = a->next) {
         for (const cJSON *b = a->next; b != NULL && a->string != NULL; b = b->next) {
             if (strcmp(a->string, b->string) == 0) {
-                rc = fa_fail(diag, FA_EINVAL, "%s: key \"%s\" stands twice", where, a->string);
+                rc = fa_fail(diag, FA_EINVAL, "%s: key \"%s\" appears twice", where, a->string);
                 cJSON_Delete(json);
                 return rc;
             }
@@ -221,7 +221,7 @@ int fa_json_check_keys(const cJSON *object, const char *const *keys, const char 
         }
         for (const cJSON *other = item->next; other != NULL; other = other->next)
             if (strcmp(item->string, other->string) == 0)
-                return fa_fail(diag, FA_EINVAL, "%s: the key \"%.60s\" stands twice", where,
+                return fa_fail(diag, FA_EINVAL, "%s: the key \"%.60s\" appears twice", where,
                                item->string);
     }
     return 0;

@@ -265,7 +265,7 @@ int fa_struct_from_strict_json(const cJSON *json, const fa_member *members, void
         if (members[i].key == NULL)
             return fa_fail(diag, FA_EINVAL, "%s: there is no key \"%s\"", where, item->string);
         if (seen >> i & 1)
-            return fa_fail(diag, FA_EINVAL, "%s: key \"%s\" stands twice", where, item->string);
+            return fa_fail(diag, FA_EINVAL, "%s: key \"%s\" appears twice", where, item->string);
         seen |= (uint64_t)1 << i;
     }
     return fa_struct_from_json(json, members, ret_data, where, diag);

@@ -46,8 +46,7 @@ static int fail_value(const fa_operation *op, const fa_field *f, const fa_proble
                    f->max, f->hint[0] != 0 ? " (" : "", f->hint, f->hint[0] != 0 ? ")" : "");
 }
 
-/* Whether an earlier field has the value that this one, away from its default, does not go with. */
-static bool is_barred(const fa_operation *op, const fa_field *f, const fa_problem *p)
+bool fa_field_is_barred(const fa_operation *op, const fa_field *f, const fa_problem *p)
 {
     const char *equals = strchr(f->bars, '=');
     char room[16];
@@ -72,9 +71,9 @@ int fa_problem_check(const fa_problem *p, fa_diag *diag)
             (f->divides >= 0 && (value < 1 || value > whole || whole % value != 0)))
             return fail_value(op, f, p, diag);
         if (f->needs >= 0 && value != f->preset && p->value[f->needs] == op->field[f->needs].preset)
-            return fa_fail(diag, FA_EINVAL, "%s is %d, which says nothing without %s", f->name,
+            return fa_fail(diag, FA_EINVAL, "%s is %d: it needs %s", f->name,
                            value, op->field[f->needs].name);
-        if (is_barred(op, f, p))
+        if (fa_field_is_barred(op, f, p))
             return fa_fail(diag, FA_EINVAL, "%s does not go with %s", f->name, f->bars);
     }
     return 0;

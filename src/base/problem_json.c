@@ -156,7 +156,7 @@ static int check_document(const cJSON *json, const fa_operation *op, fa_need nee
             return fa_fail(diag, FA_EINVAL, "problem: there is no key \"%.40s\"", item->string);
     for (const cJSON *item = json->child; item != NULL; item = item->next)
         if (cJSON_GetObjectItemCaseSensitive(json, item->string) != item)
-            return fa_fail(diag, FA_EINVAL, "problem: key \"%.40s\" stands twice", item->string);
+            return fa_fail(diag, FA_EINVAL, "problem: key \"%.40s\" appears twice", item->string);
     if (need == FA_NEED_ALL && cJSON_GetObjectItemCaseSensitive(json, "operation") == NULL)
         return fa_fail(diag, FA_EINVAL, "problem: \"operation\" is missing");
     EACH_FIELD(op, f)

@@ -151,7 +151,7 @@ int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
             return fa_fail(diag, FA_EINVAL, "config: \"%s\" is not a tunable's name", item->string);
         int32_t earlier;
         if (fa_config_get(&config, item->string, &earlier))
-            return fa_fail(diag, FA_EINVAL, "config: \"%s\" stands twice", item->string);
+            return fa_fail(diag, FA_EINVAL, "config: \"%s\" appears twice", item->string);
         rc = fa_value_of_json(item, &value, diag);
         if (rc != 0)
             return fa_fail_in(diag, rc, "config: %s", item->string);

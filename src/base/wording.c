@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -58,6 +59,14 @@ void fa_words_about(fa_buf *out, double us, const char *micro)
     put_us(out, us, us < 99.95 ? 1 : 0, micro);
 }
 
+void fa_words_tflops(fa_buf *out, double tflops)
+{
+    if (tflops < 0.0995)
+        fa_buf_printf(out, "%.1g", tflops);
+    else
+        fa_buf_printf(out, "%.*f", tflops < 0.995 ? 2 : tflops < 9.95 ? 1 : 0, tflops);
+}
+
 void fa_words_config(fa_buf *out, const fa_config *config)
 {
     char room[FA_VALUE_TEXT_MAX];
@@ -74,6 +83,16 @@ void fa_words_time(fa_buf *out, int64_t unix_time, bool utc)
     char text[40];
     if ((utc ? gmtime_r(&seconds, &tm) : localtime_r(&seconds, &tm)) == NULL ||
         strftime(text, sizeof text, utc ? "%Y-%m-%d %H:%M UTC" : "%Y-%m-%d %H:%M", &tm) == 0)
+        snprintf(text, sizeof text, "time %" PRId64, unix_time);
+    fa_buf_text(out, text);
+}
+
+void fa_words_day(fa_buf *out, int64_t unix_time)
+{
+    time_t seconds = (time_t)unix_time;
+    struct tm tm;
+    char text[40];
+    if (gmtime_r(&seconds, &tm) == NULL || strftime(text, sizeof text, "%Y-%m-%d", &tm) == 0)
         snprintf(text, sizeof text, "time %" PRId64, unix_time);
     fa_buf_text(out, text);
 }
@@ -157,7 +176,7 @@ const char *fa_nearest(const char *typed, const char *const *names)
     size_t size = strlen(typed), least = size == 3 ? 2 : 3 < size / 2 ? 3 : size / 2;
     least *= 2; /* in halves; farther is not near */
     for (; *names != NULL; names++) {
-        size_t d = 2 * distance(typed, *names);
+        size_t d = strcasecmp(typed, *names) == 0 ? 0 : 2 * distance(typed, *names);
         if (d > 3 && starts(typed, *names))
             d = 3; /* between one slip and two */
         if (d < least) {

@@ -194,7 +194,7 @@ static int parse_line(const char *path, int number, const char *line, size_t siz
     const char *name = text + digits + (text[digits] == ' ');
     if (!fa_key_parse(key.key, raw) || !good_name(name))
         return fa_fail(diag, FA_ECORRUPT,
-                       "%s, line %d: not a key of 64 hex digits with a short name behind it", path,
+                       "%s, line %d: not a key of 64 hex digits followed by a short name", path,
                        number);
     fa_key_text(raw, key.key); /* lower case */
     snprintf(key.name, sizeof key.name, "%s", name);
@@ -347,7 +347,7 @@ static int change_text(const fa_buf *text, const char *key_or_name, const char *
         fa_buf_text(out, "\n");
     }
     if (text->size == 0)
-        fa_buf_text(out, "# Keys whose bundles fa-tune imports: the key, then whose it is.\n");
+        fa_buf_text(out, "# Keys whose bundles fa-tune imports: the key, then its owner.\n");
     if (found == 0)
         fa_buf_append(out, entry.data, entry.size);
     out->failed = out->failed || entry.failed;

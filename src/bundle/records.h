@@ -11,7 +11,7 @@
  * Origins are measured, transferred and predicted; only measured lines have times of their own (trial_list.c) and
  * "cubin_key", the key of the cubin that was measured, by which anybody can tell whether that is still the kernel.
  * "driver_version" is the driver under which the cubin was proved in the store that wrote the line; an import leaves it
- * out.
+ * out. "unix_time" is when a measured winner was measured; a line without it was measured by the day of the file.
  *
  * A line with "peer" is a baseline: what another kernel takes for the problem of a line on that GPU, in
  * the form in which a file of baselines has it.

@@ -166,7 +166,7 @@ static void put_items(const struct items *items, bool dry_run, fa_buf *out)
     if (items->records != NULL)
         fa_buf_text(out, "compiled here: each winner is proved before it is launched\n");
     else if (!info->is_signed)
-        fa_buf_text(out, "nobody signed it: each winner is proved here before it is launched\n");
+        fa_buf_text(out, "unsigned: each winner is proved here before it is launched\n");
     if (info->unserved > 0)
         fa_buf_printf(out,
                       "%d of them are for other templates than this fa-tune's, which will not use "
@@ -364,7 +364,7 @@ int cli_keygen(cli_run *run)
     fa_json_add_text(run->document, "file", path);
     fa_buf_printf(&run->out, "%s\nsecret half in ", key);
     cli_text_path(&run->out, path);
-    fa_buf_printf(&run->out, "; who is to import your bundles runs: fa-tune trust add %s\n", key);
+    fa_buf_printf(&run->out, "; hosts that import your bundles run: fa-tune trust add %s\n", key);
     return 0;
 }
 

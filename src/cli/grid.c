@@ -162,7 +162,7 @@ static int push_range(list *list, const char *option, int32_t low, const char *w
     int32_t first, last, step;
     if (third == NULL)
         return fail_word(option, word,
-                         "say how it goes from one to the other, as in :x2 or :+512 behind it",
+                         "add a factor or a step, as in :x2 or :+512",
                          diag);
     *second++ = 0;
     *third++ = 0;

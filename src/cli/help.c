@@ -106,8 +106,8 @@ static void put_section(const cli_verb *verbs, size_t count, size_t section, fa_
             fa_buf_text(out, "\n");
         }
         begun = true;
-        fa_buf_printf(out, "  %-8s  ", verbs[i].name);
-        put_wrapped(out, verbs[i].summary, 12, 12);
+        fa_buf_printf(out, "  %-10s  ", verbs[i].name);
+        put_wrapped(out, verbs[i].summary, 14, 14);
     }
 }
 

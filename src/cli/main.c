@@ -172,8 +172,9 @@ static const cli_verb verbs[] = {
      "of stop the same command continues and has lost one trial at most. The next run tries failed\n"
      "problems again. Budgets apply to all runs together. With --effort patient an unfinished problem\n"
      "starts over.\n\n"
-     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 --causal both \\\n"
-     "                --tokens 16384 --hidden 2048 --time 30m\n\n"
+     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 \\\n"
+     "                --causal both --tokens 16384 --hidden 2048 \\\n"
+     "                --time 30m\n\n"
      "Exit status 1 when a problem failed.\n",
      cli_sweep},
     {"worker",
@@ -272,7 +273,7 @@ static int unknown_verb(const char *name)
         fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": did you mean %s?", typed, near);
     else
         fa_fail(&diag, FA_EINVAL,
-                "there is no verb \"%s\": `fa-tune help` lists them, and values stand behind "
+                "there is no verb \"%s\": `fa-tune help` lists them, and values follow "
                 "options, as in `fa-tune --gpu L4 --seq 512`",
                 typed);
     return cli_error(EXIT_USAGE, &diag);

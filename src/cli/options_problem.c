@@ -190,11 +190,12 @@ static int fail_missing(const cli_options *options, const char *verb, const fa_f
                        f->option, beside->option, f->also);
     const char *words = f->words[0] != 0 ? f->words : f->name;
     const char *option = f->also[0] != 0 ? f->also : f->option;
+    const char *are = words[strlen(words) - 1] == 's' ? "are" : "is"; /* rows */
     bool named = strcmp(verb, "tune") != 0; /* the default verb */
     if (operation->example[0] == 0)
-        return fa_fail(diag, FA_EINVAL, "the %s is missing: add %s N", words, option);
-    return fa_fail(diag, FA_EINVAL, "the %s is missing: add %s N, as in `fa-tune %s%s%s%s`", words,
-                   option, named ? verb : "", options->why ? " --why" : "", named ? " " : "",
+        return fa_fail(diag, FA_EINVAL, "the %s %s missing: add %s N", words, are, option);
+    return fa_fail(diag, FA_EINVAL, "the %s %s missing: add %s N, as in `fa-tune %s%s%s%s`", words,
+                   are, option, named ? verb : "", options->why ? " --why" : "", named ? " " : "",
                    operation->example);
 }
 
@@ -211,6 +212,17 @@ int cli_problem_complete(cli_options *options, const char *verb, fa_diag *diag)
     return cli_problem_check(&options->problem, diag);
 }
 
+/* A field as it is typed; one without an option of its own is set by one of its name (shorthands). */
+static const char *typed_name(const fa_field *f, char room[FA_NAME_MAX + 2])
+{
+    if (f->option[0] != 0)
+        return f->option;
+    snprintf(room, FA_NAME_MAX + 2, "--%s", f->name);
+    for (char *at = room; *at != 0; at++)
+        *at = *at == '_' ? '-' : *at;
+    return room;
+}
+
 int cli_problem_check(const fa_problem *problem, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
@@ -222,10 +234,13 @@ int cli_problem_check(const fa_problem *problem, fa_diag *diag)
                            f->option, value, operation->field[f->divides].option,
                            problem->value[f->divides]);
         const fa_field *needed = f->needs >= 0 ? &operation->field[f->needs] : NULL;
-        if (needed != NULL && needed->option[0] != 0 && value != f->preset &&
-            problem->value[f->needs] == needed->preset)
-            return fa_fail(diag, FA_EINVAL, "%s says nothing without %s", f->option,
-                           needed->option);
+        char name[FA_NAME_MAX + 2], other[FA_NAME_MAX + 2];
+        if (needed != NULL && value != f->preset && problem->value[f->needs] == needed->preset)
+            return fa_fail(diag, FA_EINVAL, "%s needs %s", typed_name(f, name),
+                           typed_name(needed, other));
+        if (fa_field_is_barred(operation, f, problem))
+            return fa_fail(diag, FA_EINVAL, "%s does not go with --%.*s %s", typed_name(f, name),
+                           (int)strcspn(f->bars, "="), f->bars, strchr(f->bars, '=') + 1);
     }
     return fa_problem_check(problem, diag);
 }

@@ -40,7 +40,7 @@ static int fail_late_verb(const parse *p, const char *argument, fa_diag *diag)
     cli_text_short(p->arguments[0], first);
     if (near != NULL)
         return fa_fail(diag, FA_EINVAL,
-                       "\"%s\" stands behind an option: the verb comes first, as in `fa-tune %s "
+                       "\"%s\" follows an option: the verb comes first, as in `fa-tune %s "
                        "%s ...`",
                        typed, near, first);
     return fa_fail(diag, FA_EINVAL,
@@ -75,7 +75,7 @@ static int fail_operand(const parse *p, const char *argument, fa_diag *diag)
     if (cli_names_specification(argument) &&
         (p->verb->groups & (CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP)))
         return fa_fail(diag, FA_EINVAL,
-                       "\"%s\" stands behind an option: the file comes first, as in `fa-tune %s "
+                       "\"%s\" follows an option: the file comes first, as in `fa-tune %s "
                        "%s ...`",
                        typed, verb, typed);
     if (cli_fail_gpu_word(argument, diag) != 0)
@@ -142,6 +142,10 @@ static int fail_unknown(const parse *p, const char *argument, size_t length, fa_
     if (near != NULL)
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: did you mean %s?", verb,
                        typed, near);
+    const fa_operation *operation = fa_operation_of(&p->options->problem);
+    if (operation != fa_operation_of(NULL))
+        return fa_fail(diag, FA_EINVAL, "%s has no option %s: --help in its place lists those that there are",
+                       operation->name, typed);
     return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: see `fa-tune %s --help`", verb,
                    typed, verb);
 }

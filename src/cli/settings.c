@@ -137,7 +137,7 @@ static int read_key(line *l, char ret[KEY_MAX], fa_diag *diag)
     l->at += size;
     skip_blanks(l);
     if (l->at == l->end || *l->at != '=')
-        return fa_fail(diag, FA_EINVAL, "\"=\" is missing behind %s", ret);
+        return fa_fail(diag, FA_EINVAL, "\"=\" is missing after %s", ret);
     l->at++;
     skip_blanks(l);
     return 0;
@@ -165,7 +165,7 @@ static int read_line(line *l, cli_settings_file file, int number, cli_settings *
         return rc;
     skip_blanks(l);
     if (!is_over(l))
-        return fa_fail(diag, FA_EINVAL, "something stands behind the value of %s", key);
+        return fa_fail(diag, FA_EINVAL, "there is text after the value of %s", key);
     if (strcmp(key, "store") == 0 && value[0] != '/' && strstr(value, "://") == NULL)
         return fa_fail(diag, FA_EINVAL,
                        "store needs the whole path, as in /home/me/store.db: ~ is not expanded, and "

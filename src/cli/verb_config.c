@@ -102,7 +102,7 @@ int cli_config(cli_run *run)
     put_file(run, "your own file: ", "user_file", user, files->found[CLI_FILE_USER]);
     fa_buf_text(
         &run->out,
-        "An option goes before all of these. Python, the C library and a service that is not "
+        "Options take precedence over all of these. Python, the C library and a service that is not "
         "started by fa-tune read no file: for them set FA_TUNE_STORE and FA_TUNE_SERVER.\n");
     return 0;
 }

@@ -33,6 +33,7 @@ static void print_stage(const cli_rows *rows, fa_status stage, size_t limit, fa_
     cli_tunables tunables;
     fa_buf columns = {0};
     bool pending = stage == FA_STATUS_PENDING;
+    char number[FA_COMMAS_MAX];
     cli_tunables_find(&tunables, rows->row, rows->count);
     fa_buf_text(&columns, "~family");
     cli_tunables_columns(&tunables, &columns);
@@ -51,12 +52,13 @@ static void print_stage(const cli_rows *rows, fa_status stage, size_t limit, fa_
         cli_row_end(&table);
         printed++;
     }
-    fa_buf_printf(out, "\n%s: %zu %s\n", fa_status_name(stage), total, fa_stage_meaning(stage));
+    fa_buf_printf(out, "\n%s: %s %s\n", fa_status_name(stage), fa_commas((int64_t)total, number),
+                  fa_stage_meaning(stage));
     out->failed |= columns.failed;
     cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
     fa_buf_free(&columns);
     if (printed < total)
-        fa_buf_printf(out, "%s and %zu more\n", cli_sym()->ellipsis, total - printed);
+        fa_buf_printf(out, "%s and %s more\n", cli_sym()->ellipsis, fa_commas((int64_t)(total - printed), number));
 }
 
 /* Whether the times are those that an imported winner brought with it. */

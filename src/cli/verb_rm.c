@@ -149,7 +149,7 @@ static void put_others(const fa_tuner *tuner, const fa_forgotten *forgotten, fa_
     }
     if (server[0] != 0) {
         cli_text_safe(out, server);
-        fa_buf_text(out, " is not asked: a service with a store of its own keeps what it has\n");
+        fa_buf_text(out, " is not asked: a service with its own store keeps its winners\n");
     }
 }
 

@@ -8,6 +8,7 @@
 #include "problem.h"
 #include "run.h"
 #include "text.h"
+#include "wording.h"
 
 typedef struct winners {
     cli_run *run;
@@ -83,7 +84,12 @@ static void print_winner(cli_table *table, const fa_answer *answer, bool fleet)
     cli_cell(table, "%s", fa_origin_name(answer->origin));
     cli_text_known_time(&table->cell, &answer->trial);
     cli_cell_end(table);
-    cli_text_age(&table->cell, answer->unix_time);
+    if (answer->undated) {
+        fa_buf_text(&table->cell, "by ");
+        fa_words_day(&table->cell, answer->unix_time);
+    } else {
+        cli_text_age(&table->cell, answer->unix_time);
+    }
     cli_cell_end(table);
     cli_cell(table, "%s",
              !fleet              ? ""
@@ -134,27 +140,43 @@ struct why {
     cJSON *steps; /* NULL: text */
 };
 
+enum { WHY_COLUMN = 15 };
+
+/* Ends a line that begins at WHY_COLUMN, where a narrow terminal goes on with it; `more` begins another one there. */
+static void end_line(fa_buf *out, fa_buf *line, bool more)
+{
+    cli_wrap_here(out, line->data != NULL ? line->data : "", WHY_COLUMN, WHY_COLUMN);
+    fa_buf_printf(out, "\n%*s", more ? WHY_COLUMN : 0, "");
+    out->failed |= line->failed;
+    fa_buf_free(line);
+}
+
 static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
 {
+    fa_buf line = {0};
+    bool placed = step->found && (cli_asked_fleet(tuner) || step->answer.from_system);
+    bool promised = step->found && step->answer.model_choice_rank > 0;
     fa_buf_printf(out, "%s %-11s  ", step->taken ? cli_sym()->arrow : " ", step->name);
     if (step->found) {
-        cli_text_config(out, &step->answer.trial.config);
-        fa_buf_text(out, ", ");
-        cli_text_trial_time(out, &step->answer.trial);
-        fa_buf_printf(out, "\n               ");
+        cli_text_config(&line, &step->answer.trial.config);
+        fa_buf_text(&line, ", ");
+        cli_text_trial_time(&line, &step->answer.trial);
+        end_line(out, &line, true);
     }
-    cli_text_safe(out, step->why); /* may quote what a bundle said */
-    if (step->found && (cli_asked_fleet(tuner) || step->answer.from_system)) {
-        fa_buf_text(out, "\n               in ");
-        cli_text_places(out, &step->answer, tuner);
+    cli_text_safe(&line, step->why); /* may quote what a bundle said */
+    end_line(out, &line, placed || promised);
+    if (placed) {
+        fa_buf_text(&line, "in ");
+        cli_text_places(&line, &step->answer, tuner);
+        end_line(out, &line, promised);
     }
-    fa_buf_text(out, "\n");
-    if (step->found && step->answer.model_choice_rank > 0) {
-        fa_buf_text(out, "               promised ");
-        cli_text_about(out, step->answer.model_choice_predicted_us);
-        fa_buf_text(out, " before it was measured, took ");
-        cli_text_us(out, step->answer.model_choice_measured_us);
-        fa_buf_printf(out, ", rank %d\n", step->answer.model_choice_rank);
+    if (promised) {
+        fa_buf_text(&line, "promised ");
+        cli_text_about(&line, step->answer.model_choice_predicted_us);
+        fa_buf_text(&line, " before it was measured, took ");
+        cli_text_us(&line, step->answer.model_choice_measured_us);
+        fa_buf_printf(&line, ", rank %d", step->answer.model_choice_rank);
+        end_line(out, &line, false);
     }
 }
 

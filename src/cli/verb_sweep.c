@@ -590,7 +590,7 @@ static int check_sweep_options(const cli_options *options, fa_diag *diag)
                        "--enqueue adds a sweep: `fa-tune queue` shows its progress");
     if (options->sweep.cost > 0 && !(options->sweep.price > 0))
         return fa_fail(diag, FA_EINVAL,
-                       "--cost needs --price, what an hour of the GPU costs, as in --price 0.68");
+                       "--cost needs --price, the cost of an hour of the GPU, as in --price 0.68");
     return 0;
 }
 

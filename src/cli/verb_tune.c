@@ -67,16 +67,17 @@ static void print_times(const fa_answer *answer, fa_buf *out)
         answer->origin == FA_ORIGIN_NEAREST ? cli_text_about : cli_text_us;
     fa_buf_text(out, ": ");
     put_us(out, trial->median_us);
-    fa_buf_printf(out, ", %.1f TFLOP/s",
-                  fa_problem_nominal_flops(&answer->from_problem) / trial->median_us * 1e-6);
+    fa_buf_text(out, ", ");
+    fa_words_tflops(out, fa_problem_nominal_flops(&answer->from_problem) / trial->median_us * 1e-6);
+    fa_buf_text(out, " TFLOP/s");
     if (answer->default_us > 0) {
         fa_buf_printf(out, ", %.2f%s the default config's ", answer->default_us / trial->median_us,
                       cli_sym()->times);
         put_us(out, answer->default_us);
     }
     if (answer->ties > 0)
-        fa_buf_printf(out, "; %d other%s within its interval", answer->ties,
-                      answer->ties == 1 ? "" : "s");
+        fa_buf_printf(out, "; %d other%s", answer->ties,
+                      answer->ties == 1 ? " ties with it" : "s tie with it");
 }
 
 /* How we know, in words, and what will happen next. */
@@ -157,9 +158,9 @@ static void print_text(const cli_options *options, const fa_answer *answer, cons
     bool empty = !fa_problem_equal(&options->problem, &answer->problem);
     if (empty || !fa_problem_equal(&answer->problem, &answer->from_problem)) {
         bool timed = answer->trial.median_us > 0;
-        fa_buf_text(out, empty   ? "without a batch or a query; its kernel is that of "
-                         : timed ? "its kernel and its times are those of "
-                                 : "its kernel is that of ");
+        fa_buf_text(out, empty   ? "without a batch or a query; its kernel is the same as that of "
+                         : timed ? "its kernel and times are the same as those of "
+                                 : "its kernel is the same as that of ");
         cli_text_problem(out, &answer->from_problem);
         if (!empty)
             fa_buf_printf(out, " (%s)", answer->why);

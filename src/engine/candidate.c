@@ -66,7 +66,7 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin
         return FA_STATUS_CUBIN;
     }
     if (info->static_smem_bytes != 0) {
-        snprintf(ret_reason, size, "%d B of static shared memory stand outside the budget",
+        snprintf(ret_reason, size, "%d B of static shared memory are outside the budget",
                  info->static_smem_bytes);
         return FA_STATUS_CUBIN;
     }

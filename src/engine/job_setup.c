@@ -272,8 +272,7 @@ int fa_job_set_up_data(fa_job *job)
     fa_case_function *function = fa_spec_cases_of(operation, &context);
     if (function == NULL && fa_problem_answer_is_given(&job->target.problem) && !job->plan.verify)
         return fa_fail(&job->diag, FA_ENOTSUP,
-                       "what is right of %s is known to the program that tuned it alone: tune it "
-                       "from there",
+                       "only the program that tuned %s has its reference: tune it from there",
                        operation->name);
     if (function == NULL)
         return 0;

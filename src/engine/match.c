@@ -79,7 +79,7 @@ void fa_reproof_keep(fa_tuner *tuner, const fa_scope *scope, const fa_verificati
     bool read_only = fa_store_is_read_only(tuner->store);
     int rc = read_only ? FA_EREADONLY : fa_store_verification_put(tuner->store, mark, scope, &why);
     if (rc != 0 && !read_only)
-        fa_note(tuner, "what became of a winner's proof under driver %d could not be kept: %s",
+        fa_note(tuner, "the result of a winner's proof under driver %d could not be kept: %s",
                 mark->driver_version, why.text);
     if (rc != 0 && !mark->passed)
         remember(tuner, mark);

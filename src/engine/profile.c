@@ -71,7 +71,7 @@ static int find_config(fa_tuner *tuner, const fa_request *request, struct space 
         return fa_fail(diag, FA_ENOTFOUND,
                        "nothing is tuned yet for this problem on %s: tune it first", gpu.name);
     if (space->at == SIZE_MAX)
-        return fa_fail(diag, FA_ENOTFOUND, "there is no config %d: `fa-tune explain` numbers %d",
+        return fa_fail(diag, FA_ENOTFOUND, "there is no config %d: `fa-tune explain` lists %d",
                        space->rank, space->ranked);
     return 0;
 }

@@ -55,6 +55,7 @@ static const fa_member evidence_members[] = {
     ROW(model_choice_rank, COUNT, LEFT_OUT),
     ROW(strategy, TEXT, LEFT_OUT),
     ROW(space_estimated, FLAG, LEFT_OUT),
+    ROW(undated, FLAG, LEFT_OUT),
     FA_MEMBER("uuid", OTHER, fa_answer, gpu, .write = write_uuid, .read = pass_over),
     ROW(gpu, STRUCT, .members = fa_gpu_members),
     {.key = NULL},

@@ -449,6 +449,7 @@ static cJSON *problem_json(const report *report, struct collecting *c)
     add_known(object, "tune_s", study->winner.tune_s);
     fa_json_add_bool(object, "slow", slow);
     fa_json_add_number(object, "unix_time", (double)study->unix_time);
+    fa_json_add_bool(object, "undated", study->has_winner && study->winner.undated);
     fa_json_add_number(object, "configs_tried", (double)problem->tried);
     fa_json_add(object, "baselines", baselines);
     fa_json_add(object, "profiles", c->profiles);

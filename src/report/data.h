@@ -167,7 +167,6 @@ void report_script_json(fa_buf *out, const char *json);
 void report_us(fa_buf *out, double us);           /* 41.3 µs */
 void report_about(fa_buf *out, double us);        /* ~41 µs: a model's estimate */
 void report_seconds(fa_buf *out, double seconds); /* 10.9 s, 2 min 3 s; "–" for none */
-void report_tflops(fa_buf *out, double tflops);   /* 317, 5.2, 0.08 */
 void report_ratio(fa_buf *out, double ratio);     /* 1.24× */
 void report_driver(fa_buf *out, double version);  /* CUDA 13.0 */
 /* "cuDNN": a peer as people call it; one that is not known is called as it is stored. */

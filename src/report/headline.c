@@ -6,13 +6,13 @@
 
 #include "json.h"
 #include "operation.h"
+#include "wording.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { PEERS = 16, DRIVERS = 4 };
 
@@ -26,7 +26,7 @@ typedef struct comparison {
 struct report_headline {
     char silicon[sizeof((fa_study *)NULL)->silicon], gpu[64];
     const fa_operation *operation;
-    size_t problems, timed, imported;
+    size_t problems, timed, imported, failed;
     comparison peer[PEERS], defaults;
     size_t peers;
     double cuda; /* the newest version that a driver was for; 0: not recorded */
@@ -34,6 +34,7 @@ struct report_headline {
     size_t drivers;
     double sm_mhz[2], memory_mhz[2], power_w[2]; /* lowest and highest; 0: not recorded */
     int64_t first, last;                         /* unix times */
+    bool undated;                                /* of some winners only by when they were measured is known */
 };
 
 /* ---- gathering ------------------------------------------------------------------------------*/
@@ -122,11 +123,13 @@ static void take_problem(struct report_headline *headline, const report_problem 
 {
     const cJSON *one;
     headline->problems++;
+    headline->failed += strcmp(text_of(problem->json, "known_how"), "failed") == 0;
     if (!problem->timed)
         return;
     headline->timed++;
     headline->imported +=
         problem->study.has_winner && problem->study.winner.origin == FA_ORIGIN_IMPORTED;
+    headline->undated |= problem->study.has_winner && problem->study.winner.undated;
     compare(&headline->defaults, problem->x_default);
     cJSON_ArrayForEach (one, get(problem->json, "baselines")) {
         comparison *peer = find_peer(headline, text_of(one, "peer"));
@@ -142,6 +145,7 @@ static void join(struct report_headline *headline, const struct report_headline 
 {
     headline->timed += other->timed;
     headline->imported += other->imported;
+    headline->undated |= other->undated;
     headline->cuda = fmax(headline->cuda, other->cuda);
     if (headline->nvrtc[0] == 0)
         memcpy(headline->nvrtc, other->nvrtc, sizeof headline->nvrtc);
@@ -257,8 +261,10 @@ static void sentence(fa_buf *out, const struct report_headline *headline, bool s
     if (headline->timed == 0) {
         fa_buf_text(out, ", ");
         problems_of(out, headline->problems, headline, several);
-        fa_buf_text(out,
-                    headline->problems == 1 ? " is not measured yet" : " are not measured yet");
+        fa_buf_text(out, headline->failed == headline->problems
+                             ? " without a kernel: no config passed"
+                         : headline->problems == 1 ? " is not measured yet"
+                                                   : " are not measured yet");
     } else if (headline->peers > 0 || headline->defaults.problems > 0) {
         fa_buf_text(out, ", fa-tune's kernels");
         if (several)
@@ -298,15 +304,6 @@ static void range(fa_buf *out, const char *what, const double range[2], const ch
     fa_buf_printf(out, " %s", unit);
 }
 
-static void day(fa_buf *out, int64_t unix_time)
-{
-    time_t seconds = (time_t)unix_time;
-    struct tm utc;
-    char text[16] = "";
-    if (gmtime_r(&seconds, &utc) != NULL && strftime(text, sizeof text, "%Y-%m-%d", &utc) > 0)
-        fa_buf_text(out, text);
-}
-
 static void driver(fa_buf *out, const struct report_headline *headline)
 {
     fa_buf_text(out, " · driver");
@@ -326,7 +323,8 @@ static void circumstances(fa_buf *out, const struct report_headline *headline)
 {
     fa_buf_text(out, headline->gpu);
     if (headline->timed == 0) {
-        fa_buf_text(out, " · nothing was measured: times are the model's");
+        fa_buf_text(out, " · nothing was measured");
+        fa_buf_text(out, headline->failed < headline->problems ? ": times are the model's" : "");
         return;
     }
     driver(out, headline);
@@ -340,18 +338,16 @@ static void circumstances(fa_buf *out, const struct report_headline *headline)
         range(out, "memory clock", headline->memory_mhz, "MHz");
     range(out, "power limit", headline->power_w, "W");
     fa_buf_text(out, " · measured ");
-    if (headline->imported == headline->timed) { /* records say the day of their file alone, which is no earlier */
-        fa_buf_text(out, "elsewhere by ");
-        day(out, headline->last);
-        fa_buf_text(out, ", imported");
-        return;
-    }
-    fa_buf_text(out, headline->imported > 0 ? "partly elsewhere, " : "");
-    day(out, headline->first);
-    if (headline->last / 86400 > headline->first / 86400) {
+    if (headline->imported > 0)
+        fa_buf_text(out, headline->imported == headline->timed ? "elsewhere and imported, "
+                                                               : "partly elsewhere, ");
+    if (headline->undated) { /* the first of the days is not known */
+        fa_buf_text(out, "by ");
+    } else if (headline->last / 86400 > headline->first / 86400) {
+        fa_words_day(out, headline->first);
         fa_buf_text(out, " to ");
-        day(out, headline->last);
     }
+    fa_words_day(out, headline->last);
 }
 
 /* ---- as JSON --------------------------------------------------------------------------------*/

@@ -338,7 +338,7 @@ static void show_ratio(fa_buf *out, const cJSON *value, const struct place *plac
 static void show_tflops(fa_buf *out, const cJSON *value, const struct place *place)
 {
     fa_buf_text(out, is_timed(place->problem) ? "" : "~");
-    report_tflops(out, report_number(value));
+    fa_words_tflops(out, report_number(value));
 }
 
 /* A trial's. */
@@ -614,7 +614,7 @@ void report_summary(const report *report, const fa_buf *rows, fa_buf *out)
     fa_buf_printf(out, " · fa-tune %s\n\n", fa_version());
     headlines(report, out);
     if (outcome->problems == 0 && outcome->filtered > 0) {
-        fa_buf_printf(out, "None of the %zu problems in this store matches the filters.\n",
+        fa_buf_printf(out, "No problem in this store (%zu in all) matches the filters.\n",
                       outcome->filtered);
     } else if (outcome->problems == 0) {
         fa_buf_text(out, "This store holds no problem yet: tune one, as in `fa-tune --gpu L4 "

@@ -147,11 +147,6 @@ void report_seconds(fa_buf *out, double seconds)
         fa_buf_printf(out, seconds < 0.0995 ? "%.3f s" : "%.1f s", seconds);
 }
 
-void report_tflops(fa_buf *out, double tflops)
-{
-    fa_buf_printf(out, "%.*f", tflops < 0.995 ? 2 : tflops < 9.95 ? 1 : 0, tflops);
-}
-
 void report_ratio(fa_buf *out, double ratio)
 {
     fa_buf_printf(out, "%.2f×", ratio);

@@ -275,7 +275,7 @@ int fa_remote_cubin_get(fa_tuner *tuner, const char *key, const fa_remote_cubin 
     if (reply.body.size == 0 ||
         strcmp(sha256, expected != NULL ? expected->sha256 : reply.etag) != 0) {
         fa_buf_free(&reply.body);
-        return fa_remote_give_up(tuner, "the bytes of a cubin are not those of its SHA-256");
+        return fa_remote_give_up(tuner, "a cubin's bytes do not match its SHA-256");
     }
     *ret_bytes = reply.body.data;
     *ret_size = reply.body.size;

@@ -49,6 +49,7 @@ static const fa_member answer_members[] = {
     ROW(shortlist_only, FLAG),
     ROW(strategy, TEXT, .rules = FA_MEMBER_LEFT_OUT),
     ROW(space_estimated, FLAG, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(undated, FLAG, .rules = FA_MEMBER_LEFT_OUT),
     {.key = NULL},
 };
 #undef ROW

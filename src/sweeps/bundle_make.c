@@ -307,16 +307,20 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
         return 0;
     }
     complete_answer(making, at, &trial, &answer);
+    bool measured = answer.origin <= FA_ORIGIN_IMPORTED;
+    answer.undated = measured && answer.unix_time == 0;
+    if (!measured || answer.undated)
+        answer.unix_time = making->records.made;
     char *evidence = fa_records_evidence(&answer);
     int rc =
         evidence != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence");
-    if (rc == 0 && answer.origin <= FA_ORIGIN_IMPORTED)
+    if (rc == 0 && measured)
         rc = add_trials(&making->records.record[at], &evidence, diag);
     fa_winner_record winner = {.scope = {.problem = fa_problem_bucket(&answer.problem)},
                                .origin = answer.origin,
                                .trial = answer.trial,
                                .driver_version = answer.driver_version,
-                               .unix_time = making->records.made,
+                               .unix_time = answer.unix_time,
                                .evidence = evidence};
     const fa_family *family = tuner->families.family[making->rendered[at].candidate.family];
     fa_gpu_silicon(&answer.gpu, winner.scope.silicon);
@@ -330,8 +334,8 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
     const struct build *build = &making->build[making->build_of[at]];
     if (rc == 0)
         rc = fa_bundle_add(making->part, &winner, build->cubin, build->size, diag);
-    making->info.measured += answer.origin <= FA_ORIGIN_IMPORTED;
-    making->info.predicted += answer.origin > FA_ORIGIN_IMPORTED;
+    making->info.measured += measured;
+    making->info.predicted += !measured;
     making->info.winners++;
     fa_winner_record_free(&winner);
     return rc;
@@ -388,7 +392,7 @@ static int choose(struct making *making, const fa_records_options *options, fa_d
     making->info.baselines = records->baselines = left;
     if (records->count == 0 && all > 0)
         return fa_fail(diag, FA_ENOTFOUND,
-                       "none of the %d records of %s is of what was asked for: nothing is written",
+                       "none of the %d records of %s matches the filters: nothing is written",
                        all, options->records);
     return 0;
 }

@@ -70,7 +70,7 @@ static fa_winner_record *find_record(fa_records *records, const fa_scope *scope)
  * machine, one run or an import; only a measured winner says what was measured. */
 static int make_portable(fa_winner_record *record, fa_diag *diag)
 {
-    static const char *const own[] = {"gpu", "uuid", "imported", "tune_s"};
+    static const char *const own[] = {"gpu", "uuid", "imported", "tune_s", "undated"};
     const char *name = "";
     cJSON *json;
     int rc = fa_json_parse_object(record->evidence, "evidence", &json, diag);
@@ -84,6 +84,8 @@ static int make_portable(fa_winner_record *record, fa_diag *diag)
         fa_origin_parse(name, &record->origin);
     if (record->origin == FA_ORIGIN_MEASURED_SAME_SILICON)
         record->origin = FA_ORIGIN_MEASURED;
+    if (cJSON_HasObjectItem(json, "undated") || record->origin > FA_ORIGIN_IMPORTED)
+        record->unix_time = 0;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         cJSON_DeleteItemFromObjectCaseSensitive(json, own[i]);
     cJSON *us = cJSON_GetObjectItemCaseSensitive(json, "default_us");
@@ -259,7 +261,7 @@ int fa_records_check(const char *path, const char *templates_directory, fa_diag 
     const char *moved = fa_records_moved(&records, &today);
     if (moved != NULL)
         rc = fa_fail(diag, FA_EVERSION,
-                     "templates have moved past %s: %s is not what its predictions were made from; "
+                     "templates have moved past %s: %s has changed since its predictions were made; "
                      "`fa-tune export --records %s --predict` makes them anew",
                      path, moved, path);
 done:

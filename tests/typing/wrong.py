@@ -23,6 +23,10 @@ fa_tune.Problem(seq=512).seqlen  # error: attr-defined "seqlen"
 fa_tune.tune(seq=512).mediam_us  # error: attr-defined "mediam_us"
 fa_tune.tune(seq=512).told  # error: attr-defined "told"
 fa_tune.policy(efort="cached")  # error: call-arg "efort"
+fa_tune.kernel(seq=512).anser  # error: attr-defined "anser"
+fa_tune.sweep(seq=[512])[0].anser  # error: attr-defined "anser"
+fa_tune.report("report.html").problms  # error: attr-defined "problms"
+fa_tune.doctor()["gpu"].levl  # error: attr-defined "levl"
 
 # words
 fa_tune.policy(effort="fast")  # error: arg-type "fast"
@@ -31,6 +35,10 @@ fa_tune.warm_up([], effort="hard")  # error: arg-type "hard"
 fa_tune.sweep(seq=[512], effort="fast")  # error: arg-type "fast"
 fa_tune.sweep(seq=[512], effort="cached")  # error: arg-type "cached"
 fa_tune.sweep(seq=[512], dtype=["fp32"])  # error: list-item
+fa_tune.sweep(seq=[512], causal=["left"])  # error: list-item
+fa_tune.tune(seq=512, dtype="int8")  # error: call-overload
+fa_tune.Problem(seq=512, lengths_k="padded")  # error: call-overload
+fa_tune.Problem(seq=512, kv_dtype="int8")  # error: call-overload
 fa_tune.tune(seq=512, effort="fast")  # error: call-overload
 fa_tune.Problem(seq=512, dtype="fp32")  # error: call-overload
 fa_tune.Problem(seq=512, causal="yes")  # error: call-overload

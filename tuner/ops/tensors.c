@@ -338,7 +338,7 @@ static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *
         return rc;
     tensor->stride_count = strided ? tensor->dims - 1 : 0;
     if (strided && (tensor->stride_count < 1 || tensor->stride_count > FA_TENSOR_STRIDES))
-        return fa_fail(diag, FA_EINVAL, "%s: what is strided has 2 to %d dimensions", where,
+        return fa_fail(diag, FA_EINVAL, "%s: a strided tensor has 2 to %d dimensions", where,
                        FA_TENSOR_STRIDES + 1);
     return 0;
 }
@@ -486,7 +486,7 @@ static int read_list(const fa_problem *problem, fa_tensor_list *list, fa_diag *d
             return rc;
     }
     if (list->count == 0 || !(list->ulps > 0 || list->relative > 0 || list->absolute > 0))
-        return fa_fail(diag, FA_EINVAL, "operation %s: its file tells no tensors or no tolerance",
+        return fa_fail(diag, FA_EINVAL, "operation %s: its file lacks tensors or a tolerance",
                        operation->name);
     if (outputs == 0) /* every kernel would pass its proof without being launched */
         return fa_fail(diag, FA_EINVAL,

@@ -49,7 +49,8 @@ function funnel(problem, meanings) {
 const NEAR = 1.25; /* times the best: drawn to scale */
 const RACE_ROWS = 24;
 
-/* Those of the last race; else the measured; else those that the model ranks. */
+/* Those of the last race; else the measured; else those that the model ranks. overlapping: those of a race whose
+ * intervals overlap the best one's. */
 function raceOf(problem) {
   const finished = problem.configs.filter((config) => config.rank > 0);
   const measured = finished.some((config) => config.median_us > 0);
@@ -58,7 +59,8 @@ function raceOf(problem) {
     (measured ? config.median_us > 0 : config.predicted_us > 0));
   const rows = wanted.slice(0, raced ? RACE_ROWS : RACE_ROWS / 2);
   const left = problem.configs_left_out > 0 ? 0 : wanted.length - rows.length;
-  return { rows, measured, raced, left };
+  const overlapping = raced ? wanted.filter((row) => !row.winner && level(row, wanted[0])) : [];
+  return { rows, measured, raced, left, overlapping };
 }
 
 /* The axis holds those that come near the best: one far behind (the default config is always raced)
@@ -97,7 +99,7 @@ function differences(rows) {
 }
 
 function race(problem) {
-  const { rows, measured, raced, left } = raceOf(problem);
+  const { rows, measured, raced, left, overlapping } = raceOf(problem);
   if (rows.length < 2) return null;
   const best = rows[0], axis = measured ? raceAxis(rows) : null;
   const most = Math.max(...rows.map((row) => row.predicted_us || 0));
@@ -106,11 +108,11 @@ function race(problem) {
     h("th", { scope: "row" }, configButton(problem, row, "config", "#" + row.rank),
       tell.families ? " " + row.config.family : "",
       tell.varying.filter((name) => name in row.config.tunables).map((name) =>
-        [" ", soft(name), " " + row.config.tunables[name]])),
+        [" ", soft(name), "\u00a0" + row.config.tunables[name]])),
     h("td", {}, measured ? interval(axis, best, row) : svg("svg", BAR, svg("rect",
       { class: "bar predicted", y: 2, width: 1000 * row.predicted_us / most, height: 16 }))),
-    h("td", { class: "n" }, time(row), row.winner ? [" · ", h("strong", {}, "winner")]
-      : raced && level(row, best) ? " · overlaps #" + best.rank : "", row.default ? " · default" : "")));
+    h("td", { class: "n" }, time(row), row.winner ? [" ·\u00a0", h("strong", {}, "winner")]
+      : overlapping.includes(row) ? " ·\u00a0overlaps\u00a0#" + best.rank : "", row.default ? " ·\u00a0default" : "")));
   return h("section", { class: "panel whole" },
     h("h4", {}, raced ? "The race" : measured ? "Probes"
       : ["Prediction ", h("span", { class: "badge predicted" }, "predicted")]),
@@ -160,7 +162,8 @@ function others(problem) {
     rows.push(barRow("the family’s default", "default", problem.default_us / most,
       microseconds(problem.default_us), times(problem.default_us)));
   for (const peer of problem.baselines)
-    rows.push(barRow([peer.name, sources.own(peer) ? [h("br"), soft(sources.own(peer))] : null], "peer",
+    rows.push(barRow([peer.name, sources.own(peer) ? [h("br"), soft(sources.own(peer).split(/(?=\+)/)
+      .map((part, i) => [i > 0 ? h("wbr") : null, part]))] : null], "peer",
       peer.median_us / most, microseconds(peer.median_us), times(peer.median_us)));
   return h("section", { class: "panel" }, h("h4", {}, "fa-tune against others"),
     small("Shorter is faster. × is a kernel’s time divided by fa-tune’s: above 1, fa-tune is faster."),

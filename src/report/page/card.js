@@ -29,7 +29,8 @@ function copyable(name, text) {
       announce("the " + name + " is " + (done ? "copied" : "selected"));
       setTimeout(() => { button.textContent = "Copy"; }, 2000);
     } }, "Copy");
-  const code = h("code", {}, text);
+  const code = h("code", {}, text.split(/ (?=--|\.|\w+=)/).map((word, i) =>
+    [i > 0 ? " " : "", h("span", { class: "word" }, word)])); /* an option stays with its value */
   return h("div", { class: "copyable" }, code, button);
 }
 
@@ -44,6 +45,7 @@ function whichKernel(problem) {
 function howSure(problem, report) {
   const winner = problem.winner;
   if (problem.timed) {
+    const overlapping = raceOf(problem).overlapping.length;
     const elsewhere = problem.known_how === "imported" ? " Measured elsewhere, and imported."
       : problem.known_how === "measured-same-silicon"
         ? " Measured on another board of this silicon." : "";
@@ -51,8 +53,8 @@ function howSure(problem, report) {
       soft(microseconds(winner.low_us), " to ", microseconds(winner.high_us)),
       " is the median with its 95% interval, of " + count(winner.sample_count || 0, "sample") +
       (winner.raced ? " in a race of the finalists" : "") + "." +
-      (problem.ties > 0 ? " " + count(problem.ties, "other config") +
-        (problem.ties === 1 ? " overlaps it." : " overlap it.") : "") + elsewhere);
+      (overlapping > 0 ? " " + count(overlapping, "other config") +
+        (overlapping === 1 ? " overlaps it." : " overlap it.") : "") + elsewhere);
   }
   const error = modelError(report.problems, problem.silicon);
   return h("p", {}, h("b", { class: "guess" }, about(problem.us)), " is " + knownHow(problem) +
@@ -129,7 +131,7 @@ function circumstances(problem) {
       : problem.known_how === "unfinished" && "not ended"],
     ["configs tried", problem.configs_tried > 0 ? grouped(problem.configs_tried)
       : problem.known_how === "imported" && "elsewhere: none of them is on record here"],
-    ["newest record", date(problem.unix_time)],
+    ["newest record", problem.undated ? day(problem) : date(problem.unix_time)],
     ...problem.environments.map((one, i) => [i === 0 ? "made by" : "and by", environment(problem, one)]),
     ["and", problem.trials_in_other_environments > 0 &&
       count(problem.trials_in_other_environments, "trial") + " in further environments, which the " +
@@ -191,7 +193,7 @@ function configsTable(problem) {
 function card(problem, report, close) {
   const id = "p" + problem.number;
   const article = h("article", { id, "aria-labelledby": id + "h" },
-    h("header", {}, h("h3", { id: id + "h", tabindex: -1 }, problem.words), badge(problem),
+    h("header", {}, h("h3", { id: id + "h", tabindex: -1 }, unbroken(problem.words)), badge(problem),
       problem.slow ? slowBadge() : null, soft(gpuWords(problem.gpu)),
       close ? h("button", { type: "button", class: "quiet screen", click: close,
         "aria-label": "Close " + problem.words }, "Close") : null),

@@ -42,7 +42,8 @@ function soft(...children) {
 }
 
 function small(...children) {
-  return h("p", { class: "small soft" }, ...children);
+  return h("p", { class: "small soft" }, ...children.flat(Infinity).map((one) =>
+    typeof one === "string" ? one.replace(/fa-tune/g, "fa\u2011tune") : one));
 }
 
 /* A drawing that a screen reader hears as its title and its description. */

@@ -59,7 +59,7 @@ function lengthPanel(group, curves, most) {
   return h("figure", {}, h("figcaption", {}, group.title),
     picture({ class: "chart", viewBox: "0 0 320 220" }, "TFLOP/s over length: " + group.title,
       words + " TFLOP/s from " + group.label + " " + grouped(ends[0]) + " to " + grouped(ends[1]),
-      frame.grid("x", lengthTicks(frame, lengths), shortLength), frame.grid("y", steps),
+      frame.grid("x", lengthTicks(frame, lengths), shortLength), frame.grid("y", steps, plainNumber),
       frame.names(group.axis, "TFLOP/s"), product > 0 ? svg("path", { class: "ceiling dashed",
         d: "M" + frame.left + " " + frame.y(product) + "h" + frame.inner.width }) : null,
       curves.slice().reverse().map((curve) => [strokes(frame, curve), curve.points.map((point) =>

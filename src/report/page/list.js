@@ -45,6 +45,8 @@ function columnsOf(problems, peers) {
       const peer = problem.baselines.find((one) => one.peer === id);
       return peer && problem.us > 0 ? peer.median_us / problem.us : undefined;
     })),
+    only(problems.map(day)) || problems.length === 1 ? null
+      : { head: "day", className: "small", value: (problem) => problem.unix_time, cell: (problem) => unhyphened(day(problem)) },
   ];
   const shown = columns.filter(Boolean);
   const note = [
@@ -57,7 +59,7 @@ function columnsOf(problems, peers) {
 
 /* What "of ceiling" is a part of, on one GPU type. */
 function ceilingWords(problems) {
-  const known = problems.filter((problem) => problem.limit);
+  const known = problems.filter((problem) => problem.limit && problem.part > 0);
   if (known.length === 0) return "";
   const one = different(known.map((problem) => problem.silicon)).length === 1 && known.find((p) => !p.reads_fp32);
   const product = one && one.product, peak = product || (one && one.gpu.tensor_tflops);

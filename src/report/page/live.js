@@ -68,7 +68,8 @@ function progressOf(job) {
 function jobLine(job) {
   const tune = tuneOf(job), best = tune && tune.best;
   const end = job.ended || Date.now() / 1000;
-  return [(job.kind === "sweep" ? "sweep " : "") + (job.what || job.id.slice(0, 8)), job.gpu || NONE,
+  const what = job.what || job.id.slice(0, 8);
+  return [job.kind === "sweep" ? "sweep " + what : unbroken(what), job.gpu ? unbroken(job.gpu) : NONE,
     job.state === "failed" ? "failed: " + job.error.message : job.state, progressOf(job),
     best ? [time(best), " ", h("span", { class: "mono" }, configWords(best.config))] : NONE,
     job.started ? unbroken(seconds(Math.max(0, end - job.started))) : NONE];

@@ -206,8 +206,8 @@ function foot({ given, problems }) {
 }
 
 function emptyPage(given) {
-  return h("p", {}, given.not_asked_for > 0 ? "None of the " + grouped(given.not_asked_for) +
-    " problems in this store passes the filters." : ["This store holds no problem yet: tune one, " +
+  return h("p", {}, given.not_asked_for > 0 ? "No problem in this store (" + grouped(given.not_asked_for) +
+    " in all) matches the filters." : ["This store holds no problem yet: tune one, " +
     "as in ", h("code", {}, "fa-tune --gpu L4 --seq 512"), "."]);
 }
 
@@ -268,7 +268,7 @@ function draw(given) {
     problems.length > 1 ? filters : null, lengths,
     h("section", { id: "summary", "aria-labelledby": "summary-h" },
       h("h2", { id: "summary-h" }, "Problems"),
-      small(note, ceilingWords(problems), problems.every((problem) => problem.timed) ? null
+      small(note, ceilingWords(problems), problems.every((problem) => problem.timed || !problem.winner) ? null
         : [guess("~ in italics"), " is predicted, not measured."]), list), cards, covers, training(given), pay(given), roofs, buckets(given),
     predictions(given)), foot(report));
   filters.apply();

@@ -30,10 +30,6 @@ function roof({ gpu, product, reads_fp32 }, marks, width) {
   return frame;
 }
 
-function plainNumber(value) {
-  return value >= 1e4 && value < 1e12 ? grouped(value / 1000) + "k" : value >= 1 && value < 1e12 ? grouped(value) : String(Number(value.toPrecision(3)));
-}
-
 /* Marks with their names, which are moved apart and led back to what they name. */
 function namedMarks(frame, marks) {
   const labels = spread(marks.map((one) => ({ one, y: frame.y(one.y) + 4 })), 15,

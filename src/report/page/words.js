@@ -34,7 +34,7 @@ function seconds(value) {
 }
 
 function tflops(value) {
-  return value < 0.995 ? value.toFixed(2) : value < 9.95 ? value.toFixed(1) : grouped(value);
+  return value < 0.0995 ? String(Number(value.toPrecision(1))) : value < 0.995 ? value.toFixed(2) : value < 9.95 ? value.toFixed(1) : grouped(value);
 }
 
 function percent(part) {
@@ -67,6 +67,11 @@ function bytes(value) {
 function date(unixTime) {
   const iso = new Date(unixTime * 1000).toISOString();
   return iso.slice(0, 10) + " " + iso.slice(11, 16) + " UTC";
+}
+
+/* When a winner was measured: "by 2026-11-26" where only the day of a file of records is known. */
+function day(problem) {
+  return (problem.undated ? "by " : "") + date(problem.unix_time).slice(0, 10);
 }
 
 function driver(version) {
