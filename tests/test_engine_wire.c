@@ -408,8 +408,8 @@ static int read_failure(const char *json, size_t size, struct value *v, fa_diag 
 }
 
 static const char *const none[] = {NULL};
-static const char *const answer_optional[] = {"speedup_over_default", "tflops", "strategy",
-                                              "space_estimated", "undated", NULL};
+static const char *const answer_optional[] = {"speedup_over_default", "tflops",  "strategy",
+                                              "space_estimated",      "undated", NULL};
 static const char *const ask_optional[] = {
     "operation",     "gpu",        "uuid",     "ordinal",     "effort",       "again",    "exact",
     "first_contact", "timeout_ms", "dtype",    "causal",      "layout",       "heads_kv", "seq_k",
@@ -417,7 +417,8 @@ static const char *const ask_optional[] = {
     "cost",          "price",      "strategy", "evaluations", "seconds_each", NULL};
 static const char *const progress_optional[] = {"ended", NULL};
 static const char *const sweep_optional[] = {"left", NULL};
-static const char *const event_optional[] = {"operation", "strategy", "space_estimated", "undated", "ended", "speedup_over_default",
+static const char *const event_optional[] = {"operation", "strategy",  "space_estimated",
+                                             "undated",   "ended",     "speedup_over_default",
                                              "tflops",    "left",      "tune",
                                              "answer",    "dtype",     "causal",
                                              "layout",    "heads_kv",  "seq_k",

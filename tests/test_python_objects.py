@@ -566,6 +566,7 @@ def objects_show_themselves_in_a_line_in_a_notebook_and_to_pandas():
     for one in (answer, found, report, swept, met, fa_tune.doctor()):
         page = one._repr_html_()
         assert page.count("<tr>") == page.count("</tr>") >= 2 and page.count("<table>") == 1, page
+        tap.lacks(page, "<tr></tr>")
     odd = fa_tune.Doctor([fa_tune.Check("warn", "<gpu>", "a & b", "")])
     tap.has(odd._repr_html_(), "&lt;gpu&gt;</td>")
     tap.has(odd._repr_html_(), "a &amp; b</td>")

@@ -110,7 +110,7 @@ typedef struct fa_answer {
     bool in_fleet;
     char strategy[16];      /* the space was searched, and in_budget configs of it were tried; "": all */
     bool space_estimated;   /* `space` is an estimate */
-    bool undated;           /* unix_time is the day of the file of records that it came from: measured by then */
+    bool undated;           /* unix_time is the day of its file of records: measured by then */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/

@@ -48,13 +48,14 @@ def times(trial: Mapping[str, Any]) -> dict[str, Any]:
     return {"kernel": kernel_of(trial["config"]) if trial else None, **columns}
 
 
-def html_table(title: str, header: Iterable[str], rows: Sequence[Sequence[str]]) -> str:
+def html_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     def line(tag: str, cells: Iterable[str]) -> str:
         return "<tr>%s</tr>" % "".join("<%s style=\"text-align:left\">%s</%s>" % (tag, html.escape(cell), tag)
                                        for cell in cells)
     more = "<p>and %d more</p>" % (len(rows) - LIMIT) if len(rows) > LIMIT else ""
-    return "<p>%s</p><table><thead>%s</thead><tbody>%s</tbody></table>%s" % (
-        html.escape(title), line("th", header), "".join(line("td", row) for row in rows[:LIMIT]), more)
+    head = "<thead>%s</thead>" % line("th", header) if header else ""
+    return "<p>%s</p><table>%s<tbody>%s</tbody></table>%s" % (
+        html.escape(title), head, "".join(line("td", row) for row in rows[:LIMIT]), more)
 
 
 class Table:

@@ -161,9 +161,7 @@ static int push_range(list *list, const char *option, int32_t low, const char *w
     char *second = strchr(text, ':'), *third = strchr(second + 1, ':');
     int32_t first, last, step;
     if (third == NULL)
-        return fail_word(option, word,
-                         "add a factor or a step, as in :x2 or :+512",
-                         diag);
+        return fail_word(option, word, "add a factor or a step, as in :x2 or :+512", diag);
     *second++ = 0;
     *third++ = 0;
     bool times = third[0] == 'x';

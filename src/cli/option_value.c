@@ -81,8 +81,9 @@ static int set_seconds(const cli_option_spec *spec, const char *text, double *re
     bool year = spec->high > 86400;
     if (fa_duration_parse(text, (double)spec->high, ret))
         return 0;
-    return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a time above 0 and of at most %s, as in 90s, 30m%s",
-                   spec->name, cli_text_short(text, typed), year ? "a year" : "an hour",
+    return fa_fail(diag, FA_EINVAL,
+                   "%s \"%s\": use a time above 0 and of at most %s, as in 90s, 30m%s", spec->name,
+                   cli_text_short(text, typed), year ? "a year" : "an hour",
                    year ? ", 2h or 3d" : " or 1h");
 }
 

@@ -212,7 +212,7 @@ int cli_problem_complete(cli_options *options, const char *verb, fa_diag *diag)
     return cli_problem_check(&options->problem, diag);
 }
 
-/* A field as it is typed; one without an option of its own is set by one of its name (shorthands). */
+/* A field as it is typed; a field without an option of its own is set by a shorthand of its name. */
 static const char *typed_name(const fa_field *f, char room[FA_NAME_MAX + 2])
 {
     if (f->option[0] != 0)

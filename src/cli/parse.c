@@ -144,7 +144,8 @@ static int fail_unknown(const parse *p, const char *argument, size_t length, fa_
                        typed, near);
     const fa_operation *operation = fa_operation_of(&p->options->problem);
     if (operation != fa_operation_of(NULL))
-        return fa_fail(diag, FA_EINVAL, "%s has no option %s: --help in its place lists those that there are",
+        return fa_fail(diag, FA_EINVAL,
+                       "%s has no option %s: --help in its place lists those that there are",
                        operation->name, typed);
     return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: see `fa-tune %s --help`", verb,
                    typed, verb);

@@ -58,7 +58,8 @@ static void print_stage(const cli_rows *rows, fa_status stage, size_t limit, fa_
     cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
     fa_buf_free(&columns);
     if (printed < total)
-        fa_buf_printf(out, "%s and %s more\n", cli_sym()->ellipsis, fa_commas((int64_t)(total - printed), number));
+        fa_buf_printf(out, "%s and %s more\n", cli_sym()->ellipsis,
+                      fa_commas((int64_t)(total - printed), number));
 }
 
 /* Whether the times are those that an imported winner brought with it. */

@@ -228,10 +228,11 @@ static int read_token(serve_settings *settings, fa_diag *diag)
     fa_buf text = {0};
     struct stat st;
     if (settings->token_file == NULL || settings->token_file[0] == 0)
-        return settings->tcp[0] == 0 ? 0
-                                     : fa_fail(diag, FA_EINVAL,
-                                               "--tcp needs --token-file: without it, anybody who reaches the port "
-                                               "could use the GPU");
+        return settings->tcp[0] == 0
+                   ? 0
+                   : fa_fail(diag, FA_EINVAL,
+                             "--tcp needs --token-file: without it, anybody who reaches the port "
+                             "could use the GPU");
     int rc = fa_buf_read_file(&text, settings->token_file, 4096);
     if (rc != 0)
         return fa_fail(diag, rc, "cannot read the token's file %s", settings->token_file);

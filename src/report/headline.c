@@ -34,7 +34,7 @@ struct report_headline {
     size_t drivers;
     double sm_mhz[2], memory_mhz[2], power_w[2]; /* lowest and highest; 0: not recorded */
     int64_t first, last;                         /* unix times */
-    bool undated;                                /* of some winners only by when they were measured is known */
+    bool undated; /* some winners have the day of their file of records alone */
 };
 
 /* ---- gathering ------------------------------------------------------------------------------*/

@@ -392,8 +392,8 @@ static int choose(struct making *making, const fa_records_options *options, fa_d
     making->info.baselines = records->baselines = left;
     if (records->count == 0 && all > 0)
         return fa_fail(diag, FA_ENOTFOUND,
-                       "none of the %d records of %s matches the filters: nothing is written",
-                       all, options->records);
+                       "none of the %d records of %s matches the filters: nothing is written", all,
+                       options->records);
     return 0;
 }
 

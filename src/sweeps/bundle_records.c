@@ -261,7 +261,7 @@ int fa_records_check(const char *path, const char *templates_directory, fa_diag 
     const char *moved = fa_records_moved(&records, &today);
     if (moved != NULL)
         rc = fa_fail(diag, FA_EVERSION,
-                     "templates have moved past %s: %s has changed since its predictions were made; "
+                     "%s is out of date: %s has changed since its predictions were made; "
                      "`fa-tune export --records %s --predict` makes them anew",
                      path, moved, path);
 done:

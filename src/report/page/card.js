@@ -115,12 +115,17 @@ function range(values, unit) {
     " " + unit;
 }
 
+/* The first digits of each hash; the pointer gets the whole text. */
+function hashes(text) {
+  return h("span", { class: "mono", title: text }, text.replace(/\b([0-9a-f]{12})[0-9a-f]{20,}\b/g, "$1…"));
+}
+
 function environment(problem, one) {
   return [count(one.trials || 0, "trial") + " on " + (one.gpu || "an unnamed GPU"),
     one.uuid ? [" ", h("span", { class: "mono" }, one.uuid)]
       : one.driver > 0 || problem.timed ? "" : ", which was not present",
     one.driver > 0 ? "; driver for " + driver(one.driver) : problem.timed ? "; driver not recorded" : "",
-    "; NVRTC ", h("span", { class: "mono" }, one.nvrtc),
+    "; NVRTC ", hashes(one.nvrtc),
     one.library ? "; fa-tune " + one.library : "", one.host ? "; host " + one.host : ""];
 }
 
@@ -147,7 +152,7 @@ function circumstances(problem) {
     [problem.seeds.length === 1 ? "seed" : "seeds", problem.seeds.join(", ") +
       (problem.other_seeds > 0 ? " and more" : "")],
     ["silicon", problem.silicon],
-    ["templates", [h("span", { class: "mono" }, problem.templates),
+    ["templates", [hashes(problem.templates),
       problem.templates_are_present ? ", the present ones" : ", not the present ones"]],
   ];
   return h("section", { class: "panel" }, h("h4", {}, "Time and environment"), pairs(rows));
