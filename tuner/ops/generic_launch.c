@@ -145,7 +145,7 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
     return rc;
 }
 
-/* ---- launches of a caller ---------------------------------------------------------------------*/
+/* ---- launches of a caller -------------------------------------------------------------------*/
 /* What all launches of an entry share: the tensors by their index and scalars by FA_TENSORS_MAX + theirs that a caller
  * passes, in his order. */
 struct passed {
