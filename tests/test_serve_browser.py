@@ -51,7 +51,7 @@ def a_tune_is_seen_as_it_runs_and_its_winner_when_it_ends():
         job = daemon.post("/v1/tunes", ask())[1]["job"]
         waiting = daemon.post("/v1/tunes", ask(seq=512))[1]["job"]
         shows(page, "1 job under way, 1 waiting", "58 SMs)tune fp16 · B 1 · H 1 · S 128 · D 64",
-              "1 measured of 2 configs", "40.2 µs", "attn_fwd_sm80 BLOCK_M=64", selector="#now")
+              "1 measured of 2 configs", "40.0 µs", "attn_fwd_sm80 BLOCK_M=64", selector="#now")
         tap.equal(page.run("document.querySelector('#now progress').max"), 2)
         for each in (waiting, job):
             daemon.delete("/v1/jobs/" + each)
