@@ -158,6 +158,21 @@ int fa_read_at(int fd, void *ret_bytes, size_t size, uint64_t at)
     return 0;
 }
 
+int fa_write_all(int fd, const void *bytes, size_t size)
+{
+    for (const char *from = bytes; size > 0;) {
+        errno = EIO; /* where nothing is written for no reason */
+        ssize_t n = write(fd, from, size);
+        if (n <= 0 && errno != EINTR)
+            return FA_EIO;
+        if (n > 0) {
+            from += n;
+            size -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
 int fa_descriptors_check(fa_diag *diag)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -191,18 +206,6 @@ int fa_append(void *ret_items, size_t *count, size_t *capacity, const void *item
     memcpy(ret_items, &items, sizeof items);
     memcpy(items + (*count)++ * size, item, size);
     return 0;
-}
-
-static int write_whole(int fd, const char *bytes, size_t size)
-{
-    for (size_t done = 0; done < size;) {
-        ssize_t n = write(fd, bytes + done, size - done);
-        if (n > 0)
-            done += (size_t)n;
-        else if (errno != EINTR)
-            return -1;
-    }
-    return fsync(fd);
 }
 
 /* A rename survives a power cut once its directory is synced; some file systems cannot sync a directory. */
@@ -239,7 +242,7 @@ int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned m
     fa_buf temporary = {0};
     int fd = open_new(&temporary, path, mode);
     int failed = fd < 0 ? errno : 0;
-    if (fd >= 0 && write_whole(fd, bytes, size) != 0)
+    if (fd >= 0 && (fa_write_all(fd, bytes, size) != 0 || fsync(fd) != 0))
         failed = errno;
     if (fd >= 0 && close(fd) != 0 && failed == 0)
         failed = errno;

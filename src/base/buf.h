@@ -34,6 +34,8 @@ int fa_buf_read_fd(fa_buf *buf, int fd, size_t limit);
 
 /* Reads `size` bytes of a file from `at` on; FA_EIO, with errno, which is 0 where the file is too short. */
 int fa_read_at(int fd, void *ret_bytes, size_t size, uint64_t at);
+/* Writes them all where the file stands; FA_EIO, with errno. */
+int fa_write_all(int fd, const void *bytes, size_t size);
 
 /* Whether this process can open one more file; FA_EIO, with the reason, when it cannot. */
 int fa_descriptors_check(fa_diag *diag);

@@ -60,9 +60,8 @@ typedef struct fa_loop {
     uint64_t next_tick_ns;
     void (*tick)(void *context);
     void (*before_wait)(void *context); /* before each wait; NULL: nothing */
-    void (*waits)(
-        void *context,
-        bool begins); /* before and after the wait itself, to let go of locks; NULL: nothing */
+    /* before and after the wait itself, to let go of locks; NULL: nothing */
+    void (*waits)(void *context, bool begins);
     void *context;
 } fa_loop;
 

@@ -10,9 +10,10 @@
 #ifndef FA_CLI_OPTIONS_H
 #define FA_CLI_OPTIONS_H
 
+#include "fa_tune.h"
+
 #include "buf.h"
 #include "operation.h"
-#include "fa_tune.h"
 
 #include <cJSON.h>
 #include <limits.h>

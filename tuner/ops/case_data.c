@@ -111,22 +111,6 @@ static void free_case(struct one_case *c)
 }
 
 /* ---- the file --------------------------------------------------------------------------------*/
-static int write_all(int fd, const char *bytes, size_t size, int64_t at, fa_diag *diag)
-{
-    while (size > 0) {
-        ssize_t wrote = pwrite(fd, bytes, size, at);
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote <= 0)
-            return fa_fail(diag, FA_EIO, "the data of a proof cannot be kept: %s",
-                           wrote < 0 ? strerror(errno) : "nothing was written");
-        bytes += wrote;
-        at += wrote;
-        size -= (size_t)wrote;
-    }
-    return 0;
-}
-
 static int refuse_nan(const fa_tensor *tensor, const unsigned char *elements, const char *what,
                       fa_diag *diag)
 {
@@ -142,17 +126,18 @@ static int refuse_nan(const fa_tensor *tensor, const unsigned char *elements, co
 
 /* Appends what was given of a tensor; *ret_at: where it lies. */
 static int keep(fa_case_data *data, const fa_tensor *tensor, const void *elements, size_t size,
-                const char *what, int64_t *end, int64_t *ret_at, fa_diag *diag)
+                const char *what, int64_t *ret_at, fa_diag *diag)
 {
     int rc = fa_element_is_integer(tensor->element) ? 0 : refuse_nan(tensor, elements, what, diag);
-    if (rc == 0)
-        rc = write_all(data->fd, elements, size, *end, diag);
-    *ret_at = *end;
-    *end += (int64_t)size;
-    return rc;
+    if (rc != 0)
+        return rc;
+    *ret_at = lseek(data->fd, 0, SEEK_CUR);
+    rc = fa_write_all(data->fd, elements, size);
+    return rc == 0 ? 0
+                   : fa_fail(diag, rc, "the data of a proof cannot be kept: %s", strerror(errno));
 }
 
-static int keep_case(fa_case_data *data, const struct one_case *c, int64_t *end, fa_diag *diag)
+static int keep_case(fa_case_data *data, const struct one_case *c, fa_diag *diag)
 {
     int outputs = 0, answered = 0, rc = 0;
     bool wanted = fa_problem_answer_is_given(c->problem);
@@ -163,12 +148,12 @@ static int keep_case(fa_case_data *data, const struct one_case *c, int64_t *end,
             continue;
         const fa_tensor *tensor = &c->list.at[t];
         if (argument->given && argument->input != NULL)
-            rc = keep(data, tensor, argument->input, argument->bytes, "what is given", end,
+            rc = keep(data, tensor, argument->input, argument->bytes, "what is given",
                       &data->input[c->index][t], diag);
         outputs += tensor->output;
         answered += tensor->output && argument->answered;
         if (rc == 0 && wanted && tensor->output && argument->answered)
-            rc = keep(data, tensor, argument->answer, argument->bytes, "the answer", end,
+            rc = keep(data, tensor, argument->answer, argument->bytes, "the answer",
                       &data->answer[c->index][t], diag);
     }
     if (rc == 0 && wanted && answered != outputs && (answered > 0 || c->index == 0))
@@ -199,7 +184,6 @@ static fa_case_data *new_data(int fd)
 int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case_function *function,
                       void *context, fa_case_data **ret_data, fa_diag *diag)
 {
-    int64_t end = 0;
     int rc = 0, fd = memfd_create("fa-tune-cases", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return fa_fail(diag, FA_EIO, "no file for the data of a proof: %s", strerror(errno));
@@ -212,13 +196,11 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
         c->problem = &cases[i];
         c->index = i;
         rc = add_arguments(c, seed, diag);
-        if (rc == 0) {
-            rc = function(context, &cases[i], i, c->argument, c->list.parameter_count);
-            if (rc != 0)
-                fa_fail(diag, rc, "the function that gives a proof's data failed");
-        }
+        if (rc == 0 &&
+            (rc = function(context, &cases[i], i, c->argument, c->list.parameter_count)) != 0)
+            fa_fail(diag, rc, "the function that gives a proof's data failed");
         if (rc == 0)
-            rc = keep_case(data, c, &end, diag);
+            rc = keep_case(data, c, diag);
         free_case(c);
     }
     free(c);

@@ -39,10 +39,11 @@
  * small and off every tile. */
 int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
 
+extern const struct fa_prover_type fa_generic_prover;
+
+/* ---- generic_launch.c ------------------------------------------------------------------------*/
 /* As fa_op.check_entry. */
 int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
-
-extern const struct fa_prover_type fa_generic_prover;
 extern const fa_launcher fa_generic_launcher; /* of fa_args */
 
 #endif

@@ -150,7 +150,7 @@ int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list,
 size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
                          const fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX]);
 
-/* ---- variables of a module (call.c) ----------------------------------------------------------*/
+/* ---- variables of a module (generic_launch.c) ------------------------------------------------*/
 /* Arguments that are copied to a variable of the kernel's module before its launch, as __constant__ memory is filled: tensors
  * of an operation.json with a "symbol". A copy is never larger than the variable; what lies behind the copy keeps its
  * value. fa_symbols_copy() of one module from one thread at a time (fa_module_enter()), the others from any. */

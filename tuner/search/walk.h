@@ -6,8 +6,8 @@
 #ifndef FA_SEARCH_WALK_H
 #define FA_SEARCH_WALK_H
 
-#include "search.h"
 #include "fa_replay.h"
+#include "search.h"
 
 #define FA_NO_POINT UINT64_MAX
 

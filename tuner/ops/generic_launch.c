@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The launcher of any operation that its operation.json describes: what an entry takes, and the launches of a caller who
+ * passes tensors and scalars.
+ */
+#include "generic.h"
+
+#include "cubin.h"
+#include "error.h"
+#include "operation.h"
+#include "problem.h"
+#include "tensors.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- from tensors to variables of a module ---------------------------------------------------*/
+static uint64_t bytes_of(const fa_tensor *tensor, const fa_problem *problem)
+{
+    uint64_t bytes =
+        fa_element_size(tensor->element) * (unsigned)fa_element_numbers(tensor->element);
+    for (int i = 0; i < tensor->dims; i++) {
+        int64_t size = fa_tensor_size(tensor, problem, i);
+        if (size < 0 || __builtin_mul_overflow(bytes, (uint64_t)size, &bytes))
+            return UINT64_MAX;
+    }
+    return bytes;
+}
+
+int fa_symbols_check(const fa_tensor_list *list, const void *cubin, size_t size, fa_diag *diag)
+{
+    for (int t = 0; t < list->count; t++) {
+        const fa_tensor *tensor = &list->at[t];
+        uint64_t has = 0, needs = tensor->elements * fa_element_size(tensor->element);
+        if (tensor->symbol == NULL)
+            continue;
+        int rc = fa_cubin_variable(cubin, size, tensor->symbol, &has, diag);
+        if (rc == 0 && has < needs)
+            rc = fa_fail(diag, FA_ECORRUPT, "%s has %llu bytes, and the argument %s has %llu",
+                         tensor->symbol, (unsigned long long)has, tensor->name,
+                         (unsigned long long)needs);
+        if (rc != 0)
+            return rc == FA_ENOTFOUND ? FA_ECORRUPT : rc;
+    }
+    return 0;
+}
+
+int fa_symbols_find(const fa_tensor_list *list, fa_module *module, fa_symbols *ret_symbols,
+                    fa_diag *diag)
+{
+    fa_symbols symbols = {0};
+    for (int t = 0; t < list->count; t++) {
+        if (list->at[t].symbol == NULL)
+            continue;
+        int rc = fa_module_variable(module, list->at[t].symbol, &symbols.of[symbols.count].at,
+                                    &symbols.of[symbols.count].bytes, diag);
+        if (rc == 0)
+            symbols.of[symbols.count++].tensor = t;
+        else if (rc != FA_ENOTFOUND)
+            return rc;
+    }
+    *ret_symbols = symbols;
+    return 0;
+}
+
+int fa_symbols_copy(fa_driver *driver, const fa_symbols *symbols, const fa_tensor_list *list,
+                    const fa_problem *problem, const uint64_t address[FA_TENSORS_MAX],
+                    fa_stream stream, fa_diag *diag)
+{
+    uint64_t bytes[FA_TENSORS_MAX];
+    int rc = 0;
+    for (int i = 0; i < symbols->count; i++) {
+        const fa_tensor *tensor = &list->at[symbols->of[i].tensor];
+        bytes[i] = bytes_of(tensor, problem);
+        if (bytes[i] > symbols->of[i].bytes)
+            return fa_fail(diag, FA_EINVAL,
+                           "%s has %llu bytes, and %s of the kernel has %zu: let the source make "
+                           "it larger, or give the sizes of %s a \"max\"",
+                           tensor->name, (unsigned long long)bytes[i], tensor->symbol,
+                           symbols->of[i].bytes, tensor->name);
+    }
+    for (int i = 0; i < symbols->count && rc == 0; i++)
+        rc = fa_copy_on_device(driver, symbols->of[i].at, address[symbols->of[i].tensor],
+                               (size_t)bytes[i], stream, diag);
+    return rc;
+}
+
+/* ---- what an entry takes ---------------------------------------------------------------------*/
+/* One by one, each of its own size. */
+static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *info,
+                            const char *entry, bool workspace, fa_diag *diag)
+{
+    int passed[FA_PARAMETERS_MAX], known = 0;
+    for (int i = 0; i < list->parameter_count; i++)
+        if (fa_tensors_is_passed(list, list->parameter[i]))
+            passed[known++] = list->parameter[i];
+    const int count = known + workspace;
+    if (info->parameter_count != count)
+        return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated", entry,
+                       info->parameter_count, count);
+    for (int i = 0; i < count; i++) {
+        bool scalar = i < known && passed[i] >= FA_TENSORS_MAX;
+        const fa_scalar *is = scalar ? &list->scalar[passed[i] - FA_TENSORS_MAX] : NULL;
+        int32_t size = scalar ? (int32_t)fa_element_size(is->element) : 8;
+        if (info->parameter_size[i] != size)
+            return fa_fail(diag, FA_ECORRUPT, "argument %d of %s, %s, has %d bytes, and %s has %d",
+                           i + 1, entry,
+                           scalar      ? is->name
+                           : i < known ? list->at[passed[i]].name
+                                       : "the workspace",
+                           info->parameter_size[i],
+                           scalar ? fa_element_name(is->element) : "an address", size);
+    }
+    return 0;
+}
+
+int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
+{
+    const bool workspace = entry->workspace;
+    unsigned char params[FA_PARAMS_MAX];
+    fa_tensor_values values = {0};
+    fa_tensor_list list;
+    fa_cubin_info info;
+    int rc = fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag);
+    if (rc == 0)
+        rc = fa_tensors_read(problem, &list, diag);
+    if (rc != 0)
+        return rc;
+    const char *answer = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(fa_operation_of(problem)->document, "answer"), "kernel"));
+    int32_t bytes = (int32_t)fa_tensors_params(problem, &list, &values, params);
+    if (list.parameter_count > 0)
+        rc = check_parameters(&list, &info, entry->name, workspace, diag);
+    else if (info.parameter_count != 1 + workspace || info.parameter_size[0] > bytes ||
+             (workspace && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)))
+        rc =
+            fa_fail(diag, FA_ECORRUPT,
+                    "%s does not take just a struct of %d bytes (addresses, "
+                    "strides, scalars, integer fields)%s",
+                    entry->name, bytes, workspace ? ", and then the address of its workspace" : "");
+    if (rc == 0 && (answer == NULL || strcmp(entry->name, answer) != 0)) /* which may do without */
+        rc = fa_symbols_check(&list, entry->cubin, entry->size, diag);
+    fa_tensors_free(&list);
+    return rc;
+}
+
+/* ---- launches of a caller -------------------------------------------------------------------*/
+/* What all launches of an entry share: the tensors by their index and scalars by FA_TENSORS_MAX + theirs that a caller
+ * passes, in his order. */
+struct passed {
+    fa_tensor_list list;
+    int count, at[FA_PARAMETERS_MAX];
+    fa_module *module;
+    fa_symbols symbols;
+};
+
+static void order_arguments(struct passed *passed)
+{
+    const fa_tensor_list *list = &passed->list;
+    int count = list->parameter_count;
+    for (int i = 0; i < count; i++) {
+        int at = list->parameter[i];
+        if (at < FA_TENSORS_MAX || list->scalar[at - FA_TENSORS_MAX].expr == NULL)
+            passed->at[passed->count++] = at;
+    }
+    for (int i = 0; count == 0 && i < list->count; i++)
+        passed->at[passed->count++] = i;
+    for (int i = 0; count == 0 && i < list->scalar_count; i++)
+        passed->at[passed->count++] = FA_TENSORS_MAX + i;
+}
+
+static void unload(void **shared)
+{
+    struct passed *passed = *shared;
+    if (passed != NULL)
+        fa_tensors_free(&passed->list);
+    free(passed);
+    *shared = NULL;
+}
+
+static int load_for_callers(fa_driver *driver, fa_module *module, const fa_problem *problem,
+                            const fa_cubin_entry *entry, void **ret_shared, fa_diag *diag)
+{
+    (void)driver;
+    int rc = fa_generic_check_entry(problem, entry, diag);
+    if (rc != 0)
+        return rc;
+    struct passed *passed = calloc(1, sizeof *passed);
+    if (passed == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    if ((rc = fa_tensors_read(problem, &passed->list, diag)) != 0 ||
+        (rc = fa_symbols_find(&passed->list, module, &passed->symbols, diag)) != 0) {
+        unload((void **)&passed);
+        return rc;
+    }
+    passed->module = module;
+    order_arguments(passed);
+    *ret_shared = passed;
+    return 0;
+}
+
+static int argument_of(const fa_call *call, const fa_problem *problem, int32_t index,
+                       fa_argument *ret_argument)
+{
+    const struct passed *passed = call->shared;
+    if (index < 0 || index >= passed->count)
+        return FA_ENOTFOUND;
+    if (passed->at[index] >= FA_TENSORS_MAX) {
+        const fa_scalar *scalar = &passed->list.scalar[passed->at[index] - FA_TENSORS_MAX];
+        *ret_argument = (fa_argument){
+            .name = scalar->name, .dtype = fa_element_name(scalar->element), .needed = true};
+        return 0;
+    }
+    fa_tensor_argument(&passed->list.at[passed->at[index]], problem, ret_argument);
+    return 0;
+}
+
+static bool is_empty(const fa_tensor *tensor, const fa_problem *problem)
+{
+    bool empty = false;
+    for (int i = 0; i < tensor->dims; i++)
+        empty = empty || fa_tensor_size(tensor, problem, i) == 0;
+    return empty;
+}
+
+static int take_tensor(const fa_tensor *tensor, const fa_problem *problem,
+                       const fa_tensor_arg *given, int align, uint64_t *ret_address,
+                       int64_t ret_stride[FA_TENSOR_STRIDES], fa_diag *diag)
+{
+    *ret_address = given != NULL ? (uint64_t)(uintptr_t)given->data : 0;
+    if (*ret_address == 0 && fa_tensor_is_needed(tensor, problem) && !is_empty(tensor, problem))
+        return fa_fail(diag, FA_EINVAL, "%s is NULL", tensor->name);
+    if (tensor->stride_count == 0 && *ret_address % (uint64_t)align == 0)
+        return 0;
+    const int64_t limit = (int64_t)1 << 48, size = (int64_t)fa_element_size(tensor->element) *
+                                                   fa_element_numbers(tensor->element);
+    int64_t any = 0;
+    fa_tensor_pack(tensor, problem, ret_stride);
+    for (int i = 0; given != NULL && i < tensor->stride_count; i++)
+        any |= given->stride[i];
+    for (int i = 0; any != 0 && i < tensor->stride_count; i++) {
+        if (given->stride[i] <= -limit || given->stride[i] >= limit)
+            return fa_fail(diag, FA_EINVAL, "a stride of %s is beyond 2^48 elements", tensor->name);
+        ret_stride[i] = given->stride[i];
+    }
+    bool right = *ret_address % (uint64_t)align == 0;
+    for (int i = 0; i < tensor->stride_count; i++)
+        right = right && ret_stride[i] * size % align == 0 && (align <= size || ret_stride[i] >= 0);
+    return right
+               ? 0
+               : fa_fail(
+                     diag, FA_EALIGN,
+                     "%s must be %d-byte aligned, and its strides multiples of %d elements, not negative",
+                     tensor->name, align, align / (int)size);
+}
+
+static int take_scalar(const fa_scalar *scalar, const void *given, fa_scalar_bits *ret_bits,
+                       fa_diag *diag)
+{
+    if (given != NULL)
+        memcpy(ret_bits, given, fa_element_size(scalar->element));
+    bool finite = given != NULL && (scalar->element == FA_ELEMENT_FP32   ? isfinite(ret_bits->fp32)
+                                    : scalar->element == FA_ELEMENT_FP64 ? isfinite(ret_bits->fp64)
+                                                                         : true);
+    if (!finite)
+        return fa_fail(diag, FA_EINVAL, "%s must be a finite number", scalar->name);
+    return 0;
+}
+
+static int take_arguments(const struct passed *passed, const fa_problem *problem,
+                          const fa_args *args, fa_tensor_values *values, bool *ret_empty,
+                          fa_diag *diag)
+{
+    const fa_tensor_list *list = &passed->list;
+    bool unaligned = list->unaligned >= 0 && problem->value[list->unaligned] != 0;
+    *ret_empty = true;
+    if (args->count != passed->count)
+        return fa_fail(diag, FA_EINVAL, "%d arguments are given, and a kernel of %s takes %d",
+                       (int)args->count, fa_operation_of(problem)->name, passed->count);
+    for (int i = 0; i < passed->count; i++) {
+        int at = passed->at[i], rc;
+        if (at >= FA_TENSORS_MAX) {
+            at -= FA_TENSORS_MAX;
+            rc = take_scalar(&list->scalar[at], args->at[i], &values->scalar[at], diag);
+        } else {
+            const fa_tensor *tensor = &list->at[at];
+            int align = unaligned ? (int)fa_element_size(tensor->element) : tensor->align;
+            rc = take_tensor(tensor, problem, args->at[i], align, &values->address[at],
+                             values->stride[at], diag);
+            *ret_empty = *ret_empty && (!tensor->output || is_empty(tensor, problem));
+        }
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int launch(const fa_call *call, const fa_problem *problem, const void *data,
+                  fa_stream stream, fa_diag *diag)
+{
+    const fa_args *args = data;
+    const struct passed *passed = call->shared;
+    fa_tensor_values values;
+    _Alignas(8) unsigned char params[FA_PARAMS_MAX];
+    void *arguments[FA_CALL_ARGUMENTS];
+    fa_call_memory memory = {0};
+    bool empty = false;
+    int rc = take_arguments(passed, problem, args, &values, &empty, diag);
+    if (rc != 0 || empty)
+        return rc;
+    fa_tensors_scalars(problem, &passed->list, false, &values);
+    int count = fa_tensors_arguments(problem, &passed->list, &values, params, arguments);
+    if (call->composed != NULL &&
+        (call->composed->launches.workspace_bytes > 0 || call->composed->launches.counters > 0))
+        rc = fa_call_take_memory(call, args->workspace, args->workspace_bytes, stream, &memory,
+                                 diag);
+    const bool enters = passed->symbols.count > 0;
+    if (rc == 0 && enters)
+        rc = fa_module_enter(passed->module, stream, diag);
+    if (rc != 0)
+        return rc;
+    if (enters)
+        rc = fa_symbols_copy(call->driver, &passed->symbols, &passed->list, problem, values.address,
+                             stream, diag);
+    if (rc == 0)
+        rc = fa_call_run(call, arguments, count, memory.workspace, stream, diag);
+    const int left = enters ? fa_module_leave(passed->module, stream, rc == 0 ? diag : NULL) : 0;
+    return rc != 0 ? rc : left;
+}
+
+const fa_launcher fa_generic_launcher = {
+    .load = load_for_callers, .unload = unload, .launch = launch, .argument = argument_of};
