@@ -13,7 +13,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <string.h>
 
 enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 128 };
 
@@ -175,11 +174,11 @@ static void consider(const fa_walk *walk, const struct surrogate *s, uint64_t ra
         !fa_walk_valid(walk, rank))
         return;
     place(walk, s, rank, x);
-    double ahead = s->goal - fa_gp_mean(&s->gp, x), share = chance(s, x);
-    if (share * expected_gain(ahead, fa_gp_deviation_most(&s->gp)) <= best->gain)
+    double ahead = s->goal - fa_gp_mean(&s->gp, x);
+    if (expected_gain(ahead, fa_gp_deviation_most(&s->gp)) <= best->gain)
         return;
-    double gain = share * expected_gain(ahead, fa_gp_deviation(&s->gp));
-    if (gain > best->gain)
+    double gain = expected_gain(ahead, fa_gp_deviation(&s->gp));
+    if (gain > best->gain && (gain *= chance(s, x)) > best->gain)
         *best = (struct hope){rank, gain};
 }
 

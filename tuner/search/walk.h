@@ -21,6 +21,7 @@ typedef struct fa_walk {
     uint64_t size;                    /* combinations */
     double phase[FA_SEARCH_DIMS_MAX]; /* of the sequence of draws */
     double step[FA_SEARCH_DIMS_MAX];
+    double choices; /* the most that a point drawn value by value was one of */
     int64_t evaluations, spent, pending;
     int64_t expected; /* to be spent */
     uint64_t seed, random, drawn;
@@ -48,8 +49,8 @@ fa_known *fa_walk_add(fa_walk *walk, uint64_t rank);
 double fa_walk_uniform(fa_walk *walk);
 uint32_t fa_walk_below(fa_walk *walk, uint32_t below);
 
-/* A point that exists and is not known, evenly spread over the space by a sequence of low discrepancy; FA_NO_POINT:
- * there is none, or it is too rare to be found. */
+/* A point that exists and is not known, evenly spread over the space by a sequence of low discrepancy, or drawn value by
+ * value where points are rare and space.begins is known; FA_NO_POINT: there is none, or it is too rare to be found. */
 uint64_t fa_walk_draw(fa_walk *walk);
 /* The first in the order of ranks; FA_NO_POINT. */
 uint64_t fa_walk_next(fa_walk *walk);
