@@ -309,6 +309,26 @@ static int twos_of_width(void *context, int dim, int32_t value)
     return dim == 0 ? fa_search_twos(16 * (value + 1)) : 0;
 }
 
+static void what_fails_or_does_not_compile_is_soon_left_alone(void)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        int32_t point[FA_SEARCH_DIMS_MAX];
+        int bad = 0;
+        fa_search *search;
+        CHECK_INT(
+            fa_search_open(&large, &(fa_search_options){"surrogate", 100, 1, 0}, &search, NULL), 0);
+        while (fa_search_propose(search, 1, point) > 0) {
+            bool fails = point[0] + point[1] >= 7; /* more than half of all points */
+            bad += fails;
+            double cost =
+                fails ? (kind == 0 ? FA_SEARCH_UNBUILT : FA_SEARCH_FAILED) : 1 + 0.01 * point[4];
+            CHECK_INT(fa_search_tell(search, point, cost), 0);
+        }
+        fa_search_close(search);
+        CHECK(bad < 300);
+    }
+}
+
 static void values_that_share_a_power_of_two_are_known_to_be_alike(void)
 {
     fa_search_space space = {.dims = 3, .values = {32, 8, 8}, .valid = all_valid};
@@ -391,8 +411,8 @@ static void points_that_are_rare_are_drawn_value_by_value_and_evenly(void)
     int odd = 0, low = 0, count = 0;
     int32_t point[FA_SEARCH_DIMS_MAX];
     fa_search *search;
-    fa_search_space space = {.dims = 8, .valid = sparsely_valid, .begins = sparsely_begun,
-                             .context = &asked};
+    fa_search_space space = {
+        .dims = 8, .valid = sparsely_valid, .begins = sparsely_begun, .context = &asked};
     for (int d = 0; d < 8; d++)
         space.values[d] = 16;
     CHECK_INT(fa_search_open(&space, &(fa_search_options){"random", 400, 1, 0}, &search, NULL), 0);
@@ -579,6 +599,7 @@ int main(void)
     TEST(a_space_that_cannot_be_is_refused);
     TEST(the_floor_of_one_valley_is_found_in_120_of_32768_points);
     TEST(rough_ground_is_searched_better_than_by_chance);
+    TEST(what_fails_or_does_not_compile_is_soon_left_alone);
     TEST(values_that_share_a_power_of_two_are_known_to_be_alike);
     TEST(the_default_tries_all_of_a_small_space_and_models_a_large_one);
     TEST(a_space_of_ten_to_the_sixteenth_is_walked_and_not_built);

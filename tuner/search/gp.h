@@ -11,7 +11,7 @@
 #include "search.h"
 
 enum {
-    FA_GP_POINTS_MAX = 320,
+    FA_GP_POINTS_MAX = 448,
     FA_GP_VALUES_MAX = 256,
     FA_GP_LEARNT_MAX = 3 * FA_SEARCH_DIMS_MAX + 1
 };
@@ -43,8 +43,6 @@ void fa_gp_add(fa_gp *gp, const uint8_t *x, double y);
 void fa_gp_learn(fa_gp *gp, int steps);
 /* Makes ready to predict. */
 void fa_gp_solve(fa_gp *gp);
-/* From 0 to 1. */
-double fa_gp_alike(const fa_gp *gp, const uint8_t *a, const uint8_t *b);
 double fa_gp_mean(const fa_gp *gp, const uint8_t *x);
 /* The standard deviation at the point of the last fa_gp_mean(); and what it is not above, which costs less. */
 double fa_gp_deviation(const fa_gp *gp);

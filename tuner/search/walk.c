@@ -8,7 +8,13 @@
 
 /* Draws that find nothing before points are drawn value by value, if they can be, and before the rest is looked through in
  * order, and how much of it then is. */
-enum { DRAWS_FEW = 64, DESCENTS_MAX = 1000, DRAWS_MAX = 200000, SCAN_MAX = 1 << 22, MUTATIONS_MAX = 64 };
+enum {
+    DRAWS_FEW = 64,
+    DESCENTS_MAX = 1000,
+    DRAWS_MAX = 200000,
+    SCAN_MAX = 1 << 22,
+    MUTATIONS_MAX = 64
+};
 
 int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_options *options)
 {
