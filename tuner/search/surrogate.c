@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 128, PENDING_MAX = 64 };
+enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 192, PENDING_MAX = 64 };
 
 struct surrogate {
     bool ready, broken;
