@@ -309,6 +309,26 @@ static int twos_of_width(void *context, int dim, int32_t value)
     return dim == 0 ? fa_search_twos(16 * (value + 1)) : 0;
 }
 
+static void what_fails_or_does_not_compile_is_soon_left_alone(void)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        int32_t point[FA_SEARCH_DIMS_MAX];
+        int bad = 0;
+        fa_search *search;
+        CHECK_INT(
+            fa_search_open(&large, &(fa_search_options){"surrogate", 100, 1, 0}, &search, NULL), 0);
+        while (fa_search_propose(search, 1, point) > 0) {
+            bool fails = point[0] + point[1] >= 7; /* more than half of all points */
+            bad += fails;
+            double cost =
+                fails ? (kind == 0 ? FA_SEARCH_UNBUILT : FA_SEARCH_FAILED) : 1 + 0.01 * point[4];
+            CHECK_INT(fa_search_tell(search, point, cost), 0);
+        }
+        fa_search_close(search);
+        CHECK(bad < 300);
+    }
+}
+
 static void values_that_share_a_power_of_two_are_known_to_be_alike(void)
 {
     fa_search_space space = {.dims = 3, .values = {32, 8, 8}, .valid = all_valid};
@@ -364,6 +384,48 @@ static void a_space_of_ten_to_the_sixteenth_is_walked_and_not_built(void)
         space.values[d] = 100;
     CHECK(search_best(&space, "auto", 60, 1, far_cost) < 30);
     CHECK(asked < 5 * 1000 * 1000);
+}
+
+/* Of eight parameters with 16 values each, the later four follow from the first four, where the first is even: 32,768 of
+ * 2^32 points. Where the first is odd, all but one of these are missing. */
+static bool sparsely_begun(void *context, const int32_t *point, int count)
+{
+    (*(int64_t *)context)++;
+    for (int d = 1; d < count && d < 4; d++)
+        if (point[0] % 2 == 1 && point[d] != 7)
+            return false;
+    for (int d = 4; d < count; d++)
+        if (point[d] != (point[d - 4] + d) % 16)
+            return false;
+    return true;
+}
+
+static bool sparsely_valid(void *context, const int32_t *point)
+{
+    return sparsely_begun(context, point, 8);
+}
+
+static void points_that_are_rare_are_drawn_value_by_value_and_evenly(void)
+{
+    int64_t asked = 0;
+    int odd = 0, low = 0, count = 0;
+    int32_t point[FA_SEARCH_DIMS_MAX];
+    fa_search *search;
+    fa_search_space space = {
+        .dims = 8, .valid = sparsely_valid, .begins = sparsely_begun, .context = &asked};
+    for (int d = 0; d < 8; d++)
+        space.values[d] = 16;
+    CHECK_INT(fa_search_open(&space, &(fa_search_options){"random", 400, 1, 0}, &search, NULL), 0);
+    for (; fa_search_propose(search, 1, point) > 0; count++) {
+        odd += point[0] % 2;
+        low += point[1] < 8;
+        CHECK_INT(fa_search_tell(search, point, 1), 0);
+    }
+    fa_search_close(search);
+    CHECK_INT(count, 400);
+    CHECK(odd <= 4); /* half of the choices of the first value lead to 8 of 32,776 points */
+    CHECK(low > 150 && low < 250);
+    CHECK(asked < 1000 * 1000); /* one in 131,040 combinations exists */
 }
 
 /* ---- recorded spaces ------------------------------------------------------------------------*/
@@ -537,9 +599,11 @@ int main(void)
     TEST(a_space_that_cannot_be_is_refused);
     TEST(the_floor_of_one_valley_is_found_in_120_of_32768_points);
     TEST(rough_ground_is_searched_better_than_by_chance);
+    TEST(what_fails_or_does_not_compile_is_soon_left_alone);
     TEST(values_that_share_a_power_of_two_are_known_to_be_alike);
     TEST(the_default_tries_all_of_a_small_space_and_models_a_large_one);
     TEST(a_space_of_ten_to_the_sixteenth_is_walked_and_not_built);
+    TEST(points_that_are_rare_are_drawn_value_by_value_and_evenly);
     TEST(every_way_of_failing_in_a_cache_file_is_understood);
     TEST(a_rate_is_looked_for_from_above);
     TEST(t4_is_read_with_configs_that_have_parameters_of_their_own);

@@ -28,8 +28,8 @@ struct fa_points {
     fa_diag diag;
 };
 
-/* Sets the tunables of the point; false: it is none, or breaks a constraint. */
-static bool set_point(const fa_points *points, const int32_t *at, fa_config *config)
+/* Sets the tunables of the point's first values; false: there is no such point, or it breaks a constraint already. */
+static bool set_point(const fa_points *points, const int32_t *at, int count, fa_config *config)
 {
     const int first = points->count > 1;
     struct family *family = &points->family[first != 0 ? at[0] : 0];
@@ -38,7 +38,7 @@ static bool set_point(const fa_points *points, const int32_t *at, fa_config *con
     if (family->empty)
         return false;
     *config = family->preset;
-    for (int i = 0; i < points->space.dims - first; i++) {
+    for (int i = 0; i < count - first; i++) {
         int32_t value = at[first + i];
         if (value >= (i < f->tunable_count ? f->tunable[i].count : 1))
             return false;
@@ -52,12 +52,18 @@ static bool set_point(const fa_points *points, const int32_t *at, fa_config *con
     return true;
 }
 
+static bool begins(void *context, const int32_t *at, int count)
+{
+    fa_config config;
+    return set_point(context, at, count, &config);
+}
+
 static bool exists(void *context, const int32_t *at)
 {
     fa_points *points = context;
     const struct family *family = &points->family[points->count > 1 ? at[0] : 0];
     fa_config config;
-    if (!set_point(points, at, &config))
+    if (!set_point(points, at, points->space.dims, &config))
         return false;
     points->judged = (fa_candidate){.trial = {.config = config}, .family = family->index};
     points->judged.is_default = fa_config_equal(&config, &family->preset);
@@ -110,6 +116,7 @@ static void add_parameters(fa_points *points)
     if (space->dims == 0) /* one family without tunables */
         space->dims = 1;
     space->valid = exists;
+    space->begins = begins;
     space->twos = twos;
     space->context = points;
 }

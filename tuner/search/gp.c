@@ -97,14 +97,6 @@ static void tabulate(fa_gp *gp, int d)
                 i == j ? 1 : by_order[abs(i - j)] * by_twos[abs(gp->twos[d][i] - gp->twos[d][j])];
 }
 
-double fa_gp_alike(const fa_gp *gp, const uint8_t *a, const uint8_t *b)
-{
-    double alike = 1;
-    for (int d = 0; d < gp->dims; d++)
-        alike *= gp->alike[d][a[d] * gp->values[d] + b[d]];
-    return alike;
-}
-
 /* A point and each of the first `count`. */
 static void all_alike(const fa_gp *gp, const uint8_t *x, int count, double *ret)
 {

@@ -31,6 +31,8 @@ typedef struct fa_search_space {
     int32_t values[FA_SEARCH_DIMS_MAX]; /* of each parameter; their product is at most 2^62 */
     /* Whether this point exists: an index for each parameter. */
     bool (*valid)(void *context, const int32_t *point);
+    /* Whether a point may begin with the first `count` values. NULL: not known; rare points are then drawn slowly. */
+    bool (*begins)(void *context, const int32_t *point, int count);
     /* How often 2 divides the number that a value of a parameter is, as fa_search_twos() counts. NULL: not known. */
     int (*twos)(void *context, int dim, int32_t value);
     void *context;

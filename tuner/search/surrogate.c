@@ -4,17 +4,16 @@
  * is expected to gain most. It is asked about a pool of points drawn from the whole space, the neighbours of the
  * best, and whatever lies uphill from there.
  *
- * Points under way count as if they had cost what the model expects, so that a batch spreads. Where configs fail
- * is learnt beside it, by the same distances.
+ * Points under way count as if they had cost what the model expects, so that a batch spreads. Configs that fail, or do
+ * not compile, count as if they were slow.
  */
 #include "walk.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <string.h>
 
-enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 128 };
+enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 192, PENDING_MAX = 64 };
 
 struct surrogate {
     bool ready, broken;
@@ -23,8 +22,6 @@ struct surrogate {
     size_t known;                 /* of which the model was made */
     int64_t learnt;               /* at this many evaluations the lengths were last learnt */
     double goal;                  /* the logarithm of the cost that a point is to be below */
-    int failed;
-    uint8_t *failure; /* points that failed, as the model sees points */
     uint64_t *pool;
     int pooled, oldest;
 };
@@ -59,9 +56,7 @@ static bool begin(fa_walk *walk, struct surrogate *s)
         }
     s->ready = true;
     s->pool = malloc(POOL * sizeof *s->pool);
-    s->failure = malloc((size_t)FAILED_MAX * (size_t)(dims + 1) * sizeof *s->failure);
-    if (fa_gp_init(&s->gp, dims > 0 ? dims : 1, values) != 0 || s->pool == NULL ||
-        s->failure == NULL)
+    if (fa_gp_init(&s->gp, dims > 0 ? dims : 1, values) != 0 || s->pool == NULL)
         return false;
     for (int d = 0; d < dims && space->twos != NULL; d++)
         if (space->values[s->axis[d]] == values[d])
@@ -74,7 +69,6 @@ static void surrogate_end(void *state)
     struct surrogate *s = state;
     fa_gp_free(&s->gp);
     free(s->pool);
-    free(s->failure);
 }
 
 /* Where there are more values than the model takes, neighbours are one to it. */
@@ -109,34 +103,38 @@ static fa_known *sorted(const fa_walk *walk, int *ret_count)
 
 /* The model of what is told and under way. At first only a gain as large as the best's over the middle counts, at the end
  * any: points a little better than a good one wait until the rest of the space is known. What is worse than the middle by
- * more than that counts as if by as much: how bad it is must not shape the model where it matters. */
+ * more than that counts as if by as much: how bad it is must not shape the model where it matters. So do the latest of
+ * those that failed. */
 static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int count)
 {
     uint8_t x[FA_SEARCH_DIMS_MAX];
     fa_gp *gp = &s->gp;
-    int most = FA_GP_POINTS_MAX - 64; /* places for those under way */
     double least = log(list[0].cost), middle = log(list[count / 2].cost);
     double cap = 2 * middle - least;
     gp->count = 0;
     s->goal = least - (middle - least) * fmax(0, 1 - (double)walk->spent / (double)walk->expected);
-    for (int i = 0; i < count && i < most; i++) {
+    for (int i = 0; i < count && i < FA_GP_POINTS_MAX - FAILED_MAX - PENDING_MAX; i++) {
         place(walk, s, list[i].rank, x);
         fa_gp_add(gp, x, fmin(log(list[i].cost), cap));
+    }
+    int failed = 0;
+    for (size_t i = walk->count; i-- > 0 && failed < FAILED_MAX;) {
+        if (walk->known[i].cost >= 0)
+            continue;
+        failed++;
+        place(walk, s, walk->known[i].rank, x);
+        fa_gp_add(gp, x, cap);
     }
     if (walk->spent >= s->learnt + (s->learnt / 20) + 1) {
         fa_gp_learn(gp, s->learnt == 0 ? 30 : 8);
         s->learnt = walk->spent;
     }
     fa_gp_solve(gp);
-    s->failed = 0;
     int told = gp->count;
-    for (size_t i = walk->count; i-- > 0;) {
-        const fa_known *known = &walk->known[i];
-        if (known->cost < 0 && s->failed < FAILED_MAX)
-            place(walk, s, known->rank, s->failure + (size_t)s->failed++ * (size_t)gp->dims);
-        if (known->cost != 0 || gp->count == FA_GP_POINTS_MAX)
+    for (size_t i = walk->count; i-- > 0 && gp->count < FA_GP_POINTS_MAX;) {
+        if (walk->known[i].cost != 0)
             continue;
-        place(walk, s, known->rank, x);
+        place(walk, s, walk->known[i].rank, x);
         int now = gp->count;
         gp->count = told; /* expected by what is told alone */
         double expected = fa_gp_mean(gp, x);
@@ -154,18 +152,7 @@ static double expected_gain(double ahead, double deviation)
         ahead * 0.5 * erfc(-z * M_SQRT1_2) + deviation * exp(-z * z / 2) * 0.3989422804014327, 0);
 }
 
-/* That the point of the last fa_gp_mean() does not fail. */
-static double chance(const struct surrogate *s, const uint8_t *x)
-{
-    double near = 0, bad = 0;
-    for (int i = 0; i < s->gp.count && s->failed > 0; i++)
-        near += s->gp.near[i] * s->gp.near[i];
-    for (int i = 0; i < s->failed; i++)
-        bad += pow(fa_gp_alike(&s->gp, x, s->failure + (size_t)i * (size_t)s->gp.dims), 2);
-    return (near + 0.2) / (near + bad + 0.2);
-}
-
-/* Takes the point if more is to be gained there, by expectation and its chance. */
+/* Takes the point if more is expected to be gained there. */
 static void consider(const fa_walk *walk, const struct surrogate *s, uint64_t rank,
                      struct hope *best)
 {
@@ -174,10 +161,10 @@ static void consider(const fa_walk *walk, const struct surrogate *s, uint64_t ra
         !fa_walk_valid(walk, rank))
         return;
     place(walk, s, rank, x);
-    double ahead = s->goal - fa_gp_mean(&s->gp, x), share = chance(s, x);
-    if (share * expected_gain(ahead, fa_gp_deviation_most(&s->gp)) <= best->gain)
+    double ahead = s->goal - fa_gp_mean(&s->gp, x);
+    if (expected_gain(ahead, fa_gp_deviation_most(&s->gp)) <= best->gain)
         return;
-    double gain = share * expected_gain(ahead, fa_gp_deviation(&s->gp));
+    double gain = expected_gain(ahead, fa_gp_deviation(&s->gp));
     if (gain > best->gain)
         *best = (struct hope){rank, gain};
 }

@@ -10,8 +10,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Draws that find nothing before the rest is looked through in order, and how much of it then is. */
-enum { DRAWS_MAX = 200000, SCAN_MAX = 1 << 22, MUTATIONS_MAX = 64 };
+/* Draws that find nothing before points are drawn value by value, if they can be, and before the rest is looked through in
+ * order, and how much of it then is. */
+enum {
+    DRAWS_FEW = 64,
+    DESCENTS_MAX = 1000,
+    DRAWS_MAX = 200000,
+    SCAN_MAX = 1 << 22,
+    MUTATIONS_MAX = 64
+};
 
 int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_options *options)
 {
@@ -129,10 +136,48 @@ static bool is_new(const fa_walk *walk, uint64_t rank)
     return fa_walk_find(walk, rank) == NULL && fa_walk_valid(walk, rank);
 }
 
+/* A point drawn value by value, each from those that a point may go on with: of so many choices in all. FA_NO_POINT: no
+ * value went on. */
+static uint64_t descend(fa_walk *walk, double *ret_choices)
+{
+    const fa_search_space *space = &walk->space;
+    int32_t point[FA_SEARCH_DIMS_MAX];
+    *ret_choices = 1;
+    for (int d = 0; d < space->dims; d++) {
+        int32_t chosen = 0;
+        uint32_t count = 0;
+        for (point[d] = 0; point[d] < space->values[d]; point[d]++)
+            if (space->begins(space->context, point, d + 1) && fa_walk_below(walk, ++count) == 0)
+                chosen = point[d];
+        if (count == 0)
+            return FA_NO_POINT;
+        point[d] = chosen;
+        *ret_choices *= count;
+    }
+    return fa_walk_rank(walk, point);
+}
+
+/* A point that is one of few choices is drawn too often by as much: it is taken as much more rarely. */
+static uint64_t draw_rare(fa_walk *walk)
+{
+    uint64_t last = FA_NO_POINT;
+    for (int i = 0; i < DESCENTS_MAX; i++) {
+        double choices;
+        uint64_t rank = descend(walk, &choices);
+        if (rank == FA_NO_POINT || !is_new(walk, rank))
+            continue;
+        last = rank;
+        walk->choices = fmax(walk->choices, choices);
+        if (fa_walk_uniform(walk) * walk->choices < choices)
+            break;
+    }
+    return last != FA_NO_POINT ? last : fa_walk_next(walk);
+}
+
 uint64_t fa_walk_draw(fa_walk *walk)
 {
     int32_t point[FA_SEARCH_DIMS_MAX];
-    for (int i = 0; i < DRAWS_MAX; i++) {
+    for (int i = 0; i < (walk->space.begins != NULL ? DRAWS_FEW : DRAWS_MAX); i++) {
         double n = (double)++walk->drawn;
         for (int d = 0; d < walk->space.dims; d++) {
             double x = walk->phase[d] + n * walk->step[d];
@@ -142,7 +187,7 @@ uint64_t fa_walk_draw(fa_walk *walk)
         if (is_new(walk, rank))
             return rank;
     }
-    return fa_walk_next(walk);
+    return walk->space.begins != NULL ? draw_rare(walk) : fa_walk_next(walk);
 }
 
 uint64_t fa_walk_next(fa_walk *walk)

@@ -23,6 +23,7 @@ typedef struct fa_walk {
     uint64_t size;                    /* combinations */
     double phase[FA_SEARCH_DIMS_MAX]; /* of the sequence of draws */
     double step[FA_SEARCH_DIMS_MAX];
+    double choices; /* the most that a point drawn value by value was one of */
     int64_t evaluations, spent, pending;
     int64_t expected; /* to be spent */
     uint64_t seed, random, drawn;
@@ -50,8 +51,8 @@ fa_known *fa_walk_add(fa_walk *walk, uint64_t rank);
 double fa_walk_uniform(fa_walk *walk);
 uint32_t fa_walk_below(fa_walk *walk, uint32_t below);
 
-/* A point that exists and is not known, evenly spread over the space by a sequence of low discrepancy; FA_NO_POINT:
- * there is none, or it is too rare to be found. */
+/* A point that exists and is not known, evenly spread over the space by a sequence of low discrepancy, or drawn value by
+ * value where points are rare and space.begins is known; FA_NO_POINT: there is none, or it is too rare to be found. */
 uint64_t fa_walk_draw(fa_walk *walk);
 /* The first in the order of ranks; FA_NO_POINT. */
 uint64_t fa_walk_next(fa_walk *walk);
@@ -83,7 +84,7 @@ extern const fa_strategy fa_strategy_exhaustive, fa_strategy_random, fa_strategy
  * order of values), what any other value costs (96 and 128 threads may be far apart), and what another power of 2 in
  * it costs (64 and 128 are nearer to one another than to 96). Some hundred points; no allocation after init. */
 enum {
-    FA_GP_POINTS_MAX = 320,
+    FA_GP_POINTS_MAX = 448,
     FA_GP_VALUES_MAX = 256,
     FA_GP_LEARNT_MAX = 3 * FA_SEARCH_DIMS_MAX + 1
 };
@@ -115,8 +116,6 @@ void fa_gp_add(fa_gp *gp, const uint8_t *x, double y);
 void fa_gp_learn(fa_gp *gp, int steps);
 /* Makes ready to predict. */
 void fa_gp_solve(fa_gp *gp);
-/* From 0 to 1. */
-double fa_gp_alike(const fa_gp *gp, const uint8_t *a, const uint8_t *b);
 double fa_gp_mean(const fa_gp *gp, const uint8_t *x);
 /* The standard deviation at the point of the last fa_gp_mean(); and what it is not above, which costs less. */
 double fa_gp_deviation(const fa_gp *gp);
