@@ -211,17 +211,17 @@ INLINE double soften(const struct fake_attention *a, double *scores, int visible
     return total;
 }
 
-/* `count` rows from s on, ROWS at most. A row that sees fewer keys than the last one has scores of others too, which
- * it does not look at. */
+/* ROWS rows at most. A row that sees fewer keys than the last one has scores of others too, which it does not look at. */
 INLINE void attend_rows(const struct fake_attention *a, struct fake_keys *keys, int64_t b,
-                        int64_t h, int64_t s, int count, bool lowp, float *ret_o, float *ret_lse)
+                        int64_t h, const int64_t *s, int count, bool lowp, float *ret_o,
+                        float *ret_lse)
 {
     double query[ROWS][512], out[ROWS][512];
-    int d_count = a->build->head_dim, most = visible_keys(a, s + count - 1);
-    int fewest = count < ROWS ? 0 : visible_keys(a, s);
+    int d_count = a->build->head_dim, most = visible_keys(a, s[count - 1]);
+    int fewest = count < ROWS ? 0 : visible_keys(a, s[0]);
     size_t j_count = (size_t)a->p->seq_k, stride = j_count + 1;
     for (int r = 0; r < count; r++) {
-        const uint16_t *q = fake_row(&a->q, b, h, s + r);
+        const uint16_t *q = fake_row(&a->q, b, h, s[r]);
         for (int d = 0; d < d_count; d++) {
             query[r][d] = (double)value(a->build, q[d]);
             out[r][d] = 0;
@@ -236,12 +236,12 @@ INLINE void attend_rows(const struct fake_attention *a, struct fake_keys *keys, 
     double total[ROWS], largest[ROWS];
     for (int r = 0; r < count; r++)
         total[r] =
-            soften(a, keys->scores + (size_t)r * stride, visible_keys(a, s + r), lowp, &largest[r]);
+            soften(a, keys->scores + (size_t)r * stride, visible_keys(a, s[r]), lowp, &largest[r]);
     if (fewest > 0)
         add_scaled_block(out[0], 512, keys->v, (size_t)d_count, keys->scores, stride, fewest,
                          d_count);
     for (int r = 0; r < count; r++) {
-        int visible = visible_keys(a, s + r);
+        int visible = visible_keys(a, s[r]);
         add_scaled(out[r], keys->v, (size_t)d_count, keys->scores + (size_t)r * stride, fewest,
                    visible, d_count);
         for (int d = 0; d < d_count; d++) {
@@ -255,7 +255,7 @@ INLINE void attend_rows(const struct fake_attention *a, struct fake_keys *keys, 
 }
 
 WIDE void fake_attend(const struct fake_attention *a, struct fake_keys *keys, int64_t b, int64_t h,
-                      int64_t s, int count, bool lowp, float *ret_o, float *ret_lse)
+                      const int64_t *s, int count, bool lowp, float *ret_o, float *ret_lse)
 {
     keys_load(a, b, h / (a->p->heads_q / a->p->heads_kv), keys);
     for (int r = 0; r < count; r += ROWS)
@@ -322,13 +322,17 @@ static bool compute_all(const struct fake_attention *a, struct memo *memo)
     struct fake_keys keys;
     int64_t heads = a->p->heads_q, seq = a->p->seq_q, count = seq * a->build->head_dim;
     float *o = malloc((size_t)count * sizeof *o + 1); /* of one head */
-    bool ok = fake_keys_create(a, &keys) && o != NULL;
+    int64_t *row = malloc((size_t)seq * sizeof *row);
+    bool ok = fake_keys_create(a, &keys) && o != NULL && row != NULL;
+    for (int64_t s = 0; ok && s < seq; s++)
+        row[s] = s;
     for (int64_t i = 0; ok && i < (int64_t)a->p->batch * heads; i++) {
-        fake_attend(a, &keys, i / heads, i % heads, 0, (int)seq, false, o, memo->lse + i * seq);
+        fake_attend(a, &keys, i / heads, i % heads, row, (int)seq, false, o, memo->lse + i * seq);
         for (int64_t e = 0; e < count; e++)
             memo->o[i * count + e] = storage(a->build, o[e]);
     }
     free(o);
+    free(row);
     fake_keys_free(&keys);
     return ok;
 }

@@ -38,10 +38,10 @@ struct fake_keys {
 bool fake_keys_create(const struct fake_attention *a, struct fake_keys *ret);
 void fake_keys_free(struct fake_keys *keys);
 
-/* Rows s .. s + count - 1 of one (b, h): o[count][head_dim] and lse[count]. lowp: the weights and
- * the output are rounded to the data type. */
+/* Rows of one (b, h), in rising order: o[count][head_dim] and lse[count]. lowp: the weights and the output
+ * are rounded to the data type. */
 void fake_attend(const struct fake_attention *a, struct fake_keys *keys, int64_t b, int64_t h,
-                 int64_t s, int count, bool lowp, float *ret_o, float *ret_lse);
+                 const int64_t *s, int count, bool lowp, float *ret_o, float *ret_lse);
 
 bool fake_run_forward(const struct fake_build *build, void **arguments,
                       const struct fake_damage *damage);

@@ -8,8 +8,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { GRANULE = 2 << 20 };
+enum { GRANULE = 2 << 20, LARGE = 4 << 20 };
 
 static struct block *find_block(uint64_t address)
 {
@@ -47,12 +48,30 @@ uint64_t fake_memory_version(uint64_t address)
     return b == NULL ? 0 : b->version;
 }
 
+/* A large block costs nothing until it is touched; calloc() would fill it where MALLOC_PERTURB_ is set. */
+static uint8_t *make_host(size_t size)
+{
+    if (size < LARGE)
+        return calloc(1, size);
+    void *host = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return host != MAP_FAILED ? host : NULL;
+}
+
+static void free_host(uint8_t *host, size_t size)
+{
+    if (size < LARGE)
+        free(host);
+    else if (host != NULL)
+        munmap(host, size);
+}
+
 void fake_free_block(struct block **link)
 {
     struct block *b = *link;
     *link = b->next;
     fake.used[b->device] -= b->size;
-    free(b->host);
+    free_host(b->host, b->size);
     free(b);
 }
 
@@ -60,10 +79,10 @@ struct block *fake_make_block(size_t size)
 {
     int device = fake_current()->device;
     struct block *b = calloc(1, sizeof *b);
-    uint8_t *host = calloc(1, size); /* large ones cost nothing until they are touched */
+    uint8_t *host = make_host(size);
     if (b == NULL || host == NULL) {
         free(b);
-        free(host);
+        free_host(host, size);
         return NULL;
     }
     *b = (struct block){.next = fake.blocks, .address = fake.next_address, .size = size,
