@@ -143,18 +143,23 @@ class Cluster:
             for name, value in SETTINGS.items():
                 file.write("%s = '%s'\n" % (name, value))
 
-    def start(self):
-        log = open(os.path.join(self.folder, "log"), "ab")
-        with log:
+    def spawn(self):
+        with open(os.path.join(self.folder, "log"), "wb") as log:
             self.server = subprocess.Popen([os.path.join(self.bin, "postgres"), "-D", self.data, "-k", self.folder],
                                            stderr=log, **self.how())
+
+    def start(self):
+        self.spawn()
         end = time.monotonic() + DEADLINE
         while self.psql("postgres", "SELECT 1") != 0:
-            if self.server.poll() is not None or time.monotonic() > end:
-                with open(os.path.join(self.folder, "log"), encoding="utf-8") as file:
-                    said = " ".join(file.read().split())
+            ended = self.server.poll() is not None
+            with open(os.path.join(self.folder, "log"), encoding="utf-8") as file:
+                said = " ".join(file.read().split())
+            if time.monotonic() > end or (ended and "pre-existing shared memory" not in said):
                 raise Broken("the server does not start: " + said[-400:])
             time.sleep(0.02)
+            if ended:  # a process of the killed one is not gone yet
+                self.spawn()
         if self.psql(DATABASE, "SELECT 1") != 0:
             self.psql("postgres", "CREATE DATABASE %s" % DATABASE)
 
