@@ -45,8 +45,8 @@ static uint8_t e4m3_bits(float x)
 }
 
 /* A row of a cache, or of Q where that has the same type. */
-WIDE static void load_row(const struct fake_build *build, bool fp8, const void *row, int columns,
-                          double *ret)
+INLINE void load_row(const struct fake_build *build, bool fp8, const void *row, int columns,
+                     double *ret)
 {
     const uint16_t *bits = row;
     if (fp8)
@@ -162,7 +162,7 @@ static double scale_of(const float *scales, int64_t batch, int64_t head)
     return scale != NULL ? (double)*scale : NAN;
 }
 
-static bool scores_of(const params *p, const struct fake_build *build, const struct row *r,
+INLINE bool scores_of(const params *p, const struct fake_build *build, const struct row *r,
                       double *scores)
 {
     uint64_t at = (uint64_t)(uintptr_t)p->dense.q + (uint64_t)r->q * 2;
@@ -176,21 +176,22 @@ static bool scores_of(const params *p, const struct fake_build *build, const str
         load_row(build, false, q, build->head_dim, query);
     for (int64_t j = r->first; q != NULL && j < r->end; j++) {
         const void *k = key_row(p, build, r, j, false);
-        double part[4] = {0}; /* head dims are multiples of 8 */
+        double part[8] = {0}; /* head dims are multiples of 8 */
         if (k == NULL)
             return false;
         load_row(build, build->fp8, k, build->head_dim, key);
-        for (int d = 0; d < build->head_dim; d += 4)
-            for (int i = 0; i < 4; i++)
+        for (int d = 0; d < build->head_dim; d += 8)
+            for (int i = 0; i < 8; i++)
                 part[i] += query[d + i] * key[d + i];
-        double dot = (part[0] + part[1]) + (part[2] + part[3]);
+        double dot = ((part[0] + part[1]) + (part[2] + part[3])) +
+                     ((part[4] + part[5]) + (part[6] + part[7]));
         scores[j - r->first] = build->softcap ? cap * tanh(dot * scale / cap) : dot * scale;
     }
     return q != NULL;
 }
 
-bool fake_serving_attend(const params *p, const struct fake_build *build, int64_t id, bool lowp,
-                         float *ret_o, float *ret_lse)
+WIDE bool fake_serving_attend(const params *p, const struct fake_build *build, int64_t id,
+                              bool lowp, float *ret_o, float *ret_lse)
 {
     struct row r;
     double out[512] = {0}, values[512], total = 0, largest = -INFINITY;
