@@ -193,15 +193,15 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
     products, the shared memory that the manifest says. Of the last problem two of eight configs, with `./dev test --slow` all. What they do
     not take is left to attn_bwd_sm80."""
     command = ["--operation", "attn_bwd", "--gpu", "H200", "--exact", "--seq", "384", "--dtype", "bf16"]
+    few = [] if SLOW else ["--evaluations", "2"]
     with Place(space=None) as place:
         for options in (["--head-dim", "64", "--causal"],
-                        ["--head-dim", "128", "--softcap", "--window", "100,20", "--sinks", "--deterministic"],
+                        ["--head-dim", "128", "--softcap", "--window", "100,20", "--sinks", "--deterministic", *few],
                         ["--head-dim", "128", "--head-dim-v", "64"],
-                        ["--head-dim", "128", "--causal", "--varlen"],
+                        ["--head-dim", "128", "--causal", "--varlen", *few],
                         ["--head-dim", "64", "--softcap", "--window", "100,20", "--deterministic", "--varlen"],
-                        ["--head-dim", "256", "--causal"],
-                        ["--head-dim", "192", "--head-dim-v", "128", "--softcap", "--window", "100,20", "--sinks", "--varlen",
-                         *([] if SLOW else ["--evaluations", "2"])]):
+                        ["--head-dim", "256", "--causal", *few],
+                        ["--head-dim", "192", "--head-dim-v", "128", "--softcap", "--window", "100,20", "--sinks", "--varlen", *few]):
             funnel = place.json(*command, *options)["funnel"]
             assert funnel["in_budget"] == funnel["compiled"] == funnel["clean"] > 0, (options, funnel)
         for options, family in ((["--head-dim", "96"], "attn_bwd_sm90a"), (["--head-dim", "96", "--varlen"], "attn_bwd_sm90a"),
