@@ -7,7 +7,7 @@ import os
 import threading
 
 import tap
-from place import Place
+from place import Place, is_sanitized
 from serve import Serve, ask, wait_for
 
 NONE = "no_device\n"
@@ -78,11 +78,13 @@ def what_is_no_family_is_told_and_not_kept():
 
 
 def a_family_that_takes_too_long_to_evaluate_is_refused():
+    if is_sanitized():
+        raise tap.Skip("a bound of steps is the same with a sanitizer, and takes it five seconds")
     names = ["T%d" % i for i in range(9)]
     with Place(script=NONE) as place, Serve(place, ALLOW) as daemon:
         status, document = daemon.post("/v1/families", family(
             tunables={name: list(range(10)) for name in names}, default={name: 0 for name in names}, let={},
-            constraints=[{"require": "T8 < 0", "why": "known with the last tunable alone"}]))
+            constraints=[{"require": "+".join(["T8 % 7"] * 100) + " < 0", "why": "known with the last tunable alone"}]))
         tap.equal(status, 400)
         tap.has(document["error"]["message"], "too long to walk")
         tap.equal(os.listdir(os.path.join(place.folder, "families")), [])
