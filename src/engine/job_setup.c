@@ -371,7 +371,7 @@ int fa_job_set_up(fa_job *job)
     if (job->seed == 0 && getrandom(&job->seed, sizeof job->seed, 0) != sizeof job->seed)
         return fa_fail(&job->diag, FA_EIO, "no random seed to be had");
     job->seed &= ((uint64_t)1 << 53) - 1; /* exact in JSON */
-    job->compile.wanted = job->prove_only && job->plan.count == 0;
+    job->compile.wanted = job->prove_only && job->plan.count == 0 ? 1 : 0;
     int rc = set_up_space(job);
     bool resume =
         job->request->effort != FA_EFFORT_PATIENT && !(job->plan.count > 0 && job->plan.prove_only);
