@@ -7,10 +7,12 @@
 #   tests/gpu.sh            everything (about 5 minutes on an H200 with 16 cores)
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
-#   tests/gpu.sh proof [FAMILY...]  what is of no one family ("reference") and all families, or these, all at once:
-#                           300 random problems, memcheck and racecheck (two problems), serving attention, neighbours,
-#                           from the wheel gradients: of 300 random problems, and each of attn_bwd's families under memcheck
-#                           (two problems) and racecheck (one; racecheck_bwd.py judges it); FA_PROOF_SECONDS at most (540)
+#   tests/gpu.sh proof [PART...]  these parts or all, at once: serving attention; neighbours; gradients from the wheel, of 300
+#                           random problems, by every way to them, and each of attn_bwd's families under memcheck (two
+#                           problems) and racecheck (one; racecheck_bwd.py judges it); what belongs to no family
+#                           ("reference") and each family of attn_fwd: 300 random problems, memcheck and racecheck (two
+#                           problems). FA_PROOF_SECONDS at most (540), in which 16 cores do gradients in one call and the
+#                           other parts in another
 #   tests/gpu.sh neighbours the Python package's calls between other libraries' kernels in one process, from the wheel in
 #                           gpu-bundle/; FA_PEERS is a folder with FlashAttention-3's package, if it is to be one
 #   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
@@ -174,49 +176,55 @@ hopper() {
 # What takes minutes a family and leaves cores and the GPU idle, beside each other. Nothing is timed here.
 proof() {
     limit=${FA_PROOF_SECONDS:-540} begin=$SECONDS
-    [ $# -gt 0 ] || set -- reference attn_fwd_sm75 attn_fwd_sm80 attn_fwd_prefill_sm80 attn_fwd_splitkv_sm80 \
-        attn_fwd_sm90a attn_fwd_prefill_sm90a
+    [ $# -gt 0 ] || set -- serving neighbours gradients reference attn_fwd_sm75 attn_fwd_sm80 attn_fwd_prefill_sm80 \
+        attn_fwd_splitkv_sm80 attn_fwd_sm90a attn_fwd_prefill_sm90a
+    parts=()
     run() { # NAME COMMAND...: its output and its status
         name=$1
         shift
+        parts+=("$name")
         (timeout "$limit" "$@" >"$work/$name.tap" 2>&1; echo $? >"$work/$name.status") &
     }
-    gradients() { # NAME FAMILY-OR-NOTHING PROBLEMS TOOL... : random problems under a tool
-        run "$1" env -u FA_TUNE_STORE -u FA_TUNE_LIBRARY PYTHONPATH="$work/site" ${2:+FA_TEST_FAMILY="$2"} FA_TEST_PROBLEMS="$3" "${@:4}"
+    installed=(env -u FA_TUNE_STORE -u FA_TUNE_LIBRARY PYTHONPATH="$work/site")
+    random() { # NAME FAMILY-OR-NOTHING PROBLEMS TOOL...: gradients of random problems under a tool
+        run "$1" "${installed[@]}" ${2:+FA_TEST_FAMILY="$2"} FA_TEST_PROBLEMS="$3" "${@:4}" \
+            python3 tests/gpu_training.py random_problems_have_the_gradients_of_float64
     }
-    run serving python3 tests/gpu_serving.py
-    run neighbours bash tests/gpu.sh neighbours --seconds $((limit / 2))
-    install_wheel
-    # Each problem compiles a dozen kernels and starts workers, which one process does one after another.
-    random=(python3 tests/gpu_training.py random_problems_have_the_gradients_of_float64)
-    parts=(gradients gradients-2 gradients-3)
-    gradients gradients "" 100 python3 tests/gpu_training.py
-    gradients gradients-2 "" 100 "${random[@]}"
-    gradients gradients-3 "" 100 "${random[@]}"
-    # Memory of the tensors' own, so that what lies beside one is nobody's; of PyTorch's kernels nothing is looked at.
-    sanitizer=(env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --target-processes application-only --kernel-name kns=attn_bwd)
-    for family in attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a; do
-        gradients "memcheck-$family" $family 2 "${sanitizer[@]}" --tool memcheck --report-api-errors no \
-            --error-exitcode 9 "${random[@]}"
-        gradients "racecheck-$family" $family 1 "${sanitizer[@]}" --tool racecheck --racecheck-report hazard --print-limit 0 \
-            --show-backtrace no "${random[@]}"
-        parts+=("memcheck-$family" "racecheck-$family")
-    done
-    for family in "$@"; do
-        export FA_TEST_FAMILY=$family
-        FA_TEST_PROBLEMS=300 run "$family" "$bundle/test_gpu_attn"
-        for tool in memcheck racecheck; do
-            FA_TEST_PROBLEMS=2 run "$tool-$family" compute-sanitizer --tool $tool --error-exitcode 9 "$bundle/test_gpu_attn"
+    gradients() {
+        install_wheel
+        run ways "${installed[@]}" python3 tests/gpu_training.py "${ways[@]}"
+        # A process compiles and proves one problem after another.
+        for number in 1 2 3 4 5 6; do random "gradients-$number" "" 50; done
+        # Memory of the tensors' own, so that what lies beside one is nobody's; of PyTorch's kernels nothing is looked at.
+        sanitizer=(env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --target-processes application-only --kernel-name kns=attn_bwd
+            --launch-timeout 120)
+        for family in attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a; do
+            random "memcheck-$family" $family 2 "${sanitizer[@]}" --tool memcheck --report-api-errors no --error-exitcode 9
+            random "racecheck-$family" $family 1 "${sanitizer[@]}" --tool racecheck --racecheck-report hazard --print-limit 0 \
+                --show-backtrace no
         done
+    }
+    family() { # NAME: of the forward pass
+        FA_TEST_FAMILY=$1 FA_TEST_PROBLEMS=300 run "$1" "$bundle/test_gpu_attn"
+        for tool in memcheck racecheck; do
+            FA_TEST_FAMILY=$1 FA_TEST_PROBLEMS=2 run "$tool-$1" compute-sanitizer --tool $tool --error-exitcode 9 "$bundle/test_gpu_attn"
+        done
+    }
+    for part in "$@"; do
+        case $part in
+        serving) run serving python3 tests/gpu_serving.py ;;
+        neighbours) run neighbours bash tests/gpu.sh neighbours --seconds $((limit / 2)) ;;
+        gradients) gradients ;;
+        *) family "$part" ;;
+        esac
     done
     wait
-    for family in attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a; do
-        name=racecheck-$family
-        python3 tests/racecheck_bwd.py "$work/$name.tap" >"$work/$name.judged" || echo 1 >"$work/$name.status"
-        cat "$work/$name.judged" >>"$work/$name.tap"
-    done
-    for name in serving neighbours "${parts[@]}" "$@" "${@/#/memcheck-}" "${@/#/racecheck-}"; do
+    for name in "${parts[@]}"; do
         status=$(cat "$work/$name.status")
+        if [[ $name = racecheck-attn_bwd_* ]]; then
+            python3 tests/racecheck_bwd.py "$work/$name.tap" >"$work/judged" || status=1
+            cat "$work/judged" >>"$work/$name.tap"
+        fi
         verdict "$name (exit status $status; 124: out of time)" "$status"
         note "$name: $(tap "$work/$name.tap" | awk '{print $1 " tests passed, " $2 " failed"}') $(grep -oE \
             'seed [0-9a-fx]+|neighbours, .*|[0-9]+ of [0-9]+ problems proved|(ERROR|RACECHECK) SUMMARY.*|^racecheck: .*' "$work/$name.tap" | sort -u | paste -sd' ')"
