@@ -226,9 +226,9 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
 #ifdef WIDE     // no sums of dQ; four tensor maps (of each sequence) and the numbers of two jobs
     const size_t floats = (size_t)(rows * 2 + (kVarlen ? count : 1) * 128 + 2);
     const u32 side_bytes = 512;
-#elif HOPPER    // two counters a tile, six tensor maps (of each sequence), the next job's number, and the sequences' ranking
+#elif HOPPER    // two counters a tile, six tensor maps (of each sequence), the next job's number, and the sequences' ranking or four counters a head
     const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? 2 * tiles * heads_q * batch : 0) +
-                                   (kVarlen ? (6 * count + 1) * 32 + 4 * (count + 1) : 7 * 32));
+                                   (kVarlen ? (6 * count + 1) * 32 + 4 * (count + 1) : 7 * 32 + (kInPassing ? 4 * heads_kv * batch : 0)));
     const u32 side_bytes = 768;
 #else
     const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? tiles * heads_q * batch : 0));
@@ -245,7 +245,9 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
     const u32 main_blocks = key_blocks;
 #endif
     const u32 second[3] = {std::max(1u, main_blocks), 1, 1};
-#ifdef WIDE
+#if HOPPER && !defined(WIDE)
+    const u32 third[3] = {(kInPassing ? 0 : query_blocks) + (u32)heads_q, 1, 1};
+#elif defined(WIDE)
     const u32 dq_blocks[3] = {std::max(1u, std::min((u32)(tiles_of(seq_q, 128) * heads_q * batch), 2u)), 1, 1}, third[3] = {(u32)heads_q, 1, 1};
 #else
     const u32 third[3] = {query_blocks + (u32)heads_q, 1, 1};

@@ -56,6 +56,8 @@ struct Lane {
     jmp_buf at;
     ucontext_t context;
     bool started, ended, waits, paused;
+    u32 looks;   // one after another at the same number, which somebody else may have to write
+    const void *looked;
     int barrier;                  // waits there; -1: not at a block's barrier
     const SplitBarrier *split;
     Copy copy[kCopies];
@@ -136,10 +138,21 @@ template <class T> void load_shared(T &x, T &y, T &z, T &w, u32 from) { load(sha
 template <class... T> void store_global(void *to, T... x) { store(global(to, sizeof...(x) * 4, true), x...); }
 inline void load_global(int &x, const int *from) { load(global(from, 4, false), x); }
 inline void load_global(u32 &x, const u32 *from) { load(global(from, 4, false), x); }
+inline void load_acquire(u32 &x, const u32 *from) {
+    now->looks = from == now->looked ? now->looks + 1 : 1;
+    now->looked = from;
+    now->paused = true;
+    yield();
+    load_global(x, from);
+}
 inline void load_global(float &x, const float *from) { load(global(from, 4, false), x); }
 inline void load_global(float &x, float &y, const float *from) { load(global(from, 8, false), x, y); }
 inline void load_global(float &x, float &y, float &z, float &w, const float *from) {
     load(global(from, 16, false), x, y, z, w);
+}
+inline void load_global_if(float &x, float &y, float &z, float &w, const float *from, u32 there) {
+    x = y = z = w = 0.0f;
+    if (there != 0) load_global(x, y, z, w, from);
 }
 inline void load_global(u32 &x, u32 &y, u32 &z, u32 &w, const u16 *from) { load(global(from, 16, false), x, y, z, w); }
 template <class T> void add_global(T *to, T x) {
@@ -456,7 +469,12 @@ inline bool run_warp(u32 warp) {
     for (bool again = true; again && fault[0] == 0;) {
         again = false;
         for (u32 i = warp * kWarp; i < (warp + 1) * kWarp && fault[0] == 0; i++)
-            if (!lanes[i].ended && !lanes[i].waits && !lanes[i].paused) resume(lanes[i]), again = any = true;
+            if (!lanes[i].ended && !lanes[i].waits && !lanes[i].paused) {
+                const u32 looks = lanes[i].looks;
+                resume(lanes[i]);
+                if (lanes[i].looks == looks) lanes[i].looks = 0, lanes[i].looked = nullptr;
+                again = true, any |= lanes[i].looks < 3;   // who looks again and again does not go on
+            }
     }
     for (u32 i = warp * kWarp; i < (warp + 1) * kWarp; i++) lanes[i].paused = false;
     return any;
@@ -475,6 +493,7 @@ inline void run_block(u32 seed) {
         Lane &l = lanes[i];
         l.index = {i, 0, 0};
         l.ended = l.waits = l.paused = false;
+        l.looks = 0, l.looked = nullptr;
         l.barrier = -1;
         l.split = nullptr;
         l.copies = l.groups = 0;

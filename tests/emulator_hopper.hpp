@@ -148,10 +148,11 @@ inline void barrier_arrive_only(u32 id, u32 count) {
 // ---- copies from shared memory ----------------------------------------------------------------------------------
 struct Store {
     u32 lane, group, from, bytes;
-    float *sum;   // an array that is added to; NULL: a box
+    float *sum;   // an array that is added to or written; NULL: a box
     TensorMap map;
     int at[4];
     u64 content;
+    bool adds;
 };
 inline std::vector<Store> stores;
 inline u32 store_groups[kThreadsMax];
@@ -175,7 +176,8 @@ inline void tensor_store(const void *map, u32 from, int c, int r, int h, int b, 
     const TensorMap m = map_at(map);
     issued(Store{0, 0, from, m.box[1] * 128, nullptr, m, {c, r, h, b}, 0});
 }
-inline void array_add(float *to, u32 from, u32 bytes) { issued(Store{0, 0, from, bytes, to, {}, {}, 0}); }
+inline void array_add(float *to, u32 from, u32 bytes) { issued(Store{0, 0, from, bytes, to, {}, {}, 0, true}); }
+inline void array_store(void *to, u32 from, u32 bytes) { issued(Store{0, 0, from, bytes, (float *)to, {}, {}, 0, false}); }
 inline void store_commit() { store_groups[now->index.x]++; }
 inline void store_wait(u32 pending = 0) {
     std::vector<Store> left;
@@ -189,7 +191,8 @@ inline void store_wait(u32 pending = 0) {
             for (u32 i = 0; i < s.bytes; i += 4) {
                 float x;
                 memcpy(&x, shared_memory + (s.from + i - kSharedFirst), 4);
-                add_global(s.sum + i / 4, x);
+                if (s.adds) add_global(s.sum + i / 4, x);
+                else        store_global(s.sum + i / 4, x);
             }
             continue;
         }

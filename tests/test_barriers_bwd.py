@@ -498,6 +498,100 @@ def every_wrong_order_is_noticed():
         assert any(noticed() for _ in range(60)), "not noticed: " + change
 
 
+def pass_sums(rng, key_tiles, heads, blocks, beyond, change=None):
+    """Blocks that clear, add to and round sums of dQ in passing, in any order of their steps. False: nobody can move although jobs are left."""
+    jobs = key_tiles * heads
+    ahead = min(beyond + (0 if change == "ahead is not counted from a head's end" else key_tiles), jobs)
+    cleared_first = [head * key_tiles < ahead for head in range(heads)]
+    cleared, added = [key_tiles if first else 0 for first in cleared_first], [0] * heads
+    clear, rounded = {job for job in range(jobs) if cleared_first[job // key_tiles]}, set()
+    numbers = iter(range(jobs + ahead + blocks))
+
+    def until(there):
+        while not there():
+            yield "waits"
+
+    def produce(told):
+        for number in numbers:
+            if number >= jobs + ahead:
+                break
+            if number >= ahead and change != "a part is rounded before all jobs have added":
+                yield from until(lambda: added[(number - ahead) // key_tiles] == key_tiles)
+            yield from until(lambda: all(len(queue) < 1 for queue in told))
+            for queue in told:
+                queue.append(number)
+            yield "moves"
+        yield from until(lambda: all(len(queue) < 1 for queue in told))
+        for queue in told:
+            queue.append(None)
+
+    def drain(told, products):
+        while True:
+            yield from until(lambda: told)
+            number = told.pop()
+            if number is None:
+                return
+            if number >= jobs:
+                continue
+            ahead_of_it, head = number + ahead, number // key_tiles
+            if ahead_of_it < jobs and not cleared_first[ahead_of_it // key_tiles]:
+                yield "moves"
+                clear.add(ahead_of_it)
+                cleared[ahead_of_it // key_tiles] += 1
+            if change != "a head is added to before all of it is clear":
+                yield from until(lambda: cleared[head] == key_tiles)
+            parts = set(range(head * key_tiles, (head + 1) * key_tiles))
+            yield from until(lambda: products)
+            products.pop()
+            assert parts <= clear and not parts & rounded, "sums are added to what is not clear, or rounded"
+            yield "moves"
+            added[head] += 1
+
+    def consume(told, products):
+        while True:
+            yield from until(lambda: told)
+            number = told.pop()
+            if number is None:
+                return
+            if number < jobs:
+                yield "moves"
+                products.append(number)
+            if number >= ahead:
+                assert added[(number - ahead) // key_tiles] == key_tiles, "sums are rounded before they are complete"
+                rounded.add(number - ahead)
+
+    running = []
+    for _ in range(blocks):
+        told, products = ([], []), []
+        running += [produce(told), drain(told[0], products), consume(told[1], products)]
+    slow, idle = set(rng.sample(running, len(running) // 3)), 0
+    while running and idle < 400 * blocks:
+        one = rng.choice(running)
+        if one in slow and rng.random() < 0.9:
+            continue
+        state = next(one, None)
+        if state is None:
+            running.remove(one)
+        idle = idle + 1 if state == "waits" else 0
+    assert running or rounded == set(range(jobs)), "not all sums were rounded"
+    return not running
+
+
+def sums_of_dq_are_cleared_added_and_rounded_in_passing():
+    rng = random.Random(20261127)
+    for _ in range(150):
+        shape = rng.randint(1, 5), rng.randint(0, 6), rng.randint(1, 4), rng.randint(1, 6)
+        assert pass_sums(rng, *shape), "a knot with %r" % (shape,)
+    for change in ("a part is rounded before all jobs have added", "a head is added to before all of it is clear",
+                   "ahead is not counted from a head's end"):
+        def noticed(change=change):
+            try:
+                return not pass_sums(rng, 5, 6, 3, 1, change)
+            except AssertionError:
+                return True
+        assert any(noticed() for _ in range(60)), "not noticed: " + change
+
+
 def of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected():
     """What a sanitized run on a GPU is judged by; the addresses are those of a run on an H100."""
     config = 'config: {"family": "attn_bwd_sm90a", "tunables": {"BLOCK_M": 64, "BLOCK_N": 128}, "smem_bytes": 115904}\n'
@@ -530,4 +624,5 @@ def of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected():
 
 if __name__ == "__main__":
     tap.main([every_order_of_steps_ends_well, a_consumer_and_its_draining_warp_pass_as_many_barriers,
-              every_wrong_order_is_noticed, of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected])
+              every_wrong_order_is_noticed, sums_of_dq_are_cleared_added_and_rounded_in_passing,
+              of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected])

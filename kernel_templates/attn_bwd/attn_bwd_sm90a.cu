@@ -79,10 +79,69 @@ struct alignas(16) Ranked {
 FA_DEVICE Ranked *ranking_of(const fa_attn_bwd_params &p, void *workspace) {
     return (Ranked *)(maps_of(p, workspace) + maps_in(p) + 1);
 }
+// In passing: of each head of keys and each half of dQ, how many parts of its sums are zero and how many of its jobs have been added.
+struct Progress {
+    u32 cleared[kGroups], added[kGroups];
+};
+FA_DEVICE Progress *progress_of(const fa_attn_bwd_params &p, void *workspace, u32 kv_head) {
+    return (Progress *)(maps_of(p, workspace) + kMaps + 1) + kv_head;
+}
 FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, i64 head, i64 tile = 0) {
-    u32 *first = kVarlen ? (u32 *)(ranking_of(p, workspace) + p.batch + 1) : (u32 *)(maps_of(p, workspace) + kMaps + 1);
+    u32 *first = kVarlen ? (u32 *)(ranking_of(p, workspace) + p.batch + 1)
+                         : (u32 *)(maps_of(p, workspace) + kMaps + 1);
     return first + (head * tiles_of_queries(p) + tile) * kGroups;
 }
+
+// The sums of dQ of a head of keys are as many parts as it has jobs. Job n clears a part for the head of job n + ahead and rounds a part
+// of that of job n - ahead, so that sums pass through the L2 cache once, beside the products. Jobs wait for jobs with smaller numbers
+// alone: ahead is a head's jobs and about twice as many as run at a time. What no job would clear is cleared by the first launch, and
+// behind the jobs there are numbers that only round. With turns (DETERMINISTIC) or sequences of several lengths (VARLEN) the first launch
+// clears and the last one rounds all.
+constexpr bool kInPassing = !kVarlen && !kDeterministic;
+constexpr u32 kAhead = kCausal || kWindow ? 400 : 160;   // under a mask jobs take different times
+FA_DEVICE u32 key_tiles_of(const fa_attn_bwd_params &p) { return (opaque((u32)p.seq_k) + kN - 1) / kN; }
+FA_DEVICE u32 jobs_of(const fa_attn_bwd_params &p) { return key_tiles_of(p) * opaque((u32)p.heads_kv) * opaque((u32)p.batch); }
+FA_DEVICE u32 ahead_of(const fa_attn_bwd_params &p) {
+    const u32 jobs = jobs_of(p), most = key_tiles_of(p) + kAhead;
+    return most < jobs ? most : jobs;
+}
+FA_DEVICE bool is_cleared_first(const fa_attn_bwd_params &p, u32 kv_head) { return !kInPassing || jobs_of(p) == 0 || kv_head * key_tiles_of(p) < ahead_of(p); }
+// What a job clears or rounds: tiles of queries of a head of keys, counted through all heads.
+struct Part {
+    u32 kv_head, tiles;    // of queries, of a head
+    u32 first, end;
+    float *sums;           // of the first one
+
+    __device__ __forceinline__ Part(const fa_attn_bwd_params &p, void *workspace, u32 job) {
+        const u32 key_tiles = key_tiles_of(p);
+        tiles = (opaque((u32)p.seq_q) + kM - 1) / kM;
+        kv_head = job / key_tiles;
+        const u32 heads_q = opaque((u32)p.heads_q), all = tiles * (heads_q / opaque((u32)p.heads_kv)), each = (all + key_tiles - 1) / key_tiles;
+        const u32 before = (job - kv_head * key_tiles) * each;
+        first = kv_head * all + (before < all ? before : all);
+        end = before + each < all ? first + each : (kv_head + 1) * all;
+        sums = (float *)workspace + (i64)tiles * kM * heads_q * opaque((u32)p.batch) * 2 + (i64)first * kM * kD;
+    }
+};
+
+// Whose turn it is (attn_bwd_tiles.cuh); and, as the highest bit, that there are no sums yet, so that they are stored and not added.
+constexpr u32 kStores = 0x80000000u;
+struct Turn {
+    bool here, stores;
+
+    __device__ __forceinline__ Turn(const u32 *turn, int key_tile) {
+        u32 now;
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
+        here = (now & ~kStores) == (u32)key_tile, stores = now >= kStores;
+    }
+};
+FA_DEVICE bool await_turn(const u32 *turn, int key_tile) {
+    while (true) {
+        const Turn now(turn, key_tile);
+        if (now.here) return now.stores;
+    }
+}
+FA_DEVICE void give_turn(u32 *turn, int key_tile) { asm volatile("st.release.gpu.global.u32 [%0], %1;" :: "l"(turn), "r"(key_tile) : "memory"); }
 
 FA_DEVICE u32 shuffle_xor_count(u32 x, int mask) {
     u32 y;
@@ -101,11 +160,31 @@ FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
     const Workspace at(p, workspace, head, tile);
     u32 *turns = turns_of(p, workspace, head, tile);
     const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
-    if (kDeterministic && threadIdx.x < kGroups) turns[threadIdx.x] = first_turn(s, (int)tile, is_rising(p));
+    bool clears = true;
+    if constexpr (kDeterministic) {
+        const u32 turn = first_turn(s, (int)tile, is_rising(p));
+        const Meets meets = find_meets(s, find_band(s), (int)turn * kN);
+        clears = turn >= ((u32)s.seq_k + kN - 1) / kN || tile < meets.first || tile >= meets.end;   // nobody adds
+        if (threadIdx.x < kGroups) turns[threadIdx.x] = turn | kStores;
+    }
+    if constexpr (kInPassing) {
+        const u32 group = (u32)p.heads_q / (u32)p.heads_kv, kv_head = (u32)head / group;
+        clears = is_cleared_first(p, kv_head);
+        Progress *progress = progress_of(p, workspace, kv_head);
+        if (tile == 0 && (u32)head == kv_head * group && threadIdx.x < kGroups)
+            progress->cleared[threadIdx.x] = clears ? key_tiles_of(p) : 0, progress->added[threadIdx.x] = 0;
+    }
     const float zeros[4] = {};
+    if (clears)
 #pragma unroll 4
-    for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + 4 * i, zeros);
+        for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + 4 * i, zeros);
     prepare_rows(p, at, s, head % p.heads_q, tile);
+    if (!kInPassing || p.seq_k > 0) return;
+    u16 *dq = (u16 *)row_of(p.dq, p.dq_strides, s.batch, head % p.heads_q, tile * kM);   // no job adds to it
+    for (int i = threadIdx.x; i < kM * (HEAD_DIM / 4); i += kSideThreads) {
+        const int row = i / (HEAD_DIM / 4);
+        if (tile * kM + row < s.seq_q) store_global_8(dq + row * p.dq_strides.row + i % (HEAD_DIM / 4) * 4, 0, 0);
+    }
 }
 
 // VARLEN=1: a warp makes one of the maps of a sequence, in its place among all, and the first warp tells that place.
@@ -137,30 +216,33 @@ FA_DEVICE u32 transpose(u32 x) {
     return y;
 }
 
-// The last launch's part of a tile of queries: dQ, scaled and rounded, from the order of the consumers' accumulators.
-FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
-    constexpr int kPairs = kDqN / 16;
-    const i64 tiles = tiles_of_queries(p), head = blockIdx.x / tiles;
-    i64 tile = blockIdx.x % tiles;
-    const float *dq = Workspace(p, workspace, head, tile).dq;
-    const Sequence own = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
-    if (kVarlen && tile * kM >= own.seq_q) return;
+// Four floats that other blocks wrote, if they are there; else zeros.
+FA_DEVICE void load_floats_if(bool there, float (&x)[4], const float *from) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; mov.f32 %0, 0f00000000; mov.f32 %1, 0f00000000; mov.f32 %2, 0f00000000; "
+                 "mov.f32 %3, 0f00000000; @p ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4]; }"
+                 : "=&f"(x[0]), "=&f"(x[1]), "=&f"(x[2]), "=&f"(x[3]) : "l"(from), "r"((u32)there) : "memory");
+}
+// A thread's share of half the sums of dQ of a tile, in the order of a consumer's accumulators. All loads go out at once.
+constexpr int kDqCells = kDqN / 8;
+using HalfOfDq = float[kDqCells][4];
+FA_DEVICE void load_half(HalfOfDq &x, const float *sums, int half, bool there = true) {
+#pragma unroll
+    for (int i = 0; i < kDqCells; ++i) load_floats_if(there, x[i], sums + half * (kHalfBytes / 4) + (i * kGroup + threadIdx.x % kGroup) * 4);
+}
+// It is scaled, rounded and stored. `to`: the tile's first row; `rows`: of the sequence, from that one on. 128 threads.
+FA_DEVICE void store_half(const fa_attn_bwd_params &p, const HalfOfDq &x, u16 *to, i64 rows, int half) {
     const int thread = threadIdx.x % kGroup, g = thread % 32 / 4, t = thread % 4, slab = thread / 32 * 16;
-    u16 *first = (u16 *)row_of(p.dq, p.dq_strides, own.batch, head % p.heads_q, own.first_q + tile * kM);
-#pragma unroll 2
-    for (int cell = threadIdx.x / kGroup; cell < kGroups * kPairs; cell += kSideThreads / kGroup) {
-        const int half = cell / kPairs, pair = cell % kPairs;
-        float x[2][4];
+#pragma unroll
+    for (int pair = 0; pair < kDqCells / 2; ++pair) {
         u32 packed[2][2];   // fragment, upper or lower rows
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            load_floats(x[i], dq + half * (kHalfBytes / 4) + ((2 * pair + i) * 128 + thread) * 4);
+        for (int i = 0; i < 2; ++i)
 #pragma unroll
             for (int low = 0; low < 2; ++low) {
-                packed[i][low] = pack2<kBf16>(x[i][2 * low] * p.softmax_scale, x[i][2 * low + 1] * p.softmax_scale);
+                const float *sums = &x[2 * pair + i][2 * low];
+                packed[i][low] = pack2<kBf16>(sums[0] * p.softmax_scale, sums[1] * p.softmax_scale);
                 if constexpr (kDqAcross) packed[i][low] = transpose(packed[i][low]);
             }
-        }
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
             const u32 left = kDqAcross ? packed[k][0] : packed[0][k], right = kDqAcross ? packed[k][1] : packed[1][k];
@@ -172,9 +254,21 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
                 row = slab + g + 8 * k + (kDqByRows ? half * 64 : 0);
                 column += pair * 16 + (kDqByRows ? 0 : half * 64);
             }
-            store_two_blocks(first + (i64)row * p.dq_strides.row + column, left, right, tile * kM + row < own.seq_q && column < HEAD_DIM);
+            store_two_blocks(to + (i64)row * p.dq_strides.row + column, left, right, row < rows && column < HEAD_DIM);
         }
     }
+}
+// The last launch's part of a tile of queries, unless dQ is rounded in passing.
+FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
+    const i64 tiles = tiles_of_queries(p), head = blockIdx.x / tiles;
+    i64 tile = blockIdx.x % tiles;
+    const float *sums = Workspace(p, workspace, head, tile).dq;
+    const Sequence own = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
+    if (kVarlen && tile * kM >= own.seq_q) return;
+    const int half = (int)(threadIdx.x / kGroup);
+    HalfOfDq x;
+    load_half(x, sums, half);
+    store_half(p, x, (u16 *)row_of(p.dq, p.dq_strides, own.batch, head % p.heads_q, own.first_q + tile * kM), own.seq_q - tile * kM, half);
 }
 
 // ---- the main launch -------------------------------------------------------------------------------------------
@@ -182,7 +276,6 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
 // The tile of keys that a block owns and the steps that it takes: the tiles of queries that meet it, of each head of its group.
 FA_DEVICE u32 slot_of(u32 step) { return step & 1; }              // in each ring
 FA_DEVICE u32 parity_of(u32 step) { return step >> 1 & 1; }       // of that slot's barriers
-FA_DEVICE u32 key_tiles_of(const fa_attn_bwd_params &p) { return (u32)(((i64)p.seq_k + kN - 1) / kN); }
 // What the warps of a block are told of a job: its number, and of a sequence among others (VARLEN=1) its rank, which is then the number.
 struct Told {
     u32 number, head, key_tile, first_tile, seq_q, seq_k;
@@ -203,7 +296,7 @@ struct Job {
             key_tile = (int)told.key_tile, first_tile = (int)told.first_tile;
             seq_q = lengths.seq_q = (int)told.seq_q, seq_k = lengths.seq_k = (int)told.seq_k;
         } else {
-            const u32 key_tiles = opaque(key_tiles_of(p));
+            const u32 key_tiles = key_tiles_of(p);
             kv_head = told.number / key_tiles;
             key_tile = (int)(told.number - kv_head * key_tiles);
         }
@@ -265,8 +358,10 @@ FA_DEVICE Told read_job_together(const Shared &shared, u32 turn) {
 // The job of a number. VARLEN=1: numbers only rise, so the sequence is that of the job before or a later one.
 FA_DEVICE Told find_job(const fa_attn_bwd_params &p, const Shared &shared, const Ranked *ranking, u32 number) {
     if constexpr (!kVarlen) {
-        const u32 key_tiles = opaque(key_tiles_of(p)), kv_heads = opaque((u32)p.heads_kv) * opaque((u32)p.batch);
-        return {number < key_tiles * kv_heads ? own_of(p, number, key_tiles, kv_heads) : kNoJob, 0, 0, 0, 0, 0};
+        const u32 jobs = jobs_of(p);
+        if constexpr (kInPassing) return {number < jobs + ahead_of(p) ? number : kNoJob, 0, 0, 0, 0, 0};
+        const u32 key_tiles = key_tiles_of(p);
+        return {number < jobs ? own_of(p, number, key_tiles, jobs / key_tiles) : kNoJob, 0, 0, 0, 0, 0};
     }
     u32 rank;   // what it told last, 0 at first
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(rank) : "r"(shared.base + kJobAt) : "memory");
@@ -292,6 +387,21 @@ FA_DEVICE u32 recall_job(u32 at, Job &job) {
 // A job's tensor maps.
 FA_DEVICE const fa_tensor_map *map_of(const fa_tensor_map *maps, u32 rank, int which) { return maps + (kVarlen ? (i64)rank * kMaps : 0) + which; }
 
+FA_DEVICE void count_up(u32 *counter) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(counter), "r"(1u) : "memory"); }
+FA_DEVICE void wait_count(const u32 *counter, u32 wanted) {
+    u32 now;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+    while (now < wanted);
+}
+// Until the sums that a job rounds are complete. The thread that takes jobs waits, before it tells the job.
+FA_DEVICE void wait_added(const fa_attn_bwd_params &p, void *workspace, u32 number) {
+    const u32 ahead = ahead_of(p), key_tiles = key_tiles_of(p);
+    if (number < ahead) return;
+    const Progress *progress = progress_of(p, workspace, (number - ahead) / key_tiles);
+    wait_count(&progress->added[0], key_tiles);
+    wait_count(&progress->added[1], key_tiles);
+}
+
 template <int kCount>
 FA_DEVICE void load_slabs(u32 to, const fa_tensor_map *map, u32 barrier, int rows, int row, int head, int batch, u64 hint) {
 #pragma unroll
@@ -314,9 +424,11 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         } else {
             u32 *next_job = (u32 *)(maps + maps_in(p));
             told = find_job(p, shared, (const Ranked *)(next_job + sizeof(fa_tensor_map) / 4), take_number(next_job));
+            if (kInPassing && told.number != kNoJob) wait_added(p, workspace, told.number);
             tell_job(shared, turn, told);
         }
         if (told.number == kNoJob) return;
+        if (kInPassing && told.number >= jobs_of(p)) continue;
         const fa_tensor_map *keys = map_of(maps, told.number, kOfV ? kMapV : kMapK), *queries = map_of(maps, told.number, kOfV ? kMapDo : kMapQ);
         if (kVarlen || turn == 0) {
             acquire_map(keys);
@@ -343,6 +455,56 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
     }
 }
 
+// A warp clears its half of the sums of dQ that a job clears.
+FA_DEVICE void clear_part(const fa_attn_bwd_params &p, void *workspace, u32 number, u32 half) {
+    number += ahead_of(p);
+    if (number >= jobs_of(p)) return;
+    const Part part(p, workspace, number);
+    if (is_cleared_first(p, part.kv_head)) return;
+    float *to = part.sums + half * (kHalfBytes / 4) + threadIdx.x % kWarp * 4;
+    const float zeros[4] = {};
+#pragma unroll 1
+    for (u32 left = part.end - part.first; left > 0; --left, to += kM * kD)
+#pragma unroll 8
+        for (int i = 0; i < kHalfBytes / 4; i += kWarp * 4) store_floats(to + i, zeros);
+    global_proxy_fence();
+    warp_sync();
+    if (threadIdx.x % kWarp == 0) count_up(&progress_of(p, workspace, part.kv_head)->cleared[half]);
+}
+// A consumer rounds its half of the sums that a job rounds. Loads of the first two tiles go out between the stores of a job.
+struct Rounding {
+    u32 tile, end, tiles;   // of queries, of a head
+    const float *sums;
+    int half;
+
+    __device__ __forceinline__ Rounding(const fa_attn_bwd_params &p, void *workspace, u32 number, u32 half) : half((int)half) {
+        const u32 ahead = ahead_of(p);
+        const Part part(p, workspace, number < ahead ? 0 : number - ahead);
+        tile = part.first, end = number < ahead ? tile : part.end, tiles = part.tiles, sums = part.sums;
+    }
+    __device__ __forceinline__ void load(HalfOfDq &x, u32 ahead) const { load_half(x, sums + (i64)ahead * kM * kD, half, tile + ahead < end); }
+    __device__ __forceinline__ void store(const fa_attn_bwd_params &p, const HalfOfDq &x, u32 ahead) const {
+        if (tile + ahead >= end) return;
+        const u32 head = (tile + ahead) / tiles, row = (tile + ahead - head * tiles) * kM, heads_q = opaque((u32)p.heads_q);
+        store_half(p, x, (u16 *)row_of(p.dq, p.dq_strides, head / heads_q, head % heads_q, row), opaque((u32)p.seq_q) - row, half);
+    }
+    // Two tiles, which have been loaded, and all others.
+    __device__ __forceinline__ void finish(const fa_attn_bwd_params &p, const HalfOfDq &x, const HalfOfDq &y) {
+        store(p, x, 0);
+        store(p, y, 1);
+        tile += 2, sums += 2 * kM * kD;
+        finish(p);
+    }
+    __device__ __forceinline__ void finish(const fa_attn_bwd_params &p) {
+#pragma unroll 1
+        for (; tile < end; tile += 2, sums += 2 * kM * kD) {
+            HalfOfDq x, y;
+            load(x, 0), load(y, 1);
+            store(p, x, 0), store(p, y, 1);
+        }
+    }
+};
+
 // A warp adds one consumer's halves of dQ to the workspace.
 FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 half) {
     const bool first = threadIdx.x % kWarp == 0;
@@ -350,8 +512,10 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
     for (u32 turn = 0;; ++turn) {
         const Told told = read_job_together(shared, turn);
         if (told.number == kNoJob) return;
+        if (kInPassing && told.number >= jobs_of(p)) continue;
         named_sync(kRoomsFree + half, kGroup + kWarp);
         named_arrive(kHalfEmpty + half, kGroup + kWarp);
+        if constexpr (kInPassing) clear_part(p, workspace, told.number, half);
         const Job job(p, told);
         const i64 first_head = (i64)job.batch * p.heads_q + job.head * job.group;
         float *to = Workspace(p, workspace, first_head, kVarlen ? job.first_tile : 0).dq + half * (kHalfBytes / 4);
@@ -362,16 +526,22 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         Walk walk(job.meets, job.group);
         u32 place = (u32)walk.tile;   // of a step's tile, from the first head's first one
         u32 owed = kNoJob;            // that of the step before, whose addition may not be complete and whose turn is not passed
-        if (kDeterministic && first && job.steps > 0) wait_turn(turn_of(place), job.key_tile);
+        if (kInPassing && first && job.steps > 0) {
+            wait_count(&progress_of(p, workspace, told.number / key_tiles_of(p))->cleared[half], key_tiles_of(p));
+            global_proxy_fence();
+        }
+        bool stores = kDeterministic && first && job.steps > 0 && await_turn(turn_of(place), job.key_tile);
+        const int next = job.key_tile + (is_rising(job.group) ? 1 : -1);   // whose turn comes then
 #pragma unroll 1
         for (int left = job.steps; left > 0; --left) {
             named_sync(kHalfFull + half, kGroup + kWarp);
             if (first) {
-                bulk_add(to + (i64)place * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
+                if (stores) bulk_store(to + (i64)place * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
+                else        bulk_add(to + (i64)place * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
                 tma_store_commit();
                 if (kDeterministic && owed != kNoJob) {
                     bulk_wait_written<1>();
-                    pass_turn(p, turn_of(owed));
+                    give_turn(turn_of(owed), next);
                 }
                 tma_store_wait_read<0>();
             }
@@ -384,15 +554,23 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
                 // The next step's turn is waited for while its half of dQ is computed. If it is there, this one's is passed when the next
                 // addition has been sent, so that this warp seldom waits until one is complete.
                 if (first) {
-                    owed = left > 1 && has_turn(turn_of(place), job.key_tile) ? added : kNoJob;
+                    owed = kNoJob;
+                    if (left > 1) {
+                        const Turn now(turn_of(place), job.key_tile);
+                        if (now.here) owed = added, stores = now.stores;
+                    }
                     if (owed == kNoJob) {
                         bulk_wait_written<0>();
-                        pass_turn(p, turn_of(added));
-                        if (left > 1) wait_turn(turn_of(place), job.key_tile);
+                        give_turn(turn_of(added), next);
+                        if (left > 1) stores = await_turn(turn_of(place), job.key_tile);
                     }
                 }
                 warp_sync();
             }
+        }
+        if (kInPassing && first) {
+            bulk_wait_written<0>();
+            count_up(&progress_of(p, workspace, told.number / key_tiles_of(p))->added[half]);
         }
     }
 }
@@ -590,11 +768,13 @@ struct Consumer {
         if (lane == 0) barrier_arrive(shared.barrier(kKEmpty)), barrier_arrive(shared.barrier(kVEmpty));
     }
     // dV goes through this consumer's part of the tiles of dS, dK through its half of dQ.
-    __device__ __forceinline__ void store(const fa_tensor_map *maps, const Job &job) {
-        const int own_key = job.key_tile * kN + (int)(group * 64 + warp * 16);
-        store_gradient<kDv>(dv, 1.0f, maps + kMapDv, shared.base + kDsAt + group * (kM * kRowBytes) + warp * 16 * kRowBytes, kDsBytes, own_key, job);
+    __device__ __forceinline__ int own_key(const Job &job) const { return job.key_tile * kN + (int)(group * 64 + warp * 16); }
+    __device__ __forceinline__ void store_dv(const fa_tensor_map *maps, const Job &job) {
+        store_gradient<kDv>(dv, 1.0f, maps + kMapDv, shared.base + kDsAt + group * (kM * kRowBytes) + warp * 16 * kRowBytes, kDsBytes, own_key(job), job);
+    }
+    __device__ __forceinline__ void store_dk(const fa_tensor_map *maps, const Job &job) {
         named_sync(kHalfEmpty + group, kGroup + kWarp);
-        store_gradient<kD>(dk, p.softmax_scale, maps + kMapDk, half + warp * 16 * kRowBytes, 64 * kRowBytes, own_key, job);
+        store_gradient<kD>(dk, p.softmax_scale, maps + kMapDk, half + warp * 16 * kRowBytes, 64 * kRowBytes, own_key(job), job);
     }
 };
 
@@ -610,22 +790,38 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
     for (u32 turn = 0;; ++turn) {
         const Told told = read_job_together(shared, turn);
         if (told.number == kNoJob) break;
+        if (kInPassing && told.number >= jobs_of(p)) {
+            Rounding rounding(p, workspace, told.number, opaque(group));
+            rounding.finish(p);
+            continue;
+        }
         Job job(p, told);
         const u32 kept = shared.base + kJobsAt + (group * 4 + threadIdx.x % kGroup / kWarp) * 16;
         if (kVarlen && first) keep_job(kept, told);
         Consumer consumer(p, shared, job, group, step);
         consumer.take_all(turn);
-        const fa_tensor_map *own_maps = maps;
+        const fa_tensor_map *own_maps = maps_of(p, workspace);
         if constexpr (kVarlen) {
             warp_sync();
-            own_maps = map_of(maps_of(p, workspace), recall_job(kept, job), 0);
+            own_maps = map_of(own_maps, recall_job(kept, job), 0);
             if (first) {
                 acquire_map(own_maps + kMapDk);
                 acquire_map(own_maps + kMapDv);
             }
         }
-        consumer.store(own_maps, job);
         step = consumer.step;
+        if constexpr (kInPassing) {
+            Rounding rounding(p, workspace, told.number, opaque(group));
+            HalfOfDq x, y;
+            rounding.load(x, 0);
+            consumer.store_dv(own_maps, job);
+            rounding.load(y, 1);
+            consumer.store_dk(own_maps, job);
+            rounding.finish(p, x, y);
+        } else {
+            consumer.store_dv(own_maps, job);
+            consumer.store_dk(own_maps, job);
+        }
     }
     if (first) tma_store_wait_read<0>();   // shared memory is gone when the block is
 }
@@ -685,7 +881,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
-    const i64 all = tiles_of_queries(p) * p.heads_q * batches_of(p);
-    if (blockIdx.x < all) finish_rows(p, workspace);
+    const i64 all = kInPassing ? 0 : tiles_of_queries(p) * p.heads_q * batches_of(p);
+    if (!kInPassing && blockIdx.x < all) finish_rows(p, workspace);
     else if (blockIdx.x - all < p.heads_q) finish_sink(p, workspace, (int)(blockIdx.x - all));
 }

@@ -97,11 +97,17 @@ FA_DEVICE void bulk_load(u32 to, const void *from, u32 bytes, u32 barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  :: "r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
-// An array of floats in global memory += one in shared memory. The thread commits and waits as after tma_store.
+// Shared memory -> an array in global memory. The thread commits and waits as after tma_store.
+FA_DEVICE void bulk_store(void *to, u32 from, u32 bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" :: "l"(to), "r"(from), "r"(bytes) : "memory");
+}
+// An array of floats in global memory += one in shared memory, likewise.
 FA_DEVICE void bulk_add(float *to, u32 from, u32 bytes) {
     asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
                  :: "l"(to), "r"(from), "r"(bytes) : "memory");
 }
+// Between what threads wrote to global memory and sums into it, or the other way round.
+FA_DEVICE void global_proxy_fence() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 // Until what was committed is written, and seen by all, but for the last kPending commits.
 template <int kPending> FA_DEVICE void bulk_wait_written() {
     asm volatile("cp.async.bulk.wait_group %0;\nfence.proxy.async.global;" :: "n"(kPending) : "memory");

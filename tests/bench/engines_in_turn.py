@@ -264,8 +264,8 @@ def summary(rows, a):
                   round(sum(row["same_tokens"] * row["of_tokens"] for row in of)), sum(row["of_tokens"] for row in of),
                   min(row["lead"] for row in of)))
     if a.model == "trained":
-        return custom in apart and all(
-            row["crossed"] <= trained_llama.SURE and row["sure"] >= trained_llama.MOSTLY for row in apart[custom])
+        judged = apart.get(custom) or [row for of in apart.values() for row in of]   # CUSTOM may be what others are compared with
+        return judged != [] and all(row["crossed"] <= trained_llama.SURE and row["sure"] >= trained_llama.MOSTLY for row in judged)
     return means.get(custom, 0.0) <= FARTHER * means.get(triton, float("inf"))
 
 
