@@ -40,6 +40,7 @@ CHANGES = {
     "lanes do not meet before dV is stored",
     "a block ends while dK is read",
     "the first step does not wait for V",
+    "V is released before the last dP is complete",
     "producers do not wait for a slot",
     "consumers do not wait for dO",
 }
@@ -355,7 +356,7 @@ class Block(Play):
             stored.clear()
             yield from self.named(self.rooms_free[group], who)
 
-        def take_step(step, first):
+        def take_step(step, first, last):
             lse, delta = rooms["lse"][ring.slot], rooms["delta"][ring.slot]
             yield from self.wait(self.full["q"][ring.slot], ring.parity)
             if first and group == 1:   # only for D 128; nothing but time depends on it
@@ -365,10 +366,15 @@ class Block(Play):
                 yield from self.wait(self.full["v"][0], turn % 2)
             if change != "consumers do not wait for dO":
                 yield from self.wait(self.full["do"][ring.slot], ring.parity)
+            yield from self.meet(who)   # wgmma is one instruction of a whole warp, so that all lanes have waited for V
             issue((rooms["v"][group], ("v", turn)), (rooms["do"][ring.slot], ("do", step)))
             yield from finish(1)
             yield from self.look(lse, ("lse", step))
+            if last and change == "V is released before the last dP is complete":
+                self.arrive(self.empty["v"][0], who)
             yield from finish(0)
+            if last and change != "V is released before the last dP is complete":
+                self.arrive(self.empty["v"][0], who)
             if first:
                 come_apart()
             yield from self.wait(self.empty["ds"][own.slot], own.parity ^ 1)
@@ -430,7 +436,7 @@ class Block(Play):
             early = self.jobs[turn] > 0 and change == "dV is written into dS before the last dQ"
             yield from self.wait(self.full["k"][0], turn % 2)
             for i in range(self.jobs[turn]):
-                yield from take_step(step, i == 0)
+                yield from take_step(step, i == 0, i == self.jobs[turn] - 1)
                 step += 1
             if self.jobs[turn] == 0:
                 come_apart()
@@ -442,8 +448,9 @@ class Block(Play):
                 yield from start_dq(step - 1)
                 yield from finish(0)
             self.arrive(self.empty["k"][0], who)
-            self.arrive(self.empty["v"][0], who)
-            if self.jobs[turn] > 0:
+            if self.jobs[turn] == 0:
+                self.arrive(self.empty["v"][0], who)
+            else:
                 last = before.slot, before.parity
                 yield from pass_dq(step - 1, 0)
                 if change != "dV is written while the other consumer reads dS":
@@ -505,7 +512,7 @@ def pass_sums(rng, key_tiles, heads, blocks, beyond, change=None):
     cleared_first = [head * key_tiles < ahead for head in range(heads)]
     cleared, added = [key_tiles if first else 0 for first in cleared_first], [0] * heads
     clear, rounded = {job for job in range(jobs) if cleared_first[job // key_tiles]}, set()
-    numbers = iter(range(jobs + ahead + blocks))
+    numbers = iter(range(jobs))
 
     def until(there):
         while not there():
@@ -513,8 +520,6 @@ def pass_sums(rng, key_tiles, heads, blocks, beyond, change=None):
 
     def produce(told):
         for number in numbers:
-            if number >= jobs + ahead:
-                break
             if number >= ahead and change != "a part is rounded before all jobs have added":
                 yield from until(lambda: added[(number - ahead) // key_tiles] == key_tiles)
             yield from until(lambda: all(len(queue) < 1 for queue in told))
@@ -531,8 +536,6 @@ def pass_sums(rng, key_tiles, heads, blocks, beyond, change=None):
             number = told.pop()
             if number is None:
                 return
-            if number >= jobs:
-                continue
             ahead_of_it, head = number + ahead, number // key_tiles
             if ahead_of_it < jobs and not cleared_first[ahead_of_it // key_tiles]:
                 yield "moves"
@@ -547,23 +550,27 @@ def pass_sums(rng, key_tiles, heads, blocks, beyond, change=None):
             yield "moves"
             added[head] += 1
 
-    def consume(told, products):
+    def consume(block, told, products):
         while True:
             yield from until(lambda: told)
             number = told.pop()
             if number is None:
-                return
-            if number < jobs:
-                yield "moves"
-                products.append(number)
+                break
+            yield "moves"
+            products.append(number)
             if number >= ahead:
                 assert added[(number - ahead) // key_tiles] == key_tiles, "sums are rounded before they are complete"
                 rounded.add(number - ahead)
+        for job in range(jobs - ahead + block, jobs, blocks):
+            if change != "the rest is rounded before all jobs have added":
+                yield from until(lambda: added[job // key_tiles] == key_tiles)
+            assert added[job // key_tiles] == key_tiles, "sums are rounded before they are complete"
+            rounded.add(job)
 
     running = []
-    for _ in range(blocks):
+    for block in range(blocks):
         told, products = ([], []), []
-        running += [produce(told), drain(told[0], products), consume(told[1], products)]
+        running += [produce(told), drain(told[0], products), consume(block, told[1], products)]
     slow, idle = set(rng.sample(running, len(running) // 3)), 0
     while running and idle < 400 * blocks:
         one = rng.choice(running)
@@ -583,7 +590,7 @@ def sums_of_dq_are_cleared_added_and_rounded_in_passing():
         shape = rng.randint(1, 5), rng.randint(0, 6), rng.randint(1, 4), rng.randint(1, 6)
         assert pass_sums(rng, *shape), "a knot with %r" % (shape,)
     for change in ("a part is rounded before all jobs have added", "a head is added to before all of it is clear",
-                   "ahead is not counted from a head's end"):
+                   "the rest is rounded before all jobs have added", "ahead is not counted from a head's end"):
         def noticed(change=change):
             try:
                 return not pass_sums(rng, 5, 6, 3, 1, change)

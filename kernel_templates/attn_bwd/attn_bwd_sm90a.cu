@@ -10,7 +10,9 @@
 //  - shared memory is K, V, rings of tiles of Q and of dO, two tiles of dS, the consumers' halves of dQ, rings of LSE and
 //    delta, barriers, the number of a job. Tiles are slabs of 64 columns with swizzled rows of 128 bytes. Rows that do not exist are zero.
 //  - the first launch also makes the tensor maps and sets the number of the next job to 0, in the workspace between the sums of dQ and
-//    the counters (of which each tile has two, one for each half), and orders LSE and delta as a lane wants them (place_of_row).
+//    the counters (Progress, or two turns for each tile, one for each half), and orders LSE and delta as a lane wants them (place_of_row).
+//  - DETERMINISTIC=0, VARLEN=0: jobs clear the sums of dQ before they are added to and round them afterwards (kInPassing). Otherwise the
+//    last launch rounds them all, and with turns the first job at a tile stores its sums, so that only tiles without one are cleared.
 //  - a consumer multiplies a step's dS with K during its next step, so that neither waits long for the other's rows of it: one
 //    computes weights while the other multiplies.
 //  - each consumer hands its half of dQ to a warp of the producing warpgroup, which adds it to the workspace.
@@ -79,7 +81,7 @@ struct alignas(16) Ranked {
 FA_DEVICE Ranked *ranking_of(const fa_attn_bwd_params &p, void *workspace) {
     return (Ranked *)(maps_of(p, workspace) + maps_in(p) + 1);
 }
-// In passing: of each head of keys and each half of dQ, how many parts of its sums are zero and how many of its jobs have been added.
+// With kInPassing, of a head of keys and of each half of dQ: how many parts of its sums are clear, and how many of its jobs have been added.
 struct Progress {
     u32 cleared[kGroups], added[kGroups];
 };
@@ -87,16 +89,14 @@ FA_DEVICE Progress *progress_of(const fa_attn_bwd_params &p, void *workspace, u3
     return (Progress *)(maps_of(p, workspace) + kMaps + 1) + kv_head;
 }
 FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, i64 head, i64 tile = 0) {
-    u32 *first = kVarlen ? (u32 *)(ranking_of(p, workspace) + p.batch + 1)
-                         : (u32 *)(maps_of(p, workspace) + kMaps + 1);
+    u32 *first = kVarlen ? (u32 *)(ranking_of(p, workspace) + p.batch + 1) : (u32 *)(maps_of(p, workspace) + kMaps + 1);
     return first + (head * tiles_of_queries(p) + tile) * kGroups;
 }
 
-// The sums of dQ of a head of keys are as many parts as it has jobs. Job n clears a part for the head of job n + ahead and rounds a part
-// of that of job n - ahead, so that sums pass through the L2 cache once, beside the products. Jobs wait for jobs with smaller numbers
-// alone: ahead is a head's jobs and about twice as many as run at a time. What no job would clear is cleared by the first launch, and
-// behind the jobs there are numbers that only round. With turns (DETERMINISTIC) or sequences of several lengths (VARLEN) the first launch
-// clears and the last one rounds all.
+// The sums of dQ of a head of keys have as many parts as the head has jobs. Job n clears a part for the head of job n + ahead and rounds
+// a part of the head of job n - ahead, so that sums pass through the L2 cache once, while other blocks multiply. Jobs only wait for jobs
+// with smaller numbers: `ahead` is the number of a head's jobs and more than run at a time. The first launch clears what no job clears,
+// and when all jobs have been taken, the blocks share what no job rounds.
 constexpr bool kInPassing = !kVarlen && !kDeterministic;
 constexpr u32 kAhead = kCausal || kWindow ? 400 : 160;   // under a mask jobs take different times
 FA_DEVICE u32 key_tiles_of(const fa_attn_bwd_params &p) { return (opaque((u32)p.seq_k) + kN - 1) / kN; }
@@ -105,7 +105,12 @@ FA_DEVICE u32 ahead_of(const fa_attn_bwd_params &p) {
     const u32 jobs = jobs_of(p), most = key_tiles_of(p) + kAhead;
     return most < jobs ? most : jobs;
 }
-FA_DEVICE bool is_cleared_first(const fa_attn_bwd_params &p, u32 kv_head) { return !kInPassing || jobs_of(p) == 0 || kv_head * key_tiles_of(p) < ahead_of(p); }
+FA_DEVICE bool is_cleared_first(const fa_attn_bwd_params &p, u32 kv_head) { return jobs_of(p) == 0 || kv_head * key_tiles_of(p) < ahead_of(p); }
+// Short groups walk downwards without turns, too: blocks of a head of keys then read the same tiles of queries at about the same time,
+// where those of all heads of a group in flight do not fit the L2 cache.
+FA_DEVICE bool walks_down(const fa_attn_bwd_params &p, int group) {
+    return is_rising(group) || (kInPassing && kCausal && group > 1 && p.seq_k <= 32 * kD);
+}
 // What a job clears or rounds: tiles of queries of a head of keys, counted through all heads.
 struct Part {
     u32 kv_head, tiles;    // of queries, of a head
@@ -180,7 +185,7 @@ FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
         for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + 4 * i, zeros);
     prepare_rows(p, at, s, head % p.heads_q, tile);
     if (!kInPassing || p.seq_k > 0) return;
-    u16 *dq = (u16 *)row_of(p.dq, p.dq_strides, s.batch, head % p.heads_q, tile * kM);   // no job adds to it
+    u16 *dq = (u16 *)row_of(p.dq, p.dq_strides, s.batch, head % p.heads_q, tile * kM);   // there are no jobs that round it
     for (int i = threadIdx.x; i < kM * (HEAD_DIM / 4); i += kSideThreads) {
         const int row = i / (HEAD_DIM / 4);
         if (tile * kM + row < s.seq_q) store_global_8(dq + row * p.dq_strides.row + i % (HEAD_DIM / 4) * 4, 0, 0);
@@ -359,7 +364,7 @@ FA_DEVICE Told read_job_together(const Shared &shared, u32 turn) {
 FA_DEVICE Told find_job(const fa_attn_bwd_params &p, const Shared &shared, const Ranked *ranking, u32 number) {
     if constexpr (!kVarlen) {
         const u32 jobs = jobs_of(p);
-        if constexpr (kInPassing) return {number < jobs + ahead_of(p) ? number : kNoJob, 0, 0, 0, 0, 0};
+        if constexpr (kInPassing) return {number < jobs ? number : kNoJob, 0, 0, 0, 0, 0};
         const u32 key_tiles = key_tiles_of(p);
         return {number < jobs ? own_of(p, number, key_tiles, jobs / key_tiles) : kNoJob, 0, 0, 0, 0, 0};
     }
@@ -393,7 +398,7 @@ FA_DEVICE void wait_count(const u32 *counter, u32 wanted) {
     do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
     while (now < wanted);
 }
-// Until the sums that a job rounds are complete. The thread that takes jobs waits, before it tells the job.
+// Waits until the sums that a job rounds are complete; the thread that takes jobs calls it before it tells the job.
 FA_DEVICE void wait_added(const fa_attn_bwd_params &p, void *workspace, u32 number) {
     const u32 ahead = ahead_of(p), key_tiles = key_tiles_of(p);
     if (number < ahead) return;
@@ -428,7 +433,6 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
             tell_job(shared, turn, told);
         }
         if (told.number == kNoJob) return;
-        if (kInPassing && told.number >= jobs_of(p)) continue;
         const fa_tensor_map *keys = map_of(maps, told.number, kOfV ? kMapV : kMapK), *queries = map_of(maps, told.number, kOfV ? kMapDo : kMapQ);
         if (kVarlen || turn == 0) {
             acquire_map(keys);
@@ -443,7 +447,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         // Tiles of the heads in front. Delta is behind LSE.
         const u32 before = (((u32)job.batch + (kOfV ? opaque((u32)batches_of(p)) : 0)) * opaque((u32)p.heads_q) + (u32)first_head) * tiles +
                            (kVarlen ? (u32)job.first_tile : 0);
-        Walk walk(job.meets, job.group);
+        Walk walk(job.meets, job.group, walks_down(p, job.group));
 #pragma unroll 1
         for (const u32 end = step + (u32)job.steps; step != end; ++step, walk.next(job.meets, job.group)) {
             const u32 slot = slot_of(step), full = shared.barrier(kFull + slot), place = before + (u32)walk.head * tiles + (u32)walk.tile;
@@ -455,7 +459,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
     }
 }
 
-// A warp clears its half of the sums of dQ that a job clears.
+// The part of the sums of dQ that a job clears: a draining warp clears its half.
 FA_DEVICE void clear_part(const fa_attn_bwd_params &p, void *workspace, u32 number, u32 half) {
     number += ahead_of(p);
     if (number >= jobs_of(p)) return;
@@ -471,16 +475,16 @@ FA_DEVICE void clear_part(const fa_attn_bwd_params &p, void *workspace, u32 numb
     warp_sync();
     if (threadIdx.x % kWarp == 0) count_up(&progress_of(p, workspace, part.kv_head)->cleared[half]);
 }
-// A consumer rounds its half of the sums that a job rounds. Loads of the first two tiles go out between the stores of a job.
+// The part of the sums of dQ that a job rounds: a consumer rounds its half. It loads the first two tiles between the job's stores.
 struct Rounding {
     u32 tile, end, tiles;   // of queries, of a head
     const float *sums;
     int half;
 
-    __device__ __forceinline__ Rounding(const fa_attn_bwd_params &p, void *workspace, u32 number, u32 half) : half((int)half) {
-        const u32 ahead = ahead_of(p);
-        const Part part(p, workspace, number < ahead ? 0 : number - ahead);
-        tile = part.first, end = number < ahead ? tile : part.end, tiles = part.tiles, sums = part.sums;
+    // `job`: whose part; `there`: whether there is one.
+    __device__ __forceinline__ Rounding(const fa_attn_bwd_params &p, void *workspace, u32 job, bool there, u32 half) : half((int)half) {
+        const Part part(p, workspace, there ? job : 0);
+        tile = part.first, end = there ? part.end : tile, tiles = part.tiles, sums = part.sums;
     }
     __device__ __forceinline__ void load(HalfOfDq &x, u32 ahead) const { load_half(x, sums + (i64)ahead * kM * kD, half, tile + ahead < end); }
     __device__ __forceinline__ void store(const fa_attn_bwd_params &p, const HalfOfDq &x, u32 ahead) const {
@@ -505,6 +509,17 @@ struct Rounding {
     }
 };
 
+// The parts that no job rounds, of which each block takes some.
+FA_DEVICE void round_rest(const fa_attn_bwd_params &p, void *workspace, u32 half) {
+    const u32 jobs = jobs_of(p), key_tiles = key_tiles_of(p);
+#pragma unroll 1
+    for (u32 job = jobs - ahead_of(p) + blockIdx.x; job < jobs; job += gridDim.x) {
+        if (threadIdx.x % kWarp == 0) wait_count(&progress_of(p, workspace, job / key_tiles)->added[half], key_tiles);
+        warp_sync();
+        Rounding(p, workspace, job, true, half).finish(p);
+    }
+}
+
 // A warp adds one consumer's halves of dQ to the workspace.
 FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 half) {
     const bool first = threadIdx.x % kWarp == 0;
@@ -512,7 +527,6 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
     for (u32 turn = 0;; ++turn) {
         const Told told = read_job_together(shared, turn);
         if (told.number == kNoJob) return;
-        if (kInPassing && told.number >= jobs_of(p)) continue;
         named_sync(kRoomsFree + half, kGroup + kWarp);
         named_arrive(kHalfEmpty + half, kGroup + kWarp);
         if constexpr (kInPassing) clear_part(p, workspace, told.number, half);
@@ -523,7 +537,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         const auto turn_of = [&](u32 place) {
             return turns_of(p, workspace, (i64)opaque((u32)first_head), kVarlen ? job.first_tile : 0) + half + place * kGroups;
         };
-        Walk walk(job.meets, job.group);
+        Walk walk(job.meets, job.group, walks_down(p, job.group));
         u32 place = (u32)walk.tile;   // of a step's tile, from the first head's first one
         u32 owed = kNoJob;            // that of the step before, whose addition may not be complete and whose turn is not passed
         if (kInPassing && first && job.steps > 0) {
@@ -531,7 +545,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
             global_proxy_fence();
         }
         bool stores = kDeterministic && first && job.steps > 0 && await_turn(turn_of(place), job.key_tile);
-        const int next = job.key_tile + (is_rising(job.group) ? 1 : -1);   // whose turn comes then
+        const int next = job.key_tile + (is_rising(job.group) ? 1 : -1);   // the tile of keys whose turn comes next
 #pragma unroll 1
         for (int left = job.steps; left > 0; --left) {
             named_sync(kHalfFull + half, kGroup + kWarp);
@@ -639,7 +653,7 @@ struct Consumer {
           ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
                    (((warp * 2 + ((lane >> 3) & 1)) ^ (lane & 7)) << 4)),
           seers(kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k, job.band, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), 
-          meets(job.meets), heads(job.group), walk(job.meets, job.group), left(job.steps), step(step) {
+          meets(job.meets), heads(job.group), walk(job.meets, job.group, walks_down(p, job.group)), left(job.steps), step(step) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = 0.0f;
 #pragma unroll
@@ -698,6 +712,7 @@ struct Consumer {
         seers.mask(s, walk.tile * kM, (int)t * 2);
         wgmma_wait<0>();
         Wgmma<kM>::pin(dp);
+        if (left == 1 && lane == 0) barrier_arrive(shared.barrier(kVEmpty));   // the next job's V comes during this step
         if constexpr (kFirst) come_apart();
 
         // dS = P (dP - delta).
@@ -751,7 +766,7 @@ struct Consumer {
             come_apart();
             barrier_wait(shared.barrier(kVFull), turn & 1);
             await_stores();   // here all lanes of the warp have met
-            release_keys();
+            if (lane == 0) barrier_arrive(shared.barrier(kKEmpty)), barrier_arrive(shared.barrier(kVEmpty));
             return;
         }
         take_step<true>(turn);
@@ -760,12 +775,9 @@ struct Consumer {
         float dq[kDqN / 2];
         start_dq(dq);
         wgmma_wait<0>();
-        release_keys();
+        if (lane == 0) barrier_arrive(shared.barrier(kKEmpty));
         pass_dq(dq);
         barrier_wait(shared.barrier(kDsEmpty + slot_of(step - 1)), parity_of(step - 1));   // all tiles of dS have been read
-    }
-    __device__ __forceinline__ void release_keys() {
-        if (lane == 0) barrier_arrive(shared.barrier(kKEmpty)), barrier_arrive(shared.barrier(kVEmpty));
     }
     // dV goes through this consumer's part of the tiles of dS, dK through its half of dQ.
     __device__ __forceinline__ int own_key(const Job &job) const { return job.key_tile * kN + (int)(group * 64 + warp * 16); }
@@ -790,11 +802,6 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
     for (u32 turn = 0;; ++turn) {
         const Told told = read_job_together(shared, turn);
         if (told.number == kNoJob) break;
-        if (kInPassing && told.number >= jobs_of(p)) {
-            Rounding rounding(p, workspace, told.number, opaque(group));
-            rounding.finish(p);
-            continue;
-        }
         Job job(p, told);
         const u32 kept = shared.base + kJobsAt + (group * 4 + threadIdx.x % kGroup / kWarp) * 16;
         if (kVarlen && first) keep_job(kept, told);
@@ -811,7 +818,8 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
         }
         step = consumer.step;
         if constexpr (kInPassing) {
-            Rounding rounding(p, workspace, told.number, opaque(group));
+            const u32 ahead = ahead_of(p);
+            Rounding rounding(p, workspace, told.number - ahead, told.number >= ahead, opaque(group));
             HalfOfDq x, y;
             rounding.load(x, 0);
             consumer.store_dv(own_maps, job);
@@ -823,6 +831,7 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
             consumer.store_dk(own_maps, job);
         }
     }
+    if constexpr (kInPassing) round_rest(p, workspace, group);
     if (first) tma_store_wait_read<0>();   // shared memory is gone when the block is
 }
 

@@ -158,13 +158,15 @@ FA_DEVICE void add_floats(float *to, float a, float b, float c, float d) {
 FA_DEVICE bool is_rising(int group) { return kDeterministic && kCausal && group > 1; }
 FA_DEVICE bool is_rising(const fa_attn_bwd_params &p) { return kDeterministic && kCausal && p.heads_q > p.heads_kv; }
 
-// The steps of a tile of keys: the tiles of queries that meet it, for each head of its group.
+// The steps of a tile of keys: the tiles of queries that meet it, for each head of its group. Downwards heads come innermost.
 struct Walk {
     int tile, head;   // of queries; in the group
+    bool down;
 
-    __device__ __forceinline__ Walk(const Meets &meets, int group) : tile(is_rising(group) ? meets.end - 1 : meets.first), head(0) {}
+    __device__ __forceinline__ Walk(const Meets &meets, int group, bool down) : tile(down ? meets.end - 1 : meets.first), head(0), down(down) {}
+    __device__ __forceinline__ Walk(const Meets &meets, int group) : Walk(meets, group, is_rising(group)) {}
     __device__ __forceinline__ void next(const Meets &meets, int group) {
-        if (is_rising(group)) {
+        if (down) {
             if (++head == group) head = 0, --tile;
         } else {
             if (++tile == meets.end) tile = meets.first, ++head;
