@@ -11,7 +11,7 @@ import warnings
 # engine -> the versions inside which its backend was tried, and how others are told of it
 TRIED = {
     "vllm": (("0.26.0",), "was tried inside vLLM 0.26.0 alone"),
-    "sglang": ((), "was written for SGLang 0.5.13 and tried inside none"),
+    "sglang": (("0.5.13",), "was tried inside SGLang 0.5.13 alone"),
 }
 
 
