@@ -79,6 +79,16 @@ def the_image_has_every_library_that_the_programs_need():
     tap.equal(development - set(re.search(r"packages=\(([^)]*)\)", read(os.path.join(SOURCE, "dev")))[1].split()), set())
 
 
+def the_image_builds_all_that_it_installs():
+    text = read(os.path.join(SOURCE, "Containerfile")).replace("\\\n", " ")
+    built = {word.partition(":")[0] for word in re.search(r"meson compile -C build ([^&\n]*)", text)[1].split()}
+    info = os.path.join(BUILD, "meson-info")
+    made_by = {file: target["name"] for target in json.loads(read(os.path.join(info, "intro-targets.json"))) for file in target["filename"]}
+    plan = json.loads(read(os.path.join(info, "intro-install_plan.json")))["targets"]
+    installed = {made_by[file] for file, of in plan.items() if of["tag"] == "runtime" and not of["destination"].startswith("{py_")}
+    tap.equal(built, installed)
+
+
 def control(*words, check=True):
     return subprocess.run(words, check=check, capture_output=True, text=True, timeout=DEADLINE).stdout.strip()
 
@@ -161,5 +171,6 @@ tap.main([
     the_service_starts_what_is_installed,
     systemd_finds_nothing_wrong_with_them,
     the_image_has_every_library_that_the_programs_need,
+    the_image_builds_all_that_it_installs,
     a_users_systemd_starts_them_and_kernels_are_compiled_there,
 ])
