@@ -70,13 +70,13 @@ def proved(case, kernel=KERNEL, **change):
     return emulate.judged("attn_bwd", kernel, defines, case.words, "emulated_bwd.hpp", kernel in (HOPPER, WIDE), **change)
 
 
-def prove_some(count, case_of=Case, kernel=KERNEL):
+def prove_some(count, case_of=Case, kernel=KERNEL, **change):
     """So many programs, each on three problems: compiling is what takes time. Five of this seed have every feature and nearly every tile."""
     dice = random.Random(int(os.environ.get("FA_TEST_SEED", "20261292")))
     for i in range(int(os.environ.get("FA_TEST_PROBLEMS", count))):
         case = case_of(dice)
         for _ in range(3):
-            done = proved(case, kernel)
+            done = proved(case, kernel, **change)
             assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words, done.stdout, done.stderr)
             case.draw_words(dice)
 
@@ -187,6 +187,30 @@ def hopper_problems_are_right():
     prove_some(4, HopperCase, HOPPER)
 
 
+class PassingCase(HopperCase):
+    """Whose sums of dQ are cleared and rounded while other jobs run."""
+
+    def draw_words(self, dice):
+        self.flags["DETERMINISTIC"] = 0
+        super().draw_words(dice)
+
+
+def sums_of_dq_are_cleared_and_rounded_in_passing():
+    """One job ahead in random problems; in one of many heads each part of it is left out. What waits for other blocks is test_barriers_bwd's."""
+    prove_some(1, PassingCase, HOPPER, changes=(("key_tiles_of(p) + kAhead", "key_tiles_of(p) + 1"),), change=1)
+    case = PassingCase(random.Random(1))
+    case.d = case.dv = 64
+    case.tiles, case.config, case.flags = [64, 64], (64, 128, 0, 0), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1}
+    case.words = [1, 170, 170, 8, 8, -1, -1, 0, 384, hopper_bytes(64, 64, 64), 5, 0]
+    find_each(case, (
+        ("if constexpr (kInPassing) clear_part(p, workspace, told.number, half);", ""),
+        ("store_floats(to + i, zeros);", ";"),
+        ("if constexpr (kInPassing) round_rest(p, workspace, group);", ""),
+        ("told.number >= ahead", "told.number > ahead"),
+        ("clears = is_cleared_first(p, kv_head);", "clears = false;"),
+        ("kv_head * key_tiles_of(p) < ahead_of(p)", "kv_head * key_tiles_of(p) < ahead_of(p) - 1")), HOPPER)
+
+
 def hopper_sequences_of_several_lengths_are_right():
     """As below, with each place that tells sequences apart left out in turn."""
     prove_some(5, HopperSequencesCase, HOPPER)
@@ -284,7 +308,7 @@ def a_kernel_that_is_wrong_is_found():
                               "store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, 1.0f, HEAD_DIM);")))
 
 
-tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right,
+tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right, sums_of_dq_are_cleared_and_rounded_in_passing,
           hopper_sequences_of_several_lengths_are_right,
           a_hopper_kernel_that_is_wrong_is_found, a_wide_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
           a_reference_that_is_wrong_is_found])
