@@ -215,7 +215,8 @@ proof() {
         serving) run serving python3 tests/gpu_serving.py ;;
         neighbours) run neighbours bash tests/gpu.sh neighbours --seconds $((limit / 2)) ;;
         gradients) gradients ;;
-        *) family "$part" ;;
+        reference | attn_fwd_*) family "$part" ;;
+        *) echo "tests/gpu.sh proof: there is no part \"$part\"" >&2; exit 2 ;;
         esac
     done
     wait
