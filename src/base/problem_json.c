@@ -164,7 +164,8 @@ static int check_document(const cJSON *json, const fa_operation *op, fa_need nee
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, f->name);
         int64_t value;
         if (is_needed(f, need) && item == NULL)
-            return fa_fail(diag, FA_EINVAL, "problem: \"%s\" is missing", f->name);
+            return fa_fail(diag, FA_EINVAL, "problem: %s needs \"%s\", which is missing",
+                           op->name, f->name);
         if (f->required && need == FA_NEED_REQUIRED) {
             int rc = fa_json_int(json, f->name, f->min, f->max, &value, "problem", diag);
             if (rc != 0)
