@@ -81,9 +81,10 @@ def prove_some(count, case_of=Case, kernel=KERNEL):
             case.draw_words(dice)
 
 
-def find_each(case, changes, kernel=KERNEL):
+def find_each(case, changes, kernel=KERNEL, right=()):
+    """`right`: changes that the same program can make, too."""
     for change in range(len(changes) + 1):
-        done = proved(case, kernel, changes=changes, change=change)
+        done = proved(case, kernel, changes=(*changes, *right), change=change)
         assert (done.returncode != 0) == (change > 0), (change, done)   # or it crashes
 
 
@@ -187,6 +188,14 @@ def hopper_problems_are_right():
     prove_some(4, HopperCase, HOPPER)
 
 
+def narrow(case, block_m, words, **flags):
+    """A case of 64 columns without any feature but these."""
+    case.d = case.dv = 64
+    case.tiles, case.config, case.flags = [64, 64], (block_m, 128, 0, 0), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1} | flags
+    case.words = [*words, -1, -1, 0, 384, hopper_bytes(block_m, 64, 64, case.flags["VARLEN"]), 5, 0]
+    return case
+
+
 class PassingCase(HopperCase):
     """Whose sums of dQ are cleared and rounded while other jobs run."""
 
@@ -198,34 +207,26 @@ class PassingCase(HopperCase):
 def sums_of_dq_are_cleared_and_rounded_in_passing():
     """One job ahead; and with many heads, each part of it left out. What waits for other blocks is test_barriers_bwd's."""
     dice = random.Random(2)
-    case = PassingCase(dice)
-    case.d = case.dv = 64
-    case.tiles, case.config, case.flags = [64, 64], (64, 128, 0, 0), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1}
-    case.words = [1, 170, 170, 8, 8, -1, -1, 0, 384, hopper_bytes(64, 64, 64), 5, 0]
+    case = narrow(PassingCase(dice), 64, [1, 170, 170, 8, 8])
     wrong = (("if constexpr (kInPassing) clear_part(p, workspace, told.number, half);", ""),
              ("store_floats(to + i, zeros);", ";"),
              ("if constexpr (kInPassing) round_rest(p, workspace, group);", ""),
              ("told.number >= ahead", "told.number > ahead"),
              ("clears = is_cleared_first(p, kv_head);", "clears = false;"),
              ("kv_head * key_tiles_of(p) < ahead_of(p)", "kv_head * key_tiles_of(p) < ahead_of(p) - 1"))
-    changes = (*wrong, ("key_tiles_of(p) + kAhead", "key_tiles_of(p) + 1"))
-    for change in range(len(changes)):
-        done = proved(case, HOPPER, changes=changes, change=change)
-        assert (done.returncode != 0) == (change > 0), (change, done)
+    near = ("key_tiles_of(p) + kAhead", "key_tiles_of(p) + 1"),
+    find_each(case, wrong, HOPPER, right=near)
     for _ in range(2):
         case.draw_words(dice)
         case.words[3:5] = 200, 330
-        done = proved(case, HOPPER, changes=changes, change=len(changes))
+        done = proved(case, HOPPER, changes=(*wrong, *near), change=len(wrong) + 1)
         assert done.returncode == 0, (case.words, done)
 
 
 def hopper_sequences_of_several_lengths_are_right():
     """As below, with each place that tells sequences apart left out in turn."""
     prove_some(5, HopperSequencesCase, HOPPER)
-    case = HopperSequencesCase(random.Random(1))
-    case.d = case.dv = 64
-    case.tiles, case.config, case.flags = [64, 64], (64, 128, 0, 0), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "VARLEN": 1}
-    case.words = [5, 2, 1, 100, 100, -1, -1, 0, 384, hopper_bytes(64, 64, 64, 1), 5, 0]
+    case = narrow(HopperSequencesCase(random.Random(1)), 64, [5, 2, 1, 100, 100], CAUSAL=1, VARLEN=1)
     find_each(case, (("(queries ? s.first_q : s.first_k) * strides.row", "0"),
                      ("(kVarlen ? (u32)job.first_tile : 0)", "0"),
                      ("Workspace(p, workspace, first_head, kVarlen ? job.first_tile : 0).dq", "Workspace(p, workspace, first_head, 0).dq"),
@@ -236,10 +237,7 @@ def hopper_sequences_of_several_lengths_are_right():
 
 def a_hopper_kernel_that_is_wrong_is_found():
     """Each wait, fence and arrival that keeps its shared memory in order, left out or too early."""
-    case = HopperCase(random.Random(1))
-    case.d = case.dv = 64
-    case.tiles, case.config, case.flags = [64, 64], (96, 128, 0, 0), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1}
-    case.words = [1, 1, 1, 400, 200, -1, -1, 0, 384, hopper_bytes(96, 64, 64), 5, 0]
+    case = narrow(HopperCase(random.Random(1)), 96, [1, 1, 1, 400, 200], CAUSAL=1)
     changes = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);", ""),
                ("barrier_wait(shared.barrier(kDsFull + slot_of(step - 1)), parity_of(step - 1));", ""),
                ("barrier_wait(shared.barrier(kDsEmpty + slot_of(step)), parity_of(step) ^ 1);", ""),
@@ -316,7 +314,8 @@ def a_kernel_that_is_wrong_is_found():
                               "store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, 1.0f, HEAD_DIM);")))
 
 
-tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right, sums_of_dq_are_cleared_and_rounded_in_passing,
+tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right,
+          sums_of_dq_are_cleared_and_rounded_in_passing,
           hopper_sequences_of_several_lengths_are_right,
           a_hopper_kernel_that_is_wrong_is_found, a_wide_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
           a_reference_that_is_wrong_is_found])
