@@ -226,9 +226,9 @@ inline int prove(int batch, int heads_q, int heads_kv, int seq_q, int seq_k, int
 #ifdef WIDE     // no sums of dQ; four tensor maps (of each sequence) and the numbers of two jobs
     const size_t floats = (size_t)(rows * 2 + (kVarlen ? count : 1) * 128 + 2);
     const u32 side_bytes = 512;
-#elif HOPPER    // two counters a tile, six tensor maps (of each sequence), the next job's number, and the sequences' ranking or four counters a head
-    const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? 2 * tiles * heads_q * batch : 0) +
-                                   (kVarlen ? (6 * count + 1) * 32 + 4 * (count + 1) : 7 * 32 + (kInPassing ? 4 * heads_kv * batch : 0)));
+#elif HOPPER    // six tensor maps (of each sequence), the next job's number, the sequences' ranking, and two counters a tile or four a head
+    const size_t floats = (size_t)(rows * (2 + kD) + (kVarlen ? (6 * count + 1) * 32 + 8 * (count + 1) : 7 * 32) +
+                                   (kInPassing ? 4 * heads_kv * count : 2 * tiles * heads_q * batch));
     const u32 side_bytes = 768;
 #else
     const size_t floats = (size_t)(rows * (2 + kD) + (kDeterministic ? tiles * heads_q * batch : 0));

@@ -25,7 +25,7 @@ def shared_bytes(m, n, stages, d, dv):
 
 
 def hopper_bytes(m, d, dv, varlen=0):
-    return 128 * varlen + 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 192
+    return 256 * varlen + 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 192
 
 
 def wide_bytes(stages, d, dv):
@@ -205,16 +205,16 @@ class PassingCase(HopperCase):
 
 
 def sums_of_dq_are_cleared_and_rounded_in_passing():
-    """One job ahead; and with many heads, each part of it left out. What waits for other blocks is test_barriers_bwd's."""
+    """One job ahead; and with many heads or sequences, each part of it left out. What waits for other blocks is test_barriers_bwd's."""
     dice = random.Random(2)
-    case = narrow(PassingCase(dice), 64, [1, 170, 170, 8, 8])
-    wrong = (("if constexpr (kInPassing) clear_part(p, workspace, told.number, half);", ""),
+    wrong = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), opaque(half));", ""),
              ("store_floats(to + i, zeros);", ";"),
              ("if constexpr (kInPassing) round_rest(p, workspace, group);", ""),
-             ("told.number >= ahead", "told.number > ahead"),
-             ("clears = is_cleared_first(p, kv_head);", "clears = false;"),
-             ("kv_head * key_tiles_of(p) < ahead_of(p)", "kv_head * key_tiles_of(p) < ahead_of(p) - 1"))
-    near = ("key_tiles_of(p) + kAhead", "key_tiles_of(p) + 1"),
+             ("job < jobs.count", "job < jobs.count - 1"),
+             ("other < jobs.count ? other : kNoJob", "other < jobs.count - 1 ? other : kNoJob"),
+             ("if (job >= ahead) return;", "if (job >= ahead - 1) return;"))
+    near = ("ahead = most + kAhead;", "ahead = most + 1;"),
+    case = narrow(PassingCase(dice), 64, [1, 170, 170, 8, 8])
     find_each(case, wrong, HOPPER, right=near)
     for _ in range(2):
         case.draw_words(dice)
@@ -229,10 +229,10 @@ def hopper_sequences_of_several_lengths_are_right():
     case = narrow(HopperSequencesCase(random.Random(1)), 64, [5, 2, 1, 100, 100], CAUSAL=1, VARLEN=1)
     find_each(case, (("(queries ? s.first_q : s.first_k) * strides.row", "0"),
                      ("(kVarlen ? (u32)job.first_tile : 0)", "0"),
-                     ("Workspace(p, workspace, first_head, kVarlen ? job.first_tile : 0).dq", "Workspace(p, workspace, first_head, 0).dq"),
-                     ("number >= ranking[rank + 1].key_tiles * heads_kv", "number > ranking[rank + 1].key_tiles * heads_kv"),
+                     ("opaque(first_tile) + (u32)walk.tile", "(u32)walk.tile"),
+                     ("job >= ranking[rank + 1].key_tiles * heads_kv", "job > ranking[rank + 1].key_tiles * heads_kv"),
                      ("queries ? s.seq_q : s.seq_k", "queries ? p.seq_q : p.seq_k"),
-                     ("key_tiles += (u32)(((i64)s.seq_k + kN - 1) / kN);", "++key_tiles;")), HOPPER)
+                     ("key_tiles += its_tiles;", "++key_tiles;")), HOPPER)
 
 
 def a_hopper_kernel_that_is_wrong_is_found():

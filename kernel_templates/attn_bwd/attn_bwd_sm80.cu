@@ -236,7 +236,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
             multiply<kSlabs, kDPairs, kN / 16>(dq, [&](u32 (&r)[4], int i, int k) { ds_rows.read<false>(r, i, k); },
                                                [&](u32 (&r)[4], int j, int k) { k_down.read<true>(r, k, d_piece + j); });
             if (kDeterministic) {
-                if (threadIdx.x == 0) wait_turn(work.turns + tile, key_tile);
+                if (threadIdx.x == 0) await_turn(work.turns + tile, key_tile);
                 block_sync();
             }
             float *sums = work.dq + (i64)tile * kM * kD + at.lane * 4;
@@ -253,7 +253,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
                                               [&](u32 (&r)[4], int j, int k) { q_down.read<true>(r, k, d_piece + j); });
         if (kDeterministic) {   // now that the sums have had time to arrive
             block_sync();
-            if (threadIdx.x == 0) pass_turn(p, work.turns + tile);
+            if (threadIdx.x == 0) give_turn(work.turns + tile, next_turn(key_tile, is_rising(p)));
         }
     }
     cp_async_wait<0>();

@@ -11,8 +11,8 @@
 //    delta, barriers, the number of a job. Tiles are slabs of 64 columns with swizzled rows of 128 bytes. Rows that do not exist are zero.
 //  - the first launch also makes the tensor maps and sets the number of the next job to 0, in the workspace between the sums of dQ and
 //    the counters (Progress, or two turns for each tile, one for each half), and orders LSE and delta as a lane wants them (place_of_row).
-//  - DETERMINISTIC=0, VARLEN=0: jobs clear the sums of dQ before they are added to and round them afterwards (kInPassing). Otherwise the
-//    last launch rounds them all, and with turns the first job at a tile stores its sums, so that only tiles without one are cleared.
+//  - DETERMINISTIC=0: jobs clear the sums of dQ before they are added to and round them afterwards. With turns the first job at a tile
+//    stores its sums, so that only tiles without one are cleared, and the last launch rounds them all.
 //  - a consumer multiplies a step's dS with K during its next step, so that neither waits long for the other's rows of it: one
 //    computes weights while the other multiplies.
 //  - each consumer hands its half of dQ to a warp of the producing warpgroup, which adds it to the workspace.
@@ -38,15 +38,16 @@ static_assert(kN == kGroups * 64 && kM % 16 == 0 && kM >= 64 && kM <= 128, "a co
 static_assert(kStages == 2, "a step's slot is its lowest bit");
 static_assert(kD <= 128 && kDv <= 128, "the heads do not fit their tiles");
 
+constexpr int kKeptBytes = 32;   // VARLEN=1: of a consumer's warp (keep_job)
 constexpr int kKBytes = kN * kD * 2, kVBytes = kN * kDv * 2, kQBytes = kM * kD * 2, kDoBytes = kM * kDv * 2;
 constexpr int kDsBytes = kM * kN * 2, kHalfBytes = kM * kD * 4 / kGroups, kRowsBytes = kM * 4;
 constexpr int kKAt = 0, kVAt = kKAt + kKBytes, kQAt = kVAt + kVBytes, kDoAt = kQAt + kStages * kQBytes;
-constexpr int kDsAt = kDoAt + kStages * kDoBytes, kHalvesAt = kDsAt + 2 * kDsBytes, kJobsAt = kHalvesAt + kGroups * kHalfBytes, kLseAt = kJobsAt + (kVarlen ? kGroups * 4 * 16 : 0);
+constexpr int kDsAt = kDoAt + kStages * kDoBytes, kHalvesAt = kDsAt + 2 * kDsBytes, kJobsAt = kHalvesAt + kGroups * kHalfBytes, kLseAt = kJobsAt + (kVarlen ? kGroups * 4 * kKeptBytes : 0);
 constexpr int kDeltaAt = kLseAt + kStages * kRowsBytes, kBarriersAt = kDeltaAt + kStages * kRowsBytes;
 enum Barrier { kJobFull, kJobEmpty, kKFull, kKEmpty, kVFull, kVEmpty, kQFull, kQEmpty = kQFull + kStages, kDoFull = kQEmpty + kStages,
                kDoEmpty = kDoFull + kStages, kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kApartFull = kDsEmpty + 2, kBarrierCount };
 constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount;
-static_assert(kBarrierCount < 24 && 64 * kD * 2 <= kHalfBytes, "what the manifest says of shared memory");
+static_assert(8 * kBarrierCount + (kVarlen ? 40 : 4) <= 192 && 64 * kD * 2 <= kHalfBytes, "what the manifest says of shared memory");
 static_assert(kM >= 64 && kSlabsV <= 2, "dV fits the tiles of dS");
 enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kRoomsFree = kHalfFull + kGroups };
 // Whether the second consumer begins a job when the first one's products for its first step are complete (kApartFull), so that one
@@ -63,10 +64,19 @@ constexpr int kDqN = !kDqAcross ? 64 : kD == 128 ? kM : kM / 2;
 constexpr int kMaps = 6;
 constexpr int kStoreRows = 16;   // of a box of dK or dV
 
-// Behind the sums of dQ, from where it takes no registers of a producer meanwhile.
+// Numbers that take no registers of a producer meanwhile: tiles of queries of a head, and rows of all heads, in the workspace.
+FA_DEVICE u32 tiles_in(const fa_attn_bwd_params &p) {
+    return kVarlen ? opaque((u32)p.seq_q) / kM + opaque((u32)p.batch) : (opaque((u32)p.seq_q) + kM - 1) / kM;
+}
+FA_DEVICE i64 rows_in(const fa_attn_bwd_params &p) {
+    return (i64)tiles_in(p) * kM * (opaque((u32)p.heads_q) * (kVarlen ? 1 : opaque((u32)p.batch)));
+}
+// The sums of dQ of a tile, counted through all heads of queries.
+FA_DEVICE float *sums_of(const fa_attn_bwd_params &p, void *workspace, u32 tile) {
+    return (float *)workspace + rows_in(p) * 2 + (i64)tile * (kM * kD);
+}
 FA_DEVICE fa_tensor_map *maps_of(const fa_attn_bwd_params &p, void *workspace) {
-    const i64 tiles = kVarlen ? opaque((u32)p.seq_q) / kM + opaque((u32)p.batch) : (i64)((opaque((u32)p.seq_q) + kM - 1) / kM) * opaque((u32)p.batch);
-    return (fa_tensor_map *)((float *)workspace + tiles * kM * (int)opaque((u32)p.heads_q) * (kD + 2));
+    return (fa_tensor_map *)((float *)workspace + rows_in(p) * (kD + 2));
 }
 FA_DEVICE i64 maps_in(const fa_attn_bwd_params &p) { return kVarlen ? (i64)opaque((u32)p.batch) * kMaps : kMaps; }
 FA_DEVICE u32 *next_job_of(const fa_attn_bwd_params &p, void *workspace) { return (u32 *)(maps_of(p, workspace) + maps_in(p)); }
@@ -77,76 +87,92 @@ struct alignas(16) Ranked {
     u32 key_tiles;    // of the sequences before, of one head
     u32 first_tile;   // of queries, in the workspace of a head
     u32 seq_q, seq_k;
+    u32 first_q;
+    u32 most_key_tiles;   // of a sequence, of one head; in the entry behind them
 };
 FA_DEVICE Ranked *ranking_of(const fa_attn_bwd_params &p, void *workspace) {
     return (Ranked *)(maps_of(p, workspace) + maps_in(p) + 1);
 }
-// With kInPassing, of a head of keys and of each half of dQ: how many parts of its sums are clear, and how many of its jobs have been added.
+FA_DEVICE void *behind_ranking(const fa_attn_bwd_params &p, void *workspace) {
+    if constexpr (!kVarlen) return maps_of(p, workspace) + kMaps + 1;
+    return ranking_of(p, workspace) + opaque((u32)p.batch) + 1;
+}
+FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, u32 tile) {
+    return (u32 *)behind_ranking(p, workspace) + (i64)tile * kGroups;
+}
+
+// DETERMINISTIC=0: the sums of dQ of a head of keys (of a sequence) have as many parts as the head has jobs. Job n clears the part of
+// job n + ahead and rounds that of job n - ahead, so that sums pass through the L2 cache once, while other blocks multiply. Jobs only wait
+// for jobs with smaller numbers: `ahead` is at least the number of a head's jobs, and more than run at a time. Blocks share what no job
+// clears when they begin, and what none rounds when all jobs have been taken.
+constexpr bool kInPassing = !kDeterministic;
+constexpr u32 kAhead = kCausal || kWindow ? 400 : 160;   // under a mask jobs take different times
+// How many parts are clear, and how many jobs have been added, of each half of dQ of a head of keys.
 struct Progress {
     u32 cleared[kGroups], added[kGroups];
 };
 FA_DEVICE Progress *progress_of(const fa_attn_bwd_params &p, void *workspace, u32 kv_head) {
-    return (Progress *)(maps_of(p, workspace) + kMaps + 1) + kv_head;
+    return (Progress *)behind_ranking(p, workspace) + kv_head;
 }
-FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, i64 head, i64 tile = 0) {
-    u32 *first = kVarlen ? (u32 *)(ranking_of(p, workspace) + p.batch + 1) : (u32 *)(maps_of(p, workspace) + kMaps + 1);
-    return first + (head * tiles_of_queries(p) + tile) * kGroups;
-}
+FA_DEVICE u32 tiles_of_keys(u32 seq_k) { return (seq_k + kN - 1) / kN; }
+struct Jobs {
+    u32 count, ahead;
 
-// The sums of dQ of a head of keys have as many parts as the head has jobs. Job n clears a part for the head of job n + ahead and rounds
-// a part of the head of job n - ahead, so that sums pass through the L2 cache once, while other blocks multiply. Jobs only wait for jobs
-// with smaller numbers: `ahead` is the number of a head's jobs and more than run at a time. The first launch clears what no job clears,
-// and when all jobs have been taken, the blocks share what no job rounds.
-constexpr bool kInPassing = !kVarlen && !kDeterministic;
-constexpr u32 kAhead = kCausal || kWindow ? 400 : 160;   // under a mask jobs take different times
-FA_DEVICE u32 key_tiles_of(const fa_attn_bwd_params &p) { return (opaque((u32)p.seq_k) + kN - 1) / kN; }
-FA_DEVICE u32 jobs_of(const fa_attn_bwd_params &p) { return key_tiles_of(p) * opaque((u32)p.heads_kv) * opaque((u32)p.batch); }
-FA_DEVICE u32 ahead_of(const fa_attn_bwd_params &p) {
-    const u32 jobs = jobs_of(p), most = key_tiles_of(p) + kAhead;
-    return most < jobs ? most : jobs;
+    __device__ __forceinline__ Jobs(const fa_attn_bwd_params &p, void *workspace) {
+        u32 key_tiles = tiles_of_keys(opaque((u32)p.seq_k)), most = key_tiles;
+        if constexpr (kVarlen) {
+            const Ranked *behind = ranking_of(p, workspace) + opaque((u32)p.batch);
+            key_tiles = behind->key_tiles, most = behind->most_key_tiles;
+        }
+        count = key_tiles * opaque((u32)p.heads_kv) * (kVarlen ? 1 : opaque((u32)p.batch));
+        ahead = most + kAhead;
+        if (ahead > count) ahead = count;
+    }
+};
+// VARLEN=1: the rank of a job's sequence.
+FA_DEVICE u32 find_rank(const fa_attn_bwd_params &p, void *workspace, u32 job) {
+    const Ranked *ranking = ranking_of(p, workspace);
+    u32 low = 0, high = opaque((u32)p.batch) - 1;
+    while (low < high) {
+        const u32 middle = high - (high - low) / 2;
+        if (ranking[middle].key_tiles * opaque((u32)p.heads_kv) <= job) low = middle;
+        else high = middle - 1;
+    }
+    return low;
 }
-FA_DEVICE bool is_cleared_first(const fa_attn_bwd_params &p, u32 kv_head) { return jobs_of(p) == 0 || kv_head * key_tiles_of(p) < ahead_of(p); }
-// Short groups walk downwards without turns, too: blocks of a head of keys then read the same tiles of queries at about the same time,
-// where those of all heads of a group in flight do not fit the L2 cache.
-FA_DEVICE bool walks_down(const fa_attn_bwd_params &p, int group) {
-    return is_rising(group) || (kInPassing && kCausal && group > 1 && p.seq_k <= 32 * kD);
-}
-// What a job clears or rounds: tiles of queries of a head of keys, counted through all heads.
+// What a job clears or rounds: tiles of queries, counted through the heads that share a head of keys.
 struct Part {
-    u32 kv_head, tiles;    // of queries, of a head
-    u32 first, end;
-    float *sums;           // of the first one
+    u32 kv_head, key_tiles;   // of all batches, or by the sequence's rank; how many jobs it has
+    u32 first, end, tiles;    // tiles: of a head
+    u32 first_head;           // of queries, of all batches
+    u32 first_tile, first_q, seq_q;   // VARLEN=1: the sequence's
 
-    __device__ __forceinline__ Part(const fa_attn_bwd_params &p, void *workspace, u32 job) {
-        const u32 key_tiles = key_tiles_of(p);
-        tiles = (opaque((u32)p.seq_q) + kM - 1) / kM;
-        kv_head = job / key_tiles;
-        const u32 heads_q = opaque((u32)p.heads_q), all = tiles * (heads_q / opaque((u32)p.heads_kv)), each = (all + key_tiles - 1) / key_tiles;
-        const u32 before = (job - kv_head * key_tiles) * each;
-        first = kv_head * all + (before < all ? before : all);
-        end = before + each < all ? first + each : (kv_head + 1) * all;
-        sums = (float *)workspace + (i64)tiles * kM * heads_q * opaque((u32)p.batch) * 2 + (i64)first * kM * kD;
+    __device__ __forceinline__ Part(const fa_attn_bwd_params &p, void *workspace, u32 rank, u32 job) {
+        const u32 heads_kv = opaque((u32)p.heads_kv), group = opaque((u32)p.heads_q) / heads_kv;
+        u32 before = 0;   // heads of the sequences in front
+        seq_q = opaque((u32)p.seq_q), first_tile = first_q = 0;
+        key_tiles = tiles_of_keys(opaque((u32)p.seq_k));
+        if constexpr (kVarlen) {
+            const Ranked own = ranking_of(p, workspace)[rank];
+            seq_q = own.seq_q, first_tile = own.first_tile, first_q = own.first_q;
+            key_tiles = tiles_of_keys(own.seq_k), job -= own.key_tiles * heads_kv, before = rank * heads_kv;
+            if (key_tiles == 0) key_tiles = 1;   // of a rank that is told where there is no job
+        }
+        const u32 head = job / key_tiles;
+        kv_head = before + head, first_head = head * group;
+        tiles = (seq_q + kM - 1) / kM;
+        const u32 all = tiles * group, each = (all + key_tiles - 1) / key_tiles;
+        if (tiles == 0) tiles = 1;   // the part is empty
+        first = (job - head * key_tiles) * each;
+        first = first < all ? first : all;
+        end = first + each < all ? first + each : all;
+    }
+    // Of a tile. Where sequences are as long as the tensor their heads lie behind one another.
+    __device__ __forceinline__ float *sums(const fa_attn_bwd_params &p, void *workspace, u32 tile) const {
+        const u32 head = kVarlen ? tile / tiles : 0;
+        return sums_of(p, workspace, (first_head + head) * tiles_in(p) + first_tile + tile - head * tiles);
     }
 };
-
-// Whose turn it is (attn_bwd_tiles.cuh); and, as the highest bit, that there are no sums yet, so that they are stored and not added.
-constexpr u32 kStores = 0x80000000u;
-struct Turn {
-    bool here, stores;
-
-    __device__ __forceinline__ Turn(const u32 *turn, int key_tile) {
-        u32 now;
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
-        here = (now & ~kStores) == (u32)key_tile, stores = now >= kStores;
-    }
-};
-FA_DEVICE bool await_turn(const u32 *turn, int key_tile) {
-    while (true) {
-        const Turn now(turn, key_tile);
-        if (now.here) return now.stores;
-    }
-}
-FA_DEVICE void give_turn(u32 *turn, int key_tile) { asm volatile("st.release.gpu.global.u32 [%0], %1;" :: "l"(turn), "r"(key_tile) : "memory"); }
 
 FA_DEVICE u32 shuffle_xor_count(u32 x, int mask) {
     u32 y;
@@ -163,29 +189,22 @@ FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
     const i64 tiles = tiles_of_queries(p), head = blockIdx.x / tiles;
     i64 tile = blockIdx.x % tiles;
     const Workspace at(p, workspace, head, tile);
-    u32 *turns = turns_of(p, workspace, head, tile);
+    u32 *turns = turns_of(p, workspace, (u32)head * (u32)tiles + (u32)tile);
     const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
-    bool clears = true;
+    bool clears = false;
     if constexpr (kDeterministic) {
         const u32 turn = first_turn(s, (int)tile, is_rising(p));
         const Meets meets = find_meets(s, find_band(s), (int)turn * kN);
         clears = turn >= ((u32)s.seq_k + kN - 1) / kN || tile < meets.first || tile >= meets.end;   // nobody adds
         if (threadIdx.x < kGroups) turns[threadIdx.x] = turn | kStores;
     }
-    if constexpr (kInPassing) {
-        const u32 group = (u32)p.heads_q / (u32)p.heads_kv, kv_head = (u32)head / group;
-        clears = is_cleared_first(p, kv_head);
-        Progress *progress = progress_of(p, workspace, kv_head);
-        if (tile == 0 && (u32)head == kv_head * group && threadIdx.x < kGroups)
-            progress->cleared[threadIdx.x] = clears ? key_tiles_of(p) : 0, progress->added[threadIdx.x] = 0;
-    }
     const float zeros[4] = {};
     if (clears)
 #pragma unroll 4
         for (int i = threadIdx.x; i < kM * kD / 4; i += kSideThreads) store_floats(at.dq + 4 * i, zeros);
     prepare_rows(p, at, s, head % p.heads_q, tile);
-    if (!kInPassing || p.seq_k > 0) return;
-    u16 *dq = (u16 *)row_of(p.dq, p.dq_strides, s.batch, head % p.heads_q, tile * kM);   // there are no jobs that round it
+    if (!kInPassing || s.seq_k > 0) return;
+    u16 *dq = (u16 *)row_of(p.dq, p.dq_strides, s.batch, head % p.heads_q, s.first_q + tile * kM);   // there are no jobs that round it
     for (int i = threadIdx.x; i < kM * (HEAD_DIM / 4); i += kSideThreads) {
         const int row = i / (HEAD_DIM / 4);
         if (tile * kM + row < s.seq_q) store_global_8(dq + row * p.dq_strides.row + i % (HEAD_DIM / 4) * 4, 0, 0);
@@ -195,23 +214,27 @@ FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
 // VARLEN=1: a warp makes one of the maps of a sequence, in its place among all, and the first warp tells that place.
 FA_DEVICE void rank_sequence(const fa_attn_bwd_params &p, void *workspace, int b, int which) {
     const Sequence own = sequence_of(p, b);
-    u32 before = 0, key_tiles = 0;
+    u32 before = 0, key_tiles = 0, most = 0;
     for (int other = (int)(threadIdx.x % kWarp); other < p.batch; other += (int)kWarp) {
         const Sequence s = sequence_of(p, other);
+        const u32 its_tiles = tiles_of_keys((u32)s.seq_k);
+        if (its_tiles > most) most = its_tiles;
         if (s.seq_q < own.seq_q || (s.seq_q == own.seq_q && other >= b)) continue;
         ++before;
-        key_tiles += (u32)(((i64)s.seq_k + kN - 1) / kN);
+        key_tiles += its_tiles;
     }
 #pragma unroll
     for (int mask = 1; mask < (int)kWarp; mask <<= 1) {
         before += shuffle_xor_count(before, mask);
         key_tiles += shuffle_xor_count(key_tiles, mask);
+        const u32 others = shuffle_xor_count(most, mask);
+        if (others > most) most = others;
     }
     prepare_map(p, maps_of(p, workspace) + (i64)before * kMaps + which, own, which);
     if (threadIdx.x != 0) return;
     Ranked *at = ranking_of(p, workspace) + before;
-    at[0] = {key_tiles, (u32)own.first_tile, (u32)own.seq_q, (u32)own.seq_k};
-    if (before == (u32)p.batch - 1) at[1] = {key_tiles + (u32)(((i64)own.seq_k + kN - 1) / kN), 0, 0, 0};
+    at[0] = {key_tiles, (u32)own.first_tile, (u32)own.seq_q, (u32)own.seq_k, (u32)own.first_q, 0};
+    if (before == (u32)p.batch - 1) at[1] = {key_tiles + tiles_of_keys((u32)own.seq_k), 0, 0, 0, 0, most};
 }
 
 // An 8 x 8 matrix of 16-bit elements, transposed.
@@ -282,8 +305,13 @@ FA_DEVICE void finish_rows(const fa_attn_bwd_params &p, void *workspace) {
 FA_DEVICE u32 slot_of(u32 step) { return step & 1; }              // in each ring
 FA_DEVICE u32 parity_of(u32 step) { return step >> 1 & 1; }       // of that slot's barriers
 // What the warps of a block are told of a job: its number, and of a sequence among others (VARLEN=1) its rank, which is then the number.
+// DETERMINISTIC=0: and whose part it clears and whose it rounds (kNoJob: none).
+struct Passing {
+    u32 rank, job;   // rank: of that job's sequence (VARLEN=1)
+};
 struct Told {
     u32 number, head, key_tile, first_tile, seq_q, seq_k;
+    Passing rounds;
 };
 struct Job {
     int key_tile, head, batch;   // head of keys
@@ -301,7 +329,7 @@ struct Job {
             key_tile = (int)told.key_tile, first_tile = (int)told.first_tile;
             seq_q = lengths.seq_q = (int)told.seq_q, seq_k = lengths.seq_k = (int)told.seq_k;
         } else {
-            const u32 key_tiles = key_tiles_of(p);
+            const u32 key_tiles = tiles_of_keys((u32)lengths.seq_k);
             kv_head = told.number / key_tiles;
             key_tile = (int)(told.number - kv_head * key_tiles);
         }
@@ -314,6 +342,11 @@ struct Job {
         steps = meets.end > meets.first ? (meets.end - meets.first) * group : 0;
     }
 };
+// Short groups walk downwards without turns, too: blocks of a head of keys then read the same tiles of queries at about the same time,
+// where those of all heads of a group in flight do not fit the L2 cache.
+FA_DEVICE bool walks_down(const fa_attn_bwd_params &p, const Job &job) {
+    return is_rising(job.group) || (kInPassing && kCausal && job.group > 1 && (kVarlen ? job.seq_k : p.seq_k) <= 32 * kD);
+}
 struct Shared {
     const u32 base;
     __device__ __forceinline__ u32 barrier(u32 which) const { return base + kBarriersAt + 8 * which; }
@@ -322,9 +355,24 @@ struct Shared {
 FA_DEVICE u32 own_of(const fa_attn_bwd_params &p, u32 number, u32 key_tiles, u32 kv_heads) {
     return find_owned(number, key_tiles, kv_heads, opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
 }
+FA_DEVICE void store_passing(u32 at, const Passing &x) { asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at), "r"(x.rank), "r"(x.job) : "memory"); }
+FA_DEVICE Passing load_passing(u32 at) {
+    Passing x;
+    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(x.rank), "=r"(x.job) : "r"(at) : "memory");
+    return x;
+}
+// What a job clears and rounds. VARLEN=1: as it was told, until it has been read.
+enum InPassing : u32 { kClears = 24, kRounds = 32 };   // where they are told, from kJobAt on
+FA_DEVICE u32 number_of(const Jobs &jobs, InPassing which, u32 number) {
+    const u32 other = which == kClears ? number + jobs.ahead : number - jobs.ahead;
+    return other < jobs.count ? other : kNoJob;
+}
+template <InPassing kWhich> FA_DEVICE Passing passing_of(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 number) {
+    if constexpr (kVarlen) return load_passing(opaque(shared.base) + kJobAt + kWhich);
+    return {0, number_of(Jobs(p, workspace), kWhich, number)};
+}
 // Jobs are taken by one thread, from a counter, and read by the other warps of the block, which end with it after the last one.
-FA_DEVICE void tell_job(const Shared &shared, u32 turn, const Told &job) {
-    barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);
+FA_DEVICE void tell_job(const Shared &shared, const Told &job) {
     const u32 at = shared.base + kJobAt;
     asm volatile("st.shared.b32 [%0], %1;" :: "r"(at), "r"(job.number) : "memory");
     if constexpr (kVarlen) {
@@ -335,16 +383,22 @@ FA_DEVICE void tell_job(const Shared &shared, u32 turn, const Told &job) {
     }
     barrier_arrive(shared.barrier(kJobFull));
 }
-FA_DEVICE Told read_job(const Shared &shared, u32 turn) {
+FA_DEVICE u32 peek_job(const Shared &shared, u32 turn) {
+    u32 number;
     barrier_wait(shared.barrier(kJobFull), turn & 1);
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(number) : "r"(shared.base + kJobAt) : "memory");
+    return number;
+}
+FA_DEVICE Told read_job(const Shared &shared, u32 turn) {
     const u32 at = shared.base + kJobAt;
     Told job;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(job.number) : "r"(at) : "memory");
+    job.number = peek_job(shared, turn);
     if constexpr (kVarlen) {
         asm volatile("ld.shared.b32 %0, [%1];" : "=r"(job.head) : "r"(at + 4) : "memory");
         asm volatile("ld.shared.b32 %0, [%1];" : "=r"(job.key_tile) : "r"(at + 8) : "memory");
         asm volatile("ld.shared.b32 %0, [%1];" : "=r"(job.first_tile) : "r"(at + 12) : "memory");
         asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(job.seq_q), "=r"(job.seq_k) : "r"(at + 16) : "memory");
+        if constexpr (kInPassing) job.rounds = load_passing(at + kRounds);
     }
     barrier_arrive(shared.barrier(kJobEmpty));
     return job;
@@ -357,34 +411,51 @@ FA_DEVICE Told read_job_together(const Shared &shared, u32 turn) {
     if constexpr (kVarlen) {
         job.head = (u32)uniform((int)job.head), job.key_tile = (u32)uniform((int)job.key_tile);
         job.first_tile = (u32)uniform((int)job.first_tile), job.seq_q = (u32)uniform((int)job.seq_q), job.seq_k = (u32)uniform((int)job.seq_k);
+        job.rounds = {(u32)uniform((int)job.rounds.rank), (u32)uniform((int)job.rounds.job)};
     }
     return job;
 }
-// The job of a number. VARLEN=1: numbers only rise, so the sequence is that of the job before or a later one.
-FA_DEVICE Told find_job(const fa_attn_bwd_params &p, const Shared &shared, const Ranked *ranking, u32 number) {
+// VARLEN=1: the rank of the sequence of a job. Numbers only rise, so it is the one that was told last, 0 at first, or a later one.
+FA_DEVICE u32 follow_rank(const Ranked *ranking, u32 told, u32 job, u32 heads_kv, u32 batch) {
+    u32 rank;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(rank) : "r"(told) : "memory");
+    while (rank < batch && job >= ranking[rank + 1].key_tiles * heads_kv) ++rank;
+    return rank;
+}
+// The job of a number.
+FA_DEVICE Told find_job(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 number) {
+    Told told = {kNoJob};
     if constexpr (!kVarlen) {
-        const u32 jobs = jobs_of(p);
-        if constexpr (kInPassing) return {number < jobs ? number : kNoJob, 0, 0, 0, 0, 0};
-        const u32 key_tiles = key_tiles_of(p);
-        return {number < jobs ? own_of(p, number, key_tiles, jobs / key_tiles) : kNoJob, 0, 0, 0, 0, 0};
+        const Jobs jobs(p, workspace);
+        const u32 key_tiles = tiles_of_keys(opaque((u32)p.seq_k));
+        if (number < jobs.count) told.number = own_of(p, number, key_tiles, jobs.count / key_tiles);
+        return told;
     }
-    u32 rank;   // what it told last, 0 at first
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(rank) : "r"(shared.base + kJobAt) : "memory");
-    const u32 heads_kv = opaque((u32)p.heads_kv);
-    while (rank < (u32)p.batch && number >= ranking[rank + 1].key_tiles * heads_kv) ++rank;
-    if (rank >= (u32)p.batch) return {kNoJob, 0, 0, 0, 0, 0};
+    const Ranked *ranking = ranking_of(p, workspace);
+    const u32 heads_kv = opaque((u32)p.heads_kv), batch = opaque((u32)p.batch), at = opaque(shared.base) + kJobAt;
+    const u32 rank = follow_rank(ranking, at, number, heads_kv, batch);
+    if (rank >= batch) return told;
     const Ranked own = ranking[rank];
-    const u32 tiles = (own.seq_k + kN - 1) / kN, owned = own_of(p, number - own.key_tiles * heads_kv, tiles, heads_kv);
+    const u32 tiles = tiles_of_keys(own.seq_k), owned = own_of(p, number - own.key_tiles * heads_kv, tiles, heads_kv);
     return {rank, owned / tiles, owned % tiles, own.first_tile, own.seq_q, own.seq_k};
 }
-// VARLEN=1: what a consumer's warp wants to know of its job again when it stores, kept in shared memory meanwhile.
-FA_DEVICE void keep_job(u32 at, const Told &job) {
-    asm volatile("st.shared.b32 [%0], %1;" :: "r"(at), "r"(job.number) : "memory");
-    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at + 8), "r"(job.head), "r"(job.key_tile) : "memory");
+// VARLEN=1: tells what the job of a number clears and rounds, in front of the job.
+template <InPassing kWhich> FA_DEVICE void tell_passing(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 number) {
+    const u32 at = opaque(shared.base) + kJobAt + kWhich;
+    Passing x = {0, number_of(Jobs(p, workspace), kWhich, number)};
+    if (x.job != kNoJob) x.rank = follow_rank(ranking_of(p, workspace), at, x.job, opaque((u32)p.heads_kv), opaque((u32)p.batch));
+    store_passing(at, x);
 }
-FA_DEVICE u32 recall_job(u32 at, Job &job) {
+// VARLEN=1: what a consumer's warp wants to know of its job again when it stores, kept in shared memory meanwhile.
+FA_DEVICE void keep_job(u32 at, const Told &job, u32 turn) {
+    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at), "r"(job.number), "r"(turn) : "memory");
+    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at + 8), "r"(job.head), "r"(job.key_tile) : "memory");
+    if constexpr (kInPassing) store_passing(at + 16, job.rounds);
+}
+FA_DEVICE u32 recall_job(u32 at, Job &job, u32 &turn, Passing &rounds) {
     u32 rank;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(rank) : "r"(at) : "memory");
+    if constexpr (kInPassing) rounds = load_passing(at + 16);
+    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(rank), "=r"(turn) : "r"(at) : "memory");
     asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(job.head), "=r"(job.key_tile) : "r"(at + 8) : "memory");
     job.batch = 0;
     return rank;
@@ -399,12 +470,12 @@ FA_DEVICE void wait_count(const u32 *counter, u32 wanted) {
     while (now < wanted);
 }
 // Waits until the sums that a job rounds are complete; the thread that takes jobs calls it before it tells the job.
-FA_DEVICE void wait_added(const fa_attn_bwd_params &p, void *workspace, u32 number) {
-    const u32 ahead = ahead_of(p), key_tiles = key_tiles_of(p);
-    if (number < ahead) return;
-    const Progress *progress = progress_of(p, workspace, (number - ahead) / key_tiles);
-    wait_count(&progress->added[0], key_tiles);
-    wait_count(&progress->added[1], key_tiles);
+FA_DEVICE void wait_added(const fa_attn_bwd_params &p, void *workspace, const Passing &rounds) {
+    if (rounds.job == kNoJob) return;
+    const Part part(p, workspace, rounds.rank, rounds.job);
+    const Progress *progress = progress_of(p, workspace, part.kv_head);
+    wait_count(&progress->added[0], part.key_tiles);
+    wait_count(&progress->added[1], part.key_tiles);
 }
 
 template <int kCount>
@@ -427,10 +498,15 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         if constexpr (kOfV) {
             told = read_job(shared, turn);
         } else {
-            u32 *next_job = (u32 *)(maps + maps_in(p));
-            told = find_job(p, shared, (const Ranked *)(next_job + sizeof(fa_tensor_map) / 4), take_number(next_job));
-            if (kInPassing && told.number != kNoJob) wait_added(p, workspace, told.number);
-            tell_job(shared, turn, told);
+            const u32 number = take_number(next_job_of(p, workspace));
+            barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);
+            if constexpr (kVarlen && kInPassing) {
+                tell_passing<kClears>(p, workspace, shared, number);
+                tell_passing<kRounds>(p, workspace, shared, number);
+            }
+            told = find_job(p, workspace, shared, number);
+            if (kInPassing && told.number != kNoJob) wait_added(p, workspace, passing_of<kRounds>(p, workspace, shared, number));
+            tell_job(shared, told);
         }
         if (told.number == kNoJob) return;
         const fa_tensor_map *keys = map_of(maps, told.number, kOfV ? kMapV : kMapK), *queries = map_of(maps, told.number, kOfV ? kMapDo : kMapQ);
@@ -443,11 +519,11 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         barrier_expect(shared.barrier(kKeysFull), kKeysBytes);
         load_slabs<kCount>(shared.base + kKeysAt, keys, shared.barrier(kKeysFull), kN, job.key_tile * kN, job.head, job.batch, kEvictFirst);
         const int first_head = job.head * job.group;
-        const u32 tiles = opaque((u32)tiles_of_queries(p));
+        const u32 tiles = tiles_in(p);
         // Tiles of the heads in front. Delta is behind LSE.
         const u32 before = (((u32)job.batch + (kOfV ? opaque((u32)batches_of(p)) : 0)) * opaque((u32)p.heads_q) + (u32)first_head) * tiles +
                            (kVarlen ? (u32)job.first_tile : 0);
-        Walk walk(job.meets, job.group, walks_down(p, job.group));
+        Walk walk(job.meets, job.group, walks_down(p, job));
 #pragma unroll 1
         for (const u32 end = step + (u32)job.steps; step != end; ++step, walk.next(job.meets, job.group)) {
             const u32 slot = slot_of(step), full = shared.barrier(kFull + slot), place = before + (u32)walk.head * tiles + (u32)walk.tile;
@@ -459,51 +535,65 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
     }
 }
 
-// The part of the sums of dQ that a job clears: a draining warp clears its half.
-FA_DEVICE void clear_part(const fa_attn_bwd_params &p, void *workspace, u32 number, u32 half) {
-    number += ahead_of(p);
-    if (number >= jobs_of(p)) return;
-    const Part part(p, workspace, number);
-    if (is_cleared_first(p, part.kv_head)) return;
-    float *to = part.sums + half * (kHalfBytes / 4) + threadIdx.x % kWarp * 4;
+// A part of the sums of dQ: a draining warp clears its half.
+FA_DEVICE void clear_part(const fa_attn_bwd_params &p, void *workspace, const Passing &clears, u32 half) {
+    if (clears.job == kNoJob) return;
+    const Part part(p, workspace, clears.rank, clears.job);
     const float zeros[4] = {};
 #pragma unroll 1
-    for (u32 left = part.end - part.first; left > 0; --left, to += kM * kD)
+    for (u32 tile = part.first; tile < part.end; ++tile) {
+        float *to = part.sums(p, workspace, tile) + half * (kHalfBytes / 4) + threadIdx.x % kWarp * 4;
 #pragma unroll 8
         for (int i = 0; i < kHalfBytes / 4; i += kWarp * 4) store_floats(to + i, zeros);
+    }
     global_proxy_fence();
     warp_sync();
     if (threadIdx.x % kWarp == 0) count_up(&progress_of(p, workspace, part.kv_head)->cleared[half]);
 }
+// The parts that no job clears: those of the first jobs, which round nothing.
+FA_DEVICE void clear_first(const fa_attn_bwd_params &p, void *workspace, u32 half) {
+    const u32 ahead = Jobs(p, workspace).ahead;
+#pragma unroll 1
+    while (true) {
+        u32 job = 0;
+        if (threadIdx.x % kWarp == 0) job = take_number(next_job_of(p, workspace) + 1 + half);
+        job = (u32)uniform((int)job);
+        if (job >= ahead) return;
+        clear_part(p, workspace, {kVarlen ? find_rank(p, workspace, job) : 0, job}, half);
+    }
+}
 // The part of the sums of dQ that a job rounds: a consumer rounds its half. It loads the first two tiles between the job's stores.
 struct Rounding {
-    u32 tile, end, tiles;   // of queries, of a head
-    const float *sums;
+    const Part part;
+    u32 tile, end;   // of the part, from the next one on
     int half;
 
-    // `job`: whose part; `there`: whether there is one.
-    __device__ __forceinline__ Rounding(const fa_attn_bwd_params &p, void *workspace, u32 job, bool there, u32 half) : half((int)half) {
-        const Part part(p, workspace, there ? job : 0);
-        tile = part.first, end = there ? part.end : tile, tiles = part.tiles, sums = part.sums;
+    __device__ __forceinline__ Rounding(const fa_attn_bwd_params &p, void *workspace, const Passing &rounds, u32 half)
+        : part(p, workspace, rounds.rank, rounds.job == kNoJob ? 0 : rounds.job), half((int)half) {
+        tile = part.first, end = rounds.job == kNoJob ? tile : part.end;
     }
-    __device__ __forceinline__ void load(HalfOfDq &x, u32 ahead) const { load_half(x, sums + (i64)ahead * kM * kD, half, tile + ahead < end); }
+    __device__ __forceinline__ void load(const fa_attn_bwd_params &p, void *workspace, HalfOfDq &x, u32 ahead) const {
+        load_half(x, part.sums(p, workspace, tile + ahead), half, tile + ahead < end);
+    }
     __device__ __forceinline__ void store(const fa_attn_bwd_params &p, const HalfOfDq &x, u32 ahead) const {
         if (tile + ahead >= end) return;
-        const u32 head = (tile + ahead) / tiles, row = (tile + ahead - head * tiles) * kM, heads_q = opaque((u32)p.heads_q);
-        store_half(p, x, (u16 *)row_of(p.dq, p.dq_strides, head / heads_q, head % heads_q, row), opaque((u32)p.seq_q) - row, half);
+        const u32 within = (tile + ahead) / part.tiles, row = (tile + ahead - within * part.tiles) * kM, heads_q = opaque((u32)p.heads_q);
+        const u32 head = part.first_head + within;
+        u16 *to = (u16 *)row_of(p.dq, p.dq_strides, kVarlen ? 0 : head / heads_q, kVarlen ? head : head % heads_q, (i64)part.first_q + row);
+        store_half(p, x, to, part.seq_q - row, half);
     }
     // Two tiles, which have been loaded, and all others.
-    __device__ __forceinline__ void finish(const fa_attn_bwd_params &p, const HalfOfDq &x, const HalfOfDq &y) {
+    __device__ __forceinline__ void finish(const fa_attn_bwd_params &p, void *workspace, const HalfOfDq &x, const HalfOfDq &y) {
         store(p, x, 0);
         store(p, y, 1);
-        tile += 2, sums += 2 * kM * kD;
-        finish(p);
+        tile += 2;
+        finish(p, workspace);
     }
-    __device__ __forceinline__ void finish(const fa_attn_bwd_params &p) {
+    __device__ __forceinline__ void finish(const fa_attn_bwd_params &p, void *workspace) {
 #pragma unroll 1
-        for (; tile < end; tile += 2, sums += 2 * kM * kD) {
+        for (; tile < end; tile += 2) {
             HalfOfDq x, y;
-            load(x, 0), load(y, 1);
+            load(p, workspace, x, 0), load(p, workspace, y, 1);
             store(p, x, 0), store(p, y, 1);
         }
     }
@@ -511,12 +601,13 @@ struct Rounding {
 
 // The parts that no job rounds, of which each block takes some.
 FA_DEVICE void round_rest(const fa_attn_bwd_params &p, void *workspace, u32 half) {
-    const u32 jobs = jobs_of(p), key_tiles = key_tiles_of(p);
+    const Jobs jobs(p, workspace);
 #pragma unroll 1
-    for (u32 job = jobs - ahead_of(p) + blockIdx.x; job < jobs; job += gridDim.x) {
-        if (threadIdx.x % kWarp == 0) wait_count(&progress_of(p, workspace, job / key_tiles)->added[half], key_tiles);
+    for (u32 job = jobs.count - jobs.ahead + blockIdx.x; job < jobs.count; job += gridDim.x) {
+        Rounding rounding(p, workspace, {kVarlen ? find_rank(p, workspace, job) : 0, job}, half);
+        if (threadIdx.x % kWarp == 0) wait_count(&progress_of(p, workspace, rounding.part.kv_head)->added[half], rounding.part.key_tiles);
         warp_sync();
-        Rounding(p, workspace, job, true, half).finish(p);
+        rounding.finish(p, workspace);
     }
 }
 
@@ -525,37 +616,47 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
     const bool first = threadIdx.x % kWarp == 0;
 #pragma unroll 1
     for (u32 turn = 0;; ++turn) {
-        const Told told = read_job_together(shared, turn);
+        Told told = {};
+        if constexpr (kInPassing) told.number = peek_job(shared, turn);   // before the rest, for which there are no registers yet
+        else                      told = read_job_together(shared, turn);
         if (told.number == kNoJob) return;
         named_sync(kRoomsFree + half, kGroup + kWarp);
         named_arrive(kHalfEmpty + half, kGroup + kWarp);
-        if constexpr (kInPassing) clear_part(p, workspace, told.number, half);
+        if constexpr (kInPassing) {
+            if (passing_of<kRounds>(p, workspace, shared, told.number).job == kNoJob) clear_first(p, workspace, opaque(half));
+            clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), opaque(half));
+            told = read_job_together(shared, turn);
+        }
         const Job job(p, told);
-        const i64 first_head = (i64)job.batch * p.heads_q + job.head * job.group;
-        float *to = Workspace(p, workspace, first_head, kVarlen ? job.first_tile : 0).dq + half * (kHalfBytes / 4);
+        const u32 kv_head = (kVarlen ? told.number : (u32)job.batch) * opaque((u32)p.heads_kv) + (u32)job.head;
+        const auto first_head = [&] { return (kVarlen ? (u32)job.head : opaque(kv_head)) * (u32)job.group; };
+        const u32 first_tile = kVarlen ? (u32)job.first_tile : 0;
         // By way of opaque(): there are few registers to keep addresses in.
         const auto turn_of = [&](u32 place) {
-            return turns_of(p, workspace, (i64)opaque((u32)first_head), kVarlen ? job.first_tile : 0) + half + place * kGroups;
+            return turns_of(p, workspace, place) + half;
         };
-        Walk walk(job.meets, job.group, walks_down(p, job.group));
-        u32 place = (u32)walk.tile;   // of a step's tile, from the first head's first one
+        Walk walk(job.meets, job.group, walks_down(p, job));
+        const auto place_of = [&](const Walk &walk) { return (first_head() + (u32)walk.head) * tiles_in(p) + opaque(first_tile) + (u32)walk.tile; };
+        u32 place = place_of(walk);   // of a step's tile, in the workspace
         u32 owed = kNoJob;            // that of the step before, whose addition may not be complete and whose turn is not passed
         if (kInPassing && first && job.steps > 0) {
-            wait_count(&progress_of(p, workspace, told.number / key_tiles_of(p))->cleared[half], key_tiles_of(p));
+            wait_count(&progress_of(p, workspace, kv_head)->cleared[half], tiles_of_keys(kVarlen ? told.seq_k : opaque((u32)p.seq_k)));
             global_proxy_fence();
         }
         bool stores = kDeterministic && first && job.steps > 0 && await_turn(turn_of(place), job.key_tile);
-        const int next = job.key_tile + (is_rising(job.group) ? 1 : -1);   // the tile of keys whose turn comes next
+        const auto pass_turn = [&](u32 place) { give_turn(turn_of(place), next_turn(job.key_tile, is_rising(p))); };
 #pragma unroll 1
         for (int left = job.steps; left > 0; --left) {
             named_sync(kHalfFull + half, kGroup + kWarp);
             if (first) {
-                if (stores) bulk_store(to + (i64)place * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
-                else        bulk_add(to + (i64)place * kM * kD, shared.base + kHalvesAt + half * kHalfBytes, kHalfBytes);
+                float *to = sums_of(p, workspace, place) + opaque(half) * (kHalfBytes / 4);
+                const u32 from = shared.base + kHalvesAt + opaque(half) * kHalfBytes;
+                if (stores) bulk_store(to, from, kHalfBytes);
+                else        bulk_add(to, from, kHalfBytes);
                 tma_store_commit();
                 if (kDeterministic && owed != kNoJob) {
                     bulk_wait_written<1>();
-                    give_turn(turn_of(owed), next);
+                    pass_turn(owed);
                 }
                 tma_store_wait_read<0>();
             }
@@ -563,7 +664,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
             named_arrive(kHalfEmpty + half, kGroup + kWarp);
             const u32 added = place;
             walk.next(job.meets, job.group);
-            place = (u32)walk.head * opaque((u32)tiles_of_queries(p)) + (u32)walk.tile;
+            place = place_of(walk);
             if constexpr (kDeterministic) {
                 // The next step's turn is waited for while its half of dQ is computed. If it is there, this one's is passed when the next
                 // addition has been sent, so that this warp seldom waits until one is complete.
@@ -575,7 +676,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
                     }
                     if (owed == kNoJob) {
                         bulk_wait_written<0>();
-                        give_turn(turn_of(added), next);
+                        pass_turn(added);
                         if (left > 1) stores = await_turn(turn_of(place), job.key_tile);
                     }
                 }
@@ -584,7 +685,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         }
         if (kInPassing && first) {
             bulk_wait_written<0>();
-            count_up(&progress_of(p, workspace, told.number / key_tiles_of(p))->added[half]);
+            count_up(&progress_of(p, workspace, kv_head)->added[half]);
         }
     }
 }
@@ -653,7 +754,7 @@ struct Consumer {
           ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
                    (((warp * 2 + ((lane >> 3) & 1)) ^ (lane & 7)) << 4)),
           seers(kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k, job.band, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), 
-          meets(job.meets), heads(job.group), walk(job.meets, job.group, walks_down(p, job.group)), left(job.steps), step(step) {
+          meets(job.meets), heads(job.group), walk(job.meets, job.group, walks_down(p, job)), left(job.steps), step(step) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = 0.0f;
 #pragma unroll
@@ -803,14 +904,16 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
         const Told told = read_job_together(shared, turn);
         if (told.number == kNoJob) break;
         Job job(p, told);
-        const u32 kept = shared.base + kJobsAt + (group * 4 + threadIdx.x % kGroup / kWarp) * 16;
-        if (kVarlen && first) keep_job(kept, told);
+        const u32 kept = shared.base + kJobsAt + (group * 4 + threadIdx.x % kGroup / kWarp) * kKeptBytes;
+        if (kVarlen && first) keep_job(kept, told, turn);
         Consumer consumer(p, shared, job, group, step);
         consumer.take_all(turn);
         const fa_tensor_map *own_maps = maps_of(p, workspace);
+        Passing rounds = {0, kNoJob};
+        if constexpr (!kVarlen && kInPassing) rounds = passing_of<kRounds>(p, workspace, shared, told.number);
         if constexpr (kVarlen) {
             warp_sync();
-            own_maps = map_of(own_maps, recall_job(kept, job), 0);
+            own_maps = map_of(own_maps, recall_job(kept, job, turn, rounds), 0);
             if (first) {
                 acquire_map(own_maps + kMapDk);
                 acquire_map(own_maps + kMapDv);
@@ -818,14 +921,13 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
         }
         step = consumer.step;
         if constexpr (kInPassing) {
-            const u32 ahead = ahead_of(p);
-            Rounding rounding(p, workspace, told.number - ahead, told.number >= ahead, opaque(group));
+            Rounding rounding(p, workspace, rounds, opaque(group));
             HalfOfDq x, y;
-            rounding.load(x, 0);
+            rounding.load(p, workspace, x, 0);
             consumer.store_dv(own_maps, job);
-            rounding.load(y, 1);
+            rounding.load(p, workspace, y, 1);
             consumer.store_dk(own_maps, job);
-            rounding.finish(p, x, y);
+            rounding.finish(p, workspace, x, y);
         } else {
             consumer.store_dv(own_maps, job);
             consumer.store_dk(own_maps, job);
@@ -842,7 +944,10 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     const u32 warp = threadIdx.x / kWarp;
     if (kVarlen && blockIdx.x < p.batch && warp < kMaps) rank_sequence(p, workspace, (int)blockIdx.x, (int)warp);
     if (!kVarlen && blockIdx.x == 0 && warp < kMaps) prepare_map(p, maps_of(p, workspace) + warp, sequence_of(p, 0), (int)warp);
-    if (blockIdx.x == 0 && threadIdx.x == 0) *next_job_of(p, workspace) = 0;
+    if (blockIdx.x == 0 && threadIdx.x <= kGroups) next_job_of(p, workspace)[threadIdx.x] = 0;
+    if constexpr (kInPassing)
+        for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)p.batch * p.heads_kv * (int)(sizeof(Progress) / 4); i += (i64)gridDim.x * kSideThreads)
+            ((u32 *)progress_of(p, workspace, 0))[i] = 0;
     if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
 }
 
@@ -852,6 +957,8 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     if (threadIdx.x == 0) {
         if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
         if (kVarlen) asm volatile("st.shared.b32 [%0], %1;" :: "r"(shared.base + kJobAt), "r"(0) : "memory");
+
+        if (kVarlen) store_passing(shared.base + kJobAt + kClears, {0, 0}), store_passing(shared.base + kJobAt + kRounds, {0, 0});
         barrier_init(shared.barrier(kJobFull), 1);
         barrier_init(shared.barrier(kJobEmpty), 1 + kGroups + kGroups * 4);   // V's producer, draining warps, consumers' warps
         barrier_init(shared.barrier(kKFull), 1);

@@ -174,19 +174,26 @@ struct Walk {
     }
 };
 
-// Whose turn it is to add to a tile of dQ: a tile of keys. One thread waits for its own, then the block meets; and afterwards it is the
-// turn of the next tile.
-FA_DEVICE bool has_turn(const u32 *turn, int key_tile) {
-    u32 now;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
-    return now == (u32)key_tile;
+// Whose turn it is to add to a tile of dQ: a tile of keys; and, as the highest bit, that there are no sums yet, so that they are stored and
+// not added. One thread waits for its own turn, and gives it to the next one.
+constexpr u32 kStores = 0x80000000u;
+struct Turn {
+    bool here, stores;
+
+    __device__ __forceinline__ Turn(const u32 *turn, int key_tile) {
+        u32 now;
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
+        here = (now & ~kStores) == (u32)key_tile, stores = now >= kStores;
+    }
+};
+FA_DEVICE bool await_turn(const u32 *turn, int key_tile) {
+    while (true) {
+        const Turn now(turn, key_tile);
+        if (now.here) return now.stores;
+    }
 }
-FA_DEVICE void wait_turn(const u32 *turn, int key_tile) {
-    while (!has_turn(turn, key_tile)) {}
-}
-FA_DEVICE void pass_turn(const fa_attn_bwd_params &p, u32 *turn) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(turn), "r"(is_rising(p) ? 1u : 0xffffffffu) : "memory");
-}
+FA_DEVICE int next_turn(int key_tile, bool rising) { return key_tile + (rising ? 1 : -1); }
+FA_DEVICE void give_turn(u32 *turn, int key_tile) { asm volatile("st.release.gpu.global.u32 [%0], %1;" :: "l"(turn), "r"(key_tile) : "memory"); }
 // The first tile of keys, in that order, that meets a tile of queries, if any does.
 template <class Lengths> FA_DEVICE u32 first_turn(const Lengths &p, int query_tile, bool rising) {
     if (rising) return (u32)clamp((i64)query_tile * kM + find_band(p).low, p.seq_k) / kN;
