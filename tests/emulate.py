@@ -272,13 +272,12 @@ def compiled(compiler, text, judge=None):
 
 
 def with_changes(text, changes):
-    """The text with all of these changes of whole statements or expressions in it: a run makes the one whose number it is told."""
-    for number, (said, instead) in enumerate(changes, 1):
-        if said.endswith(";"):
-            both = "if (emu::change == %d) { %s } else { %s }"
-        else:
-            both = "(emu::change == %d ? %s : %s)"
-        text = text.replace(said, both % (number, instead, said))
+    """The text with all of these changes of whole statements or expressions in it: a run makes the one whose number it is told. A
+    change with a third member is made with each of the others, too."""
+    for number, (said, instead, *with_others) in enumerate(changes, 1):
+        told = "emu::change %s" % ("!= 0" if with_others else "== %d" % number)
+        both = "if (%s) { %s } else { %s }" if said.endswith(";") else "(%s ? %s : %s)"
+        text = text.replace(said, both % (told, instead, said))
     return text
 
 
@@ -293,7 +292,7 @@ def program(operation, kernel, defines, judge, hopper, changes):
                 texts.append(file.read())
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 file.write(with_changes(texts[-1], changes))
-        for said, _ in changes:
+        for said, *_ in changes:
             assert any(said in text for text in texts), said
         defined = "".join("#define %s %d\n" % pair for pair in defines)
         rendered = os.path.join(folder, "rendered.cu")

@@ -205,7 +205,7 @@ class PassingCase(HopperCase):
 
 
 def sums_of_dq_are_cleared_and_rounded_in_passing():
-    """One job ahead; and with many heads or sequences, each part of it left out. What waits for other blocks is test_barriers_bwd's."""
+    """With more heads than jobs ahead; and one job ahead, each part of it left out. What waits for other blocks is test_barriers_bwd's."""
     dice = random.Random(2)
     wrong = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), opaque(half));", ""),
              ("store_floats(to + i, zeros);", ";"),
@@ -213,9 +213,13 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
              ("job < jobs.count", "job < jobs.count - 1"),
              ("other < jobs.count ? other : kNoJob", "other < jobs.count - 1 ? other : kNoJob"),
              ("if (job >= ahead) return;", "if (job >= ahead - 1) return;"))
-    near = ("ahead = most + kAhead;", "ahead = most + 1;"),
+    near = ("ahead = most + kAhead;", "ahead = most + 1;", "with others"),
     case = narrow(PassingCase(dice), 64, [1, 170, 170, 8, 8])
+    assert proved(case, HOPPER, changes=(*wrong, *near)).returncode == 0
+    case.words[1:3] = 12, 12
     find_each(case, wrong, HOPPER, right=near)
+    sequences = narrow(HopperSequencesCase(dice), 64, [9, 4, 2, 110, 150], VARLEN=1)
+    find_each(sequences, (*wrong, ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0")), HOPPER, right=near)
     for _ in range(2):
         case.draw_words(dice)
         case.words[3:5] = 200, 330
