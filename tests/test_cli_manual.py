@@ -82,6 +82,8 @@ def check_completions(shell):
                            (["gpus", "--qx"], []),
                            (["sweep", "--causal", "b"], ["both", "bottom-right"]),
                            (["sweep", "--dtype", "fp16,b"], ["fp16,bf16"]),
+                           (["sweep", "--dtype", "fp16,"], ["fp16,bf16"]),
+                           (["sweep", "--dtype", "fp16,bf16,"], []),
                            (["sweep", "--gpu", "L4,H100"], ["L4,H100-PCIe", "L4,H100-SXM"]),
                            (["sweep", "--model", "gpt"], ["gpt-oss-120b", "gpt-oss-20b"]),
                            (["trust", "l"], ["list"]),

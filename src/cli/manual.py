@@ -121,9 +121,10 @@ def bash(told):
     yield "    help) words='%s all' ;;" % names
     yield "    esac"
     yield "    [ \"$COMP_CWORD\" != 1 ] || [[ $cur == -* ]] || words='%s help'" % names
-    # Of a list the last value is completed, behind those before it.
-    yield "    local before=\n    [ -z \"$list\" ] || [[ $cur != *,* ]] || before=${cur%,*},"
-    yield "    COMPREPLY=($(compgen -P \"$before\" -W \"${values:-$words}\" -- \"${cur#\"$before\"}\"))"
+    # Of a list the last value is completed, behind those before it, which are not offered again.
+    yield "    local before= value\n    [ -z \"$list\" ] || [[ $cur != *,* ]] || before=${cur%,*},"
+    yield "    [ -z \"$values\" ] || words=\n    for value in $values; do [[ ,$before == *,\"$value\",* ]] || words+=\" $value\"; done"
+    yield "    COMPREPLY=($(compgen -P \"$before\" -W \"$words\" -- \"${cur#\"$before\"}\"))"
     yield "}\ncomplete -o default -F _fa_tune fa-tune"
 
 
@@ -164,8 +165,9 @@ def fish(told):
     yield "# made from the option tables of fa-tune %s" % told["fa_tune"]
     yield "function __fa_tune_verb\n    set -l words (commandline -opc) tune"
     yield "    string match -q -- '-*' $words[2]; and echo tune; or echo $words[2]\nend"
-    yield "function __fa_tune_list # each value, behind those that the list has already"
-    yield "    set -l before (string match -r '.*,' -- (commandline -ct))\n    set -q before[1]; or set before ''\n    printf '%s\\n' $before$argv\nend"
+    yield "function __fa_tune_list # each other value, behind those that the list has already"
+    yield "    set -l before (string match -r '.*,' -- (commandline -ct))\n    set -q before[1]; or set before ''"
+    yield "    for value in $argv\n        contains -- $value (string split , -- $before); or echo $before$value\n    end\nend"
     yield "complete -c fa-tune -n 'test (count (commandline -opc)) = 1' -a '(__fish_complete_suffix .cu)'"
     yield "complete -c fa-tune -f -n 'test (__fa_tune_verb) = help' -a %s -d '%s'" % tuple(ALL.split(":"))
     for verb in [*told["verbs"], HELP]:
