@@ -93,6 +93,13 @@ class Place:
         write_manifest(folder, manifest)
         return folder
 
+    def compiles_slowly(self):
+        """A fifth of a second for each config, also where its cubin is kept (kept_nvrtc.c): what takes no time is over before it is interrupted."""
+        with open(os.path.join(self.env["FA_TUNE_TEMPLATES"], "attn_fwd_sm80.json"), encoding="utf-8") as file:
+            manifest = json.load(file)
+        manifest["let"]["SLOWLY"] = "1"
+        write_manifest(self.env["FA_TUNE_TEMPLATES"], manifest)
+
     def one_backward_config(self, **more):
         """Leaves one config of attention backward's family for every GPU, in this place's templates, or these values of tunables."""
         one = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 8, "MIN_BLOCKS": 1}

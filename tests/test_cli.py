@@ -286,6 +286,7 @@ def the_second_process_waits_for_the_first_and_says_so():
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
              "encoding": "utf-8"}
     with Place(space=DOZENS) as place:
+        place.compiles_slowly()
         first = place.start(*arguments, "--effort", "patient", **pipes)
         tap.has(first.stderr.readline(), "to compile, with")
         impatient, patient = (place.start(*arguments, **pipes) for _ in range(2))
@@ -570,6 +571,7 @@ def a_config_that_spills_is_pruned_with_its_reason_and_no_failure():
 def ctrl_c_keeps_what_was_done_and_the_next_run_goes_on():
     arguments = ["--gpu", "L4", *SMALL]
     with Place(space=DOZENS) as place:
+        place.compiles_slowly()
         master, slave = raw_terminal()
 
         def take_terminal():
@@ -596,6 +598,7 @@ def a_terminate_signal_stops_in_order_and_a_problem_of_nothing_is_then_not_unfin
     for seq, told in (("0", []), ("128", ["unfinished"])):
         arguments = ["--gpu", "L4", *SMALL[2:], "--seq", seq]
         with Place(space=DOZENS) as place:
+            place.compiles_slowly()
             child = place.start(*arguments, "--effort", "patient", stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
             while "BLOCK_M=" not in child.stderr.readline():
