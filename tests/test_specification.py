@@ -364,6 +364,7 @@ def what_is_wrong_is_said_with_its_place():
         (told(restrictions=["THREADS < 1"]), "no config holds to the \"restrictions\""),
         (told(sizes={}), "\"sizes\" must name at least one size"),
         (told(grid=["1", "1", "1", "1"]), "\"grid\" must be one to three expressions"),
+        (lambda document: document.pop("grid"), "\"grid\" is missing: one to three expressions"),
         (told(arguments=[{"name": "y", "type": "f31", "shape": ["n"]}]), "not \"f31\""),
         (told(arguments=[{"name": "y", "type": "f32", "shape": ["n"]}]), "none is an output"),
         (told(answer="axpy_naive"), "there is no kernel axpy_naive"),

@@ -273,7 +273,10 @@ int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const 
     const cJSON *sides = fa_spec_member(from, key);
     cJSON *array = fa_json_add_array(to, key);
     char room[32];
-    int count = cJSON_IsArray(sides) ? cJSON_GetArraySize(sides) : sides != NULL;
+    if (sides == NULL)
+        return fa_spec_fault(r, "%s\"%s\" is missing: one to three expressions of sizes and tunables",
+                             place, key);
+    int count = cJSON_IsArray(sides) ? cJSON_GetArraySize(sides) : 1;
     for (int i = 0; i < 3; i++) {
         const cJSON *side = cJSON_IsArray(sides) ? cJSON_GetArrayItem(sides, i)
                             : i == 0             ? sides
