@@ -510,7 +510,7 @@ def pass_sums(rng, key_tiles, blocks, beyond, change=None):
     False: nobody can move although jobs are left."""
     head_of = [head for head, count in enumerate(key_tiles) for _ in range(count)]
     jobs = len(head_of)
-    ahead = min(beyond + (0 if change == "ahead is not counted from a head's end" else max(key_tiles)), jobs)
+    ahead = min(beyond + (0 if change == "ahead is not counted from a head's end" else max(key_tiles, default=0)), jobs)
     cleared, added, clear, rounded = [0] * len(key_tiles), [0] * len(key_tiles), set(), set()
     numbers, first_parts = iter(range(jobs)), iter(range(ahead))
 
@@ -598,7 +598,7 @@ def pass_sums(rng, key_tiles, blocks, beyond, change=None):
 def sums_of_dq_are_cleared_added_and_rounded_in_passing():
     rng = random.Random(20261127)
     for i in range(150):
-        key_tiles = [rng.randint(1, 5)] * rng.randint(1, 6) if i % 2 else [rng.randint(1, 5) for _ in range(rng.randint(1, 6))]
+        key_tiles = [rng.randint(1, 5)] * rng.randint(0, 6) if i % 2 else [rng.randint(0, 5) for _ in range(rng.randint(0, 6))]
         shape = key_tiles, rng.randint(1, 4), rng.randint(1, 6)
         assert pass_sums(rng, *shape), "a knot with %r" % (shape,)
     for change in ("a part is rounded before all jobs have added", "a head is added to before all of it is clear",
