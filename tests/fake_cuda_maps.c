@@ -14,7 +14,7 @@
 
 #define MAP_MAGIC 0x70616d2d656b6166ull /* "fake-map" */
 
-enum { RANK = 5, FLOAT16 = 6, BFLOAT16 = 9, SWIZZLE_128 = 3 };
+enum { RANK = 5, UINT8 = 0, FLOAT16 = 6, BFLOAT16 = 9, SWIZZLE_128 = 3 };
 
 struct fake_map {
     uint64_t magic, address;
@@ -48,13 +48,14 @@ CUDA cuTensorMapEncodeTiled(void *ret, int dtype, uint32_t rank, uint64_t addres
                             int out_of_bounds)
 {
     static const uint32_t width[] = {0, 32, 64, 128};
+    const uint32_t row_bytes = box[0] * (dtype == UINT8 ? 1 : 2);
     if ((uintptr_t)ret % 64 != 0 || address == 0 || address % 16 != 0 ||
-        (dtype != FLOAT16 && dtype != BFLOAT16) || rank < 1 || rank > RANK || interleave != 0 ||
+        (dtype != UINT8 && dtype != FLOAT16 && dtype != BFLOAT16) || rank < 1 || rank > RANK || interleave != 0 ||
         swizzle < 0 || swizzle > SWIZZLE_128 || promotion < 0 || promotion > 3 ||
         out_of_bounds < 0 || out_of_bounds > 1)
         return FAKE_INVALID_VALUE;
-    if (!sizes_are_good(rank, extent, stride, box, step) || box[0] * 2 % 16 != 0 ||
-        (swizzle != 0 && box[0] * 2 > width[swizzle]))
+    if (!sizes_are_good(rank, extent, stride, box, step) || row_bytes % 16 != 0 ||
+        (swizzle != 0 && row_bytes > width[swizzle]))
         return FAKE_INVALID_VALUE;
     struct fake_map map = {.magic = MAP_MAGIC, .address = address, .rank = (uint8_t)rank,
                            .dtype = (uint8_t)dtype, .swizzle = (uint8_t)swizzle};
@@ -81,18 +82,19 @@ struct wanted {
 };
 
 static bool agrees(const struct fa_tensor_map *given, const struct wanted *wanted,
-                   const struct fa_attn_boxes *boxes, bool bf16)
+                   const struct fa_attn_boxes *boxes, int dtype)
 {
+    const unsigned element = dtype == UINT8 ? 1 : 2;
     struct fake_map map;
     memcpy(&map, given, sizeof map);
     if (map.magic != MAP_MAGIC || map.address != (uint64_t)(uintptr_t)wanted->address ||
-        map.rank != wanted->rank || map.dtype != (bf16 ? BFLOAT16 : FLOAT16) ||
-        (8u << map.swizzle) != boxes->columns)
+        map.rank != wanted->rank || map.dtype != dtype ||
+        (16u << map.swizzle) != boxes->columns * element)
         return false;
     for (int i = 0; i < wanted->rank; i++) {
         long long extent = (long long)map.last[i] + 1;
         if (map.box[i] != wanted->box[i] || extent != wanted->extent[i] ||
-            (i > 0 && extent > 1 && (long long)map.stride[i - 1] != 2 * wanted->stride[i]))
+            (i > 0 && extent > 1 && (long long)map.stride[i - 1] != element * wanted->stride[i]))
             return false;
     }
     return true;
@@ -161,7 +163,7 @@ int fake_check_maps(const struct function *f, void **arguments)
         wanted[i].extent[0] = i % 2 == 1 && build->head_dim_v > 0 ? build->head_dim_v : build->head_dim;
         if (i < 2 && b.q_heads > 1)
             group_heads(&wanted[i], p.heads_q / p.heads_kv, b.q_heads);
-        if (!agrees(given[i], &wanted[i], &b, build->bf16 != 0)) {
+        if (!agrees(given[i], &wanted[i], &b, i >= 2 && build->fp8 ? UINT8 : build->bf16 ? BFLOAT16 : FLOAT16)) {
             fake_note("map of %s does not agree with the launch", wanted[i].name);
             return FAKE_INVALID_VALUE;
         }

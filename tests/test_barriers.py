@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of barriers of attn_fwd_sm90a and attn_fwd_prefill_sm90a, and of causal tiles, played through without a GPU.
 
-One producer (three, and records that hand tiles over, in the serving family) and some consumers run
+One producer (three, and records that hand tiles over, in the serving family; of fp8 one, and three warps
+that make the tiles which are multiplied) and some consumers run
 as coroutines that a seeded scheduler steps in any order; they wait for and arrive at the barriers of
 the kernel, in the kernel's order. Of every slot of shared memory the play knows what lies in it and
 who still reads it. It ends well when everybody ends, each consumer has read what it asked for, and no
@@ -47,16 +48,20 @@ class Ring:
         self.place = (self.place + 1) % (2 * self.count)
 
 
+CONVERTERS = 3
+
+
 class Play:
     def __init__(self, groups, stages, q_stages, turns, persistent, tiles, late_q=False, serving=False, places=2, few=0,
-                 early_next=False):
+                 early_next=False, narrow=0):
         self.groups, self.stages, self.q_stages = groups, stages, q_stages
         self.turns, self.persistent, self.tiles, self.late_q = turns, persistent, tiles, late_q
         self.serving = serving   # tiles are handed over by records; few: readers that a record does not wait for
         self.early_next = early_next   # the next tile is asked for before the rest of this one is skipped
+        self.narrow = narrow       # tiles of fp8 that there is room for; 0: keys and values are not fp8
         self.moves = 0   # whatever happened so far
         slots = {"k": stages, "v": stages, "q": q_stages * groups}
-        self.full = {name: [Barrier(1) for _ in range(n)] for name, n in slots.items()}
+        self.full = {name: [Barrier(CONVERTERS if narrow and name != "q" else 1) for _ in range(n)] for name, n in slots.items()}
         self.empty = {name: [Barrier(groups if name != "q" else 1) for _ in range(n)]
                       for name, n in slots.items()}
         self.memory = {name: [None] * n for name, n in slots.items()}
@@ -64,8 +69,13 @@ class Play:
         if serving:
             slots["record"] = places
             self.full["record"] = [Barrier(1) for _ in range(places)]
-            self.empty["record"] = [Barrier(groups + 2 - few) for _ in range(places)]
+            self.empty["record"] = [Barrier(groups + (CONVERTERS if narrow else 2) - few) for _ in range(places)]
             self.memory["record"], self.readers["record"] = [None] * places, [0] * places
+        if narrow:
+            self.full["narrow"] = [Barrier(1) for _ in range(narrow)]
+            self.empty["narrow"] = [Barrier(CONVERTERS) for _ in range(narrow)]
+            self.memory["narrow"], self.readers["narrow"] = [None] * narrow, [0] * narrow
+            self.written = {name: [0] * stages for name in "kv"}   # parts of the tile that is being made
         self.turn = [0] * groups   # arrivals at the named barrier of each consumer
 
     def fetch(self, name, ring, slot, what):
@@ -136,6 +146,46 @@ class Play:
                 return
             for step in range(self.tiles[tile][0] - 1, -1, -1):
                 yield from self.fetch_step("v", v, tile, step)
+
+    def produce_narrow(self):
+        """Of fp8: all that is fetched; hands the tiles over, too."""
+        narrow, q, record = Ring(self.narrow), Ring(self.q_stages), Ring(len(self.memory["record"]))
+        for tile in [*range(len(self.tiles)), None]:
+            yield from self.fetch("record", record, record.slot, ("record", tile))
+            record.advance()
+            if tile is None:
+                return
+            steps = self.tiles[tile][0]
+            if steps == 0:
+                yield from self.fetch_q(q, tile)
+            for step in range(steps - 1, -1, -1):
+                for name in "kv":
+                    yield from self.fetch_step("narrow", narrow, (name, tile), step)
+                if step == steps - 1:
+                    yield from self.fetch_q(q, tile)
+
+    def convert(self):
+        """One of the warps that make tiles of fp8 ones."""
+        narrow, to, record = Ring(self.narrow), Ring(self.stages), Ring(len(self.memory["record"]))
+        for tile in [*range(len(self.tiles)), None]:
+            yield from self.told(record, tile)
+            if tile is None:
+                return
+            for step in range(self.tiles[tile][0] - 1, -1, -1):
+                for name in "kv":
+                    yield from self.wait("narrow", narrow, narrow.slot, ("narrow", (name, tile), step))
+                    while not self.empty[name][to.slot].passed(to.parity ^ 1):
+                        yield
+                    assert self.readers[name][to.slot] == 0, f"{(name, tile, step)} is written over what is being read"
+                    self.memory[name][to.slot] = None
+                    yield
+                    self.written[name][to.slot] += 1
+                    if self.written[name][to.slot] == CONVERTERS:
+                        self.memory[name][to.slot], self.written[name][to.slot] = (name, tile, step), 0
+                    self.release("narrow", narrow.slot)
+                    self.full[name][to.slot].arrive()
+                    narrow.advance()
+                to.advance()
 
     def told(self, ring, tile):
         """What a record says is the next tile."""
@@ -271,7 +321,10 @@ class Play:
 
     def run(self, rng):
         """False: nobody can move although somebody has not ended."""
-        producers = [self.produce_k(), self.produce_v(), self.produce_q()] if self.serving else [self.produce()]
+        if self.narrow:
+            producers = [self.produce_narrow(), *(self.convert() for _ in range(CONVERTERS))]
+        else:
+            producers = [self.produce_k(), self.produce_v(), self.produce_q()] if self.serving else [self.produce()]
         left = [*producers, *(self.consume(group) for group in range(self.groups))]
         favour, idle = rng.random(), 0
         while left:
@@ -312,6 +365,7 @@ def plays(rng, count):
         persistent = serving or rng.random() < 0.8
         tiles = draw_tiles(rng, groups, serving and rng.random() < 0.5)
         yield dict(groups=groups, stages=rng.randint(2, 4), q_stages=rng.randint(1, 2), serving=serving,
+                   narrow=rng.choice((2, 4)) if i % 4 == 3 else 0,
                    turns=groups > 1 and rng.random() < 0.6, persistent=persistent,
                    tiles=tiles if persistent else tiles[:1])
 
@@ -338,6 +392,20 @@ def a_record_that_does_not_wait_for_all_its_readers_is_noticed():
     noticed = 0
     for _ in range(200):
         assert Play(**play).run(rng)
+        try:
+            noticed += not Play(**play, few=1).run(rng)
+        except AssertionError:
+            noticed += 1
+    assert noticed > 0
+
+
+def a_record_that_does_not_wait_for_all_its_converters_is_noticed():
+    rng = random.Random(5)
+    play = dict(groups=1, stages=4, q_stages=2, turns=False, persistent=True, serving=True, narrow=4,
+                tiles=[(0, [0], [0])] * 8)
+    assert all(Play(**play).run(rng) for _ in range(20))
+    noticed = 0
+    for _ in range(200):
         try:
             noticed += not Play(**play, few=1).run(rng)
         except AssertionError:
@@ -408,6 +476,7 @@ if __name__ == "__main__":
     tap.main([every_order_of_steps_ends_well,
               queries_that_are_kept_until_the_output_is_complete_make_a_knot,
               a_record_that_does_not_wait_for_all_its_readers_is_noticed,
+              a_record_that_does_not_wait_for_all_its_converters_is_noticed,
               a_tile_that_is_asked_for_before_the_one_before_is_skipped_makes_a_knot,
               every_causal_tile_is_dealt_out_once,
               single_blocks_start_longest_first_within_what_fits_in_l2,

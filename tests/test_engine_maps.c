@@ -171,7 +171,7 @@ static void a_cache_under_contention_gives_whole_maps(void)
 {
     enum { THREADS = 4 };
     const struct fa_attn_boxes boxes = {64, 64, 1, 64, 32, 32};
-    const struct fa_attn_form form = {FA_FP16, 64, 64, false, false, 0};
+    const struct fa_attn_form form = {FA_FP16, 64, 64, false, false, 0, false};
     struct fa_attn_serving_params params[SETS];
     struct fa_attn_tensor_maps expected[SETS];
     struct getter getter[THREADS];

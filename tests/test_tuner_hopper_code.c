@@ -273,19 +273,21 @@ static bool size_tells(const fa_candidate *c)
 
 static void the_size_of_shared_memory_tells_every_config(void)
 {
-    static const int32_t heads[][2] = {{8, 0},     {64, 0},   {80, 0},   {128, 0},
-                                       {192, 0},   {256, 0},  {80, 256}, {24, 192},
-                                       {192, 128}, {64, 256}, {256, 96}, {128, 32}};
+    static const int32_t heads[][3] = {
+        {8, 0},      {64, 0},   {80, 0},   {128, 0},     {192, 0},     {256, 0},       {80, 256}, {24, 192},
+        {192, 128},  {64, 256}, {256, 96}, {128, 32},    {32, 0, 1},   {64, 0, 1},     {80, 0, 1},
+        {128, 0, 1}, {192, 0, 1}, {256, 0, 1}, {192, 128, 1}, {64, 256, 1}}; /* 1: of fp8 keys */
     struct fixture f;
     fa_gpu gpu;
     fa_diag diag = {{0}};
-    int seen = 0;
+    int seen = 0, of_fp8 = 0;
     CHECK_OK(fixture_open(&f, &diag), diag);
     CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         fa_space space = {0};
         fa_problem problem = some_problem();
         problem.head_dim = heads[i][0], problem.head_dim_v = heads[i][1];
+        problem.kv_dtype = (fa_kv_dtype)heads[i][2];
         CHECK_OK(fa_space_enumerate(&(fa_task){&f.families, &problem, &gpu}, &space, &diag), diag);
         for (int j = 0; j < space.count; j++) {
             const fa_candidate *c = &space.candidate[j];
@@ -296,10 +298,11 @@ static void the_size_of_shared_memory_tells_every_config(void)
             fa_config_text(&c->trial.config, text);
             CHECK_TEXT(size_tells(c) ? "" : text, "");
             seen++;
+            of_fp8 += problem.kv_dtype == FA_KV_FP8;
         }
         fa_space_free(&space);
     }
-    CHECK(seen > 200);
+    CHECK(seen > 200 && of_fp8 > 50);
     fixture_close(&f);
 }
 

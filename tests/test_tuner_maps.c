@@ -18,7 +18,8 @@ static char templates[] = "/tmp/fa-test-maps-XXXXXX";
 
 enum { ONE = 168, MAPS = 512 }; /* bytes of fa_attn_params and fa_attn_tensor_maps */
 
-static const char marker[] = "family=x;HEAD_DIM=64;DTYPE_BF16=0;CAUSAL=0;";
+static const char dense[] = "family=x;HEAD_DIM=64;DTYPE_BF16=0;CAUSAL=0;";
+static const char *marker = dense;
 static const struct fa_attn_boxes good_boxes = {64, 128, 1, 96, 80, 64};
 
 static fa_diag diag;
@@ -242,7 +243,7 @@ static int make_params(struct fa_attn_params *ret)
     return 0;
 }
 
-static const struct fa_attn_form form = {FA_FP16, 64, 64, false, false, 0};
+static struct fa_attn_form form = {FA_FP16, 64, 64, false, false, 0, false};
 
 /* Encodes maps for `encoded` and launches a kernel with them and `launched`. */
 static int launch(const struct fa_attn_boxes *boxes, const struct fa_attn_params *encoded,
@@ -285,6 +286,24 @@ static void maps_say_what_the_launch_says(void)
         boxes.q_heads = 16;
         CHECK_OK(launch(&boxes, &p, &p), diag);
     }
+}
+
+static void maps_of_fp8_keys_are_of_bytes(void)
+{
+    struct fa_attn_params p;
+    const struct fa_attn_form usual = form;
+    CHECK_OK(start(""), diag);
+    CHECK_OK(make_params(&p), diag);
+    marker = "family=x;HEAD_DIM=64;DTYPE_BF16=0;CAUSAL=0;KV_FP8=1;";
+    CHECK(launch(&good_boxes, &p, &p) != 0); /* of 16-bit ones */
+    form.fp8 = true;
+    for (unsigned columns = 32; columns <= 64; columns *= 2) {
+        struct fa_attn_boxes boxes = good_boxes;
+        boxes.columns = columns;
+        CHECK_OK(launch(&boxes, &p, &p), diag);
+    }
+    form = usual;
+    marker = dense;
 }
 
 static void dimensions_of_one_element_may_have_any_stride(void)
@@ -501,6 +520,7 @@ int main(void)
     TEST(shapes_that_tma_does_not_take_are_refused);
     TEST(a_driver_without_tensor_maps_is_refused_only_when_they_are_needed);
     TEST(maps_say_what_the_launch_says);
+    TEST(maps_of_fp8_keys_are_of_bytes);
     TEST(dimensions_of_one_element_may_have_any_stride);
     TEST(without_keys_their_pointers_may_be_null);
     TEST(maps_of_another_launch_are_caught_by_the_fake);

@@ -14,8 +14,11 @@
 //  - steps are counted from the first key that the tile sees; of pages from the beginning of its box, a box being the
 //    largest part of a page that tiles are whole numbers of.
 //  - keys behind a sequence's end are masked, values there become zeros in shared memory, since what lies there may be NaN.
+//  - keys and values of fp8 come to tiles of their own, from which three warps of the producing warpgroup make the
+//    tiles that wgmma multiplies. Their scales are numbers of the kernel's, but for the products.
 //  - rows of the output leave by TMA, except by hand those of a warp that holds the last row of a sequence that another
 //    one follows.
+#include "attn_fp8.cuh"
 #include "attn_serving.cuh"
 #include "attn_serving_params.h"
 #include "attn_softcap.cuh"
@@ -35,10 +38,16 @@ namespace {
 
 static_assert(kBox % 16 == 0 && HEAD_DIM_V <= kDv, "pages and heads fit their tiles");
 
+constexpr bool kFp8 = KV_FP8 != 0;
+constexpr int kElement = kFp8 ? 1 : 2;         // bytes of a key's or a value's number
+constexpr u32 kConverters = kFp8 ? 3 : 0;      // warps of the producing warpgroup that make tiles of fp8 ones
+constexpr u32 kProducers = kFp8 ? 3 : 2;       // of its warps and threads, those that tiles are handed over to
+
 // A tile: queries of a head, and the keys that they see.
 struct Work {
     int row0, head, batch, steps;        // steps < 0: there is no more work
     int len_q, len_k, first_q, key0;     // of the sequence; first_q: its first row of q and o; key0: where step 0 begins
+    float k_scale;                       // of fp8 keys: what scores are multiplied by for exp2
 };
 
 FA_DEVICE void store_shared(u32 to, int a, int b, int c, int d) {
@@ -47,13 +56,19 @@ FA_DEVICE void store_shared(u32 to, int a, int b, int c, int d) {
 FA_DEVICE void load_shared(int &a, int &b, int &c, int &d, u32 from) {
     asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(from) : "memory");
 }
+FA_DEVICE void store_shared(u32 to, float x) { asm volatile("st.shared.f32 [%0], %1;" :: "r"(to), "f"(x) : "memory"); }
+FA_DEVICE float load_shared(u32 from) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+    return x;
+}
 FA_DEVICE void store_global(void *to, int a, int b, int c, int d) {
     asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" :: "l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
 // The records by which the producer hands tiles to the consumers, and their barriers.
 struct Records {
-    static constexpr u32 kPlaces = 2, kBytes = 32;
+    static constexpr u32 kPlaces = 2, kBytes = 48;
     u32 base;
 
     __device__ __forceinline__ explicit Records(const Shared &shared) : base(shared.work()) {}
@@ -61,7 +76,21 @@ struct Records {
     __device__ __forceinline__ u32 full(u32 place) const { return base + kPlaces * kBytes + place * 8; }
     __device__ __forceinline__ u32 empty(u32 place) const { return full(place) + kPlaces * 8; }
 };
-static_assert(Records::kPlaces * (Records::kBytes + 16) <= kWorkBytes, "the records do not fit");
+constexpr u32 kRecordBytes = 1024, kScaleBytes = kFp8 ? 2048 : 0;   // of the family's shared memory: records, and a number a thread
+static_assert(Records::kPlaces * (Records::kBytes + 16) <= kRecordBytes && FA_THREADS * 4 <= 2048, "they fit their places");
+
+// Tiles of fp8 keys and values, in turn, and their barriers.
+struct Narrow {
+    static constexpr u32 kSlots = FP8_SLOTS, kSlotBytes = kN * (kD > kDv ? kD : kDv), kLine = 64;   // bytes of a row of a slab
+    u32 base;
+
+    __device__ __forceinline__ explicit Narrow(const Shared &shared) : base(shared.work() + kRecordBytes + kScaleBytes) {}
+    __device__ __forceinline__ u32 tile(u32 slot) const { return base + slot * kSlotBytes; }
+    __device__ __forceinline__ u32 full(u32 slot) const { return base - kScaleBytes - (slot + 1) * 16; }   // behind the records
+    __device__ __forceinline__ u32 empty(u32 slot) const { return full(slot) + 8; }
+};
+static_assert(!kFp8 || (kSlab == 64 && kRecordBytes + kScaleBytes + Narrow::kSlots * Narrow::kSlotBytes == kWorkBytes),
+              "tiles of fp8 fit their place");
 
 // What is handed over: to a consuming warp, or (kAlone) to a thread that fetches V or Q.
 template <bool kAlone> class Handed {
@@ -79,12 +108,14 @@ template <bool kAlone> class Handed {
         if (kAlone || threadIdx.x % kWarp == 0) {
             load_shared(w.row0, w.head, w.batch, w.steps, records.record(place.slot));
             load_shared(w.len_q, w.len_k, w.first_q, w.key0, records.record(place.slot) + 16);
+            if (kFp8) w.k_scale = load_shared(records.record(place.slot) + 32);
             barrier_arrive(records.empty(place.slot));
         }
         place.advance(Records::kPlaces);
         if (kAlone) return w;
         w.row0 = uniform(w.row0), w.head = uniform(w.head), w.batch = uniform(w.batch), w.steps = uniform(w.steps);
         w.len_q = uniform(w.len_q), w.len_k = uniform(w.len_k), w.first_q = uniform(w.first_q), w.key0 = uniform(w.key0);
+        if (kFp8) w.k_scale = bits_to_float((u32)uniform((int)float_to_bits(w.k_scale)));
         return w;
     }
 };
@@ -112,13 +143,14 @@ class Dealer {
         barrier_wait(records.empty(place.slot), place.parity ^ 1);
         store_shared(records.record(place.slot), w.row0, w.head, w.batch, w.steps);
         store_shared(records.record(place.slot) + 16, w.len_q, w.len_k, w.first_q, w.key0);
+        if (kFp8) store_shared(records.record(place.slot) + 32, w.k_scale);
         barrier_arrive(records.full(place.slot));
         place.advance(Records::kPlaces);
     }
 
     __device__ __forceinline__ Work find_tile(const fa_attn_serving_params &p, u32 within) const {
         const u32 heads = (u32)p.dense.heads_q, count = tiles();
-        const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)sequence.len_k * ((HEAD_DIM + HEAD_DIM_V) * 2)) *
+        const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)sequence.len_k * ((HEAD_DIM + HEAD_DIM_V) * kElement)) *
                           (float)(p.dense.heads_q / p.dense.heads_kv);
         const u32 section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
         const u32 first = within / (section * count) * section, rest = within - first * count;
@@ -133,6 +165,7 @@ class Dealer {
         const int end = end_key(p, sequence, (w.row0 + kM < w.len_q ? w.row0 + kM : w.len_q) - 1);
         w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
         w.steps = end > begin ? (end - w.key0 + kN - 1) / kN : 0;
+        w.k_scale = kFp8 ? find_scale(p, batch, w.head / (p.dense.heads_q / p.dense.heads_kv)).exponent : 0.0f;
         return w;
     }
 
@@ -147,7 +180,7 @@ class Dealer {
             sequence = find_sequence(p, batch);
             here = tiles() * (u32)p.dense.heads_q;
         }
-        Work w = {0, 0, 0, -1, 0, 0, 0, 0};
+        Work w = {0, 0, 0, -1, 0, 0, 0, 0, 0.0f};
         if (batch < p.dense.batch) {
             w = find_tile(p, number - before);
             number = draw(p);
@@ -157,6 +190,24 @@ class Dealer {
         hand_over(w);
         return w;
     }
+};
+
+// A Line (attn_wgmma.cuh) whose scale is a tile's own, which each thread keeps for itself in shared memory.
+struct TileLine {
+    FA_DEVICE u32 place() {
+        extern __shared__ __align__(1024) unsigned char memory[];
+        u32 base;
+        asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(base) : "l"(memory));
+        return Shared{base}.work() + kRecordBytes + threadIdx.x * 4;
+    }
+    FA_DEVICE void keep(float scale) { store_shared(place(), scale); }
+    FA_DEVICE Line line() { return {load_shared(place())}; }
+
+    __device__ __forceinline__ bool may_be_far(const Scores &) const { return false; }
+    __device__ __forceinline__ bool is_far(const Scores &, float) const { return false; }
+    __device__ __forceinline__ float exponent_of(float score) const { return line().exponent_of(score); }
+    __device__ __forceinline__ float score_of(float exponent) const { return line().score_of(exponent); }
+    __device__ __forceinline__ void weigh(Scores &s, Rows &rows, bool far) const { line().weigh(s, rows, far); }
 };
 
 // Attention as serving engines call it, as attn_wgmma.cuh asks for it.
@@ -170,6 +221,9 @@ struct Serving {
         const Scale scale = find_scale(p, 0, 0);
         return {p.cap_shift, p.cap_rest, p.cap_slope, scale.exponent, scale.cap_rate};
     }
+#elif KV_FP8
+    using Curve = TileLine;
+    FA_DEVICE Curve find_curve(const Params &) { return {}; }
 #else
     using Curve = Line;
     FA_DEVICE Curve find_curve(const Params &p) { return {find_scale(p, 0, 0).exponent}; }
@@ -182,8 +236,19 @@ struct Serving {
         const Records records(shared);
         for (u32 i = 0; i < Records::kPlaces; ++i) {
             barrier_init(records.full(i), 1);
-            barrier_init(records.empty(i), kGroups * 4 + 2);
+            barrier_init(records.empty(i), kGroups * 4 + kProducers);
         }
+        if constexpr (!kFp8) return;
+        const Narrow narrow(shared);
+        for (u32 i = 0; i < Narrow::kSlots; ++i) {
+            barrier_init(narrow.full(i), 1);
+            barrier_init(narrow.empty(i), kConverters);
+        }
+        for (int i = 0; i < kMostStages; ++i)   // of the tiles that are multiplied: not the copy engine fills them
+            for (u32 full = kKFull; full <= kVFull; full += kVFull - kKFull) {
+                asm volatile("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(shared.barrier(full + i)) : "memory");
+                barrier_init(shared.barrier(full + i), kConverters);
+            }
     }
 
     // ---- copies
@@ -191,6 +256,7 @@ struct Serving {
     // One thread fetches K, one V, one Q: a tile of small pages is many copies, and a part of Q is free when its consumer has
     // done with the tile before, on which the next keys need not wait.
     FA_DEVICE void produce(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
+        if constexpr (kFp8) return produce_of_fp8(p, maps, shared);
         Ring ring;
         if (threadIdx.x == 0) {
             Dealer dealer(shared);
@@ -211,6 +277,41 @@ struct Serving {
         } else if (threadIdx.x == 2 * kWarp) {
             Handed<true> tiles(p, shared);
             for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_q<Serving>(maps, shared, ring, work);
+        }
+    }
+
+    // Of fp8: one thread fetches all, Q behind a tile's first keys and values, which the converting warps have while a part of
+    // Q is not free yet.
+    FA_DEVICE void produce_of_fp8(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
+        const Narrow narrow(shared);
+        Ring from;
+        if (threadIdx.x == kConverters * kWarp) {
+            Ring parts;
+            Dealer dealer(shared);
+            for (Work work = dealer.next(p); work.steps >= 0; work = dealer.next(p)) {
+                const Source source = source_of(p, work);
+                Place place = locate(p, source, work.steps > 0 ? work.steps - 1 : 0);
+#pragma unroll 1
+                for (int step = work.steps;; --step) {
+                    if (step > 0) {
+                        fetch_narrow<kSlabs>(narrow, &maps.k, from, source, place);
+                        fetch_narrow<kOutSlabs>(narrow, &maps.v, from, source, place);
+                    }
+                    if (step == work.steps) fetch_q<Serving>(maps, shared, parts, work);
+                    if (step <= 1) break;
+                    place = locate(p, source, step - 2);   // comes while a tile's place is not free yet
+                }
+            }
+        } else if (threadIdx.x < kConverters * kWarp) {
+            Ring to;
+            Handed<false> tiles(p, shared);
+            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p))
+#pragma unroll 1
+                for (int step = work.steps; step > 0; --step) {
+                    convert<kSlabs>(narrow, from, shared, shared.k(to.slot), kKFull, kKEmpty, to);
+                    convert<kOutSlabs>(narrow, from, shared, shared.v(to.slot), kVFull, kVEmpty, to);
+                    to.advance(shared.stages());
+                }
         }
     }
 
@@ -246,10 +347,65 @@ struct Serving {
     FA_DEVICE void load(const fa_tensor_map *map, u32 to, u32 barrier, int column, const Place &place, const Source &source) {
 #pragma unroll
         for (int i = 0; i < kBoxes; ++i)
-            tma_load(to + i * (kBox * kSlab * 2), map, barrier, column, place.row[i], source.head, place.block[i], kEvictLast);
+            tma_load(to + i * (kBox * kSlab * kElement), map, barrier, column, place.row[i], source.head, place.block[i], kEvictLast);
     }
     FA_DEVICE void load_q(const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Work &work) {
         tma_load(to, map, barrier, column, work.first_q + work.row0 + row, work.head, VARLEN_Q != 0 ? 0 : work.batch, kEvictFirst);
+    }
+
+    template <int kCount>
+    FA_DEVICE void fetch_narrow(const Narrow &narrow, const fa_tensor_map *map, Ring &ring, const Source &source, const Place &place) {
+        barrier_wait(narrow.empty(ring.slot), ring.parity ^ 1);
+        barrier_expect(narrow.full(ring.slot), kCount * kSlab * kN);
+#pragma unroll
+        for (int i = 0; i < kCount; ++i)
+            load(map, narrow.tile(ring.slot) + i * (kN * Narrow::kLine), narrow.full(ring.slot), i * kSlab, place, source);
+        ring.advance(Narrow::kSlots);
+    }
+
+    // This thread's part of a tile of kCount slabs: 16 numbers of every kPass-th row. Both tiles are swizzled as the copy engine
+    // does it; eight lanes, on two rows of a slab, read and write all banks.
+    template <int kCount>
+    FA_DEVICE void convert(const Narrow &narrow, Ring &from, const Shared &shared, u32 tile, u32 full, u32 empty, const Ring &to) {
+        constexpr int kPass = kConverters * 8 / kCount;     // rows that the warps take at once
+        constexpr int kBatch = kCount < 3 ? 2 * kCount : kCount;   // passes whose loads are under way together
+        static_assert(kConverters * 8 % kCount == 0 && kPass * kBatch % 8 == 0, "a batch's rows are swizzled as the next one's");
+        const int chunk = (int)threadIdx.x % 4, slab = (int)threadIdx.x / 8 % kCount;
+        const int row = (int)threadIdx.x / (8 * kCount) * 2 + (int)threadIdx.x / 4 % 2;
+        barrier_wait(narrow.full(from.slot), from.parity);
+        barrier_wait(shared.barrier(empty + to.slot), to.parity ^ 1);
+        u32 source = narrow.tile(from.slot) + (slab * kN + row) * Narrow::kLine, target = tile + (slab * kN + row) * (kSlab * 2);
+#pragma unroll 1
+        for (int left = kN - row; left > 0; left -= kBatch * kPass) {
+            int four[kBatch][4];
+#pragma unroll
+            for (int i = 0; i < kBatch; ++i)
+                if (left > i * kPass)
+                    load_shared(four[i][0], four[i][1], four[i][2], four[i][3],
+                                source + i * kPass * Narrow::kLine + ((chunk ^ ((row + i * kPass) / 2 % 4)) << 4));
+#pragma unroll
+            for (int i = 0; i < kBatch; ++i) {
+                if (left <= i * kPass) break;
+                const u32 at = target + i * kPass * (kSlab * 2), first = (2 * chunk ^ ((row + i * kPass) % 8)) << 4;
+                u32 pair[8];
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    pair[2 * k] = widen<kBf16, kBytes01>((u32)four[i][k]);
+                    pair[2 * k + 1] = widen<kBf16, kBytes23>((u32)four[i][k]);
+                }
+                store_shared(at + first, (int)pair[0], (int)pair[1], (int)pair[2], (int)pair[3]);
+                store_shared(at + (first ^ 16), (int)pair[4], (int)pair[5], (int)pair[6], (int)pair[7]);
+            }
+            source += kBatch * kPass * Narrow::kLine;
+            target += kBatch * kPass * (kSlab * 2);
+        }
+        async_proxy_fence();
+        warp_sync();   // all lanes have read and written
+        if (threadIdx.x % kWarp == 0) {
+            barrier_arrive(narrow.empty(from.slot));
+            barrier_arrive(shared.barrier(full + to.slot));
+        }
+        from.advance(Narrow::kSlots);
     }
 
     // ---- scores
@@ -267,6 +423,7 @@ struct Serving {
         const Sequence s = sequence_of(p, work);
         const int row = work.row0 + (int)group * 64, last = (row + 64 < s.len_q ? row + 64 : s.len_q) - 1;
         if (work.steps <= 0 || row > last) return {0, 0, 0, 0};
+        if constexpr (kFp8) TileLine::keep(work.k_scale);
         const int seen = end_key(p, s, last) - work.key0, clear = end_key(p, s, row) - work.key0;
         Own own = {0, seen > 0 ? (seen + kN - 1) / kN : 0, 0, clear > 0 ? clear / kN : 0};
         if constexpr (WINDOW != 0) {
@@ -325,7 +482,8 @@ struct Serving {
         Closed end[2];   // both before one is written: the sink is read once
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            end[half] = close_row(p, work.batch, 0, work.head, {rows.reference[half], quad_sum(rows.sum[half])});
+            const int kv_head = kFp8 ? work.head / (d.heads_q / d.heads_kv) : 0;   // asked for alone by fp8
+            end[half] = close_row(p, work.batch, kv_head, work.head, {rows.reference[half], quad_sum(rows.sum[half])});
             inverse[half] = end[half].inverse;
         }
         if (!d.lse || threadIdx.x % 4 != 0) return;

@@ -10,6 +10,7 @@
 #ifndef ATTN_SERVING_MMA_CUH
 #define ATTN_SERVING_MMA_CUH
 
+#include "attn_fp8.cuh"
 #include "attn_serving.cuh"
 #include "fa_mma.cuh"
 #include "fa_numeric.cuh"
@@ -104,19 +105,6 @@ FA_DEVICE void load_q(QFragments &q, int at, u32 tile, const LaneOffsets<QLayout
     }
 }
 
-// Two e4m3 numbers of `four` as a pair of this kernel's type, exact but for NaN, which reads as 480: their bits as
-// the upper ones of a number with a wider exponent, times what the biases differ by. kBytes is a selector of
-// prmt.b32 that puts them in the upper bytes of both halves.
-template <u32 kBytes> FA_DEVICE u32 widen(u32 four) {
-    u32 spread, pair;
-    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(spread) : "r"(four), "n"(kBytes));
-    spread = (spread & 0x80008000u) | ((spread & 0x7f007f00u) >> (kBf16 ? 4 : 1));
-    if constexpr (kBf16) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(spread), "r"(0x7b807b80u), "r"(0x80008000u));
-    else                 asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(spread), "r"(0x5c005c00u));
-    return pair;
-}
-constexpr u32 kBytes01 = 0x1404, kBytes23 = 0x3424, kBytes02 = 0x2404, kBytes13 = 0x3414;
-
 // S += Q K^T of fp8 keys: four matrices are 16 keys by 32 columns.
 FA_DEVICE void multiply_qk_fp8(Scores &s, QFragments &q, u32 q_tile, u32 k_tile, const LaneOffsets<QLayout> &rows,
                                const LaneOffsets<KLayout> &keys) {
@@ -129,7 +117,7 @@ FA_DEVICE void multiply_qk_fp8(Scores &s, QFragments &q, u32 q_tile, u32 k_tile,
             ldmatrix_x4(k, keys.at(k_tile, n, d / 2));
 #pragma unroll
             for (int j = 0; j < 4; ++j) {   // keys 8 * (j / 2) on, columns 16 * (d + j % 2) on
-                const u32 b0 = widen<kBytes01>(k[j]), b1 = widen<kBytes23>(k[j]);
+                const u32 b0 = widen<kBf16, kBytes01>(k[j]), b1 = widen<kBf16, kBytes23>(k[j]);
 #pragma unroll
                 for (int i = 0; i < kSlabs; ++i)
                     mma_16816<kBf16>(s[i][2 * n + j / 2], q[i][kQInRegs ? d + j % 2 : j % 2], b0, b1);
@@ -246,8 +234,8 @@ FA_DEVICE void multiply_pv_fp8(Output &o, const Probs &probs, u32 v_tile, const 
         ldmatrix_x4_trans(v, lanes.at(v_tile, key_step, d / 2));
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-            const u32 even0 = widen<kBytes02>(v[2 * j]), even1 = widen<kBytes02>(v[2 * j + 1]);
-            const u32 odd0 = widen<kBytes13>(v[2 * j]), odd1 = widen<kBytes13>(v[2 * j + 1]);
+            const u32 even0 = widen<kBf16, kBytes02>(v[2 * j]), even1 = widen<kBf16, kBytes02>(v[2 * j + 1]);
+            const u32 odd0 = widen<kBf16, kBytes13>(v[2 * j]), odd1 = widen<kBf16, kBytes13>(v[2 * j + 1]);
 #pragma unroll
             for (int i = 0; i < kSlabs; ++i) {
                 mma_16816<kBf16>(o[i][2 * (d + j)], probs[i], even0, even1);

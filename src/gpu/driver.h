@@ -13,6 +13,8 @@
 
 #include "fa_types.h"
 
+#include <stdbool.h>
+
 typedef struct fa_driver fa_driver;
 typedef uint64_t fa_device_ptr;
 typedef struct fa_module fa_module;
@@ -80,11 +82,12 @@ int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t g
                        const uint32_t block[3], const uint32_t cluster[3], uint32_t smem_bytes,
                        fa_stream stream, void **arguments, fa_diag *diag);
 
-/* A tensor of 16-bit elements as TMA sees it. Dimensions are innermost first; stride[i] is of
+/* A tensor as TMA sees it. Dimensions are innermost first; stride[i] is of
  * dimension i + 1. The box's row of 32, 64 or 128 bytes chooses the swizzle. */
 enum { FA_TENSOR_MAP_BYTES = 128, FA_TENSOR_MAP_ALIGNMENT = 64, FA_TENSOR_MAP_RANK = 5 };
 typedef struct fa_tensor_shape {
     fa_dtype dtype;
+    bool bytes; /* elements are single bytes, and dtype says nothing */
     uint32_t rank;
     fa_device_ptr base;                      /* 16-byte aligned */
     uint64_t extent[FA_TENSOR_MAP_RANK];     /* elements, 1..2^32 */

@@ -67,6 +67,7 @@ enum {
 /* CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion; the 0 of the others says no
  * interleave and zeros out of bounds. */
 enum {
+    CU_MAP_UINT8 = 0,
     CU_MAP_FLOAT16 = 6,
     CU_MAP_BFLOAT16 = 9,
     CU_MAP_SWIZZLE_32 = 1,

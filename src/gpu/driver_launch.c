@@ -220,7 +220,7 @@ int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *
                          fa_diag *diag)
 {
     static const uint32_t every[FA_TENSOR_MAP_RANK] = {1, 1, 1, 1, 1};
-    uint32_t row_bytes = shape->box[0] * 2;
+    uint32_t row_bytes = shape->box[0] * (shape->bytes ? 1 : 2);
     if (fa_driver_forked())
         return fa_driver_fail_forked(diag);
     int rc = fa_tensor_map_available(driver, diag);
@@ -232,10 +232,12 @@ int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *
     int swizzle = row_bytes == 32   ? CU_MAP_SWIZZLE_32
                   : row_bytes == 64 ? CU_MAP_SWIZZLE_64
                                     : CU_MAP_SWIZZLE_128;
-    cu_result result = driver->tensor_map_encode(
-        ret_map, shape->dtype == FA_BF16 ? CU_MAP_BFLOAT16 : CU_MAP_FLOAT16, shape->rank,
-        shape->base, shape->extent, shape->stride, shape->box, every, 0, swizzle,
-        CU_MAP_PROMOTE_256, 0);
+    int type = shape->bytes              ? CU_MAP_UINT8
+               : shape->dtype == FA_BF16 ? CU_MAP_BFLOAT16
+                                         : CU_MAP_FLOAT16;
+    cu_result result = driver->tensor_map_encode(ret_map, type, shape->rank, shape->base,
+                                                 shape->extent, shape->stride, shape->box, every, 0,
+                                                 swizzle, CU_MAP_PROMOTE_256, 0);
     if (result == CU_OK)
         return 0;
     rc = fa_driver_fail(driver, result, "cuTensorMapEncodeTiled", diag,

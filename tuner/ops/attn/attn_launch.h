@@ -53,6 +53,7 @@ struct fa_attn_form {
     int32_t head_dim, head_dim_v; /* of q and k, of v and o */
     bool packed_q, packed_k; /* sequences lie behind one another, total_q and total_k rows in all */
     int32_t page;            /* keys of a page; 0: no pages */
+    bool fp8;                /* elements of k and v are single bytes */
 };
 
 struct fa_attn_form fa_attn_form_of(const fa_problem *problem);

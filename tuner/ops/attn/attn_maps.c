@@ -129,6 +129,7 @@ struct tensor {
     const void *base;
     long long batch_stride, head_stride, row_stride;
     int columns, batch, rows, heads;
+    bool bytes; /* elements are single bytes */
     unsigned box_rows;
     int group; /* heads in a group of a rank-5 map; 0: rank 4 */
     unsigned group_box;
@@ -142,10 +143,10 @@ static bool add_dimension(fa_tensor_shape *shape, int extent, long long stride, 
     shape->extent[at] = extent > 1 ? (uint64_t)extent : 1;
     shape->box[at] = box;
     if (extent <= 1)
-        stride = (long long)packed / 2;
+        stride = (long long)packed / (shape->bytes ? 1 : 2);
     else if (stride < 0 || stride > STRIDE_MAX)
         return false;
-    shape->stride[at - 1] = (uint64_t)stride * 2;
+    shape->stride[at - 1] = (uint64_t)stride * (shape->bytes ? 1 : 2);
     return true;
 }
 
@@ -155,11 +156,12 @@ static int encode_tensor(fa_driver *driver, const struct tensor *t, fa_dtype dty
     static const char advice[] = "ask for the kernel with problem.unaligned = true, which needs no "
                                  "tensor maps";
     fa_tensor_shape shape = {.dtype = dtype,
+                             .bytes = t->bytes,
                              .rank = 1,
                              .base = (fa_device_ptr)(uintptr_t)t->base,
                              .extent = {(uint64_t)t->columns},
                              .box = {box_columns}};
-    uint64_t packed = ((uint64_t)t->columns * 2 + 15) / 16 * 16;
+    uint64_t packed = ((uint64_t)t->columns * (t->bytes ? 1 : 2) + 15) / 16 * 16;
     bool fits =
         t->group == 0 || add_dimension(&shape, t->group, t->head_stride, packed, t->group_box);
     long long heads_stride = t->head_stride;
@@ -191,7 +193,8 @@ struct fa_attn_form fa_attn_form_of(const fa_problem *problem)
         .head_dim_v = problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim,
         .packed_q = problem->varlen,
         .packed_k = problem->lengths_k == FA_LENGTHS_CU_SEQLENS && problem->page == 0,
-        .page = problem->page};
+        .page = problem->page,
+        .fp8 = problem->kv_dtype == FA_KV_FP8};
 }
 
 int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
@@ -214,16 +217,16 @@ int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
         struct fa_tensor_map *map;
     } all[] = {
         {{"q", p->q, p->q_batch_stride, p->q_head_stride, p->q_row_stride, form->head_dim, batch_q,
-          queries, p->heads_q, boxes->q_rows, group, boxes->q_heads},
+          queries, p->heads_q, false, boxes->q_rows, group, boxes->q_heads},
          &ret_maps->q},
         {{"k", k_base, p->k_batch_stride, p->k_head_stride, p->k_row_stride, form->head_dim, batch_k,
-          keys, heads_kv, boxes->k_rows, 0, 0},
+          keys, heads_kv, form->fp8, boxes->k_rows, 0, 0},
          &ret_maps->k},
         {{"v", v_base, p->v_batch_stride, p->v_head_stride, p->v_row_stride, form->head_dim_v,
-          batch_k, keys, heads_kv, boxes->v_rows, 0, 0},
+          batch_k, keys, heads_kv, form->fp8, boxes->v_rows, 0, 0},
          &ret_maps->v},
         {{"o", p->o, p->o_batch_stride, p->o_head_stride, p->o_row_stride, form->head_dim_v, batch_q,
-          queries, p->heads_q, boxes->o_rows, group, boxes->q_heads},
+          queries, p->heads_q, false, boxes->o_rows, group, boxes->q_heads},
          &ret_maps->o}};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof all / sizeof *all; i++)
