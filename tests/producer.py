@@ -9,7 +9,7 @@ import struct
 CUDA = c.CDLL(os.environ["FA_TEST_FAKE_CUDA"])
 FLOAT, BFLOAT, INT, COMPLEX, BOOL, FLOAT8_E4M3FN, FLOAT8_E5M2 = 2, 4, 0, 5, 6, 10, 12
 HOST, DEVICE = 1, 2
-LETTERS = {(FLOAT, 16): "e", (FLOAT, 32): "f", (INT, 32): "i", (INT, 64): "q", (COMPLEX, 64): "f", (COMPLEX, 128): "d",
+LETTERS = {(1, 8): "B", (FLOAT, 16): "e", (FLOAT, 32): "f", (INT, 32): "i", (INT, 64): "q", (COMPLEX, 64): "f", (COMPLEX, 128): "d",
            (FLOAT8_E4M3FN, 8): "B", (FLOAT8_E5M2, 8): "B", (BOOL, 8): "B"}  # of the module struct; of complex ones that of a part
 READ_ONLY = 1
 

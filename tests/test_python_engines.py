@@ -50,6 +50,9 @@ class Tensor(Exchanged):
     def __getitem__(self, key):
         if isinstance(key, int):
             return self._viewed(self.shape[1:], self.strides[1:], key * self.strides[0])
+        if isinstance(key, tuple) and isinstance(key[0], slice):  # of whole rows the first columns
+            first, last, _ = key[1].indices(self.shape[1])
+            return self._viewed((self.shape[0], last - first), self.strides, first)
         if isinstance(key, tuple) and key[0] is Ellipsis:  # a part of the last dimension
             first, last, _ = key[1].indices(self.shape[-1])
             return self._viewed((*self.shape[:-1], last - first), self.strides, first * self.strides[-1])
@@ -113,6 +116,20 @@ class Tensor(Exchanged):
     def to(self, dtype):
         return Tensor(self.shape, self.numbers(), dtype=dtype)
 
+    def index_select(self, dim, index):
+        tap.equal(dim, 0)
+        return Tensor((len(index), *self.shape[1:]), sum((self[row].numbers() for row in index.numbers()), []), dtype=self.dtype)
+
+    def reshape(self, *shape):
+        flat = Tensor((math.prod(self.shape),), self.numbers(), dtype=self.dtype)
+        return flat.view(*shape) if shape != (-1,) else flat
+
+    def numel(self):
+        return math.prod(self.shape)
+
+    def mul_(self, other):
+        self.copy_(Tensor(self.shape, [a * b for a, b in zip(self.numbers(), other.expand(self.shape).numbers())], dtype=self.dtype))
+
     def float(self):
         return self.to(FLOAT32)
 
@@ -163,7 +180,12 @@ def empty_like(tensor, **_):
     return Tensor(tensor.shape, dtype=tensor.dtype)
 
 
-stand_in("torch", Tensor=Tensor, float16=FLOAT16, bfloat16=(producer.BFLOAT, 16), float8_e4m3fn=(10, 8), int32=INT32,
+def arange(count, dtype, device):
+    tap.equal(device[0], 2)
+    return Tensor((count,), list(range(count)), dtype=dtype)
+
+
+stand_in("torch", Tensor=Tensor, arange=arange, uint8=(1, 8), float16=FLOAT16, bfloat16=(producer.BFLOAT, 16), float8_e4m3fn=(10, 8), int32=INT32,
          float32=FLOAT32, ones=ones, cumsum=cumsum, zeros=zeros, empty_like=empty_like, contiguous_format="contiguous",
          is_grad_enabled=lambda: False, cuda=types.SimpleNamespace(is_initialized=lambda: False))
 
@@ -603,6 +625,38 @@ def vllms_windows_sinks_and_scales_are_handed_over():
         tap.equal((problem["kv_dtype"], words["k_scale"].shape, words["v_scale"].numbers()), ("fp8", (2, 2), values))
 
 
+def vllms_long_prompts_of_fp8_caches_are_copied_on_hopper():
+    plugin = importlib.import_module("fa_tune.integrations.vllm")
+    torch, prepared, prepare = sys.modules["torch"], [], plugin._start.prepare
+    plugin._start.prepare = lambda _, decode, prompt, **most: prepared.append((decode["kv_dtype"], prompt["kv_dtype"]))
+    try:
+        for capability, kind, queries, copied in (
+                ((9, 0), "fp8", [600], [7, 5, 2]), ((9, 0), "fp8", [600, 424], [7, 5, 2, 3, 0, 1]), ((8, 0), "fp8", [600], None),
+                ((9, 0), "auto", [600], None), ((9, 0), "fp8", [600, 423], None), ((10, 0), "fp8", [600], None)):
+            torch.cuda.get_device_capability = lambda device, it=capability: it
+            impl = plugin.FaTuneImpl(4, DIM, 0.125, 2, kv_cache_dtype=kind)
+            prepared.clear()
+            builder = plugin.FaTuneMetadataBuilder(SPEC, ["layer"], config_of(impl), "cuda:0")
+            tap.equal(prepared, [("fp8", "same"), ("fp8", "fp8")] if capability == (9, 0) and kind == "fp8" else
+                      [(impl.problem(FLOAT16, PAGE)["kv_dtype"],) * 2])
+            table = Tensor((2, 4), [7, 5, 2, 9, 3, 0, 1, 9], dtype=INT32)[:len(queries)]
+            step = step_of(Ragged([1], [9]), table, num_actual_tokens=sum(queries), max_query_len=600, max_seq_len=3 * PAGE,
+                           query_start_loc=ints([0, 600, 1024][:len(queries) + 1]), seq_lens=ints([600] * len(queries)))
+            part, = builder.build(0, step).parts
+            tap.equal(part.copied and part.copied.numbers(), copied)
+            tap.equal(part.block_table.numbers(), table.numbers() if copied is None else list(range(len(copied))))
+        cache = Tensor((8, 2, PAGE, 2 * DIM), [i % 11 for i in range(8 * 2 * PAGE * 2 * DIM)], dtype=torch.uint8)
+        scales = Tensor((), [2.0], dtype=FLOAT32), Tensor((2,), [1.0, 3.0], dtype=FLOAT32)   # of the tensor, of each head
+        layer = types.SimpleNamespace(_k_scale=scales[0], _v_scale=scales[1], _k_scale_float=2.0, _v_scale_float=1.0)
+        halves = impl._copies(layer, cache, ints([5, 1]), FLOAT16)
+        for half, origin, factors in zip(halves, impl._halves(cache), ([2.0, 2.0], [1.0, 3.0])):
+            tap.equal(half.shape, (2, PAGE, 2, DIM))
+            expected = [x * factors[i // DIM % 2] for page in (5, 1) for i, x in enumerate(origin[page].numbers())]
+            tap.equal(half.numbers(), expected)
+    finally:
+        plugin._start.prepare = prepare
+
+
 def vllm_is_told_what_the_backend_takes_and_what_it_does_not():
     plugin = importlib.import_module("fa_tune.integrations.vllm")
     against = plugin.FaTuneBackend.reasons_against
@@ -809,6 +863,7 @@ tap.main([
     four_processes_tune_each_kernel_once_and_serve_the_same,
     four_processes_of_a_service_serve_the_same_and_tune_nothing_themselves,
     vllms_windows_sinks_and_scales_are_handed_over,
+    vllms_long_prompts_of_fp8_caches_are_copied_on_hopper,
     vllm_is_told_what_the_backend_takes_and_what_it_does_not,
     sglang_extends_and_decodes_also_by_a_graphs_buffers,
     sglangs_fp8_caches_are_handed_over_with_their_scales,

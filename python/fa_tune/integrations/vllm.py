@@ -19,6 +19,9 @@ from . import _start, begin
 # Where the dimensions of a cache lie in memory, with those of all layers in one tensor or without: pages outermost.
 STRIDE_ORDERS = {("NHD", False): (0, 2, 1, 3), ("NHD", True): (1, 0, 3, 2, 4),
                  ("HND", False): (0, 1, 2, 3), ("HND", True): (1, 2, 0, 3, 4)}
+# On Hopper prompts of an fp8 cache are computed on copies of their pages in the model's type, which wgmma multiplies as they are:
+COPIED_QUERIES = 512     # of a sequence at least, on average: fewer do not pay for the copy
+COPIED_BYTES = 512 << 20  # of a layer's copies at most, which go when the layer is done
 
 
 class FaTuneBackend(AttentionBackend):
@@ -90,6 +93,7 @@ class Part:
     query_start_loc: torch.Tensor
     seq_lens: torch.Tensor
     block_table: torch.Tensor
+    copied: torch.Tensor | None = None  # the pages that are copied: then block_table is of the copies
 
 
 @dataclass
@@ -117,13 +121,19 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
         # vLLM captures decoding of the longest cache, and may have run shorter ones alone before
         sizes = vllm_config.compilation_config.cudagraph_capture_sizes or ()  # of graphs, in tokens
         captured = sorted({size // (1 + drafts) for size in sizes if 1 <= size // (1 + drafts) <= scheduler.max_num_seqs})
+        self.page, self.page_bytes = kv_cache_spec.block_size, 0  # bytes of a page's copy
         # vLLM makes builders when weights are loaded and the cache is not there yet: tuning has memory
         for name in layer_names:
             impl = vllm_config.compilation_config.static_forward_context[name].impl
             for causal in masks:
-                kind = impl.problem(model.dtype, kv_cache_spec.block_size, causal)
-                _start.prepare("vllm", kind, kind, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
-                               most_queries=scheduler.max_num_batched_tokens, queries=1 + drafts)
+                kind = impl.problem(model.dtype, self.page, causal)
+                prompts = [kind]
+                if kind["kv_dtype"] == "fp8" and torch.cuda.get_device_capability(device) == (9, 0):
+                    prompts.insert(0, dict(kind, kv_dtype="same"))
+                    self.page_bytes = self.page * kind["heads_kv"] * kind["head_dim"] * 4
+                for prompt in prompts:
+                    _start.prepare("vllm", kind, prompt, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
+                                   most_queries=scheduler.max_num_batched_tokens, queries=1 + drafts)
                 _start.find(kind, captured, 1 + drafts, model.max_model_len)
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
@@ -141,7 +151,16 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
                       slice(front, None))]
         return FaTuneMetadata(m.causal, [
             Part(rows, _start.ceiling(longest), _start.ceiling(m.max_seq_len), starts, m.seq_lens[sequences],
-                 m.block_table_tensor[sequences]) for rows, longest, starts, sequences in parts])
+                 *self._tables(m.block_table_tensor[sequences], rows.stop - rows.start, m.max_seq_len))
+            for rows, longest, starts, sequences in parts])
+
+    def _tables(self, table, tokens, longest):
+        """A part's block table, and the pages that are copied; None: none are."""
+        sequences, pages = table.shape[0], min(-(-longest // self.page), table.shape[1])
+        copies = sequences * pages
+        if not 0 < copies * self.page_bytes <= COPIED_BYTES or tokens < COPIED_QUERIES * sequences:
+            return table, None
+        return torch.arange(copies, dtype=torch.int32, device=table.device).view(sequences, pages), table[:, :pages].reshape(-1)
 
 
 class FaTuneImpl(AttentionImpl):
@@ -180,6 +199,15 @@ class FaTuneImpl(AttentionImpl):
         kv_cache = kv_cache.transpose(1, 2)
         return kv_cache[..., :self.head_size], kv_cache[..., self.head_size:]
 
+    def _copies(self, layer, kv_cache, pages, dtype):
+        """Keys and values of these pages of an fp8 cache, behind one another, in `dtype`."""
+        halves = self._halves(kv_cache.view(torch.uint8).index_select(0, pages).view(torch.float8_e4m3fn).to(dtype))
+        for half, name in zip(halves, ("_k_scale", "_v_scale")):
+            scale = getattr(layer, name)  # of the tensor, or of each head
+            if scale.numel() > 1 or getattr(layer, name + "_float", None) != 1.0:
+                half.mul_(scale.reshape(-1, 1))
+        return halves
+
     def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
         if not self.shares_cache and key is not None:
             _custom_ops.reshape_and_cache_flash(key, value, *self._halves(kv_cache), slot_mapping, self.kv_cache_dtype,
@@ -194,11 +222,13 @@ class FaTuneImpl(AttentionImpl):
         fp8 = self.kv_cache_dtype.startswith("fp8")
         if fp8:
             kv_cache = kv_cache.view(torch.float8_e4m3fn)
-        m, (keys, values) = attn_metadata, self._halves(kv_cache)
+        m = attn_metadata
         window = None if self.window is None else (self.window, 0 if m.causal else self.window)
         for part in m.parts:
-            scales = {}
-            if fp8:
+            scales, (keys, values) = {}, self._halves(kv_cache)
+            if part.copied is not None:
+                keys, values = self._copies(layer, kv_cache, part.copied, query.dtype)
+            elif fp8:
                 each = part.seq_lens.shape[0], self.num_kv_heads  # from one scale or one of each head
                 scales = {"k_descale": layer._k_scale.expand(each), "v_descale": layer._v_scale.expand(each)}
             fa_tune.attention_varlen(
