@@ -64,8 +64,10 @@ class Tensor(Exchanged):
         return self._viewed((last - first, *self.shape[1:]), self.strides, first * self.strides[0])
 
     def view(self, *shape):
-        if isinstance(shape[0], tuple):  # another type of the same size
-            return self._viewed(self.shape, self.strides, dtype=shape[0])
+        if isinstance(shape[0], tuple):  # another type
+            new, old = shape[0][1], self.dtype[1]
+            return self._viewed((*self.shape[:-1], self.shape[-1] * old // new),
+                                (*(step * old // new for step in self.strides[:-1]), 1), dtype=shape[0])
         tap.equal(self.strides, producer.contiguous(self.shape))
         known = math.prod(size for size in shape if size != -1)
         shape = [math.prod(self.shape) // known if size == -1 else size for size in shape]
@@ -185,7 +187,7 @@ def arange(count, dtype, device):
     return Tensor((count,), list(range(count)), dtype=dtype)
 
 
-stand_in("torch", Tensor=Tensor, arange=arange, uint8=(1, 8), float16=FLOAT16, bfloat16=(producer.BFLOAT, 16), float8_e4m3fn=(10, 8), int32=INT32,
+stand_in("torch", Tensor=Tensor, arange=arange, uint8=(1, 8), int64=(0, 64), float16=FLOAT16, bfloat16=(producer.BFLOAT, 16), float8_e4m3fn=(10, 8), int32=INT32,
          float32=FLOAT32, ones=ones, cumsum=cumsum, zeros=zeros, empty_like=empty_like, contiguous_format="contiguous",
          is_grad_enabled=lambda: False, cuda=types.SimpleNamespace(is_initialized=lambda: False))
 

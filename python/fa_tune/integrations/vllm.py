@@ -201,7 +201,8 @@ class FaTuneImpl(AttentionImpl):
 
     def _copies(self, layer, kv_cache, pages, dtype):
         """Keys and values of these pages of an fp8 cache, behind one another, in `dtype`."""
-        halves = self._halves(kv_cache.view(torch.uint8).index_select(0, pages).view(torch.float8_e4m3fn).to(dtype))
+        words = kv_cache.view(torch.int64).index_select(0, pages)  # eight numbers at once
+        halves = self._halves(words.view(torch.float8_e4m3fn).to(dtype))
         for half, name in zip(halves, ("_k_scale", "_v_scale")):
             scale = getattr(layer, name)  # of the tensor, or of each head
             if scale.numel() > 1 or getattr(layer, name + "_float", None) != 1.0:
