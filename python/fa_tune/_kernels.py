@@ -155,7 +155,7 @@ class TunedKernel:
 def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | None = None,
                 tune: Mapping[str, Sequence[float | bool | str]] | None = None, block: Any = None, grid: Any = None,
                 cluster: Any = None, kernel: str | None = None, name: str | None = None, sizes: Mapping[str, Any] | None = None,
-                restrictions: Sequence[str] = (), defines: Mapping[str, str | int] | None = None,
+                restrictions: Sequence[str] | None = None, defines: Mapping[str, str | int] | None = None,
                 default: Mapping[str, float | bool | str] | None = None, shared_memory: str | int | Mapping[str, Any] | None = None,
                 answer: Any = None, rtol: float | None = None, atol: float | None = None,
                 flops: str | None = None, bytes: str | None = None, work: Mapping[str, str] | None = None,
@@ -204,7 +204,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
               a time, and the answer, the default config, is "unranked"
     at        sizes other than those of `args`, for this call
 
-    A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096).
+    A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096). Without `args`, an
+    argument that is a key of specifications takes the place of the head's: answer=function. With `args` the head is left aside.
     Raises fa_tune.Error with a sentence, or what the answer's function raises. Needs a GPU unless `gpu` names one.
     """
     if not isinstance(source, (str, os.PathLike)) or not _is_text(os.fspath(source)):
@@ -222,12 +223,17 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     how = {"device": device, "gpu": gpu, "effort": effort, "progress": progress, "bundle": bundle, "torch_op": torch_op,
            "search": {"strategy": strategy, "evaluations": evaluations, "seconds": seconds}}
     is_text = "__global__" in path
-    if args is None:
-        operation = _core.load_specification(path, None, None)
-        return _made(operation, at, how)
-    # A file's folder is where files are looked for that it includes.
-    where = os.path.abspath(path) if not is_text else name or _bare(kernel or "kernel")
-    if not isinstance(args, Mapping):
+    given = {
+        "name": name, "kernel": kernel, "sizes": sizes,
+        "tune": tune and {tunable: _list(values) for tunable, values in tune.items()}, "block": block,
+        "cluster": cluster, "grid": grid, "restrictions": _list(restrictions), "defines": defines, "default": default,
+        "shared_memory": shared_memory, "answer": answer,
+        "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes, "work": work, "launches": launches,
+        "include": _list(include), "options": _list(options)}
+    given = {key: value for key, value in given.items() if value is not None}
+    if args is None and not given and not is_text:
+        return _made(_core.load_specification(path, None, None), at, how)
+    if not isinstance(args, (Mapping, type(None))):
         raise ArgumentError("args is a dict of the kernel's arguments by their names, not %s" % shown(args))
     if not is_text:
         try:
@@ -235,19 +241,21 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
                 source = file.read()
         except (OSError, UnicodeDecodeError) as error:
             raise ArgumentError("%s: %s" % (path, getattr(error, "strerror", None) or error)) from None
-    listed = _Listed(args, sizes or {}, source, kernel, answer)
-    data = listed.data(answer)
-    specification = {
-        "name": name, "kernel": kernel, "arguments": listed.arguments, "sizes": listed.sizes,
-        "tune": {tunable: _list(values) for tunable, values in (tune or {}).items()}, "block": block,
-        "cluster": cluster, "grid": grid, "restrictions": _list(restrictions), "defines": defines, "default": default,
-        "shared_memory": shared_memory, "answer": {"given": data.words()} if data.answer is not None else answer,
-        "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes, "work": work, "launches": launches,
-        "include": _list(include), "options": _list(options)}
+    if args is None:
+        specification, tensors = {**_head("the source" if is_text else path, source), **given}, {}
+    else:
+        listed = _Listed(args, sizes or {}, source, kernel, answer)
+        specification, tensors = {"tune": {}, **given, "arguments": listed.arguments, "sizes": listed.sizes}, listed.tensors
+    data = _data(specification, tensors, answer)
+    if data.answer is not None:
+        specification["answer"] = {"given": data.words()}
     try:
-        text = json.dumps({key: value for key, value in specification.items() if value is not None}, default=_number)
+        text = json.dumps(specification, default=_number)
     except TypeError as error:
         raise ArgumentError("a kernel specification: %s" % error) from None
+    # A file's folder is where files are looked for that it includes.
+    where = os.path.abspath(path) if not is_text else str(
+        specification.get("name") or _bare(str(specification.get("kernel", "kernel"))))
     operation = _core.load_specification(where, text, source)
     if data.tensors or data.answer is not None:
         _cases.give(operation, data)
@@ -322,14 +330,34 @@ class _Listed:
             return {"type": type_}
         return {"type": type_, "value": given.item()}
 
-    def data(self, answer):
-        """What proofs are given; its answer is None where the specification says what is right."""
-        given = None if answer is None or isinstance(answer, str) or _is_kernel(answer) else answer
-        outputs = [one["name"] for one in self.arguments if one.get("is") in WRITTEN]
-        names = [one["name"] for one in self.arguments if one["name"] not in outputs]
-        inputs = [one["name"] for one in self.arguments if one.get("is") in ("in", "inout")]
-        sizes = {name: value["default"] if isinstance(value, Mapping) else value for name, value in self.sizes.items()}
-        return _cases.Data(self.tensors, given, inputs, [*names, *(name for name in sizes if name not in names)], sizes)
+
+def _head(where, source):
+    """The specification in the head of a source."""
+    found = re.match(r"\s*(?://[^\n]*\s*)*/\*[*\s]*fa-tune[^{]*(\{.*?)\*/", source, re.S)
+    if found is None:
+        raise ArgumentError("%s: there is no specification: pass args=, the kernel's arguments, or let the source begin with a "
+                            "comment, /* fa-tune { … } */" % where)
+    try:
+        return dict(json.loads("\n" * source.count("\n", 0, found.start(1)) + found[1]))
+    except ValueError as error:
+        raise ArgumentError("%s: the specification in its head is no JSON: %s" % (where, error)) from None
+
+
+def _data(specification, tensors, answer):
+    """What proofs are given; its answer is None where the specification says what is right."""
+    given = None if answer is None or isinstance(answer, str) or _is_kernel(answer) else answer
+    if given is None and not tensors:  # whoever reads the specification says what is wrong with it
+        return _cases.Data({}, None, [], [], {})
+    try:
+        ways = {one["name"]: one.get("is", "in" if "shape" in one else "") for one in specification["arguments"]}
+        sizes = {name: value["default"] if isinstance(value, Mapping) else value
+                 for name, value in specification.get("sizes", {}).items()}
+    except (AttributeError, KeyError, TypeError):
+        raise ArgumentError("a kernel specification: \"arguments\" is a list of objects with a \"name\", and \"sizes\" an object of "
+                            "numbers or {\"default\": …}") from None
+    names = [name for name in ways if ways[name] not in WRITTEN]
+    inputs = [name for name in ways if ways[name] in ("in", "inout")]
+    return _cases.Data(tensors, given, inputs, [*names, *(name for name in sizes if name not in names)], sizes)
 
 
 def _is_kernel(answer):
