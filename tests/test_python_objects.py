@@ -73,7 +73,9 @@ def a_problem_says_what_is_left_out_and_takes_the_names_people_use():
     refused(fa_tune.ArgumentError, "no field 'band'. It has dtype", lambda: Problem(seq=64, band=3))
     assert "heads_kv" in fa_tune.fields()
     refused(fa_tune.Error, "head_dim", lambda: Problem(seq=64, head_dim=12))
-    refused(AttributeError, "no field 'seq'", lambda: one.seq)
+    tap.equal((one.seq, one.heads, one["seq"], one["window"], one["heads_q"]), (512, 8, 512, False, 8))
+    refused(AttributeError, "no field 'seq': did you mean", lambda: Problem(seq=64, seq_k=96).seq)
+    refused(KeyError, "no field 'band'", lambda: one["band"])
 
 
 def a_problem_survives_repr_pickle_and_json():

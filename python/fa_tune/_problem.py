@@ -110,7 +110,7 @@ class Problem:
     unaligned    True: pointers or strides need not be multiples of 16 bytes (False)
     operation    the name of another operation, whose fields are then given by their own names
 
-    Fields are attributes, and those of another operation are read as problem["rows"].
+    Fields are attributes, seq and heads too where they say it all, and those of another operation are read as problem["rows"].
     Raises fa_tune.ArgumentError for fields that do not exist or have no such value, and other classes of
     fa_tune.Error for those that do not fit together.
     """
@@ -123,8 +123,10 @@ class Problem:
     head_dim: int
     head_dim_v: int
     batch: int
+    heads: int
     heads_q: int
     heads_kv: int
+    seq: int
     seq_q: int
     seq_k: int
     lse: bool
@@ -168,22 +170,29 @@ class Problem:
         raise ArgumentError("a problem is a fa_tune.Problem, a mapping of its fields such as dict(seq=512), or an "
                             "answer, not %s" % shown(given))
 
+    def _field(self, name: str) -> Any:
+        if name in Problem.__slots__:  # being restored
+            raise AttributeError(name)
+        if name in self._fields:
+            return self._fields[name]
+        if len(also := {self._fields.get(field) for field in ALSO.get(name, ())} - {None}) == 1:
+            return also.pop()
+        if name in _ATTENTION and self._fields["operation"] == "attn_fwd":  # off: JSON leaves it out
+            return _ATTENTION[name][1]
+        raise AttributeError("a problem has no field %r%s It has %s" % (
+            name, did_you_mean(name, self._fields) or ".", ", ".join(self._fields)))
+
     if not TYPE_CHECKING:  # a checker knows the fields from the list above
-        def __getattr__(self, name):
-            if name in Problem.__slots__:  # being restored
-                raise AttributeError(name)
-            if name in self._fields:
-                return self._fields[name]
-            if name in _ATTENTION and self._fields["operation"] == "attn_fwd":  # off: JSON leaves it out
-                return _ATTENTION[name][1]
-            raise AttributeError("a problem has no field %r%s It has %s" % (
-                name, did_you_mean(name, self._fields) or ".", ", ".join(self._fields)))
+        __getattr__ = _field
 
     def __reduce__(self) -> tuple[Any, ...]:
         return restored, (self._fields,)
 
     def __getitem__(self, name: str) -> Any:
-        return self._fields[name]
+        try:
+            return self._field(name)
+        except AttributeError as error:
+            raise KeyError(str(error)) from None
 
     def as_dict(self) -> dict[str, Any]:
         """Every field by its name, as JSON has them."""
