@@ -371,6 +371,8 @@ def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
     assert told.answer.tunables in [row["config"]["tunables"] for row in rows[:3]]
     refused(fa_tune.NotSupported, "leave gpu= out to tune it for the device here", lambda: told(None, None))
     refused(fa_tune.NotSupported, "leave gpu= out", lambda: told.arguments)
+    tap.equal((hasattr(told, "arguments"), [name for name, _ in inspect.getmembers(told) if name in ("arguments", "configs")]),
+              (False, ["configs"]))
     modelled = axpy(gpu="A100", name="modelled", work={"operations": "n*THREADS*PER_THREAD*PER_THREAD"}, args=dict(
         y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, n=100_000_000))
     tap.equal((modelled.answer.origin, modelled.configs[0]["rank"]), ("predicted", 1))

@@ -84,6 +84,10 @@ def _index(size):
     return size if isinstance(size, str) else operator.index(size)
 
 
+class _NotLoaded(NotSupported, AttributeError):
+    """What a kernel for a GPU elsewhere lacks; hasattr() says so."""
+
+
 class TunedKernel:
     """A kernel that tune_kernel() has tuned: kernel(*arguments) launches its winner on the arguments' stream.
 
@@ -114,8 +118,8 @@ class TunedKernel:
     @property
     def _kernel(self):
         if self._loaded is None:
-            raise NotSupported("this kernel was made for gpu=%r and is not loaded: leave gpu= out to tune it for the device here, "
-                               "and to call it" % self._how["gpu"])
+            raise _NotLoaded("this kernel was made for gpu=%r and is not loaded: leave gpu= out to tune it for the device here, "
+                             "and to call it" % self._how["gpu"])
         return self._loaded
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
