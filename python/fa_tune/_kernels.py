@@ -2,6 +2,7 @@
 """Kernels of one's own: a kernel specification as a Python call (docs/your-own-kernel.md)."""
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import operator
@@ -11,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _cases, _core, _kernel_ops
-from ._errors import ArgumentError, NotSupported, shown
+from ._errors import ArgumentError, NotSupported, did_you_mean, shown
+from ._functions import check_search
 from ._objects import Answer
 from ._problem import Problem
 from ._types import Effort, Progress
@@ -70,6 +72,8 @@ def fixed(value: int) -> Any:
 
 
 def _tensor(way, type_, shape, range_, align, symbol=None, parameter=None):
+    if range_ is not None and (isinstance(range_, str) or not isinstance(range_, Sequence) or len(range_) != 2):
+        raise ArgumentError("range is a pair, such as (0, \"n\"), not %s" % shown(range_))
     array = type_ if _cases.is_tensor(type_) else None
     if array is not None:
         type_, shape = array.dtype, shape or tuple(array.shape)
@@ -81,6 +85,8 @@ def _tensor(way, type_, shape, range_, align, symbol=None, parameter=None):
 
 
 def _index(size):
+    if not isinstance(size, str) and not hasattr(size, "__index__"):
+        raise ArgumentError("a shape has whole numbers and expressions, such as \"n + 1\", not %s" % shown(size))
     return size if isinstance(size, str) else operator.index(size)
 
 
@@ -133,6 +139,8 @@ class TunedKernel:
     def save(self, path: str | os.PathLike) -> None:
         """Writes the winner, its cubin and what was measured beside it to a bundle, as `fa-tune export` does, signed with this
         user's key: tune_kernel(…, bundle=path) finds it on other machines that trust the key."""
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArgumentError("path is the path of the bundle's file, such as \"axpy.bundle\", not %s" % shown(path))
         _core.export(self._kernel, path)
 
     @property
@@ -219,6 +227,9 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
         if value is not None and not isinstance(value, Mapping):
             raise ArgumentError("%s is a dict, such as %s, not %s" % (word, like, shown(value)))
     path = os.fspath(source)
+    check_search(strategy, {"evaluations": evaluations, "seconds": seconds})
+    if not isinstance(bundle, (str, os.PathLike, type(None))):
+        raise ArgumentError("bundle is the path of a file that TunedKernel.save() has written, not %s" % shown(bundle))
     if torch_op is not None:
         _kernel_ops.check(torch_op)
         if gpu is not None:
@@ -270,6 +281,9 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
 
 
 def _made(operation, at, how):
+    for word in set(at).difference(_core.fields_of(operation)):
+        if meant := did_you_mean(word, inspect.signature(tune_kernel).parameters):
+            raise ArgumentError("there is no argument %r%s" % (word, meant))
     if how["bundle"] is not None:
         _core.import_bundle(how["bundle"])
     tuned = TunedKernel(operation, Problem(operation=operation, **at), how)
