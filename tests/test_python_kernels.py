@@ -354,6 +354,11 @@ def a_keyword_takes_the_place_of_what_the_head_says():
         tap.equal((told.answer.origin, told.operation.partition("@")[0], asked[0], told.answer["funnel"]["space"]),
                   ("measured", name, 64, 1))
         del asked[:]
+    shutil.copy(os.path.join(FOLDER, "axpy_kernels.cu"), "axpy_kernels.cu")
+    with open("beside.json", "w", encoding="utf-8") as file:
+        file.write("\n" + json.dumps({**head, "source": "axpy_kernels.cu"}))
+    tap.equal(fa_tune.tune_kernel("beside.json", n=64, answer=right).answer.origin, "measured")
+    tap.equal(len(set(asked)) > 1, True)
     for sentence, words in (("there is no kernel axpi in it", dict(kernel="axpi")), ("restriction", dict(restrictions=["0 > 1"])),
                             ("y is described alone", dict(answer=[[1.0]])), ("axpy.cu: \"rtol\"", dict(rtol=-1)),
                             ("\"arguments\" is a list of objects", dict(answer=right, sizes={"n": {}}))):

@@ -251,13 +251,11 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     if not isinstance(args, (Mapping, type(None))):
         raise ArgumentError("args is a dict of the kernel's arguments by their names, not %s" % shown(args))
     if not is_text:
-        try:
-            with open(path, encoding="utf-8") as file:
-                source = file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ArgumentError("%s: %s" % (path, getattr(error, "strerror", None) or error)) from None
+        source = _read(path)
     if args is None:
         specification, tensors = {**_head("the source" if is_text else path, source), **given}, {}
+        if not is_text and path.endswith(".json"):
+            source = _read(os.path.join(os.path.dirname(path), str(specification.get("source"))))
     else:
         listed = _Listed(args, sizes or {}, source, kernel, answer)
         specification, tensors = {"tune": {}, **given, "arguments": listed.arguments, "sizes": listed.sizes}, listed.tensors
@@ -349,16 +347,24 @@ class _Listed:
         return {"type": type_, "value": given.item()}
 
 
+def _read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError("%s: %s" % (path, getattr(error, "strerror", None) or error)) from None
+
+
 def _head(where, source):
-    """The specification in the head of a source."""
-    found = re.match(r"\s*(?://[^\n]*\s*)*/\*[*\s]*fa-tune[^{]*(\{.*?)\*/", source, re.S)
+    """The specification in the head of a source, or that the text is."""
+    found = re.match(r"\s*(?:(?://[^\n]*\s*)*/\*[*\s]*fa-tune[^{]*)?(\{.*?)(?:\*/|\s*\Z)", source, re.S)
     if found is None:
         raise ArgumentError("%s: there is no specification: pass args=, the kernel's arguments, or let the source begin with a "
                             "comment, /* fa-tune { … } */" % where)
     try:
         return dict(json.loads("\n" * source.count("\n", 0, found.start(1)) + found[1]))
     except ValueError as error:
-        raise ArgumentError("%s: the specification in its head is no JSON: %s" % (where, error)) from None
+        raise ArgumentError("%s: the specification is no JSON: %s" % (where, error)) from None
 
 
 def _data(specification, tensors, answer):
