@@ -602,7 +602,7 @@ static void what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways(
     CHECK(fa_problem_equal(&p, &back));
     p.window = 0;
     CHECK_INT(fa_problem_check(&p, &diag), FA_EINVAL);
-    CHECK_TEXT(diag.text, "window_left is -1: it needs window");
+    CHECK_TEXT(diag.text, "window_left is -1, which needs window: set window, too");
     p.window = 1;
     p.causal = FA_CAUSAL_TOP_LEFT;
     CHECK_INT(fa_problem_check(&p, &diag), FA_EINVAL);

@@ -45,6 +45,41 @@ static void everything_that_ptxas_decided_is_read(void)
     CHECK_INT(info.parameter_bytes, 168);
 }
 
+static void the_types_of_parameters_are_those_of_the_symbol(void)
+{
+    static const struct {
+        const char *entry, *types; /* each with its pointers */
+    } rows[] = {{"axpy", ""},
+                {"_Z4axpyPfPKffi", "f1 f1 f0 i0 "},
+                {"_ZN2my4axpyEPfPKfS2_PS2_6__halfPS4_v", "f1 f1 f1 f2 6__half0 6__half1 v0 "},
+                {"_ZN12_GLOBAL__N_14axpyEPVKjS1_", "j1 j1 "},
+                {"_ZL4axpyPPfS0_S_", "f2 f2 f1 "},
+                {"_Z4axpyIfEvPT_", ""},
+                {"_Z4axpyi7complexIfEi", "i0 "},
+                {"_Z4axpyfS_", "f0 "},
+                {"_Z4axpyPfS", "f1 "},
+                {"_Z4axpyPfSZ", "f1 "},
+                {"_Z4axpyPPK", ""},
+                {"_Z4axpy99x", ""},
+                {"_ZN4axpy", ""},
+                {"_Z4axpyP", ""},
+                {"_Z", ""}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        unsigned char bytes[FAKE_CUBIN_MAX];
+        fa_cubin_type type[FA_CUBIN_PARAMETERS];
+        char told[128] = "";
+        fa_diag diag = {{0}};
+        fake_cubin c = good;
+        c.entry = rows[i].entry;
+        size_t size = fake_cubin_build(&c, bytes);
+        int count = fa_cubin_types(bytes, size, rows[i].entry, type, &diag);
+        for (int k = 0; k < count; k++)
+            snprintf(told + strlen(told), sizeof told - strlen(told), "%s%d ", type[k].name,
+                     (int)type[k].pointers);
+        CHECK_TEXT(told, rows[i].types);
+    }
+}
+
 static void the_systems_share_is_taken_off_static_shared_memory_from_sm_90_on(void)
 {
     unsigned char bytes[FAKE_CUBIN_MAX];
@@ -453,6 +488,7 @@ int main(void)
 {
     TEST(code_is_equal_where_only_names_differ);
     TEST(everything_that_ptxas_decided_is_read);
+    TEST(the_types_of_parameters_are_those_of_the_symbol);
     TEST(the_systems_share_is_taken_off_static_shared_memory_from_sm_90_on);
     TEST(both_encodings_of_the_architecture_are_read);
     TEST(no_launch_bounds_gives_no_thread_limit);

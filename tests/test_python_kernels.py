@@ -336,6 +336,38 @@ def every_key_of_a_specification_is_a_keyword():
     tap.equal({"args" if key == "arguments" else key for key in keys} - set(inspect.signature(fa_tune.tune_kernel).parameters), set())
 
 
+def a_keyword_takes_the_place_of_what_the_head_says():
+    asked, path = [], "axpy.cu"
+    with open(os.path.join(FOLDER, "axpy.json"), encoding="utf-8") as file:
+        head = json.load(file)
+    del head["source"]
+    headed = "// SPDX\n/* fa-tune\n" + json.dumps(head, indent=1) + "*/\n" + AXPY
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(headed)
+
+    def right(y, x, a):
+        asked.append(y.shape[0])
+        return y + scaled(x, a)
+    for source, name in ((path, "axpy"), (headed, "headed")):
+        refused(fa_tune.Error, "none of", lambda: fa_tune.tune_kernel(source, n=64, answer=lambda y: y * 0 + 77))  # pylint: disable=cell-var-from-loop
+        told = fa_tune.tune_kernel(source, n=64, answer=right, tune=dict(THREADS=[64], PER_THREAD=[1]), name=name)
+        tap.equal((told.answer.origin, told.operation.partition("@")[0], asked[0], told.answer["funnel"]["space"]),
+                  ("measured", name, 64, 1))
+        del asked[:]
+    shutil.copy(os.path.join(FOLDER, "axpy_kernels.cu"), "axpy_kernels.cu")
+    with open("beside.json", "w", encoding="utf-8") as file:
+        file.write("\n" + json.dumps({**head, "source": "axpy_kernels.cu"}))
+    tap.equal(fa_tune.tune_kernel("beside.json", n=64, answer=right).answer.origin, "measured")
+    tap.equal(len(set(asked)) > 1, True)
+    for sentence, words in (("there is no kernel axpi in it", dict(kernel="axpi")), ("restriction", dict(restrictions=["0 > 1"])),
+                            ("y is described alone", dict(answer=[[1.0]])), ("axpy.cu: \"rtol\"", dict(rtol=-1)),
+                            ("\"arguments\" is a list of objects", dict(answer=right, sizes={"n": {}}))):
+        refused(fa_tune.Error, sentence, lambda: fa_tune.tune_kernel(path, n=64, **words))  # pylint: disable=cell-var-from-loop
+    refused(fa_tune.ArgumentError, "there is no argument 'blok': did you mean 'block'?", lambda: fa_tune.tune_kernel(path, blok=64))
+    refused(fa_tune.ArgumentError, "axpy_kernels.cu: there is no specification: pass args=",
+            lambda: fa_tune.tune_kernel(os.path.join(FOLDER, "axpy_kernels.cu"), tune=dict(THREADS=[64])))
+
+
 def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
     told = axpy(gpu="A100", name="absent")
     tap.equal((told.answer.origin, told.answer.gpu), ("unranked", "A100-SXM4-40GB"))
@@ -345,6 +377,8 @@ def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
     assert told.answer.tunables in [row["config"]["tunables"] for row in rows[:3]]
     refused(fa_tune.NotSupported, "leave gpu= out to tune it for the device here", lambda: told(None, None))
     refused(fa_tune.NotSupported, "leave gpu= out", lambda: told.arguments)
+    tap.equal((hasattr(told, "arguments"), [name for name, _ in inspect.getmembers(told) if name in ("arguments", "configs")]),
+              (False, ["configs"]))
     modelled = axpy(gpu="A100", name="modelled", work={"operations": "n*THREADS*PER_THREAD*PER_THREAD"}, args=dict(
         y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, n=100_000_000))
     tap.equal((modelled.answer.origin, modelled.configs[0]["rank"]), ("predicted", 1))
@@ -688,6 +722,7 @@ tap.main([
     several_launches_are_one_kernel,
     what_is_wrong_with_a_call_is_said,
     every_key_of_a_specification_is_a_keyword,
+    a_keyword_takes_the_place_of_what_the_head_says,
     a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals,
     it_is_an_operator_of_pytorch,
     pytorch_itself_compiles_a_graph_with_the_operator,

@@ -73,7 +73,9 @@ def a_problem_says_what_is_left_out_and_takes_the_names_people_use():
     refused(fa_tune.ArgumentError, "no field 'band'. It has dtype", lambda: Problem(seq=64, band=3))
     assert "heads_kv" in fa_tune.fields()
     refused(fa_tune.Error, "head_dim", lambda: Problem(seq=64, head_dim=12))
-    refused(AttributeError, "no field 'seq'", lambda: one.seq)
+    tap.equal((one.seq, one.heads, one["seq"], one["window"], one["heads_q"]), (512, 8, 512, False, 8))
+    refused(AttributeError, "no field 'seq': did you mean", lambda: Problem(seq=64, seq_k=96).seq)
+    refused(KeyError, "no field 'band'", lambda: one["band"])
 
 
 def a_problem_survives_repr_pickle_and_json():
@@ -88,7 +90,9 @@ def a_problem_survives_repr_pickle_and_json():
 # ---- policy --------------------------------------------------------------------------------------
 def a_policy_holds_until_its_block_ends():
     with fa_tune.policy(effort="cached") as outer:
-        refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=700)))
+        refused(fa_tune.NotTuned, 'no winner is stored for this problem on NVIDIA L4: effort="measure" tunes it',
+                lambda: fa_tune.attention(*tensors(seq=700)))
+        refused(fa_tune.NotTuned, 'effort="measure" tunes it', lambda: fa_tune.tune(problem(700), effort="cached"))
         with fa_tune.policy(on_miss="sdpa") as inner:
             tap.equal((inner.effort, inner.on_miss), ("cached", "sdpa"))
             tap.equal(repr(inner), "fa_tune.policy(effort='cached', on_miss='sdpa')")
@@ -319,6 +323,16 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
         ("seconds is a number", fa_tune.sweep, [[problem()]], {"seconds": "60"}),
         ("seconds is a number", fa_tune.tune, [problem()], {"seconds": "30m"}),
         ("evaluations is a whole number", fa_tune.tune, [problem()], {"evaluations": 1.5}),
+        ("evaluations is a whole number", fa_tune.tune_kernel, ["k.cu"], {"evaluations": "x"}),
+        ("seconds is a number, not 'x'", fa_tune.tune_kernel, ["k.cu"], {"seconds": "x"}),
+        ("bundle is the path of a file", fa_tune.tune_kernel, ["k.cu"], {"bundle": 5}),
+        ("range is a pair", fa_tune.array, ["f32", "n"], {"range": 5}), ("range is a pair", fa_tune.array, ["f32", "n"], {"range": "0n"}),
+        ("a shape has whole numbers and expressions, such as \"n + 1\", not 1.5", fa_tune.array, ["f32", 1.5], {}),
+        ("again is True or False, not 'yes'", fa_tune.tune, [problem()], {"again": "yes"}),
+        ("again is True or False, not 'yes'", fa_tune.sweep, [[problem()]], {"again": "yes"}),
+        ("exact is True or False, not 3", fa_tune.tune, [problem()], {"exact": 3}),
+        ("dry_run is True or False, not 'no'", fa_tune.forget, [], {"gpu": "L4", "dry_run": "no"}),
+        ("gpu names a type that need not be here, and device", fa_tune.tune, [problem()], {"gpu": "L4", "device": 0}),
         ("again=True tunes", fa_tune.tune, [problem()], {"effort": "cached", "again": True}),
         ("effort is 'predict', 'measure' or 'patient', not 'cached'", fa_tune.sweep, [[problem()]], {"effort": "cached"}),
         ("seq is a whole number, not {512}", Problem, [], {"seq": {512}}), ("not nan", Problem, [], {"seq": float("nan")}),
@@ -350,7 +364,7 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
         (fa_tune.winners, "no field 'headdim': did you mean 'head_dim'?", {"headdim": 64}),
         (Problem, "dtype is 'fp16' or 'bf16', not 'fp32'", {"seq": 512, "dtype": "fp32"}),
         (fa_tune.sweep, "dtype is 'fp16' or 'bf16', not 'fp61': did you mean 'fp16'?", {"seq": 512, "dtype": ["fp61"]}),
-        (Problem, "causal is 'none', 'bottom-right' or 'top-left', not 'topleft': did you mean", {"seq": 9, "causal": "topleft"}),
+        (Problem, "causal is 'none', 'bottom-right', 'top-left', True or False, not 'topleft': did you mean", {"seq": 9, "causal": "topleft"}),
         (Problem, "seq is 1,000,000,000,000: give 0 to 2,147,483,647", {"seq": 10**12}),
         (Problem, "head_dim is 4: give 8 to 512", {"seq": 512, "head_dim": 4}),
         (Problem, "lse is True or False, not 1", {"seq": 512, "lse": 1}),
@@ -361,6 +375,14 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
          {"seq": 512, "effort": "mesure"}),
         (fa_tune.tune, "no argument 'efort': did you mean 'effort'?", {"seq": 512, "efort": "measure"}),
         (fa_tune.sweep, "no argument 'second': did you mean 'seconds'?", {"seq": 512, "second": 60}),
+        (fa_tune.kernel, "there is no argument 'gpu' here: fa_tune.tune() takes it", {"seq": 512, "gpu": "L4"}),
+        (fa_tune.kernel, "there is no argument 'trials' here: fa_tune.sweep() takes it", {"problem": Problem(seq=512), "trials": 4}),
+        (fa_tune.tune, "no field 'decode': one query each is seq_q=1, with the keys as seq_k. It has", {"seq": 512, "decode": True}),
+        (fa_tune.tune, "window is True or False, not 128: how far it reaches is window_left and window_right", {"seq": 512, "window": 128}),
+        (Problem, "window_left is 128, which needs window: set window, too", {"seq": 512, "window_left": 128}),
+        (Problem, "'top-left', True or False, not 'yes'", {"seq": 512, "causal": "yes"}),
+        (Problem, "heads is given beside heads_q: leave one of them out", {"seq": 512, "heads": 8, "heads_q": 4}),
+        (Problem, "seq is given beside seq_q and seq_k", {"seq": 512, "seq_q": 4, "seq_k": 4}),
         (fa_tune.kernel, "not 'fast'", {"seq": 512, "effort": "fast"}),
         (fa_tune.sweep, "not 'fast'", {"seq": 512, "effort": "fast"}),
         (fa_tune.sweep, "must not be negative", {"seq": 512, "seconds": -1, "progress": False}),

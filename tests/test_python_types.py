@@ -77,7 +77,7 @@ def the_fields_of_a_problem_are_those_of_the_library():
     tap.equal(set(fields), own | {"seq", "heads"})
     tap.equal(set(typing.get_type_hints(_types.GridFields)), set(fields))
     attributes = {name for name in fa_tune.Problem.__annotations__ if not name.startswith("_")}
-    tap.equal(attributes, own | {"operation"})
+    tap.equal(attributes, own | {"operation", "seq", "heads"})
     words = {"causal": _types.Mask, "layout": _types.Layout, "lengths_k": _types.LengthsK, "kv_dtype": _types.KvDtype}
     for name, literal in words.items():
         tap.equal(list(typing.get_args(literal)), _core.fields_of(None)[name][0])

@@ -238,6 +238,29 @@ def a_check_compiles_and_compares_without_a_gpu():
         # what a kernel takes
         write(place, "work/axpy.cu", HEAD.replace('"f32", "value": 2.5', '"f64", "value": 2.5') + KERNEL % "a * x[i]")
         tap.has(place.run("check", path, status=1).stdout, "argument 3 of axpy, a, has 4 bytes, and fp64 has 8")
+        # the types, where the symbol says them: each row an argument's type, the kernel's parameters, the word or the fault
+        for index, type_, taken, word in (
+                (0, "f64", "float *", "argument 1 of axpy, y, is float * in the kernel, and fp64 * is stated"),
+                (1, "i8", "const float *", "argument 2 of axpy, x, is float * in the kernel, and int8 * is stated"),
+                (1, "f32", "const int *", "argument 2 of axpy, x, is int * in the kernel, and fp32 * is stated"),
+                (1, "i64", "const int *", "x, is int * in the kernel, and int64 * is stated"),
+                (2, "i32", "float", "argument 3 of axpy, a, is float in the kernel, and int32 is stated"),
+                (2, "f64", "float *", "argument 3 of axpy, a, is float * in the kernel, and fp64 is stated"),
+                (0, "f32", "float *", "right"), (1, "u32", "const int *__restrict__", "right"), (1, "u8", "const volatile unsigned char *", "right"),
+                (1, "i8", "const int *", "sizes agree"), (1, "f16", "const unsigned short *", "sizes agree"),
+                (1, "c64", "const float *", "sizes agree"), (1, "f32", "const float4 *", "sizes agree")):
+            parameters = ["float *y", "const float *x", "float a", "int n"]
+            parameters[index] = taken + " p"
+            arguments = [dict(one) for one in SPECIFICATION["arguments"]]
+            arguments[index].update(type=type_, **({"value": 2} if index == 2 else {}))
+            for begin, end, kernel in (("", "", "axpy"), ("namespace my { struct S {}; ", "}", None)):
+                source = "%s__global__ void axpy(%s) {}%s\n" % (begin, ", ".join(parameters), end)
+                run = place.run("check", specified(place, source, arguments=arguments, kernel=kernel), status=int("stated" in word))
+                tap.has(run.stdout, word)
+        tap.equal([one["typed"] for one in told["kernels"]], [True, True])
+        for source in ('extern "C" ' + KERNEL % "x[i]", KERNEL.replace("float *y", "double *y").join(['extern "C" ', ""]) % "x[i]"):
+            tap.has(place.run("check", specified(place, source)).stdout, "sizes agree")
+        tap.has(place.run("check", specified(place, "template <class T> " + KERNEL % "x[i]", kernel="axpy<int>")).stdout, "sizes agree")
         # every error of the compiler, with the lines of the file
         write(place, "work/axpy.cu", HEAD + KERNEL % "b * x[i]" + "what;\n")
         run = place.run("check", path, status=1)
@@ -249,6 +272,8 @@ def a_check_compiles_and_compares_without_a_gpu():
         tap.has(place.run("check", write(place, "work/axpy.json", document), status=1).stdout, "kernels.cu(3): error")
         for arguments in ((), ("--seq", "512")):
             tap.has(place.run("check", *arguments, status=2).stderr, "say which file is to be checked")
+    with a_place() as place:
+        tap.has(place.run(specified(place, KERNEL.replace("float *y", "double *y") % "x[i]"), status=1).stderr, "y, is double * in the kernel")
 
 
 def several_kernels_run_one_behind_the_other():

@@ -17,6 +17,8 @@ typedef struct fa_cubin_entry {
     size_t size;
     const char *name;
     bool workspace; /* the address of a workspace, too */
+    bool *
+        ret_typed; /* set where the types of all arguments were compared, beside their sizes; NULL: nobody asks */
 } fa_cubin_entry;
 
 /* What a manifest's "work" tells of a launch, for the cost model, in the order of its keys: of all blocks together. */

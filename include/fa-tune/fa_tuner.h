@@ -335,6 +335,8 @@ typedef struct fa_checked_kernel {
     int32_t parameter_bytes;
     const char *fault; /* ""; or why it did not compile, or does not take what it is passed */
     const char *log;   /* the compiler's, of the source's first kernel; "" */
+    /* the types of all its arguments were compared; otherwise some by their sizes alone, as of extern "C" and of templates */
+    bool typed;
 } fa_checked_kernel;
 typedef int fa_checked_visit(void *context, const fa_checked_kernel *kernel);
 /* Compiles the answer and the default config of each family that serves the problem, for a GPU that need not be here, and

@@ -6,7 +6,9 @@
 
 #include "problem.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static fa_tuner *tuner;
 static unsigned number = 1;
@@ -247,6 +249,15 @@ static int get_kernel(fa_tuner *mine, const fa_problem *problem, fa_effort effor
     return rc;
 }
 
+/* As fail_with(); a winner that was only looked for can be tuned. */
+static int fail_to_tune(int rc, fa_effort effort, fa_diag *diag)
+{
+    const size_t used = strlen(diag->text);
+    if (rc == FA_ENOTFOUND && effort == FA_EFFORT_CACHED)
+        snprintf(diag->text + used, sizeof diag->text - used, ": effort=\"measure\" tunes it");
+    return fail_with(rc, diag);
+}
+
 int session_kernel(fa_request *request, PyObject *progress, const fa_kernel **ret_kernel)
 {
     const fa_problem *problem = &request->problem;
@@ -270,7 +281,7 @@ int session_kernel(fa_request *request, PyObject *progress, const fa_kernel **re
     }
     if (entered)
         fa_leave_device(mine);
-    return rc == 0 ? 0 : fail_with(rc, &diag);
+    return rc == 0 ? 0 : fail_to_tune(rc, effort, &diag);
 }
 
 int session_near_kernel(const fa_problem *problem, int device, const fa_kernel **ret_kernel)
@@ -313,7 +324,7 @@ PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs)
     if (rc == 0)
         rc = fa_answer_write(&answer, &text, &diag);
     if (rc != 0) {
-        fail_with(rc, &diag);
+        fail_to_tune(rc, request.effort, &diag);
         return NULL;
     }
     PyObject *result = json_loads(text);

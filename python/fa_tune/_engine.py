@@ -76,5 +76,7 @@ def tune(problem: dict[str, Any], gpu: str | None, device: int | None, effort: E
          progress: Progress, **search: Any) -> dict[str, Any]:
     """The answer's dict. search: strategy, evaluations and seconds, as the library takes them."""
     one_of("effort", effort, EFFORTS)
+    if gpu is not None and device is not None:
+        raise ArgumentError("gpu names a type that need not be here, and device a device that is: leave one of them out")
     return _core.tune(problem, gpu=gpu_name(gpu), effort=effort, again=again, exact=exact, device=ordinal(device),
                       progress=reporter(progress), **search)

@@ -61,7 +61,7 @@ def did_you_mean(word: Any, words: Iterable[str]) -> str:
     """What is added to the sentence about a word that is not known: ": did you mean 'seq'?", or nothing."""
     near = []
     if isinstance(word, str):
-        words = list(words)  # a word that begins otherwise must be nearer: "layout" is not meant to be "out"
+        words = [one for one in words if isinstance(one, str)]  # a word that begins otherwise must be nearer: "layout" is not meant to be "out"
         near = (difflib.get_close_matches(word, words, 1, 0.7) or
                 difflib.get_close_matches(word, [one for one in words if one[:1] == word[:1]], 1))
     return ": did you mean %r?" % near[0] if near else ""

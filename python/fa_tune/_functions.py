@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import itertools
 import json
 import math
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args, overload
 from . import _core, _engine
 from ._errors import ArgumentError, Error, did_you_mean, one_of, shown
 from ._objects import Answer, Check, Doctor, Forgotten, Report, Sweep, SweepItem, Winners
-from ._problem import ALSO, Problem, ProblemLike, named, problems_of
+from ._problem import ALSO, MEANT, Problem, ProblemLike, flag, named, problems_of
 from ._problem import fields as all_fields
 from ._tables import counted
 from ._types import Effort, GridFields, ProblemFields, Progress, SweepEffort
@@ -30,13 +31,16 @@ ARGUMENTS = ("gpu", "device", "effort", "again", "exact", "progress", "strategy"
 
 def _check_arguments(given: Iterable[str]) -> None:
     """Refuses what is no field of attention, and more like an argument of the functions below."""
-    for name in set(given).difference(all_fields(), ALSO):
+    for name in set(given).difference(all_fields(), ALSO, MEANT):
+        if name in ARGUMENTS:
+            raise ArgumentError("there is no argument %r here: fa_tune.%s() takes it" % (
+                name, "tune" if name in inspect.signature(tune).parameters else "sweep"))
         meant = did_you_mean(name, ARGUMENTS)
         if meant:
             raise ArgumentError("there is no argument %r%s" % (name, meant))
 
 
-def _check_search(strategy: str | None, numbers: dict[str, float | None]) -> None:
+def check_search(strategy: str | None, numbers: dict[str, float | None]) -> None:
     """numbers: limits by their arguments' names; None: none."""
     if strategy is not None and not isinstance(strategy, str):
         raise ArgumentError("strategy is a name, not %s" % shown(strategy))
@@ -48,9 +52,9 @@ def _check_search(strategy: str | None, numbers: dict[str, float | None]) -> Non
 
 
 def _problem(problem: ProblemLike | None, fields: dict[str, Any]) -> Problem:
+    if "operation" not in fields:
+        _check_arguments(fields)
     if problem is None:
-        if "operation" not in fields:
-            _check_arguments(fields)
         return Problem(**fields)
     if fields:
         raise TypeError("give a problem or its fields, not both: %s" % ", ".join(fields))
@@ -88,7 +92,9 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     Returns a fa_tune.Answer. Raises fa_tune.Error and its classes: ArgumentError, NotTuned, NotSupported,
     DeviceError. Ctrl-C raises KeyboardInterrupt; what was measured is kept for the next run.
     """
-    _check_search(strategy, {"evaluations": evaluations, "seconds": seconds})
+    check_search(strategy, {"evaluations": evaluations, "seconds": seconds})
+    flag("again", again)
+    flag("exact", exact)
     if again and effort == "cached":
         raise ArgumentError("again=True tunes, and effort=\"cached\" only looks up: leave one of them out")
     return Answer(_engine.tune(_problem(problem, fields).as_dict(), gpu, device, effort, again, exact, progress,
@@ -159,10 +165,10 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
         one_of("effort", effort, get_args(SweepEffort))
     budget = {"seconds": seconds, "trials": trials, "cost": cost, "price": price}
     search = {"strategy": strategy, "evaluations": evaluations, "seconds_each": seconds_each}
-    _check_search(strategy, {**budget, "evaluations": evaluations, "seconds_each": seconds_each})
+    check_search(strategy, {**budget, "evaluations": evaluations, "seconds_each": seconds_each})
     items = [SweepItem(problem, name) for problem in problems for name in _gpu_names(gpu)]
     ask = {"items": [{"problem": one.problem.as_dict(), "gpu": one.gpu or ""} for one in items],
-           "plan": "%s from Python" % counted(len(problems), "problem"), "again": bool(again),
+           "plan": "%s from Python" % counted(len(problems), "problem"), "again": flag("again", again),
            "effort": effort or "measure", "budget": {name: value for name, value in budget.items() if value is not None},
            **{name: value for name, value in search.items() if value is not None}}
     line = sweep_on_stderr() if progress in (None, True) else None
@@ -325,7 +331,9 @@ def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | Non
     too. Kernels that are loaded in this process stay until fa_tune.close().
     """
     which, before = _Filter(gpu, fields), _moment(older_than)
-    if (not which.is_empty or before is not None or stale) == bool(everything):
+    for name, value in (("stale", stale), ("everything", everything), ("dry_run", dry_run)):
+        flag(name, value)
+    if (not which.is_empty or before is not None or stale) == everything:
         raise ArgumentError("everything=True forgets all: leave it out, or the arguments that choose" if everything else
                             "say what to forget: gpu=, fields of a problem, older_than=, stale=True or everything=True; "
                             "dry_run=True lists what would be deleted")

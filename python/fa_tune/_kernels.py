@@ -2,6 +2,7 @@
 """Kernels of one's own: a kernel specification as a Python call (docs/your-own-kernel.md)."""
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import operator
@@ -11,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _cases, _core, _kernel_ops
-from ._errors import ArgumentError, NotSupported, shown
+from ._errors import ArgumentError, NotSupported, did_you_mean, shown
+from ._functions import check_search
 from ._objects import Answer
 from ._problem import Problem
 from ._types import Effort, Progress
@@ -70,6 +72,8 @@ def fixed(value: int) -> Any:
 
 
 def _tensor(way, type_, shape, range_, align, symbol=None, parameter=None):
+    if range_ is not None and (isinstance(range_, str) or not isinstance(range_, Sequence) or len(range_) != 2):
+        raise ArgumentError("range is a pair, such as (0, \"n\"), not %s" % shown(range_))
     array = type_ if _cases.is_tensor(type_) else None
     if array is not None:
         type_, shape = array.dtype, shape or tuple(array.shape)
@@ -81,7 +85,13 @@ def _tensor(way, type_, shape, range_, align, symbol=None, parameter=None):
 
 
 def _index(size):
+    if not isinstance(size, str) and not hasattr(size, "__index__"):
+        raise ArgumentError("a shape has whole numbers and expressions, such as \"n + 1\", not %s" % shown(size))
     return size if isinstance(size, str) else operator.index(size)
+
+
+class _NotLoaded(NotSupported, AttributeError):
+    """What a kernel for a GPU elsewhere lacks; hasattr() says so."""
 
 
 class TunedKernel:
@@ -114,8 +124,8 @@ class TunedKernel:
     @property
     def _kernel(self):
         if self._loaded is None:
-            raise NotSupported("this kernel was made for gpu=%r and is not loaded: leave gpu= out to tune it for the device here, "
-                               "and to call it" % self._how["gpu"])
+            raise _NotLoaded("this kernel was made for gpu=%r and is not loaded: leave gpu= out to tune it for the device here, "
+                             "and to call it" % self._how["gpu"])
         return self._loaded
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
@@ -129,6 +139,8 @@ class TunedKernel:
     def save(self, path: str | os.PathLike) -> None:
         """Writes the winner, its cubin and what was measured beside it to a bundle, as `fa-tune export` does, signed with this
         user's key: tune_kernel(…, bundle=path) finds it on other machines that trust the key."""
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArgumentError("path is the path of the bundle's file, such as \"axpy.bundle\", not %s" % shown(path))
         _core.export(self._kernel, path)
 
     @property
@@ -155,7 +167,7 @@ class TunedKernel:
 def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | None = None,
                 tune: Mapping[str, Sequence[float | bool | str]] | None = None, block: Any = None, grid: Any = None,
                 cluster: Any = None, kernel: str | None = None, name: str | None = None, sizes: Mapping[str, Any] | None = None,
-                restrictions: Sequence[str] = (), defines: Mapping[str, str | int] | None = None,
+                restrictions: Sequence[str] | None = None, defines: Mapping[str, str | int] | None = None,
                 default: Mapping[str, float | bool | str] | None = None, shared_memory: str | int | Mapping[str, Any] | None = None,
                 answer: Any = None, rtol: float | None = None, atol: float | None = None,
                 flops: str | None = None, bytes: str | None = None, work: Mapping[str, str] | None = None,
@@ -204,7 +216,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
               a time, and the answer, the default config, is "unranked"
     at        sizes other than those of `args`, for this call
 
-    A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096).
+    A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096). Without `args`, an
+    argument that is a key of specifications takes the place of the head's: answer=function. With `args` the head is left aside.
     Raises fa_tune.Error with a sentence, or what the answer's function raises. Needs a GPU unless `gpu` names one.
     """
     if not isinstance(source, (str, os.PathLike)) or not _is_text(os.fspath(source)):
@@ -214,6 +227,9 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
         if value is not None and not isinstance(value, Mapping):
             raise ArgumentError("%s is a dict, such as %s, not %s" % (word, like, shown(value)))
     path = os.fspath(source)
+    check_search(strategy, {"evaluations": evaluations, "seconds": seconds})
+    if not isinstance(bundle, (str, os.PathLike, type(None))):
+        raise ArgumentError("bundle is the path of a file that TunedKernel.save() has written, not %s" % shown(bundle))
     if torch_op is not None:
         _kernel_ops.check(torch_op)
         if gpu is not None:
@@ -222,32 +238,37 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     how = {"device": device, "gpu": gpu, "effort": effort, "progress": progress, "bundle": bundle, "torch_op": torch_op,
            "search": {"strategy": strategy, "evaluations": evaluations, "seconds": seconds}}
     is_text = "__global__" in path
-    if args is None:
-        operation = _core.load_specification(path, None, None)
-        return _made(operation, at, how)
-    # A file's folder is where files are looked for that it includes.
-    where = os.path.abspath(path) if not is_text else name or _bare(kernel or "kernel")
-    if not isinstance(args, Mapping):
-        raise ArgumentError("args is a dict of the kernel's arguments by their names, not %s" % shown(args))
-    if not is_text:
-        try:
-            with open(path, encoding="utf-8") as file:
-                source = file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ArgumentError("%s: %s" % (path, getattr(error, "strerror", None) or error)) from None
-    listed = _Listed(args, sizes or {}, source, kernel, answer)
-    data = listed.data(answer)
-    specification = {
-        "name": name, "kernel": kernel, "arguments": listed.arguments, "sizes": listed.sizes,
-        "tune": {tunable: _list(values) for tunable, values in (tune or {}).items()}, "block": block,
+    given = {
+        "name": name, "kernel": kernel, "sizes": sizes,
+        "tune": tune and {tunable: _list(values) for tunable, values in tune.items()}, "block": block,
         "cluster": cluster, "grid": grid, "restrictions": _list(restrictions), "defines": defines, "default": default,
-        "shared_memory": shared_memory, "answer": {"given": data.words()} if data.answer is not None else answer,
+        "shared_memory": shared_memory, "answer": answer,
         "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes, "work": work, "launches": launches,
         "include": _list(include), "options": _list(options)}
+    given = {key: value for key, value in given.items() if value is not None}
+    if args is None and not given and not is_text:
+        return _made(_core.load_specification(path, None, None), at, how)
+    if not isinstance(args, (Mapping, type(None))):
+        raise ArgumentError("args is a dict of the kernel's arguments by their names, not %s" % shown(args))
+    if not is_text:
+        source = _read(path)
+    if args is None:
+        specification, tensors = {**_head("the source" if is_text else path, source), **given}, {}
+        if not is_text and path.endswith(".json"):
+            source = _read(os.path.join(os.path.dirname(path), str(specification.get("source"))))
+    else:
+        listed = _Listed(args, sizes or {}, source, kernel, answer)
+        specification, tensors = {"tune": {}, **given, "arguments": listed.arguments, "sizes": listed.sizes}, listed.tensors
+    data = _data(specification, tensors, answer)
+    if data.answer is not None:
+        specification["answer"] = {"given": data.words()}
     try:
-        text = json.dumps({key: value for key, value in specification.items() if value is not None}, default=_number)
+        text = json.dumps(specification, default=_number)
     except TypeError as error:
         raise ArgumentError("a kernel specification: %s" % error) from None
+    # A file's folder is where files are looked for that it includes.
+    where = os.path.abspath(path) if not is_text else str(
+        specification.get("name") or _bare(str(specification.get("kernel", "kernel"))))
     operation = _core.load_specification(where, text, source)
     if data.tensors or data.answer is not None:
         _cases.give(operation, data)
@@ -258,6 +279,9 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
 
 
 def _made(operation, at, how):
+    for word in set(at).difference(_core.fields_of(operation)):
+        if meant := did_you_mean(word, inspect.signature(tune_kernel).parameters):
+            raise ArgumentError("there is no argument %r%s" % (word, meant))
     if how["bundle"] is not None:
         _core.import_bundle(how["bundle"])
     tuned = TunedKernel(operation, Problem(operation=operation, **at), how)
@@ -322,14 +346,42 @@ class _Listed:
             return {"type": type_}
         return {"type": type_, "value": given.item()}
 
-    def data(self, answer):
-        """What proofs are given; its answer is None where the specification says what is right."""
-        given = None if answer is None or isinstance(answer, str) or _is_kernel(answer) else answer
-        outputs = [one["name"] for one in self.arguments if one.get("is") in WRITTEN]
-        names = [one["name"] for one in self.arguments if one["name"] not in outputs]
-        inputs = [one["name"] for one in self.arguments if one.get("is") in ("in", "inout")]
-        sizes = {name: value["default"] if isinstance(value, Mapping) else value for name, value in self.sizes.items()}
-        return _cases.Data(self.tensors, given, inputs, [*names, *(name for name in sizes if name not in names)], sizes)
+
+def _read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError("%s: %s" % (path, getattr(error, "strerror", None) or error)) from None
+
+
+def _head(where, source):
+    """The specification in the head of a source, or that the text is."""
+    found = re.match(r"\s*(?:(?://[^\n]*\s*)*/\*[*\s]*fa-tune[^{]*)?(\{.*?)(?:\*/|\s*\Z)", source, re.S)
+    if found is None:
+        raise ArgumentError("%s: there is no specification: pass args=, the kernel's arguments, or let the source begin with a "
+                            "comment, /* fa-tune { … } */" % where)
+    try:
+        return dict(json.loads("\n" * source.count("\n", 0, found.start(1)) + found[1]))
+    except ValueError as error:
+        raise ArgumentError("%s: the specification is no JSON: %s" % (where, error)) from None
+
+
+def _data(specification, tensors, answer):
+    """What proofs are given; its answer is None where the specification says what is right."""
+    given = None if answer is None or isinstance(answer, str) or _is_kernel(answer) else answer
+    if given is None and not tensors:  # whoever reads the specification says what is wrong with it
+        return _cases.Data({}, None, [], [], {})
+    try:
+        ways = {one["name"]: one.get("is", "in" if "shape" in one else "") for one in specification["arguments"]}
+        sizes = {name: value["default"] if isinstance(value, Mapping) else value
+                 for name, value in specification.get("sizes", {}).items()}
+    except (AttributeError, KeyError, TypeError):
+        raise ArgumentError("a kernel specification: \"arguments\" is a list of objects with a \"name\", and \"sizes\" an object of "
+                            "numbers or {\"default\": …}") from None
+    names = [name for name in ways if ways[name] not in WRITTEN]
+    inputs = [name for name in ways if ways[name] in ("in", "inout")]
+    return _cases.Data(tensors, given, inputs, [*names, *(name for name in sizes if name not in names)], sizes)
 
 
 def _is_kernel(answer):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 ALSO = {"seq": ("seq_q", "seq_k"), "heads": ("heads_q",)}
+MEANT = {"decode": ": one query each is seq_q=1, with the keys as seq_k."}
 ELEMENTS = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 MASKS = {True: "bottom-right", False: "none"}
 _ATTENTION = _core.fields_of(None)
@@ -40,17 +41,22 @@ def _word(name: str, value: Any) -> Any:
     return value
 
 
+def flag(name: str, value: Any, more: str = "") -> bool:
+    """True or False, and nothing that is merely taken for one of them."""
+    if not isinstance(value, bool):
+        raise ArgumentError("%s is True or False, not %s%s" % (name, shown(value), more))
+    return value
+
+
 def _value(name: str, value: Any, values: Any) -> Any:
     """The value of one field, of which `values` are possible (_core.fields_of)."""
     if isinstance(values, list):
         word = value if isinstance(value, str) and value in values else _word(name, value)
         if word not in values:
-            one_of(name, value, values)
+            one_of(name, value, [*values, *(MASKS if name == "causal" else ())])
         return word
     if values is bool:
-        if not isinstance(value, bool):
-            raise ArgumentError("%s is True or False, not %s" % (name, shown(value)))
-        return value
+        return flag(name, value, ": how far it reaches is window_left and window_right" if name == "window" else "")
     low, high = values
     try:
         number = operator.index(value)  # also of NumPy's integers, and of a size of PyTorch
@@ -70,6 +76,9 @@ def named(given: dict[str, Any]) -> dict[str, Any]:
         raise ArgumentError("operation is a name, such as \"attn_fwd\", not %s" % shown(operation))
     has = _ATTENTION if operation is None else _core.fields_of(operation)
     own = {} if operation is None else {"operation": operation}
+    for name, parts in ALSO.items():
+        if name in given and name not in has and given.keys() >= set(parts):
+            raise ArgumentError("%s is given beside %s: leave one of them out" % (name, " and ".join(parts)))
     for name, value in sorted(given.items(), key=lambda item: item[0] not in ALSO):
         if name == "operation":
             continue
@@ -77,7 +86,7 @@ def named(given: dict[str, Any]) -> dict[str, Any]:
             if field not in has:
                 raise ArgumentError("a problem%s has no field %r%s It has %s%s" % (
                     " of " + operation.partition("@")[0] if operation else "", name,
-                    did_you_mean(name, [*has, *(also for also in ALSO if ALSO[also][0] in has)]) or ".", ", ".join(has),
+                    MEANT.get(name) or did_you_mean(name, [*has, *(also for also in ALSO if ALSO[also][0] in has)]) or ".", ", ".join(has),
                     "" if operation else "; operation=\"NAME\" gives it the fields of another operation"))
             own[field] = _value(name, value, has[field][0])
     return own
@@ -110,7 +119,7 @@ class Problem:
     unaligned    True: pointers or strides need not be multiples of 16 bytes (False)
     operation    the name of another operation, whose fields are then given by their own names
 
-    Fields are attributes, and those of another operation are read as problem["rows"].
+    Fields are attributes, seq and heads too where they say it all, and those of another operation are read as problem["rows"].
     Raises fa_tune.ArgumentError for fields that do not exist or have no such value, and other classes of
     fa_tune.Error for those that do not fit together.
     """
@@ -123,8 +132,10 @@ class Problem:
     head_dim: int
     head_dim_v: int
     batch: int
+    heads: int
     heads_q: int
     heads_kv: int
+    seq: int
     seq_q: int
     seq_k: int
     lse: bool
@@ -168,22 +179,29 @@ class Problem:
         raise ArgumentError("a problem is a fa_tune.Problem, a mapping of its fields such as dict(seq=512), or an "
                             "answer, not %s" % shown(given))
 
+    def _field(self, name: str) -> Any:
+        if name in Problem.__slots__:  # being restored
+            raise AttributeError(name)
+        if name in self._fields:
+            return self._fields[name]
+        if len(also := {self._fields.get(field) for field in ALSO.get(name, ())} - {None}) == 1:
+            return also.pop()
+        if name in _ATTENTION and self._fields["operation"] == "attn_fwd":  # off: JSON leaves it out
+            return _ATTENTION[name][1]
+        raise AttributeError("a problem has no field %r%s It has %s" % (
+            name, did_you_mean(name, self._fields) or ".", ", ".join(self._fields)))
+
     if not TYPE_CHECKING:  # a checker knows the fields from the list above
-        def __getattr__(self, name):
-            if name in Problem.__slots__:  # being restored
-                raise AttributeError(name)
-            if name in self._fields:
-                return self._fields[name]
-            if name in _ATTENTION and self._fields["operation"] == "attn_fwd":  # off: JSON leaves it out
-                return _ATTENTION[name][1]
-            raise AttributeError("a problem has no field %r%s It has %s" % (
-                name, did_you_mean(name, self._fields) or ".", ", ".join(self._fields)))
+        __getattr__ = _field
 
     def __reduce__(self) -> tuple[Any, ...]:
         return restored, (self._fields,)
 
     def __getitem__(self, name: str) -> Any:
-        return self._fields[name]
+        try:
+            return self._field(name)
+        except AttributeError as error:
+            raise KeyError(str(error)) from None
 
     def as_dict(self) -> dict[str, Any]:
         """Every field by its name, as JSON has them."""

@@ -71,8 +71,8 @@ int fa_problem_check(const fa_problem *p, fa_diag *diag)
             (f->divides >= 0 && (value < 1 || value > whole || whole % value != 0)))
             return fail_value(op, f, p, diag);
         if (f->needs >= 0 && value != f->preset && p->value[f->needs] == op->field[f->needs].preset)
-            return fa_fail(diag, FA_EINVAL, "%s is %d: it needs %s", f->name, value,
-                           op->field[f->needs].name);
+            return fa_fail(diag, FA_EINVAL, "%s is %d, which needs %s: set %s, too", f->name, value,
+                           op->field[f->needs].name, op->field[f->needs].name);
         if (fa_field_is_barred(op, f, p))
             return fa_fail(diag, FA_EINVAL, "%s does not go with %s", f->name, f->bars);
     }

@@ -220,6 +220,7 @@ static int tell_kernel(const struct check *check, const struct source *source, c
                          cJSON_HasObjectItem(fa_operation_of(problem)->document, "answer");
     fa_cubin_info info = {0};
     fa_diag diag = source->diag;
+    bool typed = false;
     int rc = source->rc;
     if (rc == 0)
         rc = fa_cubin_read(source->cubin, source->size, entry, &info, &diag);
@@ -227,7 +228,7 @@ static int tell_kernel(const struct check *check, const struct source *source, c
         rc = fa_op_of(problem)->check_entry(
             problem,
             &(fa_cubin_entry){source->cubin, source->size, entry,
-                              source->candidate.launches.workspace_bytes > 0},
+                              source->candidate.launches.workspace_bytes > 0, &typed},
             &diag);
     fa_checked_kernel kernel = {.size = sizeof kernel,
                                 .entry = entry,
@@ -238,7 +239,8 @@ static int tell_kernel(const struct check *check, const struct source *source, c
                                               source->candidate.launches.at[launch].smem_bytes,
                                 .parameter_bytes = info.parameter_bytes,
                                 .fault = rc != 0 ? diag.text : "",
-                                .log = source->log != NULL && launch == 0 ? source->log : ""};
+                                .log = source->log != NULL && launch == 0 ? source->log : "",
+                                .typed = typed};
     return visit(context, &kernel);
 }
 

@@ -17,6 +17,7 @@
 
 #include <ctype.h>
 #include <elf.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -226,14 +227,14 @@ static int find_symbol(const struct elf *elf, const char *wanted, int type, stru
 }
 
 /* A name in the mangling of C++ (Itanium's) is "_Z", then, where it lies in namespaces, "N" and them, each name behind its
- * length, and "L" before what a file has for itself. */
-bool fa_cubin_is_called(const char *symbol, const char *entry)
+ * length, and "L" before what a file has for itself. Returns where the last of them begins, and *ret_size long it is;
+ * *ret_names: how many there are. */
+static const char *last_name(const char *symbol, size_t *ret_size, int *ret_names)
 {
-    if (strncmp(symbol, "_Z", 2) != 0)
-        return strcmp(symbol, entry) == 0;
     const char *base = symbol, *at = symbol + 2;
     size_t size = strlen(symbol);
     bool nested = *at == 'N';
+    *ret_names = 0;
     for (at += nested; at == symbol + 2 + nested || nested; at = base + size) {
         char *end;
         at += *at == 'L';
@@ -242,8 +243,88 @@ bool fa_cubin_is_called(const char *symbol, const char *entry)
             break;
         base = end;
         size = length;
+        ++*ret_names;
     }
+    *ret_size = size;
+    return base;
+}
+
+bool fa_cubin_is_called(const char *symbol, const char *entry)
+{
+    size_t size;
+    int names;
+    if (strncmp(symbol, "_Z", 2) != 0)
+        return strcmp(symbol, entry) == 0;
+    const char *base = last_name(symbol, &size, &names);
     return strlen(entry) == size && strncmp(base, entry, size) == 0;
+}
+
+/* What "S_", "S0_" and so on stand for: each type of the symbol that has parts, in the order of their ends. */
+struct seen {
+    int count;
+    fa_cubin_type at[64];
+};
+
+static void see(struct seen *seen, const fa_cubin_type *type)
+{
+    if (seen->count < (int)(sizeof seen->at / sizeof *seen->at))
+        seen->at[seen->count++] = *type;
+}
+
+/* The type behind its qualifiers and pointers, and where it ends; NULL: it is none that is read here. */
+static const char *read_base(const char *at, struct seen *seen, fa_cubin_type *ret)
+{
+    char *end;
+    *ret = (fa_cubin_type){.pointers = 0};
+    if (*at == 'S') {
+        unsigned long index = at[1] == '_' ? 0 : strtoul(at + 1, &end, 36) + 1;
+        end = at[1] == '_' ? (char *)(uintptr_t)at + 1 : end;
+        if (*end != '_' || index >= (unsigned long)seen->count)
+            return NULL;
+        *ret = seen->at[index];
+        return end + 1;
+    }
+    if (!isdigit((unsigned char)*at)) {
+        ret->name[0] = *at;
+        return *at != 0 && strchr("vwbcahstijlmxynofde", *at) != NULL ? at + 1 : NULL;
+    }
+    unsigned long length = strtoul(at, &end, 10);
+    if (length > strlen(end) || end[length] == 'I')
+        return NULL;
+    snprintf(ret->name, sizeof ret->name, "%.*s", (int)(end - at) + (int)length, at);
+    see(seen, ret);
+    return end + length;
+}
+
+static const char *read_type(const char *at, struct seen *seen, fa_cubin_type *ret)
+{
+    const char *base = at + strspn(at, "PrVK"), *end = read_base(base, seen, ret);
+    while (end != NULL && base > at) { /* from the inside out; several qualifiers are one part */
+        const bool pointer = *--base == 'P';
+        ret->pointers += pointer;
+        while (!pointer && base > at && base[-1] != 'P')
+            base--;
+        see(seen, ret);
+    }
+    return end;
+}
+
+/* Those behind the name of a symbol. */
+static int read_types(const char *symbol, fa_cubin_type ret[FA_CUBIN_PARAMETERS])
+{
+    struct seen seen = {.count = 0};
+    size_t size;
+    int names, count = 0;
+    if (strncmp(symbol, "_Z", 2) != 0)
+        return 0;
+    const char *at = last_name(symbol, &size, &names) + size;
+    for (int i = 1; i < names; i++) /* namespaces are parts, too */
+        see(&seen, &(fa_cubin_type){.name = "N"});
+    at += symbol[2] == 'N' && *at == 'E';
+    while (*at != 0 && count < FA_CUBIN_PARAMETERS &&
+           (at = read_type(at, &seen, &ret[count])) != NULL)
+        count++;
+    return count;
 }
 
 /* Whether the symbol is a kernel of C++ linkage; *ret_name is its name then. */
@@ -313,6 +394,18 @@ static int find_entry(const struct elf *elf, const char *entry, const char **ret
         return fa_fail(diag, FA_ECORRUPT, "cubin's symbol %s is not in its .text", entry);
     *ret_index = symbol.index;
     return 0;
+}
+
+int fa_cubin_types(const void *bytes, size_t size, const char *entry,
+                   fa_cubin_type ret_type[FA_CUBIN_PARAMETERS], fa_diag *diag)
+{
+    struct elf elf;
+    uint32_t symbol;
+    int32_t sm;
+    int rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
+    if (rc == 0)
+        rc = find_entry(&elf, entry, &entry, &symbol, diag);
+    return rc == 0 ? read_types(entry, ret_type) : rc;
 }
 
 int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *ret_value,

@@ -21,7 +21,10 @@ static void read_all(const uint8_t *bytes, size_t size)
     fuzz_taken += rc == 0;
     if (rc == 0)
         FUZZ_CHECK(info.registers >= 0 && info.stack_bytes >= 0 && info.parameter_count >= 0);
-    fa_attn_boxes_read(&(fa_cubin_entry){bytes, size, "attn_fwd", size % 2 != 0}, &boxes, &diag);
+    fa_attn_boxes_read(&(fa_cubin_entry){bytes, size, "attn_fwd", .workspace = size % 2 != 0},
+                       &boxes, &diag);
+    fa_cubin_type types[FA_CUBIN_PARAMETERS];
+    fa_cubin_types(bytes, size, "attn_fwd", types, &diag);
     fa_cubin_code(bytes, size, "attn_fwd", hex, &diag);
     fa_cubin_constant(bytes, size, "fa_attn_boxes_wanted", constant, sizeof constant, &diag);
     uint64_t variable;

@@ -12,6 +12,7 @@
 #include "tensors.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,10 +88,75 @@ int fa_symbols_copy(fa_driver *driver, const fa_symbols *symbols, const fa_tenso
 }
 
 /* ---- what an entry takes ---------------------------------------------------------------------*/
-/* One by one, each of its own size. */
-static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *info,
-                            const char *entry, bool workspace, fa_diag *diag)
+/* The types that are told apart, as C++ mangles them. */
+static const struct parameter_type {
+    const char *mangled, *word;
+    fa_element element;
+} types[] = {{"f", "float", FA_ELEMENT_FP32},
+             {"d", "double", FA_ELEMENT_FP64},
+             {"6__half", "__half", FA_ELEMENT_FP16},
+             {"13__nv_bfloat16", "__nv_bfloat16", FA_ELEMENT_BF16},
+             {"13__nv_fp8_e4m3", "__nv_fp8_e4m3", FA_ELEMENT_FP8_E4M3},
+             {"13__nv_fp8_e5m2", "__nv_fp8_e5m2", FA_ELEMENT_FP8_E5M2},
+             {"b", "bool", FA_ELEMENT_BOOL},
+             {"c", "char", FA_ELEMENT_INT8},
+             {"a", "signed char", FA_ELEMENT_INT8},
+             {"h", "unsigned char", FA_ELEMENT_UINT8},
+             {"s", "short", FA_ELEMENT_INT16},
+             {"t", "unsigned short", FA_ELEMENT_UINT16},
+             {"i", "int", FA_ELEMENT_INT32},
+             {"j", "unsigned", FA_ELEMENT_UINT32},
+             {"l", "long", FA_ELEMENT_INT64},
+             {"m", "unsigned long", FA_ELEMENT_UINT64},
+             {"x", "long long", FA_ELEMENT_INT64},
+             {"y", "unsigned long long", FA_ELEMENT_UINT64}};
+
+/* Whether a kernel may take elements of a type as those of its own. A pointer to integers may be one to what is packed into them, or
+ * to the bits of fractions, and a complex number is a pair: such are not known. */
+enum verdict { AGREE, UNKNOWN, DIFFER };
+static enum verdict compare(fa_element kernels, fa_element stated, bool tensor)
 {
+    const size_t size = fa_element_size(kernels), of = fa_element_size(stated);
+    const bool integer = fa_element_is_integer(kernels), integers = fa_element_is_integer(stated),
+               is_signed = kernels >= FA_ELEMENT_INT16 && kernels <= FA_ELEMENT_INT64;
+    if (kernels == stated || (integer && integers && size == of))
+        return AGREE;
+    if (!tensor)
+        return integer != integers ? DIFFER : UNKNOWN;
+    if (fa_element_numbers(stated) > 1 || (integer && size == 1))
+        return UNKNOWN;
+    return !integer || size < of || (size == of && is_signed) ? DIFFER : UNKNOWN;
+}
+
+/* What the kernel takes, "float *", where that contradicts what it is passed; NULL: it does not. */
+static const char *contradiction(const fa_cubin_type *type, fa_element stated, bool tensor,
+                                 char room[40], bool *typed)
+{
+    const struct parameter_type *known = types, *end = types + sizeof types / sizeof *types;
+    while (known < end && strcmp(known->mangled, type->name) != 0)
+        known++;
+    enum verdict how = known < end && type->pointers == (int)tensor
+                           ? compare(known->element, stated, tensor)
+                           : UNKNOWN;
+    if ((type->pointers > 0 && !tensor && !fa_element_is_integer(stated)) ||
+        (type->pointers == 0 && tensor && known < end && !fa_element_is_integer(known->element)))
+        how = DIFFER;
+    *typed = *typed && how == AGREE;
+    snprintf(room, 40, "%s%s", known < end ? known->word : "a pointer",
+             known == end || type->pointers == 0 ? ""
+             : type->pointers == 1               ? " *"
+                                                 : " **");
+    return how == DIFFER ? room : NULL;
+}
+
+/* One by one, each of its own size, and of its type where the kernel's symbol says it; *ret_typed: of all it does. */
+static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *info,
+                            const fa_cubin_entry *cubin, bool *ret_typed, fa_diag *diag)
+{
+    const char *entry = cubin->name, *taken = NULL;
+    const bool workspace = cubin->workspace;
+    fa_cubin_type type[FA_CUBIN_PARAMETERS];
+    char room[40];
     int passed[FA_PARAMETERS_MAX], known = 0;
     for (int i = 0; i < list->parameter_count; i++)
         if (fa_tensors_is_passed(list, list->parameter[i]))
@@ -99,6 +165,8 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
     if (info->parameter_count != count)
         return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated", entry,
                        info->parameter_count, count);
+    const int told = fa_cubin_types(cubin->cubin, cubin->size, entry, type, diag);
+    *ret_typed = told >= known;
     for (int i = 0; i < count; i++) {
         bool scalar = i < known && passed[i] >= FA_TENSORS_MAX;
         const fa_scalar *is = scalar ? &list->scalar[passed[i] - FA_TENSORS_MAX] : NULL;
@@ -111,6 +179,14 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
                                        : "the workspace",
                            info->parameter_size[i],
                            scalar ? fa_element_name(is->element) : "an address", size);
+        if (i >= known || i >= told)
+            continue;
+        const fa_element stated = scalar ? is->element : list->at[passed[i]].element;
+        if ((taken = contradiction(&type[i], stated, !scalar, room, ret_typed)) != NULL)
+            return fa_fail(diag, FA_ECORRUPT,
+                           "argument %d of %s, %s, is %s in the kernel, and %s%s is stated", i + 1,
+                           entry, scalar ? is->name : list->at[passed[i]].name, taken,
+                           fa_element_name(stated), scalar ? "" : " *");
     }
     return 0;
 }
@@ -118,6 +194,7 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
 int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
 {
     const bool workspace = entry->workspace;
+    bool typed = false;
     unsigned char params[FA_PARAMS_MAX];
     fa_tensor_values values = {0};
     fa_tensor_list list;
@@ -131,7 +208,7 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
         cJSON_GetObjectItemCaseSensitive(fa_operation_of(problem)->document, "answer"), "kernel"));
     int32_t bytes = (int32_t)fa_tensors_params(problem, &list, &values, params);
     if (list.parameter_count > 0)
-        rc = check_parameters(&list, &info, entry->name, workspace, diag);
+        rc = check_parameters(&list, &info, entry, &typed, diag);
     else if (info.parameter_count != 1 + workspace || info.parameter_size[0] > bytes ||
              (workspace && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)))
         rc =
@@ -141,6 +218,8 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
                     entry->name, bytes, workspace ? ", and then the address of its workspace" : "");
     if (rc == 0 && (answer == NULL || strcmp(entry->name, answer) != 0)) /* which may do without */
         rc = fa_symbols_check(&list, entry->cubin, entry->size, diag);
+    if (entry->ret_typed != NULL)
+        *entry->ret_typed = typed;
     fa_tensors_free(&list);
     return rc;
 }
