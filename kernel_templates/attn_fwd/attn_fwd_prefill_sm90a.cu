@@ -92,7 +92,7 @@ struct Narrow {
 static_assert(!kFp8 || (kSlab == 64 && kRecordBytes + kScaleBytes + Narrow::kSlots * Narrow::kSlotBytes == kWorkBytes),
               "tiles of fp8 fit their place");
 
-// What is handed over: to a consuming warp, or (kAlone) to a thread that fetches V or Q.
+// What is handed over: to a consuming or a converting warp, or (kAlone) to a thread that fetches V or Q.
 template <bool kAlone> class Handed {
     const Records records;
     Ring place;
@@ -244,7 +244,7 @@ struct Serving {
             barrier_init(narrow.full(i), 1);
             barrier_init(narrow.empty(i), kConverters);
         }
-        for (int i = 0; i < kMostStages; ++i)   // of the tiles that are multiplied: not the copy engine fills them
+        for (int i = 0; i < kMostStages; ++i)   // of the tiles that are multiplied, which the copy engine does not fill
             for (u32 full = kKFull; full <= kVFull; full += kVFull - kKFull) {
                 asm volatile("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(shared.barrier(full + i)) : "memory");
                 barrier_init(shared.barrier(full + i), kConverters);
@@ -482,7 +482,7 @@ struct Serving {
         Closed end[2];   // both before one is written: the sink is read once
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int kv_head = kFp8 ? work.head / (d.heads_q / d.heads_kv) : 0;   // asked for alone by fp8
+            const int kv_head = kFp8 ? work.head / (d.heads_q / d.heads_kv) : 0;   // which fp8 alone asks for
             end[half] = close_row(p, work.batch, kv_head, work.head, {rows.reference[half], quad_sum(rows.sum[half])});
             inverse[half] = end[half].inverse;
         }
