@@ -250,7 +250,8 @@ bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const ch
 {
     const fa_problem *want = &options->problem;
     uint32_t given = options->given | options->given_also;
-    if ((given != 0 || options->operation != NULL) && fa_operation_of(is) != fa_operation_of(want))
+    bool named = options->operation != NULL || options->specification != NULL;
+    if ((given != 0 || named) && fa_operation_of(is) != fa_operation_of(want))
         return false;
     for (int i = 0; i < FA_PROBLEM_VALUES; i++)
         if ((given >> i & 1) && is->value[i] != want->value[i])
