@@ -190,6 +190,9 @@ def a_filter_leaves_records_out_before_they_are_compiled():
         place.run("--gpu", "L4", *SMALL, "--quiet")
         place.run("--gpu", "A100", *SMALL, "--quiet")
         place.run("--gpu", "A100", *SMALL, "--lse", "--quiet")
+        for filters, winners in ((["--gpu", "L4"], 1), (["--gpu", "a100", "--lse"], 1), (["--seq", "128", "--causal", "none"], 3)):
+            tap.equal(place.json("export", "--records", "some%d.jsonl" % len("".join(filters)), *filters)["records"]["winners"], winners)
+        tap.has(place.run("export", "--records", "none.jsonl", "--gpu", "H100", status=1).stderr, "no winner within the filters")
         place.run("export", "--records", "records.jsonl")
         elsewhere(place, "there")
         told = place.json("export", "--from-records", "records.jsonl", "--gpu", "a100", "--unsigned", "--out", "a.fab")
