@@ -60,8 +60,8 @@ static const cli_verb verbs[] = {
      "says \"predicted\".\n"
      "Lengths are tuned in buckets, eight per octave; --exact tunes the given length itself.\n"
      "Ctrl-C stops the tune, and the same command continues it.\n"
-     "A space of more than 20,000 configs is searched, and so is any with --strategy, --evaluations or\n"
-     "--time; with --again a search continues from what is on record.\n",
+     "A space of more than 20,000 configs is searched, and so is any with --strategy, --evaluations or,\n"
+     "without --effort predict, --time; with --again a search continues from what is on record.\n",
      cli_tune},
     {"explain",
      CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |

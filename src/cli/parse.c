@@ -427,14 +427,16 @@ static bool is_for_gpu(const parse *p)
     return (problem || (groups & CLI_GROUP_SWEEP)) && p->options->device < 0;
 }
 
-/* Sets what was not given. Stores and services go by their variables, which the library reads. */
+/* Sets what was not given. Stores and services go by their variables, which the library reads; the time of files is
+ * a sweep's, and not what bounds a search. */
 static int take_settings(parse *p, fa_diag *diag)
 {
+    const unsigned groups = p->verb->groups & ~(unsigned)CLI_GROUP_SEARCH;
     int rc = 0;
     for (int i = 0; i < CLI_SETTINGS && rc == 0; i++) {
         const char *value = p->options->files->setting[i].value;
-        const cli_option_spec *spec = option_of(p->all, p->verb->groups, i);
-        bool takes = value[0] != 0 && spec != NULL && cli_option_taken(p->verb->groups, spec);
+        const cli_option_spec *spec = option_of(p->all, groups, i);
+        bool takes = value[0] != 0 && spec != NULL && cli_option_taken(groups, spec);
         bool gpu = takes && (spec->offset == AT(gpu) || spec->offset == AT(sweep.gpu));
         for (size_t o = 0; o < p->all->count; o++)
             takes = takes && !(p->all->spec[o] == spec && p->given[o]);
