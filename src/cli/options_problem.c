@@ -180,6 +180,11 @@ static const fa_field *given_beside(const fa_operation *operation, const fa_fiel
     return NULL;
 }
 
+static const char *field_words(const fa_field *f)
+{
+    return f->words[0] != 0 ? f->words : f->name;
+}
+
 static int fail_missing(const cli_options *options, const char *verb, const fa_field *f,
                         uint32_t given, fa_diag *diag)
 {
@@ -188,7 +193,7 @@ static int fail_missing(const cli_options *options, const char *verb, const fa_f
     if (f->also[0] != 0 && beside != NULL)
         return fa_fail(diag, FA_EINVAL, "%s is missing: give it beside %s, or %s for both",
                        f->option, beside->option, f->also);
-    const char *words = f->words[0] != 0 ? f->words : f->name;
+    const char *words = field_words(f);
     const char *option = f->also[0] != 0 ? f->also : f->option;
     const char *are = words[strlen(words) - 1] == 's' ? "are" : "is"; /* rows */
     bool named = strcmp(verb, "tune") != 0; /* the default verb */
@@ -294,13 +299,14 @@ static int set_all(cli_options *options, const cJSON *set, bool keep, const char
     return rc;
 }
 
+/* What an option of its own says of a field goes before a shorthand, whichever stands first. */
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag)
 {
     const cJSON *item = shorthand_at(fa_operation_of(&options->problem), index);
     const cJSON *values = cJSON_GetObjectItemCaseSensitive(item, "values");
     const char *option = text_of(item, "option");
     options->shorthand[index] = text != NULL ? text : "";
-    int rc = set_all(options, cJSON_GetObjectItemCaseSensitive(item, "set"), false, option, diag);
+    int rc = set_all(options, cJSON_GetObjectItemCaseSensitive(item, "set"), true, option, diag);
     for (int i = 0; rc == 0 && text != NULL && text[0] != 0; i++) {
         char word[24], typed[CLI_SHORT_SIZE];
         size_t length = strcspn(text, ",");
@@ -315,6 +321,24 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
         text += length + more;
     }
     return rc;
+}
+
+int cli_shorthand_check(const cli_options *options, fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(&options->problem);
+    for (int i = 0; shorthand_at(operation, i) != NULL && i < CLI_SHORTHANDS_MAX; i++) {
+        const cJSON *shorthand = shorthand_at(operation, i), *item;
+        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(shorthand, "set")) {
+            int field = fa_operation_field_index(operation, item->string);
+            const char *list = field >= 0 ? options->sweep.values[field] : NULL;
+            if (options->shorthand[i] != NULL && list != NULL &&
+                strcmp(list, item->valuestring) != 0)
+                return fa_fail(diag, FA_EINVAL, "%s and %s both set the %s: leave one of them out",
+                               text_of(shorthand, "option"), cli_sweep_option(operation, field),
+                               field_words(&operation->field[field]));
+        }
+    }
+    return 0;
 }
 
 void cli_shorthand_words(const cli_options *options, fa_buf *out)

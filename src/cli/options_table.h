@@ -94,6 +94,8 @@ const char *cli_sweep_option(const fa_operation *operation, int field);
 /* ---- shorthands -----------------------------------------------------------------------------*/
 /* Sets what the shorthand stands for; `text` must outlive the options. */
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag);
+/* FA_EINVAL where a sweep's list has other values for a field than a shorthand. */
+int cli_shorthand_check(const cli_options *options, fa_diag *diag);
 /* Appends those that were typed. */
 void cli_shorthand_words(const cli_options *options, fa_buf *out);
 /* Whether the list of this field comes of one. */

@@ -294,7 +294,7 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
                        "--server and --templates exclude one another: a service has "
                        "templates of its own");
     if (!(verb->groups & CLI_GROUP_PROBLEM))
-        return 0;
+        return cli_shorthand_check(options, diag);
     if (options->why && options->operands > 0)
         return fa_fail(diag, FA_EINVAL, "--why asks the store and not a file: leave \"%s\" out",
                        options->operand[0]);
