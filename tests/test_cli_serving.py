@@ -20,6 +20,7 @@ def bad_shorthands_get_their_sentence_and_status_2():
     with Place(space=ONE) as place:
         for arguments, part in [
                 (["--window", "1,2,3"], "use LEFT[,RIGHT]"), (["--window", "1,"], "use LEFT[,RIGHT]"),
+                (["--window", ""], "--window \"\": use LEFT[,RIGHT]"), (["--window="], "use LEFT[,RIGHT]"),
                 (["--window", "x"], "--window \"x\": use LEFT[,RIGHT]"), (["--window", "-2"], "use LEFT[,RIGHT]"),
                 (["--decode=1"], "takes no value"), (["--mean-k", "9"], "--mean-k needs --lengths-k"), (["--mean-q", "9"], "--mean-q needs --varlen"),
                 (["--varlen", "--causal", "top-left"], "--varlen does not go with --causal top-left"),

@@ -307,7 +307,7 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
     const char *option = text_of(item, "option");
     options->shorthand[index] = text != NULL ? text : "";
     int rc = set_all(options, cJSON_GetObjectItemCaseSensitive(item, "set"), true, option, diag);
-    for (int i = 0; rc == 0 && text != NULL && text[0] != 0; i++) {
+    for (int i = 0; rc == 0 && text != NULL && (i == 0 || text[0] != 0); i++) {
         char word[24], typed[CLI_SHORT_SIZE];
         size_t length = strcspn(text, ",");
         const char *field = cJSON_GetStringValue(cJSON_GetArrayItem(values, i));
