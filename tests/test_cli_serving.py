@@ -23,6 +23,8 @@ def bad_shorthands_get_their_sentence_and_status_2():
                 (["--window", ""], "--window \"\": use LEFT[,RIGHT]"), (["--window="], "use LEFT[,RIGHT]"),
                 (["--window", "x"], "--window \"x\": use LEFT[,RIGHT]"), (["--window", "-2"], "use LEFT[,RIGHT]"),
                 (["--decode=1"], "takes no value"), (["--mean-k", "9"], "--mean-k needs --lengths-k"), (["--mean-q", "9"], "--mean-q needs --varlen"),
+                (["--varlen", "--mean-q", "65"], "--mean-q 65: use at most --seq-q, which is 64"),
+                (["--lengths-k", "seqused", "--mean-k", "65"], "--mean-k 65: use at most --seq-k, which is 64"),
                 (["--varlen", "--causal", "top-left"], "--varlen does not go with --causal top-left"),
                 (["--page", "70000"], "65536"), (["--kv-dtype", "fp4"], "same or fp8")]:
             tap.has(place.run("tune", "--gpu", "L4", "--seq", "64", *arguments, status=2).stderr, part)

@@ -73,6 +73,7 @@ def a_problem_says_what_is_left_out_and_takes_the_names_people_use():
     refused(fa_tune.ArgumentError, "no field 'band'. It has dtype", lambda: Problem(seq=64, band=3))
     assert "heads_kv" in fa_tune.fields()
     refused(fa_tune.Error, "head_dim", lambda: Problem(seq=64, head_dim=12))
+    refused(fa_tune.Error, "mean_q is 9999: use at most seq_q, which is 512", lambda: Problem(seq=512, varlen=True, mean_q=9999))
     refused(AttributeError, "no field 'seq'", lambda: one.seq)
 
 

@@ -243,6 +243,10 @@ int cli_problem_check(const fa_problem *problem, fa_diag *diag)
         if (needed != NULL && value != f->preset && problem->value[f->needs] == needed->preset)
             return fa_fail(diag, FA_EINVAL, "%s needs %s", typed_name(f, name),
                            typed_name(needed, other));
+        if (f->at_most >= 0 && value > problem->value[f->at_most])
+            return fa_fail(
+                diag, FA_EINVAL, "%s %d: use at most %s, which is %d", typed_name(f, name), value,
+                typed_name(&operation->field[f->at_most], other), problem->value[f->at_most]);
         if (fa_field_is_barred(operation, f, problem))
             return fa_fail(diag, FA_EINVAL, "%s does not go with --%.*s %s", typed_name(f, name),
                            (int)strcspn(f->bars, "="), f->bars, strchr(f->bars, '=') + 1);
