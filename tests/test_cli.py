@@ -94,7 +94,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--color", "blue"], ["auto, always or never"]),
         (["L4", "--seq", "5"], ["did you mean --gpu L4?"]),
         (["512"], ["values follow options"]),
-        (["--seq", "5", "--no-causal"], ["leave --causal out"]),
+        (["--seq", "5", "--no-causal"], ["leave --causal out"]), (["--seq", "5", "--no-lse"], ["leave --lse out"]),
         (["report", "out.html"], ["did you mean --out out.html?"]),
         (["missing.cu", "--gpu", "L4"], ["there is no file missing.cu"]),
         (["--gpu", "all", "--seq", "5"], ['no GPU called "all"', "`fa-tune gpus` lists all types"]),

@@ -217,6 +217,11 @@ def a_bundles_winners_are_listed_by_gpu_and_problem():
                 for winner in place.json("show", "all.fab")["winners"]]
         tap.equal(told, [(gpu, *rest) for gpu in ("A100", "L4") for rest in
                          (("none", False), ("none", True), ("bottom-right", False))])
+        for verb in (["show"], ["show", "all.fab"]):
+            tap.equal([len(place.json(*verb, one, "--no-window")["winners"]) for one in ("--lse", "--no-lse")], [2, 4])
+        one = ["export", "--t4", "t4.json", "--gpu", "L4", "--causal", "none"]
+        tap.has(place.run(*one, status=2).stderr, "2 problems agree with these options")
+        tap.has(place.run(*one, "--no-lse", status=1).stderr, "no trial of this problem was measured")
         newest = [winner["answer"]["unix_time"] for winner in place.json("show")["winners"]]
         tap.equal(newest, sorted(newest, reverse=True))
 

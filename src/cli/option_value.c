@@ -182,7 +182,7 @@ static int set_field(const cli_option_spec *spec, const char *text, cli_options 
         return set_integer(spec, field, text, value, diag);
     if (field->kind == FA_FIELD_CHOICE)
         return set_choice(spec, field->choice, field->bare, text, value, diag);
-    *value = 1;
+    *value = (int32_t)spec->low;
     return 0;
 }
 

@@ -46,6 +46,17 @@ int cli_option_field(const cli_option_spec *spec)
     return -1;
 }
 
+/* A field as it is typed; a field without an option of its own is set by a shorthand of its name. */
+static const char *typed_name(const fa_field *f, char room[FA_NAME_MAX + 2])
+{
+    if (f->option[0] != 0)
+        return f->option;
+    snprintf(room, FA_NAME_MAX + 2, "--%s", f->name);
+    for (char *at = room; *at != 0; at++)
+        *at = *at == '_' ? '-' : *at;
+    return room;
+}
+
 /* ---- rows -----------------------------------------------------------------------------------*/
 /* "TEXT (DEFAULT)" where the field has a default that its text does not tell. */
 static void word_help(const fa_field *f, const char *text, char *ret, size_t size)
@@ -93,11 +104,25 @@ static void add_field(cli_problem_options *options, const fa_operation *operatio
     }
     cli_option_spec *spec = add_option(
         options, f->option, is_list(f) ? PROBLEM : PROBLEM | CLI_GROUP_SWEEP, KIND_FIELD, field);
+    spec->low = 1; /* of a flag */
     if (f->kind == FA_FIELD_BOOLEAN)
         spec->value = NULL;
     else
         word_value(f, options->row[at].value, sizeof options->row[at].value);
     word_help(f, f->option_help, options->row[at].help, sizeof options->row[at].help);
+}
+
+/* A filter keeps problems without a flag, too. */
+static void add_without(cli_problem_options *options, const fa_operation *operation, int field)
+{
+    char option[FA_NAME_MAX + 2], *name = options->row[options->count].value;
+    const char *flag = typed_name(&operation->field[field], option);
+    cli_option_spec *spec =
+        add_option(options, name, CLI_GROUP_FILTER | CLI_GROUP_SHOW, KIND_FIELD, field);
+    snprintf(name, sizeof options->row[0].value, "--no-%s", flag + 2);
+    snprintf(options->row[options->count - 1].help, sizeof options->row[0].help,
+             "only problems without %s", flag);
+    spec->value = NULL;
 }
 
 static void add_list(cli_problem_options *options, const fa_operation *operation, int field)
@@ -167,6 +192,9 @@ void cli_problem_options_make(const fa_operation *operation, cli_problem_options
         if (!is_list(&operation->field[order[i]]) && operation->field[order[i]].option[0] != 0)
             add_field(ret_options, operation, order[i]);
     add_shorthands(ret_options, operation);
+    for (int i = 0; i < operation->field_count; i++)
+        if (operation->field[order[i]].kind == FA_FIELD_BOOLEAN)
+            add_without(ret_options, operation, order[i]);
 }
 
 /* ---- what must be given ---------------------------------------------------------------------*/
@@ -215,17 +243,6 @@ int cli_problem_complete(cli_options *options, const char *verb, fa_diag *diag)
     }
     fa_problem_fill(&options->problem, given);
     return cli_problem_check(&options->problem, diag);
-}
-
-/* A field as it is typed; a field without an option of its own is set by a shorthand of its name. */
-static const char *typed_name(const fa_field *f, char room[FA_NAME_MAX + 2])
-{
-    if (f->option[0] != 0)
-        return f->option;
-    snprintf(room, FA_NAME_MAX + 2, "--%s", f->name);
-    for (char *at = room; *at != 0; at++)
-        *at = *at == '_' ? '-' : *at;
-    return room;
 }
 
 int cli_problem_check(const fa_problem *problem, fa_diag *diag)

@@ -16,7 +16,7 @@ typedef enum cli_option_kind {
     KIND_PAST,    /* int64_t, a time: from a date, or from how long ago it was, as "30d" */
     KIND_TEXT,    /* const char *, not empty */
     KIND_CHOICE,  /* an enum, one of `choices` */
-    KIND_FIELD,   /* a field of the problem */
+    KIND_FIELD,   /* a field of the problem; a flag sets it to `low` */
     KIND_ALSO,    /* every field of the problem that names it */
     KIND_SHORTHAND, /* several fields of the problem; `low` is its number */
     /* In the table of options: a heading of the help, which is `help`, and where the operation's stand: those of

@@ -238,9 +238,12 @@ static int parse_one(parse *p, fa_diag *diag)
         return 0;
     }
     const cli_option_spec *spec = read_name(p, argument, &value);
-    if (spec == NULL)
+    bool taken = spec != NULL && cli_option_taken(p->verb->groups, spec);
+    bool without =
+        spec != NULL && cli_option_field(spec) >= 0 && strncmp(argument, "--no-", 5) == 0;
+    if (spec == NULL || (!taken && without))
         return fail_unknown(p, argument, strcspn(argument, "="), diag);
-    if (!cli_option_taken(p->verb->groups, spec))
+    if (!taken)
         return fail_not_taken(p, spec, diag);
     p->at++;
     note_given(p, spec);
