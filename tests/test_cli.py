@@ -82,6 +82,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["explain", "help"], ["`fa-tune help explain`"]),
         (["--seq", "512,1024"], ["--seq takes one value", "`fa-tune sweep --seq 512,1024`"]),
         (["--seq", "512:1024:x2"], ["`fa-tune sweep --seq 512:1024:x2`"]),
+        (["--seq", "1024:512:x2"], ['--seq "1024:512:x2": it takes one value']), (["--seq-q", "1,2"], ["it takes one value"]),
         (["--seq", "5", "--dtype", "fp16,bf16"], ["`fa-tune sweep --dtype fp16,bf16`"]),
         (["show", "--seq", "512,1024"], ["it takes one value"]),
         (["--seq", "5", "--causal", "yes"], ["leave it out for bottom-right"]),

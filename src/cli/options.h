@@ -241,6 +241,9 @@ void cli_grid_free(cli_grid *grid);
 /* The problems that the options ask for; FA_EINVAL, FA_ENOTFOUND or FA_ENOTSUP with a sentence. */
 int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag);
 
+/* Whether the text is a list of this field's values. */
+bool cli_list_is_read(const fa_operation *operation, int field, const char *text);
+
 /* Whether the options name a grid or a plan at all. */
 bool cli_grid_given(const cli_options *options);
 

@@ -186,8 +186,13 @@ static int check_single(const parse *p, const cli_option_spec *spec, const char 
                 (field != NULL && field->both[0] != 0 && strcmp(value, "both") == 0);
     if (field == NULL || !list || !(spec->group & CLI_GROUP_PROBLEM))
         return 0;
+    const fa_operation *operation = fa_operation_of(&p->options->problem);
+    int index = cli_option_field(spec);
+    const char *option = cli_sweep_option(operation, index);
+    bool sweeps = (p->verb->groups & CLI_GROUP_EFFORT) && option != NULL &&
+                  strcmp(option, spec->name) == 0 && cli_list_is_read(operation, index, value);
     cli_text_short(value, typed);
-    if (field->single || !(p->verb->groups & CLI_GROUP_EFFORT))
+    if (!sweeps)
         return fa_fail(diag, FA_EINVAL, "%s \"%s\": it takes one value", spec->name, typed);
     return fa_fail(diag, FA_EINVAL,
                    "%s takes one value here: `fa-tune sweep %s %s` tunes for all of them",
