@@ -268,6 +268,9 @@ def effort_cached_tunes_nothing():
         tap.equal(done.stdout, "")
         assert done.stderr.startswith("fa-tune: ")
         tap.has(done.stderr, "leave --effort cached out")
+        missing = place.run("--gpu", "L4", *SMALL, "--effort", "cached", "--templates", "none", status=1).stderr
+        tap.has(missing, "template directory none")
+        tap.lacks(missing, "leave --effort cached out")
 
 
 def an_empty_problem_is_told_as_it_was_asked():

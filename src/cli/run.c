@@ -114,7 +114,7 @@ int cli_fail(cli_run *run, int rc)
                  "`fa-tune gpus` lists them, `fa-tune doctor` looks for causes",
                  options->specification != NULL ? "FILE " : "",
                  options->specification != NULL ? "" : " --seq 512");
-    if (rc == FA_ENOTFOUND && options->effort == FA_EFFORT_CACHED)
+    if (rc == FA_ENOTFOUND && options->effort == FA_EFFORT_CACHED && run->tuner != NULL)
         cli_tell("leave --effort cached out to tune for it");
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return 128 + cli_interrupted();
