@@ -127,7 +127,7 @@ def a_projects_file_names_no_store_and_no_service_and_is_this_users():
 
 def what_is_wrong_in_a_file_is_told_with_its_line():
     table = [
-        ("gpu = L4", ['a text in quotes, as in gpu = "L4"']),
+        ("gpu = L4", ['L4 is no value', 'a text in quotes, as in gpu = "L4"']),
         ("gpu", ['"=" is missing after gpu']),
         ("gpu =", ["value of gpu is missing"]),
         ('gpu = "L4', ['no closing "']),
@@ -139,12 +139,13 @@ def what_is_wrong_in_a_file_is_told_with_its_line():
         ('gpus = "L4"', ['"gpus" is no setting: did you mean gpu?']),
         ("colour = 1", ['"colour" is no setting: use gpu']),
         ('effort = "paitent"', ["did you mean patient?"]),
-        ("jobs = -1", ["is a number or a text"]),
+        ("jobs = -1", ["-1 is no value", "as in jobs = 8"]), ("jobs = 1_0", ["1_0 is no value", "as in jobs = 8"]),
+        ("cost = -1", ["-1 is no value", "as in cost = 2.50"]), ("cost = +5", ["as in cost = 2.50"]),
         ("jobs = 0", ["1 to 1024"]),
         ("jobs = 1.5", ["1 to 1024"]),
-        ("jobs = true", ["is a number or a text"]),
+        ("time = true", ["true is no value", 'as in time = "30m"']),
         ('time = "soon"', ["as in 90s, 30m"]),
-        ("price = .5", ["is a number or a text"]),
+        ("price = .5", ["as in price = 0.50"]),
         ('store = "a\\tb"', ["escapes are not taken"]),
         ('store = "~/store.db"', ["the whole path"]),
         ('store = "store.db"', ["the whole path"]),

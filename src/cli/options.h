@@ -54,6 +54,7 @@ extern const struct cli_setting_key {
     const char *name;
     const char *variable; /* which goes before files, or NULL */
     bool empty_counts;    /* an empty variable says something too: there is none */
+    const char *example;  /* of its value in a file */
 } cli_setting_keys[CLI_SETTINGS];
 /* What the setting's variable says; NULL: nothing, or there is none. */
 const char *cli_setting_variable(int index);
