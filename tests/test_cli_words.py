@@ -60,7 +60,7 @@ def a_failure_under_json_is_a_document():
                 (["--seq", "12x", "--json"], 2, ['--seq "12x"']),
                 (["tunee", "--json"], 2, ["did you mean tune?"]),
                 (["--seq", "5", "--json"], 1, ["driver", "name a GPU type"]),
-                (["show", "--json", "x.fab"], 1, ["x.fab"])):
+                (["show", "--json", "x.fab"], 2, ["x.fab"])):
             done = place.run(*arguments, status=status)
             document = json.loads(done.stdout)
             tap.equal(list(document), ["fa_tune", "error"])

@@ -11,6 +11,7 @@
 #include "problem.h"
 #include "text.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,6 +269,25 @@ static int parse_one(parse *p, fa_diag *diag)
     return take_value(p, spec, value, diag);
 }
 
+/* A file that a verb is to read; NULL: none is named. */
+static int check_input(const char *path, fa_diag *diag)
+{
+    return path == NULL || access(path, F_OK) == 0 || errno != ENOENT
+               ? 0
+               : fa_fail(diag, FA_EINVAL, "there is no file %.300s", path);
+}
+
+static int check_inputs(const cli_verb *verb, const cli_options *options, fa_diag *diag)
+{
+    enum { READS = CLI_GROUP_IMPORT | CLI_GROUP_SHOW | CLI_GROUP_REPLAY };
+    const bool reads = (verb->groups & READS) != 0;
+    int rc;
+    if ((rc = check_input(reads ? options->operand[0] : NULL, diag)) != 0 ||
+        (rc = check_input(options->sweep.baseline, diag)) != 0)
+        return rc;
+    return check_input(options->bundle.from_records, diag);
+}
+
 /* What no single option can tell: lengths that are missing, options that exclude one another. */
 static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
 {
@@ -387,8 +407,8 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     if (specification != NULL && name != NULL)
         return fa_fail(diag, FA_EINVAL, "%s is what to tune: leave --operation out", specification);
-    if (specification != NULL && access(specification, F_OK) != 0)
-        return fa_fail(diag, FA_EINVAL, "there is no file %.300s", specification);
+    if (specification != NULL && (rc = check_input(specification, diag)) != 0)
+        return rc;
     if (specification != NULL)
         return fa_spec_load(specification, ret_operation, diag);
     if (name == NULL)
@@ -510,7 +530,8 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
         return 0;
     }
     if ((rc = check_settings(&all, files, diag)) != 0 || (rc = take_settings(&parse, diag)) != 0 ||
-        (rc = complete(verb, &options, diag)) != 0)
+        (rc = complete(verb, &options, diag)) != 0 ||
+        (rc = check_inputs(verb, &options, diag)) != 0)
         return rc;
     *ret_options = options;
     return 0;
