@@ -133,6 +133,7 @@ def help_and_version_go_to_stdout():
     with Place() as place:
         tap.equal(place.run("--version").stdout, place.run("version").stdout)
         tap.equal(place.run("-V").stdout, place.run("version").stdout)
+        tap.equal("fa-tune %s\n" % place.json("version")["fa_tune"], place.run("version").stdout)
         assert re.fullmatch(r"fa-tune \d+\.\d+\.\d+\n", place.run("version").stdout)
         overview = place.run("help").stdout
         for verb, operands in (("tune", ""), ("explain", ""), ("check", " FILE.cu"), ("show", " [FILE]"), ("export", ""), ("import", " FILE"),

@@ -237,7 +237,7 @@ static const cli_verb verbs[] = {
      "which puts the scripts where the shells look.\n",
      cli_completion},
     {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL},
-    {"version", 0, "the version", "", version},
+    {"version", CLI_GROUP_JSON, "the version", "", version},
 };
 
 enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
@@ -421,8 +421,7 @@ static int run_line(int count, char **arguments)
         first = 2;
         all.typed = true;
     }
-    bool needs_none = verb->groups == 0 && verb->run != NULL; /* version */
-    int rc = needs_none ? 0 : cli_settings_load(&files, &diag);
+    int rc = verb->run == version ? 0 : cli_settings_load(&files, &diag);
     if (rc == 0)
         rc = cli_settings_export(&files, &diag);
     if (rc == 0 && verb->run == NULL)
