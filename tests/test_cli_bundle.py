@@ -177,10 +177,10 @@ def records_make_the_bundle_that_a_system_shares():
         tap.equal((answer["from_system"], answer["origin"]), (True, "predicted"))
         text = place.run("tune", "--gpu", "L4", *SMALL, "--effort", "cached").stdout
         tap.has(text, "found in a system bundle")
-        tap.has(place.run("doctor").stdout, "1 winners in system bundles, 1 for these templates")
+        tap.has(place.run("doctor").stdout, "1 winner in system bundles, 1 for these templates")
         tap.equal(place.json("show")["winners"], [])
         place.env.pop("FA_TUNE_TEMPLATES")  # and with them what the winner was chosen from
-        tap.has(place.run("doctor").stdout, "1 winners in system bundles, 0 for these templates")
+        tap.has(place.run("doctor").stdout, "1 winner in system bundles, 0 for these templates")
         place.run("tune", "--gpu", "L4", *SMALL, "--effort", "cached", status=1)
         tap.has(place.run("import", "share/all.fab", "--allow-unsigned").stdout, "for other templates than these")
 

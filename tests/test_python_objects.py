@@ -271,7 +271,7 @@ def a_gpu_name_that_several_types_share_says_which_is_meant():
     finally:
         logging.getLogger("fa_tune").removeHandler(handler)
     tap.equal(len(told), 1)
-    tap.has(told[0], "h100 is taken for H100 SXM; others are H100 PCIe")
+    tap.has(told[0], "h100 is taken for H100 SXM; the other is H100 PCIe")
 
 
 def arguments_that_the_library_cannot_be_passed_are_refused_by_name():
