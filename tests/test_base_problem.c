@@ -600,6 +600,11 @@ static void what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways(
     CHECK_OK(fa_problem_from_json(json, &back, &diag), diag);
     cJSON_Delete(json);
     CHECK(fa_problem_equal(&p, &back));
+    p.mean_k = p.seq_k + 1;
+    CHECK_INT(fa_problem_check(&p, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, ": use at most seq_k, which is ");
+    p.mean_k = p.seq_k;
+    CHECK_OK(fa_problem_check(&p, &diag), diag);
     p.window = 0;
     CHECK_INT(fa_problem_check(&p, &diag), FA_EINVAL);
     CHECK_TEXT(diag.text, "window_left is -1, which needs window: set window, too");

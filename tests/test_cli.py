@@ -82,6 +82,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["explain", "help"], ["`fa-tune help explain`"]),
         (["--seq", "512,1024"], ["--seq takes one value", "`fa-tune sweep --seq 512,1024`"]),
         (["--seq", "512:1024:x2"], ["`fa-tune sweep --seq 512:1024:x2`"]),
+        (["--seq", "1024:512:x2"], ['--seq "1024:512:x2": it takes one value']), (["--seq-q", "1,2"], ["it takes one value"]),
         (["--seq", "5", "--dtype", "fp16,bf16"], ["`fa-tune sweep --dtype fp16,bf16`"]),
         (["show", "--seq", "512,1024"], ["it takes one value"]),
         (["--seq", "5", "--causal", "yes"], ["leave it out for bottom-right"]),
@@ -94,7 +95,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--color", "blue"], ["auto, always or never"]),
         (["L4", "--seq", "5"], ["did you mean --gpu L4?"]),
         (["512"], ["values follow options"]),
-        (["--seq", "5", "--no-causal"], ["leave --causal out"]),
+        (["--seq", "5", "--no-causal"], ["leave --causal out"]), (["--seq", "5", "--no-lse"], ["leave --lse out"]),
         (["report", "out.html"], ["did you mean --out out.html?"]),
         (["missing.cu", "--gpu", "L4"], ["there is no file missing.cu"]),
         (["--gpu", "all", "--seq", "5"], ['no GPU called "all"', "`fa-tune gpus` lists all types"]),
@@ -132,6 +133,7 @@ def help_and_version_go_to_stdout():
     with Place() as place:
         tap.equal(place.run("--version").stdout, place.run("version").stdout)
         tap.equal(place.run("-V").stdout, place.run("version").stdout)
+        tap.equal("fa-tune %s\n" % place.json("version")["fa_tune"], place.run("version").stdout)
         assert re.fullmatch(r"fa-tune \d+\.\d+\.\d+\n", place.run("version").stdout)
         overview = place.run("help").stdout
         for verb, operands in (("tune", ""), ("explain", ""), ("check", " FILE.cu"), ("show", " [FILE]"), ("export", ""), ("import", " FILE"),
@@ -267,6 +269,9 @@ def effort_cached_tunes_nothing():
         tap.equal(done.stdout, "")
         assert done.stderr.startswith("fa-tune: ")
         tap.has(done.stderr, "leave --effort cached out")
+        missing = place.run("--gpu", "L4", *SMALL, "--effort", "cached", "--templates", "none", status=1).stderr
+        tap.has(missing, "template directory none")
+        tap.lacks(missing, "leave --effort cached out")
 
 
 def an_empty_problem_is_told_as_it_was_asked():

@@ -177,10 +177,10 @@ def records_make_the_bundle_that_a_system_shares():
         tap.equal((answer["from_system"], answer["origin"]), (True, "predicted"))
         text = place.run("tune", "--gpu", "L4", *SMALL, "--effort", "cached").stdout
         tap.has(text, "found in a system bundle")
-        tap.has(place.run("doctor").stdout, "1 winners in system bundles, 1 for these templates")
+        tap.has(place.run("doctor").stdout, "1 winner in system bundles, 1 for these templates")
         tap.equal(place.json("show")["winners"], [])
         place.env.pop("FA_TUNE_TEMPLATES")  # and with them what the winner was chosen from
-        tap.has(place.run("doctor").stdout, "1 winners in system bundles, 0 for these templates")
+        tap.has(place.run("doctor").stdout, "1 winner in system bundles, 0 for these templates")
         place.run("tune", "--gpu", "L4", *SMALL, "--effort", "cached", status=1)
         tap.has(place.run("import", "share/all.fab", "--allow-unsigned").stdout, "for other templates than these")
 
@@ -190,6 +190,9 @@ def a_filter_leaves_records_out_before_they_are_compiled():
         place.run("--gpu", "L4", *SMALL, "--quiet")
         place.run("--gpu", "A100", *SMALL, "--quiet")
         place.run("--gpu", "A100", *SMALL, "--lse", "--quiet")
+        for filters, winners in ((["--gpu", "L4"], 1), (["--gpu", "a100", "--lse"], 1), (["--seq", "128", "--causal", "none"], 3)):
+            tap.equal(place.json("export", "--records", "some%d.jsonl" % len("".join(filters)), *filters)["records"]["winners"], winners)
+        tap.has(place.run("export", "--records", "none.jsonl", "--gpu", "H100", status=1).stderr, "no winner within the filters")
         place.run("export", "--records", "records.jsonl")
         elsewhere(place, "there")
         told = place.json("export", "--from-records", "records.jsonl", "--gpu", "a100", "--unsigned", "--out", "a.fab")
@@ -214,6 +217,11 @@ def a_bundles_winners_are_listed_by_gpu_and_problem():
                 for winner in place.json("show", "all.fab")["winners"]]
         tap.equal(told, [(gpu, *rest) for gpu in ("A100", "L4") for rest in
                          (("none", False), ("none", True), ("bottom-right", False))])
+        for verb in (["show"], ["show", "all.fab"]):
+            tap.equal([len(place.json(*verb, one, "--no-window")["winners"]) for one in ("--lse", "--no-lse")], [2, 4])
+        one = ["export", "--t4", "t4.json", "--gpu", "L4", "--causal", "none"]
+        tap.has(place.run(*one, status=2).stderr, "2 problems agree with these options")
+        tap.has(place.run(*one, "--no-lse", status=1).stderr, "no trial of this problem was measured")
         newest = [winner["answer"]["unix_time"] for winner in place.json("show")["winners"]]
         tap.equal(newest, sorted(newest, reverse=True))
 
@@ -262,7 +270,7 @@ def what_is_asked_wrongly_says_what_to_do():
         for arguments, sentence in [
                 (["export"], "--out FILE"),
                 (["export", "--predict", "--out", "x.fab"], "--predict goes with --records"),
-                (["export", "--records", "a", "--from-records", "b"], "give one of them"),
+                (["export", "--records", "a", "--from-records", "."], "give one of them"),
                 (["import"], "needs FILE"),
                 (["trust"], "needs list, add or remove"),
                 (["trust", "add"], "fa-tune trust add KEY"),
@@ -272,9 +280,11 @@ def what_is_asked_wrongly_says_what_to_do():
                 (["keygen", "--out", "none/key"], "the folder none does not exist"),
                 (["export", "--unsigned", "--out", "none/a/x.fab"], "the folder none/a does not exist"),
                 (["export", "--records", "none/x.jsonl"], "the folder none does not exist"),
+                *((arguments, "there is no file none.x") for arguments in (
+                    ["import", "none.x"], ["show", "none.x"], ["replay", "none.x"], ["sweep", "--baseline", "none.x"],
+                    ["export", "--unsigned", "--out", "x.fab", "--from-records", "none.x"])),
         ]:
             tap.has(place.run(*arguments, status=2).stderr, sentence)
-        tap.has(place.run("import", "none.fab", status=1).stderr, "none.fab")
         tap.has(place.run("import", place.folder, status=1).stderr, "not a regular file")
         assert not os.path.exists(os.path.join(place.folder, "none"))
         place.run("keygen", "--out", "key")

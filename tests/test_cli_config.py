@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import tap
-from place import DEADLINE, FA_TUNE, SMALL, Place
+from place import DEADLINE, DOZENS, FA_TUNE, SMALL, Place
 
 EXPLAIN = ["explain", "--seq", "64", "--top", "1"]
 
@@ -65,7 +65,7 @@ def an_option_goes_before_the_variable_the_project_and_the_user():
 
 def settings_reach_tunes_and_sweeps_and_no_list_of_winners():
     with Place() as place:
-        project(place, 'gpu = "L4"\neffort = "predict"\ntrials = 2\njobs = 1\n')
+        project(place, 'gpu = "L4"\neffort = "predict"\ntime = "30m"\ntrials = 2\njobs = 1\n')
         told = place.run(*SMALL)
         tap.has(told.stdout, "on L4 ")
         tap.has(told.stderr, "fa-tune.toml sets gpu = L4, effort = predict, jobs = 1")
@@ -76,6 +76,14 @@ def settings_reach_tunes_and_sweeps_and_no_list_of_winners():
         tap.equal(len(place.json("show")["winners"]), 1)
         tap.equal(len(place.json("report")["problems"]), 2)  # the sweep's, half tuned, too
         tap.has(place.run("rm", "--all", "--dry-run").stdout, "would forget 1 winner")
+
+
+def a_time_limit_lets_effort_predict_compile_no_more_than_without_one():
+    with Place(space=DOZENS) as place:
+        for number, (more, least) in enumerate((([], 8), (["--time", "30m"], 8), (["--time", "0.001s", "--jobs", "1"], 1))):
+            length = ["--seq", str(512 << number), "--effort", "predict", "--gpu", "L4"]
+            told = place.json(*length, *more)
+            tap.equal((more, told["funnel"]["compiled"], told["answer"].get("strategy")), (more, least, None))
 
 
 def the_nearest_file_above_the_folder_is_the_projects():
@@ -119,7 +127,7 @@ def a_projects_file_names_no_store_and_no_service_and_is_this_users():
 
 def what_is_wrong_in_a_file_is_told_with_its_line():
     table = [
-        ("gpu = L4", ['a text in quotes, as in gpu = "L4"']),
+        ("gpu = L4", ['L4 is no value', 'a text in quotes, as in gpu = "L4"']),
         ("gpu", ['"=" is missing after gpu']),
         ("gpu =", ["value of gpu is missing"]),
         ('gpu = "L4', ['no closing "']),
@@ -131,12 +139,13 @@ def what_is_wrong_in_a_file_is_told_with_its_line():
         ('gpus = "L4"', ['"gpus" is no setting: did you mean gpu?']),
         ("colour = 1", ['"colour" is no setting: use gpu']),
         ('effort = "paitent"', ["did you mean patient?"]),
-        ("jobs = -1", ["is a number or a text"]),
+        ("jobs = -1", ["-1 is no value", "as in jobs = 8"]), ("jobs = 1_0", ["1_0 is no value", "as in jobs = 8"]),
+        ("cost = -1", ["-1 is no value", "as in cost = 2.50"]), ("cost = +5", ["as in cost = 2.50"]),
         ("jobs = 0", ["1 to 1024"]),
         ("jobs = 1.5", ["1 to 1024"]),
-        ("jobs = true", ["is a number or a text"]),
+        ("time = true", ["true is no value", 'as in time = "30m"']),
         ('time = "soon"', ["as in 90s, 30m"]),
-        ("price = .5", ["is a number or a text"]),
+        ("price = .5", ["as in price = 0.50"]),
         ('store = "a\\tb"', ["escapes are not taken"]),
         ('store = "~/store.db"', ["the whole path"]),
         ('store = "store.db"', ["the whole path"]),
@@ -164,6 +173,7 @@ def what_is_wrong_in_a_file_is_told_with_its_line():
 tap.main([
     an_option_goes_before_the_variable_the_project_and_the_user,
     settings_reach_tunes_and_sweeps_and_no_list_of_winners,
+    a_time_limit_lets_effort_predict_compile_no_more_than_without_one,
     the_nearest_file_above_the_folder_is_the_projects,
     a_projects_file_names_no_store_and_no_service_and_is_this_users,
     what_is_wrong_in_a_file_is_told_with_its_line,

@@ -271,6 +271,8 @@ def what_is_not_tuned_or_not_here_is_said():
         fails(place, part="nothing is tuned yet for this problem on NVIDIA L4: tune it first")
         done = place.run("profile", "--gpu", "H100-SXM5-80GB", *SMALL, status=1)
         tap.has(done.stderr, "a profile needs the GPU itself")
+        place.env["FA_TUNE_NCU"] = ""  # which is not worth an installation
+        tap.has(place.run("profile", "--gpu", "A100", *SMALL, status=1).stderr, "a profile needs the GPU itself, and no A100")
 
 
 def ctrl_c_ends_ncu():

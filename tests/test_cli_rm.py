@@ -107,6 +107,20 @@ def winners_of_an_operation_whose_templates_are_gone_are_told_and_reached():
         tap.equal((rm(place, "--stale")["winners"], lengths(place.json("show"))), (0, [128]))
 
 
+def a_file_chooses_the_winners_of_its_own_operation_alone():
+    file = os.path.join(SOURCE, "tests", "specifications", "sums.cu")
+    with tuned(problems=((128,),)) as place:
+        place.run(file, "--gpu", "L4", "--effort", "predict", "--quiet")
+        for verb, key in (("rm", "problems"), ("show", "winners"), ("report", "problems")):
+            for more, count in (([], 1), (["--gpu", "L4"], 1), (["--gpu", "H100"], 0), (["--n", "7"], 0)):
+                dry = ["--dry-run"] if verb == "rm" else []
+                told = place.json(verb, file, *more, *dry)[key]
+                tap.equal((verb, more, [one["problem"]["operation"] for one in told]), (verb, more, ["sums"] * count))
+        tap.has(place.run("export", file, "--unsigned", "--out", "sums.fab").stdout, "1 winner, 1 cubin")
+        tap.has(place.run("rm", file, "--all", status=2).stderr, "--all")
+        tap.equal((rm(place, file)["winners"], lengths(place.json("show"))), (1, [128]))
+
+
 def what_is_not_chosen_clearly_is_refused():
     with tuned(problems=THREE) as place:
         before = bytes_of(place)
@@ -173,6 +187,7 @@ tap.main([
     what_is_forgotten_is_as_if_it_had_never_been_tuned,
     each_way_to_choose_keeps_to_what_it_names,
     winners_of_an_operation_whose_templates_are_gone_are_told_and_reached,
+    a_file_chooses_the_winners_of_its_own_operation_alone,
     what_is_not_chosen_clearly_is_refused,
     everything_goes_but_baselines_and_the_plans_of_sweeps_which_tune_again,
     a_tune_under_way_is_waited_for_and_killed_it_holds_nobody_up,

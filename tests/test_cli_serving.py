@@ -20,13 +20,28 @@ def bad_shorthands_get_their_sentence_and_status_2():
     with Place(space=ONE) as place:
         for arguments, part in [
                 (["--window", "1,2,3"], "use LEFT[,RIGHT]"), (["--window", "1,"], "use LEFT[,RIGHT]"),
+                (["--window", ""], "--window \"\": use LEFT[,RIGHT]"), (["--window="], "use LEFT[,RIGHT]"),
                 (["--window", "x"], "--window \"x\": use LEFT[,RIGHT]"), (["--window", "-2"], "use LEFT[,RIGHT]"),
                 (["--decode=1"], "takes no value"), (["--mean-k", "9"], "--mean-k needs --lengths-k"), (["--mean-q", "9"], "--mean-q needs --varlen"),
+                (["--varlen", "--mean-q", "65"], "--mean-q 65: use at most --seq-q, which is 64"),
+                (["--lengths-k", "seqused", "--mean-k", "65"], "--mean-k 65: use at most --seq-k, which is 64"),
                 (["--varlen", "--causal", "top-left"], "--varlen does not go with --causal top-left"),
                 (["--page", "70000"], "65536"), (["--kv-dtype", "fp4"], "same or fp8")]:
             tap.has(place.run("tune", "--gpu", "L4", "--seq", "64", *arguments, status=2).stderr, part)
+        for arguments in (["--seq", "64", "--decode"], ["--decode", "--seq", "64"]):
+            tap.has(place.run("sweep", *arguments, status=2).stderr, "--decode and --seq both set the sequence length: leave one")
         tap.has(place.run("sweep", "--model", "lama-3-8b", status=2).stderr, "did you mean llama-3-8b?")
         tap.has(place.run("sweep", "--model", "llama-3-8b", "--plan", "x", status=2).stderr, "exclude one another")
+
+
+def an_option_of_one_field_goes_before_a_shorthand_whichever_stands_first():
+    with Place(space=ONE) as place:
+        for ours, other, field, value in ((["--lengths-k", "seqused"], ["--varlen"], "lengths_k", "seqused"),
+                                          (["--seq-q", "5"], ["--decode"], "seq_q", 5)):
+            for arguments in (ours + other, other + ours):
+                told = place.json("explain", "--gpu", "L4", "--seq-k", "64", *(["--seq-q", "64"] if field != "seq_q" else []), *arguments)
+                tap.equal((arguments, told["problem"][field]), (arguments, value))
+        tap.equal(place.json("explain", "--gpu", "L4", "--seq", "64", "--decode")["problem"]["seq_q"], 1)
 
 
 def a_family_that_does_not_take_what_is_asked_says_so_by_name():
@@ -98,6 +113,7 @@ def decoding_is_predicted_to_go_to_the_family_that_splits_keys():
 
 
 tap.main([
+    an_option_of_one_field_goes_before_a_shorthand_whichever_stands_first,
     bad_shorthands_get_their_sentence_and_status_2,
     a_family_that_does_not_take_what_is_asked_says_so_by_name,
     a_family_of_ones_own_takes_a_window_and_the_command_that_is_told_has_it,

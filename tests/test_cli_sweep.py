@@ -50,6 +50,10 @@ def a_sweep_tells_each_problem_and_shares_cubins_between_them():
         tap.has(place.run("sweep", "--status").stdout, "done: 4 of 4 done, 0 failed, 0 left")
         tap.equal(place.json(*FOUR, "--status")["sweep"]["done"], 4)
         place.run("sweep", "--seq", "77", "--status", status=1)
+    with Place(space=dict(TWO, BLOCK_M=[64])) as place:
+        done = place.run("sweep", "--gpu", "L4", "--seq", "64,128", *TINY)
+        tap.has(done.stderr, ", 1 cubin reused\n")
+        tap.has(done.stdout, "2 trials, 1 cubin compiled, 1 reused")
 
 
 def training_is_swept_and_its_passes_are_told_beside_each_other():

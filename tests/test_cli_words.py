@@ -60,7 +60,7 @@ def a_failure_under_json_is_a_document():
                 (["--seq", "12x", "--json"], 2, ['--seq "12x"']),
                 (["tunee", "--json"], 2, ["did you mean tune?"]),
                 (["--seq", "5", "--json"], 1, ["driver", "name a GPU type"]),
-                (["show", "--json", "x.fab"], 1, ["x.fab"])):
+                (["show", "--json", "x.fab"], 2, ["x.fab"])):
             done = place.run(*arguments, status=status)
             document = json.loads(done.stdout)
             tap.equal(list(document), ["fa_tune", "error"])
@@ -240,7 +240,7 @@ def a_gpu_name_that_several_types_share_says_which_is_meant():
         tap.has(told, "A100 80GB PCIe")
         for name in ("L4", "A100-SXM4-40GB", "A100 80GB PCIe"):
             tap.lacks(place.run("explain", "--gpu", name, "--seq", "64", "--top", "1").stderr, "taken for")
-        tap.has(place.run("sweep", "--gpu", "L4,H100", "--seq", "64", "--status", status=1).stderr, "H100 is taken for H100 SXM")
+        tap.has(place.run("sweep", "--gpu", "L4,H100", "--seq", "64", "--status", status=1).stderr, "H100 is taken for H100 SXM; the other is H100 PCIe")
 
 
 def progress_says_what_its_times_are_and_verbose_tells_every_config():

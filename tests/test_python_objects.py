@@ -76,6 +76,7 @@ def a_problem_says_what_is_left_out_and_takes_the_names_people_use():
     tap.equal((one.seq, one.heads, one["seq"], one["window"], one["heads_q"]), (512, 8, 512, False, 8))
     refused(AttributeError, "no field 'seq': did you mean", lambda: Problem(seq=64, seq_k=96).seq)
     refused(KeyError, "no field 'band'", lambda: one["band"])
+    refused(fa_tune.Error, "mean_q is 9999: use at most seq_q, which is 512", lambda: Problem(seq=512, varlen=True, mean_q=9999))
 
 
 def a_problem_survives_repr_pickle_and_json():
@@ -274,7 +275,7 @@ def a_gpu_name_that_several_types_share_says_which_is_meant():
     finally:
         logging.getLogger("fa_tune").removeHandler(handler)
     tap.equal(len(told), 1)
-    tap.has(told[0], "h100 is taken for H100 SXM; others are H100 PCIe")
+    tap.has(told[0], "h100 is taken for H100 SXM; the other is H100 PCIe")
 
 
 def arguments_that_the_library_cannot_be_passed_are_refused_by_name():

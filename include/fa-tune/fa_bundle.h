@@ -139,7 +139,7 @@ FA_API int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundl
 typedef struct fa_records_options {
     size_t size; /* sizeof(fa_records_options) */
     const char *records;
-    const fa_export_options *output; /* of fa_export_from_records; keep is asked for each record */
+    const fa_export_options *output; /* of fa_export_from_records; keep is asked for each winner */
     /* Called while something is done; a non-zero return stops it: FA_ECANCELED. */
     int (*progress)(void *context, const char *what, int32_t done, int32_t all);
     void *context;
@@ -156,8 +156,9 @@ typedef struct fa_records_info {
     int32_t baselines;           /* what others' kernels take for these problems */
 } fa_records_info;
 
-/* Joins the store's winners and their baselines (of this library's templates, on GPUs of the catalogue) to the records
- * file, which is made when it is not there. The better origin stays; the store's of two equals. */
+/* Joins the store's winners that output->keep wants (without it all) and their baselines (of this library's templates, on
+ * GPUs of the catalogue) to the records file, which is made when it is not there. The better origin stays; the store's of
+ * two equals. */
 FA_API int fa_export_records(fa_tuner *tuner, const fa_records_options *options,
                              fa_records_info *ret_info, fa_diag *diag);
 /* Fills the store with predicted winners for every GPU of the catalogue and the common problems:

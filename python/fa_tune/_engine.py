@@ -68,7 +68,7 @@ def _known_gpu(asked: str) -> str:
     name = _core.gpu_name(asked)
     others = [other for other in _core.gpu_types() if other != name and plain(asked) in plain(other)]
     if others and plain(asked) != plain(name):
-        note("%s is taken for %s; others are %s" % (asked, name, ", ".join(others)))
+        note("%s is taken for %s; %s %s" % (asked, name, "the other is" if len(others) == 1 else "others are", ", ".join(others)))
     return name
 
 

@@ -37,7 +37,7 @@ typedef struct fa_field {
     int32_t min, max, multiple;      /* what an integer may be; multiple is at least 1 */
     const char *hint;                /* what to do about a value that is none of these */
     int32_t preset;                  /* "default": the value of what is not given */
-    int divides, follows;            /* fields by index, -1: none */
+    int divides, follows, at_most;   /* fields by index, -1: none */
     const char *bars;                /* "causal=top-left": what an earlier field may not be where this
                                         one is not at its default; "": nothing */
     int needs;                       /* likewise: at its default where that field is at its own */

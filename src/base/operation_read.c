@@ -70,6 +70,7 @@ static const struct property {
     {"divides", EARLIER, AT(divides)},
     {"follows", EARLIER, AT(follows)},
     {"needs", EARLIER, AT(needs)},
+    {"at_most", EARLIER, AT(at_most)},
     {"key_as", SHOWN_AS, AT(key_as)},
     {"macro_as", SHOWN_AS, AT(macro_as)},
 };

@@ -204,7 +204,8 @@ static int each_word(const char *option, const char *text, word_visit *visit, vo
 
 struct numbers {
     list *list;
-    int32_t low, high;
+    const fa_field *field;
+    int32_t low;
 };
 
 static int push_number(void *context, const char *option, const char *word, fa_diag *diag)
@@ -218,14 +219,17 @@ static int push_number(void *context, const char *option, const char *word, fa_d
         rc = push(numbers->list, option, value, diag);
     } else {
         char advice[96];
-        snprintf(advice, sizeof advice, "use whole numbers from %d to %d, or ranges such as 512:16384:x2",
-                 numbers->low, numbers->high);
+        snprintf(advice, sizeof advice,
+                 "use whole numbers from %d to %d, or ranges such as 512:16384:x2", numbers->low,
+                 numbers->field->max);
         return fail_word(option, word, advice, diag);
     }
-    for (int i = 0; i < numbers->list->count && rc == 0; i++)
-        if (numbers->list->value[i] > numbers->high)
-            rc = fa_fail(diag, FA_EINVAL, "%s holds %d: the largest is %d", option,
-                         numbers->list->value[i], numbers->high);
+    for (int i = 0; i < numbers->list->count && rc == 0; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", numbers->list->value[i]);
+        rc =
+            cli_integer_set(&(cli_option_spec){.name = option}, numbers->field, text, &value, diag);
+    }
     return rc;
 }
 
@@ -300,7 +304,15 @@ static int read_list(const cli_options *o, const fa_operation *operation, int fi
         return each_word(option, text, push_name, &(struct names){ret, f}, diag);
     /* What makes a problem empty is nothing to sweep. */
     int32_t low = (f->length || f->nonempty) && f->min < 1 ? 1 : f->min;
-    return each_word(option, text, push_number, &(struct numbers){ret, low, f->max}, diag);
+    return each_word(option, text, push_number, &(struct numbers){ret, f, low}, diag);
+}
+
+bool cli_list_is_read(const fa_operation *operation, int field, const char *text)
+{
+    cli_options options = {.problem.operation = operation};
+    list list;
+    options.sweep.values[field] = text;
+    return read_list(&options, operation, field, &list, NULL) == 0;
 }
 
 static int read_lists(const cli_options *o, lists *ret, fa_diag *diag)

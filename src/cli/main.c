@@ -60,8 +60,8 @@ static const cli_verb verbs[] = {
      "says \"predicted\".\n"
      "Lengths are tuned in buckets, eight per octave; --exact tunes the given length itself.\n"
      "Ctrl-C stops the tune, and the same command continues it.\n"
-     "A space of more than 20,000 configs is searched, and so is any with --strategy, --evaluations or\n"
-     "--time; with --again a search continues from what is on record.\n",
+     "A space of more than 20,000 configs is searched, and so is any with --strategy, --evaluations or,\n"
+     "without --effort predict, --time; with --again a search continues from what is on record.\n",
      cli_tune},
     {"explain",
      CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
@@ -237,7 +237,7 @@ static const cli_verb verbs[] = {
      "which puts the scripts where the shells look.\n",
      cli_completion},
     {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL},
-    {"version", 0, "the version", "", version},
+    {"version", CLI_GROUP_JSON, "the version", "", version},
 };
 
 enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
@@ -421,8 +421,7 @@ static int run_line(int count, char **arguments)
         first = 2;
         all.typed = true;
     }
-    bool needs_none = verb->groups == 0 && verb->run != NULL; /* version */
-    int rc = needs_none ? 0 : cli_settings_load(&files, &diag);
+    int rc = verb->run == version ? 0 : cli_settings_load(&files, &diag);
     if (rc == 0)
         rc = cli_settings_export(&files, &diag);
     if (rc == 0 && verb->run == NULL)

@@ -28,9 +28,8 @@ bool cli_parse_digits(const char *text, uint64_t *ret)
     return true;
 }
 
-/* `field` NULL: an option that is no field of a problem. */
-static int set_integer(const cli_option_spec *spec, const fa_field *field, const char *text,
-                       int32_t *ret, fa_diag *diag)
+int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const char *text,
+                    int32_t *ret, fa_diag *diag)
 {
     uint64_t value = 0;
     int64_t low = field != NULL ? field->min : spec->low,
@@ -179,10 +178,10 @@ static int set_field(const cli_option_spec *spec, const char *text, cli_options 
     int32_t *value = &options->problem.value[index];
     options->given |= 1u << index;
     if (field->kind == FA_FIELD_INTEGER)
-        return set_integer(spec, field, text, value, diag);
+        return cli_integer_set(spec, field, text, value, diag);
     if (field->kind == FA_FIELD_CHOICE)
         return set_choice(spec, field->choice, field->bare, text, value, diag);
-    *value = 1;
+    *value = (int32_t)spec->low;
     return 0;
 }
 
@@ -192,7 +191,7 @@ static int set_also(const cli_option_spec *spec, const char *text, cli_options *
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
     int32_t value = 0;
-    int rc = set_integer(spec, &operation->field[cli_option_field(spec)], text, &value, diag);
+    int rc = cli_integer_set(spec, &operation->field[cli_option_field(spec)], text, &value, diag);
     for (int i = 0; rc == 0 && i < operation->field_count; i++) {
         if (strcmp(operation->field[i].also, spec->name) != 0)
             continue;
@@ -212,7 +211,7 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
         *(bool *)field = true;
         return 0;
     case KIND_INTEGER:
-        return set_integer(spec, NULL, text, (int32_t *)(void *)field, diag);
+        return cli_integer_set(spec, NULL, text, (int32_t *)(void *)field, diag);
     case KIND_SEED:
         return set_seed(spec, text, (uint64_t *)(void *)field, diag);
     case KIND_DECIMAL:

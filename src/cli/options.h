@@ -54,6 +54,7 @@ extern const struct cli_setting_key {
     const char *name;
     const char *variable; /* which goes before files, or NULL */
     bool empty_counts;    /* an empty variable says something too: there is none */
+    const char *example;  /* of its value in a file */
 } cli_setting_keys[CLI_SETTINGS];
 /* What the setting's variable says; NULL: nothing, or there is none. */
 const char *cli_setting_variable(int index);
@@ -240,6 +241,9 @@ void cli_grid_free(cli_grid *grid);
 
 /* The problems that the options ask for; FA_EINVAL, FA_ENOTFOUND or FA_ENOTSUP with a sentence. */
 int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag);
+
+/* Whether the text is a list of this field's values. */
+bool cli_list_is_read(const fa_operation *operation, int field, const char *text);
 
 /* Whether the options name a grid or a plan at all. */
 bool cli_grid_given(const cli_options *options);

@@ -46,6 +46,17 @@ int cli_option_field(const cli_option_spec *spec)
     return -1;
 }
 
+/* A field as it is typed; a field without an option of its own is set by a shorthand of its name. */
+static const char *typed_name(const fa_field *f, char room[FA_NAME_MAX + 2])
+{
+    if (f->option[0] != 0)
+        return f->option;
+    snprintf(room, FA_NAME_MAX + 2, "--%s", f->name);
+    for (char *at = room; *at != 0; at++)
+        *at = *at == '_' ? '-' : *at;
+    return room;
+}
+
 /* ---- rows -----------------------------------------------------------------------------------*/
 /* "TEXT (DEFAULT)" where the field has a default that its text does not tell. */
 static void word_help(const fa_field *f, const char *text, char *ret, size_t size)
@@ -93,11 +104,25 @@ static void add_field(cli_problem_options *options, const fa_operation *operatio
     }
     cli_option_spec *spec = add_option(
         options, f->option, is_list(f) ? PROBLEM : PROBLEM | CLI_GROUP_SWEEP, KIND_FIELD, field);
+    spec->low = 1; /* of a flag */
     if (f->kind == FA_FIELD_BOOLEAN)
         spec->value = NULL;
     else
         word_value(f, options->row[at].value, sizeof options->row[at].value);
     word_help(f, f->option_help, options->row[at].help, sizeof options->row[at].help);
+}
+
+/* A filter keeps problems without a flag, too. */
+static void add_without(cli_problem_options *options, const fa_operation *operation, int field)
+{
+    char option[FA_NAME_MAX + 2], *name = options->row[options->count].value;
+    const char *flag = typed_name(&operation->field[field], option);
+    cli_option_spec *spec =
+        add_option(options, name, CLI_GROUP_FILTER | CLI_GROUP_SHOW, KIND_FIELD, field);
+    snprintf(name, sizeof options->row[0].value, "--no-%s", flag + 2);
+    snprintf(options->row[options->count - 1].help, sizeof options->row[0].help,
+             "only problems without %s", flag);
+    spec->value = NULL;
 }
 
 static void add_list(cli_problem_options *options, const fa_operation *operation, int field)
@@ -167,6 +192,9 @@ void cli_problem_options_make(const fa_operation *operation, cli_problem_options
         if (!is_list(&operation->field[order[i]]) && operation->field[order[i]].option[0] != 0)
             add_field(ret_options, operation, order[i]);
     add_shorthands(ret_options, operation);
+    for (int i = 0; i < operation->field_count; i++)
+        if (operation->field[order[i]].kind == FA_FIELD_BOOLEAN)
+            add_without(ret_options, operation, order[i]);
 }
 
 /* ---- what must be given ---------------------------------------------------------------------*/
@@ -180,6 +208,11 @@ static const fa_field *given_beside(const fa_operation *operation, const fa_fiel
     return NULL;
 }
 
+static const char *field_words(const fa_field *f)
+{
+    return f->words[0] != 0 ? f->words : f->name;
+}
+
 static int fail_missing(const cli_options *options, const char *verb, const fa_field *f,
                         uint32_t given, fa_diag *diag)
 {
@@ -188,7 +221,7 @@ static int fail_missing(const cli_options *options, const char *verb, const fa_f
     if (f->also[0] != 0 && beside != NULL)
         return fa_fail(diag, FA_EINVAL, "%s is missing: give it beside %s, or %s for both",
                        f->option, beside->option, f->also);
-    const char *words = f->words[0] != 0 ? f->words : f->name;
+    const char *words = field_words(f);
     const char *option = f->also[0] != 0 ? f->also : f->option;
     const char *are = words[strlen(words) - 1] == 's' ? "are" : "is"; /* rows */
     bool named = strcmp(verb, "tune") != 0; /* the default verb */
@@ -212,17 +245,6 @@ int cli_problem_complete(cli_options *options, const char *verb, fa_diag *diag)
     return cli_problem_check(&options->problem, diag);
 }
 
-/* A field as it is typed; a field without an option of its own is set by a shorthand of its name. */
-static const char *typed_name(const fa_field *f, char room[FA_NAME_MAX + 2])
-{
-    if (f->option[0] != 0)
-        return f->option;
-    snprintf(room, FA_NAME_MAX + 2, "--%s", f->name);
-    for (char *at = room; *at != 0; at++)
-        *at = *at == '_' ? '-' : *at;
-    return room;
-}
-
 int cli_problem_check(const fa_problem *problem, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
@@ -238,6 +260,10 @@ int cli_problem_check(const fa_problem *problem, fa_diag *diag)
         if (needed != NULL && value != f->preset && problem->value[f->needs] == needed->preset)
             return fa_fail(diag, FA_EINVAL, "%s needs %s", typed_name(f, name),
                            typed_name(needed, other));
+        if (f->at_most >= 0 && value > problem->value[f->at_most])
+            return fa_fail(
+                diag, FA_EINVAL, "%s %d: use at most %s, which is %d", typed_name(f, name), value,
+                typed_name(&operation->field[f->at_most], other), problem->value[f->at_most]);
         if (fa_field_is_barred(operation, f, problem))
             return fa_fail(diag, FA_EINVAL, "%s does not go with --%.*s %s", typed_name(f, name),
                            (int)strcspn(f->bars, "="), f->bars, strchr(f->bars, '=') + 1);
@@ -294,14 +320,15 @@ static int set_all(cli_options *options, const cJSON *set, bool keep, const char
     return rc;
 }
 
+/* What an option of its own says of a field goes before a shorthand, whichever stands first. */
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag)
 {
     const cJSON *item = shorthand_at(fa_operation_of(&options->problem), index);
     const cJSON *values = cJSON_GetObjectItemCaseSensitive(item, "values");
     const char *option = text_of(item, "option");
     options->shorthand[index] = text != NULL ? text : "";
-    int rc = set_all(options, cJSON_GetObjectItemCaseSensitive(item, "set"), false, option, diag);
-    for (int i = 0; rc == 0 && text != NULL && text[0] != 0; i++) {
+    int rc = set_all(options, cJSON_GetObjectItemCaseSensitive(item, "set"), true, option, diag);
+    for (int i = 0; rc == 0 && text != NULL && (i == 0 || text[0] != 0); i++) {
         char word[24], typed[CLI_SHORT_SIZE];
         size_t length = strcspn(text, ",");
         const char *field = cJSON_GetStringValue(cJSON_GetArrayItem(values, i));
@@ -315,6 +342,24 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
         text += length + more;
     }
     return rc;
+}
+
+int cli_shorthand_check(const cli_options *options, fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(&options->problem);
+    for (int i = 0; shorthand_at(operation, i) != NULL && i < CLI_SHORTHANDS_MAX; i++) {
+        const cJSON *shorthand = shorthand_at(operation, i), *item;
+        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(shorthand, "set")) {
+            int field = fa_operation_field_index(operation, item->string);
+            const char *list = field >= 0 ? options->sweep.values[field] : NULL;
+            if (options->shorthand[i] != NULL && list != NULL &&
+                strcmp(list, item->valuestring) != 0)
+                return fa_fail(diag, FA_EINVAL, "%s and %s both set the %s: leave one of them out",
+                               text_of(shorthand, "option"), cli_sweep_option(operation, field),
+                               field_words(&operation->field[field]));
+        }
+    }
+    return 0;
 }
 
 void cli_shorthand_words(const cli_options *options, fa_buf *out)

@@ -16,7 +16,7 @@ typedef enum cli_option_kind {
     KIND_PAST,    /* int64_t, a time: from a date, or from how long ago it was, as "30d" */
     KIND_TEXT,    /* const char *, not empty */
     KIND_CHOICE,  /* an enum, one of `choices` */
-    KIND_FIELD,   /* a field of the problem */
+    KIND_FIELD,   /* a field of the problem; a flag sets it to `low` */
     KIND_ALSO,    /* every field of the problem that names it */
     KIND_SHORTHAND, /* several fields of the problem; `low` is its number */
     /* In the table of options: a heading of the help, which is `help`, and where the operation's stand: those of
@@ -47,6 +47,9 @@ typedef void cli_option_visit(void *context, const cli_option_spec *spec);
 void cli_options_each(unsigned groups, const fa_operation *operation, cli_option_visit *visit,
                       void *context);
 
+/* A whole number as the field takes it, or the option where `field` is NULL: no field of a problem (option_value.c). */
+int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const char *text,
+                    int32_t *ret, fa_diag *diag);
 /* Reads a value's text into its field; text is NULL for a flag (option_value.c). */
 int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *options,
                    fa_diag *diag);
@@ -94,6 +97,8 @@ const char *cli_sweep_option(const fa_operation *operation, int field);
 /* ---- shorthands -----------------------------------------------------------------------------*/
 /* Sets what the shorthand stands for; `text` must outlive the options. */
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag);
+/* FA_EINVAL where a sweep's list has other values for a field than a shorthand. */
+int cli_shorthand_check(const cli_options *options, fa_diag *diag);
 /* Appends those that were typed. */
 void cli_shorthand_words(const cli_options *options, fa_buf *out);
 /* Whether the list of this field comes of one. */

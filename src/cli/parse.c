@@ -11,6 +11,7 @@
 #include "problem.h"
 #include "text.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,8 +187,13 @@ static int check_single(const parse *p, const cli_option_spec *spec, const char 
                 (field != NULL && field->both[0] != 0 && strcmp(value, "both") == 0);
     if (field == NULL || !list || !(spec->group & CLI_GROUP_PROBLEM))
         return 0;
+    const fa_operation *operation = fa_operation_of(&p->options->problem);
+    int index = cli_option_field(spec);
+    const char *option = cli_sweep_option(operation, index);
+    bool sweeps = (p->verb->groups & CLI_GROUP_EFFORT) && option != NULL &&
+                  strcmp(option, spec->name) == 0 && cli_list_is_read(operation, index, value);
     cli_text_short(value, typed);
-    if (field->single || !(p->verb->groups & CLI_GROUP_EFFORT))
+    if (!sweeps)
         return fa_fail(diag, FA_EINVAL, "%s \"%s\": it takes one value", spec->name, typed);
     return fa_fail(diag, FA_EINVAL,
                    "%s takes one value here: `fa-tune sweep %s %s` tunes for all of them",
@@ -238,9 +244,12 @@ static int parse_one(parse *p, fa_diag *diag)
         return 0;
     }
     const cli_option_spec *spec = read_name(p, argument, &value);
-    if (spec == NULL)
+    bool taken = spec != NULL && cli_option_taken(p->verb->groups, spec);
+    bool without =
+        spec != NULL && cli_option_field(spec) >= 0 && strncmp(argument, "--no-", 5) == 0;
+    if (spec == NULL || (!taken && without))
         return fail_unknown(p, argument, strcspn(argument, "="), diag);
-    if (!cli_option_taken(p->verb->groups, spec))
+    if (!taken)
         return fail_not_taken(p, spec, diag);
     p->at++;
     note_given(p, spec);
@@ -258,6 +267,25 @@ static int parse_one(parse *p, fa_diag *diag)
                        "--gpu is given twice: `fa-tune sweep --gpu L4,H100` takes "
                        "several GPU types");
     return take_value(p, spec, value, diag);
+}
+
+/* A file that a verb is to read; NULL: none is named. */
+static int check_input(const char *path, fa_diag *diag)
+{
+    return path == NULL || access(path, F_OK) == 0 || errno != ENOENT
+               ? 0
+               : fa_fail(diag, FA_EINVAL, "there is no file %.300s", path);
+}
+
+static int check_inputs(const cli_verb *verb, const cli_options *options, fa_diag *diag)
+{
+    enum { READS = CLI_GROUP_IMPORT | CLI_GROUP_SHOW | CLI_GROUP_REPLAY };
+    const bool reads = (verb->groups & READS) != 0;
+    int rc;
+    if ((rc = check_input(reads ? options->operand[0] : NULL, diag)) != 0 ||
+        (rc = check_input(options->sweep.baseline, diag)) != 0)
+        return rc;
+    return check_input(options->bundle.from_records, diag);
 }
 
 /* What no single option can tell: lengths that are missing, options that exclude one another. */
@@ -294,7 +322,7 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
                        "--server and --templates exclude one another: a service has "
                        "templates of its own");
     if (!(verb->groups & CLI_GROUP_PROBLEM))
-        return 0;
+        return cli_shorthand_check(options, diag);
     if (options->why && options->operands > 0)
         return fa_fail(diag, FA_EINVAL, "--why asks the store and not a file: leave \"%s\" out",
                        options->operand[0]);
@@ -379,8 +407,8 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     if (specification != NULL && name != NULL)
         return fa_fail(diag, FA_EINVAL, "%s is what to tune: leave --operation out", specification);
-    if (specification != NULL && access(specification, F_OK) != 0)
-        return fa_fail(diag, FA_EINVAL, "there is no file %.300s", specification);
+    if (specification != NULL && (rc = check_input(specification, diag)) != 0)
+        return rc;
     if (specification != NULL)
         return fa_spec_load(specification, ret_operation, diag);
     if (name == NULL)
@@ -427,14 +455,16 @@ static bool is_for_gpu(const parse *p)
     return (problem || (groups & CLI_GROUP_SWEEP)) && p->options->device < 0;
 }
 
-/* Sets what was not given. Stores and services go by their variables, which the library reads. */
+/* Sets what was not given. Stores and services go by their variables, which the library reads; the time of files is
+ * a sweep's, and not what bounds a search. */
 static int take_settings(parse *p, fa_diag *diag)
 {
+    const unsigned groups = p->verb->groups & ~(unsigned)CLI_GROUP_SEARCH;
     int rc = 0;
     for (int i = 0; i < CLI_SETTINGS && rc == 0; i++) {
         const char *value = p->options->files->setting[i].value;
-        const cli_option_spec *spec = option_of(p->all, p->verb->groups, i);
-        bool takes = value[0] != 0 && spec != NULL && cli_option_taken(p->verb->groups, spec);
+        const cli_option_spec *spec = option_of(p->all, groups, i);
+        bool takes = value[0] != 0 && spec != NULL && cli_option_taken(groups, spec);
         bool gpu = takes && (spec->offset == AT(gpu) || spec->offset == AT(sweep.gpu));
         for (size_t o = 0; o < p->all->count; o++)
             takes = takes && !(p->all->spec[o] == spec && p->given[o]);
@@ -500,7 +530,8 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
         return 0;
     }
     if ((rc = check_settings(&all, files, diag)) != 0 || (rc = take_settings(&parse, diag)) != 0 ||
-        (rc = complete(verb, &options, diag)) != 0)
+        (rc = complete(verb, &options, diag)) != 0 ||
+        (rc = check_inputs(verb, &options, diag)) != 0)
         return rc;
     *ret_options = options;
     return 0;

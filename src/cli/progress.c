@@ -382,6 +382,13 @@ static void text_ended(fa_buf *out, const fa_sweep *sweep)
         fa_buf_printf(out, ", %d failed", sweep->failed);
 }
 
+static void text_reused(fa_buf *out, int64_t reused)
+{
+    fa_buf_text(out, ", ");
+    cli_text_count(out, reused, "cubin");
+    fa_buf_text(out, " reused");
+}
+
 /* The problem under way: how far it is, its best so far. */
 static void text_tune(const cli_sweep_progress *progress, const fa_sweep_progress *event,
                       fa_buf *out)
@@ -398,7 +405,7 @@ static void text_tune(const cli_sweep_progress *progress, const fa_sweep_progres
         text_best(out, tune->best, tune->default_us);
     }
     if (tune->reused > 0)
-        fa_buf_printf(out, ", %d cubins reused", tune->reused);
+        text_reused(out, tune->reused);
 }
 
 /* What matters most comes first: a narrow terminal cuts the rest. */
@@ -435,7 +442,7 @@ static void tell_end(cli_sweep_progress *progress, const fa_sweep_progress *even
         if (event->answer->from_store)
             fa_buf_text(&line, ", from the store");
         else if (event->item->spent.reused > 0)
-            fa_buf_printf(&line, ", %" PRId64 " cubins reused", event->item->spent.reused);
+            text_reused(&line, event->item->spent.reused);
     }
     cli_progress_tell(progress->lines, &line);
 }

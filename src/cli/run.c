@@ -114,7 +114,7 @@ int cli_fail(cli_run *run, int rc)
                  "`fa-tune gpus` lists them, `fa-tune doctor` looks for causes",
                  options->specification != NULL ? "FILE " : "",
                  options->specification != NULL ? "" : " --seq 512");
-    if (rc == FA_ENOTFOUND && options->effort == FA_EFFORT_CACHED)
+    if (rc == FA_ENOTFOUND && options->effort == FA_EFFORT_CACHED && run->tuner != NULL)
         cli_tell("leave --effort cached out to tune for it");
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return 128 + cli_interrupted();
@@ -191,7 +191,7 @@ bool cli_gpu_is_like(const char *asked, const char *name)
 static void note_variant(cli_run *run, const char *list, size_t length)
 {
     char asked[64], typed[64], chosen[64];
-    fa_buf note = {0};
+    fa_buf note = {0}, names = {0};
     fa_gpu gpu, other;
     int others = 0;
     snprintf(asked, sizeof asked, "%.*s", (int)length, list);
@@ -199,13 +199,16 @@ static void note_variant(cli_run *run, const char *list, size_t length)
         return; /* the verb says what is wrong */
     put_plain(asked, length, typed);
     put_plain(gpu.name, strlen(gpu.name), chosen);
-    fa_buf_printf(&note, "%s is taken for %s", asked, gpu.name);
     for (int32_t i = 0; strcmp(typed, chosen) != 0 && fa_gpu_type(i, &other, NULL) == 0; i++)
         if (strcmp(other.name, gpu.name) != 0 && cli_gpu_is_like(asked, other.name))
-            fa_buf_printf(&note, "%s %s", others++ == 0 ? "; others are" : ",", other.name);
-    if (others > 0 && !note.failed)
+            fa_buf_printf(&names, "%s %s", others++ == 0 ? "" : ",", other.name);
+    fa_buf_printf(&note, "%s is taken for %s; %s%s", asked, gpu.name,
+                  others == 1 ? "the other is" : "others are",
+                  names.data != NULL ? names.data : "");
+    if (others > 0 && !note.failed && !names.failed)
         cli_progress_note(&run->progress, note.data);
     fa_buf_free(&note);
+    fa_buf_free(&names);
 }
 
 void cli_note_variants(cli_run *run)
@@ -250,7 +253,8 @@ bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const ch
 {
     const fa_problem *want = &options->problem;
     uint32_t given = options->given | options->given_also;
-    if ((given != 0 || options->operation != NULL) && fa_operation_of(is) != fa_operation_of(want))
+    bool named = options->operation != NULL || options->specification != NULL;
+    if ((given != 0 || named) && fa_operation_of(is) != fa_operation_of(want))
         return false;
     for (int i = 0; i < FA_PROBLEM_VALUES; i++)
         if ((given >> i & 1) && is->value[i] != want->value[i])

@@ -14,9 +14,15 @@
 enum { FILE_MAX_BYTES = 64 << 10, KEY_MAX = 32 };
 
 const struct cli_setting_key cli_setting_keys[CLI_SETTINGS] = {
-    {"gpu", NULL, false},   {"effort", NULL, false},           {"jobs", NULL, false},
-    {"time", NULL, false},  {"trials", NULL, false},           {"cost", NULL, false},
-    {"price", NULL, false}, {"store", "FA_TUNE_STORE", false}, {"server", "FA_TUNE_SERVER", true},
+    {"gpu", NULL, false, "\"L4\""},
+    {"effort", NULL, false, "\"predict\""},
+    {"jobs", NULL, false, "8"},
+    {"time", NULL, false, "\"30m\""},
+    {"trials", NULL, false, "500"},
+    {"cost", NULL, false, "2.50"},
+    {"price", NULL, false, "0.50"},
+    {"store", "FA_TUNE_STORE", false, "\"/home/me/store.db\""},
+    {"server", "FA_TUNE_SERVER", true, "\"http://tuner:8080\""},
 };
 
 const char *cli_setting_variable(int index)
@@ -70,7 +76,8 @@ static int read_text(line *l, char ret[CLI_SETTING_MAX], fa_diag *diag)
 }
 
 /* Digits, and more digits behind one point. */
-static int read_number(line *l, const char *key, char ret[CLI_SETTING_MAX], fa_diag *diag)
+static int read_number(line *l, const struct cli_setting_key *key, char ret[CLI_SETTING_MAX],
+                       fa_diag *diag)
 {
     const char *begin = l->at, *word = l->at;
     size_t size = 0, points = 0;
@@ -83,9 +90,11 @@ static int read_number(line *l, const char *key, char ret[CLI_SETTING_MAX], fa_d
     bool whole = size > 0 && begin + size == word && points <= 1 && begin[0] != '.' &&
                  begin[size - 1] != '.' && size < 32;
     if (!whole)
-        return fa_fail(diag, FA_EINVAL,
-                       "the value of %s is a number or a text in quotes, as in %s = \"%.*s\"", key,
-                       key, (int)(word - begin < 40 ? word - begin : 40), begin);
+        return fa_fail(
+            diag, FA_EINVAL,
+            "%.*s is no value: use digits with at most one point, or a text in quotes, as "
+            "in %s = %s",
+            (int)(word - begin < 40 ? word - begin : 40), begin, key->name, key->example);
     memcpy(ret, begin, size);
     ret[size] = 0;
     l->at = word;
@@ -160,7 +169,7 @@ static int read_line(line *l, cli_settings_file file, int number, cli_settings *
     if (is_over(l))
         return fa_fail(diag, FA_EINVAL, "the value of %s is missing", key);
     rc = *l->at == '"' || *l->at == '\'' ? read_text(l, value, diag)
-                                         : read_number(l, key, value, diag);
+                                         : read_number(l, &cli_setting_keys[index], value, diag);
     if (rc != 0)
         return rc;
     skip_blanks(l);

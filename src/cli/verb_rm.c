@@ -16,7 +16,8 @@
 static bool names_some(const cli_options *options)
 {
     return options->given != 0 || options->given_also != 0 || options->operation != NULL ||
-           options->gpu != NULL || options->forget.older_than != 0 || options->forget.stale;
+           options->specification != NULL || options->gpu != NULL ||
+           options->forget.older_than != 0 || options->forget.stale;
 }
 
 /* Its templates are gone: only winners that cannot be read have this name. */
@@ -30,12 +31,12 @@ static int check_selection(const cli_options *options, fa_diag *diag)
 {
     if (options->forget.all && names_some(options))
         return fa_fail(diag, FA_EINVAL,
-                       "--all forgets everything: leave it out, or the options that choose");
+                       "--all forgets everything: leave it out, or what else chooses");
     if (!options->forget.all && !names_some(options))
         return fa_fail(
             diag, FA_EINVAL,
-            "say what to forget: --gpu, options of a problem, --older-than, --stale or --all; "
-            "--dry-run lists what would be deleted");
+            "say what to forget: FILE.cu, --gpu, options of a problem, --older-than, --stale or "
+            "--all; --dry-run lists what would be deleted");
     if (names_unknown(options) && (options->given != 0 || options->given_also != 0))
         return fa_fail(
             diag, FA_EINVAL,
@@ -67,6 +68,7 @@ static bool keeps_unread(const cli_options *options, const fa_study *study)
     const char *operation = NULL;
     fa_json_text(problem, "operation", &operation, "problem", NULL);
     bool keeps = options->given == 0 && options->given_also == 0 &&
+                 options->specification == NULL &&
                  (options->operation == NULL ||
                   (operation != NULL && strcmp(operation, options->operation) == 0)) &&
                  cli_gpu_is(options->gpu, study->gpu.name);

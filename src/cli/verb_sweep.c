@@ -228,9 +228,11 @@ static void print_closing(const fa_sweep *sweep, const char *store, fa_buf *out)
         fa_buf_printf(out, ", %d left", left);
     fa_buf_text(out, "; ");
     cli_text_spent(out, &sweep->spent, &sweep->budget);
-    fa_buf_printf(out,
-                  " spent, %" PRId64 " trials, %" PRId64 " cubins compiled, %" PRId64 " reused\n",
-                  sweep->spent.trials, sweep->spent.compiled, sweep->spent.reused);
+    fa_buf_text(out, " spent, ");
+    cli_text_count(out, sweep->spent.trials, "trial");
+    fa_buf_text(out, ", ");
+    cli_text_count(out, sweep->spent.compiled, "cubin");
+    fa_buf_printf(out, " compiled, %" PRId64 " reused\n", sweep->spent.reused);
     if (sweep->state == FA_SWEEP_BUDGET_SPENT)
         fa_buf_printf(out,
                       "the budget is spent; %d problem%s left: the same command with a larger "

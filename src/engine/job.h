@@ -135,7 +135,6 @@ struct fa_job {
         int evaluations;   /* that may be spent; 0: until the time is over */
         int told;          /* configs of which the search knows where they ended */
         int kernels;       /* of these that compiled */
-        uint64_t until_ns; /* 0: no such time */
         bool over;         /* nothing more is proposed */
     } search;
 
@@ -144,7 +143,7 @@ struct fa_job {
     fa_progress progress;
     int pruned; /* configs that spill or do not fit the registers, by their cubins */
     fa_trial best;
-    uint64_t started_ns;
+    uint64_t started_ns, until_ns; /* of the request's seconds; 0: there is no end */
     int rc; /* set once by fa_job_end, and its sentence */
     fa_diag end_diag;
     bool ended;

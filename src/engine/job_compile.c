@@ -210,8 +210,8 @@ static void share_source(fa_job *job, int index)
     }
 }
 
-/* Whether the configs that compiled, or are on their way, are as many as the tune wants. For a GPU that is not here
- * these are no worse by the model than what is next. */
+/* Whether the configs that compiled, or are on their way, are as many as the tune wants, or its time is over. For a GPU
+ * that is not here these are no worse by the model than what is next. */
 static bool are_enough(const fa_job *job)
 {
     const struct fa_job_compile *compile = &job->compile;
@@ -227,7 +227,9 @@ static bool are_enough(const fa_job *job)
                     (trial->status == FA_STATUS_PENDING && begun)) &&
                    (!(most_us > 0) || trial->predicted_us <= most_us);
     }
-    return compile->wanted > 0 && kernels >= compile->wanted;
+    bool late = job->search.search == NULL && job->until_ns != 0 && job->progress.clean > 0 &&
+                fa_clock_ns() >= job->until_ns;
+    return late || (compile->wanted > 0 && kernels >= compile->wanted);
 }
 
 /* While nothing has compiled, the next config is taken from anywhere in the order, unless a search made it: neighbours would

@@ -23,12 +23,18 @@ enum {
     FOR_ONE_KERNEL = 8, /* effort PREDICT on a GPU that is here */
 };
 
+/* Effort PREDICT compiles the same few configs with a time limit as without one, or fewer. */
+static bool is_by_time(const fa_job *job)
+{
+    return job->request->seconds > 0 && job->request->effort != FA_EFFORT_PREDICT;
+}
+
 bool fa_job_search_wanted(const fa_job *job)
 {
     const fa_request *request = job->request;
     return job->space.held > 0 ||
            (!job->prove_only &&
-            (request->strategy != NULL || request->seconds > 0 ||
+            (request->strategy != NULL || is_by_time(job) ||
              (request->evaluations > 0 && request->evaluations < job->space.survivors)));
 }
 
@@ -39,7 +45,7 @@ static fa_search_options options_of(const fa_job *job)
     fa_search_options options = {.strategy = request->strategy, .seed = job->seed};
     options.evaluations = job->prove_only            ? FOR_ONE_KERNEL
                           : request->evaluations > 0 ? request->evaluations
-                          : request->seconds > 0     ? FA_SPACE_MAX
+                          : is_by_time(job)          ? FA_SPACE_MAX
                           : job->space.held > 0      ? EVALUATIONS
                                                      : job->space.survivors;
     if (expected > 0 && expected < FA_SPACE_MAX)
@@ -53,14 +59,12 @@ int fa_job_search_open(fa_job *job)
 {
     struct fa_job_search *s = &job->search;
     const fa_search_options options = options_of(job);
-    bool bounded = job->prove_only || job->request->evaluations > 0 || job->request->seconds > 0;
+    bool bounded = job->prove_only || job->request->evaluations > 0 || is_by_time(job);
     char number[FA_COMMAS_MAX];
     s->held = job->space.held > 0 ? job->space.held : job->space.count;
     s->about = job->space.about;
     s->evaluations =
-        job->request->evaluations == 0 && job->request->seconds > 0 ? 0 : (int)options.evaluations;
-    if (job->request->seconds > 0)
-        s->until_ns = job->started_ns + (uint64_t)(job->request->seconds * 1e9);
+        job->request->evaluations == 0 && is_by_time(job) ? 0 : (int)options.evaluations;
     const char *how = job->measuring ? "measured, as a search chooses them" : "compiled, spread over all";
     if (job->space.held > 0 && !bounded)
         fa_note(job->tuner, "of %s%s configs at most %d are %s: evaluations or seconds change that",
@@ -197,7 +201,7 @@ void fa_job_search_more(fa_job *job)
     struct fa_job_search *s = &job->search;
     if (s->search == NULL || job->ended || job->progress.stage == FA_STAGE_FINAL)
         return;
-    if (s->until_ns != 0 && fa_clock_ns() >= s->until_ns)
+    if (job->until_ns != 0 && fa_clock_ns() >= job->until_ns)
         stop(job);
     propose(job);
     while (s->told < job->space.count && !job->ended &&

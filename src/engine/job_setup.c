@@ -372,6 +372,8 @@ int fa_job_set_up(fa_job *job)
         return fa_fail(&job->diag, FA_EIO, "no random seed to be had");
     job->seed &= ((uint64_t)1 << 53) - 1; /* exact in JSON */
     job->compile.wanted = job->prove_only && job->plan.count == 0 ? 1 : 0;
+    if (job->request->seconds > 0)
+        job->until_ns = job->started_ns + (uint64_t)(job->request->seconds * 1e9);
     int rc = set_up_space(job);
     bool resume =
         job->request->effort != FA_EFFORT_PATIENT && !(job->plan.count > 0 && job->plan.prove_only);

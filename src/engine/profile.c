@@ -337,12 +337,11 @@ int fa_profile_config(fa_tuner *tuner, const fa_request *request, int32_t rank,
         return rc;
     if (ret_profile->size != sizeof *ret_profile || rank < 1)
         return fa_fail(diag, FA_EINVAL, "rank counts from 1, and ret_profile's size is its sizeof");
-    if ((rc = fa_request_copy(request, &known, diag)) != 0 ||
-        (rc = fa_ncu_locate(run.ncu, diag)) != 0)
+    if ((rc = fa_request_copy(request, &known, diag)) != 0)
         return rc;
     run.request = &known;
     if ((rc = find_config(tuner, &known, &space, diag)) != 0 ||
-        (rc = make_folder(&run.folder, diag)) != 0)
+        (rc = fa_ncu_locate(run.ncu, diag)) != 0 || (rc = make_folder(&run.folder, diag)) != 0)
         goto done;
     profile.config = space.trial[space.at].config;
     pthread_mutex_lock(&tuner->work);

@@ -26,6 +26,7 @@
 /* ---- store to records -----------------------------------------------------------------------*/
 struct collecting {
     fa_tuner *tuner;
+    const fa_export_options *output; /* NULL: all winners are kept */
     fa_records *records;
     fa_records_info *info;
     fa_diag *diag;
@@ -106,8 +107,10 @@ static int make_portable(fa_winner_record *record, fa_diag *diag)
 static int collect_one(void *context, fa_store *store, const fa_winner_record *winner)
 {
     struct collecting *all = context;
+    const fa_export_options *output = all->output;
     fa_winner_record record = *winner;
     fa_gpu gpu;
+    fa_answer answer;
     const fa_scope *scope = &winner->scope;
     if (!fa_templates_match(all->tuner->templates, &scope->problem, scope->templates) ||
         strcmp(scope->policy, FA_MEASURE_POLICY) != 0)
@@ -116,8 +119,12 @@ static int collect_one(void *context, fa_store *store, const fa_winner_record *w
         all->info->unlisted++;
         return 0;
     }
+    int rc = fa_records_answer(winner, &gpu, &answer, all->diag);
+    if (rc != 0 ||
+        (output != NULL && output->keep != NULL && !output->keep(output->context, &answer)))
+        return rc;
     memcpy(record.gpu_name, gpu.name, sizeof gpu.name);
-    int rc = make_portable(&record, all->diag);
+    rc = make_portable(&record, all->diag);
     fa_winner_record *earlier = find_record(all->records, scope);
     bool kept = earlier != NULL && earlier->origin < record.origin;
     if (rc == 0 && !kept && record.origin <= FA_ORIGIN_IMPORTED)
@@ -205,10 +212,12 @@ int fa_records_options_check(const fa_records_options *options, fa_diag *diag)
     return 0;
 }
 
-static int export_records(fa_tuner *tuner, const char *path, fa_records_info *info, fa_diag *diag)
+static int export_records(fa_tuner *tuner, const fa_records_options *options, fa_records_info *info,
+                          fa_diag *diag)
 {
+    const char *path = options->records;
     fa_records records = {0}, today = {0};
-    struct collecting all = {tuner, &records, info, diag};
+    struct collecting all = {tuner, options->output, &records, info, diag};
     int rc;
     if ((rc = fa_tuner_families(tuner, diag)) != 0 ||
         (rc = fa_records_families(&today, tuner->templates, &tuner->families, diag)) != 0 ||
@@ -223,8 +232,8 @@ static int export_records(fa_tuner *tuner, const char *path, fa_records_info *in
     count_origins(&records, info);
     rc = records.count > 0 ? fa_records_write(&records, path, diag)
                            : fa_fail(diag, FA_ENOTFOUND,
-                                     "the store has no winner of today's templates on a GPU of "
-                                     "the catalogue");
+                                     "the store has no winner within the filters that is of "
+                                     "today's templates and on a GPU of the catalogue");
 done:
     fa_records_free(&records);
     return rc;
@@ -240,7 +249,7 @@ int fa_export_records(fa_tuner *tuner, const fa_records_options *options, fa_rec
         (rc = fa_output_check(options->records, diag)) != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = export_records(tuner, options->records, &info, diag);
+    rc = export_records(tuner, options, &info, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0 && ret_info != NULL)
         *ret_info = info;

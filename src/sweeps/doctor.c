@@ -348,7 +348,8 @@ static void check_bundles(struct doctor *d)
                check.served > 0
                    ? ""
                    : "they were made for another fa-tune: install the bundle of this one",
-               "%d winners in system bundles, %d for these templates", check.winners, check.served);
+               "%d winner%s in system bundles, %d for these templates", check.winners,
+               check.winners == 1 ? "" : "s", check.served);
     fa_system_free(&system);
     fa_templates_close(&templates);
 }
