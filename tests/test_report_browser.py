@@ -317,6 +317,17 @@ def names_break_between_their_parts_only():
     assert " ×" not in headline and "fa-tune" not in headline, headline
 
 
+def the_axis_of_a_race_begins_and_ends_where_its_bars_do():
+    shown = page("rows")
+    shown.run("location.hash = '#p1'")
+    for width in (1400, 900, 420):
+        shown.resize(width, 900, False)
+        shown.settle()
+        bar, axis = shown.run("""["#p1 .race svg", "#p1 .axis"].map(part => document.querySelector(part).getBoundingClientRect())
+            .map(box => [box.left, box.right])""")
+        tap.equal((width, axis), (width, bar))
+
+
 def what_all_baselines_come_from_is_said_once():
     shown = page("lengths")
     shown.run("""(told => {
@@ -871,6 +882,7 @@ try:
         the_page_begins_with_how_much_faster_on_which_gpu,
         the_kernel_is_the_second_column_and_what_is_alike_is_said_once,
         names_break_between_their_parts_only,
+        the_axis_of_a_race_begins_and_ends_where_its_bars_do,
         what_all_baselines_come_from_is_said_once,
         the_list_fits_its_page_at_every_width,
         a_rows_lines_are_at_one_height,
