@@ -423,6 +423,17 @@ def heat_maps_of_one_family_have_their_columns_below_one_another():
         tap.equal((width, cells), (width, []))  # a time's box is as wide as a word's
 
 
+def a_heat_map_says_which_times_are_probes_beside_a_race():
+    shown, problem = page(), state["told"]["problems"][0]
+    places = [(cell, len(one["axes"]) + 2) for one in problem["heat"] for cell in one["cells"]]
+    told = [(problem["configs"][cell[at]], cell[at + 1:]) for cell, at in places if cell[at - 1]]
+    for config, raced in told:
+        tap.equal(raced, [True] if config["raced"] else [])
+    marks = ["★" if config["winner"] else "" if raced else "ᵖ" for config, raced in told]
+    tap.equal(sorted(text.partition(" ")[2] for text in texts(shown, "#p1 .heat button")), sorted(marks))
+    tap.equal(set(marks), {"★", "", "ᵖ"})
+
+
 def why_configs_ended_is_read_on_a_phone_without_scrolling_sideways():
     shown = page(width=420)
     shown.run("location.hash = '#p1'")
@@ -890,6 +901,7 @@ try:
         many_problems_have_rooflines_of_few_lines_across_the_page,
         fields_that_an_operations_problems_leave_out_are_in_no_title,
         heat_maps_of_one_family_have_their_columns_below_one_another,
+        a_heat_map_says_which_times_are_probes_beside_a_race,
         why_configs_ended_is_read_on_a_phone_without_scrolling_sideways,
         the_card_counts_the_configs_that_the_race_marks,
         words_stand_apart_and_are_those_of_everybody,
