@@ -375,8 +375,14 @@ static void drop_unknown(struct report_headline *headline)
 cJSON *report_headlines_json(const report *report)
 {
     cJSON *list = cJSON_CreateArray();
-    for (size_t i = 0; i < report->headlines; i++) {
-        struct report_headline headline = report->headline[i];
+    for (size_t n = 0; n < 2 * report->headlines; n++) { /* GPU types with a measurement first */
+        size_t at = n % report->headlines;
+        struct report_headline headline = report->headline[at], gpu = headline;
+        for (size_t other = 0; other < report->headlines; other++)
+            if (other != at && strcmp(report->headline[other].silicon, gpu.silicon) == 0)
+                join(&gpu, &report->headline[other]);
+        if ((gpu.timed > 0) != (n < report->headlines))
+            continue;
         fa_buf words = {0};
         drop_unknown(&headline);
         cJSON *item = cJSON_CreateObject();
@@ -388,10 +394,7 @@ cJSON *report_headlines_json(const report *report)
         sentence(&words, &headline,
                  headline.operation != fa_operation_of(NULL) || report->headlines > 1);
         add_words(item, "sentence", &words);
-        for (size_t other = 0; other < report->headlines; other++)
-            if (other != i && strcmp(report->headline[other].silicon, headline.silicon) == 0)
-                join(&headline, &report->headline[other]);
-        circumstances(&words, &headline);
+        circumstances(&words, &gpu);
         add_words(item, "circumstances", &words);
         cJSON *peers = fa_json_add_array(item, "peers");
         for (size_t p = 0; p < headline.peers; p++)
