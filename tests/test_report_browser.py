@@ -267,7 +267,7 @@ FITS = """[Math.max(...Array.from(document.querySelectorAll("#summary .scroll, .
 def the_list_fits_its_page_at_every_width():
     for name in ("tuned", "imported", "lengths", "serving", "rows", "peers"):
         shown = page("lengths" if name == "peers" else name)
-        if name == "peers":  # as many as the records of an H100 have, and names as long
+        if name == "peers":  # as many as the records of an H100 have, and names as long; and of two operations
             shown.run("""(told => {
                 const names = ["FlashAttention-3", "cuDNN", "PyTorch's FA2"];
                 for (const one of told.problems)
@@ -275,8 +275,8 @@ def the_list_fits_its_page_at_every_width():
                 told.problems.forEach((one, i) => {
                     Object.assign(one.winner, {median_us: 12345.6, low_us: 11000, high_us: 13000});
                     Object.assign(one, {unix_time: 1764000000 - 86400 * i, undated: i > 0});
-                    one.words = "bf16 · B 16 · H 32 · S 16384 · D 128 · causal bottom-right";
-                    one.winner.config.tunables = {...one.winner.config.tunables, BLOCK_M: 64 + i, PERSISTENT: i, PINGPONG: i};
+                    one.words = "attention backward · bf16 · B 16 · H 32 · S 16384 · D 128 · causal bottom-right";
+                    one.winner.config = {family: "attn_fwd_sm9" + i + "a", tunables: {BLOCK_M: 256 - i, BLOCK_N: 64 + i, STAGES: i, Q_STAGES: i, PINGPONG: i, PERSISTENT: i, MIN_BLOCKS: i}};
                 });
                 report.draw(told);
             })(JSON.parse(document.getElementById("document").textContent))""")
@@ -285,6 +285,12 @@ def the_list_fits_its_page_at_every_width():
             shown.settle()
             over, page_over = shown.run(FITS)
             assert over <= 0 and page_over <= 0, (name, width, over, page_over)
+            lines = shown.run("""Math.max(...Array.from(document.querySelectorAll("#summary td.mono"), e => {
+                const words = document.createRange();
+                words.selectNodeContents(e);
+                return new Set(Array.from(words.getClientRects(), box => box.top)).size;
+            }))""")
+            assert width < 1400 or lines <= 4, (name, lines)
         if name == "peers":
             tap.equal(column(shown, "day")[:2], ["2025-11-24", "by 2025-11-23"])
     shown.run("document.querySelector('#summary tbody tr').scrollIntoView()")
