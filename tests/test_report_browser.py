@@ -494,6 +494,23 @@ def filters_choose_for_list_and_chart_alike():
     tap.has(shown.run("document.querySelector('[role=status]').textContent"), "1 of 4 problems")
     tap.equal(shown.run("document.querySelectorAll('#lengths').length"), 0)
     tap.equal(texts(shown, "#summary a"), ["fp16 · B 1 · H 1 · S 1024 · D 64"])
+    shown.run("""(find => {
+        find.value = "s 4711";
+        find.dispatchEvent(new Event("input"));
+    })(document.querySelector(".filters input"))""")
+    tap.equal(texts(shown, "#summary table, #cards p"), [])
+    tap.equal(texts(shown, "#summary p")[1:], ["No problem matches the filters."])
+
+
+def filters_are_named_in_words_and_what_is_not_drawn_is_counted():
+    shown = page("lengths")
+    shown.run("""(told => {
+        Object.assign(told.problems[0].problem, {heads_kv: 2, lengths_k: "seqused", kv_dtype: "fp8", head_dim_v: 128});
+        report.draw(told);
+    })(JSON.parse(document.getElementById("document").textContent))""")
+    tap.equal(texts(shown, ".filters label span")[:-2], ["key heads", "sequence length", "lengths of keys", "keys", "head dim of V"])
+    tap.equal(texts(shown, '.filters select[name="head dim of V"] option'), ["all", "–", "128"])
+    tap.has(texts(shown, "#lengths p")[0], "Not drawn: 1 problem without another length beside it.")
 
 
 def imported_times_are_drawn_as_measured_ones():
@@ -913,6 +930,7 @@ try:
         words_stand_apart_and_are_those_of_everybody,
         as_fast_has_no_colour,
         filters_choose_for_list_and_chart_alike,
+        filters_are_named_in_words_and_what_is_not_drawn_is_counted,
         imported_times_are_drawn_as_measured_ones,
         what_is_predicted_has_a_tilde_wherever_it_stands,
         an_operation_that_a_folder_brings_is_drawn_by_its_own_fields,
