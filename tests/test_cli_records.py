@@ -218,9 +218,17 @@ def the_demo_is_drawn_from_records_alone():
         write(place, lines())
         page = os.path.join(place.folder, "demo.html")
         env = dict(place.env, FA_TUNE_RECORDS=os.path.join(place.folder, "records.jsonl"))
-        done = subprocess.run([os.path.join(SOURCE, "examples", "demo_report.sh"), page, FA_TUNE, "L4"],
-                              env=env, cwd=place.folder, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, encoding="utf-8", check=False, timeout=DEADLINE)
+        demo = os.path.join(SOURCE, "examples", "demo_report.sh")
+
+        def draw(*arguments):
+            return subprocess.run([demo, page, *arguments], env=dict(env, PATH="/usr/bin:/bin"), cwd=place.folder,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=False,
+                                  timeout=DEADLINE)
+        done = draw("none")
+        tap.equal((done.returncode, done.stderr), (1, "there is no none: make it with ./dev build, then %s %s build/fa-tune\n"
+                                                  % (demo, page)))
+        tap.equal(draw().stderr, done.stderr.replace("none", "fa-tune on the path"))
+        done = draw(FA_TUNE, "L4")
         tap.equal((done.returncode, done.stderr), (0, ""))
         tap.has(done.stdout, "2 problems, ")
         with open(page, encoding="utf-8") as file:
