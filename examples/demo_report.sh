@@ -7,7 +7,8 @@
 #     examples/demo_report.sh report-h100.html [fa-tune [GPU]]
 set -eu
 page=$(realpath "${1:?a file for the page}")
-fa_tune=$(realpath "${2:-$(command -v fa-tune)}")
+fa_tune=$(realpath -e "${2:-$(command -v fa-tune)}" 2>/dev/null) ||
+    { echo "there is no ${2:-fa-tune on the path}: make it with ./dev build, then $0 $1 build/fa-tune" >&2; exit 1; }
 gpu=${3:-H100 SXM}
 records=$(realpath "${FA_TUNE_RECORDS:-$(dirname "$0")/../system/records.jsonl}")
 folder=$(mktemp -d)

@@ -228,7 +228,10 @@ def by_gpu(folder):
     alike = [(names, cells[0]) for names, cells in rows if len(set(cells)) == 1]
     yield from as_lines((names, cells) for names, cells in rows if len(set(cells)) > 1)
     if alike:
-        yield "\nOn all of these: %s." % "; ".join("%s %s" % row for row in alike)
+        barred = {bars: [one["option"] for one in fields if one.get("bars") == bars] for bars in
+                  (field["bars"] for field in fields if "bars" in field)}
+        yield "\nOn all of these: %s.%s" % ("; ".join("%s %s" % row for row in alike), "".join(
+            " `--%s` goes without `%s`." % (bars.replace("=", " "), "` and `".join(names)) for bars, names in barred.items()))
 
 
 def layer(fields):

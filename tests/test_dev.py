@@ -49,13 +49,16 @@ class Checkout:
 
 
 def a_mistyped_word_is_told_with_the_one_that_was_meant():
-    def said(word):
-        done = subprocess.run([os.path.join(SOURCE, "dev"), word], stderr=subprocess.PIPE, encoding="utf-8", check=False)
+    def said(*words):
+        done = subprocess.run([os.path.join(SOURCE, "dev"), *words], stderr=subprocess.PIPE, encoding="utf-8", check=False)
         tap.equal(done.returncode, 1)
         return done.stderr
     tap.equal(said("tnue"), 'dev: there is no command "tnue": did you mean ./dev tune? ./dev help lists them all\n')
     tap.has(said("tets"), "did you mean ./dev test?")
     tap.equal(said("xyzzy"), 'dev: there is no command "xyzzy": ./dev help lists them all\n')
+    tap.equal(said("build", "--asan", "foo"), 'dev: build takes --asan or --tsan, not "--asan foo"\n')
+    for name in ("wheel", "sdist"):
+        tap.equal(said(name, "foo"), 'dev: %s takes no arguments, not "foo"\n' % name)
     with open(os.path.join(SOURCE, "dev"), encoding="utf-8") as file:
         text = file.read()
     known, = re.findall(r"(?s)python3 - \"\$1\" (.*?) 2>", text)

@@ -267,7 +267,7 @@ FITS = """[Math.max(...Array.from(document.querySelectorAll("#summary .scroll, .
 def the_list_fits_its_page_at_every_width():
     for name in ("tuned", "imported", "lengths", "serving", "rows", "peers"):
         shown = page("lengths" if name == "peers" else name)
-        if name == "peers":  # as many as the records of an H100 have, and names as long
+        if name == "peers":  # as many as the records of an H100 have, and names as long; and of two operations
             shown.run("""(told => {
                 const names = ["FlashAttention-3", "cuDNN", "PyTorch's FA2"];
                 for (const one of told.problems)
@@ -275,8 +275,8 @@ def the_list_fits_its_page_at_every_width():
                 told.problems.forEach((one, i) => {
                     Object.assign(one.winner, {median_us: 12345.6, low_us: 11000, high_us: 13000});
                     Object.assign(one, {unix_time: 1764000000 - 86400 * i, undated: i > 0});
-                    one.words = "bf16 · B 16 · H 32 · S 16384 · D 128 · causal bottom-right";
-                    one.winner.config.tunables = {...one.winner.config.tunables, BLOCK_M: 64 + i, PERSISTENT: i, PINGPONG: i};
+                    one.words = "attention backward · bf16 · B 16 · H 32 · S 16384 · D 128 · causal bottom-right";
+                    one.winner.config = {family: "attn_fwd_sm9" + i + "a", tunables: {BLOCK_M: 256 - i, BLOCK_N: 64 + i, STAGES: i, Q_STAGES: i, PINGPONG: i, PERSISTENT: i, MIN_BLOCKS: i}};
                 });
                 report.draw(told);
             })(JSON.parse(document.getElementById("document").textContent))""")
@@ -285,6 +285,12 @@ def the_list_fits_its_page_at_every_width():
             shown.settle()
             over, page_over = shown.run(FITS)
             assert over <= 0 and page_over <= 0, (name, width, over, page_over)
+            lines = shown.run("""Math.max(...Array.from(document.querySelectorAll("#summary td.mono"), e => {
+                const words = document.createRange();
+                words.selectNodeContents(e);
+                return new Set(Array.from(words.getClientRects(), box => box.top)).size;
+            }))""")
+            assert width < 1400 or lines <= 4, (name, lines)
         if name == "peers":
             tap.equal(column(shown, "day")[:2], ["2025-11-24", "by 2025-11-23"])
     shown.run("document.querySelector('#summary tbody tr').scrollIntoView()")
@@ -315,6 +321,17 @@ def names_break_between_their_parts_only():
     assert "S\u00a0512" in words and "\u00a0· " in words, words
     headline = shown.run("document.querySelector('.headline').textContent")
     assert " ×" not in headline and "fa-tune" not in headline, headline
+
+
+def the_axis_of_a_race_begins_and_ends_where_its_bars_do():
+    shown = page("rows")
+    shown.run("location.hash = '#p1'")
+    for width in (1400, 900, 420):
+        shown.resize(width, 900, False)
+        shown.settle()
+        bar, axis = shown.run("""["#p1 .race svg", "#p1 .axis"].map(part => document.querySelector(part).getBoundingClientRect())
+            .map(box => [box.left, box.right])""")
+        tap.equal((width, axis), (width, bar))
 
 
 def what_all_baselines_come_from_is_said_once():
@@ -412,6 +429,17 @@ def heat_maps_of_one_family_have_their_columns_below_one_another():
         tap.equal((width, cells), (width, []))  # a time's box is as wide as a word's
 
 
+def a_heat_map_says_which_times_are_probes_beside_a_race():
+    shown, problem = page(), state["told"]["problems"][0]
+    places = [(cell, len(one["axes"]) + 2) for one in problem["heat"] for cell in one["cells"]]
+    told = [(problem["configs"][cell[at]], cell[at + 1:]) for cell, at in places if cell[at - 1]]
+    for config, raced in told:
+        tap.equal(raced, [True] if config["raced"] else [])
+    marks = ["★" if config["winner"] else "" if raced else "ᵖ" for config, raced in told]
+    tap.equal(sorted(text.partition(" ")[2] for text in texts(shown, "#p1 .heat button")), sorted(marks))
+    tap.equal(set(marks), {"★", "", "ᵖ"})
+
+
 def why_configs_ended_is_read_on_a_phone_without_scrolling_sideways():
     shown = page(width=420)
     shown.run("location.hash = '#p1'")
@@ -466,6 +494,23 @@ def filters_choose_for_list_and_chart_alike():
     tap.has(shown.run("document.querySelector('[role=status]').textContent"), "1 of 4 problems")
     tap.equal(shown.run("document.querySelectorAll('#lengths').length"), 0)
     tap.equal(texts(shown, "#summary a"), ["fp16 · B 1 · H 1 · S 1024 · D 64"])
+    shown.run("""(find => {
+        find.value = "s 4711";
+        find.dispatchEvent(new Event("input"));
+    })(document.querySelector(".filters input"))""")
+    tap.equal(texts(shown, "#summary table, #cards p"), [])
+    tap.equal(texts(shown, "#summary p")[1:], ["No problem matches the filters."])
+
+
+def filters_are_named_in_words_and_what_is_not_drawn_is_counted():
+    shown = page("lengths")
+    shown.run("""(told => {
+        Object.assign(told.problems[0].problem, {heads_kv: 2, lengths_k: "seqused", kv_dtype: "fp8", head_dim_v: 128});
+        report.draw(told);
+    })(JSON.parse(document.getElementById("document").textContent))""")
+    tap.equal(texts(shown, ".filters label span")[:-2], ["key heads", "sequence length", "lengths of keys", "keys", "head dim of V"])
+    tap.equal(texts(shown, '.filters select[name="head dim of V"] option'), ["all", "–", "128"])
+    tap.has(texts(shown, "#lengths p")[0], "Not drawn: 1 problem without another length beside it.")
 
 
 def imported_times_are_drawn_as_measured_ones():
@@ -871,6 +916,7 @@ try:
         the_page_begins_with_how_much_faster_on_which_gpu,
         the_kernel_is_the_second_column_and_what_is_alike_is_said_once,
         names_break_between_their_parts_only,
+        the_axis_of_a_race_begins_and_ends_where_its_bars_do,
         what_all_baselines_come_from_is_said_once,
         the_list_fits_its_page_at_every_width,
         a_rows_lines_are_at_one_height,
@@ -878,11 +924,13 @@ try:
         many_problems_have_rooflines_of_few_lines_across_the_page,
         fields_that_an_operations_problems_leave_out_are_in_no_title,
         heat_maps_of_one_family_have_their_columns_below_one_another,
+        a_heat_map_says_which_times_are_probes_beside_a_race,
         why_configs_ended_is_read_on_a_phone_without_scrolling_sideways,
         the_card_counts_the_configs_that_the_race_marks,
         words_stand_apart_and_are_those_of_everybody,
         as_fast_has_no_colour,
         filters_choose_for_list_and_chart_alike,
+        filters_are_named_in_words_and_what_is_not_drawn_is_counted,
         imported_times_are_drawn_as_measured_ones,
         what_is_predicted_has_a_tilde_wherever_it_stands,
         an_operation_that_a_folder_brings_is_drawn_by_its_own_fields,

@@ -144,6 +144,8 @@ static void add_map(cJSON *array, const report_problem *problem, size_t first,
         fa_json_push(cell,
                      config->rank > 0 && us > 0 ? cJSON_CreateNumber(us) : cJSON_CreateNull());
         fa_json_push(cell, cJSON_CreateNumber(config->told));
+        if (config->trial.raced)
+            fa_json_push(cell, cJSON_CreateTrue());
         fa_json_push(cells, cell);
     }
     fa_json_push(array, item);

@@ -218,31 +218,23 @@ static int compare_means(const void *a, const void *b)
     return difference < 0 ? -1 : difference > 0 ? 1 : strcmp(x->peer, y->peer);
 }
 
-/* "1.20 × as fast as cuDNN and 1.11 × as FlashAttention-3, geometric mean of 36 problems, worst 1.02" */
+/* "1.11 × as fast as FlashAttention-3 (geometric mean of 36 problems, worst 1.02) and 1.20 × as cuDNN (worst 1.11)" */
 static void against(fa_buf *out, const comparison *peer, size_t count)
 {
-    bool alike = true;
-    double worst = peer[0].worst;
-    for (size_t i = 1; i < count; i++) {
-        alike &= peer[i].problems == peer[0].problems;
-        worst = peer[i].worst < worst ? peer[i].worst : worst;
-    }
     for (size_t i = 0; i < count; i++) {
+        bool same = i > 0 && peer[i].problems == peer[i - 1].problems;
+        bool several = peer[i].problems > 1;
         fa_buf_text(out, i == 0 ? "" : i + 1 < count ? ", " : " and ");
         fa_buf_printf(out, "%.2f × as %s", mean_of(&peer[i]), i == 0 ? "fast as " : "");
         fa_buf_text(out, report_peer_name(peer[i].peer));
-        if (!alike) {
-            fa_buf_text(out, peer[i].problems > 1 ? " (geometric mean of " : " (");
+        if (!same) {
+            fa_buf_text(out, several ? " (geometric mean of " : " (");
             problems(out, peer[i].problems);
-            fa_buf_printf(out, peer[i].problems > 1 ? ", worst %.2f)" : ")", peer[i].worst);
         }
+        if (several)
+            fa_buf_printf(out, "%sworst %.2f", same ? " (" : ", ", peer[i].worst);
+        fa_buf_text(out, same && !several ? "" : ")");
     }
-    if (!alike)
-        return;
-    fa_buf_text(out, peer[0].problems > 1 ? ", geometric mean of " : ", on ");
-    problems(out, peer[0].problems);
-    if (peer[0].problems > 1)
-        fa_buf_printf(out, ", worst %.2f", worst);
 }
 
 /* "3 problems", and of which operation in a report that has several. */
@@ -383,8 +375,14 @@ static void drop_unknown(struct report_headline *headline)
 cJSON *report_headlines_json(const report *report)
 {
     cJSON *list = cJSON_CreateArray();
-    for (size_t i = 0; i < report->headlines; i++) {
-        struct report_headline headline = report->headline[i];
+    for (size_t n = 0; n < 2 * report->headlines; n++) { /* GPU types with a measurement first */
+        size_t at = n % report->headlines;
+        struct report_headline headline = report->headline[at], gpu = headline;
+        for (size_t other = 0; other < report->headlines; other++)
+            if (other != at && strcmp(report->headline[other].silicon, gpu.silicon) == 0)
+                join(&gpu, &report->headline[other]);
+        if ((gpu.timed > 0) != (n < report->headlines))
+            continue;
         fa_buf words = {0};
         drop_unknown(&headline);
         cJSON *item = cJSON_CreateObject();
@@ -396,10 +394,7 @@ cJSON *report_headlines_json(const report *report)
         sentence(&words, &headline,
                  headline.operation != fa_operation_of(NULL) || report->headlines > 1);
         add_words(item, "sentence", &words);
-        for (size_t other = 0; other < report->headlines; other++)
-            if (other != i && strcmp(report->headline[other].silicon, headline.silicon) == 0)
-                join(&headline, &report->headline[other]);
-        circumstances(&words, &headline);
+        circumstances(&words, &gpu);
         add_words(item, "circumstances", &words);
         cJSON *peers = fa_json_add_array(item, "peers");
         for (size_t p = 0; p < headline.peers; p++)

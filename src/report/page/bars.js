@@ -125,12 +125,12 @@ function race(problem) {
         : "Nothing was measured here. These are the model’s guesses, best first.",
     tell.shared ? [" All have ", h("span", { class: "mono" }, tell.shared), "."] : ""),
     h("table", { class: "bars race", "data-keys": true },
-      h("caption", { class: "hidden" }, "Times of the best configs"), h("tbody", {}, lines)),
-    measured ? [h("div", { class: "axis" }, h("span", {}, microseconds(axis.low)),
-      h("span", {}, microseconds(axis.high))),
-    small("The axis does not begin at zero; the dotted line is #" + best.rank + "’s median." +
+      h("caption", { class: "hidden" }, "Times of the best configs"), h("tbody", {}, lines),
+      measured ? h("tfoot", {}, h("tr", {}, h("td"), h("td", {}, h("div", { class: "axis" },
+        h("span", {}, microseconds(axis.low)), h("span", {}, microseconds(axis.high)))), h("td"))) : null),
+    measured ? small("The axis does not begin at zero; the dotted line is #" + best.rank + "’s median." +
       (axis.beyond > 0 ? " " + count(axis.beyond, "sample") +
-        (axis.beyond === 1 ? " lies" : " lie") + " beyond its ends." : ""))] : null,
+        (axis.beyond === 1 ? " lies" : " lie") + " beyond its ends." : "")) : null,
     left > 0 ? small(count(left, "slower one") + " not drawn.") : null);
 }
 

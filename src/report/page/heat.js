@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Heat maps: two tunables of a family by one another for each value of a third, in each cell the best
- * time that the other tunables reach. Steps of colour are ratios to the problem's best, the same in
- * every map; the numbers are in the cells, so that no colour needs to be told from another. A cell
- * without a time says at which gate the configs that came furthest ended.
+ * Heat maps: two tunables of a family by one another for each value of a third, in each cell the config
+ * that ranks first: of those in the race, else of the probes. Steps of colour are ratios to the
+ * problem's best, the same in every map; the numbers are in the cells, so that no colour needs to be
+ * told from another. A cell without a time says at which gate the configs that came furthest ended.
  */
 const STEPS = [[1.02, "to 1.02×"], [1.05, "1.05×"], [1.1, "1.1×"], [1.2, "1.2×"], [1.4, "1.4×"],
   [1.7, "1.7×"], [2.5, "2.5×"], [Infinity, "slower"]];
 
-/* A cell as the document has it: its place, its status, its time and its config's place among those
- * that are told. */
-function readCell(axes, cell) {
-  const [status, us, config] = cell.slice(axes.length);
-  return { at: cell.slice(0, axes.length), status, us: us || 0, config };
+/* A cell as the document has it: its place, its status, its time, its config's place among those that
+ * are told, and whether it is a probe beside races. */
+function readCell(axes, cell, races) {
+  const [status, us, config, raced] = cell.slice(axes.length);
+  return { at: cell.slice(0, axes.length), status, us: us || 0, config,
+    probe: races && status === "measured" && !raced };
 }
 
 function heatCell(problem, cell) {
@@ -25,7 +26,7 @@ function heatCell(problem, cell) {
   const best = config && config.winner;
   const text = (measured ? "" : "~") +
     (cell.us < 9.995 ? cell.us.toFixed(2) : cell.us < (measured ? 999.95 : 99.95) ? cell.us.toFixed(1)
-      : cell.us.toFixed(0)) + (best ? " ★" : "");
+      : cell.us.toFixed(0)) + (best ? " ★" : cell.probe ? " ᵖ" : "");
   return h("td", {}, configButton(problem, config,
     "h" + step + (measured ? "" : " predicted") + (best ? " best" : ""), text));
 }
@@ -46,11 +47,14 @@ function heatMap(problem, map, cells, third) {
 }
 
 function heat(problem) {
-  const maps = problem.heat.map((map) => [map, map.cells.map((cell) => readCell(map.axes, cell))])
+  const races = problem.timed && problem.winner.raced;
+  const maps = problem.heat.map((map) => [map, map.cells.map((cell) => readCell(map.axes, cell, races))])
     .filter(([, cells]) => cells.filter((cell) => cell.us > 0).length > 1);
   if (maps.length === 0) return null;
   return h("section", { class: "panel whole" }, h("h4", {}, "Heat map"),
-    small("Best time of the other tunables in each cell", problem.timed ? ""
+    small("In each cell the config of the other tunables that ranks first", races
+      ? ": by the race, else by its probe (ᵖ). Probes are timed one by one while the GPU’s clock varies: " +
+        "one below ★ is not known to be faster" : problem.timed ? ""
       : [", as the ", h("em", {}, "model"), " says: none was measured, hence the ~"],
     ". A word instead of a number says what stopped the configs of that cell. Arrow " +
     "keys move between cells, Enter opens a record."),
@@ -63,5 +67,5 @@ function heat(problem) {
         .map((third) => heatMap(problem, map, cells, third)))]),
     h("ul", { class: "key", "aria-label": "Steps of colour" }, h("li", {}, "times the best:"),
       STEPS.map(([, name], i) => h("li", { class: "h" + i }, name)), h("li", {}, "★ winner"),
-      h("li", {}, "– impossible, or known to be slower")));
+      races ? h("li", {}, "ᵖ probe") : null, h("li", {}, "– impossible, or known to be slower")));
 }

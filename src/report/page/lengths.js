@@ -123,6 +123,7 @@ function lengthCharts(problems, peers) {
       different(curve.points.map((point) => point.x)).length > 1));
   if (panels.length === 0) return null;
   const shown = panels.slice(0, PANELS_MAX);
+  const left = here.length - panels.flatMap(({ group }) => group.problems).length;
   const most = Math.max(...shown.flatMap(({ curves }) =>
     curves.flatMap((curve) => curve.points.map((point) => point.y))));
   const curves = new Map(shown.flatMap((panel) => panel.curves).map((one) => [one.index, one]));
@@ -133,7 +134,8 @@ function lengthCharts(problems, peers) {
     curves.size > 0 && here.some((p) => p.tflops > 0 && !p.timed)
       ? " Hollow marks and broken lines are predicted." : "",
     panels.length > shown.length ? " The first " + shown.length + " of " + panels.length +
-      " groups are drawn: choose fewer problems above." : ""),
+      " groups are drawn: choose fewer problems above." : "",
+    left > 0 ? " Not drawn: " + count(left, "problem") + " without another length beside it." : ""),
     legend([...curves.values()].sort((a, b) => a.index - b.index),
       Math.max(...shown.map(({ group }) => productOf(group, most)))),
     h("div", { class: "figures" }, shown.map(({ group, curves: own }) =>

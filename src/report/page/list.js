@@ -76,7 +76,8 @@ function filterBar(problems, peers, changed) {
     ["operation", (problem) => problem.operation.title, (value) => value],
     ...fieldsOf(problems).map((field) => [nameOf(field),
       (problem) => valueOf(problem, field),
-      (value) => field.kind === "integer" ? grouped(value) : fieldWords(field, value)]),
+      (value) => field.kind !== "integer" ? fieldWords(field, value)
+        : field.feature && value === presetOf(field) ? NONE : grouped(value)]),
     ["known how", (problem) => problem.known_how, howWords],
   ].map(([name, value, words]) => ({ name, value, words,
     values: inOrder(different(problems.map(value).filter((one) => one !== undefined))) }))

@@ -214,7 +214,7 @@ function emptyPage(given) {
 /* Opens a problem's card when its link is followed, and takes the reader there. */
 function cardsOf(report) {
   const box = h("div", { id: "cards" });
-  const hint = small("Choose a problem of the list to see its kernel, its race and its configs.");
+  const hint = box.hint = small("Choose a problem of the list to see its kernel, its race and its configs.");
   function show(number, travel) {
     const problem = report.problems[number - 1];
     if (!problem) return;
@@ -233,7 +233,6 @@ function cardsOf(report) {
     open.scrollIntoView();
     open.querySelector("h3").focus({ preventScroll: true });
   }
-  box.append(hint);
   box.show = show;
   return box;
 }
@@ -255,10 +254,11 @@ function draw(given) {
   const list = sortable({ label: "Summary", caption: "Summary of all problems", rows: [], columns,
     className: "stick summary stacked",
     most: matchMedia("(max-width: 40rem)").matches ? ROWS_NARROW : ROWS_MAX });
-  const [lengths, covers, roofs] = [h("div"), h("div"), h("div")];
+  const [lengths, left, covers, roofs] = [h("div"), h("div"), h("div"), h("div")];
   const put = (place, made) => place.replaceChildren(...[made].filter(Boolean));
   const filters = filterBar(problems, peers, (kept) => {
     list.show(kept);
+    put(left, kept.length > 0 ? h("div", {}, list, cards.hint) : small("No problem matches the filters."));
     put(lengths, lengthCharts(kept, peers));
     put(covers, coverage(kept, given));
     put(roofs, rooflines(kept));
@@ -269,7 +269,7 @@ function draw(given) {
     h("section", { id: "summary", "aria-labelledby": "summary-h" },
       h("h2", { id: "summary-h" }, "Problems"),
       small(note, ceilingWords(problems), problems.every((problem) => problem.timed || !problem.winner) ? null
-        : [guess("~ in italics"), " is predicted, not measured."]), list), cards, covers, training(given), pay(given), roofs, buckets(given),
+        : [guess("~ in italics"), " is predicted, not measured."]), left), cards, covers, training(given), pay(given), roofs, buckets(given),
     predictions(given)), foot(report));
   filters.apply();
   for (let number = 1; problems.length <= OPEN_AT_FIRST && number <= problems.length; number++)

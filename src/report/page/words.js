@@ -114,7 +114,7 @@ function gpuWords(gpu) {
 
 /* "head dim 64", "causal", "not causal", "fp16", "page 64": one field's value. */
 function fieldWords(field, value) {
-  const name = field.kind === "integer" ? nameOf(field) : field.label || nameOf(field);
+  const name = nameOf(field);
   if (field.kind === "boolean") return (value ? "" : "not ") + name;
   if (field.kind === "choice" && field.label)
     return value === "none" ? "not " + name : value === field.bare ? name : name + " " + value;
@@ -126,9 +126,9 @@ function lengthWords(field, value) {
   return (field.label_apart || field.label || nameOf(field)) + " " + value;
 }
 
-/* "sequence length", "head dim": the field itself. */
+/* "sequence length", "head dim", "causal": the field itself. */
 function nameOf(field) {
-  return field.words || (field.option || field.name).replace(/^--/, "").replace(/[-_]/g, " ");
+  return field.words || (field.kind !== "integer" && field.label) || (field.option || field.name).replace(/^--/, "").replace(/[-_]/g, " ");
 }
 
 /* Whether two medians' intervals overlap. */
