@@ -78,10 +78,11 @@ class Place:
     def templates(self, space):
         folder = os.path.join(self.folder, "templates")
         os.makedirs(folder, exist_ok=True)
-        manifest = read_manifest("attn_fwd_splitkv_sm80")  # beside which few queries have its default alone
-        manifest["constraints"] = [{"require": "%s = (%s)" % pair, "why": "a test asks for the default"}
-                                   for pair in manifest["default"].items()]
-        write_manifest(folder, manifest)
+        for family in ("attn_fwd_splitkv_sm80", "attn_fwd_prefill_sm80"):  # beside which what serves has its default alone
+            manifest = read_manifest(family)
+            manifest["constraints"] = [{"require": "%s = (%s)" % pair, "why": "a test asks for the default"}
+                                       for pair in manifest["default"].items()]
+            write_manifest(folder, manifest)
         manifest = read_manifest("attn_fwd_sm80")
         assert set(space) <= set(manifest["tunables"]), "attn_fwd_sm80 has other tunables now"
         manifest["tunables"] = {name: space.get(name, [0]) for name in manifest["tunables"]}
