@@ -187,7 +187,7 @@ def arange(count, dtype, device):
     return Tensor((count,), list(range(count)), dtype=dtype)
 
 
-stand_in("torch", Tensor=Tensor, arange=arange, uint8=(1, 8), int64=(0, 64), float16=FLOAT16, bfloat16=(producer.BFLOAT, 16), float8_e4m3fn=(10, 8), int32=INT32,
+stand_in("torch", Tensor=Tensor, arange=arange, OutOfMemoryError=MemoryError, uint8=(1, 8), int64=(0, 64), float16=FLOAT16, bfloat16=(producer.BFLOAT, 16), float8_e4m3fn=(10, 8), int32=INT32,
          float32=FLOAT32, ones=ones, cumsum=cumsum, zeros=zeros, empty_like=empty_like, contiguous_format="contiguous",
          is_grad_enabled=lambda: False, cuda=types.SimpleNamespace(is_initialized=lambda: False))
 
@@ -627,9 +627,14 @@ def vllms_windows_sinks_and_scales_are_handed_over():
         tap.equal((problem["kv_dtype"], words["k_scale"].shape, words["v_scale"].numbers()), ("fp8", (2, 2), values))
 
 
+def no_memory(*_):
+    raise sys.modules["torch"].OutOfMemoryError
+
+
 def vllms_long_prompts_of_fp8_caches_are_copied_on_hopper():
     plugin = importlib.import_module("fa_tune.integrations.vllm")
-    torch, prepared, prepare = sys.modules["torch"], [], plugin._start.prepare
+    torch, prepared, seen = sys.modules["torch"], [], []
+    prepare, select = plugin._start.prepare, Tensor.index_select
     plugin._start.prepare = lambda _, decode, prompt, **most: prepared.append((decode["kv_dtype"], prompt["kv_dtype"]))
     try:
         for capability, kind, queries, copied in (
@@ -645,8 +650,8 @@ def vllms_long_prompts_of_fp8_caches_are_copied_on_hopper():
             step = step_of(Ragged([1], [9]), table, num_actual_tokens=sum(queries), max_query_len=600, max_seq_len=3 * PAGE,
                            query_start_loc=ints([0, 600, 1024][:len(queries) + 1]), seq_lens=ints([600] * len(queries)))
             part, = builder.build(0, step).parts
-            tap.equal(part.copied and part.copied.numbers(), copied)
-            tap.equal(part.block_table.numbers(), table.numbers() if copied is None else list(range(len(copied))))
+            tap.equal(part.copied and [one.numbers() for one in part.copied], copied and [copied, list(range(len(copied)))])
+            tap.equal(part.block_table.numbers(), table.numbers())
         cache = Tensor((8, 2, PAGE, 2 * DIM), [i % 11 for i in range(8 * 2 * PAGE * 2 * DIM)], dtype=torch.uint8)
         scales = Tensor((), [2.0], dtype=FLOAT32), Tensor((2,), [1.0, 3.0], dtype=FLOAT32)   # of the tensor, of each head
         layer = types.SimpleNamespace(_k_scale=scales[0], _v_scale=scales[1], _k_scale_float=2.0, _v_scale_float=1.0)
@@ -655,7 +660,18 @@ def vllms_long_prompts_of_fp8_caches_are_copied_on_hopper():
             tap.equal(half.shape, (2, PAGE, 2, DIM))
             expected = [x * factors[i // DIM % 2] for page in (5, 1) for i, x in enumerate(origin[page].numbers())]
             tap.equal(half.numbers(), expected)
+        part = plugin.Part(slice(0, 2), 1, 32, ints([0, 1, 2]), ints([9, 9]), Tensor((2, 2), [5, 1, 1, 5], dtype=INT32),
+                           (ints([5, 1, 1, 5]), Tensor((2, 2), [0, 1, 2, 3], dtype=INT32)))
+        for memory, kind, table in ((True, "same", [0, 1, 2, 3]), (False, "fp8", [5, 1, 1, 5])):
+            Tensor.index_select = select if memory else no_memory
+            seen.clear()
+            fa_tune._core.set_policy("cached", lambda *args: seen.append(args) or "instead")
+            impl.forward(layer, Tensor((2, 4, DIM)), None, None, cache, plugin.FaTuneMetadata(True, [part]), Tensor((2, 4, DIM)))
+            (problem, _, words, _), = seen
+            tap.equal((problem.get("kv_dtype", "same"), words["block_table"].numbers()), (kind, table))
     finally:
+        Tensor.index_select = select
+        fa_tune._core.set_policy("measure")
         plugin._start.prepare = prepare
 
 

@@ -93,7 +93,7 @@ class Part:
     query_start_loc: torch.Tensor
     seq_lens: torch.Tensor
     block_table: torch.Tensor
-    copied: torch.Tensor | None = None  # the pages that are copied: then block_table is of the copies
+    copied: tuple | None = None  # the pages that are copied, and the table of the copies
 
 
 @dataclass
@@ -130,7 +130,7 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
                 prompts = [kind]
                 if kind["kv_dtype"] == "fp8" and torch.cuda.get_device_capability(device) == (9, 0):
                     prompts.insert(0, dict(kind, kv_dtype="same"))
-                    self.page_bytes = self.page * kind["heads_kv"] * kind["head_dim"] * 4
+                    self.page_bytes = max(self.page_bytes, self.page * kind["heads_kv"] * kind["head_dim"] * 4)
                 for prompt in prompts:
                     _start.prepare("vllm", kind, prompt, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
                                    most_queries=scheduler.max_num_batched_tokens, queries=1 + drafts)
@@ -151,16 +151,17 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
                       slice(front, None))]
         return FaTuneMetadata(m.causal, [
             Part(rows, _start.ceiling(longest), _start.ceiling(m.max_seq_len), starts, m.seq_lens[sequences],
-                 *self._tables(m.block_table_tensor[sequences], rows.stop - rows.start, m.max_seq_len))
+                 m.block_table_tensor[sequences],
+                 self._copied(m.block_table_tensor[sequences], rows.stop - rows.start, m.max_seq_len))
             for rows, longest, starts, sequences in parts])
 
-    def _tables(self, table, tokens, longest):
-        """A part's block table, and the pages that are copied; None: none are."""
+    def _copied(self, table, tokens, longest):
+        """Of a part with this table: Part.copied."""
         sequences, pages = table.shape[0], min(-(-longest // self.page), table.shape[1])
         copies = sequences * pages
         if not 0 < copies * self.page_bytes <= COPIED_BYTES or tokens < COPIED_QUERIES * sequences:
-            return table, None
-        return torch.arange(copies, dtype=torch.int32, device=table.device).view(sequences, pages), table[:, :pages].reshape(-1)
+            return None
+        return table[:, :pages].reshape(-1), torch.arange(copies, dtype=torch.int32, device=table.device).view(sequences, pages)
 
 
 class FaTuneImpl(AttentionImpl):
@@ -200,9 +201,12 @@ class FaTuneImpl(AttentionImpl):
         return kv_cache[..., :self.head_size], kv_cache[..., self.head_size:]
 
     def _copies(self, layer, kv_cache, pages, dtype):
-        """Keys and values of these pages of an fp8 cache, behind one another, in `dtype`."""
-        words = kv_cache.view(torch.int64).index_select(0, pages)  # eight numbers at once
-        halves = self._halves(words.view(torch.float8_e4m3fn).to(dtype))
+        """Keys and values of these pages of an fp8 cache, behind one another, in `dtype`; None where there is no memory."""
+        try:
+            words = kv_cache.view(torch.int64).index_select(0, pages)  # eight numbers at once
+            halves = self._halves(words.view(torch.float8_e4m3fn).to(dtype))
+        except torch.OutOfMemoryError:
+            return None
         for half, name in zip(halves, ("_k_scale", "_v_scale")):
             scale = getattr(layer, name)  # of the tensor, or of each head
             if scale.numel() > 1 or getattr(layer, name + "_float", None) != 1.0:
@@ -226,15 +230,18 @@ class FaTuneImpl(AttentionImpl):
         m = attn_metadata
         window = None if self.window is None else (self.window, 0 if m.causal else self.window)
         for part in m.parts:
-            scales, (keys, values) = {}, self._halves(kv_cache)
+            scales, table, copies = {}, part.block_table, None
             if part.copied is not None:
-                keys, values = self._copies(layer, kv_cache, part.copied, query.dtype)
+                copies = self._copies(layer, kv_cache, part.copied[0], query.dtype)
+            keys, values = copies or self._halves(kv_cache)
+            if copies:
+                table = part.copied[1]
             elif fp8:
                 each = part.seq_lens.shape[0], self.num_kv_heads  # from one scale or one of each head
                 scales = {"k_descale": layer._k_scale.expand(each), "v_descale": layer._v_scale.expand(each)}
             fa_tune.attention_varlen(
                 query[part.tokens], keys, values, out=output[part.tokens], cu_seqlens_q=part.query_start_loc,
                 max_seqlen_q=part.max_query_len, seqused_k=part.seq_lens, max_seqlen_k=part.max_seq_len,
-                block_table=part.block_table, softmax_scale=self.scale, causal=m.causal, window_size=window,
+                block_table=table, softmax_scale=self.scale, causal=m.causal, window_size=window,
                 softcap=self.softcap, s_aux=self.sinks, **scales)
         return output
