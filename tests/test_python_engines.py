@@ -633,25 +633,32 @@ def no_memory(*_):
 
 def vllms_long_prompts_of_fp8_caches_are_copied_on_hopper():
     plugin = importlib.import_module("fa_tune.integrations.vllm")
-    torch, prepared, seen = sys.modules["torch"], [], []
-    prepare, select = plugin._start.prepare, Tensor.index_select
-    plugin._start.prepare = lambda _, decode, prompt, **most: prepared.append((decode["kv_dtype"], prompt["kv_dtype"]))
+    torch, tuned, seen = sys.modules["torch"], set(), []
+    before, select = {name: getattr(_start, name) for name in ("_engine", "Answer", "load_stored")}, Tensor.index_select
+    _start._engine = types.SimpleNamespace(kernel=lambda *_: None, tune=lambda problem, *_: tuned.add(
+        (problem.get("kv_dtype", "same"), problem["seq_q"] > 1)))
+    _start.Answer, _start.load_stored = lambda _: types.SimpleNamespace(from_store=True), lambda *_: None
     try:
         for capability, kind, queries, copied in (
                 ((9, 0), "fp8", [600], [7, 5, 2]), ((9, 0), "fp8", [600, 424], [7, 5, 2, 3, 0, 1]), ((8, 0), "fp8", [600], None),
-                ((9, 0), "auto", [600], None), ((9, 0), "fp8", [600, 423], None), ((10, 0), "fp8", [600], None)):
+                ((9, 0), "fp8", [600, 423], None), ((10, 0), "fp8", [600], None)):
             torch.cuda.get_device_capability = lambda device, it=capability: it
             impl = plugin.FaTuneImpl(4, DIM, 0.125, 2, kv_cache_dtype=kind)
-            prepared.clear()
+            tuned.clear()
+            _start._prepared.clear()
             builder = plugin.FaTuneMetadataBuilder(SPEC, ["layer"], config_of(impl), "cuda:0")
-            tap.equal(prepared, [("fp8", "same"), ("fp8", "fp8")] if capability == (9, 0) and kind == "fp8" else
-                      [(impl.problem(FLOAT16, PAGE)["kv_dtype"],) * 2])
+            own = impl.problem(FLOAT16, PAGE)["kv_dtype"]
+            tap.equal(tuned, {(own, False), (own, True)} | ({("same", True)} if capability == (9, 0) else set()))
             table = Tensor((2, 4), [7, 5, 2, 9, 3, 0, 1, 9], dtype=INT32)[:len(queries)]
             step = step_of(Ragged([1], [9]), table, num_actual_tokens=sum(queries), max_query_len=600, max_seq_len=3 * PAGE,
                            query_start_loc=ints([0, 600, 1024][:len(queries) + 1]), seq_lens=ints([600] * len(queries)))
             part, = builder.build(0, step).parts
             tap.equal(part.copied and [one.numbers() for one in part.copied], copied and [copied, list(range(len(copied)))])
             tap.equal(part.block_table.numbers(), table.numbers())
+        for window, bytes_ in ((100, 0), (4096, PAGE * 2 * DIM * 6)):  # of a window of 100 most pages are not seen
+            torch.cuda.get_device_capability = lambda device: (9, 0)
+            narrow = plugin.FaTuneImpl(4, DIM, 0.125, 2, sliding_window=window, kv_cache_dtype="fp8")
+            tap.equal(plugin.FaTuneMetadataBuilder(SPEC, ["layer"], config_of(narrow), "cuda:0").page_bytes, bytes_)
         cache = Tensor((8, 2, PAGE, 2 * DIM), [i % 11 for i in range(8 * 2 * PAGE * 2 * DIM)], dtype=torch.uint8)
         scales = Tensor((), [2.0], dtype=FLOAT32), Tensor((2,), [1.0, 3.0], dtype=FLOAT32)   # of the tensor, of each head
         layer = types.SimpleNamespace(_k_scale=scales[0], _v_scale=scales[1], _k_scale_float=2.0, _v_scale_float=1.0)
@@ -672,7 +679,9 @@ def vllms_long_prompts_of_fp8_caches_are_copied_on_hopper():
     finally:
         Tensor.index_select = select
         fa_tune._core.set_policy("measure")
-        plugin._start.prepare = prepare
+        for name, value in before.items():
+            setattr(_start, name, value)
+        _start._prepared.clear()
 
 
 def vllm_is_told_what_the_backend_takes_and_what_it_does_not():

@@ -211,6 +211,7 @@ def lengths_and_tables_are_read_by_the_device_alone():
     q = Exchanged((3, 1, case.HEADS, DIM), case.q)
     k, v, how["block_table"] = case.pages(16, 40)
     close(fa_tune.attention_decode(q, k, v, **how).read(), case.expected()[0])
+    close(fa_tune.attention_decode(q, k, v, mean_k=1 << 20, **how).read(), case.expected()[0])  # a constant of the caller's
     k2, v2, table = other.pages(16, 40)
     for mine, theirs in ((q, other.q), (k, k2.read()), (v, v2.read()), (how["cache_seqlens"], other.keys),
                          (how["block_table"], table.read())):

@@ -242,13 +242,13 @@ def a_check_compiles_and_compares_without_a_gpu():
         for index, type_, taken, word in (
                 (0, "f64", "float *", "argument 1 of axpy, y, is float * in the kernel, and fp64 * is stated"),
                 (1, "i8", "const float *", "argument 2 of axpy, x, is float * in the kernel, and int8 * is stated"),
-                (1, "f32", "const int *", "argument 2 of axpy, x, is int * in the kernel, and fp32 * is stated"),
+                (1, "f64", "const int *", "argument 2 of axpy, x, is int * in the kernel, and fp64 * is stated"),
                 (1, "i64", "const int *", "x, is int * in the kernel, and int64 * is stated"),
                 (2, "i32", "float", "argument 3 of axpy, a, is float in the kernel, and int32 is stated"),
                 (2, "f64", "float *", "argument 3 of axpy, a, is float * in the kernel, and fp64 is stated"),
                 (0, "f32", "float *", "right"), (1, "u32", "const int *__restrict__", "right"), (1, "u8", "const volatile unsigned char *", "right"),
                 (1, "i8", "const int *", "sizes agree"), (1, "f16", "const unsigned short *", "sizes agree"),
-                (1, "c64", "const float *", "sizes agree"), (1, "f32", "const float4 *", "sizes agree")):
+                (1, "f32", "const int *", "sizes agree"), (1, "c64", "const float *", "sizes agree"), (1, "f32", "const float4 *", "sizes agree")):
             parameters = ["float *y", "const float *x", "float a", "int n"]
             parameters[index] = taken + " p"
             arguments = [dict(one) for one in SPECIFICATION["arguments"]]

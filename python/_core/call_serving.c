@@ -293,6 +293,9 @@ int call_finish_serving(struct call *c)
     }
     if (take_keys(c) != 0)
         return -1;
+    /* Means are a caller's constants, and the longest lengths change from call to call. */
+    problem->mean_q = problem->mean_q < problem->seq_q ? problem->mean_q : problem->seq_q;
+    problem->mean_k = problem->mean_k < problem->seq_k ? problem->mean_k : problem->seq_k;
     if (has_dense_keys(c) && c->tensor[K].shape[0] != problem->batch)
         return fail(ERROR_SHAPE, "%s has %lld sequences and there are %d", c->tensor[K].name,
                     (long long)c->tensor[K].shape[0], (int)problem->batch);

@@ -357,7 +357,7 @@ def _read(path):
 
 def _head(where, source):
     """The specification in the head of a source, or that the text is."""
-    found = re.match(r"\s*(?:(?://[^\n]*\s*)*/\*[*\s]*fa-tune[^{]*)?(\{.*?)(?:\*/|\s*\Z)", source, re.S)
+    found = re.match(r"\s*(?:(?://[^\n]*(?:\n\s*|\Z))*/\*[*\s]*fa-tune(?:(?!\*/)[^{])*)?(\{.*?)(?:\*/|\s*\Z)", source, re.S)
     if found is None:
         raise ArgumentError("%s: there is no specification: pass args=, the kernel's arguments, or let the source begin with a "
                             "comment, /* fa-tune { … } */" % where)

@@ -117,15 +117,14 @@ enum verdict { AGREE, UNKNOWN, DIFFER };
 static enum verdict compare(fa_element kernels, fa_element stated, bool tensor)
 {
     const size_t size = fa_element_size(kernels), of = fa_element_size(stated);
-    const bool integer = fa_element_is_integer(kernels), integers = fa_element_is_integer(stated),
-               is_signed = kernels >= FA_ELEMENT_INT16 && kernels <= FA_ELEMENT_INT64;
+    const bool integer = fa_element_is_integer(kernels), integers = fa_element_is_integer(stated);
     if (kernels == stated || (integer && integers && size == of))
         return AGREE;
     if (!tensor)
         return integer != integers ? DIFFER : UNKNOWN;
     if (fa_element_numbers(stated) > 1 || (integer && size == 1))
         return UNKNOWN;
-    return !integer || size < of || (size == of && is_signed) ? DIFFER : UNKNOWN;
+    return !integer || size < of ? DIFFER : UNKNOWN;
 }
 
 /* What the kernel takes, "float *", where that contradicts what it is passed; NULL: it does not. */

@@ -21,7 +21,7 @@ STRIDE_ORDERS = {("NHD", False): (0, 2, 1, 3), ("NHD", True): (1, 0, 3, 2, 4),
                  ("HND", False): (0, 1, 2, 3), ("HND", True): (1, 2, 0, 3, 4)}
 # On Hopper prompts of an fp8 cache are computed on copies of their pages in the model's type, which wgmma multiplies as they are:
 COPIED_QUERIES = 512     # of a sequence at least, on average: fewer do not pay for the copy
-COPIED_BYTES = 512 << 20  # of a layer's copies at most, which go when the layer is done
+COPIED_BYTES = 512 << 20  # of a layer's copies and what they are made of, at most: they go when the layer is done
 
 
 class FaTuneBackend(AttentionBackend):
@@ -121,16 +121,17 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
         # vLLM captures decoding of the longest cache, and may have run shorter ones alone before
         sizes = vllm_config.compilation_config.cudagraph_capture_sizes or ()  # of graphs, in tokens
         captured = sorted({size // (1 + drafts) for size in sizes if 1 <= size // (1 + drafts) <= scheduler.max_num_seqs})
-        self.page, self.page_bytes = kv_cache_spec.block_size, 0  # bytes of a page's copy
+        self.page, self.page_bytes = kv_cache_spec.block_size, 0  # bytes that a page's copy takes; 0: none are made
         # vLLM makes builders when weights are loaded and the cache is not there yet: tuning has memory
         for name in layer_names:
             impl = vllm_config.compilation_config.static_forward_context[name].impl
             for causal in masks:
                 kind = impl.problem(model.dtype, self.page, causal)
                 prompts = [kind]
-                if kind["kv_dtype"] == "fp8" and torch.cuda.get_device_capability(device) == (9, 0):
-                    prompts.insert(0, dict(kind, kv_dtype="same"))
-                    self.page_bytes = max(self.page_bytes, self.page * kind["heads_kv"] * kind["head_dim"] * 4)
+                narrow = kind["window"] and kind["window_left"] < COPIED_QUERIES  # few of the keys are seen
+                if kind["kv_dtype"] == "fp8" and not narrow and torch.cuda.get_device_capability(device) == (9, 0):
+                    prompts.append(dict(kind, kv_dtype="same"))
+                    self.page_bytes = self.page * kind["heads_kv"] * kind["head_dim"] * 6  # of fp8 and of the model's type
                 for prompt in prompts:
                     _start.prepare("vllm", kind, prompt, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
                                    most_queries=scheduler.max_num_batched_tokens, queries=1 + drafts)
