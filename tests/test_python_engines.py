@@ -634,10 +634,11 @@ def no_memory(*_):
 def vllms_long_prompts_of_fp8_caches_are_copied_on_hopper():
     plugin = importlib.import_module("fa_tune.integrations.vllm")
     torch, tuned, seen = sys.modules["torch"], set(), []
-    before, select = {name: getattr(_start, name) for name in ("_engine", "Answer", "load_stored")}, Tensor.index_select
+    before, select = {name: getattr(_start, name) for name in ("_engine", "Answer", "load_stored", "recorded")}, Tensor.index_select
     _start._engine = types.SimpleNamespace(kernel=lambda *_: None, tune=lambda problem, *_: tuned.add(
         (problem.get("kv_dtype", "same"), problem["seq_q"] > 1)))
     _start.Answer, _start.load_stored = lambda _: types.SimpleNamespace(from_store=True), lambda *_: None
+    _start.recorded = lambda *_: []
     try:
         for capability, kind, queries, copied in (
                 ((9, 0), "fp8", [600], [7, 5, 2]), ((9, 0), "fp8", [600, 424], [7, 5, 2, 3, 0, 1]), ((8, 0), "fp8", [600], None),

@@ -366,6 +366,9 @@ def a_keyword_takes_the_place_of_what_the_head_says():
     refused(fa_tune.ArgumentError, "there is no argument 'blok': did you mean 'block'?", lambda: fa_tune.tune_kernel(path, blok=64))
     refused(fa_tune.ArgumentError, "axpy_kernels.cu: there is no specification: pass args=",
             lambda: fa_tune.tune_kernel(os.path.join(FOLDER, "axpy_kernels.cu"), tune=dict(THREADS=[64])))
+    for begin in ("/" * 64 + "\n", "// " + "// of its own " * 64 + "\n", "/* fa-tune has none here */\n"):  # found soon, whatever a comment holds
+        refused(fa_tune.ArgumentError, "there is no specification",
+                lambda: fa_tune.tune_kernel(begin + "__global__ void f() {}", tune=dict(THREADS=[64])))  # pylint: disable=cell-var-from-loop
 
 
 def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
