@@ -18,7 +18,6 @@
 //    tiles that wgmma multiplies. Their scales are numbers of the kernel's, but for the products.
 //  - rows of the output leave by TMA, except by hand those of a warp that holds the last row of a sequence that another
 //    one follows.
-#include "attn_fp8.cuh"
 #include "attn_serving.cuh"
 #include "attn_serving_params.h"
 #include "attn_softcap.cuh"

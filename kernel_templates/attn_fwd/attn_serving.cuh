@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One sequence of a batch: where its rows lie, how long it is, which keys its queries see, how its rows end.
+// One sequence of a batch: where its rows lie, how long it is, which keys its queries see, how its rows end; and numbers of fp8.
 //
 // Purpose: what every family that serves sequences of their own lengths decides in the same way. Includers define
 // CAUSAL, WINDOW, VARLEN_Q, LENGTHS_K and PAGED.
@@ -88,6 +88,19 @@ FA_DEVICE Closed close_row(const fa_attn_serving_params &p, int batch, int kv_he
     if constexpr (KV_FP8 != 0) inverse *= p.v_scale[(i64)batch * p.v_scale_batch_stride + kv_head * p.v_scale_head_stride];
     return {inverse, total.sum == 0.0f ? neg_infinity() : (total.reference + log2_fast(total.sum)) * kLn2};
 }
+
+// Two e4m3 numbers of `four` as a pair of fp16 or bf16, exact but for NaN, which reads as 480: their bits as the upper ones of
+// a number with a wider exponent, times what the biases differ by. kBytes is a selector of prmt.b32 that puts them in
+// the upper bytes of both halves.
+template <bool kBf16, u32 kBytes> FA_DEVICE u32 widen(u32 four) {
+    u32 spread, pair;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(spread) : "r"(four), "n"(kBytes));
+    spread = (spread & 0x80008000u) | ((spread & 0x7f007f00u) >> (kBf16 ? 4 : 1));
+    if constexpr (kBf16) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(spread), "r"(0x7b807b80u), "r"(0x80008000u));
+    else                 asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(spread), "r"(0x5c005c00u));
+    return pair;
+}
+constexpr u32 kBytes01 = 0x1404, kBytes23 = 0x3424, kBytes02 = 0x2404, kBytes13 = 0x3414;
 
 // What scores are multiplied by for exp2, and before a softcap.
 struct Scale {

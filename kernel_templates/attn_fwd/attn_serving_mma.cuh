@@ -10,7 +10,6 @@
 #ifndef ATTN_SERVING_MMA_CUH
 #define ATTN_SERVING_MMA_CUH
 
-#include "attn_fp8.cuh"
 #include "attn_serving.cuh"
 #include "fa_mma.cuh"
 #include "fa_numeric.cuh"
