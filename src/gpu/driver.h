@@ -94,6 +94,10 @@ typedef struct fa_tensor_shape {
     uint64_t stride[FA_TENSOR_MAP_RANK - 1]; /* bytes, multiples of 16 below 2^40 */
     uint32_t box[FA_TENSOR_MAP_RANK];        /* elements, 1..256 */
 } fa_tensor_shape;
+static inline uint32_t fa_tensor_element_bytes(const fa_tensor_shape *shape)
+{
+    return shape->bytes ? 1 : 2;
+}
 
 /* Whether this driver encodes tensor maps. 0, or FA_ENODRIVER with a sentence. */
 int fa_tensor_map_available(const fa_driver *driver, fa_diag *diag);

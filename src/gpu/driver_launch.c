@@ -220,7 +220,7 @@ int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *
                          fa_diag *diag)
 {
     static const uint32_t every[FA_TENSOR_MAP_RANK] = {1, 1, 1, 1, 1};
-    uint32_t row_bytes = shape->box[0] * (shape->bytes ? 1 : 2);
+    uint32_t row_bytes = shape->box[0] * fa_tensor_element_bytes(shape);
     if (fa_driver_forked())
         return fa_driver_fail_forked(diag);
     int rc = fa_tensor_map_available(driver, diag);

@@ -143,10 +143,10 @@ static bool add_dimension(fa_tensor_shape *shape, int extent, long long stride, 
     shape->extent[at] = extent > 1 ? (uint64_t)extent : 1;
     shape->box[at] = box;
     if (extent <= 1)
-        stride = (long long)packed / (shape->bytes ? 1 : 2);
+        stride = (long long)packed / fa_tensor_element_bytes(shape);
     else if (stride < 0 || stride > STRIDE_MAX)
         return false;
-    shape->stride[at - 1] = (uint64_t)stride * (shape->bytes ? 1 : 2);
+    shape->stride[at - 1] = (uint64_t)stride * fa_tensor_element_bytes(shape);
     return true;
 }
 
@@ -161,7 +161,7 @@ static int encode_tensor(fa_driver *driver, const struct tensor *t, fa_dtype dty
                              .base = (fa_device_ptr)(uintptr_t)t->base,
                              .extent = {(uint64_t)t->columns},
                              .box = {box_columns}};
-    uint64_t packed = ((uint64_t)t->columns * (t->bytes ? 1 : 2) + 15) / 16 * 16;
+    uint64_t packed = ((uint64_t)t->columns * fa_tensor_element_bytes(&shape) + 15) / 16 * 16;
     bool fits =
         t->group == 0 || add_dimension(&shape, t->group, t->head_stride, packed, t->group_box);
     long long heads_stride = t->head_stride;
