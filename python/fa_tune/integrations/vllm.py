@@ -150,11 +150,12 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
             parts = [(slice(0, tokens), self.reorder_batch_threshold, m.query_start_loc[:front + 1], slice(0, front)),
                      (slice(tokens, m.num_actual_tokens), m.max_query_len, m.query_start_loc[front:] - tokens,
                       slice(front, None))]
-        return FaTuneMetadata(m.causal, [
-            Part(rows, _start.ceiling(longest), _start.ceiling(m.max_seq_len), starts, m.seq_lens[sequences],
-                 m.block_table_tensor[sequences],
-                 self._copied(m.block_table_tensor[sequences], rows.stop - rows.start, m.max_seq_len))
-            for rows, longest, starts, sequences in parts])
+        return FaTuneMetadata(m.causal, [self._part(m, *part) for part in parts])
+
+    def _part(self, m, rows, longest, starts, sequences):
+        table = m.block_table_tensor[sequences]
+        return Part(rows, _start.ceiling(longest), _start.ceiling(m.max_seq_len), starts, m.seq_lens[sequences], table,
+                    self._copied(table, rows.stop - rows.start, m.max_seq_len))
 
     def _copied(self, table, tokens, longest):
         """Of a part with this table: Part.copied."""
@@ -228,13 +229,13 @@ class FaTuneImpl(AttentionImpl):
         fp8 = self.kv_cache_dtype.startswith("fp8")
         if fp8:
             kv_cache = kv_cache.view(torch.float8_e4m3fn)
-        m = attn_metadata
+        m, own = attn_metadata, self._halves(kv_cache)
         window = None if self.window is None else (self.window, 0 if m.causal else self.window)
         for part in m.parts:
             scales, table, copies = {}, part.block_table, None
             if part.copied is not None:
                 copies = self._copies(layer, kv_cache, part.copied[0], query.dtype)
-            keys, values = copies or self._halves(kv_cache)
+            keys, values = copies or own
             if copies:
                 table = part.copied[1]
             elif fp8:
