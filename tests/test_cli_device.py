@@ -41,6 +41,15 @@ def a_present_gpu_is_measured_and_the_fastest_config_wins():
         tap.has(place.run("show").stdout, "measured")
 
 
+def a_config_that_is_far_behind_is_timed_by_its_proof_alone_and_has_no_interval():
+    with Place(script=L4 + "time BLOCK_M= 400\ntime BLOCK_M=64;BLOCK_N=64;STAGES=1; 40\n") as place:
+        place.run(*SMALL)
+        rows = [row for row in place.run("explain", *SMALL).stdout.splitlines() if "µs" in row and "attn_fwd_sm80" in row]
+        fast, slow = [[row for row in rows if re.search(time, row)] for time in (r" [34]\d\.\d µs", r" [34]\d\d\.\d µs")]
+        assert len(fast) == 1 and "±" in fast[0], rows
+        assert len(slow) == 7 and sum("±" not in row for row in slow) >= 5, rows  # what came before the fast one has samples
+
+
 def naming_the_present_gpu_measures_on_it():
     with Place(script=L4) as place:
         told = place.json("--gpu", "L4", *SMALL)
@@ -142,6 +151,7 @@ def when_every_config_fails_the_sentence_says_where_to_look():
 
 tap.main([
     a_present_gpu_is_measured_and_the_fastest_config_wins,
+    a_config_that_is_far_behind_is_timed_by_its_proof_alone_and_has_no_interval,
     naming_the_present_gpu_measures_on_it,
     compile_workers_are_started_before_the_space_is_enumerated,
     a_prediction_becomes_a_measurement_when_the_gpu_comes,

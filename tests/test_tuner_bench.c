@@ -50,7 +50,7 @@ static const char *write_script(void)
         if (kinds[i].fault != NULL)
             fprintf(file, "fault BLOCK_N=%d;STAGES=%d; %s\n", kinds[i].block_n, kinds[i].stages,
                     kinds[i].fault);
-    fprintf(file, "time BLOCK_N=32;STAGES=1; 40\n");
+    fprintf(file, "time BLOCK_N=32;STAGES=1; 400\n");
     return fclose(file) == 0 ? path : NULL;
 }
 
@@ -188,7 +188,7 @@ static void only_a_proved_kernel_is_timed(void)
              diag);
     CHECK_INT(count, 8);
     for (int i = 0; i < count; i++)
-        CHECK(samples[i] > 36 && samples[i] < 44);
+        CHECK(samples[i] > 360 && samples[i] < 440);
 }
 
 static void a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_every_round(void)
@@ -201,11 +201,16 @@ static void a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_eve
                             &diag),
              diag);
     CHECK_INT(count, 3);
-    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], &(fa_probe){8, 1e6, 10}, samples, &count,
+    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], &(fa_probe){8, 1e6, 200}, samples, &count,
                             &diag),
              diag);
-    CHECK_INT(count, 2); /* of 40 us, where another takes 10 */
-    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], &(fa_probe){8, 1e6, 38}, samples, &count,
+    CHECK_INT(count, 2); /* of 400 us, where another takes 200 */
+    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], &(fa_probe){8, 1e6, 100}, samples, &count,
+                            &diag),
+             diag);
+    CHECK_INT(count, 1); /* the proof's */
+    CHECK(samples[0] > 360 && samples[0] < 440);
+    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], &(fa_probe){8, 1e6, 380}, samples, &count,
                             &diag),
              diag);
     CHECK_INT(count, 8);
@@ -216,7 +221,7 @@ static void a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_eve
     fa_bench_kernel *twice[] = {world.kernel[0], world.kernel[0]};
     CHECK_OK(fa_bench_race(world.bench, twice, 2, 30, samples, &diag), diag);
     for (int i = 0; i < 60; i++)
-        CHECK(samples[i] > 36 && samples[i] < 44);
+        CHECK(samples[i] > 360 && samples[i] < 440);
     CHECK(samples[60] == 0);
 }
 

@@ -65,7 +65,8 @@ bool fa_bench_kernel_proved(const fa_bench_kernel *kernel);
 typedef struct fa_proof {
     bool passed;
     double max_error, tolerance; /* of the worst case, relative to its tolerance */
-    char reason[512];            /* which case, what was wrong, with numbers */
+    double launch_us; /* device time of the last launch on case 0, its launching included; 0: empty */
+    char reason[512]; /* which case, what was wrong, with numbers */
 } fa_proof;
 /* Returns non-zero when a launch or the device failed (diag; fa_driver_context_lost tells whether
  * the process must end); a wrong result is 0 with passed = false. */
@@ -75,10 +76,11 @@ typedef struct fa_probe {
     int count; /* launches, at most FA_BENCH_SAMPLES_MAX */
     /* of device time: once it is used and 3 samples are there, no more are taken */
     double budget_us;
-    /* The fastest median so far, or 0: a kernel that takes 1.5 times as long has no chance and gets two samples. */
+    /* The fastest median so far, or 0. A kernel that takes 1.5 times as long has no chance and gets two samples; where the
+     * proof's launch took twice as long and 50 us more, that is the only sample. */
     double best_us;
 } fa_probe;
-/* Times launches of a proved kernel (FA_EINVAL otherwise) after a warm-up, with L2 flushed before each.
+/* Times launches of a proved kernel (FA_EINVAL otherwise), which its proof has warmed up, with L2 flushed before each.
  * ret_samples_us: room for the count.
  * FA_ECORRUPT: the output was wrong when it was timed (a kernel that is right on some launches only), and the kernel has
  * lost its proof. FA_EINVAL for an empty problem, too: there is nothing to time. */

@@ -197,8 +197,12 @@ static int try_case(fa_prover *p, const fa_prover_kernel *kernel, int round, int
                  : poison(p, p->workspace.at, p->workspace.at + kernel->workspace_bytes, diag);
     if (rc == 0)
         rc = restore(p, kernel, index, diag);
+    if (rc == 0 && index == 0)
+        rc = fa_event_record(p->driver, p->start, p->stream, diag);
     if (rc == 0)
         rc = run_candidate(p, kernel, index, diag);
+    if (rc == 0 && index == 0)
+        rc = fa_event_record(p->driver, p->stop, p->stream, diag);
     return rc != 0 ? rc
                    : p->type->check(p, round, index,
                                     p->results + fa_prover_result_at(p, round, index), diag);
@@ -284,6 +288,8 @@ int fa_prover_prove(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *ret_
         judge(p, ret_proof);
         rc = check_memory(p, kernel, ret_proof, diag);
     }
+    if (rc == 0 && !p->at[0].empty)
+        rc = fa_event_elapsed_us(p->driver, p->start, p->stop, &ret_proof->launch_us, diag);
     if (rc != 0 || !ret_proof->passed)
         p->refuted = p->proofs;
     if (rc == 0 && !ret_proof->passed && p->counters.bytes > 0) /* others are timed with them */

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data for the proofs of a kernel of one's own: tensors that are given, and answers of the caller's program.
 
-A tune asks for them case by case, in the caller's process, before it compiles anything (_core.give_cases); the worker that
+A tune asks for them case by case, in the caller's process, while it compiles (_core.give_cases); the worker that
 runs the kernels reads them from a file. Nothing here copies an array that no tune asks for.
 """
 from __future__ import annotations

@@ -129,7 +129,8 @@ class Answer:
         if self.median_us is None or self.low_us is None or self.high_us is None:
             return time_of(self._fields)
         half = max(self.high_us - self.median_us, self.median_us - self.low_us)
-        return "%s ± %s" % (number(self.median_us, " µs"), number(half))
+        median = number(self.median_us, " µs")
+        return "%s ± %s" % (median, number(half)) if half > 0 else median  # a single launch has none
 
     def _lines(self) -> list[tuple[str, str]]:
         speed = ", %s TFLOP/s" % number(self.tflops) if self.tflops else ""

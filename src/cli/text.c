@@ -88,8 +88,9 @@ void cli_text_trial_time(fa_buf *out, const fa_trial *trial)
 
 void cli_text_interval(fa_buf *out, const fa_trial *trial)
 {
-    fa_buf_printf(out, "%s%.*f", symbols->plus_minus, trial->median_us < 9.995 ? 2 : 1,
-                  (trial->high_us - trial->low_us) / 2);
+    if (trial->high_us > trial->low_us) /* a single launch has none */
+        fa_buf_printf(out, "%s%.*f", symbols->plus_minus, trial->median_us < 9.995 ? 2 : 1,
+                      (trial->high_us - trial->low_us) / 2);
 }
 
 void cli_text_count(fa_buf *out, int64_t count, const char *what)

@@ -56,16 +56,15 @@ static int fail_none_survived(fa_job *job)
 static int run_job(fa_job *job)
 {
     int rc = fa_job_set_up(job);
-    if (rc == 0 && job->measuring)
-        rc = fa_job_set_up_data(job);
     if (rc != 0)
         return rc;
     fa_job_compile_start(job);
     if (job->measuring && (rc = fa_job_measure_start(job)) != 0)
         return rc;
     enter_stage(job, FA_STAGE_TUNE);
-    fa_job_compile_advance(job); /* the workers load while the grids are worked out */
-    if (job->measuring && !job->ended && (rc = fa_job_set_up_cases(job)) != 0)
+    fa_job_compile_advance(job); /* the workers are at it while data is made and the grids are worked out */
+    if (job->measuring && !job->ended &&
+        ((rc = fa_job_set_up_data(job)) != 0 || (rc = fa_job_set_up_cases(job)) != 0))
         return rc;
     advance(job);
     if (!job->ended)

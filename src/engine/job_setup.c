@@ -262,8 +262,8 @@ static int set_up_space(fa_job *job)
     return rc;
 }
 
-/* What the program that tunes gives of its own, before anything has a deadline: its function may take long, and may ask this
- * tuner something. */
+/* What the program that tunes gives of its own. Its function may take long, and may ask this tuner something: a worker that
+ * has answered in the meantime is not late. */
 int fa_job_set_up_data(fa_job *job)
 {
     const fa_operation *operation = fa_operation_of(&job->target.problem);

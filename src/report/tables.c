@@ -347,9 +347,10 @@ static void show_time(fa_buf *out, const cJSON *trial, const struct place *place
     double us = number_of(trial, "median_us"), predicted_us = number_of(trial, "predicted_us");
     (void)place;
     if (us > 0) {
+        double interval = number_of(trial, "high_us") - number_of(trial, "low_us");
         report_us(out, us);
-        fa_buf_printf(out, " ±%.*f", us < 9.995 ? 2 : 1,
-                      (number_of(trial, "high_us") - number_of(trial, "low_us")) / 2);
+        if (interval > 0) /* a single launch has none */
+            fa_buf_printf(out, " ±%.*f", us < 9.995 ? 2 : 1, interval / 2);
     } else if (predicted_us > 0) {
         fa_buf_text(out, "*");
         report_about(out, predicted_us);

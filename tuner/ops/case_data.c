@@ -25,23 +25,38 @@ uint64_t fa_case_seed(uint64_t seed, int index, int tensor)
     return fa_random(seed, (uint64_t)(1000 + FA_TENSORS_MAX * index + tensor));
 }
 
+enum { SUMS = 4 * 127 + 1 };
+
 /* Near enough to normal. As fa_check.cuh. */
-static void draw_element(const fa_tensor *t, uint64_t random, void *at)
+static int draw_sum(uint64_t random)
 {
-    int sum = (int)(random & 127) + (int)(random >> 16 & 127) + (int)(random >> 32 & 127) +
-              (int)(random >> 48 & 127);
-    double value = fa_element_drawn(t->element, sum - 254);
-    if (t->span > 0)
-        value = (double)(t->from + (int64_t)(random % (uint64_t)t->span));
-    else if (fa_element_is_integer(t->element))
-        value = t->element < FA_ELEMENT_UINT8 ? (sum - 254) / 2 : sum / 2;
-    fa_element_store(t->element, value, at);
+    return (int)(random & 127) + (int)(random >> 16 & 127) + (int)(random >> 32 & 127) +
+           (int)(random >> 48 & 127);
 }
 
+static double drawn_value(fa_element element, int sum)
+{
+    return !fa_element_is_integer(element) ? fa_element_drawn(element, sum - SUMS / 2)
+           : element < FA_ELEMENT_UINT8    ? (sum - SUMS / 2) / 2
+                                           : sum / 2;
+}
+
+/* Without a range there are few values, which are made once: a tensor may have hundreds of millions of them. */
 void fa_case_draw(const fa_tensor *tensor, uint64_t seed, unsigned char *elements)
 {
-    for (uint64_t i = 0; i < tensor->elements; i++)
-        draw_element(tensor, fa_random(seed, i), elements + i * fa_element_size(tensor->element));
+    const size_t size = fa_element_size(tensor->element);
+    const uint64_t span = (uint64_t)tensor->span;
+    unsigned char of_sum[SUMS][8];
+    for (int sum = 0; sum < SUMS; sum++)
+        fa_element_store(tensor->element, drawn_value(tensor->element, sum), of_sum[sum]);
+    for (uint64_t i = 0; i < tensor->elements; i++) {
+        uint64_t random = fa_random(seed, i);
+        unsigned char *at = elements + i * size;
+        if (span > 0)
+            fa_element_store(tensor->element, (double)(tensor->from + (int64_t)(random % span)), at);
+        else
+            memcpy(at, of_sum[draw_sum(random)], size);
+    }
 }
 
 /* ---- one case --------------------------------------------------------------------------------*/
@@ -114,9 +129,9 @@ static void free_case(struct one_case *c)
 static int refuse_nan(const fa_tensor *tensor, const unsigned char *elements, const char *what,
                       fa_diag *diag)
 {
+    const size_t size = fa_element_size(tensor->element);
     for (uint64_t i = 0; i < tensor->elements; i++)
-        if (isnan(
-                fa_element_value(tensor->element, elements + i * fa_element_size(tensor->element))))
+        if (isnan(fa_element_value(tensor->element, elements + i * size)))
             return fa_fail(diag, FA_EINVAL,
                            "element %llu of %s is NaN in %s: no kernel can be proved by it",
                            (unsigned long long)i / (unsigned)fa_element_numbers(tensor->element),

@@ -130,6 +130,8 @@ int fa_prover_begin(struct fa_prover *p, const fa_bench_setup *setup, fa_diag *d
 {
     int rc;
     if ((rc = fa_stream_create(p->driver, &p->stream, diag)) != 0 ||
+        (rc = fa_event_create(p->driver, &p->start, diag)) != 0 ||
+        (rc = fa_event_create(p->driver, &p->stop, diag)) != 0 ||
         (rc = load_reference(p, setup->reference, setup->reference_size, diag)) != 0 ||
         (rc = allocate(p, diag)) != 0)
         return rc;
@@ -149,6 +151,8 @@ void fa_prover_close(fa_prover **prover)
     fa_device_free(p->driver, &p->workspace.all);
     fa_device_free(p->driver, &p->counters.all);
     fa_module_unload(&p->module);
+    fa_event_destroy(p->driver, &p->start);
+    fa_event_destroy(p->driver, &p->stop);
     fa_stream_destroy(p->driver, &p->stream);
     free(p->seen);
     free(p);

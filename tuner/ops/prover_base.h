@@ -88,6 +88,7 @@ struct fa_prover {
     const struct fa_prover_type *type;
     fa_driver *driver;
     fa_stream stream;
+    fa_event start, stop; /* of a proof's launch on case 0 */
     fa_module *module;
     fa_function kernel[FA_PROVER_KERNELS]; /* type->entry */
     uint32_t blocks_max;

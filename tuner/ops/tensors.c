@@ -102,15 +102,10 @@ static double half_value(uint32_t bits)
     return (double)((bits & 0x8000) != 0 ? -magnitude : magnitude);
 }
 
-double fa_element_value(fa_element element, const void *at)
+double fa_element_value_of_any(fa_element element, const void *at)
 {
     uint64_t bits = 0;
     double wide;
-    float single;
-    if (element == FA_ELEMENT_FP32) { /* at once: partial sums and references are looked at whole */
-        memcpy(&single, at, sizeof single);
-        return (double)single;
-    }
     size_t size = elements[element].size;
     memcpy(&bits, at, size);
     if (fa_element_is_integer(element)) {
@@ -124,6 +119,7 @@ double fa_element_value(fa_element element, const void *at)
     case FA_ELEMENT_COMPLEX128:
         memcpy(&wide, at, sizeof wide);
         return wide;
+    case FA_ELEMENT_FP32:
     case FA_ELEMENT_COMPLEX64:
         return (double)from_bits(word);
     case FA_ELEMENT_BF16:

@@ -10,6 +10,8 @@
 #include "expr.h"
 #include "driver.h"
 
+#include <string.h>
+
 enum {
     FA_TENSORS_MAX = 16,
     FA_SCALARS_MAX = 12,
@@ -122,7 +124,16 @@ bool fa_element_find(const char *name, fa_element *ret_element);
 int fa_element_numbers(fa_element element);
 size_t fa_element_size(fa_element element);
 bool fa_element_is_integer(fa_element element);
-double fa_element_value(fa_element element, const void *at);
+double fa_element_value_of_any(fa_element element, const void *at);
+/* fp32 at once: partial sums and references are looked at whole. */
+static inline double fa_element_value(fa_element element, const void *at)
+{
+    float single;
+    if (element != FA_ELEMENT_FP32)
+        return fa_element_value_of_any(element, at);
+    memcpy(&single, at, sizeof single);
+    return (double)single;
+}
 /* The value that a proof draws, k / 64 with |k| < 256, coarser of fp8: exact in every type of fractions. */
 double fa_element_drawn(fa_element element, int k);
 /* Of a value that the type holds exactly. */

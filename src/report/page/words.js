@@ -22,8 +22,9 @@ function about(us) {
   return "~" + (us < 99.95 ? us.toFixed(1) : grouped(us)) + " µs";
 }
 
+/* Nothing of a single launch. */
 function plusMinus(trial) {
-  return "±" + ((trial.high_us - trial.low_us) / 2).toFixed(trial.median_us < 9.995 ? 2 : 1);
+  return trial.low_us === trial.high_us ? "" : "±" + ((trial.high_us - trial.low_us) / 2).toFixed(trial.median_us < 9.995 ? 2 : 1);
 }
 
 function seconds(value) {
