@@ -9,7 +9,9 @@ flash-attn-4 and what it needs; without it FlashAttention-4 has no column. What 
     python3 tests/bench/training_vs_torch.py [--layer | --varlen | --host] [--head-dims 64,128,192/128,256] [--out FILE]
 
 --layer times the forward and the backward pass of a layer together; --varlen the backward pass of 18 sequences of 64 to
-8,192 tokens behind one another; --host what a call costs the host."""
+8,192 tokens behind one another; --host what a call costs the host. "matmul" is torch.mm of 8192 x 8192 in bf16 after the
+row, timed the same way: what the card's tensor cores do on that day, in TFLOP/s; "attained" is ours, which counts the five
+products of the gradients."""
 import argparse
 import json
 import math
@@ -108,6 +110,15 @@ def in_turn(ways, cache):
     return {name: sorted(one[name] for one in rounds)[1] for name in ways}
 
 
+def matmul_tflops(cache, n=8192):
+    a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return 2e-6 * n ** 3 / median_us(lambda: torch.mm(a, b), cache)
+
+
+def attained_tflops(batch, heads, seq, dim, dim_v, causal, us):
+    return 2e-6 * batch * heads * seq * seq * (3 * dim + 2 * dim_v) * (0.5 if causal else 1) / us
+
+
 def finish(rows, peers, path):
     """Prints how far the peers are behind, and keeps the rows as JSON lines where a path is given."""
     for peer in peers:
@@ -191,17 +202,21 @@ def main():
     cache = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     dims = [tuple(map(int, (dim + "/" + dim).split("/")[:2])) for dim in options.head_dims.split(",")]
     rows = []
-    print("| B, H, S, D | fa_tune us | %s | %s | cold s |" % (" | ".join(PEERS), " | ".join(peer + " / fa_tune" for peer in PEERS)))
+    print("| B, H, S, D | fa_tune us | %s | %s | cold s | attained | matmul |" % (" | ".join(PEERS), " | ".join(peer + " / fa_tune" for peer in PEERS)))
     for batch, heads, seq, dim, dim_v, causal in varlen_rows_of(dims) if options.varlen else rows_of(dims):
         ways = varlen_ways_of(causal) if options.varlen else ways_of(causal)
         lead = (seq, heads) if options.varlen else (batch, heads, seq)
         times = measure(ways, [(*lead, columns) for columns in (dim, dim, dim_v)], options.layer, cache)
         rows.append({"batch": batch, "heads": heads, "seq": seq, "dim": dim, "causal": causal, **({"dim_v": dim_v} if dim_v != dim else {}),
                      **({"layer": True} if options.layer else {}), **({"varlen": True} if options.varlen else {}), **times})
+        if not options.layer and not options.varlen:
+            rows[-1]["attained_tflops"] = round(attained_tflops(batch, heads, seq, dim, dim_v, causal, times["fa_tune"]), 1)
+        rows[-1]["matmul_tflops"] = round(matmul_tflops(cache), 1)
         peers = [times.get(name, math.nan) for name in PEERS]
-        print("| %d, %d, %d, %s%s | %.0f | %s | %s | %.1f |" % (
+        print("| %d, %d, %d, %s%s | %.0f | %s | %s | %.1f | %s | %.0f |" % (
             batch, heads, seq, dim if dim == dim_v else "%d/%d" % (dim, dim_v), " causal" if causal else "", times["fa_tune"],
-            " | ".join("%.0f" % us for us in peers), " | ".join("%.3f" % (us / times["fa_tune"]) for us in peers), times["cold_s"]), flush=True)
+            " | ".join("%.0f" % us for us in peers), " | ".join("%.3f" % (us / times["fa_tune"]) for us in peers), times["cold_s"],
+            rows[-1].get("attained_tflops", "–"), rows[-1]["matmul_tflops"]), flush=True)
     finish(rows, PEERS, options.out)
 
 
