@@ -259,14 +259,11 @@ static int check_timed(fa_bench *bench, fa_bench_kernel *kernel, fa_diag *diag)
                    proof.reason);
 }
 
-enum {
-    LAUNCHING_US = 50
-}; /* at most of a proof's launch is the host's part, whose queue is empty */
-
-/* How many launches of a kernel are worth timing whose proof's took so long; 0: that one says enough. */
+/* How many launches of a kernel are worth timing whose proof's took so long; 0: that one says enough. Of a proof's launch,
+ * whose queue is empty, up to 50 us may be the host's part. */
 static int launches_for(double proof_us, const fa_probe *probe)
 {
-    enum { LEAST = 3, NO_CHANCE = 2 };
+    enum { LEAST = 3, NO_CHANCE = 2, LAUNCHING_US = 50 };
     double fit = probe->budget_us / proof_us;
     int launches = fit > LEAST ? (fit < probe->count ? (int)fit : probe->count) : LEAST;
     double over_us = probe->best_us > 0 ? proof_us - LAUNCHING_US : 0;
