@@ -50,6 +50,19 @@ def a_config_that_is_far_behind_is_timed_by_its_proof_alone_and_has_no_interval(
         assert len(slow) == 7 and sum("±" not in row for row in slow) >= 5, rows  # what came before the fast one has samples
 
 
+def a_plain_tune_tries_the_rest_of_what_a_small_search_has_left():
+    for first in (["--evaluations", "1"], ["--time", "0.001s"], ["sweep", "--time-each", "0.001s"]):
+        with Place(script=L4 + "time BLOCK_M= 50\ntime %s 40\n" % FASTEST) as place:
+            place.run(*first, *SMALL)
+            for more in ([], ["--strategy", "exhaustive"], ["--evaluations", "8"]):
+                told = place.json(*SMALL, *more)
+                tap.equal((told["answer"]["from_store"], told["funnel"]["measured"]), (more != [], 8))
+                tap.has(tunables(told["answer"]) + ";", FASTEST)
+    with Place() as place:
+        place.run("--gpu", "L4", "--evaluations", "1", *SMALL)
+        tap.equal(place.json("--gpu", "L4", *SMALL)["funnel"]["compiled"], 8)
+
+
 def naming_the_present_gpu_measures_on_it():
     with Place(script=L4) as place:
         told = place.json("--gpu", "L4", *SMALL)
@@ -152,6 +165,7 @@ def when_every_config_fails_the_sentence_says_where_to_look():
 tap.main([
     a_present_gpu_is_measured_and_the_fastest_config_wins,
     a_config_that_is_far_behind_is_timed_by_its_proof_alone_and_has_no_interval,
+    a_plain_tune_tries_the_rest_of_what_a_small_search_has_left,
     naming_the_present_gpu_measures_on_it,
     compile_workers_are_started_before_the_space_is_enumerated,
     a_prediction_becomes_a_measurement_when_the_gpu_comes,

@@ -131,7 +131,8 @@ def for_an_absent_gpu_a_stated_number_is_compiled():
         ends, counts = tried(place, "--gpu", "H200")
         tap.equal((counts["compiled"], sum(end == "compiled" for end in ends.values())), (12, 12))
         # Found again, although most of the space was not compiled.
-        tap.has(place.run(MANY, "--gpu", "H200").stdout, "found in")
+        tap.has(place.run(MANY, "--gpu", "H200", "--evaluations", "12").stdout, "found in")
+        tap.has(place.run(MANY, "--gpu", "H200", "--effort", "cached").stdout, "found in")
 
 
 def one_proved_kernel_is_enough_where_no_more_is_asked_for():
@@ -191,6 +192,22 @@ def measured(place, n):
     return tried(place, "--n", n)[1]["measured"]
 
 
+def a_request_for_more_than_was_tried_goes_on_and_one_for_as_much_is_found():
+    with a_place() as place:
+        def found(*bounds):
+            answer = place.json(MANY, *bounds)["answer"]
+            return answer["from_store"], answer["funnel"]["measured"]
+        tap.equal(found("--evaluations", "5", "--seed", "3"), (False, 5))
+        for less in (("--evaluations", "5"), ("--evaluations", "2", "--strategy", "greedy"), ("--time", "0.001s"), ("--effort", "cached")):
+            tap.equal(found(*less), (True, 5))
+        tap.equal(found("--evaluations", "8"), (False, 8))
+        place.run("sweep", MANY, "--n", "1000", "--evaluations", "9")
+        tap.equal(measured(place, "1000"), 9)
+        before = place.json(MANY, "--evaluations", "9")["answer"]
+        after = place.json(MANY, "--time", "%ds" % (before["tune_s"] + 1))["answer"]
+        assert (before["from_store"], after["from_store"]) == (True, False) and after["funnel"]["measured"] > 9, after
+
+
 def a_sweep_searches_each_problem_within_its_bounds():
     sweep = ["sweep", MANY, "--n", "1000,2000"]
     with a_place() as place:
@@ -200,8 +217,8 @@ def a_sweep_searches_each_problem_within_its_bounds():
         tap.has(place.run("sweep", "--list").stdout, "--strategy random --evaluations 5")
         told = place.json(*sweep, "--strategy", "random", "--evaluations", "5")
         tap.equal([(row["answer"]["strategy"], row["answer"]["from_store"]) for row in told["items"]], [("random", True)] * 2)
-        # A larger budget is another sweep, which with --again goes on from here.
-        place.run(*sweep, "--again", "--evaluations", "7")
+        # A larger budget is another sweep, which goes on from here.
+        place.run(*sweep, "--evaluations", "7")
         place.run(*sweep, "--again", "--evaluations", "8")
         tap.equal((measured(place, "1000"), measured(place, "2000")), (8, 8))
         place.run("sweep", MANY, "--n", "500,600", "--time-each", "0.001s")  # one config is measured, however short it is
@@ -215,7 +232,7 @@ def a_worker_searches_what_is_queued_within_its_bounds():
             place.run("sweep", MANY, *bounds, "--enqueue", "--gpu", "L4")
         tap.has(place.run("worker", MANY, "--idle-exit", "1s").stdout, "2 measured, 0 compiled")
         tap.equal((measured(place, "1000"), measured(place, "500")), (5, 1))
-        tap.equal(place.json(MANY, "--n", "1000")["answer"]["strategy"], "random")
+        tap.equal(place.json(MANY, "--n", "1000", "--evaluations", "5")["answer"]["strategy"], "random")
 
 
 def a_queued_search_that_is_not_understood_fails_its_problem_alone():
@@ -270,6 +287,7 @@ tap.main([
     a_large_space_says_what_is_done_where_nobody_asked,
     a_small_space_is_tried_whole_unless_it_is_bounded,
     a_budget_or_a_strategy_that_cannot_be_is_refused,
+    a_request_for_more_than_was_tried_goes_on_and_one_for_as_much_is_found,
     a_sweep_searches_each_problem_within_its_bounds,
     a_worker_searches_what_is_queued_within_its_bounds,
     a_queued_search_that_is_not_understood_fails_its_problem_alone,

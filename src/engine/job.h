@@ -132,10 +132,12 @@ struct fa_job {
         fa_points *points;
         int64_t held;      /* configs of the space */
         bool about;        /* as far as draws tell */
+        int fit;           /* configs that can be tried; INT32_MAX: not known */
         int evaluations;   /* that may be spent; 0: until the time is over */
         int told;          /* configs of which the search knows where they ended */
         int kernels;       /* of these that compiled */
         bool over;         /* nothing more is proposed */
+        bool exhausted;    /* there was nothing more to propose */
     } search;
 
     bool unwritten; /* some attempt has news for the store */
@@ -195,6 +197,8 @@ void fa_job_search_close(fa_job *job);
 int fa_job_search_find(fa_job *job, const fa_config *config);
 /* The last one that was added is none that is on record. */
 void fa_job_search_forget(fa_job *job);
+/* Whether nothing is left to try, of which so many configs were. */
+bool fa_job_search_tried_all(const fa_job *job, int tried);
 /* The first configs to be compiled, once those on record were added. */
 void fa_job_search_begin(fa_job *job);
 /* Takes notice of what ended, and adds what is to be compiled next; nothing where no space is searched. */

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 
 enum {
-    EVALUATIONS = 500,  /* of a space that is too large, where a request bounds nothing */
     OF_A_SECOND = 3,    /* configs that one worker is expected to compile in it */
     AHEAD = 2,          /* configs under way for each compile worker */
     IN_VAIN = 200,      /* configs that do not become kernels, where none does */
@@ -46,7 +45,7 @@ static fa_search_options options_of(const fa_job *job)
     options.evaluations = job->prove_only            ? FOR_ONE_KERNEL
                           : request->evaluations > 0 ? request->evaluations
                           : is_by_time(job)          ? FA_SPACE_MAX
-                          : job->space.held > 0      ? EVALUATIONS
+                          : job->space.held > 0      ? FA_SEARCH_EVALUATIONS
                                                      : job->space.survivors;
     if (expected > 0 && expected < FA_SPACE_MAX)
         options.expected = 1 + (int64_t)expected;
@@ -63,6 +62,7 @@ int fa_job_search_open(fa_job *job)
     char number[FA_COMMAS_MAX];
     s->held = job->space.held > 0 ? job->space.held : job->space.count;
     s->about = job->space.about;
+    s->fit = job->space.held > 0 ? INT32_MAX : job->space.survivors;
     s->evaluations =
         job->request->evaluations == 0 && is_by_time(job) ? 0 : (int)options.evaluations;
     const char *how = job->measuring ? "measured, as a search chooses them" : "compiled, spread over all";
@@ -84,6 +84,11 @@ void fa_job_search_close(fa_job *job)
     fa_search_close(job->search.search);
     fa_points_close(&job->search.points);
     job->search.search = NULL;
+}
+
+bool fa_job_search_tried_all(const fa_job *job, int tried)
+{
+    return tried >= job->search.fit || job->search.exhausted;
 }
 
 static void no_memory(fa_job *job, int rc)
@@ -180,6 +185,8 @@ static void propose(fa_job *job)
             fa_job_end(job, rc);
         else if (count > 0)
             join_order(job, point);
+        s->exhausted = count == 0 && fa_search_pending(s->search) == 0 &&
+                       (s->evaluations == 0 || fa_search_spent(s->search) < s->evaluations);
         if (count == 0)
             return;
     }

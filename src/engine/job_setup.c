@@ -49,34 +49,13 @@ static void tick(void *context)
     fa_job_emit(context, FA_EVENT_PROGRESS, NULL);
 }
 
-/* Of a request that says nothing of the search, as a specification says. */
-static void take_search(fa_job *job, const fa_request *request)
-{
-    const cJSON *search =
-        cJSON_GetObjectItemCaseSensitive(fa_operation_of(&request->problem)->document, "search");
-    job->request = request;
-    if (search == NULL || request->strategy != NULL || request->evaluations > 0 ||
-        request->seconds > 0)
-        return;
-    const cJSON *evaluations = cJSON_GetObjectItemCaseSensitive(search, "evaluations");
-    const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(search, "seconds");
-    fa_request own = *request;
-    own.strategy = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(search, "strategy"));
-    own.evaluations = evaluations != NULL ? evaluations->valueint : 0;
-    own.seconds = seconds != NULL ? seconds->valuedouble : 0;
-    if (fa_search_check(&own.strategy, own.evaluations, own.seconds, NULL) != 0)
-        return; /* of an operation's file that nobody has checked */
-    job->own = own;
-    job->request = &job->own;
-}
-
 int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag)
 {
     fa_job *job = calloc(1, sizeof *job);
     if (job == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tune");
     job->tuner = tuner;
-    take_search(job, request);
+    job->request = fa_request_with_search(request, &job->own);
     job->started_ns = fa_clock_ns();
     job->measure.in_flight = FA_JOB_NOBODY;
     fa_job_compile_init(job);

@@ -174,9 +174,41 @@ bool fa_origin_is_timed(fa_origin origin)
     return fa_origin_trust(origin) <= fa_origin_trust(FA_ORIGIN_NEAREST);
 }
 
+const fa_request *fa_request_with_search(const fa_request *request, fa_request *own)
+{
+    const cJSON *search =
+        cJSON_GetObjectItemCaseSensitive(fa_operation_of(&request->problem)->document, "search");
+    if (search == NULL || request->strategy != NULL || request->evaluations > 0 ||
+        request->seconds > 0)
+        return request;
+    const cJSON *evaluations = cJSON_GetObjectItemCaseSensitive(search, "evaluations");
+    const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(search, "seconds");
+    *own = *request;
+    own->strategy = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(search, "strategy"));
+    own->evaluations = evaluations != NULL ? evaluations->valueint : 0;
+    own->seconds = seconds != NULL ? seconds->valuedouble : 0;
+    bool right = fa_search_check(&own->strategy, own->evaluations, own->seconds, NULL) == 0;
+    return right ? own : request; /* of an operation's file that nobody has checked */
+}
+
 fa_wanted fa_wanted_by(const fa_request *request)
 {
-    return (fa_wanted){request->effort, request->exact, !request->first_contact};
+    fa_request own;
+    const fa_request *with = fa_request_with_search(request, &own);
+    return (fa_wanted){request->effort, request->exact, !request->first_contact, with->evaluations,
+                       with->seconds};
+}
+
+/* Whether the search that found the answer was no smaller than what is wanted. */
+static bool tried_enough(const fa_answer *answer, const fa_wanted *wanted)
+{
+    bool large = answer->space_estimated || answer->space > FA_SPACE_MAX;
+    if (answer->strategy[0] == 0) /* all were tried */
+        return true;
+    if (wanted->evaluations > 0) /* what does not compile cost none */
+        return answer->clean >= wanted->evaluations;
+    return wanted->seconds > 0 ? answer->tune_s >= wanted->seconds
+                               : large && answer->clean >= FA_SEARCH_EVALUATIONS;
 }
 
 bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted)
@@ -191,6 +223,8 @@ bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted)
     fa_problem itself = fa_problem_exact(&answer->problem);
     bool own = fa_problem_equal(&answer->from_problem, &itself) ||
                (!wanted.exact && fa_problem_equal(&answer->from_problem, &bucket));
+    if (wanted.whole && !tried_enough(answer, &wanted))
+        return false;
     if (fa_origin_is_timed(answer->origin))
         return own && !(wanted.whole && answer->shortlist_only);
     /* Where the GPU is not here, the best of the whole space by the model is the best possible answer; that of a

@@ -44,10 +44,19 @@ typedef struct fa_target {
 int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret_target,
                       fa_diag *diag);
 
+enum {
+    FA_SEARCH_EVALUATIONS = 500 /* of a space too large to be tried whole, where nothing bounds them */
+};
+
+/* The request; or *own, as its operation's specification says, where the request says nothing of the search. */
+const fa_request *fa_request_with_search(const fa_request *request, fa_request *own);
+
 typedef struct fa_wanted {
     fa_effort effort;
     bool exact; /* the bucket's winner is not enough */
-    bool whole; /* the winner of a race of the top few is not enough */
+    bool whole; /* the winner of a race of the top few is not enough, nor that of a smaller search */
+    int32_t evaluations; /* of the search; 0: not bounded */
+    double seconds;
 } fa_wanted;
 fa_wanted fa_wanted_by(const fa_request *request);
 

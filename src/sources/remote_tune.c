@@ -248,8 +248,7 @@ static int ask_for_device(fa_tuner *tuner, fa_ask *ask, const fa_gpu *gpu,
     fa_answer here = rc == 0 ? *ret_answer : (fa_answer){.size = sizeof(fa_answer)};
     here.gpu = *gpu;
     here.driver_version = 1; /* as if it were proved here */
-    return rc == 0 && fa_answer_satisfies(
-                          &here, (fa_wanted){effort, ask->exact, .whole = !ask->first_contact})
+    return rc == 0 && fa_answer_satisfies(&here, fa_wanted_by(request))
                ? 0
                : fa_remote_do_without(tuner,
                                       "it has nothing measured for this GPU, and none like it "

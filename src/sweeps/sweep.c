@@ -90,14 +90,14 @@ static int is_known(fa_runner *r, bool *ret_known, fa_diag *diag)
     struct sweep *s = (struct sweep *)r;
     fa_answer answer = {.size = sizeof answer};
     fa_request request = fa_runner_request(r);
+    const fa_wanted wanted = fa_wanted_by(&request);
     request.progress = NULL;
     request.effort = FA_EFFORT_CACHED;
     request.again = false;
     int rc = fa_tune_here(r->tuner, &request, &answer, diag);
     if (rc != 0)
         return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
-    *ret_known =
-        fa_answer_satisfies(&answer, (fa_wanted){r->how.effort, r->how.exact, .whole = true});
+    *ret_known = fa_answer_satisfies(&answer, wanted);
     return *ret_known && report_sweep_event(s, FA_SWEEP_ITEM_KNOWN, NULL, &answer) != 0
                ? fa_fail(diag, FA_ECANCELED, "canceled")
                : 0;
