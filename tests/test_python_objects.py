@@ -254,6 +254,17 @@ def an_answer_reads_like_a_sentence():
     refused(AttributeError, "no field 'speed'", lambda: answer.speed)
     refused(AttributeError, "no field 'mediam_us': did you mean 'median_us'?", lambda: answer.mediam_us)
     tap.equal((answer["median_us"], answer.shortlist_only), (answer.median_us, False))
+    tap.equal((len(dir(answer)), len(dir(answer.problem))), (len(set(dir(answer))), len(set(dir(answer.problem)))))
+
+
+def another_lengths_time_is_never_shown_as_measured():
+    fa_tune.tune(problem(100), progress=False)  # stored as its bucket, 104
+    for answer in (fa_tune.tune(problem(90), effort="cached"), fa_tune.warm_up([problem(90)], effort="cached", progress=False)[0]):
+        tap.equal((answer.origin, answer.from_problem), ("nearest", problem(104)))
+        for text in (repr(answer), str(answer), answer._repr_html_(), repr(fa_tune.kernel(problem(90), effort="cached"))):
+            assert "±" not in text, text
+        tap.equal(answer.time, "~%s" % fa_tune.tune(problem(104), effort="cached").time.partition(" ±")[0])
+        tap.has(repr(answer), "<~")
 
 
 def a_gpu_that_is_not_here_is_predicted_for():
@@ -716,6 +727,7 @@ tap.main([
     a_recording_collects_each_problem_once_with_its_calls,
     a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere,
     an_answer_reads_like_a_sentence,
+    another_lengths_time_is_never_shown_as_measured,
     a_gpu_that_is_not_here_is_predicted_for,
     a_gpu_name_that_several_types_share_says_which_is_meant,
     arguments_that_the_library_cannot_be_passed_are_refused_by_name,

@@ -218,7 +218,7 @@ class Problem:
         return hash(self._key)
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._fields]
+        return sorted({*super().__dir__(), *self._fields})
 
     def __repr__(self) -> str:
         shown_fields, fields = {}, self._fields
