@@ -62,11 +62,10 @@ function ceilingWords(problems) {
   const known = problems.filter((problem) => problem.limit && problem.part > 0);
   if (known.length === 0) return "";
   const one = different(known.map((problem) => problem.silicon)).length === 1 && known.find((p) => !p.reads_fp32);
-  const product = one && one.product, peak = product || (one && one.gpu.tensor_tflops);
   return "“of ceiling” is the share of the TFLOP/s that the GPU could reach at the problem’s FLOP per byte: " +
-    (one ? "at most " + tflops(peak) + " TFLOP/s, " + (product ? "its own matrix product" : "its tensor cores’ rate") +
-      ", and less where memory (" + grouped(one.gpu.bandwidth_gbs) + " GB/s) bounds it. "
-      : "its own matrix product where that was measured, else the rate of its tensor cores, and less where memory bounds it. ");
+    (one ? "at most " + tflops(one.gpu.tensor_tflops) + " TFLOP/s, the rate of its tensor cores, and less where memory (" +
+      grouped(one.gpu.bandwidth_gbs) + " GB/s) bounds it. "
+      : "the rate of its tensor cores, and less where memory bounds it. ");
 }
 
 /* Filters by what differs among the problems. changed(kept) is called with those that are left. */

@@ -9,8 +9,7 @@ function prepare(given) {
     problems.push(complete(one, problems[problems.length - 1], problems.length + 1, operations));
   if (different(problems.map((problem) => problem.operation.name)).length > 1)
     for (const problem of problems) problem.words = problem.operation.title + " · " + problem.words;
-  const products = matrixProducts(problems);
-  for (const problem of problems) placeUnderLimit(problem, products);
+  problems.forEach(placeUnderLimit);
   const meanings = new Map((given.gates || []).map((gate) => [gate.status, gate.meaning]));
   for (const problem of problems) problem.meanings = meanings;
   return { given, problems, meanings,
