@@ -457,6 +457,21 @@ def the_card_counts_the_configs_that_the_race_marks():
     tap.has(texts(shown, "#p1 .answers dd")[1], " %d other configs overlap it." % marked)
 
 
+def an_environment_that_few_trials_have_on_record_says_so():
+    for trials, said in ((1, "NVIDIA L4 (recorded for 1 of 4 trials) "), (4, "4 trials on NVIDIA L4 ")):
+        shown = page("predicted")
+        shown.run("""(told => { told.problems[0].environments[0].trials = %d; report.draw(told); })(%s)""" % (trials, json.dumps(state["told"])))
+        tap.has(" ".join(texts(shown, "#p1 .pairs dd")), said)
+
+
+def an_empty_page_says_once_what_is_left_out():
+    shown = page("predicted")
+    shown.run("(told => { report.draw({...told, problems: [], not_asked_for: 2}); })(%s)" % json.dumps(state["told"]))
+    told = " ".join(texts(shown, "#page"))
+    tap.has(told, "No problem in this store (2 in all) matches the filters.")
+    assert "left out" not in told, told
+
+
 def words_stand_apart_and_are_those_of_everybody():
     shown = page("lengths")
     shown.run("location.hash = '#p1'")
@@ -927,6 +942,8 @@ try:
         a_heat_map_says_which_times_are_probes_beside_a_race,
         why_configs_ended_is_read_on_a_phone_without_scrolling_sideways,
         the_card_counts_the_configs_that_the_race_marks,
+        an_environment_that_few_trials_have_on_record_says_so,
+        an_empty_page_says_once_what_is_left_out,
         words_stand_apart_and_are_those_of_everybody,
         as_fast_has_no_colour,
         filters_choose_for_list_and_chart_alike,

@@ -195,7 +195,7 @@ function foot({ given, problems }) {
   const counting = different(problems.map((problem) => problem.operation)).filter((one) => one.counts);
   const other = given.not_asked_for, older = given.earlier_generations;
   return h("footer", {},
-    other > 0 ? h("p", {}, count(other, "more problem") + " in the store, left out by the filters.") : null,
+    other > 0 && problems.length > 0 ? h("p", {}, count(other, "more problem") + " in the store, left out by the filters.") : null,
     older > 0 ? h("p", {}, count(older, "earlier generation") + " of these problems left out: made with " +
       "other templates.") : null,
     left > 0 ? h("p", {}, "To keep this page small, " + grouped(left) + " configs that were " +
