@@ -135,7 +135,7 @@ def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
     tap.has(sure, "95% interval")
     tap.has(far, "% of the ")
     assert re.search(r"fa3 is 5\.(1[5-9]|2\d?)× as fast", against), against  # of a median that is a percent wide
-    tap.has(against, "as fast as PyTorch's FA2")
+    tap.has(against, "as fast as PyTorch’s FA2")
     tap.has(shown.run("document.querySelector('#p1').textContent"), "profile this kernel")
     for part in ("The race", "fa-tune against others", "Roofline", "Heat map", "Funnel",
                  "Time and environment"):
@@ -227,19 +227,67 @@ def the_chart_has_a_line_for_ours_and_each_baseline():
 def the_page_begins_with_how_much_faster_on_which_gpu():
     shown = page()
     headline, = state["told"]["headlines"]
-    tap.equal(texts(shown, ".headline"), [headline["sentence"]])
+    tap.equal(texts(shown, ".headline"), [headline["sentence"].replace("'", "’").replace(" ×", "×")])
     tap.has(headline["sentence"], "On an NVIDIA L4, fa-tune's kernels are ")
     tap.equal(texts(shown, "#page > header p")[1], headline["circumstances"])
     below = shown.run("Array.from(document.querySelectorAll('.filters, #lengths h2, #summary h2, h2#roofs')).map("
                       "e => e.getBoundingClientRect().top)")
     assert below == sorted(below) and len(below) > 1, below
+    shown.run("(told => { report.draw({...told, headlines: [...told.headlines, {...told.headlines[0], peers: []}]}); })(%s)"
+              % json.dumps(state["told"]))
+    tap.equal(len(texts(shown, ".headline")), 1)  # what is compared with nobody is said in the small type
     tap.equal(texts(page("predicted"), ".headline"), ["On an L40S, 1 problem is not measured yet."])
+
+
+def words_have_one_apostrophe_and_one_way_of_times():
+    """But for what a shell or a compiler reads."""
+    for name in ("tuned", "lengths", "failed"):
+        shown = page(name)
+        shown.run("location.hash = '#p1'")
+        shown.settle()
+        told = shown.run("(() => { document.querySelectorAll('code, .mono, script, style').forEach(e => e.remove()); return document.body.textContent; })()")
+        tap.equal(re.findall(r".{9}\w'\w.{9}|.{9}\d ×.{9}", told), [])
+
+
+def plots_of_a_row_are_at_one_height_whatever_their_titles():
+    shown = page("lengths", width=900)
+    tops = shown.run("""(figure => {
+        figure.after(figure.cloneNode(true));
+        figure.firstChild.textContent = "a title of several lines ".repeat(9);
+        return [figure, figure.nextSibling].map(one => one.querySelector("svg").getBoundingClientRect().top);
+    })(document.querySelector("#lengths figure"))""")
+    tap.equal(tops[0], tops[1])
+
+
+def an_empty_cell_of_a_stacked_table_takes_no_line():
+    cells = "Array.from(document.querySelectorAll('.stacked td')).filter(e => e.textContent === '–').map(e => e.offsetHeight > 0)"
+    shown = page("lengths", width=1400)
+    assert True in shown.run(cells), "no cell is empty"
+    tap.equal(set(page("lengths", width=420).run(cells)), {False})
+
+
+def the_legend_of_a_heat_map_begins_at_the_edge_in_every_row():
+    shown = page(width=420)
+    paddings = shown.run("""Array.from(document.querySelectorAll("#p1 .key li"))
+        .filter(e => !e.className && e.getBoundingClientRect().left === e.parentNode.getBoundingClientRect().left)
+        .map(e => getComputedStyle(e).paddingLeft)""")
+    tap.equal(set(paddings), {"0px"})
+
+
+def a_day_that_all_rows_have_is_no_column():
+    shown = page()
+    for days, head in ((0, False), (1, True)):
+        shown.run("""(told => {
+            told.problems.forEach((one, i) => Object.assign(one, {unix_time: 1764000000 - 86400 * %d * i, undated: i > 0}));
+            report.draw(told);
+        })(%s)""" % (days, json.dumps(state["told"])))
+        tap.equal("day" in texts(shown, "#summary thead th"), head)
 
 
 def the_kernel_is_the_second_column_and_what_is_alike_is_said_once():
     shown = page()
     tap.equal(texts(shown, "#summary thead th"), ["problem", "kernel", "time", "TFLOP/s", "of ceiling", "× default",
-                                                  "× fa3", "× PyTorch's FA2"])
+                                                  "× fa3", "× PyTorch’s FA2"])
     tap.has(texts(shown, "#summary > p")[0], "The same in every row: NVIDIA L4 · measured. ")
     tap.has(texts(shown, "#summary > p")[0], "“of ceiling” is the share of the TFLOP/s")
     tap.has(column(shown, "kernel")[0], "attn_fwd_sm80 BLOCK_M=128 ")  # one kernel serves both: it is told whole
@@ -525,7 +573,12 @@ def filters_are_named_in_words_and_what_is_not_drawn_is_counted():
         report.draw(told);
     })(JSON.parse(document.getElementById("document").textContent))""")
     tap.equal(texts(shown, ".filters label span")[:-2], ["key heads", "sequence length", "lengths of keys", "keys", "head dim of V"])
-    tap.equal(texts(shown, '.filters select[name="head dim of V"] option'), ["all", "–", "128"])
+    tap.equal(texts(shown, '.filters select[name="head dim of V"] option'), ["all", "64", "128"])
+    shown.run("""(told => {
+        told.problems[0].problem.page = 64;
+        report.draw(told);
+    })(JSON.parse(document.getElementById("document").textContent))""")
+    tap.equal(texts(shown, '.filters select[name="page"] option'), ["all", "no pages", "64"])
     tap.has(texts(shown, "#lengths p")[0], "Not drawn: 1 problem without another length beside it.")
 
 
@@ -603,7 +656,7 @@ def a_matrix_product_is_said_beside_the_ceiling_and_is_none():
 def it_says_whether_tuning_pays():
     shown = page("lengths")
     tap.equal(texts(shown, "[aria-label=\"Does tuning pay?\"] tbody th")[:1],
-              ["the family's default config"])
+              ["the family’s default config"])
     tap.equal(texts(page("predicted"), "[aria-label=\"Does tuning pay?\"]"), [])
 
 
@@ -929,6 +982,11 @@ try:
         a_winner_that_is_the_default_config_is_as_fast_as_it,
         the_chart_has_a_line_for_ours_and_each_baseline,
         the_page_begins_with_how_much_faster_on_which_gpu,
+        words_have_one_apostrophe_and_one_way_of_times,
+        plots_of_a_row_are_at_one_height_whatever_their_titles,
+        an_empty_cell_of_a_stacked_table_takes_no_line,
+        the_legend_of_a_heat_map_begins_at_the_edge_in_every_row,
+        a_day_that_all_rows_have_is_no_column,
         the_kernel_is_the_second_column_and_what_is_alike_is_said_once,
         names_break_between_their_parts_only,
         the_axis_of_a_race_begins_and_ends_where_its_bars_do,

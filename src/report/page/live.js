@@ -197,7 +197,7 @@ async function follow() {
       if (answer.ok) await readStream(answer.body);
     } catch { /* it is asked again */
     }
-    say("The service does not answer. It is asked again; one that was started anew needs a new link: ",
+    say("The service does not answer. The page tries again; after a restart of the service it needs a new link: ",
       LINK_HINT[1].cloneNode(true), ".");
     await pause(RETRY_MS);
   }

@@ -10,7 +10,7 @@ function prepare(given) {
   if (different(problems.map((problem) => problem.operation.name)).length > 1)
     for (const problem of problems) problem.words = problem.operation.title + " · " + problem.words;
   problems.forEach(placeUnderLimit);
-  const meanings = new Map((given.gates || []).map((gate) => [gate.status, gate.meaning]));
+  const meanings = new Map((given.gates || []).map((gate) => [gate.status, prose(gate.meaning)]));
   for (const problem of problems) problem.meanings = meanings;
   return { given, problems, meanings,
     peers: peersOf(problems) };
@@ -25,9 +25,10 @@ function peersOf(problems) {
 /* ---- what is said first ---- */
 /* How much faster on which GPU, each in a sentence; then the circumstances of each GPU type once. */
 function headlines(given) {
-  const told = given.headlines || [];
-  return [told.map((one) => h("p", { class: "headline" }, unhyphened(one.sentence).replace(/ ×/g, "\u00a0×"))),
-    different(told.map((one) => one.circumstances)).map((text) => h("p", { class: "soft" }, text))];
+  const told = given.headlines || [], compared = told.some((one) => one.peers.length > 0);
+  return [told.map((one) => h("p", { class: !compared || one.peers.length > 0 ? "headline" : null },
+    prose(unhyphened(one.sentence)))),
+  different(told.map((one) => one.circumstances)).map((text) => h("p", { class: "soft" }, prose(text)))];
 }
 
 /* ---- figures ---- */
@@ -177,7 +178,7 @@ function pay(given) {
       rows, className: "stacked", columns: [
         gpus > 1 ? { head: "GPU", row: true, cell: (row) => row.gpu } : null,
         several ? { head: "operation", cell: (row) => row.operation ? row.operation.title : NONE } : null,
-        { head: "winners compared with", row: gpus === 1, cell: (row) => row.against },
+        { head: "winners compared with", row: gpus === 1, cell: (row) => prose(row.against) },
         { head: "problems", number: true, value: (row) => row.problems,
           cell: (row) => grouped(row.problems) + " of " + grouped(row.of) },
         { head: "gain", number: true, value: (row) => row.gain, cell: (row) => ratio(row.gain) },
@@ -201,7 +202,7 @@ function foot({ given, problems }) {
     left > 0 ? h("p", {}, "To keep this page small, " + grouped(left) + " configs that were " +
       "tried are counted but not listed: ", h("code", {}, "--top N"), " lists more of them, ",
     h("code", {}, "--format json"), " all.") : null,
-    counting.map((one) => h("p", {}, counting.length > 1 ? "Of " + one.title + ": " : "", one.counts)));
+    counting.map((one) => h("p", {}, counting.length > 1 ? "Of " + one.title + ": " : "", prose(one.counts))));
 }
 
 function emptyPage(given) {

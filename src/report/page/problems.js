@@ -21,7 +21,7 @@ function complete(given, last, number, operations) {
   const winner = problem.winner;
   problem.timed = Boolean(winner && winner.median_us > 0);
   problem.us = winner ? winner.median_us || winner.predicted_us || 0 : 0;
-  for (const peer of problem.baselines) peer.name = peer.name || peer.peer;
+  for (const peer of problem.baselines) peer.name = prose(peer.name || peer.peer);
   problem.baselines.sort((a, b) => a.median_us - b.median_us);
   problem.intensity = problem.flops > 0 && problem.least_bytes > 0
     ? problem.flops / problem.least_bytes : 0;
