@@ -151,7 +151,7 @@ class Torch:
         return [first.elapsed_time(last) * 1e3 for first, last in pairs]
 
     def matmul_tflops(self, dtype):
-        """What the card reaches in a matrix product of 8192 by 8192 by 8192: its own ceiling."""
+        """What the card reaches in a matrix product of 8192 by 8192 by 8192 of this type."""
         if dtype not in self.products:
             torch, n = self.torch, 8192
             a, b = (torch.randn(n, n, device="cuda", dtype=dtypes(torch)[dtype]) for _ in range(2))

@@ -154,7 +154,7 @@ def tensors_and_masks_are_those_of_the_problem():
                   {((4, 8, 128, 64), False), ((4, 8, 128, 64), True)})
 
 
-def its_lines_are_taken_in_and_the_report_knows_the_cards_own_ceiling():
+def its_lines_are_taken_in_with_the_matrix_product_of_their_run():
     with Place(EIGHT, script=L4) as place:
         machine = Machine(place, torch=TORCH, flash_attn_interface=PACKAGE)
         text = machine.run("--seq", "128", "--batch", "1", "--heads", "1", "--peers",
@@ -192,7 +192,7 @@ def the_drivers_release_is_read_from_either_kind_of_kernel_module():
 tap.main([
     flash_attention_3_and_2_are_timed_where_their_packages_are,
     tensors_and_masks_are_those_of_the_problem,
-    its_lines_are_taken_in_and_the_report_knows_the_cards_own_ceiling,
+    its_lines_are_taken_in_with_the_matrix_product_of_their_run,
     a_package_that_is_asked_for_and_not_there_is_passed_over,
     the_drivers_release_is_read_from_either_kind_of_kernel_module,
 ])

@@ -326,7 +326,7 @@ def what_is_wrong_with_a_call_is_said():
                             ("args is a dict", dict(args=["y"])), ("axpy: \"restrictions\" must be an array", dict(restrictions="THREADS < 65")),
                             ("\"options\" must be an array", dict(options="-w")), ("\"include\"", dict(include="x")),
                             ("tune THREADS must be an array", dict(tune=dict(THREADS=64, PER_THREAD=[1]))),
-                            ("seconds must be 0 to", dict(seconds=-1, name="never")), ("evaluations is -1", dict(evaluations=-1, name="never"))):
+                            ("seconds is -1: give a number above 0", dict(seconds=-1, name="never")), ("evaluations is -1", dict(evaluations=-1, name="never"))):
         refused(fa_tune.Error, sentence, lambda: axpy(**words))  # pylint: disable=cell-var-from-loop
 
 

@@ -76,6 +76,8 @@ def a_problem_says_what_is_left_out_and_takes_the_names_people_use():
     tap.equal((one.seq, one.heads, one["seq"], one["window"], one["heads_q"]), (512, 8, 512, False, 8))
     refused(AttributeError, "no field 'seq': did you mean", lambda: Problem(seq=64, seq_k=96).seq)
     refused(KeyError, "no field 'band'", lambda: one["band"])
+    refused(AttributeError, "no field 'seqlen': did you mean 'seq'? It has ", lambda: one.seqlen)
+    refused(AttributeError, ", seq, heads", lambda: one.seqlen)
     refused(fa_tune.Error, "mean_q is 9999: use at most seq_q, which is 512", lambda: Problem(seq=512, varlen=True, mean_q=9999))
 
 
@@ -254,6 +256,17 @@ def an_answer_reads_like_a_sentence():
     refused(AttributeError, "no field 'speed'", lambda: answer.speed)
     refused(AttributeError, "no field 'mediam_us': did you mean 'median_us'?", lambda: answer.mediam_us)
     tap.equal((answer["median_us"], answer.shortlist_only), (answer.median_us, False))
+    tap.equal((len(dir(answer)), len(dir(answer.problem))), (len(set(dir(answer))), len(set(dir(answer.problem)))))
+
+
+def another_lengths_time_is_never_shown_as_measured():
+    fa_tune.tune(problem(100), progress=False)  # stored as its bucket, 104
+    for answer in (fa_tune.tune(problem(90), effort="cached"), fa_tune.warm_up([problem(90)], effort="cached", progress=False)[0]):
+        tap.equal((answer.origin, answer.from_problem), ("nearest", problem(104)))
+        for text in (repr(answer), str(answer), answer._repr_html_(), repr(fa_tune.kernel(problem(90), effort="cached"))):
+            assert "±" not in text, text
+        tap.equal(answer.time, "~%s" % fa_tune.tune(problem(104), effort="cached").time.partition(" ±")[0])
+        tap.has(repr(answer), "<~")
 
 
 def a_gpu_that_is_not_here_is_predicted_for():
@@ -261,7 +274,7 @@ def a_gpu_that_is_not_here_is_predicted_for():
     tap.equal((answer.gpu, answer.origin, answer.median_us), ("L40S", "predicted", None))
     tap.has(answer.time, "~")
     refused(fa_tune.ArgumentError, 'no GPU called "L5" is known; near it: L4', lambda: fa_tune.tune(seq=128, gpu="L5"))
-    refused(TypeError, "a problem or its fields", lambda: fa_tune.tune(problem(), seq=3))
+    refused(fa_tune.ArgumentError, "a problem or its fields", lambda: fa_tune.tune(problem(), seq=3))
 
 
 def a_gpu_name_that_several_types_share_says_which_is_meant():
@@ -337,8 +350,20 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
         ("again=True tunes", fa_tune.tune, [problem()], {"effort": "cached", "again": True}),
         ("effort is 'predict', 'measure' or 'patient', not 'cached'", fa_tune.sweep, [[problem()]], {"effort": "cached"}),
         ("seq is a whole number, not {512}", Problem, [], {"seq": {512}}), ("not nan", Problem, [], {"seq": float("nan")}),
-        ("no field 'colour'. It has dtype", fa_tune.winners, [], {"colour": 3}),
-        ("no field 'colour'. It has dtype", fa_tune.report, [], {"colour": 3}),
+        ("no argument 'colour'. fa_tune.winners() has gpu, and fields: dtype", fa_tune.winners, [], {"colour": 3}),
+        ("no argument 'out'. fa_tune.report() has path, gpu, and fields: dtype", fa_tune.report, [], {"out": "report.html"}),
+        ("no argument 'all'. fa_tune.forget() has gpu, older_than, stale, everything, dry_run, and fields: dtype", fa_tune.forget, [], {"all": True}),
+        ("no argument 'jobs'. fa_tune.tune() has problem, gpu, device, effort", fa_tune.tune, [], {"seq": 64, "jobs": 0}),
+        ("no argument 'effor': did you mean 'effort'?", fa_tune.policy, [], {"effor": "cached"}),
+        ("no argument 'colour': there are problems, effort, device, progress", fa_tune.warm_up, [[]], {"colour": 3}),
+        ("evaluations is 0: give a whole number above 0, or None", fa_tune.tune, [problem()], {"evaluations": 0}),
+        ("seconds is -1: give a number above 0", fa_tune.tune, [problem()], {"seconds": -1}),
+        ("seconds is 0: give a number above 0", fa_tune.tune_kernel, ["k.cu"], {"seconds": 0}),
+        *(("%s is %s: give a " % (name, value), fa_tune.sweep, [[problem()]], {name: value})
+          for name in ("evaluations", "trials", "seconds", "cost", "price", "seconds_each") for value in (0, -1)),
+        ("no field 'gpu': fa_tune.tune() or sweep() takes it.", Problem, [], {"seq": 64, "gpu": "L4"}),
+        ("heads_kv is 4: must divide heads, which is 6", Problem, [], {"seq": 64, "heads": 6, "heads_kv": 4}),
+        ("heads_kv is 4: must divide heads_q, which is 6", Problem, [], {"seq": 64, "heads_q": 6, "heads_kv": 4}),
         ("effort is 'cached'", fa_tune.policy, [3], {}), ("on_miss is 'raise'", fa_tune.policy, [], {"on_miss": 3}),
         ("gpu is the name", fa_tune.winners, [], {"gpu": 4}), ("gpu is the name", fa_tune.report, [], {"gpu": 4}),
         ("report.txt: its ending names no format", fa_tune.report, ["report.txt"], {}),
@@ -386,7 +411,6 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
         (Problem, "seq is given beside seq_q and seq_k", {"seq": 512, "seq_q": 4, "seq_k": 4}),
         (fa_tune.kernel, "not 'fast'", {"seq": 512, "effort": "fast"}),
         (fa_tune.sweep, "not 'fast'", {"seq": 512, "effort": "fast"}),
-        (fa_tune.sweep, "must not be negative", {"seq": 512, "seconds": -1, "progress": False}),
     ]
     operations, before = os.path.join(SOURCE, "tests", "operations"), os.environ["FA_TUNE_TEMPLATES"]
     for call, part, fields in rows:
@@ -463,8 +487,8 @@ def a_sweep_is_its_items():
     def stop(event):
         raise LookupError("enough")
     refused(LookupError, "enough", lambda: fa_tune.sweep([problem(40)], progress=stop))
-    refused(TypeError, "problems or a grid", lambda: fa_tune.sweep([problem(16)], seq=3))
-    one = fa_tune.sweep([problem(136)], gpu="L4", again=True, strategy="random", evaluations=1, seconds_each=100, progress=False)[0]
+    refused(fa_tune.ArgumentError, "problems or a grid", lambda: fa_tune.sweep([problem(16)], seq=3))
+    one = fa_tune.sweep([problem(48)], gpu="L4", again=True, strategy="random", evaluations=1, seconds_each=100, progress=False)[0]
     tap.equal((one.state, one.answer.funnel["compiled"]), ("done", 1))  # all of its space, which needs no strategy's name
     for sentence, wrong in (("there is no strategy \"guess\"", {"strategy": "guess"}), ("strategy is a name", {"strategy": 3}),
                             ("evaluations is a whole number", {"evaluations": 1.5}), ("seconds_each is a number", {"seconds_each": "1"})):
@@ -541,7 +565,7 @@ def what_is_forgotten_is_told_and_gone():
     refused(fa_tune.ArgumentError, "everything=True", lambda: fa_tune.forget(seq=None, dry_run=True))
     refused(fa_tune.ArgumentError, "everything=True", lambda: fa_tune.forget(everything=True, gpu="L4"))
     tap.equal([one.problem for one in fa_tune.forget(seq=40, lse=False, dry_run=True)], [problem(40)])
-    refused(fa_tune.ArgumentError, "no field 'colour'", lambda: fa_tune.forget(colour=3))
+    refused(fa_tune.ArgumentError, "no argument 'colour'", lambda: fa_tune.forget(colour=3))
     for older_than in ("30", "2026-13-31", "2999-01-31", 3, datetime.timedelta(days=-1)):
         refused(fa_tune.ArgumentError, "older_than is an age", lambda: fa_tune.forget(older_than=older_than))
 
@@ -716,6 +740,7 @@ tap.main([
     a_recording_collects_each_problem_once_with_its_calls,
     a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere,
     an_answer_reads_like_a_sentence,
+    another_lengths_time_is_never_shown_as_measured,
     a_gpu_that_is_not_here_is_predicted_for,
     a_gpu_name_that_several_types_share_says_which_is_meant,
     arguments_that_the_library_cannot_be_passed_are_refused_by_name,

@@ -61,6 +61,9 @@ def a_tune_is_seen_as_it_runs_and_its_winner_when_it_ends():
         place.use_fake_driver(L4 + FAST)
         daemon.wait_for_state(daemon.post("/v1/tunes", ask(seq=256))[1]["job"], "done")
         shows(page, "S 256", "40.0 µs", selector="#summary")
+        page.wait(lambda: page.run("Array.from(document.querySelectorAll('[aria-label=Jobs] tbody tr')).some(e => "
+                                   "e.textContent.includes('S\u00a0256') && e.textContent.includes('done') && e.textContent.includes('40.0 µs'))"),
+                  "what the job came to")
         well(page, daemon)
 
 
@@ -135,6 +138,8 @@ def nothing_spills_over_on_a_phone_and_on_a_desk():
             lines = page.run("""(e => e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight))
                 (document.querySelector("#now [aria-label=Jobs] tbody th"))""")
             assert lines < 3, (width, lines)  # the job's name, and not a word of it a line
+            counts = page.run("(e => e.offsetHeight / parseFloat(getComputedStyle(e).lineHeight))(document.querySelector('#now progress + .word'))")
+            assert counts < 1.5, (width, counts)  # a count is in one line
         daemon.delete("/v1/jobs/" + job)
 
 

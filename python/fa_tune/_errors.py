@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class Error(Exception):
@@ -78,3 +82,14 @@ def one_of(name: str, value: Any, words: Iterable[str]) -> None:
     if value not in (words := list(words)):
         raise ArgumentError("%s is %s or %r, not %s%s" % (name, ", ".join(map(repr, words[:-1])), words[-1], shown(value),
                                                           did_you_mean(value, words)))
+
+
+def suggesting(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Refuses a keyword that the function does not have, with the one that was meant."""
+    @functools.wraps(function)
+    def call(*args: Parameters.args, **given: Parameters.kwargs) -> Result:
+        for name in given.keys() - function.__annotations__.keys():
+            raise ArgumentError("there is no argument %r%s" % (name, did_you_mean(name, function.__annotations__) or
+                                                               ": there are %s" % ", ".join(list(function.__annotations__)[:-1])))
+        return function(*args, **given)
+    return call

@@ -10,13 +10,13 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, get_args, overload
 
 from . import _core, _engine
 from ._errors import ArgumentError, Error, did_you_mean, one_of, shown
 from ._objects import Answer, Check, Doctor, Forgotten, Report, Sweep, SweepItem, Winners
-from ._problem import ALSO, MEANT, Problem, ProblemLike, flag, named, problems_of
+from ._problem import ALSO, ARGUMENTS, MEANT, Problem, ProblemLike, flag, named, names, problems_of
 from ._problem import fields as all_fields
 from ._tables import counted
 from ._types import Effort, GridFields, ProblemFields, Progress, SweepEffort
@@ -25,23 +25,24 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-ARGUMENTS = ("gpu", "device", "effort", "again", "exact", "progress", "strategy", "evaluations", "seconds", "seconds_each",
-             "trials", "cost", "price")
-
-
-def _check_arguments(given: Iterable[str]) -> None:
-    """Refuses what is no field of attention, and more like an argument of the functions below."""
-    for name in set(given).difference(all_fields(), ALSO, MEANT):
+def _check_arguments(function: Callable[..., Any], given: Iterable[str]) -> None:
+    """Refuses what is no field of attention, unless it is like one, where it is no argument of the function."""
+    if "operation" in given:
+        return
+    fields, own = names(all_fields()), list(inspect.signature(function).parameters)[:-1]
+    for name in set(given).difference(fields, MEANT):
         if name in ARGUMENTS:
             raise ArgumentError("there is no argument %r here: fa_tune.%s() takes it" % (
                 name, "tune" if name in inspect.signature(tune).parameters else "sweep"))
-        meant = did_you_mean(name, ARGUMENTS)
-        if meant:
-            raise ArgumentError("there is no argument %r%s" % (name, meant))
+        meant = did_you_mean(name, own)
+        if meant or not did_you_mean(name, fields):
+            raise ArgumentError("there is no argument %r%s" % (
+                name, meant or ". fa_tune.%s() has %s, and fields: %s; operation=\"NAME\" gives it those of another operation" % (
+                    function.__name__, ", ".join(own), ", ".join(fields))))
 
 
 def check_search(strategy: str | None, numbers: dict[str, float | None]) -> None:
-    """numbers: limits by their arguments' names; None: none."""
+    """numbers: limits by their arguments' names, above 0; None: none."""
     if strategy is not None and not isinstance(strategy, str):
         raise ArgumentError("strategy is a name, not %s" % shown(strategy))
     for name, value in numbers.items():
@@ -49,30 +50,31 @@ def check_search(strategy: str | None, numbers: dict[str, float | None]) -> None
         if value is not None and (isinstance(value, bool) or not isinstance(value, int if whole else (int, float))
                                   or not math.isfinite(value)):
             raise ArgumentError("%s is a %snumber, not %s" % (name, "whole " if whole else "", shown(value)))
+        if value is not None and value <= 0:
+            raise ArgumentError("%s is %s: give a %snumber above 0, or None for no limit" % (name, value, "whole " if whole else ""))
 
 
-def _problem(problem: ProblemLike | None, fields: dict[str, Any]) -> Problem:
-    if "operation" not in fields:
-        _check_arguments(fields)
+def _problem(function: Callable[..., Any], problem: ProblemLike | None, fields: dict[str, Any]) -> Problem:
+    _check_arguments(function, fields)
     if problem is None:
         return Problem(**fields)
     if fields:
-        raise TypeError("give a problem or its fields, not both: %s" % ", ".join(fields))
+        raise ArgumentError("give a problem or its fields, not both: %s" % ", ".join(fields))
     return Problem.of(problem)
 
 
 @overload
 def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: int | None = None,
          effort: Effort = "measure", again: bool = False, exact: bool = False, progress: Progress = None,
-         strategy: str | None = None, evaluations: int = 0, seconds: float = 0,
+         strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None,
          **fields: Unpack[ProblemFields]) -> Answer: ...
 @overload
 def tune(*, operation: str, gpu: str | None = None, device: int | None = None, effort: Effort = "measure",
          again: bool = False, exact: bool = False, progress: Progress = None,
-         strategy: str | None = None, evaluations: int = 0, seconds: float = 0, **fields: Any) -> Answer: ...
+         strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None, **fields: Any) -> Answer: ...
 def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: int | None = None,
          effort: Effort = "measure", again: bool = False, exact: bool = False, progress: Progress = None,
-         strategy: str | None = None, evaluations: int = 0, seconds: float = 0, **fields: Any) -> Answer:
+         strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None, **fields: Any) -> Answer:
     """The winner for a problem, from the store or tuned now.
 
     fa_tune.tune(seq=512, head_dim=64, dtype="bf16", causal=True)
@@ -84,7 +86,7 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     effort    as in fa_tune.policy(), except that "measure" times the whole space even if some kernels are ready
     again     tune although a winner is stored
     exact     tune exactly these lengths, not their bucket
-    strategy, evaluations, seconds   how the space is searched, and when that ends; 0: the default, which is the whole space
+    strategy, evaluations, seconds   how the space is searched, and when that ends; None: the whole space
               where it has at most 20,000 configs
     progress  None: a live line on stderr where that is a terminal; False: none; or a function, which
               is called with a dict several times a second
@@ -97,8 +99,8 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     flag("exact", exact)
     if again and effort == "cached":
         raise ArgumentError("again=True tunes, and effort=\"cached\" only looks up: leave one of them out")
-    return Answer(_engine.tune(_problem(problem, fields).as_dict(), gpu, device, effort, again, exact, progress,
-                               strategy=strategy, evaluations=evaluations, seconds=seconds))
+    return Answer(_engine.tune(_problem(tune, problem, fields).as_dict(), gpu, device, effort, again, exact, progress,
+                               strategy=strategy, evaluations=evaluations or 0, seconds=seconds or 0))
 
 
 @overload
@@ -122,7 +124,7 @@ def best_kernel(problem: ProblemLike | None = None, *, device: int | None = None
 
     `answer` is the kernel's fa_tune.Answer. Raises as tune() does.
     """
-    return _engine.kernel(_problem(problem, fields), device, effort, progress)
+    return _engine.kernel(_problem(best_kernel, problem, fields), device, effort, progress)
 
 
 kernel = best_kernel
@@ -152,12 +154,12 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
     """
     from ._progress import sweep_on_stderr
     if problems is None:
-        _check_arguments(grid)
+        _check_arguments(sweep, grid)
         many = {name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
                 for name, value in grid.items()}
         problems = [Problem(**dict(zip(many, values))) for values in itertools.product(*many.values())]
     elif grid:
-        raise TypeError("give problems or a grid, not both: %s" % ", ".join(grid))
+        raise ArgumentError("give problems or a grid, not both: %s" % ", ".join(grid))
     problems = problems_of(problems)
     if not problems:
         raise ArgumentError("there is nothing to sweep: the list of problems, or one of the grid, is empty")
@@ -200,7 +202,8 @@ def _gpu_names(gpu: str | Iterable[str] | None) -> list[str | None]:
 class _Filter:
     """Which stored problems are asked for: by the GPU and by fields, attention's or those of the operation given."""
 
-    def __init__(self, gpu: str | None, fields: dict[str, Any]) -> None:
+    def __init__(self, function: Callable[..., Any], gpu: str | None, fields: dict[str, Any]) -> None:
+        _check_arguments(function, fields)
         _engine.check_gpu(gpu)
         given = {name: value for name, value in fields.items() if value is not None}
         self.asked_gpu, self.gpu = gpu, None if gpu is None else _spelled(gpu)
@@ -254,7 +257,7 @@ def report(path: str | os.PathLike[str] | None = None, *, gpu: str | None = None
 
     Returns a fa_tune.Report. Needs no GPU and changes nothing.
     """
-    which = _Filter(gpu, fields)
+    which = _Filter(report, gpu, fields)
     if path is not None:
         Report._format_of(path)
     made = Report(which.keeps)
@@ -276,7 +279,7 @@ def winners(*, gpu: str | None = None, **fields: Any) -> Winners:
 
     Needs no GPU and changes nothing.
     """
-    which = _Filter(gpu, fields)
+    which = _Filter(winners, gpu, fields)
     found = Winners(one for one in map(Answer, _core.winners()) if which.keeps(one["problem"], one.gpu))
     if not found:
         which.check_names()
@@ -330,7 +333,7 @@ def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | Non
     Returns a fa_tune.Forgotten. Changes the local store alone: a system bundle or the fleet may have the winner,
     too. Kernels that are loaded in this process stay until fa_tune.close().
     """
-    which, before = _Filter(gpu, fields), _moment(older_than)
+    which, before = _Filter(forget, gpu, fields), _moment(older_than)
     for name, value in (("stale", stale), ("everything", everything), ("dry_run", dry_run)):
         flag(name, value)
     if (not which.is_empty or before is not None or stale) == everything:

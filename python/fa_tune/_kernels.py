@@ -174,7 +174,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
                 launches: Sequence[Mapping[str, Any]] | None = None,
                 include: Sequence[str] | None = None, options: Sequence[str] | None = None, device: int | None = None,
                 effort: Effort = "measure", progress: Progress = None,
-                strategy: str | None = None, evaluations: int = 0, seconds: float = 0,
+                strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None,
                 bundle: str | os.PathLike[str] | None = None, torch_op: str | None = None, gpu: str | None = None,
                 **at: int) -> TunedKernel:
     """Tunes a CUDA kernel of one's own as it stands, and returns it ready to be called.
@@ -236,7 +236,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
             raise ArgumentError("torch_op registers a kernel that can be called, and one for gpu=%r cannot: leave one of the two "
                                 "out" % gpu)
     how = {"device": device, "gpu": gpu, "effort": effort, "progress": progress, "bundle": bundle, "torch_op": torch_op,
-           "search": {"strategy": strategy, "evaluations": evaluations, "seconds": seconds}}
+           "search": {"strategy": strategy, "evaluations": evaluations or 0, "seconds": seconds or 0}}
     is_text = "__global__" in path
     given = {
         "name": name, "kernel": kernel, "sizes": sizes,

@@ -26,7 +26,8 @@ class Answer:
     origin        "measured", "measured-same-silicon", "imported", "nearest", "transferred",
                   "predicted" or "unranked" (no model has a time), in this order of trust; `why` says it in a sentence
     family, tunables   the kernel's template and its parameters
-    median_us     median time, measured, with low_us and high_us, its 95% confidence interval
+    median_us     median time, measured, with low_us and high_us, its 95% confidence interval; those of from_problem
+                  where origin is "nearest"
     predicted_us  what the cost model says
     tflops        at median_us
     model_choice_predicted_us, model_choice_measured_us, model_choice_rank
@@ -96,7 +97,7 @@ class Answer:
         return self._fields[name]
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._fields]
+        return sorted({*super().__dir__(), *self._fields})
 
     def as_dict(self) -> dict[str, Any]:
         """Every field by its name, as JSON has them (docs/json.md)."""
@@ -125,15 +126,15 @@ class Answer:
 
     @property
     def time(self) -> str:
-        """The time in words; ~ before what a model says."""
-        if self.median_us is None or self.low_us is None or self.high_us is None:
+        """The time in words; ~ before what a model says, and before another length's."""
+        if self.origin == "nearest" or self.median_us is None or self.low_us is None or self.high_us is None:
             return time_of(self._fields)
         half = max(self.high_us - self.median_us, self.median_us - self.low_us)
         median = number(self.median_us, " µs")
         return "%s ± %s" % (median, number(half)) if half > 0 else median  # a single launch has none
 
     def _lines(self) -> list[tuple[str, str]]:
-        speed = ", %s TFLOP/s" % number(self.tflops) if self.tflops else ""
+        speed = ", %s%s TFLOP/s" % ("~" * (self.origin == "nearest"), number(self.tflops)) if self.tflops else ""
         lines = [("problem", repr(self.problem)[8:-1]), ("GPU", self.gpu), ("time", self.time + speed),
                  (self.origin, self.kernel), ("why", self.why)]
         return [line for line in lines if line[1]]

@@ -14,7 +14,7 @@ import warnings
 from typing import Any, get_args
 
 from . import _core
-from ._errors import ArgumentError, DtypeError, Error, NotSupported, NotTuned, ShapeError, one_of, shown
+from ._errors import ArgumentError, DtypeError, Error, NotSupported, NotTuned, ShapeError, one_of, shown, suggesting
 from ._types import EFFORTS, Effort, OnMiss
 
 NO_KERNEL = -21  # FA_ENOKERNEL: every config failed
@@ -52,6 +52,7 @@ class policy:  # noqa: N801, called as a function
     on_miss: OnMiss
     record: str
 
+    @suggesting
     def __init__(self, effort: Effort | None = None, on_miss: OnMiss | None = None,
                  record: str | os.PathLike[str] | None = None) -> None:
         for name, value, words in (("effort", effort, EFFORTS), ("on_miss", on_miss, get_args(OnMiss))):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ALSO = {"seq": ("seq_q", "seq_k"), "heads": ("heads_q",)}
 MEANT = {"decode": ": one query each is seq_q=1, with the keys as seq_k."}
+ARGUMENTS = ("gpu", "device", "effort", "again", "exact", "progress", "strategy", "evaluations", "seconds", "seconds_each",
+             "trials", "cost", "price")  # of tune() and sweep()
 ELEMENTS = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 MASKS = {True: "bottom-right", False: "none"}
 _ATTENTION = _core.fields_of(None)
@@ -29,6 +31,11 @@ _ATTENTION = _core.fields_of(None)
 def fields() -> list[str]:
     """The names of the fields that problems have."""
     return list(_ATTENTION)
+
+
+def names(has: Iterable[str]) -> list[str]:
+    """Of these fields, and those that stand for one or two of them."""
+    return [*has, *(also for also, parts in ALSO.items() if also not in has and parts[0] in has)]
 
 
 def _word(name: str, value: Any) -> Any:
@@ -86,7 +93,8 @@ def named(given: dict[str, Any]) -> dict[str, Any]:
             if field not in has:
                 raise ArgumentError("a problem%s has no field %r%s It has %s%s" % (
                     " of " + operation.partition("@")[0] if operation else "", name,
-                    MEANT.get(name) or did_you_mean(name, [*has, *(also for also in ALSO if ALSO[also][0] in has)]) or ".", ", ".join(has),
+                    MEANT.get(name) or (name in ARGUMENTS and ": fa_tune.tune() or sweep() takes it.") or
+                    did_you_mean(name, names(has)) or ".", ", ".join(names(has)),
                     "" if operation else "; operation=\"NAME\" gives it the fields of another operation"))
             own[field] = _value(name, value, has[field][0])
     return own
@@ -163,7 +171,12 @@ class Problem:
         own = named(fields)
         if "seq_q" not in own and "operation" not in own:
             raise ArgumentError("a problem needs its sequence length: seq=512, or seq_q and seq_k")
-        self._fields = _core.problem(own)
+        try:
+            self._fields = _core.problem(own)
+        except _errors.Error as error:
+            if "heads" in fields:  # the name that the caller knows
+                error.args = (str(error).replace("heads_q", "heads"),)
+            raise
         self._key = json.dumps(self._fields)
 
     @classmethod
@@ -189,7 +202,7 @@ class Problem:
         if name in _ATTENTION and self._fields["operation"] == "attn_fwd":  # off: JSON leaves it out
             return _ATTENTION[name][1]
         raise AttributeError("a problem has no field %r%s It has %s" % (
-            name, did_you_mean(name, self._fields) or ".", ", ".join(self._fields)))
+            name, did_you_mean(name, names(self._fields)) or ".", ", ".join(names(self._fields))))
 
     if not TYPE_CHECKING:  # a checker knows the fields from the list above
         __getattr__ = _field
@@ -218,7 +231,7 @@ class Problem:
         return hash(self._key)
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._fields]
+        return sorted({*super().__dir__(), *self._fields})
 
     def __repr__(self) -> str:
         shown_fields, fields = {}, self._fields

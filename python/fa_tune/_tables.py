@@ -24,9 +24,9 @@ def number(value: float | None, unit: str = "") -> str:
 
 
 def time_of(trial: Mapping[str, Any]) -> str:
-    """A trial's time in words; ~ before what a model says."""
+    """A trial's time in words; ~ before what a model says, and before another length's."""
     if trial.get("median_us") is not None:
-        return number(trial["median_us"], " µs")
+        return "~" * (trial.get("origin") == "nearest") + number(trial["median_us"], " µs")
     if trial.get("predicted_us") is None:
         return "?"
     return "~" + number(trial["predicted_us"], " µs")

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from . import _engine, _policy
-from ._errors import one_of
+from ._errors import one_of, suggesting
 from ._objects import Answer
 from ._problem import Problem, ProblemLike, problems_of, problems_of_file
 from ._types import EFFORTS, Effort
 
 
+@suggesting
 def warm_up(problems: Iterable[ProblemLike] | str | os.PathLike[str], *, effort: Effort | None = None,
             device: int | None = None, progress: bool | None = None) -> list[Answer]:
     """Tunes what is not tuned yet and loads every kernel, so that calls of these problems hit.

@@ -9,7 +9,7 @@ a power-limited card lowers for the faster kernel; "alone" launches one of them 
 next. 16,384 tokens in all, hidden size 2,048; --set small takes a few short problems instead.
 "best" is ours over the fastest peer. "need" is FlashAttention-3 over cuDNN where that is faster, as
 once measured in turn on an H200 (cuDNN 9.19, CUDA 13.0): what ours over cuDNN is held against where
-FlashAttention-3 itself is not here. "share" is of the card's own 8192-cubed matrix product, timed
+FlashAttention-3 itself is not here. "share" is of a matrix product of 8192 cubed in bf16, timed
 here. Prints a table; JSON lines go to --out.
 
     FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/attn_vs_torch.py

@@ -171,7 +171,7 @@ def words_of(fa_tune, example, arguments, seconds):
     """What fa_tune.tune_kernel() is told beside the source."""
     fixed = {"sizes": {"n": fa_tune.fixed(example["n"])}} if "sizes" in example else {}
     return dict(fixed, kernel=example["kernel"], args=example["args"](fa_tune, example["n"], arguments),
-                tune=space_of(example, seconds), seconds=seconds,
+                tune=space_of(example, seconds), seconds=seconds or None,
                 **{name: example[name] for name in ("block", "grid", "restrictions", "answer", "rtol", "flops", "options")
                    if name in example})
 

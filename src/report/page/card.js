@@ -74,9 +74,9 @@ function howFar(problem) {
   if (!limit) return h("p", {}, rate, ". This GPU’s ceilings are not known.");
   return [h("p", {}, rate, ", ", told(problem, percent(problem.part)), " of the " +
     tflops(limit.tflops) + " TFLOP/s that " + (limit.by === "memory" ? "memory bandwidth allows"
-    : limit.by === "product" ? "this card’s own matrix product reached"
-      : "the tensor cores are rated for") + " at " +
-    grouped(problem.intensity) + " FLOP per byte."),
+    : "the tensor cores are rated for") + " at " + grouped(problem.intensity) + " FLOP per byte." +
+    (problem.product > 0 ? " A matrix product of 8192³ in this type reached " + tflops(problem.product) +
+      " TFLOP/s in the baselines’ run." : "")),
   svg("svg", { class: "meter", ...BAR }, svg("rect", { class: "track", width: 1000, height: 20 }),
     svg("rect", { class: "bar" + (problem.timed ? "" : " predicted"), height: 20,
       width: 1000 * Math.min(1, problem.part) }))];
@@ -120,8 +120,12 @@ function hashes(text) {
   return h("span", { class: "mono", title: text }, text.replace(/\b([0-9a-f]{12})[0-9a-f]{20,}\b/g, "$1…"));
 }
 
+/* Files of records have the environment of a few trials of each problem. */
 function environment(problem, one) {
-  return [count(one.trials || 0, "trial") + " on " + (one.gpu || "an unnamed GPU"),
+  const gpu = one.gpu || "an unnamed GPU";
+  const known = problem.environments.reduce((sum, each) => sum + (each.trials || 0), problem.trials_in_other_environments || 0);
+  return [known < problem.configs_tried ? gpu + " (recorded for " + grouped(one.trials || 0) + " of " +
+    count(problem.configs_tried, "trial") + ")" : count(one.trials || 0, "trial") + " on " + gpu,
     one.uuid ? [" ", h("span", { class: "mono" }, one.uuid)]
       : one.driver > 0 || problem.timed ? "" : ", which was not present",
     one.driver > 0 ? "; driver for " + driver(one.driver) : problem.timed ? "; driver not recorded" : "",
@@ -137,7 +141,7 @@ function circumstances(problem) {
     ["configs tried", problem.configs_tried > 0 ? grouped(problem.configs_tried)
       : problem.known_how === "imported" && "elsewhere: none of them is on record here"],
     ["newest record", problem.undated ? day(problem) : date(problem.unix_time)],
-    ...problem.environments.map((one, i) => [i === 0 ? "made by" : "and by", environment(problem, one)]),
+    ...problem.environments.map((one, i) => [i === 0 ? "environment" : "and", environment(problem, one)]),
     ["and", problem.trials_in_other_environments > 0 &&
       count(problem.trials_in_other_environments, "trial") + " in further environments, which the " +
       "JSON report does not name either"],

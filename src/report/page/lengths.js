@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The field's chart: TFLOP/s over length, a line each for fa-tune and for every baseline, one panel for
- * problems that differ in their length alone, under the card's own matrix product where that is known.
+ * problems that differ in their length alone, beside what a matrix product reached where that is known.
  */
 const PANELS_MAX = 12;
 
@@ -60,7 +60,7 @@ function lengthPanel(group, curves, most) {
     picture({ class: "chart", viewBox: "0 0 320 220" }, "TFLOP/s over length: " + group.title,
       words + " TFLOP/s from " + group.label + " " + grouped(ends[0]) + " to " + grouped(ends[1]),
       frame.grid("x", lengthTicks(frame, lengths), shortLength), frame.grid("y", steps, plainNumber),
-      frame.names(group.axis, "TFLOP/s"), product > 0 ? svg("path", { class: "ceiling dashed",
+      frame.names(group.axis, "TFLOP/s"), product > 0 ? svg("path", { class: "product dashed",
         d: "M" + frame.left + " " + frame.y(product) + "h" + frame.inner.width }) : null,
       curves.slice().reverse().map((curve) => [strokes(frame, curve), curve.points.map((point) =>
         mark(curve.index, frame.x(point.x), frame.y(point.y),
@@ -69,20 +69,20 @@ function lengthPanel(group, curves, most) {
             " TFLOP/s at " + group.label + " " + grouped(point.x))))])));
 }
 
-/* What the GPU of these problems reached in a matrix product of theirs; 0: not known, no ceiling of theirs, or so
- * far above `most` that the curves would lie at the bottom. */
+/* What a matrix product reached in the run of these problems' baselines; 0: not known, or so far above `most` that
+ * the curves would lie at the bottom. */
 function productOf(group, most) {
-  const [, problem] = group.problems[0];
-  return problem.reads_fp32 || problem.product > 3 * most ? 0 : problem.product;
+  const product = Math.max(...group.problems.map(([, problem]) => problem.product));
+  return product > 3 * most ? 0 : product;
 }
 
-function legend(curves, product) {
+function legend(curves, products = []) {
   const key = (name, ...drawn) => h("li", {},
     svg("svg", { viewBox: "0 0 28 12", width: 28, height: 12, "aria-hidden": "true" }, drawn), name);
   return h("ul", { class: "legend" }, curves.map((curve) => key(curve.name,
     svg("path", { class: "line c" + curve.index % 7, d: "M1 6h26" }),
     mark(curve.index, 14, 6, "mark c" + curve.index % 7))),
-  product > 0 ? key("the card’s own matrix product, " + tflops(product) + " TFLOP/s",
+  products.length > 0 ? key("a matrix product of 8192³ in the baselines’ run: " + products.join(", "),
     svg("path", { class: "line dashed", d: "M1 6h26" })) : null);
 }
 
@@ -137,7 +137,8 @@ function lengthCharts(problems, peers) {
       " groups are drawn: choose fewer problems above." : "",
     left > 0 ? " Not drawn: " + count(left, "problem") + " without another length beside it." : ""),
     legend([...curves.values()].sort((a, b) => a.index - b.index),
-      Math.max(...shown.map(({ group }) => productOf(group, most)))),
+      different(shown.filter(({ group }) => productOf(group, most) > 0)
+        .map(({ group }) => tflops(productOf(group, most)) + " TFLOP/s in " + group.problems[0][1].problem.dtype))),
     h("div", { class: "figures" }, shown.map(({ group, curves: own }) =>
       lengthPanel(group, own, most))), numbersTable(shown));
 }

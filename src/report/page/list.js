@@ -45,7 +45,7 @@ function columnsOf(problems, peers) {
       const peer = problem.baselines.find((one) => one.peer === id);
       return peer && problem.us > 0 ? peer.median_us / problem.us : undefined;
     })),
-    only(problems.map(day)) || problems.length === 1 ? null
+    only(problems.map((problem) => date(problem.unix_time).slice(0, 10))) || problems.length === 1 ? null
       : { head: "day", className: "small", value: (problem) => problem.unix_time, cell: (problem) => unhyphened(day(problem)) },
   ];
   const shown = columns.filter(Boolean);
@@ -62,11 +62,23 @@ function ceilingWords(problems) {
   const known = problems.filter((problem) => problem.limit && problem.part > 0);
   if (known.length === 0) return "";
   const one = different(known.map((problem) => problem.silicon)).length === 1 && known.find((p) => !p.reads_fp32);
-  const product = one && one.product, peak = product || (one && one.gpu.tensor_tflops);
   return "“of ceiling” is the share of the TFLOP/s that the GPU could reach at the problem’s FLOP per byte: " +
-    (one ? "at most " + tflops(peak) + " TFLOP/s, " + (product ? "its own matrix product" : "its tensor cores’ rate") +
-      ", and less where memory (" + grouped(one.gpu.bandwidth_gbs) + " GB/s) bounds it. "
-      : "its own matrix product where that was measured, else the rate of its tensor cores, and less where memory bounds it. ");
+    (one ? "at most " + tflops(one.gpu.tensor_tflops) + " TFLOP/s, the rate of its tensor cores, and less where memory (" +
+      grouped(one.gpu.bandwidth_gbs) + " GB/s) bounds it. "
+      : "the rate of its tensor cores, and less where memory bounds it. ");
+}
+
+/* What a feature's preset means, as its help says it: "no pages" of a page; "as --head-dim". */
+function offWords(field) {
+  return (/\b0: (.*)/.exec(field.option_help) || [])[1] || "none";
+}
+
+/* A field's value; that of another field where the preset means this. */
+function chosenOf(problem, field) {
+  const value = valueOf(problem, field);
+  const as = field.feature && value === presetOf(field) && offWords(field).replace(/^as /, "");
+  const other = as && problem.operation.fields.find((one) => one.option === as);
+  return other ? valueOf(problem, other) : value;
 }
 
 /* Filters by what differs among the problems. changed(kept) is called with those that are left. */
@@ -74,10 +86,9 @@ function filterBar(problems, peers, changed) {
   const choices = [
     ["GPU", (problem) => problem.gpu.name, (value) => value],
     ["operation", (problem) => problem.operation.title, (value) => value],
-    ...fieldsOf(problems).map((field) => [nameOf(field),
-      (problem) => valueOf(problem, field),
+    ...fieldsOf(problems).map((field) => [nameOf(field), (problem) => chosenOf(problem, field),
       (value) => field.kind !== "integer" ? fieldWords(field, value)
-        : field.feature && value === presetOf(field) ? NONE : grouped(value)]),
+        : field.feature && value === presetOf(field) ? offWords(field) : grouped(value)]),
     ["known how", (problem) => problem.known_how, howWords],
   ].map(([name, value, words]) => ({ name, value, words,
     values: inOrder(different(problems.map(value).filter((one) => one !== undefined))) }))

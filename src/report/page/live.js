@@ -8,7 +8,7 @@ const RETRY_MS = 3000, REPORT_MS = 10000, QUEUE_MS = 10000;
 const LINK_HINT = ["Type ", h("code", {}, "fa-tune serve --open"), " for a new link."];
 
 const now = {
-  session: "", state: null, devices: null, sweeps: [],
+  session: "", state: null, devices: null, sweeps: [], ended: new Map(), /* jobs by their ids, with what they came to */
   drawn: "", known: "", version: "", touched: false, asking: false, askedAt: 0, over: false,
 };
 
@@ -52,7 +52,7 @@ function tuneOf(job) {
 function progressOf(job) {
   const progress = job.progress, sweep = progress && progress.sweep, tune = tuneOf(job);
   const bar = (done, all, words) => [h("progress", { value: done, max: all, "aria-label": words }), " ",
-    words];
+    h("span", { class: "word" }, words)];
   const cells = [];
   if (sweep)
     cells.push(bar(sweep.done + sweep.failed, sweep.items, grouped(sweep.done) + " of " +
@@ -66,7 +66,8 @@ function progressOf(job) {
 }
 
 function jobLine(job) {
-  const tune = tuneOf(job), best = tune && tune.best;
+  const ended = now.ended.get(job.id) || {}, tune = tuneOf(job) || tuneOf(ended);
+  const best = ended.answer || (tune && tune.best);
   const end = job.ended || Date.now() / 1000;
   const what = job.what || job.id.slice(0, 8);
   return [job.kind === "sweep" ? "sweep " + what : unbroken(what), job.gpu ? unbroken(job.gpu) : NONE,
@@ -158,12 +159,19 @@ async function followQueue() {
 /* ---- the stream ---- */
 const isOver = (job) => job.ended !== null;
 
+async function readEnded(job) {
+  now.ended.set(job.id, {});
+  now.ended.set(job.id, await readList("/v1/jobs/" + job.id) || {});
+  showNow();
+}
+
 function take(state) {
   const before = now.state ? now.state.jobs.filter(isOver) : [];
   const ended = now.state ? state.jobs.filter((job) => isOver(job) &&
     !before.some((one) => one.id === job.id)) : [];
   now.state = state;
   showNow();
+  state.jobs.filter((job) => isOver(job) && !now.ended.has(job.id)).forEach(readEnded);
   if (ended.length > 0) {
     now.askedAt = 0; /* there may be a winner */
     announce(ended.map((job) => (job.what || "a job") + ": " + job.state).join("; "));
@@ -197,7 +205,7 @@ async function follow() {
       if (answer.ok) await readStream(answer.body);
     } catch { /* it is asked again */
     }
-    say("The service does not answer. It is asked again; one that was started anew needs a new link: ",
+    say("The service does not answer. The page tries again; after a restart of the service it needs a new link: ",
       LINK_HINT[1].cloneNode(true), ".");
     await pause(RETRY_MS);
   }

@@ -9,9 +9,8 @@ function prepare(given) {
     problems.push(complete(one, problems[problems.length - 1], problems.length + 1, operations));
   if (different(problems.map((problem) => problem.operation.name)).length > 1)
     for (const problem of problems) problem.words = problem.operation.title + " · " + problem.words;
-  const products = matrixProducts(problems);
-  for (const problem of problems) placeUnderLimit(problem, products);
-  const meanings = new Map((given.gates || []).map((gate) => [gate.status, gate.meaning]));
+  problems.forEach(placeUnderLimit);
+  const meanings = new Map((given.gates || []).map((gate) => [gate.status, prose(gate.meaning)]));
   for (const problem of problems) problem.meanings = meanings;
   return { given, problems, meanings,
     peers: peersOf(problems) };
@@ -26,9 +25,10 @@ function peersOf(problems) {
 /* ---- what is said first ---- */
 /* How much faster on which GPU, each in a sentence; then the circumstances of each GPU type once. */
 function headlines(given) {
-  const told = given.headlines || [];
-  return [told.map((one) => h("p", { class: "headline" }, unhyphened(one.sentence).replace(/ ×/g, "\u00a0×"))),
-    different(told.map((one) => one.circumstances)).map((text) => h("p", { class: "soft" }, text))];
+  const told = given.headlines || [], compared = told.some((one) => one.peers.length > 0);
+  return [told.map((one) => h("p", { class: !compared || one.peers.length > 0 ? "headline" : null },
+    prose(unhyphened(one.sentence)))),
+  different(told.map((one) => one.circumstances)).map((text) => h("p", { class: "soft" }, prose(text)))];
 }
 
 /* ---- figures ---- */
@@ -178,7 +178,7 @@ function pay(given) {
       rows, className: "stacked", columns: [
         gpus > 1 ? { head: "GPU", row: true, cell: (row) => row.gpu } : null,
         several ? { head: "operation", cell: (row) => row.operation ? row.operation.title : NONE } : null,
-        { head: "winners compared with", row: gpus === 1, cell: (row) => row.against },
+        { head: "winners compared with", row: gpus === 1, cell: (row) => prose(row.against) },
         { head: "problems", number: true, value: (row) => row.problems,
           cell: (row) => grouped(row.problems) + " of " + grouped(row.of) },
         { head: "gain", number: true, value: (row) => row.gain, cell: (row) => ratio(row.gain) },
@@ -196,13 +196,13 @@ function foot({ given, problems }) {
   const counting = different(problems.map((problem) => problem.operation)).filter((one) => one.counts);
   const other = given.not_asked_for, older = given.earlier_generations;
   return h("footer", {},
-    other > 0 ? h("p", {}, count(other, "more problem") + " in the store, left out by the filters.") : null,
+    other > 0 && problems.length > 0 ? h("p", {}, count(other, "more problem") + " in the store, left out by the filters.") : null,
     older > 0 ? h("p", {}, count(older, "earlier generation") + " of these problems left out: made with " +
       "other templates.") : null,
     left > 0 ? h("p", {}, "To keep this page small, " + grouped(left) + " configs that were " +
       "tried are counted but not listed: ", h("code", {}, "--top N"), " lists more of them, ",
     h("code", {}, "--format json"), " all.") : null,
-    counting.map((one) => h("p", {}, counting.length > 1 ? "Of " + one.title + ": " : "", one.counts)));
+    counting.map((one) => h("p", {}, counting.length > 1 ? "Of " + one.title + ": " : "", prose(one.counts))));
 }
 
 function emptyPage(given) {

@@ -21,35 +21,25 @@ function complete(given, last, number, operations) {
   const winner = problem.winner;
   problem.timed = Boolean(winner && winner.median_us > 0);
   problem.us = winner ? winner.median_us || winner.predicted_us || 0 : 0;
-  for (const peer of problem.baselines) peer.name = peer.name || peer.peer;
+  for (const peer of problem.baselines) peer.name = prose(peer.name || peer.peer);
   problem.baselines.sort((a, b) => a.median_us - b.median_us);
   problem.intensity = problem.flops > 0 && problem.least_bytes > 0
     ? problem.flops / problem.least_bytes : 0;
   return problem;
 }
 
-/* The most that matrix products reached on each silicon, where the baselines' programs took one. */
-function matrixProducts(problems) {
-  const most = new Map();
-  for (const problem of problems)
-    for (const peer of problem.baselines)
-      if (peer.matmul_tflops > (most.get(problem.silicon) || 0))
-        most.set(problem.silicon, peer.matmul_tflops);
-  return most;
-}
-
-/* The roofline at this problem's intensity: under the card's own matrix product where that is known. What reads fp32
- * has memory's ceiling alone: the tensor cores' is that of 16-bit types. */
+/* The roofline at this problem's intensity. What reads fp32 has memory's ceiling alone: the tensor cores' is that of
+ * 16-bit types. */
 function limitOf(problem) {
-  const gpu = problem.gpu, peak = problem.reads_fp32 ? Infinity : problem.product || gpu.tensor_tflops;
+  const gpu = problem.gpu, peak = problem.reads_fp32 ? Infinity : gpu.tensor_tflops;
   if (!(peak > 0 && gpu.bandwidth_gbs > 0 && problem.intensity > 0)) return null;
   const memory = gpu.bandwidth_gbs / 1000 * problem.intensity;
-  return memory < peak ? { tflops: memory, by: "memory" }
-    : { tflops: peak, by: problem.product ? "product" : "tensor cores" };
+  return memory < peak ? { tflops: memory, by: "memory" } : { tflops: peak, by: "tensor cores" };
 }
 
-function placeUnderLimit(problem, products) {
-  problem.product = products.get(problem.silicon) || 0;
+/* With what a matrix product of this type reached in the run of the baselines: beside a card's power limit no ceiling. */
+function placeUnderLimit(problem) {
+  problem.product = Math.max(0, ...problem.baselines.map((peer) => peer.matmul_tflops || 0));
   problem.limit = limitOf(problem);
   problem.part = problem.limit && problem.tflops > 0 ? problem.tflops / problem.limit.tflops : 0;
 }

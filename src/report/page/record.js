@@ -20,7 +20,7 @@ function recordFields(problem, config) {
   const meaning = problem.meanings.get(config.status);
   return [
     ["rank", [config.rank > 0 ? "#" + config.rank + (config.winner ? ", the winner" : "") : "",
-      config.default ? "the family's default" : ""].filter(Boolean).join(", ")],
+      config.default ? "the family’s default" : ""].filter(Boolean).join(", ")],
     ["family", config.config.family],
     ["tunables", Object.entries(config.config.tunables).map((pair) => pair.join("=")).join(" ")],
     ["ended at", config.status + (meaning ? ": " + meaning : "")],
@@ -34,7 +34,7 @@ function recordFields(problem, config) {
       ? about(config.predicted_us) + (measured ? "" : " (a prediction)") : ""],
     ["threads", known(config.threads, "")],
     ["shared memory", known(config.smem_bytes, " B") +
-      (config.static_smem_bytes > 0 ? " and " + grouped(config.static_smem_bytes) + " B of the kernel's own" : "")],
+      (config.static_smem_bytes > 0 ? " and " + grouped(config.static_smem_bytes) + " B of the kernel’s own" : "")],
     ["registers", known(config.registers, " a thread")],
     ["spills", known(config.spill_bytes, " B a thread")],
     ["blocks per SM", known(config.blocks_per_sm, "")],

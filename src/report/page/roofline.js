@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rooflines: TFLOP/s over FLOP per byte that must move at least, both axes logarithmic, under that GPU's
- * ceilings (its own matrix product, else its rated dense tensor rate; memory bandwidth, which is all that
- * fp32 inputs have).
+ * ceilings (its rated dense tensor rate; memory bandwidth, which is all that fp32 inputs have). A matrix product's
+ * rate is drawn dashed, beside one problem.
  */
-function roof({ gpu, product, reads_fp32 }, marks, width) {
+function roof({ gpu, reads_fp32 }, marks, width, product) {
   const slope = gpu.bandwidth_gbs / 1000;
-  const peak = reads_fp32 ? slope * 2 * Math.max(...marks.map((one) => one.x)) : product || gpu.tensor_tflops;
+  const peak = reads_fp32 ? slope * 2 * Math.max(...marks.map((one) => one.x)) : gpu.tensor_tflops;
   const ridge = peak / slope;
   const xs = marks.map((one) => one.x).concat(ridge), ys = marks.map((one) => one.y);
   const [across, up] = [decades(Math.min(...xs) / 2, Math.max(...xs) * 1.5),
@@ -23,7 +23,10 @@ function roof({ gpu, product, reads_fp32 }, marks, width) {
     svg("path", { class: "ceiling", d: "M" + x + " " + y + "L" + rx + " " + ry +
       "H" + (frame.width - frame.right) }),
     reads_fp32 ? null : svg("text", { x: frame.width - frame.right, y: ry - 6, "text-anchor": "end" },
-      (product ? "its matrix product " : "tensor cores ") + grouped(peak) + " TFLOP/s"),
+      "tensor cores " + grouped(peak) + " TFLOP/s"),
+    product > 0 ? [svg("path", { class: "dashed", d: "M" + frame.x(product / slope) + " " + frame.y(product) + "H" + (frame.width - frame.right) }),
+      svg("text", { x: frame.width - frame.right, y: frame.y(product) + 14, "text-anchor": "end" },
+        "a matrix product " + grouped(product))] : null,
     svg("text", { "text-anchor": "middle", transform: "translate(" + ((x + rx) / 2 - 5) + " " +
       ((y + ry) / 2 - 6) + ") rotate(" + degrees + ")" },
     "memory " + grouped(gpu.bandwidth_gbs) + " GB/s")];
@@ -61,7 +64,7 @@ function rooflineOf(problem) {
   for (const peer of problem.baselines.slice(0, 8))
     marks.push({ x, y: rate(peer.median_us), form: 1, timed: true, name: peer.name,
       className: "mark c1" });
-  const frame = roof(problem, marks, 440);
+  const frame = roof(problem, marks, 440, problem.product);
   return h("section", { class: "panel" }, h("h4", {}, "Roofline"),
     picture({ class: "chart roof", viewBox: "0 0 440 290" }, "Roofline",
       "fa-tune, " + knownHow(problem) + (problem.timed ? " " : ", about ") + tflops(problem.tflops) +

@@ -46,10 +46,12 @@ function sortable({ label, caption, rows, columns, className, keys, most }) {
 
   function draw() {
     const ordered = sorted ? sortRows(all, sorted, down) : all;
-    body.replaceChildren(...ordered.slice(0, limit).map((row) => h("tr", {}, columns.map((column) =>
-      h(column.row ? "th" : "td", { scope: column.row ? "row" : null,
-        class: [column.number ? "n" : "", column.className || ""].join(" ").trim() || null,
-        "data-head": column.row ? null : column.head }, column.cell(row))))));
+    body.replaceChildren(...ordered.slice(0, limit).map((row) => h("tr", {}, columns.map((column) => {
+      const cell = column.cell(row);
+      return h(column.row ? "th" : "td", { scope: column.row ? "row" : null,
+        class: [column.number ? "n" : "", column.className || "", cell === NONE ? "none" : ""].filter(Boolean).join(" ") || null,
+        "data-head": column.row ? null : column.head }, cell);
+    }))));
     more.hidden = ordered.length <= limit;
     more.textContent = "Show all " + grouped(ordered.length);
     if (keys) enterGroups(box);

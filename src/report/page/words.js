@@ -88,6 +88,11 @@ function unhyphened(text) {
   return text.replace(/(\w)-(?=\w)/g, "$1\u2011");
 }
 
+/* The library's sentences as the page writes: ’, and no space before ×. */
+function prose(text) {
+  return text.replace(/'/g, "’").replace(/(?<=\d) ×/g, "×");
+}
+
 function guess(text) {
   return h("span", { class: "guess" }, text);
 }
