@@ -60,6 +60,7 @@ def the_picture_says_readmes_numbers_and_the_versions_of_measurements_md():
     for version in versions:
         tap.has(measurements, version.strip("()"))
     assert picture.count('class="ring"') != 1, "a mark of the legend does not occur"
+    tap.equal(picture.count('class="product"'), 7)  # each panel, and the legend
     tap.has(picture, "@media (prefers-color-scheme:dark)")
 
 

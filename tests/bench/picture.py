@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Draws README's picture from measured rows: TFLOP/s over the sequence length, a panel for each head
-dimension with and without a causal mask; fa-tune, cuDNN, FlashAttention-3 and FlashAttention-2. Above
-them stand the means of these rows; in a dark page it is dark. The matrix product of the rows' run ("ceiling_tflops")
-is not drawn: it is of bf16, and no ceiling of a card at its power limit.
+dimension with and without a causal mask; fa-tune, cuDNN, FlashAttention-3 and FlashAttention-2, beside
+torch.mm of 8192 cubed in bf16 of the same run, which is no ceiling: all are at the card's power limit. Above them stand
+the means of these rows; in a dark page it is dark.
 
 Rows are those of tests/bench/attn_vs_torch.py. Where FlashAttention-3 ran beside the others ("fa3_tflops")
 its line is what was measured. Elsewhere it is this run's cuDNN times the ratio of the two in an earlier
@@ -64,6 +64,7 @@ def style():
     rules = ["svg{%s}" % values(LIGHT), "@media (prefers-color-scheme:dark){svg{%s}}" % values(DARK),
              "text{fill:var(--ink)}", "text.soft{fill:var(--soft)}", "line{stroke:var(--grid)}", "rect{fill:var(--page)}",
              "polyline{fill:none;stroke-width:2}", ".broken{stroke-dasharray:5 4}",
+             ".product{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:2 3}",
              ".ring{fill:none;stroke:var(--loss);stroke-width:1.6}"]
     rules += ["polyline.%s{stroke:var(--%s)}circle.%s{fill:var(--%s)}" % (peer, peer, peer, peer) for peer, _ in PEERS]
     return "<style>%s</style>" % "".join(rules)
@@ -93,7 +94,7 @@ def headline(gpu, rows):
         len(rows), min(min(values) for values in ratios.values()))
 
 
-def panel(left, top, title, rows):
+def panel(left, top, title, rows, product):
     def x(seq):
         return left + PANEL_W * math.log2(seq / SEQ[0]) / math.log2(SEQ[-1] / SEQ[0])
 
@@ -107,6 +108,8 @@ def panel(left, top, title, rows):
         yield text(left - 6, y(value) + 4, value, 11, "end", True)
     for seq in SEQ:
         yield text(x(seq), top + PANEL_H + 16, seq if seq < 1024 else "%dk" % (seq // 1024), 11, "middle", True)
+    if product:
+        yield line([(left, y(product)), (left + PANEL_W, y(product))], "product")
     for peer, _ in reversed(PEERS):
         known = [(seq, *tflops(rows[seq], peer)) for seq in SEQ if seq in rows and tflops(rows[seq], peer)]
         points = [(x(seq), y(value)) for seq, value, _ in known]
@@ -118,13 +121,18 @@ def panel(left, top, title, rows):
             yield '<circle cx="%.1f" cy="%.1f" r="7" class="ring"/>' % (x(seq), y(rows[seq]["ours_tflops"]))
 
 
-def legend(ratio, lost):
+def legend(ratio, product, lost):
     """Of the marks that there are."""
     at, y = LEFT, 70
     for peer, name in PEERS:
         yield line([(at, y), (at + 26, y)], peer, peer == "fa3" and ratio)
         yield text(at + 32, y + 4, name)
         at += 60 + 7.2 * len(name)
+    if product:
+        yield line([(at, y), (at + 26, y)], "product")
+        words = "torch.mm in bf16, %.0f TFLOP/s" % product
+        yield text(at + 32, y + 4, words)
+        at += 60 + 6.2 * len(words)
     if lost:
         yield '<circle cx="%.1f" cy="%d" r="7" class="ring"/>' % (at + 6, y)
         yield text(at + 18, y + 4, "a peer is ahead of fa-tune")
@@ -135,6 +143,8 @@ def draw(path):
     every = [row for rows in panels.values() for row in rows.values()]
     gpu, date = re.fullmatch(r"(\w+)-prefill-([\d-]+)\.jsonl", os.path.basename(path)).groups()
     ratio = any("fa3_tflops" not in row for row in every)
+    products = {row.get("ceiling_tflops") for row in every}
+    product = products.pop() if len(products) == 1 else None
     dims = sorted({dim for dim, _ in panels})
     said, how = headline(gpu.upper(), every)
     notes = ["16,384 tokens, hidden size 2,048. Kernels launched in turn, L2 flushed, median. Measured %s." % date]
@@ -148,11 +158,12 @@ def draw(path):
            % (WIDTH, height), "<title>%s, %s</title>" % (said, how), style(),
            '<rect width="%d" height="%d"/>' % (WIDTH, height), text(LEFT, 24, said, 17, weight="bold"),
            text(LEFT, 46, how[0].upper() + how[1:] + ". Attention forward, fp16: TFLOP/s over the sequence length.", 13, soft=True)]
-    out += legend(ratio, any(map(losses, every)))
+    out += legend(ratio, product, any(map(losses, every)))
     for row, causal in enumerate((False, True)):
         for column, dim in enumerate(dims):
             title = "head dim %d%s" % (dim, ", causal" if causal else "")
-            out += panel(LEFT + column * (PANEL_W + GAP_X), TOP + row * (PANEL_H + GAP_Y), title, panels[dim, causal])
+            out += panel(LEFT + column * (PANEL_W + GAP_X), TOP + row * (PANEL_H + GAP_Y), title,
+                         panels[dim, causal], product)
     out += [text(LEFT, NOTES + 6 + 18 * i, note, 12, soft=True) for i, note in enumerate(notes)]
     return "\n".join([*out, "</svg>"]) + "\n"
 
