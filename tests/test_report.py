@@ -430,6 +430,11 @@ def a_report_begins_with_how_much_faster_on_which_gpu():
         tap.equal([one["sentence"] for one in place.json("report", "--gpu", "A30")["headlines"]],
                   ["On an A30, 1 problem is not measured yet."])
         tap.equal([one["gpu"] for one in place.json("report")["headlines"]], ["NVIDIA L4", "A30"])  # measured first
+        for gpu in ("A10", "A2", "A40"):
+            place.run("--gpu", gpu, *SMALL, "--quiet")
+        tap.equal([(one["sentence"], one["measured"]) for one in place.json("report")["headlines"]][1:], [("Nothing is measured on 4 other GPU types.", 0)])
+        place.run("rm", "--gpu", "A40")
+        tap.equal(len(place.json("report")["headlines"]), 4)
         # Of several operations each sentence names its own, the default one's first; their GPU is told once.
         place.run("--operation", "gemm", "--gpu", "A30", "--m", "64", "--n", "64", "--k", "64", "--effort", "predict", "--quiet")
         tap.equal([one["sentence"] for one in place.json("report", "--gpu", "A30")["headlines"]],

@@ -372,16 +372,43 @@ static void drop_unknown(struct report_headline *headline)
     qsort(headline->peer, kept, sizeof *headline->peer, compare_means);
 }
 
+/* A headline joined with the others of its GPU type. */
+static struct report_headline of_gpu(const report *report, size_t at, bool *ret_first)
+{
+    struct report_headline gpu = report->headline[at];
+    *ret_first = true;
+    for (size_t other = 0; other < report->headlines; other++) {
+        if (other == at || strcmp(report->headline[other].silicon, gpu.silicon) != 0)
+            continue;
+        *ret_first = *ret_first && at < other;
+        join(&gpu, &report->headline[other]);
+    }
+    return gpu;
+}
+
+/* GPU types on which nothing is measured, where a sentence for each would hide what is; else 0. */
+static int count_unmeasured(const report *report)
+{
+    enum { MANY = 4 };
+    int types = 0, unmeasured = 0;
+    bool first;
+    for (size_t at = 0; at < report->headlines; at++) {
+        bool none = of_gpu(report, at, &first).timed == 0;
+        types += first;
+        unmeasured += first && none;
+    }
+    return unmeasured >= MANY && unmeasured < types ? unmeasured : 0;
+}
+
 cJSON *report_headlines_json(const report *report)
 {
     cJSON *list = cJSON_CreateArray();
+    const int unmeasured = count_unmeasured(report);
     for (size_t n = 0; n < 2 * report->headlines; n++) { /* GPU types with a measurement first */
         size_t at = n % report->headlines;
-        struct report_headline headline = report->headline[at], gpu = headline;
-        for (size_t other = 0; other < report->headlines; other++)
-            if (other != at && strcmp(report->headline[other].silicon, gpu.silicon) == 0)
-                join(&gpu, &report->headline[other]);
-        if ((gpu.timed > 0) != (n < report->headlines))
+        bool first;
+        struct report_headline headline = report->headline[at], gpu = of_gpu(report, at, &first);
+        if ((gpu.timed > 0) != (n < report->headlines) || (gpu.timed == 0 && unmeasured > 0))
             continue;
         fa_buf words = {0};
         drop_unknown(&headline);
@@ -399,6 +426,16 @@ cJSON *report_headlines_json(const report *report)
         cJSON *peers = fa_json_add_array(item, "peers");
         for (size_t p = 0; p < headline.peers; p++)
             fa_json_push(peers, peer_json(&headline.peer[p]));
+        fa_json_push(list, item);
+    }
+    if (unmeasured > 0) {
+        char text[80];
+        cJSON *item = cJSON_CreateObject();
+        snprintf(text, sizeof text, "Nothing is measured on %d other GPU types.", unmeasured);
+        fa_json_add_number(item, "measured", 0);
+        fa_json_add_text(item, "sentence", text);
+        fa_json_add_text(item, "circumstances", "Their times are the model's.");
+        fa_json_add_array(item, "peers");
         fa_json_push(list, item);
     }
     return list;
