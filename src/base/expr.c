@@ -40,7 +40,9 @@ enum op {
     OP_ADD,
     OP_SUBTRACT,
     OP_MULTIPLY,
+    OP_POWER,
     OP_DIVIDE,
+    OP_FLOOR_DIV,
     OP_REMAINDER,
     OP_MIN,
     OP_MAX,
@@ -185,13 +187,26 @@ static fa_expr_value divide(enum op op, fa_expr_value a, fa_expr_value b)
     if (a.kind == FA_EXPR_REAL || b.kind == FA_EXPR_REAL ||
         (a.integer == INT64_MIN && b.integer == -1)) {
         double x = (double)number_of(a), y = (double)number_of(b);
-        return real(op == OP_REMAINDER ? fmod(x, y) : op == OP_DIVIDE ? x / y : ceil(x / y));
+        return real(op == OP_REMAINDER   ? fmod(x, y)
+                    : op == OP_CEIL_DIV  ? ceil(x / y)
+                    : op == OP_FLOOR_DIV ? floor(x / y)
+                                         : x / y);
     }
     int64_t quotient = a.integer / b.integer, rest = a.integer % b.integer;
     if (op == OP_REMAINDER)
         return integer(rest);
-    bool up = op == OP_CEIL_DIV && rest != 0 && (rest < 0) == (b.integer < 0);
-    return integer(quotient + up);
+    bool below = rest != 0 && (rest < 0) == (b.integer < 0), above = rest != 0 && !below;
+    return integer(quotient + (op == OP_CEIL_DIV && below) - (op == OP_FLOOR_DIV && above));
+}
+
+/* Of whole numbers exact, unless it does not fit. */
+static fa_expr_value power(fa_expr_value a, fa_expr_value b)
+{
+    int64_t result = 1, times = b.integer;
+    bool exact = a.kind == FA_EXPR_INTEGER && b.kind == FA_EXPR_INTEGER && times >= 0 && times < 64;
+    while (exact && times-- > 0)
+        exact = !__builtin_mul_overflow(result, a.integer, &result);
+    return exact ? integer(result) : real(pow((double)number_of(a), (double)number_of(b)));
 }
 
 static fa_expr_value calculate(enum op op, fa_expr_value a, fa_expr_value b)
@@ -209,6 +224,8 @@ static fa_expr_value calculate(enum op op, fa_expr_value a, fa_expr_value b)
     case OP_MULTIPLY:
         return exact && !__builtin_mul_overflow(a.integer, b.integer, &result) ? integer(result)
                                                                                : real(x * y);
+    case OP_POWER:
+        return power(a, b);
     case OP_MIN:
         return compare(OP_LESS, b, a).integer != 0 ? b : a;
     case OP_MAX:
@@ -602,6 +619,10 @@ static void parse_signs(struct parser *p)
     enum op op = take(p, "-") ? OP_NEGATE : take(p, "~") ? OP_BIT_NOT : OP_VALUE;
     if (op == OP_VALUE && !plus) {
         parse_primary(p);
+        if (take(p, "**")) { /* binds from the right, and before a sign in front of it */
+            parse_deeper(p, parse_signs);
+            emit(p, OP_POWER, 0);
+        }
         return;
     }
     parse_deeper(p, parse_signs);
@@ -629,7 +650,7 @@ static void parse_level(struct parser *p, int level)
     static const struct sign signs[][5] = {
         {{"<<", OP_SHIFT_LEFT}, {">>", OP_SHIFT_RIGHT}, {"|", OP_BIT_OR}, {"&", OP_BIT_AND}},
         {{"+", OP_ADD}, {"-", OP_SUBTRACT}},
-        {{"*", OP_MULTIPLY}, {"/", OP_DIVIDE}, {"%", OP_REMAINDER}}};
+        {{"*", OP_MULTIPLY}, {"//", OP_FLOOR_DIV}, {"/", OP_DIVIDE}, {"%", OP_REMAINDER}}};
     enum op op;
     if (level == sizeof signs / sizeof *signs) {
         parse_signs(p);
