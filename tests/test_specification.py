@@ -381,6 +381,7 @@ def what_is_wrong_is_said_with_its_place():
         (told(grid="n / 1000000"), "grid x is 0"),
         (told(shared_memory=-4), "shared_memory dynamic is -4"),
         (told(arguments=[{"name": "y", "shape": ["n"]}]), "arguments[0] y needs a \"type\""),
+        (told(arguments=[{"name": "_y", "type": "f32", "shape": ["n"]}]), "arguments[0] _y: a name begins with a letter"),
         (told(answer={"given": 1}), "\"given\" must be a text, and alone"),
         (told(answer={"given": "f", "block": 1}), "\"given\" must be a text, and alone"),
     ]
