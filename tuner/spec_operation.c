@@ -179,10 +179,11 @@ static int add_argument(const struct fa_spec_reading *r, const cJSON *argument, 
     if (!cJSON_IsObject(argument) || name[0] == 0)
         return fa_spec_fault(r, "arguments[%d] must be an object with a \"name\"", index);
     if (!fa_is_identifier(name))
-        return fa_spec_fault(r,
-                             "%s: a name begins with a letter, and has letters, digits and _, at most "
-                             "%d; it need not be the kernel's own",
-                             place, FA_NAME_MAX - 1);
+        return fa_spec_fault(
+            r,
+            "%s: a name begins with a letter, and has letters, digits and _, at most "
+            "%d; it need not be the kernel's own",
+            place, FA_NAME_MAX - 1);
     bool size = fa_spec_member(fa_spec_member(r->json, "sizes"), name) != NULL && type[0] == 0;
     int rc = fa_spec_check_keys(r, argument, place, keys);
     if (rc != 0)
