@@ -75,7 +75,9 @@ def lengths_between_buckets_are_answered_by_the_nearest():
         tap.has(answer["why"], "S 128")
         again = place.json(*OF_128, "135")["answer"]
         tap.equal((again["origin"], again["from_store"]), ("nearest", True))
-        tap.has(place.run(*OF_128, "135").stdout, "its kernel and times are the same as those of")
+        text = place.run(*OF_128, "135").stdout
+        tap.has(text, "its kernel and times are the same as those of")
+        tap.has(text, "`fa-tune explain --batch 1 --heads 1 --seq 128` shows all 8")
         exact = place.json(*OF_128, "135", "--exact")
         tap.equal((exact["answer"]["origin"], exact["answer"]["from_problem"]["seq_q"]),
                   ("measured", 135))
@@ -84,6 +86,19 @@ def lengths_between_buckets_are_answered_by_the_nearest():
         tap.has(by_name["bucket"]["why"], "something above is trusted more")
         far, _ = steps(place, *OF_128, "200")
         tap.equal(taken(far), ["nearest"])
+
+
+def the_time_of_another_problem_is_an_estimate_without_a_rate():
+    asked = ["--gpu", "L4", *SMALL, "--seq-q", "64"]
+    with Place(script=L4) as place:
+        tap.equal(place.json(*SMALL)["answer"]["tflops"] > 0, True)
+        answer = place.json(*asked, "--effort", "cached")["answer"]
+        tap.equal((answer["origin"], answer["tflops"]), ("nearest", None))
+        for text in (place.run(*asked, "--effort", "cached").stdout, place.run("show", "--why", *asked).stdout):
+            tap.has(text, "~%.1f µs" % answer["median_us"])
+            tap.lacks(text, " %.1f µs" % answer["median_us"])
+            tap.lacks(text, "±")
+            tap.lacks(text, "TFLOP/s")
 
 
 def a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1():
@@ -133,6 +148,7 @@ tap.main([
     an_empty_store_has_steps_too,
     first_contact_races_what_is_ready_and_keeps_the_truth,
     lengths_between_buckets_are_answered_by_the_nearest,
+    the_time_of_another_problem_is_an_estimate_without_a_rate,
     a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1,
     progress_of_another_length_has_no_times_that_are_not_the_asked_ones,
     another_gpus_winner_is_named_and_not_taken_for_this_ones,

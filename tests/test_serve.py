@@ -96,6 +96,11 @@ def winners_are_listed_newest_first_and_by_type():
         tap.equal(daemon.get("/v1/winners?gpu=H100")[1]["winners"], [])
         for bad in ("limit=0", "limit=-1", "limit=x", "gpu=", "gpu=" + 64 * "x"):
             tap.equal(daemon.get("/v1/winners?" + bad)[0], 400)
+        for path, word in (("winners?seq_q=128", "seq_q"), ("winners?gpu=L4&head_dim=abc", "gpu limit"), ("winners?gpu=L5", "near it: L4"),
+                           ("jobs?state=done", "takes none"), ("report?gpu=L4", "gpu")):
+            status, refused = daemon.get("/v1/" + path)
+            tap.equal(status, 400)
+            tap.has(refused["error"]["message"], word)
         # A list of all of a big store would keep the lookups waiting.
         most, = [p["schema"]["maximum"] for p in openapi.DOCUMENT["paths"]["/v1/winners"]["get"]
                  ["parameters"] if p["name"] == "limit"]

@@ -99,7 +99,7 @@ static void put_table(const struct items *items, fa_buf *out)
         cli_cell_end(&table);
         cli_cell(&table, "%s", item->answer.gpu.name);
         cli_cell(&table, "%s", fa_origin_name(item->answer.origin));
-        cli_text_known_time(&table.cell, &item->answer.trial);
+        cli_text_known_time(&table.cell, &item->answer.trial, false);
         cli_cell_end(&table);
         if (!import)
             cli_text_config(&table.cell, &item->answer.trial.config);

@@ -363,9 +363,9 @@ static void put_ranked(cli_table *table, const cli_tunables *tunables, const cli
     else
         put_number(table, trial->spill_bytes, trial->spill_bytes >= 0);
     put_number(table, trial->blocks_per_sm, trial->blocks_per_sm > 0);
-    cli_text_known_time(&table->cell, trial);
+    cli_text_known_time(&table->cell, trial, row->elsewhere);
     cli_cell_end(table);
-    if (timed)
+    if (timed && !row->elsewhere)
         cli_text_interval(&table->cell, trial);
     cli_cell_end(table);
     if (default_us > 0 && trial->raced) /* only times of one race compare finely */

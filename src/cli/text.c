@@ -71,10 +71,10 @@ void cli_text_about(fa_buf *out, double us)
     fa_words_about(out, us, symbols->micro);
 }
 
-bool cli_text_known_time(fa_buf *out, const fa_trial *trial)
+bool cli_text_known_time(fa_buf *out, const fa_trial *trial, bool elsewhere)
 {
     if (trial->median_us > 0)
-        cli_text_us(out, trial->median_us);
+        (elsewhere ? cli_text_about : cli_text_us)(out, trial->median_us);
     else if (trial->predicted_us > 0)
         cli_text_about(out, trial->predicted_us);
     return trial->median_us > 0 || trial->predicted_us > 0;
@@ -82,7 +82,7 @@ bool cli_text_known_time(fa_buf *out, const fa_trial *trial)
 
 void cli_text_trial_time(fa_buf *out, const fa_trial *trial)
 {
-    if (!cli_text_known_time(out, trial))
+    if (!cli_text_known_time(out, trial, false))
         fa_buf_text(out, "unranked");
 }
 

@@ -28,9 +28,10 @@ enum { CLI_SHORT_SIZE = 84 };
 const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE]);
 void cli_text_us(fa_buf *out, double us);           /* 41.3 µs */
 void cli_text_about(fa_buf *out, double us);        /* ~41.3 µs: a model's estimate */
-/* A trial's time: measured, else estimated; false where it has neither, and nothing is appended. */
-bool cli_text_known_time(fa_buf *out, const fa_trial *trial);
-/* The same; "unranked" where there is none. */
+/* A trial's time: measured, else estimated; false where it has neither, and nothing is appended. elsewhere: it was
+ * measured for another problem, and is an estimate for this one. */
+bool cli_text_known_time(fa_buf *out, const fa_trial *trial, bool elsewhere);
+/* That of a trial of this problem; "unranked" where there is none. */
 void cli_text_trial_time(fa_buf *out, const fa_trial *trial);
 void cli_text_interval(fa_buf *out, const fa_trial *trial); /* ±0.4, half of the 95% interval */
 /* "1 winner", "2,000 winners". */
@@ -118,6 +119,7 @@ void cli_table_free(cli_table *table); /* one that is not printed */
 typedef struct cli_row {
     int32_t rank; /* from 1; 0: did not finish */
     bool tied;    /* the model does not tell it from the winner: its rank is not shown */
+    bool elsewhere; /* its time was measured for another problem */
     fa_trial trial;
 } cli_row;
 

@@ -82,7 +82,7 @@ static void print_winner(cli_table *table, const fa_answer *answer, bool fleet)
     cli_cell_end(table);
     cli_cell(table, "%s", answer->gpu.name);
     cli_cell(table, "%s", fa_origin_name(answer->origin));
-    cli_text_known_time(&table->cell, &answer->trial);
+    cli_text_known_time(&table->cell, &answer->trial, false);
     cli_cell_end(table);
     if (answer->undated) {
         fa_buf_text(&table->cell, "by ");
@@ -160,7 +160,9 @@ static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
     if (step->found) {
         cli_text_config(&line, &step->answer.trial.config);
         fa_buf_text(&line, ", ");
-        cli_text_trial_time(&line, &step->answer.trial);
+        if (!cli_text_known_time(&line, &step->answer.trial,
+                                 step->answer.origin == FA_ORIGIN_NEAREST))
+            fa_buf_text(&line, "unranked");
         end_line(out, &line, true);
     }
     cli_text_safe(&line, step->why); /* may quote what a bundle said */

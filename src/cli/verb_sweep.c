@@ -109,10 +109,7 @@ static void put_speeds(cli_table *table, const sweep_row *row)
 {
     const fa_answer *answer = row->answer;
     bool timed = answer->trial.median_us > 0, other = answer->origin == FA_ORIGIN_NEAREST;
-    if (timed && other) /* of other lengths */
-        cli_text_about(&table->cell, answer->trial.median_us);
-    else
-        cli_text_known_time(&table->cell, &answer->trial);
+    cli_text_known_time(&table->cell, &answer->trial, other);
     cli_cell_end(table);
     if (timed && !other)
         cli_text_interval(&table->cell, &answer->trial);

@@ -62,14 +62,16 @@ static void print_times(const fa_answer *answer, fa_buf *out)
     const fa_trial *trial = &answer->trial;
     if (!(trial->median_us > 0))
         return;
-    /* Another length's times tell about this one's. */
-    void (*put_us)(fa_buf *, double) =
-        answer->origin == FA_ORIGIN_NEAREST ? cli_text_about : cli_text_us;
+    /* Another problem's time is an estimate for this one, and makes no rate. */
+    bool own = answer->origin != FA_ORIGIN_NEAREST;
+    void (*put_us)(fa_buf *, double) = own ? cli_text_us : cli_text_about;
     fa_buf_text(out, ": ");
     put_us(out, trial->median_us);
-    fa_buf_text(out, ", ");
-    fa_words_tflops(out, fa_problem_nominal_flops(&answer->from_problem) / trial->median_us * 1e-6);
-    fa_buf_text(out, " TFLOP/s");
+    if (own) {
+        fa_buf_text(out, ", ");
+        fa_words_tflops(out, fa_problem_nominal_flops(&answer->problem) / trial->median_us * 1e-6);
+        fa_buf_text(out, " TFLOP/s");
+    }
     if (answer->default_us > 0) {
         fa_buf_printf(out, ", %.2f%s the default config's ", answer->default_us / trial->median_us,
                       cli_sym()->times);
@@ -137,8 +139,11 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
     }
     if (answer->space > 0 && !served) {
         char space[FA_COMMAS_MAX];
+        cli_options tuned = *options;
+        if (answer->origin == FA_ORIGIN_NEAREST)
+            tuned.problem = answer->from_problem;
         fa_buf_printf(out, " %s ", cli_sym()->dot);
-        cli_hint(out, "explain", options);
+        cli_hint(out, "explain", &tuned);
         if (answer->strategy[0] != 0)
             fa_buf_text(out, " shows what was tried");
         else
@@ -251,6 +256,8 @@ static int tune(cli_run *run, cli_rows *rows, fa_answer *answer)
     int rc = fa_tune(run->tuner, &request, answer, &run->diag);
     for (size_t r = 0; is_tied(answer) && r < rows->count; r++)
         rows->row[r].tied = rows->row[r].rank <= answer->ties + 1;
+    for (size_t r = 0; r < rows->count; r++)
+        rows->row[r].elsewhere = answer->origin == FA_ORIGIN_NEAREST;
     cli_progress_end(progress);
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return stopped(progress); /* before there was a row */

@@ -93,6 +93,32 @@ const char *serve_argument(const serve_exchange *exchange, const char *name)
     return MHD_lookup_connection_value(c->mhd, MHD_GET_ARGUMENT_KIND, name);
 }
 
+struct known {
+    const char *names, *unknown;
+};
+
+static enum MHD_Result look_at_argument(void *context, enum MHD_ValueKind kind, const char *name,
+                                        const char *value)
+{
+    struct known *known = context;
+    size_t length = strlen(name);
+    (void)kind, (void)value;
+    for (const char *at = known->names; *at != 0;
+         at += strcspn(at, " ") + (at[strcspn(at, " ")] != 0))
+        if (strcspn(at, " ") == length && memcmp(at, name, length) == 0)
+            return MHD_YES;
+    known->unknown = name;
+    return MHD_NO;
+}
+
+const char *serve_unknown_argument(const serve_exchange *exchange, const char *names)
+{
+    const struct connection *c = (const struct connection *)exchange;
+    struct known known = {names, NULL};
+    MHD_get_connection_values(c->mhd, MHD_GET_ARGUMENT_KIND, look_at_argument, &known);
+    return known.unknown;
+}
+
 const char *serve_header(const serve_exchange *exchange, const char *name)
 {
     const struct connection *c = (const struct connection *)exchange;

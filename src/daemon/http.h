@@ -136,6 +136,8 @@ struct serve_exchange {
 bool serve_is_connected(const serve_exchange *exchange);
 /* The value of a query's argument or of a header, or NULL. */
 const char *serve_argument(const serve_exchange *exchange, const char *name);
+/* The first argument whose name is not among these, which are separated by spaces; NULL: there is none. */
+const char *serve_unknown_argument(const serve_exchange *exchange, const char *names);
 const char *serve_header(const serve_exchange *exchange, const char *name);
 /* The body for those who need it after the request: one reference; NULL: out of memory. */
 serve_body *serve_exchange_body(serve_exchange *exchange);

@@ -121,7 +121,10 @@ static int list_winners(serve_query *query, fa_diag *diag)
     fa_buf_text(&query->text, "{\"winners\":[");
     int rc = fa_list_winners(query->service->tuner, take_winner, &listing, diag);
     fa_buf_text(&query->text, "]}");
-    return rc < 0 ? rc : 0;
+    if (rc < 0 || listing.count > 0 || query->gpu[0] == 0)
+        return rc < 0 ? rc : 0;
+    fa_gpu gpu; /* a name that nobody knows is a mistake, not an empty list */
+    return fa_gpu_find(query->gpu, &gpu, diag) == 0 ? 0 : FA_EINVAL;
 }
 
 void serve_get_winners(serve_service *service, serve_exchange *exchange)

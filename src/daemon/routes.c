@@ -206,6 +206,7 @@ typedef struct route {
     bool page;  /* to the page too, with its session */
     bool store; /* needs the service to be ready */
     bool large; /* its body is a sweep or a family */
+    const char *arguments; /* of its query, separated by spaces; NULL: not looked at */
     void (*handle)(serve_service *service, serve_exchange *exchange);
 } route;
 
@@ -306,14 +307,18 @@ static const route routes[] = {
     {"/v1/tunes", METHOD_POST, .store = true, .handle = serve_post_tune},
     {"/v1/sweeps", METHOD_POST, .store = true, .large = true, .handle = serve_post_sweep},
     {"/v1/families", METHOD_POST, .store = true, .large = true, .handle = serve_post_family},
-    {"/v1/jobs", METHOD_GET, .page = true, .handle = get_jobs},
+    {"/v1/jobs", METHOD_GET, .arguments = "", .page = true, .handle = get_jobs},
     {"/v1/jobs/*", METHOD_GET, .page = true, .handle = get_job},
-    {"/v1/jobs/*", METHOD_DELETE, .handle = delete_job},
+    {"/v1/jobs/*", METHOD_DELETE, .arguments = "unless", .handle = delete_job},
     {"/v1/jobs/*/events", METHOD_GET, .page = true, .handle = get_events},
-    {"/v1/winners", METHOD_GET, .page = true, .store = true, .handle = serve_get_winners},
-    {"/v1/gpus", METHOD_GET, .page = true, .store = true, .handle = serve_get_gpus},
-    {"/v1/queue", METHOD_GET, .page = true, .store = true, .handle = serve_get_queue},
-    {"/v1/report", METHOD_GET, .page = true, .store = true, .handle = serve_get_report},
+    {"/v1/winners", METHOD_GET, .arguments = "gpu limit", .page = true, .store = true,
+     .handle = serve_get_winners},
+    {"/v1/gpus", METHOD_GET, .arguments = "", .page = true, .store = true,
+     .handle = serve_get_gpus},
+    {"/v1/queue", METHOD_GET, .arguments = "", .page = true, .store = true,
+     .handle = serve_get_queue},
+    {"/v1/report", METHOD_GET, .arguments = "", .page = true, .store = true,
+     .handle = serve_get_report},
     {"/v1/events", METHOD_GET, .page = true, .handle = serve_get_events},
     {"/v1/links", METHOD_POST, .handle = serve_post_link},
     {"/v1/session", METHOD_POST, .open = true, .handle = serve_post_session},
@@ -409,6 +414,19 @@ static void head(void *context, serve_exchange *exchange)
                                           : (size_t)settings->max_body;
 }
 
+/* Whether the query has only arguments of this route; replies where it has not: a filter that nobody heeds misleads. */
+static bool arguments_known(serve_exchange *exchange, const char *names)
+{
+    const char *unknown = serve_unknown_argument(exchange, names);
+    char text[192];
+    if (unknown == NULL)
+        return true;
+    snprintf(text, sizeof text, "there is no argument \"%.40s\" here: %s%s", unknown,
+             names[0] != 0 ? "this path takes " : "this path takes none", names);
+    serve_reply_error(exchange, FA_EINVAL, text, NULL);
+    return false;
+}
+
 static void request(void *context, serve_exchange *exchange)
 {
     serve_service *service = context;
@@ -423,7 +441,7 @@ static void request(void *context, serve_exchange *exchange)
     else if (found->store && !serve_service_is_ready(service))
         serve_reply_refused(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY, service->unready.text,
                             1);
-    else
+    else if (found->arguments == NULL || arguments_known(exchange, found->arguments))
         found->handle(service, exchange);
 }
 

@@ -60,11 +60,12 @@ static cJSON *write_answer(const void *data)
     fa_answer known = *answer;
     double median = answer->trial.median_us;
     double flops = fa_problem_nominal_flops(&answer->from_problem);
+    bool own = median > 0 && answer->origin != FA_ORIGIN_NEAREST; /* no time of another problem */
     known.trial = fa_trial_known(&answer->trial);
     cJSON *json = fa_struct_to_json(answer_members, &known);
     fa_json_add_known(json, "speedup_over_default", median > 0 ? answer->default_us / median : 0,
                       median > 0 && answer->default_us > 0);
-    fa_json_add_known(json, "tflops", median > 0 ? flops / median * 1e-6 : 0, median > 0);
+    fa_json_add_known(json, "tflops", own ? flops / median * 1e-6 : 0, own);
     return json;
 }
 
