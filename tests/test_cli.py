@@ -104,6 +104,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["explain", "h100"], ["did you mean --gpu h100?"]),
         (["frobnicate"], ['no verb "frobnicate"', "fa-tune help"]),
         (["help", "dokter"], ["did you mean doctor?"]),
+        (["help", "--json", "dokter"], ["did you mean doctor?"]),
         (["help", "tune", "explain"], ['"explain" is too much']),
         (["help", "--bogus"], ['"--bogus" is too much']),
         (["--gpu", "L4", "conv2d.cu"], ["the file comes first, as in `fa-tune tune conv2d.cu ...`"]),
@@ -219,6 +220,9 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         tap.equal(len(place.json("show", "--gpu", "NVIDIA L4")["winners"]), 1)
         tap.equal(place.json("show", "--gpu", "T4")["winners"], [])
         tap.has(place.run("show", "--gpu", "T4").stdout, "0 winners in %s, 1 left out by the filters" % place.store.replace(place.folder, "~"))
+        none = place.run("report", "--seq", "100", "--out", "none.md").stdout
+        tap.has(none, "none.md, 1 left out by the filters\n")
+        tap.has(none, "a length of 100 is stored as its bucket, 104")
         tap.has(place.run("show").stdout, "predicted")
         place.run("show", "--gpu", "nonsense", status=2)
 

@@ -328,11 +328,12 @@ static int help_on(int count, char **arguments)
     static char serve_flag[] = "--help";
     char *serve_help[] = {serve_flag};
     const char *topic = NULL;
+    bool json = false;
     for (int i = 0; i < count; i++) {
-        if (strcmp(arguments[i], "--json") == 0)
-            return cli_json_write(cli_help_json(verbs, VERB_COUNT));
         bool option = arguments[i][0] == '-';
-        bool known = strncmp(arguments[i], "--color", 7) == 0 ||
+        json = json || strcmp(arguments[i], "--json") == 0;
+        bool known = strcmp(arguments[i], "--json") == 0 ||
+                     strncmp(arguments[i], "--color", 7) == 0 ||
                      strcmp(arguments[i], "--help") == 0 || strcmp(arguments[i], "-h") == 0;
         if (option ? !known : topic != NULL)
             return fail_help(arguments[i]);
@@ -340,11 +341,14 @@ static int help_on(int count, char **arguments)
             topic = arguments[i];
         i += strcmp(arguments[i], "--color") == 0;
     }
-    if (topic == NULL || strcmp(topic, "help") == 0 || strcmp(topic, "all") == 0)
-        return put_help(NULL, NULL, topic != NULL && strcmp(topic, "all") == 0);
-    const cli_verb *verb = find_verb(topic);
-    if (verb == NULL)
+    const cli_verb *verb = topic != NULL ? find_verb(topic) : NULL;
+    bool all = topic == NULL || strcmp(topic, "help") == 0 || strcmp(topic, "all") == 0;
+    if (!all && verb == NULL)
         return unknown_verb(topic);
+    if (json)
+        return cli_json_write(cli_help_json(verbs, VERB_COUNT));
+    if (all)
+        return put_help(NULL, NULL, topic != NULL && strcmp(topic, "all") == 0);
     return verb->run == NULL ? serve(1, serve_help) : put_help(verb, fa_operation_of(NULL), false);
 }
 

@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const cli_symbols ascii = {"us", "-", "->", "+-", "x", "...", "#", "."};
-static const cli_symbols utf8 = {"µs", "·", "→", "±", "×", "…", "█", "░"};
+static const cli_symbols ascii = {"us", "-", "->", "+-", "x", "...", "#", ".", "p"};
+static const cli_symbols utf8 = {"µs", "·", "→", "±", "×", "…", "█", "░", "ᵖ"};
 static const cli_symbols *symbols = &ascii;
 
 void cli_symbols_init(void)

@@ -106,9 +106,9 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
     print_times(answer, out);
     fa_buf_text(out, ".");
     if (answer->model_choice_rank > 0) {
-        fa_buf_text(out, " Promised ");
+        fa_buf_text(out, " The model's first choice was expected to take ");
         cli_text_about(out, answer->model_choice_predicted_us);
-        fa_buf_text(out, ", measured ");
+        fa_buf_text(out, "; it took ");
         cli_text_us(out, answer->model_choice_measured_us);
         fa_buf_printf(out, ", rank %d.", answer->model_choice_rank);
     }
