@@ -399,6 +399,13 @@ static int run_verb(const cli_verb *verb, const cli_options *options)
     return status;
 }
 
+/* Whether it works the same where a file of settings is broken. */
+static bool needs_no_settings(const cli_verb *verb)
+{
+    return verb->run == cli_completion || verb->run == cli_keygen || verb->run == cli_trust ||
+           verb->run == cli_gpus || verb->run == cli_doctor;
+}
+
 static int run_line(int count, char **arguments)
 {
     static cli_settings files;
@@ -426,6 +433,11 @@ static int run_line(int count, char **arguments)
         all.typed = true;
     }
     int rc = verb->run == version ? 0 : cli_settings_load(&files, &diag);
+    if (rc != 0 && needs_no_settings(verb)) {
+        memset(&files, 0,
+               sizeof files); /* half of a broken file is none; doctor tells what is wrong */
+        rc = 0;
+    }
     if (rc == 0)
         rc = cli_settings_export(&files, &diag);
     if (rc == 0 && verb->run == NULL)
