@@ -106,6 +106,12 @@ int fa_portable_check(const unsigned char header[FA_PORTABLE_HEADER], size_t siz
     return ours ? 0 : FA_ECORRUPT;
 }
 
+bool fa_portable_is_store(const unsigned char header[FA_PORTABLE_HEADER])
+{
+    return memcmp(header, "SQLite format 3", 16) == 0 &&
+           number_at(header + 68, 4) == FA_STORE_APPLICATION_ID;
+}
+
 /* The tables and indices of a database as one text. */
 static int print_schema(fa_store *store, fa_buf *out, fa_diag *diag)
 {

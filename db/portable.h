@@ -22,6 +22,8 @@ int fa_portable_print(fa_store *store, fa_buf *out, fa_diag *diag);
  * FA_EVERSION, without a sentence; *ret_version is the version in all but the second. */
 int fa_portable_check(const unsigned char header[FA_PORTABLE_HEADER], size_t size,
                       uint32_t *ret_version);
+/* Whether it is a store's, of whatever version. */
+bool fa_portable_is_store(const unsigned char header[FA_PORTABLE_HEADER]);
 /* From bytes, which must outlive the store and may be anybody's: all of them are looked through, and the tables must
  * be exactly those that fa_portable_new() makes. bytes NULL: from the file at `path` that begins with them,
  * whose tables alone are looked at, and which must not change. `path` is the name for sentences, too. */

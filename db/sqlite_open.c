@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <sqlite3.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -187,10 +188,19 @@ static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 }
 
 /* ---- whose file, of which version -----------------------------------------------------------*/
+/* What to do about a file that is no store; the variable is blamed only where it names this file. */
+static const char *name_another(const fa_store *store)
+{
+    const char *named = getenv("FA_TUNE_STORE");
+    return named != NULL && strcmp(named, store->path) == 0 ? "set FA_TUNE_STORE to another file"
+                                                            : "name another file";
+}
+
 static int refuse_version(fa_store *store, int64_t version, fa_diag *diag)
 {
-    return fa_db_refuse_version(store, version,
-                                "set FA_TUNE_STORE to another file or move this one away", diag);
+    char instead[64];
+    snprintf(instead, sizeof instead, "%s or move this one away", name_another(store));
+    return fa_db_refuse_version(store, version, instead, diag);
 }
 
 /* FA_ECORRUPT is SQLite's word that the file is damaged. */
@@ -227,11 +237,9 @@ static int refuse_unknown(fa_store *store, fa_diag *diag)
     store->damaged = !has_its_name(store) || fa_db_is_marked(store->path);
     if (store->damaged)
         return fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged", store->path);
-    return fa_fail(
-        diag, FA_ESTORE,
-        "%s is not a store, and it was left as it is: set FA_TUNE_STORE to another file, "
-        "or move this one away",
-        store->path);
+    return fa_fail(diag, FA_ESTORE,
+                   "%s is not a store, and it was left as it is: %s, or move this one away",
+                   store->path, name_another(store));
 }
 
 static int check_contents(fa_store *store, fa_diag *diag)
@@ -256,12 +264,11 @@ static int check_contents(fa_store *store, fa_diag *diag)
     if (kind == FA_HEADER_BUNDLE)
         return fa_fail(diag, FA_ESTORE,
                        "%s is a bundle and not a store: `fa-tune import` takes what it holds into "
-                       "one; set FA_TUNE_STORE to another file",
-                       store->path);
+                       "one; %s",
+                       store->path, name_another(store));
     if (kind == FA_HEADER_FOREIGN)
-        return fa_fail(diag, FA_ESTORE,
-                       "%s is a database of another program: set FA_TUNE_STORE to another file",
-                       store->path);
+        return fa_fail(diag, FA_ESTORE, "%s is a database of another program: %s", store->path,
+                       name_another(store));
     if (kind == FA_HEADER_OURS)
         rc = read_version(store, &version, diag);
     if (rc != 0 || version == FA_STORE_SCHEMA)

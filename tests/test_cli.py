@@ -34,7 +34,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         ([], ["--gpu L4 --seq 512"]),
         (["--gpu", "L4"], ["sequence length is missing", "--seq N"]),
         (["--gpu", "L4", "--operation", "gemm"], ["the rows are missing: add --m N"]),
-        (["--gpu", "L4", "--operation", "gemm", "--m", "16", "--seq", "5"], ["gemm has no option --seq: --help in its place"]),
+        (["--gpu", "L4", "--operation", "gemm", "--m", "16", "--seq", "5"], ["gemm has no option --seq: replace it by --help"]),
         (["--gpu", "L4", "--seq", "512", "--time", "0"], ["use a time above 0"]),
         (["--gpu", "L4", "--seq-q", "1"], ["--seq-k is missing"]),
         (["--gpu", "L4", "--seq-k", "1"], ["--seq-q is missing"]),
@@ -91,6 +91,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--compile-timeout", "2h"], ["at most an hour", "30m"]),
         (["--seq", "5", "-j", "0"], ["--jobs", "1 to 1024"]),
         (["--seq", "5", "-q=yes"], ["--quiet takes no value"]),
+        (["--seq", "5", "-qv"], ["write -q -v"]),
         (["--seq", "5", "-x"], ["no option -x"]),
         (["--seq", "5", "--color", "blue"], ["auto, always or never"]),
         (["L4", "--seq", "5"], ["did you mean --gpu L4?"]),
@@ -104,6 +105,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["explain", "h100"], ["did you mean --gpu h100?"]),
         (["frobnicate"], ['no verb "frobnicate"', "fa-tune help"]),
         (["help", "dokter"], ["did you mean doctor?"]),
+        (["help", "--json", "dokter"], ["did you mean doctor?"]),
         (["help", "tune", "explain"], ['"explain" is too much']),
         (["help", "--bogus"], ['"--bogus" is too much']),
         (["--gpu", "L4", "conv2d.cu"], ["the file comes first, as in `fa-tune tune conv2d.cu ...`"]),
@@ -219,6 +221,9 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         tap.equal(len(place.json("show", "--gpu", "NVIDIA L4")["winners"]), 1)
         tap.equal(place.json("show", "--gpu", "T4")["winners"], [])
         tap.has(place.run("show", "--gpu", "T4").stdout, "0 winners in %s, 1 left out by the filters" % place.store.replace(place.folder, "~"))
+        none = place.run("report", "--seq", "100", "--out", "none.md").stdout
+        tap.has(none, "none.md, 1 left out by the filters\n")
+        tap.has(none, "a length of 100 is stored as its bucket, 104")
         tap.has(place.run("show").stdout, "predicted")
         place.run("show", "--gpu", "nonsense", status=2)
 

@@ -3,6 +3,7 @@
 """What a sweep may spend, and how its winners stand beside baselines."""
 import json
 import os
+import re
 
 import tap
 from place import Place
@@ -57,7 +58,9 @@ def money_is_counted_for_a_gpu_that_is_held_and_for_no_other():
         tap.equal(told["sweep"]["state"], "budget-spent")
         spent = told["sweep"]["spent"]
         assert spent["cost"] >= 0.10 and abs(spent["cost"] - spent["seconds"] * 10) < 1e-6, spent
-        tap.has(place.run("sweep", "--status").stdout, "of 0.10 in money")
+        tap.has(place.run("sweep", "--status").stdout, " of 0.10")
+        short = place.run("sweep", "--seq", "96", *TINY, "--time", "0.01s").stdout
+        assert re.search(r" of 0\.01 s\b", short), short
         told = place.json("sweep", "--seq", "64", *TINY, "--gpu", "A10", "--cost", "0.01",
                           "--price", "1000000000")
         tap.equal((told["sweep"]["state"], told["sweep"]["spent"]["cost"]), ("done", 0))

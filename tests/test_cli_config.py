@@ -31,6 +31,24 @@ def settings(place):
             for s in place.json("config")["settings"]}
 
 
+def a_broken_file_fails_only_the_verbs_that_read_it():
+    with Place() as place:
+        place.run("--gpu", "L4", *SMALL, "--effort", "predict", "--quiet")
+        os.rename(place.store, "%s/other.db" % place.folder)
+        for verb in ("show", "import"):
+            tap.has(place.run(verb, "other.db", status=1).stderr, "other.db is a store and no bundle: --store names it")
+        path = project(place, "gpu = \"L4\"\nbad\n")
+        for verb in (["gpus"], ["trust", "list"], ["completion", "bash"], ["keygen", "--out", "key"]):
+            place.run(*verb)
+        tap.has(place.run("show", status=2).stderr, path + ": line 2")
+        check, = [check for check in place.json("doctor", status=1)["checks"] if check["name"] == "settings"]
+        tap.equal(check["level"], "fail")
+        tap.has(check["text"], path + ": line 2")
+        os.remove(path)
+        mine = user(place, 'server = "foo"\n')
+        tap.has(place.run("config", status=2).stderr, mine + ": line 1: server needs unix:/PATH or http://HOST:PORT")
+
+
 def an_option_goes_before_the_variable_the_project_and_the_user():
     with Place(space=None) as place:
         def store_now():
@@ -171,6 +189,7 @@ def what_is_wrong_in_a_file_is_told_with_its_line():
 
 
 tap.main([
+    a_broken_file_fails_only_the_verbs_that_read_it,
     an_option_goes_before_the_variable_the_project_and_the_user,
     settings_reach_tunes_and_sweeps_and_no_list_of_winners,
     a_time_limit_lets_effort_predict_compile_no_more_than_without_one,

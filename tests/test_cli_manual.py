@@ -87,6 +87,11 @@ def check_completions(shell):
                            (["sweep", "--gpu", "L4,H100"], ["L4,H100-PCIe", "L4,H100-SXM"]),
                            (["sweep", "--model", "gpt"], ["gpt-oss-120b", "gpt-oss-20b"]),
                            (["trust", "l"], ["list"]),
+                           (["tune", "--strategy", "a"], ["annealing", "auto"]),
+                           (["replay", "--strategy", "al"], ["all"]),
+                           (["explain", "--operation", "rms"], ["rms_norm"]),
+                           (["sweep", "--effort", "c"], []),
+                           (["tune", "--effort", "c"], ["cached"]),
                            (["completion", "f"], ["fish"]),
                            (["trust", ""], ["add", "list", "remove"]),
                            (["explain", "--gpu", "H100"], ["H100-PCIe", "H100-SXM"])):

@@ -89,7 +89,7 @@ def on_a_terminal_one_line_shows_the_whole_and_the_problem_under_way():
                                    "--cost", "5", "--price", "2", columns=200)
         drawn = [line for line in text.split("\r") if "\u2591" in line]
         assert drawn, text
-        for part in ("\u2591 0/2", " of 60 min, 0.00 of 5."):
+        for part in ("\u2591 0/2", " of 60 min, cost 0.00 of 5."):
             tap.has(drawn[0], part)
         assert re.search("fp16 B1 H1 S64 D64: [01]/2", drawn[0]), drawn
         tap.has(text, "[2/2] fp16")
@@ -200,7 +200,7 @@ def something_is_told_while_a_problem_takes_long():
         lines = done.stderr.splitlines()
         assert len(lines) >= 2, lines
         tap.has(lines[0], "0/1")
-        tap.has(lines[0], "in money")
+        tap.has(lines[0], ", cost ")
         tap.has(lines[0], "fp16 B1 H1 S64 D64: ")
         tap.equal(place.run("sweep", "--seq", "64", *TINY, "--quiet").stderr, "")
 

@@ -137,6 +137,14 @@ def a_narrow_terminal_gets_whole_lines_and_a_dumb_one_no_escapes():
         cells = [line.split()[-1] for line in ranking if re.match(r" *\d+  attn", line)]
         assert len(cells) == 8 and all(re.fullmatch(r"\d\.\d\d×|-", cell) for cell in cells), ranking
 
+def probes_beside_a_race_are_marked():
+    with Place(script="device name=NVIDIA_L4 sm=89 sms=58\ntime BLOCK_M=64 300\n") as place:
+        raced = [row["raced"] for row in place.json(*SMALL)["ranking"]]
+        assert any(raced) and not all(raced), raced
+        for told in (place.run(*SMALL).stdout, place.run("explain", *SMALL).stdout):
+            tap.equal(["ᵖ" not in line for line in told.splitlines() if re.match(r" *\d+  attn", line)], raced)
+            tap.has(told, "ᵖ: a probe, timed alone; it ranks below every config that raced")
+
 
 def unescaped(text):
     return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "")
@@ -254,6 +262,7 @@ def progress_says_what_its_times_are_and_verbose_tells_every_config():
 
 
 tap.main([
+    probes_beside_a_race_are_marked,
     help_fits_the_terminal_and_has_the_first_options_before_all_of_them,
     help_of_check_has_the_sizes_of_a_file_and_none_of_attention,
     a_table_on_a_narrow_terminal_names_the_columns_that_it_leaves_out,

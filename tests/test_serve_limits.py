@@ -375,6 +375,7 @@ def a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start():
         token = os.path.join(place.folder, "token")
         for text, mode, flags, word in (
                 (TOKEN, 0o600, ["--tcp", "0"], "--token-file"),
+                (TOKEN, 0o600, ["--tcp", "0.0.0.0:99999"], "at most 65535"),
                 (TOKEN, 0o644, ["--tcp", "0", "--token-file", token], "chmod 600"),
                 (TOKEN[:16] + " " + TOKEN[16:], 0o600, ["--tcp", "0", "--token-file", token],
                  "cannot send"),

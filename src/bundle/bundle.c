@@ -89,6 +89,11 @@ static int check_header(fa_bundle *bundle, const unsigned char *header, fa_diag 
                        "bundle %s is of version %u and this fa-tune reads version %d alone: use "
                        "the fa-tune that made it",
                        bundle->path, info->version, FA_STORE_SCHEMA);
+    if (rc != 0 && fa_portable_is_store(header))
+        return fa_fail(diag, rc,
+                       "%s is a store and no bundle: --store names it, and `fa-tune export` makes "
+                       "a bundle of it",
+                       bundle->path);
     return rc == 0 ? 0
                    : fa_fail(diag, rc, "%s is no bundle, or was cut short: its header is wrong",
                              bundle->path);

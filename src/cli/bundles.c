@@ -318,8 +318,9 @@ static int check_import_options(const cli_options *options, bool records, fa_dia
     bool filtered = options->problem_given || options->gpu != NULL || options->operation != NULL;
     return !filtered || records
                ? 0
-               : fa_fail(diag, FA_EINVAL,
-                         "a bundle is imported whole: --gpu and options of a problem keep records");
+               : fa_fail(
+                     diag, FA_EINVAL,
+                     "a bundle is imported whole: --gpu and options of a problem select from files of records alone");
 }
 
 int cli_import(cli_run *run)

@@ -218,6 +218,7 @@ void cli_help_verb(const cli_verb *verb, const fa_operation *operation, fa_buf *
 struct listing {
     const fa_operation *operation;
     cJSON *options;
+    bool sweeps; /* the verb tunes: --effort cached is refused */
 };
 
 static void add_option(void *context, const cli_option_spec *spec)
@@ -229,7 +230,7 @@ static void add_option(void *context, const cli_option_spec *spec)
     int index = cli_option_field(spec);
     const fa_field *field = index >= 0 ? &listing->operation->field[index] : NULL;
     bool list = spec->value != NULL && strcmp(spec->value, "LIST") == 0;
-    const char *const *choices = spec->kind == KIND_CHOICE ? spec->choices : NULL;
+    const char *const *choices = spec->choices;
     char letter[3] = {'-', cli_option_letter(spec), 0};
     if (field != NULL)
         choices = field->choice;
@@ -241,10 +242,12 @@ static void add_option(void *context, const cli_option_spec *spec)
     fa_json_add_bool(option, "list", list); /* several values between commas */
     cJSON *names = fa_json_add_array(option, "choices");
     for (int i = 0; choices != NULL && choices[i] != NULL; i++)
-        if (choices[i][0] != 0)
+        if (choices[i][0] != 0 && !(listing->sweeps && strcmp(choices[i], "cached") == 0))
             fa_json_push(names, cJSON_CreateString(choices[i]));
     if (list && field != NULL && field->both[0] != 0)
         fa_json_push(names, cJSON_CreateString("both"));
+    for (int i = 0; strcmp(spec->name, "--operation") == 0 && fa_operation_at(i) != NULL; i++)
+        fa_json_push(names, cJSON_CreateString(fa_operation_at(i)->name));
     if (strcmp(spec->name, "--model") == 0)
         cli_options_models(listing->operation, names);
     fa_json_push(listing->options, option);
@@ -259,7 +262,8 @@ static cJSON *verb_json(const cli_verb *verb, const fa_operation *operation)
     fa_json_add_text(json, "summary", verb->summary);
     fa_json_add_text(json, "details", verb->details);
     fa_json_add_text(json, "operands", operands.size > 0 ? operands.data + 1 : "");
-    struct listing listing = {operation, fa_json_add_array(json, "options")};
+    struct listing listing = {operation, fa_json_add_array(json, "options"),
+                              strcmp(verb->name, "sweep") == 0};
     if (verb->run != NULL) /* else it is another program, with options of its own */
         cli_options_each(groups_told(verb, operation), operation, add_option, &listing);
     fa_buf_free(&operands);

@@ -328,11 +328,12 @@ static int help_on(int count, char **arguments)
     static char serve_flag[] = "--help";
     char *serve_help[] = {serve_flag};
     const char *topic = NULL;
+    bool json = false;
     for (int i = 0; i < count; i++) {
-        if (strcmp(arguments[i], "--json") == 0)
-            return cli_json_write(cli_help_json(verbs, VERB_COUNT));
         bool option = arguments[i][0] == '-';
-        bool known = strncmp(arguments[i], "--color", 7) == 0 ||
+        json = json || strcmp(arguments[i], "--json") == 0;
+        bool known = strcmp(arguments[i], "--json") == 0 ||
+                     strncmp(arguments[i], "--color", 7) == 0 ||
                      strcmp(arguments[i], "--help") == 0 || strcmp(arguments[i], "-h") == 0;
         if (option ? !known : topic != NULL)
             return fail_help(arguments[i]);
@@ -340,11 +341,14 @@ static int help_on(int count, char **arguments)
             topic = arguments[i];
         i += strcmp(arguments[i], "--color") == 0;
     }
-    if (topic == NULL || strcmp(topic, "help") == 0 || strcmp(topic, "all") == 0)
-        return put_help(NULL, NULL, topic != NULL && strcmp(topic, "all") == 0);
-    const cli_verb *verb = find_verb(topic);
-    if (verb == NULL)
+    const cli_verb *verb = topic != NULL ? find_verb(topic) : NULL;
+    bool all = topic == NULL || strcmp(topic, "help") == 0 || strcmp(topic, "all") == 0;
+    if (!all && verb == NULL)
         return unknown_verb(topic);
+    if (json)
+        return cli_json_write(cli_help_json(verbs, VERB_COUNT));
+    if (all)
+        return put_help(NULL, NULL, topic != NULL && strcmp(topic, "all") == 0);
     return verb->run == NULL ? serve(1, serve_help) : put_help(verb, fa_operation_of(NULL), false);
 }
 
@@ -395,6 +399,13 @@ static int run_verb(const cli_verb *verb, const cli_options *options)
     return status;
 }
 
+/* Whether it works the same where a file of settings is broken. */
+static bool needs_no_settings(const cli_verb *verb)
+{
+    return verb->run == cli_completion || verb->run == cli_keygen || verb->run == cli_trust ||
+           verb->run == cli_gpus || verb->run == cli_doctor;
+}
+
 static int run_line(int count, char **arguments)
 {
     static cli_settings files;
@@ -422,6 +433,11 @@ static int run_line(int count, char **arguments)
         all.typed = true;
     }
     int rc = verb->run == version ? 0 : cli_settings_load(&files, &diag);
+    if (rc != 0 && needs_no_settings(verb)) {
+        memset(&files, 0,
+               sizeof files); /* half of a broken file is none; doctor tells what is wrong */
+        rc = 0;
+    }
     if (rc == 0)
         rc = cli_settings_export(&files, &diag);
     if (rc == 0 && verb->run == NULL)

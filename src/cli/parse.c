@@ -146,7 +146,7 @@ static int fail_unknown(const parse *p, const char *argument, size_t length, fa_
     const fa_operation *operation = fa_operation_of(&p->options->problem);
     if (operation != fa_operation_of(NULL))
         return fa_fail(diag, FA_EINVAL,
-                       "%s has no option %s: --help in its place lists those that there are",
+                       "%s has no option %s: replace it by --help to list its options",
                        operation->name, typed);
     return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: see `fa-tune %s --help`", verb,
                    typed, verb);
@@ -257,6 +257,9 @@ static int parse_one(parse *p, fa_diag *diag)
     bool flag = spec->kind == KIND_FLAG || (spec->kind == KIND_SHORTHAND && spec->value == NULL) ||
                 (field != NULL && field->kind == FA_FIELD_BOOLEAN);
     p->flag = flag ? spec : NULL;
+    if (flag && value == argument + 2) /* -qv */
+        return fa_fail(diag, FA_EINVAL, "-%c takes no value: write -%c -%s", argument[1],
+                       argument[1], cli_text_short(value, typed));
     if (flag && value != NULL)
         return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name,
                        cli_text_short(value, typed));

@@ -324,9 +324,9 @@ void cli_text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_bud
     if (budget->trials > 0)
         fa_buf_printf(out, ", %" PRId64 " of %" PRId64 " trials", spent->trials, budget->trials);
     if (budget->cost > 0)
-        fa_buf_printf(out, ", %.2f of %.2f in money", spent->cost, budget->cost);
+        fa_buf_printf(out, ", cost %.2f of %.2f", spent->cost, budget->cost);
     else if (budget->price > 0)
-        fa_buf_printf(out, ", %.2f in money", spent->cost);
+        fa_buf_printf(out, ", cost %.2f", spent->cost);
 }
 
 static bool is_begun(const fa_sweep *sweep, bool held)

@@ -347,8 +347,13 @@ bool cli_rows_ranked(const cli_row *rows, size_t count)
     return ranked;
 }
 
+static bool is_probe(const fa_trial *trial)
+{
+    return trial->median_us > 0 && !trial->raced;
+}
+
 static void put_ranked(cli_table *table, const cli_tunables *tunables, const cli_row *row,
-                       bool ranked, double default_us)
+                       bool ranked, bool raced, double default_us)
 {
     const fa_trial *trial = &row->trial;
     bool timed = trial->median_us > 0;
@@ -367,7 +372,7 @@ static void put_ranked(cli_table *table, const cli_tunables *tunables, const cli
     cli_cell_end(table);
     if (timed && !row->elsewhere)
         cli_text_interval(&table->cell, trial);
-    cli_cell_end(table);
+    cli_cell(table, "%s", raced && is_probe(trial) ? cli_sym()->probe : "");
     if (default_us > 0 && trial->raced) /* only times of one race compare finely */
         cli_cell(table, "%.2f%s", default_us / trial->median_us, cli_sym()->times);
     else
@@ -384,13 +389,20 @@ void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_
     fa_buf_text(&columns, "?>#|~family");
     cli_tunables_columns(&tunables, &columns);
     fa_buf_text(&columns, "|~>shared B|~>regs|?~>spill B|~>blocks/SM|?>time||?>vs default");
-    bool ranked = cli_rows_ranked(rows, count);
+    bool ranked = cli_rows_ranked(rows, count), raced = false, probed = false;
+    for (size_t r = 0; r < count; r++) {
+        raced = raced || rows[r].trial.raced;
+        probed = probed || (rows[r].rank > 0 && is_probe(&rows[r].trial));
+    }
     for (size_t r = 0; r < count; r++)
         if (rows[r].rank > 0)
-            put_ranked(&table, &tunables, &rows[r], ranked, default_us);
+            put_ranked(&table, &tunables, &rows[r], ranked, raced, default_us);
     out->failed |= columns.failed;
     cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
     fa_buf_free(&columns);
+    if (raced && probed)
+        fa_buf_printf(out, "%s: a probe, timed alone; it ranks below every config that raced\n",
+                      cli_sym()->probe);
 }
 
 cJSON *cli_json_rows(const cli_row *rows, size_t count)

@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const cli_symbols ascii = {"us", "-", "->", "+-", "x", "...", "#", "."};
-static const cli_symbols utf8 = {"µs", "·", "→", "±", "×", "…", "█", "░"};
+static const cli_symbols ascii = {"us", "-", "->", "+-", "x", "...", "#", ".", "p"};
+static const cli_symbols utf8 = {"µs", "·", "→", "±", "×", "…", "█", "░", "ᵖ"};
 static const cli_symbols *symbols = &ascii;
 
 void cli_symbols_init(void)
@@ -101,7 +101,9 @@ void cli_text_count(fa_buf *out, int64_t count, const char *what)
 
 void cli_text_seconds(fa_buf *out, double seconds)
 {
-    if (seconds < 100)
+    if (seconds > 0 && seconds < 0.995)
+        fa_buf_printf(out, "%.2g s", seconds);
+    else if (seconds < 100)
         fa_buf_printf(out, "%.0f s", seconds);
     else if (seconds < 6000)
         fa_buf_printf(out, "%.0f min", seconds / 60);

@@ -15,7 +15,7 @@
 #include <cJSON.h>
 
 typedef struct cli_symbols {
-    const char *micro, *dot, *arrow, *plus_minus, *times, *ellipsis, *block, *shade;
+    const char *micro, *dot, *arrow, *plus_minus, *times, *ellipsis, *block, *shade, *probe;
 } cli_symbols;
 
 /* Reads the locale's character set; call once, before any other thread. Numbers stay C's. */

@@ -6,6 +6,7 @@
 #include "run.h"
 #include "text.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,13 @@ int cli_doctor(cli_run *run)
 {
     struct findings found = {.out = &run->out,
                              .checks = fa_json_add_array(run->document, "checks")};
+    static cli_settings files;
+    fa_diag diag;
+    if (cli_settings_load(&files, &diag) != 0) {
+        fa_check check = {FA_CHECK_FAIL, "settings", "", "mend that line, or move the file away"};
+        snprintf(check.text, sizeof check.text, "%.511s", diag.text);
+        visit(&found, &check);
+    }
     fa_options library = cli_library_options(run->options);
     int rc = fa_doctor(&library, visit, &found, &run->diag);
     if (rc != 0)

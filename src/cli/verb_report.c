@@ -88,7 +88,11 @@ int cli_report(cli_run *run)
         fa_buf_printf(&run->out, "%zu problem%s, %zu kB in ", outcome.problems,
                       outcome.problems == 1 ? "" : "s", (size + 999) / 1000);
         cli_text_path(&run->out, file);
+        if (outcome.filtered > 0)
+            fa_buf_printf(&run->out, ", %zu left out by the filters", outcome.filtered);
         fa_buf_text(&run->out, "\n");
+        if (outcome.problems == 0 && outcome.filtered > 0)
+            cli_text_buckets(&run->out, run->options);
     }
     run->printed = true; /* with --json, too: the report is a document of its own */
     return cli_write(&run->out);

@@ -30,8 +30,9 @@ static bool names_unknown(const cli_options *options)
 static int check_selection(const cli_options *options, fa_diag *diag)
 {
     if (options->forget.all && names_some(options))
-        return fa_fail(diag, FA_EINVAL,
-                       "--all forgets everything: leave it out, or what else chooses");
+        return fa_fail(
+            diag, FA_EINVAL,
+            "--all forgets everything: leave out either --all or the options that select winners");
     if (!options->forget.all && !names_some(options))
         return fa_fail(
             diag, FA_EINVAL,

@@ -173,9 +173,9 @@ static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
         end_line(out, &line, promised);
     }
     if (promised) {
-        fa_buf_text(&line, "promised ");
+        fa_buf_text(&line, "the model's first choice was expected to take ");
         cli_text_about(&line, step->answer.model_choice_predicted_us);
-        fa_buf_text(&line, " before it was measured, took ");
+        fa_buf_text(&line, "; it took ");
         cli_text_us(&line, step->answer.model_choice_measured_us);
         fa_buf_printf(&line, ", rank %d", step->answer.model_choice_rank);
         end_line(out, &line, false);

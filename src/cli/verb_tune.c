@@ -106,9 +106,9 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
     print_times(answer, out);
     fa_buf_text(out, ".");
     if (answer->model_choice_rank > 0) {
-        fa_buf_text(out, " Promised ");
+        fa_buf_text(out, " The model's first choice was expected to take ");
         cli_text_about(out, answer->model_choice_predicted_us);
-        fa_buf_text(out, ", measured ");
+        fa_buf_text(out, "; it took ");
         cli_text_us(out, answer->model_choice_measured_us);
         fa_buf_printf(out, ", rank %d.", answer->model_choice_rank);
     }
@@ -163,9 +163,10 @@ static void print_text(const cli_options *options, const fa_answer *answer, cons
     bool empty = !fa_problem_equal(&options->problem, &answer->problem);
     if (empty || !fa_problem_equal(&answer->problem, &answer->from_problem)) {
         bool timed = answer->trial.median_us > 0;
-        fa_buf_text(out, empty   ? "without a batch or a query; its kernel is the same as that of "
-                         : timed ? "its kernel and times are the same as those of "
-                                 : "its kernel is the same as that of ");
+        fa_buf_text(
+            out, empty ? "this problem has no batch or no query: its kernel is the same as that of "
+                 : timed ? "its kernel and times are the same as those of "
+                         : "its kernel is the same as that of ");
         cli_text_problem(out, &answer->from_problem);
         if (!empty)
             fa_buf_printf(out, " (%s)", answer->why);

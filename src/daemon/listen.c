@@ -150,6 +150,8 @@ static void tell_address(int fd, char *ret, size_t size)
     }
 }
 
+enum { TCP_HOST_SIZE = 128 };
+
 static int split(const char *where, char *ret_host, size_t size, const char **ret_port,
                  fa_diag *diag)
 {
@@ -165,10 +167,18 @@ static int split(const char *where, char *ret_host, size_t size, const char **re
     long port = strtol(*ret_port, &end, 10);
     if (length == 0 || length >= size || **ret_port < '0' || **ret_port > '9' || *end != 0 ||
         port > 65535)
-        return fa_fail(diag, FA_EINVAL, "--tcp %s: use HOST:PORT, [ADDRESS]:PORT or PORT", where);
+        return fa_fail(diag, FA_EINVAL,
+                       "--tcp %s: use HOST:PORT, [ADDRESS]:PORT or PORT, of at most 65535", where);
     memcpy(ret_host, host, length);
     ret_host[length] = 0;
     return 0;
+}
+
+int serve_tcp_check(const char *where, fa_diag *diag)
+{
+    char host[TCP_HOST_SIZE];
+    const char *port;
+    return split(where, host, sizeof host, &port, diag);
 }
 
 /* The address is invalid, or it cannot be resolved just now. */
@@ -189,7 +199,7 @@ int serve_listen_tcp(const char *where, serve_listener *ret_listener, fa_diag *d
                              .ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_PASSIVE},
                     *found = NULL;
-    char host[128];
+    char host[TCP_HOST_SIZE];
     const char *port;
     int one = 1, rc = split(where, host, sizeof host, &port, diag);
     if (rc != 0)

@@ -22,6 +22,8 @@ typedef struct serve_listener {
  * FA_EBUSY: another process serves there. */
 int serve_listen_unix(const char *path, serve_listener *ret_listener, fa_diag *diag);
 /* "HOST:PORT", "[::1]:PORT", or a port alone, which is on 127.0.0.1. Port 0: any, see `where`. */
+/* Whether it is such an address, without resolving it. */
+int serve_tcp_check(const char *where, fa_diag *diag);
 int serve_listen_tcp(const char *where, serve_listener *ret_listener, fa_diag *diag);
 /* The sockets that systemd passes, at most `room`; *ret_count is 0 when it passes none. */
 int serve_listen_inherited(serve_listener *ret_listeners, int room, int *ret_count, fa_diag *diag);

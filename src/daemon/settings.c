@@ -3,6 +3,7 @@
 
 #include "buf.h"
 #include "error.h"
+#include "listen.h"
 #include "wording.h"
 
 #include <ctype.h>
@@ -271,6 +272,8 @@ int serve_settings_read(int count, char **arguments, serve_settings *ret_setting
     if (rc == 0)
         rc = read_flags(count, arguments, ret_settings, diag);
     if (rc != 0 || ret_settings->help || ret_settings->version || ret_settings->openapi)
+        return rc;
+    if (ret_settings->tcp[0] != 0 && (rc = serve_tcp_check(ret_settings->tcp, diag)) != 0)
         return rc;
     return read_token(ret_settings, diag);
 }
