@@ -23,11 +23,6 @@ enum { PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
     {                                                               \
         name, groups, KIND_FLAG, AT(member), 0, 0, NULL, NULL, help \
     }
-/* Of texts these are what completion offers; the library checks them. */
-#define STRATEGIES "exhaustive", "random", "greedy", "annealing", "evolution", "surrogate", "auto"
-static const char *const strategies[] = {STRATEGIES, NULL};
-static const char *const replayed[] = {STRATEGIES, "all", NULL};
-
 #define TEXT(name, groups, member, value, help)                      \
     {                                                                \
         name, groups, KIND_TEXT, AT(member), 0, 0, NULL, value, help \
@@ -69,9 +64,9 @@ static const cli_option_spec specs[] = {
      "limit for proving and timing one config (20s)"},
     {"--seed", CLI_GROUP_TUNE, KIND_SEED, AT(seed), 0, ((int64_t)1 << 53) - 1, NULL, "N",
      "seed of the inputs (0: a new one, kept with each trial)"},
-    {"--strategy", CLI_GROUP_SEARCH | CLI_GROUP_SWEEP, KIND_TEXT, AT(search.strategy), 0, 0,
-     strategies, "NAME",
-     "how to search the space: exhaustive, random, greedy, annealing, evolution, surrogate or auto"},
+    TEXT(
+        "--strategy", CLI_GROUP_SEARCH | CLI_GROUP_SWEEP, search.strategy, "NAME",
+        "how to search the space: exhaustive, random, greedy, annealing, evolution, surrogate or auto"),
 
     {.kind = KIND_HEADING, .help = "Budget"},
     {"--evaluations", CLI_GROUP_SEARCH | CLI_GROUP_SWEEP, KIND_INTEGER, AT(search.evaluations), 1,
@@ -143,8 +138,8 @@ static const cli_option_spec specs[] = {
     TEXT("--out", CLI_GROUP_KEYGEN, bundle.out, "FILE",
          "file of the secret key (fa-tune/key in the configuration directory)"),
     TEXT("--name", CLI_GROUP_TRUST, bundle.name, "NAME", "name of the key's owner"),
-    {"--strategy", CLI_GROUP_REPLAY, KIND_TEXT, AT(replay.strategy), 0, 0, replayed, "NAME",
-     "exhaustive, random, greedy, annealing, evolution, surrogate, all or auto (auto)"},
+    TEXT("--strategy", CLI_GROUP_REPLAY, replay.strategy, "NAME",
+         "exhaustive, random, greedy, annealing, evolution, surrogate, all or auto (auto)"),
     {"--evaluations", CLI_GROUP_REPLAY, KIND_INTEGER, AT(replay.evaluations), 1, 1000000, NULL, "N",
      "configs that one search may measure (100)"},
     {"--repeats", CLI_GROUP_REPLAY, KIND_INTEGER, AT(replay.repeats), 1, 100000, NULL, "N",
