@@ -36,7 +36,7 @@ def a_broken_file_fails_only_the_verbs_that_read_it():
         place.run("--gpu", "L4", *SMALL, "--effort", "predict", "--quiet")
         os.rename(place.store, "%s/other.db" % place.folder)
         for verb in ("show", "import"):
-            tap.has(place.run(verb, "other.db", status=1).stderr, "other.db is a store and no bundle: --store names it")
+            tap.has(place.run(verb, "other.db", status=1).stderr, "other.db is no bundle but a store: --store names it")
         path = project(place, "gpu = \"L4\"\nbad\n")
         for verb in (["gpus"], ["trust", "list"], ["completion", "bash"], ["keygen", "--out", "key"]):
             place.run(*verb)

@@ -91,7 +91,7 @@ static int check_header(fa_bundle *bundle, const unsigned char *header, fa_diag 
                        bundle->path, info->version, FA_STORE_SCHEMA);
     if (rc != 0 && fa_portable_is_store(header))
         return fa_fail(diag, rc,
-                       "%s is a store and no bundle: --store names it, and `fa-tune export` makes "
+                       "%s is no bundle but a store: --store names it, and `fa-tune export` makes "
                        "a bundle of it",
                        bundle->path);
     return rc == 0 ? 0
