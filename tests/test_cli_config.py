@@ -47,6 +47,9 @@ def a_broken_file_fails_only_the_verbs_that_read_it():
         os.remove(path)
         mine = user(place, 'server = "foo"\n')
         tap.has(place.run("config", status=2).stderr, mine + ": line 1: server needs unix:/PATH or http://HOST:PORT")
+        for right in ("/run/fa-tune.sock", "unix:/run/fa-tune.sock", "http://tuner:8080"):  # as the library takes it
+            user(place, 'server = "%s"\n' % right)
+            tap.equal(settings(place)["server"][0], right)
 
 
 def an_option_goes_before_the_variable_the_project_and_the_user():

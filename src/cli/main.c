@@ -434,8 +434,7 @@ static int run_line(int count, char **arguments)
     }
     int rc = verb->run == version ? 0 : cli_settings_load(&files, &diag);
     if (rc != 0 && needs_no_settings(verb)) {
-        memset(&files, 0,
-               sizeof files); /* half of a broken file is none; doctor tells what is wrong */
+        files = (cli_settings){.fault = diag}; /* half of a broken file is none */
         rc = 0;
     }
     if (rc == 0)

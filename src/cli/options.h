@@ -47,6 +47,7 @@ typedef struct cli_settings {
     bool found[CLI_FILES];
     /* a project's file that belongs to another user, and is not read; "": there is none */
     char foreign[PATH_MAX];
+    fa_diag fault; /* of a file that was not read, of which `doctor` tells; "": there is none */
 } cli_settings;
 
 /* The keys, each the name of an option without its dashes. */

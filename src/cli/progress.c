@@ -125,7 +125,7 @@ static void text_counts(const cli_progress *progress, const fa_progress *event, 
         fa_buf_printf(out, " %s %.1f/s", dot, progress->rate);
     if (event->best != NULL && time_of(event->best) > 0 && !progress->untimed) {
         fa_buf_printf(out, " %s best ", dot);
-        cli_text_trial_time(out, event->best);
+        cli_text_trial_time(out, event->best, false);
     }
     if (event->left_s >= 0) {
         fa_buf_printf(out, " %s ", dot);
@@ -243,7 +243,7 @@ static void tell_trial(cli_progress *progress, const fa_trial *trial, bool bette
         cli_text_safe(&line, trial->reason);
         fa_buf_text(&line, ", ");
     } else if (!progress->untimed && time_of(trial) > 0) {
-        cli_text_trial_time(&line, trial);
+        cli_text_trial_time(&line, trial, false);
         fa_buf_text(&line, trial->median_us > 0 ? ", " : " by the model, ");
     }
     cli_text_config(&line, &trial->config);
@@ -370,7 +370,7 @@ static void text_brief(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
 
 static void text_best(fa_buf *out, const fa_trial *trial, double default_us)
 {
-    cli_text_trial_time(out, trial);
+    cli_text_trial_time(out, trial, false);
     if (trial->median_us > 0 && default_us > 0)
         fa_buf_printf(out, ", %.2f%s default", default_us / trial->median_us, cli_sym()->times);
 }

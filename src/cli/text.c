@@ -80,9 +80,9 @@ bool cli_text_known_time(fa_buf *out, const fa_trial *trial, bool elsewhere)
     return trial->median_us > 0 || trial->predicted_us > 0;
 }
 
-void cli_text_trial_time(fa_buf *out, const fa_trial *trial)
+void cli_text_trial_time(fa_buf *out, const fa_trial *trial, bool elsewhere)
 {
-    if (!cli_text_known_time(out, trial, false))
+    if (!cli_text_known_time(out, trial, elsewhere))
         fa_buf_text(out, "unranked");
 }
 

@@ -31,8 +31,8 @@ void cli_text_about(fa_buf *out, double us);        /* ~41.3 µs: a model's esti
 /* A trial's time: measured, else estimated; false where it has neither, and nothing is appended. elsewhere: it was
  * measured for another problem, and is an estimate for this one. */
 bool cli_text_known_time(fa_buf *out, const fa_trial *trial, bool elsewhere);
-/* That of a trial of this problem; "unranked" where there is none. */
-void cli_text_trial_time(fa_buf *out, const fa_trial *trial);
+/* The same; "unranked" where there is none. */
+void cli_text_trial_time(fa_buf *out, const fa_trial *trial, bool elsewhere);
 void cli_text_interval(fa_buf *out, const fa_trial *trial); /* ±0.4, half of the 95% interval */
 /* "1 winner", "2,000 winners". */
 void cli_text_count(fa_buf *out, int64_t count, const char *what);

@@ -73,11 +73,9 @@ int cli_doctor(cli_run *run)
 {
     struct findings found = {.out = &run->out,
                              .checks = fa_json_add_array(run->document, "checks")};
-    static cli_settings files;
-    fa_diag diag;
-    if (cli_settings_load(&files, &diag) != 0) {
+    if (run->options->files->fault.text[0] != 0) {
         fa_check check = {FA_CHECK_FAIL, "settings", "", "mend that line, or move the file away"};
-        snprintf(check.text, sizeof check.text, "%.511s", diag.text);
+        snprintf(check.text, sizeof check.text, "%.511s", run->options->files->fault.text);
         visit(&found, &check);
     }
     fa_options library = cli_library_options(run->options);

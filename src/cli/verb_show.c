@@ -160,9 +160,7 @@ static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
     if (step->found) {
         cli_text_config(&line, &step->answer.trial.config);
         fa_buf_text(&line, ", ");
-        if (!cli_text_known_time(&line, &step->answer.trial,
-                                 step->answer.origin == FA_ORIGIN_NEAREST))
-            fa_buf_text(&line, "unranked");
+        cli_text_trial_time(&line, &step->answer.trial, step->answer.origin == FA_ORIGIN_NEAREST);
         end_line(out, &line, true);
     }
     cli_text_safe(&line, step->why); /* may quote what a bundle said */
