@@ -179,8 +179,8 @@ static int read_line(line *l, cli_settings_file file, int number, cli_settings *
         return fa_fail(diag, FA_EINVAL,
                        "store needs the whole path, as in /home/me/store.db: ~ is not expanded, and "
                        "what a relative path means depends on the current folder");
-    if (strcmp(key, "server") == 0 && value[0] != '/' &&
-        strncmp(value, "unix:/", 6) != 0 && strncmp(value, "http://", 7) != 0)
+    if (strcmp(key, "server") == 0 && value[0] != '/' && strncmp(value, "unix:/", 6) != 0 &&
+        strncmp(value, "http://", 7) != 0)
         return fa_fail(diag, FA_EINVAL, "server needs unix:/PATH or http://HOST:PORT");
     cli_setting *setting = &settings->setting[index];
     if (setting->value[0] != 0 && setting->file == file)
