@@ -185,6 +185,29 @@ def records_make_the_bundle_that_a_system_shares():
         tap.has(place.run("import", "share/all.fab", "--allow-unsigned").stdout, "for other templates than these")
 
 
+def a_winner_of_several_launches_goes_through_bundles_records_and_systems():
+    """The passes of gradients have 30 to 120 registers each: the winner states the most of them."""
+    gradients = ["--operation", "attn_bwd", "--gpu", "L4", *SMALL]
+    with Place(TWO) as place:
+        place.one_backward_config()
+        place.run("tune", *gradients, "--quiet")
+        here = place.json("show")["winners"][0]["answer"]
+        tap.has(place.run("export", "--unsigned", "--out", "one.fab").stdout, "1 winner, 1 cubin")
+        tap.has(place.run("export", "--records", "records.jsonl").stdout, "1 winner, 0 measured")
+        elsewhere(place, "there")
+        tap.has(place.run("import", "one.fab", "--allow-unsigned").stdout, "1 added")
+        there = place.json("show")["winners"][0]["answer"]
+        tap.equal(there["registers"], here["registers"])
+        elsewhere(place, "third")
+        os.makedirs(os.path.join(place.folder, "share"))
+        told = place.json("export", "--from-records", "records.jsonl", "--unsigned", "--out", "share/all.fab")
+        tap.equal((told["bundle"]["winners"], told["records"]["failed"]), (1, 0))
+        place.env["FA_TUNE_SYSTEM"] = os.path.join(place.folder, "share")
+        answer = place.json("tune", *gradients, "--effort", "cached")["answer"]
+        tap.equal((answer["from_system"], answer["registers"], answer["predicted_us"]),
+                  (True, here["registers"], here["predicted_us"]))
+
+
 def a_filter_leaves_records_out_before_they_are_compiled():
     with Place(TWO) as place:
         place.run("--gpu", "L4", *SMALL, "--quiet")
@@ -348,6 +371,7 @@ tap.main([
     sentences_about_a_hostile_file_send_the_terminal_nothing,
     filters_choose_winners_and_choosing_none_is_a_mistake,
     records_make_the_bundle_that_a_system_shares,
+    a_winner_of_several_launches_goes_through_bundles_records_and_systems,
     a_filter_leaves_records_out_before_they_are_compiled,
     a_bundles_winners_are_listed_by_gpu_and_problem,
     keys_trusted_at_once_are_all_kept,

@@ -72,27 +72,38 @@ int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_
 }
 
 /* ---- one winner -----------------------------------------------------------------------------*/
+/* The winner says the most of what it launches: no less than its first kernel, no more than any of the cubin. */
+static bool lies_between(int32_t least, int32_t said, int32_t most)
+{
+    return least <= said && said <= most;
+}
+
 int fa_bundle_check_cubin(const fa_winner_record *winner, const void *bytes, size_t size,
                           fa_diag *diag)
 {
-    fa_cubin_info info;
+    fa_cubin_info first, most;
     const fa_trial *trial = &winner->trial;
     int sm = 0;
-    int rc = fa_cubin_read(bytes, size, winner->entry, &info, diag);
+    int rc = fa_cubin_read(bytes, size, winner->entry, &first, diag);
+    if (rc == 0)
+        rc = fa_cubin_most(bytes, size, &most, diag);
     if (rc != 0)
         return fa_fail_in(diag, FA_ECORRUPT, "cubin %.12s of %s", winner->cubin_key,
                           winner->gpu_name);
-    if (sscanf(winner->scope.silicon, "sm_%d ", &sm) != 1 || info.sm != sm)
+    if (sscanf(winner->scope.silicon, "sm_%d ", &sm) != 1 || first.sm != sm)
         return fa_fail(diag, FA_ECORRUPT, "cubin %.12s is for sm_%d and its winner for \"%s\"",
-                       winner->cubin_key, info.sm, winner->scope.silicon);
-    if (info.registers != trial->registers || info.stack_bytes != trial->spill_bytes ||
-        info.static_smem_bytes != trial->static_smem_bytes ||
-        (info.max_threads != 0 && info.max_threads < trial->threads))
+                       winner->cubin_key, first.sm, winner->scope.silicon);
+    if (!lies_between(first.registers, trial->registers, most.registers) ||
+        !lies_between(first.stack_bytes, trial->spill_bytes, most.stack_bytes) ||
+        !lies_between(first.static_smem_bytes, trial->static_smem_bytes, most.static_smem_bytes) ||
+        (first.max_threads != 0 && first.max_threads < trial->threads))
         return fa_fail(diag, FA_ECORRUPT,
-                       "cubin %.12s has %d registers, %d B of stack, %d B of static shared memory "
-                       "and blocks of up to %d threads; its winner says %d, %d, %d and %d",
-                       winner->cubin_key, info.registers, info.stack_bytes, info.static_smem_bytes,
-                       info.max_threads, trial->registers, trial->spill_bytes,
+                       "the kernels of cubin %.12s have %d to %d registers, %d to %d B of stack, "
+                       "%d to %d B of static shared memory and blocks of up to %d threads; its "
+                       "winner says %d, %d, %d and %d",
+                       winner->cubin_key, first.registers, most.registers, first.stack_bytes,
+                       most.stack_bytes, first.static_smem_bytes, most.static_smem_bytes,
+                       first.max_threads, trial->registers, trial->spill_bytes,
                        trial->static_smem_bytes, trial->threads);
     return 0;
 }

@@ -327,13 +327,20 @@ static int read_types(const char *symbol, fa_cubin_type ret[FA_CUBIN_PARAMETERS]
     return count;
 }
 
+/* The name of the symbol where it is a kernel's; NULL: it is not. */
+static const char *kernel_name(const struct symbols *all, size_t i)
+{
+    const unsigned char *s = all->bytes.bytes + i * sizeof(Elf64_Sym);
+    return (s[offsetof(Elf64_Sym, st_other)] & SYMBOL_IS_KERNEL) != 0
+               ? symbol_name(all, i, STT_FUNC)
+               : NULL;
+}
+
 /* Whether the symbol is a kernel of C++ linkage; *ret_name is its name then. */
 static bool is_mangled(const struct symbols *all, size_t i, const char **ret_name)
 {
-    const unsigned char *s = all->bytes.bytes + i * sizeof(Elf64_Sym);
-    *ret_name = symbol_name(all, i, STT_FUNC);
-    return *ret_name != NULL && strncmp(*ret_name, "_Z", 2) == 0 &&
-           (s[offsetof(Elf64_Sym, st_other)] & SYMBOL_IS_KERNEL) != 0;
+    *ret_name = kernel_name(all, i);
+    return *ret_name != NULL && strncmp(*ret_name, "_Z", 2) == 0;
 }
 
 int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag *diag)
@@ -548,39 +555,78 @@ static int read_kernel_info(struct span section, fa_cubin_info *info, fa_diag *d
     return 0;
 }
 
+/* The symbol's name and number; ret->sm is set. */
+static int read_kernel(const struct elf *elf, const char *name, uint32_t symbol, fa_cubin_info *ret,
+                       fa_diag *diag)
+{
+    struct section section;
+    if (!find_section(elf, ".nv.info", "", &section))
+        return fa_fail(diag, FA_ECORRUPT, "cubin has no section .nv.info");
+    int rc = read_symbol_info(section.bytes, symbol, ret, diag);
+    if (rc != 0)
+        return rc;
+    if (!find_section(elf, ".nv.info.", name, &section))
+        return fa_fail(diag, FA_ECORRUPT, "cubin has no section .nv.info.%s", name);
+    rc = read_kernel_info(section.bytes, ret, diag);
+    if (rc != 0)
+        return rc;
+    if (find_section(elf, ".nv.shared.", name, &section)) {
+        uint64_t shared = section.size;
+        if (ret->sm >= 90)
+            shared = shared > SYSTEM_SHARED ? shared - SYSTEM_SHARED : 0;
+        if (shared > MAX_SHARED)
+            return fa_fail(diag, FA_ECORRUPT, "cubin says %llu bytes of static shared memory",
+                           (unsigned long long)shared);
+        ret->static_smem_bytes = (int32_t)shared;
+    }
+    return 0;
+}
+
 int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_info *ret_info,
                   fa_diag *diag)
 {
     fa_cubin_info info = {0};
     struct elf elf;
-    struct section section;
     uint32_t symbol = 0;
     int rc = open_elf((struct span){bytes, size}, &elf, &info.sm, diag);
     if (rc == 0)
         rc = find_entry(&elf, entry, &entry, &symbol, diag);
-    if (rc != 0)
-        return rc;
-    if (!find_section(&elf, ".nv.info", "", &section))
-        return fa_fail(diag, FA_ECORRUPT, "cubin has no section .nv.info");
-    rc = read_symbol_info(section.bytes, symbol, &info, diag);
-    if (rc != 0)
-        return rc;
-    if (!find_section(&elf, ".nv.info.", entry, &section))
-        return fa_fail(diag, FA_ECORRUPT, "cubin has no section .nv.info.%s", entry);
-    rc = read_kernel_info(section.bytes, &info, diag);
-    if (rc != 0)
-        return rc;
-    if (find_section(&elf, ".nv.shared.", entry, &section)) {
-        uint64_t shared = section.size;
-        if (info.sm >= 90)
-            shared = shared > SYSTEM_SHARED ? shared - SYSTEM_SHARED : 0;
-        if (shared > MAX_SHARED)
-            return fa_fail(diag, FA_ECORRUPT, "cubin says %llu bytes of static shared memory",
-                           (unsigned long long)shared);
-        info.static_smem_bytes = (int32_t)shared;
+    if (rc == 0)
+        rc = read_kernel(&elf, entry, symbol, &info, diag);
+    if (rc == 0)
+        *ret_info = info;
+    return rc;
+}
+
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+void fa_cubin_join(fa_cubin_info *info, const fa_cubin_info *other)
+{
+    info->registers = larger(info->registers, other->registers);
+    info->stack_bytes = larger(info->stack_bytes, other->stack_bytes);
+    info->static_smem_bytes = larger(info->static_smem_bytes, other->static_smem_bytes);
+}
+
+int fa_cubin_most(const void *bytes, size_t size, fa_cubin_info *ret_most, fa_diag *diag)
+{
+    fa_cubin_info most = {0};
+    struct elf elf;
+    struct symbols all;
+    int rc = open_elf((struct span){bytes, size}, &elf, &most.sm, diag);
+    if (rc == 0)
+        rc = open_symbols(&elf, &all, diag);
+    for (size_t i = 1; rc == 0 && i < all.count; i++) {
+        const char *name = kernel_name(&all, i);
+        fa_cubin_info info = {.sm = most.sm};
+        if (name != NULL && (rc = read_kernel(&elf, name, (uint32_t)i, &info, diag)) == 0)
+            fa_cubin_join(&most, &info);
     }
-    *ret_info = info;
-    return 0;
+    if (rc == 0)
+        *ret_most = most;
+    return rc;
 }
 
 int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_hex[FA_HASH_HEX],

@@ -29,6 +29,10 @@ typedef struct fa_cubin_info {
  * FA_ECORRUPT: not a cubin, truncated or inconsistent, or several such kernels; FA_ENOTFOUND: no such entry. */
 int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_info *ret_info,
                   fa_diag *diag);
+/* Raises the registers, stack and static shared memory to those of another kernel, where it has more. */
+void fa_cubin_join(fa_cubin_info *info, const fa_cubin_info *other);
+/* The most registers, stack and static shared memory that a kernel of the cubin has; sm; and 0 in all else. */
+int fa_cubin_most(const void *bytes, size_t size, fa_cubin_info *ret_most, fa_diag *diag);
 
 /* A parameter's type as C++ mangles it, "f" or "6__half", without the qualifiers and the pointers around it. */
 typedef struct fa_cubin_type {

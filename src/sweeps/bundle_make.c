@@ -13,6 +13,7 @@
 #include "compile_pool.h"
 #include "error.h"
 #include "model.h"
+#include "op.h"
 #include "problem.h"
 #include "records.h"
 #include "session.h"
@@ -243,10 +244,10 @@ static bool finish_trial(const struct making *making, int32_t at, fa_trial *tria
     if (making->build_of[at] < 0)
         return false;
     const struct build *build = &making->build[making->build_of[at]];
-    const char *entry = fa_family_entry(making->tuner->families.family[candidate->family]);
     *trial = candidate->trial;
     if (build->cubin == NULL ||
-        fa_cubin_read(build->cubin, build->size, entry, &cubin, NULL) != 0 ||
+        fa_op_read_cubin(making->tuner->families.family[candidate->family], candidate,
+                         &record->problem, build->cubin, build->size, &cubin, NULL) != 0 ||
         fa_gate_cubin(&record->gpu, trial, &cubin, build->log, reason, sizeof reason) !=
             FA_STATUS_COMPILED)
         return false;

@@ -54,11 +54,6 @@ const char *fa_op_reference_entry(const fa_problem *problem)
                                                         : "fa_check_output";
 }
 
-static int32_t larger(int32_t a, int32_t b)
-{
-    return a > b ? a : b;
-}
-
 int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
                      const fa_problem *problem, const void *cubin, size_t size,
                      fa_cubin_info *ret_info, fa_diag *diag)
@@ -84,9 +79,7 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
                            info.max_threads, entry.name, threads);
         if (i == 0)
             all = info;
-        all.registers = larger(all.registers, info.registers);
-        all.stack_bytes = larger(all.stack_bytes, info.stack_bytes);
-        all.static_smem_bytes = larger(all.static_smem_bytes, info.static_smem_bytes);
+        fa_cubin_join(&all, &info);
     }
     *ret_info = all;
     return 0;
