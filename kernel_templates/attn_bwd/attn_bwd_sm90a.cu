@@ -362,12 +362,12 @@ FA_DEVICE Passing load_passing(u32 at) {
     return x;
 }
 // What a job clears and rounds. VARLEN=1: as it was told, until it has been read.
-enum InPassing : u32 { kClears = 24, kRounds = 32 };   // where they are told, from kJobAt on
-FA_DEVICE u32 number_of(const Jobs &jobs, InPassing which, u32 number) {
+enum PassingAt : u32 { kClears = 24, kRounds = 32 };   // where they are told, from kJobAt on
+FA_DEVICE u32 number_of(const Jobs &jobs, PassingAt which, u32 number) {
     const u32 other = which == kClears ? number + jobs.ahead : number - jobs.ahead;
     return other < jobs.count ? other : kNoJob;
 }
-template <InPassing kWhich> FA_DEVICE Passing passing_of(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 number) {
+template <PassingAt kWhich> FA_DEVICE Passing passing_of(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 number) {
     if constexpr (kVarlen) return load_passing(opaque(shared.base) + kJobAt + kWhich);
     return {0, number_of(Jobs(p, workspace), kWhich, number)};
 }
@@ -440,7 +440,7 @@ FA_DEVICE Told find_job(const fa_attn_bwd_params &p, void *workspace, const Shar
     return {rank, owned / tiles, owned % tiles, own.first_tile, own.seq_q, own.seq_k};
 }
 // VARLEN=1: tells what the job of a number clears and rounds, in front of the job.
-template <InPassing kWhich> FA_DEVICE void tell_passing(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 number) {
+template <PassingAt kWhich> FA_DEVICE void tell_passing(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 number) {
     const u32 at = opaque(shared.base) + kJobAt + kWhich;
     Passing x = {0, number_of(Jobs(p, workspace), kWhich, number)};
     if (x.job != kNoJob) x.rank = follow_rank(ranking_of(p, workspace), at, x.job, opaque((u32)p.heads_kv), opaque((u32)p.batch));
@@ -625,6 +625,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         if constexpr (kInPassing) {
             if (passing_of<kRounds>(p, workspace, shared, told.number).job == kNoJob) clear_first(p, workspace, opaque(half));
             clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), opaque(half));
+            warp_sync();   // no lane reads what was told after the first one has let it go
             told = read_job_together(shared, turn);
         }
         const Job job(p, told);
