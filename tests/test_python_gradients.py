@@ -93,6 +93,9 @@ class Function(Applied):
     pass
 
 
+FORWARD_AD = types.SimpleNamespace(_current_level=-1)
+
+
 def stand_in():
     torch = types.ModuleType("torch")
 
@@ -108,11 +111,12 @@ def stand_in():
     torch.empty = lambda shape, dtype, **_: Tensor(shape, dtype=dtype)
     torch.empty_like = lambda x, memory_format=None: Tensor(
         x.shape, dtype=x.dtype, strides=x.strides if memory_format is None and 0 not in x.strides else None)
-    torch.autograd = types.SimpleNamespace(Function=Function)
+    torch.autograd = types.SimpleNamespace(Function=Function, forward_ad=FORWARD_AD)
     torch.ops = types.SimpleNamespace(fa_tune=types.SimpleNamespace())
     quick = types.SimpleNamespace(_empty_strided_cuda=lambda size, stride, dtype: Tensor.spare.pop() if Tensor.spare else Tensor(
         size, dtype=dtype, strides=stride))
     torch._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False, _len_torch_dispatch_stack=lambda: 0,
+                                     _is_fwd_grad_enabled=lambda: Tensor.grad_mode,   # off in a Function's forward(), too
                                      _dynamo=types.SimpleNamespace(guards=quick))
     return torch
 
@@ -356,6 +360,28 @@ def a_transform_of_torch_func_is_named():
                 q, Wrapped(k.shape), v)
 
 
+def forward_mode_is_left_to_autograd_and_refused_where_there_is_none():
+    case = Inputs(rows=5)
+    with PyTorch():
+        FORWARD_AD._current_level = 0
+        q, k, v = tensors_of(*case.tensors)
+        o = fa_tune.attention(q, k, v)
+        cls, ctx = Applied.last
+        tap.equal(o.shape, q.shape)
+        for call, part in ((lambda: cls.jvp(ctx, q), "use torch.autograd.grad"),
+                           (lambda: fa_tune.attention_decode(k, k, v), "attention_decode has no forward mode: call it outside of torch.autograd")):
+            try:
+                call()
+            except fa_tune.NotSupported as error:
+                tap.has(str(error), part)
+            else:
+                raise AssertionError("was not refused: " + part)
+        FORWARD_AD._current_level = -1
+        Applied.last = None
+        fa_tune.attention(q, k, v)
+        tap.equal(Applied.last, None)
+
+
 def a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varlen():
     with PyTorch() as (torch, ops):
         q, k = Tensor((12, 4, DIM)), Tensor((20, 2, DIM))
@@ -400,4 +426,5 @@ if __name__ == "__main__":
               sequences_behind_one_another_have_theirs,
               nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loaded,
               what_does_not_fit_is_refused_by_name, a_transform_of_torch_func_is_named,
+              forward_mode_is_left_to_autograd_and_refused_where_there_is_none,
               a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varlen])

@@ -57,15 +57,13 @@ static PyObject *find_attribute(PyObject *object, const char *name)
     return found;
 }
 
-/* The function that PyTorch's own compiler makes tensors by: without the dispatcher's half of the time. It is no
- * part of the interface, so that nothing may depend on its being there. */
-static PyObject *find_empty_strided(PyObject *module)
+/* What a module has by this path, up to a NULL; a new reference, or NULL without an exception. */
+static PyObject *find_by_path(PyObject *module, const char *const *path)
 {
-    static const char *const path[] = {"_C", "_dynamo", "guards", "_empty_strided_cuda"};
     PyObject *at = module;
     Py_INCREF(at);
-    for (size_t i = 0; at != NULL && i < sizeof path / sizeof *path; i++) {
-        PyObject *next = find_attribute(at, path[i]);
+    for (; at != NULL && *path != NULL; path++) {
+        PyObject *next = find_attribute(at, *path);
         Py_DECREF(at);
         at = next;
     }
@@ -81,13 +79,19 @@ static const struct torch_functions *functions_of(PyObject *module)
     struct torch_functions *made = PyMem_Calloc(1, sizeof *made);
     if (made == NULL)
         return NULL;
+    /* The function that PyTorch's own compiler makes tensors by: without the dispatcher's half of the time. It is no
+     * part of the interface, so that nothing may depend on its being there. */
+    static const char *const empty_strided[] = {"_C", "_dynamo", "guards", "_empty_strided_cuda",
+                                                NULL};
+    static const char *const forward_ad[] = {"autograd", "forward_ad", NULL};
     PyObject *format = find_attribute(module, "contiguous_format");
     made->empty_like = find_attribute(module, "empty_like");
     made->is_grad_enabled = find_attribute(module, "is_grad_enabled");
     made->float16 = find_attribute(module, "float16");
     made->bfloat16 = find_attribute(module, "bfloat16");
     made->float32 = find_attribute(module, "float32");
-    made->empty_strided = find_empty_strided(module);
+    made->empty_strided = find_by_path(module, empty_strided);
+    made->forward_ad = find_by_path(module, forward_ad);
     made->contiguous = format != NULL ? Py_BuildValue("{s:O}", "memory_format", format) : NULL;
     Py_XDECREF(format);
     PyErr_Clear();
@@ -99,6 +103,7 @@ static const struct torch_functions *functions_of(PyObject *module)
         Py_XDECREF(made->bfloat16);
         Py_XDECREF(made->float32);
         Py_XDECREF(made->empty_strided);
+        Py_XDECREF(made->forward_ad);
         PyMem_Free(made);
         return NULL;
     }
@@ -363,6 +368,23 @@ static int ask_device(PyObject *object, const char *name, dl_device *ret_device)
     return check_device(object, name, *ret_device);
 }
 
+/* Whether the call is within forward_ad.dual_level(), where tensors may carry tangents, with and without no_grad(); not
+ * in the forward() of an autograd.Function, which gets tensors without. */
+static bool is_forward_mode(const struct torch_functions *torch)
+{
+    static const char *const is_enabled[] = {"_C", "_is_fwd_grad_enabled", NULL};
+    PyObject *level = find_attribute(torch->forward_ad, "_current_level"), *ask, *on = NULL;
+    if (level != NULL && PyLong_Check(level) && PyLong_AsLong(level) >= 0 &&
+        (ask = find_by_path(torch->module, is_enabled)) != NULL) {
+        on = PyObject_CallNoArgs(ask);
+        Py_DECREF(ask);
+        PyErr_Clear();
+    }
+    Py_XDECREF(level);
+    Py_XDECREF(on);
+    return on == Py_True;
+}
+
 /* Whether a gradient would be recorded through the tensor. PyTorch is asked once a call, and its tensors where it
  * records at all. */
 static int wants_grad(const struct known_type *known, PyObject *object, place *place)
@@ -372,11 +394,13 @@ static int wants_grad(const struct known_type *known, PyObject *object, place *p
         PyObject *on = PyObject_CallNoArgs(known->torch->is_grad_enabled);
         if (on == NULL)
             return -1;
-        place->grad = on != Py_False ? GRAD_ON : GRAD_OFF;
+        place->grad = is_forward_mode(known->torch) ? GRAD_FORWARD
+                      : on != Py_False              ? GRAD_ON
+                                                    : GRAD_OFF;
         Py_DECREF(on);
     }
-    if (place->grad == GRAD_OFF)
-        return 0;
+    if (place->grad == GRAD_OFF || place->grad == GRAD_FORWARD)
+        return place->grad == GRAD_FORWARD;
     PyObject *wanted = PyObject_GetAttr(object, requires_grad);
     Py_XDECREF(wanted);
     return wanted == NULL ? -1 : wanted != Py_False;
@@ -427,6 +451,11 @@ static int read_stream(PyObject *number, place *ret_place)
 
 int tensors_refuse_grad(const place *place, const char *function)
 {
+    if (place->recorded != NULL && place->grad == GRAD_FORWARD)
+        return fail(ERROR_NOT_SUPPORTED,
+                    "%s has no forward mode: call it outside of "
+                    "torch.autograd.forward_ad.dual_level()",
+                    function);
     return place->recorded == NULL
                ? 0
                : fail(ERROR_NOT_SUPPORTED,

@@ -18,6 +18,7 @@ struct torch_functions {
     PyObject *contiguous; /* the keywords of empty_like that ask for that */
     PyObject *
         empty_strided; /* (size, stride, dtype), on the current device; NULL: this PyTorch has none */
+    PyObject *forward_ad; /* the module torch.autograd.forward_ad, or NULL */
     PyObject *float16, *bfloat16, *float32;
 };
 
@@ -54,9 +55,10 @@ typedef struct place {
     enum {
         GRAD_UNASKED,
         GRAD_ON,
-        GRAD_OFF
-    } grad; /* whether PyTorch records gradients on this thread */
-    const char *recorded; /* the first tensor through which a gradient is to be recorded, or NULL */
+        GRAD_OFF,
+        GRAD_FORWARD
+    } grad; /* whether PyTorch records gradients on this thread, or tensors may carry tangents */
+    const char *recorded; /* the first tensor of which that is so, or NULL */
 } place;
 
 int tensors_init(void);

@@ -173,6 +173,10 @@ class _Attention(torch.autograd.Function):
             d_q, d_k, d_v, d_sinks = torch.ops.fa_tune.attention_backward(d_o, q, k, v, o, lse, **options_of(**words))
         return d_q, d_k, d_v, None if sinks is None else d_sinks, None, None, None, None, None
 
+    @staticmethod
+    def jvp(ctx, *_):
+        raise _errors.NotSupported("fa_tune.attention has no forward mode (torch.autograd.forward_ad): use torch.autograd.grad")
+
 
 # What Function.apply() comes to where no transform of functorch (vmap, jvp) is under way; those it refuses or handles.
 _apply_plainly = super(torch.autograd.Function, _Attention).apply
