@@ -7,12 +7,12 @@
 #   tests/gpu.sh            everything (about 5 minutes on an H200 with 16 cores)
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
-#   tests/gpu.sh proof [PART...]  these parts or all, at once: serving attention; neighbours; gradients from the wheel, of 300
-#                           random problems, by every way to them, and each of attn_bwd's families under memcheck (two
-#                           problems) and racecheck (one; racecheck_bwd.py judges it); what belongs to no family
-#                           ("reference") and each family of attn_fwd: 300 random problems, memcheck and racecheck (two
-#                           problems). FA_PROOF_SECONDS at most (540), in which 16 cores do gradients in one call and the
-#                           other parts in another
+#   tests/gpu.sh proof [PART...]  these parts or all, at once: serving attention; neighbours; gradients from the wheel by every
+#                           way to them; what belongs to no family ("reference") and each family of attn_fwd: 300 random
+#                           problems, memcheck and racecheck (two problems); each family of attn_bwd, from the wheel: 300
+#                           random problems, memcheck (two) and racecheck (one; racecheck_bwd.py judges it).
+#                           FA_PROOF_SECONDS at most (540), in which 16 cores do one family of attn_bwd in a call, and
+#                           all that is not of attn_bwd in another
 #   tests/gpu.sh neighbours the Python package's calls between other libraries' kernels in one process, from the wheel in
 #                           gpu-bundle/; FA_PEERS is a folder with FlashAttention-3's package, if it is to be one
 #   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
@@ -177,7 +177,7 @@ hopper() {
 proof() {
     limit=${FA_PROOF_SECONDS:-540} begin=$SECONDS
     [ $# -gt 0 ] || set -- serving neighbours gradients reference attn_fwd_sm75 attn_fwd_sm80 attn_fwd_prefill_sm80 \
-        attn_fwd_splitkv_sm80 attn_fwd_sm90a attn_fwd_prefill_sm90a
+        attn_fwd_splitkv_sm80 attn_fwd_sm90a attn_fwd_prefill_sm90a attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a
     parts=()
     run() { # NAME COMMAND...: its output and its status
         name=$1
@@ -186,23 +186,19 @@ proof() {
         (timeout "$limit" "$@" >"$work/$name.tap" 2>&1; echo $? >"$work/$name.status") &
     }
     installed=(env -u FA_TUNE_STORE -u FA_TUNE_LIBRARY PYTHONPATH="$work/site")
-    random() { # NAME FAMILY-OR-NOTHING PROBLEMS TOOL...: gradients of random problems under a tool
-        run "$1" "${installed[@]}" ${2:+FA_TEST_FAMILY="$2"} FA_TEST_PROBLEMS="$3" "${@:4}" \
+    random() { # NAME FAMILY PROBLEMS [TOOL...]: gradients of random problems, under a tool
+        run "$1" "${installed[@]}" FA_TEST_FAMILY="$2" FA_TEST_PROBLEMS="$3" "${@:4}" \
             python3 tests/gpu_training.py random_problems_have_the_gradients_of_float64
     }
-    gradients() {
+    backward() { # NAME: a family of attn_bwd
         install_wheel
-        run ways "${installed[@]}" python3 tests/gpu_training.py "${ways[@]}"
         # A process compiles and proves one problem after another.
-        for number in 1 2 3 4 5 6; do random "gradients-$number" "" 50; done
+        for number in {1..12}; do random "$1-$number" "$1" 25; done
         # Memory of the tensors' own, so that what lies beside one is nobody's; of PyTorch's kernels nothing is looked at.
         sanitizer=(env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --target-processes application-only --kernel-name kns=attn_bwd
             --launch-timeout 120)
-        for family in attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a; do
-            random "memcheck-$family" $family 2 "${sanitizer[@]}" --tool memcheck --report-api-errors no --error-exitcode 9
-            random "racecheck-$family" $family 1 "${sanitizer[@]}" --tool racecheck --racecheck-report hazard --print-limit 0 \
-                --show-backtrace no
-        done
+        random "memcheck-$1" "$1" 2 "${sanitizer[@]}" --tool memcheck --report-api-errors no --error-exitcode 9
+        random "racecheck-$1" "$1" 1 "${sanitizer[@]}" --tool racecheck --racecheck-report hazard --print-limit 0 --show-backtrace no
     }
     family() { # NAME: of the forward pass
         FA_TEST_FAMILY=$1 FA_TEST_PROBLEMS=300 run "$1" "$bundle/test_gpu_attn"
@@ -214,7 +210,8 @@ proof() {
         case $part in
         serving) run serving python3 tests/gpu_serving.py ;;
         neighbours) run neighbours bash tests/gpu.sh neighbours --seconds $((limit / 2)) ;;
-        gradients) gradients ;;
+        gradients) install_wheel; run ways "${installed[@]}" python3 tests/gpu_training.py ways ;;
+        attn_bwd_*) backward "$part" ;;
         reference | attn_fwd_*) family "$part" ;;
         *) echo "tests/gpu.sh proof: there is no part \"$part\"" >&2; exit 2 ;;
         esac
@@ -227,11 +224,12 @@ proof() {
             cat "$work/judged" >>"$work/$name.tap"
         fi
         verdict "$name (exit status $status; 124: out of time)" "$status"
+        [ "$status" -eq 0 ] || grep -a '^not ok' "$work/$name.tap" | cut -c1-600
         note "$name: $(tap "$work/$name.tap" | awk '{print $1 " tests passed, " $2 " failed"}') $(grep -oE \
             'seed [0-9a-fx]+|neighbours, .*|[0-9]+ of [0-9]+ problems proved|(ERROR|RACECHECK) SUMMARY.*|^racecheck: .*' "$work/$name.tap" | sort -u | paste -sd' ')"
     done
     note "proof: $((SECONDS - begin)) s"
-    (cd "$work" && tar czf "$out/proof.tar.gz" ./*.tap)
+    (cd "$work" && tar czf "$out/proof-$1.tar.gz" ./*.tap)
     finish
 }
 
@@ -328,7 +326,8 @@ serve() {
     finish
 }
 
-install_wheel() {
+install_wheel() { # once
+    [ ! -d "$work/site" ] || return 0
     wheel=$(find "$bundle" -name 'fa_tune-*.whl' | head -n 1)
     echo "== pip install ${wheel##*/}"
     python3 -m pip install --quiet --no-index --no-deps --target "$work/site" "$wheel"
@@ -353,8 +352,6 @@ python_package() { # TESTS, or all
 }
 
 # Gradients by the package in a folder of its own.
-ways=(gradients_of_a_call_are_the_same_through_every_way gradients_of_sequences_behind_one_another_are_those_of_each_alone
-    graphed_callables_and_streams autocast_casts_as_for_sdpa sdpa_trains_within_the_drop_in transformers_trains_as_with_sdpa)
 gradients_right() { # TESTS; none: all
     install_wheel
     unset FA_TUNE_STORE FA_TUNE_LIBRARY
@@ -420,7 +417,7 @@ part_torch() { # baselines are records, too
     gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
 }
 part_serving() { serving; }
-part_training() { FA_TEST_PROBLEMS=20 gradients_right random_problems_have_the_gradients_of_float64 "${ways[@]}" cost_on_the_host; }
+part_training() { FA_TEST_PROBLEMS=20 gradients_right; }
 part_launch() {
     echo "== ways to launch"
     "$bundle/bench_launch" 100 | tee -a "$table"; verdict "ways to launch" "${PIPESTATUS[0]}"
@@ -476,7 +473,7 @@ final() { # PARTS, or all
 if [ "$mode" = final ]; then shift; final "$@"; fi
 if [ "$mode" = proof ]; then shift; proof "$@"; fi
 if [ "${mode#part_}" != "$mode" ]; then "$mode"; [ $failed -eq 0 ]; exit; fi
-if [ "$mode" = python ]; then python_package; gradients_right "${ways[@]}"; finish; fi
+if [ "$mode" = python ]; then python_package; gradients_right ways; finish; fi
 if [ "$mode" = training ]; then shift; training "$@"; fi
 if [ "$mode" = gemm ]; then
     every_config gemm "--m 4096 --dtype bf16" "--m 16 --dtype bf16" "--m 200 --n 1032 --k 520 --dtype bf16"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of fa_tune.attention on a real GPU, from the installed wheel: right ones, and PyTorch's own ways to them.
-tests/gpu.sh training runs it, all or the tests that are named. Prints one line for each test, and the sum.
+tests/gpu.sh runs it, all or the tests that are named; "ways" names all but the random problems. Prints one line for each test,
+and the sum.
 
 FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend the random problems, and FA_TEST_FAMILY has them all served by that kernel
 family. Fewer than 20 are a short run, for slow tools: large problems are left out."""
@@ -197,21 +198,20 @@ def check(case):
 
 # ---- tests ---------------------------------------------------------------------------------------
 def random_problems_have_the_gradients_of_float64():
+    print("seed %#x" % SEED, flush=True)
     dice, of_a_kind = random.Random(SEED), 4
     for number in range(PROBLEMS):
-        if number % of_a_kind == 0:
-            case = Case(dice)
-            while not case.is_of(FAMILY):
-                case = Case(dice)
-        else:
-            case = Case(dice, case)
+        kind = None if number % of_a_kind == 0 else case
+        case = Case(dice, kind)
+        while not case.is_of(FAMILY):
+            case = Case(dice, kind)
         check(case)
     if FAMILY is not None:
         used = {answer.family for answer in fa_tune.winners(operation="attn_bwd")}
         assert used == {FAMILY}, "%s computed gradients" % used
         for answer in fa_tune.winners(operation="attn_bwd"):
             print("config: " + json.dumps({"family": answer.family, "tunables": answer.tunables, "smem_bytes": answer.smem_bytes}))
-    return "%d problems, seed %#x" % (PROBLEMS, SEED)
+    return "%d of %d problems proved" % (PROBLEMS, PROBLEMS)
 
 
 def one(seq=256, dim=64, dtype=torch.bfloat16):
@@ -331,20 +331,30 @@ def what_has_no_gradient_is_refused():
     lengths = torch.tensor([0, 256], dtype=torch.int32, device="cuda")
     flat = [x[0].transpose(0, 1).detach().clone().requires_grad_() for x in leaves]
     cache = [x[:1].transpose(1, 2).detach() for x in (k, v)]   # (sequences, keys, heads, head_dim)
-    cases = [(fa_tune.NotSupported, lambda: torch.autograd.grad(o.float().square().sum(), q, create_graph=True)),
-             (fa_tune.NotSupported, lambda: fa_tune.attention(q, k, v, out=torch.empty_like(q))),
-             (fa_tune.NotSupported, lambda: fa_tune.attention_varlen(flat[0], *cache, max_seqlen_q=256, cu_seqlens_q=lengths,
-                                                                     seqused_k=lengths[1:])),
-             (fa_tune.NotSupported, lambda: fa_tune.attention(q, k, v, batch_invariant=True)),
-             (fa_tune.NotSupported, lambda: fa_tune.kernel(seq=256, batch=2, heads=4, dtype="bf16", effort="predict")(q, k, v))]
-    for number, (kind, call) in enumerate(cases):
+    plain_q = q.detach()
+
+    def forward_mode(q):
+        with torch.autograd.forward_ad.dual_level():
+            fa_tune.attention(torch.autograd.forward_ad.make_dual(q, torch.ones_like(q)), k.detach(), v.detach())
+    calls = [lambda: torch.autograd.grad(o.float().square().sum(), q, create_graph=True),
+             lambda: fa_tune.attention(q, k, v, out=torch.empty_like(q)),
+             lambda: fa_tune.attention_varlen(flat[0], *cache, max_seqlen_q=256, cu_seqlens_q=lengths, seqused_k=lengths[1:]),
+             lambda: fa_tune.attention(q, k, v, batch_invariant=True),
+             lambda: fa_tune.kernel(seq=256, batch=2, heads=4, dtype="bf16", effort="predict")(q, k, v),
+             lambda: forward_mode(q), lambda: forward_mode(plain_q), lambda: torch.no_grad()(forward_mode)(plain_q),
+             lambda: torch.func.jvp(lambda q: fa_tune.attention(q, k, v), (q,), (torch.ones_like(q),)),
+             lambda: torch.func.jvp(lambda q: fa_tune.attention(q, plain_q, plain_q), (plain_q,), (torch.ones_like(q),)),
+             lambda: torch.func.vmap(fa_tune.attention)(q[None], k[None], v[None]),
+             lambda: torch.func.vmap(lambda q: fa_tune.attention(q, plain_q, plain_q))(plain_q[None])]
+    for number, call in enumerate(calls):
         try:
             call()
-        except kind as error:
+            raise AssertionError("call %d was not refused" % number)
+        except fa_tune.NotSupported as error:
             print("   %s: %s" % (type(error).__name__, str(error).splitlines()[0]))
-        else:
-            raise AssertionError("case %d was not refused" % number)
-    return "%d refusals" % len(cases)
+    with torch.autograd.forward_ad.dual_level():   # and nothing has a tangent
+        assert torch.equal(fa_tune.attention(q, k, v), o)
+    return "%d refusals" % len(calls)
 
 
 def close_to_float64(attend, of, d_o=None, causal=False):
@@ -494,64 +504,18 @@ def transformers_trains_as_with_sdpa():
     return "a Llama of two layers: loss %.4f, by SDPA %.4f" % (told["fa_tune"][0], told["sdpa"][0])
 
 
-def a_cold_tune_of_a_layer_is_short():
-    """Of a layer's backward, with the whole space proved and timed."""
-    begin = time.monotonic()
-    answer = fa_tune.kernel(operation="attn_bwd", dtype="bf16", batch=4, heads=16, seq=4096, head_dim=128,
-                            causal=True, effort="measure").answer
-    return "%.1f s; %s" % (time.monotonic() - begin, repr(answer).replace("\n", " "))
-
-
-def cost_on_the_host():
-    """Of forward, and of forward and backward, beside SDPA's: a stream that runs behind hides the kernels."""
-    leaves, told = one(seq=128), []
-    d_o = torch.randn_like(leaves[0])
-
-    def of(function):
-        for _ in range(30):
-            function()
-        best = math.inf
-        for _ in range(5):
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            for _ in range(200):
-                function()
-            best = min(best, (time.perf_counter() - begin) / 200 * 1e6)
-        return best
-    for name, attend in (("fa_tune", fa_tune.attention), ("SDPA", F.scaled_dot_product_attention)):
-        told.append("%s %.1f us, %.1f with backward" % (name, of(lambda: attend(*leaves)), of(
-            lambda: torch.autograd.grad(attend(*leaves), leaves, d_o))))
-        if os.environ.get("FA_TEST_PROFILE") and name == "fa_tune":
-            import cProfile
-            import pstats
-            profile = cProfile.Profile()
-            torch.autograd.set_multithreading_enabled(False)
-            profile.enable()
-            for _ in range(300):
-                torch.autograd.grad(attend(*leaves), leaves, d_o)
-            profile.disable()
-            pstats.Stats(profile).sort_stats("tottime").print_stats(14)
-            torch.autograd.set_multithreading_enabled(True)
-    with fa_tune.sdpa():
-        attend = F.scaled_dot_product_attention
-        told.append("within fa_tune.sdpa() %.1f us, %.1f with backward" % (of(lambda: attend(*leaves)), of(
-            lambda: torch.autograd.grad(attend(*leaves), leaves, d_o))))
-    return "; ".join(told)
-
-
-TESTS = [random_problems_have_the_gradients_of_float64, gradients_of_a_call_are_the_same_through_every_way,
-         graphed_callables_and_streams, deterministic_gradients_have_the_same_bits,
-         gradients_of_sequences_behind_one_another_are_those_of_each_alone, what_has_no_gradient_is_refused,
-         gradients_of_sums_and_of_nothing, autocast_casts_as_for_sdpa, what_is_not_tuned_is_trained_by_sdpa_where_that_is_wanted,
-         sdpa_trains_within_the_drop_in, memory_kept_for_backward_is_that_of_sdpa,
-         transformers_trains_as_with_sdpa, a_cold_tune_of_a_layer_is_short, cost_on_the_host]
+WAYS = [gradients_of_a_call_are_the_same_through_every_way, graphed_callables_and_streams, deterministic_gradients_have_the_same_bits,
+        gradients_of_sequences_behind_one_another_are_those_of_each_alone, what_has_no_gradient_is_refused,
+        gradients_of_sums_and_of_nothing, autocast_casts_as_for_sdpa, what_is_not_tuned_is_trained_by_sdpa_where_that_is_wanted,
+        sdpa_trains_within_the_drop_in, memory_kept_for_backward_is_that_of_sdpa, transformers_trains_as_with_sdpa]
+TESTS = [random_problems_have_the_gradients_of_float64, *WAYS]
 
 
 def main():
     sums = {"passed": 0, "failed": 0, "skipped": 0}
     wanted = sys.argv[1:]
     for test in TESTS:
-        if wanted and test.__name__ not in wanted:
+        if wanted and test.__name__ not in wanted and not ("ways" in wanted and test in WAYS):
             continue
         begin, told, verdict = time.monotonic(), "", "passed"
         try:

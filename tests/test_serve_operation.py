@@ -91,6 +91,21 @@ def a_client_gets_its_kernel_from_the_service():
         tap.equal(daemon.metric("jobs_accepted_total"), 1)
 
 
+def gradients_are_tuned_by_the_service():
+    """Of several launches: for its client, by the description, and in a bundle of its store."""
+    place = Place(script=L4 + "time attn_bwd_sm80 30\n")
+    place.one_backward_config()
+    asked = ["--operation", "attn_bwd", "--gpu", "L4", "--seq", "64", "--heads", "2", "--heads-kv", "1", "--batch", "1"]
+    with served(place) as daemon:
+        place.env.update(FA_TUNE_SERVER="unix:" + daemon.socket, FA_TUNE_STORE=place.store + ".own")
+        answer = place.json(*asked)["answer"]
+        tap.equal((answer["origin"], answer["config"]["family"]), ("measured", "attn_bwd_sm80"))
+        assert abs(answer["median_us"] - 3 * 30) < 2, answer
+        status, told = daemon.post("/v1/kernel", {"problem": answer["problem"], "effort": "cached"})
+        tap.equal((status, told["answer"]["registers"]), (200, answer["registers"]))
+        tap.has(place.run("export", "--store", place.store, "--unsigned", "--out", "one.fab").stdout, "1 winner, 1 cubin")
+
+
 def a_kernel_of_ones_own_is_served_from_its_file():
     """To who asks over HTTP, to the client of the same file, and on the page; never another text of its name."""
     place = Place(space=None, script=L4)
@@ -126,5 +141,6 @@ tap.main([
     it_is_tuned_once_and_then_answered_from_memory_with_its_cubin,
     a_sweep_of_it_is_a_job_that_outlives_the_daemon,
     a_client_gets_its_kernel_from_the_service,
+    gradients_are_tuned_by_the_service,
     a_kernel_of_ones_own_is_served_from_its_file,
 ])
