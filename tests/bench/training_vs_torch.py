@@ -6,10 +6,11 @@ Each row: the ways in turn, three rounds of medians of 15 with the L2 cache flus
 against the peers', whole. Needs the installed wheel and PyTorch on a GPU. FA_PEERS names a folder with the package
 flash-attn-4 and what it needs; without it FlashAttention-4 has no column. What refuses a row has no time in it.
 
-    python3 tests/bench/training_vs_torch.py [--layer | --varlen | --host] [--head-dims 64,128,192/128,256] [--out FILE]
+    python3 tests/bench/training_vs_torch.py [--layer | --varlen | --deterministic | --host] [--head-dims 64,128,192/128,256] [--out FILE]
 
 --layer times the forward and the backward pass of a layer together; --varlen the backward pass of 18 sequences of 64 to
-8,192 tokens behind one another; --host what a call costs the host. "matmul" is torch.mm of 8192 x 8192 in bf16 after the
+8,192 tokens behind one another; --deterministic our backward pass beside itself with torch.use_deterministic_algorithms(True);
+--host what a call costs the host. "matmul" is torch.mm of 8192 x 8192 in bf16 after the
 row, timed the same way: what the card's tensor cores do on that day, in TFLOP/s; "attained" is ours, which counts the five
 products of the gradients."""
 import argparse
@@ -85,6 +86,24 @@ def varlen_ways_of(causal):
     return ways
 
 
+def deterministic_ways_of(causal):
+    attend = ways_of(causal)["fa_tune"]
+    return {"fa_tune": attend, "deterministic": attend}
+
+
+def in_fixed_order(call):
+    """The call with torch.use_deterministic_algorithms(True); PyTorch's filling of new tensors, which it turns on, is off."""
+    torch.utils.deterministic.fill_uninitialized_memory = False
+
+    def run():
+        torch.use_deterministic_algorithms(True)
+        try:
+            return call()
+        finally:
+            torch.use_deterministic_algorithms(False)
+    return run
+
+
 def first(told):
     return told[0] if isinstance(told, tuple) else told
 
@@ -152,6 +171,8 @@ def measure(ways, shapes, layer, cache):
         own = [tensor.detach().transpose(1, 2).contiguous() if turns else tensor.detach() for tensor in (*leaves, d_o)]
         try:
             call = passes_of(attend, [tensor.requires_grad_() for tensor in own[:3]], own[3], layer)
+            if name == "deterministic":
+                call = in_fixed_order(call)
             call()
             calls[name] = call
         except (RuntimeError, AssertionError, NotImplementedError) as refused:
@@ -179,19 +200,40 @@ def host_us(function, count=200):
 
 
 def cost_on_the_host():
-    """Of a forward and backward pass on the calling thread, kernels too small to be waited for."""
+    """Of a forward and backward pass on the calling thread, kernels too small to be waited for, and what is in it of PyTorch."""
     torch.autograd.set_multithreading_enabled(False)
     leaves = [torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.bfloat16).requires_grad_() for _ in range(3)]
     d_o = torch.randn_like(leaves[0])
-    for name, attend in (("fa_tune", fa_tune.attention), ("SDPA", F.scaled_dot_product_attention)):
+
+    class Allocates(torch.autograd.Function):
+        """What PyTorch itself takes for a function of three tensors: it allocates what the passes return, and launches nothing."""
+
+        @staticmethod
+        def forward(ctx, q, k, v):
+            o, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+            ctx.save_for_backward(q, k, v, o, lse)
+            return o
+
+        @staticmethod
+        def backward(ctx, d_o):
+            return tuple(torch.empty_like(x) for x in ctx.saved_tensors[:3])
+
+    def tell(name, attend):
         print("%s: %.0f us forward, %.0f us forward and backward" % (
             name, host_us(lambda: attend(*leaves)), host_us(lambda: torch.autograd.grad(attend(*leaves), leaves, d_o))))
+    tell("fa_tune", fa_tune.attention)
+    tell("SDPA", F.scaled_dot_product_attention)
+    with fa_tune.sdpa():
+        tell("within fa_tune.sdpa()", F.scaled_dot_product_attention)
+    tell("a function that only allocates", Allocates.apply)
+    print("four launches, as fa_tune's two passes have: %.0f us" % host_us(lambda: [torch.cuda._sleep(0) for _ in range(4)]))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layer", action="store_true", help="the forward pass too")
     parser.add_argument("--varlen", action="store_true", help="sequences of mixed lengths behind one another")
+    parser.add_argument("--deterministic", action="store_true", help="fa_tune beside itself with the same bits in every run")
     parser.add_argument("--host", action="store_true", help="what a call costs the host, alone")
     parser.add_argument("--head-dims", default="64,128", help="head dimensions, with that of V behind a stroke where it differs (64,128)")
     parser.add_argument("--out", help="also write the rows as JSON lines")
@@ -201,10 +243,10 @@ def main():
         return
     cache = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     dims = [tuple(map(int, (dim + "/" + dim).split("/")[:2])) for dim in options.head_dims.split(",")]
-    rows = []
-    print("| B, H, S, D | fa_tune us | %s | %s | cold s | attained | matmul |" % (" | ".join(PEERS), " | ".join(peer + " / fa_tune" for peer in PEERS)))
+    rows, names = [], ["deterministic"] if options.deterministic else PEERS
+    print("| B, H, S, D | fa_tune us | %s | %s | cold s | attained | matmul |" % (" | ".join(names), " | ".join(name + " / fa_tune" for name in names)))
     for batch, heads, seq, dim, dim_v, causal in varlen_rows_of(dims) if options.varlen else rows_of(dims):
-        ways = varlen_ways_of(causal) if options.varlen else ways_of(causal)
+        ways = (varlen_ways_of if options.varlen else deterministic_ways_of if options.deterministic else ways_of)(causal)
         lead = (seq, heads) if options.varlen else (batch, heads, seq)
         times = measure(ways, [(*lead, columns) for columns in (dim, dim, dim_v)], options.layer, cache)
         rows.append({"batch": batch, "heads": heads, "seq": seq, "dim": dim, "causal": causal, **({"dim_v": dim_v} if dim_v != dim else {}),
@@ -212,12 +254,12 @@ def main():
         if not options.layer and not options.varlen:
             rows[-1]["attained_tflops"] = round(attained_tflops(batch, heads, seq, dim, dim_v, causal, times["fa_tune"]), 1)
         rows[-1]["matmul_tflops"] = round(matmul_tflops(cache), 1)
-        peers = [times.get(name, math.nan) for name in PEERS]
+        peers = [times.get(name, math.nan) for name in names]
         print("| %d, %d, %d, %s%s | %.0f | %s | %s | %.1f | %s | %.0f |" % (
             batch, heads, seq, dim if dim == dim_v else "%d/%d" % (dim, dim_v), " causal" if causal else "", times["fa_tune"],
             " | ".join("%.0f" % us for us in peers), " | ".join("%.3f" % (us / times["fa_tune"]) for us in peers), times["cold_s"],
             rows[-1].get("attained_tflops", "–"), rows[-1]["matmul_tflops"]), flush=True)
-    finish(rows, PEERS, options.out)
+    finish(rows, names, options.out)
 
 
 if __name__ == "__main__":
