@@ -24,12 +24,13 @@ static struct known_type {
 } types[TYPES];
 static int type_count;
 static struct torch_functions *torches; /* one, but in tests */
-static PyObject *requires_grad;
+static PyObject *requires_grad, *current_level;
 
 int tensors_init(void)
 {
     requires_grad = PyUnicode_InternFromString("requires_grad");
-    return requires_grad != NULL ? 0 : -1;
+    current_level = PyUnicode_InternFromString("_current_level");
+    return requires_grad != NULL && current_level != NULL ? 0 : -1;
 }
 
 /* The table of this module's version, whole, or NULL. */
@@ -373,13 +374,15 @@ static int ask_device(PyObject *object, const char *name, dl_device *ret_device)
 static bool is_forward_mode(const struct torch_functions *torch)
 {
     static const char *const is_enabled[] = {"_C", "_is_fwd_grad_enabled", NULL};
-    PyObject *level = find_attribute(torch->forward_ad, "_current_level"), *ask, *on = NULL;
+    PyObject *level = NULL, *ask, *on = NULL;
+    if (torch->forward_ad != NULL)
+        level = PyObject_GetAttr(torch->forward_ad, current_level);
     if (level != NULL && PyLong_Check(level) && PyLong_AsLong(level) >= 0 &&
         (ask = find_by_path(torch->module, is_enabled)) != NULL) {
         on = PyObject_CallNoArgs(ask);
         Py_DECREF(ask);
-        PyErr_Clear();
     }
+    PyErr_Clear();
     Py_XDECREF(level);
     Py_XDECREF(on);
     return on == Py_True;
