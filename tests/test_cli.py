@@ -224,6 +224,10 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         none = place.run("report", "--seq", "100", "--out", "none.md").stdout
         tap.has(none, "none.md, 1 left out by the filters\n")
         tap.has(none, "a length of 100 is stored as its bucket, 104")
+        tap.has(place.run("report", "--gpu", "T4").stderr, "note: 1 problem is left out by the filters\n")
+        tap.has(place.run("report", "--seq", "100", "--json").stderr, "filters\nnote: a length of 100 is stored as its bucket, 104")
+        for more in ([], ["--gpu", "T4", "--quiet"]):
+            tap.equal(place.run("report", *more).stderr, "")
         tap.has(place.run("show").stdout, "predicted")
         place.run("show", "--gpu", "nonsense", status=2)
 
