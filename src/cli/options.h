@@ -106,6 +106,11 @@ enum {
     CLI_GROUP_CHECK = 1 << 30   /* the file of a kernel comes first */
 };
 
+/* The verbs that take the file of a kernel before anything else. */
+enum {
+    CLI_GROUPS_SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER
+};
+
 enum { CLI_OPERANDS_MAX = 2, CLI_SHORTHANDS_MAX = 8 };
 enum {
     CLI_FORMAT_UNSET = 0,

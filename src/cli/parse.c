@@ -73,8 +73,7 @@ static int fail_operand(const parse *p, const char *argument, fa_diag *diag)
     if (out != NULL && cli_option_taken(p->verb->groups, out) && strchr(argument, '.') != NULL)
         return fa_fail(diag, FA_EINVAL, "\"%s\" is not understood: did you mean --out %s?", typed,
                        typed);
-    if (cli_names_specification(argument) &&
-        (p->verb->groups & (CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP)))
+    if (cli_names_specification(argument) && (p->verb->groups & CLI_GROUPS_SPECIFIED))
         return fa_fail(diag, FA_EINVAL,
                        "\"%s\" follows an option: the file comes first, as in `fa-tune %s "
                        "%s ...`",
@@ -275,8 +274,10 @@ static int parse_one(parse *p, fa_diag *diag)
 /* A file that a verb is to read; NULL: none is named. */
 static int check_input(const char *path, fa_diag *diag)
 {
-    return path == NULL || access(path, F_OK) == 0 || errno != ENOENT
-               ? 0
+    if (path == NULL || access(path, F_OK) == 0 || errno != ENOENT)
+        return 0;
+    return cli_fail_gpu_word(path, diag) != 0
+               ? FA_EINVAL
                : fa_fail(diag, FA_EINVAL, "there is no file %.300s", path);
 }
 
@@ -535,10 +536,9 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
     parse parse = {
         .verb = verb, .verbs = verbs, .all = &all, .count = count, .arguments = arguments};
     cli_options options = {.files = files, .device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
-    enum { SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER };
     /* import: before the file of a bundle; a file alone may be one of records, whatever its name. */
     const int files_at_least = (verb->groups & CLI_GROUP_IMPORT) ? 2 : 1;
-    bool specified = (verb->groups & SPECIFIED) != 0 && count >= files_at_least &&
+    bool specified = (verb->groups & CLI_GROUPS_SPECIFIED) != 0 && count >= files_at_least &&
                      cli_names_specification(arguments[0]) &&
                      arguments[files_at_least - 1][0] != '-';
     options.specification = specified ? arguments[0] : NULL;
