@@ -69,7 +69,8 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["show", "--device", "0"], ["--device goes with --why"]),
         (["show", "--why"], ["the sequence length is missing", "as in `fa-tune show --why --gpu L4 --seq 512`"]),
         (["explain", "--gpu", "L4"], ["the sequence length is missing", "as in `fa-tune explain --gpu L4 --seq 512`"]),
-        (["show", "a.fab", "b.fab"], ["\"b.fab\" is not understood", "`fa-tune show [FILE]` takes nothing more but options"]),
+        (["show", "a.fab", "b.fab"], ["\"b.fab\" is not understood", "`fa-tune show [FILE.cu] [FILE]` takes nothing more but options"]),
+        (["show", "L4"], ['"L4" is a GPU type: did you mean --gpu L4?']),
         (["tune", "--why"], ["`fa-tune tune` does not take --why"]),
         (["doctor", "--seq", "5"], ["`fa-tune doctor` does not take --seq"]),
         (["--gpu", "L5", "--seq", "5"], ['no GPU called "L5" is known; near it: L4; `fa-tune gpus` lists all types']),
@@ -138,14 +139,15 @@ def help_and_version_go_to_stdout():
         tap.equal("fa-tune %s\n" % place.json("version")["fa_tune"], place.run("version").stdout)
         assert re.fullmatch(r"fa-tune \d+\.\d+\.\d+\n", place.run("version").stdout)
         overview = place.run("help").stdout
-        for verb, operands in (("tune", ""), ("explain", ""), ("check", " FILE.cu"), ("show", " [FILE]"), ("export", ""), ("import", " FILE"),
-                               ("keygen", ""), ("trust", " list|add|remove [KEY]"), ("rm", ""),
-                               ("compare", " OLD NEW"), ("doctor", ""), ("gpus", ""), ("serve", " [FILE.cu …]"), ("version", "")):
+        for verb, operands in (("tune", " [FILE.cu]"), ("explain", " [FILE.cu]"), ("check", " FILE.cu"), ("show", " [FILE.cu] [FILE]"), ("export", " [FILE.cu]"), ("import", " [FILE.cu] FILE"),
+                               ("keygen", ""), ("trust", " list|add|remove [KEY]"), ("rm", " [FILE.cu]"),
+                               ("compare", " OLD NEW"), ("doctor", ""), ("gpus", " [FILE.cu]"), ("serve", " [FILE.cu …]"), ("version", "")):
             tap.has(overview, "\n  %s " % verb)
             text = place.run(verb, "--help").stdout
             tap.has(text, "fa-tune %s" % verb)
             tap.has(text, "\nusage: fa-tune %s%s [OPTIONS]\n" % (verb, operands))
             tap.equal(place.run("help", verb).stdout, text)
+            assert " \n" not in text, text
         tap.has(place.run("tune", "--help").stdout, "--head-dim N")
         tap.lacks(place.run("doctor", "--help").stdout, "--head-dim")
         tap.lacks(place.run("doctor", "--help").stdout, "device here")
@@ -224,6 +226,10 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         none = place.run("report", "--seq", "100", "--out", "none.md").stdout
         tap.has(none, "none.md, 1 left out by the filters\n")
         tap.has(none, "a length of 100 is stored as its bucket, 104")
+        tap.has(place.run("report", "--gpu", "T4").stderr, "note: 1 problem is left out by the filters\n")
+        tap.has(place.run("report", "--seq", "100", "--json").stderr, "filters\nnote: a length of 100 is stored as its bucket, 104")
+        for more in ([], ["--gpu", "T4", "--quiet"]):
+            tap.equal(place.run("report", *more).stderr, "")
         tap.has(place.run("show").stdout, "predicted")
         place.run("show", "--gpu", "nonsense", status=2)
 

@@ -139,9 +139,9 @@ def an_unfit_side_is_refused_with_status_2_and_nothing_is_made():
             change(document["winners"][1])
             return document
         table = [
-            ("", "it is empty"), ("{", "not valid JSON"), ("{}", "neither what"),
-            ('{"winners":7}', "neither what"), ("[" * 100, "deeper"),
-            ('{"winners":[7]}', "winner 1"), ("SQLite format 2\x01", "not valid JSON"),
+            ("", "it is empty"), ("{", "not valid JSON"), ("{}", "neither a store nor the output of"), ("text", "neither a store"),
+            ('{"winners":7}', "neither a store"), ("{\"a\":" * 100, "deeper"),
+            ('{"winners":[7]}', "winner 1"), ("SQLite format 2\x01", "neither a store"),
             (changed(lambda w: w.pop("problem")), "winner 2"),
             (changed(lambda w: w.pop("gpu")), "winner 2"),
             (changed(lambda w: w.update(answer=None)), '"answer" is missing'),

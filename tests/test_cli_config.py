@@ -37,13 +37,20 @@ def a_broken_file_fails_only_the_verbs_that_read_it():
         os.rename(place.store, "%s/other.db" % place.folder)
         for verb in ("show", "import"):
             tap.has(place.run(verb, "other.db", status=1).stderr, "other.db is no bundle but a store: --store names it")
-        path = project(place, "gpu = \"L4\"\nbad\n")
-        for verb in (["gpus"], ["trust", "list"], ["completion", "bash"], ["keygen", "--out", "key"]):
-            place.run(*verb)
-        tap.has(place.run("show", status=2).stderr, path + ": line 2")
-        check, = [check for check in place.json("doctor", status=1)["checks"] if check["name"] == "settings"]
-        tap.equal(check["level"], "fail")
-        tap.has(check["text"], path + ": line 2")
+        none = (["gpus"], ["trust", "list"], ["completion", "bash"], ["show", "--help"], ["serve", "--help"], ["help"])
+        for text, told, stopped, others in (
+                ("bad", '"=" is missing after bad', (["show"], ["explain", *SMALL], ["serve", "--openapi"]), ()),
+                ('effort = "paitent"', "did you mean patient?", (SMALL, ["sweep", *SMALL]),
+                 (["show"], ["explain", *SMALL, "--top", "1"], [*SMALL, "--effort", "predict"], ["serve", "--openapi"]))):
+            path = project(place, "gpu = \"L4\"\n" + text + "\n")
+            for verb in (*none, *others):
+                tap.lacks(place.run(*verb).stderr, "line 2")
+            check, = [check for check in place.json("doctor", status=1)["checks"] if check["name"] == "settings"]
+            tap.equal(check["level"], "fail")
+            for sentence in (check["text"], *(place.run(*verb, status=2).stderr for verb in (["config"], *stopped))):
+                tap.has(sentence, path + ": line 2: ")
+                tap.has(sentence, told)
+        place.run("keygen", "--out", "key")
         os.remove(path)
         mine = user(place, 'server = "foo"\n')
         tap.has(place.run("config", status=2).stderr, mine + ": line 1: server needs unix:/PATH or http://HOST:PORT")
@@ -179,7 +186,7 @@ def what_is_wrong_in_a_file_is_told_with_its_line():
     with Place(space=None) as place:
         for text, parts in table:
             path = user(place, text)
-            told = place.run("show", status=2).stderr
+            told = place.run("config", status=2).stderr
             tap.has(told, "settings %s: line " % path)
             for part in parts:
                 tap.has(told, part)

@@ -98,6 +98,7 @@ def the_time_of_another_problem_is_an_estimate_without_a_rate():
             tap.has(text, "~%.1f µs" % answer["median_us"])
             tap.lacks(text, " %.1f µs" % answer["median_us"])
             tap.lacks(text, "±")
+            tap.lacks(text, "default config")
             tap.lacks(text, "TFLOP/s")
 
 

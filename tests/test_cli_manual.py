@@ -96,6 +96,8 @@ def check_completions(shell):
                            (["trust", ""], ["add", "list", "remove"]),
                            (["explain", "--gpu", "H100"], ["H100-PCIe", "H100-SXM"])):
         found = completed(shell, "fa-tune", *words)
+        if shell == "fish":  # offers words that hold what was typed, too
+            found = [word for word in found if word.startswith(words[-1])]
         if shell == "zsh":  # offers what stands behind the comma
             offered = [word.rpartition(",")[2] for word in offered]
         tap.equal((words, found), (words, offered))

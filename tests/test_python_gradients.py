@@ -4,12 +4,15 @@
 and what the operators of torch.ops.fa_tune tell a compiler. As much of PyTorch as they use is a stand-in, so that a change
 of PyTorch's interfaces is not seen: tests/gpu_training.py has the real one."""
 import importlib
+import json
 import math
+import os
 import sys
 import types
 
 import tap
 from attention_case import DIM, Inputs, close, logged, place, producer, refused
+from place import SOURCE
 from producer import Exchanged
 from serving_case import Ragged, floats, ints
 import fa_tune
@@ -301,6 +304,29 @@ def sequences_behind_one_another_have_theirs():
         close(fa_tune.attention_varlen(*wide, causal=True, **how).read(), case.expected(True)[0])
 
 
+def heads_that_are_too_wide_for_gradients_are_refused_before_anything_is_computed():
+    with open(os.path.join(SOURCE, "kernel_templates", "attn_bwd", "operation.json"), encoding="utf-8") as file:
+        most = {field["name"]: field.get("max") for field in json.load(file)["fields"]}
+    with PyTorch() as (_, ops):
+        tap.equal((most["head_dim"], most["head_dim_v"]), (ops.HEAD_DIM_MAX,) * 2)
+        wide, narrow = Tensor((1, 2, 3, 264)), Tensor((1, 2, 3, DIM))
+        wide.requires_grad = True
+        said, launches = "gradients for head dims up to 256, not for 264: use scaled_dot_product_attention", len(logged("launch "))
+        for by in (fa_tune.attention, lambda *args: ops._attention_autograd(*args, layout="bhsd")):
+            for tensors in ([wide] * 3, (narrow, narrow, wide)):
+                refused(fa_tune.NotSupported, said, *tensors, by=by)
+        with fa_tune.policy(on_miss="sdpa"):
+            pytorch = importlib.import_module("fa_tune._sdpa_fallback")
+            had, pytorch.attention = pytorch.attention, lambda *_, **words: words
+            try:
+                words = fa_tune.attention(wide, wide, wide, causal=True, layout="bshd")
+            finally:
+                pytorch.attention = had
+            tap.equal((words["q"] is wide, words["causal"], words["layout"], words["sinks"]), (True, True, "bshd", None))
+            tap.has(str(words["error"]), said)
+        tap.equal(len(logged("launch ")), launches)
+
+
 def nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loaded():
     with PyTorch() as (torch, _):
         q, k, v = Tensor((2, 2, 3, DIM)), Tensor((2, 2, 0, DIM)), Tensor((2, 2, 0, DIM))
@@ -423,7 +449,7 @@ def a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varl
 
 if __name__ == "__main__":
     tap.main([gradients_are_those_of_the_definition, sinks_and_softcaps_and_other_layouts_have_theirs,
-              sequences_behind_one_another_have_theirs,
+              sequences_behind_one_another_have_theirs, heads_that_are_too_wide_for_gradients_are_refused_before_anything_is_computed,
               nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loaded,
               what_does_not_fit_is_refused_by_name, a_transform_of_torch_func_is_named,
               forward_mode_is_left_to_autograd_and_refused_where_there_is_none,

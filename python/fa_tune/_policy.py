@@ -130,7 +130,7 @@ def missed(problem: dict[str, Any], device: int, words: dict[str, Any], captured
         _record(problem)
         if current.on_miss != "sdpa":
             raise
-        return _computed_by_sdpa(words, error)
+        return computed_by_sdpa(words, error)
     if kernel is not None and kernel.answer.origin == "nearest":
         _record(problem)
     return kernel
@@ -174,7 +174,7 @@ def warn_once(kind: tuple[Any, ...] | str, sentence: str) -> None:
         warnings.warn(sentence, RuntimeWarning, stacklevel=4)
 
 
-def _computed_by_sdpa(words: dict[str, Any], error: Error) -> Any:
+def computed_by_sdpa(words: dict[str, Any], error: Error) -> Any:
     """The call by PyTorch's own attention; the error where its tensors are not PyTorch's."""
     from . import _sdpa_fallback
     result = _sdpa_fallback.attention(**words, error=error)  # type: ignore[no-untyped-call]

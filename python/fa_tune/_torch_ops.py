@@ -188,8 +188,26 @@ def _is_unobserved():
     return torch._C._len_torch_dispatch_stack() == 0
 
 
+HEAD_DIM_MAX = 256  # of gradients: attn_bwd's, in its operation.json
+
+
+def _of_wide_heads(q, k, v, **words):
+    """A call whose gradients have no kernel, by PyTorch where the policy has it so; else it is refused before anything is
+    computed."""
+    error = _errors.NotSupported(
+        "fa_tune.attention has gradients for head dims up to %d, not for %d: use scaled_dot_product_attention, which "
+        "fa_tune.policy(on_miss=\"sdpa\") does by itself, or call it under torch.no_grad()" % (
+            HEAD_DIM_MAX, max(q.shape[-1], v.shape[-1])))
+    if _policy.current.on_miss != "sdpa":
+        raise error
+    return _policy.computed_by_sdpa({"q": q, "k": k, "v": v, **words}, error)
+
+
 def _recorded(lse, q, k, v, *args, sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, **options):
-    return _Attention.apply(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, _words(*args, **options), lse, False)
+    words = _words(*args, **options)
+    if q.shape[-1] > HEAD_DIM_MAX or v.shape[-1] > HEAD_DIM_MAX:
+        return _of_wide_heads(q, k, v, return_lse=lse, sinks=sinks, cu_seqlens_q=cu_seqlens_q, **words)
+    return _Attention.apply(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, words, lse, False)
 
 
 def _attention_autograd(q, k, v, *args, sinks=None, **options):
@@ -234,6 +252,8 @@ def recorded(q, k, v, out=None, return_lse=False, sinks=None, cu_seqlens_q=None,
         register()
     if out is not None or not OPTIONS.issuperset(words) or (cu_seqlens_q is None) != (cu_seqlens_k is None):
         _refuse(out, words)
+    if q.shape[-1] > HEAD_DIM_MAX or v.shape[-1] > HEAD_DIM_MAX:
+        return _of_wide_heads(q, k, v, return_lse=return_lse, sinks=sinks, cu_seqlens_q=cu_seqlens_q, **words)
     apply = _Attention.apply if _is_transformed() else _apply_plainly
     return apply(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, words, bool(return_lse), _is_unobserved())
 

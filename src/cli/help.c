@@ -63,9 +63,9 @@ static void put_option(void *context, const cli_option_spec *spec)
     }
     if (options->first_only && !is_first(spec->name))
         return;
-    snprintf(left, sizeof left, "  %c%c%c %s %s", letter != 0 ? '-' : ' ',
+    snprintf(left, sizeof left, "  %c%c%c %s%s%s", letter != 0 ? '-' : ' ',
              letter != 0 ? letter : ' ', letter != 0 ? ',' : ' ', spec->name,
-             spec->value != NULL ? spec->value : "");
+             spec->value != NULL ? " " : "", spec->value != NULL ? spec->value : "");
     size_t taken = strlen(left);
     fa_buf_text(out, left);
     if (taken + 2 > COLUMN)

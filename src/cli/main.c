@@ -211,7 +211,8 @@ static const cli_verb verbs[] = {
      "or do not compile are not counted.\n\n"
      "  fa-tune replay A100.json --strategy all\n",
      cli_replay},
-    {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
+    {"doctor",
+     CLI_GROUP_SETTINGS | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "check driver, NVRTC, GPU, store and service, with advice",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
     {"gpus", CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
@@ -219,7 +220,8 @@ static const cli_verb verbs[] = {
      "  fa-tune gpus --gpu A100             its variants\n"
      "  fa-tune gpus --kv-dtype fp8         those that have a kernel for such problems\n",
      cli_gpus},
-    {"config", CLI_GROUP_JSON, "show the settings that apply without options, and their files",
+    {"config", CLI_GROUP_SETTINGS | CLI_GROUP_JSON,
+     "show the settings that apply without options, and their files",
      "An option that is not given comes from its environment variable, then from the project's\n"
      "fa-tune.toml (in this folder or above it), then from fa-tune/config.toml in the configuration\n"
      "directory, then from the defaults. Files hold lines such as these:\n\n"
@@ -367,10 +369,10 @@ static int end_in_json(int status)
     return status;
 }
 
-static bool asks_for_json(int count, char **arguments)
+static bool has_flag(int count, char **arguments, const char *flag)
 {
     for (int i = 1; i < count; i++)
-        if (strcmp(arguments[i], "--json") == 0)
+        if (strcmp(arguments[i], flag) == 0)
             return true;
     return false;
 }
@@ -399,13 +401,6 @@ static int run_verb(const cli_verb *verb, const cli_options *options)
     return status;
 }
 
-/* Whether it works the same where a file of settings is broken. */
-static bool needs_no_settings(const cli_verb *verb)
-{
-    return verb->run == cli_completion || verb->run == cli_keygen || verb->run == cli_trust ||
-           verb->run == cli_gpus || verb->run == cli_doctor;
-}
-
 static int run_line(int count, char **arguments)
 {
     static cli_settings files;
@@ -432,13 +427,12 @@ static int run_line(int count, char **arguments)
         first = 2;
         all.typed = true;
     }
-    int rc = verb->run == version ? 0 : cli_settings_load(&files, &diag);
-    if (rc != 0 && needs_no_settings(verb)) {
-        files = (cli_settings){.fault = diag}; /* half of a broken file is none */
-        rc = 0;
-    }
-    if (rc == 0)
-        rc = cli_settings_export(&files, &diag);
+    if (verb->run != version)
+        cli_settings_load(&files);
+    int rc = cli_settings_export(&files, &diag);
+    if (rc == 0 && verb->run == NULL && !has_flag(count, arguments, "--help") &&
+        (rc = files.fault_rc) != 0)
+        diag = files.fault;
     if (rc == 0 && verb->run == NULL)
         return serve(count - first, arguments + first);
     if (rc != 0 || (rc = cli_options_parse(verb, &all, count - first, arguments + first, &files,
@@ -453,5 +447,5 @@ int main(int count, char **arguments)
     cli_symbols_init();
     cli_options_colour(count, arguments);
     int status = run_line(count, arguments);
-    return asks_for_json(count, arguments) ? end_in_json(status) : status;
+    return has_flag(count, arguments, "--json") ? end_in_json(status) : status;
 }

@@ -247,6 +247,8 @@ static const struct {
 
 void cli_options_operands(unsigned groups, fa_buf *out)
 {
+    if ((groups & CLI_GROUPS_SPECIFIED) && !(groups & CLI_GROUP_CHECK))
+        fa_buf_text(out, " [FILE.cu]");
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
         if (groups & operands[i].group)
             fa_buf_text(out, operands[i].usage);

@@ -47,7 +47,8 @@ typedef struct cli_settings {
     bool found[CLI_FILES];
     /* a project's file that belongs to another user, and is not read; "": there is none */
     char foreign[PATH_MAX];
-    fa_diag fault; /* of a file that was not read, of which `doctor` tells; "": there is none */
+    int fault_rc;  /* 0: every line of the files was read */
+    fa_diag fault; /* else the first that was not, with its file */
 } cli_settings;
 
 /* The keys, each the name of an option without its dashes. */
@@ -60,13 +61,16 @@ extern const struct cli_setting_key {
 /* What the setting's variable says; NULL: nothing, or there is none. */
 const char *cli_setting_variable(int index);
 
-/* Reads both files, where they are there. FA_EINVAL with file and line. */
-int cli_settings_load(cli_settings *ret_settings, fa_diag *diag);
+/* Reads both files, where they are there. A file is read up to its first fault, which is kept: it fails the verbs
+ * that take settings, and no other. */
+void cli_settings_load(cli_settings *ret_settings);
 /* Reads one file's text; the settings of a file that was read before stay. */
 int cli_settings_read(const char *text, size_t size, cli_settings_file file, cli_settings *settings,
                       fa_diag *diag);
 /* Makes the store and the service of files what their variables would say, where these are not set. */
 int cli_settings_export(cli_settings *settings, fa_diag *diag);
+/* Whether all of the files can be used, also what the verb at hand does not take. The first fault, with file and line. */
+int cli_settings_check(const cli_settings *settings, fa_diag *diag);
 
 /* ---- options --------------------------------------------------------------------------------*/
 enum {
@@ -82,8 +86,9 @@ enum {
     CLI_GROUP_WHY = 512, /* --why: the whole problem is needed with it, and filters without */
     CLI_GROUP_PROFILE = 1 << 10,
     CLI_GROUP_COMPLETION = 1 << 11,
-    CLI_GROUP_FILTER = 1 << 14, /* problems to keep: what is not given stays unset */
-    CLI_GROUP_REPORT = 1 << 15, /* --format, --out */
+    CLI_GROUP_SETTINGS = 1 << 12, /* tells of all settings, and what is wrong with them */
+    CLI_GROUP_FILTER = 1 << 14,   /* problems to keep: what is not given stays unset */
+    CLI_GROUP_REPORT = 1 << 15,   /* --format, --out */
     CLI_GROUP_EXPORT = 1 << 16,
     CLI_GROUP_IMPORT = 1 << 17,
     CLI_GROUP_KEYGEN = 1 << 18,
@@ -99,6 +104,11 @@ enum {
     CLI_GROUP_REPLAY = 1 << 28,
     CLI_GROUP_SEARCH = 1 << 29, /* how a space is searched, and what that may spend */
     CLI_GROUP_CHECK = 1 << 30   /* the file of a kernel comes first */
+};
+
+/* The verbs that take the file of a kernel before anything else. */
+enum {
+    CLI_GROUPS_SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER
 };
 
 enum { CLI_OPERANDS_MAX = 2, CLI_SHORTHANDS_MAX = 8 };

@@ -73,8 +73,7 @@ static int fail_operand(const parse *p, const char *argument, fa_diag *diag)
     if (out != NULL && cli_option_taken(p->verb->groups, out) && strchr(argument, '.') != NULL)
         return fa_fail(diag, FA_EINVAL, "\"%s\" is not understood: did you mean --out %s?", typed,
                        typed);
-    if (cli_names_specification(argument) &&
-        (p->verb->groups & (CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP)))
+    if (cli_names_specification(argument) && (p->verb->groups & CLI_GROUPS_SPECIFIED))
         return fa_fail(diag, FA_EINVAL,
                        "\"%s\" follows an option: the file comes first, as in `fa-tune %s "
                        "%s ...`",
@@ -275,8 +274,10 @@ static int parse_one(parse *p, fa_diag *diag)
 /* A file that a verb is to read; NULL: none is named. */
 static int check_input(const char *path, fa_diag *diag)
 {
-    return path == NULL || access(path, F_OK) == 0 || errno != ENOENT
-               ? 0
+    if (path == NULL || access(path, F_OK) == 0 || errno != ENOENT)
+        return 0;
+    return cli_fail_gpu_word(path, diag) != 0
+               ? FA_EINVAL
                : fa_fail(diag, FA_EINVAL, "there is no file %.300s", path);
 }
 
@@ -421,35 +422,6 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
 }
 
 /* ---- settings of files ------------------------------------------------------------------------*/
-/* The option of a setting's name: the verb's, or any that there is. */
-static const cli_option_spec *option_of(const cli_option_list *all, unsigned groups, int setting)
-{
-    char name[40];
-    snprintf(name, sizeof name, "--%s", cli_setting_keys[setting].name);
-    return cli_option_find(all, groups, name, strlen(name));
-}
-
-/* All values are read, those that this verb does not use too: a mistake is told by the first command. */
-static int check_settings(const cli_option_list *all, const cli_settings *files, fa_diag *diag)
-{
-    enum { ANY = CLI_GROUP_GPU | CLI_GROUP_EFFORT | CLI_GROUP_TUNE | CLI_GROUP_SWEEP };
-    static cli_options scratch;
-    for (int i = 0; i < CLI_SETTINGS; i++) {
-        const cli_setting *setting = &files->setting[i];
-        const cli_option_spec *spec = option_of(all, ANY, i);
-        fa_gpu gpu;
-        if (setting->value[0] == 0)
-            continue;
-        int rc = spec != NULL ? cli_option_set(spec, setting->value, &scratch, diag) : 0;
-        if (rc == 0 && spec != NULL && spec->offset == AT(gpu))
-            rc = fa_gpu_find(setting->value, &gpu, diag);
-        if (rc != 0)
-            return fa_fail_in(diag, rc, "settings %.300s: line %d", files->path[setting->file],
-                              setting->line);
-    }
-    return 0;
-}
-
 /* Whether the verb computes for the GPU that --gpu names; elsewhere --gpu keeps winners, of whatever GPU. */
 static bool is_for_gpu(const parse *p)
 {
@@ -458,22 +430,80 @@ static bool is_for_gpu(const parse *p)
     return (problem || (groups & CLI_GROUP_SWEEP)) && p->options->device < 0;
 }
 
-/* Sets what was not given. Stores and services go by their variables, which the library reads; the time of files is
- * a sweep's, and not what bounds a search. */
-static int take_settings(parse *p, fa_diag *diag)
+static const cli_option_spec *option_of(const cli_option_list *all, unsigned groups, int setting)
+{
+    char name[40];
+    snprintf(name, sizeof name, "--%s", cli_setting_keys[setting].name);
+    return cli_option_find(all, groups, name, strlen(name));
+}
+
+static bool is_gpu(const cli_option_spec *spec)
+{
+    return spec->offset == AT(gpu) || spec->offset == AT(sweep.gpu);
+}
+
+/* The verb's option of a setting, whether it is given or not; NULL: its value is not the verb's. The time of files
+ * is a sweep's, and not what bounds a search. */
+static const cli_option_spec *option_set_by(const parse *p, int setting)
 {
     const unsigned groups = p->verb->groups & ~(unsigned)CLI_GROUP_SEARCH;
+    const cli_option_spec *spec = option_of(p->all, groups, setting);
+    bool taken = spec != NULL && cli_option_taken(groups, spec);
+    return taken && (!is_gpu(spec) || is_for_gpu(p)) ? spec : NULL;
+}
+
+static int set_option(const cli_settings *files, int setting, const cli_option_spec *spec,
+                      cli_options *options, fa_diag *diag)
+{
+    const cli_setting *from = &files->setting[setting];
+    fa_gpu gpu;
+    int rc = cli_option_set(spec, from->value, options, diag);
+    if (rc == 0 && is_gpu(spec))
+        rc = fa_gpu_find(from->value, &gpu, diag);
+    return rc == 0 ? 0
+                   : fa_fail_in(diag, rc, "settings %.300s: line %d", files->path[from->file],
+                                from->line);
+}
+
+int cli_settings_check(const cli_settings *files, fa_diag *diag)
+{
+    enum { ANY = CLI_GROUP_GPU | CLI_GROUP_EFFORT | CLI_GROUP_TUNE | CLI_GROUP_SWEEP };
+    static cli_option_list all;
+    static cli_options scratch;
+    cli_option_list_make(fa_operation_of(NULL), &all);
+    for (int i = 0; i < CLI_SETTINGS; i++) {
+        const cli_option_spec *spec = option_of(&all, ANY, i);
+        int rc = files->setting[i].value[0] != 0 && spec != NULL
+                     ? set_option(files, i, spec, &scratch, diag)
+                     : 0;
+        if (rc != 0)
+            return rc;
+    }
+    if (files->fault_rc != 0)
+        *diag = files->fault;
+    return files->fault_rc;
+}
+
+/* Sets what was not given. Stores and services go by their variables, which the library reads. */
+static int take_settings(parse *p, fa_diag *diag)
+{
+    const cli_settings *files = p->options->files;
     int rc = 0;
+    if (p->verb->groups & CLI_GROUP_SETTINGS)
+        return 0;
     for (int i = 0; i < CLI_SETTINGS && rc == 0; i++) {
-        const char *value = p->options->files->setting[i].value;
-        const cli_option_spec *spec = option_of(p->all, groups, i);
-        bool takes = value[0] != 0 && spec != NULL && cli_option_taken(groups, spec);
-        bool gpu = takes && (spec->offset == AT(gpu) || spec->offset == AT(sweep.gpu));
+        const cli_option_spec *spec = option_set_by(p, i);
+        if (spec != NULL && files->fault_rc != 0) { /* a line that cannot be read may be about it */
+            *diag = files->fault;
+            return files->fault_rc;
+        }
+        bool takes =
+            spec != NULL && files->setting[i].value[0] != 0 && cli_setting_keys[i].variable == NULL;
         for (size_t o = 0; o < p->all->count; o++)
             takes = takes && !(p->all->spec[o] == spec && p->given[o]);
-        if (!takes || cli_setting_keys[i].variable != NULL || (gpu && !is_for_gpu(p)))
+        if (!takes)
             continue;
-        rc = cli_option_set(spec, value, p->options, diag);
+        rc = set_option(files, i, spec, p->options, diag);
         p->options->effort_given |= spec->offset == AT(effort);
         p->options->from_files |= 1u << i;
     }
@@ -506,10 +536,9 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
     parse parse = {
         .verb = verb, .verbs = verbs, .all = &all, .count = count, .arguments = arguments};
     cli_options options = {.files = files, .device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
-    enum { SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER };
     /* import: before the file of a bundle; a file alone may be one of records, whatever its name. */
     const int files_at_least = (verb->groups & CLI_GROUP_IMPORT) ? 2 : 1;
-    bool specified = (verb->groups & SPECIFIED) != 0 && count >= files_at_least &&
+    bool specified = (verb->groups & CLI_GROUPS_SPECIFIED) != 0 && count >= files_at_least &&
                      cli_names_specification(arguments[0]) &&
                      arguments[files_at_least - 1][0] != '-';
     options.specification = specified ? arguments[0] : NULL;
@@ -532,8 +561,7 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
         *ret_options = options;
         return 0;
     }
-    if ((rc = check_settings(&all, files, diag)) != 0 || (rc = take_settings(&parse, diag)) != 0 ||
-        (rc = complete(verb, &options, diag)) != 0 ||
+    if ((rc = take_settings(&parse, diag)) != 0 || (rc = complete(verb, &options, diag)) != 0 ||
         (rc = check_inputs(verb, &options, diag)) != 0)
         return rc;
     *ret_options = options;

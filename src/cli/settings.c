@@ -254,14 +254,17 @@ static void find_project(char ret[PATH_MAX], char ret_foreign[PATH_MAX])
     ret[0] = 0;
 }
 
-int cli_settings_load(cli_settings *ret_settings, fa_diag *diag)
+void cli_settings_load(cli_settings *ret_settings)
 {
     memset(ret_settings, 0, sizeof *ret_settings);
     find_project(ret_settings->path[CLI_FILE_PROJECT], ret_settings->foreign);
     if (fa_own_config("/config.toml", ret_settings->path[CLI_FILE_USER], PATH_MAX) != 0)
         ret_settings->path[CLI_FILE_USER][0] = 0;
-    int rc = load(ret_settings, CLI_FILE_PROJECT, diag);
-    return rc != 0 ? rc : load(ret_settings, CLI_FILE_USER, diag);
+    ret_settings->fault_rc = load(ret_settings, CLI_FILE_PROJECT, &ret_settings->fault);
+    int rc = load(ret_settings, CLI_FILE_USER,
+                  ret_settings->fault_rc != 0 ? NULL : &ret_settings->fault);
+    if (ret_settings->fault_rc == 0)
+        ret_settings->fault_rc = rc;
 }
 
 int cli_settings_export(cli_settings *settings, fa_diag *diag)

@@ -149,14 +149,18 @@ static int read_winner(const cJSON *json, winner *ret, fa_diag *diag)
 static int read_export(side *side, const char *text, size_t size, fa_diag *diag)
 {
     cJSON *document = NULL;
-    int rc = fa_json_parse(text, size, "export", &document, diag);
+    size_t blank = 0;
+    while (blank < size && strchr(" \t\r\n", text[blank]) != NULL)
+        blank++;
+    bool json = blank < size && text[blank] == '{';
+    int rc = json ? fa_json_parse(text, size, "document", &document, diag) : 0;
     const cJSON *winners = cJSON_GetObjectItemCaseSensitive(document, "winners");
     const cJSON *list =
         winners != NULL ? winners : cJSON_GetObjectItemCaseSensitive(document, "items");
     if (rc == 0 && !cJSON_IsArray(list))
         rc = fa_fail(diag, FA_EINVAL,
-                     "it is neither what `fa-tune show --json` nor what `fa-tune sweep --json` "
-                     "prints");
+                     "it is neither a store nor the output of `fa-tune show --json` or `fa-tune "
+                     "sweep --json`");
     size_t number = 0;
     for (const cJSON *item = rc == 0 ? list->child : NULL; item != NULL && rc == 0;
          item = item->next, number++) {

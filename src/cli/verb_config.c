@@ -88,6 +88,8 @@ static void put_file(cli_run *run, const char *what, const char *name, const cha
 int cli_config(cli_run *run)
 {
     const cli_settings *files = run->options->files;
+    if (cli_settings_check(files, &run->diag) != 0)
+        return cli_error(EXIT_USAGE, &run->diag);
     cJSON *array = fa_json_add_array(run->document, "settings");
     const char *project = files->path[CLI_FILE_PROJECT], *user = files->path[CLI_FILE_USER];
     cli_table table = {0};

@@ -73,9 +73,10 @@ int cli_doctor(cli_run *run)
 {
     struct findings found = {.out = &run->out,
                              .checks = fa_json_add_array(run->document, "checks")};
-    if (run->options->files->fault.text[0] != 0) {
+    fa_diag fault;
+    if (cli_settings_check(run->options->files, &fault) != 0) {
         fa_check check = {FA_CHECK_FAIL, "settings", "", "mend that line, or move the file away"};
-        snprintf(check.text, sizeof check.text, "%.511s", run->options->files->fault.text);
+        snprintf(check.text, sizeof check.text, "%.511s", fault.text);
         visit(&found, &check);
     }
     fa_options library = cli_library_options(run->options);

@@ -82,6 +82,19 @@ int cli_report(cli_run *run)
         rc = fa_output_write(file, run->out.data, run->out.size, &run->diag);
     if (rc != 0)
         return rc;
+    if (file == NULL && outcome.filtered > 0) {
+        fa_buf note = {0};
+        fa_buf_printf(&note, "%zu problem%s left out by the filters", outcome.filtered,
+                      outcome.filtered == 1 ? " is" : "s are");
+        if (outcome.problems == 0) {
+            fa_buf_text(&note, "\n");
+            cli_text_buckets(&note, run->options);
+        }
+        for (char *line = note.failed ? NULL : strtok(note.data, "\n"); line != NULL;
+             line = strtok(NULL, "\n"))
+            cli_progress_note(&run->progress, line);
+        fa_buf_free(&note);
+    }
     if (file != NULL) { /* stdout gets where it is */
         size_t size = run->out.size;
         fa_buf_clear(&run->out);

@@ -62,20 +62,20 @@ static void print_times(const fa_answer *answer, fa_buf *out)
     const fa_trial *trial = &answer->trial;
     if (!(trial->median_us > 0))
         return;
-    /* Another problem's time is an estimate for this one, and makes no rate. */
+    /* Another problem's time is an estimate for this one, and makes neither a rate nor a ratio. */
     bool own = answer->origin != FA_ORIGIN_NEAREST;
-    void (*put_us)(fa_buf *, double) = own ? cli_text_us : cli_text_about;
     fa_buf_text(out, ": ");
-    put_us(out, trial->median_us);
+    (own ? cli_text_us : cli_text_about)(out, trial->median_us);
     if (own) {
         fa_buf_text(out, ", ");
         fa_words_tflops(out, fa_problem_nominal_flops(&answer->problem) / trial->median_us * 1e-6);
         fa_buf_text(out, " TFLOP/s");
     }
-    if (answer->default_us > 0) {
-        fa_buf_printf(out, ", %.2f%s the default config's ", answer->default_us / trial->median_us,
-                      cli_sym()->times);
-        put_us(out, answer->default_us);
+    if (own && answer->default_us > 0) {
+        fa_buf_printf(out, ", %.2f%s as fast as the default config (",
+                      answer->default_us / trial->median_us, cli_sym()->times);
+        cli_text_us(out, answer->default_us);
+        fa_buf_text(out, ")");
     }
     if (answer->ties > 0)
         fa_buf_printf(out, "; %d other%s", answer->ties,
