@@ -4,6 +4,7 @@ of which fa_tune is imported; numbers, tensors that hold them, and what is right
 import atexit
 import json
 import math
+import operator
 import os
 import random
 import sys
@@ -41,23 +42,25 @@ random.seed(7)
 def attend(q, k, v, batch, heads, heads_kv, rows, keys, first_hidden=None, sees=None, scale=1 / math.sqrt(DIM)):
     """(O, LSE) in double precision, as flat lists; first_hidden(row): the first key it does not see; sees(row, key)."""
     out, lse = [], []
+    rows_of = lambda flat: [flat[at:at + DIM] for at in range(0, len(flat), DIM)]
+    q, k, v = rows_of(q), rows_of(k), rows_of(v)
     for b in range(batch):
         for h in range(heads):
             kv = (b * heads_kv + h * heads_kv // heads) * keys
             for i in range(rows):
-                at = ((b * heads + h) * rows + i) * DIM
+                query = q[(b * heads + h) * rows + i]
                 seen = [j for j in range(keys if first_hidden is None else first_hidden(i))
                         if sees is None or sees(i, j)]
                 if not seen:
                     lse.append(-math.inf)
                     out += [0.0] * DIM
                     continue
-                score = [scale * sum(q[at + d] * k[(kv + j) * DIM + d] for d in range(DIM)) for j in seen]
+                score = [scale * sum(map(operator.mul, query, k[kv + j])) for j in seen]
                 top = max(score)
                 weight = [math.exp(s - top) for s in score]
                 total = sum(weight)
                 lse.append(top + math.log(total))
-                out += [sum(w * v[(kv + j) * DIM + d] for w, j in zip(weight, seen)) / total for d in range(DIM)]
+                out += [sum(map(operator.mul, weight, column)) / total for column in zip(*(v[kv + j] for j in seen))]
     return out, lse
 
 

@@ -5,7 +5,6 @@
 // Purpose: gradients against sums in double, straight from their definition. Inputs are random, forward's part of them
 // is computed here. Tensors lie in memory with gaps between rows and heads; gaps and outputs are NaN before the
 // launches, workspaces too, and gaps must be so afterwards. The text in front of this one has the kernels.
-#include <algorithm>
 #include <vector>
 
 namespace test {

@@ -7,7 +7,6 @@ import contextlib
 import enum
 import importlib
 import io
-import itertools
 import json
 import math
 import os
@@ -88,15 +87,23 @@ class Tensor(Exchanged):
 
     def _places(self):
         """Where each element lies behind the first one, in elements."""
-        return [sum(i * step for i, step in zip(at, self.strides)) for at in itertools.product(*map(range, self.shape))]
+        places = [0]
+        for size, step in zip(self.shape, self.strides):
+            places = [place + i * step for place in places for i in range(size)]
+        return places
 
-    def numbers(self):
-        places = self._places()
+    def _reach(self, places):
+        """All numbers from the first element to the last one, gaps too."""
         count = max(places, default=-1) + 1
         raw = producer.c.create_string_buffer(count * self.dtype[1] // 8)
         producer.check(producer.CUDA.cuMemcpyDtoH_v2(raw, producer.c.c_uint64(self.memory.address + self.offset),
                                                      producer.c.c_size_t(len(raw))))
-        flat = struct.unpack("<%d%s" % (count, producer.LETTERS[self.dtype]), raw.raw)
+        return raw
+
+    def numbers(self):
+        places = self._places()
+        raw = self._reach(places).raw
+        flat = struct.unpack("<%d%s" % (len(raw) * 8 // self.dtype[1], producer.LETTERS[self.dtype]), raw)
         return [flat[place] for place in places]
 
     def rows(self):
@@ -104,10 +111,12 @@ class Tensor(Exchanged):
         return [flat[i:i + width] for i in range(0, len(flat), width)]
 
     def copy_(self, other):
-        for place, value in zip(self._places(), other.numbers()):
-            raw = struct.pack("<" + producer.LETTERS[self.dtype], value)
-            producer.check(producer.CUDA.cuMemcpyHtoD_v2(
-                producer.c.c_uint64(self.memory.address + self.offset + place * len(raw)), raw, producer.c.c_size_t(len(raw))))
+        places, size = self._places(), self.dtype[1] // 8
+        raw = self._reach(places)
+        for place, value in zip(places, other.numbers()):
+            struct.pack_into("<" + producer.LETTERS[self.dtype], raw, place * size, value)
+        producer.check(producer.CUDA.cuMemcpyHtoD_v2(
+            producer.c.c_uint64(self.memory.address + self.offset), raw, producer.c.c_size_t(len(raw))))
 
     def __sub__(self, number):
         return Tensor(self.shape, [value - number for value in self.numbers()], dtype=self.dtype)

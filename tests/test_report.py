@@ -11,7 +11,7 @@ import re
 import subprocess
 
 import tap
-from place import EIGHT, SMALL, SOURCE, Place, is_sanitized
+from place import EIGHT, SMALL, SOURCE, Place
 from report_store import (L4, TIMES, add_baselines, baseline, change, multiply, rename_gpu, tune,
                           tuned)
 
@@ -572,19 +572,6 @@ def a_page_of_many_problems_stays_small_and_says_what_it_leaves_out():
         tap.equal({problem["configs_left_out"] for problem in everything["problems"]}, {0})
 
 
-def a_page_of_1680_tuned_problems_weighs_less_than_5_mb():
-    if is_sanitized():
-        raise tap.Skip("its size is the same with a sanitizer")
-    with tuned() as place:
-        multiply(place, 1680)
-        source = place.run("report", "--format", "html").stdout
-        assert len(source.encode()) < 5000000, len(source.encode())
-        problems = document_in(source)["problems"]
-        tap.equal(len(problems), 1680)
-        left_out = [problem["configs_left_out"] for problem in problems]
-        assert 0 < min(left_out) <= max(left_out) <= 8, (min(left_out), max(left_out))
-
-
 tap.main([
     a_measured_problem_is_told_alike_in_every_format,
     a_page_holds_the_json_reports_document_without_what_says_nothing,
@@ -608,5 +595,4 @@ tap.main([
     a_prediction_that_was_measured_is_told_with_its_place,
     the_format_follows_the_file_and_a_file_is_whole_or_not_there,
     a_page_of_many_problems_stays_small_and_says_what_it_leaves_out,
-    a_page_of_1680_tuned_problems_weighs_less_than_5_mb,
 ])
