@@ -21,7 +21,7 @@ GLIBC = re.compile(r"(linux-vdso|libc|libm|libdl|libpthread|librt|ld-linux[-\w]*
 folder = tempfile.TemporaryDirectory()
 SITE = os.path.join(folder.name, "site-packages")
 # Meson puts the compiler cache before a compiler that it finds by itself, not before one that CC names.
-BUILDING = {**os.environ, "CC": " ".join(filter(None, [shutil.which("ccache"), os.environ["CC"]])), "CCACHE_NOHASHDIR": "1"}
+BUILDING = {**os.environ, "CC": " ".join(filter(None, [shutil.which("ccache"), os.environ["CC"]])), "CCACHE_NOHASHDIR": "1", "CCACHE_DEPEND": "1"}
 # Nothing of what a user of this machine has set.
 CLEAN = {"PATH": "/usr/bin:/bin", "HOME": folder.name, "LC_ALL": "C.UTF-8", "PYTHONPATH": SITE,
          "FA_TUNE_STORE": os.path.join(folder.name, "store.db"),

@@ -10,6 +10,7 @@
 
 #include "error.h"
 #include "fa_types.h"
+#include "places.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -15,6 +15,7 @@
 #include "error.h"
 #include "hash.h"
 #include "own_place.h"
+#include "places.h"
 
 #include <dirent.h>
 #include <elf.h>
@@ -26,10 +27,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#ifndef FA_TUNE_NVRTC_DIR
-#define FA_TUNE_NVRTC_DIR "" /* no directory was recorded at build time */
-#endif
 
 enum { MAX_LIBRARY_BYTES = 1 << 30, MAX_CACHE_BYTES = 64 << 20 };
 

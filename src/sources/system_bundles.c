@@ -15,6 +15,7 @@
 #include "error.h"
 #include "stored.h"
 #include "own_place.h"
+#include "places.h"
 
 #include <dirent.h>
 #include <stdarg.h>
