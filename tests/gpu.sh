@@ -444,7 +444,7 @@ part_stable() {
 }
 
 final() { # PARTS, or all
-    limits="correctness:110 serving:70 memcheck:85 training:90 cold:60 sweep:100 torch:60 prefill:100 many:90 python:60 decode:62 launch:15 stable:60"
+    limits="correctness:110 serving:70 memcheck:85 training:120 cold:60 sweep:100 torch:60 prefill:100 many:90 python:60 decode:62 launch:15 stable:60"
     all=${FA_FINAL_SECONDS:-410} # for a call of 420
     mkdir "$work/out"
     export FA_GPU_WORK=$work XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
