@@ -68,7 +68,7 @@ def every_bad_grid_gets_its_sentence_and_status_2():
         (["--list", "--seq", "64"], ["takes no grid"]),
         (["--status", "--restart", "--seq", "64"], ["--restart runs a sweep"]),
         (["--seq-q", "64"], ["`fa-tune sweep` does not take --seq-q"]),
-        (["--seq", "64", "more"], ['"more"', "options only"]),
+        (["--seq", "64", "more"], ['"more"', "nothing more but options"]),
     ]
     with Place(space=TWO) as place:
         for arguments, parts in table:

@@ -208,10 +208,10 @@ void report_document_problem(const report *report, report_document *document,
 cJSON *report_document_tail(const report *report, const report_document *document);
 void report_document_end(const report *report, report_document *document, fa_buf *out);
 void report_document_free(report_document *document);
-/* Rounded to seven digits. */
-double document_short(double value);
 
 /* ---- document_configs.c ---------------------------------------------------------------------*/
+/* Rounded to seven digits. */
+double document_short(double value);
 /* Joins "configs" and "heat": the best `cap` configs of those that finished and some failures, or with
  * SIZE_MAX all that were tried. */
 void document_add_configs(cJSON *object, report_problem *problem, size_t cap);

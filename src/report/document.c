@@ -14,7 +14,6 @@
 #include "trial.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,20 +67,6 @@ static bool says_nothing(const cJSON *item)
     return cJSON_IsNull(item) || cJSON_IsFalse(item) ||
            (cJSON_IsString(item) && item->valuestring[0] == 0) ||
            ((cJSON_IsArray(item) || cJSON_IsObject(item)) && item->child == NULL);
-}
-
-double document_short(double value)
-{
-    const double size = fabs(value);
-    double power = 1;
-    char digits[32];
-    if (size >= 1e-4 && size < 1e7) { /* nearly all, in a tenth of the time */
-        while (size * power < 1e6)
-            power *= 10;
-        return copysign(rint(size * power) / power, value);
-    }
-    snprintf(digits, sizeof digits, "%.7g", value);
-    return strtod(digits, NULL);
 }
 
 static void shorten(cJSON *json)
