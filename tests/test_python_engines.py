@@ -679,11 +679,12 @@ def vllms_long_prompts_of_fp8_caches_are_copied_on_hopper():
             tap.equal(half.numbers(), expected)
         part = plugin.Part(slice(0, 2), 1, 32, ints([0, 1, 2]), ints([9, 9]), Tensor((2, 2), [5, 1, 1, 5], dtype=INT32),
                            (ints([5, 1, 1, 5]), Tensor((2, 2), [0, 1, 2, 3], dtype=INT32)))
-        for memory, kind, table in ((True, "same", [0, 1, 2, 3]), (False, "fp8", [5, 1, 1, 5])):
+        narrow = plugin.FaTuneImpl(4, DIM, 0.125, 2, sliding_window=100, kv_cache_dtype="fp8")   # in a group with another that is not
+        for of, memory, kind, table in ((impl, True, "same", [0, 1, 2, 3]), (impl, False, "fp8", [5, 1, 1, 5]), (narrow, True, "fp8", [5, 1, 1, 5])):
             Tensor.index_select = select if memory else no_memory
             seen.clear()
             fa_tune._core.set_policy("cached", lambda *args: seen.append(args) or "instead")
-            impl.forward(layer, Tensor((2, 4, DIM)), None, None, cache, plugin.FaTuneMetadata(True, [part]), Tensor((2, 4, DIM)))
+            of.forward(layer, Tensor((2, 4, DIM)), None, None, cache, plugin.FaTuneMetadata(True, [part]), Tensor((2, 4, DIM)))
             (problem, _, words, _), = seen
             tap.equal((problem.get("kv_dtype", "same"), words["block_table"].numbers()), (kind, table))
     finally:

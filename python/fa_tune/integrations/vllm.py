@@ -128,10 +128,10 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
             for causal in masks:
                 kind = impl.problem(model.dtype, self.page, causal)
                 prompts = [kind]
-                narrow = kind["window"] and kind["window_left"] < COPIED_QUERIES  # few of the keys are seen
-                if kind["kv_dtype"] == "fp8" and not narrow and torch.cuda.get_device_capability(device) == (9, 0):
+                if kind["kv_dtype"] == "fp8" and not impl.sees_few_keys and torch.cuda.get_device_capability(device) == (9, 0):
                     prompts.append(dict(kind, kv_dtype="same"))
-                    self.page_bytes = self.page * kind["heads_kv"] * kind["head_dim"] * 6  # of fp8 and of the model's type
+                    of_layer = self.page * kind["heads_kv"] * kind["head_dim"] * 6  # of fp8 and of the model's type
+                    self.page_bytes = max(self.page_bytes, of_layer)
                 for prompt in prompts:
                     _start.prepare("vllm", kind, prompt, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
                                    most_queries=scheduler.max_num_batched_tokens, queries=1 + drafts)
@@ -176,6 +176,7 @@ class FaTuneImpl(AttentionImpl):
         self.num_heads, self.head_size, self.scale = num_heads, head_size, float(scale)
         self.num_kv_heads = num_kv_heads or num_heads
         self.window = None if sliding_window is None else sliding_window - 1
+        self.sees_few_keys = self.window is not None and self.window < COPIED_QUERIES
         self.kv_cache_dtype, self.softcap = kv_cache_dtype, logits_soft_cap or 0.0
         self.shares_cache = kv_sharing_target_layer_name is not None
         self.sinks = self.loaded_sinks = sinks  # the parameter, before its weights are loaded
@@ -233,7 +234,7 @@ class FaTuneImpl(AttentionImpl):
         window = None if self.window is None else (self.window, 0 if m.causal else self.window)
         for part in m.parts:
             scales, table, copies = {}, part.block_table, None
-            if part.copied is not None:
+            if part.copied is not None and not self.sees_few_keys:  # other layers of the group may see more
                 copies = self._copies(layer, kv_cache, part.copied[0], query.dtype)
             keys, values = copies or own
             if copies:
