@@ -2,7 +2,7 @@
 """fa_tune's kernels inside serving engines: where the package's entry points lead.
 
 An engine calls its function of these in each of its processes. It only learns a name: the backend behind it, which
-imports the engine and PyTorch, is imported when the engine is told to use it, and changes nothing before.
+imports the engine and PyTorch, is imported when the engine is told to use it.
 """
 import functools
 import importlib.metadata
