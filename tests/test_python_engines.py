@@ -824,18 +824,25 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
     tap.has(refused(NotImplementedError, forward, q, k, v, layer, batch, q_rope=q), "q_rope")
 
 
-def sglangs_fp8_caches_are_handed_over_with_their_scales():
+def sglangs_layers_are_handed_over_as_they_are():
+    """fp8 caches with their scales; windows of SGLang's, which count the keys in front, soft caps and sinks."""
     fp8 = (10, 8)
-    shape = (2 * PAGE, Ragged.HEADS_KV, DIM)
-    pool = types.SimpleNamespace(get_kv_buffer=lambda _: (Tensor(shape, dtype=fp8), Tensor(shape, dtype=fp8)))
+    sinks = Tensor((Ragged.HEADS,), [1.0, 2.0, 3.0, 4.0], dtype=FLOAT32)
+    for kind_of_cache, window, cap, own in ((fp8, -1, 0.0, None), (FLOAT16, 15, 30.0, sinks), (fp8, 0, 0.0, sinks)):
+        handed_over_by_sglang(kind_of_cache, window, cap, own)
+
+
+def handed_over_by_sglang(cache, window, cap, sinks):
+    fp8, shape = cache != FLOAT16, (2 * PAGE, Ragged.HEADS_KV, DIM)
+    pool = types.SimpleNamespace(get_kv_buffer=lambda _: (Tensor(shape, dtype=cache), Tensor(shape, dtype=cache)))
     backend = registered["fa_tune"](types.SimpleNamespace(
-        page_size=PAGE, use_mla_backend=False, kv_cache_dtype=fp8, device="cuda:0", token_to_kv_pool=pool, model=model_of(),
+        page_size=PAGE, use_mla_backend=False, kv_cache_dtype=cache, device="cuda:0", token_to_kv_pool=pool, model=model_of(),
         server_args=types.SimpleNamespace(chunked_prefill_size=-1, cuda_graph_max_bs=256),
         model_config=types.SimpleNamespace(context_len=PAGE, dtype=FLOAT16),
         req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((2, PAGE), list(range(2 * PAGE)), dtype=INT32))))
     layer = types.SimpleNamespace(
         layer_id=3, tp_q_head_num=Ragged.HEADS, tp_k_head_num=Ragged.HEADS_KV, tp_v_head_num=Ragged.HEADS_KV, head_dim=DIM,
-        v_head_dim=DIM, scaling=1.0, logit_cap=0.0, sliding_window_size=-1, attn_type=Attends.DECODER, k_scale=None,
+        v_head_dim=DIM, scaling=1.0, logit_cap=cap, sliding_window_size=window, attn_type=Attends.DECODER, k_scale=None,
         v_scale=Tensor((1,), [0.5], dtype=FLOAT32))
     announced = []
     backend._check, prepare = lambda _: None, _start.prepare
@@ -846,14 +853,18 @@ def sglangs_fp8_caches_are_handed_over_with_their_scales():
         for starts, rows in ((None, 2), (ints([0, 3, 4]), 4)):
             backend.step = sys.modules["fa_tune.integrations.sglang"].Step(
                 ints([9, 9]), Tensor((2, 1), [0, 1], dtype=INT32), PAGE, starts, 3)
-            backend._attend(Tensor((rows, Ragged.HEADS * DIM)), None, None, layer, types.SimpleNamespace(mm_inputs=None))
+            backend._attend(Tensor((rows, Ragged.HEADS * DIM)), None, None, layer, types.SimpleNamespace(mm_inputs=None), sinks=sinks)
     finally:
         fa_tune._core.set_policy("measure")
         _start.prepare = prepare
-    tap.equal(len(announced), 2)  # one layer
+    tap.equal((len(announced), len(seen)), (2, 2))  # one layer
     for (problem, _, words, _), kind in zip(seen, announced):
-        tap.equal((problem["kv_dtype"], words["k_scale"].numbers(), words["v_scale"].numbers()), ("fp8", [1.0] * 4, [0.5] * 4))
+        if fp8:
+            tap.equal((words["k_scale"].numbers(), words["v_scale"].numbers()), ([1.0] * 4, [0.5] * 4))
         asked = Problem(**problem)
+        tap.equal((asked.kv_dtype, asked.window, asked.window_left, asked.window_right, asked.softcap, asked.sinks),
+                  ("fp8" if fp8 else "same", window >= 0, max(window, 0), 0, cap > 0, sinks is not None))
+        tap.equal((words.get("softcap", 0.0), words.get("sinks") and words["sinks"].numbers()), (cap, sinks and sinks.numbers()))
         tap.equal(_start.kind_of(asked), _start.kind_of(Problem(**kind, batch=2, seq_q=asked.seq_q, seq_k=asked.seq_k)))
 
 
@@ -904,6 +915,6 @@ tap.main([
     vllms_long_prompts_of_fp8_caches_are_copied_on_hopper,
     vllm_is_told_what_the_backend_takes_and_what_it_does_not,
     sglang_extends_and_decodes_also_by_a_graphs_buffers,
-    sglangs_fp8_caches_are_handed_over_with_their_scales,
+    sglangs_layers_are_handed_over_as_they_are,
     versions_that_were_not_tried_get_a_warning,
 ])
