@@ -83,7 +83,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["explain", "help"], ["`fa-tune help explain`"]),
         (["--seq", "512,1024"], ["--seq takes one value", "`fa-tune sweep --seq 512,1024`"]),
         (["--seq", "512:1024:x2"], ["`fa-tune sweep --seq 512:1024:x2`"]),
-        (["--seq", "1024:512:x2"], ['--seq "1024:512:x2": it takes one value']), (["--seq-q", "1,2"], ["it takes one value"]),
+        (["--seq", "1024:512:x2"], ["--seq takes one value here", '`fa-tune sweep` a list: --seq "1024:512:x2" goes down: write 512:1024:x2']), (["--seq-q", "1,2"], ["it takes one value"]),
         (["--seq", "5", "--dtype", "fp16,bf16"], ["`fa-tune sweep --dtype fp16,bf16`"]),
         (["show", "--seq", "512,1024"], ["it takes one value"]),
         (["--seq", "5", "--causal", "yes"], ["leave it out for bottom-right"]),
@@ -100,6 +100,8 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--no-causal"], ["leave --causal out"]), (["--seq", "5", "--no-lse"], ["leave --lse out"]),
         (["report", "out.html"], ["did you mean --out out.html?"]),
         (["missing.cu", "--gpu", "L4"], ["there is no file missing.cu"]),
+        (["--seq", "5", "--templates", "missing"], ["--templates: there is no folder missing"]),
+        (["sweep", "--seq", "5", "--templates", __file__], ["there is no folder " + __file__]),
         (["--gpu", "all", "--seq", "5"], ['no GPU called "all"', "`fa-tune gpus` lists all types"]),
         (["serve", "--sokcet", "x"], ["did you mean --socket?"]),
         (["serve", "--compile-timeout", "2x"], ["--compile-timeout 2x", "90s"]),
@@ -280,8 +282,8 @@ def effort_cached_tunes_nothing():
         tap.equal(done.stdout, "")
         assert done.stderr.startswith("fa-tune: ")
         tap.has(done.stderr, "leave --effort cached out")
-        missing = place.run("--gpu", "L4", *SMALL, "--effort", "cached", "--templates", "none", status=1).stderr
-        tap.has(missing, "template directory none")
+        missing = place.run("--gpu", "L4", *SMALL, "--effort", "cached", "--templates", "none", status=2).stderr
+        tap.has(missing, "there is no folder none")
         tap.lacks(missing, "leave --effort cached out")
 
 

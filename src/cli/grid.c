@@ -307,12 +307,12 @@ static int read_list(const cli_options *o, const fa_operation *operation, int fi
     return each_word(option, text, push_number, &(struct numbers){ret, f, low}, diag);
 }
 
-bool cli_list_is_read(const fa_operation *operation, int field, const char *text)
+int cli_list_read(const fa_operation *operation, int field, const char *text, fa_diag *diag)
 {
     cli_options options = {.problem.operation = operation};
     list list;
     options.sweep.values[field] = text;
-    return read_list(&options, operation, field, &list, NULL) == 0;
+    return read_list(&options, operation, field, &list, diag);
 }
 
 static int read_lists(const cli_options *o, lists *ret, fa_diag *diag)

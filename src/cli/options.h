@@ -253,8 +253,8 @@ void cli_grid_free(cli_grid *grid);
 /* The problems that the options ask for; FA_EINVAL, FA_ENOTFOUND or FA_ENOTSUP with a sentence. */
 int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag);
 
-/* Whether the text is a list of this field's values. */
-bool cli_list_is_read(const fa_operation *operation, int field, const char *text);
+/* Whether the text is a list of this field's values: 0, or FA_EINVAL with what is wrong with it. */
+int cli_list_read(const fa_operation *operation, int field, const char *text, fa_diag *diag);
 
 /* Whether the options name a grid or a plan at all. */
 bool cli_grid_given(const cli_options *options);

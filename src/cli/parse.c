@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define AT CLI_AT
@@ -190,10 +191,14 @@ static int check_single(const parse *p, const cli_option_spec *spec, const char 
     int index = cli_option_field(spec);
     const char *option = cli_sweep_option(operation, index);
     bool sweeps = (p->verb->groups & CLI_GROUP_EFFORT) && option != NULL &&
-                  strcmp(option, spec->name) == 0 && cli_list_is_read(operation, index, value);
+                  strcmp(option, spec->name) == 0;
     cli_text_short(value, typed);
     if (!sweeps)
         return fa_fail(diag, FA_EINVAL, "%s \"%s\": it takes one value", spec->name, typed);
+    fa_diag why;
+    if (cli_list_read(operation, index, value, &why) != 0)
+        return fa_fail(diag, FA_EINVAL, "%s takes one value here, and `fa-tune sweep` a list: %s",
+                       spec->name, why.text);
     return fa_fail(diag, FA_EINVAL,
                    "%s takes one value here: `fa-tune sweep %s %s` tunes for all of them",
                    spec->name, spec->name, typed);
@@ -281,13 +286,24 @@ static int check_input(const char *path, fa_diag *diag)
                : fa_fail(diag, FA_EINVAL, "there is no file %.300s", path);
 }
 
+/* Of --templates; NULL: not given. doctor has a line for it among the others. */
+static int check_folder(const cli_verb *verb, const char *path, fa_diag *diag)
+{
+    struct stat is;
+    if (path == NULL || strcmp(verb->name, "doctor") == 0 ||
+        (stat(path, &is) == 0 ? S_ISDIR(is.st_mode) : errno != ENOENT && errno != ENOTDIR))
+        return 0;
+    return fa_fail(diag, FA_EINVAL, "--templates: there is no folder %.300s", path);
+}
+
 static int check_inputs(const cli_verb *verb, const cli_options *options, fa_diag *diag)
 {
     enum { READS = CLI_GROUP_IMPORT | CLI_GROUP_SHOW | CLI_GROUP_REPLAY };
     const bool reads = (verb->groups & READS) != 0;
     int rc;
     if ((rc = check_input(reads ? options->operand[0] : NULL, diag)) != 0 ||
-        (rc = check_input(options->sweep.baseline, diag)) != 0)
+        (rc = check_input(options->sweep.baseline, diag)) != 0 ||
+        (rc = check_folder(verb, options->templates, diag)) != 0)
         return rc;
     return check_input(options->bundle.from_records, diag);
 }
