@@ -282,7 +282,8 @@ def wrong_tensors_are_refused_with_what_to_pass_instead():
         (fa_tune.ArgumentError, '"bhsd" or "bshd"', (q, k, v), {"layout": "sbhd"}),
         (fa_tune.ArgumentError, "scale must be positive", (q, k, v), {"scale": 0.0}),
         (TypeError, "no argument 'seq_q'", (q, k, v), {"seq_q": 6}),
-        (TypeError, "needs v", (q, k), {}),
+        (TypeError, "needs v", (q, k), {}), (TypeError, "needs k and v", (q,), {}), (TypeError, "needs q, k and v", (), {}),
+        (TypeError, "needs q and v", (), {"k": k}),
         (TypeError, "q twice", (q, k, v), {"q": q}),
     ]
     for kind, part, tensors, keywords in rows:

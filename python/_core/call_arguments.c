@@ -91,11 +91,16 @@ int call_take_arguments(struct call *c)
     for (Py_ssize_t i = 0; i < named; i++)
         if (take_named(c, PyTuple_GetItem(c->names, i), c->args[c->count + i]) != 0)
             return -1;
+    const char *missing[3];
+    int count = 0;
     for (int i = 0; i < 3; i++)
         if (*first[i] == NULL)
-            return PyErr_Format(PyExc_TypeError, "%s() needs %s", c->door->name, keywords[i].name),
-                   -1;
-    return 0;
+            missing[count++] = keywords[i].name;
+    if (count > 0)
+        PyErr_Format(PyExc_TypeError, "%s() needs %s%s%s%s%s", c->door->name, missing[0],
+                     count > 2 ? ", " : "", count > 2 ? missing[1] : "", count > 1 ? " and " : "",
+                     count > 1 ? missing[count - 1] : "");
+    return count > 0 ? -1 : 0;
 }
 
 PyObject *call_words(const struct call *c)
