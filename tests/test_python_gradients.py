@@ -43,6 +43,9 @@ class Tensor(Exchanged):
     def dim(self):
         return len(self.shape)
 
+    def get_device(self):
+        return 0
+
     def elements(self):
         """The numbers, in the order of the dimensions."""
         flat, places = self.flat(), [0]
@@ -116,6 +119,7 @@ def stand_in():
         x.shape, dtype=x.dtype, strides=x.strides if memory_format is None and 0 not in x.strides else None)
     torch.autograd = types.SimpleNamespace(Function=Function, forward_ad=FORWARD_AD)
     torch.ops = types.SimpleNamespace(fa_tune=types.SimpleNamespace())
+    torch.cuda = types.SimpleNamespace(get_device_capability=lambda device: (8, 0))
     quick = types.SimpleNamespace(_empty_strided_cuda=lambda size, stride, dtype: Tensor.spare.pop() if Tensor.spare else Tensor(
         size, dtype=dtype, strides=stride))
     torch._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False, _len_torch_dispatch_stack=lambda: 0,
@@ -327,6 +331,24 @@ def heads_that_are_too_wide_for_gradients_are_refused_before_anything_is_compute
         tap.equal(len(logged("launch ")), launches)
 
 
+def on_a_gpu_that_computes_no_gradients_they_are_refused_before_anything_is_computed():
+    folder = os.path.join(SOURCE, "kernel_templates", "attn_bwd")
+    least = []
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            manifest = json.load(file) if name.endswith(".json") else {}
+        least += [manifest["sm"]["min"]] if "sm" in manifest else []
+    with PyTorch() as (torch, ops):
+        tap.equal(min(least), 10 * ops.MAJOR_MIN)
+        torch.cuda.get_device_capability = lambda device: (7, 5)
+        x, launches = Tensor((1, 2, 3, DIM)), len(logged("launch "))
+        x.requires_grad = True
+        for by in (fa_tune.attention, lambda *args: ops._attention_autograd(*args, layout="bhsd")):
+            refused(fa_tune.NotSupported, "gradients on GPUs from Ampere (sm_80) on, not on this one: use scaled_dot_product_attention",
+                    x, x, x, by=by)
+        tap.equal(len(logged("launch ")), launches)
+
+
 def nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loaded():
     with PyTorch() as (torch, _):
         q, k, v = Tensor((2, 2, 3, DIM)), Tensor((2, 2, 0, DIM)), Tensor((2, 2, 0, DIM))
@@ -450,6 +472,7 @@ def a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varl
 if __name__ == "__main__":
     tap.main([gradients_are_those_of_the_definition, sinks_and_softcaps_and_other_layouts_have_theirs,
               sequences_behind_one_another_have_theirs, heads_that_are_too_wide_for_gradients_are_refused_before_anything_is_computed,
+              on_a_gpu_that_computes_no_gradients_they_are_refused_before_anything_is_computed,
               nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loaded,
               what_does_not_fit_is_refused_by_name, a_transform_of_torch_func_is_named,
               forward_mode_is_left_to_autograd_and_refused_where_there_is_none,

@@ -189,15 +189,27 @@ def _is_unobserved():
 
 
 HEAD_DIM_MAX = 256  # of gradients: attn_bwd's, in its operation.json
+MAJOR_MIN = 8       # of compute capabilities: the least of attn_bwd's families
+_majors = {-1: MAJOR_MIN}  # of each device by its index; of tensors that are on no GPU the call itself speaks
 
 
-def _of_wide_heads(q, k, v, **words):
+def _lacks_gradients(q, v):
+    """What the call has that no kernel computes gradients for, in words; or None."""
+    if q.shape[-1] > HEAD_DIM_MAX or v.shape[-1] > HEAD_DIM_MAX:
+        return "for head dims up to %d, not for %d" % (HEAD_DIM_MAX, max(q.shape[-1], v.shape[-1]))
+    index = q.get_device()
+    major = _majors.get(index)
+    if major is None:
+        major = _majors[index] = torch.cuda.get_device_capability(index)[0]
+    return "on GPUs from Ampere (sm_80) on, not on this one" if major < MAJOR_MIN else None
+
+
+def _without_gradients(lacks, q, k, v, **words):
     """A call whose gradients have no kernel, by PyTorch where the policy has it so; else it is refused before anything is
     computed."""
     error = _errors.NotSupported(
-        "fa_tune.attention has gradients for head dims up to %d, not for %d: use scaled_dot_product_attention, which "
-        "fa_tune.policy(on_miss=\"sdpa\") does by itself, or call it under torch.no_grad()" % (
-            HEAD_DIM_MAX, max(q.shape[-1], v.shape[-1])))
+        "fa_tune.attention has gradients %s: use scaled_dot_product_attention, which fa_tune.policy(on_miss=\"sdpa\") does "
+        "by itself, or call it under torch.no_grad()" % lacks)
     if _policy.current.on_miss != "sdpa":
         raise error
     return _policy.computed_by_sdpa({"q": q, "k": k, "v": v, **words}, error)
@@ -205,8 +217,9 @@ def _of_wide_heads(q, k, v, **words):
 
 def _recorded(lse, q, k, v, *args, sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, **options):
     words = _words(*args, **options)
-    if q.shape[-1] > HEAD_DIM_MAX or v.shape[-1] > HEAD_DIM_MAX:
-        return _of_wide_heads(q, k, v, return_lse=lse, sinks=sinks, cu_seqlens_q=cu_seqlens_q, **words)
+    lacks = _lacks_gradients(q, v)
+    if lacks is not None:
+        return _without_gradients(lacks, q, k, v, return_lse=lse, sinks=sinks, cu_seqlens_q=cu_seqlens_q, **words)
     return _Attention.apply(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, words, lse, False)
 
 
@@ -252,8 +265,9 @@ def recorded(q, k, v, out=None, return_lse=False, sinks=None, cu_seqlens_q=None,
         register()
     if out is not None or not OPTIONS.issuperset(words) or (cu_seqlens_q is None) != (cu_seqlens_k is None):
         _refuse(out, words)
-    if q.shape[-1] > HEAD_DIM_MAX or v.shape[-1] > HEAD_DIM_MAX:
-        return _of_wide_heads(q, k, v, return_lse=return_lse, sinks=sinks, cu_seqlens_q=cu_seqlens_q, **words)
+    lacks = _lacks_gradients(q, v)
+    if lacks is not None:
+        return _without_gradients(lacks, q, k, v, return_lse=return_lse, sinks=sinks, cu_seqlens_q=cu_seqlens_q, **words)
     apply = _Attention.apply if _is_transformed() else _apply_plainly
     return apply(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, words, bool(return_lse), _is_unobserved())
 
