@@ -61,6 +61,8 @@ def a_tune_is_seen_as_it_runs_and_its_winner_when_it_ends():
         place.use_fake_driver(L4 + FAST)
         daemon.wait_for_state(daemon.post("/v1/tunes", ask(seq=256))[1]["job"], "done")
         shows(page, "S 256", "40.0 µs", selector="#summary")
+        daemon.wait_for_state(daemon.post("/v1/sweeps", {"items": [ask(), ask(seq=256)], "plan": "--seq 128,256"})[1]["job"], "done")
+        shows(page, "sweep --seq 128,256", "2 of 2 problems", selector="#now")
         page.wait(lambda: page.run("Array.from(document.querySelectorAll('[aria-label=Jobs] tbody tr')).some(e => "
                                    "e.textContent.includes('S\u00a0256') && e.textContent.includes('done') && e.textContent.includes('40.0 µs'))"),
                   "what the job came to")

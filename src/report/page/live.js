@@ -49,8 +49,8 @@ function tuneOf(job) {
   return progress && progress.tune !== undefined ? progress.tune : progress;
 }
 
-function progressOf(job) {
-  const progress = job.progress, sweep = progress && progress.sweep, tune = tuneOf(job);
+function progressOf(job, ended) {
+  const sweep = (job.progress && job.progress.sweep) || ended.sweep, tune = tuneOf(job);
   const bar = (done, all, words) => [h("progress", { value: done, max: all, "aria-label": words }), " ",
     h("span", { class: "word" }, words)];
   const cells = [];
@@ -71,7 +71,7 @@ function jobLine(job) {
   const end = job.ended || Date.now() / 1000;
   const what = job.what || job.id.slice(0, 8);
   return [job.kind === "sweep" ? "sweep " + what : unbroken(what), job.gpu ? unbroken(job.gpu) : NONE,
-    job.state === "failed" ? "failed: " + job.error.message : job.state, progressOf(job),
+    job.state === "failed" ? "failed: " + job.error.message : job.state, progressOf(job, ended),
     best ? [time(best), " ", h("span", { class: "mono" }, configWords(best.config))] : NONE,
     job.started ? unbroken(seconds(Math.max(0, end - job.started))) : NONE];
 }
