@@ -334,6 +334,8 @@ def the_list_fits_its_page_at_every_width():
             shown.settle()
             over, page_over = shown.run(FITS)
             assert over <= 0 and page_over <= 0, (name, width, over, page_over)
+            tap.equal(shown.run("""Array.from(document.querySelectorAll("#summary thead button")).filter(e => !e.textContent.includes(" ")
+                && e.offsetHeight > 1.5 * parseFloat(getComputedStyle(e).lineHeight)).map(e => e.textContent)"""), [])  # nor a line for the arrow
             lines = shown.run("""Math.max(...Array.from(document.querySelectorAll("#summary td.mono"), e => {
                 const words = document.createRange();
                 words.selectNodeContents(e);
@@ -402,6 +404,17 @@ def a_rows_lines_are_at_one_height():
     for row in shown.run("""Array.from(document.querySelectorAll("#summary tbody tr")).map(row =>
             Array.from(row.cells).map(e => [e.getBoundingClientRect().top, getComputedStyle(e).borderTopWidth]))"""):
         tap.equal(len({tuple(cell) for cell in row}), 1)
+
+
+def the_numbers_of_an_axis_are_told_apart():
+    shown = page("lengths")
+    for most, labels in ((1.7, ["0", "0.5", "1", "1.5", "2"]), (9.9, ["0", "2.5", "5", "7.5", "10"]), (990, ["0", "250", "500", "750", "1,000"])):
+        shown.run("""(told => {
+            const most = Math.max(...told.problems.map(one => one.tflops));
+            for (const one of told.problems) Object.assign(one, {tflops: one.tflops * %g / most, baselines: []});
+            report.draw(told);
+        })(JSON.parse(document.getElementById("document").textContent))""" % most)
+        tap.equal(texts(shown, "#lengths svg[role=img] text[text-anchor=end]")[:len(labels)], labels)
 
 
 def the_numbers_of_an_axis_reach_beyond_the_data():
@@ -579,7 +592,7 @@ def filters_are_named_in_words_and_what_is_not_drawn_is_counted():
         report.draw(told);
     })(JSON.parse(document.getElementById("document").textContent))""")
     tap.equal(texts(shown, '.filters select[name="page"] option'), ["all", "no pages", "64"])
-    tap.has(texts(shown, "#lengths p")[0], "Not drawn: 1 problem without another length beside it.")
+    tap.has(texts(shown, "#lengths p")[0], "Not drawn: 1 problem of a single length.")
 
 
 def imported_times_are_drawn_as_measured_ones():
@@ -996,7 +1009,7 @@ try:
         what_all_baselines_come_from_is_said_once,
         the_list_fits_its_page_at_every_width,
         a_rows_lines_are_at_one_height,
-        the_numbers_of_an_axis_reach_beyond_the_data,
+        the_numbers_of_an_axis_are_told_apart, the_numbers_of_an_axis_reach_beyond_the_data,
         many_problems_have_rooflines_of_few_lines_across_the_page,
         fields_that_an_operations_problems_leave_out_are_in_no_title,
         heat_maps_of_one_family_have_their_columns_below_one_another,

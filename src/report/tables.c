@@ -684,7 +684,8 @@ static void ranking(fa_buf *out, const cJSON *problem, size_t most)
     if (ranked > 0)
         table(out, config_columns, configs, problem, ranked < most ? ranked : most);
     if (ranked > most)
-        fa_buf_printf(out, "%zu further configs passed.\n\n", ranked - most);
+        fa_buf_printf(out, "%zu further %s passed.\n\n", ranked - most,
+                      ranked - most == 1 ? "config" : "configs");
 }
 
 /* What a profiler counted: of each config its sentence and a row for each launch. */

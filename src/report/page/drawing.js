@@ -60,9 +60,10 @@ function decades(low, high) {
   return values.slice(Math.max(0, first), last < 0 ? values.length : last + 1);
 }
 
-/* 0.002, 500, 10k: of an axis. */
+/* 0.002, 1.5, 500, 12.5k: of an axis. */
 function plainNumber(value) {
-  return value >= 1e4 && value < 1e12 ? grouped(value / 1000) + "k" : value >= 1 && value < 1e12 ? grouped(value) : String(Number(value.toPrecision(3)));
+  return value >= 1e4 && value < 1e12 ? plainNumber(value / 1000) + "k"
+    : value >= 100 && value < 1e12 ? grouped(value) : String(Number(value.toPrecision(3)));
 }
 
 /* 512, 1k, 2k: lengths as papers write them. */

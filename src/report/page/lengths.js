@@ -135,7 +135,7 @@ function lengthCharts(problems, peers) {
       ? " Hollow marks and broken lines are predicted." : "",
     panels.length > shown.length ? " The first " + shown.length + " of " + panels.length +
       " groups are drawn: choose fewer problems above." : "",
-    left > 0 ? " Not drawn: " + count(left, "problem") + " without another length beside it." : ""),
+    left > 0 ? " Not drawn: " + count(left, "problem") + " of a single length." : ""),
     legend([...curves.values()].sort((a, b) => a.index - b.index),
       different(shown.filter(({ group }) => productOf(group, most) > 0)
         .map(({ group }) => tflops(productOf(group, most)) + " TFLOP/s in " + group.problems[0][1].problem.dtype))),
