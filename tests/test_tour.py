@@ -54,7 +54,7 @@ def check(shown, here):
     tap.equal(stored[0], "[True, False, False]")
     tap.has(measured[0], here)
     tap.has(winners[0], "%d winners" % (4 if here == " µs ± " else 3))
-    tap.has(report[0], "<report of %d problems" % (4 if here == " µs ± " else 3))
+    tap.has(report[0], "<report of %d problems in tour.html, store " % (4 if here == " µs ± " else 3))
 
 
 def the_notebook_has_ten_cells_of_code_and_keeps_no_output():

@@ -274,7 +274,7 @@ class Report(Table):
     _header = ("problem", "GPU", "origin", "time")
 
     def __init__(self, keep: Callable[[dict[str, Any], str], bool]) -> None:
-        self._keep = keep
+        self._keep, self._path = keep, ""
         self.document = json.loads(_core.report("json", keep))
 
     @property
@@ -295,9 +295,11 @@ class Report(Table):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes it as a page (.html), Markdown (.md), CSV (.csv) or JSON (.json). The file appears whole or not at all."""
         _core.write_file(os.fspath(path), _core.report(self._format_of(path), self._keep))
+        self._path = os.fspath(path)
 
     def _title(self) -> str:
-        return "report of %s, store %s" % (counted(len(self.problems), "problem"), self.document["store"])
+        written = " in " + self._path if self._path else ""
+        return "report of %s%s, store %s" % (counted(len(self.problems), "problem"), written, self.document["store"])
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [(one["words"], one["gpu"]["name"], one["known_how"], time_of(one["winner"]) if one["winner"] else "")

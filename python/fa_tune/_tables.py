@@ -28,7 +28,7 @@ def time_of(trial: Mapping[str, Any]) -> str:
     if trial.get("median_us") is not None:
         return "~" * (trial.get("origin") == "nearest") + number(trial["median_us"], " µs")
     if trial.get("predicted_us") is None:
-        return "?"
+        return "not timed"
     return "~" + number(trial["predicted_us"], " µs")
 
 
