@@ -46,7 +46,7 @@ def a_bundle_goes_from_one_machine_to_another_in_four_commands():
         tap.has(place.run("show", "l4.fab").stdout, "which is not trusted here")
         place.run("import", "l4.fab", "--allow-unsigned", status=1)
         tap.equal(place.json("show")["winners"], [])
-        place.run("trust", "add", key, "--name", "the lab")
+        tap.equal(place.run("trust", "add", key, "--name", "the lab").stdout, "bundles signed by %s are trusted from now on\n" % key)
         tap.has(place.run("trust", "list").stdout, key + "  the lab")
         told = place.run("import", "l4.fab").stdout
         tap.has(told, "added")

@@ -407,7 +407,8 @@ int cli_trust(cli_run *run)
         return fa_fail(&run->diag, FA_EINVAL,
                        "use `fa-tune trust list`, `fa-tune trust add KEY` or `fa-tune trust remove "
                        "KEY`");
-    fa_buf_text(&run->out, add ? "trusted from now on\n" : "no longer trusted\n");
+    fa_buf_printf(&run->out, "bundles signed by %s are %s\n", key,
+                  add ? "trusted from now on" : "no longer trusted");
     return add ? fa_trust_add(key, run->options->bundle.name, &run->diag)
                : fa_trust_remove(key, &run->diag);
 }

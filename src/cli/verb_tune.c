@@ -97,7 +97,7 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
         fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
     fa_buf_text(out, cli_style_end(STDOUT_FILENO));
     if (is_tied(answer))
-        fa_buf_printf(out, "; the model does not tell %d other config%s from it", answer->ties,
+        fa_buf_printf(out, "; the model cannot tell %d other config%s from it", answer->ties,
                       answer->ties == 1 ? "" : "s");
     if (answer->from_gpu[0] != 0)
         fa_buf_printf(out, " from %s", answer->from_gpu);
