@@ -117,7 +117,7 @@ function race(problem) {
     h("h4", {}, raced ? "The race" : measured ? "Probes"
       : ["Prediction ", h("span", { class: "badge predicted" }, "predicted")]),
     small(raced ? "Finalists, timed in turn: a thin tick is one sample, the band is the 95% interval of the " +
-      "samples’ median, the line is the median without what slowed all kernels of a round alike." +
+      "samples’ median, the line is the median, without what slowed all kernels of a round alike." +
       (rows.some((row) => row.median_us < best.median_us) ? " Medians within 0.5% of the least are a tie: the default " +
         "config wins it, else the config with less shared memory." : "")
       : measured ? "Each timed by itself, not in a race: differences of a few percent mean nothing. " +

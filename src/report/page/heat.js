@@ -52,10 +52,10 @@ function heat(problem) {
     .filter(([, cells]) => cells.filter((cell) => cell.us > 0).length > 1);
   if (maps.length === 0) return null;
   return h("section", { class: "panel whole" }, h("h4", {}, "Heat map"),
-    small("In each cell the config of the other tunables that ranks first", races
-      ? ": by the race, else by its probe (ᵖ). Probes are timed one by one while the GPU’s clock varies: " +
-        "one below ★ is not known to be faster" : problem.timed ? ""
-      : [", as the ", h("em", {}, "model"), " says: none was measured, hence the ~"],
+    small("Each cell shows the best config with its values", races
+      ? ", by the time in the race, or by a probe (ᵖ) where none of them raced. Probes are timed one by one while the " +
+        "GPU’s clock varies, so a probe below ★ may not be faster" : problem.timed ? ""
+      : [", by the ", h("em", {}, "model"), ": none was measured, hence the ~"],
     ". A word instead of a number says what stopped the configs of that cell. Arrow " +
     "keys move between cells, Enter opens a record."),
     maps.map(([map, cells]) => [
