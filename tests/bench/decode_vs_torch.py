@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding: ours beside PyTorch SDPA's cuDNN and FA2 back ends, nine problems of serving engines in one run.
+"""Decoding: ours beside PyTorch SDPA's cuDNN and FA2 back ends, thirteen problems of serving engines in one run.
 
 Every row is tuned by the library (proved before it is timed) in each of its forms (lengths known to the
 host; lengths on the device; keys and values in shuffled pages of 64 and of 16 keys), checked once more
 against PyTorch here, and timed in turn with the peers: all of them in each round, in an order drawn anew,
 the L2 flushed before each launch, the median taken. Microseconds.
-"best" is the faster of the peers here and of FlashAttention-3, which is taken as its time over cuDNN's,
-as once measured in turn on an H200 ("FA3*"); "ours" is that over our time with lengths known to the host,
-and the columns behind it are that time over ours in the other forms, and batch-invariant. The last lines tell its
-times in those forms ("FA3's own", by cuDNN's too) over ours.
-JSON lines go to --out.
+Where FA_PEERS has FlashAttention-3 as vLLM ships it (vllm_fa3.py), it is timed in turn in those forms, too, the
+faster of vLLM's two ways to call it. "best" is the fastest of the peers with lengths known to the host; "best/ours"
+is that over our time, and the columns behind it are that time over ours in the other forms, and batch-invariant.
+The last lines are FlashAttention-3's times in each form over ours. JSON lines go to --out.
 With --templates the winners of several directories of templates ("-" is what is built in) are timed in turn: the first
 one's fill the table, and a line for each of the others says how many times faster it is than the first in every form.
 
@@ -25,27 +24,49 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fatune
+import vllm_fa3
 from attn_vs_torch import Clock, geomean
 from templates_in_turn import open_tuners
 
-# (batch, query heads, key heads, queries, keys), then microseconds of an H200: cuDNN (with four queries it takes a mask,
-# which is four times slower) and beside it FlashAttention-3 with fixed lengths, lengths on the device, pages of 64 and of 16.
-FA3_FORMS = ["fixed", "lengths", "page 64", "page 16"]
-ROWS = [((1, 32, 8, 1, 4096), 17.1, [17.1, 19.9, 19.5, 20.0]), ((8, 32, 8, 1, 4096), 49.5, [49.4, 52.3, 52.3, 52.9]),
-        ((32, 32, 8, 1, 8192), 248.4, [254.8, 257.4, 258.9, 264.8]), ((128, 32, 8, 1, 2048), 252.4, [262.9, 271.6, 272.3, 278.8]),
-        ((1, 32, 8, 1, 131072), 136.6, [137.7, 147.4, 145.5, 147.9]), ((16, 64, 8, 1, 16384), 245.6, [255.7, 258.3, 258.0, 263.5]),
-        ((8, 32, 32, 1, 4096), 133.3, [138.6, 143.0, 141.4, 143.9]), ((64, 16, 1, 1, 8192), 79.9, [79.7, 83.8, 83.5, 83.8]),
-        ((8, 32, 8, 4, 8192), 335.5, [77.8, 81.2, 83.0, 82.8])]
+ROWS = [(1, 32, 8, 1, 4096), (8, 32, 8, 1, 4096), (32, 32, 8, 1, 8192), (128, 32, 8, 1, 2048), (1, 32, 8, 1, 131072), (16, 64, 8, 1, 16384),
+        (8, 32, 32, 1, 4096), (64, 16, 1, 1, 8192), (8, 32, 8, 4, 8192), (3, 28, 4, 1, 5000), (48, 64, 8, 1, 1500), (256, 32, 8, 1, 700),
+        (5, 40, 8, 1, 30000)]   # batch, query heads, key heads, queries, keys
 FORMS = {"fixed": {}, "lengths": {"lengths_k": 2}, "page 64": {"lengths_k": 2, "page": 64},
          "page 16": {"lengths_k": 2, "page": 16}, "invariant": {"batch_invariant": 1}, "fp8": {"kv_dtype": 1}}
 
 
 def paged(keys, page, order):
-    """[B, H, S, D] -> [pages, page, H, D], page i of the list at place order[i]."""
+    """[B, H, S, D] -> [pages, page, H, D], page i of the list at place order[i]; a sequence's last page ends in zeros."""
+    keys = F.pad(keys, (0, 0, 0, -keys.shape[2] % page))
     batch, heads, seq, dim = keys.shape
     pool = torch.empty(batch * seq // page, page, heads, dim, device=keys.device, dtype=keys.dtype)
     pool[order.long()] = keys.view(batch, heads, seq // page, page, dim).permute(0, 2, 3, 1, 4).reshape(pool.shape)
     return pool
+
+
+def shuffled(batch, keys, page):
+    """A table of pages for sequences of so many keys."""
+    columns = -(-keys // page)
+    return torch.randperm(batch * columns, device="cuda").to(torch.int32).view(batch, columns)
+
+
+def fa3(name, q, k, v):
+    """FlashAttention-3's calls in a form that it has, which return [batch, heads, queries, dim]."""
+    batch, heads_kv, seq_k, dim = k.shape
+    form, seq_q = FORMS[name], q.shape[2]
+    if not set(form) <= {"lengths_k", "page"}:
+        return {}
+    rows, table = [x.transpose(1, 2).contiguous() for x in (k, v)], None
+    if "page" in form:
+        table = shuffled(batch, seq_k, form["page"])
+        rows = [paged(x, form["page"], table.view(-1)) for x in (k, v)]
+    starts = [torch.arange(batch + 1, device="cuda", dtype=torch.int32) * n for n in (seq_q, seq_k)]
+    lengths = dict(seqused_k=torch.full((batch,), seq_k, device="cuda", dtype=torch.int32), block_table=table)
+    if name == "fixed":
+        lengths, rows = dict(cu_seqlens_k=starts[1]), [x.view(-1, heads_kv, dim) for x in rows]
+    queries = q.transpose(1, 2).reshape(-1, q.shape[1], dim)
+    calls = vllm_fa3.calls(queries, *rows, torch.full_like(queries, math.nan), starts[0], seq_q, seq_k, seq_q > 1, **lengths)
+    return {way: lambda call=call: call().view(batch, seq_q, -1, dim).transpose(1, 2) for way, call in calls.items()}
 
 
 def arguments(form, q, k, v, o):
@@ -57,12 +78,10 @@ def arguments(form, q, k, v, o):
         args.seqused_k = lengths.data_ptr()
         keep.append(lengths)
     if "page" in form:
-        pages = batch * seq_k // form["page"]
-        order = torch.randperm(pages, device="cuda").to(torch.int32)
-        k, v = paged(k, form["page"], order), paged(v, form["page"], order)
-        args.block_table, args.block_table_stride = order.data_ptr(), seq_k // form["page"]
-        args.num_pages = pages
-        keep.append(order)
+        table = shuffled(batch, seq_k, form["page"])
+        k, v = (paged(x, form["page"], table.view(-1)) for x in (k, v))
+        args.block_table, args.block_table_stride, args.num_pages = table.data_ptr(), table.stride(0), table.numel()
+        keep.append(table)
         for name, x in (("k", k), ("v", v)):   # of a page, a head and a row
             setattr(args, name + "_stride", (fatune.c.c_int64 * 3)(x.stride(0), x.stride(2), x.stride(1)))
     if "kv_dtype" in form:
@@ -103,7 +122,7 @@ def peers(shape, q, k, v):
     return calls
 
 
-def run_row(tuners, clock, shape, cudnn, fa3, forms, budget_ms):
+def run_row(tuners, clock, shape, forms, budget_ms):
     batch, heads, heads_kv, seq_q, seq_k = shape
     q = torch.randn(batch, heads, seq_q, 128, device="cuda", dtype=torch.bfloat16)
     k = torch.randn(batch, heads_kv, seq_k, 128, device="cuda", dtype=torch.bfloat16)
@@ -121,10 +140,18 @@ def run_row(tuners, clock, shape, cudnn, fa3, forms, budget_ms):
             error = (o.float() - right).abs().max().item()
             if not error <= (0.1 if name == "fp8" else 0.02):
                 raise SystemExit(f"wrong result: {error} beside cuDNN in {shape}, {name}, templates of {directory}")
+        for way, call in fa3(name, q, k, v).items():
+            calls["fa3", way, name] = call
+            error = (call().float() - right).abs().max().item()
+            if not error <= 0.02:
+                raise SystemExit(f"wrong result: {error} beside cuDNN in {shape}, {name}, {way}")
     us = {name: t * 1e3 for name, t in clock.in_turn(calls, budget_ms).items()}
-    own = {name: us["cudnn"] / cudnn * t for name, t in zip(FA3_FORMS, fa3)}
-    us["fa3*"] = own["fixed"]
-    best = min(us[name] for name in ("cudnn", "fa2", "fa3*") if name in us)
+    own = {}
+    for of in [of for of in us if of[0] == "fa3"]:
+        own[of[2]] = min(us.pop(of), own.get(of[2], math.inf))
+    if "fixed" in own:
+        us["fa3"] = own["fixed"]
+    best = min(us[name] for name in ("cudnn", "fa2", "fa3") if name in us)
     row = dict(shape=shape, best=best, configs=configs[first], ours=best / us["fixed"],
                **{f"fixed/{name}": us["fixed"] / us[name] for name in forms[1:]},
                **{f"fa3 {name}": own[name] / us[name] for name in forms if name in own})
@@ -156,17 +183,17 @@ def main():
     begin = time.monotonic()
     forms = ["fixed", *(name for name in options.forms if name != "fixed")]
     tuners, clock, rows = open_tuners(options.templates), Clock(), []
-    print(f"{'B Hq Hk Sq Sk':22s} {'cuDNN':>7s} {'FA2':>7s} {'FA3*':>7s} {'ours':>7s} {'best/ours':>9s} "
+    print(f"{'B Hq Hk Sq Sk':22s} {'cuDNN':>7s} {'FA2':>7s} {'FA3':>7s} {'ours':>7s} {'best/ours':>9s} "
           + " ".join(f"{name:>9s}" for name in forms[1:]))
     for index in options.rows:
         if rows and time.monotonic() - begin > options.seconds:
             print(f"after {options.seconds:.0f} s the other rows are left out")
             break
-        row = run_row(tuners, clock, *ROWS[index], forms, options.budget_ms)
+        row = run_row(tuners, clock, ROWS[index], forms, options.budget_ms)
         rows.append(row)
         us = row["us"]
         print(f"{' '.join(map(str, row['shape'])):22s} {us['cudnn']:7.1f} {us.get('fa2', math.nan):7.1f} "
-              f"{us['fa3*']:7.1f} {us['fixed']:7.1f} {row['ours']:9.3f} "
+              f"{us.get('fa3', math.nan):7.1f} {us['fixed']:7.1f} {row['ours']:9.3f} "
               + " ".join(f"{row['fixed/' + name]:9.3f}" for name in forms[1:]) + f"  {row['configs']['fixed']}",
               flush=True)
         print_others([row], forms)
@@ -176,10 +203,10 @@ def main():
         torch.cuda.empty_cache()
     print("geometric mean" + " " * 42 + f"{geomean(row['ours'] for row in rows):9.3f} "
           + " ".join(f"{geomean(row['fixed/' + name] for row in rows):9.3f}" for name in forms[1:]))
-    for name in FA3_FORMS[1:]:
-        if name in forms:
-            ratios = [row["fa3 " + name] for row in rows]
-            print(f"FlashAttention-3's own {name}* over ours: {min(ratios):.3f} to {max(ratios):.3f}")
+    for name in forms:
+        ratios = [row["fa3 " + name] for row in rows if "fa3 " + name in row]
+        if ratios:
+            print(f"FlashAttention-3's {name} over ours: {geomean(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
     print_others(rows, forms)
     for tuner in tuners.values():
         tuner.close()

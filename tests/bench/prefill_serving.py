@@ -3,8 +3,9 @@
 
 Every form of a row is tuned by the library (proved before it is timed), some of its rows are checked once more against
 PyTorch in fp32, and all forms are timed in turn with the dense kernel and PyTorch's peers, the L2 flushed before each
-launch, the median taken. bf16, causal, microseconds. "FA3*" is FlashAttention-3 by its ratio to a peer, as once measured in
-turn on an H200: varlen to FA2's, windows to cuDNN's dense time. JSON lines go to --out.
+launch, the median taken. bf16, causal, microseconds. Where FA_PEERS has FlashAttention-3 as vLLM ships it (vllm_fa3.py), each
+form has it beside it, on the same tensors, the faster of vLLM's two ways to call it; its outputs are looked at, too. JSON lines
+go to --out.
 With --templates the winners of several directories of templates ("-" is what is built in) are timed in turn: a form's line
 is of the first one's, and behind it stands how many times faster the others' are.
 
@@ -20,6 +21,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fatune
+import vllm_fa3
 from attn_vs_torch import Clock
 from decode_vs_torch import paged
 from templates_in_turn import open_tuners
@@ -27,22 +29,25 @@ from templates_in_turn import open_tuners
 MIXED = [8192, 64, 3511, 181, 1024, 512, 2200, 4096, 97, 300, 1500, 700, 6000, 128, 2600, 420, 850, 393]   # 32,768 in all
 EQUAL = [4096] * 8
 SHORT = [5 + i * 73 % 196 for i in range(200)]   # 5 to 200
+MANY = [30 + i * 977 % 1471 for i in range(64)]   # 30 to 1,500
 WINDOW = 1024
-# name: lengths, heads (of queries, of keys), head dim, and forms with the fields that each asks for; fa3: a peer, and
-# FlashAttention-3's time over that peer's, for the forms that FlashAttention-3 was timed in.
+# name: lengths, heads (of queries, of keys), head dim, and forms with the fields that each asks for.
 ROWS = {
     "equal": dict(lengths=EQUAL, heads=(32, 8), dim=128, forms={
-        "varlen": dict(varlen=1), "lengths": dict(used=1), "page 64": dict(used=1, page=64), "page 16": dict(used=1, page=16)}),
+        "varlen": dict(varlen=1), "lengths": dict(used=1), "page 64": dict(used=1, page=64), "page 16": dict(used=1, page=16),
+        "window, page 64": dict(used=1, page=64, window=1), "window, page 16": dict(used=1, page=16, window=1)}),
     "mixed": dict(lengths=MIXED, heads=(32, 8), dim=128, forms={
-        "varlen": dict(varlen=1), "page 64": dict(varlen=1, page=64)}, fa3=("fa2", 1446 / 2939)),
+        "varlen": dict(varlen=1), "page 64": dict(varlen=1, page=64), "page 16": dict(varlen=1, page=16),
+        "window, page 64": dict(varlen=1, page=64, window=1), "window, page 16": dict(varlen=1, page=16, window=1)}),
+    "many": dict(lengths=MANY, heads=(32, 8), dim=128, forms={"varlen": dict(varlen=1), "page 64": dict(varlen=1, page=64)}),
     "short": dict(lengths=SHORT, heads=(32, 8), dim=128, forms={"varlen": dict(varlen=1), "page 64": dict(varlen=1, page=64)}),
     "long, D 128": dict(lengths=[8192] * 2, heads=(16, 16), dim=128, forms={
         "lengths": dict(used=1), "lengths, sinks": dict(used=1, sinks=1), "window": dict(window=1), "sinks": dict(sinks=1),
         "softcap": dict(softcap=1), "softcap, page 64": dict(varlen=1, page=64, softcap=1),
-        "softcap, window": dict(varlen=1, page=64, softcap=1, window=1)}, fa3=("cudnn", 243 / 912)),
+        "softcap, window": dict(varlen=1, page=64, softcap=1, window=1)}),
     "long, D 64": dict(lengths=[8192] * 2, heads=(32, 32), dim=64, forms={
         "lengths": dict(used=1), "lengths, sinks": dict(used=1, sinks=1), "window": dict(window=1), "sinks": dict(sinks=1),
-        "softcap": dict(softcap=1)}, fa3=("cudnn", 361 / 1205)),
+        "softcap": dict(softcap=1)}),
     "long, D 256": dict(lengths=[8192] * 2, heads=(16, 8), dim=256, forms={
         "lengths": dict(used=1), "window": dict(window=1), "softcap": dict(softcap=1), "softcap, page 64": dict(varlen=1, page=64, softcap=1),
         "softcap, window": dict(varlen=1, page=64, softcap=1, window=1)}),
@@ -58,7 +63,7 @@ class Row:
         total = sum(lengths)
         shape = [(total, heads[0], dim), (total, heads[1], dim), (total, heads[1], dim)]
         self.q, self.k, self.v = (torch.randn(s, device="cuda", dtype=torch.bfloat16) for s in shape)
-        self.sinks = torch.randn(heads[0], device="cuda")
+        self.sinks = torch.randn(heads[0], device="cuda", dtype=torch.bfloat16).float()   # as vLLM's FlashAttention-3 takes them
         bounds = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
         self.bounds = bounds
         self.cu = torch.tensor(bounds, device="cuda", dtype=torch.int32)
@@ -84,8 +89,8 @@ class Row:
             at += count
         return paged(padded[0], page, order), paged(padded[1], page, order), table
 
-    def ours(self, tuner, o, varlen=0, used=0, page=0, window=0, sinks=0, softcap=0):
-        """A call without arguments that launches our kernel, and its config."""
+    def ours(self, tuner, o, cache, varlen=0, used=0, page=0, window=0, sinks=0, softcap=0):
+        """A call without arguments that launches our kernel, and its config; cache: keys, values and the table of pages or None."""
         batch, longest, total = len(self.lengths), max(self.lengths), sum(self.lengths)
         mean = total // batch if varlen and min(self.lengths) < longest else 0
         problem = fatune.problem("bf16", "bottom-right", self.dim, batch, *self.heads, longest)
@@ -94,7 +99,7 @@ class Row:
         problem.lengths_k = 2 if used or page else 1 if varlen else 0
         problem.mean_q = problem.mean_k = mean
         problem.window_left = WINDOW - 1 if window else 0
-        k, v, table = self.pages(page) if page else (self.k, self.v, None)
+        k, v, table = cache
         args = fatune.Args(size=fatune.c.sizeof(fatune.Args), q=self.q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(),
                            o=o.data_ptr(), cu_seqlens_q=self.cu.data_ptr(), cu_seqlens_k=self.cu.data_ptr(),
                            seqused_k=self.used.data_ptr(), sinks=self.sinks.data_ptr(), softcap=CAP, total_q=total, total_k=total)
@@ -105,6 +110,15 @@ class Row:
         kernel = tuner.kernel(problem)
         call = tuner.caller(kernel, args, torch.cuda.current_stream().cuda_stream, (k, v, table))
         return call, tuner.answer(kernel).trial.config.text()
+
+    def fa3(self, o, cache, used=0, page=0, window=0, sinks=0, softcap=0, **_):
+        k, v, table = cache
+        if used and not page:
+            k, v = (x.view(len(self.lengths), self.lengths[0], *x.shape[1:]) for x in (k, v))
+        lengths = dict(seqused_k=self.used, block_table=table) if used or page else dict(cu_seqlens_k=self.cu)
+        return vllm_fa3.calls(self.q, k, v, o, self.cu, max(self.lengths), max(self.lengths), True, **lengths,
+                              window=WINDOW if window else None, softcap=CAP if softcap else 0.0,
+                              sinks=self.sinks.bfloat16() if sinks else None)
 
     def check(self, o, name, window=0, sinks=0, softcap=0, **_):
         """Some queries of the first and the last sequence against fp32."""
@@ -162,17 +176,21 @@ def run_row(tuners, clock, name, row, forms, budget_ms):
     calls["fa2"] = tensors.fa2()
     asked = {form: fields for form, fields in row["forms"].items() if forms is None or form in forms}
     for form, fields in {**({"dense": {}} if same else {}), **asked}.items():
+        cache = tensors.pages(fields["page"]) if fields.get("page") else (tensors.k, tensors.v, None)
         for directory, tuner in tuners.items():
             o = torch.full_like(tensors.q, math.nan)
-            call, configs[directory][form] = tensors.ours(tuner, o, **fields)
+            call, configs[directory][form] = tensors.ours(tuner, o, cache, **fields)
             calls[form if directory == first else (directory, form)] = call
             call()
             tensors.check(o, f"{name}, {form}, templates of {directory}", **fields)
+        for way, call in tensors.fa3(torch.empty_like(tensors.q), cache, **fields).items():
+            calls["fa3", way, form] = call
+            tensors.check(call(), f"{name}, {form}, {way}", **fields)
     us = {form: t * 1e3 for form, t in clock.in_turn(calls, budget_ms).items()}
-    if "fa3" in row:
-        peer, ratio = row["fa3"]
-        us["fa3*"] = us[peer] * ratio
-    result = dict(row=name, us=us, configs=configs[first])
+    fa3 = {}
+    for of in [of for of in us if of[0] == "fa3"]:
+        fa3[of[2]] = min(us.pop(of), fa3.get(of[2], math.inf))
+    result = dict(row=name, us=us, fa3=fa3, configs=configs[first])
     if others:
         result["others"] = {d: dict(us={form: us.pop((d, form)) for form in configs[d]}, configs=configs[d]) for d in others}
     return result
@@ -201,8 +219,8 @@ def main():
                 said += f"  dense/this {us['dense'] / t:6.3f}"
             if form == "window":
                 said += f"  of its share {t / (us['dense'] * share_of_window(ROWS[name]['lengths'][0])):6.3f}"
-            if "fa3*" in us and (name == "mixed" or form == "window"):
-                said += f"  FA3*/this {us['fa3*'] / t:6.3f}"
+            if form in result["fa3"]:
+                said += f"  FA3/this {result['fa3'][form] / t:6.3f}"
             for directory, other in result.get("others", {}).items():
                 if form in other["us"]:
                     said += f"  {directory} {t / other['us'][form]:6.3f}"
