@@ -48,6 +48,8 @@ def _words(causal=False, *, scale=None, layout="bhsd", top_left=False, window=No
 
 def options_of(causal=False, scale=None, layout="bhsd", window=None, softcap=None, **others):
     """The inverse: options of fa_tune.attention() as those of an operator."""
+    if not isinstance(causal, str):
+        causal = True if causal else False  # pylint: disable=simplifiable-if-expression  # bool() leaves a compiler's symbol one
     top_left = causal == "top-left"
     return {"causal": top_left or causal is True or causal == "bottom-right", "scale": scale, "layout": layout or "bhsd",
             "top_left": top_left, "window": None if window is None else list(window), "softcap": softcap or 0.0, **others}
