@@ -17,7 +17,8 @@
 #                           gpu-bundle/; FA_PEERS is a folder with FlashAttention-3's package, if it is to be one
 #   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
 #   tests/gpu.sh serving    attention as inference engines call it, and graphs replayed on other sequences
-#   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it); the ways to gradients
+#   tests/gpu.sh python [TEST...]  the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it), and the ways to
+#                           gradients; or these tests of gpu_python.py alone
 #   tests/gpu.sh training [TEST...]  gradients through PyTorch's autograd, and their speed beside SDPA's, from the same wheel
 #   tests/gpu.sh gemm       the matrix product: every config proved, and its speed beside cuBLAS, from the same wheel
 #   tests/gpu.sh rms_norm   RMS norm likewise, beside PyTorch's and torch.compile's
@@ -473,7 +474,12 @@ final() { # PARTS, or all
 if [ "$mode" = final ]; then shift; final "$@"; fi
 if [ "$mode" = proof ]; then shift; proof "$@"; fi
 if [ "${mode#part_}" != "$mode" ]; then "$mode"; [ $failed -eq 0 ]; exit; fi
-if [ "$mode" = python ]; then python_package; gradients_right ways; finish; fi
+if [ "$mode" = python ]; then
+    shift
+    python_package "$@"
+    [ $# -gt 0 ] || gradients_right ways
+    finish
+fi
 if [ "$mode" = training ]; then shift; training "$@"; fi
 if [ "$mode" = gemm ]; then
     every_config gemm "--m 4096 --dtype bf16" "--m 16 --dtype bf16" "--m 200 --n 1032 --k 520 --dtype bf16"

@@ -428,6 +428,153 @@ def hugging_face_tokens_are_the_same():
                                                                                   difference)
 
 
+def tokens_agree(what, ours, theirs, logits):
+    """Compares rows of tokens (lists). Two ways of rounding may part where SDPA's two best logits (steps, rows, vocabulary)
+    are next to one another; behind that place the rows have nothing in common."""
+    parted = 0
+    assert len(ours) == len(theirs), (what, ours, theirs)
+    for row, (mine, right) in enumerate(zip(ours, theirs)):
+        assert len(mine) == len(right), "%s: row %d has %d tokens, SDPA's %d" % (what, row, len(mine), len(right))
+        at = next((i for i, pair in enumerate(zip(mine, right)) if pair[0] != pair[1]), None)
+        if at is not None:
+            best = logits[at][row].float().topk(2).values
+            assert best[0] - best[1] < 0.03, "%s: row %d differs from place %d on (%s, SDPA %s), where SDPA's best logits are %s" % (
+                what, row, at, mine[at:], right[at:], best.tolist())
+            parted += 1
+    return "%s: the same tokens%s" % (what, " but for %d rows that part at a tie" % parted if parted else "")
+
+
+class Watched:
+    """A `with` that sees which problems came to fa_tune, and which sentences said that SDPA computed a call."""
+
+    def __enter__(self):
+        from fa_tune import _policy
+        _policy._warned.clear()
+        self.catcher, self.recording = warnings.catch_warnings(record=True), fa_tune.recording()
+        self.told = self.catcher.__enter__()
+        warnings.simplefilter("always")
+        self.met = self.recording.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self.recording.__exit__(*error)
+        self.catcher.__exit__(*error)
+
+    def check(self, what, wanted, least, falls_back=False):
+        """At least so many calls of problems that are wanted; and SDPA where that was meant only."""
+        reasons = [str(one.message) for one in self.told if "sdpa_attention_forward computes" in str(one.message)]
+        assert bool(reasons) == falls_back, "%s: fell back: %s" % (what, reasons or "no")
+        calls = sum(count for problem, count in self.met.calls.items() if wanted(problem))
+        assert calls >= least, "%s: %d such calls of ours, wanted %d; met: %s; warnings: %s" % (
+            what, calls, least, ["%d x %r" % (count, problem) for problem, count in self.met.calls.items()],
+            [str(one.message)[:200] for one in self.told])
+        return calls
+
+
+def needs_transformers():
+    if importlib.util.find_spec("transformers") is None:
+        raise Skip("transformers is not here")
+    import transformers
+    if not hasattr(transformers, "ContinuousBatchingConfig"):
+        raise Skip("transformers %s is older than 5.17, which this is written for" % transformers.__version__)
+    return transformers
+
+
+def by_sdpa_alone(model, prompts, new, **more):
+    """(rows of tokens, logits) of greedy generation with a growing cache."""
+    model.set_attn_implementation("sdpa")
+    told = model.generate(prompts, max_new_tokens=new, do_sample=False, return_dict_in_generate=True, output_logits=True, **more)
+    return told.sequences[:, prompts.shape[1]:].tolist(), told.logits
+
+
+def transformers_static_cache():
+    """Greedy generation with a static cache, eager, in chunks and compiled with CUDA graphs: SDPA's tokens, each step by ours."""
+    transformers = needs_transformers()
+    import hf_llama
+    model, new, said = hf_llama.small_llama().to("cuda", torch.float16), 12, []
+    layers = model.config.num_hidden_layers
+    prompts = torch.randint(3, 512, (3, 100), device="cuda")
+    padded = torch.ones_like(prompts)
+    padded[0, :30] = 0
+
+    def has_lengths(problem):
+        return problem["lengths_k"] == "seqused"
+    theirs, logits = by_sdpa_alone(model, prompts, new)
+    ways = (("static, eager", {"disable_compile": True}, layers * (new - 1)),
+            ("static, the prompt in chunks of 40", {"disable_compile": True, "prefill_chunk_size": 40}, layers * (new + 1)),
+            ("static, compiled by generate()", {}, layers))  # replays of a graph are not seen
+    for what, more, least in ways:
+        model.set_attn_implementation("fa_tune")
+        with Watched() as watched:
+            made = model.generate(prompts, max_new_tokens=new, do_sample=False, cache_implementation="static", **more)
+        said.append(tokens_agree(what, made[:, prompts.shape[1]:].tolist(), theirs, logits))
+        said[-1] += ", %d calls with lengths" % watched.check(what, has_lengths, least)
+    theirs_padded, logits_padded = by_sdpa_alone(model, prompts, new, attention_mask=padded)
+    model.set_attn_implementation("fa_tune")
+    with Watched() as watched:
+        made = model.generate(prompts, attention_mask=padded, max_new_tokens=new, do_sample=False, cache_implementation="static",
+                              disable_compile=True)
+    said.append(tokens_agree("left padding", made[:, prompts.shape[1]:].tolist(), theirs_padded, logits_padded))
+    watched.check("left padding", has_lengths, 0, falls_back=True)
+    # A loop of one's own without a mask: the numbers of keys are made inside the compiled graph.
+    model.set_attn_implementation("fa_tune")
+    cache = transformers.StaticCache(config=model.config, max_cache_len=128)
+    torch._dynamo.reset()
+    step, given, rows = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True), prompts, []
+    with torch.no_grad(), Watched() as watched:
+        for i in range(new):
+            if i > 0:
+                torch.compiler.cudagraph_mark_step_begin()
+            told = (step if i else model.forward)(input_ids=given, past_key_values=cache, use_cache=True)
+            given = told.logits[:, -1:].argmax(-1).clone()
+            rows.append(given)
+    said.append(tokens_agree("reduce-overhead, fullgraph", torch.cat(rows, 1).tolist(), theirs, logits))
+    watched.check("reduce-overhead, fullgraph", has_lengths, layers)
+    return "; ".join(said)
+
+
+def transformers_continuous_batching():
+    """generate_batch of ragged prompts: SDPA's tokens of each alone, decoding over the cache's pages by ours, with CUDA graphs
+    and with windows too."""
+    transformers = needs_transformers()
+    import hf_llama
+    new, said = 10, []
+    torch.manual_seed(3)
+    windowed = transformers.MistralForCausalLM(transformers.MistralConfig(
+        vocab_size=512, hidden_size=512, intermediate_size=1024, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2,
+        sliding_window=48, bos_token_id=1, eos_token_id=None, pad_token_id=0)).eval()
+    prompts = [torch.randint(3, 512, (length,)).tolist() for length in (5, 130, 17, 64, 33)]
+
+    def is_paged(problem):
+        return problem["page"] > 0 and problem["lengths_k"] == "seqused"
+
+    def has_window(problem):
+        return problem["window"] and problem["varlen"]
+    config = transformers.ContinuousBatchingConfig
+    for what, model, more, wanted in (
+            ("eager, pages of 32", hf_llama.small_llama(), {"block_size": 32, "num_blocks": 64}, is_paged),
+            ("prompts in chunks, pages of 256", None, {"block_size": 256, "num_blocks": 16, "max_batch_tokens": 64}, is_paged),
+            ("CUDA graphs, pages of 64", None, {"block_size": 64, "num_blocks": 64, "use_cuda_graph": True}, is_paged),
+            ("windows", windowed, {"block_size": 32, "num_blocks": 64}, has_window)):
+        if model is not None:
+            used = model.to("cuda", torch.float16)
+            alone = [by_sdpa_alone(used, torch.tensor([prompt], device="cuda"), new) for prompt in prompts]
+        theirs, logits = [rows[0] for rows, _ in alone], [[one[1][i][0] for one in alone] for i in range(new)]
+        used.set_attn_implementation("paged|fa_tune")
+        with Watched() as watched, fa_tune.policy(on_miss="nearest"):
+            told = used.generate_batch(
+                prompts, generation_config=transformers.GenerationConfig(max_new_tokens=new, do_sample=False, eos_token_id=-1,
+                                                                         pad_token_id=0),
+                continuous_batching_config=config(**{"max_batch_tokens": 256, **more}), progress_bar=False)
+        made = sorted(told.values(), key=lambda one: int(one.request_id.rsplit("_", 1)[-1]))
+        failed = [str(one.error) for one in made if one.error]
+        assert not failed and len(made) == len(prompts), "%s: %d of %d requests came back; errors: %s" % (
+            what, len(made), len(prompts), failed)
+        said.append(tokens_agree(what, [list(one.generated_tokens) for one in made], theirs, logits))
+        said[-1] += ", %d calls" % watched.check(what, wanted, used.config.num_hidden_layers * (1 if "graphs" in what else new - 1))
+    return "; ".join(said)
+
+
 def cupy_arrays():
     if importlib.util.find_spec("cupy") is None:
         raise Skip("CuPy is not here")
@@ -657,8 +804,8 @@ TESTS = [
     the_newcomers_three_lines, a_bound_kernel_and_objects, random_problems_against_float64,
     refusals_say_what_to_pass, torch_compile_takes_it_whole, graphs_capture_and_replay,
     outputs_are_as_pytorch_makes_them, threads_and_streams, a_thread_without_a_context, two_devices, serving_policy,
-    serving_calls, sdpa_drop_in, hugging_face_tokens_are_the_same, cupy_arrays, jax_arrays, what_pytorchs_ways_cost,
-    host_costs, fork_is_an_error,
+    serving_calls, sdpa_drop_in, hugging_face_tokens_are_the_same, transformers_static_cache,
+    transformers_continuous_batching, cupy_arrays, jax_arrays, what_pytorchs_ways_cost, host_costs, fork_is_an_error,
 ]
 
 if __name__ == "__main__":

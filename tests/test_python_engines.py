@@ -406,7 +406,7 @@ def vllm_starts(**config):
     fa_tune.close()
     _policy._recorded.clear()
     _start._prepared.clear()
-    _start._spent = 0.0
+    _start._spent = _start._on_met = 0.0
     impl = backend.get_impl_cls()(Ragged.HEADS, DIM, DIM ** -0.5, Ragged.HEADS_KV)
     _start.begin_to_serve("vllm")
     said = io.StringIO()
@@ -466,14 +466,44 @@ def serving_tunes_nothing_and_the_next_start_tunes_what_was_met():
         impl, builder, said = vllm_starts()
         tap.equal(len(said), 2 + len(steps))  # the two that were left, and what was met
         tap.equal({kernel_of_step(impl, builder, step).origin for step in steps}, {"measured"})
+        path = os.path.join(folder, "met-by-vllm.jsonl")
+        tap.equal((os.path.getsize(path), os.stat(path).st_mode & 0o777), (0, 0o600))  # what is tuned has left it
         tap.equal(vllm_starts()[2], [])  # all is there
-        with open(os.path.join(folder, "met-by-vllm.jsonl"), "a", encoding="utf-8") as file:
+        met = [Problem(**impl.problem(FLOAT16, PAGE, True), batch=batch, seq_q=1, seq_k=16) for batch in (5, 6, 7)]
+        foreign = Problem(seq=64, head_dim=64)  # another model's
+        with open(path, "a", encoding="utf-8") as file:
+            file.writelines(one.as_json() + "\n" for one in (*met, foreign))
+        tune, tried, _start.RECORDED_S = _start._engine.tune, [], 0  # tuned within a time of its own, however long the budget
+        try:
+            tap.equal(vllm_starts()[2], ["fa_tune: vllm leaves 3 problems that earlier runs met to later starts: 0 s for them are over"])
+            _start.RECORDED_S = 1000
+
+            def refuses(problem, *more):
+                tried.append(problem["batch"])
+                if problem["batch"] in (5, 6):
+                    raise {5: fa_tune.NotSupported("no family"), 6: fa_tune.DeviceError("no memory")}[problem["batch"]]
+                return tune(problem, *more)
+            _start._engine.tune = refuses
+            for times in (1, 2):  # what no family computes is not tried again, what memory failed is
+                del tried[:]
+                vllm_starts()
+                tap.equal((5 in tried, 6 in tried, 7 in tried), (times == 1, True, times == 1))
+                tap.equal([json.loads(line).get("problem", {}).get("batch") for line in open(path, encoding="utf-8")],
+                          [5, None, None])
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write(met[0].as_json() + "\n")  # it was met again
+        finally:
+            _start._engine.tune, _start.RECORDED_S = tune, 10
+        tap.equal(problems_of_file(path), [*met[:2], foreign, met[0]])  # a plan for fa-tune sweep
+        vllm_starts()
+        tap.equal(problems_of_file(path), [met[0], foreign])
+        with open(path, "a", encoding="utf-8") as file:
             file.write('{"operation": "attn_fwd", "ba')  # as a killed run leaves it
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             vllm_starts()
         tap.has(str(caught[-1].message), "what an earlier run met is not tuned")
-        tap.equal(len(problems_of_file(file.name, [])), len(steps))  # it costs no other line
+        tap.equal(problems_of_file(path), [met[0], foreign])  # it costs no other line, and leaves the file
         os.environ["FA_TUNE_ENGINE_SECONDS"] = "soon"
         tap.has(refused(ValueError, vllm_starts), "FA_TUNE_ENGINE_SECONDS")
 

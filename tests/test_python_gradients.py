@@ -457,10 +457,29 @@ def a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varl
         refused(fa_tune.NotSupported, "call torch.use_deterministic_algorithms(True)", q, k, v, deterministic=True,
                 by=dynamo.attention_varlen, **lengths)
 
+        class Symbol:  # as a comparison of shapes is under torch.compile(dynamic=True)
+            def __bool__(self):
+                return True
+
         class Zeros(Tensor):
             def __eq__(self, other):
                 raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
-        for more in ({"dropout_p": 0.5}, {"block_table": ints(3, 2)}, {"q_descale": Zeros((2,))}, {"cu_seqlens_k": None}):
+        paged = dict(lengths, cu_seqlens_k=None, seqused_k=ints(2), block_table=ints(2, 5))
+        dynamo.attention_varlen(q, k, v, **paged)
+        tap.equal({name: asked[-1][name] for name in paged}, paged)
+        pages = Tensor((9, 16, 2, DIM))
+        tap.equal(ops._attention_fake(q, pages, pages, layout="bshd", **paged).shape, (12, 4, DIM))
+        torch.ops.fa_tune.attention_out = lambda *tensors, **options: asked.append(options)
+        dynamo.attention(q, k, v, causal=Symbol(), out=q, seqused_k=paged["seqused_k"])
+        tap.equal((asked[-1]["causal"], asked[-1]["seqused_k"]), (True, paged["seqused_k"]))
+        tap.equal("seqused_k" in asked[0], False)
+        try:
+            ops._recorded(False, q, k, v, seqused_k=paged["seqused_k"])
+        except fa_tune.NotSupported as error:
+            tap.has(str(error), "no backward pass for a call with seqused_k")
+        else:
+            raise AssertionError("gradients of a cache were taken")
+        for more in ({"dropout_p": 0.5}, {"q_descale": Zeros((2,))}, {"cu_seqlens_k": None}):
             try:
                 dynamo.attention_varlen(q, k, v, **{**lengths, **more})
             except NotImplementedError as error:

@@ -2,12 +2,14 @@
 """torch.ops.fa_tune: the operators that a compiled graph holds, and that PyTorch differentiates.
 
     attention(q, k, v, causal=False, *, scale=None, layout="bhsd", top_left=False, window=None, softcap=0,
-              sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None) -> o
+              sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
+              seqused_k=None, block_table=None) -> o
     attention_lse(…) -> (o, lse)
     attention_out(…, *, out, want_lse=False) -> lse, written only when it is wanted
     attention_backward(d_o, q, k, v, o, lse, causal=False, *, …) -> (dq, dk, dv, d_sinks)
 
-Tensors are of four dimensions; with cu_seqlens_q, sequences behind one another, of three: (total, heads, head_dim).
+Tensors are of four dimensions; with cu_seqlens_q, sequences behind one another, of three: (total, heads, head_dim). With
+seqused_k k and v are a cache, with block_table one in pages: (pages, page, heads_kv, head_dim).
 They are defined without torch.library.custom_op, which costs a call 8 to 11 µs. Eager code without gradients is better
 served by fa_tune.attention(), which does not go through PyTorch's dispatcher.
 """
@@ -20,7 +22,7 @@ _OPTIONS = ("bool causal=False, *, float? scale=None, str layout='bhsd', bool to
             "float softcap=0.0, Tensor? sinks=None, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, "
             "SymInt? max_seqlen_q=None, SymInt? max_seqlen_k=None")
 LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")
-_ARGUMENTS = "Tensor q, Tensor k, Tensor v, " + _OPTIONS
+_ARGUMENTS = "Tensor q, Tensor k, Tensor v, " + _OPTIONS + ", Tensor? seqused_k=None, Tensor? block_table=None"
 SCHEMAS = {
     "attention": "(%s) -> Tensor" % _ARGUMENTS,
     "attention_lse": "(%s) -> (Tensor, Tensor)" % _ARGUMENTS,
@@ -48,6 +50,8 @@ def _words(causal=False, *, scale=None, layout="bhsd", top_left=False, window=No
 
 def options_of(causal=False, scale=None, layout="bhsd", window=None, softcap=None, **others):
     """The inverse: options of fa_tune.attention() as those of an operator."""
+    if not isinstance(causal, str):
+        causal = True if causal else False  # pylint: disable=simplifiable-if-expression  # bool() leaves a compiler's symbol one
     top_left = causal == "top-left"
     return {"causal": top_left or causal is True or causal == "bottom-right", "scale": scale, "layout": layout or "bhsd",
             "top_left": top_left, "window": None if window is None else list(window), "softcap": softcap or 0.0, **others}
@@ -67,9 +71,10 @@ def _attention_out(q, k, v, *args, out, want_lse=False, **options):
 
 
 # ---- what a compiler's tracer learns: shapes, types and strides ----------------------------------
-def _check(q, k, v, layout, cu_seqlens_q):
+def _check(q, k, v, layout, cu_seqlens_q, block_table=None, seqused_k=None):
     dims = 4 if cu_seqlens_q is None else 3
-    torch._check(q.dim() == dims and k.dim() == dims and v.dim() == dims,
+    dims_k = dims if seqused_k is None and block_table is None else 4
+    torch._check(q.dim() == dims and k.dim() == dims_k and v.dim() == dims_k,
                  lambda: "fa_tune.attention takes tensors of %d dimensions%s, not %dD, %dD and %dD" % (
                      dims, "" if cu_seqlens_q is None else " with cu_seqlens_q", q.dim(), k.dim(), v.dim()))
     torch._check(layout in ("bhsd", "bshd"), lambda: "layout is bhsd or bshd, not %r" % (layout,))
@@ -77,8 +82,8 @@ def _check(q, k, v, layout, cu_seqlens_q):
                  lambda: "fa_tune.attention takes float16 or bfloat16, all three the same")
 
 
-def _fake_o(q, k, v, layout, cu_seqlens_q):
-    _check(q, k, v, layout, cu_seqlens_q)
+def _fake_o(q, k, v, layout, cu_seqlens_q, **cache):
+    _check(q, k, v, layout, cu_seqlens_q, **cache)
     return q.new_empty((*q.shape[:-1], v.shape[-1]))  # contiguous, as _core allocates it
 
 
@@ -89,16 +94,17 @@ def _fake_lse(q, layout, cu_seqlens_q):
     return q.new_empty((q.shape[0], heads, seq), dtype=torch.float32)
 
 
-def _attention_fake(q, k, v, causal=False, *, layout="bhsd", cu_seqlens_q=None, **_):
-    return _fake_o(q, k, v, layout, cu_seqlens_q)
+def _attention_fake(q, k, v, causal=False, *, layout="bhsd", cu_seqlens_q=None, seqused_k=None, block_table=None, **_):
+    return _fake_o(q, k, v, layout, cu_seqlens_q, seqused_k=seqused_k, block_table=block_table)
 
 
-def _attention_lse_fake(q, k, v, causal=False, *, layout="bhsd", cu_seqlens_q=None, **_):
-    return _fake_o(q, k, v, layout, cu_seqlens_q), _fake_lse(q, layout, cu_seqlens_q)
+def _attention_lse_fake(q, k, v, causal=False, *, layout="bhsd", cu_seqlens_q=None, **more):
+    return _attention_fake(q, k, v, layout=layout, cu_seqlens_q=cu_seqlens_q, **more), _fake_lse(q, layout, cu_seqlens_q)
 
 
-def _attention_out_fake(q, k, v, causal=False, *, layout="bhsd", cu_seqlens_q=None, out, want_lse=False, **_):
-    _check(q, k, v, layout, cu_seqlens_q)
+def _attention_out_fake(q, k, v, causal=False, *, layout="bhsd", cu_seqlens_q=None, out, want_lse=False, seqused_k=None,
+                        block_table=None, **_):
+    _check(q, k, v, layout, cu_seqlens_q, block_table, seqused_k)
     return _fake_lse(q, layout, cu_seqlens_q) if want_lse else q.new_empty(0, dtype=torch.float32)
 
 
@@ -217,6 +223,8 @@ def _without_gradients(lacks, q, k, v, **words):
 
 def _recorded(lse, q, k, v, *args, sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, **options):
     words = _words(*args, **options)
+    if not OPTIONS.issuperset(words):
+        _refuse(None, words)
     lacks = _lacks_gradients(q, v)
     if lacks is not None:
         return _without_gradients(lacks, q, k, v, return_lse=lse, sinks=sinks, cu_seqlens_q=cu_seqlens_q, **words)

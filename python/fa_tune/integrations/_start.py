@@ -3,7 +3,8 @@
 
 While the engine serves nothing is tuned, proved, read from the store or loaded: policy(on_miss="nearest") gives a problem
 that was not met before the nearest loaded kernel that is right for it, and adds it to a file. The next start tunes the
-problems of that file first, and `fa-tune sweep --plan` tunes all of them.
+problems of that file first, within RECORDED_S where what it needs is stored; `fa-tune sweep --plan` tunes all of them.
+What a start has tuned leaves the file, and what no family computes is marked in it and not tried again by this version.
 
 Processes that share a store or a service agree: each key is tuned by one of them while the others wait for its winner, all
 go through the same problems in the same order, and engines begin to serve when every process has ended its start.
@@ -17,14 +18,16 @@ import warnings
 from .. import _core, _engine
 from .._errors import Error
 from .._objects import Answer
-from .._policy import missed, policy
-from .._problem import Problem, problems_of_file
+from .._policy import is_a_miss, missed, policy
+from .._problem import Problem
 
 MOST_BYTES = 2 << 30  # of keys and values of a problem that is tuned here: weights lie in the same memory
+RECORDED_S = 10       # that tuning what earlier runs met may take of a start whose needed problems are stored
 LOADING_S = 10        # that loading what is stored may take where the budget is less
 VARIES = ("batch", "seq_q", "seq_k", "mean_q", "mean_k")  # among the problems of one kind of layer
 _prepared = set()  # kinds of layers
 _spent = 0.0       # seconds, by all of them
+_on_met = 0.0      # of these on problems that earlier runs met
 
 
 def begin_to_serve(engine):
@@ -86,17 +89,52 @@ def problems_of(decode, prefill, most_batch, most_queries, most_keys, queries=1)
     return needed, turns + decodes[len(prefills):] + prefills[len(decodes):]
 
 
+def _lines(path):
+    """Of each line of the file: (it, its problem or None, the version that found no kernel for it or None)."""
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            try:
+                given = json.loads(line)
+                yield line, Problem.of(given.get("problem", given)), given.get("no_kernel_in")
+            except (ValueError, AttributeError, Error):
+                yield line, None, None
+
+
 def recorded(path, kinds):
-    """The problems of the file that are of one of these kinds. A line that is no problem, as a run leaves it that was
-    killed while it wrote, costs that line alone."""
-    torn: list = []
+    """The problems of the file that are of one of these kinds, but for those that have no kernel. A line that is no
+    problem, as a run leaves it that was killed while it wrote, costs that line alone."""
     try:
-        found = problems_of_file(path, torn) if os.path.exists(path) else []
+        found = list(_lines(path))
+    except OSError as error:
+        warnings.warn("what an earlier run met is not tuned: %s" % error, RuntimeWarning, stacklevel=2)
+        return []
+    if any(problem is None for _, problem, _ in found):
+        warnings.warn("some of what an earlier run met is not tuned: %s has a line that is no problem" % path, RuntimeWarning,
+                      stacklevel=2)
+    refused = {problem for _, problem, version in found if version == _core.version()}
+    return [problem for _, problem, _ in found if problem is not None and problem not in refused and kind_of(problem) in kinds]
+
+
+def settle(path, tuned, refused):
+    """Takes out of the file what was tuned, and marks what has no kernel. A line that another process adds meanwhile may
+    be lost: what it says is met again."""
+    try:
+        before, after = [], {}
+        for line, problem, version in _lines(path):
+            before.append(line)
+            if version == _core.version():
+                refused = {*refused, problem}
+            if problem in refused:
+                line = json.dumps({"problem": problem.as_dict(), "no_kernel_in": _core.version()}) + "\n"
+            if problem is not None and problem not in tuned:
+                after[line] = None
+        if before != list(after):
+            _core.write_file(path, "".join(after).encode("utf-8", "surrogateescape"))
+            os.chmod(path, 0o600)
     except (OSError, Error) as error:
-        found, torn = [], [error]
-    if torn:
-        warnings.warn("some of what an earlier run met is not tuned: %s" % torn[0], RuntimeWarning, stacklevel=2)
-    return [one for one in found if kind_of(one) in kinds]
+        warnings.warn("%s keeps what is settled: %s" % (path, error), RuntimeWarning, stacklevel=2)
 
 
 def kind_of(problem):
@@ -108,15 +146,20 @@ def prepare(engine, decode, prefill, **most):
     that may serve it. `decode` and `prefill` are the problem's fields of its calls, without batch and lengths; `most` as
     of problems_of(). The first problem of each is tuned whatever the budget says. Raises fa_tune.Error where one of
     them has no kernel: then this engine cannot be served."""
-    global _spent
+    global _spent, _on_met
     needed, wanted = problems_of(decode, prefill, **most)
     kinds = {kind_of(one) for one in needed}
     if kinds <= _prepared:
         return
     begun, seconds = time.monotonic() - _spent, budget()
-    wanted = list(dict.fromkeys([*needed, *recorded(record_of(engine), kinds), *wanted]))
+    met, is_warm, tuned, refused, left = recorded(record_of(engine), kinds), True, set(), set(), 0
+    extra = set(met).difference(needed, wanted)
+    wanted = list(dict.fromkeys([*needed, *met, *wanted]))
     for number, problem in enumerate(wanted):
         spent = time.monotonic() - begun
+        if problem in extra and is_warm and _on_met >= RECORDED_S:
+            left += 1
+            continue
         if problem not in needed and spent >= seconds:
             say("%s starts with %d of %d kernels tuned: %.0f of %.0f s are over" % (
                 engine, number, len(wanted), spent, seconds))
@@ -127,12 +170,22 @@ def prepare(engine, decode, prefill, **most):
         except Error as error:
             if problem in needed:
                 raise
+            if is_a_miss(error):
+                refused.add(problem)
             say("%s starts without a kernel of its own for %r: %s" % (engine, problem, error))
             continue
+        finally:
+            if problem in extra:
+                _on_met += time.monotonic() - begun - spent
+        tuned.add(problem)
         if not answer.from_store:
+            is_warm = is_warm and problem not in needed
             say("%s starts, kernel %d of %d, %.0f of %.0f s: %s for %d × %d queries of %d keys" % (
                 engine, number + 1, len(wanted), time.monotonic() - begun, seconds, answer.family, problem.batch,
                 problem.seq_q, problem.seq_k))
+    if left:
+        say("%s leaves %d problems that earlier runs met to later starts: %.0f s for them are over" % (engine, left, RECORDED_S))
+    settle(record_of(engine), tuned, refused)
     load_stored(engine, kinds, max(seconds, LOADING_S))
     _prepared.update(kinds)
     _spent = time.monotonic() - begun
