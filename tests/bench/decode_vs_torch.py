@@ -182,7 +182,7 @@ def main():
     options = parser.parse_args()
     begin = time.monotonic()
     forms = ["fixed", *(name for name in options.forms if name != "fixed")]
-    tuners, clock, rows = open_tuners(options.templates), Clock(), []
+    tuners, clock, rows = open_tuners(options.templates), Clock(ahead=400_000), []
     print(f"{'B Hq Hk Sq Sk':22s} {'cuDNN':>7s} {'FA2':>7s} {'FA3':>7s} {'ours':>7s} {'best/ours':>9s} "
           + " ".join(f"{name:>9s}" for name in forms[1:]))
     for index in options.rows:

@@ -206,7 +206,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out")
     options = parser.parse_args()
-    begin, clock, tuners = time.monotonic(), Clock(), open_tuners(options.templates)
+    begin, clock, tuners = time.monotonic(), Clock(ahead=400_000), open_tuners(options.templates)
     for name in options.rows:
         if time.monotonic() - begin > options.seconds:
             print(f"after {options.seconds:.0f} s the other rows are left out")
