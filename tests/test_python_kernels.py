@@ -241,7 +241,7 @@ def an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it():
     sized = fa_tune.tune_kernel(of_64, kernel="axpy_64", args=dict(y=y, x=x, a=2.5), tune=dict(THREADS=[64], PER_THREAD=[1]),
                                 block="THREADS", grid=1)
     tap.equal((sized.answer.origin, sized.problem.elements), ("measured", 64))
-    refused(fa_tune.ArgumentError, "no_such.cu: not found", lambda: fa_tune.tune_kernel("no_such.cu"))
+    refused(fa_tune.ArgumentError, "no_such.cu: there is no such file", lambda: fa_tune.tune_kernel("no_such.cu"))
     refused(fa_tune.ArgumentError, "pass fa_tune.array(y), fa_tune.out(y) or fa_tune.inout(y)",
             lambda: fa_tune.tune_kernel("__global__ void k(Pointer y, int n) {}", args=dict(y=y, n=64), block=1, grid=1))
     tap.equal(gather(None, out=fa_tune.out("i64", "n"), table=fa_tune.array("i64", "n"),

@@ -131,7 +131,7 @@ int fa_input_read(fa_buf *buf, const char *path, size_t limit, fa_diag *diag)
     if (rc == 0)
         return 0;
     if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, rc, "not found");
+        return fa_fail(diag, rc, "there is no such file");
     if (rc != FA_EINVAL)
         return fa_fail(diag, rc, "it cannot be read: %s", fa_error_text(rc));
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
