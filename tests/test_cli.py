@@ -106,7 +106,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["sweep", "--seq", "5", "--templates", __file__], [__file__ + ": there is no such folder"]),
         (["--gpu", "all", "--seq", "5"], ['no GPU called "all"', "`fa-tune gpus` lists all types"]),
         (["serve", "--sokcet", "x"], ["did you mean --socket?"]),
-        (["serve", "--compile-timeout", "2x"], ["--compile-timeout 2x", "90s"]),
+        (["serve", "--compile-timeout", "2x"], ["--compile-timeout \"2x\"", "90s"]),
         (["explain", "h100"], ["did you mean --gpu h100?"]),
         (["frobnicate"], ['no verb "frobnicate"', "fa-tune help"]),
         (["help", "dokter"], ["did you mean doctor?"]),

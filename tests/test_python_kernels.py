@@ -380,6 +380,10 @@ def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
     assert told.answer.tunables in [row["config"]["tunables"] for row in rows[:3]]
     refused(fa_tune.NotSupported, "leave gpu= out to tune it for the device here", lambda: told(None, None))
     refused(fa_tune.NotSupported, "leave gpu= out", lambda: told.arguments)
+    try:
+        told(None, None)
+    except fa_tune.NotSupported as error:
+        tap.equal(type(error).__name__, "NotLoaded")  # as a traceback shows it
     tap.equal((hasattr(told, "arguments"), [name for name, _ in inspect.getmembers(told) if name in ("arguments", "configs")]),
               (False, ["configs"]))
     modelled = axpy(gpu="A100", name="modelled", work={"operations": "n*THREADS*PER_THREAD*PER_THREAD"}, args=dict(
