@@ -362,7 +362,7 @@ def a_keyword_takes_the_place_of_what_the_head_says():
     for sentence, words in (("there is no kernel axpi in it", dict(kernel="axpi")), ("restriction", dict(restrictions=["0 > 1"])),
                             ("y is described alone", dict(answer=[[1.0]])), ("axpy.cu: \"rtol\"", dict(rtol=-1)),
                             ("\"arguments\" is a list of objects", dict(answer=right, sizes={"n": {}}))):
-        refused(fa_tune.Error, sentence, lambda: fa_tune.tune_kernel(path, n=64, **words))  # pylint: disable=cell-var-from-loop
+        refused(fa_tune.ArgumentError, sentence, lambda: fa_tune.tune_kernel(path, n=64, **words))  # pylint: disable=cell-var-from-loop
     refused(fa_tune.ArgumentError, "there is no argument 'blok': did you mean 'block'?", lambda: fa_tune.tune_kernel(path, blok=64))
     refused(fa_tune.ArgumentError, "axpy_kernels.cu: there is no specification: pass args=",
             lambda: fa_tune.tune_kernel(os.path.join(FOLDER, "axpy_kernels.cu"), tune=dict(THREADS=[64])))
