@@ -480,6 +480,8 @@ static int set_option(const cli_settings *files, int setting, const cli_option_s
     int rc = cli_option_set(spec, from->value, options, diag);
     if (rc == 0 && is_gpu(spec))
         rc = fa_gpu_find(from->value, &gpu, diag);
+    if (rc != 0 && strncmp(diag->text, "--", 2) == 0) /* a file's key has no dashes */
+        memmove(diag->text, diag->text + 2, strlen(diag->text) - 1);
     return rc == 0 ? 0
                    : fa_fail_in(diag, rc, "settings %.300s: line %d", files->path[from->file],
                                 from->line);
