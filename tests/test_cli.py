@@ -99,6 +99,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["512"], ["values follow options"]),
         (["--seq", "5", "--no-causal"], ["leave --causal out"]), (["--seq", "5", "--no-lse"], ["leave --lse out"]),
         (["report", "out.html"], ["did you mean --out out.html?"]),
+        ([__file__ + "/missing.cu", "--gpu", "L4"], ["missing.cu: there is no such file"]),
         (["missing.cu", "--gpu", "L4"], ["missing.cu: there is no such file"]),
         (["--seq", "5", "--templates", "missing"], ["--templates missing: there is no such folder"]),
         (["--gpu", "L4", "--seq", "5", "--store", "none/store.db"], ["the folder none does not exist"]),
@@ -276,6 +277,12 @@ def verbs_that_read_make_no_store_and_say_that_there_is_none():
         done = place.run("show")
         tap.has(done.stdout, "1 winner")
         tap.equal(done.stderr, "")
+
+
+def a_file_that_cannot_be_read_is_told_with_the_reason():
+    with Place() as place:
+        os.symlink("loop.cu", os.path.join(place.folder, "loop.cu"))
+        tap.has(place.run("check", "loop.cu", "--gpu", "L4", status=1).stderr, "loop.cu: it cannot be read: Too many levels")
 
 
 def effort_cached_tunes_nothing():
@@ -649,6 +656,7 @@ tap.main([
     an_absent_l4_is_tuned_explained_shown_and_found_again,
     templates_without_a_manifest_are_not_taken_for_the_built_in_ones,
     verbs_that_read_make_no_store_and_say_that_there_is_none,
+    a_file_that_cannot_be_read_is_told_with_the_reason,
     effort_cached_tunes_nothing,
     an_empty_problem_is_told_as_it_was_asked,
     the_second_process_waits_for_the_first_and_says_so,

@@ -283,7 +283,7 @@ static int check_input(const char *path, fa_diag *diag)
     bool there = path == NULL || stat(path, &is) == 0;
     if (path != NULL && there && S_ISDIR(is.st_mode))
         return fa_fail(diag, FA_EINVAL, "%.300s: it is a folder: name a file in it", path);
-    if (there || errno != ENOENT)
+    if (there || (errno != ENOENT && errno != ENOTDIR))
         return 0;
     return cli_fail_gpu_word(path, diag) != 0
                ? FA_EINVAL
