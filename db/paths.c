@@ -249,7 +249,8 @@ int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag)
     if (lstat(path, &st) != 0)
         return fa_fail(diag, fa_db_errno(errno), "store %s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return fa_fail(diag, FA_ESTORE, "store %s: not a regular file", path);
+        return fa_fail(diag, FA_ESTORE, "store %s: it is %s: name a file", path,
+                       S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
     /* Root's file is fine to read (a store shipped with a system); writing it fails by itself. */
     if (st.st_uid != geteuid() && st.st_uid != 0)
         return fa_fail(diag, FA_ESTORE,

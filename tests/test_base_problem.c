@@ -366,7 +366,7 @@ static void out_of_range_sentences_say_what_to_use(void)
         {{.head_dim = 7}, "head_dim is 7: use a multiple of 8 from 8 to 512 (pad the tensors)"},
         {{.head_dim = 8, .batch = -1}, "batch is -1: use 0 to 2147483647"},
         {{.head_dim = 8, .heads_q = 8, .heads_kv = 3},
-         "heads_kv is 3: must divide heads_q, which is 8"},
+         "heads_kv is 3: it must divide heads_q, which is 8"},
         {{.head_dim = 8, .heads_q = 1, .heads_kv = 1, .want_lse = 2}, "lse is 2: use 0 or 1"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -99,12 +99,15 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["512"], ["values follow options"]),
         (["--seq", "5", "--no-causal"], ["leave --causal out"]), (["--seq", "5", "--no-lse"], ["leave --lse out"]),
         (["report", "out.html"], ["did you mean --out out.html?"]),
-        (["missing.cu", "--gpu", "L4"], ["there is no file missing.cu"]),
-        (["--seq", "5", "--templates", "missing"], ["--templates: there is no folder missing"]),
-        (["sweep", "--seq", "5", "--templates", __file__], ["there is no folder " + __file__]),
+        ([__file__ + "/missing.cu", "--gpu", "L4"], ["missing.cu: there is no such file"]),
+        (["missing.cu", "--gpu", "L4"], ["missing.cu: there is no such file"]),
+        (["--seq", "5", "--templates", "missing"], ["--templates missing: there is no such folder"]),
+        (["--gpu", "L4", "--seq", "5", "--store", "none/store.db"], ["the folder none does not exist"]),
+        (["worker", "--store", "."], ["it is a folder"]),
+        (["sweep", "--seq", "5", "--templates", __file__], [__file__ + ": there is no such folder"]),
         (["--gpu", "all", "--seq", "5"], ['no GPU called "all"', "`fa-tune gpus` lists all types"]),
         (["serve", "--sokcet", "x"], ["did you mean --socket?"]),
-        (["serve", "--compile-timeout", "2x"], ["--compile-timeout 2x", "90s"]),
+        (["serve", "--compile-timeout", "2x"], ["--compile-timeout \"2x\"", "90s"]),
         (["explain", "h100"], ["did you mean --gpu h100?"]),
         (["frobnicate"], ['no verb "frobnicate"', "fa-tune help"]),
         (["help", "dokter"], ["did you mean doctor?"]),
@@ -262,7 +265,7 @@ def verbs_that_read_make_no_store_and_say_that_there_is_none():
             assert not os.path.exists(os.path.dirname(os.path.dirname(missing))), arguments
         tap.lacks(place.run("show", "--quiet").stderr, "no store")
         done = place.run("compare", missing, missing, status=2)
-        tap.equal(done.stderr, "fa-tune: %s: not found\n" % missing)
+        tap.equal(done.stderr, "fa-tune: %s: there is no such file\n" % missing)
         assert not os.path.exists(os.path.dirname(missing))
         told = place.run("import", "l4.fab", "--allow-unsigned", status=1).stderr
         tap.has(told, "the folder %s does not exist" % os.path.dirname(missing))
@@ -276,6 +279,12 @@ def verbs_that_read_make_no_store_and_say_that_there_is_none():
         tap.equal(done.stderr, "")
 
 
+def a_file_that_cannot_be_read_is_told_with_the_reason():
+    with Place() as place:
+        os.symlink("loop.cu", os.path.join(place.folder, "loop.cu"))
+        tap.has(place.run("check", "loop.cu", "--gpu", "L4", status=1).stderr, "loop.cu: it cannot be read: Too many levels")
+
+
 def effort_cached_tunes_nothing():
     with Place() as place:
         done = place.run("--gpu", "L4", *SMALL, "--effort", "cached", status=1)
@@ -283,7 +292,7 @@ def effort_cached_tunes_nothing():
         assert done.stderr.startswith("fa-tune: ")
         tap.has(done.stderr, "leave --effort cached out")
         missing = place.run("--gpu", "L4", *SMALL, "--effort", "cached", "--templates", "none", status=2).stderr
-        tap.has(missing, "there is no folder none")
+        tap.has(missing, "none: there is no such folder")
         tap.lacks(missing, "leave --effort cached out")
 
 
@@ -647,6 +656,7 @@ tap.main([
     an_absent_l4_is_tuned_explained_shown_and_found_again,
     templates_without_a_manifest_are_not_taken_for_the_built_in_ones,
     verbs_that_read_make_no_store_and_say_that_there_is_none,
+    a_file_that_cannot_be_read_is_told_with_the_reason,
     effort_cached_tunes_nothing,
     an_empty_problem_is_told_as_it_was_asked,
     the_second_process_waits_for_the_first_and_says_so,

@@ -293,7 +293,7 @@ def what_is_asked_wrongly_says_what_to_do():
         for arguments, sentence in [
                 (["export"], "--out FILE"),
                 (["export", "--predict", "--out", "x.fab"], "--predict goes with --records"),
-                (["export", "--records", "a", "--from-records", "."], "give one of them"),
+                (["export", "--records", "a", "--from-records", __file__], "give one of them"),
                 (["import"], "needs FILE"),
                 (["trust"], "needs list, add or remove"),
                 (["trust", "add"], "fa-tune trust add KEY"),
@@ -303,12 +303,12 @@ def what_is_asked_wrongly_says_what_to_do():
                 (["keygen", "--out", "none/key"], "the folder none does not exist"),
                 (["export", "--unsigned", "--out", "none/a/x.fab"], "the folder none/a does not exist"),
                 (["export", "--records", "none/x.jsonl"], "the folder none does not exist"),
-                *((arguments, "there is no file none.x") for arguments in (
+                *((arguments, "none.x: there is no such file") for arguments in (
                     ["import", "none.x"], ["show", "none.x"], ["replay", "none.x"], ["sweep", "--baseline", "none.x"],
                     ["export", "--unsigned", "--out", "x.fab", "--from-records", "none.x"])),
         ]:
             tap.has(place.run(*arguments, status=2).stderr, sentence)
-        tap.has(place.run("import", place.folder, status=1).stderr, "not a regular file")
+        tap.has(place.run("import", place.folder, status=2).stderr, "it is a folder: name a file in it")
         assert not os.path.exists(os.path.join(place.folder, "none"))
         place.run("keygen", "--out", "key")
         tap.equal(os.stat(os.path.join(place.folder, "key")).st_mode & 0o777, 0o600)

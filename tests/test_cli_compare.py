@@ -159,7 +159,7 @@ def an_unfit_side_is_refused_with_status_2_and_nothing_is_made():
                 tap.has(done.stderr, part)
                 tap.has(done.stderr, bad)
         missing = os.path.join(place.folder, "missing.db")
-        tap.has(place.run("compare", missing, paths["new"], status=2).stderr, "missing.db: not found")
+        tap.has(place.run("compare", missing, paths["new"], status=2).stderr, "missing.db: there is no such file")
         assert not os.path.exists(missing)
         tap.has(place.run("compare", place.folder, paths["new"], status=2).stderr, "it is a folder")
         for arguments, part in ((["compare"], "needs OLD"), (["compare", "a"], "needs NEW"),

@@ -169,7 +169,7 @@ def what_is_wrong_in_a_file_is_told_with_its_line():
         ('effort = "paitent"', ["did you mean patient?"]),
         ("jobs = -1", ["-1 is no value", "as in jobs = 8"]), ("jobs = 1_0", ["1_0 is no value", "as in jobs = 8"]),
         ("cost = -1", ["-1 is no value", "as in cost = 2.50"]), ("cost = +5", ["as in cost = 2.50"]),
-        ("jobs = 0", ["1 to 1024"]),
+        ("jobs = 0", ['line 1: jobs "0": use a whole number from 1 to 1024']),
         ("jobs = 1.5", ["1 to 1024"]),
         ("time = true", ["true is no value", 'as in time = "30m"']),
         ('time = "soon"', ["as in 90s, 30m"]),

@@ -61,7 +61,7 @@ def every_bad_grid_gets_its_sentence_and_status_2():
         (["--seq", "64", "--cost", "0", "--price", "1"], ["above 0"]),
         (["--seq", "64", "--cost", "1e3", "--price", "1"], ["above 0"]),
         (["--seq", "64", "--price", "inf"], ["above 0"]),
-        (["--plan", "/nowhere/plan"], ["/nowhere/plan: not found"]),
+        (["--plan", "/nowhere/plan"], ["/nowhere/plan: there is no such file"]),
         (["--plan", "/", ], ["it is a folder"]),
         (["--plan", "x", "--seq", "64"], ["--plan brings its own"]),
         (["--list", "--status"], ["exclude one another"]),

@@ -9,6 +9,7 @@ import subprocess
 
 import tap
 from place import DEADLINE, EIGHT, FA_TUNE, SMALL, SOURCE, Place
+from report_store import add_baselines, baseline, tuned
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 
@@ -205,6 +206,19 @@ def a_table_on_a_narrow_terminal_names_the_columns_that_it_leaves_out():
             assert {word.rstrip(",;") for word in cut} <= piped | set("the same in all rows: not shown to fit 60 columns:".split()), cut
 
 
+def cells_of_a_narrow_table_stay_in_their_columns():
+    with tuned(problems=((128,), (256, "--causal"))) as place:
+        add_baselines(place, [baseline(128, "pytorch-cudnn", 60.0)])
+        place.run("export", "--unsigned", "--out", "l4.fab")
+        conv2d = os.path.join(SOURCE, "tests", "specifications", "conv2d.cu")
+        for verb in (["compare", place.store, place.store], ["import", "l4.fab", "--allow-unsigned", "--dry-run"],
+                     ["sweep", *SMALL, "--quiet"], ["check", conv2d], ["rm", "--all", "--dry-run"]):
+            lines = unescaped(place.on_a_terminal("stdout", *verb, columns=60)).splitlines()
+            tap.equal((verb, [line for line in lines if len(line) > 60]), (verb, []))
+            rows = [i for i, line in enumerate(lines) if line.startswith("  ")]
+            tap.equal((verb, rows), (verb, list(range(rows[0], rows[0] + len(rows)))))
+
+
 def colour_is_for_terminals_and_can_be_had_or_left():
     with Place(space=None) as place:
         place.env["TERM"] = "xterm"
@@ -266,6 +280,7 @@ tap.main([
     help_fits_the_terminal_and_has_the_first_options_before_all_of_them,
     help_of_check_has_the_sizes_of_a_file_and_none_of_attention,
     a_table_on_a_narrow_terminal_names_the_columns_that_it_leaves_out,
+    cells_of_a_narrow_table_stay_in_their_columns,
     colour_is_for_terminals_and_can_be_had_or_left,
     filters_of_report_are_those_of_show_and_of_gpus,
     a_gpu_name_that_several_types_share_says_which_is_meant,

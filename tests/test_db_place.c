@@ -83,6 +83,7 @@ static void what_is_not_a_regular_file_is_refused(void)
     CHECK_INT(unlink(db_path), 0);
     CHECK_INT(mkdir(db_path, 0700), 0);
     CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
+    CHECK_HAS(diag.text, "it is a folder: name a file");
     CHECK_INT(rmdir(db_path), 0);
     CHECK_INT(symlink("nowhere", db_path), 0);
     CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);

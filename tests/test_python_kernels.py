@@ -241,7 +241,7 @@ def an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it():
     sized = fa_tune.tune_kernel(of_64, kernel="axpy_64", args=dict(y=y, x=x, a=2.5), tune=dict(THREADS=[64], PER_THREAD=[1]),
                                 block="THREADS", grid=1)
     tap.equal((sized.answer.origin, sized.problem.elements), ("measured", 64))
-    refused(fa_tune.ArgumentError, "no_such.cu: not found", lambda: fa_tune.tune_kernel("no_such.cu"))
+    refused(fa_tune.ArgumentError, "no_such.cu: there is no such file", lambda: fa_tune.tune_kernel("no_such.cu"))
     refused(fa_tune.ArgumentError, "pass fa_tune.array(y), fa_tune.out(y) or fa_tune.inout(y)",
             lambda: fa_tune.tune_kernel("__global__ void k(Pointer y, int n) {}", args=dict(y=y, n=64), block=1, grid=1))
     tap.equal(gather(None, out=fa_tune.out("i64", "n"), table=fa_tune.array("i64", "n"),
@@ -362,7 +362,7 @@ def a_keyword_takes_the_place_of_what_the_head_says():
     for sentence, words in (("there is no kernel axpi in it", dict(kernel="axpi")), ("restriction", dict(restrictions=["0 > 1"])),
                             ("y is described alone", dict(answer=[[1.0]])), ("axpy.cu: \"rtol\"", dict(rtol=-1)),
                             ("\"arguments\" is a list of objects", dict(answer=right, sizes={"n": {}}))):
-        refused(fa_tune.Error, sentence, lambda: fa_tune.tune_kernel(path, n=64, **words))  # pylint: disable=cell-var-from-loop
+        refused(fa_tune.ArgumentError, sentence, lambda: fa_tune.tune_kernel(path, n=64, **words))  # pylint: disable=cell-var-from-loop
     refused(fa_tune.ArgumentError, "there is no argument 'blok': did you mean 'block'?", lambda: fa_tune.tune_kernel(path, blok=64))
     refused(fa_tune.ArgumentError, "axpy_kernels.cu: there is no specification: pass args=",
             lambda: fa_tune.tune_kernel(os.path.join(FOLDER, "axpy_kernels.cu"), tune=dict(THREADS=[64])))
@@ -380,6 +380,10 @@ def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
     assert told.answer.tunables in [row["config"]["tunables"] for row in rows[:3]]
     refused(fa_tune.NotSupported, "leave gpu= out to tune it for the device here", lambda: told(None, None))
     refused(fa_tune.NotSupported, "leave gpu= out", lambda: told.arguments)
+    try:
+        told(None, None)
+    except fa_tune.NotSupported as error:
+        tap.equal(type(error).__name__, "NotLoaded")  # as a traceback shows it
     tap.equal((hasattr(told, "arguments"), [name for name, _ in inspect.getmembers(told) if name in ("arguments", "configs")]),
               (False, ["configs"]))
     modelled = axpy(gpu="A100", name="modelled", work={"operations": "n*THREADS*PER_THREAD*PER_THREAD"}, args=dict(

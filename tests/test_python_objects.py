@@ -362,8 +362,8 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
         *(("%s is %s: give a " % (name, value), fa_tune.sweep, [[problem()]], {name: value})
           for name in ("evaluations", "trials", "seconds", "cost", "price", "seconds_each") for value in (0, -1)),
         ("no field 'gpu': fa_tune.tune() or sweep() takes it.", Problem, [], {"seq": 64, "gpu": "L4"}),
-        ("heads_kv is 4: must divide heads, which is 6", Problem, [], {"seq": 64, "heads": 6, "heads_kv": 4}),
-        ("heads_kv is 4: must divide heads_q, which is 6", Problem, [], {"seq": 64, "heads_q": 6, "heads_kv": 4}),
+        ("heads_kv is 4: it must divide heads, which is 6", Problem, [], {"seq": 64, "heads": 6, "heads_kv": 4}),
+        ("heads_kv is 4: it must divide heads_q, which is 6", Problem, [], {"seq": 64, "heads_q": 6, "heads_kv": 4}),
         ("effort is 'cached'", fa_tune.policy, [3], {}), ("on_miss is 'raise'", fa_tune.policy, [], {"on_miss": 3}),
         ("gpu is the name", fa_tune.winners, [], {"gpu": 4}), ("gpu is the name", fa_tune.report, [], {"gpu": 4}),
         ("report.txt: its ending names no format", fa_tune.report, ["report.txt"], {}),

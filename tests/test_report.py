@@ -189,6 +189,15 @@ def an_empty_store_says_what_to_do():
         tap.equal(rows_of(place), [])
 
 
+def a_gpu_has_one_name_whether_a_problem_was_measured_or_failed():
+    with tuned(TWO) as place:
+        place.use_fake_driver(L4 + "fault family wrong\n")
+        place.run("--seq", "256", *SMALL[2:], status=1)
+        tap.equal([(p["known_how"], p["gpu"]["name"]) for p in place.json("report")["problems"]],
+                  [("measured", "NVIDIA L4"), ("failed", "NVIDIA L4")])
+        tap.equal(len(place.json("report", "--gpu", "L4")["problems"]), 2)
+
+
 def a_store_of_failures_says_why():
     with Place(space=TWO, script=L4 + "fault family wrong\n") as place:
         place.run(*SMALL, status=1)
@@ -577,6 +586,7 @@ tap.main([
     a_page_holds_the_json_reports_document_without_what_says_nothing,
     a_prediction_never_looks_measured,
     an_empty_store_says_what_to_do,
+    a_gpu_has_one_name_whether_a_problem_was_measured_or_failed,
     a_store_of_failures_says_why,
     hostile_texts_are_shown_and_do_nothing,
     a_spreadsheet_runs_nothing,

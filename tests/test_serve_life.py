@@ -119,8 +119,14 @@ def a_stale_socket_is_replaced_and_a_live_one_is_refused():
                            (os.path.join(daemon.folder, "no", "s"), "does not exist: make it")):
             second = subprocess.run([FA_TUNE_SERVE, "--socket", path], env=daemon.env, check=False,
                                     capture_output=True, text=True, timeout=DEADLINE)
-            tap.equal(second.returncode, 1)
             tap.has(second.stderr, word)
+            tap.equal(second.returncode, 2)
+        for option, word in (("--store", "does not exist; make it"), ("--templates", "there is no such folder")):
+            second = subprocess.run([FA_TUNE_SERVE, "--socket", os.path.join(daemon.folder, "t"), option,
+                                     os.path.join(daemon.folder, "no", "it")], env=daemon.env, check=False,
+                                    capture_output=True, text=True, timeout=DEADLINE)
+            tap.has(second.stderr, word)
+            tap.equal(second.returncode, 2)
 
 
 def the_verb_becomes_the_daemon_and_the_default_is_in_the_runtime_directory():
@@ -144,7 +150,7 @@ def the_verb_becomes_the_daemon_and_the_default_is_in_the_runtime_directory():
         del env["XDG_RUNTIME_DIR"]
         done = subprocess.run([FA_TUNE, "serve"], env=env, check=False, capture_output=True, text=True,
                               timeout=DEADLINE)
-        tap.equal(done.returncode, 1)
+        tap.equal(done.returncode, 2)
         tap.has(done.stderr, "--socket")
 
 
@@ -299,7 +305,7 @@ def a_store_that_cannot_be_used_is_told_and_nothing_is_served():
     with Place(script="no_device\n") as place:
         daemon = Serve(place, "--store", "/dev/null/store.db", wait=False)
         with daemon:
-            tap.equal(daemon.process.wait(DEADLINE), 1)
+            tap.equal(daemon.process.wait(DEADLINE), 2)
             tap.has(daemon.log(), "cannot start")
             assert not os.path.exists(daemon.socket)
             daemon.process = None

@@ -377,13 +377,14 @@ def a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start():
                 (TOKEN, 0o600, ["--tcp", "0"], "--token-file"),
                 (TOKEN, 0o600, ["--tcp", "0.0.0.0:99999"], "at most 65535"),
                 (TOKEN, 0o644, ["--tcp", "0", "--token-file", token], "chmod 600"),
+                (TOKEN, 0o600, ["--tcp", "0", "--token-file", "none"], "--token-file none: there is no such file"),
                 (TOKEN[:16] + " " + TOKEN[16:], 0o600, ["--tcp", "0", "--token-file", token],
                  "cannot send"),
                 (TOKEN + "\0" + TOKEN, 0o600, ["--tcp", "0", "--token-file", token], "cannot send"),
                 ("short", 0o600, ["--tcp", "0", "--token-file", token], "bytes"),
                 (TOKEN, 0o600, ["--tcp", "host:port", "--token-file", token], "HOST:PORT"),
-                (TOKEN, 0o600, ["--max-jobs", "x"], "--max-jobs x: use 1 to"),
-                (TOKEN, 0o600, ["--log-format", "xml"], "logfmt|json"),
+                (TOKEN, 0o600, ["--max-jobs", "x"], '--max-jobs "x": use a whole number from 1 to'),
+                (TOKEN, 0o600, ["--log-format", "xml"], '--log-format "xml" is not known: use logfmt or json'),
                 (TOKEN, 0o600, ["--max-jobs"], "needs a value"),
                 (TOKEN, 0o600, ["--sockets", "x"], "no option --sockets")):
             with open(token, "w", encoding="ascii") as file:

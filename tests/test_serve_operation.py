@@ -131,7 +131,7 @@ def a_kernel_of_ones_own_is_served_from_its_file():
         daemon.kill()
         daemon.start()  # with the text that is there now
         tap.equal(daemon.post("/v1/kernel", dict(asked, effort="cached"))[0], 404)
-        for wrong, sentence in ((["nothing.cu"], "nothing.cu: not found"), (["gather"], "gather: not found"),
+        for wrong, sentence in ((["nothing.cu"], "nothing.cu: there is no such file"), (["gather"], "gather: there is no such file"),
                                 ([path, "--sockets"], "did you mean --socket?")):
             tap.has(place.run("serve", *wrong, status=2).stderr, "fa-tune serve: " + sentence if sentence.endswith("found") else sentence)
 

@@ -422,7 +422,7 @@ static int add_directory(fa_templates *templates, const char *path, fa_diag *dia
     DIR *stream = opendir(path);
     if (stream == NULL)
         return fa_fail(diag, errno == ENOENT ? FA_ENOTFOUND : FA_EIO, "template directory %s: %s",
-                       path, strerror(errno));
+                       path, errno == ENOENT ? "there is no such folder" : strerror(errno));
     int rc = read_directory(templates, stream, path, diag);
     closedir(stream);
     return rc != 0 ? rc : hash_files(templates, diag);

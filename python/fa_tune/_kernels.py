@@ -90,7 +90,7 @@ def _index(size):
     return size if isinstance(size, str) else operator.index(size)
 
 
-class _NotLoaded(NotSupported, AttributeError):
+class NotLoaded(NotSupported, AttributeError):
     """What a kernel for a GPU elsewhere lacks; hasattr() says so."""
 
 
@@ -124,7 +124,7 @@ class TunedKernel:
     @property
     def _kernel(self):
         if self._loaded is None:
-            raise _NotLoaded("this kernel was made for gpu=%r and is not loaded: leave gpu= out to tune it for the device here, "
+            raise NotLoaded("this kernel was made for gpu=%r and is not loaded: leave gpu= out to tune it for the device here, "
                              "and to call it" % self._how["gpu"])
         return self._loaded
 

@@ -118,7 +118,7 @@ int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit)
     /* O_NONBLOCK: opening a FIFO must not hang. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return errno == ENOENT ? FA_ENOTFOUND : FA_EIO;
+        return errno == ENOENT || errno == ENOTDIR ? FA_ENOTFOUND : FA_EIO;
     int rc = fa_buf_read_fd(buf, fd, limit);
     close(fd);
     return rc;
@@ -127,13 +127,15 @@ int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit)
 int fa_input_read(fa_buf *buf, const char *path, size_t limit, fa_diag *diag)
 {
     struct stat st;
-    int rc = fa_buf_read_file(buf, path, limit);
+    errno = 0;
+    int rc = fa_buf_read_file(buf, path, limit), error = errno;
     if (rc == 0)
         return 0;
     if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, rc, "not found");
+        return fa_fail(diag, rc, "there is no such file");
     if (rc != FA_EINVAL)
-        return fa_fail(diag, rc, "it cannot be read: %s", fa_error_text(rc));
+        return fa_fail(diag, rc, "it cannot be read: %s",
+                       rc == FA_EIO && error != 0 ? strerror(error) : fa_error_text(rc));
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         return fa_fail(diag, rc, "it is a folder: name a file in it");
     return fa_fail(diag, rc, "it is no regular file of at most %zu %s",

@@ -36,7 +36,7 @@ static int fail_value(const fa_operation *op, const fa_field *f, const fa_proble
     if (f->kind == FA_FIELD_CHOICE)
         return fail_choice(f, value, diag);
     if (f->divides >= 0)
-        return fa_fail(diag, FA_EINVAL, "%s is %d: must divide %s, which is %d", f->name, value,
+        return fa_fail(diag, FA_EINVAL, "%s is %d: it must divide %s, which is %d", f->name, value,
                        op->field[f->divides].name, p->value[f->divides]);
     if (f->kind == FA_FIELD_BOOLEAN)
         return fa_fail(diag, FA_EINVAL, "%s is %d: use 0 or 1", f->name, value);

@@ -306,3 +306,9 @@ bool fa_duration_parse(const char *text, double high, double *ret_seconds)
     *ret_seconds = value * scale;
     return true;
 }
+
+void fa_words_or(fa_buf *out, const char *const *words)
+{
+    for (int i = 0; words[i] != NULL; i++)
+        fa_buf_printf(out, "%s%s", i == 0 ? "" : words[i + 1] != NULL ? ", " : " or ", words[i]);
+}

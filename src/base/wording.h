@@ -37,6 +37,8 @@ size_t fa_columns_of(const char *text, size_t size);
 size_t fa_terminal_columns(int descriptor);
 /* How many of them help fills on standard output: as far as lines stay readable, and 80 of a pipe. */
 size_t fa_help_width(void);
+/* As in "a, b or c"; NULL ends the words. */
+void fa_words_or(fa_buf *out, const char *const *words);
 /* Appends one paragraph, broken at spaces so that no line is wider than `width`. It begins at `column` of a line,
  * and further lines begin with `indent` spaces. What stands between backticks is not broken. */
 void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent,

@@ -112,7 +112,7 @@ static void put_table(const struct items *items, fa_buf *out)
     }
     cli_table_put(
         &table,
-        import ? "|=problem|GPU|~origin|~>time|why" : "?|=problem|GPU|~origin|>time|~config", out);
+        import ? "|=problem|GPU|~origin|~>time|=why" : "?|=problem|GPU|~origin|>time|~config", out);
 }
 
 static void put_signer(const fa_bundle_info *info, fa_buf *out)

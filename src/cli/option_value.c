@@ -145,12 +145,7 @@ static int set_choice(const cli_option_spec *spec, const char *const *choices, c
     }
     fa_buf list = {0};
     int first = choices[0][0] == 0; /* the value of what is not given has no name */
-    for (int i = first; choices[i] != NULL; i++)
-        fa_buf_printf(&list, "%s%s",
-                      i == first               ? ""
-                      : choices[i + 1] != NULL ? ", "
-                                               : " or ",
-                      choices[i]);
+    fa_words_or(&list, choices + first);
     const char *near = fa_nearest(text, choices + first);
     char typed[CLI_SHORT_SIZE];
     cli_text_short(text, typed);

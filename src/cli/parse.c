@@ -279,11 +279,15 @@ static int parse_one(parse *p, fa_diag *diag)
 /* A file that a verb is to read; NULL: none is named. */
 static int check_input(const char *path, fa_diag *diag)
 {
-    if (path == NULL || access(path, F_OK) == 0 || errno != ENOENT)
+    struct stat is;
+    bool there = path == NULL || stat(path, &is) == 0;
+    if (path != NULL && there && S_ISDIR(is.st_mode))
+        return fa_fail(diag, FA_EINVAL, "%.300s: it is a folder: name a file in it", path);
+    if (there || (errno != ENOENT && errno != ENOTDIR))
         return 0;
     return cli_fail_gpu_word(path, diag) != 0
                ? FA_EINVAL
-               : fa_fail(diag, FA_EINVAL, "there is no file %.300s", path);
+               : fa_fail(diag, FA_EINVAL, "%.300s: there is no such file", path);
 }
 
 /* Of --templates; NULL: not given. doctor has a line for it among the others. */
@@ -293,7 +297,7 @@ static int check_folder(const cli_verb *verb, const char *path, fa_diag *diag)
     if (path == NULL || strcmp(verb->name, "doctor") == 0 ||
         (stat(path, &is) == 0 ? S_ISDIR(is.st_mode) : errno != ENOENT && errno != ENOTDIR))
         return 0;
-    return fa_fail(diag, FA_EINVAL, "--templates: there is no folder %.300s", path);
+    return fa_fail(diag, FA_EINVAL, "--templates %.300s: there is no such folder", path);
 }
 
 static int check_inputs(const cli_verb *verb, const cli_options *options, fa_diag *diag)
@@ -476,6 +480,8 @@ static int set_option(const cli_settings *files, int setting, const cli_option_s
     int rc = cli_option_set(spec, from->value, options, diag);
     if (rc == 0 && is_gpu(spec))
         rc = fa_gpu_find(from->value, &gpu, diag);
+    if (rc != 0 && strncmp(diag->text, "--", 2) == 0) /* a file's key has no dashes */
+        memmove(diag->text, diag->text + 2, strlen(diag->text) - 1);
     return rc == 0 ? 0
                    : fa_fail_in(diag, rc, "settings %.300s: line %d", files->path[from->file],
                                 from->line);

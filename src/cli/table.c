@@ -22,7 +22,7 @@ typedef struct cell {
 typedef struct column {
     const char *title;
     size_t length; /* of the title */
-    size_t width;
+    size_t width, least; /* least: what a wrapped one needs, for its longest word */
     bool right, left_out, may_go, wraps, gone; /* gone: for want of width */
     cell same; /* the text of all of its cells; NULL where they differ */
 } column;
@@ -70,6 +70,7 @@ static size_t read_columns(const char *titles, column *columns)
         c->title = at;
         c->length = strcspn(at, "|");
         c->width = fa_columns_of(at, c->length);
+        c->least = WRAPPED_NARROWEST;
         at += c->length;
         if (*at == 0)
             break;
@@ -89,6 +90,21 @@ static const char *read_row(const char *at, cell *cells, size_t count)
     return at + (*at == '\n');
 }
 
+static size_t longest_word(cell cell)
+{
+    size_t longest = 0;
+    while (cell.length > 0) {
+        const char *space = memchr(cell.text, ' ', cell.length);
+        size_t size = space != NULL ? (size_t)(space - cell.text) : cell.length;
+        size_t width = fa_columns_of(cell.text, size);
+        longest = width > longest ? width : longest;
+        size += space != NULL;
+        cell.text += size;
+        cell.length -= size;
+    }
+    return longest;
+}
+
 static void measure(const char *text, column *columns, size_t count)
 {
     cell cells[COLUMNS_MAX];
@@ -103,6 +119,8 @@ static void measure(const char *text, column *columns, size_t count)
             columns[c].same = same ? cells[c] : (cell){NULL, 0};
             columns[c].left_out &= cells[c].length == 0;
             columns[c].width = width > columns[c].width ? width : columns[c].width;
+            size_t least = columns[c].wraps ? longest_word(cells[c]) : 0;
+            columns[c].least = least > columns[c].least ? least : columns[c].least;
         }
     }
 }
@@ -127,23 +145,30 @@ static size_t leave_out(column *columns, size_t count, bool same, size_t total, 
     return total;
 }
 
+/* Of those that wrap and can be narrower; NULL: none can. */
+static column *widest_wrapped(column *columns, size_t count)
+{
+    column *widest = NULL;
+    for (size_t c = 0; c < count; c++)
+        if (columns[c].wraps && !columns[c].left_out && columns[c].width > columns[c].least &&
+            (widest == NULL || columns[c].width > widest->width))
+            widest = &columns[c];
+    return widest;
+}
+
 /* Leaves out and wraps what a terminal of `width` columns has no room for: first the columns that tell no row from
  * another. */
 static void fit(column *columns, size_t count, size_t width)
 {
     size_t total = width_of_all(columns, count), spare = 0;
-    column *wraps = NULL;
     for (size_t c = 0; c < count; c++)
-        if (columns[c].wraps && !columns[c].left_out)
-            wraps = &columns[c];
-    if (wraps != NULL && wraps->width > WRAPPED_LEAST)
-        spare = wraps->width - WRAPPED_LEAST;
+        if (columns[c].wraps && !columns[c].left_out && columns[c].width > WRAPPED_LEAST)
+            spare += columns[c].width - WRAPPED_LEAST;
     total = leave_out(columns, count, true, total, width + spare);
     total = leave_out(columns, count, false, total, width + spare);
-    if (wraps == NULL || total <= width)
-        return;
-    size_t others = total - wraps->width;
-    wraps->width = others + WRAPPED_NARROWEST < width ? width - others : WRAPPED_NARROWEST;
+    for (column *widest; total > width && (widest = widest_wrapped(columns, count)) != NULL;
+         total--)
+        widest->width--;
 }
 
 /* The spaces before a cell that has text; none are left at a line's end. */
@@ -187,7 +212,7 @@ static cell take_line(cell *rest, const column *c)
     return line;
 }
 
-/* A row: as many lines as its wrapped cell takes. */
+/* A row: as many lines as its wrapped cells take. */
 static void put_row(const column *columns, cell *cells, size_t count, fa_buf *out)
 {
     bool more = true;
@@ -200,7 +225,7 @@ static void put_row(const column *columns, cell *cells, size_t count, fa_buf *ou
                 continue;
             if (columns[c].wraps) {
                 line = take_line(&cells[c], &columns[c]);
-                more = cells[c].length > 0;
+                more |= cells[c].length > 0;
             }
             put_cell(&columns[c], line, &owed, out);
         }

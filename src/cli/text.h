@@ -107,7 +107,7 @@ void cli_row_end(cli_table *table);
  *   '?'  it is left out where all of its cells are empty;
  *   '~'  it may be left out where stdout is a terminal that is too narrow: first those whose cells are all the
  *        same, then those at the right. A line below the table names them;
- *   '='  its cells may be wrapped there (one column at most);
+ *   '='  its cells may be wrapped there, the widest such column first;
  *   '>'  it stands at the right.
  * A file or a pipe gets the whole table. */
 void cli_table_put(cli_table *table, const char *columns, fa_buf *out);

@@ -322,16 +322,13 @@ static void print_text(const pair *pairs, size_t count, const size_t *counts, do
         cli_cell(&table, "%s", w->gpu);
         put_time(&table, p->old);
         put_time(&table, p->new);
-        if (p->verdict == NOT_COMPARABLE) {
-            cli_cell_end(&table);
+        if (p->verdict == NOT_COMPARABLE)
             cli_cell(&table, "%s", p->reason);
-        } else {
-            cli_cell(&table, "%.3f", p->ratio);
-            cli_cell(&table, "%.3f to %.3f", p->low, p->high);
-        }
+        else
+            cli_cell(&table, "%.3f (%.3f to %.3f)", p->ratio, p->low, p->high);
         cli_row_end(&table);
     }
-    cli_table_put(&table, "|=problem|~GPU|>old|>new|>new / old|", out);
+    cli_table_put(&table, "=|=problem|~GPU|>old|>new|=new / old", out);
     fa_buf_printf(out,
                   "%zu slower by more than %g%% with confidence, %zu faster, %zu the same, %zu "
                   "not comparable\n",

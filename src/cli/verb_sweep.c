@@ -161,7 +161,7 @@ static void print_table(const sweep_rows *rows, bool with_gpu, fa_buf *out)
         cli_cell_end(&table);
         cli_row_end(&table);
     }
-    cli_table_put(&table, "=problem|?GPU|>time||>vs default|?vs best baseline|~origin|~config",
+    cli_table_put(&table, "=problem|?GPU|>time||>vs default|?=vs best baseline|~origin|~config",
                   out);
 }
 

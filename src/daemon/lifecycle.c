@@ -122,7 +122,7 @@ static void store_opened(serve_task *task)
     if (!goes_on) {
         /* it ends */
     } else if (opened->rc != 0) {
-        service->failed = true;
+        service->failed = opened->rc;
         service->unready = opened->diag;
         service->ready(service->ready_context);
     } else {

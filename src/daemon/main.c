@@ -177,13 +177,19 @@ static void open_page(struct program *program)
                   "fa-tune serve --open, on a terminal, asks for another", NULL);
 }
 
+/* Of what it cannot start for: a folder or a file that is named and missing is wrong usage. */
+static int status_of(int rc)
+{
+    return rc == FA_EINVAL || rc == FA_EMANIFEST || rc == FA_ENOTFOUND ? EXIT_USAGE : 1;
+}
+
 static void ready(void *context)
 {
     struct program *program = context;
     serve_service *service = program->service;
     if (service->failed) {
         serve_log(SERVE_ERROR, "cannot start", "reason", service->unready.text, NULL);
-        program->status = 1;
+        program->status = status_of(service->failed);
         uv_stop(&program->loop);
         return;
     }
@@ -387,11 +393,11 @@ int main(int count, char **arguments)
         rc = init_loop(&program, &diag);
     if (rc == 0 && (rc = open_listeners(&program, &diag)) == FA_EBUSY && program.settings.open)
         return open_elsewhere(program.settings.socket);
-    if (rc != 0 || set_up(&program, &diag) != 0) {
+    if (rc != 0 || (rc = set_up(&program, &diag)) != 0) {
         serve_log(SERVE_ERROR, "cannot start", "reason", diag.text, NULL);
         for (int i = 0; i < program.listeners; i++)
             serve_listener_close(&program.listener[i]);
-        return 1;
+        return status_of(rc);
     }
     uv_run(&program.loop, UV_RUN_DEFAULT);
     if (!serve_service_stopped(program.service)) { /* it could not start */

@@ -205,7 +205,8 @@ struct serve_service {
     uv_timer_t tick;
     int ticks;
     int64_t started_ms;
-    bool store_open, store_broken, journal_open, stopping, failed;
+    bool store_open, store_broken, journal_open, stopping;
+    int failed;                   /* the error that it could not start for; 0: none */
     int devices;                  /* here, once they are known */
     fa_diag unready;              /* why it is not ready, while it is not */
     void (*ready)(void *context); /* called once: it is ready, or has failed */

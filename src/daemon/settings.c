@@ -114,6 +114,16 @@ static void variable_of(const setting *known, char ret[NAME_MAX_BYTES])
         *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
 }
 
+static int fail_choice(const setting *known, const char *said, const char *value, fa_diag *diag)
+{
+    fa_buf names = {0};
+    fa_words_or(&names, known->choices);
+    fa_fail(diag, FA_EINVAL, "%s \"%.40s\" is not known: use %s", said, value,
+            names.data != NULL ? names.data : known->value);
+    fa_buf_free(&names);
+    return FA_EINVAL;
+}
+
 /* `said`: where the value came from, for the error. */
 static int set_setting(serve_settings *settings, const setting *known, const char *said,
                        const char *value, fa_diag *diag)
@@ -124,7 +134,8 @@ static int set_setting(serve_settings *settings, const setting *known, const cha
     } else if (known->kind == KIND_DURATION) {
         double seconds = 0;
         if (!fa_duration_parse(value, known->high, &seconds) || seconds < known->low)
-            return fa_fail(diag, FA_EINVAL, "%s %s: use 1s to %ds, as in 90s, 30m or 2h", said,
+            return fa_fail(diag, FA_EINVAL,
+                           "%s \"%.40s\": use a time from 1s to %ds, as in 90s, 30m or 2h", said,
                            value, known->high);
         int32_t whole = (int32_t)seconds;
         memcpy(field, &whole, sizeof whole);
@@ -132,8 +143,8 @@ static int set_setting(serve_settings *settings, const setting *known, const cha
         long number = strtol(value, &end, 10);
         if (!isdigit((unsigned char)value[0]) || *end != 0 || number < known->low ||
             number > known->high)
-            return fa_fail(diag, FA_EINVAL, "%s %s: use %d to %d", said, value, known->low,
-                           known->high);
+            return fa_fail(diag, FA_EINVAL, "%s \"%.40s\": use a whole number from %d to %d", said,
+                           value, known->low, known->high);
         int32_t small = (int32_t)number;
         memcpy(field, &small, sizeof small);
     } else {
@@ -141,7 +152,7 @@ static int set_setting(serve_settings *settings, const setting *known, const cha
         while (known->choices[index] != NULL && strcmp(known->choices[index], value) != 0)
             index++;
         if (known->choices[index] == NULL)
-            return fa_fail(diag, FA_EINVAL, "%s %s: use one of %s", said, value, known->value);
+            return fail_choice(known, said, value, diag);
         memcpy(field, &index, sizeof index);
     }
     return 0;
@@ -234,9 +245,9 @@ static int read_token(serve_settings *settings, fa_diag *diag)
                    : fa_fail(diag, FA_EINVAL,
                              "--tcp needs --token-file: without it, anybody who reaches the port "
                              "could use the GPU");
-    int rc = fa_buf_read_file(&text, settings->token_file, 4096);
+    int rc = fa_input_read(&text, settings->token_file, 4096, diag);
     if (rc != 0)
-        return fa_fail(diag, rc, "cannot read the token's file %s", settings->token_file);
+        return fa_fail_in(diag, rc, "--token-file %.300s", settings->token_file);
     size_t size = text.data != NULL ? strcspn(text.data, "\r\n") : 0;
     if (stat(settings->token_file, &st) != 0 || (st.st_mode & 077) != 0)
         rc = fa_fail(diag, FA_EINVAL, "others can read the token's file %s: chmod 600 it",

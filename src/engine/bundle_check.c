@@ -158,13 +158,13 @@ fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner
     } rule[] = {
         {fa_origin_trust(incoming->origin) < fa_origin_trust(stored->origin),
          fa_origin_trust(incoming->origin) > fa_origin_trust(stored->origin),
-         "its origin is better", "the stored one's origin is better"},
-        {new<old, new> old, "its interval is narrower", "the stored one's interval is narrower"},
+         "its origin is better", "the stored winner's origin is better"},
+        {new<old, new> old, "its interval is narrower", "the stored winner's interval is narrower"},
         {incoming->driver_version > stored->driver_version,
          incoming->driver_version < stored->driver_version, "it was proved under a newer driver",
-         "the stored one was proved under a newer driver"},
+         "the stored winner was proved under a newer driver"},
         {incoming->unix_time > stored->unix_time, incoming->unix_time < stored->unix_time,
-         "it is newer", "the stored one is newer"},
+         "it is newer", "the stored winner is newer"},
     };
     for (size_t i = 0; i < sizeof rule / sizeof *rule; i++) {
         if (rule[i].better || rule[i].worse) {

@@ -16,11 +16,13 @@
 #include "source.h"
 #include "trial.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Counts forks seen from inside the child, so that a check costs a load and no system call. */
 static atomic_int forks;
@@ -238,6 +240,14 @@ static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)
     return rc;
 }
 
+/* Why a store cannot be opened for writing: its folder is missing, or it is a folder or the like itself. Of a path that
+ * the caller gives, that is a wrong argument. */
+static bool is_no_place(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? !S_ISREG(st.st_mode) : errno == ENOENT || errno == ENOTDIR;
+}
+
 static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *const *makers,
                   int count, fa_diag *diag)
 {
@@ -274,7 +284,11 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *c
     rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
     if (rc == 0 && tuner->strict_ms > 0)
         rc = fa_templates_keep_apart(tuner->templates, diag);
-    return rc == 0 ? open_store(tuner, options->existing_store, diag) : rc;
+    if (rc == 0 && (rc = open_store(tuner, options->existing_store, diag)) == FA_ESTORE &&
+        options->store != NULL && strcmp(options->store, tuner->store_path) == 0 &&
+        is_no_place(tuner->store_path))
+        rc = FA_EINVAL;
+    return rc;
 }
 
 int fa_session_open(const fa_options *options, fa_source_maker *const *makers, int count,

@@ -223,7 +223,7 @@ static int weigh_one(fa_store *store, const fa_winner_record *winner, struct arr
     rc = fa_store_cubin_get(store, stored.cubin_key, &cubin, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
         arrival->change = FA_BUNDLE_REPLACED;
-        arrival->why = "the stored one's cubin is gone";
+        arrival->why = "the stored winner's cubin is gone";
         rc = 0;
     }
     fa_cubin_record_free(&cubin);

@@ -197,14 +197,16 @@ static void check_disk(struct doctor *d, const char *path)
 }
 
 /* An error of a store ends with advice after "; ", unless only another place helps. */
-static void report_store(struct doctor *d, fa_diag *diag)
+static void report_store(struct doctor *d, int rc, fa_diag *diag)
 {
     char *advice = strstr(diag->text, "; ");
     if (advice != NULL)
         *advice = 0;
     report(d, FA_CHECK_FAIL, "store",
-           advice != NULL ? advice + 2 : "set FA_TUNE_STORE to a file on a local disk", "%s",
-           diag->text);
+           advice != NULL   ? advice + 2
+           : rc == FA_EBUSY ? "see which process holds it, as with fuser"
+                            : "set FA_TUNE_STORE to a file on a local disk",
+           "%s", diag->text);
 }
 
 static void check_store(struct doctor *d)
@@ -220,7 +222,7 @@ static void check_store(struct doctor *d)
     find_directory(path, directory);
     bool none = rc == 0 && strstr(path, "://") == NULL && (stat(path, &st) != 0 || st.st_size == 0);
     if (none && fa_db_need_directory(path, &diag) != 0)
-        report_store(d, &diag);
+        report_store(d, FA_ESTORE, &diag);
     else if (none && access(directory, W_OK | X_OK) != 0)
         report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file that can be written",
                "%s cannot be made: nothing can be written there", path);
@@ -232,7 +234,7 @@ static void check_store(struct doctor *d)
                "be kept: set FA_TUNE_STORE to a file that can be written",
                "%s", diag.text);
     else if (rc != 0)
-        report_store(d, &diag);
+        report_store(d, rc, &diag);
     else
         report(d, FA_CHECK_OK, "store", "", "%s", path);
     fa_store_close(&store);

@@ -71,6 +71,33 @@ static void find_study_gpu(fa_study *study)
     snprintf(study->gpu.name, sizeof study->gpu.name, "%.63s", study->silicon);
 }
 
+static bool is_named_by_device(const fa_study *study)
+{
+    return study->has_winner && (fa_origin_is_measured(study->winner.origin) ||
+                                 study->winner.origin == FA_ORIGIN_IMPORTED);
+}
+
+/* A device calls itself "NVIDIA L4", the catalogue "L4". The device's name is taken for all studies of its silicon, so
+ * that a list of GPUs has one entry for it. */
+static void share_gpu_names(struct study_list *list)
+{
+    const fa_study *named = NULL;
+    for (size_t i = 0; i < list->count; i++) {
+        fa_study *study = &list->study[i];
+        if (is_named_by_device(study))
+            continue;
+        if (named == NULL || strcmp(named->silicon, study->silicon) != 0) {
+            named = NULL;
+            for (size_t j = 0; j < list->count && named == NULL; j++)
+                if (is_named_by_device(&list->study[j]) &&
+                    strcmp(list->study[j].silicon, study->silicon) == 0)
+                    named = &list->study[j];
+        }
+        if (named != NULL)
+            memcpy(study->gpu.name, named->gpu.name, sizeof study->gpu.name);
+    }
+}
+
 static int scope_of_study(const fa_study *study, fa_scope *ret_scope, fa_diag *diag)
 {
     fa_scope scope = {.problem = study->problem};
@@ -160,6 +187,7 @@ int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_di
     for (size_t i = 0; i < list.count && rc == 0; i++)
         rc = complete_study(tuner, false, &list.study[i], diag);
     pthread_mutex_unlock(&tuner->work);
+    share_gpu_names(&list);
     for (size_t i = 0; i < list.count && rc == 0; i++)
         if (is_listed(&list.study[i]))
             rc = visit(context, &list.study[i]);

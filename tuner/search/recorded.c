@@ -195,7 +195,7 @@ static int read_cache(struct reader *r, const cJSON *document)
     int rc = 0;
     if (!cJSON_IsObject(cache) || !cJSON_IsArray(keys))
         return fa_fail(r->diag, FA_EINVAL,
-                       "%s: is neither a cache file (\"cache\" and \"tune_params_keys\") nor T4 "
+                       "%s: it is neither a cache file (\"cache\" and \"tune_params_keys\") nor T4 "
                        "(\"results\")",
                        r->where);
     copy(about->kernel, sizeof about->kernel, get(document, "kernel_name"));
@@ -336,7 +336,7 @@ int fa_recorded_read(const char *path, fa_recorded *ret_recorded, fa_diag *diag)
         return fa_fail_in(diag, rc, "%s", path);
     if (text.size > 2 && memcmp(text.data, "\x1f\x8b", 2) == 0) {
         fa_buf_free(&text);
-        return fa_fail(diag, FA_EINVAL, "%s: is compressed: unpack it with gunzip first", path);
+        return fa_fail(diag, FA_EINVAL, "%s: it is compressed: unpack it with gunzip first", path);
     }
     close_cache(&text);
     rc = text.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for %s", path)

@@ -102,8 +102,8 @@ function answers(problem, report) {
     h("dt", {}, "How sure"), h("dd", {}, howSure(problem, report)),
     h("dt", {}, "How far from the ceiling"), h("dd", {}, howFar(problem)),
     h("dt", {}, "Against others"), h("dd", {}, against(problem))),
-  problem.known_how === "unfinished" ? small("The tune was stopped: this is the best config so far. The " +
-    "same command continues it.") : null,
+  problem.known_how === "unfinished" ? small("The tune has not ended: this is the best config so far. The " +
+    "same command continues a tune that was stopped.") : null,
   problem.slow && slowest ? h("p", { class: "warn" }, "⚠ Takes " + (problem.us / slowest.median_us).toFixed(1) +
     " times as long as " + slowest.name + ": profile this kernel (",
   h("code", {}, "fa-tune profile"), ") before spending more time on tuning.") : null];

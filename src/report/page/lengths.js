@@ -52,7 +52,8 @@ function lengthPanel(group, curves, most) {
   const ends = [lengths[0], lengths[lengths.length - 1]];
   const margin = Math.pow(ends[1] / ends[0], 0.06);
   const product = productOf(group, most), steps = roundSteps(Math.max(most, product), 4);
-  const frame = new Frame({ width: 320, height: 220, left: 50 },
+  const digits = Math.max(...steps.map((step) => plainNumber(step).length));
+  const frame = new Frame({ width: 320, height: 220, left: Math.max(50, 22 + 7 * digits) },
     { low: ends[0] / margin, high: ends[1] * margin, log: true }, { low: 0, high: steps[steps.length - 1] });
   const words = curves.map((curve) => curve.name + " " + tflops(curve.points[0].y) + " to " +
     tflops(curve.points[curve.points.length - 1].y)).join(", ");
