@@ -82,6 +82,18 @@ static void few_queries_and_many_keys_are_split_on_every_gpu_from_ampere_on(void
         CHECK_TEXT(first_choice(&decode, gpus[i]), FAMILY);
 }
 
+/* As 24 problems measured on an H200 have it. */
+static void few_queries_of_few_keys_are_split_too(void)
+{
+    static const int32_t batches[] = {1, 8}, queries[] = {1, 8, 16}, keys[] = {64, 128, 300, 800};
+    for (int i = 0; i < 2 * 3 * 4; i++) {
+        fa_problem problem = {.head_dim = 128, .dtype = FA_BF16, .heads_q = 32, .heads_kv = 8};
+        problem.batch = batches[i / 12], problem.seq_q = queries[i / 4 % 3], problem.seq_k = keys[i % 4];
+        problem.causal = problem.seq_q > 1 ? FA_CAUSAL_BOTTOM_RIGHT : FA_CAUSAL_NONE;
+        CHECK_TEXT(first_choice(&problem, "H200"), FAMILY);
+    }
+}
+
 static void long_dense_queries_are_left_to_other_families(void)
 {
     fa_problem problem = decode;
@@ -317,6 +329,7 @@ int main(void)
         return 1;
     }
     TEST(few_queries_and_many_keys_are_split_on_every_gpu_from_ampere_on);
+    TEST(few_queries_of_few_keys_are_split_too);
     TEST(long_dense_queries_are_left_to_other_families);
     TEST(what_it_cannot_take_is_refused_with_the_reason);
     TEST(many_queries_go_to_the_family_for_them_on_every_gpu_from_ampere_on);

@@ -16,8 +16,9 @@
 
 #include <math.h>
 
-/* Coefficients of what no data sheet gives, set by hand to some 40 configs of nine problems on an H200
- * (head dim 128, one to four queries, 16 MB to 1 GB of keys and values). */
+/* Coefficients of what no data sheet gives, set by hand to some 40 configs of nine problems on an H200 (head dim 128, one to
+ * four queries, 16 MB to 1 GB of keys and values); those of the launch and of parts to 28 more problems (1 to 16 queries of 64
+ * keys and more), in all of which this family was the fastest. */
 static const struct coefficients {
     double memory_share;  /* of the data sheet's bandwidth */
     double latency_us;    /* from asking for a tile to its arrival on a busy GPU */
@@ -38,10 +39,10 @@ static const struct coefficients {
     .chain_per_dim = 2,
     .chain_per_key = 6,
     .block_clocks = 4500,
-    .combine_us = 1.2,
-    .part_us = 0.05,
+    .combine_us = 1.8,
+    .part_us = 0.12,
     .smoothing = 0.7,
-    .launch_us = 6,
+    .launch_us = 3.8,
 };
 
 bool fa_attn_is_split(const fa_candidate *candidate)
