@@ -24,6 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT = os.path.join(os.environ.get("FA_TEST_KEPT") or os.path.join(os.path.dirname(HERE), ".cuda"), "kept.emulated")
 KEPT_MOST = 400  # programs and libraries
 EMULATOR = "emulator_hopper.hpp"  # includes emulator.hpp
+OPTIONS = ["-std=c++17", "-fPIC", "-fno-semantic-interposition", "-fno-strict-aliasing", "-w"]
 TEMPLATES = os.path.join(os.path.dirname(HERE), "kernel_templates")
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.%s.%s.f32 {%%0,%%1,%%2,%%3}, {%%4,%%5,%%6,%%7}, {%%8,%%9}, {%%0,%%1,%%2,%%3};"
 CALLS = {
@@ -254,21 +255,30 @@ def made_at(path):
         return 0
 
 
+@functools.cache
+def shared_parts(compiler, judge):
+    """What all that has this judge is made of: words that name it, the folder of the emulator precompiled, and the objects that every text is
+    linked with, which are optimised: emulator.cpp, and JUDGE_judge.cpp where there is one."""
+    what = [*OPTIONS, subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout]
+    for path in sorted(glob.glob(os.path.join(HERE, "emulat*.?pp")) + glob.glob(os.path.join(TEMPLATES, "*", "*_params.h"))):
+        with open(path, encoding="utf-8") as file:
+            what.append(file.read())
+    apart = os.path.join(HERE, (judge or "").replace(".hpp", "_judge.cpp"))
+
+    def make(end, *options):
+        return kept([*what, end, *options], end, lambda path: subprocess.run([compiler, *OPTIONS, *options, "-o", path], check=True))
+    header = make(EMULATOR + ".gch", "-Og", "-x", "c++-header", os.path.join(HERE, EMULATOR))
+    sources = [path for path in (os.path.join(HERE, "emulator.cpp"), apart) if os.path.isfile(path)]
+    return what, os.path.dirname(header), [make("made.o", "-O3", "-c", path) for path in sources]
+
+
 def compiled(compiler, text, judge=None):
     """A library of the emulator and the text behind it, or a program that ends with `judge`. What was compiled once, from the same text
-    by the same compiler, serves every test and both builds, and so does the emulator in front of each text."""
-    options = ["-std=c++17", "-Og", "-fno-strict-aliasing", "-w", *(["-fPIC"] if judge is None else [])]
-    what = [*options, subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout]
-    headers = []
-    for name in ("emulator.hpp", EMULATOR, *(["emulated_matrix.hpp", judge] if judge is not None else [])):
-        with open(os.path.join(HERE, name), encoding="utf-8") as header:
-            headers.append(header.read())
-    ready = kept([*what, *headers[:2]], EMULATOR + ".gch", lambda path: subprocess.run(
-        [compiler, "-x", "c++-header", *options, os.path.join(HERE, EMULATOR), "-o", path], check=True))
-    command = [compiler, "-x", "c++", *options, "-I", os.path.dirname(ready), "-I", HERE, *(["-shared"] if judge is None else [])]
+    by the same compiler, serves every test and both builds. A text's code runs for less time than optimising it takes."""
+    what, folder, objects = shared_parts(compiler, judge)
     text = '#include "%s"\n%s' % (EMULATOR, text)
-    return kept([*what, *headers, text], "made", lambda path: subprocess.run(
-        [*command, "-o", path, "-"], input=text, check=True, text=True))
+    command = [compiler, *OPTIONS, "-Og", "-I", folder, "-I", HERE, *(["-shared"] if judge is None else []), "-x", "c++", "-", "-x", "none", *objects]
+    return kept([*what, str(judge), text], "made", lambda path: subprocess.run([*command, "-o", path], input=text, check=True, text=True))
 
 
 def with_changes(text, changes):

@@ -92,31 +92,12 @@ inline void yield() {
 inline u32 dice = 1;   // a test may seed it
 inline const int change = getenv("EMULATOR_CHANGE") != nullptr ? atoi(getenv("EMULATOR_CHANGE")) : 0;   // emulate.py's with_changes
 // Other warps may go on first.
-inline void pause() {
-    dice = dice * 1664525u + 1013904223u;
-    if (dice >> 31 != 0) return;
-    now->paused = true;
-    yield();
-}
-[[noreturn]] inline void fail(const char *what) {
-    if (fault[0] == 0)
-        snprintf(fault, sizeof fault, "%s (block %u,%u thread %u)", what, block.x, block.y, now->index.x);
-    _longjmp(scheduler, 1);
-}
+void pause();
+[[noreturn]] void fail(const char *what);
 
 // ---- memory -----------------------------------------------------------------------------------
-inline unsigned char *shared(u32 address, u32 bytes) {
-    const u32 at = address - kSharedFirst;
-    if (address < kSharedFirst || bytes > shared_bytes || at > shared_bytes - bytes) fail("address outside shared memory");
-    if (at % bytes != 0) fail("shared address that is not a multiple of the access");
-    if (flying[at / 16]) fail("shared memory is touched while a copy is on its way there");
-    return shared_memory + at;
-}
-inline void *global(const void *address, u32 bytes, bool write) {
-    if ((uintptr_t)address % bytes != 0) fail("global address that is not a multiple of the access");
-    if (granted != nullptr && !granted(address, bytes, write)) fail("address outside global memory");
-    return const_cast<void *>(address);
-}
+unsigned char *shared(u32 address, u32 bytes);
+void *global(const void *address, u32 bytes, bool write);
 inline void shared_address(u32 &x, const void *pointer) {
     x = kSharedFirst + (u32)((const unsigned char *)pointer - shared_memory);
 }
@@ -138,22 +119,13 @@ template <class T> void load_shared(T &x, T &y, T &z, T &w, u32 from) { load(sha
 template <class... T> void store_global(void *to, T... x) { store(global(to, sizeof...(x) * 4, true), x...); }
 inline void load_global(int &x, const int *from) { load(global(from, 4, false), x); }
 inline void load_global(u32 &x, const u32 *from) { load(global(from, 4, false), x); }
-inline void load_acquire(u32 &x, const u32 *from) {
-    now->looks = from == now->looked ? now->looks + 1 : 1;
-    now->looked = from;
-    now->paused = true;
-    yield();
-    load_global(x, from);
-}
+void load_acquire(u32 &x, const u32 *from);
 inline void load_global(float &x, const float *from) { load(global(from, 4, false), x); }
 inline void load_global(float &x, float &y, const float *from) { load(global(from, 8, false), x, y); }
 inline void load_global(float &x, float &y, float &z, float &w, const float *from) {
     load(global(from, 16, false), x, y, z, w);
 }
-inline void load_global_if(float &x, float &y, float &z, float &w, const float *from, u32 there) {
-    x = y = z = w = 0.0f;
-    if (there != 0) load_global(x, y, z, w, from);
-}
+void load_global_if(float &x, float &y, float &z, float &w, const float *from, u32 there);
 inline void load_global(u32 &x, u32 &y, u32 &z, u32 &w, const u16 *from) { load(global(from, 16, false), x, y, z, w); }
 template <class T> void add_global(T *to, T x) {
     T before;
@@ -170,121 +142,41 @@ inline void count_and_wrap(u32 &before, void *to, u32 most) {
 }
 
 // ---- asynchronous copies ----------------------------------------------------------------------
-inline void copy_async(u32 to, const void *from, u32 bytes, u64 = 0) {
-    if (bytes > 16) fail("a copy of more than 16 bytes");
-    if (bytes > 0 && (uintptr_t)from % 16 != 0) fail("a copy from an address that is not a multiple of 16");
-    if (bytes > 0 && granted != nullptr && !granted(from, bytes, false)) fail("a copy from outside global memory");
-    memset(shared(to, 16), 0xff, 16);
-    flying[(to - kSharedFirst) / 16] = true;
-    if (now->copies == kCopies) fail("more copies on their way than the emulator holds");
-    now->copy[now->copies++] = {to, bytes, now->groups, from};
-}
+void copy_async(u32 to, const void *from, u32 bytes, u64 = 0);
 inline void copy_async_16(u32 to, const void *from) { copy_async(to, from, 16); }
 inline void commit() { now->groups++; }
-inline void wait_copies(u32 pending) {
-    u32 left = 0;
-    for (u32 i = 0; i < now->copies; i++) {
-        const Copy c = now->copy[i];
-        if (c.group + pending >= now->groups) {
-            now->copy[left++] = c;
-            continue;
-        }
-        flying[(c.to - kSharedFirst) / 16] = false;
-        unsigned char *to = shared(c.to, 16);
-        memset(to, 0, 16);
-        if (c.bytes > 0) memcpy(to, c.from, c.bytes);
-    }
-    now->copies = left;
-}
+void wait_copies(u32 pending);
 
 // ---- barriers ---------------------------------------------------------------------------------
 // Whether this arrival opened it.
-inline bool arrived_at(u32 id, u32 count) {
-    if (++arrived[id] < count) return false;
-    arrived[id] = 0;
-    for (u32 i = 0; i < threads; i++)
-        if (lanes[i].barrier == (int)id) lanes[i].barrier = -1, lanes[i].waits = false;
-    return true;
-}
-inline void barrier(u32 id, u32 count) {
-    if (id >= kBarriers || count % kWarp != 0 || count == 0 || count > threads) fail("no such barrier");
-    now->waits = true;
-    now->barrier = (int)id;
-    if (!arrived_at(id, count)) yield();
-}
+bool arrived_at(u32 id, u32 count);
+void barrier(u32 id, u32 count);
 inline void block_barrier() { barrier(0, threads); }
 
-inline SplitBarrier &split_at(u32 address) {
-    for (u32 i = 0; i < split_barriers; i++)
-        if (split_barrier[i].address == address) return split_barrier[i];
-    fail("a split barrier that nobody initialised");
-}
-inline void split_init(u32 address, u32 count) {
-    shared(address, 8);
-    if (split_barriers == kSplitBarriers) fail("more split barriers than the emulator holds");
-    split_barrier[split_barriers++] = {address, count, count, 0, 0};
-}
-inline void split_arrive(u32 address) {
-    SplitBarrier &b = split_at(address);
-    if (--b.pending > 0) return;
-    b.pending = b.count;
-    b.phase ^= 1;
-    for (u32 i = 0; i < threads; i++)
-        if (lanes[i].split == &b) lanes[i].split = nullptr, lanes[i].waits = false;
-}
-inline void split_wait(u32 address, u32 parity) {
-    SplitBarrier &b = split_at(address);
-    if (b.phase != parity) return;
-    now->waits = true;
-    now->split = &b;
-    yield();
-}
+SplitBarrier &split_at(u32 address);
+void split_init(u32 address, u32 count);
+void split_arrive(u32 address);
+void split_wait(u32 address, u32 parity);
 [[noreturn]] inline void not_emulated(const char *instruction) { fail(instruction); }
 inline void nothing() {}
 template <class... T> void nothing(T &&...) {}
 
 // ---- warps ------------------------------------------------------------------------------------
-inline void meet(Together what, void *args) {
-    Warp &w = warps[now->index.x / kWarp];
-    if (w.met > 0 && w.what != what) fail("lanes of a warp meet at different instructions");
-    w.what = what;
-    w.args[now->index.x % kWarp] = args;
-    if (++w.met < kWarp) {
-        now->waits = true;
-        yield();
-        return;
-    }
-    w.met = 0;
-    Lane *first = now - now->index.x % kWarp;
-    for (int i = 0; i < kWarp; i++) first[i].waits = false;
-    what(w.args);
-}
+void meet(Together what, void *args);
 inline void meet_only(void *const *) {}
 inline void warp_barrier() { meet(meet_only, nullptr); }
 
 struct Vote {
     u32 *any, mine;
 };
-inline void vote(void *const *args) {
-    u32 any = 0;
-    for (int i = 0; i < kWarp; i++) any |= ((const Vote *)args[i])->mine;
-    for (int i = 0; i < kWarp; i++) *((const Vote *)args[i])->any = any != 0;
-}
-inline void vote_any(u32 &any, u32 mine) {
-    Vote v = {&any, mine};
-    meet(vote, &v);
-}
+void vote(void *const *args);
+void vote_any(u32 &any, u32 mine);
 
 struct Shuffle {
     float *to, from;
     int mask;
 };
-inline void shuffle(void *const *args) {
-    for (int i = 0; i < kWarp; i++) {
-        const Shuffle *s = (const Shuffle *)args[i];
-        *s->to = ((const Shuffle *)args[i ^ (s->mask & 31)])->from;
-    }
-}
+void shuffle(void *const *args);
 template <class T> void shuffle_xor(T &to, T from, int mask) {
     static_assert(sizeof to == sizeof(float), "");
     Shuffle s = {(float *)&to, 0, mask};
@@ -312,13 +204,7 @@ inline u32 bits_of(float x) {
     return float_of(sign | ((h & 0x7c00) == 0x7c00 ? size | 0x7f800000u : bits_of(float_of(size) * 0x1p112f)));
 }
 // To nearest even.
-inline u16 half_of(float x) {
-    const u32 b = bits_of(x), sign = b >> 16 & 0x8000, size = b & 0x7fffffff;
-    if (size > 0x7f800000u) return 0x7fff;
-    if (size >= 0x477ff000u) return (u16)(sign | 0x7c00);
-    if (size < 0x38800000u) return (u16)(sign | (u32)nearbyintf(float_of(size) * 0x1p24f));
-    return (u16)(sign | ((size - 0x38000000u + 0xfff + (size >> 13 & 1)) >> 13));
-}
+u16 half_of(float x);
 inline float brain_value(u16 h) { return float_of((u32)h << 16); }
 inline u16 brain_of(float x) {
     const u32 b = bits_of(x);
@@ -330,23 +216,14 @@ inline void float_to_brain(u16 &h, float x) { h = brain_of(x); }
 inline void pack_half(u32 &pair, float high, float low) { pair = half_of(low) | (u32)half_of(high) << 16; }
 inline void pack_brain(u32 &pair, float high, float low) { pair = brain_of(low) | (u32)brain_of(high) << 16; }
 inline float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x; }
-inline void exp2_of(float &y, float x) { y = flushed(exp2f(flushed(x))); }
+void exp2_of(float &y, float x);
 inline void log2_of(float &y, float x) { y = log2f(flushed(x)); }
 inline void reciprocal_of(float &y, float x) { y = flushed(1 / flushed(x)); }
 inline void reciprocal_root_of(float &y, float x) { y = flushed(1 / sqrtf(flushed(x))); }
 inline void max_of(float &y, float a, float b) { y = fmaxf(a, b); }
-inline void permute(u32 &x, u32 a, u32 selector) {
-    const u64 bytes = a;   // the other operand is 0
-    x = 0;
-    for (int i = 0; i < 4; i++) x |= (u32)(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
-}
-inline void multiply_halves(u32 &x, u32 a, u32 b) {
-    pack_half(x, half_value((u16)(a >> 16)) * half_value((u16)(b >> 16)), half_value((u16)a) * half_value((u16)b));
-}
-inline void multiply_add_brains(u32 &x, u32 a, u32 b, u32 c) {
-    pack_brain(x, fmaf(brain_value((u16)(a >> 16)), brain_value((u16)(b >> 16)), brain_value((u16)(c >> 16))),
-               fmaf(brain_value((u16)a), brain_value((u16)b), brain_value((u16)c)));
-}
+void permute(u32 &x, u32 a, u32 selector);
+void multiply_halves(u32 &x, u32 a, u32 b);
+void multiply_add_brains(u32 &x, u32 a, u32 b, u32 c);
 
 // ---- matrices ---------------------------------------------------------------------------------
 struct Matrix {
@@ -363,14 +240,10 @@ template <bool kTransposed> void load_matrices(void *const *args) {
             *((const Matrix *)args[i])->x[m] = low | (u32)high << 16;
         }
 }
-inline void ldmatrix(u32 &a, u32 &b, u32 &c, u32 &d, u32 address) {
-    Matrix m = {{&a, &b, &c, &d}, address};
-    meet(load_matrices<false>, &m);
-}
-inline void ldmatrix_trans(u32 &a, u32 &b, u32 &c, u32 &d, u32 address) {
-    Matrix m = {{&a, &b, &c, &d}, address};
-    meet(load_matrices<true>, &m);
-}
+extern template void load_matrices<false>(void *const *);
+extern template void load_matrices<true>(void *const *);
+void ldmatrix(u32 &a, u32 &b, u32 &c, u32 &d, u32 address);
+void ldmatrix_trans(u32 &a, u32 &b, u32 &c, u32 &d, u32 address);
 
 struct Product {
     float *c[4];
@@ -400,6 +273,8 @@ template <float (*kValue)(u16)> void multiply(void *const *args) {
     for (int i = 0; i < kWarp; i++)
         for (int e = 0; e < 4; e++) *((const Product *)args[i])->c[e] = c[i / 4 + e / 2 * 8][i % 4 * 2 + e % 2];
 }
+extern template void multiply<half_value>(void *const *);
+extern template void multiply<brain_value>(void *const *);
 template <float (*kValue)(u16)>
 void mma(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     Product p = {{&c0, &c1, &c2, &c3}, {a0, a1, a2, a3}, {b0, b1}};
@@ -407,32 +282,8 @@ void mma(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1, u32 a2, u32
 }
 
 // tf32: the lower 13 bits of an operand do not count; a sum is cut off, not rounded.
-inline void multiply_tf32(void *const *args) {
-    const auto value = [](u32 bits) {
-        float x;
-        bits &= 0xffffe000u;
-        memcpy(&x, &bits, sizeof x);
-        return (double)x;
-    };
-    double a[16][8], b[8][8], c[16][8];
-    for (int i = 0; i < kWarp; i++) {
-        const Product *p = (const Product *)args[i];
-        const int g = i / 4, t = i % 4;
-        for (int r = 0; r < 4; r++) a[g + r % 2 * 8][t + r / 2 * 4] = value(p->a[r]), c[g + r / 2 * 8][t * 2 + r % 2] = *p->c[r];
-        for (int r = 0; r < 2; r++) b[t + r * 4][g] = value(p->b[r]);
-    }
-    add_products(c, a, b);
-    for (int i = 0; i < kWarp; i++)
-        for (int e = 0; e < 4; e++) {
-            const double sum = c[i / 4 + e / 2 * 8][i % 4 * 2 + e % 2];
-            const float rounded = (float)sum;
-            *((const Product *)args[i])->c[e] = fabs(rounded) > fabs(sum) ? nextafterf(rounded, 0.0f) : rounded;
-        }
-}
-inline void mma_tf32(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    Product p = {{&c0, &c1, &c2, &c3}, {a0, a1, a2, a3}, {b0, b1}};
-    meet(multiply_tf32, &p);
-}
+void multiply_tf32(void *const *args);
+void mma_tf32(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1);
 
 // ---- launches ---------------------------------------------------------------------------------
 template <class P> struct Kernel {
@@ -443,76 +294,13 @@ template <class P> struct Kernel {
 
 // A fiber outlives its thread and becomes the same thread of the launch's next block: to make a fiber takes system calls.
 inline void (*kernel)();
-inline void run_threads() {
-    for (;;) {
-        kernel();
-        now->ended = true;
-        yield();
-    }
-}
-inline void resume(Lane &lane) {
-    now = &lane;
-    if (_setjmp(scheduler) != 0) return;
-    if (lane.started) _longjmp(lane.at, 1);
-    lane.started = true;
-    getcontext(&lane.context);
-    lane.context.uc_stack.ss_sp = stacks + (size_t)lane.index.x * kStack;
-    lane.context.uc_stack.ss_size = kStack;
-    lane.context.uc_link = nullptr;
-    makecontext(&lane.context, run_threads, 0);
-    setcontext(&lane.context);
-}
+void run_threads();
+void resume(Lane &lane);
 
 // Whether some lane of the warp could go on.
-inline bool run_warp(u32 warp) {
-    bool any = false;
-    for (bool again = true; again && fault[0] == 0;) {
-        again = false;
-        for (u32 i = warp * kWarp; i < (warp + 1) * kWarp && fault[0] == 0; i++)
-            if (!lanes[i].ended && !lanes[i].waits && !lanes[i].paused) {
-                const u32 looks = lanes[i].looks;
-                resume(lanes[i]);
-                if (lanes[i].looks == looks) lanes[i].looks = 0, lanes[i].looked = nullptr;
-                again = true, any |= lanes[i].looks < 3;   // who looks again and again does not go on
-            }
-    }
-    for (u32 i = warp * kWarp; i < (warp + 1) * kWarp; i++) lanes[i].paused = false;
-    return any;
-}
+bool run_warp(u32 warp);
 
-inline void run_block(u32 seed) {
-    memset(shared_memory, 0xff, shared_bytes);
-    memset(flying, 0, sizeof flying);
-    memset(unfenced, 0, sizeof unfenced);
-    if (begin_more != nullptr) begin_more();
-    memset(arrived, 0, sizeof arrived);
-    split_barriers = 0;
-    const u32 count = threads / kWarp;
-    for (u32 i = 0; i < count; i++) warps[i].met = 0;
-    for (u32 i = 0; i < threads; i++) {
-        Lane &l = lanes[i];
-        l.index = {i, 0, 0};
-        l.ended = l.waits = l.paused = false;
-        l.looks = 0, l.looked = nullptr;
-        l.barrier = -1;
-        l.split = nullptr;
-        l.copies = l.groups = 0;
-    }
-    // Four neighbouring warps, or none, go on only when nobody else can.
-    const u32 last = (seed + dice) % (count / 4 + 1);
-    for (bool any = true; any && fault[0] == 0;) {
-        any = false;
-        for (u32 turn = 0; turn < 2 && !any; turn++)
-            for (u32 i = 0; i < count; i++) {
-                const u32 warp = (seed & 1) != 0 ? (i + seed) % count : (count - i + seed) % count;
-                if ((warp / 4 == last) == (turn != 0)) any |= run_warp(warp);
-            }
-    }
-    for (u32 i = 0; i < threads && fault[0] == 0; i++)
-        if (!lanes[i].ended) now = &lanes[i], snprintf(fault, sizeof fault, "thread %u waits for ever", i);
-    const char *wrong = fault[0] == 0 && end_more != nullptr ? end_more() : nullptr;
-    if (wrong != nullptr) snprintf(fault, sizeof fault, "%s (block %u,%u)", wrong, block.x, block.y);
-}
+void run_block(u32 seed);
 
 // NULL: the launch is done; else what was wrong.
 template <class P>

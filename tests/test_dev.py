@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""./dev: what it says of a mistyped word, and ./dev fmt, in a git checkout of its own with one file."""
+"""./dev: what it says of a mistyped word, and ./dev fmt, in a git checkout of its own with one file; and what .ci/run has run."""
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import tap
-from place import FA_TUNE, SOURCE
+from place import BUILD, FA_TUNE, SOURCE
 
 OLD = "int  kept( void );  /* as somebody aligned it */\n\nint f(void)\n{\n    return 0;\n}\n"
 
@@ -98,9 +99,44 @@ def fmt_refuses_what_is_no_commit():
         tap.has(done.stderr, '"nowhere" is none of a git checkout here')
 
 
+def ci_sums_two_runs_and_fails_for_what_neither_had():
+    with tempfile.TemporaryDirectory() as folder:
+        def summed(plain, sanitized):
+            for name, said in (("plain", plain), ("sanitized", sanitized)):
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                    for program, lines in said.items():
+                        file.write(json.dumps({"name": "fa-tune:quick+plain / " + program, "stdout": lines + "\n1..%d\n" % len(lines.splitlines()),
+                                               "returncode": 0, "result": "OK"}) + "\n")
+            with open(os.path.join(folder, "all"), "w", encoding="utf-8") as file:
+                json.dump([{"name": "test_a"}, {"name": "test_b"}], file)
+            done = subprocess.run([sys.executable, os.path.join(SOURCE, "tests", "tap_sum.py"), "--all", *(
+                os.path.join(folder, name) for name in ("all", "plain", "sanitized"))], stdout=subprocess.PIPE, encoding="utf-8", check=False)
+            return done.returncode, done.stdout
+        both = "ok 1 - x\nok 2 - y # SKIP the sanitizer has an allocator of its own"
+        tap.equal(summed({"test_a": "ok 1 - x\nok 2 - y"}, {"test_a": both, "test_b": "ok 1 - z # SKIP no GPU"}),
+                  (0, "skip  test_b: z  (no GPU)\n3 passed, 0 failed, 1 skipped\n"))
+        status, told = summed({"test_b": "ok 1 - z"}, {"test_a": both})
+        tap.equal((status, told.splitlines()[-1]), (1, "2 passed, 1 failed, 0 skipped"))
+        tap.has(told, "FAIL  test_a: y\n      run without a sanitizer nowhere")
+        tap.equal(summed({"test_b": "ok 1 - z"}, {"test_b": "ok 1 - z"}), (1, "FAIL  test_a\n      it was in none of these runs\n2 passed, 1 failed, 0 skipped\n"))
+
+
+def every_test_is_of_a_run_of_ci():
+    with open(os.path.join(BUILD, "meson-info", "intro-tests.json"), encoding="utf-8") as file:
+        tests = json.load(file)
+    assert len(tests) > 100, len(tests)
+    tap.equal([test["name"] for test in tests if not {"fa-tune:plain", "fa-tune:sanitized"} & set(test["suite"])], [])
+    with open(os.path.join(SOURCE, ".ci", "run"), encoding="utf-8") as file:
+        text = file.read()
+    for command in ("./dev test --suite plain", "./dev test --asan --suite sanitized", "tap_sum.py --all build/meson-info/intro-tests.json"):
+        tap.has(text, command)
+
+
 tap.main([
     a_mistyped_word_is_told_with_the_one_that_was_meant,
     fmt_formats_changed_lines_and_new_files_and_nothing_else,
     fmt_says_when_another_version_is_here_than_the_one_of_the_sources,
     fmt_refuses_what_is_no_commit,
+    ci_sums_two_runs_and_fails_for_what_neither_had,
+    every_test_is_of_a_run_of_ci,
 ])

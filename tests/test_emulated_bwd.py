@@ -70,9 +70,10 @@ def proved(case, kernel=KERNEL, **change):
     return emulate.judged("attn_bwd", kernel, defines, case.words, "emulated_bwd.hpp", kernel in (HOPPER, WIDE), **change)
 
 
-def prove_some(count, case_of=Case, kernel=KERNEL):
-    """So many programs, each on three problems: compiling is what takes time. Five of this seed have every feature and nearly every tile."""
-    dice = random.Random(int(os.environ.get("FA_TEST_SEED", "20261292")))
+def prove_some(count, seed, case_of=Case, kernel=KERNEL):
+    """So many programs, each on three problems: compiling is what takes time. Of some thousand seeds, those here draw programs that have the
+    most pairs of features, tiles and shapes among them."""
+    dice = random.Random(int(os.environ.get("FA_TEST_SEED", seed)))
     for i in range(int(os.environ.get("FA_TEST_PROBLEMS", count))):
         case = case_of(dice)
         for _ in range(3):
@@ -89,11 +90,11 @@ def find_each(case, changes, kernel=KERNEL, right=()):
 
 
 def random_problems_are_right():
-    prove_some(6)
+    prove_some(4, 4678)
 
 
 def the_reference_is_right():
-    prove_some(5, kernel=REFERENCE)
+    prove_some(3, 2442, kernel=REFERENCE)
 
 
 def a_reference_that_is_wrong_is_found():
@@ -181,11 +182,11 @@ class WideCase(Case):
 
 
 def wide_problems_are_right():
-    prove_some(4, WideCase, WIDE)
+    prove_some(3, 4639, WideCase, WIDE)
 
 
 def hopper_problems_are_right():
-    prove_some(4, HopperCase, HOPPER)
+    prove_some(3, 3484, HopperCase, HOPPER)
 
 
 def narrow(case, block_m, words, **flags):
@@ -229,7 +230,7 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
 
 def hopper_sequences_of_several_lengths_are_right():
     """As below, with each place that tells sequences apart left out in turn."""
-    prove_some(5, HopperSequencesCase, HOPPER)
+    prove_some(3, 2296, HopperSequencesCase, HOPPER)
     case = narrow(HopperSequencesCase(random.Random(1)), 64, [5, 2, 1, 100, 100], CAUSAL=1, VARLEN=1)
     find_each(case, (("(queries ? s.first_q : s.first_k) * strides.row", "0"),
                      ("(kVarlen ? (u32)job.first_tile : 0)", "0"),
@@ -300,8 +301,8 @@ def plain_case(**flags):
 
 def sequences_of_several_lengths_are_right():
     """Behind one another, with empty ones of queries, of keys and of both: no sequence sees another, and all rows are written."""
-    prove_some(5, SequencesCase)
-    prove_some(2, NarrowSequencesCase, REFERENCE)
+    prove_some(3, 3658, SequencesCase)
+    prove_some(2, 1342, NarrowSequencesCase, REFERENCE)
     case = plain_case(VARLEN=1)
     case.words[0], case.words[3:5] = 5, [40, 40]
     find_each(case, (("row_of(p.k, p.k_strides, own.batch, at.head, own.first_k)", "row_of(p.k, p.k_strides, own.batch, at.head, 0)"),

@@ -69,7 +69,7 @@ def sizes_are_those_that_the_documentation_states():
     installed()
     wheel, = glob.glob(os.path.join(SOURCE, "build-wheel", "dist", "*.whl"))
     for page, of_wheel, of_records in (("README.md", r"a wheel of ([\d.]+) MB", None),
-                                       ("docs/python.md", r"\.whl, ([\d.]+) MB", r"\(([\d.]+) MB of records\)")):
+                                       ("docs/python.md", r"\.whl, ([\d.]+) MB", r"records of winners \(([\d.]+) MB\)")):
         with open(os.path.join(SOURCE, page), encoding="utf-8") as file:
             text = file.read()
         for stated, path, factor in ((of_wheel, wheel, 1.25), (of_records, os.path.join(SOURCE, "system", "records.jsonl"), 1.5)):

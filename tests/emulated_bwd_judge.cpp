@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Judges a backward kernel on the CPU: proves it on one problem.
+//
+// Purpose: gradients against sums in double, straight from their definition. Inputs are random, forward's part of them
+// is computed here. Tensors lie in memory with gaps between rows and heads; gaps and outputs are NaN before the
+// launches, workspaces too, and gaps must be so afterwards.
+#include "../kernel_templates/attn_bwd/attn_bwd_params.h"
+
+#include "emulated_bwd_judge.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace test {
+
+using namespace emu;
+
+constexpr u16 kPoison = 0x7fa5;
+static u64 seed;
+static Rendered rendered;
+
+static float to_float(u16 x) { return rendered.bf16 ? brain_value(x) : half_value(x); }
+static u16 from_float(float x) { return rendered.bf16 ? brain_of(x) : half_of(x); }
+
+static float random_value() {   // nearly normal, exact in fp16 and in bf16
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    int sum = 0;
+    for (int i = 0; i < 4; i++) sum += (int)(seed >> (20 + 8 * i) & 63);
+    return (float)(sum - 126) / 32.0f;
+}
+
+// [batch][heads][rows][columns], somewhere in memory.
+struct Tensor {
+    int heads, rows, columns;
+    i64 batch_stride, head_stride, row_stride;
+    std::vector<u16> memory;
+
+    Tensor(int batch, int heads, int rows, int columns, int gap, bool between_heads)
+        : heads(heads), rows(rows), columns(columns) {
+        row_stride = between_heads ? (i64)heads * columns + gap : columns + gap;
+        head_stride = between_heads ? columns : rows * row_stride;
+        batch_stride = between_heads ? rows * row_stride : heads * head_stride + gap;
+        memory.assign((size_t)(batch * batch_stride + gap + 64), kPoison);
+    }
+    u16 *at(int b, int h, int row) { return memory.data() + b * batch_stride + h * head_stride + row * row_stride; }
+    const u16 *at(int b, int h, int row) const { return const_cast<Tensor *>(this)->at(b, h, row); }
+    // Packed, so that a number is made of each element once.
+    std::vector<double> values(int batch) {
+        std::vector<double> all;
+        all.reserve((size_t)batch * heads * rows * columns);
+        each(batch, [&](u16 &x, int, int, int, int) { all.push_back(to_float(x)); });
+        return all;
+    }
+    fa_attn_bwd_strides strides() const { return {batch_stride, head_stride, row_stride}; }
+    template <class F> void each(int batch, F f) {
+        for (int b = 0; b < batch; b++)
+            for (int h = 0; h < heads; h++)
+                for (int r = 0; r < rows; r++)
+                    for (int d = 0; d < columns; d++) f(at(b, h, r)[d], b, h, r, d);
+    }
+};
+
+static int failures;
+
+// A batch of a dense problem, or one of the sequences that lie behind one another: its first rows and how many it has.
+struct Span {
+    int batch, first_q, len_q, first_k, len_k;
+};
+
+// Sequences of any lengths, some of them empty; of the reference those that it makes. `starts` gets one for each and the end.
+static void draw_starts(std::vector<int> &starts, int count, int mean, int period) {
+    int end = 0;
+    for (int b = 0; b <= count; b++) {
+        if (rendered.kind == kReference) {
+            starts.push_back((int)rendered.start_of(b, count, count * mean, period));
+            continue;
+        }
+        starts.push_back(end);
+        const int kind = (int)fabs(random_value() * 32) % 4;
+        end += kind == 0 ? 0 : kind == 1 ? mean : (int)fabs(random_value() * 32) % (2 * mean + 1);
+    }
+}
+
+// An output against what it should be; then its gaps.
+static void compare(const char *name, Tensor &got, int batch, const std::vector<double> &wanted) {
+    double largest = 0, worst = 0;
+    size_t i = 0;
+    for (double x : wanted) largest = std::max(largest, fabs(x));
+    const double allowed = largest * (rendered.bf16 ? 0x1p-7 : 0x1p-10) + 1e-5;
+    got.each(batch, [&](u16 &x, int b, int h, int r, int d) {
+        const double error = fabs(to_float(x) - wanted[i++]);
+        if (!(error <= allowed) && failures++ < 8)
+            printf("%s[%d][%d][%d][%d] is %g, wanted %g\n", name, b, h, r, d, to_float(x), wanted[i - 1]);
+        worst = std::max(worst, error);
+        x = kPoison;
+    });
+    for (u16 x : got.memory)
+        if (x != kPoison && failures++ < 8) printf("%s: a gap was written to\n", name);
+    printf("%s: %.2g of %.2g allowed\n", name, worst, allowed);
+}
+
+static void run(const char *what, const char *wrong) {
+    if (wrong != nullptr) printf("%s: %s\n", what, wrong), exit(1);
+}
+
+// Those of the reference, packed floats: near enough to sums in double to judge any kernel.
+static void compare(const char *name, const std::vector<float> &got, const std::vector<double> &wanted) {
+    double largest = 0, worst = 0;
+    for (double x : wanted) largest = std::max(largest, fabs(x));
+    const double allowed = 2e-5 * largest + 1e-6;
+    for (size_t i = 0; i < wanted.size(); i++) {
+        const double error = got[i] == wanted[i] ? 0 : fabs(got[i] - wanted[i]);
+        if (!(error <= allowed) && failures++ < 8) printf("%s[%zu] is %g, wanted %g\n", name, i, got[i], wanted[i]);
+        worst = std::max(worst, error);
+    }
+    printf("%s: %.2g of %.2g allowed\n", name, worst, allowed);
+}
+
+// The reference takes what the host computed of forward. What its `inputs` makes of it comes last.
+static int prove_reference(fa_attn_bwd_params p, int batch, Tensor &o, std::vector<float> &lse, const std::vector<double> &wanted_q,
+                           const std::vector<double> &wanted_k, const std::vector<double> &wanted_v,
+                           const std::vector<double> &wanted_sinks) {
+    std::vector<float> dq(wanted_q.size() + 1, NAN), dk(wanted_k.size() + 1, NAN), dv(wanted_v.size() + 1, NAN);
+    std::vector<double> wanted_o, wanted_lse(lse.begin(), lse.end() - 1);
+    o.each(batch, [&](u16 &x, int, int, int, int) { wanted_o.push_back(to_float(x)); });
+    std::vector<float> d_sinks(wanted_sinks.size(), NAN);
+    p.dq = dq.data(), p.dk = dk.data(), p.dv = dv.data(), p.d_sinks = d_sinks.data();
+    const u32 grid[3] = {3, 1, 1};
+    run("the reference", launch(rendered.reference, &p, grid, rendered.side_threads, 0));
+    compare("dQ", dq, wanted_q);
+    compare("dK", dk, wanted_k);
+    compare("dV", dv, wanted_v);
+    compare("d_sinks", d_sinks, wanted_sinks);
+    if (dq.back() == dq.back() || dk.back() == dk.back() || dv.back() == dv.back()) failures++, printf("an end was passed\n");
+    std::fill(lse.begin(), lse.end(), NAN);
+    o.memory.assign(o.memory.size(), kPoison);
+    run("the inputs", launch(rendered.inputs, &p, grid, rendered.side_threads, 0));
+    lse.pop_back();
+    compare("O", o, batch, wanted_o);
+    for (size_t i = 0; i < lse.size(); i++)
+        if (!(lse[i] == wanted_lse[i] || fabs(lse[i] - wanted_lse[i]) <= 1e-5 * (1 + fabs(wanted_lse[i]))) && failures++ < 8)
+            printf("LSE[%zu] is %g, wanted %g\n", i, lse[i], wanted_lse[i]);
+    return failures == 0 ? 0 : 1;
+}
+struct Problem {
+    int batch, heads_q, heads_kv, seq_q, seq_k, left, right, gap;
+    u32 threads, bytes;
+    bool repeats;   // the rows of dO are one row, as the gradient of a sum has it
+    u32 dq_bytes;
+};
+
+static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int batch, int count) {
+    const Rendered &r = rendered;
+    const auto tiles_of = [&](int seq, int rows) { return (i64)(r.varlen ? seq / rows + count : (seq + rows - 1) / rows); };
+    const i64 heads = (i64)p.heads_q * batch, tiles = tiles_of(p.seq_q, r.block_m), rows = tiles * r.block_m * heads;
+    i64 floats = rows * (2 + r.columns) + (r.deterministic ? tiles * heads : 0);
+    u32 side_bytes = 0;
+    if (r.kind == kWide)   // no sums of dQ; four tensor maps (of each sequence) and the numbers of two jobs
+        floats = rows * 2 + (r.varlen ? count : 1) * 128 + 2, side_bytes = 512;
+    if (r.kind == kHopper)   // six tensor maps (of each sequence), the next job's number, the sequences' ranking, and two counters a tile or four a head
+        floats = rows * (2 + r.columns) + (r.varlen ? (6 * count + 1) * 32 + 8 * (count + 1) : 7 * 32) +
+                 (r.in_passing ? (i64)4 * p.heads_kv * count : 2 * tiles * heads), side_bytes = 768;
+    std::vector<float> space((size_t)floats + 80, NAN);
+    float *workspace = (float *)(((uintptr_t)space.data() + 255) & ~(uintptr_t)255);
+    Arguments a = {p, workspace};
+    const u32 query_blocks = (u32)(tiles * heads), key_blocks = (u32)(tiles_of(p.seq_k, r.block_n) * p.heads_kv * batch);
+    const bool several = r.kind != kAmpere;   // each of Hopper's few blocks takes several jobs
+    const u32 first[3] = {std::max(1u, query_blocks), 1, 1};
+    const u32 second[3] = {std::max(1u, several ? std::min(key_blocks, 2u) : key_blocks), 1, 1};
+    const u32 of_dq[3] = {std::max(1u, std::min((u32)(tiles_of(p.seq_q, 128) * heads), 2u)), 1, 1};
+    const u32 third[3] = {(r.kind == kWide || r.in_passing ? 0 : query_blocks) + (u32)p.heads_q, 1, 1};
+    run("the first launch", launch(r.prepare, &a, first, r.side_threads, side_bytes));
+    run("the main launch", launch(r.main, &a, second, x.threads, x.bytes));
+    if (r.dq != nullptr) run("the launch of dQ", launch(r.dq, &a, of_dq, x.threads, x.dq_bytes));
+    run("the last launch", launch(r.finish, &a, third, r.side_threads, 32));
+    for (const float *y = workspace + floats; y < space.data() + space.size(); y++)
+        if (*y == *y && failures++ < 8) printf("the end of the workspace was passed\n");
+}
+
+// What forward wrote, and the gradients, by their definition.
+struct Wanted {
+    std::vector<double> q, k, v, sinks;
+};
+
+struct Inputs {
+    Tensor q, k, v, o, d_o;
+    std::vector<float> lse, sinks;
+};
+
+static bool sees(const Problem &x, const Span &s, int i, int j) {
+    const int ahead = j - i - (rendered.causal == 2 ? 0 : s.len_k - s.len_q);
+    return !(rendered.causal && ahead > 0) && !(rendered.window && x.left >= 0 && ahead < -x.left) &&
+           !(rendered.window && x.right >= 0 && ahead > x.right);
+}
+
+constexpr double kScale = 0.125, kCap = 1.5;
+
+// Fills in the output and the logarithms of its sums, too.
+static Wanted differentiate(const Problem &x, const std::vector<Span> &spans, int batch, Inputs &in) {
+    const int columns = rendered.head_dim, columns_v = rendered.head_dim_v, group = x.heads_q / x.heads_kv;
+    const std::vector<double> qs = in.q.values(batch), ks = in.k.values(batch), vs = in.v.values(batch), d_os = in.d_o.values(batch);
+    Wanted wanted = {std::vector<double>(qs.size()), std::vector<double>(ks.size()), std::vector<double>(vs.size()),
+                     std::vector<double>((size_t)x.heads_q)};
+    for (const Span &s : spans)
+        for (int h = 0; h < x.heads_q; h++)
+            for (int own = 0; own < s.len_q; own++) {
+                const int g = h / group, i = s.first_q + own;
+                const size_t row = ((size_t)s.batch * x.heads_q + h) * in.q.rows + i;
+                const size_t first_key = ((size_t)s.batch * x.heads_kv + g) * in.k.rows + s.first_k;
+                const double *q = qs.data() + row * columns, *d_o = d_os.data() + row * columns_v;
+                std::vector<double> score(s.len_k), slope(s.len_k, 1.0), out(columns_v);
+                double sum = rendered.sinks ? exp(in.sinks[h]) : 0, delta = 0;
+                for (int j = 0; j < s.len_k; j++) {
+                    if (!sees(x, s, own, j)) continue;
+                    const double *k = ks.data() + (first_key + j) * columns, *v = vs.data() + (first_key + j) * columns_v;
+                    for (int d = 0; d < columns; d++) score[j] += q[d] * k[d] * kScale;
+                    if (rendered.softcap) score[j] = kCap * tanh(score[j] / kCap), slope[j] = 1 - score[j] * score[j] / (kCap * kCap);
+                    const double weight = exp(score[j]);
+                    sum += weight;
+                    for (int d = 0; d < columns_v; d++) out[d] += weight * v[d];
+                }
+                in.lse[row] = (float)log(sum);   // -inf: it sees nothing
+                u16 *o = in.o.at(s.batch, h, i);
+                for (int d = 0; d < columns_v; d++) {
+                    o[d] = from_float(sum > 0 ? (float)(out[d] / sum) : 0.0f);
+                    delta += to_float(o[d]) * d_o[d];
+                }
+                if (rendered.sinks) wanted.sinks[h] -= exp(in.sinks[h]) / sum * delta;
+                for (int j = 0; j < s.len_k; j++) {
+                    if (!sees(x, s, own, j)) continue;
+                    const double weight = exp(score[j]) / sum;
+                    const size_t key = first_key + j;
+                    const double *k = ks.data() + key * columns, *v = vs.data() + key * columns_v;
+                    double dp = 0, *wanted_q = &wanted.q[row * columns], *wanted_k = &wanted.k[key * columns], *wanted_v = &wanted.v[key * columns_v];
+                    for (int d = 0; d < columns_v; d++) {
+                        dp += d_o[d] * v[d];
+                        wanted_v[d] += weight * d_o[d];
+                    }
+                    const double ds = weight * (dp - delta) * slope[j] * kScale;
+                    for (int d = 0; d < columns; d++) {
+                        wanted_q[d] += ds * k[d];
+                        wanted_k[d] += ds * q[d];
+                    }
+                }
+            }
+    return wanted;
+}
+
+static int prove(Problem x) {
+    const bool between = x.seq_q % 2 == 1;
+    const int count = x.batch, batch = rendered.varlen ? 1 : count, columns = rendered.head_dim, columns_v = rendered.head_dim_v;
+    std::vector<Span> spans;
+    std::vector<int> starts_q, starts_k;
+    if (rendered.varlen) {
+        draw_starts(starts_q, count, x.seq_q, 4);
+        draw_starts(starts_k, count, x.seq_k, 3);
+        x.seq_q = starts_q.back(), x.seq_k = starts_k.back();
+    }
+    for (int b = 0; b < count; b++)
+        if (rendered.varlen) spans.push_back({0, starts_q[b], starts_q[b + 1] - starts_q[b], starts_k[b], starts_k[b + 1] - starts_k[b]});
+        else spans.push_back({b, 0, x.seq_q, 0, x.seq_k});
+    Inputs in = {{batch, x.heads_q, x.seq_q, columns, x.gap, between},   {batch, x.heads_kv, x.seq_k, columns, x.gap, between},
+                 {batch, x.heads_kv, x.seq_k, columns_v, x.gap, between}, {batch, x.heads_q, x.seq_q, columns_v, x.gap, between},
+                 {batch, x.heads_q, x.seq_q, columns_v, x.gap, !between}, std::vector<float>((size_t)batch * x.heads_q * x.seq_q + 1),
+                 std::vector<float>((size_t)x.heads_q)};
+    Tensor dq(batch, x.heads_q, x.seq_q, columns, x.gap, between), dk(batch, x.heads_kv, x.seq_k, columns, x.gap, between);
+    Tensor dv(batch, x.heads_kv, x.seq_k, columns_v, x.gap, !between);
+    std::vector<float> d_sinks((size_t)x.heads_q, NAN);
+    if (x.repeats) in.d_o.row_stride = 0;
+    for (Tensor *t : {&in.q, &in.k, &in.v, &in.d_o}) t->each(batch, [](u16 &e, int, int, int, int) { e = from_float(random_value()); });
+    for (float &sink : in.sinks) sink = random_value();
+    const Wanted wanted = differentiate(x, spans, batch, in);
+    const fa_attn_bwd_head_strides lse_strides = {(i64)x.heads_q * x.seq_q, x.seq_q};
+    const fa_attn_bwd_params p = {
+        in.q.at(0, 0, 0), in.k.at(0, 0, 0), in.v.at(0, 0, 0), in.o.at(0, 0, 0), in.lse.data(), in.sinks.data(), in.d_o.at(0, 0, 0),
+        dq.at(0, 0, 0), dk.at(0, 0, 0), dv.at(0, 0, 0), d_sinks.data(), starts_q.data(), starts_k.data(), in.q.strides(), in.k.strides(),
+        in.v.strides(), in.o.strides(), lse_strides, in.d_o.strides(), dq.strides(), dk.strides(), dv.strides(), (float)kScale, (float)kCap,
+        columns, columns_v, count, x.heads_q, x.heads_kv, x.seq_q, x.seq_k, x.left, x.right};
+    if (rendered.kind == kReference) {
+        const std::vector<int> given_q = starts_q, given_k = starts_k;
+        const int failed = prove_reference(p, batch, in.o, in.lse, wanted.q, wanted.k, wanted.v, wanted.sinks);
+        if (given_q != starts_q || given_k != starts_k) return printf("the inputs made other sequences\n"), 1;
+        return failed;
+    }
+    prove_launches(x, p, batch, count);
+    compare("dQ", dq, batch, wanted.q);
+    compare("dK", dk, batch, wanted.k);
+    compare("dV", dv, batch, wanted.v);
+    for (int h = 0; h < x.heads_q; h++)
+        if (!(fabs(d_sinks[h] - wanted.sinks[h]) <= 1e-4 * (1 + fabs(wanted.sinks[h]))) && failures++ < 8)
+            printf("d_sinks[%d] is %g, wanted %g\n", h, d_sinks[h], wanted.sinks[h]);
+    return failures == 0 ? 0 : 1;
+}
+
+int judge(const Rendered &kernel, char **words) {
+    int x[13] = {};
+    for (int i = 0; i < 13 && words[i + 1] != nullptr; i++) x[i] = atoi(words[i + 1]);
+    seed = (u64)x[10];
+    dice = (u32)x[10];
+    rendered = kernel;
+    return prove({x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], (u32)x[8], (u32)x[9], x[11] != 0, (u32)x[12]});
+}
+
+}  // namespace test

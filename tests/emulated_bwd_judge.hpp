@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the judge of attention backward (emulated_bwd_judge.cpp) is told of a rendered kernel. It is compiled once for all of them, with the
+// operation's fa_attn_bwd_params in front of this.
+#ifndef FA_TESTS_EMULATED_BWD_JUDGE_HPP
+#define FA_TESTS_EMULATED_BWD_JUDGE_HPP
+
+#include "emulator_hopper.hpp"
+
+namespace test {
+
+struct Arguments {
+    fa_attn_bwd_params p;
+    void *workspace;
+};
+enum Kind { kReference, kAmpere, kHopper, kWide };   // attn_bwd_ref, _sm80, _sm90a, _wide_sm90a
+struct Rendered {
+    Kind kind;
+    bool bf16, varlen, window, softcap, sinks, deterministic, in_passing;
+    int causal, head_dim, head_dim_v, block_m, block_n, columns;
+    emu::u32 side_threads;
+    void (*prepare)(Arguments), (*main)(Arguments), (*dq)(Arguments), (*finish)(Arguments);   // of a kernel,
+    void (*reference)(fa_attn_bwd_params), (*inputs)(fa_attn_bwd_params);                     // of the reference
+    long long (*start_of)(long long b, long long n, long long rows, int period);
+};
+// The exit status. `words`: the numbers of the problem and of the launch (test_emulated_bwd.py).
+int judge(const Rendered &kernel, char **words);
+
+}  // namespace test
+
+#endif

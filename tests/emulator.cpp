@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The functions of emulator.hpp and emulator_hopper.hpp that are long or compute much: compiled once, with optimising, for all programs.
+#include "emulator_hopper.hpp"
+
+namespace emu {
+
+void pause() {
+    dice = dice * 1664525u + 1013904223u;
+    if (dice >> 31 != 0) return;
+    now->paused = true;
+    yield();
+}
+void fail(const char *what) {
+    if (fault[0] == 0)
+        snprintf(fault, sizeof fault, "%s (block %u,%u thread %u)", what, block.x, block.y, now->index.x);
+    _longjmp(scheduler, 1);
+}
+unsigned char *shared(u32 address, u32 bytes) {
+    const u32 at = address - kSharedFirst;
+    if (address < kSharedFirst || bytes > shared_bytes || at > shared_bytes - bytes) fail("address outside shared memory");
+    if (at % bytes != 0) fail("shared address that is not a multiple of the access");
+    if (flying[at / 16]) fail("shared memory is touched while a copy is on its way there");
+    return shared_memory + at;
+}
+void *global(const void *address, u32 bytes, bool write) {
+    if ((uintptr_t)address % bytes != 0) fail("global address that is not a multiple of the access");
+    if (granted != nullptr && !granted(address, bytes, write)) fail("address outside global memory");
+    return const_cast<void *>(address);
+}
+void load_acquire(u32 &x, const u32 *from) {
+    now->looks = from == now->looked ? now->looks + 1 : 1;
+    now->looked = from;
+    now->paused = true;
+    yield();
+    load_global(x, from);
+}
+void load_global_if(float &x, float &y, float &z, float &w, const float *from, u32 there) {
+    x = y = z = w = 0.0f;
+    if (there != 0) load_global(x, y, z, w, from);
+}
+void copy_async(u32 to, const void *from, u32 bytes, u64) {
+    if (bytes > 16) fail("a copy of more than 16 bytes");
+    if (bytes > 0 && (uintptr_t)from % 16 != 0) fail("a copy from an address that is not a multiple of 16");
+    if (bytes > 0 && granted != nullptr && !granted(from, bytes, false)) fail("a copy from outside global memory");
+    memset(shared(to, 16), 0xff, 16);
+    flying[(to - kSharedFirst) / 16] = true;
+    if (now->copies == kCopies) fail("more copies on their way than the emulator holds");
+    now->copy[now->copies++] = {to, bytes, now->groups, from};
+}
+void wait_copies(u32 pending) {
+    u32 left = 0;
+    for (u32 i = 0; i < now->copies; i++) {
+        const Copy c = now->copy[i];
+        if (c.group + pending >= now->groups) {
+            now->copy[left++] = c;
+            continue;
+        }
+        flying[(c.to - kSharedFirst) / 16] = false;
+        unsigned char *to = shared(c.to, 16);
+        memset(to, 0, 16);
+        if (c.bytes > 0) memcpy(to, c.from, c.bytes);
+    }
+    now->copies = left;
+}
+bool arrived_at(u32 id, u32 count) {
+    if (++arrived[id] < count) return false;
+    arrived[id] = 0;
+    for (u32 i = 0; i < threads; i++)
+        if (lanes[i].barrier == (int)id) lanes[i].barrier = -1, lanes[i].waits = false;
+    return true;
+}
+void barrier(u32 id, u32 count) {
+    if (id >= kBarriers || count % kWarp != 0 || count == 0 || count > threads) fail("no such barrier");
+    now->waits = true;
+    now->barrier = (int)id;
+    if (!arrived_at(id, count)) yield();
+}
+SplitBarrier &split_at(u32 address) {
+    for (u32 i = 0; i < split_barriers; i++)
+        if (split_barrier[i].address == address) return split_barrier[i];
+    fail("a split barrier that nobody initialised");
+}
+void split_init(u32 address, u32 count) {
+    shared(address, 8);
+    if (split_barriers == kSplitBarriers) fail("more split barriers than the emulator holds");
+    split_barrier[split_barriers++] = {address, count, count, 0, 0};
+}
+void split_arrive(u32 address) {
+    SplitBarrier &b = split_at(address);
+    if (--b.pending > 0) return;
+    b.pending = b.count;
+    b.phase ^= 1;
+    for (u32 i = 0; i < threads; i++)
+        if (lanes[i].split == &b) lanes[i].split = nullptr, lanes[i].waits = false;
+}
+void split_wait(u32 address, u32 parity) {
+    SplitBarrier &b = split_at(address);
+    if (b.phase != parity) return;
+    now->waits = true;
+    now->split = &b;
+    yield();
+}
+void meet(Together what, void *args) {
+    Warp &w = warps[now->index.x / kWarp];
+    if (w.met > 0 && w.what != what) fail("lanes of a warp meet at different instructions");
+    w.what = what;
+    w.args[now->index.x % kWarp] = args;
+    if (++w.met < kWarp) {
+        now->waits = true;
+        yield();
+        return;
+    }
+    w.met = 0;
+    Lane *first = now - now->index.x % kWarp;
+    for (int i = 0; i < kWarp; i++) first[i].waits = false;
+    what(w.args);
+}
+void vote(void *const *args) {
+    u32 any = 0;
+    for (int i = 0; i < kWarp; i++) any |= ((const Vote *)args[i])->mine;
+    for (int i = 0; i < kWarp; i++) *((const Vote *)args[i])->any = any != 0;
+}
+void vote_any(u32 &any, u32 mine) {
+    Vote v = {&any, mine};
+    meet(vote, &v);
+}
+void shuffle(void *const *args) {
+    for (int i = 0; i < kWarp; i++) {
+        const Shuffle *s = (const Shuffle *)args[i];
+        *s->to = ((const Shuffle *)args[i ^ (s->mask & 31)])->from;
+    }
+}
+u16 half_of(float x) {
+    const u32 b = bits_of(x), sign = b >> 16 & 0x8000, size = b & 0x7fffffff;
+    if (size > 0x7f800000u) return 0x7fff;
+    if (size >= 0x477ff000u) return (u16)(sign | 0x7c00);
+    if (size < 0x38800000u) return (u16)(sign | (u32)nearbyintf(float_of(size) * 0x1p24f));
+    return (u16)(sign | ((size - 0x38000000u + 0xfff + (size >> 13 & 1)) >> 13));
+}
+void exp2_of(float &y, float x) { y = flushed(exp2f(flushed(x))); }
+void permute(u32 &x, u32 a, u32 selector) {
+    const u64 bytes = a;   // the other operand is 0
+    x = 0;
+    for (int i = 0; i < 4; i++) x |= (u32)(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+}
+void multiply_halves(u32 &x, u32 a, u32 b) {
+    pack_half(x, half_value((u16)(a >> 16)) * half_value((u16)(b >> 16)), half_value((u16)a) * half_value((u16)b));
+}
+void multiply_add_brains(u32 &x, u32 a, u32 b, u32 c) {
+    pack_brain(x, fmaf(brain_value((u16)(a >> 16)), brain_value((u16)(b >> 16)), brain_value((u16)(c >> 16))),
+               fmaf(brain_value((u16)a), brain_value((u16)b), brain_value((u16)c)));
+}
+template void load_matrices<false>(void *const *);
+template void load_matrices<true>(void *const *);
+void ldmatrix(u32 &a, u32 &b, u32 &c, u32 &d, u32 address) {
+    Matrix m = {{&a, &b, &c, &d}, address};
+    meet(load_matrices<false>, &m);
+}
+void ldmatrix_trans(u32 &a, u32 &b, u32 &c, u32 &d, u32 address) {
+    Matrix m = {{&a, &b, &c, &d}, address};
+    meet(load_matrices<true>, &m);
+}
+template void multiply<half_value>(void *const *);
+template void multiply<brain_value>(void *const *);
+void multiply_tf32(void *const *args) {
+    const auto value = [](u32 bits) {
+        float x;
+        bits &= 0xffffe000u;
+        memcpy(&x, &bits, sizeof x);
+        return (double)x;
+    };
+    double a[16][8], b[8][8], c[16][8];
+    for (int i = 0; i < kWarp; i++) {
+        const Product *p = (const Product *)args[i];
+        const int g = i / 4, t = i % 4;
+        for (int r = 0; r < 4; r++) a[g + r % 2 * 8][t + r / 2 * 4] = value(p->a[r]), c[g + r / 2 * 8][t * 2 + r % 2] = *p->c[r];
+        for (int r = 0; r < 2; r++) b[t + r * 4][g] = value(p->b[r]);
+    }
+    add_products(c, a, b);
+    for (int i = 0; i < kWarp; i++)
+        for (int e = 0; e < 4; e++) {
+            const double sum = c[i / 4 + e / 2 * 8][i % 4 * 2 + e % 2];
+            const float rounded = (float)sum;
+            *((const Product *)args[i])->c[e] = fabs(rounded) > fabs(sum) ? nextafterf(rounded, 0.0f) : rounded;
+        }
+}
+void mma_tf32(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    Product p = {{&c0, &c1, &c2, &c3}, {a0, a1, a2, a3}, {b0, b1}};
+    meet(multiply_tf32, &p);
+}
+void run_threads() {
+    for (;;) {
+        kernel();
+        now->ended = true;
+        yield();
+    }
+}
+void resume(Lane &lane) {
+    now = &lane;
+    if (_setjmp(scheduler) != 0) return;
+    if (lane.started) _longjmp(lane.at, 1);
+    lane.started = true;
+    getcontext(&lane.context);
+    lane.context.uc_stack.ss_sp = stacks + (size_t)lane.index.x * kStack;
+    lane.context.uc_stack.ss_size = kStack;
+    lane.context.uc_link = nullptr;
+    makecontext(&lane.context, run_threads, 0);
+    setcontext(&lane.context);
+}
+bool run_warp(u32 warp) {
+    bool any = false;
+    for (bool again = true; again && fault[0] == 0;) {
+        again = false;
+        for (u32 i = warp * kWarp; i < (warp + 1) * kWarp && fault[0] == 0; i++)
+            if (!lanes[i].ended && !lanes[i].waits && !lanes[i].paused) {
+                const u32 looks = lanes[i].looks;
+                resume(lanes[i]);
+                if (lanes[i].looks == looks) lanes[i].looks = 0, lanes[i].looked = nullptr;
+                again = true, any |= lanes[i].looks < 3;   // who looks again and again does not go on
+            }
+    }
+    for (u32 i = warp * kWarp; i < (warp + 1) * kWarp; i++) lanes[i].paused = false;
+    return any;
+}
+void run_block(u32 seed) {
+    memset(shared_memory, 0xff, shared_bytes);
+    memset(flying, 0, sizeof flying);
+    memset(unfenced, 0, sizeof unfenced);
+    if (begin_more != nullptr) begin_more();
+    memset(arrived, 0, sizeof arrived);
+    split_barriers = 0;
+    const u32 count = threads / kWarp;
+    for (u32 i = 0; i < count; i++) warps[i].met = 0;
+    for (u32 i = 0; i < threads; i++) {
+        Lane &l = lanes[i];
+        l.index = {i, 0, 0};
+        l.ended = l.waits = l.paused = false;
+        l.looks = 0, l.looked = nullptr;
+        l.barrier = -1;
+        l.split = nullptr;
+        l.copies = l.groups = 0;
+    }
+    // Four neighbouring warps, or none, go on only when nobody else can.
+    const u32 last = (seed + dice) % (count / 4 + 1);
+    for (bool any = true; any && fault[0] == 0;) {
+        any = false;
+        for (u32 turn = 0; turn < 2 && !any; turn++)
+            for (u32 i = 0; i < count; i++) {
+                const u32 warp = (seed & 1) != 0 ? (i + seed) % count : (count - i + seed) % count;
+                if ((warp / 4 == last) == (turn != 0)) any |= run_warp(warp);
+            }
+    }
+    for (u32 i = 0; i < threads && fault[0] == 0; i++)
+        if (!lanes[i].ended) now = &lanes[i], snprintf(fault, sizeof fault, "thread %u waits for ever", i);
+    const char *wrong = fault[0] == 0 && end_more != nullptr ? end_more() : nullptr;
+    if (wrong != nullptr) snprintf(fault, sizeof fault, "%s (block %u,%u)", wrong, block.x, block.y);
+}
+
+// ---- emulator_hopper.hpp ----------------------------------------------------------------------------------------
+const unsigned char *seen(u32 address, u32 bytes) {
+    const unsigned char *at = shared(address, bytes);
+    for (u32 i = (address - kSharedFirst) / 16; i <= (address - kSharedFirst + bytes - 1) / 16; i++)
+        if (unfenced[i] != 0) fail("what a thread wrote to shared memory is used without a proxy fence");
+    return at;
+}
+void proxy_fence() {
+    const u16 mine = (u16)(now->index.x + 1);
+    for (u32 i = 0; i < shared_bytes / 16; i++) unfenced[i] = unfenced[i] == mine ? 0 : unfenced[i];
+}
+void phase_may_end(SplitBarrier &b) {
+    if (b.pending > 0 || b.bytes != 0) return;
+    b.pending = b.count;
+    b.phase ^= 1;
+    for (u32 i = 0; i < threads; i++)
+        if (lanes[i].split == &b) lanes[i].split = nullptr, lanes[i].waits = false;
+}
+void byte_arrive(u32 barrier, u32 bytes) {
+    SplitBarrier &b = split_at(barrier);
+    if (b.pending == 0) fail("more arrivals at a barrier than a phase has");
+    b.pending--;
+    b.bytes += (int)bytes;
+    phase_may_end(b);
+    pause();   // whoever waited may use what was let go before this thread does anything else
+}
+void spoil(u32 to, u32 bytes) {
+    if (to % 16 != 0 || bytes % 16 != 0) fail("a copy that is not a multiple of 16 bytes");
+    for (u32 i = 0; i < bytes; i += 16) {
+        memset((void *)seen(to + i, 16), 0xff, 16);
+        flying[(to + i - kSharedFirst) / 16] = true;
+    }
+}
+void issued(const Load &load) {
+    spoil(load.to, load.bytes);
+    loads.push_back(load);
+    const SplitBarrier &b = split_at(load.barrier);
+    for (u32 i = 0; i < threads; i++)
+        if (lanes[i].split == &b) lanes[i].split = nullptr, lanes[i].waits = false;
+}
+TensorMap map_at(const void *map) {
+    TensorMap x;
+    memcpy(&x, map, sizeof x);
+    if ((uintptr_t)map % 64 != 0 || x.rank != 3 || x.box[0] != 64 || x.box[1] == 0 || x.box[1] > 256 || x.box[2] != 1 || x.box[3] != 1 ||
+        x.swizzle != 3 || x.interleave != 0 || x.fill != 0 || (uintptr_t)x.address % 16 != 0 || x.stride[0] % 16 != 0 ||
+        x.stride[1] % 16 != 0 || x.stride[2] % 16 != 0 || x.extent[0] == 0 || x.extent[1] == 0 || x.extent[2] == 0 || x.extent[3] == 0)
+        fail("a tensor map that no kernel of ours makes");
+    return x;
+}
+void tensor_load(u32 to, const void *map, u32 barrier, int c, int r, int h, int b, u64) {
+    Load load = {to, 0, barrier, nullptr, map_at(map), {c, r, h, b}};
+    if (to % 1024 != 0) fail("a swizzled box that does not begin at a multiple of 1024 bytes");
+    load.bytes = load.map.box[1] * 128;
+    issued(load);
+}
+void array_load(u32 to, const void *from, u32 bytes, u32 barrier) {
+    if ((uintptr_t)from % 16 != 0) fail("a copy from an address that is not a multiple of 16");
+    if (granted != nullptr && !granted(from, bytes, false)) fail("a copy from outside global memory");
+    issued({to, bytes, barrier, (const unsigned char *)from, {}, {}});
+}
+void land(SplitBarrier &b) {
+    std::vector<Load> left;
+    for (const Load &load : loads) {
+        if (load.barrier != b.address) {
+            left.push_back(load);
+            continue;
+        }
+        for (u32 i = 0; i < load.bytes; i += 16) flying[(load.to + i - kSharedFirst) / 16] = false;
+        if (load.from != nullptr)
+            memcpy(shared_memory + (load.to - kSharedFirst), load.from, load.bytes);
+        else
+            each_of_box(load.map, load.at, load.to, [&](u32 to, const unsigned char *from) {
+                const u16 zero = 0;
+                memcpy(shared_memory + (to - kSharedFirst), from == nullptr ? (const void *)&zero : global(from, 2, false), 2);
+            });
+        b.bytes -= (int)load.bytes;
+    }
+    loads.swap(left);
+    phase_may_end(b);
+}
+void byte_wait(u32 barrier, u32 parity) {
+    SplitBarrier &b = split_at(barrier);
+    while (b.phase == parity) {
+        land(b);
+        if (b.phase != parity) return;
+        now->waits = true;
+        now->split = &b;
+        yield();
+    }
+}
+void barrier_arrive_only(u32 id, u32 count) {
+    if (id >= kBarriers || count % kWarp != 0 || count == 0 || count > threads) fail("no such barrier");
+    arrived_at(id, count);
+    pause();
+}
+u64 content_of(u32 from, u32 bytes) {
+    u64 sum = 0;
+    for (u32 i = 0; i < bytes; i += 8) {
+        u64 x;
+        memcpy(&x, seen(from + i, 8), 8);
+        sum = mixed(sum, x);
+    }
+    return sum;
+}
+void issued(Store store) {
+    store.lane = now->index.x;
+    store.group = store_groups[store.lane];
+    store.content = content_of(store.from, store.bytes);
+    stores.push_back(store);
+}
+void tensor_store(const void *map, u32 from, int c, int r, int h, int b, u64) {
+    const TensorMap m = map_at(map);
+    issued(Store{0, 0, from, m.box[1] * 128, nullptr, m, {c, r, h, b}, 0});
+}
+void store_wait(u32 pending) {
+    std::vector<Store> left;
+    for (const Store &s : stores) {
+        if (s.lane != now->index.x || s.group + pending >= store_groups[s.lane]) {
+            left.push_back(s);
+            continue;
+        }
+        if (content_of(s.from, s.bytes) != s.content) fail("shared memory was changed while it was copied");
+        if (s.sum != nullptr) {
+            for (u32 i = 0; i < s.bytes; i += 4) {
+                float x;
+                memcpy(&x, shared_memory + (s.from + i - kSharedFirst), 4);
+                if (s.adds) add_global(s.sum + i / 4, x);
+                else        store_global(s.sum + i / 4, x);
+            }
+            continue;
+        }
+        each_of_box(s.map, s.at, s.from, [&](u32 from, const unsigned char *to) {
+            if (to != nullptr) memcpy(global(to, 2, true), shared_memory + (from - kSharedFirst), 2);
+        });
+    }
+    stores.swap(left);
+}
+void map_set(u32 map, u32 TensorMap::*field, u64 value) {
+    TensorMap x;
+    memcpy(&x, shared(map, 128), sizeof x);
+    x.*field = (u32)value;
+    memcpy(shared(map, 128), &x, sizeof x);
+}
+void map_set_address(u32 map, const void *address) { memcpy(shared(map, 128), &address, sizeof address); }
+void copy_maps(void *const *args) {
+    const u64 *first = (const u64 *)args[0];
+    memcpy(global((void *)first[0], 128, true), shared((u32)first[1], 128), 128);
+}
+void map_copy(void *to, u32 from) {
+    u64 args[2] = {(u64)(uintptr_t)to, from};
+    proxy_fence();
+    meet(copy_maps, args);
+}
+const char *read_operand(u64 descriptor, bool across, int k, int first, int rows, u16 *ret) {
+    const u32 start = (u32)(descriptor & 0x3fff) << 4, leading = (u32)(descriptor >> 16 & 0x3fff) << 4;
+    const u32 eight = (u32)(descriptor >> 32 & 0x3fff) << 4;
+    if (descriptor >> 62 != 1) return "a descriptor without rows of 128 swizzled bytes";
+    for (int i = 0; i < rows; i++) {
+        const int row = first + i;
+        const u32 address = across ? start + row / 64 * leading + k / 8 * eight + k % 8 * 128 + row % 64 * 2
+                                   : start + row / 8 * eight + row % 8 * 128 + k * 2;
+        const u32 at = swizzled(address) - kSharedFirst;
+        if (at >= shared_bytes) return "address outside shared memory";
+        if (flying[at / 16]) return "shared memory is touched while a copy is on its way there";
+        if (unfenced[at / 16] != 0) return "what a thread wrote to shared memory is used without a proxy fence";
+        memcpy(ret + i, shared_memory + at, 2);
+    }
+    return nullptr;
+}
+u64 read_operands(const GroupProduct &p, u32 quadrant, Elements &ret) {
+    u64 sum = 0;
+    const char *wrong = nullptr;
+    for (int k = 0; k < 16 && wrong == nullptr; k++) {
+        if (!p.from_registers) wrong = read_operand(p.a, p.a_across, k, (int)quadrant * 16, 16, ret.a[k]);
+        if (wrong == nullptr) wrong = read_operand(p.b, p.b_across, k, 0, p.columns, ret.b[k]);
+        for (int i = 0; i < 16 && !p.from_registers; i++) sum = mixed(sum, ret.a[k][i]);
+        for (int j = 0; j < p.columns; j++) sum = mixed(sum, ret.b[k][j]);
+    }
+    if (wrong != nullptr) fail(wrong);
+    return sum;
+}
+void complete(const GroupProduct &p, u32 quadrant) {
+    static float a[16][16], b[16][256], c[16][256];
+    static Elements in;
+    const u64 content = read_operands(p, quadrant, in);
+    if (content != p.content) fail("shared memory was changed under a product");
+    const auto value = [&](u16 x) { return p.brain ? brain_value(x) : half_value(x); };
+    for (int k = 0; k < 16; k++) {
+        for (int i = 0; i < 16 && !p.from_registers; i++) a[i][k] = value(in.a[k][i]);
+        for (int j = 0; j < p.columns; j++) b[k][j] = value(in.b[k][j]);
+    }
+    for (int l = 0; l < kWarp; l++) {
+        for (int r = 0; r < 4 && p.from_registers; r++)
+            for (int e = 0; e < 2; e++) a[l / 4 + r % 2 * 8][l % 4 * 2 + r / 2 * 8 + e] = value((u16)(p.registers[l][r] >> 16 * e));
+        for (int j = 0; j < p.columns / 2; j++) c[l / 4 + j / 2 % 2 * 8][j / 4 * 8 + l % 4 * 2 + j % 2] = p.accumulate ? *p.c[l][j] : 0.0f;
+    }
+    add_products(c, a, b, p.columns);
+    for (int l = 0; l < kWarp; l++)
+        for (int j = 0; j < p.columns / 2; j++) *p.c[l][j] = c[l / 4 + j / 2 % 2 * 8][j / 4 * 8 + l % 4 * 2 + j % 2];
+}
+void complete_groups(void *const *args) {
+    const u32 warp = now->index.x / kWarp, pending = *(const u32 *)args[0];
+    std::vector<GroupProduct> &mine = products[warp];
+    size_t done = 0;   // they are in the order of their groups
+    for (; done < mine.size() && mine[done].group + pending < product_groups[warp]; done++) complete(mine[done], warp % 4);
+    mine.erase(mine.begin(), mine.begin() + (i64)done);
+}
+template void store_matrices<false>(void *const *);
+template void store_matrices<true>(void *const *);
+void stmatrix(u32 address, u32 a, u32 b, u32 c, u32 d) {
+    StoredMatrix m = {{a, b, c, d}, address};
+    meet(store_matrices<false>, &m);
+}
+void stmatrix_trans(u32 address, u32 a, u32 b, u32 c, u32 d) {
+    StoredMatrix m = {{a, b, c, d}, address};
+    meet(store_matrices<true>, &m);
+}
+void exchange_all(void *const *args) {
+    for (u32 i = 0; i < kWarp; i++) {
+        const Exchange *e = (const Exchange *)args[i];
+        *e->to = ((const Exchange *)args[e->mask == ~0u ? 0 : i ^ e->mask])->from;
+    }
+}
+void from_neighbour(u32 &to, u32 from) {
+    Exchange e = {&to, from, 1};
+    meet(exchange_all, &e);
+}
+void transpose_all(void *const *args) {
+    u16 x[8][8];
+    for (int i = 0; i < kWarp; i++)
+        for (int e = 0; e < 2; e++) x[i / 4][i % 4 * 2 + e] = (u16)(((const Exchange *)args[i])->from >> 16 * e);
+    for (int i = 0; i < kWarp; i++) *((const Exchange *)args[i])->to = x[i % 4 * 2][i / 4] | (u32)x[i % 4 * 2 + 1][i / 4] << 16;
+}
+void transpose(u32 &to, u32 from) {
+    Exchange e = {&to, from, 0};
+    meet(transpose_all, &e);
+}
+const char *left_over() {
+    for (const std::vector<GroupProduct> &p : products)
+        if (!p.empty()) return "a block ended with a product under way";
+    return !stores.empty() ? "a block ended while its shared memory was copied" : !loads.empty() ? "a block ended before a copy landed" : nullptr;
+}
+void begin_hopper_block() {
+    for (std::vector<GroupProduct> &p : products) p.clear();
+    loads.clear(), stores.clear();
+    memset(store_groups, 0, sizeof store_groups);
+    memset(product_groups, 0, sizeof product_groups);
+}
+
+}  // namespace emu
