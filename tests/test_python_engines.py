@@ -776,7 +776,7 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         decodes = queries == [1, 1, 1]
         batch = types.SimpleNamespace(
             batch_size=3, req_pool_indices=ints([1, 2, 3]), seq_lens=ints(case.keys), seq_lens_cpu=ints(case.keys),
-            extend_seq_lens=ints(queries), extend_seq_lens_cpu=queries, out_cache_loc="where",
+            extend_seq_lens=ints(queries), extend_seq_lens_cpu=queries, out_cache_loc="where", rids=["a", "b", "c"],
             spec_info=None, forward_mode=types.SimpleNamespace(
                 is_decode=lambda: decodes, is_decode_or_idle=lambda: decodes, is_idle=lambda: False))
         forward = backend.forward_decode if decodes else backend.forward_extend
@@ -787,6 +787,8 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         assert {_start.kind_of(problem) for problem in met} <= prepared == _start._prepared, met
         tap.equal((told.shape, runner.token_to_kv_pool.written), (q.shape, [(layer, "where", k, v, None, None)]))
         close(told.numbers(), case.expected(causal=True)[0])
+        if not decodes:
+            between_the_pieces_of_a_graph(backend, batch, q, k, v, layer, told)
         layer.attn_type = Attends.ENCODER_ONLY
         close(forward(q, k, v, layer, batch).numbers(), case.expected()[0])
         layer.attn_type = Attends.DECODER
@@ -822,6 +824,25 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         if "attn_type" not in wrong or "sliding_window_size" in wrong:  # the others are refused for what a request brings
             refused(NotImplementedError, registered["fa_tune"], types.SimpleNamespace(**dict(vars(runner), model=model_of(other))))
     tap.has(refused(NotImplementedError, forward, q, k, v, layer, batch, q_rope=q), "q_rope")
+
+
+def between_the_pieces_of_a_graph(backend, batch, q, k, v, layer, expected):
+    """SGLang's piecewise graphs: attention writes where the next piece reads, and computes nothing for the prompt that each
+    graph is captured with."""
+    batch._attn_output = Tensor(q.shape)
+    told = backend.forward_extend(q, k, v, layer, batch)
+    assert told.memory is batch._attn_output.memory, "the next piece reads another tensor"
+    tap.equal(told.numbers(), expected.numbers())
+    del batch._attn_output
+    captured = types.SimpleNamespace(**dict(
+        vars(batch), rids=None, batch_size=1, req_pool_indices=ints([0]), seq_lens=ints([4 * MOST]), seq_lens_cpu=ints([4 * MOST]),
+        extend_seq_lens=ints([4 * MOST]), extend_seq_lens_cpu=[4 * MOST]))
+    written = len(backend.token_to_kv_pool.written)
+    backend.init_forward_metadata(captured)
+    with fa_tune.recording() as met:
+        told = backend.forward_extend(q, k, v, layer, captured)
+    tap.equal((told.numbers(), len(met), len(backend.token_to_kv_pool.written)), ([0] * q.numel(), 0, written + 1))
+    backend.init_forward_metadata(batch)
 
 
 def sglangs_layers_are_handed_over_as_they_are():
