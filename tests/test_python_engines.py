@@ -889,6 +889,20 @@ def handed_over_by_sglang(cache, window, cap, sinks):
         tap.equal(_start.kind_of(asked), _start.kind_of(Problem(**kind, batch=2, seq_q=asked.seq_q, seq_k=asked.seq_k)))
 
 
+def an_answer_with_cached_prompts_is_judged():
+    """tests/bench/engines_in_turn.py: a sure token that differs fails, and so does a cache that held nothing."""
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench"))
+    import engines_in_turn
+
+    def judged(token, lead, cached_tokens):
+        steps = [{"7": -0.1, "8": -0.1 - lead}]
+        row = dict(engines_in_turn.with_prefixes({"tokens": [[token]], "best": [steps]}, {"tokens": [[7]], "best": [steps]}),
+                   cached_tokens=cached_tokens)
+        return row["cached_tokens_same"], engines_in_turn.prefixes_right([{"backend": "did not start"}, row])
+    tap.equal([judged(7, 5.0, 64), judged(8, 0.5, 64), judged(8, 5.0, 64), judged(7, 5.0, 0)],
+              [(1.0, True), (0.0, True), (0.0, False), (1.0, False)])
+
+
 # ---- both -----------------------------------------------------------------------------------------
 def importing_the_entry_points_imports_no_engine():
     told = subprocess.run([sys.executable, "-c", "import fa_tune.integrations, sys\n"
@@ -937,5 +951,6 @@ tap.main([
     vllm_is_told_what_the_backend_takes_and_what_it_does_not,
     sglang_extends_and_decodes_also_by_a_graphs_buffers,
     sglangs_layers_are_handed_over_as_they_are,
+    an_answer_with_cached_prompts_is_judged,
     versions_that_were_not_tried_get_a_warning,
 ])
