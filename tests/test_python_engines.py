@@ -806,7 +806,7 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         decodes = queries == [1, 1, 1]
         batch = types.SimpleNamespace(
             batch_size=3, req_pool_indices=ints([1, 2, 3]), seq_lens=ints(case.keys), seq_lens_cpu=ints(case.keys),
-            extend_seq_lens=ints(queries), extend_seq_lens_cpu=queries, out_cache_loc="where",
+            extend_seq_lens=ints(queries), extend_seq_lens_cpu=queries, out_cache_loc="where", rids=["a", "b", "c"],
             spec_info=None, forward_mode=types.SimpleNamespace(
                 is_decode=lambda: decodes, is_decode_or_idle=lambda: decodes, is_idle=lambda: False))
         forward = backend.forward_decode if decodes else backend.forward_extend
@@ -817,6 +817,8 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         assert {_start.kind_of(problem) for problem in met} <= prepared == _start._prepared, met
         tap.equal((told.shape, runner.token_to_kv_pool.written), (q.shape, [(layer, "where", k, v, None, None)]))
         close(told.numbers(), case.expected(causal=True)[0])
+        if not decodes:
+            between_the_pieces_of_a_graph(backend, batch, q, k, v, layer, told)
         layer.attn_type = Attends.ENCODER_ONLY
         close(forward(q, k, v, layer, batch).numbers(), case.expected()[0])
         layer.attn_type = Attends.DECODER
@@ -852,6 +854,25 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         if "attn_type" not in wrong or "sliding_window_size" in wrong:  # the others are refused for what a request brings
             refused(NotImplementedError, registered["fa_tune"], types.SimpleNamespace(**dict(vars(runner), model=model_of(other))))
     tap.has(refused(NotImplementedError, forward, q, k, v, layer, batch, q_rope=q), "q_rope")
+
+
+def between_the_pieces_of_a_graph(backend, batch, q, k, v, layer, expected):
+    """SGLang's piecewise graphs: attention writes where the next piece reads, and computes nothing for the prompt that each
+    graph is captured with."""
+    batch._attn_output = Tensor(q.shape)
+    told = backend.forward_extend(q, k, v, layer, batch)
+    assert told.memory is batch._attn_output.memory, "the next piece reads another tensor"
+    tap.equal(told.numbers(), expected.numbers())
+    del batch._attn_output
+    captured = types.SimpleNamespace(**dict(
+        vars(batch), rids=None, batch_size=1, req_pool_indices=ints([0]), seq_lens=ints([4 * MOST]), seq_lens_cpu=ints([4 * MOST]),
+        extend_seq_lens=ints([4 * MOST]), extend_seq_lens_cpu=[4 * MOST]))
+    written = len(backend.token_to_kv_pool.written)
+    backend.init_forward_metadata(captured)
+    with fa_tune.recording() as met:
+        told = backend.forward_extend(q, k, v, layer, captured)
+    tap.equal((told.numbers(), len(met), len(backend.token_to_kv_pool.written)), ([0] * q.numel(), 0, written + 1))
+    backend.init_forward_metadata(batch)
 
 
 def sglangs_layers_are_handed_over_as_they_are():
@@ -896,6 +917,20 @@ def handed_over_by_sglang(cache, window, cap, sinks):
                   ("fp8" if fp8 else "same", window >= 0, max(window, 0), 0, cap > 0, sinks is not None))
         tap.equal((words.get("softcap", 0.0), words.get("sinks") and words["sinks"].numbers()), (cap, sinks and sinks.numbers()))
         tap.equal(_start.kind_of(asked), _start.kind_of(Problem(**kind, batch=2, seq_q=asked.seq_q, seq_k=asked.seq_k)))
+
+
+def an_answer_with_cached_prompts_is_judged():
+    """tests/bench/engines_in_turn.py: a sure token that differs fails, and so does a cache that held nothing."""
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench"))
+    import engines_in_turn
+
+    def judged(token, lead, cached_tokens):
+        steps = [{"7": -0.1, "8": -0.1 - lead}]
+        row = dict(engines_in_turn.with_prefixes({"tokens": [[token]], "best": [steps]}, {"tokens": [[7]], "best": [steps]}),
+                   cached_tokens=cached_tokens)
+        return row["cached_tokens_same"], engines_in_turn.prefixes_right([{"backend": "did not start"}, row])
+    tap.equal([judged(7, 5.0, 64), judged(8, 0.5, 64), judged(8, 5.0, 64), judged(7, 5.0, 0)],
+              [(1.0, True), (0.0, True), (0.0, False), (1.0, False)])
 
 
 # ---- both -----------------------------------------------------------------------------------------
@@ -946,5 +981,6 @@ tap.main([
     vllm_is_told_what_the_backend_takes_and_what_it_does_not,
     sglang_extends_and_decodes_also_by_a_graphs_buffers,
     sglangs_layers_are_handed_over_as_they_are,
+    an_answer_with_cached_prompts_is_judged,
     versions_that_were_not_tried_get_a_warning,
 ])

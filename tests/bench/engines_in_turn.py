@@ -22,7 +22,11 @@ more than 1. CUSTOM fails where such a token is another one, and where less than
     python3 tests/bench/engines_in_turn.py --model llama-3-8b --out rows.jsonl       with vLLM and fa_tune importable
 
 Below "FLASH_ATTN", "TRITON_ATTN" and "CUSTOM" stand for SGLang's backends, too. Its time to the first token is that of a run of
-one token, until the whole batch has it; attention's share is not taken, and its random weights are not compared.
+one token, until the whole batch has it; attention's share is not taken, and its random weights are not compared. Its radix
+cache and its graphs are what its command line has by default. Every measured run begins with an empty radix cache. In round 1
+of a trained model each batch runs once more with the prompts in the cache: `cached_tokens` of its `prompt_tokens` came from there,
+`cached_tokens_same` is the share of tokens before the first that differs from the run without, `cached_crossed` is as `crossed`.
+Where a sure token differs, or no token came from the cache, the script fails.
 """
 import argparse
 import itertools
@@ -137,20 +141,25 @@ def sglang_engine(a, backend, folder):
     engine = sglang.Engine(
         model_path=folder, load_format="auto" if a.model == "trained" else "dummy", skip_tokenizer_init=True, dtype="bfloat16",
         attention_backend=backend, kv_cache_dtype="fp8_e4m3" if a.kv_cache_dtype == "fp8" else a.kv_cache_dtype,
-        context_length=longest(a), max_running_requests=256, chunked_prefill_size=8192, page_size=64, mem_fraction_static=0.5,
-        max_total_tokens=(a.cache_gb << 30) // a_token, disable_radix_cache=True, disable_piecewise_cuda_graph=True,
-        cuda_graph_bs=BATCHES, sampling_backend="pytorch", grammar_backend="none", random_seed=0, log_level="info")
+        # SGLang limits piecewise graphs to a length that it is told: a trained model's own length is the right one
+        context_length=None if a.model == "trained" else longest(a), max_running_requests=256, chunked_prefill_size=8192,
+        page_size=64, mem_fraction_static=0.5, max_total_tokens=(a.cache_gb << 30) // a_token, cuda_graph_bs=BATCHES,
+        sampling_backend="pytorch", grammar_backend="none", random_seed=0, log_level="info")
 
-    def run(prompts, tokens, best=None):
+    def run(prompts, tokens, best=None, cached=False):
+        while not cached and not engine.flush_cache().success:  # requests that are answered may not have ended yet
+            time.sleep(0.01)
         begin = time.perf_counter()
         out = engine.generate(input_ids=prompts, return_logprob=best is not None, top_logprobs_num=best or 0, sampling_params={
             "temperature": 0.0, "max_new_tokens": tokens, "ignore_eos": True})
         return time.perf_counter() - begin, out
 
-    def generate(prompts, tokens, best=None):  # the first token's time is that of another run, of the last one of the batch
-        first, _ = run(prompts, 1)
-        wall, out = run(prompts, tokens, best)
+    def generate(prompts, tokens, best=None, cached=False):
+        """The first token's time is that of another run, until the whole batch has it. `cached`: with what earlier runs left."""
+        first, _ = run(prompts, 1, cached=cached)
+        wall, out = run(prompts, tokens, best, cached)
         return {"wall": wall, "first": first, "rest": wall - first, "tokens": [one["output_ids"] for one in out],
+                "cached_tokens": sum(one["meta_info"]["cached_tokens"] for one in out),
                 "best": best and [[{token: chance for chance, token, _ in step} for step in one["meta_info"]["output_top_logprobs"]]
                                   for one in out]}
     return generate
@@ -173,6 +182,10 @@ def serve(a):
             row["attention_share"] = attention_share(lambda: generate(prompts, a.decode + 1))
         if first and (texts or a.engine == "vllm"):  # SGLang's random weights give all tokens the same chance
             row["tokens"], row["best"] = before["tokens"], before["best"]
+        if first and texts and a.engine == "sglang":  # the run before has left its prompts in the radix cache
+            cached = generate(prompts, a.decode + 1, BEST, cached=True)
+            row.update(cached_tokens=cached["cached_tokens"], prompt_tokens=sum(map(len, prompts)),
+                       cached={name: cached[name] for name in ("tokens", "best")})
         if first and texts:
             follow = [text[len(prompt):] for prompt, text in zip(prompts, texts)]
             row["right"] = sum(token == other for answer, text in zip(row["tokens"], follow)
@@ -239,6 +252,17 @@ def beside(ours, theirs):
             "lead": min(leads), "sure": sum(lead > trained_llama.SURE for lead in leads) / len(leads)}
 
 
+def with_prefixes(cached, answer):
+    """Of a batch's answer with its prompts in the cache, beside the answer without."""
+    found = beside(cached, answer)
+    return {"cached_tokens_same": found["same_tokens"], "cached_crossed": found["crossed"]}
+
+
+def prefixes_right(rows):
+    """Whether no answer with cached prompts has another token where the answer without was sure, and prompts were cached."""
+    return all(row["cached_crossed"] <= trained_llama.SURE and row["cached_tokens"] > 0 for row in rows if "cached_crossed" in row)
+
+
 def summary(rows, a):
     """Of each batch how many times as fast as FLASH_ATTN the others are, by the medians of the rounds, and how near its
     answers theirs are. Returns whether CUSTOM's are as near as TRITON_ATTN's, a trained model's tokens the same."""
@@ -265,7 +289,8 @@ def summary(rows, a):
                   min(row["lead"] for row in of)))
     if a.model == "trained":
         judged = apart.get(custom) or [row for of in apart.values() for row in of]   # CUSTOM may be what others are compared with
-        return judged != [] and all(row["crossed"] <= trained_llama.SURE and row["sure"] >= trained_llama.MOSTLY for row in judged)
+        return prefixes_right(rows) and judged != [] and all(
+            row["crossed"] <= trained_llama.SURE and row["sure"] >= trained_llama.MOSTLY for row in judged)
     if custom in means and triton not in means:
         print("how far %s may be is not judged: %s did not run" % (custom, triton))
         return True
@@ -361,6 +386,8 @@ def main():
                         engine.close()
                         continue
                     answer = {name: row.pop(name) for name in ("tokens", "best") if name in row}
+                    if "cached" in row:
+                        row.update(with_prefixes(row.pop("cached"), answer))
                     theirs = answer if engine.backend == a.backends[0] else theirs
                     if answer and theirs and theirs is not answer:
                         row.update(beside(answer, theirs))

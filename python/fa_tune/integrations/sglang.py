@@ -30,6 +30,7 @@ class Step:
     most_keys: int
     starts: "torch.Tensor | None" = None  # int32 (batch + 1), of the queries; None: one query each
     most_queries: int = 1
+    warms_up: bool = False  # of a batch without requests, whose attention nobody reads
 
 
 def refuse(*kinds):
@@ -96,6 +97,12 @@ class FaTuneAttnBackend(AttentionBackend):
         if forward_batch.forward_mode.is_idle():  # whose layers SGLang does not compute
             return
         refuse(("speculative decoding", forward_batch.spec_info is not None))
+        # For each piecewise graph SGLang runs a batch of one prompt that is no request's. Attention lies between a graph's
+        # pieces and is not captured, so the batch's attention is left out: its prompt may be longer than the table of
+        # slots is wide, and it would be recorded as a problem that was met.
+        if forward_batch.rids is None and not forward_batch.forward_mode.is_decode():
+            self.step = Step(None, None, 0, warms_up=True)
+            return
         most_keys = int(forward_batch.seq_lens_cpu.max())
         self.step = Step(forward_batch.seq_lens.to(torch.int32),
                          self._pages_of(forward_batch.req_pool_indices, most_keys).to(torch.int32),
@@ -134,6 +141,8 @@ class FaTuneAttnBackend(AttentionBackend):
         if save_kv_cache and k is not None:
             self.token_to_kv_pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v,
                                                 layer.k_scale, layer.v_scale)
+        if self.step.warms_up:
+            return torch.zeros((q.shape[0], layer.tp_q_head_num * layer.v_head_dim), dtype=q.dtype, device=self.device)
         keys, values = self.token_to_kv_pool.get_kv_buffer(layer.layer_id)
         keys = keys.view(-1, self.page, layer.tp_k_head_num, layer.head_dim)
         values = values.view(-1, self.page, layer.tp_v_head_num, layer.v_head_dim)
@@ -150,6 +159,9 @@ class FaTuneAttnBackend(AttentionBackend):
             o = fa_tune.attention_decode(q.view(-1, 1, layer.tp_q_head_num, layer.head_dim), keys, values,
                                          cache_seqlens=self.step.lengths, **how)
         else:
+            out = getattr(forward_batch, "_attn_output", None)  # between the pieces of a graph: where the next one reads
+            if out is not None:
+                how["out"] = out.view(-1, layer.tp_q_head_num, layer.v_head_dim)
             o = fa_tune.attention_varlen(q.view(-1, layer.tp_q_head_num, layer.head_dim), keys, values,
                                          cu_seqlens_q=self.step.starts, max_seqlen_q=self.step.most_queries,
                                          seqused_k=self.step.lengths, **how)
