@@ -857,22 +857,24 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
 
 
 def between_the_pieces_of_a_graph(backend, batch, q, k, v, layer, expected):
-    """SGLang's piecewise graphs: attention writes where the next piece reads, and computes nothing for the prompt that each
-    graph is captured with."""
+    """SGLang's piecewise graphs: attention writes where the next piece reads. The prompt that each graph is captured with is not
+    recorded, and nothing is computed for it where it is longer than the table of slots."""
     batch._attn_output = Tensor(q.shape)
     told = backend.forward_extend(q, k, v, layer, batch)
     assert told.memory is batch._attn_output.memory, "the next piece reads another tensor"
     tap.equal(told.numbers(), expected.numbers())
     del batch._attn_output
-    captured = types.SimpleNamespace(**dict(
-        vars(batch), rids=None, batch_size=1, req_pool_indices=ints([0]), seq_lens=ints([4 * MOST]), seq_lens_cpu=ints([4 * MOST]),
-        extend_seq_lens=ints([4 * MOST]), extend_seq_lens_cpu=[4 * MOST]))
-    written = len(backend.token_to_kv_pool.written)
-    backend.init_forward_metadata(captured)
-    with fa_tune.recording() as met:
+    longer = dict(vars(batch), batch_size=1, req_pool_indices=ints([0]), seq_lens=ints([4 * MOST]), seq_lens_cpu=ints([4 * MOST]),
+                  extend_seq_lens=ints([4 * MOST]), extend_seq_lens_cpu=[4 * MOST])
+    tap.has(refused(NotImplementedError, backend.init_forward_metadata, types.SimpleNamespace(**longer)), "table of slots")
+    for captured, numbers in (longer, [0] * q.numel()), (vars(batch), expected.numbers()):
+        captured = types.SimpleNamespace(**dict(captured, rids=None))
+        written = len(backend.token_to_kv_pool.written)
+        backend.init_forward_metadata(captured)
         told = backend.forward_extend(q, k, v, layer, captured)
-    tap.equal((told.numbers(), len(met), len(backend.token_to_kv_pool.written)), ([0] * q.numel(), 0, written + 1))
+        tap.equal((told.numbers(), fa_tune._policy.current.record, len(backend.token_to_kv_pool.written)), (numbers, "", written + 1))
     backend.init_forward_metadata(batch)
+    tap.equal(fa_tune._policy.current.record, _start.record_of("sglang"))
 
 
 def sglangs_layers_are_handed_over_as_they_are():

@@ -14,6 +14,7 @@ from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
 import fa_tune
 from . import _start, begin
+from .._policy import policy
 
 try:  # since 2026 a pool is told where to write by an object
     from sglang.srt.mem_cache.memory_pool import KVWriteLoc
@@ -30,7 +31,7 @@ class Step:
     most_keys: int
     starts: "torch.Tensor | None" = None  # int32 (batch + 1), of the queries; None: one query each
     most_queries: int = 1
-    warms_up: bool = False  # of a batch without requests, whose attention nobody reads
+    left_out: bool = False  # of a batch without requests, whose attention nobody reads
 
 
 def refuse(*kinds):
@@ -59,7 +60,7 @@ class FaTuneAttnBackend(AttentionBackend):
         self.token_to_kv_pool = runner.token_to_kv_pool
         self.device = runner.device
         self.one = torch.ones((1,), dtype=torch.float32, device=self.device)  # the scale of layers without one
-        self.step = None
+        self.step, self.unrecorded = None, False
         self.known_layers = set()
         for parent in runner.model.modules():  # SGLang has loaded the weights and captured no graph
             for layer in parent.children():
@@ -97,13 +98,16 @@ class FaTuneAttnBackend(AttentionBackend):
         if forward_batch.forward_mode.is_idle():  # whose layers SGLang does not compute
             return
         refuse(("speculative decoding", forward_batch.spec_info is not None))
-        # For each piecewise graph SGLang runs a batch of one prompt that is no request's. Attention lies between a graph's
-        # pieces and is not captured, so the batch's attention is left out: its prompt may be longer than the table of
-        # slots is wide, and it would be recorded as a problem that was met.
-        if forward_batch.rids is None and not forward_batch.forward_mode.is_decode():
-            self.step = Step(None, None, 0, warms_up=True)
+        # For each piecewise graph SGLang runs a batch of one prompt that is no request's. It is no problem that was met. Attention
+        # lies between a graph's pieces and is not captured, so it is left out where that prompt is longer than the table of slots.
+        no_request, most_keys = forward_batch.rids is None, int(forward_batch.seq_lens_cpu.max())
+        if no_request != self.unrecorded:
+            policy(record="" if no_request else _start.record_of("sglang"))
+            self.unrecorded = no_request
+        if most_keys > self.slots.shape[1]:
+            refuse(("sequences longer than the table of slots", not no_request))
+            self.step = Step(None, None, 0, left_out=True)
             return
-        most_keys = int(forward_batch.seq_lens_cpu.max())
         self.step = Step(forward_batch.seq_lens.to(torch.int32),
                          self._pages_of(forward_batch.req_pool_indices, most_keys).to(torch.int32),
                          _start.ceiling(most_keys))
@@ -141,7 +145,7 @@ class FaTuneAttnBackend(AttentionBackend):
         if save_kv_cache and k is not None:
             self.token_to_kv_pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v,
                                                 layer.k_scale, layer.v_scale)
-        if self.step.warms_up:
+        if self.step.left_out:
             return torch.zeros((q.shape[0], layer.tp_q_head_num * layer.v_head_dim), dtype=q.dtype, device=self.device)
         keys, values = self.token_to_kv_pool.get_kv_buffer(layer.layer_id)
         keys = keys.view(-1, self.page, layer.tp_k_head_num, layer.head_dim)
