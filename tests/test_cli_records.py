@@ -239,6 +239,27 @@ def the_demo_is_drawn_from_records_alone():
         tap.equal(drawn["store"], "~/records-L4.db")
 
 
+def the_shipped_measurements_say_driver_and_clocks_and_have_every_peers_time():
+    with open(os.path.join(SOURCE, "system", "records.jsonl"), encoding="utf-8") as file:
+        records = [json.loads(line) for line in file][1:]
+
+    def problem_of(line):
+        return line["gpu"], json.dumps(line["problem"], sort_keys=True)
+
+    peers = {}
+    for line in records:
+        if "peer" in line:
+            peers.setdefault(problem_of(line), set()).add(line["peer"])
+    measured = [line for line in records if line.get("origin") == "measured"]
+    forward = {problem_of(line) for line in measured if line["problem"]["operation"] == "attn_fwd"}
+    assert forward, "no measured attention forward in the records"
+    tap.equal([found for found in map(peers.get, forward) if found != {"FlashAttention-3", "pytorch-cudnn", "pytorch-fa2"}], [])
+    for line in measured:
+        sampled = [trial for trial in line["evidence"]["trials"] if "samples_us" in trial]
+        assert line["driver_version"] and all(trial["environment"]["driver"] for trial in sampled), line["problem"]
+        assert any({"driver", "sm_mhz"} <= trial.get("clocks", {}).keys() for trial in sampled), line["problem"]
+
+
 def the_demo_page_in_the_tree_is_of_the_shipped_records():
     page = os.path.join(SOURCE, "examples", "report-h100.html")
     if not os.path.exists(page):
@@ -267,5 +288,6 @@ tap.main([
     a_dry_run_takes_neither_winners_nor_baselines,
     lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken,
     the_demo_is_drawn_from_records_alone,
+    the_shipped_measurements_say_driver_and_clocks_and_have_every_peers_time,
     the_demo_page_in_the_tree_is_of_the_shipped_records,
 ])
