@@ -16,7 +16,7 @@ import termios
 import time
 
 import tap
-from place import BUILD, DEADLINE, DOZENS, FA_TUNE, SMALL, TEMPLATES, Place
+from place import BUILD, DEADLINE, DOZENS, FA_TUNE, SMALL, SOURCE, TEMPLATES, Place
 from report_store import multiply, tuned
 
 def every_bad_input_gets_its_sentence_and_status_2():
@@ -102,6 +102,8 @@ def every_bad_input_gets_its_sentence_and_status_2():
         ([__file__ + "/missing.cu", "--gpu", "L4"], ["missing.cu: there is no such file"]),
         (["missing.cu", "--gpu", "L4"], ["missing.cu: there is no such file"]),
         (["--seq", "5", "--templates", "missing"], ["--templates missing: there is no such folder"]),
+        (["--seq", "5", "--templates", os.path.join(SOURCE, "tests", "operations", "l1_norm")],
+         ["is the folder of one operation: name the folder above it", "/tests/operations, and --operation l1_norm"]),
         (["--gpu", "L4", "--seq", "5", "--store", "none/store.db"], ["the folder none does not exist"]),
         (["worker", "--store", "."], ["it is a folder"]),
         (["sweep", "--seq", "5", "--templates", __file__], [__file__ + ": there is no such folder"]),

@@ -555,7 +555,7 @@ def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
             assert re.fullmatch(r"0 problems, \d+ kB in %s\n" % re.escape(name), done.stdout), done
             with open(os.path.join(place.folder, name), encoding="utf-8") as file:
                 tap.equal(file.read()[:len(start)], start)
-        tap.has(place.run("report", "--out", "r.pdf", status=2).stderr, "--format html, md, csv")
+        tap.has(place.run("report", "-o", "r.pdf", status=2).stderr, "--format html, md, csv")
         tap.has(place.run("report", "--format", "pdf", status=2).stderr, "use html, md, csv or json")
         tap.lacks(place.run("report", "--format", "x", status=2).stderr, "did you mean ?")
         tap.has(place.run("report", "--format", "", status=2).stderr, "use html, md, csv or json")
