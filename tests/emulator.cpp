@@ -86,13 +86,18 @@ void split_init(u32 address, u32 count) {
     if (split_barriers == kSplitBarriers) fail("more split barriers than the emulator holds");
     split_barrier[split_barriers++] = {address, count, count, 0, 0};
 }
-void split_arrive(u32 address) {
-    SplitBarrier &b = split_at(address);
-    if (--b.pending > 0) return;
-    b.pending = b.count;
-    b.phase ^= 1;
+void wake(const SplitBarrier &b) {
     for (u32 i = 0; i < threads; i++)
         if (lanes[i].split == &b) lanes[i].split = nullptr, lanes[i].waits = false;
+}
+void end_phase(SplitBarrier &b) {
+    b.pending = b.count;
+    b.phase ^= 1;
+    wake(b);
+}
+void split_arrive(u32 address) {
+    SplitBarrier &b = split_at(address);
+    if (--b.pending == 0) end_phase(b);
 }
 void split_wait(u32 address, u32 parity) {
     SplitBarrier &b = split_at(address);
@@ -269,11 +274,7 @@ void proxy_fence() {
     for (u32 i = 0; i < shared_bytes / 16; i++) unfenced[i] = unfenced[i] == mine ? 0 : unfenced[i];
 }
 void phase_may_end(SplitBarrier &b) {
-    if (b.pending > 0 || b.bytes != 0) return;
-    b.pending = b.count;
-    b.phase ^= 1;
-    for (u32 i = 0; i < threads; i++)
-        if (lanes[i].split == &b) lanes[i].split = nullptr, lanes[i].waits = false;
+    if (b.pending == 0 && b.bytes == 0) end_phase(b);
 }
 void byte_arrive(u32 barrier, u32 bytes) {
     SplitBarrier &b = split_at(barrier);
@@ -293,9 +294,7 @@ void spoil(u32 to, u32 bytes) {
 void issued(const Load &load) {
     spoil(load.to, load.bytes);
     loads.push_back(load);
-    const SplitBarrier &b = split_at(load.barrier);
-    for (u32 i = 0; i < threads; i++)
-        if (lanes[i].split == &b) lanes[i].split = nullptr, lanes[i].waits = false;
+    wake(split_at(load.barrier));
 }
 TensorMap map_at(const void *map) {
     TensorMap x;
