@@ -141,14 +141,12 @@ def run_row(tuners, clock, shape, forms, budget_ms):
             if not error <= (0.1 if name == "fp8" else 0.02):
                 raise SystemExit(f"wrong result: {error} beside cuDNN in {shape}, {name}, templates of {directory}")
         for way, call in fa3(name, q, k, v).items():
-            calls["fa3", way, name] = call
+            calls[vllm_fa3.NAME, way, name] = call
             error = (call().float() - right).abs().max().item()
             if not error <= 0.02:
                 raise SystemExit(f"wrong result: {error} beside cuDNN in {shape}, {name}, {way}")
     us = {name: t * 1e3 for name, t in clock.in_turn(calls, budget_ms).items()}
-    own = {}
-    for of in [of for of in us if of[0] == "fa3"]:
-        own[of[2]] = min(us.pop(of), own.get(of[2], math.inf))
+    own = vllm_fa3.faster(us)
     if "fixed" in own:
         us["fa3"] = own["fixed"]
     best = min(us[name] for name in ("cudnn", "fa2", "fa3") if name in us)

@@ -184,12 +184,10 @@ def run_row(tuners, clock, name, row, forms, budget_ms):
             call()
             tensors.check(o, f"{name}, {form}, templates of {directory}", **fields)
         for way, call in tensors.fa3(torch.empty_like(tensors.q), cache, **fields).items():
-            calls["fa3", way, form] = call
+            calls[vllm_fa3.NAME, way, form] = call
             tensors.check(call(), f"{name}, {form}, {way}", **fields)
     us = {form: t * 1e3 for form, t in clock.in_turn(calls, budget_ms).items()}
-    fa3 = {}
-    for of in [of for of in us if of[0] == "fa3"]:
-        fa3[of[2]] = min(us.pop(of), fa3.get(of[2], math.inf))
+    fa3 = vllm_fa3.faster(us)
     result = dict(row=name, us=us, fa3=fa3, configs=configs[first])
     if others:
         result["others"] = {d: dict(us={form: us.pop((d, form)) for form in configs[d]}, configs=configs[d]) for d in others}
