@@ -18,7 +18,7 @@ except ImportError:  # before transformers 4.53 masks followed the model
 
 from . import _core, _errors, _sdpa_fallback
 from ._policy import is_not_covered, warn_once
-from .integrations._start import ceiling
+from ._problem import ceiling
 
 NAME = "fa_tune"
 

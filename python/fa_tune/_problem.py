@@ -265,6 +265,22 @@ def problems_of(given: Iterable[ProblemLike]) -> list[Problem]:
     return [Problem.of(problem) for problem in given]
 
 
+def ceiling(length: int) -> int:
+    """The next length that is tuned, eight in an octave: a longest length may be said to be longer than it is, and so
+    an engine meets few problems."""
+    step = 1 << max(length.bit_length() - 4, 0)
+    return -(-length // step) * step
+
+
+def planned(given: Any) -> Problem:
+    """The problem of a line of a plan, which may be in \"problem\" and name a GPU."""
+    if isinstance(given, dict):
+        given = given.get("problem", given)
+    if isinstance(given, dict):
+        given.pop("gpu", None)
+    return Problem.of(given)
+
+
 def problems_of_file(path: str | os.PathLike[str], wrong: list[Exception] | None = None) -> list[Problem]:
     """The problems of a file that a recording has saved, or of any plan of `fa-tune sweep`: one a line. A line that is
     none raises, or where `wrong` is given is left out and its error added there."""
@@ -281,12 +297,7 @@ def problems_of_file(path: str | os.PathLike[str], wrong: list[Exception] | None
             if not line.strip():
                 continue
             try:
-                given = json.loads(line)
-                if isinstance(given, dict):
-                    given = given.get("problem", given)
-                if isinstance(given, dict):
-                    given.pop("gpu", None)
-                problems.append(Problem.of(given))
+                problems.append(planned(json.loads(line)))
             except (ValueError, _errors.Error) as error:
                 said = _errors.Error("%s, line %d is no problem: %s" % (os.fspath(path), number, error))
                 if wrong is None:

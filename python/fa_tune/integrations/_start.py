@@ -19,7 +19,7 @@ from .. import _core, _engine
 from .._errors import Error
 from .._objects import Answer
 from .._policy import is_a_miss, missed, policy
-from .._problem import Problem
+from .._problem import Problem, ceiling, planned
 
 MOST_BYTES = 2 << 30  # of keys and values of a problem that is tuned here: weights lie in the same memory
 RECORDED_S = 10       # that tuning what earlier runs met may take of a start whose needed problems are stored
@@ -59,13 +59,6 @@ def budget():
     raise ValueError("FA_TUNE_ENGINE_SECONDS is the seconds that an engine's start may tune for, from 0 on, not %r" % text)
 
 
-def ceiling(length):
-    """The next length that is tuned, eight in an octave: a longest length may be said to be longer than it is, and so
-    an engine meets few problems."""
-    step = 1 << max(length.bit_length() - 4, 0)
-    return -(-length // step) * step
-
-
 def problems_of(decode, prefill, most_batch, most_queries, most_keys, queries=1):
     """The problems of a kind of layer that a start tunes: (those without which it could not be served, the others), the
     most wanted first. `queries`: of a sequence that decodes."""
@@ -97,7 +90,7 @@ def _lines(path):
         for line in file:
             try:
                 given = json.loads(line)
-                yield line, Problem.of(given.get("problem", given)), given.get("no_kernel_in")
+                yield line, planned(given), given.get("no_kernel_in")
             except (ValueError, AttributeError, Error):
                 yield line, None, None
 
