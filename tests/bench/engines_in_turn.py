@@ -61,7 +61,8 @@ MODELS = {  # vocabularies are small, so that few layers stand beside no large l
 }
 BACKENDS = {"vllm": ["FLASH_ATTN", "TRITON_ATTN", "CUSTOM"], "sglang": ["fa3", "triton", "fa_tune"]}
 # (length of the prompts, how many), the most telling first
-CELLS = [(1024, 16), (8192, 16), (1024, 64), (32768, 1), (8192, 64), (1024, 256), (1024, 1), (8192, 1), (32768, 16)]
+CELLS = [(1024, 16), (8192, 16), (1024, 64), (32768, 1), (8192, 64), (1024, 256), (1024, 1), (8192, 1), (32768, 16),
+         (8192, 256), (32768, 64)]
 ATTENTION = "flash", "varlen_num_blocks", "unified_attention", "reduce_segments", "attn_fwd"  # in kernels' names
 TRAINED_CELLS = [(896, 64), (640, 16), (512, 256), (896, 1)]  # with up to 128 tokens behind them
 BATCHES = sorted({count for _, count in CELLS + TRAINED_CELLS})  # that graphs are captured for
@@ -312,7 +313,8 @@ def cells_of(a):
     if a.model == "trained":
         return TRAINED_CELLS
     a_token = bytes_of_token(config_of(a.model, a.layers))
-    return [(n, count) for n, count in CELLS if (n + a.decode + 64) * count * a_token <= a.cache_gb << 30]
+    return [(n, count) for n, count in CELLS if (n + a.decode + 64) * count * a_token <= a.cache_gb << 30
+            and (not a.cells or "%dx%d" % (n, count) in a.cells)]
 
 
 def config_of(model, layers):
@@ -332,6 +334,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=540)
     parser.add_argument("--cache-gb", type=int, default=11, help="of each engine's keys and values")
+    parser.add_argument("--cells", nargs="+", metavar="LENGTHxBATCH", choices=["%dx%d" % cell for cell in CELLS],
+                        help="these alone, of those that fit into the cache")
     parser.add_argument("--kv-cache-dtype", default="auto", help="auto, or fp8: of keys and values")
     parser.add_argument("--train-seconds", type=float, default=60, help="that --model trained may be trained, at most")
     parser.add_argument("--together", action="store_true", help="start all engines at once: sooner, but what is tuned then is "
