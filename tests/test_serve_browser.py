@@ -49,12 +49,13 @@ def a_tune_is_seen_as_it_runs_and_its_winner_when_it_ends():
     with a_place(HANGS) as place, Serve(place, *LONG) as daemon:
         page = opened(daemon, "Nothing is under way", "0: NVIDIA L4 (sm_89, 58 SMs)idle", "B 2")
         job = daemon.post("/v1/tunes", ask())[1]["job"]
-        waiting = daemon.post("/v1/tunes", ask(seq=512))[1]["job"]
+        waiting = daemon.post("/v1/tunes", ask(seq=512, causal="top-left"))[1]["job"]
         shows(page, "1 job under way, 1 waiting", "58 SMs)tune fp16 · B 1 · H 1 · S 128 · D 64",
               "1 measured of 2 configs", "40.0 µs", "attn_fwd_sm80 BLOCK_M=64", selector="#now")
         tap.equal(page.run("document.querySelector('#now progress').max"), 2)
         names = page.run("Array.from(document.querySelectorAll('[aria-label=Jobs] tbody th')).map(e => e.textContent)")
         assert len(names) == 2 and all(" S" not in name.replace("· ", "") and "S\u00a0" in name for name in names), names
+        assert any("top\u2011left" in name for name in names), names
         for each in (waiting, job):
             daemon.delete("/v1/jobs/" + each)
         shows(page, "Nothing is under way", "canceled", selector="#now")

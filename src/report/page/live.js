@@ -70,7 +70,7 @@ function jobLine(job) {
   const best = ended.answer || (tune && tune.best);
   const end = job.ended || Date.now() / 1000;
   const what = job.what || job.id.slice(0, 8);
-  return [job.kind === "sweep" ? "sweep " + what : unbroken(what), job.gpu ? unbroken(job.gpu) : NONE,
+  return [job.kind === "sweep" ? "sweep " + what : unhyphened(unbroken(what)), job.gpu ? unbroken(job.gpu) : NONE,
     job.state === "failed" ? "failed: " + job.error.message : job.state, progressOf(job, ended),
     best ? [time(best), " ", h("span", { class: "mono" }, configWords(best.config))] : NONE,
     job.started ? unbroken(seconds(Math.max(0, end - job.started))) : NONE];
