@@ -16,8 +16,7 @@
 //    table by itself, a tile ahead of its copy, so that pages may have any size.
 //  - rows and columns that do not exist, and keys that no row of the tile sees, are zeros in shared memory, so that
 //    0 * garbage never happens.
-//  - `reference` (scaled by log2 e) is never further than kSlack below the true running maximum of a row. A row that
-//    has seen no key keeps the finite kNoKey, so that exp2 of its masked scores is 0 and never NaN.
+//  - attn_softmax_mma.cuh's.
 #include "attn_serving.cuh"
 #include "attn_serving_params.h"
 #include "attn_tiles.cuh"
@@ -196,29 +195,6 @@ FA_DEVICE void settle_scores(Scores &s, Rows &rows, Output &o, float scale, bool
         row_tops(top, s);
     }
     raise_references(rows, o, top, scale);
-}
-
-// P = exp2(S * scale - reference) in place, for the part [part/parts, (part+1)/parts) of 16 keys.
-FA_DEVICE void exponentials(Scores &s, Rows &rows, float scale, int key_step, int part, int parts) {
-    constexpr int kCount = kSlabs * 8;
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) {
-        if (e < part * kCount / parts || e >= (part + 1) * kCount / parts) continue;
-        const int i = e / 8, n = 2 * key_step + e / 4 % 2, half = e % 4 / 2;
-        float &x = s[i][n][e % 4];
-        x = exp2_fast(x * scale - rows.reference[i][half]);
-        rows.sum[i][half] += x;
-    }
-}
-
-FA_DEVICE void pack(Probs &probs, const Scores &s, int key_step) {
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int r = 0; r < 4; ++r) {
-            const float(&x)[4] = s[i][2 * key_step + r / 2];
-            probs[i][r] = pack2<kBf16>(x[r % 2 * 2], x[r % 2 * 2 + 1]);
-        }
 }
 
 // O += softmax(S) V. The exponentials of the next 16 keys are spread among the products of these 16.

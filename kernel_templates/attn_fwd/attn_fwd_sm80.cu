@@ -13,9 +13,7 @@
 //  - STAGES = 1: K and V take turns, V arrives under Q K^T and the next K under P V, two block barriers a
 //    step. STAGES > 1: tile t + STAGES - 1 is fetched under tile t, one barrier a step, in two halves.
 //  - rows and columns that do not exist are zero in shared memory, so that 0 * garbage never happens.
-//  - `reference` (scaled by log2 e) is never further than kSlack below the true running maximum of a row:
-//    the accumulators are rescaled only when some row of the warp outgrows it. A row that has seen no key
-//    keeps the finite sentinel kNoKey, so that exp2 of its masked scores is 0 and never NaN.
+//  - attn_softmax_mma.cuh's.
 #include "attn_params.h"
 #include "attn_tiles.cuh"
 #include "fa_copy.cuh"
@@ -29,6 +27,7 @@ constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kStages = STAGES, kThread
 constexpr bool kQInRegs = Q_IN_REGS != 0, kQShares = Q_IN_REGS == 2;
 constexpr int kSlabs = kM / (16 * WARPS);   // 16-row slabs a warp owns
 constexpr int kDimSteps = kD / 16;          // 16-wide steps over the head dimension
+constexpr int kOwnDv = kD;                  // columns of the output that a warp owns
 constexpr int kKeySteps = kN / 16;          // 16-key steps over a tile
 
 constexpr int kQBytes = kM * kD * 2, kTileBytes = kN * kD * 2, kSlotBytes = 2 * kTileBytes;
@@ -39,15 +38,16 @@ static_assert(FA_SMEM_BYTES == kTurn + kTurnBytes, "shared memory differs from t
 static_assert(FA_THREADS == WARPS * 32 && kM % (16 * WARPS) == 0 && kN % 16 == 0, "tile and threads disagree");
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD, "the head does not fit its tile");
 
-constexpr float kSlack = 8.0f;        // log2 of the largest probability kept before normalisation
-constexpr float kNoKey = -1.0e38f;    // the reference of a row that has seen no key
 constexpr float kLn2 = 0.69314718055994531f;
+
+}  // namespace
+
+#include "attn_softmax_mma.cuh"
+
+namespace {
 
 using Layout = TileLayout<kD>;
 using Copier = TileCopier<kD, HEAD_DIM, kThreads, ALIGNED != 0>;
-using Scores = float[kSlabs][kN / 8][4];
-using Output = float[kSlabs][kD / 8][4];
-using Probs = u32[kSlabs][4];                                        // A operand: 16 keys
 using QFragments = u32[kSlabs][kQInRegs ? kDimSteps : 2][4];         // all steps, or this and the next
 
 // What a block works on.
@@ -154,25 +154,6 @@ FA_DEVICE void apply_mask(Scores &s, const fa_attn_params &p, const Place &at) {
         }
 }
 
-// The softmax state of this thread's rows: slab i, rows g and g + 8 of it.
-struct Rows {
-    float reference[kSlabs][2];   // what exp2 subtracts, uniform over the quad
-    float sum[kSlabs][2];         // this thread's share of the row sum
-};
-
-// The largest of this thread's scores in each row.
-FA_DEVICE void row_tops(float (&top)[kSlabs][2], const Scores &s) {
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float m = max2(s[i][0][half * 2], s[i][0][half * 2 + 1]);
-#pragma unroll
-            for (int n = 1; n < kN / 8; ++n) m = max2(m, max2(s[i][n][half * 2], s[i][n][half * 2 + 1]));
-            top[i][half] = m;
-        }
-}
-
 // Make the scores ready for exp2. Common case: nothing to do. If the tile meets a mask, apply it; if some row
 // of the warp has outgrown its reference, move the references up and rescale what was summed so far. Both are
 // behind one branch, so that the row maxima are found among the last products of Q K^T.
@@ -180,54 +161,13 @@ FA_DEVICE void settle_scores(Scores &s, Rows &rows, Output &o, float scale, bool
                              const Place &at) {
     float top[kSlabs][2];
     row_tops(top, s);
-    bool outgrown = masked;
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) outgrown |= top[i][half] * scale > rows.reference[i][half] + kSlack;
-    if (!warp_any(outgrown)) return;
+    if (!warp_any(outgrown(top, rows, scale, masked))) return;
 
     if (masked) {
         apply_mask(s, p, at);
         row_tops(top, s);
     }
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const float raised = max2(rows.reference[i][half], quad_max(top[i][half]) * scale);
-            const float shrink = exp2_fast(rows.reference[i][half] - raised);
-            rows.reference[i][half] = raised;
-            rows.sum[i][half] *= shrink;
-#pragma unroll
-            for (int d = 0; d < kD / 8; ++d) {
-                o[i][d][half * 2] *= shrink;
-                o[i][d][half * 2 + 1] *= shrink;
-            }
-        }
-}
-
-// P = exp2(S * scale - reference) in place, for the part [part/parts, (part+1)/parts) of 16 keys.
-FA_DEVICE void exponentials(Scores &s, Rows &rows, float scale, int key_step, int part, int parts) {
-    constexpr int kCount = kSlabs * 8;
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) {
-        if (e < part * kCount / parts || e >= (part + 1) * kCount / parts) continue;
-        const int i = e / 8, n = 2 * key_step + e / 4 % 2, half = e % 4 / 2;
-        float &x = s[i][n][e % 4];
-        x = exp2_fast(x * scale - rows.reference[i][half]);
-        rows.sum[i][half] += x;
-    }
-}
-
-FA_DEVICE void pack(Probs &probs, const Scores &s, int key_step) {
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int r = 0; r < 4; ++r) {
-            const float(&x)[4] = s[i][2 * key_step + r / 2];
-            probs[i][r] = pack2<kBf16>(x[r % 2 * 2], x[r % 2 * 2 + 1]);
-        }
+    raise_references(rows, o, top, scale);
 }
 
 // O += softmax(S) V. The exponentials of the next 16 keys are spread among the products of these 16.
@@ -359,11 +299,7 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) attn_fwd(co
     }
 
     Output o = {};
-    Rows rows;
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) rows.reference[i][half] = kNoKey, rows.sum[i][half] = 0.0f;
+    Rows rows = no_keys_seen();
     Place at = {work.row0 + (int)warp * kSlabs * 16 + (int)lane / 4, (keys.steps - 1) * kN + (int)lane % 4 * 2};
     u32 slot = slots;
 #pragma unroll 1

@@ -16,10 +16,14 @@
 
 namespace {
 
-constexpr float kSlack = 8.0f;        // log2 of the largest probability kept before normalisation
-constexpr float kNoKey = -1.0e38f;    // the reference of a row that has seen no key
 constexpr int kOwnDv = kDv / kColumnWarps;   // columns of the output that a warp owns
 constexpr int kDimSteps = kD / 16, kOutSteps = kOwnDv / 16, kKeySteps = kN / 16;
+
+}  // namespace
+
+#include "attn_softmax_mma.cuh"
+
+namespace {
 
 // A tile in shared memory: pieces of kLine 16-byte chunks of each row one behind the other, kRows lines each, chunks
 // exchanged as the tensor copy engine does it.
@@ -39,30 +43,12 @@ template <int kRowBytes, int kRows, int kLine> struct SlabLayout {
 using QLayout = SlabLayout<kD * 2, kM, kD * 2 % 128 == 0 ? 8 : 4>;
 using KLayout = SlabLayout<kD * kElement, kN, kPhase>;
 using VLayout = SlabLayout<kDv * kElement, kN, kPhase>;
-using Scores = float[kSlabs][kN / 8][4];
-using Output = float[kSlabs][kOwnDv / 8][4];
-using Probs = u32[kSlabs][4];                                        // A operand: 16 keys
 using QFragments = u32[kSlabs][kQInRegs ? kDimSteps : 2][4];         // all steps, or this and the next
 
 // How far one warp's columns of a tile of kBytes an element lie from the next one's.
 template <class Layout, int kBytes> FA_DEVICE constexpr u32 columns_of_a_warp() {
     static_assert(kColumnWarps == 1 || kOwnDv * kBytes % Layout::kPitch == 0, "a warp's columns are whole pieces");
     return (u32)(kOwnDv * kBytes / Layout::kPitch * Layout::kPieceBytes);
-}
-
-// The softmax state of this thread's rows: slab i, rows g and g + 8 of it.
-struct Rows {
-    float reference[kSlabs][2];   // what exp2 subtracts, uniform over the quad
-    float sum[kSlabs][2];         // this thread's share of the row sum
-};
-
-FA_DEVICE Rows no_keys_seen() {
-    Rows rows;
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) rows.reference[i][half] = kNoKey, rows.sum[i][half] = 0.0f;
-    return rows;
 }
 
 // Lane offsets of ldmatrix in a tile, one per swizzled 16-column step; further steps and rows are immediates.
@@ -180,47 +166,6 @@ FA_DEVICE void apply_mask(Scores &s, const fa_attn_serving_params &p, const Work
 #pragma unroll
                 for (int e = 0; e < 2; ++e)
                     if (n * 8 + e >= own_end || n * 8 + e < begin) s[i][n][half * 2 + e] = neg_infinity();
-        }
-}
-
-// The largest of this thread's scores in each row.
-FA_DEVICE void row_tops(float (&top)[kSlabs][2], const Scores &s) {
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float m = max2(s[i][0][half * 2], s[i][0][half * 2 + 1]);
-#pragma unroll
-            for (int n = 1; n < kN / 8; ++n) m = max2(m, max2(s[i][n][half * 2], s[i][n][half * 2 + 1]));
-            top[i][half] = m;
-        }
-}
-
-// Whether some row's scores go too far beyond its reference.
-FA_DEVICE bool outgrown(const float (&top)[kSlabs][2], const Rows &rows, float scale) {
-    bool any = false;
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) any |= top[i][half] * scale > rows.reference[i][half] + kSlack;
-    return any;
-}
-
-// References move up to the largest scores of their rows, and what was summed so far is rescaled.
-FA_DEVICE void raise_references(Rows &rows, Output &o, const float (&top)[kSlabs][2], float scale) {
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const float raised = max2(rows.reference[i][half], quad_max(top[i][half]) * scale);
-            const float shrink = exp2_fast(rows.reference[i][half] - raised);
-            rows.reference[i][half] = raised;
-            rows.sum[i][half] *= shrink;
-#pragma unroll
-            for (int d = 0; d < kOwnDv / 8; ++d) {
-                o[i][d][half * 2] *= shrink;
-                o[i][d][half * 2 + 1] *= shrink;
-            }
         }
 }
 
