@@ -27,6 +27,7 @@ import torch.nn.functional as F  # noqa: E402
 import torch.utils.checkpoint  # noqa: E402
 
 import fa_tune  # noqa: E402
+from fa_tune import _torch_ops  # noqa: E402
 
 PROBLEMS = int(os.environ.get("FA_TEST_PROBLEMS", "60"))
 SEED = int(os.environ.get("FA_TEST_SEED", "0"), 0) or random.randrange(1 << 30)
@@ -422,6 +423,28 @@ def what_is_not_tuned_is_trained_by_sdpa_where_that_is_wanted():
     raise AssertionError("there was a kernel")
 
 
+def what_no_kernel_has_gradients_for_is_refused_or_trained_by_sdpa():
+    attend = lambda q, k, v: fa_tune.attention(q, k, v, causal=True)  # noqa: E731
+    for leaves, major in ((one(dim=264), None), (one(), 7)):  # 7: as if the GPU were Turing's
+        known = dict(_torch_ops._majors)
+        _torch_ops._majors.update({} if major is None else {leaves[0].get_device(): major})
+        try:
+            try:
+                attend(*leaves)
+                raise AssertionError("it was not refused")
+            except fa_tune.NotSupported as error:
+                print("   %s" % str(error).splitlines()[0])
+            with fa_tune.policy(on_miss="sdpa"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                close_to_float64(attend, leaves, causal=True)
+                close_to_float64(torch.compile(attend, fullgraph=True), leaves, causal=True)
+        finally:
+            _torch_ops._majors.clear()
+            _torch_ops._majors.update(known)
+            torch.compiler.reset()
+    return "head dim 264, and Turing by its number"
+
+
 def sdpa_trains_within_the_drop_in():
     from fa_tune import _torch_ops
     calls, passes, by_ours = [0], [0], _torch_ops.gradients
@@ -507,6 +530,7 @@ def transformers_trains_as_with_sdpa():
 WAYS = [gradients_of_a_call_are_the_same_through_every_way, graphed_callables_and_streams, deterministic_gradients_have_the_same_bits,
         gradients_of_sequences_behind_one_another_are_those_of_each_alone, what_has_no_gradient_is_refused,
         gradients_of_sums_and_of_nothing, autocast_casts_as_for_sdpa, what_is_not_tuned_is_trained_by_sdpa_where_that_is_wanted,
+        what_no_kernel_has_gradients_for_is_refused_or_trained_by_sdpa,
         sdpa_trains_within_the_drop_in, memory_kept_for_backward_is_that_of_sdpa, transformers_trains_as_with_sdpa]
 TESTS = [random_problems_have_the_gradients_of_float64, *WAYS]
 
