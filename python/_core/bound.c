@@ -66,6 +66,15 @@ static PyObject *bound_answer(PyObject *self, void *unused)
     return as_object("fa_tune._objects", "Answer", told);
 }
 
+static PyObject *bound_origin(PyObject *self, void *unused)
+{
+    const fa_kernel *kernel = kernel_alive(self);
+    (void)unused;
+    return kernel != NULL
+               ? PyUnicode_FromString(fa_name_of_origin(fa_kernel_answer(kernel)->origin))
+               : NULL;
+}
+
 static PyObject *bound_problem(PyObject *self, void *unused)
 {
     const fa_kernel *kernel = kernel_alive(self);
@@ -167,6 +176,7 @@ int bound_init(PyObject *module)
     static PyGetSetDef properties[] = {
         {"answer", bound_answer, NULL, "how this kernel is known: the document of docs/json.md",
          NULL},
+        {"origin", bound_origin, NULL, "the answer's origin, without the rest of it", NULL},
         {"problem", bound_problem, NULL, "what it computes: a dict of the operation's fields",
          NULL},
         {"arguments", bound_arguments, NULL,

@@ -131,7 +131,7 @@ def missed(problem: dict[str, Any], device: int, words: dict[str, Any], captured
         if current.on_miss != "sdpa":
             raise
         return computed_by_sdpa(words, error)
-    if kernel is not None and kernel.answer.origin == "nearest":
+    if kernel is not None and kernel.origin == "nearest":
         _record(problem)
     return kernel
 
