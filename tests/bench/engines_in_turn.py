@@ -23,10 +23,10 @@ more than 1. CUSTOM fails where such a token is another one, and where less than
 
 Below "FLASH_ATTN", "TRITON_ATTN" and "CUSTOM" stand for SGLang's backends, too. Its time to the first token is that of a run of
 one token, until the whole batch has it; attention's share is not taken, and its random weights are not compared. Its radix
-cache and its graphs are what its command line has by default. Every measured run begins with an empty radix cache. In round 1
-of a trained model each batch runs once more with the prompts in the cache: `cached_tokens` of its `prompt_tokens` came from there,
-`cached_tokens_same` is the share of tokens before the first that differs from the run without, `cached_crossed` is as `crossed`.
-Where a sure token differs, or no token came from the cache, the script fails.
+cache and its graphs are what its command line has by default; vLLM keeps prefixes of a trained model alone. Every measured run
+begins with an empty prefix cache. In round 1 of a trained model each batch runs once more with the prompts in the cache:
+`cached_tokens` of its `prompt_tokens` came from there, `cached_tokens_same` is the share of tokens before the first that differs
+from the run without, `cached_crossed` is as `crossed`. Where a sure token differs, or no token came from the cache, the script fails.
 """
 import argparse
 import itertools
@@ -117,19 +117,22 @@ def vllm_engine(a, backend, folder):
     trained = a.model == "trained"
     llm = LLM(model=folder, load_format="auto" if trained else "dummy", skip_tokenizer_init=True, dtype="bfloat16",
               attention_backend=backend, kv_cache_dtype=a.kv_cache_dtype, max_model_len=longest(a), max_num_seqs=256,
-              max_num_batched_tokens=8192, block_size=64, gpu_memory_utilization=0.2, kv_cache_memory_bytes=a.cache_gb << 30,
-              enable_prefix_caching=False, seed=0, disable_log_stats=False,
+              max_num_batched_tokens=8192, block_size=a.page, gpu_memory_utilization=0.2, kv_cache_memory_bytes=a.cache_gb << 30,
+              enable_prefix_caching=trained, seed=0, disable_log_stats=False,
               compilation_config={"cudagraph_capture_sizes": BATCHES})
     if not trained:
         llm.apply_model(fill)
 
-    def generate(prompts, tokens, best=None):
+    def generate(prompts, tokens, best=None, cached=False):
+        if trained and not cached:
+            assert llm.reset_prefix_cache()
         begin = time.perf_counter()
         out = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], SamplingParams(
             temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False, logprobs=best), use_tqdm=False)
         wall, stats, answers = time.perf_counter() - begin, [one.metrics for one in out], [one.outputs[0] for one in out]
         return {"wall": wall, "first": sum(s.first_token_latency for s in stats) / len(out),
                 "rest": sum(s.last_token_ts - s.first_token_ts for s in stats) / len(out),
+                "cached_tokens": sum(one.num_cached_tokens or 0 for one in out),
                 "tokens": [list(one.token_ids) for one in answers], "best": best and [
                     [{token: found.logprob for token, found in step.items()} for step in one.logprobs] for one in answers]}
     return generate
@@ -144,7 +147,7 @@ def sglang_engine(a, backend, folder):
         attention_backend=backend, kv_cache_dtype="fp8_e4m3" if a.kv_cache_dtype == "fp8" else a.kv_cache_dtype,
         # SGLang limits piecewise graphs to a length that it is told: a trained model's own length is the right one
         context_length=None if a.model == "trained" else longest(a), max_running_requests=256, chunked_prefill_size=8192,
-        page_size=64, mem_fraction_static=0.5, max_total_tokens=(a.cache_gb << 30) // a_token, cuda_graph_bs=BATCHES,
+        page_size=a.page, mem_fraction_static=0.5, max_total_tokens=(a.cache_gb << 30) // a_token, cuda_graph_bs=BATCHES,
         sampling_backend="pytorch", grammar_backend="none", random_seed=0, log_level="info")
 
     def run(prompts, tokens, best=None, cached=False):
@@ -183,11 +186,10 @@ def serve(a):
             row["attention_share"] = attention_share(lambda: generate(prompts, a.decode + 1))
         if first and (texts or a.engine == "vllm"):  # SGLang's random weights give all tokens the same chance
             row["tokens"], row["best"] = before["tokens"], before["best"]
-        if first and texts and a.engine == "sglang":  # the run before has left its prompts in the radix cache
+        if first and texts:  # the run before has left its prompts in the cache
             cached = generate(prompts, a.decode + 1, BEST, cached=True)
             row.update(cached_tokens=cached["cached_tokens"], prompt_tokens=sum(map(len, prompts)),
                        cached={name: cached[name] for name in ("tokens", "best")})
-        if first and texts:
             follow = [text[len(prompt):] for prompt, text in zip(prompts, texts)]
             row["right"] = sum(token == other for answer, text in zip(row["tokens"], follow)
                                for token, other in zip(answer, text)) / (count * (a.decode + 1))
@@ -204,7 +206,7 @@ class Engine:
         self.log = open(os.path.join(os.path.dirname(os.path.abspath(a.out)), "%s-%s.log" % (a.engine, backend)), "wb")
         self.process = subprocess.Popen([sys.executable, __file__, "--serve", backend, folder, "--decode", str(a.decode),
                                          "--cache-gb", str(a.cache_gb), "--model", a.model, "--kv-cache-dtype", a.kv_cache_dtype,
-                                         "--engine", a.engine], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         "--engine", a.engine, "--page", str(a.page)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.log, start_new_session=True)
 
     def answer(self):
@@ -337,6 +339,7 @@ def main():
     parser.add_argument("--cells", nargs="+", metavar="LENGTHxBATCH", choices=["%dx%d" % cell for cell in CELLS],
                         help="these alone, of those that fit into the cache")
     parser.add_argument("--kv-cache-dtype", default="auto", help="auto, or fp8: of keys and values")
+    parser.add_argument("--page", type=int, default=64, help="tokens of a page of keys and values")
     parser.add_argument("--train-seconds", type=float, default=60, help="that --model trained may be trained, at most")
     parser.add_argument("--together", action="store_true", help="start all engines at once: sooner, but what is tuned then is "
                         "timed beside other work, and an engine must not take all memory that is free")
