@@ -21,8 +21,8 @@ SCRATCH = os.environ.get("FA_TEST_SCRATCH", os.path.join(BUILD, "tests"))  # a f
 # Of attn_fwd_sm80: enough to have a ranking, few enough to compile in seconds.
 EIGHT = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 64], "STAGES": [1, 2], "WARPS": [4],
          "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
-DOZENS = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 48, 64, 80, 96], "STAGES": [1, 2], "WARPS": [4, 8],
-          "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
+# BLOCK_M 128, BLOCK_N 32, Q_IN_REGS 1, MIN_BLOCKS 3 has 32 bytes of local memory a thread on an L4.
+SIXTEEN = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0, 1], "MIN_BLOCKS": [2, 3]}
 DEADLINE = 240  # seconds until something that never comes is given up
 SMALL = ["--seq", "128", "--batch", "1", "--heads", "1"]
 

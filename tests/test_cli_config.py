@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import tap
-from place import DEADLINE, DOZENS, FA_TUNE, SMALL, Place
+from place import DEADLINE, FA_TUNE, SIXTEEN, SMALL, Place
 
 EXPLAIN = ["explain", "--seq", "64", "--top", "1"]
 
@@ -107,7 +107,7 @@ def settings_reach_tunes_and_sweeps_and_no_list_of_winners():
 
 
 def a_time_limit_lets_effort_predict_compile_no_more_than_without_one():
-    with Place(space=DOZENS) as place:
+    with Place(space=SIXTEEN) as place:
         for number, (more, least) in enumerate((([], 8), (["--time", "30m"], 8), (["--time", "0.001s", "--jobs", "1"], 1))):
             length = ["--seq", str(512 << number), "--effort", "predict", "--gpu", "L4"]
             told = place.json(*length, *more)

@@ -4,7 +4,7 @@
 what its reader has open, and that its link is good once."""
 import devtools
 import tap
-from place import DOZENS, Place
+from place import SIXTEEN, Place
 from serve import FAST, HANGS, L4, LONG, Serve, a_place, ask
 
 HOSTILE = "</script><img src=x onerror=document.title=1>\u202e"
@@ -71,7 +71,7 @@ def a_tune_is_seen_as_it_runs_and_its_winner_when_it_ends():
 
 
 def without_a_gpu_the_bar_of_a_tune_counts_what_was_compiled():
-    with Place(space=DOZENS, script="no_device\n") as place, Serve(place) as daemon:
+    with Place(space=SIXTEEN, script="no_device\n") as place, Serve(place) as daemon:
         page = opened(daemon, "Nothing is under way")
         job = daemon.post("/v1/tunes", ask(gpu="A10"))[1]["job"]
         page.wait(lambda: page.run("(document.querySelector('#now progress') || {}).value > 0"), "the bar to move")
