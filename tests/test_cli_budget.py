@@ -61,7 +61,7 @@ def money_is_counted_for_a_gpu_that_is_held_and_for_no_other():
         tap.has(place.run("sweep", "--status").stdout, " of 0.10")
         short = place.run("sweep", "--seq", "96", *TINY, "--time", "0.01s").stdout
         assert re.search(r" of 0\.01 s\b", short), short
-        told = place.json("sweep", "--seq", "64", *TINY, "--gpu", "A10", "--cost", "0.01",
+        told = place.json("sweep", "--seq", "64", *TINY, "--gpu", "L40S", "--cost", "0.01",
                           "--price", "1000000000")
         tap.equal((told["sweep"]["state"], told["sweep"]["spent"]["cost"]), ("done", 0))
         tap.equal(told["items"][0]["answer"]["origin"], "predicted")

@@ -281,7 +281,7 @@ def a_bundle_is_imported_where_its_kernels_file_is():
 
 def an_absent_gpu_gets_cubins_and_no_rank():
     with a_place() as place:
-        told = place.json(path_of("conv2d.cu"), "--gpu", "A100")
+        told = place.json(path_of("conv2d.cu"), "--gpu", "L40S")
         tap.equal((told["answer"]["origin"], told["answer"]["rank"]), ("unranked", None))
         tap.equal(tunables(told["answer"]), "BLOCK_X=16;BLOCK_Y=4;TILE_X=1;TILE_Y=1")
 
