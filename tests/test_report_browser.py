@@ -60,9 +60,9 @@ def other_stores(folder):
     with Place(space=dict(EIGHT, BLOCK_N=[64], STAGES=[1]), script=L4 + "fault family wrong\n") as place:
         place.run(*SMALL, status=1)
         write(place, "failed")
-    with Place(space=dict(EIGHT, BLOCK_M=[64], BLOCK_N=list(range(32, 257, 16)), STAGES=[1])) as place:
+    with Place(space=dict(EIGHT, BLOCK_M=[64], BLOCK_N=[32, 64, *range(400, 593, 16)], STAGES=[1])) as place:
         place.run("--gpu", "L4", *SMALL, "--quiet")
-        write(place, "wide")  # a heat map wider than a phone
+        write(place, "wide")  # a heat map wider than a phone, of configs that mostly do not fit
     with tuned() as place, Place(script=L4) as other:
         bundle = os.path.join(folder, "l4.fab")
         place.run("export", "--out", bundle, "--unsigned")

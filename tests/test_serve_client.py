@@ -8,11 +8,12 @@ import subprocess
 import sys
 
 import tap
-from place import BUILD, DEADLINE, SMALL, SOURCE, Place
+from place import BUILD, DEADLINE, EIGHT, SMALL, SOURCE, Place
 from serve import Serve, wait_for
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\ninit_once\n"
 SLOW = L4 + "fault * hang\n"  # each config takes the trial's whole time limit
+TWO = dict(EIGHT, BLOCK_N=[64], STAGES=[1])
 GRID = ["sweep", "--seq", "128,256", "--batch", "1", "--heads", "1"]
 
 
@@ -97,7 +98,7 @@ def a_sweep_is_done_by_the_server_and_told_whole():
 
 
 def both_examples_get_a_kernel_from_the_daemon_and_launch_it():
-    with Home(script=L4) as home, Place(script=L4) as away, Serve(home) as daemon:
+    with Place(space=TWO, script=L4) as home, Place(script=L4) as away, Serve(home) as daemon:
         away.env["FA_TUNE_SERVER"] = "unix:" + daemon.socket
         first = launch(away)
         tap.equal(first.stderr, "")
@@ -117,7 +118,7 @@ def both_examples_get_a_kernel_from_the_daemon_and_launch_it():
 
 
 def what_a_server_without_the_gpu_cannot_measure_is_measured_here():
-    with Place() as home, Home(script=L4) as away, Serve(home) as daemon:
+    with Place() as home, Place(space=TWO, script=L4) as away, Serve(home) as daemon:
         away.env["FA_TUNE_SERVER"] = daemon.socket
         done = launch(away)  # asks for what is stored, then to measure
         told = away.json(*SMALL)
