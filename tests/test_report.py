@@ -450,7 +450,8 @@ def a_report_begins_with_how_much_faster_on_which_gpu():
                   ["On an A30, 1 problem of attention forward is not measured yet.",
                    "On an A30, 1 problem of matrix product is not measured yet."])
         tap.equal(place.run("report", "--gpu", "A30").stdout.count("nothing was measured"), 1)
-        place.run("--operation", "attn_bwd", *SMALL, "--effort", "predict", "--quiet")
+        place.one_backward_config()
+        place.run("--operation", "attn_bwd", *SMALL, "--causal", "--effort", "predict", "--quiet")
         lines = {one["circumstances"] for one in place.json("report", "--gpu", "NVIDIA L4")["headlines"]}
         assert len(lines) == 1 and "nothing was measured" not in "".join(lines), lines
 
