@@ -66,7 +66,7 @@ def the_same_seed_gives_the_same_proposals():
         runs = []
         for run, seed in enumerate(("3", "3", "6")):
             place.env["FA_TUNE_STORE"] = os.path.join(place.folder, "store-%d.db" % run)
-            place.run(MANY, "--evaluations", "24", "--seed", seed, "--jobs", "1")
+            place.run(MANY, "--evaluations", "12", "--seed", seed, "--jobs", "1")
             runs.append(sorted(tried(place)[0]))
         tap.equal(runs[0], runs[1])
         assert runs[0] != runs[2]
