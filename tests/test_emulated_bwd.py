@@ -71,8 +71,8 @@ def proved(case, kernel=KERNEL, **change):
 
 
 def prove_some(count, seed, case_of=Case, kernel=KERNEL):
-    """So many programs, each on three problems: compiling is what takes time. Of some thousand seeds, those here draw programs that have the
-    most pairs of features, tiles and shapes among them."""
+    """So many programs, each on three problems: compiling is what takes time. Of some thousand seeds, those here draw programs that have
+    each feature, tile and shape, and the most pairs of them, among those of a kernel."""
     dice = random.Random(int(os.environ.get("FA_TEST_SEED", seed)))
     for i in range(int(os.environ.get("FA_TEST_PROBLEMS", count))):
         case = case_of(dice)
@@ -90,11 +90,11 @@ def find_each(case, changes, kernel=KERNEL, right=()):
 
 
 def random_problems_are_right():
-    prove_some(4, 4678)
+    prove_some(4, 2438)
 
 
 def the_reference_is_right():
-    prove_some(3, 2442, kernel=REFERENCE)
+    prove_some(2, 2, kernel=REFERENCE)
 
 
 def a_reference_that_is_wrong_is_found():
@@ -186,7 +186,7 @@ def wide_problems_are_right():
 
 
 def hopper_problems_are_right():
-    prove_some(3, 3484, HopperCase, HOPPER)
+    prove_some(2, 3340, HopperCase, HOPPER)
 
 
 def narrow(case, block_m, words, **flags):
@@ -230,7 +230,7 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
 
 def hopper_sequences_of_several_lengths_are_right():
     """As below, with each place that tells sequences apart left out in turn."""
-    prove_some(3, 2296, HopperSequencesCase, HOPPER)
+    prove_some(2, 2942, HopperSequencesCase, HOPPER)
     case = narrow(HopperSequencesCase(random.Random(1)), 64, [5, 2, 1, 100, 100], CAUSAL=1, VARLEN=1)
     find_each(case, (("(queries ? s.first_q : s.first_k) * strides.row", "0"),
                      ("(kVarlen ? (u32)job.first_tile : 0)", "0"),
@@ -301,8 +301,8 @@ def plain_case(**flags):
 
 def sequences_of_several_lengths_are_right():
     """Behind one another, with empty ones of queries, of keys and of both: no sequence sees another, and all rows are written."""
-    prove_some(3, 3658, SequencesCase)
-    prove_some(2, 1342, NarrowSequencesCase, REFERENCE)
+    prove_some(2, 2004, SequencesCase)
+    prove_some(1, 3987, NarrowSequencesCase, REFERENCE)
     case = plain_case(VARLEN=1)
     case.words[0], case.words[3:5] = 5, [40, 40]
     find_each(case, (("row_of(p.k, p.k_strides, own.batch, at.head, own.first_k)", "row_of(p.k, p.k_strides, own.batch, at.head, 0)"),

