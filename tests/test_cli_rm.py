@@ -80,7 +80,7 @@ def each_way_to_choose_keeps_to_what_it_names():
         templates = place.env.pop("FA_TUNE_TEMPLATES")  # and with them the only space that these were made from
         tap.equal(lengths(place.json("rm", "--stale", "--dry-run")), [128, 256, 512])
         tap.equal(lengths(place.json("rm", "--stale", "--dry-run", "--templates", templates)), [])
-        place.run("--gpu", "T4", *OF, "64", "--quiet", "--jobs", "2", "--effort", "predict")
+        place.run("--gpu", "T4", *OF, "64", "--quiet", "--evaluations", "1")
         tap.equal(lengths(place.json("rm", "--stale", "--templates", templates, "--dry-run")), [])  # of the built-in ones
         tap.equal(lengths(place.json("rm", "--stale")), [128, 256, 512])
         tap.equal(lengths(place.json("show")), [64])
@@ -89,14 +89,14 @@ def each_way_to_choose_keeps_to_what_it_names():
 def winners_of_an_operation_whose_templates_are_gone_are_told_and_reached():
     stored = {"operation": "l1_norm", "dtype": "fp16", "rows": 64, "columns": 256}
     with tuned(problems=((128,),)) as place:
-        place.run("--operation", "l1_norm", "--rows", "64", "--columns", "256", "--gpu", "T4", "--quiet",
+        place.run("--operation", "l1_norm", "--rows", "64", "--columns", "256", "--gpu", "L40S", "--quiet",
                   "--templates", os.path.join(SOURCE, "tests", "operations"))
         change(place, "UPDATE winner SET unix_time = unix_time - 60", "UPDATE trial SET unix_time = unix_time - 60")
-        for choice in (["--stale"], ["--older-than", "30s"], ["--gpu", "T4"], ["--operation", "l1_norm"], ["--all"]):
+        for choice in (["--stale"], ["--older-than", "30s"], ["--gpu", "L40S"], ["--operation", "l1_norm"], ["--all"]):
             would = place.json("rm", *choice, "--dry-run")
             found = [one for one in would["problems"] if one["problem"] == stored]
             tap.equal((choice, [(one["gpu"]["name"], one["unread"], one["stale"], one["answer"]) for one in found]),
-                      (choice, [("T4", True, True, None)]))
+                      (choice, [("L40S", True, True, None)]))
             tap.equal(would["forgotten"]["winners"], len(would["problems"]))
         for choice in (["--gpu", "L4"], ["--operation", "attn_fwd"], ["--older-than", "30d"]):
             assert stored not in [one["problem"] for one in place.json("rm", *choice, "--dry-run")["problems"]], choice
