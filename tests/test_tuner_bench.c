@@ -19,10 +19,10 @@ static const struct {
 } kinds[KINDS] = {
     {32, 1, NULL, NULL},
     {64, 1, "wrong", "error of O"},
-    {96, 1, "nan", "NaN or infinite"},
+    {48, 1, "nan", "NaN or infinite"},
     {32, 2, "unwritten", "unwritten"},
     {64, 2, "overrun", "outside its outputs"},
-    {96, 2, "flaky", "launches differ"},
+    {48, 2, "flaky", "launches differ"},
     [LATE] = {128, 1, "wrong after=15", NULL}, /* right in all 15 launches of a proof */
 };
 
