@@ -445,7 +445,7 @@ def a_report_begins_with_how_much_faster_on_which_gpu():
         place.run("rm", "--gpu", "A40")
         tap.equal(len(place.json("report")["headlines"]), 4)
         # Of several operations each sentence names its own, the default one's first; their GPU is told once.
-        place.run("--operation", "gemm", "--gpu", "A30", "--m", "64", "--n", "64", "--k", "64", "--effort", "predict", "--quiet")
+        place.run("--operation", "gemm", "--gpu", "A30", "--m", "64", "--n", "64", "--k", "64", "--evaluations", "1", "--quiet")
         tap.equal([one["sentence"] for one in place.json("report", "--gpu", "A30")["headlines"]],
                   ["On an A30, 1 problem of attention forward is not measured yet.",
                    "On an A30, 1 problem of matrix product is not measured yet."])
