@@ -33,15 +33,18 @@ static float e4m3_value(uint8_t x)
     return x & 0x80 ? -size : size;
 }
 
+/* The nearest, of two that are as near the even one; too large to the largest. */
 static uint8_t e4m3_bits(float x)
 {
-    uint8_t best = 0, sign = x < 0 ? 0x80 : 0;
+    uint8_t low = 0, sign = x < 0 ? 0x80 : 0;
     float size = fabsf(x);
-    for (uint8_t at = 1; at < 0x7f; at++) /* ties go to the even one */
-        if (fabsf(e4m3_value(at) - size) < fabsf(e4m3_value(best) - size) ||
-            (fabsf(e4m3_value(at) - size) <= fabsf(e4m3_value(best) - size) && (at & 1) == 0))
-            best = at;
-    return sign | best;
+    for (uint8_t step = 0x40; step > 0; step >>= 1)
+        if (low + step < 0x7f && e4m3_value(low + step) <= size)
+            low = (uint8_t)(low + step);
+    if (low == 0x7e)
+        return sign | low;
+    float below = size - e4m3_value(low), above = e4m3_value(low + 1) - size;
+    return sign | (uint8_t)(above < below || (above <= below && (low & 1) != 0) ? low + 1 : low);
 }
 
 /* A row of a cache, or of Q where that has the same type. */
@@ -162,8 +165,61 @@ static double scale_of(const float *scales, int64_t batch, int64_t head)
     return scale != NULL ? (double)*scale : NAN;
 }
 
+/* What rows of one sequence and one head of K have read of its keys and values: each is converted once. */
+struct seen {
+    int64_t b, kv, end; /* keys there is room for */
+    double *k, *v;      /* [end][head_dim], [end][columns] */
+    bool *has_k, *has_v;
+    double *scores;
+};
+
+static void seen_free(struct seen *seen)
+{
+    free(seen->k);
+    free(seen->v);
+    free(seen->has_k);
+    free(seen->has_v);
+    free(seen->scores);
+    *seen = (struct seen){.b = -1};
+}
+
+static bool seen_start(const struct fake_build *build, const struct row *r, struct seen *seen)
+{
+    if (seen->b == r->b && seen->kv == r->kv && seen->end >= r->end)
+        return true;
+    seen_free(seen);
+    size_t end = r->end > 0 ? (size_t)r->end : 0;
+    *seen = (struct seen){r->b,
+                          r->kv,
+                          r->end,
+                          malloc((end * (size_t)build->head_dim + 1) * sizeof(double)),
+                          malloc((end * (size_t)fake_columns(build) + 1) * sizeof(double)),
+                          calloc(end + 1, 1),
+                          calloc(end + 1, 1),
+                          malloc((end + 1) * sizeof(double))};
+    return seen->k != NULL && seen->v != NULL && seen->has_k != NULL && seen->has_v != NULL &&
+           seen->scores != NULL;
+}
+
+/* Key or value j; NULL: it lies outside. */
+INLINE const double *seen_row(const params *p, const struct fake_build *build, const struct row *r,
+                              struct seen *seen, int64_t j, bool of_values)
+{
+    int columns = of_values ? fake_columns(build) : build->head_dim;
+    double *row = (of_values ? seen->v : seen->k) + j * columns;
+    bool *has = (of_values ? seen->has_v : seen->has_k) + j;
+    if (*has)
+        return row;
+    const void *bits = key_row(p, build, r, j, of_values);
+    if (bits == NULL)
+        return NULL;
+    load_row(build, build->fp8, bits, columns, row);
+    *has = true;
+    return row;
+}
+
 INLINE bool scores_of(const params *p, const struct fake_build *build, const struct row *r,
-                      double *scores)
+                      struct seen *seen)
 {
     uint64_t at = (uint64_t)(uintptr_t)p->dense.q + (uint64_t)r->q * 2;
     const uint16_t *q = fake_memory(at, (size_t)build->head_dim * 2, false);
@@ -171,63 +227,93 @@ INLINE bool scores_of(const params *p, const struct fake_build *build, const str
     if (build->fp8)
         scale *=
             scale_of(p->k_scale, r->b * p->k_scale_batch_stride, r->kv * p->k_scale_head_stride);
-    double query[512], key[512];
+    double query[512];
     if (q != NULL)
         load_row(build, false, q, build->head_dim, query);
     for (int64_t j = r->first; q != NULL && j < r->end; j++) {
-        const void *k = key_row(p, build, r, j, false);
+        const double *key = seen_row(p, build, r, seen, j, false);
         double part[8] = {0}; /* head dims are multiples of 8 */
-        if (k == NULL)
+        if (key == NULL)
             return false;
-        load_row(build, build->fp8, k, build->head_dim, key);
         for (int d = 0; d < build->head_dim; d += 8)
             for (int i = 0; i < 8; i++)
                 part[i] += query[d + i] * key[d + i];
         double dot = ((part[0] + part[1]) + (part[2] + part[3])) +
                      ((part[4] + part[5]) + (part[6] + part[7]));
-        scores[j - r->first] = build->softcap ? cap * tanh(dot * scale / cap) : dot * scale;
+        seen->scores[j - r->first] = build->softcap ? cap * tanh(dot * scale / cap) : dot * scale;
     }
     return q != NULL;
 }
 
-WIDE bool fake_serving_attend(const params *p, const struct fake_build *build, int64_t id,
-                              bool lowp, float *ret_o, float *ret_lse)
+INLINE bool attend_row(const params *p, const struct fake_build *build, const struct row *r,
+                       struct seen *seen, bool lowp, float *ret_o, float *ret_lse)
 {
-    struct row r;
-    double out[512] = {0}, values[512], total = 0, largest = -INFINITY;
+    double out[512] = {0}, total = 0, largest = -INFINITY;
     int columns = fake_columns(build);
-    if (!find_row(p, build, id, &r))
-        return false;
-    int64_t count = r.end > r.first ? r.end - r.first : 0;
-    double *scores = malloc(((size_t)count + 1) * sizeof *scores);
-    bool ok = scores != NULL && scores_of(p, build, &r, scores);
-    double sink = build->sinks ? scale_of(p->sinks, 0, r.h) : -INFINITY;
+    int64_t count = r->end > r->first ? r->end - r->first : 0;
+    bool ok = seen_start(build, r, seen) && scores_of(p, build, r, seen);
+    double sink = build->sinks ? scale_of(p->sinks, 0, r->h) : -INFINITY;
     for (int64_t j = 0; ok && j < count; j++)
-        largest = scores[j] > largest ? scores[j] : largest;
+        largest = seen->scores[j] > largest ? seen->scores[j] : largest;
     largest = sink > largest ? sink : largest;
     for (int64_t j = 0; ok && j < count; j++) {
-        double w = exp(scores[j] - largest);
-        const void *v = key_row(p, build, &r, r.first + j, true);
+        double w = exp(seen->scores[j] - largest);
+        const double *v = seen_row(p, build, r, seen, r->first + j, true);
         ok = v != NULL;
         total += w;
         if (lowp)
             w = (double)value(build, storage(build, (float)w));
-        if (ok)
-            load_row(build, build->fp8, v, columns, values);
         for (int d = 0; ok && d < columns; d++)
-            out[d] += w * values[d];
+            out[d] += w * v[d];
     }
-    free(scores);
     if (build->sinks)
         total += exp(sink - largest);
     double scale = total > 0 ? 1 / total : 0;
     if (build->fp8)
-        scale *= scale_of(p->v_scale, r.b * p->v_scale_batch_stride, r.kv * p->v_scale_head_stride);
+        scale *=
+            scale_of(p->v_scale, r->b * p->v_scale_batch_stride, r->kv * p->v_scale_head_stride);
     for (int d = 0; d < columns; d++) {
         float o = (float)(out[d] * scale);
         ret_o[d] = lowp ? value(build, storage(build, o)) : o;
     }
     *ret_lse = total > 0 ? (float)(largest + log(total)) : -INFINITY;
+    return ok;
+}
+
+/* A row, and where its result goes. */
+struct asked {
+    struct row row;
+    int64_t at;
+};
+
+/* By keys, the row that sees the furthest first. */
+static int by_keys(const void *left, const void *right)
+{
+    const struct row *a = &((const struct asked *)left)->row,
+                     *b = &((const struct asked *)right)->row;
+    return a->b != b->b     ? (a->b > b->b) - (a->b < b->b)
+           : a->kv != b->kv ? (a->kv > b->kv) - (a->kv < b->kv)
+                            : (a->end < b->end) - (a->end > b->end);
+}
+
+WIDE bool fake_serving_attend(const params *p, const struct fake_build *build,
+                              const long long *ids, int64_t count, bool lowp, float *ret_o,
+                              float *ret_lse)
+{
+    struct seen seen = {.b = -1};
+    struct asked *asked = malloc(((size_t)count + 1) * sizeof *asked);
+    bool ok = asked != NULL;
+    for (int64_t i = 0; ok && i < count; i++) {
+        asked[i].at = i;
+        ok = find_row(p, build, ids == NULL ? i : ids[i], &asked[i].row);
+    }
+    if (ok)
+        qsort(asked, (size_t)count, sizeof *asked, by_keys);
+    for (int64_t i = 0; ok && i < count; i++)
+        ok = attend_row(p, build, &asked[i].row, &seen, lowp,
+                        ret_o + asked[i].at * fake_columns(build), ret_lse + asked[i].at);
+    seen_free(&seen);
+    free(asked);
     return ok;
 }
 
@@ -289,7 +375,6 @@ static const struct memo *remember(const params *p, const struct fake_build *bui
     struct memo key = key_of(p, build);
     size_t same = offsetof(struct memo, o), columns = (size_t)fake_columns(build);
     int64_t rows = fake_serving_rows(p, build);
-    float o[512];
     for (size_t i = 0; i < sizeof memos / sizeof *memos; i++)
         if (memos[i].o != NULL && memcmp(&memos[i], &key, same) == 0)
             return &memos[i];
@@ -299,12 +384,12 @@ static const struct memo *remember(const params *p, const struct fake_build *bui
     memcpy(memo, &key, sizeof key);
     memo->o = malloc((size_t)rows * columns * 2 + 1);
     memo->lse = malloc((size_t)rows * sizeof(float) + 1);
-    bool ok = memo->o != NULL && memo->lse != NULL;
-    for (int64_t id = 0; ok && id < rows; id++) {
-        ok = fake_serving_attend(p, build, id, false, o, &memo->lse[id]);
-        for (size_t d = 0; ok && d < columns; d++)
-            memo->o[(size_t)id * columns + d] = storage(build, o[d]);
-    }
+    float *o = malloc((size_t)rows * columns * sizeof *o + 1);
+    bool ok = o != NULL && memo->o != NULL && memo->lse != NULL &&
+              fake_serving_attend(p, build, NULL, rows, false, o, memo->lse);
+    for (size_t i = 0; ok && i < (size_t)rows * columns; i++)
+        memo->o[i] = storage(build, o[i]);
+    free(o);
     if (ok)
         return memo;
     free(memo->o);

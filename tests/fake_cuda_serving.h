@@ -17,9 +17,10 @@ static inline int fake_columns(const struct fake_build *build)
 
 /* Rows of O; ids count through them as attn_ref_serving.cu says. */
 int64_t fake_serving_rows(const struct fa_attn_serving_params *p, const struct fake_build *build);
-/* One row; false: something lies outside the blocks. */
+/* Rows, those of ids or NULL for 0, 1, 2, …: o[count][columns] and lse[count]. False: something lies outside the blocks. */
 bool fake_serving_attend(const struct fa_attn_serving_params *p, const struct fake_build *build,
-                         int64_t id, bool lowp, float *ret_o, float *ret_lse);
+                         const long long *ids, int64_t count, bool lowp, float *ret_o,
+                         float *ret_lse);
 /* Where it is stored; NULL: outside. *ret_lse NULL: there is none. */
 uint16_t *fake_serving_output(const struct fa_attn_serving_params *p, const struct fake_build *build,
                               int64_t id, bool write, float **ret_lse);
