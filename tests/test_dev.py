@@ -57,7 +57,8 @@ def a_mistyped_word_is_told_with_the_one_that_was_meant():
     tap.equal(said("tnue"), 'dev: there is no command "tnue": did you mean ./dev tune? ./dev help lists them all\n')
     tap.has(said("tets"), "did you mean ./dev test?")
     tap.equal(said("xyzzy"), 'dev: there is no command "xyzzy": ./dev help lists them all\n')
-    tap.equal(said("build", "--asan", "foo"), 'dev: build takes --asan or --tsan, not "--asan foo"\n')
+    tap.equal(said("build", "--asan", "foo"), 'dev: build takes --asan or --tsan, and --suite plain or --suite sanitized, not "foo"\n')
+    tap.equal(said("build", "--suite", "quick"), 'dev: build takes --asan or --tsan, and --suite plain or --suite sanitized, not "--suite quick"\n')
     for name in ("wheel", "sdist"):
         tap.equal(said(name, "foo"), 'dev: %s takes no arguments, not "foo"\n' % name)
     with open(os.path.join(SOURCE, "dev"), encoding="utf-8") as file:
@@ -128,8 +129,19 @@ def every_test_is_of_a_run_of_ci():
     tap.equal([test["name"] for test in tests if not {"fa-tune:plain", "fa-tune:sanitized"} & set(test["suite"])], [])
     with open(os.path.join(SOURCE, ".ci", "run"), encoding="utf-8") as file:
         text = file.read()
-    for command in ("./dev test --suite plain", "./dev test --asan --suite sanitized", "tap_sum.py --all build/meson-info/intro-tests.json"):
+    for command in ("./dev build --suite plain", "./dev build --asan --suite sanitized", "./dev test --suite plain", "./dev test --asan --suite sanitized", "tap_sum.py --all build/meson-info/intro-tests.json"):
         tap.has(text, command)
+
+
+def the_target_of_a_suite_builds_each_program_of_it_and_no_test_of_the_other():
+    with open(os.path.join(BUILD, "meson-info", "intro-tests.json"), encoding="utf-8") as file:
+        tests = [test for test in json.load(file) if os.path.dirname(test["cmd"][0]).startswith(os.path.join(BUILD, "tests"))]
+    assert len(tests) > 50, len(tests)
+    for suite in ("plain", "sanitized"):
+        asked = subprocess.run(["ninja", "-C", BUILD, "-t", "query", suite], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout
+        built = {os.path.join(BUILD, word) for word in asked.split()}
+        for test in tests:
+            tap.equal((test["name"], test["cmd"][0] in built), (test["name"], "fa-tune:" + suite in test["suite"]))
 
 
 tap.main([
@@ -139,4 +151,5 @@ tap.main([
     fmt_refuses_what_is_no_commit,
     ci_sums_two_runs_and_fails_for_what_neither_had,
     every_test_is_of_a_run_of_ci,
+    the_target_of_a_suite_builds_each_program_of_it_and_no_test_of_the_other,
 ])
