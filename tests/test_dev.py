@@ -143,6 +143,12 @@ def the_target_of_a_suite_builds_each_program_of_it_and_no_test_of_the_other():
         for test in tests:
             tap.equal((test["name"], test["cmd"][0] in built), (test["name"], "fa-tune:" + suite in test["suite"]))
 
+def a_verb_is_built_without_the_tests():
+    asked = subprocess.run(["ninja", "-C", BUILD, "-t", "query", "programs"], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout
+    tap.equal(sorted(word for word in asked.split() if word.startswith(("fa-", "tests/"))), ["fa-tune", "fa-tune-serve", "fa-tune-worker"])
+    with open(os.path.join(SOURCE, "dev"), encoding="utf-8") as file:
+        tap.has(file.read(), "targets=(programs)")
+
 
 tap.main([
     a_mistyped_word_is_told_with_the_one_that_was_meant,
@@ -152,4 +158,5 @@ tap.main([
     ci_sums_two_runs_and_fails_for_what_neither_had,
     every_test_is_of_a_run_of_ci,
     the_target_of_a_suite_builds_each_program_of_it_and_no_test_of_the_other,
+    a_verb_is_built_without_the_tests,
 ])
