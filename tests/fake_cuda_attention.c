@@ -16,7 +16,7 @@
 /* The loops below are written for the vectoriser, and no floating-point exception is asked for. */
 #pragma GCC optimize("O3", "no-trapping-math")
 
-enum { MEMOS = 16, ROWS = 4 /* that are computed side by side */ };
+enum { MEMOS = 16, ROWS = 4 /* that are computed side by side */, WIDTH = 8 /* of a panel */ };
 
 /* ---- tensors ---------------------------------------------------------------------------------*/
 
@@ -78,13 +78,19 @@ static int visible_keys(const struct fake_attention *a, int64_t s)
 
 /* ---- attention -------------------------------------------------------------------------------*/
 
+/* Columns in whole panels. */
+INLINE size_t padded(int columns)
+{
+    return ((size_t)columns + WIDTH - 1) / WIDTH * WIDTH;
+}
+
 bool fake_keys_create(const struct fake_attention *a, struct fake_keys *ret)
 {
-    size_t count = (size_t)a->p->seq_k * (size_t)a->build->head_dim;
+    size_t keys = padded(a->p->seq_k), columns = padded(a->build->head_dim);
     *ret = (struct fake_keys){.b = -1};
-    ret->kt = malloc((count + 1) * sizeof(double));
-    ret->v = malloc((count + 1) * sizeof(double));
-    ret->scores = malloc(((size_t)a->p->seq_k + 1) * ROWS * sizeof(double));
+    ret->kt = calloc(keys * (size_t)a->build->head_dim + 1, sizeof(double));
+    ret->v = calloc((size_t)a->p->seq_k * columns + 1, sizeof(double));
+    ret->scores = malloc((keys + 1) * ROWS * sizeof(double));
     return ret->kt != NULL && ret->v != NULL && ret->scores != NULL;
 }
 
@@ -93,6 +99,12 @@ void fake_keys_free(struct fake_keys *keys)
     free(keys->kt);
     free(keys->v);
     free(keys->scores);
+}
+
+/* Eight columns of all rows lie side by side, a panel behind the other: sums over rows read memory in its order. */
+INLINE size_t in_panels(int row, int column, int rows)
+{
+    return ((size_t)(column / WIDTH) * (size_t)rows + (size_t)row) * WIDTH + (size_t)(column % WIDTH);
 }
 
 static inline void keys_load(const struct fake_attention *a, int64_t b, int64_t h_kv,
@@ -104,8 +116,8 @@ static inline void keys_load(const struct fake_attention *a, int64_t b, int64_t 
     for (int j = 0; j < j_count; j++) {
         const uint16_t *k = fake_row(&a->k, b, h_kv, j), *v = fake_row(&a->v, b, h_kv, j);
         for (int d = 0; d < d_count; d++) {
-            keys->kt[(size_t)d * (size_t)j_count + (size_t)j] = (double)value(a->build, k[d]);
-            keys->v[(size_t)j * (size_t)d_count + (size_t)d] = (double)value(a->build, v[d]);
+            keys->kt[in_panels(d, j, d_count)] = (double)value(a->build, k[d]);
+            keys->v[in_panels(j, d, j_count)] = (double)value(a->build, v[d]);
         }
     }
     keys->b = b;
@@ -144,40 +156,45 @@ INLINE double exponential(double x)
     return x > 709 ? INFINITY : value;
 }
 
-/* Adds the rows first..end of `from`, `stride` apart, each times its factor, one after the other. */
-INLINE void add_scaled(double *restrict to, const double *restrict from, size_t stride,
-                       const double *restrict factor, int first, int end, int count)
+/* Adds the rows first..end of panels, each times its factor, one after the other. */
+INLINE void add_scaled(double *restrict to, const double *restrict panels, int rows,
+                       const double *restrict factor, int first, int end, int columns)
 {
-    for (int r = first; r < end; r++)
-        for (int i = 0; i < count; i++)
-            to[i] += factor[r] * from[(size_t)r * stride + (size_t)i];
+    for (int i = 0; i < columns; i += WIDTH, panels += (size_t)rows * WIDTH)
+        for (int r = first; r < end; r++)
+            for (int c = 0; c < WIDTH; c++)
+                to[i + c] += factor[r] * panels[(size_t)r * WIDTH + (size_t)c];
 }
 
-/* The same for ROWS sums at once, each with factors of its own; `first` is 0. What is loaded serves all of them, and
- * a sum is loaded and stored once for two rows. */
-INLINE void add_scaled_block(double *restrict to, size_t to_stride, const double *restrict from,
-                             size_t stride, const double *restrict factor, size_t factor_stride,
-                             int end, int count)
+/* Four doubles that may lie anywhere. */
+typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
+
+/* The same for ROWS sums at once, each with factors of its own; `first` is 0. What is loaded serves all of them, and the
+ * sums stay in registers. */
+INLINE void add_scaled_block(double *restrict to, size_t to_stride, const double *restrict panels,
+                             int rows, const double *restrict factor, size_t factor_stride, int end,
+                             int columns)
 {
-    double *restrict t0 = to, *restrict t1 = to + to_stride, *restrict t2 = to + 2 * to_stride,
-                     *restrict t3 = to + 3 * to_stride;
-    int r = 0;
-    for (; r + 2 <= end; r += 2) {
-        const double *restrict a = from + (size_t)r * stride, *restrict b = a + stride;
-        const double *f0 = factor + r, *f1 = f0 + factor_stride, *f2 = f1 + factor_stride,
-                     *f3 = f2 + factor_stride;
-        double f00 = f0[0], f01 = f0[1], f10 = f1[0], f11 = f1[1], f20 = f2[0], f21 = f2[1],
-               f30 = f3[0], f31 = f3[1];
-        for (int i = 0; i < count; i++) {
-            t0[i] = (t0[i] + f00 * a[i]) + f01 * b[i];
-            t1[i] = (t1[i] + f10 * a[i]) + f11 * b[i];
-            t2[i] = (t2[i] + f20 * a[i]) + f21 * b[i];
-            t3[i] = (t3[i] + f30 * a[i]) + f31 * b[i];
+    const double *restrict f1 = factor + factor_stride, *restrict f2 = f1 + factor_stride,
+                           *restrict f3 = f2 + factor_stride;
+    for (int i = 0; i < columns; i += WIDTH, panels += (size_t)rows * WIDTH) {
+        double *t0 = to + i, *t1 = t0 + to_stride, *t2 = t1 + to_stride, *t3 = t2 + to_stride;
+        four s0 = *(four *)t0, s1 = *(four *)t1, s2 = *(four *)t2, s3 = *(four *)t3;
+        four u0 = *(four *)(t0 + 4), u1 = *(four *)(t1 + 4), u2 = *(four *)(t2 + 4),
+             u3 = *(four *)(t3 + 4);
+        for (int r = 0; r < end; r++) {
+            const double *x = panels + (size_t)r * WIDTH;
+            four low = *(const four *)x, high = *(const four *)(x + 4);
+            s0 += factor[r] * low, u0 += factor[r] * high;
+            s1 += f1[r] * low, u1 += f1[r] * high;
+            s2 += f2[r] * low, u2 += f2[r] * high;
+            s3 += f3[r] * low, u3 += f3[r] * high;
         }
+        *(four *)t0 = s0, *(four *)(t0 + 4) = u0;
+        *(four *)t1 = s1, *(four *)(t1 + 4) = u1;
+        *(four *)t2 = s2, *(four *)(t2 + 4) = u2;
+        *(four *)t3 = s3, *(four *)(t3 + 4) = u3;
     }
-    for (int i = 0; i < ROWS; i++)
-        add_scaled(to + (size_t)i * to_stride, from, stride, factor + (size_t)i * factor_stride, r,
-                   end, count);
 }
 
 /* Weights from scores in place; returns their sum. lowp rounds the weights after summing them. */
@@ -219,31 +236,30 @@ INLINE void attend_rows(const struct fake_attention *a, struct fake_keys *keys, 
     double query[ROWS][512], out[ROWS][512];
     int d_count = a->build->head_dim, most = visible_keys(a, s[count - 1]);
     int fewest = count < ROWS ? 0 : visible_keys(a, s[0]);
-    size_t j_count = (size_t)a->p->seq_k, stride = j_count + 1;
+    int j_count = a->p->seq_k;
+    size_t stride = padded(j_count) + 1;
     for (int r = 0; r < count; r++) {
         const uint16_t *q = fake_row(&a->q, b, h, s[r]);
-        for (int d = 0; d < d_count; d++) {
+        for (int d = 0; d < d_count; d++)
             query[r][d] = (double)value(a->build, q[d]);
-            out[r][d] = 0;
-        }
-        memset(keys->scores + (size_t)r * stride, 0, (size_t)most * sizeof(double));
+        memset(out[r], 0, sizeof out[r]);
+        memset(keys->scores + (size_t)r * stride, 0, padded(most) * sizeof(double));
         if (count < ROWS)
-            add_scaled(keys->scores + (size_t)r * stride, keys->kt, j_count, query[r], 0, d_count,
+            add_scaled(keys->scores + (size_t)r * stride, keys->kt, d_count, query[r], 0, d_count,
                        most);
     }
     if (count == ROWS)
-        add_scaled_block(keys->scores, stride, keys->kt, j_count, query[0], 512, d_count, most);
+        add_scaled_block(keys->scores, stride, keys->kt, d_count, query[0], 512, d_count, most);
     double total[ROWS], largest[ROWS];
     for (int r = 0; r < count; r++)
         total[r] =
             soften(a, keys->scores + (size_t)r * stride, visible_keys(a, s[r]), lowp, &largest[r]);
     if (fewest > 0)
-        add_scaled_block(out[0], 512, keys->v, (size_t)d_count, keys->scores, stride, fewest,
-                         d_count);
+        add_scaled_block(out[0], 512, keys->v, j_count, keys->scores, stride, fewest, d_count);
     for (int r = 0; r < count; r++) {
         int visible = visible_keys(a, s[r]);
-        add_scaled(out[r], keys->v, (size_t)d_count, keys->scores + (size_t)r * stride, fewest,
-                   visible, d_count);
+        add_scaled(out[r], keys->v, j_count, keys->scores + (size_t)r * stride, fewest, visible,
+                   d_count);
         for (int d = 0; d < d_count; d++) {
             float o = visible == 0 ? 0.0f : (float)(out[r][d] / total[r]);
             ret_o[(int64_t)r * d_count + d] = lowp ? value(a->build, storage(a->build, o)) : o;
