@@ -19,7 +19,7 @@ def run(target):
     if not PLAIN:
         raise tap.Skip("only in the plain build's tests")
     if not os.path.exists(program):
-        raise tap.Skip("no clang: ./dev test and ./dev fuzz install it and build the targets")
+        raise tap.Skip("not built with libFuzzer: ./dev test and ./dev fuzz do so; their corpora are replayed with changes by fuzz_%s" % target)
     folder = tempfile.mkdtemp(prefix="fuzz-")
     try:
         done = subprocess.run(
