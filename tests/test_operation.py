@@ -190,8 +190,8 @@ def attention_backward_for_a_gpu_that_is_not_here_is_predicted():
 
 def attention_backward_for_hopper_compiles_as_it_was_meant():
     """Every config of attn_bwd_sm90a and attn_bwd_wide_sm90a within its budget, with the compiler at hand: no spills, no waits that the assembler puts between
-    products, the shared memory that the manifest says. Of most problems one or two configs, with `./dev test --slow` all; between
-    them they have every BLOCK_M. What they do not take is left to attn_bwd_sm80."""
+    products, the shared memory that the manifest says. Of most problems the default config, or that and another, with `./dev test --slow` all.
+    What they do not take is left to attn_bwd_sm80."""
     command = ["--operation", "attn_bwd", "--gpu", "H200", "--exact", "--seq", "384", "--dtype", "bf16"]
     few, one = ([] if SLOW else ["--evaluations", count] for count in ("2", "1"))
     with Place(space=None) as place:
