@@ -197,11 +197,11 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
     with Place(space=None) as place:
         for options in (["--head-dim", "64", "--causal", *one],
                         ["--head-dim", "128", "--softcap", "--window", "100,20", "--sinks", "--deterministic", *few],
-                        ["--head-dim", "128", "--head-dim-v", "64"],
-                        ["--head-dim", "128", "--causal", "--varlen", *few],
+                        ["--head-dim", "128", "--head-dim-v", "64", *one],
+                        ["--head-dim", "128", "--causal", "--varlen", *one],
                         ["--head-dim", "64", "--softcap", "--window", "100,20", "--deterministic", "--varlen", *few],
                         ["--head-dim", "256", "--causal", *few],
-                        ["--head-dim", "192", "--head-dim-v", "128", "--softcap", "--window", "100,20", "--sinks", "--varlen", *few]):
+                        ["--head-dim", "192", "--head-dim-v", "128", "--softcap", "--window", "100,20", "--sinks", "--varlen", *one]):
             funnel = place.json(*command, *options)["funnel"]
             assert funnel["in_budget"] == funnel["compiled"] == funnel["clean"] > 0, (options, funnel)
         for options, family in ((["--head-dim", "96"], "attn_bwd_sm90a"), (["--head-dim", "96", "--varlen"], "attn_bwd_sm90a"),
