@@ -332,76 +332,56 @@ void fa_lookup_free(fa_lookup *found)
 }
 
 /* ---- of what is loaded ----------------------------------------------------------------------*/
-struct near {
-    double distance;
-    const fa_answer *answer;
-};
-
 struct nearest {
+    fa_tuner *tuner;
     const fa_target *target;
-    struct near *near;
-    size_t count;
-    bool no_memory;
+    fa_match match[2]; /* the best so far, and the one that is tried */
+    int count;         /* of best ones: 0 or 1 */
+    int rc;            /* why nothing more is tried */
 };
-
-static bool take_near(void *context, const fa_answer *answer)
-{
-    struct nearest *n = context;
-    double distance = fa_problem_apart(&answer->from_problem, &n->target->asked);
-    if (distance < 0 || answer->driver_version == 0)
-        return true;
-    if ((n->count & (n->count - 1)) == 0) { /* a power of two, or 0: it is full */
-        struct near *more = realloc(n->near, (n->count > 0 ? n->count * 2 : 1) * sizeof *more);
-        if (more == NULL) {
-            n->no_memory = true;
-            return false;
-        }
-        n->near = more;
-    }
-    n->near[n->count++] = (struct near){.distance = distance, .answer = answer};
-    return true;
-}
 
 /* Distances may be equal: then by key, so that processes agree that have loaded the same kernels in another order. */
-static int by_distance(const void *a, const void *b)
+static bool take_nearer(void *context, const fa_answer *answer)
 {
-    const struct near *x = a, *y = b;
-    if (x->distance < y->distance || x->distance > y->distance)
-        return x->distance < y->distance ? -1 : 1;
-    return strcmp(x->answer->cubin_key, y->answer->cubin_key);
+    struct nearest *n = context;
+    fa_match *best = &n->match[0], *match = &n->match[1];
+    double distance = fa_problem_apart(&answer->from_problem, &n->target->asked);
+    bool nearer =
+        n->count == 0 || distance < best->distance ||
+        (!(distance > best->distance) && strcmp(answer->cubin_key, best->answer.cubin_key) < 0);
+    if (distance < 0 || answer->driver_version == 0 || !nearer)
+        return true;
+    *match = (fa_match){.kind = FA_STEP_NEAREST,
+                        .answer = *answer,
+                        .scope = n->target->scope,
+                        .distance = distance};
+    match->scope.problem = answer->from_problem;
+    fa_match_judge_loaded(n->tuner, n->target, match);
+    n->rc = match->rc;
+    if (match->usable) {
+        *best = *match;
+        n->count = 1;
+    }
+    return n->rc == 0;
 }
 
 int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t context,
                          fa_answer *ret_answer, fa_diag *diag)
 {
-    struct nearest n = {.target = target};
-    fa_match *match = malloc(sizeof *match);
-    int rc = FA_ENOTFOUND;
-    fa_kernel_table_answers(&tuner->kernels, context, take_near, &n);
-    if (match == NULL || n.no_memory) {
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a lookup");
-        goto done;
-    }
-    if (n.count > 0)
-        qsort(n.near, n.count, sizeof *n.near, by_distance);
-    for (size_t i = 0; i < n.count && rc == FA_ENOTFOUND; i++) {
-        *match = (fa_match){.kind = FA_STEP_NEAREST,
-                            .answer = *n.near[i].answer,
-                            .scope = target->scope,
-                            .distance = n.near[i].distance};
-        match->scope.problem = match->answer.from_problem;
-        fa_match_judge_loaded(tuner, target, match);
-        if (match->usable) {
-            *ret_answer = match->answer;
-            rc = 0;
-        } else if (match->rc != 0) {
-            rc = fa_fail(diag, match->rc, "%s", match->why);
-        }
-    }
-    if (rc == FA_ENOTFOUND)
-        fa_fail(diag, rc, "no kernel that is loaded in this process is right for this problem");
-done:
-    free(match);
-    free(n.near);
+    struct nearest *n = calloc(1, sizeof *n);
+    if (n == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a lookup");
+    n->tuner = tuner;
+    n->target = target;
+    fa_kernel_table_answers(&tuner->kernels, context, take_nearer, n);
+    int rc = n->rc;
+    if (rc != 0)
+        fa_fail(diag, rc, "%s", n->match[1].why);
+    else if (n->count == 0)
+        rc = fa_fail(diag, FA_ENOTFOUND,
+                     "no kernel that is loaded in this process is right for this problem");
+    else
+        *ret_answer = n->match[0].answer;
+    free(n);
     return rc;
 }
