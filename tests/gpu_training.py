@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
+import unittest.mock
 import warnings
 
 os.environ["FA_TUNE_STORE"] = os.path.join(tempfile.mkdtemp(prefix="fa-tune-training-"), "store.db")  # mode 0700
@@ -426,9 +427,7 @@ def what_is_not_tuned_is_trained_by_sdpa_where_that_is_wanted():
 def what_no_kernel_has_gradients_for_is_refused_or_trained_by_sdpa():
     attend = lambda q, k, v: fa_tune.attention(q, k, v, causal=True)  # noqa: E731
     for leaves, major in ((one(dim=264), None), (one(), 7)):  # 7: as if the GPU were Turing's
-        known = dict(_torch_ops._majors)
-        _torch_ops._majors.update({} if major is None else {leaves[0].get_device(): major})
-        try:
+        with unittest.mock.patch.dict(_torch_ops._majors, {} if major is None else {leaves[0].get_device(): major}):
             try:
                 attend(*leaves)
                 raise AssertionError("it was not refused")
@@ -438,15 +437,11 @@ def what_no_kernel_has_gradients_for_is_refused_or_trained_by_sdpa():
                 warnings.simplefilter("ignore")
                 close_to_float64(attend, leaves, causal=True)
                 close_to_float64(torch.compile(attend, fullgraph=True), leaves, causal=True)
-        finally:
-            _torch_ops._majors.clear()
-            _torch_ops._majors.update(known)
-            torch.compiler.reset()
+        torch.compiler.reset()
     return "head dim 264, and Turing by its number"
 
 
 def sdpa_trains_within_the_drop_in():
-    from fa_tune import _torch_ops
     calls, passes, by_ours = [0], [0], _torch_ops.gradients
 
     def counted(*tensors, **words):
