@@ -267,9 +267,10 @@ def prefixes_right(rows):
 
 
 def summary(rows, a):
-    """Of each batch how many times as fast as FLASH_ATTN the others are, by the medians of the rounds, and how near its
-    answers theirs are. Returns whether CUSTOM's are as near as TRITON_ATTN's, a trained model's tokens the same."""
-    flash, triton, custom = BACKENDS[a.engine]
+    """Of each batch how many times as fast as the first backend the others are, by the medians of the rounds, and how near
+    its answers theirs are. Returns whether CUSTOM's are as near as TRITON_ATTN's, a trained model's tokens the same."""
+    _, triton, custom = BACKENDS[a.engine]
+    first = a.backends[0]
     times, apart = {}, {}
     for row in rows:
         if "between_ms" in row:
@@ -278,9 +279,9 @@ def summary(rows, a):
         if "apart" in row:
             apart.setdefault(row["backend"], []).append(row)
     for (length, count), of in times.items():
-        for backend in sorted({name for name, _ in of} - {flash} if (flash, "wall_ms") in of else ()):
+        for backend in sorted({name for name, _ in of} - {first} if (first, "wall_ms") in of else ()):
             print("%5d x %-3d %-11s / %s: first token %.3f, between tokens %.3f, tokens/s %.3f (%d rounds)" % (
-                length, count, backend, flash, *(median(of[flash, what]) / median(of[backend, what])
+                length, count, backend, first, *(median(of[first, what]) / median(of[backend, what])
                                           for what in ("first_ms", "between_ms", "wall_ms")), len(of[backend, "wall_ms"])))
     means = {}
     for backend, of in apart.items():
