@@ -13,7 +13,7 @@ import tap
 
 SOURCE = os.environ["FA_TEST_SOURCE"]
 PACKAGES = os.path.join(os.environ["FA_TEST_BUILD"], "python")
-TOOLS = os.path.join(SOURCE, ".test-tools")
+TOOLS = os.path.join(SOURCE, ".python-tools")
 # Modules that speak to PyTorch and to serving engines, and those without a signature for users, are checked as far as they are used.
 CHECKED = ("_types", "_errors", "_problem", "_objects", "_functions", "_tables", "_engine", "_policy", "_recording", "_warm_up",
            "_progress")
@@ -29,7 +29,7 @@ cache = tempfile.TemporaryDirectory()
 
 def faults(*what):
     """What mypy --strict says, as (file, line, sentence, code); what it says of other files is left out."""
-    if not os.path.exists(os.path.join(TOOLS, "dev.stamp")):
+    if not os.path.exists(os.path.join(TOOLS, "test-tools.stamp")):
         raise tap.Skip("mypy is not here: ./dev test fetches it")
     done = subprocess.run([os.path.join(TOOLS, "bin", "python"), "-m", "mypy", "--strict", "--follow-imports=silent",
                            "--no-error-summary", "--hide-error-context", "--cache-dir", cache.name, *what],

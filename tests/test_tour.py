@@ -9,7 +9,7 @@ import subprocess
 import tap
 from place import BUILD, DEADLINE, EIGHT, SOURCE, Place
 
-TOOLS = os.path.join(SOURCE, ".test-tools")
+TOOLS = os.path.join(SOURCE, ".python-tools")
 NOTEBOOK = os.path.join(SOURCE, "examples", "tour.ipynb")
 RUN = """
 import sys, nbclient, nbformat
@@ -27,7 +27,7 @@ def code_cells(path):
 
 def shown_by(place):
     """Runs the notebook; for each cell of code what it shows as text, and as a page where it does."""
-    if not os.path.exists(os.path.join(TOOLS, "dev.stamp")):
+    if not os.path.exists(os.path.join(TOOLS, "test-tools.stamp")):
         raise tap.Skip("nbclient is not here: ./dev test fetches it")
     env = {**place.env, "PYTHONPATH": os.path.join(BUILD, "python"), "FA_TUNE_WORKER": os.environ["FA_TUNE_WORKER"]}
     done = subprocess.run([os.path.join(TOOLS, "bin", "python"), "-c", RUN, NOTEBOOK], env=env, cwd=place.folder,
