@@ -12,6 +12,7 @@
 static struct {
     char folder[64];
     fa_buf reference; /* of some problem: its marker is written over */
+    fa_buf source;    /* of the newest library */
     int kernels;
 } here;
 
@@ -82,12 +83,32 @@ static inline bool apply(const struct change *change, fa_buf *text)
     return any && !result.failed;
 }
 
+/* Makes a library of a source, unless the newest one is of the same; takes the source. */
+static inline int make_library(fa_buf *source, char ret_library[128])
+{
+    char command[1024], name[32], path[128];
+    bool same = here.kernels > 0 && strcmp(source->data, here.source.data) == 0;
+    snprintf(name, sizeof name, "kernel-%d.so", same ? here.kernels - 1 : here.kernels);
+    path_in(name, ret_library);
+    fa_buf_free(same ? source : &here.source);
+    if (same)
+        return 0;
+    here.source = *source;
+    here.kernels++;
+    const char *python = getenv("FA_TEST_PYTHON");
+    snprintf(command, sizeof command, "'%s' '%s/tests/emulate.py' '%s' '%s'",
+             python != NULL ? python : "python3", getenv("FA_TEST_SOURCE"), path_in("kernel.cu", path), ret_library);
+    if (!write_text("kernel.cu", here.source.data) || system(command) != 0)
+        return fa_fail(&diag, FA_EIO, "no library could be made of %s", path);
+    return 0;
+}
+
 /* Renders a candidate and makes a library of it; the cubin names that. */
 static inline int emulate(const fa_candidate *candidate, const fa_problem *p,
                           const struct change *change, fa_buf *ret_cubin)
 {
     static unsigned char bytes[FAKE_CUBIN_MAX];
-    char command[1024], marker[1024], library[128], name[32], source_path[128];
+    char marker[1024], library[128];
     fa_buf source = {0};
     int rc = fa_render(world.fixture.templates, &(fa_task){&world.fixture.families, p, &world.gpu},
                        candidate, &source, &diag);
@@ -95,14 +116,9 @@ static inline int emulate(const fa_candidate *candidate, const fa_problem *p,
         rc = fa_fail(&diag, FA_ENOTFOUND, "the template does not say %s", change->from);
     if (rc != 0)
         return rc;
-    snprintf(name, sizeof name, "kernel-%d.so", here.kernels++);
-    bool written = write_text("kernel.cu", source.data);
     bool dense = strstr(source.data, "attn_serving_params.h") == NULL;
-    fa_buf_free(&source);
-    snprintf(command, sizeof command, "python3 '%s/tests/emulate.py' '%s' '%s'",
-             getenv("FA_TEST_SOURCE"), path_in("kernel.cu", source_path), path_in(name, library));
-    if (!written || system(command) != 0)
-        return fa_fail(&diag, FA_EIO, "no library could be made of %s", source_path);
+    if ((rc = make_library(&source, library)) != 0)
+        return rc;
     int at = snprintf(marker, sizeof marker, "family=x;emulated=%s;", library);
     marker_of(p, marker + at, sizeof marker - (size_t)at);
     unsigned parameters =

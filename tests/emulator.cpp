@@ -194,6 +194,9 @@ void mma_tf32(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1, u32 a2
     Product p = {{&c0, &c1, &c2, &c3}, {a0, a1, a2, a3}, {b0, b1}};
     meet(multiply_tf32, &p);
 }
+// Of all fibers. Not malloc()'s, which fills what it gives where MALLOC_PERTURB_ is set, as Meson does.
+alignas(64) static unsigned char stacks[(size_t)kThreadsMax * kStack];
+
 void run_threads() {
     for (;;) {
         kernel();

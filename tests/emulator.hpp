@@ -83,7 +83,6 @@ inline void (*begin_more)();        // more to be done when a block begins,
 inline const char *(*end_more)();   // and what is wrong with how it ended
 inline char fault[200];
 inline jmp_buf scheduler;
-inline unsigned char *stacks;
 inline bool (*granted)(const void *, size_t, bool);   // the memory of the launch
 
 inline void yield() {
@@ -313,8 +312,6 @@ const char *launch(void (*entry)(P), const void *params, const u32 sizes[3], u32
     shared_bytes = smem;
     fault[0] = 0;
     if (threads > kThreadsMax || threads % kWarp != 0 || smem > kShared) return "a launch that no GPU takes";
-    if (stacks == nullptr) stacks = (unsigned char *)malloc((size_t)kThreadsMax * kStack);
-    if (stacks == nullptr) return "out of memory";
     for (u32 i = 0; i < threads; i++) lanes[i].started = false;
     u32 seed = 1;
     for (u32 z = 0; z < grid.z; z++)

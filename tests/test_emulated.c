@@ -507,6 +507,7 @@ int main(void)
     TEST(the_bits_do_not_depend_on_what_a_workspace_holds);
     TEST(faults_that_a_gpu_may_hide_are_found);
     fa_buf_free(&here.reference);
+    fa_buf_free(&here.source);
     snprintf(command, sizeof command, "rm -rf '%s'", here.folder);
     if (here.folder[0] != 0 && system(command) != 0)
         printf("# %s stays\n", here.folder);
