@@ -93,8 +93,16 @@ def random_problems_are_right():
     prove_some(4, 2438)
 
 
+class ShortCase(Case):
+    """Sequences of two tiles at most, for the reference: it takes seconds for more of 256 columns."""
+
+    def draw_words(self, dice):
+        super().draw_words(dice)
+        self.words[3:5] = [min(length, 80) for length in self.words[3:5]]
+
+
 def the_reference_is_right():
-    prove_some(2, 2, kernel=REFERENCE)
+    prove_some(2, 2, ShortCase, REFERENCE)
 
 
 def a_reference_that_is_wrong_is_found():
@@ -215,11 +223,9 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
              ("other < jobs.count ? other : kNoJob", "other < jobs.count - 1 ? other : kNoJob"),
              ("if (job >= ahead) return;", "if (job >= ahead - 1) return;"))
     near = ("ahead = most + kAhead;", "ahead = most + 1;", "with others"),
-    case = narrow(PassingCase(dice), 64, [1, 170, 170, 8, 8])
-    assert proved(case, HOPPER, changes=(*wrong, *near)).returncode == 0
-    case.words[1:3] = 12, 12
+    case = narrow(PassingCase(dice), 64, [1, 12, 12, 8, 8])
     find_each(case, wrong, HOPPER, right=near)
-    sequences = narrow(HopperSequencesCase(dice), 64, [9, 4, 2, 110, 150], VARLEN=1)
+    sequences = narrow(HopperSequencesCase(dice), 64, [9, 4, 2, 70, 110], VARLEN=1)
     find_each(sequences, (*wrong, ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0")), HOPPER, right=near)
     for _ in range(2):
         case.draw_words(dice)

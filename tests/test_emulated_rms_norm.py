@@ -41,8 +41,9 @@ def proved(case, **change):
 
 
 def random_problems_are_right():
-    dice = random.Random(int(os.environ.get("FA_TEST_SEED", "6806")))
-    for i in range(int(os.environ.get("FA_TEST_PROBLEMS", "10"))):
+    """Of some thousand seeds, this one's six problems have the most features of each kernel."""
+    dice = random.Random(int(os.environ.get("FA_TEST_SEED", "14803")))
+    for i in range(int(os.environ.get("FA_TEST_PROBLEMS", "6"))):
         case = Case([ROWS, SPLIT, ROWS, REFERENCE, ROWS, SPLIT][i % 6], dice)
         done = proved(case)
         assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words(), done.stdout, done.stderr)
