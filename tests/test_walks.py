@@ -30,7 +30,7 @@ from serve import FAST, L4, TWO
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
 POINTS = {"tune": 3, "compile_worker": 3, "measure_worker": 2}  # that are tried where not all are
 WAYS = (("memory", False), ("memory", True), ("io", False), ("io", True))
-MANY = 8  # of the others, which take milliseconds
+MANY = 4  # of the others, which take milliseconds
 EVERY_PLACE = {("compile_worker", "memory", True)}  # always: one of fifty is enough to blame a config for want of memory
 NONE_OF_ITS_OWN = {("search", "io")}  # beyond the walk that it goes on from
 PROBLEM = ("--seq", "128", "--batch", "1", "--heads", "1")
