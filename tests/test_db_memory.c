@@ -11,6 +11,7 @@
 #include "portable.h"
 #include "failing_allocator.h"
 
+#include <stdlib.h>
 #include <time.h>
 
 enum { POINTS_MAX = 20000, ROWS = 3 };
@@ -220,6 +221,12 @@ static bool whole(void)
     return good && db_count_files("store.db.corrupt-") == 0;
 }
 
+/* So many points lie between those that are tried where most are in the preparing of statements. */
+static int stride_of(int seldom, int often)
+{
+    return getenv("FA_TEST_SLOW") != NULL ? often : seldom;
+}
+
 /* Whether every point of the step ended well. warm: statements are prepared already; cold, most of the
  * points are in the preparing, and every `stride`th one is tried. */
 static bool walk(step_under_test *step, bool warm, bool lasting, int stride)
@@ -251,7 +258,7 @@ static void walk_all(step_under_test *step)
         SKIP("the sanitizer has an allocator of its own");
     CHECK(fill());
     for (int i = 0; i < 4; i++)
-        CHECK(walk(step, i / 2 == 1, i % 2 == 1, 5));
+        CHECK(walk(step, i / 2 == 1, i % 2 == 1, stride_of(17, 5)));
     CHECK(whole());
 }
 
@@ -278,7 +285,7 @@ static void a_bundle_is_whole_or_is_not_written(void)
     CHECK(fill());
     CHECK(write_and_read_bundle(NULL) == 0); /* how it is when nothing fails */
     for (int lasting = 0; lasting <= 1; lasting++)
-        CHECK(walk(write_and_read_bundle, false, lasting != 0, 19));
+        CHECK(walk(write_and_read_bundle, false, lasting != 0, stride_of(53, 19)));
 }
 
 /* ---- a row that another process puts right --------------------------------------------------*/
@@ -331,7 +338,7 @@ static void a_winner_that_was_put_right_meanwhile_is_not_set_aside(void)
     CHECK(fill());
     CHECK(outlives(0, &(bool){false}));
     while (failed && n < POINTS_MAX)
-        CHECK(outlives(++n, &failed));
+        CHECK(outlives(n += stride_of(5, 1), &failed));
     printf("# %ld points\n", n);
     CHECK(!failed);
     CHECK(whole());
