@@ -75,7 +75,7 @@ static inline bool pg_ready(void)
     return pg.host[0] != 0;
 }
 
-/* crash, start, stop, go, or sql COMMAND. */
+/* crash, start, stop, go, schema N, or sql COMMAND. */
 static inline bool pg_tell(const char *words)
 {
     char line[500];
@@ -102,7 +102,7 @@ static inline bool pg_new_schema(char *ret_url, size_t size)
 {
     char words[80], schema[24];
     snprintf(schema, sizeof schema, "test_%d", ++pg.schemas);
-    snprintf(words, sizeof words, "sql CREATE SCHEMA %s", schema);
+    snprintf(words, sizeof words, "schema %d", pg.schemas);
     pg_address(ret_url, size, "fa", PG_PASSWORD_CODED, schema);
     return pg_tell(words);
 }

@@ -7,7 +7,8 @@ when whoever asked for it is gone, however that ended.
         server.crash(); server.start()
 
 Run as a program it is that server for a C test (pg_fixture.h): it says "ready ADDRESS" or "skip
-REASON" and then obeys, a line each: crash, start, stop (SIGSTOP), go. The end of its input ends it.
+REASON" and then obeys, a line each: crash, start, stop (SIGSTOP), go, schema N (there is a schema test_N), sql COMMAND.
+The end of its input ends it.
 """
 import fcntl
 import glob
@@ -82,6 +83,7 @@ class Cluster:
         self.folder = tempfile.mkdtemp(prefix="fa-tune-pg-", dir=base_folder(self.user))
         self.data = os.path.join(self.folder, "data")
         self.server = None
+        self.schemas = 0
         try:
             self.make()
             self.start()
@@ -151,7 +153,7 @@ class Cluster:
     def start(self):
         self.spawn()
         end = time.monotonic() + DEADLINE
-        while self.psql("postgres", "SELECT 1") != 0:
+        while not os.path.exists(os.path.join(self.folder, ".s.PGSQL.5432")) or self.psql("postgres", "SELECT 1") != 0:
             ended = self.server.poll() is not None
             with open(os.path.join(self.folder, "log"), encoding="utf-8") as file:
                 said = " ".join(file.read().split())
@@ -162,6 +164,14 @@ class Cluster:
                 self.spawn()
         if self.psql(DATABASE, "SELECT 1") != 0:
             self.psql("postgres", "CREATE DATABASE %s" % DATABASE)
+
+    def make_schema(self, number):
+        """Twenty at a time: to start psql and to log in takes longer than to make them."""
+        if number <= self.schemas:
+            return True
+        numbers = range(self.schemas + 1, number + 20)
+        self.schemas = numbers[-1]
+        return self.psql(DATABASE, "; ".join("CREATE SCHEMA test_%d" % each for each in numbers)) == 0
 
     def psql(self, database, sql):
         how = self.how()
@@ -251,7 +261,7 @@ class Server:
         if schema is None:
             self.schemas += 1
             schema = "test_%d" % self.schemas
-            self.tell("sql CREATE SCHEMA %s" % schema)
+            self.tell("schema %d" % self.schemas)
         return address(self.host, schema)
 
     def sql(self, sql):
@@ -346,8 +356,8 @@ def main():
                 cluster.signal_all(signal.SIGSTOP)
             elif word == "go":
                 cluster.signal_all(signal.SIGCONT)
-            elif word == "sql":
-                if cluster.psql(DATABASE, rest) != 0:
+            elif word in ("sql", "schema"):
+                if not (cluster.make_schema(int(rest)) if word == "schema" else cluster.psql(DATABASE, rest) == 0):
                     print("failed: %s" % rest, flush=True)
                     continue
             print("ok", flush=True)
