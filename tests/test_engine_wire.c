@@ -775,7 +775,7 @@ static bool was_flag(const cJSON *item)
 }
 
 /* With every value in turn replaced by `value` (NULL: left out), a reader refuses the text wherever
- * `must` says so, and reads on or refuses elsewhere. Returns how often it had to; < 0: it did not. */
+ * `must` says so, and reads on or refuses elsewhere (of which places a quarter is tried). Returns how often it had to; < 0: it did not. */
 static int replace_each(const struct kind *kind, const char *json, const char *value,
                         bool (*must)(const cJSON *was), bool optional_too)
 {
@@ -792,6 +792,10 @@ static int replace_each(const struct kind *kind, const char *json, const char *v
         char key[64];
         snprintf(key, sizeof key, "%s", place.item->string != NULL ? place.item->string : "[]");
         bool needed = must(place.item) && (optional_too || !place.optional) && !place.tunable;
+        if (!needed && n % 4 != 0 && getenv("FA_TEST_SLOW") == NULL) {
+            cJSON_Delete(root);
+            continue;
+        }
         if (value == NULL)
             cJSON_Delete(cJSON_DetachItemViaPointer(place.parent, place.item));
         else if (place.item->string != NULL)
