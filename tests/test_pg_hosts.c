@@ -9,7 +9,7 @@
 static unsigned char bytes[DB_CUBIN_SIZE];
 enum { LONG_MS = 600000 };
 
-enum { HOSTS = 6, ROUNDS = 15, ITEMS = 90 };
+enum { HOSTS = 6, ROUNDS = 10, ITEMS = 45 };
 
 /* Runs body in HOSTS processes; how many did not exit with 0. */
 static int hosts(int (*body)(int host))
