@@ -213,8 +213,16 @@ class PassingCase(HopperCase):
         super().draw_words(dice)
 
 
+# Each place of attn_bwd_sm90a that tells sequences apart.
+APART = (("(queries ? s.first_q : s.first_k) * strides.row", "0"), ("(kVarlen ? (u32)job.first_tile : 0)", "0"),
+         ("opaque(first_tile) + (u32)walk.tile", "(u32)walk.tile"),
+         ("job >= ranking[rank + 1].key_tiles * heads_kv", "job > ranking[rank + 1].key_tiles * heads_kv"),
+         ("queries ? s.seq_q : s.seq_k", "queries ? p.seq_q : p.seq_k"), ("key_tiles += its_tiles;", "++key_tiles;"))
+
+
 def sums_of_dq_are_cleared_and_rounded_in_passing():
-    """With more heads than jobs ahead; and one job ahead, each part of it left out. What waits for other blocks is test_barriers_bwd's."""
+    """One job ahead, each part of it left out; of sequences each place that tells them apart, too. What waits for other blocks is
+    test_barriers_bwd's."""
     dice = random.Random(2)
     wrong = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), opaque(half));", ""),
              ("store_floats(to + i, zeros);", ";"),
@@ -225,8 +233,8 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
     near = ("ahead = most + kAhead;", "ahead = most + 1;", "with others"),
     case = narrow(PassingCase(dice), 64, [1, 12, 12, 8, 8])
     find_each(case, wrong, HOPPER, right=near)
-    sequences = narrow(HopperSequencesCase(dice), 64, [9, 4, 2, 70, 110], VARLEN=1)
-    find_each(sequences, (*wrong, ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0")), HOPPER, right=near)
+    sequences = narrow(HopperSequencesCase(dice), 64, [9, 4, 2, 70, 110], CAUSAL=1, VARLEN=1)
+    find_each(sequences, (*wrong, ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0"), *APART), HOPPER, right=near)
     for _ in range(2):
         case.draw_words(dice)
         case.words[3:5] = 200, 330
@@ -235,15 +243,7 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
 
 
 def hopper_sequences_of_several_lengths_are_right():
-    """As below, with each place that tells sequences apart left out in turn."""
     prove_some(2, 2942, HopperSequencesCase, HOPPER)
-    case = narrow(HopperSequencesCase(random.Random(1)), 64, [5, 2, 1, 100, 100], CAUSAL=1, VARLEN=1)
-    find_each(case, (("(queries ? s.first_q : s.first_k) * strides.row", "0"),
-                     ("(kVarlen ? (u32)job.first_tile : 0)", "0"),
-                     ("opaque(first_tile) + (u32)walk.tile", "(u32)walk.tile"),
-                     ("job >= ranking[rank + 1].key_tiles * heads_kv", "job > ranking[rank + 1].key_tiles * heads_kv"),
-                     ("queries ? s.seq_q : s.seq_k", "queries ? p.seq_q : p.seq_k"),
-                     ("key_tiles += its_tiles;", "++key_tiles;")), HOPPER)
 
 
 def a_hopper_kernel_that_is_wrong_is_found():
@@ -316,13 +316,14 @@ def sequences_of_several_lengths_are_right():
 
 
 def a_kernel_that_is_wrong_is_found():
+    changes = (("dp[i][j][half * 2 + e] - delta[i][half]", "dp[i][j][half * 2 + e]"),
+               ("if (masked) seen = find_seen(own, band, row0 + i * 16 + half * 8, key0);", ""),
+               ("store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);",
+                "store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, 1.0f, HEAD_DIM);"))
     of_a_sum = plain_case()
     of_a_sum.words[-1] = 1
-    assert proved(of_a_sum).returncode == 0
-    find_each(plain_case(), (("dp[i][j][half * 2 + e] - delta[i][half]", "dp[i][j][half * 2 + e]"),
-                             ("if (masked) seen = find_seen(own, band, row0 + i * 16 + half * 8, key0);", ""),
-                             ("store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);",
-                              "store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, 1.0f, HEAD_DIM);")))
+    assert proved(of_a_sum, changes=changes).returncode == 0
+    find_each(plain_case(), changes)
 
 
 tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right,
