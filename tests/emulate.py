@@ -270,7 +270,7 @@ def shared_parts(compiler, judge):
         return kept([*what, end, *options], end, lambda path: subprocess.run([compiler, *OPTIONS, *options, "-o", path], check=True))
     header = make(EMULATOR + ".gch", "-Og", "-x", "c++-header", os.path.join(HERE, EMULATOR))
     sources = [path for path in (os.path.join(HERE, "emulator.cpp"), apart) if os.path.isfile(path)]
-    return what, os.path.dirname(header), [make("made.o", "-O1", "-c", path) for path in sources]
+    return what, os.path.dirname(header), [make("made.o", "-O3", "-c", path) for path in sources]
 
 
 def compiled(compiler, text, judge=None):
