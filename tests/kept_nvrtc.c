@@ -2,27 +2,29 @@
  *
  * A libnvrtc for tests that keeps what the real one compiled, so that one cubin serves every test, build and clone.
  *
- * Workload: some hundred compile workers a run, each with a few compiles of 30 to 400 ms; most of the sources
+ * Workload: some thousand compile workers a run, each with a few compiles of 30 to 400 ms; most of the sources
  * were compiled before. A worker can open no file once it is confined, so the file KEPT is mapped when the
  * library is loaded: a table of slots by the hash of source, headers, options and the real library,
- * then the bytes. Without the file, or when it is full, every call goes through to the real library.
+ * then the bytes. What is not in it the program COMPILER compiles (kept_compiler.c), which the first program of a process starts, before
+ * it is confined. Without the file, or when it is full, everything is compiled.
  *
  * Invariants: a slot is filled by the process that took it and is read only when it says READY; a process that
  * is killed in between leaves it TAKEN for good, which costs one slot. A worker's first compile, which makes NVRTC
  * open what it loads lazily, is kept like any other: it takes 60 ms in each worker, and NVRTC compiles
  * in a confined worker without it. Tests of the compiler itself run with the real library (meson.build).
  */
-#include <dlfcn.h>
+#include "kept_nvrtc.h"
+
 #include <fcntl.h>
+#include <pthread.h>
 #include <sodium.h>
+#include <spawn.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -44,28 +46,23 @@ struct file {
 };
 
 struct program_state {
-    void *real;
+    struct kept_request request;
+    char *texts; /* of the request, without the options */
     crypto_generichash_state hash;
-    const struct slot *kept; /* NULL: ask the real library */
+    const char *log, *cubin; /* of a slot, or of `made` */
+    size_t log_size, cubin_size;
+    char *made;
 };
 
 static struct file *file;
 static uint64_t file_size;
 
-static struct {
-    int (*version)(int *, int *);
-    int (*sm_count)(int *);
-    int (*sms)(int *);
-    int (*create)(void **, const char *, const char *, int, const char *const *,
-                  const char *const *);
-    int (*destroy)(void **);
-    int (*compile)(void *, int, const char *const *);
-    int (*log_size)(void *, size_t *);
-    int (*log)(void *, char *);
-    int (*cubin_size)(void *, size_t *);
-    int (*cubin)(void *, char *);
-    const char *(*error_text)(int);
-} real;
+/* Of one process: the socket of its compiler, and what its last result was called. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int compiler = -1;
+static char error_text[64];
+
+static const int version[] = {REAL_VERSION}, sms[] = {REAL_SMS};
 
 static void map_file(void)
 {
@@ -83,69 +80,71 @@ static void map_file(void)
 
 __attribute__((constructor)) static void load(void)
 {
-    static const struct {
-        void *function;
-        const char *name;
-    } names[] = {
-        {&real.version, "nvrtcVersion"},
-        {&real.sm_count, "nvrtcGetNumSupportedArchs"},
-        {&real.sms, "nvrtcGetSupportedArchs"},
-        {&real.create, "nvrtcCreateProgram"},
-        {&real.destroy, "nvrtcDestroyProgram"},
-        {&real.compile, "nvrtcCompileProgram"},
-        {&real.log_size, "nvrtcGetProgramLogSize"},
-        {&real.log, "nvrtcGetProgramLog"},
-        {&real.cubin_size, "nvrtcGetCUBINSize"},
-        {&real.cubin, "nvrtcGetCUBIN"},
-        {&real.error_text, "nvrtcGetErrorString"},
-    };
-    void *library = dlopen(REAL_NVRTC, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *function = library == NULL ? NULL : dlsym(library, names[i].name);
-        if (function == NULL)
-            abort(); /* a test's library: its worker ends, and the test says so */
-        memcpy(names[i].function, &function, sizeof function);
-    }
     if (sodium_init() >= 0)
         map_file();
 }
 
-static void add(crypto_generichash_state *hash, const char *text)
+static void start_compiler(void)
 {
-    crypto_generichash_update(hash, (const unsigned char *)text, strlen(text) + 1);
+    char *const arguments[] = {COMPILER, NULL}, *const nothing[] = {NULL};
+    posix_spawn_file_actions_t actions;
+    int pair[2];
+    pid_t pid;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, pair[1], 0);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 1);
+    if (posix_spawn(&pid, COMPILER, &actions, NULL, arguments, nothing) == 0)
+        compiler = pair[0];
+    posix_spawn_file_actions_destroy(&actions);
+    close(pair[1]);
+}
+
+/* To the texts, for which there is room, and the hash. */
+static void add(struct program_state *program, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    memcpy(program->texts + program->request.size, text, size);
+    program->request.size += size;
+    crypto_generichash_update(&program->hash, (const unsigned char *)text, size);
 }
 
 EXPORT int nvrtcCreateProgram(struct program_state **ret, const char *source, const char *name,
                               int count, const char *const *headers, const char *const *names)
 {
     struct program_state *program = calloc(1, sizeof *program);
-    if (program == NULL)
-        return 1; /* NVRTC_ERROR_OUT_OF_MEMORY */
-    int rc = real.create(&program->real, source, name, count, headers, names);
-    if (rc != RESULT_OK) {
-        free(program);
-        return rc;
-    }
+    size_t size = strlen(source) + 1 + strlen(name) + 1;
+    for (int i = 0; i < count; i++)
+        size += strlen(names[i]) + 1 + strlen(headers[i]) + 1;
+    if (program == NULL || (program->texts = malloc(size)) == NULL)
+        abort(); /* a test's library: its worker ends, and the test says so */
+    pthread_mutex_lock(&lock);
+    if (compiler < 0)
+        start_compiler();
+    pthread_mutex_unlock(&lock);
     crypto_generichash_init(&program->hash, NULL, 0, KEY);
-    add(&program->hash, REAL_HASH);
-    add(&program->hash, source);
+    crypto_generichash_update(&program->hash, (const unsigned char *)REAL_HASH, sizeof REAL_HASH);
+    add(program, source);
     if (strstr(source, "#define SLOWLY ") != NULL) /* Place.compiles_slowly */
         usleep(200 * 1000);
-    add(&program->hash, name == NULL ? "" : name);
+    add(program, name);
     for (int i = 0; i < count; i++) {
-        add(&program->hash, names[i]);
-        add(&program->hash, headers[i]);
+        add(program, names[i]);
+        add(program, headers[i]);
     }
+    program->request.headers = (uint32_t)count;
     *ret = program;
     return RESULT_OK;
 }
 
 EXPORT int nvrtcDestroyProgram(struct program_state **program)
 {
-    int rc = real.destroy(&(*program)->real);
+    free((*program)->texts);
+    free((*program)->made);
     free(*program);
     *program = NULL;
-    return rc;
+    return RESULT_OK;
 }
 
 /* The slot of the key: one that is READY with it, else a free one when `take`, else NULL. */
@@ -171,37 +170,67 @@ static char *bytes_of(const struct slot *slot)
     return (char *)file + slot->at;
 }
 
-/* Keeps what the real library made of the program. */
-static void keep(struct program_state *program, const unsigned char key[KEY], int result)
+/* Keeps what was made of the program. */
+static void keep(const struct program_state *program, const unsigned char key[KEY], int result)
 {
-    size_t log_size = 0, cubin_size = 0;
-    if (file == NULL || real.log_size(program->real, &log_size) != RESULT_OK ||
-        (result == RESULT_OK && real.cubin_size(program->real, &cubin_size) != RESULT_OK))
+    const size_t size = program->log_size + program->cubin_size;
+    if (file == NULL)
         return;
-    uint64_t at = sizeof *file + atomic_fetch_add(&file->used, log_size + cubin_size);
-    struct slot *slot = at + log_size + cubin_size > file_size ? NULL : find(key, true);
+    uint64_t at = sizeof *file + atomic_fetch_add(&file->used, size);
+    struct slot *slot = at + size > file_size ? NULL : find(key, true);
     if (slot == NULL || atomic_load(&slot->state) == READY)
         return;
     slot->result = result;
     slot->at = at;
-    slot->log_size = log_size;
-    slot->cubin_size = cubin_size;
+    slot->log_size = program->log_size;
+    slot->cubin_size = program->cubin_size;
     memcpy(slot->key, key, KEY);
-    if (real.log(program->real, bytes_of(slot)) == RESULT_OK &&
-        (result != RESULT_OK || real.cubin(program->real, bytes_of(slot) + log_size) == RESULT_OK))
-        atomic_store_explicit(&slot->state, READY, memory_order_release);
+    memcpy(bytes_of(slot), program->made, size);
+    atomic_store_explicit(&slot->state, READY, memory_order_release);
+}
+
+/* Has the program compiled; its result. */
+static int compile(struct program_state *program, const char *const *options)
+{
+    const size_t texts = program->request.size;
+    struct kept_answer answer;
+    for (uint32_t i = 0; i < program->request.options; i++)
+        program->request.size += strlen(options[i]) + 1;
+    pthread_mutex_lock(&lock);
+    bool sent = kept_write(compiler, &program->request, sizeof program->request) &&
+                kept_write(compiler, program->texts, texts);
+    for (uint32_t i = 0; i < program->request.options && sent; i++)
+        sent = kept_write(compiler, options[i], strlen(options[i]) + 1);
+    if (!sent || !kept_read(compiler, &answer, sizeof answer) ||
+        (program->made = malloc(answer.log_size + answer.cubin_size + 1)) == NULL ||
+        !kept_read(compiler, program->made, answer.log_size + answer.cubin_size))
+        abort();
+    memcpy(error_text, answer.error, sizeof error_text);
+    pthread_mutex_unlock(&lock);
+    program->log = program->made;
+    program->log_size = answer.log_size;
+    program->cubin = program->made + answer.log_size;
+    program->cubin_size = answer.cubin_size;
+    return answer.result;
 }
 
 EXPORT int nvrtcCompileProgram(struct program_state *program, int count, const char *const *options)
 {
     unsigned char key[KEY];
     for (int i = 0; i < count; i++)
-        add(&program->hash, options[i]);
+        crypto_generichash_update(&program->hash, (const unsigned char *)options[i],
+                                  strlen(options[i]) + 1);
+    program->request.options = (uint32_t)count;
     crypto_generichash_final(&program->hash, key, KEY);
-    program->kept = find(key, false);
-    if (program->kept != NULL)
-        return program->kept->result;
-    int result = real.compile(program->real, count, options);
+    const struct slot *kept = find(key, false);
+    if (kept != NULL) {
+        program->log = bytes_of(kept);
+        program->log_size = kept->log_size;
+        program->cubin = program->log + kept->log_size;
+        program->cubin_size = kept->cubin_size;
+        return kept->result;
+    }
+    int result = compile(program, options);
     if (result == RESULT_OK || result == RESULT_COMPILATION)
         keep(program, key, result);
     return result;
@@ -209,49 +238,46 @@ EXPORT int nvrtcCompileProgram(struct program_state *program, int count, const c
 
 EXPORT int nvrtcGetProgramLogSize(struct program_state *program, size_t *ret_size)
 {
-    if (program->kept == NULL)
-        return real.log_size(program->real, ret_size);
-    *ret_size = program->kept->log_size;
+    *ret_size = program->log_size;
     return RESULT_OK;
 }
 
 EXPORT int nvrtcGetProgramLog(struct program_state *program, char *ret)
 {
-    if (program->kept == NULL)
-        return real.log(program->real, ret);
-    memcpy(ret, bytes_of(program->kept), program->kept->log_size);
+    memcpy(ret, program->log, program->log_size);
     return RESULT_OK;
 }
 
 EXPORT int nvrtcGetCUBINSize(struct program_state *program, size_t *ret_size)
 {
-    if (program->kept == NULL)
-        return real.cubin_size(program->real, ret_size);
-    *ret_size = program->kept->cubin_size;
+    *ret_size = program->cubin_size;
     return RESULT_OK;
 }
 
 EXPORT int nvrtcGetCUBIN(struct program_state *program, char *ret)
 {
-    if (program->kept == NULL)
-        return real.cubin(program->real, ret);
-    memcpy(ret, bytes_of(program->kept) + program->kept->log_size, program->kept->cubin_size);
+    memcpy(ret, program->cubin, program->cubin_size);
     return RESULT_OK;
 }
 
 EXPORT int nvrtcVersion(int *ret_major, int *ret_minor)
 {
-    return real.version(ret_major, ret_minor);
+    *ret_major = version[0];
+    *ret_minor = version[1];
+    return RESULT_OK;
 }
 EXPORT int nvrtcGetNumSupportedArchs(int *ret_count)
 {
-    return real.sm_count(ret_count);
+    *ret_count = sizeof sms / sizeof *sms;
+    return RESULT_OK;
 }
 EXPORT int nvrtcGetSupportedArchs(int *ret_sms)
 {
-    return real.sms(ret_sms);
+    memcpy(ret_sms, sms, sizeof sms);
+    return RESULT_OK;
 }
 EXPORT const char *nvrtcGetErrorString(int result)
 {
-    return real.error_text(result);
+    (void)result; /* of the last compile */
+    return error_text;
 }

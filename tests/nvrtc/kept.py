@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """kept.py NVRTC FOLDER: gives FOLDER the builtins of the NVRTC in NVRTC beside the test's library, makes the folder that keeps what
-tests compile, and prints its name and a hash of the library. The folder lies in the user's cache, as a compiler cache does, so that every
+tests compile, and prints its name, a hash of the library, its version, the architectures that it knows and its builtins. The folder lies in the user's cache, as a compiler cache does, so that every
 clone and build shares it."""
+import ctypes
 import glob
 import hashlib
 import os
@@ -32,5 +33,13 @@ if not os.path.exists(file):
     with open(file + ".new", "wb") as made:
         made.truncate(SIZE)
     os.rename(file + ".new", file)
-with open(os.path.join(nvrtc, "libnvrtc.so.13"), "rb") as library:
+path = os.path.join(nvrtc, "libnvrtc.so.13")
+with open(path, "rb") as library:
     print(kept, hashlib.sha256(library.read()).hexdigest(), sep="\n")
+library = ctypes.CDLL(path)
+major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+library.nvrtcGetNumSupportedArchs(ctypes.byref(count))
+sms = (ctypes.c_int * count.value)()
+library.nvrtcGetSupportedArchs(sms)
+print("%d,%d" % (major.value, minor.value), ",".join(map(str, sms)), builtins, sep="\n")
