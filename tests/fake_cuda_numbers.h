@@ -10,9 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Eight or four doubles at a time where the processor has them; the sums are the same. */
-#if defined __x86_64__ && defined __GNUC__ && !defined __clang__
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+/* Eight or four doubles at a time where the processor has them. */
+#if defined __x86_64__ && defined __GNUC__ && !defined __clang__ && __GNUC__ >= 12
+#define WIDE __attribute__((target_clones("avx512f", "arch=x86-64-v3", "default")))
 #else
 #define WIDE
 #endif
