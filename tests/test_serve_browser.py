@@ -132,8 +132,9 @@ def hostile_texts_of_jobs_stay_texts():
 def nothing_spills_over_on_a_phone_and_on_a_desk():
     with a_place(HANGS) as place, Serve(place, *LONG) as daemon:
         job = daemon.post("/v1/tunes", ask())[1]["job"]
+        page = opened(daemon, "1 job under way", "1 measured of 2 configs", width=420)
         for width in (420, 900, 1400):
-            page = opened(daemon, "1 job under way", "1 measured of 2 configs", width=width)
+            page.resize(width, 900, False)
             page.settle()
             tap.equal((width, page.run("document.documentElement.scrollWidth <= innerWidth")), (width, True))
             tap.equal(page.run("""Array.from(document.querySelectorAll("#now th, #now td, #now p")).filter(
