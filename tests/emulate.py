@@ -10,6 +10,7 @@ the tables below do not have is a fault, so that nothing is left out in silence.
 
     python3 tests/emulate.py KERNEL.cu LIBRARY.so
 """
+import fcntl
 import functools
 import glob
 import hashlib
@@ -267,7 +268,13 @@ def shared_parts(compiler, judge):
     apart = os.path.join(HERE, (judge or "").replace(".hpp", "_judge.cpp"))
 
     def make(end, *options):
-        return kept([*what, end, *options], end, lambda path: subprocess.run([compiler, *OPTIONS, *options, "-o", path], check=True))
+        os.makedirs(KEPT, exist_ok=True)
+        folder = os.open(KEPT, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # tests begin at once: one makes it, the others wait
+            return kept([*what, end, *options], end, lambda path: subprocess.run([compiler, *OPTIONS, *options, "-o", path], check=True))
+        finally:
+            os.close(folder)
     header = make(EMULATOR + ".gch", "-Og", "-x", "c++-header", os.path.join(HERE, EMULATOR))
     sources = [path for path in (os.path.join(HERE, "emulator.cpp"), apart) if os.path.isfile(path)]
     return what, os.path.dirname(header), [make("made.o", "-O3", "-c", path) for path in sources]
