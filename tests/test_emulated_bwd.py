@@ -3,7 +3,7 @@
 """The families of attention backward and the reference that judges them on random problems without a GPU: each is made into a program for the
 CPU (emulate.py, emulated_bwd.hpp) that holds its gradients against sums in double.
 
-FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend it."""
+FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend it; with `./dev test --slow` (FA_TEST_SLOW=1) there are four times as many problems."""
 import os
 import random
 
@@ -11,6 +11,7 @@ import emulate
 import tap
 
 KERNEL, HOPPER, WIDE, REFERENCE = "attn_bwd_sm80.cu", "attn_bwd_sm90a.cu", "attn_bwd_wide_sm90a.cu", "attn_bwd_ref.cu"
+SLOW = os.environ.get("FA_TEST_SLOW") == "1"
 TILES = [32, 64, 96, 128, 192, 256]
 # BLOCK_M, BLOCK_N, STAGES, WARPS
 CONFIGS = [(64, 64, 1, 8), (64, 64, 2, 4), (32, 32, 1, 4), (32, 64, 2, 4), (64, 128, 2, 8), (128, 128, 1, 8)]
@@ -72,9 +73,9 @@ def proved(case, kernel=KERNEL, **change):
 
 def prove_some(count, seed, case_of=Case, kernel=KERNEL):
     """So many programs, each on three problems: compiling is what takes time. Of some thousand seeds, those here draw programs that have
-    each feature, tile and shape, and the most pairs of them, among those of a kernel."""
+    each feature and the most tiles and shapes among those of a kernel."""
     dice = random.Random(int(os.environ.get("FA_TEST_SEED", seed)))
-    for i in range(int(os.environ.get("FA_TEST_PROBLEMS", count))):
+    for i in range(int(os.environ.get("FA_TEST_PROBLEMS", count * (4 if SLOW else 1)))):
         case = case_of(dice)
         for _ in range(3):
             done = proved(case, kernel)
@@ -90,7 +91,7 @@ def find_each(case, changes, kernel=KERNEL, right=()):
 
 
 def random_problems_are_right():
-    prove_some(4, 2438)
+    prove_some(3, 2442)
 
 
 class ShortCase(Case):
@@ -102,7 +103,7 @@ class ShortCase(Case):
 
 
 def the_reference_is_right():
-    prove_some(2, 2, ShortCase, REFERENCE)
+    prove_some(1, 8288, ShortCase, REFERENCE)
 
 
 def a_reference_that_is_wrong_is_found():
@@ -190,11 +191,11 @@ class WideCase(Case):
 
 
 def wide_problems_are_right():
-    prove_some(3, 4639, WideCase, WIDE)
+    prove_some(2, 1266, WideCase, WIDE)
 
 
 def hopper_problems_are_right():
-    prove_some(2, 3340, HopperCase, HOPPER)
+    prove_some(2, 1119, HopperCase, HOPPER)
 
 
 def narrow(case, block_m, words, **flags):
@@ -213,6 +214,26 @@ class PassingCase(HopperCase):
         super().draw_words(dice)
 
 
+# Parts of what attn_bwd_sm90a does in passing.
+PASSING = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), opaque(half));", ""),
+           ("store_floats(to + i, zeros);", ";"),
+           ("if constexpr (kInPassing) round_rest(p, workspace, group);", ""),
+           ("job < jobs.count", "job < jobs.count - 1"),
+           ("other < jobs.count ? other : kNoJob", "other < jobs.count - 1 ? other : kNoJob"),
+           ("if (job >= ahead) return;", "if (job >= ahead - 1) return;"))
+NEAR = ("ahead = most + kAhead;", "ahead = most + 1;", "with others")
+# Each wait, fence and arrival that keeps its shared memory in order, left out or too early.
+IN_ORDER = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);", ""),
+            ("barrier_wait(shared.barrier(kDsFull + slot_of(step - 1)), parity_of(step - 1));", ""),
+            ("barrier_wait(shared.barrier(kDsEmpty + slot_of(step)), parity_of(step) ^ 1);", ""),
+            ("barrier_wait(shared.barrier(kKeysEmpty), turn & 1 ^ 1);", ""),
+            ("if constexpr (kFirst) await_stores();", "if constexpr (kFirst) named_sync(kRoomsFree + group, kGroup + kWarp);"),
+            ("barrier_wait(shared.barrier(kDsEmpty + slot_of(step - 1)), parity_of(step - 1));", ""),
+            ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
+            ("        async_proxy_fence();\n        warp_sync();", "warp_sync();"),
+            ("                tma_store_wait_read<0>();", ""),
+            ("        wgmma_wait<1>();   // dV and dQ\n        Wgmma<kDv>::pin(dv);", "Wgmma<kDv>::pin(dv);"))
+
 # Each place of attn_bwd_sm90a that tells sequences apart.
 APART = (("(queries ? s.first_q : s.first_k) * strides.row", "0"), ("(kVarlen ? (u32)job.first_tile : 0)", "0"),
          ("opaque(first_tile) + (u32)walk.tile", "(u32)walk.tile"),
@@ -224,50 +245,32 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
     """One job ahead, each part of it left out; of sequences each place that tells them apart, too. What waits for other blocks is
     test_barriers_bwd's."""
     dice = random.Random(2)
-    wrong = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), opaque(half));", ""),
-             ("store_floats(to + i, zeros);", ";"),
-             ("if constexpr (kInPassing) round_rest(p, workspace, group);", ""),
-             ("job < jobs.count", "job < jobs.count - 1"),
-             ("other < jobs.count ? other : kNoJob", "other < jobs.count - 1 ? other : kNoJob"),
-             ("if (job >= ahead) return;", "if (job >= ahead - 1) return;"))
-    near = ("ahead = most + kAhead;", "ahead = most + 1;", "with others"),
-    case = narrow(PassingCase(dice), 64, [1, 12, 12, 8, 8])
-    find_each(case, wrong, HOPPER, right=near)
+    case = narrow(PassingCase(dice), 96, [1, 12, 12, 8, 8], CAUSAL=1)
+    find_each(case, PASSING, HOPPER, right=(NEAR, *IN_ORDER))
     sequences = narrow(HopperSequencesCase(dice), 64, [9, 4, 2, 70, 110], CAUSAL=1, VARLEN=1)
-    find_each(sequences, (*wrong, ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0"), *APART), HOPPER, right=near)
+    find_each(sequences, (*PASSING, ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0"), *APART), HOPPER, right=(NEAR,))
     for _ in range(2):
         case.draw_words(dice)
         case.words[3:5] = 200, 330
-        done = proved(case, HOPPER, changes=(*wrong, *near), change=len(wrong) + 1)
+        done = proved(case, HOPPER, changes=(*PASSING, NEAR, *IN_ORDER), change=len(PASSING) + 1)
         assert done.returncode == 0, (case.words, done)
 
 
 def hopper_sequences_of_several_lengths_are_right():
-    prove_some(2, 2942, HopperSequencesCase, HOPPER)
+    prove_some(1, 22402, HopperSequencesCase, HOPPER)
 
 
 def a_hopper_kernel_that_is_wrong_is_found():
-    """Each wait, fence and arrival that keeps its shared memory in order, left out or too early."""
     case = narrow(HopperCase(random.Random(1)), 96, [1, 1, 1, 400, 200], CAUSAL=1)
-    changes = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);", ""),
-               ("barrier_wait(shared.barrier(kDsFull + slot_of(step - 1)), parity_of(step - 1));", ""),
-               ("barrier_wait(shared.barrier(kDsEmpty + slot_of(step)), parity_of(step) ^ 1);", ""),
-               ("barrier_wait(shared.barrier(kKeysEmpty), turn & 1 ^ 1);", ""),
-               ("if constexpr (kFirst) await_stores();", "if constexpr (kFirst) named_sync(kRoomsFree + group, kGroup + kWarp);"),
-               ("barrier_wait(shared.barrier(kDsEmpty + slot_of(step - 1)), parity_of(step - 1));", ""),
-               ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
-               ("        async_proxy_fence();\n        warp_sync();", "warp_sync();"),
-               ("                tma_store_wait_read<0>();", ""),
-               ("        wgmma_wait<1>();   // dV and dQ\n        Wgmma<kDv>::pin(dv);", "Wgmma<kDv>::pin(dv);"))
-
-    find_in_some_order(case, changes, HOPPER)
+    find_in_some_order(case, IN_ORDER, HOPPER, before=(*PASSING, NEAR))
 
 
-def find_in_some_order(case, changes, kernel):
+def find_in_some_order(case, changes, kernel, before=()):
+    """`before`: changes that the same program can make, too."""
     def always_right(change):
         """In each of some orders in which warps may run, which the seed draws."""
         for case.words[10] in range(8):
-            if proved(case, kernel, changes=changes, change=change).returncode == 1:
+            if proved(case, kernel, changes=(*before, *changes), change=change and len(before) + change).returncode == 1:
                 return False
         return True
     tap.equal([always_right(change) for change in range(len(changes) + 1)], [True] + [False] * len(changes))
@@ -307,23 +310,23 @@ def plain_case(**flags):
 
 def sequences_of_several_lengths_are_right():
     """Behind one another, with empty ones of queries, of keys and of both: no sequence sees another, and all rows are written."""
-    prove_some(2, 2004, SequencesCase)
-    prove_some(1, 3987, NarrowSequencesCase, REFERENCE)
-    case = plain_case(VARLEN=1)
-    case.words[0], case.words[3:5] = 5, [40, 40]
-    find_each(case, (("row_of(p.k, p.k_strides, own.batch, at.head, own.first_k)", "row_of(p.k, p.k_strides, own.batch, at.head, 0)"),
-                     ("s.first_k + key", "key"), ("own.first_tile", "0")))
+    prove_some(1, 16382, SequencesCase)
+    prove_some(1, 7104, NarrowSequencesCase, REFERENCE)
 
 
 def a_kernel_that_is_wrong_is_found():
-    changes = (("dp[i][j][half * 2 + e] - delta[i][half]", "dp[i][j][half * 2 + e]"),
+    """Of sequences behind one another, what tells them apart too."""
+    case = plain_case(VARLEN=1)
+    case.words[0], case.words[3:5] = 5, [40, 40]
+    changes = (("row_of(p.k, p.k_strides, own.batch, at.head, own.first_k)", "row_of(p.k, p.k_strides, own.batch, at.head, 0)"),
+               ("s.first_k + key", "key"), ("own.first_tile", "0"),
+               ("dp[i][j][half * 2 + e] - delta[i][half]", "dp[i][j][half * 2 + e]"),
                ("if (masked) seen = find_seen(own, band, row0 + i * 16 + half * 8, key0);", ""),
                ("store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);",
                 "store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, 1.0f, HEAD_DIM);"))
-    of_a_sum = plain_case()
-    of_a_sum.words[-1] = 1
-    assert proved(of_a_sum, changes=changes).returncode == 0
-    find_each(plain_case(), changes)
+    find_each(case, changes)
+    case.words[-1] = 1   # of a sum
+    assert proved(case, changes=changes).returncode == 0
 
 
 tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right,
