@@ -282,7 +282,7 @@ def a_wide_kernel_that_is_wrong_is_found():
     case = WideCase(random.Random(1))
     case.d = case.dv = 64
     case.tiles, case.config, case.dq, case.flags = [64, 64], (64, 64, 2, 0), (64, 1), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "VARLEN": 1}
-    case.words = [3, 2, 1, 200, 200, -1, -1, 0, 384, wide_bytes(2, 64, 64), 5, 0, wide_dq_bytes(64, 1, 64, 64)]
+    case.words = [3, 2, 1, 130, 130, -1, -1, 0, 384, wide_bytes(2, 64, 64), 5, 0, wide_dq_bytes(64, 1, 64, 64)]
     find_in_some_order(case, (
         ("barrier_wait(at.barrier(kEmpty + ring.slot), ring.parity ^ 1);", ""),
         ("barrier_wait(again.barrier(kOfV ? kOwnVEmpty : kOwnEmpty), round & 1 ^ 1);", ""),
