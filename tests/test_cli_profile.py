@@ -26,6 +26,21 @@ def a_place(then=WORKS, script=L4):
     return place
 
 
+tuned = []  # the bytes of a store
+
+
+def tune(place):
+    """SMALL on L4, measured once for all tests."""
+    if not tuned:
+        place.take_cubins()
+        place.run(*SMALL, "--quiet")
+        with open(place.store, "rb") as file:
+            tuned.append(file.read())
+    else:
+        with open(os.open(place.store, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(tuned[0])
+
+
 def use_ncu(place, then):
     recorded_ncu.install(os.path.join(place.folder, "bin"), then)
 
@@ -75,8 +90,7 @@ def the_winner_is_counted_once_and_a_sentence_says_what_bounds_it():
 
 def the_call_of_ncu_is_the_one_that_was_recorded():
     with a_place() as place:
-        place.take_cubins()
-        place.run(*SMALL, "--quiet")
+        tune(place)
         place.run("profile", *SMALL)
         call, = calls(place)
         assert re.fullmatch(r"--config-file off --csv --page raw --print-units base --clock-control none --profile-from-start off "
@@ -115,8 +129,7 @@ BOUNDS = [  # metrics that are changed, their value, the bound, and what its sen
 
 def each_bound_has_its_sentence():
     with a_place() as place:
-        place.take_cubins()
-        place.run(*SMALL, "--quiet")
+        tune(place)
         for metric, value, bound, words in BOUNDS:
             use_ncu(place, recorded(place, **{metric: value}))
             profile, = place.json("profile", *SMALL)["profiles"]
@@ -157,8 +170,7 @@ def a_kernel_of_ones_own_is_profiled():
 
 def a_report_shows_the_figures_and_forgetting_takes_them():
     with a_place() as place:
-        place.take_cubins()
-        place.run(*SMALL, "--quiet")
+        tune(place)
         tap.lacks(place.run("report").stdout, "bound by")
         place.run("profile", *SMALL, "--beside", "2")
         told = json.loads(place.run("report", "--json").stdout)
@@ -176,8 +188,7 @@ def a_report_shows_the_figures_and_forgetting_takes_them():
 
 def a_report_may_profile_the_winners_that_were_not_yet():
     with a_place() as place:
-        place.take_cubins()
-        place.run(*SMALL, "--quiet")
+        tune(place)
         for _ in range(2):
             tap.has(place.run("report", "--profile").stdout, "is bound by the tensor cores")
         tap.equal(len(calls(place)), 1)
@@ -192,8 +203,7 @@ def metrics_that_ncu_does_not_know_are_left_out():
     refuses = ('case $metrics in *pipe_xu*) echo "==ERROR== Failed to find metric %s" >"$log"; exit 1;; esac\n'
                % unknown)
     with a_place(refuses + WORKS) as place:
-        place.take_cubins()
-        place.run(*SMALL, "--quiet")
+        tune(place)
         place.run("profile", *SMALL)
         tap.equal([unknown in call for call in calls(place)], [True, False])
         use_ncu(place, 'echo "==ERROR== Failed to find metric ${metrics%%,*}" >"$log"\n')  # another one each time
@@ -214,8 +224,7 @@ FAILURES = [  # what ncu does, and a part of the sentence
 
 def whatever_ncu_does_has_a_sentence_and_leaves_nothing_behind():
     with a_place() as place:
-        place.take_cubins()
-        place.run(*SMALL, "--quiet")
+        tune(place)
         for then, part in FAILURES:
             use_ncu(place, then)
             fails(place, part=part)
@@ -226,8 +235,7 @@ def whatever_ncu_does_has_a_sentence_and_leaves_nothing_behind():
 
 def a_kernel_that_fails_its_proof_is_not_profiled():
     with a_place() as place:
-        place.take_cubins()
-        place.run(*SMALL, "--quiet")
+        tune(place)
         place.use_fake_driver(L4 + "fault family wrong\n")
         fails(place, part="wrong")
         tap.equal(calls(place), [])
@@ -235,8 +243,7 @@ def a_kernel_that_fails_its_proof_is_not_profiled():
 
 def a_ncu_of_the_current_folder_is_not_run():
     with a_place() as place:
-        place.take_cubins()
-        place.run(*SMALL, "--quiet")
+        tune(place)
         os.rename(os.path.join(place.folder, "bin", "ncu"), os.path.join(place.folder, "ncu"))
         place.env["PATH"] = ".::bin:/usr/bin:/bin:"
         if not any(os.path.exists(path) for path in ("/usr/local/cuda/bin/ncu", "/usr/bin/ncu", "/opt/nvidia")):
@@ -256,8 +263,7 @@ def a_config_file_of_the_current_folder_is_not_read_by_ncu():
     # As the real one does, unless it is told not to.
     reads = 'case $(cat %s) in *"--config-file off"*) ;; *) [ ! -e config.ncu-cfg ] || >read;; esac\n'
     with a_place() as place:
-        place.take_cubins()
-        place.run(*SMALL, "--quiet")
+        tune(place)
         use_ncu(place, reads % os.path.join(place.folder, "bin", "calls") + WORKS)
         with open(os.path.join(place.folder, "config.ncu-cfg"), "w", encoding="utf-8") as file:
             file.write("[Launch-and-attach]\n--section-folder = sections\n")
@@ -277,8 +283,7 @@ def what_is_not_tuned_or_not_here_is_said():
 
 def ctrl_c_ends_ncu():
     with a_place("echo $$ >pid; exec sleep 600\n") as place:
-        place.take_cubins()
-        place.run(*SMALL, "--quiet")
+        tune(place)
         process = place.start("profile", *SMALL)
         path = os.path.join(place.folder, "pid")
         while not os.path.exists(path) or os.path.getsize(path) == 0:
