@@ -190,13 +190,13 @@ def attention_backward_for_a_gpu_that_is_not_here_is_predicted():
 
 def attention_backward_for_hopper_compiles_as_it_was_meant():
     """Configs of attn_bwd_sm90a and attn_bwd_wide_sm90a within their budget, with the compiler at hand: no spills, no waits that the assembler puts
-    between products, the shared memory that the manifest says. Of three problems the default config, which takes 3 s to compile; with
-    `./dev test --slow` every config of seven problems. What they do not take is left to attn_bwd_sm80."""
+    between products, the shared memory that the manifest says. Of a problem with everything for each the default config, which takes
+    3 s to compile; with `./dev test --slow` every config of seven problems. What they do not take is left to attn_bwd_sm80."""
     command = ["--operation", "attn_bwd", "--gpu", "H200", "--exact", "--seq", "384", "--dtype", "bf16"]
-    problems = [["--head-dim", "128", "--softcap", "--window", "100,20", "--sinks", "--deterministic"],
-                ["--head-dim", "128", "--head-dim-v", "64", "--causal", "--varlen"],
+    problems = [["--head-dim", "128", "--head-dim-v", "64", "--causal", "--varlen", "--softcap", "--window", "100,20", "--sinks", "--deterministic"],
                 ["--head-dim", "192", "--head-dim-v", "128", "--softcap", "--window", "100,20", "--sinks", "--varlen"]]
-    more = [["--head-dim", "64", "--causal"],
+    more = [["--head-dim", "128", "--softcap", "--window", "100,20", "--sinks", "--deterministic"],
+            ["--head-dim", "64", "--causal"],
             ["--head-dim", "128", "--causal", "--varlen"],
             ["--head-dim", "64", "--softcap", "--window", "100,20", "--deterministic", "--varlen"],
             ["--head-dim", "256", "--causal"]]
