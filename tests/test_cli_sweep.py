@@ -72,13 +72,13 @@ def training_is_swept_and_its_passes_are_told_beside_each_other():
         text = place.run("report").stdout
         tap.has(text, "## Training: backward beside forward")
         assert re.search(r"LSE \| NVIDIA L4 \| [34]\d\.\d µs ±\d\.\d \| [89]\d\.\d µs ±\d\.\d \| 2\.\d\d× \| 1[23]\d\.\d µs \|", text), text
-        place.run("sweep", "--seq", "64", "--causal", "bottom-right", "--heads", "2", "--heads-kv", "1", "--batch", "1", "--gpu", "A10", "--training",
+        place.run("sweep", "--seq", "64", "--causal", "bottom-right", "--heads", "2", "--heads-kv", "1", "--batch", "1", "--gpu", "L40S", "--training",
                   "--effort", "predict")
         there, here = place.json("report")["training"]
-        tap.equal((there["gpu"], there["measured"], there["backward"]["median_us"]), ("A10", False, None))
+        tap.equal((there["gpu"], there["measured"], there["backward"]["median_us"]), ("L40S", False, None))
         tap.equal(there["together_us"], there["forward"]["predicted_us"] + there["backward"]["predicted_us"])
         tap.equal((here["together_us"], here["ratio"]), (row["together_us"], row["ratio"]))
-        tap.has(place.run("report", "--gpu", "A10").stdout, "× | ~")
+        tap.has(place.run("report", "--gpu", "L40S").stdout, "× | ~")
         place.run("--seq", "96", *TINY)   # a forward pass without the LSE is none of training
         tap.equal(len(place.json("report")["training"]), 2)
 
@@ -141,12 +141,12 @@ def no_device_stops_the_sweep_at_once():
 
 
 def what_was_predicted_is_measured_once_the_gpu_is_here_and_restart_forgets():
-    grid = ["sweep", "--gpu", "L4,A10", "--seq", "64", *TINY]
+    grid = ["sweep", "--gpu", "L4,L40S", "--seq", "64", *TINY]
     with Place(space=TWO, script="no_device\n") as place:
         told = place.json(*grid)
         tap.equal([(i["asked_gpu"], i["answer"]["origin"]) for i in told["items"]],
-                  [("L4", "predicted"), ("A10", "predicted")])
-        tap.has(place.run(*grid).stdout, "A10")
+                  [("L4", "predicted"), ("L40S", "predicted")])
+        tap.has(place.run(*grid).stdout, "L40S")
         place.use_fake_driver(L4)
         told = place.json(*grid)
         tap.equal([(i["attempts"], i["answer"]["origin"]) for i in told["items"]],
