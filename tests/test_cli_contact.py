@@ -103,8 +103,8 @@ def the_time_of_another_problem_is_an_estimate_without_a_rate():
 
 
 def a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1():
-    """At 900, on a T4, another config wins than at 896, the bucket of that length."""
-    command = ["--gpu", "T4", "--seq", "900", "--effort", "predict", "--top", "1"]
+    """At 520, on an L4, another config wins than at 512, the bucket of that length."""
+    command = ["--gpu", "L4", "--seq", "520", "--effort", "predict", "--top", "1"]
     with Place(space=None) as place:
         for told in (place.json(*command), place.json(*command)):
             answer, first = told["answer"], told["ranking"][0]
@@ -115,21 +115,21 @@ def a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1():
         text = place.run(*command).stdout
         tap.has(text, "its kernel is the same as that of")
         tap.has(text, "winner #1, predicted.")
-        tap.has(text, "  ~%.0f µs" % answer["predicted_us"])
-        tap.equal(place.json("explain", "--gpu", "T4", "--seq", "900")["configs"][0]["predicted_us"], answer["predicted_us"])
-        bucket = place.json("--gpu", "T4", "--seq", "896", "--effort", "predict", "--top", "1")
+        tap.has(text, "  ~%.1f µs" % answer["predicted_us"])
+        tap.equal(place.json("explain", "--gpu", "L4", "--seq", "520")["configs"][0]["predicted_us"], answer["predicted_us"])
+        bucket = place.json("--gpu", "L4", "--seq", "512", "--effort", "predict", "--top", "1")
         tap.equal(bucket["ranking"][0]["config"], bucket["answer"]["config"])
         assert bucket["answer"]["config"] != answer["config"], answer
 
 
 def progress_of_another_length_has_no_times_that_are_not_the_asked_ones():
-    command = ["--gpu", "T4", "--effort", "predict", "--top", "1", "--seq"]
+    command = ["--gpu", "L4", "--effort", "predict", "--top", "1", "--seq"]
     with Place(space=None) as place:
-        done = place.run(*command, "900")
+        done = place.run(*command, "520")
         tap.has(done.stderr, "BLOCK_M=")
         tap.lacks(done.stderr, "µs")
         tap.lacks(done.stdout, " us")
-        tap.has(place.run(*command, "1024").stderr, "µs")
+        tap.has(place.run(*command, "512", "--again").stderr, "µs")
 
 
 def another_gpus_winner_is_named_and_not_taken_for_this_ones():
