@@ -89,22 +89,26 @@ static int note_cubin(void *context, const fa_trial_record *record)
     return 0;
 }
 
-/* For a GPU that is not here: the eight that the model prefers. */
+/* For a GPU that is not here, of three that are drawn; with this seed two of one source are among them. */
 static void configs_of_one_source_are_compiled_once(void)
 {
-    fa_request request = {.gpu = "H200", .effort = FA_EFFORT_PREDICT, .problem = small_problem};
+    fa_request request = {.gpu = "H200",
+                          .effort = FA_EFFORT_PREDICT,
+                          .problem = small_problem,
+                          .evaluations = 3};
     fa_answer answer = {.size = sizeof answer};
     fa_target target;
     struct cubins cubins = {0};
     request.problem.head_dim = 32;
     CHECK(fixture_open(&f, ""));
+    f.tuner->seed = 4;
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
     CHECK_OK(fa_target_resolve(f.tuner, &request, &target, &diag), diag);
     CHECK_OK(fa_store_trials_each(f.tuner->store, &target.scope, note_cubin, &cubins, &diag), diag);
     printf("# %d configs on %d cubins\n", cubins.trials, cubins.keys);
-    CHECK_INT(cubins.trials, 8);
+    CHECK_INT(cubins.trials, 3);
     CHECK(cubins.keys < cubins.trials && cubins.keys > 0);
-    CHECK_INT(answer.clean, 8);
+    CHECK_INT(answer.clean, 3);
 }
 
 /* The model's first choice, whatever compiles longest; and of three that it prefers the third, when the others
