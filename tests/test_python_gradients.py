@@ -247,7 +247,9 @@ def gradients_are_those_of_the_definition():
 
 
 def sinks_and_softcaps_and_other_layouts_have_theirs():
-    with PyTorch():
+    """In their deterministic kernel, which the test before this one had compiled."""
+    with PyTorch() as (torch, _):
+        torch.deterministic = True
         case = Inputs(batch=1, heads=2, heads_kv=1, rows=5, keys=7)
         swapped = []
         for flat, heads, rows in zip(case.numbers, (2, 1, 1), (5, 7, 7)):
@@ -356,11 +358,11 @@ def nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loade
         fa_tune.attention(q, k, v)
         made = backward(Tensor(q.shape))
         tap.equal((set(made[0].read()), made[1].shape), ({0.0}, k.shape))
-        case = Inputs(batch=1, heads=1, heads_kv=1, rows=3, keys=3)
+        case, given = Inputs(batch=1, heads=1, heads_kv=1, rows=3, keys=3), floats(1, values=[0.5])
         q, k, v = tensors_of(*case.tensors)
         q.requires_grad = torch.deterministic = True
-        fa_tune.attention(q, k, v)
-        d_o, Tensor.spare = Tensor(q.shape), [Tensor(q.shape) for _ in range(3)]
+        fa_tune.attention(q, k, v, window=(2, 1), softcap=3.0, sinks=Tensor((1,), memory=given.memory, dtype=given.dtype))
+        d_o, Tensor.spare = Tensor(q.shape), [Tensor((1,), dtype=given.dtype)] + [Tensor(q.shape) for _ in range(3)]
         producer.CUDA.fake_cuda_capture(None, 1)
         try:
             backward(d_o)
@@ -489,10 +491,10 @@ def a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varl
 
 
 if __name__ == "__main__":
-    tap.main([gradients_are_those_of_the_definition, sinks_and_softcaps_and_other_layouts_have_theirs,
+    tap.main([gradients_are_those_of_the_definition, nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loaded,
+              sinks_and_softcaps_and_other_layouts_have_theirs,
               sequences_behind_one_another_have_theirs, heads_that_are_too_wide_for_gradients_are_refused_before_anything_is_computed,
               on_a_gpu_that_computes_no_gradients_they_are_refused_before_anything_is_computed,
-              nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loaded,
               what_does_not_fit_is_refused_by_name, a_transform_of_torch_func_is_named,
               forward_mode_is_left_to_autograd_and_refused_where_there_is_none,
               a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varlen])
