@@ -95,9 +95,8 @@ static inline int make_library(fa_buf *source, char ret_library[128])
         return 0;
     here.source = *source;
     here.kernels++;
-    const char *python = getenv("FA_TEST_PYTHON");
-    snprintf(command, sizeof command, "'%s' '%s/tests/emulate.py' '%s' '%s'",
-             python != NULL ? python : "python3", getenv("FA_TEST_SOURCE"), path_in("kernel.cu", path), ret_library);
+    snprintf(command, sizeof command, "'%s' '%s/tests/emulate.py' '%s' '%s'", getenv("FA_TEST_PYTHON"),
+             getenv("FA_TEST_SOURCE"), path_in("kernel.cu", path), ret_library);
     if (!write_text("kernel.cu", here.source.data) || system(command) != 0)
         return fa_fail(&diag, FA_EIO, "no library could be made of %s", path);
     return 0;

@@ -40,14 +40,14 @@ static inline bool pg_line(char *ret_line, size_t size)
 
 static inline void pg_spawn(int in[2], int out[2])
 {
-    const char *named = getenv("FA_TEST_PYTHON"), *python = named != NULL ? named : "python3";
+    const char *python = getenv("FA_TEST_PYTHON");
     char script[600];
     snprintf(script, sizeof script, "%s/tests/postgres.py", getenv("FA_TEST_SOURCE"));
     if (fork() == 0) {
         setsid(); /* who kills the test's group leaves it to clean up */
         dup2(in[0], STDIN_FILENO);
         dup2(out[1], STDOUT_FILENO);
-        execlp(python, python, script, (char *)NULL);
+        execl(python, python, script, (char *)NULL);
         _exit(127);
     }
     close(in[0]);

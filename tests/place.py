@@ -142,6 +142,20 @@ class Place:
             self.env["LD_PRELOAD"] = ":".join(runtimes)
             self.env["ASAN_OPTIONS"] = "detect_leaks=0"  # Python's own are not ours
 
+    def begin_with(self, content):
+        """Makes the store, which is not there yet, of these bytes."""
+        with open(os.open(self.store, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+
+    def take_store(self, kept, make):
+        """A store as make() leaves it, which is called for the first of the places that share the list `kept`."""
+        if not kept:
+            make()
+            with open(self.store, "rb") as file:
+                kept.append(file.read())
+        else:
+            self.begin_with(kept[0])
+
     def take_cubins(self, space=EIGHT):
         """Gives the store this space's cubins for an L4, compiled once for all tests: from another
         problem, so that nothing else is known of the one that a test asks for."""
@@ -151,8 +165,7 @@ class Place:
                 other.run("--gpu", "L4", *SMALL[:2], *SMALL[4:], "--batch", "2", "--quiet")
                 with open(other.store, "rb") as file:
                     cubins[what] = file.read()
-        with open(os.open(self.store, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(cubins[what])
+        self.begin_with(cubins[what])
 
     def run(self, *arguments, status=0):
         """Runs fa-tune to its end and checks its exit status."""
