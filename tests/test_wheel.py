@@ -35,6 +35,12 @@ def run(*command, **more):
     return done.stdout
 
 
+def pip_install(site, what, **more):
+    subprocess.run([sys.executable, "-m", "pip", "--python", os.path.join(TOOLS, "bin", "python"), "install", "--quiet",
+                    "--no-index", "--no-deps", "--no-compile", "--no-build-isolation", "--disable-pip-version-check",
+                    "--target", site, what], check=True, **more)
+
+
 def in_the_wheel(*parts):
     return os.path.join(SITE, "fa_tune", *parts)
 
@@ -61,8 +67,7 @@ def one_wheel_is_made_for_every_python():
     for line in ("fa-tune = fa_tune._package:main", "[vllm.general_plugins]\nfa_tune = fa_tune.integrations:register_vllm",
                  "[sglang.srt.plugins]\nfa_tune = fa_tune.integrations:register_sglang"):
         tap.has(commands, line)
-    subprocess.run([os.path.join(TOOLS, "bin", "pip"), "install", "--quiet", "--no-index", "--no-deps",
-                    "--no-compile", "--disable-pip-version-check", "--target", SITE, wheels[0]], check=True)
+    pip_install(SITE, wheels[0])
 
 
 def sizes_are_those_that_the_documentation_states():
@@ -151,8 +156,7 @@ def the_source_distribution_has_every_file_of_the_commit_and_pip_installs_from_i
         return
     site = os.path.join(folder.name, "from-source")
     env = dict(BUILDING, PATH=os.path.join(TOOLS, "bin") + ":" + os.environ["PATH"])
-    subprocess.run([os.path.join(TOOLS, "bin", "pip"), "install", "--quiet", "--no-index", "--no-deps", "--no-compile",
-                    "--no-build-isolation", "--disable-pip-version-check", "--target", site, archive], check=True, env=env)
+    pip_install(site, archive, env=env)
     version = re.search(r"fa_tune-(.*)\.tar\.gz$", archive)[1]
     tap.has(run(sys.executable, "-c", "import fa_tune._package as c; c.main()", "version", PYTHONPATH=site), version)
     told = run(sys.executable, "-c", "import fa_tune._core as core; print(core.__file__, core.problem({'seq_q': 128})['seq_k'])",
