@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention forward as a perfect candidate would compute it, with sums in double.
+ * Attention forward as a good candidate would compute it, with sums in fp32.
  *
  * Workload: the same problem is launched hundreds of times, so results of whole problems are
  * remembered by what their inputs hold; a launch then costs a copy.
@@ -17,7 +17,7 @@
  * rounded together where the processor does so. */
 #pragma GCC optimize("O3", "no-trapping-math", "fp-contract=fast")
 
-enum { MEMOS = 16, ROWS = 4 /* that are computed side by side */, WIDTH = 8 /* of a panel */ };
+enum { MEMOS = 16, ROWS = 4 /* that are computed side by side */, WIDTH = 16 /* of a panel */ };
 
 /* ---- tensors ---------------------------------------------------------------------------------*/
 
@@ -89,9 +89,9 @@ bool fake_keys_create(const struct fake_attention *a, struct fake_keys *ret)
 {
     size_t keys = padded(a->p->seq_k), columns = padded(a->build->head_dim);
     *ret = (struct fake_keys){.b = -1};
-    ret->kt = calloc(keys * (size_t)a->build->head_dim + 1, sizeof(double));
-    ret->v = calloc((size_t)a->p->seq_k * columns + 1, sizeof(double));
-    ret->scores = malloc((keys + 1) * ROWS * sizeof(double));
+    ret->kt = calloc(keys * (size_t)a->build->head_dim + 1, sizeof(float));
+    ret->v = calloc((size_t)a->p->seq_k * columns + 1, sizeof(float));
+    ret->scores = malloc((keys + 1) * ROWS * sizeof(float));
     return ret->kt != NULL && ret->v != NULL && ret->scores != NULL;
 }
 
@@ -102,64 +102,66 @@ void fake_keys_free(struct fake_keys *keys)
     free(keys->scores);
 }
 
-/* Eight columns of all rows lie side by side, a panel behind the other: sums over rows read memory in its order. */
+/* WIDTH columns of all rows lie side by side, a panel behind the other: sums over rows read memory in its order. */
 INLINE size_t in_panels(int row, int column, int rows)
 {
-    return ((size_t)(column / WIDTH) * (size_t)rows + (size_t)row) * WIDTH + (size_t)(column % WIDTH);
+    return ((size_t)(column / WIDTH) * (size_t)rows + (size_t)row) * WIDTH +
+           (size_t)(column % WIDTH);
 }
 
-static inline void keys_load(const struct fake_attention *a, int64_t b, int64_t h_kv,
-                             struct fake_keys *keys)
+INLINE void values(const struct fake_build *build, const uint16_t *restrict from, int count,
+                   float *restrict to)
+{
+    if (build->bf16)
+        for (int i = 0; i < count; i++)
+            to[i] = bf16_value(from[i]);
+    else
+        for (int i = 0; i < count; i++)
+            to[i] = half_value(from[i]);
+}
+
+INLINE void keys_load(const struct fake_attention *a, int64_t b, int64_t h_kv,
+                      struct fake_keys *keys)
 {
     int d_count = a->build->head_dim, j_count = a->p->seq_k;
+    float row[512];
     if (keys->b == b && keys->h_kv == h_kv)
         return;
     for (int j = 0; j < j_count; j++) {
-        const uint16_t *k = fake_row(&a->k, b, h_kv, j), *v = fake_row(&a->v, b, h_kv, j);
-        for (int d = 0; d < d_count; d++) {
-            keys->kt[in_panels(d, j, d_count)] = (double)value(a->build, k[d]);
-            keys->v[in_panels(j, d, j_count)] = (double)value(a->build, v[d]);
-        }
+        const uint16_t *v = fake_row(&a->v, b, h_kv, j);
+        values(a->build, fake_row(&a->k, b, h_kv, j), d_count, row);
+        for (int d = 0; d < d_count; d++)
+            keys->kt[in_panels(d, j, d_count)] = row[d];
+        for (int d = 0; d < d_count; d += WIDTH)
+            values(a->build, v + d, d_count - d < WIDTH ? d_count - d : WIDTH,
+                   keys->v + in_panels(j, d, j_count));
     }
     keys->b = b;
     keys->h_kv = h_kv;
 }
 
-/* e^x to an ulp or two. exp() would compute one at a time. */
-INLINE double exponential(double x)
+/* e^x of x <= 0 to an ulp or two. expf() would compute one at a time. */
+INLINE float exponential(float x)
 {
-    static const double magic = 0x1.8p52; /* so large that its last bits are those of an integer */
-    double shifted = x * 0x1.71547652b82fep+0 + magic, k = shifted - magic;
-    double r = x - k * 0x1.62e42fefa39efp-1 - k * 0x1.abc9e3b39803fp-56, sum = 1.0 / 6227020800.0;
-    uint64_t bits;
-    static const double inverse_factorial[] = {1.0 / 479001600,
-                                               1.0 / 39916800,
-                                               1.0 / 3628800,
-                                               1.0 / 362880,
-                                               1.0 / 40320,
-                                               1.0 / 5040,
-                                               1.0 / 720,
-                                               1.0 / 120,
-                                               1.0 / 24,
-                                               1.0 / 6,
-                                               0.5,
-                                               1,
-                                               1};
-#pragma GCC unroll 13
-    for (int i = 0; i < 13; i++)
+    static const float magic = 0x1.8p23f; /* so large that its last bits are those of an integer */
+    float shifted = x * 0x1.715476p+0f + magic, k = shifted - magic;
+    float r = x - k * 0x1.62e4p-1f - k * 0x1.7f7d1cp-20f, sum = 1.0f / 5040;
+    uint32_t bits;
+    static const float inverse_factorial[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6,
+                                              0.5f,       1,          1};
+#pragma GCC unroll 7
+    for (int i = 0; i < 7; i++)
         sum = sum * r + inverse_factorial[i];
     memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits + 1023) << 52; /* 2^k */
-    double power;
+    bits = (bits + 127) << 23; /* 2^k */
+    float power;
     memcpy(&power, &bits, sizeof power);
-    double value = sum * power;
-    value = x < -708 ? 0 : value;
-    return x > 709 ? INFINITY : value;
+    return x < -87 ? 0 : sum * power;
 }
 
 /* Adds the rows first..end of panels, each times its factor, one after the other. */
-INLINE void add_scaled(double *restrict to, const double *restrict panels, int rows,
-                       const double *restrict factor, int first, int end, int columns)
+INLINE void add_scaled(float *restrict to, const float *restrict panels, int rows,
+                       const float *restrict factor, int first, int end, int columns)
 {
     for (int i = 0; i < columns; i += WIDTH, panels += (size_t)rows * WIDTH)
         for (int r = first; r < end; r++)
@@ -167,43 +169,43 @@ INLINE void add_scaled(double *restrict to, const double *restrict panels, int r
                 to[i + c] += factor[r] * panels[(size_t)r * WIDTH + (size_t)c];
 }
 
-/* Four doubles that may lie anywhere. */
-typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
+/* Eight floats that may lie anywhere. */
+typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
 
 /* The same for ROWS sums at once, each with factors of its own; `first` is 0. What is loaded serves all of them, and the
  * sums stay in registers. */
-INLINE void add_scaled_block(double *restrict to, size_t to_stride, const double *restrict panels,
-                             int rows, const double *restrict factor, size_t factor_stride, int end,
+INLINE void add_scaled_block(float *restrict to, size_t to_stride, const float *restrict panels,
+                             int rows, const float *restrict factor, size_t factor_stride, int end,
                              int columns)
 {
-    const double *restrict f1 = factor + factor_stride, *restrict f2 = f1 + factor_stride,
-                           *restrict f3 = f2 + factor_stride;
+    const float *restrict f1 = factor + factor_stride, *restrict f2 = f1 + factor_stride,
+                          *restrict f3 = f2 + factor_stride;
     for (int i = 0; i < columns; i += WIDTH, panels += (size_t)rows * WIDTH) {
-        double *t0 = to + i, *t1 = t0 + to_stride, *t2 = t1 + to_stride, *t3 = t2 + to_stride;
-        four s0 = *(four *)t0, s1 = *(four *)t1, s2 = *(four *)t2, s3 = *(four *)t3;
-        four u0 = *(four *)(t0 + 4), u1 = *(four *)(t1 + 4), u2 = *(four *)(t2 + 4),
-             u3 = *(four *)(t3 + 4);
+        float *t0 = to + i, *t1 = t0 + to_stride, *t2 = t1 + to_stride, *t3 = t2 + to_stride;
+        eight s0 = *(eight *)t0, s1 = *(eight *)t1, s2 = *(eight *)t2, s3 = *(eight *)t3;
+        eight u0 = *(eight *)(t0 + 8), u1 = *(eight *)(t1 + 8), u2 = *(eight *)(t2 + 8),
+              u3 = *(eight *)(t3 + 8);
         for (int r = 0; r < end; r++) {
-            const double *x = panels + (size_t)r * WIDTH;
-            four low = *(const four *)x, high = *(const four *)(x + 4);
+            const float *x = panels + (size_t)r * WIDTH;
+            eight low = *(const eight *)x, high = *(const eight *)(x + 8);
             s0 += factor[r] * low, u0 += factor[r] * high;
             s1 += f1[r] * low, u1 += f1[r] * high;
             s2 += f2[r] * low, u2 += f2[r] * high;
             s3 += f3[r] * low, u3 += f3[r] * high;
         }
-        *(four *)t0 = s0, *(four *)(t0 + 4) = u0;
-        *(four *)t1 = s1, *(four *)(t1 + 4) = u1;
-        *(four *)t2 = s2, *(four *)(t2 + 4) = u2;
-        *(four *)t3 = s3, *(four *)(t3 + 4) = u3;
+        *(eight *)t0 = s0, *(eight *)(t0 + 8) = u0;
+        *(eight *)t1 = s1, *(eight *)(t1 + 8) = u1;
+        *(eight *)t2 = s2, *(eight *)(t2 + 8) = u2;
+        *(eight *)t3 = s3, *(eight *)(t3 + 8) = u3;
     }
 }
 
 /* Weights from scores in place; returns their sum. lowp rounds the weights after summing them. */
-INLINE double soften(const struct fake_attention *a, double *scores, int visible, bool lowp,
-                     double *ret_largest)
+INLINE double soften(const struct fake_attention *a, float *scores, int visible, bool lowp,
+                     float *ret_largest)
 {
-    double most[8], sum[8] = {0}, largest = -INFINITY, total = 0;
-    double scale = (double)a->p->softmax_scale;
+    float most[8], sum[8] = {0}, largest = -INFINITY, scale = a->p->softmax_scale;
+    double total = 0;
     int j = 0;
     for (int i = 0; i < 8; i++)
         most[i] = -INFINITY;
@@ -224,7 +226,7 @@ INLINE double soften(const struct fake_attention *a, double *scores, int visible
     for (int i = 0; i < 8; i++)
         total += sum[i];
     for (j = 0; lowp && j < visible; j++)
-        scores[j] = (double)value(a->build, storage(a->build, (float)scores[j]));
+        scores[j] = value(a->build, storage(a->build, scores[j]));
     *ret_largest = largest;
     return total;
 }
@@ -234,24 +236,24 @@ INLINE void attend_rows(const struct fake_attention *a, struct fake_keys *keys, 
                         int64_t h, const int64_t *s, int count, bool lowp, float *ret_o,
                         float *ret_lse)
 {
-    double query[ROWS][512], out[ROWS][512];
+    float query[ROWS][512], out[ROWS][512];
     int d_count = a->build->head_dim, most = visible_keys(a, s[count - 1]);
     int fewest = count < ROWS ? 0 : visible_keys(a, s[0]);
     int j_count = a->p->seq_k;
     size_t stride = padded(j_count) + 1;
     for (int r = 0; r < count; r++) {
         const uint16_t *q = fake_row(&a->q, b, h, s[r]);
-        for (int d = 0; d < d_count; d++)
-            query[r][d] = (double)value(a->build, q[d]);
+        values(a->build, q, d_count, query[r]);
         memset(out[r], 0, sizeof out[r]);
-        memset(keys->scores + (size_t)r * stride, 0, padded(most) * sizeof(double));
+        memset(keys->scores + (size_t)r * stride, 0, padded(most) * sizeof(float));
         if (count < ROWS)
             add_scaled(keys->scores + (size_t)r * stride, keys->kt, d_count, query[r], 0, d_count,
                        most);
     }
     if (count == ROWS)
         add_scaled_block(keys->scores, stride, keys->kt, d_count, query[0], 512, d_count, most);
-    double total[ROWS], largest[ROWS];
+    double total[ROWS];
+    float largest[ROWS];
     for (int r = 0; r < count; r++)
         total[r] =
             soften(a, keys->scores + (size_t)r * stride, visible_keys(a, s[r]), lowp, &largest[r]);
@@ -262,12 +264,13 @@ INLINE void attend_rows(const struct fake_attention *a, struct fake_keys *keys, 
         add_scaled(out[r], keys->v, j_count, keys->scores + (size_t)r * stride, fewest, visible,
                    d_count);
         for (int d = 0; d < d_count; d++) {
-            float o = visible == 0 ? 0.0f : (float)(out[r][d] / total[r]);
+            float o = visible == 0 ? 0.0f : (float)((double)out[r][d] / total[r]);
             ret_o[(int64_t)r * d_count + d] = lowp ? value(a->build, storage(a->build, o)) : o;
         }
-        ret_lse[r] = visible == 0
-                         ? -INFINITY
-                         : (float)((double)a->p->softmax_scale * largest[r] + log(total[r]));
+        ret_lse[r] =
+            visible == 0
+                ? -INFINITY
+                : (float)((double)a->p->softmax_scale * (double)largest[r] + log(total[r]));
     }
 }
 

@@ -29,9 +29,9 @@ bool fake_map_output(const struct fa_attn_params *p, const struct fake_build *bu
                      struct fake_tensor *ret_o, float **ret_lse);
 uint16_t *fake_row(const struct fake_tensor *t, int64_t b, int64_t h, int64_t s);
 
-/* K transposed and V of one (batch, kv head), as double, in panels: rows d of kt are columns of K, rows j of v are keys. */
+/* K transposed and V of one (batch, kv head), as float, in panels: rows d of kt are columns of K, rows j of v are keys. */
 struct fake_keys {
-    double *kt, *v, *scores; /* scores: of some rows, a row seq_k and one more */
+    float *kt, *v, *scores; /* scores: of some rows, a row seq_k and one more */
     int64_t b, h_kv;
 };
 

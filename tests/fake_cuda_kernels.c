@@ -34,8 +34,7 @@ static bool run_serving_reference(const struct fake_build *build, void **argumen
     float *o = fake_memory(*(uint64_t *)arguments[3],
                            (size_t)count * (size_t)columns * sizeof(float), true);
     float *lse = fake_memory(*(uint64_t *)arguments[4], (size_t)count * sizeof(float), true);
-    return o != NULL && lse != NULL &&
-           fake_serving_attend(&p, build, rows, count, lowp, o, lse);
+    return o != NULL && lse != NULL && fake_serving_attend(&p, build, rows, count, lowp, o, lse);
 }
 
 enum { SIDE_BY_SIDE = 64 };
@@ -112,9 +111,9 @@ static bool map_outputs(const struct fake_build *build, const void *argument, st
 {
     *ret = (struct outputs){.build = build};
     memcpy(&ret->p, argument, build->serving ? sizeof ret->p : sizeof ret->p.dense);
-    ret->rows = build->serving ? fake_serving_rows(&ret->p, build)
-                               : (int64_t)ret->p.dense.batch * ret->p.dense.heads_q *
-                                     ret->p.dense.seq_q;
+    ret->rows = build->serving
+                    ? fake_serving_rows(&ret->p, build)
+                    : (int64_t)ret->p.dense.batch * ret->p.dense.heads_q * ret->p.dense.seq_q;
     return build->serving || fake_map_output(&ret->p.dense, build, false, &ret->o, &ret->lse);
 }
 
@@ -131,12 +130,52 @@ static const uint16_t *output_row(const struct outputs *out, int64_t id, float *
                           id % d->seq_q);
 }
 
-static void gather(float difference, float *maximum, unsigned *nonfinite)
+/* Magnitudes order as their bits do; those beyond are not finite. */
+enum { LARGEST = 0x7f7fffff };
+
+INLINE int32_t magnitude(float x)
 {
-    if (!isfinite(difference))
-        (*nonfinite)++;
-    else if (fabsf(difference) > *maximum)
-        *maximum = fabsf(difference);
+    return (int32_t)(float_bits(x) & 0x7fffffff);
+}
+
+INLINE void compare_as(bool bf16, const uint16_t *restrict row, const float *restrict wanted,
+                       const float *restrict lowp, size_t count, struct fa_attn_compare *result)
+{
+    int32_t most = 0, most_lowp = 0, nonfinite = 0;
+    for (size_t d = 0; d < count; d++) {
+        int32_t error = magnitude((bf16 ? bf16_value(row[d]) : half_value(row[d])) - wanted[d]);
+        int32_t error_lowp = magnitude(lowp[d] - wanted[d]);
+        nonfinite += (error > LARGEST) + (error_lowp > LARGEST);
+        most = error <= LARGEST && error > most ? error : most;
+        most_lowp = error_lowp <= LARGEST && error_lowp > most_lowp ? error_lowp : most_lowp;
+    }
+    result->nonfinite += (unsigned)nonfinite;
+    result->max_error = fmaxf(result->max_error, bits_float((uint32_t)most));
+    result->max_error_lowp = fmaxf(result->max_error_lowp, bits_float((uint32_t)most_lowp));
+}
+
+/* One row: the largest differences, and how many are not finite. */
+WIDE static void compare_row(const struct fake_build *build, const uint16_t *row,
+                             const float *wanted, const float *lowp, size_t count,
+                             struct fa_attn_compare *result)
+{
+    if (build->bf16)
+        compare_as(true, row, wanted, lowp, count, result);
+    else
+        compare_as(false, row, wanted, lowp, count, result);
+}
+
+WIDE static void check_row(const struct fake_build *build, const uint16_t *row, int count,
+                           uint16_t poison, struct fa_attn_compare *result)
+{
+    const uint16_t infinite = build->bf16 ? 0x7f80 : 0x7c00;
+    unsigned unwritten = 0, nonfinite = 0;
+    for (int d = 0; d < count; d++) {
+        unwritten += row[d] == poison;
+        nonfinite += row[d] != poison && (row[d] & infinite) == infinite;
+    }
+    result->unwritten += unwritten;
+    result->nonfinite += nonfinite;
 }
 
 static bool run_compare(const struct fake_build *build, void **arguments)
@@ -161,14 +200,13 @@ static bool run_compare(const struct fake_build *build, void **arguments)
         const uint16_t *row = output_row(&out, rows == NULL ? (int64_t)i : rows[i], &lse);
         if (row == NULL)
             return false;
-        for (size_t d = 0; d < d_count; d++) {
-            float wanted = ref_o[i * d_count + d];
-            gather(value(build, row[d]) - wanted, &result->max_error, &result->nonfinite);
-            gather(lowp_o[i * d_count + d] - wanted, &result->max_error_lowp, &result->nonfinite);
-        }
+        compare_row(build, row, ref_o + i * d_count, lowp_o + i * d_count, d_count, result);
         if (lse == NULL || (*lse == ref_lse[i] && *lse == -INFINITY))
             continue;
-        gather(*lse - ref_lse[i], &result->max_error_lse, &result->nonfinite);
+        if (magnitude(*lse - ref_lse[i]) > LARGEST)
+            result->nonfinite++;
+        else
+            result->max_error_lse = fmaxf(result->max_error_lse, fabsf(*lse - ref_lse[i]));
         if (isfinite(ref_lse[i]))
             result->max_magnitude_lse = fmaxf(result->max_magnitude_lse, fabsf(ref_lse[i]));
     }
@@ -188,12 +226,7 @@ static bool run_check_written(const struct fake_build *build, void **arguments)
         const uint16_t *row = output_row(&out, i, &lse);
         if (row == NULL)
             return false;
-        for (int d = 0; d < fake_columns(build); d++) {
-            if (row[d] == poison)
-                result->unwritten++;
-            else if (!isfinite(value(build, row[d])))
-                result->nonfinite++;
-        }
+        check_row(build, row, fake_columns(build), poison, result);
         if (lse == NULL)
             continue;
         if (float_bits(*lse) == FA_POISON_LSE)
@@ -237,14 +270,13 @@ static uint64_t in_tensor(const struct fa_attn_region *region, uint64_t i)
 /* Fills the gaps with poison, or counts those that no longer hold it. */
 static bool walk_gaps(const struct fa_attn_region *region, bool fill, unsigned *damaged)
 {
-    static const uint16_t poisoned[4] = {FA_POISON_ELEMENT, FA_POISON_ELEMENT, FA_POISON_ELEMENT,
-                                         FA_POISON_ELEMENT};
+    static const uint16_t poisoned[16] = {[0 ... 15] = FA_POISON_ELEMENT};
     if (region->count == 0)
         return true;
     uint16_t *x = fake_memory((uint64_t)(uintptr_t)region->base, region->count * 2, fill);
     for (uint64_t i = 0; x != NULL && i < region->count; i++) {
-        while (i + 4 < region->count && memcmp(x + i, poisoned, sizeof poisoned) == 0)
-            i += 4; /* most gaps are long */
+        while (i + 16 < region->count && memcmp(x + i, poisoned, sizeof poisoned) == 0)
+            i += 16; /* most gaps are long */
         uint64_t inside = x[i] == FA_POISON_ELEMENT ? 0 : in_tensor(region, i);
         if (inside > 0)
             i += inside - 1;
@@ -280,8 +312,16 @@ float fake_normal(uint64_t seed, uint64_t i)
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     z ^= z >> 31;
-    int sum = (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) + (int)(z >> 48);
+    int sum =
+        (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) + (int)(z >> 48);
     return (float)(sum - 2 * 65535) * (1.7320508f / 65536.0f);
+}
+
+WIDE static void fill(const struct fake_build *build, uint64_t seed, float scale, uint16_t *x,
+                      uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        x[i] = storage(build, fake_normal(seed, i) * scale);
 }
 
 static bool run_fill(const struct fake_build *build, void **arguments)
@@ -291,8 +331,7 @@ static bool run_fill(const struct fake_build *build, void **arguments)
     uint16_t *x = count == 0 ? NULL : fake_memory(*(uint64_t *)arguments[0], count * 2, true);
     if (x == NULL)
         return count == 0;
-    for (uint64_t i = 0; i < count; i++)
-        x[i] = storage(build, fake_normal(seed, i) * scale);
+    fill(build, seed, scale, x, count);
     return true;
 }
 

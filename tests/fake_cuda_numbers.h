@@ -41,18 +41,15 @@ INLINE float half_value(uint16_t h)
     return bits_float(sign | (rest >= 0x7c00 ? 0x7f800000 | rest << 13 : finite));
 }
 
-/* Round to nearest even; overflow to infinity. */
+/* Round to nearest even; overflow to infinity. Below 2^-14 a half counts in units of 2^-24, as a float from 0.5 on does. */
 INLINE uint16_t half_bits(float x)
 {
     uint32_t bits = float_bits(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
-    if (rest > 0x7f800000)
-        return 0x7fff;
-    if (rest >= 0x477ff000) /* 65520 and more */
-        return (uint16_t)(sign | 0x7c00);
-    if (rest < 0x38800000) /* below 2^-14: in units of 2^-24, exactly representable in double */
-        return (uint16_t)(sign | (uint32_t)lrint(ldexp((double)bits_float(rest), 24)));
-    uint32_t rounded = rest + 0xfff + (rest >> 13 & 1);
-    return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
+    uint32_t small = float_bits(bits_float(rest) + 0.5f) - 0x3f000000;
+    uint32_t rounded = (rest + 0xfff + (rest >> 13 & 1) - 0x38000000) >> 13;
+    uint32_t finite = rest < 0x38800000 ? small : rounded;
+    return rest > 0x7f800000 ? 0x7fff
+                             : (uint16_t)(sign | (rest >= 0x477ff000 /* 65520 */ ? 0x7c00 : finite));
 }
 
 INLINE float bf16_value(uint16_t h)
