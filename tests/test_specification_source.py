@@ -318,7 +318,7 @@ def the_json_schema_is_what_is_read():
                                   (schema["$defs"]["size"], "spec_operation.c", "add_size"),
                                   (schema["$defs"]["argument"], "spec_operation.c", "add_argument"),
                                   (schema["$defs"]["answer"], "spec_operation.c", "add_answer"),
-                                  (schema["$defs"]["restriction"], "spec_family.c", "add_restrictions")):
+                                  (schema["$defs"]["restriction"], "spec_operation.c", "add_restrictions")):
         tap.equal((sorted(place["properties"]), place["additionalProperties"]), (c_keys(file, function), False))
     try:
         import jsonschema

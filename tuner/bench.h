@@ -95,7 +95,7 @@ int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, i
  * that watches this process. FA_EINVAL: as for a probe. */
 int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *diag);
 
-/* ---- samples.c: statistics of timed launches, pure arithmetic --------------------------------*/
+/* ---- statistics of timed launches, pure arithmetic -------------------------------------------*/
 enum { FA_BENCH_SAMPLES_MAX = 200 };
 
 /* Takes what all of a round share out of a race's samples, in place: a power limit that lowers the

@@ -53,7 +53,7 @@ int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const 
 int fa_spec_count_launches(const struct fa_spec_reading *r);
 const cJSON *fa_spec_launch(const struct fa_spec_reading *r, int launch);
 
-/* The operation.json and the manifest of what was read, into r (spec_operation.c, spec_family.c). */
+/* The operation.json and the manifest of what was read, into r (spec_operation.c). */
 int fa_spec_make_operation(struct fa_spec_reading *r);
 int fa_spec_make_manifest(struct fa_spec_reading *r);
 /* A tunable's value as a manifest's "default" has it. */

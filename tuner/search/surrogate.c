@@ -13,11 +13,314 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- a Gaussian process ---------------------------------------------------------------------*/
+/* A Gaussian process over the points of a grid: what a point may cost, and how unsure that is. Two points are alike as
+ * the product over their parameters says. Of each parameter three numbers are learnt: a length (Matérn 5/2 over the
+ * order of values), what any other value costs (96 and 128 threads may be far apart), and what another power of 2 in
+ * it costs (64 and 128 are nearer to one another than to 96). Some hundred points; no allocation after init. */
+enum { GP_POINTS_MAX = 448, GP_VALUES_MAX = 256, GP_LEARNT_MAX = 3 * FA_SEARCH_DIMS_MAX + 1 };
+
+typedef struct gaussian {
+    int dims, count;
+    int values[FA_SEARCH_DIMS_MAX]; /* of each parameter, at most GP_VALUES_MAX */
+    /* how often 2 divides a value; all 0 at first */
+    uint8_t twos[FA_SEARCH_DIMS_MAX][GP_VALUES_MAX];
+    /* logarithms: lengths, steps, powers of 2 of each parameter; the noise */
+    double learnt[GP_LEARNT_MAX];
+    uint8_t *x; /* [dims][GP_POINTS_MAX], indices of values */
+    double *y;
+    double mean, variance;             /* of y, and of the process */
+    double *alike[FA_SEARCH_DIMS_MAX]; /* of two values of a parameter: [values][values] */
+    /* of its logarithm by that of the length, by how far they are apart */
+    double *slope[FA_SEARCH_DIMS_MAX];
+    double *factor, *inverse, *weight, *scratch;
+    double *near; /* how alike each point and that of the last gp_mean() are */
+} gaussian;
+
+/* What is learnt of a parameter, and the noise as a share of the variance: a priori about the guess, within a factor of
+ * e^width, and never beyond the limits. Lengths are shares of the way from the first value to the last. */
+enum kind { LENGTH, STEP, TWOS, NOISE };
+static const struct {
+    double guess, width, least, most;
+} prior[] = {
+    [LENGTH] = {1.2, 1, 0.02, 50},
+    [STEP] = {0.1, 1, 1e-4, 10},
+    [TWOS] = {0.2, 0.7, 1e-4, 10},
+    [NOISE] = {1e-3, 1.5, 1e-6, 0.3},
+};
+
+static enum kind kind_of(const gaussian *gp, int i)
+{
+    return (enum kind)(i / gp->dims);
+}
+
+static double learnt(const gaussian *gp, enum kind kind, int d)
+{
+    return exp(gp->learnt[(int)kind * gp->dims + d]);
+}
+
+/* FA_ENOMEM. */
+static int gp_init(gaussian *gp, int dims, const int *values)
+{
+    size_t most = GP_POINTS_MAX, square = most * most, cells = 0;
+    *gp = (gaussian){.dims = dims};
+    for (int d = 0; d < dims; d++) {
+        gp->values[d] = values[d];
+        cells += (size_t)values[d] * (size_t)(values[d] + 1);
+    }
+    for (int i = 0; i <= 3 * dims; i++)
+        gp->learnt[i] = log(prior[kind_of(gp, i)].guess);
+    gp->x = malloc(most * (size_t)dims);
+    gp->y = malloc(most * sizeof(double));
+    gp->alike[0] = malloc(cells * sizeof(double));
+    gp->factor = malloc(square * sizeof(double));
+    gp->inverse = malloc(square * sizeof(double));
+    gp->weight = malloc(most * sizeof(double));
+    gp->scratch = malloc(most * sizeof(double));
+    gp->near = malloc(most * sizeof(double));
+    if (gp->x == NULL || gp->y == NULL || gp->alike[0] == NULL || gp->factor == NULL ||
+        gp->inverse == NULL || gp->weight == NULL || gp->scratch == NULL || gp->near == NULL)
+        return FA_ENOMEM;
+    for (int d = 0; d < dims; d++) {
+        size_t count = (size_t)values[d];
+        gp->slope[d] = gp->alike[d] + count * count;
+        if (d + 1 < dims)
+            gp->alike[d + 1] = gp->slope[d] + count;
+    }
+    return 0;
+}
+
+static void gp_free(gaussian *gp)
+{
+    free(gp->x);
+    free(gp->y);
+    free(gp->alike[0]);
+    free(gp->factor);
+    free(gp->inverse);
+    free(gp->weight);
+    free(gp->scratch);
+    free(gp->near);
+}
+
+/* A point more, which counts from the next gp_learn() or gp_solve() on. */
+static void gp_add(gaussian *gp, const uint8_t *x, double y)
+{
+    for (int d = 0; d < gp->dims; d++)
+        gp->x[(size_t)d * GP_POINTS_MAX + (size_t)gp->count] = x[d];
+    gp->y[gp->count++] = y;
+}
+
+/* ---- how alike points are -------------------------------------------------------------------*/
+/* The tables of one parameter: no exponential is left for pairs of points. */
+static void tabulate(gaussian *gp, int d)
+{
+    int count = gp->values[d];
+    double by_order[GP_VALUES_MAX], by_twos[UINT8_MAX + 1];
+    double unit = sqrt(5) / learnt(gp, LENGTH, d) / (count > 1 ? count - 1 : 1);
+    for (int i = 0; i < count; i++) {
+        double r = unit * i, factor = 1 + r + r * r / 3;
+        by_order[i] = factor * exp(-r - learnt(gp, STEP, d));
+        gp->slope[d][i] = r * r * (1 + r) / 3 / factor;
+    }
+    for (int i = 0; i <= UINT8_MAX; i++)
+        by_twos[i] =
+            i == 0 ? 1 : by_twos[i - 1] * (i == 1 ? exp(-learnt(gp, TWOS, d)) : by_twos[1]);
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < count; j++)
+            gp->alike[d][i * count + j] =
+                i == j ? 1 : by_order[abs(i - j)] * by_twos[abs(gp->twos[d][i] - gp->twos[d][j])];
+}
+
+/* A point and each of the first `count`. */
+static void all_alike(const gaussian *gp, const uint8_t *x, int count, double *ret)
+{
+    for (int i = 0; i < count; i++)
+        ret[i] = 1;
+    for (int d = 0; d < gp->dims; d++) {
+        const uint8_t *other = gp->x + (size_t)d * GP_POINTS_MAX;
+        const double *alike = gp->alike[d] + x[d] * gp->values[d];
+        for (int i = 0; i < count; i++)
+            ret[i] *= alike[other[i]];
+    }
+}
+
+static void point(const gaussian *gp, int i, uint8_t *ret_x)
+{
+    for (int d = 0; d < gp->dims; d++)
+        ret_x[d] = gp->x[(size_t)d * GP_POINTS_MAX + (size_t)i];
+}
+
+/* ---- linear algebra -------------------------------------------------------------------------*/
+/* Four sums, so that no product waits for the one before it. */
+static double dot(const double *a, const double *b, int count)
+{
+    double sum[4] = {0};
+    int i = 0;
+    for (; i + 4 <= count; i += 4)
+        for (int k = 0; k < 4; k++)
+            sum[k] += a[i + k] * b[i + k];
+    for (; i < count; i++)
+        sum[0] += a[i] * b[i];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* x := L^-1 x, for a vector whose elements before `first` are 0. */
+static void forward(const gaussian *gp, int first, double *x)
+{
+    for (int i = first; i < gp->count; i++) {
+        const double *row = gp->factor + (size_t)i * GP_POINTS_MAX;
+        x[i] = (x[i] - dot(row + first, x + first, i - first)) / row[i];
+    }
+}
+
+static void backward(const gaussian *gp, double *x)
+{
+    for (int i = gp->count - 1; i >= 0; i--) {
+        const double *row = gp->factor + (size_t)i * GP_POINTS_MAX;
+        x[i] /= row[i];
+        for (int j = 0; j < i; j++)
+            x[j] -= row[j] * x[i];
+    }
+}
+
+/* The Cholesky factor of the kernel, and the weights of a prediction. The noise on the diagonal keeps it positive. */
+/* Makes ready to predict. */
+static void gp_solve(gaussian *gp)
+{
+    uint8_t x[FA_SEARCH_DIMS_MAX];
+    double sum = 0, noise = learnt(gp, NOISE, 0);
+    for (int d = 0; d < gp->dims; d++)
+        tabulate(gp, d);
+    for (int i = 0; i < gp->count; i++)
+        sum += gp->y[i];
+    gp->mean = gp->count > 0 ? sum / gp->count : 0;
+    for (int i = 0; i < gp->count; i++) {
+        double *row = gp->factor + (size_t)i * GP_POINTS_MAX;
+        point(gp, i, x);
+        all_alike(gp, x, i, row);
+        for (int j = 0; j < i; j++) {
+            const double *other = gp->factor + (size_t)j * GP_POINTS_MAX;
+            row[j] = (row[j] - dot(row, other, j)) / other[j];
+        }
+        row[i] = sqrt(fmax(1 + noise - dot(row, row, i), 1e-9));
+        gp->weight[i] = gp->y[i] - gp->mean;
+    }
+    forward(gp, 0, gp->weight);
+    sum = dot(gp->weight, gp->weight, gp->count);
+    gp->variance = gp->count > 0 ? fmax(sum / gp->count, 1e-12) : 1;
+    backward(gp, gp->weight);
+}
+
+/* The inverse of the kernel, from its factor: a column after the other. */
+static void invert(gaussian *gp)
+{
+    for (int c = 0; c < gp->count; c++) {
+        double *column = gp->inverse + (size_t)c * GP_POINTS_MAX;
+        memset(column, 0, (size_t)gp->count * sizeof *column);
+        column[c] = 1;
+        forward(gp, c, column);
+        backward(gp, column);
+    }
+}
+
+/* ---- learning -------------------------------------------------------------------------------*/
+/* What the pairs of one point with those before it add to the gradient; `share` is of each pair. */
+static void add_pairs(const gaussian *gp, int i, const double *share, double *gradient)
+{
+    for (int d = 0; d < gp->dims; d++) {
+        const uint8_t *value = gp->x + (size_t)d * GP_POINTS_MAX, *twos = gp->twos[d];
+        double length = 0, step = 0, power = 0;
+        for (int j = 0; j < i; j++) {
+            length += share[j] * gp->slope[d][abs(value[i] - value[j])];
+            step += value[i] != value[j] ? share[j] : 0;
+            power += share[j] * abs(twos[value[i]] - twos[value[j]]);
+        }
+        gradient[d] += length;
+        gradient[gp->dims + d] -= step;
+        gradient[2 * gp->dims + d] -= power;
+    }
+}
+
+/* How the logarithm of the posterior grows with what is learnt. */
+static void gradient_of(gaussian *gp, double *ret)
+{
+    uint8_t x[FA_SEARCH_DIMS_MAX];
+    double *share = gp->scratch;
+    gp_solve(gp);
+    invert(gp);
+    memset(ret, 0, (size_t)(3 * gp->dims + 1) * sizeof *ret);
+    for (int i = 0; i < gp->count; i++) {
+        const double *inverse = gp->inverse + (size_t)i * GP_POINTS_MAX;
+        double weight = gp->weight[i] / gp->variance;
+        point(gp, i, x);
+        all_alike(gp, x, i, share);
+        for (int j = 0; j < i; j++)
+            share[j] *= weight * gp->weight[j] - inverse[j];
+        add_pairs(gp, i, share, ret);
+        ret[3 * gp->dims] += 0.5 * (weight * gp->weight[i] - inverse[i]);
+    }
+    for (int i = 0; i <= 3 * gp->dims; i++) {
+        enum kind kind = kind_of(gp, i);
+        double by_guess = (log(prior[kind].guess) - gp->learnt[i]) / prior[kind].width;
+        ret[i] = ret[i] * (kind == LENGTH ? 1 : exp(gp->learnt[i])) + by_guess / prior[kind].width;
+    }
+}
+
+/* Steps by the signs of the gradient alone (Rprop): no line search, and no scale to choose. */
+/* Some steps from what was learnt before to what makes the points likelier. */
+static void gp_learn(gaussian *gp, int steps)
+{
+    double now[GP_LEARNT_MAX], before[GP_LEARNT_MAX] = {0}, step[GP_LEARNT_MAX];
+    int count = 3 * gp->dims + 1;
+    for (int i = 0; i < count; i++)
+        step[i] = 0.2;
+    for (int s = 0; s < steps && gp->count > 2; s++) {
+        gradient_of(gp, now);
+        for (int i = 0; i < count; i++) {
+            enum kind kind = kind_of(gp, i);
+            double agree = now[i] * before[i];
+            step[i] = agree > 0 ? fmin(step[i] * 1.3, 1) : agree < 0 ? step[i] * 0.5 : step[i];
+            before[i] = now[i];
+            gp->learnt[i] = fmin(
+                fmax(gp->learnt[i] + (now[i] > 0 ? step[i] : -step[i]), log(prior[kind].least)),
+                log(prior[kind].most));
+        }
+    }
+}
+
+/* ---- predicting -----------------------------------------------------------------------------*/
+static double gp_mean(const gaussian *gp, const uint8_t *x)
+{
+    all_alike(gp, x, gp->count, gp->near);
+    return gp->mean + dot(gp->near, gp->weight, gp->count);
+}
+
+/* The standard deviation at the point of the last gp_mean(). */
+static double gp_deviation(const gaussian *gp)
+{
+    memcpy(gp->scratch, gp->near, (size_t)gp->count * sizeof *gp->scratch);
+    forward(gp, 0, gp->scratch);
+    double left = 1 - dot(gp->scratch, gp->scratch, gp->count);
+    return sqrt(gp->variance * fmax(left, 1e-9));
+}
+
+/* What would be left if the point that is most alike were the only one. */
+/* What it is not above, which costs less. */
+static double gp_deviation_most(const gaussian *gp)
+{
+    double most = 0;
+    for (int i = 0; i < gp->count; i++)
+        most = fmax(most, gp->near[i]);
+    double left = 1 - most * most / (1 + learnt(gp, NOISE, 0));
+    return sqrt(gp->variance * fmax(left, 1e-9));
+}
+
+/* ---- the strategy -----------------------------------------------------------------------------*/
 enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 192, PENDING_MAX = 64 };
 
 struct surrogate {
     bool ready, broken;
-    fa_gp gp;
+    gaussian gp;
     int axis[FA_SEARCH_DIMS_MAX]; /* the parameters that have a choice */
     size_t known;                 /* of which the model was made */
     int64_t learnt;               /* at this many evaluations the lengths were last learnt */
@@ -50,13 +353,12 @@ static bool begin(fa_walk *walk, struct surrogate *s)
     int dims = 0, values[FA_SEARCH_DIMS_MAX] = {1};
     for (int d = 0; d < space->dims; d++)
         if (space->values[d] > 1) {
-            values[dims] =
-                space->values[d] < FA_GP_VALUES_MAX ? space->values[d] : FA_GP_VALUES_MAX;
+            values[dims] = space->values[d] < GP_VALUES_MAX ? space->values[d] : GP_VALUES_MAX;
             s->axis[dims++] = d;
         }
     s->ready = true;
     s->pool = malloc(POOL * sizeof *s->pool);
-    if (fa_gp_init(&s->gp, dims > 0 ? dims : 1, values) != 0 || s->pool == NULL)
+    if (gp_init(&s->gp, dims > 0 ? dims : 1, values) != 0 || s->pool == NULL)
         return false;
     for (int d = 0; d < dims && space->twos != NULL; d++)
         if (space->values[s->axis[d]] == values[d])
@@ -67,7 +369,7 @@ static bool begin(fa_walk *walk, struct surrogate *s)
 static void surrogate_end(void *state)
 {
     struct surrogate *s = state;
-    fa_gp_free(&s->gp);
+    gp_free(&s->gp);
     free(s->pool);
 }
 
@@ -78,7 +380,7 @@ static void place(const fa_walk *walk, const struct surrogate *s, uint64_t rank,
     fa_walk_point(walk, rank, point);
     for (int d = 0; d < s->gp.dims; d++) {
         int64_t values = walk->space.values[s->axis[d]], value = point[s->axis[d]];
-        ret_x[d] = (uint8_t)(values == s->gp.values[d] ? value : value * FA_GP_VALUES_MAX / values);
+        ret_x[d] = (uint8_t)(values == s->gp.values[d] ? value : value * GP_VALUES_MAX / values);
     }
 }
 
@@ -108,14 +410,14 @@ static fa_known *sorted(const fa_walk *walk, int *ret_count)
 static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int count)
 {
     uint8_t x[FA_SEARCH_DIMS_MAX];
-    fa_gp *gp = &s->gp;
+    gaussian *gp = &s->gp;
     double least = log(list[0].cost), middle = log(list[count / 2].cost);
     double cap = 2 * middle - least;
     gp->count = 0;
     s->goal = least - (middle - least) * fmax(0, 1 - (double)walk->spent / (double)walk->expected);
-    for (int i = 0; i < count && i < FA_GP_POINTS_MAX - FAILED_MAX - PENDING_MAX; i++) {
+    for (int i = 0; i < count && i < GP_POINTS_MAX - FAILED_MAX - PENDING_MAX; i++) {
         place(walk, s, list[i].rank, x);
-        fa_gp_add(gp, x, fmin(log(list[i].cost), cap));
+        gp_add(gp, x, fmin(log(list[i].cost), cap));
     }
     int failed = 0;
     for (size_t i = walk->count; i-- > 0 && failed < FAILED_MAX;) {
@@ -123,26 +425,26 @@ static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int 
             continue;
         failed++;
         place(walk, s, walk->known[i].rank, x);
-        fa_gp_add(gp, x, cap);
+        gp_add(gp, x, cap);
     }
     if (walk->spent >= s->learnt + (s->learnt / 20) + 1) {
-        fa_gp_learn(gp, s->learnt == 0 ? 30 : 8);
+        gp_learn(gp, s->learnt == 0 ? 30 : 8);
         s->learnt = walk->spent;
     }
-    fa_gp_solve(gp);
+    gp_solve(gp);
     int told = gp->count;
-    for (size_t i = walk->count; i-- > 0 && gp->count < FA_GP_POINTS_MAX;) {
+    for (size_t i = walk->count; i-- > 0 && gp->count < GP_POINTS_MAX;) {
         if (walk->known[i].cost != 0)
             continue;
         place(walk, s, walk->known[i].rank, x);
         int now = gp->count;
         gp->count = told; /* expected by what is told alone */
-        double expected = fa_gp_mean(gp, x);
+        double expected = gp_mean(gp, x);
         gp->count = now;
-        fa_gp_add(gp, x, expected);
+        gp_add(gp, x, expected);
     }
     if (gp->count > told)
-        fa_gp_solve(gp);
+        gp_solve(gp);
 }
 
 static double expected_gain(double ahead, double deviation)
@@ -161,10 +463,10 @@ static void consider(const fa_walk *walk, const struct surrogate *s, uint64_t ra
         !fa_walk_valid(walk, rank))
         return;
     place(walk, s, rank, x);
-    double ahead = s->goal - fa_gp_mean(&s->gp, x);
-    if (expected_gain(ahead, fa_gp_deviation_most(&s->gp)) <= best->gain)
+    double ahead = s->goal - gp_mean(&s->gp, x);
+    if (expected_gain(ahead, gp_deviation_most(&s->gp)) <= best->gain)
         return;
-    double gain = expected_gain(ahead, fa_gp_deviation(&s->gp));
+    double gain = expected_gain(ahead, gp_deviation(&s->gp));
     if (gain > best->gain)
         *best = (struct hope){rank, gain};
 }

@@ -32,7 +32,7 @@ typedef struct fa_attn_case {
     fa_attn_tensor tensor[FA_ATTN_TENSORS];
     float input_scale[3]; /* standard deviation of Q, K, V */
     float softmax_scale;
-    /* Of a problem beyond dense tensors: how long its sequences are, and what follows (attn_lengths.c). */
+    /* Of a problem beyond dense tensors: how long its sequences are, and what follows. */
     uint64_t seed;
     bool ragged;               /* any lengths, zero too; else drawn by the problem's mean */
     int64_t total_q, total_k;  /* rows of sequences that lie behind one another */
@@ -76,9 +76,6 @@ struct fa_attn_params fa_attn_params_of(const fa_attn_case *what,
 
 /* Elements of a row of O. */
 int32_t fa_attn_columns_of_o(const fa_attn_case *what);
-/* causal_offset of the kernels: query i stands at key i + offset, from which masks and windows count. 0 for TOP_LEFT,
- * else seq_k - seq_q. */
-int32_t fa_attn_causal_offset(const fa_problem *problem);
 /* With every sequence as long as the mean one, where the problem says how long that is. */
 fa_problem fa_attn_mean_problem(const fa_problem *problem);
 /* Bytes of all tensors but LSE, each once. */
@@ -109,16 +106,13 @@ fa_attn_verdict fa_attn_judge(const fa_attn_case *what, const struct fa_attn_com
 /* "batch 2, heads 4/2, seq 239x203, bhsd, padded": for sentences. */
 void fa_attn_case_text(const fa_attn_case *what, char *ret_text, size_t size);
 
-/* ---- attn_lengths.c --------------------------------------------------------------------------*/
+/* ---- sequences of a case, by its seed --------------------------------------------------------*/
 /* Pages of a sequence lie anywhere in the pool, every other sequence begins with the first page of sequence 0, and some
  * pages belong to none; entries of a block table behind a sequence's end name no page. */
 
 /* Of sequence b. */
 int32_t fa_attn_length_q(const fa_attn_case *what, int32_t b);
 int32_t fa_attn_length_k(const fa_attn_case *what, int32_t b);
-
-/* Sets total_q, total_k and num_pages from the case's problem, seed and `ragged`. */
-void fa_attn_lengths_total(fa_attn_case *what);
 
 /* Where the lists stand in one array of 32-bit words. */
 typedef struct fa_attn_lists {

@@ -14,12 +14,16 @@
 #include "call.h"
 #include "fa_attn.h"
 
-/* ---- attn_serving.c --------------------------------------------------------------------------*/
+/* ---- the arguments of serving engines --------------------------------------------------------*/
 /* Strides beyond it, either way, reach outside any memory. In elements. */
 #define FA_ATTN_STRIDE_LIMIT ((int64_t)1 << 48)
 
 /* Whether the problem is of dense tensors: it has nothing that only serving engines pass. */
 bool fa_attn_is_dense(const fa_problem *problem);
+
+/* causal_offset of the kernels: query i stands at key i + offset, from which masks and windows count. 0 for TOP_LEFT,
+ * else seq_k - seq_q. */
+int32_t fa_attn_causal_offset(const fa_problem *problem);
 
 /* Sets the window's ends: -1 where there is none. */
 void fa_attn_window_take(const fa_problem *problem, struct fa_attn_serving_params *params);
@@ -35,14 +39,11 @@ int fa_attn_serving_take(const fa_call *call, const fa_problem *problem, const f
                          fa_call_memory memory, struct fa_attn_serving_params *params,
                          fa_diag *diag);
 
-/* ---- attn_maps.c -----------------------------------------------------------------------------*/
+/* ---- tensor maps -----------------------------------------------------------------------------*/
 /* Reads what maps the entry of a cubin wants: ret_boxes->columns is 0 when it wants none.
  * FA_ECORRUPT: the boxes are impossible, or the entry's parameters are not those that go with them and with a workspace,
  * whose address comes last, or lies in fa_attn_serving_params (the driver would read arguments that nobody passes). */
 int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_boxes, fa_diag *diag);
-
-/* Whether the entry takes fa_attn_serving_params, and not just their beginning, fa_attn_params. */
-int fa_attn_serving_read(const fa_cubin_entry *entry, bool *ret_serving, fa_diag *diag);
 
 /* As fa_op.check_entry. */
 int fa_attn_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
@@ -67,7 +68,7 @@ int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
                         const struct fa_attn_serving_params *params,
                         struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
 
-/* ---- attn_launch.c ---------------------------------------------------------------------------*/
+/* ---- launches --------------------------------------------------------------------------------*/
 /* Launches on tensors of the caller: fa_attn_args (fa_attn.h). */
 extern const fa_launcher fa_attn_launcher;
 

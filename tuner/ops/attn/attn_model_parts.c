@@ -12,6 +12,7 @@
 #include "attn_model.h"
 
 #include "attn_cases.h"
+#include "attn_launch.h"
 #include "model.h"
 
 #include <math.h>
