@@ -4,7 +4,7 @@
  * that names do not pile up; whoever gets the lock checks that the file it locked is still the one of
  * that name, and starts again otherwise. A killed holder leaves its file, which harms nobody.
  */
-#include "lock.h"
+#include "store.h"
 
 #include "sqlite.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A store on a PostgreSQL server: postgres_connection.c makes, asks and gives up a connection, postgres.c is the
- * backend, and postgres_open.c looks at an address and at whose tables are there.
+ * A store on a PostgreSQL server: postgres.c makes, asks and gives up a connection and is the backend,
+ * postgres_open.c looks at an address and at whose tables are there.
  */
 #ifndef FA_DB_POSTGRES_H
 #define FA_DB_POSTGRES_H
@@ -59,20 +59,11 @@ struct fa_postgres {
 int fa_postgres_connect(fa_store *store, fa_diag *diag);
 /* Ends it, and forgets its statements; the next call makes another. */
 void fa_postgres_disconnect(fa_store *store);
-/* The sentence of libpq's last error on the connection, which is given up when it is lost. */
-int fa_postgres_fail(fa_store *store, fa_diag *diag, const PGresult *result, const char *what);
-/* 0 and a good result, or a failure with a sentence. `sent`: the result of sending. A connection whose server
- * does not answer is given up, because a late answer could be taken for that of the next command. */
-int fa_postgres_answer(fa_store *store, int sent, PGresult **ret_result, fa_diag *diag);
 /* Runs commands as they are written for PostgreSQL, and answers the first column of the last one's
  * first row where that is an integer (ret_value may be NULL). */
 int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa_diag *diag);
-int fa_postgres_not_connected(const fa_store *store, fa_diag *diag);
 /* Until there is something to read; false: the time is over. */
 bool fa_postgres_await(struct fa_postgres *postgres, int64_t until_ms);
-/* A copy, with a question mark for every byte that is no part of UTF-8, which is all that the server takes. Caller
- * frees. */
-char *fa_postgres_utf8(const char *text, size_t size);
 /* FA_ENOTSUP with what to install. Once loaded it stays. */
 int fa_pq_load(const fa_pq **ret_pq, fa_diag *diag);
 

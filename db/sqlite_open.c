@@ -15,7 +15,7 @@
  */
 #include "sqlite.h"
 
-#include "lock.h"
+#include "store.h"
 #include "statements.h"
 
 #include <errno.h>

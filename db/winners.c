@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * Compiled kernels by key. The bytes lie beside their hash and are never handed out without having been compared with it:
+ * they would be run on the caller's GPU.
+ *
  * Winners: one per scope, written together with its cubin and its evidence in one transaction and
  * read together in one statement. A winner that is not wholly valid is not served.
  *
@@ -13,6 +16,185 @@
 #include <string.h>
 #include <time.h>
 
+/* ---- compiled kernels -----------------------------------------------------------------------*/
+#define CUBIN_COLUMNS \
+    "cubin.key, cubin.entry, cubin.sm, cubin.compile_ms, cubin.log, cubin.hash, cubin.bytes"
+/* Behind a cubin `found` by its key: reads all columns from the table. A damaged index may name another
+ * cubin's row, and SQLite would take the key from the index and the bytes from that row. */
+#define CUBIN_ROW " LEFT JOIN cubin ON cubin.id = found.id "
+
+static const char get_sql[] =
+    "SELECT " CUBIN_COLUMNS " FROM cubin AS found" CUBIN_ROW "WHERE found.key = ?";
+
+static int check_cubin(const fa_cubin_record *record, fa_diag *diag)
+{
+    if (record == NULL || memchr(record->key, 0, sizeof record->key) == NULL ||
+        record->key[0] == 0 || memchr(record->entry, 0, sizeof record->entry) == NULL)
+        return fa_fail(diag, FA_EINVAL, "a cubin needs a key and an entry that end");
+    if (record->bytes == NULL || record->size == 0 || record->size > FA_STORE_CUBIN_MAX)
+        return fa_fail(diag, FA_EINVAL, "a cubin has %zu bytes: 1 to %d can be stored",
+                       record->size, FA_STORE_CUBIN_MAX);
+    return 0;
+}
+
+/* A statement about one cubin. */
+static fa_binder about_key(fa_store *store, const char *sql, const char *key, fa_diag *diag)
+{
+    fa_binder binder = fa_db_prepare(store, sql, diag);
+    fa_bind(&binder, fa_text(key));
+    return binder;
+}
+
+static int cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag)
+{
+    fa_binder binder = about_key(store, "SELECT 1 FROM cubin WHERE key = ?", key, diag);
+    return fa_db_run_exists(store, &binder, ret_exists, diag);
+}
+
+/* CUBIN_COLUMNS; the reader has failed when the bytes are not those of that key. */
+static void read_cubin(fa_reader *reader, const char *key, fa_cubin_record *ret_record)
+{
+    fa_cubin_record record = {0};
+    char stored[FA_HASH_HEX], now[FA_HASH_HEX];
+    fa_read_copy(reader, record.key, sizeof record.key);
+    fa_read_copy(reader, record.entry, sizeof record.entry);
+    record.sm = (int32_t)fa_read_int(reader, 0, INT32_MAX);
+    record.compile_ms = fa_read_real(reader, 0);
+    record.log = fa_read_owned(reader);
+    fa_read_copy(reader, stored, sizeof stored);
+    const void *bytes = fa_read_blob(reader, FA_STORE_CUBIN_MAX, &record.size);
+    if (reader->rc == 0) {
+        fa_hash_bytes(bytes, record.size, now);
+        if (record.size == 0 || strcmp(record.key, key) != 0 || strcmp(stored, now) != 0)
+            fa_read_fail(reader, FA_ECORRUPT);
+    }
+    if (reader->rc == 0 && (record.bytes = malloc(record.size)) == NULL)
+        fa_read_fail(reader, FA_ENOMEM);
+    if (reader->rc != 0) {
+        fa_cubin_record_free(&record);
+        return;
+    }
+    memcpy(record.bytes, bytes, record.size);
+    *ret_record = record;
+}
+
+/* FA_ENOTFOUND when there is none, FA_ECORRUPT when it was read whole and is not what was stored. */
+static int get_cubin(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
+{
+    fa_reader reader;
+    fa_binder binder = about_key(store, get_sql, key, diag);
+    int rc = fa_db_run_row(store, &binder, &reader, diag);
+    if (rc < 0)
+        return rc;
+    if (rc == 0)
+        return fa_fail(diag, FA_ENOTFOUND, "store %s has no cubin %s", store->path, key);
+    read_cubin(&reader, key, ret_record);
+    rc = fa_read_end(&reader, diag);
+    if (rc == 0)
+        return fa_fail(diag, FA_ECORRUPT,
+                       "store %s: cubin %s does not match its hash and was discarded; it will "
+                       "be compiled again",
+                       store->path, key);
+    return rc < 0 ? rc : 0;
+}
+
+static int delete_key(fa_store *store, const char *key, fa_diag *diag)
+{
+    fa_binder binder = about_key(store, "DELETE FROM cubin WHERE key = ?", key, diag);
+    return fa_db_run(store, &binder, diag);
+}
+
+/* Looks again inside the transaction: another process may have stored a good one since. */
+static int drop_body(fa_store *store, void *context, fa_diag *diag)
+{
+    fa_cubin_record record = {0};
+    int rc = get_cubin(store, context, &record, diag);
+    fa_cubin_record_free(&record);
+    if (rc == FA_ECORRUPT && !store->damaged)
+        return delete_key(store, context, diag);
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+/* Deletes the row if it is still corrupt; best effort. */
+static void drop_cubin(fa_store *store, const char *key)
+{
+    if (!store->read_only && !store->damaged)
+        fa_db_write(store, drop_body, (void *)(uintptr_t)key, NULL);
+}
+
+/* A cubin that is stored and sound stays: its proof is about its very bytes. */
+static int put_cubin(fa_store *store, const fa_cubin_record *record, fa_diag *diag)
+{
+    fa_cubin_record earlier = {0};
+    int rc = get_cubin(store, record->key, &earlier, diag);
+    fa_cubin_record_free(&earlier);
+    if (rc == 0)
+        return 0;
+    if (rc == FA_ECORRUPT && !store->damaged)
+        rc = delete_key(store, record->key, diag);
+    if (rc != 0 && rc != FA_ENOTFOUND)
+        return rc;
+    char hash[FA_HASH_HEX];
+    fa_hash_bytes(record->bytes, record->size, hash);
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO cubin (key, entry, sm, compile_ms, log, hash, unix_time, bytes) "
+                      "VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
+                      diag);
+    fa_bind(&binder, fa_text(record->key), fa_text(record->entry), fa_int(record->sm),
+            fa_real(record->compile_ms));
+    /* A compiler log of more than a megabyte is cut. */
+    fa_bind(&binder, fa_text_start(record->log, FA_STORE_TEXT_MAX), fa_text(hash));
+    if (store->absent)
+        fa_bind(&binder, fa_int(0)); /* the same content of a bundle gives the same bytes */
+    else
+        fa_bind(&binder, fa_now());
+    fa_bind(&binder, fa_blob(record->bytes, record->size));
+    return fa_db_run(store, &binder, diag);
+}
+
+static int put_cubin_body(fa_store *store, void *context, fa_diag *diag)
+{
+    return put_cubin(store, context, diag);
+}
+
+int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag)
+{
+    int rc = check_cubin(record, diag);
+    return rc != 0 ? rc : fa_db_change(store, put_cubin_body, (void *)(uintptr_t)record, diag);
+}
+
+int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    if (rc != 0)
+        return rc;
+    if (key == NULL || key[0] == 0)
+        return fa_fail(diag, FA_EINVAL, "no cubin key given");
+    rc = get_cubin(store, key, ret_record, diag);
+    if (rc == FA_ECORRUPT)
+        drop_cubin(store, key);
+    return rc;
+}
+
+int fa_store_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    return rc != 0 ? rc : cubin_exists(store, key, ret_exists, diag);
+}
+
+void fa_cubin_record_free(fa_cubin_record *record)
+{
+    if (record == NULL)
+        return;
+    free(record->bytes);
+    free(record->log);
+    record->bytes = NULL;
+    record->log = NULL;
+    record->size = 0;
+}
+
+/* ---- winners --------------------------------------------------------------------------------*/
 #define FA_COLUMN_RECORD fa_winner_record
 static const fa_member columns[] = {FA_WINNER_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 
@@ -105,7 +287,7 @@ int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cu
     int rc;
     if ((rc = fa_db_scope_check(&winner->scope, diag)) != 0 ||
         (rc = fa_db_trial_check(&winner->trial, diag)) != 0 ||
-        (cubin != NULL && (rc = fa_db_cubin_check(cubin, diag)) != 0))
+        (cubin != NULL && (rc = check_cubin(cubin, diag)) != 0))
         return rc;
     fa_origin origin;
     if (fa_origin_parse(fa_origin_name(winner->origin), &origin) != 0)
@@ -146,7 +328,7 @@ static int weigh_earlier(fa_store *store, int64_t scope_id, fa_origin origin,
     fa_winner_record_free(&earlier);
     rc = fa_read_end(&reader, diag);
     if (rc == 1) {
-        rc = fa_db_cubin_exists(store, earlier.cubin_key, &servable, diag);
+        rc = cubin_exists(store, earlier.cubin_key, &servable, diag);
         bool better = fa_origin_trust(earlier.origin) < fa_origin_trust(origin);
         *ret_earlier = servable && better ? EARLIER_BETTER : EARLIER_WORSE;
     } else if (rc == 0) {
@@ -180,7 +362,7 @@ static int add_row(fa_store *store, int64_t scope_id, const fa_winner_record *wi
 static int need_cubin(fa_store *store, const char *key, fa_diag *diag)
 {
     bool exists = false;
-    int rc = fa_db_cubin_exists(store, key, &exists, diag);
+    int rc = cubin_exists(store, key, &exists, diag);
     if (rc != 0 || exists)
         return rc;
     return fa_fail(diag, FA_ESTORE,
@@ -208,7 +390,7 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
         return rc;
     putting->kept = earlier == EARLIER_BETTER && !putting->replace;
     if (putting->cubin != NULL)
-        rc = fa_db_cubin_put(store, putting->cubin, diag);
+        rc = put_cubin(store, putting->cubin, diag);
     else if (!putting->kept)
         rc = need_cubin(store, winner->cubin_key, diag);
     if (rc == 0 && !putting->kept)
@@ -262,14 +444,14 @@ int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag)
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-/* 1: the reader stands before scope_id, WINNER_COLUMNS and FA_CUBIN_COLUMNS of the scope's winner. */
+/* 1: the reader stands before scope_id, WINNER_COLUMNS and CUBIN_COLUMNS of the scope's winner. */
 static int find_winner(fa_store *store, const fa_scope *scope, fa_reader *ret_reader, fa_diag *diag)
 {
     fa_binder binder =
         fa_db_prepare(store,
-                      "SELECT winner.scope_id, " WINNER_COLUMNS ", " FA_CUBIN_COLUMNS
+                      "SELECT winner.scope_id, " WINNER_COLUMNS ", " CUBIN_COLUMNS
                       " FROM scope JOIN winner ON winner.scope_id = scope.id "
-                      "LEFT JOIN cubin AS found ON found.key = winner.cubin_key" FA_CUBIN_ROW
+                      "LEFT JOIN cubin AS found ON found.key = winner.cubin_key" CUBIN_ROW
                       "WHERE scope.key = ? AND scope.problem_key = ? AND scope.silicon = ? "
                       "AND scope.templates = ? AND scope.policy = ?",
                       diag);
@@ -309,7 +491,7 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
     read_winner(&reader, &winner);
     int why = reader.rc;
     if (why == 0 && ret_cubin != NULL)
-        fa_db_cubin_read(&reader, winner.cubin_key, &cubin);
+        read_cubin(&reader, winner.cubin_key, &cubin);
     rc = fa_read_end(&reader, diag);
     if (rc == 1) {
         *ret_winner = winner;
@@ -322,7 +504,7 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
         return rc;
     if (why != 0)
         return refuse_row(store, scope_id, why, diag);
-    fa_db_cubin_drop(store, winner.cubin_key);
+    drop_cubin(store, winner.cubin_key);
     return fa_fail(diag, FA_ECORRUPT,
                    "store %s: the winner's cubin %s is missing or does not match its hash; "
                    "it must be compiled again",

@@ -9,7 +9,6 @@
 
 #include "check.h"
 
-#include "lock.h"
 #include "store.h"
 #include "buf.h"
 #include "error.h"

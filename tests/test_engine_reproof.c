@@ -7,7 +7,6 @@
 
 #include "buf.h"
 #include "driver.h"
-#include "lock.h"
 #include "session.h"
 #include "store.h"
 

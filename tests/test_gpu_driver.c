@@ -4,7 +4,7 @@
  */
 #include "driver_fixture.h"
 
-#include "nvml.h"
+#include "driver.h"
 
 #include <sys/wait.h>
 

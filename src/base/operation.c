@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of the operations that this process knows: the built-in ones, each read when it is first asked for, then
+ * Operations: an operation.json read, its table of fields and its products, whose texts stay in the document, which lives
+ * as long as the operation; and the list of those that this process knows: the built-in ones, each read when it is first asked for, then
  * what was added. It only grows: readers take its count first and need no lock, whoever adds holds the mutex.
  */
 #include "operation.h"
 
 #include "buf.h"
 #include "error.h"
+#include "json.h"
+#include "problem.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +20,457 @@
 #include <string.h>
 #include <unistd.h>
 
+/* ---- one field ------------------------------------------------------------------------------*/
+/* How a property of a field is read. */
+enum reading {
+    TEXT,
+    INTEGER,
+    FLAG,
+    EARLIER, /* the name of an earlier field */
+    SHOWN_AS,
+    KIND,
+    LIST,
+};
+
+#define AT(member) offsetof(fa_field, member)
+
+static const struct property {
+    const char *key;
+    enum reading reading;
+    size_t at;
+} properties[] = {
+    {"name", TEXT, AT(name)},
+    {"kind", KIND, AT(kind)},
+    {"label", TEXT, AT(label)},
+    {"words", TEXT, AT(words)},
+    {"key", TEXT, AT(key)},
+    {"macro", TEXT, AT(macro)},
+    {"option", TEXT, AT(option)},
+    {"option_help", TEXT, AT(option_help)},
+    {"min", INTEGER, AT(min)},
+    {"max", INTEGER, AT(max)},
+    {"default", INTEGER, AT(preset)},
+    {"shapes_source", FLAG, AT(shapes_source)},
+    {"unnamed", FLAG, AT(unnamed)},
+    {"length", FLAG, AT(length)},
+    {"nonempty", FLAG, AT(nonempty)},
+    {"optional", FLAG, AT(optional)},
+    {"feature", FLAG, AT(feature)},
+    {"choices", LIST, AT(choice)},
+    {"member", TEXT, AT(member)},
+    {"c_prefix", TEXT, AT(c_prefix)},
+    {"hint", TEXT, AT(hint)},
+    {"bars", TEXT, AT(bars)},
+    {"option_value", TEXT, AT(option_value)},
+    {"bare", TEXT, AT(bare)},
+    {"also", TEXT, AT(also)},
+    {"also_help", TEXT, AT(also_help)},
+    {"sweep_help", TEXT, AT(sweep_help)},
+    {"also_sweep_help", TEXT, AT(also_sweep_help)},
+    {"both", TEXT, AT(both)},
+    {"label_apart", TEXT, AT(label_apart)},
+    {"multiple", INTEGER, AT(multiple)},
+    {"anchored", FLAG, AT(anchored)},
+    {"single", FLAG, AT(single)},
+    {"quiet", FLAG, AT(quiet)},
+    {"late", FLAG, AT(late)},
+    {"divides", EARLIER, AT(divides)},
+    {"follows", EARLIER, AT(follows)},
+    {"needs", EARLIER, AT(needs)},
+    {"at_most", EARLIER, AT(at_most)},
+    {"key_as", SHOWN_AS, AT(key_as)},
+    {"macro_as", SHOWN_AS, AT(macro_as)},
+};
+
+static const char *const kinds[] = {"integer", "choice", "boolean", NULL};
+static const char *const as_names[] = {"value", "nonzero", "not", NULL};
+
+static int index_of(const char *const *names, const char *name)
+{
+    for (int i = 0; names[i] != NULL; i++)
+        if (names[i][0] == name[0] && strcmp(names[i], name) == 0)
+            return i;
+    return -1;
+}
+
+/* A text that names one of these. */
+static int read_name(const cJSON *json, const char *key, const char *const *names, int *ret,
+                     const char *where, fa_diag *diag)
+{
+    const char *text = "";
+    int rc = fa_json_text(json, key, &text, where, diag);
+    if (rc != 0)
+        return rc;
+    *ret = index_of(names, text);
+    return *ret >= 0 ? 0
+                     : fa_fail(diag, FA_EINVAL, "%s: \"%s\" is \"%.40s\", which is not known",
+                               where, key, text);
+}
+
+static int read_choices(const cJSON *json, fa_field *field, const char *where, fa_diag *diag)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "choices");
+    int count = cJSON_GetArraySize(list);
+    if ((field->kind == FA_FIELD_CHOICE) != (count > 0) || count > FA_CHOICES_MAX)
+        return fa_fail(diag, FA_EINVAL, "%s: \"choices\" must be 1 to %d names of a choice", where,
+                       FA_CHOICES_MAX);
+    for (int i = 0; i < count; i++) {
+        field->choice[i] = cJSON_GetStringValue(cJSON_GetArrayItem(list, i));
+        if (field->choice[i] == NULL || field->choice[i][0] == 0 ||
+            strlen(field->choice[i]) >= FA_NAME_MAX)
+            return fa_fail(diag, FA_EINVAL, "%s: \"choices\" must be names", where);
+    }
+    if (field->kind != FA_FIELD_INTEGER) {
+        field->min = 0;
+        field->max = count > 0 ? count - 1 : 1;
+    }
+    return 0;
+}
+
+static int read_property(const cJSON *json, const struct property *property,
+                         const fa_operation *operation, fa_field *field, const char *where,
+                         fa_diag *diag)
+{
+    void *to = (char *)field + property->at;
+    const char *text = "";
+    int64_t value = 0;
+    int choice = 0, rc = 0;
+    switch (property->reading) {
+    case TEXT:
+        return fa_json_text(json, property->key, to, where, diag);
+    case FLAG:
+        return fa_json_bool(json, property->key, to, where, diag);
+    case INTEGER:
+        rc = fa_json_int(json, property->key, INT32_MIN, INT32_MAX, &value, where, diag);
+        *(int32_t *)to = (int32_t)value;
+        return rc;
+    case EARLIER:
+        rc = fa_json_text(json, property->key, &text, where, diag);
+        *(int *)to = fa_operation_field_index(operation, text);
+        return rc != 0 || *(int *)to >= 0
+                   ? rc
+                   : fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name an earlier field", where,
+                             property->key);
+    case SHOWN_AS:
+        rc = read_name(json, property->key, as_names, &choice, where, diag);
+        *(fa_field_as *)to = (fa_field_as)choice;
+        return rc;
+    case KIND:
+        rc = read_name(json, property->key, kinds, &choice, where, diag);
+        *(fa_field_kind *)to = (fa_field_kind)choice;
+        return rc;
+    case LIST: /* once the kind is known */
+        break;
+    }
+    return 0;
+}
+
+static int read_properties(const cJSON *json, const fa_operation *operation, fa_field *field,
+                           const char *where, fa_diag *diag)
+{
+    enum { COUNT = sizeof properties / sizeof *properties };
+    const char *keys[COUNT + 1] = {NULL};
+    for (int i = 0; i < COUNT; i++) {
+        keys[i] = properties[i].key;
+        void *to = (char *)field + properties[i].at;
+        if (properties[i].reading == TEXT)
+            *(const char **)to = "";
+        else if (properties[i].reading == EARLIER)
+            *(int *)to = -1;
+    }
+    int rc = operation->owned != NULL ? fa_json_check_keys(json, keys, where, diag) : 0;
+    for (cJSON *item = json->child; rc == 0 && item != NULL; item = item->next) {
+        const cJSON from_here = {.type = cJSON_Object, .child = item};
+        int at = index_of(keys, item->string);
+        if (at >= 0)
+            rc = read_property(&from_here, &properties[at], operation, field, where, diag);
+    }
+    return rc;
+}
+
+/* What the texts must be, and what follows from those that are absent. */
+static int settle_texts(const cJSON *json, fa_field *field, const char *where, fa_diag *diag)
+{
+    if (!fa_is_identifier(field->name) || strcmp(field->name, "operation") == 0)
+        return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
+    if (field->member[0] == 0)
+        field->member = field->name;
+    if (cJSON_GetObjectItemCaseSensitive(json, "key") == NULL)
+        field->key = field->name;
+    if (field->label[0] == 0 && field->kind != FA_FIELD_CHOICE)
+        field->label = field->name;
+    if (field->macro[0] != 0 && !fa_is_identifier(field->macro))
+        return fa_fail(diag, FA_EINVAL, "%s: \"macro\" must be an identifier", where);
+    return 0;
+}
+
+static int read_field(const cJSON *json, fa_operation *operation, const char *where, fa_diag *diag)
+{
+    fa_field *field = &operation->field[operation->field_count];
+    *field = (fa_field){.max = INT32_MAX, .multiple = 1};
+    int rc;
+    if ((rc = read_properties(json, operation, field, where, diag)) != 0 ||
+        (rc = settle_texts(json, field, where, diag)) != 0 ||
+        (rc = read_choices(json, field, where, diag)) != 0)
+        return rc;
+    field->required = field->kind == FA_FIELD_INTEGER && field->follows < 0 &&
+                      cJSON_GetObjectItemCaseSensitive(json, "default") == NULL;
+    field->optional = field->optional || field->feature;
+    field->quiet = field->quiet || field->optional || field->kind == FA_FIELD_BOOLEAN;
+    if (field->multiple < 1 || field->min > field->max)
+        return fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
+    return 0;
+}
+
+/* ---- one operation --------------------------------------------------------------------------*/
+/* Bytes that the longest key of its problems needs. */
+static size_t longest_key(const fa_operation *operation)
+{
+    size_t size = strlen(operation->name) + 1;
+    for (int i = 0; i < operation->field_count; i++) {
+        size_t value = 11; /* digits of INT32_MIN */
+        for (int c = 0; operation->field[i].choice[c] != NULL; c++)
+            if (strlen(operation->field[i].choice[c]) > value)
+                value = strlen(operation->field[i].choice[c]);
+        size += 2 + strlen(operation->field[i].key) + value;
+    }
+    return size;
+}
+
+static int read_fields(const cJSON *list, fa_operation *operation, const char *where, fa_diag *diag)
+{
+    const cJSON *item;
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) < 1 ||
+        cJSON_GetArraySize(list) > FA_PROBLEM_VALUES)
+        return fa_fail(diag, FA_EINVAL, "%s: \"fields\" must be a list of 1 to %d", where,
+                       FA_PROBLEM_VALUES);
+    cJSON_ArrayForEach (item, list) {
+        char place[256];
+        snprintf(place, sizeof place, "%.200s: fields[%d]", where, operation->field_count);
+        if (!cJSON_IsObject(item))
+            return fa_fail(diag, FA_EINVAL, "%s must be an object", place);
+        int rc = read_field(item, operation, place, diag);
+        if (rc != 0)
+            return rc;
+        const char *name = operation->field[operation->field_count].name;
+        if (fa_operation_field_index(operation, name) >= 0)
+            return fa_fail(diag, FA_EINVAL, "%s: there is a field \"%s\" already", place, name);
+        operation->field_count++;
+    }
+    if (longest_key(operation) > FA_PROBLEM_KEY_MAX)
+        return fa_fail(diag, FA_EINVAL, "%s: a problem's key would be longer than %d bytes", where,
+                       FA_PROBLEM_KEY_MAX - 1);
+    return 0;
+}
+
+/* Index of the field that a product's key names; FA_EINVAL with a sentence. */
+static int read_field_name(const cJSON *json, const char *key, const fa_operation *operation,
+                           int *ret_index, const char *where, fa_diag *diag)
+{
+    const char *name = "";
+    int rc = fa_json_text_needed(json, key, &name, where, diag);
+    *ret_index = fa_operation_field_index(operation, name);
+    if (rc == 0 && *ret_index < 0)
+        rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name a field", where, key);
+    return rc;
+}
+
+static int read_products(const cJSON *list, fa_operation *operation, const char *where,
+                         fa_diag *diag)
+{
+    const cJSON *item;
+    if (cJSON_GetArraySize(list) > FA_PRODUCTS_MAX)
+        return fa_fail(diag, FA_EINVAL, "%s: more than %d products", where, FA_PRODUCTS_MAX);
+    cJSON_ArrayForEach (item, list) {
+        fa_product *product = &operation->product[operation->product_count++];
+        int64_t low = 1;
+        int rc;
+        if ((rc = fa_json_text_needed(item, "option", &product->option, where, diag)) != 0 ||
+            (rc = fa_json_text_needed(item, "help", &product->help, where, diag)) != 0 ||
+            (rc = read_field_name(item, "field", operation, &product->field, where, diag)) != 0 ||
+            (rc = read_field_name(item, "by", operation, &product->by, where, diag)) != 0)
+            return rc;
+        rc = fa_json_int(item, "min", 1, INT32_MAX, &low, where, diag);
+        if (rc != 0 && rc != FA_ENOTFOUND)
+            return rc;
+        product->min = (int32_t)low;
+    }
+    return 0;
+}
+
+void fa_operation_free(fa_operation *operation)
+{
+    if (operation != NULL)
+        cJSON_Delete(operation->owned);
+    free(operation);
+}
+
+/* A text that may be absent: then "". */
+static int read_optional(const cJSON *json, const char *key, const char **ret, const char *where,
+                         fa_diag *diag)
+{
+    *ret = "";
+    int rc = fa_json_text(json, key, ret, where, diag);
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+/* The keys of the document, and of the objects in its lists. */
+static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
+{
+    static const char *const all[] = {
+        "name",    "title",      "default",         "example",       "sweep_example",
+        "counts",  "fields",     "products",        "shorthands",    "backward",
+        "models",  "model_work", "common",          "reference",     "reference_of_features",
+        "tensors", "scalars",    "tolerance",       "specification", "parameters",
+        "answer",  "flops",      "flops_halved_by", "bytes",         "untrusted",
+        "search",  NULL};
+    static const struct {
+        const char *list, *keys[16];
+    } parts[] = {{"tensors",
+                  {"name", "dtype", "shape", "output", "made", "strided", "align", "when",
+                   "updated", "range", "partial", "symbol", "parameter"}},
+                 {"scalars", {"name", "value", "dtype"}},
+                 {"products", {"option", "field", "by", "min", "help"}},
+                 {"shorthands", {"option", "value", "set", "values", "help"}}};
+    static const char *const tolerance[] = {"ulps", "relative", "of_largest", "absolute", NULL};
+    char place[256];
+    int rc = fa_json_check_keys(json, all, where, diag);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const cJSON *item;
+        int at = 0;
+        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, parts[i].list)) {
+            snprintf(place, sizeof place, "%.200s: %s[%d]", where, parts[i].list, at++);
+            if (rc == 0)
+                rc = fa_json_check_keys(item, parts[i].keys, place, diag);
+        }
+    }
+    snprintf(place, sizeof place, "%.200s: \"tolerance\"", where);
+    return rc != 0 ? rc
+                   : fa_json_check_keys(cJSON_GetObjectItemCaseSensitive(json, "tolerance"),
+                                        tolerance, place, diag);
+}
+
+static int read_document(fa_operation *operation, const char *where, fa_diag *diag)
+{
+    const cJSON *json = operation->document;
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
+    int rc = operation->owned != NULL ? check_keys(json, where, diag) : 0;
+    if (rc == 0)
+        rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
+    if (rc != 0)
+        return rc;
+    if (!fa_is_identifier(operation->name))
+        return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
+    operation->is_default = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "default"));
+    if ((rc = fa_json_text_needed(json, "title", &operation->title, where, diag)) != 0 ||
+        (rc = read_optional(json, "example", &operation->example, where, diag)) != 0 ||
+        (rc = read_optional(json, "sweep_example", &operation->sweep_example, where, diag)) != 0)
+        return rc;
+    rc = read_fields(cJSON_GetObjectItemCaseSensitive(json, "fields"), operation, where, diag);
+    return rc == 0 ? read_products(cJSON_GetObjectItemCaseSensitive(json, "products"), operation,
+                                   where, diag)
+                   : rc;
+}
+
+/* Takes `owned`, also where it fails; NULL, of a document that is built in: its keys are not looked at again, and it lives
+ * as long as the program. */
+static int make_operation(const cJSON *document, cJSON *owned, const char *where,
+                          fa_operation **ret_operation, fa_diag *diag)
+{
+    fa_operation *operation = calloc(1, sizeof *operation);
+    if (operation == NULL) {
+        cJSON_Delete(owned);
+        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    }
+    operation->document = document;
+    operation->owned = owned;
+    int rc = read_document(operation, where, diag);
+    if (rc == 0)
+        *ret_operation = operation;
+    else
+        fa_operation_free(operation);
+    return rc;
+}
+
+int fa_operation_read(const char *text, size_t size, const char *where,
+                      fa_operation **ret_operation, fa_diag *diag)
+{
+    cJSON *document = NULL;
+    int rc = fa_json_parse(text, size, where, &document, diag);
+    return rc != 0 ? rc : make_operation(document, document, where, ret_operation, diag);
+}
+
+/* ---- what a table of fields says ------------------------------------------------------------*/
+int fa_operation_field_index(const fa_operation *operation, const char *name)
+{
+    for (int i = 0; i < operation->field_count; i++)
+        if (strcmp(operation->field[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static int rank(const fa_field *f, fa_order order)
+{
+    bool integer = f->kind == FA_FIELD_INTEGER;
+    switch (order) {
+    case FA_ORDER_WORDS:
+        return f->quiet ? 2 : f->late;
+    case FA_ORDER_COLUMNS:
+        return f->feature ? 3 : f->kind == FA_FIELD_BOOLEAN ? 2 : f->late;
+    case FA_ORDER_OPTIONS:
+        return f->feature                   ? 5
+               : f->also[0] != 0            ? 0
+               : integer                    ? 1 + f->late
+               : f->kind == FA_FIELD_CHOICE ? 3
+                                            : 4;
+    case FA_ORDER_SWEEP:
+        return f->shapes_source ? !integer : f->length ? 4 : f->nonempty ? 3 : 2;
+    case FA_ORDER_LISTING:
+        break;
+    }
+    return f->kind == FA_FIELD_BOOLEAN ? 6
+           : f->shapes_source          ? !integer
+           : f->length                 ? 2
+           : f->nonempty               ? 3
+           : integer                   ? 4
+                                       : 5;
+}
+
+void fa_operation_order(const fa_operation *operation, fa_order order,
+                        int ret_field[FA_PROBLEM_VALUES])
+{
+    int count = 0;
+    for (int at = 0; count < operation->field_count; at++)
+        for (int i = 0; i < operation->field_count; i++)
+            if (rank(&operation->field[i], order) == at)
+                ret_field[count++] = i;
+}
+
+int32_t fa_field_shown(fa_field_as as, int32_t value)
+{
+    return as == FA_AS_VALUE ? value : as == FA_AS_NONZERO ? value != 0 : value == 0;
+}
+
+const char *fa_field_text(const fa_field *field, int32_t value, char room[16])
+{
+    if (field->kind == FA_FIELD_BOOLEAN)
+        return value != 0 ? "true" : "false";
+    if (field->kind == FA_FIELD_CHOICE)
+        return value >= field->min && value <= field->max ? field->choice[value] : "unknown";
+    snprintf(room, 16, "%d", value);
+    return room;
+}
+
+int fa_field_choice(const fa_field *field, const char *name)
+{
+    for (int i = 0; field->choice[i] != NULL; i++)
+        if (strcmp(field->choice[i], name) == 0)
+            return i;
+    return -1;
+}
+
+/* ---- the operations of this process ---------------------------------------------------------*/
 enum { OPERATION_TEXT_MAX = 1 << 20 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* who adds holds it */
@@ -32,7 +486,7 @@ static const fa_operation *read_builtin(int index)
 {
     const struct fa_operation_builtin *is = &fa_operations_builtin[index];
     fa_operation *none = NULL, *made = NULL;
-    if (fa_operation_make(is->document, is->where, &made, NULL) != 0)
+    if (make_operation(is->document, NULL, is->where, &made, NULL) != 0)
         return NULL;
     if (atomic_compare_exchange_strong(&known[index], &none, made))
         return made;

@@ -136,10 +136,7 @@ int fa_field_choice(const fa_field *field, const char *name);
 int32_t fa_field_shown(fa_field_as as, int32_t value);
 
 /* ---- from an operation.json to an operation that nobody knows yet ---------------------------*/
-/* `where` names the document in sentences. The caller frees what it does not make known. make: of a document that is
- * built in: its keys are not looked at again, and it lives as long as the program. */
-int fa_operation_make(const cJSON *document, const char *where, fa_operation **ret_operation,
-                      fa_diag *diag);
+/* `where` names the document in sentences. The caller frees what it does not make known. */
 int fa_operation_read(const char *text, size_t size, const char *where,
                       fa_operation **ret_operation, fa_diag *diag);
 void fa_operation_free(fa_operation *operation);

@@ -19,7 +19,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* ---- messages (channel.c) --------------------------------------------------------------------*/
+/* ---- messages -------------------------------------------------------------------------------*/
 /* Messages between the engine and its worker processes: a JSON object and an optional blob, framed
  * with their lengths over a stream socket. Both ends treat the other as hostile: lengths are
  * bounded before anything is allocated, JSON is checked before it is used.
@@ -46,7 +46,7 @@ int fa_message_decode(const void *bytes, size_t size, fa_message *ret_message, s
 int fa_message_write(int fd, const cJSON *json, const void *blob, size_t blob_size, fa_diag *diag);
 int fa_message_read(int fd, fa_message *ret_message, fa_diag *diag);
 
-/* ---- children and their loop (pool.c) -------------------------------------------------------*/
+/* ---- children and their loop ----------------------------------------------------------------*/
 typedef struct fa_child fa_child;
 
 enum { FA_LOOP_CHILDREN_MAX = 320 };

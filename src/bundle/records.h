@@ -8,7 +8,7 @@
  *    "config":{"family":…,"tunables":{…}},"predicted_us":38.1,"median_us":…,"evidence":{"space":…,"trials":[…]}}
  *
  * A line is the row that a bundle has of the winner (FA_WINNER_FIELDS), less what a compile of its config gives again.
- * Origins are measured, transferred and predicted; only measured lines have times of their own (trial_list.c) and
+ * Origins are measured, transferred and predicted; only measured lines have times of their own and
  * "cubin_key", the key of the cubin that was measured, by which anybody can tell whether that is still the kernel.
  * "driver_version" is the driver under which the cubin was proved in the store that wrote the line; an import leaves it
  * out. "unix_time" is when a measured winner was measured; a line without it was measured by the day of the file.
@@ -74,7 +74,7 @@ void fa_baseline_gpu(const char *name, char ret_name[64]);
 /* FA_EINVAL with a sentence: also of lines whose times are made up ("dry_run"). */
 int fa_baseline_from_json(const cJSON *json, fa_baseline *ret_baseline, fa_diag *diag);
 
-/* ---- trials of an evidence (trial_list.c) ----------------------------------------------------*/
+/* ---- trials of an evidence ------------------------------------------------------------------*/
 /* Trials that travel with a winner, in its evidence: in a bundle and in a line of records alike.
  *
  * Workload: some dozen measured trials a winner, the best of them with their samples. What is read may
@@ -97,17 +97,8 @@ void fa_trial_list_lighten(fa_trial_record *record);
 void fa_trial_list_cut(fa_trial_list *list, size_t left);
 void fa_trial_list_free(fa_trial_list *list);
 
-/* What is kept of a trial where its cubin is not: the config, its times and its proof. */
-extern const fa_member fa_timed_members[];
-/* With its times to the nanosecond, and 0 for what is not known. */
-fa_trial fa_timed_trial(const fa_trial *trial);
-/* Whether its median lies in its interval. */
-bool fa_timed_is_good(const fa_trial *trial);
-
 /* The "trials" of an evidence. NULL: out of memory. */
 cJSON *fa_trial_list_to_json(const fa_trial_list *list);
-/* Joins those of an evidence, which may be NULL; FA_EINVAL with a sentence leaves some of them in the list. FA_ENOMEM. */
-int fa_trial_list_from_json(const cJSON *trials, fa_trial_list *list, fa_diag *diag);
 /* The same of a text, which may be NULL; a trial that cannot be is passed over. FA_ENOMEM. */
 int fa_trial_list_from_evidence(const char *evidence, fa_trial_list *list, fa_diag *diag);
 

@@ -20,7 +20,6 @@
 #include "driver.h"
 #include "hash.h"
 #include "job.h"
-#include "lock.h"
 #include "manifest.h"
 #include "lookup.h"
 #include "pool.h"

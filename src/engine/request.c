@@ -8,7 +8,7 @@
 #include "catalogue.h"
 #include "driver.h"
 #include "error.h"
-#include "lock.h"
+#include "store.h"
 #include "manifest.h"
 #include "problem.h"
 #include "search.h"

@@ -7,7 +7,7 @@
 #define FA_ENGINE_REQUEST_H
 
 #include "fa_tune.h"
-#include "lock.h"
+#include "store.h"
 #include "session.h"
 
 /* Copies a caller's struct that begins with its size and may be of an older, shorter version; the rest of

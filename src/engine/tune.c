@@ -6,7 +6,6 @@
 
 #include "request.h"
 #include "job.h"
-#include "lock.h"
 #include "problem.h"
 #include "store.h"
 #include "stored.h"

@@ -5,7 +5,7 @@
  * Workload: one read before and after the samples of a trial. Everything is optional: what a board
  * or driver does not tell stays 0, and a machine without NVML tunes all the same.
  */
-#include "nvml.h"
+#include "driver.h"
 
 #include "error.h"
 

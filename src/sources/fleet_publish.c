@@ -13,7 +13,7 @@
 #include "bundle_check.h"
 #include "fleet.h"
 
-#include "lock.h"
+#include "store.h"
 #include "pool.h"
 
 #include <stdlib.h>

@@ -14,7 +14,6 @@
 
 #include "error.h"
 #include "fleet.h"
-#include "nvml.h"
 #include "remote.h"
 
 #include <errno.h>

@@ -9,7 +9,6 @@
 #include "sweep.h"
 
 #include "error.h"
-#include "lock.h"
 #include "pool.h"
 #include "problem.h"
 #include "request.h"

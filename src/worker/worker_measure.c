@@ -18,7 +18,6 @@
 #include "driver.h"
 #include "error.h"
 #include "json.h"
-#include "nvml.h"
 #include "pool.h"
 #include "problem.h"
 
