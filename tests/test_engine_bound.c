@@ -4,7 +4,7 @@
  */
 #include "check.h"
 
-#include "bound.h"
+#include "job.h"
 
 #include <string.h>
 

@@ -179,14 +179,6 @@ void fa_job_note_death(fa_job *job, int index);
 int fa_job_set_launches(fa_job *job, int first, int count);
 void fa_job_forget_fresh(fa_attempt *attempt);
 
-/* ---- beginning and end as an object (job_setup.c) ---- */
-/* `request` must outlive the job. */
-int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag);
-void fa_job_free(fa_job **job);
-int fa_job_set_up(fa_job *job);
-int fa_job_set_up_data(fa_job *job);
-int fa_job_set_up_cases(fa_job *job);
-
 /* ---- a space that is searched (job_search.c) ---- */
 /* Whether this one is: job->space was enumerated. */
 bool fa_job_search_wanted(const fa_job *job);
@@ -204,7 +196,10 @@ void fa_job_search_begin(fa_job *job);
 /* Takes notice of what ended, and adds what is to be compiled next; nothing where no space is searched. */
 void fa_job_search_more(fa_job *job);
 
-/* ---- running (job_run.c) ---- */
+/* ---- beginning, run and end (job_run.c) ---- */
+/* `request` must outlive the job. */
+int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag);
+void fa_job_free(fa_job **job);
 /* Runs the tune for a target, once; `work` is held, but not while workers are waited for, and so is the key's
  * lock. */
 int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_answer *ret_answer,
@@ -220,16 +215,11 @@ void fa_job_compile_advance(fa_job *job);
 bool fa_job_compile_done(const fa_job *job);
 void fa_job_compile_stop(fa_job *job);
 
-/* ---- the GPU side (job_measure.c) ---- */
+/* ---- the GPU side, and who is raced: chosen from the probes, then from a heat where those are many (job_measure.c) ---- */
 int fa_job_measure_start(fa_job *job);
 void fa_job_measure_advance(fa_job *job);
 bool fa_job_measure_done(const fa_job *job);
 
-/* After a verification that passed: appends the messages with which another worker does it again, for the role of a
- * profile (worker.h). */
-int fa_job_write_verified(const fa_job *job, fa_buf *out, fa_diag *diag);
-
-/* ---- who is raced: chosen from the probes, then from a heat where those are many (job_finalists.c) ---- */
 /* Sorts indices of attempts, best first. */
 void fa_job_sort(fa_job *job, int *order, int count);
 /* Indices of trials with this status, best first; returns their number. ret_order: [space.count] */
@@ -237,10 +227,10 @@ int fa_job_sorted(fa_job *job, fa_status status, int *ret_order);
 
 /* Chooses who is raced, and whether a heat comes first (measure.heat); 0: no config was measured. */
 int fa_job_choose_finalists(fa_job *job);
-/* After a heat: keeps those that may be the best by its times. */
-void fa_job_cut_finalists(fa_job *job);
-/* Takes out of the finalists' times what the rounds of their race have in common. 0, or diag. */
-int fa_job_level_finalists(fa_job *job);
+
+/* After a verification that passed: appends the messages with which another worker does it again, for the role of a
+ * profile (worker.h). */
+int fa_job_write_verified(const fa_job *job, fa_buf *out, fa_diag *diag);
 
 /* ---- the end: who wins, and what is kept (job_finish.c) ---- */
 /* *ret_winner: the winner's index, or FA_JOB_NOBODY; fills ties, default and counts of the answer. */
@@ -251,6 +241,11 @@ void fa_job_note_families(const fa_job *job);
 /* 0 when what was to be verified passed, else FA_JOB_NOBODY; fills the answer's trial, cubin key and
  * compiler either way. */
 int fa_job_verified(const fa_job *job, fa_answer *answer);
+
+/* ---- profile.c -------------------------------------------------------------------------------*/
+/* What bounds a kernel, by what a profiler counted of it, and which tunables move that. Sets longest, bound and sentence of
+ * a profile, whose config and launches are set. trials: of its space, the config's own among them; any number. */
+void fa_bound_tell(fa_profile *profile, const fa_trial *trials, size_t count);
 
 /* ---- tune.c: one request to its answer -------------------------------------------------------*/
 /* fa_tune() of a checked request, whatever server there is. */

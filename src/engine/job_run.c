@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tune: a loop on the caller's thread that keeps the compile workers and the measuring
+ * One tune: the space with what is on record for it, the order in which configs are tried, the grids they are proved on; then
+ * a loop on the caller's thread that keeps the compile workers and the measuring
  * worker busy until every config of the space has ended somewhere, then races the finalists.
  *
  * Workload: 100 configs of about 0.3 s of compiling and a few milliseconds of GPU each.
@@ -9,10 +10,408 @@
  */
 #include "job.h"
 
-#include "pool.h"
-
+#include "bench.h"
+#include "driver.h"
 #include "error.h"
+#include "json.h"
+#include "manifest.h"
+#include "model.h"
+#include "nvrtc.h"
+#include "pool.h"
+#include "problem.h"
+#include "search.h"
+#include "spec.h"
+#include "store.h"
+#include "stored.h"
 
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum { PREDICT_CONFIGS = 8, PREDICTED_KERNELS = 10, TICK_MS = 100, FEW_ROUNDS = 8 };
+
+/* A transaction waits for the disk several times, and the loop with it: it comes when its turn is, or with the next tick. */
+static void before_wait(void *context)
+{
+    fa_job *job = context;
+    if (fa_clock_ns() >= job->write_due_ns)
+        fa_job_flush(job);
+}
+
+/* Other threads look up, tune and write while workers compile and measure. */
+static void release_while_waiting(void *context, bool begins)
+{
+    fa_job *job = context;
+    if (begins)
+        fa_tuner_pause(job->tuner);
+    else
+        fa_tuner_resume(job->tuner);
+}
+
+static void tick(void *context)
+{
+    fa_job_emit(context, FA_EVENT_PROGRESS, NULL);
+}
+
+int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag)
+{
+    fa_job *job = calloc(1, sizeof *job);
+    if (job == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a tune");
+    job->tuner = tuner;
+    job->request = fa_request_with_search(request, &job->own);
+    job->started_ns = fa_clock_ns();
+    job->measure.in_flight = FA_JOB_NOBODY;
+    fa_job_compile_init(job);
+    int rc = fa_nvrtc_locate(&job->nvrtc, diag);
+    if (rc != 0)
+        fa_job_free(&job);
+    else
+        *ret_job = job;
+    return rc;
+}
+
+/* Whether what finished in an earlier run can still be the winner: launched as the space says today,
+ * and its cubin is in the store. */
+static bool usable(fa_job *job, const fa_trial_record *record, const fa_trial *today)
+{
+    const fa_trial *old = &record->trial;
+    fa_cubin_record cubin = {0};
+    if (old->threads != today->threads || old->smem_bytes != today->smem_bytes ||
+        (old->status == FA_STATUS_MEASURED && !(old->median_us > 0)) ||
+        fa_store_cubin_get(job->tuner->store, record->cubin_key, &cubin, NULL) != 0)
+        return false;
+    fa_cubin_record_free(&cubin);
+    return true;
+}
+
+/* What fa_job_note_timeout() and fa_job_note_death() noted. */
+struct notes {
+    int64_t waited_ms, timeout_ms, died;
+};
+
+static struct notes read_notes(const fa_trial_record *record)
+{
+    struct notes notes = {0};
+    cJSON *json = NULL;
+    if (record->clocks == NULL ||
+        fa_json_parse(record->clocks, strlen(record->clocks), "clocks", &json, NULL) != 0)
+        return notes;
+    fa_json_int(json, "waited_for_cpu_ms", 0, INT32_MAX, &notes.waited_ms, "clocks", NULL);
+    fa_json_int(json, "timeout_ms", 0, INT32_MAX, &notes.timeout_ms, "clocks", NULL);
+    fa_json_int(json, "compiler_died", 0, 1, &notes.died, "clocks", NULL);
+    cJSON_Delete(json);
+    return notes;
+}
+
+/* Whether the machine gave it no CPU for a good part of its time. */
+static bool was_starved(const fa_trial_record *record)
+{
+    struct notes notes = read_notes(record);
+    return notes.waited_ms > 0 && 4 * notes.waited_ms >= notes.timeout_ms;
+}
+
+/* Nothing tells a source on which a compiler dies from a machine without memory: the next tune tries again. */
+static bool killed_its_compiler(const fa_trial_record *record)
+{
+    return record->trial.status == FA_STATUS_COMPILE_FAILED && read_notes(record).died != 0;
+}
+
+/* Whether a timeout may be tried again: today's limit is longer (the old limit is in its record), or the
+ * machine was overloaded. */
+static bool has_more_time(const fa_job *job, const fa_trial_record *record)
+{
+    const fa_trial *old = &record->trial;
+    bool compiling = old->status == FA_STATUS_COMPILE_TIMEOUT;
+    if (!compiling && old->status != FA_STATUS_TIMEOUT)
+        return false;
+    return was_starved(record) || (compiling ? old->compile_ms < job->tuner->compile_timeout_ms
+                                             : old->low_us < 1000.0 * job->tuner->trial_timeout_ms);
+}
+
+static int find_pending(const fa_job *job, const fa_config *config)
+{
+    for (int i = 0; i < job->space.count; i++)
+        if (job->space.candidate[i].trial.status == FA_STATUS_PENDING &&
+            fa_config_equal(&job->space.candidate[i].trial.config, config))
+            return i;
+    return -1;
+}
+
+/* A config that ended in an earlier run is not tried again, unless it ended for want of memory or of
+ * time that it has today, or where another compiler or another driver may see it differently: what
+ * another driver proved is proved, and timed, by this one before it may win. */
+static int resume_one(void *context, const fa_trial_record *record)
+{
+    fa_job *job = context;
+    const fa_trial *old = &record->trial;
+    bool finished = old->status == FA_STATUS_MEASURED || old->status == FA_STATUS_COMPILED;
+    const fa_driver *driver = job->tuner->driver;
+    bool refused = old->status > FA_STATUS_COMPILED && old->status != FA_STATUS_MEASURED;
+    if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
+        has_more_time(job, record) || killed_its_compiler(record) ||
+        (job->measuring && old->status == FA_STATUS_COMPILED) || /* not proved */
+        !fa_records_same_tools(
+            record->environment,
+            (refused || job->measuring) && driver != NULL ? fa_driver_version(driver) : 0,
+            job->nvrtc.identity))
+        return 0;
+    int index = job->search.search != NULL ? fa_job_search_find(job, &old->config)
+                                           : find_pending(job, &old->config);
+    if (index < 0)
+        return job->ended ? job->rc : 0;
+    fa_trial *trial = &job->space.candidate[index].trial;
+    fa_attempt *attempt = &job->attempt[index];
+    if (finished && !usable(job, record, trial)) {
+        if (job->search.search != NULL) /* it may be proposed */
+            fa_job_search_forget(job);
+        return 0;
+    }
+    uint32_t grid[3];
+    memcpy(grid, trial->grid, sizeof grid);
+    *trial = *old;
+    attempt->raced_before = old->raced;
+    trial->raced = old->raced && !job->measuring; /* else that race was another one */
+    memcpy(trial->grid, grid, sizeof grid);
+    memcpy(attempt->cubin_key, record->cubin_key, sizeof attempt->cubin_key);
+    job->progress.resumed++;
+    job->progress.compiled +=
+        old->status != FA_STATUS_COMPILE_FAILED && old->status != FA_STATUS_COMPILE_TIMEOUT;
+    job->progress.clean += old->status >= FA_STATUS_COMPILED;
+    fa_job_count(job, trial);
+    return 0;
+}
+
+/* The configs that the plan names, as far as they exist and fit. */
+static int plan_space(fa_job *job, const fa_problem *problem, fa_space *ret_space, fa_diag *diag)
+{
+    fa_space space = {.default_index = -1};
+    space.candidate = calloc((size_t)job->plan.count, sizeof *space.candidate);
+    if (space.candidate == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->plan.count);
+    fa_task task = fa_task_for(job->tuner, problem, &job->target.gpu);
+    for (int i = 0; i < job->plan.count; i++) {
+        fa_candidate *candidate = &space.candidate[space.count];
+        if (fa_space_one(&task, &job->plan.item[i].config, candidate, diag) != 0)
+            continue;
+        job->planned[space.count++] = i;
+        space.survivors += candidate->trial.status == FA_STATUS_PENDING;
+    }
+    *ret_space = space;
+    return 0;
+}
+
+/* The reason to report when no config of the space is left: that of a config that came far, because all
+ * configs met it. */
+static const char *why_nothing_fits(const fa_space *space)
+{
+    for (int i = 0; i < space->count; i++)
+        if (space->candidate[i].launches.count > 0)
+            return space->candidate[i].trial.reason;
+    return space->count > 0 ? space->candidate[0].trial.reason : "none exist";
+}
+
+static int set_up_space(fa_job *job)
+{
+    fa_diag *diag = &job->diag;
+    int rc = fa_tuner_families(job->tuner, diag);
+    if (rc == 0 && job->plan.count > 0)
+        rc = plan_space(job, &job->target.problem, &job->space, diag);
+    else if (rc == 0)
+        rc = fa_tuner_enumerate(job->tuner, &job->target.problem, &job->target.gpu, &job->space,
+                                diag);
+    if (rc != 0)
+        return rc;
+    bool searched = job->plan.count == 0 && fa_job_search_wanted(job);
+    if (job->space.survivors == 0 && job->space.held == 0)
+        return fa_fail(diag, FA_ENOKERNEL, "no config of %d fits: %s", job->space.count,
+                       why_nothing_fits(&job->space));
+    job->progress.space = job->space.count;
+    job->progress.in_budget = job->space.survivors;
+    job->capacity = searched ? FA_SPACE_MAX : job->space.count;
+    if (searched) {
+        rc = fa_job_search_open(job);
+        job->progress.space = job->search.held < INT32_MAX ? (int32_t)job->search.held : INT32_MAX;
+    }
+    size_t room = (size_t)job->capacity;
+    job->attempt = calloc(room, sizeof *job->attempt);
+    job->compile.order = calloc(room, sizeof *job->compile.order);
+    job->measure.clean = calloc(FA_JOB_CLEAN * room, sizeof *job->measure.clean);
+    job->compile.again = calloc(room + 1, sizeof *job->compile.again);
+    job->measure.finalist = calloc(room, sizeof *job->measure.finalist);
+    if (job->attempt == NULL || job->compile.order == NULL || job->measure.clean == NULL ||
+        job->compile.again == NULL || job->measure.finalist == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->capacity);
+    return rc;
+}
+
+/* What the program that tunes gives of its own. Its function may take long, and may ask this tuner something: a worker that
+ * has answered in the meantime is not late. */
+static int set_up_data(fa_job *job)
+{
+    const fa_operation *operation = fa_operation_of(&job->target.problem);
+    fa_problem cases[FA_BENCH_CASES];
+    void *context = NULL;
+    fa_case_function *function = fa_spec_cases_of(operation, &context);
+    if (function == NULL && fa_problem_answer_is_given(&job->target.problem) && !job->plan.verify)
+        return fa_fail(&job->diag, FA_ENOTSUP,
+                       "only the program that tuned %s has its reference: tune it from there",
+                       operation->name);
+    if (function == NULL)
+        return 0;
+    int count = fa_bench_cases(&job->target.problem, job->seed, cases);
+    fa_tuner_pause(job->tuner);
+    int rc = fa_case_data_make(cases, count, job->seed, function, context, &job->data, &job->diag);
+    fa_tuner_resume(job->tuner);
+    return rc;
+}
+
+static int set_up_cases(fa_job *job)
+{
+    job->case_count = fa_bench_cases(&job->target.problem, job->seed, job->cases);
+    job->launches = calloc((size_t)job->capacity * (size_t)job->case_count, sizeof *job->launches);
+    if (job->launches == NULL)
+        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for %d configs", job->capacity);
+    return fa_job_set_launches(job, 0, job->space.count);
+}
+
+/* A default that does not compile tells the most about its family; what was measured on another GPU is served
+ * before what a model says. */
+static bool comes_first(const fa_job *job, int index)
+{
+    const fa_candidate *candidate = &job->space.candidate[index];
+    return candidate->is_default ||
+           (!job->measuring && job->plan.promised &&
+            job->plan.promise.origin == FA_ORIGIN_TRANSFERRED &&
+            fa_config_equal(&candidate->trial.config, &job->plan.promise.config));
+}
+
+static void move_first(const fa_job *job, int *order, int count)
+{
+    int first = 0;
+    for (int i = 0; i < count; i++) {
+        int index = order[i];
+        if (!comes_first(job, index))
+            continue;
+        memmove(order + first + 1, order + first, (size_t)(i - first) * sizeof *order);
+        order[first++] = index;
+    }
+}
+
+/* Where nothing can be timed and a model ranks the configs, compiling a config tells only whether it fits: what the
+ * model puts behind the best few that do is left. */
+static int kernels_wanted(const fa_job *job, int count)
+{
+    bool ranked = count > 0 &&
+                  job->space.candidate[job->compile.order[0]].trial.predicted_us > 0;
+    return ranked && !job->measuring && job->request->effort != FA_EFFORT_PATIENT
+               ? PREDICTED_KERNELS
+               : 0;
+}
+
+/* The families' defaults first, then the model's first choices, so that a run that is cut short has seen
+ * them; then the largest, which compile longest: the last to finish decides when all is done. A space of a
+ * few rounds of the workers is over before anybody cuts it short, and goes by size alone. A tune that ends
+ * with the first proved kernels, or with a few that compile, goes by the model; one that proves begins with what
+ * compiles soonest of what is as fast to it. */
+static void set_up_order(fa_job *job)
+{
+    int count = 0;
+    for (int i = 0; i < job->space.count; i++) {
+        fa_candidate *candidate = &job->space.candidate[i];
+        if (candidate->trial.status != FA_STATUS_PENDING)
+            continue;
+        fa_model_predict(candidate, &job->target.problem, &job->target.gpu, &candidate->trial);
+        job->compile.order[count++] = i;
+    }
+    fa_model_rank(&job->space, job->compile.order, count);
+    if (job->request->effort == FA_EFFORT_PREDICT && count > PREDICT_CONFIGS)
+        count = PREDICT_CONFIGS;
+    if (job->plan.count > 0) { /* few, and in the order of trust */
+        job->compile.order_count = 0;
+        for (int i = 0; i < job->space.count; i++)
+            if (job->space.candidate[i].trial.status == FA_STATUS_PENDING)
+                job->compile.order[job->compile.order_count++] = i;
+        return;
+    }
+    int first = count <= FEW_ROUNDS * job->tuner->compile_workers ? 0 : count / 2;
+    if (job->prove_only) {
+        fa_model_soonest_first(&job->space, job->compile.order, count);
+        fa_model_break_ties(&job->target.problem, &job->space, job->compile.order, count);
+    } else {
+        job->compile.wanted = kernels_wanted(job, count);
+        if (job->compile.wanted == 0)
+            fa_model_largest_first(&job->space, job->compile.order + first, count - first);
+        move_first(job, job->compile.order, count);
+    }
+    job->compile.order_count = count;
+}
+
+static int set_up(fa_job *job)
+{
+    fa_tuner *tuner = job->tuner;
+    job->seed = tuner->seed;
+    if (job->seed == 0 && getrandom(&job->seed, sizeof job->seed, 0) != sizeof job->seed)
+        return fa_fail(&job->diag, FA_EIO, "no random seed to be had");
+    job->seed &= ((uint64_t)1 << 53) - 1; /* exact in JSON */
+    job->compile.wanted = job->prove_only && job->plan.count == 0 ? 1 : 0;
+    if (job->request->seconds > 0)
+        job->until_ns = job->started_ns + (uint64_t)(job->request->seconds * 1e9);
+    int rc = set_up_space(job);
+    bool resume =
+        job->request->effort != FA_EFFORT_PATIENT && !(job->plan.count > 0 && job->plan.prove_only);
+    if (rc == 0 && resume)
+        rc = fa_store_trials_each(tuner->store, &job->target.scope, resume_one, job, &job->diag);
+    if (rc != 0)
+        return rc;
+    if (job->search.search != NULL)
+        fa_job_search_begin(job);
+    else
+        set_up_order(job);
+    if (job->ended)
+        return job->rc;
+    job->environment = fa_records_environment(
+        &job->target.gpu, tuner->driver != NULL ? fa_driver_version(tuner->driver) : 0,
+        job->nvrtc.identity);
+    if (job->environment == NULL)
+        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a tune");
+    job->loop.tick_ms = TICK_MS;
+    job->loop.tick = tick;
+    job->loop.before_wait = before_wait;
+    job->loop.waits = release_while_waiting;
+    job->loop.context = job;
+    return 0;
+}
+
+void fa_job_free(fa_job **job_pointer)
+{
+    fa_job *job = *job_pointer;
+    if (job == NULL)
+        return;
+    fa_job_compile_stop(job);
+    fa_loop_close(&job->loop);
+    for (int i = 0; job->attempt != NULL && i < job->space.count; i++) {
+        fa_job_forget_fresh(&job->attempt[i]);
+        free(job->attempt[i].cubin);
+        free(job->attempt[i].samples_us);
+        free(job->attempt[i].clocks);
+    }
+    free(job->attempt);
+    fa_case_data_close(&job->data);
+    free(job->compile.order);
+    free(job->measure.clean);
+    free(job->compile.again);
+    free(job->measure.finalist);
+    free(job->launches);
+    free(job->compile.reference);
+    free(job->environment);
+    fa_space_free(&job->space);
+    fa_job_search_close(job);
+    free(job);
+    *job_pointer = NULL;
+}
+
+/* ---- the run --------------------------------------------------------------------------------*/
 static void enter_stage(fa_job *job, fa_stage stage)
 {
     job->progress.stage = stage;
@@ -55,7 +454,7 @@ static int fail_none_survived(fa_job *job)
 
 static int run_job(fa_job *job)
 {
-    int rc = fa_job_set_up(job);
+    int rc = set_up(job);
     if (rc != 0)
         return rc;
     fa_job_compile_start(job);
@@ -64,7 +463,7 @@ static int run_job(fa_job *job)
     enter_stage(job, FA_STAGE_TUNE);
     fa_job_compile_advance(job); /* the workers are at it while data is made and the grids are worked out */
     if (job->measuring && !job->ended &&
-        ((rc = fa_job_set_up_data(job)) != 0 || (rc = fa_job_set_up_cases(job)) != 0))
+        ((rc = set_up_data(job)) != 0 || (rc = set_up_cases(job)) != 0))
         return rc;
     advance(job);
     if (!job->ended)
