@@ -47,10 +47,10 @@ typedef void cli_option_visit(void *context, const cli_option_spec *spec);
 void cli_options_each(unsigned groups, const fa_operation *operation, cli_option_visit *visit,
                       void *context);
 
-/* A whole number as the field takes it, or the option where `field` is NULL: no field of a problem (option_value.c). */
+/* A whole number as the field takes it, or the option where `field` is NULL: no field of a problem (options.c). */
 int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const char *text,
                     int32_t *ret, fa_diag *diag);
-/* Reads a value's text into its field; text is NULL for a flag (option_value.c). */
+/* Reads a value's text into its field; text is NULL for a flag (options.c). */
 int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *options,
                    fa_diag *diag);
 

@@ -108,7 +108,7 @@ int cli_profile_winners(cli_run *run); /* before a report, where --profile is gi
 int cli_show(cli_run *run);
 int cli_report(cli_run *run);
 int cli_export(cli_run *run);
-int cli_export_t4(cli_run *run); /* where --t4 is given (t4.c) */
+int cli_export_t4(cli_run *run); /* where --t4 is given (verb_replay.c) */
 int cli_import(cli_run *run);
 int cli_keygen(cli_run *run);
 int cli_trust(cli_run *run);

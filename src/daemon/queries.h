@@ -41,15 +41,10 @@ void serve_get_winners(serve_service *service, serve_exchange *exchange);
 void serve_get_cubin(serve_service *service, serve_exchange *exchange);
 void serve_get_gpus(serve_service *service, serve_exchange *exchange);
 
-/* ---- the journal (journal.c) ----------------------------------------------------------------*/
+/* ---- the journal (jobs.c) -------------------------------------------------------------------*/
 /* On the journal's thread, as a query's work: takes the journal's directory and reads it. A failure: no job can be
  * kept, and why. */
 int serve_journal_load(serve_query *query, fa_diag *diag);
-/* Writes a job's file. done() gets a query whose key is the job's and whose failure says that it is not on disk; it frees
- * the query. false: out of memory, and done() is not called. */
-bool serve_journal_add(serve_service *service, const serve_journal_entry *entry,
-                       void (*done)(serve_task *task));
-void serve_journal_remove(serve_service *service, const char *id);
 
 /* ---- the page (overview.c) ------------------------------------------------------------------*/
 /* The page and what it shows: the report's document, the fleet's queue, and the jobs as a stream.

@@ -110,7 +110,7 @@ typedef struct serve_settings {
 int serve_settings_read(int count, char **arguments, serve_settings *ret_settings, fa_diag *diag);
 void serve_settings_help(void);
 
-/* ---- the journal (journal.c) ----------------------------------------------------------------*/
+/* ---- the journal (jobs.c) -------------------------------------------------------------------*/
 /* Accepted jobs on disk, so that they outlive the process, and the store's file too: one file for each job in a
  * directory next to the store, removed when the job has ended. Every daemon has its own directory, named after the
  * address where it serves; daemons in containers or on hosts that share a store may serve at the same path, and then

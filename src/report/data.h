@@ -184,7 +184,7 @@ void report_summary_row(fa_buf *rows, const cJSON *problem);
 /* The report's title and its one table, of the rows that were gathered. */
 void report_summary(const report *report, const fa_buf *rows, fa_buf *out);
 
-/* ---- the document (document.c, document_configs.c) -------------------------------------------*/
+/* ---- the document (document.c) --------------------------------------------------------------*/
 /* The report's document: JSON, a problem a line. A short one, which a page holds, leaves out members
  * that are null, false or empty, and the gpu, silicon, templates, policy and environments of a problem
  * that has those of the problem before it; its numbers have seven digits, and of each problem it tells
@@ -208,14 +208,5 @@ void report_document_problem(const report *report, report_document *document,
 cJSON *report_document_tail(const report *report, const report_document *document);
 void report_document_end(const report *report, report_document *document, fa_buf *out);
 void report_document_free(report_document *document);
-
-/* ---- document_configs.c ---------------------------------------------------------------------*/
-/* Rounded to seven digits. */
-double document_short(double value);
-/* Joins "configs" and "heat": the best `cap` configs of those that finished and some failures, or with
- * SIZE_MAX all that were tried. */
-void document_add_configs(cJSON *object, report_problem *problem, size_t cap);
-/* Joins "near": the numbers of the configs that are as fast as the best. FA_ENOMEM. */
-int document_add_near(report_document *document, cJSON *object, const report_problem *problem);
 
 #endif
