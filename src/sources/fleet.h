@@ -46,8 +46,6 @@ typedef struct fa_fleet {
 
 /* ---- fleet.c --------------------------------------------------------------------------------*/
 fa_fleet *fa_fleet_of(const fa_tuner *tuner); /* NULL: there is none */
-/* Whether the calling thread is a worker with an item. */
-bool fa_fleet_is_worker(const fa_fleet *fleet);
 /* Nothing is connected yet. location "": none, and *ret_fleet is NULL. */
 int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag);
 void fa_fleet_free(fa_fleet **fleet);
@@ -63,15 +61,29 @@ void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why);
 /* The name under which items for a GPU are queued: the catalogue's, where it knows the GPU. */
 void fa_fleet_gpu_type(const fa_gpu *gpu, char ret_name[64]);
 
+/* Adds a scope to the local outbox, inside the transaction that stores its winner. Does nothing without
+ * a fleet, and nothing in a fleet worker's tune: the worker publishes under its claim. */
+int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
+/* Publishes a scope's winner with its cubin and trials, under a lease that is held; a scope that could not
+ * be published stays in the outbox. Does nothing for a fleet worker's tune. */
+void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease);
+/* Publishes the outbox, for one or two seconds at most. */
+void fa_fleet_catch_up(fa_tuner *tuner);
+/* Publishes the scope's trials and the cubins of its fastest configs, for a winner that the fleet has. */
+int fa_fleet_share_rest(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
+/* Publishes the cubins of the scope's fastest configs, or of all clean ones. Call it outside any batch:
+ * hosts publish cubins in any order, so that transactions would deadlock. */
+int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_diag *diag);
+/* Call this before a winner enters a store. A cubin's key names its source, not its bytes, and the proof
+ * holds for the bytes that came with the winner. Where the store keeps other bytes under that key, the
+ * winner's proof is cleared. */
+void fa_fleet_void_other_proof(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin);
+
 /* ---- fleet_pull.c ---------------------------------------------------------------------------*/
 /* Copies the fleet's winner for a target, with its cubin, into the local store; where the fleet has none,
  * the nearest winners. Returns true when the local store gained a winner. now: looks for the target's own
  * winner alone, even if the fleet had nothing a moment ago. */
 bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now);
-/* Call this before a winner enters a store. A cubin's key names its source, not its bytes, and the proof
- * holds for the bytes that came with the winner. Where the store keeps other bytes under that key, the
- * winner's proof is cleared. */
-void fa_fleet_void_other_proof(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin);
 /* A compiled kernel by its key, for a tune that would compile it. FA_ENOTFOUND also when the fleet
  * is not connected. */
 int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
@@ -97,20 +109,5 @@ int fa_fleet_lease_take(fa_tuner *tuner, const fa_request *request, const fa_tar
                         fa_source_lease **ret_lease, bool *ret_found, fa_answer *ret_answer,
                         fa_diag *diag);
 void fa_fleet_lease_end(fa_tuner *tuner, fa_source_lease **lease);
-
-/* ---- fleet_publish.c ------------------------------------------------------------------------*/
-/* Adds a scope to the local outbox, inside the transaction that stores its winner. Does nothing without
- * a fleet, and nothing in a fleet worker's tune: the worker publishes under its claim. */
-int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
-/* Publishes a scope's winner with its cubin and trials, under a lease that is held; a scope that could not
- * be published stays in the outbox. Does nothing for a fleet worker's tune. */
-void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease);
-/* Publishes the outbox, for one or two seconds at most. */
-void fa_fleet_catch_up(fa_tuner *tuner);
-/* Publishes the scope's trials and the cubins of its fastest configs, for a winner that the fleet has. */
-int fa_fleet_share_rest(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
-/* Publishes the cubins of the scope's fastest configs, or of all clean ones. Call it outside any batch:
- * hosts publish cubins in any order, so that transactions would deadlock. */
-int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_diag *diag);
 
 #endif

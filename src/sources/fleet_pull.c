@@ -60,16 +60,6 @@ static int check_winner(fa_tuner *tuner, const fa_target *target, const fa_winne
     return 0;
 }
 
-void fa_fleet_void_other_proof(fa_store *store, fa_winner_record *winner,
-                               const fa_cubin_record *cubin)
-{
-    fa_cubin_record there = {0};
-    if (fa_store_cubin_get(store, winner->cubin_key, &there, NULL) == 0 &&
-        (there.size != cubin->size || memcmp(there.bytes, cubin->bytes, there.size) != 0))
-        winner->driver_version = 0;
-    fa_cubin_record_free(&there);
-}
-
 /* ---- storing --------------------------------------------------------------------------------*/
 struct candidate_winner {
     fa_tuner *tuner;

@@ -27,9 +27,4 @@ int fa_bundle_finish(fa_store *part, const fa_export_options *options, fa_bundle
 int fa_import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *info,
                      const fa_import_options *options, fa_bundle_info *ret_info, fa_diag *diag);
 
-/* ---- bundle_records.c -----------------------------------------------------------------------*/
-int fa_records_options_check(const fa_records_options *options, fa_diag *diag);
-/* A line of records as an answer for its GPU. */
-int fa_record_answer(const fa_winner_record *record, fa_answer *ret_answer, fa_diag *diag);
-
 #endif

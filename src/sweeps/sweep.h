@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The runner of sweeps: takes items from a feed, tunes one after another as fa_tune() does, and accounts for time,
- * trials and money. A sweep of this host feeds it (sweep.c), or the fleet's queue (fleet_worker.c).
+ * trials and money. A sweep of this host feeds it (sweep.c), or the fleet's queue (fleet_queue.c).
  */
 #ifndef FA_SWEEPS_SWEEP_H
 #define FA_SWEEPS_SWEEP_H
@@ -63,10 +63,5 @@ double fa_runner_now_s(void); /* monotonic */
 /* ---- sweep.c --------------------------------------------------------------------------------*/
 /* Checks a caller's request; a shorter struct of an older version is completed with zeros. */
 int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag);
-
-/* ---- fleet_queue.c --------------------------------------------------------------------------*/
-int fa_item_request_read(const char *text, fa_item_request *ret_request, fa_diag *diag);
-/* FA_ESTORE, with what to set: this tuner has no queue. */
-int fa_fail_without_fleet(fa_diag *diag);
 
 #endif
