@@ -76,7 +76,7 @@ def main():
     directory, output, depfile = sys.argv[1:4]
     files = template_files(directory)
     out = ["/* Made by embed.py from kernel_templates/: do not edit. */",
-           '#include "templates_builtin.h"', ""]
+           '#include "manifest.h"', ""]
     table = []
     for i, (name, folder, path) in enumerate(files):
         with open(path, "rb") as file:

@@ -69,6 +69,18 @@ bool fa_templates_is_builtin(const fa_templates *templates);
 /* Whether the reference of the problem's operation is one of ours, with nothing of a user's in it: these compile. */
 bool fa_templates_reference_is_builtin(const fa_templates *templates, const fa_problem *problem);
 
+/* What embed.py generates from kernel_templates/: sorted by name, texts end in a NUL. */
+extern const fa_template_file fa_templates_builtin[];
+extern const int fa_templates_builtin_count;
+
+/* The hash over all files that an operation may be made of; over all of these: "". */
+typedef struct fa_template_closure {
+    const char *operation;
+    char hash[FA_HASH_HEX];
+} fa_template_closure;
+extern const fa_template_closure fa_templates_builtin_closures[]; /* "" last */
+extern const int fa_templates_builtin_closure_count;
+
 /* ---- families -------------------------------------------------------------------------------*/
 typedef struct fa_family fa_family;
 

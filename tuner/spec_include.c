@@ -11,7 +11,6 @@
 #include "spec_reading.h"
 
 #include "nvrtc.h"
-#include "templates_builtin.h"
 
 #include "error.h"
 

@@ -9,7 +9,6 @@
  * operations directly below it.
  */
 #include "manifest.h"
-#include "templates_builtin.h"
 
 #include "buf.h"
 #include "error.h"

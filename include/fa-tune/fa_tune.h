@@ -30,12 +30,11 @@
 #include "fa_attn.h"        /* attention's tensors */
 #include "fa_bundle.h"      /* winners in signed files */
 #include "fa_contact.h"     /* why an answer was chosen, and how good predictions were */
-#include "fa_fleet.h"       /* hosts that share a store */
 #include "fa_problem.h"     /* problems of any operation, by the names of their fields */
 #include "fa_replay.h"      /* ways of searching, tried on recorded spaces */
 #include "fa_report_data.h" /* what is stored about each problem */
 #include "fa_service.h"     /* what a service and its clients say to each other */
-#include "fa_sweep.h"       /* grids of problems, and the times of other libraries' kernels */
+#include "fa_sweep.h"       /* grids of problems, here or by hosts that share a store; the times of others' kernels */
 #include "fa_tuner.h"       /* the session: lookups, tunes, launches */
 #include "fa_types.h"       /* plain types */
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "auth.h"
+#include "service.h"
 
 #include "buf.h"
 #include "error.h"

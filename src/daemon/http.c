@@ -9,9 +9,9 @@
  */
 #include "http.h"
 
-#include "auth.h"
 #include "connection.h"
 #include "error.h"
+#include "service.h"
 
 #include <poll.h>
 #include <stdarg.h>

@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <uv.h>
 
 struct fa_buf;
@@ -256,5 +257,34 @@ void serve_http_drain(serve_http *http);
 const serve_http_counts *serve_http_counted(const serve_http *http);
 /* Requests whose reply has not been sent completely. */
 int serve_http_busy(const serve_http *http);
+
+/* ---- sockets to accept connections from -----------------------------------------------------*/
+/* They are opened by the daemon itself, or passed by systemd. */
+typedef struct serve_listener {
+    int fd;
+    bool local;   /* a Unix socket: peers are known by their uid */
+    int lock_fd;  /* of the lock file of the process that serves there; -1 */
+    dev_t device; /* of the socket that was bound, so that no other socket is removed */
+    ino_t inode;
+    char where[160]; /* "unix:/run/…", "tcp:127.0.0.1:7411" */
+} serve_listener;
+
+/* Binds a Unix socket that only its owner may use. A socket file that no process serves any more is replaced.
+ * FA_EBUSY: another process serves there. */
+int serve_listen_unix(const char *path, serve_listener *ret_listener, fa_diag *diag);
+/* "HOST:PORT", "[::1]:PORT", or a port alone, which is on 127.0.0.1. Port 0: any, see `where`. */
+/* Whether it is such an address, without resolving it. */
+int serve_tcp_check(const char *where, fa_diag *diag);
+int serve_listen_tcp(const char *where, serve_listener *ret_listener, fa_diag *diag);
+/* The sockets that systemd passes, at most `room`; *ret_count is 0 when it passes none. */
+int serve_listen_inherited(serve_listener *ret_listeners, int room, int *ret_count, fa_diag *diag);
+/* Closes the listener and removes its Unix socket if this process has bound it. */
+void serve_listener_close(serve_listener *listener);
+
+/* A connection, or -1 when there is none for now, or when the peer is another user (*ret_refused is true). */
+int serve_listener_accept(const serve_listener *listener, bool *ret_refused);
+
+/* Sends "READY=1" and the like to systemd, if NOTIFY_SOCKET is set. */
+void serve_notify(const char *state);
 
 #endif

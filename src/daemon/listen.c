@@ -3,7 +3,7 @@
  * The two protocols of systemd that are used here (LISTEN_FDS, NOTIFY_SOCKET) are a few lines each
  * and stable; libsystemd would bring four compression libraries along.
  */
-#include "listen.h"
+#include "http.h"
 
 #include "error.h"
 

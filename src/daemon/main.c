@@ -4,10 +4,9 @@
  *
  * Exit status: 0 stopped as asked, 1 failed, 2 wrong usage.
  */
-#include "auth.h"
+#include "service.h"
 
 #include "error.h"
-#include "listen.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service.h"
 
-#include "auth.h"
 #include "queries.h"
 #include "jobs.h"
 #include "json.h"

@@ -3,7 +3,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "listen.h"
 #include "wording.h"
 
 #include <ctype.h>

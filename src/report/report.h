@@ -43,12 +43,9 @@ typedef struct report_outcome {
 FA_API int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
                         report_outcome *ret_outcome, fa_diag *diag);
 
-/* Appends the page without a document: its script (page/live.js) asks the service that serves it for a
- * link's session, and draws what it then reads there. */
-void report_live_page(fa_buf *out);
-
 /* The page's static file, made by embed.py from page/: what stands before the summary, between it and the document, and
- * after the document. The live page is the same with page/live.js. */
+ * after the document. The live page is the same with page/live.js, which asks
+ * the service that serves it for a link's session, and draws what it then reads there. */
 typedef struct report_part {
     const unsigned char *bytes;
     size_t size;
