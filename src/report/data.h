@@ -73,7 +73,7 @@ typedef struct report_writer {
     void (*end)(report *report); /* also frees report->format */
 } report_writer;
 
-extern const report_writer report_page, report_markdown, report_csv, report_json, report_page_json;
+extern const report_writer report_markdown, report_csv, report_json;
 
 /* collect.c: everything about one study. */
 int report_collect(const report *report, const fa_study *study, report_problem *ret_problem,

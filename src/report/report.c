@@ -91,8 +91,8 @@ static void document_end(report *report)
     end(report, false);
 }
 
-const report_writer report_page = {page_begin, page_problem, page_end};
-const report_writer report_page_json = {page_begin, page_problem, document_end};
+static const report_writer report_page = {page_begin, page_problem, page_end};
+static const report_writer report_page_json = {page_begin, page_problem, document_end};
 
 /* ---- from the store -------------------------------------------------------------------------*/
 struct studies {

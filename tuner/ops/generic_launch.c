@@ -29,7 +29,8 @@ static uint64_t bytes_of(const fa_tensor *tensor, const fa_problem *problem)
     return bytes;
 }
 
-int fa_symbols_check(const fa_tensor_list *list, const void *cubin, size_t size, fa_diag *diag)
+/* Compares the variables of a cubin with the tensors. FA_ECORRUPT: one is missing, or smaller than its tensor. */
+static int check_symbols(const fa_tensor_list *list, const void *cubin, size_t size, fa_diag *diag)
 {
     for (int t = 0; t < list->count; t++) {
         const fa_tensor *tensor = &list->at[t];
@@ -216,7 +217,7 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
                     "strides, scalars, integer fields)%s",
                     entry->name, bytes, workspace ? ", and then the address of its workspace" : "");
     if (rc == 0 && (answer == NULL || strcmp(entry->name, answer) != 0)) /* which may do without */
-        rc = fa_symbols_check(&list, entry->cubin, entry->size, diag);
+        rc = check_symbols(&list, entry->cubin, entry->size, diag);
     if (entry->ret_typed != NULL)
         *entry->ret_typed = typed;
     fa_tensors_free(&list);

@@ -176,9 +176,6 @@ typedef struct fa_symbols {
     } of[FA_TENSORS_MAX];
 } fa_symbols;
 
-/* Compares the variables of a cubin with the tensors. FA_ECORRUPT: one is missing, or smaller than its tensor. */
-int fa_symbols_check(const fa_tensor_list *list, const void *cubin, size_t size, fa_diag *diag);
-
 /* Those of the variables that the module has: all, if its cubin was checked. */
 int fa_symbols_find(const fa_tensor_list *list, fa_module *module, fa_symbols *ret_symbols,
                     fa_diag *diag);

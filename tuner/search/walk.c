@@ -20,6 +20,12 @@ enum {
     MUTATIONS_MAX = 64
 };
 
+/* [0, 1). */
+static double uniform(fa_walk *walk)
+{
+    return (double)(fa_random(walk->seed, walk->random++) >> 11) * 0x1p-53;
+}
+
 int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_options *options)
 {
     *walk = (fa_walk){.space = *space,
@@ -39,7 +45,7 @@ int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_op
     for (int d = 0; d < space->dims; d++) {
         walk->size *= (uint64_t)space->values[d];
         walk->step[d] = pow(1 / ratio, d + 1);
-        walk->phase[d] = fa_walk_uniform(walk);
+        walk->phase[d] = uniform(walk);
     }
     return walk->slot != NULL ? 0 : FA_ENOMEM;
 }
@@ -121,11 +127,6 @@ fa_known *fa_walk_add(fa_walk *walk, uint64_t rank)
 }
 
 /* ---- draws ----------------------------------------------------------------------------------*/
-double fa_walk_uniform(fa_walk *walk)
-{
-    return (double)(fa_random(walk->seed, walk->random++) >> 11) * 0x1p-53;
-}
-
 uint32_t fa_walk_below(fa_walk *walk, uint32_t below)
 {
     return (uint32_t)((fa_random(walk->seed, walk->random++) >> 32) * below >> 32);
@@ -134,6 +135,15 @@ uint32_t fa_walk_below(fa_walk *walk, uint32_t below)
 static bool is_new(const fa_walk *walk, uint64_t rank)
 {
     return fa_walk_find(walk, rank) == NULL && fa_walk_valid(walk, rank);
+}
+
+/* The first in the order of ranks; FA_NO_POINT. */
+static uint64_t next_point(fa_walk *walk)
+{
+    for (int i = 0; i < SCAN_MAX && walk->scan < walk->size; i++, walk->scan++)
+        if (is_new(walk, walk->scan))
+            return walk->scan;
+    return FA_NO_POINT;
 }
 
 /* A point drawn value by value, each from those that a point may go on with: of so many choices in all. FA_NO_POINT: no
@@ -168,10 +178,10 @@ static uint64_t draw_rare(fa_walk *walk)
             continue;
         last = rank;
         walk->choices = fmax(walk->choices, choices);
-        if (fa_walk_uniform(walk) * walk->choices < choices)
+        if (uniform(walk) * walk->choices < choices)
             break;
     }
-    return last != FA_NO_POINT ? last : fa_walk_next(walk);
+    return last != FA_NO_POINT ? last : next_point(walk);
 }
 
 uint64_t fa_walk_draw(fa_walk *walk)
@@ -187,15 +197,7 @@ uint64_t fa_walk_draw(fa_walk *walk)
         if (is_new(walk, rank))
             return rank;
     }
-    return walk->space.begins != NULL ? draw_rare(walk) : fa_walk_next(walk);
-}
-
-uint64_t fa_walk_next(fa_walk *walk)
-{
-    for (int i = 0; i < SCAN_MAX && walk->scan < walk->size; i++, walk->scan++)
-        if (is_new(walk, walk->scan))
-            return walk->scan;
-    return FA_NO_POINT;
+    return walk->space.begins != NULL ? draw_rare(walk) : next_point(walk);
 }
 
 /* ---- neighbours -----------------------------------------------------------------------------*/
@@ -228,7 +230,7 @@ uint64_t fa_walk_mutate(fa_walk *walk, uint64_t rank, double share)
         for (int d = 0; d < dims; d++) {
             int32_t values = walk->space.values[d];
             point[d] = from[d];
-            if (values == 1 || (d != (int)sure && fa_walk_uniform(walk) >= share))
+            if (values == 1 || (d != (int)sure && uniform(walk) >= share))
                 continue;
             if (fa_walk_below(walk, 2) == 0)
                 point[d] = (int32_t)fa_walk_below(walk, (uint32_t)values);
@@ -243,7 +245,8 @@ uint64_t fa_walk_mutate(fa_walk *walk, uint64_t rank, double share)
     return FA_NO_POINT;
 }
 
-uint64_t fa_walk_mutate_new(fa_walk *walk, uint64_t rank, double share)
+/* The same until it is not known; at last any draw. */
+static uint64_t mutate_new(fa_walk *walk, uint64_t rank, double share)
 {
     for (int i = 0; i < MUTATIONS_MAX; i++) {
         uint64_t at = fa_walk_mutate(walk, rank, share + (1 - share) * i / MUTATIONS_MAX);
@@ -257,7 +260,7 @@ uint64_t fa_walk_mutate_new(fa_walk *walk, uint64_t rank, double share)
 static uint64_t exhaustive_next(fa_walk *walk, void *state, int32_t *ret_tag)
 {
     (void)state, (void)ret_tag;
-    return fa_walk_next(walk);
+    return next_point(walk);
 }
 
 const fa_strategy fa_strategy_exhaustive = {
@@ -318,7 +321,7 @@ static uint64_t greedy_next(fa_walk *walk, void *state, int32_t *ret_tag)
     g->climbing = false;
     *ret_tag = 1;
     return walk->best != SIZE_MAX && fa_walk_below(walk, 2) == 0
-               ? fa_walk_mutate_new(walk, walk->known[walk->best].rank, 0.3)
+               ? mutate_new(walk, walk->known[walk->best].rank, 0.3)
                : fa_walk_draw(walk);
 }
 
@@ -350,7 +353,7 @@ static void anneal(fa_walk *walk, struct annealing *a, const fa_known *known)
     double spent = fmin((double)walk->spent / (double)walk->expected, 1);
     double worse = log(known->cost / a->cost);
     if (a->begun && worse > 0 &&
-        !(fa_walk_uniform(walk) < exp(-worse / (hot * pow(cold / hot, spent)))))
+        !(uniform(walk) < exp(-worse / (hot * pow(cold / hot, spent)))))
         return;
     *a = (struct annealing){true, known->rank, known->cost};
 }
@@ -367,7 +370,7 @@ static uint64_t annealing_next(fa_walk *walk, void *state, int32_t *ret_tag)
         if (known != NULL && known->cost > 0) /* a step over known ground costs nothing */
             anneal(walk, a, known);
     }
-    return a->begun ? fa_walk_mutate_new(walk, a->at, 0.2) : fa_walk_draw(walk);
+    return a->begun ? mutate_new(walk, a->at, 0.2) : fa_walk_draw(walk);
 }
 
 static void annealing_told(fa_walk *walk, void *state, const fa_known *known)
@@ -415,7 +418,7 @@ static uint64_t evolution_next(fa_walk *walk, void *state, int32_t *ret_tag)
         fa_walk_point(walk, e->member[fa_walk_below(walk, MEMBERS)].rank, b);
         int sure = (int)fa_walk_below(walk, (uint32_t)dims);
         for (int d = 0; d < dims; d++) {
-            if (d != sure && fa_walk_uniform(walk) >= crossing)
+            if (d != sure && uniform(walk) >= crossing)
                 continue;
             double x = round(lead[d] + weight * (a[d] - b[d]));
             point[d] = (int32_t)fmin(fmax(x, 0), walk->space.values[d] - 1);
@@ -424,7 +427,7 @@ static uint64_t evolution_next(fa_walk *walk, void *state, int32_t *ret_tag)
         if (fa_walk_find(walk, rank) == NULL && walk->space.valid(walk->space.context, point))
             return rank;
     }
-    return fa_walk_mutate_new(walk, e->member[best].rank, 0.1);
+    return mutate_new(walk, e->member[best].rank, 0.1);
 }
 
 static void evolution_told(fa_walk *walk, void *state, const fa_known *known)

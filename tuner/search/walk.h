@@ -47,23 +47,18 @@ fa_known *fa_walk_find(const fa_walk *walk, uint64_t rank);
 /* Joins a point that is under way. NULL: out of memory. */
 fa_known *fa_walk_add(fa_walk *walk, uint64_t rank);
 
-/* [0, 1), and [0, below). */
-double fa_walk_uniform(fa_walk *walk);
+/* [0, below). */
 uint32_t fa_walk_below(fa_walk *walk, uint32_t below);
 
 /* A point that exists and is not known, evenly spread over the space by a sequence of low discrepancy, or drawn value by
  * value where points are rare and space.begins is known; FA_NO_POINT: there is none, or it is too rare to be found. */
 uint64_t fa_walk_draw(fa_walk *walk);
-/* The first in the order of ranks; FA_NO_POINT. */
-uint64_t fa_walk_next(fa_walk *walk);
 /* How many points differ from one in a single parameter, whether they exist or not; and the k-th of them. */
 uint32_t fa_walk_neighbours(const fa_walk *walk);
 uint64_t fa_walk_neighbour(const fa_walk *walk, uint64_t rank, uint32_t k);
 /* A point that exists near one: each parameter is moved with probability `share`, to any value or to the next one.
  * FA_NO_POINT: some tries found none. It may be known. */
 uint64_t fa_walk_mutate(fa_walk *walk, uint64_t rank, double share);
-/* The same until it is not known; at last any draw. */
-uint64_t fa_walk_mutate_new(fa_walk *walk, uint64_t rank, double share);
 
 /* A strategy. */
 typedef struct fa_strategy {
