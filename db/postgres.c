@@ -625,10 +625,10 @@ static int postgres_step(fa_store *store, fa_statement *statement, fa_diag *diag
     } else {
         PGresult *result;
         int rc = take_answer(store,
-                                    pq->sendQueryPrepared(postgres->connection, prepared->name,
-                                                          prepared->bound, prepared->values,
-                                                          prepared->sizes, prepared->formats, 1),
-                                    &result, diag);
+                             pq->sendQueryPrepared(postgres->connection, prepared->name,
+                                                   prepared->bound, prepared->values,
+                                                   prepared->sizes, prepared->formats, 1),
+                             &result, diag);
         if (rc != 0)
             return rc;
         prepared->result = result;

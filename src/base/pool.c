@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* ---- messages -------------------------------------------------------------------------------*/
 static const char magic[4] = {'F', 'A', 'M', '1'};
 
 void fa_message_free(fa_message *message)

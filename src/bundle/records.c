@@ -44,9 +44,9 @@ void fa_trial_list_free(fa_trial_list *list)
 
 int fa_trial_list_add(fa_trial_list *list, const fa_trial_record *record)
 {
-    int32_t count = record->samples_us == NULL                      ? 0
+    int32_t count = record->samples_us == NULL                    ? 0
                     : record->sample_count > FA_TRIAL_SAMPLES_MAX ? FA_TRIAL_SAMPLES_MAX
-                                                                    : record->sample_count;
+                                                                  : record->sample_count;
     fa_trial_record copy = *record;
     float *samples = count > 0 ? malloc((size_t)count * sizeof *samples) : NULL;
     if (samples != NULL)
@@ -120,7 +120,7 @@ static void add_environment(cJSON *json, const char *name, const char *text)
 static cJSON *write_trial(const fa_trial_record *record)
 {
     fa_trial trial = timed_trial(&record->trial);
-    char seed[24]; /* as text: cJSON writes 15 digits of a number */
+    char seed[24];          /* as text: cJSON writes 15 digits of a number */
     trial.sample_count = 0; /* as many as there are */
     cJSON *json = fa_struct_to_json(timed_members, &trial);
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)record->seed);
@@ -175,9 +175,8 @@ static int read_trial(const cJSON *json, fa_trial_list *list, fa_diag *diag)
     int rc = fa_struct_from_json(json, timed_members, trial, "trials", diag);
     if (rc != 0)
         return rc;
-    if (!is_timed(trial) ||
-        !read_samples(cJSON_GetObjectItemCaseSensitive(json, "samples_us"), samples,
-                      &record.sample_count))
+    if (!is_timed(trial) || !read_samples(cJSON_GetObjectItemCaseSensitive(json, "samples_us"),
+                                          samples, &record.sample_count))
         return fa_fail(diag, FA_EINVAL,
                        "trials: each has its median in its interval and at most %d samples",
                        FA_TRIAL_SAMPLES_MAX);

@@ -183,8 +183,8 @@ int cli_doctor(cli_run *run)
     for (int i = 0; i < 3; i++)
         fa_json_add_number(run->document, levels[i], found.count[i]);
     int warnings = found.count[FA_CHECK_WARN], failures = found.count[FA_CHECK_FAIL];
-    fa_buf_printf(&run->out, "%d ok, %d warning%s, %d failure%s\n", found.count[FA_CHECK_OK], warnings,
-                  warnings == 1 ? "" : "s", failures, failures == 1 ? "" : "s");
+    fa_buf_printf(&run->out, "%d ok, %d warning%s, %d failure%s\n", found.count[FA_CHECK_OK],
+                  warnings, warnings == 1 ? "" : "s", failures, failures == 1 ? "" : "s");
     int status = cli_print(run);
     return status != 0 ? status : found.count[FA_CHECK_FAIL] > 0;
 }

@@ -20,7 +20,7 @@
 
 enum { HEAD_MAX = 128, FOLDERS = 16 };
 
-/* ---- loading --------------------------------------------------------------------------------*/
+/* ---- the journal, loaded --------------------------------------------------------------------*/
 bool serve_is_id(const char *text)
 {
     return strlen(text) == SERVE_ID_SIZE - 1 &&
@@ -124,7 +124,7 @@ int serve_journal_load(serve_query *query, fa_diag *diag)
     return 0;
 }
 
-/* ---- writing --------------------------------------------------------------------------------*/
+/* ---- the journal, written -------------------------------------------------------------------*/
 /* A text that is empty: the file is removed. */
 static int write_file(serve_query *query, fa_diag *diag)
 {
@@ -146,7 +146,7 @@ static int write_file(serve_query *query, fa_diag *diag)
 /* Writes a job's file. done() gets a query whose key is the job's and whose failure says that it is not on disk; it frees
  * the query. false: out of memory, and done() is not called. */
 static bool add_to_journal(serve_service *service, const serve_journal_entry *entry,
-                       void (*done)(serve_task *task))
+                           void (*done)(serve_task *task))
 {
     serve_query query = {.work = write_file, .apart = service->journal.thread};
     snprintf(query.key, sizeof query.key, "%s", entry->id);

@@ -302,8 +302,7 @@ static void move_first(const fa_job *job, int *order, int count)
  * model puts behind the best few that do is left. */
 static int kernels_wanted(const fa_job *job, int count)
 {
-    bool ranked = count > 0 &&
-                  job->space.candidate[job->compile.order[0]].trial.predicted_us > 0;
+    bool ranked = count > 0 && job->space.candidate[job->compile.order[0]].trial.predicted_us > 0;
     return ranked && !job->measuring && job->request->effort != FA_EFFORT_PATIENT
                ? PREDICTED_KERNELS
                : 0;

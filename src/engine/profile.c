@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 enum { NEAR_PEAK = 60, SMS_IDLE = 70, TOLD = 4 }; /* percent, percent, tunables */
-enum { MOST_RESIDENT = 32 };                       /* blocks that any SM holds */
+enum { MOST_RESIDENT = 32 };                      /* blocks that any SM holds */
 
 /* A bound is the part of the GPU that is nearest to its limit: from 60% of its peak on, as Nsight Compute counts
  * ("speed of light"). Below that, warps wait, and what most of them wait for is the bound. SMs without work come before

@@ -77,7 +77,8 @@ int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_d
 /* Call this before a winner enters a store. A cubin's key names its source, not its bytes, and the proof
  * holds for the bytes that came with the winner. Where the store keeps other bytes under that key, the
  * winner's proof is cleared. */
-void fa_fleet_void_other_proof(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin);
+void fa_fleet_void_other_proof(fa_store *store, fa_winner_record *winner,
+                               const fa_cubin_record *cubin);
 
 /* ---- fleet_pull.c ---------------------------------------------------------------------------*/
 /* Copies the fleet's winner for a target, with its cubin, into the local store; where the fleet has none,

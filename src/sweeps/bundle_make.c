@@ -218,7 +218,7 @@ static void count_origins(const fa_records *records, fa_records_info *info)
     info->baselines = records->baselines;
 }
 
-/* ---- bundle_records.c -----------------------------------------------------------------------*/
+/* ---- exporting and refreshing a file --------------------------------------------------------*/
 static int check_records_options(const fa_records_options *options, fa_diag *diag)
 {
     if (options == NULL || options->size != sizeof *options)
@@ -802,8 +802,7 @@ int fa_import_records(fa_tuner *tuner, const fa_records_options *options,
 {
     struct making making = {.tuner = tuner};
     int rc;
-    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
-        (rc = check_records_options(options, diag)) != 0)
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 || (rc = check_records_options(options, diag)) != 0)
         return rc;
     if (options->output == NULL || options->output->size != sizeof *options->output ||
         import == NULL || import->size != sizeof *import)

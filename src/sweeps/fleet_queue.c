@@ -95,7 +95,7 @@ static char *item_request_text(const fa_sweep_request *sweep)
     return fa_json_finish(fa_struct_to_json(item_request_members, &how));
 }
 
-/* ---- fleet_queue.c --------------------------------------------------------------------------*/
+/* ---- into the queue -------------------------------------------------------------------------*/
 static int read_item_request(const char *text, fa_item_request *ret_request, fa_diag *diag)
 {
     static const char where[] = "a queued item's request";
@@ -336,7 +336,7 @@ struct worker {
     bool ended;   /* an item */
     double idle_since_s;
     fa_work_stage stage;
-    bool publishes; /* the item's winner was measured */
+    bool publishes;          /* the item's winner was measured */
     fa_heartbeat *heartbeat; /* its thread sees the runner's claim and lease_ms */
     int32_t lease_ms;
 };

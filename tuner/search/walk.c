@@ -352,8 +352,7 @@ static void anneal(fa_walk *walk, struct annealing *a, const fa_known *known)
     const double hot = 0.5, cold = 0.005;
     double spent = fmin((double)walk->spent / (double)walk->expected, 1);
     double worse = log(known->cost / a->cost);
-    if (a->begun && worse > 0 &&
-        !(uniform(walk) < exp(-worse / (hot * pow(cold / hot, spent)))))
+    if (a->begun && worse > 0 && !(uniform(walk) < exp(-worse / (hot * pow(cold / hot, spent)))))
         return;
     *a = (struct annealing){true, known->rank, known->cost};
 }
