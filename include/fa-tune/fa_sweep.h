@@ -111,8 +111,8 @@ FA_API int fa_list_waiting(fa_tuner *tuner, fa_waiting_visit *visit, void *conte
  * of fa_run_sweep(); its progress is not called, and its items name GPU types ("" is the type of the
  * device here). Returns at once. FA_ESTORE: no store is shared with other hosts. FA_EIO and others:
  * the database does not answer, and nothing was entered. */
-FA_API int fa_enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
-                            fa_diag *diag);
+FA_API int fa_enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request,
+                            fa_sweep *ret_sweep, fa_diag *diag);
 
 /* The sweeps in the fleet's queue, the one last worked on first. A non-zero return stops and is
  * returned. */
@@ -151,18 +151,18 @@ typedef struct fa_worker_report {
 typedef struct fa_worker_progress {
     fa_work_event event;
     fa_work_stage stage;
-    const fa_sweep_item *item; /* NULL when idle */
+    const fa_sweep_item *item;   /* NULL when idle */
     const fa_progress *tune;
-    const fa_answer *answer; /* of one that is done */
+    const fa_answer *answer;     /* of one that is done */
     fa_work_end end;
-    const char *reason; /* why it failed; why the worker is idle, or "" */
+    const char *reason;          /* why it failed; why the worker is idle, or "" */
     const fa_worker_report *report;
-    double idle_s; /* for so long already */
+    double idle_s;               /* for so long already */
 } fa_worker_progress;
 
 typedef struct fa_worker_request {
-    size_t size;     /* sizeof(fa_worker_request) */
-    const char *gpu; /* catalogue name of a GPU type. Present here: measures on it; else compiles
+    size_t size;        /* sizeof(fa_worker_request) */
+    const char *gpu;    /* catalogue name of a GPU type. Present here: measures on it; else compiles
                            for it. NULL: the device `ordinal`; without a device compiles for any */
     int32_t ordinal;
     bool once;          /* ends after one item */

@@ -34,7 +34,7 @@
 #include "fa_replay.h"      /* ways of searching, tried on recorded spaces */
 #include "fa_report_data.h" /* what is stored about each problem */
 #include "fa_service.h"     /* what a service and its clients say to each other */
-#include "fa_sweep.h" /* grids of problems, here or by hosts that share a store; the times of others' kernels */
+#include "fa_sweep.h"       /* grids of problems, hosts that share a store, times of others' kernels */
 #include "fa_tuner.h"       /* the session: lookups, tunes, launches */
 #include "fa_types.h"       /* plain types */
 #endif

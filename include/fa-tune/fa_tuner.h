@@ -28,7 +28,7 @@ typedef struct fa_tuner fa_tuner;
 /* Zero is the default of every field; set `size` to sizeof(fa_options). */
 typedef struct fa_options {
     size_t size;
-    const char *store; /* file, or a store that hosts share (fa_sweep.h); default: FA_TUNE_STORE,
+    const char *store;     /* file, or a store that hosts share (fa_sweep.h); default: FA_TUNE_STORE,
                               else a file in the XDG cache directory */
     const char *templates; /* directory that overrides built-in templates; FA_TUNE_TEMPLATES */
     const char *worker;    /* fa-tune-worker's path; FA_TUNE_WORKER, else beside this library */
