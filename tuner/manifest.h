@@ -55,6 +55,7 @@ int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag);
 const fa_template_file *fa_templates_find(const fa_templates *templates, const char *name);
 int fa_templates_count(const fa_templates *templates);
 const fa_template_file *fa_templates_at(const fa_templates *templates, int index);
+bool fa_template_is_builtin(const char *name);  /* some built-in file is called so */
 bool fa_template_is_manifest(const char *name); /* NAME.json, and no contract */
 /* Hash over names and contents of the files that an operation may be made of: those of its folder, the
  * vocabulary, and of no folder; NULL: over all. Of a contract only what kernels are passed and proved by is
@@ -172,6 +173,8 @@ typedef struct fa_task {
  * (the sentence gives each family's reason); FA_EMANIFEST where an expression has no integer value. */
 int fa_space_enumerate(const fa_task *task, fa_space *ret_space, fa_diag *diag);
 void fa_space_free(fa_space *space);
+/* Index of the candidate of this config and status; -1: there is none. */
+int fa_space_find(const fa_space *space, const fa_config *config, fa_status status);
 
 /* The first config of the family's domains that holds to the constraints, or its default one with `preset`, for a problem
  * on a GPU that has no limit; FA_EMANIFEST: none does, or it has no launch. */

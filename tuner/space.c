@@ -381,6 +381,15 @@ void fa_space_free(fa_space *space)
     *space = (fa_space){.default_index = -1};
 }
 
+int fa_space_find(const fa_space *space, const fa_config *config, fa_status status)
+{
+    for (int i = 0; i < space->count; i++)
+        if (space->candidate[i].trial.status == status &&
+            fa_config_equal(&space->candidate[i].trial.config, config))
+            return i;
+    return -1;
+}
+
 /* Has the config a value of the domain for every tunable, and nothing else? */
 static int check_config(const fa_family *f, const fa_config *config, fa_diag *diag)
 {

@@ -169,14 +169,6 @@ static int file_called(const fa_includes *all, const char *name)
     return -1;
 }
 
-static bool is_vocabulary(const char *name)
-{
-    for (int i = 0; i < fa_templates_builtin_count; i++)
-        if (strcmp(fa_templates_builtin[i].name, name) == 0)
-            return true;
-    return false;
-}
-
 /* ---- files -----------------------------------------------------------------------------------*/
 /* Takes over text and folder, freed on failure. */
 static int add_file(fa_includes *all, const char *name, char *text, const struct place *place,
@@ -184,7 +176,7 @@ static int add_file(fa_includes *all, const char *name, char *text, const struct
 {
     char unique[NAME_MAX_ + 16];
     snprintf(unique, sizeof unique, "%s", name);
-    if (file_called(all, name) >= 0 || (place->own && is_vocabulary(name)))
+    if (file_called(all, name) >= 0 || (place->own && fa_template_is_builtin(name)))
         snprintf(unique, sizeof unique, "%d/%s", all->count, name);
     char *kept = strdup(unique);
     all->bytes += text != NULL ? strlen(text) : 0;
@@ -276,7 +268,7 @@ static int find_file(fa_includes *all, int from, const char *written, bool quote
         return rc;
     for (int i = own; own && i < all->folders && rc == 0 && *ret_index < 0; i++)
         rc = take_file(all, all->folder[i], written, name, true, ret_index, diag);
-    if (rc != 0 || *ret_index >= 0 || is_vocabulary(name) || strncmp(name, "..", 2) == 0 ||
+    if (rc != 0 || *ret_index >= 0 || fa_template_is_builtin(name) || strncmp(name, "..", 2) == 0 ||
         strstr(written, "..") != NULL)
         return rc;
     *ret_index = file_called(all, name);

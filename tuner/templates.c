@@ -146,7 +146,7 @@ static bool is_contract(const char *name)
     return strcmp(slash != NULL ? slash + 1 : name, CONTRACT) == 0;
 }
 
-static bool is_builtin_name(const char *name)
+bool fa_template_is_builtin(const char *name)
 {
     for (int i = 0; i < fa_templates_builtin_count; i++)
         if (strcmp(fa_templates_builtin[i].name, name) == 0)
@@ -163,7 +163,7 @@ bool fa_template_is_manifest(const char *name)
 /* Whether a file of a directory stands in the place of a built-in one. */
 static bool is_replaced(const fa_templates *templates, int index)
 {
-    return templates->owned[index] && is_builtin_name(templates->file[index].name);
+    return templates->owned[index] && fa_template_is_builtin(templates->file[index].name);
 }
 
 /* Whether a directory brings a family of its own, or a part of a built-in one. */

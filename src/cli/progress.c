@@ -5,6 +5,7 @@
 #include "pool.h"
 #include "problem.h"
 #include "text.h"
+#include "trial.h"
 #include "wording.h"
 
 #include <inttypes.h>
@@ -250,11 +251,6 @@ static void tell_trial(cli_progress *progress, const fa_trial *trial, bool bette
     cli_progress_tell(progress, &line);
 }
 
-static bool finished(const fa_trial *trial)
-{
-    return trial->status == FA_STATUS_MEASURED || trial->status == FA_STATUS_COMPILED;
-}
-
 static void update_rate(cli_progress *progress, const fa_progress *event)
 {
     double elapsed = event->elapsed_s - progress->rate_s;
@@ -268,7 +264,7 @@ static void update_rate(cli_progress *progress, const fa_progress *event)
 
 static void take_trial(cli_progress *progress, const fa_trial *trial, double waited)
 {
-    bool ended = finished(trial);
+    bool ended = fa_trial_finished(trial);
     bool first = ended && progress->told < FIRST_ROWS;
     bool better = ended && progress->best_us > 0 && time_of(trial) < progress->best_us;
     bool told = better && !progress->terminal && waited >= plain_best_s;

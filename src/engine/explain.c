@@ -39,11 +39,8 @@ struct growing {
 
 static fa_candidate *find_pending(fa_space *space, const fa_config *config)
 {
-    for (int i = 0; i < space->count; i++)
-        if (space->candidate[i].trial.status == FA_STATUS_PENDING &&
-            fa_config_equal(&space->candidate[i].trial.config, config))
-            return &space->candidate[i];
-    return NULL;
+    int index = fa_space_find(space, config, FA_STATUS_PENDING);
+    return index >= 0 ? &space->candidate[index] : NULL;
 }
 
 static void take_trial(fa_trial *trial, const fa_trial *known)

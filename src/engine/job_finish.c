@@ -169,14 +169,13 @@ static bool judge_promise(const fa_job *job, int winner, fa_answer *answer,
                           fa_prediction_record *ret_record)
 {
     const fa_plan_item *promise = &job->plan.promise;
-    const fa_trial *kept = NULL, *best = &job->space.candidate[winner].trial;
     int faster = 0, measured = 0;
-    for (int i = 0; job->plan.promised && i < job->space.count; i++)
-        if (job->space.candidate[i].trial.status == FA_STATUS_MEASURED &&
-            fa_config_equal(&job->space.candidate[i].trial.config, &promise->config))
-            kept = &job->space.candidate[i].trial;
-    if (kept == NULL || best->status != FA_STATUS_MEASURED)
+    int index =
+        job->plan.promised ? fa_space_find(&job->space, &promise->config, FA_STATUS_MEASURED) : -1;
+    const fa_trial *best = &job->space.candidate[winner].trial;
+    if (index < 0 || best->status != FA_STATUS_MEASURED)
         return false;
+    const fa_trial *kept = &job->space.candidate[index].trial;
     for (int i = 0; i < job->space.count; i++) {
         const fa_trial *trial = &job->space.candidate[i].trial;
         measured += trial->status == FA_STATUS_MEASURED;

@@ -23,6 +23,7 @@
 #include "spec.h"
 #include "store.h"
 #include "stored.h"
+#include "trial.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -129,15 +130,6 @@ static bool has_more_time(const fa_job *job, const fa_trial_record *record)
                                              : old->low_us < 1000.0 * job->tuner->trial_timeout_ms);
 }
 
-static int find_pending(const fa_job *job, const fa_config *config)
-{
-    for (int i = 0; i < job->space.count; i++)
-        if (job->space.candidate[i].trial.status == FA_STATUS_PENDING &&
-            fa_config_equal(&job->space.candidate[i].trial.config, config))
-            return i;
-    return -1;
-}
-
 /* A config that ended in an earlier run is not tried again, unless it ended for want of memory or of
  * time that it has today, or where another compiler or another driver may see it differently: what
  * another driver proved is proved, and timed, by this one before it may win. */
@@ -145,7 +137,7 @@ static int resume_one(void *context, const fa_trial_record *record)
 {
     fa_job *job = context;
     const fa_trial *old = &record->trial;
-    bool finished = old->status == FA_STATUS_MEASURED || old->status == FA_STATUS_COMPILED;
+    bool finished = fa_trial_finished(old);
     const fa_driver *driver = job->tuner->driver;
     bool refused = old->status > FA_STATUS_COMPILED && old->status != FA_STATUS_MEASURED;
     if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
@@ -156,8 +148,9 @@ static int resume_one(void *context, const fa_trial_record *record)
             (refused || job->measuring) && driver != NULL ? fa_driver_version(driver) : 0,
             job->nvrtc.identity))
         return 0;
-    int index = job->search.search != NULL ? fa_job_search_find(job, &old->config)
-                                           : find_pending(job, &old->config);
+    int index = job->search.search != NULL
+                    ? fa_job_search_find(job, &old->config)
+                    : fa_space_find(&job->space, &old->config, FA_STATUS_PENDING);
     if (index < 0)
         return job->ended ? job->rc : 0;
     fa_trial *trial = &job->space.candidate[index].trial;

@@ -18,6 +18,7 @@
 
 #include "cubin.h"
 #include "error.h"
+#include "trial.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -111,8 +112,7 @@ static int keep_trial(void *context, const fa_trial_record *record)
 {
     struct readying *r = context;
     const fa_trial *trial = &record->trial;
-    if ((trial->status != FA_STATUS_COMPILED && trial->status != FA_STATUS_MEASURED) ||
-        !(trial->predicted_us > 0))
+    if (!fa_trial_finished(trial) || !(trial->predicted_us > 0))
         return 0;
     r->failed = fa_append(&r->trial, &r->count, &r->capacity, trial, sizeof *trial) != 0;
     return r->failed ? FA_ENOMEM : 0;
