@@ -5,7 +5,6 @@
 #include "candidate.h"
 
 #include "buf.h"
-#include "hash.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "store.h"

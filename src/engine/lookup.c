@@ -25,7 +25,6 @@
 
 #include "catalogue.h"
 #include "error.h"
-#include "model.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,6 @@
 #define FA_WORK_BUNDLE_WORK_H
 
 #include "bundle_check.h"
-#include "hash.h"
 #include "nvrtc.h"
 #include "portable.h"
 #include "records.h"
