@@ -55,13 +55,14 @@ def sources():
 def each_step_is_reached_from_an_earlier_one():
     """The file of an earlier step names it, or calls the member that it is assigned to somewhere. Launching is the
     caller's own call."""
-    everything = "".join(map(read, sources()))
+    members = {}
+    for member, name in re.findall(r"(\w+) = (\w+);", "".join(map(read, sources()))):
+        members.setdefault(name, set()).add(member)
     for title, steps in walks():
         for at, (number, name, _) in enumerate(steps[1:], 1):
             earlier = "".join({path: read(path) for _, _, path in steps[:at]}.values())
             use = re.compile(r"(?<!\w)%s\b(?!\([^;{]*\)\n\{)" % name)
-            members = re.findall(r"(\w+) = %s;" % name, everything)
-            reached = use.search(earlier) or any("->%s(" % member in earlier for member in members)
+            reached = use.search(earlier) or any("->%s(" % member in earlier for member in members.get(name, ()))
             assert reached or name == "fa_launch", "%s, step %d: nothing before it names %s" % (title, number, name)
 
 
