@@ -82,14 +82,14 @@ class Family(Column):
         self.fields, self.name, self.database, self.sm = fields, manifest["name"], database, sm
         self.untaken = [field["name"] for field in fields
                         if field.get("feature") and field["name"] not in manifest.get("takes", [])]
-        self.supports = [rule["require"] for rule in manifest.get("supports", [])]
+        supports = "SELECT " + " AND ".join(["(%s)" % rule["require"] for rule in manifest.get("supports", [])] or ["1"])
         lets = manifest.get("let", {})
         for _ in lets:  # a let may name others
-            self.supports = [re.sub(r"\b(%s)\b" % "|".join(lets), lambda m: "(%s)" % lets[m[0]], rule)
-                             for rule in self.supports]
+            supports = re.sub(r"\b(%s)\b" % "|".join(lets), lambda m: "(%s)" % lets[m[0]], supports)
         macros = {"SM", *[field["macro"] for field in fields if "macro" in field]}
-        self.supports = ["SELECT " + re.sub(r"\b[A-Z][A-Z0-9_]*\b", lambda m: ":" + m[0] if m[0] in macros else m[0], rule)
-                         for rule in self.supports]
+        self.supports = re.sub(r"\b[A-Z][A-Z0-9_]*\b", lambda m: ":" + m[0] if m[0] in macros else m[0], supports)
+        self.macros = [(field["macro"], field["name"], field.get("macro_as")) for field in fields if "macro" in field]
+        self.divides = [(field["name"], field["divides"]) for field in fields if "divides" in field]
         self.default = self.default_problem()
         self.bases = self.find_bases()
         self.bases += [{**base, field["name"]: value} for base in self.bases[:1] for field in fields
@@ -99,17 +99,13 @@ class Family(Column):
         """Whether a problem of these values is one that the operation and the family take."""
         if any(values[name] != self.default[name] for name in self.untaken):
             return False
-        for field in self.fields:
-            if "divides" in field and values[field["name"]] > 0 \
-                    and values[field["divides"]] % values[field["name"]] != 0:
-                return False
+        if any(values[name] > 0 and values[whole] % values[name] != 0 for name, whole in self.divides):
+            return False
         names = {"SM": self.sm}
-        for field in self.fields:
-            value = values[field["name"]]
-            how = field.get("macro_as")
-            if "macro" in field:
-                names[field["macro"]] = int(value != 0) if how == "nonzero" else int(value == 0) if how == "not" else value
-        return all(self.database.execute(rule, names).fetchone()[0] for rule in self.supports)
+        for macro, name, how in self.macros:
+            value = values[name]
+            names[macro] = int(value != 0) if how == "nonzero" else int(value == 0) if how == "not" else value
+        return self.database.execute(self.supports, names).fetchone()[0]
 
     def default_problem(self):
         values = {}
