@@ -12,7 +12,7 @@ A comment above a block, which a reader of the page does not see, says what is s
     <!-- test: file NAME -->             no command: the block is written to this file (in any language)
 
 Pages run in one folder that looks like the checkout: `dev` stands for ./dev and knows the same verbs, `sudo`
-installs below the folder what is built, and ncu is a recorded one. Families have two configs there, so that a tune compiles next to nothing."""
+installs below the folder what is built, and ncu is a recorded one. Families have two configs there and the convolution has eight, so that a tune compiles next to nothing."""
 import glob
 import json
 import os
@@ -26,7 +26,7 @@ import time
 
 import recorded_ncu
 import tap
-from place import BUILD, DEADLINE, FA_TUNE, SOURCE, Place
+from place import BUILD, DEADLINE, FA_TUNE, SOURCE, Place, eight_of_conv2d
 
 PAGES = ["README.md", "CONTRIBUTING.md", "system/README.md",
          *sorted(os.path.relpath(path, SOURCE) for path in glob.glob(os.path.join(SOURCE, "docs/*.md")))]
@@ -57,8 +57,10 @@ def furnish(place):
     """Makes the place's folder look like a checkout that was built."""
     tools = os.path.join(place.folder, "tools")
     os.mkdir(tools)
-    for name in ("docs", "examples", "system", "tests", "kernel_templates"):
+    for name in ("docs", "examples", "system", "kernel_templates"):
         os.symlink(os.path.join(SOURCE, name), os.path.join(place.folder, name))
+    os.makedirs(os.path.join(place.folder, "tests", "specifications"))
+    eight_of_conv2d(os.path.join(place.folder, "tests", "specifications"))
     os.symlink(BUILD, os.path.join(place.folder, "build"))
     os.symlink(FA_TUNE, os.path.join(tools, "fa-tune"))
     write_program(os.path.join(tools, "sudo"), 'DESTDIR="%s/installed" exec "$@" --no-rebuild\n' % place.folder)
