@@ -107,8 +107,8 @@ def a_kernel_that_differs_from_the_function_is_never_a_winner():
 def another_function_of_the_same_name_is_asked_anew():
     def made(by):
         return lambda y, x, a: y + scaled(x, by * a)
-    refused(fa_tune.Error, "none of", lambda: axpy(made(2), name="anew"))
-    tap.equal(axpy(made(1), name="anew").answer.origin, "measured")
+    refused(fa_tune.Error, "none of", lambda: axpy(made(2)))
+    tap.equal(axpy(made(1)).answer.origin, "measured")
 
 
 def a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over():
@@ -137,11 +137,11 @@ def configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is():
             ("THREADS=32", "nan"), ("THREADS=64", "crash"), ("THREADS=96", "spoil"), ("THREADS=128", "illegal_address")]))
     try:
         told = axpy(lambda y, x, a: y + scaled(x, a), dict(y=y, x=x, a=2.5, n=64), name="faulty",
-                    tune=dict(THREADS=[32, 64, 96, 128, 160], PER_THREAD=[1, 2]), restrictions=[])
+                    tune=dict(THREADS=[32, 64, 96, 128, 160], PER_THREAD=[1]), restrictions=[])
     finally:
         with open(script, "w", encoding="utf-8") as file:
             file.write(had)
-    tap.equal((told.answer.tunables["THREADS"], told.answer["funnel"]["failed"]), (160, 8))
+    tap.equal((told.answer.tunables["THREADS"], told.answer["funnel"]["failed"]), (160, 4))
 
 
 def nobody_changes_what_kernels_are_proved_against():
@@ -156,7 +156,7 @@ def nobody_changes_what_kernels_are_proved_against():
                         file.write(b"x")
                 except PermissionError:
                     seen.append(fd)
-    told = axpy(lambda y, x, a: y + scaled(x, a), name="sealed", progress=look)
+    told = axpy(lambda y, x, a: scaled(x, a) + y, progress=look)  # which no other test has: it is not found
     tap.equal(told.answer.origin, "measured")
     assert seen
 
@@ -296,7 +296,8 @@ def partial_results_are_passed_in_and_added_up():
 def numbers_may_have_any_type_of_integers():
     source = AXPY.replace("int n)", "unsigned n)").replace("int i =", "unsigned i =")
     args = dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, count=fa_tune.scalar("u32", 64))
-    some = axpy(source=source, args=args, sizes=dict(n=fa_tune.fixed(64)), grid="ceil_div(64, THREADS * PER_THREAD)", name="counted")
+    some = axpy(source=source, args=args, sizes=dict(n=fa_tune.fixed(64)), grid="ceil_div(64, THREADS * PER_THREAD)", name="counted",
+                tune=dict(THREADS=[64], PER_THREAD=[1]))
     y, x = Given((64,), [0.0] * 64), Given((64,), [1.0] * 64)
     some(y, x, 2.0, 3)
     tap.equal(list(y.read()), [2.0] * 3 + [0.0] * 61)
@@ -341,6 +342,7 @@ def a_keyword_takes_the_place_of_what_the_head_says():
     with open(os.path.join(FOLDER, "axpy.json"), encoding="utf-8") as file:
         head = json.load(file)
     del head["source"]
+    head["tune"] = dict(THREADS=[64, 128], PER_THREAD=[1])
     headed = "// SPDX\n/* fa-tune\n" + json.dumps(head, indent=1) + "*/\n" + AXPY
     with open(path, "w", encoding="utf-8") as file:
         file.write(headed)
@@ -372,7 +374,7 @@ def a_keyword_takes_the_place_of_what_the_head_says():
 
 
 def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
-    told = axpy(gpu="A100", name="absent")
+    told = axpy(gpu="A100")
     tap.equal((told.answer.origin, told.answer.gpu), ("unranked", "A100-SXM4-40GB"))
     rows = told.configs
     tap.equal([(row["status"], row["rank"]) for row in rows], [("compiled", None)] * 3 + [("constraint", None)])
@@ -386,11 +388,11 @@ def a_gpu_that_is_not_here_gets_cubins_and_no_winner_among_equals():
         tap.equal(type(error).__name__, "NotLoaded")  # as a traceback shows it
     tap.equal((hasattr(told, "arguments"), [name for name, _ in inspect.getmembers(told) if name in ("arguments", "configs")]),
               (False, ["configs"]))
-    modelled = axpy(gpu="A100", name="modelled", work={"operations": "n*THREADS*PER_THREAD*PER_THREAD"}, args=dict(
+    modelled = axpy(gpu="A100", work={"operations": "n*THREADS*PER_THREAD*PER_THREAD"}, args=dict(
         y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, n=100_000_000))
     tap.equal((modelled.answer.origin, modelled.configs[0]["rank"]), ("predicted", 1))
     tap.equal(modelled.at(n=200_000_000).answer.origin, "predicted")
-    here = axpy(name="present")
+    here = axpy()
     tap.equal([row["rank"] for row in here.configs], [1, 2, 3, None])
     tap.equal(here.configs[0]["median_us"], here.answer.median_us)
     clusters = dict(name="clustered", tune=dict(THREADS=[64], PER_THREAD=[1], CX=[1, 2]), cluster=["CX"], grid="ceil_div(n, 64 * CX) * CX")
@@ -562,7 +564,7 @@ conv = fa_tune.tune_kernel(
               filter=fa_tune.array("f32", "fh", "fw"), w=24, h=20, fw=fa_tune.fixed(3), fh=fa_tune.fixed(3)),
     tune=dict(BLOCK_X=[16, 32, 64, 128], BLOCK_Y=[1, 2, 4, 8, 16], TILE_X=[1, 2, 4], TILE_Y=[1, 2, 4], USE_SHARED=[0, 1]),
     block=("BLOCK_X", "BLOCK_Y"), grid=("ceil_div(w, BLOCK_X*TILE_X)", "ceil_div(h, BLOCK_Y*TILE_Y)"),
-    restrictions=["32 <= BLOCK_X*BLOCK_Y <= 1024"], answer=my_numpy_conv, atol=1e-4, flops="2*w*h*fw*fh", seconds=120, evaluations=8)
+    restrictions=["32 <= BLOCK_X*BLOCK_Y <= 1024"], answer=my_numpy_conv, atol=1e-4, flops="2*w*h*fw*fh", seconds=120, evaluations=4)
 conv(out, inp, filt)                               # DLPack, current stream; conv.answer, conv.save("conv2d.bundle")
 """
 
@@ -579,7 +581,7 @@ def a_convolution_of_another_tuner_is_tuned_by_one_call():
     exec(WANTED, names)  # pylint: disable=exec-used
     tap.equal(out.read()[0], 9 * 0.25 * (1 + 26))
     told = names["conv"].answer
-    tap.equal((told.origin, told.problem.w, told["funnel"]["measured"]), ("measured", 24, 8))
+    tap.equal((told.origin, told.problem.w, told["funnel"]["measured"]), ("measured", 24, 4))
     assert told.tflops > 0
 
 
