@@ -136,12 +136,13 @@ static bool check_output(void **arguments)
     uint64_t *result = fake_memory(word_of(arguments[10]), sizeof *result, true);
     if (output == NULL || wanted == NULL || largest == NULL || result == NULL)
         return false;
+    double base = fmax(1e-30, real_of(arguments[9]) + real_of(arguments[8]) * (double)*largest);
     for (uint64_t i = 0; i < count; i++) {
         double got = element_value(output, i, element), wants = element_value(wanted, i, is);
         double beside = element >= COMPLEX64 ? element_value(wanted, i ^ 1, is) : 0;
-        double magnitude = isfinite(beside) ? hypot(wants, beside) : fabs(wants);
+        double magnitude =
+            beside != 0 && isfinite(beside) ? hypot(wants, beside) : fabs(wants);
         double relative = isinf(wants) ? 0 : real_of(arguments[7]) * magnitude;
-        double base = fmax(1e-30, real_of(arguments[9]) + real_of(arguments[8]) * (double)*largest);
         double allowed = base + relative;
         bool same = isinf(wants) && !isnan(got) && !(got < wants) && !(got > wants);
         double ratio = (same ? 0 : fabs(got - wants)) / allowed;

@@ -37,11 +37,15 @@ static float magnitudes(const struct rows *r, int row, int first, int end)
     return sum;
 }
 
-static float scaled(const struct rows *r, size_t i, float sum)
+/* What the elements of a row with this sum are divided by. */
+static float divisor(const struct rows *r, float sum)
 {
-    size_t column = i % (size_t)r->p.columns;
-    return value(r->build, r->w[column]) * value(r->build, r->x[i]) /
-           (sum / (float)r->p.columns + r->p.epsilon);
+    return sum / (float)r->p.columns + r->p.epsilon;
+}
+
+static float scaled(const struct rows *r, size_t i, size_t column)
+{
+    return value(r->build, r->w[column]) * value(r->build, r->x[i]);
 }
 
 bool fake_rows_reference(const struct fake_build *build, void **arguments)
@@ -50,9 +54,11 @@ bool fake_rows_reference(const struct fake_build *build, void **arguments)
     if (!map_rows(build, arguments, &r))
         return false;
     float *y = fake_memory((uint64_t)(uintptr_t)r.p.y, r.count * sizeof(float), true);
-    for (size_t i = 0; y != NULL && i < r.count; i++) {
-        int row = (int)(i / (size_t)r.p.columns);
-        y[i] = scaled(&r, i, magnitudes(&r, row, 0, r.p.columns));
+    size_t i = 0;
+    for (int row = 0; y != NULL && row < r.p.rows; row++) {
+        float by = divisor(&r, magnitudes(&r, row, 0, r.p.columns));
+        for (int c = 0; c < r.p.columns; c++, i++)
+            y[i] = scaled(&r, i, (size_t)c) / by;
     }
     return y != NULL;
 }
@@ -71,11 +77,14 @@ static bool write_output(const struct rows *r, const float *sums, int parts,
                          const struct fake_damage *damage)
 {
     uint16_t *y = fake_memory((uint64_t)(uintptr_t)r->p.y, r->count * 2, true);
-    for (size_t i = 0; y != NULL && i < r->count - (damage->unwritten ? 1 : 0); i++) {
+    size_t i = 0, end = r->count - (damage->unwritten ? 1 : 0);
+    for (int row = 0; y != NULL && row < r->p.rows; row++) {
         float sum = 0;
         for (int part = 0; part < parts; part++)
-            sum += sums[i / (size_t)r->p.columns * (size_t)parts + (size_t)part];
-        y[i] = storage(r->build, scaled(r, i, sum));
+            sum += sums[row * parts + part];
+        float by = divisor(r, sum);
+        for (int c = 0; c < r->p.columns && i < end; c++, i++)
+            y[i] = storage(r->build, scaled(r, i, (size_t)c) / by);
     }
     if (y == NULL || r->count == 0)
         return y != NULL;
