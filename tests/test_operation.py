@@ -214,11 +214,11 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
 
 def rms_norm_is_predicted_and_compiles_as_it_was_meant():
     """Every config within its budget, with the compiler at hand, on the first and the last architecture: no spills. Times are those of memory.
-    Of the widest rows, which compile longest, two configs, with `./dev test --slow` all."""
+    Of the first architecture, and of the widest rows, which compile longest, two configs, with `./dev test --slow` all."""
     few = [] if SLOW else ["--evaluations", "2"]
     with Place(space=None) as place:
         wide = ["--rows", "300", "--columns", "65536", *few]
-        for gpu, problems in (("T4", [["--rows", "4096", "--columns", "128"], wide]),
+        for gpu, problems in (("T4", [["--rows", "4096", "--columns", "128", *few], wide]),
                               ("H200", [["--rows", "4096", "--residual"], wide,
                                         ["--rows", "2", "--columns", "30001", "--unaligned", "--residual", "--dtype", "bf16", *few]])):
             for options in problems:
