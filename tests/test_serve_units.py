@@ -131,7 +131,7 @@ def under_a_manager():
                 raise AssertionError("%s; of the service: %s" % (error, how.split())) from error
             wait_for(lambda: ask("GET", "/readyz")[0] == 200, "a service that is ready")
             told["kernel"] = ask("POST", "/v1/kernel", {
-                "problem": {"head_dim": 64, "batch": 1, "heads_q": 1, "seq_q": 128}, "gpu": "L4", "effort": "predict"})
+                "problem": {"head_dim": 16, "batch": 1, "heads_q": 1, "seq_q": 128}, "gpu": "L4", "effort": "predict", "evaluations": 1})
             show = ["systemctl", "--user", "show", "fa-tune.service", "--value", "--property"]
             told["active"] = control(*show, "ActiveState")
             control("systemctl", "--user", "stop", "fa-tune.service")
