@@ -572,7 +572,7 @@ def what_is_forgotten_is_told_and_gone():
 
 def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
     operations, before = os.path.join(SOURCE, "tests", "operations"), os.environ["FA_TUNE_TEMPLATES"]
-    place.run("--operation", "l1_norm", "--rows", "64", "--columns", "256", "--gpu", "A10", "--templates", operations)
+    place.run("--operation", "l1_norm", "--rows", "64", "--columns", "256", "--gpu", "L40S", "--templates", operations)
     os.environ["FA_TUNE_TEMPLATES"] = operations
     try:
         told = fa_tune.winners()
@@ -590,7 +590,7 @@ def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
     tap.has(another.stdout, ", and 1 problem that cannot be read here")
     tap.has(another.stderr, "NotSupported: operation \"rms_nor\" is not known")
     tap.has(str(told), "operation='l1_norm', dtype='fp16', rows=64, columns=256  ")
-    tap.has(repr(next(one for one in told if one.problem["operation"] == "l1_norm")), "<not timed on A10, unranked: l1_norm_")
+    tap.has(repr(next(one for one in told if one.problem["operation"] == "l1_norm")), "<not timed on L40S, unranked: l1_norm_")
 
 
 def the_package_names_nothing_but_what_is_public():
