@@ -21,7 +21,9 @@ GLIBC = re.compile(r"(linux-vdso|libc|libm|libdl|libpthread|librt|ld-linux[-\w]*
 folder = tempfile.TemporaryDirectory()
 SITE = os.path.join(folder.name, "site-packages")
 # Meson puts the compiler cache before a compiler that it finds by itself, not before one that CC names.
-BUILDING = {**os.environ, "CC": " ".join(filter(None, [shutil.which("ccache"), os.environ["CC"]])), "CCACHE_NOHASHDIR": "1", "CCACHE_DEPEND": "1"}
+# What pip and Meson are made of is compiled once, not in each of their processes: ./dev installs it as source.
+BUILDING = {**os.environ, "CC": " ".join(filter(None, [shutil.which("ccache"), os.environ["CC"]])), "CCACHE_NOHASHDIR": "1", "CCACHE_DEPEND": "1",
+            "PYTHONDONTWRITEBYTECODE": ""}
 # Nothing of what a user of this machine has set.
 CLEAN = {"PATH": "/usr/bin:/bin", "HOME": folder.name, "LC_ALL": "C.UTF-8", "PYTHONPATH": SITE,
          "FA_TUNE_STORE": os.path.join(folder.name, "store.db"),
@@ -67,7 +69,7 @@ def one_wheel_is_made_for_every_python():
     for line in ("fa-tune = fa_tune._package:main", "[vllm.general_plugins]\nfa_tune = fa_tune.integrations:register_vllm",
                  "[sglang.srt.plugins]\nfa_tune = fa_tune.integrations:register_sglang"):
         tap.has(commands, line)
-    pip_install(SITE, wheels[0])
+    pip_install(SITE, wheels[0], env=BUILDING)
 
 
 def sizes_are_those_that_the_documentation_states():
@@ -143,7 +145,7 @@ def the_source_distribution_has_every_file_of_the_commit_and_pip_installs_from_i
         raise tap.Skip("only with --slow: it compiles once more what the wheel was made of")
     if not os.path.exists(os.path.join(TOOLS, "wheel-tools.stamp")):
         raise tap.Skip("what makes a wheel is not here: ./dev test fetches it")
-    done = subprocess.run([os.path.join(SOURCE, "dev"), "sdist"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    done = subprocess.run([os.path.join(SOURCE, "dev"), "sdist"], env=BUILDING, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           encoding="utf-8", check=False)
     if "not a git" in done.stderr.lower() or "revision control" in done.stderr:
         raise tap.Skip("the files are of no commit here")
