@@ -140,8 +140,7 @@ static bool check_output(void **arguments)
     for (uint64_t i = 0; i < count; i++) {
         double got = element_value(output, i, element), wants = element_value(wanted, i, is);
         double beside = element >= COMPLEX64 ? element_value(wanted, i ^ 1, is) : 0;
-        double magnitude =
-            beside != 0 && isfinite(beside) ? hypot(wants, beside) : fabs(wants);
+        double magnitude = beside != 0 && isfinite(beside) ? hypot(wants, beside) : fabs(wants);
         double relative = isinf(wants) ? 0 : real_of(arguments[7]) * magnitude;
         double allowed = base + relative;
         bool same = isinf(wants) && !isnan(got) && !(got < wants) && !(got > wants);
