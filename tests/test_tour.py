@@ -9,6 +9,7 @@ import subprocess
 import tap
 from place import BUILD, DEADLINE, EIGHT, SOURCE, Place
 
+TWO = {**EIGHT, "BLOCK_N": [64], "STAGES": [1]}
 TOOLS = os.path.join(SOURCE, ".python-tools")
 NOTEBOOK = os.path.join(SOURCE, "examples", "tour.ipynb")
 RUN = """
@@ -43,7 +44,7 @@ def shown_by(place):
 def check(shown, here):
     doctor, problem, refused, answer, funnel, sweep, stored, measured, winners, report = shown
     tap.has(doctor[0], "<doctor: ")
-    tap.equal(problem[0], "Problem(dtype='bf16', causal='bottom-right', head_dim=64, batch=4, heads=8, seq=512)")
+    tap.equal(problem[0], "Problem(dtype='fp16', causal='bottom-right', head_dim=64, batch=4, heads=8, seq=512)")
     tap.equal(refused[0], "a problem has no field 'seqlen': did you mean 'seq'?\n")
     assert re.fullmatch(r"<~[\d.]+ µs on L4, predicted: attn_fwd_sm80 .*>", answer[0]), answer
     tap.has(answer[1], "<table>")
@@ -63,13 +64,13 @@ def the_notebook_has_ten_cells_of_code_and_keeps_no_output():
 
 
 def without_a_gpu_it_predicts_and_reports():
-    with Place(space=EIGHT) as place:
+    with Place(space=TWO) as place:
         check(shown_by(place), "install the NVIDIA driver")
         assert os.path.getsize(os.path.join(place.folder, "tour.html")) > 10000
 
 
 def with_another_gpu_it_measures_too():
-    with Place(space=EIGHT, script="device name=NVIDIA_L40S sm=89 sms=142\ninit_once\n") as place:
+    with Place(space=TWO, script="device name=NVIDIA_L40S sm=89 sms=142\ninit_once\n") as place:
         check(shown_by(place), " µs ± ")
 
 
