@@ -130,8 +130,8 @@ def nvrtc_is_found_among_the_packages_beside_it_and_serves_a_tune():
         if not os.path.islink(path) or os.path.basename(path) == "libnvrtc.so.13":
             shutil.copyfile(path, os.path.join(wheel, os.path.basename(path)))
     told = run(sys.executable, "-c", "import fa_tune._package, fa_tune._core, sys\n"
-               "answer = fa_tune._core.tune({'head_dim': 64, 'batch': 1, 'heads_q': 1, 'seq_q': 128},\n"
-               "                            gpu='L4', effort='predict', evaluations=2)\n"
+               "answer = fa_tune._core.tune({'head_dim': 16, 'batch': 1, 'heads_q': 1, 'seq_q': 128},\n"
+               "                            gpu='L4', effort='predict', evaluations=1)\n"
                "print(answer['origin'], [m for m in ('torch', 'numpy') if m in sys.modules], flush=True)\n"
                "fa_tune._package.main()", "doctor", "--json")
     tap.equal(told.splitlines()[0], "predicted []")
