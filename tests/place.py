@@ -22,8 +22,7 @@ SCRATCH = os.environ.get("FA_TEST_SCRATCH", os.path.join(BUILD, "tests"))  # a f
 # Of attn_fwd_sm80: enough to have a ranking, few enough to compile in seconds.
 EIGHT = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 64], "STAGES": [1, 2], "WARPS": [4],
          "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
-# BLOCK_M 128, BLOCK_N 32, Q_IN_REGS 1, MIN_BLOCKS 3 has 32 bytes of local memory a thread on an L4.
-SIXTEEN = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0, 1], "MIN_BLOCKS": [2, 3]}
+SIXTEEN = dict(EIGHT, Q_IN_REGS=[0, 1])
 DEADLINE = 240  # seconds until something that never comes is given up
 SMALL = ["--seq", "128", "--batch", "1", "--heads", "1"]
 
@@ -31,8 +30,8 @@ SMALL = ["--seq", "128", "--batch", "1", "--heads", "1"]
 cubins = {}  # a space -> a store's bytes
 
 
-def read_manifest(family):
-    with open(os.path.join(TEMPLATES, family + ".json"), encoding="utf-8") as file:
+def read_manifest(family, folder=TEMPLATES):
+    with open(os.path.join(folder, family + ".json"), encoding="utf-8") as file:
         return json.load(file)
 
 
@@ -122,8 +121,7 @@ class Place:
 
     def compiles_slowly(self):
         """A fifth of a second for each config, also where its cubin is kept (kept_nvrtc.c): what takes no time is over before it is interrupted."""
-        with open(os.path.join(self.env["FA_TUNE_TEMPLATES"], "attn_fwd_sm80.json"), encoding="utf-8") as file:
-            manifest = json.load(file)
+        manifest = read_manifest("attn_fwd_sm80", self.env["FA_TUNE_TEMPLATES"])
         manifest["let"]["SLOWLY"] = "1"
         write_manifest(self.env["FA_TUNE_TEMPLATES"], manifest)
 
