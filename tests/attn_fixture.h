@@ -80,7 +80,7 @@ static inline int fixture_compile(const struct fixture *f, fa_nvrtc *nvrtc, fa_b
     fa_buf log = {0};
     fa_render_architecture(family, gpu, architecture, sizeof architecture);
     fa_compile_request request = {.source = source->data,
-                                  .name = "test.cu",
+                                  .name = family != NULL ? "candidate.cu" : "reference.cu",
                                   .headers = f->header,
                                   .header_count = f->header_count,
                                   .architecture = architecture};

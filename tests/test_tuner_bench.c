@@ -12,18 +12,18 @@ static fa_diag diag;
 
 enum { KINDS = 7, LATE = 6 };
 
-/* Each fault goes to a config of its own; the script tells them apart by BLOCK_N and STAGES. */
+/* Each fault goes to a config of its own; all but the last one are compiled for other tests, too. */
 static const struct {
-    int block_n, stages;
+    int block_m, block_n, stages;
     const char *fault, *reason;
 } kinds[KINDS] = {
-    {32, 1, NULL, NULL},
-    {64, 1, "wrong", "error of O"},
-    {48, 1, "nan", "NaN or infinite"},
-    {32, 2, "unwritten", "unwritten"},
-    {64, 2, "overrun", "outside its outputs"},
-    {48, 2, "flaky", "launches differ"},
-    [LATE] = {128, 1, "wrong after=15", NULL}, /* right in all 15 launches of a proof */
+    {128, 32, 1, NULL, NULL},
+    {128, 64, 1, "wrong", "error of O"},
+    {128, 32, 2, "nan", "NaN or infinite"},
+    {64, 32, 2, "unwritten", "unwritten"},
+    {64, 64, 2, "overrun", "outside its outputs"},
+    {128, 64, 2, "flaky", "launches differ"},
+    [LATE] = {64, 32, 1, "wrong after=15", NULL}, /* right in all 15 launches of a proof */
 };
 
 static struct {
@@ -48,13 +48,13 @@ static const char *write_script(void)
                   "bus=192 clock=2040 memclock=6251 memory=22G\n");
     for (int i = 0; i < KINDS; i++)
         if (kinds[i].fault != NULL)
-            fprintf(file, "fault BLOCK_N=%d;STAGES=%d; %s\n", kinds[i].block_n, kinds[i].stages,
-                    kinds[i].fault);
-    fprintf(file, "time BLOCK_N=32;STAGES=1; 400\n");
+            fprintf(file, "fault BLOCK_M=%d;BLOCK_N=%d;STAGES=%d; %s\n", kinds[i].block_m,
+                    kinds[i].block_n, kinds[i].stages, kinds[i].fault);
+    fprintf(file, "time BLOCK_M=128;BLOCK_N=32;STAGES=1; 400\n");
     return fclose(file) == 0 ? path : NULL;
 }
 
-static int find_config(int block_n, int stages, fa_candidate *ret_candidate)
+static int find_config(int kind, fa_candidate *ret_candidate)
 {
     fa_space space = {0};
     int rc = fa_space_enumerate(&(fa_task){&world.fixture.families, &world.problem, &world.gpu},
@@ -62,10 +62,11 @@ static int find_config(int block_n, int stages, fa_candidate *ret_candidate)
     bool found = false;
     for (int i = 0; rc == 0 && i < space.count && !found; i++) {
         const fa_candidate *c = &space.candidate[i];
-        int32_t n = 0, s = 0;
+        int32_t m = 0, n = 0, s = 0;
         found = c->trial.status == FA_STATUS_PENDING &&
-                fa_config_get(&c->trial.config, "BLOCK_N", &n) && n == block_n &&
-                fa_config_get(&c->trial.config, "STAGES", &s) && s == stages;
+                fa_config_get(&c->trial.config, "BLOCK_M", &m) && m == kinds[kind].block_m &&
+                fa_config_get(&c->trial.config, "BLOCK_N", &n) && n == kinds[kind].block_n &&
+                fa_config_get(&c->trial.config, "STAGES", &s) && s == kinds[kind].stages;
         if (found)
             *ret_candidate = *c;
     }
@@ -79,7 +80,7 @@ static int load_kind(int kind)
     fa_bench_candidate load = {.entry = {"attn_fwd"}};
     fa_problem cases[FA_BENCH_CASES];
     fa_buf cubin = {0};
-    int rc = find_config(kinds[kind].block_n, kinds[kind].stages, &candidate);
+    int rc = find_config(kind, &candidate);
     if (rc == 0)
         rc = fixture_build(&world.fixture, world.nvrtc, &candidate, &world.problem, &world.gpu,
                            &cubin, &diag);
@@ -256,7 +257,7 @@ static int open_sampled(fa_prover **ret_prover, fa_module **ret_module, fa_prove
     if (rc == 0)
         rc = fa_attn_prover_open(world.driver, &setup, &sampled, 1, ret_prover, &diag);
     if (rc == 0)
-        rc = find_config(kinds[0].block_n, kinds[0].stages, &candidate);
+        rc = find_config(0, &candidate);
     if (rc == 0)
         rc = fixture_build(&world.fixture, world.nvrtc, &candidate, &problem, &world.gpu, &cubin,
                            &diag);
