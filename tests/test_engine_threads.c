@@ -237,7 +237,7 @@ static void *tune_absent(void *context)
     struct absent *a = context;
     fa_request request = {.size = sizeof request,
                           .problem = a->problem,
-                          .gpu = "A10",
+                          .gpu = "L4",
                           .effort = FA_EFFORT_PREDICT,
                           .progress = note_running,
                           .context = a};
@@ -252,6 +252,9 @@ static void tunes_of_one_tuner_run_one_after_another(void)
     struct absent *running = NULL, absent[BUCKETS];
     pthread_t thread[BUCKETS];
     CHECK(fixture_open(&f, NULL));
+    fa_close(&f.tuner);
+    CHECK_INT(unlink(f.store), 0); /* nothing is compiled yet */
+    CHECK(fixture_session(&f, NULL) == 0);
     for (int i = 0; i < BUCKETS; i++) {
         absent[i] =
             (struct absent){.tuner = f.tuner, .problem = problem_of(i), .running = &running};
