@@ -106,8 +106,8 @@ def what_serving_passes_makes_the_problem_it_says():
 
 def windows_count_from_the_last_key_unless_the_mask_is_top_left():
     """The rule of flash-attn, for every key; sequences of one length give the same by every name."""
-    chance = random.Random(26)
-    for at in range(10):
+    chance = random.Random(2915)  # each mask and all kinds of windows among its first six
+    for at in range(10 if SLOW else 6):
         rows, keys = chance.choice([1, 3, 5, 8]), chance.choice([2, 4, 9, 13])
         left, right = chance.choice([(-1, 0), (0, -1), (2, -1), (-1, 3), (0, 0), (1, 2), (6, 1), (-1, -1)])
         causal = chance.choice([False, True, True, "top-left"])
@@ -158,14 +158,14 @@ def attention_varlen_takes_rows_behind_one_another():
     case = Ragged([5, 1, 3], [9, 4, 3])
     q, k, v, cu_q, cu_k = case.tensors()
     how = dict(max_seqlen_q=5, cu_seqlens_q=cu_q, max_seqlen_k=9, cu_seqlens_k=cu_k)
-    for causal in (True, False):
+    for causal in (False, True) if SLOW else (True,):  # without, it is a kernel of its own
         out, lse = fa_tune.attention_varlen(q, k, v, causal=causal, return_softmax_lse=True, **how)
         tap.equal((out.shape, lse.shape), (q.shape, (case.HEADS, 9)))
         expected = case.expected(causal)
         close(out.read(), expected[0])
         close(lse.read(), expected[1])
     mine = Exchanged(q.shape)
-    assert fa_tune.attention_varlen(q=q, k=k, v=v, out=mine, window_size=[-1, -1], softcap=0.0, fa_version=3,
+    assert fa_tune.attention_varlen(q=q, k=k, v=v, out=mine, causal=True, window_size=[-1, -1], softcap=0.0, fa_version=3,
                                     dropout_p=0.0, alibi_slopes=None, num_splits=4, cp_world_size=1, **how) is mine
     tap.equal(mine.read(), out.read())
 
