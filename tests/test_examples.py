@@ -18,7 +18,7 @@ def example(place, name, *arguments, status=0):
 
 
 def compile_for_absent_gpu_writes_a_cubin_and_its_geometry():
-    with Place(space=dict(EIGHT, BLOCK_N=[64], STAGES=[1])) as place:
+    with Place(space=dict(EIGHT, BLOCK_M=[64], BLOCK_N=[64], STAGES=[1])) as place:
         told = example(place, "compile_for_absent_gpu", "L4", "l4.cubin")
         tap.has(told, "L4, sm_89")
         tap.has(told, "predicted, made now")
