@@ -98,7 +98,7 @@ def a_sweep_is_done_by_the_server_and_told_whole():
 
 
 def both_examples_get_a_kernel_from_the_daemon_and_launch_it():
-    with Place(space=TWO, script=L4) as home, Place(script=L4) as away, Serve(home) as daemon:
+    with Place(space=dict(TWO, BLOCK_M=[64]), script=L4) as home, Place(script=L4) as away, Serve(home) as daemon:
         away.env["FA_TUNE_SERVER"] = "unix:" + daemon.socket
         first = launch(away)
         tap.equal(first.stderr, "")
