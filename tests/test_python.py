@@ -522,7 +522,7 @@ def a_first_call_does_not_wait_for_a_tune_that_waits_for_the_interpreter():
     case, told, done = Inputs(), threading.Event(), []
 
     def tune():
-        done.append(fa_tune._core.tune({"seq_q": 200, "head_dim": 128}, gpu="A100", progress=lambda _: told.set()))
+        done.append(fa_tune._core.tune({"seq_q": 200, "head_dim": 64}, gpu="L40S", progress=lambda _: told.set()))
     fa_tune.close()  # the driver is closed too, and a call opens it
     thread = threading.Thread(target=tune)
     faulthandler.dump_traceback_later(200, exit=True)
