@@ -360,8 +360,10 @@ static void the_nearest_gpu_is_of_the_same_major_architecture(void)
     CHECK(seen != NULL && fixture_open(&f, "device name=NVIDIA_RTX_5090 sm=120 sms=170 bus=512 clock=2407\n"
                                            "device name=NVIDIA_A10 sm=86 sms=72 bus=384 clock=1695"));
     for (int32_t ordinal = 1; ordinal <= 2; ordinal++) {
-        fa_request request = {.size = sizeof request, .problem = small_problem,
-                              .ordinal = ordinal, .effort = FA_EFFORT_MEASURE,
+        fa_request request = {.size = sizeof request,
+                              .problem = small_problem,
+                              .ordinal = ordinal,
+                              .effort = FA_EFFORT_MEASURE,
                               .evaluations = 1}; /* nothing else compiles for these */
         CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
         CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);

@@ -105,8 +105,10 @@ static void configs_of_one_source_are_compiled_once(void)
     CHECK(fixture_open(&f, ""));
     fa_close(&f.tuner);
     snprintf(path, sizeof path, "%s/attn_fwd_sm90a.cu", f.templates);
-    CHECK(write_text(path, "#include \"attn_params.h\"\n"
-                           "extern \"C\" __global__ void attn_fwd(const __grid_constant__ fa_attn_params) {}\n"));
+    CHECK(write_text(
+        path,
+        "#include \"attn_params.h\"\n"
+        "extern \"C\" __global__ void attn_fwd(const __grid_constant__ fa_attn_params) {}\n"));
     CHECK_OK(fixture_session(&f, &diag), diag);
     f.tuner->seed = 4;
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
