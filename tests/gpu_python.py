@@ -749,12 +749,12 @@ def the_newcomers_three_lines():
     rows = [("first call, measure, empty store", newcomer("measure", "new.db"), 4.0),
             ("first call, second process", newcomer("measure", "new.db"), 0.5),
             ("first call, predict, empty store", newcomer("predict", "predict.db"), 1.0)]
-    from fa_tune import _child
     bundle = os.path.join(FOLDER, "new.fab")
     os.environ["XDG_CONFIG_HOME"] = os.path.join(FOLDER, "config")
     store = ["--store", os.path.join(FOLDER, "new.db")]
-    _child.run("keygen")
-    _child.run("export", *store, "--out", bundle, progress=False)
+    for words in (["keygen"], ["export", *store, "--out", bundle]):
+        subprocess.run([sys.executable, "-c", "import fa_tune._package as package; package.main()", *words],
+                       stdout=subprocess.DEVNULL, check=True)
     rows.append(("first call, a bundle, empty store", newcomer("measure", "bundle.db", bundle), 1.0))
     for name, told, limit in rows:
         note("        %s: %.2f s (goal %.1f s%s); import fa_tune, torch %.1f s" % (
