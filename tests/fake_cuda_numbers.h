@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Eight or four doubles at a time where the processor has them. */
+/* In vectors of 64 or 32 bytes where the processor has them. */
 #if defined __x86_64__ && defined __GNUC__ && !defined __clang__ && __GNUC__ >= 12
 #define WIDE __attribute__((target_clones("avx512f", "arch=x86-64-v3", "default")))
 #else

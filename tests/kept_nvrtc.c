@@ -114,9 +114,10 @@ static void add(struct program_state *program, const char *text)
 static void add_source(struct program_state *program, const char *source)
 {
     static const char slowly[] = "#define SLOWLY 1\n";
-    char *const text = strdup(source), *const line = text == NULL ? NULL : strstr(text, slowly);
+    char *const text = strdup(source);
     if (text == NULL)
         abort();
+    char *const line = strstr(text, slowly);
     if (line != NULL) {
         memmove(line, line + sizeof slowly - 1, strlen(line + sizeof slowly - 1) + 1);
         usleep(200 * 1000);
