@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <linux/seccomp.h>
 #include <seccomp.h>
-#include <stdint.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 

@@ -9,7 +9,6 @@
 
 #include "operation.h"
 
-#include <time.h>
 
 static const fa_sweep_spent nothing;
 enum { ITEMS = 3, LONG_MS = 600000 };

@@ -7,7 +7,6 @@
 
 #include "bundle.h"
 #include "bundle_work.h"
-#include "error.h"
 #include "session.h"
 
 #include <sys/wait.h>

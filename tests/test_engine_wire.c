@@ -7,7 +7,6 @@
 #include "fa_tune.h"
 
 #include "check.h"
-#include "json.h"
 #include "problem.h"
 #include "trial.h"
 

@@ -4,7 +4,6 @@
  */
 #include "tuner_fixture.h"
 
-#include "attn_cases.h"
 #include "model.h"
 #include "problem.h"
 

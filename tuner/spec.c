@@ -7,7 +7,6 @@
  */
 #include "spec.h"
 
-#include "family.h"
 #include "nvrtc.h"
 #include "spec_reading.h"
 

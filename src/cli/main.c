@@ -9,7 +9,6 @@
 #include "options.h"
 #include "json.h"
 #include "wording.h"
-#include "options_table.h"
 #include "own_place.h"
 #include "run.h"
 #include "text.h"

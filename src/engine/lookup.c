@@ -18,7 +18,6 @@
 
 #include "request.h"
 #include "stored.h"
-#include "manifest.h"
 #include "problem.h"
 #include "store.h"
 #include "source.h"

@@ -31,7 +31,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- proofs ---------------------------------------------------------------------------------*/
 /* One proof in a worker. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time

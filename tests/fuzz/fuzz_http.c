@@ -19,7 +19,6 @@
 #include "request.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/socket.h>
 
 long fuzz_taken;

@@ -8,7 +8,6 @@
 #include "cubin.h"
 #include "error.h"
 #include "operation.h"
-#include "problem.h"
 #include "tensors.h"
 
 #include <math.h>
