@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A connection to a PostgreSQL server: made, asked, and given up, with sentences for its errors.
+ * PostgreSQL as a backend: a connection to a server, made, asked and given up, with sentences for its errors; SQL in the
+ * server's words, values, prepared statements, transactions, and NOTIFY for those who wait.
  *
  * Whatever is asked of the server has an end. Its first answer comes within two seconds or not at all; later on a
  * command may take its time, for a lock of another host's say, as long as the server answers somebody. What it says
  * beside its answers goes nowhere: libpq would print it.
- *
- * And PostgreSQL as a backend: SQL in its words, values, prepared statements, transactions, and NOTIFY for those
- * who wait.
  *
  * SQL is written for SQLite, and only what our own statements use is known here; no text from outside is ever
  * translated. Whole numbers go in as text, all else as the bytes that it is; everything comes back in binary, so
@@ -27,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the client library -------------------------------------------------------------------- */
+/* ---- the client library ---------------------------------------------------------------------*/
 static fa_pq table;
 static const char *missing; /* what of it was not found; NULL: all is there */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -169,7 +167,7 @@ static int fail_asking(fa_store *store, fa_diag *diag, const PGresult *result, c
                    said[0] != 0 ? said : "no answer");
 }
 
-/* ---- waiting --------------------------------------------------------------------------------*/
+/* ---- waiting for the server -----------------------------------------------------------------*/
 /* Until there is something to read, or room to write: those events; 0: the time is over. */
 static short await_socket(struct fa_postgres *postgres, short events, int64_t until)
 {
@@ -690,7 +688,7 @@ static void postgres_rollback(fa_store *store)
     store->conflict = conflict;
 }
 
-/* ---- waiting --------------------------------------------------------------------------------*/
+/* ---- waiting for changes --------------------------------------------------------------------*/
 static int postgres_notify(fa_store *store, fa_diag *diag)
 {
     return fa_postgres_command(store, "NOTIFY fa_tune", NULL, diag);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Manifests: from hostile JSON to a family whose every expression is known to be arithmetic over
- * known names. No text of a manifest comes into a sentence beyond 60 bytes, and none is a name or a sentence before its
- * bytes were looked at.
+ * known names.
  *
  * Workload: a handful of manifests of a few kilobytes, once per process (about a millisecond each).
- * Invariant: a family that loads is complete; what can be wrong later is only a value for one
- * problem (a division by zero, a default outside its domain), and space.c reports that.
+ * Invariants: no text of a manifest comes into a sentence beyond 60 bytes, and none is a name or a sentence before its
+ * bytes were looked at; a family that loads is complete; what can be wrong later is only a value for one problem (a
+ * division by zero, a default outside its domain), and space.c reports that.
  */
 #include "family.h"
 

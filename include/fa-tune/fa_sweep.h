@@ -16,8 +16,8 @@
  * works on that when the database is gone; what it tuned meanwhile is published by the next call that
  * gets through to that very database, never to another. A lookup that finds nothing good enough in the
  * local store asks the database and copies what it has; a tune takes the key's lease there first, so
- * that one host tunes a key and the others take its result. FA_TUNE_LEASE: seconds without a sign of life after which a lease or a
- * claim goes to another (30).
+ * that one host tunes a key and the others take its result. FA_TUNE_LEASE: seconds without a sign of
+ * life after which a lease or a claim goes to another (30).
  *
  * A sweep that is entered into the fleet's queue is worked on by fa_run_worker() on any number of
  * hosts. An item is claimed under a fence that grows with every claim: whoever lost its claim cannot

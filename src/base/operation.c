@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operations: an operation.json read, its table of fields and its products, whose texts stay in the document, which lives
- * as long as the operation; and the list of those that this process knows: the built-in ones, each read when it is first asked for, then
- * what was added. It only grows: readers take its count first and need no lock, whoever adds holds the mutex.
+ * Reads an operation.json, its table of fields and its products, and keeps the list of the operations that this process
+ * knows: the built-in ones, each read when it is first asked for, then those that were added.
+ *
+ * Invariants: an operation's texts stay in its document, which lives as long as the operation. The list only grows:
+ * readers take its count first and need no lock, whoever adds holds the mutex.
  */
 #include "operation.h"
 

@@ -224,10 +224,9 @@ int fa_trial_list_from_evidence(const char *evidence, fa_trial_list *list, fa_di
     return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for evidence") : 0;
 }
 
-/* ---- files of records -----------------------------------------------------------------------*/
+/* ---- records in memory ----------------------------------------------------------------------*/
 enum { LINE_MAX_BYTES = 262144 };
 
-/* ---- in memory ------------------------------------------------------------------------------*/
 void fa_records_free(fa_records *records)
 {
     for (int32_t i = 0; i < records->count; i++)

@@ -385,8 +385,7 @@ static void serve_job_post_event(serve_job *job, const char *name, char *text)
 
 /* ---- a runner -------------------------------------------------------------------------------*/
 /* Where jobs run: a thread for each device and one for GPUs that are not here, each with tuners of its own, because
- * one tune at a time runs in a tuner. Between two problems of a sweep the tunes that have come meanwhile go first.
- * */
+ * one tune at a time runs in a tuner. Between two problems of a sweep the tunes that have come meanwhile go first. */
 enum { TELL_MS = 200 };
 
 /* ---- tunes ----------------------------------------------------------------------------------*/

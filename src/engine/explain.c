@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where every config of a space ended: the space as it stands today, with the outcomes on record; and the
- * ranking behind an answer, which is those of the configs on record that finished.
+ * Explains answers: where every config of a space ended (the space as it stands today, with the outcomes on record), the
+ * ranking behind an answer (the configs on record that finished), and what fa_contact.h tells: the steps of a lookup,
+ * predictions against the truth, and the regret of buckets.
  *
  * Workload: a few hundred trials. A ranking evaluates no space, unless the model is asked about other lengths than the
  * bucket's, or an imported winner brought the times.
- *
- * And what fa_contact.h tells: the steps of a lookup, predictions against the truth, and the regret of buckets.
  */
 #include "job.h"
 

@@ -215,7 +215,7 @@ void fa_job_compile_advance(fa_job *job);
 bool fa_job_compile_done(const fa_job *job);
 void fa_job_compile_stop(fa_job *job);
 
-/* ---- the GPU side, and who is raced: chosen from the probes, then from a heat where those are many (job_measure.c) ---- */
+/* ---- the GPU side (job_measure.c) ---- */
 int fa_job_measure_start(fa_job *job);
 void fa_job_measure_advance(fa_job *job);
 bool fa_job_measure_done(const fa_job *job);
@@ -225,7 +225,7 @@ void fa_job_sort(fa_job *job, int *order, int count);
 /* Indices of trials with this status, best first; returns their number. ret_order: [space.count] */
 int fa_job_sorted(fa_job *job, fa_status status, int *ret_order);
 
-/* Chooses who is raced, and whether a heat comes first (measure.heat); 0: no config was measured. */
+/* Chooses from the probes who is raced, and whether a heat comes first (measure.heat); 0: no config was measured. */
 int fa_job_choose_finalists(fa_job *job);
 
 /* After a verification that passed: appends the messages with which another worker does it again, for the role of a
@@ -242,7 +242,7 @@ void fa_job_note_families(const fa_job *job);
  * compiler either way. */
 int fa_job_verified(const fa_job *job, fa_answer *answer);
 
-/* ---- profile.c -------------------------------------------------------------------------------*/
+/* ---- profile.c ------------------------------------------------------------------------------*/
 /* What bounds a kernel, by what a profiler counted of it, and which tunables move that. Sets longest, bound and sentence of
  * a profile, whose config and launches are set. trials: of its space, the config's own among them; any number. */
 void fa_bound_tell(fa_profile *profile, const fa_trial *trials, size_t count);

@@ -3,10 +3,11 @@
  * A tune's GPU side: one measuring worker, given one config at a time; a config that takes it down
  * is settled as crashed, timed out or out of memory, and a new worker goes on with the rest.
  *
- * Who is raced: a probe's time holds the clock of its own moment: on a card at its power limit that moves by
- * more than candidates differ, so probes only tell who is out of the question (PROBED). When many are left,
- * a heat of a few rounds compares them at one clock, and those that may be the best by it (HEATED) go into the
- * race that decides. Workload: some forty probes, a heat of up to sixty, a race of a dozen.
+ * It chooses who is raced. A probe's time holds the clock of its own moment, which on a card at its power limit moves by
+ * more than candidates differ, so probes only tell who is out of the question (PROBED). When many are left, a heat of a
+ * few rounds compares them at one clock, and those that may be the best by it (HEATED) go into the race that decides.
+ *
+ * Workload: some forty probes, a heat of up to sixty, a race of a dozen.
  */
 #include "job.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tune: the space with what is on record for it, the order in which configs are tried, the grids they are proved on; then
- * a loop on the caller's thread that keeps the compile workers and the measuring
- * worker busy until every config of the space has ended somewhere, then races the finalists.
+ * One tune: sets up the space with what is on record for it, the order in which configs are tried and the grids they are
+ * proved on; then a loop on the caller's thread keeps the compile workers and the measuring worker busy until every config
+ * of the space has ended somewhere, and races the finalists.
  *
  * Workload: 100 configs of about 0.3 s of compiling and a few milliseconds of GPU each.
  * Invariants: every pending config ends exactly once, in fa_job_settle; what has ended is written

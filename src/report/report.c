@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The page: its static file (page/, embedded at build time) with the document that its script draws,
- * and the Markdown summary for whoever has no script. A page of a thousand problems stays below 5 MB:
- * the more there are, the fewer configs of each are told in full.
+ * From the store to a report: which studies are told, in which order, one at a time. A problem that was tuned with
+ * several sets of templates is told once: with the present ones, or with the newest where the present ones have not
+ * seen it. The outcome counts what is left out.
  *
- * And from the store to a report: which studies are told, in which order, one at a time.
- *
- * A problem that was tuned with several sets of templates is told once: with the present ones, or
- * with the newest where the present ones have not seen it. The outcome counts what is left out.
+ * The page is its static file (page/, embedded at build time) with the document that its script draws, and the Markdown
+ * summary for whoever has no script. A page of a thousand problems stays below 5 MB: the more there are, the fewer
+ * configs of each are told in full.
  */
 #include "data.h"
 

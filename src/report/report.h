@@ -44,8 +44,8 @@ FA_API int report_write(fa_tuner *tuner, const report_options *options, fa_buf *
                         report_outcome *ret_outcome, fa_diag *diag);
 
 /* The page's static file, made by embed.py from page/: what stands before the summary, between it and the document, and
- * after the document. The live page is the same with page/live.js, which asks
- * the service that serves it for a link's session, and draws what it then reads there. */
+ * after the document. The live page is the same with page/live.js, which asks the service that serves it for a link's
+ * session, and draws what it then reads there. */
 typedef struct report_part {
     const unsigned char *bytes;
     size_t size;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The connection to the fleet's store, and what the store's address says: where to connect, what people are shown,
- * and which store it is. A connection is made when it is first needed and closed when it fails. It is tried again after
- * a pause that doubles, or a long pause if every try keeps a caller waiting.
+ * The fleet's store: its address, the connection to it, and what is published there: a tune's winner with its cubin, its
+ * trials and the cubins that others will want. Results that could not be published yet wait in the outbox.
+ *
+ * An address says where to connect, what people are shown, and which store it is. A connection is made when it is first
+ * needed and closed when it fails. It is tried again after a pause that doubles, or a long pause if every try keeps a
+ * caller waiting.
  *
  * Results that wait while the store is down wait for that store alone, so it is known by its address: an identifier
  * in the database would be copied with it, and a staging server is often made from a copy of production's. Two
  * addresses of one store that differ in user, password, other settings, capitals of the host or a port 5432 are the
  * same.
- *
- * And from the local store into the fleet's: a tune's winner with its cubin, its trials and the cubins
- * that others will want; and the outbox of what could not be published yet.
  *
  * Workload: one winner, its hundred trials and some cubins of 50 KB after a tune. Invariants: a scope
  * is in the outbox from the transaction that stores its winner until the fleet has it, so that a
@@ -37,10 +37,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* ---- the address ----------------------------------------------------------------------------*/
+/* ---- the address: its parts -----------------------------------------------------------------*/
 static const char file_prefix[] = "sqlite://"; /* a file that containers of one machine share */
 
-/* ---- parts ----------------------------------------------------------------------------------*/
 /* The parts of postgresql://USER:PASSWORD@HOSTS/DATABASE?QUERY, not yet decoded. */
 struct parts {
     const char *user, *hosts, *database, *query;
@@ -399,10 +398,9 @@ fa_store *fa_fleet_store(fa_tuner *tuner)
     return fleet->store;
 }
 
-/* ---- publishing -----------------------------------------------------------------------------*/
+/* ---- publishing: trials and cubins ----------------------------------------------------------*/
 enum { CUBINS_WORTH_HAVING = 8, CATCH_UP_MS = 2000, OUTBOX_LOOK = 256 };
 
-/* ---- trials and cubins ----------------------------------------------------------------------*/
 struct sharing {
     fa_tuner *tuner;
     const fa_scope *scope;

@@ -243,7 +243,7 @@ int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
     return rc;
 }
 
-/* ---- leases ---------------------------------------------------------------------------------*/
+/* ---- leases: signs of life ------------------------------------------------------------------*/
 /* Who tunes a key in the whole fleet: a lease in the fleet's store, kept alive by a thread while its
  * holder works.
  *
@@ -252,7 +252,6 @@ int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
  * compared in the transaction that publishes. */
 enum { BEATS_IN_A_LEASE = 3, RETRY_MS = 500, REFUSALS = 3, WAIT_MS = 200, REST_MS = 20 };
 
-/* ---- signs of life --------------------------------------------------------------------------*/
 struct fa_heartbeat {
     char location[FA_STORE_PATH_MAX];
     int32_t every_ms;
@@ -360,7 +359,7 @@ void fa_heartbeat_stop(fa_heartbeat **heartbeat)
     *heartbeat = NULL;
 }
 
-/* ---- leases ---------------------------------------------------------------------------------*/
+/* ---- leases: taken and given up -------------------------------------------------------------*/
 static int renew_lease(fa_store *store, void *context, fa_diag *diag)
 {
     const fa_source_lease *lease = context;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exports the store's winners as records, and predicts for all GPUs of the catalogue. A predicted record is the model's
- * choice from the families that serve its problem on its GPU. When such a family changes or is added, the record is dropped;
- * it can be made again on any machine. A measured record is one kernel on one GPU; it is valid as long as its config renders
- * to the cubin key that was measured.
+ * Makes records and bundles: exports the store's winners as records, predicts records for all GPUs of the catalogue, and
+ * turns records into a bundle, or into winners of the store.
  *
- * And from records to a bundle, or into the store: each record's config is rendered and compiled with today's
- * templates, checked as a tune checks it, and becomes a winner with its cubin.
+ * A predicted record is the model's choice from the families that serve its problem on its GPU. When such a family
+ * changes or is added, the record is dropped; it can be made again on any machine. A measured record is one kernel on one
+ * GPU; it is valid as long as its config renders to the cubin key that was measured.
+ *
+ * Of a record that enters a bundle or the store, the config is rendered and compiled with today's templates, checked as a
+ * tune checks it, and becomes a winner with its cubin.
  *
  * Workload: some thousand records that share some hundred cubins. The cubins take a quarter of a second each to
  * compile. Invariants: every build ends once, with a cubin or with the compiler's error; a compile worker that dies
@@ -24,7 +26,6 @@
 #include "op.h"
 #include "problem.h"
 #include "records.h"
-#include "render.h"
 #include "session.h"
 #include "stored.h"
 

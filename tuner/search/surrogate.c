@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- a Gaussian process ---------------------------------------------------------------------*/
+/* ---- the process ----------------------------------------------------------------------------*/
 /* A Gaussian process over the points of a grid: what a point may cost, and how unsure that is. Two points are alike as
  * the product over their parameters says. Of each parameter three numbers are learnt: a length (Matérn 5/2 over the
  * order of values), what any other value costs (96 and 128 threads may be far apart), and what another power of 2 in
@@ -315,7 +315,7 @@ static double gp_deviation_most(const gaussian *gp)
     return sqrt(gp->variance * fmax(left, 1e-9));
 }
 
-/* ---- the strategy -----------------------------------------------------------------------------*/
+/* ---- the strategy ---------------------------------------------------------------------------*/
 enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 192, PENDING_MAX = 64 };
 
 struct surrogate {

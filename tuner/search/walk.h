@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every strategy of a search stands on: points as numbers, which of them are known, draws and neighbours; the process
- * that one strategy learns; and recordings, over which strategies are compared.
+ * What every strategy of a search stands on: points as numbers, which of them are known, draws and neighbours; and
+ * recordings, over which strategies are compared.
  */
 #ifndef FA_SEARCH_WALK_H
 #define FA_SEARCH_WALK_H

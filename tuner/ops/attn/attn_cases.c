@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention forward as an operation: cases, tensors, parameters, sampled rows, the tolerance rule.
+ * Attention forward as an operation: lengths of sequences, cases, tensors, parameters, sampled rows, the tolerance rule.
  *
  * Workload: a few calls per tuned problem, one verdict per launch of a proof.
  */
@@ -9,7 +9,6 @@
 #include "attn_launch.h"
 #include "error.h"
 #include "hash.h"
-#include "problem.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -205,7 +204,7 @@ void fa_attn_lists_params(const fa_attn_case *what, const fa_attn_lists *lists, 
         fa_attn_softcap_take(what->softcap, to);
 }
 
-/* ---- layouts ----------------------------------------------------------------------*/
+/* ---- layouts --------------------------------------------------------------------------------*/
 static bool is_of_keys(int tensor)
 {
     return tensor == FA_ATTN_K || tensor == FA_ATTN_V;
