@@ -421,7 +421,7 @@ int fa_store_queue_holdings_each(fa_store *store, int64_t id, fa_store_holding_v
     return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }
 
-/* ---- leases ---------------------------------------------------------------------------------*/
+/* ---- leases: taking -------------------------------------------------------------------------*/
 /* Names with one holder at a time, until a moment of the database's clock. A row stays when
  * its lease has ended, so that the next holder's fence is higher than all before it. */
 struct leasing {
@@ -429,7 +429,6 @@ struct leasing {
     int64_t lease_ms, fence;
 };
 
-/* ---- taking ---------------------------------------------------------------------------------*/
 static int take_body(fa_store *store, void *context, fa_diag *diag)
 {
     struct leasing *leasing = context;
@@ -472,7 +471,7 @@ int fa_store_lease_take(fa_store *store, const char *name, const char *holder, i
     return 0;
 }
 
-/* ---- holding and letting go -----------------------------------------------------------------*/
+/* ---- leases: holding and letting go ---------------------------------------------------------*/
 #define OF_TAKING "WHERE name = ? AND holder = ? AND fence = ?"
 
 /* lease_ms 0: lets go. */

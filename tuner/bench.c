@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timing: candidates on the prover's first case.
+ * Timing: candidates on the prover's first case; and what their samples say: medians, their intervals, and what the
+ * rounds of a race have in common.
  *
  * Workload: a probe of a few launches per proved candidate, a race of tens of rounds between a few.
  * Invariants: only proved kernels are launched; L2 is flushed before every timed launch and outside
@@ -388,7 +389,7 @@ int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *di
     return fa_profiler_stop(bench->driver, diag);
 }
 
-/* ---- samples ----------------------------------------------------------------------------------*/
+/* ---- samples --------------------------------------------------------------------------------*/
 static int by_value(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* ---- lets: their order, and which of them kernels learn from their launch -------------------*/
 /* Every remaining let needs another remaining one: following them leads to one a second time, which names
  * the cycle. */
 static int name_cycle(const fa_family *f, uint64_t done, fa_diag *diag)

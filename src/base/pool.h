@@ -120,9 +120,7 @@ void fa_child_yield(fa_child *child, int nice);
 void *fa_child_context(const fa_child *child);
 
 /* ---- the process at the other end of a socket ------------------------------------------------*/
-/*
- * Workload: a worker per core, started once and reused; it may hang, crash or be killed at any moment.
- * Processes are started with posix_spawn (never fork: the host may have threads that hold locks) in a group of
+/* Processes are started with posix_spawn (never fork: the host may have threads that hold locks) in a group of
  * their own, and reaped by pid, so that no SIGCHLD handler is installed in the host. A process sees its end of
  * the socket as descriptor FA_CHILD_FD and notices a dead parent by its end of file.
  * Invariant: no signal is sent to a pid that somebody has reaped. A pid that is 0 stands for none. */

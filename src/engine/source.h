@@ -28,7 +28,7 @@ typedef struct fa_source_class {
     int (*winners)(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
     int (*answer_cubin)(fa_tuner *tuner, const char *key, void **ret_bytes, size_t *ret_size,
                         fa_diag *diag);
-    /* For a device that is here: an answer that fa_answer_refused has nothing against, with its cubin. */
+    /* For a device that is here: an answer for its architecture, driver and effort, with its cubin. */
     int (*kernel)(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
                   fa_effort effort, fa_answer *ret_answer, fa_cubin_record *ret_cubin,
                   fa_diag *diag);
