@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of a specification are read with; and from a sentence to a line: sentences of every reader begin with the place in the document ("grid[1]: …", "tunable BLOCK: …",
- * "\"sizes\" must …"), whose words are looked up in the text.
+ * What the parts of a specification are read with, and the line that a sentence is about: sentences of every reader begin
+ * with the place in the document ("grid[1]: …", "tunable BLOCK: …", "\"sizes\" must …"), whose words are looked up in the
+ * text.
  *
- * Workload: once for a specification that is refused. The text was parsed, or was not: every look ends at its end.
+ * Workload of the look: once for a specification that is refused. The text was parsed, or was not: every look ends at its
+ * end.
  */
 #include "spec_reading.h"
 

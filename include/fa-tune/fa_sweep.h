@@ -174,8 +174,9 @@ typedef struct fa_worker_request {
 } fa_worker_request;
 
 /* Takes items from the fleet's queue until it is told to stop. 0: one item, with `once`; or nothing to
- * do for idle_exit_s. FA_EIO: that long, but in the end because the database did not answer. What no other item would escape (no NVRTC, a full disk…) ends it after its item
- * was handed back. *ret_report is set however it ends; it may be NULL. */
+ * do for idle_exit_s. FA_EIO: that long, but in the end because the database did not answer. What no
+ * other item would escape (no NVRTC, a full disk…) ends it after its item was handed back.
+ * *ret_report is set however it ends; it may be NULL. */
 FA_API int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request,
                          fa_worker_report *ret_report, fa_diag *diag);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decimal numbers and durations as people type them, whatever the locale; and how numbers, configs and the stages of a tune are worded, wherever people read them. Names are as they were
- * stored: who prints them escapes them.
+ * Reads decimal numbers and durations as people type them, whatever the locale, and words numbers, configs and the stages
+ * of a tune wherever people read them. Names are as they were stored: who prints them escapes them.
  */
 #ifndef FA_BASE_WORDING_H
 #define FA_BASE_WORDING_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order of trust: which stored winners may serve a problem on a GPU, and in which order.
+ * The order of trust: which stored winners may serve a problem on a GPU, and in which order; and for servers that do not
+ * wait for the store, which loaded kernel is the nearest that is right for a problem.
  *
  *   the very lengths, where somebody had them tuned exactly
  *   their bucket on this silicon: measured here, on another board, or imported
@@ -8,11 +9,10 @@
  *   transferred from the nearest GPU whose winner this one can run
  *   predicted for the bucket
  *
- * And of the kernels that are loaded already, the nearest that is right for a problem, for servers that wait for no store.
- *
- * Workload: a hit in one of the first two places reads one row and looks no further; a miss reads
- * the few rows of the same shape. A few hundred cubins are loaded at the most. Invariants: nothing is served whose geometry does not hold for the
- * asked problem on this GPU, and nothing that this driver was seen to get wrong.
+ * Workload: a hit in one of the first two places reads one row and looks no further; a miss reads the few rows of the
+ * same shape. A few hundred cubins are loaded at the most.
+ * Invariants: nothing is served whose geometry does not hold for the asked problem on this GPU, and nothing that this
+ * driver was seen to get wrong.
  */
 #include "lookup.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which keys rows see by masks and windows, and the cost model of kernels that split the keys: a block takes BLOCK_M packed rows (query heads of a key
- * head, times queries) and one of SPLITS parts of the keys; its warps stream keys on their own.
+ * Which keys rows see by masks and windows, and the cost model of kernels that split the keys: a block takes BLOCK_M
+ * packed rows (query heads of a key head, times queries) and one of SPLITS parts of the keys; its warps stream keys on
+ * their own.
  *
  * Workload: as attn_model.c's. Unit: clocks of one SM, until the last step turns them into microseconds.
  *
