@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A store on a PostgreSQL server: postgres.c makes, asks and gives up a connection and is the backend,
- * postgres_open.c looks at an address and at whose tables are there.
+ * A store on a PostgreSQL server: postgres.c is the backend with its connection, postgres_open.c looks at an address and
+ * at whose tables are there.
  */
 #ifndef FA_DB_POSTGRES_H
 #define FA_DB_POSTGRES_H

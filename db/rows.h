@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What one topic of the store needs of another's rows: scopes, problems, trials, cubins, winners and sweeps.
+ * What one topic of the store needs of another's rows: scopes, problems, trials, winners and sweeps.
  */
 #ifndef FA_DB_ROWS_H
 #define FA_DB_ROWS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a manifest becomes, and what it is read with: shared by manifest.c (which makes it), space.c (which walks its
- * space) and point.c (which judges a point of it).
+ * What a manifest becomes: shared by manifest.c (which makes it), space.c (which walks its space) and point.c (which
+ * judges a point of it).
  *
  * Invariants: every expression was parsed over the same names: `given`, the tunables, the lets, in this order.
  * Lets have no cycle; `order` lists them so that each stands behind those it needs. A family that is loaded does
