@@ -7,6 +7,7 @@
 
 #include "bundle.h"
 #include "bundle_work.h"
+#include "portable.h"
 #include "session.h"
 
 #include <sys/wait.h>

@@ -4,12 +4,13 @@
  */
 #include "bundle_work.h"
 
+#include "bundle_check.h"
 #include "error.h"
 #include "json.h"
-#include "bundle.h"
-#include "trial.h"
+#include "portable.h"
 #include "session.h"
 #include "stored.h"
+#include "trial.h"
 
 #include <stdlib.h>
 #include <string.h>

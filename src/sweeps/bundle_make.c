@@ -23,9 +23,10 @@
 #include "job.h"
 #include "json.h"
 #include "model.h"
+#include "nvrtc.h"
 #include "op.h"
+#include "portable.h"
 #include "problem.h"
-#include "records.h"
 #include "session.h"
 #include "stored.h"
 

@@ -5,9 +5,7 @@
 #ifndef FA_WORK_BUNDLE_WORK_H
 #define FA_WORK_BUNDLE_WORK_H
 
-#include "bundle_check.h"
-#include "nvrtc.h"
-#include "portable.h"
+#include "bundle.h"
 #include "records.h"
 
 /* ---- bundle_files.c -------------------------------------------------------------------------*/
