@@ -51,15 +51,15 @@ function tuneOf(job) {
 
 function progressOf(job, ended) {
   const sweep = (job.progress && job.progress.sweep) || ended.sweep, tune = tuneOf(job);
-  const bar = (done, all, words) => [h("progress", { value: done, max: all, "aria-label": words }), " ",
-    h("span", { class: "word" }, words)];
+  const bar = (done, all, words) => h("div", {}, h("progress", { value: done, max: all, "aria-label": words }), " ",
+    h("span", { class: "word" }, words));
   const cells = [];
   if (sweep)
     cells.push(bar(sweep.done + sweep.failed, sweep.items, grouped(sweep.done) + " of " +
       count(sweep.items, "problem")));
-  if (tune && tune.stage === "final") cells.push(" the finalists race");
+  if (tune && tune.stage === "final") cells.push("the finalists race");
   else if (tune && tune.in_budget > 0)
-    cells.push(sweep ? " " : "", bar(Math.min(tune.ended, tune.in_budget), tune.in_budget,
+    cells.push(bar(Math.min(tune.ended, tune.in_budget), tune.in_budget,
       grouped(tune.compiled) + " compiled" + (tune.measured > 0 ? ", " + grouped(tune.measured) + " measured" : "") +
       " of " + count(tune.in_budget, "config")));
   return cells;
