@@ -37,10 +37,10 @@ def run(*command, **more):
     return done.stdout
 
 
-def pip_install(site, what, **more):
+def pip_install(site, what):
     subprocess.run([sys.executable, "-m", "pip", "--python", os.path.join(TOOLS, "bin", "python"), "install", "--quiet",
                     "--no-index", "--no-deps", "--no-compile", "--no-build-isolation", "--disable-pip-version-check",
-                    "--target", site, what], check=True, **more)
+                    "--target", site, what], check=True, env=dict(BUILDING, PATH=os.path.join(TOOLS, "bin") + ":" + os.environ["PATH"]))
 
 
 def in_the_wheel(*parts):
@@ -69,7 +69,7 @@ def one_wheel_is_made_for_every_python():
     for line in ("fa-tune = fa_tune._package:main", "[vllm.general_plugins]\nfa_tune = fa_tune.integrations:register_vllm",
                  "[sglang.srt.plugins]\nfa_tune = fa_tune.integrations:register_sglang"):
         tap.has(commands, line)
-    pip_install(SITE, wheels[0], env=BUILDING)
+    pip_install(SITE, wheels[0])
 
 
 def sizes_are_those_that_the_documentation_states():
@@ -156,8 +156,7 @@ def the_source_distribution_has_every_file_of_the_commit_and_pip_installs_from_i
     committed = subprocess.run(["git", "-C", SOURCE, "ls-tree", "-rz", "--name-only", "HEAD"], stdout=subprocess.PIPE, check=True)
     tap.equal({"PKG-INFO", *os.fsdecode(committed.stdout).split("\0")} - names, {""})
     site = os.path.join(folder.name, "from-source")
-    env = dict(BUILDING, PATH=os.path.join(TOOLS, "bin") + ":" + os.environ["PATH"])
-    pip_install(site, archive, env=env)
+    pip_install(site, archive)
     version = re.search(r"fa_tune-(.*)\.tar\.gz$", archive)[1]
     tap.has(run(sys.executable, "-c", "import fa_tune._package as c; c.main()", "version", PYTHONPATH=site), version)
     told = run(sys.executable, "-c", "import fa_tune._core as core; print(core.__file__, core.problem({'seq_q': 128})['seq_k'])",
