@@ -366,6 +366,20 @@ def a_text_names_no_file():
         tap.equal(read_text(library, beside, {**SPECIFICATION, "include": ["."]}, source % "scale.h")[0], 0)
 
 
+def a_source_is_read_in_linear_time():
+    """In quadratic time each of these takes minutes."""
+    if is_sanitized():
+        raise tap.Skip("Python's own process has no sanitizer")
+    library, plain = ctypes.CDLL(os.path.join(BUILD, "libfa_tune.so")), KERNEL % "a * x[i]"
+    document = {name: value for name, value in SPECIFICATION.items() if name != "kernel"}
+    for unit in ("__global__ ", "template __global__ ", "__global__ <", "__global__ __launch_bounds__(", "template <", "/*", '"', "R\"(",
+                 "(", "{", "#", "'"):
+        tap.equal(read_text(library, "axpy", document, plain + unit * (760000 // len(unit))), (0, ""))
+    for unit in ("__global__ void f( ", "__global__ <__global__ void f(", "__global__ __launch_bounds__(__global__ void f("):
+        tap.equal(read_text(library, "axpy", document, plain + unit * (760000 // len(unit))),
+                  (-11, 'axpy: "kernel" must say which one is meant: axpy, f'))
+
+
 tap.main([
     files_beside_it_and_of_its_folders_are_included,
     two_files_of_one_name_are_two,
@@ -383,4 +397,5 @@ tap.main([
     the_json_schema_is_what_is_read,
     a_tunable_may_be_a_fraction_or_a_text,
     a_text_names_no_file,
+    a_source_is_read_in_linear_time,
 ])

@@ -110,44 +110,26 @@ static bool is_token(const char *code, size_t at, const char *word)
            (at == 0 || !is_word(code[at - 1]));
 }
 
-/* Where the declaration that holds code[at] begins. */
-static size_t begin_of_declaration(const char *code, size_t at)
-{
-    while (at > 0 && strchr(";{}", code[at - 1]) == NULL)
-        at--;
-    while (isspace((unsigned char)code[at]))
-        at++;
-    return at;
-}
-
-static bool has_token(const char *code, size_t from, size_t to, const char *word)
-{
-    for (size_t i = from; i < to; i++)
-        if (is_token(code, i, word))
-            return true;
-    return false;
-}
-
-/* Past the brackets that open at `at`. */
-static size_t end_of_brackets(const char *code, size_t at, char close)
+/* Past the brackets that open at `at`, or `to`. */
+static size_t end_of_brackets(const char *code, size_t at, size_t to, char close)
 {
     const char open = code[at];
     int depth = 0;
-    for (; code[at] != 0; at++) {
+    for (; at < to; at++) {
         depth += (code[at] == open) - (code[at] == close);
         if (depth == 0)
             return at + 1;
     }
-    return at;
+    return to;
 }
 
 /* The kernel's name is the word before the first parenthesis that is no attribute's. */
-static bool read_name(const char *code, size_t at, struct kernel *kernel)
+static bool read_name(const char *code, size_t at, size_t to, char ret_name[FA_NAME_MAX])
 {
     static const char *const attributes[] = {"__launch_bounds__", "__cluster_dims__", "__maxnreg__",
                                              "__block_size__",    "__attribute__",    "__align__"};
     size_t from = 0, size = 0;
-    for (; code[at] != 0 && strchr(";{}", code[at]) == NULL; at++) {
+    for (; at < to && strchr(";{}", code[at]) == NULL; at++) {
         if (is_word(code[at]) && (at == 0 || !is_word(code[at - 1]))) {
             from = at;
             size = 0;
@@ -155,36 +137,51 @@ static bool read_name(const char *code, size_t at, struct kernel *kernel)
         if (is_word(code[at])) {
             size = at + 1 - from;
         } else if (code[at] == '<') { /* of a specialisation, whose name stands before it */
-            at = end_of_brackets(code, at, '>') - 1;
+            at = end_of_brackets(code, at, to, '>') - 1;
         } else if (code[at] == '(') {
             bool attribute = false;
             for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
                 attribute = attribute || is_token(code, from, attributes[i]);
             if (!attribute) {
-                snprintf(kernel->name, sizeof kernel->name, "%.*s", (int)size, code + from);
-                return size > 0 && size < sizeof kernel->name;
+                snprintf(ret_name, FA_NAME_MAX, "%.*s", (int)size, code + from);
+                return size > 0 && size < FA_NAME_MAX;
             }
-            at = end_of_brackets(code, at, ')') - 1;
+            at = end_of_brackets(code, at, to, ')') - 1;
         }
     }
     return false;
 }
 
+/* The first place from `at` on where the word stands, or the end. */
+static size_t find_token(const char *code, size_t at, const char *word)
+{
+    while (code[at] != 0 && !is_token(code, at, word))
+        at++;
+    return at;
+}
+
+/* In linear time, whatever the text is: a name is looked for up to the next __global__. */
 static int list_kernels(const char *code, struct kernel ret[KERNELS_MAX])
 {
-    int count = 0;
-    for (size_t at = 0; code[at] != 0 && count < KERNELS_MAX; at++) {
-        struct kernel kernel = {.template = false};
-        if (!is_token(code, at, "__global__") || !read_name(code, at, &kernel))
+    static const char global[] = "__global__";
+    size_t at = 0, to = find_token(code, at, global);
+    bool template = false; /* the declaration that holds code[at] began with that word */
+    for (int count = 0;;) {
+        for (; at < to; at++)
+            template =
+                strchr(";{}", code[at]) == NULL && (template || is_token(code, at, "template"));
+        if (code[at] == 0 || count == KERNELS_MAX)
+            return count;
+        to = find_token(code, at + 1, global);
+        struct kernel *kernel = &ret[count];
+        kernel->template = template;
+        if (!read_name(code, at, to, kernel->name))
             continue;
-        kernel.template = has_token(code, begin_of_declaration(code, at), at, "template");
-        bool known = false; /* what it is declared as first holds */
-        for (int i = 0; i < count; i++)
-            known = known || strcmp(ret[i].name, kernel.name) == 0;
-        if (!known)
-            ret[count++] = kernel;
+        int known = 0; /* what it is declared as first holds */
+        while (strcmp(ret[known].name, kernel->name) != 0)
+            known++;
+        count += known == count;
     }
-    return count;
 }
 
 static int fail_to_choose(const char *where, const char *name, const struct kernel *kernel,
