@@ -7,7 +7,7 @@ import os
 import re
 
 import tap
-from place import EIGHT, SMALL, Place, tunables
+from place import BUILD, EIGHT, SMALL, Place, tunables
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 FASTEST = "BLOCK_M=128;BLOCK_N=32;STAGES=2;"
@@ -153,6 +153,24 @@ def a_worker_that_dies_once_costs_at_most_its_config():
         assert counts["measured"] >= 4, counts
 
 
+def a_worker_has_of_the_environment_what_cuda_needs():
+    secrets = ("AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GITHUB_TOKEN", "NVIDIA_API_KEY", "HOMEBREW_TOKEN", "FA_TUNE_TOKEN_FILE", "FA_TUNE_SERVER")
+    with Place(script=L4) as place:
+        seen = os.path.join(place.folder, "seen")
+        place.env.update(dict.fromkeys(secrets[:-1], "kept-to-myself"), FA_TUNE_SERVER="", CUDA_VISIBLE_DEVICES="0", LD_LIBRARY_PATH="/nowhere",
+                         FA_TUNE_WORKER=os.path.join(place.folder, "worker"))
+        with open(place.env["FA_TUNE_WORKER"], "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\nenv > '%s.'$1\nexec '%s' \"$@\"\n" % (seen, os.path.join(BUILD, "fa-tune-worker")))
+        os.chmod(place.env["FA_TUNE_WORKER"], 0o700)
+        tap.equal(place.json(*SMALL)["answer"]["origin"], "measured")
+        for role, told in (("compile", False), ("measure", True)):
+            with open("%s.%s" % (seen, role), encoding="utf-8") as file:
+                lines = file.read().splitlines()
+            names = [line.split("=")[0] for line in lines]
+            tap.equal([name for name in secrets if name in names], [])
+            tap.equal([name in names for name in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "HOME", "FA_TUNE_LIBCUDA")], [told] * 4)
+
+
 def when_every_config_fails_the_sentence_says_where_to_look():
     with Place(script=L4 + "fault family wrong\n") as place:
         place.take_cubins()
@@ -173,5 +191,6 @@ tap.main([
     explain_numbers_configs_as_the_tune_did_where_their_times_tie,
     a_tune_outlives_every_fault_and_records_it,
     a_worker_that_dies_once_costs_at_most_its_config,
+    a_worker_has_of_the_environment_what_cuda_needs,
     when_every_config_fails_the_sentence_says_where_to_look,
 ])

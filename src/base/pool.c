@@ -593,6 +593,46 @@ void fa_loop_close(fa_loop *loop)
 extern char **environ;
 
 /* ---- the start ------------------------------------------------------------------------------*/
+/* What CUDA, the dynamic linker, sanitizers and the tests' driver read: whole names, or beginnings that end in "_". None
+ * may hold a secret, as NVIDIA_API_KEY does, or FA_TUNE_STORE with a password in it. */
+static bool is_passed_on(const char *variable)
+{
+    static const char *const names[] = {"CUDA_",
+                                        "LD_",
+                                        "NVIDIA_VISIBLE_DEVICES",
+                                        "NVIDIA_DRIVER_CAPABILITIES",
+                                        "PATH",
+                                        "HOME",
+                                        "TMPDIR",
+                                        "FA_TUNE_LIBCUDA",
+                                        "FAKE_",
+                                        "ASAN_",
+                                        "LSAN_",
+                                        "TSAN_",
+                                        "UBSAN_"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t size = strlen(names[i]);
+        if (strncmp(variable, names[i], size) == 0 &&
+            (names[i][size - 1] == '_' || variable[size] == '='))
+            return true;
+    }
+    return false;
+}
+
+enum { PASSED_ON_MAX = 120 };
+
+/* The texts stay the process's own. In the language of C, in which ncu writes numbers. */
+static void take_environment(char *ret[PASSED_ON_MAX])
+{
+    static char language[] = "LC_ALL=C";
+    int count = 0;
+    ret[count++] = language;
+    for (char **one = environ; one != NULL && *one != NULL && count < PASSED_ON_MAX - 1; one++)
+        if (is_passed_on(*one))
+            ret[count++] = *one;
+    ret[count] = NULL;
+}
+
 /* The child's signal mask and dispositions are made plain; its own process group keeps a
  * terminal's Ctrl-C for the parent to decide on. */
 static int spawn(const char *path, char *const *arguments, char *const *environment, int fd,
@@ -622,8 +662,7 @@ static int spawn(const char *path, char *const *arguments, char *const *environm
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
                                               POSIX_SPAWN_SETPGROUP);
     if (rc == 0)
-        rc = posix_spawn(ret_pid, path, &actions, &attributes, arguments,
-                         environment != NULL ? environment : environ);
+        rc = posix_spawn(ret_pid, path, &actions, &attributes, arguments, environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return rc;
@@ -646,7 +685,9 @@ int fa_process_start(const char *path, char *const *arguments, char *const *envi
             return fa_fail(diag, FA_EIO, "no descriptor for a worker: %s", strerror(why));
         }
     }
-    int rc = spawn(path, arguments, environment, theirs, ret_pid);
+    char *plain[PASSED_ON_MAX];
+    take_environment(plain);
+    int rc = spawn(path, arguments, environment != NULL ? environment : plain, theirs, ret_pid);
     close(theirs);
     if (rc != 0) {
         close(pair[0]);

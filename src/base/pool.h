@@ -94,8 +94,9 @@ typedef struct fa_child_events {
     void (*gone)(fa_child *child, const char *reason, fa_child_end end);
 } fa_child_events;
 
-/* Starts `path` with `arguments` (argv, NULL-terminated) and environment (NULL: inherit). FA_EIO: no
- * descriptor is left for the channel; FA_EWORKER: the program does not start. */
+/* Starts `path` with `arguments` (argv, NULL-terminated) and environment (NULL: of this process's what CUDA
+ * needs, no token or password). FA_EIO: no descriptor is left for the channel; FA_EWORKER: the program does
+ * not start. */
 int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
                    char *const *environment, const fa_child_events *events, void *context,
                    fa_child **ret_child, fa_diag *diag);
@@ -126,8 +127,9 @@ void *fa_child_context(const fa_child *child);
  * Invariant: no signal is sent to a pid that somebody has reaped. A pid that is 0 stands for none. */
 enum { FA_CHILD_FD = 3 };
 
-/* Starts `path` with `arguments` (argv, NULL-terminated) and environment (NULL: inherit). FA_EIO: no
- * descriptor is left for the socket; FA_EWORKER: the program does not start. */
+/* Starts `path` with `arguments` (argv, NULL-terminated) and environment (NULL: of this process's what CUDA
+ * needs, no token or password). FA_EIO: no descriptor is left for the socket; FA_EWORKER: the program does
+ * not start. */
 int fa_process_start(const char *path, char *const *arguments, char *const *environment,
                      pid_t *ret_pid, int *ret_fd, fa_diag *diag);
 

@@ -376,23 +376,6 @@ struct run {
     fa_progress progress;
 };
 
-/* This process's environment in the language of C, in which ncu writes numbers; caller frees the array. */
-static char **plain_environment(void)
-{
-    static char plain[] = "LC_ALL=C";
-    size_t count = 0, kept = 0;
-    while (environ[count] != NULL)
-        count++;
-    char **made = calloc(count + 2, sizeof *made);
-    if (made == NULL)
-        return NULL;
-    made[kept++] = plain;
-    for (size_t i = 0; i < count; i++)
-        if (strncmp(environ[i], "LC_ALL=", 7) != 0)
-            made[kept++] = environ[i];
-    return made;
-}
-
 static bool is_canceled(struct run *run)
 {
     const fa_request *request = run->request;
@@ -448,14 +431,10 @@ static int start_ncu(struct run *run, const char *metrics, fa_diag *diag)
                                run->folder.request,
                                run->folder.answer,
                                NULL};
-    char **environment = plain_environment();
     pid_t pid = 0;
     int fd = -1;
     snprintf(ordinal, sizeof ordinal, "%d", run->target.gpu.ordinal);
-    int rc = environment == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for ncu")
-                                 : fa_process_start(run->ncu, (char *const *)(uintptr_t)arguments,
-                                                    environment, &pid, &fd, diag);
-    free(environment);
+    int rc = fa_process_start(run->ncu, (char *const *)(uintptr_t)arguments, NULL, &pid, &fd, diag);
     if (rc != 0)
         return rc;
     rc = wait_for(run, pid, diag);
