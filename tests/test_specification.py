@@ -171,6 +171,50 @@ def a_space_of_a_hundred_million_points_is_not_counted_one_by_one():
             assert spent < 10, spent
 
 
+def restrictions_are_judged_for_the_sizes_that_are_asked():
+    with a_place("no_device\n") as place:
+        source = os.path.join(place.folder, "axpy.cu")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write("__global__ void axpy(float *y, const float *x, float a, int n)\n"
+                       "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) y[i] += a * x[i]; }\n")
+
+        def of(**words):
+            words = {"restrictions": ["n % BLOCK == 0"], "default": None, **words}
+            return own_copy(place, "axpy.json", lambda document: document.update(
+                source="axpy.cu", kernel="axpy", answer=None, sizes={"n": 1000}, tune={"BLOCK": [64, 128]}, block="BLOCK",
+                grid="ceil_div(n, BLOCK)", **words))
+        none = "no config holds to \"n % BLOCK == 0\" with n 1000"
+        path = of()
+        for verb in ("check", "tune", "explain"):
+            place.run(verb, path, "--gpu", "L4", "--n", "4096")
+            tap.has(place.run(verb, path, "--gpu", "L4", status=1).stderr, none)
+        tap.has(place.run("sweep", path, "--gpu", "L4", "--n", "1000,1088", status=1).stdout, none)
+        # the stated default holds for 4096 alone; for 1088 the first that holds stands in for it
+        path = of(default={"BLOCK": 128})
+        for n in ("4096", "1088"):
+            place.run("check", path, "--gpu", "L4", "--n", n)
+        tap.equal(place.json("explain", path, "--gpu", "L4", "--n", "1088")["counts"]["constraint"], 1)
+        path = of(defines={"REST": "n % BLOCK"}, restrictions=["REST == 0", "BLOCK > 1"])
+        tap.has(place.run("check", path, "--gpu", "L4", status=1).stderr, "no config holds to the \"restrictions\" with n 1000")
+
+
+def a_look_that_gives_up_is_no_proof_that_nothing_holds():
+    with a_place("no_device\n") as place:
+        names = ["U%d" % i for i in range(11)]
+        rare = {"tune": {"THREADS": [64], "UNROLLED": [False], **{name: list(range(1, 11)) for name in names}}, "restrictions": [" + ".join(names) + " == 110"],
+                "default": {}}
+        path, _ = changed(place, "gather.cu", **rare)
+        tap.has(place.run("check", path, "--gpu", "L4", status=2).stderr, "no config was found that holds to the \"restrictions\" (gave up after ")
+        path, _ = changed(place, "gather.cu", **{**rare, "default": {"THREADS": 64, "UNROLLED": False, **dict.fromkeys(names, 10)}})
+        place.run("check", path, "--gpu", "L4")
+        tap.has(place.run("explain", path, "--gpu", "L4").stdout, "space about 1: searched")
+        run = place.run(path, "--gpu", "L4", "--strategy", "random")
+        tap.has(run.stderr, "about 1 of 100,000,000,000 configs hold to the restrictions: they are looked for")
+        tap.has(run.stdout, "space about 1 → budget 1 → compiled 1")
+        path, _ = changed(place, "gather.cu", **{**rare, "restrictions": ["U0 + U1 > 20"]})
+        tap.has(place.run("check", path, "--gpu", "L4", status=2).stderr, "no config holds to \"U0 + U1 > 20\"")
+
+
 def parts_of(source):
     """The specification at the head of CUDA C++, the code below it."""
     with open(path_of(source), encoding="utf-8") as file:
@@ -381,7 +425,7 @@ def what_is_wrong_is_said_with_its_place():
         (told(tune={"THREADS": [64.5], "PER_THREAD": [1]}), "is a fraction"),
         (told(tune={"while": [64]}), "\"while\" is not a name"),
         (told(restrictions=["THREADS <= BLOK"]), "unknown name BLOK"),
-        (told(restrictions=["THREADS < 1"]), "no config holds to the \"restrictions\""),
+        (told(restrictions=["THREADS < 1"]), "no config holds to \"THREADS < 1\""),
         (told(sizes={}), "\"sizes\" must name at least one size"),
         (told(grid=["1", "1", "1", "1"]), "\"grid\" must be one to three expressions"),
         (lambda document: document.pop("grid"), "\"grid\" is missing: one to three expressions"),
@@ -452,6 +496,8 @@ tap.main([
     blocks_of_other_sides_are_launched_though_their_code_is_the_same,
     the_specification_says_how_its_space_is_searched_where_the_command_does_not,
     a_space_of_a_hundred_million_points_is_not_counted_one_by_one,
+    restrictions_are_judged_for_the_sizes_that_are_asked,
+    a_look_that_gives_up_is_no_proof_that_nothing_holds,
     constant_memory_is_filled_before_each_launch_of_a_kernel_and_of_its_answer,
     a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune,
     a_check_names_the_authors_files_and_no_store,

@@ -12,10 +12,6 @@
 #include "spec.h"
 #include "trial.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
-
 static void a_directory_replaces_and_joins_the_built_in_files(void)
 {
     tuner_fixture f;
@@ -340,46 +336,6 @@ static void fractions_of_clients_leave_room_for_the_process_itself(void)
         CHECK_OK(fa_value_of_number(i + 0.125, &value, &diag), diag);
 }
 
-static atomic_bool is_over;
-
-/* There are 64^4 configs, and none holds. */
-static void *read_hopeless(void *ret_diag)
-{
-    const fa_operation *operation = NULL;
-    fa_buf text = {0};
-    fa_buf_text(&text,
-                "{\"kernel\":\"set\",\"sizes\":{\"n\":1},\"block\":1,\"grid\":1,\"arguments\":"
-                "[{\"name\":\"y\",\"type\":\"f32\",\"shape\":[\"n\"],\"is\":\"out\"}],"
-                "\"restrictions\":[\"A + B + C + D < 0\"],\"tune\":{");
-    for (int t = 0; t < 4; t++) {
-        fa_buf_printf(&text, "%s\"%c\":[0", t == 0 ? "" : "],", 'A' + t);
-        for (int i = 1; i < 64; i++)
-            fa_buf_printf(&text, ",%d", i);
-    }
-    fa_buf_text(&text, "]}}");
-    fa_spec_make("sent", text.data, "__global__ void set(float *y) { *y = 1; }", true, &operation,
-                 ret_diag);
-    atomic_store(&is_over, true);
-    fa_buf_free(&text);
-    return NULL;
-}
-
-static void nobody_waits_while_a_default_config_is_looked_for(void)
-{
-    const fa_operation *operation = NULL;
-    fa_diag diag = {{0}}, hopeless = {{0}};
-    pthread_t thread;
-    CHECK_INT(pthread_create(&thread, NULL, read_hopeless, &hopeless), 0);
-    usleep(100000); /* it is under way */
-    int rc = read_untrusted("", "ceil_div(n, B)", 2, &operation, &diag);
-    usleep(50000); /* had it waited, the other one would be at its end */
-    bool waited = atomic_load(&is_over);
-    pthread_join(thread, NULL);
-    CHECK_OK(rc, diag);
-    CHECK(!waited);
-    CHECK_HAS(hopeless.text, "no config holds to the \"restrictions\"");
-}
-
 static int open_with(const char *name, const char *bytes, size_t size, fa_diag *diag)
 {
     tuner_fixture f;
@@ -484,7 +440,6 @@ int main(void)
     TEST(a_folder_without_a_contract_is_no_operation);
     TEST(an_operation_of_which_no_tensor_is_an_output_has_no_proof);
     TEST(specifications_that_are_refused_leave_nothing_behind);
-    TEST(nobody_waits_while_a_default_config_is_looked_for);
     TEST(fractions_of_a_domain_that_is_too_long_are_not_kept);
     TEST(fractions_of_clients_leave_room_for_the_process_itself);
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);

@@ -5,7 +5,7 @@
  *
  * Workload: some thousand configs a family; spaces beyond FA_SPACE_MAX keep only what holds to all constraints, and a
  * walk over them leaves a branch at the first tunable that breaks one. Where more than that hold, up to some 10^12,
- * they are counted alone: for some tenths of a second, and estimated from draws when that is not enough.
+ * they are counted alone: for some tenths of a second, and estimated from draws when that is not enough: these are searched, too, however few.
  * Invariant: configs come in the order of the domains, the last tunable fastest.
  */
 #include "family.h"
@@ -19,7 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A walk ends with an error after so many steps of expressions: a few seconds. Counting gives way to draws sooner. */
+/* A walk ends after so many steps of expressions: a few seconds. Looking for a default config, and counting, which gives way
+ * to draws, end sooner. */
 static const int64_t steps_max = 1000000000, counting_steps_max = 45000000;
 enum { DRAWS = 50000 };
 
@@ -82,8 +83,8 @@ static bool in_domain(const fa_domain *domain, int64_t value)
     return false;
 }
 
-/* The default config; FA_EMANIFEST when it lies outside the domains. */
-static int default_config(const fa_point *point, fa_config *ret_config, fa_diag *diag)
+/* The config that the manifest presets; FA_EMANIFEST when it lies outside the domains. */
+static int preset_config(const fa_point *point, fa_config *ret_config, fa_diag *diag)
 {
     const fa_family *f = point->family;
     fa_config config = {.count = f->tunable_count};
@@ -108,7 +109,6 @@ static int default_config(const fa_point *point, fa_config *ret_config, fa_diag 
     return 0;
 }
 
-/* ---- the space -----------------------------------------------------------------------------*/
 /* Of the tunables from one on. */
 static int64_t domain_product(const fa_family *f, int first)
 {
@@ -118,6 +118,90 @@ static int64_t domain_product(const fa_family *f, int first)
     return product;
 }
 
+/* ---- the default config ---------------------------------------------------------------------*/
+static bool holds_to_all(fa_point *point, const fa_config *config)
+{
+    bool holds = true;
+    int64_t steps = 0;
+    fa_point_set_all(point, config);
+    for (int depth = 0; depth <= point->family->tunable_count && holds; depth++)
+        holds = !fa_point_breaks(point, depth, &steps);
+    return holds;
+}
+
+/* Sets the tunables from one on to the first values that hold to the constraints; *passed counts the points before. */
+static bool find_first(fa_point *point, int tunable, fa_config *config, int64_t *steps,
+                       int64_t *passed)
+{
+    const fa_domain *domain = &point->family->tunable[tunable];
+    if (tunable == point->family->tunable_count)
+        return true;
+    for (int i = 0; i < domain->count && *steps < counting_steps_max; i++) {
+        config->tunable[tunable].value = domain->value[i];
+        fa_point_set(point, tunable, domain->value[i]);
+        ++*steps;
+        if (fa_point_breaks(point, tunable + 1, steps))
+            *passed += domain_product(point->family, tunable + 1);
+        else if (find_first(point, tunable + 1, config, steps, passed))
+            return true;
+    }
+    return false;
+}
+
+/* What the constraints read of the problem and of the GPU, directly or through lets: bits of names. */
+static uint64_t given_that_matters(const fa_family *f)
+{
+    const int lets = f->given.count + f->tunable_count;
+    uint64_t read = 0;
+    for (int i = 0; i < f->constraint_count; i++)
+        read |= fa_expr_uses(f->constraint[i].expr);
+    for (int i = f->let_count - 1; i >= 0; i--)
+        if ((read >> (lets + f->order[i]) & 1) != 0)
+            read |= fa_expr_uses(f->let[f->order[i]].expr);
+    return read & ((UINT64_C(1) << f->given.count) - 1);
+}
+
+static int fail_none_holds(const fa_point *point, int64_t passed, fa_diag *diag)
+{
+    const fa_family *f = point->family;
+    const int64_t all = domain_product(f, 0);
+    const uint64_t given = given_that_matters(f);
+    char a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
+    const char *rule = f->constraint_count == 1 ? f->constraint[0].why : "restrictions";
+    fa_buf with = {0};
+    for (int i = 0; i < f->given.count; i++)
+        if ((given >> i & 1) != 0)
+            fa_buf_printf(&with, "%s%s %lld", with.size == 0 ? " with " : ", ", f->given.name[i],
+                          (long long)point->value[i].integer);
+    const char *sizes = with.data != NULL ? with.data : "";
+    const char *the = f->constraint_count == 1 ? "" : "the ";
+    int rc = passed == all ? fa_fail(diag, FA_ENOKERNEL, "%s: no config holds to %s\"%s\"%s",
+                                     f->name, the, rule, sizes)
+                           : fa_fail(diag, FA_ENOKERNEL,
+                                     "%s: no config was found that holds to the \"restrictions\"%s "
+                                     "(gave up after %s of %s): name one as \"default\"",
+                                     f->name, sizes, fa_commas(passed, a), fa_commas(all, b));
+    fa_buf_free(&with);
+    return rc;
+}
+
+/* The default config for the problem: what the manifest presets or, where a specification's breaks a restriction there, the
+ * first that holds. FA_ENOKERNEL: none was found. */
+static int default_config(const fa_point *point, fa_config *ret_config, fa_diag *diag)
+{
+    fa_point at = *point;
+    int64_t steps = 0, passed = 0;
+    int rc = preset_config(point, ret_config, diag);
+    if (rc != 0 || !point->family->as_is || holds_to_all(&at, ret_config))
+        return rc;
+    if (fa_point_breaks(&at, 0, &steps))
+        passed = domain_product(point->family, 0);
+    else if (find_first(&at, 0, ret_config, &steps, &passed))
+        return 0;
+    return fail_none_holds(point, passed, diag);
+}
+
+/* ---- the space -----------------------------------------------------------------------------*/
 /* A walk over the points of one family. */
 struct walk {
     const fa_task *task;
@@ -169,10 +253,7 @@ static int walk(struct walk *w, int tunable)
         fa_point_set(&w->point, tunable, domain->value[i]);
         w->steps += steps;
         if (w->steps > w->steps_max)
-            return fa_fail(w->diag, w->steps_max < steps_max ? FA_ETIMEOUT : FA_EMANIFEST,
-                           "%s.json: its space takes too long to walk: let constraints read the "
-                           "first tunables alone, or shorten the domains",
-                           f->name);
+            return FA_ETIMEOUT;
         if (!w->prune || !fa_point_breaks(&w->point, tunable + 1, &w->steps))
             rc = walk(w, tunable + 1);
     }
@@ -300,8 +381,9 @@ static bool draw(fa_point *point, uint64_t seed)
     return true;
 }
 
-/* How many points hold to the constraints, as far as draws tell: the first three digits. */
-static int64_t estimate_held(const fa_task *task, const bool *serves)
+/* How many points hold to the constraints, as far as draws tell: the first three digits, and at least the default. *ret_seen:
+ * some draw held. */
+static int64_t estimate_held(const fa_task *task, const bool *serves, bool *ret_seen)
 {
     double held = 0, unit = 1;
     for (int i = 0; i < task->families->count; i++) {
@@ -314,23 +396,30 @@ static int64_t estimate_held(const fa_task *task, const bool *serves)
             kept += draw(&point, d);
         held += (double)kept / DRAWS * (double)domain_product(point.family, 0);
     }
+    *ret_seen = held > 0;
     while (held / unit >= 1000)
         unit *= 10;
-    return (int64_t)(floor(held / unit) * unit);
+    return *ret_seen ? (int64_t)(floor(held / unit) * unit) : 1;
 }
 
-/* How many configs hold to the constraints, and whether that is an estimate: only of many. */
+/* How many configs hold to the constraints, and whether that is an estimate. */
 static int count_held(const struct walk *how, const bool *serves, int64_t *ret_count,
                       bool *ret_about)
 {
     struct walk quick = *how;
+    bool seen;
     quick.steps_max = counting_steps_max;
     int rc = walk_all(&quick, serves, NULL, ret_count);
     if (rc != FA_ETIMEOUT)
         return rc;
-    *ret_count = estimate_held(how->task, serves);
-    *ret_about = *ret_count > FA_SPACE_MAX;
-    return *ret_about ? 0 : walk_all(how, serves, NULL, ret_count);
+    int64_t estimate = estimate_held(how->task, serves, &seen);
+    if (seen && estimate <= FA_SPACE_MAX) /* few enough to be tried whole */
+        rc = walk_all(how, serves, NULL, ret_count);
+    if (rc != FA_ETIMEOUT)
+        return rc;
+    *ret_count = estimate;
+    *ret_about = true;
+    return 0;
 }
 
 int fa_space_enumerate(const fa_task *task, fa_space *ret_space, fa_diag *diag)
@@ -351,7 +440,7 @@ int fa_space_enumerate(const fa_task *task, fa_space *ret_space, fa_diag *diag)
     if (rc != 0)
         goto done;
     space.left_out = points - count;
-    if (count > FA_SPACE_MAX) {
+    if (count > FA_SPACE_MAX || space.about) {
         space.held = count;
         goto done;
     }
@@ -463,24 +552,8 @@ int fa_space_default(const fa_task *task, int family, fa_candidate *ret_candidat
     return judge(&w, &w.preset, ret_candidate);
 }
 
-/* Whether a point with these tunables holds to the constraints; it is then in w->config. */
-static bool find_first(struct walk *w, int tunable)
-{
-    const fa_domain *domain = &w->point.family->tunable[tunable];
-    if (tunable == w->point.family->tunable_count)
-        return true;
-    for (int i = 0; i < domain->count && w->steps < steps_max; i++) {
-        w->config.tunable[tunable].value = domain->value[i];
-        fa_point_set(&w->point, tunable, domain->value[i]);
-        w->steps++;
-        if (!fa_point_breaks(&w->point, tunable + 1, &w->steps) && find_first(w, tunable + 1))
-            return true;
-    }
-    return false;
-}
-
-int fa_space_first(const fa_family *family, const fa_problem *problem, bool preset,
-                   fa_config *ret_config, fa_diag *diag)
+int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config *ret_config,
+                   fa_diag *diag)
 {
     enum { ENOUGH = 1 << 20 };
     const fa_gpu gpu = {.name = "any",
@@ -490,17 +563,18 @@ int fa_space_first(const fa_family *family, const fa_problem *problem, bool pres
                         .smem_per_sm = ENOUGH,
                         .regs_per_sm = ENOUGH,
                         .threads_per_sm = 2048};
-    struct walk w = {.diag = diag};
-    fa_point_start(&w.point, family, problem, &gpu);
-    int rc = default_config(&w.point, &w.config, diag);
+    fa_point point;
+    fa_candidate candidate = {.family = 0};
+    fa_point_start(&point, family, problem, &gpu);
+    int rc = default_config(&point, ret_config, diag);
+    if (rc == FA_ENOKERNEL)
+        return given_that_matters(family) != 0 ? preset_config(&point, ret_config, diag)
+                                               : FA_EMANIFEST;
     if (rc != 0)
         return rc;
-    if (!preset && (fa_point_breaks(&w.point, 0, &w.steps) || !find_first(&w, 0)))
-        return fa_fail(diag, FA_EMANIFEST, "%s: no config holds to the \"restrictions\"",
-                       family->name);
-    fa_candidate candidate = {.trial = {.config = w.config}};
-    fa_point_set_all(&w.point, &w.config);
-    if ((rc = fa_point_judge(&w.point, &candidate, diag)) != 0)
+    candidate.trial.config = *ret_config;
+    fa_point_set_all(&point, ret_config);
+    if ((rc = fa_point_judge(&point, &candidate, diag)) != 0)
         return rc;
     for (int i = 0; i < candidate.launches.count * 3; i++)
         if (candidate.trial.status == FA_STATUS_PENDING &&
@@ -508,7 +582,6 @@ int fa_space_first(const fa_family *family, const fa_problem *problem, bool pres
             return fa_fail(diag, FA_EMANIFEST,
                            "%s.json: grid %c is 0 in the default config: it launches nothing",
                            family->name, "xyz"[i % 3]);
-    *ret_config = w.config;
     return 0;
 }
 

@@ -261,15 +261,14 @@ static int load_family(struct fa_spec_reading *r, const fa_operation *operation,
     return rc;
 }
 
-/* Where the specification has no default config, the first that holds to the restrictions is it. Either must have a
- * launch. */
+/* A stated default config stays, for sizes that it holds for; without one the first that holds for the default sizes is it. */
 static int choose_default(struct fa_spec_reading *r, const fa_problem *problem, const fa_spec *spec)
 {
     fa_config config = {.count = 0};
     const bool stated = fa_spec_member(r->json, "default") != NULL;
-    int rc = fa_space_first(spec->families.family[0], problem, stated, &config, r->diag);
+    int rc = fa_space_first(spec->families.family[0], problem, &config, r->diag);
     cJSON *presets = cJSON_GetObjectItemCaseSensitive(r->manifest, "default");
-    for (int i = 0; i < config.count && rc == 0; i++)
+    for (int i = 0; i < config.count && rc == 0 && !stated; i++)
         cJSON_ReplaceItemInObjectCaseSensitive(presets, config.tunable[i].name,
                                                fa_spec_preset(config.tunable[i].value));
     return rc;
@@ -378,7 +377,7 @@ static int keep_spec(struct fa_spec_reading *r, const char *text, fa_spec **spec
     return 0;
 }
 
-/* Looking for a default config may take seconds, during which nobody waits. */
+/* Nobody waits while a default config is looked for. */
 static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operation)
 {
     fa_spec *spec = calloc(1, sizeof *spec);

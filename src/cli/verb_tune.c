@@ -24,13 +24,11 @@ static void print_funnel(const fa_answer *answer, const cli_progress *progress, 
         return;
     bool searched = answer->strategy[0] != 0;
     char number[FA_COMMAS_MAX];
+    fa_buf_printf(out, "space %s%s %s %s %d", answer->space_estimated ? "about " : "",
+                  fa_commas(answer->space, number), arrow, searched ? "tried" : "budget",
+                  answer->in_budget);
     if (searched)
-        fa_buf_printf(out, "space %s%s %s tried %d (%s)", answer->space_estimated ? "about " : "",
-                      fa_commas(answer->space, number), arrow,
-                      answer->in_budget, answer->strategy);
-    else
-        fa_buf_printf(out, "space %s %s budget %d", fa_commas(answer->space, number), arrow,
-                      answer->in_budget);
+        fa_buf_printf(out, " (%s)", answer->strategy);
     fa_buf_printf(out, " %s compiled %d", arrow, answer->compiled);
     int32_t workers = answer->from_store ? 0 : progress->last.compile_workers;
     int32_t resumed = answer->from_store ? 0 : progress->last.resumed;

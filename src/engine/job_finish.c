@@ -73,6 +73,8 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
         const struct fa_job_compile *compile = &job->compile;
         answer->in_budget = job->space.count - (compile->order_count - compile->order_next);
         answer->space_estimated = job->search.about;
+        if (answer->space < answer->in_budget) /* it was estimated too low */
+            answer->space = answer->in_budget;
         if (!fa_job_search_tried_all(job, answer->in_budget))
             snprintf(answer->strategy, sizeof answer->strategy, "%s",
                      fa_search_name(job->search.search));

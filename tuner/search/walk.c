@@ -16,7 +16,7 @@ enum {
     DRAWS_FEW = 64,
     DESCENTS_MAX = 1000,
     DRAWS_MAX = 200000,
-    SCAN_MAX = 1 << 22,
+    SCAN_MAX = 1 << 20,
     MUTATIONS_MAX = 64
 };
 
