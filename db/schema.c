@@ -93,14 +93,7 @@ const char fa_db_schema[] = SCOPE_TABLE
     "samples_hash TEXT NOT NULL,"
     "samples BLOB NOT NULL"
     ") STRICT;"
-    "CREATE INDEX trial_by_config ON trial(scope_id, config_key);"
-    "CREATE TABLE profile ("
-    "id INTEGER PRIMARY KEY,"
-    "scope_id INTEGER NOT NULL REFERENCES scope(id),"
-    "config_key TEXT NOT NULL,"
-    "json TEXT NOT NULL,"
-    "UNIQUE (scope_id, config_key)"
-    ") STRICT;" WINNER_TABLE
+    "CREATE INDEX trial_by_config ON trial(scope_id, config_key);" WINNER_TABLE
     /* Winners whose rows are not valid: kept as they were, in a table that takes any value. */
     "CREATE TABLE winner_set_aside ("
     "id INTEGER PRIMARY KEY,"

@@ -24,7 +24,7 @@
 
 typedef struct fa_store fa_store;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 10 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 11 };
 
 /* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE of the file beside a store that the former has
  * elsewhere), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db. Relative XDG_CACHE_HOME is
@@ -122,7 +122,7 @@ typedef struct fa_forget_scopes {
 } fa_forget_scopes;
 
 /* Deletes these scopes with their winners, trials, predictions, outbox
- * entries, profiles and rows set aside, and the cubins with their verifications that only those referred to; in one
+ * entries and rows set aside, and the cubins with their verifications that only those referred to; in one
  * transaction, or the batch's. Baselines and the plans of sweeps stay. Of a file only: FA_ENOTSUP on a server. */
 int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
                     fa_store_forgotten *ret_forgotten, fa_diag *diag);
@@ -156,16 +156,6 @@ int fa_store_trials_each(fa_store *store, const fa_scope *scope, fa_trial_visit 
  * measured, else by the model. */
 int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status status, int32_t most,
                             fa_trial_visit *visit, void *context, fa_diag *diag);
-
-/* ---- profiles: what a profiler counted of a config ------------------------------------------*/
-enum { FA_STORE_PROFILE_MAX = 16384 };
-/* Replaces the config's earlier profile. The same launches are counted the same, so one is enough. */
-int fa_store_profile_put(fa_store *store, const fa_scope *scope, const fa_profile *profile,
-                         fa_diag *diag);
-/* Those of a scope, in order of their putting; problem, gpu and rank are 0. A non-zero return stops and is returned. */
-typedef int fa_profile_visit(void *context, const fa_profile *profile);
-int fa_store_profiles_each(fa_store *store, const fa_scope *scope, fa_profile_visit *visit,
-                           void *context, fa_diag *diag);
 
 /* ---- compiled kernels and winners -------------------------------------------------------------*/
 /* Compiled kernels by cubin key, the hash of everything that went into them, and winners, one for each

@@ -149,7 +149,7 @@ profile() { # PROBLEM...: what bounds their winners, by the profiler's counters
     echo "== profile"
     for problem in "$@"; do
         # shellcheck disable=SC2086
-        "$bundle/fa-tune" $problem --quiet >/dev/null && "$bundle/fa-tune" profile $problem --quiet >"$work/profile.txt"
+        "$bundle/fa-tune" $problem --quiet >/dev/null && python3 -m fa_tune.profile $problem --quiet >"$work/profile.txt"
         verdict "profile $problem" $?
         tee -a "$table" <"$work/profile.txt"
     done

@@ -83,7 +83,7 @@ def baselines_stand_beside_winners_and_what_is_far_behind_is_flagged():
         tap.lacks(rows[3], "pytorch")
         tap.has(rows[4], "SLOW attention forward · fp16")
         tap.has(rows[4], "0.30× the speed of pytorch-cudnn, which takes 12.0 µs")
-        tap.has(rows[5], "profile")
+        tap.has(rows[5], "python -m fa_tune.profile")
         tap.has(rows[6], "1 of 2 at or ahead")
         tap.lacks(done.stdout, "\x1b")
         told = place.json(*grid) # they stay in the store

@@ -228,80 +228,6 @@ static void a_trial_row_that_was_changed_is_never_shown(void)
     CHECK_INT(seen.count, 0);
 }
 
-struct seen_profiles {
-    int count;
-    fa_profile last;
-};
-
-static int see_profile(void *context, const fa_profile *profile)
-{
-    struct seen_profiles *seen = context;
-    seen->count++;
-    seen->last = *profile;
-    return 0;
-}
-
-static fa_profile profile_of(const fa_config *config, double tensor)
-{
-    fa_profile profile = {.size = sizeof profile,
-                          .config = *config,
-                          .launch_count = 2,
-                          .longest = 1,
-                          .bound = FA_BOUND_LATENCY,
-                          .sentence = "it waits",
-                          .unix_time = 1764000000};
-    profile.launch[0] = profile.launch[1] =
-        (fa_profile_launch){.kernel = "k", .time_us = 1.5, .tensor = tensor, .l2 = -1};
-    profile.launch[1].stall[0] = (fa_profile_stall){"barrier", 2.25};
-    return profile;
-}
-
-static void a_profile_replaces_the_configs_earlier_one(void)
-{
-    float samples[DB_SAMPLES];
-    struct seen_profiles seen = {0};
-    fa_scope scope = db_scope(512), other = db_scope(513);
-    fa_config config = db_trial_record(9, samples).trial.config;
-    fa_profile first = profile_of(&config, 10), second = profile_of(&config, 72.5);
-    CHECK_OK(fa_store_profiles_each(store, &scope, see_profile, &seen, &diag), diag);
-    CHECK_OK(fa_store_profile_put(store, &scope, &first, &diag), diag);
-    CHECK_OK(fa_store_profile_put(store, &scope, &second, &diag), diag);
-    CHECK_OK(fa_store_profiles_each(store, &other, see_profile, &seen, &diag), diag);
-    CHECK_INT(seen.count, 0);
-    CHECK_OK(fa_store_profiles_each(store, &scope, see_profile, &seen, &diag), diag);
-    CHECK_INT(seen.count, 1);
-    CHECK(fa_config_equal(&seen.last.config, &config));
-    CHECK(seen.last.launch[0].tensor == 72.5 && seen.last.launch[0].l2 == -1);
-    CHECK(seen.last.launch[1].stall[0].warps == 2.25);
-    CHECK_TEXT(seen.last.launch[1].stall[0].reason, "barrier");
-    CHECK_TEXT(seen.last.sentence, "it waits");
-    CHECK_INT(seen.last.longest + (int)seen.last.bound, 1 + FA_BOUND_LATENCY);
-}
-
-static void a_profile_row_that_was_changed_is_passed_over(void)
-{
-    static const char *const changes[] = {"'not JSON'",
-                                          "'{}'",
-                                          "replace(json, '\"longest\":1', '\"longest\":2')",
-                                          "replace(json, 'latency', 'boredom')",
-                                          "replace(json, '\"launches\"', '\"lunches\"')",
-                                          "replace(json, '2.25', '\"x\"')",
-                                          "replace(json, 'it waits', json || json || json)"};
-    float samples[DB_SAMPLES];
-    fa_scope scope = db_scope(512);
-    fa_profile profile = profile_of(&(fa_config){0}, 10);
-    profile.config = db_trial_record(9, samples).trial.config;
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        struct seen_profiles seen = {0};
-        char sql[256];
-        snprintf(sql, sizeof sql, "UPDATE profile SET json = %s", changes[i]);
-        CHECK_OK(fa_store_profile_put(store, &scope, &profile, &diag), diag);
-        CHECK(db_tamper(sql));
-        CHECK_OK(fa_store_profiles_each(store, &scope, see_profile, &seen, &diag), diag);
-        CHECK_INT(seen.count, 0);
-    }
-}
-
 int main(void)
 {
     DB_STORE_TEST(a_trial_comes_back_with_all_its_samples);
@@ -311,7 +237,5 @@ int main(void)
     DB_STORE_TEST(a_visitor_that_answers_non_zero_stops_the_visit);
     DB_STORE_TEST(nonsense_is_refused_before_it_is_stored);
     DB_STORE_TEST(a_trial_row_that_was_changed_is_never_shown);
-    DB_STORE_TEST(a_profile_replaces_the_configs_earlier_one);
-    DB_STORE_TEST(a_profile_row_that_was_changed_is_passed_over);
     return check_done();
 }

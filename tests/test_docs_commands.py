@@ -24,7 +24,6 @@ import stat
 import subprocess
 import time
 
-import recorded_ncu
 import tap
 from place import BUILD, DEADLINE, FA_TUNE, SOURCE, Place, eight_of_conv2d
 
@@ -67,7 +66,6 @@ def furnish(place):
     write_program(os.path.join(place.folder, "dev"),
                   'case $1 in\n%s) exec fa-tune "$@" ;;\nbuild) ;;\n*) echo "no ./dev $1" >&2; exit 1 ;;\nesac\n'
                   % " | ".join(verbs_of_dev()))
-    recorded_ncu.install(tools)
     place.env["PATH"] = tools + ":" + place.env["PATH"]
     place.env["XDG_RUNTIME_DIR"] = os.path.join(place.folder, "run")
     os.mkdir(place.env["XDG_RUNTIME_DIR"], stat.S_IRWXU)

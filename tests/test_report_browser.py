@@ -10,7 +10,6 @@ import re
 import shlex
 
 import devtools
-import recorded_ncu
 import tap
 from place import EIGHT, SMALL, SOURCE, Place
 from report_store import L4, add_baselines, baseline, change, multiply, rename_gpu, tuned
@@ -28,9 +27,6 @@ def page(name="tuned", **how):
     if not state:
         place = tuned(dict(EIGHT, STAGES=[1]), problems=((128,), (256, "--causal")))
         add_baselines(place, [baseline(128, "pytorch-fa2", 82.0), baseline(128, "fa3", 10.0)])
-        recorded_ncu.install(place.folder)
-        place.env["FA_TUNE_NCU"] = os.path.join(place.folder, "ncu")
-        place.run("profile", *SMALL, "--beside", "2")
         place.run("report", "--out", "tuned.html")
         told = place.json("report")
         place.run("--gpu", "L40S", *SMALL, "--quiet")  # whose kernels are those of an L4
@@ -163,23 +159,6 @@ def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
     shown.run("location.hash = '#p2'")
     shown.settle()
     tap.equal(texts(shown, "#p2 .copyable code")[2], "kernel = fa_tune.kernel(causal=True, batch=1, heads=1, seq=256)")
-
-
-def what_a_profiler_counted_stands_beside_the_roofline():
-    shown = seen()
-    heads = texts(shown, "#p1 h4")
-    tap.equal(heads.index("Profile"), heads.index("Roofline") + 1)
-    tap.lacks(" ".join(texts(shown, ".roof text")), "a matrix product")  # of no baselines' run
-    panel = "#p1 section[aria-label=Profile] "
-    tap.equal(len(texts(shown, panel + "p b")), 2)
-    tap.has(texts(shown, panel + "p")[0], "#1 attn_fwd is bound by the tensor cores (67% of the peak); ")
-    tap.equal(texts(shown, panel + "thead th"), ["launch", "#1 attn_fwd", "#2 attn_fwd"])
-    rows = dict(zip(texts(shown, panel + "tbody th"), texts(shown, panel + "tbody tr")))
-    tap.equal(rows["tensor cores"], "tensor cores67%67%")
-    tap.equal(rows["stall wait"], "stall wait2.22.2")
-    shown.run("location.hash = '#p2'")
-    shown.settle()
-    tap.lacks("".join(texts(shown, "#p2 h4")), "Profile")
 
 
 def a_button_copies_the_command():
@@ -1028,7 +1007,6 @@ try:
         every_page_opens_alone_fits_desk_and_phone_and_is_legible_in_light_and_dark,
         # One page after another; of each what reads it, then what changes it.
         a_card_answers_which_kernel_how_sure_how_far_and_against_what,
-        what_a_profiler_counted_stands_beside_the_roofline,
         the_legend_of_a_heat_map_begins_at_the_edge_in_every_row,
         a_heat_map_says_which_times_are_probes_beside_a_race,
         why_configs_ended_is_read_on_a_phone_without_scrolling_sideways,

@@ -375,18 +375,19 @@ int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, i
     return rc != 0 ? rc : check_raced(bench, kernels, count, diag);
 }
 
-int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *diag)
+int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, int count, fa_diag *diag)
 {
-    fa_stream stream = fa_prover_stream(bench->prover);
-    int rc;
-    if ((rc = may_time(bench, kernel, diag)) != 0 ||
-        (rc = fa_prover_restore(bench->prover, &kernel->kernel, diag)) != 0 ||
-        (rc = fa_stream_synchronize(bench->driver, stream, diag)) != 0 ||
-        (rc = fa_profiler_start(bench->driver, diag)) != 0 ||
-        (rc = fa_prover_launch(bench->prover, &kernel->kernel, diag)) != 0 ||
-        (rc = fa_stream_synchronize(bench->driver, stream, diag)) != 0)
-        return rc;
-    return fa_profiler_stop(bench->driver, diag);
+    int rc = may_time(bench, kernel, diag);
+    if (rc == 0)
+        rc = fa_profiler_start(bench->driver, diag);
+    for (int i = 0; i < count && rc == 0; i++) {
+        rc = fa_prover_restore(bench->prover, &kernel->kernel, diag);
+        if (rc == 0)
+            rc = fa_prover_launch(bench->prover, &kernel->kernel, diag);
+    }
+    if (rc == 0)
+        rc = fa_stream_synchronize(bench->driver, fa_prover_stream(bench->prover), diag);
+    return rc != 0 ? rc : fa_profiler_stop(bench->driver, diag);
 }
 
 /* ---- samples --------------------------------------------------------------------------------*/

@@ -57,7 +57,6 @@ typedef struct fa_study_trial {
     const char *clocks;      /* JSON: sm_mhz, memory_mhz, temperature_c, throttle; or NULL */
     uint64_t seed;           /* of the inputs */
     int64_t unix_time;
-    const fa_profile *profile; /* kept by fa_profile_config() in the local store; or NULL */
 } fa_study_trial;
 
 /* The configs of a study in the order of fa_explain(), the winner first. A current study comes

@@ -317,14 +317,14 @@ FA_API int fa_count_space(fa_tuner *tuner, const fa_request *request, fa_space_c
 FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *visit,
                       void *context, fa_gpu *ret_gpu, fa_diag *diag);
 
-/* Calls one config of the request's space once under Nsight Compute (ncu), and says what bounds it. rank: as fa_explain()
- * counts; 1: the winner. The config is compiled where its cubin is not stored, and proved, before it is profiled. The
- * figures are kept in the local store, where they replace the config's earlier ones. ret_profile->size is set by the
- * caller. Takes seconds; request->progress may cancel.
- * FA_ENOTFOUND: there is no ncu, no such rank, or nothing was tuned; FA_ENODEVICE: the GPU is not here; FA_ENOTSUP: this
- * user may not read its counters; FA_EWORKER, FA_ECORRUPT, FA_ETIMEOUT: ncu failed. */
-FA_API int fa_profile_config(fa_tuner *tuner, const fa_request *request, int32_t rank,
-                             fa_profile *ret_profile, fa_diag *diag);
+/* Proves one config of the request's space in a worker process, which then launches it `launches` times between
+ * cuProfilerStart and cuProfilerStop, for a profiler that watches the processes that this one starts. rank: as fa_explain()
+ * counts; 1: the winner. Compiles the config where its cubin is not stored; stores nothing. ret_trial, which may be NULL:
+ * the config and its proof.
+ * FA_ENOTFOUND: there is no such rank, or nothing was tuned; FA_ENODEVICE: the GPU is not here; FA_ENOKERNEL: the config
+ * failed its proof. */
+FA_API int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int32_t launches,
+                         fa_trial *ret_trial, fa_diag *diag);
 
 /* A kernel as it was compiled, and what is wrong with it. */
 typedef struct fa_checked_kernel {

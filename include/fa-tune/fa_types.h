@@ -235,63 +235,6 @@ typedef struct fa_trial {
     int32_t static_smem_bytes;
 } fa_trial;
 
-/* ---- profiles -------------------------------------------------------------------------------*/
-/* What a kernel could be faster by: the part of the GPU that is nearest to its limit. */
-#define FA_BOUNDS(X)                                                       \
-    X(UNKNOWN, 0, "unknown") /* too little was counted */                  \
-    X(IDLE, 1, "idle-sms")   /* SMs without a block: too few, or uneven */ \
-    X(TENSOR, 2, "tensor-cores")                                           \
-    X(SPECIAL, 3, "special-functions") /* exponentials, and their like */  \
-    X(ISSUE, 4, "issue-slots")                                             \
-    X(SHARED, 5, "shared-memory")                                          \
-    X(L2, 6, "l2")                                                         \
-    X(MEMORY, 7, "memory")   /* of the device */                           \
-    X(LATENCY, 8, "latency") /* nothing is near its limit: warps wait */
-
-#define FA_BOUND_ENUM(name, value, text) FA_BOUND_##name = (value),
-typedef enum fa_bound { FA_BOUNDS(FA_BOUND_ENUM) } fa_bound;
-#undef FA_BOUND_ENUM
-
-enum { FA_PROFILE_LAUNCHES = 4, FA_PROFILE_STALLS = 3 };
-
-/* What a warp waited for: how many warps of a scheduler did so, on average, at each instruction that was issued. */
-typedef struct fa_profile_stall {
-    char reason[FA_NAME_MAX]; /* the profiler's name, as "long_scoreboard"; "": there is none */
-    double warps;
-} fa_profile_stall;
-
-/* One launch. Shares in percent; negative: the profiler did not count it. */
-typedef struct fa_profile_launch {
-    char kernel[FA_NAME_MAX];
-    double time_us; /* at whatever clock the GPU had, with empty caches; one launch, once */
-    double busy;    /* of the time, in which an SM had work, on average */
-    double tensor;  /* of the peak, as those below: tensor cores */
-    double special; /* special functions */
-    double issue;   /* issue slots */
-    double shared;  /* shared memory and L1, wavefronts */
-    double l2;
-    double memory;    /* of the device */
-    double occupancy; /* warps that were there, of those that an SM holds */
-    double conflicts; /* wavefronts of shared memory that bank conflicts caused, of all of them */
-    fa_profile_stall stall[FA_PROFILE_STALLS]; /* the largest, the largest first */
-} fa_profile_launch;
-
-/* What a profiler counted of one call of a config, and what follows from it. */
-typedef struct fa_profile {
-    size_t size;        /* sizeof(fa_profile) */
-    fa_problem problem; /* that it was run on: the bucket's, unless the request was exact */
-    fa_gpu gpu;
-    int32_t rank; /* as fa_explain() counts, when it was made */
-    fa_config config;
-    int32_t launch_count;
-    fa_profile_launch launch[FA_PROFILE_LAUNCHES]; /* in their order */
-    int32_t longest; /* the launch that bound and sentence are about */
-    fa_bound bound;
-    char sentence[512]; /* what bounds the kernel, and which tunables move that */
-    int32_t driver_version;
-    int64_t unix_time;
-} fa_profile;
-
 /* ---- baselines ------------------------------------------------------------------------------*/
 /* What somebody else's kernel takes for a problem on a GPU type, as somebody measured it. */
 typedef struct fa_baseline {

@@ -593,12 +593,14 @@ void fa_loop_close(fa_loop *loop)
 extern char **environ;
 
 /* ---- the start ------------------------------------------------------------------------------*/
-/* What CUDA, the dynamic linker, sanitizers and the tests' driver read: whole names, or beginnings that end in "_". None
+/* What CUDA, Nsight, the dynamic linker, sanitizers and the tests' driver read: whole names, or beginnings that end in "_". None
  * may hold a secret, as NVIDIA_API_KEY does, or FA_TUNE_STORE with a password in it. */
 static bool is_passed_on(const char *variable)
 {
     static const char *const names[] = {"CUDA_",
                                         "LD_",
+                                        "NV_",
+                                        "NVTX_",
                                         "NVIDIA_VISIBLE_DEVICES",
                                         "NVIDIA_DRIVER_CAPABILITIES",
                                         "PATH",
@@ -621,7 +623,7 @@ static bool is_passed_on(const char *variable)
 
 enum { PASSED_ON_MAX = 120 };
 
-/* The texts stay the process's own. In the language of C, in which ncu writes numbers. */
+/* The texts stay the process's own. */
 static void take_environment(char *ret[PASSED_ON_MAX])
 {
     static char language[] = "LC_ALL=C";

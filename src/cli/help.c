@@ -16,7 +16,7 @@ static const struct {
     const char *heading, *verbs; /* names between spaces */
 } sections[] = {
     {"Tune", " tune sweep explain check "},
-    {"Look at results", " show report profile compare replay "},
+    {"Look at results", " show report run compare replay "},
     {"Share", " export import keygen trust "},
     {"Hosts and fleets", " serve worker queue "},
     {"Maintenance", " rm config completion doctor gpus version "},

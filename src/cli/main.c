@@ -77,23 +77,22 @@ static const cli_verb verbs[] = {
      "\"arguments\". Compiles for the GPU in this machine, or for an A100 where there is none; keeps nothing.\n\n"
      "Exit status 1 when something is wrong.\n",
      cli_check},
-    {"profile",
-     CLI_GROUP_PROFILE | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE |
+    {"run",
+     CLI_GROUP_RUN | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE |
          CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
-     "say what bounds a tuned kernel, by Nsight Compute's counters",
-     "  fa-tune profile --seq 4096                the winner\n"
-     "  fa-tune profile --seq 4096 --beside 2     and config 2 of fa-tune explain\n\n"
-     "Proves the config and calls it once under ncu, which is looked for in PATH and in the CUDA toolkit\n"
-     "or named by FA_TUNE_NCU, and needs the right to read the GPU's counters. Every launch has a\n"
-     "column; the sentence is about the longest. The figures are kept with the config, and reports show\n"
-     "them.\n",
-     cli_profile},
+     "prove and launch a tuned kernel, for a profiler to watch",
+     "  fa-tune run --seq 4096 --config 2 --launches 10\n"
+     "  ncu --target-processes all --profile-from-start off fa-tune run --seq 4096\n"
+     "  python -m fa_tune.profile --seq 4096        what bounds it, in a sentence\n\n"
+     "A worker process proves the config and then launches it between cuProfilerStart and\n"
+     "cuProfilerStop. Stores nothing.\n",
+     cli_run_config},
     {"report",
      CLI_GROUP_REPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
          CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
      "write the results in the store as a page, Markdown, CSV or JSON",
      "Options of a problem are filters here: without any, all problems are reported, and the defaults\n"
-     "below do not apply. Needs no GPU and changes nothing, but for --profile.\n\n"
+     "below do not apply. Needs no GPU and changes nothing.\n\n"
      "  fa-tune report --out report.html     one file to open, send or print\n",
      cli_report},
     {"show",

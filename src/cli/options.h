@@ -84,7 +84,7 @@ enum {
     CLI_GROUP_JSON = 128,
     CLI_GROUP_TOP = 256,
     CLI_GROUP_WHY = 512, /* --why: the whole problem is needed with it, and filters without */
-    CLI_GROUP_PROFILE = 1 << 10,
+    CLI_GROUP_RUN = 1 << 10,
     CLI_GROUP_COMPLETION = 1 << 11,
     CLI_GROUP_SETTINGS = 1 << 12, /* tells of all settings, and what is wrong with them */
     CLI_GROUP_FILTER = 1 << 14,   /* problems to keep: what is not given stays unset */
@@ -174,10 +174,9 @@ typedef struct cli_options {
         int32_t evaluations;
         double seconds;
     } search;
-    struct { /* of profile; 0: not given */
-        int32_t config, beside;
-        bool winners; /* of report: those that have none */
-    } profile;
+    struct { /* of run; 0: not given */
+        int32_t config, count;
+    } launch;
     double margin;                         /* of compare, in percent */
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;

@@ -103,8 +103,7 @@ typedef struct cli_run {
 int cli_tune(cli_run *run);
 int cli_explain(cli_run *run);
 int cli_check(cli_run *run);
-int cli_profile(cli_run *run);
-int cli_profile_winners(cli_run *run); /* before a report, where --profile is given */
+int cli_run_config(cli_run *run);
 int cli_show(cli_run *run);
 int cli_report(cli_run *run);
 int cli_export(cli_run *run);

@@ -63,13 +63,9 @@ int cli_report(cli_run *run)
     int rc;
     if ((rc = choose_format(run->options, &format, &run->diag)) != 0 ||
         (file != NULL && (rc = fa_output_check(file, &run->diag)) != 0) ||
-        (rc = cli_open(run, !run->options->profile.winners)) != 0)
+        (rc = cli_open(run, true)) != 0)
         return rc;
     cli_interrupt_install();
-    if (run->options->profile.winners)
-        rc = cli_profile_winners(run);
-    if (rc != 0)
-        return rc;
     report_options report = {.format = formats[format],
                              .keep = is_asked_for,
                              .progress = tell_progress,

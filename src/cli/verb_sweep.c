@@ -182,7 +182,8 @@ static void print_slow(const sweep_rows *rows, fa_buf *out)
         fa_buf_text(out, "\n");
     }
     if (any)
-        fa_buf_text(out, "`fa-tune profile` of such a problem says what bounds its winner\n");
+        fa_buf_text(out,
+                    "`python -m fa_tune.profile` of such a problem says what bounds its winner\n");
 }
 
 /* A problem that failed or is under way, with the reason. An fa_list_sweep_items visit. */

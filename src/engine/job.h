@@ -39,6 +39,7 @@ typedef struct fa_plan {
     bool with_alternative; /* of the bucket, at an exact point: raced beside the best */
     fa_config alternative;
     bool verify;                  /* prove item[0] and store no winner and no trial */
+    int32_t launches;             /* of item[0] once it is proved, for a profiler */
     const fa_cubin_record *cubin; /* that is to be verified as it is; NULL: compiled for it */
 } fa_plan;
 
@@ -228,10 +229,6 @@ int fa_job_sorted(fa_job *job, fa_status status, int *ret_order);
 /* Chooses from the probes who is raced, and whether a heat comes first (measure.heat); 0: no config was measured. */
 int fa_job_choose_finalists(fa_job *job);
 
-/* After a verification that passed: appends the messages with which another worker does it again, for the role of a
- * profile (worker.h). */
-int fa_job_write_verified(const fa_job *job, fa_buf *out, fa_diag *diag);
-
 /* ---- the end: who wins, and what is kept (job_finish.c) ---- */
 /* *ret_winner: the winner's index, or FA_JOB_NOBODY; fills ties, default and counts of the answer. */
 int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_diag *diag);
@@ -241,11 +238,6 @@ void fa_job_note_families(const fa_job *job);
 /* 0 when what was to be verified passed, else FA_JOB_NOBODY; fills the answer's trial, cubin key and
  * compiler either way. */
 int fa_job_verified(const fa_job *job, fa_answer *answer);
-
-/* ---- profile.c ------------------------------------------------------------------------------*/
-/* What bounds a kernel, by what a profiler counted of it, and which tunables move that. Sets longest, bound and sentence of
- * a profile, whose config and launches are set. trials: of its space, the config's own among them; any number. */
-void fa_bound_tell(fa_profile *profile, const fa_trial *trials, size_t count);
 
 /* ---- tune.c: one request to its answer -------------------------------------------------------*/
 /* fa_tune() of a checked request, whatever server there is. */

@@ -177,6 +177,7 @@ enum {
     START_TIMEOUT_MS = 60000, /* driver initialisation on a busy host */
     OPEN_TIMEOUT_MS = 120000, /* the reference of a very long problem */
     RACE_TIMEOUT_MS = 120000,
+    PROFILED = 10, /* times the limit of a trial: a profiler repeats launches */
     STARTS_IN_VAIN = 3,
     CLOCKS_MAX = 4096, /* bytes of JSON */
     PROBE_COUNT = 7,
@@ -320,6 +321,7 @@ static cJSON *trial_message(const fa_job *job, int index, int count)
     add_memory(job, index, json);
     fa_json_add(json, "splits", splits_array(job, index));
     fa_json_add_number(json, "count", count);
+    fa_json_add_number(json, "profiled", job->plan.launches);
     fa_json_add_number(json, "budget_us", PROBE_BUDGET_US * patience(job));
     fa_json_add_number(json, "best_us", patience(job) == 1 ? job->measure.best_us : 0);
     return json;
@@ -330,20 +332,7 @@ static void send_trial(fa_job *job, int index, int count)
     const fa_attempt *attempt = &job->attempt[index];
     job->measure.in_flight = index;
     send_or_end(job, trial_message(job, index, count), attempt->cubin, attempt->cubin_size,
-                job->tuner->trial_timeout_ms);
-}
-
-int fa_job_write_verified(const fa_job *job, fa_buf *out, fa_diag *diag)
-{
-    const fa_attempt *attempt = &job->attempt[0];
-    cJSON *open = open_message(job), *trial = trial_message(job, 0, 0);
-    int rc =
-        fa_message_encode(open, job->compile.reference, job->compile.reference_size, out, diag);
-    if (rc == 0)
-        rc = fa_message_encode(trial, attempt->cubin, attempt->cubin_size, out, diag);
-    cJSON_Delete(open);
-    cJSON_Delete(trial);
-    return rc;
+                job->tuner->trial_timeout_ms * (job->plan.launches > 0 ? PROFILED : 1));
 }
 
 static void send_race(fa_job *job)

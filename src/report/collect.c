@@ -47,7 +47,7 @@ struct collecting {
         size_t trials;
     } environment[ENVIRONMENTS];
     size_t environments, other_environments, other_seeds;
-    cJSON *environment_array, *seeds, *throttles, *drivers, *profiles;
+    cJSON *environment_array, *seeds, *throttles, *drivers;
     /* Lowest and highest; -1: not known. */
     int32_t sm_mhz[2], memory_mhz[2], temperature_c[2], power_limit_w[2];
     double compile_ms;                                  /* of all compiles, one after another */
@@ -190,11 +190,6 @@ static int take_config(void *context, const fa_study_trial *trial)
                               .seed = trial->seed,
                               .unix_time = trial->unix_time};
     snprintf(config->cubin_key, sizeof config->cubin_key, "%s", trial->cubin_key);
-    if (trial->profile != NULL) {
-        cJSON *profile = fa_profile_to_json(trial->profile);
-        fa_json_add_known(profile, "rank", trial->rank, trial->rank > 0);
-        fa_json_push(collecting->profiles, profile);
-    }
     int rc = take_clocks(collecting, config, trial->clocks);
     problem->count++;
     if (rc != 0 || !trial->tried)
@@ -452,8 +447,6 @@ static cJSON *problem_json(const report *report, struct collecting *c)
     fa_json_add_bool(object, "undated", study->has_winner && study->winner.undated);
     fa_json_add_number(object, "configs_tried", (double)problem->tried);
     fa_json_add(object, "baselines", baselines);
-    fa_json_add(object, "profiles", c->profiles);
-    c->profiles = NULL;
     add_funnel(object, c);
     add_gates(object, c);
     add_circumstances(object, c);
@@ -468,7 +461,6 @@ int report_collect(const report *report, const fa_study *study, report_problem *
                            .seeds = cJSON_CreateArray(),
                            .throttles = cJSON_CreateArray(),
                            .drivers = cJSON_CreateArray(),
-                           .profiles = cJSON_CreateArray(),
                            .sm_mhz = {-1, -1},
                            .memory_mhz = {-1, -1},
                            .temperature_c = {-1, -1},
@@ -492,7 +484,6 @@ int report_collect(const report *report, const fa_study *study, report_problem *
     cJSON_Delete(c.seeds);
     cJSON_Delete(c.throttles);
     cJSON_Delete(c.drivers);
-    cJSON_Delete(c.profiles);
     if (rc == 0)
         return 0;
     report_problem_free(ret_problem);

@@ -92,7 +92,6 @@ static const struct kind {
     {"baseline", "baselines", "peer", "source"},  /* somebody else's kernel */
     {"gate", "gates", NULL, NULL},                /* `count` configs ended at `status` */
     {"reason", "reasons", NULL, "text"},          /* of this gate, `count` because of `text` */
-    {"profile", "profiles", "config/family", "sentence"},
     {"config", "configs", "config/family", "reason"},
     {"environment", "environments", "gpu", ""}, /* made `count` trials; `text` is its JSON */
 };
@@ -406,23 +405,6 @@ static void show_why(fa_buf *out, const cJSON *gate, const struct place *place)
         fa_buf_printf(out, "; %.0f with other reasons", number_of(gate, "other_reasons"));
 }
 
-/* In percent already. */
-static void share(fa_buf *out, double value)
-{
-    fa_buf_printf(out, "%.0f%%", value);
-}
-
-static void show_stalls(fa_buf *out, const cJSON *stalls, const struct place *place)
-{
-    const cJSON *stall;
-    (void)place;
-    cJSON_ArrayForEach (stall, stalls) {
-        fa_buf_text(out, stall != stalls->child ? ", " : "");
-        report_markdown_text(out, stall->string);
-        fa_buf_printf(out, " %.1f", stall->valuedouble);
-    }
-}
-
 /* ---- Markdown: tables -----------------------------------------------------------------------*/
 /* A heading that ends in ':' has its column at the right. The last of a table has none. */
 typedef struct column {
@@ -481,21 +463,6 @@ static const column environment_columns[] = {
     {"driver's CUDA", "driver", report_driver, NULL},
     {"NVRTC", "nvrtc", NULL, NULL},
     {"fa-tune", "library", NULL, NULL},
-    {0},
-};
-static const column profile_columns[] = {
-    {"launch", "kernel", NULL, NULL},
-    {"time:", "time_us", report_us, NULL},
-    {"SMs busy:", "sm_busy_percent", share, NULL},
-    {"tensor cores:", "tensor_percent", share, NULL},
-    {"special functions:", "special_percent", share, NULL},
-    {"issue slots:", "issue_percent", share, NULL},
-    {"shared memory:", "shared_percent", share, NULL},
-    {"L2:", "l2_percent", share, NULL},
-    {"memory:", "memory_percent", share, NULL},
-    {"occupancy:", "occupancy_percent", share, NULL},
-    {"bank conflicts:", "bank_conflict_percent", share, NULL},
-    {"stalls", "stalls", NULL, show_stalls},
     {0},
 };
 static const column regret_columns[] = {
@@ -651,8 +618,9 @@ static void advice(fa_buf *out, const cJSON *problem)
             fastest = peer;
     fa_buf_printf(out, "**⚠ Takes %.1f times as long as ", 1 / number_of(fastest, "ratio"));
     report_markdown_text(out, text_of(fastest, "name"));
-    fa_buf_text(out, ": profile this kernel (`fa-tune profile`) before spending more time on "
-                     "tuning.**\n\n");
+    fa_buf_text(out,
+                ": profile this kernel (`python -m fa_tune.profile`) before spending more time on "
+                "tuning.**\n\n");
 }
 
 static void funnel(fa_buf *out, const cJSON *problem)
@@ -686,22 +654,6 @@ static void ranking(fa_buf *out, const cJSON *problem, size_t most)
     if (ranked > most)
         fa_buf_printf(out, "%zu further %s passed.\n\n", ranked - most,
                       ranked - most == 1 ? "config" : "configs");
-}
-
-/* What a profiler counted: of each config its sentence and a row for each launch. */
-static void profiles(fa_buf *out, const cJSON *problem)
-{
-    const cJSON *profile;
-    cJSON_ArrayForEach (profile, member(problem, "profiles")) {
-        fa_buf_text(out, "Profile of ");
-        if (number_of(profile, "rank") > 0)
-            fa_buf_printf(out, "#%.0f ", number_of(profile, "rank"));
-        show_config(out, member(profile, "config"), NULL);
-        fa_buf_text(out, ": ");
-        report_markdown_text(out, text_of(profile, "sentence"));
-        fa_buf_text(out, ".\n\n");
-        table(out, profile_columns, member(profile, "launches"), problem, SIZE_MAX);
-    }
 }
 
 static void circumstances(fa_buf *out, const cJSON *problem)
@@ -748,7 +700,6 @@ static void markdown_problem(report *report, report_problem *told)
         advice(out, problem);
     funnel(out, problem);
     table(out, gate_columns, member(problem, "gates"), problem, SIZE_MAX);
-    profiles(out, problem);
     ranking(out, problem, top > 0 ? (size_t)top : RANKING);
     circumstances(out, problem);
     cJSON_Delete(problem);

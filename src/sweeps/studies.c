@@ -215,7 +215,6 @@ static void free_trial_list(struct trial_list *list)
         free((void *)(uintptr_t)list->trial[i].samples_us);
         free((void *)(uintptr_t)list->trial[i].environment);
         free((void *)(uintptr_t)list->trial[i].clocks);
-        free((void *)(uintptr_t)list->trial[i].profile);
     }
     free(list->trial);
     *list = (struct trial_list){0};
@@ -330,23 +329,6 @@ static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct tr
     return rc;
 }
 
-/* An fa_profile_visit: gives the profile to its config. */
-static int add_profile(void *context, const fa_profile *profile)
-{
-    struct trial_list *list = context;
-    size_t i = 0;
-    while (i < list->count && !fa_config_equal(&list->trial[i].trial.config, &profile->config))
-        i++;
-    if (i == list->count)
-        return 0; /* of a space that it has left */
-    fa_profile *copy = malloc(sizeof *copy);
-    if (copy == NULL)
-        return FA_ENOMEM;
-    *copy = *profile;
-    list->trial[i].profile = copy;
-    return 0;
-}
-
 static int compare_rows(const void *a, const void *b)
 {
     return fa_trial_compare_ends(&((const fa_study_trial *)a)->trial,
@@ -381,10 +363,9 @@ static int read_study(fa_tuner *tuner, const fa_study *study, const fa_scope *sc
     if ((list->count == 0 &&
          (rc = fa_store_trials_each(tuner->store, scope, add_tried_config, list, diag)) != 0) ||
         (list->count == 0 && study->has_winner &&
-         (rc = add_brought_configs(tuner, study, scope, list, diag)) != 0) ||
-        (study->current && (rc = add_untried_configs(tuner, study, list)) != 0))
+         (rc = add_brought_configs(tuner, study, scope, list, diag)) != 0))
         return rc;
-    return fa_store_profiles_each(tuner->store, scope, add_profile, list, diag);
+    return study->current ? add_untried_configs(tuner, study, list) : 0;
 }
 
 int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_visit *visit,

@@ -4,10 +4,7 @@
  *   fa-tune-worker compile LIBNVRTC BUILTINS MAJOR MINOR [SECONDS]   source in, cubin out; SECONDS:
  *                                                          of a compile, in the strict sandbox
  *   fa-tune-worker measure ORDINAL                         cubin in, proof and samples out
- *   fa-tune-worker profile ORDINAL REQUEST ANSWER          cubin in, one call of it for a profiler to watch
- * Messages come and go on descriptor 3. The first answer of the first two roles is {"rc":…} and says
- * whether it could start. The third is started by a profiler, which may pass no descriptor on: it reads the
- * frames of "open" and "trial" from the file REQUEST and writes {"rc":…,"text":…} into the file ANSWER.
+ * Messages come and go on descriptor 3. The first answer of a role is {"rc":…} and says whether it could start.
  */
 #ifndef FA_ENGINE_WORKER_H
 #define FA_ENGINE_WORKER_H
@@ -19,7 +16,6 @@
 /* strict_s: 0, or the strict sandbox and the processor time that one compile in it may take. */
 int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s);
 int fa_worker_measure(int fd, int ordinal);
-int fa_worker_profile(int ordinal, const char *request, const char *answer);
 
 /* {"rc":code,"text":sentence} */
 cJSON *fa_worker_answer(int rc, const fa_diag *diag);

@@ -17,9 +17,6 @@ int main(int argc, char **argv)
     struct stat st;
     fa_diag diag;
     int rc = 2;
-    if (argc == 5 &&
-        strcmp(argv[1], "profile") == 0) /* returns: the profiler may have work at the exit */
-        return fa_worker_profile(atoi(argv[2]), argv[3], argv[4]) == 0 ? 0 : 1;
     if (fstat(FA_CHILD_FD, &st) != 0 || !S_ISSOCK(st.st_mode)) {
         fputs("fa-tune-worker is started by fa-tune; run fa-tune instead\n", stderr);
         return 2;

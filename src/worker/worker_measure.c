@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The measuring role, and that of a profile: one CUDA context of its own, one problem at a time. Messages:
+ * The measuring role: one CUDA context of its own, one problem at a time. Messages:
  *   {"do":"open","problem":…,"seed":"n","data":…} + reference cubin    {"rc","text","clocks"}
  *     and "operation", the content of its operation.json, unless the operation is the usual one
  *   {"do":"trial","id":n,"launches":[{"entry","block":[x,y,z],"cluster":[x,y,z],"smem","grid":[[x,y,z],…]},…],"workspace",
- *    "counters","splits","count","budget_us","best_us"} + cubin
+ *    "counters","splits","count","budget_us","best_us","profiled"} + cubin
  *                                     {"rc","id","status","text","max_error","tolerance","samples","clocks"}
  *                                     and "foreign" where what failed says nothing about the config
  *   {"do":"race","ids":[…],"rounds":n}                        {"rc","text","samples":[[…],…],"clocks"}
- * A trial with count 0 is proved, not timed. When the context is lost the answer says so and the
+ * A trial with count 0 is proved, not timed; then launched `profiled` times for a profiler. When the context is lost the answer says so and the
  * process ends: a new one is the only cure.
  */
 #include "worker.h"
@@ -251,11 +251,12 @@ static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate
                          int id, cJSON *answer, fa_status *ret_status, fa_diag *diag)
 {
     fa_proof proof = {0};
-    int64_t count = 0;
+    int64_t count = 0, profiled = 0;
     fa_probe probe = {0};
     float samples[FA_BENCH_SAMPLES_MAX];
     int sample_count = 0;
     fa_json_int(json, "count", 0, FA_BENCH_SAMPLES_MAX, &count, "message", NULL);
+    fa_json_int(json, "profiled", 0, INT32_MAX, &profiled, "message", NULL);
     fa_json_number(json, "budget_us", &probe.budget_us, "message", NULL);
     fa_json_number(json, "best_us", &probe.best_us, "message", NULL);
     if (m->kernel[id] != NULL)
@@ -275,7 +276,9 @@ static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate
         *ret_status = FA_STATUS_WRONG;
         return 0;
     }
-    if (count == 0)
+    if (profiled > 0)
+        rc = fa_bench_profile(m->bench, m->kernel[id], (int)profiled, diag);
+    if (count == 0 || rc != 0)
         goto done;
     probe.count = (int)count;
     rc = fa_bench_probe(m->bench, m->kernel[id], &probe, samples, &sample_count, diag);
@@ -416,58 +419,4 @@ int fa_worker_measure(int fd, int ordinal)
     /* The context goes with the process; tidying up a lost one may hang. */
     free(m);
     return rc != 0 ? rc : sent;
-}
-
-/* ---- under a profiler -------------------------------------------------------------------------*/
-/* The candidate of a trial's message, proved and then called once for the profiler. */
-static int profile_candidate(struct measurer *m, const fa_message *message, fa_diag *diag)
-{
-    fa_bench_candidate candidate = {0};
-    fa_proof proof;
-    int rc;
-    if ((rc = read_candidate(m, message, &candidate, diag)) != 0 ||
-        (rc = fa_bench_load(m->bench, &candidate, &m->kernel[0], diag)) != 0 ||
-        (rc = fa_bench_verify(m->bench, m->kernel[0], &proof, diag)) != 0)
-        return rc;
-    if (!proof.passed)
-        return fa_fail(diag, FA_ENOKERNEL, "%s", proof.reason);
-    return fa_bench_profile(m->bench, m->kernel[0], diag);
-}
-
-static int profile_request(struct measurer *m, fa_diag *diag)
-{
-    int (*const steps[])(struct measurer *, const fa_message *, fa_diag *) = {open_problem,
-                                                                              profile_candidate};
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < 2; i++) {
-        fa_message message = {0};
-        rc = fa_message_read(m->fd, &message, diag);
-        if (rc == 0)
-            rc = steps[i](m, &message, diag);
-        fa_message_free(&message);
-    }
-    return rc;
-}
-
-int fa_worker_profile(int ordinal, const char *request, const char *answer_path)
-{
-    fa_diag diag = {{0}};
-    int rc = 0, fd = open(request, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return FA_EIO;
-    struct measurer *m = start(fd, ordinal, &rc, &diag);
-    if (m == NULL)
-        rc = FA_ENOMEM;
-    if (rc == 0)
-        rc = profile_request(m, &diag);
-    cJSON *answer = fa_worker_answer(rc, &diag);
-    char *text = fa_json_print(answer);
-    int written = text != NULL ? fa_replace_file(answer_path, text, strlen(text), 0600) : ENOMEM;
-    free(text);
-    cJSON_Delete(answer);
-    if (m != NULL && m->bench != NULL && !fa_driver_context_lost(m->driver))
-        close_problem(m);
-    free(m);
-    close(fd);
-    return rc != 0 ? rc : written != 0 ? FA_EIO : 0;
 }

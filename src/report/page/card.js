@@ -106,7 +106,7 @@ function answers(problem, report) {
     "same command continues a tune that was stopped.") : null,
   problem.slow && slowest ? h("p", { class: "warn" }, "⚠ Takes " + (problem.us / slowest.median_us).toFixed(1) +
     " times as long as " + slowest.name + ": profile this kernel (",
-  h("code", {}, "fa-tune profile"), ") before spending more time on tuning.") : null];
+  h("code", {}, "python -m fa_tune.profile"), ") before spending more time on tuning.") : null];
 }
 
 /* ---- circumstances ---- */
@@ -207,7 +207,7 @@ function card(problem, report, close) {
       close ? h("button", { type: "button", class: "quiet screen", click: close,
         "aria-label": "Close " + problem.words }, "Close") : null),
     answers(problem, report),
-    h("div", { class: "panels" }, race(problem), rooflineOf(problem), profile(problem),
+    h("div", { class: "panels" }, race(problem), rooflineOf(problem),
       others(problem), heat(problem),
       funnel(problem, report.meanings), circumstances(problem)),
     configsTable(problem));

@@ -9,7 +9,7 @@ const REPEATED = ["gpu", "silicon", "templates", "policy", "environments"];
  * before it has too. */
 function complete(given, last, number, operations) {
   const problem = {
-    number, problem: {}, words: "", baselines: [], profiles: [], gates: [], configs: [], heat: [], near: [],
+    number, problem: {}, words: "", baselines: [], gates: [], configs: [], heat: [], near: [],
     funnel: {}, throttled_by: [], drivers: [], seeds: [], configs_left_out: 0, ...given,
   };
   for (const name of REPEATED)
