@@ -99,6 +99,7 @@ static void free_everything(void)
         fake.handles = next;
     }
     fake_kernel_forget();
+    fake_forget_counters(true);
 }
 
 __attribute__((destructor)) static void at_exit(void)
@@ -398,6 +399,7 @@ CUDA cuStreamWaitEvent(struct handle *stream, struct handle *event, unsigned fla
     if (fake.capturing && fake.captured == stream)
         return FAKE_CAPTURE_UNSUPPORTED;
     fake_note("wait");
+    fake_pass_counters(event, fake_stream_id(stream));
     return FAKE_OK;
 }
 
@@ -422,6 +424,29 @@ CUDA cuEventRecord(struct handle *event, struct handle *stream)
         return FAKE_INVALID_HANDLE;
     event->recorded = true;
     event->at_us = fake.clock_us;
+    event->stream = fake_stream_id(stream);
+    event->uses = fake.uses;
+    return FAKE_OK;
+}
+
+/* Not a function of CUDA's: from now on no event has passed, as on a GPU that is busy. */
+CUDA fake_cuda_busy(int on)
+{
+    ENTER_UNCHECKED;
+    fake.busy = on != 0;
+    return FAKE_OK;
+}
+
+CUDA cuEventQuery(struct handle *event)
+{
+    ENTER;
+    if (find_handle(event, true) == NULL)
+        return FAKE_INVALID_HANDLE;
+    if (!fake_may_allocate()) /* it would spoil another thread's capture */
+        return fake.sticky = FAKE_CAPTURE_UNSUPPORTED;
+    if (fake.busy)
+        return FAKE_NOT_READY;
+    fake_pass_counters(event, 0);
     return FAKE_OK;
 }
 

@@ -4,7 +4,8 @@
  *
  * Workload: fake_cuda_capture() stands for the beginning and the end of a capture, and launches run at
  * once; fake_cuda_destroy_graphs() stands for the destruction of all graphs that were captured.
- * Invariant: counters serve one stream or one captured graph, until that graph is destroyed. A launch
+ * Invariant: counters serve one stream, or one captured graph until that graph is destroyed. Those of a stream may pass to
+ * another one that waited for an event behind their last launch, or to any after that event was seen to have passed. A launch
  * that finds the counters of another is noted and ends the context; one that finds them not zero
  * leaves its output unwritten, as the real kernels do.
  */
@@ -33,6 +34,9 @@ struct user_object {
 struct counting {
     struct counting *next;
     uint64_t address, stream, capture;
+    uint64_t last; /* of fake.uses */
+    bool passed;   /* to the next stream, 0: whichever it is */
+    uint64_t next_stream;
 };
 
 static struct graph *graphs; /* the one that is being captured first */
@@ -62,21 +66,26 @@ CUDA fake_cuda_capture(struct handle *stream, int on)
     return FAKE_OK;
 }
 
+void fake_forget_counters(bool of_streams)
+{
+    for (struct counting **link = &countings; *link != NULL;) {
+        struct counting *one = *link;
+        if (one->capture == 0 && !of_streams) {
+            link = &one->next;
+            continue;
+        }
+        *link = one->next;
+        free(one);
+    }
+}
+
 /* Not a function of CUDA's either. */
 CUDA fake_cuda_destroy_graphs(void)
 {
     struct user_object *ended = NULL;
     {
         ENTER_UNCHECKED;
-        for (struct counting **link = &countings; *link != NULL;) {
-            struct counting *one = *link;
-            if (one->capture == 0) {
-                link = &one->next;
-                continue;
-            }
-            *link = one->next;
-            free(one);
-        }
+        fake_forget_counters(false);
         while (graphs != NULL) {
             struct graph *next = graphs->next;
             while (graphs->objects != NULL) {
@@ -171,6 +180,16 @@ static struct counting *find_counting(uint64_t address)
     return one;
 }
 
+void fake_pass_counters(const struct handle *event, uint64_t stream)
+{
+    for (struct counting *one = countings; one != NULL; one = one->next) {
+        if (one->capture == 0 && one->stream == event->stream && one->last <= event->uses) {
+            one->passed = true;
+            one->next_stream = stream;
+        }
+    }
+}
+
 bool fake_counters_are_zero(const struct function *f, const struct handle *stream, void **arguments)
 {
     struct fa_attn_serving_params p;
@@ -188,9 +207,13 @@ bool fake_counters_are_zero(const struct function *f, const struct handle *strea
     if (one == NULL) {
         if ((one = calloc(1, sizeof *one)) == NULL)
             return false;
-        *one = (struct counting){countings, address, id, capture};
+        *one = (struct counting){countings, address, id, capture, .passed = false};
         countings = one;
     }
+    if (one->passed && capture == 0 && (one->next_stream == 0 || one->next_stream == id))
+        one->stream = id;
+    one->passed = false;
+    one->last = ++fake.uses;
     if (one->stream != id || one->capture != capture) {
         fake_note("counters of another stream");
         fake.sticky = FAKE_ILLEGAL_ADDRESS;

@@ -59,6 +59,8 @@ struct handle { /* a stream or an event */
     bool event, recorded;
     uint64_t id; /* of no other handle before or after it; 1 is the default stream's */
     double at_us;
+    uint64_t stream,
+        uses; /* of an event: the stream that it was recorded on, after so many launches that count */
 };
 
 struct context {
@@ -76,10 +78,10 @@ extern struct fake_state {
     struct function *dead;
     struct handle *handles;
     size_t used[FAKE_DEVICES];
-    uint64_t next_address, next_version, last_context, last_handle;
+    uint64_t next_address, next_version, last_context, last_handle, uses;
     double clock_us;
     int sticky; /* what every call answers from now on */
-    bool hanging, capturing;
+    bool hanging, capturing, busy;
     const struct handle *captured; /* the stream, while capturing */
 } fake;
 
@@ -101,6 +103,10 @@ bool fake_may_allocate(void);
 /* Whether a kernel that counts finds zeros in counters that serve this stream alone. */
 bool fake_counters_are_zero(const struct function *f, const struct handle *stream,
                             void **arguments);
+/* Graphs' counters serve nobody any more, nor do those `of_streams`. */
+void fake_forget_counters(bool of_streams);
+/* Counters of launches that lie before the event may be used on this stream from now on; 0: on any. */
+void fake_pass_counters(const struct handle *event, uint64_t stream);
 /* FAKE_OK, or what a launch with these arguments answers for the tensor maps among them. */
 int fake_check_maps(const struct function *f, void **arguments);
 

@@ -55,8 +55,16 @@ static const char counting[] =
     "    static_cast<char *>(p.dense.o)[threadIdx.x] = BLOCK_M + BLOCK_N + STAGES;\n"
     "}\n";
 
-/* A session whose one family counts, and a function of the fake driver's that is none of CUDA's. */
-static bool open_counting(engine_fixture *f, void *ret_capture, void *ret_destroy)
+/* A function of the fake driver's that is none of CUDA's. */
+static bool find_in_fake(const char *name, void *ret_function)
+{
+    void *library = dlopen(getenv("FA_TEST_FAKE_CUDA"), RTLD_NOW);
+    *(void **)ret_function = library != NULL ? dlsym(library, name) : NULL;
+    return *(void **)ret_function != NULL;
+}
+
+/* A session whose one family counts. */
+static bool open_counting(engine_fixture *f, const char *workspace)
 {
     char path[512];
     fa_buf text = {0};
@@ -68,17 +76,15 @@ static bool open_counting(engine_fixture *f, void *ret_capture, void *ret_destro
     cJSON *manifest = cJSON_Parse(text.data);
     fa_buf_free(&text);
     cJSON_AddStringToObject(manifest, "counters", "1");
+    cJSON_AddStringToObject(manifest, "workspace", workspace);
     char *changed = cJSON_Print(manifest);
     bool ok = changed != NULL && write_text(path, changed);
     free(changed);
     cJSON_Delete(manifest);
     snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f->templates);
-    ok = ok && write_text(path, counting) && fixture_restart(f, "") &&
-         fa_driver_open(&f->driver, NULL) == 0 && fa_driver_retain_context(f->driver, 0, NULL) == 0;
-    void *library = ok ? dlopen(getenv("FA_TEST_FAKE_CUDA"), RTLD_NOW) : NULL;
-    *(void **)ret_capture = library != NULL ? dlsym(library, "fake_cuda_capture") : NULL;
-    *(void **)ret_destroy = library != NULL ? dlsym(library, "fake_cuda_destroy_graphs") : NULL;
-    return ok && *(void **)ret_capture != NULL && *(void **)ret_destroy != NULL;
+    return ok && write_text(path, counting) && fixture_restart(f, "") &&
+           fa_driver_open(&f->driver, NULL) == 0 &&
+           fa_driver_retain_context(f->driver, 0, NULL) == 0;
 }
 
 static int count_in_log(const engine_fixture *f, const char *what)
@@ -156,7 +162,9 @@ static void streams_and_captured_graphs_count_apart(void)
     const fa_kernel *kernel;
     fa_device_ptr tensor[4] = {0};
     fa_attn_args args;
-    CHECK(open_counting(&f, &capture, &destroy_graphs));
+    CHECK(open_counting(&f, "0"));
+    CHECK(find_in_fake("fake_cuda_capture", &capture));
+    CHECK(find_in_fake("fake_cuda_destroy_graphs", &destroy_graphs));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK(fa_kernel_answer(kernel)->proved > 0);
     CHECK_INT((int)fa_kernel_workspace(kernel), 0);
@@ -196,6 +204,69 @@ static void streams_and_captured_graphs_count_apart(void)
         fa_device_free(f.driver, &tensor[i]);
     fixture_close(&f);
     CHECK_INT(destroy_graphs(), 0); /* a graph may outlive the tuner */
+}
+
+/* Launches on new streams, one after another, of which a few are there at a time; each launches twice, around others'. */
+static int launch_on_streams(fa_driver *driver, const fa_kernel *const kernel[2],
+                             const fa_attn_args *args, int count)
+{
+    enum { ALIVE = 3 };
+    fa_stream stream[ALIVE] = {NULL};
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < count; i++) {
+        fa_stream *now = &stream[i % ALIVE], before = stream[(i + ALIVE - 1) % ALIVE];
+        fa_stream_destroy(driver, now);
+        rc = fa_stream_create(driver, now, &diag);
+        if (rc == 0)
+            rc = fa_launch(kernel[i / 100 % 2], args, *now, &diag);
+        if (rc == 0 && before != NULL)
+            rc = fa_launch(kernel[i / 100 % 2], args, before, &diag);
+    }
+    for (int i = 0; i < ALIVE; i++)
+        fa_stream_destroy(driver, &stream[i]);
+    return rc;
+}
+
+/* The fake driver ends the context where counters pass to a stream that neither waited for their last launch nor saw that
+ * it had ended. A small kernel leaves half of what the larger one is given afterwards. */
+static void memory_of_streams_that_are_gone_serves_others(void)
+{
+    enum { STREAMS = 500, OF_ONE = (1 << 19) + (1 << 18), KEPT = 16, MOST = 64 };
+    int (*busy)(int on), (*capture)(fa_stream stream, int on);
+    size_t before = 0, after = 0, total;
+    engine_fixture f;
+    const fa_kernel *kernel[2];
+    fa_stream captured = NULL;
+    fa_device_ptr tensor[4] = {0};
+    fa_attn_args args;
+    fa_problem smaller = small_problem;
+    smaller.seq_q = 64;
+    CHECK(open_counting(&f, "SEQ_Q * 4096"));
+    CHECK(find_in_fake("fake_cuda_busy", &busy) && find_in_fake("fake_cuda_capture", &capture));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &smaller, FA_EFFORT_MEASURE, &kernel[0], &diag), diag);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel[1], &diag),
+             diag);
+    CHECK_INT((int)fa_kernel_workspace(kernel[0]), 1 << 18);
+    CHECK_INT((int)fa_kernel_workspace(kernel[1]), 1 << 19);
+    CHECK_OK(make_tensors(&f, tensor, &args, &diag), diag);
+    CHECK_OK(fa_stream_create(f.driver, &captured, &diag), diag);
+    CHECK_OK(fa_device_memory(f.driver, &before, &total, &diag), diag);
+    for (int round = 0; round < 2; round++) {
+        CHECK_INT(busy(round), 0); /* of a busy GPU no launch has ended when the next stream asks */
+        CHECK_OK(launch_on_streams(f.driver, kernel, &args, STREAMS), diag);
+        CHECK_OK(fa_device_memory(f.driver, &after, &total, &diag), diag);
+        CHECK(before - after <= (size_t)(round == 0 ? KEPT + 3 : MOST) * OF_ONE);
+    }
+    CHECK_INT(busy(0), 0);
+    CHECK_INT(capture(captured, 1), 0); /* of another thread's, which must not end by our queries */
+    CHECK_OK(launch_on_streams(f.driver, kernel, &args, 4), diag);
+    CHECK_INT(capture(NULL, 0), 0);
+    CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
+    CHECK(memcmp(out, ones, sizeof out) == 0);
+    fa_stream_destroy(f.driver, &captured);
+    for (int i = 0; i < 4; i++)
+        fa_device_free(f.driver, &tensor[i]);
+    fixture_close(&f);
 }
 
 static int find_too_few(void *context, int32_t rank, const fa_trial *trial)
@@ -428,6 +499,7 @@ int main(void)
         return 1;
     ENGINE_TEST(a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns);
     TEST(streams_and_captured_graphs_count_apart);
+    TEST(memory_of_streams_that_are_gone_serves_others);
     ENGINE_TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one);
     TEST(a_kernel_of_any_operation_is_launched_with_its_arguments);
     TEST(arguments_are_told_with_the_shapes_of_the_problem);

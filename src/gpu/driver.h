@@ -157,13 +157,20 @@ int fa_driver_last_result(const fa_driver *driver);
  * lets two of them run at once in the graph must bring workspaces. What a
  * capture was given serves that graph alone, until the graph and all that was instantiated from it are
  * destroyed; two executables of one graph must not run at the same time, nor one graph that is a child
- * of another twice. What a stream was given stays its own until the memory is freed: a stream's id is never
- * given out again.
+ * of another twice. Memory is kept for at most 64 streams, unless more launch at the same moment: the first 16 keep
+ * theirs until it is freed; what a later stream was given serves another when its launches have ended, or after them.
  *
- * May be used by: tuner, engine. Thread-safety: fa_stream_memory_take from any thread at any time. */
+ * May be used by: tuner, engine. Thread-safety: take and leave from any thread at any time. */
 typedef struct fa_stream_memory fa_stream_memory;
 
 enum { FA_STREAM_COUNTERS, FA_STREAM_SCRATCH, FA_STREAM_KINDS };
+
+/* The memory of the launches between take and leave. */
+typedef struct fa_stream_lease {
+    fa_device_ptr at[FA_STREAM_KINDS]; /* 0 where no bytes were asked for */
+    fa_stream stream;
+    struct fa_stream_owner *lent; /* NULL: the stream or the graph keeps it */
+} fa_stream_lease;
 
 /* Of the calling thread's current context, with counters for the first streams. Not while a stream is
  * captured. */
@@ -171,11 +178,12 @@ int fa_stream_memory_create(fa_driver *driver, fa_stream_memory **ret_memory, fa
 /* Frees the device memory, which no launch may use any more. NULL is allowed. */
 void fa_stream_memory_free(fa_stream_memory **memory);
 
-/* At least `bytes` of each kind for launches on this stream of the context, 256-byte aligned; of a kind with 0
- * bytes nothing, and ret_at is 0. FA_ECUDA, FA_ENOMEM. */
+/* At least `bytes` of each kind for launches on this stream of the context, 256-byte aligned. FA_ECUDA, FA_ENOMEM. */
 int fa_stream_memory_take(fa_stream_memory *memory, fa_stream stream,
-                          const size_t bytes[FA_STREAM_KINDS],
-                          fa_device_ptr ret_at[FA_STREAM_KINDS], fa_diag *diag);
+                          const size_t bytes[FA_STREAM_KINDS], fa_stream_lease *ret_lease,
+                          fa_diag *diag);
+/* After the launches, whether they succeeded or not. Zeros are allowed. */
+void fa_stream_memory_leave(const fa_stream_lease *lease);
 
 /* ---- NVML -----------------------------------------------------------------------------------*/
 /* NVML, opened at run time and optional: the clocks, throttle reasons and temperature that are stored beside the samples.

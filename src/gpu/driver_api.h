@@ -34,11 +34,12 @@ enum {
     CU_CAPTURE_IMPLICIT = 906,
 };
 
-/* CUstreamCaptureStatus; CUstreamCaptureMode; CU_STREAM_NON_BLOCKING;
+/* CUstreamCaptureStatus; CUstreamCaptureMode; CU_STREAM_NON_BLOCKING; CU_EVENT_DISABLE_TIMING;
  * CU_USER_OBJECT_NO_DESTRUCTOR_SYNC; CU_GRAPH_USER_OBJECT_MOVE */
 enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1 };
 enum { CU_CAPTURE_RELAXED = 2 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
+enum { CU_DISABLE_TIMING = 2 };
 enum { CU_NO_DESTRUCTOR_SYNC = 1 };
 enum { CU_USER_OBJECT_MOVE = 1 };
 
@@ -151,6 +152,7 @@ struct cu_uuid {
     X(event_create, "cuEventCreate", (fa_event *, unsigned))                                     \
     X(event_destroy, "cuEventDestroy_v2", (fa_event))                                            \
     X(event_record, "cuEventRecord", (fa_event, fa_stream))                                      \
+    X(event_query, "cuEventQuery", (fa_event))                                                   \
     X(event_synchronize, "cuEventSynchronize", (fa_event))                                       \
     X(event_elapsed, "cuEventElapsedTime", (float *, fa_event, fa_event))
 

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory by stream and by capture. A capture's owner ends when CUDA destroys the last that refers to
- * its graph: the graph holds a user object whose destructor puts the owner on a list. The destructor
- * may call nothing of CUDA's and should not wait, so the next call takes the list and makes the
- * owner's blocks free again.
+ * Memory by stream and by capture.
+ *
+ * CUDA does not report that a stream was destroyed, and a handle may not be asked whether it was. So the first
+ * KEPT_STREAMS streams keep their memory, at no cost for their launches, and later streams are lent some of the other
+ * owners: an event is recorded behind each of their launches. Invariant: memory goes to another stream only between its
+ * launches, and either its event has passed or the other stream waits for it. While no event has passed, further owners are
+ * made, up to MOST_STREAMS; then the stream waits for the owner that was used least recently.
+ *
+ * A capture's owner ends when CUDA destroys the last that refers to its graph: the graph holds a user
+ * object whose destructor puts the owner on a list. The destructor may call nothing of CUDA's and should
+ * not wait, so the next call takes the list and makes the owner's blocks free again.
  *
  * Sizes are powers of two, so that what one graph leaves fits the next, and an owner whose kernels grow
  * holds less than four times what it needs.
@@ -17,7 +24,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { SLAB_BYTES = 1 << 20 };
+enum { SLAB_BYTES = 1 << 20, KEPT_STREAMS = 16, MOST_STREAMS = 64 };
 
 static const size_t least_bytes[FA_STREAM_KINDS] = {256, 65536};
 
@@ -28,9 +35,11 @@ struct block {
 };
 
 /* A stream, or the launches that one capture takes from a stream. */
-struct owner {
-    struct owner *next, *next_ended;
+struct fa_stream_owner {
+    struct fa_stream_owner *next, *next_ended;
     fa_stream_memory *memory;
+    fa_event used; /* recorded behind each launch; NULL: a stream keeps it, or a graph has it */
+    int launching; /* launches that have memory and no event behind them yet */
     unsigned long long
         stream;       /* its id, or its handle in a capture, where it may not be asked for its id */
     uint64_t capture; /* 0: launches run as they come */
@@ -46,9 +55,10 @@ struct fa_stream_memory {
     unsigned long long context_id;
     fa_stream zeroing;
     atomic_int references; /* the creator's, and one of each capture */
-    _Atomic(struct owner *) ended;
+    _Atomic(struct fa_stream_owner *) ended;
     pthread_mutex_t lock; /* guards what follows */
-    struct owner *owners; /* asked last, first */
+    struct fa_stream_owner *streams, *captures; /* asked last, first */
+    int stream_count;
     struct block *free[FA_STREAM_KINDS], *allocations;
     fa_device_ptr slab; /* zeros that nobody has */
     size_t slab_bytes;
@@ -63,17 +73,23 @@ static void free_blocks(struct block **list)
     }
 }
 
+static void free_owners(struct fa_stream_owner **list)
+{
+    while (*list != NULL) {
+        struct fa_stream_owner *next = (*list)->next;
+        for (int kind = 0; kind < FA_STREAM_KINDS; kind++)
+            free_blocks(&(*list)->held[kind]);
+        free(*list);
+        *list = next;
+    }
+}
+
 static void drop_reference(fa_stream_memory *memory)
 {
     if (atomic_fetch_sub(&memory->references, 1) > 1)
         return;
-    while (memory->owners != NULL) {
-        struct owner *next = memory->owners->next;
-        for (int kind = 0; kind < FA_STREAM_KINDS; kind++)
-            free_blocks(&memory->owners->held[kind]);
-        free(memory->owners);
-        memory->owners = next;
-    }
+    free_owners(&memory->streams);
+    free_owners(&memory->captures);
     for (int kind = 0; kind < FA_STREAM_KINDS; kind++)
         free_blocks(&memory->free[kind]);
     pthread_mutex_destroy(&memory->lock);
@@ -185,7 +201,7 @@ static int make_block(fa_stream_memory *memory, int kind, size_t bytes, struct b
 
 /* Every captured launch counts in a block of its own: who captures may let two launches of one stream run at once
  * (cuStreamUpdateCaptureDependencies). */
-static int hold(struct owner *owner, int kind, size_t bytes, fa_diag *diag)
+static int hold(struct fa_stream_owner *owner, int kind, size_t bytes, fa_diag *diag)
 {
     struct block *block = owner->held[kind];
     size_t size = least_bytes[kind];
@@ -206,7 +222,7 @@ static int hold(struct owner *owner, int kind, size_t bytes, fa_diag *diag)
 /* A user object's destructor, on a thread of CUDA's: nothing of CUDA's may be called. */
 static void end_capture(void *data)
 {
-    struct owner *owner = data;
+    struct fa_stream_owner *owner = data;
     fa_stream_memory *memory = owner->memory;
     owner->next_ended = atomic_load(&memory->ended);
     while (!atomic_compare_exchange_weak(&memory->ended, &owner->next_ended, owner)) {
@@ -217,9 +233,9 @@ static void end_capture(void *data)
 /* Makes free what graphs held that are gone. */
 static void collect_ended(fa_stream_memory *memory)
 {
-    struct owner *ended = atomic_exchange(&memory->ended, NULL);
+    struct fa_stream_owner *ended = atomic_exchange(&memory->ended, NULL);
     while (ended != NULL) {
-        struct owner *next = ended->next_ended, **link = &memory->owners;
+        struct fa_stream_owner *next = ended->next_ended, **link = &memory->captures;
         while (*link != ended)
             link = &(*link)->next;
         *link = ended->next;
@@ -237,7 +253,7 @@ static void collect_ended(fa_stream_memory *memory)
 }
 
 /* Has the graph that is being captured tell when it is gone. */
-static int follow_graph(struct owner *owner, cu_graph graph, fa_diag *diag)
+static int follow_graph(struct fa_stream_owner *owner, cu_graph graph, fa_diag *diag)
 {
     fa_driver *driver = owner->memory->driver;
     cu_user_object object = NULL;
@@ -257,38 +273,102 @@ static int follow_graph(struct owner *owner, cu_graph graph, fa_diag *diag)
                           "keeping memory for a captured graph");
 }
 
-/* The owner of these launches, first of its list. */
-static int find_owner(fa_stream_memory *memory, unsigned long long stream, uint64_t capture,
-                      cu_graph graph, struct owner **ret_owner, fa_diag *diag)
+static struct fa_stream_owner *unlink_owner(struct fa_stream_owner **link)
 {
-    struct owner **link = &memory->owners;
-    while (*link != NULL &&
-           ((*link)->stream != stream || (*link)->capture != capture || (*link)->lost))
-        link = &(*link)->next;
-    struct owner *owner = *link;
-    if (owner == NULL) {
-        if ((owner = calloc(1, sizeof *owner)) == NULL)
-            return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-        *owner = (struct owner){.memory = memory, .stream = stream, .capture = capture};
-    } else {
-        *link = owner->next;
+    struct fa_stream_owner *owner = *link;
+    *link = owner->next;
+    return owner;
+}
+
+static int make_owner(fa_stream_memory *memory, uint64_t capture,
+                      struct fa_stream_owner **ret_owner, fa_diag *diag)
+{
+    int mode, rc = 0;
+    struct fa_stream_owner *owner = calloc(1, sizeof *owner);
+    if (owner == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    *owner = (struct fa_stream_owner){.memory = memory, .capture = capture};
+    if (capture == 0 && memory->stream_count >= KEPT_STREAMS &&
+        (rc = enter(memory, &mode, diag)) == 0) {
+        rc = FA_DRIVER_CALL(memory->driver, diag,
+                            memory->driver->event_create(&owner->used, CU_DISABLE_TIMING),
+                            "cuEventCreate", "making an event for the memory of a stream");
+        leave(memory, mode);
     }
-    owner->next = memory->owners;
-    memory->owners = owner;
+    if (rc != 0) {
+        free(owner);
+        return rc;
+    }
+    memory->stream_count += capture == 0;
+    *ret_owner = owner;
+    return 0;
+}
+
+/* An owner of other streams' whose launches have ended, or that the stream now waits for; else a new one. */
+static int borrow(fa_stream_memory *memory, fa_stream stream, struct fa_stream_owner **ret_owner,
+                  fa_diag *diag)
+{
+    fa_driver *driver = memory->driver;
+    struct fa_stream_owner **link = &memory->streams, **oldest = NULL;
+    int mode = CU_CAPTURE_RELAXED; /* the query would spoil another thread's capture */
+    driver->capture_mode(&mode);
+    for (; *link != NULL; link = &(*link)->next) {
+        if ((*link)->used == NULL || (*link)->launching > 0)
+            continue;
+        if (driver->event_query((*link)->used) == CU_OK)
+            break;
+        oldest = link;
+    }
+    driver->capture_mode(&mode);
+    if (*link == NULL && (oldest == NULL || memory->stream_count < MOST_STREAMS))
+        return make_owner(memory, 0, ret_owner, diag);
+    int rc = 0;
+    if (*link == NULL) {
+        link = oldest;
+        rc = FA_DRIVER_CALL(driver, diag, driver->stream_wait(stream, (*link)->used, 0),
+                            "cuStreamWaitEvent", "waiting for the memory of another stream");
+    }
+    if (rc == 0)
+        *ret_owner = unlink_owner(link);
+    return rc;
+}
+
+/* The owner of these launches, first of its list; capture: 0, or of a graph. */
+static int find_owner(fa_stream_memory *memory, fa_stream stream, unsigned long long id,
+                      uint64_t capture, cu_graph graph, struct fa_stream_owner **ret_owner,
+                      fa_diag *diag)
+{
+    struct fa_stream_owner **list = capture != 0 ? &memory->captures : &memory->streams;
+    struct fa_stream_owner **link = list, *owner = NULL;
+    int rc = 0;
+    while (*link != NULL && ((*link)->stream != id || (*link)->capture != capture || (*link)->lost))
+        link = &(*link)->next;
+    if (*link != NULL)
+        owner = unlink_owner(link);
+    else if (capture != 0 || memory->stream_count < KEPT_STREAMS)
+        rc = make_owner(memory, capture, &owner, diag);
+    else
+        rc = borrow(memory, stream, &owner, diag);
+    if (rc != 0)
+        return rc;
+    owner->stream = id;
+    owner->next = *list;
+    *list = owner;
     *ret_owner = owner;
     return capture != 0 && !owner->followed ? follow_graph(owner, graph, diag) : 0;
 }
 
 int fa_stream_memory_take(fa_stream_memory *memory, fa_stream stream,
-                          const size_t bytes[FA_STREAM_KINDS],
-                          fa_device_ptr ret_at[FA_STREAM_KINDS], fa_diag *diag)
+                          const size_t bytes[FA_STREAM_KINDS], fa_stream_lease *ret_lease,
+                          fa_diag *diag)
 {
     fa_driver *driver = memory->driver;
-    struct owner *owner = NULL;
+    struct fa_stream_owner *owner = NULL;
     unsigned long long id = 0;
     uint64_t capture = 0;
     cu_graph graph = NULL;
     int status = CU_CAPTURE_NONE;
+    fa_stream_lease lease = {.stream = stream};
     if (fa_driver_forked())
         return fa_driver_fail_forked(diag);
     cu_result result = driver->stream_capture(stream, &status, &capture, &graph, NULL, NULL);
@@ -302,14 +382,35 @@ int fa_stream_memory_take(fa_stream_memory *memory, fa_stream stream,
         return fa_driver_fail(driver, result, "cuStreamGetId", diag, "asking for a stream's id");
     pthread_mutex_lock(&memory->lock);
     collect_ended(memory);
-    int rc = find_owner(memory, id, status == CU_CAPTURE_ACTIVE ? capture : 0, graph, &owner, diag);
+    int rc = find_owner(memory, stream, id, status == CU_CAPTURE_ACTIVE ? capture : 0, graph,
+                        &owner, diag);
     for (int kind = 0; rc == 0 && kind < FA_STREAM_KINDS; kind++) {
         rc = hold(owner, kind, bytes[kind], diag);
         if (rc == 0)
-            ret_at[kind] = bytes[kind] > 0 ? owner->held[kind]->at : 0;
+            lease.at[kind] = bytes[kind] > 0 ? owner->held[kind]->at : 0;
+    }
+    if (owner != NULL && owner->used != NULL) {
+        lease.lent = owner;
+        owner->launching++;
     }
     pthread_mutex_unlock(&memory->lock);
+    if (rc != 0)
+        fa_stream_memory_leave(&lease);
+    else
+        *ret_lease = lease;
     return rc;
+}
+
+void fa_stream_memory_leave(const fa_stream_lease *lease)
+{
+    struct fa_stream_owner *owner = lease->lent;
+    if (owner == NULL)
+        return;
+    pthread_mutex_lock(&owner->memory->lock);
+    /* Where the event cannot be recorded, no other stream ever gets the memory. */
+    if (owner->memory->driver->event_record(owner->used, lease->stream) == CU_OK)
+        owner->launching--;
+    pthread_mutex_unlock(&owner->memory->lock);
 }
 
 /* ---- create and free ------------------------------------------------------------------------*/
@@ -349,6 +450,8 @@ void fa_stream_memory_free(fa_stream_memory **memory)
         enter(m, &mode, NULL) == 0) {
         for (struct block *block = m->allocations; block != NULL; block = block->next)
             fa_device_free(m->driver, &block->at);
+        for (struct fa_stream_owner *owner = m->streams; owner != NULL; owner = owner->next)
+            fa_event_destroy(m->driver, &owner->used);
         fa_stream_destroy(m->driver, &m->zeroing);
         leave(m, mode);
     }

@@ -12,7 +12,7 @@ int fa_call_take_memory(const fa_call *call, void *brought, size_t bytes, fa_str
     const fa_call_composed *composed = call->composed;
     size_t needed = composed != NULL ? (size_t)composed->launches.workspace_bytes : 0;
     size_t counters = composed != NULL ? 4 * (size_t)composed->launches.counters : 0;
-    fa_device_ptr at[FA_STREAM_KINDS] = {0};
+    fa_stream_lease lease = {.stream = stream};
     if (needed > 0 && brought != NULL && (bytes < needed || (uintptr_t)brought % 256 != 0))
         return fa_fail(diag, FA_EINVAL,
                        "the workspace of %zu bytes at %p will not do: fa_kernel_workspace says "
@@ -22,13 +22,13 @@ int fa_call_take_memory(const fa_call *call, void *brought, size_t bytes, fa_str
         [FA_STREAM_COUNTERS] = counters, [FA_STREAM_SCRATCH] = brought == NULL ? needed : 0};
     int rc = 0;
     if (own[FA_STREAM_COUNTERS] > 0 || own[FA_STREAM_SCRATCH] > 0)
-        rc = fa_stream_memory_take(composed->memory, stream, own, at, diag);
-    if (rc != 0)
-        return rc;
-    if (needed > 0 && brought != NULL)
-        at[FA_STREAM_SCRATCH] = (fa_device_ptr)(uintptr_t)brought;
-    *ret_memory = (fa_call_memory){at[FA_STREAM_SCRATCH], at[FA_STREAM_COUNTERS]};
-    return 0;
+        rc = fa_stream_memory_take(composed->memory, stream, own, &lease, diag);
+    if (rc == 0)
+        *ret_memory =
+            (fa_call_memory){needed > 0 && brought != NULL ? (fa_device_ptr)(uintptr_t)brought
+                                                           : lease.at[FA_STREAM_SCRATCH],
+                             lease.at[FA_STREAM_COUNTERS], lease};
+    return rc;
 }
 
 static int run_composed(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int count,

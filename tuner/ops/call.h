@@ -27,6 +27,7 @@ typedef struct fa_call_composed {
 /* The memory of one call; 0: it has none. */
 typedef struct fa_call_memory {
     fa_device_ptr workspace, counters;
+    fa_stream_lease lease;
 } fa_call_memory;
 
 typedef struct fa_call {
@@ -57,7 +58,8 @@ typedef struct fa_launcher {
 } fa_launcher;
 
 /* The memory of a call on this stream. The workspace is the caller's if `brought` is not NULL: FA_EINVAL when it is too
- * small. Counters, and a workspace that is not brought, are the stream's own. */
+ * small. Counters, and a workspace that is not brought, are the stream's own until fa_stream_memory_leave(), which follows
+ * the launches. */
 int fa_call_take_memory(const fa_call *call, void *brought, size_t bytes, fa_stream stream,
                         fa_call_memory *ret_memory, fa_diag *diag);
 

@@ -393,17 +393,16 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         (call->composed->launches.workspace_bytes > 0 || call->composed->launches.counters > 0))
         rc = fa_call_take_memory(call, args->workspace, args->workspace_bytes, stream, &memory,
                                  diag);
-    const bool enters = passed->symbols.count > 0;
-    if (rc == 0 && enters)
-        rc = fa_module_enter(passed->module, stream, diag);
-    if (rc != 0)
-        return rc;
+    bool enters = rc == 0 && passed->symbols.count > 0;
+    if (enters && (rc = fa_module_enter(passed->module, stream, diag)) != 0)
+        enters = false;
     if (enters)
         rc = fa_symbols_copy(call->driver, &passed->symbols, &passed->list, problem, values.address,
                              stream, diag);
     if (rc == 0)
         rc = fa_call_run(call, arguments, count, memory.workspace, stream, diag);
     const int left = enters ? fa_module_leave(passed->module, stream, rc == 0 ? diag : NULL) : 0;
+    fa_stream_memory_leave(&memory.lease);
     return rc != 0 ? rc : left;
 }
 

@@ -566,8 +566,10 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         rc = fa_attn_serving_take(call, problem, whole ? args : NULL, memory, &params, diag);
     if (rc == 0 && has_maps)
         rc = fa_attn_map_cache_get(shared->maps, call->driver, &params, &maps, diag);
-    return rc != 0 ? rc
-                   : fa_call_run(call, arguments, has_maps ? 2 : 1, memory.workspace, stream, diag);
+    if (rc == 0)
+        rc = fa_call_run(call, arguments, has_maps ? 2 : 1, memory.workspace, stream, diag);
+    fa_stream_memory_leave(&memory.lease);
+    return rc;
 }
 
 const fa_launcher fa_attn_launcher = {.load = attn_load, .unload = unload, .launch = launch};
