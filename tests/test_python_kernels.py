@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """fa_tune.tune_kernel() with arrays and functions of the caller's: what they say is proved against, in the worker, whose fake
 driver does the kernels' arithmetic."""
+import array
+import collections
 import functools
 import inspect
 import json
@@ -12,6 +14,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 import types
 
 import tap
@@ -112,7 +115,7 @@ def another_function_of_the_same_name_is_asked_anew():
 
 
 def a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over():
-    from fa_tune._cases import fingerprint
+    from fa_tune._fingerprint import fingerprint
 
     def made(by, names=frozenset(("a", "b"))):
         def f(x, also=1):
@@ -120,11 +123,106 @@ def a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over():
         return f
     tap.equal(fingerprint(made(1)), fingerprint(made(1)))
     assert len({fingerprint(f) for f in (made(1), made(2), made(1, ()), functools.partial(made(1), also=2), max, math.floor)}) == 6
-    code = "import sys; sys.path.insert(0, %r)\nfrom fa_tune._cases import fingerprint\n" \
+    code = "import sys; sys.path.insert(0, %r)\nfrom fa_tune._fingerprint import fingerprint\n" \
            "print(fingerprint(lambda x: x in {'p', 'q', 'r', 's', 't'}))" % PACKAGE
     told = {subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONHASHSEED=str(seed)), check=True,
                            stdout=subprocess.PIPE).stdout for seed in range(1, 5)}
     tap.equal(len(told), 1)
+
+
+FACTOR = [1]
+
+
+def helping(by):
+    return FACTOR[0] * by
+
+
+class Weighed:
+    def __init__(self, by):
+        self.by = [by]
+
+    def __call__(self, y, x, a):
+        return y + scaled(x, a * self.by[0])
+
+
+def an_answer_has_the_fingerprint_of_all_that_decides_it():
+    from fa_tune._fingerprint import fingerprint, is_sure
+
+    def closing(value, also=1):
+        return lambda x: x * value[0] * also
+    kept = [1]
+    same = closing(kept)
+    told = [fingerprint(same)]
+    kept[0] = 2
+    told += [fingerprint(same), fingerprint(helping)]
+    FACTOR[0] = 2
+    try:
+        told.append(fingerprint(helping))
+    finally:
+        FACTOR[0] = 1
+    told += [fingerprint(closing(value)) for value in (
+        [3], (3,), [3.0], [True], {0: 3}, {0: [3]}, {0: [4]}, bytearray(b"3"), b"3", array.array("f", [3]), array.array("f", [4]),
+        array.array("i", [3]), collections.deque([3]), types.SimpleNamespace(a=3), types.SimpleNamespace(a=4), Weighed(3), Weighed(4),
+        Weighed(3).__call__, numpy.asarray([3.0], dtype="float32"), numpy.asarray([4.0], dtype="float32"), functools.lru_cache(helping))]
+    told += [fingerprint(lambda x, y: x - y), fingerprint(lambda y, x: y - x)]  # they are called by names
+    told += [fingerprint(functools.partial(helping, by)) for by in ([1], [2])]
+    assert all(map(is_sure, told)), told
+    tap.equal(len(set(told)), len(told))
+    ring, other = [1], [1]
+    ring.append(ring)
+    other.append(other)
+    tap.equal(fingerprint(closing(ring)), fingerprint(closing(other)))
+    tap.equal(fingerprint(closing({3, "a", None})), fingerprint(closing({None, "a", 3})))
+
+
+def what_has_no_content_to_compare_has_another_fingerprint_each_time():
+    from fa_tune._fingerprint import fingerprint, is_sure
+
+    def closing(value):
+        return lambda x: x * value
+
+    class Hiding(Weighed):
+        def __getstate__(self):
+            return None
+    with open(os.devnull, encoding="utf-8") as file:
+        for value in (threading.Lock(), (i for i in "abc"), file, Hiding(1), tap):
+            both = [fingerprint(closing(value)) for _ in range(2)]
+            assert both[0] != both[1] and not any(map(is_sure, both)), both
+    assert not is_sure(fingerprint(lambda x: open("weights").read() + x))  # pylint: disable=consider-using-with,unspecified-encoding
+
+
+def a_winner_is_not_found_by_an_answer_with_other_values():
+    for value in (numpy.asarray([1.0], dtype="float32"), [1.0], {0: 1.0}):
+        def answer(y, x, a, value=value):
+            return y + scaled(x, a * value[0])
+        tap.equal(axpy(answer).answer.origin, "measured")
+    for value in (numpy.asarray([2.0], dtype="float32"), [2.0], {0: 2.0}):
+        def closing(y, x, a, value=value):
+            return y + scaled(x, a * value[0])
+        refused(fa_tune.Error, "none of", lambda: axpy(closing))  # pylint: disable=cell-var-from-loop
+    tap.equal(axpy(Weighed(1)).answer.origin, "measured")
+    refused(fa_tune.Error, "none of", lambda: axpy(Weighed(2)))
+
+    kept = [1.0]
+
+    def changing(y, x, a):
+        return y + scaled(x, a * kept[0])
+    some = axpy(changing)
+    kept[0] = 2.0
+    refused(fa_tune.ArgumentError, "has changed since tune_kernel() was called",
+            lambda: fa_tune.tune(operation=some.operation, n=103))
+    refused(fa_tune.Error, "none of", lambda: axpy(changing))
+    refused(fa_tune.Error, "none of", lambda: some.at(n=102))
+    asked, lock = [], threading.Lock()
+
+    def unsure(y, x, a):
+        with lock:
+            asked.append(1)
+        return y + scaled(x, a)
+    for _ in range(2):
+        del asked[:]
+        tap.equal(axpy(unsure).answer.origin, "measured")
+        assert asked
 
 
 def configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is():
@@ -716,6 +814,9 @@ tap.main([
     a_kernel_that_differs_from_the_function_is_never_a_winner,
     another_function_of_the_same_name_is_asked_anew,
     a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over,
+    an_answer_has_the_fingerprint_of_all_that_decides_it,
+    what_has_no_content_to_compare_has_another_fingerprint_each_time,
+    a_winner_is_not_found_by_an_answer_with_other_values,
     configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is,
     nobody_changes_what_kernels_are_proved_against,
     what_a_function_raises_ends_the_tune,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import inspect
 import math
 import re
@@ -18,10 +17,11 @@ from typing import Any
 
 from . import _core
 from ._errors import ArgumentError, DtypeError, ShapeError, TensorError
+from ._fingerprint import fingerprint, is_sure
 from ._problem import shown
 
 GIVEN, ANSWERED = 1, 2  # as python/_core/cases.c
-_data: dict[str, Data] = {}  # of each operation
+_data: dict[str, tuple[Data, str]] = {}  # of each operation, and what was said of it
 
 
 def type_of(given):
@@ -135,28 +135,8 @@ def _elements(name, dtype, shape, value):
     return on_host(value, "answer's " + name)
 
 
-def fingerprint(function):
-    """A text that another function, or an edited one, does not have: winners are kept by it."""
-    hashed = hashlib.sha256()
-
-    def add(value):
-        value = getattr(value, "__code__", value)
-        if hasattr(value, "co_code"):
-            for part in (value.co_code, value.co_names, *value.co_consts):
-                add(part)
-        elif isinstance(value, frozenset):  # whose order is another in each process
-            add(tuple(sorted(map(repr, value))))
-        elif isinstance(value, (bool, int, float, complex, str, bytes, tuple, type(None))):
-            hashed.update(repr(value).encode())
-
-    within = getattr(function, "func", function)  # of functools.partial
-    add(within if hasattr(within, "__code__") else type(within).__call__)
-    for part in (getattr(within, "__defaults__", None), getattr(function, "args", None), getattr(function, "keywords", None)):
-        add(tuple(part.items()) if isinstance(part, dict) else part)
-    for name, value in inspect.getclosurevars(within).nonlocals.items() if inspect.isfunction(within) else ():
-        add(name)
-        add(value)
-    return "%s:%s" % (getattr(within, "__qualname__", type(within).__qualname__), hashed.hexdigest()[:16])
+class AnswerChanged(ArgumentError):
+    """A function returns something else than when its kernel was described."""
 
 
 class Data:
@@ -170,6 +150,7 @@ class Data:
                  sizes: Mapping[str, int]):
         """inputs: all tensors that the kernel reads; names: what a function may ask for; sizes: of the tensors."""
         self.tensors, self.answer, self.sizes, self.takes = dict(tensors), answer, dict(sizes), []
+        self.said = ""
         self.is_function = callable(answer)
         self.is_array = answer is not None and not self.is_function
         drawn = [name for name in inputs if name not in tensors]
@@ -181,14 +162,11 @@ class Data:
 
     def words(self) -> str:
         """What tells it from another in the specification."""
-        if self.is_function:
-            return fingerprint(self.answer)
-        hashed = hashlib.sha256()
-        arrays = self.answer.items() if isinstance(self.answer, Mapping) else enumerate(
-            self.answer if isinstance(self.answer, (tuple, list)) else [self.answer])
-        for name, array in (*self.tensors.items(), *arrays):
-            hashed.update(on_host(array, str(name)))
-        return "array:" + hashed.hexdigest()[:16]
+        arrays = self.answer if isinstance(self.answer, Mapping) else dict(enumerate(
+            self.answer if isinstance(self.answer, (tuple, list)) else [self.answer]))
+        self.said = fingerprint(self.answer) if self.is_function else "array:" + fingerprint(
+            [{name: on_host(array, str(name)) for name, array in some.items()} for some in (self.tensors, arrays)])
+        return self.said
 
     def drop(self) -> None:
         """Lets go of arrays, which one tune has seen. A function stays, for tunes of other sizes."""
@@ -270,10 +248,13 @@ def _parameters(function, names):
 
 def give(operation: str, data: Data) -> None:
     """From now on tunes of the operation ask `data`."""
-    _data[operation] = data
+    _data[operation] = data, data.said
     _core.give_cases(operation)
 
 
 def provide(operation, problem, index, arguments):
     """Called by a tune."""
-    return _data[operation].provide(problem, index, arguments)
+    data, said = _data[operation]
+    if index == 0 and data.is_function and is_sure(said) and fingerprint(data.answer) != said:
+        raise AnswerChanged("answer, or a value that it uses, has changed since tune_kernel() was called: call it again")
+    return data.provide(problem, index, arguments)

@@ -134,7 +134,12 @@ class TunedKernel:
 
     def at(self, **sizes: int) -> TunedKernel:
         """The kernel of other sizes; those that are left out stay."""
-        return TunedKernel(self.operation, Problem(**{**self.problem.as_dict(), **sizes, "operation": self.operation}), self._how)
+        def of(operation):
+            return TunedKernel(operation, Problem(**{**self.problem.as_dict(), **sizes, "operation": operation}), self._how)
+        try:
+            return of(self.operation)
+        except _cases.AnswerChanged:
+            return of(self._how["load"]())
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the winner, its cubin and what was measured beside it to a bundle, as `fa-tune export` does, signed with this
@@ -260,20 +265,24 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
         listed = _Listed(args, sizes or {}, source, kernel, answer)
         specification, tensors = {"tune": {}, **given, "arguments": listed.arguments, "sizes": listed.sizes}, listed.tensors
     data = _data(specification, tensors, answer)
-    if data.answer is not None:
-        specification["answer"] = {"given": data.words()}
-    try:
-        text = json.dumps(specification, default=_number)
-    except TypeError as error:
-        raise ArgumentError("a kernel specification: %s" % error) from None
     # A file's folder is where files are looked for that it includes.
     where = os.path.abspath(path) if not is_text else str(
         specification.get("name") or _bare(str(specification.get("kernel", "kernel"))))
-    operation = _core.load_specification(where, text, source)
-    if data.tensors or data.answer is not None:
-        _cases.give(operation, data)
+
+    def load():
+        if data.answer is not None:
+            specification["answer"] = {"given": data.words()}
+        try:
+            text = json.dumps(specification, default=_number)
+        except TypeError as error:
+            raise ArgumentError("a kernel specification: %s" % error) from None
+        operation = _core.load_specification(where, text, source)
+        if data.tensors or data.answer is not None:
+            _cases.give(operation, data)
+        return operation
+    how["load"] = load
     try:
-        return _made(operation, at, how)
+        return _made(load(), at, how)
     finally:
         data.drop()
 
