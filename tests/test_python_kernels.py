@@ -459,7 +459,7 @@ def a_keyword_takes_the_place_of_what_the_head_says():
         file.write("\n" + json.dumps({**head, "source": "axpy_kernels.cu"}))
     tap.equal(fa_tune.tune_kernel("beside.json", n=64, answer=right).answer.origin, "measured")
     tap.equal(len(set(asked)) > 1, True)
-    for sentence, words in (("there is no kernel axpi in it", dict(kernel="axpi")), ("restriction", dict(restrictions=["0 > 1"])),
+    for sentence, words in (("there is no kernel axpi in it", dict(kernel="axpi")), ("no config holds to \"0 > 1\"", dict(restrictions=["0 > 1"])),
                             ("y is described alone", dict(answer=[[1.0]])), ("axpy.cu: \"rtol\"", dict(rtol=-1)),
                             ("\"arguments\" is a list of objects", dict(answer=right, sizes={"n": {}}))):
         refused(fa_tune.ArgumentError, sentence, lambda: fa_tune.tune_kernel(path, n=64, **words))  # pylint: disable=cell-var-from-loop
