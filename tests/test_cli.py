@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import shutil
 import signal
@@ -652,8 +653,31 @@ def a_full_disk_below_stdout_is_a_failure():
         tap.has(done.stderr, "standard output")
 
 
+def a_limit_on_file_sizes_has_a_sentence_and_leaves_nothing():
+    def limit(blocks):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512 * blocks, resource.RLIM_INFINITY))
+    with tuned() as place:
+        place.env["XDG_CONFIG_HOME"] = os.path.join(place.folder, "config")
+        before = set(os.listdir(place.folder)) | {"store.db-journal", "config"}
+        for blocks, words, sentence in (
+                (0, "report --out r.html", "r.html: File too large"), (0, "export --unsigned --out b.fab", "b.fab: File too large"),
+                (0, "export --records r.jsonl", "r.jsonl: File too large"), (9, "export --unsigned --out b.fab", "b.fab: File too large"),
+                (0, "tune --gpu L4 --seq 192", "no space is left"), (0, "sweep --gpu L4 --seq 192,256", "no space is left"),
+                (0, "keygen", "key: File too large"), (0, "trust add " + "ab" * 32, "trusted-keys: File too large"),
+                (0, "rm --all", "no space is left"), (0, "show", "standard output: File too large"), (4, "gpus --json", "standard output: File")):
+            with open(os.path.join(place.folder, "out"), "w", encoding="utf-8") as out:
+                done = subprocess.run([FA_TUNE, *words.split()], env=place.env, cwd=place.folder, stdout=out, stderr=subprocess.PIPE,
+                                      encoding="utf-8", check=False, preexec_fn=lambda blocks=blocks: limit(blocks), timeout=DEADLINE)
+            tap.equal((words, done.returncode), (words, 1))
+            tap.has(done.stderr, sentence)
+            tap.equal((words, set(os.listdir(place.folder)) - before), (words, {"out"}))
+        tap.equal(os.listdir(os.path.join(place.folder, "config", "fa-tune")), [])
+        tap.equal(len(place.json("show")["winners"]), 1)
+
+
 tap.main([
     every_bad_input_gets_its_sentence_and_status_2,
+    a_limit_on_file_sizes_has_a_sentence_and_leaves_nothing,
     help_and_version_go_to_stdout,
     gpus_lists_the_catalogue_and_what_it_refuses,
     programs_link_no_cuda_library,

@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -442,6 +443,7 @@ static int run_line(int count, char **arguments)
 
 int main(int count, char **arguments)
 {
+    signal(SIGXFSZ, SIG_IGN); /* a write past the limit on file sizes fails with EFBIG */
     cli_symbols_init();
     cli_options_colour(count, arguments);
     int status = run_line(count, arguments);
