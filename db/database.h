@@ -110,6 +110,7 @@ struct fa_store {
     bool absent;        /* no file of its own: empty tables in memory stand for it, or a bundle */
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */
+    bool no_space;      /* journals and temporary tables stand in memory */
     bool marked;        /* this connection's file was marked as a store */
     bool fresh;         /* empty: what is written first need not survive a power cut */
     bool conflict;      /* the last change met another's: it may succeed when it is made again */

@@ -451,9 +451,10 @@ int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
     return rc;
 }
 
-int64_t fa_store_shrink(fa_store *store)
+int fa_store_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag)
 {
-    return fa_db_enter(store, NULL) == 0 && store->postgres == NULL && !store->read_only
-               ? fa_sqlite_shrink(store)
-               : 0;
+    int rc = fa_db_enter(store, diag);
+    return rc == 0 && store->postgres == NULL && !store->read_only
+               ? fa_sqlite_shrink(store, ret_freed, diag)
+               : rc;
 }

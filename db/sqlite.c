@@ -280,10 +280,12 @@ void fa_sqlite_disconnect(fa_store *store)
 /* A rollback journal, not WAL: WAL's readers must write beside the file, its locks live in shared
  * memory, and before SQLite 3.51.3 two checkpointers can corrupt the file. TRUNCATE keeps the
  * journal's directory entry, and readers take an empty journal for none with one stat(). */
-static int is_truncate(void *context, int columns, char **values, char **names)
+static int is_wanted(void *context, int columns, char **values, char **names)
 {
     (void)names;
-    *(bool *)context = columns == 1 && values[0] != NULL && strcmp(values[0], "truncate") == 0;
+    const char **wanted = context;
+    if (columns == 1 && values[0] != NULL && strcmp(values[0], *wanted) == 0)
+        *wanted = NULL;
     return 0;
 }
 
@@ -292,12 +294,15 @@ static int prepare_journal(fa_store *store, fa_diag *diag)
 {
     if (store->journal_ready)
         return 0;
-    bool good = false;
+    const char *wanted = store->no_space ? "memory" : "truncate";
     errno = 0;
-    if (sqlite3_exec(store->db, "PRAGMA journal_mode = TRUNCATE", is_truncate, &good, NULL) !=
-        SQLITE_OK)
+    if (sqlite3_exec(store->db,
+                     store->no_space
+                         ? "PRAGMA temp_store = MEMORY; PRAGMA journal_mode = MEMORY"
+                         : "PRAGMA temp_store = DEFAULT; PRAGMA journal_mode = TRUNCATE",
+                     is_wanted, &wanted, NULL) != SQLITE_OK)
         return fa_sqlite_fail(store, diag, "its journal cannot be prepared");
-    if (!good)
+    if (wanted != NULL)
         return fa_fail(diag, FA_EBUSY,
                        "store %s: another program uses it with another kind of "
                        "journal; close that first",
@@ -337,23 +342,43 @@ static void sqlite_rollback(fa_store *store)
 }
 
 /* ---- space ----------------------------------------------------------------------------------*/
-/* VACUUM copies what is left through a file of its own, which SQLite attaches for that. */
-int64_t fa_sqlite_shrink(fa_store *store)
+void fa_store_use_no_space(fa_store *store, bool on)
 {
-    enum { COPY_MAX = 256 << 20, FREE_SHARE = 4 };
-    int rc[3];
-    int64_t page = fa_sqlite_pragma_int(store, "PRAGMA page_size", &rc[0]);
-    int64_t pages = fa_sqlite_pragma_int(store, "PRAGMA page_count", &rc[1]);
-    int64_t unused = fa_sqlite_pragma_int(store, "PRAGMA freelist_count", &rc[2]);
-    if (rc[0] != SQLITE_OK || rc[1] != SQLITE_OK || rc[2] != SQLITE_OK ||
-        unused * FREE_SHARE < pages || (pages - unused) * page > COPY_MAX ||
-        prepare_journal(store, NULL) != 0)
-        return 0;
+    if (store->no_space != on)
+        store->journal_ready = false;
+    store->no_space = on;
+}
+
+/* VACUUM copies what is left through a file of its own, which SQLite attaches for that. */
+static int vacuum(fa_store *store, fa_diag *diag)
+{
+    int rc = prepare_journal(store, diag);
+    if (rc != 0)
+        return rc;
     sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 1);
-    sqlite3_exec(store->db, "VACUUM", NULL, NULL, NULL);
+    rc = sqlite_exec(store, "VACUUM", diag);
     sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
-    int64_t now = fa_sqlite_pragma_int(store, "PRAGMA page_count", &rc[0]);
-    return rc[0] == SQLITE_OK && now < pages ? (pages - now) * page : 0;
+    return rc;
+}
+
+int fa_sqlite_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag)
+{
+    enum { COPY_MAX = 256 << 20, FREE_SHARE = 4, JOURNAL_MAX = 1 << 30 };
+    int failed[4];
+    int64_t page = fa_sqlite_pragma_int(store, "PRAGMA page_size", &failed[0]);
+    int64_t pages = fa_sqlite_pragma_int(store, "PRAGMA page_count", &failed[1]);
+    int64_t unused = fa_sqlite_pragma_int(store, "PRAGMA freelist_count", &failed[2]);
+    if (failed[0] != SQLITE_OK || failed[1] != SQLITE_OK || failed[2] != SQLITE_OK ||
+        unused * FREE_SHARE < pages || (pages - unused) * page > COPY_MAX)
+        return 0;
+    int rc = vacuum(store, diag);
+    if (rc == FA_EFULL && pages * page <= JOURNAL_MAX) {
+        fa_store_use_no_space(store, true);
+        rc = vacuum(store, diag);
+    }
+    int64_t now = fa_sqlite_pragma_int(store, "PRAGMA page_count", &failed[3]);
+    *ret_freed = failed[3] == SQLITE_OK && now < pages ? (pages - now) * page : 0;
+    return rc;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------*/

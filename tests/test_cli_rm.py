@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """rm: what goes, what stays, and what is then as if it had never been tuned. On the fake driver."""
+import json
 import os
 import signal
 import subprocess
 
 import tap
-from place import SOURCE, Place
+from place import FA_TUNE, SOURCE, Place
 from report_store import add_baselines, baseline, change, tuned
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
@@ -123,6 +124,25 @@ def a_file_chooses_the_winners_of_its_own_operation_alone():
         tap.equal((rm(place, file)["winners"], lengths(place.json("show"))), (1, [128]))
 
 
+def what_frees_space_needs_none():
+    """On a file system of its own, which needs no root where users may have mount namespaces: it is filled to its last byte."""
+    for choice, left in ((["--all"], []), (["--causal"], [128, 256]), (["--gpu", "L4", "--seq", "128"], [256, 512])):
+        with tuned(problems=THREE) as place:
+            disk = os.path.join(place.folder, "disk")
+            os.mkdir(disk)
+            env = {**place.env, "FROM": place.store, "FA_TUNE_STORE": os.path.join(disk, "store.db"), "TMPDIR": disk, "SQLITE_TMPDIR": disk}
+            inside = ('mount -t tmpfs -o size=%dk,mode=700 none %s || exit 99; cp "$FROM" "$FA_TUNE_STORE"; "$@" show >/dev/null\n'
+                      'cat /dev/zero >%s/filler 2>/dev/null; "$@" rm %s --json; status=$?; cp "$FA_TUNE_STORE" "$FROM"; exit $status'
+                      % (os.path.getsize(place.store) // 1024 + 20, disk, disk, " ".join(choice)))
+            done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside, "sh", FA_TUNE], env=env,
+                                  capture_output=True, encoding="utf-8", check=False)
+            if "unshare" in done.stderr or done.returncode == 99:
+                raise tap.Skip("no namespace of our own here: " + done.stderr.strip())
+            tap.equal((done.returncode, done.stderr), (0, ""))
+            assert json.loads(done.stdout)["forgotten"]["freed"] > 0 or left, done.stdout
+            tap.equal(lengths(place.json("show")), left)
+
+
 def what_is_not_chosen_clearly_is_refused():
     with tuned(problems=THREE) as place:
         before = bytes_of(place)
@@ -190,6 +210,7 @@ tap.main([
     each_way_to_choose_keeps_to_what_it_names,
     winners_of_an_operation_whose_templates_are_gone_are_told_and_reached,
     a_file_chooses_the_winners_of_its_own_operation_alone,
+    what_frees_space_needs_none,
     what_is_not_chosen_clearly_is_refused,
     everything_goes_but_baselines_and_the_plans_of_sweeps_which_tune_again,
     a_tune_under_way_is_waited_for_and_killed_it_holds_nobody_up,

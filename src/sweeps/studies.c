@@ -409,6 +409,18 @@ struct forgetting {
     fa_store_forgotten counts;
 };
 
+static void free_lists(struct forgetting *f)
+{
+    for (size_t i = 0; i < f->unread.count; i++)
+        free((void *)(uintptr_t)f->unread.study[i].unread);
+    free(f->unread.study);
+    free(f->unread_id);
+    free(f->list.study);
+    f->list = f->unread = (struct study_list){0};
+    f->unread_id = NULL;
+    f->id_capacity = 0;
+}
+
 static int choose_studies(struct forgetting *f, fa_diag *diag)
 {
     const fa_forget_options *options = f->options;
@@ -502,6 +514,7 @@ static int forget_alone(struct forgetting *f, int64_t *ret_freed, fa_diag *diag)
 {
     fa_tuner *tuner = f->tuner;
     fa_lock *lock = NULL;
+    fa_diag why = {{0}};
     pthread_mutex_unlock(&tuner->work); /* a tune of this process may be under way, too */
     int rc = fa_lock_acquire(tuner->store_path, FA_TUNES_LOCK,
                              (fa_lock_wait){.timeout_ms = WAIT_MS}, &lock, diag);
@@ -514,8 +527,15 @@ static int forget_alone(struct forgetting *f, int64_t *ret_freed, fa_diag *diag)
             tuner->store_path);
     if (rc == 0)
         rc = fa_store_batch(tuner->store, forget_studies, f, diag);
-    if (rc == 0 && f->counts.bytes > 0)
-        *ret_freed = fa_store_shrink(tuner->store);
+    if (rc == FA_EFULL) {
+        free_lists(f);
+        fa_store_use_no_space(tuner->store, true);
+        rc = fa_store_batch(tuner->store, forget_studies, f, diag);
+    }
+    if (rc == 0 && f->counts.bytes > 0 && fa_store_shrink(tuner->store, ret_freed, &why) != 0)
+        fa_note(tuner, "what was to be forgotten is, but the file stays as large as it was: %s",
+                why.text);
+    fa_store_use_no_space(tuner->store, false);
     fa_lock_release(&lock);
     return rc;
 }
@@ -552,15 +572,6 @@ static int64_t count_elsewhere(struct forgetting *f)
         count += rc == 0 || fa_sources_each(f->tuner, &scope.problem, is_for_study, study) != 0;
     }
     return count;
-}
-
-static void free_lists(struct forgetting *f)
-{
-    for (size_t i = 0; i < f->unread.count; i++)
-        free((void *)(uintptr_t)f->unread.study[i].unread);
-    free(f->unread.study);
-    free(f->unread_id);
-    free(f->list.study);
 }
 
 int fa_forget(fa_tuner *tuner, const fa_forget_options *options, fa_forgotten *ret_forgotten,
