@@ -5,6 +5,7 @@
  */
 #include "check.h"
 
+#include "buf.h"
 #include "nvrtc.h"
 
 #include <elf.h>
@@ -241,6 +242,68 @@ static void a_made_up_library_does_not_open(void)
     fa_nvrtc_close(NULL);
 }
 
+/* A copy, as a library of its own. */
+static bool copy_fake(const char *name)
+{
+    fa_buf bytes = {0};
+    bool ok = fa_buf_read_file(&bytes, getenv("FA_TEST_FAKE_NVRTC"), 1 << 24) == 0 &&
+              write_file(name, bytes.data, bytes.size);
+    fa_buf_free(&bytes);
+    return ok;
+}
+
+/* Opens a made-up NVRTC of that version and has it compile something with these options; NULL: with ours alone. */
+static int compile_with(const char *version, const char *option, const char *architecture)
+{
+    fa_nvrtc_location location;
+    fa_nvrtc *made = NULL;
+    fa_buf code = {0}, log = {0};
+    char library[64], builtins[64];
+    fa_compile_request request = {.source = "", .name = "a.cu", .architecture = architecture};
+    if (option != NULL) {
+        request.options = &option;
+        request.option_count = 1;
+    }
+    clear_folder();
+    snprintf(library, sizeof library, "libnvrtc.so.%.2s", version);
+    snprintf(builtins, sizeof builtins, "libnvrtc-builtins.so.%s", version);
+    int rc = copy_fake(library) && copy_fake(builtins) ? locate(&location) : FA_EIO;
+    if (rc == 0)
+        rc = fa_nvrtc_open(&location, &made, &diag);
+    if (rc == 0)
+        rc = fa_nvrtc_compile(made, &request, &code, &log, &diag);
+    fa_nvrtc_close(&made);
+    fa_buf_free(&code);
+    fa_buf_free(&log);
+    remove(path_of(library));
+    remove(path_of(builtins));
+    return rc;
+}
+
+static void no_compiler_is_given_an_option_that_it_does_not_know(void)
+{
+    static const char *const versions[] = {"12.0", "12.3", "12.4", "12.8", "12.9", "13.0"};
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
+        CHECK_OK(compile_with(versions[i], NULL, "sm_80"), diag);
+}
+
+static void an_authors_option_that_this_version_lacks_is_the_kernels_fault(void)
+{
+    CHECK_INT(compile_with("12.8", "-std=c++23", "sm_80"), FA_ECOMPILE);
+    CHECK_HAS(diag.text, "NVRTC 12.8 does not take an option of this kernel");
+    CHECK_HAS(diag.text, "-std=c++23");
+    CHECK_OK(compile_with("12.8", "-std=c++20", "sm_80"), diag);
+}
+
+static void a_gpu_that_this_version_does_not_know_has_a_sentence(void)
+{
+    CHECK_INT(compile_with("12.4", NULL, "sm_120"), FA_ENOTSUP);
+    CHECK_HAS(diag.text, "NVRTC 12.4 does not compile for sm_120");
+    CHECK_OK(compile_with("12.8", NULL, "sm_120"), diag);
+    CHECK_INT(compile_with("12.8", NULL, "sm_120f"), FA_ENOTSUP);
+    CHECK_HAS(diag.text, "NVRTC 12.8 does not compile for sm_120f");
+}
+
 static void the_option_list_is_fixed(void)
 {
     char text[512], small[20];
@@ -381,6 +444,9 @@ int main(void)
     TEST(a_library_for_another_machine_is_refused);
     TEST(damaged_notes_are_survived);
     TEST(a_made_up_library_does_not_open);
+    TEST(no_compiler_is_given_an_option_that_it_does_not_know);
+    TEST(an_authors_option_that_this_version_lacks_is_the_kernels_fault);
+    TEST(a_gpu_that_this_version_does_not_know_has_a_sentence);
     TEST(the_option_list_is_fixed);
     TEST(the_library_agrees_with_what_was_located);
     TEST(in_memory_headers_compile_to_identical_cubins);

@@ -61,10 +61,13 @@ struct fa_nvrtc {
     X(error_text, "nvrtcGetErrorString")
 
 /* After --gpu-architecture. --no-cache: otherwise NVRTC opens libcuda and the driver's cache. */
-static const char *const fixed_options[] = {
-    "--no-cache",         "--minimal",  "--modify-stack-limit=false",
-    "-no-source-include", "-std=c++17", "-Xptxas",
-    "-warn-spills",       "-Xptxas",    "-warn-lmem-usage",
+static const struct fixed_option {
+    const char *text;
+    int since; /* the first version that knows it, as 100 * major + minor; 0: all do */
+} fixed_options[] = {
+    {"--no-cache", 1209},      {"--minimal", 1204}, {"--modify-stack-limit=false", 0},
+    {"-no-source-include", 0}, {"-std=c++17", 0},   {"-Xptxas", 0},
+    {"-warn-spills", 0},       {"-Xptxas", 0},      {"-warn-lmem-usage", 0},
 };
 enum { FIXED_OPTIONS = sizeof fixed_options / sizeof *fixed_options };
 
@@ -155,7 +158,7 @@ void fa_nvrtc_options(const char *architecture, char *ret_text, size_t size)
         return;
     int n = snprintf(ret_text, size, "--gpu-architecture=%s", architecture);
     for (int i = 0; i < FIXED_OPTIONS && n >= 0 && (size_t)n < size; i++)
-        n += snprintf(ret_text + n, size - (size_t)n, " %s", fixed_options[i]);
+        n += snprintf(ret_text + n, size - (size_t)n, " %s", fixed_options[i].text);
 }
 
 /* sm_ and two or three digits, then nothing, 'a' or 'f'. */
@@ -238,15 +241,17 @@ static bool is_replaced(const fa_compile_request *request, const char *fixed)
     return replaced;
 }
 
-static int list_options(const fa_compile_request *request, const char *architecture,
+static int list_options(const fa_nvrtc *nvrtc, const fa_compile_request *request,
+                        const char *architecture,
                         const char *ret_option[1 + FIXED_OPTIONS + MAX_OPTIONS], int *ret_count,
                         fa_diag *diag)
 {
     int count = 0;
     ret_option[count++] = architecture;
     for (int i = 0; i < FIXED_OPTIONS; i++)
-        if (!is_replaced(request, fixed_options[i]))
-            ret_option[count++] = fixed_options[i];
+        if (fixed_options[i].since <= 100 * nvrtc->major + nvrtc->minor &&
+            !is_replaced(request, fixed_options[i].text))
+            ret_option[count++] = fixed_options[i].text;
     if (request->option_count < 0 || request->option_count > MAX_OPTIONS)
         return fa_fail(diag, FA_EINVAL, "%d options: at most %d", request->option_count,
                        MAX_OPTIONS);
@@ -260,6 +265,20 @@ static int list_options(const fa_compile_request *request, const char *architect
     return 0;
 }
 
+/* NVRTC names one option that it does not take: an author's, the architecture, or else one of ours. */
+static int refuse_option(const fa_nvrtc *nvrtc, const fa_compile_request *request, const char *line,
+                         fa_diag *diag)
+{
+    if (strstr(line, "--gpu-architecture") != NULL)
+        return fa_fail(diag, FA_ENOTSUP, "NVRTC %d.%d does not compile for %s: a newer one may",
+                       nvrtc->major, nvrtc->minor, request->architecture);
+    if (request->option_count > 0)
+        return fa_fail(diag, FA_ECOMPILE, "NVRTC %d.%d does not take an option of this kernel: %s",
+                       nvrtc->major, nvrtc->minor, line);
+    return fa_fail(diag, FA_ENONVRTC, "NVRTC %d.%d (%s) cannot compile: %s", nvrtc->major,
+                   nvrtc->minor, nvrtc->path, line);
+}
+
 static int compile_program(fa_nvrtc *nvrtc, program prog, const fa_compile_request *request,
                            fa_buf *ret_cubin, fa_buf *ret_log, fa_diag *diag)
 {
@@ -267,7 +286,7 @@ static int compile_program(fa_nvrtc *nvrtc, program prog, const fa_compile_reque
     const char *options[1 + FIXED_OPTIONS + MAX_OPTIONS], *architecture = request->architecture;
     int count = 0;
     snprintf(arch_option, sizeof arch_option, "--gpu-architecture=%s", architecture);
-    int rc = list_options(request, arch_option, options, &count, diag);
+    int rc = list_options(nvrtc, request, arch_option, options, &count, diag);
     if (rc != 0)
         return rc;
     int result = nvrtc->compile(prog, count, options);
@@ -277,8 +296,7 @@ static int compile_program(fa_nvrtc *nvrtc, program prog, const fa_compile_reque
         return rc;
     first_error(ret_log->data == NULL ? "" : ret_log->data, line, sizeof line);
     if (result == RESULT_INVALID_OPTION)
-        return fa_fail(diag, FA_ENONVRTC, "NVRTC %d.%d refuses an option or %s (%s): use NVRTC 13",
-                       nvrtc->major, nvrtc->minor, architecture, line);
+        return refuse_option(nvrtc, request, line, diag);
     if (result == RESULT_OUT_OF_MEMORY)
         return fa_fail(diag, FA_ENOMEM, "NVRTC ran out of memory");
     if (result == RESULT_COMPILATION)
