@@ -144,16 +144,48 @@ def one_proved_kernel_is_enough_where_no_more_is_asked_for():
         tap.equal(place.json(MANY, "--evaluations", "5", *SEED)["funnel"]["measured"], 5)
 
 
-def a_search_of_what_never_compiles_ends_soon():
-    with a_place() as place:
-        with open(MANY, encoding="utf-8") as file:
-            text = file.read()
-        path = os.path.join(place.folder, "never.cu")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text.replace("#if G == 3", "#if G >= 0").replace(',\n    "answer": "axpy_naive"', ""))
-        run = place.run(path, "--evaluations", "1000", status=1)
-        tap.has(run.stderr, "configs survived; the first: compile-failed: never.cu")
-        assert 200 <= len(place.json("explain", path)["configs"]) < 300
+TYPO = """/* fa-tune {"arguments": [{"name": "y", "type": "f32", "shape": ["n"], "is": "out"}, {"name": "n"}], "sizes": {"n": 1000},
+"tune": {"BLOCK": [32, 64, 128, 256], "UNROLL": [1, 2, 4, 8], "WAY": [3, 0, 1, 2]}, "block": "BLOCK", "grid": "ceil_div(n, BLOCK)"} */
+%s
+__global__ void typo(float *y, int n) { int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) y[i] = WAY + UNROLL + %s; }
+"""
+
+
+def compiled_in_vain(place, *problem):
+    """How many configs the compiler was given that did not compile, of those on record."""
+    rows = place.json("explain", *problem)["configs"]
+    return sum(row["status"] == "compile-failed" and (row["compile_ms"] or 0) > 0 for row in rows)
+
+
+def a_mistake_in_the_source_is_found_by_a_few_compiles():
+    mistakes = [("", "vlaue", "typo.cu(4): error: identifier \"vlaue\" is undefined"),
+                ("#include \"absent.h\"", "0", "typo.cu(3): catastrophic error: could not open source file \"absent.h\"")]
+    for number, (head, value, error) in enumerate(mistakes):
+        for bounds in ([], ["--evaluations", "20"]):
+            with Place(space=None, script="no_device\n") as place:
+                path = os.path.join(place.folder, "typo.cu")
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(TYPO % (head, value))
+                run = place.run(path, "--gpu", "L4", *bounds, status=1)
+                tap.has(run.stderr, "  compile-failed: %s" % error)  # at once, beside the counts
+                tap.has(run.stderr, "configs survived; the first: compile-failed: %s" % error)
+                assert 2 <= compiled_in_vain(place, path, "--gpu", "L4") <= 8
+                if number > 0:
+                    continue
+                problems = [str(n) for n in range(2000, 2010)]
+                run = place.run("sweep", path, "--gpu", "L4", *bounds, "--n", ",".join(problems), status=1)
+                tap.has(run.stdout, "0 of 10 done, 10 failed")
+                assert sum(compiled_in_vain(place, path, "--gpu", "L4", "--n", n) for n in problems) <= 8
+
+
+def a_mistake_that_only_some_configs_compile_ends_no_tune():
+    for bounds in ([], ["--evaluations", "6"]):
+        with Place(space=None, script="no_device\n") as place:
+            path = os.path.join(place.folder, "typo.cu")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(TYPO % ("#if WAY == 3\n#define VALUE vlaue\n#else\n#define VALUE 0\n#endif", "VALUE"))
+            funnel = place.json(path, "--gpu", "L4", *bounds)["funnel"]
+            tap.equal(funnel["compiled"], 6 if bounds else 48)
 
 
 def a_large_space_says_what_is_done_where_nobody_asked():
@@ -284,7 +316,8 @@ tap.main([
     explain_counts_a_space_in_no_time_and_shows_what_was_tried,
     for_an_absent_gpu_a_stated_number_is_compiled,
     one_proved_kernel_is_enough_where_no_more_is_asked_for,
-    a_search_of_what_never_compiles_ends_soon,
+    a_mistake_in_the_source_is_found_by_a_few_compiles,
+    a_mistake_that_only_some_configs_compile_ends_no_tune,
     a_large_space_says_what_is_done_where_nobody_asked,
     a_small_space_is_tried_whole_unless_it_is_bounded,
     a_budget_or_a_strategy_that_cannot_be_is_refused,

@@ -217,6 +217,11 @@ bool fa_family_is_as_is(const fa_family *family)
     return family->as_is;
 }
 
+int fa_family_values(const fa_family *family, int tunable)
+{
+    return family->tunable[tunable].count;
+}
+
 const char *fa_family_arch_suffix(const fa_family *family)
 {
     return family->arch_suffix;

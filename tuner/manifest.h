@@ -112,6 +112,7 @@ const char *fa_family_launch_entry(const fa_family *family, int launch);
 const char *fa_family_arch_suffix(const fa_family *family); /* "" or "a" */
 /* Whether its kernel, not written for a budget, may have static shared memory and local memory. */
 bool fa_family_is_as_is(const fa_family *family);
+int fa_family_values(const fa_family *family, int tunable); /* how many it may have */
 /* The highest SM on which the template also runs correctly, so that it can be proved there though it
  * is never offered: "proved_on": {"max": 121} of the manifest, else the end of its SM range. */
 int32_t fa_family_proved_max(const fa_family *family);

@@ -175,12 +175,13 @@ static int fail_none_holds(const fa_point *point, int64_t passed, fa_diag *diag)
                           (long long)point->value[i].integer);
     const char *sizes = with.data != NULL ? with.data : "";
     const char *the = f->constraint_count == 1 ? "" : "the ";
-    int rc = passed == all ? fa_fail(diag, FA_ENOKERNEL, "%s: no config holds to %s\"%s\"%s",
-                                     f->name, the, rule, sizes)
-                           : fa_fail(diag, FA_ENOKERNEL,
-                                     "%s: no config was found that holds to the \"restrictions\"%s "
-                                     "(gave up after %s of %s): name one as \"default\"",
-                                     f->name, sizes, fa_commas(passed, a), fa_commas(all, b));
+    int rc = passed == all
+                 ? fa_fail(diag, FA_ENOKERNEL, "%s: restrictions: no config holds to %s\"%s\"%s",
+                           f->name, the, rule, sizes)
+                 : fa_fail(diag, FA_ENOKERNEL,
+                           "%s: no config was found that holds to the \"restrictions\"%s "
+                           "(gave up after %s of %s): name one as \"default\"",
+                           f->name, sizes, fa_commas(passed, a), fa_commas(all, b));
     fa_buf_free(&with);
     return rc;
 }

@@ -120,6 +120,10 @@ static void text_counts(const cli_progress *progress, const fa_progress *event, 
         fa_buf_printf(out, ", %d measured", event->measured);
     if (event->failed > 0)
         fa_buf_printf(out, ", %d failed", event->failed);
+    if (event->compiled == 0 && progress->error[0] != 0) {
+        fa_buf_text(out, ": ");
+        cli_text_safe(out, progress->error);
+    }
     if (event->resumed > 0)
         fa_buf_printf(out, ", %d from earlier", event->resumed);
     if (progress->rate > 0)
@@ -268,7 +272,10 @@ static void take_trial(cli_progress *progress, const fa_trial *trial, double wai
     bool first = ended && progress->told < FIRST_ROWS;
     bool better = ended && progress->best_us > 0 && time_of(trial) < progress->best_us;
     bool told = better && !progress->terminal && waited >= plain_best_s;
-    if (first || told || progress->verbose) {
+    bool error = trial->status == FA_STATUS_COMPILE_FAILED && progress->error[0] == 0;
+    if (error)
+        snprintf(progress->error, sizeof progress->error, "%.199s", trial->reason);
+    if (first || told || error || progress->verbose) {
         tell_trial(progress, trial, told && !first);
         progress->told += ended;
     }

@@ -28,6 +28,7 @@ typedef struct cli_progress {
     bool absent;    /* the GPU is not here: configs end when they are compiled */
     bool verbose;   /* every config is told as it ends */
     int32_t told;   /* first rows told */
+    char error[200]; /* of the first config that did not compile */
     double last_s;  /* when the line was last drawn or a plain line printed */
     double best_us; /* last best that was told; 0: none */
     int stage;      /* last stage told, -1: none */

@@ -160,8 +160,9 @@ void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, no
 /* Records where an attempt ended, counts it and tells the caller. */
 void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason);
 /* Ends the configs of a family that were not tried when those that were do not compile, all alike: this one, its
- * default and a few more. Effort PATIENT tries them all. */
-void fa_job_give_up_family(fa_job *job, int index);
+ * default and at most six more; and the job, where nothing else is left. known: an earlier
+ * problem has told. Effort PATIENT tries them all. */
+void fa_job_give_up_family(fa_job *job, int index, bool known);
 /* Ends an attempt as the one with the same code has ended. */
 void fa_job_settle_twin(fa_job *job, int index);
 void fa_job_settle_twins(fa_job *job, int index); /* all of this one's */
@@ -194,6 +195,8 @@ void fa_job_search_forget(fa_job *job);
 bool fa_job_search_tried_all(const fa_job *job, int tried);
 /* The first configs to be compiled, once those on record were added. */
 void fa_job_search_begin(fa_job *job);
+/* No config of the family is proposed any more. */
+void fa_job_search_give_up(fa_job *job, int family);
 /* Takes notice of what ended, and adds what is to be compiled next; nothing where no space is searched. */
 void fa_job_search_more(fa_job *job);
 

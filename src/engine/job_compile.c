@@ -232,21 +232,41 @@ static bool are_enough(const fa_job *job)
     return late || (compile->wanted > 0 && kernels >= compile->wanted);
 }
 
+/* Of the order, the config from `first` on that shares the fewest values with the very first. */
+static int farthest(const fa_job *job, int first)
+{
+    const int *order = job->compile.order;
+    const fa_config *from = &job->space.candidate[order[0]].trial.config;
+    int best = first, least = INT32_MAX;
+    for (int i = first; i < job->compile.order_count; i++) {
+        const fa_config *config = &job->space.candidate[order[i]].trial.config;
+        int shared = 0;
+        for (int t = 0; t < config->count; t++)
+            shared += config->tunable[t].value == from->tunable[t].value;
+        best = shared < least ? i : best;
+        least = shared < least ? shared : least;
+    }
+    return best;
+}
+
 /* While nothing has compiled, the next config is taken from anywhere in the order, unless a search made it: neighbours would
- * fail alike. */
+ * fail alike. The second of a kernel of somebody's own is as unlike the first as can be. */
 static int next_in_order(fa_job *job)
 {
     struct fa_job_compile *compile = &job->compile;
-    int *next = compile->order + compile->order_next,
-        left = compile->order_count - compile->order_next;
-    if (job->progress.failed > 0 && job->progress.compiled == 0 && job->search.search == NULL) {
-        uint32_t part = (uint32_t)compile->order_next * 2654435769u; /* of 2^32, spread evenly */
-        int *other = next + ((uint64_t)left * part >> 32), index = *other;
-        *other = *next;
-        *next = index;
-    }
-    compile->order_next++;
-    return *next;
+    const int at = compile->order_next++, left = compile->order_count - at;
+    int *next = compile->order + at, other = 0;
+    const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
+    if (job->progress.compiled > 0 || job->search.search != NULL)
+        return *next;
+    if (at == 1 && fa_family_is_as_is(families->family[job->space.candidate[*next].family]))
+        other = farthest(job, at) - at;
+    else if (job->progress.failed > 0) /* of 2^32, spread evenly */
+        other = (int)((uint64_t)left * ((uint32_t)at * 2654435769u) >> 32);
+    int index = next[other];
+    next[other] = *next;
+    *next = index;
+    return index;
 }
 
 /* For a GPU that is not here nothing is proved. A reference that is a user's must compile all the same: what it cannot
@@ -256,6 +276,21 @@ static bool needs_reference(const fa_job *job)
     const fa_problem *problem = &job->target.problem;
     return job->measuring ||
            !fa_templates_reference_is_builtin(fa_templates_for(job->tuner, problem), problem);
+}
+
+/* A source that did not compile for an earlier problem of this session does not compile now. */
+static bool take_failed(fa_job *job, int index, const char *key)
+{
+    const fa_uncompiled *known = fa_tuner_uncompiled(job->tuner, key);
+    if (known == NULL || job->request->effort == FA_EFFORT_PATIENT)
+        return false;
+    if (index == FA_JOB_REFERENCE) {
+        fa_job_end(job, fa_fail(&job->diag, FA_ECOMPILE, "the reference kernel: %s", known->error));
+        return true;
+    }
+    fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, known->error);
+    fa_job_give_up_family(job, index, known->hopeless);
+    return true;
 }
 
 /* The next config that is not in the store; false: all are under way or done. */
@@ -291,7 +326,8 @@ static bool next_task(void *context, fa_compile_task *ret_task)
         int rc = render(job, index, &rendered);
         if (rc != 0) {
             fa_job_end(job, rc);
-        } else if (!take_stored(job, index, rendered.key)) {
+        } else if (!take_stored(job, index, rendered.key) &&
+                   !take_failed(job, index, rendered.key)) {
             memcpy(ret_task->architecture, rendered.architecture, sizeof rendered.architecture);
             ret_task->source = rendered.source.data; /* the buffer's memory goes on as the source */
             if (!job->prove_only)
@@ -396,6 +432,8 @@ static void compiled(void *context, int index, fa_compile_result *result)
         ran_short(job, index, result->text);
         return;
     }
+    if (result->rc == FA_ECOMPILE)
+        fa_tuner_keep_uncompiled(job->tuner, key_of(job, index), result->text);
     if (index == FA_JOB_REFERENCE) {
         reference_compiled(job, result);
         return;
@@ -407,7 +445,7 @@ static void compiled(void *context, int index, fa_compile_result *result)
             clean = i;
     }
     if (result->rc != 0 && !job->ended)
-        fa_job_give_up_family(job, index);
+        fa_job_give_up_family(job, index, false);
     if (clean != FA_JOB_NOBODY) {
         fa_attempt *attempt = &job->attempt[clean];
         attempt->fresh_cubin = fresh_record(job, clean, attempt->cubin_key, result);

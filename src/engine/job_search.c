@@ -206,6 +206,13 @@ static void stop(fa_job *job)
     job->search.over = true;
 }
 
+void fa_job_search_give_up(fa_job *job, int family)
+{
+    struct fa_job_search *s = &job->search;
+    if (s->search != NULL && !fa_points_give_up(s->points, family))
+        stop(job);
+}
+
 void fa_job_search_more(fa_job *job)
 {
     struct fa_job_search *s = &job->search;
@@ -224,24 +231,34 @@ void fa_job_search_more(fa_job *job)
     job->progress.in_budget = job->space.count + (left > 0 ? (int32_t)left : 0);
 }
 
-/* The defaults, which others are compared with, come first: those that were not told of already. */
+/* Unless it was told of already, or nothing more may be spent. */
+static void join_first(fa_job *job, const int32_t *point)
+{
+    struct fa_job_search *s = &job->search;
+    int64_t spent = fa_search_spent(s->search) + fa_search_pending(s->search);
+    int rc =
+        s->evaluations > 0 && spent >= s->evaluations ? FA_EBUSY : fa_search_join(s->search, point);
+    if (rc == 0)
+        join_order(job, point);
+    else if (rc == FA_ENOMEM)
+        no_memory(job, rc);
+}
+
+/* The defaults, which others are compared with, come first; then of one kernel a config that shares no value with its
+ * default: where neither compiles, the source is to blame. */
 void fa_job_search_begin(fa_job *job)
 {
     struct fa_job_search *s = &job->search;
-    int32_t point[FA_SEARCH_DIMS_MAX];
+    int32_t point[FA_SEARCH_DIMS_MAX], opposite[FA_SEARCH_DIMS_MAX];
     fa_config preset;
     while (s->told < job->space.count && !job->ended)
         tell_next(job);
     for (int i = 0; !job->ended && fa_points_default(s->points, i, &preset); i++) {
-        int64_t spent = fa_search_spent(s->search) + fa_search_pending(s->search);
-        if ((s->evaluations > 0 && spent >= s->evaluations) ||
-            !fa_points_find(s->points, &preset, point))
+        if (!fa_points_find(s->points, &preset, point))
             continue;
-        int rc = fa_search_join(s->search, point);
-        if (rc == 0)
-            join_order(job, point);
-        else if (rc == FA_ENOMEM)
-            no_memory(job, rc);
+        join_first(job, point);
+        if (!job->ended && fa_points_opposite(s->points, point, opposite))
+            join_first(job, opposite);
     }
     fa_job_search_more(job);
 }

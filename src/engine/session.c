@@ -77,6 +77,22 @@ int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag)
     return rc;
 }
 
+fa_uncompiled *fa_tuner_uncompiled(fa_tuner *tuner, const char *key)
+{
+    for (int i = 0; i < FA_UNCOMPILED_MAX; i++)
+        if (strcmp(tuner->uncompiled[i].key, key) == 0)
+            return &tuner->uncompiled[i];
+    return NULL;
+}
+
+void fa_tuner_keep_uncompiled(fa_tuner *tuner, const char *key, const char *error)
+{
+    fa_uncompiled *kept = &tuner->uncompiled[tuner->uncompiled_next++ % FA_UNCOMPILED_MAX];
+    *kept = (fa_uncompiled){.hopeless = false};
+    snprintf(kept->key, sizeof kept->key, "%s", key);
+    snprintf(kept->error, sizeof kept->error, "%s", error);
+}
+
 int fa_tuner_families(fa_tuner *tuner, fa_diag *diag)
 {
     if (tuner->families.count != 0)

@@ -19,12 +19,19 @@
 
 enum {
     FA_UNKEPT_MAX = 16,
+    FA_UNCOMPILED_MAX = 64,
     FA_SOURCES_MAX = 4,
     FA_COMPILE_TIMEOUT_MS = 30000,
     FA_TRIAL_TIMEOUT_MS = 20000
 };
 
 struct fa_source;
+
+/* A source that does not compile, by the key of its cubin. */
+typedef struct fa_uncompiled {
+    char key[FA_HASH_HEX], error[512];
+    bool hopeless; /* no config of its family compiles */
+} fa_uncompiled;
 
 struct fa_tuner {
     char store_path[FA_STORE_PATH_MAX];
@@ -58,6 +65,8 @@ struct fa_tuner {
     bool ignore_system; /* bundles, while the catalogue is predicted anew or a worker measures */
     fa_verification unkept[FA_UNKEPT_MAX]; /* that the store could not keep; the oldest gives way */
     unsigned unkept_next;
+    fa_uncompiled uncompiled[FA_UNCOMPILED_MAX]; /* the oldest gives way */
+    unsigned uncompiled_next;
     bool found_busy; /* by the last lookup of effort CACHED that needed the GPU */
 };
 
@@ -67,6 +76,10 @@ int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag);
 /* That, and FA_EINVAL where one of the named arguments is NULL. */
 int fa_tuner_check_with(const fa_tuner *tuner, bool given, const char *names, fa_diag *diag);
 int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag); /* opens tuner->driver; `work` is held */
+
+/* A source that did not compile in this session; NULL: it is none of them. `work` is held. */
+fa_uncompiled *fa_tuner_uncompiled(fa_tuner *tuner, const char *key);
+void fa_tuner_keep_uncompiled(fa_tuner *tuner, const char *key, const char *error);
 
 /* Loads tuner->families, which do not change afterwards; `work` is held. */
 int fa_tuner_families(fa_tuner *tuner, fa_diag *diag);
