@@ -242,9 +242,6 @@ def a_bundles_winners_are_listed_by_gpu_and_problem():
                          (("none", False), ("none", True), ("bottom-right", False))])
         for verb in (["show"], ["show", "all.fab"]):
             tap.equal([len(place.json(*verb, one, "--no-window")["winners"]) for one in ("--lse", "--no-lse")], [2, 4])
-        one = ["export", "--t4", "t4.json", "--gpu", "L4", "--causal", "none"]
-        tap.has(place.run(*one, status=2).stderr, "2 problems agree with these options")
-        tap.has(place.run(*one, "--no-lse", status=1).stderr, "no trial of this problem was measured")
         newest = [winner["answer"]["unix_time"] for winner in place.json("show")["winners"]]
         tap.equal(newest, sorted(newest, reverse=True))
 
@@ -304,7 +301,7 @@ def what_is_asked_wrongly_says_what_to_do():
                 (["export", "--unsigned", "--out", "none/a/x.fab"], "the folder none/a does not exist"),
                 (["export", "--records", "none/x.jsonl"], "the folder none does not exist"),
                 *((arguments, "none.x: there is no such file") for arguments in (
-                    ["import", "none.x"], ["show", "none.x"], ["replay", "none.x"], ["sweep", "--baseline", "none.x"],
+                    ["import", "none.x"], ["show", "none.x"], ["sweep", "--baseline", "none.x"],
                     ["export", "--unsigned", "--out", "x.fab", "--from-records", "none.x"])),
         ]:
             tap.has(place.run(*arguments, status=2).stderr, sentence)

@@ -83,17 +83,15 @@ def what_verbs_print_under_json_is_what_json_md_says():
     asked = {"tune": ["tune", "--gpu", "L4", *SMALL], "explain": ["explain", "--gpu", "L4", *SMALL],
              "show --why": ["show", "--why", "--gpu", "L4", *SMALL], "sweep": ["sweep", "--gpu", "L4", *SMALL],
              "export": ["export", "--out", "a.fab"], "show FILE": ["show", "a.fab"], "import": ["import", "a.fab"], "rm": ["rm", "--all"],
-             "replay": ["replay", "space.json"], "check": ["check", os.path.join(SOURCE, "tests/specifications/conv2d.cu")],
+             "check": ["check", os.path.join(SOURCE, "tests/specifications/conv2d.cu")],
              "compare": ["compare", "store.db", "store.db"], "worker": ["worker", "--idle-exit", "1s"],
              "run": ["run", *SMALL]}
     space = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
     order = ["tune", "explain", "show", "show --why", "sweep", "sweep --status", "sweep --list", "keygen", "export", "show FILE",
-             "import", "compare", "rm", "replay", "check", "doctor", "gpus", "config", "trust list", "queue", "worker",
+             "import", "compare", "rm", "check", "doctor", "gpus", "config", "trust list", "queue", "worker",
              "run", "version"]
     tap.equal(set(told), {*order, "help --json"})
     with Place(space=space) as place:
-        with open(os.path.join(place.folder, "space.json"), "w", encoding="utf-8") as file:
-            file.write('{"tune_params_keys": ["x"], "cache": {"1": {"x": 1, "time": 2}}}')
         for command in order:
             if command == "run":
                 place.use_fake_driver("device name=NVIDIA_L4 sm=89 sms=58\n")

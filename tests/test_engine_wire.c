@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "problem.h"
+#include "search.h"
 #include "trial.h"
 
 #include <locale.h>
@@ -248,8 +249,7 @@ struct value {
 /* The name of a strategy, or NULL. */
 static const char *random_strategy(void)
 {
-    const char *summary;
-    return maybe() ? fa_replay_strategy(below(7), &summary) : NULL;
+    return maybe() ? fa_search_strategy(below(4)) : NULL;
 }
 
 static void make_ask(struct value *v)

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The examples do what they say."""
+import json
 import os
 import subprocess
+import sys
 
 import tap
 from fleet import Host, InFile
@@ -79,7 +81,60 @@ def slurm_worker_drains_the_queue_on_a_store_of_the_nodes_own():
         tap.has(done.stderr, "FA_TUNE_STORE")
 
 
+ENTRIES = {"%d,%d" % (x, y): {"x": x, "y": y, "time": 1 + (x - 7) ** 2 + (y - 3) ** 2} for x in range(16) for y in range(16)}
+FAILED = {"20,1": {"x": 20, "y": 1, "time": "InvalidConfig"}, "21,1": {"x": 21, "y": 1, "__error__": "CompilationFailedConfig"},
+          "22,1": {"x": 22, "y": 1, "time": "RuntimeFailedConfig"}, "23,1": {"x": 23, "y": 1, "time": 1e20}}
+CACHE = {"kernel_name": "hill", "device_name": "a GPU", "tune_params_keys": ["x", "y"], "cache": {**ENTRIES, **FAILED}}
+REPLAY = os.path.join(BUILD, "tests", "search_replay")
+
+
+def replayed(place, *arguments, status=0):
+    done = subprocess.run([REPLAY, *arguments], cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+                          check=False, timeout=DEADLINE)
+    tap.equal(done.returncode, status)
+    return done.stdout if status == 0 else done.stderr
+
+
+def a_problems_configs_travel_as_t4_and_are_replayed():
+    with Place(space=dict(EIGHT, STAGES=[1]), script="device name=NVIDIA_L4 sm=89 sms=58\nfault BLOCK_M=64;BLOCK_N=32; wrong\n") as place:
+        place.run("--seq", "128", "--quiet")
+        explained = place.run("explain", "--seq", "128", "--json").stdout
+        text = subprocess.run([sys.executable, os.path.join(SOURCE, "examples", "t4.py")], input=explained, stdout=subprocess.PIPE,
+                              encoding="utf-8", check=True).stdout
+        results = json.loads(text)["results"]
+        tap.equal(sorted(one["invalidity"] for one in results), ["correct"] * 3 + ["correctness"])
+        with open(os.path.join(place.folder, "t4.json"), "w", encoding="utf-8") as file:
+            file.write(text)
+        told = replayed(place, "t4.json").splitlines()
+        tap.has(told[0], "4 configs of 2 parameters, 0 did not compile, 1 failed")
+        tap.equal(told[2].split(), ["auto", "1.000", "1.000", "4", "exhaustive"])
+
+
+def recorded_spaces_are_searched_by_every_strategy():
+    with Place(space=None) as place:
+        text = json.dumps(CACHE)
+        for name, content in (("hill.json", text), ("open.json", text[:-2] + ","), ("torn.json", text[:500]), ("deep.json", "[" * 1000),
+                              ("other.json", "{}"), ("empty.json", '{"results": []}'),
+                              ("rate.json", json.dumps(dict(CACHE, objective="GFLOP/s", cache={"1": {"x": 1, "y": 1, "GFLOP/s": 5}})))):
+            with open(os.path.join(place.folder, name), "w", encoding="utf-8") as file:
+                file.write(content)
+        how = ("--strategy", "all", "--evaluations", "40", "--repeats", "5")
+        told = replayed(place, "hill.json", *how)
+        tap.has(told, "hill on a GPU: 259 configs of 2 parameters, 1 did not compile, 2 failed")
+        rows = {line.split()[0]: line.split()[1:] for line in told.splitlines()[2:]}
+        tap.equal(list(rows), ["auto", "exhaustive", "random", "surrogate"])
+        tap.equal((rows["surrogate"][0], rows["auto"]), ("1.000", [*rows["surrogate"], "surrogate"]))
+        tap.equal((replayed(place, "hill.json", *how), replayed(place, "open.json", *how)), (told, told))
+        tap.has(replayed(place, "rate.json"), "1.000")
+        for arguments, says in ((("other.json",), "neither a cache file"), (("torn.json",), "torn.json"), (("deep.json",), "nested deeper"),
+                                (("none.json",), "none.json"), (("empty.json",), "has 0 configs"), ((".",), "it is a folder")):
+            tap.has(replayed(place, *arguments, status=2), says)
+        tap.has(replayed(place, "hill.json", "--strategy", "guess", status=1), 'no strategy "guess"')
+
+
 tap.main([
+    a_problems_configs_travel_as_t4_and_are_replayed,
+    recorded_spaces_are_searched_by_every_strategy,
     compile_for_absent_gpu_writes_a_cubin_and_its_geometry,
     tune_and_launch_without_a_gpu_ends_with_77,
     tune_and_launch_tunes_once_and_the_next_process_finds_the_winner,

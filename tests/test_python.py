@@ -649,8 +649,8 @@ def a_kernel_of_ones_own_is_tuned_and_called():
                 Exchanged((2,), [1, 1], dtype=(producer.INT, 32))]
         gather(*ints)
         tap.equal(list(ints[0].read()), [-6, -6])
-        many = fa_tune.tune_kernel(os.path.join(folder, "many.cu"), n=70, evaluations=5, strategy="greedy")
-        tap.equal((many.answer.strategy, many.answer.funnel["space"], many.answer.funnel["measured"]), ("greedy", 2985984, 5))
+        many = fa_tune.tune_kernel(os.path.join(folder, "many.cu"), n=70, evaluations=5, strategy="random")
+        tap.equal((many.answer.strategy, many.answer.funnel["space"], many.answer.funnel["measured"]), ("random", 2985984, 5))
         again = fa_tune.tune(operation=many.operation, n=70, evaluations=7, seconds=60, again=True)
         tap.equal(again.funnel["measured"], 7)
         # Another text of the same name is another kernel, and both stay what they are.

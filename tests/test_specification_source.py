@@ -170,9 +170,6 @@ def a_tunable_may_be_a_fraction_or_a_text():
         tap.has(place.run("explain", path).stdout, "  1  axpy        128   float  -2.25     0 ")
         tap.has(place.run("report", path, "--format", "csv").stdout, "THREADS=128 TYPE=float PART=-2.25 FAST=0")
         tap.has(place.run("report", path, "--format", "json").stdout, "-2.25")
-        place.run("export", path, "--t4", "t4.json")
-        with open(os.path.join(place.folder, "t4.json"), encoding="utf-8") as file:
-            tap.equal({row["configuration"]["TYPE"] for row in json.load(file)["results"]}, {"float", "double"})
         for key, wrong, sentence in (("restrictions", ["TYPE > 1"], "a text is used as a number"), ("grid", "TYPE", "is a text"),
                                      ("block", "64 * PART", "is a fraction"), ("tune", {"THREADS": [64, "x"]}, "or all be texts"),
                                      ("tune", {"THREADS": ["a;b"]}, "is no value"), ("default", {"TYPE": "half"}, "is half, which is not")):

@@ -310,13 +310,6 @@ def forgotten(place, done):
     return done.stdout.splitlines()[-1].split(", which is")[0], place.run("show").stdout
 
 
-def write_hill(place):
-    """A recorded space of 64 points."""
-    entries = {"%d,%d" % (x, y): {"x": x, "y": y, "time": 1 + (x - 3) ** 2 + y} for x in range(8) for y in range(8)}
-    with open(os.path.join(place.folder, "hill.json"), "w", encoding="utf-8") as file:
-        json.dump({"kernel_name": "hill", "device_name": "a GPU", "tune_params_keys": ["x", "y"], "cache": entries}, file)
-
-
 WALKS = {
     "show": Walk(lambda place: ["show"]),
     "show_json": Walk(lambda place: ["show", "--json"]),
@@ -335,8 +328,6 @@ WALKS = {
                     remove_bundle, import_between, script=L4 + FAST, beyond="export"),
     "import": Walk(lambda place: ["import", bundle_of(place), "--allow-unsigned", "--quiet"], shown, new_problem,
                    make_bundle, reads=False),
-    "replay": Walk(lambda place: ["replay", "hill.json", "--strategy", "surrogate", "--evaluations", "24", "--repeats", "2"],
-                   prepare=write_hill),
     "rm": Walk(lambda place: ["rm", "--gpu", "L4"], forgotten, new_problem, reads=False, takes=3),
     "predict": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet"], configs, new_problem, reads=False),
     "search": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet", "--jobs", "1", "--strategy", "random", "--seed", "1"],

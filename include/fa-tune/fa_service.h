@@ -87,7 +87,7 @@ FA_API int fa_progress_read(const char *text, size_t size, fa_progress *ret_prog
 /* ---- sweeps ---------------------------------------------------------------------------------*/
 /* {"items": [{"problem": {…}, "gpu": "L4"}, …], "plan": "…", "effort": "measure", "again": false,
  *  "exact": false, "restart": false, "ordinal": 0, "budget": {"seconds": 60, "trials": null, …},
- *  "strategy": "greedy", "evaluations": 1000, "seconds_each": 30}
+ *  "strategy": "random", "evaluations": 1000, "seconds_each": 30}
  *
  * Only items are needed; a problem is as in fa_ask. On success the items are the caller's to free()
  * and ret_request's plan points to the one given (NULL without one). */

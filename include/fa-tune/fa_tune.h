@@ -31,7 +31,6 @@
 #include "fa_bundle.h"      /* winners in signed files */
 #include "fa_contact.h"     /* why an answer was chosen, and how good predictions were */
 #include "fa_problem.h"     /* problems of any operation, by the names of their fields */
-#include "fa_replay.h"      /* ways of searching, tried on recorded spaces */
 #include "fa_report_data.h" /* what is stored about each problem */
 #include "fa_service.h"     /* what a service and its clients say to each other */
 #include "fa_sweep.h"       /* grids of problems, hosts that share a store, times of others' kernels */

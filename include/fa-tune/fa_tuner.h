@@ -268,7 +268,7 @@ typedef struct fa_request {
     /* A space of more than 20,000 configs is searched; so is any other when these bound what may be spent, or name a
      * strategy; seconds alone make no search of effort PREDICT. What does not compile costs no evaluation, and what is
      * on record is counted as spent. */
-    const char *strategy; /* as fa_replay_strategy() names them; NULL: "auto" */
+    const char *strategy; /* exhaustive, random or surrogate; NULL: "auto" */
     /* configs that may be measured, or compiled where the GPU is not here: at most 20,000; 0: 500 where the space
      * is too large and no seconds are given, else no bound */
     int32_t evaluations;

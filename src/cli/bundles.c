@@ -289,8 +289,6 @@ int cli_export(cli_run *run)
     const char *out = run->options->bundle.out, *file = from != NULL ? from : to;
     fa_records_info records = {0};
     fa_bundle_info bundle = {0};
-    if (run->options->bundle.t4 != NULL)
-        return cli_export_t4(run);
     int rc;
     if ((rc = check_export_options(run->options, &run->diag)) != 0 ||
         (rc = fa_output_check(to != NULL ? to : out, &run->diag)) != 0 ||

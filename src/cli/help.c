@@ -16,7 +16,7 @@ static const struct {
     const char *heading, *verbs; /* names between spaces */
 } sections[] = {
     {"Tune", " tune sweep explain check "},
-    {"Look at results", " show report run compare replay "},
+    {"Look at results", " show report run compare "},
     {"Share", " export import keygen trust "},
     {"Hosts and fleets", " serve worker queue "},
     {"Maintenance", " rm config completion doctor gpus version "},
@@ -230,7 +230,7 @@ static void add_option(void *context, const cli_option_spec *spec)
     int index = cli_option_field(spec);
     const fa_field *field = index >= 0 ? &listing->operation->field[index] : NULL;
     bool list = spec->value != NULL && strcmp(spec->value, "LIST") == 0;
-    const char *const *choices = spec->kind == KIND_CHOICE ? spec->choices : NULL;
+    const char *const *choices = spec->choices;
     char letter[3] = {'-', cli_option_letter(spec), 0};
     if (field != NULL)
         choices = field->choice;
@@ -248,12 +248,6 @@ static void add_option(void *context, const cli_option_spec *spec)
         fa_json_push(names, cJSON_CreateString("both"));
     for (int i = 0; strcmp(spec->name, "--operation") == 0 && fa_operation_at(i) != NULL; i++)
         fa_json_push(names, cJSON_CreateString(fa_operation_at(i)->name));
-    const bool strategies = strcmp(spec->name, "--strategy") == 0;
-    const char *summary;
-    for (int i = 0; strategies && fa_replay_strategy(i, &summary) != NULL; i++)
-        fa_json_push(names, cJSON_CreateString(fa_replay_strategy(i, &summary)));
-    if (strategies && spec->group == CLI_GROUP_REPLAY)
-        fa_json_push(names, cJSON_CreateString("all"));
     if (strcmp(spec->name, "--model") == 0)
         cli_options_models(listing->operation, names);
     fa_json_push(listing->options, option);

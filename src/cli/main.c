@@ -115,9 +115,7 @@ static const cli_verb verbs[] = {
      "defaults below do not apply.\n\n"
      "Records are the winners as text, one winner a line, for version control:\n\n"
      "  fa-tune export --records FILE                       the winners into FILE\n"
-     "  fa-tune export --from-records FILE --out all.fab    FILE into a bundle\n\n"
-     "Trials in the T4 format, which other auto-tuners and `fa-tune replay` read:\n\n"
-     "  fa-tune export --t4 FILE --gpu L4 --seq 512         all trials of a problem\n",
+     "  fa-tune export --from-records FILE --out all.fab    FILE into a bundle\n",
      cli_export},
     {"import",
      CLI_GROUP_IMPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
@@ -203,13 +201,6 @@ static const cli_verb verbs[] = {
      "Exit status 1 when a winner is slower by more than the margin with confidence (the low end of its\n"
      "interval in NEW over the high end in OLD), or when there was nothing to compare.\n",
      cli_compare},
-    {"replay", CLI_GROUP_REPLAY | CLI_GROUP_JSON,
-     "compare search strategies on a recorded space, without a GPU",
-     "FILE is a cache file of Kernel Tuner or a result in the T4 format (JSON) of a fully measured\n"
-     "space. Each repeat is one search with --evaluations evaluations; configs that violate a restriction\n"
-     "or do not compile are not counted.\n\n"
-     "  fa-tune replay A100.json --strategy all\n",
-     cli_replay},
     {"doctor",
      CLI_GROUP_SETTINGS | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "check driver, NVRTC, GPU, store and service, with advice",

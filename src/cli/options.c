@@ -20,6 +20,7 @@
 
 /* A choice's index is its value. */
 static const char *const formats[] = {"", "html", "md", "csv", "json", NULL};
+static const char *const strategies[] = {"exhaustive", "random", "surrogate", "auto", NULL};
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
 #define ANY_VERB (1u << 31)
@@ -73,9 +74,8 @@ static const cli_option_spec specs[] = {
      "limit for proving and timing one config (20s)"},
     {"--seed", CLI_GROUP_TUNE, KIND_SEED, AT(seed), 0, ((int64_t)1 << 53) - 1, NULL, "N",
      "seed of the inputs (0: a new one, kept with each trial)"},
-    TEXT(
-        "--strategy", CLI_GROUP_SEARCH | CLI_GROUP_SWEEP, search.strategy, "NAME",
-        "how to search the space: exhaustive, random, greedy, annealing, evolution, surrogate or auto"),
+    {"--strategy", CLI_GROUP_SEARCH | CLI_GROUP_SWEEP, KIND_TEXT, AT(search.strategy), 0, 0,
+     strategies, "NAME", "how to search the space: exhaustive, random, surrogate or auto"},
 
     {.kind = KIND_HEADING, .help = "Budget"},
     {"--evaluations", CLI_GROUP_SEARCH | CLI_GROUP_SWEEP, KIND_INTEGER, AT(search.evaluations), 1,
@@ -133,8 +133,6 @@ static const cli_option_spec specs[] = {
          "with --records: first predict winners for every GPU type that is known"),
     TEXT("--from-records", CLI_GROUP_EXPORT, bundle.from_records, "FILE",
          "compile the winners of this file of records instead of the store's"),
-    TEXT("--t4", CLI_GROUP_EXPORT, bundle.t4, "FILE",
-         "write the trials of one problem as T4 JSON instead"),
     FLAG("--allow-unsigned", CLI_GROUP_IMPORT, bundle.allow_unsigned, "accept an unsigned bundle"),
     {"--older-than", CLI_GROUP_FORGET, KIND_PAST, AT(forget.older_than), 0, 0, NULL, "AGE",
      "problems last tuned before an age (30d, 12h) or a date (2026-01-31)"},
@@ -145,16 +143,6 @@ static const cli_option_spec specs[] = {
     TEXT("--out", CLI_GROUP_KEYGEN, bundle.out, "FILE",
          "file of the secret key (fa-tune/key in the configuration directory)"),
     TEXT("--name", CLI_GROUP_TRUST, bundle.name, "NAME", "name of the key's owner"),
-    TEXT("--strategy", CLI_GROUP_REPLAY, replay.strategy, "NAME",
-         "exhaustive, random, greedy, annealing, evolution, surrogate, all or auto (auto)"),
-    {"--evaluations", CLI_GROUP_REPLAY, KIND_INTEGER, AT(replay.evaluations), 1, 1000000, NULL, "N",
-     "configs that one search may measure (100)"},
-    {"--repeats", CLI_GROUP_REPLAY, KIND_INTEGER, AT(replay.repeats), 1, 100000, NULL, "N",
-     "searches, each with the next seed (100)"},
-    {"--batch", CLI_GROUP_REPLAY, KIND_INTEGER, AT(replay.batch), 1, 1024, NULL, "N",
-     "configs per step, as with this many compile workers (1)"},
-    {"--seed", CLI_GROUP_REPLAY, KIND_SEED, AT(seed), 0, ((int64_t)1 << 53) - 1, NULL, "N",
-     "seed of the first search (0)"},
 
     {.kind = KIND_HEADING, .help = "Stores and templates"},
     TEXT("--store", CLI_GROUP_STORE, store, "FILE",
@@ -246,7 +234,6 @@ static const struct {
     {CLI_GROUP_IMPORT, {"FILE"}, " FILE"},
     {CLI_GROUP_TRUST, {"list, add or remove", "[KEY]"}, " list|add|remove [KEY]"},
     {CLI_GROUP_SHOW, {"[FILE]"}, " [FILE]"},
-    {CLI_GROUP_REPLAY, {"FILE"}, " FILE"},
     {CLI_GROUP_COMPARE, {"OLD", "NEW"}, " OLD NEW"},
     {CLI_GROUP_COMPLETION, {"bash, zsh or fish"}, " bash|zsh|fish"},
     {CLI_GROUP_CHECK, {NULL}, " FILE.cu"}, /* read before all options */

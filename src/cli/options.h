@@ -101,7 +101,6 @@ enum {
     CLI_GROUP_SERVER = 1 << 25, /* --server */
     CLI_GROUP_EFFORT = 1 << 26, /* how well it is to be tuned */
     CLI_GROUP_FORGET = 1 << 27,
-    CLI_GROUP_REPLAY = 1 << 28,
     CLI_GROUP_SEARCH = 1 << 29, /* how a space is searched, and what that may spend */
     CLI_GROUP_CHECK = 1 << 30   /* the file of a kernel comes first */
 };
@@ -144,7 +143,7 @@ typedef struct cli_options {
     unsigned format; /* CLI_FORMAT_… */
     const char *out; /* file; NULL: stdout */
     struct {         /* of export, import, keygen and trust */
-        const char *out, *key, *records, *from_records, *t4, *name;
+        const char *out, *key, *records, *from_records, *name;
         bool predict, no_signature, allow_unsigned;
     } bundle;
     bool dry_run;           /* of import and rm */
@@ -165,10 +164,6 @@ typedef struct cli_options {
         const char *stop;   /* a sweep's key, or its beginning */
         double idle_exit_s; /* 0: not given */
     } fleet;
-    struct { /* of replay; 0 and NULL: not given */
-        const char *strategy;
-        int32_t evaluations, repeats, batch;
-    } replay;
     struct { /* of a tune that searches */
         const char *strategy;
         int32_t evaluations;

@@ -302,7 +302,7 @@ static int check_folder(const cli_verb *verb, const char *path, fa_diag *diag)
 
 static int check_inputs(const cli_verb *verb, const cli_options *options, fa_diag *diag)
 {
-    enum { READS = CLI_GROUP_IMPORT | CLI_GROUP_SHOW | CLI_GROUP_REPLAY };
+    enum { READS = CLI_GROUP_IMPORT | CLI_GROUP_SHOW };
     const bool reads = (verb->groups & READS) != 0;
     int rc;
     if ((rc = check_input(reads ? options->operand[0] : NULL, diag)) != 0 ||

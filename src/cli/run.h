@@ -108,7 +108,6 @@ int cli_run_config(cli_run *run);
 int cli_show(cli_run *run);
 int cli_report(cli_run *run);
 int cli_export(cli_run *run);
-int cli_export_t4(cli_run *run); /* where --t4 is given (verb_replay.c) */
 int cli_import(cli_run *run);
 int cli_keygen(cli_run *run);
 int cli_trust(cli_run *run);
@@ -120,7 +119,6 @@ int cli_compare(cli_run *run);
 int cli_doctor(cli_run *run);
 int cli_gpus(cli_run *run);
 int cli_config(cli_run *run);
-int cli_replay(cli_run *run);
 /* show FILE.fab (bundles.c). */
 int cli_show_bundle(cli_run *run);
 

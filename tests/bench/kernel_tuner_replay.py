@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel Tuner's strategies on recorded spaces, in its simulation mode, as `fa-tune replay` measures ours: optimum ÷ found.
+"""Kernel Tuner's strategies on recorded spaces, in its simulation mode, as `search_replay` measures ours: optimum ÷ found.
 
     python3 tests/bench/kernel_tuner_replay.py [--repeats 20] [--evaluations 100] CACHE_FILE…
 

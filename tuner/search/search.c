@@ -15,34 +15,27 @@ struct fa_search {
     void *state;
 };
 
+/* NULL: "auto". */
 static const fa_strategy *const strategies[] = {
-    &fa_strategy_exhaustive, &fa_strategy_random,    &fa_strategy_greedy,
-    &fa_strategy_annealing,  &fa_strategy_evolution, &fa_strategy_surrogate,
+    NULL,
+    &fa_strategy_exhaustive,
+    &fa_strategy_random,
+    &fa_strategy_surrogate,
 };
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
-const char *fa_search_strategy(int i, const char **ret_summary)
+const char *fa_search_strategy(int i)
 {
-    if (i < 0 || i > STRATEGIES)
-        return NULL;
-    *ret_summary = i == 0 ? "chooses one of these by the space's size and the budget"
-                          : strategies[i - 1]->summary;
-    return i == 0 ? "auto" : strategies[i - 1]->name;
+    return i < 0 || i >= STRATEGIES ? NULL : strategies[i] == NULL ? "auto" : strategies[i]->name;
 }
 
-static int check_strategy(const char **name, fa_diag *diag)
+/* -1: there is none of that name. */
+static int find_strategy(const char *name)
 {
-    const char *is, *summary;
-    for (int i = 0; (is = fa_search_strategy(i, &summary)) != NULL; i++)
-        if (strcmp(is, *name) == 0) {
-            *name = is;
-            return 0;
-        }
-    return fa_fail(
-        diag, FA_EINVAL,
-        "there is no strategy \"%.60s\": use auto, exhaustive, random, greedy, annealing, "
-        "evolution or surrogate",
-        *name);
+    int i = STRATEGIES - 1;
+    while (i >= 0 && strcmp(fa_search_strategy(i), name) != 0)
+        i--;
+    return i;
 }
 
 int fa_search_check(const char **strategy, int32_t evaluations, double seconds, fa_diag *diag)
@@ -52,7 +45,15 @@ int fa_search_check(const char **strategy, int32_t evaluations, double seconds, 
                        evaluations, FA_SPACE_MAX);
     if (!(seconds >= 0 && seconds <= 1e9))
         return fa_fail(diag, FA_EINVAL, "seconds must be 0 to 10^9");
-    return *strategy != NULL ? check_strategy(strategy, diag) : 0;
+    if (*strategy == NULL)
+        return 0;
+    int at = find_strategy(*strategy);
+    if (at < 0)
+        return fa_fail(diag, FA_EINVAL,
+                       "there is no strategy \"%.60s\": use auto, exhaustive, random or surrogate",
+                       *strategy);
+    *strategy = fa_search_strategy(at);
+    return 0;
 }
 
 int fa_search_twos(double number)
@@ -64,8 +65,7 @@ int fa_search_twos(double number)
 }
 
 /* ---- which one ------------------------------------------------------------------------------*/
-/* A space of so many combinations is counted, and a model of more points than these is slow to make. */
-enum { COUNTED_MAX = 1 << 17, MODELLED_MAX = 600 };
+enum { COUNTED_MAX = 1 << 17 /* combinations of a space that is counted */ };
 
 /* Whether all points can be tried. */
 static bool is_affordable(const fa_walk *walk)
@@ -76,18 +76,6 @@ static bool is_affordable(const fa_walk *walk)
     for (uint64_t rank = 0; rank < walk->size && count <= walk->expected; rank++)
         count += fa_walk_valid(walk, rank);
     return count <= walk->expected;
-}
-
-static const fa_strategy *choose(const fa_walk *walk, const char *name)
-{
-    if (name == NULL || strcmp(name, "auto") == 0)
-        return is_affordable(walk)              ? &fa_strategy_exhaustive
-               : walk->expected <= MODELLED_MAX ? &fa_strategy_surrogate
-                                                : &fa_strategy_evolution;
-    for (int i = 0; i < STRATEGIES; i++)
-        if (strcmp(strategies[i]->name, name) == 0)
-            return strategies[i];
-    return NULL;
 }
 
 static int check_space(const fa_search_space *space, fa_diag *diag)
@@ -111,7 +99,10 @@ int fa_search_open(const fa_search_space *space, const fa_search_options *option
                    fa_search **ret_search, fa_diag *diag)
 {
     *ret_search = NULL;
+    int at = options->strategy == NULL ? 0 : find_strategy(options->strategy);
     int rc = check_space(space, diag);
+    if (rc == 0 && at < 0)
+        rc = fa_fail(diag, FA_EINVAL, "there is no strategy \"%s\"", options->strategy);
     if (rc == 0 && options->evaluations < 1)
         rc = fa_fail(diag, FA_EINVAL, "a search needs at least one evaluation");
     if (rc != 0)
@@ -119,11 +110,10 @@ int fa_search_open(const fa_search_space *space, const fa_search_options *option
     fa_search *search = calloc(1, sizeof *search);
     if (search == NULL || fa_walk_init(&search->walk, space, options) != 0)
         goto no_memory;
-    search->strategy = choose(&search->walk, options->strategy);
-    if (search->strategy == NULL) {
-        fa_search_close(search);
-        return fa_fail(diag, FA_EINVAL, "there is no strategy \"%s\"", options->strategy);
-    }
+    search->strategy = strategies[at];
+    if (search->strategy == NULL)
+        search->strategy =
+            is_affordable(&search->walk) ? &fa_strategy_exhaustive : &fa_strategy_surrogate;
     search->state = calloc(1, search->strategy->size + 1);
     if (search->state == NULL)
         goto no_memory;
@@ -156,16 +146,13 @@ int fa_search_propose(fa_search *search, int count, int32_t *ret_points)
     fa_walk *walk = &search->walk;
     int found = 0;
     while (found < count && walk->spent + walk->pending < walk->evaluations) {
-        int32_t tag = -1;
-        uint64_t rank = search->strategy->next(walk, search->state, &tag);
+        uint64_t rank = search->strategy->next(walk, search->state);
         if (walk->no_memory)
             return FA_ENOMEM;
         if (rank == FA_NO_POINT)
             break;
-        fa_known *known = fa_walk_add(walk, rank);
-        if (known == NULL)
+        if (fa_walk_add(walk, rank) == NULL)
             return found > 0 ? found : FA_ENOMEM;
-        known->tag = tag;
         fa_walk_point(walk, rank, ret_points + found++ * walk->space.dims);
     }
     return found;
@@ -208,8 +195,6 @@ int fa_search_tell(fa_search *search, const int32_t *point, double cost)
     walk->spent += known->cost != FA_SEARCH_UNBUILT;
     if (costs && (walk->best == SIZE_MAX || cost < walk->known[walk->best].cost))
         walk->best = (size_t)(known - walk->known);
-    if (search->strategy->told != NULL)
-        search->strategy->told(walk, search->state, known);
     return 0;
 }
 

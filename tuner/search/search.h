@@ -54,8 +54,8 @@ typedef struct fa_search_options {
 
 typedef struct fa_search fa_search;
 
-/* The name and one line about the i-th strategy; NULL past the last. */
-const char *fa_search_strategy(int i, const char **ret_summary);
+/* The name of the i-th strategy; NULL past the last. */
+const char *fa_search_strategy(int i);
 /* Checks how a space is to be searched (fa_request). *strategy, where it is not NULL, becomes the name that is valid
  * for good. FA_EINVAL with a sentence. */
 int fa_search_check(const char **strategy, int32_t evaluations, double seconds, fa_diag *diag);

@@ -495,10 +495,9 @@ static void refresh(fa_walk *walk, struct surrogate *s)
     }
 }
 
-static uint64_t surrogate_next(fa_walk *walk, void *state, int32_t *ret_tag)
+static uint64_t surrogate_next(fa_walk *walk, void *state)
 {
     struct surrogate *s = state;
-    (void)ret_tag;
     if (!s->ready)
         s->broken = !begin(walk, s);
     int count = 0, first = 4 + s->gp.dims;
@@ -534,8 +533,6 @@ static uint64_t surrogate_next(fa_walk *walk, void *state, int32_t *ret_tag)
 }
 
 const fa_strategy fa_strategy_surrogate = {.name = "surrogate",
-                                           .summary =
-                                               "a Gaussian process learns where to look next",
                                            .size = sizeof(struct surrogate),
                                            .next = surrogate_next,
                                            .end = surrogate_end};

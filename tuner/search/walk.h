@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every strategy of a search stands on: points as numbers, which of them are known, draws and neighbours; and
- * recordings, over which strategies are compared.
+ * What every strategy of a search stands on: points as numbers, which of them are known, draws and neighbours.
  */
 #ifndef FA_SEARCH_WALK_H
 #define FA_SEARCH_WALK_H
 
-#include "fa_replay.h"
 #include "search.h"
 
 #define FA_NO_POINT UINT64_MAX
@@ -14,7 +12,6 @@
 typedef struct fa_known {
     uint64_t rank;
     double cost; /* 0: under way; FA_SEARCH_UNBUILT, FA_SEARCH_FAILED */
-    int32_t tag; /* the strategy's; -1: not proposed by it */
 } fa_known;
 
 /* What is known of a space. A point's rank is its number among all combinations, whether they exist or not. */
@@ -62,37 +59,13 @@ uint64_t fa_walk_mutate(fa_walk *walk, uint64_t rank, double share);
 
 /* A strategy. */
 typedef struct fa_strategy {
-    const char *name, *summary;
+    const char *name;
     size_t size; /* of its state, all 0 at first */
-    /* A point that exists and is not known, and its tag; FA_NO_POINT: nothing now. */
-    uint64_t (*next)(fa_walk *walk, void *state, int32_t *ret_tag);
-    void (*told)(fa_walk *walk, void *state, const fa_known *known); /* may be NULL */
-    void (*end)(void *state);                                        /* may be NULL */
+    /* A point that exists and is not known; FA_NO_POINT: nothing now. */
+    uint64_t (*next)(fa_walk *walk, void *state);
+    void (*end)(void *state); /* may be NULL */
 } fa_strategy;
 
-extern const fa_strategy fa_strategy_exhaustive, fa_strategy_random, fa_strategy_greedy,
-    fa_strategy_annealing, fa_strategy_evolution, fa_strategy_surrogate;
-
-/* ---- a space that somebody measured (recorded.c) ---------------------------------------------*/
-/* A space that somebody measured, read from a file that may be anybody's: a cache file of Kernel Tuner, also one that
- * was never closed, or a result in the T4 format. The values of its parameters are those that occur. */
-typedef struct fa_recorded {
-    fa_replay_space about;
-    fa_walk walk;                      /* knows every point with its cost */
-    uint8_t *twos[FA_SEARCH_DIMS_MAX]; /* of each value of a parameter, for fa_search_space */
-} fa_recorded;
-
-/* FA_EINVAL with a sentence, FA_EIO, FA_ENOTFOUND, FA_ENOMEM; then there is nothing to free. */
-int fa_recorded_read(const char *path, fa_recorded *ret_recorded, fa_diag *diag);
-/* The same of a text, which is `where`. */
-int fa_recorded_parse(const char *text, size_t size, const char *where, fa_recorded *ret_recorded,
-                      fa_diag *diag);
-void fa_recorded_free(fa_recorded *recorded);
-
-/* Whether the point was recorded, and what its values are, for fa_search_space: `context` is the fa_recorded. */
-bool fa_recorded_valid(void *context, const int32_t *point);
-int fa_recorded_twos(void *context, int dim, int32_t value);
-/* What fa_search_tell() is to be told of a valid point. */
-double fa_recorded_cost(const fa_recorded *recorded, const int32_t *point);
+extern const fa_strategy fa_strategy_exhaustive, fa_strategy_random, fa_strategy_surrogate;
 
 #endif

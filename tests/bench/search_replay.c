@@ -1,11 +1,18 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "walk.h"
-
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How well each way of searching does, without a GPU, on a space that somebody measured whole: a cache file of Kernel Tuner,
+ * also one that was never closed, or a result in the T4 format (examples/t4.py writes such files).
+ *
+ *     search_replay FILE [--strategy NAME|all] [--evaluations 100] [--repeats 100] [--batch 1] [--seed 0]
+ *
+ * Prints the median and the tenth percentile of optimum / found: 1 is the best config on record. Each repeat is one search
+ * with the next seed; configs that violate a restriction or do not compile are not counted.
+ */
 #include "buf.h"
 #include "error.h"
-#include "fa_replay.h"
 #include "json.h"
 #include "search.h"
+#include "walk.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +20,18 @@
 #include <string.h>
 #include <strings.h>
 
-enum { FILE_MAX = 1 << 29, ENTRIES_MAX = 10 * 1000 * 1000 };
+enum { FILE_MAX = 1 << 29, ENTRIES_MAX = 10 * 1000 * 1000, BATCH_MAX = 1024 };
+
+/* The values of its parameters are those that occur. */
+struct recorded {
+    char kernel[128], device[128]; /* as the file has them; may be empty */
+    char objective[64]; /* what is looked for; a rate ("GFLOP/s") is looked for from above */
+    int parameters;     /* that have more than one value */
+    long points, unbuilt, failed;
+    double optimum;
+    fa_walk walk;                      /* knows every point with its cost */
+    uint8_t *twos[FA_SEARCH_DIMS_MAX]; /* of each value of a parameter, for fa_search_space */
+};
 
 /* A config of the file, and what became of it. */
 struct entry {
@@ -24,7 +42,7 @@ struct entry {
 struct reader {
     const char *where;
     fa_diag *diag;
-    fa_recorded *recorded;
+    struct recorded *recorded;
     const char *key[FA_SEARCH_DIMS_MAX];
     int keys;
     struct entry *entry;
@@ -153,7 +171,7 @@ static int index_parameter(struct reader *r, int d)
         r->index[(size_t)i * (size_t)r->keys + (size_t)d] = (int32_t)(at - r->sorted);
     }
     space->values[d] = count;
-    r->recorded->about.parameters += count > 1;
+    r->recorded->parameters += count > 1;
     return 0;
 }
 
@@ -189,7 +207,7 @@ static int make_room(struct reader *r, const cJSON *list)
 
 static int read_cache(struct reader *r, const cJSON *document)
 {
-    fa_replay_space *about = &r->recorded->about;
+    struct recorded *about = r->recorded;
     const cJSON *cache = get(document, "cache"), *keys = get(document, "tune_params_keys"), *at;
     const char *objective = first_text(get(document, "objective"), "time");
     int rc = 0;
@@ -223,7 +241,7 @@ static int read_cache(struct reader *r, const cJSON *document)
 static int read_t4(struct reader *r, const cJSON *document)
 {
     const cJSON *results = get(document, "results"), *result, *at;
-    fa_replay_space *about = &r->recorded->about;
+    struct recorded *about = r->recorded;
     int rc = make_room(r, results);
     if (rc != 0)
         return rc;
@@ -250,7 +268,7 @@ static int read_t4(struct reader *r, const cJSON *document)
 /* Of a config that is there twice, the first counts. */
 static int make_space(struct reader *r)
 {
-    fa_recorded *recorded = r->recorded;
+    struct recorded *recorded = r->recorded;
     fa_search_space space = {.dims = r->keys};
     uint64_t size = 1;
     if (r->keys == 0 || r->entries == 0)
@@ -280,26 +298,25 @@ static int make_space(struct reader *r)
             break;
         }
         known->cost = r->entry[i].cost;
-        recorded->about.points++;
-        recorded->about.unbuilt += known->cost == FA_SEARCH_UNBUILT;
-        recorded->about.failed += known->cost == FA_SEARCH_FAILED;
-        if (known->cost > 0 && !(recorded->about.optimum <= known->cost))
-            recorded->about.optimum = known->cost;
+        recorded->points++;
+        recorded->unbuilt += known->cost == FA_SEARCH_UNBUILT;
+        recorded->failed += known->cost == FA_SEARCH_FAILED;
+        if (known->cost > 0 && !(recorded->optimum <= known->cost))
+            recorded->optimum = known->cost;
     }
     if (rc != 0)
         return fa_fail(r->diag, rc, "out of memory for %s", r->where);
-    return isfinite(recorded->about.optimum)
+    return isfinite(recorded->optimum)
                ? 0
                : fa_fail(r->diag, FA_EINVAL, "%s: no config of it has a usable \"%s\"", r->where,
-                         recorded->about.objective);
+                         recorded->objective);
 }
 
-int fa_recorded_parse(const char *text, size_t size, const char *where, fa_recorded *ret_recorded,
-                      fa_diag *diag)
+static int parse(const char *text, size_t size, const char *where, struct recorded *recorded,
+                 fa_diag *diag)
 {
-    struct reader reader = {.where = where, .diag = diag, .recorded = ret_recorded};
+    struct reader reader = {.where = where, .diag = diag, .recorded = recorded};
     cJSON *document = NULL;
-    *ret_recorded = (fa_recorded){.about.optimum = NAN};
     int rc = fa_json_parse(text, size, where, &document, diag);
     if (rc == 0)
         rc = cJSON_IsArray(get(document, "results")) ? read_t4(&reader, document)
@@ -311,8 +328,6 @@ int fa_recorded_parse(const char *text, size_t size, const char *where, fa_recor
     free((void *)reader.value);
     free((void *)reader.sorted);
     free(reader.index);
-    if (rc != 0)
-        fa_recorded_free(ret_recorded);
     return rc;
 }
 
@@ -328,87 +343,59 @@ static void close_cache(fa_buf *text)
     }
 }
 
-int fa_recorded_read(const char *path, fa_recorded *ret_recorded, fa_diag *diag)
+static int read_file(const char *path, struct recorded *recorded, fa_diag *diag)
 {
     fa_buf text = {0};
     int rc = fa_input_read(&text, path, FILE_MAX, diag);
     if (rc != 0)
         return fa_fail_in(diag, rc, "%s", path);
-    if (text.size > 2 && memcmp(text.data, "\x1f\x8b", 2) == 0) {
-        fa_buf_free(&text);
-        return fa_fail(diag, FA_EINVAL, "%s: it is compressed: unpack it with gunzip first", path);
-    }
     close_cache(&text);
     rc = text.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for %s", path)
-                     : fa_recorded_parse(text.data != NULL ? text.data : "", text.size, path,
-                                         ret_recorded, diag);
+                     : parse(text.data != NULL ? text.data : "", text.size, path, recorded, diag);
     fa_buf_free(&text);
     return rc;
 }
 
-void fa_recorded_free(fa_recorded *recorded)
+/* ---- searches of it -------------------------------------------------------------------------*/
+static const fa_known *find(void *recorded, const int32_t *point)
 {
-    fa_walk_free(&recorded->walk);
-    recorded->walk = (fa_walk){0};
-    for (int d = 0; d < FA_SEARCH_DIMS_MAX; d++) {
-        free(recorded->twos[d]);
-        recorded->twos[d] = NULL;
-    }
+    const fa_walk *walk = &((struct recorded *)recorded)->walk;
+    return fa_walk_find(walk, fa_walk_rank(walk, point));
 }
 
-bool fa_recorded_valid(void *context, const int32_t *point)
+static bool is_valid(void *recorded, const int32_t *point)
 {
-    const fa_recorded *recorded = context;
-    return fa_walk_find(&recorded->walk, fa_walk_rank(&recorded->walk, point)) != NULL;
+    return find(recorded, point) != NULL;
 }
 
-int fa_recorded_twos(void *context, int dim, int32_t value)
+static int twos_of(void *recorded, int dim, int32_t value)
 {
-    const fa_recorded *recorded = context;
-    return recorded->twos[dim][value];
+    return ((struct recorded *)recorded)->twos[dim][value];
 }
 
-double fa_recorded_cost(const fa_recorded *recorded, const int32_t *point)
+/* Optimum over found; 0: nothing was found. Negative: no memory, or no such strategy. */
+static double search(struct recorded *recorded, const fa_search_options *how, int batch,
+                     const char **ret_name, double *evaluations, fa_diag *diag)
 {
-    return fa_walk_find(&recorded->walk, fa_walk_rank(&recorded->walk, point))->cost;
-}
-
-/* ---- replay -----------------------------------------------------------------------------------*/
-/* fa_replay(): searches of a recorded space. */
-
-enum { BATCH_MAX = 1024 };
-
-const char *fa_replay_strategy(int32_t i, const char **ret_summary)
-{
-    return fa_search_strategy(i, ret_summary);
-}
-
-/* One search to its end. */
-static int run_once(const fa_recorded *recorded, const fa_search_options *how, int batch,
-                    int32_t *points, fa_replay_result *result, double *ret_share, fa_diag *diag)
-{
+    static int32_t points[BATCH_MAX * FA_SEARCH_DIMS_MAX];
     fa_search_space space = recorded->walk.space;
-    space.valid = fa_recorded_valid;
-    space.twos = fa_recorded_twos;
-    space.context = (void *)(uintptr_t)recorded;
+    space.valid = is_valid;
+    space.twos = twos_of;
+    space.context = recorded;
     fa_search *search;
     double cost;
-    int count, rc = fa_search_open(&space, how, &search, diag);
-    if (rc != 0)
-        return rc;
-    while (rc == 0 && (count = fa_search_propose(search, batch, points)) != 0) {
-        rc = count < 0 ? count : 0;
-        for (int i = 0; i < count && rc == 0; i++)
-            rc = fa_search_tell(search, points + i * space.dims,
-                                fa_recorded_cost(recorded, points + i * space.dims));
-    }
-    if (rc != 0)
-        fa_fail(diag, rc, "out of memory for a search");
-    *ret_share = fa_search_best(search, NULL, &cost) ? recorded->about.optimum / cost : 0;
-    result->chosen = fa_search_name(search);
-    result->evaluations += (double)fa_search_spent(search);
+    int count;
+    if (fa_search_open(&space, how, &search, diag) != 0)
+        return -1;
+    while ((count = fa_search_propose(search, batch, points)) > 0)
+        for (int i = 0; i < count; i++)
+            fa_search_tell(search, points + i * space.dims,
+                           find(recorded, points + i * space.dims)->cost);
+    double share = fa_search_best(search, NULL, &cost) ? recorded->optimum / cost : 0;
+    *ret_name = fa_search_name(search);
+    *evaluations += (double)fa_search_spent(search);
     fa_search_close(search);
-    return rc;
+    return share;
 }
 
 static int compare_shares(const void *a, const void *b)
@@ -417,72 +404,72 @@ static int compare_shares(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int run_strategy(const fa_recorded *recorded, const fa_replay_options *options,
-                        const char *name, fa_diag *diag)
+static int run_strategy(struct recorded *recorded, fa_search_options how, int repeats, int batch)
 {
-    fa_replay_result result = {.strategy = name};
-    int32_t repeats = options->repeats;
-    double *share = malloc((size_t)repeats * sizeof *share);
-    int32_t *points = malloc((size_t)options->batch * FA_SEARCH_DIMS_MAX * sizeof *points);
-    fa_search_options how = {.strategy = name, .evaluations = options->evaluations};
-    int rc = share != NULL && points != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory");
-    for (int32_t i = 0; i < repeats && rc == 0; i++) {
-        how.seed = options->seed + (uint64_t)i;
-        rc = run_once(recorded, &how, options->batch, points, &result, &share[i], diag);
+    const uint64_t seed = how.seed;
+    const char *chosen = "";
+    double *share = calloc((size_t)repeats, sizeof *share), evaluations = 0;
+    fa_diag diag = {{0}};
+    for (int i = 0; i < repeats; i++) {
+        how.seed = seed + (uint64_t)i;
+        share[i] = search(recorded, &how, batch, &chosen, &evaluations, &diag);
+        if (share[i] < 0) {
+            fprintf(stderr, "search_replay: %s\n", diag.text);
+            free(share);
+            return 1;
+        }
     }
-    if (rc == 0) {
-        qsort(share, (size_t)repeats, sizeof *share, compare_shares);
-        result.median = (share[(repeats - 1) / 2] + share[repeats / 2]) / 2;
-        result.tenth = share[(repeats - 1) / 10];
-        result.evaluations /= repeats;
-        rc = options->visit != NULL ? options->visit(options->context, &result) : 0;
-    }
+    qsort(share, (size_t)repeats, sizeof *share, compare_shares);
+    printf("%-10s  %6.3f  %16.3f  %11.0f  %s\n", how.strategy,
+           (share[(repeats - 1) / 2] + share[repeats / 2]) / 2, share[(repeats - 1) / 10],
+           evaluations / repeats, strcmp(chosen, how.strategy) != 0 ? chosen : "");
     free(share);
-    free(points);
-    return rc;
+    return 0;
 }
 
-/* The strategy of that name as it is spelled for good; NULL: there is none. */
-static const char *find_strategy(const char *name)
+int main(int count, char **arguments)
 {
-    const char *is, *summary;
-    for (int i = 0; (is = fa_search_strategy(i, &summary)) != NULL; i++)
-        if (strcmp(is, name) == 0)
-            return is;
-    return NULL;
-}
-
-int fa_replay(const fa_replay_options *given, fa_replay_space *ret_space, fa_diag *diag)
-{
-    fa_replay_options options = {0};
-    if (given == NULL || given->size < offsetof(fa_replay_options, visit) || given->file == NULL)
-        return fa_fail(diag, FA_EINVAL, "fa_replay() needs options with their size and a file");
-    memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
-    options.evaluations = options.evaluations != 0 ? options.evaluations : 100;
-    options.repeats = options.repeats != 0 ? options.repeats : 100;
-    options.batch = options.batch != 0 ? options.batch : 1;
-    if (options.evaluations < 1 || options.repeats < 1 || options.batch < 1 ||
-        options.batch > BATCH_MAX)
-        return fa_fail(diag, FA_EINVAL,
-                       "evaluations and repeats are at least 1, and a batch has 1 to %d points",
-                       BATCH_MAX);
-    const char *name = options.strategy != NULL ? options.strategy : "auto", *summary;
-    bool all = strcmp(name, "all") == 0;
-    if (!all && find_strategy(name) == NULL)
-        return fa_fail(diag, FA_EINVAL,
-                       "there is no strategy \"%s\": all, auto, exhaustive, random, greedy, "
-                       "annealing, evolution and surrogate can be replayed",
-                       name);
-    fa_recorded recorded;
-    int rc = fa_recorded_read(options.file, &recorded, diag);
-    if (rc != 0)
-        return rc;
-    if (ret_space != NULL)
-        *ret_space = recorded.about;
-    if (!all)
-        rc = run_strategy(&recorded, &options, find_strategy(name), diag);
-    for (int i = 0; all && rc == 0 && (name = fa_search_strategy(i, &summary)) != NULL; i++)
-        rc = run_strategy(&recorded, &options, name, diag);
-    fa_recorded_free(&recorded);
+    static struct recorded recorded = {.optimum = NAN};
+    fa_search_options how = {.strategy = "auto", .evaluations = 100};
+    int repeats = 100, batch = 1, rc = 0;
+    fa_diag diag = {{0}};
+    for (int i = 2; i + 1 < count; i += 2) {
+        const char *name = arguments[i], *value = arguments[i + 1];
+        int number = atoi(value) > 0 ? atoi(value) : 0;
+        if (strcmp(name, "--strategy") == 0)
+            how.strategy = value;
+        else if (strcmp(name, "--evaluations") == 0)
+            how.evaluations = number;
+        else if (strcmp(name, "--repeats") == 0)
+            repeats = number;
+        else if (strcmp(name, "--batch") == 0)
+            batch = number;
+        else if (strcmp(name, "--seed") == 0)
+            how.seed = (uint64_t)number;
+        else
+            rc = 2;
+    }
+    if (count % 2 != 0 || rc != 0 || repeats < 1 || batch < 1 || batch > BATCH_MAX) {
+        fputs(
+            "search_replay FILE [--strategy NAME|all] [--evaluations N] [--repeats N] [--batch N] [--seed N]\n",
+            stderr);
+        return 2;
+    }
+    if (read_file(arguments[1], &recorded, &diag) != 0) {
+        fprintf(stderr, "search_replay: %s\n", diag.text);
+        return 2;
+    }
+    printf("%s on %s: %ld configs of %d parameters, %ld did not compile, %ld failed\n",
+           recorded.kernel, recorded.device, recorded.points, recorded.parameters, recorded.unbuilt,
+           recorded.failed);
+    puts("strategy    median  tenth percentile  evaluations");
+    bool all = strcmp(how.strategy, "all") == 0;
+    for (int i = 0; rc == 0 && (all ? fa_search_strategy(i) != NULL : i == 0); i++) {
+        how.strategy = all ? fa_search_strategy(i) : how.strategy;
+        rc = run_strategy(&recorded, how, repeats, batch);
+    }
+    fa_walk_free(&recorded.walk);
+    for (int d = 0; d < FA_SEARCH_DIMS_MAX; d++)
+        free(recorded.twos[d]);
     return rc;
 }
