@@ -39,6 +39,25 @@ def a_trial_budget_stops_between_trials_and_a_larger_one_goes_on():
         tap.equal((told["sweep"]["state"], told["sweep"]["spent"]["trials"]), ("done", 32))
 
 
+def a_tune_that_passes_its_budget_of_gpu_memory_says_what_it_needs():
+    big = ["--seq", "4096", "--heads", "8", "--batch", "4"]
+    with Place(script="device name=NVIDIA_L4 sm=89 sms=58 memory=2G\n" + FAST) as place:
+        for memory, budget in (("1M", "1 MiB, as asked"), ("0.1g", "102 MiB, as asked")):
+            refused = place.run(*big, "--memory", memory, status=1)
+            assert re.search(r"needs \d+ MiB of GPU memory and its budget is %s: raise \"memory\"" % budget, refused.stderr), refused.stderr
+        big[-1] = "64"
+        refused = place.run(*big, status=1)
+        assert re.search(r"budget is 1024 MiB, half of the 2048 MiB that are free", refused.stderr), refused.stderr
+        for wrong in ("8", "G", "-1G", "0G", "nanG", "1e9", "9000T", ""):
+            refused = place.run("--seq", "64", *TINY, "--memory=" + wrong, status=2)
+            tap.has(refused.stderr, "--memory \"%s\": use a size above 0 with its unit, as in 8G or 512M" % wrong)
+        told = place.json("--seq", "64", *TINY, "--memory", "1.5G")
+        tap.equal(told["answer"]["origin"], "measured")
+        told = place.json(*FOUR, "--memory", "1M", status=1)  # the small one has its winner
+        tap.equal([item["state"] for item in told["items"]], ["done", "failed", "failed", "failed"])
+        tap.has(json.dumps(told["items"][3]), "its budget is 1 MiB, as asked")
+
+
 def a_time_budget_holds_for_all_runs_together():
     with Place(script=L4 + FAST) as place:
         told = place.json(*FOUR, "--time", "0.1s")
@@ -117,6 +136,7 @@ def the_flag_is_red_on_a_terminal():
 tap.main([
     a_trial_budget_stops_between_trials_and_a_larger_one_goes_on,
     a_time_budget_holds_for_all_runs_together,
+    a_tune_that_passes_its_budget_of_gpu_memory_says_what_it_needs,
     money_is_counted_for_a_gpu_that_is_held_and_for_no_other,
     baselines_stand_beside_winners_and_what_is_far_behind_is_flagged,
     the_flag_is_red_on_a_terminal,

@@ -151,6 +151,38 @@ static void limits_follow_from_the_architecture(void)
     CHECK(fa_catalogue_tensor_flops(61) == 0 && fa_catalogue_tensor_flops(90) == 4096);
 }
 
+static void limits_that_no_gpu_has_become_the_architectures(void)
+{
+    fa_gpu wild = {.sm = 90,
+                   .smem_per_block = INT32_MAX,
+                   .smem_per_sm = -1,
+                   .regs_per_sm = 1 << 30,
+                   .threads_per_sm = 0,
+                   .blocks_per_sm = 33,
+                   .smem_reserved = -5};
+    fa_gpu small = {.sm = 90,
+                    .smem_per_block = 49152,
+                    .smem_per_sm = 65536,
+                    .regs_per_sm = 32768,
+                    .threads_per_sm = 1024,
+                    .blocks_per_sm = 8,
+                    .smem_reserved = 2048};
+    fa_gpu kept = small, unknown = wild;
+    unknown.sm = 137;
+    fa_catalogue_bound(&wild);
+    fa_catalogue_bound(&small);
+    fa_catalogue_bound(&unknown);
+    CHECK_INT(wild.smem_per_block, 232448);
+    CHECK_INT(wild.smem_per_sm, 233472);
+    CHECK_INT(wild.regs_per_sm, 65536);
+    CHECK_INT(wild.threads_per_sm, 2048);
+    CHECK_INT(wild.blocks_per_sm, 32);
+    CHECK_INT(wild.smem_reserved, 1024);
+    CHECK(memcmp(&small, &kept, sizeof small) == 0); /* a part of a GPU may have less */
+    CHECK_INT(unknown.smem_per_block, 232448);
+    CHECK_INT(unknown.threads_per_sm, 2048);
+}
+
 int main(void)
 {
     TEST(names_are_found_however_they_are_written);
@@ -162,5 +194,6 @@ int main(void)
     TEST(a_long_or_strange_name_is_only_unknown);
     TEST(a_device_is_matched_by_silicon_then_by_name_and_speed);
     TEST(limits_follow_from_the_architecture);
+    TEST(limits_that_no_gpu_has_become_the_architectures);
     return check_done();
 }

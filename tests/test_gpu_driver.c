@@ -61,7 +61,8 @@ static void devices_are_described_by_their_attributes(void)
                    "device name=NVIDIA_GeForce_RTX_4090 sms=128 l2=72M bus=384 clock=2520 "
                    "memclock=10501 memory=24G\n"
                    "device name=NVIDIA_H200 sm=90 sms=132 l2=60M bus=6016 clock=1980 "
-                   "memclock=3201\n"), diag);
+                   "memclock=3201 smem_block=2147483647\n"),
+             diag); /* as a driver once said */
     CHECK_INT(fa_driver_device_count(driver), 3);
     CHECK_OK(fa_driver_device(driver, 0, &gpu, &diag), diag);
     CHECK_TEXT(gpu.name, "NVIDIA L4");

@@ -651,8 +651,15 @@ def a_kernel_of_ones_own_is_tuned_and_called():
         tap.equal(list(ints[0].read()), [-6, -6])
         many = fa_tune.tune_kernel(os.path.join(folder, "many.cu"), n=70, evaluations=5, strategy="random")
         tap.equal((many.answer.strategy, many.answer.funnel["space"], many.answer.funnel["measured"]), ("random", 2985984, 5))
-        again = fa_tune.tune(operation=many.operation, n=70, evaluations=7, seconds=60, again=True)
+        again = fa_tune.tune(operation=many.operation, n=70, evaluations=7, seconds=60, again=True, memory=1 << 30)
         tap.equal(again.funnel["measured"], 7)
+        for call in (lambda: fa_tune.tune(seq=1024, memory=1 << 20),
+                     lambda: fa_tune.tune_kernel(os.path.join(folder, "many.cu"), n=71, memory=1 << 20)):
+            try:
+                told = call()
+            except fa_tune.Error as error:
+                told = str(error)
+            tap.has(told, "its budget is 1 MiB, as asked: raise \"memory\"")
         # Another text of the same name is another kernel, and both stay what they are.
         other = fa_tune.tune_kernel(
             source, kernel="axpy", args=dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=1.5, n=64),

@@ -337,6 +337,8 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
         ("seconds is a number", fa_tune.sweep, [[problem()]], {"seconds": "60"}),
         ("seconds is a number", fa_tune.tune, [problem()], {"seconds": "30m"}),
         ("evaluations is a whole number", fa_tune.tune, [problem()], {"evaluations": 1.5}),
+        ("memory is a whole number, not '8G'", fa_tune.tune, [problem()], {"memory": "8G"}),
+        ("memory is 0: give a whole number above 0", fa_tune.tune_kernel, ["k.cu"], {"memory": 0}),
         ("evaluations is a whole number", fa_tune.tune_kernel, ["k.cu"], {"evaluations": "x"}),
         ("seconds is a number, not 'x'", fa_tune.tune_kernel, ["k.cu"], {"seconds": "x"}),
         ("bundle is the path of a file", fa_tune.tune_kernel, ["k.cu"], {"bundle": 5}),

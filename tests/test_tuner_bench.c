@@ -308,6 +308,46 @@ static void late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_co
     fa_prover_close(&sampled);
 }
 
+static int open_with(const fa_buf *reference, size_t memory, fa_bench **ret_bench)
+{
+    const fa_bench_setup setup = {&world.gpu,      &world.problem, reference->data,
+                                  reference->size, .seed = 1,      .memory = memory};
+    return fa_bench_open(world.driver, &setup, ret_bench, &diag);
+}
+
+static void tensors_and_workspaces_are_held_to_a_budget(void)
+{
+    enum { MIB = 1 << 20 };
+    fa_buf reference = {0};
+    fa_bench *bench = NULL;
+    fa_device_ptr others = 0;
+    size_t available = 0, total = 0, need = 0;
+    fa_bench_candidate candidate = {.launches[0].count = 1};
+    if (world.missing != NULL)
+        SKIP(world.missing);
+    CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &world.problem, &world.gpu, &reference,
+                               &diag),
+             diag);
+    CHECK_INT(open_with(&reference, MIB, &bench), FA_ENOMEM);
+    CHECK_HAS(diag.text, " MiB of GPU memory and its budget is 1 MiB, as asked: raise \"memory\"");
+    CHECK(sscanf(diag.text, "proving this problem needs %zu MiB", &need) == 1 && need > 1);
+    CHECK_OK(open_with(&reference, (need + 8) * MIB, &bench), diag);
+    candidate.launches[0].workspace_bytes = MIB;
+    CHECK_OK(fa_bench_admit(bench, &candidate, &diag), diag);
+    candidate.launches[1] = (fa_launches){.count = 1, .workspace_bytes = 9 * MIB};
+    CHECK_INT(fa_bench_admit(bench, &candidate, &diag), FA_ENOMEM);
+    CHECK_HAS(diag.text, "a workspace of 9 MiB, and 8 MiB are left of the tune's budget");
+    fa_bench_close(&bench);
+    CHECK_OK(fa_device_memory(world.driver, &available, &total, &diag), diag);
+    CHECK_OK(fa_device_alloc(world.driver, available - 3 * need / 2 * MIB, &others, &diag), diag);
+    CHECK_INT(open_with(&reference, 0, &bench), FA_ENOMEM);
+    CHECK_HAS(diag.text, "half of the");
+    CHECK_OK(open_with(&reference, need * MIB, &bench), diag); /* more than half, as asked */
+    fa_bench_close(&bench);
+    fa_device_free(world.driver, &others);
+    fa_buf_free(&reference);
+}
+
 static void the_bench_is_closed(void)
 {
     if (world.missing != NULL)
@@ -332,6 +372,7 @@ int main(void)
     TEST(a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_every_round);
     TEST(a_kernel_that_is_wrong_only_when_timed_loses_its_proof);
     TEST(late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_cost);
+    TEST(tensors_and_workspaces_are_held_to_a_budget);
     TEST(the_bench_is_closed);
     return check_done();
 }

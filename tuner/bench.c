@@ -53,14 +53,6 @@ static int make_events(fa_bench *bench, fa_diag *diag)
     return rc;
 }
 
-/* Twice the L2, so that no line of the tensors stays whatever the replacement policy. */
-static size_t flush_size(const fa_gpu *gpu)
-{
-    size_t least = (size_t)32 << 20;
-    size_t twice = gpu->l2_bytes > 0 ? 2 * (size_t)gpu->l2_bytes : 8 * least;
-    return twice > least ? twice : least;
-}
-
 int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret_bench,
                   fa_diag *diag)
 {
@@ -69,13 +61,11 @@ int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     bench->driver = driver;
     bench->seed = setup->seed;
-    bench->flush_bytes = flush_size(setup->gpu);
-    int rc = fa_device_alloc(driver, bench->flush_bytes, &bench->flush, diag);
-    if (rc != 0)
+    bench->flush_bytes = fa_prover_flush_bytes(setup->gpu);
+    int rc = fa_prover_open(driver, setup, &bench->prover, diag);
+    if (rc == 0 && (rc = fa_device_alloc(driver, bench->flush_bytes, &bench->flush, diag)) != 0)
         rc = fa_fail_in(diag, fa_prover_memory_error(driver, rc),
                         "allocating %zu MiB to flush L2 with", bench->flush_bytes >> 20);
-    if (rc == 0)
-        rc = fa_prover_open(driver, setup, &bench->prover, diag);
     if (rc == 0)
         rc = make_events(bench, diag);
     if (rc != 0) {
@@ -165,6 +155,21 @@ static int load_launches(fa_bench *bench, const fa_bench_candidate *candidate,
                 &kernel->kernel, diag);
     }
     return rc;
+}
+
+int fa_bench_admit(const fa_bench *bench, const fa_bench_candidate *candidate, fa_diag *diag)
+{
+    size_t most = 0, room = fa_prover_room(bench->prover);
+    for (int c = 0; c < FA_BENCH_CASES && candidate->launches[c].count > 0; c++) {
+        const fa_launches *launches = &candidate->launches[c];
+        size_t bytes = (size_t)launches->workspace_bytes + 4 * (size_t)launches->counters;
+        most = bytes > most ? bytes : most;
+    }
+    return most <= room ? 0
+                        : fa_fail(diag, FA_ENOMEM,
+                                  "a workspace of %zu MiB, and %zu MiB are left of the tune's "
+                                  "budget of GPU memory: raise \"memory\"",
+                                  most >> 20, room >> 20);
 }
 
 int fa_bench_load(fa_bench *bench, const fa_bench_candidate *candidate,

@@ -38,10 +38,11 @@ typedef struct fa_bench_setup {
     size_t reference_size;
     uint64_t seed;
     const struct fa_case_data *data; /* of the cases, kept open by the caller; NULL: all is drawn */
+    size_t memory; /* of the device, for tensors and workspaces; 0: half of what is free */
 } fa_bench_setup;
 
 /* Allocates and fills every tensor, computes the references once. The context must be current.
- * FA_ENOMEM when the problem does not fit the device (the sentence says what it needs). */
+ * FA_ENOMEM when the problem does not fit the device or its budget (the sentence says what it needs). */
 int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret_bench,
                   fa_diag *diag);
 void fa_bench_close(fa_bench **bench);
@@ -56,6 +57,8 @@ typedef struct fa_bench_candidate {
 
 /* A loaded candidate. */
 typedef struct fa_bench_kernel fa_bench_kernel;
+/* FA_ENOMEM: the candidate's workspace and counters pass the budget. */
+int fa_bench_admit(const fa_bench *bench, const fa_bench_candidate *candidate, fa_diag *diag);
 int fa_bench_load(fa_bench *bench, const fa_bench_candidate *candidate,
                   fa_bench_kernel **ret_kernel, fa_diag *diag);
 void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel);

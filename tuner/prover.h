@@ -33,10 +33,14 @@ typedef struct fa_prover_kernel {
     void *extra; /* what else is passed (tensor maps of each case), to be freed; or NULL */
 } fa_prover_kernel;
 
-/* FA_ENOMEM when it does not fit the device, with what it needs. */
+/* FA_ENOMEM when it does not fit the device or the budget, with what it needs. */
 int fa_prover_open(fa_driver *driver, const fa_bench_setup *setup, fa_prover **ret_prover,
                    fa_diag *diag);
 void fa_prover_close(fa_prover **prover);
+/* Of a buffer that evicts the tensors from L2: part of the budget. */
+size_t fa_prover_flush_bytes(const fa_gpu *gpu);
+/* Bytes of the budget that are left for a kernel's workspace and counters. */
+size_t fa_prover_room(const fa_prover *prover);
 
 /* Makes what an entry of a cubin is passed besides the parameters: fa_prover_kernel.extra, the workspace and the counters.
  * Whether the entry takes a workspace follows from the kernel's workspace_bytes. */

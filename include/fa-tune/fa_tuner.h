@@ -26,6 +26,7 @@ FA_API const char *fa_strerror(int code);
 typedef struct fa_tuner fa_tuner;
 
 /* Zero is the default of every field; set `size` to sizeof(fa_options). */
+#define FA_MEMORY_MAX ((int64_t)1 << 53)
 typedef struct fa_options {
     size_t size;
     const char *store;     /* file, or a store that hosts share (fa_sweep.h); default: FA_TUNE_STORE,
@@ -60,6 +61,9 @@ typedef struct fa_options {
     /* For those who only read: no store's file is made. Where none is, an empty one that takes
      * nothing stands for it, and a note says so where neither a service nor a fleet is named. */
     bool existing_store;
+    /* Bytes of GPU memory that a tune's tensors and workspaces may take in all, at most FA_MEMORY_MAX; 0: half of what is free when
+     * it begins. A tune that needs more is FA_ENOMEM and says how much. */
+    int64_t memory;
 } fa_options;
 
 /* Opens the store (read-only when it cannot be written). Cheap: no GPU, no NVRTC, no process. */
@@ -273,6 +277,7 @@ typedef struct fa_request {
      * is too large and no seconds are given, else no bound */
     int32_t evaluations;
     double seconds; /* after which no further config is compiled; 0: no bound */
+    int64_t memory; /* in place of fa_options.memory; 0: that */
 } fa_request;
 
 /* The winner for a problem on a GPU type, from the store or tuned now. Without that GPU in this

@@ -134,20 +134,22 @@ static PyObject *bound_repr(PyObject *self)
 
 PyObject *bound_best(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *words[] = {"problem",  "effort",      "device",  "progress",
-                            "strategy", "evaluations", "seconds", NULL};
+    static char *words[] = {"problem",     "effort",  "device", "progress", "strategy",
+                            "evaluations", "seconds", "memory", NULL};
     PyObject *dict, *effort_name = NULL, *progress = NULL;
     fa_request request = {.size = sizeof request, .effort = FA_EFFORT_MEASURE};
     int device = 0;
+    long long memory = 0;
     const fa_kernel *kernel;
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OiOzid:best_kernel", words, &dict,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OiOzidL:best_kernel", words, &dict,
                                      &effort_name, &device, &progress, &request.strategy,
-                                     &request.evaluations, &request.seconds) ||
+                                     &request.evaluations, &request.seconds, &memory) ||
         (effort_name != NULL && effort_from(effort_name, &request.effort) != 0) ||
         problem_from_dict(dict, &request.problem) != 0)
         return NULL;
     request.ordinal = device;
+    request.memory = memory;
     if (session_kernel(&request, progress, &kernel) != 0)
         return NULL;
     if (fa_kernel_answer(kernel) == NULL) /* once made it is there */

@@ -68,7 +68,7 @@ int fail_with(int code, const fa_diag *diag)
     if (PyErr_Occurred())
         return -1;
     if (code == FA_ENOMEM) {
-        PyErr_NoMemory();
+        PyErr_SetString(PyExc_MemoryError, diag->text);
         return -1;
     }
     for (size_t i = 0; i < sizeof of_codes / sizeof *of_codes; i++)

@@ -60,7 +60,7 @@ static PyMethodDef methods[] = {
      "attention_backward(d_o, o, lse, deterministic, q, k, v, **options)\n--\n\n"
      "(dq, dk, dv, d_sinks) of attention()'s call with these options, of PyTorch's tensors; d_sinks is None without sinks."},
     {"best_kernel", (PyCFunction)(void (*)(void))bound_best, METH_VARARGS | METH_KEYWORDS,
-     "best_kernel(problem, effort=\"measure\", device=0, progress=None, strategy=None, evaluations=0, seconds=0)\n--\n\n"
+     "best_kernel(problem, effort=\"measure\", device=0, progress=None, strategy=None, evaluations=0, seconds=0, memory=0)\n--\n\n"
      "The best Kernel for a problem (a dict of the operation's fields), loaded in the device's current or "
      "primary context. progress: a function of one dict, called some times a second; None: a line "
      "on stderr where that is a terminal; False: none. Ctrl-C ends a tune and keeps what is done."},

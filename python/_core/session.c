@@ -302,22 +302,25 @@ int session_near_kernel(const fa_problem *problem, int device, const fa_kernel *
 
 PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *words[] = {"problem", "gpu",      "device",   "effort",      "again",
-                            "exact",   "progress", "strategy", "evaluations", "seconds", NULL};
+    static char *words[] = {"problem",  "gpu",      "device",      "effort",  "again",  "exact",
+                            "progress", "strategy", "evaluations", "seconds", "memory", NULL};
     PyObject *dict, *effort_name = NULL, *progress = NULL;
     fa_request request = {.size = sizeof request, .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag = {{0}};
     char *text = NULL;
     int device = 0, again = 0, exact = 0;
+    long long memory = 0;
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ziOppOzid:tune", words, &dict, &request.gpu,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ziOppOzidL:tune", words, &dict, &request.gpu,
                                      &device, &effort_name, &again, &exact, &progress,
-                                     &request.strategy, &request.evaluations, &request.seconds) ||
+                                     &request.strategy, &request.evaluations, &request.seconds,
+                                     &memory) ||
         (effort_name != NULL && effort_from(effort_name, &request.effort) != 0) ||
         problem_from_dict(dict, &request.problem) != 0)
         return NULL;
     request.ordinal = device;
+    request.memory = memory;
     request.again = again != 0;
     request.exact = exact != 0;
     int rc = tune(&request, progress, &answer, &diag);

@@ -46,7 +46,7 @@ def check_search(strategy: str | None, numbers: dict[str, float | None]) -> None
     if strategy is not None and not isinstance(strategy, str):
         raise ArgumentError("strategy is a name, not %s" % shown(strategy))
     for name, value in numbers.items():
-        whole = name in ("trials", "evaluations")
+        whole = name in ("trials", "evaluations", "memory")
         if value is not None and (isinstance(value, bool) or not isinstance(value, int if whole else (int, float))
                                   or not math.isfinite(value)):
             raise ArgumentError("%s is a %snumber, not %s" % (name, "whole " if whole else "", shown(value)))
@@ -66,15 +66,17 @@ def _problem(function: Callable[..., Any], problem: ProblemLike | None, fields: 
 @overload
 def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: int | None = None,
          effort: Effort = "measure", again: bool = False, exact: bool = False, progress: Progress = None,
-         strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None,
+         strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None, memory: int | None = None,
          **fields: Unpack[ProblemFields]) -> Answer: ...
 @overload
 def tune(*, operation: str, gpu: str | None = None, device: int | None = None, effort: Effort = "measure",
          again: bool = False, exact: bool = False, progress: Progress = None,
-         strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None, **fields: Any) -> Answer: ...
+         strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None, memory: int | None = None,
+         **fields: Any) -> Answer: ...
 def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: int | None = None,
          effort: Effort = "measure", again: bool = False, exact: bool = False, progress: Progress = None,
-         strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None, **fields: Any) -> Answer:
+         strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None, memory: int | None = None,
+         **fields: Any) -> Answer:
     """The winner for a problem, from the store or tuned now.
 
     fa_tune.tune(seq=512, head_dim=64, dtype="bf16", causal=True)
@@ -88,19 +90,20 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     exact     tune exactly these lengths, not their bucket
     strategy, evaluations, seconds   how the space is searched, and when that ends; None: the whole space
               where it has at most 20,000 configs
+    memory    bytes of GPU memory that tensors and workspaces may take; None: half of what is free when the tune begins
     progress  None: a live line on stderr where that is a terminal; False: none; or a function, which
               is called with a dict several times a second
 
     Returns a fa_tune.Answer. Raises fa_tune.Error and its classes: ArgumentError, NotTuned, NotSupported,
     DeviceError. Ctrl-C raises KeyboardInterrupt; what was measured is kept for the next run.
     """
-    check_search(strategy, {"evaluations": evaluations, "seconds": seconds})
+    check_search(strategy, {"evaluations": evaluations, "seconds": seconds, "memory": memory})
     flag("again", again)
     flag("exact", exact)
     if again and effort == "cached":
         raise ArgumentError("again=True tunes, and effort=\"cached\" only looks up: leave one of them out")
     return Answer(_engine.tune(_problem(tune, problem, fields).as_dict(), gpu, device, effort, again, exact, progress,
-                               strategy=strategy, evaluations=evaluations or 0, seconds=seconds or 0))
+                               strategy=strategy, evaluations=evaluations or 0, seconds=seconds or 0, memory=memory or 0))
 
 
 @overload

@@ -179,7 +179,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
                 launches: Sequence[Mapping[str, Any]] | None = None,
                 include: Sequence[str] | None = None, options: Sequence[str] | None = None, device: int | None = None,
                 effort: Effort = "measure", progress: Progress = None,
-                strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None,
+                strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None, memory: int | None = None,
                 bundle: str | os.PathLike[str] | None = None, torch_op: str | None = None, gpu: str | None = None,
                 **at: int) -> TunedKernel:
     """Tunes a CUDA kernel of one's own as it stands, and returns it ready to be called.
@@ -213,6 +213,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     include   folders of files that the source includes, from the source's own on
     options   of NVRTC, as in ("-std=c++20", "-use_fast_math")
     strategy, evaluations, seconds   how the space is searched, and when that ends; the default tries all of 20,000 configs
+    memory    bytes of GPU memory that tensors and workspaces may take; None: half of what is free when the tune begins
     bundle    a file of TunedKernel.save(): its winner is taken into the store, so that it needs no tune here
     torch_op  "my::conv": the kernel is torch.ops.my.conv, too, which runs under torch.compile: it takes what the kernel reads
               and numbers, in the kernel's order, and returns what it writes alone; of these sizes, without a backward pass
@@ -232,7 +233,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
         if value is not None and not isinstance(value, Mapping):
             raise ArgumentError("%s is a dict, such as %s, not %s" % (word, like, shown(value)))
     path = os.fspath(source)
-    check_search(strategy, {"evaluations": evaluations, "seconds": seconds})
+    check_search(strategy, {"evaluations": evaluations, "seconds": seconds, "memory": memory})
     if not isinstance(bundle, (str, os.PathLike, type(None))):
         raise ArgumentError("bundle is the path of a file that TunedKernel.save() has written, not %s" % shown(bundle))
     if torch_op is not None:
@@ -241,7 +242,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
             raise ArgumentError("torch_op registers a kernel that can be called, and one for gpu=%r cannot: leave one of the two "
                                 "out" % gpu)
     how = {"device": device, "gpu": gpu, "effort": effort, "progress": progress, "bundle": bundle, "torch_op": torch_op,
-           "search": {"strategy": strategy, "evaluations": evaluations or 0, "seconds": seconds or 0}}
+           "search": {"strategy": strategy, "evaluations": evaluations or 0, "seconds": seconds or 0,
+                      "memory": memory or 0}}
     is_text = "__global__" in path
     given = {
         "name": name, "kernel": kernel, "sizes": sizes,

@@ -12,6 +12,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,8 @@ static const cli_option_spec specs[] = {
      "TIME", "limit for one compile (30s)"},
     {"--trial-timeout", CLI_GROUP_TUNE, KIND_SECONDS, AT(trial_timeout_s), 0, 3600, NULL, "TIME",
      "limit for proving and timing one config (20s)"},
+    {"--memory", CLI_GROUP_TUNE | CLI_GROUP_CHECK, KIND_BYTES, AT(memory), 0, 0, NULL, "SIZE",
+     "most GPU memory that a tune's tensors and workspaces may take: 8G, 512M (half of what is free when it begins)"},
     {"--seed", CLI_GROUP_TUNE, KIND_SEED, AT(seed), 0, ((int64_t)1 << 53) - 1, NULL, "N",
      "seed of the inputs (0: a new one, kept with each trial)"},
     {"--strategy", CLI_GROUP_SEARCH | CLI_GROUP_SWEEP, KIND_TEXT, AT(search.strategy), 0, 0,
@@ -345,6 +348,24 @@ static int set_seconds(const cli_option_spec *spec, const char *text, double *re
                    year ? ", 2h or 3d" : " or 1h");
 }
 
+/* 8G, 1.5G, 512M or 65536K, in powers of 1024. */
+static int set_bytes(const cli_option_spec *spec, const char *text, int64_t *ret, fa_diag *diag)
+{
+    static const char units[] = "kmgt";
+    char typed[CLI_SHORT_SIZE];
+    double value = 0;
+    size_t length = strlen(text);
+    const char *unit = length > 1 ? strchr(units, tolower((unsigned char)text[length - 1])) : NULL;
+    if (unit != NULL && fa_decimal_parse(text, length - 1, 1 << 30, &value))
+        value = ldexp(value, 10 * (int)(unit - units + 1));
+    if (!(value >= 1 && value <= FA_MEMORY_MAX))
+        return fa_fail(diag, FA_EINVAL,
+                       "%s \"%s\": use a size above 0 with its unit, as in 8G or 512M", spec->name,
+                       cli_text_short(text, typed));
+    *ret = (int64_t)value;
+    return 0;
+}
+
 /* Seconds since 1970 of a day's beginning, local; false: it is no such date, or still to come. */
 static bool parse_date(const char *text, int64_t now, int64_t *ret)
 {
@@ -472,6 +493,8 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
         return set_decimal(spec, text, (double *)(void *)field, diag);
     case KIND_SECONDS:
         return set_seconds(spec, text, (double *)(void *)field, diag);
+    case KIND_BYTES:
+        return set_bytes(spec, text, (int64_t *)(void *)field, diag);
     case KIND_PAST:
         return set_past(spec, text, (int64_t *)(void *)field, diag);
     case KIND_TEXT:

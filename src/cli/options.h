@@ -164,7 +164,8 @@ typedef struct cli_options {
         const char *stop;   /* a sweep's key, or its beginning */
         double idle_exit_s; /* 0: not given */
     } fleet;
-    struct { /* of a tune that searches */
+    int64_t memory; /* of the GPU, for a tune; 0: not given */
+    struct {        /* of a tune that searches */
         const char *strategy;
         int32_t evaluations;
         double seconds;

@@ -13,6 +13,7 @@ typedef enum cli_option_kind {
     KIND_SEED,    /* uint64_t up to `high` */
     KIND_DECIMAL, /* double in [0, high]: digits with or without a point; "%" may follow a margin */
     KIND_SECONDS, /* double in (0, high] from "90", "90s", "30m" or "2h" */
+    KIND_BYTES,   /* int64_t, from a size as "8G" */
     KIND_PAST,    /* int64_t, a time: from a date, or from how long ago it was, as "30d" */
     KIND_TEXT,    /* const char *, not empty */
     KIND_CHOICE,  /* an enum, one of `choices` */

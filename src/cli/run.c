@@ -36,6 +36,7 @@ fa_options cli_library_options(const cli_options *options)
         .compile_timeout_ms = (int32_t)ceil(options->compile_timeout_s * 1000),
         .trial_timeout_ms = (int32_t)ceil(options->trial_timeout_s * 1000),
         .seed = options->seed,
+        .memory = options->memory,
         .server = server_of(options),
     };
 }

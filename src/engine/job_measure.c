@@ -229,6 +229,9 @@ static cJSON *open_message(const fa_job *job)
     char seed[24]; /* as text: cJSON writes 15 digits of a number */
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)job->seed);
     fa_json_add_text(json, "seed", seed);
+    fa_json_add_number(
+        json, "memory",
+        (double)(job->request->memory > 0 ? job->request->memory : job->tuner->memory));
     if (job->data != NULL)
         fa_json_add(json, "data", fa_case_data_to_json(job->data));
     return json;
@@ -507,6 +510,9 @@ static void measurer_answered(fa_child *child, fa_message *message)
     fa_job *job = fa_child_context(child);
     if (!job->measure.ready || job->measure.opening) {
         int64_t rc = code_of(message);
+        /* There is no kernel for what does not fit the memory. That refutes no winner, and one to be proved stays. */
+        if (rc == FA_ENOMEM && job->measure.opening && !job->plan.verify)
+            rc = FA_ENOKERNEL;
         if (rc != 0) {
             fa_job_end(job, fa_fail(&job->diag, (int)rc, "%s", text_of(message)));
             return;

@@ -35,6 +35,9 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
     if (ret_request->effort < FA_EFFORT_CACHED || ret_request->effort > FA_EFFORT_PATIENT)
         return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
                        (int)ret_request->effort);
+    if (ret_request->memory < 0 || ret_request->memory > FA_MEMORY_MAX)
+        return fa_fail(diag, FA_EINVAL, "memory is %lld: use bytes, or 0 for the tuner's",
+                       (long long)ret_request->memory);
     return fa_search_check(&ret_request->strategy, ret_request->evaluations, ret_request->seconds,
                            diag);
 }

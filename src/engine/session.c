@@ -278,6 +278,10 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *c
     if (options->compile_nice < 0 || options->compile_nice > 19)
         return fa_fail(diag, FA_EINVAL, "compile_nice is %d: use 0 to 19", options->compile_nice);
     tuner->compile_nice = options->compile_nice;
+    tuner->memory = options->memory;
+    if (tuner->memory < 0 || tuner->memory > FA_MEMORY_MAX)
+        return fa_fail(diag, FA_EINVAL, "memory is %lld: use bytes, or 0 for half of what is free",
+                       (long long)tuner->memory);
     if (options->untrusted_templates)
         tuner->strict_ms = tuner->compile_timeout_ms;
     if (options->compile_workers < 0 || options->compile_workers > FA_WORKERS_MAX)

@@ -42,6 +42,7 @@ struct fa_tuner {
     void *log_context;
     int32_t compile_timeout_ms, trial_timeout_ms;
     int32_t compile_nice;
+    int64_t memory;    /* of the GPU, for a tune; 0: half of what is free */
     int32_t strict_ms; /* compile_timeout_ms where templates are not trusted, else 0 */
     int forks;         /* of this process, when it was opened */
     fa_templates *templates;

@@ -13,6 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Members of fa_gpu that an architecture bounds. */
+#define BOUNDED(X) \
+    X(smem_per_block) X(smem_per_sm) X(regs_per_sm) X(threads_per_sm) X(blocks_per_sm)
+
 enum { REGS_PER_SM = 65536, NAME_LENGTH = 64, NEAR_EDITS = 2, KB = 1024 };
 
 static const struct architecture {
@@ -65,6 +69,26 @@ int fa_catalogue_limits(int sm, fa_gpu *gpu)
     gpu->threads_per_sm = found->threads;
     gpu->blocks_per_sm = found->blocks;
     return 0;
+}
+
+void fa_catalogue_bound(fa_gpu *device)
+{
+    fa_gpu limits = {.regs_per_sm = 0};
+    const bool known = fa_catalogue_limits(device->sm, &limits) == 0;
+    for (size_t i = 0; !known && i < sizeof architectures / sizeof *architectures; i++) {
+        fa_gpu one = {.regs_per_sm = 0};
+        fa_catalogue_limits(architectures[i].sm, &one);
+#define MORE(member) limits.member = one.member > limits.member ? one.member : limits.member;
+        BOUNDED(MORE)
+#undef MORE
+    }
+#define BOUND(member)                                          \
+    if (device->member <= 0 || device->member > limits.member) \
+        device->member = limits.member;
+    BOUNDED(BOUND)
+#undef BOUND
+    if (device->smem_reserved < 0 || device->smem_reserved > device->smem_per_sm)
+        device->smem_reserved = limits.smem_reserved;
 }
 
 static fa_gpu gpu_of(const struct entry *entry)

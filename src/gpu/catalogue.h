@@ -20,5 +20,8 @@ int fa_catalogue_match(const fa_gpu *device, fa_gpu *ret_gpu);
 double fa_catalogue_tensor_flops(int sm);
 /* Fills the limits that follow from the architecture alone (regs, threads, blocks, reserved). */
 int fa_catalogue_limits(int sm, fa_gpu *gpu);
+/* Limits of a queried device that no GPU of its architecture can have (0, negative, too large) become the architecture's;
+ * for an unknown architecture the largest of all. */
+void fa_catalogue_bound(fa_gpu *device);
 
 #endif

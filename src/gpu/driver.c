@@ -329,6 +329,7 @@ static int query_attributes(fa_driver *driver, cu_device device, fa_gpu *gpu, fa
     }
     gpu->sm = major * 10 + minor;
     gpu->l2_bytes = l2;
+    fa_catalogue_bound(gpu);
     return 0;
 }
 

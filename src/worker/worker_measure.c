@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The measuring role: one CUDA context of its own, one problem at a time. Messages:
- *   {"do":"open","problem":…,"seed":"n","data":…} + reference cubin    {"rc","text","clocks"}
+ *   {"do":"open","problem":…,"seed":"n","memory":n,"data":…} + reference cubin    {"rc","text","clocks"}
  *     and "operation", the content of its operation.json, unless the operation is the usual one
  *   {"do":"trial","id":n,"launches":[{"entry","block":[x,y,z],"cluster":[x,y,z],"smem","grid":[[x,y,z],…]},…],"workspace",
  *    "counters","splits","count","budget_us","best_us","profiled"} + cubin
@@ -98,8 +98,11 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     if (rc == 0)
         rc = fa_problem_from_json(cJSON_GetObjectItemCaseSensitive(message->json, "problem"),
                                   &problem, diag);
+    int64_t memory = 0;
     if (rc == 0)
         rc = fa_json_text_needed(message->json, "seed", &text, "message", diag);
+    if (rc == 0)
+        rc = fa_json_int(message->json, "memory", 0, (int64_t)1 << 53, &memory, "message", diag);
     uint64_t seed = strtoull(text, NULL, 10);
     if (rc != 0)
         return rc;
@@ -107,7 +110,7 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     m->case_count = fa_bench_cases(&problem, seed, cases);
     rc = fa_case_data_open(cJSON_GetObjectItemCaseSensitive(message->json, "data"), &m->data, diag);
     const fa_bench_setup setup = {&m->gpu, &problem, message->blob, message->blob_size,
-                                  seed,    m->data};
+                                  seed,    m->data,  (size_t)memory};
     return rc != 0 ? rc : fa_bench_open(m->driver, &setup, &m->bench, diag);
 }
 
@@ -262,6 +265,10 @@ static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate
     if (m->kernel[id] != NULL)
         fa_bench_unload(m->bench, &m->kernel[id]);
     fa_status failed = FA_STATUS_LOAD_FAILED;
+    if (fa_bench_admit(m->bench, candidate, diag) != 0) {
+        *ret_status = FA_STATUS_OUT_OF_MEMORY;
+        return 0;
+    }
     int rc = fa_bench_load(m->bench, candidate, &m->kernel[id], diag);
     if (rc != 0)
         goto done;

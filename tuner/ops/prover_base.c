@@ -7,7 +7,9 @@
 #include "prover_base.h"
 
 #include "error.h"
+#include "prover.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 fa_device_ptr fa_cursor_take(struct fa_cursor *cursor, uint64_t count, uint64_t size)
@@ -60,29 +62,64 @@ int fa_prover_memory_error(const fa_driver *driver, int rc)
     return fa_driver_last_result(driver) == CUDA_OUT_OF_MEMORY ? FA_ENOMEM : rc;
 }
 
+/* Twice the L2, so that no line of the tensors stays whatever the replacement policy. */
+size_t fa_prover_flush_bytes(const fa_gpu *gpu)
+{
+    size_t least = (size_t)32 << 20;
+    size_t twice = gpu->l2_bytes > 0 ? 2 * (size_t)gpu->l2_bytes : 8 * least;
+    return twice > least ? twice : least;
+}
+
+size_t fa_prover_room(const fa_prover *prover)
+{
+    return prover->room;
+}
+
+/* Holds the tensors of this size and all else to the budget. */
+static int keep_to_budget(struct fa_prover *p, size_t tensors, fa_diag *diag)
+{
+    enum { FENCES = 8 * FA_PROVER_FENCE }; /* of a workspace and of counters */
+    char which[96];
+    size_t available = 0, total = 0, need = tensors + p->flush_bytes + FENCES;
+    int rc = fa_device_memory(p->driver, &available, &total, diag);
+    if (rc != 0)
+        return rc;
+    size_t budget = p->memory > 0 ? p->memory : available / 2;
+    if (need > available)
+        return fa_fail(
+            diag, FA_ENOMEM,
+            "proving this problem needs %zu MiB of GPU memory and %zu MiB are free: free "
+            "some, or tune a smaller batch",
+            need >> 20, available >> 20);
+    snprintf(which, sizeof which, p->memory > 0 ? "as asked" : "half of the %zu MiB that are free",
+             available >> 20);
+    if (need > budget)
+        return fa_fail(
+            diag, FA_ENOMEM,
+            "proving this problem needs %zu MiB of GPU memory and its budget is %zu MiB, "
+            "%s: raise \"memory\", or tune a smaller batch",
+            (need >> 20) + 1, budget >> 20, which);
+    p->room = budget - need;
+    return 0;
+}
+
 static int allocate(struct fa_prover *p, fa_diag *diag)
 {
     struct fa_cursor inputs = {0}, outputs = {0};
-    size_t available = 0, total = 0;
     plan(p, &inputs, &outputs);
     if (inputs.overflow || outputs.overflow || inputs.at > SIZE_MAX / 4 ||
         outputs.at > SIZE_MAX / 4)
         return fa_fail(diag, FA_ENOMEM, "the tensors of this problem pass 2^62 bytes");
-    unsigned long long need = (inputs.at + outputs.at) >> 20;
-    int rc = fa_device_memory(p->driver, &available, &total, diag);
+    int rc = keep_to_budget(p, (size_t)(inputs.at + outputs.at), diag);
     if (rc != 0)
         return rc;
-    if (inputs.at + outputs.at > available)
-        return fa_fail(diag, FA_ENOMEM,
-                       "proving this problem needs %llu MiB of device memory and %zu MiB are free: "
-                       "free some, or tune a smaller batch",
-                       need, available >> 20);
     rc = fa_device_alloc(p->driver, (size_t)inputs.at, &p->inputs, diag);
     if (rc == 0)
         rc = fa_device_alloc(p->driver, (size_t)outputs.at, &p->outputs, diag);
     if (rc != 0)
         return fa_fail_in(diag, fa_prover_memory_error(p->driver, rc),
-                          "allocating %llu MiB of %zu MiB free", need, available >> 20);
+                          "allocating %llu MiB for tensors",
+                          (unsigned long long)(inputs.at + outputs.at) >> 20);
     inputs = (struct fa_cursor){.at = p->inputs};
     outputs = (struct fa_cursor){.at = p->outputs};
     plan(p, &inputs, &outputs);
@@ -121,6 +158,8 @@ int fa_prover_new(const struct fa_prover_type *type, fa_driver *driver, const fa
     p->driver = driver;
     p->seed = setup->seed;
     p->data = setup->data;
+    p->memory = setup->memory;
+    p->flush_bytes = fa_prover_flush_bytes(setup->gpu);
     p->blocks_max = setup->gpu->sm_count > 0 ? (uint32_t)setup->gpu->sm_count * 16 : 1024;
     *ret_prover = p;
     return 0;

@@ -102,6 +102,9 @@ struct fa_prover {
     fa_device_ptr small_outputs, outputs_end; /* outputs of case 1 and on; their end */
     fa_device_ptr results;
     void *seen;                                /* results, on the host */
+    size_t memory,
+        flush_bytes; /* what may be used of the device, 0: half of what is free; that much of it is not ours */
+    size_t room; /* what is left of it for workspace and counters */
     struct fa_fenced workspace, counters;
     int32_t splits; /* of the launch at hand */
 };
