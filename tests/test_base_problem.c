@@ -364,6 +364,9 @@ static void out_of_range_sentences_say_what_to_use(void)
         {{.causal = (fa_causal)-1}, "causal is -1: use none, bottom-right or top-left"},
         {{.layout = (fa_layout)2}, "layout is 2: use bhsd or bshd"},
         {{.head_dim = 7}, "head_dim is 7: use a multiple of 8 from 8 to 512 (pad the tensors)"},
+        {{.head_dim = 100}, "head_dim is 100: use a multiple of 8 from 8 to 512 (pad the tensors)"},
+        {{.head_dim = 0}, "head_dim is 0: use a multiple of 8 from 8 to 512"},
+        {{.head_dim = 576}, "head_dim is 576: head dims above 512 (MLA, absorbed) are not covered"},
         {{.head_dim = 8, .batch = -1}, "batch is -1: use 0 to 2147483647"},
         {{.head_dim = 8, .heads_q = 8, .heads_kv = 3},
          "heads_kv is 3: it must divide heads_q, which is 8"},
@@ -663,6 +666,26 @@ static void callers_set_and_get_fields_by_their_names(void)
     CHECK_TEXT(fa_name_of_operation(NULL), "attn_fwd");
 }
 
+static void features_that_others_have_are_refused_by_name(void)
+{
+    static const char *const names[] = {"bias",         "attn_mask",        "dropout_p",
+                                        "ALiBi-slopes", "key_padding_mask", "score_mod"};
+    fa_problem p;
+    fa_diag diag, same;
+    CHECK_INT(fa_make_problem(NULL, &p), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char json[80], expected[160];
+        snprintf(json, sizeof json, "{\"seq_q\": 512, \"%s\": true}", names[i]);
+        CHECK_INT(fa_set_field(&p, names[i], "1", &diag), FA_ENOTSUP);
+        snprintf(expected, sizeof expected, "%s is not covered: PyTorch's ", names[i]);
+        CHECK_HAS(diag.text, expected);
+        CHECK_INT(fa_problem_read(json, strlen(json), &p, &same), FA_ENOTSUP);
+        CHECK_HAS(same.text, diag.text);
+    }
+    CHECK_INT(fa_set_field(&p, "causal_mask", "1", &diag), FA_EINVAL);
+    CHECK_INT(fa_set_field(&p, "masked", "1", &diag), FA_EINVAL);
+}
+
 static void a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text(void)
 {
     fa_diag diag;
@@ -806,6 +829,7 @@ int main(void)
     TEST(operations_that_memory_is_short_for_are_told);
     TEST(common_problems_of_attention_keep_tokens_and_width);
     TEST(callers_set_and_get_fields_by_their_names);
+    TEST(features_that_others_have_are_refused_by_name);
     TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);
     TEST(the_order_of_trust_puts_measured_before_guessed);
     TEST(problems_out_of_range_are_refused_by_field_and_value);

@@ -38,7 +38,7 @@ def every_bad_grid_gets_its_sentence_and_status_2():
         (["--seq", "99999999999"], ["whole numbers"]),
         (["--seq", "\x1b[31m"], ["whole numbers", "\\x1b[31m"]),
         (["--seq", "64", "--head-dim", "12"], ['--head-dim "12": use a multiple of 8 from 8']),
-        (["--seq", "64", "--head-dim", "64:1024:x2"], ['--head-dim "1024": use a multiple of 8 from 8 to 512']),
+        (["--seq", "64", "--head-dim", "64:1024:x2"], ['--head-dim "1024": head dims above 512 (MLA, absorbed) are not covered']),
         (["--seq", "64", "--dtype", "fp8"], ["fp16, bf16"]),
         (["--seq", "64", "--causal", "maybe"], ["both"]),
         (["--seq", "64", "--causal"], ["--causal needs a value"]),

@@ -395,6 +395,8 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
         (Problem, "causal is 'none', 'bottom-right', 'top-left', True or False, not 'topleft': did you mean", {"seq": 9, "causal": "topleft"}),
         (Problem, "seq is 1,000,000,000,000: give 0 to 2,147,483,647", {"seq": 10**12}),
         (Problem, "head_dim is 4: give 8 to 512", {"seq": 512, "head_dim": 4}),
+        *((call, "head_dim is 576: head dims above 512 (MLA, absorbed) are not covered", {"seq": 512, "head_dim": 576})
+          for call in (Problem, fa_tune.tune)),
         (Problem, "lse is True or False, not 1", {"seq": 512, "lse": 1}),
         (Problem, "needs its sequence length: seq=512", {"batch": 4}),
         (Problem, "no field 'seq_k'. It has dtype, rows", {"operation": "l1_norm", "rows": 64, "seq_k": 3}),
@@ -419,7 +421,15 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
         os.environ["FA_TUNE_TEMPLATES"] = operations if "operation" in fields else before
         refused(fa_tune.ArgumentError, part, lambda: call(**fields))
     os.environ["FA_TUNE_TEMPLATES"] = before
-    for call, name, meant in ((fa_tune.attention, "casual", "causal"), (fa_tune.attention_varlen, "max_seq_q", "max_seqlen_q")):
+    for name in ("attn_mask", "bias", "alibi_slopes", "dropout_p", "score_mod", "key_padding_mask"):
+        sentence = "%s is not covered: PyTorch's " % name
+        for call in (fa_tune.attention, fa_tune.attention_varlen, fa_tune.attention_decode):
+            refused(fa_tune.NotSupported, sentence, lambda: call(*tensors(), **{name: 0.1}))
+        for call, more in ((Problem, {}), (fa_tune.tune, {}), (fa_tune.sweep, {}), (fa_tune.tune, {"operation": "attn_bwd"})):
+            refused(fa_tune.NotSupported, sentence, lambda: call(seq=512, **more, **{name: True}))
+        fa_tune.attention(*tensors(), **{name: None})
+    fa_tune.attention(*tensors(), dropout_p=0.0)
+    for call, name, meant in ((fa_tune.attention, "is_causal", "causal"), (fa_tune.attention, "casual", "causal"), (fa_tune.attention_varlen, "max_seq_q", "max_seqlen_q")):
         refused(TypeError, "has no argument '%s': did you mean '%s'?" % (name, meant), lambda: call(*tensors(), **{name: 1}))
 
 

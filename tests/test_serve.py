@@ -120,7 +120,7 @@ def bad_requests_are_told_what_is_wrong():
                            (dict(ask(), problem=dict(ask()["problem"], seq=1)), "seq"),
                            (json.dumps(ask()).replace('"seq_q"', '"seq_q":1,"seq_q"').encode(), "seq_q"),
                            (dict(ask(), problem=dict(ask()["problem"], operation="conv")), "conv"),
-                           (ask(heads_q="8"), "heads_q"), (ask(ordinal=1.5), "ordinal"),
+                           (ask(heads_q="8"), "heads_q"), (dict(ask(), problem=dict(ask()["problem"], attn_bias=True)), "attn_bias is not covered: PyTorch's SDPA"), (ask(ordinal=1.5), "ordinal"),
                            (ask(gpu="L\u009b4"), "control"), (ask(gpu="L\a4"), "control")):
             for path in ("/v1/kernel", "/v1/tunes"):
                 status, document = daemon.post(path, body)

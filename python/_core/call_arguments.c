@@ -30,6 +30,17 @@ static int refuse_keyword(const struct door *door, PyObject *name)
     return -1;
 }
 
+/* None, or the number that says so. Nothing else is looked at, as to ask a tensor for its truth is to wait for its
+ * device. */
+static bool is_off(PyObject *value, double off)
+{
+    bool is = value == Py_None ||
+              ((PyFloat_Check(value) || PyLong_Check(value)) && PyFloat_AsDouble(value) == off);
+    if (PyErr_Occurred() != NULL)
+        PyErr_Clear(); /* an int that no double holds */
+    return is;
+}
+
 /* A field of the operation that is no argument of its own. */
 static int take_field(struct call *c, PyObject *name, PyObject *value)
 {
@@ -37,23 +48,23 @@ static int take_field(struct call *c, PyObject *name, PyObject *value)
     for (size_t i = 0; i < sizeof not_keywords / sizeof *not_keywords; i++)
         if (PyUnicode_CompareWithASCIIString(name, not_keywords[i]) == 0)
             field = -1;
-    if (field < 0)
+    if (field >= 0)
+        return value == Py_None ? 0 : problem_set(&c->problem, field, value);
+    bool off = is_off(value, 0);
+    if (problem_refuse_feature(NULL, name) == 0)
         return refuse_keyword(c->door, name);
-    return value == Py_None ? 0 : problem_set(&c->problem, field, value);
+    if (off)
+        PyErr_Clear();
+    return off ? 0 : -1;
 }
 
-/* What is not computed here must be off: None, or the number that says so. Nothing else is looked at, as to
- * ask a tensor for its truth is to wait for its device. */
+/* What is not computed here must be off. */
 static int refuse_unless_off(const struct call *c, const struct keyword *keyword, PyObject *value)
 {
-    double off = keyword->argument == ONE_OR_REFUSED ? 1 : 0;
-    if (value == Py_None)
+    if (is_off(value, keyword->argument == ONE_OR_REFUSED))
         return 0;
-    if (PyFloat_Check(value) || PyLong_Check(value)) {
-        if (PyFloat_AsDouble(value) == off)
-            return 0;
-        PyErr_Clear(); /* an int that no double holds */
-    }
+    if (problem_refuse_feature(NULL, keyword->interned) != 0)
+        return -1;
     return fail(ERROR_NOT_SUPPORTED, "%s() does not take %s: %s", c->door->name, keyword->name,
                 c->door->instead);
 }

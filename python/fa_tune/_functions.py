@@ -34,6 +34,7 @@ def _check_arguments(function: Callable[..., Any], given: Iterable[str]) -> None
         if name in ARGUMENTS:
             raise ArgumentError("there is no argument %r here: fa_tune.%s() takes it" % (
                 name, "tune" if name in inspect.signature(tune).parameters else "sweep"))
+        _core.refuse_feature(None, name)
         meant = did_you_mean(name, own)
         if meant or not did_you_mean(name, fields):
             raise ArgumentError("there is no argument %r%s" % (

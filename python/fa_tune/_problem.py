@@ -71,7 +71,7 @@ def _value(name: str, value: Any, values: Any) -> Any:
         number = None
     if number is None or isinstance(value, bool):
         raise ArgumentError("%s is a whole number, not %s" % (name, shown(value)))
-    if not low <= number <= high:
+    if not low <= number <= max(high, 2**31 - 1):  # what the library can read it judges itself, in better words
         raise ArgumentError("%s is %s: give %s to %s" % (name, *("{:,}".format(one) for one in (number, low, high))))
     return number
 
@@ -91,6 +91,7 @@ def named(given: dict[str, Any]) -> dict[str, Any]:
             continue
         for field in (name,) if name in has else ALSO.get(name, (name,)):
             if field not in has:
+                _core.refuse_feature(operation, name)
                 raise ArgumentError("a problem%s has no field %r%s It has %s%s" % (
                     " of " + operation.partition("@")[0] if operation else "", name,
                     MEANT.get(name) or (name in ARGUMENTS and ": fa_tune.tune() or sweep() takes it.") or

@@ -13,6 +13,7 @@
 #include "json.h"
 #include "problem.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -62,6 +63,7 @@ static const struct property {
     {"member", TEXT, AT(member)},
     {"c_prefix", TEXT, AT(c_prefix)},
     {"hint", TEXT, AT(hint)},
+    {"above", TEXT, AT(above)},
     {"bars", TEXT, AT(bars)},
     {"option_value", TEXT, AT(option_value)},
     {"bare", TEXT, AT(bare)},
@@ -319,19 +321,41 @@ static int read_optional(const cJSON *json, const char *key, const char **ret, c
 /* The keys of the document, and of the objects in its lists. */
 static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
 {
-    static const char *const all[] = {
-        "name",    "title",      "default",         "example",       "sweep_example",
-        "counts",  "fields",     "products",        "shorthands",    "backward",
-        "models",  "model_work", "common",          "reference",     "reference_of_features",
-        "tensors", "scalars",    "tolerance",       "specification", "parameters",
-        "answer",  "flops",      "flops_halved_by", "bytes",         "untrusted",
-        "search",  NULL};
+    static const char *const all[] = {"name",
+                                      "title",
+                                      "default",
+                                      "example",
+                                      "sweep_example",
+                                      "counts",
+                                      "fields",
+                                      "products",
+                                      "shorthands",
+                                      "backward",
+                                      "models",
+                                      "model_work",
+                                      "common",
+                                      "reference",
+                                      "reference_of_features",
+                                      "tensors",
+                                      "scalars",
+                                      "tolerance",
+                                      "specification",
+                                      "parameters",
+                                      "answer",
+                                      "flops",
+                                      "flops_halved_by",
+                                      "bytes",
+                                      "untrusted",
+                                      "search",
+                                      "not_covered",
+                                      NULL};
     static const struct {
         const char *list, *keys[16];
     } parts[] = {{"tensors",
                   {"name", "dtype", "shape", "output", "made", "strided", "align", "when",
                    "updated", "range", "partial", "symbol", "parameter"}},
                  {"scalars", {"name", "value", "dtype"}},
+                 {"not_covered", {"words", "instead"}},
                  {"products", {"option", "field", "by", "min", "help"}},
                  {"shorthands", {"option", "value", "set", "values", "help"}}};
     static const char *const tolerance[] = {"ulps", "relative", "of_largest", "absolute", NULL};
@@ -412,6 +436,40 @@ int fa_operation_field_index(const fa_operation *operation, const char *name)
     return -1;
 }
 
+static bool separates(char c)
+{
+    return c == '-' || c == '_';
+}
+
+static bool has_word(const char *name, const char *word)
+{
+    for (const char *at = name; *at != 0; at++) {
+        size_t same = 0;
+        while (word[same] != 0 && (tolower((unsigned char)at[same]) == word[same] ||
+                                   (separates(at[same]) && word[same] == '_')))
+            same++;
+        if (word[same] == 0 && (at == name || separates(at[-1])) &&
+            (at[same] == 0 || separates(at[same])))
+            return true;
+    }
+    return false;
+}
+
+int fa_operation_refuse(const fa_operation *operation, const char *name, fa_diag *diag)
+{
+    const cJSON *row, *word;
+    for (int i = 0; i < operation->field_count; i++)
+        if (has_word(name, operation->field[i].name))
+            return 0; /* "causal_mask" is a field in other words */
+    cJSON_ArrayForEach (row, cJSON_GetObjectItemCaseSensitive(operation->document, "not_covered"))
+        cJSON_ArrayForEach (word, cJSON_GetObjectItemCaseSensitive(row, "words"))
+            if (has_word(name, cJSON_GetStringValue(word)))
+                return fa_fail(
+                    diag, FA_ENOTSUP, "%.60s is not covered: %s", name,
+                    cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "instead")));
+    return 0;
+}
+
 static int rank(const fa_field *f, fa_order order)
 {
     bool integer = f->kind == FA_FIELD_INTEGER;
@@ -461,6 +519,20 @@ const char *fa_field_text(const fa_field *field, int32_t value, char room[16])
     if (field->kind == FA_FIELD_CHOICE)
         return value >= field->min && value <= field->max ? field->choice[value] : "unknown";
     snprintf(room, 16, "%d", value);
+    return room;
+}
+
+const char *fa_field_range(const fa_field *f, int64_t value, char room[FA_FIELD_RANGE_MAX])
+{
+    char steps[40] = "";
+    bool multiple = value % f->multiple == 0, hint = f->hint[0] != 0 && !multiple;
+    if (f->multiple > 1)
+        snprintf(steps, sizeof steps, "a multiple of %d from ", f->multiple);
+    if (value > f->max && f->above[0] != 0)
+        snprintf(room, FA_FIELD_RANGE_MAX, ": %s", f->above);
+    else
+        snprintf(room, FA_FIELD_RANGE_MAX, ": use %s%d to %d%s%s%s", steps, f->min, f->max,
+                 hint ? " (" : "", hint ? f->hint : "", hint ? ")" : "");
     return room;
 }
 

@@ -35,7 +35,8 @@ typedef struct fa_field {
     /* of a choice: names in the order of their values, NULL */
     const char *choice[FA_CHOICES_MAX + 1];
     int32_t min, max, multiple;      /* what an integer may be; multiple is at least 1 */
-    const char *hint;                /* what to do about a value that is none of these */
+    const char *hint;                /* what to do about a value that is no multiple */
+    const char *above; /* what values above `max` are, and that they are not covered */
     int32_t preset;                  /* "default": the value of what is not given */
     int divides, follows, at_most;   /* fields by index, -1: none */
     const char *bars;                /* "causal=top-left": what an earlier field may not be where this
@@ -114,6 +115,10 @@ const fa_operation *fa_operation_at(int index);
 /* Index of the field of this name; -1: there is none. */
 int fa_operation_field_index(const fa_operation *operation, const char *name);
 
+/* FA_ENOTSUP, with what computes it instead, for the name of a feature that others have (a mask, dropout) and the
+ * operation does not cover. Words of `name` are told apart by - and _, whatever their case. */
+int fa_operation_refuse(const fa_operation *operation, const char *name, fa_diag *diag);
+
 /* In which order its fields are told of; a sweep's slowest first, so that problems that render the same
  * source stand next to one another. */
 typedef enum fa_order {
@@ -130,6 +135,9 @@ void fa_operation_order(const fa_operation *operation, fa_order order,
 /* The value as text ("bf16", "512", "true"); its name for a choice or the
  * digits in `room`. */
 const char *fa_field_text(const fa_field *field, int32_t value, char room[16]);
+/* Behind the name of an integer field and a value that it may not have: ": use 1 to 8", with what to do about it. */
+enum { FA_FIELD_RANGE_MAX = 256 };
+const char *fa_field_range(const fa_field *field, int64_t value, char room[FA_FIELD_RANGE_MAX]);
 /* The value of this name among a choice's; -1: there is none. */
 int fa_field_choice(const fa_field *field, const char *name);
 /* The value as keys and macros show it. */

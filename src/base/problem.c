@@ -32,7 +32,7 @@ static int fail_choice(const fa_field *f, int32_t value, fa_diag *diag)
 static int fail_value(const fa_operation *op, const fa_field *f, const fa_problem *p, fa_diag *diag)
 {
     int32_t value = VALUE(p, op, f);
-    char steps[40] = "";
+    char room[FA_FIELD_RANGE_MAX];
     if (f->kind == FA_FIELD_CHOICE)
         return fail_choice(f, value, diag);
     if (f->divides >= 0)
@@ -40,10 +40,7 @@ static int fail_value(const fa_operation *op, const fa_field *f, const fa_proble
                        op->field[f->divides].name, p->value[f->divides]);
     if (f->kind == FA_FIELD_BOOLEAN)
         return fa_fail(diag, FA_EINVAL, "%s is %d: use 0 or 1", f->name, value);
-    if (f->multiple > 1)
-        snprintf(steps, sizeof steps, "a multiple of %d from ", f->multiple);
-    return fa_fail(diag, FA_EINVAL, "%s is %d: use %s%d to %d%s%s%s", f->name, value, steps, f->min,
-                   f->max, f->hint[0] != 0 ? " (" : "", f->hint, f->hint[0] != 0 ? ")" : "");
+    return fa_fail(diag, FA_EINVAL, "%s is %d%s", f->name, value, fa_field_range(f, value, room));
 }
 
 bool fa_field_is_barred(const fa_operation *op, const fa_field *f, const fa_problem *p)

@@ -153,7 +153,10 @@ static int check_document(const cJSON *json, const fa_operation *op, fa_need nee
         if (fa_operation_field_index(op, item->string) < 0 &&
             strcmp(item->string, "operation") != 0 &&
             (beside == NULL || strcmp(item->string, beside) != 0))
-            return fa_fail(diag, FA_EINVAL, "problem: there is no key \"%.40s\"", item->string);
+            return fa_operation_refuse(op, item->string, diag) != 0
+                       ? fa_fail_in(diag, FA_ENOTSUP, "problem")
+                       : fa_fail(diag, FA_EINVAL, "problem: there is no key \"%.40s\"",
+                                 item->string);
     for (const cJSON *item = json->child; item != NULL; item = item->next)
         if (cJSON_GetObjectItemCaseSensitive(json, item->string) != item)
             return fa_fail(diag, FA_EINVAL, "problem: key \"%.40s\" appears twice", item->string);

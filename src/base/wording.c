@@ -163,11 +163,16 @@ static size_t distance(const char *a, const char *b)
     return cost[n][m];
 }
 
-/* One starts with the other: "--sequence" for "--seq", "--eff" for "--effort". */
-static int starts(const char *a, const char *b)
+/* One starts with the other, "--sequence" for "--seq", "--eff" for "--effort", or ends with its words: "--is-causal". */
+static int extends(const char *a, const char *b)
 {
-    size_t n = smaller(strlen(a), strlen(b));
-    return n >= 3 && strspn(a, "-") < n && strncmp(a, b, n) == 0;
+    size_t n = strlen(a), m = strlen(b), least = smaller(n, m);
+    const char *longer = n > m ? a : b, *words = n > m ? b : a;
+    words += strspn(words, "-");
+    const char *end = longer + strlen(longer) - smaller(strlen(words), strlen(longer));
+    return (least >= 3 && strspn(a, "-") < least && strncmp(a, b, least) == 0) ||
+           (strlen(words) >= 3 && end > longer && strchr("-_", end[-1]) != NULL &&
+            strcmp(end, words) == 0);
 }
 
 const char *fa_nearest(const char *typed, const char *const *names)
@@ -177,7 +182,7 @@ const char *fa_nearest(const char *typed, const char *const *names)
     least *= 2; /* in halves; farther is not near */
     for (; *names != NULL; names++) {
         size_t d = strcasecmp(typed, *names) == 0 ? 0 : 2 * distance(typed, *names);
-        if (d > 3 && starts(typed, *names))
+        if (d > 3 && extends(typed, *names))
             d = 3; /* between one slip and two */
         if (d < least) {
             least = d;

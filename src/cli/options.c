@@ -296,15 +296,18 @@ int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const ch
     uint64_t value = 0;
     int64_t low = field != NULL ? field->min : spec->low,
             high = field != NULL ? field->max : spec->high;
-    char typed[CLI_SHORT_SIZE], kind[40] = "whole number";
-    bool steps = field != NULL && field->multiple > 1, hint = field != NULL && field->hint[0] != 0;
-    if (steps)
-        snprintf(kind, sizeof kind, "multiple of %d", field->multiple);
-    if (!cli_parse_digits(text, &value) || value > INT32_MAX || (int64_t)value < low ||
-        (int64_t)value > high || (steps && value % (uint64_t)field->multiple != 0))
-        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a %s from %lld to %lld%s%s%s", spec->name,
-                       cli_text_short(text, typed), kind, (long long)low, (long long)high,
-                       hint ? " (" : "", hint ? field->hint : "", hint ? ")" : "");
+    char typed[CLI_SHORT_SIZE], room[FA_FIELD_RANGE_MAX];
+    bool whole = cli_parse_digits(text, &value) && value <= INT32_MAX;
+    bool steps = field != NULL && field->multiple > 1;
+    cli_text_short(text, typed);
+    if (whole && field != NULL && (steps || field->above[0] != 0))
+        fa_field_range(field, (int64_t)value, room);
+    else
+        snprintf(room, sizeof room, ": use a whole number from %lld to %lld", (long long)low,
+                 (long long)high);
+    if (!whole || (int64_t)value < low || (int64_t)value > high ||
+        (steps && value % (uint64_t)field->multiple != 0))
+        return fa_fail(diag, FA_EINVAL, "%s \"%s\"%s", spec->name, typed, room);
     *ret = (int32_t)value;
     return 0;
 }

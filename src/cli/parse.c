@@ -140,10 +140,12 @@ static int fail_unknown(const parse *p, const char *argument, size_t length, fa_
             return fa_fail(diag, FA_EINVAL, "there is no %s: leave %s out", typed, spec->name);
     }
     const char *near = fa_nearest(name, names);
+    const fa_operation *operation = fa_operation_of(&p->options->problem);
+    if (strncmp(name, "--no-", 5) != 0 && fa_operation_refuse(operation, name, diag) != 0)
+        return FA_ENOTSUP;
     if (near != NULL)
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: did you mean %s?", verb,
                        typed, near);
-    const fa_operation *operation = fa_operation_of(&p->options->problem);
     if (operation != fa_operation_of(NULL))
         return fa_fail(diag, FA_EINVAL,
                        "%s has no option %s: replace it by --help to list its options",

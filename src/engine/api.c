@@ -313,23 +313,26 @@ int fa_make_problem(const fa_operation *operation, fa_problem *ret_problem)
     return 0;
 }
 
-/* The field of this name, or NULL after a sentence. */
-static const fa_field *find_field(const fa_problem *problem, const char *name, fa_diag *diag)
+static int find_field(const fa_problem *problem, const char *name, const fa_field **ret_field,
+                      fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
     int index = problem != NULL && name != NULL ? fa_operation_field_index(operation, name) : -1;
-    if (index >= 0)
-        return &operation->field[index];
-    fa_fail(diag, FA_EINVAL, "a problem of %s has no field \"%.40s\"", operation->name,
-            name != NULL ? name : "");
-    return NULL;
+    if (index < 0 && name != NULL && fa_operation_refuse(operation, name, diag) != 0)
+        return FA_ENOTSUP;
+    if (index < 0)
+        return fa_fail(diag, FA_EINVAL, "a problem of %s has no field \"%.40s\"", operation->name,
+                       name != NULL ? name : "");
+    *ret_field = &operation->field[index];
+    return 0;
 }
 
 int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_diag *diag)
 {
-    const fa_field *f = find_field(problem, name, diag);
-    if (f == NULL)
-        return FA_EINVAL;
+    const fa_field *f;
+    int rc = find_field(problem, name, &f, diag);
+    if (rc != 0)
+        return rc;
     if (text == NULL)
         return fa_fail(diag, FA_EINVAL, "no value for %s is given", f->name);
     char *end = NULL;
@@ -350,10 +353,11 @@ int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_dia
 int fa_get_field(const fa_problem *problem, const char *name, char *ret_text, size_t size,
                  fa_diag *diag)
 {
-    const fa_field *f = find_field(problem, name, diag);
+    const fa_field *f;
     char room[16];
-    if (f == NULL)
-        return FA_EINVAL;
+    int rc = find_field(problem, name, &f, diag);
+    if (rc != 0)
+        return rc;
     const char *text = fa_field_text(f, problem->value[f - fa_operation_of(problem)->field], room);
     if (ret_text == NULL || strlen(text) >= size)
         return fa_fail(diag, FA_EINVAL, "%s is \"%s\", which does not fit", f->name, text);
