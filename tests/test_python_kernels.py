@@ -419,6 +419,14 @@ def several_launches_are_one_kernel():
     tap.equal((twice.answer.origin, list(y.read())), ("measured", [3 * value for value in counted_up(64)]))
 
 
+def the_data_of_a_proof_takes_half_of_the_hosts_memory_at_most():
+    with open("/proc/meminfo", encoding="utf-8") as file:
+        left = int(re.search(r"MemAvailable: *(\d+) kB", file.read())[1]) << 10
+    rows = left // (2 * 6 * 4 * 4096) * 5 // 4  # y in and out, x, and each in the file: six times
+    wide = dict(y=fa_tune.inout("f32", "n", 4096), x=fa_tune.array("f32", "n", 4096), a=2.5, n=rows)
+    refused(MemoryError, "half of what is left there: tune a smaller problem", lambda: axpy(answer=lambda y, x, a: y, args=wide, name="wide"))
+
+
 def what_is_wrong_with_a_call_is_said():
     tap.equal(axpy(tune=dict(THREADS=range(64, 129, 64), PER_THREAD=(1, 2))).answer.origin, "measured")
     for sentence, words in (("no_such.cu: No such file", dict(source="no_such.cu")), ("source is empty", dict(source="")),
@@ -829,6 +837,7 @@ tap.main([
     partial_results_are_passed_in_and_added_up,
     numbers_may_have_any_type_of_integers,
     several_launches_are_one_kernel,
+    the_data_of_a_proof_takes_half_of_the_hosts_memory_at_most,
     what_is_wrong_with_a_call_is_said,
     every_key_of_a_specification_is_a_keyword,
     a_keyword_takes_the_place_of_what_the_head_says,

@@ -495,6 +495,8 @@ def verbs_that_ask_no_server_say_so():
                           ["show", "--why", "--gpu", "L4", *EXAMPLE], ["show", "x.fab"],
                           ["--gpu", "L4", *EXAMPLE, "--templates", "t"]):
             tap.has(place.run(*arguments, "--server", "/s", status=2).stderr, "--server")
+        told = place.run("--gpu", "L4", *EXAMPLE, "--server", "/s", "--memory", "1G", status=2).stderr
+        tap.has(told, "\"memory\" bounds tunes on this machine, and a service tunes in its place")
 
 
 def doctor_says_whether_the_server_answers():

@@ -281,6 +281,10 @@ int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_an
     fa_gpu gpu;
     if (!fa_remote_usable(tuner))
         return FA_SOURCE_NONE;
+    if (request->memory > 0 || tuner->memory > 0)
+        return fa_fail(diag, FA_EINVAL,
+                       "\"memory\" bounds tunes on this machine, and a service tunes in its place: "
+                       "leave it out, or name no service");
     if (request->strategy != NULL)
         snprintf(ask.strategy, sizeof ask.strategy, "%s", request->strategy);
     int rc = fa_problem_check(&request->problem, diag);

@@ -92,9 +92,36 @@ static int add_tensor(struct one_case *c, int t, uint64_t seed, fa_case_argument
     return rc;
 }
 
+/* A case, and the file that keeps it, take at most half of the memory that the host has left: overcommitted, they would
+ * take it all. */
+static int fits_host(const fa_tensor_list *list, fa_diag *diag)
+{
+    fa_buf text = {0};
+    uint64_t bytes = 0, left_kib = UINT64_MAX;
+    for (int t = 0; t < list->count; t++) {
+        const fa_tensor *tensor = &list->at[t];
+        bytes += (1u + tensor->updated) * 2 * tensor->elements * fa_element_size(tensor->element);
+    }
+    if (fa_buf_read_file(&text, "/proc/meminfo", 1 << 16) == 0) {
+        const char *at = strstr(text.data, "MemAvailable:");
+        if (at != NULL)
+            left_kib = strtoull(at + strlen("MemAvailable:"), NULL, 10);
+    }
+    fa_buf_free(&text);
+    return bytes >> 10 <= left_kib / 2
+               ? 0
+               : fa_fail(
+                     diag, FA_ENOMEM,
+                     "the data of a proof needs %llu MiB on the host and may take %llu MiB, half "
+                     "of what is left there: tune a smaller problem",
+                     (unsigned long long)(bytes >> 20), (unsigned long long)(left_kib / 2 >> 10));
+}
+
 static int add_arguments(struct one_case *c, uint64_t seed, fa_diag *diag)
 {
     int rc = fa_tensors_read(c->problem, &c->list, diag);
+    if (rc == 0)
+        rc = fits_host(&c->list, diag);
     if (rc != 0)
         return rc;
     fa_tensors_scalars(c->problem, &c->list, true, &c->values);
