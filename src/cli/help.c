@@ -19,7 +19,7 @@ static const struct {
     {"Look at results", " show report run compare "},
     {"Share", " export import keygen trust "},
     {"Hosts and fleets", " serve worker queue "},
-    {"Maintenance", " rm config completion doctor gpus version "},
+    {"Maintenance", " rm completion doctor gpus version "},
     {"More", ""}, /* what no other section has */
 };
 
@@ -145,8 +145,7 @@ void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *ou
     put_wrapped(out,
                 "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, FA_TUNE_SYSTEM, "
                 "FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
-                "FA_TUNE_NCU, FA_TUNE_LIBCUDA, FA_TUNE_WORKER, NO_COLOR. `fa-tune config` shows what else is "
-                "set, and where.",
+                "FA_TUNE_LIBCUDA, FA_TUNE_WORKER, NO_COLOR.",
                 0, 0);
 }
 

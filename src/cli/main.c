@@ -83,7 +83,7 @@ static const cli_verb verbs[] = {
          CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
      "prove and launch a tuned kernel, for a profiler to watch",
      "  fa-tune run --seq 4096 --config 2 --launches 10\n"
-     "  ncu --target-processes all --profile-from-start off fa-tune run --seq 4096\n"
+     "  ncu --profile-from-start off fa-tune run --seq 4096\n"
      "  python -m fa_tune.profile --seq 4096        what bounds it, in a sentence\n\n"
      "A worker process proves the config and then launches it between cuProfilerStart and\n"
      "cuProfilerStop. Stores nothing.\n",
@@ -201,8 +201,7 @@ static const cli_verb verbs[] = {
      "Exit status 1 when a winner is slower by more than the margin with confidence (the low end of its\n"
      "interval in NEW over the high end in OLD), or when there was nothing to compare.\n",
      cli_compare},
-    {"doctor",
-     CLI_GROUP_SETTINGS | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
+    {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "check driver, NVRTC, GPU, store and service, with advice",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
     {"gpus", CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
@@ -210,17 +209,6 @@ static const cli_verb verbs[] = {
      "  fa-tune gpus --gpu A100             its variants\n"
      "  fa-tune gpus --kv-dtype fp8         those that have a kernel for such problems\n",
      cli_gpus},
-    {"config", CLI_GROUP_SETTINGS | CLI_GROUP_JSON,
-     "show the settings that apply without options, and their files",
-     "An option that is not given comes from its environment variable, then from the project's\n"
-     "fa-tune.toml (in this folder or above it), then from fa-tune/config.toml in the configuration\n"
-     "directory, then from the defaults. Files hold lines such as these:\n\n"
-     "  gpu = \"L4\"              # wherever a GPU is tuned for or looked up\n"
-     "  effort = \"predict\"      # of tune and sweep\n"
-     "  jobs = 8\n"
-     "  time = \"30m\"            # of sweeps, as are trials, cost and price\n"
-     "  store = \"/data/fa.db\"   # only in your own file, as is server\n",
-     cli_config},
     {"completion", CLI_GROUP_COMPLETION, "print the completion script of a shell",
      "  source <(fa-tune completion bash)           in ~/.bashrc\n"
      "  fa-tune completion zsh >~/.zfunc/_fa-tune   once\n"
@@ -377,7 +365,6 @@ static int run_verb(const cli_verb *verb, const cli_options *options)
         run.document = cJSON_CreateObject();
         fa_json_add_text(run.document, "fa_tune", fa_version());
     }
-    cli_note_settings(&run);
     cli_note_variants(&run);
     int status = verb->run(&run);
     cli_progress_end(&run.progress);
@@ -393,7 +380,6 @@ static int run_verb(const cli_verb *verb, const cli_options *options)
 
 static int run_line(int count, char **arguments)
 {
-    static cli_settings files;
     cli_options options;
     fa_diag diag;
     const cli_verb *verb = &verbs[0];
@@ -417,16 +403,10 @@ static int run_line(int count, char **arguments)
         first = 2;
         all.typed = true;
     }
-    if (verb->run != version)
-        cli_settings_load(&files);
-    int rc = cli_settings_export(&files, &diag);
-    if (rc == 0 && verb->run == NULL && !has_flag(count, arguments, "--help") &&
-        (rc = files.fault_rc) != 0)
-        diag = files.fault;
-    if (rc == 0 && verb->run == NULL)
+    if (verb->run == NULL)
         return serve(count - first, arguments + first);
-    if (rc != 0 || (rc = cli_options_parse(verb, &all, count - first, arguments + first, &files,
-                                           &options, &diag)) != 0)
+    int rc = cli_options_parse(verb, &all, count - first, arguments + first, &options, &diag);
+    if (rc != 0)
         return cli_error(rc == FA_ENOMEM || rc == FA_EIO ? EXIT_FAILED : EXIT_USAGE, &diag);
     return options.help ? put_help(verb, options.problem.operation, false)
                         : run_verb(verb, &options);

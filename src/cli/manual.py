@@ -86,9 +86,7 @@ def main_page(told):
     for verb in told["verbs"]:
         body += [".TP", ".B %s" % roff(verb["name"]), roff(verb["summary"]) + ". See", ".BR %s (1)." % roff("fa-tune-" + verb["name"])]
     body += [".SH ENVIRONMENT", ".TP\n.B FA_TUNE_STORE\nthe store's file; by default fa\\-tune/store.db in the cache directory.",
-             ".TP\n.B FA_TUNE_SERVER\na service that is asked first.", ".PP\nThe other variables are in docs/environment.md of the source.",
-             ".SH FILES", ".TP\n.I fa\\-tune.toml\nsettings of a project, in the current folder or above it.",
-             ".TP\n.I ~/.config/fa\\-tune/config.toml\nsettings of the user. See\n.BR fa\\-tune\\-config (1)."]
+             ".TP\n.B FA_TUNE_SERVER\na service that is asked first.", ".PP\nThe other variables are in docs/environment.md of the source."]
     summary = "finds, proves and remembers the fastest CUDA kernel for a problem on a GPU"
     yield from page("fa-tune", told, summary, ".B fa\\-tune\n[VERB] [FILE.cu] [OPTIONS]", body)
     yield ".SH SEE ALSO\n" + ",\n".join(".BR %s (1)" % roff("fa-tune-" + verb["name"]) for verb in told["verbs"]).replace(",\n", "\n")

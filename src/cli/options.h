@@ -20,58 +20,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* ---- settings of files (settings.c) ----------------------------------------------------------*/
-/* What options of the command line are where they are not given. The nearest `fa-tune.toml` in the
- * current folder or above it is the project's, `fa-tune/config.toml` in the configuration directory is the user's.
- *
- * Both are a strict subset of TOML: lines of KEY = VALUE, where a value is a text in quotes without escapes or a number;
- * comments. Their bytes are anybody's: all is checked.
- *
- * Invariants: the project's file belongs to this user or to root, since another's could ask for a thousand compile workers
- * wherever a folder above is shared, as /tmp is. It says nothing about where kernels come from or go to: whoever can write into a folder that
- * somebody works in would choose the cubins that run on that person's GPU. */
-enum { CLI_SETTINGS = 9, CLI_SETTING_MAX = 1024 };
-
-typedef enum cli_settings_file { CLI_FILE_PROJECT, CLI_FILE_USER, CLI_FILES } cli_settings_file;
-
-typedef struct cli_setting {
-    char value[CLI_SETTING_MAX]; /* "" where no file has it */
-    cli_settings_file file;
-    int line;
-    bool exported; /* its variable says it now */
-} cli_setting;
-
-typedef struct cli_settings {
-    cli_setting setting[CLI_SETTINGS];
-    char path[CLI_FILES][PATH_MAX]; /* "": there is no such place, or no file in it */
-    bool found[CLI_FILES];
-    /* a project's file that belongs to another user, and is not read; "": there is none */
-    char foreign[PATH_MAX];
-    int fault_rc;  /* 0: every line of the files was read */
-    fa_diag fault; /* else the first that was not, with its file */
-} cli_settings;
-
-/* The keys, each the name of an option without its dashes. */
-extern const struct cli_setting_key {
-    const char *name;
-    const char *variable; /* which goes before files, or NULL */
-    bool empty_counts;    /* an empty variable says something too: there is none */
-    const char *example;  /* of its value in a file */
-} cli_setting_keys[CLI_SETTINGS];
-/* What the setting's variable says; NULL: nothing, or there is none. */
-const char *cli_setting_variable(int index);
-
-/* Reads both files, where they are there. A file is read up to its first fault, which is kept: it fails the verbs
- * that take settings, and no other. */
-void cli_settings_load(cli_settings *ret_settings);
-/* Reads one file's text; the settings of a file that was read before stay. */
-int cli_settings_read(const char *text, size_t size, cli_settings_file file, cli_settings *settings,
-                      fa_diag *diag);
-/* Makes the store and the service of files what their variables would say, where these are not set. */
-int cli_settings_export(cli_settings *settings, fa_diag *diag);
-/* Whether all of the files can be used, also what the verb at hand does not take. The first fault, with file and line. */
-int cli_settings_check(const cli_settings *settings, fa_diag *diag);
-
 /* ---- options --------------------------------------------------------------------------------*/
 enum {
     CLI_GROUP_PROBLEM = 1, /* what is to be computed */
@@ -86,9 +34,8 @@ enum {
     CLI_GROUP_WHY = 512, /* --why: the whole problem is needed with it, and filters without */
     CLI_GROUP_RUN = 1 << 10,
     CLI_GROUP_COMPLETION = 1 << 11,
-    CLI_GROUP_SETTINGS = 1 << 12, /* tells of all settings, and what is wrong with them */
-    CLI_GROUP_FILTER = 1 << 14,   /* problems to keep: what is not given stays unset */
-    CLI_GROUP_REPORT = 1 << 15,   /* --format, --out */
+    CLI_GROUP_FILTER = 1 << 14, /* problems to keep: what is not given stays unset */
+    CLI_GROUP_REPORT = 1 << 15, /* --format, --out */
     CLI_GROUP_EXPORT = 1 << 16,
     CLI_GROUP_IMPORT = 1 << 17,
     CLI_GROUP_KEYGEN = 1 << 18,
@@ -120,8 +67,6 @@ enum {
 };
 typedef struct cli_options {
     bool help;
-    const cli_settings *files; /* what was not given may come from there */
-    unsigned from_files;       /* bit i: setting i does */
     const char *gpu;       /* NULL: the device here */
     int32_t device;        /* -1: not given */
     const char *operation; /* NULL: the default one */
@@ -199,10 +144,9 @@ typedef struct cli_verbs {
     bool typed;               /* a verb stands first; else the default one is meant */
 } cli_verbs;
 
-/* Parses the arguments after the verb. `files`, exported already, has what is not given; it must outlive the options.
- * FA_EINVAL with a sentence: what, where, what to do. */
+/* Parses the arguments after the verb. FA_EINVAL with a sentence: what, where, what to do. */
 int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, char **arguments,
-                      const cli_settings *files, cli_options *ret_options, fa_diag *diag);
+                      cli_options *ret_options, fa_diag *diag);
 
 /* Heeds --color wherever it stands, before anything is told about the others. */
 void cli_options_colour(int count, char **arguments);

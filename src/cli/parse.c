@@ -30,7 +30,6 @@ typedef struct parse {
     char **arguments;
     cli_options *options;
     const cli_option_spec *flag; /* what stood before, where it takes no value */
-    bool given[CLI_OPTIONS_MAX]; /* by index in `all` */
 } parse;
 
 /* A word that is no option, where no verb was named: perhaps it is one. */
@@ -233,8 +232,6 @@ static void note_given(parse *p, const cli_option_spec *spec)
     options->problem_given =
         options->problem_given || (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_DEVICE)) != 0;
     options->effort_given = options->effort_given || spec->offset == AT(effort);
-    for (size_t i = 0; i < p->all->count; i++)
-        p->given[i] |= p->all->spec[i] == spec;
 }
 
 /* Parses one argument and steps over it and its value. */
@@ -443,97 +440,6 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
     return rc == FA_ENOTSUP && (verb->groups & CLI_GROUP_FORGET) ? 0 : rc;
 }
 
-/* ---- settings of files ------------------------------------------------------------------------*/
-/* Whether the verb computes for the GPU that --gpu names; elsewhere --gpu keeps winners, of whatever GPU. */
-static bool is_for_gpu(const parse *p)
-{
-    unsigned groups = p->verb->groups;
-    bool problem = (groups & CLI_GROUP_PROBLEM) && (!(groups & CLI_GROUP_WHY) || p->options->why);
-    return (problem || (groups & CLI_GROUP_SWEEP)) && p->options->device < 0;
-}
-
-static const cli_option_spec *option_of(const cli_option_list *all, unsigned groups, int setting)
-{
-    char name[40];
-    snprintf(name, sizeof name, "--%s", cli_setting_keys[setting].name);
-    return cli_option_find(all, groups, name, strlen(name));
-}
-
-static bool is_gpu(const cli_option_spec *spec)
-{
-    return spec->offset == AT(gpu) || spec->offset == AT(sweep.gpu);
-}
-
-/* The verb's option of a setting, whether it is given or not; NULL: its value is not the verb's. The time of files
- * is a sweep's, and not what bounds a search. */
-static const cli_option_spec *option_set_by(const parse *p, int setting)
-{
-    const unsigned groups = p->verb->groups & ~(unsigned)CLI_GROUP_SEARCH;
-    const cli_option_spec *spec = option_of(p->all, groups, setting);
-    bool taken = spec != NULL && cli_option_taken(groups, spec);
-    return taken && (!is_gpu(spec) || is_for_gpu(p)) ? spec : NULL;
-}
-
-static int set_option(const cli_settings *files, int setting, const cli_option_spec *spec,
-                      cli_options *options, fa_diag *diag)
-{
-    const cli_setting *from = &files->setting[setting];
-    fa_gpu gpu;
-    int rc = cli_option_set(spec, from->value, options, diag);
-    if (rc == 0 && is_gpu(spec))
-        rc = fa_gpu_find(from->value, &gpu, diag);
-    if (rc != 0 && strncmp(diag->text, "--", 2) == 0) /* a file's key has no dashes */
-        memmove(diag->text, diag->text + 2, strlen(diag->text) - 1);
-    return rc == 0 ? 0
-                   : fa_fail_in(diag, rc, "settings %.300s: line %d", files->path[from->file],
-                                from->line);
-}
-
-int cli_settings_check(const cli_settings *files, fa_diag *diag)
-{
-    enum { ANY = CLI_GROUP_GPU | CLI_GROUP_EFFORT | CLI_GROUP_TUNE | CLI_GROUP_SWEEP };
-    static cli_option_list all;
-    static cli_options scratch;
-    cli_option_list_make(fa_operation_of(NULL), &all);
-    for (int i = 0; i < CLI_SETTINGS; i++) {
-        const cli_option_spec *spec = option_of(&all, ANY, i);
-        int rc = files->setting[i].value[0] != 0 && spec != NULL
-                     ? set_option(files, i, spec, &scratch, diag)
-                     : 0;
-        if (rc != 0)
-            return rc;
-    }
-    if (files->fault_rc != 0)
-        *diag = files->fault;
-    return files->fault_rc;
-}
-
-/* Sets what was not given. Stores and services go by their variables, which the library reads. */
-static int take_settings(parse *p, fa_diag *diag)
-{
-    const cli_settings *files = p->options->files;
-    int rc = 0;
-    if (p->verb->groups & CLI_GROUP_SETTINGS)
-        return 0;
-    for (int i = 0; i < CLI_SETTINGS && rc == 0; i++) {
-        const cli_option_spec *spec = option_set_by(p, i);
-        if (spec != NULL && files->fault_rc != 0) { /* a line that cannot be read may be about it */
-            *diag = files->fault;
-            return files->fault_rc;
-        }
-        bool takes =
-            spec != NULL && files->setting[i].value[0] != 0 && cli_setting_keys[i].variable == NULL;
-        for (size_t o = 0; o < p->all->count; o++)
-            takes = takes && !(p->all->spec[o] == spec && p->given[o]);
-        if (!takes)
-            continue;
-        rc = set_option(files, i, spec, p->options, diag);
-        p->options->effort_given |= spec->offset == AT(effort);
-        p->options->from_files |= 1u << i;
-    }
-    return rc;
-}
-
 /* A size is an option, and must not have the name of one that means another thing. */
 static int check_sizes(const parse *p, fa_diag *diag)
 {
@@ -554,12 +460,12 @@ static int check_sizes(const parse *p, fa_diag *diag)
 }
 
 int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, char **arguments,
-                      const cli_settings *files, cli_options *ret_options, fa_diag *diag)
+                      cli_options *ret_options, fa_diag *diag)
 {
     static cli_option_list all;
     parse parse = {
         .verb = verb, .verbs = verbs, .all = &all, .count = count, .arguments = arguments};
-    cli_options options = {.files = files, .device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
+    cli_options options = {.device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
     /* import: before the file of a bundle; a file alone may be one of records, whatever its name. */
     const int files_at_least = (verb->groups & CLI_GROUP_IMPORT) ? 2 : 1;
     bool specified = (verb->groups & CLI_GROUPS_SPECIFIED) != 0 && count >= files_at_least &&
@@ -585,7 +491,7 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
         *ret_options = options;
         return 0;
     }
-    if ((rc = take_settings(&parse, diag)) != 0 || (rc = complete(verb, &options, diag)) != 0 ||
+    if ((rc = complete(verb, &options, diag)) != 0 ||
         (rc = check_inputs(verb, &options, diag)) != 0)
         return rc;
     *ret_options = options;

@@ -223,33 +223,6 @@ void cli_note_variants(cli_run *run)
     }
 }
 
-void cli_note_settings(cli_run *run)
-{
-    const cli_settings *files = run->options->files;
-    fa_buf note = {0};
-    bool any = false;
-    for (int i = 0; files != NULL && i < CLI_SETTINGS; i++) {
-        const cli_setting *setting = &files->setting[i];
-        if (!(run->options->from_files >> i & 1) || setting->file != CLI_FILE_PROJECT)
-            continue;
-        if (!any)
-            cli_text_path(&note, files->path[CLI_FILE_PROJECT]);
-        fa_buf_printf(&note, "%s %s = %s", any ? "," : " sets", cli_setting_keys[i].name,
-                      setting->value);
-        any = true;
-    }
-    if (any && !note.failed)
-        cli_progress_note(&run->progress, note.data);
-    fa_buf_free(&note);
-    if (files == NULL || files->foreign[0] == 0)
-        return;
-    cli_text_path(&note, files->foreign);
-    fa_buf_text(&note, " is not read: it belongs to another user");
-    if (!note.failed)
-        cli_progress_note(&run->progress, note.data);
-    fa_buf_free(&note);
-}
-
 bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const char *gpu)
 {
     const fa_problem *want = &options->problem;

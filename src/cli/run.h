@@ -118,7 +118,6 @@ int cli_queue(cli_run *run);
 int cli_compare(cli_run *run);
 int cli_doctor(cli_run *run);
 int cli_gpus(cli_run *run);
-int cli_config(cli_run *run);
 /* show FILE.fab (bundles.c). */
 int cli_show_bundle(cli_run *run);
 
@@ -151,8 +150,6 @@ bool cli_gpu_is(const char *asked, const char *name);
 bool cli_gpu_is_like(const char *asked, const char *name);
 /* Notes which GPU types names such as "A100" were taken for, where there are others of the kind. */
 void cli_note_variants(cli_run *run);
-/* Notes what a project's file has set, which a person may not know of. */
-void cli_note_settings(cli_run *run);
 /* Whether a problem agrees with every option of a problem that was given, and its GPU type with --gpu. */
 bool cli_filter_keeps(const cli_options *options, const fa_problem *problem, const char *gpu);
 
