@@ -156,7 +156,7 @@ def help_and_version_go_to_stdout():
         overview = place.run("help").stdout
         for verb, operands in (("tune", " [FILE.cu]"), ("explain", " [FILE.cu]"), ("check", " FILE.cu"), ("show", " [FILE.cu] [FILE]"), ("export", " [FILE.cu]"), ("import", " [FILE.cu] FILE"),
                                ("keygen", ""), ("trust", " list|add|remove [KEY]"), ("rm", " [FILE.cu]"),
-                               ("compare", " OLD NEW"), ("doctor", ""), ("gpus", " [FILE.cu]"), ("serve", " [FILE.cu …]"), ("version", "")):
+                               ("doctor", ""), ("gpus", " [FILE.cu]"), ("serve", " [FILE.cu …]"), ("version", "")):
             tap.has(overview, "\n  %s " % verb)
             text = place.run(verb, "--help").stdout
             tap.has(text, "fa-tune %s" % verb)
@@ -274,8 +274,6 @@ def verbs_that_read_make_no_store_and_say_that_there_is_none():
             tap.has(done.stderr, "note: there is no store at %s yet" % missing)
             assert not os.path.exists(os.path.dirname(os.path.dirname(missing))), arguments
         tap.lacks(place.run("show", "--quiet").stderr, "no store")
-        done = place.run("compare", missing, missing, status=2)
-        tap.equal(done.stderr, "fa-tune: %s: there is no such file\n" % missing)
         assert not os.path.exists(os.path.dirname(missing))
         told = place.run("import", "l4.fab", "--allow-unsigned", status=1).stderr
         tap.has(told, "the folder %s does not exist" % os.path.dirname(missing))

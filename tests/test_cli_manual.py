@@ -99,7 +99,6 @@ def check_completions(shell):
                 (["explain", "--operation", "rms"], ["rms_norm"]),
                 (["sweep", "--effort", "c"], []),
                 (["tune", "--effort", "c"], ["cached"]),
-                (["completion", "f"], ["fish"]),
                 (["trust", ""], ["add", "list", "remove"]),
                 (["explain", "--gpu", "H100"], ["H100-PCIe", "H100-SXM"]))
     *found, maximum = completed(shell, [["fa-tune", *words] for words, _ in expected] + [["fa-tune", "serve", "--max"]])
@@ -122,15 +121,6 @@ def zsh_completes_verbs_options_and_values():
 
 def fish_completes_verbs_options_and_values():
     check_completions("fish")
-
-
-def the_program_prints_the_script_of_each_shell():
-    with Place(space=None) as place:
-        for shell, name in (("bash", "fa-tune.bash"), ("zsh", "_fa-tune"), ("fish", "fa-tune.fish")):
-            tap.equal(place.run("completion", shell).stdout, made(name))
-        for words, sentence in ((["tcsh"], 'no completion for "tcsh": bash, zsh or fish'), ([], "needs bash, zsh or fish")):
-            done = place.run("completion", *words, status=2)
-            tap.has(done.stderr, sentence)
 
 
 def names_of_gpus_that_are_completed_are_taken():
@@ -156,7 +146,6 @@ tap.main([
     bash_completes_verbs_options_and_values,
     zsh_completes_verbs_options_and_values,
     fish_completes_verbs_options_and_values,
-    the_program_prints_the_script_of_each_shell,
     names_of_gpus_that_are_completed_are_taken,
     zsh_and_fish_know_every_option,
 ])

@@ -84,11 +84,11 @@ def what_verbs_print_under_json_is_what_json_md_says():
              "show --why": ["show", "--why", "--gpu", "L4", *SMALL], "sweep": ["sweep", "--gpu", "L4", *SMALL],
              "export": ["export", "--out", "a.fab"], "show FILE": ["show", "a.fab"], "import": ["import", "a.fab"], "rm": ["rm", "--all"],
              "check": ["check", os.path.join(SOURCE, "tests/specifications/conv2d.cu")],
-             "compare": ["compare", "store.db", "store.db"], "worker": ["worker", "--idle-exit", "1s"],
+             "worker": ["worker", "--idle-exit", "1s"],
              "run": ["run", *SMALL]}
     space = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
     order = ["tune", "explain", "show", "show --why", "sweep", "sweep --status", "sweep --list", "keygen", "export", "show FILE",
-             "import", "compare", "rm", "check", "doctor", "gpus", "trust list", "queue", "worker",
+             "import", "rm", "check", "doctor", "gpus", "trust list", "queue", "worker",
              "run", "version"]
     tap.equal(set(told), {*order, "help --json"})
     with Place(space=space) as place:
@@ -99,7 +99,7 @@ def what_verbs_print_under_json_is_what_json_md_says():
                 place.run("tune", *SMALL)
             if command == "queue":  # this and what follows is a fleet's
                 place.env["FA_TUNE_STORE"] = "sqlite://%s/fleet.db" % place.folder
-            document = place.json(*asked.get(command, command.split()), status=command == "compare")  # nothing is measured: 1
+            document = place.json(*asked.get(command, command.split()))
             tap.equal(list(document)[0], "fa_tune")
             fields = re.sub(r"\([^)]*\)", "", told[command]).split(":")[0]
             missing = set(document) - {"fa_tune"} ^ set(re.findall(r"`(\w+)`", fields))

@@ -132,7 +132,64 @@ def recorded_spaces_are_searched_by_every_strategy():
         tap.has(replayed(place, "hill.json", "--strategy", "guess", status=1), 'no strategy "guess"')
 
 
+TWO = dict(EIGHT, BLOCK_N=[64], STAGES=[1])
+
+
+def times(us):
+    return "device name=NVIDIA_L4 sm=89 sms=58\ntime BLOCK_M=64 90\ntime BLOCK_M=128 %g\n" % us
+
+
+def save(place, name, text):
+    path = os.path.join(place.folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def the_lines_of_the_example_are_taken_in_and_stand_beside_a_sweep():
+    grid = ["--seq", "64,128", "--causal", "both", "--batch", "1", "--heads", "2"]
+    example = os.path.join(SOURCE, "examples/baseline_torch.py")
+    with Place(space=TWO, script=times(40)) as place:
+        def lines(*options):
+            done = subprocess.run([sys.executable, example, "--dry-run", "--gpu-name", "NVIDIA L4",
+                                   *options], stdout=subprocess.PIPE, encoding="utf-8", check=True)
+            return done.stdout
+        text = lines(*grid)
+        path = save(place, "dry.jsonl", text)
+        tap.has(place.run("sweep", "--baseline", path, status=2).stderr, "line 1: its time is made up")
+        measured = [json.loads(line) for line in text.splitlines()]
+        for line in measured:  # as a run on a GPU writes them
+            del line["dry_run"]
+        path = save(place, "torch.jsonl", "".join(json.dumps(line) + "\n" for line in measured))
+        tap.has(place.run("sweep", "--baseline", path).stderr, "12 baselines taken")
+        told = place.json("sweep", *grid)
+        tap.equal([item["baseline"]["peer"] for item in told["items"]], ["pytorch-fa2"] * 4)
+        assert all(item["baseline"]["low_us"] < item["baseline"]["median_us"]
+                   for item in told["items"])
+        again = [json.loads(line)["problem"] for line in lines("--plan", path).splitlines()]
+        tap.equal(again, [json.loads(line)["problem"] for line in text.splitlines()])
+
+
+def a_winner_that_became_slower_fails_the_comparison():
+    with Place(space=TWO) as place:
+        shown = {}
+        for name, us in (("old", 40), ("new", 44)):
+            place.use_fake_driver(times(us))
+            place.run("sweep", "--seq", "64,128", "--batch", "1", "--heads", "1", "--store", name + ".db", "--quiet")
+            shown[name] = save(place, name + ".json", place.run("show", "--store", name + ".db", "--json").stdout)
+        shown["none"] = save(place, "none.json", '{"winners": []}')
+        for old, new, margin, status, part in (
+                ("old", "new", "5", 1, "2 slower by more than 5% with confidence, 2 compared, 0 not"), ("old", "new", "12", 0, "0 slower"),
+                ("old", "old", "5", 0, "same    1.000x"), ("new", "old", "5", 0, "faster  "), ("old", "none", "5", 1, "0 compared, 2 not")):
+            done = subprocess.run([sys.executable, os.path.join(SOURCE, "examples", "compare.py"), shown[old], shown[new], margin],
+                                  stdout=subprocess.PIPE, encoding="utf-8", check=False)
+            tap.equal((old, new, margin, done.returncode), (old, new, margin, status))
+            tap.has(done.stdout, part)
+
+
 tap.main([
+    the_lines_of_the_example_are_taken_in_and_stand_beside_a_sweep,
+    a_winner_that_became_slower_fails_the_comparison,
     a_problems_configs_travel_as_t4_and_are_replayed,
     recorded_spaces_are_searched_by_every_strategy,
     compile_for_absent_gpu_writes_a_cubin_and_its_geometry,

@@ -116,7 +116,6 @@ def the_packages_programs_find_one_another():
         run(sys.executable, "-c", "import sys; sys.argv[1:] = ['doctor', '--json']; " + code))["checks"]}
     tap.equal(checks["worker"]["text"], in_the_wheel("_native", "fa-tune-worker"))
     tap.has(run(sys.executable, "-c", code, "serve", "--openapi"), '"openapi"')
-    tap.has(run(sys.executable, "-c", code, "completion", "bash"), "complete -o default -F _fa_tune fa-tune")
 
 
 def nvrtc_is_found_among_the_packages_beside_it_and_serves_a_tune():

@@ -15,12 +15,9 @@ enum { COLUMN = 26 /* where an option's help begins */ };
 static const struct {
     const char *heading, *verbs; /* names between spaces */
 } sections[] = {
-    {"Tune", " tune sweep explain check "},
-    {"Look at results", " show report run compare "},
-    {"Share", " export import keygen trust "},
-    {"Hosts and fleets", " serve worker queue "},
-    {"Maintenance", " rm completion doctor gpus version "},
-    {"More", ""}, /* what no other section has */
+    {"Tune", " tune sweep explain check "},      {"Look at results", " show report run "},
+    {"Share", " export import keygen trust "},   {"Hosts and fleets", " serve worker queue "},
+    {"Maintenance", " rm doctor gpus version "}, {"More", ""}, /* what no other section has */
 };
 
 /* The options of tune that people use first. */

@@ -21,32 +21,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SCRIPT_MAX = 1 << 20 /* bytes of a completion script */ };
-
 static int version(cli_run *run)
 {
     fa_buf_printf(&run->out, "fa-tune %s\n", fa_version());
     return 0;
-}
-
-/* The scripts are made from these verbs at build time, and lie beside the programs. */
-static int cli_completion(cli_run *run)
-{
-    static const char *const files[][2] = {
-        {"bash", "fa-tune.bash"}, {"zsh", "_fa-tune"}, {"fish", "fa-tune.fish"}};
-    const char *shell = run->options->operand[0];
-    char path[PATH_MAX];
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        if (strcmp(files[i][0], shell) != 0)
-            continue;
-        fa_own_file(files[i][1], path, sizeof path);
-        int rc = fa_buf_read_file(&run->out, path, SCRIPT_MAX);
-        return rc == 0 ? 0
-                       : fa_fail(&run->diag, rc, "cannot read %s, which is installed with fa-tune",
-                                 path);
-    }
-    return fa_fail(&run->diag, FA_EINVAL, "there is no completion for \"%.32s\": bash, zsh or fish",
-                   shell);
 }
 
 static const cli_verb verbs[] = {
@@ -145,16 +123,11 @@ static const cli_verb verbs[] = {
      "delete winners, with everything that tuning stored for them",
      "  fa-tune rm --gpu L4 --dry-run               lists what would be deleted\n"
      "  fa-tune rm --seq 4096 --head-dim 128        these problems, on every GPU\n"
-     "  fa-tune rm --older-than 30d\n"
-     "  fa-tune rm --stale\n"
      "  fa-tune rm --all\n\n"
      "A winner is deleted with its trials, predictions and proofs, and with the cubins that nothing\n"
      "else needs, in one transaction. The problem is then as if it had never been tuned. Baselines and\n"
      "the plans of sweeps stay; a sweep tunes the problem again. Options of a problem are filters here,\n"
      "and the defaults below do not apply.\n\n"
-     "A winner is stale when neither the built-in templates nor those of --templates produce it any\n"
-     "more, so that no lookup serves it. An older fa-tune that shares the store may still use it.\n"
-     "Winners of your own families and operations are stale unless you give their --templates.\n\n"
      "The winners of an operation whose templates are gone are selected with --operation NAME; its\n"
      "problems are listed in JSON, as the store has them, and options of a problem do not filter them.\n\n"
      "Only the local store changes. Lookups still find winners of system bundles, of the fleet's store\n"
@@ -194,13 +167,6 @@ static const cli_verb verbs[] = {
      "had the problem.\n\n"
      "Exit status with --follow: 1 when a problem failed.\n",
      cli_queue},
-    {"compare", CLI_GROUP_COMPARE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
-     "find winners that became slower from OLD to NEW, two stores or JSON files",
-     "OLD and NEW are stores, or the output of `fa-tune show --json` or `fa-tune sweep --json`. Only\n"
-     "measured winners of the same problem on the same silicon are compared.\n\n"
-     "Exit status 1 when a winner is slower by more than the margin with confidence (the low end of its\n"
-     "interval in NEW over the high end in OLD), or when there was nothing to compare.\n",
-     cli_compare},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "check driver, NVRTC, GPU, store and service, with advice",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
@@ -209,13 +175,6 @@ static const cli_verb verbs[] = {
      "  fa-tune gpus --gpu A100             its variants\n"
      "  fa-tune gpus --kv-dtype fp8         those that have a kernel for such problems\n",
      cli_gpus},
-    {"completion", CLI_GROUP_COMPLETION, "print the completion script of a shell",
-     "  source <(fa-tune completion bash)           in ~/.bashrc\n"
-     "  fa-tune completion zsh >~/.zfunc/_fa-tune   once\n"
-     "  fa-tune completion fish | source            in config.fish\n\n"
-     "zsh needs fpath+=~/.zfunc before compinit in ~/.zshrc. None of this is needed after `meson install`,\n"
-     "which puts the scripts where the shells look.\n",
-     cli_completion},
     {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL},
     {"version", CLI_GROUP_JSON, "the version", "", version},
 };

@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 /* A choice's index is its value. */
 static const char *const formats[] = {"", "html", "md", "csv", "json", NULL};
@@ -118,8 +117,6 @@ static const cli_option_spec specs[] = {
      "the config, by its number in fa-tune explain (1, the winner)"},
     {"--launches", CLI_GROUP_RUN, KIND_INTEGER, AT(launch.count), 1, 1000000, NULL, "N",
      "calls after the proof (1)"},
-    {"--margin", CLI_GROUP_COMPARE, KIND_DECIMAL, AT(margin), 0, 1000, NULL, "PERCENT",
-     "slowdown that still passes (5)"},
     FLAG("--why", CLI_GROUP_WHY, why,
          "explain which winner the problem gets, and why the others were passed over"),
     {"--format", CLI_GROUP_REPORT, KIND_CHOICE, AT(format), 0, 0, formats, "HOW",
@@ -137,10 +134,7 @@ static const cli_option_spec specs[] = {
     TEXT("--from-records", CLI_GROUP_EXPORT, bundle.from_records, "FILE",
          "compile the winners of this file of records instead of the store's"),
     FLAG("--allow-unsigned", CLI_GROUP_IMPORT, bundle.allow_unsigned, "accept an unsigned bundle"),
-    {"--older-than", CLI_GROUP_FORGET, KIND_PAST, AT(forget.older_than), 0, 0, NULL, "AGE",
-     "problems last tuned before an age (30d, 12h) or a date (2026-01-31)"},
-    FLAG("--stale", CLI_GROUP_FORGET, forget.stale, "winners that no present template produces"),
-    FLAG("--all", CLI_GROUP_FORGET, forget.all, "all winners"),
+    FLAG("--all", CLI_GROUP_FORGET, forget_all, "all winners"),
     FLAG("--dry-run", CLI_GROUP_IMPORT | CLI_GROUP_FORGET, dry_run,
          "list what would change, and change nothing"),
     TEXT("--out", CLI_GROUP_KEYGEN, bundle.out, "FILE",
@@ -237,8 +231,6 @@ static const struct {
     {CLI_GROUP_IMPORT, {"FILE"}, " FILE"},
     {CLI_GROUP_TRUST, {"list, add or remove", "[KEY]"}, " list|add|remove [KEY]"},
     {CLI_GROUP_SHOW, {"[FILE]"}, " [FILE]"},
-    {CLI_GROUP_COMPARE, {"OLD", "NEW"}, " OLD NEW"},
-    {CLI_GROUP_COMPLETION, {"bash, zsh or fish"}, " bash|zsh|fish"},
     {CLI_GROUP_CHECK, {NULL}, " FILE.cu"}, /* read before all options */
 };
 
@@ -326,15 +318,10 @@ static int set_seed(const cli_option_spec *spec, const char *text, uint64_t *ret
 static int set_decimal(const cli_option_spec *spec, const char *text, double *ret, fa_diag *diag)
 {
     char typed[CLI_SHORT_SIZE];
-    size_t length = strlen(text);
-    bool percent = spec->group == CLI_GROUP_COMPARE, zero = percent;
     double value = 0;
-    if (percent && length > 0 && text[length - 1] == '%')
-        length--;
-    if (!fa_decimal_parse(text, length, (double)spec->high, &value) || (!zero && !(value > 0)))
-        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a number %s %lld, as in %s", spec->name,
-                       cli_text_short(text, typed), zero ? "from 0 to" : "above 0 up to",
-                       (long long)spec->high, percent ? "5%" : "0.50");
+    if (!fa_decimal_parse(text, strlen(text), (double)spec->high, &value) || !(value > 0))
+        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a number above 0 up to %lld, as in 0.50",
+                       spec->name, cli_text_short(text, typed), (long long)spec->high);
     *ret = value;
     return 0;
 }
@@ -366,41 +353,6 @@ static int set_bytes(const cli_option_spec *spec, const char *text, int64_t *ret
                        "%s \"%s\": use a size above 0 with its unit, as in 8G or 512M", spec->name,
                        cli_text_short(text, typed));
     *ret = (int64_t)value;
-    return 0;
-}
-
-/* Seconds since 1970 of a day's beginning, local; false: it is no such date, or still to come. */
-static bool parse_date(const char *text, int64_t now, int64_t *ret)
-{
-    struct tm asked = {0}, day;
-    const char *end = strptime(text, "%Y-%m-%d", &asked);
-    day = asked;
-    day.tm_isdst = -1;
-    time_t begins = end != NULL && *end == 0 ? mktime(&day) : -1;
-    if (begins <= 0 || begins > now || day.tm_mday != asked.tm_mday)
-        return false;
-    *ret = begins;
-    return true;
-}
-
-static int set_past(const cli_option_spec *spec, const char *text, int64_t *ret, fa_diag *diag)
-{
-    static const double longest_s = 100.0 * 365 * 86400;
-    char typed[CLI_SHORT_SIZE];
-    size_t length = strlen(text);
-    int64_t now = (int64_t)time(NULL);
-    double age = 0;
-    if (parse_date(text, now, ret))
-        return 0;
-    /* What is forgotten is gone: an age says its unit. */
-    if (length == 0 || isdigit((unsigned char)text[length - 1]) ||
-        !fa_duration_parse(text, longest_s, &age))
-        return fa_fail(
-            diag, FA_EINVAL,
-            "%s \"%s\": use an age with its unit, as in 30d, 12h or 90m, or a date that has been, "
-            "as in 2026-01-31",
-            spec->name, cli_text_short(text, typed));
-    *ret = now - (int64_t)age;
     return 0;
 }
 
@@ -498,8 +450,6 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
         return set_seconds(spec, text, (double *)(void *)field, diag);
     case KIND_BYTES:
         return set_bytes(spec, text, (int64_t *)(void *)field, diag);
-    case KIND_PAST:
-        return set_past(spec, text, (int64_t *)(void *)field, diag);
     case KIND_TEXT:
         if (text[0] == 0)
             return fa_fail(diag, FA_EINVAL, "%s is empty: give it a %s", spec->name, spec->value);

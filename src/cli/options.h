@@ -33,7 +33,6 @@ enum {
     CLI_GROUP_TOP = 256,
     CLI_GROUP_WHY = 512, /* --why: the whole problem is needed with it, and filters without */
     CLI_GROUP_RUN = 1 << 10,
-    CLI_GROUP_COMPLETION = 1 << 11,
     CLI_GROUP_FILTER = 1 << 14, /* problems to keep: what is not given stays unset */
     CLI_GROUP_REPORT = 1 << 15, /* --format, --out */
     CLI_GROUP_EXPORT = 1 << 16,
@@ -42,7 +41,6 @@ enum {
     CLI_GROUP_TRUST = 1 << 19,
     CLI_GROUP_SHOW = 1 << 20,
     CLI_GROUP_SWEEP = 1 << 21, /* a grid of problems and what it may spend */
-    CLI_GROUP_COMPARE = 1 << 22,
     CLI_GROUP_WORKER = 1 << 23,
     CLI_GROUP_QUEUE = 1 << 24,
     CLI_GROUP_SERVER = 1 << 25, /* --server */
@@ -92,10 +90,7 @@ typedef struct cli_options {
         bool predict, no_signature, allow_unsigned;
     } bundle;
     bool dry_run;           /* of import and rm */
-    struct {                /* of rm */
-        int64_t older_than; /* a time; 0: not given */
-        bool stale, all;
-    } forget;
+    bool forget_all;        /* of rm */
     struct { /* of a sweep: lists as they were typed, by field, NULL where not */
         const char *gpu, *values[FA_PROBLEM_VALUES];
         int32_t product[FA_PRODUCTS_MAX]; /* 0: not given */
@@ -118,7 +113,6 @@ typedef struct cli_options {
     struct { /* of run; 0: not given */
         int32_t config, count;
     } launch;
-    double margin;                         /* of compare, in percent */
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;
 } cli_options;

@@ -8,17 +8,16 @@
 #include "options.h"
 
 typedef enum cli_option_kind {
-    KIND_FLAG,    /* bool */
-    KIND_INTEGER, /* int32_t in [low, high] */
-    KIND_SEED,    /* uint64_t up to `high` */
-    KIND_DECIMAL, /* double in [0, high]: digits with or without a point; "%" may follow a margin */
-    KIND_SECONDS, /* double in (0, high] from "90", "90s", "30m" or "2h" */
-    KIND_BYTES,   /* int64_t, from a size as "8G" */
-    KIND_PAST,    /* int64_t, a time: from a date, or from how long ago it was, as "30d" */
-    KIND_TEXT,    /* const char *, not empty */
-    KIND_CHOICE,  /* an enum, one of `choices` */
-    KIND_FIELD,   /* a field of the problem; a flag sets it to `low` */
-    KIND_ALSO,    /* every field of the problem that names it */
+    KIND_FLAG,      /* bool */
+    KIND_INTEGER,   /* int32_t in [low, high] */
+    KIND_SEED,      /* uint64_t up to `high` */
+    KIND_DECIMAL,   /* double in (0, high]: digits with or without a point */
+    KIND_SECONDS,   /* double in (0, high] from "90", "90s", "30m" or "2h" */
+    KIND_BYTES,     /* int64_t, from a size as "8G" */
+    KIND_TEXT,      /* const char *, not empty */
+    KIND_CHOICE,    /* an enum, one of `choices` */
+    KIND_FIELD,     /* a field of the problem; a flag sets it to `low` */
+    KIND_ALSO,      /* every field of the problem that names it */
     KIND_SHORTHAND, /* several fields of the problem; `low` is its number */
     /* In the table of options: a heading of the help, which is `help`, and where the operation's stand: those of
      * values and lists, of flags. */

@@ -465,7 +465,7 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
     static cli_option_list all;
     parse parse = {
         .verb = verb, .verbs = verbs, .all = &all, .count = count, .arguments = arguments};
-    cli_options options = {.device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
+    cli_options options = {.device = -1, .effort = FA_EFFORT_MEASURE};
     /* import: before the file of a bundle; a file alone may be one of records, whatever its name. */
     const int files_at_least = (verb->groups & CLI_GROUP_IMPORT) ? 2 : 1;
     bool specified = (verb->groups & CLI_GROUPS_SPECIFIED) != 0 && count >= files_at_least &&

@@ -115,7 +115,6 @@ int cli_rm(cli_run *run);
 int cli_sweep(cli_run *run);
 int cli_worker(cli_run *run);
 int cli_queue(cli_run *run);
-int cli_compare(cli_run *run);
 int cli_doctor(cli_run *run);
 int cli_gpus(cli_run *run);
 /* show FILE.fab (bundles.c). */

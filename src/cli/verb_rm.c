@@ -16,8 +16,7 @@
 static bool names_some(const cli_options *options)
 {
     return options->given != 0 || options->given_also != 0 || options->operation != NULL ||
-           options->specification != NULL || options->gpu != NULL ||
-           options->forget.older_than != 0 || options->forget.stale;
+           options->specification != NULL || options->gpu != NULL;
 }
 
 /* Its templates are gone: only winners that cannot be read have this name. */
@@ -29,15 +28,15 @@ static bool names_unknown(const cli_options *options)
 
 static int check_selection(const cli_options *options, fa_diag *diag)
 {
-    if (options->forget.all && names_some(options))
+    if (options->forget_all && names_some(options))
         return fa_fail(
             diag, FA_EINVAL,
             "--all forgets everything: leave out either --all or the options that select winners");
-    if (!options->forget.all && !names_some(options))
+    if (!options->forget_all && !names_some(options))
         return fa_fail(
             diag, FA_EINVAL,
-            "say what to forget: FILE.cu, --gpu, options of a problem, --older-than, --stale or "
-            "--all; --dry-run lists what would be deleted");
+            "say what to forget: FILE.cu, --gpu, options of a problem or --all; --dry-run lists what "
+            "would be deleted");
     if (names_unknown(options) && (options->given != 0 || options->given_also != 0))
         return fa_fail(
             diag, FA_EINVAL,
@@ -84,9 +83,7 @@ static int is_asked_for(void *context, const fa_study *study)
                      ? keeps_unread(options, study)
                      : !names_unknown(options) &&
                            cli_filter_keeps(options, &study->problem, study->gpu.name);
-    return keeps &&
-           (options->forget.older_than == 0 || study->unix_time < options->forget.older_than) &&
-           (!options->forget.stale || study->stale);
+    return keeps;
 }
 
 /* ---- what went ------------------------------------------------------------------------------*/
@@ -234,7 +231,7 @@ static int forget(cli_run *run, struct asked *gone)
     fa_forgotten forgotten = {0};
     fa_forget_options request = {.size = sizeof request,
                                  .dry_run = options->dry_run,
-                                 .select = options->forget.all ? NULL : is_asked_for,
+                                 .select = options->forget_all ? NULL : is_asked_for,
                                  .visit = keep_study,
                                  .context = gone};
     int rc = fa_forget(run->tuner, &request, &forgotten, &run->diag);
