@@ -181,7 +181,7 @@ def gpus_lists_the_catalogue_and_what_it_refuses():
 
 def programs_link_no_cuda_library():
     for name in ("fa-tune", "fa-tune-worker"):
-        done = subprocess.run(["ldd", os.path.join(BUILD, name)], capture_output=True, text=True,
+        done = subprocess.run(["readelf", "--dynamic", os.path.join(BUILD, name)], capture_output=True, text=True,
                               check=True)
         tap.equal(re.findall(r"lib(?:cuda|cudart|nvrtc|nvidia-ml)\S*", done.stdout), [])
 

@@ -57,8 +57,8 @@ def a_mistyped_word_is_told_with_the_one_that_was_meant():
     tap.equal(said("tnue"), 'dev: there is no command "tnue": did you mean ./dev tune? ./dev help lists them all\n')
     tap.has(said("tets"), "did you mean ./dev test?")
     tap.equal(said("xyzzy"), 'dev: there is no command "xyzzy": ./dev help lists them all\n')
-    tap.equal(said("build", "--asan", "foo"), 'dev: build takes --asan or --tsan, and --suite plain or --suite sanitized, not "foo"\n')
-    tap.equal(said("build", "--suite", "quick"), 'dev: build takes --asan or --tsan, and --suite plain or --suite sanitized, not "--suite quick"\n')
+    tap.equal(said("build", "--asan", "foo"), 'dev: build takes --asan, --tsan or --aarch64, and --suite plain or --suite sanitized, not "foo"\n')
+    tap.equal(said("build", "--suite", "quick"), 'dev: build takes --asan, --tsan or --aarch64, and --suite plain or --suite sanitized, not "--suite quick"\n')
     for name in ("wheel", "sdist"):
         tap.equal(said(name, "foo"), 'dev: %s takes no arguments, not "foo"\n' % name)
     with open(os.path.join(SOURCE, "dev"), encoding="utf-8") as file:

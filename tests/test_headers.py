@@ -69,7 +69,7 @@ def the_library_exports_what_the_header_declares_and_nothing_else():
 
 
 def the_library_needs_no_cuda_library():
-    done = subprocess.run(["ldd", os.path.join(BUILD, "libfa_tune.so")], capture_output=True,
+    done = subprocess.run(["readelf", "--dynamic", os.path.join(BUILD, "libfa_tune.so")], capture_output=True,
                           text=True, check=True)
     tap.equal(re.findall(r"lib(?:cuda|cudart|nvrtc|nvidia-ml)\S*", done.stdout), [])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kept.py NVRTC FOLDER: gives FOLDER the builtins of the NVRTC in NVRTC beside the test's library, makes the folder that keeps what
+"""kept.py NVRTC FOLDER: gives the test's library in FOLDER the name of the builtins of the NVRTC in NVRTC, too, makes the folder that keeps what
 tests compile, and prints its name, a hash of the library, its version, the architectures that it knows and its builtins. The folder lies in the user's cache, as a compiler cache does, so that every
 clone and build shares it."""
 import ctypes
@@ -16,7 +16,7 @@ os.makedirs(folder, exist_ok=True)
 for old in glob.glob(os.path.join(glob.escape(folder), "libnvrtc-builtins.so.*")):
     os.unlink(old)
 for builtins in glob.glob(os.path.join(glob.escape(nvrtc), "libnvrtc-builtins.so.13.*")):
-    os.symlink(builtins, os.path.join(folder, os.path.basename(builtins)))
+    os.symlink("libnvrtc.so.13", os.path.join(folder, os.path.basename(builtins)))
 
 kept = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "fa-tune-tests")
 try:
