@@ -171,44 +171,52 @@ static void what_is_stored_is_found_while_another_thread_tunes(void)
 }
 
 /* ---- callbacks, and tunes side by side --------------------------------------------------------*/
-struct waiter {
+struct user {
     fa_tuner *tuner;
-    int calls, unguarded;
+    int calls[FA_STAGE_DONE + 1], listed, busy;
 };
 
-static int look_at_the_lock(void *context, const fa_progress *progress)
+static int use_the_tuner(void *context, const fa_progress *progress)
 {
-    struct waiter *w = context;
-    if (progress->stage != FA_STAGE_WAIT)
-        return 0;
-    if (pthread_mutex_trylock(&w->tuner->work) == 0) {
-        w->unguarded++;
-        pthread_mutex_unlock(&w->tuner->work);
-    }
-    return ++w->calls == 5;
+    struct user *u = context;
+    fa_request request = {
+        .size = sizeof request, .problem = problem_of(2), .effort = FA_EFFORT_MEASURE};
+    fa_answer answer = {.size = sizeof answer};
+    int count = 0;
+    u->calls[progress->stage]++;
+    u->listed += fa_list_winners(u->tuner, count_answer, &count, NULL) == 0;
+    u->busy += fa_tune(u->tuner, &request, &answer, NULL) == FA_EBUSY;
+    return u->calls[FA_STAGE_WAIT] == 5 || progress->stage == FA_STAGE_TUNE;
 }
 
-/* A sweep writes its account from there. */
-static void callbacks_of_a_tune_that_waits_run_under_the_tuners_lock(void)
+/* One that waited for itself would never return. */
+static void callbacks_of_a_tune_may_look_up_and_are_refused_a_tune(void)
 {
     struct tuning t = {.fixture = &f, .problem = problem_of(1)};
     pthread_t thread;
     fa_diag diag;
     CHECK(fixture_open(&f, "fault BLOCK_M=64;BLOCK_N=32 hang"));
-    struct waiter w = {.tuner = f.tuner};
+    struct user u = {.tuner = f.tuner}, waits = u;
     fa_request request = {.size = sizeof request,
                           .problem = t.problem,
                           .effort = FA_EFFORT_MEASURE,
-                          .progress = look_at_the_lock,
-                          .context = &w};
+                          .progress = use_the_tuner,
+                          .context = &u};
     fa_answer answer = {.size = sizeof answer};
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ECANCELED);
+    CHECK_INT(u.calls[FA_STAGE_TUNE], 1);
+    CHECK_INT(u.listed, 1);
+    CHECK_INT(u.busy, 1);
+    request.context = &waits;
     CHECK_INT(pthread_create(&thread, NULL, tune, &t), 0);
     while (atomic_load(&t.stage) == 0)
         usleep(1000);
-    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ECANCELED);
-    CHECK_INT(w.calls, 5);
-    CHECK_INT(w.unguarded, 0);
+    int rc = fa_tune(f.tuner, &request, &answer, &diag);
     pthread_join(thread, NULL);
+    CHECK_INT(rc, FA_ECANCELED);
+    CHECK_INT(waits.calls[FA_STAGE_WAIT], 5);
+    CHECK_INT(waits.listed, 5);
+    CHECK_INT(waits.busy, 5);
     CHECK_OK(t.rc, t.diag);
 }
 
@@ -305,7 +313,7 @@ int main(void)
 {
     ENGINE_TEST(thirty_two_threads_get_what_one_alone_would);
     ENGINE_TEST(what_is_stored_is_found_while_another_thread_tunes);
-    ENGINE_TEST(callbacks_of_a_tune_that_waits_run_under_the_tuners_lock);
+    ENGINE_TEST(callbacks_of_a_tune_may_look_up_and_are_refused_a_tune);
     ENGINE_TEST(tunes_of_one_tuner_run_one_after_another);
     ENGINE_TEST(threads_that_ask_for_one_problem_at_once_get_one_kernel);
     return check_done();

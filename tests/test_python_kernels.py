@@ -225,6 +225,56 @@ def a_winner_is_not_found_by_an_answer_with_other_values():
         assert asked
 
 
+def scaled_by(by, n=64, **more):
+    return axpy(lambda y, x, a: y + scaled(x, a), args=dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=by, n=n), **more)
+
+
+def an_answer_may_tune_and_forget():
+    def in_a_thread(call):
+        raised = []
+
+        def run():
+            try:
+                call()
+            except fa_tune.Error as error:
+                raised.append(error)
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        if raised:
+            raise raised[0]
+
+    def forget():
+        tap.equal(len(fa_tune.forget(operation="inner")), 1)
+    inner = functools.partial(scaled_by, 3.0, 65, name="inner")
+    for place_, call in enumerate((inner, functools.partial(in_a_thread, inner), forget, functools.partial(in_a_thread, forget))):
+        done = []
+
+        def answer(y, x, a):
+            if not done:
+                done.append(None)
+                done.append(call())  # pylint: disable=cell-var-from-loop
+            return y + scaled(x, a)
+        tap.equal(axpy(answer, name="outer%d" % place_).answer.origin, "measured")
+        tap.equal(len(done), 2)
+        fa_tune.tune(operation="inner", n=65)
+
+    def itself(y, x, a):
+        axpy(itself)
+        return y + scaled(x, a)
+    refused(fa_tune.Error, "the answer of axpy tunes a kernel whose answer tunes", lambda: axpy(itself))
+
+    def told(call):
+        return lambda event: call() if event["stage"] == "tune" else None
+    never = functools.partial(scaled_by, 3.0, 65, name="never")
+    for name, call in (("waits", never), ("forgets", functools.partial(fa_tune.forget, everything=True))):
+        refused(fa_tune.Error, "inside of a function that another call of the library waits for (progress or select)",
+                lambda: scaled_by(4.0, name=name, progress=told(call)))  # pylint: disable=cell-var-from-loop
+    refused(fa_tune.Error, "waits for its progress function, which has not returned for 5 s",
+            lambda: scaled_by(4.0, name="joins", progress=told(functools.partial(in_a_thread, never))))
+    tap.equal(scaled_by(4.0, name="looks", progress=told(inner)).answer.origin, "measured")
+
+
 def configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is():
     x, y = Given((64,), counted_up(64)), Given((64,), counted_up(64, 3.0))
     script = os.path.join(place.folder, "script")
@@ -825,6 +875,7 @@ tap.main([
     an_answer_has_the_fingerprint_of_all_that_decides_it,
     what_has_no_content_to_compare_has_another_fingerprint_each_time,
     a_winner_is_not_found_by_an_answer_with_other_values,
+    an_answer_may_tune_and_forget,
     configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is,
     nobody_changes_what_kernels_are_proved_against,
     what_a_function_raises_ends_the_tune,

@@ -6,7 +6,6 @@ runs the kernels reads them from a file. Nothing here copies an array that no tu
 """
 from __future__ import annotations
 
-import ctypes
 import functools
 import inspect
 import math
@@ -17,7 +16,7 @@ from typing import Any
 
 from . import _core
 from ._errors import ArgumentError, DtypeError, ShapeError, TensorError
-from ._fingerprint import fingerprint, is_sure
+from ._fingerprint import fingerprint, is_sure, on_host
 from ._problem import shown
 
 GIVEN, ANSWERED = 1, 2  # as python/_core/cases.c
@@ -42,23 +41,6 @@ def type_of(given):
 def is_tensor(given):
     """Whether it is an array of somebody's, and neither a number nor a dtype."""
     return not isinstance(given, type) and hasattr(given, "shape") and hasattr(given, "dtype")
-
-
-def on_host(tensor, name):
-    """The elements of a tensor, one behind another, as bytes."""
-    if hasattr(tensor, "data_ptr"):  # of PyTorch; NumPy, which it would hand them through, has no bfloat16
-        tensor = tensor.detach().cpu()
-        if tensor.is_complex():  # which may be conjugated later
-            tensor = tensor.resolve_conj()
-        tensor = tensor.contiguous()
-        return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
-    try:
-        if hasattr(tensor, "get"):  # of CuPy
-            tensor = tensor.get()
-        return tensor.tobytes() if hasattr(tensor, "tobytes") else memoryview(tensor).tobytes()
-    except TypeError as error:
-        raise TensorError("the elements of %s cannot be read (%s): pass an array of NumPy, CuPy or PyTorch, or describe it "
-                          "with fa_tune.array(\"f32\", …)" % (name, error)) from error
 
 
 def _numpy():

@@ -8,6 +8,7 @@ is one that no other call has, so that nothing that was proved before is found b
 from __future__ import annotations
 
 import builtins
+import ctypes
 import dis
 import functools
 import hashlib
@@ -17,6 +18,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from ._errors import TensorError
 from ._progress import note
 
 # Modules whose functions and classes are known by their names.
@@ -99,6 +101,23 @@ def _reached(value: Any, steps: list[dis.Instruction]) -> Iterator[Any]:
     yield value
 
 
+def on_host(tensor, name):
+    """The elements of a tensor, one behind another, as bytes."""
+    if hasattr(tensor, "data_ptr"):  # of PyTorch; NumPy, which it would hand them through, has no bfloat16
+        tensor = tensor.detach().cpu()
+        if tensor.is_complex():  # which may be conjugated later
+            tensor = tensor.resolve_conj()
+        tensor = tensor.contiguous()
+        return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+    try:
+        if hasattr(tensor, "get"):  # of CuPy
+            tensor = tensor.get()
+        return tensor.tobytes() if hasattr(tensor, "tobytes") else memoryview(tensor).tobytes()
+    except TypeError as error:
+        raise TensorError("the elements of %s cannot be read (%s): pass an array of NumPy, CuPy or PyTorch, or describe it "
+                          "with fa_tune.array(\"f32\", …)" % (name, error)) from error
+
+
 class _Content:
     def __init__(self) -> None:
         self.known: dict[int, tuple[bytes, Any]] = {}  # with the object, whose id is then no other's
@@ -155,7 +174,6 @@ class _Content:
             return self.each(type(value), *value.__bases__, {
                 name: member for name, member in vars(value).items() if name not in OF_NO_MATTER})
         if hasattr(value, "data_ptr"):
-            from ._cases import on_host
             return [*self.each(type(value), str(value.dtype), tuple(value.shape)), on_host(value, "a tensor")]
         return self.pickled(value)
 
@@ -164,13 +182,14 @@ class _Content:
             where = next((one for one in type(value).__mro__ if name in vars(one)), object)
             if not _is_known(where.__module__) and not _is_known(getattr(vars(where)[name], "__module__", None)):
                 raise _Unsure(type(value).__qualname__ + "." + name)
+        own = getattr(value, "__dict__", None)  # first: functools.partial makes it when it is asked
         told = value.__reduce_ex__(4)
         if isinstance(told, str):
             if not hasattr(value, "__wrapped__"):  # as functools.cache() has
                 raise _Unsure(told)
             return self.each(type(value), value.__wrapped__)
         made, arguments, state, items, pairs = (*told, None, None, None)[:5]
-        return self.each(made, arguments, state, list(items or ()), list(pairs or ()), getattr(value, "__dict__", None))
+        return self.each(made, arguments, state, list(items or ()), list(pairs or ()), own)
 
 
 def fingerprint(value: Any) -> str:

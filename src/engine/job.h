@@ -41,6 +41,7 @@ typedef struct fa_plan {
     bool verify;                  /* prove item[0] and store no winner and no trial */
     int32_t launches;             /* of item[0] once it is proved, for a profiler */
     const fa_cubin_record *cubin; /* that is to be verified as it is; NULL: compiled for it */
+    const fa_case_data *data;     /* of the proof's cases; NULL: all is drawn */
 } fa_plan;
 
 /* Plans a tune of the target for a request. `work` is held. */
@@ -92,7 +93,6 @@ struct fa_job {
     fa_launches *launches; /* [capacity * case_count], for the proof's cases */
     fa_problem cases[FA_BENCH_CASES];
     int case_count;
-    fa_case_data *data; /* of the cases; NULL: all is drawn */
     fa_nvrtc_location nvrtc;
     fa_loop loop; /* before it sleeps, what came is written */
 
@@ -204,6 +204,11 @@ void fa_job_search_more(fa_job *job);
 /* `request` must outlive the job. */
 int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag);
 void fa_job_free(fa_job **job);
+/* The data that the program gives for the proofs of a target: calls its function, which may take long and may tune. No lock
+ * between processes is held, and `work` not meanwhile. Without a function NULL, or FA_ENOTSUP where the answer is its. */
+int fa_job_ask_caller(fa_tuner *tuner, const fa_target *target, bool verify,
+                      fa_case_data **ret_data, fa_diag *diag);
+bool fa_job_asks_caller(const fa_target *target);
 /* Runs the tune for a target, once; `work` is held, but not while workers are waited for, and so is the key's
  * lock. */
 int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_answer *ret_answer,
@@ -253,6 +258,7 @@ typedef struct fa_tuning {
     bool looked;     /* `known` is what a look has just found for the target, enough or not */
     fa_lookup known; /* for fa_lookup_free() */
     fa_job *job;     /* NULL, or begun for this request: its workers are loading already */
+    fa_case_data *data; /* of the proof's cases; NULL: all is drawn */
 } fa_tuning;
 
 /* Waits for the key's lock, looks where that took a while or nobody has looked, then tunes; `work` is held, but not

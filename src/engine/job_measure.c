@@ -232,8 +232,8 @@ static cJSON *open_message(const fa_job *job)
     fa_json_add_number(
         json, "memory",
         (double)(job->request->memory > 0 ? job->request->memory : job->tuner->memory));
-    if (job->data != NULL)
-        fa_json_add(json, "data", fa_case_data_to_json(job->data));
+    if (job->plan.data != NULL)
+        fa_json_add(json, "data", fa_case_data_to_json(job->plan.data));
     return json;
 }
 

@@ -238,24 +238,52 @@ static int set_up_space(fa_job *job)
     return rc;
 }
 
-/* What the program that tunes gives of its own. Its function may take long, and may ask this tuner something: a worker that
- * has answered in the meantime is not late. */
-static int set_up_data(fa_job *job)
+static int make_seed(const fa_tuner *tuner, uint64_t *ret_seed, fa_diag *diag)
 {
-    const fa_operation *operation = fa_operation_of(&job->target.problem);
+    uint64_t seed = tuner->seed;
+    if (seed == 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        return fa_fail(diag, FA_EIO, "no random seed to be had");
+    *ret_seed = seed & (((uint64_t)1 << 53) - 1); /* exact in JSON */
+    return 0;
+}
+
+bool fa_job_asks_caller(const fa_target *target)
+{
+    void *context;
+    return target->gpu.present &&
+           (fa_spec_cases_of(fa_operation_of(&target->problem), &context) != NULL ||
+            fa_problem_answer_is_given(&target->problem));
+}
+
+int fa_job_ask_caller(fa_tuner *tuner, const fa_target *target, bool verify,
+                      fa_case_data **ret_data, fa_diag *diag)
+{
+    enum { DEEP = 8 };
+    static _Thread_local int depth __attribute__((tls_model("initial-exec")));
+    const fa_operation *operation = fa_operation_of(&target->problem);
     fa_problem cases[FA_BENCH_CASES];
     void *context = NULL;
+    uint64_t seed = 0;
     fa_case_function *function = fa_spec_cases_of(operation, &context);
-    if (function == NULL && fa_problem_answer_is_given(&job->target.problem) && !job->plan.verify)
-        return fa_fail(&job->diag, FA_ENOTSUP,
+    if (!fa_job_asks_caller(target) || (function == NULL && verify))
+        return 0;
+    if (function == NULL)
+        return fa_fail(diag, FA_ENOTSUP,
                        "only the program that tuned %s has its reference: tune it from there",
                        operation->name);
-    if (function == NULL)
-        return 0;
-    int count = fa_bench_cases(&job->target.problem, job->seed, cases);
-    fa_tuner_pause(job->tuner);
-    int rc = fa_case_data_make(cases, count, job->seed, function, context, &job->data, &job->diag);
-    fa_tuner_resume(job->tuner);
+    if (depth == DEEP)
+        return fa_fail(diag, FA_EINVAL,
+                       "the answer of %s tunes a kernel whose answer tunes, and so on, %d deep",
+                       operation->name, DEEP);
+    int rc = make_seed(tuner, &seed, diag);
+    if (rc != 0)
+        return rc;
+    int count = fa_bench_cases(&target->problem, seed, cases);
+    fa_tuner_pause(tuner);
+    depth++;
+    rc = fa_case_data_make(cases, count, seed, function, context, ret_data, diag);
+    depth--;
+    fa_tuner_resume(tuner);
     return rc;
 }
 
@@ -342,14 +370,15 @@ static void set_up_order(fa_job *job)
 static int set_up(fa_job *job)
 {
     fa_tuner *tuner = job->tuner;
-    job->seed = tuner->seed;
-    if (job->seed == 0 && getrandom(&job->seed, sizeof job->seed, 0) != sizeof job->seed)
-        return fa_fail(&job->diag, FA_EIO, "no random seed to be had");
-    job->seed &= ((uint64_t)1 << 53) - 1; /* exact in JSON */
+    int rc = 0;
+    if (job->plan.data != NULL)
+        job->seed = job->plan.data->seed;
+    else if ((rc = make_seed(tuner, &job->seed, &job->diag)) != 0)
+        return rc;
     job->compile.wanted = job->prove_only && job->plan.count == 0 ? 1 : 0;
     if (job->request->seconds > 0)
         job->until_ns = job->started_ns + (uint64_t)(job->request->seconds * 1e9);
-    int rc = set_up_space(job);
+    rc = set_up_space(job);
     bool resume =
         job->request->effort != FA_EFFORT_PATIENT && !(job->plan.count > 0 && job->plan.prove_only);
     if (rc == 0 && resume)
@@ -389,7 +418,6 @@ void fa_job_free(fa_job **job_pointer)
         free(job->attempt[i].clocks);
     }
     free(job->attempt);
-    fa_case_data_close(&job->data);
     free(job->compile.order);
     free(job->measure.clean);
     free(job->compile.again);
@@ -453,9 +481,8 @@ static int run_job(fa_job *job)
     if (job->measuring && (rc = fa_job_measure_start(job)) != 0)
         return rc;
     enter_stage(job, FA_STAGE_TUNE);
-    fa_job_compile_advance(job); /* the workers are at it while data is made and the grids are worked out */
-    if (job->measuring && !job->ended &&
-        ((rc = set_up_data(job)) != 0 || (rc = set_up_cases(job)) != 0))
+    fa_job_compile_advance(job); /* the workers are at it while the grids are worked out */
+    if (job->measuring && !job->ended && (rc = set_up_cases(job)) != 0)
         return rc;
     advance(job);
     if (!job->ended)

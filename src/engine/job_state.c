@@ -44,7 +44,7 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
     p->left_s = done < 3 ? -1 : p->elapsed_s / done * left;
     if (job->search.search != NULL && job->until_ns != 0)
         p->left_s = job->request->seconds - p->elapsed_s;
-    if (request->progress != NULL && !job->ended && request->progress(request->context, p) != 0) {
+    if (!job->ended && fa_request_report(job->tuner, request, p)) {
         fa_fail(&job->diag, FA_ECANCELED, "canceled; what was done is kept for the next run");
         fa_job_end(job, FA_ECANCELED);
     }

@@ -36,11 +36,12 @@
 /* One proof in a worker. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time
  * ran out; else no proof came about. */
 static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *config,
-                 const fa_cubin_record *cubin, fa_answer *ret_end, fa_diag *diag)
+                 const fa_cubin_record *cubin, const fa_case_data *data, fa_answer *ret_end,
+                 fa_diag *diag)
 {
     fa_request request = {
         .size = sizeof request, .problem = target->asked, .effort = FA_EFFORT_PREDICT};
-    fa_plan plan = {.count = 1, .prove_only = true, .verify = true, .cubin = cubin};
+    fa_plan plan = {.count = 1, .prove_only = true, .verify = true, .cubin = cubin, .data = data};
     fa_job *job = NULL;
     plan.item[0].config = *config;
     *ret_end = (fa_answer){.size = sizeof(fa_answer)};
@@ -120,12 +121,14 @@ int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
                        "the templates here do not launch %s so: they must be the "
                        "server's (FA_TUNE_TEMPLATES)",
                        answer->trial.config.family);
-    int rc = fa_store_is_read_only(tuner->store)
-                 ? 0
-                 : wait_for(tuner, effort, target->gpu.uuid, patience_ns(tuner), &gpu_lock, diag);
+    fa_case_data *data = NULL;
+    int rc = fa_job_ask_caller(tuner, target, true, &data, diag);
+    if (rc == 0 && !fa_store_is_read_only(tuner->store))
+        rc = wait_for(tuner, effort, target->gpu.uuid, patience_ns(tuner), &gpu_lock, diag);
     if (rc == 0)
-        rc = prove(tuner, target, &answer->trial.config, cubin, &end, diag);
+        rc = prove(tuner, target, &answer->trial.config, cubin, data, &end, diag);
     fa_lock_release(&gpu_lock);
+    fa_case_data_close(&data);
     return rc;
 }
 
@@ -151,13 +154,13 @@ static int replace_cubin(fa_tuner *tuner, const fa_scope *scope, const char *old
 }
 
 /* Compiles the config again with today's NVRTC, because the stored bytes do not load under this driver. */
-static int prove_anew(fa_tuner *tuner, const fa_target *target, fa_lookup *found,
-                      fa_answer *ret_end, fa_diag *diag)
+static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_case_data *data,
+                      fa_lookup *found, fa_answer *ret_end, fa_diag *diag)
 {
     fa_answer *answer = &found->answer;
     fa_cubin_record made = {0};
     int now = fa_driver_version(tuner->driver);
-    int rc = prove(tuner, target, &answer->trial.config, NULL, ret_end, diag);
+    int rc = prove(tuner, target, &answer->trial.config, NULL, data, ret_end, diag);
     if (rc == 0)
         rc = fa_records_cubin(tuner, ret_end->cubin_key, &made, diag);
     if (rc == 0)
@@ -184,8 +187,8 @@ static bool is_alternative(fa_tuner *tuner, const fa_scope *scope, const char *c
 }
 
 /* late: how often in a row its time has run out before. */
-static int verify_locked(fa_tuner *tuner, const fa_target *target, int late, fa_lookup *found,
-                         fa_diag *diag)
+static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case_data *data,
+                         int late, fa_lookup *found, fa_diag *diag)
 {
     fa_answer *answer = &found->answer, end;
     fa_diag why = {{0}};
@@ -194,10 +197,10 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, int late, fa_
     memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
     memcpy(mark.silicon, target->scope.silicon, sizeof mark.silicon);
     bool read_only = fa_store_is_read_only(tuner->store);
-    int rc = prove(tuner, target, &answer->trial.config, &found->cubin, &end, &why);
+    int rc = prove(tuner, target, &answer->trial.config, &found->cubin, data, &end, &why);
     if (rc == FA_ENOKERNEL && end.trial.status == FA_STATUS_LOAD_FAILED && !read_only &&
         !is_alternative(tuner, &found->scope, answer->cubin_key)) {
-        rc = prove_anew(tuner, target, found, &end, &why);
+        rc = prove_anew(tuner, target, data, found, &end, &why);
         if (rc == 0)
             fa_note(tuner,
                     "driver %d does not load the winner's cubin that driver %d proved: it was "
@@ -234,10 +237,12 @@ int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort
     fa_lock *key_lock = NULL, *gpu_lock = NULL;
     fa_verification mark;
     char key[FA_HASH_HEX];
+    fa_case_data *data = NULL;
+    int rc = fa_job_ask_caller(tuner, target, true, &data, diag);
+    int now = fa_driver_version(tuner->driver);
     uint64_t until_ns = patience_ns(tuner);
-    int rc = 0, now = fa_driver_version(tuner->driver);
     fa_scope_key(&found->scope, key);
-    if (!fa_store_is_read_only(tuner->store)) {
+    if (rc == 0 && !fa_store_is_read_only(tuner->store)) {
         rc = wait_for(tuner, effort, key, until_ns, &key_lock, diag);
         if (rc == 0)
             rc = wait_for(tuner, effort, target->gpu.uuid, until_ns, &gpu_lock, diag);
@@ -251,8 +256,9 @@ int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort
     else if (known && (!late || fa_reproof_rest_s(&mark) > 0))
         rc = fa_fail(diag, late ? FA_ETIMEOUT : FA_ENOKERNEL, "%s", mark.reason);
     else if (rc == 0)
-        rc = verify_locked(tuner, target, late ? mark.late : 0, found, diag);
+        rc = verify_locked(tuner, target, data, late ? mark.late : 0, found, diag);
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);
+    fa_case_data_close(&data);
     return rc;
 }

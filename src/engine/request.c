@@ -10,11 +10,14 @@
 #include "error.h"
 #include "store.h"
 #include "manifest.h"
+#include "pool.h"
 #include "problem.h"
 #include "search.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa_diag *diag)
 {
@@ -42,35 +45,96 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
                            diag);
 }
 
-struct waiting {
-    fa_tuner *tuner;
-    const fa_request *request;
-    fa_progress progress;
-};
+/* ---- callbacks ------------------------------------------------------------------------------*/
+/* A callback of a tune is called with locks held that another tune waits for. Of this thread's; and since when one has
+ * been running that a tune's end waits for, 0: none is. */
+static _Thread_local bool in_callback __attribute__((tls_model("initial-exec")));
+static _Atomic uint64_t callback_since;
 
-static bool give_up(void *context)
+void fa_callback_begin(void)
 {
-    struct waiting *waiting = context;
-    const fa_request *request = waiting->request;
-    waiting->progress.elapsed_s += 0.02;
+    in_callback = true;
+    atomic_store(&callback_since, fa_clock_ns());
+}
+
+void fa_callback_end(void)
+{
+    in_callback = false;
+    atomic_store(&callback_since, 0);
+}
+
+int fa_callback_check(fa_diag *diag)
+{
+    return !in_callback
+               ? 0
+               : fa_fail(diag, FA_EBUSY,
+                         "called inside of a function that another call of the library waits for "
+                         "(progress or select): nothing can be tuned or forgotten until "
+                         "it has returned");
+}
+
+bool fa_request_report(fa_tuner *tuner, const fa_request *request, const fa_progress *progress)
+{
     if (request->progress == NULL)
         return false;
-    fa_tuner_resume(waiting->tuner); /* as all callbacks of a tune run */
-    bool stop = request->progress(request->context, &waiting->progress) != 0;
-    fa_tuner_pause(waiting->tuner);
+    fa_callback_begin();
+    fa_tuner_pause(tuner);
+    bool stop = request->progress(request->context, progress) != 0;
+    fa_tuner_resume(tuner);
+    fa_callback_end();
     return stop;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------*/
+struct waiting {
+    const fa_request *request;
+    fa_progress progress;
+    bool stuck;
+};
+
+/* A callback that has not returned for so long may wait for this thread. */
+static bool give_up(void *context)
+{
+    static const uint64_t STUCK_NS = 5000000000;
+    struct waiting *waiting = context;
+    const fa_request *request = waiting->request;
+    uint64_t since = atomic_load(&callback_since);
+    waiting->progress.elapsed_s += 0.02;
+    waiting->stuck = since != 0 && fa_clock_ns() > since + STUCK_NS;
+    if (waiting->stuck || request->progress == NULL)
+        return waiting->stuck;
+    in_callback = true;
+    bool stop = request->progress(request->context, &waiting->progress) != 0;
+    in_callback = false;
+    return stop;
+}
+
+static struct waiting waiting_for(const fa_request *request)
+{
+    return (struct waiting){
+        .request = request,
+        .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
+}
+
+static int end_wait(const struct waiting *waiting, int rc, const char *what, fa_diag *diag)
+{
+    if (rc == FA_ECANCELED && waiting->stuck)
+        return fa_fail(
+            diag, FA_EBUSY,
+            "another tune waits for its progress function, which has not returned for 5 s and may wait "
+            "for this call: nothing can be tuned until it has returned");
+    return rc == FA_ECANCELED ? fa_fail(diag, rc, "canceled while %s", what) : rc;
 }
 
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
 {
-    struct waiting waiting = {
-        .tuner = tuner,
-        .request = request,
-        .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
+    struct waiting waiting = waiting_for(request);
+    int rc = fa_callback_check(diag);
+    if (rc != 0)
+        return rc;
     /* With `work` held: no tune of this process can end between a look and this. */
-    int rc =
-        fa_lock_acquire(tuner->store_path, name, (fa_lock_wait){.timeout_ms = 0}, ret_lock, diag);
+    rc = fa_lock_acquire(tuner->store_path, name, (fa_lock_wait){.timeout_ms = 0}, ret_lock, diag);
     bool waited = rc == FA_ETIMEOUT;
     if (waited) {
         fa_tuner_pause(tuner);
@@ -80,25 +144,34 @@ int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name
     }
     if (ret_waited != NULL)
         *ret_waited = waited;
-    if (rc == FA_ECANCELED)
-        return fa_fail(diag, rc, "canceled while another tune of this key was under way");
-    return rc;
+    return end_wait(&waiting, rc, "another tune of this key was under way", diag);
 }
 
 int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock **ret_lock,
                            fa_diag *diag)
 {
-    struct waiting waiting = {
-        .tuner = tuner,
-        .request = request,
-        .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
+    struct waiting waiting = waiting_for(request);
+    int rc = fa_callback_check(diag);
+    if (rc != 0)
+        return rc;
     fa_tuner_pause(tuner);
-    int rc = fa_lock_share(tuner->store_path, FA_TUNES_LOCK, (fa_lock_wait){-1, give_up, &waiting},
-                           ret_lock, diag);
+    rc = fa_lock_share(tuner->store_path, FA_TUNES_LOCK, (fa_lock_wait){-1, give_up, &waiting},
+                       ret_lock, diag);
     fa_tuner_resume(tuner);
-    if (rc == FA_ECANCELED)
-        return fa_fail(diag, rc, "canceled while winners of this store were forgotten");
-    return rc;
+    return end_wait(&waiting, rc, "winners of this store were forgotten", diag);
+}
+
+int fa_request_turn(fa_tuner *tuner, const fa_request *request, fa_diag *diag)
+{
+    struct waiting waiting = waiting_for(request);
+    int rc = 0;
+    fa_tuner_pause(tuner);
+    while (rc == 0 && pthread_mutex_trylock(&tuner->tuning) != 0) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        rc = give_up(&waiting) ? FA_ECANCELED : 0;
+    }
+    fa_tuner_resume(tuner);
+    return end_wait(&waiting, rc, "another tune of this process was under way", diag);
 }
 
 bool fa_request_is_again(const fa_request *request)

@@ -54,11 +54,15 @@ static int run(fa_tuner *tuner, const fa_request *request, const fa_config *conf
                int32_t launches, fa_answer *ret_end, fa_diag *diag)
 {
     fa_plan plan = {.count = 1, .prove_only = true, .verify = true, .launches = launches};
+    fa_case_data *data = NULL;
     fa_target target;
     fa_lock *gpu_lock = NULL;
     fa_job *job = NULL;
     plan.item[0].config = *config;
     int rc = fa_target_resolve(tuner, request, &target, diag);
+    if (rc == 0)
+        rc = fa_job_ask_caller(tuner, &target, true, &data, diag);
+    plan.data = data;
     if (rc == 0 && !fa_store_is_read_only(tuner->store))
         rc = fa_request_wait(tuner, request, target.gpu.uuid, &gpu_lock, NULL, diag);
     if (rc == 0)
@@ -67,6 +71,7 @@ static int run(fa_tuner *tuner, const fa_request *request, const fa_config *conf
         rc = fa_job_run(job, &target, &plan, ret_end, diag);
     fa_job_free(&job);
     fa_lock_release(&gpu_lock);
+    fa_case_data_close(&data);
     return rc;
 }
 

@@ -35,6 +35,7 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         if (rc != 0)
             return rc;
         bool few = plan.count > 0;
+        plan.data = tuning->data;
         if (!few && tuning->target.gpu.present)
             fa_job_compile_prestart(tuning->job); /* they load while the space is enumerated */
         rc = fa_job_run(tuning->job, &tuning->target, &plan, ret_answer, few ? &none : diag);
@@ -52,12 +53,11 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 /* When no other tune of this tuner runs its workers. */
 static int run_alone(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 {
-    fa_tuner *tuner = tuning->tuner;
-    fa_tuner_pause(tuner);
-    pthread_mutex_lock(&tuner->tuning);
-    fa_tuner_resume(tuner);
-    int rc = run_plan(tuning, ret_answer, diag);
-    pthread_mutex_unlock(&tuner->tuning);
+    int rc = fa_request_turn(tuning->tuner, tuning->request, diag);
+    if (rc != 0)
+        return rc;
+    rc = run_plan(tuning, ret_answer, diag);
+    pthread_mutex_unlock(&tuning->tuner->tuning);
     return rc;
 }
 
@@ -94,12 +94,20 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         goto done;
     }
     fa_scope_key(&target->scope, key);
-    rc = fa_request_wait(tuner, request, key, &key_lock, &waited, diag);
-    if (rc != 0)
-        goto done;
-    found = (waited || !(again || tuning->looked)) && find_made(tuning, again, since, ret_answer);
-    if (found)
-        goto done;
+    for (bool asked = false;; asked = true) {
+        rc = fa_request_wait(tuner, request, key, &key_lock, &waited, diag);
+        if (rc != 0)
+            goto done;
+        found = (waited || (asked && !again) || !(again || tuning->looked)) &&
+                find_made(tuning, again, since, ret_answer);
+        if (found)
+            goto done;
+        if (asked || !fa_job_asks_caller(target))
+            break;
+        fa_lock_release(&key_lock); /* the caller's function may tune */
+        if ((rc = fa_job_ask_caller(tuner, target, false, &tuning->data, diag)) != 0)
+            goto done;
+    }
     /* The same among hosts. */
     rc = fa_sources_lease_take(tuner, request, target, &leases, &found, ret_answer, diag);
     if (rc != 0 || found)
@@ -116,6 +124,7 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 done:
     fa_lookup_free(&tuning->known);
     fa_job_free(&tuning->job);
+    fa_case_data_close(&tuning->data);
     fa_lock_release(&tunes_lock);
     fa_sources_lease_end(tuner, &leases);
     fa_lock_release(&gpu_lock);

@@ -380,7 +380,7 @@ static int wait_for_holder(fa_tuner *tuner, const fa_request *request, fa_progre
 {
     fa_diag why = {{0}};
     progress->elapsed_s = (double)(fa_clock_ns() - since) / 1e9;
-    if (request->progress != NULL && request->progress(request->context, progress) != 0)
+    if (fa_request_report(tuner, request, progress))
         return fa_fail(diag, FA_ECANCELED, "canceled while another host tuned this key");
     int rc = FA_ETIMEOUT;
     for (int ms = 0; rc == FA_ETIMEOUT && ms < WAIT_MS; ms += REST_MS) {

@@ -421,9 +421,18 @@ static void free_lists(struct forgetting *f)
     f->id_capacity = 0;
 }
 
+static int ask_select(const fa_forget_options *options, const fa_study *study)
+{
+    if (options->select == NULL)
+        return 1;
+    fa_callback_begin();
+    int goes = options->select(options->context, study);
+    fa_callback_end();
+    return goes;
+}
+
 static int choose_studies(struct forgetting *f, fa_diag *diag)
 {
-    const fa_forget_options *options = f->options;
     struct study_list *list = &f->list;
     int rc = fa_store_scopes_each(f->tuner->store, add_study, list, diag);
     if (rc == FA_ENOMEM)
@@ -432,8 +441,7 @@ static int choose_studies(struct forgetting *f, fa_diag *diag)
     for (size_t i = 0; i < list->count && rc == 0; i++) {
         fa_study study = list->study[i];
         rc = complete_study(f->tuner, true, &study, diag);
-        int goes =
-            rc != 0 || options->select == NULL ? 1 : options->select(options->context, &study);
+        int goes = rc != 0 ? 1 : ask_select(f->options, &study);
         if (goes < 0)
             rc = goes;
         else if (rc == 0 && goes != 0)
@@ -471,7 +479,7 @@ static int choose_unread(void *context, const fa_unread_scope *scope)
     find_study_gpu(&study);
     if (scope->gpu != NULL)
         snprintf(study.gpu.name, sizeof study.gpu.name, "%s", scope->gpu);
-    int goes = f->options->select != NULL ? f->options->select(f->options->context, &study) : 1;
+    int goes = ask_select(f->options, &study);
     if (goes <= 0)
         return goes;
     fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
@@ -515,9 +523,12 @@ static int forget_alone(struct forgetting *f, int64_t *ret_freed, fa_diag *diag)
     fa_tuner *tuner = f->tuner;
     fa_lock *lock = NULL;
     fa_diag why = {{0}};
+    int rc = fa_callback_check(diag);
+    if (rc != 0)
+        return rc;
     pthread_mutex_unlock(&tuner->work); /* a tune of this process may be under way, too */
-    int rc = fa_lock_acquire(tuner->store_path, FA_TUNES_LOCK,
-                             (fa_lock_wait){.timeout_ms = WAIT_MS}, &lock, diag);
+    rc = fa_lock_acquire(tuner->store_path, FA_TUNES_LOCK, (fa_lock_wait){.timeout_ms = WAIT_MS},
+                         &lock, diag);
     pthread_mutex_lock(&tuner->work);
     if (rc == FA_ETIMEOUT)
         return fa_fail(

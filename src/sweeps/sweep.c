@@ -163,8 +163,10 @@ static int sweep_progress(fa_runner *r, const fa_progress *tune)
 {
     struct sweep *s = (struct sweep *)r;
     if (r->unwritten.seconds >= account_s && s->store_rc == 0) {
+        pthread_mutex_lock(&r->tuner->work);
         s->store_rc =
             fa_store_queue_spend(r->tuner->store, &r->claim, &r->unwritten, &s->store_diag);
+        pthread_mutex_unlock(&r->tuner->work);
         r->unwritten = (fa_sweep_spent){0};
     }
     bool stop = report_sweep_event(s, FA_SWEEP_ITEM_TUNES, tune, NULL) != 0;
@@ -458,7 +460,6 @@ static void account(fa_runner *r, fa_sweep_spent more)
     }
 }
 
-/* An fa_request.progress: runs inside fa_tune(), which holds `work` and has no transaction open. */
 static int on_progress(void *context, const fa_progress *tune)
 {
     fa_runner *r = context;

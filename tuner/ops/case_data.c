@@ -233,6 +233,8 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
     struct one_case *c = data != NULL ? malloc(sizeof *c) : NULL;
     if (c == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for the data of a proof");
+    else
+        data->seed = seed;
     for (int i = 0; i < count && rc == 0; i++) {
         memset(c, 0, sizeof *c);
         c->problem = &cases[i];
