@@ -553,13 +553,13 @@ def a_long_report_tells_how_far_it_is_and_can_be_stopped():
     with tuned() as place:
         multiply(place, 1000)
         for number in (None, signal.SIGINT):
-            child, master = start_on_terminal(place, "report", "--out", "r.md")
+            child, master = start_on_terminal(place, "report", "--out", "r.json")
             text = read_terminal(master, until=rb"reported \d+ of 1000")
             if number is not None:
                 child.send_signal(number)
             text += read_terminal(master)
             os.close(master)
-            path = os.path.join(place.folder, "r.md")
+            path = os.path.join(place.folder, "r.json")
             if number is None:
                 tap.equal(child.wait(DEADLINE), 0)
                 assert text.endswith(b"\r\x1b[K"), "the line stays: %r" % text[-200:]

@@ -16,6 +16,7 @@ import difflib
 import hashlib
 import json
 import os
+import re
 import pprint
 import shutil
 import sqlite3
@@ -298,7 +299,7 @@ def import_between(place):
 
 
 def without_date(place, done):
-    return [line for line in done.stdout.splitlines() if "UTC" not in line]
+    return re.sub(r'"unix_time":\d+', "", done.stdout)
 
 
 def shown(place, done):
@@ -317,10 +318,10 @@ WALKS = {
     "explain": Walk(lambda place: ["explain", *PROBLEM, "--seq", "135"], script=L4 + FAST, prepare=tune_between),
     "explain_imported": Walk(lambda place: ["explain", *PROBLEM], script=L4 + FAST, prepare=import_between,
                              beyond="explain"),
-    "report": Walk(lambda place: ["report", "--format", "md"], without_date),
-    "report_imported": Walk(lambda place: ["report", "--format", "md"], without_date, script=L4 + FAST,
+    "report": Walk(lambda place: ["report", "--json"], without_date),
+    "report_imported": Walk(lambda place: ["report", "--json"], without_date, script=L4 + FAST,
                             prepare=import_between, beyond="report"),
-    "regret": Walk(lambda place: ["report", "--format", "md", "--seq", "135"], without_date, script=L4 + FAST,
+    "regret": Walk(lambda place: ["report", "--json", "--seq", "135"], without_date, script=L4 + FAST,
                    prepare=tune_between, beyond="report"),
     "export": Walk(export, lambda place, done: place.run("show", bundle_of(place), "--json").stdout +
                    bytes_of(bundle_of(place)), remove_bundle),

@@ -69,9 +69,7 @@ FA_API int fa_list_study_trials(fa_tuner *tuner, const fa_study *study,
 /* ---- the report -----------------------------------------------------------------------------*/
 typedef enum fa_report_format {
     FA_REPORT_HTML = 0, /* one page that needs no network */
-    FA_REPORT_MARKDOWN = 1,
-    FA_REPORT_CSV = 2,
-    FA_REPORT_JSON = 3 /* docs/json.md */
+    FA_REPORT_JSON = 3  /* docs/json.md */
 } fa_report_format;
 
 typedef struct fa_report_options {
@@ -86,8 +84,8 @@ typedef struct fa_report_options {
     int32_t top; /* configs told in full per problem; 0: as many as keep the page small */
 } fa_report_options;
 
-/* The report of `fa-tune report`: every problem, its winner, its rivals, its baselines. *ret_text is malloced, the
- * caller's, and ends with a zero that *ret_size does not count. */
+/* The document of `fa-tune report`: what is stored about every problem, its configs and its baselines; alone, or in a page
+ * that draws it. *ret_text is malloced, the caller's, and ends with a zero that *ret_size does not count. */
 FA_API int fa_write_report(fa_tuner *tuner, const fa_report_options *options, char **ret_text,
                            size_t *ret_size, fa_diag *diag);
 

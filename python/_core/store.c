@@ -307,7 +307,6 @@ static bool ends_report(const void *context, int32_t done, int32_t all)
 
 PyObject *store_report(PyObject *self, PyObject *args)
 {
-    static const char *const formats[] = {"html", "markdown", "csv", "json"};
     const char *format;
     char *text = NULL;
     size_t size = 0;
@@ -319,10 +318,7 @@ PyObject *store_report(PyObject *self, PyObject *args)
     (void)self;
     if (!PyArg_ParseTuple(args, "sO:report", &format, &by.function))
         return NULL;
-    int number = 0;
-    while (number < FA_REPORT_JSON && strcmp(formats[number], format) != 0)
-        number++;
-    options.format = (fa_report_format)number;
+    options.format = strcmp(format, "html") == 0 ? FA_REPORT_HTML : FA_REPORT_JSON;
     PyThreadState *state = PyEval_SaveThread();
     int rc = open_existing(&tuner, &diag);
     if (rc == 0)

@@ -256,7 +256,7 @@ def report(path: str | os.PathLike[str] | None = None, *, gpu: str | None = None
     fa_tune.report("report.html")                     # one page that needs no network
     fa_tune.report(head_dim=64).problems
 
-    path    written where given, as its ending says: .html, .md, .csv or .json
+    path    written where given, as its ending says: .html or .json
     gpu, fields   keep the problems that match
 
     Returns a fa_tune.Report. Needs no GPU and changes nothing.

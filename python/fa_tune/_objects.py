@@ -268,7 +268,7 @@ class Sweep(Table, tuple[SweepItem, ...]):
 class Report(Table):
     """What the store knows of every problem: `document`, as docs/json.md describes it."""
 
-    _FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json"}
+    _FORMATS = {".html": "html", ".htm": "html", ".json": "json"}
 
     document: dict[str, Any]
     _header = ("problem", "GPU", "origin", "time")
@@ -289,11 +289,11 @@ class Report(Table):
             raise ArgumentError("path is the path of the report's file, such as \"report.html\", not %s" % shown(path))
         ending = os.path.splitext(os.fspath(path))[1]
         if ending not in cls._FORMATS:
-            raise ArgumentError("%s: its ending names no format: use .html, .md, .csv or .json" % os.fspath(path))
+            raise ArgumentError("%s: its ending names no format: use .html or .json" % os.fspath(path))
         return cls._FORMATS[ending]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes it as a page (.html), Markdown (.md), CSV (.csv) or JSON (.json). The file appears whole or not at all."""
+        """Writes it as a page (.html) or as JSON (.json). The file appears whole or not at all."""
         _core.write_file(os.fspath(path), _core.report(self._format_of(path), self._keep))
         self._path = os.fspath(path)
 
@@ -306,8 +306,13 @@ class Report(Table):
                 for one in self.problems]
 
     def _records(self) -> list[dict[str, Any]]:
+        def over(value: float | None, one: dict[str, Any], unit: float, names: tuple[str, ...]) -> float | None:
+            us = next((one["winner"][name] for name in names if one["winner"] and one["winner"][name]), None)
+            return value / us * unit if value and us else None
+
         return [record(one["problem"], one["gpu"]["name"], origin=one["known_how"], **times(one["winner"] or {}),
-                       tflops=one["tflops"], speedup_over_default=one["speedup_over_default"]) for one in self.problems]
+                       tflops=over(one["flops"], one, 1e-6, ("median_us", "predicted_us")),
+                       speedup_over_default=over(one["default_us"], one, 1, ("median_us",))) for one in self.problems]
 
 
 class Check:

@@ -69,7 +69,7 @@ static const cli_verb verbs[] = {
     {"report",
      CLI_GROUP_REPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
          CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
-     "write the results in the store as a page, Markdown, CSV or JSON",
+     "write the results in the store as a page or JSON, or a table of them as Markdown or CSV",
      "Options of a problem are filters here: without any, all problems are reported, and the defaults\n"
      "below do not apply. Needs no GPU and changes nothing.\n\n"
      "  fa-tune report --out report.html     one file to open, send or print\n",

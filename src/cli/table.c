@@ -293,6 +293,57 @@ void cli_table_put(cli_table *table, const char *titles, fa_buf *out)
     cli_table_free(table);
 }
 
+/* ---- as Markdown and as CSV ------------------------------------------------------------------*/
+static void write_character(char c, bool csv, fa_buf *out)
+{
+    if (!csv && strchr("<>&", c) != NULL)
+        fa_buf_text(out, c == '<' ? "&lt;" : c == '>' ? "&gt;" : "&amp;");
+    else if (strchr(csv ? "\"" : "\\`*_[]|#~!", c) != NULL)
+        fa_buf_printf(out, "%c%c", csv ? '"' : '\\', c);
+    else
+        fa_buf_append(out, &c, 1);
+}
+
+static void write_cell(cell cell, bool csv, fa_buf *out)
+{
+    bool runs = cell.length > 0 && strchr("=+-@", cell.text[0]) != NULL;
+    bool quoted = csv && (runs || (cell.length > 0 && cell.text[0] == ' '));
+    for (size_t i = 0; i < cell.length && csv; i++)
+        quoted |= strchr(",\"\r\n;'", cell.text[i]) != NULL;
+    fa_buf_text(out, !quoted ? "" : runs ? "\"'" : "\"");
+    for (size_t i = 0; i < cell.length; i++)
+        write_character(cell.text[i], csv, out);
+    fa_buf_text(out, quoted ? "\"" : "");
+}
+
+static void write_row(const cell *cells, size_t count, bool csv, fa_buf *out)
+{
+    for (size_t c = 0; c < count; c++) {
+        fa_buf_text(out, !csv ? (c > 0 ? " | " : "| ") : c > 0 ? "," : "");
+        write_cell(cells[c], csv, out);
+    }
+    fa_buf_text(out, csv ? "\r\n" : " |\n");
+}
+
+void cli_table_write(cli_table *table, const char *titles, bool csv, fa_buf *out)
+{
+    column columns[COLUMNS_MAX];
+    cell cells[COLUMNS_MAX] = {{0}};
+    size_t count = read_columns(titles, columns);
+    out->failed |= table->text.failed || table->cell.failed;
+    for (size_t c = 0; c < count; c++)
+        cells[c] = (cell){columns[c].title, columns[c].length};
+    write_row(cells, count, csv, out);
+    for (size_t c = 0; c < count && !csv; c++)
+        fa_buf_printf(out, "|%s", columns[c].right ? "--:" : "---");
+    fa_buf_text(out, csv ? "" : "|\n");
+    for (const char *at = table->text.data; at != NULL && *at != 0;) {
+        at = read_row(at, cells, count);
+        write_row(cells, count, csv, out);
+    }
+    cli_table_free(table);
+}
+
 void cli_table_free(cli_table *table)
 {
     fa_buf_free(&table->cell);

@@ -111,6 +111,9 @@ void cli_row_end(cli_table *table);
  *   '>'  it stands at the right.
  * A file or a pipe gets the whole table. */
 void cli_table_put(cli_table *table, const char *columns, fa_buf *out);
+/* The same as Markdown, or as CSV (RFC 4180, with CRLF; a cell that a spreadsheet would run begins with a quote mark):
+ * every column, and its titles also where it has no row. */
+void cli_table_write(cli_table *table, const char *columns, bool csv, fa_buf *out);
 void cli_table_free(cli_table *table); /* one that is not printed */
 
 /* ---- rows.c ----------------------------------------------------------------------------------*/

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * report: the store as a page, Markdown, CSV or JSON. A file appears whole or not at all.
+ * report: the store as a page or a raw document, or its problems as a table in Markdown or CSV. A file appears whole or not
+ * at all.
  */
 #include "error.h"
+#include "problem.h"
 #include "report.h"
 #include "run.h"
 #include "text.h"
@@ -51,56 +53,157 @@ static bool tell_progress(const void *context, int32_t done, int32_t all)
     return cli_progress_count(&(*run)->progress, "reported", done, all) != 0;
 }
 
+/* ---- the table of problems, for md and csv ----------------------------------------------------*/
+enum { PEERS = 24 };
+
+typedef struct peers {
+    const char *name[PEERS];
+    int count;
+} peers;
+
+static void add_peer(peers *peers, const char *name)
+{
+    int known = 0;
+    if (name[strcspn(name, "|")] != 0)
+        return; /* no column can be called so, nor is a peer that was imported */
+    while (known < peers->count && strcmp(peers->name[known], name) != 0)
+        known++;
+    if (known == peers->count && known < PEERS)
+        peers->name[peers->count++] = name;
+}
+
+/* Empty where it is not known. */
+static void put_number(cli_table *table, double value, bool csv)
+{
+    if (!(value > 0))
+        cli_cell_end(table);
+    else if (csv)
+        cli_cell(table, "%.9g", value);
+    else
+        cli_cell(table, "%.*f", value < 9.995 ? 2 : 1, value);
+}
+
+/* The tunables of its winner, its times, and others' times over its own: above 1 it is faster. */
+static void put_problem(cli_table *table, const report_problems *problems, const fa_study *study,
+                        const peers *peers, bool csv)
+{
+    static const fa_trial none;
+    const bool known = study->has_winner;
+    const fa_trial *trial = known ? &study->winner.trial : &none;
+    const double us = trial->median_us > 0 ? trial->median_us : trial->predicted_us;
+    cli_text_problem(&table->cell, &study->problem);
+    cli_cell_end(table);
+    if (known)
+        cli_text_config(&table->cell, &trial->config);
+    cli_cell_end(table);
+    cli_cell(table, "%s", study->gpu.name);
+    cli_cell(table, "%s", known ? fa_origin_name(study->winner.origin) : "no winner");
+    put_number(table, trial->median_us, csv);
+    put_number(table, trial->low_us, csv);
+    put_number(table, trial->high_us, csv);
+    put_number(table, trial->predicted_us, csv);
+    put_number(table, us > 0 ? fa_problem_nominal_flops(&study->problem) / us * 1e-6 : 0, csv);
+    put_number(table, known && trial->median_us > 0 ? study->winner.default_us / us : 0, csv);
+    for (int p = 0; p < peers->count; p++) {
+        const fa_baseline *one = NULL;
+        while ((one = report_next_baseline(problems, study, one)) != NULL &&
+               strcmp(one->peer, peers->name[p]) != 0)
+            continue;
+        put_number(table, one != NULL && us > 0 ? one->median_us / us : 0, csv);
+    }
+    cli_row_end(table);
+}
+
+static int write_table(cli_run *run, const report_options *options, bool csv,
+                       report_problems *ret_counts)
+{
+    report_problems problems;
+    cli_table table = {0};
+    fa_buf titles = {0};
+    peers peers = {.count = 0};
+    int rc = report_read(run->tuner, options, &problems, &run->diag);
+    if (rc != 0)
+        return rc;
+    const char *us = cli_sym()->micro;
+    fa_buf_printf(&titles,
+                  "problem|kernel|GPU|known how|>median %s|>low %s|>high %s|>predicted %s|>TFLOP/s|"
+                  ">default / winner",
+                  us, us, us, us);
+    for (size_t i = 0; i < problems.baselines; i++)
+        add_peer(&peers, problems.baseline[i].peer);
+    for (int p = 0; p < peers.count; p++) {
+        fa_buf_text(&titles, "|>");
+        cli_text_safe(&titles, peers.name[p]);
+        fa_buf_text(&titles, " / winner");
+    }
+    for (size_t i = 0; i < problems.count; i++)
+        put_problem(&table, &problems, &problems.study[i], &peers, csv);
+    run->out.failed |= titles.failed;
+    cli_table_write(&table, titles.data != NULL ? titles.data : "", csv, &run->out);
+    fa_buf_free(&titles);
+    *ret_counts = (report_problems){
+        .count = problems.count, .filtered = problems.filtered, .older = problems.older};
+    report_problems_free(&problems);
+    return 0;
+}
+
+/* ---- the verb --------------------------------------------------------------------------------*/
+/* Of a report on stdout: what it leaves out, or that there is nothing. */
+static void tell_left_out(cli_run *run, const report_problems *counts)
+{
+    fa_buf note = {0};
+    if (counts->filtered > 0)
+        fa_buf_printf(&note, "%zu problem%s left out by the filters\n", counts->filtered,
+                      counts->filtered == 1 ? " is" : "s are");
+    else if (counts->count == 0)
+        fa_buf_text(&note,
+                    "this store holds no problem yet: tune one, as in fa-tune --gpu L4 --seq 512");
+    if (counts->count == 0 && counts->filtered > 0)
+        cli_text_buckets(&note, run->options);
+    for (char *line = note.size == 0 || note.failed ? NULL : strtok(note.data, "\n"); line != NULL;
+         line = strtok(NULL, "\n"))
+        cli_progress_note(&run->progress, line);
+    fa_buf_free(&note);
+}
+
 int cli_report(cli_run *run)
 {
-    static const report_format formats[] = {[CLI_FORMAT_HTML] = REPORT_HTML,
-                                            [CLI_FORMAT_MARKDOWN] = REPORT_MARKDOWN,
-                                            [CLI_FORMAT_CSV] = REPORT_CSV,
-                                            [CLI_FORMAT_JSON] = REPORT_JSON};
     const char *file = run->options->out;
     unsigned format = CLI_FORMAT_UNSET;
-    report_outcome outcome = {0};
+    report_problems counts = {0};
     int rc;
     if ((rc = choose_format(run->options, &format, &run->diag)) != 0 ||
         (file != NULL && (rc = fa_output_check(file, &run->diag)) != 0) ||
         (rc = cli_open(run, true)) != 0)
         return rc;
     cli_interrupt_install();
-    report_options report = {.format = formats[format],
-                             .keep = is_asked_for,
-                             .progress = tell_progress,
-                             .context = &run,
-                             .top = run->options->top};
-    rc = report_write(run->tuner, &report, &run->out, &outcome, &run->diag);
-    if (rc == 0 && outcome.problems == 0)
+    const report_options report = {.format = format == CLI_FORMAT_HTML ? REPORT_HTML : REPORT_JSON,
+                                   .keep = is_asked_for,
+                                   .progress = tell_progress,
+                                   .context = &run,
+                                   .top = run->options->top};
+    if (format == CLI_FORMAT_HTML || format == CLI_FORMAT_JSON)
+        rc = report_write(run->tuner, &report, &run->out, &counts, &run->diag);
+    else
+        rc = write_table(run, &report, format == CLI_FORMAT_CSV, &counts);
+    if (rc == 0 && counts.count == 0)
         rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty report */
     if (rc == 0 && file != NULL)
         rc = fa_output_write(file, run->out.data, run->out.size, &run->diag);
     if (rc != 0)
         return rc;
-    if (file == NULL && outcome.filtered > 0) {
-        fa_buf note = {0};
-        fa_buf_printf(&note, "%zu problem%s left out by the filters", outcome.filtered,
-                      outcome.filtered == 1 ? " is" : "s are");
-        if (outcome.problems == 0) {
-            fa_buf_text(&note, "\n");
-            cli_text_buckets(&note, run->options);
-        }
-        for (char *line = note.failed ? NULL : strtok(note.data, "\n"); line != NULL;
-             line = strtok(NULL, "\n"))
-            cli_progress_note(&run->progress, line);
-        fa_buf_free(&note);
-    }
-    if (file != NULL) { /* stdout gets where it is */
+    if (file == NULL) {
+        tell_left_out(run, &counts);
+    } else { /* stdout gets where it is */
         size_t size = run->out.size;
         fa_buf_clear(&run->out);
-        fa_buf_printf(&run->out, "%zu problem%s, %zu kB in ", outcome.problems,
-                      outcome.problems == 1 ? "" : "s", (size + 999) / 1000);
+        fa_buf_printf(&run->out, "%zu problem%s, %zu kB in ", counts.count,
+                      counts.count == 1 ? "" : "s", (size + 999) / 1000);
         cli_text_path(&run->out, file);
-        if (outcome.filtered > 0)
-            fa_buf_printf(&run->out, ", %zu left out by the filters", outcome.filtered);
+        if (counts.filtered > 0)
+            fa_buf_printf(&run->out, ", %zu left out by the filters", counts.filtered);
         fa_buf_text(&run->out, "\n");
-        if (outcome.problems == 0 && outcome.filtered > 0)
+        if (counts.count == 0 && counts.filtered > 0)
             cli_text_buckets(&run->out, run->options);
     }
     run->printed = true; /* with --json, too: the report is a document of its own */

@@ -27,11 +27,8 @@ void serve_get_page(serve_service *service, serve_exchange *exchange)
     }
     if (service->front == NULL) {
         fa_buf out = {0};
-        for (int i = 0; i < 3; i++) {
+        for (size_t i = 0; i < sizeof report_live_part / sizeof *report_live_part; i++)
             fa_buf_append(&out, report_live_part[i].bytes, report_live_part[i].size);
-            if (i == 0)
-                fa_buf_text(&out, "This page is drawn by its script.");
-        }
         const size_t size = out.size;
         serve_page *page = serve_page_make("text/html; charset=utf-8", serve_text_of(&out), size);
         /* The page's own policy names its script and style; frame-ancestors works in a header only. */
@@ -78,13 +75,12 @@ static bool stops(const void *context, int32_t done, int32_t all)
 static int write_report(serve_query *query, fa_diag *diag)
 {
     fa_tuner **tuner = &query->service->reader_tuner;
-    report_outcome outcome;
     const report_options options = {
         .format = REPORT_PAGE_JSON, .most = PROBLEMS_MAX, .progress = stops, .context = query};
     query->began_ns = uv_hrtime();
     int rc = serve_tuner_need(query->service, tuner, diag);
     if (rc == 0)
-        rc = report_write(*tuner, &options, &query->text, &outcome, diag);
+        rc = report_write(*tuner, &options, &query->text, NULL, diag);
     serve_tuner_close_broken(tuner, rc);
     return rc == FA_ECANCELED
                ? fa_fail(diag, FA_ETIMEOUT,

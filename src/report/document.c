@@ -1,330 +1,186 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The report as one JSON document, a problem a line: what `--format json` writes, and what the page's
- * script draws. docs/json.md describes it. `version` is the document's: fields may join others in a
- * version, a field that goes or changes its meaning makes a new one. A number that is not known is
- * null. Which configs of a problem are told in full, the heat maps, and the configs that are as fast as the best stand
- * first. Measured times are median_us, low_us and high_us; predicted_us is the model's.
+ * The raw document (docs/json.md): what is stored about each problem, one problem a line, with nothing concluded. A page
+ * holds a short one: members that are null, false or empty are left out, and so are those of REPEATED that the problem
+ * before has too; numbers have seven digits; and the more problems there are, the fewer configs of each are told in full,
+ * so that a page of a thousand problems stays below 5 MB.
+ *
+ * Texts are as they were stored, which may be anything. Each line is made valid UTF-8 as it is written, and '<' and
+ * characters that are not seen are escaped, so that it may stand inside a script element.
  */
-#include "data.h"
+#include "report.h"
 
 #include "error.h"
 #include "json.h"
 #include "operation.h"
 #include "problem.h"
 #include "trial.h"
+#include "wording.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
-    HEAT_TOLD = 25,   /* where so many configs are told, those of the heat map are told too */
-    HEAT_CONFIGS = 5, /* where fewer are told, there is no heat map */
-    HEAT_CELLS = 1024,
-    HEAT_AXES = 3
+    VERSION = 2,
+    PROBLEM_BYTES = 4100000, /* of a short document, for the problems of all */
+    ROW_BYTES = 12,          /* that a row of the space takes */
+    HEAT_AXES = 3,
+    PAGE_CONFIGS = 200, /* of one problem, told in full where there is room */
+    REASONS = 3,        /* told for each gate */
+    ENVIRONMENTS = 8,   /* told for each problem */
+    SLOTS = 1 << 17     /* of the table of configs, which is filled by half */
 };
 
-static const double NEAR = 1.02; /* times the best: as good */
+static const char *const REPEATED[] = {"gpu",    "silicon",      "templates",
+                                       "policy", "environments", NULL};
+enum { REPEATS = sizeof REPEATED / sizeof *REPEATED - 1 };
 
-/* ---- configs --------------------------------------------------------------------------------*/
+typedef struct document {
+    const report_options *options;
+    const report_problems *problems;
+    bool is_short;
+    fa_buf *out;
+    cJSON *last[REPEATS];
+    cJSON *configs; /* each config of a space once */
+    char **words;   /* the same as words */
+    size_t count, capacity;
+    uint32_t *slot; /* [SLOTS]: a place among them, plus 1, by the words' hash; 0: none */
+    uint32_t
+        *seen_by; /* [SLOTS]: of each place, the number of the last problem that has it as a cell */
+    cJSON *regret, *predictions;
+} document;
+
+/* ---- tables ---------------------------------------------------------------------------------*/
+static const fa_member evidence_members[] = {
+    FA_MEMBER("space", COUNT, fa_answer, space),
+    FA_MEMBER("in_budget", COUNT, fa_answer, in_budget),
+    FA_MEMBER("compiled", COUNT, fa_answer, compiled),
+    FA_MEMBER("clean", COUNT, fa_answer, clean),
+    FA_MEMBER("proved", COUNT, fa_answer, proved),
+    FA_MEMBER("measured", COUNT, fa_answer, measured),
+    FA_MEMBER("ties", COUNT, fa_answer, ties),
+    FA_MEMBER("strategy", TEXT, fa_answer, strategy),
+    {.key = NULL},
+};
+
+static const fa_member baseline_members[] = {
+    FA_MEMBER("peer", TEXT, fa_baseline, peer),
+    FA_MEMBER("median_us", REAL, fa_baseline, median_us, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("low_us", REAL, fa_baseline, low_us, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("high_us", REAL, fa_baseline, high_us, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("source", TEXT, fa_baseline, source),
+    FA_MEMBER("matmul_tflops", REAL, fa_baseline, matmul_tflops, .rules = FA_MEMBER_UNKNOWN),
+    {.key = NULL},
+};
+
+static cJSON *problem_words(const void *problem)
+{
+    fa_buf words = {0};
+    fa_problem_words(&words, problem, " · ", false);
+    cJSON *text = words.failed ? NULL : cJSON_CreateString(words.data);
+    fa_buf_free(&words);
+    return text;
+}
+
+#define PROBLEM_MEMBERS(key, words_key, type, member)                \
+    FA_MEMBER(key, OTHER, type, member, .write = fa_member_problem), \
+        FA_MEMBER(words_key, OTHER, type, member, .write = problem_words)
+
+static const fa_member study_members[] = {
+    PROBLEM_MEMBERS("problem", "words", fa_study, problem),
+    FA_MEMBER("gpu", STRUCT, fa_study, gpu, .members = fa_gpu_members),
+    FA_MEMBER("silicon", TEXT, fa_study, silicon),
+    FA_MEMBER("templates", TEXT, fa_study, templates),
+    FA_MEMBER("templates_are_present", FLAG, fa_study, current),
+    FA_MEMBER("policy", TEXT, fa_study, policy),
+    FA_MEMBER("unix_time", COUNT64, fa_study, unix_time),
+    FA_MEMBER("undated", FLAG, fa_study, winner.undated),
+    FA_MEMBER("default_us", REAL, fa_study, winner.default_us, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("tune_s", REAL, fa_study, winner.tune_s, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("evidence", STRUCT, fa_study, winner, .members = evidence_members),
+    {.key = NULL},
+};
+
+static const fa_member regret_members[] = {
+    PROBLEM_MEMBERS("problem", "words", fa_regret, problem),
+    PROBLEM_MEMBERS("bucket", "bucket_words", fa_regret, bucket),
+    FA_MEMBER("gpu", TEXT, fa_regret, gpu),
+    FA_MEMBER("bucket_us", REAL, fa_regret, bucket_us, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("best_us", REAL, fa_regret, best_us, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("bucket_config", OTHER, fa_regret, bucket_config, .write = fa_config_write),
+    FA_MEMBER("best_config", OTHER, fa_regret, best_config, .write = fa_config_write),
+    {.key = NULL},
+};
+
+static const fa_member prediction_members[] = {
+    PROBLEM_MEMBERS("problem", "words", fa_prediction, problem),
+    FA_MEMBER("gpu", TEXT, fa_prediction, gpu),
+    FA_MEMBER("known_how", CHOICE, fa_prediction, origin, .names = fa_origin_names),
+    FA_MEMBER("from_gpu", TEXT, fa_prediction, from_gpu),
+    FA_MEMBER("predicted_us", REAL, fa_prediction, predicted_us, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("measured_us", REAL, fa_prediction, measured_us, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("best_us", REAL, fa_prediction, best_us, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("rank", COUNT, fa_prediction, rank, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("measured", COUNT, fa_prediction, measured, .rules = FA_MEMBER_UNKNOWN),
+    FA_CONFIG_MEMBER(fa_prediction, config),
+    {.key = NULL},
+};
+
+/* ---- writing --------------------------------------------------------------------------------*/
+/* Appends JSON without its first `skip` and its last `less` bytes, and deletes it. */
+static void write_json(fa_buf *out, cJSON *json, size_t skip, size_t less)
+{
+    char *text = fa_json_finish(json);
+    const char *end = text != NULL ? text + strlen(text) - less : NULL;
+    out->failed |= text == NULL;
+    for (const char *c = text != NULL ? text + skip : NULL; c < end;) {
+        uint32_t code;
+        unsigned unseen = (unsigned char)*c;
+        size_t size = fa_utf8_at(c, (size_t)(end - c), &code);
+        if (size == 0)
+            fa_buf_text(out, "?");
+        else if (*c == '<' || fa_control_at(c, &unseen) > 0)
+            fa_buf_printf(out, "\\u%04x", unseen);
+        else
+            fa_buf_append(out, c, size);
+        c += size > 0 ? size : 1;
+    }
+    free(text);
+}
+
+/* Seven digits of it, where it is of a usual size. */
 static double shortened(double value)
 {
     const double size = fabs(value);
     double power = 1;
-    char digits[32];
-    if (size >= 1e-4 && size < 1e7) { /* nearly all, in a tenth of the time */
-        while (size * power < 1e6)
-            power *= 10;
-        return copysign(rint(size * power) / power, value);
-    }
-    snprintf(digits, sizeof digits, "%.7g", value);
-    return strtod(digits, NULL);
-}
-
-static void add_samples(cJSON *item, const report_config *config)
-{
-    cJSON *samples = fa_json_add_array(item, "samples_us");
-    for (int32_t s = 0; s < config->sample_count; s++)
-        fa_json_push(samples, cJSON_CreateNumber(shortened((double)config->samples_us[s])));
-}
-
-static void add_clocks(cJSON *item, const report_config *config)
-{
-    if (config->sm_mhz < 0) {
-        fa_json_add_null(item, "clocks");
-        return;
-    }
-    cJSON *clocks = fa_json_add_object(item, "clocks");
-    fa_json_add_number(clocks, "sm_mhz", config->sm_mhz);
-    fa_json_add_number(clocks, "memory_mhz", config->memory_mhz);
-    fa_json_add_number(clocks, "temperature_c", config->temperature_c);
-    fa_json_add_text(clocks, "throttle", config->throttle);
-}
-
-static cJSON *config_json(const report_config *config)
-{
-    cJSON *item = cJSON_CreateObject();
-    char seed[24];
-    fa_json_add_known(item, "rank", config->rank, config->rank > 0);
-    fa_trial_add_json(item, &config->trial);
-    fa_json_add_bool(item, "default", config->is_default);
-    fa_json_add_bool(item, "winner", config->is_winner);
-    add_samples(item, config);
-    add_clocks(item, config);
-    /* 64 bits: as text, because a JSON number may lose some. */
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)config->seed);
-    fa_json_add_text(item, "seed", seed);
-    fa_json_add_text(item, "cubin_key", config->cubin_key);
-    fa_json_add_number(item, "unix_time", (double)config->unix_time);
-    return item;
-}
-
-/* Numbers the configs that are told. */
-static void choose_configs(report_problem *problem, size_t cap)
-{
-    size_t failures = 0, most = cap == SIZE_MAX ? cap : cap / 4;
-    int32_t told = 0;
-    for (size_t i = 0; i < problem->count; i++) {
-        report_config *config = &problem->config[i];
-        bool wanted = cap == SIZE_MAX || (cap >= HEAT_TOLD && config->in_heat_map);
-        if (config->rank > 0)
-            wanted |= (size_t)config->rank <= cap || (cap > 0 && config->is_default);
-        else if (config->tried && !report_pruned(config->trial.status))
-            wanted |= failures++ < most;
-        config->told = wanted && config->tried ? told++ : -1;
-    }
-}
-
-/* ---- heat maps ------------------------------------------------------------------------------*/
-/* The first three tunables of a family as rows, columns and maps; of each cell the config that comes
- * first, and they come best first: the winner, then by race, probe, model, and how far they got. */
-struct heat {
-    int axes;
-    const char *axis[HEAT_AXES];
-    int count;
-    struct cell {
-        int32_t at[HEAT_AXES];
-        size_t config;
-    } cell[HEAT_CELLS];
-};
-
-static bool join_cell(struct heat *heat, const fa_config *config, size_t index)
-{
-    struct cell cell = {.config = index};
-    for (int a = 0; a < heat->axes; a++)
-        if (!fa_config_get(config, heat->axis[a], &cell.at[a]))
-            return true;
-    for (int c = 0; c < heat->count; c++)
-        if (memcmp(heat->cell[c].at, cell.at, sizeof cell.at) == 0)
-            return true;
-    if (heat->count == HEAT_CELLS)
-        return false;
-    heat->cell[heat->count++] = cell;
-    return true;
-}
-
-/* False when there are more cells than are told. */
-static bool find_cells(const report_problem *problem, size_t first, struct heat *heat)
-{
-    const fa_config *config = &problem->config[first].trial.config;
-    bool whole = true;
-    heat->count = 0;
-    heat->axes = config->count < HEAT_AXES ? config->count : HEAT_AXES;
-    for (int a = 0; a < heat->axes; a++)
-        heat->axis[a] = config->tunable[a].name;
-    for (size_t i = first; i < problem->count; i++) {
-        const fa_config *other = &problem->config[i].trial.config;
-        if (strcmp(other->family, config->family) == 0)
-            whole &= join_cell(heat, other, i);
-    }
-    return whole;
-}
-
-static void add_map(cJSON *array, const report_problem *problem, size_t first,
-                    const struct heat *heat, bool whole)
-{
-    cJSON *item = cJSON_CreateObject();
-    fa_json_add_text(item, "family", problem->config[first].trial.config.family);
-    fa_json_add(item, "axes", cJSON_CreateStringArray(heat->axis, heat->axes));
-    fa_json_add_bool(item, "cut", !whole);
-    cJSON *cells = fa_json_add_array(item, "cells");
-    for (int c = 0; c < heat->count; c++) {
-        const report_config *config = &problem->config[heat->cell[c].config];
-        double us = report_time(&config->trial);
-        cJSON *cell = cJSON_CreateArray();
-        for (int a = 0; a < heat->axes; a++)
-            fa_json_push(cell, fa_value_to_json(heat->cell[c].at[a]));
-        fa_json_push(cell, cJSON_CreateString(fa_status_name(config->trial.status)));
-        fa_json_push(cell,
-                     config->rank > 0 && us > 0 ? cJSON_CreateNumber(us) : cJSON_CreateNull());
-        fa_json_push(cell, cJSON_CreateNumber(config->told));
-        if (config->trial.raced)
-            fa_json_push(cell, cJSON_CreateTrue());
-        fa_json_push(cells, cell);
-    }
-    fa_json_push(array, item);
-}
-
-/* Marks what the maps show, or with an array tells them: a map for each family. */
-static void each_family(report_problem *problem, struct heat *heat, cJSON *array)
-{
-    for (size_t i = 0; i < problem->count; i++) {
-        const fa_config *config = &problem->config[i].trial.config;
-        size_t before = 0;
-        while (before < i &&
-               strcmp(problem->config[before].trial.config.family, config->family) != 0)
-            before++;
-        if (before < i || config->count == 0)
-            continue;
-        bool whole = find_cells(problem, i, heat);
-        if (array != NULL)
-            add_map(array, problem, i, heat, whole);
-        for (int c = 0; c < heat->count && array == NULL; c++)
-            problem->config[heat->cell[c].config].in_heat_map = true;
-    }
-}
-
-/* Joins "configs" and "heat": the best `cap` configs of those that finished and some failures, or with
- * SIZE_MAX all that were tried. */
-static void add_configs(cJSON *object, report_problem *problem, size_t cap)
-{
-    bool maps = problem->ranked > 1 && cap >= HEAT_CONFIGS; /* one cell is no map */
-    struct heat *heat = maps ? malloc(sizeof *heat) : NULL;
-    if (heat != NULL)
-        each_family(problem, heat, NULL);
-    choose_configs(problem, cap);
-    cJSON *array = fa_json_add_array(object, "configs");
-    size_t told = 0;
-    for (size_t i = 0; i < problem->count; i++) {
-        if (problem->config[i].told < 0)
-            continue;
-        fa_json_push(array, config_json(&problem->config[i]));
-        told++;
-    }
-    fa_json_add_number(object, "configs_left_out", (double)(problem->tried - told));
-    array = fa_json_add_array(object, "heat");
-    if (heat != NULL)
-        each_family(problem, heat, array);
-    free(heat);
-}
-
-/* ---- those near the best --------------------------------------------------------------------*/
-/* The config's number in the document, by its words. Negative: FA_ENOMEM. */
-static int number_of(report_document *document, const fa_config *config)
-{
-    fa_buf words = {0};
-    fa_words_config(&words, config);
-    size_t n = 0;
-    while (n < document->nears && words.data != NULL && strcmp(document->near[n], words.data) != 0)
-        n++;
-    if (n == document->nears) {
-        char **grown = fa_grow(document->near, &document->near_capacity, n, sizeof *grown);
-        if (grown != NULL)
-            document->near = grown;
-        if (grown == NULL || words.failed || words.data == NULL) {
-            fa_buf_free(&words);
-            return FA_ENOMEM;
-        }
-        document->near[document->nears++] = words.data;
-        return (int)n;
-    }
-    fa_buf_free(&words);
-    return (int)n;
-}
-
-/* Joins "near": the numbers of the configs that are as fast as the best. FA_ENOMEM. */
-static int add_near(report_document *document, cJSON *object, const report_problem *problem)
-{
-    cJSON *array = fa_json_add_array(object, "near");
-    int number = 0;
-    for (size_t i = 0; i < problem->count && problem->timed && number >= 0; i++) {
-        const report_config *config = &problem->config[i];
-        if (!(config->trial.median_us > 0 && config->trial.median_us <= problem->us * NEAR))
-            continue;
-        number = number_of(document, &config->trial.config);
-        fa_json_push(array, cJSON_CreateNumber(number));
-    }
-    if (problem->timed && number >= 0 &&
-        array->child == NULL) { /* imported: no trial is on record */
-        number = number_of(document, &problem->best->config);
-        fa_json_push(array, cJSON_CreateNumber(number));
-    }
-    return number < 0 ? number : 0;
-}
-
-enum {
-    VERSION = 1,
-    PAGE_CONFIGS = 200, /* of one problem, told in full where there is room */
-    CONFIG_BYTES = 500  /* that one takes at least */
-};
-
-static void add_known(cJSON *object, const char *name, double value)
-{
-    fa_json_add_known(object, name, value, value > 0);
-}
-
-static void add_text(cJSON *object, const char *name, const char *text)
-{
-    fa_json_add_text(object, name, text);
-}
-
-static void add_number(cJSON *object, const char *name, double value)
-{
-    fa_json_add_number(object, name, value);
-}
-
-static void mend(cJSON *json)
-{
-    for (; json != NULL; json = json->next) {
-        if (json->string != NULL)
-            report_mend(json->string);
-        if (cJSON_IsString(json))
-            report_mend(json->valuestring);
-        mend(json->child);
-    }
-}
-
-static void print(fa_buf *out, cJSON *json)
-{
-    mend(json);
-    char *text = fa_json_print(json);
-    if (text != NULL)
-        fa_buf_text(out, text);
-    else
-        out->failed = true;
-    free(text);
-    cJSON_Delete(json);
-}
-
-/* ---- shortening -----------------------------------------------------------------------------*/
-static bool says_nothing(const cJSON *item)
-{
-    return cJSON_IsNull(item) || cJSON_IsFalse(item) ||
-           (cJSON_IsString(item) && item->valuestring[0] == 0) ||
-           ((cJSON_IsArray(item) || cJSON_IsObject(item)) && item->child == NULL);
+    if (!(size >= 1e-4 && size < 1e7))
+        return value;
+    while (size * power < 1e6)
+        power *= 10;
+    return copysign(rint(size * power) / power, value);
 }
 
 static void shorten(cJSON *json)
 {
-    for (cJSON *item = json != NULL ? json->child : NULL, *next; item != NULL; item = next) {
+    for (cJSON *item = json->child, *next; item != NULL; item = next) {
         next = item->next;
         shorten(item);
-        if (cJSON_IsObject(json) && says_nothing(item)) {
+        bool empty = cJSON_IsString(item) ? item->valuestring[0] == 0
+                                          : item->child == NULL && !cJSON_IsNumber(item);
+        if (cJSON_IsObject(json) && empty && !cJSON_IsTrue(item))
             cJSON_Delete(cJSON_DetachItemViaPointer(json, item));
-        } else if (cJSON_IsNumber(item) && item->valuedouble != floor(item->valuedouble)) {
+        else if (cJSON_IsNumber(item) && item->valuedouble != floor(item->valuedouble))
             item->valuedouble = shortened(item->valuedouble);
-        }
     }
 }
 
-static void drop_repeated(report_document *document, cJSON *json)
+static void drop_repeated(document *document, cJSON *json)
 {
-    static const char *const names[DOCUMENT_REPEATED] = {"gpu", "silicon", "templates", "policy",
-                                                         "environments"};
-    for (int i = 0; i < DOCUMENT_REPEATED; i++) {
-        cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, names[i]);
+    for (int i = 0; i < REPEATS; i++) {
+        cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, REPEATED[i]);
         if (item == NULL) /* it is empty, which must not be taken for repeated */
             item = cJSON_CreateArray();
         if (document->last[i] != NULL && cJSON_Compare(document->last[i], item, true)) {
@@ -333,12 +189,328 @@ static void drop_repeated(report_document *document, cJSON *json)
         }
         cJSON_Delete(document->last[i]);
         document->last[i] = cJSON_Duplicate(item, true);
-        fa_json_add(json, names[i], item);
+        fa_json_add(json, REPEATED[i], item);
     }
 }
 
+/* ---- one problem ----------------------------------------------------------------------------*/
+/* What is gathered of one problem while its trials come. */
+struct collecting {
+    document *document;
+    const fa_study *study;
+    uint32_t number; /* of the problem, from 1 */
+    cJSON *configs, *space, *environments;
+    cJSON *stored; /* the environments' texts */
+    size_t tried, other_environments;
+    struct outcome {
+        fa_status status;
+        size_t count, order;
+        char reason[sizeof((fa_trial *)NULL)->reason];
+    } * outcome; /* with how many configs ended so */
+    size_t outcomes, outcome_capacity;
+    bool unfinished;   /* a config passed, or is pending */
+    double compile_ms; /* of all compiles, one after another */
+};
+
+/* The config's place among the document's; -1: there is no room. */
+static int32_t place_of(document *document, const fa_config *config)
+{
+    fa_buf words = {0};
+    uint32_t at = 5381;
+    fa_words_config(&words, config);
+    for (size_t i = 0; i < words.size; i++)
+        at = at * 33 + (unsigned char)words.data[i];
+    for (at %= SLOTS; !words.failed && document->slot[at] != 0; at = (at + 1) % SLOTS) {
+        if (strcmp(document->words[document->slot[at] - 1], words.data) == 0) {
+            fa_buf_free(&words);
+            return (int32_t)document->slot[at] - 1;
+        }
+    }
+    if (words.failed || document->count == SLOTS / 2 ||
+        fa_append(&document->words, &document->count, &document->capacity, &words.data,
+                  sizeof words.data) != 0) {
+        document->out->failed |= document->count < SLOTS / 2;
+        fa_buf_free(&words);
+        return -1;
+    }
+    document->slot[at] = (uint32_t)document->count;
+    fa_json_push(document->configs, fa_config_to_json(config));
+    return (int32_t)document->count - 1;
+}
+
+/* A row of the space: the config, the gate it ended at, its time where it finished, and 1 where it was raced. Configs that
+ * were not tried fill the rest of heat maps, whose cells are the first values of configs: one for each cell. */
+static void add_row(struct collecting *c, const fa_study_trial *trial)
+{
+    const fa_trial *t = &trial->trial;
+    const double us = t->median_us > 0 ? t->median_us : t->predicted_us;
+    fa_config cell = t->config;
+    cell.count = cell.count < HEAT_AXES ? cell.count : HEAT_AXES;
+    int32_t place = place_of(c->document, &cell);
+    int gate = 0;
+    if (place < 0 || (!trial->tried && c->document->seen_by[place] == c->number))
+        return;
+    c->document->seen_by[place] = c->number;
+    if (trial->tried && (place = place_of(c->document, &t->config)) < 0)
+        return;
+    while (gate + 1 < FA_STAGES && fa_stages[gate] != t->status)
+        gate++;
+    cJSON *row = cJSON_CreateArray();
+    fa_json_push(row, cJSON_CreateNumber(place));
+    fa_json_push(row, cJSON_CreateNumber(gate));
+    if (trial->rank > 0 && us > 0) {
+        fa_json_push(row, cJSON_CreateNumber(us));
+        if (t->raced)
+            fa_json_push(row, cJSON_CreateNumber(1));
+    }
+    fa_json_push(c->space, row);
+}
+
+static void count_outcome(struct collecting *c, const fa_trial *trial)
+{
+    size_t i = 0;
+    while (i < c->outcomes && (c->outcome[i].status != trial->status ||
+                               strcmp(c->outcome[i].reason, trial->reason) != 0))
+        i++;
+    if (i == c->outcomes) {
+        struct outcome next = {trial->status, 0, i, ""};
+        memcpy(next.reason, trial->reason, sizeof next.reason);
+        c->document->out->failed |=
+            fa_append(&c->outcome, &c->outcomes, &c->outcome_capacity, &next, sizeof next) != 0;
+    }
+    if (i < c->outcomes)
+        c->outcome[i].count++;
+}
+
+/* By gate, then the most frequent first. */
+static int compare_outcomes(const void *a, const void *b)
+{
+    const struct outcome *x = a, *y = b;
+    return x->status != y->status ? (int)x->status - (int)y->status
+           : x->count != y->count ? (x->count < y->count) - (x->count > y->count)
+                                  : (x->order > y->order) - (x->order < y->order);
+}
+
+/* The REASONS most frequent ones of each gate, and the others together. */
+static cJSON *outcomes_json(const struct collecting *c)
+{
+    cJSON *array = cJSON_CreateArray(), *item = NULL;
+    if (c->outcomes > 0)
+        qsort(c->outcome, c->outcomes, sizeof *c->outcome, compare_outcomes);
+    for (size_t i = 0, of_gate = 0; i < c->outcomes; i++) {
+        const struct outcome *one = &c->outcome[i];
+        of_gate = i > 0 && one->status == one[-1].status ? of_gate + 1 : 0;
+        cJSON *count = cJSON_GetObjectItemCaseSensitive(item, "count");
+        if (of_gate > REASONS && count != NULL) {
+            cJSON_SetNumberValue(count, count->valuedouble + (double)one->count);
+            continue;
+        }
+        item = cJSON_CreateObject();
+        fa_json_add_text(item, "status", fa_status_name(one->status));
+        fa_json_add_text(item, "reason", of_gate < REASONS ? one->reason : "…");
+        fa_json_add_number(item, "count", (double)one->count);
+        fa_json_push(array, item);
+    }
+    return array;
+}
+
+static int count_environment(struct collecting *c, const char *text)
+{
+    cJSON *json, *seen, *one = c->environments != NULL ? c->environments->child : NULL;
+    int rc, known = 0;
+    if (text == NULL)
+        return 0; /* it came with an imported winner, and was not said */
+    cJSON_ArrayForEach (seen, c->stored) {
+        if (cJSON_IsString(seen) && strcmp(seen->valuestring, text) == 0) {
+            cJSON *trials = cJSON_GetObjectItemCaseSensitive(one, "trials");
+            if (trials != NULL)
+                cJSON_SetNumberValue(trials, trials->valuedouble + 1);
+            return 0;
+        }
+        one = one != NULL ? one->next : NULL;
+        known++;
+    }
+    if (known == ENVIRONMENTS) {
+        c->other_environments++;
+        return 0;
+    }
+    if ((rc = fa_json_parse_object(text, "environment", &json, NULL)) != 0)
+        return rc;
+    if (json == NULL)
+        json = cJSON_CreateObject();
+    cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
+    fa_json_add_number(json, "trials", 1);
+    fa_json_push(c->environments, json);
+    fa_json_push(c->stored, cJSON_CreateString(text));
+    return 0;
+}
+
+/* A config that was tried, in full. */
+static int add_config(struct collecting *c, const fa_study_trial *trial)
+{
+    const fa_study *study = c->study;
+    cJSON *clocks, *item = cJSON_CreateObject(), *samples;
+    char seed[24];
+    fa_json_push(c->configs, item);
+    fa_json_add_known(item, "rank", trial->rank, trial->rank > 0);
+    fa_trial_add_json(item, &trial->trial);
+    fa_json_add_bool(item, "default", trial->is_default);
+    fa_json_add_bool(item, "winner",
+                     study->has_winner &&
+                         fa_config_equal(&trial->trial.config, &study->winner.trial.config));
+    samples = fa_json_add_array(item, "samples_us");
+    for (int32_t s = 0; s < trial->sample_count; s++)
+        fa_json_push(samples, cJSON_CreateNumber(shortened((double)trial->samples_us[s])));
+    int rc = fa_json_parse_object(trial->clocks, "clocks", &clocks, NULL);
+    fa_json_add(item, "clocks", clocks != NULL ? clocks : cJSON_CreateNull());
+    /* 64 bits: as text, because a JSON number may lose some. */
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)trial->seed);
+    fa_json_add_text(item, "seed", seed);
+    fa_json_add_text(item, "cubin_key", trial->cubin_key);
+    fa_json_add_number(item, "unix_time", (double)trial->unix_time);
+    return rc;
+}
+
+static int take_trial(void *context, const fa_study_trial *trial)
+{
+    struct collecting *c = context;
+    add_row(c, trial);
+    count_outcome(c, &trial->trial);
+    c->unfinished |= trial->rank > 0 || trial->trial.status == FA_STATUS_PENDING;
+    if (!trial->tried)
+        return 0;
+    c->tried++;
+    c->compile_ms += trial->trial.compile_ms > 0 ? trial->trial.compile_ms : 0;
+    int rc = add_config(c, trial);
+    return rc != 0 ? rc : count_environment(c, trial->environment);
+}
+
+/* The problem that computes this one's gradients, by its number; 0: none is told, or this is no forward pass of
+ * training. */
+static size_t backward_of(const report_problems *problems, const fa_study *study)
+{
+    fa_problem forward = study->problem, gradients;
+    if (fa_problem_train(&forward, &gradients, NULL) != 0 ||
+        !fa_problem_equal(&forward, &study->problem))
+        return 0;
+    for (size_t i = 0; i < problems->count; i++)
+        if (strcmp(problems->study[i].silicon, study->silicon) == 0 &&
+            fa_problem_equal(&problems->study[i].problem, &gradients))
+            return i + 1;
+    return 0;
+}
+
+static cJSON *baselines_json(const report_problems *problems, const fa_study *study)
+{
+    cJSON *array = cJSON_CreateArray();
+    for (const fa_baseline *one = NULL; (one = report_next_baseline(problems, study, one)) != NULL;)
+        fa_json_push(array, fa_struct_to_json(baseline_members, one));
+    return array;
+}
+
+static cJSON *problem_json(const struct collecting *c)
+{
+    const report_problems *problems = c->document->problems;
+    const fa_study *study = c->study;
+    const double flops = fa_problem_nominal_flops(&study->problem);
+    const double bytes = fa_problem_bytes(&study->problem);
+    const size_t backward = backward_of(problems, study);
+    cJSON *object = fa_struct_to_json(study_members, study);
+    fa_json_add_text(object, "known_how",
+                     study->has_winner ? fa_origin_name(study->winner.origin)
+                     : c->unfinished   ? "unfinished"
+                                       : "failed");
+    fa_json_add(object, "winner",
+                study->has_winner ? fa_struct_to_json(fa_trial_members, &study->winner.trial)
+                                  : cJSON_CreateNull());
+    fa_json_add_known(object, "flops", flops, flops > 0);
+    fa_json_add_known(object, "least_bytes", bytes, bytes > 0);
+    fa_json_add_bool(object, "reads_fp32", fa_problem_reads_fp32(&study->problem));
+    fa_json_add_known(object, "backward", (double)backward, backward > 0);
+    fa_json_add_known(object, "compile_ms", c->compile_ms, c->compile_ms > 0);
+    fa_json_add(object, "baselines", baselines_json(problems, study));
+    fa_json_add_number(object, "trials_in_other_environments", (double)c->other_environments);
+    fa_json_add_number(object, "configs_tried", (double)c->tried);
+    return object;
+}
+
+/* ---- what there is room for -----------------------------------------------------------------*/
+/* Leaves the best configs, the default one and a few that failed, or with top 0 what there is room for; returns how many
+ * went. */
+static size_t leave_best(cJSON *configs, size_t top, size_t room)
+{
+    size_t gone = 0, kept = 0, failures = 0;
+    for (cJSON *item = configs->child, *next; item != NULL; item = next) {
+        char *text = top > 0 ? NULL : fa_json_print(item);
+        const size_t size = text != NULL ? strlen(text) : 0;
+        const cJSON *rank = cJSON_GetObjectItemCaseSensitive(item, "rank");
+        bool is_default = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "default"));
+        bool fits = top == 0               ? kept < PAGE_CONFIGS && size <= room
+                    : cJSON_IsNumber(rank) ? rank->valuedouble <= (double)top || is_default
+                                           : failures++ < top / 4;
+        free(text);
+        next = item->next;
+        kept += fits;
+        gone += !fits;
+        room -= fits ? size : 0;
+        if (!fits)
+            cJSON_Delete(cJSON_DetachItemViaPointer(configs, item));
+    }
+    return gone;
+}
+
+static int write_problem(document *document, fa_tuner *tuner, size_t number, size_t begun,
+                         fa_diag *diag)
+{
+    const report_problems *problems = document->problems;
+    const size_t written = document->out->size - begun;
+    const size_t room =
+        written < PROBLEM_BYTES ? (PROBLEM_BYTES - written) / (problems->count - number) : 0;
+    size_t gone = 0;
+    struct collecting c = {.document = document,
+                           .study = &problems->study[number],
+                           .number = (uint32_t)number + 1,
+                           .configs = cJSON_CreateArray(),
+                           .space = cJSON_CreateArray(),
+                           .environments = cJSON_CreateArray(),
+                           .stored = cJSON_CreateArray()};
+    int rc = fa_list_study_trials(tuner, c.study, take_trial, &c, diag);
+    cJSON *json = problem_json(&c);
+    fa_json_add(json, "outcomes", outcomes_json(&c));
+    fa_json_add(json, "environments", c.environments);
+    cJSON_Delete(c.stored);
+    free(c.outcome);
+    if (document->is_short && json != NULL && c.configs != NULL && c.space != NULL) {
+        shorten(json);
+        shorten(c.configs);
+        shorten(c.space);
+        drop_repeated(document, json);
+        for (int rows = cJSON_GetArraySize(c.space);
+             (size_t)rows > room / 4 / ROW_BYTES && document->options->top == 0; rows--)
+            cJSON_DeleteItemFromArray(c.space, rows - 1);
+        gone = leave_best(c.configs, (size_t)document->options->top, room / 4 * 3);
+    }
+    fa_json_add_number(json, "configs_left_out", (double)gone);
+    fa_json_add(json, "configs", c.configs);
+    fa_json_add(json, "space", c.space);
+    fa_buf_text(document->out, number > 0 ? ",\n" : "\n");
+    write_json(document->out, json, 0, 0);
+    return rc;
+}
+
 /* ---- the document ---------------------------------------------------------------------------*/
-/* The operations that reports know, each with the fields of its problems (docs/json.md). */
+/* ~/.cache/fa-tune/store.db: reports are passed on, and need not name whose home it was. */
+static void add_store(cJSON *head, const char *path)
+{
+    char text[4096];
+    const char *home = getenv("HOME");
+    size_t length = home != NULL ? strlen(home) : 0;
+    bool at_home = length > 1 && strncmp(path, home, length) == 0 && path[length] == '/';
+    snprintf(text, sizeof text, "%s%s", at_home ? "~" : "", at_home ? path + length : path);
+    fa_json_add_text(head, "store", text);
+}
+
+/* The operations that reports know, each with the fields of its problems. */
 static cJSON *operations_json(void)
 {
     static const char *const told[] = {"name", "title", "default", "counts", "fields"};
@@ -356,215 +528,92 @@ static cJSON *operations_json(void)
     return array;
 }
 
-void report_document_begin(const report *report, fa_buf *out)
+static void write_head(const document *document, const char *store)
 {
+    const report_problems *problems = document->problems;
     cJSON *head = cJSON_CreateObject();
-    add_text(head, "document", "fa-tune-report");
-    add_number(head, "version", VERSION);
-    add_text(head, "fa_tune", fa_version());
-    add_text(head, "store", report->store);
-    add_number(head, "unix_time", (double)report->made);
-    add_number(head, "not_asked_for", (double)report->outcome.filtered);
-    add_number(head, "earlier_generations", (double)report->outcome.older);
+    fa_json_add_text(head, "document", "fa-tune-report");
+    fa_json_add_number(head, "version", VERSION);
+    fa_json_add_text(head, "fa_tune", fa_version());
+    add_store(head, store);
+    fa_json_add_number(head, "unix_time", (double)time(NULL));
+    fa_json_add_number(head, "not_asked_for", (double)problems->filtered);
+    fa_json_add_number(head, "earlier_generations", (double)problems->older);
     cJSON *gates = fa_json_add_array(head, "gates");
     for (int g = 0; g < FA_STAGES; g++) {
         cJSON *gate = cJSON_CreateObject();
-        add_text(gate, "status", fa_status_name(fa_stages[g]));
-        add_text(gate, "meaning", fa_stage_meaning(fa_stages[g]));
+        fa_json_add_text(gate, "status", fa_status_name(fa_stages[g]));
+        fa_json_add_text(gate, "meaning", fa_stage_meaning(fa_stages[g]));
         fa_json_push(gates, gate);
     }
     fa_json_add(head, "operations", operations_json());
-    print(out, head);
-    if (out->size > 0 && !out->failed)
-        out->data[--out->size] = 0; /* the head goes on */
-    fa_buf_text(out, ",\"problems\":[");
+    write_json(document->out, head, 0, 1); /* it goes on */
+    fa_buf_text(document->out, ",\"problems\":[");
 }
 
-/* Tells as many configs as there is room for, fewer at each try. */
-static void add_what_fits(const report *report, report_document *document, cJSON *json,
-                          report_problem *problem)
+static int take_regret(void *context, const fa_regret *regret)
 {
-    bool limited = document->is_short && report->options->top == 0;
-    size_t cap = !document->is_short ? SIZE_MAX : (size_t)report->options->top;
-    if (limited && (cap = document->room / CONFIG_BYTES + 1) > PAGE_CONFIGS)
-        cap = PAGE_CONFIGS;
-    for (;; cap /= 2) {
-        add_configs(json, problem, cap);
-        fa_buf text = {0};
-        if (document->is_short) {
-            shorten(cJSON_GetObjectItemCaseSensitive(json, "configs"));
-            shorten(cJSON_GetObjectItemCaseSensitive(json, "heat"));
-        }
-        if (limited && cap > 0)
-            print(&text, cJSON_Duplicate(json, true));
-        bool fits = text.size <= document->room;
-        fa_buf_free(&text);
-        if (fits)
-            return;
-        cJSON_DeleteItemFromObjectCaseSensitive(json, "configs");
-        cJSON_DeleteItemFromObjectCaseSensitive(json, "configs_left_out");
-        cJSON_DeleteItemFromObjectCaseSensitive(json, "heat");
-    }
-}
-
-cJSON *report_document_whole_problem(report_problem *problem)
-{
-    cJSON *json = problem->json;
-    problem->json = NULL;
-    add_configs(json, problem, SIZE_MAX);
-    return json;
-}
-
-void report_document_problem(const report *report, report_document *document,
-                             report_problem *problem, fa_buf *out)
-{
-    cJSON *json = problem->json;
-    problem->json = NULL;
-    out->failed |= !fa_json_is_whole(json);
-    if (add_near(document, json, problem) != 0)
-        out->failed = true;
-    if (document->is_short) {
-        shorten(json);
-        drop_repeated(document, json);
-    }
-    add_what_fits(report, document, json, problem);
-    fa_buf_text(out, problem->number > 1 ? ",\n" : "\n");
-    print(out, json);
-}
-
-static cJSON *regret_json(const fa_regret *regret)
-{
-    cJSON *item = cJSON_CreateObject();
-    report_add_problem(item, &regret->problem);
-    fa_json_add(item, "bucket", fa_problem_to_json(&regret->bucket));
-    report_add_words(item, "bucket_words", &regret->bucket);
-    fa_json_add_text(item, "gpu", regret->gpu);
-    add_known(item, "bucket_us", regret->bucket_us);
-    add_known(item, "best_us", regret->best_us);
-    double value = report_regret_of(regret);
-    if (value >= 0)
-        fa_json_add_number(item, "regret", value);
-    else
-        fa_json_add_null(item, "regret");
-    add_known(item, "ratio", value >= 0 ? 1 + value : 0);
-    fa_json_add(item, "bucket_config", fa_config_to_json(&regret->bucket_config));
-    fa_json_add(item, "best_config", fa_config_to_json(&regret->best_config));
-    return item;
-}
-
-static cJSON *prediction_json(const fa_prediction *prediction)
-{
-    cJSON *item = cJSON_CreateObject();
-    report_add_problem(item, &prediction->problem);
-    fa_json_add_text(item, "gpu", prediction->gpu);
-    fa_json_add_text(item, "known_how", fa_origin_name(prediction->origin));
-    fa_json_add_text(item, "from_gpu", prediction->from_gpu);
-    add_known(item, "predicted_us", prediction->predicted_us);
-    add_known(item, "measured_us", prediction->measured_us);
-    add_known(item, "best_us", prediction->best_us);
-    add_known(item, "ratio",
-              prediction->best_us > 0 ? prediction->measured_us / prediction->best_us : 0);
-    add_known(item, "rank", prediction->rank);
-    add_known(item, "measured", prediction->measured);
-    fa_json_add(item, "config", fa_config_to_json(&prediction->config));
-    return item;
-}
-
-static cJSON *pay_row_json(const report_pay_row *row)
-{
-    cJSON *item = cJSON_CreateObject();
-    fa_buf words = {0};
-    report_pay_words(&words, row);
-    add_text(item, "against", words.data != NULL ? words.data : "");
-    fa_buf_free(&words);
-    add_number(item, "problems", (double)row->problems);
-    add_number(item, "gain", row->mean);
-    add_number(item, "most", row->most);
-    add_number(item, "probes", (double)row->probes);
-    cJSON *configs = fa_json_add_array(item, "configs");
-    for (size_t i = 0; i < row->configs; i++)
-        fa_json_push(configs, cJSON_CreateString(row->config[i]));
-    return item;
-}
-
-static cJSON *pay_json(const report_pay *pay)
-{
-    cJSON *item = cJSON_CreateObject();
-    add_text(item, "gpu", pay->gpu);
-    add_text(item, "silicon", pay->silicon);
-    add_text(item, "operation", pay->operation->name);
-    add_number(item, "problems", (double)pay->problems);
-    cJSON *rows = fa_json_add_array(item, "rows");
-    for (int r = 0; r < REPORT_PAY_ROWS; r++)
-        if (report_pay_told(pay, r))
-            fa_json_push(rows, pay_row_json(&pay->row[r]));
-    return item;
-}
-
-cJSON *report_document_tail(const report *report, const report_document *document)
-{
-    cJSON *tail = cJSON_CreateObject();
-    fa_json_add(tail, "headlines", report_headlines_json(report));
-    cJSON *list = fa_json_add_array(tail, "near_configs");
-    for (size_t i = 0; document != NULL && i < document->nears; i++)
-        fa_json_push(list, cJSON_CreateString(document->near[i]));
-    list = fa_json_add_array(tail, "pay");
-    for (size_t i = 0; i < report->pays; i++)
-        fa_json_push(list, pay_json(&report->pay[i]));
-    fa_json_add(tail, "training", report_training_json(report));
-    list = fa_json_add_array(tail, "regret");
-    for (size_t i = 0; i < report->regrets; i++)
-        fa_json_push(list, regret_json(&report->regret[i]));
-    list = fa_json_add_array(tail, "predictions");
-    for (size_t i = 0; i < report->predictions; i++)
-        fa_json_push(list, prediction_json(&report->prediction[i]));
-    return tail;
-}
-
-void report_document_end(const report *report, report_document *document, fa_buf *out)
-{
-    fa_buf tail = {0};
-    print(&tail, report_document_tail(report, document));
-    fa_buf_text(out, "\n],");
-    if (tail.size > 1) /* its members */
-        fa_buf_append(out, tail.data + 1, tail.size - 1);
-    fa_buf_text(out, "\n");
-    out->failed |= tail.failed;
-    fa_buf_free(&tail);
-}
-
-void report_document_free(report_document *document)
-{
-    for (size_t i = 0; i < document->nears; i++)
-        free(document->near[i]);
-    for (int i = 0; i < DOCUMENT_REPEATED; i++)
-        cJSON_Delete(document->last[i]);
-    free(document->near);
-    *document = (report_document){0};
-}
-
-/* ---- --format json --------------------------------------------------------------------------*/
-static int json_begin(report *report)
-{
-    report->format = calloc(1, sizeof(report_document));
-    if (report->format == NULL)
-        return FA_ENOMEM;
-    report_document_begin(report, report->out);
+    document *document = context;
+    if (report_asks_for(document->options, &regret->problem, regret->gpu))
+        fa_json_push(document->regret, fa_struct_to_json(regret_members, regret));
     return 0;
 }
 
-static void json_problem(report *report, report_problem *problem)
+static int take_prediction(void *context, const fa_prediction *prediction)
 {
-    report_document_problem(report, report->format, problem, report->out);
+    document *document = context;
+    if (report_asks_for(document->options, &prediction->problem, prediction->gpu))
+        fa_json_push(document->predictions, fa_struct_to_json(prediction_members, prediction));
+    return 0;
 }
 
-static void json_end(report *report)
+static int write_tail(document *document, fa_tuner *tuner, fa_diag *diag)
 {
-    if (report->format == NULL)
-        return;
-    report_document_end(report, report->format, report->out);
-    report_document_free(report->format);
-    free(report->format);
+    cJSON *tail = cJSON_CreateObject();
+    fa_json_add(tail, "space_configs", document->configs);
+    document->configs = NULL;
+    document->regret = fa_json_add_array(tail, "regret");
+    document->predictions = fa_json_add_array(tail, "predictions");
+    int rc = fa_list_regret(tuner, take_regret, document, diag);
+    if (rc == 0)
+        rc = fa_list_predictions(tuner, take_prediction, document, diag);
+    fa_buf_text(document->out, "\n],");
+    write_json(document->out, tail, 1, 0);
+    fa_buf_text(document->out, "\n");
+    return rc;
 }
 
-const report_writer report_json = {json_begin, json_problem, json_end};
+int report_document_write(fa_tuner *tuner, const report_options *options,
+                          const report_problems *problems, bool is_short, fa_buf *out,
+                          fa_diag *diag)
+{
+    document document = {.options = options,
+                         .problems = problems,
+                         .is_short = is_short,
+                         .out = out,
+                         .configs = cJSON_CreateArray(),
+                         .slot = calloc(SLOTS, sizeof *document.slot),
+                         .seen_by = calloc(SLOTS, sizeof *document.seen_by)};
+    const size_t begun = out->size;
+    int rc = document.slot != NULL && document.seen_by != NULL ? 0 : FA_ENOMEM;
+    if (rc == 0)
+        write_head(&document, fa_store_location(tuner));
+    for (size_t i = 0; i < problems->count && rc == 0; i++) {
+        if (options->progress != NULL &&
+            options->progress(options->context, (int32_t)i, (int32_t)problems->count))
+            rc = fa_fail(diag, FA_ECANCELED, "the report was stopped");
+        else
+            rc = write_problem(&document, tuner, i, begun, diag);
+    }
+    if (rc == 0)
+        rc = write_tail(&document, tuner, diag);
+    for (size_t i = 0; i < document.count; i++)
+        free(document.words[i]);
+    for (int i = 0; i < REPEATS; i++)
+        cJSON_Delete(document.last[i]);
+    cJSON_Delete(document.configs);
+    free(document.words);
+    free(document.slot);
+    free(document.seen_by);
+    return rc;
+}

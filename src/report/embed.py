@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turns the page into one C file of three parts: before the summary, between it and the document, and
-after the document. Its style and its script come into it with the hashes that its content security
-policy names: nothing but exactly these two may style the page and run in it. The page of a file reaches
+"""Turns the page into one C file of two parts: before the document, and after it. Its style and
+its script come into it with the hashes that its content security policy names: nothing but exactly these two may style
+the page and run in it. The page of a file reaches
 nobody; that of a service (report_live_part) reaches who serves it.
 
 usage: embed.py OUTPUT.c report_page_part|report_live_part PAGE.html PAGE.css SCRIPT.js...
@@ -35,7 +35,7 @@ def main():
     values = {"style": style, "script": script, "style-hash": digest(style),
               "script-hash": digest(script),
               "connect": "'self'" if name == "report_live_part" else "'none'"}
-    parts = re.split(r"\{\{(?:summary|document)\}\}", page)
+    parts = page.split("{{document}}")
     parts = [re.sub(r"\{\{([a-z-]+)\}\}", lambda match: values[match[1]], part).encode()
              for part in parts]
     out = ["/* Made by embed.py: do not edit. */", '#include "report.h"', ""]

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reports from the store: what every problem cost, what won and how it is known, as a page, as
- * Markdown, as rows or as one document for programs.
+ * Reports from the store: which problems are told, in which order; and one raw document of their studies, trials and
+ * baselines, alone as JSON or in a page whose script analyses and words it.
  *
  * A door: may use fa_tune.h and base. The command line and the service open it through this header.
- * Workload: tens of problems of some hundred configs each, in a second or two; one problem is in
- * memory at a time. Nothing of the store is trusted: every text is escaped for where it goes.
+ * Workload: tens of problems of some hundred configs each, in a second or two; one problem's configs are in memory at a
+ * time.
  */
 #ifndef FA_REPORT_REPORT_H
 #define FA_REPORT_REPORT_H
@@ -15,8 +15,6 @@
 
 typedef enum report_format {
     REPORT_HTML = FA_REPORT_HTML,
-    REPORT_MARKDOWN = FA_REPORT_MARKDOWN,
-    REPORT_CSV = FA_REPORT_CSV,
     REPORT_JSON = FA_REPORT_JSON,
     REPORT_PAGE_JSON = 4 /* the document that a page holds: shorter */
 } report_format;
@@ -33,24 +31,41 @@ typedef struct report_options {
     bool (*progress)(const void *context, int32_t done, int32_t all);
 } report_options;
 
-typedef struct report_outcome {
-    size_t problems; /* told */
+/* The problems that a report tells, in its order, and every baseline that concerns one of them. */
+typedef struct report_problems {
+    fa_study *study;
+    size_t count;
+    fa_baseline *baseline;
+    size_t baselines;
     size_t filtered; /* others, that were not asked for, or are above `most` */
     size_t older;    /* earlier generations of problems that are told (other templates) */
-} report_outcome;
+} report_problems;
 
-/* Appends the report to `out`. A store without problems makes a report that says so. */
+FA_API int report_read(fa_tuner *tuner, const report_options *options,
+                       report_problems *ret_problems, fa_diag *diag);
+FA_API void report_problems_free(report_problems *problems);
+bool report_asks_for(const report_options *options, const fa_problem *problem, const char *gpu);
+/* The baselines of a study, one after another: NULL before the first, NULL after the last. */
+FA_API const fa_baseline *report_next_baseline(const report_problems *problems,
+                                               const fa_study *study, const fa_baseline *last);
+
+/* Appends the report to `out`. A store without problems makes a report that says so. ret_counts may be NULL; it has the
+ * counts alone. */
 FA_API int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
-                        report_outcome *ret_outcome, fa_diag *diag);
+                        report_problems *ret_counts, fa_diag *diag);
 
-/* The page's static file, made by embed.py from page/: what stands before the summary, between it and the document, and
- * after the document. The live page is the same with page/live.js, which asks the service that serves it for a link's
- * session, and draws what it then reads there. */
+/* document.c: the document of these problems (docs/json.md). is_short: as a page holds it. */
+int report_document_write(fa_tuner *tuner, const report_options *options,
+                          const report_problems *problems, bool is_short, fa_buf *out,
+                          fa_diag *diag);
+
+/* The page, made by embed.py from page/: what stands before the document, and what after it. The live page is the same
+ * with page/live.js, which draws what it reads from the service that serves it. */
 typedef struct report_part {
     const unsigned char *bytes;
     size_t size;
 } report_part;
 
-extern const report_part report_page_part[3], report_live_part[3];
+extern const report_part report_page_part[2], report_live_part[2];
 
 #endif

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The picture of a report that docs/journey.md shows: the head of the page, as a browser draws it.
 
-    python3 tests/bench/report_picture.py examples/report-h100.html docs/report.png
+    python3 tests/bench/report_picture.py report-h100.html docs/report.png
 """
 import os
 import sys

@@ -38,8 +38,8 @@ function funnel(problem, meanings) {
         { head: "configs", number: true, value: (gate) => gate.count,
           cell: (gate) => grouped(gate.count) },
         { head: "why, with examples", className: "wide small", cell: (gate) => [
-          meanings.get(gate.status) || "", (gate.reasons || []).map((reason) =>
-            [h("br"), soft(grouped(reason.count) + "× "), reason.text]),
+          meanings.get(gate.status) || "", gate.reasons.map(({ count: configs, reason }) =>
+            [h("br"), soft(grouped(configs) + "× "), reason]),
           gate.other_reasons ? [h("br"), soft(grouped(gate.other_reasons) + " with other reasons")] : null] },
       ],
     }));

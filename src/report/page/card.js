@@ -110,11 +110,6 @@ function answers(problem, report) {
 }
 
 /* ---- circumstances ---- */
-function range(values, unit) {
-  return values && grouped(values[0]) + (values[1] > values[0] ? " to " + grouped(values[1]) : "") +
-    " " + unit;
-}
-
 /* The first digits of each hash; the pointer gets the whole text. */
 function hashes(text) {
   return h("span", { class: "mono", title: text }, text.replace(/\b([0-9a-f]{12})[0-9a-f]{20,}\b/g, "$1…"));
@@ -129,7 +124,7 @@ function environment(problem, one) {
     one.uuid ? [" ", h("span", { class: "mono" }, one.uuid)]
       : one.driver > 0 || problem.timed ? "" : ", which was not present",
     one.driver > 0 ? "; driver for " + driver(one.driver) : problem.timed ? "; driver not recorded" : "",
-    "; NVRTC ", hashes(one.nvrtc),
+    "; NVRTC ", hashes(String(one.nvrtc || "")),
     one.library ? "; fa-tune " + one.library : "", one.host ? "; host " + one.host : ""];
 }
 
@@ -145,10 +140,10 @@ function circumstances(problem) {
     ["and", problem.trials_in_other_environments > 0 &&
       count(problem.trials_in_other_environments, "trial") + " in further environments, which the " +
       "JSON report does not name either"],
-    ["SM clock", range(problem.sm_mhz, "MHz")],
-    ["memory clock", range(problem.memory_mhz, "MHz")],
-    ["temperature", range(problem.temperature_c, "°C")],
-    ["power limit", range(problem.power_limit_w, "W")],
+    ["SM clock", rangeWords(problem.sm_mhz, "MHz")],
+    ["memory clock", rangeWords(problem.memory_mhz, "MHz")],
+    ["temperature", rangeWords(problem.temperature_c, "°C")],
+    ["power limit", rangeWords(problem.power_limit_w, "W")],
     ["driver", problem.drivers.join(", ")],
     ["clocks", problem.funnel.on_device && !problem.sm_mhz && problem.configs_tried > 0 &&
       "not recorded" + (problem.known_how === "imported" ? "" : ": no NVML there")],

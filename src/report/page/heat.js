@@ -8,12 +8,21 @@
 const STEPS = [[1.02, "to 1.02×"], [1.05, "1.05×"], [1.1, "1.1×"], [1.2, "1.2×"], [1.4, "1.4×"],
   [1.7, "1.7×"], [2.5, "2.5×"], [Infinity, "slower"]];
 
-/* A cell as the document has it: its place, its status, its time, its config's place among those that
- * are told, and whether it is a probe beside races. */
-function readCell(axes, cell, races) {
-  const [status, us, config, raced] = cell.slice(axes.length);
-  return { at: cell.slice(0, axes.length), status, us: us || 0, config,
-    probe: races && status === "measured" && !raced };
+const CELLS_MAX = 1024;
+
+/* A map for each family that has two times or more: its first three tunables, and of each of their values the config
+ * that comes first, which is the best. */
+function mapsOf(problem) {
+  const races = problem.timed && problem.winner.raced;
+  return groupsOf(problem.space, (row) => row.config.family).map(([family, rows]) => {
+    const axes = Object.keys(rows[0].config.tunables).slice(0, 3), cells = new Map();
+    for (const { config, status, us, raced, record } of rows) {
+      const at = axes.map((name) => config.tunables[name]), key = JSON.stringify(at);
+      if (!at.includes(undefined) && !cells.has(key))
+        cells.set(key, { at, status, us, record, probe: races && status === "measured" && !raced });
+    }
+    return { family, axes, cells: [...cells.values()].slice(0, CELLS_MAX), cut: cells.size > CELLS_MAX };
+  }).filter(({ cells }) => cells.filter((cell) => cell.us > 0).length > 1);
 }
 
 function heatCell(problem, cell) {
@@ -21,7 +30,7 @@ function heatCell(problem, cell) {
   if (!(cell.us > 0))
     return h("td", {}, h("span", { class: "gone" },
       cell.status === "constraint" || cell.status === "does-not-pay" ? NONE : cell.status));
-  const config = problem.configs[cell.config], measured = cell.status === "measured";
+  const config = cell.record, measured = cell.status === "measured";
   const step = STEPS.findIndex(([limit]) => cell.us <= problem.us * limit);
   const best = config && config.winner;
   const text = (measured ? "" : "~") +
@@ -31,8 +40,8 @@ function heatCell(problem, cell) {
     "h" + step + (measured ? "" : " predicted") + (best ? " best" : ""), text));
 }
 
-function heatMap(problem, map, cells, third) {
-  const [down, across = ""] = map.axes;
+function heatMap(problem, map, third) {
+  const [down, across = ""] = map.axes, { cells } = map;
   const own = cells.filter((cell) => cell.at[2] === third);
   const rows = inOrder(different(cells.map((cell) => cell.at[0])));
   const columns = inOrder(different(cells.map((cell) => cell.at[1])));
@@ -48,8 +57,7 @@ function heatMap(problem, map, cells, third) {
 
 function heat(problem) {
   const races = problem.timed && problem.winner.raced;
-  const maps = problem.heat.map((map) => [map, map.cells.map((cell) => readCell(map.axes, cell, races))])
-    .filter(([, cells]) => cells.filter((cell) => cell.us > 0).length > 1);
+  const maps = mapsOf(problem);
   if (maps.length === 0) return null;
   return h("section", { class: "panel whole" }, h("h4", {}, "Heat map"),
     small("Each cell shows the best config with its values", races
@@ -58,13 +66,13 @@ function heat(problem) {
       : [", by the ", h("em", {}, "model"), ": none was measured, hence the ~"],
     ". A word instead of a number says what stopped the configs of that cell. Arrow " +
     "keys move between cells, Enter opens a record."),
-    maps.map(([map, cells]) => [
+    maps.map((map) => [
       h("p", { class: "small" }, h("span", { class: "mono" }, map.family), ": ", map.axes[0], " down",
         map.axes[1] ? ", " + map.axes[1] + " across" : "", ", µs",
         map.cut ? "; only the first cells are drawn" : "", "."),
-      h("div", { class: "maps" }, inOrder(different(cells.map((cell) => cell.at[2])))
-        .filter((third) => cells.some((cell) => cell.at[2] === third && cell.us > 0))
-        .map((third) => heatMap(problem, map, cells, third)))]),
+      h("div", { class: "maps" }, inOrder(different(map.cells.map((cell) => cell.at[2])))
+        .filter((third) => map.cells.some((cell) => cell.at[2] === third && cell.us > 0))
+        .map((third) => heatMap(problem, map, third)))]),
     h("ul", { class: "key", "aria-label": "Steps of colour" }, h("li", {}, "times the best:"),
       STEPS.map(([, name], i) => h("li", { class: "h" + i }, name)), h("li", {}, "★ winner"),
       races ? h("li", {}, "ᵖ probe") : null, h("li", {}, "– impossible, or known to be slower")));

@@ -4,9 +4,10 @@
  * file holds its own.
  */
 function prepare(given) {
-  const operations = given.operations || [], problems = [];
+  const problems = [];
   for (const one of given.problems)
-    problems.push(complete(one, problems[problems.length - 1], problems.length + 1, operations));
+    problems.push(complete(one, problems[problems.length - 1], problems.length + 1, given));
+  for (const problem of problems) problem.own_words = problem.words;
   if (different(problems.map((problem) => problem.operation.name)).length > 1)
     for (const problem of problems) problem.words = problem.operation.title + " · " + problem.words;
   problems.forEach(placeUnderLimit);
@@ -24,11 +25,10 @@ function peersOf(problems) {
 
 /* ---- what is said first ---- */
 /* How much faster on which GPU, each in a sentence; then the circumstances of each GPU type once. */
-function headlines(given) {
-  const told = given.headlines || [], compared = told.some((one) => one.peers.length > 0);
-  return [told.map((one) => h("p", { class: !compared || one.peers.length > 0 ? "headline" : null },
-    prose(unhyphened(one.sentence)))),
-  different(told.map((one) => one.circumstances)).map((text) => h("p", { class: "soft" }, prose(text)))];
+function headlines(problems) {
+  const told = headlinesOf(problems), compared = told.some((one) => one.compared);
+  return [told.map((one) => h("p", { class: !compared || one.compared ? "headline" : null }, unhyphened(one.sentence))),
+    different(told.map((one) => one.circumstances)).map((text) => h("p", { class: "soft" }, text))];
 }
 
 /* ---- figures ---- */
@@ -55,10 +55,10 @@ function figures(report) {
     h("li", {}, h("b", {}, number), " ", h("span", {}, what))));
 }
 
-function coverage(problems, given) {
+function coverage(problems) {
   const { total, steps } = cover(problems);
   if (total < 2) return null;
-  const silicons = different(problems.filter((p) => p.near.length > 0).map((p) => p.silicon)).length;
+  const silicons = different(problems.filter((p) => p.timed).map((p) => p.silicon)).length;
   const known = problems.some((problem) => problem.known_how === "imported" && !problem.configs_tried)
     ? " For some imported problems only the winner is known, so fewer configs may be enough." : "";
   return h("section", { "aria-labelledby": "cover-h" },
@@ -74,7 +74,7 @@ function coverage(problems, given) {
         h("tbody", {}, steps.slice(0, 10).map((step) => h("tr", {},
           h("td", { class: "n" }, grouped(step.problems)),
           h("td", { class: "n" }, percent(step.covered / total)),
-          h("th", { scope: "row", class: "mono" }, given.near_configs[step.config])))))),
+          h("th", { scope: "row", class: "mono" }, step.config)))))),
     steps.length > 10 ? small(count(steps.length - 10, "further config") + " for the rest.") : null);
 }
 
@@ -87,10 +87,10 @@ const timeColumn = (head, value) => ({ head, number: true, value,
   cell: (row) => value(row) > 0 ? microseconds(value(row)) : NONE });
 
 function buckets(given) {
-  const rows = given.regret || [];
+  const rows = (given.regret || []).map((row) => ({ ...row,
+    regret: row.bucket_us > 0 && row.best_us > 0 ? Math.max(0, row.bucket_us / row.best_us - 1) : undefined }));
   if (rows.length === 0) return null;
-  const known = rows.map((row) => row.regret || 0).filter((_, i) => rows[i].bucket_us > 0)
-    .sort((a, b) => a - b);
+  const known = rows.map((row) => row.regret).filter((regret) => regret >= 0).sort((a, b) => a - b);
   const median = (known[Math.floor((known.length - 1) / 2)] + known[Math.floor(known.length / 2)]) / 2;
   const failed = rows.length - known.length;
   return section("buckets", "Shape buckets",
@@ -106,8 +106,8 @@ function buckets(given) {
         { head: "GPU", cell: (row) => row.gpu },
         timeColumn("bucket’s answer there", (row) => row.bucket_us),
         timeColumn("best there", (row) => row.best_us),
-        { head: "regret", number: true, value: (row) => row.bucket_us > 0 ? row.regret : undefined,
-          cell: (row) => row.bucket_us > 0 ? (100 * row.regret).toFixed(1) + "%"
+        { head: "regret", number: true, value: (row) => row.regret,
+          cell: (row) => row.regret >= 0 ? (100 * row.regret).toFixed(1) + "%"
             : "did not pass" },
         { head: "best config", className: "mono", cell: (row) => configWords(row.best_config) },
       ] }));
@@ -139,18 +139,17 @@ function predictions(given) {
 }
 
 /* ---- what a layer takes in training ---- */
-function training(given) {
-  const rows = given.training || [];
+function training(problems) {
+  const rows = trainingOf(problems);
   if (rows.length === 0) return null;
-  const time = (pass) => pass.median_us > 0 ? pass.median_us : pass.predicted_us;
-  const passColumn = (head, pass) => ({ head, number: true, value: (row) => time(pass(row)),
-    cell: (row) => h("a", { href: "#p" + pass(row).number }, pass(row).median_us > 0
-      ? microseconds(pass(row).median_us) : guess(about(pass(row).predicted_us))) });
+  const passColumn = (head, pass) => ({ head, number: true, value: (row) => pass(row).us,
+    cell: (row) => h("a", { href: "#p" + pass(row).number }, pass(row).timed
+      ? microseconds(pass(row).us) : guess(about(pass(row).us))) });
   return section("training", "Training: backward beside forward",
     sortable({ label: "Training: backward beside forward", caption: "Training: backward beside forward",
       rows, className: "stick stacked", most: ROWS_MAX, columns: [
-        { head: "forward pass", row: true, cell: (row) => row.words },
-        { head: "GPU", cell: (row) => row.gpu },
+        { head: "forward pass", row: true, cell: (row) => row.forward.own_words },
+        { head: "GPU", cell: (row) => row.forward.gpu.name },
         passColumn("forward", (row) => row.forward), passColumn("backward", (row) => row.backward),
         { head: "backward over forward", number: true, value: (row) => row.ratio,
           cell: (row) => !(row.ratio > 0) ? NONE : row.measured ? ratio(row.ratio) : guess("~" + ratio(row.ratio)) },
@@ -161,13 +160,12 @@ function training(given) {
 }
 
 /* ---- what tuning was worth ---- */
-function pay(given) {
-  const rows = (given.pay || []).flatMap((one) => one.rows.map((row) => ({ ...row, gpu: one.gpu,
-    of: one.problems, operation: (given.operations || []).find((other) => other.name === one.operation) })));
+function pay(problems) {
+  const rows = payOf(problems);
   if (rows.length === 0) return null;
   const several = different(rows.map((row) => row.operation)).length > 1;
   const gpus = different(rows.map((row) => row.gpu)).length;
-  const probes = rows.reduce((most, row) => Math.max(most, row.probes || 0), 0);
+  const probes = rows.reduce((most, row) => Math.max(most, row.probes), 0);
   return section("pay", "Does tuning pay?",
     h("p", {}, "The gain is the other kernel’s time divided by the winner’s. A fixed config is the config " +
       "that was measured on most of the problems and is fastest there on average; its time on the " +
@@ -177,8 +175,8 @@ function pay(given) {
     sortable({ label: "Does tuning pay?", caption: "Winners against the default and fixed configs",
       rows, className: "stacked", columns: [
         gpus > 1 ? { head: "GPU", row: true, cell: (row) => row.gpu } : null,
-        several ? { head: "operation", cell: (row) => row.operation ? row.operation.title : NONE } : null,
-        { head: "winners compared with", row: gpus === 1, cell: (row) => prose(row.against) },
+        several ? { head: "operation", cell: (row) => row.operation.title } : null,
+        { head: "winners compared with", row: gpus === 1, cell: (row) => row.against },
         { head: "problems", number: true, value: (row) => row.problems,
           cell: (row) => grouped(row.problems) + " of " + grouped(row.of) },
         { head: "gain", number: true, value: (row) => row.gain, cell: (row) => ratio(row.gain) },
@@ -242,7 +240,7 @@ const OPEN_AT_FIRST = 2; /* cards, where there are no more problems */
 function draw(given) {
   const report = prepare(given), { problems, peers } = report;
   const page = document.getElementById("page");
-  const head = h("header", {}, h("h1", {}, "fa-tune report"), headlines(given),
+  const head = h("header", {}, h("h1", {}, "fa-tune report"), headlines(problems),
     h("p", { class: "soft" }, given.store + " · " + date(given.unix_time) + " · " +
       unhyphened("fa-tune\u00a0") + given.fa_tune), problems.length > 0 ? figures(report) : null);
   if (problems.length === 0) {
@@ -260,7 +258,7 @@ function draw(given) {
     list.show(kept);
     put(left, kept.length > 0 ? h("div", {}, list, cards.hint) : small("No problem matches the filters."));
     put(lengths, lengthCharts(kept, peers));
-    put(covers, coverage(kept, given));
+    put(covers, coverage(kept));
     put(roofs, rooflines(kept));
   });
   const cards = cardsOf(report);
@@ -269,7 +267,7 @@ function draw(given) {
     h("section", { id: "summary", "aria-labelledby": "summary-h" },
       h("h2", { id: "summary-h" }, "Problems"),
       small(note, ceilingWords(problems), problems.every((problem) => problem.timed || !problem.winner) ? null
-        : [guess("~ in italics"), " is predicted, not measured."]), left), cards, covers, training(given), pay(given), roofs, buckets(given),
+        : [guess("~ in italics"), " is predicted, not measured."]), left), cards, covers, training(problems), pay(problems), roofs, buckets(given),
     predictions(given)), foot(report));
   filters.apply();
   for (let number = 1; problems.length <= OPEN_AT_FIRST && number <= problems.length; number++)

@@ -5,27 +5,111 @@
  */
 const REPEATED = ["gpu", "silicon", "templates", "policy", "environments"];
 
+/* What others' kernels are called: by the name that people know, else as it is stored. */
+const PEER_NAMES = { "pytorch-cudnn": "cuDNN", "pytorch-fa2": "PyTorch’s FA2",
+  "pytorch-efficient": "PyTorch’s efficient attention" };
+const SLOW = 0.5; /* below this part of a peer's speed a problem is flagged */
+
 /* The problem with all its members: a short document leaves out what is empty, and what the problem
  * before it has too. */
-function complete(given, last, number, operations) {
+function complete(given, last, number, document) {
   const problem = {
-    number, problem: {}, words: "", baselines: [], gates: [], configs: [], heat: [], near: [],
-    funnel: {}, throttled_by: [], drivers: [], seeds: [], configs_left_out: 0, ...given,
+    number, problem: {}, words: "", baselines: [], outcomes: [], configs: [], space: [],
+    configs_left_out: 0, configs_tried: 0, ...given,
   };
   for (const name of REPEATED)
     if (given[name] === undefined && last) problem[name] = last[name];
+  const operations = document.operations || [];
   problem.gpu = problem.gpu || { name: "" };
   problem.environments = problem.environments || [];
   problem.operation = operations.find((one) => one.name === problem.problem.operation) ||
     operations.find((one) => one.default) || operations[0] || { name: "", fields: [] };
-  const winner = problem.winner;
-  problem.timed = Boolean(winner && winner.median_us > 0);
-  problem.us = winner ? winner.median_us || winner.predicted_us || 0 : 0;
-  for (const peer of problem.baselines) peer.name = prose(peer.name || peer.peer);
-  problem.baselines.sort((a, b) => a.median_us - b.median_us);
+  readSpace(problem, document);
+  addTimes(problem);
+  Object.assign(problem, { gates: gatesOf(problem, document), funnel: funnelOf(problem), ...circumstancesOf(problem) });
   problem.intensity = problem.flops > 0 && problem.least_bytes > 0
     ? problem.flops / problem.least_bytes : 0;
   return problem;
+}
+
+/* Each row of the space, best first: its config, where that ended, its time where it finished, and its record where that
+ * is told in full. */
+function readSpace(problem, document) {
+  const records = new Map(problem.configs.map((one) => [configWords(one.config), one]));
+  problem.space = problem.space.map(([place, gate, us, raced]) => {
+    const config = document.space_configs[place];
+    return { config, words: configWords(config), status: document.gates[gate].status, us: us || 0, raced: raced === 1 };
+  });
+  for (const row of problem.space) row.record = records.get(row.words);
+}
+
+/* Its best kernel: the winner, else the best so far; and what others take. */
+function addTimes(problem) {
+  const [first] = problem.configs;
+  const best = problem.winner || (first && first.rank > 0 ? first : null);
+  problem.chosen = Boolean(problem.winner);
+  problem.winner = best;
+  problem.timed = Boolean(best && best.median_us > 0);
+  problem.measured = problem.timed && (!problem.chosen || problem.known_how.startsWith("measured"));
+  problem.us = best ? best.median_us || best.predicted_us || 0 : 0;
+  problem.tflops = problem.us > 0 && problem.flops > 0 ? problem.flops / problem.us * 1e-6 : 0;
+  problem.default_us = problem.chosen && problem.timed && problem.default_us || 0;
+  problem.speedup_over_default = problem.default_us > 0 ? problem.default_us / problem.us : undefined;
+  problem.baselines = problem.baselines.map((peer) => ({ ...peer, name: PEER_NAMES[peer.peer] || prose(peer.peer) }))
+    .sort((a, b) => a.median_us - b.median_us);
+  problem.slow = problem.measured && problem.baselines.some((peer) => peer.median_us < SLOW * problem.us);
+  problem.times = problem.space.filter((row) => row.status === "measured" && row.us > 0);
+}
+
+/* Where configs ended, in the order of gates: how many, and the most frequent reasons. What an imported winner's space
+ * lacks was tried in the store that it came from. */
+function gatesOf(problem, document) {
+  return document.gates.map(({ status }) => {
+    const outcomes = problem.outcomes.filter((one) => one.status === status);
+    const sum = (some) => some.reduce((total, one) => total + one.count, 0);
+    return { status, count: status === "pending" && isForeign(problem) ? 0 : sum(outcomes),
+      reasons: outcomes.filter((one) => one.reason && one.reason !== "…").sort((a, b) => b.count - a.count),
+      other_reasons: sum(outcomes.filter((one) => one.reason === "…")) };
+  }).filter((gate) => gate.count > 0);
+}
+
+/* Whether more of its configs were compiled elsewhere than are on record here. */
+function isForeign({ known_how: how, evidence, configs_tried: tried }) {
+  return how === "imported" && Boolean(evidence) && evidence.space > 0 && tried < (evidence.compiled || 0);
+}
+
+/* How many configs came how far. A study of other templates knows its tried configs only: the space is then what the
+ * winner's evidence says. Of an imported winner the evidence is all that is known. */
+function funnelOf(problem) {
+  const at = new Map(), evidence = { compiled: 0, clean: 0, proved: 0, measured: 0, in_budget: 0, ...problem.evidence };
+  for (const one of problem.outcomes) at.set(one.status, (at.get(one.status) || 0) + one.count);
+  const ended = (...gates) => gates.reduce((sum, gate) => sum + (at.get(gate) || 0), 0);
+  const counted = [...at.values()].reduce((sum, one) => sum + one, 0);
+  const there = ended("load-failed", "launch-failed", "wrong", "crashed", "timeout", "out-of-memory");
+  let space = counted;
+  let in_budget = counted - ended("constraint", "budget", "registers", "does-not-pay");
+  const compiled = in_budget - ended("pending", "compile-failed", "compile-timeout");
+  const clean = compiled - ended("spills", "cubin"), measured = ended("measured");
+  const whole = counted > problem.configs_tried || problem.templates_are_present;
+  if (evidence.space > 0 && (isForeign(problem) || !whole)) ({ space, in_budget } = evidence);
+  else if (!whole) space = undefined;
+  if (evidence.strategy && space < evidence.space) space = evidence.space; /* it was searched */
+  return isForeign(problem) ? { ...evidence, space, on_device: evidence.proved > 0 || evidence.measured > 0 }
+    : { space, in_budget, compiled, clean, proved: measured, measured, on_device: measured + there > 0 };
+}
+
+/* The lowest and the highest clock and the like, and what else was said beside the samples. */
+function circumstancesOf({ configs }) {
+  const clocks = configs.map((one) => one.clocks || {}), texts = (key) =>
+    different(clocks.map((one) => one[key]).filter((text) => typeof text === "string" && text)).slice(0, 4);
+  const range = (key) => {
+    const values = clocks.map((one) => one[key]).filter((value) => Number.isFinite(value) && value >= 0);
+    return values.length > 0 ? [Math.min(...values), Math.max(...values)] : null;
+  };
+  const seeds = different(configs.map((one) => one.seed).filter(Boolean));
+  return { sm_mhz: range("sm_mhz"), memory_mhz: range("memory_mhz"), temperature_c: range("temperature_c"),
+    power_limit_w: range("power_limit_w"), drivers: texts("driver"), throttled_by: texts("throttle"),
+    seeds: seeds.slice(0, 4), other_seeds: Math.max(0, seeds.length - 4) };
 }
 
 /* The roofline at this problem's intensity. What reads fp32 has memory's ceiling alone: the tensor cores' is that of
@@ -151,26 +235,6 @@ function modelError(problems, silicon) {
     return { low: at(0.05), high: at(0.95), count: factors.length, same };
   }
   return null;
-}
-
-/* How few configs leave every problem within 2% of its best: at each step the config that serves most
- * of the problems that are left. */
-function cover(problems) {
-  let left = problems.filter((problem) => problem.near.length > 0);
-  const total = left.length, steps = [];
-  while (left.length > 0) {
-    const served = new Map();
-    for (const problem of left)
-      for (const config of problem.near) served.set(config, (served.get(config) || 0) + 1);
-    const [config, problemCount] = [...served].reduce((a, b) => b[1] > a[1] ? b : a);
-    left = left.filter((problem) => !problem.near.includes(config));
-    steps.push({ config, problems: problemCount, covered: total - left.length });
-  }
-  return { total, steps };
-}
-
-function geometricMean(values) {
-  return Math.exp(values.reduce((sum, value) => sum + Math.log(value), 0) / values.length);
 }
 
 function quoted(text) {

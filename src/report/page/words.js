@@ -46,6 +46,11 @@ function ratio(value) {
   return value.toFixed(2) + "×";
 }
 
+/* "1,410 to 1,980 MHz", of [lowest, highest]. */
+function rangeWords(values, unit) {
+  return values && grouped(values[0]) + (values[1] > values[0] ? " to " + grouped(values[1]) : "") + " " + unit;
+}
+
 /* The class of a ratio: "ahead" or "behind" where two digits show a difference, else none. */
 function mood(value) {
   return ratio(value) === ratio(1) ? null : value > 1 ? "ahead" : "behind";

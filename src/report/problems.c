@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which problems a report tells, and what others' kernels take for them. A problem that was tuned with several sets of
+ * templates is told once: with the present ones, or with the newest where the present ones have not seen it.
+ */
+#include "report.h"
+
+#include "error.h"
+#include "operation.h"
+#include "problem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct reading {
+    const report_options *options;
+    report_problems *problems;
+    size_t capacity, baseline_capacity;
+};
+
+bool report_asks_for(const report_options *options, const fa_problem *problem, const char *gpu)
+{
+    return options->keep == NULL || options->keep(options->context, problem, gpu);
+}
+
+static int keep_study(void *context, const fa_study *study)
+{
+    struct reading *r = context;
+    if (!study->has_winner && fa_problem_computes_nothing(&study->problem))
+        return 0; /* a tune of --seq 0 that did not end: nobody would finish it */
+    if (!report_asks_for(r->options, &study->problem, study->gpu.name)) {
+        r->problems->filtered++;
+        return 0;
+    }
+    return fa_append(&r->problems->study, &r->problems->count, &r->capacity, study, sizeof *study);
+}
+
+static int compare_numbers(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* What kernels are compiled for comes first, then lengths: a table is read along them. */
+static int rank_of(const fa_field *field)
+{
+    return field->shapes_source ? 0 : field->length ? 1 : 2;
+}
+
+/* By silicon, then by operation, the default one first, then as a grid of problems is read; generations of one
+ * problem follow one another, the one to be told first. */
+static int compare_studies(const void *a, const void *b)
+{
+    const fa_study *x = a, *y = b;
+    int order = strcmp(x->silicon, y->silicon);
+    if (order != 0)
+        return order;
+    const fa_operation *operation = fa_operation_of(&x->problem);
+    const fa_operation *other = fa_operation_of(&y->problem), *first = fa_operation_of(NULL);
+    if (operation != other && (operation == first || other == first))
+        return operation == first ? -1 : 1;
+    if (operation != other)
+        return strcmp(operation->name, other->name);
+    for (int pass = 0; pass < 3; pass++)
+        for (int i = 0; i < operation->field_count && order == 0; i++)
+            if (rank_of(&operation->field[i]) == pass)
+                order = compare_numbers(x->problem.value[i], y->problem.value[i]);
+    if (order == 0)
+        order = compare_numbers(y->current, x->current);
+    if (order == 0)
+        order = compare_numbers(y->has_winner, x->has_winner);
+    if (order == 0)
+        order = compare_numbers(y->unix_time, x->unix_time);
+    return order != 0 ? order : strcmp(x->templates, y->templates);
+}
+
+/* Puts them in order, each problem once. */
+static void order_studies(const report_options *options, report_problems *problems)
+{
+    size_t kept = 0;
+    if (problems->count > 0)
+        qsort(problems->study, problems->count, sizeof *problems->study, compare_studies);
+    for (size_t i = 0; i < problems->count; i++) {
+        const fa_study *study = &problems->study[i];
+        const fa_study *last = kept > 0 ? &problems->study[kept - 1] : NULL;
+        if (last != NULL && strcmp(last->silicon, study->silicon) == 0 &&
+            fa_problem_equal(&last->problem, &study->problem))
+            problems->older++;
+        else
+            problems->study[kept++] = *study;
+    }
+    if (options->most > 0 && kept > (size_t)options->most) {
+        problems->filtered += kept - (size_t)options->most;
+        kept = (size_t)options->most;
+    }
+    problems->count = kept;
+}
+
+static bool concerns(const fa_baseline *baseline, const fa_study *study)
+{
+    fa_answer answer = {.problem = study->problem, .gpu = study->gpu};
+    return baseline->median_us > 0 && fa_baseline_concerns(baseline, &answer);
+}
+
+static int keep_baseline(void *context, const fa_baseline *baseline)
+{
+    struct reading *r = context;
+    for (size_t i = 0; i < r->problems->count; i++)
+        if (concerns(baseline, &r->problems->study[i]))
+            return fa_append(&r->problems->baseline, &r->problems->baselines, &r->baseline_capacity,
+                             baseline, sizeof *baseline);
+    return 0;
+}
+
+const fa_baseline *report_next_baseline(const report_problems *problems, const fa_study *study,
+                                        const fa_baseline *last)
+{
+    const fa_baseline *end = problems->baseline + problems->baselines;
+    for (const fa_baseline *next = last != NULL ? last + 1 : problems->baseline; next < end; next++)
+        if (concerns(next, study))
+            return next;
+    return NULL;
+}
+
+int report_read(fa_tuner *tuner, const report_options *options, report_problems *ret_problems,
+                fa_diag *diag)
+{
+    report_problems problems = {0};
+    struct reading reading = {.options = options, .problems = &problems};
+    int rc = fa_list_studies(tuner, keep_study, &reading, diag);
+    if (rc == 0) {
+        order_studies(options, &problems);
+        rc = fa_list_baselines(tuner, keep_baseline, &reading, diag);
+    }
+    if (rc == 0)
+        *ret_problems = problems;
+    else
+        report_problems_free(&problems);
+    return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for a report") : rc;
+}
+
+void report_problems_free(report_problems *problems)
+{
+    free(problems->study);
+    free(problems->baseline);
+    *problems = (report_problems){0};
+}
