@@ -382,9 +382,8 @@ static bool draw(fa_point *point, uint64_t seed)
     return true;
 }
 
-/* How many points hold to the constraints, as far as draws tell: the first three digits, and at least the default. *ret_seen:
- * some draw held. */
-static int64_t estimate_held(const fa_task *task, const bool *serves, bool *ret_seen)
+/* How many points hold to the constraints, as far as draws tell: the first three digits. */
+static int64_t estimate_held(const fa_task *task, const bool *serves)
 {
     double held = 0, unit = 1;
     for (int i = 0; i < task->families->count; i++) {
@@ -397,10 +396,9 @@ static int64_t estimate_held(const fa_task *task, const bool *serves, bool *ret_
             kept += draw(&point, d);
         held += (double)kept / DRAWS * (double)domain_product(point.family, 0);
     }
-    *ret_seen = held > 0;
     while (held / unit >= 1000)
         unit *= 10;
-    return *ret_seen ? (int64_t)(floor(held / unit) * unit) : 1;
+    return (int64_t)(floor(held / unit) * unit);
 }
 
 /* How many configs hold to the constraints, and whether that is an estimate. */
@@ -408,19 +406,24 @@ static int count_held(const struct walk *how, const bool *serves, int64_t *ret_c
                       bool *ret_about)
 {
     struct walk quick = *how;
-    bool seen;
     quick.steps_max = counting_steps_max;
     int rc = walk_all(&quick, serves, NULL, ret_count);
     if (rc != FA_ETIMEOUT)
         return rc;
-    int64_t estimate = estimate_held(how->task, serves, &seen);
-    if (seen && estimate <= FA_SPACE_MAX) /* few enough to be tried whole */
+    int64_t estimate = estimate_held(how->task, serves);
+    if (estimate > 0 && estimate <= FA_SPACE_MAX) /* few enough to be tried whole */
         rc = walk_all(how, serves, NULL, ret_count);
     if (rc != FA_ETIMEOUT)
         return rc;
-    *ret_count = estimate;
+    const fa_family *one = how->task->families->count == 1 ? how->task->families->family[0] : NULL;
     *ret_about = true;
-    return 0;
+    *ret_count = estimate > 0 ? estimate : 1;
+    if (estimate > 0 || (one != NULL && one->as_is)) /* whose default holds */
+        return 0;
+    return fa_fail(how->diag, FA_EMANIFEST,
+                   "%s.json: its space takes too long to walk: let constraints read the first "
+                   "tunables alone, or shorten the domains",
+                   one != NULL ? one->name : "a family");
 }
 
 int fa_space_enumerate(const fa_task *task, fa_space *ret_space, fa_diag *diag)
