@@ -148,6 +148,54 @@ def what_is_wrong_with_a_kernels_name_is_said():
         tap.has(place.run(path, "--gpu", "L4", status=1).stderr, "several kernels axpy")
 
 
+GUARDED = "#ifndef THREADS\n#define THREADS 32\n#endif\n"
+
+
+def a_macro_of_the_specification_has_its_value_in_the_whole_source():
+    said = "the source defines THREADS, a tunable: put #ifndef THREADS around it"
+    with a_place() as place:
+        kernel = KERNEL % "a * x[i]"
+        refused = [("#define THREADS 64\n" + kernel, "axpy.cu:2: " + said),  # the default's value, too
+                   (NAIVE + " # define THREADS (WARPS * 32) \\\n + 0\n" + kernel, "axpy.cu:4: " + said),
+                   ("#ifdef WARPS\n#define THREADS 64\n#endif\n" + kernel, "axpy.cu:3: " + said),
+                   ("#undef THREADS\n" + GUARDED + kernel, "axpy.cu:2: the source undefines THREADS, a tunable"),
+                   ("#define ROWS 3\n" + kernel.replace("{ int", "{ int rows = ROWS, "), "axpy.cu:2: the source defines ROWS, a name of \"defines\""),
+                   ("#include \"part.h\"\n" + kernel, "part.h:1: " + said)]
+        write(place, "work/part.h", "#define THREADS 64\n")
+        words = {"tune": {"THREADS": [64, 128], "WARPS": [2]}, "defines": {"ROWS": "THREADS"}, "restrictions": ["WARPS > 0", "ROWS > 0"]}
+        for source, sentence in refused:
+            path = specified(place, source, **words)
+            for verb in ("check", "tune"):
+                tap.has(place.run(verb, path, "--gpu", "L4", status=2).stderr, sentence)
+        right = ["#if 0\n#define THREADS 64\n#endif\n" + kernel, "// #define THREADS 64\n/*\n#define THREADS 64\n*/\n" + kernel,
+                 kernel + "#undef THREADS // behind its last use\n", GUARDED + kernel,
+                 "#if !defined(THREADS)\n#define THREADS 32\n#endif\n#define THREADS_X THREADS\n" + kernel]
+        for source in right:
+            place.run("check", specified(place, source, **words), "--gpu", "L4")
+
+
+def a_macro_that_nothing_reads_is_refused():
+    with a_place() as place:
+        kernel, said = KERNEL % "a * x[i]", "the source never uses the tunable TILE"
+        tune = {"THREADS": [64, 128], "TILE": [1, 2]}
+        for source, words, sentence in (
+                (GUARDED.replace("THREADS", "TILE") + kernel + "// TILE\n", {}, said),
+                (kernel, {"grid": "ceil_div(n, THREADS * TILE)"}, said),
+                (kernel, {"defines": {"ROWS": "TILE * 2"}}, said),
+                (kernel, {"tune": {"THREADS": [64]}, "defines": {"ROWS": "THREADS * 2"}}, "the source never uses the define ROWS")):
+            path = specified(place, source, **{"tune": tune, **words})
+            tap.has(place.run("check", path, "--gpu", "L4", status=1).stdout, sentence)
+            tap.has(place.run(path, status=2).stderr, "fa-tune: axpy.cu:1: ")
+            tap.has(place.run(path, status=2).stderr, sentence)
+        for source, words in (
+                (KERNEL % "a * x[i] + 0 * TILE", {}), ("#if TILE > 1\n#endif\n" + kernel, {}),
+                (kernel, {"restrictions": ["TILE < THREADS"]}), (kernel, {"block": ["THREADS", "TILE / TILE"]}),
+                (KERNEL % "a * x[i] + 0 * gridDim.y", {"grid": ["ceil_div(n, THREADS)", "TILE"]}),
+                (KERNEL % "a * x[i] + 0 * ROWS", {"defines": {"ROWS": "HALF * 2", "HALF": "TILE"}}),
+                ("#define JOIN(a, b) a##b\n" + KERNEL % "a * x[i] + 0 * JOIN(TI, LE)", {})):
+            place.run("check", specified(place, source, **{"tune": tune, **words}), "--gpu", "L4")
+
+
 def folders_that_are_not_there_are_refused():
     with a_place() as place:
         for wrong in (["absent"], [7], "x", ["axpy.cu"], [""]):
@@ -224,7 +272,7 @@ def a_fault_names_its_line():
 
 def a_check_compiles_and_compares_without_a_gpu():
     with Place(space=None) as place:
-        path = write(place, "work/axpy.cu", HEAD.replace('"sizes"', '"answer": "axpy_naive", "sizes"') + NAIVE + KERNEL % "a * x[i]")
+        path = write(place, "work/axpy.cu", HEAD.replace('"sizes"', '"answer": "axpy_naive", "sizes"') + NAIVE + KERNEL % "a * x[i] + 0 * TWICE")
         run = place.run("check", path)
         tap.has(run.stdout, "A100")
         tap.has(run.stdout, "  axpy_naive ")
@@ -386,6 +434,8 @@ tap.main([
     options_go_to_the_compiler_and_are_covered,
     a_template_is_named_with_its_arguments,
     what_is_wrong_with_a_kernels_name_is_said,
+    a_macro_of_the_specification_has_its_value_in_the_whole_source,
+    a_macro_that_nothing_reads_is_refused,
     folders_that_are_not_there_are_refused,
     a_fault_names_its_line,
     a_check_compiles_and_compares_without_a_gpu,

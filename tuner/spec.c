@@ -211,6 +211,12 @@ const fa_spec *fa_spec_of(const fa_operation *operation)
     return spec_of(operation);
 }
 
+const char *fa_spec_unused(const fa_operation *operation)
+{
+    const fa_spec *spec = spec_of(operation);
+    return spec != NULL ? spec->unused : "";
+}
+
 int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
                       fa_diag *diag)
 {
@@ -386,8 +392,10 @@ static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operatio
                      fa_json_is_whole(r->manifest)
                  ? take_compiled_with(r, spec)
                  : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-    if (rc == 0)
+    if (rc == 0) {
+        snprintf(spec->unused, sizeof spec->unused, "%s", r->unused.text);
         rc = try_spec(r, text, spec);
+    }
     if (rc == 0) {
         pthread_mutex_lock(&mutex);
         rc = keep_spec(r, text, &spec, ret_operation);
@@ -436,14 +444,23 @@ static int read_texts(struct fa_spec_reading *r, const char *json, const char *f
                       const fa_operation **ret_operation)
 {
     char *text = NULL, *answer = NULL;
-    const cJSON *folders = fa_spec_member(r->json, "include");
+    fa_buf all = {0};
     int rc;
     if ((rc = read_identity(r)) != 0 || (rc = check_options(r)) != 0 ||
-        (rc = fa_includes_open(r->where, folder, folders, &r->includes, r->diag)) != 0)
+        (rc = fa_includes_open(r->where, folder, r->json, &r->includes, r->diag)) != 0)
         return rc;
     rc = fa_includes_read(r->includes, source, &text, r->diag);
     if (rc == 0 && answer_source != NULL)
         rc = fa_includes_read(r->includes, answer_source, &answer, r->diag);
+    if (rc != 0)
+        goto done;
+    fa_buf_printf(&all, "%s\n%s\n", text, answer != NULL ? answer : "");
+    if (fa_includes_own(r->includes, &all) != 0)
+        rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+    else
+        rc = fa_spec_check_macros(r, all.data, &r->unused);
+    if (r->unused.text[0] != 0)
+        fa_spec_locate(r->where, r->name, json, r->beside, &r->unused);
     if (rc != 0)
         goto done;
     hash_texts(r, json, text, answer);
@@ -453,6 +470,7 @@ static int read_texts(struct fa_spec_reading *r, const char *json, const char *f
 done:
     free(text);
     free(answer);
+    fa_buf_free(&all);
     fa_includes_close(&r->includes);
     return rc;
 }
@@ -494,7 +512,10 @@ struct texts {
 
 static int read_all(const struct texts *from, const fa_operation **ret_operation, fa_diag *diag)
 {
-    struct fa_spec_reading r = {.where = from->where, .untrusted = from->untrusted, .diag = diag};
+    struct fa_spec_reading r = {.where = from->where,
+                                .untrusted = from->untrusted,
+                                .beside = from->source != NULL,
+                                .diag = diag};
     cJSON *json = NULL;
     char *head = from->cuda ? fa_source_head(from->text, diag) : NULL, *named = NULL,
          *answered = NULL;
@@ -528,7 +549,7 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
 done:
     if ((rc == FA_EMANIFEST || rc == FA_EINVAL || rc == FA_ENOTFOUND) && text != NULL &&
         diag != NULL)
-        fa_spec_locate(from->where, r.name, text, from->source != NULL, diag);
+        fa_spec_locate(from->where, r.name, text, r.beside, diag);
     cJSON_Delete(r.operation);
     cJSON_Delete(r.manifest);
     cJSON_Delete(json);

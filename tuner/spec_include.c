@@ -40,6 +40,7 @@ struct place {
 
 struct fa_includes {
     const char *where;
+    const cJSON *json;         /* the specification, while it is read */
     char *folder[FOLDERS_MAX]; /* the specification's own first; folders that are searched */
     int folders;
     char cuda[2][PATH_MAX];
@@ -105,10 +106,10 @@ static char *folder_path(const char *folder, const char *name)
     return path.data;
 }
 
-int fa_includes_open(const char *where, const char *folder, const cJSON *list,
+int fa_includes_open(const char *where, const char *folder, const cJSON *json,
                      fa_includes **ret_includes, fa_diag *diag)
 {
-    const cJSON *item;
+    const cJSON *item, *list = fa_spec_member(json, "include");
     int rc = 0;
     if (list != NULL && folder == NULL)
         return fa_fail(diag, FA_EMANIFEST, "%s: \"include\" names folders, which a text may not",
@@ -120,6 +121,7 @@ int fa_includes_open(const char *where, const char *folder, const cJSON *list,
     if (all == NULL)
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     all->where = where;
+    all->json = json;
     if (folder != NULL)
         all->folder[all->folders++] = folder_path(folder, "");
     cJSON_ArrayForEach (item, list) {
@@ -360,7 +362,8 @@ static int read_text(fa_includes *all, int from, const char *text, char **ret_te
         kept = found.from + found.size;
     }
     fa_buf_text(&out, kept);
-    if (rc == 0 && (out.failed || (out.data == NULL && (out.data = strdup("")) == NULL)))
+    if (rc == 0 && (out.failed || (out.data == NULL && (out.data = strdup("")) == NULL) ||
+                    ((from < 0 || all->place[from].own) && fa_source_guard(all->json, &out) != 0)))
         rc = fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where);
     if (rc != 0)
         fa_buf_free(&out);

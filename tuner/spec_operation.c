@@ -17,17 +17,6 @@
 #include <string.h>
 
 /* ---- sizes ----------------------------------------------------------------------------------*/
-static bool names(const char *text, const char *name)
-{
-    size_t size = strlen(name);
-    static const char word[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
-    for (const char *at = text; (at = strstr(at, name)) != NULL; at++)
-        if ((at == text || strchr(word, at[-1]) == NULL) &&
-            (at[size] == 0 || strchr(word, at[size]) == NULL))
-            return true;
-    return false;
-}
-
 /* Whether a macro is made of the size: problems that differ in it are then other kernels. */
 static bool is_defined(const struct fa_spec_reading *r, const char *size)
 {
@@ -35,7 +24,7 @@ static bool is_defined(const struct fa_spec_reading *r, const char *size)
     char room[32];
     cJSON_ArrayForEach (item, fa_spec_member(r->json, "defines")) {
         const char *text = fa_spec_expression(item, room);
-        if (text != NULL && names(text, size))
+        if (text != NULL && fa_source_find(text, size) != NULL)
             return true;
     }
     return false;

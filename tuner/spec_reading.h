@@ -26,7 +26,8 @@ struct fa_spec_reading {
     char *source;                             /* as it is compiled */
     char *answer_source;                      /* NULL: it is in the same text */
     fa_includes *includes;
-    bool untrusted;
+    bool untrusted, beside; /* beside: the JSON is no part of the source's file */
+    fa_diag unused;
     char hash[FA_HASH_HEX];
     cJSON *operation, *manifest;
     fa_diag *diag;
@@ -63,21 +64,34 @@ cJSON *fa_spec_preset(int32_t value);
 /* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */
 char *fa_source_head(const char *text, fa_diag *diag);
 
+/* A copy whose comments are blank (free()); NULL: no memory. */
+char *fa_source_code(const char *text);
+
 /* Finds the kernel that is named, "space::name<arguments>" where it is a template, or where `named` is "" the only one but
  * `other`. Its name alone goes to ret_name; *ret_template: the source must instantiate it. FA_EMANIFEST lists those there
  * are. */
 int fa_source_kernel(const char *where, const char *text, const char *named, const char *other,
                      char ret_name[FA_NAME_MAX], bool *ret_template, fa_diag *diag);
 
+/* ---- spec_macros.c --------------------------------------------------------------------------*/
+/* The next occurrence of the name, which is no part of a longer one; NULL: there is none. */
+const char *fa_source_find(const char *text, const char *name);
+/* Whether code reads a macro: it has the name elsewhere than where that is defined, or asked whether it is. */
+bool fa_source_reads(const char *code, const char *name);
+/* Replaces what changes a macro of the specification by an #error of FA_SPEC_REFUSED, where the compiler meets it. */
+int fa_source_guard(const cJSON *json, fa_buf *text);
+/* *ret_unused: empty, or that neither the source (all that the author wrote) nor the specification reads a macro. */
+int fa_spec_check_macros(const struct fa_spec_reading *r, const char *source, fa_diag *ret_unused);
+
 /* ---- spec_include.c ------------------------------------------------------------------------*/
-/* `folder`, with a slash at its end, is the specification's, where files are looked for, and in those of `list`, which count
- * from it; NULL: neither, and a source may include the vocabulary and CUDA's own headers alone. */
-int fa_includes_open(const char *where, const char *folder, const cJSON *list,
+/* `folder`, with a slash at its end, is the specification's, where files are looked for, and in those of its "include", which
+ * count from it; NULL: neither, and a source may include the vocabulary and CUDA's own headers alone. */
+int fa_includes_open(const char *where, const char *folder, const cJSON *json,
                      fa_includes **ret_includes, fa_diag *diag);
 void fa_includes_close(fa_includes **includes); /* NULL is allowed */
 
 /* Reads the files that the text includes, and those that they do, whatever the preprocessor will leave out. *ret_text is the
- * text, where it names files as the compiler will know them (free()). What is not found is left to the compiler. */
+ * text, where it names files as the compiler will know them, guarded by fa_source_guard() as the author's files are (free()). What is not found is left to the compiler. */
 int fa_includes_read(fa_includes *includes, const char *text, char **ret_text, fa_diag *diag);
 
 /* What was read so far: the author's files one behind the other, for a look; all of it; over all of it. */

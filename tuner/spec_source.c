@@ -50,18 +50,22 @@ static size_t end_of_literal(const char *text, size_t at)
     return text[at] != 0 ? at + 1 : at;
 }
 
-static void blank_what_is_no_code(char *text)
+static void blank_what_is_no_code(char *text, bool comments_alone)
 {
     bool begins = true; /* nothing but blanks since the line began */
     for (size_t at = 0; text[at] != 0;) {
         size_t end = at + 1;
-        if (strncmp(text + at, "//", 2) == 0 || (begins && text[at] == '#')) {
+        if (strncmp(text + at, "//", 2) == 0 || (begins && text[at] == '#' && !comments_alone)) {
             end = end_of_line(text, at);
         } else if (strncmp(text + at, "/*", 2) == 0) {
             const char *close = strstr(text + at + 2, "*/");
             end = close != NULL ? (size_t)(close + 2 - text) : strlen(text);
         } else if (text[at] == '"' || (text[at] == '\'' && (at == 0 || !is_word(text[at - 1])))) {
             end = end_of_literal(text, at);
+            if (comments_alone) {
+                at = end;
+                continue;
+            }
         } else {
             begins = text[at] == '\n' || (begins && isspace((unsigned char)text[at]));
             at = end;
@@ -70,6 +74,14 @@ static void blank_what_is_no_code(char *text)
         blank(text, at, end);
         at = end;
     }
+}
+
+char *fa_source_code(const char *text)
+{
+    char *code = strdup(text);
+    if (code != NULL)
+        blank_what_is_no_code(code, true);
+    return code;
 }
 
 char *fa_source_head(const char *text, fa_diag *diag)
@@ -244,7 +256,7 @@ int fa_source_kernel(const char *where, const char *text, const char *named, con
     int index = 0;
     if (code == NULL)
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
-    blank_what_is_no_code(code);
+    blank_what_is_no_code(code, false);
     int count = list_kernels(code, kernel);
     free(code);
     if (named[0] != 0 && !read_expression(named, name))

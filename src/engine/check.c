@@ -14,6 +14,7 @@
 #include "nvrtc.h"
 #include "op.h"
 #include "render.h"
+#include "spec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,8 @@ static void compiled(void *context, int id, fa_compile_result *result)
 {
     struct check *check = context;
     struct source *source = &check->source[id];
+    if (result->rc == FA_EMANIFEST)
+        end(check, result->rc, result->text);
     source->rc =
         result->rc != 0 ? fa_fail(&source->diag, FA_ECOMPILE, "%s", result->text) : result->rc;
     source->cubin = result->cubin;
@@ -224,12 +227,16 @@ static int tell_kernel(const struct check *check, const struct source *source, c
     int rc = source->rc;
     if (rc == 0)
         rc = fa_cubin_read(source->cubin, source->size, entry, &info, &diag);
+    const char *unused =
+        source->family != THE_ANSWER ? fa_spec_unused(fa_operation_of(problem)) : "";
     if (rc == 0 && compare)
         rc = fa_op_of(problem)->check_entry(
             problem,
             &(fa_cubin_entry){source->cubin, source->size, entry,
                               source->candidate.launches.workspace_bytes > 0, &typed},
             &diag);
+    if (rc == 0 && unused[0] != 0)
+        rc = fa_fail(&diag, FA_EMANIFEST, "%s", unused);
     fa_checked_kernel kernel = {.size = sizeof kernel,
                                 .entry = entry,
                                 .answer = source->family == THE_ANSWER,

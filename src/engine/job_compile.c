@@ -18,6 +18,7 @@
 #include "model.h"
 #include "op.h"
 #include "render.h"
+#include "spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,11 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     fa_cubin_info info;
     fa_diag diag = {{0}};
     char reason[sizeof trial->reason] = "";
+    const char *unused = fa_spec_unused(fa_operation_of(&job->target.problem));
+    if (unused[0] != 0) {
+        fa_job_end(job, fa_fail(&job->diag, FA_EMANIFEST, "%s", unused));
+        return false;
+    }
     job->progress.compiled++;
     const fa_family *family =
         fa_families_for(job->tuner, &job->target.problem)->family[candidate->family];
@@ -430,6 +436,10 @@ static void compiled(void *context, int index, fa_compile_result *result)
     int clean = FA_JOB_NOBODY; /* the first one: it keeps the cubin for the store */
     if (result->rc == FA_ENOMEM) {
         ran_short(job, index, result->text);
+        return;
+    }
+    if (result->rc == FA_EMANIFEST) {
+        fa_job_end(job, fa_fail(&job->diag, result->rc, "%s", result->text));
         return;
     }
     if (result->rc == FA_ECOMPILE)

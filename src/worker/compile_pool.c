@@ -7,6 +7,7 @@
 #include "buf.h"
 #include "error.h"
 #include "json.h"
+#include "spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,14 +87,31 @@ static void fail_pool(fa_compile_pool *pool, int rc, const char *sentence)
     pool->events->failed(pool->context, rc, sentence);
 }
 
+/* What the specification's source may not have, in the words of its reader: FILE:LINE: …. */
+static bool read_refusal(const char *text, char *ret, size_t size)
+{
+    static const char mark[] = "#error directive: " FA_SPEC_REFUSED;
+    const char *at = strstr(text, mark), *line = strchr(text, '(');
+    if (at == NULL || line == NULL || line > at)
+        return false;
+    snprintf(ret, size, "%.*s:%ld: %s", (int)(line - text), text, strtol(line + 1, NULL, 10),
+             at + sizeof mark - 1);
+    return true;
+}
+
 static void take_answer(fa_compile_pool *pool, int id, fa_message *message)
 {
     fa_compile_result result = {.text = "no reason given", .log = ""};
     int64_t rc = FA_ECOMPILE;
+    char refusal[512];
     fa_json_int(message->json, "rc", INT32_MIN, 0, &rc, "message", NULL);
     fa_json_text(message->json, "text", &result.text, "message", NULL);
     fa_json_text(message->json, "log", &result.log, "message", NULL);
     fa_json_number(message->json, "ms", &result.ms, "message", NULL);
+    if (read_refusal(result.text, refusal, sizeof refusal)) {
+        rc = FA_EMANIFEST;
+        result.text = refusal;
+    }
     if (!(result.ms >= 0))
         result.ms = 0;
     result.rc = rc == 0 && message->blob == NULL ? FA_ECOMPILE : (int)rc;
