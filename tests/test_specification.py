@@ -146,6 +146,18 @@ def blocks_of_other_sides_are_launched_though_their_code_is_the_same():
             tap.equal(set(re.findall(r"launch gather .*BX=(\d+)", file.read())), {"64", "32"})
 
 
+def configs_of_the_same_code_are_never_told_apart_by_their_times():
+    launch = {"kernel": "gather", "block": "THREADS", "grid": "ceil_div(n, THREADS)"}
+    for words in ({}, {"kernel": None, "block": None, "grid": None, "launches": [launch, launch]}):
+        with a_place("time UNROLLED=1; 10\n") as place:
+            path, _ = beside(place, "gather.cu", tune={"THREADS": [64], "UNROLLED": [False, True]}, **words)
+            for bounds in (["--evaluations", "1"], ["--again"]):  # the second run knows the first one's time alone
+                tap.equal(place.json(path, *bounds)["funnel"]["failed"], 0)
+            rows = place.json("explain", path)["configs"]
+            tap.equal([len(rows), len({row["median_us"] for row in rows})], [2, 1])
+            tap.equal(sum("the same code as" in row["reason"] for row in rows), 1)
+
+
 def the_specification_says_how_its_space_is_searched_where_the_command_does_not():
     with a_place() as place:
         tune = {"THREADS": [32, 64], "UNROLLED": [False], "P": [1, 2, 3]}
@@ -494,6 +506,7 @@ tap.main([
     fp8_and_complex_numbers_are_proved_and_nan_of_neither_passes,
     clusters_are_launched_as_the_specification_says,
     blocks_of_other_sides_are_launched_though_their_code_is_the_same,
+    configs_of_the_same_code_are_never_told_apart_by_their_times,
     the_specification_says_how_its_space_is_searched_where_the_command_does_not,
     a_space_of_a_hundred_million_points_is_not_counted_one_by_one,
     restrictions_are_judged_for_the_sizes_that_are_asked,

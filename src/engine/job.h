@@ -223,6 +223,8 @@ void fa_job_compile_start(fa_job *job);
 void fa_job_compile_advance(fa_job *job);
 bool fa_job_compile_done(const fa_job *job);
 void fa_job_compile_stop(fa_job *job);
+/* Sets what an attempt's cubin executes, in all launches; "": no other is known to be its twin, the device will tell. */
+void fa_job_read_code(fa_job *job, int index, const void *bytes, size_t size);
 
 /* ---- the GPU side (job_measure.c) ---- */
 int fa_job_measure_start(fa_job *job);

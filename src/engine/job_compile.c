@@ -25,28 +25,49 @@
 #include <string.h>
 
 /* ---- gates ----------------------------------------------------------------------------------*/
-static bool are_launched_alike(const fa_launch_shape *a, const fa_launch_shape *b)
+static bool are_launched_alike(const fa_launches *first, const fa_launches *second)
 {
-    return a->smem_bytes == b->smem_bytes && memcmp(a->block, b->block, sizeof a->block) == 0 &&
-           memcmp(a->cluster, b->cluster, sizeof a->cluster) == 0 &&
-           memcmp(a->grid, b->grid, sizeof a->grid) == 0;
+    bool alike = first->count == second->count;
+    for (int i = 0; i < first->count && alike; i++) {
+        const fa_launch_shape *a = &first->at[i], *b = &second->at[i];
+        alike = a->smem_bytes == b->smem_bytes &&
+                memcmp(a->block, b->block, sizeof a->block) == 0 &&
+                memcmp(a->cluster, b->cluster, sizeof a->cluster) == 0 &&
+                memcmp(a->grid, b->grid, sizeof a->grid) == 0;
+    }
+    return alike;
+}
+
+void fa_job_read_code(fa_job *job, int index, const void *bytes, size_t size)
+{
+    const fa_family *family = fa_families_for(job->tuner, &job->target.problem)
+                                  ->family[job->space.candidate[index].family];
+    const int count = fa_family_launch_count(family);
+    char *ret_code = job->attempt[index].code, code[FA_HASH_HEX];
+    fa_hash all;
+    fa_hash_init(&all);
+    bool known = count == 1 || fa_family_is_as_is(family); /* others pass what is not in the code */
+    for (int i = 0; i < count && known; i++) {
+        known = fa_cubin_code(bytes, size, fa_family_launch_entry(family, i), code, NULL) == 0;
+        fa_hash_text(&all, known ? code : "");
+    }
+    fa_hash_final(&all, ret_code);
+    if (!known)
+        ret_code[0] = 0;
 }
 
 /* A hint to the compiler often changes nothing: what was launched before with the same code, blocks
  * and memory is not tried twice. Returns true if a duplicate exists; the duplicate's result is used. */
-static bool join_twin(fa_job *job, int index, const void *bytes, size_t size, const char *entry)
+static bool join_twin(fa_job *job, int index, const void *bytes, size_t size)
 {
     fa_attempt *attempt = &job->attempt[index];
-    const fa_launch_shape *launch = &job->space.candidate[index].launches.at[0];
-    if (fa_cubin_code(bytes, size, entry, attempt->code, NULL) != 0) {
-        attempt->code[0] = 0; /* no twin of anything: the device will tell */
-        return false;
-    }
-    for (int i = 0; i < job->space.count; i++) {
+    const fa_launches *launches = &job->space.candidate[index].launches;
+    fa_job_read_code(job, index, bytes, size);
+    for (int i = 0; attempt->code[0] != 0 && i < job->space.count; i++) {
         const fa_candidate *other = &job->space.candidate[i];
         if (i == index || job->attempt[i].twin_of != 0 ||
             strcmp(job->attempt[i].code, attempt->code) != 0 ||
-            !are_launched_alike(&other->launches.at[0], launch))
+            !are_launched_alike(&other->launches, launches))
             continue;
         attempt->twin_of = i + 1;
         if (other->trial.status != FA_STATUS_PENDING)
@@ -97,8 +118,7 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
         return status == FA_STATUS_COMPILED;
     }
     job->progress.clean++;
-    if (fa_family_launch_count(family) == 1 &&
-        join_twin(job, index, bytes, size, fa_family_entry(family)))
+    if (join_twin(job, index, bytes, size))
         return true;
     attempt->cubin = malloc(size);
     if (attempt->cubin == NULL) {

@@ -74,14 +74,16 @@ int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_
 
 /* Whether what finished in an earlier run can still be the winner: launched as the space says today,
  * and its cubin is in the store. */
-static bool usable(fa_job *job, const fa_trial_record *record, const fa_trial *today)
+static bool usable(fa_job *job, const fa_trial_record *record, int index)
 {
-    const fa_trial *old = &record->trial;
+    const fa_trial *old = &record->trial, *today = &job->space.candidate[index].trial;
     fa_cubin_record cubin = {0};
     if (old->threads != today->threads || old->smem_bytes != today->smem_bytes ||
         (old->status == FA_STATUS_MEASURED && !(old->median_us > 0)) ||
         fa_store_cubin_get(job->tuner->store, record->cubin_key, &cubin, NULL) != 0)
         return false;
+    if (job->measuring)
+        fa_job_read_code(job, index, cubin.bytes, cubin.size);
     fa_cubin_record_free(&cubin);
     return true;
 }
@@ -155,7 +157,7 @@ static int resume_one(void *context, const fa_trial_record *record)
         return job->ended ? job->rc : 0;
     fa_trial *trial = &job->space.candidate[index].trial;
     fa_attempt *attempt = &job->attempt[index];
-    if (finished && !usable(job, record, trial)) {
+    if (finished && !usable(job, record, index)) {
         if (job->search.search != NULL) /* it may be proposed */
             fa_job_search_forget(job);
         return 0;
