@@ -2,7 +2,7 @@
  *
  * An NVRTC that makes no code: what a version refuses, for tests of who is asked to compile, and with what options.
  * A test copies it into a folder, as the library and as its builtins, whose name gives the version. A file "broken"
- * beside them: nothing compiles.
+ * beside them: nothing compiles. A source with the word "wrong" does not.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -12,9 +12,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { OK = 0, INVALID_OPTION = 5, INTERNAL_ERROR = 11 };
+enum { OK = 0, INVALID_OPTION = 5, COMPILATION = 6, INTERNAL_ERROR = 11 };
 
 static char said[200];
+static int fails;
 
 static int version(void)
 {
@@ -59,7 +60,8 @@ EXPORT int nvrtcGetSupportedArchs(int *ret_sms)
 EXPORT int nvrtcCreateProgram(void **ret, const char *source, const char *name, int count,
                               const char *const *headers, const char *const *names)
 {
-    (void)source, (void)name, (void)count, (void)headers, (void)names;
+    (void)name, (void)count, (void)headers, (void)names;
+    fails = strstr(source, "wrong") != NULL;
     *ret = said;
     return OK;
 }
@@ -96,7 +98,9 @@ EXPORT int nvrtcCompileProgram(void *program, int count, const char *const *opti
                 return INVALID_OPTION;
             }
     }
-    return OK;
+    if (fails)
+        snprintf(said, sizeof said, "cuda_fp16.h(7): error: this is wrong\n");
+    return fails ? COMPILATION : OK;
 }
 
 EXPORT int nvrtcGetProgramLogSize(void *program, size_t *ret_size)

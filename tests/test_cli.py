@@ -389,6 +389,77 @@ def doctor_says_what_fails_and_its_status_agrees():
         assert bad[0]["advice"] != ""
 
 
+def make_nvrtc(folder, version, *beside):
+    """A made-up NVRTC of that version (tests/fake_nvrtc.c), and empty files beside it."""
+    os.makedirs(folder)
+    for name in ("libnvrtc.so." + version.split(".")[0], "libnvrtc-builtins.so." + version):
+        shutil.copy(os.environ["FA_TEST_FAKE_NVRTC"], os.path.join(folder, name))
+    for name in beside:
+        with open(os.path.join(folder, name), "wb"):
+            pass
+    return folder
+
+
+def doctors(place, status=0):
+    return {check["name"]: check for check in place.json("doctor", status=status)["checks"]}
+
+
+def doctor_compiles_with_nvrtc_and_blames_who_fails():
+    with Place(script="driver 12080\n") as place:
+        place.env["FA_TUNE_NVRTC"] = make_nvrtc(os.path.join(place.folder, "good"), "12.7")
+        told = doctors(place)
+        tap.equal([told[name]["level"] for name in ("nvrtc", "skew", "worker")], ["ok", "ok", "ok"])
+        tap.has(told["nvrtc"]["text"], "NVRTC 12.7 compiles: ")
+        place.env["FA_TUNE_NVRTC"] = make_nvrtc(os.path.join(place.folder, "bad"), "12.7", "broken")
+        told = doctors(place, status=1)
+        tap.equal([told[name]["level"] for name in ("nvrtc", "worker")], ["fail", "ok"])
+        tap.has(told["nvrtc"]["text"], "NVRTC_ERROR_INTERNAL_ERROR")
+        tap.has(told["nvrtc"]["text"], "/bad/libnvrtc.so.12")
+        tap.has(told["nvrtc"]["advice"], "nvrtc12")  # CUDA 13's would not do with this driver
+        place.env["FA_TUNE_NVRTC"] = os.path.join(place.folder, "good")
+        place.env["FA_TUNE_WORKER"] = os.path.join(place.folder, "nowhere")
+        told = doctors(place, status=1)
+        tap.equal([told[name]["level"] for name in ("nvrtc", "worker")], ["ok", "fail"])
+
+
+def a_tune_and_doctor_pass_over_an_nvrtc_that_does_not_compile():
+    with Place() as place:
+        root, real = os.path.join(place.folder, "root"), place.env["FA_TUNE_NVRTC"]
+        make_nvrtc(os.path.join(root, "lib64"), "12.7", "broken")
+        os.makedirs(os.path.join(root, "nvidia", "cu13"))
+        os.symlink(real, os.path.join(root, "nvidia", "cu13", "lib"))
+        place.env["FA_TUNE_NVRTC"] = root
+        passed, taken = (check for check in place.json("doctor")["checks"][::-1] if check["name"] == "nvrtc")
+        tap.has(passed["text"], "passed over: %s/lib64/libnvrtc.so.12: " % root)
+        tap.has(taken["text"], "NVRTC 13.")
+        assert place.json("--gpu", "L4", *SMALL)["answer"]["nvrtc"].startswith("13.")
+
+
+def headers_are_of_nvrtcs_version_or_the_pair_is_named():
+    with Place() as place:
+        root = os.path.join(place.folder, "cuda")
+        place.env["FA_TUNE_NVRTC"] = make_nvrtc(os.path.join(root, "lib"), "12.7")
+        os.makedirs(os.path.join(root, "include"))
+
+        def own(version):
+            for name, text in (("cuda_fp16.h", ""), ("cuda_runtime_api.h", "#define CUDART_VERSION  %d\n" % version)):
+                with open(os.path.join(root, "include", name), "w", encoding="utf-8") as file:
+                    file.write(text)
+            return doctors(place)["headers"]
+
+        tap.equal((own(12070)["level"], own(12070)["text"]), ("ok", "of CUDA 12.7, read by NVRTC 12.7: %s/include" % root))
+        place.env["CUDA_HOME"] = root + "/none"
+        told = own(12040)
+        tap.equal((told["level"], told["text"]), ("warn", "of CUDA 12.4, read by NVRTC 12.7: %s/include" % root))
+        tap.has(told["advice"], "nvidia-cuda-runtime-cu12==12.7.*")
+        path = os.path.join(place.folder, "k.cu")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write('/* fa-tune\n{"arguments": [{"name": "y", "type": "f16", "shape": ["n"], "is": "out"}, {"name": "n"}], "sizes": {"n": 9}, '
+                       '"tune": {"BLOCK": [64]}, "block": "BLOCK", "grid": "1"}\n*/\n#include <cuda_fp16.h>\n'
+                       "__global__ void k(__half *y, int n) { y[BLOCK] = wrong; }\n")
+        tap.has(place.run("check", path, status=1).stdout, "this is wrong (headers of CUDA 12.4, read by NVRTC 12.7)")
+
+
 # Opens the library by a relative name, goes to another folder, and says which worker it would start.
 ASK_LIBRARY = """
 import ctypes, os, sys
@@ -696,6 +767,9 @@ tap.main([
     when_nothing_is_left_to_compile_it_says_so,
     an_absent_gpus_choice_stands_though_a_config_does_not_compile,
     doctor_says_what_fails_and_its_status_agrees,
+    doctor_compiles_with_nvrtc_and_blames_who_fails,
+    a_tune_and_doctor_pass_over_an_nvrtc_that_does_not_compile,
+    headers_are_of_nvrtcs_version_or_the_pair_is_named,
     nothing_of_ours_is_looked_for_in_the_current_folder,
     doctor_changes_nothing,
     quiet_is_silent_and_progress_is_not,

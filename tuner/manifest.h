@@ -42,7 +42,7 @@ typedef struct fa_compiled_with {
     const fa_template_text *header; /* by the names in which sources include them */
     int header_count;
     const char *const *option; /* of fa_compile_request */
-    int option_count;
+    int option_count, cuda_headers;
 } fa_compiled_with;
 int fa_templates_of(const char *folder, const fa_template_text *files, int count,
                     const fa_compiled_with *with, fa_templates **ret_templates, fa_diag *diag);

@@ -299,6 +299,7 @@ static int take_compiled_with(struct fa_spec_reading *r, fa_spec *spec)
     spec->includes = r->includes;
     r->includes = NULL;
     spec->with.header = fa_includes_files(spec->includes, &spec->with.header_count);
+    spec->with.cuda_headers = fa_includes_cuda(spec->includes);
     spec->with.option = spec->option;
     cJSON_ArrayForEach (option, fa_spec_member(r->json, "options")) {
         char *text = strdup(option->valuestring);

@@ -24,6 +24,7 @@
 enum {
     FILES_MAX = 3000,
     FOLDERS_MAX = 16,
+    CUDA_FOLDERS = 4,
     NAME_MAX_ = 300,
     FILE_BYTES_MAX = 4 << 20,
     ALL_BYTES_MAX = 48 << 20,   /* of one message to a compile worker */
@@ -43,8 +44,9 @@ struct fa_includes {
     const cJSON *json;         /* the specification, while it is read */
     char *folder[FOLDERS_MAX]; /* the specification's own first; folders that are searched */
     int folders;
-    char cuda[2][PATH_MAX];
+    char cuda[CUDA_FOLDERS][PATH_MAX];
     bool looked_for_cuda;
+    int cuda_version, cuda_read; /* of the folder, and of what was read from there */
     fa_template_text file[FILES_MAX];
     struct place place[FILES_MAX];
     int count, read; /* files whose own directives were read */
@@ -230,14 +232,23 @@ static int take_file(fa_includes *all, const char *folder, const char *written, 
     return add_file(all, name, text.data != NULL ? text.data : strdup(""), &place, ret_index, diag);
 }
 
+/* A toolkit's folder, with cub from CUDA 13 on in one of its own; packages of CUDA 12 have cub, and what mma.h includes, beside it. */
 static void look_for_cuda(fa_includes *all)
 {
-    char folder[PATH_MAX - 8];
+    static const char *const below[CUDA_FOLDERS] = {"/", "/cccl/", "/../../cuda_cccl/include/",
+                                                    "/../../cuda_nvcc/include/"};
+    fa_cuda_headers headers;
+    fa_cuda_headers_find(&headers);
     all->looked_for_cuda = true;
-    if (!fa_cuda_include(folder, sizeof folder))
-        return;
-    snprintf(all->cuda[0], sizeof all->cuda[0], "%s/", folder);
-    snprintf(all->cuda[1], sizeof all->cuda[1], "%s/cccl/", folder); /* from CUDA 13 on */
+    all->cuda_version = headers.version;
+    for (int i = 0; i < CUDA_FOLDERS && headers.folder[0] != 0; i++)
+        if (snprintf(all->cuda[i], PATH_MAX, "%s%s", headers.folder, below[i]) >= PATH_MAX)
+            all->cuda[i][0] = 0;
+}
+
+int fa_includes_cuda(const fa_includes *includes)
+{
+    return includes->cuda_read;
 }
 
 static int take_standard(fa_includes *all, const char *name, int *ret_index, fa_diag *diag)
@@ -279,8 +290,10 @@ static int find_file(fa_includes *all, int from, const char *written, bool quote
     *ret_index = -1;
     if (!all->looked_for_cuda)
         look_for_cuda(all);
-    for (int i = 0; i < 2 && rc == 0 && *ret_index < 0 && all->cuda[i][0] != 0; i++)
+    for (int i = 0; i < CUDA_FOLDERS && rc == 0 && *ret_index < 0 && all->cuda[i][0] != 0; i++)
         rc = take_file(all, all->cuda[i], name, name, false, ret_index, diag);
+    if (*ret_index >= 0)
+        all->cuda_read = all->cuda_version;
     return rc == 0 && *ret_index < 0 ? take_standard(all, name, ret_index, diag) : rc;
 }
 

@@ -97,6 +97,8 @@ int fa_includes_read(fa_includes *includes, const char *text, char **ret_text, f
 /* What was read so far: the author's files one behind the other, for a look; all of it; over all of it. */
 int fa_includes_own(const fa_includes *includes, fa_buf *ret_text);
 const fa_template_text *fa_includes_files(const fa_includes *includes, int *ret_count);
+int fa_includes_cuda(
+    const fa_includes *includes); /* of CUDA's own among them, as fa_compile_request has it */
 void fa_includes_hash(const fa_includes *includes, char ret_hash[FA_HASH_HEX]);
 
 /* ---- from a sentence to a line --------------------------------------------------------------*/

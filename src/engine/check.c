@@ -274,7 +274,8 @@ static int run_check(struct check *check, const fa_request *request)
     int rc;
     if ((rc = fa_target_resolve(check->tuner, request, &check->target, check->diag)) != 0 ||
         (rc = fa_tuner_families(check->tuner, check->diag)) != 0 ||
-        (rc = fa_nvrtc_locate(&nvrtc, check->diag)) != 0)
+        (rc = fa_compiler_choose(check->tuner->worker_path, check->target.gpu.sm, &nvrtc, NULL,
+                                 check->diag)) != 0)
         return rc;
     check->task = fa_task_for(check->tuner, &check->target.problem, &check->target.gpu);
     rc = add_all(check);

@@ -201,8 +201,8 @@ void fa_job_search_give_up(fa_job *job, int family);
 void fa_job_search_more(fa_job *job);
 
 /* ---- beginning, run and end (job_run.c) ---- */
-/* `request` must outlive the job. */
-int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag);
+/* `request` must outlive the job. sm: of the GPU; 0: not known yet. */
+int fa_job_new(fa_tuner *tuner, const fa_request *request, int sm, fa_job **ret_job, fa_diag *diag);
 void fa_job_free(fa_job **job);
 /* The data that the program gives for the proofs of a target: calls its function, which may take long and may tune. No lock
  * between processes is held, and `work` not meanwhile. Without a function NULL, or FA_ENOTSUP where the answer is its. */

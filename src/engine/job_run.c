@@ -54,7 +54,7 @@ static void tick(void *context)
     fa_job_emit(context, FA_EVENT_PROGRESS, NULL);
 }
 
-int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag)
+int fa_job_new(fa_tuner *tuner, const fa_request *request, int sm, fa_job **ret_job, fa_diag *diag)
 {
     fa_job *job = calloc(1, sizeof *job);
     if (job == NULL)
@@ -64,7 +64,7 @@ int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_
     job->started_ns = fa_clock_ns();
     job->measure.in_flight = FA_JOB_NOBODY;
     fa_job_compile_init(job);
-    int rc = fa_nvrtc_locate(&job->nvrtc, diag);
+    int rc = fa_compiler_choose(tuner->worker_path, sm, &job->nvrtc, NULL, diag);
     if (rc != 0)
         fa_job_free(&job);
     else

@@ -11,7 +11,7 @@
 #include "candidate.h"
 #include "hash.h"
 #include "manifest.h"
-#include "nvrtc.h"
+#include "compile_pool.h"
 #include "problem.h"
 #include "store.h"
 #include "stored.h"
@@ -155,7 +155,8 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_matches 
     fa_nvrtc_location nvrtc;
     struct readying r = {.tuner = tuner, .target = target, .nvrtc = nvrtc.identity, .plan = plan};
     int rc;
-    if ((rc = fa_nvrtc_locate(&nvrtc, diag)) != 0 || (rc = fa_tuner_families(tuner, diag)) != 0)
+    if ((rc = fa_compiler_choose(tuner->worker_path, target->gpu.sm, &nvrtc, NULL, diag)) != 0 ||
+        (rc = fa_tuner_families(tuner, diag)) != 0)
         return rc;
     rc = fa_store_trials_each(tuner->store, &target->scope, keep_trial, &r, diag);
     if (rc != 0)

@@ -45,7 +45,7 @@ static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *conf
     fa_job *job = NULL;
     plan.item[0].config = *config;
     *ret_end = (fa_answer){.size = sizeof(fa_answer)};
-    int rc = fa_job_new(tuner, &request, &job, diag);
+    int rc = fa_job_new(tuner, &request, target->gpu.sm, &job, diag);
     if (rc == 0)
         rc = fa_job_run(job, target, &plan, ret_end, diag);
     fa_job_free(&job);

@@ -66,7 +66,7 @@ static int run(fa_tuner *tuner, const fa_request *request, const fa_config *conf
     if (rc == 0 && !fa_store_is_read_only(tuner->store))
         rc = fa_request_wait(tuner, request, target.gpu.uuid, &gpu_lock, NULL, diag);
     if (rc == 0)
-        rc = fa_job_new(tuner, request, &job, diag);
+        rc = fa_job_new(tuner, request, target.gpu.sm, &job, diag);
     if (rc == 0)
         rc = fa_job_run(job, &target, &plan, ret_end, diag);
     fa_job_free(&job);

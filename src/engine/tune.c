@@ -31,7 +31,7 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
                           diag);
     for (;;) {
         if (rc == 0 && tuning->job == NULL)
-            rc = fa_job_new(tuner, tuning->request, &tuning->job, diag);
+            rc = fa_job_new(tuner, tuning->request, tuning->target.gpu.sm, &tuning->job, diag);
         if (rc != 0)
             return rc;
         bool few = plan.count > 0;
@@ -169,10 +169,15 @@ static int answer_request(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *dia
     fa_tuner *tuner = tuning->tuner;
     bool answered = false;
     if (sure_to_tune(tuner, tuning->request) &&
-        fa_job_new(tuner, tuning->request, &tuning->job, NULL) == 0)
+        fa_job_new(tuner, tuning->request, 0, &tuning->job, NULL) == 0)
         fa_job_compile_prestart(tuning->job);
     int rc = fa_target_resolve(tuner, tuning->request, &tuning->target, diag);
-    if (rc == 0 && tuning->job == NULL)
+    const bool begun = tuning->job != NULL;
+    if (rc == 0 && begun &&
+        100 * tuning->job->nvrtc.major + tuning->job->nvrtc.minor <
+            fa_nvrtc_since(tuning->target.gpu.sm))
+        fa_job_free(&tuning->job); /* another NVRTC may know the GPU */
+    if (rc == 0 && !begun)
         rc = look_up(tuning, &answered, diag);
     if (rc != 0)
         return rc;

@@ -279,6 +279,48 @@ static int refuse_option(const fa_nvrtc *nvrtc, const fa_compile_request *reques
                    nvrtc->minor, nvrtc->path, line);
 }
 
+/* The PyPI package of CUDA 12 and of 13 that has the header which this line misses; NULL: not one of CUDA's. */
+static const char *package_of(const char *line, int major)
+{
+    static const char found[] = "open source file \"";
+    static const char *const of[][3] = {
+        {"crt/", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-crt"},
+        {"cub/", "nvidia-cuda-cccl-cu12", "nvidia-cuda-cccl"},
+        {"thrust/", "nvidia-cuda-cccl-cu12", "nvidia-cuda-cccl"},
+        {"cuda/", "nvidia-cuda-cccl-cu12", "nvidia-cuda-cccl"},
+        {"cuda_", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"},
+        {"cuComplex", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"},
+        {"cooperative_groups", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"},
+        {"math_constants", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"},
+        {"mma.h", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"},
+    };
+    const char *name = strstr(line, found);
+    for (size_t i = 0; i < sizeof of / sizeof *of && name != NULL; i++)
+        if (strncmp(name + sizeof found - 1, of[i][0], strlen(of[i][0])) == 0)
+            return of[i][major == 12 ? 1 : 2];
+    return NULL;
+}
+
+/* A source failed: CUDA's headers, or a compiler that is too old for ours, may be why. */
+static int fail_source(const fa_nvrtc *nvrtc, const fa_compile_request *request, const char *line,
+                       fa_diag *diag)
+{
+    const int own = 1000 * nvrtc->major + 10 * nvrtc->minor, headers = request->cuda_headers;
+    const char *package = package_of(line, nvrtc->major);
+    char why[200] = "";
+    if (package != NULL)
+        snprintf(why, sizeof why,
+                 " (one of CUDA's: install %s==%d.%d.* from PyPI, or set CUDA_HOME)", package,
+                 nvrtc->major, nvrtc->minor);
+    else if (headers != 0 && headers != own)
+        snprintf(why, sizeof why, " (headers of CUDA %d.%d, read by NVRTC %d.%d)", headers / 1000,
+                 headers % 1000 / 10, nvrtc->major, nvrtc->minor);
+    else if (request->options == NULL && own < 12030 && strstr(line, "ptxas") != NULL)
+        snprintf(why, sizeof why, " (by NVRTC %d.%d; this family needs a newer one, up to 12.3)",
+                 nvrtc->major, nvrtc->minor);
+    return fa_fail(diag, FA_ECOMPILE, "%s%s", line[0] != 0 ? line : "NVRTC gives no reason", why);
+}
+
 static int compile_program(fa_nvrtc *nvrtc, program prog, const fa_compile_request *request,
                            fa_buf *ret_cubin, fa_buf *ret_log, fa_diag *diag)
 {
@@ -300,7 +342,7 @@ static int compile_program(fa_nvrtc *nvrtc, program prog, const fa_compile_reque
     if (result == RESULT_OUT_OF_MEMORY)
         return fa_fail(diag, FA_ENOMEM, "NVRTC ran out of memory");
     if (result == RESULT_COMPILATION)
-        return fa_fail(diag, FA_ECOMPILE, "%s", line[0] != 0 ? line : "NVRTC gives no reason");
+        return fail_source(nvrtc, request, line, diag);
     if (result != RESULT_OK)
         return fa_fail(diag, FA_ECOMPILE, "NVRTC failed with %s%s%s", nvrtc->error_text(result),
                        line[0] != 0 ? ": " : "", line);

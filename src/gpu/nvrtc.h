@@ -12,12 +12,6 @@
 
 typedef struct fa_nvrtc fa_nvrtc;
 
-/* Where NVRTC is, found without loading it. Search order: FA_TUNE_NVRTC (a directory), the
- * directory recorded at build time (the local wheel folder), the Python packages that this library is
- * installed among (PyTorch's own CUDA, nvidia-cuda-nvrtc), CUDA_HOME/CUDA_PATH lib64,
- * /usr/local/cuda*, the dynamic linker's cache. Never globs libnvrtc*. What an NVRTC makes is loaded by
- * drivers of its major version and newer: where the first that is found is too new for the driver here, the
- * first that is not is taken in its place, if there is one. */
 typedef struct fa_nvrtc_location {
     char library[4096];  /* absolute path of libnvrtc.so.13 (or .12) */
     char builtins[4096]; /* absolute path of libnvrtc-builtins.so.X.Y */
@@ -25,15 +19,43 @@ typedef struct fa_nvrtc_location {
     /* "13.0 <build-id of libnvrtc> <build-id of builtins>"; SHA-256 where a file has no build-id.
      * This, not nvrtcVersion, is what cubin keys are made of. */
     char identity[256];
-    /* the library that is too new for the driver here; "": there was none */
-    char passed_over[4096];
-    int driver_version;    /* that it is too new for */
 } fa_nvrtc_location;
-int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag);
 
-/* The folder of CUDA's own headers, absolute: beside that NVRTC, or else in CUDA_HOME or CUDA_PATH, among the Python
- * packages that this library is installed among, where NVRTC was at build time, in /usr/local/cuda. */
-bool fa_cuda_include(char *ret_folder, size_t size);
+/* What an NVRTC is to be good for. */
+typedef struct fa_nvrtc_judge {
+    int since; /* fa_nvrtc_since() of the GPU; 0: any version will do */
+    /* Whether it compiles; asked only where there are several. NULL: all are taken to. */
+    int (*try)(void *context, const fa_nvrtc_location *location, fa_diag *diag);
+    void *context;
+    fa_buf *passed; /* NULL, or gets a line for each that is there and was not taken for a reason */
+} fa_nvrtc_judge;
+
+/* The NVRTC to use, found without loading it. Search order: FA_TUNE_NVRTC (a directory; nothing else is then looked for), the
+ * directory recorded at build time (the local wheel folder), the Python packages that this library is
+ * installed among (PyTorch's own CUDA, nvidia-cuda-nvrtc), CUDA_HOME/CUDA_PATH lib64,
+ * /usr/local/cuda*, the dynamic linker's folders. Never globs libnvrtc*. What an NVRTC makes is loaded by
+ * drivers of its major version and newer. The first that suits driver and GPU and compiles is taken, else the first that
+ * compiles. */
+int fa_nvrtc_choose(const fa_nvrtc_judge *judge, fa_nvrtc_location *ret_location, fa_diag *diag);
+int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag); /* for any GPU, untried */
+/* The first version that knows the SM and what our kernels for it use, as 100 * major + minor; 0: every one does. */
+int fa_nvrtc_since(int sm);
+/* How to get one that the driver here goes with. */
+const char *fa_nvrtc_advice(void);
+
+typedef struct fa_cuda_headers {
+    char folder[4096]; /* absolute; "": there are none */
+    int version;       /* 13000 for CUDA 13.0; 0: it cannot be told */
+    enum {
+        FA_HEADERS_NONE,
+        FA_HEADERS_OTHER,
+        FA_HEADERS_SAME_MAJOR,
+        FA_HEADERS_SAME
+    } fit; /* with NVRTC; the best is taken */
+} fa_cuda_headers;
+/* Looks beside the NVRTC that fa_nvrtc_locate() finds, in CUDA_HOME and CUDA_PATH, among the Python packages that this
+ * library is installed among, where NVRTC was at build time, in /usr/local/cuda* and /usr. */
+void fa_cuda_headers_find(fa_cuda_headers *ret_headers);
 
 /* dlopens the builtins by absolute path first, then the library. */
 int fa_nvrtc_open(const fa_nvrtc_location *location, fa_nvrtc **ret_nvrtc, fa_diag *diag);
@@ -57,6 +79,7 @@ typedef struct fa_compile_request {
      * one of ours, which need less than all of the language. */
     const char *const *options;
     int option_count;
+    int cuda_headers; /* the version of CUDA's own among the headers: 13000 for 13.0; 0: none are, or it is not known */
 } fa_compile_request;
 
 /* Whether this option may come from outside: of the language and of the code, none that names a file. */

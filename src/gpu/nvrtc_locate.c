@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where NVRTC is and which build it is, without loading it.
+ * Where NVRTC is, which build it is, and which of several is taken, without loading it.
  *
- * Workload: once per process. Files are opened read-only; only ELF headers, notes and the dynamic
- * linker's cache are read, and each of them may be damaged: every offset is checked.
+ * Workload: once a tune. Of a library the first and the last page are read, and all of it only where neither has a build-id.
  *
  * Only the two exact name patterns libnvrtc.so.MAJOR and libnvrtc-builtins.so.MAJOR.MINOR count.
  * Packages carry libnvrtc.alt beside them, which is built for a 4-byte long.
@@ -21,6 +20,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,15 +28,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_LIBRARY_BYTES = 1 << 30, MAX_CACHE_BYTES = 64 << 20 };
+enum { MAX_LIBRARY_BYTES = 1 << 30, FOUND_MAX = 16, PAGE = 4096 };
 
-/* ---- the build-id of a library, without loading it -------------------------------------------*/
-/* Reads ELF notes with pread: the libraries are 100 MB, the note is 36 bytes near the start.
- *
- * Invariants: sizes out of the file bound nothing but a read into a fixed buffer; a damaged file
- * gives a sentence or "no build-id", never a read outside that buffer. */
-enum { MAX_PROGRAM_HEADERS = 256, MIN_ID = 8, MAX_ID = 32 };
-
+/* ---- identity --------------------------------------------------------------------------------*/
 #if defined(__x86_64__)
 enum { OWN_MACHINE = EM_X86_64 };
 #elif defined(__aarch64__)
@@ -45,268 +39,51 @@ enum { OWN_MACHINE = EM_AARCH64 };
 #error "fa-tune runs on x86-64 and aarch64, where NVRTC exists"
 #endif
 
-/* Walks a note segment: {u32 name size, u32 data size, u32 type, name, data}, padded to 4. */
-static bool build_id_in(const unsigned char *notes, size_t size, char ret_hex[FA_HASH_HEX])
+/* A note is {u32 name size, u32 data size, u32 type, name, data}. */
+static bool build_id_in(const unsigned char *page, size_t size, char ret_hex[FA_HASH_HEX])
 {
-    for (size_t at = 0; size - at >= sizeof(Elf64_Nhdr);) {
-        Elf64_Nhdr note;
-        memcpy(&note, notes + at, sizeof note);
-        at += sizeof note;
-        uint64_t name = ((uint64_t)note.n_namesz + 3) & ~(uint64_t)3;
-        uint64_t data = ((uint64_t)note.n_descsz + 3) & ~(uint64_t)3;
-        if (name + data > size - at)
-            return false;
-        const unsigned char *id = notes + at + name;
-        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
-            memcmp(notes + at, "GNU", 4) == 0 && note.n_descsz >= MIN_ID &&
-            note.n_descsz <= MAX_ID) {
-            for (size_t i = 0; i < note.n_descsz; i++)
-                snprintf(ret_hex + 2 * i, 3, "%02x", id[i]);
-            return true;
-        }
-        at += (size_t)(name + data);
+    static const unsigned char owner[] = {4, 0, 0, 0}, type[] = "\3\0\0\0GNU";
+    for (size_t at = 0; at + 20 <= size; at += 4) {
+        const size_t id = page[at + 4];
+        if (memcmp(page + at, owner, 4) != 0 || memcmp(page + at + 8, type, 8) != 0 || id < 8 ||
+            id > 32 || at + 16 + id > size)
+            continue;
+        for (size_t i = 0; i < id; i++)
+            snprintf(ret_hex + 2 * i, 3, "%02x", page[at + 16 + i]);
+        return true;
     }
     return false;
 }
 
+/* Linkers put the build-id behind the headers; patchelf, which made some wheels, moves it to the end and leaves the program header as
+ * it was. FA_ENOTFOUND: neither (no sentence). */
 static int find_build_id(int fd, const char *path, char ret_hex[FA_HASH_HEX], fa_diag *diag)
 {
-    Elf64_Ehdr header;
-    if (fa_read_at(fd, &header, sizeof header, 0) != 0 ||
-        memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
+    union {
+        Elf64_Ehdr header;
+        unsigned char byte[PAGE];
+    } page = {.byte = {0}};
+    ssize_t size = pread(fd, page.byte, PAGE, 0);
+    if (size < (ssize_t)sizeof page.header || memcmp(page.header.e_ident, ELFMAG, SELFMAG) != 0)
         return fa_fail(diag, FA_ENONVRTC, "%s is not a shared library", path);
-    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != OWN_MACHINE)
+    if (page.header.e_ident[EI_CLASS] != ELFCLASS64 || page.header.e_machine != OWN_MACHINE)
         return fa_fail(diag, FA_ENONVRTC, "%s is built for another architecture (ELF machine %u)",
-                       path, header.e_machine);
-    if (header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum > MAX_PROGRAM_HEADERS)
-        return FA_ENOTFOUND;
-    for (uint64_t i = 0; i < header.e_phnum; i++) {
-        Elf64_Phdr segment;
-        unsigned char notes[4096];
-        if (header.e_phoff > INT64_MAX / 2 ||
-            fa_read_at(fd, &segment, sizeof segment, header.e_phoff + i * sizeof segment) != 0)
-            return FA_ENOTFOUND;
-        if (segment.p_type == PT_NOTE && segment.p_filesz <= sizeof notes &&
-            fa_read_at(fd, notes, (size_t)segment.p_filesz, segment.p_offset) == 0 &&
-            build_id_in(notes, (size_t)segment.p_filesz, ret_hex))
-            return 0;
-    }
-    return FA_ENOTFOUND;
+                       path, page.header.e_machine);
+    if (build_id_in(page.byte, (size_t)size, ret_hex))
+        return 0;
+    off_t end = lseek(fd, 0, SEEK_END), from = end > PAGE ? (end - PAGE + 3) / 4 * 4 : 0;
+    size = pread(fd, page.byte, PAGE, from);
+    return size > 0 && build_id_in(page.byte, (size_t)size, ret_hex) ? 0 : FA_ENOTFOUND;
 }
 
-/* As lower-case hex. FA_ENOTFOUND: a good ELF file without a build-id of 8 to 32 bytes (no sentence); FA_ENONVRTC:
- * unreadable, not ELF, or for another architecture. */
-static int elf_build_id(const char *path, char ret_hex[FA_HASH_HEX], fa_diag *diag)
+/* Build-id in lower-case hex, or the hash of the whole file. */
+static int file_identity(const char *path, char ret_text[FA_HASH_HEX], fa_diag *diag)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return fa_fail(diag, FA_ENONVRTC, "cannot open %s: %s", path, strerror(errno));
-    int rc = find_build_id(fd, path, ret_hex, diag);
+    int rc = find_build_id(fd, path, ret_text, diag);
     close(fd);
-    return rc;
-}
-
-/* ---- places ---------------------------------------------------------------------------------*/
-/* Newest first. */
-static const int majors[] = {13, 12};
-enum { NEWEST = 13 };
-
-/* What is looked for, and what was found. */
-typedef struct search {
-    int newest; /* major version */
-    fa_nvrtc_location found;
-} search;
-
-/* Where packages put the library below the directory that a person would name. */
-static const char *const layouts[] = {
-    "",                          /* the directory itself */
-    "/lib64",                    /* CUDA toolkit */
-    "/lib",                      /* conda */
-    "/targets/x86_64-linux/lib", /* CUDA toolkit, cross layout */
-    "/targets/sbsa-linux/lib",
-    "/nvidia/cu13/lib", /* Python wheels: site-packages */
-    "/cu13/lib",
-    "/nvidia/cuda_nvrtc/lib",
-};
-
-/* "libnvrtc-builtins.so.13.0" -> 13, 0; false for any other name. */
-static bool parse_builtins(const char *name, int *ret_major, int *ret_minor)
-{
-    int end = 0;
-    return sscanf(name, "libnvrtc-builtins.so.%2d.%2d%n", ret_major, ret_minor, &end) == 2 &&
-           name[end] == 0 && *ret_major >= 0 && *ret_minor >= 0 && strchr(name, '+') == NULL;
-}
-
-/* The minor version when the link libnvrtc.so.MAJOR leads to libnvrtc.so.MAJOR.MINOR.PATCH;
- * -1 otherwise. */
-static int linked_minor(const char *library, int major)
-{
-    char target[PATH_MAX];
-    if (realpath(library, target) == NULL)
-        return -1;
-    const char *name = strrchr(target, '/');
-    int file_major, minor;
-    if (name == NULL || sscanf(name, "/libnvrtc.so.%2d.%2d", &file_major, &minor) != 2)
-        return -1;
-    return file_major == major ? minor : -1;
-}
-
-/* The builtins of the library: those of its own version where its name tells it, else the newest
- * of the same major. */
-static bool find_builtins(const char *directory, int major, int wanted_minor, int *ret_minor)
-{
-    DIR *dir = opendir(directory);
-    if (dir == NULL)
-        return false;
-    int best = -1;
-    bool exact = false;
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        int file_major, minor;
-        if (!parse_builtins(entry->d_name, &file_major, &minor) || file_major != major)
-            continue;
-        exact = exact || minor == wanted_minor;
-        best = minor > best ? minor : best;
-    }
-    closedir(dir);
-    if (exact)
-        best = wanted_minor;
-    if (best < 0)
-        return false;
-    *ret_minor = best;
-    return true;
-}
-
-static bool regular(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, R_OK) == 0;
-}
-
-/* Looks in one directory, which is made absolute. */
-static bool look_in(const char *directory, search *ret)
-{
-    char absolute[PATH_MAX];
-    if (realpath(directory, absolute) == NULL)
-        return false;
-    for (size_t i = 0; i < sizeof majors / sizeof *majors; i++) {
-        fa_nvrtc_location found = {.major = majors[i]};
-        if (majors[i] > ret->newest)
-            continue;
-        int n = snprintf(found.library, sizeof found.library, "%s/libnvrtc.so.%d", absolute,
-                         found.major);
-        if (n < 0 || (size_t)n >= sizeof found.library || !regular(found.library))
-            continue;
-        if (!find_builtins(absolute, found.major, linked_minor(found.library, found.major),
-                           &found.minor))
-            continue;
-        n = snprintf(found.builtins, sizeof found.builtins, "%s/libnvrtc-builtins.so.%d.%d",
-                     absolute, found.major, found.minor);
-        if (n < 0 || (size_t)n >= sizeof found.builtins || !regular(found.builtins))
-            continue;
-        ret->found = found;
-        return true;
-    }
-    return false;
-}
-
-static bool look_below(const char *root, search *ret)
-{
-    if (root == NULL || root[0] == 0)
-        return false;
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        char directory[PATH_MAX];
-        int n = snprintf(directory, sizeof directory, "%s%s", root, layouts[i]);
-        if (n > 0 && (size_t)n < sizeof directory && look_in(directory, ret))
-            return true;
-    }
-    return false;
-}
-
-/* Python packages beside the one that this library is in: SITE/fa_tune/_native/libfa_tune.so. */
-static bool look_in_site_packages(search *ret)
-{
-    static const char *const packages[] = {"%s/../../nvidia/cu13/lib",
-                                           "%s/../../nvidia/cuda_nvrtc/lib"};
-    char here[PATH_MAX - 64], directory[PATH_MAX];
-    fa_own_directory(here, sizeof here);
-    for (size_t i = 0; i < sizeof packages / sizeof *packages && here[0] != 0; i++) {
-        snprintf(directory, sizeof directory, packages[i], here);
-        if (look_in(directory, ret))
-            return true;
-    }
-    return false;
-}
-
-static int is_cuda_folder(const struct dirent *entry)
-{
-    return strncmp(entry->d_name, "cuda", 4) == 0;
-}
-
-/* /usr/local/cuda first (the administrator's choice), then cuda-13.1, cuda-13.0, … */
-static bool look_in_usr_local(search *ret)
-{
-    if (look_below("/usr/local/cuda", ret))
-        return true;
-    struct dirent **entries;
-    int count = scandir("/usr/local", &entries, is_cuda_folder, versionsort);
-    bool found = false;
-    for (int i = count - 1; i >= 0; i--) {
-        char directory[PATH_MAX];
-        snprintf(directory, sizeof directory, "/usr/local/%s", entries[i]->d_name);
-        found = found || look_below(directory, ret);
-        free(entries[i]);
-    }
-    if (count >= 0)
-        free(entries);
-    return found;
-}
-
-/* The dynamic linker's cache, format 1.1 of glibc (dl-cache.h): a header of 48 bytes with the
- * entry count at 20, entries of 24 bytes {i32 flags, u32 key, u32 value, u32 os, u64 hwcap}, all
- * offsets from the start of the file. An older format may precede it; then the header is found by
- * its magic. Entries for another architecture are refused by elf_build_id. */
-static bool look_in_cache(search *ret)
-{
-    static const char magic[] = "glibc-ld.so.cache1.1";
-    fa_buf cache;
-    if (fa_buf_read_file(&cache, "/etc/ld.so.cache", MAX_CACHE_BYTES) != 0)
-        return false;
-    bool found = false;
-    const char *start =
-        cache.size == 0 ? NULL : memmem(cache.data, cache.size, magic, sizeof magic - 1);
-    size_t size = start == NULL ? 0 : cache.size - (size_t)(start - cache.data);
-    uint32_t count = 0;
-    if (size >= 48)
-        memcpy(&count, start + 20, sizeof count);
-    for (size_t m = 0; m < sizeof majors / sizeof *majors && !found; m++) {
-        char wanted[32];
-        if (majors[m] > ret->newest)
-            continue;
-        snprintf(wanted, sizeof wanted, "libnvrtc.so.%d", majors[m]);
-        for (size_t i = 0; i < count && size >= 48 + (i + 1) * 24 && !found; i++) {
-            uint32_t key, value;
-            memcpy(&key, start + 48 + i * 24 + 4, sizeof key);
-            memcpy(&value, start + 48 + i * 24 + 8, sizeof value);
-            /* The buffer ends with a NUL of its own, so strings inside it always end. */
-            if (key >= size || value >= size || strcmp(start + key, wanted) != 0)
-                continue;
-            char directory[PATH_MAX];
-            int n = snprintf(directory, sizeof directory, "%s", start + value);
-            char *slash = strrchr(directory, '/');
-            if (n < 0 || (size_t)n >= sizeof directory || slash == NULL || slash == directory)
-                continue;
-            *slash = 0;
-            found = look_in(directory, ret);
-        }
-    }
-    fa_buf_free(&cache);
-    return found;
-}
-
-/* Build-id in hex, or the hash of the whole file. */
-static int file_identity(const char *path, char ret_text[FA_HASH_HEX], fa_diag *diag)
-{
-    int rc = elf_build_id(path, ret_text, diag);
     if (rc != FA_ENOTFOUND)
         return rc;
     fa_buf bytes;
@@ -323,100 +100,277 @@ static int identify(fa_nvrtc_location *location, fa_diag *diag)
     int rc = file_identity(location->library, library, diag);
     if (rc == 0)
         rc = file_identity(location->builtins, builtins, diag);
-    if (rc != 0)
-        return rc;
-    snprintf(location->identity, sizeof location->identity, "%d.%d %s %s", location->major,
-             location->minor, library, builtins);
-    return 0;
+    if (rc == 0)
+        snprintf(location->identity, sizeof location->identity, "%d.%d %s %s", location->major,
+                 location->minor, library, builtins);
+    return rc;
+}
+
+/* ---- places ----------------------------------------------------------------------------------*/
+/* All that there are, in the order in which they are looked for. */
+struct found {
+    int count;
+    struct candidate {
+        fa_nvrtc_location location;
+        char why[300]; /* it is passed over; "": it is not */
+    } at[FOUND_MAX];
+};
+
+/* "libnvrtc-builtins.so.13.0" -> 13, 0; false for any other name. */
+static bool parse_builtins(const char *name, int *ret_major, int *ret_minor)
+{
+    int end = 0;
+    return sscanf(name, "libnvrtc-builtins.so.%2d.%2d%n", ret_major, ret_minor, &end) == 2 &&
+           name[end] == 0 && *ret_major >= 0 && *ret_minor >= 0 && strchr(name, '+') == NULL;
+}
+
+/* The minor version when the link libnvrtc.so.MAJOR leads to libnvrtc.so.MAJOR.MINOR.PATCH;
+ * -1 otherwise. */
+static int linked_minor(const char *library, int major)
+{
+    char target[PATH_MAX];
+    int file_major, minor;
+    if (realpath(library, target) == NULL ||
+        sscanf(strrchr(target, '/'), "/libnvrtc.so.%2d.%2d", &file_major, &minor) != 2)
+        return -1;
+    return file_major == major ? minor : -1;
+}
+
+/* The builtins of the library: those of its own version where its name tells it, else the newest
+ * of the same major; -1: there are none. */
+static int find_builtins(const char *directory, int major, int wanted_minor)
+{
+    DIR *dir = opendir(directory);
+    int best = -1;
+    bool exact = false;
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        int file_major, minor;
+        if (!parse_builtins(entry->d_name, &file_major, &minor) || file_major != major)
+            continue;
+        exact = exact || minor == wanted_minor;
+        best = minor > best ? minor : best;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return exact ? wanted_minor : best;
+}
+
+static bool regular(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, R_OK) == 0;
+}
+
+static bool is_there(const struct found *all, const char *library)
+{
+    for (int i = 0; i < all->count; i++)
+        if (strcmp(all->at[i].location.library, library) == 0)
+            return true;
+    return false;
+}
+
+/* Adds what lies in a directory, which is made absolute: the newest first. */
+static void look_in(const char *directory, struct found *all)
+{
+    char absolute[PATH_MAX];
+    if (realpath(directory, absolute) == NULL || strlen(absolute) > PATH_MAX - 64)
+        return;
+    for (int major = 13; major >= 12 && all->count < FOUND_MAX; major--) {
+        fa_nvrtc_location *location = &all->at[all->count].location;
+        *location = (fa_nvrtc_location){.major = major};
+        snprintf(location->library, sizeof location->library, "%.4000s/libnvrtc.so.%d", absolute,
+                 major);
+        if (!regular(location->library) || is_there(all, location->library))
+            continue;
+        location->minor = find_builtins(absolute, major, linked_minor(location->library, major));
+        snprintf(location->builtins, sizeof location->builtins,
+                 "%.4000s/libnvrtc-builtins.so.%d.%d", absolute, major, location->minor);
+        all->count += regular(location->builtins);
+    }
+}
+
+/* Where packages put the library below the directory that a person would name. */
+static void look_below(const char *root, struct found *all)
+{
+    static const char *const layouts[] = {
+        "",                          /* the directory itself */
+        "/lib64",                    /* CUDA toolkit */
+        "/lib",                      /* conda */
+        "/targets/x86_64-linux/lib", /* CUDA toolkit, cross layout */
+        "/targets/sbsa-linux/lib",
+        "/nvidia/cu13/lib", /* Python wheels: site-packages */
+        "/cu13/lib",
+        "/nvidia/cuda_nvrtc/lib",
+    };
+    char directory[PATH_MAX];
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts && root != NULL && root[0] != 0; i++)
+        if (snprintf(directory, sizeof directory, "%s%s", root, layouts[i]) < PATH_MAX)
+            look_in(directory, all);
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    return strverscmp(*(char *const *)b, *(char *const *)a);
+}
+
+/* Every folder of a pattern, the newest version first. */
+static void look_below_each(const char *pattern, struct found *all)
+{
+    glob_t folders;
+    if (glob(pattern, GLOB_NOSORT, NULL, &folders) == 0) {
+        qsort(folders.gl_pathv, folders.gl_pathc, sizeof *folders.gl_pathv, newest_first);
+        for (size_t i = 0; i < folders.gl_pathc; i++)
+            look_below(folders.gl_pathv[i], all);
+    }
+    globfree(&folders);
+}
+
+/* Where the dynamic linker looks: the folders of its configuration, and those it always knows. */
+static void look_where_the_linker_does(struct found *all)
+{
+    glob_t files;
+    if (glob("/etc/ld.so.conf.d/*.conf", 0, NULL, &files) == 0)
+        for (size_t i = 0; i < files.gl_pathc; i++) {
+            fa_buf text;
+            if (fa_buf_read_file(&text, files.gl_pathv[i], 1 << 16) != 0)
+                continue;
+            char *rest = NULL;
+            for (char *line = text.size != 0 ? strtok_r(text.data, "\n", &rest) : NULL;
+                 line != NULL; line = strtok_r(NULL, "\n", &rest))
+                if (line[0] == '/')
+                    look_in(line, all);
+            fa_buf_free(&text);
+        }
+    globfree(&files);
+    look_in("/usr/lib64", all);
+    look_in("/usr/lib", all);
 }
 
 /* A person's own choice is taken or refused, never silently replaced by another place. */
-static bool look_everywhere(const char *named, search *ret)
+static void look_everywhere(struct found *all)
 {
-    if (named != NULL && named[0] != 0)
-        return look_below(named, ret);
-    return look_below(FA_TUNE_NVRTC_DIR, ret) || look_in_site_packages(ret) ||
-           look_below(getenv("CUDA_HOME"), ret) || look_below(getenv("CUDA_PATH"), ret) ||
-           look_in_usr_local(ret) || look_in_cache(ret);
+    /* Beside this library, SITE/fa_tune/_native/libfa_tune.so: Python packages, and conda's PREFIX/lib. */
+    static const char *const packages[] = {"/../../nvidia/cu13/lib", "/../../nvidia/cuda_nvrtc/lib",
+                                           "/../../../.."};
+    const char *named = getenv("FA_TUNE_NVRTC");
+    char here[PATH_MAX - 64], directory[PATH_MAX];
+    if (named != NULL && named[0] != 0) {
+        look_below(named, all);
+        return;
+    }
+    look_below(FA_TUNE_NVRTC_DIR, all);
+    fa_own_directory(here, sizeof here);
+    for (size_t i = 0; i < sizeof packages / sizeof *packages && here[0] != 0; i++) {
+        snprintf(directory, sizeof directory, "%s%s", here, packages[i]);
+        look_in(directory, all);
+    }
+    look_below(getenv("CUDA_HOME"), all);
+    look_below(getenv("CUDA_PATH"), all);
+    look_below("/usr/local/cuda", all); /* the administrator's choice */
+    look_below_each("/usr/local/cuda-*", all);
+    look_where_the_linker_does(all);
 }
 
-/* The driver is asked only where the answer may matter: every driver that is served loads what NVRTC 12
- * makes. */
-static void prefer_loadable(const char *named, fa_nvrtc_location *location)
+/* ---- the choice ------------------------------------------------------------------------------*/
+int fa_nvrtc_since(int sm)
 {
-    if (location->major <= majors[sizeof majors / sizeof *majors - 1])
-        return;
-    int driver = fa_driver_peek_version();
-    search older = {.newest = driver / 1000};
-    if (driver == 0 || driver / 1000 >= location->major || !look_everywhere(named, &older))
-        return;
-    memcpy(older.found.passed_over, location->library, sizeof older.found.passed_over);
-    older.found.driver_version = driver;
-    *location = older.found;
+    static const struct {
+        int sm, since;
+    } known[] = {{90, 1203},  {100, 1208}, {101, 1208}, {120, 1208}, {103, 1209},
+                 {121, 1209}, {88, 1300},  {110, 1300}, {107, 1304}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].sm == sm)
+            return known[i].since;
+    return 0;
+}
+
+const char *fa_nvrtc_advice(void)
+{
+    const int driver = fa_driver_peek_version();
+    return driver != 0 && driver < 13000
+               ? "install the CUDA 12 toolkit, or the Python package nvidia-cuda-nvrtc-cu12 (pip install "
+                 "'fa-tune[nvrtc12]' beside the wheel), or set FA_TUNE_NVRTC to the directory that holds it"
+               : "install the CUDA toolkit, or the Python package nvidia-cuda-nvrtc (pip install "
+                 "'fa-tune[nvrtc]' beside the wheel), or set FA_TUNE_NVRTC to the directory that holds it";
+}
+
+static int none_found(fa_diag *diag)
+{
+    const char *named = getenv("FA_TUNE_NVRTC");
+    if (named != NULL && named[0] != 0)
+        return fa_fail(diag, FA_ENONVRTC,
+                       "FA_TUNE_NVRTC names %s, which holds no libnvrtc.so.13 or .12 with its "
+                       "libnvrtc-builtins.so: name the directory of both",
+                       named);
+    return fa_fail(diag, FA_ENONVRTC,
+                   "NVRTC (libnvrtc.so.13 or .12 with its builtins) was not found: %s",
+                   fa_nvrtc_advice());
+}
+
+/* Whether a driver loads what it makes, and it knows the GPU; else says why. */
+static bool suits(struct candidate *candidate, int driver, int since)
+{
+    const fa_nvrtc_location *nvrtc = &candidate->location;
+    candidate->why[0] = 0;
+    if (driver != 0 && driver / 1000 < nvrtc->major)
+        snprintf(candidate->why, sizeof candidate->why, "the driver knows CUDA %d.%d only",
+                 driver / 1000, driver % 1000 / 10);
+    else if (100 * nvrtc->major + nvrtc->minor < since)
+        snprintf(candidate->why, sizeof candidate->why, "the GPU needs NVRTC %d.%d or newer",
+                 since / 100, since % 100);
+    return candidate->why[0] == 0;
+}
+
+/* The first that suits and works, else the first that works. */
+static struct candidate *choose(struct found *all, const fa_nvrtc_judge *judge, fa_diag *diag)
+{
+    bool newer = false, tried[FOUND_MAX] = {false};
+    fa_diag own;
+    int rc = 0;
+    for (int i = 0; i < all->count; i++)
+        newer = newer || all->at[i].location.major > 12;
+    /* The driver is asked only where the answer may matter: every driver that is served loads what NVRTC 12 makes. */
+    const int driver = newer ? fa_driver_peek_version() : 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < all->count; i++) {
+            struct candidate *one = &all->at[i];
+            if (tried[i] || (pass == 0 && !suits(one, driver, judge->since)))
+                continue;
+            tried[i] = true;
+            int is = identify(&one->location, &own);
+            if (is == 0 && judge->try != NULL && all->count > 1)
+                is = judge->try(judge->context, &one->location, &own);
+            if (is == 0)
+                return one;
+            snprintf(one->why, sizeof one->why, "%.299s", own.text);
+            if (rc == 0)
+                rc = fa_fail(diag, is, "%s", own.text);
+        }
+    return NULL;
+}
+
+int fa_nvrtc_choose(const fa_nvrtc_judge *judge, fa_nvrtc_location *ret_location, fa_diag *diag)
+{
+    int rc = fa_descriptors_check(diag); /* without one nothing would be found */
+    if (rc != 0)
+        return rc;
+    struct found *all = calloc(1, sizeof *all);
+    if (all == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory looking for NVRTC");
+    look_everywhere(all);
+    const struct candidate *chosen = choose(all, judge, diag);
+    if (chosen != NULL)
+        *ret_location = chosen->location;
+    else
+        rc = all->count == 0 ? none_found(diag) : FA_ENONVRTC;
+    for (int i = 0; i < all->count && judge->passed != NULL; i++)
+        if (&all->at[i] != chosen && all->at[i].why[0] != 0)
+            fa_buf_printf(judge->passed, "%s: %s\n", all->at[i].location.library, all->at[i].why);
+    free(all);
+    return rc;
 }
 
 int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag)
 {
-    const char *named = getenv("FA_TUNE_NVRTC");
-    search all = {.newest = NEWEST};
-    int rc = fa_descriptors_check(diag); /* without one nothing would be found */
-    if (rc != 0)
-        return rc;
-    if (!look_everywhere(named, &all))
-        return named != NULL && named[0] != 0
-                   ? fa_fail(
-                         diag, FA_ENONVRTC,
-                         "FA_TUNE_NVRTC names %s, which holds no libnvrtc.so.13 or .12 with its "
-                         "libnvrtc-builtins.so: name the directory of both",
-                         named)
-                   : fa_fail(
-                         diag, FA_ENONVRTC,
-                         "NVRTC (libnvrtc.so.13 or .12 with its builtins) was not found: install the "
-                         "CUDA toolkit, or the Python package nvidia-cuda-nvrtc (pip install "
-                         "'fa-tune[nvrtc]' beside the wheel), or set FA_TUNE_NVRTC to the directory "
-                         "that holds it");
-    prefer_loadable(named, &all.found);
-    rc = identify(&all.found, diag);
-    if (rc != 0)
-        return rc;
-    *ret_location = all.found;
-    return 0;
-}
-
-/* ---- CUDA's own headers ---------------------------------------------------------------------*/
-static bool has_headers(const char *root, const char *below, char *ret_folder, size_t size)
-{
-    char path[PATH_MAX], folder[PATH_MAX];
-    if (root == NULL || root[0] == 0 ||
-        snprintf(path, sizeof path, "%s%s", root, below) >= (int)sizeof path ||
-        realpath(path, folder) == NULL ||
-        snprintf(path, sizeof path, "%s/cuda_fp16.h", folder) >= (int)sizeof path || !regular(path))
-        return false;
-    return snprintf(ret_folder, size, "%s", folder) < (int)size;
-}
-
-bool fa_cuda_include(char *ret_folder, size_t size)
-{
-    const char *named = getenv("FA_TUNE_NVRTC");
-    search all = {.newest = NEWEST};
-    char here[PATH_MAX - 64], beside[PATH_MAX] = "";
-    fa_own_directory(here, sizeof here);
-    if (look_everywhere(named, &all)) {
-        prefer_loadable(named, &all.found);
-        snprintf(beside, sizeof beside, "%s", all.found.library);
-        *strrchr(beside, '/') = 0;
-    }
-    const char *const places[][2] = {
-        {beside, "/../include"},                 /* of a toolkit, and of packages of CUDA 13 */
-        {beside, "/../../cuda_runtime/include"}, /* of CUDA 12's */
-        {getenv("CUDA_HOME"), "/include"},
-        {getenv("CUDA_PATH"), "/include"},
-        {here, "/../../nvidia/cu13/include"},
-        {here, "/../../nvidia/cuda_runtime/include"},
-        {FA_TUNE_NVRTC_DIR, "/../include"},
-        {"/usr/local/cuda", "/include"}};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (has_headers(places[i][0], places[i][1], ret_folder, size))
-            return true;
-    return false;
+    return fa_nvrtc_choose(&(fa_nvrtc_judge){.since = 0}, ret_location, diag);
 }

@@ -667,6 +667,16 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
     return rc;
 }
 
+/* The SM that needs the newest NVRTC. */
+static int newest_sm(const struct making *making)
+{
+    int sm = 0;
+    for (int32_t i = 0; i < making->records.count; i++)
+        if (fa_nvrtc_since(making->answer[i].gpu.sm) > fa_nvrtc_since(sm))
+            sm = making->answer[i].gpu.sm;
+    return sm;
+}
+
 static int make_records(struct making *making, const fa_records_options *options, fa_diag *diag)
 {
     size_t count = (size_t)making->records.count;
@@ -677,7 +687,8 @@ static int make_records(struct making *making, const fa_records_options *options
         return fa_fail(diag, FA_ENOMEM, "out of memory for %zu records", count);
     int rc;
     if ((rc = fa_tuner_families(making->tuner, diag)) != 0 ||
-        (rc = fa_nvrtc_locate(&making->nvrtc, diag)) != 0 ||
+        (rc = fa_compiler_choose(making->tuner->worker_path, newest_sm(making), &making->nvrtc,
+                                 NULL, diag)) != 0 ||
         (rc = fa_portable_new(&making->part, diag)) != 0)
         return rc;
     render_all(making);

@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -33,7 +34,8 @@ struct doctor {
     fa_gpu gpu; /* device 0, when there is one */
     bool has_gpu;
     fa_nvrtc_location nvrtc;
-    bool has_nvrtc;
+    bool has_nvrtc, worker_is_fit;
+    fa_diag worker; /* its path, or what is wrong with it */
 };
 
 static void report(struct doctor *d, fa_check_level level, const char *name, const char *advice,
@@ -95,49 +97,87 @@ static void check_gpu(struct doctor *d)
     }
 }
 
-static void check_nvrtc(struct doctor *d)
+/* What is here and was not taken, a line each. */
+static void report_passed_over(struct doctor *d, const fa_buf *passed)
 {
+    char *rest = NULL, *copy = passed->size != 0 ? strdup(passed->data) : NULL;
+    for (char *line = copy != NULL ? strtok_r(copy, "\n", &rest) : NULL; line != NULL;
+         line = strtok_r(NULL, "\n", &rest))
+        report(d, FA_CHECK_OK, "nvrtc", "", "passed over: %.400s", line);
+    free(copy);
+}
+
+/* Finds NVRTC, and has a worker compile a small kernel with it. A worker that cannot even say that there is no NVRTC is at fault
+ * itself. */
+static void check_compiler(struct doctor *d)
+{
+    static const fa_nvrtc_location none = {.library = "/none", .builtins = "/none"};
     fa_diag diag;
-    fa_nvrtc *nvrtc = NULL;
-    int major, minor, sms[64];
-    int rc = fa_nvrtc_locate(&d->nvrtc, &diag);
-    if (rc == 0)
-        rc = fa_nvrtc_open(&d->nvrtc, &nvrtc, &diag);
-    if (rc == 0)
-        rc = fa_nvrtc_version(nvrtc, &major, &minor, &diag);
-    if (rc != 0) {
-        report(
-            d, FA_CHECK_FAIL, "nvrtc",
-            "install CUDA 13, or the PyPI wheel nvidia-cuda-nvrtc (pip install 'fa-tune[nvrtc]' beside "
-            "our own wheel; else set FA_TUNE_NVRTC to its lib directory)",
-            "%s", diag.text);
-    } else {
-        int count = fa_nvrtc_architectures(nvrtc, sms, 64);
-        d->has_nvrtc = true;
-        report(d, FA_CHECK_OK, "nvrtc", "", "NVRTC %d.%d, %d architectures from sm_%d: %s", major,
-               minor, count, count > 0 ? sms[0] : 0, d->nvrtc.library);
-        if (d->nvrtc.passed_over[0] != 0)
-            report(d, FA_CHECK_OK, "nvrtc", "",
-                   "NVRTC %d is taken and %s is not, as the driver knows CUDA %d.%d only", major,
-                   d->nvrtc.passed_over, d->nvrtc.driver_version / 1000,
-                   d->nvrtc.driver_version % 1000 / 10);
-        report(d, FA_CHECK_OK, "headers", "", "none needed: templates bring their own");
+    fa_buf passed = {0};
+    char path[FA_STORE_PATH_MAX];
+    int worker = fa_options_worker(&d->options, path, &d->worker);
+    if (worker == 0 && (worker = fa_compile_worker_try(path, &none, &d->worker)) == FA_ENONVRTC) {
+        worker = 0;
+        fa_fail(&d->worker, 0, "%s", path);
     }
-    fa_nvrtc_close(&nvrtc);
+    d->worker_is_fit = worker == 0;
+    int rc = worker == 0
+                 ? fa_compiler_choose(path, d->has_gpu ? d->gpu.sm : 0, &d->nvrtc, &passed, &diag)
+                 : fa_nvrtc_locate(&d->nvrtc, &diag);
+    if (rc == 0 && worker == 0 && (rc = fa_compile_worker_try(path, &d->nvrtc, &diag)) != 0 &&
+        rc != FA_ENONVRTC)
+        fa_fail_in(&diag, rc, "a worker that compiles with %s", d->nvrtc.library);
+    d->has_nvrtc = rc == 0;
+    if (rc == 0)
+        report(d, FA_CHECK_OK, "nvrtc", "", "NVRTC %d.%d%s: %s", d->nvrtc.major, d->nvrtc.minor,
+               worker == 0 ? " compiles" : "", d->nvrtc.library);
+    else
+        report(d, FA_CHECK_FAIL, "nvrtc", fa_nvrtc_advice(), "%s", diag.text);
+    report_passed_over(d, &passed);
+    fa_buf_free(&passed);
+}
+
+/* For kernels of one's own: the built-in ones include none. */
+static void check_headers(struct doctor *d)
+{
+    fa_cuda_headers headers;
+    char advice[200], of[40] = "an unknown version";
+    if (!d->has_nvrtc)
+        return;
+    fa_cuda_headers_find(&headers);
+    const bool same = headers.fit == FA_HEADERS_SAME;
+    snprintf(
+        advice, sizeof advice,
+        "for kernels of your own that include them, install nvidia-cuda-runtime%s==%d.%d.* from "
+        "PyPI or set CUDA_HOME",
+        d->nvrtc.major == 12 ? "-cu12" : "", d->nvrtc.major, d->nvrtc.minor);
+    if (headers.version != 0)
+        snprintf(of, sizeof of, "CUDA %d.%d", headers.version / 1000, headers.version % 1000 / 10);
+    if (headers.folder[0] == 0)
+        report(d, FA_CHECK_OK, "headers", advice, "CUDA's are not here: templates need none");
+    else
+        report(d, same ? FA_CHECK_OK : FA_CHECK_WARN, "headers", same ? "" : advice,
+               "of %s, read by NVRTC %d.%d: %s", of, d->nvrtc.major, d->nvrtc.minor,
+               headers.folder);
 }
 
 static void check_skew(struct doctor *d)
 {
     if (d->driver == NULL || !d->has_nvrtc)
         return;
-    int driver = fa_driver_version(d->driver) / 1000;
-    if (driver < d->nvrtc.major)
+    int driver = fa_driver_version(d->driver);
+    if (driver / 1000 < d->nvrtc.major)
         report(
             d, FA_CHECK_FAIL, "skew",
-            "update the driver to 580 or newer, or install NVRTC 12 (pip install 'fa-tune[nvrtc12]', or "
-            "the CUDA 12 toolkit), which is then taken",
-            "NVRTC is %d.%d, the driver only knows CUDA %d", d->nvrtc.major, d->nvrtc.minor,
-            driver);
+            "install NVRTC 12 (pip install 'fa-tune[nvrtc12]', or the CUDA 12 toolkit), which is then "
+            "taken, or update the driver to 580 or newer",
+            "NVRTC is %d.%d, the driver only knows CUDA %d.%d", d->nvrtc.major, d->nvrtc.minor,
+            driver / 1000, driver % 1000 / 10);
+    else if (d->has_gpu && 100 * d->nvrtc.major + d->nvrtc.minor < fa_nvrtc_since(d->gpu.sm))
+        report(d, FA_CHECK_FAIL, "skew", fa_nvrtc_advice(),
+               "sm_%d needs NVRTC %d.%d, and this is %d.%d", d->gpu.sm,
+               fa_nvrtc_since(d->gpu.sm) / 100, fa_nvrtc_since(d->gpu.sm) % 100, d->nvrtc.major,
+               d->nvrtc.minor);
     else
         report(d, FA_CHECK_OK, "skew", "", "the driver loads what NVRTC %d.%d makes",
                d->nvrtc.major, d->nvrtc.minor);
@@ -355,24 +395,6 @@ static void check_bundles(struct doctor *d)
     fa_templates_close(&templates);
 }
 
-/* ---- a worker, for real ---------------------------------------------------------------------*/
-static void check_worker(struct doctor *d)
-{
-    enum { PATIENCE_MS = 20000 };
-    char path[FA_STORE_PATH_MAX];
-    fa_diag diag, why = {{0}};
-    int rc = fa_options_worker(&d->options, path, &diag), tried = 0;
-    if (rc == 0 && d->has_nvrtc)
-        tried = fa_compile_worker_try(path, &d->nvrtc, PATIENCE_MS, &why);
-    else if (rc == 0)
-        tried = access(path, X_OK);
-    bool fit = rc == 0 && tried == 0;
-    bool told = !fit && rc == 0 && why.text[0] != 0;
-    report(d, fit ? FA_CHECK_OK : FA_CHECK_FAIL, "worker",
-           fit ? "" : "install fa-tune-worker beside the library, or set FA_TUNE_WORKER", "%s%s%s",
-           rc == 0 ? path : diag.text, told ? ": " : "", told ? why.text : "");
-}
-
 /* Reports nothing if no server is named. */
 static void check_server(struct doctor *d)
 {
@@ -405,10 +427,15 @@ int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, f
         return rc;
     check_driver(&doctor);
     check_gpu(&doctor);
-    check_nvrtc(&doctor);
+    check_compiler(&doctor);
+    check_headers(&doctor);
     check_skew(&doctor);
     check_templates(&doctor);
-    check_worker(&doctor);
+    report(&doctor, doctor.worker_is_fit ? FA_CHECK_OK : FA_CHECK_FAIL, "worker",
+           doctor.worker_is_fit
+               ? ""
+               : "install fa-tune-worker beside the library, or set FA_TUNE_WORKER",
+           "%s", doctor.worker.text);
     check_store(&doctor);
     check_fleet(&doctor);
     check_outbox(&doctor);

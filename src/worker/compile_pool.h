@@ -10,6 +10,7 @@
 #ifndef FA_WORKER_COMPILE_POOL_H
 #define FA_WORKER_COMPILE_POOL_H
 
+#include "buf.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "pool.h"
@@ -85,7 +86,10 @@ bool fa_compile_pool_is_idle(const fa_compile_pool *pool); /* nothing is under w
 void fa_compile_pool_stop(fa_compile_pool *pool); /* ends all workers; tasks are forgotten */
 
 /* One worker, until it has said that it is ready: 0, or why it will never be. */
-int fa_compile_worker_try(const char *worker_path, const fa_nvrtc_location *nvrtc, int timeout_ms,
-                          fa_diag *diag);
+int fa_compile_worker_try(const char *worker_path, const fa_nvrtc_location *nvrtc, fa_diag *diag);
+
+/* As fa_nvrtc_choose(), for an SM (0: any): where there are several, a worker has to compile with the one that is taken. */
+int fa_compiler_choose(const char *worker_path, int sm, fa_nvrtc_location *ret_nvrtc,
+                       fa_buf *passed, fa_diag *diag);
 
 #endif

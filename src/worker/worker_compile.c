@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The compile role. Messages:
- *   {"do":"headers","options":[…]} + name, text, name, text, …       no answer
+ *   {"do":"headers","options":[…],"cuda":13000} + name, text, name, text, …       no answer
  *   {"do":"compile","id":n,"name":…,"architecture":…,"source":…}     {"rc","id","ms","log","text"} + cubin
  * Nothing is kept between compiles but the headers and options.
  */
@@ -22,6 +22,7 @@ struct compiler {
     int header_count;
     const char *option[MAX_OPTIONS];
     int option_count; /* -1: none are set */
+    int cuda_headers; /* as fa_compile_request has it */
     int strict_s;
 };
 
@@ -41,6 +42,9 @@ static void take_headers(struct compiler *compiler, fa_message *message)
         compiler->header[compiler->header_count++] = (fa_source_header){at, text + 1};
         at = last + 1;
     }
+    int64_t cuda = 0;
+    fa_json_int(compiler->with.json, "cuda", 0, INT32_MAX, &cuda, "message", NULL);
+    compiler->cuda_headers = (int)cuda;
     const cJSON *item, *options = cJSON_GetObjectItemCaseSensitive(compiler->with.json, "options");
     compiler->option_count = options != NULL ? 0 : -1;
     cJSON_ArrayForEach (item, options)
@@ -67,7 +71,8 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
                                       .name = text[NAME],
                                       .headers = compiler->header,
                                       .header_count = compiler->header_count,
-                                      .architecture = text[ARCHITECTURE]};
+                                      .architecture = text[ARCHITECTURE],
+                                      .cuda_headers = compiler->cuda_headers};
         if (compiler->option_count >= 0) {
             request.options = compiler->option;
             request.option_count = compiler->option_count;
