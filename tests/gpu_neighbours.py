@@ -8,6 +8,7 @@ them go. Each output is poisoned before the call and looked at whole, gradients 
 next one. The last lines are a table and the sum.
 """
 import argparse
+import ctypes as c
 import os
 import random
 import sys
@@ -31,6 +32,7 @@ except ImportError:
     fa3 = None
 
 NAN = float("nan")
+DRIVER = c.CDLL("libcuda.so.1")
 parser = argparse.ArgumentParser()
 parser.add_argument("--problems", type=int, default=300)
 parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
@@ -435,6 +437,142 @@ def graphs(cases, near, rounds=60):
     return failures, calls
 
 
+# ---- streams and executables that the driver makes -------------------------------------------------
+def driver(name, *arguments):
+    """A call of the CUDA driver; numbers are handles."""
+    result = getattr(DRIVER, name)(*[c.c_void_p(x) if isinstance(x, int) else x for x in arguments])
+    assert result == 0, "%s gave %d" % (name, result)
+
+
+def gone_streams(cases, near, count=2000):
+    """A stream for each call, destroyed while the call may still run."""
+    outs = [[torch.empty_like(case.out) for _ in range(8)] for case in cases]
+    failures, calls = [], 0
+    for case in cases:
+        case.call(case.out)
+    torch.cuda.synchronize()
+    free = []
+    while calls < count:
+        for case, mine in zip(cases, outs):
+            for out in mine:
+                out.fill_(NAN)
+        torch.cuda.synchronize()
+        for turn in range(8):
+            for case, mine in zip(cases, outs):
+                stream = c.c_void_p()
+                driver("cuStreamCreate", c.byref(stream), c.c_uint(1))
+                case.call(mine[turn], stream=stream.value)
+                driver("cuStreamDestroy_v2", stream)
+                calls += 1
+        torch.cuda.synchronize()
+        free.append(torch.cuda.mem_get_info()[0])
+        failures += ["%s on a stream that is gone: %d rows" % (case.name, wrong) for case, mine in zip(cases, outs)
+                     for wrong in map(case.wrong_rows, mine) if wrong]
+        near.act()
+    half = len(free) // 2
+    if free[half] - free[-1] > 64 << 20:  # our neighbours' blocks come and go
+        failures.append("%d MiB less are free than after half of the streams" % (free[half] - free[-1] >> 20))
+    return failures, calls
+
+
+class Recorded:
+    """A graph of 20 calls that write one output, and its executables."""
+
+    def __init__(self, case, executables):
+        self.case, self.out, self.executables = case, torch.empty_like(case.out), []
+        self.graph = torch.cuda.CUDAGraph(keep_graph=True)
+        with torch.cuda.graph(self.graph):
+            for _ in range(20):
+                case.call(self.out)
+        for _ in range(executables):
+            made = c.c_void_p()
+            driver("cuGraphInstantiateWithFlags", c.byref(made), self.graph.raw_cuda_graph(), c.c_ulonglong(0))
+            self.executables.append(made.value)
+
+    def close(self):
+        for executable in self.executables:
+            driver("cuGraphExecDestroy", executable)
+        self.graph.reset()
+
+
+def at_once(executables, streams):
+    """Begins them together, once the host has launched all. Returns whether they ran at the same time."""
+    hold, gate, marks = torch.cuda.Stream(), torch.cuda.Event(), []
+    torch.cuda.synchronize()
+    with torch.cuda.stream(hold):
+        torch.cuda._sleep(2_000_000)  # pylint: disable=protected-access
+        gate.record()
+    for executable, stream in zip(executables, streams):
+        marks.append([torch.cuda.Event(enable_timing=True) for _ in range(2)])
+        stream.wait_event(gate)
+        marks[-1][0].record(stream)
+        driver("cuGraphLaunch", executable, stream.cuda_stream)
+        marks[-1][1].record(stream)
+    torch.cuda.synchronize()
+    (begin, end), (other_begin, other_end) = marks
+    return begin.elapsed_time(other_end) > 0 and other_begin.elapsed_time(end) > 0
+
+
+def executables_at_once(near, rounds=200):
+    """Graphs of their own at once, and executables of one graph in turn, are right. Executables of one graph at once are the
+    caller's race, told here and not judged; what they leave in the graph's counters reaches no later graph."""
+    cases = [Case("decode", 41, [1], [8192], heads=(8, 2), dim=128, how="decode"),
+             Case("decode, pages of 16", 42, [1, 1], [3000, 517], heads=(16, 2), dim=64, page=16, how="decode"),
+             Case("varlen", 43, [33, 64, 1], [33, 64, 1], heads=(8, 2), dim=128),
+             Case("pages of 64", 44, [70, 1], [300, 41], page=64)]
+    failures, calls, streams = [], 0, [torch.cuda.Stream(), torch.cuda.Stream()]
+    for case in cases:
+        case.call(case.out)
+        torch.cuda.synchronize()
+        one, other = Recorded(case, 2), Recorded(case, 1)
+        met, raced, after = 0, 0, 0
+
+        def wrong_in(*recorded, case=case):
+            wrong = sum(case.wrong_rows(each.out) for each in recorded)
+            for each in recorded:
+                each.out.fill_(NAN)
+            return wrong
+
+        for turn in range(rounds):
+            wrong_in(one, other)
+            met += at_once([one.executables[0], other.executables[0]], streams)
+            wrong = wrong_in(one, other)
+            if wrong:
+                failures.append("%s, two graphs at once: %d rows in turn %d" % (case.name, wrong, turn))
+            for executable in one.executables:
+                driver("cuGraphLaunch", executable, streams[0].cuda_stream)
+            torch.cuda.synchronize()
+            wrong = wrong_in(one)
+            if wrong:
+                failures.append("%s, two executables in turn: %d rows in turn %d" % (case.name, wrong, turn))
+            calls += 4
+            if turn % 8 == 7:
+                near.act()
+        if met < rounds // 2:
+            failures.append("%s: two graphs ran at once in %d of %d turns only" % (case.name, met, rounds))
+        for turn in range(rounds):
+            at_once(one.executables, streams)
+            raced += wrong_in(one) > 0
+            driver("cuGraphLaunch", one.executables[0], streams[0].cuda_stream)
+            torch.cuda.synchronize()
+            after += wrong_in(one) > 0
+        print("   %s: two graphs ran at once in %d of %d turns; two executables of one graph at once: wrong in %d turns, and a replay alone "
+              "after it in %d" % (case.name, met, rounds, raced, after), flush=True)
+        one.close()
+        for _ in range(20):  # in the memory that it had
+            again = Recorded(case, 1)
+            wrong_in(again)
+            driver("cuGraphLaunch", again.executables[0], streams[0].cuda_stream)
+            torch.cuda.synchronize()
+            wrong = wrong_in(again)
+            calls += 1
+            if wrong:
+                failures.append("%s, a graph after one whose executables ran at once: %d rows" % (case.name, wrong))
+            again.close()
+        other.close()
+    return failures, calls
+
+
 def gradients(near):
     """All of the above of backward passes: by Hopper's family where it is here, and by the one for every GPU."""
     many = [700, 33, 1, 257, 512, 64]
@@ -470,6 +608,8 @@ def main():
         cases = standing_cases()
         for name, test in (("reproductions", lambda: reproductions(near)), ("eager", lambda: eager(cases, near)),
                            ("two streams", lambda: two_streams(cases, near)), ("graphs", lambda: graphs(cases, near)),
+                           ("streams that are gone", lambda: gone_streams(cases, near)),
+                           ("executables at once", lambda: executables_at_once(near)),
                            ("gradients", lambda: gradients(near)), ("random problems", lambda: random_problems(near))):
             begin = time.monotonic()
             failures, calls = test()

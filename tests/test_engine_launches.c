@@ -197,9 +197,12 @@ static void streams_and_captured_graphs_count_apart(void)
     }
     CHECK_OK(fa_device_memory(f.driver, &after, &total, &diag), diag);
     CHECK(after == before); /* what a destroyed graph had serves the next one */
+    CHECK_OK(fa_fill8(f.driver, tensor[3], 0xff, sizeof out, NULL, &diag), diag);
     CHECK_INT(capture(stream[2], 1), 0);
     CHECK_OK(fa_launch(kernel, &args, stream[2], &diag), diag);
     CHECK_INT(capture(NULL, 0), 0);
+    CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
+    CHECK(memcmp(out, ones, sizeof out) == 0); /* in counters that a graph left, and not as zeros */
     for (int i = 0; i < 4; i++)
         fa_device_free(f.driver, &tensor[i]);
     fixture_close(&f);

@@ -159,13 +159,15 @@ FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
  * Launches on any streams, from any threads and in any captured graphs may overlap. What a kernel
  * counts in, and a workspace that args->workspace does not give, is the library's memory for this
  * stream or captured graph alone: the first launch on a stream, or of a larger kernel, may allocate it.
- * It is kept until fa_close for at most 64 streams of a context, for each less than four times the largest workspace
- * that was used there: the first 16 streams keep theirs, and what a later stream had serves other streams
- * when its launches have ended (an event behind each launch says so), whether the stream is destroyed or not; when all are
- * in use, a further stream waits for one of them. A captured graph's memory serves others when it is destroyed. Two executables that were instantiated from one graph must not run at the
- * same time, nor one graph that is a child of another twice. Lengths in device memory must not change
- * before the launch has ended: its blocks read them each by itself, and launches after it on the stream
- * may be wrong as well. */
+ * It is kept until fa_close for at most 64 streams of a context, for each less than four times the
+ * largest workspace that was used there: the first 16 streams keep theirs, and what a later stream had
+ * serves other streams when its launches have ended (an event behind each launch says so), whether the
+ * stream is destroyed or not; when all are in use, a further stream waits for one of them. A captured
+ * graph's memory serves others when the graph is destroyed. Two executables that were instantiated from
+ * one graph must not run at the same time, nor one graph that is a child of another twice: they write
+ * the same outputs and count in the same memory, and later replays may be wrong as well. Captured twice
+ * they may. Lengths in device memory must not change before the launch has ended: its blocks read them
+ * each by itself, and launches after it on the stream may be wrong as well. */
 FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
                      fa_diag *diag);
 

@@ -157,7 +157,7 @@ int fa_driver_last_result(const fa_driver *driver);
  * lets two of them run at once in the graph must bring workspaces. What a
  * capture was given serves that graph alone, until the graph and all that was instantiated from it are
  * destroyed; two executables of one graph must not run at the same time, nor one graph that is a child
- * of another twice. Memory is kept for at most 64 streams, unless more launch at the same moment: the first 16 keep
+ * of another twice; what they leave in its counters reaches no other graph. Memory is kept for at most 64 streams, unless more launch at the same moment: the first 16 keep
  * theirs until it is freed; what a later stream was given serves another when its launches have ended, or after them.
  *
  * May be used by: tuner, engine. Thread-safety: take and leave from any thread at any time. */

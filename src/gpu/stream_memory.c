@@ -123,10 +123,20 @@ static void leave(const fa_stream_memory *memory, int mode)
     fa_driver_leave(memory->driver);
 }
 
-static int allocate(fa_stream_memory *memory, size_t bytes, bool zero, fa_device_ptr *ret_at,
-                    fa_diag *diag)
+static int make_zero(fa_stream_memory *memory, fa_device_ptr at, size_t bytes, fa_diag *diag)
 {
-    fa_driver *driver = memory->driver;
+    int mode, rc = enter(memory, &mode, diag);
+    if (rc != 0)
+        return rc;
+    rc = fa_fill8(memory->driver, at, 0, bytes, memory->zeroing, diag);
+    if (rc == 0)
+        rc = fa_stream_synchronize(memory->driver, memory->zeroing, diag);
+    leave(memory, mode);
+    return rc;
+}
+
+static int allocate(fa_stream_memory *memory, size_t bytes, fa_device_ptr *ret_at, fa_diag *diag)
+{
     int mode;
     struct block *made = calloc(1, sizeof *made);
     if (made == NULL)
@@ -136,14 +146,7 @@ static int allocate(fa_stream_memory *memory, size_t bytes, bool zero, fa_device
         free(made);
         return rc;
     }
-    rc = fa_device_alloc(driver, bytes, &made->at, diag);
-    if (rc == 0 && zero) {
-        rc = fa_fill8(driver, made->at, 0, bytes, memory->zeroing, diag);
-        if (rc == 0)
-            rc = fa_stream_synchronize(driver, memory->zeroing, diag);
-        if (rc != 0)
-            fa_device_free(driver, &made->at);
-    }
+    rc = fa_device_alloc(memory->driver, bytes, &made->at, diag);
     leave(memory, mode);
     if (rc != 0) {
         free(made);
@@ -161,7 +164,9 @@ static int reserve_slab(fa_stream_memory *memory, size_t bytes, fa_diag *diag)
     size_t all = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
     if (bytes <= memory->slab_bytes)
         return 0;
-    int rc = allocate(memory, all, true, &at, diag);
+    int rc = allocate(memory, all, &at, diag);
+    if (rc == 0)
+        rc = make_zero(memory, at, all, diag);
     if (rc == 0) {
         memory->slab = at;
         memory->slab_bytes = all;
@@ -169,13 +174,17 @@ static int reserve_slab(fa_stream_memory *memory, size_t bytes, fa_diag *diag)
     return rc;
 }
 
-/* A block of that many bytes for an owner. */
+/* A block of that many bytes for an owner. Counters of a graph that is gone are made zero again: executables of it that ran
+ * at the same time may have left anything there. */
 static int make_block(fa_stream_memory *memory, int kind, size_t bytes, struct block **ret_block,
                       fa_diag *diag)
 {
     for (struct block **link = &memory->free[kind]; *link != NULL; link = &(*link)->next) {
         if ((*link)->bytes != bytes)
             continue;
+        int rc = kind == FA_STREAM_COUNTERS ? make_zero(memory, (*link)->at, bytes, diag) : 0;
+        if (rc != 0)
+            return rc;
         *ret_block = *link;
         *link = (*link)->next;
         return 0;
@@ -185,7 +194,7 @@ static int make_block(fa_stream_memory *memory, int kind, size_t bytes, struct b
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     made->bytes = bytes;
     int rc = kind == FA_STREAM_COUNTERS ? reserve_slab(memory, bytes, diag)
-                                        : allocate(memory, bytes, false, &made->at, diag);
+                                        : allocate(memory, bytes, &made->at, diag);
     if (rc != 0) {
         free(made);
         return rc;
