@@ -332,11 +332,11 @@ def an_answer_that_cannot_be_compared_is_refused_with_a_sentence():
     refused(fa_tune.DtypeError, "answer gives float64 for out, which is int64", lambda: gather(lambda table, index: [0.5] * 8))
 
 
-def gather(answer, **args):
+def gather(answer, name=None, **args):
     return fa_tune.tune_kernel(
         os.path.join(FOLDER, "gather.cu"), kernel="gather", args=args or dict(
             out=fa_tune.out("i64", "n"), table=fa_tune.array("i64", "n"), index=fa_tune.array("i32", "n", range=(0, "n")), n=8),
-        tune=dict(THREADS=[32, 64], UNROLLED=[False, True]), block="THREADS", grid="ceil_div(n, THREADS)", answer=answer)
+        tune=dict(THREADS=[32, 64], UNROLLED=[False, True]), block="THREADS", grid="ceil_div(n, THREADS)", answer=answer, name=name)
 
 
 def integers_are_answered_exactly():
@@ -377,6 +377,69 @@ def arrays_with_named_sizes_are_proved_on_ragged_ones_too():
             lambda: axpy(answer, {**args, "n": 63}))
     refused(fa_tune.ArgumentError, "for other sizes pass a function", lambda: axpy(
         numpy.asarray([0.25 * i * 14.5 for i in range(64)], dtype="float32"), args).at(n=66))
+
+
+def what_is_given_stands_in_every_case_of_its_sizes():
+    table, index = [100 * i for i in range(8)], [3, 1, 7, 0, 5, 2, 6, 4]
+    arrays = dict(table=numpy.asarray(table, dtype="int64"), index=numpy.asarray(index, dtype="int32"))
+
+    def answer(table, index, n):
+        seen.append((list(table.flat), list(index.flat)))
+        return [table[index[i]] for i in range(n)]
+    for name, out in (("named", fa_tune.out("i64", "n")), ("taken", fa_tune.out(arrays["table"]))):  # n is theirs: a side of theirs
+        seen = []
+        told = gather(answer, name, out=out, **{key: fa_tune.array(given) for key, given in arrays.items()}, n=8)
+        tap.equal((told.answer.origin, set(map(repr, seen))), ("measured", {repr((table, index))}))
+        assert len(seen) > 1
+    seen = []
+    right = numpy.asarray([table[i] for i in index], dtype="int64")
+    tap.equal(gather(right, out=fa_tune.out("i64", "n"), **{key: fa_tune.array(given) for key, given in arrays.items()},
+                     n=8).answer.origin, "measured")
+    wide = fa_tune.array(numpy.asarray(table, dtype="float32"))  # of eight, whatever n is
+    seen = []
+    axpy(lambda y, x, a, n: seen.append((n, list(x.flat))) or y + scaled(x, a),
+         dict(y=fa_tune.inout("f32", "n"), x=wide, a=2.5, n=fa_tune.fixed(8)), name="wide")
+    assert len(seen) > 1 and all(one == (8, [float(i) for i in table]) for one in seen), seen
+
+
+def cases_of_other_sizes_are_drawn_from_what_is_given():
+    table, index = numpy.asarray([1000 + i for i in range(64)], dtype="int64"), [(i * 37 + 5) % 64 for i in range(64)]
+    for order in "mixed", "ascending":
+        given = numpy.asarray(sorted(index) if order == "ascending" else index, dtype="int32")
+        seen = []
+
+        def answer(table, index, n):
+            seen.append((n, list(table.flat), list(index.flat)))  # pylint: disable=cell-var-from-loop
+            return [table[index[i]] for i in range(n)]
+        tap.equal(gather(answer, order, out=fa_tune.out("i64", "n"), table=fa_tune.array(table, "n"), index=fa_tune.array(given, "n"),
+                         n=64).answer.origin, "measured")
+        assert {n for n, _, _ in seen} > {64}
+        for n, numbers, places in seen:
+            assert min(numbers) >= 1000 and max(numbers) < 1064 and min(places) >= 0 and max(places) < n, (n, numbers, places)
+            if n <= 64:  # as different as they were, and in their order
+                tap.equal((len(set(places)), order == "ascending" and places != sorted(places)), (n, False))
+    from fa_tune import _cases
+    floats = struct.pack("<4f", 1.5, 2.5, 3.5, 4.5)
+    told = struct.unpack("<9f", _cases._drawn(floats, "fp32", 9, 36, [], 1))
+    assert set(told) <= {1.5, 2.5, 3.5, 4.5} and len(set(told)) > 1
+    ends = struct.pack("<5q", 0, 2, 2, 6, 9)  # as rows of nine elements begin and end: the last may be all of them
+    for seed in range(9):
+        told = struct.unpack("<3q", _cases._drawn(ends, "int64", 3, 24, [(4, 2), (5, 3), (9, 6)], seed))
+        assert list(told) == sorted(told) and told[-1] <= 6, told
+
+    def choosy(table, index, n):
+        if n != 64:
+            raise IndexError("no such row")
+        return [table[index[i]] for i in range(n)]
+    args = dict(out=fa_tune.out("i64", "n"), table=fa_tune.array(table, "n"), index=fa_tune.array(given, "n"), n=64)
+    error = refused(fa_tune.ArgumentError, "the inputs of cases of other sizes were drawn (table, index, from the values that were given)",
+                    lambda: gather(choosy, **args))
+    tap.has(str(error), "IndexError: no such row")
+    error = refused(fa_tune.Error, "were drawn (table, index", lambda: gather(
+        lambda table, index, n: [table[index[i]] + (n != 64) for i in range(n)], **args))
+    tap.has(str(error), "none of")
+    told = str(refused(fa_tune.Error, "case 0", lambda: gather(lambda table, index, n: [7] * n, **args)))
+    assert "drawn" not in told, told
 
 
 def an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it():
@@ -883,6 +946,8 @@ tap.main([
     integers_are_answered_exactly,
     arrays_say_type_shape_and_numbers,
     arrays_with_named_sizes_are_proved_on_ragged_ones_too,
+    what_is_given_stands_in_every_case_of_its_sizes,
+    cases_of_other_sizes_are_drawn_from_what_is_given,
     an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it,
     each_call_fills_constant_memory_and_no_stream_disturbs_another,
     partial_results_are_passed_in_and_added_up,

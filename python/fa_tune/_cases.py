@@ -9,17 +9,19 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import random
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from . import _core
-from ._errors import ArgumentError, DtypeError, ShapeError, TensorError
+from ._errors import ArgumentError, DtypeError, Error, ShapeError, TensorError
 from ._fingerprint import fingerprint, is_sure, on_host
 from ._problem import shown
 
 GIVEN, ANSWERED = 1, 2  # as python/_core/cases.c
+INTEGERS = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q"}
 _data: dict[str, tuple[Data, str]] = {}  # of each operation, and what was said of it
 
 
@@ -129,10 +131,13 @@ class Data:
     """
 
     def __init__(self, tensors: Mapping[str, Any], answer: Any, inputs: list[str], names: list[str],
-                 sizes: Mapping[str, int]):
-        """inputs: all tensors that the kernel reads; names: what a function may ask for; sizes: of the tensors."""
+                 sizes: Mapping[str, int], ranged: Collection[str] = ()):
+        """inputs: all tensors that the kernel reads; names: what a function may ask for; sizes: of the tensors; ranged: those
+        of which the specification says what is drawn."""
         self.tensors, self.answer, self.sizes, self.takes = dict(tensors), answer, dict(sizes), []
-        self.said = ""
+        self.said, self.ranged = "", ranged
+        self.extents: list[int] = []  # of the problem itself: its sizes, and its tensors' sides and elements
+        self.drawn: list[str] = []  # tensors that some case of the last tune drew in place of what was given
         self.is_function = callable(answer)
         self.is_array = answer is not None and not self.is_function
         drawn = [name for name in inputs if name not in tensors]
@@ -159,22 +164,49 @@ class Data:
     def provide(self, problem, index, arguments):
         """The marks of a case's arguments, whose memory is filled in."""
         marks = [0] * len(arguments)
-        own = index == 0 and self._fits(problem, arguments)
+        own = self._fits(problem, arguments)
         if index == 0 and self.is_array and (not own or self.answer is None):
             raise ArgumentError("the answer was an array, which is right for its own inputs alone: for other sizes pass a "
                                 "function or a kernel as the answer")
-        for i, (name, _, _, view, _) in enumerate(arguments):
-            if own and name in self.tensors and view is not None:
+        extents = [*(problem[name] for name in self.sizes if name in problem), *(
+            side for _, _, shape, _, _ in arguments if shape is not None for side in (*shape, math.prod(shape)))]
+        if index == 0:
+            self.extents, self.drawn = extents, []
+        drawn = []
+        for i, (name, dtype, shape, view, _) in enumerate(arguments):
+            if name not in self.tensors or view is None:
+                continue
+            fits = tuple(self.tensors[name].shape) == shape
+            if own or (fits and dtype not in INTEGERS):
                 _fill(view, on_host(self.tensors[name], name), name)
-                marks[i] |= GIVEN
+            else:
+                drawn.append(name)
+                if name in self.ranged or not len(view):
+                    continue
+                view[:] = _drawn(on_host(self.tensors[name], name), dtype, math.prod(shape), len(view), zip(self.extents, extents), index)
+            marks[i] |= GIVEN
+        self.drawn += [name for name in drawn if name not in self.drawn]
         outputs = [(i, *one) for i, one in enumerate(arguments) if one[4] is not None]
-        asked = self.is_function or (self.is_array and own)
-        answers = self._answers(problem, arguments, [one[1] for one in outputs]) if asked else {}
-        for i, name, dtype, shape, _, room in outputs:
-            if name in answers:
-                _fill(room, _elements(name, dtype, shape, answers[name]), name)
-                marks[i] |= ANSWERED
+        try:
+            asked = self.is_function or (self.is_array and own)
+            answers = self._answers(problem, arguments, [one[1] for one in outputs]) if asked else {}
+            for i, name, dtype, shape, _, room in outputs:
+                if name in answers:
+                    _fill(room, _elements(name, dtype, shape, answers[name]), name)
+                    marks[i] |= ANSWERED
+        except Exception as error:
+            if not drawn:
+                raise
+            kind = type(error) if isinstance(error, Error) else ArgumentError
+            raise kind("answer, for %s: %s: %s; %s" % (
+                ", ".join("%s=%s" % (name, problem[name]) for name in self.sizes if name in problem),
+                type(error).__name__, error, self.what_was_drawn())) from error
         return marks
+
+    def what_was_drawn(self) -> str:
+        """Why a kernel or a function may have failed that is right for what was given."""
+        return ("the inputs of cases of other sizes were drawn (%s, from the values that were given): give %s range=, or leave "
+                "its shape out, and its sizes are fixed" % (", ".join(self.drawn), self.drawn[0]))
 
     def _fits(self, problem, arguments):
         """Whether the tensors are of the case's sizes."""
@@ -204,6 +236,24 @@ class Data:
             raise ArgumentError("answer gives nothing for %s: it gives %s, in this order or by name"
                                 % (missing[0], ", ".join(outputs)))
         return told
+
+
+def _drawn(given, dtype, count, size, extents, seed):
+    """Elements for a case of another size, each from among those that were given. Integers may be places in something: they stay
+    below the case's extents that are to the problem's own as those were; ascending ones ascend, and different ones differ."""
+    choose = random.Random(seed)
+    if dtype not in INTEGERS:
+        width = size // count
+        starts = choose.choices(range(0, len(given), width), k=count)
+        return b"".join(given[start:start + width] for start in starts)
+    every = memoryview(given).cast(INTEGERS[dtype])
+    values = every[::1 + len(every) // 4_000_000].tolist()
+    top = max(values)
+    limit = min((now if was == top else now - 1 for was, now in extents if was >= top), default=top)
+    fit = [value for value in values if value <= limit] or values
+    differ = count <= len(fit) and len(set(fit)) == len(fit)
+    chosen = choose.sample(fit, count) if differ else choose.choices(fit, k=count)
+    return struct.pack("<%d%s" % (count, INTEGERS[dtype]), *(sorted(chosen) if values == sorted(values) else chosen))
 
 
 def _fill(view, elements, name):

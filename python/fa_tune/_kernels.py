@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _cases, _core, _kernel_ops
-from ._errors import ArgumentError, NotSupported, did_you_mean, shown
+from ._errors import ArgumentError, Error, NotSupported, did_you_mean, shown
 from ._functions import check_search
 from ._objects import Answer
 from ._problem import Problem
@@ -26,6 +26,7 @@ class _Argument(dict):
     """What a specification says of one argument, but for its name."""
 
     tensor: Any = None  # its array, where one is given
+    whole = False  # whether its shape is the array's
 
 
 class _Size(dict):
@@ -75,12 +76,13 @@ def _tensor(way, type_, shape, range_, align, symbol=None, parameter=None):
     if range_ is not None and (isinstance(range_, str) or not isinstance(range_, Sequence) or len(range_) != 2):
         raise ArgumentError("range is a pair, such as (0, \"n\"), not %s" % shown(range_))
     array = type_ if _cases.is_tensor(type_) else None
+    whole = array is not None and not shape
     if array is not None:
         type_, shape = array.dtype, shape or tuple(array.shape)
     given = {"type": _cases.type_of(type_), "shape": [_index(size) for size in shape], "is": way, "align": align,
              "range": None if range_ is None else [str(end) for end in range_], "symbol": symbol, "parameter": parameter}
     argument = _Argument({name: value for name, value in given.items() if value is not None})
-    argument.tensor = array
+    argument.tensor, argument.whole = array, whole
     return argument
 
 
@@ -285,6 +287,10 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     how["load"] = load
     try:
         return _made(load(), at, how)
+    except Error as error:
+        if data.drawn and "case 0 " not in str(error) and data.what_was_drawn() not in str(error):
+            raise type(error)("%s; %s" % (error, data.what_was_drawn())) from error
+        raise
     finally:
         data.drop()
 
@@ -329,13 +335,17 @@ class _Listed:
                 way = _way(source, kernel, answer, taken.index(name), len(taken), name)
                 given = _tensor(way, given, (), None, None)
             self.arguments.append({"name": name, **self._of(name, given)})
-        if bare:  # they have the shape that they have, whatever the sizes are
+        whole = [tuple(args[name].shape if name in bare else args[name].tensor.shape) for name in args
+                 if name in bare or getattr(args[name], "whole", False)]
+        if whole:  # they have the shape that they have, whatever the sizes are
             shapes = " ".join(str(size) for one in self.arguments for size in (*one.get("shape", ()), *one.get("range", ())))
+            sides = {side for shape in whole for side in shape}
             for name, value in self.sizes.items():
-                if not isinstance(value, Mapping) and not re.search(r"\b%s\b" % re.escape(name), shapes):
+                if not isinstance(value, Mapping) and (not re.search(r"\b%s\b" % re.escape(name), shapes) or
+                                                       sides & {value, value + 1}):  # as many rows have one more beginning
                     self.sizes[name] = fixed(value)
             if not self.sizes:  # and a problem has one
-                self.sizes["elements"] = fixed(max(math.prod(args[name].shape) for name in bare))
+                self.sizes["elements"] = fixed(max(math.prod(shape) for shape in whole))
 
     def _of(self, name, given):
         """What the specification says of one."""
@@ -392,7 +402,8 @@ def _data(specification, tensors, answer):
                             "numbers or {\"default\": …}") from None
     names = [name for name in ways if ways[name] not in WRITTEN]
     inputs = [name for name in ways if ways[name] in ("in", "inout")]
-    return _cases.Data(tensors, given, inputs, [*names, *(name for name in sizes if name not in names)], sizes)
+    ranged = [one["name"] for one in specification["arguments"] if "range" in one]
+    return _cases.Data(tensors, given, inputs, [*names, *(name for name in sizes if name not in names)], sizes, ranged)
 
 
 def _is_kernel(answer):
