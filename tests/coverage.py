@@ -237,7 +237,10 @@ def layer(fields):
         words.append("window of {:,}".format(int(fields["window_left"]) + 1))
     if "head_dim_v" in fields:
         words.append("V of " + fields["head_dim_v"])
-    return ", ".join(words + ["sinks"] * (fields.get("sinks") == "true")) or "plain"
+    words += [word for word in ("softcap", "sinks") if fields.get(word) == "true"]
+    if "seq_q" in fields:
+        words.append("{:,} of {:,} keys".format(int(fields["seq_q"]), int(fields["seq_k"])))
+    return ", ".join(words) or "plain"
 
 
 def models(folder):
@@ -246,6 +249,10 @@ def models(folder):
         known = json.load(file).get("models", {})
     rows = {}
     for name, layers in known.items():
+        layers = known[layers] if isinstance(layers, str) else layers  # those of another model
+        if isinstance(layers, dict):
+            rows.setdefault(("", "", "not covered: " + layers["not_covered"]), []).append("`%s`" % name)
+            continue
         heads = ["%s, %s" % (one["heads_q"], one["heads_kv"]) for one in layers]
         cells = ("; ".join(dict.fromkeys(heads)), "; ".join(dict.fromkeys(one["head_dim"] for one in layers)), "; ".join(map(layer, layers)))
         rows.setdefault(cells, []).append("`%s`" % name)

@@ -5,14 +5,15 @@ import json
 import os
 
 import tap
-from place import Place
+from place import SOURCE, Place
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
 
 
-def plans(place, *options):
-    done = place.run("sweep", *options, "--trials", "1", "--json", status=1)
+def plans(place, *options, status=1):
+    """A T4 has no bf16: nothing is tuned."""
+    done = place.run("sweep", *options, "--trials", "1", "--json", status=status)
     return [item["problem"] for item in json.loads(done.stdout)["items"]]
 
 
@@ -30,7 +31,6 @@ def bad_shorthands_get_their_sentence_and_status_2():
             tap.has(place.run("tune", "--gpu", "L4", "--seq", "64", *arguments, status=2).stderr, part)
         for arguments in (["--seq", "64", "--decode"], ["--decode", "--seq", "64"]):
             tap.has(place.run("sweep", *arguments, status=2).stderr, "--decode and --seq both set the sequence length: leave one")
-        tap.has(place.run("sweep", "--model", "lama-3-8b", status=2).stderr, "did you mean llama-3-8b?")
         tap.has(place.run("sweep", "--model", "llama-3-8b", "--plan", "x", status=2).stderr, "exclude one another")
 
 
@@ -83,6 +83,76 @@ def a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_gi
                   [(1, 512, 2, 4095), (1, 1024, 2, 4095)])
 
 
+def the_names_of_models_are_taken_as_people_write_them():
+    with Place(space=ONE, script=L4) as place:
+        def heads(name):
+            told = plans(place, "--gpu", "T4", "--model", name, "--seq", "64", "--batch", "1", "--dtype", "bf16")
+            return {(p["heads_q"], p["heads_kv"], p["head_dim"], p.get("window_left")) for p in told}
+        for name, expected in (
+                ("llama-3.1-8b", {(32, 8, 128, None)}), ("meta-llama/Llama-3.1-8B-Instruct", {(32, 8, 128, None)}), ("llama3.1:8b", {(32, 8, 128, None)}),
+                ("Meta-Llama-3-8B", {(32, 8, 128, None)}), ("Llama 3.3 70B", {(64, 8, 128, None)}), ("Llama-2-7b-chat-hf", {(32, 32, 128, None)}),
+                ("google/gemma-2-9b-it", {(16, 8, 256, None), (16, 8, 256, 4095)}), ("Qwen/Qwen2.5-Coder-7B-Instruct", {(28, 4, 128, None)}),
+                ("Mistral-7B-Instruct-v0.3", {(32, 8, 128, None)}), ("mistralai/Mistral-Nemo-Instruct-2407", {(32, 8, 128, None)}),
+                ("openai/whisper-large-v3", {(20, 20, 64, None)}), ("GPT2", {(12, 12, 64, None)})):
+            tap.equal((name, heads(name)), (name, expected))
+        told = plans(place, "--gpu", "T4", "--model", "whisper-large-v3", "--dtype", "bf16")
+        tap.equal({(p["seq_q"], p["seq_k"], p["causal"]) for p in told}, {(1500, 1500, "none"), (1, 1500, "none"), (1, 448, "none")})
+        for name, part in (("lama-3-8b", "did you mean llama-3-8b or llama-3-"), ("phi-3", "did you mean phi-3-mini or phi-3"),
+                           ("mistral-7b", "did you mean mistral-7b-v0.1 or mistral-7b-v0.2?"), ("xyzzy", "is not known: give the path of its config.json"),
+                           ("deepseek-ai/DeepSeek-V3-0324", "is not covered: multi-head latent attention (MLA)"), ("DeepSeek-R1", "(MLA)"),
+                           ("llama-4-scout", "chunks")):
+            tap.has(place.run("sweep", "--model", name, status=2).stderr, part)
+
+
+def every_model_of_the_table_has_layers_or_says_why_not():
+    with open(os.path.join(SOURCE, "kernel_templates", "attn_fwd", "operation.json"), encoding="utf-8") as file:
+        models = json.load(file)["models"]
+    for name, layers in models.items():
+        layers = models[layers] if isinstance(layers, str) else layers
+        assert "not_covered" in layers or all(int(one["heads_q"]) % int(one["heads_kv"]) == 0 == int(one["head_dim"]) % 8 for one in layers), name
+    bare = [name.replace(".", "").replace("-", "") for name in models]
+    tap.equal(len(set(bare)), len(bare))  # by which they are told apart
+
+
+def the_config_of_a_model_is_read_as_transformers_writes_it():
+    plain = {"hidden_size": 4096, "num_attention_heads": 32}
+    window = dict(plain, head_dim=64, num_key_value_heads=8, sliding_window=128)
+    with Place(space=ONE, script=L4) as place:
+        path = os.path.join(place.folder, "config.json")
+
+        def write(config):
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(config, file)
+        for config, expected in (
+                (plain, {(32, 32, 128, "bf16", None, None, None)}),
+                (dict(plain, num_key_value_heads=8, torch_dtype="float16", sliding_window=None), {(32, 8, 128, "fp16", None, None, None)}),
+                (window, {(32, 8, 64, "bf16", 127, None, None)}),
+                (dict(window, use_sliding_window=False), {(32, 8, 64, "bf16", None, None, None)}),
+                (dict(window, max_position_embeddings=128), {(32, 8, 64, "bf16", None, None, None)}),
+                (dict(window, model_type="gpt_oss"), {(32, 8, 64, "bf16", 127, None, True), (32, 8, 64, "bf16", None, None, True)}),
+                (dict(window, layer_types=["sliding_attention", "full_attention"]), {(32, 8, 64, "bf16", 127, None, None), (32, 8, 64, "bf16", None, None, None)}),
+                ({"text_config": dict(window, model_type="gemma2", attn_logit_softcapping=50.0)},
+                 {(32, 8, 64, "bf16", 127, True, None), (32, 8, 64, "bf16", None, True, None)}),
+                ({"n_head": 12, "n_embd": 768}, {(12, 12, 64, "bf16", None, None, None)}),
+                (dict(plain, multi_query=True), {(32, 1, 128, "bf16", None, None, None)})):
+            write(config)
+            for name in ("config.json", path, place.folder):
+                told = plans(place, "--gpu", "T4", "--model", name, "--seq", "64", status=int("torch_dtype" not in config))
+                tap.equal({tuple(p.get(field) for field in ("heads_q", "heads_kv", "head_dim", "dtype", "window_left", "softcap", "sinks"))
+                           for p in told}, expected)
+        for config, part in ((dict(plain, kv_lora_rank=512), "(MLA, absorbed)"), (dict(plain, model_type="bloom"), "alibi is not covered: PyTorch's SDPA"),
+                             (dict(plain, relative_attention_num_buckets=32), "relative_position_bias is not covered"),
+                             (dict(plain, layer_types=["chunked_attention"]), "mask is not covered"), ({}, "describes no attention"), ([], "describes no attention"),
+                             (dict(plain, head_dim=576), "(MLA, absorbed) are not covered"), (dict(plain, head_dim=100), "(pad the tensors)"),
+                             (dict(plain, num_key_value_heads=5), "5 does not divide")):
+            write(config)
+            tap.has(place.run("sweep", "--model", path, status=2).stderr, part)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write('{"num_attention_heads": ')
+        tap.has(place.run("sweep", "--model", path, status=2).stderr, "config.json: not valid JSON")
+        tap.has(place.run("sweep", "--model", "missing.json", status=2).stderr, "missing.json: there is no such file")
+
+
 def a_model_that_is_trained_brings_each_layer_with_its_gradients():
     with Place(space=ONE, script=L4) as place:
         told = plans(place, "--gpu", "T4", "--model", "mistral-7b-v0.1", "--training")
@@ -119,6 +189,9 @@ tap.main([
     a_family_that_does_not_take_what_is_asked_says_so_by_name,
     a_family_of_ones_own_takes_a_window_and_the_command_that_is_told_has_it,
     a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_given,
+    the_names_of_models_are_taken_as_people_write_them,
+    every_model_of_the_table_has_layers_or_says_why_not,
+    the_config_of_a_model_is_read_as_transformers_writes_it,
     a_model_that_is_trained_brings_each_layer_with_its_gradients,
     decoding_is_predicted_to_go_to_the_family_that_splits_keys,
 ])

@@ -512,11 +512,13 @@ static int check_grid(const cli_options *o, fa_diag *diag)
 static int add_model(const cli_options *options, lists *l, cli_grid *grid, fa_diag *diag)
 {
     cli_options of_layer;
-    int i = 0, rc;
-    while ((rc = cli_model_variant(options, i++, &of_layer, diag)) == 0 &&
+    cli_model model;
+    int i = 0, rc = cli_model_find(options, &model, diag);
+    while (rc == 0 && (rc = cli_model_variant(options, &model, i++, &of_layer, diag)) == 0 &&
            (rc = check_lists(&of_layer, fa_operation_of(&options->problem), diag)) == 0 &&
            (rc = read_lists(&of_layer, l, diag)) == 0 && (rc = multiply(l, grid, diag)) == 0)
         ;
+    cJSON_Delete(model.owned);
     return rc == FA_ENOTFOUND && grid->count > 0 ? 0 : rc;
 }
 

@@ -53,9 +53,10 @@ static const cli_option_spec specs[] = {
          "tune the given lengths themselves, not their bucket"),
     TEXT("--plan", CLI_GROUP_SWEEP, sweep.plan, "FILE",
          "problems from JSON lines instead of a grid"),
-    TEXT("--model", CLI_GROUP_SWEEP, sweep.model, "NAME",
-         "heads, dims, windows and sinks of a model, such as llama-3-70b; without lengths: typical "
-         "prefill and decode"),
+    TEXT(
+        "--model", CLI_GROUP_SWEEP, sweep.model, "NAME",
+        "heads, dims, windows and sinks of a model, such as llama-3.1-70b, or of the config.json of one, whose "
+        "path is given; without lengths: typical prefill and decode"),
     FLAG("--training", CLI_GROUP_SWEEP, sweep.training,
          "each problem with its log-sum-exp, and the problem of its gradients"),
 

@@ -320,6 +320,11 @@ static int set_all(cli_options *options, const cJSON *set, bool keep, const char
     return rc;
 }
 
+int cli_fields_set(cli_options *options, const cJSON *set, const char *option, fa_diag *diag)
+{
+    return set_all(options, set, true, option, diag);
+}
+
 /* What an option of its own says of a field goes before a shorthand, whichever stands first. */
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag)
 {
@@ -419,64 +424,6 @@ bool cli_shorthand_lists(const cli_options *options, int field)
             return true;
     }
     return false;
-}
-
-/* ---- models ---------------------------------------------------------------------------------*/
-static int fail_model(const cJSON *models, const char *name, fa_diag *diag)
-{
-    const char *names[64];
-    const cJSON *item;
-    char typed[CLI_SHORT_SIZE];
-    fa_buf list = {0};
-    int count = 0;
-    cJSON_ArrayForEach (item, models)
-        if (count < 63) {
-            names[count++] = item->string;
-            fa_buf_printf(&list, "%s%s", count > 1 ? ", " : "", item->string);
-        }
-    names[count] = NULL;
-    const char *near = fa_nearest(name, names);
-    cli_text_short(name, typed);
-    int rc = near != NULL ? fa_fail(diag, FA_EINVAL,
-                                    "--model \"%s\" is not known: did you mean %s?", typed, near)
-                          : fa_fail(diag, FA_EINVAL, "--model \"%s\" is not known: it takes %s",
-                                    typed, list.data != NULL ? list.data : "no names");
-    fa_buf_free(&list);
-    return rc;
-}
-
-void cli_options_models(const fa_operation *operation, cJSON *names)
-{
-    const cJSON *item;
-    cJSON_ArrayForEach (item, member(operation, "models"))
-        fa_json_push(names, cJSON_CreateString(item->string));
-}
-
-/* A model's layers: objects of fields; then the work that is asked of each, prefill and decode, or training's. */
-int cli_model_variant(const cli_options *options, int index, cli_options *ret_options,
-                      fa_diag *diag)
-{
-    const fa_operation *operation = fa_operation_of(&options->problem);
-    const cJSON *models = member(operation, "models"), *works = member(operation, "model_work");
-    if (options->sweep.training)
-        works = cJSON_GetObjectItemCaseSensitive(fa_operation_backward(operation), "work");
-    const cJSON *model = cJSON_GetObjectItemCaseSensitive(models, options->sweep.model);
-    int kinds = cJSON_GetArraySize(works);
-    int lengths_given = 0;
-    if (model == NULL)
-        return fail_model(models, options->sweep.model, diag);
-    for (int i = 0; i < operation->field_count; i++)
-        lengths_given += operation->field[i].length && options->sweep.values[i] != NULL;
-    if (lengths_given > 0)
-        kinds = 1; /* the work is what was asked for */
-    const cJSON *layer = kinds > 0 ? cJSON_GetArrayItem(model, index / kinds) : NULL;
-    if (layer == NULL)
-        return FA_ENOTFOUND;
-    *ret_options = *options;
-    int rc = set_all(ret_options, layer, true, "--model", diag);
-    if (rc == 0 && lengths_given == 0)
-        rc = set_all(ret_options, cJSON_GetArrayItem(works, index % kinds), true, "--model", diag);
-    return rc;
 }
 
 /* ---- hints: commands as they must be typed here ----------------------------------------------*/

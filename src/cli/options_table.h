@@ -107,9 +107,18 @@ bool cli_shorthand_lists(const cli_options *options, int field);
 /* Adds the names that --model takes to a JSON array. */
 void cli_options_models(const fa_operation *operation, cJSON *names);
 
-/* The options of the index-th kind of layer and of work of --model; FA_ENOTFOUND past the last. What was
- * typed stands. */
-int cli_model_variant(const cli_options *options, int index, cli_options *ret_options,
-                      fa_diag *diag);
+/* Sets fields from an object of texts, which must outlive the options; one that was typed stays. */
+int cli_fields_set(cli_options *options, const cJSON *set, const char *option, fa_diag *diag);
+
+/* ---- --model (models.c) ---------------------------------------------------------------------*/
+typedef struct cli_model {
+    const cJSON *layers; /* objects of fields */
+    cJSON *
+        owned; /* to be deleted once its options are not used any more; NULL: of the operation's file */
+} cli_model;
+int cli_model_find(const cli_options *options, cli_model *ret_model, fa_diag *diag);
+/* The options of the index-th kind of layer and of work; FA_ENOTFOUND past the last. What was typed stands. */
+int cli_model_variant(const cli_options *options, const cli_model *model, int index,
+                      cli_options *ret_options, fa_diag *diag);
 
 #endif

@@ -335,7 +335,7 @@ int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_dia
         return rc;
     if (text == NULL)
         return fa_fail(diag, FA_EINVAL, "no value for %s is given", f->name);
-    char *end = NULL;
+    char *end = NULL, room[FA_FIELD_RANGE_MAX];
     long value = 0;
     if (f->kind == FA_FIELD_CHOICE)
         value = fa_field_choice(f, text);
@@ -345,7 +345,8 @@ int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_dia
         value = strtol(text, &end, 10);
     bool whole = end == NULL || (end != text && *end == 0);
     if (!whole || value < f->min || value > f->max || value % f->multiple != 0)
-        return fa_fail(diag, FA_EINVAL, "%s cannot be \"%.40s\"", f->name, text);
+        return fa_fail(diag, FA_EINVAL, "%s cannot be \"%.40s\"%s", f->name, text,
+                       whole && f->kind == FA_FIELD_INTEGER ? fa_field_range(f, value, room) : "");
     problem->value[f - fa_operation_of(problem)->field] = (int32_t)value;
     return 0;
 }
