@@ -313,14 +313,14 @@ typedef struct rows_fixture {
 
 static const uint16_t one = 0x3c00, two = 0x4000, nothing = 0x7e00;
 
-static bool open_rows(rows_fixture *r, fa_diag *diag)
+static bool open_rows(rows_fixture *r, const char *script, fa_diag *diag)
 {
     char path[512];
     uint16_t host[ELEMENTS];
     const fa_operation *rows = NULL;
     *r = (rows_fixture){.epsilon = 1e-5f};
     snprintf(path, sizeof path, "%s/tests/operations", getenv("FA_TEST_SOURCE"));
-    if (!fixture_open(&r->f, ""))
+    if (!fixture_open(&r->f, script))
         return false;
     fa_close(&r->f.tuner);
     fa_options options = fixture_options(&r->f);
@@ -364,7 +364,7 @@ static void a_kernel_of_any_operation_is_launched_with_its_arguments(void)
 {
     rows_fixture r;
     uint16_t output[ELEMENTS];
-    CHECK(open_rows(&r, &diag));
+    CHECK(open_rows(&r, "", &diag));
     CHECK_INT(fa_kernel_answer(r.kernel)->origin, FA_ORIGIN_MEASURED);
     for (int round = 0; round < 2; round++) {
         r.epsilon = round == 0 ? 0.0f : 2.0f;
@@ -377,12 +377,37 @@ static void a_kernel_of_any_operation_is_launched_with_its_arguments(void)
     close_rows(&r);
 }
 
+/* Its two launches share a workspace, which the caller does not bring. */
+static void workspaces_of_any_operation_serve_the_streams_that_come(void)
+{
+    rows_fixture r;
+    uint16_t output[ELEMENTS];
+    size_t before = 0, after = 0, total;
+    CHECK(open_rows(&r, "time l1_norm_split 1\n", &diag));
+    CHECK(fa_kernel_workspace(r.kernel) > 0);
+    r.epsilon = 0;
+    CHECK_OK(fa_device_memory(r.f.driver, &before, &total, &diag), diag);
+    for (int i = 0; i < 300; i++) {
+        fa_stream stream = NULL;
+        CHECK_OK(fa_stream_create(r.f.driver, &stream, &diag), diag);
+        CHECK_OK(fa_fill16(r.f.driver, r.at[2], nothing, ELEMENTS, NULL, &diag), diag);
+        CHECK_OK(fa_launch_args(r.kernel, &r.args, stream, &diag), diag);
+        fa_stream_destroy(r.f.driver, &stream);
+    }
+    CHECK_OK(fa_device_memory(r.f.driver, &after, &total, &diag), diag);
+    CHECK(before - after <= (size_t)17 << 16); /* of 64 KiB each, the least */
+    CHECK(read_output(&r, output));
+    for (int i = 0; i < ELEMENTS; i++)
+        CHECK_INT(output[i], two);
+    close_rows(&r);
+}
+
 static void arguments_are_told_with_the_shapes_of_the_problem(void)
 {
     static const char *const names[] = {"x", "w", "y", "epsilon"};
     rows_fixture r;
     fa_argument argument = {.size = sizeof argument};
-    CHECK(open_rows(&r, &diag));
+    CHECK(open_rows(&r, "", &diag));
     for (int i = 0; i < 4; i++) {
         CHECK_INT(fa_kernel_argument(r.kernel, i, &argument), 0);
         CHECK(strcmp(argument.name, names[i]) == 0);
@@ -405,7 +430,7 @@ static void wrong_arguments_leave_the_output_as_it_was(void)
     rows_fixture r;
     uint16_t output[ELEMENTS];
     fa_attn_args of_attention = {.size = sizeof of_attention};
-    CHECK(open_rows(&r, &diag));
+    CHECK(open_rows(&r, "", &diag));
     CHECK_OK(fa_fill16(r.f.driver, r.at[2], nothing, ELEMENTS, NULL, &diag), diag);
     r.args.count = 3;
     CHECK_INT(fa_launch_args(r.kernel, &r.args, NULL, &diag), FA_EINVAL);
@@ -505,6 +530,7 @@ int main(void)
     TEST(memory_of_streams_that_are_gone_serves_others);
     ENGINE_TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one);
     TEST(a_kernel_of_any_operation_is_launched_with_its_arguments);
+    TEST(workspaces_of_any_operation_serve_the_streams_that_come);
     TEST(arguments_are_told_with_the_shapes_of_the_problem);
     TEST(wrong_arguments_leave_the_output_as_it_was);
     ENGINE_TEST(a_kernel_of_ones_own_is_loaded_from_its_file_and_launched);

@@ -2,11 +2,11 @@
  *
  * Memory by stream and by capture.
  *
- * CUDA does not report that a stream was destroyed, and a handle may not be asked whether it was. So the first
- * KEPT_STREAMS streams keep their memory, at no cost for their launches, and later streams are lent some of the other
- * owners: an event is recorded behind each of their launches. Invariant: memory goes to another stream only between its
- * launches, and either its event has passed or the other stream waits for it. While no event has passed, further owners are
- * made, up to MOST_STREAMS; then the stream waits for the owner that was used least recently.
+ * CUDA does not say when a stream is destroyed, and a handle that may be gone cannot be asked. So the first
+ * KEPT_STREAMS streams keep their memory, at no cost for their launches. Later streams share further owners, up to
+ * MOST_STREAMS in all, each with an event that is recorded behind every launch. Invariant: an owner passes to another
+ * stream only while none of its launches lies between take and leave, and only if its event has passed or that stream
+ * has been made to wait for it. Waiting comes last: while all events are pending and there is room, an owner is made.
  *
  * A capture's owner ends when CUDA destroys the last that refers to its graph: the graph holds a user
  * object whose destructor puts the owner on a list. The destructor may call nothing of CUDA's and should
