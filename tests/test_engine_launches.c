@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 
 static fa_diag diag;
 
@@ -211,7 +212,7 @@ static void streams_and_captured_graphs_count_apart(void)
 
 /* Launches on new streams, one after another, of which a few are there at a time; each launches twice, around others'. */
 static int launch_on_streams(fa_driver *driver, const fa_kernel *const kernel[2],
-                             const fa_attn_args *args, int count)
+                             const fa_attn_args *args, int count, fa_diag *diag)
 {
     enum { ALIVE = 3 };
     fa_stream stream[ALIVE] = {NULL};
@@ -219,22 +220,43 @@ static int launch_on_streams(fa_driver *driver, const fa_kernel *const kernel[2]
     for (int i = 0; rc == 0 && i < count; i++) {
         fa_stream *now = &stream[i % ALIVE], before = stream[(i + ALIVE - 1) % ALIVE];
         fa_stream_destroy(driver, now);
-        rc = fa_stream_create(driver, now, &diag);
+        rc = fa_stream_create(driver, now, diag);
         if (rc == 0)
-            rc = fa_launch(kernel[i / 100 % 2], args, *now, &diag);
+            rc = fa_launch(kernel[i / 100 % 2], args, *now, diag);
         if (rc == 0 && before != NULL)
-            rc = fa_launch(kernel[i / 100 % 2], args, before, &diag);
+            rc = fa_launch(kernel[i / 100 % 2], args, before, diag);
     }
     for (int i = 0; i < ALIVE; i++)
         fa_stream_destroy(driver, &stream[i]);
     return rc;
 }
 
+struct launching {
+    pthread_t thread;
+    fa_driver *driver;
+    const fa_kernel *const *kernel;
+    const fa_attn_args *args;
+    int rc;
+    fa_diag diag;
+};
+
+static void *launch_beside(void *context)
+{
+    struct launching *l = context;
+    l->rc = fa_driver_enter(l->driver, 0, &l->diag);
+    if (l->rc == 0) {
+        l->rc = launch_on_streams(l->driver, l->kernel, l->args, 200, &l->diag);
+        fa_driver_leave(l->driver);
+    }
+    return NULL;
+}
+
 /* The fake driver ends the context where counters pass to a stream that neither waited for their last launch nor saw that
  * it had ended. A small kernel leaves half of what the larger one is given afterwards. */
 static void memory_of_streams_that_are_gone_serves_others(void)
 {
-    enum { STREAMS = 500, OF_ONE = (1 << 19) + (1 << 18), KEPT = 16, MOST = 64 };
+    enum { STREAMS = 500, OF_ONE = (1 << 19) + (1 << 18), KEPT = 16, MOST = 64, THREADS = 4 };
+    struct launching beside[THREADS];
     int (*busy)(int on), (*capture)(fa_stream stream, int on);
     size_t before = 0, after = 0, total;
     engine_fixture f;
@@ -256,14 +278,22 @@ static void memory_of_streams_that_are_gone_serves_others(void)
     CHECK_OK(fa_device_memory(f.driver, &before, &total, &diag), diag);
     for (int round = 0; round < 2; round++) {
         CHECK_INT(busy(round), 0); /* of a busy GPU no launch has ended when the next stream asks */
-        CHECK_OK(launch_on_streams(f.driver, kernel, &args, STREAMS), diag);
+        CHECK_OK(launch_on_streams(f.driver, kernel, &args, STREAMS, &diag), diag);
         CHECK_OK(fa_device_memory(f.driver, &after, &total, &diag), diag);
         CHECK(before - after <= (size_t)(round == 0 ? KEPT + 3 : MOST) * OF_ONE);
     }
     CHECK_INT(busy(0), 0);
     CHECK_INT(capture(captured, 1), 0); /* of another thread's, which must not end by our queries */
-    CHECK_OK(launch_on_streams(f.driver, kernel, &args, 4), diag);
+    CHECK_OK(launch_on_streams(f.driver, kernel, &args, 4, &diag), diag);
     CHECK_INT(capture(NULL, 0), 0);
+    for (int i = 0; i < THREADS; i++) {
+        beside[i] = (struct launching){.driver = f.driver, .kernel = kernel, .args = &args};
+        CHECK_INT(pthread_create(&beside[i].thread, NULL, launch_beside, &beside[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(beside[i].thread, NULL);
+        CHECK_OK(beside[i].rc, beside[i].diag);
+    }
     CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
     CHECK(memcmp(out, ones, sizeof out) == 0);
     fa_stream_destroy(f.driver, &captured);
