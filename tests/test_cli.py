@@ -22,128 +22,43 @@ from report_store import multiply, tuned
 
 def every_bad_input_gets_its_sentence_and_status_2():
     table = [
-        (["--seq", "-1"], ['--seq "-1"', "0 to 2147483647"]),
-        (["--seq", "2147483648"], ['--seq "2147483648"', "0 to 2147483647"]),
-        (["--seq", "99999999999999999999"], ["0 to 2147483647"]),
-        (["--seq", "0x10"], ['--seq "0x10"', "whole number"]),
-        (["--seq", " 5"], ["whole number"]),
-        (["--seq", "+5"], ["whole number"]),
-        (["--seq", "1e3"], ["whole number"]),
-        (["--seq", ""], ['--seq ""', "whole number"]),
-        (["--seq"], ["--seq needs a value"]),
-        (["--seq", "--json"], ["--seq needs a value"]),
-        ([], ["--gpu L4 --seq 512"]),
-        (["--gpu", "L4"], ["sequence length is missing", "--seq N"]),
-        *((["--seq", "64", option, "0.1"], ["%s is not covered: PyTorch's" % option]) for option in (
-            "--bias", "--attn-bias", "--alibi", "--alibi_slopes", "--dropout", "--dropout-p", "--mask", "--attn_mask", "--score-mod")),
-        (["--operation", "attn_bwd", "--seq", "64", "--mask=x"], ["--mask is not covered: PyTorch's SDPA computes it"]),
-        (["--seq", "64", "--is-causal"], ["did you mean --causal?"]),
-        (["--seq", "64", "--causal-mask"], ["did you mean --causal?"]),
-        (["--seq", "64", "--head-dim", "576", "--head-dim-v", "512"], ['--head-dim "576": head dims above 512 (MLA, absorbed) are not covered']),
-        (["--seq", "64", "--head-dim-v", "1024"], ["(MLA, absorbed) are not covered"]),
-        (["--gpu", "L4", "--operation", "gemm"], ["the rows are missing: add --m N"]),
-        (["--gpu", "L4", "--operation", "gemm", "--m", "16", "--seq", "5"], ["gemm has no option --seq: replace it by --help"]),
-        (["--gpu", "L4", "--seq", "512", "--time", "0"], ["use a time above 0"]),
-        (["--gpu", "L4", "--seq-q", "1"], ["--seq-k is missing"]),
-        (["--gpu", "L4", "--seq-k", "1"], ["--seq-q is missing"]),
-        (["--seq", "5", "--head-dim", "7"], ["--head-dim", "multiple of 8 from 8 to 512 (pad the tensors)"]),
-        (["--seq", "5", "--head-dim", "520"], ["--head-dim", "(MLA, absorbed) are not covered"]),
-        (["--seq", "5", "--heads", "0"], ["--heads", "1 to 65535"]),
-        (["--seq", "5", "--heads", "65536"], ["--heads", "1 to 65535"]),
-        (["--seq", "5", "--heads-kv", "3"], ["--heads-kv 3 does not divide --heads 8"]),
-        (["--seq", "5", "--dtype", "fp8"], ['--dtype "fp8"', "fp16 or bf16"]),
-        (["--seq", "5", "--dtype", "bf61"], ["did you mean bf16?"]),
-        (["--seq", "5", "--causal", "middle"], ["none, bottom-right or top-left"]),
-        (["--seq", "5", "--layout", "sbhd"], ["bhsd"]),
-        (["--seq", "5", "--effort", "paitent"], ["did you mean patient?"]),
-        (["--seq", "5", "--top", "0"], ["--top", "1 to"]),
-        (["--seq", "5", "--jobs", "0"], ["--jobs", "1 to 1024"]),
-        (["--seq", "5", "--seed", "9007199254740992"], ["--seed", "9007199254740991"]),
-        (["--seq", "5", "--store", ""], ["--store is empty"]),
-        (["--seq", "5", "--gpu", ""], ["--gpu is empty"]),
-        (["--seq", "5", "--gpu", "L4", "--device", "0"], ["exclude one another"]),
-        (["--seq", "5", "--gpu", "L4", "-q", "-v"], ["--quiet", "--verbose", "exclude one another"]),
-        (["--seq", "5", "--gpu", "L4", "--effort", "cached", "--again"], ["--again", "--effort cached"]),
-        (["check", "README"], ["README", ".cu", ".json"]),
-        (["--seq", "5", "--gpu", "L44"], ["L44"]),
-        (["--seq", "5", "--gpu", "L4", "--gpu", "H100"], ["--gpu is given twice", "fa-tune sweep"]),
-        (["--seq", "5", "--gpu", "L4,H100"], ["one GPU type", "`fa-tune sweep --gpu L4,H100`"]),
-        (["--seq", "5", "--gpu", "V100"], ["V100", "sm_70"]),
-        (["--sequence", "5"], ["did you mean --seq?"]),
-        (["--sqe", "5"], ["did you mean --seq?"]), (["--SEQ", "5"], ["did you mean --seq?"]),
-        (["--seq", "5", "--wat"], ["no option --wat", "--help"]),
-        (["--seq", "5", "--lse=yes"], ["--lse takes no value"]),
-        (["--seq", "5", "extra"], ['"extra"', "options only"]),
-        (["show", "--device", "0"], ["--device goes with --why"]),
-        (["show", "--why"], ["the sequence length is missing", "as in `fa-tune show --why --gpu L4 --seq 512`"]),
-        (["explain", "--gpu", "L4"], ["the sequence length is missing", "as in `fa-tune explain --gpu L4 --seq 512`"]),
-        (["show", "a.fab", "b.fab"], ["\"b.fab\" is not understood", "`fa-tune show [FILE.cu] [FILE]` takes nothing more but options"]),
-        (["show", "L4"], ['"L4" is a GPU type: did you mean --gpu L4?']),
-        (["tune", "--why"], ["`fa-tune tune` does not take --why"]),
-        (["doctor", "--seq", "5"], ["`fa-tune doctor` does not take --seq"]),
-        (["--gpu", "L5", "--seq", "5"], ['no GPU called "L5" is known; near it: L4; `fa-tune gpus` lists all types']),
-        (["--gpu", "RTX", "--seq", "5"], ["near it: RTX 2080 Ti, RTX A5000, RTX A6000; `fa-tune gpus`"]),
-        (["tunee"], ["did you mean tune?"]),
-        (["tun"], ["did you mean tune?"]),
-        (["--store", "X", "explain"], ["the verb comes first", "`fa-tune explain --store"]),
-        (["--store", "X", "explian"], ["`fa-tune explain --store"]),
-        (["--store", "X", "nothing-like-it"], ["no option and no verb"]),
-        (["explain", "help"], ["`fa-tune help explain`"]),
-        (["--seq", "512,1024"], ["--seq takes one value", "`fa-tune sweep --seq 512,1024`"]),
-        (["--seq", "512:1024:x2"], ["`fa-tune sweep --seq 512:1024:x2`"]),
-        (["--seq", "1024:512:x2"], ["--seq takes one value here", '`fa-tune sweep` a list: --seq "1024:512:x2" goes down: write 512:1024:x2']), (["--seq-q", "1,2"], ["it takes one value"]),
-        (["--seq", "5", "--dtype", "fp16,bf16"], ["`fa-tune sweep --dtype fp16,bf16`"]),
-        (["show", "--seq", "512,1024"], ["it takes one value"]),
-        (["--seq", "5", "--causal", "yes"], ["leave it out for bottom-right"]),
-        (["--seq", "5", "--softcap", "50"], ["--softcap takes no value", '"50"']),
-        (["--seq", "5", "--window", "foo"], ['--window "foo"', "LEFT[,RIGHT]"]),
-        (["--seq", "5", "--compile-timeout", "2h"], ["at most an hour", "30m"]),
-        (["--seq", "5", "-j", "0"], ["--jobs", "1 to 1024"]),
-        (["--seq", "5", "-q=yes"], ["--quiet takes no value"]),
-        (["--seq", "5", "-qv"], ["write -q -v"]),
-        (["--seq", "5", "-x"], ["no option -x"]),
-        (["--seq", "5", "--color", "blue"], ["auto, always or never"]),
-        (["L4", "--seq", "5"], ["did you mean --gpu L4?"]),
-        (["512"], ["values follow options"]),
-        (["--seq", "5", "--no-causal"], ["leave --causal out"]), (["--seq", "5", "--no-lse"], ["leave --lse out"]),
-        (["report", "out.html"], ["did you mean --out out.html?"]),
-        ([__file__ + "/missing.cu", "--gpu", "L4"], ["missing.cu: there is no such file"]),
-        (["missing.cu", "--gpu", "L4"], ["missing.cu: there is no such file"]),
-        (["--seq", "5", "--templates", "missing"], ["--templates missing: there is no such folder"]),
-        (["--seq", "5", "--templates", os.path.join(SOURCE, "tests", "operations", "l1_norm")],
-         ["is the folder of one operation: name the folder above it", "/tests/operations, and --operation l1_norm"]),
-        (["--gpu", "L4", "--seq", "5", "--store", "none/store.db"], ["the folder none does not exist"]),
-        (["worker", "--store", "."], ["it is a folder"]),
-        (["sweep", "--seq", "5", "--templates", __file__], [__file__ + ": there is no such folder"]),
-        (["--gpu", "all", "--seq", "5"], ['no GPU called "all"', "`fa-tune gpus` lists all types"]),
-        (["serve", "--sokcet", "x"], ["did you mean --socket?"]),
-        (["serve", "--compile-timeout", "2x"], ["--compile-timeout \"2x\"", "90s"]),
-        (["explain", "h100"], ["did you mean --gpu h100?"]),
-        (["frobnicate"], ['no verb "frobnicate"', "fa-tune help"]),
-        (["help", "dokter"], ["did you mean doctor?"]),
-        (["help", "--json", "dokter"], ["did you mean doctor?"]),
-        (["help", "tune", "explain"], ['"explain" is too much']),
-        (["help", "--bogus"], ['"--bogus" is too much']),
-        (["--gpu", "L4", "conv2d.cu"], ["the file comes first, as in `fa-tune tune conv2d.cu ...`"]),
-        (["explain", "--gpu", "L4", "conv2d.json"], ["`fa-tune explain conv2d.json ...`"]),
-        (["\x1b[31mred"], ["\\x1b[31mred"]),
-        (["--seq", "9" * 5000], ["999...\"", "0 to 2147483647"]),
-        (["--seed", "é" * 5000], ["é...\"", "9007199254740991"]),
-        (["--seq", "5", "--dtype", "x" * 5000], ["fp16 or bf16"]),
-        (["--seq", "5", "--lse=" + "x" * 5000], ["takes no value", " out"]),
-        (["--seq", "5", "--" + "é" * 5000], ["é...", "see `fa-tune tune --help`"]),
-        (["--seq", "5", "é" * 5000], ["é...\"", "options only"]),
-        (["x" * 5000], ["no verb", "fa-tune help"]),
+        ([], "say what to tune, as in `fa-tune --gpu L4 --seq 512`"),
+        (["--seq", "x"], '--seq: "x" is not a whole number (0 to 2147483647)'),
+        (["--seq", "99999999999999999999"], '--seq: "99999999999999999999" is not a whole number (0 to 2147483647)'),
+        (["--seq", "512,1024"], '--seq: "512,1024" is not a whole number'),
+        (["--seq", "--json"], "--seq: its value is missing (N)"),
+        (["--seq", "9" * 5000], '999..." is not a whole number'),
+        (["--seq", "5", "--head-dim", "7"], '--head-dim: "7" is not a multiple of 8 (8 to 512'),
+        (["--seq", "5", "--heads-kv", "3"], "--heads-kv: 3 is not a divisor of --heads 8"),
+        (["--seq", "5", "--dtype", "bf61"], '--dtype: "bf61" is not fp16 or bf16: did you mean bf16?'),
+        (["--seq", "5", "--window", "foo"], '--window: "foo" is not LEFT[,RIGHT]'),
+        (["--seq", "5", "--time", "0"], '--time: "0" is not a time (90s, 30m, 2h, 3d; at most a year)'),
+        (["--seq", "5", "--lse=yes"], '--lse: "yes" is not taken: it has no value'),
+        (["--seq", "5", "--store", ""], '--store: "" is not FILE'),
+        (["--gpu", "L4"], "--seq N is missing: the sequence length, as in `fa-tune --gpu L4 --seq 512`"),
+        (["show", "--why", "--seq-q", "1"], "--seq-k N is missing: the length of keys, as in `fa-tune show --why --gpu L4 --seq 512`"),
+        (["--gpu", "L4", "--device", "0", "--seq", "5"], "--gpu: does not go with --device"),
+        (["sweep", "--cost", "3", "--seq", "5"], "--cost: needs --price"),
+        (["--gpu", "RTX", "--seq", "5"], "near it: RTX 2080 Ti, RTX A5000, RTX A6000; `fa-tune gpus`"),
+        (["--sqe", "5"], '"--sqe" is not an option of `fa-tune tune` (--help lists them): did you mean --seq?'),
+        (["doctor", "--seq", "5"], '"--seq" is not an option of `fa-tune doctor`'),
+        (["show", "a.fab", "b.fab"], '"b.fab" is not an option of `fa-tune show`'),
+        (["--store", "X", "explain"], '"explain" is not an option, and a verb comes first'),
+        (["import"], "FILE is missing: see `fa-tune import --help`"),
+        (["missing.cu", "--gpu", "L4"], "missing.cu: there is no such file"),
+        (["--seq", "5", "--templates", "missing"], '--templates: "missing" is not a folder'),
+        (["help", "--json", "dokter"], '"dokter" is not a verb (`fa-tune help` lists them): did you mean doctor?'),
+        (["\x1b[31mred"], "\\x1b[31mred"),
+        (["serve", "--sokcet", "x"], "did you mean --socket?"),
     ]
     with Place() as place:
-        for arguments, parts in table:
+        for arguments, part in table:
             done = place.run(*arguments, status=2)
             if "--json" not in arguments:  # a document then: test_cli_words
                 tap.equal((arguments, done.stdout), (arguments, ""))
             assert re.match("fa-tune( serve)?: ", done.stderr), (arguments, done.stderr)
             tap.lacks(done.stderr, "\x1b")
-            for part in parts:
-                tap.has(done.stderr, part)
+            tap.has(done.stderr, part)
         assert not os.path.exists(place.store), "bad input made a store"
 
 
@@ -300,7 +215,7 @@ def effort_cached_tunes_nothing():
         assert done.stderr.startswith("fa-tune: ")
         tap.has(done.stderr, "leave --effort cached out")
         missing = place.run("--gpu", "L4", *SMALL, "--effort", "cached", "--templates", "none", status=2).stderr
-        tap.has(missing, "none: there is no such folder")
+        tap.has(missing, '--templates: "none" is not a folder')
         tap.lacks(missing, "leave --effort cached out")
 
 
@@ -378,7 +293,7 @@ def doctor_says_what_fails_and_its_status_agrees():
         assert named["driver"]["advice"] != ""
         text = place.run("doctor").stdout
         assert re.search(r"^warn +driver ", text, re.MULTILINE), text
-        assert re.search(r"^(ok|warn) +store +~/store\.db", text, re.MULTILINE), text  # as show and config have it
+        assert re.search(r"^(ok|warn) +store +~/store\.db", text, re.MULTILINE), text  # as show has it
         tap.has(named["store"]["text"], place.store)
         with open(place.store, "wb") as file:
             file.write(b"this is no store" * 512)

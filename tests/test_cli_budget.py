@@ -50,7 +50,7 @@ def a_tune_that_passes_its_budget_of_gpu_memory_says_what_it_needs():
         assert re.search(r"budget is 1024 MiB, half of the 2048 MiB that are free", refused.stderr), refused.stderr
         for wrong in ("8", "G", "-1G", "0G", "nanG", "1e9", "9000T", ""):
             refused = place.run("--seq", "64", *TINY, "--memory=" + wrong, status=2)
-            tap.has(refused.stderr, "--memory \"%s\": use a size above 0 with its unit, as in 8G or 512M" % wrong)
+            tap.has(refused.stderr, "--memory: \"%s\" is not a size (8G, 512M)" % wrong)
         told = place.json("--seq", "64", *TINY, "--memory", "1.5G")
         tap.equal(told["answer"]["origin"], "measured")
         told = place.json(*FOUR, "--memory", "1M", status=1)  # the small one has its winner

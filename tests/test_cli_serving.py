@@ -20,18 +20,18 @@ def plans(place, *options, status=1):
 def bad_shorthands_get_their_sentence_and_status_2():
     with Place(space=ONE) as place:
         for arguments, part in [
-                (["--window", "1,2,3"], "use LEFT[,RIGHT]"), (["--window", "1,"], "use LEFT[,RIGHT]"),
-                (["--window", ""], "--window \"\": use LEFT[,RIGHT]"), (["--window="], "use LEFT[,RIGHT]"),
-                (["--window", "x"], "--window \"x\": use LEFT[,RIGHT]"), (["--window", "-2"], "use LEFT[,RIGHT]"),
-                (["--decode=1"], "takes no value"), (["--mean-k", "9"], "--mean-k needs --lengths-k"), (["--mean-q", "9"], "--mean-q needs --varlen"),
-                (["--varlen", "--mean-q", "65"], "--mean-q 65: use at most --seq-q, which is 64"),
-                (["--lengths-k", "seqused", "--mean-k", "65"], "--mean-k 65: use at most --seq-k, which is 64"),
-                (["--varlen", "--causal", "top-left"], "--varlen does not go with --causal top-left"),
+                (["--window", "1,2,3"], "is not LEFT[,RIGHT]"), (["--window", "1,"], "is not LEFT[,RIGHT]"),
+                (["--window", ""], "--window: \"\" is not LEFT[,RIGHT]"), (["--window="], "is not LEFT[,RIGHT]"),
+                (["--window", "x"], "--window: \"x\" is not LEFT[,RIGHT]"), (["--window", "-2"], "is not LEFT[,RIGHT]"),
+                (["--decode=1"], "it has no value"), (["--mean-k", "9"], "--mean-k: needs --lengths-k"), (["--mean-q", "9"], "--mean-q: needs --varlen"),
+                (["--varlen", "--mean-q", "65"], "--mean-q: 65 is not at most --seq-q, which is 64"),
+                (["--lengths-k", "seqused", "--mean-k", "65"], "--mean-k: 65 is not at most --seq-k, which is 64"),
+                (["--varlen", "--causal", "top-left"], "--varlen: does not go with --causal top-left"),
                 (["--page", "70000"], "65536"), (["--kv-dtype", "fp4"], "same or fp8")]:
             tap.has(place.run("tune", "--gpu", "L4", "--seq", "64", *arguments, status=2).stderr, part)
         for arguments in (["--seq", "64", "--decode"], ["--decode", "--seq", "64"]):
-            tap.has(place.run("sweep", *arguments, status=2).stderr, "--decode and --seq both set the sequence length: leave one")
-        tap.has(place.run("sweep", "--model", "llama-3-8b", "--plan", "x", status=2).stderr, "exclude one another")
+            tap.has(place.run("sweep", *arguments, status=2).stderr, "--decode: does not go with --seq: both set the sequence length")
+        tap.has(place.run("sweep", "--model", "llama-3-8b", "--plan", "x", status=2).stderr, "--plan: does not go with --model")
 
 
 def an_option_of_one_field_goes_before_a_shorthand_whichever_stands_first():
@@ -144,7 +144,7 @@ def the_config_of_a_model_is_read_as_transformers_writes_it():
                              (dict(plain, relative_attention_num_buckets=32), "relative_position_bias is not covered"),
                              (dict(plain, layer_types=["chunked_attention"]), "mask is not covered"), ({}, "describes no attention"), ([], "describes no attention"),
                              (dict(plain, head_dim=576), "(MLA, absorbed) are not covered"), (dict(plain, head_dim=100), "(pad the tensors)"),
-                             (dict(plain, num_key_value_heads=5), "5 does not divide")):
+                             (dict(plain, num_key_value_heads=5), "5 is not a divisor")):
             write(config)
             tap.has(place.run("sweep", "--model", path, status=2).stderr, part)
         with open(path, "w", encoding="utf-8") as file:
@@ -169,7 +169,7 @@ def a_model_that_is_trained_brings_each_layer_with_its_gradients():
         for options, part in ((["--page", "64"], 'attention backward has no field "page"'),
                               (["--varlen"], '"varlen" means another thing to attention backward'),
                               (["--operation", "gemm", "--m", "64"], "matrix product has no gradients that are an operation"),
-                              (["--plan", "x"], "leave --training out")):
+                              (["--plan", "x"], "--plan: does not go with --training")):
             seq = [] if "--m" in options or "--plan" in options else ["--seq", "64"]
             tap.has(place.run("sweep", *seq, *options, "--training", status=2).stderr, part)
 

@@ -58,7 +58,7 @@ def hints_name_the_program_as_it_was_called():
 def a_failure_under_json_is_a_document():
     with Place(space=None) as place:
         for arguments, status, parts in (
-                (["--seq", "12x", "--json"], 2, ['--seq "12x"']),
+                (["--seq", "12x", "--json"], 2, ['--seq: "12x"']),
                 (["tunee", "--json"], 2, ["did you mean tune?"]),
                 (["--seq", "5", "--json"], 1, ["driver", "name a GPU type"]),
                 (["show", "--json", "x.fab"], 2, ["x.fab"])):

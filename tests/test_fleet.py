@@ -184,7 +184,7 @@ def a_sweep_can_be_taken_out_of_the_workers_hands():
 def what_cannot_be_is_said_clearly():
     with InFile() as fleet, Host(fleet.location) as one:
         tap.has(one.run("sweep", "--enqueue", "--seq", "64", *TINY, status=1).stderr, "--gpu")
-        tap.has(one.run("worker", "--again", status=2).stderr, "does not take --again")
+        tap.has(one.run("worker", "--again", status=2).stderr, '"--again" is not an option of')
         tap.has(one.run("worker", "--gpu", "L5", status=1).stderr, "L5")
         one.env["FA_TUNE_LEASE"] = "soon"
         tap.has(one.run("queue", status=2).stderr, "FA_TUNE_LEASE is \"soon\"")

@@ -341,7 +341,7 @@ def one_more_row_in_its_table_is_a_field_everywhere():
         tap.has(" ".join(place.run("tune", "--help", "--operation", "l1_norm").stdout.split()),
                 "--groups N rows normed together (1)")
         tap.has(place.run(*ROWS, "--groups", "65", status=2).stderr,
-                '--groups "65": use a whole number from 1 to 64')
+                '--groups: "65" is not a whole number (1 to 64)')
         # JSON, manifests and words.
         told = place.json(*ROWS, "--groups", "4")
         tap.equal(told["answer"]["problem"]["groups"], 4)

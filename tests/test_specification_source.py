@@ -318,7 +318,7 @@ def a_check_compiles_and_compares_without_a_gpu():
         write(place, "work/kernels.cu", "\n" + KERNEL % "b * x[i]")
         tap.has(place.run("check", write(place, "work/axpy.json", document), status=1).stdout, "kernels.cu(3): error")
         for arguments in ((), ("--seq", "512")):
-            tap.has(place.run("check", *arguments, status=2).stderr, "say which file is to be checked")
+            tap.has(place.run("check", *arguments, status=2).stderr, "FILE.cu is missing")
     with a_place() as place:
         tap.has(place.run(specified(place, KERNEL.replace("float *y", "double *y") % "x[i]"), status=1).stderr, "y, is double * in the kernel")
 

@@ -244,20 +244,6 @@ static void add_bundle(cJSON *document, const char *file, const fa_bundle_info *
     fa_json_add_text(bundle, "key", info->key);
 }
 
-static int check_export_options(const cli_options *options, fa_diag *diag)
-{
-    if (options->bundle.records != NULL && options->bundle.from_records != NULL)
-        return fa_fail(diag, FA_EINVAL,
-                       "--records writes records and --from-records reads them: "
-                       "give one of them");
-    if (options->bundle.predict && options->bundle.records == NULL)
-        return fa_fail(diag, FA_EINVAL, "--predict goes with --records FILE");
-    if (options->bundle.records == NULL && options->bundle.out == NULL)
-        return fa_fail(diag, FA_EINVAL,
-                       "say where the bundle goes: --out FILE, as in --out l4.fab");
-    return 0;
-}
-
 static int export(cli_run *run, fa_records_info *records, fa_bundle_info *bundle)
 {
     const cli_options *options = run->options;
@@ -289,9 +275,10 @@ int cli_export(cli_run *run)
     const char *out = run->options->bundle.out, *file = from != NULL ? from : to;
     fa_records_info records = {0};
     fa_bundle_info bundle = {0};
-    int rc;
-    if ((rc = check_export_options(run->options, &run->diag)) != 0 ||
-        (rc = fa_output_check(to != NULL ? to : out, &run->diag)) != 0 ||
+    int rc = to == NULL && out == NULL
+                 ? fa_fail(&run->diag, FA_EINVAL, "--out FILE is missing, as in --out l4.fab")
+                 : 0;
+    if (rc != 0 || (rc = fa_output_check(to != NULL ? to : out, &run->diag)) != 0 ||
         (rc = cli_check_gpu(run)) != 0 || (rc = cli_open(run, !run->options->bundle.predict)) != 0)
         return rc;
     cli_interrupt_install();

@@ -123,20 +123,13 @@ typedef struct list {
 } list;
 
 /* ---- lists ----------------------------------------------------------------------------------*/
-static int fail_word(const char *option, const char *word, const char *advice, fa_diag *diag)
-{
-    char typed[CLI_SHORT_SIZE];
-    return fa_fail(diag, FA_EINVAL, "%s \"%s\": %s", option, cli_text_short(word, typed), advice);
-}
-
 static int push(list *list, const char *option, int64_t value, fa_diag *diag)
 {
     for (int i = 0; i < list->count; i++)
         if (list->value[i] == value)
             return 0;
     if (list->count == VALUES_MAX)
-        return fa_fail(diag, FA_EINVAL, "%s has more than %d values: sweep it in parts", option,
-                       VALUES_MAX);
+        return fa_fail(diag, FA_EINVAL, "%s: more than %d values", option, VALUES_MAX);
     list->value[list->count++] = (int32_t)value;
     return 0;
 }
@@ -151,27 +144,25 @@ static bool number(const char *text, int32_t low, int32_t *ret)
     return true;
 }
 
-/* A:B:xN or A:B:+N, split in place. */
+/* A:B:xN or A:B:+N. */
 static int push_range(list *list, const char *option, int32_t low, const char *word, fa_diag *diag)
 {
-    static const char advice[] = "a range is FIRST:LAST:xFACTOR, as in 512:16384:x2, or "
-                                 "FIRST:LAST:+STEP, as in 512:2048:+512";
     char text[WORD_MAX];
     snprintf(text, sizeof text, "%s", word);
     char *second = strchr(text, ':'), *third = strchr(second + 1, ':');
     int32_t first, last, step;
-    if (third == NULL)
-        return fail_word(option, word, "add a factor or a step, as in :x2 or :+512", diag);
-    *second++ = 0;
-    *third++ = 0;
-    bool times = third[0] == 'x';
-    if (!number(text, low > 1 ? low : 1, &first) || !number(second, 1, &last) ||
-        (!times && third[0] != '+') || !number(third + 1, times ? 2 : 1, &step))
-        return fail_word(option, word, advice, diag);
-    if (last < first)
-        return fa_fail(diag, FA_EINVAL, "%s \"%s\" goes down: write %d:%d:%s", option, word, last,
-                       first, third);
     int rc = 0;
+    if (third != NULL) {
+        *second++ = 0;
+        *third++ = 0;
+    }
+    bool times = third != NULL && third[0] == 'x';
+    if (third == NULL || !number(text, low > 1 ? low : 1, &first) || !number(second, 1, &last) ||
+        (!times && third[0] != '+') || !number(third + 1, times ? 2 : 1, &step) || last < first)
+        return cli_refuse(option, word,
+                          "a range (FIRST:LAST:xFACTOR as 512:16384:x2, FIRST:LAST:+STEP as "
+                          "512:2048:+512)",
+                          NULL, diag);
     for (int64_t value = first; value <= last && rc == 0;
          value = times ? value * step : value + step)
         rc = push(list, option, value, diag);
@@ -187,10 +178,8 @@ static int each_word(const char *option, const char *text, word_visit *visit, vo
     for (const char *at = text;;) {
         size_t length = strcspn(at, ",");
         char word[WORD_MAX];
-        if (length == 0)
-            return fail_word(option, text, "a value is missing beside a comma", diag);
-        if (length >= sizeof word)
-            return fail_word(option, at, "no value is as long as this", diag);
+        if (length == 0 || length >= sizeof word)
+            return cli_refuse(option, text, "a list of values between commas", NULL, diag);
         snprintf(word, sizeof word, "%.*s", (int)length, at);
         int rc = visit(context, option, word, diag);
         if (rc != 0)
@@ -218,11 +207,10 @@ static int push_number(void *context, const char *option, const char *word, fa_d
     } else if (number(word, numbers->low, &value)) {
         rc = push(numbers->list, option, value, diag);
     } else {
-        char advice[96];
-        snprintf(advice, sizeof advice,
-                 "use whole numbers from %d to %d, or ranges such as 512:16384:x2", numbers->low,
-                 numbers->field->max);
-        return fail_word(option, word, advice, diag);
+        char what[96];
+        snprintf(what, sizeof what, "a whole number (%d to %d) or a range such as 512:16384:x2",
+                 numbers->low, numbers->field->max);
+        return cli_refuse(option, word, what, NULL, diag);
     }
     for (int i = 0; i < numbers->list->count && rc == 0; i++) {
         char text[16];
@@ -247,13 +235,13 @@ static int push_name(void *context, const char *option, const char *word, fa_dia
     int value = fa_field_choice(f, word);
     if (value >= 0)
         return push(names->list, option, value, diag);
-    char advice[256] = "use ";
-    for (int i = 0; f->choice[i] != NULL; i++) /* "a, b or both" or "a, b or a,b" */
-        snprintf(advice + strlen(advice), sizeof advice - strlen(advice), "%s%s", i > 0 ? ", " : "",
+    char what[256] = "";
+    for (int i = 0; f->choice[i] != NULL; i++)
+        snprintf(what + strlen(what), sizeof what - strlen(what), "%s%s", i > 0 ? ", " : "",
                  f->choice[i]);
-    snprintf(advice + strlen(advice), sizeof advice - strlen(advice), " or %s",
-             f->both[0] != 0 ? "both" : "several between commas");
-    return fail_word(option, word, advice, diag);
+    snprintf(what + strlen(what), sizeof what - strlen(what), " or %s",
+             f->both[0] != 0 ? "both" : "several of them");
+    return cli_refuse(option, word, what, f->choice, diag);
 }
 
 typedef struct gpu_names {
@@ -272,7 +260,7 @@ static int push_gpu(void *context, const char *option, const char *word, fa_diag
         if (strcmp(names->name[i], gpu.name) == 0)
             return 0;
     if (names->count == VALUES_MAX)
-        return fa_fail(diag, FA_EINVAL, "%s has more than %d values", option, VALUES_MAX);
+        return fa_fail(diag, FA_EINVAL, "%s: more than %d values", option, VALUES_MAX);
     memcpy(names->name[names->count++], gpu.name, sizeof gpu.name);
     return 0;
 }
@@ -305,14 +293,6 @@ static int read_list(const cli_options *o, const fa_operation *operation, int fi
     /* What makes a problem empty is nothing to sweep. */
     int32_t low = (f->length || f->nonempty) && f->min < 1 ? 1 : f->min;
     return each_word(option, text, push_number, &(struct numbers){ret, f, low}, diag);
-}
-
-int cli_list_read(const fa_operation *operation, int field, const char *text, fa_diag *diag)
-{
-    cli_options options = {.problem.operation = operation};
-    list list;
-    options.sweep.values[field] = text;
-    return read_list(&options, operation, field, &list, diag);
 }
 
 static int read_lists(const cli_options *o, lists *ret, fa_diag *diag)
@@ -483,7 +463,7 @@ static int check_lists(const cli_options *o, const fa_operation *operation, fa_d
     for (int i = 0; i < operation->product_count; i++) {
         const fa_product *product = &operation->product[i];
         if (o->sweep.product[i] > 0 && o->sweep.values[product->field] != NULL)
-            return fa_fail(diag, FA_EINVAL, "%s and %s exclude one another", product->option,
+            return fa_fail(diag, FA_EINVAL, "%s: does not go with %s", product->option,
                            cli_sweep_option(operation, product->field));
     }
     return 0;
@@ -493,18 +473,12 @@ static int check_lists(const cli_options *o, const fa_operation *operation, fa_d
 static int check_grid(const cli_options *o, fa_diag *diag)
 {
     if (o->sweep.plan != NULL && lists_given(o))
-        return fa_fail(diag, FA_EINVAL,
-                       "--plan brings its own problems: leave the grid's options out");
-    if (o->sweep.plan != NULL && o->sweep.model != NULL)
-        return fa_fail(diag, FA_EINVAL, "--plan and --model exclude one another");
-    if (o->sweep.plan != NULL && o->sweep.training)
-        return fa_fail(diag, FA_EINVAL, "--plan brings its own problems: leave --training out");
+        return fa_fail(diag, FA_EINVAL, "--plan: does not go with options of a grid");
     int rc = o->sweep.plan == NULL && o->sweep.model == NULL
                  ? check_lists(o, fa_operation_of(&o->problem), diag)
                  : 0;
     if (rc == 0 && o->effort == FA_EFFORT_CACHED)
-        rc = fa_fail(diag, FA_EINVAL,
-                     "--effort cached tunes nothing: a sweep takes predict, measure or patient");
+        rc = cli_refuse("--effort", "cached", "predict, measure or patient", NULL, diag);
     return rc;
 }
 

@@ -201,20 +201,8 @@ static const char *const *verb_names(void)
 
 static int unknown_verb(const char *name)
 {
-    const char *const *names = verb_names();
-    const char *near = fa_nearest(name, names);
-    char typed[CLI_SHORT_SIZE];
     fa_diag diag;
-    cli_text_short(name, typed);
-    if (near == NULL && cli_fail_gpu_word(name, &diag) != 0)
-        return cli_error(EXIT_USAGE, &diag);
-    if (near != NULL)
-        fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": did you mean %s?", typed, near);
-    else
-        fa_fail(&diag, FA_EINVAL,
-                "there is no verb \"%s\": `fa-tune help` lists them, and values follow "
-                "options, as in `fa-tune --gpu L4 --seq 512`",
-                typed);
+    cli_refuse(NULL, name, "a verb (`fa-tune help` lists them)", verb_names(), &diag);
     return cli_error(EXIT_USAGE, &diag);
 }
 
@@ -254,10 +242,8 @@ static int serve(int count, char **arguments)
 
 static int fail_help(const char *argument)
 {
-    char typed[CLI_SHORT_SIZE];
     fa_diag diag;
-    fa_fail(&diag, FA_EINVAL, "\"%s\" is too much: `fa-tune help` takes one verb, or all",
-            cli_text_short(argument, typed));
+    cli_refuse(NULL, argument, "taken: `fa-tune help` takes one verb, or all", NULL, &diag);
     return cli_error(EXIT_USAGE, &diag);
 }
 

@@ -194,17 +194,13 @@ bool cli_option_taken(unsigned groups, const cli_option_spec *spec)
 const cli_option_spec *cli_option_find(const cli_option_list *list, unsigned groups,
                                        const char *name, size_t length)
 {
-    const cli_option_spec *other = NULL;
     for (size_t i = 0; i < list->count; i++) {
         const cli_option_spec *spec = list->spec[i];
-        if (spec->name == NULL || strlen(spec->name) != length ||
-            memcmp(spec->name, name, length) != 0)
-            continue;
-        if (cli_option_taken(groups, spec))
+        if (spec->name != NULL && strlen(spec->name) == length &&
+            memcmp(spec->name, name, length) == 0 && cli_option_taken(groups, spec))
             return spec;
-        other = spec;
     }
-    return other;
+    return NULL;
 }
 
 char cli_option_letter(const cli_option_spec *spec)
@@ -287,72 +283,68 @@ int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const ch
                     int32_t *ret, fa_diag *diag)
 {
     uint64_t value = 0;
-    int64_t low = field != NULL ? field->min : spec->low,
-            high = field != NULL ? field->max : spec->high;
-    char typed[CLI_SHORT_SIZE], room[FA_FIELD_RANGE_MAX];
-    bool whole = cli_parse_digits(text, &value) && value <= INT32_MAX;
-    bool steps = field != NULL && field->multiple > 1;
-    cli_text_short(text, typed);
-    if (whole && field != NULL && (steps || field->above[0] != 0))
-        fa_field_range(field, (int64_t)value, room);
-    else
-        snprintf(room, sizeof room, ": use a whole number from %lld to %lld", (long long)low,
-                 (long long)high);
-    if (!whole || (int64_t)value < low || (int64_t)value > high ||
-        (steps && value % (uint64_t)field->multiple != 0))
-        return fa_fail(diag, FA_EINVAL, "%s \"%s\"%s", spec->name, typed, room);
-    *ret = (int32_t)value;
-    return 0;
+    const int64_t low = field != NULL ? field->min : spec->low;
+    const int64_t high = field != NULL ? field->max : spec->high;
+    const int step = field != NULL && field->multiple > 1 ? field->multiple : 1;
+    const char *hint = "";
+    char kind[40] = "whole number", what[400];
+    if (cli_parse_digits(text, &value) && value <= INT32_MAX && (int64_t)value >= low &&
+        (int64_t)value <= high && value % (uint64_t)step == 0) {
+        *ret = (int32_t)value;
+        return 0;
+    }
+    if (step > 1)
+        snprintf(kind, sizeof kind, "multiple of %d", step);
+    if (field != NULL)
+        hint = (int64_t)value > high && field->above[0] != 0 ? field->above : field->hint;
+    snprintf(what, sizeof what, "a %s (%lld to %lld%s%s)", kind, (long long)low, (long long)high,
+             hint[0] != 0 ? "; " : "", hint);
+    return cli_refuse(spec->name, text, what, NULL, diag);
 }
 
 static int set_seed(const cli_option_spec *spec, const char *text, uint64_t *ret, fa_diag *diag)
 {
     uint64_t value = 0;
-    char typed[CLI_SHORT_SIZE];
+    char what[64];
+    snprintf(what, sizeof what, "a whole number (0 to %lld)", (long long)spec->high);
     if (!cli_parse_digits(text, &value) || value > (uint64_t)spec->high)
-        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a whole number from 0 to %lld", spec->name,
-                       cli_text_short(text, typed), (long long)spec->high);
+        return cli_refuse(spec->name, text, what, NULL, diag);
     *ret = value;
     return 0;
 }
 
 static int set_decimal(const cli_option_spec *spec, const char *text, double *ret, fa_diag *diag)
 {
-    char typed[CLI_SHORT_SIZE];
     double value = 0;
+    char what[64];
+    snprintf(what, sizeof what, "a number (above 0, to %lld)", (long long)spec->high);
     if (!fa_decimal_parse(text, strlen(text), (double)spec->high, &value) || !(value > 0))
-        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a number above 0 up to %lld, as in 0.50",
-                       spec->name, cli_text_short(text, typed), (long long)spec->high);
+        return cli_refuse(spec->name, text, what, NULL, diag);
     *ret = value;
     return 0;
 }
 
 static int set_seconds(const cli_option_spec *spec, const char *text, double *ret, fa_diag *diag)
 {
-    char typed[CLI_SHORT_SIZE];
-    bool year = spec->high > 86400;
-    if (fa_duration_parse(text, (double)spec->high, ret))
-        return 0;
-    return fa_fail(diag, FA_EINVAL,
-                   "%s \"%s\": use a time above 0 and of at most %s, as in 90s, 30m%s", spec->name,
-                   cli_text_short(text, typed), year ? "a year" : "an hour",
-                   year ? ", 2h or 3d" : " or 1h");
+    return fa_duration_parse(text, (double)spec->high, ret)
+               ? 0
+               : cli_refuse(spec->name, text,
+                            spec->high > 86400 ? "a time (90s, 30m, 2h, 3d; at most a year)"
+                                               : "a time (90s, 30m, 1h; at most an hour)",
+                            NULL, diag);
 }
 
 /* 8G, 1.5G, 512M or 65536K, in powers of 1024. */
 static int set_bytes(const cli_option_spec *spec, const char *text, int64_t *ret, fa_diag *diag)
 {
     static const char units[] = "kmgt";
-    char typed[CLI_SHORT_SIZE];
     double value = 0;
     size_t length = strlen(text);
     const char *unit = length > 1 ? strchr(units, tolower((unsigned char)text[length - 1])) : NULL;
     if (unit != NULL && fa_decimal_parse(text, length - 1, 1 << 30, &value))
         value = ldexp(value, 10 * (int)(unit - units + 1));
     if (!(value >= 1 && value <= FA_MEMORY_MAX))
-        return fa_fail(diag, FA_EINVAL,
-                       "%s \"%s\": use a size above 0 with its unit, as in 8G or 512M", spec->name,
-                       cli_text_short(text, typed));
+        return cli_refuse(spec->name, text, "a size (8G, 512M)", NULL, diag);
     *ret = (int64_t)value;
     return 0;
 }
@@ -369,9 +361,9 @@ static const char *also_called(const char *text)
     return text;
 }
 
-/* Every enum of the API is stored as 32 bits. `bare`: what the option is without a value; "": it needs one. */
-static int set_choice(const cli_option_spec *spec, const char *const *choices, const char *bare,
-                      const char *text, void *ret, fa_diag *diag)
+/* Every enum of the API is stored as 32 bits. */
+static int set_choice(const cli_option_spec *spec, const char *const *choices, const char *text,
+                      void *ret, fa_diag *diag)
 {
     for (int32_t i = 0; choices[i] != NULL; i++) {
         if (text[0] != 0 && strcasecmp(choices[i], also_called(text)) == 0) {
@@ -380,21 +372,9 @@ static int set_choice(const cli_option_spec *spec, const char *const *choices, c
         }
     }
     fa_buf list = {0};
-    int first = choices[0][0] == 0; /* the value of what is not given has no name */
-    fa_words_or(&list, choices + first);
-    const char *near = fa_nearest(text, choices + first);
-    char typed[CLI_SHORT_SIZE];
-    cli_text_short(text, typed);
-    const char *names = list.data != NULL ? list.data : "";
-    int rc;
-    if (near != NULL)
-        rc = fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: did you mean %s? It takes %s",
-                     spec->name, typed, near, names);
-    else if (bare[0] != 0)
-        rc = fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: leave it out for %s, or use %s",
-                     spec->name, typed, bare, names);
-    else
-        rc = fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: use %s", spec->name, typed, names);
+    choices += choices[0][0] == 0; /* the value of what is not given has no name */
+    fa_words_or(&list, choices);
+    int rc = cli_refuse(spec->name, text, list.data != NULL ? list.data : "known", choices, diag);
     fa_buf_free(&list);
     return rc;
 }
@@ -411,7 +391,7 @@ static int set_field(const cli_option_spec *spec, const char *text, cli_options 
     if (field->kind == FA_FIELD_INTEGER)
         return cli_integer_set(spec, field, text, value, diag);
     if (field->kind == FA_FIELD_CHOICE)
-        return set_choice(spec, field->choice, field->bare, text, value, diag);
+        return set_choice(spec, field->choice, text, value, diag);
     *value = (int32_t)spec->low;
     return 0;
 }
@@ -453,11 +433,11 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
         return set_bytes(spec, text, (int64_t *)(void *)field, diag);
     case KIND_TEXT:
         if (text[0] == 0)
-            return fa_fail(diag, FA_EINVAL, "%s is empty: give it a %s", spec->name, spec->value);
+            return cli_refuse(spec->name, text, spec->value, NULL, diag);
         *(const char **)(void *)field = text;
         return 0;
     case KIND_CHOICE:
-        return set_choice(spec, spec->choices, "", text, field, diag);
+        return set_choice(spec, spec->choices, text, field, diag);
     case KIND_FIELD:
         return set_field(spec, text, options, diag);
     case KIND_ALSO:

@@ -145,9 +145,6 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
 /* Heeds --color wherever it stands, before anything is told about the others. */
 void cli_options_colour(int count, char **arguments);
 
-/* FA_EINVAL, with what was meant, for a word that names a GPU type where none is taken; 0 for any other. */
-int cli_fail_gpu_word(const char *word, fa_diag *diag);
-
 /* Digits only: no sign, no space, no base prefix. false when there is anything else or more than
  * 64 bits; *ret is then left alone. */
 bool cli_parse_digits(const char *text, uint64_t *ret);
@@ -185,9 +182,6 @@ void cli_grid_free(cli_grid *grid);
 
 /* The problems that the options ask for; FA_EINVAL, FA_ENOTFOUND or FA_ENOTSUP with a sentence. */
 int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag);
-
-/* Whether the text is a list of this field's values: 0, or FA_EINVAL with what is wrong with it. */
-int cli_list_read(const fa_operation *operation, int field, const char *text, fa_diag *diag);
 
 /* Whether the options name a grid or a plan at all. */
 bool cli_grid_given(const cli_options *options);

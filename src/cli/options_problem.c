@@ -198,38 +198,26 @@ void cli_problem_options_make(const fa_operation *operation, cli_problem_options
 }
 
 /* ---- what must be given ---------------------------------------------------------------------*/
-/* The first field that shares its option of several fields with this one and was given; NULL: none. */
-static const fa_field *given_beside(const fa_operation *operation, const fa_field *f,
-                                    uint32_t given)
-{
-    for (int i = 0; i < operation->field_count; i++)
-        if ((given >> i & 1) && strcmp(operation->field[i].also, f->also) == 0)
-            return &operation->field[i];
-    return NULL;
-}
-
 static const char *field_words(const fa_field *f)
 {
     return f->words[0] != 0 ? f->words : f->name;
 }
 
+/* One length of two may be given, whose option stands for both. */
 static int fail_missing(const cli_options *options, const char *verb, const fa_field *f,
                         uint32_t given, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
-    const fa_field *beside = given_beside(operation, f, given);
-    if (f->also[0] != 0 && beside != NULL)
-        return fa_fail(diag, FA_EINVAL, "%s is missing: give it beside %s, or %s for both",
-                       f->option, beside->option, f->also);
-    const char *words = field_words(f);
     const char *option = f->also[0] != 0 ? f->also : f->option;
-    const char *are = words[strlen(words) - 1] == 's' ? "are" : "is"; /* rows */
-    bool named = strcmp(verb, "tune") != 0; /* the default verb */
+    for (int i = 0; i < operation->field_count; i++)
+        if ((given >> i & 1) && f->also[0] != 0 && strcmp(operation->field[i].also, f->also) == 0)
+            option = f->option;
     if (operation->example[0] == 0)
-        return fa_fail(diag, FA_EINVAL, "the %s %s missing: add %s N", words, are, option);
-    return fa_fail(diag, FA_EINVAL, "the %s %s missing: add %s N, as in `fa-tune %s%s%s%s`", words,
-                   are, option, named ? verb : "", options->why ? " --why" : "", named ? " " : "",
-                   operation->example);
+        return fa_fail(diag, FA_EINVAL, "%s N is missing: the %s", option, field_words(f));
+    bool named = strcmp(verb, "tune") != 0; /* the default verb */
+    return fa_fail(diag, FA_EINVAL, "%s N is missing: the %s, as in `fa-tune %s%s%s%s`", option,
+                   field_words(f), named ? verb : "", options->why ? " --why" : "",
+                   named ? " " : "", operation->example);
 }
 
 int cli_problem_complete(cli_options *options, const char *verb, fa_diag *diag)
@@ -252,20 +240,20 @@ int cli_problem_check(const fa_problem *problem, fa_diag *diag)
         const fa_field *f = &operation->field[i];
         int32_t value = problem->value[i];
         if (f->divides >= 0 && value > 0 && problem->value[f->divides] % value != 0)
-            return fa_fail(diag, FA_EINVAL, "%s %d does not divide %s %d: use one of its divisors",
-                           f->option, value, operation->field[f->divides].option,
-                           problem->value[f->divides]);
+            return fa_fail(diag, FA_EINVAL, "%s: %d is not a divisor of %s %d", f->option, value,
+                           operation->field[f->divides].option, problem->value[f->divides]);
         const fa_field *needed = f->needs >= 0 ? &operation->field[f->needs] : NULL;
         char name[FA_NAME_MAX + 2], other[FA_NAME_MAX + 2];
         if (needed != NULL && value != f->preset && problem->value[f->needs] == needed->preset)
-            return fa_fail(diag, FA_EINVAL, "%s needs %s", typed_name(f, name),
+            return fa_fail(diag, FA_EINVAL, "%s: needs %s", typed_name(f, name),
                            typed_name(needed, other));
         if (f->at_most >= 0 && value > problem->value[f->at_most])
-            return fa_fail(
-                diag, FA_EINVAL, "%s %d: use at most %s, which is %d", typed_name(f, name), value,
-                typed_name(&operation->field[f->at_most], other), problem->value[f->at_most]);
+            return fa_fail(diag, FA_EINVAL, "%s: %d is not at most %s, which is %d",
+                           typed_name(f, name), value,
+                           typed_name(&operation->field[f->at_most], other),
+                           problem->value[f->at_most]);
         if (fa_field_is_barred(operation, f, problem))
-            return fa_fail(diag, FA_EINVAL, "%s does not go with --%.*s %s", typed_name(f, name),
+            return fa_fail(diag, FA_EINVAL, "%s: does not go with --%.*s %s", typed_name(f, name),
                            (int)strcspn(f->bars, "="), f->bars, strchr(f->bars, '=') + 1);
     }
     return fa_problem_check(problem, diag);
@@ -334,16 +322,15 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
     options->shorthand[index] = text != NULL ? text : "";
     int rc = set_all(options, cJSON_GetObjectItemCaseSensitive(item, "set"), true, option, diag);
     for (int i = 0; rc == 0 && text != NULL && (i == 0 || text[0] != 0); i++) {
-        char word[24], typed[CLI_SHORT_SIZE];
+        char word[24];
         size_t length = strcspn(text, ",");
         const char *field = cJSON_GetStringValue(cJSON_GetArrayItem(values, i));
         snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text);
         bool more = text[length] == ',';
         if (field == NULL || length == 0 || (more && text[length + 1] == 0) ||
             set_field(options, field, word, false, option, diag) != 0)
-            return fa_fail(diag, FA_EINVAL, "%s \"%s\": use %s with whole numbers; %s", option,
-                           cli_text_short(options->shorthand[index], typed), text_of(item, "value"),
-                           text_of(item, "help"));
+            return cli_refuse(option, options->shorthand[index], text_of(item, "value"), NULL,
+                              diag);
         text += length + more;
     }
     return rc;
@@ -359,7 +346,7 @@ int cli_shorthand_check(const cli_options *options, fa_diag *diag)
             const char *list = field >= 0 ? options->sweep.values[field] : NULL;
             if (options->shorthand[i] != NULL && list != NULL &&
                 strcmp(list, item->valuestring) != 0)
-                return fa_fail(diag, FA_EINVAL, "%s and %s both set the %s: leave one of them out",
+                return fa_fail(diag, FA_EINVAL, "%s: does not go with %s: both set the %s",
                                text_of(shorthand, "option"), cli_sweep_option(operation, field),
                                field_words(&operation->field[field]));
         }

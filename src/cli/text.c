@@ -61,6 +61,17 @@ const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE])
     return ret;
 }
 
+int cli_refuse(const char *option, const char *text, const char *what, const char *const *names,
+               fa_diag *diag)
+{
+    const char *near = names != NULL ? fa_nearest(text, names) : NULL;
+    char typed[CLI_SHORT_SIZE];
+    return fa_fail(diag, FA_EINVAL, "%s%s\"%s\" is not %s%s%s%s", option != NULL ? option : "",
+                   option != NULL ? ": " : "", cli_text_short(text, typed), what,
+                   near != NULL ? ": did you mean " : "", near != NULL ? near : "",
+                   near != NULL ? "?" : "");
+}
+
 void cli_text_us(fa_buf *out, double us)
 {
     fa_words_us(out, us, symbols->micro);

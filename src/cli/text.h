@@ -26,6 +26,10 @@ void cli_text_safe(fa_buf *out, const char *text);
 enum { CLI_SHORT_SIZE = 84 };
 /* What was typed, cut so that the rest of a sentence about it fits a fa_diag; returns ret. */
 const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE]);
+/* Wrong usage, FA_EINVAL: `OPTION: "TEXT" is not WHAT`, without an option where that is NULL, and what of `names`, which NULL
+ * ends, was meant. */
+int cli_refuse(const char *option, const char *text, const char *what, const char *const *names,
+               fa_diag *diag);
 void cli_text_us(fa_buf *out, double us);           /* 41.3 µs */
 void cli_text_about(fa_buf *out, double us);        /* ~41.3 µs: a model's estimate */
 /* A trial's time: measured, else estimated; false where it has neither, and nothing is appended. elsewhere: it was

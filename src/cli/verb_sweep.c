@@ -572,34 +572,14 @@ static int sweep(struct sweep *s)
     return 0;
 }
 
-/* What no single option can tell. */
-static int check_sweep_options(const cli_options *options, fa_diag *diag)
-{
-    if (options->sweep.list && options->sweep.status)
-        return fa_fail(diag, FA_EINVAL, "--list and --status exclude one another");
-    if (options->server != NULL && (options->sweep.list || options->sweep.status))
-        return fa_fail(diag, FA_EINVAL,
-                       "--list and --status show the sweeps of the store: leave "
-                       "--server out");
-    if (options->sweep.list && cli_grid_given(options))
-        return fa_fail(diag, FA_EINVAL, "--list takes no grid: --status shows one sweep");
-    if (options->sweep.restart && (options->sweep.list || options->sweep.status))
-        return fa_fail(diag, FA_EINVAL, "--restart runs a sweep: leave --list or --status out");
-    if (options->fleet.enqueue && (options->sweep.list || options->sweep.status))
-        return fa_fail(diag, FA_EINVAL,
-                       "--enqueue adds a sweep: `fa-tune queue` shows its progress");
-    if (options->sweep.cost > 0 && !(options->sweep.price > 0))
-        return fa_fail(diag, FA_EINVAL,
-                       "--cost needs --price, the cost of an hour of the GPU, as in --price 0.68");
-    return 0;
-}
-
 int cli_sweep(cli_run *run)
 {
     const cli_options *options = run->options;
     struct sweep s = {.run = run};
     bool may_lack_grid = options->sweep.status || options->sweep.baseline != NULL;
-    int rc = check_sweep_options(options, &run->diag);
+    int rc = options->sweep.list && cli_grid_given(options)
+                 ? fa_fail(&run->diag, FA_EINVAL, "--list: does not go with options of a grid")
+                 : 0;
     if (rc == 0 && !options->sweep.list && !(may_lack_grid && !cli_grid_given(options)))
         rc = cli_grid_make(options, &s.grid, &run->diag);
     if (rc != 0)
