@@ -476,8 +476,6 @@ static int rank(const fa_field *f, fa_order order)
     switch (order) {
     case FA_ORDER_WORDS:
         return f->quiet ? 2 : f->late;
-    case FA_ORDER_COLUMNS:
-        return f->feature ? 3 : f->kind == FA_FIELD_BOOLEAN ? 2 : f->late;
     case FA_ORDER_OPTIONS:
         return f->feature                   ? 5
                : f->also[0] != 0            ? 0

@@ -123,7 +123,6 @@ int fa_operation_refuse(const fa_operation *operation, const char *name, fa_diag
  * source stand next to one another. */
 typedef enum fa_order {
     FA_ORDER_WORDS,
-    FA_ORDER_COLUMNS,
     FA_ORDER_OPTIONS,
     FA_ORDER_SWEEP,
     FA_ORDER_LISTING /* what sorted problems are compared by first */

@@ -76,25 +76,25 @@ void fa_words_config(fa_buf *out, const fa_config *config)
                       fa_value_words(config->tunable[i].value, room));
 }
 
-void fa_words_time(fa_buf *out, int64_t unix_time, bool utc)
+static void put_time(fa_buf *out, int64_t unix_time, bool utc, const char *format)
 {
     time_t seconds = (time_t)unix_time;
     struct tm tm;
     char text[40];
     if ((utc ? gmtime_r(&seconds, &tm) : localtime_r(&seconds, &tm)) == NULL ||
-        strftime(text, sizeof text, utc ? "%Y-%m-%d %H:%M UTC" : "%Y-%m-%d %H:%M", &tm) == 0)
+        strftime(text, sizeof text, format, &tm) == 0)
         snprintf(text, sizeof text, "time %" PRId64, unix_time);
     fa_buf_text(out, text);
 }
 
+void fa_words_time(fa_buf *out, int64_t unix_time)
+{
+    put_time(out, unix_time, false, "%Y-%m-%d %H:%M");
+}
+
 void fa_words_day(fa_buf *out, int64_t unix_time)
 {
-    time_t seconds = (time_t)unix_time;
-    struct tm tm;
-    char text[40];
-    if (gmtime_r(&seconds, &tm) == NULL || strftime(text, sizeof text, "%Y-%m-%d", &tm) == 0)
-        snprintf(text, sizeof text, "time %" PRId64, unix_time);
-    fa_buf_text(out, text);
+    put_time(out, unix_time, true, "%Y-%m-%d");
 }
 
 /* ---- stages ---------------------------------------------------------------------------------*/

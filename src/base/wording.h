@@ -20,8 +20,7 @@ void fa_words_us(fa_buf *out, double us, const char *micro);
 void fa_words_about(fa_buf *out, double us, const char *micro);
 void fa_words_tflops(fa_buf *out, double tflops);           /* 467, 9.9, 0.57, 0.002 */
 void fa_words_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
-/* 2026-11-20 16:23 UTC, or the process's own time, without a zone. */
-void fa_words_time(fa_buf *out, int64_t unix_time, bool utc);
+void fa_words_time(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23, of the process's zone */
 void fa_words_day(fa_buf *out, int64_t unix_time); /* 2026-11-20, of UTC */
 
 /* The order in which a config passes the stages at which it may end, and what one means for those that ended

@@ -133,7 +133,7 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
         cli_text_places(out, answer, tuner);
     if (answer->from_store && answer->unix_time > 0) {
         fa_buf_text(out, ", made ");
-        fa_words_time(out, answer->unix_time, false);
+        fa_words_time(out, answer->unix_time);
     }
     if (answer->space > 0 && !served) {
         char space[FA_COMMAS_MAX];
