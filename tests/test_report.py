@@ -310,7 +310,7 @@ def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
             with open(os.path.join(place.folder, name), encoding="utf-8") as file:
                 tap.equal(file.read()[:len(start)], start)
         tap.has(place.run("report", "-o", "r.pdf", status=2).stderr, "--format html, md, csv")
-        tap.has(place.run("report", "--format", "pdf", status=2).stderr, "use html, md, csv or json")
+        tap.has(place.run("report", "--format", "pdf", status=2).stderr, "html, md, csv or json")
         tap.has(place.run("report", "--json", "--format", "csv", status=2).stderr, "exclude")
         tap.has(place.run("report", "--out", "nowhere/r.md", status=2).stderr, "the folder nowhere does not exist")
         before = sorted(os.listdir(place.folder))
