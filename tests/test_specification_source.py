@@ -196,6 +196,53 @@ def a_macro_that_nothing_reads_is_refused():
             place.run("check", specified(place, source, **{"tune": tune, **words}), "--gpu", "L4")
 
 
+GROUPS = """#define _CG_ABORT() __trap()
+namespace cooperative_groups {
+struct base {};
+class grid_group : public base {
+public:
+    __device__ bool is_valid() const { unsigned at; asm("mov.u32 %0, %%envreg2;" : "=r"(at)); return at != 0; }
+    __device__ void sync() const { if (!is_valid()) { _CG_ABORT(); } __syncthreads(); }
+    __device__ unsigned barrier_arrive() const { if (!is_valid()) { _CG_ABORT(); } return 1; }
+    __device__ static unsigned long long size() { return gridDim.x; }
+};
+inline __device__ grid_group this_grid() { return grid_group(); }
+template <class G> __device__ void sync(G const &g) { g.sync(); }
+inline __device__ void of_any(int which) { if (which == 0) sync(grid_group()); else __syncthreads(); }
+}
+"""
+
+
+def a_kernel_that_waits_for_its_whole_grid_is_refused_by_name():
+    with a_place() as place:
+        place.env["CUDA_HOME"] = os.path.join(place.folder, "cuda")
+        write(place, "cuda/include/cuda_fp16.h", "")
+        write(place, "cuda/include/cooperative_groups.h", GROUPS)
+        write(place, "work/part.h", "#include <cooperative_groups.h>\ntemplate <class G> __device__ void wait_in(G &group) { group.sync(); }\n")
+        head, groups = "#include \"part.h\"\n", "cooperative_groups::"
+        begin = KERNEL.replace("\n{ int i", "\n{ auto grid = %sthis_grid(); int i" % groups) % "a * x[i] * grid.size()"
+        for wait in ("grid.sync();", groups + "sync(grid);", "wait_in(grid);", "if (grid.barrier_arrive() > n) y[0] = 0;"):
+            path = specified(place, head + begin.replace("grid(); ", "grid(); %s " % wait), tune={"THREADS": [32, 64, 128, 256]})
+            tap.has(place.run("check", path, "--gpu", "L4", status=1).stdout, "axpy waits for its whole grid (grid.sync()), and is launched without that")
+        tap.has(place.run(path, "--gpu", "H100", status=1).stderr, "axpy waits for its whole grid (grid.sync())")
+        waits = "__global__ void other(float *y) { %sthis_grid().sync(); *y = 1; }\n" % groups
+        for fine in (begin, begin.replace("grid(); ", "grid(); if (!grid.is_valid()) y[0] = 1; %sof_any(1); " % groups), waits + begin,
+                     "#if 0\n%s#endif\n" % waits + begin):
+            place.run("check", specified(place, head + fine), "--gpu", "L4")
+
+
+def what_only_a_host_can_make_is_refused_by_name():
+    with a_place() as place:
+        arguments = [dict(one) for one in SPECIFICATION["arguments"]]
+        arguments[1]["type"] = "u64"
+        path = specified(place, (KERNEL % "a * x[i][0]").replace("float *x", "float *const *x"), arguments=arguments)
+        tap.has(place.run("check", path, "--gpu", "L4", status=1).stdout, "argument 2 of axpy, x, is a pointer to pointers: addresses cannot be drawn")
+        path = specified(place, "struct S { cudaTextureObject_t texture; };\n" + KERNEL % "a * x[i]")
+        tap.has(place.run("check", path, "--gpu", "L4", status=1).stdout, "the source takes cudaTextureObject_t, a handle that the host makes")
+        tap.has(place.run(path, status=2).stderr, "cudaTextureObject_t")
+        place.run("check", specified(place, "// cudaTextureObject_t\n" + KERNEL % "a * x[i]"), "--gpu", "L4")
+
+
 def folders_that_are_not_there_are_refused():
     with a_place() as place:
         for wrong in (["absent"], [7], "x", ["axpy.cu"], [""]):
@@ -436,6 +483,8 @@ tap.main([
     what_is_wrong_with_a_kernels_name_is_said,
     a_macro_of_the_specification_has_its_value_in_the_whole_source,
     a_macro_that_nothing_reads_is_refused,
+    a_kernel_that_waits_for_its_whole_grid_is_refused_by_name,
+    what_only_a_host_can_make_is_refused_by_name,
     folders_that_are_not_there_are_refused,
     a_fault_names_its_line,
     a_check_compiles_and_compares_without_a_gpu,

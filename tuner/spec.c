@@ -211,10 +211,10 @@ const fa_spec *fa_spec_of(const fa_operation *operation)
     return spec_of(operation);
 }
 
-const char *fa_spec_unused(const fa_operation *operation)
+const char *fa_spec_fault_of(const fa_operation *operation)
 {
     const fa_spec *spec = spec_of(operation);
-    return spec != NULL ? spec->unused : "";
+    return spec != NULL ? spec->fault : "";
 }
 
 int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
@@ -394,7 +394,7 @@ static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operatio
                  ? take_compiled_with(r, spec)
                  : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
     if (rc == 0) {
-        snprintf(spec->unused, sizeof spec->unused, "%s", r->unused.text);
+        snprintf(spec->fault, sizeof spec->fault, "%s", r->found.text);
         rc = try_spec(r, text, spec);
     }
     if (rc == 0) {
@@ -459,9 +459,9 @@ static int read_texts(struct fa_spec_reading *r, const char *json, const char *f
     if (fa_includes_own(r->includes, &all) != 0)
         rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
     else
-        rc = fa_spec_check_macros(r, all.data, &r->unused);
-    if (r->unused.text[0] != 0)
-        fa_spec_locate(r->where, r->name, json, r->beside, &r->unused);
+        rc = fa_spec_check_macros(r, all.data);
+    if (r->found.text[0] != 0)
+        fa_spec_locate(r->where, r->name, json, r->beside, &r->found);
     if (rc != 0)
         goto done;
     hash_texts(r, json, text, answer);

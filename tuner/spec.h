@@ -29,6 +29,9 @@ enum { FA_OPTIONS_MAX = 32 };
 /* An #error of a source that begins so refuses the specification: the compiler met what may not stand there. */
 #define FA_SPEC_REFUSED "fa-tune: "
 
+/* A function that a kernel calls where it would wait for its whole grid: CUDA's header is given to the compiler so. */
+#define FA_SPEC_GRID_WAIT "fa_tune_waits_for_grid"
+
 typedef struct fa_spec {
     const fa_operation *operation;
     fa_templates *templates;
@@ -38,8 +41,8 @@ typedef struct fa_spec {
     const char *option[FA_OPTIONS_MAX];
     fa_case_function *cases; /* NULL: none */
     void *cases_context;
-    /* "": all is well; or that some tunable has no effect, so that nothing may be measured */
-    char unused[sizeof(fa_diag)];
+    /* "": all is well; or why nothing may be measured: some tunable has no effect, the source takes handles */
+    char fault[sizeof(fa_diag)];
 } fa_spec;
 
 /* As fa_spec_load() and fa_spec_read() of fa_problem.h, whose arguments were checked. */
@@ -50,8 +53,8 @@ int fa_spec_make(const char *where, const char *text, const char *source, bool u
 /* The specification that the operation was made of; NULL: it is another's. */
 const fa_spec *fa_spec_of(const fa_operation *operation);
 
-/* fa_spec.unused; "" where the operation is another's. */
-const char *fa_spec_unused(const fa_operation *operation);
+/* fa_spec.fault; "" where the operation is another's. */
+const char *fa_spec_fault_of(const fa_operation *operation);
 
 /* As fa_spec_cases() of fa_problem.h; and what is set of the operation, NULL: nothing. */
 int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,

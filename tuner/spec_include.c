@@ -10,6 +10,8 @@
  */
 #include "spec_reading.h"
 
+#include "spec.h"
+
 #include "nvrtc.h"
 
 #include "error.h"
@@ -203,6 +205,28 @@ static int add_file(fa_includes *all, const char *name, char *text, const struct
     return 0;
 }
 
+/* CUDA's header, in which a grid that waits without having been launched for it ends the kernel by a function of ours: a
+ * kernel that has it waits. */
+static int mark_grid_wait(fa_buf *text)
+{
+    static const char begin[] = "class grid_group :", end[] = "size() {",
+                      ends_it[] = "_CG_ABORT();";
+    fa_buf out = {0};
+    char *from = strstr(text->data, begin), *to = from != NULL ? strstr(from, end) : NULL, *at;
+    if (to == NULL)
+        return 0;
+    fa_buf_append(&out, text->data, (size_t)(from - text->data));
+    fa_buf_text(&out, "static __device__ __noinline__ void " FA_SPEC_GRID_WAIT "() { __trap(); } ");
+    for (; (at = strstr(from, ends_it)) != NULL && at < to; from = at + sizeof ends_it - 1) {
+        fa_buf_append(&out, from, (size_t)(at - from));
+        fa_buf_text(&out, FA_SPEC_GRID_WAIT "();");
+    }
+    fa_buf_text(&out, from);
+    fa_buf_free(text);
+    *text = out;
+    return out.failed ? FA_ENOMEM : 0;
+}
+
 /* The file at this path, read once; *ret_index stays -1 where there is none. */
 static int take_file(fa_includes *all, const char *folder, const char *written, const char *name,
                      bool own, int *ret_index, fa_diag *diag)
@@ -223,6 +247,8 @@ static int take_file(fa_includes *all, const char *folder, const char *written, 
     int rc = fa_input_read(&text, path, FILE_BYTES_MAX, diag);
     if (rc == 0 && memchr(text.data, 0, text.size) != NULL)
         rc = fa_fail(diag, FA_EINVAL, "it is no text: it holds a NUL byte");
+    if (rc == 0 && text.data != NULL && strcmp(name, "cooperative_groups.h") == 0)
+        rc = mark_grid_wait(&text);
     if (rc != 0) {
         fa_buf_free(&text);
         return fa_fail_in(diag, FA_EMANIFEST, "%s: %s", all->where, path);

@@ -176,9 +176,10 @@ static void put_defines(fa_buf *texts, const char *code, const cJSON *defines)
     }
 }
 
-int fa_spec_check_macros(const struct fa_spec_reading *r, const char *source, fa_diag *ret_unused)
+int fa_spec_check_macros(struct fa_spec_reading *r, const char *source)
 {
     static const char *const keys[] = {"tune", "defines"}, *const kinds[] = {"tunable", "define"};
+    static const char *const handles[] = {"cudaTextureObject_t", "cudaSurfaceObject_t"};
     static const char *const looks[] = {"gridDim", "nctaid", "atomic", "this_grid", "grid_group"};
     const cJSON *item;
     fa_buf texts = {0};
@@ -195,10 +196,16 @@ int fa_spec_check_macros(const struct fa_spec_reading *r, const char *source, fa
                  : 0;
     for (int i = 0; i < 2 && rc == 0 && !any_name; i++)
         cJSON_ArrayForEach (item, fa_spec_member(r->json, keys[i]))
-            if (ret_unused->text[0] == 0 && !fa_source_reads(code, item->string) &&
+            if (r->found.text[0] == 0 && !fa_source_reads(code, item->string) &&
                 fa_source_find(texts.data, item->string) == NULL)
-                fa_fail(ret_unused, FA_EMANIFEST, "%s: %s %s: the source never uses the %s %s",
+                fa_fail(&r->found, FA_EMANIFEST, "%s: %s %s: the source never uses the %s %s",
                         r->where, keys[i], item->string, kinds[i], item->string);
+    for (int i = 0; i < 2 && code != NULL && r->found.text[0] == 0; i++)
+        if (fa_source_find(code, handles[i]) != NULL)
+            fa_fail(&r->found, FA_EMANIFEST,
+                    "%s: arguments: the source takes %s, a handle that the host makes: none can be "
+                    "drawn for a proof",
+                    r->where, handles[i]);
     fa_buf_free(&texts);
     free(code);
     return rc;

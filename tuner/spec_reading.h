@@ -27,7 +27,7 @@ struct fa_spec_reading {
     char *answer_source;                      /* NULL: it is in the same text */
     fa_includes *includes;
     bool untrusted, beside; /* beside: the JSON is no part of the source's file */
-    fa_diag unused;
+    fa_diag found;          /* why nothing may be measured, see fa_spec.fault */
     char hash[FA_HASH_HEX];
     cJSON *operation, *manifest;
     fa_diag *diag;
@@ -80,8 +80,9 @@ const char *fa_source_find(const char *text, const char *name);
 bool fa_source_reads(const char *code, const char *name);
 /* Replaces what changes a macro of the specification by an #error of FA_SPEC_REFUSED, where the compiler meets it. */
 int fa_source_guard(const cJSON *json, fa_buf *text);
-/* *ret_unused: empty, or that neither the source (all that the author wrote) nor the specification reads a macro. */
-int fa_spec_check_macros(const struct fa_spec_reading *r, const char *source, fa_diag *ret_unused);
+/* r->found: neither the source (all that the author wrote) nor the specification reads some macro, or the source has
+ * handles that the host makes. */
+int fa_spec_check_macros(struct fa_spec_reading *r, const char *source);
 
 /* ---- spec_include.c ------------------------------------------------------------------------*/
 /* `folder`, with a slash at its end, is the specification's, where files are looked for, and in those of its "include", which

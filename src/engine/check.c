@@ -228,7 +228,7 @@ static int tell_kernel(const struct check *check, const struct source *source, c
     if (rc == 0)
         rc = fa_cubin_read(source->cubin, source->size, entry, &info, &diag);
     const char *unused =
-        source->family != THE_ANSWER ? fa_spec_unused(fa_operation_of(problem)) : "";
+        source->family != THE_ANSWER ? fa_spec_fault_of(fa_operation_of(problem)) : "";
     if (rc == 0 && compare)
         rc = fa_op_of(problem)->check_entry(
             problem,

@@ -87,7 +87,7 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     fa_cubin_info info;
     fa_diag diag = {{0}};
     char reason[sizeof trial->reason] = "";
-    const char *unused = fa_spec_unused(fa_operation_of(&job->target.problem));
+    const char *unused = fa_spec_fault_of(fa_operation_of(&job->target.problem));
     if (unused[0] != 0) {
         fa_job_end(job, fa_fail(&job->diag, FA_EMANIFEST, "%s", unused));
         return false;
@@ -101,6 +101,8 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
             fa_job_end(job, fa_fail(&job->diag, rc, "%s", diag.text));
         else
             fa_job_settle(job, index, FA_STATUS_CUBIN, diag.text);
+        if (!job->ended)
+            fa_job_give_up_family(job, index, false);
         return false;
     }
     trial->registers = info.registers;

@@ -37,7 +37,7 @@ static struct alike find_alike(const fa_job *job, const fa_candidate *failed)
             continue;
         if (pending && !other->is_default) /* under way */
             continue;
-        if (trial->status != FA_STATUS_COMPILE_FAILED ||
+        if (trial->status != failed->trial.status ||
             strcmp(trial->reason, failed->trial.reason) != 0)
             return (struct alike){0};
         alike.count += job->attempt[i].source_of == 0;
@@ -55,9 +55,10 @@ static bool are_enough(const fa_job *job, const fa_candidate *failed, const stru
     const fa_family *family =
         fa_families_for(job->tuner, &job->target.problem)->family[failed->family];
     bool apart = alike->count > 1;
+    const bool cubin = failed->trial.status == FA_STATUS_CUBIN; /* neighbours came first */
     for (int i = 0; i < failed->trial.config.count; i++)
         apart = apart && (fa_family_values(family, i) == 1 || (alike->differ >> i & 1) != 0);
-    return alike->count >= ENOUGH || (apart && alike->compile_ms >= SLOW_MS);
+    return (alike->count >= ENOUGH && (apart || !cubin)) || (apart && alike->compile_ms >= SLOW_MS);
 }
 
 /* Whether some config may still come to a kernel, or has. */

@@ -629,6 +629,25 @@ int fa_cubin_most(const void *bytes, size_t size, fa_cubin_info *ret_most, fa_di
     return rc;
 }
 
+bool fa_cubin_calls(const void *bytes, size_t size, const char *entry, const char *function)
+{
+    struct elf elf;
+    struct symbols all;
+    uint32_t symbol;
+    int32_t sm;
+    bool calls = false;
+    if (open_elf((struct span){bytes, size}, &elf, &sm, NULL) != 0 ||
+        find_entry(&elf, entry, &entry, &symbol, NULL) != 0 || open_symbols(&elf, &all, NULL) != 0)
+        return false;
+    const size_t length = strlen(entry);
+    for (size_t i = 1; i < all.count && !calls; i++) {
+        const char *name = symbol_name(&all, i, STT_FUNC);
+        calls = name != NULL && name[0] == '$' && strncmp(name + 1, entry, length) == 0 &&
+                name[1 + length] == '$' && strstr(name + length, function) != NULL;
+    }
+    return calls;
+}
+
 int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_hex[FA_HASH_HEX],
                   fa_diag *diag)
 {

@@ -8,6 +8,7 @@
 #include "cubin.h"
 #include "error.h"
 #include "operation.h"
+#include "spec.h"
 #include "tensors.h"
 
 #include <math.h>
@@ -180,6 +181,11 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
                            scalar ? fa_element_name(is->element) : "an address", size);
         if (i >= known || i >= told)
             continue;
+        if (type[i].pointers > 1 && !scalar)
+            return fa_fail(
+                diag, FA_ECORRUPT,
+                "argument %d of %s, %s, is a pointer to pointers: addresses cannot be drawn", i + 1,
+                entry, list->at[passed[i]].name);
         const fa_element stated = scalar ? is->element : list->at[passed[i]].element;
         if ((taken = contradiction(&type[i], stated, !scalar, room, ret_typed)) != NULL)
             return fa_fail(diag, FA_ECORRUPT,
@@ -215,6 +221,10 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
                     "%s does not take just a struct of %d bytes (addresses, "
                     "strides, scalars, integer fields)%s",
                     entry->name, bytes, workspace ? ", and then the address of its workspace" : "");
+    if (rc == 0 && fa_cubin_calls(entry->cubin, entry->size, entry->name, FA_SPEC_GRID_WAIT))
+        rc = fa_fail(diag, FA_ENOTSUP,
+                     "%s waits for its whole grid (grid.sync()), and is launched without that",
+                     entry->name);
     if (rc == 0 && (answer == NULL || strcmp(entry->name, answer) != 0)) /* which may do without */
         rc = check_symbols(&list, entry->cubin, entry->size, diag);
     if (entry->ret_typed != NULL)
