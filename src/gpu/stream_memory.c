@@ -43,8 +43,6 @@ struct fa_stream_owner {
     unsigned long long
         stream;       /* its id, or its handle in a capture, where it may not be asked for its id */
     uint64_t capture; /* 0: launches run as they come */
-    bool followed;    /* the graph tells when it is gone */
-    bool lost;        /* it never will: this owner serves nobody */
     struct block
         *held[FA_STREAM_KINDS]; /* the one in use first: the others are of launches before */
 };
@@ -102,19 +100,12 @@ static void drop_reference(fa_stream_memory *memory)
 static int enter(const fa_stream_memory *memory, int *ret_mode, fa_diag *diag)
 {
     fa_driver *driver = memory->driver;
-    const char *call = "cuCtxPushCurrent";
-    int mode = CU_CAPTURE_RELAXED;
-    cu_result result = driver->context_push(memory->context);
-    if (result == CU_OK) {
-        call = "cuThreadExchangeStreamCaptureMode";
-        result = driver->capture_mode(&mode);
-        if (result != CU_OK)
-            fa_driver_leave(driver);
-    }
-    *ret_mode = mode;
-    return result == CU_OK
-               ? 0
-               : fa_driver_fail(driver, result, call, diag, "reaching the memory of a stream");
+    int rc = FA_DRIVER_CALL(driver, diag, driver->context_push(memory->context), "cuCtxPushCurrent",
+                            "reaching the memory of a stream");
+    *ret_mode = CU_CAPTURE_RELAXED;
+    if (rc == 0)
+        driver->capture_mode(ret_mode); /* where that fails, what follows does */
+    return rc;
 }
 
 static void leave(const fa_stream_memory *memory, int mode)
@@ -245,9 +236,10 @@ static void collect_ended(fa_stream_memory *memory)
     struct fa_stream_owner *ended = atomic_exchange(&memory->ended, NULL);
     while (ended != NULL) {
         struct fa_stream_owner *next = ended->next_ended, **link = &memory->captures;
-        while (*link != ended)
+        while (*link != NULL && *link != ended)
             link = &(*link)->next;
-        *link = ended->next;
+        if (*link != NULL) /* else no launch ever had it */
+            *link = ended->next;
         for (int kind = 0; kind < FA_STREAM_KINDS; kind++) {
             while (ended->held[kind] != NULL) {
                 struct block *block = ended->held[kind];
@@ -261,23 +253,23 @@ static void collect_ended(fa_stream_memory *memory)
     }
 }
 
-/* Has the graph that is being captured tell when it is gone. */
+/* Has the graph that is being captured end the owner when it is gone; a failure ends it at once. */
 static int follow_graph(struct fa_stream_owner *owner, cu_graph graph, fa_diag *diag)
 {
     fa_driver *driver = owner->memory->driver;
     cu_user_object object = NULL;
     cu_result result =
         driver->user_object_create(&object, owner, end_capture, 1, CU_NO_DESTRUCTOR_SYNC);
-    if (result != CU_OK)
+    if (result != CU_OK) {
+        free(owner);
         return fa_driver_fail(driver, result, "cuUserObjectCreate", diag,
                               "keeping memory for a captured graph");
+    }
     atomic_fetch_add(&owner->memory->references, 1);
-    owner->followed = true;
     result = driver->graph_retain(graph, object, 1, CU_USER_OBJECT_MOVE);
     if (result == CU_OK)
         return 0;
-    owner->lost = true;
-    driver->user_object_release(object, 1); /* ends the owner */
+    driver->user_object_release(object, 1);
     return fa_driver_fail(driver, result, "cuGraphRetainUserObject", diag,
                           "keeping memory for a captured graph");
 }
@@ -289,16 +281,21 @@ static struct fa_stream_owner *unlink_owner(struct fa_stream_owner **link)
     return owner;
 }
 
-static int make_owner(fa_stream_memory *memory, uint64_t capture,
-                      struct fa_stream_owner **ret_owner, fa_diag *diag)
+/* graph: that is being captured, or NULL: a stream's. */
+static int make_owner(fa_stream_memory *memory, cu_graph graph, struct fa_stream_owner **ret_owner,
+                      fa_diag *diag)
 {
     int mode, rc = 0;
     struct fa_stream_owner *owner = calloc(1, sizeof *owner);
     if (owner == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    *owner = (struct fa_stream_owner){.memory = memory, .capture = capture};
-    if (capture == 0 && memory->stream_count >= KEPT_STREAMS &&
-        (rc = enter(memory, &mode, diag)) == 0) {
+    owner->memory = memory;
+    if (graph != NULL) {
+        rc = follow_graph(owner, graph, diag);
+        *ret_owner = rc == 0 ? owner : NULL;
+        return rc;
+    }
+    if (memory->stream_count >= KEPT_STREAMS && (rc = enter(memory, &mode, diag)) == 0) {
         rc = FA_DRIVER_CALL(memory->driver, diag,
                             memory->driver->event_create(&owner->used, CU_DISABLE_TIMING),
                             "cuEventCreate", "making an event for the memory of a stream");
@@ -308,7 +305,7 @@ static int make_owner(fa_stream_memory *memory, uint64_t capture,
         free(owner);
         return rc;
     }
-    memory->stream_count += capture == 0;
+    memory->stream_count++;
     *ret_owner = owner;
     return 0;
 }
@@ -330,7 +327,7 @@ static int borrow(fa_stream_memory *memory, fa_stream stream, struct fa_stream_o
     }
     driver->capture_mode(&mode);
     if (*link == NULL && (oldest == NULL || memory->stream_count < MOST_STREAMS))
-        return make_owner(memory, 0, ret_owner, diag);
+        return make_owner(memory, NULL, ret_owner, diag);
     int rc = 0;
     if (*link == NULL) {
         link = oldest;
@@ -350,21 +347,22 @@ static int find_owner(fa_stream_memory *memory, fa_stream stream, unsigned long 
     struct fa_stream_owner **list = capture != 0 ? &memory->captures : &memory->streams;
     struct fa_stream_owner **link = list, *owner = NULL;
     int rc = 0;
-    while (*link != NULL && ((*link)->stream != id || (*link)->capture != capture || (*link)->lost))
+    while (*link != NULL && ((*link)->stream != id || (*link)->capture != capture))
         link = &(*link)->next;
     if (*link != NULL)
         owner = unlink_owner(link);
     else if (capture != 0 || memory->stream_count < KEPT_STREAMS)
-        rc = make_owner(memory, capture, &owner, diag);
+        rc = make_owner(memory, capture != 0 ? graph : NULL, &owner, diag);
     else
         rc = borrow(memory, stream, &owner, diag);
     if (rc != 0)
         return rc;
     owner->stream = id;
+    owner->capture = capture;
     owner->next = *list;
     *list = owner;
     *ret_owner = owner;
-    return capture != 0 && !owner->followed ? follow_graph(owner, graph, diag) : 0;
+    return 0;
 }
 
 int fa_stream_memory_take(fa_stream_memory *memory, fa_stream stream,
@@ -454,6 +452,7 @@ void fa_stream_memory_free(fa_stream_memory **memory)
     if (m == NULL)
         return;
     *memory = NULL;
+    collect_ended(m);
     int mode;
     if (fa_driver_context_lives(m->driver, m->context, m->context_id) &&
         enter(m, &mode, NULL) == 0) {
