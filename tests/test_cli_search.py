@@ -139,7 +139,7 @@ def one_proved_kernel_is_enough_where_no_more_is_asked_for():
     with a_place() as place:
         run = place.run(MANY, "--effort", "predict", *SEED)
         tap.has(run.stdout, "tried 1 (random) → compiled 1 ")
-        tap.has(run.stdout, "Proved, not timed: without --effort the space is searched by time.")
+        tap.has(run.stdout, "Proved, not timed: without --effort configs are timed.")
         tap.lacks(run.stderr, "note:")
         tap.equal(place.json(MANY, "--evaluations", "5", *SEED)["funnel"]["measured"], 5)
 

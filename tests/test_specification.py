@@ -73,7 +73,7 @@ def a_kernel_that_changes_its_input_is_given_it_anew():
 def without_an_answer_configs_must_agree():
     with a_place("fault THREADS=128; wrong\n") as place:
         run = place.run(path_of("axpy.json"))
-        tap.has(run.stdout, "unproved: nothing says what is right")
+        tap.has(run.stdout, "not checked: the kernel has no reference")
         tap.has(place.run("explain", path_of("axpy.json")).stdout, "in the config that was first")
         tap.equal(place.json(path_of("axpy.json"))["funnel"]["failed"], 2)
 
@@ -371,7 +371,7 @@ def an_absent_gpu_takes_the_winner_of_one_that_was_here_and_no_rank():
         place.run(path_of("axpy.json"))
         text = place.run(path_of("axpy.json"), "--gpu", "A100").stdout
         tap.has(text, "clean 6 → unranked\n")
-        tap.has(text, "winner, transferred from NVIDIA L4, unproved: nothing says what is right, and the configs agree.")
+        tap.has(text, "winner, transferred from NVIDIA L4, not checked: the kernel has no reference; all configs agree.")
         tap.equal(tunables(place.json(path_of("axpy.json"), "--gpu", "A100")["answer"]), "THREADS=128;PER_THREAD=2")
 
 

@@ -80,53 +80,49 @@ static void print_times(const fa_answer *answer, fa_buf *out)
                       answer->ties == 1 ? " ties with it" : "s tie with it");
 }
 
-/* How we know, in words, and what will happen next. */
-static void print_closing(const fa_answer *answer, const cli_options *options, int32_t rank,
-                          const fa_tuner *tuner, fa_buf *out)
+/* "winner #1, measured: 23.7 µs": what was chosen, and how that is known. */
+static void print_winner(const fa_answer *answer, int32_t rank, fa_buf *out)
 {
-    bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
-    bool unranked = answer->origin == FA_ORIGIN_UNRANKED;
-    fa_buf_text(out, cli_style_begin(STDOUT_FILENO, CLI_BOLD));
-    fa_buf_text(out, unranked ? "unranked: no model tells these kernels apart" : "winner");
     const bool timed = answer->trial.median_us > 0 || answer->trial.predicted_us > 0;
-    if (rank > 0 && timed && !unranked && !is_tied(answer))
-        fa_buf_printf(out, " #%d", rank);
-    if (!unranked)
-        fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
+    fa_buf_text(out, cli_style_begin(STDOUT_FILENO, CLI_BOLD));
+    if (answer->origin == FA_ORIGIN_UNRANKED)
+        fa_buf_text(out, "unranked: no model tells these kernels apart");
+    else if (rank > 0 && timed && !is_tied(answer))
+        fa_buf_printf(out, "winner #%d, %s", rank, fa_origin_name(answer->origin));
+    else
+        fa_buf_printf(out, "winner, %s", fa_origin_name(answer->origin));
     fa_buf_text(out, cli_style_end(STDOUT_FILENO));
     if (is_tied(answer))
         fa_buf_printf(out, "; the model cannot tell %d other config%s from it", answer->ties,
                       answer->ties == 1 ? "" : "s");
     if (answer->from_gpu[0] != 0)
         fa_buf_printf(out, " from %s", answer->from_gpu);
-    if (!unranked && fa_problem_has_no_answer(&answer->problem))
-        fa_buf_text(out, ", unproved: nothing says what is right, and the configs agree");
+    if (answer->origin != FA_ORIGIN_UNRANKED && fa_problem_has_no_answer(&answer->problem))
+        fa_buf_text(out, ", not checked: the kernel has no reference; all configs agree");
     print_times(answer, out);
-    fa_buf_text(out, ".");
-    if (answer->model_choice_rank > 0) {
-        fa_buf_text(out, " The model's first choice was expected to take ");
-        cli_text_about(out, answer->model_choice_predicted_us);
-        fa_buf_text(out, "; it took ");
-        cli_text_us(out, answer->model_choice_measured_us);
-        fa_buf_printf(out, ", rank %d.", answer->model_choice_rank);
-    }
-    bool guessed = unranked || answer->origin == FA_ORIGIN_PREDICTED ||
-                   answer->origin == FA_ORIGIN_TRANSFERRED;
-    if (answer->shortlist_only && !guessed)
-        fa_buf_text(out, " A race of the top few: without --effort the whole space is timed.");
-    else if (guessed && answer->gpu.present)
-        fa_buf_printf(out, " Proved, not timed: without --effort the %s.",
-                      answer->strategy[0] != 0 ? "space is searched by time"
-                                               : "whole space is timed");
-    else if (guessed && answer->strategy[0] != 0)
-        fa_buf_text(out, " A tune on a machine with that GPU searches by what it measures.");
-    else if (guessed && answer->compiled + answer->failed < answer->in_budget)
-        fa_buf_text(out, " The first tune on a machine with that GPU measures the whole space; "
-                         "--effort patient compiles all of it here.");
-    else if (guessed)
-        fa_buf_text(out, " The first tune on a machine with that GPU measures these kernels, whose "
-                         "cubins are ready, and keeps the fastest.");
-    fa_buf_printf(out, "\n%s %s", answer->from_store ? "found" : "kept", served ? "by " : "in ");
+}
+
+/* What a tune with the GPU, or without a limit, will do. */
+static const char *next_step(const fa_answer *answer)
+{
+    const bool guessed = answer->origin == FA_ORIGIN_UNRANKED ||
+                         answer->origin == FA_ORIGIN_PREDICTED ||
+                         answer->origin == FA_ORIGIN_TRANSFERRED;
+    if (guessed && answer->gpu.present)
+        return " Proved, not timed: without --effort configs are timed.";
+    if (guessed)
+        return " The first tune on a machine with that GPU measures.";
+    return answer->shortlist_only
+               ? " A race of the top few: without --effort the whole space is timed."
+               : "";
+}
+
+/* Where it is kept, and what shows more. */
+static void print_place(const fa_answer *answer, const cli_options *options, const fa_tuner *tuner,
+                        fa_buf *out)
+{
+    const bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
+    fa_buf_printf(out, "%s %s", answer->from_store ? "found" : "kept", served ? "by " : "in ");
     if (served)
         cli_text_path(out, cli_location(tuner));
     else
@@ -142,14 +138,28 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
             tuned.problem = answer->from_problem;
         fa_buf_printf(out, " %s ", cli_sym()->dot);
         cli_hint(out, "explain", &tuned);
-        if (answer->strategy[0] != 0)
-            fa_buf_text(out, " shows what was tried");
-        else
-            fa_buf_printf(out, " shows all %s", fa_commas(answer->space, space));
+        fa_buf_printf(out, " shows %s%s", answer->strategy[0] != 0 ? "what was tried" : "all ",
+                      answer->strategy[0] != 0 ? "" : fa_commas(answer->space, space));
     }
     if (answer->from_store)
         fa_buf_printf(out, " %s --again tunes once more", cli_sym()->dot);
     fa_buf_text(out, "\n");
+}
+
+static void print_closing(const fa_answer *answer, const cli_options *options, int32_t rank,
+                          const fa_tuner *tuner, fa_buf *out)
+{
+    print_winner(answer, rank, out);
+    fa_buf_text(out, ".");
+    if (answer->model_choice_rank > 0) {
+        fa_buf_text(out, " The model's first choice was expected to take ");
+        cli_text_about(out, answer->model_choice_predicted_us);
+        fa_buf_text(out, "; it took ");
+        cli_text_us(out, answer->model_choice_measured_us);
+        fa_buf_printf(out, ", rank %d.", answer->model_choice_rank);
+    }
+    fa_buf_printf(out, "%s\n", next_step(answer));
+    print_place(answer, options, tuner, out);
 }
 
 static void print_text(const cli_options *options, const fa_answer *answer, const cli_rows *rows,
