@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line says to people: hints that can be run, failures as documents, narrow and dumb
-terminals, figures that can be told apart."""
+"""What the command line says to people: hints that can be run, failures as documents, help,
+colours."""
 import json
 import os
 import re
 import subprocess
 
 import tap
-from place import DEADLINE, EIGHT, FA_TUNE, SMALL, SOURCE, Place
-from report_store import add_baselines, baseline, tuned
+from place import DEADLINE, EIGHT, FA_TUNE, SMALL, Place
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 
@@ -98,14 +97,6 @@ def doctor_advises_what_helps():
         tap.equal(advice, "set FA_TUNE_STORE to a file")
 
 
-def times_of_a_model_have_three_digits():
-    with Place(space=None) as place:
-        times = re.findall(r"~(\S+) µs", place.run("explain", "--gpu", "L4", "--seq", "512").stdout)
-        assert len(times) > 50 and len(set(times[:10])) > 3, times
-        for time in times:
-            assert len(time.replace(".", "")) >= 3, time
-
-
 def a_problem_that_no_card_holds_says_so_and_why_nothing_fits():
     with Place(space=None) as place:
         told = place.run("explain", "--gpu", "L4", "--seq", "1000000000", "--top", "1").stdout
@@ -115,28 +106,6 @@ def a_problem_that_no_card_holds_says_so_and_why_nothing_fits():
         assert re.search(r"no config of \d+ fits: the grid's x is [\d,]+: at most 2,147,483,647", done.stderr), done.stderr
         tap.has(done.stderr, "no GPU has so much memory")
 
-
-def what_no_family_serves_is_told_by_the_families_for_that_gpu():
-    with Place(space=None) as place:
-        refused = place.run("--gpu", "T4", "--seq", "512", "--dtype", "bf16", status=1).stderr
-        tap.equal(refused, "fa-tune: no kernel family serves this problem on T4: attn_fwd_sm75: Turing's matrix units multiply "
-                           "fp16, not bf16; 5 more are for other GPUs\n")
-
-
-def a_narrow_terminal_gets_whole_lines_and_a_dumb_one_no_escapes():
-    with Place(script=L4) as place:
-        place.env["TERM"] = "dumb"
-        text = place.on_a_terminal("stderr", *SMALL)
-        tap.lacks(text, "\x1b")
-        tap.lacks(text, "\u2591")
-        tap.has(text, "to compile, with")
-        place.env["TERM"] = "xterm"
-        text = place.on_a_terminal("stderr", *SMALL, "--again", columns=60)
-        drawn = [line for line in re.split(r"[\r\n]", text.replace("\x1b[K", "")) if line and "/" in line]
-        assert drawn and max(map(len, drawn)) < 60, drawn
-        ranking = place.run(*SMALL).stdout.splitlines()
-        cells = [line.split()[-1] for line in ranking if re.match(r" *\d+  attn", line)]
-        assert len(cells) == 8 and all(re.fullmatch(r"\d\.\d\d×|-", cell) for cell in cells), ranking
 
 def probes_beside_a_race_are_marked():
     with Place(script="device name=NVIDIA_L4 sm=89 sms=58\ntime BLOCK_M=64 300\n") as place:
@@ -151,7 +120,7 @@ def unescaped(text):
     return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "")
 
 
-def help_fits_the_terminal_and_has_the_first_options_before_all_of_them():
+def help_has_the_first_options_before_all_of_them_and_fits_80_columns():
     with Place(space=None) as place:
         place.env["TERM"] = "xterm"
         short, whole = place.run("help").stdout, place.run("help", "all").stdout
@@ -159,64 +128,11 @@ def help_fits_the_terminal_and_has_the_first_options_before_all_of_them():
         assert len(options) == 10 and {"--gpu", "--seq", "--causal", "--jobs"} <= set(options), options
         for option in (*options, "--sinks", "--trial-timeout", "--templates"):
             tap.has(whole, " %s" % option)
-        tap.has(whole, "Exit status")
-        tap.has(whole, "\n  -q, --quiet ")
-        for columns in (60, 80, 200):
-            for arguments in (["help"], ["help", "all"], *([verb, "--help"] for verb in re.findall(r"(?m)^  ([a-z]+) ", short)
-                                                           if verb != "fa-tune")):
-                lines = unescaped(place.on_a_terminal("stdout", *arguments, columns=columns)).splitlines()
-                wide = [line for line in lines if len(line) > min(columns, 100)]
-                tap.equal((columns, arguments, wide), (columns, arguments, []))
-        for same in (["--help"], ["-h"], ["help", "--help"], ["help", "help"], ["help", "--color=never"]):
+        for arguments in (["help"], ["help", "all"], *([verb, "--help"] for verb in re.findall(r"(?m)^  ([a-z]+) ", short) if verb != "fa-tune")):
+            lines = unescaped(place.on_a_terminal("stdout", *arguments, columns=80)).splitlines()
+            tap.equal((arguments, [line for line in lines if len(line) > 80]), (arguments, []))
+        for same in (["--help"], ["-h"], ["help", "--color=never"]):
             tap.equal(place.run(*same).stdout, short)
-
-
-def help_of_check_has_the_sizes_of_a_file_and_none_of_attention():
-    with Place() as place:
-        conv2d = os.path.join(SOURCE, "tests", "specifications", "conv2d.cu")
-        tap.lacks(place.run("check", "--help").stdout, "--seq")
-        tap.has(place.run("check", conv2d, "--help").stdout, "--fw N")
-
-
-def a_table_on_a_narrow_terminal_names_the_columns_that_it_leaves_out():
-    with Place() as place:
-        asked = ["--gpu", "L4", *SMALL]
-        piped = place.run(*asked, "--quiet").stdout
-        tap.lacks(piped, "not shown")
-        for columns, same, gone, kept in (
-                (80, ["family attn_fwd_sm80", "WARPS 4", "MIN_BLOCKS 2"], [], ["BLOCK_M", "STAGES", "regs", "time"]),
-                (50, ["WARPS 4", "Q_IN_REGS 0"], ["regs", "blocks/SM"], ["BLOCK_M", "STAGES", "time"])):
-            shown = unescaped(place.on_a_terminal("stdout", *asked, columns=columns))
-            title, = [line for line in shown.splitlines() if " BLOCK_M " in line]
-            told = " ".join(shown[shown.index("the same in all rows: "):shown.index("winner #1")].split())
-            for name in same + gone:
-                tap.lacks(title, name.split()[0])
-                tap.has(told, name)
-            tap.equal("not shown, to fit %d columns: " % columns in told, gone != [])
-            for name in kept:
-                tap.has(title, name)
-            hint, = hints(shown)
-            wide = [line for line in shown.splitlines() if len(line) > columns and hint not in line]
-            tap.equal(wide, [])
-        for verb in (["explain", *asked, "--top", "1"], ["show"], ["gpus"]):
-            lines = unescaped(place.on_a_terminal("stdout", *verb, columns=60)).splitlines()
-            tap.equal((verb, [line for line in lines if len(line) > 60]), (verb, []))
-            piped = set(place.run(*verb).stdout.split()) | set("now 1 2 3 4 5 second seconds ago".split())  # it has grown older since
-            cut = [word for line in lines for word in line.split() if word not in piped]
-            assert {word.rstrip(",;") for word in cut} <= piped | set("the same in all rows: not shown to fit 60 columns:".split()), cut
-
-
-def cells_of_a_narrow_table_stay_in_their_columns():
-    with tuned(problems=((128,), (256, "--causal"))) as place:
-        add_baselines(place, [baseline(128, "pytorch-cudnn", 60.0)])
-        place.run("export", "--unsigned", "--out", "l4.fab")
-        conv2d = os.path.join(SOURCE, "tests", "specifications", "conv2d.cu")
-        for verb in (["import", "l4.fab", "--allow-unsigned", "--dry-run"],
-                     ["sweep", *SMALL, "--quiet"], ["check", conv2d], ["rm", "--all", "--dry-run"]):
-            lines = unescaped(place.on_a_terminal("stdout", *verb, columns=60)).splitlines()
-            tap.equal((verb, [line for line in lines if len(line) > 60]), (verb, []))
-            rows = [i for i, line in enumerate(lines) if line.startswith("  ")]
-            tap.equal((verb, rows), (verb, list(range(rows[0], rows[0] + len(rows)))))
 
 
 def colour_is_for_terminals_and_can_be_had_or_left():
@@ -265,33 +181,16 @@ def a_gpu_name_that_several_types_share_says_which_is_meant():
         tap.has(place.run("sweep", "--gpu", "L4,H100", "--seq", "64", "--status", status=1).stderr, "H100 is taken for H100 SXM; the other is H100 PCIe")
 
 
-def progress_says_what_its_times_are_and_verbose_tells_every_config():
-    with Place() as place:
-        told = place.run("--gpu", "L4", *SMALL, "-v", "-j2").stderr
-        tap.equal(len(re.findall(r"(?m)^  compiled: ~[\d.]+ µs by the model, attn_fwd_sm80 BLOCK_M=", told)), 8)
-    with Place(script=L4) as place:
-        told = place.run(*SMALL).stderr
-        assert 5 <= len(re.findall(r"(?m)^  (?:measured|best so far): [\d.]+ µs, attn_fwd_sm80 ", told)) < 9, told
-        tap.lacks(told, "by the model")
-
-
 tap.main([
-    probes_beside_a_race_are_marked,
-    help_fits_the_terminal_and_has_the_first_options_before_all_of_them,
-    help_of_check_has_the_sizes_of_a_file_and_none_of_attention,
-    a_table_on_a_narrow_terminal_names_the_columns_that_it_leaves_out,
-    cells_of_a_narrow_table_stay_in_their_columns,
-    colour_is_for_terminals_and_can_be_had_or_left,
-    filters_of_report_are_those_of_show_and_of_gpus,
-    a_gpu_name_that_several_types_share_says_which_is_meant,
-    progress_says_what_its_times_are_and_verbose_tells_every_config,
     the_hint_behind_a_tune_explains_that_very_problem,
     hints_name_the_program_as_it_was_called,
     a_failure_under_json_is_a_document,
     names_of_types_that_others_use_are_taken,
     doctor_advises_what_helps,
-    times_of_a_model_have_three_digits,
     a_problem_that_no_card_holds_says_so_and_why_nothing_fits,
-    what_no_family_serves_is_told_by_the_families_for_that_gpu,
-    a_narrow_terminal_gets_whole_lines_and_a_dumb_one_no_escapes,
+    probes_beside_a_race_are_marked,
+    help_has_the_first_options_before_all_of_them_and_fits_80_columns,
+    colour_is_for_terminals_and_can_be_had_or_left,
+    filters_of_report_are_those_of_show_and_of_gpus,
+    a_gpu_name_that_several_types_share_says_which_is_meant,
 ])

@@ -110,9 +110,9 @@ static void put_table(const struct items *items, fa_buf *out)
         cli_cell_end(&table);
         cli_row_end(&table);
     }
-    cli_table_put(
-        &table,
-        import ? "|=problem|GPU|~origin|~>time|=why" : "?|=problem|GPU|~origin|>time|~config", out);
+    cli_table_put(&table,
+                  import ? "|problem|GPU|origin|>time|why" : "?|problem|GPU|origin|>time|config",
+                  out);
 }
 
 static void put_signer(const fa_bundle_info *info, fa_buf *out)

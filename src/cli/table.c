@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { COLUMNS_MAX = 64, GAP = 2, WRAPPED_LEAST = 32, WRAPPED_NARROWEST = 12 };
+enum { COLUMNS_MAX = 64, GAP = 2 };
 
 typedef struct cell {
     const char *text;
@@ -22,9 +22,8 @@ typedef struct cell {
 typedef struct column {
     const char *title;
     size_t length; /* of the title */
-    size_t width, least; /* least: what a wrapped one needs, for its longest word */
-    bool right, left_out, may_go, wraps, gone; /* gone: for want of width */
-    cell same; /* the text of all of its cells; NULL where they differ */
+    size_t width;
+    bool right, left_out;
 } column;
 
 void cli_cell_end(cli_table *table)
@@ -61,16 +60,11 @@ static size_t read_columns(const char *titles, column *columns)
         column *c = &columns[count++];
         *c = (column){.left_out = *at == '?'};
         at += *at == '?';
-        c->may_go = *at == '~';
-        at += *at == '~';
-        c->wraps = *at == '=';
-        at += *at == '=';
         c->right = *at == '>';
         at += *at == '>';
         c->title = at;
         c->length = strcspn(at, "|");
         c->width = fa_columns_of(at, c->length);
-        c->least = WRAPPED_NARROWEST;
         at += c->length;
         if (*at == 0)
             break;
@@ -90,85 +84,17 @@ static const char *read_row(const char *at, cell *cells, size_t count)
     return at + (*at == '\n');
 }
 
-static size_t longest_word(cell cell)
-{
-    size_t longest = 0;
-    while (cell.length > 0) {
-        const char *space = memchr(cell.text, ' ', cell.length);
-        size_t size = space != NULL ? (size_t)(space - cell.text) : cell.length;
-        size_t width = fa_columns_of(cell.text, size);
-        longest = width > longest ? width : longest;
-        size += space != NULL;
-        cell.text += size;
-        cell.length -= size;
-    }
-    return longest;
-}
-
 static void measure(const char *text, column *columns, size_t count)
 {
     cell cells[COLUMNS_MAX];
-    for (bool first = true; *text != 0; first = false) {
+    while (*text != 0) {
         text = read_row(text, cells, count);
         for (size_t c = 0; c < count; c++) {
             size_t width = fa_columns_of(cells[c].text, cells[c].length);
-            bool same =
-                first ||
-                (columns[c].same.text != NULL && columns[c].same.length == cells[c].length &&
-                 memcmp(columns[c].same.text, cells[c].text, cells[c].length) == 0);
-            columns[c].same = same ? cells[c] : (cell){NULL, 0};
             columns[c].left_out &= cells[c].length == 0;
             columns[c].width = width > columns[c].width ? width : columns[c].width;
-            size_t least = columns[c].wraps ? longest_word(cells[c]) : 0;
-            columns[c].least = least > columns[c].least ? least : columns[c].least;
         }
     }
-}
-
-static size_t width_of_all(const column *columns, size_t count)
-{
-    size_t width = 0;
-    for (size_t c = 0; c < count; c++)
-        width += columns[c].left_out ? 0 : columns[c].width + GAP;
-    return width;
-}
-
-/* Leaves columns out from the right until the others take `width` columns; returns how many they take. */
-static size_t leave_out(column *columns, size_t count, bool same, size_t total, size_t width)
-{
-    for (size_t c = count; c-- > 0 && total > width;) {
-        if (!columns[c].may_go || columns[c].left_out || (columns[c].same.text != NULL) != same)
-            continue;
-        columns[c].gone = columns[c].left_out = true;
-        total -= columns[c].width + GAP;
-    }
-    return total;
-}
-
-/* Of those that wrap and can be narrower; NULL: none can. */
-static column *widest_wrapped(column *columns, size_t count)
-{
-    column *widest = NULL;
-    for (size_t c = 0; c < count; c++)
-        if (columns[c].wraps && !columns[c].left_out && columns[c].width > columns[c].least &&
-            (widest == NULL || columns[c].width > widest->width))
-            widest = &columns[c];
-    return widest;
-}
-
-/* Leaves out and wraps what a terminal of `width` columns has no room for: first the columns that tell no row from
- * another. */
-static void fit(column *columns, size_t count, size_t width)
-{
-    size_t total = width_of_all(columns, count), spare = 0;
-    for (size_t c = 0; c < count; c++)
-        if (columns[c].wraps && !columns[c].left_out && columns[c].width > WRAPPED_LEAST)
-            spare += columns[c].width - WRAPPED_LEAST;
-    total = leave_out(columns, count, true, total, width + spare);
-    total = leave_out(columns, count, false, total, width + spare);
-    for (column *widest; total > width && (widest = widest_wrapped(columns, count)) != NULL;
-         total--)
-        widest->width--;
 }
 
 /* The spaces before a cell that has text; none are left at a line's end. */
@@ -185,52 +111,13 @@ static void put_cell(const column *c, cell cell, size_t *owed, fa_buf *out)
     *owed += c->right ? 0 : pad;
 }
 
-/* Whether " · " or its like ends at text[i], a space. */
-static bool ends_part(const char *text, size_t i)
+static void put_row(const column *columns, const cell *cells, size_t count, fa_buf *out)
 {
-    const char *dot = cli_sym()->dot;
-    size_t size = strlen(dot);
-    return i > size && text[i - size - 1] == ' ' && memcmp(text + i - size, dot, size) == 0;
-}
-
-/* Takes from a cell what one line of its column has room for, up to a space: behind a dot, where there is one. */
-static cell take_line(cell *rest, const column *c)
-{
-    size_t length = 0, part = 0;
-    for (size_t i = 0; i <= rest->length; i++)
-        if (i == rest->length || rest->text[i] == ' ') {
-            if (length > 0 && fa_columns_of(rest->text, i) > c->width) {
-                length = part > 0 ? part : length;
-                break;
-            }
-            length = i;
-            part = i < rest->length && ends_part(rest->text, i) ? i : part;
-        }
-    cell line = {rest->text, length};
-    length += length < rest->length; /* the space */
-    *rest = (cell){rest->text + length, rest->length - length};
-    return line;
-}
-
-/* A row: as many lines as its wrapped cells take. */
-static void put_row(const column *columns, cell *cells, size_t count, fa_buf *out)
-{
-    bool more = true;
-    for (bool first = true; more; first = false) {
-        size_t owed = 0;
-        more = false;
-        for (size_t c = 0; c < count; c++) {
-            cell line = first ? cells[c] : (cell){"", 0};
-            if (columns[c].left_out)
-                continue;
-            if (columns[c].wraps) {
-                line = take_line(&cells[c], &columns[c]);
-                more |= cells[c].length > 0;
-            }
-            put_cell(&columns[c], line, &owed, out);
-        }
-        fa_buf_text(out, "\n");
-    }
+    size_t owed = 0;
+    for (size_t c = 0; c < count; c++)
+        if (!columns[c].left_out)
+            put_cell(&columns[c], cells[c], &owed, out);
+    fa_buf_text(out, "\n");
 }
 
 static void put_rows(const char *text, const column *columns, size_t count, fa_buf *out)
@@ -247,48 +134,14 @@ static void put_rows(const char *text, const column *columns, size_t count, fa_b
     }
 }
 
-/* Appends the columns that are gone, of those whose cells are all the same or of the others, behind `before`. */
-static void name_gone(const column *columns, size_t count, bool same, const char *before,
-                      fa_buf *out)
-{
-    for (size_t c = 0; c < count; c++) {
-        cell value = columns[c].same;
-        if (!columns[c].gone || (value.text != NULL) != same)
-            continue;
-        fa_buf_printf(out, "%s%.*s", before, (int)columns[c].length, columns[c].title);
-        if (same)
-            fa_buf_printf(out, " %.*s", (int)value.length, value.text);
-        before = ", ";
-    }
-}
-
-static void put_gone(const column *columns, size_t count, size_t width, fa_buf *out)
-{
-    fa_buf line = {0};
-    char before[64];
-    name_gone(columns, count, true, "  the same in all rows: ", &line);
-    snprintf(before, sizeof before, "%s not shown, to fit %zu columns: ", line.size > 0 ? ";" : " ",
-             width);
-    name_gone(columns, count, false, before, &line);
-    if (line.size > 0) {
-        fa_wrap(out, line.data, line.size, 0, 2, width);
-        fa_buf_text(out, "\n");
-    }
-    out->failed |= line.failed;
-    fa_buf_free(&line);
-}
-
 void cli_table_put(cli_table *table, const char *titles, fa_buf *out)
 {
     column columns[COLUMNS_MAX];
-    size_t count = read_columns(titles, columns), width = fa_terminal_columns(STDOUT_FILENO);
+    size_t count = read_columns(titles, columns);
     out->failed |= table->text.failed || table->cell.failed;
     if (table->rows > 0 && !out->failed) {
         measure(table->text.data, columns, count);
-        if (width > 0)
-            fit(columns, count, width);
         put_rows(table->text.data, columns, count, out);
-        put_gone(columns, count, width, out);
     }
     cli_table_free(table);
 }
@@ -391,7 +244,7 @@ void cli_tunables_find(cli_tunables *tunables, const cli_row *rows, size_t count
 void cli_tunables_columns(const cli_tunables *tunables, fa_buf *columns)
 {
     for (int i = 0; i < tunables->count; i++) {
-        fa_buf_text(columns, "|~>");
+        fa_buf_text(columns, "|>");
         cli_text_safe(columns, tunables->name[i]);
     }
 }
@@ -462,9 +315,9 @@ void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_
     cli_tunables tunables;
     fa_buf columns = {0};
     cli_tunables_find(&tunables, rows, count);
-    fa_buf_text(&columns, "?>#|~family");
+    fa_buf_text(&columns, "?>#|family");
     cli_tunables_columns(&tunables, &columns);
-    fa_buf_text(&columns, "|~>shared B|~>regs|?~>spill B|~>blocks/SM|?>time||?>vs default");
+    fa_buf_text(&columns, "|>shared B|>regs|?>spill B|>blocks/SM|?>time||?>vs default");
     bool ranked = cli_rows_ranked(rows, count), raced = false, probed = false;
     for (size_t r = 0; r < count; r++) {
         raced = raced || rows[r].trial.raced;

@@ -109,11 +109,7 @@ void cli_row_end(cli_table *table);
 /* Appends the table, unless it has no row, and frees it. `columns` are their titles divided by '|', each behind
  * what is to be said of the column, in this order:
  *   '?'  it is left out where all of its cells are empty;
- *   '~'  it may be left out where stdout is a terminal that is too narrow: first those whose cells are all the
- *        same, then those at the right. A line below the table names them;
- *   '='  its cells may be wrapped there, the widest such column first;
- *   '>'  it stands at the right.
- * A file or a pipe gets the whole table. */
+ *   '>'  it stands at the right. */
 void cli_table_put(cli_table *table, const char *columns, fa_buf *out);
 /* The same as Markdown, or as CSV (RFC 4180, with CRLF; a cell that a spreadsheet would run begins with a quote mark):
  * every column, and its titles also where it has no row. */

@@ -99,7 +99,7 @@ int cli_check(cli_run *run)
         fa_json_add(run->document, "gpu", fa_gpu_to_json(&gpu));
         fa_json_add_number(run->document, "faults", checked.faults);
     }
-    cli_table_put(&checked.table, "kernel|>regs|~>spill B|~>shared B|~>parameters B|=", &run->out);
+    cli_table_put(&checked.table, "kernel|>regs|>spill B|>shared B|>parameters B|", &run->out);
     fa_buf_text(&run->out, logs.data != NULL ? logs.data : "");
     run->out.failed |= logs.failed;
     fa_buf_free(&logs);

@@ -197,8 +197,8 @@ static void put_table(const struct queues *queues, fa_buf *out)
         cli_cell(&table, "%s", sweep->plan);
         cli_row_end(&table);
     }
-    cli_table_put(
-        &table, "state|>items|>done|>failed|~>held|~>compiled|~>refused|~worked on|key|=plan", out);
+    cli_table_put(&table, "state|>items|>done|>failed|>held|>compiled|>refused|worked on|key|plan",
+                  out);
 }
 
 static int print_text(cli_run *run, const struct queues *queues)

@@ -131,7 +131,7 @@ static void put_table(const struct asked *gone, fa_buf *out)
         cli_cell(&table, "%s", study->stale ? "stale" : "");
         cli_row_end(&table);
     }
-    cli_table_put(&table, "=problem|GPU|~origin|~>trials|~made|", out);
+    cli_table_put(&table, "problem|GPU|origin|>trials|made|", out);
 }
 
 /* Who else may answer for what was forgotten here. */

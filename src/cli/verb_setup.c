@@ -96,7 +96,7 @@ int cli_gpus(cli_run *run)
         else
             put_row(&table, &gpu);
     }
-    cli_table_put(&table, "GPU|arch|>SMs|~>shared B|~>L2 MiB|~>GB/s|~>TFLOP/s", &run->out);
+    cli_table_put(&table, "GPU|arch|>SMs|>shared B|>L2 MiB|>GB/s|>TFLOP/s", &run->out);
     fa_buf_text(&run->out, lines.data != NULL ? lines.data : "");
     fa_buf_text(&run->out, "shared B: dynamic shared memory of one block. TFLOP/s: dense fp16 with "
                            "fp32 sums.\n");

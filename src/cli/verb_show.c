@@ -124,7 +124,7 @@ static int show_winners(cli_run *run)
             print_winner(&table, answer, cli_asked_fleet(run->tuner));
     }
     cli_json_location(run->document, run->tuner);
-    cli_table_put(&table, "=problem|GPU|~origin|>time|~made|?~store|~config", out);
+    cli_table_put(&table, "problem|GPU|origin|>time|made|?store|config", out);
     print_sum(&w, out);
     if (w.list.count == 0 && w.skipped > 0)
         cli_text_buckets(out, run->options);
@@ -266,9 +266,9 @@ static void print_stage(const cli_rows *rows, fa_status stage, size_t limit, fa_
     bool pending = stage == FA_STATUS_PENDING;
     char number[FA_COMMAS_MAX];
     cli_tunables_find(&tunables, rows->row, rows->count);
-    fa_buf_text(&columns, "~family");
+    fa_buf_text(&columns, "family");
     cli_tunables_columns(&tunables, &columns);
-    fa_buf_text(&columns, pending ? "|model" : "|=reason");
+    fa_buf_text(&columns, pending ? "|model" : "|reason");
     for (size_t r = 0; r < rows->count && printed < limit; r++) {
         const fa_trial *trial = &rows->row[r].trial;
         if (trial->status != stage || rows->row[r].rank > 0)

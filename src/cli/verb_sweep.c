@@ -161,8 +161,7 @@ static void print_table(const sweep_rows *rows, bool with_gpu, fa_buf *out)
         cli_cell_end(&table);
         cli_row_end(&table);
     }
-    cli_table_put(&table, "=problem|?GPU|>time||>vs default|?=vs best baseline|~origin|~config",
-                  out);
+    cli_table_put(&table, "problem|?GPU|>time||>vs default|?vs best baseline|origin|config", out);
 }
 
 static void print_slow(const sweep_rows *rows, fa_buf *out)
@@ -398,7 +397,7 @@ static int list_sweeps(cli_run *run)
 {
     struct listing list = {.array = fa_json_add_array(run->document, "sweeps")};
     int rc = fa_list_sweeps(run->tuner, list_one, &list, &run->diag);
-    cli_table_put(&list.table, "state|done|~spent|~last worked on|=plan", &run->out);
+    cli_table_put(&list.table, "state|done|spent|last worked on|plan", &run->out);
     cli_text_count(&run->out, (int64_t)list.count, "sweep");
     fa_buf_text(&run->out, " in ");
     cli_text_path(&run->out, fa_store_location(run->tuner));
