@@ -170,8 +170,31 @@ static int make_sources(struct fa_spec_reading *r, const char *source, const cha
     return rc;
 }
 
+/* The macro that an option sets has its value from the specification. */
+static int check_macro(const struct fa_spec_reading *r, const char *option)
+{
+    static const char *const spellings[] = {"-define-macro=", "-undefine-macro=", "-D", "-U"};
+    static const char *const keys[] = {"tune", "defines"};
+    const cJSON *macro;
+    const char *dash = option + (option[1] == '-');
+    for (size_t i = 0; i < 8; i++) {
+        size_t size = strlen(spellings[i / 2]);
+        cJSON_ArrayForEach (macro, fa_spec_member(r->json, keys[i % 2])) {
+            size_t name = strlen(macro->string);
+            if (strncmp(dash, spellings[i / 2], size) == 0 &&
+                strncmp(dash + size, macro->string, name) == 0 &&
+                (dash[size + name] == 0 || dash[size + name] == '='))
+                return fa_spec_fault(r,
+                                     "options: %.60s names %s of \"%s\", which has its value there",
+                                     option, i % 2 == 0 ? "a tunable" : "a macro", keys[i % 2]);
+        }
+    }
+    return 0;
+}
+
 static int check_options(const struct fa_spec_reading *r)
 {
+    int rc = 0;
     const cJSON *option, *options = fa_spec_member(r->json, "options");
     if (options != NULL &&
         (!cJSON_IsArray(options) || cJSON_GetArraySize(options) > FA_OPTIONS_MAX))
@@ -184,7 +207,10 @@ static int check_options(const struct fa_spec_reading *r)
                 "options: \"%.60s\" may not be set: use -std=, -D, -U, -use_fast_math, -fmad=, "
                 "-maxrregcount= and others of the kind, each with its value in one text",
                 cJSON_IsString(option) ? option->valuestring : "");
-    return 0;
+    cJSON_ArrayForEach (option, options)
+        if (rc == 0)
+            rc = check_macro(r, option->valuestring);
+    return rc;
 }
 
 /* ---- what is known ---------------------------------------------------------------------------*/
