@@ -472,7 +472,7 @@ def a_source_is_read_in_linear_time():
     library, plain = ctypes.CDLL(os.path.join(BUILD, "libfa_tune.so")), KERNEL % "a * x[i]"
     document = {name: value for name, value in SPECIFICATION.items() if name != "kernel"}
     for unit in ("__global__ ", "template __global__ ", "__global__ <", "__global__ __launch_bounds__(", "template <", "/*", '"', "R\"(",
-                 "(", "{", "#", "'"):
+                 "(", "{", "#", "'", "#undef THREADS\n", "#define THREADS 64\n", "#ifdef THREADS\n", "THREADS "):
         tap.equal(read_text(library, "axpy", document, plain + unit * (760000 // len(unit))), (0, ""))
     for unit in ("__global__ void f( ", "__global__ <__global__ void f(", "__global__ __launch_bounds__(__global__ void f("):
         tap.equal(read_text(library, "axpy", document, plain + unit * (760000 // len(unit))),

@@ -473,6 +473,10 @@ static int read_texts(struct fa_spec_reading *r, const char *json, const char *f
     char *text = NULL, *answer = NULL;
     fa_buf all = {0};
     int rc;
+    if (cJSON_GetArraySize(fa_spec_member(r->json, "tune")) > FA_MAX_TUNABLES)
+        return fa_spec_fault(r, "more than %d tunables", FA_MAX_TUNABLES);
+    if (cJSON_GetArraySize(fa_spec_member(r->json, "defines")) > FA_DEFINES_MAX)
+        return fa_spec_fault(r, "more than %d \"defines\"", FA_DEFINES_MAX);
     if ((rc = read_identity(r)) != 0 || (rc = check_options(r)) != 0 ||
         (rc = fa_includes_open(r->where, folder, r->json, &r->includes, r->diag)) != 0)
         return rc;

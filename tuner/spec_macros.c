@@ -72,11 +72,60 @@ static const cJSON *find_change(const cJSON *json, const char *line, bool *ret_d
     return NULL;
 }
 
+/* Behind the first letter of where code last reads a macro, not where that is defined, or asked whether it is; 0: nowhere. */
+static size_t last_read(const char *code, const char *name)
+{
+    static const char *const guards[] = {"define",  "undef",   "ifdef",    "ifndef",
+                                         "defined", "defines", "undefines" /* an #error's */};
+    size_t last = 0;
+    for (const char *at = code; (at = fa_source_find(at, name)) != NULL; at += strlen(name)) {
+        const char *end = at;
+        while (end > code && strchr(" \t(", end[-1]) != NULL)
+            end--;
+        const char *word = end;
+        while (word > code && is_word(word[-1]))
+            word--;
+        bool read = true;
+        for (size_t i = 0; i < sizeof guards / sizeof *guards; i++)
+            read = read && past_word(word, guards[i]) == NULL;
+        if (read)
+            last = (size_t)(at - code) + 1;
+    }
+    return last;
+}
+
+bool fa_source_reads(const char *code, const char *name)
+{
+    return last_read(code, name) > 0;
+}
+
+/* Where each macro is last read, looked for once, however often it is undefined. */
+struct reads {
+    struct {
+        const cJSON *macro;
+        size_t last;
+    } of[FA_MAX_TUNABLES + FA_DEFINES_MAX];
+    int count;
+};
+
+static size_t find_last(struct reads *reads, const char *code, const cJSON *macro)
+{
+    int i = 0;
+    while (i < reads->count && reads->of[i].macro != macro)
+        i++;
+    if (i == reads->count) {
+        reads->of[reads->count].macro = macro;
+        reads->of[reads->count++].last = last_read(code, macro->string);
+    }
+    return reads->of[i].last;
+}
+
 int fa_source_guard(const cJSON *json, fa_buf *text)
 {
     fa_buf out = {0};
     char *code = fa_source_code(text->data);
     bool changed = false;
+    struct reads reads = {.count = 0};
     if (code == NULL)
         return FA_ENOMEM;
     for (const char *line = code, *end; *line != 0; line = end) {
@@ -85,7 +134,7 @@ int fa_source_guard(const cJSON *json, fa_buf *text)
         const char *rest = end;
         end += *end != 0;
         const cJSON *macro = continues ? NULL : find_change(json, line, &defines);
-        if (macro != NULL && (defines || fa_source_reads(rest, macro->string))) {
+        if (macro != NULL && (defines || find_last(&reads, code, macro) > (size_t)(rest - code))) {
             const char *name = macro->string;
             const bool tunable = fa_spec_member(fa_spec_member(json, "tune"), name) == macro;
             fa_buf_printf(&out, "#error " FA_SPEC_REFUSED "the source %s %s, a %s: ",
@@ -112,26 +161,6 @@ int fa_source_guard(const cJSON *json, fa_buf *text)
 }
 
 /* ---- macros that nothing reads ----------------------------------------------------------------*/
-bool fa_source_reads(const char *code, const char *name)
-{
-    static const char *const guards[] = {"define",  "undef",   "ifdef",    "ifndef",
-                                         "defined", "defines", "undefines" /* an #error's */};
-    for (const char *at = code; (at = fa_source_find(at, name)) != NULL; at += strlen(name)) {
-        const char *end = at;
-        while (end > code && strchr(" \t(", end[-1]) != NULL)
-            end--;
-        const char *word = end;
-        while (word > code && is_word(word[-1]))
-            word--;
-        bool read = true;
-        for (size_t i = 0; i < sizeof guards / sizeof *guards; i++)
-            read = read && past_word(word, guards[i]) == NULL;
-        if (read)
-            return true;
-    }
-    return false;
-}
-
 /* Appends the texts of the specification that may read a macro; a grid alone tells a kernel nothing that does not look
  * how large it is. */
 static void put_texts(fa_buf *out, const cJSON *json, bool grid_counts)
@@ -154,8 +183,7 @@ static void put_texts(fa_buf *out, const cJSON *json, bool grid_counts)
 /* Appends the expressions of those "defines" that something reads, until no more come to it. */
 static void put_defines(fa_buf *texts, const char *code, const cJSON *defines)
 {
-    enum { MOST = 64 }; /* more are refused later */
-    bool live[MOST] = {false}, found = true;
+    bool live[FA_DEFINES_MAX] = {false}, found = true;
     while (found && !texts->failed) {
         const cJSON *item;
         int at = 0;
@@ -163,8 +191,6 @@ static void put_defines(fa_buf *texts, const char *code, const cJSON *defines)
         cJSON_ArrayForEach (item, defines) {
             char room[32];
             const char *text = fa_spec_expression(item, room);
-            if (at == MOST)
-                break;
             if (!live[at] && text != NULL &&
                 (fa_source_reads(code, item->string) ||
                  fa_source_find(texts->data, item->string) != NULL)) {

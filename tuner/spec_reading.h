@@ -73,6 +73,8 @@ char *fa_source_code(const char *text);
 int fa_source_kernel(const char *where, const char *text, const char *named, const char *other,
                      char ret_name[FA_NAME_MAX], bool *ret_template, fa_diag *diag);
 
+enum { FA_DEFINES_MAX = 64 };
+
 /* ---- spec_macros.c --------------------------------------------------------------------------*/
 /* The next occurrence of the name, which is no part of a longer one; NULL: there is none. */
 const char *fa_source_find(const char *text, const char *name);
