@@ -495,8 +495,9 @@ def verbs_that_ask_no_server_say_so():
                           ["show", "--why", "--gpu", "L4", *EXAMPLE], ["show", "x.fab"],
                           ["--gpu", "L4", *EXAMPLE, "--templates", "t"]):
             tap.has(place.run(*arguments, "--server", "/s", status=2).stderr, "--server")
-        told = place.run("--gpu", "L4", *EXAMPLE, "--server", "/s", "--memory", "1G", status=2).stderr
-        tap.has(told, "\"memory\" bounds tunes on this machine, and a service tunes in its place")
+        for asked in EXAMPLE, ["sweep", "--seq", "128"]:
+            told = place.run(*asked, "--gpu", "L4", "--server", "/s", "--memory", "1G", status=2).stderr
+            tap.has(told, "\"memory\" bounds tunes on this machine, and a service tunes in its place")
 
 
 def doctor_says_whether_the_server_answers():

@@ -267,6 +267,14 @@ static bool is_answer_for(const fa_gpu *asked, const fa_gpu *told)
             strcmp(type.name, told_type.name) == 0);
 }
 
+static int refuse_memory(fa_diag *diag)
+{
+    return fa_fail(
+        diag, FA_EINVAL,
+        "\"memory\" bounds tunes on this machine, and a service tunes in its place: leave "
+        "it out, or name no service");
+}
+
 int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_ask ask = {.problem = request->problem,
@@ -282,9 +290,7 @@ int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_an
     if (!fa_remote_usable(tuner))
         return FA_SOURCE_NONE;
     if (request->memory > 0 || tuner->memory > 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "\"memory\" bounds tunes on this machine, and a service tunes in its place: "
-                       "leave it out, or name no service");
+        return refuse_memory(diag);
     if (request->strategy != NULL)
         snprintf(ask.strategy, sizeof ask.strategy, "%s", request->strategy);
     int rc = fa_problem_check(&request->problem, diag);
@@ -409,7 +415,7 @@ int fa_remote_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *
     fa_diag why = {{0}};
     if (!fa_remote_usable(tuner))
         return FA_SOURCE_NONE;
-    int rc = fa_sweep_ask_write(request, &body, diag);
+    int rc = tuner->memory > 0 ? refuse_memory(diag) : fa_sweep_ask_write(request, &body, diag);
     if (rc != 0)
         return rc;
     fa_http_call post = {.method = "POST",
