@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each NVRTC that users have compiles every family: the default config for a GPU that the family serves, with the oldest version, 12.8
+ * and the newest; of each version four families, drawn. With FA_TEST_SLOW=1 every minor version, all families and the references.
+ * `./dev test` fetches what python/nvrtcs.txt names; a version that is not there is skipped.
+ *
+ * Each version has a process of its own, forked before any is loaded: they keep their memory, and export the same names.
+ */
+#include "check.h"
+
+#include "attn_fixture.h"
+#include "cubin.h"
+#include "fa_problem.h"
+#include "operation.h"
+
+#include <dirent.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { VERSIONS_MAX = 64, DRAWN = 4, STACK_ALLOWED = 16 /* as candidate.c has it */ };
+
+/* What families are for: every one serves some of it. */
+static const struct use {
+    const char *gpu, *operation;
+    const char *fields[4][2];
+} uses[] = {
+    {"T4", "attn_fwd", {{NULL, NULL}}},
+    {"L4", "attn_fwd", {{NULL, NULL}}},
+    {"H200", "attn_fwd", {{NULL, NULL}}},
+    {"RTX 5090", "attn_fwd", {{NULL, NULL}}},
+    {"A100-SXM4-80GB",
+     "attn_fwd",
+     {{"seq_q", "1"}, {"seq_k", "8192"}, {"page", "16"}, {"kv_dtype", "fp8"}}},
+    {"A100-SXM4-80GB", "attn_fwd", {{"varlen", "true"}, {"lengths_k", "seqused"}, {"page", "16"}}},
+    {"H200", "attn_fwd", {{"varlen", "true"}, {"lengths_k", "seqused"}, {"page", "64"}}},
+    {"L4", "attn_bwd", {{NULL, NULL}}},
+    {"H200", "attn_bwd", {{"head_dim", "128"}}},
+    {"H200", "attn_bwd", {{"head_dim", "256"}}},
+    {"L4", "gemm", {{NULL, NULL}}},
+    {"H200", "gemm", {{NULL, NULL}}},
+    {"L4", "rms_norm", {{NULL, NULL}}},
+    {"H200", "rms_norm", {{"dtype", "bf16"}}},
+};
+
+/* What an older version has no instruction for, on Hopper; docs/python.md names it. */
+static const struct lack {
+    const char *family;
+    int since; /* as fa_nvrtc_since() */
+} lacks[] = {{"attn_bwd_sm80", 1201},
+             {"attn_bwd_sm90a", 1203},
+             {"attn_bwd_wide_sm90a", 1203},
+             {"gemm_sm90a", 1203}};
+
+static struct fixture fixture;
+static bool slow;
+
+static bool lacking(const char *family, const fa_gpu *gpu, int version)
+{
+    for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
+        if (gpu->sm == 90 && version < lacks[i].since && strcmp(family, lacks[i].family) == 0)
+            return true;
+    return false;
+}
+
+static int compile_family(fa_nvrtc *nvrtc, const fa_task *task, int index, fa_diag *diag)
+{
+    const fa_family *family = task->families->family[index];
+    fa_candidate candidate;
+    fa_cubin_info info;
+    fa_buf source = {0}, cubin = {0};
+    int rc = fa_space_default(task, index, &candidate, diag);
+    if (rc == 0 && candidate.trial.status != FA_STATUS_PENDING)
+        rc = fa_fail(diag, FA_ENOKERNEL, "the default: %s", candidate.trial.reason);
+    if (rc == 0)
+        rc = fa_render(fixture.templates, task, &candidate, &source, diag);
+    if (rc == 0)
+        rc = fixture_compile(&fixture, nvrtc, &source, family, task->gpu, &cubin, diag);
+    for (int i = 0; i < fa_family_launch_count(family) && rc == 0; i++) {
+        rc = fa_cubin_read(cubin.data, cubin.size, fa_family_launch_entry(family, i), &info, diag);
+        if (rc == 0 && (info.sm != task->gpu->sm || info.stack_bytes > STACK_ALLOWED))
+            rc = fa_fail(diag, FA_ECORRUPT, "a cubin for sm_%d that spills %d B", info.sm,
+                         info.stack_bytes);
+    }
+    fa_buf_free(&cubin);
+    return rc;
+}
+
+struct run {
+    fa_nvrtc *nvrtc;
+    int version;
+    bool wanted[64], done[64]; /* [families] */
+    int compiled, wrong;
+};
+
+static bool knows(fa_nvrtc *nvrtc, int sm)
+{
+    int sms[64], count = fa_nvrtc_architectures(nvrtc, sms, 64);
+    while (count > 0 && sms[count - 1] != sm)
+        count--;
+    return count > 0;
+}
+
+/* Each family that is wanted and serves it, once. */
+static int compile_use(struct run *run, const struct use *use, fa_diag *diag)
+{
+    const fa_operation *operation;
+    fa_gpu gpu;
+    fa_buf cubin = {0}, source = {0};
+    int rc = fa_catalogue_find(use->gpu, &gpu, diag);
+    if (rc == 0)
+        rc = fa_operation_find(use->operation, &operation, diag);
+    if (rc != 0 || !knows(run->nvrtc, gpu.sm))
+        return rc;
+    fa_problem problem = fa_problem_some(operation);
+    for (int i = 0; i < 4 && use->fields[i][0] != NULL && rc == 0; i++)
+        rc = fa_set_field(&problem, use->fields[i][0], use->fields[i][1], diag);
+    const fa_task task = {&fixture.families, &problem, &gpu};
+    if (rc == 0 && slow && (rc = fa_render_reference(fixture.templates, &task, &source, diag)) == 0)
+        rc = fixture_compile(&fixture, run->nvrtc, &source, NULL, &gpu, &cubin, diag);
+    fa_buf_free(&cubin);
+    for (int i = 0; i < fixture.families.count && rc == 0; i++) {
+        const fa_family *family = fixture.families.family[i];
+        const char *name = fa_family_name(family);
+        if (!run->wanted[i] || (run->done[i] && !slow) ||
+            fa_family_operation(family) != operation ||
+            fa_family_supports(family, &problem, &gpu, NULL) != 0)
+            continue;
+        fa_diag why = {{0}};
+        int is = compile_family(run->nvrtc, &task, i, &why);
+        bool expected = lacking(name, &gpu, run->version)
+                            ? is == FA_ECOMPILE && strstr(why.text, "12.3 and newer") != NULL
+                            : is == 0;
+        if (!expected)
+            printf("# %s for %s: %s\n", name, use->gpu, is == 0 ? "compiles after all" : why.text);
+        run->wrong += !expected;
+        run->compiled += is == 0;
+        run->done[i] = true;
+    }
+    return rc;
+}
+
+/* In a process of its own. */
+static bool compile_all(const char *folder, int version)
+{
+    struct run run = {.version = version};
+    fa_diag diag = {{0}};
+    unsigned char random[64] = {0};
+    setenv("FA_TUNE_NVRTC", folder, 1);
+    if (getrandom(random, sizeof random, 0) < 0)
+        random[0] = 1;
+    const int families = fixture.families.count;
+    for (int i = 0; i < (slow ? families : DRAWN); i++)
+        run.wanted[slow ? i : random[i] % families] = true;
+    int rc = fixture_nvrtc(&run.nvrtc, &diag);
+    for (size_t i = 0; i < sizeof uses / sizeof *uses && rc == 0; i++)
+        rc = compile_use(&run, &uses[i], &diag);
+    if (rc != 0)
+        printf("# %s\n", diag.text);
+    for (int i = 0; i < families && rc == 0; i++)
+        if (run.wanted[i] && !run.done[i]) {
+            printf("# nothing is here for %s\n", fa_family_name(fixture.families.family[i]));
+            run.wrong++;
+        }
+    printf("# NVRTC %d.%d: %d cubins\n", version / 100, version % 100, run.compiled);
+    return rc == 0 && run.wrong == 0;
+}
+
+static void try_version(const char *folder, int version)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        bool right = compile_all(folder, version);
+        fflush(stdout);
+        _exit(right ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK_INT(status, 0);
+}
+
+/* Versions that were fetched, in order, as 100 * major + minor. */
+static int list_versions(int ret_version[VERSIONS_MAX], const char *root)
+{
+    int count = 0, major, minor;
+    struct dirent **entries;
+    int entry_count = scandir(root, &entries, NULL, versionsort);
+    for (int i = 0; i < entry_count; i++) {
+        if (sscanf(entries[i]->d_name, "%d.%d", &major, &minor) == 2 && count < VERSIONS_MAX)
+            ret_version[count++] = 100 * major + minor;
+        free(entries[i]);
+    }
+    if (entry_count >= 0)
+        free(entries);
+    return count;
+}
+
+enum { OLDEST = -1, NEWEST = -2 };
+
+/* Tries the versions from first to last, or one alone. */
+static void try_range(int first, int last)
+{
+    int version[VERSIONS_MAX], tried = 0;
+    char root[3000], folder[4000];
+    const char *kept = getenv("FA_TEST_KEPT");
+    snprintf(root, sizeof root, "%s/nvrtc", kept != NULL ? kept : "");
+    int count = kept != NULL ? list_versions(version, root) : 0;
+    if (first == OLDEST)
+        first = last = count > 0 && version[0] < 1208 ? version[0] : 0;
+    else if (first == NEWEST)
+        first = last = count > 0 && version[count - 1] > 1300 ? version[count - 1] : 0;
+    for (int i = 0; i < count; i++) {
+        if (version[i] < first || version[i] > last)
+            continue;
+        snprintf(folder, sizeof folder, "%s/%d.%d", root, version[i] / 100, version[i] % 100);
+        try_version(folder, version[i]);
+        tried++;
+        if (check_state.failed)
+            return;
+    }
+    if (tried == 0)
+        SKIP("it was not fetched");
+}
+
+static void the_oldest_nvrtc_compiles_families(void)
+{
+    try_range(OLDEST, OLDEST);
+}
+
+static void nvrtc_12_8_compiles_families(void)
+{
+    try_range(1208, 1208);
+}
+
+static void the_newest_nvrtc_compiles_families(void)
+{
+    try_range(NEWEST, NEWEST);
+}
+
+static void every_minor_version_compiles_every_family(void)
+{
+    try_range(1200, 9999);
+}
+
+int main(void)
+{
+    fa_diag diag = {{0}};
+    slow = getenv("FA_TEST_SLOW") != NULL;
+    int rc = fixture_open(&fixture, &diag);
+    fa_families_free(&fixture.families);
+    if (rc == 0)
+        rc = fa_families_load(fixture.templates, NULL, &fixture.families, &diag);
+    if (rc != 0)
+        printf("Bail out! %s\n", diag.text);
+    else {
+        TEST(the_oldest_nvrtc_compiles_families);
+        TEST(nvrtc_12_8_compiles_families);
+        TEST(the_newest_nvrtc_compiles_families);
+        if (slow)
+            TEST(every_minor_version_compiles_every_family);
+    }
+    fixture_close(&fixture);
+    return rc == 0 ? check_done() : 1;
+}
