@@ -22,6 +22,9 @@
 #   tests/gpu.sh training [TEST...]  gradients through PyTorch's autograd, and their speed beside SDPA's, from the same wheel
 #   tests/gpu.sh gemm       the matrix product: every config proved, and its speed beside cuBLAS, from the same wheel
 #   tests/gpu.sh rms_norm   RMS norm likewise, beside PyTorch's and torch.compile's
+#   tests/gpu.sh nvrtc [VERSION...]  with each NVRTC of gpu-nvrtc/ (tests/gpu_bundle.sh nvrtc makes it) and the system's, or with these
+#                           ("system"): a few problems of each family proved, and dense attention's six rows at 4096 timed, from
+#                           the wheel and gpu-bundle/
 #   tests/gpu.sh vllm [--model NAME]  whole vLLM engines in turn, FLASH_ATTN, TRITON_ATTN and CUSTOM, from the same wheel; FA_VLLM
 #                           is the folder where vLLM 0.26.0 is installed
 #   tests/gpu.sh sglang [--model NAME]  likewise SGLang's fa3, triton and fa_tune; FA_SGLANG is the folder of SGLang 0.5.13
@@ -35,6 +38,7 @@
 #                           time is left for count as failed.
 #                           Eight files in $OUT, copied as they come. `tests/gpu.sh final serving memcheck` runs
 #                           these parts alone.
+# FA_TUNE_NVRTC may be an archive of gpu-nvrtc/: `FA_TUNE_NVRTC=gpu-nvrtc/12.8.tar.xz tests/gpu.sh proof neighbours`.
 set -u
 cd "$(dirname "$0")/.." || exit
 mode=${1:-all}
@@ -45,6 +49,14 @@ export FA_TUNE_STORE=$work/store.db FA_TUNE_LIBRARY=$bundle/libfa_tune.so
 export PYTHONPATH=$PWD/tests/bench
 passed=0 failed=0 table=$work/table
 [ -n "${FA_GPU_WORK-}" ] || trap 'rm -rf "$work"' EXIT
+
+unpack() { python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1" "$work/nvrtc"; } # ARCHIVE
+case ${FA_TUNE_NVRTC-} in
+*.tar.xz)
+    unpack "$FA_TUNE_NVRTC" || exit
+    FA_TUNE_NVRTC=$work/nvrtc/$(basename "$FA_TUNE_NVRTC" .tar.xz)
+    ;;
+esac
 
 note() { printf '%s\n' "$*" | tee -a "$table"; }
 verdict() { # NAME STATUS
@@ -378,6 +390,58 @@ beside_peers() { # OPERATION: from the wheel, beside PyTorch
     finish
 }
 
+# A few problems of each family, beside each other. Nothing is timed.
+families_proved() { # VERSION
+    names=()
+    prove_one() { # NAME COMMAND...
+        names+=("$1")
+        (timeout 200 "${@:2}" >"$work/$1.log" 2>&1; echo $? >"$work/$1.status") &
+    }
+    for name in attn_fwd_sm75 attn_fwd_sm80 attn_fwd_prefill_sm80 attn_fwd_splitkv_sm80 attn_fwd_sm90a attn_fwd_prefill_sm90a; do
+        prove_one "$name" env FA_TEST_FAMILY="$name" FA_TEST_PROBLEMS=6 "$bundle/test_gpu_attn"
+    done
+    for name in attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a; do
+        prove_one "$name" env -u FA_TUNE_STORE -u FA_TUNE_LIBRARY PYTHONPATH="$work/site" FA_TEST_FAMILY="$name" FA_TEST_PROBLEMS=2 \
+            python3 tests/gpu_training.py random_problems_have_the_gradients_of_float64
+    done
+    prove_one gemm "$bundle/fa-tune" --operation gemm --m 200 --n 1032 --k 520 --dtype bf16 --store "$work/gemm-$1.db"
+    prove_one rms_norm "$bundle/fa-tune" --operation rms_norm --rows 5000 --columns 128 --dtype bf16 --store "$work/rms_norm-$1.db"
+    wait
+    for name in "${names[@]}"; do
+        echo "== NVRTC $1: $name"
+        tail -n 6 "$work/$name.log"
+        verdict "NVRTC $1: $name" "$(cat "$work/$name.status")"
+    done
+}
+nvrtcs() { # VERSION..., or all
+    install_wheel
+    # shellcheck disable=SC2046
+    [ $# -gt 0 ] || set -- $(cd gpu-nvrtc && basename -s .tar.xz ./*.tar.xz) system
+    for version in "$@"; do
+        unset FA_TUNE_NVRTC
+        if [ "$version" != system ]; then
+            unpack "gpu-nvrtc/$version.tar.xz"; verdict "unpacking gpu-nvrtc/$version.tar.xz" $?
+            export FA_TUNE_NVRTC=$work/nvrtc/$version
+        fi
+        export FA_TUNE_STORE=$work/$version.db
+        note "$("$bundle/fa-tune" doctor | grep ' nvrtc ')"
+        families_proved "$version"
+        rm -f "$out/attn.jsonl"
+        versus "NVRTC $version" --head-dim 64 128 256 --dtype fp16 --seq 4096
+        mv "$out/attn.jsonl" "$out/nvrtc-$version.jsonl"
+    done
+    note "$(python3 - "$out" "$@" <<'PY'
+import json, sys
+folder, *versions = sys.argv[1:]
+rows = [[json.loads(line) for line in open(f"{folder}/nvrtc-{version}.jsonl")] for version in versions]
+print("D    causal  " + "".join(f"{version:>10} us" for version in versions))
+for same in zip(*rows):
+    print(f"{same[0]['D']:<4} {'yes' if same[0]['causal'] else 'no':<6}  " + "".join(f"{row['ours_us']:13.1f}" for row in same))
+PY
+)"
+    finish
+}
+
 engine() { # NAME VARIABLE VERSION ARGUMENTS of tests/bench/engines_in_turn.py
     name=$1 folder=${!2-}
     if [ ! -d "$folder/$name" ]; then
@@ -486,6 +550,7 @@ if [ "$mode" = gemm ]; then
     beside_peers gemm
 fi
 if [ "$mode" = rms_norm ]; then every_config rms_norm "${rms_norms[@]}"; beside_peers rms_norm; fi
+if [ "$mode" = nvrtc ]; then shift; nvrtcs "$@"; fi
 if [ "$mode" = vllm ]; then shift; engine vllm FA_VLLM 0.26.0 "$@"; fi
 if [ "$mode" = sglang ]; then shift; engine sglang FA_SGLANG 0.5.13 "$@"; fi
 if [ "$mode" = hopper ]; then hopper; fi

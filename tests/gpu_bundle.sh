@@ -4,8 +4,21 @@
 # Makes gpu-bundle/: everything that tests/gpu.sh runs, with the shared libraries beside it, for a
 # GPU machine that has CUDA and PyTorch but not this project's packages. Build here, copy the
 # folder and the source tree there, run tests/gpu.sh.
+#
+#   tests/gpu_bundle.sh nvrtc 12.4 12.8   gpu-nvrtc/ in its place: these versions of NVRTC, for tests/gpu.sh (minutes: they are packed small)
 set -eu
 cd "$(dirname "$0")/.."
+if [ "${1-}" = nvrtc ]; then
+    kept=${XDG_CACHE_HOME:-$HOME/.cache}/fa-tune-tests/nvrtc
+    mkdir -p gpu-nvrtc
+    for version in "${@:2}"; do
+        [ -d "$kept/$version" ] ||
+            { echo "gpu_bundle: there is no $kept/$version: ./dev test --slow test_tuner_nvrtcs fetches it" >&2; exit 1; }
+        tar -C "$kept" -cf - "$version" | xz -T0 >"gpu-nvrtc/$version.tar.xz"
+    done
+    du -sh gpu-nvrtc
+    exit
+fi
 # The old kind of rpath: it holds also for what those libraries need that are opened at run time.
 link_args='-Wl,--disable-new-dtags,-rpath,$ORIGIN'
 if [ -f build-gpu/build.ninja ]; then
