@@ -294,7 +294,9 @@ def a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_printed_a
         tap.equal((stderr.count(error), stderr.index(error) < stderr.index("survived; the first: ")), (2, True))
         tap.equal(stderr.count("says where each ended"), 1)
         ended = place.json("explain", *command)
-        tap.equal(ended["counts"]["compile-failed"], 80)
+        # A config that another worker is compiling when the tune ends stays to be tried.
+        tap.equal(ended["counts"]["compile-failed"] + ended["counts"]["pending"], 80)
+        assert ended["counts"]["pending"] < 16, ended["counts"]
         left_out = [row for row in ended["configs"] if row["reason"].startswith("not compiled, as ")]
         assert 30 < len(left_out) < 73, len(left_out)
         # Effort patient tries them all, and one family's fault is not another's.
