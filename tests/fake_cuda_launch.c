@@ -359,7 +359,8 @@ CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsign
                   (const unsigned[]){block_x, block_y, block_z}, smem, stream, arguments, extra);
 }
 
-/* One attribute, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, of a cluster that is portable. */
+/* CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, of a cluster that is portable, and CU_LAUNCH_ATTRIBUTE_COOPERATIVE, of 32 blocks for each
+ * SM. */
 struct launch_config {
     unsigned grid[3], block[3], smem;
     void *stream;
@@ -368,6 +369,7 @@ struct launch_config {
         union {
             uint64_t room[8];
             unsigned cluster[3];
+            int cooperative;
         } value;
     } * attribute;
     unsigned attributes;
@@ -377,8 +379,17 @@ CUDA cuLaunchKernelEx(const struct launch_config *config, struct function *f, vo
                       void **extra)
 {
     ENTER;
-    if (config->attributes != 1 || config->attribute->id != 4)
+    const bool clusters = config->attribute->id == 4;
+    if (config->attributes != 1 || (!clusters && config->attribute->id != 2))
         return FAKE_INVALID_VALUE;
+    if (!clusters) {
+        const uint64_t all = (uint64_t)config->grid[0] * config->grid[1] * config->grid[2];
+        if (all > 32 * (uint64_t)fake.script.device[fake_current()->device].gpu.sm_count)
+            return FAKE_COOPERATIVE_TOO_LARGE;
+        fake_note("cooperative, %u blocks", config->grid[0]);
+        return launch(f, config->grid, config->block, config->smem, config->stream, arguments,
+                      extra);
+    }
     const unsigned *cluster = config->attribute->value.cluster;
     const uint64_t blocks = (uint64_t)cluster[0] * cluster[1] * cluster[2];
     bool right =

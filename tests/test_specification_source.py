@@ -238,6 +238,27 @@ def a_kernel_that_waits_for_its_whole_grid_is_refused_by_name():
             place.run("check", specified(place, head + fine), "--gpu", "L4")
 
 
+def a_cooperative_kernel_is_launched_so_and_its_grid_must_be_resident():
+    with a_place() as place:
+        with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
+            file.write("log %s/log\n" % place.folder)
+        place.env["CUDA_HOME"] = os.path.join(place.folder, "cuda")
+        write(place, "cuda/include/cuda_fp16.h", "")
+        write(place, "cuda/include/cooperative_groups.h", GROUPS)
+        source = "#include <cooperative_groups.h>\n" + KERNEL.replace("\n{ int i", "\n{ cooperative_groups::this_grid().sync(); int i") % "a * x[i]"
+        path = specified(place, source, cooperative=True)
+        tap.has(place.run("check", path, "--gpu", "L4").stdout, "right")
+        tap.equal(tuned(place, path), 1)
+        with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
+            tap.has(file.read(), "cooperative, 16 blocks")
+        for gpu in ([], ["--gpu", "H100"]):
+            tap.has(place.run(path, "--n", "1000000", *gpu, status=1).stderr, "a cooperative grid of 15625 blocks, and ")
+        launch = {"kernel": "axpy", "block": "THREADS", "grid": "ceil_div(n, THREADS)", "cooperative": True}
+        path = specified(place, source, kernel=None, block=None, grid=None, launches=[{**launch, "cooperative": False}, launch])
+        tap.has(place.run("check", path, "--gpu", "L4", status=1).stdout, "axpy waits for its whole grid")
+        tap.has(place.run("check", specified(place, source, cooperative=1), "--gpu", "L4", status=2).stderr, "\"cooperative\" must be true or false")
+
+
 def what_only_a_host_can_make_is_refused_by_name():
     with a_place() as place:
         arguments = [dict(one) for one in SPECIFICATION["arguments"]]
@@ -491,6 +512,7 @@ tap.main([
     a_macro_of_the_specification_has_its_value_in_the_whole_source,
     a_macro_that_nothing_reads_is_refused,
     a_kernel_that_waits_for_its_whole_grid_is_refused_by_name,
+    a_cooperative_kernel_is_launched_so_and_its_grid_must_be_resident,
     what_only_a_host_can_make_is_refused_by_name,
     folders_that_are_not_there_are_refused,
     a_fault_names_its_line,

@@ -145,6 +145,7 @@ static int load_launches(fa_bench *bench, const fa_bench_candidate *candidate,
     for (int i = 0; rc == 0 && i < first->count; i++) {
         memcpy(kernel->kernel.launch[i].block, first->at[i].block, sizeof first->at[i].block);
         memcpy(kernel->kernel.launch[i].cluster, first->at[i].cluster, sizeof first->at[i].cluster);
+        kernel->kernel.launch[i].cooperative = first->at[i].cooperative;
         kernel->kernel.launch[i].smem_bytes = (uint32_t)first->at[i].smem_bytes;
         rc = fa_module_function(kernel->kernel.module, candidate->entry[i], first->at[i].smem_bytes,
                                 &kernel->kernel.launch[i].function, diag);

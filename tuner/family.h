@@ -76,6 +76,7 @@ typedef struct fa_named_expr {
 /* One launch of a call. */
 typedef struct fa_family_launch {
     char entry[FA_NAME_MAX];
+    bool cooperative;
     fa_expr *threads, *block[3]; /* of one side, or of three */
     fa_expr *grid[3], *cluster[3];        /* cluster: NULL, not told */
     fa_named_expr addend[FA_MAX_ADDENDS]; /* of its shared memory */

@@ -17,6 +17,7 @@ typedef struct fa_cubin_entry {
     size_t size;
     const char *name;
     bool workspace; /* the address of a workspace, too */
+    bool ordinary;  /* its launch is not cooperative: it may not wait for its whole grid */
     bool *
         ret_typed; /* set where the types of all arguments were compared, beside their sizes; NULL: nobody asks */
 } fa_cubin_entry;
@@ -40,6 +41,7 @@ typedef struct fa_launch_shape {
     uint32_t block[3];           /* its sides, of `threads` in all */
     uint32_t cluster[3]; /* blocks of a cluster, along each axis; 0: as the kernel declares */
     uint32_t grid[3];
+    bool cooperative; /* all blocks are resident at once, so that they can wait for one another */
     double work[FA_WORKS]; /* all 0: not told */
 } fa_launch_shape;
 

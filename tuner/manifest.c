@@ -356,7 +356,9 @@ static int read_launch(struct reader *r, const cJSON *json, const char *place,
     int rc = fa_json_copy(json, "entry", launch->entry, sizeof launch->entry, r->where, r->diag);
     if (rc == FA_ENOTFOUND)
         return fault(r, "%s\"entry\" is missing", place);
-    if (rc != 0)
+    if (rc == 0)
+        rc = fa_json_bool(json, "cooperative", &launch->cooperative, r->where, r->diag);
+    if (rc != 0 && rc != FA_ENOTFOUND)
         return FA_EMANIFEST;
     if (!fa_is_identifier(launch->entry))
         return fault(r, "%s\"entry\": use a C name of less than %d characters", place, FA_NAME_MAX);
@@ -389,8 +391,8 @@ static int read_launch(struct reader *r, const cJSON *json, const char *place,
 /* Either one launch, whose keys are the manifest's, or a list of them. */
 static int read_launches(struct reader *r)
 {
-    static const char *const keys[] = {"entry", "threads",       "block", "cluster",
-                                       "grid",  "shared_memory", "work",  NULL};
+    static const char *const keys[] = {"entry",         "threads", "block",       "cluster", "grid",
+                                       "shared_memory", "work",    "cooperative", NULL};
     fa_family *f = r->family;
     const struct {
         const char *key;
@@ -714,13 +716,13 @@ static int read_defaults(struct reader *r)
 
 static int check_manifest_keys(struct reader *r)
 {
-    static const char *const keys[] = {"name",      "operation",   "entry",    "arch_suffix",
-                                       "sm",        "proved_on",   "supports", "tunables",
-                                       "let",       "constraints", "threads",  "shared_memory",
-                                       "registers", "grid",        "default",  "launches",
-                                       "workspace", "takes",       "splits",   "beside_specific",
-                                       "run_time",  "counters",    "block",    "as_is",
-                                       "work",      "cluster",     NULL};
+    static const char *const keys[] = {"name",      "operation",   "entry",       "arch_suffix",
+                                       "sm",        "proved_on",   "supports",    "tunables",
+                                       "let",       "constraints", "threads",     "shared_memory",
+                                       "registers", "grid",        "default",     "launches",
+                                       "workspace", "takes",       "splits",      "beside_specific",
+                                       "run_time",  "counters",    "block",       "as_is",
+                                       "work",      "cluster",     "cooperative", NULL};
     return check_keys(r, r->json, "manifest", keys);
 }
 

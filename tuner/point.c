@@ -284,6 +284,7 @@ static int take_block(const struct judge *c, const fa_family_launch *launch, fa_
         shape->block[i] = (uint32_t)side[i];
         shape->cluster[i] = alone ? 0 : (uint32_t)cluster[i];
     }
+    shape->cooperative = launch->cooperative;
     *ret_threads = side[1] > most[1] || side[2] > most[2] ? INT32_MAX : side[0] * side[1] * side[2];
     if (*ret_threads > INT32_MAX)
         *ret_threads = INT32_MAX;

@@ -155,10 +155,10 @@ static int run_candidate(fa_prover *p, const fa_prover_kernel *kernel, int index
     if (kernel->workspace_bytes > 0)
         arguments[count] = &p->workspace.at;
     for (int i = 0; rc == 0 && i < kernel->launch_count; i++)
-        rc =
-            fa_launch_clusters(p->driver, kernel->launch[i].function, kernel->launch[i].grid[index],
-                               kernel->launch[i].block, kernel->launch[i].cluster,
-                               kernel->launch[i].smem_bytes, p->stream, arguments, diag);
+        rc = fa_launch_clusters(p->driver, kernel->launch[i].function,
+                                kernel->launch[i].grid[index], kernel->launch[i].block,
+                                kernel->launch[i].cluster, kernel->launch[i].cooperative,
+                                kernel->launch[i].smem_bytes, p->stream, arguments, diag);
     return rc;
 }
 

@@ -24,6 +24,7 @@ typedef struct fa_prover_kernel {
     struct {
         fa_function function;
         uint32_t block[3], cluster[3], smem_bytes;
+        bool cooperative;
         uint32_t grid[FA_BENCH_CASES][3]; /* for each case */
     } launch[FA_LAUNCHES_MAX];
     size_t workspace_bytes;         /* 0: none is passed */

@@ -30,13 +30,12 @@ static atomic_int known_count;
 /* ---- from texts to a specification -----------------------------------------------------------*/
 static int read_identity(struct fa_spec_reading *r)
 {
-    static const char *const keys[] = {"name",    "kernel",  "source",   "arguments",
-                                       "sizes",   "tune",    "default",  "restrictions",
-                                       "defines", "block",   "grid",     "shared_memory",
-                                       "answer",  "rtol",    "atol",     "flops",
-                                       "bytes",   "include", "options",  "launches",
-                                       "work",    "cluster", "strategy", "evaluations",
-                                       "seconds", NULL};
+    static const char *const keys[] = {
+        "name",    "kernel",       "source",  "arguments", "sizes",    "tune",
+        "default", "restrictions", "defines", "block",     "grid",     "shared_memory",
+        "answer",  "rtol",         "atol",    "flops",     "bytes",    "include",
+        "options", "launches",     "work",    "cluster",   "strategy", "evaluations",
+        "seconds", "cooperative",  NULL};
     int rc = fa_spec_check_keys(r, r->json, "", keys);
     const char *name = fa_spec_text(r->json, "name");
     if (rc == 0 && name[0] != 0)
@@ -101,8 +100,8 @@ static int finish_source(const struct fa_spec_reading *r, const char *file, cons
 /* Several launches stand in place of what describes one. */
 static int check_launches(const struct fa_spec_reading *r)
 {
-    static const char *const keys[] = {"kernel",        "block", "cluster", "grid",
-                                       "shared_memory", "work",  NULL};
+    static const char *const keys[] = {"kernel",        "block", "cluster",     "grid",
+                                       "shared_memory", "work",  "cooperative", NULL};
     const cJSON *launch, *list = fa_spec_member(r->json, "launches");
     int count = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, rc = 0, at = 0;
     if (list == NULL)

@@ -11,7 +11,7 @@
  *     "symbol", "parameter"}, …]          as the kernel takes them; one that is neither has the value of the size of its name
  *   "sizes": {"n": 1024 | {"default", "fixed", "multiple", "max"}}
  *   "tune": {"BLOCK": [64, 128]}, "default": {…}, "restrictions": [text], "defines": {"WIDTH": expression}
- *   "block", "cluster", "grid": one to three expressions; "shared_memory": an expression, or an object of them
+ *   "block", "cluster", "grid": one to three expressions; "cooperative": true | false; "shared_memory": an expression, or an object of them
  *   "answer": null | "kernel" | {"kernel", "source", "block", "grid"} | {"given": text}; "rtol", "atol". The last says that
  *                                         fa_spec_cases() answers; the text tells answers of different programs apart
  *   "flops", "bytes": expressions; "strategy", "evaluations", "seconds": of fa_request, where that says none of them

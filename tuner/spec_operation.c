@@ -423,7 +423,12 @@ static int add_launch(const struct fa_spec_reading *r, int index, cJSON *launch)
     char place[32] = "";
     if (from != r->json)
         snprintf(place, sizeof place, "launches[%d]: ", index);
+    const cJSON *cooperative = fa_spec_member(from, "cooperative");
+    if (cooperative != NULL && !cJSON_IsBool(cooperative))
+        return fa_spec_fault(r, "%s\"cooperative\" must be true or false", place);
     fa_json_add_text(launch, "entry", r->entry[index]);
+    if (cJSON_IsTrue(cooperative))
+        fa_json_add_bool(launch, "cooperative", true);
     int rc = fa_spec_add_sides(r, from, place, launch, "block");
     if (rc == 0)
         rc = fa_spec_add_sides(r, from, place, launch, "grid");

@@ -232,8 +232,12 @@ static int tell_kernel(const struct check *check, const struct source *source, c
     if (rc == 0 && compare)
         rc = fa_op_of(problem)->check_entry(
             problem,
-            &(fa_cubin_entry){source->cubin, source->size, entry,
-                              source->candidate.launches.workspace_bytes > 0, &typed},
+            &(fa_cubin_entry){.cubin = source->cubin,
+                              .size = source->size,
+                              .name = entry,
+                              .workspace = source->candidate.launches.workspace_bytes > 0,
+                              .ordinary = !source->candidate.launches.at[launch].cooperative,
+                              .ret_typed = &typed},
             &diag);
     if (rc == 0 && unused[0] != 0)
         rc = fa_fail(&diag, FA_EMANIFEST, "%s", unused);

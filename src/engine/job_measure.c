@@ -261,7 +261,7 @@ static int need_cubin(fa_job *job, int index)
     return 0;
 }
 
-/* {"entry","block":[x,y,z],"cluster":[x,y,z],"smem","grid":[[x,y,z] for each case]} for each launch. */
+/* {"entry","block":[x,y,z],"cluster":[x,y,z],"cooperative","smem","grid":[[x,y,z] for each case]} for each launch. */
 static cJSON *launches_array(const fa_job *job, int index)
 {
     const fa_candidate *candidate = &job->space.candidate[index];
@@ -278,6 +278,7 @@ static cJSON *launches_array(const fa_job *job, int index)
             fa_json_push(block, cJSON_CreateNumber(of_case->at[l].block[i]));
             fa_json_push(cluster, cJSON_CreateNumber(of_case->at[l].cluster[i]));
         }
+        fa_json_add_bool(launch, "cooperative", of_case->at[l].cooperative);
         fa_json_add_number(launch, "smem", of_case->at[l].smem_bytes);
         cJSON *grids = fa_json_add_array(launch, "grid");
         for (int c = 0; c < job->case_count; c++) {

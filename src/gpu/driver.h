@@ -76,11 +76,11 @@ int fa_module_leave(fa_module *module, fa_stream stream, fa_diag *diag);
 int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t grid[3],
                      const uint32_t block[3], uint32_t smem_bytes, fa_stream stream,
                      void **arguments, fa_diag *diag);
-/* The same in clusters of so many blocks along each axis; 0: as the kernel itself declares. FA_ENODRIVER: the driver launches
- * none. */
+/* The same in clusters of so many blocks along each axis, 0: as the kernel itself declares; cooperative: all blocks are
+ * resident at once, or nothing is launched. FA_ENODRIVER: the driver launches none such. */
 int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t grid[3],
-                       const uint32_t block[3], const uint32_t cluster[3], uint32_t smem_bytes,
-                       fa_stream stream, void **arguments, fa_diag *diag);
+                       const uint32_t block[3], const uint32_t cluster[3], bool cooperative,
+                       uint32_t smem_bytes, fa_stream stream, void **arguments, fa_diag *diag);
 
 /* A tensor as TMA sees it. Dimensions are innermost first; stride[i] is of
  * dimension i + 1. The box's row of 32, 64 or 128 bytes chooses the swizzle. */

@@ -77,14 +77,15 @@ enum {
     CU_MAP_PROMOTE_256 = 3,
 };
 
-/* CUlaunchAttribute of CU_LAUNCH_CLUSTER, CUlaunchConfig. */
-enum { CU_LAUNCH_CLUSTER = 4 };
+/* CUlaunchAttribute, CUlaunchConfig. */
+enum { CU_LAUNCH_COOPERATIVE = 2, CU_LAUNCH_CLUSTER = 4 };
 struct cu_launch_attribute {
     int id;
     char pad[4];
     union {
         uint64_t room[8];
         uint32_t cluster[3];
+        int cooperative;
     } value;
 };
 struct cu_launch_config {

@@ -3,7 +3,7 @@
  * The measuring role: one CUDA context of its own, one problem at a time. Messages:
  *   {"do":"open","problem":…,"seed":"n","memory":n,"data":…} + reference cubin    {"rc","text","clocks"}
  *     and "operation", the content of its operation.json, unless the operation is the usual one
- *   {"do":"trial","id":n,"launches":[{"entry","block":[x,y,z],"cluster":[x,y,z],"smem","grid":[[x,y,z],…]},…],"workspace",
+ *   {"do":"trial","id":n,"launches":[{"entry","block":[x,y,z],"cluster":[x,y,z],"cooperative","smem","grid":[[x,y,z],…]},…],"workspace",
  *    "counters","splits","count","budget_us","best_us","profiled"} + cubin
  *                                     {"rc","id","status","text","max_error","tolerance","samples","clocks"}
  *                                     and "foreign" where what failed says nothing about the config
@@ -173,6 +173,8 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
         if ((rc = fa_json_text(launch, "entry", &candidate->entry[l], "message", diag)) != 0 ||
             (rc = read_sides(launch, "block", 1, shape.block, diag)) != 0 ||
             (rc = read_sides(launch, "cluster", 0, shape.cluster, diag)) != 0 ||
+            (rc = fa_json_bool_needed(launch, "cooperative", &shape.cooperative, "message",
+                                      diag)) != 0 ||
             (rc = fa_json_int(launch, "smem", 0, 1 << 20, &smem, "message", diag)) != 0)
             return rc;
         shape.threads = (int32_t)(shape.block[0] * shape.block[1] * shape.block[2]);

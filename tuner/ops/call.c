@@ -40,8 +40,8 @@ static int run_composed(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS],
     for (int i = 0; rc == 0 && i < composed->launches.count; i++) {
         const fa_launch_shape *launch = &composed->launches.at[i];
         rc = fa_launch_clusters(call->driver, composed->function[i], launch->grid, launch->block,
-                                launch->cluster, (uint32_t)launch->smem_bytes, stream, arguments,
-                                diag);
+                                launch->cluster, launch->cooperative, (uint32_t)launch->smem_bytes,
+                                stream, arguments, diag);
     }
     return rc;
 }

@@ -221,9 +221,11 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
                     "%s does not take just a struct of %d bytes (addresses, "
                     "strides, scalars, integer fields)%s",
                     entry->name, bytes, workspace ? ", and then the address of its workspace" : "");
-    if (rc == 0 && fa_cubin_calls(entry->cubin, entry->size, entry->name, FA_SPEC_GRID_WAIT))
+    if (rc == 0 && entry->ordinary &&
+        fa_cubin_calls(entry->cubin, entry->size, entry->name, FA_SPEC_GRID_WAIT))
         rc = fa_fail(diag, FA_ENOTSUP,
-                     "%s waits for its whole grid (grid.sync()), and is launched without that",
+                     "%s waits for its whole grid (grid.sync()), and is launched without that: "
+                     "\"cooperative\": true launches it so",
                      entry->name);
     if (rc == 0 && (answer == NULL || strcmp(entry->name, answer) != 0)) /* which may do without */
         rc = check_symbols(&list, entry->cubin, entry->size, diag);
