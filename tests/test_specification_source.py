@@ -139,6 +139,14 @@ def a_template_is_named_with_its_arguments():
         tap.equal(place.json(path)["answer"]["proved"], True)
 
 
+def a_name_is_made_of_any_files_name():
+    with a_place() as place:
+        for file, name in (("2d-stencil.cu", "k_2d_stencil"), ("3.cu", "k_3"), ("_.cu", "k__"), ("Größe.cu", "gr____e"), ("ünder.cu", "k___nder"),
+                           ("A b.c.cu", "a_b"), ("3" + "x" * 60 + ".cu", "k_3" + "x" * 20)):
+            path = write(place, "work/" + file, "/* fa-tune %s */\n%s" % (json.dumps(SPECIFICATION), KERNEL % "a * x[i]"))
+            tap.has(place.run("check", path, "--gpu", "L4").stdout, name + " · n 1000 · on ")
+
+
 def what_is_wrong_with_a_kernels_name_is_said():
     template = "template <int N> __global__ void axpy(float *y) { *y = N; }\n__global__ void plain(float *y) { *y = 1; }\n"
     wrong = [("axpy", "axpy is a template: name its arguments too"),
@@ -508,6 +516,7 @@ tap.main([
     cudas_own_headers_are_found_and_covered,
     options_go_to_the_compiler_and_are_covered,
     a_template_is_named_with_its_arguments,
+    a_name_is_made_of_any_files_name,
     what_is_wrong_with_a_kernels_name_is_said,
     a_macro_of_the_specification_has_its_value_in_the_whole_source,
     a_macro_that_nothing_reads_is_refused,

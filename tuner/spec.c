@@ -552,7 +552,8 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
     const char *text = from->cuda ? head : from->text;
     int rc = text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", from->where)
                           : fa_json_parse(text, strlen(text), from->where, &json, diag);
-    snprintf(r.name, FA_NAME_MAX - 8, "%.*s", (int)strcspn(from->name, "."), from->name);
+    snprintf(r.name, FA_NAME_MAX - 8, "%s%.*s", isalpha((unsigned char)from->name[0]) ? "" : "k_",
+             (int)strcspn(from->name, "."), from->name);
     for (char *at = r.name; *at != 0; at++)
         *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '_';
     r.json = json;
