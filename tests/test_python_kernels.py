@@ -546,6 +546,10 @@ def what_is_wrong_with_a_call_is_said():
                             ("args is a dict", dict(args=["y"])), ("axpy: \"restrictions\" must be an array", dict(restrictions="THREADS < 65")),
                             ("\"options\" must be an array", dict(options="-w")), ("\"include\"", dict(include="x")),
                             ("tune THREADS must be an array", dict(tune=dict(THREADS=64, PER_THREAD=[1]))),
+                            *(("restrictions are texts, as in \"BLOCK <= 256\", not ", dict(restrictions=given)) for given in (max, [max], ["a", max])),
+                            *((name + ": an expression, as in \"ceil_div(n, BLOCK)\", not ", {name: given}) for name, given in (
+                                ("grid", max), ("grid", numpy.asarray([1, 2], dtype="int32")), ("block", object()), ("work", {"bytes": max}))),
+                            ("defines are expressions by their names", dict(defines={"N": max})), ("\"block\" is missing", dict(block=None)),
                             ("seconds is -1: give a number above 0", dict(seconds=-1, name="never")), ("evaluations is -1", dict(evaluations=-1, name="never"))):
         refused(fa_tune.Error, sentence, lambda: axpy(**words))  # pylint: disable=cell-var-from-loop
 

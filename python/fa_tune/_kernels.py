@@ -256,6 +256,9 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
         "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes, "work": work, "launches": launches,
         "include": _list(include), "options": _list(options)}
     given = {key: value for key, value in given.items() if value is not None}
+    for key, value in given.items():
+        if key != "answer" and not _is_plain(value):
+            raise ArgumentError("%s, not %s" % (_LIKE.get(key, '%s: an expression, as in "ceil_div(n, BLOCK)"' % key), shown(value)))
     if args is None and not given and not is_text:
         return _made(_core.load_specification(path, None, None), at, how)
     if not isinstance(args, (Mapping, type(None))):
@@ -321,6 +324,24 @@ def _list(values):
 def _number(value):
     """NumPy's numbers, and what else is one."""
     return value.item() if hasattr(value, "item") else operator.index(value)
+
+
+_LIKE = {"restrictions": 'restrictions are texts, as in "BLOCK <= 256"', "tune": 'tune has lists of values, as in {"BLOCK": [64, 128]}',
+         "defines": 'defines are expressions by their names, as in {"WIDTH": "n"}', "include": "include is a list of folders",
+         "options": 'options are texts, as in "-use_fast_math"', "kernel": "kernel is a name", "name": "name is a text"}
+
+
+def _is_plain(value):
+    """Texts, numbers, and lists and dicts of them."""
+    if isinstance(value, (Mapping, list, tuple)):
+        return all(map(_is_plain, value.values() if isinstance(value, Mapping) else value))
+    if isinstance(value, (str, float, type(None))):
+        return True
+    try:
+        _number(value)
+    except (TypeError, ValueError):
+        return False
+    return not getattr(value, "shape", ())
 
 
 class _Listed:
