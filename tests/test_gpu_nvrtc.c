@@ -287,8 +287,7 @@ static void no_compiler_is_given_an_option_that_it_does_not_know(void)
 static void an_authors_option_that_this_version_lacks_is_the_kernels_fault(void)
 {
     CHECK_INT(compile_with("12.8", "-std=c++23", "sm_80"), FA_ECOMPILE);
-    CHECK_HAS(diag.text, "NVRTC 12.8 does not take an option of this kernel");
-    CHECK_HAS(diag.text, "-std=c++23");
+    CHECK_HAS(diag.text, "NVRTC 12.8 does not take -std=c++23: ");
     CHECK_OK(compile_with("12.8", "-std=c++20", "sm_80"), diag);
 }
 

@@ -272,9 +272,15 @@ static int refuse_option(const fa_nvrtc *nvrtc, const fa_compile_request *reques
     if (strstr(line, "--gpu-architecture") != NULL)
         return fa_fail(diag, FA_ENOTSUP, "NVRTC %d.%d does not compile for %s: a newer one may",
                        nvrtc->major, nvrtc->minor, request->architecture);
+    const char *named = "an option of this kernel";
+    for (int i = 0; i < request->option_count; i++) {
+        const char *name = request->options[i] + strspn(request->options[i], "-");
+        if (memmem(line, strlen(line), name, strcspn(name, "=")) != NULL)
+            named = request->options[i];
+    }
     if (request->option_count > 0)
-        return fa_fail(diag, FA_ECOMPILE, "NVRTC %d.%d does not take an option of this kernel: %s",
-                       nvrtc->major, nvrtc->minor, line);
+        return fa_fail(diag, FA_ECOMPILE, "NVRTC %d.%d does not take %s: %s", nvrtc->major,
+                       nvrtc->minor, named, line);
     return fa_fail(diag, FA_ENONVRTC, "NVRTC %d.%d (%s) cannot compile: %s", nvrtc->major,
                    nvrtc->minor, nvrtc->path, line);
 }
