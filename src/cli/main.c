@@ -27,38 +27,34 @@ static int version(cli_run *run)
     return 0;
 }
 
+/* Groups that many verbs take. */
+enum {
+    STORED = CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+    ONE_PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE,
+    FILTERS = CLI_GROUP_FILTER | CLI_GROUP_GPU,
+    TUNES = CLI_GROUP_EFFORT | CLI_GROUP_TUNE | CLI_GROUP_SERVER
+};
+
 static const cli_verb verbs[] = {
-    {"tune",
-     CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT | CLI_GROUP_TUNE |
-         CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP |
-         CLI_GROUP_SERVER | CLI_GROUP_SEARCH,
+    {"tune", ONE_PROBLEM | TUNES | STORED | CLI_GROUP_TOP | CLI_GROUP_SEARCH,
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "With the GPU in this machine it compiles the problem's whole space, and proves and times each\n"
      "kernel; without it a model ranks the configs, the best ten that fit are compiled, and the answer\n"
-     "says \"predicted\".\n"
-     "Lengths are tuned in buckets, eight per octave; --exact tunes the given length itself.\n"
-     "Ctrl-C stops the tune, and the same command continues it.\n"
-     "A space of more than 20,000 configs is searched, and so is any with --strategy, --evaluations or,\n"
-     "without --effort predict, --time; with --again a search continues from what is on record.\n",
+     "says \"predicted\". Lengths are tuned in buckets, eight per octave. Ctrl-C stops the tune, and the\n"
+     "same command continues it. A space of more than 20,000 configs is searched, and so is any with\n"
+     "--strategy, --evaluations or --time.\n",
      cli_tune},
-    {"explain",
-     CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
-         CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
+    {"explain", ONE_PROBLEM | STORED | CLI_GROUP_TOP,
      "list every config of a problem's space with its outcome and the reason",
      "Compiles nothing: shows what the budget says and what earlier tunes found.\n", cli_explain},
-    {"check",
-     CLI_GROUP_CHECK | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE |
-         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+    {"check", CLI_GROUP_CHECK | ONE_PROBLEM | STORED,
      "check that a kernel of your own compiles and fits its specification, without a GPU",
      "  fa-tune check conv2d.cu --gpu A100\n"
      "  fa-tune check conv2d.cu --help          lists the sizes of that file, too\n\n"
-     "Compiles the answer and the default config, and compares the parameters of each kernel with\n"
-     "\"arguments\". Compiles for the GPU in this machine, or for an A100 where there is none; keeps nothing.\n\n"
-     "Exit status 1 when something is wrong.\n",
+     "Compiles the answer and the default config for the GPU here, or for an A100, and compares the\n"
+     "parameters of each kernel with \"arguments\". Exit status 1 when something is wrong.\n",
      cli_check},
-    {"run",
-     CLI_GROUP_RUN | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE |
-         CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+    {"run", CLI_GROUP_RUN | ONE_PROBLEM | CLI_GROUP_TUNE | STORED,
      "prove and launch a tuned kernel, for a profiler to watch",
      "  fa-tune run --seq 4096 --config 2 --launches 10\n"
      "  ncu --profile-from-start off fa-tune run --seq 4096\n"
@@ -66,46 +62,31 @@ static const cli_verb verbs[] = {
      "A worker process proves the config and then launches it between cuProfilerStart and\n"
      "cuProfilerStop. Stores nothing.\n",
      cli_run_config},
-    {"report",
-     CLI_GROUP_REPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
-         CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
+    {"report", CLI_GROUP_REPORT | FILTERS | STORED | CLI_GROUP_TOP,
      "write the results in the store as a page or JSON, or a table of them as Markdown or CSV",
-     "Options of a problem are filters here: without any, all problems are reported, and the defaults\n"
-     "below do not apply. Needs no GPU and changes nothing.\n\n"
-     "  fa-tune report --out report.html     one file to open, send or print\n",
+     "  fa-tune report --out report.html     one file to open, send or print\n\n"
+     "Options of a problem are filters here. Needs no GPU and changes nothing.\n",
      cli_report},
-    {"show",
-     CLI_GROUP_SHOW | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE |
-         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_WHY | CLI_GROUP_SERVER,
+    {"show", CLI_GROUP_SHOW | ONE_PROBLEM | STORED | CLI_GROUP_WHY | CLI_GROUP_SERVER,
      "list the winners in the store or in a bundle; --why explains a lookup",
-     "Newest first. --gpu and options of a problem are filters here, and the defaults below do not\n"
-     "apply. With --why and a problem it lists every winner that could serve the problem, in the order\n"
-     "of trust, with the reason why each is taken or passed over. Changes nothing.\n"
-     "With a FILE.fab it verifies that bundle (hashes, signature, every cubin) and lists its winners,\n"
-     "without a store and without a GPU.\n",
+     "Newest first; --gpu and options of a problem are filters. With --why and a problem it lists every\n"
+     "winner that could serve the problem, and why each is taken or passed over. With a FILE.fab it\n"
+     "verifies that bundle and lists its winners, without a store and without a GPU.\n",
      cli_show},
-    {"export",
-     CLI_GROUP_EXPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
-         CLI_GROUP_QUIET | CLI_GROUP_JSON,
+    {"export", CLI_GROUP_EXPORT | FILTERS | STORED,
      "write winners, their cubins and evidence into one signed file",
-     "  fa-tune export --gpu L4 --out l4.fab\n\n"
-     "The same store content gives the same bytes. Options of a problem are filters here, and the\n"
-     "defaults below do not apply.\n\n"
-     "Records are the winners as text, one winner a line, for version control:\n\n"
-     "  fa-tune export --records FILE                       the winners into FILE\n"
-     "  fa-tune export --from-records FILE --out all.fab    FILE into a bundle\n",
+     "  fa-tune export --gpu L4 --out l4.fab\n"
+     "  fa-tune export --records FILE                       winners as text, one a line\n"
+     "  fa-tune export --from-records FILE --out all.fab    FILE into a bundle\n\n"
+     "The same store content gives the same bytes. Options of a problem are filters here.\n",
      cli_export},
-    {"import",
-     CLI_GROUP_IMPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
-         CLI_GROUP_QUIET | CLI_GROUP_JSON,
+    {"import", CLI_GROUP_IMPORT | FILTERS | STORED,
      "add the winners of a bundle or of records to the store",
      "  fa-tune import l4.fab\n"
      "  fa-tune import conv2d.cu conv2d.fab         of a kernel of your own\n"
      "  fa-tune import records.jsonl --gpu H200     compiled here, with trials\n\n"
-     "Options of a problem and --gpu filter records; a bundle is imported whole or not at all. Where\n"
-     "the store has a winner for the same problem and GPU already, the winner with the more trusted\n"
-     "origin stays, then the one with the narrower interval, the newer driver, the later date. The\n"
-     "output lists every winner and whether it was added.\n",
+     "Options of a problem and --gpu filter records; a bundle is imported whole or not at all. Of two\n"
+     "winners of a problem the one with the more trusted origin stays, then the narrower interval.\n",
      cli_import},
     {"keygen", CLI_GROUP_KEYGEN | CLI_GROUP_JSON, "make a key that signs bundles",
      "Prints the public half, which others add with `fa-tune trust add`. The secret half stays in its\n"
@@ -117,60 +98,43 @@ static const cli_verb verbs[] = {
      "The kernels of a bundle run on this machine's GPU with this user's data: add only keys of people\n"
      "whose programs you would run. Your own key is always trusted.\n",
      cli_trust},
-    {"rm",
-     CLI_GROUP_FORGET | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
-         CLI_GROUP_QUIET | CLI_GROUP_JSON,
+    {"rm", CLI_GROUP_FORGET | FILTERS | STORED,
      "delete winners, with everything that tuning stored for them",
      "  fa-tune rm --gpu L4 --dry-run               lists what would be deleted\n"
-     "  fa-tune rm --seq 4096 --head-dim 128        these problems, on every GPU\n"
-     "  fa-tune rm --all\n\n"
-     "A winner is deleted with its trials, predictions and proofs, and with the cubins that nothing\n"
-     "else needs, in one transaction. The problem is then as if it had never been tuned. Baselines and\n"
-     "the plans of sweeps stay; a sweep tunes the problem again. Options of a problem are filters here,\n"
-     "and the defaults below do not apply.\n\n"
-     "The winners of an operation whose templates are gone are selected with --operation NAME; its\n"
-     "problems are listed in JSON, as the store has them, and options of a problem do not filter them.\n\n"
-     "Only the local store changes. Lookups still find winners of system bundles, of the fleet's store\n"
-     "and of a service, and a process keeps the kernels that it has loaded. The file shrinks when a\n"
-     "quarter of it is unused. The command waits up to ten seconds for tunes that use this store.\n",
+     "  fa-tune rm --seq 4096 --head-dim 128        these problems, on every GPU\n\n"
+     "Deletes winners with their trials, predictions and proofs, and cubins that nothing else needs, in\n"
+     "one transaction. Baselines and plans of sweeps stay. Only the local store changes: lookups still\n"
+     "find winners of system bundles, of the fleet's store and of a service. Winners of an operation\n"
+     "whose templates are gone are chosen by --operation NAME.\n",
      cli_rm},
-    {"sweep",
-     CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT | CLI_GROUP_TUNE | CLI_GROUP_STORE |
-         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_SERVER,
+    {"sweep", CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | TUNES | STORED,
      "tune a grid of problems as one job that can be stopped and continued",
-     "Tunes every combination of the lists; problems that share cubins are neighbours. After any kind\n"
-     "of stop the same command continues and has lost one trial at most. The next run tries failed\n"
-     "problems again. Budgets apply to all runs together. With --effort patient an unfinished problem\n"
-     "starts over.\n\n"
      "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 \\\n"
      "                --causal both --tokens 16384 --hidden 2048 \\\n"
      "                --time 30m\n\n"
-     "Exit status 1 when a problem failed.\n",
+     "Tunes every combination of the lists. The same command continues after any kind of stop, and\n"
+     "tries failed problems again. Budgets apply to all runs together. Exit status 1 when a problem\n"
+     "failed.\n",
      cli_sweep},
-    {"worker",
-     CLI_GROUP_WORKER | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE |
-         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+    {"worker", CLI_GROUP_WORKER | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | STORED,
      "work on the fleet's queue: run one per GPU, and one per host without a GPU",
      "  export FA_TUNE_STORE=postgresql://tuner@db/fa_tune     on every host\n"
      "  fa-tune sweep --enqueue --gpu L4,H100 --seq 512        anywhere\n"
      "  fa-tune worker --idle-exit 10m                         on each host\n"
      "  fa-tune queue --follow                                 anywhere\n\n"
-     "A worker with a GPU measures the problems that are queued for its GPU type. A worker without a\n"
-     "GPU compiles for any type, or for that of --gpu, so that the cubins are ready. SIGTERM and\n"
-     "Ctrl-C return the problem to the queue; the problem of a worker that died returns after\n"
-     "FA_TUNE_LEASE seconds (30). Effort and timeouts are those of `fa-tune sweep --enqueue`.\n",
+     "A worker with a GPU measures the problems that are queued for its GPU type; one without compiles\n"
+     "for any type, or for that of --gpu. SIGTERM and Ctrl-C return the problem to the queue; that of a\n"
+     "worker that died returns after FA_TUNE_LEASE seconds (30).\n",
      cli_worker},
-    {"queue",
-     CLI_GROUP_QUEUE | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+    {"queue", CLI_GROUP_QUEUE | STORED,
      "show the fleet's queue: finished problems and those that workers hold",
-     "\"refused\" counts results that arrived after the worker's lease had run out and another worker\n"
-     "had the problem.\n\n"
+     "\"refused\" counts results that arrived after another worker had the problem.\n"
      "Exit status with --follow: 1 when a problem failed.\n",
      cli_queue},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "check driver, NVRTC, GPU, store and service, with advice",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
-    {"gpus", CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
+    {"gpus", FILTERS | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
      "the GPU types that --gpu takes",
      "  fa-tune gpus --gpu A100             its variants\n"
      "  fa-tune gpus --kv-dtype fp8         those that have a kernel for such problems\n",

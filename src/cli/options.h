@@ -55,7 +55,7 @@ enum {
     CLI_GROUPS_SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER
 };
 
-enum { CLI_OPERANDS_MAX = 2, CLI_SHORTHANDS_MAX = 8 };
+enum { CLI_OPERANDS_MAX = 2, CLI_SHORTHANDS_MAX = 8, CLI_WORDS_MAX = 64 };
 enum {
     CLI_FORMAT_UNSET = 0,
     CLI_FORMAT_HTML,
@@ -115,6 +115,8 @@ typedef struct cli_options {
     } launch;
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;
+    const char *word[CLI_WORDS_MAX]; /* the file, the GPU and the problem as they were typed */
+    int words;
 } cli_options;
 
 /* A verb: its name, the option groups it takes and what it does (run.h). */

@@ -364,43 +364,6 @@ void cli_shorthand_words(const cli_options *options, fa_buf *out)
                           options->shorthand[i]);
 }
 
-/* Whether all that a shorthand sets is so in the problem, and a field without an option is among it. */
-static bool is_needed(const fa_problem *problem, const cJSON *set)
-{
-    const fa_operation *operation = fa_operation_of(problem);
-    const cJSON *item;
-    bool holds = true, hidden = false;
-    cJSON_ArrayForEach (item, set) {
-        int field = fa_operation_field_index(operation, item->string);
-        const char *text = cJSON_GetStringValue(item);
-        char room[16];
-        if (field < 0 || text == NULL)
-            return false;
-        const fa_field *f = &operation->field[field];
-        holds = holds && strcmp(fa_field_text(f, problem->value[field], room), text) == 0;
-        hidden = hidden || f->option[0] == 0;
-    }
-    return holds && hidden;
-}
-
-/* Appends those that say what no option of one field says, and that hold for the problem. */
-static void put_shorthands(const fa_problem *problem, fa_buf *out)
-{
-    const fa_operation *operation = fa_operation_of(problem);
-    for (int i = 0; shorthand_at(operation, i) != NULL; i++) {
-        const cJSON *shorthand = shorthand_at(operation, i), *item;
-        const char *before = " ";
-        if (!is_needed(problem, cJSON_GetObjectItemCaseSensitive(shorthand, "set")))
-            continue;
-        fa_buf_printf(out, " %s", text_of(shorthand, "option"));
-        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(shorthand, "values")) {
-            int field = fa_operation_field_index(operation, item->valuestring);
-            fa_buf_printf(out, "%s%d", before, field >= 0 ? problem->value[field] : 0);
-            before = ",";
-        }
-    }
-}
-
 bool cli_shorthand_lists(const cli_options *options, int field)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
@@ -414,98 +377,29 @@ bool cli_shorthand_lists(const cli_options *options, int field)
 }
 
 /* ---- hints: commands as they must be typed here ----------------------------------------------*/
-/* A word for a shell: in quotes where it holds more than letters, digits and what paths are made of. */
-static void put_word(fa_buf *out, const char *word)
-{
-    static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@+,";
-    if (word[strspn(word, plain)] == 0) {
-        fa_buf_text(out, word);
-        return;
-    }
-    fa_buf_text(out, "'");
-    for (; *word != 0; word++) {
-        if (*word == '\'')
-            fa_buf_text(out, "'\\''");
-        else
-            fa_buf_append(out, word, 1);
-    }
-    fa_buf_text(out, "'");
-}
-
 static void put_option(fa_buf *out, const char *option, const char *value)
 {
+    if (value == NULL)
+        return;
     fa_buf_printf(out, " %s ", option);
-    put_word(out, value);
-}
-
-/* Whether all fields that share this one's option of several fields have its value. */
-static bool shared(const fa_problem *problem, int field)
-{
-    const fa_operation *operation = fa_operation_of(problem);
-    for (int i = 0; i < operation->field_count; i++)
-        if (strcmp(operation->field[i].also, operation->field[field].also) == 0 &&
-            problem->value[i] != problem->value[field])
-            return false;
-    return operation->field[field].also[0] != 0;
-}
-
-/* The option that gives this field its value, where its default does not. */
-static void put_field(fa_buf *out, const fa_problem *problem, int field)
-{
-    const fa_operation *operation = fa_operation_of(problem);
-    const fa_field *f = &operation->field[field];
-    int32_t value = problem->value[field];
-    char room[16];
-    if (f->option[0] == 0)
-        return;
-    if (shared(problem, field)) {
-        if (leads_also(operation, field))
-            put_option(out, f->also, fa_field_text(f, value, room));
-        return;
-    }
-    bool needed = f->also[0] != 0 || f->required;
-    if (!needed && value == (f->follows >= 0 ? problem->value[f->follows] : f->preset))
-        return;
-    if (f->kind == FA_FIELD_BOOLEAN)
-        fa_buf_printf(out, " %s", f->option);
-    else
-        put_option(out, f->option, fa_field_text(f, value, room));
-}
-
-static void put_places(fa_buf *out, const cli_options *options)
-{
-    if (options->store != NULL)
-        put_option(out, "--store", options->store);
-    if (options->templates != NULL)
-        put_option(out, "--templates", options->templates);
-    fa_buf_text(out, "`");
+    cli_text_word(out, value);
 }
 
 void cli_hint(fa_buf *out, const char *verb, const cli_options *options)
 {
-    const fa_operation *operation = fa_operation_of(&options->problem);
     fa_buf_printf(out, "`fa-tune %s", verb);
-    if (options->specification != NULL) {
+    for (int i = 0; i < options->words; i++) {
         fa_buf_text(out, " ");
-        put_word(out, options->specification);
+        cli_text_word(out, options->word[i]);
     }
-    if (options->operation != NULL)
-        put_option(out, "--operation", options->operation);
-    if (options->gpu != NULL)
-        put_option(out, "--gpu", options->gpu);
-    if (options->device > 0)
-        fa_buf_printf(out, " --device %d", options->device);
-    for (int i = 0; i < operation->field_count; i++)
-        put_field(out, &options->problem, i);
-    put_shorthands(&options->problem, out);
-    if (options->exact)
-        fa_buf_text(out, " --exact");
-    put_places(out, options);
+    put_option(out, "--store", options->store);
+    put_option(out, "--templates", options->templates);
+    fa_buf_text(out, "`");
 }
 
 void cli_hint_store(fa_buf *out, const char *verb, const cli_options *options)
 {
-    fa_buf_printf(out, "`fa-tune %s", verb);
-    put_places(out, options);
+    cli_options without = *options;
+    without.words = 0;
+    cli_hint(out, verb, &without);
 }

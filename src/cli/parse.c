@@ -114,14 +114,18 @@ static int parse_one(parse *p, fa_diag *diag)
     const cli_option_spec *spec = read_name(p, argument, &value);
     if (spec == NULL)
         return fail_unknown(p, argument, diag);
-    p->at++;
+    const int from = p->at++;
     note_given(p, spec);
     const fa_field *field = spec->kind == KIND_FIELD ? field_of(p, spec) : NULL;
     bool flag = spec->kind == KIND_FLAG || (spec->kind == KIND_SHORTHAND && spec->value == NULL) ||
                 (field != NULL && field->kind == FA_FIELD_BOOLEAN);
     if (flag && value != NULL)
         return cli_refuse(spec->name, value, "taken: it has no value", NULL, diag);
-    return flag ? cli_option_set(spec, NULL, options, diag) : take_value(p, spec, value, diag);
+    int rc = flag ? cli_option_set(spec, NULL, options, diag) : take_value(p, spec, value, diag);
+    if (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE))
+        for (int i = from; i < p->at && options->words < CLI_WORDS_MAX; i++)
+            options->word[options->words++] = p->arguments[i];
+    return rc;
 }
 
 /* A file that a verb is to read; NULL: none is named. */
@@ -318,6 +322,8 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
     rc = check_sizes(&parse, diag);
     if (rc != 0)
         return rc;
+    if (specified)
+        options.word[options.words++] = options.specification;
     for (parse.at = specified; parse.at < count;) {
         rc = parse_one(&parse, diag);
         if (rc != 0)

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FIRST_ROWS = 5, BAR_WIDTH = 16, BAR_FROM = 72 /* columns: a narrow terminal has no room */ };
+enum { FIRST_ROWS = 5 };
 static const double redraw_s = 0.1, plain_s = 5.0, plain_best_s = 1.0;
 
 /* ---- Ctrl-C ---------------------------------------------------------------------------------*/
@@ -110,7 +110,7 @@ static double time_of(const fa_trial *trial)
     return trial->median_us > 0 ? trial->median_us : trial->predicted_us;
 }
 
-/* done/total · rate · counts · best · time left; without the bar. */
+/* done/total · counts · best · time left */
 static void text_counts(const cli_progress *progress, const fa_progress *event, fa_buf *out)
 {
     const char *dot = cli_sym()->dot;
@@ -126,8 +126,6 @@ static void text_counts(const cli_progress *progress, const fa_progress *event, 
     }
     if (event->resumed > 0)
         fa_buf_printf(out, ", %d from earlier", event->resumed);
-    if (progress->rate > 0)
-        fa_buf_printf(out, " %s %.1f/s", dot, progress->rate);
     if (event->best != NULL && time_of(event->best) > 0 && !progress->untimed) {
         fa_buf_printf(out, " %s best ", dot);
         cli_text_trial_time(out, event->best, false);
@@ -153,24 +151,12 @@ static void cut(fa_buf *line, size_t columns)
     }
 }
 
-static void put_bar(int64_t done, int64_t total)
-{
-    for (int i = 0; i < BAR_WIDTH; i++)
-        fputs(i * (total > 0 ? total : 1) < done * BAR_WIDTH ? cli_sym()->block : cli_sym()->shade,
-              stderr);
-    fputs(" ", stderr);
-}
-
-static void draw_line(cli_progress *progress, fa_buf *line, int64_t done, int64_t total)
+static void draw_line(cli_progress *progress, fa_buf *line)
 {
     size_t columns = fa_terminal_columns(STDERR_FILENO);
-    columns = columns > 0 ? columns - 1 : 79;
     erase(progress);
     if (!line->failed && line->size > 0) {
-        bool bar = total > 0 && columns >= BAR_FROM;
-        if (bar)
-            put_bar(done, total);
-        cut(line, columns - (bar ? BAR_WIDTH + 1 : 0));
+        cut(line, columns > 0 ? columns - 1 : 79);
         fwrite(line->data, 1, line->size, stderr);
         progress->drawn = true;
     }
@@ -185,10 +171,10 @@ bool cli_progress_is_due(const cli_progress *progress)
            now_s() - progress->last_s >= (progress->terminal ? redraw_s : plain_s);
 }
 
-void cli_progress_show(cli_progress *progress, fa_buf *line, int64_t done, int64_t total)
+void cli_progress_show(cli_progress *progress, fa_buf *line)
 {
     if (progress->terminal)
-        draw_line(progress, line, done, total);
+        draw_line(progress, line);
     else
         cli_progress_tell(progress, line);
 }
@@ -199,7 +185,7 @@ int cli_progress_count(void *context, const char *what, int32_t done, int32_t al
     if (cli_progress_is_due(progress)) {
         fa_buf line = {0};
         fa_buf_printf(&line, "%s %d of %d", what, done, all);
-        cli_progress_show(progress, &line, done, all);
+        cli_progress_show(progress, &line);
     }
     return cli_interrupted();
 }
@@ -215,8 +201,7 @@ static void draw(cli_progress *progress, const fa_progress *event)
         fa_buf_text(&line, stages[event->stage]);
     if (event->stage != FA_STAGE_WAIT)
         text_counts(progress, event, &line);
-    draw_line(progress, &line, cli_progress_done(event),
-              event->stage != FA_STAGE_WAIT ? event->in_budget : 0);
+    draw_line(progress, &line);
 }
 
 static void tell_stage(cli_progress *progress, const fa_progress *event)
@@ -255,17 +240,6 @@ static void tell_trial(cli_progress *progress, const fa_trial *trial, bool bette
     cli_progress_tell(progress, &line);
 }
 
-static void update_rate(cli_progress *progress, const fa_progress *event)
-{
-    double elapsed = event->elapsed_s - progress->rate_s;
-    if (!(elapsed >= 1.0))
-        return;
-    double rate = (cli_progress_done(event) - progress->rate_done) / elapsed;
-    progress->rate = progress->rate > 0 ? 0.6 * progress->rate + 0.4 * rate : rate;
-    progress->rate_s = event->elapsed_s;
-    progress->rate_done = cli_progress_done(event);
-}
-
 static void take_trial(cli_progress *progress, const fa_trial *trial, double waited)
 {
     bool ended = fa_trial_finished(trial);
@@ -295,7 +269,6 @@ int cli_progress_event(void *context, const fa_progress *event)
         progress->absent = event->best->status == FA_STATUS_COMPILED;
     if (!progress->rows)
         return cli_interrupted();
-    update_rate(progress, event);
     bool new_stage = (int)event->stage != progress->stage;
     if (new_stage && (!progress->terminal || event->stage == FA_STAGE_TUNE) &&
         event->stage != FA_STAGE_DONE)
@@ -483,7 +456,7 @@ void cli_sweep_progress_event(cli_sweep_progress *progress, const fa_sweep_progr
         return;
     fa_buf line = {0};
     text_now(progress, event, &line);
-    cli_progress_show(lines, &line, event->sweep->done + event->sweep->failed, event->sweep->items);
+    cli_progress_show(lines, &line);
 }
 
 void cli_sweep_progress_end(cli_sweep_progress *progress)

@@ -32,9 +32,6 @@ typedef struct cli_progress {
     double last_s;  /* when the line was last drawn or a plain line printed */
     double best_us; /* last best that was told; 0: none */
     int stage;      /* last stage told, -1: none */
-    double rate;    /* configs per second, smoothed */
-    double rate_s;
-    int32_t rate_done;
     fa_progress last; /* counts of the last event; its pointers are not kept */
     double tune_s;    /* how long the TUNE stage took, seconds */
 } cli_progress;
@@ -53,9 +50,8 @@ void cli_progress_tell(cli_progress *progress, fa_buf *line);
 int cli_progress_count(void *context, const char *what, int32_t done, int32_t all);
 /* Whether a line is wanted again: ten times a second on a terminal, elsewhere every five seconds. */
 bool cli_progress_is_due(const cli_progress *progress);
-/* On a terminal the updating line, cut to its width, behind a bar of `done` of `total` where there is room for
- * it and total is above 0; elsewhere as cli_progress_tell. The buffer is freed. */
-void cli_progress_show(cli_progress *progress, fa_buf *line, int64_t done, int64_t total);
+/* On a terminal the updating line, cut to its width; elsewhere as cli_progress_tell. The buffer is freed. */
+void cli_progress_show(cli_progress *progress, fa_buf *line);
 /* Erases the updating line. */
 void cli_progress_end(cli_progress *progress);
 

@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const cli_symbols ascii = {"us", "-", "->", "+-", "x", "...", "#", ".", "p"};
-static const cli_symbols utf8 = {"µs", "·", "→", "±", "×", "…", "█", "░", "ᵖ"};
+static const cli_symbols ascii = {"us", "-", "->", "+-", "x", "...", "p"};
+static const cli_symbols utf8 = {"µs", "·", "→", "±", "×", "…", "ᵖ"};
 static const cli_symbols *symbols = &ascii;
 
 void cli_symbols_init(void)
@@ -59,6 +59,24 @@ const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE])
         snprintf(ret, CLI_SHORT_SIZE, "%s", text);
     }
     return ret;
+}
+
+void cli_text_word(fa_buf *out, const char *word)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@+,";
+    if (word[strspn(word, plain)] == 0) {
+        fa_buf_text(out, word);
+        return;
+    }
+    fa_buf_text(out, "'");
+    for (; *word != 0; word++) {
+        if (*word == '\'')
+            fa_buf_text(out, "'\\''");
+        else
+            fa_buf_append(out, word, 1);
+    }
+    fa_buf_text(out, "'");
 }
 
 int cli_refuse(const char *option, const char *text, const char *what, const char *const *names,

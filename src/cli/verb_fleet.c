@@ -222,7 +222,7 @@ static void tell_now(cli_progress *lines, const fa_queue *now)
     fa_buf line = {0};
     fa_buf_printf(&line, "%d/%d done, %d failed, %" PRId64 " held, %" PRId64 " refused",
                   now->sweep.done, now->sweep.items, now->sweep.failed, now->running, now->refused);
-    cli_progress_show(lines, &line, now->sweep.done + now->sweep.failed, now->sweep.items);
+    cli_progress_show(lines, &line);
 }
 
 /* Until nothing is left to do. What the database does not answer meanwhile is asked again. */

@@ -131,13 +131,10 @@ static void print_place(const fa_answer *answer, const cli_options *options, con
         fa_buf_text(out, ", made ");
         fa_words_time(out, answer->unix_time);
     }
-    if (answer->space > 0 && !served) {
+    if (answer->space > 0 && !served && answer->origin != FA_ORIGIN_NEAREST) {
         char space[FA_COMMAS_MAX];
-        cli_options tuned = *options;
-        if (answer->origin == FA_ORIGIN_NEAREST)
-            tuned.problem = answer->from_problem;
         fa_buf_printf(out, " %s ", cli_sym()->dot);
-        cli_hint(out, "explain", &tuned);
+        cli_hint(out, "explain", options);
         fa_buf_printf(out, " shows %s%s", answer->strategy[0] != 0 ? "what was tried" : "all ",
                       answer->strategy[0] != 0 ? "" : fa_commas(answer->space, space));
     }
