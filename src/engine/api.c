@@ -329,7 +329,7 @@ static int find_field(const fa_problem *problem, const char *name, const fa_fiel
 
 int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_diag *diag)
 {
-    const fa_field *f;
+    const fa_field *f = NULL;
     int rc = find_field(problem, name, &f, diag);
     if (rc != 0)
         return rc;
@@ -354,7 +354,7 @@ int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_dia
 int fa_get_field(const fa_problem *problem, const char *name, char *ret_text, size_t size,
                  fa_diag *diag)
 {
-    const fa_field *f;
+    const fa_field *f = NULL;
     char room[16];
     int rc = find_field(problem, name, &f, diag);
     if (rc != 0)
