@@ -332,11 +332,12 @@ def an_answer_that_cannot_be_compared_is_refused_with_a_sentence():
     refused(fa_tune.DtypeError, "answer gives float64 for out, which is int64", lambda: gather(lambda table, index: [0.5] * 8))
 
 
-def gather(answer, name=None, **args):
+def gather(answer, name=None, effort="measure", progress=None, **args):
     return fa_tune.tune_kernel(
         os.path.join(FOLDER, "gather.cu"), kernel="gather", args=args or dict(
             out=fa_tune.out("i64", "n"), table=fa_tune.array("i64", "n"), index=fa_tune.array("i32", "n", range=(0, "n")), n=8),
-        tune=dict(THREADS=[32, 64], UNROLLED=[False, True]), block="THREADS", grid="ceil_div(n, THREADS)", answer=answer, name=name)
+        tune=dict(THREADS=[32, 64], UNROLLED=[False, True]), block="THREADS", grid="ceil_div(n, THREADS)", answer=answer, name=name, effort=effort,
+        progress=progress)
 
 
 def integers_are_answered_exactly():
@@ -400,6 +401,38 @@ def what_is_given_stands_in_every_case_of_its_sizes():
     axpy(lambda y, x, a, n: seen.append((n, list(x.flat))) or y + scaled(x, a),
          dict(y=fa_tune.inout("f32", "n"), x=wide, a=2.5, n=fa_tune.fixed(8)), name="wide")
     assert len(seen) > 1 and all(one == (8, [float(i) for i in table]) for one in seen), seen
+
+
+def a_winner_of_other_contents_is_raced_again():
+    def given(*index):
+        return dict(out=fa_tune.out("i64", 8), table=fa_tune.array(numpy.asarray(list(range(8)), dtype="int64")),
+                    index=fa_tune.array(numpy.asarray(index, dtype="int32")), n=8)
+
+    def answer(table, index, n):
+        return [table[index[i]] for i in range(n)]
+
+    def tuned(index, **more):
+        events = []
+        told = gather(answer, "contents", **given(*index), progress=events.append, **more).answer
+        return told, {event["stage"] for event in events}, max((event["compiled"] - event["resumed"] for event in events), default=0)
+    one, other = (0, 1, 2, 3, 4, 5, 6, 7), (7, 6, 5, 4, 3, 2, 1, 0)
+    first, stages, compiled = tuned(one)
+    assert compiled > 0 and "final" in stages, (compiled, stages)
+    tap.equal((first.origin, first.why), ("measured", "measured on this GPU"))
+    tap.equal((tuned(one)[0].unix_time, tuned(one)[1]), (first.unix_time, set()))
+    for effort in "cached", "predict":
+        told, stages, _ = tuned(other, effort=effort)
+        tap.equal((told.why, stages), ("measured on this GPU, with other contents than those that are given", set()))
+    for index in other, one:
+        told, stages, compiled = tuned(index)
+        tap.equal((told.origin, told.why, "final" in stages, compiled), ("measured", "measured on this GPU", True, 0))
+        tap.equal(tuned(index)[1], set())
+    fa_tune.close()  # as in another process
+    tap.equal(tuned(one)[1], set())
+    # What no config was right for says nothing about other inputs.
+    refused(fa_tune.Error, "none of", lambda: gather(lambda table, index: [table[i] + (index[0] == 7) for i in index.flat], "some", **given(*other)))
+    tap.equal(gather(lambda table, index: [table[i] + (index[0] == 7) for i in index.flat], "some", **given(*one)).answer.origin, "measured")
+    tap.equal("final" in tuned(other)[1], True)
 
 
 def cases_of_other_sizes_are_drawn_from_what_is_given():
@@ -951,6 +984,7 @@ tap.main([
     arrays_say_type_shape_and_numbers,
     arrays_with_named_sizes_are_proved_on_ragged_ones_too,
     what_is_given_stands_in_every_case_of_its_sizes,
+    a_winner_of_other_contents_is_raced_again,
     cases_of_other_sizes_are_drawn_from_what_is_given,
     an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it,
     each_call_fills_constant_memory_and_no_stream_disturbs_another,

@@ -256,6 +256,16 @@ int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function,
     return 0;
 }
 
+int fa_spec_set_contents(const fa_operation *operation, int32_t contents, fa_diag *diag)
+{
+    if (spec_of(operation) == NULL || contents < 0)
+        return fa_fail(diag, FA_EINVAL,
+                       "%s is no kernel specification of this process, or the hash is negative",
+                       operation->name);
+    atomic_store(&((fa_operation *)(uintptr_t)operation)->contents, contents);
+    return 0;
+}
+
 fa_case_function *fa_spec_cases_of(const fa_operation *operation, void **ret_context)
 {
     const fa_spec *spec = spec_of(operation);

@@ -47,6 +47,9 @@ FA_API int fa_spec_name(const fa_operation *operation, char *ret_name, size_t si
  * unanswered configs must agree. NaN is refused. NULL: no function; whatever is set holds until the process ends. */
 FA_API int fa_spec_cases(const fa_operation *operation, fa_case_function *function, void *context,
                          fa_diag *diag);
+/* A hash, not negative, of the inputs that this function gives from now on; 0: none. MEASURE then races the best configs again
+ * where the winner was timed with other inputs; other efforts are answered with that winner, and its `why` says so. */
+FA_API int fa_spec_contents(const fa_operation *operation, int32_t contents, fa_diag *diag);
 /* NULL stands for attention forward. */
 FA_API const char *fa_name_of_operation(const fa_operation *operation);
 

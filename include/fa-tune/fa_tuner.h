@@ -115,6 +115,7 @@ typedef struct fa_answer {
     char strategy[16];      /* the space was searched, and in_budget configs of it were tried; "": all */
     bool space_estimated;   /* `space` is an estimate */
     bool undated;           /* unix_time is the day of its file of records: measured by then */
+    int32_t contents;       /* fa_spec_contents() of the inputs of its times; 0: they were drawn */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/

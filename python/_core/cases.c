@@ -101,15 +101,21 @@ static int provide(void *context, const fa_problem *problem, int32_t index,
     return rc == 0 ? 0 : FA_ECANCELED;
 }
 
-PyObject *cases_give(PyObject *self, PyObject *operation)
+PyObject *cases_give(PyObject *self, PyObject *args)
 {
-    const char *name = PyUnicode_AsUTF8AndSize(operation, NULL);
+    PyObject *operation;
+    int contents;
     const fa_operation *found = NULL;
     fa_diag diag = {{0}};
     (void)self;
+    if (!PyArg_ParseTuple(args, "Ui:give_cases", &operation, &contents))
+        return NULL;
+    const char *name = PyUnicode_AsUTF8AndSize(operation, NULL);
     int rc = name != NULL ? fa_find_operation(name, &found, &diag) : FA_EINVAL;
     if (rc == 0)
         rc = fa_spec_cases(found, provide, operation, &diag);
+    if (rc == 0)
+        rc = fa_spec_contents(found, contents, &diag);
     if (rc != 0) {
         fail_with(rc, &diag);
         return NULL;

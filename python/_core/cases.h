@@ -7,7 +7,7 @@
 
 #include "errors.h"
 
-/* give_cases(operation) */
-PyObject *cases_give(PyObject *self, PyObject *operation);
+/* give_cases(operation, contents) */
+PyObject *cases_give(PyObject *self, PyObject *args);
 
 #endif

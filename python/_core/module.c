@@ -103,8 +103,9 @@ static PyMethodDef methods[] = {
     {"load_specification", problem_specification, METH_VARARGS,
      "load_specification(where, text, source)\n--\n\nThe operation of a kernel specification, as \"NAME@HASH\": of the file\n"
      "`where` if text is None, else of JSON and the CUDA C++ that it speaks of."},
-    {"give_cases", cases_give, METH_O,
-     "give_cases(operation)\n--\n\nTunes of a specification's operation ask fa_tune._cases.provide() for data from now on."},
+    {"give_cases", cases_give, METH_VARARGS,
+     "give_cases(operation, contents)\n--\n\nTunes of a specification's operation ask fa_tune._cases.provide() for data from now\n"
+     "on; contents: a hash of the inputs among it, or 0."},
     {"configs", configs_list, METH_VARARGS,
      "configs(problem, gpu, device)\n--\n\nEvery config of the problem and where it ended, best first, as dicts with a rank; 0: it\n"
      "did not finish."},

@@ -289,14 +289,15 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
             _cases.give(operation, data)
         return operation
     how["load"] = load
+    operation = load()
     try:
-        return _made(load(), at, how)
+        return _made(operation, at, how)
     except Error as error:
         if data.drawn and "case 0 " not in str(error) and data.what_was_drawn() not in str(error):
             raise type(error)("%s; %s" % (error, data.what_was_drawn())) from error
         raise
     finally:
-        data.drop()
+        _cases.take_back(operation, data)
 
 
 def _made(operation, at, how):

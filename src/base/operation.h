@@ -86,6 +86,7 @@ struct fa_operation {
     bool is_default;       /* what a problem without an operation means */
     const cJSON *document; /* the texts lie in it */
     cJSON *owned;          /* the document, where it is freed with the operation */
+    _Atomic int32_t contents; /* a hash of what the caller gives as inputs of proofs; 0: nothing */
 };
 
 /* The operation of that name, or FA_ENOTSUP with a sentence that lists those known. Of the specifications that had

@@ -274,6 +274,11 @@ int fa_spec_cases(const fa_operation *operation, fa_case_function *function, voi
     return fa_spec_set_cases(or_default(operation), function, context, diag);
 }
 
+int fa_spec_contents(const fa_operation *operation, int32_t contents, fa_diag *diag)
+{
+    return fa_spec_set_contents(or_default(operation), contents, diag);
+}
+
 const char *fa_name_of_operation(const fa_operation *operation)
 {
     return or_default(operation)->name;

@@ -289,6 +289,7 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     answer->problem = answer->from_problem = job->target.problem;
     answer->gpu = job->target.gpu;
     answer->unix_time = (int64_t)time(NULL);
+    answer->contents = job->plan.data != NULL ? job->plan.data->contents : 0;
     answer->trial = candidate->trial;
     answer->tune_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;

@@ -150,6 +150,12 @@ static int resume_one(void *context, const fa_trial_record *record)
             (refused || job->measuring) && driver != NULL ? fa_driver_version(driver) : 0,
             job->nvrtc.identity))
         return 0;
+    if (refused && job->plan.data != NULL &&
+        fa_records_contents(record->environment) != job->plan.data->contents) {
+        job->refused_before++;
+        if (job->plan.refused_too)
+            return 0;
+    }
     int index = job->search.search != NULL
                     ? fa_job_search_find(job, &old->config)
                     : fa_space_find(&job->space, &old->config, FA_STATUS_PENDING);
@@ -281,10 +287,13 @@ int fa_job_ask_caller(fa_tuner *tuner, const fa_target *target, bool verify,
     if (rc != 0)
         return rc;
     int count = fa_bench_cases(&target->problem, seed, cases);
+    const int32_t given = fa_contents_of(&target->problem);
     fa_tuner_pause(tuner);
     depth++;
     rc = fa_case_data_make(cases, count, seed, function, context, ret_data, diag);
     depth--;
+    if (rc == 0)
+        (*ret_data)->contents = given;
     fa_tuner_resume(tuner);
     return rc;
 }
@@ -395,7 +404,7 @@ static int set_up(fa_job *job)
         return job->rc;
     job->environment = fa_records_environment(
         &job->target.gpu, tuner->driver != NULL ? fa_driver_version(tuner->driver) : 0,
-        job->nvrtc.identity);
+        job->nvrtc.identity, job->plan.data != NULL ? job->plan.data->contents : 0);
     if (job->environment == NULL)
         return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a tune");
     job->loop.tick_ms = TICK_MS;

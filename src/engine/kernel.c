@@ -35,8 +35,10 @@ static inline const fa_kernel *find_loaded(const fa_tuner *tuner, const fa_probl
                                            uint64_t context, fa_effort effort)
 {
     const fa_kernel *kernel = fa_kernel_table_find(&tuner->kernels, problem, context);
-    bool enough = kernel != NULL && (effort <= FA_EFFORT_PREDICT ||
-                                     (effort == FA_EFFORT_MEASURE && kernel->measured));
+    int32_t given = kernel != NULL ? fa_contents_of(&kernel->problem) : 0;
+    bool enough =
+        kernel != NULL && (given == 0 || given == kernel->like->contents) &&
+        (effort <= FA_EFFORT_PREDICT || (effort == FA_EFFORT_MEASURE && kernel->measured));
     return enough ? kernel : NULL;
 }
 
@@ -180,7 +182,8 @@ static int admit(const struct asking *asking, bool late, fa_lookup *found, fa_di
                        "all that is stored (origin: %s) is a winner that no GPU has proved yet: "
                        "ask with effort predict or measure",
                        fa_origin_name(answer->origin));
-    if (!fa_answer_satisfies(answer, (fa_wanted){.effort = asking->effort}))
+    if (!fa_answer_satisfies(answer, (fa_wanted){.effort = asking->effort,
+                                                 .contents = fa_contents_of(asking->problem)}))
         return FA_ENOTFOUND;
     if (answer->driver_version == now)
         return 0;

@@ -280,8 +280,8 @@ bool fa_kernel_table_is_of(const fa_kernel *kernel, const fa_answer *answer)
                      !(of->trial.median_us > answer->trial.median_us);
     return of->origin == answer->origin && of->unix_time == answer->unix_time && same_time &&
            of->shortlist_only == answer->shortlist_only &&
-           of->driver_version == answer->driver_version &&
-           strcmp(of->cubin_key, answer->cubin_key) == 0;
+           of->driver_version == answer->driver_version && of->contents == answer->contents &&
+           strcmp(of->cubin_key, answer->cubin_key) == 0 && strcmp(kernel->why, answer->why) == 0;
 }
 
 const fa_answer *fa_kernel_table_answer(const fa_kernel *kernel)

@@ -334,10 +334,12 @@ static void explain(const fa_target *target, fa_match *match)
     }
     const char *where =
         match->kind == FA_STEP_NEAREST || same ? "" : ", the bucket of these lengths";
-    snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s", how, length[0] != 0 ? " for " : "",
-             length, where,
-             answer->shortlist_only && fa_origin_is_timed(answer->origin)
-                 ? ", in a race of the top few"
+    bool timed = fa_origin_is_timed(answer->origin);
+    int32_t given = fa_contents_of(&target->asked);
+    snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s%s", how, length[0] != 0 ? " for " : "",
+             length, where, answer->shortlist_only && timed ? ", in a race of the top few" : "",
+             timed && given != 0 && given != answer->contents
+                 ? ", with other contents than those that are given"
                  : "");
     if (!same && fa_origin_is_timed(answer->origin))
         answer->origin = FA_ORIGIN_NEAREST;

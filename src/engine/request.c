@@ -267,12 +267,21 @@ const fa_request *fa_request_with_search(const fa_request *request, fa_request *
     return right ? own : request; /* of an operation's file that nobody has checked */
 }
 
+int32_t fa_contents_of(const fa_problem *problem)
+{
+    return atomic_load_explicit(&fa_operation_of(problem)->contents, memory_order_relaxed);
+}
+
 fa_wanted fa_wanted_by(const fa_request *request)
 {
     fa_request own;
     const fa_request *with = fa_request_with_search(request, &own);
-    return (fa_wanted){request->effort, request->exact, !request->first_contact, with->evaluations,
-                       with->seconds};
+    return (fa_wanted){.effort = request->effort,
+                       .exact = request->exact,
+                       .whole = !request->first_contact,
+                       .evaluations = with->evaluations,
+                       .seconds = with->seconds,
+                       .contents = fa_contents_of(&request->problem)};
 }
 
 /* Whether the search that found the answer was no smaller than what is wanted. */
@@ -299,7 +308,8 @@ bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted)
     fa_problem itself = fa_problem_exact(&answer->problem);
     bool own = fa_problem_equal(&answer->from_problem, &itself) ||
                (!wanted.exact && fa_problem_equal(&answer->from_problem, &bucket));
-    if (wanted.whole && !tried_enough(answer, &wanted))
+    if ((wanted.whole && !tried_enough(answer, &wanted)) ||
+        (wanted.contents != 0 && wanted.contents != answer->contents))
         return false;
     if (fa_origin_is_timed(answer->origin))
         return own && !(wanted.whole && answer->shortlist_only);

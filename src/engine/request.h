@@ -65,7 +65,10 @@ typedef struct fa_wanted {
     bool whole; /* the winner of a race of the top few is not enough, nor that of a smaller search */
     int32_t evaluations; /* of the search; 0: not bounded */
     double seconds;
+    int32_t contents; /* of the inputs that the caller gives; 0: none */
 } fa_wanted;
+/* Of the inputs that the caller gives for proofs of the problem; 0: none. */
+int32_t fa_contents_of(const fa_problem *problem);
 fa_wanted fa_wanted_by(const fa_request *request);
 
 /* Whether an answer is as good as what is wanted. */

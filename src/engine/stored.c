@@ -56,6 +56,7 @@ static const fa_member evidence_members[] = {
     ROW(strategy, TEXT, LEFT_OUT),
     ROW(space_estimated, FLAG, LEFT_OUT),
     ROW(undated, FLAG, LEFT_OUT),
+    ROW(contents, COUNT, LEFT_OUT),
     FA_MEMBER("uuid", OTHER, fa_answer, gpu, .write = write_uuid, .read = pass_over),
     ROW(gpu, STRUCT, .members = fa_gpu_members),
     {.key = NULL},
@@ -79,7 +80,8 @@ static int read_evidence(const char *text, fa_answer *answer, fa_diag *diag)
     return 0;
 }
 
-char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc)
+char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc,
+                             int32_t contents)
 {
     char host[256] = "";
     gethostname(host, sizeof host - 1);
@@ -90,6 +92,8 @@ char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *
     fa_json_add_text(json, "nvrtc", nvrtc);
     fa_json_add_text(json, "library", FA_TUNE_VERSION);
     fa_json_add_text(json, "host", host);
+    if (contents != 0)
+        fa_json_add_number(json, "contents", (double)contents);
     return fa_json_finish(json);
 }
 
@@ -112,6 +116,16 @@ bool fa_records_same_tools(const char *environment, int driver_version, const ch
     int32_t driver;
     return fa_records_tools(environment, &driver, made_by, sizeof made_by) &&
            strcmp(made_by, nvrtc) == 0 && (driver_version == 0 || driver == driver_version);
+}
+
+int32_t fa_records_contents(const char *environment)
+{
+    cJSON *json = NULL;
+    int64_t contents = 0;
+    if (fa_json_parse(environment, strlen(environment), "environment", &json, NULL) == 0)
+        fa_json_int(json, "contents", 0, INT32_MAX, &contents, "environment", NULL);
+    cJSON_Delete(json);
+    return (int32_t)contents;
 }
 
 int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer,

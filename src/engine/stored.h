@@ -14,7 +14,9 @@ __attribute__((warn_unused_result)) int fa_records_answer(const fa_winner_record
                                                           const fa_gpu *gpu, fa_answer *ret_answer,
                                                           fa_diag *diag);
 /* {"gpu":…,"uuid":…,"driver":…,"nvrtc":…,"library":…}: where trials were made. Caller frees. */
-char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc);
+char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc,
+                             int32_t contents);
+int32_t fa_records_contents(const char *environment); /* of the inputs, fa_spec_contents() */
 /* The driver and the NVRTC that an environment names; false: not both. */
 bool fa_records_tools(const char *environment, int32_t *ret_driver, char *ret_nvrtc, size_t size);
 /* Whether an environment names this NVRTC, and this driver too unless driver_version is 0. */

@@ -17,7 +17,7 @@
 #include <time.h>
 
 /* The plan first; when none of the few that it names comes through, the whole space (or the model's
- * first, for effort PREDICT). */
+ * first, for effort PREDICT); and when none of it does, what was refused with other inputs. */
 static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_tuner *tuner = tuning->tuner;
@@ -39,11 +39,13 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         if (!few && tuning->target.gpu.present)
             fa_job_compile_prestart(tuning->job); /* they load while the space is enumerated */
         rc = fa_job_run(tuning->job, &tuning->target, &plan, ret_answer, few ? &none : diag);
+        bool refused = tuning->job->refused_before > 0 && !plan.refused_too;
         fa_job_free(&tuning->job); /* the workers go before another process's may come */
-        if (!few || rc == 0)
+        if (rc == 0 || (!few && (rc != FA_ENOKERNEL || !refused)))
             return rc;
         if (rc != FA_ENOKERNEL)
             return fa_fail(diag, rc, "%s", none.text);
+        plan.refused_too = !few;
         plan.count = 0;
         plan.prove_only = false;
         rc = 0;
