@@ -127,22 +127,6 @@ static void put_text(fa_buf *out, const char *text, size_t column)
     fa_buf_free(&safe);
 }
 
-/* Paths in the home folder as `show` prints them. */
-static void put_found(fa_buf *out, const char *text)
-{
-    const char *home = getenv("HOME"), *at = text;
-    size_t length = home != NULL ? strlen(home) : 0;
-    fa_buf words = {0};
-    for (const char *found; length > 1 && (found = strstr(at, home)) != NULL; at = found + length) {
-        bool whole = strchr("/ ", found[length]) != NULL && (found == text || found[-1] == ' ');
-        fa_buf_printf(&words, "%.*s%s", (int)(found - at), at, whole ? "~" : home);
-    }
-    fa_buf_text(&words, at);
-    put_text(out, words.data != NULL ? words.data : "", TEXT_COLUMN);
-    out->failed |= words.failed;
-    fa_buf_free(&words);
-}
-
 static int visit(void *context, const fa_check *check)
 {
     struct findings *found = context;
@@ -157,7 +141,7 @@ static int visit(void *context, const fa_check *check)
     fa_json_push(found->checks, item);
     cli_styled(found->out, styles[level], levels[level]);
     fa_buf_printf(found->out, "%*s  %-9s  ", 4 - (int)strlen(levels[level]), "", check->name);
-    put_found(found->out, check->text);
+    put_text(found->out, check->text, TEXT_COLUMN);
     if (check->advice[0] != 0) {
         fa_buf_printf(found->out, "%*s%s ", TEXT_COLUMN, "", cli_sym()->arrow);
         put_text(found->out, check->advice, TEXT_COLUMN + 2);

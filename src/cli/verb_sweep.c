@@ -164,27 +164,6 @@ static void print_table(const sweep_rows *rows, bool with_gpu, fa_buf *out)
     cli_table_put(&table, "problem|?GPU|>time||>vs default|?vs best baseline|origin|config", out);
 }
 
-static void print_slow(const sweep_rows *rows, fa_buf *out)
-{
-    bool any = false;
-    for (int32_t i = 0; i < rows->count; i++) {
-        const sweep_row *row = &rows->row[i];
-        if (!slow(row))
-            continue;
-        any = true;
-        cli_styled(out, CLI_RED, "SLOW");
-        fa_buf_text(out, " ");
-        cli_text_problem(out, &row->item.problem);
-        fa_buf_printf(out, ": %.2f%s the speed of %s, which takes ", ratio_of(row),
-                      cli_sym()->times, row->best->peer);
-        cli_text_us(out, row->best->median_us);
-        fa_buf_text(out, "\n");
-    }
-    if (any)
-        fa_buf_text(out,
-                    "`python -m fa_tune.profile` of such a problem says what bounds its winner\n");
-}
-
 /* A problem that failed or is under way, with the reason. An fa_list_sweep_items visit. */
 static int print_failed(void *context, int32_t index, const fa_sweep_item *item)
 {
@@ -246,7 +225,6 @@ static void print_text(const sweep_rows *rows, bool with_gpu, const fa_sweep *sw
     for (int32_t i = 0; i < rows->count; i++)
         if (rows->row[i].item.state == FA_ITEM_FAILED)
             print_failed(&run->out, i, &rows->row[i].item);
-    print_slow(rows, &run->out);
     print_baselines(rows, &run->out);
     print_closing(sweep, cli_location(run->tuner), &run->out);
 }
