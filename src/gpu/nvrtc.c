@@ -132,14 +132,6 @@ void fa_nvrtc_close(fa_nvrtc **nvrtc)
     *nvrtc = NULL;
 }
 
-int fa_nvrtc_version(fa_nvrtc *nvrtc, int *ret_major, int *ret_minor, fa_diag *diag)
-{
-    (void)diag;
-    *ret_major = nvrtc->major;
-    *ret_minor = nvrtc->minor;
-    return 0;
-}
-
 int fa_nvrtc_architectures(fa_nvrtc *nvrtc, int *ret_sms, int max)
 {
     int sms[MAX_SMS], count = 0;
@@ -183,8 +175,13 @@ static int check_supported(fa_nvrtc *nvrtc, const char *architecture, fa_diag *d
     for (int i = 0; i < count; i++)
         if (sms[i] == wanted)
             return 0;
-    return fa_fail(diag, FA_ENOTSUP, "NVRTC %d.%d does not compile for %s: it knows sm_%d to sm_%d",
-                   nvrtc->major, nvrtc->minor, architecture, sms[0], sms[count - 1]);
+    const int since = fa_nvrtc_since(wanted);
+    char use[40] = "";
+    if (since > 100 * nvrtc->major + nvrtc->minor)
+        snprintf(use, sizeof use, "; use %d.%d or newer", since / 100, since % 100);
+    return fa_fail(diag, FA_ENOTSUP,
+                   "NVRTC %d.%d does not compile for %s: it knows sm_%d to sm_%d%s", nvrtc->major,
+                   nvrtc->minor, architecture, sms[0], sms[count - 1], use);
 }
 
 static int out_of_memory(const fa_buf *a, const fa_buf *b, fa_diag *diag)

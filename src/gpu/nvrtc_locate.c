@@ -116,43 +116,26 @@ struct found {
     } at[FOUND_MAX];
 };
 
-/* "libnvrtc-builtins.so.13.0" -> 13, 0; false for any other name. */
-static bool parse_builtins(const char *name, int *ret_major, int *ret_minor)
-{
-    int end = 0;
-    return sscanf(name, "libnvrtc-builtins.so.%2d.%2d%n", ret_major, ret_minor, &end) == 2 &&
-           name[end] == 0 && *ret_major >= 0 && *ret_minor >= 0 && strchr(name, '+') == NULL;
-}
-
-/* The minor version when the link libnvrtc.so.MAJOR leads to libnvrtc.so.MAJOR.MINOR.PATCH;
- * -1 otherwise. */
-static int linked_minor(const char *library, int major)
+/* The minor version of the library's builtins: its own where it is a link to libnvrtc.so.MAJOR.MINOR.PATCH, else the newest
+ * that there is; -1: none. */
+static int find_builtins(const char *directory, const char *library, int major)
 {
     char target[PATH_MAX];
-    int file_major, minor;
-    if (realpath(library, target) == NULL ||
-        sscanf(strrchr(target, '/'), "/libnvrtc.so.%2d.%2d", &file_major, &minor) != 2)
-        return -1;
-    return file_major == major ? minor : -1;
-}
-
-/* The builtins of the library: those of its own version where its name tells it, else the newest
- * of the same major; -1: there are none. */
-static int find_builtins(const char *directory, int major, int wanted_minor)
-{
+    int best = -1, wanted = -1, file_major, minor;
+    if (realpath(library, target) != NULL)
+        sscanf(strrchr(target, '/'), "/libnvrtc.so.%*d.%2d", &wanted);
     DIR *dir = opendir(directory);
-    int best = -1;
-    bool exact = false;
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
-        int file_major, minor;
-        if (!parse_builtins(entry->d_name, &file_major, &minor) || file_major != major)
-            continue;
-        exact = exact || minor == wanted_minor;
-        best = minor > best ? minor : best;
+        const char *name = entry->d_name;
+        int end = 0;
+        if (sscanf(name, "libnvrtc-builtins.so.%2d.%2d%n", &file_major, &minor, &end) == 2 &&
+            name[end] == 0 && file_major == major && (best < 0 || best != wanted) &&
+            (minor == wanted || minor > best))
+            best = minor;
     }
     if (dir != NULL)
         closedir(dir);
-    return exact ? wanted_minor : best;
+    return best;
 }
 
 static bool regular(const char *path)
@@ -182,7 +165,7 @@ static void look_in(const char *directory, struct found *all)
                  major);
         if (!regular(location->library) || is_there(all, location->library))
             continue;
-        location->minor = find_builtins(absolute, major, linked_minor(location->library, major));
+        location->minor = find_builtins(absolute, location->library, major);
         snprintf(location->builtins, sizeof location->builtins,
                  "%.4000s/libnvrtc-builtins.so.%d.%d", absolute, major, location->minor);
         all->count += regular(location->builtins);

@@ -62,9 +62,10 @@ static void check_driver(struct doctor *d)
     if (rc == FA_ENODEVICE)
         report(d, FA_CHECK_WARN, "driver", "name the GPU to tune for, such as L4", "%s", diag.text);
     else if (rc != 0)
-        report(d, FA_CHECK_WARN, "driver",
-               "without one winners are predicted, not measured; driver 580 or newer is needed",
-               "%s", diag.text);
+        report(
+            d, FA_CHECK_WARN, "driver",
+            "without one winners are predicted, not measured; driver 525 or newer is needed, 580 for NVRTC 13",
+            "%s", diag.text);
     else
         report(d, FA_CHECK_OK, "driver", "", "CUDA driver API %d.%d",
                fa_driver_version(d->driver) / 1000, fa_driver_version(d->driver) % 1000 / 10);
