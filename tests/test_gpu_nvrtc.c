@@ -462,6 +462,19 @@ static void an_error_gives_the_line_and_the_log(void)
     CHECK_INT(cubin.size, 0);
 }
 
+static void a_header_of_cudas_that_is_missing_has_its_packages_name(void)
+{
+    if (nvrtc == NULL)
+        SKIP("no NVRTC");
+    CHECK_INT(compile("#include <cuda_fp16.h>\n", "sm_80"), FA_ECOMPILE);
+    CHECK_HAS(diag.text, "cuda_fp16.h");
+    CHECK_HAS(diag.text, "(one of CUDA's: install nvidia-cuda-runtime");
+    CHECK_INT(compile("#include <cub/cub.cuh>\n", "sm_80"), FA_ECOMPILE);
+    CHECK_HAS(diag.text, "install nvidia-cuda-cccl");
+    CHECK_INT(compile("#include <mine.h>\n", "sm_80"), FA_ECOMPILE);
+    CHECK(strstr(diag.text, "install") == NULL);
+}
+
 static void spills_are_warned_of_in_the_log(void)
 {
     if (nvrtc == NULL)
@@ -479,8 +492,8 @@ static void an_unknown_architecture_is_refused_before_compiling(void)
 {
     if (nvrtc == NULL)
         SKIP("no NVRTC");
-    CHECK_INT(compile(clean, "sm_70"), FA_ENOTSUP);
-    CHECK_HAS(diag.text, "sm_70");
+    CHECK_INT(compile(clean, "sm_35"), FA_ENOTSUP);
+    CHECK_HAS(diag.text, "sm_35");
     CHECK_INT(compile(clean, "sm_999"), FA_ENOTSUP);
     CHECK_INT(compile(clean, "sm_89 --output-file=/tmp/x"), FA_EINVAL);
     CHECK_INT(compile(clean, "compute_89"), FA_EINVAL);
@@ -533,6 +546,7 @@ int main(void)
     TEST(the_library_agrees_with_what_was_located);
     TEST(in_memory_headers_compile_to_identical_cubins);
     TEST(an_error_gives_the_line_and_the_log);
+    TEST(a_header_of_cudas_that_is_missing_has_its_packages_name);
     TEST(spills_are_warned_of_in_the_log);
     TEST(an_unknown_architecture_is_refused_before_compiling);
     TEST(the_working_directory_is_not_searched_for_headers);
