@@ -268,7 +268,7 @@ def an_answer_may_tune_and_forget():
         return lambda event: call() if event["stage"] == "tune" else None
     never = functools.partial(scaled_by, 3.0, 65, name="never")
     for name, call in (("waits", never), ("forgets", functools.partial(fa_tune.forget, everything=True))):
-        refused(fa_tune.Error, "inside of a function that another call of the library waits for (progress or select)",
+        refused(fa_tune.Error, "progress called the library for something that waits for its own call",
                 lambda: scaled_by(4.0, name=name, progress=told(call)))  # pylint: disable=cell-var-from-loop
     refused(fa_tune.Error, "waits for its progress function, which has not returned for 5 s",
             lambda: scaled_by(4.0, name="joins", progress=told(functools.partial(in_a_thread, never))))
@@ -452,13 +452,17 @@ def cases_of_other_sizes_are_drawn_from_what_is_given():
             if n <= 64:  # as different as they were, and in their order
                 tap.equal((len(set(places)), order == "ascending" and places != sorted(places)), (n, False))
     from fa_tune import _cases
-    floats = struct.pack("<4f", 1.5, 2.5, 3.5, 4.5)
-    told = struct.unpack("<9f", _cases._drawn(floats, "fp32", 9, 36, [], 1))
+    floats = _cases._pool(struct.pack("<4f", 1.5, 2.5, 3.5, 4.5), 4)
+    told = struct.unpack("<9f", _cases._drawn(*floats, "fp32", 9, [], 1))
     assert set(told) <= {1.5, 2.5, 3.5, 4.5} and len(set(told)) > 1
-    ends = struct.pack("<5q", 0, 2, 2, 6, 9)  # as rows of nine elements begin and end: the last may be all of them
+    ends = _cases._pool(struct.pack("<5q", 0, 2, 2, 6, 9), 8)  # as rows of nine elements begin and end: the last may be all of them
     for seed in range(9):
-        told = struct.unpack("<3q", _cases._drawn(ends, "int64", 3, 24, [(4, 2), (5, 3), (9, 6)], seed))
+        told = struct.unpack("<3q", _cases._drawn(*ends, "int64", 3, [(4, 2), (5, 3), (9, 6)], seed))
         assert list(told) == sorted(told) and told[-1] <= 6, told
+    many = 3 << 20  # of which a part is looked at
+    pool = _cases._pool(struct.pack("<%di" % many, *range(many)), 4)
+    assert len(pool[0]) < many and not pool[1]
+    tap.equal(list(struct.unpack("<37i", _cases._drawn(*pool, "int32", 37, [(many, 37)], 1))), list(range(37)))
 
     def choosy(table, index, n):
         if n != 64:

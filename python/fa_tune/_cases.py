@@ -138,6 +138,7 @@ class Data:
         self.tensors, self.answer, self.sizes, self.takes = dict(tensors), answer, dict(sizes), []
         self.said, self.ranged = "", ranged
         self.extents: list[int] = []  # of the problem itself: its sizes, and its tensors' sides and elements
+        self.pools: dict[str, tuple[list[bytes], bool]] = {}  # as of _pool(), of tensors that some case of this tune draws
         self.drawn: list[str] = []  # tensors that some case of the last tune drew in place of what was given
         self.is_function = callable(answer)
         self.is_array = answer is not None and not self.is_function
@@ -189,7 +190,9 @@ class Data:
                 drawn.append(name)
                 if name in self.ranged or not len(view):
                     continue
-                view[:] = _drawn(on_host(self.tensors[name], name), dtype, math.prod(shape), len(view), zip(self.extents, extents), index)
+                if name not in self.pools:
+                    self.pools[name] = _pool(on_host(self.tensors[name], name), len(view) // math.prod(shape))
+                view[:] = _drawn(*self.pools[name], dtype, math.prod(shape), list(zip(self.extents, extents)), index)
             marks[i] |= GIVEN
         self.drawn += [name for name in drawn if name not in self.drawn]
         outputs = [(i, *one) for i, one in enumerate(arguments) if one[4] is not None]
@@ -244,20 +247,24 @@ class Data:
         return told
 
 
-def _drawn(given, dtype, count, size, extents, seed):
+def _pool(given, width):
+    """The elements, or of very many a part, and whether that is all of them."""
+    step = 1 + len(given) // width // (1 << 20)
+    return [given[at:at + width] for at in range(0, len(given), width * step)], step == 1
+
+
+def _drawn(pool, whole, dtype, count, extents, seed):
     """Elements for a case of another size, each from among those that were given. Integers may be places in something: they stay
     below the case's extents that are to the problem's own as those were; ascending ones ascend, and different ones differ."""
     choose = random.Random(seed)
     if dtype not in INTEGERS:
-        width = size // count
-        starts = choose.choices(range(0, len(given), width), k=count)
-        return b"".join(given[start:start + width] for start in starts)
-    every = memoryview(given).cast(INTEGERS[dtype])
-    values = every[::1 + len(every) // 4_000_000].tolist()
+        return b"".join(choose.choices(pool, k=count))
+    values = memoryview(b"".join(pool)).cast(INTEGERS[dtype]).tolist()
     top = max(values)
     limit = min((now if was == top else now - 1 for was, now in extents if was >= top), default=top)
-    fit = [value for value in values if value <= limit] or values
-    differ = count <= len(fit) and len(set(fit)) == len(fit)
+    fit = range(min(values), limit + 1) if not whole else [value for value in values if value <= limit]
+    fit = fit or values
+    differ = count <= len(fit) and len(set(values)) == len(values)
     chosen = choose.sample(fit, count) if differ else choose.choices(fit, k=count)
     return struct.pack("<%d%s" % (count, INTEGERS[dtype]), *(sorted(chosen) if values == sorted(values) else chosen))
 
@@ -294,7 +301,7 @@ def take_back(operation: str, data: Data) -> None:
     """Lets go of arrays, which one tune has seen. A function stays, for tunes of other sizes."""
     if data.tensors:
         _core.give_cases(operation, 0)
-    data.tensors = {}
+    data.tensors, data.pools = {}, {}
     if not data.is_function:
         data.answer = None
 

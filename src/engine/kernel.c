@@ -35,7 +35,7 @@ static inline const fa_kernel *find_loaded(const fa_tuner *tuner, const fa_probl
                                            uint64_t context, fa_effort effort)
 {
     const fa_kernel *kernel = fa_kernel_table_find(&tuner->kernels, problem, context);
-    int32_t given = kernel != NULL ? fa_contents_of(&kernel->problem) : 0;
+    int32_t given = kernel != NULL ? kernel->problem.operation->contents : 0;
     bool enough =
         kernel != NULL && (given == 0 || given == kernel->like->contents) &&
         (effort <= FA_EFFORT_PREDICT || (effort == FA_EFFORT_MEASURE && kernel->measured));

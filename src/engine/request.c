@@ -46,42 +46,42 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
 }
 
 /* ---- callbacks ------------------------------------------------------------------------------*/
-/* A callback of a tune is called with locks held that another tune waits for. Of this thread's; and since when one has
- * been running that a tune's end waits for, 0: none is. */
-static _Thread_local bool in_callback __attribute__((tls_model("initial-exec")));
+/* Callbacks are called while locks are held that another tune needs. in_callback names the one that this thread is in, NULL for
+ * none; callback_since is when the tune that has those locks called its own, 0 outside of it. */
+static _Thread_local const char *in_callback __attribute__((tls_model("initial-exec")));
 static _Atomic uint64_t callback_since;
 
-void fa_callback_begin(void)
+void fa_callback_begin(const char *name)
 {
-    in_callback = true;
+    in_callback = name;
     atomic_store(&callback_since, fa_clock_ns());
 }
 
 void fa_callback_end(void)
 {
-    in_callback = false;
+    in_callback = NULL;
     atomic_store(&callback_since, 0);
 }
 
 int fa_callback_check(fa_diag *diag)
 {
-    return !in_callback
+    return in_callback == NULL
                ? 0
                : fa_fail(diag, FA_EBUSY,
-                         "called inside of a function that another call of the library waits for "
-                         "(progress or select): nothing can be tuned or forgotten until "
-                         "it has returned");
+                         "%s called the library for something that waits for its own call: nothing "
+                         "can be tuned or forgotten inside of it",
+                         in_callback);
 }
 
 bool fa_request_report(fa_tuner *tuner, const fa_request *request, const fa_progress *progress)
 {
     if (request->progress == NULL)
         return false;
-    fa_callback_begin();
+    fa_callback_begin("progress");
     fa_tuner_pause(tuner);
     bool stop = request->progress(request->context, progress) != 0;
-    fa_tuner_resume(tuner);
     fa_callback_end();
+    fa_tuner_resume(tuner);
     return stop;
 }
 
@@ -103,9 +103,9 @@ static bool give_up(void *context)
     waiting->stuck = since != 0 && fa_clock_ns() > since + STUCK_NS;
     if (waiting->stuck || request->progress == NULL)
         return waiting->stuck;
-    in_callback = true;
+    in_callback = "progress";
     bool stop = request->progress(request->context, &waiting->progress) != 0;
-    in_callback = false;
+    in_callback = NULL;
     return stop;
 }
 

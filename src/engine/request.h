@@ -31,7 +31,7 @@ int fa_request_turn(fa_tuner *tuner, const fa_request *request, fa_diag *diag);
 /* Calls the request's progress, if any; true: it cancels. `work` is held, but not meanwhile. */
 bool fa_request_report(fa_tuner *tuner, const fa_request *request, const fa_progress *progress);
 /* Around a caller's function while locks are held: inside of it tunes and what else waits for such locks are FA_EBUSY. */
-void fa_callback_begin(void);
+void fa_callback_begin(const char *name);
 void fa_callback_end(void);
 int fa_callback_check(fa_diag *diag);
 /* The lock that all tunes into the store share, so that no cubin which one of them relies on is forgotten

@@ -425,7 +425,7 @@ static int ask_select(const fa_forget_options *options, const fa_study *study)
 {
     if (options->select == NULL)
         return 1;
-    fa_callback_begin();
+    fa_callback_begin("select");
     int goes = options->select(options->context, study);
     fa_callback_end();
     return goes;
