@@ -365,6 +365,12 @@ static void a_compiler_that_does_not_compile_is_passed_over(void)
           write_file(in_place("%d/nvidia/cuda_nvrtc/lib/broken", ""), "", 0));
     CHECK_INT(choose(0, &location, &passed), FA_ENONVRTC); /* the first one's reason */
     CHECK_HAS(diag.text, "not a shared library");
+    const char *worker = getenv("FA_TUNE_WORKER");
+    CHECK(make_two("12.4"));
+    setenv("FA_TUNE_WORKER", "/nowhere", 1);
+    int rc = choose(0, &location, &passed);
+    setenv("FA_TUNE_WORKER", worker, 1);
+    CHECK_INT(rc, FA_EWORKER); /* NVRTC is not to blame */
     fa_buf_free(&passed);
 }
 

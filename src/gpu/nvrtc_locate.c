@@ -304,12 +304,14 @@ static bool suits(struct candidate *candidate, int driver, int since)
     return candidate->why[0] == 0;
 }
 
-/* The first that suits and works, else the first that works. */
-static struct candidate *choose(struct found *all, const fa_nvrtc_judge *judge, fa_diag *diag)
+/* The first that suits and works, else the first that works. What says nothing of NVRTC ends the search. */
+static int choose(struct found *all, const fa_nvrtc_judge *judge, const struct candidate **ret,
+                  fa_diag *diag)
 {
     bool newer = false, tried[FOUND_MAX] = {false};
     fa_diag own;
     int rc = 0;
+    *ret = NULL;
     for (int i = 0; i < all->count; i++)
         newer = newer || all->at[i].location.major > 12;
     /* The driver is asked only where the answer may matter: every driver that is served loads what NVRTC 12 makes. */
@@ -323,13 +325,16 @@ static struct candidate *choose(struct found *all, const fa_nvrtc_judge *judge, 
             int is = identify(&one->location, &own);
             if (is == 0 && judge->try != NULL && all->count > 1)
                 is = judge->try(judge->context, &one->location, &own);
+            *ret = is == 0 ? one : NULL;
             if (is == 0)
-                return one;
+                return 0;
             snprintf(one->why, sizeof one->why, "%.299s", own.text);
-            if (rc == 0)
-                rc = fa_fail(diag, is, "%s", own.text);
+            if (is == FA_ENOMEM || is == FA_ETIMEOUT)
+                return fa_fail(diag, is, "%s", own.text);
+            if (rc == 0) /* the first one's reason is told */
+                rc = fa_fail(diag, is == FA_EWORKER ? is : FA_ENONVRTC, "%s", own.text);
         }
-    return NULL;
+    return rc != 0 ? rc : none_found(diag);
 }
 
 int fa_nvrtc_choose(const fa_nvrtc_judge *judge, fa_nvrtc_location *ret_location, fa_diag *diag)
@@ -341,11 +346,10 @@ int fa_nvrtc_choose(const fa_nvrtc_judge *judge, fa_nvrtc_location *ret_location
     if (all == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory looking for NVRTC");
     look_everywhere(all);
-    const struct candidate *chosen = choose(all, judge, diag);
-    if (chosen != NULL)
+    const struct candidate *chosen;
+    rc = choose(all, judge, &chosen, diag);
+    if (rc == 0)
         *ret_location = chosen->location;
-    else
-        rc = all->count == 0 ? none_found(diag) : FA_ENONVRTC;
     for (int i = 0; i < all->count && judge->passed != NULL; i++)
         if (&all->at[i] != chosen && all->at[i].why[0] != 0)
             fa_buf_printf(judge->passed, "%s: %s\n", all->at[i].location.library, all->at[i].why);

@@ -301,8 +301,11 @@ static void tried(fa_child *child, fa_message *message)
 static void tried_in_vain(fa_child *child, const char *reason, fa_child_end end)
 {
     struct trying *trying = fa_child_context(child);
-    (void)end;
-    trying->rc = fa_fail(trying->diag, FA_EWORKER, "%s", reason);
+    trying->rc = fa_fail(trying->diag,
+                         end == FA_CHILD_SHORT       ? FA_ENOMEM
+                         : end == FA_CHILD_TIMED_OUT ? FA_ETIMEOUT
+                                                     : FA_EWORKER,
+                         "%s", reason);
 }
 
 int fa_compile_worker_try(const char *worker_path, const fa_nvrtc_location *nvrtc, fa_diag *diag)
@@ -346,7 +349,8 @@ static int try_once(void *context, const fa_nvrtc_location *nvrtc, fa_diag *diag
         }
     if (rc > 0) {
         rc = fa_compile_worker_try(worker_path, nvrtc, diag);
-        if (trials.count < 8 && (rc == 0 || rc == FA_ENONVRTC)) {
+        const bool passes = rc == FA_ENOMEM || rc == FA_ETIMEOUT || rc == FA_EWORKER;
+        if (trials.count < 8 && !passes) {
             memcpy(trials.at[trials.count].library, nvrtc->library, sizeof nvrtc->library);
             memcpy(trials.at[trials.count].identity, nvrtc->identity, sizeof nvrtc->identity);
             trials.at[trials.count].rc = rc;
