@@ -31,30 +31,36 @@ def elsewhere(place, name):
     place.env["XDG_CONFIG_HOME"] = os.path.join(folder, "config")
 
 
+def trust(place, name, key):
+    """What a person does to trust a key."""
+    path = os.path.join(place.env.get("XDG_CONFIG_HOME", os.path.join(place.folder, ".config")), "fa-tune", "trusted", name)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(path, "w", encoding="ascii") as file:
+        file.write(key + "\n")
+    return path
+
+
 def a_bundle_goes_from_one_machine_to_another_in_four_commands():
     with Place(TWO) as place:
         tuned(place)
         key = key_of(place)
-        assert re.fullmatch("[0-9a-f]{64}", key), key
+        assert re.fullmatch("RW[A-Za-z0-9+/]{54}", key), key
         told = place.run("export", "--gpu", "l4", "--out", "l4.fab").stdout
         tap.has(told, "1 winner, 1 cubin")
         tap.has(told, "signed by " + key)
         elsewhere(place, "there")
-        refused = place.run("import", "l4.fab", status=1).stderr
-        tap.has(refused, "not trusted here: " + key)
-        tap.has(refused, "fa-tune trust add " + key)
+        tap.has(place.run("import", "l4.fab", status=1).stderr, "not trusted here: key ID ")
         tap.has(place.run("show", "l4.fab").stdout, "which is not trusted here")
         place.run("import", "l4.fab", "--allow-unsigned", status=1)
         tap.equal(place.json("show")["winners"], [])
-        tap.equal(place.run("trust", "add", key, "--name", "the lab").stdout, "bundles signed by %s are trusted from now on\n" % key)
-        tap.has(place.run("trust", "list").stdout, key + "  the lab")
+        trusted = trust(place, "the lab.pub", key)
         told = place.run("import", "l4.fab").stdout
         tap.has(told, "added")
         tap.has(told, "(the lab)")
         tap.has(told, "1 added, 0 replaced, 0 kept, 0 the same")
         tap.has(place.run("import", "l4.fab").stdout, "1 the same")
         tap.equal(len(place.json("show")["winners"]), 1)
-        place.run("trust", "remove", "the lab")
+        os.remove(trusted)
         place.run("import", "l4.fab", status=1)
 
 
@@ -246,43 +252,49 @@ def a_bundles_winners_are_listed_by_gpu_and_problem():
         tap.equal(newest, sorted(newest, reverse=True))
 
 
-def keys_trusted_at_once_are_all_kept():
-    with Place(space=None) as place:
-        keys = ["%064x" % number for number in range(1, 17)]
-        trusting = [place.start("trust", "add", key, stdout=subprocess.DEVNULL) for key in keys]
-        tap.equal([process.wait(DEADLINE) for process in trusting], [0] * len(keys))
-        told = place.run("trust", "list").stdout
-        tap.equal([key for key in keys if key not in told], [])
-        tap.equal(list(place.json("trust", "list")), ["fa_tune", "keys"])
+def minisign_and_fa_tune_take_each_others_files():
+    if shutil.which("minisign") is None:
+        raise tap.Skip("there is no minisign here")
+
+    def minisign(*arguments, status=0):
+        done = subprocess.run(["minisign", *arguments], cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              encoding="utf-8", check=False, timeout=DEADLINE)
+        tap.equal((done.stdout, done.returncode), (done.stdout, status))
+    with Place(TWO) as place:
+        tuned(place)
+        key_of(place)
+        own = os.path.join(place.folder, ".config", "fa-tune")
+        place.run("export", "--out", "l4.fab")
+        minisign("-Vm", "l4.fab", "-p", os.path.join(own, "trusted", "own.pub"))
+        minisign("-Sm", "l4.fab", "-s", os.path.join(own, "minisign.key"))
+        tap.has(place.run("import", "l4.fab").stdout, "(own)")
+        minisign("-G", "-W", "-p", "lab.pub", "-s", "lab.key")
+        for more in ([], ["-l"]):
+            minisign("-S", *more, "-m", "l4.fab", "-s", "lab.key", "-t", "of the lab")
+            place.run("import", "l4.fab", status=1)
+            trusted = shutil.copy(os.path.join(place.folder, "lab.pub"), os.path.join(own, "trusted"))
+            tap.has(place.run("import", "l4.fab").stdout, "(lab)")
+            os.remove(trusted)
+        os.chmod(os.path.join(place.folder, "lab.key"), 0o600)
+        place.run("export", "--key", "lab.key", "--out", "l4.fab")
+        minisign("-Vm", "l4.fab", "-p", "lab.pub")
+        with open(os.path.join(place.folder, "l4.fab"), "ab") as file:
+            file.write(b"x")
+        minisign("-Vm", "l4.fab", "-p", "lab.pub", status=1)
 
 
-def keys_are_listed_renamed_removed_and_comments_stay():
-    key, other = "ab" * 32, "cd" * 32
-    with Place(space=None) as place:
-        own = key_of(place)
-        listed = os.path.join(place.folder, ".config", "fa-tune", "trusted-keys")
-
-        def names():
-            return [(one["key"], one["name"]) for one in place.json("trust", "list")["keys"]]
-        place.run("trust", "add", key, "--name", "two\nlines", status=2)
-        place.run("trust", "add", key.upper(), "--name", "first")
-        place.run("trust", "add", key, "--name", "the lab's")
-        tap.equal(names(), [(own, "your own"), (key, "the lab's")])
-        place.run("trust", "remove", "nobody", status=1)
-        place.run("trust", "remove", "the lab's")
-        tap.equal(names(), [(own, "your own")])
-        with open(listed, "w", encoding="ascii") as file:
-            file.write("# Monday\n\n%s lab\n#gone: %s\n# no newline" % (key, other))
-        place.run("trust", "add", key, "--name", "the lab")
-        place.run("trust", "add", other)
-        place.run("trust", "remove", "the lab")
-        tap.equal(bytes_of(listed).decode(), "# Monday\n\n#gone: %s\n# no newline\n%s\n" % (other, other))
-        os.chmod(listed, 0o666)  # somebody else could have written the list
-        tap.has(place.run("trust", "list", status=1).stderr, "trusted-keys")
-        os.chmod(listed, 0o600)
-        with open(listed, "w", encoding="ascii") as file:
-            file.write("not a key\n")
-        tap.has(place.run("trust", "list", status=1).stderr, "line 1")
+def a_key_with_a_password_is_minisigns_to_use():
+    with Place(TWO) as place:
+        tuned(place)
+        key_of(place)
+        path = os.path.join(place.folder, ".config", "fa-tune", "minisign.key")
+        comment, key = bytes_of(path).decode().splitlines()
+        for changed, sentence in ((key.replace("RWQAAEIy", "RWRTY0Iy"), "minisign -Sm FILE"), (key[:-8], "`fa-tune keygen` makes one"),
+                                  (key[:100] + ("A" if key[100] != "A" else "B") + key[101:], "is damaged")):
+            with open(path, "w", encoding="ascii") as file:
+                file.write(comment + "\n" + changed + "\n")
+            tap.has(place.run("export", "--out", "l4.fab", status=1).stderr, sentence)
+        tap.equal(os.path.exists(os.path.join(place.folder, "l4.fab")), False)
 
 
 def what_is_asked_wrongly_says_what_to_do():
@@ -292,10 +304,6 @@ def what_is_asked_wrongly_says_what_to_do():
                 (["export", "--predict", "--out", "x.fab"], "--predict: needs --records"),
                 (["export", "--records", "a", "--from-records", __file__], "--records: does not go with --from-records"),
                 (["import"], "FILE is missing"),
-                (["trust"], "list, add or remove is missing"),
-                (["trust", "add"], "fa-tune trust add KEY"),
-                (["trust", "add", "beef"], "64 hex digits"),
-                (["trust", "forget", "x"], "fa-tune trust list"),
                 (["show", "a", "b"], "is not an option of"),
                 (["keygen", "--out", "none/key"], "the folder none does not exist"),
                 (["export", "--unsigned", "--out", "none/a/x.fab"], "the folder none/a does not exist"),
@@ -327,12 +335,15 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
         tuned(place)
         key_of(place)
         keys = os.path.join(place.folder, ".config", "fa-tune")
-        place.run("trust", "add", "ab" * 32, "--name", "a friend")
         place.run("keygen", "--out", "other-key")
+        with open(os.path.join(place.folder, "former-key"), "w", encoding="ascii") as file:
+            file.write("fa-tune-secret-key-1 " + "ab" * 32 + "\n")
         shutil.copy(place.store, os.path.join(place.folder, "other.db"))  # a store that no option names
         os.symlink("other.db", os.path.join(place.folder, "link.html"))
         os.link(os.path.join(place.folder, "other.db"), os.path.join(place.folder, "hard.html"))
-        os.link(os.path.join(keys, "trusted-keys"), os.path.join(place.folder, "trust.html"))
+        os.link(os.path.join(keys, "trusted", "own.pub"), os.path.join(place.folder, "trust.html"))
+        place.run("export", "--unsigned", "--out", "a.fab")
+        os.link(os.path.join(place.folder, "other.db"), os.path.join(place.folder, "b.fab.minisig"))
         os.symlink(place.folder, os.path.join(place.folder, "round"))
         with open(os.path.join(place.folder, "of-another-program.db"), "wb") as file:
             file.write(b"SQLite format 3\0".ljust(4096, b"\0"))
@@ -341,17 +352,17 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
         names = ["store.db", "other.db", "./round/../" + os.path.basename(place.folder) + "/store.db", "link.html",
                  "hard.html", "trust.html", "store.db-wal", "store.db-WAL",
                  "store.db-shm", "store.db-journal", "round/other.db-wal", "store.db.locks/any", "other-key",
-                 "of-another-program.db", ".config/fa-tune/key", ".config/fa-tune/trusted-keys",
-                 ".config/fa-tune/Trusted-Keys"]
+                 "other-key.pub", "former-key", "of-another-program.db", ".config/fa-tune/minisign.key",
+                 ".config/fa-tune/trusted/own.pub", ".config/fa-tune/trusted/new.pub"]
         before = bytes_below(place.folder)
         for name in names:
             for verb in (["report", "--format", "html", "--out"], ["export", "--out"], ["export", "--unsigned", "--out"],
                          ["export", "--records"], ["keygen", "--out"]):
                 told = place.run(*verb, name, status=2).stderr
                 tap.has(told, "cannot write %s: " % name)
+        for signed in ([], ["--unsigned"]):
+            tap.has(place.run("export", *signed, "--out", "b.fab", status=2).stderr, "cannot write b.fab.minisig: ")
         tap.equal(bytes_below(place.folder), before)
-        os.remove(os.path.join(keys, "trusted-keys"))
-        place.run("keygen", "--out", os.path.join(keys, "trusted-keys"), status=2)
         place.run("export", "--out", os.path.join(keys, "bundle.fab"))  # what is not a key may lie there
         with open(place.store, "r+b") as file:
             file.write(b"\0" * 4096)  # damaged, and still known to have been a store
@@ -371,8 +382,8 @@ tap.main([
     a_winner_of_several_launches_goes_through_bundles_records_and_systems,
     a_filter_leaves_records_out_before_they_are_compiled,
     a_bundles_winners_are_listed_by_gpu_and_problem,
-    keys_trusted_at_once_are_all_kept,
-    keys_are_listed_renamed_removed_and_comments_stay,
+    minisign_and_fa_tune_take_each_others_files,
+    a_key_with_a_password_is_minisigns_to_use,
     no_output_replaces_a_store_or_a_key_by_any_name,
     what_is_asked_wrongly_says_what_to_do,
 ])

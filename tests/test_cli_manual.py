@@ -85,7 +85,6 @@ def check_completions(shell):
                 (["tune", "--dtype", ""], ["bf16", "fp16"]),
                 (["--dtype", "b"], ["bf16"]),
                 (["hel"], ["help"]),
-                (["help", "tr"], ["trust"]),
                 (["help", "al"], ["all"]),
                 (["gpus", "--qx"], []),
                 (["sweep", "--causal", "b"], ["both", "bottom-right"]),
@@ -94,12 +93,10 @@ def check_completions(shell):
                 (["sweep", "--dtype", "fp16,bf16,"], []),
                 (["sweep", "--gpu", "L4,H100"], ["L4,H100-PCIe", "L4,H100-SXM"]),
                 (["sweep", "--model", "gpt-o"], ["gpt-oss-120b", "gpt-oss-20b"]),
-                (["trust", "l"], ["list"]),
                 (["tune", "--strategy", "a"], ["auto"]),
                 (["explain", "--operation", "rms"], ["rms_norm"]),
                 (["sweep", "--effort", "c"], []),
                 (["tune", "--effort", "c"], ["cached"]),
-                (["trust", ""], ["add", "list", "remove"]),
                 (["explain", "--gpu", "H100"], ["H100-PCIe", "H100-SXM"]))
     *found, maximum = completed(shell, [["fa-tune", *words] for words, _ in expected] + [["fa-tune", "serve", "--max"]])
     for (words, offered), found in zip(expected, found, strict=True):

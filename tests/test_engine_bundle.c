@@ -122,7 +122,7 @@ static void free_made(struct made *made)
     fa_cubin_record_free(&made->cubin);
 }
 
-static const fa_sign_secret *signing; /* what bundle_made signs with; NULL: with nothing */
+static const fa_secret_key *signing; /* what bundle_made signs with; NULL: with nothing */
 
 /* `count` winners like this one, of growing lengths. */
 static bool bundle_made(const struct made *made, int count)
@@ -353,7 +353,7 @@ static void conflicts_resolve_by_origin_then_interval_then_driver_then_time(void
         {FA_ORIGIN_IMPORTED, FA_ORIGIN_MEASURED, 1, 0, 0, FA_BUNDLE_SAME, ""},
     };
     struct made made;
-    fa_sign_secret secret;
+    fa_secret_key secret;
     CHECK(open_place(&f));
     CHECK(make_key());
     CHECK_OK(fa_keys_secret(NULL, &secret, &diag), diag);
@@ -427,7 +427,7 @@ static void what_nobody_signed_is_not_launched_before_it_is_proved_here(void)
 
 static void a_signed_proof_holds_only_for_the_bytes_that_it_was_about(void)
 {
-    fa_sign_secret secret;
+    fa_secret_key secret;
     struct made made;
     fa_winner_record left = {0};
     CHECK(open_place(&f));

@@ -489,7 +489,7 @@ def an_address_that_is_not_understood_is_told():
 def verbs_that_ask_no_server_say_so():
     with Place() as place:
         for arguments in (["explain", "--gpu", "L4", *EXAMPLE], ["report"], ["export"], ["import", "f"],
-                          ["gpus"], ["keygen"], ["trust", "list"]):
+                          ["gpus"], ["keygen"]):
             tap.has(place.run(*arguments, "--server", "/s", status=2).stderr, "--server")
         for arguments in (["sweep", "--list"], ["sweep", "--status"],
                           ["show", "--why", "--gpu", "L4", *EXAMPLE], ["show", "x.fab"],

@@ -10,11 +10,14 @@
  *   was there stays in its evidence. Predicted and transferred winners stay what they are.
  * - System bundles (FA_TUNE_SYSTEM, else fa-tune/ in the data directory and in /usr/share) are
  *   read where they lie, after the user's own store. Whoever can write those files is believed:
- *   they must belong to this user or to root and be writable by nobody else; a signature that is
- *   there must be good, and need not be of a trusted key.
+ *   they must belong to this user or to root and be writable by nobody else. Their signatures are
+ *   not looked at.
  *
- * Keys are Ed25519, as text 64 hex digits. They live in fa-tune/ in $XDG_CONFIG_HOME, else in
- * ~/.config: `key` (secret, mode 0600) and `trusted-keys` (one a line, a name behind it).
+ * A bundle's signature is FILE.minisig beside it, as `minisign -Sm FILE` makes it, and keys are in
+ * minisign's files, too. They live in fa-tune/ in $XDG_CONFIG_HOME, else in ~/.config:
+ * `minisign.key` (secret, mode 0600, without a password) and `trusted/`. Whose key is trusted:
+ * each NAME.pub in that folder, which belongs to this user or to root and which nobody else can
+ * write, as the folder.
  */
 #ifndef FA_BUNDLE_H
 #define FA_BUNDLE_H
@@ -27,7 +30,7 @@ extern "C" {
 
 /* ---- files that are written -----------------------------------------------------------------*/
 /* Whether a file may be written here: FA_EINVAL where its folder does not exist, where something is there
- * that is no regular file, and where it is a store, what belongs to one, a secret key or the list of
+ * that is no regular file, and where it is a store, what belongs to one, a key or a file among the
  * trusted keys, by whatever name. What this library writes to a file that its caller names goes through it. */
 FA_API int fa_output_check(const char *path, fa_diag *diag);
 /* Checks likewise; then the file is there whole, or what was there stays. Its mode is 0644 less the umask. */
@@ -36,34 +39,22 @@ FA_API int fa_output_write(const char *path, const void *bytes, size_t size, fa_
 /* ---- keys -----------------------------------------------------------------------------------*/
 enum { FA_KEY_TEXT_MAX = 65, FA_KEY_NAME_MAX = 64 };
 
-/* Makes a key pair; never writes over a file that is there. file NULL: the place from which
- * fa_export takes it. ret_path may be NULL. */
+/* Makes a key pair, `file` and `file`.pub; never writes over a file that is there. ret_key: the line
+ * of the public one. file NULL: minisign.key, from which fa_export takes it, and trusted/own.pub.
+ * ret_path, of the secret one, may be NULL. */
 FA_API int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_size,
                      fa_diag *diag);
-
-typedef struct fa_trusted_key {
-    char key[FA_KEY_TEXT_MAX];
-    char name[FA_KEY_NAME_MAX]; /* may be empty */
-    bool own;                   /* of this user's secret key, which is always trusted */
-} fa_trusted_key;
-
-typedef int fa_trust_visit(void *context, const fa_trusted_key *key);
-/* The own key first, then in the file's order. A non-zero return stops and is returned. */
-FA_API int fa_trust_list(fa_trust_visit *visit, void *context, fa_diag *diag);
-/* name may be NULL. A key that is trusted already gets the new name. */
-FA_API int fa_trust_add(const char *key, const char *name, fa_diag *diag);
-/* By key or by name; FA_ENOTFOUND. */
-FA_API int fa_trust_remove(const char *key_or_name, fa_diag *diag);
 
 /* ---- what a bundle holds --------------------------------------------------------------------*/
 typedef struct fa_bundle_info {
     uint32_t version;
     int64_t bytes;
     int32_t winners, cubins;
-    bool is_signed;             /* and the signature is good */
-    bool trusted;               /* its key is trusted */
-    char key[FA_KEY_TEXT_MAX];  /* the signer's; "" when not signed */
-    char name[FA_KEY_NAME_MAX]; /* by which that key is trusted */
+    bool is_signed;             /* FILE.minisig is there */
+    bool trusted;               /* by a trusted key, and the signature is good */
+    char key[FA_KEY_TEXT_MAX];  /* as in its file; of one that is not trusted its ID alone, which
+                                   anybody could have written; "" when not signed */
+    char name[FA_KEY_NAME_MAX]; /* of the trusted key's file, without .pub */
     /* Of an import, or what it would be: */
     int32_t added, replaced, kept, same;
     int32_t unserved; /* made from other templates or by another policy than this library's: kept,
@@ -98,9 +89,9 @@ FA_API int fa_bundle_inspect(const char *file, fa_bundle_visit *visit, void *con
 /* ---- export ---------------------------------------------------------------------------------*/
 typedef struct fa_export_options {
     size_t size;       /* sizeof(fa_export_options) */
-    const char *file;  /* written beside it, then renamed */
+    const char *file;  /* written beside it, then renamed; then FILE.minisig */
     const char *key;   /* secret key file; NULL: this user's */
-    bool no_signature; /* on purpose */
+    bool no_signature; /* on purpose; an earlier FILE.minisig is removed */
     /* Which winners go in; NULL: all. */
     bool (*keep)(void *context, const fa_answer *answer);
     void *context;

@@ -145,7 +145,7 @@ class TunedKernel:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the winner, its cubin and what was measured beside it to a bundle, as `fa-tune export` does, signed with this
-        user's key: tune_kernel(…, bundle=path) finds it on other machines that trust the key."""
+        user's key (PATH.minisig beside it): tune_kernel(…, bundle=path) finds it on other machines that trust the key."""
         if not isinstance(path, (str, os.PathLike)):
             raise ArgumentError("path is the path of the bundle's file, such as \"axpy.bundle\", not %s" % shown(path))
         _core.export(self._kernel, path)

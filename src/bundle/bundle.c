@@ -22,9 +22,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SIGNED_TEXT "fa-tune bundle 3"
-enum { SIGNED_BYTES = sizeof SIGNED_TEXT - 1 + FA_HASH_BYTES };
-
 struct fa_bundle {
     char path[FA_STORE_PATH_MAX];
     bool owned;
@@ -107,58 +104,63 @@ static bool all_zero(const unsigned char *bytes, size_t size)
     return true;
 }
 
-static void text_to_sign(const unsigned char hash[FA_HASH_BYTES], unsigned char ret[SIGNED_BYTES])
+static int check_trailer(const fa_bundle *bundle, const unsigned char *trailer, fa_diag *diag)
 {
-    memcpy(ret, SIGNED_TEXT, SIGNED_BYTES - FA_HASH_BYTES);
-    memcpy(ret + SIGNED_BYTES - FA_HASH_BYTES, hash, FA_HASH_BYTES);
+    if (all_zero(trailer + FA_HASH_BYTES, FA_BUNDLE_TRAILER - FA_HASH_BYTES))
+        return 0;
+    return fa_fail(diag, FA_EVERSION,
+                   "bundle %s is signed in an earlier format, which this fa-tune does not check: "
+                   "export it again",
+                   bundle->path);
 }
 
-/* Of the whole file in `bytes`. */
-static int check_trailer(fa_bundle *bundle, const fa_buf *bytes, fa_diag *diag)
+int fa_bundle_signature_path(const char *path, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
 {
-    size_t size = bytes->size - FA_BUNDLE_TRAILER;
-    const unsigned char *trailer = (const unsigned char *)bytes->data + size;
-    unsigned char now[FA_HASH_BYTES], text[SIGNED_BYTES];
-    const unsigned char *key = trailer + FA_HASH_BYTES;
-    fa_hash_raw(bytes->data, size, now);
-    if (memcmp(now, trailer, sizeof now) != 0)
-        return fa_fail(diag, FA_ECORRUPT, "bundle %s is damaged: it does not match its hash",
-                       bundle->path);
-    bundle->info.is_signed = !all_zero(trailer + 32, FA_BUNDLE_TRAILER - 32);
-    if (!bundle->info.is_signed)
-        return 0;
-    fa_key_text(key, bundle->info.key);
-    text_to_sign(now, text);
-    if (fa_sign_verify(key, text, sizeof text, trailer + 64))
-        return 0;
-    return fa_fail(diag, FA_EUNTRUSTED,
-                   "bundle %s: its signature does not match its content: it was changed after it "
-                   "was signed",
-                   bundle->path);
+    int n = snprintf(ret_path, FA_STORE_PATH_MAX, "%s" FA_SIGNATURE_ENDING, path);
+    return n < FA_STORE_PATH_MAX ? 0 : fa_fail(diag, FA_EINVAL, "the path of a bundle is too long");
+}
+
+/* Of the whole file in bundle->bytes. */
+static int check_signature(fa_bundle *bundle, fa_diag *diag)
+{
+    char path[FA_STORE_PATH_MAX];
+    fa_buf text = {0};
+    int rc = fa_bundle_signature_path(bundle->path, path, diag);
+    if (rc != 0 || (rc = fa_buf_read_file(&text, path, FA_MINISIGN_MAX)) == FA_ENOTFOUND)
+        return rc == FA_ENOTFOUND ? 0 : rc;
+    if (rc != 0)
+        return fa_fail(diag, rc == FA_EINVAL ? FA_ECORRUPT : rc, "signature %s cannot be read",
+                       path);
+    rc = fa_verify(text.data, bundle->bytes.data, bundle->bytes.size, &bundle->info, diag);
+    fa_buf_free(&text);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc, "bundle %s", bundle->path);
 }
 
 /* What somebody else may change meanwhile is read once, and looked at there alone. */
 static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
 {
-    unsigned char header[FA_PORTABLE_HEADER], trailer[FA_BUNDLE_TRAILER];
-    size_t size = (size_t)bundle->info.bytes;
+    unsigned char header[FA_PORTABLE_HEADER], trailer[FA_BUNDLE_TRAILER], now[FA_HASH_BYTES];
+    size_t size = (size_t)bundle->info.bytes, content = size - sizeof trailer;
     int rc;
     if ((rc = read_at(bundle, fd, header, sizeof header, 0, diag)) != 0 ||
-        (rc = read_at(bundle, fd, trailer, sizeof trailer, size - sizeof trailer, diag)) != 0 ||
+        (rc = read_at(bundle, fd, trailer, sizeof trailer, content, diag)) != 0 ||
         (rc = check_header(bundle, header, diag)) != 0 ||
-        (bundle->owned && all_zero(trailer + 32, sizeof trailer - 32)))
+        (rc = check_trailer(bundle, trailer, diag)) != 0 || bundle->owned)
         return rc;
     rc = fa_buf_read_fd(&bundle->bytes, fd, FA_BUNDLE_BYTES_MAX);
     if (rc != 0)
         return fa_fail(diag, rc, "bundle %s cannot be read", bundle->path);
     if (bundle->bytes.size != size)
         return fa_fail(diag, FA_ECORRUPT, "bundle %s changed while it was read", bundle->path);
-    rc = check_header(bundle, (const unsigned char *)bundle->bytes.data, diag);
-    if (rc == 0)
-        rc = check_trailer(bundle, &bundle->bytes, diag);
-    if (bundle->owned)
-        fa_buf_free(&bundle->bytes);
-    return rc;
+    const unsigned char *bytes = (const unsigned char *)bundle->bytes.data;
+    if ((rc = check_header(bundle, bytes, diag)) != 0 ||
+        (rc = check_trailer(bundle, bytes + content, diag)) != 0)
+        return rc;
+    fa_hash_raw(bytes, content, now);
+    if (memcmp(now, bytes + content, sizeof now) != 0)
+        return fa_fail(diag, FA_ECORRUPT, "bundle %s is damaged: it does not match its hash",
+                       bundle->path);
+    return check_signature(bundle, diag);
 }
 
 int fa_bundle_open(const char *path, bool owned, fa_bundle **ret_bundle, fa_diag *diag)
@@ -213,14 +215,13 @@ static int check_texts(const fa_winner_record *winner, fa_diag *diag)
     const char *const texts[] = {winner->scope.silicon, winner->scope.templates,
                                  winner->scope.policy,  winner->entry,
                                  winner->gpu_name,      winner->nvrtc};
-    unsigned char key[FA_HASH_BYTES];
     cJSON *evidence = NULL;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (has_control_byte(texts[i]))
             return fa_fail(diag, FA_EINVAL, "a text of it holds a control byte");
     if (winner->entry[0] == 0)
         return fa_fail(diag, FA_EINVAL, "its entry has no name");
-    if (!fa_key_parse(winner->cubin_key, key))
+    if (strspn(winner->cubin_key, "0123456789abcdef") != FA_HASH_HEX - 1)
         return fa_fail(diag, FA_EINVAL, "its cubin key is no hash");
     if (winner->evidence == NULL)
         return 0;
@@ -448,16 +449,30 @@ int fa_bundle_add(fa_store *part, const fa_winner_record *winner, const void *cu
     return fa_store_winner_replace(part, &added, exists ? NULL : &record, diag);
 }
 
-void fa_bundle_seal(fa_buf *bytes, const fa_sign_secret *secret)
+void fa_bundle_seal(fa_buf *bytes)
 {
-    unsigned char trailer[FA_BUNDLE_TRAILER] = {0}, text[SIGNED_BYTES];
+    unsigned char trailer[FA_BUNDLE_TRAILER] = {0};
     fa_hash_raw(bytes->data, bytes->size, trailer);
-    if (secret != NULL) {
-        text_to_sign(trailer, text);
-        fa_sign_public(secret, trailer + 32);
-        fa_sign(secret, text, sizeof text, trailer + 64);
-    }
     fa_buf_append(bytes, trailer, sizeof trailer);
+}
+
+/* Writes the signature of what was written to `path`, or removes an earlier one. */
+static int write_signature(const fa_buf *bytes, const char *path, const fa_secret_key *secret,
+                           fa_diag *diag)
+{
+    char beside[FA_STORE_PATH_MAX];
+    fa_buf text = {0};
+    int rc = fa_bundle_signature_path(path, beside, diag);
+    if (rc == 0 && secret != NULL) {
+        fa_sign(secret, bytes->data, bytes->size, "a bundle of fa-tune", &text);
+        rc = text.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a signature")
+                         : fa_output_write(beside, text.data, text.size, diag);
+        fa_buf_free(&text);
+    } else if (rc == 0 && unlink(beside) != 0 && errno != ENOENT) {
+        rc = fa_fail(diag, FA_EIO, "cannot remove %s, the signature of an earlier bundle: %s",
+                     beside, strerror(errno));
+    }
+    return rc;
 }
 
 struct copying {
@@ -476,10 +491,10 @@ static int copy_one(void *context, const fa_winner_record *winner)
     return rc;
 }
 
-int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secret,
+int fa_bundle_write(fa_store *part, const char *path, const fa_secret_key *secret,
                     fa_bundle_info *ret_info, fa_diag *diag)
 {
-    unsigned char key[FA_KEY_BYTES];
+    fa_public_key key;
     int64_t winners = 0, cubins = 0;
     struct copying copying = {part, NULL, diag};
     fa_buf out = {0};
@@ -496,14 +511,14 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secr
         (rc = fa_portable_print(copying.to, &out, diag)) != 0)
         goto done;
     fa_store_close(&copying.to);
-    fa_bundle_seal(&out, secret);
+    fa_bundle_seal(&out);
     if (out.failed)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
     else if (out.size > FA_BUNDLE_BYTES_MAX)
         rc = fa_fail(diag, FA_EINVAL, "the bundle would have %zu bytes: %d is the most", out.size,
                      FA_BUNDLE_BYTES_MAX);
-    else
-        rc = fa_output_write(path, out.data, out.size, diag);
+    else if ((rc = fa_output_write(path, out.data, out.size, diag)) == 0)
+        rc = write_signature(&out, path, secret, diag);
     if (rc == 0 && ret_info != NULL) {
         *ret_info = (fa_bundle_info){.version = FA_STORE_SCHEMA,
                                      .bytes = (int64_t)out.size,
@@ -511,8 +526,8 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_sign_secret *secr
                                      .cubins = (int32_t)cubins,
                                      .is_signed = secret != NULL};
         if (secret != NULL) {
-            fa_sign_public(secret, key);
-            fa_key_text(key, ret_info->key);
+            fa_public_of(secret, &key);
+            fa_base64(&key, sizeof key, ret_info->key, sizeof ret_info->key);
         }
     }
 done:

@@ -2,8 +2,8 @@
  *
  * Output files that a person names: reports, bundles, records, keys, recordings.
  *
- * Invariants: an output never replaces a database (every store is one) but a bundle, a file that belongs to one, a secret key or the
- * list of trusted keys, by whatever name. No folder is made. A file appears whole, or the old one stays.
+ * Invariants: an output never replaces a database (every store is one) but a bundle, a file that belongs to one, a key, and is never
+ * put among the trusted keys, by whatever name. No folder is made. A file appears whole, or the old one stays.
  *
  * A database is known by its content, which SQLite reads: closing a descriptor of our own would drop every lock that
  * this process holds on the file.
@@ -13,6 +13,7 @@
 #include "buf.h"
 #include "error.h"
 #include "bundle.h"
+#include "minisign.h"
 #include "own_place.h"
 #include "sqlite.h"
 
@@ -23,8 +24,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-
-enum { SECRET_MAX = 256 };
 
 /* Where the file is, or is to be: the folder without links, and the name in it. */
 typedef struct target {
@@ -100,18 +99,19 @@ static int belongs_to_database(const char *path, const char *ending, fa_diag *di
     return is_database(database, diag);
 }
 
-/* 1: a secret key; 0: not one, or nothing. */
-static int is_secret_key(const char *path, fa_diag *diag)
+/* 1: a key; 0: not one, or nothing. */
+static int is_key(const char *path, fa_diag *diag)
 {
     struct stat st;
     fa_buf text;
-    if (stat(path, &st) != 0 || st.st_size > SECRET_MAX)
+    if (stat(path, &st) != 0 || st.st_size > FA_MINISIGN_MAX)
         return 0;
-    int rc = fa_buf_read_file(&text, path, SECRET_MAX);
+    int rc = fa_buf_read_file(&text, path, FA_MINISIGN_MAX);
     if (rc != 0)
-        return fa_fail(diag, rc, "cannot tell whether %s is a secret key", path);
-    rc = strncmp(text.data, FA_KEY_MARK, strlen(FA_KEY_MARK)) == 0;
-    explicit_bzero(text.data, text.size);
+        return fa_fail(diag, rc, "cannot tell whether %s is a key", path);
+    size_t size = text.size;
+    rc = fa_is_key(text.data);
+    explicit_bzero(text.data, size);
     fa_buf_free(&text);
     return rc;
 }
@@ -123,15 +123,11 @@ static bool same_file(const char *a, const char *b)
            one.st_ino == other.st_ino;
 }
 
-/* Its name is taken also where there is no list yet. */
-static bool is_trust_list(const target *target)
+static bool is_among_trusted(const target *target)
 {
-    char list[PATH_MAX], folder[PATH_MAX];
-    if (fa_own_config(FA_TRUST_FILE, list, sizeof list) != 0 ||
-        fa_own_config("", folder, sizeof folder) != 0)
-        return false;
-    return same_file(target->path, list) ||
-           (strcasecmp(target->name, FA_TRUST_FILE + 1) == 0 && same_file(target->folder, folder));
+    char folder[PATH_MAX];
+    return fa_own_config(FA_TRUSTED_FOLDER, folder, sizeof folder) == 0 &&
+           same_file(target->folder, folder);
 }
 
 static int check_database(const target *target, const char *path, fa_diag *diag)
@@ -160,15 +156,15 @@ int fa_output_check(const char *path, fa_diag *diag)
         rc = check_database(&target, path, diag);
     if (rc != 0)
         return rc;
-    rc = is_secret_key(target.path, diag);
+    rc = is_key(target.path, diag);
     if (rc > 0)
         return fa_fail(
             diag, FA_EINVAL,
-            "cannot write %s: it is a secret key, which is never written over: name another file",
-            path);
-    if (rc == 0 && is_trust_list(&target))
+            "cannot write %s: it is a key, which is never written over: name another file", path);
+    if (rc == 0 && is_among_trusted(&target))
         return fa_fail(diag, FA_EINVAL,
-                       "cannot write %s: it is the list of trusted keys: name another file", path);
+                       "cannot write %s: its folder is that of the trusted keys: name another file",
+                       path);
     return rc;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Carrying winners: export and import of bundles and of records, a bundle shown, and whose bundles are trusted.
+ * Carrying winners: export and import of bundles and of records, a bundle shown, and keys.
  */
 #include "error.h"
 #include "json.h"
@@ -121,14 +121,13 @@ static void put_signer(const fa_bundle_info *info, fa_buf *out)
         fa_buf_text(out, "not signed");
         return;
     }
-    fa_buf_printf(out, "signed by %s", info->key);
-    if (info->name[0] != 0) {
-        fa_buf_text(out, " (");
-        cli_text_safe(out, info->name);
-        fa_buf_text(out, ")");
-    } else if (!info->trusted) {
-        fa_buf_text(out, ", which is not trusted here");
+    if (!info->trusted) {
+        fa_buf_printf(out, "signed by key ID %s, which is not trusted here", info->key);
+        return;
     }
+    fa_buf_printf(out, "signed by %s (", info->key);
+    cli_text_safe(out, info->name);
+    fa_buf_text(out, ")");
 }
 
 /* export: what was left out is said, too; import and show: whose it is. */
@@ -350,50 +349,7 @@ int cli_keygen(cli_run *run)
     fa_json_add_text(run->document, "file", path);
     fa_buf_printf(&run->out, "%s\nsecret half in ", key);
     cli_text_path(&run->out, path);
-    fa_buf_printf(&run->out, "; hosts that import your bundles run: fa-tune trust add %s\n", key);
+    fa_buf_text(&run->out, "; hosts that import your bundles have the line above in a file of "
+                           "~/.config/fa-tune/trusted, such as lab.pub\n");
     return 0;
-}
-
-struct keys {
-    fa_buf *out;
-    cJSON *array;
-};
-
-static int list_key(void *context, const fa_trusted_key *key)
-{
-    struct keys *keys = context;
-    cJSON *item = cJSON_CreateObject();
-    fa_json_add_text(item, "key", key->key);
-    fa_json_add_text(item, "name", key->name);
-    fa_json_add_bool(item, "own", key->own);
-    fa_json_push(keys->array, item);
-    fa_buf_printf(keys->out, "%s  ", key->key);
-    cli_text_safe(keys->out, key->name);
-    fa_buf_text(keys->out, "\n");
-    return 0;
-}
-
-static int list_keys(cli_run *run)
-{
-    struct keys keys = {&run->out, fa_json_add_array(run->document, "keys")};
-    int rc = fa_trust_list(list_key, &keys, &run->diag);
-    if (run->out.size == 0)
-        fa_buf_text(&run->out, "no key is trusted: `fa-tune trust add KEY` adds one\n");
-    return rc;
-}
-
-int cli_trust(cli_run *run)
-{
-    const char *what = run->options->operand[0], *key = run->options->operand[1];
-    if (strcmp(what, "list") == 0 && key == NULL)
-        return list_keys(run);
-    bool add = strcmp(what, "add") == 0;
-    if ((!add && strcmp(what, "remove") != 0) || key == NULL)
-        return fa_fail(&run->diag, FA_EINVAL,
-                       "use `fa-tune trust list`, `fa-tune trust add KEY` or `fa-tune trust remove "
-                       "KEY`");
-    fa_buf_printf(&run->out, "bundles signed by %s are %s\n", key,
-                  add ? "trusted from now on" : "no longer trusted");
-    return add ? fa_trust_add(key, run->options->bundle.name, &run->diag)
-               : fa_trust_remove(key, &run->diag);
 }

@@ -16,7 +16,7 @@ static const struct {
     const char *heading, *verbs; /* names between spaces */
 } sections[] = {
     {"Tune", " tune sweep explain check "},      {"Look at results", " show report run "},
-    {"Share", " export import keygen trust "},   {"Hosts and fleets", " serve worker queue "},
+    {"Share", " export import keygen "},         {"Hosts and fleets", " serve worker queue "},
     {"Maintenance", " rm doctor gpus version "}, {"More", ""}, /* what no other section has */
 };
 

@@ -89,15 +89,11 @@ static const cli_verb verbs[] = {
      "winners of a problem the one with the more trusted origin stays, then the narrower interval.\n",
      cli_import},
     {"keygen", CLI_GROUP_KEYGEN | CLI_GROUP_JSON, "make a key that signs bundles",
-     "Prints the public half, which others add with `fa-tune trust add`. The secret half stays in its\n"
-     "file, which is never overwritten.\n",
+     "A pair in minisign's format; no file is overwritten. Prints the public half, the line of\n"
+     "fa-tune/trusted/own.pub in the configuration directory (with --out FILE of FILE.pub). Bundles are\n"
+     "imported whose signer's .pub file lies in that folder, under any name. Their kernels run on this\n"
+     "machine's GPU with this user's data: trust only people whose programs you would run.\n",
      cli_keygen},
-    {"trust", CLI_GROUP_TRUST | CLI_GROUP_JSON,
-     "list, add or remove the keys whose bundles may be imported",
-     "  fa-tune trust add KEY --name NAME\n\n"
-     "The kernels of a bundle run on this machine's GPU with this user's data: add only keys of people\n"
-     "whose programs you would run. Your own key is always trusted.\n",
-     cli_trust},
     {"rm", CLI_GROUP_FORGET | FILTERS | STORED,
      "delete winners, with everything that tuning stored for them",
      "  fa-tune rm --gpu L4 --dry-run               lists what would be deleted\n"

@@ -139,8 +139,7 @@ static const cli_option_spec specs[] = {
     FLAG("--dry-run", CLI_GROUP_IMPORT | CLI_GROUP_FORGET, dry_run,
          "list what would change, and change nothing"),
     TEXT("--out", CLI_GROUP_KEYGEN, bundle.out, "FILE",
-         "file of the secret key (fa-tune/key in the configuration directory)"),
-    TEXT("--name", CLI_GROUP_TRUST, bundle.name, "NAME", "name of the key's owner"),
+         "file of the secret key (fa-tune/minisign.key in the configuration directory)"),
 
     {.kind = KIND_HEADING, .help = "Stores and templates"},
     TEXT("--store", CLI_GROUP_STORE, store, "FILE",
@@ -226,7 +225,6 @@ static const struct {
     const char *usage;
 } operands[] = {
     {CLI_GROUP_IMPORT, {"FILE"}, " FILE"},
-    {CLI_GROUP_TRUST, {"list, add or remove", "[KEY]"}, " list|add|remove [KEY]"},
     {CLI_GROUP_SHOW, {"[FILE]"}, " [FILE]"},
     {CLI_GROUP_CHECK, {NULL}, " FILE.cu"}, /* read before all options */
 };

@@ -38,7 +38,6 @@ enum {
     CLI_GROUP_EXPORT = 1 << 16,
     CLI_GROUP_IMPORT = 1 << 17,
     CLI_GROUP_KEYGEN = 1 << 18,
-    CLI_GROUP_TRUST = 1 << 19,
     CLI_GROUP_SHOW = 1 << 20,
     CLI_GROUP_SWEEP = 1 << 21, /* a grid of problems and what it may spend */
     CLI_GROUP_WORKER = 1 << 23,
@@ -85,8 +84,8 @@ typedef struct cli_options {
     const char *store, *templates, *server;
     unsigned format; /* CLI_FORMAT_… */
     const char *out; /* file; NULL: stdout */
-    struct {         /* of export, import, keygen and trust */
-        const char *out, *key, *records, *from_records, *name;
+    struct {         /* of export, import and keygen */
+        const char *out, *key, *records, *from_records;
         bool predict, no_signature, allow_unsigned;
     } bundle;
     bool dry_run;           /* of import and rm */

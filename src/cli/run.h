@@ -106,7 +106,6 @@ int cli_report(cli_run *run);
 int cli_export(cli_run *run);
 int cli_import(cli_run *run);
 int cli_keygen(cli_run *run);
-int cli_trust(cli_run *run);
 int cli_rm(cli_run *run);
 int cli_sweep(cli_run *run);
 int cli_worker(cli_run *run);

@@ -22,24 +22,14 @@ fa_origin fa_bundle_origin(fa_origin there)
 }
 
 /* ---- the whole file -------------------------------------------------------------------------*/
-/* Whether the signer is trusted, and by which name. */
-static int look_up_signer(fa_bundle_info *info, fa_diag *diag)
-{
-    unsigned char key[FA_KEY_BYTES];
-    if (!info->is_signed || !fa_key_parse(info->key, key))
-        return 0;
-    int rc = fa_keys_trusted(key, info->name, diag);
-    info->trusted = rc == 0;
-    return rc == FA_ENOTFOUND ? 0 : rc;
-}
-
 static int check_signer(const fa_bundle_info *info, const fa_import_options *options, fa_diag *diag)
 {
     if (info->is_signed && !info->trusted)
         return fa_fail(diag, FA_EUNTRUSTED,
-                       "bundle %s is signed by a key that is not trusted here: %s. Its kernels "
-                       "would run on your GPU: if you know whose key it is, `fa-tune trust add %s`",
-                       options->file, info->key, info->key);
+                       "bundle %s is signed by a key that is not trusted here: key ID %s. Its "
+                       "kernels would run on your GPU: if you know whose key it is, copy its .pub "
+                       "file into ~/.config/fa-tune/trusted",
+                       options->file, info->key);
     if (!info->is_signed && !options->allow_unsigned)
         return fa_fail(diag, FA_EUNTRUSTED,
                        "bundle %s is not signed: have it exported with a key, or import it with "
@@ -56,8 +46,7 @@ int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_
     if (rc != 0)
         return rc;
     *ret_info = *fa_bundle_get_info(bundle);
-    rc = look_up_signer(ret_info, diag);
-    if (rc == 0 && trusted != NULL)
+    if (trusted != NULL)
         rc = check_signer(ret_info, trusted, diag);
     if (rc == 0)
         rc = fa_bundle_read(bundle, diag);

@@ -120,7 +120,7 @@ static int export_one(void *context, fa_store *store, const fa_winner_record *st
 int fa_bundle_finish(fa_store *part, const fa_export_options *options, fa_bundle_info *ret_info,
                      fa_diag *diag)
 {
-    fa_sign_secret secret;
+    fa_secret_key secret;
     int rc = options->no_signature ? 0 : fa_keys_secret(options->key, &secret, diag);
     if (rc == 0)
         rc = fa_bundle_write(part, options->file, options->no_signature ? NULL : &secret, ret_info,
@@ -136,8 +136,13 @@ int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag)
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_export_options)");
     /* A missing key is reported before any work is done. */
-    fa_sign_secret secret;
+    fa_secret_key secret;
+    char signature[FA_STORE_PATH_MAX];
     int rc = fa_output_check(options->file, diag);
+    if (rc == 0)
+        rc = fa_bundle_signature_path(options->file, signature, diag);
+    if (rc == 0)
+        rc = fa_output_check(signature, diag);
     if (rc == 0 && !options->no_signature)
         rc = fa_keys_secret(options->key, &secret, diag);
     explicit_bzero(&secret, sizeof secret);
@@ -278,10 +283,10 @@ static int take_one(void *context, const fa_winner_record *winner, const fa_cubi
     here.evidence = winner->evidence != NULL ? strdup(winner->evidence) : NULL;
     rc = winner->evidence != NULL && here.evidence == NULL
              ? fa_fail(diag, FA_ENOMEM, "out of memory for an import")
-             : fa_bundle_adopt(&here, info->is_signed ? info->key : "unsigned", diag);
+             : fa_bundle_adopt(&here, info->trusted ? info->key : "unsigned", diag);
     /* The proof of an imported winner is believed if its signer is trusted and the store has the very bytes that were
      * proved; the store keeps the bytes that it has. Other winners are proved here before their first launch. */
-    if (!info->is_signed || importing->other_bytes)
+    if (!info->trusted || importing->other_bytes)
         here.driver_version = 0;
     if (rc == 0)
         rc = settle(importing, arrival, &here, &described, diag);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Bundles. 'R' and a file; 'P' and changes to a file that is right, whose hash is made right again afterwards: without
- * that nothing would come past it.
+ * that nothing would come past it; 'S' and the text of a signature or a key.
  */
 #include "fuzz.h"
 
@@ -104,6 +104,30 @@ static void read_file(const uint8_t *bytes, size_t size)
     fa_bundle_close(&bundle);
 }
 
+static void parse(const uint8_t *bytes, size_t size)
+{
+    fa_public_key public;
+    fa_secret_key secret;
+    fa_signature signature;
+    for (int parser = 0; parser < 4; parser++) {
+        char *text = strndup((const char *)bytes, size);
+        FUZZ_CHECK(text != NULL);
+        if (parser == 0)
+            fuzz_taken += fa_is_key(text);
+        else if (parser == 1)
+            fuzz_taken += fa_public_parse(text, &public);
+        else if (parser == 2)
+            fuzz_taken += fa_secret_parse(text, &secret);
+        else if (fa_signature_parse(text, &signature)) {
+            fuzz_taken++;
+            memcpy(public.algorithm, "Ed", 2);
+            memset(public.key, 9, sizeof public.key);
+            FUZZ_CHECK(!fa_signature_holds(&signature, &public, bytes, size));
+        }
+        free(text);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (right_size == 0)
@@ -118,6 +142,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         mend(copy, right_size);
         read_file(copy, right_size);
         free(copy);
+    } else if (size > 0 && data[0] == 'S') {
+        parse(data + 1, size - 1);
     }
     return 0;
 }
