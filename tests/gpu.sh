@@ -331,11 +331,6 @@ serve() {
 
     kill "$daemon" && wait "$daemon"; verdict "the daemon stops well" $?
     daemon=
-
-    echo "== two processes tune through one daemon, and one alone"
-    python3 tests/bench/serve_two.py "$bundle" --out "$out/serve_two.jsonl" | tee "$work/two.txt"
-    verdict "two through one daemon" "${PIPESTATUS[0]}"
-    note "$(tail -n 1 "$work/two.txt")"
     finish
 }
 

@@ -40,8 +40,8 @@ for program in $programs; do
 done
 cp build-gpu/tests/bench_serve gpu-bundle/tests/
 cp build-gpu/tests/fake/libcuda.so.1 gpu-bundle/fake/
-# libcurl and libpq are opened at run time, by who names a server.
-for library in libcurl.so.4 libpq.so.5; do
+# libpq is opened at run time, where a fleet's database is named.
+for library in libpq.so.5; do
     found=$(ldconfig -p | awk -v name="$library" '$1 == name {print $NF; exit}')
     if [ -n "$found" ]; then
         cp -L "$found" gpu-bundle/

@@ -122,17 +122,5 @@ def check_response(method, path, status, headers, data):
 
 
 def check_event(name, data):
-    """A server-sent event of a job."""
-    schemas = DOCUMENT["components"]["schemas"]
-    if name == "done":
-        check(data, schemas["Kernel"] if "answer" in data else
-              {"type": "object", "required": ["sweep"], "properties": {"sweep": schemas["Sweep"]}}, name)
-    elif name in ("failed", "canceled"):
-        check(data, schemas["Error"], name)
-    elif name == "state":
-        check(data, schemas["State"], name)
-    elif name == "item" or "event" in data:
-        check(data, schemas["SweepEvent"], name)
-    else:
-        need(name == "progress", name, "the event is not described")
-        check(data, schemas["Progress"], name)
+    """A server-sent event of a tune."""
+    check(data, DOCUMENT["components"]["schemas"][{"progress": "Progress", "done": "Kernel", "failed": "Error"}[name]], name)

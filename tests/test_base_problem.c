@@ -520,28 +520,6 @@ static void an_operation_of_a_known_name_differs_in_words_alone(void)
     CHECK(again == first);
 }
 
-/* As a worker learns it, with every message. */
-static void an_operation_that_is_not_trusted_is_known_once(void)
-{
-    static const char text[] =
-        "{\"name\":\"sent\",\"title\":\"sent\",\"specification\":\"%s\","
-        "\"untrusted\":true,\"fields\":[{\"name\":\"n\",\"kind\":\"integer\"}]}";
-    static const char *const hash[] = {"abc0", "abc1", "abc0", "abc1"};
-    const fa_operation *is[4] = {NULL};
-    fa_diag diag;
-    for (int i = 0; i < 4; i++) {
-        fa_buf one = {0};
-        fa_buf_append(&one, text, sizeof text - 1);
-        replace(&one, "%s", hash[i]);
-        CHECK_OK(fa_operation_register(one.data, one.size, "test", &is[i], &diag), diag);
-        fa_buf_free(&one);
-    }
-    CHECK(is[0] != is[1] && is[2] == is[0] && is[3] == is[1]);
-    CHECK_INT(fa_operation_find("sent", &is[0], &diag), FA_ENOTSUP);
-    CHECK_HAS(diag.text, "operation \"sent\" is not known: use ");
-    CHECK(strstr(diag.text, ", sent") == NULL && strstr(diag.text, "or sent") == NULL);
-}
-
 /* Attention with a band, as another operation: the row is all that is added. */
 static void one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are(void)
 {
@@ -821,7 +799,6 @@ int main(void)
     TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
     TEST(what_kernels_read_tells_whether_tensor_cores_are_a_ceiling);
     TEST(an_operation_of_a_known_name_differs_in_words_alone);
-    TEST(an_operation_that_is_not_trusted_is_known_once);
     TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways);
     TEST(one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are);
     TEST(built_in_documents_are_what_their_files_say_and_can_be_read);

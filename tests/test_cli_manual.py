@@ -105,7 +105,7 @@ def check_completions(shell):
         if shell == "zsh":  # offers what stands behind the comma
             offered = [word.rpartition(",")[2] for word in offered]
         tap.equal((words, found), (words, offered))
-    tap.has(maximum, "--max-jobs")
+    tap.has(maximum, "--max-tunes")
 
 
 def bash_completes_verbs_options_and_values():

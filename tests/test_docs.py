@@ -113,7 +113,7 @@ def pkg_config_requires_nothing_that_is_opened_at_run_time():
     with open(os.path.join(BUILD, "meson-private", "fa-tune.pc"), encoding="utf-8") as file:
         told = file.read()
     tap.has(told, "Libs: -L${libdir} -lfa_tune\n")
-    for name in ("libcurl", "libpq", "cuda", "nvrtc"):
+    for name in ("libpq", "cuda", "nvrtc"):
         tap.lacks(told, name)
 
 
@@ -124,7 +124,7 @@ def the_quick_suite_that_dev_names_has_a_test_of_every_floor_and_no_long_one():
         suites = {test["name"]: test["suite"][0].rpartition(":")[2] for test in json.load(file)}
     tap.equal(set(suites.values()), {"quick", "short", "long"})
     quick = {name for name, of in suites.items() if of == "quick"}
-    for floor in ("base", "gpu", "db", "tuner", "worker", "engine", "cli", "serve"):
+    for floor in ("base", "gpu", "db", "tuner", "engine", "cli", "serve"):
         assert any(name.startswith("test_" + floor) for name in quick), "no quick test of " + floor
     assert "test_walks" in suites and "test_walks" not in quick
 

@@ -8,6 +8,7 @@
 #include "buf.h"
 #include "driver.h"
 #include "hash.h"
+#include "http_call.h"
 #include "session.h"
 #include "remote.h"
 
@@ -67,13 +68,13 @@ static void *serve_client(void *context)
     struct client *c = context;
     char request[8192];
     while (read_request(c->fd, request, sizeof request)) {
-        if (strncmp(request, "GET /v1/cubins/", 15) == 0) {
+        if (strncmp(request, "GET /v1/cubins/", 15) == 0) { /* the reply ends with the connection */
             char head[80];
             snprintf(head, sizeof head, "HTTP/1.1 200 X\r\nContent-Length: %zu\r\n\r\n",
                      c->server->cubin_size);
             send(c->fd, head, strlen(head), MSG_NOSIGNAL);
             send(c->fd, c->server->cubin, c->server->cubin_size, MSG_NOSIGNAL);
-            continue;
+            break;
         }
         const char *answer = c->server->answer(request);
         if (answer == NULL) {
@@ -81,8 +82,8 @@ static void *serve_client(void *context)
             answer = "HTTP/1.1 404 X\r\nContent-Length: 59\r\n\r\n"
                      "{\"error\":{\"code\":\"FA_ENOTFOUND\",\"message\":\"after all not\"}}";
         }
-        if (send(c->fd, answer, strlen(answer), MSG_NOSIGNAL) < 0)
-            break;
+        send(c->fd, answer, strlen(answer), MSG_NOSIGNAL);
+        break;
     }
     close(c->fd);
     pthread_mutex_lock(&c->server->lock);
@@ -173,44 +174,96 @@ static int count_down(void *context)
 static void a_server_that_says_nothing_is_left_in_time(void)
 {
     server s = {0};
-    fa_http *http = NULL;
+    fa_http_address address;
     fa_http_reply reply;
     fa_diag diag = {{0}};
     int left = 3;
     CHECK(start(&s, never));
-    CHECK_OK(fa_http_make(s.address, NULL, &http, &diag), diag);
-    CHECK_TEXT(fa_http_address(http), s.address);
-    fa_http_call call = {.method = "GET", .path = "/", .limit = 100, .whole_ms = 150};
-    CHECK_INT(fa_http_do(http, &call, &reply, &diag), FA_ETIMEOUT);
-    CHECK_HAS(diag.text, "does not answer");
-    call.whole_ms = 0;
-    call.quiet_ms = 150;
-    CHECK_INT(fa_http_do(http, &call, &reply, &diag), FA_ETIMEOUT);
-    call.quiet_ms = 0;
+    CHECK_OK(fa_http_parse(s.path, &address, &diag), diag);
+    CHECK_TEXT(address.shown, s.address);
+    fa_http_call call = {.method = "GET", .target = "/", .limit = 100, .quiet_ms = 150};
+    CHECK_INT(fa_http_do(&address, &call, &reply, &diag), FA_ETIMEOUT);
+    CHECK_HAS(diag.text, "it says nothing");
+    call.quiet_ms = 60000;
     call.idle = count_down;
     call.context = &left;
-    CHECK_INT(fa_http_do(http, &call, &reply, &diag), FA_ECANCELED);
+    CHECK_INT(fa_http_do(&address, &call, &reply, &diag), FA_ECANCELED);
     CHECK_INT(left, 0);
-    fa_http_free(&http);
     stop(&s);
 }
 
 static void a_reply_comes_with_what_its_head_says(void)
 {
     server s = {0};
-    fa_http *http = NULL;
+    fa_http_address address;
     fa_http_reply reply;
-    fa_http_call call = {.method = "GET", .path = "/ready", .limit = 6};
+    fa_http_call call = {.method = "GET", .target = "/ready", .limit = 6, .quiet_ms = 60000};
     fa_diag diag = {{0}};
     CHECK(start(&s, ready));
-    CHECK_OK(fa_http_make(s.path, NULL, &http, &diag), diag);
-    CHECK_OK(fa_http_do(http, &call, &reply, &diag), diag);
-    CHECK_TEXT(reply.body.data, "ready\n");
+    CHECK_OK(fa_http_parse(s.address, &address, &diag), diag);
+    CHECK_OK(fa_http_do(&address, &call, &reply, &diag), diag);
+    CHECK_INT(reply.status, 200);
+    CHECK(reply.body.size == 6 && memcmp(reply.body.data, "ready\n", 6) == 0);
     CHECK_TEXT(reply.etag, "abc");
-    CHECK_INT(reply.retry_after_s, 3);
     fa_buf_free(&reply.body);
-    fa_http_free(&http);
+    call.limit = 5;
+    CHECK_INT(fa_http_do(&address, &call, &reply, &diag), FA_ECORRUPT);
     stop(&s);
+}
+
+/* ---- streams --------------------------------------------------------------------------------*/
+#define STREAM "HTTP/1.1 200 X\r\nContent-Type: text/event-stream\r\n\r\n"
+
+static const char *stream_text;
+
+static const char *stream(const char *request)
+{
+    (void)request;
+    return stream_text;
+}
+
+static void the_last_event_of_a_stream_is_the_reply(void)
+{
+    static char long_stream[200000];
+    static const struct {
+        const char *text;
+        int rc, status;
+        const char *body;
+    } cases[] = {
+        {STREAM "event: progress\ndata: {\"a\":1}\n\n:\n\nevent: done\ndata: {\"b\":2}\n\n", 0, 200,
+         "{\"b\":2}"},
+        {STREAM "event: failed\ndata: {}\n\n", 0, 422, "{}"},
+        {STREAM "event: done\ndata: {\"b\"", FA_EIO, 0, NULL}, /* cut off */
+        {STREAM "event: progress\ndata: {}\n\n", FA_EIO, 0, NULL},
+        {STREAM, FA_EIO, 0, NULL},
+        {"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{}", FA_EIO, 0, NULL},
+        {"HTTP/1.1 200 X\r\nContent-Length: 2\r\n\r\n{}", 0, 200, "{}"},
+        {"hello", FA_ECORRUPT, 0, NULL},
+        {long_stream, 0, 200,
+         "{}"}, /* longer than a reply may be: its events are dropped as they come */
+    };
+    size_t size = (size_t)snprintf(long_stream, sizeof long_stream, STREAM);
+    while (size < sizeof long_stream - 100)
+        size += (size_t)snprintf(long_stream + size, 64, "event: progress\ndata: {\"a\":1}\n\n");
+    snprintf(long_stream + size, 64, "event: done\ndata: {}\n\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        server s = {0};
+        fa_http_address address;
+        fa_http_reply reply = {0};
+        fa_http_call call = {
+            .method = "GET", .target = "/", .events = true, .limit = 1000, .quiet_ms = 60000};
+        fa_diag diag = {{0}};
+        stream_text = cases[i].text;
+        CHECK(start(&s, stream));
+        CHECK_OK(fa_http_parse(s.address, &address, &diag), diag);
+        CHECK_INT(fa_http_do(&address, &call, &reply, &diag), cases[i].rc);
+        CHECK_INT(reply.status, cases[i].status);
+        if (cases[i].body != NULL)
+            CHECK(reply.body.size == strlen(cases[i].body) &&
+                  memcmp(reply.body.data, cases[i].body, reply.body.size) == 0);
+        fa_buf_free(&reply.body);
+        stop(&s);
+    }
 }
 
 static void which_server_is_asked_the_options_say_before_the_environment(void)
@@ -218,18 +271,18 @@ static void which_server_is_asked_the_options_say_before_the_environment(void)
     static const char named[] = "http://127.0.0.1:1";
     static const struct {
         const char *option, *templates, *asked;
-        bool untrusted;
-    } cases[] = {{NULL, NULL, "unix:/env", false},    {"", NULL, NULL, false},
-                 {named, NULL, named, false},         {NULL, "dir", NULL, false},
-                 {named, "dir", named, false},        {NULL, NULL, NULL, true}};
+    } cases[] = {{NULL, NULL, "unix:/env"},
+                 {"", NULL, NULL},
+                 {named, NULL, named},
+                 {NULL, "dir", NULL},
+                 {named, "dir", named}};
     setenv("FA_TUNE_SERVER", "/env", 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fa_options options = {.server = cases[i].option, .templates = cases[i].templates,
-                              .untrusted_templates = cases[i].untrusted};
+        fa_options options = {.server = cases[i].option, .templates = cases[i].templates};
         fa_remote *remote = NULL;
         fa_diag diag = {{0}};
         CHECK_OK(fa_remote_make(&options, &remote, &diag), diag);
-        CHECK_TEXT(remote != NULL ? fa_http_address(remote->http) : "none",
+        CHECK_TEXT(remote != NULL ? fa_remote_address(remote) : "none",
                    cases[i].asked != NULL ? cases[i].asked : "none");
         fa_remote_free(&remote);
     }
@@ -316,7 +369,7 @@ static void neither_hits_nor_other_requests_wait_for_a_slow_server(void)
 }
 
 /* ---- a service without a GPU ------------------------------------------------------------------*/
-static char prediction[FA_REMOTE_REPLY_MAX];
+static char prediction[2 * FA_ANSWER_TEXT_MAX];
 
 static const char *predict(const char *request)
 {
@@ -392,6 +445,7 @@ int main(void)
 {
     TEST(a_server_that_says_nothing_is_left_in_time);
     TEST(a_reply_comes_with_what_its_head_says);
+    TEST(the_last_event_of_a_stream_is_the_reply);
     TEST(which_server_is_asked_the_options_say_before_the_environment);
     TEST(what_a_service_predicts_is_launched_when_it_has_passed_its_proof);
     TEST(neither_hits_nor_other_requests_wait_for_a_slow_server);

@@ -10,6 +10,7 @@
 #include "problem.h"
 #include "search.h"
 #include "trial.h"
+#include "wire.h"
 
 #include <locale.h>
 #include <stdint.h>
@@ -179,69 +180,11 @@ static void random_answer(fa_answer *a)
     a->in_fleet = below(2);
 }
 
-static void random_progress(fa_progress *p, fa_trial *trial, fa_trial *best)
-{
-    memset(p, 0, sizeof *p);
-    p->kind = (fa_event_kind)below(3);
-    p->stage = (fa_stage)below(4);
-    int32_t *counts[] = {&p->space,           &p->in_budget, &p->compiled, &p->clean,
-                         &p->proved,          &p->measured,  &p->failed,   &p->resumed,
-                         &p->compile_workers, &p->reused,    &p->ended};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        *counts[i] = count();
-    p->elapsed_s = real();
-    p->left_s = maybe() ? real() : -1;
-    p->default_us = maybe() ? real() : 0;
-    if (maybe()) {
-        random_trial(trial);
-        p->trial = trial;
-    }
-    if (maybe()) {
-        random_trial(best);
-        p->best = best;
-    }
-}
-
-static void random_spent(fa_sweep_spent *spent)
-{
-    *spent = (fa_sweep_spent){.seconds = real(),
-                              .cost = maybe() ? real() : 0,
-                              .trials = (int64_t)(bits() >> 11),
-                              .compiled = (int64_t)(bits() >> 11),
-                              .reused = (int64_t)(bits() >> 11)};
-}
-
-static void random_sweep(fa_sweep *s)
-{
-    memset(s, 0, sizeof *s);
-    text(s->key, sizeof s->key);
-    text(s->plan, sizeof s->plan);
-    s->state = (fa_sweep_state)below(4);
-    s->budget.seconds = maybe() ? real() : 0;
-    s->budget.trials = maybe() ? count() : 0;
-    s->budget.cost = maybe() ? real() : 0;
-    s->budget.price = maybe() ? real() : 0;
-    random_spent(&s->spent);
-    s->items = 1 + below(FA_SWEEP_ITEMS_MAX);
-    s->done = below(s->items);
-    s->failed = below(s->items - s->done);
-    s->created = (int64_t)(bits() >> 25);
-    s->updated = (int64_t)(bits() >> 25);
-}
-
 /* ---- the texts ------------------------------------------------------------------------------*/
-/* Room for a value of every kind of text; pointers of an event and of a progress point into the same room. */
+/* Room for a value of every kind of text. */
 struct value {
     fa_ask ask;
     fa_answer answer;
-    fa_progress progress;
-    fa_trial trial, best;
-    fa_sweep sweep;
-    fa_sweep_progress event;
-    fa_sweep_parts parts;
-    fa_sweep_request request;
-    fa_sweep_item item, *items; /* `items` is what a reader has allocated */
-    char plan[512];
     int code;
     fa_diag message;
 };
@@ -294,100 +237,8 @@ static int write_answer(const struct value *v, char **ret)
 static int read_answer(const char *json, size_t size, struct value *v, fa_diag *diag)
 {
     v->answer.size = sizeof v->answer;
-    return fa_answer_read(json, size, &v->answer, diag);
-}
-
-static void make_progress(struct value *v)
-{
-    random_progress(&v->progress, &v->trial, &v->best);
-}
-
-static int write_progress(const struct value *v, char **ret)
-{
-    return fa_progress_write(&v->progress, ret, NULL);
-}
-
-static int read_progress(const char *json, size_t size, struct value *v, fa_diag *diag)
-{
-    return fa_progress_read(json, size, &v->progress, &v->trial, &v->best, diag);
-}
-
-static void make_sweep(struct value *v)
-{
-    random_sweep(&v->sweep);
-}
-
-static int write_sweep(const struct value *v, char **ret)
-{
-    return fa_sweep_write(&v->sweep, ret, NULL);
-}
-
-static int read_sweep(const char *json, size_t size, struct value *v, fa_diag *diag)
-{
-    return fa_sweep_read(json, size, &v->sweep, diag);
-}
-
-static void make_event(struct value *v)
-{
-    fa_sweep_parts *parts = &v->parts;
-    random_sweep(&parts->sweep);
-    parts->item.problem = random_problem();
-    text(parts->item.gpu, sizeof parts->item.gpu);
-    text(parts->item.reason, sizeof parts->item.reason);
-    parts->item.state = (fa_item_state)below(4);
-    parts->item.attempts = count();
-    random_spent(&parts->item.spent);
-    random_progress(&parts->tune, &parts->trial, &parts->best);
-    random_answer(&parts->answer);
-    parts->answer.size = sizeof parts->answer;
-    v->event = (fa_sweep_progress){.event = (fa_sweep_event)below(4),
-                                   .sweep = &parts->sweep,
-                                   .index = below(parts->sweep.items),
-                                   .item = &parts->item,
-                                   .tune = maybe() ? &parts->tune : NULL,
-                                   .answer = maybe() ? &parts->answer : NULL,
-                                   .elapsed_s = real(),
-                                   .left_s = maybe() ? real() : -1};
-}
-
-static int write_event(const struct value *v, char **ret)
-{
-    return fa_sweep_event_write(&v->event, ret, NULL);
-}
-
-static int read_event(const char *json, size_t size, struct value *v, fa_diag *diag)
-{
-    return fa_sweep_event_read(json, size, &v->event, &v->parts, diag);
-}
-
-static void make_request(struct value *v)
-{
-    v->item.problem = random_problem();
-    text(v->item.gpu, sizeof v->item.gpu);
-    v->request = (fa_sweep_request){
-        .size = sizeof v->request,
-        .items = &v->item,
-        .count = 1,
-        .plan = "a \"plan\"",
-        .effort = (fa_effort)(1 + below(3)),
-        .again = below(2),
-        .restart = below(2),
-        .exact = below(2),
-        .ordinal = below(1024),
-        .strategy = random_strategy(),
-        .evaluations = below(20001),
-        .seconds_each = below(1 << 20) / 8.0,
-        .budget = {.seconds = real(), .trials = 1 + count(), .cost = 1.0 / 3, .price = real()}};
-}
-
-static int write_request(const struct value *v, char **ret)
-{
-    return fa_sweep_ask_write(&v->request, ret, NULL);
-}
-
-static int read_request(const char *json, size_t size, struct value *v, fa_diag *diag)
-{
-    return fa_sweep_ask_read(json, size, &v->request, &v->items, v->plan, diag);
+    return fa_wire_read(json, size, FA_ANSWER_TEXT_MAX, "answer", fa_wire_read_answer, &v->answer,
+                        diag);
 }
 
 static void make_failure(struct value *v)
@@ -410,18 +261,9 @@ static const char *const none[] = {NULL};
 static const char *const answer_optional[] = {"speedup_over_default", "tflops",  "strategy",
                                               "space_estimated",      "undated", NULL};
 static const char *const ask_optional[] = {
-    "operation",     "gpu",        "uuid",     "ordinal",     "effort",       "again",    "exact",
-    "first_contact", "timeout_ms", "dtype",    "causal",      "layout",       "heads_kv", "seq_k",
-    "lse",           "unaligned",  "plan",     "restart",     "budget",       "seconds",  "trials",
-    "cost",          "price",      "strategy", "evaluations", "seconds_each", NULL};
-static const char *const progress_optional[] = {"ended", NULL};
-static const char *const sweep_optional[] = {"left", NULL};
-static const char *const event_optional[] = {"operation", "strategy",  "space_estimated",
-                                             "undated",   "ended",     "speedup_over_default",
-                                             "tflops",    "left",      "tune",
-                                             "answer",    "dtype",     "causal",
-                                             "layout",    "heads_kv",  "seq_k",
-                                             "lse",       "unaligned", NULL};
+    "operation",     "gpu",        "uuid",    "ordinal",  "effort",      "again",    "exact",
+    "first_contact", "timeout_ms", "dtype",   "causal",   "layout",      "heads_kv", "seq_k",
+    "lse",           "unaligned",  "seconds", "strategy", "evaluations", NULL};
 /* A kind of text, and the keys that may be absent or, derived from others, anything. */
 static const struct kind {
     const char *name;
@@ -432,10 +274,6 @@ static const struct kind {
 } kinds[] = {
     {"ask", make_ask, write_ask, read_ask, ask_optional},
     {"answer", make_answer, write_answer, read_answer, answer_optional},
-    {"progress", make_progress, write_progress, read_progress, progress_optional},
-    {"sweep", make_sweep, write_sweep, read_sweep, sweep_optional},
-    {"event", make_event, write_event, read_event, event_optional},
-    {"sweep ask", make_request, write_request, read_request, ask_optional},
     {"failure", make_failure, write_failure, read_failure, none},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -458,44 +296,12 @@ static bool same_answer(const fa_answer *a, fa_answer *b)
            same_problem(&a->from_problem, &b->from_problem) && memcmp(a, b, sizeof *a) == 0;
 }
 
-static bool same_progress(const fa_progress *a, fa_progress *b)
-{
-    if ((a->trial == NULL) != (b->trial == NULL) || (a->best == NULL) != (b->best == NULL))
-        return false;
-    bool same = (a->trial == NULL || memcmp(a->trial, b->trial, sizeof *a->trial) == 0) &&
-                (a->best == NULL || memcmp(a->best, b->best, sizeof *a->best) == 0);
-    b->trial = a->trial;
-    b->best = a->best;
-    return same && memcmp(a, b, sizeof *a) == 0;
-}
-
 /* `b` was read from what was written of `a`. */
 static bool same_value(const struct value *a, struct value *b)
 {
-    bool same = same_problem(&a->ask.problem, &b->ask.problem) && SAME(ask) &&
-                (a->answer.size == 0 || same_answer(&a->answer, &b->answer)) &&
-                same_progress(&a->progress, &b->progress) && SAME(sweep) && a->code == b->code &&
-                strcmp(a->message.text, b->message.text) == 0;
-    if (a->event.sweep != NULL) {
-        same = same && same_problem(&a->parts.item.problem, &b->parts.item.problem) &&
-               SAME(parts.sweep) && SAME(parts.item) &&
-               (a->event.tune == NULL) == (b->event.tune == NULL) &&
-               (a->event.answer == NULL) == (b->event.answer == NULL) &&
-               (a->event.tune == NULL || same_progress(&a->parts.tune, &b->parts.tune)) &&
-               (a->event.answer == NULL || same_answer(&a->parts.answer, &b->parts.answer));
-        b->event.sweep = a->event.sweep;
-        b->event.item = a->event.item;
-        b->event.tune = a->event.tune;
-        b->event.answer = a->event.answer;
-    }
-    if (a->request.items != NULL) {
-        same = same && b->request.items == b->items && b->request.plan == b->plan &&
-               strcmp(a->request.plan, b->plan) == 0 && strcmp(a->item.gpu, b->items->gpu) == 0 &&
-               fa_problem_equal(&a->item.problem, &b->items->problem);
-        b->request.items = a->request.items;
-        b->request.plan = a->request.plan;
-    }
-    return same && SAME(event) && SAME(request);
+    return same_problem(&a->ask.problem, &b->ask.problem) && SAME(ask) &&
+           (a->answer.size == 0 || same_answer(&a->answer, &b->answer)) && a->code == b->code &&
+           strcmp(a->message.text, b->message.text) == 0;
 }
 
 static void every_text_reads_back_as_it_was(void)
@@ -515,31 +321,8 @@ static void every_text_reads_back_as_it_was(void)
         if (!same)
             printf("# %s: %s\n", kind->name, json);
         CHECK(same);
-        free(back.items);
         free(json);
     }
-}
-
-static void the_largest_sweep_asked_for_reads_back_as_it_was(void)
-{
-    static struct value value, back;
-    fa_sweep_item *items = calloc(FA_SWEEP_ITEMS_MAX, sizeof *items);
-    char *json = NULL;
-    fa_diag diag = {{0}};
-    CHECK(items != NULL);
-    make_request(&value);
-    for (int i = 0; i < FA_SWEEP_ITEMS_MAX; i++)
-        items[i].problem = random_problem();
-    value.request.items = items;
-    value.request.count = FA_SWEEP_ITEMS_MAX;
-    CHECK_INT(write_request(&value, &json), 0);
-    CHECK_OK(read_request(json, strlen(json), &back, &diag), diag);
-    CHECK_INT(back.request.count, FA_SWEEP_ITEMS_MAX);
-    for (int i = 0; i < FA_SWEEP_ITEMS_MAX; i++)
-        CHECK(fa_problem_equal(&items[i].problem, &back.items[i].problem));
-    free(items);
-    free(back.items);
-    free(json);
 }
 
 static void a_failure_of_a_code_that_is_not_known_here_is_one_of_input_and_output(void)
@@ -565,7 +348,9 @@ static void a_locale_with_a_decimal_comma_changes_nothing(void)
     for (size_t i = 0; i < 3 && !set; i++)
         set = setlocale(LC_NUMERIC, names[i]) != NULL;
     int rc = set ? fa_answer_write(&answer, &json, &diag) : 0;
-    int read = set && rc == 0 ? fa_answer_read(json, strlen(json), &back, &diag) : 0;
+    int read = set && rc == 0 ? fa_wire_read(json, strlen(json), FA_ANSWER_TEXT_MAX, "answer",
+                                             fa_wire_read_answer, &back, &diag)
+                              : 0;
     setlocale(LC_NUMERIC, "C");
     if (set) {
         CHECK_OK(rc, diag);
@@ -635,7 +420,6 @@ static void texts_beyond_the_limits_are_refused_before_they_are_parsed(void)
 {
     char *huge = malloc(FA_SWEEP_ASK_TEXT_MAX + 2);
     fa_ask ask;
-    fa_answer answer = {.size = sizeof answer};
     fa_sweep_request request;
     fa_sweep_item *items;
     char plan[512];
@@ -646,8 +430,6 @@ static void texts_beyond_the_limits_are_refused_before_they_are_parsed(void)
     CHECK_HAS(diag.text, "nested deeper");
     CHECK_INT(fa_ask_read(huge, FA_ASK_TEXT_MAX + 1, &ask, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "16384 is the most");
-    CHECK_INT(fa_answer_read(huge, FA_ANSWER_TEXT_MAX + 1, &answer, &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, "is the most");
     CHECK_INT(fa_sweep_ask_read(huge, FA_SWEEP_ASK_TEXT_MAX + 1, &request, &items, plan, &diag),
               FA_EINVAL);
     CHECK_HAS(diag.text, "is the most");
@@ -663,7 +445,9 @@ static void control_bytes_and_broken_utf8_in_sentences_are_replaced_when_written
     answer.size = sizeof answer;
     strcpy(answer.why, "one\ntwo\x1b[31m \xff\xc3 \xc2\x85 \xed\xa0\x80 ok");
     CHECK_OK(fa_answer_write(&answer, &json, &diag), diag);
-    CHECK_OK(fa_answer_read(json, strlen(json), &back, &diag), diag);
+    CHECK_OK(fa_wire_read(json, strlen(json), FA_ANSWER_TEXT_MAX, "answer", fa_wire_read_answer,
+                          &back, &diag),
+             diag);
     CHECK_TEXT(back.why, "one two [31m ?? ?? ??? ok");
     free(json);
 }
@@ -672,10 +456,7 @@ static void control_bytes_and_broken_utf8_in_sentences_are_replaced_when_written
 static int read_text(const struct kind *kind, const char *json, size_t size, fa_diag *diag)
 {
     static struct value value;
-    value.items = NULL;
-    int rc = kind->read(json, size, &value, diag);
-    free(value.items);
-    return rc;
+    return kind->read(json, size, &value, diag);
 }
 
 /* A text of this kind in which every member that may be null is not. Caller frees. */
@@ -881,7 +662,6 @@ static void every_text_that_is_too_long_or_unclean_is_told(void)
 int main(void)
 {
     TEST(every_text_reads_back_as_it_was);
-    TEST(the_largest_sweep_asked_for_reads_back_as_it_was);
     TEST(a_failure_of_a_code_that_is_not_known_here_is_one_of_input_and_output);
     TEST(a_locale_with_a_decimal_comma_changes_nothing);
     TEST(an_ask_of_four_numbers_is_enough);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of a service: what it answers is the answer, and its job is followed to the end; whatever else it does
+"""Clients of a service: what it answers is the answer; whatever else it does
 ends in one note and the local way. The service is a stub that answers as a test says; test_serve_client.py has the
 real one."""
 import hashlib
@@ -13,7 +13,6 @@ import sqlite3
 import subprocess
 import tempfile
 import threading
-import time
 
 import tap
 from place import BUILD, DEADLINE, Place
@@ -21,7 +20,6 @@ from serve import wait_for
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\ninit_once\n"
 WRONG = L4 + "fault * wrong\n"  # every kernel computes nonsense: a proof would tell
-JOB = "0123456789abcdef"
 EXAMPLE = ["--seq", "128", "--batch", "1", "--heads", "2", "--causal"]  # of tune_and_launch.c
 
 
@@ -49,13 +47,6 @@ def reply(status, body=b"", **headers):
 
 def failure(status, code, message, **more):
     return reply(status, dict({"error": {"code": code, "message": message}}, **more))
-
-
-def event(name, data):
-    return ("event: %s\ndata: %s\n\n" % (name, json.dumps(data))).encode()
-
-
-STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 
 
 class Stub:
@@ -107,28 +98,26 @@ class Stub:
             threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
     def serve(self, connection):
+        """One request, whose answer ends with the connection."""
         data = b""
         try:
-            while True:
-                while b"\r\n\r\n" not in data:
-                    more = connection.recv(65536)
-                    if not more:
-                        return
-                    data += more
-                head, _, data = data.partition(b"\r\n\r\n")
-                request = Request(connection, head, b"")
-                size = int(request.headers.get("content-length", "0"))
-                while len(data) < size:
-                    data += connection.recv(65536)
-                request.body, data = data[:size], data[size:]
-                self.requests.append(request)
-                answer = self.answers(request)
-                if answer is None:
+            while b"\r\n\r\n" not in data:
+                more = connection.recv(65536)
+                if not more:
                     return
-                for at in range(0, len(answer), self.piece or len(answer)):
-                    connection.sendall(answer[at:at + (self.piece or len(answer))])
-                if b"\r\nConnection: close\r\n" in answer:
-                    return
+                data += more
+            head, _, data = data.partition(b"\r\n\r\n")
+            request = Request(connection, head, b"")
+            size = int(request.headers.get("content-length", "0"))
+            while len(data) < size:
+                data += connection.recv(65536)
+            request.body = data
+            self.requests.append(request)
+            answer = self.answers(request)
+            if answer is None:
+                return
+            for at in range(0, len(answer), self.piece or len(answer)):
+                connection.sendall(answer[at:at + (self.piece or len(answer))])
         except OSError:
             pass  # the client has hung up
         finally:
@@ -174,8 +163,6 @@ class Served:
             return reply(200, self.document(**changes))
         if request.path == "/v1/cubins/" + self.where["key"]:
             return reply(200, self.cubin, ETag='"%s"' % self.where["sha256"])
-        if request.path.startswith("/v1/winners"):
-            return reply(200, {"winners": [self.answer]})
         return failure(404, "FA_ENOTFOUND", "there is nothing here")
 
 
@@ -220,14 +207,14 @@ def a_kernel_of_the_server_is_loaded_and_launched_and_not_kept_here():
         tap.equal(place.json("show")["winners"], [])
 
 
-def a_slow_reply_comes_whole_over_a_connection_that_is_kept():
+def a_slow_reply_comes_whole():
     served = Served.get()
     with Place(script=L4) as place, Stub(served.answers, piece=64) as stub:
         place.env["FA_TUNE_SERVER"] = stub.path
         done = launch(place)
         tap.equal(done.stderr, "")
         tap.has(done.stdout, "from the service at " + stub.address)
-        tap.equal((len(stub.requests), stub.connections), (2, 1))
+        tap.equal((len(stub.requests), stub.connections), (2, 2))
 
 
 def what_a_server_may_not_say_is_noted_and_done_without():
@@ -269,7 +256,7 @@ def what_a_server_may_not_say_is_noted_and_done_without():
         (changed(cubin__key="f" * 64), "cubin: it is not the answer's"),
         (changed(cubin__sha256="x"), "cubin: "),
         (changed(cubin=None), "has no cubin"),
-        (changed(answer__gpu=gpu), "other silicon"),
+        (changed(answer__gpu=gpu), "another GPU"),
         (changed(answer__problem=other), "another problem"),
         (changed(answer__threads=4096), "cannot be launched"),
         (changed(answer__grid=[0, 1, 1]), "cannot be launched"),
@@ -284,7 +271,7 @@ def what_a_server_may_not_say_is_noted_and_done_without():
         (kernel(reply(200, b"[" * 100000)), "nested deeper"),
         (kernel(reply(200, b"\xff\xfe\x00 not JSON")), "reply: "),
         (kernel(reply(200, good[:-40])), "JSON"),
-        (kernel(reply(200)), "there is no text"),
+        (kernel(reply(200)), "JSON"),
         (kernel(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
                 % (len(good) + 1, good)), None),
         (kernel(b"SSH-2.0-OpenSSH_9.2\r\nConnection: close\r\n\r\n"), None),
@@ -307,20 +294,19 @@ def what_a_server_may_not_say_is_noted_and_done_without():
 
 def a_server_that_stumbles_once_is_asked_once_more():
     served = Served.get()
-    for status, wait in ((500, 0), (502, 0), (503, 1)):  # so many seconds later
-        count, began = [], time.monotonic()
+    for status in (500, 502, 503):
+        count = []
 
         def answers(request):
             count.append(request.path)
             if len(count) == 1:
-                return reply(status, {"error": {"code": "FA_EBUSY", "message": "too much to do"}}, Retry_After=wait)
+                return reply(status, {"error": {"code": "FA_EBUSY", "message": "too much to do"}})
             return served.answers(request)
         with Place(script=L4) as place, Stub(answers) as stub:
             place.env["FA_TUNE_SERVER"] = stub.address
             done = launch(place)
             tap.equal(done.stderr, "")
             tap.has(done.stdout, "from the service")
-            assert time.monotonic() - began >= wait
 
 
 def what_was_measured_elsewhere_or_before_is_proved_here_first():
@@ -360,27 +346,13 @@ def what_was_measured_elsewhere_or_before_is_proved_here_first():
                     tap.has(done.stdout, "origin measured-same-silicon,")
 
 
-def without_libcurl_a_note_says_what_to_install():
-    with Place(script=L4) as place, Stub(Served.get().answers) as stub:
-        local_winner(place)
-        for name in ("libcurl.so.4", "libcurl-gnutls.so.4"):  # found first, and no library
-            with open(os.path.join(place.folder, name), "wb"):
-                pass
-        place.env["LD_LIBRARY_PATH"] = place.folder
-        place.env["FA_TUNE_SERVER"] = stub.address
-        done = launch(place)
-        one_note(done.stderr, "install Debian's libcurl4")
-        tap.has(done.stdout, "found in the store")
-        tap.equal(stub.requests, [])
-
-
 def a_token_file_that_others_can_write_is_refused():
     with Place(script=L4) as place:
         token = os.path.join(place.folder, "token")
         place.env["FA_TUNE_SERVER"] = "http://127.0.0.1:1"
         place.env["FA_TUNE_TOKEN_FILE"] = token
         for content, mode, why in [("t", 0o666, "others can write"), ("two words", 0o600, "one word"),
-                                   ("", 0o600, "1 to 255"), ("x" * 300, 0o600, "1 to 255"),
+                                   ("", 0o600, "one word of 1 to 255"), ("x" * 300, 0o600, "one word of 1 to 255"),
                                    ("t\x01", 0o600, "one word")]:
             with open(token, "w", encoding="utf-8") as file:
                 file.write(content)
@@ -455,35 +427,18 @@ def a_server_that_does_not_understand_or_means_another_gpu_is_done_without():
                 tap.has(done.stdout, "found in ~/store.db")
 
 
-def winners_are_listed_by_the_server_or_by_the_store():
-    served = Served.get()
-    with Place(script=L4) as place:
-        local_winner(place)
-        with Stub(served.answers) as stub:
-            told = place.json("show", "--server", stub.address)
-            tap.equal((len(told["winners"]), told["server"]), (1, stub.address))
-            tap.equal(told["winners"][0]["answer"]["cubin_key"], served.where["key"])
-            tap.has(place.run("show", "--server", stub.path).stdout, "1 winner in unix:")
-        bad = dict(served.answer, threads="many")
-        with Stub(lambda request: reply(200, {"winners": [served.answer, bad]})) as stub:
-            done = place.run("show", "--server", stub.address)
-            one_note(done.stderr, "threads")
-            tap.has(done.stdout, "2 winners in ~/store.db")
-        done = place.run("show", "--server", "unix:" + os.path.join(place.folder, "nobody"))
-        one_note(done.stderr, "No such file")
-        # A store that is named is meant; so is a server on the command line.
-        place.env["FA_TUNE_SERVER"] = "unix:/nobody"
-        tap.equal(place.run("show", "--store", place.store).stderr, "")
-
-
 def an_address_that_is_not_understood_is_told():
     with Place(script=L4) as place:
         for address in ("ftp://here:1", "http://", "http://here", "http://here:0", "http://here:99999",
                         "http://user@here:80", "http://here:80/path", "unix:relative", "here",
                         "unix:/" + "x" * 200, "https://here:443", "http://here:80x", "http://[::1:80",
                         "http://here:-1", "http://he re:80", "http://here\r\nX: y:80"):
-            tap.has(place.run("show", "--server", address, status=2).stderr, "server \"")
-        tap.has(place.run("show", "--server", "http://[::1]:1").stderr, "cannot be used")
+            tap.has(place.run(*EXAMPLE, "--server", address, status=2).stderr, "server \"")
+        local_winner(place)
+        tap.has(place.run(*EXAMPLE, "--server", "http://[::1]:1").stderr, "cannot be used")
+        # A store that is named is meant; so is a server on the command line.
+        place.env["FA_TUNE_SERVER"] = "unix:/nobody"
+        tap.equal(place.run(*EXAMPLE, "--quiet", "--store", place.store).stderr, "")
 
 
 def verbs_that_ask_no_server_say_so():
@@ -491,13 +446,11 @@ def verbs_that_ask_no_server_say_so():
         for arguments in (["explain", "--gpu", "L4", *EXAMPLE], ["report"], ["export"], ["import", "f"],
                           ["gpus"], ["keygen"]):
             tap.has(place.run(*arguments, "--server", "/s", status=2).stderr, "--server")
-        for arguments in (["sweep", "--list"], ["sweep", "--status"],
-                          ["show", "--why", "--gpu", "L4", *EXAMPLE], ["show", "x.fab"],
+        for arguments in (["sweep", "--seq", "128"], ["show"],
                           ["--gpu", "L4", *EXAMPLE, "--templates", "t"]):
             tap.has(place.run(*arguments, "--server", "/s", status=2).stderr, "--server")
-        for asked in EXAMPLE, ["sweep", "--seq", "128"]:
-            told = place.run(*asked, "--gpu", "L4", "--server", "/s", "--memory", "1G", status=2).stderr
-            tap.has(told, "\"memory\" bounds tunes on this machine, and a service tunes in its place")
+        told = place.run(*EXAMPLE, "--gpu", "L4", "--server", "/s", "--memory", "1G", status=2).stderr
+        tap.has(told, "\"memory\" bounds tunes on this machine, and a service tunes in its place")
 
 
 def doctor_says_whether_the_server_answers():
@@ -517,107 +470,44 @@ def doctor_says_whether_the_server_answers():
         tap.equal([check for check in checks if check["name"] == "server"], [])
 
 
-# ---- jobs ------------------------------------------------------------------------------------
-def progress(measured):
-    counts = dict.fromkeys(("space", "in_budget", "compiled", "clean", "proved", "measured", "failed",
-                            "resumed", "compile_workers", "reused"), 8)
-    return dict(counts, kind="progress", stage="tune", measured=measured, elapsed_s=0.5, left_s=None,
-                trial=None, best=None, default_us=None)
-
-
-def follows(streams, **kernel):
-    """A service whose tune becomes a job; streams: what each request for its events gets."""
-    served, left = Served.get(), list(streams)
-
-    def answers(request):
-        if request.path == "/v1/kernel":
-            return failure(504, "FA_ETIMEOUT", "it takes a while", **(kernel or {"job": JOB}))
-        if request.path == "/v1/sweeps":
-            return reply(202, {"job": JOB})
-        if request.path.endswith("/events"):
-            stream = left.pop(0) if left else None
-            return None if stream is None else STREAM + stream
-        if request.method == "DELETE":
-            return reply(200, {"id": JOB})
-        return served.answers(request)
-    return answers
-
-
-def a_tune_at_the_server_is_followed_to_its_end():
+# ---- streams ---------------------------------------------------------------------------------
+def a_tune_at_the_server_is_waited_for_to_its_end():
+    """By its events, whose data a client of the library passes over."""
     served = Served.get()
-    done = event("done", served.document())
-    for streams in (
-        [event("progress", progress(1)) + done],
-        [b": still there\n\n" + done.replace(b"\n", b"\r\n")],
-        [event("progress", progress(1)), event("progress", progress(2)) + done],  # it was restarted
-        [None, done],
-        [event("of another kind", 1) + b"id: 7\nretry\n\n" + done],
-        # A value of two lines, carriage returns alone, and an event without data.
-        [done.replace(b'", "', b'",\ndata: "', 1).replace(b"\n", b"\r") + b"event: none\n\n"],
-    ):
-        for size in (0, 1):
-            with Place(script=L4) as place, Stub(follows(streams), piece=size) as stub:
-                told = place.json(*EXAMPLE, "--server", stub.address)
-                tap.equal(told["answer"]["cubin_key"], served.where["key"])
-                tap.equal(told["server"], stub.address)
-                tap.equal(len(told["ranking"]), 1)
-
-
-def a_job_that_ends_badly_ends_the_tune():
-    for name, error, status in [("failed", "FA_ENOKERNEL", 1), ("canceled", "FA_ECANCELED", 1)]:
-        stream = event(name, {"error": {"code": error, "message": "no kernel survived there"}})
-        with Place(script=L4) as place, Stub(follows([stream])) as stub:
-            done = place.run(*EXAMPLE, "--server", stub.address, status=status)
-            tap.has(done.stderr, "canceled" if name == "canceled" else "no kernel survived there")
-            tap.lacks(done.stderr, "note:")
-
-
-def a_sweep_that_somebody_cancels_at_the_server_has_failed():
-    stream = event("canceled", {"error": {"code": "FA_ECANCELED", "message": "canceled"}})
-    with Place(script=L4) as place, Stub(follows([stream])) as stub:
-        done = place.run("sweep", *EXAMPLE[:-1], "--server", stub.address, status=1)
-        tap.has(done.stderr, "fa-tune: the job was canceled at the server")
-        tap.has(done.stderr, "stopped; the same command continues")
-        tap.equal(done.stdout, "")
-
-
-def a_job_that_cannot_be_followed_is_done_here():
-    served = Served.get()
-    huge, many = b"data: " + b"x" * (1 << 19), b"data: many lines\n" * (1 << 16)
-    wrong = [event("progress", {"kind": "progress"})], [event("done", {"answer": 1})], [huge], [many], \
-        [b"data: \0\n\n"], [event("failed", {})], [event("failed", {"error": {
-            "code": "FA_EIO", "message": "a disk failed"}})], [], \
-        [event("done", served.document(answer__gpu={}))]
-    for streams in wrong:
-        with Place(script=L4) as place, Stub(follows(streams)) as stub:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+    told = b"event: progress\ndata: {}\n\n:\n\n"
+    done = b"event: done\ndata: " + json.dumps(served.document()).encode() + b"\n\n"
+    failed = b'event: failed\ndata: {"error": {"code": "FA_ENOKERNEL", "message": "none is right"}}\n\n'
+    for stream, why in ((told + done, None), (done, None), (told * 3000 + done, None), (told + failed, "none is right"),
+                        (told, "before the tune's end"), (done[:-9], "before the tune's end"), (b"", "before the tune's end")):
+        def answers(request):
+            return head + stream if request.path == "/v1/kernel" else served.answers(request)
+        with Place(script=L4) as place, Stub(answers) as stub:
             local_winner(place)
-            done = place.run(*EXAMPLE, "--server", stub.address)
-            one_note(done.stderr, "")
-            tap.has(done.stdout, "found in ~/store.db")
-    for job in ("../../healthz", "", "x" * 65, "a b", 7):
-        with Place(script=L4) as place, Stub(follows([], job=job)) as stub:
-            local_winner(place)
-            one_note(place.run(*EXAMPLE, "--server", stub.address).stderr, "job")
-            assert all(request.path in ("/v1/gpus", "/v1/kernel") for request in stub.requests)
+            done_here = place.run(*EXAMPLE, "--server", stub.address, status=1 if why == "none is right" else 0)
+            if why is None:
+                tap.equal(done_here.stderr, "")
+                tap.has(done_here.stdout, " by " + stub.address)
+                tap.equal(stub.requests[0].headers["accept"], "text/event-stream")
+            elif why == "none is right":
+                tap.has(done_here.stderr, why)
+                tap.equal(len(stub.requests), 1)
+            else:
+                one_note(done_here.stderr, why)
 
 
 tap.main([
+    a_slow_reply_comes_whole,
+    a_tune_at_the_server_is_waited_for_to_its_end,
     a_kernel_of_the_server_is_loaded_and_launched_and_not_kept_here,
-    a_slow_reply_comes_whole_over_a_connection_that_is_kept,
     what_a_server_may_not_say_is_noted_and_done_without,
     a_server_that_stumbles_once_is_asked_once_more,
     what_was_measured_elsewhere_or_before_is_proved_here_first,
-    without_libcurl_a_note_says_what_to_install,
     a_token_file_that_others_can_write_is_refused,
     a_socket_of_another_user_is_not_spoken_to,
     a_failure_that_the_server_answers_is_the_answer,
     a_server_that_does_not_understand_or_means_another_gpu_is_done_without,
-    winners_are_listed_by_the_server_or_by_the_store,
     an_address_that_is_not_understood_is_told,
     verbs_that_ask_no_server_say_so,
     doctor_says_whether_the_server_answers,
-    a_tune_at_the_server_is_followed_to_its_end,
-    a_job_that_ends_badly_ends_the_tune,
-    a_sweep_that_somebody_cancels_at_the_server_has_failed,
-    a_job_that_cannot_be_followed_is_done_here,
 ])

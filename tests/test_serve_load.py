@@ -42,7 +42,6 @@ def two_hundred_clients_of_a_cold_key_cause_one_tune():
         for thread in threads:
             thread.join()
         tap.equal(status, [200] * CLIENTS)
-        tap.equal(daemon.metric("jobs_accepted_total"), 1)
         tap.equal(len(daemon.get("/v1/winners")[1]["winners"]), 1)
         # And each config of its space was tried once.
         answer = daemon.post("/v1/kernel", ask(gpu="L4"))[1]["answer"]

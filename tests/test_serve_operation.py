@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 
-import openapi
 import tap
 from place import SOURCE, Place
 from serve import Serve
@@ -25,33 +24,18 @@ def a_place(script=L4 + TIMES):
 
 
 class served:
-    """A daemon in its place; its answers are checked against its own description from then on."""
+    """A daemon in its place."""
 
     def __init__(self, place, *flags):
-        self.place, self.daemon, self.described = place, Serve(place, *flags), openapi.DOCUMENT
+        self.place, self.daemon = place, Serve(place, *flags)
 
     def __enter__(self):
         self.place.__enter__()
-        self.daemon.__enter__()
-        openapi.DOCUMENT = self.daemon.get("/openapi.json")[1]
-        return self.daemon
+        return self.daemon.__enter__()
 
     def __exit__(self, *how):
-        openapi.DOCUMENT = self.described
         self.daemon.__exit__(*how)
         self.place.__exit__(*how)
-
-
-def its_problems_are_described_by_its_fields():
-    with served(a_place()):
-        choices = openapi.DOCUMENT["components"]["schemas"]["Problem"]["anyOf"]
-        tap.equal([choice["properties"]["operation"].get("enum") for choice in choices],
-                  [["attn_bwd"], ["attn_fwd"], ["gemm"], ["rms_norm"], ["l1_norm"], None])  # the last: specifications that clients sent
-        tap.has(json.dumps(choices[-2]), '"L1 norm"')
-        tap.equal(choices[-2]["required"], ["operation", "rows", "columns"])
-        tap.equal(choices[-2]["properties"]["columns"],
-                  {"type": "integer", "minimum": 8, "maximum": 65536, "multipleOf": 8})
-        tap.equal(choices[-2]["properties"]["dtype"], {"enum": ["fp16", "bf16"]})
 
 
 def it_is_tuned_once_and_then_answered_from_memory_with_its_cubin():
@@ -61,24 +45,13 @@ def it_is_tuned_once_and_then_answered_from_memory_with_its_cubin():
             tap.equal((status, told["answer"]["problem"]), (200, PROBLEM))
             tap.equal(told["answer"]["origin"], "measured")
         tap.equal(told["answer"]["config"]["family"], "l1_norm_rows")
-        tap.equal(daemon.metric("jobs_accepted_total"), 1)
+        tap.equal(daemon.metric("tunes_total"), 1)
         status, cubin, _ = daemon.get("/v1/cubins/" + told["cubin"]["key"], raw=True)
         tap.equal((status, len(cubin)), (200, told["cubin"]["size"]))
         tap.equal([winner["problem"] for winner in daemon.get("/v1/winners")[1]["winners"]], [PROBLEM])
         for wrong in ({"rows": 64}, {"rows": 64, "columns": 12}, {"rows": 64, "columns": 256, "seq_q": 1}):
             status, told = daemon.post("/v1/kernel", {"problem": dict(wrong, operation="l1_norm")})
             tap.equal((status, told["error"]["code"]), (400, "FA_EINVAL"))
-
-
-def a_sweep_of_it_is_a_job_that_outlives_the_daemon():
-    with served(a_place()) as daemon:
-        items = [{"problem": dict(PROBLEM, rows=rows)} for rows in (64, 128)]
-        job = daemon.post("/v1/sweeps", {"items": items})[1]["job"]
-        daemon.kill()
-        daemon.start()
-        daemon.wait_for_state(job, "done")
-        tap.equal(sorted(winner["problem"]["rows"] for winner in daemon.get("/v1/winners")[1]["winners"]),
-                  [64, 128])
 
 
 def a_client_gets_its_kernel_from_the_service():
@@ -88,7 +61,7 @@ def a_client_gets_its_kernel_from_the_service():
         del place.env["FA_TUNE_LIBCUDA"]  # no device of its own
         answer = place.json("--gpu", "L4", *ROWS)["answer"]
         tap.equal((answer["origin"], answer["problem"]), ("measured", PROBLEM))
-        tap.equal(daemon.metric("jobs_accepted_total"), 1)
+        tap.equal(daemon.metric("tunes_total"), 1)
 
 
 def gradients_are_tuned_by_the_service():
@@ -117,10 +90,7 @@ def a_kernel_of_ones_own_is_served_from_its_file():
         place.env.update(FA_TUNE_SERVER="unix:" + daemon.socket, FA_TUNE_STORE=place.store + ".own")
         found = place.json(path, "--n", "300")["answer"]
         tap.equal((found["cubin_key"], found["origin"]), (document["answer"]["cubin_key"], "measured"))
-        place.run("sweep", path, "--n", "310,320")
-        tap.equal(daemon.metric("jobs_accepted_total"), 2)
-        listed = daemon.get("/v1/winners")[1]["winners"]
-        tap.equal(sorted(one["problem"]["n"] for one in listed), [300, 310, 320])
+        tap.equal([one["problem"]["n"] for one in daemon.get("/v1/winners")[1]["winners"]], [300])
         page = daemon.get("/v1/report")[1]
         tap.has(json.dumps(page), "gather")
         with open(path, "a", encoding="utf-8") as file:
@@ -137,9 +107,7 @@ def a_kernel_of_ones_own_is_served_from_its_file():
 
 
 tap.main([
-    its_problems_are_described_by_its_fields,
     it_is_tuned_once_and_then_answered_from_memory_with_its_cubin,
-    a_sweep_of_it_is_a_job_that_outlives_the_daemon,
     a_client_gets_its_kernel_from_the_service,
     gradients_are_tuned_by_the_service,
     a_kernel_of_ones_own_is_served_from_its_file,

@@ -455,8 +455,7 @@ static void a_truncated_manifest_is_refused_at_every_length(void)
             !fixture_write(&f, "small.cu", "x", 1) ||
             fa_templates_open(f.directory, &f.templates, &diag) != 0)
             wrong++;
-        else if (fa_templates_keep_apart(f.templates, &diag) != 0 ||
-                 fa_families_load(f.templates, "attn_fwd", &list, &diag) != FA_EMANIFEST ||
+        else if (fa_families_load(f.templates, "attn_fwd", &list, &diag) != FA_EMANIFEST ||
                  strstr(diag.text, "small.json") == NULL)
             wrong++;
         fa_families_free(&list);
@@ -475,8 +474,6 @@ static void a_manifest_without_its_template_is_refused(void)
     CHECK(fixture_make(&f));
     bool wrote = fixture_write(&f, "small.json", text, strlen(text));
     int rc = fa_templates_open(f.directory, &f.templates, &diag);
-    if (rc == 0)
-        rc = fa_templates_keep_apart(f.templates, &diag);
     int loaded = rc == 0 ? fa_families_load(f.templates, "attn_fwd", &f.families, &diag) : 0;
     fixture_free(&f);
     CHECK(wrote);

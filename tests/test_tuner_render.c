@@ -26,9 +26,9 @@ static int render_parts(struct rendered *r, const manifest_parts *parts, const c
         return FA_EIO;
     int rc = fa_templates_open(r->f.directory, &r->f.templates, diag);
     if (rc == 0)
-        rc = fa_templates_keep_apart(r->f.templates, diag);
-    if (rc == 0)
         rc = fa_families_load(r->f.templates, "attn_fwd", &r->f.families, diag);
+    if (rc == 0)
+        fixture_keep_own(&r->f.families);
     if (rc == 0)
         rc = fa_space_enumerate(&(fa_task){&r->f.families, &problem_512, &gpu_l4}, &r->space, diag);
     return rc == 0 ? fa_render(r->f.templates, &(fa_task){&r->f.families, &problem_512, &gpu_l4},

@@ -148,9 +148,6 @@ static void what_a_directory_brings_of_one_operation_leaves_the_closures_of_othe
                        fa_templates_hash(builtin, attention)) == 0;
     bool own = strcmp(fa_templates_hash(f.templates, mine),
                       fa_templates_hash(f.templates, attention)) != 0;
-    CHECK_OK(fa_templates_keep_apart(f.templates, &diag), diag); /* without our manifests */
-    bool apart = strcmp(fa_templates_hash(f.templates, attention),
-                        fa_templates_hash(builtin, attention)) != 0;
     wrote = wrote && fixture_write(&f, "more.json", "{}", 2); /* of no folder: of any operation */
     fa_templates_close(&f.templates);
     rc = fa_templates_open(f.directory, &f.templates, &diag);
@@ -159,7 +156,7 @@ static void what_a_directory_brings_of_one_operation_leaves_the_closures_of_othe
     fa_templates_close(&builtin);
     fixture_free(&f);
     CHECK(wrote);
-    CHECK(same && own && apart && differs);
+    CHECK(same && own && differs);
 }
 
 /* The text of a JSON object with one member set; the caller frees it. */
@@ -268,8 +265,8 @@ static void an_operation_of_which_no_tensor_is_an_output_has_no_proof(void)
 }
 
 /* `blocks`: more values than 64, behind a comma. */
-static int read_untrusted(const char *blocks, const char *grid, int number,
-                          const fa_operation **ret_operation, fa_diag *diag)
+static int read_numbered(const char *blocks, const char *grid, int number,
+                         const fa_operation **ret_operation, fa_diag *diag)
 {
     fa_buf text = {0};
     fa_buf_printf(
@@ -280,7 +277,7 @@ static int read_untrusted(const char *blocks, const char *grid, int number,
         number, blocks, grid);
     int rc = text.data != NULL ? fa_spec_make("sent", text.data,
                                               "__global__ void set(float *y, int n) { y[0] = n; }",
-                                              true, ret_operation, diag)
+                                              ret_operation, diag)
                                : FA_ENOMEM;
     fa_buf_free(&text);
     return rc;
@@ -294,11 +291,11 @@ static void specifications_that_are_refused_leave_nothing_behind(void)
     for (; fa_operation_at(known) != NULL; known++)
         continue;
     for (int i = 1; i <= FA_OPERATIONS_MAX; i++)
-        refused += read_untrusted("", "nowhere", i, &operation, &diag) == FA_EMANIFEST;
+        refused += read_numbered("", "nowhere", i, &operation, &diag) == FA_EMANIFEST;
     CHECK_INT(refused, FA_OPERATIONS_MAX);
     CHECK_HAS(diag.text, "nowhere");
     CHECK(fa_operation_at(known) == NULL);
-    CHECK_OK(read_untrusted("", "ceil_div(n, B)", 1, &operation, &diag), diag);
+    CHECK_OK(read_numbered("", "ceil_div(n, B)", 1, &operation, &diag), diag);
     CHECK(fa_operation_at(known) == operation);
 }
 
@@ -310,30 +307,11 @@ static void fractions_of_a_domain_that_is_too_long_are_not_kept(void)
     int32_t value = 0;
     for (int i = 0; i < 5000; i++) /* more than a process keeps */
         fa_buf_printf(&many, ",%d.5", i);
-    int rc = many.data != NULL ? read_untrusted(many.data, "1", 1, &operation, &diag) : FA_ENOMEM;
+    int rc = many.data != NULL ? read_numbered(many.data, "1", 1, &operation, &diag) : FA_ENOMEM;
     fa_buf_free(&many);
     CHECK_INT(rc, FA_EMANIFEST);
     CHECK_HAS(diag.text, "tune B has 5001 values: at most 64");
     CHECK_OK(fa_value_of_number(12345.25, &value, &diag), diag);
-}
-
-/* Of specifications that are refused, too, because what is known of a value is not known of its specification. */
-static void fractions_of_clients_leave_room_for_the_process_itself(void)
-{
-    const fa_operation *operation = NULL;
-    fa_diag diag = {{0}};
-    int32_t value = 0;
-    for (int i = 0; i < 100; i++) {
-        fa_buf many = {0};
-        for (int k = 0; k < 63; k++)
-            fa_buf_printf(&many, ",%d.75", 63 * i + k);
-        CHECK(many.data != NULL);
-        CHECK_INT(read_untrusted(many.data, "nowhere", 1, &operation, &diag), FA_EMANIFEST);
-        fa_buf_free(&many);
-    }
-    CHECK_HAS(diag.text, "this process knows 2048 texts and fractions of clients already");
-    for (int i = 0; i < 1000; i++)
-        CHECK_OK(fa_value_of_number(i + 0.125, &value, &diag), diag);
 }
 
 static int open_with(const char *name, const char *bytes, size_t size, fa_diag *diag)
@@ -441,7 +419,6 @@ int main(void)
     TEST(an_operation_of_which_no_tensor_is_an_output_has_no_proof);
     TEST(specifications_that_are_refused_leave_nothing_behind);
     TEST(fractions_of_a_domain_that_is_too_long_are_not_kept);
-    TEST(fractions_of_clients_leave_room_for_the_process_itself);
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
     TEST(a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone);
     TEST(one_name_stands_for_one_file_in_all_folders);

@@ -49,9 +49,6 @@ int fa_templates_of(const char *folder, const fa_template_text *files, int count
 /* As given to fa_templates_of(), and to live as long; NULL: of other templates. */
 const fa_compiled_with *fa_templates_with(const fa_templates *templates);
 void fa_templates_close(fa_templates **templates);
-/* For a directory that is not trusted: the families are its own alone, and its own hash is theirs.
- * FA_EINVAL when it brings a file in place of a built-in one, the reference above all. */
-int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag);
 const fa_template_file *fa_templates_find(const fa_templates *templates, const char *name);
 int fa_templates_count(const fa_templates *templates);
 const fa_template_file *fa_templates_at(const fa_templates *templates, int index);

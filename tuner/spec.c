@@ -454,8 +454,6 @@ static void hash_texts(struct fa_spec_reading *r, const char *json, const char *
     fa_hash_text(&hash, source);
     fa_hash_text(&hash, answer_source != NULL ? answer_source : "");
     fa_hash_text(&hash, files);
-    if (r->untrusted)
-        fa_hash_text(&hash, "untrusted");
     fa_hash_final(&hash, r->hash);
     r->hash[SHORT_HASH] = 0;
 }
@@ -546,16 +544,12 @@ struct texts {
     const char *source; /* NULL: `text` is CUDA C++ itself, or names it */
     /* of the files that it names, with a slash at its end; NULL: it may name none */
     const char *folder;
-    bool cuda;   /* `text` is CUDA C++ with the JSON in its head */
-    bool untrusted;
+    bool cuda; /* `text` is CUDA C++ with the JSON in its head */
 };
 
 static int read_all(const struct texts *from, const fa_operation **ret_operation, fa_diag *diag)
 {
-    struct fa_spec_reading r = {.where = from->where,
-                                .untrusted = from->untrusted,
-                                .beside = from->source != NULL,
-                                .diag = diag};
+    struct fa_spec_reading r = {.where = from->where, .beside = from->source != NULL, .diag = diag};
     cJSON *json = NULL;
     char *head = from->cuda ? fa_source_head(from->text, diag) : NULL, *named = NULL,
          *answered = NULL;
@@ -580,13 +574,11 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
     if (rc != 0 || (answer[0] != 0 &&
                     (rc = read_named(&r, from->folder, answer, "answer: source", &answered)) != 0))
         goto done;
-    fa_values_untrusted(from->untrusted);
     rc = read_texts(&r, text, from->folder,
                     from->source != NULL ? from->source
                     : named != NULL      ? named
                                          : from->text,
                     answered, ret_operation);
-    fa_values_untrusted(false);
 done:
     if ((rc == FA_EMANIFEST || rc == FA_EINVAL || rc == FA_ENOTFOUND) && text != NULL &&
         diag != NULL)
@@ -635,19 +627,18 @@ int fa_spec_open(const char *path, const fa_operation **ret_operation, fa_diag *
     return rc;
 }
 
-int fa_spec_make(const char *where, const char *text, const char *source, bool untrusted,
+int fa_spec_make(const char *where, const char *text, const char *source,
                  const fa_operation **ret_operation, fa_diag *diag)
 {
     const char *name = name_of(where);
-    const bool has_folder = where != name && !untrusted;
+    const bool has_folder = where != name;
     char *folder = has_folder ? folder_of(where) : NULL;
     const struct texts from = {.where = name,
                                .name = name,
                                .text = text,
                                .source = source,
                                .folder = folder,
-                               .cuda = source == NULL,
-                               .untrusted = untrusted};
+                               .cuda = source == NULL};
     int rc = has_folder && folder == NULL ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", where)
                                           : read_all(&from, ret_operation, diag);
     free(folder);

@@ -47,7 +47,7 @@ typedef struct fa_spec {
 
 /* As fa_spec_load() and fa_spec_read() of fa_problem.h, whose arguments were checked. */
 int fa_spec_open(const char *path, const fa_operation **ret_operation, fa_diag *diag);
-int fa_spec_make(const char *where, const char *text, const char *source, bool untrusted,
+int fa_spec_make(const char *where, const char *text, const char *source,
                  const fa_operation **ret_operation, fa_diag *diag);
 
 /* The specification that the operation was made of; NULL: it is another's. */

@@ -337,8 +337,6 @@ int fa_spec_make_operation(struct fa_spec_reading *r)
     fa_json_add_text(r->operation, "name", r->name);
     fa_json_add_text(r->operation, "title", r->name);
     fa_json_add_text(r->operation, "specification", r->hash);
-    if (r->untrusted)
-        fa_json_add_bool(r->operation, "untrusted", true);
     for (int i = 0; i < 2; i++)
         if (cJSON_IsString(fa_spec_member(r->json, copied[i])))
             fa_json_add_text(r->operation, copied[i], fa_spec_text(r->json, copied[i]));

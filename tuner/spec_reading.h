@@ -26,8 +26,8 @@ struct fa_spec_reading {
     char *source;                             /* as it is compiled */
     char *answer_source;                      /* NULL: it is in the same text */
     fa_includes *includes;
-    bool untrusted, beside; /* beside: the JSON is no part of the source's file */
-    fa_diag found;          /* why nothing may be measured, see fa_spec.fault */
+    bool beside;   /* the JSON is no part of the source's file */
+    fa_diag found; /* why nothing may be measured, see fa_spec.fault */
     char hash[FA_HASH_HEX];
     cJSON *operation, *manifest;
     fa_diag *diag;

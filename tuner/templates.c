@@ -492,27 +492,6 @@ int fa_templates_of(const char *folder, const fa_template_text *files, int count
     return rc;
 }
 
-int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag)
-{
-    int kept = 0;
-    if (templates->builtin)
-        return 0;
-    for (int i = 0; i < templates->count; i++)
-        if (is_replaced(templates, i))
-            return fa_fail(diag, FA_EINVAL,
-                           "template file %s: is the name of a built-in one, which templates that "
-                           "are not trusted may not replace: take another",
-                           templates->file[i].name);
-    for (int i = 0; i < templates->count; i++) {
-        if (!templates->owned[i] && fa_template_is_manifest(templates->file[i].name))
-            continue; /* ours */
-        templates->file[kept] = templates->file[i];
-        templates->owned[kept++] = templates->owned[i];
-    }
-    templates->count = kept;
-    return hash_files(templates, diag);
-}
-
 void fa_templates_close(fa_templates **templates)
 {
     if (templates == NULL || *templates == NULL)

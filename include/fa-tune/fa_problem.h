@@ -34,10 +34,6 @@ FA_API int fa_load_operations(const char *templates, fa_diag *diag);
 FA_API int fa_spec_load(const char *path, const fa_operation **ret_operation, fa_diag *diag);
 FA_API int fa_spec_read(const char *where, const char *text, const char *source,
                         const fa_operation **ret_operation, fa_diag *diag);
-/* The same of texts that are not trusted: they name no file, whatever `where` is; nothing but fa_spec_name()'s name finds the
- * operation; and every tuner compiles its sources in the strict sandbox, as it does with fa_options.untrusted_templates. */
-FA_API int fa_spec_read_untrusted(const char *where, const char *text, const char *source,
-                                  const fa_operation **ret_operation, fa_diag *diag);
 /* "NAME@HASH": what fa_find_operation() and problems in JSON find this very specification by, whatever was read after it. */
 FA_API int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_diag *diag);
 

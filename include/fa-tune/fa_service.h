@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a service and its clients say to one another, as JSON text: the one shape of an ask, an
- * answer, a tune's progress, a sweep and a failure. Part of fa_tune.h; `fa-tune serve` and the
- * library's own client speak through these, and `fa-tune … --json` prints answers and sweeps so.
+ * What a service takes and gives, as JSON text: the one shape of an ask, an answer, a tune's progress, a
+ * sweep and a failure. Part of fa_tune.h; `fa-tune serve` speaks through these, and `fa-tune … --json` prints answers
+ * and sweeps so.
  *
  * Writers make one line of text without a line break in it, NUL-terminated, which the caller frees
  * with free(); numbers read back as the very same ones, and what is not known is null. Control bytes
  * and what is not UTF-8 in a sentence are replaced as they are written.
  *
- * Readers take text from anybody: length, depth, types, ranges, control bytes and UTF-8 are checked,
- * keys of an answer that are not known are passed over, keys of an ask that are not known are refused
- * (a misspelt one would ask for something else). FA_EINVAL says what is wrong; outputs are set on
+ * Readers take text from anybody: length, depth, types, ranges, control bytes and UTF-8 are checked, and keys
+ * that are not known are refused (a misspelt one would ask for something else). FA_EINVAL says what is wrong; outputs are set on
  * success only. null reads as 0.
  */
 #ifndef FA_SERVICE_H
@@ -23,9 +22,9 @@ extern "C" {
 #endif
 
 /* ---- the library as a client ----------------------------------------------------------------
- * With fa_options.server or FA_TUNE_SERVER fa_tune(), fa_get_best_kernel(), fa_run_sweep(),
- * fa_list_winners() and fa_answer_cubin() ask that server first; everything else is about the local
- * store. FA_TUNE_TOKEN_FILE names a file with the token for a TCP port.
+ * With fa_options.server or FA_TUNE_SERVER fa_tune(), fa_get_best_kernel() and fa_answer_cubin() ask that server
+ * first, for one kernel and its cubin; everything else is about the local store. FA_TUNE_TOKEN_FILE names a file
+ * with the token for a TCP port.
  * - What the server answers is the answer, also FA_ENOTFOUND and the like. When it is gone, cannot do
  *   its part, does not understand or says what cannot be, a note says so once, and the local store
  *   and tuner are used; it is asked again a few seconds later, or, when it was waited for
@@ -37,14 +36,14 @@ extern "C" {
  *   from a TCP port, where a token says who asks and nothing of who answers; what the templates here
  *   launch otherwise is not launched. A hit in the process never waits for a server.
  * - A request without a GPU's name is for the device here, where there is one, else for the server's.
- *   What that is to measure is measured here where the server has neither such a device nor a winner;
- *   a sweep's items without one are for the server's.
- * - A callback that cancels cancels the job there, unless somebody else waits for it. */
+ *   What that is to measure is measured here where the server has neither such a device nor a winner.
+ * - While the server tunes, progress() hears that something waits. Returning non-zero closes the connection,
+ *   and the server cancels the tune. */
 
 /* The server that is asked, or "": none is named, or it could not be used and has not answered since. */
 FA_API const char *fa_server_location(const fa_tuner *tuner);
 
-/* The longest text that a reader takes, in bytes. */
+/* The longest text of each kind, in bytes. */
 enum {
     FA_ASK_TEXT_MAX = 16384,
     FA_ANSWER_TEXT_MAX = 65536, /* also a progress, a sweep, a sweep's event and a failure */
@@ -65,24 +64,18 @@ typedef struct fa_ask {
     int32_t ordinal;
     fa_effort effort;
     bool again, exact, first_contact; /* as in fa_request */
-    int32_t timeout_ms; /* 0: the server's default */
-    char family[65];    /* of a kernel family that was sent to the server; "": the server's own */
+    int32_t timeout_ms;               /* 0: the server's default */
     /* how the space is searched and what that may spend, as in fa_request; "": the default */
     char strategy[16];
     int32_t evaluations;
     double seconds;
 } fa_ask;
 
-FA_API int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag);
 FA_API int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag);
 
 FA_API int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag);
-FA_API int fa_answer_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag);
 
-/* trial and best of *ret_progress point to the two given, or are NULL. */
 FA_API int fa_progress_write(const fa_progress *progress, char **ret_text, fa_diag *diag);
-FA_API int fa_progress_read(const char *text, size_t size, fa_progress *ret_progress,
-                            fa_trial *ret_trial, fa_trial *ret_best, fa_diag *diag);
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
 /* {"items": [{"problem": {…}, "gpu": "L4"}, …], "plan": "…", "effort": "measure", "again": false,
@@ -93,27 +86,13 @@ FA_API int fa_progress_read(const char *text, size_t size, fa_progress *ret_prog
  * and ret_request's plan points to the one given (NULL without one). */
 struct fa_sweep_request; /* fa_sweep.h's, whichever of the two comes first */
 struct fa_sweep_progress;
-FA_API int fa_sweep_ask_write(const struct fa_sweep_request *request, char **ret_text, fa_diag *diag);
 FA_API int fa_sweep_ask_read(const char *text, size_t size, struct fa_sweep_request *ret_request,
                              fa_sweep_item **ret_items, char ret_plan[512], fa_diag *diag);
 
 FA_API int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag);
-FA_API int fa_sweep_read(const char *text, size_t size, fa_sweep *ret_sweep, fa_diag *diag);
-
-/* What a sweep's event points to, when it was read. */
-typedef struct fa_sweep_parts {
-    fa_sweep sweep;
-    fa_sweep_item item;
-    fa_progress tune;
-    fa_trial trial, best;
-    fa_answer answer;
-} fa_sweep_parts;
 
 FA_API int fa_sweep_event_write(const struct fa_sweep_progress *progress, char **ret_text,
                                 fa_diag *diag);
-FA_API int fa_sweep_event_read(const char *text, size_t size,
-                               struct fa_sweep_progress *ret_progress, fa_sweep_parts *ret_parts,
-                               fa_diag *diag);
 
 /* ---- the fleet's queue ----------------------------------------------------------------------*/
 /* {"sweeps": [{(a sweep), "pending": 3, "running": 1, "expired": 0, "compiled": 2, "refused": 0, "held":
@@ -122,10 +101,8 @@ FA_API int fa_sweep_event_read(const char *text, size_t size,
 FA_API int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag);
 
 /* ---- failures -------------------------------------------------------------------------------*/
-/* {"error": {"code": "FA_ENOTFOUND", "message": "…"}}; a code that is not known reads as FA_EIO. */
+/* {"error": {"code": "FA_ENOTFOUND", "message": "…"}} */
 FA_API int fa_failure_write(int code, const char *message, char **ret_text, fa_diag *diag);
-FA_API int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_message,
-                           fa_diag *diag);
 
 #ifdef __cplusplus
 }

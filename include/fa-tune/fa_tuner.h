@@ -43,23 +43,12 @@ typedef struct fa_options {
     /* Compile workers give way to other processes: 1 to 19 as nice(1) counts, 19 to all of them. What a
      * compile waits for a CPU is not counted, up to nine times its timeout. 0: they do not. */
     int32_t compile_nice;
-    /* The templates came from somebody who is not to be trusted with this user's files. Their source
-     * is compiled in workers that can open nothing, reach nobody and start nothing (seccomp); where
-     * the kernel cannot promise that, requests that compile end as FA_ENOTSUP. Only families of that
-     * directory are tried, none of its files may have the name of a built-in one, and cubins and
-     * winners made so are shared with no other templates. What that does not do: a kernel that was compiled is proved
-     * and timed on the GPU in the measuring worker, and code on a GPU can do anything within its own
-     * CUDA context. It can hang (its time ends), fault, and spoil what else that one worker holds,
-     * the proof of its own result included; so an answer of these templates proves nothing to
-     * others. Contexts are kept apart by the driver and the GPU alone, and a caller who loads such a
-     * kernel (fa_get_best_kernel) runs it in a context of its own. */
-    bool untrusted_templates;
     /* A service that is asked before the local store and tuner: "unix:/path" or "http://host:port";
      * FA_TUNE_SERVER, but for a tuner with `templates` of its own. "": none, whatever the environment
      * says. fa_service.h says what it changes. */
     const char *server;
     /* For those who only read: no store's file is made. Where none is, an empty one that takes
-     * nothing stands for it, and a note says so where neither a service nor a fleet is named. */
+     * nothing stands for it, and a note says so where no fleet is named. */
     bool existing_store;
     /* Bytes of GPU memory that a tune's tensors and workspaces may take in all, at most FA_MEMORY_MAX; 0: half of what is free when
      * it begins. A tune that needs more is FA_ENOMEM and says how much. */

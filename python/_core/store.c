@@ -82,8 +82,7 @@ static int run(fa_tuner *tuner, const fa_sweep_request *request, PyObject *items
     struct items items = {ret_sweep, items_function};
     PyThreadState *state = session_release();
     int rc = fa_run_sweep(tuner, request, ret_sweep, diag);
-    if (rc == 0 &&
-        fa_server_location(tuner)[0] == 0) /* a service's events were about all of them */
+    if (rc == 0)
         rc = fa_list_sweep_items(tuner, ret_sweep->key, on_item, &items, diag);
     session_acquire(state);
     return rc;

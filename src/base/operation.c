@@ -321,34 +321,13 @@ static int read_optional(const cJSON *json, const char *key, const char **ret, c
 /* The keys of the document, and of the objects in its lists. */
 static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
 {
-    static const char *const all[] = {"name",
-                                      "title",
-                                      "default",
-                                      "example",
-                                      "sweep_example",
-                                      "counts",
-                                      "fields",
-                                      "products",
-                                      "shorthands",
-                                      "backward",
-                                      "models",
-                                      "model_work",
-                                      "common",
-                                      "reference",
-                                      "reference_of_features",
-                                      "tensors",
-                                      "scalars",
-                                      "tolerance",
-                                      "specification",
-                                      "parameters",
-                                      "answer",
-                                      "flops",
-                                      "flops_halved_by",
-                                      "bytes",
-                                      "untrusted",
-                                      "search",
-                                      "not_covered",
-                                      NULL};
+    static const char *const all[] = {
+        "name",        "title",      "default",         "example",       "sweep_example",
+        "counts",      "fields",     "products",        "shorthands",    "backward",
+        "models",      "model_work", "common",          "reference",     "reference_of_features",
+        "tensors",     "scalars",    "tolerance",       "specification", "parameters",
+        "answer",      "flops",      "flops_halved_by", "bytes",         "search",
+        "not_covered", NULL};
     static const struct {
         const char *list, *keys[16];
     } parts[] = {{"tensors",
@@ -586,18 +565,12 @@ static const char *specification_of(const fa_operation *operation)
         cJSON_GetObjectItemCaseSensitive(operation->document, "specification"));
 }
 
-bool fa_operation_is_untrusted(const fa_operation *operation)
-{
-    return cJSON_HasObjectItem(operation->document, "untrusted");
-}
-
-/* "@HASH" finds the specification whose hash begins so, and "" what is trusted. */
+/* "@HASH" finds the specification whose hash begins so, and "" the newest. */
 static bool is_meant(const fa_operation *operation, const char *wanted)
 {
     const char *hash = specification_of(operation);
-    return *wanted == 0 ? !fa_operation_is_untrusted(operation)
-                        : hash != NULL && wanted[1] != 0 &&
-                              strncmp(hash, wanted + 1, strlen(wanted + 1)) == 0;
+    return *wanted == 0 ||
+           (hash != NULL && wanted[1] != 0 && strncmp(hash, wanted + 1, strlen(wanted + 1)) == 0);
 }
 
 /* Index of the newest of that name; -1: there is none. */
@@ -620,8 +593,7 @@ static int find_specified(const fa_operation *operation)
     const char *hash = specification_of(operation), *its;
     for (int i = fa_operations_builtin_count, end = count_known(); hash != NULL && i < end; i++)
         if (strcmp(name_at(i), operation->name) == 0 &&
-            (its = specification_of(known_at(i))) != NULL && strcmp(its, hash) == 0 &&
-            fa_operation_is_untrusted(known_at(i)) == fa_operation_is_untrusted(operation))
+            (its = specification_of(known_at(i))) != NULL && strcmp(its, hash) == 0)
             return i;
     return -1;
 }

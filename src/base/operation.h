@@ -93,9 +93,6 @@ struct fa_operation {
  * one name it is the newest; "NAME@HASH" is the one whose text has that hash, of which some digits will do. */
 int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_diag *diag);
 
-/* Whether it is of a specification that is not trusted: found by "NAME@HASH" alone. */
-bool fa_operation_is_untrusted(const fa_operation *operation);
-
 /* The problem's operation; for a problem that names none, attention forward. Never NULL: when memory
  * ran out while that was read, it has no fields and fa_problem_check() fails. */
 const fa_operation *fa_operation_of(const fa_problem *problem);

@@ -51,7 +51,7 @@ static cJSON *problem_to_json(const fa_problem *p, bool whole)
 
 cJSON *fa_problem_to_json(const fa_problem *p)
 {
-    return problem_to_json(p, fa_operation_is_untrusted(fa_operation_of(p)));
+    return problem_to_json(p, false);
 }
 
 cJSON *fa_member_very_problem(const void *problem)

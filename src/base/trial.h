@@ -25,10 +25,6 @@ int fa_value_of_text(const char *text, int32_t *ret_value, fa_diag *diag);
 int fa_value_of_number(double number, int32_t *ret_value, fa_diag *diag);
 int fa_value_of_json(const cJSON *item, int32_t *ret_value, fa_diag *diag);
 
-/* From now on, or no longer, what this thread makes known comes from people who are not trusted. Half of the table is for
- * them at most, so that they cannot take the rest's room. */
-void fa_values_untrusted(bool begins);
-
 cJSON *fa_value_to_json(int32_t value);
 
 bool fa_value_is_text(int32_t value);

@@ -27,15 +27,6 @@ struct entry {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *entry[ENTRIES_MAX];
 static atomic_int entry_count;
-static int untrusted_count; /* of them; under the mutex */
-
-/* Of every thread from its start, as driver.c's. */
-static _Thread_local bool untrusted __attribute__((tls_model("initial-exec")));
-
-void fa_values_untrusted(bool begins)
-{
-    untrusted = begins;
-}
 
 static int find(const struct entry *wanted)
 {
@@ -53,20 +44,18 @@ static int keep(const struct entry *wanted, int32_t *ret_value, fa_diag *diag)
         pthread_mutex_lock(&mutex);
         index = find(wanted);
         int count = atomic_load_explicit(&entry_count, memory_order_relaxed);
-        const bool room = untrusted ? untrusted_count < ENTRIES_MAX / 2 : count < ENTRIES_MAX;
+        const bool room = count < ENTRIES_MAX;
         struct entry *kept = index < 0 && room ? malloc(sizeof *kept) : NULL;
         if (kept != NULL) {
-            untrusted_count += untrusted;
             *kept = *wanted;
             entry[index = count] = kept;
             atomic_store_explicit(&entry_count, count + 1, memory_order_release);
         } else if (index < 0) {
-            rc = room
-                     ? fa_fail(diag, FA_ENOMEM, "out of memory for a value")
-                     : fa_fail(diag, FA_EINVAL,
-                               "this process knows %d texts and fractions%s already: use whole "
-                               "numbers, or start it anew",
-                               untrusted ? untrusted_count : count, untrusted ? " of clients" : "");
+            rc = room ? fa_fail(diag, FA_ENOMEM, "out of memory for a value")
+                      : fa_fail(diag, FA_EINVAL,
+                                "this process knows %d texts and fractions already: use whole "
+                                "numbers, or start it anew",
+                                count);
         }
         pthread_mutex_unlock(&mutex);
     }

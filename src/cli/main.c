@@ -32,11 +32,11 @@ enum {
     STORED = CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
     ONE_PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE,
     FILTERS = CLI_GROUP_FILTER | CLI_GROUP_GPU,
-    TUNES = CLI_GROUP_EFFORT | CLI_GROUP_TUNE | CLI_GROUP_SERVER
+    TUNES = CLI_GROUP_EFFORT | CLI_GROUP_TUNE
 };
 
 static const cli_verb verbs[] = {
-    {"tune", ONE_PROBLEM | TUNES | STORED | CLI_GROUP_TOP | CLI_GROUP_SEARCH,
+    {"tune", ONE_PROBLEM | TUNES | STORED | CLI_GROUP_TOP | CLI_GROUP_SEARCH | CLI_GROUP_SERVER,
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "With the GPU in this machine it compiles the problem's whole space, and proves and times each\n"
      "kernel; without it a model ranks the configs, the best ten that fit are compiled, and the answer\n"
@@ -67,7 +67,7 @@ static const cli_verb verbs[] = {
      "  fa-tune report --out report.html     one file to open, send or print\n\n"
      "Options of a problem are filters here. Needs no GPU and changes nothing.\n",
      cli_report},
-    {"show", CLI_GROUP_SHOW | ONE_PROBLEM | STORED | CLI_GROUP_WHY | CLI_GROUP_SERVER,
+    {"show", CLI_GROUP_SHOW | ONE_PROBLEM | STORED | CLI_GROUP_WHY,
      "list the winners in the store or in a bundle; --why explains a lookup",
      "Newest first; --gpu and options of a problem are filters. With --why and a problem it lists every\n"
      "winner that could serve the problem, and why each is taken or passed over. With a FILE.fab it\n"

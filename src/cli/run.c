@@ -131,8 +131,7 @@ const char *cli_location(const fa_tuner *tuner)
 
 bool cli_asked_fleet(const fa_tuner *tuner)
 {
-    return fa_server_location(tuner)[0] == 0 &&
-           strcmp(fa_store_location(tuner), fa_store_file(tuner)) != 0;
+    return strcmp(fa_store_location(tuner), fa_store_file(tuner)) != 0;
 }
 
 void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner)

@@ -71,7 +71,7 @@ static void print_sum(const winners *w, fa_buf *out)
         cli_text_path(out, fa_store_file(tuner));
     } else {
         fa_buf_text(out, " in ");
-        cli_text_path(out, cli_location(tuner));
+        cli_text_path(out, fa_store_location(tuner));
     }
     if (w->skipped > 0)
         fa_buf_printf(out, ", %zu left out by the filters", w->skipped);
@@ -123,7 +123,7 @@ static int show_winners(cli_run *run)
         else
             print_winner(&table, answer, cli_asked_fleet(run->tuner));
     }
-    cli_json_location(run->document, run->tuner);
+    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
     cli_table_put(&table, "problem|GPU|origin|>time|made|?store|config", out);
     print_sum(&w, out);
     if (w.list.count == 0 && w.skipped > 0)

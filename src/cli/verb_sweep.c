@@ -226,7 +226,7 @@ static void print_text(const sweep_rows *rows, bool with_gpu, const fa_sweep *sw
         if (rows->row[i].item.state == FA_ITEM_FAILED)
             print_failed(&run->out, i, &rows->row[i].item);
     print_baselines(rows, &run->out);
-    print_closing(sweep, cli_location(run->tuner), &run->out);
+    print_closing(sweep, fa_store_location(run->tuner), &run->out);
 }
 
 /* ---- JSON -----------------------------------------------------------------------------------*/
@@ -301,7 +301,7 @@ static void put_result(const sweep_rows *rows, bool with_gpu, const fa_sweep *sw
     cJSON *items = fa_json_add_array(run->document, "items");
     for (int32_t i = 0; i < rows->count; i++)
         fa_json_push(items, json_row(&rows->row[i]));
-    cli_json_location(run->document, run->tuner);
+    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
 }
 
 /* ---- the request ----------------------------------------------------------------------------*/
@@ -470,8 +470,7 @@ static int run_sweep(struct sweep *s)
     cli_sweep_progress_end(&s->progress);
     if (rc != 0)
         return stopped(run, rc, &sweep);
-    if (fa_server_location(run->tuner)[0] == 0) /* else its events have told all of them */
-        rc = fa_list_sweep_items(run->tuner, sweep.key, keep_item, &s->rows, &run->diag);
+    rc = fa_list_sweep_items(run->tuner, sweep.key, keep_item, &s->rows, &run->diag);
     if (rc == 0)
         rc = fa_list_baselines(run->tuner, keep_baseline, &s->rows, &run->diag);
     if (s->rows.failed || s->rows.baselines.failed)

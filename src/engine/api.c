@@ -121,9 +121,6 @@ int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_d
     int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
-    rc = fa_sources_winners(tuner, visit, context, diag);
-    if (rc != FA_SOURCE_NONE)
-        return rc;
     struct listing listing = {tuner, visit, context, diag};
     pthread_mutex_lock(&tuner->work);
     rc = fa_listed_winners_each(tuner, list_one, &listing, diag);
@@ -244,15 +241,7 @@ int fa_spec_read(const char *where, const char *text, const char *source,
 {
     if (where == NULL || text == NULL || ret_operation == NULL)
         return fa_fail(diag, FA_EINVAL, "where, text or ret_operation is NULL");
-    return fa_spec_make(where, text, source, false, ret_operation, diag);
-}
-
-int fa_spec_read_untrusted(const char *where, const char *text, const char *source,
-                           const fa_operation **ret_operation, fa_diag *diag)
-{
-    if (where == NULL || text == NULL || ret_operation == NULL)
-        return fa_fail(diag, FA_EINVAL, "where, text or ret_operation is NULL");
-    return fa_spec_make(where, text, source, true, ret_operation, diag);
+    return fa_spec_make(where, text, source, ret_operation, diag);
 }
 
 int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_diag *diag)

@@ -21,19 +21,12 @@
 /* A few bytes of stack cost little and the clock will tell; past that a config is all spills. */
 enum { STACK_ALLOWED = 16 };
 
-/* A compiler that has seen untrusted source may have been taken over. Its cubins are found again by the
- * same templates alone, even where another template renders to equal source. */
 void fa_render_cubin_key(const fa_tuner *tuner, const fa_problem *problem,
                          const char *nvrtc_identity, fa_rendered *rendered)
 {
     const fa_templates *templates = fa_templates_for(tuner, problem);
     char options[1024];
     fa_nvrtc_options(rendered->architecture, options, sizeof options);
-    if (fa_strict_ms_for(tuner, problem) > 0) {
-        size_t size = strlen(options);
-        snprintf(options + size, sizeof options - size, " untrusted %s",
-                 fa_templates_hash(templates, NULL));
-    }
     fa_render_key(templates, rendered->source.data, options, rendered->architecture, nvrtc_identity,
                   rendered->key);
 }

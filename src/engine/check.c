@@ -142,7 +142,6 @@ static int compile_all(struct check *check, const fa_nvrtc_location *nvrtc)
                                     .worker_path = tuner->worker_path,
                                     .nvrtc = nvrtc,
                                     .templates = fa_templates_for(tuner, &check->target.problem),
-                                    .strict_ms = fa_strict_ms_for(tuner, &check->target.problem),
                                     .timeout_ms = tuner->compile_timeout_ms};
     check->loop.waits = wait;
     check->loop.context = check;

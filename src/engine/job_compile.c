@@ -542,7 +542,6 @@ static void started(void *context, bool confined)
 {
     fa_job *job = context;
     if (!confined && !job->compile.noted_open_files &&
-        fa_strict_ms_for(job->tuner, &job->target.problem) == 0 &&
         !fa_templates_is_builtin(fa_templates_for(job->tuner, &job->target.problem)))
         fa_note(job->tuner, "this kernel has no Landlock: templates can read files while they are "
                             "compiled, so use only those that you trust");
@@ -577,7 +576,6 @@ void fa_job_compile_init(fa_job *job)
                                     .worker_path = tuner->worker_path,
                                     .nvrtc = &job->nvrtc,
                                     .templates = fa_templates_for(tuner, &job->request->problem),
-                                    .strict_ms = fa_strict_ms_for(tuner, &job->request->problem),
                                     .timeout_ms = tuner->compile_timeout_ms,
                                     .nice = tuner->compile_nice};
     fa_compile_pool_init(&job->compile.pool, &setup, &events, job);

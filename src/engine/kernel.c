@@ -320,7 +320,7 @@ static int ask_sources(struct asking *asking, const fa_kernel **ret_kernel, fa_d
     int rc = FA_SOURCE_NONE;
     for (int i = 0; i < tuner->source_count && rc == FA_SOURCE_NONE; i++) {
         const fa_source_class *is = tuner->source[i]->is;
-        if (is->kernel != NULL && is->usable(tuner))
+        if (is->kernel != NULL)
             rc = ask_one(asking, is, ret_kernel, diag);
     }
     return rc;

@@ -97,10 +97,7 @@ int fa_tuner_families(fa_tuner *tuner, fa_diag *diag)
 {
     if (tuner->families.count != 0)
         return 0;
-    fa_values_untrusted(tuner->strict_ms > 0);
-    int rc = fa_families_load(tuner->templates, NULL, &tuner->families, diag);
-    fa_values_untrusted(false);
-    return rc;
+    return fa_families_load(tuner->templates, NULL, &tuner->families, diag);
 }
 
 const fa_templates *fa_templates_for(const fa_tuner *tuner, const fa_problem *problem)
@@ -113,12 +110,6 @@ const fa_family_list *fa_families_for(const fa_tuner *tuner, const fa_problem *p
 {
     const fa_spec *spec = fa_spec_of(fa_operation_of(problem));
     return spec != NULL ? &spec->families : &tuner->families;
-}
-
-int32_t fa_strict_ms_for(const fa_tuner *tuner, const fa_problem *problem)
-{
-    return fa_operation_is_untrusted(fa_operation_of(problem)) ? tuner->compile_timeout_ms
-                                                               : tuner->strict_ms;
 }
 
 void fa_tuner_pause(fa_tuner *tuner)
@@ -251,7 +242,7 @@ static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)
     }
     if (note.text[0] != 0)
         fa_note(tuner, "%s", note.text);
-    if (rc == 0 && fa_store_is_absent(tuner->store) && !fa_sources_are_elsewhere(tuner))
+    if (rc == 0 && fa_store_is_absent(tuner->store) && !fa_sources_share(tuner))
         fa_note(tuner, "there is no store at %s yet", tuner->store_path);
     return rc;
 }
@@ -282,8 +273,6 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *c
     if (tuner->memory < 0 || tuner->memory > FA_MEMORY_MAX)
         return fa_fail(diag, FA_EINVAL, "memory is %lld: use bytes, or 0 for half of what is free",
                        (long long)tuner->memory);
-    if (options->untrusted_templates)
-        tuner->strict_ms = tuner->compile_timeout_ms;
     if (options->compile_workers < 0 || options->compile_workers > FA_WORKERS_MAX)
         return fa_fail(diag, FA_EINVAL, "compile_workers is %d: use 1 to %d, or 0 for one per core",
                        options->compile_workers, FA_WORKERS_MAX);
@@ -302,8 +291,6 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *c
             return rc;
     }
     rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
-    if (rc == 0 && tuner->strict_ms > 0)
-        rc = fa_templates_keep_apart(tuner->templates, diag);
     if (rc == 0 && (rc = open_store(tuner, options->existing_store, diag)) == FA_ESTORE &&
         options->store != NULL && strcmp(options->store, tuner->store_path) == 0 &&
         is_no_place(tuner->store_path))

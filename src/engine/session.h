@@ -43,7 +43,6 @@ struct fa_tuner {
     int32_t compile_timeout_ms, trial_timeout_ms;
     int32_t compile_nice;
     int64_t memory;    /* of the GPU, for a tune; 0: half of what is free */
-    int32_t strict_ms; /* compile_timeout_ms where templates are not trusted, else 0 */
     int forks;         /* of this process, when it was opened */
     fa_templates *templates;
     fa_family_list families;
@@ -87,8 +86,6 @@ int fa_tuner_families(fa_tuner *tuner, fa_diag *diag);
 /* What the problem's kernels are made of: its specification's, or the tuner's own. */
 const fa_templates *fa_templates_for(const fa_tuner *tuner, const fa_problem *problem);
 const fa_family_list *fa_families_for(const fa_tuner *tuner, const fa_problem *problem);
-/* How long a compile of them may take in the strict sandbox, or 0: they are trusted. */
-int32_t fa_strict_ms_for(const fa_tuner *tuner, const fa_problem *problem);
 /* Around whatever takes long in a request that holds `work`: other threads use the tuner meanwhile. */
 void fa_tuner_pause(fa_tuner *tuner);
 void fa_tuner_resume(fa_tuner *tuner);

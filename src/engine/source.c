@@ -34,19 +34,6 @@ int fa_sources_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_a
     return rc;
 }
 
-int fa_sources_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
-                     fa_diag *diag)
-{
-    ASK(rc, sweep, FA_SOURCE_NONE, tuner, request, ret_sweep, diag);
-    return rc;
-}
-
-int fa_sources_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)
-{
-    ASK(rc, winners, FA_SOURCE_NONE, tuner, visit, context, diag);
-    return rc;
-}
-
 int fa_sources_answer_cubin(fa_tuner *tuner, const char *key, void **ret_bytes, size_t *ret_size,
                             fa_diag *diag)
 {
@@ -91,14 +78,6 @@ bool fa_sources_share(const fa_tuner *tuner)
         if (tuner->source[i]->is->look != NULL)
             return true;
     return false;
-}
-
-bool fa_sources_are_elsewhere(const fa_tuner *tuner)
-{
-    for (int i = 0; i < tuner->source_count; i++)
-        if (tuner->source[i]->is->tune != NULL)
-            return true;
-    return fa_sources_share(tuner);
 }
 
 bool fa_sources_look(fa_tuner *tuner, const fa_target *target)

@@ -23,16 +23,12 @@ typedef struct fa_source_class {
     /* A source that answers in this machine's place; `work` is not held. Each returns 0,
      * FA_SOURCE_NONE or the request's own failure. */
     int (*tune)(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag);
-    int (*sweep)(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
-                 fa_diag *diag);
-    int (*winners)(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
     int (*answer_cubin)(fa_tuner *tuner, const char *key, void **ret_bytes, size_t *ret_size,
                         fa_diag *diag);
     /* For a device that is here: an answer for its architecture, driver and effort, with its cubin. */
     int (*kernel)(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
                   fa_effort effort, fa_answer *ret_answer, fa_cubin_record *ret_cubin,
                   fa_diag *diag);
-    bool (*usable)(const fa_tuner *tuner);
     bool (*believed)(const fa_tuner *tuner);          /* whether its measurements are trusted */
     int (*give_up)(fa_tuner *tuner, const char *why); /* for a while; FA_SOURCE_NONE */
 
@@ -73,9 +69,6 @@ fa_source *fa_source_of(const fa_tuner *tuner, const void *id);
 /* Each asks the sources in their order until one has an answer: FA_SOURCE_NONE when none has. */
 int fa_sources_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer,
                     fa_diag *diag);
-int fa_sources_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
-                     fa_diag *diag);
-int fa_sources_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
 int fa_sources_answer_cubin(fa_tuner *tuner, const char *key, void **ret_bytes, size_t *ret_size,
                             fa_diag *diag);
 /* The same for what is beside the local store: FA_ENOTFOUND when none has it. */
@@ -86,9 +79,7 @@ int fa_sources_fetch_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *re
 /* All winners; a non-zero return of visit stops and is returned. */
 int fa_sources_each(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *visit, void *context);
 
-/* Whether any source is asked in this machine's place or shares a store with other hosts; the second. */
-bool fa_sources_are_elsewhere(const fa_tuner *tuner);
-bool fa_sources_share(const fa_tuner *tuner);
+bool fa_sources_share(const fa_tuner *tuner); /* whether one shares a store with other hosts */
 bool fa_sources_look(fa_tuner *tuner, const fa_target *target);
 /* The shared store, with the class whose store_failed is to hear of failures; NULL: none. */
 fa_store *fa_sources_store(fa_tuner *tuner, const fa_source_class **ret_class);

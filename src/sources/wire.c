@@ -150,7 +150,6 @@ static const fa_member ask_members[] = {
     ROW(again, FLAG, OPTIONAL),
     ROW(exact, FLAG, OPTIONAL),
     ROW(first_contact, FLAG, OPTIONAL),
-    ROW(family, TEXT, LEFT_OUT),
     ROW(timeout_ms, COUNT, OPTIONAL),
     ROW(strategy, TEXT, LEFT_OUT),
     ROW(evaluations, COUNT, LEFT_OUT),
@@ -182,8 +181,6 @@ int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
     int rc = fa_wire_read(text, size, FA_ASK_TEXT_MAX, where, read_ask, &ask, diag);
     if (rc != 0)
         return rc;
-    if (ask.family[0] != 0 && !fa_wire_is_hash(ask.family))
-        return fa_fail(diag, FA_EINVAL, "%s: \"family\" must be 64 lower-case hex digits", where);
     rc = check_search(ask.strategy, ask.evaluations, ask.seconds, &strategy, diag);
     if (rc != 0)
         return rc;
@@ -202,20 +199,6 @@ struct sweep_ask {
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
 static const fa_member item_members[] = {PROBLEM, ROW(gpu, TEXT, OPTIONAL), {.key = NULL}};
 #undef ROW
-
-static cJSON *write_items(const void *data)
-{
-    const struct sweep_ask *ask = data;
-    cJSON *items = cJSON_CreateArray();
-    for (int32_t i = 0; i < ask->request.count && items != NULL; i++) {
-        cJSON *item = fa_struct_to_json(item_members, &ask->request.items[i]);
-        if (!fa_json_push(items, item)) {
-            cJSON_Delete(items);
-            items = NULL;
-        }
-    }
-    return items;
-}
 
 static int read_item(const cJSON *json, fa_sweep_item *ret_item, fa_diag *diag)
 {
@@ -254,7 +237,7 @@ static const fa_member budget_members[] = {
 #define ROW(member, kind, ...) \
     FA_MEMBER(#member, kind, struct sweep_ask, request.member, __VA_ARGS__)
 static const fa_member sweep_members[] = {
-    {.key = "items", .kind = FA_MEMBER_OTHER, .write = write_items, .read = read_items},
+    {.key = "items", .kind = FA_MEMBER_OTHER, .read = read_items},
     FA_MEMBER("plan", TEXT, struct sweep_ask, plan, LEFT_OUT),
     EFFORT,
     ORDINAL,
@@ -272,25 +255,6 @@ static const fa_member sweep_members[] = {
 static int read_sweep_ask(const cJSON *json, void *ret_ask, fa_diag *diag)
 {
     return fa_struct_from_strict_json(json, sweep_members, ret_ask, where, diag);
-}
-
-int fa_sweep_ask_write(const fa_sweep_request *request, char **ret_text, fa_diag *diag)
-{
-    struct sweep_ask ask = {.items = NULL};
-    if (ret_text == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_text is NULL");
-    int rc = fa_copy_sized(&ask.request, sizeof ask.request, request,
-                           "request.size is not sizeof(fa_sweep_request)", diag);
-    if (rc != 0)
-        return rc;
-    if (ask.request.items == NULL || ask.request.count < 1 ||
-        ask.request.count > FA_SWEEP_ITEMS_MAX)
-        return fa_fail(diag, FA_EINVAL, "a sweep has 1 to %d items", FA_SWEEP_ITEMS_MAX);
-    if (ask.request.plan != NULL)
-        snprintf(ask.plan, sizeof ask.plan, "%s", ask.request.plan);
-    if (ask.request.strategy != NULL)
-        snprintf(ask.strategy, sizeof ask.strategy, "%s", ask.request.strategy);
-    return fa_wire_print(fa_struct_to_json(sweep_members, &ask), ret_text, diag);
 }
 
 int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_request *ret_request,

@@ -26,8 +26,11 @@ int fa_wire_read(const char *text, size_t size, size_t limit, const char *where,
 int fa_wire_object(const cJSON *json, const char *what, fa_diag *diag);
 bool fa_wire_is_hash(const char *text); /* 64 hexadecimal digits */
 
-/* ---- their parts (wire_answer.c) ------------------------------------------------------------*/
-fa_wire_reader fa_wire_read_answer; /* fa_answer */
-fa_wire_reader fa_wire_read_sweep;  /* fa_sweep */
+/* What the client of a service writes and reads; the other half is public. */
+int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag);
+/* A code that is not known reads as FA_EIO. */
+int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_message,
+                    fa_diag *diag);
+fa_wire_reader fa_wire_read_answer; /* fa_answer (wire_answer.c) */
 
 #endif

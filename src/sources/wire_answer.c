@@ -90,28 +90,11 @@ int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)
     return fa_wire_print(write_answer(answer), ret_text, diag);
 }
 
-int fa_answer_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag)
-{
-    fa_answer answer;
-    int rc = fa_answer_check(ret_answer, diag);
-    if (rc == 0)
-        rc = fa_wire_read(text, size, FA_ANSWER_TEXT_MAX, "answer", fa_wire_read_answer, &answer,
-                          diag);
-    if (rc == 0)
-        fa_answer_give(&answer, ret_answer);
-    return rc;
-}
-
 /* ---- progress -------------------------------------------------------------------------------*/
 static cJSON *write_trial(const void *trial)
 {
     fa_trial known = fa_trial_known(trial);
     return fa_struct_to_json(fa_trial_members, &known);
-}
-
-static int read_trial(const cJSON *json, void *ret_trial, fa_diag *diag)
-{
-    return fa_trial_from_json(json, ret_trial, diag);
 }
 
 static const char *const kinds[] = {"stage", "trial", "progress", NULL};
@@ -133,46 +116,19 @@ static const fa_member progress_members[] = {
     COUNT(reused),
     ROW(elapsed_s, REAL, UNKNOWN),
     ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
-    ROW(trial, POINTED, .rules = FA_MEMBER_NULL, .write = write_trial, .read = read_trial),
-    ROW(best, POINTED, .rules = FA_MEMBER_NULL, .write = write_trial, .read = read_trial),
+    ROW(trial, POINTED, .rules = FA_MEMBER_NULL, .write = write_trial),
+    ROW(best, POINTED, .rules = FA_MEMBER_NULL, .write = write_trial),
     ROW(default_us, REAL, UNKNOWN),
     ROW(ended, COUNT, .rules = FA_MEMBER_OPTIONAL), /* absent from earlier versions' */
     {.key = NULL},
 };
 #undef ROW
 
-/* Its trials are read where it points to. */
-static int read_progress(const cJSON *json, void *ret_progress, fa_diag *diag)
-{
-    int rc = fa_wire_object(json, "progress", diag);
-    return rc != 0 ? rc
-                   : fa_struct_from_json(json, progress_members, ret_progress, "progress", diag);
-}
-
 int fa_progress_write(const fa_progress *progress, char **ret_text, fa_diag *diag)
 {
     if (progress == NULL || ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "progress or ret_text is NULL");
     return fa_wire_print(fa_struct_to_json(progress_members, progress), ret_text, diag);
-}
-
-int fa_progress_read(const char *text, size_t size, fa_progress *ret_progress, fa_trial *ret_trial,
-                     fa_trial *ret_best, fa_diag *diag)
-{
-    fa_trial trial, best;
-    fa_progress progress = {.trial = &trial, .best = &best};
-    if (ret_progress == NULL || ret_trial == NULL || ret_best == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_progress, ret_trial or ret_best is NULL");
-    int rc =
-        fa_wire_read(text, size, FA_ANSWER_TEXT_MAX, "progress", read_progress, &progress, diag);
-    if (rc != 0)
-        return rc;
-    if (progress.trial != NULL)
-        progress.trial = memcpy(ret_trial, &trial, sizeof trial);
-    if (progress.best != NULL)
-        progress.best = memcpy(ret_best, &best, sizeof best);
-    *ret_progress = progress;
-    return 0;
 }
 
 #define LATEST ((int64_t)1 << 40) /* of Unix times */
@@ -214,12 +170,6 @@ static cJSON *write_left(const void *data)
     return left;
 }
 
-static int pass_over(const cJSON *json, void *data, fa_diag *diag)
-{
-    (void)json, (void)data, (void)diag;
-    return 0;
-}
-
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep, member, __VA_ARGS__)
 static const fa_member sweep_members[] = {
     ROW(key, TEXT),
@@ -230,7 +180,7 @@ static const fa_member sweep_members[] = {
     COUNT(failed),
     ROW(budget, STRUCT, .members = budget_members),
     ROW(spent, STRUCT, .members = spent_members),
-    {.key = "left", .kind = FA_MEMBER_OTHER, .write = write_left, .read = pass_over},
+    {.key = "left", .kind = FA_MEMBER_OTHER, .write = write_left},
     ROW(created, COUNT64, .most = LATEST),
     ROW(updated, COUNT64, .most = LATEST),
     {.key = NULL},
@@ -244,35 +194,11 @@ int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag)
     return fa_wire_print(fa_struct_to_json(sweep_members, sweep), ret_text, diag);
 }
 
-int fa_wire_read_sweep(const cJSON *json, void *ret_sweep, fa_diag *diag)
-{
-    fa_sweep sweep = {0};
-    int rc;
-    if ((rc = fa_wire_object(json, "sweep", diag)) != 0 ||
-        (rc = fa_struct_from_json(json, sweep_members, &sweep, "sweep", diag)) != 0)
-        return rc;
-    if ((int64_t)sweep.done + sweep.failed > sweep.items)
-        return fa_fail(diag, FA_EINVAL, "sweep: more items have ended than there are");
-    memcpy(ret_sweep, &sweep, sizeof sweep);
-    return 0;
-}
-
-int fa_sweep_read(const char *text, size_t size, fa_sweep *ret_sweep, fa_diag *diag)
-{
-    return ret_sweep == NULL ? fa_fail(diag, FA_EINVAL, "ret_sweep is NULL")
-                             : fa_wire_read(text, size, FA_ANSWER_TEXT_MAX, "sweep",
-                                            fa_wire_read_sweep, ret_sweep, diag);
-}
-
 /* ---- a sweep's events ----------------------------------------------------------------------*/
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
 static const fa_member item_members[] = {
-    PROBLEM(problem, fa_member_read_problem),
-    ROW(gpu, TEXT),
-    ROW(state, CHOICE, .names = fa_item_state_names),
-    COUNT(attempts),
-    ROW(reason, TEXT),
-    ROW(spent, STRUCT, .members = spent_members),
+    PROBLEM(problem, NULL), ROW(gpu, TEXT),    ROW(state, CHOICE, .names = fa_item_state_names),
+    COUNT(attempts),        ROW(reason, TEXT), ROW(spent, STRUCT, .members = spent_members),
     {.key = NULL},
 };
 #undef ROW
@@ -286,10 +212,10 @@ static const fa_member event_members[] = {
     COUNT(index),
     ROW(elapsed_s, REAL, .rules = FA_MEMBER_UNKNOWN),
     ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
-    ROW(sweep, POINTED, .members = sweep_members, .read = fa_wire_read_sweep),
+    ROW(sweep, POINTED, .members = sweep_members),
     ROW(item, POINTED, .members = item_members),
     ROW(tune, POINTED, MAY_LACK, .members = progress_members),
-    ROW(answer, POINTED, MAY_LACK, .write = write_answer, .read = fa_wire_read_answer),
+    ROW(answer, POINTED, MAY_LACK, .write = write_answer),
     {.key = NULL},
 };
 #undef ROW
@@ -299,29 +225,4 @@ int fa_sweep_event_write(const fa_sweep_progress *progress, char **ret_text, fa_
     if (progress == NULL || ret_text == NULL || progress->sweep == NULL || progress->item == NULL)
         return fa_fail(diag, FA_EINVAL, "progress, its sweep or item, or ret_text is NULL");
     return fa_wire_print(fa_struct_to_json(event_members, progress), ret_text, diag);
-}
-
-static int read_event(const cJSON *json, void *ret_event, fa_diag *diag)
-{
-    fa_sweep_progress *event = ret_event;
-    int rc = fa_struct_from_json(json, event_members, event, "event", diag);
-    if (rc == 0 && event->index >= event->sweep->items)
-        return fa_fail(diag, FA_EINVAL, "event: there is no item %d", event->index);
-    return rc;
-}
-
-int fa_sweep_event_read(const char *text, size_t size, fa_sweep_progress *ret_progress,
-                        fa_sweep_parts *ret_parts, fa_diag *diag)
-{
-    if (ret_progress == NULL || ret_parts == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_progress or ret_parts is NULL");
-    *ret_parts = (fa_sweep_parts){.tune = {.trial = &ret_parts->trial, .best = &ret_parts->best}};
-    fa_sweep_progress progress = {.sweep = &ret_parts->sweep,
-                                  .item = &ret_parts->item,
-                                  .tune = &ret_parts->tune,
-                                  .answer = &ret_parts->answer};
-    int rc = fa_wire_read(text, size, FA_ANSWER_TEXT_MAX, "event", read_event, &progress, diag);
-    if (rc == 0)
-        *ret_progress = progress;
-    return rc;
 }

@@ -464,7 +464,6 @@ static int run_builds(fa_tuner *tuner, const fa_nvrtc_location *nvrtc, struct bu
                               .worker_path = tuner->worker_path,
                               .nvrtc = nvrtc,
                               .templates = tuner->templates,
-                              .strict_ms = tuner->strict_ms,
                               .timeout_ms = tuner->compile_timeout_ms};
     fa_compile_pool_init(&all->pool, &setup, &events, all);
     fa_compile_pool_widen(&all->pool, count - there < tuner->compile_workers
@@ -537,8 +536,6 @@ static void render_all(struct making *making)
         struct rendered *record = &making->rendered[i];
         fa_rendered rendered = {.key = ""};
         making->build_of[i] = -1;
-        if (fa_operation_is_untrusted(fa_operation_of(&making->answer[i].problem)))
-            continue; /* this pool is not strict */
         if (fa_record_render(making->tuner, &making->answer[i], making->nvrtc.identity,
                              &record->candidate, &rendered, NULL) != 0) {
             fa_buf_free(&rendered.source);

@@ -412,7 +412,7 @@ static void check_server(struct doctor *d)
         report(
             d, FA_CHECK_WARN, "server",
             "see whether `fa-tune serve` runs there; until then the local store and tuner are used",
-            "%.300s cannot be used: %.400s", fa_http_address(remote->http), diag.text);
+            "%.300s cannot be used: %.400s", fa_remote_address(remote), diag.text);
     else
         report(d, FA_CHECK_OK, "server", "", "%s", text);
     fa_remote_free(&remote);

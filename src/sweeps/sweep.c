@@ -317,13 +317,6 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
         (rc = fa_sweep_request_copy(request, &known, diag)) != 0 ||
         (rc = fa_sweep_key(&known, s.runner.sweep.key, diag)) != 0)
         return rc;
-    fa_sweep there = {0};
-    rc = fa_sources_sweep(tuner, &known, &there, diag);
-    if (rc != FA_SOURCE_NONE) {
-        if (ret_sweep != NULL && (rc == 0 || there.items > 0))
-            *ret_sweep = there;
-        return rc;
-    }
     s.runner.ordinal = known.ordinal;
     s.runner.how = fa_item_request_of(&known);
     sweep_lock_name(s.runner.sweep.key, name);

@@ -20,7 +20,7 @@ enum { START_TIMEOUT_MS = 30000, STARTS_IN_VAIN = 3 };
 static int start_child(const fa_compile_setup *setup, const fa_child_events *events, void *context,
                        fa_child **ret_child, fa_diag *diag)
 {
-    char major[16], minor[16], seconds[16];
+    char major[16], minor[16];
     const fa_nvrtc_location *nvrtc = setup->nvrtc;
     char *const arguments[] = {"fa-tune-worker",
                                "compile",
@@ -28,13 +28,10 @@ static int start_child(const fa_compile_setup *setup, const fa_child_events *eve
                                (char *)(uintptr_t)nvrtc->builtins,
                                major,
                                minor,
-                               setup->strict_ms > 0 ? seconds : NULL,
                                NULL};
     char *const nothing[] = {NULL}; /* a source could read the environment */
     snprintf(major, sizeof major, "%d", nvrtc->major);
     snprintf(minor, sizeof minor, "%d", nvrtc->minor);
-    /* More CPU seconds than the deadline allows: this bound holds when no process enforces the deadline. */
-    snprintf(seconds, sizeof seconds, "%d", setup->strict_ms / 1000 + 10);
     return fa_child_start(setup->loop, setup->worker_path, arguments, nothing, events, context,
                           ret_child, diag);
 }

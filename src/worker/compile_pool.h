@@ -49,7 +49,6 @@ typedef struct fa_compile_setup {
     const char *worker_path;
     const fa_nvrtc_location *nvrtc;
     const fa_templates *templates; /* whose headers sources may include; NULL: none */
-    int strict_ms; /* 0, or how long a source from outside may take, in the strict sandbox */
     int timeout_ms, nice;
 } fa_compile_setup;
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The worker process's roles, and the words both ends use. One executable:
- *   fa-tune-worker compile LIBNVRTC BUILTINS MAJOR MINOR [SECONDS]   source in, cubin out; SECONDS:
- *                                                          of a compile, in the strict sandbox
+ *   fa-tune-worker compile LIBNVRTC BUILTINS MAJOR MINOR   source in, cubin out
  *   fa-tune-worker measure ORDINAL                         cubin in, proof and samples out
  * Messages come and go on descriptor 3. The first answer of a role is {"rc":…} and says whether it could start.
  */
@@ -13,8 +12,7 @@
 #include "fa_types.h"
 #include "nvrtc.h"
 
-/* strict_s: 0, or the strict sandbox and the processor time that one compile in it may take. */
-int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s);
+int fa_worker_compile(int fd, const fa_nvrtc_location *location);
 int fa_worker_measure(int fd, int ordinal);
 
 /* {"rc":code,"text":sentence} */
@@ -27,13 +25,6 @@ int fa_sandbox_limit(fa_diag *diag);
  * so that an #include of a file outside the templates finds nothing. *ret_confined says whether it
  * holds. Call it after every library is loaded. */
 int fa_sandbox_confine(bool *ret_confined, fa_diag *diag);
-/* For source that came from outside, on top of both above: takes away all but computing and talking
- * on the open descriptor `channel` (seccomp): no file, socket, program or process can be had any
- * more, nor memory that holds code. FA_ENOTSUP where this kernel cannot do that: then no such source
- * may be compiled. Call it after something was compiled. */
-int fa_sandbox_strict(int channel, fa_diag *diag);
-/* Ends this process by a signal once it has computed for so many seconds more. */
-int fa_sandbox_cpu(int seconds, fa_diag *diag);
 /* Ends this process as soon as the other end of fd is gone, also in the middle of a compile. */
 int fa_sandbox_follow(int fd, fa_diag *diag);
 

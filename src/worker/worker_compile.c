@@ -23,7 +23,6 @@ struct compiler {
     const char *option[MAX_OPTIONS];
     int option_count; /* -1: none are set */
     int cuda_headers; /* as fa_compile_request has it */
-    int strict_s;
 };
 
 /* Takes over the message. */
@@ -64,8 +63,6 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
     int rc = fa_json_int(json, "id", 0, INT32_MAX, &id, "message", &diag);
     for (int i = 0; rc == 0 && i < TEXTS; i++)
         rc = fa_json_text(json, keys[i], &text[i], "message", &diag);
-    if (rc == 0 && compiler->strict_s > 0)
-        rc = fa_sandbox_cpu(compiler->strict_s, &diag);
     if (rc == 0) {
         fa_compile_request request = {.source = text[SOURCE],
                                       .name = text[NAME],
@@ -96,7 +93,7 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
 }
 
 /* Loads NVRTC, then gives up the rights that only loading needed. */
-static int start_compiler(struct compiler *compiler, int fd, const fa_nvrtc_location *location,
+static int start_compiler(struct compiler *compiler, const fa_nvrtc_location *location,
                           bool *ret_confined, fa_diag *diag)
 {
     int rc = fa_sandbox_limit(diag);
@@ -112,17 +109,15 @@ static int start_compiler(struct compiler *compiler, int fd, const fa_nvrtc_loca
     rc = fa_nvrtc_compile(compiler->nvrtc, &warm, &cubin, &log, diag);
     fa_buf_free(&cubin);
     fa_buf_free(&log);
-    if (rc != 0 || (rc = fa_sandbox_confine(ret_confined, diag)) != 0)
-        return rc;
-    return compiler->strict_s > 0 ? fa_sandbox_strict(fd, diag) : 0;
+    return rc != 0 ? rc : fa_sandbox_confine(ret_confined, diag);
 }
 
-int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s)
+int fa_worker_compile(int fd, const fa_nvrtc_location *location)
 {
-    struct compiler compiler = {.strict_s = strict_s, .option_count = -1};
+    struct compiler compiler = {.option_count = -1};
     fa_diag diag = {{0}};
     bool confined = false;
-    int rc = start_compiler(&compiler, fd, location, &confined, &diag);
+    int rc = start_compiler(&compiler, location, &confined, &diag);
     cJSON *answer = fa_worker_answer(rc, &diag);
     fa_json_add_bool(answer, "confined", confined);
     int sent = fa_message_write(fd, answer, NULL, 0, &diag);

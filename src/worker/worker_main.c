@@ -23,13 +23,11 @@ int main(int argc, char **argv)
     }
     if (fa_sandbox_follow(FA_CHILD_FD, &diag) != 0)
         return 2;
-    if ((argc == 6 || argc == 7) && strcmp(argv[1], "compile") == 0) {
+    if (argc == 6 && strcmp(argv[1], "compile") == 0) {
         fa_nvrtc_location location = {.major = atoi(argv[4]), .minor = atoi(argv[5])};
         snprintf(location.library, sizeof location.library, "%s", argv[2]);
         snprintf(location.builtins, sizeof location.builtins, "%s", argv[3]);
-        int strict_s = argc == 7 ? atoi(argv[6]) : 0;
-        if (argc == 6 || strict_s > 0)
-            rc = fa_worker_compile(FA_CHILD_FD, &location, strict_s);
+        rc = fa_worker_compile(FA_CHILD_FD, &location);
     } else if (argc == 3 && strcmp(argv[1], "measure") == 0)
         rc = fa_worker_measure(FA_CHILD_FD, atoi(argv[2]));
     /* Exits without running the destructors of the CUDA libraries, which may hang in a lost context. */

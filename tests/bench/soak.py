@@ -5,7 +5,7 @@
     python3 tests/bench/soak.py BUILD [--minutes 60] [--seed N] [--pause-ms 100]
 
 Two daemons serve one store: "lasting" runs from end to end, "mortal" is killed (SIGKILL) every half minute
-and started again. Clients ask both for stored and for new problems, start and cancel tunes and sweeps, read
+and started again. Clients ask both for stored and for new problems, start tunes and leave them, read
 lists, metrics and cubins, send what is no request, and hang up. Commands tune new problems, half of them
 killed in mid-tune, and others show, report, export and verify the store.
 
@@ -114,31 +114,25 @@ class Soak:
         elif status not in (200, 202, 503, 504):
             self.wrong("a new problem %r is answered with %d: %r" % (problem, status, answer))
 
-    def run_job(self, daemon):
-        def body():
-            batch, heads, seq = self.new_problem()
-            return {"problem": {"head_dim": 64, "batch": batch, "heads_q": heads, "seq_q": seq}}
-        if self.random.random() < 0.5:
-            status, job = daemon.post("/v1/tunes", body())
-        else:
-            status, job = daemon.post("/v1/sweeps", {"items": [body(), body()]})
-        if status not in (200, 202):
-            return self.wrong("a job is answered with %d: %r" % (status, job)) if status != 503 else None
-        self.count("jobs")
-        if self.random.random() < 0.3:
-            time.sleep(self.random.random())
-            daemon.delete("/v1/jobs/" + job["job"])
-        return None
+    def leave_tune(self, daemon):
+        """Asks for a tune and, soon, leaves."""
+        batch, heads, seq = self.new_problem()
+        connection = daemon.connect()
+        connection.request("POST", "/v1/kernel", json.dumps(
+            {"problem": {"head_dim": 64, "batch": batch, "heads_q": heads, "seq_q": seq}}))
+        time.sleep(self.random.random())
+        connection.close()
+        self.count("left")
 
     def read(self, daemon):
-        path = self.random.choice(("/v1/winners", "/v1/jobs", "/metrics", "/healthz", "/v1/gpus", "/nothing"))
+        path = self.random.choice(("/v1/winners", "/v1/jobs", "/metrics", "/healthz", "/v1/sweeps", "/nothing"))
         status = daemon.get(path, raw=True)[0]
         self.count("reads")
         if status != (404 if path == "/nothing" else 200) and status != 503:
             self.wrong("%s is answered with %d" % (path, status))
 
     def send_nonsense(self, daemon):
-        path = self.random.choice(("/v1/kernel", "/v1/tunes", "/v1/sweeps"))
+        path = self.random.choice(("/v1/kernel", "/v1/sweeps"))
         status, answer = daemon.post(path, self.random.choice(HOSTILE))
         self.count("hostile bodies")
         if status not in (400, 404, 422, 503):
@@ -239,7 +233,7 @@ class Soak:
         begin, samples = time.monotonic(), []
         quick = [self.ask_stored] * 12 + [self.read] * 6 + [self.send_nonsense, self.hang_up] * 2
         threads = [threading.Thread(target=self.client, args=(acts,)) for acts in (
-            quick, quick, quick + [self.ask_new] * 4 + [self.run_job] * 2)]
+            quick, quick, quick + [self.ask_new] * 4 + [self.leave_tune] * 2)]
         threads += [threading.Thread(target=self.commands, args=how) for how in (
             (self.tune, 8), (self.look, 20))]
         threads += [threading.Thread(target=self.kill)]

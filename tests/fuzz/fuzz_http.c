@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whatever a client may send to the daemon: the input is all that it says on one connection, before
- * it closes its half. It goes the whole way of a request, libmicrohttpd, routes, lookups in a store
- * and the journal included; jobs are accepted and never run. "@JOB@" becomes the name of one.
+ * Whatever a client may send to the service: the input is all that it says on one connection, before it closes its half. It
+ * goes the whole way of a request, libmicrohttpd, routes and lookups in a store included; tunes find no compiler and no worker.
  *
  * The store holds one winner, predicted for an L4, so that there is something to be answered.
  *
- * After each input nothing may be left of it: no connection, no pending request, no job.
+ * After each input nothing may be left of it: no connection, no request, no tune.
  */
 #include "fuzz.h"
 
 #include "../fake_cubin.h"
-#include "connection.h"
-#include "hash.h"
-#include "jobs.h"
+#include "listen.h"
 #include "service.h"
 #include "store.h"
 #include "request.h"
 
 #include <errno.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 long fuzz_taken;
 
@@ -27,16 +25,9 @@ static struct {
     uv_loop_t loop;
     serve_settings settings;
     serve_service *service;
-    serve_job *job; /* that @JOB@ names */
-    char folder[64], store[96];
-    bool ready;
+    serve_listener listener;
+    char folder[64], store[96], socket[96];
 } f;
-
-static void got_ready(void *context)
-{
-    (void)context;
-    f.ready = true;
-}
 
 static void remove_folder(void)
 {
@@ -97,76 +88,26 @@ static void store_winner(void)
 
 static void set_up(void)
 {
-    char store_flag[] = "--store", level_flag[] = "--log-level", level[] = "error";
-    char program[] = "fuzz";
-    char *arguments[] = {program, store_flag, f.store, level_flag, level, NULL};
+    char store_flag[] = "--store", program[] = "fuzz";
+    char *arguments[] = {program, store_flag, f.store, NULL};
     fa_diag diag;
     snprintf(f.folder, sizeof f.folder, "%s/fa-tune-fuzz-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     FUZZ_CHECK(mkdtemp(f.folder) != NULL);
     atexit(remove_folder);
     snprintf(f.store, sizeof f.store, "%s/store.db", f.folder);
+    snprintf(f.socket, sizeof f.socket, "%s/s", f.folder);
     setenv("FA_TUNE_LIBCUDA", "/nowhere/libcuda.so.1", 1);
     setenv("FA_TUNE_SYSTEM", "", 1);
+    setenv("FA_TUNE_NVRTC", "/nowhere", 1);
+    setenv("FA_TUNE_WORKER", "/nowhere/worker", 1);
+    setenv("UV_THREADPOOL_SIZE", "4", 1);
     store_winner();
-    FUZZ_CHECK(serve_settings_read(5, arguments, &f.settings, &diag) == 0);
-    f.settings.socket = "";
-    f.settings.allow_user_templates = true;
-    serve_log_setup(SERVE_ERROR, false);
+    FUZZ_CHECK(serve_settings_read(3, arguments, &f.settings, &diag) == 0);
     FUZZ_CHECK(uv_loop_init(&f.loop) == 0);
-    FUZZ_CHECK(serve_service_open(&f.loop, &f.settings, got_ready, NULL, &f.service, &diag) == 0);
-    f.service->runs = false;
-    while (!serve_service_is_ready(f.service))
-        uv_run(&f.loop, UV_RUN_ONCE);
-    FUZZ_CHECK(f.ready && !f.service->failed);
-}
-
-static void need_job(void)
-{
-    if (f.job == NULL || serve_job_is_over(f.job))
-        f.job = serve_job_new(f.service, SERVE_TUNE);
-    FUZZ_CHECK(f.job != NULL);
-}
-
-/* The input with each "@JOB@" replaced; malloced. */
-static char *name_job(const uint8_t *data, size_t size, size_t *ret_size)
-{
-    static const char mark[] = "@JOB@";
-    size_t id = strlen(f.job->id), length = sizeof mark - 1, out = 0;
-    char *text = malloc(size / length * id + size + 1);
-    FUZZ_CHECK(text != NULL);
-    for (size_t i = 0; i < size;) {
-        if (size - i >= length && memcmp(data + i, mark, length) == 0) {
-            memcpy(text + out, f.job->id, id);
-            out += id;
-            i += length;
-        } else {
-            text[out++] = (char)data[i++];
-        }
-    }
-    *ret_size = out;
-    return text;
-}
-
-/* Whether something is on its way from another thread. A request that waits for a job waits for ever,
- * until the job is canceled, and so does a client that listens to it. */
-static bool is_under_way(void)
-{
-    int waiting = f.job->listeners.count + f.service->followers.count;
-    for (serve_job *job = f.service->jobs; job != NULL; job = job->next) {
-        waiting += job->references;
-        if (job->journaling)
-            return true;
-    }
-    return serve_http_busy(f.service->http) > waiting ||
-           (f.service->pending != NULL && waiting == 0);
-}
-
-static void cancel_jobs(void)
-{
-    for (serve_job *job = f.service->jobs; job != NULL; job = job->next)
-        if (job != f.job && !serve_job_is_over(job))
-            serve_job_cancel(job);
+    FUZZ_CHECK(serve_listen_unix(f.socket, &f.listener, &diag) == 0);
+    FUZZ_CHECK(serve_service_open(&f.loop, &f.settings, &f.service, &diag) == 0);
+    FUZZ_CHECK(serve_http_listen(f.service->http, f.listener.fd, true, &diag) == 0);
 }
 
 /* What came back; false: nothing more will. */
@@ -182,7 +123,7 @@ static bool take_replies(int fd)
 static void say(int fd, const char *text, size_t size)
 {
     for (size_t sent = 0; sent < size;) {
-        ssize_t n = send(fd, text + sent, size - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t n = send(fd, text + sent, size - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n > 0)
             sent += (size_t)n;
         else if (n < 0 && errno != EAGAIN && errno != EINTR)
@@ -194,49 +135,37 @@ static void say(int fd, const char *text, size_t size)
     shutdown(fd, SHUT_WR);
 }
 
-/* The service lets go of a client that has closed its half and waits, when it next looks: not before the reply here, however
- * slow the machine. */
-static void talk(const char *text, size_t size)
+/* Whether something is on its way from another thread. */
+static bool is_under_way(void)
 {
-    enum { STILL = 6 };
-    int pair[2];
-    uv_timer_stop(&f.service->http->tick);
-    FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
-    FUZZ_CHECK(serve_http_adopt(f.service->http, pair[1], true) == 0);
-    say(pair[0], text, size);
-    for (int still = 0; take_replies(pair[0]) && still < STILL;) {
-        if (is_under_way()) {
-            uv_run(&f.loop, UV_RUN_ONCE);
-            continue;
-        }
-        cancel_jobs();
-        uv_run(&f.loop, UV_RUN_NOWAIT);
-        still++;
-    }
-    uv_timer_again(&f.service->http->tick);
-    close(pair[0]);
+    return f.service->lookups.running + f.service->lists.running + f.service->tunes.running > 0;
 }
 
-/* An input after which something stays ends at the limit of whoever runs this: libFuzzer's, or the test's. */
-static void settle(void)
+static int connect_to_it(void)
 {
-    while (serve_http_counted(f.service->http)->connections > 0 || f.service->pending != NULL ||
-           f.service->live_jobs > 1) {
-        cancel_jobs();
-        uv_run(&f.loop, is_under_way() ? UV_RUN_ONCE : UV_RUN_NOWAIT);
-    }
-    FUZZ_CHECK(serve_http_busy(f.service->http) == 0);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    memcpy(address.sun_path, f.socket, strlen(f.socket));
+    FUZZ_CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    return fd;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    size_t length;
+    enum { STILL = 6 };
     if (f.service == NULL)
         set_up();
-    need_job();
-    char *text = name_job(data, size, &length);
-    talk(text, length);
-    free(text);
-    settle();
+    const int fd = connect_to_it();
+    say(fd, (const char *)data, size);
+    for (int still = 0; still < STILL && take_replies(fd); still++) {
+        while (is_under_way())
+            uv_run(&f.loop, UV_RUN_ONCE);
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+    }
+    close(fd);
+    /* An input after which something stays ends at the limit of whoever runs this: libFuzzer's, or the test's. */
+    while (serve_http_connections(f.service->http) > 0 || serve_http_busy(f.service->http) > 0 ||
+           f.service->kernels != NULL || is_under_way())
+        uv_run(&f.loop, UV_RUN_ONCE);
     return 0;
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The page of a service: what is under way there, above the report of its store, both as the service tells
- * them. It reads and changes nothing. Its link's secret is handed in once for a session's, which this
- * script alone knows: a page that is loaded again needs another link.
+ * them. It reads and changes nothing. The service's token stands in the address's fragment, which browsers send to no
+ * server, and goes with each request in a header.
  */
-const RETRY_MS = 3000, REPORT_MS = 10000, QUEUE_MS = 10000;
-const LINK_HINT = ["Type ", h("code", {}, "fa-tune serve --open"), " for a new link."];
+const JOBS_MS = 1000, SWEEPS_MS = 10000;
+const HINT = ["The address that ", h("code", {}, "fa-tune serve --page"), " prints has it."];
 
-const now = {
-  session: "", state: null, devices: null, sweeps: [], ended: new Map(), /* jobs by their ids, with what they came to */
-  drawn: "", known: "", version: "", touched: false, asking: false, askedAt: 0, over: false,
-};
+const now = { devices: [], jobs: null, sweeps: [], drawn: "", known: "", touched: false, asking: false };
 
-function request(path, how) {
-  return fetch(path, { credentials: "omit", cache: "no-store", redirect: "error",
-    headers: { Authorization: "Bearer " + now.session }, ...how });
+async function read(path) {
+  const answer = await fetch(path, { credentials: "omit", cache: "no-store", redirect: "error",
+    headers: { Authorization: "Bearer " + location.hash.slice(1) } });
+  if (answer.status === 401) throw new Error("token");
+  if (!answer.ok) throw new Error((await answer.json()).error.message);
+  return answer.text();
 }
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -36,51 +36,34 @@ function table(caption, heads) {
 
 const parts = {
   said: h("p", { role: "status" }), devices: table("GPUs", ["GPU", "what it does"]),
-  jobs: table("Jobs", ["job", "GPU", "state", "progress", "best so far", "time"]),
-  queue: table("The fleet’s queue", ["sweep", "state", "done", "held by"]),
+  jobs: table("Tunes", ["problem", "GPU", "state", "progress", "best so far", "time"]),
+  queue: table("Sweeps", ["sweep", "state", "done", "held by"]),
   fresh: h("p", { hidden: true }, h("button", { type: "button", class: "quiet", click: drawKnown },
     "Draw the report anew"), " The store has changed since it was drawn."),
 };
 const nowSection = h("section", { id: "now", "aria-labelledby": "now-h" },
   h("h2", { id: "now-h" }, "Now"), parts.said, parts.devices, parts.jobs, parts.queue, parts.fresh);
 
-function tuneOf(job) {
-  const progress = job.progress;
-  return progress && progress.tune !== undefined ? progress.tune : progress;
-}
-
-function progressOf(job, ended) {
-  const sweep = (job.progress && job.progress.sweep) || ended.sweep, tune = tuneOf(job);
-  const bar = (done, all, words) => h("div", {}, h("progress", { value: done, max: all, "aria-label": words }), " ",
+function progressOf(tune) {
+  if (!tune) return NONE;
+  if (tune.stage === "final") return "the finalists race";
+  if (tune.in_budget === 0) return NONE;
+  const words = grouped(tune.compiled) + " compiled" + (tune.measured > 0 ? ", " + grouped(tune.measured) + " measured" : "") +
+    " of " + count(tune.in_budget, "config");
+  return h("div", {}, h("progress", { value: Math.min(tune.ended, tune.in_budget), max: tune.in_budget, "aria-label": words }), " ",
     h("span", { class: "word" }, words));
-  const cells = [];
-  if (sweep)
-    cells.push(bar(sweep.done + sweep.failed, sweep.items, grouped(sweep.done) + " of " +
-      count(sweep.items, "problem")));
-  if (tune && tune.stage === "final") cells.push("the finalists race");
-  else if (tune && tune.in_budget > 0)
-    cells.push(bar(Math.min(tune.ended, tune.in_budget), tune.in_budget,
-      grouped(tune.compiled) + " compiled" + (tune.measured > 0 ? ", " + grouped(tune.measured) + " measured" : "") +
-      " of " + count(tune.in_budget, "config")));
-  return cells;
 }
 
 function jobLine(job) {
-  const ended = now.ended.get(job.id) || {}, tune = tuneOf(job) || tuneOf(ended);
-  const best = ended.answer || (tune && tune.best);
-  const end = job.ended || Date.now() / 1000;
-  const what = job.what || job.id.slice(0, 8);
-  return [job.kind === "sweep" ? "sweep " + what : unhyphened(unbroken(what)), job.gpu ? unbroken(job.gpu) : NONE,
-    job.state === "failed" ? "failed: " + job.error.message : job.state, progressOf(job, ended),
+  const best = job.progress && job.progress.best;
+  return [unhyphened(unbroken(job.what)), unbroken(job.gpu), job.started ? "running" : "waiting", progressOf(job.progress),
     best ? [time(best), " ", h("span", { class: "mono" }, configWords(best.config))] : NONE,
-    job.started ? unbroken(seconds(Math.max(0, end - job.started))) : NONE];
+    job.started ? unbroken(seconds(Math.max(0, Date.now() / 1000 - job.started))) : NONE];
 }
 
 function deviceLine(gpu) {
-  const jobs = now.state.jobs.filter((job) => job.state === "running" && job.ordinal === gpu.ordinal);
-  return [gpu.ordinal + ": " + gpuWords(gpu),
-    jobs.length > 0 ? jobs.map((job, i) => (i > 0 ? "; " : "") + job.kind + " " + (job.what || job.id))
-      : "idle"];
+  const jobs = now.jobs.filter((job) => job.started && job.ordinal === gpu.ordinal);
+  return [gpu.ordinal + ": " + gpuWords(gpu), jobs.length > 0 ? jobs.map((job) => job.what).join("; ") : "idle"];
 }
 
 function sweepLine(sweep) {
@@ -96,16 +79,13 @@ function say(...text) {
 }
 
 function showNow() {
-  const { state, devices } = now;
-  if (!state) return;
-  const busy = state.jobs.filter((job) => job.state === "running").length;
-  const words = (busy > 0 ? count(busy, "job") + " under way" : "Nothing is under way") +
-    (state.queued > 0 ? ", " + grouped(state.queued) + " waiting" : "") +
-    (state.ready ? "." : ". The service is not ready.") +
-    (devices && devices.length === 0 ? " No GPU is here: answers are predicted." : "");
+  const busy = now.jobs.filter((job) => job.started).length, waiting = now.jobs.length - busy;
+  const words = (busy > 0 ? count(busy, "tune") + " under way" : "Nothing is under way") +
+    (waiting > 0 ? ", " + grouped(waiting) + " waiting" : "") + "." +
+    (now.devices.length === 0 ? " No GPU is here: answers are predicted." : "");
   if (parts.said.textContent !== words) say(words);
-  parts.devices.show((devices || []).map(deviceLine));
-  parts.jobs.show(state.jobs.map(jobLine));
+  parts.devices.show(now.devices.map(deviceLine));
+  parts.jobs.show(now.jobs.map(jobLine));
   parts.queue.show(now.sweeps.map(sweepLine));
 }
 
@@ -121,16 +101,11 @@ function drawKnown() {
 
 const withoutTime = (text) => text.replace(/"unix_time":\d+/, "");
 
-async function askForReport() {
-  if (now.asking || now.over || !now.state || now.state.report === now.version ||
-    Date.now() - now.askedAt < REPORT_MS) return;
+async function readReport() {
+  if (now.asking) return;
   now.asking = true;
-  now.askedAt = Date.now();
   try {
-    const answer = await request("/v1/report");
-    if (!answer.ok) throw new Error((await answer.json()).error.message);
-    now.version = (answer.headers.get("ETag") || "").replace(/"/g, "");
-    now.known = await answer.text();
+    now.known = await read("/v1/report");
     if (withoutTime(now.known) === withoutTime(now.drawn)) { /* nothing of it has changed */
     } else if (now.touched && now.drawn) parts.fresh.hidden = false;
     else drawKnown();
@@ -140,106 +115,43 @@ async function askForReport() {
   now.asking = false;
 }
 
-async function readList(path) {
-  const answer = await request(path).catch(() => null);
-  return answer && answer.ok ? answer.json() : null;
-}
-
-async function followQueue() {
-  while (!now.over) {
-    const gpus = now.devices ? null : await readList("/v1/gpus");
-    if (gpus) now.devices = gpus.devices;
-    const queue = await readList("/v1/queue");
-    if (queue) now.sweeps = queue.sweeps;
-    showNow();
-    await pause(QUEUE_MS);
-  }
-}
-
-/* ---- the stream ---- */
-const isOver = (job) => job.ended !== null;
-
-async function readEnded(job) {
-  now.ended.set(job.id, {});
-  now.ended.set(job.id, await readList("/v1/jobs/" + job.id) || {});
+/* ---- following ---- */
+/* A tune that was there and is not any more has ended: there may be a winner. */
+function take({ devices, jobs }) {
+  const name = (job) => job.what + " " + job.gpu + " " + job.accepted;
+  const ended = (now.jobs || []).filter((job) => !jobs.some((one) => name(one) === name(job)));
+  const first = now.jobs === null;
+  now.devices = devices;
+  now.jobs = jobs;
   showNow();
-}
-
-function take(state) {
-  const before = now.state ? now.state.jobs.filter(isOver) : [];
-  const ended = now.state ? state.jobs.filter((job) => isOver(job) &&
-    !before.some((one) => one.id === job.id)) : [];
-  now.state = state;
-  showNow();
-  state.jobs.filter((job) => isOver(job) && !now.ended.has(job.id)).forEach(readEnded);
-  if (ended.length > 0) {
-    now.askedAt = 0; /* there may be a winner */
-    announce(ended.map((job) => (job.what || "a job") + ": " + job.state).join("; "));
-  }
-  askForReport();
-}
-
-/* Its events as they come: blocks of lines that end with an empty one. */
-async function readStream(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const blocks = (text + value).split("\n\n");
-    text = blocks.pop();
-    for (const block of blocks)
-      if (block.startsWith("event: state\ndata: ")) take(JSON.parse(block.slice(19)));
-  }
+  if (ended.length > 0) announce(ended.map((job) => job.what + ": ended").join("; "));
+  if (first || ended.length > 0) readReport();
 }
 
 async function follow() {
-  while (!now.over) {
+  let sweepsAt = 0;
+  for (;;) {
     try {
-      const answer = await request("/v1/events");
-      if (answer.status === 401) {
-        now.over = true;
-        say("This session has ended. ", ...LINK_HINT);
+      if (Date.now() - sweepsAt > SWEEPS_MS) {
+        sweepsAt = Date.now();
+        now.sweeps = JSON.parse(await read("/v1/sweeps")).sweeps;
+      }
+      take(JSON.parse(await read("/v1/jobs")));
+    } catch (error) {
+      if (error.message === "token") {
+        say("This page needs the service\u2019s token. ", ...HINT);
         return;
       }
-      if (answer.ok) await readStream(answer.body);
-    } catch { /* it is asked again */
+      say("The service does not answer. The page tries again.");
     }
-    say("The service does not answer. The page tries again; after a restart of the service it needs a new link: ",
-      LINK_HINT[1].cloneNode(true), ".");
-    await pause(RETRY_MS);
+    await pause(JOBS_MS);
   }
 }
 
-const isLink = () => /^#[0-9a-f]{64}$/.test(location.hash);
-
-async function enter() {
-  const link = location.hash.slice(1);
-  window.addEventListener("hashchange", () => { /* another link, typed over this one */
-    if (isLink()) location.reload();
+window.addEventListener("hashchange", () => location.reload()); /* another token, typed over this one */
+document.getElementById("page").replaceChildren(h("header", {}, h("h1", {}, "fa-tune")), nowSection);
+for (const event of ["pointerdown", "keydown", "input"])
+  document.addEventListener(event, ({ target }) => {
+    if (!(target instanceof Element && target.closest("#now"))) now.touched = true;
   });
-  const page = document.getElementById("page");
-  page.replaceChildren(h("header", {}, h("h1", {}, "fa-tune")), nowSection);
-  if (!isLink()) {
-    say("This page needs a link. ", ...LINK_HINT);
-    return;
-  }
-  history.replaceState(null, "", location.pathname);
-  now.session = link;
-  const answer = await request("/v1/session", { method: "POST" }).catch(() => null);
-  now.session = answer && answer.ok ? (await answer.json()).session : "";
-  if (!now.session) {
-    say("This link was used already, or is too old. ", ...LINK_HINT);
-    return;
-  }
-  for (const event of ["pointerdown", "keydown", "input"])
-    document.addEventListener(event, ({ target }) => {
-      if (!(target instanceof Element && target.closest("#now"))) now.touched = true;
-    });
-  page.append(small("The report of the store is being made."));
-  follow();
-  followQueue();
-  setInterval(askForReport, 1000);
-}
-
-enter();
+follow();

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * POST /v1/kernel: from memory, else a lookup, else a tune, which reports its progress on the same reply.
+ *
+ * The engine alone knows which requests share a winner: of two tunes of one key the second finds what the first has
+ * stored, or goes on where that was canceled. A tune is canceled when its client leaves; when the client's time is over it
+ * goes on.
+ */
+#include "service.h"
+
+#include "error.h"
+#include "json.h"
+#include "log.h"
+#include "problem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TICK_MS = 100, NEWS_MS = 100, ALIVE_TICKS = 100 };
+
+typedef struct serve_kernel {
+    serve_work work; /* first */
+    serve_service *service;
+    struct serve_kernel *next;
+    serve_request *request; /* NULL: nobody waits */
+    fa_buf body;
+    int64_t epoch, looked_ms; /* of the lookup, for the cache */
+    /* run()'s: */
+    fa_ask ask;
+    fa_found found;
+    char *text; /* the answer's */
+    int64_t told_ms;
+    /* A tune's: */
+    int64_t due_ms;   /* 0: its client waits as long as it takes */
+    int64_t accepted; /* Unix time */
+    atomic_int_least64_t started;
+    atomic_bool cancel;
+    char *news;     /* progress as JSON that the loop has not taken yet; under news_lock */
+    char *progress; /* the last that it took */
+} serve_kernel;
+
+/* ---- on other threads ------------------------------------------------------------------------*/
+/* The request of an ask, into which it points. */
+static int request_of(const serve_service *service, const fa_ask *ask, fa_request *ret_request,
+                      fa_diag *diag)
+{
+    const fa_gpu *device = NULL;
+    for (int i = 0; ask->uuid[0] != 0 && device == NULL && i < service->device.count; i++)
+        if (strcmp(service->device.gpu[i].uuid, ask->uuid) == 0)
+            device = &service->device.gpu[i];
+    if (ask->gpu[0] == 0 && device == NULL && ask->uuid[0] != 0)
+        return fa_fail(diag, FA_ENODEVICE,
+                       "no device here has the uuid %s: GET /v1/jobs lists them", ask->uuid);
+    if (ask->gpu[0] == 0 && service->device.code != 0)
+        return fa_fail(diag, service->device.code, "%s", service->device.reason.text);
+    *ret_request = (fa_request){.size = sizeof *ret_request,
+                                .problem = ask->problem,
+                                .gpu = device == NULL && ask->gpu[0] != 0 ? ask->gpu : NULL,
+                                .ordinal = device != NULL ? device->ordinal : ask->ordinal,
+                                .effort = ask->effort,
+                                .again = ask->again,
+                                .exact = ask->exact,
+                                .first_contact = ask->first_contact,
+                                .strategy = ask->strategy[0] != 0 ? ask->strategy : NULL,
+                                .evaluations = ask->evaluations,
+                                .seconds = ask->seconds};
+    return 0;
+}
+
+/* {"answer":…,"cubin":{"key":…,"sha256":…,"size":…}} */
+static int write_kernel(fa_tuner *tuner, const fa_answer *answer, char **ret_text, fa_diag *diag)
+{
+    char *text = NULL, hash[65];
+    size_t size = 0;
+    fa_buf out = {0};
+    int rc = fa_answer_write(answer, &text, diag);
+    if (rc != 0)
+        return rc;
+    rc = fa_answer_cubin_hash(tuner, answer, hash, &size, diag);
+    if (rc == 0)
+        fa_buf_printf(&out,
+                      "{\"answer\":%s,\"cubin\":{\"key\":\"%s\",\"sha256\":\"%s\",\"size\":%zu}}",
+                      text, answer->cubin_key, hash, size);
+    else
+        fa_buf_printf(&out, "{\"answer\":%s,\"cubin\":null}", text);
+    free(text);
+    if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT) {
+        fa_buf_free(&out);
+        return rc;
+    }
+    *ret_text = serve_text_of(&out);
+    return *ret_text != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for an answer");
+}
+
+static int look_up(serve_work *work, fa_tuner *tuner, fa_diag *diag)
+{
+    serve_kernel *kernel = (serve_kernel *)work;
+    fa_request request;
+    int rc = fa_ask_read(kernel->body.data != NULL ? kernel->body.data : "", kernel->body.size,
+                         &kernel->ask, diag);
+    if (rc == 0)
+        rc = request_of(kernel->service, &kernel->ask, &request, diag);
+    if (rc != 0)
+        return rc;
+    kernel->found = (fa_found){.size = sizeof kernel->found};
+    rc = fa_find(tuner, &request, &kernel->found, diag);
+    if (rc == 0 && kernel->found.answered)
+        return write_kernel(tuner, &kernel->found.answer, &kernel->text, diag);
+    /* A client's own GPU is measured where it is. */
+    if (rc == 0 && kernel->ask.uuid[0] != 0 && !kernel->found.gpu.present &&
+        request.effort >= FA_EFFORT_MEASURE)
+        return fa_fail(diag, FA_ENODEVICE, "this service has no %s: measure where that GPU is",
+                       kernel->found.gpu.name);
+    return rc;
+}
+
+static int report_progress(void *context, const fa_progress *progress)
+{
+    serve_kernel *kernel = context;
+    const int64_t now_ms = (int64_t)(uv_hrtime() / 1000000);
+    char *text;
+    if ((progress->kind != FA_EVENT_STAGE && now_ms - kernel->told_ms < NEWS_MS) ||
+        fa_progress_write(progress, &text, NULL) != 0)
+        return atomic_load(&kernel->cancel);
+    kernel->told_ms = now_ms;
+    pthread_mutex_lock(&kernel->service->news_lock);
+    char *older = kernel->news;
+    kernel->news = text;
+    pthread_mutex_unlock(&kernel->service->news_lock);
+    free(older);
+    uv_async_send(&kernel->service->news);
+    return atomic_load(&kernel->cancel);
+}
+
+static int tune(serve_work *work, fa_tuner *tuner, fa_diag *diag)
+{
+    serve_kernel *kernel = (serve_kernel *)work;
+    fa_answer answer = {.size = sizeof answer};
+    fa_request request;
+    if (atomic_load(&kernel->cancel))
+        return fa_fail(diag, FA_ECANCELED, "the tune was canceled");
+    atomic_store(&kernel->started, (int64_t)time(NULL));
+    int rc = request_of(kernel->service, &kernel->ask, &request, diag);
+    request.progress = report_progress;
+    request.context = kernel;
+    if (rc == 0)
+        rc = fa_tune(tuner, &request, &answer, diag);
+    return rc != 0 ? rc : write_kernel(tuner, &answer, &kernel->text, diag);
+}
+
+/* ---- replies --------------------------------------------------------------------------------*/
+static void free_kernel(serve_kernel *kernel)
+{
+    fa_buf_free(&kernel->body);
+    free(kernel->text);
+    free(kernel->news);
+    free(kernel->progress);
+    free(kernel);
+}
+
+static void fail(serve_kernel *kernel, int code, const char *message)
+{
+    if (kernel->request != NULL)
+        serve_reply_failure(kernel->request, code, message);
+    kernel->request = NULL;
+}
+
+static void refuse(serve_kernel *kernel, const char *message)
+{
+    if (kernel->request != NULL)
+        serve_reply_busy(kernel->request, message);
+    kernel->request = NULL;
+}
+
+static void answer(serve_kernel *kernel)
+{
+    serve_request *request = kernel->request;
+    kernel->request = NULL;
+    if (request != NULL && request->streams) {
+        serve_stream_event(request, "done", kernel->text, true);
+    } else if (request != NULL) {
+        serve_reply_json(request, MHD_HTTP_OK, kernel->text);
+        kernel->text = NULL;
+    }
+}
+
+/* ---- tunes ----------------------------------------------------------------------------------*/
+static void left(serve_request *request)
+{
+    serve_kernel *kernel = request->waits_in;
+    kernel->request = NULL;
+    atomic_store(&kernel->cancel, true);
+}
+
+static void tuned(serve_work *work)
+{
+    serve_kernel *kernel = (serve_kernel *)work, **at = &kernel->service->kernels;
+    while (*at != kernel)
+        at = &(*at)->next;
+    *at = kernel->next;
+    serve_log("info", "tune ended", "gpu", kernel->found.gpu.name, "reason",
+              work->rc != 0 ? work->diag.text : "", NULL);
+    if (work->rc != 0) {
+        fail(kernel, work->rc, work->diag.text);
+    } else {
+        serve_cache_empty(&kernel->service->cache);
+        answer(kernel);
+    }
+    free_kernel(kernel);
+}
+
+static bool wants_events(const serve_request *request)
+{
+    const char *accepted = serve_header(request, MHD_HTTP_HEADER_ACCEPT);
+    return accepted != NULL && strstr(accepted, "text/event-stream") != NULL;
+}
+
+static void begin_tune(serve_kernel *kernel)
+{
+    serve_service *service = kernel->service;
+    const fa_gpu *gpu = &kernel->found.gpu;
+    const bool streams = wants_events(kernel->request);
+    const int64_t wait_ms = kernel->ask.timeout_ms > 0 ? kernel->ask.timeout_ms
+                                                       : (int64_t)service->settings->wait_s * 1000;
+    if (streams)
+        serve_stream(kernel->request);
+    kernel->request->left = left;
+    service->tuned++;
+    kernel->accepted = (int64_t)time(NULL);
+    kernel->due_ms =
+        streams && kernel->ask.timeout_ms == 0 ? 0 : (int64_t)uv_now(service->loop) + wait_ms;
+    kernel->next = service->kernels;
+    service->kernels = kernel;
+    kernel->work.run = tune;
+    kernel->work.done = tuned;
+    kernel->work.lane =
+        gpu->present && gpu->ordinal < SERVE_DEVICES_MAX ? 1 + gpu->ordinal : SERVE_LANE_ABSENT;
+    serve_log("info", "tune accepted", "gpu", gpu->name, NULL);
+    serve_work_submit(&service->tunes, &kernel->work);
+}
+
+static void expire(uv_timer_t *timer)
+{
+    serve_service *service = timer->data;
+    const bool alive = ++service->ticks % ALIVE_TICKS == 0;
+    for (serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
+        if (alive && kernel->request != NULL && kernel->request->streams)
+            serve_stream_comment(kernel->request);
+        if (kernel->request == NULL || kernel->due_ms == 0 ||
+            (int64_t)uv_now(service->loop) < kernel->due_ms)
+            continue;
+        fail(kernel, FA_ETIMEOUT, "the tune has not ended within the request's time; it goes on");
+    }
+}
+
+static void take_news(uv_async_t *async)
+{
+    serve_service *service = async->data;
+    for (serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
+        pthread_mutex_lock(&service->news_lock);
+        char *news = kernel->news;
+        kernel->news = NULL;
+        pthread_mutex_unlock(&service->news_lock);
+        if (news == NULL)
+            continue;
+        free(kernel->progress);
+        kernel->progress = news;
+        if (kernel->request != NULL && kernel->request->streams)
+            serve_stream_event(kernel->request, "progress", news, false);
+    }
+}
+
+/* ---- lookups --------------------------------------------------------------------------------*/
+static void looked_up(serve_work *work)
+{
+    serve_kernel *kernel = (serve_kernel *)work;
+    serve_service *service = kernel->service;
+    const bool answered = work->rc == 0 && kernel->found.answered;
+    if (answered || kernel->request == NULL)
+        serve_cache_put(&service->cache, &kernel->body, answered ? kernel->text : NULL,
+                        kernel->epoch, kernel->looked_ms);
+    if (work->rc != 0) {
+        fail(kernel, work->rc, work->diag.text);
+    } else if (answered) {
+        answer(kernel);
+    } else if (service->stopping) {
+        refuse(kernel, "this server is stopping");
+    } else if (service->tunes.running + service->tunes.waiting >= service->settings->max_tunes) {
+        refuse(kernel, "too many tunes are waiting: come back later");
+    } else if (kernel->request != NULL) {
+        begin_tune(kernel);
+        return;
+    }
+    free_kernel(kernel);
+}
+
+static void stop_waiting(serve_request *request)
+{
+    ((serve_kernel *)request->waits_in)->request = NULL;
+}
+
+/* request: NULL where the cache alone wants to know. */
+static void begin_lookup(serve_service *service, fa_buf *body, serve_request *request)
+{
+    serve_kernel *kernel = calloc(1, sizeof *kernel);
+    if (kernel == NULL) {
+        if (request != NULL)
+            serve_reply_busy(request, "out of memory: come back later");
+        return;
+    }
+    *kernel = (serve_kernel){.work = {.run = look_up, .done = looked_up},
+                             .service = service,
+                             .request = request,
+                             .body = *body,
+                             .epoch = service->cache.epoch,
+                             .looked_ms = (int64_t)uv_now(service->loop)};
+    *body = (fa_buf){0};
+    if (request != NULL) {
+        request->waits_in = kernel;
+        request->left = stop_waiting;
+    }
+    service->looked_up++;
+    serve_work_submit(&service->lookups, &kernel->work);
+}
+
+void serve_post_kernel(serve_service *service, serve_request *request)
+{
+    bool stale = false;
+    struct MHD_Response *known = wants_events(request)
+                                     ? NULL
+                                     : serve_cache_get(&service->cache, &request->body,
+                                                       (int64_t)uv_now(service->loop), &stale);
+    if (known != NULL) {
+        service->hits++;
+        serve_reply_shared(request, known);
+    }
+    if (known == NULL || stale)
+        begin_lookup(service, &request->body, known == NULL ? request : NULL);
+}
+
+/* ---- jobs -----------------------------------------------------------------------------------*/
+static cJSON *job_json(const serve_kernel *kernel)
+{
+    cJSON *json = cJSON_CreateObject();
+    fa_buf words = {0};
+    const int64_t started = atomic_load(&kernel->started);
+    fa_problem_words(&words, &kernel->ask.problem, " · ", false);
+    fa_json_add_text(json, "what", words.data != NULL ? words.data : "");
+    fa_json_add_text(json, "gpu", kernel->found.gpu.name);
+    fa_json_add_known(json, "ordinal", kernel->found.gpu.ordinal, kernel->found.gpu.present);
+    fa_json_add_number(json, "accepted", (double)kernel->accepted);
+    fa_json_add_known(json, "started", (double)started, started != 0);
+    fa_json_add(json, "progress",
+                kernel->progress != NULL ? cJSON_CreateRaw(kernel->progress) : cJSON_CreateNull());
+    fa_buf_free(&words);
+    return json;
+}
+
+void serve_get_jobs(serve_service *service, serve_request *request)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON *devices = fa_json_add_array(json, "devices"), *jobs = fa_json_add_array(json, "jobs");
+    for (int i = 0; i < service->device.count; i++)
+        fa_json_push(devices, fa_gpu_to_json(&service->device.gpu[i]));
+    for (const serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next)
+        fa_json_push(jobs, job_json(kernel));
+    serve_reply_json(request, MHD_HTTP_OK, fa_json_finish(json));
+}
+
+/* ---- life -----------------------------------------------------------------------------------*/
+void serve_kernels_open(serve_service *service)
+{
+    service->news.data = service->tick.data = service;
+    service->open_handles = 2;
+    uv_async_init(service->loop, &service->news, take_news);
+    uv_timer_init(service->loop, &service->tick);
+    uv_timer_start(&service->tick, expire, TICK_MS, TICK_MS);
+}
+
+void serve_kernels_stop(serve_service *service)
+{
+    for (serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
+        atomic_store(&kernel->cancel, true);
+        refuse(kernel, "this server is stopping: what was measured is kept, ask again");
+    }
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "work.h"
+
+void serve_share_init(serve_share *share, uv_loop_t *loop, const fa_options *options, int most)
+{
+    *share = (serve_share){.loop = loop, .options = *options, .most = most};
+    pthread_mutex_init(&share->lock, NULL);
+}
+
+void serve_share_close(serve_share *share)
+{
+    while (share->idle_count > 0)
+        fa_close(&share->idle[--share->idle_count]);
+    pthread_mutex_destroy(&share->lock);
+}
+
+/* ---- on a thread of libuv's ------------------------------------------------------------------*/
+static int take_tuner(serve_share *share, fa_tuner **ret_tuner, fa_diag *diag)
+{
+    pthread_mutex_lock(&share->lock);
+    *ret_tuner = share->idle_count > 0 ? share->idle[--share->idle_count] : NULL;
+    pthread_mutex_unlock(&share->lock);
+    return *ret_tuner != NULL ? 0 : fa_open(&share->options, ret_tuner, diag);
+}
+
+static void put_tuner(serve_share *share, fa_tuner *tuner)
+{
+    pthread_mutex_lock(&share->lock);
+    share->idle[share->idle_count++] = tuner;
+    pthread_mutex_unlock(&share->lock);
+}
+
+/* Opening a store makes the tables of an empty file, and moves a damaged file away. */
+static bool is_broken(const fa_tuner *tuner, int rc)
+{
+    return rc == FA_ECORRUPT || (rc == FA_ESTORE && fa_store_location(tuner)[0] == '/');
+}
+
+static void run(uv_work_t *uv)
+{
+    serve_work *work = uv->data;
+    fa_tuner *tuner = NULL;
+    for (bool again = false;; again = true) {
+        work->rc = take_tuner(work->share, &tuner, &work->diag);
+        if (work->rc != 0)
+            return;
+        work->rc = work->run(work, tuner, &work->diag);
+        if (!is_broken(tuner, work->rc)) {
+            put_tuner(work->share, tuner);
+            return;
+        }
+        fa_close(&tuner);
+        if (again)
+            return;
+    }
+}
+
+/* ---- on the loop's ---------------------------------------------------------------------------*/
+static void start_more(serve_share *share);
+
+static void done(uv_work_t *uv, int status)
+{
+    serve_work *work = uv->data;
+    serve_share *share = work->share;
+    (void)status;
+    share->running--;
+    share->busy[work->lane] = false;
+    work->done(work);
+    start_more(share);
+}
+
+static void start_more(serve_share *share)
+{
+    for (serve_work **at = &share->first; *at != NULL && share->running < share->most;) {
+        serve_work *work = *at;
+        if (work->lane != 0 && share->busy[work->lane]) {
+            at = &work->next;
+            continue;
+        }
+        *at = work->next;
+        share->waiting--;
+        share->running++;
+        share->busy[work->lane] = work->lane != 0;
+        uv_queue_work(share->loop, &work->uv, run, done);
+    }
+}
+
+void serve_work_submit(serve_share *share, serve_work *work)
+{
+    serve_work **at = &share->first;
+    work->share = share;
+    work->uv.data = work;
+    work->next = NULL;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = work;
+    share->waiting++;
+    start_more(share);
+}

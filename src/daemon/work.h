@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Work on libuv's threads: everything that reads the store, opens the GPU's driver or tunes.
+ *
+ * Each kind of work has a share of the threads, so that none of one kind waits for a thread behind another: an answer that is
+ * stored is looked up while tunes run. In a share, work of one lane comes one at a time: a GPU measures one kernel at a time.
+ *
+ * Threads: the loop's thread submits work, and runs done(). run() is called on one of libuv's threads and touches its own work
+ * only, until it returns; done() follows. A tuner is used by one run() at a time, and is kept for the next one of its share
+ * under the share's lock, which is held for nothing else.
+ */
+#ifndef FA_DAEMON_WORK_H
+#define FA_DAEMON_WORK_H
+
+#include "fa_tune.h"
+
+#include <pthread.h>
+#include <uv.h>
+
+enum {
+    SERVE_THREADS = 28,
+    SERVE_TUNES = 17, /* of them: one for each device, and one for all GPUs that are not here */
+    SERVE_LISTS = 3,  /* lists, reports and sweeps */
+    SERVE_LOOKUPS = SERVE_THREADS - SERVE_TUNES - SERVE_LISTS
+};
+
+typedef struct serve_share serve_share;
+typedef struct serve_work serve_work;
+
+struct serve_work {
+    uv_work_t uv;
+    serve_share *share;
+    serve_work *next; /* of those that wait */
+    int lane;         /* 0: none; else below SERVE_THREADS */
+    /* Runs again, with a tuner that was opened anew, where the store was broken. */
+    int (*run)(serve_work *work, fa_tuner *tuner, fa_diag *diag);
+    void (*done)(serve_work *work); /* may free it */
+    int rc;                         /* what run() returned, or why there was no tuner */
+    fa_diag diag;
+};
+
+struct serve_share {
+    uv_loop_t *loop;
+    fa_options options;
+    serve_work *first;
+    int most, running, waiting;
+    bool busy[SERVE_THREADS]; /* lanes */
+    pthread_mutex_t lock;     /* of the tuners that nobody uses */
+    fa_tuner *idle[SERVE_THREADS];
+    int idle_count;
+};
+
+void serve_share_init(serve_share *share, uv_loop_t *loop, const fa_options *options, int most);
+/* No work is left in it. */
+void serve_share_close(serve_share *share);
+void serve_work_submit(serve_share *share, serve_work *work);
+
+#endif
