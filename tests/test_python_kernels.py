@@ -393,6 +393,12 @@ def what_is_given_stands_in_every_case_of_its_sizes():
         tap.equal((told.answer.origin, set(map(repr, seen))), ("measured", {repr((table, index))}))
         assert len(seen) > 1
     seen = []
+    mixed = dict(out=fa_tune.out("i64", "n"), table=fa_tune.array("i64", "n"), index=fa_tune.array(arrays["index"]), n={"default": 8, "max": 8})
+    tap.equal(gather(lambda table, index, n: seen.append((n, max(index.flat[:n]))) or [table[index[i]] for i in range(n)], "mixed",
+                     **mixed).answer.origin, "measured")
+    assert len({n for n, _ in seen}) > 1 and all(most < n for n, most in seen if n < 8), seen
+    refused(fa_tune.ArgumentError, "fa_tune.fixed() keeps a size as it is", lambda: gather(
+        lambda table, index, n: [table[index[i]] for i in range(n)], "longer", **{**mixed, "n": {"default": 8}}))
     right = numpy.asarray([table[i] for i in index], dtype="int64")
     tap.equal(gather(right, out=fa_tune.out("i64", "n"), **{key: fa_tune.array(given) for key, given in arrays.items()},
                      n=8).answer.origin, "measured")
@@ -452,17 +458,18 @@ def cases_of_other_sizes_are_drawn_from_what_is_given():
             if n <= 64:  # as different as they were, and in their order
                 tap.equal((len(set(places)), order == "ascending" and places != sorted(places)), (n, False))
     from fa_tune import _cases
-    floats = _cases._pool(struct.pack("<4f", 1.5, 2.5, 3.5, 4.5), 4)
-    told = struct.unpack("<9f", _cases._drawn(*floats, "fp32", 9, [], 1))
+    floats = [struct.pack("<f", value) for value in (1.5, 2.5, 3.5, 4.5)]
+    told = struct.unpack("<9f", _cases._drawn(floats, True, "fp32", 9, [], 1))
     assert set(told) <= {1.5, 2.5, 3.5, 4.5} and len(set(told)) > 1
-    ends = _cases._pool(struct.pack("<5q", 0, 2, 2, 6, 9), 8)  # as rows of nine elements begin and end: the last may be all of them
+    ends = [struct.pack("<q", value) for value in (0, 2, 2, 6, 9)]  # as rows of nine elements begin and end: the last may be all of them
     for seed in range(9):
-        told = struct.unpack("<3q", _cases._drawn(*ends, "int64", 3, [(4, 2), (5, 3), (9, 6)], seed))
+        told = struct.unpack("<3q", _cases._drawn(ends, True, "int64", 3, [(4, 2), (5, 3), (9, 6)], seed))
         assert list(told) == sorted(told) and told[-1] <= 6, told
-    many = 3 << 20  # of which a part is looked at
-    pool = _cases._pool(struct.pack("<%di" % many, *range(many)), 4)
-    assert len(pool[0]) < many and not pool[1]
-    tap.equal(list(struct.unpack("<37i", _cases._drawn(*pool, "int32", 37, [(many, 37)], 1))), list(range(37)))
+    pool = [struct.pack("<i", value) for value in range(0, 3 << 20, 1000)]  # a part of very many
+    tap.equal(list(struct.unpack("<37i", _cases._drawn(pool, False, "int32", 37, [(3 << 20, 37)], 1))), list(range(37)))
+    for values, stands in (([1 << 30, 5, 7], True), ([3, 5, 7], True), ([3, 60, 7], False)):  # places of nothing, of all cases, of some
+        data = _cases.Data({"codes": numpy.asarray(values, dtype="int32")}, None, [], [], {})
+        tap.equal(data._holds("codes", "int32", [(64, 17)]), stands)
 
     def choosy(table, index, n):
         if n != 64:

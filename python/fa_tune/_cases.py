@@ -138,7 +138,7 @@ class Data:
         self.tensors, self.answer, self.sizes, self.takes = dict(tensors), answer, dict(sizes), []
         self.said, self.ranged = "", ranged
         self.extents: list[int] = []  # of the problem itself: its sizes, and its tensors' sides and elements
-        self.pools: dict[str, tuple[list[bytes], bool]] = {}  # as of _pool(), of tensors that some case of this tune draws
+        self.pools: dict[str, tuple[list[bytes], bool]] = {}  # of tensors that some case of this tune draws: elements, and whether these are all
         self.drawn: list[str] = []  # tensors that some case of the last tune drew in place of what was given
         self.is_function = callable(answer)
         self.is_array = answer is not None and not self.is_function
@@ -179,20 +179,19 @@ class Data:
             side for _, _, shape, _, _ in arguments if shape is not None for side in (*shape, math.prod(shape)))]
         if index == 0:
             self.extents, self.drawn = extents, []
+        changed = list(zip(self.extents, extents))
+        own = own and extents == self.extents
         drawn = []
         for i, (name, dtype, shape, view, _) in enumerate(arguments):
             if name not in self.tensors or view is None:
                 continue
-            fits = tuple(self.tensors[name].shape) == shape
-            if own or (fits and dtype not in INTEGERS):
+            if own or (tuple(self.tensors[name].shape) == shape and self._holds(name, dtype, changed)):
                 _fill(view, on_host(self.tensors[name], name), name)
             else:
                 drawn.append(name)
                 if name in self.ranged or not len(view):
                     continue
-                if name not in self.pools:
-                    self.pools[name] = _pool(on_host(self.tensors[name], name), len(view) // math.prod(shape))
-                view[:] = _drawn(*self.pools[name], dtype, math.prod(shape), list(zip(self.extents, extents)), index)
+                view[:] = _drawn(*self._pool(name), dtype, math.prod(shape), changed, index)
             marks[i] |= GIVEN
         self.drawn += [name for name in drawn if name not in self.drawn]
         outputs = [(i, *one) for i, one in enumerate(arguments) if one[4] is not None]
@@ -204,7 +203,7 @@ class Data:
                     _fill(room, _elements(name, dtype, shape, answers[name]), name)
                     marks[i] |= ANSWERED
         except Exception as error:
-            if not drawn:
+            if own or not self.tensors:
                 raise
             kind = type(error) if isinstance(error, Error) else ArgumentError
             raise kind("answer, for %s: %s: %s; %s" % (
@@ -212,8 +211,26 @@ class Data:
                 type(error).__name__, error, self.what_was_drawn())) from error
         return marks
 
+    def _pool(self, name):
+        """The elements of what is given, or of very many a part, and whether that is all of them."""
+        if name not in self.pools:
+            given = on_host(self.tensors[name], name)
+            width = len(given) // max(1, math.prod(self.tensors[name].shape))
+            step = 1 + len(given) // width // (1 << 20)
+            self.pools[name] = [given[at:at + width] for at in range(0, len(given), width * step)], step == 1
+        return self.pools[name]
+
+    def _holds(self, name, dtype, changed):
+        """Whether what is given may stand in a case where other extents are others."""
+        if dtype not in INTEGERS or not len(self._pool(name)[0]):
+            return True
+        top = max(_integers(self._pool(name)[0], dtype))
+        return _limit(top, changed) >= top
+
     def what_was_drawn(self) -> str:
         """Why a kernel or a function may have failed that is right for what was given."""
+        if not self.drawn:
+            return "a case of other sizes has the arrays that were given: fa_tune.fixed() keeps a size as it is"
         return ("the inputs of cases of other sizes were drawn (%s, from the values that were given): give %s range=, or leave "
                 "its shape out, and its sizes are fixed" % (", ".join(self.drawn), self.drawn[0]))
 
@@ -247,10 +264,13 @@ class Data:
         return told
 
 
-def _pool(given, width):
-    """The elements, or of very many a part, and whether that is all of them."""
-    step = 1 + len(given) // width // (1 << 20)
-    return [given[at:at + width] for at in range(0, len(given), width * step)], step == 1
+def _integers(pool, dtype):
+    return memoryview(b"".join(pool)).cast(INTEGERS[dtype]).tolist()
+
+
+def _limit(top, extents):
+    """What integers up to `top` may be where extents are others: as much of these as they were, or one less than all."""
+    return min((now if was == top else now - 1 for was, now in extents if was >= top), default=top)
 
 
 def _drawn(pool, whole, dtype, count, extents, seed):
@@ -259,9 +279,8 @@ def _drawn(pool, whole, dtype, count, extents, seed):
     choose = random.Random(seed)
     if dtype not in INTEGERS:
         return b"".join(choose.choices(pool, k=count))
-    values = memoryview(b"".join(pool)).cast(INTEGERS[dtype]).tolist()
-    top = max(values)
-    limit = min((now if was == top else now - 1 for was, now in extents if was >= top), default=top)
+    values = _integers(pool, dtype)
+    limit = _limit(max(values), extents)
     fit = range(min(values), limit + 1) if not whole else [value for value in values if value <= limit]
     fit = fit or values
     differ = count <= len(fit) and len(set(values)) == len(values)
