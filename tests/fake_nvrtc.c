@@ -2,13 +2,14 @@
  *
  * An NVRTC that makes no code: what a version refuses, for tests of who is asked to compile, and with what options.
  * A test copies it into a folder, as the library and as its builtins, whose name gives the version. A file "broken"
- * beside them: nothing compiles. A source with the word "wrong" does not.
+ * beside them: nothing compiles; "crashing": it ends its process. A source with the word "wrong" does not.
  */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -31,6 +32,8 @@ static int version(void)
         sscanf(entry->d_name, "libnvrtc-builtins.so.%d.%d", &major, &minor);
         if (strcmp(entry->d_name, "broken") == 0)
             snprintf(said, sizeof said, "broken");
+        if (strcmp(entry->d_name, "crashing") == 0)
+            _exit(9);
     }
     if (dir != NULL)
         closedir(dir);

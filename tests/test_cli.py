@@ -330,6 +330,11 @@ def doctor_compiles_with_nvrtc_and_blames_who_fails():
         tap.has(told["nvrtc"]["text"], "NVRTC_ERROR_INTERNAL_ERROR")
         tap.has(told["nvrtc"]["text"], "/bad/libnvrtc.so.12")
         tap.has(told["nvrtc"]["advice"], "nvrtc12")  # CUDA 13's would not do with this driver
+        place.env["FA_TUNE_NVRTC"] = make_nvrtc(os.path.join(place.folder, "worse"), "12.7", "crashing")
+        told = doctors(place, status=1)
+        tap.equal([told[name]["level"] for name in ("nvrtc", "worker")], ["fail", "ok"])
+        tap.has(told["nvrtc"]["text"], "/worse/libnvrtc.so.12: the worker exited with code 9")
+        tap.has(place.run("--gpu", "L4", *SMALL, status=1).stderr, "/worse/libnvrtc.so.12: exited with code 9")
         place.env["FA_TUNE_NVRTC"] = os.path.join(place.folder, "good")
         place.env["FA_TUNE_WORKER"] = os.path.join(place.folder, "nowhere")
         told = doctors(place, status=1)

@@ -117,9 +117,10 @@ static void check_compiler(struct doctor *d)
     fa_buf passed = {0};
     char path[FA_STORE_PATH_MAX];
     int worker = fa_options_worker(&d->options, path, &d->worker);
-    if (worker == 0 && (worker = fa_compile_worker_try(path, &none, &d->worker)) == FA_ENONVRTC) {
-        worker = 0;
-        fa_fail(&d->worker, 0, "%s", path);
+    if (worker == 0) {
+        worker = fa_compile_worker_try(path, &none, &d->worker);
+        worker = worker == FA_ENONVRTC ? fa_fail(&d->worker, 0, "%s", path)
+                                       : fa_fail_in(&d->worker, worker, "%s", path);
     }
     d->worker_is_fit = worker == 0;
     int rc = worker == 0
@@ -127,7 +128,7 @@ static void check_compiler(struct doctor *d)
                  : fa_nvrtc_locate(&d->nvrtc, &diag);
     if (rc == 0 && worker == 0 && (rc = fa_compile_worker_try(path, &d->nvrtc, &diag)) != 0 &&
         rc != FA_ENONVRTC)
-        fa_fail_in(&diag, rc, "a worker that compiles with %s", d->nvrtc.library);
+        fa_fail_in(&diag, rc, "%s", d->nvrtc.library);
     d->has_nvrtc = rc == 0;
     if (rc == 0)
         report(d, FA_CHECK_OK, "nvrtc", "", "NVRTC %d.%d%s: %s", d->nvrtc.major, d->nvrtc.minor,

@@ -165,8 +165,8 @@ static void gone(fa_child *child, const char *reason, fa_child_end end)
         pool->events->lost(pool->context, worker->id, reason, end, fa_child_waited_ms(child));
     } else if (!worker->ready && ++pool->starts_in_vain >= STARTS_IN_VAIN) {
         char sentence[512];
-        snprintf(sentence, sizeof sentence, "compile worker %.300s: %.150s",
-                 pool->setup.worker_path, reason);
+        snprintf(sentence, sizeof sentence, "compile worker %.180s with %.180s: %.120s",
+                 pool->setup.worker_path, pool->setup.nvrtc->library, reason);
         fail_pool(pool, FA_EWORKER, sentence);
     }
     pool->events->changed(pool->context);
@@ -302,7 +302,7 @@ static void tried_in_vain(fa_child *child, const char *reason, fa_child_end end)
                          end == FA_CHILD_SHORT       ? FA_ENOMEM
                          : end == FA_CHILD_TIMED_OUT ? FA_ETIMEOUT
                                                      : FA_EWORKER,
-                         "%s", reason);
+                         "the worker %s", reason);
 }
 
 int fa_compile_worker_try(const char *worker_path, const fa_nvrtc_location *nvrtc, fa_diag *diag)
