@@ -175,20 +175,6 @@ static int read_struct(const cJSON *item, const fa_member *m, void *at, const ch
                : fa_struct_from_json(item, m->members, at, m->key, diag);
 }
 
-static int read_pointed(const cJSON *item, const fa_member *m, void *at, const char *where,
-                        fa_diag *diag)
-{
-    void *pointed = NULL;
-    if ((m->rules & (item == NULL ? FA_MEMBER_OPTIONAL : FA_MEMBER_NULL)) != 0 &&
-        (item == NULL || cJSON_IsNull(item))) {
-        memcpy(at, &pointed, sizeof pointed);
-        return 0;
-    }
-    memcpy(&pointed, at, sizeof pointed);
-    return m->read != NULL ? m->read(item, pointed, diag)
-                           : read_struct(item, m, pointed, where, diag);
-}
-
 /* null, where it is taken: true, and the member is set. */
 static bool read_null(const fa_member *m, void *at)
 {
@@ -209,8 +195,6 @@ static bool read_null(const fa_member *m, void *at)
 static int read_member(const cJSON *json, const cJSON *item, const fa_member *m, void *at,
                        const char *where, fa_diag *diag)
 {
-    if (m->kind == FA_MEMBER_POINTED)
-        return read_pointed(item, m, at, where, diag);
     if (cJSON_IsNull(item) && read_null(m, at))
         return 0;
     switch (m->kind) {
@@ -245,8 +229,7 @@ int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_d
         int rc = 0;
         if (m->kind == FA_MEMBER_PART)
             rc = fa_struct_from_json(json, m->members, at, where, diag);
-        else if (item != NULL || m->kind == FA_MEMBER_POINTED ||
-                 (m->rules & FA_MEMBER_OPTIONAL) == 0)
+        else if (item != NULL || (m->rules & FA_MEMBER_OPTIONAL) == 0)
             rc = read_member(json, item, m, at, where, diag);
         if (rc != 0)
             return rc;

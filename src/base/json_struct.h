@@ -19,9 +19,7 @@ typedef enum fa_member_kind {
     FA_MEMBER_THREE,   /* uint32_t[3] */
     FA_MEMBER_STRUCT,  /* an object, by a table of its own whose offsets count from here */
     FA_MEMBER_PART,    /* such a table's members, in this very object */
-    FA_MEMBER_POINTED, /* a pointer to what `members` or write() writes, and read() or `members` reads. It points to where
-                          the value goes before it is read, and to nothing after null (with _NULL) or an absent key
-                          (with _OPTIONAL) */
+    FA_MEMBER_POINTED, /* a pointer to what `members` or write() writes, for writing alone; NULL is null */
     FA_MEMBER_OTHER /* by functions; read() gets NULL where the key is absent */
 } fa_member_kind;
 

@@ -139,7 +139,6 @@ int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
 enum { FA_SILICON_MAX = 128 };
 void fa_gpu_silicon(const fa_gpu *gpu, char ret_silicon[FA_SILICON_MAX]);
 cJSON *fa_gpu_to_json(const fa_gpu *gpu);
-int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag);
 
 /* Walking over the fields of a problem, for the files of this room that do. */
 #define EACH_FIELD(op, f) \

@@ -61,19 +61,6 @@ bool fa_trial_add_json(cJSON *object, const fa_trial *trial)
     return fa_struct_add_json(object, fa_trial_members, &known);
 }
 
-int fa_trial_from_json(const cJSON *object, fa_trial *ret_trial, fa_diag *diag)
-{
-    fa_trial trial = {0};
-    if (!cJSON_IsObject(object))
-        return fa_fail(diag, FA_EINVAL, "trial: must be a JSON object");
-    int rc = fa_struct_from_json(object, fa_trial_members, &trial, "trial", diag);
-    if (rc != 0)
-        return rc;
-    fa_trial_settle(&trial);
-    *ret_trial = trial;
-    return 0;
-}
-
 /* Configs and GPUs as text and JSON. Values are kept by name, never by position. */
 void fa_config_text(const fa_config *config, char ret_text[FA_CONFIG_TEXT_MAX])
 {
@@ -188,15 +175,6 @@ const fa_member fa_gpu_members[] = {
 cJSON *fa_gpu_to_json(const fa_gpu *gpu)
 {
     return fa_struct_to_json(fa_gpu_members, gpu);
-}
-
-int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag)
-{
-    fa_gpu gpu = {0};
-    int rc = fa_struct_from_json(json, fa_gpu_members, &gpu, "gpu", diag);
-    if (rc == 0)
-        *ret_gpu = gpu;
-    return rc;
 }
 
 /* ---- order ----------------------------------------------------------------------------------*/

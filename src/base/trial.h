@@ -76,9 +76,6 @@ void fa_trial_settle(fa_trial *trial);
 
 /* Joins a trial's fields to an object; a number that is not known is null. false: out of memory. */
 bool fa_trial_add_json(cJSON *object, const fa_trial *trial);
-/* The inverse. Every field must be there; null is 0, but for the error of a proof, where null beside
- * a tolerance is NaN. */
-int fa_trial_from_json(const cJSON *object, fa_trial *ret_trial, fa_diag *diag);
 
 /* Orders finished trials: measured by time, then compiled by prediction; ties by config text. */
 int fa_trial_compare(const fa_trial *a, const fa_trial *b);

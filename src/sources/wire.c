@@ -50,8 +50,8 @@ int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag)
     return 0;
 }
 
-int fa_wire_parse(const char *text, size_t size, size_t limit, const char *where, cJSON **ret_json,
-                  fa_diag *diag)
+int fa_wire_read(const char *text, size_t size, size_t limit, const char *where,
+                 fa_wire_reader *read, void *ret, fa_diag *diag)
 {
     cJSON *json = NULL;
     if (text == NULL)
@@ -63,18 +63,6 @@ int fa_wire_parse(const char *text, size_t size, size_t limit, const char *where
         rc = fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
     if (rc == 0 && !clean_json(json, false))
         rc = fa_fail(diag, FA_EINVAL, "%s: a text in it has control bytes or is not UTF-8", where);
-    if (rc != 0)
-        cJSON_Delete(json);
-    else
-        *ret_json = json;
-    return rc;
-}
-
-int fa_wire_read(const char *text, size_t size, size_t limit, const char *where,
-                 fa_wire_reader *read, void *ret, fa_diag *diag)
-{
-    cJSON *json = NULL;
-    int rc = fa_wire_parse(text, size, limit, where, &json, diag);
     if (rc == 0)
         rc = read(json, ret, diag);
     cJSON_Delete(json);
@@ -101,21 +89,38 @@ int fa_failure_write(int code, const char *message, char **ret_text, fa_diag *di
     return fa_wire_print(json, ret_text, diag);
 }
 
+struct failure {
+    int code;
+    fa_diag message;
+};
+
+static int read_failure(const cJSON *json, void *ret_failure, fa_diag *diag)
+{
+    struct failure *failure = ret_failure;
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
+    const char *name = "", *message = "";
+    int rc = fa_wire_object(error, "error", diag);
+    if (rc == 0)
+        rc = fa_json_text_needed(error, "code", &name, "failure", diag);
+    if (rc == 0)
+        rc = fa_json_text_needed(error, "message", &message, "failure", diag);
+    if (rc == 0) {
+        fa_error_parse(name, &failure->code);
+        fa_fail(&failure->message, failure->code, "%s", message);
+    }
+    return rc;
+}
+
 int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_message,
                     fa_diag *diag)
 {
-    cJSON *json = NULL;
-    const char *name = "", *message = "";
-    int code = FA_EIO;
-    int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "failure", &json, diag);
-    const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
-    if (rc == 0 && (rc = fa_wire_object(error, "error", diag)) == 0 &&
-        (rc = fa_json_text_needed(error, "code", &name, "failure", diag)) == 0 &&
-        (rc = fa_json_text_needed(error, "message", &message, "failure", diag)) == 0) {
-        fa_error_parse(name, &code);
-        *ret_code = fa_fail(ret_message, code, "%s", message);
+    struct failure failure = {.code = FA_EIO};
+    const int rc =
+        fa_wire_read(text, size, FA_ANSWER_TEXT_MAX, "failure", read_failure, &failure, diag);
+    if (rc == 0) {
+        *ret_code = failure.code;
+        *ret_message = failure.message;
     }
-    cJSON_Delete(json);
     return rc;
 }
 

@@ -14,10 +14,7 @@
 /* ---- every text (wire.c) --------------------------------------------------------------------*/
 /* Text of a document, which is deleted; NULL as a document is out of memory. Caller frees. */
 int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag);
-/* An object of at most `limit` bytes whose texts are UTF-8 without control bytes. */
-int fa_wire_parse(const char *text, size_t size, size_t limit, const char *where, cJSON **ret_json,
-                  fa_diag *diag);
-/* Reads such a text: `read` gets the document, and what it is to fill in. A reader of an object is one of a member, too
+/* Reads an object of at most `limit` bytes whose texts are UTF-8 without control bytes: `read` gets the document, and what it is to fill in. A reader of an object is one of a member, too
  * (json_struct.h): it fails for what is no object. */
 typedef int fa_wire_reader(const cJSON *json, void *ret, fa_diag *diag);
 int fa_wire_read(const char *text, size_t size, size_t limit, const char *where,
