@@ -32,13 +32,13 @@ struct serve_http {
     uv_timer_t tick;
     uv_idle_t soon;
     uv_loop_t *loop;
-    serve_http_limits limits;
     serve_http_events events;
     void *context;
     struct door door[SERVE_DOORS_MAX];
-    int doors, open_handles, busy;
-    int64_t requests, refused, progress; /* progress: callbacks of libmicrohttpd */
-    serve_request *waiting;              /* those that libmicrohttpd does not look at */
+    serve_http_counts *counts;
+    int doors, open_handles;
+    int64_t progress;       /* callbacks of libmicrohttpd */
+    serve_request *waiting; /* those that libmicrohttpd does not look at */
 };
 
 /* ---- the loop -------------------------------------------------------------------------------*/
@@ -221,8 +221,8 @@ static void *http_begin(void *context, const char *uri, struct MHD_Connection *m
                                .uri = uri,
                                .uri_size = strlen(uri),
                                .odd = has_control(uri)};
-    door->http->busy++;
-    door->http->requests++;
+    door->http->counts->busy++;
+    door->http->counts->requests++;
     return request;
 }
 
@@ -235,7 +235,7 @@ static void http_over(void *context, struct MHD_Connection *mhd, void **request_
         return;
     *request_context = NULL;
     request->http->progress++;
-    request->http->busy--;
+    request->http->counts->busy--;
     if (request->left != NULL)
         request->left(request);
     if (request->reply != NULL)
@@ -439,7 +439,7 @@ void serve_reply_refused(serve_request *request, unsigned status, int code, cons
 
 void serve_reply_busy(serve_request *request, const char *message)
 {
-    request->http->refused++;
+    request->http->counts->refused++;
     if (request->streams)
         serve_reply_failure(request, FA_EBUSY, message);
     else
@@ -497,15 +497,14 @@ void serve_stream_comment(serve_request *request)
 }
 
 /* ---- life -----------------------------------------------------------------------------------*/
-int serve_http_make(uv_loop_t *loop, const serve_http_limits *limits,
-                    const serve_http_events *events, void *context, serve_http **ret_http,
-                    fa_diag *diag)
+int serve_http_make(uv_loop_t *loop, const serve_http_events *events, void *context,
+                    serve_http_counts *counts, serve_http **ret_http, fa_diag *diag)
 {
     serve_http *http = calloc(1, sizeof *http);
     if (http == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for the HTTP server");
     http->loop = loop;
-    http->limits = *limits;
+    http->counts = counts;
     http->events = *events;
     http->context = context;
     http->tick.data = http->soon.data = http;
@@ -517,7 +516,8 @@ int serve_http_make(uv_loop_t *loop, const serve_http_limits *limits,
     return 0;
 }
 
-int serve_http_listen(serve_http *http, int fd, bool local, fa_diag *diag)
+int serve_http_listen(serve_http *http, int fd, bool local, int connections, int idle_s,
+                      fa_diag *diag)
 {
     if (http->doors == SERVE_DOORS_MAX)
         return fa_fail(diag, FA_EINVAL, "at most %d sockets are served", SERVE_DOORS_MAX);
@@ -527,8 +527,8 @@ int serve_http_listen(serve_http *http, int fd, bool local, fa_diag *diag)
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO, 0, NULL, NULL, http_handle, door,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_URI_LOG_CALLBACK, http_begin, door,
         MHD_OPTION_NOTIFY_COMPLETED, http_over, NULL, MHD_OPTION_UNESCAPE_CALLBACK, http_unescape,
-        NULL, MHD_OPTION_CONNECTION_LIMIT, http->limits.connections, MHD_OPTION_CONNECTION_TIMEOUT,
-        http->limits.idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
+        NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     const union MHD_DaemonInfo *info =
         door->daemon != NULL ? MHD_get_daemon_info(door->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
@@ -547,21 +547,6 @@ void serve_http_drain(serve_http *http)
 {
     for (int i = 0; i < http->doors; i++)
         MHD_quiesce_daemon(http->door[i].daemon);
-}
-
-int serve_http_busy(const serve_http *http)
-{
-    return http->busy;
-}
-
-int64_t serve_http_requests(const serve_http *http)
-{
-    return http->requests;
-}
-
-int64_t serve_http_refused(const serve_http *http)
-{
-    return http->refused;
 }
 
 int serve_http_connections(const serve_http *http)

@@ -20,6 +20,11 @@ enum { SERVE_DOORS_MAX = 8 };
 
 typedef struct serve_http serve_http;
 
+typedef struct serve_http_counts {
+    int busy;                  /* requests that are not over */
+    int64_t requests, refused; /* so far; by serve_reply_busy() */
+} serve_http_counts;
+
 typedef struct serve_request {
     const char *method, *path; /* decoded, without its query; valid until the reply */
     fa_buf body;
@@ -50,21 +55,15 @@ typedef struct serve_http_events {
     void (*handle)(void *context, serve_request *request);
 } serve_http_events;
 
-typedef struct serve_http_limits {
-    unsigned connections; /* of each door */
-    unsigned idle_s;      /* without a byte from or to a client that waits for no reply */
-} serve_http_limits;
-
-int serve_http_make(uv_loop_t *loop, const serve_http_limits *limits,
-                    const serve_http_events *events, void *context, serve_http **ret_http,
-                    fa_diag *diag);
-/* Serves the clients of a socket that listens; the socket stays the caller's. local: see serve_request. */
-int serve_http_listen(serve_http *http, int fd, bool local, fa_diag *diag);
+/* *counts is kept up to date. */
+int serve_http_make(uv_loop_t *loop, const serve_http_events *events, void *context,
+                    serve_http_counts *counts, serve_http **ret_http, fa_diag *diag);
+/* Serves the clients of a socket that listens; the socket stays the caller's. local: see serve_request. So many connections at a
+ * time, each of which may be silent for so long, unless it waits for a reply. */
+int serve_http_listen(serve_http *http, int fd, bool local, int connections, int idle_s,
+                      fa_diag *diag);
 /* Accepts no further client. */
 void serve_http_drain(serve_http *http);
-int serve_http_busy(const serve_http *http);         /* requests that are not over */
-int64_t serve_http_requests(const serve_http *http); /* so far */
-int64_t serve_http_refused(const serve_http *http);  /* by serve_reply_busy() */
 int serve_http_connections(const serve_http *http);
 /* Cuts off replies that are under way; the loop has to run once more before it is closed. NULL is allowed. */
 void serve_http_close(serve_http **http);

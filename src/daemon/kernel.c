@@ -199,8 +199,8 @@ static void tuned(serve_work *work)
     while (*at != kernel)
         at = &(*at)->next;
     *at = kernel->next;
-    serve_log("info", "tune ended", "gpu", kernel->found.gpu.name, "reason",
-              work->rc != 0 ? work->diag.text : "", NULL);
+    serve_log("level=info event=\"tune ended\" gpu=\"%s\" reason=\"%s\"", kernel->found.gpu.name,
+              work->rc != 0 ? work->diag.text : "");
     if (work->rc != 0) {
         fail(kernel, work->rc, work->diag.text);
     } else {
@@ -236,7 +236,7 @@ static void begin_tune(serve_kernel *kernel)
     kernel->work.done = tuned;
     kernel->work.lane =
         gpu->present && gpu->ordinal < SERVE_DEVICES_MAX ? 1 + gpu->ordinal : SERVE_LANE_ABSENT;
-    serve_log("info", "tune accepted", "gpu", gpu->name, NULL);
+    serve_log("level=info event=\"tune accepted\" gpu=\"%s\"", gpu->name);
     serve_work_submit(&service->tunes, &kernel->work);
 }
 

@@ -1,12 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * The service's log: lines of logfmt on stderr, one write each, from any thread.
- *
- *     serve_log("warn", "note", "text", sentence, NULL); */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FA_DAEMON_LOG_H
 #define FA_DAEMON_LOG_H
 
-/* Pairs of names and texts follow, then NULL; a pair whose text is "" is left out. */
-void serve_log(const char *level, const char *event, ...) __attribute__((sentinel));
+/* A line of logfmt on stderr, behind its time, in one write; any thread. Texts in it have no line breaks: fa_diag's and names.
+ *
+ *     serve_log("level=info event=\"tune ended\" gpu=\"%s\"", gpu->name); */
+void serve_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -17,12 +17,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum {
-    FILES_MAX = 65536,
-    OTHER_FILES = 256, /* not for connections */
-    DRAIN_TICK_MS = 20,
-    EXIT_USAGE = 2
-};
+enum { FILES_MAX = 65536, DRAIN_TICK_MS = 20, EXIT_USAGE = 2 };
 
 struct program {
     uv_loop_t loop;
@@ -77,9 +72,10 @@ static int serve_listeners(struct program *program, fa_diag *diag)
     int rc = 0;
     for (int i = 0; i < program->listeners && rc == 0; i++) {
         rc = serve_http_listen(program->service->http, program->listener[i].fd,
-                               program->listener[i].local, diag);
+                               program->listener[i].local, program->settings.max_connections,
+                               program->settings.idle_timeout_s, diag);
         if (rc == 0)
-            serve_log("info", "listening", "on", program->listener[i].where, NULL);
+            serve_log("level=info event=listening on=%s", program->listener[i].where);
     }
     return rc;
 }
@@ -105,12 +101,11 @@ static void check_stopped(uv_timer_t *timer)
 {
     struct program *program = timer->data;
     const bool late = (int64_t)uv_now(&program->loop) > program->stop_by_ms;
-    if (serve_service_stopped(program->service) &&
-        (serve_http_busy(program->service->http) == 0 || late)) {
+    if (serve_service_stopped(program->service) && (program->service->counts.busy == 0 || late)) {
         uv_stop(&program->loop);
     } else if (late) {
         /* A driver call that does not return holds a thread. Winners are in the store: nothing is lost. */
-        serve_log("warn", "stopped without waiting for a tune any longer", NULL);
+        serve_log("level=warn event=\"stopped without waiting for a tune any longer\"");
         close_listeners(program);
         _exit(0);
     }
@@ -124,7 +119,7 @@ static void told_to_stop(uv_signal_t *signal, int number)
         return;
     program->stop_by_ms = (int64_t)uv_now(&program->loop) + program->settings.stop_s * 1000;
     serve_notify("STOPPING=1");
-    serve_log("info", "stopping", NULL);
+    serve_log("level=info event=stopping");
     serve_service_stop(program->service);
     close_listeners(program);
     uv_timer_start(&program->stopping, check_stopped, 0, DRAIN_TICK_MS);
@@ -132,19 +127,12 @@ static void told_to_stop(uv_signal_t *signal, int number)
 
 /* ---- life -----------------------------------------------------------------------------------*/
 /* A connection each; the store and compile workers take some more. */
-static void need_open_files(serve_settings *settings)
+static void raise_open_files(void)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return;
-    limit.rlim_cur = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    const int32_t files = (int32_t)limit.rlim_cur;
-    const int32_t most = files > 4 * OTHER_FILES ? files - OTHER_FILES : files / 2;
-    if (settings->max_connections > most) {
-        settings->max_connections = most > 0 ? most : 1;
-        serve_log("warn", "fewer connections than asked for", "reason",
-                  "the limit of open files (ulimit -n, LimitNOFILE=)", NULL);
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
+        setrlimit(RLIMIT_NOFILE, &limit);
     }
 }
 
@@ -175,13 +163,13 @@ static int serve(struct program *program)
     if (rc == 0)
         rc = serve_listeners(program, &diag);
     if (rc != 0) {
-        serve_log("error", "cannot start", "reason", diag.text, NULL);
+        serve_log("level=error event=\"cannot start\" reason=\"%s\"", diag.text);
         close_listeners(program);
         return status_of(rc);
     }
     watch_signals(program);
     serve_notify("READY=1");
-    serve_log("info", "ready", NULL);
+    serve_log("level=info event=ready");
     if (program->settings.page)
         print_page(program);
     uv_run(&program->loop, UV_RUN_DEFAULT);
@@ -191,7 +179,7 @@ static int serve(struct program *program)
     uv_close((uv_handle_t *)&program->stopping, NULL);
     uv_run(&program->loop, UV_RUN_DEFAULT);
     uv_loop_close(&program->loop);
-    serve_log("info", "stopped", NULL);
+    serve_log("level=info event=stopped");
     return 0;
 }
 
@@ -229,6 +217,6 @@ int main(int count, char **arguments)
     signal(SIGPIPE, SIG_IGN);
     snprintf(threads, sizeof threads, "%d", SERVE_THREADS);
     setenv("UV_THREADPOOL_SIZE", threads, 1); /* before libuv's first thread */
-    need_open_files(settings);
+    raise_open_files();
     return serve(&program);
 }

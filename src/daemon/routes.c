@@ -45,9 +45,9 @@ static void get_metrics(serve_service *service, serve_request *request)
         int64_t value;
     } metrics[] = {
         {"connections", "Open connections.", serve_http_connections(service->http)},
-        {"requests_total", "Requests.", serve_http_requests(service->http)},
+        {"requests_total", "Requests.", service->counts.requests},
         {"unauthorized_total", "Requests without the token.", service->unauthorized},
-        {"refused_total", "Requests asked to come back later.", serve_http_refused(service->http)},
+        {"refused_total", "Requests asked to come back later.", service->counts.refused},
         {"cache_hits_total", "Requests answered from memory.", service->hits},
         {"lookups_total", "Lookups in the store.", service->looked_up},
         {"tunes_total", "Tunes accepted.", service->tuned},

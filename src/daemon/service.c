@@ -9,7 +9,7 @@
 static void log_note(void *context, const char *sentence)
 {
     (void)context;
-    serve_log("warn", "note", "text", sentence, NULL);
+    serve_log("level=warn event=note text=\"%s\"", sentence);
 }
 
 /* Fails early where the store cannot be opened at all. */
@@ -17,7 +17,7 @@ static int open_store(serve_share *share, fa_diag *diag)
 {
     int rc = fa_open(&share->options, &share->idle[0], diag);
     if (rc == 0)
-        serve_log("info", "store", "at", fa_store_location(share->idle[0]), NULL);
+        serve_log("level=info event=store at=\"%s\"", fa_store_location(share->idle[0]));
     share->idle_count = rc == 0;
     return rc;
 }
@@ -29,17 +29,14 @@ static void find_devices(serve_service *service)
         rc = fa_gpu_device(at, &service->device.gpu[at], &service->device.reason);
         service->device.code = at == 0 ? rc : 0;
         service->device.count += rc == 0;
-        serve_log("info", rc == 0 ? "device" : "no more devices", "gpu",
-                  rc == 0 ? service->device.gpu[at].name : "", "reason",
-                  rc == 0 ? "" : service->device.reason.text, NULL);
+        if (rc == 0)
+            serve_log("level=info event=device gpu=\"%s\"", service->device.gpu[at].name);
     }
 }
 
 int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_service **ret_service,
                        fa_diag *diag)
 {
-    const serve_http_limits limits = {(unsigned)settings->max_connections,
-                                      (unsigned)settings->idle_timeout_s};
     const fa_options options = {.size = sizeof options,
                                 .store = settings->store,
                                 .templates = settings->templates,
@@ -61,7 +58,7 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_se
     serve_share_init(&service->lists, loop, &options, SERVE_LISTS);
     int rc = open_store(&service->lookups, diag);
     if (rc == 0)
-        rc = serve_http_make(loop, &limits, &serve_routes, service, &service->http, diag);
+        rc = serve_http_make(loop, &serve_routes, service, &service->counts, &service->http, diag);
     if (rc != 0) { /* the process ends */
         serve_share_close(&service->lookups);
         free(service);

@@ -23,6 +23,7 @@ typedef struct serve_service {
     uv_loop_t *loop;
     const serve_settings *settings;
     serve_http *http;
+    serve_http_counts counts;
     serve_share lookups, tunes, lists;
     serve_cache cache;
     struct serve_kernel

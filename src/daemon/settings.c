@@ -266,25 +266,28 @@ void serve_settings_help(void)
 {
     fa_buf out = {0};
     char text[512];
-    put_wrapped(&out, "fa-tune serve: one engine for every process on the host, over HTTP and JSON", 0);
-    fa_buf_text(&out, "\nusage: fa-tune serve [FILE.cu …] [OPTIONS]\n\n");
-    put_wrapped(&out,
-                "Listens on a Unix socket that only this user can use, until SIGTERM stops it. Kernels of "
-                "your own are served from their files, as FILE.cu; no client's source is compiled.",
+    put_wrapped(&out, "fa-tune serve: one engine for every process on the host, over HTTP and JSON",
                 0);
+    fa_buf_text(&out, "\nusage: fa-tune serve [FILE.cu …] [OPTIONS]\n\n");
+    put_wrapped(
+        &out,
+        "Listens on a Unix socket that only this user can use, until SIGTERM stops it. Kernels of "
+        "your own are served from their files, as FILE.cu; no client's source is compiled.",
+        0);
     for (size_t i = 0; i < SETTINGS; i++) {
         const setting *known = &table[i];
         fa_buf_printf(&out, "\n  --%s%s%s\n", known->name, known->value != NULL ? " " : "",
                       known->value != NULL ? known->value : "");
-        snprintf(text, sizeof text, known->preset > 0 ? "%s (%d%s)" : "%s", known->help, known->preset,
-                 known->kind == KIND_DURATION ? "s" : "");
+        snprintf(text, sizeof text, known->preset > 0 ? "%s (%d%s)" : "%s", known->help,
+                 known->preset, known->kind == KIND_DURATION ? "s" : "");
         put_wrapped(&out, text, 6);
     }
     fa_buf_text(&out, "\n");
-    put_wrapped(&out,
-                "A variable such as FA_TUNE_SERVE_SOCKET sets an option that is not given. A TIME is 90s, "
-                "30m, 2h or 3d; a number alone is in seconds.",
-                0);
+    put_wrapped(
+        &out,
+        "A variable such as FA_TUNE_SERVE_SOCKET sets an option that is not given. A TIME is 90s, "
+        "30m, 2h or 3d; a number alone is in seconds.",
+        0);
     fputs(out.data != NULL ? out.data : "", stdout);
     fa_buf_free(&out);
 }

@@ -107,7 +107,7 @@ static void set_up(void)
     FUZZ_CHECK(uv_loop_init(&f.loop) == 0);
     FUZZ_CHECK(serve_listen_unix(f.socket, &f.listener, &diag) == 0);
     FUZZ_CHECK(serve_service_open(&f.loop, &f.settings, &f.service, &diag) == 0);
-    FUZZ_CHECK(serve_http_listen(f.service->http, f.listener.fd, true, &diag) == 0);
+    FUZZ_CHECK(serve_http_listen(f.service->http, f.listener.fd, true, 100, 60, &diag) == 0);
 }
 
 /* What came back; false: nothing more will. */
@@ -164,7 +164,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     close(fd);
     /* An input after which something stays ends at the limit of whoever runs this: libFuzzer's, or the test's. */
-    while (serve_http_connections(f.service->http) > 0 || serve_http_busy(f.service->http) > 0 ||
+    while (serve_http_connections(f.service->http) > 0 || f.service->counts.busy > 0 ||
            f.service->kernels != NULL || is_under_way())
         uv_run(&f.loop, UV_RUN_ONCE);
     return 0;
