@@ -143,6 +143,13 @@ int serve_argument_count(const serve_request *request)
     return MHD_get_connection_values(request->mhd, MHD_GET_ARGUMENT_KIND, NULL, NULL);
 }
 
+/* libmicrohttpd refuses what HTTP forbids from 0.9.77 on; what earlier ones passed over is read from their buffer. */
+#if MHD_VERSION >= 0x00097701
+enum { STRICTNESS = MHD_OPTION_CLIENT_DISCIPLINE_LVL, READS_BUFFER = false };
+#else
+enum { STRICTNESS = MHD_OPTION_STRICT_FOR_CLIENT, READS_BUFFER = true };
+#endif
+
 /* A head as its bytes lie in libmicrohttpd's buffer, where it was parsed in place: `at` is where the next line begins. */
 struct head {
     const char *at;
@@ -167,8 +174,9 @@ static enum MHD_Result look_at_header(void *context, enum MHD_ValueKind kind, co
     const char *end = name + strlen(name) + 1; /* behind the colon */
     (void)kind;
     if (value == NULL || strpbrk(name, " \t") != NULL || *name == 0 || has_control(name) ||
-        has_control(value) || name != head->at || value < end ||
-        strspn(end, " \t") != (size_t)(value - end)) {
+        has_control(value) ||
+        (READS_BUFFER &&
+         (name != head->at || value < end || strspn(end, " \t") != (size_t)(value - end)))) {
         head->odd = true;
         return MHD_NO;
     }
@@ -198,13 +206,14 @@ static bool is_plain_head(const serve_request *request, const char *method, cons
     struct head head = {.at = version + strlen(version) + 2};
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(request->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-    if (info == NULL || request->odd || request->uri != method + strlen(method) + 1 ||
-        version != request->uri + request->uri_size + 1)
+    if (info == NULL || request->odd ||
+        (READS_BUFFER && (request->uri != method + strlen(method) + 1 ||
+                          version != request->uri + request->uri_size + 1)))
         return false;
     MHD_get_connection_values(request->mhd, MHD_HEADER_KIND, look_at_header, &head);
     *ret_length = head.length;
     return !head.odd && head.lengths <= 1 && head.hosts <= 1 && head.tokens <= 1 &&
-           head.at + 2 == method + info->header_size;
+           (!READS_BUFFER || head.at + 2 == method + info->header_size);
 }
 
 /* ---- what libmicrohttpd calls ----------------------------------------------------------------*/
@@ -528,8 +537,8 @@ int serve_http_listen(serve_http *http, int fd, bool local, int connections, int
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_URI_LOG_CALLBACK, http_begin, door,
         MHD_OPTION_NOTIFY_COMPLETED, http_over, NULL, MHD_OPTION_UNESCAPE_CALLBACK, http_unescape,
         NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+        (unsigned)idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, STRICTNESS, 1,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     const union MHD_DaemonInfo *info =
         door->daemon != NULL ? MHD_get_daemon_info(door->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     if (info == NULL || uv_poll_init(http->loop, &door->poll, info->epoll_fd) != 0) {
