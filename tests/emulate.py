@@ -5,8 +5,8 @@
 Every inline-assembly statement becomes a call into emulator.hpp or emulator_hopper.hpp, by its text; to execute one that
 the tables below do not have is a fault, so that nothing is left out in silence. The library has
 
-    const char *emulated_launch(params, grid, threads, shared bytes, granted)   NULL: done; else what was wrong
-    const unsigned emulated_parameter_bytes
+    const char *emulated_launch(params, maps, grid, threads, shared bytes, granted)   NULL: done; else what was wrong
+    const unsigned emulated_parameter_bytes, and emulated_map_bytes: 0, or of emulator_hopper.hpp's maps, for q, k, v and o
 
     python3 tests/emulate.py KERNEL.cu LIBRARY.so
 """
@@ -24,8 +24,9 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT = os.path.join(os.environ.get("FA_TEST_KEPT") or os.path.join(os.path.dirname(HERE), ".cuda"), "kept.emulated")
 KEPT_MOST = 400  # programs and libraries
+RENDERED = "rendered.cu"
 EMULATOR = "emulator_hopper.hpp"  # includes emulator.hpp
-OPTIONS = ["-std=c++17", "-fPIC", "-fno-semantic-interposition", "-fno-strict-aliasing", "-w"]
+OPTIONS = ["-std=c++17", "-fPIC", "-fno-semantic-interposition", "-fno-strict-aliasing", "-w", "-Wno-psabi"]
 LINKER = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []  # takes a fifth of the time
 TEMPLATES = os.path.join(os.path.dirname(HERE), "kernel_templates")
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.%s.%s.f32 {%%0,%%1,%%2,%%3}, {%%4,%%5,%%6,%%7}, {%%8,%%9}, {%%0,%%1,%%2,%%3};"
@@ -49,6 +50,8 @@ CALLS = {
     "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q; }": "vote_any",
     "{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }": "shared_address",
     "st.shared.b32 [%0], %1;": "store_shared",
+    "st.shared.f32 [%0], %1;": "store_shared",
+    "ld.shared.f32 %0, [%1];": "load_shared",
     "st.shared.v2.f32 [%0], {%1,%2};": "store_shared",
     "st.shared.v2.b32 [%0], {%1,%2};": "store_shared",
     "st.shared.v4.b32 [%0], {%1,%2,%3,%4};": "store_shared",
@@ -72,6 +75,7 @@ CALLS = {
     "red.relaxed.gpu.global.add.f32 [%0], %1;": "add_global",
     "red.release.gpu.global.add.u32 [%0], %1;": "add_global",
     "st.release.gpu.global.u32 [%0], %1;": "store_global",
+    "st.relaxed.gpu.global.u32 [%0], %1;": "store_global",
     "fence.acq_rel.gpu;": "nothing",
     "prefetch.global.L2 [%0];": "nothing",
     "createpolicy.fractional.L2::evict_first.b64 %0, 1.0;": "nothing",
@@ -108,6 +112,12 @@ CALLS |= {
     "mbarrier.arrive.shared::cta.b64 _, [%0];": "byte_arrive",
     "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;": "byte_arrive",
     "{ .reg .pred done; AGAIN_%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra AGAIN_%=; }": "byte_wait",
+    "mbarrier.inval.shared::cta.b64 [%0];": "split_end",
+    "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p bar.sync %0, %1; }": "barrier_if",
+    "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p bar.arrive %0, %1; }": "barrier_arrive_only_if",
+    "mov.u32 %0, %dynamic_smem_size;": "shared_size",
+    "prefetch.tensormap [%0];": "nothing",
+    "{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000; @p nanosleep.u32 0; }": "nothing",
     "fence.mbarrier_init.release.cluster;": "nothing",
     "fence.proxy.async.shared::cta;": "proxy_fence",
     "fence.proxy.async.global;": "nothing",
@@ -132,6 +142,7 @@ CALLS |= {
 }
 MAP_FIELDS = {"rank": "rank", "box_dim": "box", "global_dim": "extent", "global_stride": "stride", "element_stride": "element_stride",
               "elemtype": "type", "interleave_layout": "interleave", "swizzle_mode": "swizzle", "fill_mode": "fill"}
+BEYOND = r"setp\.le\.s32 p, %(\d+), (\d+); @p mov\.b32 %(\d+), 0xff800000;"
 WGMMA = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(b?f16)\.b?f16 \{[%0-9, ]*\}, (\{?)[%b][^;]*?, (?:p|all), 1, 1, ([^;]*);")
 
 
@@ -139,6 +150,9 @@ def call_of(said, operands):
     """The call that stands for an instruction; one that nothing emulates is a fault when it is executed."""
     if said in CALLS:
         return "emu::%s(%s)" % (CALLS[said], ", ".join(operands))
+    if re.fullmatch(r"\{ \.reg \.pred p; (?:%s )+\}" % BEYOND.replace("(", "(?:"), said):
+        return "(%s)" % ", ".join("%s <= %s ? void(%s = -HUGE_VALF) : void()" % (operands[int(limit)], column, operands[int(to)])
+                                  for limit, column, to in re.findall(BEYOND, said))
     field = re.fullmatch(r"tensormap\.replace\.tile\.(\w+)\.shared::cta\.b1024\.b(?:32|64) \[%0\], (?:(\d), )?%1;", said)
     if field is not None and field.group(1) == "global_address":
         return "emu::map_set_address(%s)" % ", ".join(operands)
@@ -210,25 +224,38 @@ def for_the_cpu(compiler, folders, source, arch=800):
     text = subprocess.run([compiler, "-E", "-P", "-x", "c++", "-std=c++17", "-D__CUDACC__", "-D__CUDA_ARCH__=%d" % arch,
                            "-D__CUDACC_VER_MAJOR__=13", "-D__CUDACC_VER_MINOR__=0",
                            *folders, source], check=True, capture_output=True, text=True).stdout
-    return re.subn(r"extern\s+__shared__\s+[^;]*\bshared_memory\[\]\s*;", "using emu::shared_memory;", translated(text))
+    return re.subn(r"extern\s+__shared__\s+[^;]*\b(\w+)\[\]\s*;", r"auto &\1 = emu::shared_memory;", translated(text))
 
 
 def main():
     source, library = sys.argv[1:]
     compiler = os.environ.get("CXX", "c++")
     folders = [word for name in ("attn_fwd", "vocabulary") for word in ("-I", os.path.join(TEMPLATES, name))]
-    text, count = for_the_cpu(compiler, folders, source)
+    with open(source, encoding="utf-8") as file:
+        rendered = file.read()
+    changes, hopper = re.findall("^//! (.*) => (.*)$", rendered, re.M), "attn_wgmma.cuh" in rendered
+    with tempfile.TemporaryDirectory() as changed:
+        copy_changed(os.path.join(TEMPLATES, "attn_fwd"), changed, changes, rendered.split("//! ")[0])
+        text, count = for_the_cpu(compiler, ["-I", changed, *folders], os.path.join(changed, RENDERED), 900 if hopper else 800)
     parameter = re.search(r"attn_fwd\s*\(\s*const\s+__grid_constant__\s+(\w+)", text)
-    if count != 1 or parameter is None:
+    if count == 0 or parameter is None:
         sys.exit("emulate.py: %s is no attention kernel with shared memory of its launch" % source)
     text += """
-extern "C" const unsigned emulated_parameter_bytes = sizeof(%s);
-extern "C" const char *emulated_launch(const void *params, const unsigned *grid, unsigned threads, unsigned bytes,
+struct Arguments { %s params; emu::MapPlace maps[%d]; };
+extern "C" const unsigned emulated_parameter_bytes = sizeof(Arguments::params), emulated_map_bytes = %d * sizeof(emu::MapPlace);
+static Arguments a;
+static void run(int) { attn_fwd(a.params%s); }
+extern "C" const char *emulated_launch(const void *params, const void *maps, const unsigned *grid, unsigned threads, unsigned bytes,
                                        bool (*granted)(const void *, size_t, bool)) {
+    const int none = 0;
+    memcpy(&a.params, params, sizeof a.params);
+    memcpy(&a.maps, maps, emulated_map_bytes);
     emu::granted = granted;
-    return emu::launch(attn_fwd, params, grid, threads, bytes);
+    emu::change = emu::told("EMULATOR_CHANGE");
+    emu::dice += (unsigned)emu::told("EMULATOR_SEED");
+    return emu::launch(run, &none, grid, threads, bytes);
 }
-""" % parameter.group(1)
+""" % (parameter.group(1), 4 * hopper, 4 * hopper, ", *(const fa_attn_tensor_maps *)a.maps" * hopper)
     shutil.copy(compiled(compiler, text), library)
 
 
@@ -299,25 +326,28 @@ def with_changes(text, changes):
     return text
 
 
+def copy_changed(source, folder, changes, rendered):
+    """The texts of an operation's folder, and RENDERED, which includes them."""
+    texts = {RENDERED: rendered}
+    for name in os.listdir(source):
+        with open(os.path.join(source, name), encoding="utf-8") as file:
+            texts[name] = file.read()
+    for name, text in texts.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(with_changes(text, changes))
+    for said, *_ in changes:
+        assert any(said in text for text in texts.values()), said
+
+
 @functools.cache
 def program(operation, kernel, defines, judge, hopper, changes):
     """What a judge (tests/JUDGE) makes of a kernel of an operation that is built in."""
     compiler, folder, source = os.environ.get("CXX", "c++"), tempfile.mkdtemp(), os.path.join(TEMPLATES, operation)
     try:
-        texts = []
-        for name in os.listdir(source):
-            with open(os.path.join(source, name), encoding="utf-8") as file:
-                texts.append(file.read())
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                file.write(with_changes(texts[-1], changes))
-        for said, *_ in changes:
-            assert any(said in text for text in texts), said
         defined = "".join("#define %s %d\n" % pair for pair in defines)
-        rendered = os.path.join(folder, "rendered.cu")
-        with open(rendered, "w", encoding="utf-8") as file:
-            file.write('%s#include "%s"\n' % (defined, kernel))
+        copy_changed(source, folder, changes, '%s#include "%s"\n' % (defined, kernel))
         includes = [word for name in (folder, os.path.join(TEMPLATES, "vocabulary"), os.path.join(TEMPLATES, "attn_fwd")) for word in ("-I", name)]
-        text, _ = for_the_cpu(compiler, includes, rendered, 900 if hopper else 800)
+        text, _ = for_the_cpu(compiler, includes, os.path.join(folder, RENDERED), 900 if hopper else 800)
     finally:
         shutil.rmtree(folder)
     text = '#define __shared__ static\n#define __syncthreads emu::block_barrier\n%s\n%s#include "%s"\n' % (text, defined, judge)

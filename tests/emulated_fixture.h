@@ -7,7 +7,10 @@
 #define FA_TESTS_EMULATED_FIXTURE_H
 
 #include "fake_cubin.h"
+#include "attn_tensor_maps.h"
 #include "gpu_attn_sweep.h"
+
+#include <dlfcn.h>
 
 static struct {
     char folder[64];
@@ -16,7 +19,8 @@ static struct {
     int kernels;
 } here;
 
-/* A part of a template's text that is written over; NULL: none. */
+/* An expression or a whole statement of a template or of its headers, and what stands there while EMULATOR_CHANGE is the change's
+ * number in its list, from 1 on. A list ends with a `from` of NULL. */
 struct change {
     const char *from, *to;
 };
@@ -66,23 +70,6 @@ static inline bool retarget_reference(const fa_problem *p)
     return true;
 }
 
-/* Everywhere; false: the text has no such part. */
-static inline bool apply(const struct change *change, fa_buf *text)
-{
-    fa_buf result = {0};
-    const char *at = text->data, *found;
-    bool any = false;
-    for (; (found = strstr(at, change->from)) != NULL; any = true) {
-        fa_buf_append(&result, at, (size_t)(found - at));
-        fa_buf_text(&result, change->to);
-        at = found + strlen(change->from);
-    }
-    fa_buf_text(&result, at);
-    fa_buf_free(text);
-    *text = result;
-    return any && !result.failed;
-}
-
 /* Makes a library of a source, unless the newest one is of the same; takes the source. */
 static inline int make_library(fa_buf *source, char ret_library[128])
 {
@@ -102,17 +89,29 @@ static inline int make_library(fa_buf *source, char ret_library[128])
     return 0;
 }
 
-/* Renders a candidate and makes a library of it; the cubin names that. */
+/* The boxes that a library's kernel wants maps of; false: it takes none. */
+static inline bool boxes_of(const char *library, struct fa_attn_boxes *ret_boxes)
+{
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    void *boxes = handle != NULL ? dlsym(handle, "fa_attn_boxes_wanted") : NULL;
+    if (boxes != NULL)
+        memcpy(ret_boxes, boxes, sizeof *ret_boxes);
+    if (handle != NULL)
+        dlclose(handle);
+    return boxes != NULL;
+}
+
+/* Renders a candidate and makes a library of it that can make these changes, NULL: none; the cubin names that. */
 static inline int emulate(const fa_candidate *candidate, const fa_problem *p,
-                          const struct change *change, fa_buf *ret_cubin)
+                          const struct change *changes, fa_buf *ret_cubin)
 {
     static unsigned char bytes[FAKE_CUBIN_MAX];
     char marker[1024], library[128];
     fa_buf source = {0};
     int rc = fa_render(world.fixture.templates, &(fa_task){&world.fixture.families, p, &world.gpu},
                        candidate, &source, &diag);
-    if (rc == 0 && change != NULL && !apply(change, &source))
-        rc = fa_fail(&diag, FA_ENOTFOUND, "the template does not say %s", change->from);
+    for (const struct change *c = changes; c != NULL && c->from != NULL; c++)
+        fa_buf_printf(&source, "\n//! %s => %s\n", c->from, c->to);
     if (rc != 0)
         return rc;
     bool dense = strstr(source.data, "attn_serving_params.h") == NULL;
@@ -122,6 +121,8 @@ static inline int emulate(const fa_candidate *candidate, const fa_problem *p,
     marker_of(p, marker + at, sizeof marker - (size_t)at);
     unsigned parameters =
         dense ? sizeof(struct fa_attn_params) : sizeof(struct fa_attn_serving_params);
+    struct fa_attn_boxes boxes;
+    bool maps = boxes_of(library, &boxes);
     fake_cubin cubin = {.sm = 90,
                         .entry = "attn_fwd",
                         .registers = 40,
@@ -130,7 +131,8 @@ static inline int emulate(const fa_candidate *candidate, const fa_problem *p,
                         .threads_y = 1,
                         .threads_z = 1,
                         .parameters = parameters,
-                        .sizes = {parameters}};
+                        .boxes = maps ? &boxes : NULL,
+                        .sizes = {parameters, maps ? sizeof(struct fa_attn_tensor_maps) : 0}};
     size_t size = fake_cubin_build(&cubin, bytes);
     fa_buf_append(ret_cubin, bytes, size);
     return ret_cubin->failed ? FA_ENOMEM : 0;

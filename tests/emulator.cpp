@@ -5,10 +5,13 @@
 
 namespace emu {
 
+static bool warp_pauses;
+static u32 resumed;   // how often a lane of this block was
 void pause() {
-    dice = dice * 1664525u + 1013904223u;
-    if (dice >> 31 != 0) return;
+    const u32 drawn = below(4);
+    if (drawn > 1) return;
     now->paused = true;
+    warp_pauses = drawn == 1;
     yield();
 }
 void fail(const char *what) {
@@ -86,6 +89,10 @@ void split_init(u32 address, u32 count) {
     if (split_barriers == kSplitBarriers) fail("more split barriers than the emulator holds");
     split_barrier[split_barriers++] = {address, count, count, 0, 0};
 }
+void split_end(u32 address) {
+    SplitBarrier &b = split_at(address);
+    b = split_barrier[--split_barriers];
+}
 void wake(const SplitBarrier &b) {
     for (u32 i = 0; i < threads; i++)
         if (lanes[i].split == &b) lanes[i].split = nullptr, lanes[i].waits = false;
@@ -98,6 +105,7 @@ void end_phase(SplitBarrier &b) {
 void split_arrive(u32 address) {
     SplitBarrier &b = split_at(address);
     if (--b.pending == 0) end_phase(b);
+    pause();
 }
 void split_wait(u32 address, u32 parity) {
     SplitBarrier &b = split_at(address);
@@ -218,26 +226,47 @@ void resume(Lane &lane) {
 }
 bool run_warp(u32 warp) {
     bool any = false;
-    for (bool again = true; again && fault[0] == 0;) {
+    warp_pauses = false;
+    for (bool again = true; again && fault[0] == 0 && !warp_pauses;) {
         again = false;
-        for (u32 i = warp * kWarp; i < (warp + 1) * kWarp && fault[0] == 0; i++)
-            if (!lanes[i].ended && !lanes[i].waits && !lanes[i].paused) {
-                const u32 looks = lanes[i].looks;
-                resume(lanes[i]);
-                if (lanes[i].looks == looks) lanes[i].looks = 0, lanes[i].looked = nullptr;
-                again = true, any |= lanes[i].looks < 3;   // who looks again and again does not go on
-            }
+        const u32 first = below(2) == 0 ? 0 : below(kWarp);
+        for (u32 i = 0; i < kWarp && fault[0] == 0 && !warp_pauses; i++) {
+            Lane &lane = lanes[warp * kWarp + (first + i) % kWarp];
+            if (lane.ended || lane.waits || lane.paused) continue;
+            const u32 looks = lane.looks;
+            if (resumed++ == kResumedMost) snprintf(fault, sizeof fault, "a block does not end (block %u,%u)", block.x, block.y);
+            resume(lane);
+            if (lane.looks == looks) lane.looks = 0, lane.looked = nullptr;
+            again = true, any |= lane.looks < 3;   // who looks again and again does not go on
+        }
     }
     for (u32 i = warp * kWarp; i < (warp + 1) * kWarp; i++) lanes[i].paused = false;
     return any;
 }
-void run_block(u32 seed) {
+// Gives one warp, or the four of a warpgroup, another rank.
+static void draw_rank(u32 *rank, u32 first, u32 together) {
+    const u32 drawn = below(1 << 30);
+    for (u32 i = 0; i < together; i++) rank[first + i] = drawn;
+}
+// Of the warps, in the order of their ranks, the first that can go on does so; false: none can.
+static bool run_some_warp(const u32 *rank, u32 count) {
+    bool tried[kThreadsMax / kWarp] = {};
+    for (u32 n = 0; n < count && fault[0] == 0; n++) {
+        u32 best = count;
+        for (u32 i = 0; i < count; i++)
+            if (!tried[i] && (best == count || rank[i] > rank[best])) best = i;
+        tried[best] = true;
+        if (run_warp(best)) return true;
+    }
+    return false;
+}
+void run_block() {
     memset(shared_memory, 0xff, shared_bytes);
     memset(flying, 0, sizeof flying);
     memset(unfenced, 0, sizeof unfenced);
     if (begin_more != nullptr) begin_more();
     memset(arrived, 0, sizeof arrived);
-    split_barriers = 0;
+    split_barriers = 0, resumed = 0;
     const u32 count = threads / kWarp;
     for (u32 i = 0; i < count; i++) warps[i].met = 0;
     for (u32 i = 0; i < threads; i++) {
@@ -249,16 +278,11 @@ void run_block(u32 seed) {
         l.split = nullptr;
         l.copies = l.groups = 0;
     }
-    // Four neighbouring warps, or none, go on only when nobody else can.
-    const u32 last = (seed + dice) % (count / 4 + 1);
-    for (bool any = true; any && fault[0] == 0;) {
-        any = false;
-        for (u32 turn = 0; turn < 2 && !any; turn++)
-            for (u32 i = 0; i < count; i++) {
-                const u32 warp = (seed & 1) != 0 ? (i + seed) % count : (count - i + seed) % count;
-                if ((warp / 4 == last) == (turn != 0)) any |= run_warp(warp);
-            }
-    }
+    u32 rank[kThreadsMax / kWarp];
+    const u32 together = count % 4 == 0 && below(2) == 0 ? 4 : 1;
+    for (u32 i = 0; i < count; i += together) draw_rank(rank, i, together);
+    while (fault[0] == 0 && run_some_warp(rank, count))
+        if (below(16) == 0) draw_rank(rank, below(count / together) * together, together);
     for (u32 i = 0; i < threads && fault[0] == 0; i++)
         if (!lanes[i].ended) now = &lanes[i], snprintf(fault, sizeof fault, "thread %u waits for ever", i);
     const char *wrong = fault[0] == 0 && end_more != nullptr ? end_more() : nullptr;
@@ -302,8 +326,8 @@ void issued(const Load &load) {
 TensorMap map_at(const void *map) {
     TensorMap x;
     memcpy(&x, map, sizeof x);
-    if ((uintptr_t)map % 64 != 0 || x.rank != 3 || x.box[0] != 64 || x.box[1] == 0 || x.box[1] > 256 || x.box[2] != 1 || x.box[3] != 1 ||
-        x.swizzle != 3 || x.interleave != 0 || x.fill != 0 || (uintptr_t)x.address % 16 != 0 || x.stride[0] % 16 != 0 ||
+    if ((uintptr_t)map % 64 != 0 || x.rank != 3 || x.swizzle < 1 || x.swizzle > 3 || x.box[0] * (x.type == 0 ? 1 : 2) != 16u << x.swizzle ||
+        x.box[1] == 0 || x.box[1] > 256 || x.box[2] != 1 || x.box[3] != 1 || x.extent[0] % 8 != 0 || x.interleave != 0 || x.fill != 0 || (uintptr_t)x.address % 16 != 0 || x.stride[0] % 16 != 0 ||
         x.stride[1] % 16 != 0 || x.stride[2] % 16 != 0 || x.extent[0] == 0 || x.extent[1] == 0 || x.extent[2] == 0 || x.extent[3] == 0)
         fail("a tensor map that no kernel of ours makes");
     return x;
@@ -311,7 +335,7 @@ TensorMap map_at(const void *map) {
 void tensor_load(u32 to, const void *map, u32 barrier, int c, int r, int h, int b, u64) {
     Load load = {to, 0, barrier, nullptr, map_at(map), {c, r, h, b}};
     if (to % 1024 != 0) fail("a swizzled box that does not begin at a multiple of 1024 bytes");
-    load.bytes = load.map.box[1] * 128;
+    load.bytes = bytes_of_box(load.map);
     issued(load);
 }
 void array_load(u32 to, const void *from, u32 bytes, u32 barrier) {
@@ -330,9 +354,9 @@ void land(SplitBarrier &b) {
         if (load.from != nullptr)
             memcpy(shared_memory + (load.to - kSharedFirst), load.from, load.bytes);
         else
-            each_of_box(load.map, load.at, load.to, [&](u32 to, const unsigned char *from) {
-                const u16 zero = 0;
-                memcpy(shared_memory + (to - kSharedFirst), from == nullptr ? (const void *)&zero : global(from, 2, false), 2);
+            each_of_box(load.map, load.at, load.to, [&](u32 to, const unsigned char *from, u32 bytes) {
+                const u64 zeros[2] = {};
+                memcpy(shared_memory + (to - kSharedFirst), from == nullptr ? zeros : global(from, bytes, false), bytes);
             });
         b.bytes -= (int)load.bytes;
     }
@@ -371,7 +395,7 @@ void issued(Store store) {
 }
 void tensor_store(const void *map, u32 from, int c, int r, int h, int b, u64) {
     const TensorMap m = map_at(map);
-    issued(Store{0, 0, from, m.box[1] * 128, nullptr, m, {c, r, h, b}, 0});
+    issued(Store{0, 0, from, bytes_of_box(m), nullptr, m, {c, r, h, b}, 0});
 }
 void store_wait(u32 pending) {
     std::vector<Store> left;
@@ -390,8 +414,8 @@ void store_wait(u32 pending) {
             }
             continue;
         }
-        each_of_box(s.map, s.at, s.from, [&](u32 from, const unsigned char *to) {
-            if (to != nullptr) memcpy(global(to, 2, true), shared_memory + (from - kSharedFirst), 2);
+        each_of_box(s.map, s.at, s.from, [&](u32 from, const unsigned char *to, u32 bytes) {
+            if (to != nullptr) memcpy(global(to, bytes, true), shared_memory + (from - kSharedFirst), bytes);
         });
     }
     stores.swap(left);
@@ -415,12 +439,13 @@ void map_copy(void *to, u32 from) {
 const char *read_operand(u64 descriptor, bool across, int k, int first, int rows, u16 *ret) {
     const u32 start = (u32)(descriptor & 0x3fff) << 4, leading = (u32)(descriptor >> 16 & 0x3fff) << 4;
     const u32 eight = (u32)(descriptor >> 32 & 0x3fff) << 4;
-    if (descriptor >> 62 != 1) return "a descriptor without rows of 128 swizzled bytes";
+    if (descriptor >> 62 == 0) return "a descriptor without swizzled rows";
+    const u32 mode = 4 - (u32)(descriptor >> 62), width = 16u << mode;   // bytes of a row of a slab
     for (int i = 0; i < rows; i++) {
         const int row = first + i;
-        const u32 address = across ? start + row / 64 * leading + k / 8 * eight + k % 8 * 128 + row % 64 * 2
-                                   : start + row / 8 * eight + row % 8 * 128 + k * 2;
-        const u32 at = swizzled(address) - kSharedFirst;
+        const u32 address = across ? start + row / (width / 2) * leading + k / 8 * eight + k % 8 * width + row % (width / 2) * 2
+                                   : start + row / 8 * eight + row % 8 * width + k * 2;
+        const u32 at = swizzled(address, mode) - kSharedFirst;
         if (at >= shared_bytes) return "address outside shared memory";
         if (flying[at / 16]) return "shared memory is touched while a copy is on its way there";
         if (unfenced[at / 16] != 0) return "what a thread wrote to shared memory is used without a proxy fence";

@@ -3,11 +3,12 @@
 // A GPU's block on the CPU: what a kernel template that emulate.py has translated calls.
 //
 // Each thread of a block is a fiber. An instruction of a whole warp (a matrix product, ldmatrix, a shuffle, a vote)
-// takes place when its 32 lanes have come; a warp runs on until it waits, and in each block the warps are tried in
-// another order. Faults that a GPU may hide are found:
+// takes place when its 32 lanes have come. Which warp runs next is drawn from a seed: each has a rank, the highest that
+// can go on runs until it waits, and now and then a rank is drawn anew, so that some warp is far ahead of all others, or
+// far behind. Faults that a GPU may hide are found:
 //  - asynchronous copies land only where their thread waits for them, and until then nobody may touch their bytes;
 //  - shared memory is NaN at first; shared and global addresses are looked up before they are followed;
-//  - lanes of a warp that meet at different instructions, and barriers that nobody opens, are faults.
+//  - lanes of a warp that meet at different instructions, barriers that nobody opens, and an arrival too many are faults.
 // What is not modelled: the order of plain stores among warps, and the rounding of a product's partial sums.
 #ifndef FA_TESTS_EMULATOR_HPP
 #define FA_TESTS_EMULATOR_HPP
@@ -21,6 +22,7 @@
 #include <ucontext.h>
 
 #define __device__
+#define __constant__
 #define __global__
 #define __forceinline__ inline
 #define __noinline__
@@ -38,7 +40,7 @@ typedef long long i64;
 typedef uint16_t u16;
 
 enum { kWarp = 32, kThreadsMax = 1024, kShared = 232448, kSharedFirst = 1024, kStack = 64 << 10, kCopies = 1024,
-       kBarriers = 16, kSplitBarriers = 64 };
+       kBarriers = 16, kSplitBarriers = 64, kResumedMost = 1 << 24 };
 
 struct Index {
     u32 x, y, z;
@@ -89,8 +91,13 @@ inline void yield() {
     if (_setjmp(now->at) == 0) _longjmp(scheduler, 1);
 }
 inline u32 dice = 1;   // a test may seed it
-inline const int change = getenv("EMULATOR_CHANGE") != nullptr ? atoi(getenv("EMULATOR_CHANGE")) : 0;   // emulate.py's with_changes
-// Other warps may go on first.
+inline u32 below(u32 n) {
+    dice = dice * 1664525u + 1013904223u;
+    return (u32)((u64)dice * n >> 32);
+}
+inline int told(const char *name) { return getenv(name) != nullptr ? atoi(getenv(name)) : 0; }
+inline int change = told("EMULATOR_CHANGE");   // emulate.py's with_changes
+// Other lanes or other warps may go on first.
 void pause();
 [[noreturn]] void fail(const char *what);
 
@@ -108,11 +115,15 @@ template <class... T> void store(void *to, const T &...x) {
     unsigned char *at = (unsigned char *)to;
     ((memcpy(at, &x, sizeof x), at += sizeof x), ...);
 }
+// What lies there already is written for nobody: several threads may write the same zeros.
 template <class... T> void store_shared(u32 to, T... x) {
-    store(shared(to, sizeof...(x) * 4), x...);
-    unfenced[(to - kSharedFirst) / 16] = (u16)(now->index.x + 1);
+    unsigned char *at = shared(to, sizeof...(x) * 4), before[sizeof...(x) * 4];
+    memcpy(before, at, sizeof before);
+    store(at, x...);
+    if (memcmp(before, at, sizeof before) != 0) unfenced[(to - kSharedFirst) / 16] = (u16)(now->index.x + 1);
 }
 inline void load_shared(u32 &x, u32 from) { load(shared(from, 4), x); }
+inline void load_shared(float &x, u32 from) { load(shared(from, 4), x); }
 template <class T> void load_shared(T &x, T &y, u32 from) { load(shared(from, 8), x, y); }
 template <class T> void load_shared(T &x, T &y, T &z, T &w, u32 from) { load(shared(from, 16), x, y, z, w); }
 template <class... T> void store_global(void *to, T... x) { store(global(to, sizeof...(x) * 4, true), x...); }
@@ -151,13 +162,18 @@ void wait_copies(u32 pending);
 bool arrived_at(u32 id, u32 count);
 void barrier(u32 id, u32 count);
 inline void block_barrier() { barrier(0, threads); }
+inline void barrier_if(u32 id, u32 count, u32 taken) {
+    if (taken != 0) barrier(id, count);
+}
 
 SplitBarrier &split_at(u32 address);
 void split_init(u32 address, u32 count);
+void split_end(u32 address);
 void split_arrive(u32 address);
 void split_wait(u32 address, u32 parity);
 [[noreturn]] inline void not_emulated(const char *instruction) { fail(instruction); }
 inline void nothing() {}
+inline void shared_size(u32 &x) { x = shared_bytes; }
 template <class... T> void nothing(T &&...) {}
 
 // ---- warps ------------------------------------------------------------------------------------
@@ -299,7 +315,7 @@ void resume(Lane &lane);
 // Whether some lane of the warp could go on.
 bool run_warp(u32 warp);
 
-void run_block(u32 seed);
+void run_block();
 
 // NULL: the launch is done; else what was wrong.
 template <class P>
@@ -313,12 +329,11 @@ const char *launch(void (*entry)(P), const void *params, const u32 sizes[3], u32
     fault[0] = 0;
     if (threads > kThreadsMax || threads % kWarp != 0 || smem > kShared) return "a launch that no GPU takes";
     for (u32 i = 0; i < threads; i++) lanes[i].started = false;
-    u32 seed = 1;
     for (u32 z = 0; z < grid.z; z++)
         for (u32 y = 0; y < grid.y; y++)
             for (u32 x = 0; x < grid.x && fault[0] == 0; x++) {
                 block = {x, y, z};
-                run_block(seed++);
+                run_block();
             }
     return fault[0] != 0 ? fault : nullptr;
 }

@@ -28,10 +28,13 @@ void proxy_fence();
 // ---- barriers that count bytes ----------------------------------------------------------------------------------
 struct TensorMap {   // in the 128 bytes of a map
     const unsigned char *address;
-    u32 rank, box[4], extent[4], element_stride[4], type, interleave, swizzle, fill;
+    u32 rank, box[4], extent[4], element_stride[4], type, interleave, swizzle, fill;   // type 0: of bytes, else of 16 bits
     u64 stride[3];   // bytes
 };
 static_assert(sizeof(TensorMap) <= 128, "");
+struct alignas(64) MapPlace {
+    unsigned char bytes[128];
+};
 struct Load {
     u32 to, bytes, barrier;
     const unsigned char *from;   // an array; NULL: a box
@@ -42,18 +45,22 @@ inline std::vector<Load> loads;
 
 void phase_may_end(SplitBarrier &b);
 void byte_arrive(u32 barrier, u32 bytes = 0);
-// The address of an element in a box of 64 columns whose rows of 128 bytes are swizzled.
-inline u32 swizzled(u32 address) { return address ^ (address >> 7 & 7) << 4; }
+// The address of an element in a box whose rows of 16 << mode bytes are swizzled.
+inline u32 swizzled(u32 address, u32 mode) { return address ^ (address >> 7 & ((1u << mode) - 1)) << 4; }
 
+// Eight elements at a time: all of them are there, or none is.
 template <class F> void each_of_box(const TensorMap &map, const int (&at)[4], u32 shared_at, F f) {
+    const u32 element = map.type == 0 ? 1 : 2;
+    const bool outside = at[2] < 0 || at[2] >= (int)map.extent[2] || at[3] < 0 || at[3] >= (int)map.extent[3];
     for (u32 row = 0; row < map.box[1]; row++)
-        for (u32 column = 0; column < map.box[0]; column++) {
+        for (u32 column = 0; column < map.box[0]; column += 8) {
             const i64 c = at[0] + (i64)column, r = at[1] + (i64)row;
-            const bool there = c >= 0 && c < map.extent[0] && r >= 0 && r < map.extent[1] && at[2] < (int)map.extent[2] && at[3] < (int)map.extent[3];
-            const unsigned char *global_at = map.address + c * 2 + r * (i64)map.stride[0] + at[2] * (i64)map.stride[1] + at[3] * (i64)map.stride[2];
-            f(swizzled(shared_at + row * 128 + column * 2), there ? global_at : nullptr);
+            const bool there = !outside && c >= 0 && c < map.extent[0] && r >= 0 && r < map.extent[1];
+            const unsigned char *global_at = map.address + c * element + r * (i64)map.stride[0] + at[2] * (i64)map.stride[1] + at[3] * (i64)map.stride[2];
+            f(swizzled(shared_at + (row * map.box[0] + column) * element, map.swizzle), there ? global_at : nullptr, 8 * element);
         }
 }
+inline u32 bytes_of_box(const TensorMap &map) { return map.box[1] * (16u << map.swizzle); }
 void spoil(u32 to, u32 bytes);
 void issued(const Load &load);
 TensorMap map_at(const void *map);
@@ -62,6 +69,9 @@ void array_load(u32 to, const void *from, u32 bytes, u32 barrier);
 void land(SplitBarrier &b);
 void byte_wait(u32 barrier, u32 parity);
 void barrier_arrive_only(u32 id, u32 count);
+inline void barrier_arrive_only_if(u32 id, u32 count, u32 taken) {
+    if (taken != 0) barrier_arrive_only(id, count);
+}
 
 // ---- copies from shared memory ----------------------------------------------------------------------------------
 struct Store {

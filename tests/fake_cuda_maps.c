@@ -5,6 +5,7 @@
  *
  * Whether a kernel takes maps is told by the number of its parameters, as the real driver knows it.
  */
+#include "fake_cuda_emulated.h"
 #include "fake_cuda_state.h"
 
 #include "attn_serving_params.h"
@@ -68,6 +69,34 @@ CUDA cuTensorMapEncodeTiled(void *ret, int dtype, uint32_t rank, uint64_t addres
     memset(ret, 0, sizeof(struct fa_tensor_map));
     memcpy(ret, &map, sizeof map);
     return FAKE_OK;
+}
+
+/* The same as tests/emulator_hopper.hpp has it. A map that nobody has made stays without a type that it takes. */
+struct emulated_map {
+    const void *address;
+    uint32_t rank, box[4], extent[4], element_stride[4], type, interleave, swizzle, fill;
+    uint64_t stride[3];
+};
+
+void fake_map_on_host(const struct fa_tensor_map *given, bool write, unsigned char ret[128])
+{
+    struct fake_map map;
+    memcpy(&map, given, sizeof map);
+    memset(ret, 0, 128);
+    if (map.magic != MAP_MAGIC || map.rank != 4)
+        return;
+    struct emulated_map m = {.address = fake_on_host((void *)(uintptr_t)map.address, write),
+                             .rank = 3,
+                             .element_stride = {1, 1, 1, 1},
+                             .type = map.dtype,
+                             .swizzle = map.swizzle};
+    for (int i = 0; i < 4; i++) {
+        m.box[i] = map.box[i];
+        m.extent[i] = map.last[i] + 1;
+        if (i > 0)
+            m.stride[i - 1] = map.stride[i - 1];
+    }
+    memcpy(ret, &m, sizeof m);
 }
 
 /* ---- launching -------------------------------------------------------------------------------*/

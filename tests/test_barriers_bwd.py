@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of barriers of attn_bwd_sm90a, played through without a GPU, as test_barriers.py does for forward.
+"""The order of barriers of attn_bwd_sm90a, played through without a GPU.
 
 One block and the jobs that it takes: two producers, two draining warps and two consumers of four warps, of each warp lane 0 and one other lane.
 Each lane is a coroutine that a seeded scheduler steps in any order, and so is each copy: it begins some time after its
@@ -13,7 +13,6 @@ import random
 
 import racecheck_bwd
 import tap
-from test_barriers import Barrier, Ring
 
 WARPS, LANES, GROUPS = range(4), range(2), range(2)
 CHANGES = {
@@ -44,6 +43,38 @@ CHANGES = {
     "producers do not wait for a slot",
     "consumers do not wait for dO",
 }
+
+
+class Barrier:
+    """An mbarrier: a phase ends with its last arrival. Asked for parities, as the hardware is."""
+
+    def __init__(self, count):
+        self.count, self.left, self.phase = count, count, 0
+
+    def arrive(self):
+        self.left -= 1
+        assert self.left >= 0, "more arrivals than a phase has"
+        if self.left == 0:
+            self.left, self.phase = self.count, self.phase + 1
+
+    def passed(self, parity):
+        return (self.phase + 1) % 2 == parity % 2
+
+
+class Ring:
+    def __init__(self, count):
+        self.count, self.place = count, 0
+
+    @property
+    def slot(self):
+        return self.place % self.count
+
+    @property
+    def parity(self):
+        return self.place // self.count % 2
+
+    def advance(self):
+        self.place = (self.place + 1) % (2 * self.count)
 
 
 class Transactions(Barrier):

@@ -10,8 +10,7 @@ What the kernel does is said once more here: a change of its order belongs in bo
 import random
 
 import tap
-from test_barriers import Barrier, Ring
-from test_barriers_bwd import Play, Room, Transactions
+from test_barriers_bwd import Barrier, Play, Ring, Room, Transactions
 
 WARPS, LANES, GROUPS = range(2), range(2), range(2)
 CHANGES = {

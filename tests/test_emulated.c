@@ -3,11 +3,12 @@
  * Attention families on random problems without a GPU: each rendered template is made into a library for the CPU
  * (emulate.py), and the prover proves it on the fake driver as it would on a card.
  *
- * FA_TEST_SEED, FA_TEST_PROBLEMS (per family) and FA_TEST_FAMILY repeat or extend it.
+ * FA_TEST_SEED, FA_TEST_PROBLEMS (per family) and FA_TEST_FAMILY repeat or extend it; with `./dev test --slow`
+ * (FA_TEST_SLOW=1) there are four times as many problems and orders of warps.
  */
 #include "emulated_fixture.h"
 
-enum { EMULATED_PROBLEMS = 4, LONGEST = 203 };
+enum { EMULATED_PROBLEMS = 4, HOPPER_PROBLEMS = 2, LONGEST = 203 };
 
 static void the_fake_driver_and_the_compilers_are_there(void)
 {
@@ -61,13 +62,13 @@ static fa_attn_case resized(const fa_attn_case *what, struct dice *dice)
 }
 
 /* Emulates and proves what the job is about; with dice then other sizes of it, as far as its config is for them. */
-static int prove_job_here(struct job *job, const struct change *change, struct dice *dice,
+static int prove_job_here(struct job *job, const struct change *changes, struct dice *dice,
                           uint64_t seed, fa_proof *ret_proof)
 {
     int rc = fixture_pick(&world.fixture, sweep.family, &job->what.problem, &world.gpu, false,
                           job->pick, &job->candidate, &diag);
     if (rc == 0)
-        rc = emulate(&job->candidate, &job->what.problem, change, &job->cubin);
+        rc = emulate(&job->candidate, &job->what.problem, changes, &job->cubin);
     if (rc == 0 && !retarget_reference(&job->what.problem))
         rc = fa_fail(&diag, FA_ECORRUPT, "the reference has no marker of that length");
     if (rc == 0)
@@ -90,7 +91,9 @@ static int prove_job_here(struct job *job, const struct change *change, struct d
 static int prove_some(const char *family, struct taste taste)
 {
     uint64_t seed = environment("FA_TEST_SEED", 20261122);
-    int count = (int)environment("FA_TEST_PROBLEMS", EMULATED_PROBLEMS), failed = 0;
+    uint64_t usual = strstr(family, "sm90a") == NULL ? EMULATED_PROBLEMS : HOPPER_PROBLEMS;
+    int count = (int)environment("FA_TEST_PROBLEMS", getenv("FA_TEST_SLOW") ? 4 * usual : usual);
+    int failed = 0;
     struct dice dice = {.seed = seed};
     double start = fixture_ms();
     sweep.family = family;
@@ -138,6 +141,31 @@ static void attn_fwd_prefill_sm80_is_right(void)
         SKIP("left out");
     CHECK_INT(prove_some("attn_fwd_prefill_sm80",
                          (struct taste){.bf16 = true, .unaligned = true, .serving = true}),
+              0);
+}
+
+/* Of the families that are written for Hopper, on a card with so few SMs that a block takes many tiles. */
+static int prove_some_of_hopper(const char *family, struct taste taste)
+{
+    world.gpu.sm_count = 2;
+    int wrong = prove_some(family, taste);
+    world.gpu.sm_count = 132;
+    return wrong;
+}
+
+static void attn_fwd_sm90a_is_right(void)
+{
+    if (is_left_out("attn_fwd_sm90a"))
+        SKIP("left out");
+    CHECK_INT(prove_some_of_hopper("attn_fwd_sm90a", (struct taste){.bf16 = true}), 0);
+}
+
+static void attn_fwd_prefill_sm90a_is_right(void)
+{
+    if (is_left_out("attn_fwd_prefill_sm90a"))
+        SKIP("left out");
+    CHECK_INT(prove_some_of_hopper("attn_fwd_prefill_sm90a",
+                                   (struct taste){.bf16 = true, .serving = true}),
               0);
 }
 
@@ -364,7 +392,7 @@ static int launch_batch(const fa_trial *trial, fa_function function, int count,
 }
 
 /* With a config of its own, as each batch is tuned for itself. */
-static int run_batch(const int *sequence, int count, uint64_t pick, const struct change *change,
+static int run_batch(const int *sequence, int count, uint64_t pick, const struct change *changes,
                      struct recycled *recycled, struct batch *b)
 {
     fa_problem p = problem_of(FA_FP16, FA_CAUSAL_NONE, COLUMNS, count, QUERY_HEADS, KEY_HEADS, 1,
@@ -377,7 +405,7 @@ static int run_batch(const int *sequence, int count, uint64_t pick, const struct
     int rc = fixture_pick(&world.fixture, "attn_fwd_splitkv_sm80", &p, &world.gpu, false, pick,
                           &candidate, &diag);
     if (rc == 0)
-        rc = emulate(&candidate, &p, change, &cubin);
+        rc = emulate(&candidate, &p, changes, &cubin);
     if (rc == 0)
         rc = fa_module_load(world.driver, cubin.data, cubin.size, &module, &diag);
     if (rc == 0)
@@ -395,15 +423,18 @@ static int run_batch(const int *sequence, int count, uint64_t pick, const struct
 
 static void a_sequence_has_the_same_bits_in_any_batch(void)
 {
-    static const struct change other_parts = {"SPLIT_KEYS :", "SPLIT_KEYS / 2 :"};
+    static const struct change other_parts[] = {
+        {"BATCH_INVARIANT != 0 ? SPLIT_KEYS : ((u32)most_keys(p, w.group) + most - 1) / most",
+         "SPLIT_KEYS / 2"},
+        {NULL}};
     static const struct {
         int count, sequence[AT_ONCE];
-        const struct change *change; /* the bits must differ */
+        const struct change *changes; /* the bits must differ */
     } rows[] = {{4, {0, 1, 2, 3}, NULL},
                 {1, {0}, NULL},
                 {4, {3, 2, 1, 0}, NULL},
                 {2, {2, 0}, NULL},
-                {1, {0}, &other_parts}};
+                {1, {0}, other_parts}};
     static struct batch first, other;
     if (is_left_out("bits"))
         SKIP("left out");
@@ -412,7 +443,8 @@ static void a_sequence_has_the_same_bits_in_any_batch(void)
         struct recycled left = {0};
         bool same = true;
         *b = (struct batch){0};
-        CHECK_OK(run_batch(rows[i].sequence, rows[i].count, i, rows[i].change, &left, b), diag);
+        setenv("EMULATOR_CHANGE", rows[i].changes != NULL ? "1" : "0", 1);
+        CHECK_OK(run_batch(rows[i].sequence, rows[i].count, i, rows[i].changes, &left, b), diag);
         free(left.word);
         for (int s = 0; s < rows[i].count; s++) { /* `first` has sequence n at n */
             int at = rows[i].sequence[s];
@@ -421,9 +453,10 @@ static void a_sequence_has_the_same_bits_in_any_batch(void)
                    memcmp(&b->lse[s * QUERY_HEADS], &first.lse[at * QUERY_HEADS],
                           QUERY_HEADS * sizeof(float)) == 0;
         }
-        CHECK(same == (rows[i].change == NULL));
+        CHECK(same == (rows[i].changes == NULL));
         CHECK(b->o[0] != 0);
     }
+    unsetenv("EMULATOR_CHANGE");
 }
 
 /* An allocator hands out memory that holds what the last launch left, of which another kernel has changed some bytes. */
@@ -453,29 +486,158 @@ static void the_bits_do_not_depend_on_what_a_workspace_holds(void)
     free(left.word);
 }
 
-/* The last test: a kernel that touches what it must not ends the context. */
+/* ---- waits, fences, arrivals and counts that keep shared memory in order, left out or other than they must be ------*/
+enum { ORDERS = 12, ORDERS_SLOW = 48 };
+
+/* EMULATOR_CHANGE: a fault fails its launch and leaves the context as it is. */
+static bool is_proved_with(const fa_attn_case *what, const fa_candidate *candidate,
+                           const fa_buf *cubin, int change, int order)
+{
+    char number[16];
+    fa_proof proof = {0};
+    snprintf(number, sizeof number, "%d", change);
+    setenv("EMULATOR_CHANGE", number, 1);
+    snprintf(number, sizeof number, "%d", order);
+    setenv("EMULATOR_SEED", number, 1);
+    int rc = prove(what, &here.reference, cubin, candidate, 1, &proof);
+    unsetenv("EMULATOR_CHANGE");
+    unsetenv("EMULATOR_SEED");
+    return rc == 0 && proof.passed;
+}
+
+/* How many of the changes no order of warps shows, plus 1 where an order makes the kernel wrong without one. */
+static int count_unnoticed(const fa_problem *problem, const char *config_text,
+                           const struct change *changes)
+{
+    fa_candidate candidate;
+    fa_config config;
+    fa_buf cubin = {0};
+    const int orders = getenv("FA_TEST_SLOW") != NULL ? ORDERS_SLOW : ORDERS;
+    int unnoticed = 0;
+    fa_attn_case what = fa_attn_case_ragged(problem, 1, 2);
+    what.all_rows = true;
+    cJSON *json = cJSON_Parse(config_text);
+    int rc = fa_config_from_json(json, &config, &diag);
+    cJSON_Delete(json);
+    if (rc == 0)
+        rc = fa_space_one(&(fa_task){&world.fixture.families, problem, &world.gpu}, &config,
+                          &candidate, &diag);
+    if (rc == 0)
+        rc = emulate(&candidate, problem, changes, &cubin);
+    if (rc != 0 || !retarget_reference(problem))
+        return printf("# %s: %s\n", config_text, diag.text), 1;
+    for (int c = 0; c == 0 || changes[c - 1].from != NULL; c++) {
+        int order = 1, last = c == 0 ? orders / 3 : orders;
+        while (order <= last && is_proved_with(&what, &candidate, &cubin, c, order))
+            order++;
+        if ((order > last) == (c == 0)) {
+            if (getenv("FA_TEST_NAMES") != NULL)
+                printf("# %d orders: %s\n", order, c == 0 ? "right" : changes[c - 1].from);
+            continue;
+        }
+        printf("# %s: %s\n", config_text, c == 0 ? "wrong" : changes[c - 1].from);
+        unnoticed++;
+    }
+    fa_buf_free(&cubin);
+    return unnoticed;
+}
+
+#define EVERYWHERE                                                                               \
+    {"barrier_wait(shared.barrier(empty + ring.slot), ring.parity ^ 1);", ""},                   \
+        {"barrier_wait(shared.barrier(kQEmpty + part), ring.parity ^ 1);", ""},                  \
+        {"barrier_wait(shared.barrier(kQFull + q_ring.slot * kGroups + group), q_ring.parity);", \
+         ""},                                                                                    \
+        {"barrier_wait(shared.barrier(kKFull + k_ring.slot), k_ring.parity);", ""},              \
+        {"barrier_wait(shared.barrier(kVFull + v_ring.slot), v_ring.parity);", ""},              \
+        {"wgmma_wait<1>();", ""}, {"if (lane == 0) wait_for_room(slab, slabs);", ""},            \
+        {"async_proxy_fence();", ""},                                                            \
+        {"if (threadIdx.x % kWarp == 0) tma_store_wait_read<0>();", ""},                         \
+        {"barrier_init(shared.barrier(kKEmpty + i), kGroups * 4);",                              \
+         "barrier_init(shared.barrier(kKEmpty + i), kGroups * 4 - 1);"},                         \
+        {"barrier_init(shared.barrier(kVEmpty + i), kGroups * 4);",                              \
+         "barrier_init(shared.barrier(kVEmpty + i), kGroups * 4 - 4);"},                         \
+        {"barrier_init(shared.barrier(kQEmpty + g), 4);",                                        \
+         "barrier_init(shared.barrier(kQEmpty + g), 3);"},                                       \
+        {"            if (step == from) feed.release_q();", ""},                                 \
+    {                                                                                            \
+        "if (group == kGroups - 1) turn_end(shared, group);", ""                                 \
+    }
+
+#define RECORDS                                                         \
+    {"barrier_wait(records.empty(place.slot), place.parity ^ 1);", ""}, \
+        {"barrier_wait(records.full(place.slot), place.parity);", ""},  \
+        {"if (!kAlone) warp_sync();", ""},                              \
+    {                                                                   \
+        "kGroups * 4 + kProducers", "kGroups * 4 + kProducers - 1"      \
+    }
+
+static void a_wait_of_hopper_that_is_left_out_is_found(void)
+{
+    static const struct change dense[] = {EVERYWHERE, {NULL}};
+    static const struct change serving[] = {
+        EVERYWHERE, {"feed.wait_v();", ""}, {"if (from > 0) break;", ""}, {NULL}};
+    static const struct change records[] = {RECORDS, {NULL}};
+    static const struct change narrow[] = {
+        {"barrier_wait(narrow.empty(ring.slot), ring.parity ^ 1);", ""},
+        {"barrier_wait(narrow.full(from.slot), from.parity);", ""},
+        {"barrier_wait(shared.barrier(empty + to.slot), to.parity ^ 1);", ""},
+        {"barrier_init(narrow.empty(i), kConverters);",
+         "barrier_init(narrow.empty(i), kConverters - 1);"},
+        {"barrier_init(shared.barrier(full + i), kConverters);",
+         "barrier_init(shared.barrier(full + i), kConverters - 1);"},
+        {NULL}};
+    static const struct {
+        const char *family;
+        int block_m, stages, q_stages, heads, seq_k, window, fp8;
+        const struct change *changes;
+    } rows[] = {{"attn_fwd_sm90a", 128, 2, 1, 2, 230, 0, 0, dense},
+                {"attn_fwd_prefill_sm90a", 128, 2, 1, 2, 230, 30, 0, serving},
+                {"attn_fwd_prefill_sm90a", 128, 3, 2, 8, 20, 0, 0, records},
+                {"attn_fwd_prefill_sm90a", 64, 3, 2, 8, 0, 0, 1, records},
+                {"attn_fwd_prefill_sm90a", 64, 2, 1, 2, 230, 0, 1, narrow}};
+    int unnoticed = 0;
+    if (is_left_out("waits"))
+        SKIP("left out");
+    world.gpu.sm_count = 1;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        bool is_dense = rows[i].changes == dense;
+        fa_problem p = problem_of(FA_FP16, FA_CAUSAL_BOTTOM_RIGHT, 64, 1, rows[i].heads, 1, 150,
+                                  rows[i].seq_k);
+        char config[256];
+        p.lengths_k = is_dense ? FA_LENGTHS_FIXED : FA_LENGTHS_SEQUSED;
+        p.window = rows[i].window > 0, p.window_left = rows[i].window;
+        p.kv_dtype = rows[i].fp8 ? FA_KV_FP8 : FA_KV_SAME;
+        snprintf(config, sizeof config,
+                 "{\"family\":\"%s\",\"tunables\":{\"BLOCK_M\":%d,\"BLOCK_N\":64,\"STAGES\":%d,"
+                 "\"Q_STAGES\":%d,\"PINGPONG\":%d,%s\"MIN_BLOCKS\":1}}",
+                 rows[i].family, rows[i].block_m, rows[i].stages, rows[i].q_stages,
+                 rows[i].block_m > 64, is_dense ? "\"PERSISTENT\":1," : "");
+        unnoticed += count_unnoticed(&p, config, rows[i].changes);
+    }
+    world.gpu.sm_count = 132;
+    CHECK_INT(unnoticed, 0);
+}
+
 static void faults_that_a_gpu_may_hide_are_found(void)
 {
+    static const struct change changes[] = {
+        {"exists && its_key < end", "exists"},
+        {"key + (int)lane % 4 * 2", "key"},
+        {"cp_async_wait<kStages - 2>();", "cp_async_wait<kStages - 1>();"},
+        {NULL}};
+    static const struct change changes_of_parts[] = {
+        {"            store_floats(partials.rows + at * HEAD_DIM_V + column, x);",
+         "float old[4]; load_floats(old, partials.rows + at * HEAD_DIM_V + column); "
+         "if (old[3] != x[3]) store_floats(partials.rows + at * HEAD_DIM_V + column, x);"},
+        {"arrives_last(p.counters + w.unit, parts)",
+         "((w.part > 0 || (p.counters[w.unit] = 0) == 0) &&"
+         " arrives_last(p.counters + w.unit, parts) && (w.unit == 0 || (p.counters[w.unit] = 1) == 1))"},
+        {NULL}};
     static const struct {
-        struct change change;
-        const char *reason; /* NULL: the launch ends the context */
-        bool parts;         /* the keys are split */
-    } rows[] = {
-        {{"exists && its_key < end", "exists"}, "NaN", false},
-        {{"key + (int)lane % 4 * 2", "key"}, "error of", false},
-        {{"            store_floats(partials.rows + at * HEAD_DIM_V + column, x);",
-          "            float old[4];\n"
-          "            load_floats(old, partials.rows + at * HEAD_DIM_V + column);\n"
-          "            if (old[3] != x[3]) store_floats(partials.rows + at * HEAD_DIM_V + column, x);"},
-         "right in the first, but in the second",
-         true},
-        {{"arrives_last(p.counters + w.unit, parts)",
-          "((w.part > 0 || (p.counters[w.unit] = 0) == 0) &&"
-          " arrives_last(p.counters + w.unit, parts) && (w.unit == 0 || (p.counters[w.unit] = 1) == 1))"},
-         "counter that is not zero",
-         true},
-        {{"cp_async_wait<kStages - 2>();", "cp_async_wait<kStages - 1>();"}, NULL, false},
-    };
+        int parts; /* 1: the keys are split */
+        const char *reason[4];
+    } rows[] = {{1, {"right in the first, but in the second", "counter that is not zero"}},
+                {0, {"NaN", "error of", ""}}}; /* "": the launch fails */
     if (is_left_out("faults"))
         SKIP("left out");
     fa_problem p = problem_of(FA_FP16, FA_CAUSAL_BOTTOM_RIGHT, 64, 2, 4, 2, 37, 203);
@@ -485,13 +647,19 @@ static void faults_that_a_gpu_may_hide_are_found(void)
         p.seq_q = rows[i].parts ? 1 : 37;
         p.seq_k = rows[i].parts ? 2100 : 203;
         struct job job = {.what = fa_attn_case_ragged(&p, 1, 2)};
-        fa_proof proof = {0};
         job.what.all_rows = true;
-        int rc = prove_job_here(&job, &rows[i].change, NULL, 1, &proof);
-        CHECK(rc != 0 || !proof.passed);
-        CHECK_INT(fa_driver_context_lost(world.driver), rows[i].reason == NULL);
-        if (rows[i].reason != NULL)
-            CHECK_HAS(proof.reason, rows[i].reason);
+        for (int c = 1; rows[i].reason[c - 1] != NULL; c++) {
+            fa_proof proof = {0};
+            char number[16];
+            snprintf(number, sizeof number, "%d", c);
+            setenv("EMULATOR_CHANGE", number, 1);
+            int rc =
+                prove_job_here(&job, rows[i].parts ? changes_of_parts : changes, NULL, 1, &proof);
+            unsetenv("EMULATOR_CHANGE");
+            CHECK(!proof.passed);
+            CHECK_INT(rc != 0, rows[i].reason[c - 1][0] == 0);
+            CHECK_HAS(proof.reason, rows[i].reason[c - 1]);
+        }
     }
 }
 
@@ -502,9 +670,12 @@ int main(void)
     TEST(attn_fwd_sm80_is_right);
     TEST(attn_fwd_splitkv_sm80_is_right);
     TEST(attn_fwd_prefill_sm80_is_right);
+    TEST(attn_fwd_sm90a_is_right);
+    TEST(attn_fwd_prefill_sm90a_is_right);
     TEST(heads_wider_than_256_are_right);
     TEST(a_sequence_has_the_same_bits_in_any_batch);
     TEST(the_bits_do_not_depend_on_what_a_workspace_holds);
+    TEST(a_wait_of_hopper_that_is_left_out_is_found);
     TEST(faults_that_a_gpu_may_hide_are_found);
     fa_buf_free(&here.reference);
     fa_buf_free(&here.source);
