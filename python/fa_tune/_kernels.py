@@ -210,7 +210,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
               source, or {"kernel", "block", "grid"}, of the same arguments. An array, or several, for inputs that are
               arrays. None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32 and four steps of f16, also of the output's largest element)
-    flops, bytes, work   what a launch does, for reports; and for a model of it (docs/operations.md)
+    flops, bytes, work   what a launch does, for reports; and for a model of it (docs/your-own-kernel.md)
     launches  one to four of {"kernel", "block", "cluster", "cooperative", "grid", "shared_memory", "work"} in place of these arguments, launched in this
               order with the same arguments of the kernels
     include   folders of files that the source includes, from the source's own on
