@@ -17,6 +17,7 @@ import os
 import re
 import sqlite3
 import sys
+import textwrap
 
 SOURCE = os.environ.get("FA_TEST_SOURCE", os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LARGEST = 2 ** 31 - 1
@@ -226,8 +227,8 @@ def by_gpu(folder):
     if alike:
         barred = {bars: [one["option"] for one in fields if one.get("bars") == bars] for bars in
                   (field["bars"] for field in fields if "bars" in field)}
-        yield "\nOn all of these: %s.%s" % ("; ".join("%s %s" % row for row in alike), "".join(
-            " `--%s` goes without `%s`." % (bars.replace("=", " "), "` and `".join(names)) for bars, names in barred.items()))
+        yield "\n" + textwrap.fill("On all of these: %s.%s" % ("; ".join("%s %s" % row for row in alike), "".join(
+            " `--%s` goes without `%s`." % (bars.replace("=", " "), "` and `".join(names)) for bars, names in barred.items())), 200, break_on_hyphens=False)
 
 
 def layer(fields):
@@ -244,23 +245,20 @@ def layer(fields):
 
 
 def models(folder):
-    """The lines of a table of the models that an operation knows; those of the same layers share a row."""
+    """The lines of a list of the models that an operation knows; those of the same layers share an entry."""
     with open(os.path.join(folder, "operation.json"), encoding="utf-8") as file:
         known = json.load(file).get("models", {})
     rows = {}
     for name, layers in known.items():
         layers = known[layers] if isinstance(layers, str) else layers  # those of another model
         if isinstance(layers, dict):
-            rows.setdefault(("", "", "not covered: " + layers["not_covered"]), []).append("`%s`" % name)
+            rows.setdefault("not covered (%s)" % layers["not_covered"], []).append("`%s`" % name)
             continue
-        heads = ["%s, %s" % (one["heads_q"], one["heads_kv"]) for one in layers]
-        cells = ("; ".join(dict.fromkeys(heads)), "; ".join(dict.fromkeys(one["head_dim"] for one in layers)), "; ".join(map(layer, layers)))
-        rows.setdefault(cells, []).append("`%s`" % name)
-    if rows:
-        yield "| `--model` | heads, of keys | head dim | layers |"
-        yield "|---|---|---|---|"
-    for cells, names in rows.items():
-        yield "| %s | %s |" % (", ".join(names), " | ".join(cells))
+        heads = ["%s/%s" % (one["heads_q"], one["heads_kv"]) for one in layers]
+        shape = "%s, %s, %s" % ("; ".join(dict.fromkeys(heads)), "; ".join(dict.fromkeys(one["head_dim"] for one in layers)), "; ".join(map(layer, layers)))
+        rows.setdefault(shape, []).append("`%s`" % name)
+    for shape, names in rows.items():
+        yield textwrap.fill("- %s: %s" % (shape, ", ".join(names)), 200, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 PAGES = {"README.md": by_gpu, "docs/coverage.md": by_family, "docs/serving.md": models}
