@@ -1,128 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What was learned beside trials and winners: what predicted choices turned out to be when they were measured,
- * which cubins were proved again under another driver, and what other kernels take.
+ * What was learned beside trials and winners: which cubins were proved again under another driver, and what other
+ * kernels take.
  */
 #include "store.h"
 
 #include "json.h"
 #include "rows.h"
-#include "trial.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ENDS(text) (memchr(text, 0, sizeof text) != NULL)
-
-struct visiting {
-    fa_prediction_record_visit *prediction;
-    fa_store_baseline_visit *baseline; /* one of both is NULL */
-    void *context;
-};
-
-/* All rows whose ids the query gives. */
-static int visit_each(fa_store *store, const char *query, fa_db_each_row *row,
-                      struct visiting visiting, fa_diag *diag)
-{
-    fa_binder ids = fa_db_query(store, query, diag);
-    return fa_db_each(store, &ids, row, &visiting, diag);
-}
-
-/* ---- predictions ----------------------------------------------------------------------------*/
-#define PREDICTION_TIMES(X)                 \
-    X(NUMBER, "predicted_us", predicted_us) \
-    X(NUMBER, "measured_us", measured_us)   \
-    X(NUMBER, "best_us", best_us)           \
-    X(COUNT, "rank", rank)                  \
-    X(COUNT, "raced", raced)
-#define PREDICTION_NAMES(X)                               \
-    X(CHOICE, "origin", origin, .names = fa_origin_names) \
-    X(TEXT, "gpu_name", gpu_name)                         \
-    X(TEXT, "from_gpu", from_gpu)
-#define FA_COLUMN_RECORD fa_prediction_record
-static const fa_member names[] = {PREDICTION_NAMES(FA_COLUMN_ENTRY){.key = NULL}};
-static const fa_member times[] = {PREDICTION_TIMES(FA_COLUMN_ENTRY){.key = NULL}};
-#undef FA_COLUMN_RECORD
-
-static bool sound_prediction(const fa_prediction_record *r)
-{
-    return (r->origin == FA_ORIGIN_TRANSFERRED || r->origin == FA_ORIGIN_PREDICTED) &&
-           ENDS(r->gpu_name) && ENDS(r->from_gpu) && isfinite(r->predicted_us) &&
-           r->predicted_us >= 0 && isfinite(r->measured_us) && r->measured_us > 0 &&
-           isfinite(r->best_us) && r->best_us > 0 && r->rank >= 1 && r->raced >= r->rank;
-}
-
-static int forget_oldest(fa_store *store, fa_diag *diag)
-{
-    return fa_db_do(store, diag,
-                    "DELETE FROM prediction WHERE id <= (SELECT max(id) FROM prediction) - ?",
-                    fa_int(FA_PREDICTIONS_MAX));
-}
-
-static int put_prediction(fa_store *store, void *context, fa_diag *diag)
-{
-    const fa_prediction_record *record = context;
-    char config[FA_CONFIG_JSON_MAX];
-    int64_t scope_id = 0;
-    int rc = fa_db_scope_id(store, &record->scope, true, &scope_id, diag);
-    if (rc != 0)
-        return rc;
-    fa_db_config_print(&record->config, config);
-    fa_binder binder = fa_db_prepare(
-        store,
-        "INSERT INTO prediction (scope_id" PREDICTION_NAMES(FA_COLUMN_NAME) ", config" PREDICTION_TIMES(
-            FA_COLUMN_NAME) ", unix_time) VALUES (?" PREDICTION_NAMES(FA_COLUMN_PLACE) ",?" PREDICTION_TIMES(FA_COLUMN_PLACE) ",?)",
-        diag);
-    fa_bind(&binder, fa_int(scope_id));
-    fa_bind_columns(&binder, names, record);
-    fa_bind(&binder, fa_text(config));
-    fa_bind_columns(&binder, times, record);
-    fa_bind(&binder, fa_now());
-    rc = fa_db_run(store, &binder, diag);
-    return rc != 0 ? rc : forget_oldest(store, diag);
-}
-
-int fa_store_prediction_put(fa_store *store, const fa_prediction_record *record, fa_diag *diag)
-{
-    fa_prediction_record copy = *record;
-    int rc = fa_db_scope_check(&record->scope, diag);
-    if (rc == 0 && !sound_prediction(record))
-        rc = fa_fail(diag, FA_EINVAL, "a prediction needs an origin that is one, times and a rank");
-    return rc != 0 ? rc : fa_db_change(store, put_prediction, &copy, diag);
-}
-
-static int visit_prediction(fa_store *store, int64_t id, void *context, fa_diag *diag)
-{
-    const struct visiting *visiting = context;
-    fa_prediction_record record = {0};
-    fa_reader reader;
-    int rc = fa_db_row(
-        store,
-        "SELECT " FA_SCOPE_COLUMNS PREDICTION_NAMES(FA_COLUMN_NAME) ", config" PREDICTION_TIMES(
-            FA_COLUMN_NAME) ", unix_time FROM prediction "
-                            "JOIN scope ON scope.id = scope_id "
-                            "WHERE prediction.id = ?",
-        id, &reader, diag);
-    if (rc <= 0)
-        return rc;
-    fa_db_scope_read(&reader, &record.scope);
-    fa_read_columns(&reader, names, &record);
-    fa_db_config_read(&reader, &record.config);
-    fa_read_columns(&reader, times, &record);
-    record.unix_time = fa_read_int(&reader, 0, INT64_MAX);
-    rc = fa_read_end(&reader, diag);
-    if (rc == 1)
-        rc = sound_prediction(&record) ? visiting->prediction(visiting->context, &record) : 0;
-    return rc;
-}
-
-int fa_store_predictions_each(fa_store *store, fa_prediction_record_visit *visit, void *context,
-                              fa_diag *diag)
-{
-    return visit_each(store, "SELECT id FROM prediction ORDER BY id DESC", visit_prediction,
-                      (struct visiting){.prediction = visit, .context = context}, diag);
-}
 
 /* ---- verifications --------------------------------------------------------------------------*/
 struct marking {
@@ -283,6 +173,11 @@ int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t
     return fa_db_change(store, put_baselines, &putting, diag);
 }
 
+struct visiting {
+    fa_store_baseline_visit *visit;
+    void *context;
+};
+
 static int visit_baseline(fa_store *store, int64_t id, void *context, fa_diag *diag)
 {
     const struct visiting *visiting = context;
@@ -299,13 +194,14 @@ static int visit_baseline(fa_store *store, int64_t id, void *context, fa_diag *d
     fa_read_columns(&reader, baseline_columns, &baseline);
     rc = fa_read_end(&reader, diag);
     if (rc == 1)
-        rc = sound_baseline(&baseline) ? visiting->baseline(visiting->context, &baseline) : 0;
+        rc = sound_baseline(&baseline) ? visiting->visit(visiting->context, &baseline) : 0;
     return rc;
 }
 
 int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, void *context,
                             fa_diag *diag)
 {
-    return visit_each(store, "SELECT id FROM baseline ORDER BY id", visit_baseline,
-                      (struct visiting){.baseline = visit, .context = context}, diag);
+    struct visiting visiting = {visit, context};
+    fa_binder ids = fa_db_query(store, "SELECT id FROM baseline ORDER BY id", diag);
+    return fa_db_each(store, &ids, visit_baseline, &visiting, diag);
 }

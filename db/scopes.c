@@ -353,7 +353,6 @@ static const char everything_sql[] =
 static const char delete_sql[] =
     "DELETE FROM winner WHERE scope_id IN " GOING ";"
     "DELETE FROM trial WHERE scope_id IN " GOING ";"
-    "DELETE FROM prediction WHERE scope_id IN " GOING ";"
     "DELETE FROM outbox WHERE scope_id IN " GOING ";"
     "DELETE FROM winner_set_aside WHERE scope_id IN " GOING ";"
     "DELETE FROM scope WHERE id IN " GOING ";"

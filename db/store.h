@@ -24,7 +24,7 @@
 
 typedef struct fa_store fa_store;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 11 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 12 };
 
 /* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE of the file beside a store that the former has
  * elsewhere), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db. Relative XDG_CACHE_HOME is
@@ -121,8 +121,7 @@ typedef struct fa_forget_scopes {
     bool dry_run; /* only counts, and works on a store that is read-only */
 } fa_forget_scopes;
 
-/* Deletes these scopes with their winners, trials, predictions, outbox
- * entries and rows set aside, and the cubins with their verifications that only those referred to; in one
+/* Deletes these scopes with their winners, trials, outbox entries and rows set aside, and the cubins with their verifications that only those referred to; in one
  * transaction, or the batch's. Baselines and the plans of sweeps stay. Of a file only: FA_ENOTSUP on a server. */
 int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
                     fa_store_forgotten *ret_forgotten, fa_diag *diag);
@@ -236,26 +235,6 @@ int fa_store_winners_by_cubin(fa_store *store, const fa_problem *like, fa_winner
 void fa_winner_record_free(fa_winner_record *winner);
 /* All winners, newest first. */
 int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag);
-
-/* ---- predictions --------------------------------------------------------------------------- */
-/* What a choice that nobody had measured on that GPU turned out to be when it was. */
-typedef struct fa_prediction_record {
-    fa_scope scope;
-    fa_origin origin;  /* TRANSFERRED or PREDICTED */
-    char gpu_name[64]; /* where it was measured */
-    char from_gpu[64]; /* whose winner it was; gpu_name when the model's */
-    fa_config config;
-    double predicted_us, measured_us, best_us;
-    int32_t rank, raced; /* 1: nothing that was measured beside it was faster */
-    int64_t unix_time;   /* on read */
-} fa_prediction_record;
-/* The newest FA_PREDICTIONS_MAX are kept. */
-enum { FA_PREDICTIONS_MAX = 4096 };
-int fa_store_prediction_put(fa_store *store, const fa_prediction_record *record, fa_diag *diag);
-/* Newest first. A non-zero return stops and is returned. */
-typedef int fa_prediction_record_visit(void *context, const fa_prediction_record *record);
-int fa_store_predictions_each(fa_store *store, fa_prediction_record_visit *visit, void *context,
-                              fa_diag *diag);
 
 /* ---- verifications: which cubins were proved again, on which silicon, under which driver ---- */
 /* That a cubin was proved again, or failed to be, on a silicon under a driver; or that it came to no

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store's part of first contact: marks of proofs under other drivers, predictions against the
- * truth, winners of one shape, and stores of the first version.
+ * The store's part of first contact: marks of proofs under other drivers, and winners of one
+ * shape.
  */
 #include "db_fixture.h"
 
@@ -79,92 +79,6 @@ static void a_failed_mark_deletes_that_winner_and_no_other(void)
     CHECK_TEXT(back.reason, "case 3: wrong");
 }
 
-static fa_prediction_record prediction_of(int32_t seq)
-{
-    fa_prediction_record record = {.scope = db_scope(seq),
-                                   .origin = FA_ORIGIN_PREDICTED,
-                                   .gpu_name = "L4",
-                                   .from_gpu = "L4",
-                                   .config = db_trial(32).config,
-                                   .predicted_us = 40,
-                                   .measured_us = 44,
-                                   .best_us = 41,
-                                   .rank = 2,
-                                   .raced = 8};
-    return record;
-}
-
-struct told {
-    fa_prediction_record last;
-    int count;
-};
-
-static int keep_prediction(void *context, const fa_prediction_record *record)
-{
-    struct told *told = context;
-    if (told->count++ == 0)
-        told->last = *record;
-    return 0;
-}
-
-static void predictions_come_back_newest_first_and_damaged_ones_do_not(void)
-{
-    struct told told = {0};
-    for (int32_t seq = 1; seq <= 3; seq++) {
-        fa_prediction_record record = prediction_of(seq);
-        CHECK_OK(fa_store_prediction_put(store, &record, &diag), diag);
-    }
-    CHECK_OK(fa_store_predictions_each(store, keep_prediction, &told, &diag), diag);
-    CHECK_INT(told.count, 3);
-    fa_prediction_record expected = prediction_of(3);
-    CHECK(fa_problem_equal(&told.last.scope.problem, &expected.scope.problem));
-    CHECK(fa_config_equal(&told.last.config, &expected.config));
-    CHECK(told.last.measured_us == 44 && told.last.best_us == 41 && told.last.predicted_us == 40);
-    CHECK(told.last.rank == 2 && told.last.raced == 8 && told.last.unix_time > 0);
-    fa_store_close(&store);
-    static const char *const damages[] = {
-        "UPDATE prediction SET measured_us = -1 WHERE id = 3",
-        "UPDATE prediction SET config = '{}' WHERE id = 2",
-        "UPDATE prediction SET rank = 9 WHERE id = 1",
-    };
-    for (int i = 0; i < 3; i++) {
-        CHECK(db_tamper(damages[i]));
-        CHECK((store = db_open(&diag)) != NULL);
-        told = (struct told){0};
-        CHECK_OK(fa_store_predictions_each(store, keep_prediction, &told, &diag), diag);
-        CHECK_INT(told.count, 2 - i);
-        fa_store_close(&store);
-    }
-    CHECK((store = db_open(&diag)) != NULL);
-}
-
-static void the_oldest_predictions_are_forgotten(void)
-{
-    struct told told = {0};
-    for (int32_t seq = 1; seq <= 3; seq++) {
-        fa_prediction_record record = prediction_of(seq);
-        CHECK_OK(fa_store_prediction_put(store, &record, &diag), diag);
-    }
-    CHECK(db_tamper("UPDATE prediction SET id = 5000 WHERE id = 2"));
-    fa_prediction_record record = prediction_of(4);
-    CHECK_OK(fa_store_prediction_put(store, &record, &diag), diag);
-    CHECK_OK(fa_store_predictions_each(store, keep_prediction, &told, &diag), diag);
-    CHECK(told.count < 3); /* a server numbers the new one as the fourth, and forgets it too */
-}
-
-static void a_prediction_that_cannot_be_is_not_stored(void)
-{
-    fa_prediction_record good = prediction_of(1), bad = good;
-    bad.origin = FA_ORIGIN_MEASURED;
-    CHECK_INT(fa_store_prediction_put(store, &bad, &diag), FA_EINVAL);
-    bad = good;
-    bad.measured_us = NAN;
-    CHECK_INT(fa_store_prediction_put(store, &bad, &diag), FA_EINVAL);
-    bad = good;
-    bad.rank = 0;
-    CHECK_INT(fa_store_prediction_put(store, &bad, &diag), FA_EINVAL);
-}
-
 static int count_winner(void *context, const fa_winner_record *winner)
 {
     int *counts = context; /* all; of another silicon */
@@ -208,9 +122,6 @@ int main(void)
     DB_STORE_TEST(a_mark_is_of_one_cubin_one_silicon_and_one_driver);
     DB_STORE_TEST(a_late_mark_leaves_the_winner_and_counts);
     DB_STORE_TEST(a_failed_mark_deletes_that_winner_and_no_other);
-    DB_STORE_TEST(predictions_come_back_newest_first_and_damaged_ones_do_not);
-    DB_STORE_TEST(the_oldest_predictions_are_forgotten);
-    DB_STORE_TEST(a_prediction_that_cannot_be_is_not_stored);
     DB_STORE_TEST(winners_like_one_differ_in_lengths_and_silicon_alone);
     return check_done();
 }

@@ -183,42 +183,6 @@ static void a_config_that_was_not_in_the_winners_race_is_no_alternative(void)
     fa_driver_retain_context(f.driver, 0, NULL);
 }
 
-struct regrets {
-    fa_regret last;
-    int count;
-};
-
-static int keep_regret(void *context, const fa_regret *regret)
-{
-    struct regrets *r = context;
-    r->last = *regret;
-    r->count++;
-    return 0;
-}
-
-/* The bucket's winner is slower at the point than what wins there. */
-static void regret_is_what_the_buckets_winner_costs_at_a_point(void)
-{
-    struct regrets regrets = {0};
-    fa_answer answer = {.size = sizeof answer};
-    CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
-    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
-    CHECK_OK(fa_list_regret(f.tuner, keep_regret, &regrets, &diag), diag);
-    CHECK_INT(regrets.count, 0);
-    CHECK(fixture_restart(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 60\n"
-                              "time BLOCK_M=128;BLOCK_N=64; 40"));
-    fa_request request = {.size = sizeof request, .problem = of_length(126),
-                          .effort = FA_EFFORT_MEASURE, .exact = true};
-    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
-    CHECK_OK(fa_list_regret(f.tuner, keep_regret, &regrets, &diag), diag);
-    CHECK_INT(regrets.count, 1);
-    CHECK_INT(regrets.last.problem.seq_q, 126);
-    CHECK_INT(regrets.last.bucket.seq_q, 128);
-    CHECK(fa_config_equal(&regrets.last.best_config, &answer.trial.config));
-    CHECK(regrets.last.bucket_us > 55 && regrets.last.bucket_us < 65);
-    CHECK(regrets.last.best_us > 35 && regrets.last.best_us < 45);
-}
-
 /* ---- the order of trust ---------------------------------------------------------------------*/
 static void the_nearest_measured_length_answers_until_the_bucket_is_measured(void)
 {
@@ -386,7 +350,6 @@ int main(void)
     ENGINE_TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred);
     ENGINE_TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better);
     ENGINE_TEST(a_config_that_was_not_in_the_winners_race_is_no_alternative);
-    ENGINE_TEST(regret_is_what_the_buckets_winner_costs_at_a_point);
     ENGINE_TEST(the_nearest_measured_length_answers_until_the_bucket_is_measured);
     ENGINE_TEST(of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_is_read);
     ENGINE_TEST(another_gpus_winner_is_proved_here_before_it_is_launched);

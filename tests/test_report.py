@@ -283,24 +283,6 @@ def cubins_that_are_reused_cost_no_compile_time_again():
         tap.equal({one["cubin_key"] for one in first["configs"]}, {one["cubin_key"] for one in second["configs"]})
 
 
-def lengths_between_buckets_and_predictions_are_told_beside_the_problems():
-    with Place(space=TWO) as place:
-        tune(place, 128, "--gpu", "L4")
-        tap.equal([place.json("report")[name] for name in ("predictions", "regret")], [[], []])
-        place.use_fake_driver(L4 + "time BLOCK_M=128; 60\ntime BLOCK_M=64; 50\n")
-        tune(place, 128, "--effort", "measure")
-        tune(place, 135, "--exact")
-        told = place.json("report")
-        one, = told["predictions"]
-        slow = one["config"]["tunables"]["BLOCK_M"] == 128
-        tap.equal((one["known_how"], one["gpu"], one["problem"]["seq_q"], one["measured"]), ("predicted", "NVIDIA L4", 128, 2))
-        tap.equal((one["rank"], round(one["measured_us"]), round(one["best_us"])), (2, 60, 50) if slow else (1, 50, 50))
-        point, = told["regret"]
-        tap.equal((point["problem"]["seq_q"], point["bucket"]["seq_q"], point["gpu"]), (135, 128, "NVIDIA L4"))
-        assert point["bucket_us"] > 0 and point["best_us"] > 0 and point["words"] and point["bucket_words"], point
-        tap.equal([place.json("report", "--dtype", "bf16")[name] for name in ("predictions", "regret")], [[], []])
-
-
 def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
     with Place() as place:
         for name, start in (("r.html", "<!DOCTYPE html>"), ("r.md", "| problem | "), ("r.csv", "problem,kernel,"),
@@ -346,7 +328,6 @@ tap.main([
     an_imported_winner_has_the_evidence_of_the_store_that_it_came_from,
     what_nvml_says_beside_the_samples_is_recorded,
     cubins_that_are_reused_cost_no_compile_time_again,
-    lengths_between_buckets_and_predictions_are_told_beside_the_problems,
     the_format_follows_the_file_and_a_file_is_whole_or_not_there,
     a_page_of_many_problems_stays_small_and_says_what_it_leaves_out,
 ])

@@ -321,8 +321,6 @@ WALKS = {
     "report": Walk(lambda place: ["report", "--json"], without_date),
     "report_imported": Walk(lambda place: ["report", "--json"], without_date, script=L4 + FAST,
                             prepare=import_between, beyond="report"),
-    "regret": Walk(lambda place: ["report", "--json", "--seq", "135"], without_date, script=L4 + FAST,
-                   prepare=tune_between, beyond="report"),
     "export": Walk(export, lambda place, done: place.run("show", bundle_of(place), "--json").stdout +
                    bytes_of(bundle_of(place)), remove_bundle),
     "records": Walk(lambda place: ["export", "--records", bundle_of(place)], lambda place, done: bytes_of(bundle_of(place)),

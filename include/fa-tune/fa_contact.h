@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * First contact and trust: the steps of a lookup and why each was taken or passed over, how good
- * predictions turned out to be, and what buckets of lengths cost between their points.
+ * First contact and trust: the steps of a lookup, and why each was taken or passed over.
  *
  * Part of fa_tune.h. Changes nothing and starts no process. Returns as there.
  */
@@ -44,41 +43,6 @@ typedef int fa_step_visit(void *context, const fa_step *step);
  * returned. */
 FA_API int fa_why(fa_tuner *tuner, const fa_request *request, fa_step_visit *visit, void *context,
                   fa_gpu *ret_gpu, fa_diag *diag);
-
-/* ---- predictions ----------------------------------------------------------------------------*/
-/* A choice that was transferred or predicted, and what it turned out to be when it was measured. */
-typedef struct fa_prediction {
-    fa_problem problem;
-    char gpu[64];           /* that it was measured on */
-    fa_origin origin;       /* TRANSFERRED or PREDICTED */
-    char from_gpu[64];      /* whose winner it was; the same as gpu when the model's */
-    fa_config config;
-    double predicted_us;    /* by the model */
-    double measured_us;
-    double best_us;         /* of all that were measured with it: measured_us / best_us is its cost */
-    int32_t rank, measured; /* its place (1: none was faster) among so many */
-    int64_t unix_time;
-} fa_prediction;
-typedef int fa_prediction_visit(void *context, const fa_prediction *prediction);
-/* Newest first. A non-zero return stops and is returned. */
-FA_API int fa_list_predictions(fa_tuner *tuner, fa_prediction_visit *visit, void *context,
-                               fa_diag *diag);
-
-/* ---- regret ---------------------------------------------------------------------------------*/
-/* What a bucket costs at a point between buckets that was tuned with `exact`. */
-typedef struct fa_regret {
-    fa_problem problem;     /* the point */
-    fa_problem bucket;
-    char gpu[64];
-    fa_config bucket_config; /* what a lookup gives there from the bucket: its winner, or another */
-    double bucket_us;       /* its time at the point; 0: it did not pass there */
-    fa_config best_config;
-    double best_us;         /* bucket_us / best_us - 1 is the regret */
-} fa_regret;
-typedef int fa_regret_visit(void *context, const fa_regret *regret);
-/* Every point that was measured on a silicon where its bucket was, in one race with what the bucket
- * gives; newest first. */
-FA_API int fa_list_regret(fa_tuner *tuner, fa_regret_visit *visit, void *context, fa_diag *diag);
 
 #ifdef __cplusplus
 }

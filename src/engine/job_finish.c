@@ -165,41 +165,24 @@ int fa_job_verified(const fa_job *job, fa_answer *answer)
     return answer->trial.status == FA_STATUS_COMPILED ? 0 : FA_JOB_NOBODY;
 }
 
-/* What the choice that would have been served unmeasured turned out to be; false when there was none
- * or it has no time. */
-static bool judge_promise(const fa_job *job, int winner, fa_answer *answer,
-                          fa_prediction_record *ret_record)
+/* Tells in the answer what the choice that would have been served unmeasured turned out to be, where it has a time. */
+static void judge_promise(const fa_job *job, int winner, fa_answer *answer)
 {
     const fa_plan_item *promise = &job->plan.promise;
-    int faster = 0, measured = 0;
     int index =
         job->plan.promised ? fa_space_find(&job->space, &promise->config, FA_STATUS_MEASURED) : -1;
-    const fa_trial *best = &job->space.candidate[winner].trial;
-    if (index < 0 || best->status != FA_STATUS_MEASURED)
-        return false;
+    if (index < 0 || job->space.candidate[winner].trial.status != FA_STATUS_MEASURED)
+        return;
     const fa_trial *kept = &job->space.candidate[index].trial;
-    for (int i = 0; i < job->space.count; i++) {
-        const fa_trial *trial = &job->space.candidate[i].trial;
-        measured += trial->status == FA_STATUS_MEASURED;
-        faster += trial->status == FA_STATUS_MEASURED && trial != kept &&
-                  trial->median_us < kept->median_us && (trial->raced || !kept->raced);
-    }
     answer->model_choice_predicted_us = promise->predicted_us;
     answer->model_choice_measured_us = kept->median_us;
-    answer->model_choice_rank = faster + 1;
-    *ret_record = (fa_prediction_record){
-        .scope = job->target.scope,
-        .origin = promise->origin,
-        .config = promise->config,
-        .predicted_us = promise->predicted_us,
-        .measured_us = kept->median_us,
-        .best_us = best->median_us < kept->median_us ? best->median_us : kept->median_us,
-        .rank = faster + 1,
-        .raced = measured};
-    memcpy(ret_record->gpu_name, job->target.gpu.name, sizeof ret_record->gpu_name);
-    snprintf(ret_record->from_gpu, sizeof ret_record->from_gpu, "%s",
-             promise->from_gpu[0] != 0 ? promise->from_gpu : job->target.gpu.name);
-    return true;
+    answer->model_choice_rank = 1;
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_trial *trial = &job->space.candidate[i].trial;
+        answer->model_choice_rank += trial->status == FA_STATUS_MEASURED && trial != kept &&
+                                     trial->median_us < kept->median_us &&
+                                     (trial->raced || !kept->raced);
+    }
 }
 
 int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_diag *diag)
@@ -265,18 +248,15 @@ void fa_job_note_families(const fa_job *job)
 struct storing {
     fa_tuner *tuner;
     const fa_winner_record *winner;
-    const fa_prediction_record *prediction; /* or NULL */
     bool kept;
 };
 
-/* The winner, what it says about the prediction, and that the fleet is to have it, in one transaction. */
+/* The winner, and that the fleet is to have it, in one transaction. */
 static int store_both(void *context, fa_diag *diag)
 {
     struct storing *storing = context;
-    fa_store *store = storing->tuner->store;
-    int rc = fa_store_winner_put(store, storing->winner, NULL, &storing->kept, diag);
-    if (rc == 0 && storing->prediction != NULL)
-        rc = fa_store_prediction_put(store, storing->prediction, diag);
+    int rc =
+        fa_store_winner_put(storing->tuner->store, storing->winner, NULL, &storing->kept, diag);
     return rc == 0 ? fa_sources_remember(storing->tuner, &storing->winner->scope, diag) : rc;
 }
 
@@ -284,8 +264,7 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
 {
     const fa_candidate *candidate = &job->space.candidate[index];
     fa_driver *driver = job->tuner->driver;
-    fa_prediction_record prediction;
-    bool judged = judge_promise(job, index, answer, &prediction);
+    judge_promise(job, index, answer);
     answer->problem = answer->from_problem = job->target.problem;
     answer->gpu = job->target.gpu;
     answer->unix_time = (int64_t)time(NULL);
@@ -307,8 +286,7 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     memcpy(winner.cubin_key, answer->cubin_key, sizeof winner.cubin_key);
     memcpy(winner.nvrtc, answer->nvrtc, sizeof winner.nvrtc);
     memcpy(winner.gpu_name, answer->gpu.name, sizeof winner.gpu_name);
-    struct storing storing = {
-        .tuner = job->tuner, .winner = &winner, .prediction = judged ? &prediction : NULL};
+    struct storing storing = {.tuner = job->tuner, .winner = &winner};
     int rc = winner.evidence == NULL
                  ? fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence")
                  : fa_store_batch(job->tuner->store, store_both, &storing, diag);

@@ -50,7 +50,6 @@ typedef struct document {
     uint32_t *slot; /* [SLOTS]: a place among them, plus 1, by the words' hash; 0: none */
     uint32_t
         *seen_by; /* [SLOTS]: of each place, the number of the last problem that has it as a cell */
-    cJSON *regret, *predictions;
 } document;
 
 /* ---- tables ---------------------------------------------------------------------------------*/
@@ -101,31 +100,6 @@ static const fa_member study_members[] = {
     FA_MEMBER("default_us", REAL, fa_study, winner.default_us, .rules = FA_MEMBER_UNKNOWN),
     FA_MEMBER("tune_s", REAL, fa_study, winner.tune_s, .rules = FA_MEMBER_UNKNOWN),
     FA_MEMBER("evidence", STRUCT, fa_study, winner, .members = evidence_members),
-    {.key = NULL},
-};
-
-static const fa_member regret_members[] = {
-    PROBLEM_MEMBERS("problem", "words", fa_regret, problem),
-    PROBLEM_MEMBERS("bucket", "bucket_words", fa_regret, bucket),
-    FA_MEMBER("gpu", TEXT, fa_regret, gpu),
-    FA_MEMBER("bucket_us", REAL, fa_regret, bucket_us, .rules = FA_MEMBER_UNKNOWN),
-    FA_MEMBER("best_us", REAL, fa_regret, best_us, .rules = FA_MEMBER_UNKNOWN),
-    FA_MEMBER("bucket_config", OTHER, fa_regret, bucket_config, .write = fa_config_write),
-    FA_MEMBER("best_config", OTHER, fa_regret, best_config, .write = fa_config_write),
-    {.key = NULL},
-};
-
-static const fa_member prediction_members[] = {
-    PROBLEM_MEMBERS("problem", "words", fa_prediction, problem),
-    FA_MEMBER("gpu", TEXT, fa_prediction, gpu),
-    FA_MEMBER("known_how", CHOICE, fa_prediction, origin, .names = fa_origin_names),
-    FA_MEMBER("from_gpu", TEXT, fa_prediction, from_gpu),
-    FA_MEMBER("predicted_us", REAL, fa_prediction, predicted_us, .rules = FA_MEMBER_UNKNOWN),
-    FA_MEMBER("measured_us", REAL, fa_prediction, measured_us, .rules = FA_MEMBER_UNKNOWN),
-    FA_MEMBER("best_us", REAL, fa_prediction, best_us, .rules = FA_MEMBER_UNKNOWN),
-    FA_MEMBER("rank", COUNT, fa_prediction, rank, .rules = FA_MEMBER_UNKNOWN),
-    FA_MEMBER("measured", COUNT, fa_prediction, measured, .rules = FA_MEMBER_UNKNOWN),
-    FA_CONFIG_MEMBER(fa_prediction, config),
     {.key = NULL},
 };
 
@@ -551,36 +525,14 @@ static void write_head(const document *document, const char *store)
     fa_buf_text(document->out, ",\"problems\":[");
 }
 
-static int take_regret(void *context, const fa_regret *regret)
-{
-    document *document = context;
-    if (report_asks_for(document->options, &regret->problem, regret->gpu))
-        fa_json_push(document->regret, fa_struct_to_json(regret_members, regret));
-    return 0;
-}
-
-static int take_prediction(void *context, const fa_prediction *prediction)
-{
-    document *document = context;
-    if (report_asks_for(document->options, &prediction->problem, prediction->gpu))
-        fa_json_push(document->predictions, fa_struct_to_json(prediction_members, prediction));
-    return 0;
-}
-
-static int write_tail(document *document, fa_tuner *tuner, fa_diag *diag)
+static void write_tail(document *document)
 {
     cJSON *tail = cJSON_CreateObject();
     fa_json_add(tail, "space_configs", document->configs);
     document->configs = NULL;
-    document->regret = fa_json_add_array(tail, "regret");
-    document->predictions = fa_json_add_array(tail, "predictions");
-    int rc = fa_list_regret(tuner, take_regret, document, diag);
-    if (rc == 0)
-        rc = fa_list_predictions(tuner, take_prediction, document, diag);
     fa_buf_text(document->out, "\n],");
     write_json(document->out, tail, 1, 0);
     fa_buf_text(document->out, "\n");
-    return rc;
 }
 
 int report_document_write(fa_tuner *tuner, const report_options *options,
@@ -606,7 +558,7 @@ int report_document_write(fa_tuner *tuner, const report_options *options,
             rc = write_problem(&document, tuner, i, begun, diag);
     }
     if (rc == 0)
-        rc = write_tail(&document, tuner, diag);
+        write_tail(&document);
     for (size_t i = 0; i < document.count; i++)
         free(document.words[i]);
     for (int i = 0; i < REPEATS; i++)

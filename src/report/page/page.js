@@ -83,61 +83,6 @@ function section(id, title, ...children) {
   return h("section", { "aria-labelledby": id }, h("h2", { id }, title), children);
 }
 
-const timeColumn = (head, value) => ({ head, number: true, value,
-  cell: (row) => value(row) > 0 ? microseconds(value(row)) : NONE });
-
-function buckets(given) {
-  const rows = (given.regret || []).map((row) => ({ ...row,
-    regret: row.bucket_us > 0 && row.best_us > 0 ? Math.max(0, row.bucket_us / row.best_us - 1) : undefined }));
-  if (rows.length === 0) return null;
-  const known = rows.map((row) => row.regret).filter((regret) => regret >= 0).sort((a, b) => a - b);
-  const median = (known[Math.floor((known.length - 1) / 2)] + known[Math.floor(known.length / 2)]) / 2;
-  const failed = rows.length - known.length;
-  return section("buckets", "Shape buckets",
-    h("p", {}, "A length that was not tuned gets the winner of its bucket. Regret is how much longer " +
-      "that winner takes at this length than the best config for exactly this length. ", known.length > 0
-      ? h("strong", {}, count(known.length, "point") + ": median " + (100 * median).toFixed(1) +
-        "%, worst " + (100 * known[known.length - 1]).toFixed(1) + "%.") : null,
-    failed > 0 ? " At " + failed + " of them the bucket’s winner did not pass its proof." : ""),
-    sortable({ label: "Regret between buckets", caption: "Regret between buckets", rows,
-      className: "stick stacked", most: ROWS_MAX, columns: [
-        { head: "point", row: true, cell: (row) => row.words },
-        { head: "its bucket", className: "wide", cell: (row) => row.bucket_words },
-        { head: "GPU", cell: (row) => row.gpu },
-        timeColumn("bucket’s answer there", (row) => row.bucket_us),
-        timeColumn("best there", (row) => row.best_us),
-        { head: "regret", number: true, value: (row) => row.regret,
-          cell: (row) => row.regret >= 0 ? (100 * row.regret).toFixed(1) + "%"
-            : "did not pass" },
-        { head: "best config", className: "mono", cell: (row) => configWords(row.best_config) },
-      ] }));
-}
-
-function predictions(given) {
-  const rows = given.predictions || [];
-  if (rows.length === 0) return null;
-  const cost = (row) => row.measured_us > 0 && row.best_us > 0
-    ? row.measured_us / row.best_us - 1 : undefined;
-  return section("predictions", "Predictions that were measured",
-    h("p", {}, "Kernels that were chosen by the model or by another GPU’s winner, and then measured. " +
-      "The cost is how much longer the choice takes than the fastest config measured beside it."),
-    sortable({ label: "Predictions that were measured", caption: "Predictions that were measured",
-      rows, className: "stick stacked", most: ROWS_MAX, columns: [
-        { head: "problem", row: true, cell: (row) => row.words },
-        { head: "GPU", cell: (row) => row.gpu },
-        { head: "known how", cell: (row) => row.known_how +
-          (row.known_how === "transferred" ? " from " + row.from_gpu : "") },
-        { head: "model said", number: true, value: (row) => row.predicted_us,
-          cell: (row) => row.predicted_us > 0 ? guess(about(row.predicted_us)) : NONE },
-        timeColumn("measured", (row) => row.measured_us), timeColumn("best", (row) => row.best_us),
-        { head: "cost", number: true, value: cost,
-          cell: (row) => cost(row) >= 0 ? (100 * cost(row)).toFixed(1) + "%" : NONE },
-        { head: "place", number: true, value: (row) => row.rank,
-          cell: (row) => row.rank > 0 ? row.rank + " of " + row.measured : NONE },
-        { head: "config", className: "mono", cell: (row) => configWords(row.config) },
-      ] }));
-}
-
 /* ---- what a layer takes in training ---- */
 function training(problems) {
   const rows = trainingOf(problems);
@@ -267,8 +212,8 @@ function draw(given) {
     h("section", { id: "summary", "aria-labelledby": "summary-h" },
       h("h2", { id: "summary-h" }, "Problems"),
       small(note, ceilingWords(problems), problems.every((problem) => problem.timed || !problem.winner) ? null
-        : [guess("~ in italics"), " is predicted, not measured."]), left), cards, covers, training(problems), pay(problems), roofs, buckets(given),
-    predictions(given)), foot(report));
+        : [guess("~ in italics"), " is predicted, not measured."]), left), cards, covers, training(problems), pay(problems), roofs),
+    foot(report));
   filters.apply();
   for (let number = 1; problems.length <= OPEN_AT_FIRST && number <= problems.length; number++)
     cards.show(number, false);
