@@ -374,7 +374,8 @@ static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
 {
     const fa_kernel *kernel;
     fa_answer predicted = {.size = sizeof predicted};
-    static const char judged[] = "SELECT count(*) FROM winner WHERE evidence LIKE '%model_choice_rank%'";
+    static const char judged[] =
+        "SELECT count(*) FROM winner WHERE evidence LIKE '%model_choice_rank%'";
     CHECK(open_first_contact(&f, &predicted, ""));
     for (int i = 0; i < 6; i++) {
         CHECK(kill_asking(&f, 15000 + 25000 * (useconds_t)i));
