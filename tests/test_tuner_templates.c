@@ -171,14 +171,16 @@ static char *with_member(const char *text, const char *key, const char *value)
 }
 
 /* The hash over all files where a directory brings an operation of this contract. */
-static int closure_with(const char *text, char ret_hash[FA_HASH_HEX], fa_diag *diag)
+static int closure_with(const char *text, const char *manifest, char ret_hash[FA_HASH_HEX],
+                        fa_diag *diag)
 {
     tuner_fixture f;
     if (!fixture_make(&f))
         return FA_EIO;
-    int rc = write_in(&f, "told", "operation.json", text) && write_in(&f, "told", "told.json", "{}")
-                 ? fa_templates_open(f.directory, &f.templates, diag)
-                 : FA_EIO;
+    int rc =
+        write_in(&f, "told", "operation.json", text) && write_in(&f, "told", "told.json", manifest)
+            ? fa_templates_open(f.directory, &f.templates, diag)
+            : FA_EIO;
     if (rc == 0)
         snprintf(ret_hash, FA_HASH_HEX, "%s", fa_templates_hash(f.templates, NULL));
     fixture_free(&f);
@@ -213,16 +215,42 @@ static void a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone(v
     };
     char before[FA_HASH_HEX] = "", after[FA_HASH_HEX] = "", name[24];
     fa_diag diag = {{0}};
-    CHECK_OK(closure_with(base, before, &diag), diag);
+    CHECK_OK(closure_with(base, "{}", before, &diag), diag);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         snprintf(name, sizeof name, "\"told_%zu\"", i); /* "told" is known as it was */
         char *renamed = with_member(base, "name", name);
         char *text = with_member(renamed, changes[i].key, changes[i].value);
-        int rc = closure_with(text, after, &diag);
+        int rc = closure_with(text, "{}", after, &diag);
         free(renamed);
         free(text);
         CHECK_OK(rc, diag);
         CHECK_INT(strcmp(before, after) != 0, changes[i].differs);
+    }
+}
+
+static void a_manifest_changes_the_closure_by_its_rules_and_not_by_its_reasons_or_blanks(void)
+{
+    static const struct {
+        const char *manifest;
+        bool differs;
+    } cases[] = {
+        {"{\"let\":{\"A\":\"N + 1\",\"why\":\"2\"},\"constraints\":[{\"require\":\"A > 1\",\"is\":"
+         "\"budget\",\"why\":\"a\"}]}",
+         false},
+        {"{\"let\": {\"A\": \"N+1\", \"why\": \"2\"},\n  \"constraints\": [{\"require\": \"A>1\", \"why\": "
+         "\"in other words\"}]\n}",
+         false},
+        {"{\"let\":{\"A\":\"N + 1\",\"why\":\"2\"},\"constraints\":[{\"require\":\"A > 2\"}]}",
+         true},
+        {"{\"let\":{\"A\":\"N + 1\",\"why\":\"3\"},\"constraints\":[{\"require\":\"A > 1\"}]}",
+         true},
+        {"{\"let\":{\"A\":\"N + 1\",\"why\":\"2\"},\"constraints\":[{\"require\":\"A > 1\"}], no JSON",
+         true}};
+    char before[FA_HASH_HEX] = "", after[FA_HASH_HEX] = "";
+    fa_diag diag = {{0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_OK(closure_with(contract, cases[i].manifest, i == 0 ? before : after, &diag), diag);
+        CHECK_INT(i > 0 && strcmp(before, after) != 0, cases[i].differs);
     }
 }
 
@@ -421,6 +449,7 @@ int main(void)
     TEST(fractions_of_a_domain_that_is_too_long_are_not_kept);
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
     TEST(a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone);
+    TEST(a_manifest_changes_the_closure_by_its_rules_and_not_by_its_reasons_or_blanks);
     TEST(one_name_stands_for_one_file_in_all_folders);
     TEST(a_directory_with_odd_files_is_refused_with_the_reason);
     TEST(a_directory_that_would_change_nothing_is_refused);

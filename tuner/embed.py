@@ -59,6 +59,15 @@ def contract_parts(name, text):
     return parts
 
 
+def manifest_part(text):
+    """As fa_template_hash_manifest() of templates.c has it."""
+    manifest = json.loads(text)
+    for rule in manifest.get("supports", []) + manifest.get("constraints", []):
+        rule.pop("why", None)
+        rule.pop("is", None)
+    return json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).replace(" ", "").encode()
+
+
 def closure(files, folders):
     """The hash over the files of these folders."""
     digest = hashlib.blake2b(digest_size=32)
@@ -67,7 +76,8 @@ def closure(files, folders):
             continue
         with open(path, "rb") as file:
             text = file.read()
-        for part in contract_parts(name, text) if name.endswith("/" + CONTRACT) else (name.encode(), text):
+        for part in contract_parts(name, text) if name.endswith("/" + CONTRACT) else \
+                (name.encode(), manifest_part(text) if name.endswith(".json") else text):
             digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
 

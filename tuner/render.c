@@ -376,29 +376,6 @@ void fa_render_key(const fa_templates *templates, const char *source, const char
     fa_hash_final(&hash, ret_key);
 }
 
-/* A manifest without what its rules are about ("is"): that moves configs between gates where nothing is
- * compiled, and changes no kernel. */
-static int hash_manifest(fa_hash *hash, const char *text, size_t size)
-{
-    static const char begin[] = "\"is\": \"", end[] = "\", ";
-    const char *rest = text + size, *from, *to = NULL;
-    size_t kept = 0;
-    char *copy = malloc(size + 1);
-    if (copy == NULL)
-        return FA_ENOMEM;
-    while ((from = memmem(text, (size_t)(rest - text), begin, sizeof begin - 1)) != NULL &&
-           (to = memmem(from + sizeof begin - 1, (size_t)(rest - from) - (sizeof begin - 1), end,
-                        sizeof end - 1)) != NULL) {
-        memcpy(copy + kept, text, (size_t)(from - text));
-        kept += (size_t)(from - text);
-        text = to + sizeof end - 1;
-    }
-    memcpy(copy + kept, text, (size_t)(rest - text));
-    fa_hash_part(hash, copy, kept + (size_t)(rest - text));
-    free(copy);
-    return 0;
-}
-
 int fa_render_family_hash(const fa_templates *templates, const char *family,
                           char ret_hash[FA_HASH_HEX])
 {
@@ -414,7 +391,7 @@ int fa_render_family_hash(const fa_templates *templates, const char *family,
             return FA_ENOTFOUND;
         if (i == 1)
             fa_hash_part(&hash, file->text, file->size);
-        else if (hash_manifest(&hash, file->text, file->size) != 0)
+        else if (fa_template_hash_manifest(file, &hash) != 0)
             return FA_ENOMEM;
     }
     hash_includes(&hash, templates, file->text);

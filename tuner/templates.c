@@ -298,6 +298,32 @@ static int hash_members(fa_hash *hash, const cJSON *object, const char *const *m
     return 0;
 }
 
+int fa_template_hash_manifest(const fa_template_file *file, fa_hash *hash)
+{
+    static const char *const lists[] = {"supports", "constraints"};
+    cJSON *json = NULL, *rule;
+    int rc = fa_json_parse(file->text, file->size, file->name, &json, NULL);
+    if (rc != 0) { /* its reader says why */
+        fa_hash_part(hash, file->text, file->size);
+        return rc == FA_ENOMEM ? rc : 0;
+    }
+    for (int i = 0; i < 2; i++)
+        cJSON_ArrayForEach (rule, cJSON_GetObjectItemCaseSensitive(json, lists[i])) {
+            cJSON_DeleteItemFromObjectCaseSensitive(rule, "why");
+            cJSON_DeleteItemFromObjectCaseSensitive(rule, "is");
+        }
+    char *text = fa_json_finish(json);
+    if (text == NULL)
+        return FA_ENOMEM;
+    size_t size = 0;
+    for (const char *from = text; *from != 0; from++)
+        if (*from != ' ')
+            text[size++] = *from;
+    fa_hash_part(hash, text, size);
+    free(text);
+    return 0;
+}
+
 /* A built-in one as it was parsed at build time; NULL: it is none. */
 static const cJSON *builtin_contract(const fa_template_file *file)
 {
@@ -381,7 +407,12 @@ static int hash_closure(const fa_templates *templates, const char *operation,
             continue;
         }
         fa_hash_text(&hash, file->name);
-        fa_hash_part(&hash, file->text, file->size);
+        if (fa_template_is_manifest(file->name))
+            rc = fa_template_hash_manifest(file, &hash) != 0
+                     ? fa_fail(diag, FA_ENOMEM, "templates: out of memory")
+                     : 0;
+        else
+            fa_hash_part(&hash, file->text, file->size);
     }
     fa_hash_final(&hash, ret_hash);
     return rc;
