@@ -15,7 +15,6 @@ import itertools
 import json
 import os
 import re
-import sqlite3
 import sys
 import textwrap
 
@@ -79,16 +78,15 @@ class Column:
 class Family(Column):
     """A family on the GPUs of one compute capability."""
 
-    def __init__(self, fields, manifest, database, sm):
-        self.fields, self.name, self.database, self.sm = fields, manifest["name"], database, sm
+    def __init__(self, fields, manifest, sm):
+        self.fields, self.name, self.sm = fields, manifest["name"], sm
         self.untaken = [field["name"] for field in fields
                         if field.get("feature") and field["name"] not in manifest.get("takes", [])]
-        supports = "SELECT " + " AND ".join(["(%s)" % rule["require"] for rule in manifest.get("supports", [])] or ["1"])
+        supports = " and ".join(["(%s)" % rule["require"] for rule in manifest.get("supports", [])] or ["1"])
         lets = manifest.get("let", {})
         for _ in lets:  # a let may name others
             supports = re.sub(r"\b(%s)\b" % "|".join(lets), lambda m: "(%s)" % lets[m[0]], supports)
-        macros = {"SM", *[field["macro"] for field in fields if "macro" in field]}
-        self.supports = re.sub(r"\b[A-Z][A-Z0-9_]*\b", lambda m: ":" + m[0] if m[0] in macros else m[0], supports)
+        self.supports = compile(re.sub(r"(?<!/)/(?!/)", "//", supports), self.name, "eval")
         self.macros = [(field["macro"], field["name"], field.get("macro_as")) for field in fields if "macro" in field]
         self.divides = [(field["name"], field["divides"]) for field in fields if "divides" in field]
         self.default = self.default_problem()
@@ -106,7 +104,7 @@ class Family(Column):
         for macro, name, how in self.macros:
             value = values[name]
             names[macro] = int(value != 0) if how == "nonzero" else int(value == 0) if how == "not" else value
-        return self.database.execute(self.supports, names).fetchone()[0]
+        return eval(self.supports, names)
 
     def default_problem(self):
         values = {}
@@ -194,8 +192,7 @@ def as_lines(rows):
 def by_family(folder):
     """The lines of one operation's table with a column for each family."""
     operation, fields, manifests = read_operation(folder)
-    database = sqlite3.connect(":memory:")
-    families = [Family(operation["fields"], manifest, database, manifest["sm"]["min"]) for manifest in manifests]
+    families = [Family(operation["fields"], manifest, manifest["sm"]["min"]) for manifest in manifests]
     yield "| %s | %s |" % (operation["title"], " | ".join("`%s`" % family.name for family in families))
     yield "|---" * (len(families) + 1) + "|"
     yield "| GPUs | %s |" % " | ".join(chips(manifest["sm"]["min"], manifest["sm"]["max"]) for manifest in manifests)
@@ -207,13 +204,13 @@ def by_gpu(folder):
     operation, fields, manifests = read_operation(folder)
     if not operation.get("default"):   # README is about that one; docs/coverage.md has all
         return
-    database, columns = sqlite3.connect(":memory:"), []  # lowest and highest capability, Chip, what it takes
+    columns = []  # lowest and highest capability, Chip, what it takes
     for number, _ in CHIPS:
         here = [manifest for manifest in manifests if manifest["sm"]["min"] <= number <= manifest["sm"]["max"]]
         if not here:
             continue
         high = max(manifest["sm"]["max"] for manifest in here) if number == CHIPS[-1][0] else number
-        chip = Chip([Family(operation["fields"], manifest, database, number) for manifest in here])
+        chip = Chip([Family(operation["fields"], manifest, number) for manifest in here])
         cells = [chip.cell(field) for field in fields]
         if columns and columns[-1][3] == cells:
             columns[-1] = (columns[-1][0], high, chip, cells)

@@ -105,7 +105,7 @@ class Place:
         os.makedirs(folder, exist_ok=True)
         for family in ("attn_fwd_splitkv_sm80", "attn_fwd_prefill_sm80"):  # beside which what serves has its default alone
             manifest = read_manifest(family)
-            manifest["constraints"] = [{"require": "%s = (%s)" % pair, "why": "a test asks for the default"}
+            manifest["constraints"] = [{"require": "%s == (%s)" % pair, "why": "a test asks for the default"}
                                        for pair in manifest["default"].items()]
             write_manifest(folder, manifest)
         manifest = read_manifest("attn_fwd_sm80")

@@ -339,7 +339,7 @@ def one_more_row_in_its_table_is_a_field_everywhere():
         folder = own_copy(place)
         edit(os.path.join(folder, "operation.json"), lambda told: told["fields"].append(row))
         edit(os.path.join(folder, "l1_norm_split.json"), lambda told: told.setdefault(
-            "supports", []).append({"require": "GROUPS = 1", "why": "it norms one row at a time"}))
+            "supports", []).append({"require": "GROUPS == 1", "why": "it norms one row at a time"}))
         # Options, what they take, and the help.
         tap.has(" ".join(place.run("tune", "--help", "--operation", "l1_norm").stdout.split()),
                 "--groups N rows normed together (1)")

@@ -292,7 +292,7 @@ def a_tunable_may_be_a_fraction_or_a_text():
               + KERNEL % "(TYPE)a * x[i] * (TYPE)PART + FAST * n")
     with a_place("fault TYPE=double;PART=0.5; wrong\ntime THREADS=128;TYPE=float;PART=-2.25; 5\n") as place:
         path = specified(place, source, tune=tune, default={"THREADS": 128, "TYPE": "float", "PART": 0.5, "FAST": False}, restrictions=[
-            "FAST or TYPE == 'float'", "PART <= 0.5 or TYPE != \"double\"", "PART * 2 = 1 or PART in (1, -2.25)"])
+            "FAST or TYPE == 'float'", "PART <= 0.5 or TYPE != \"double\"", "PART * 2 == 1 or PART in (1, -2.25)"])
         told = place.json(path)
         tap.equal([told["funnel"][name] for name in ("space", "in_budget", "measured", "failed")], [12, 8, 7, 1])
         winner = {"THREADS": 128, "TYPE": "float", "PART": -2.25, "FAST": 0}

@@ -204,8 +204,7 @@ static void the_budget_holds_to_the_byte(void)
     fa_diag diag = {{0}};
     manifest_parts parts = {
         .memory = "{\"q\": 32768, \"k\": \"BLOCK_N * 1000\", \"none\": 0,"
-                  " \"v\": \"101376 - 32768 - BLOCK_N * 1000 + CASE WHEN BLOCK_M = 64 THEN 0"
-                  " ELSE 1 END\"}",
+                  " \"v\": \"101376 - 32768 - BLOCK_N * 1000 + (0 if BLOCK_M == 64 else 1)\"}",
         .tunables = "{\"BLOCK_M\": [64, 128], \"BLOCK_N\": [32]}",
         .preset = "{\"BLOCK_M\": 64, \"BLOCK_N\": 32}"};
     int rc = enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag);
@@ -252,9 +251,9 @@ static void hopeless_registers_are_refused_with_numbers(void)
     tuner_fixture f;
     fa_space space;
     fa_diag diag = {{0}};
-    manifest_parts parts = {.registers = "\"CASE WHEN BLOCK_M = 64 THEN 192 + BLOCK_N - 1"
-                                         " ELSE 128 + BLOCK_N / 64 END\"",
-                            .threads = "\"CASE WHEN BLOCK_M = 64 THEN 128 ELSE 512 END\"",
+    manifest_parts parts = {.registers = "\"192 + BLOCK_N - 1 if BLOCK_M == 64"
+                                         " else 128 + BLOCK_N / 64\"",
+                            .threads = "\"128 if BLOCK_M == 64 else 512\"",
                             .constraints = "[]"};
     int rc = enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag);
     fa_trial fits = rc == 0 ? find(&space, 64, 64)->trial : (fa_trial){0};
@@ -278,7 +277,7 @@ static void impossible_launches_are_constraints(void)
     tuner_fixture f;
     fa_space space;
     fa_diag diag = {{0}};
-    manifest_parts parts = {.threads = "\"CASE WHEN BLOCK_N = 32 THEN 1025 ELSE 1024 END\"",
+    manifest_parts parts = {.threads = "\"1025 if BLOCK_N == 32 else 1024\"",
                             .registers = "0",
                             .grid = "[1, 65535, \"65535 + BLOCK_M / 128\"]",
                             .constraints = "[]"};
@@ -491,7 +490,7 @@ static void of_a_large_space_what_holds_to_the_constraints_is_kept_or_counted(vo
         .preset = preset,
         .lets = "{\"ROW\": \"HEAD_DIM * 2\", \"SUM\": \"T0 + T1 + T2\"}",
         .constraints =
-            "[{\"require\": \"T0 <> 6\", \"why\": \"d\"},{\"require\": \"SUM = 21\", \"why\": \"a\"},"
+            "[{\"require\": \"T0 != 6\", \"why\": \"d\"},{\"require\": \"SUM == 21\", \"why\": \"a\"},"
             "{\"require\": \"T3 <= T4 <= T5\", \"why\": \"b\"},"
             "{\"require\": \"100 / (T0 - 6) > 99\", \"why\": \"c\"}]"};
     tuner_fixture f;
@@ -516,7 +515,7 @@ static void of_a_large_space_what_holds_to_the_constraints_is_kept_or_counted(vo
     CHECK_INT(t0, 0);
     CHECK_INT(t5, 4 * 5 * 55);
     CHECK(survivors > 0 && preset_at >= 0);
-    parts.constraints = "[{\"require\": \"SUM = 21\", \"why\": \"a\"}]";
+    parts.constraints = "[{\"require\": \"SUM == 21\", \"why\": \"a\"}]";
     CHECK_OK(enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag), diag);
     CHECK_INT(space.held, 112000); /* 28 of 1000 triples */
     CHECK(!space.about && space.candidate == NULL && space.count == 0);
@@ -528,10 +527,9 @@ static void a_space_that_takes_too_long_is_estimated_or_stopped(void)
 {
     char tunables[3000] = "{\"BLOCK_M\": [64, 128], \"BLOCK_N\": [32, 64]";
     char preset[300] = "{\"BLOCK_M\": 64, \"BLOCK_N\": 64";
-    char sum[1000] = "CASE WHEN T8 < 10 THEN T8 % 7 ELSE 1";
+    char sum[1000] = "T8 % 7 if T8 < 10 else 1";
     for (int i = 0; i < 60; i++)
         strcat(sum, "+(T8%7)");
-    strcat(sum, " END");
     for (int i = 0; i < 9; i++) {
         char one[100];
         snprintf(one, sizeof one, ", \"T%d\": [0,1,2,3,4,5,6,7,8,9]", i);
@@ -543,10 +541,11 @@ static void a_space_that_takes_too_long_is_estimated_or_stopped(void)
     strcat(preset, "}");
     char constraints[1200];
     manifest_parts parts = {.tunables = tunables, .preset = preset, .constraints = constraints};
-    snprintf(constraints, sizeof constraints, "[{\"require\": \"%s < 0\", \"why\": \"x\"}]", sum);
+    snprintf(constraints, sizeof constraints, "[{\"require\": \"(%s) < 0\", \"why\": \"x\"}]", sum);
     CHECK(enumeration_fails(&parts, FA_EMANIFEST, "too long to walk", "small.json"));
     /* 0 and 7, of ten values */
-    snprintf(constraints, sizeof constraints, "[{\"require\": \"%s = 0\", \"why\": \"x\"}]", sum);
+    snprintf(constraints, sizeof constraints, "[{\"require\": \"(%s) == 0\", \"why\": \"x\"}]",
+             sum);
     tuner_fixture f;
     fa_space space = {0};
     fa_diag diag = {{0}};

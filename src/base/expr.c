@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { DEPTH_MAX = 64, STACK_MAX = 128, STEPS_MAX = 2 * FA_EXPR_TEXT_MAX + 64 };
 
@@ -53,11 +52,10 @@ enum op {
     OP_BIT_NOT,
     OP_ABS,
     /* Move values and jump. */
-    OP_COPY,       /* pushes what lies `at` values below the top */
-    OP_SWAP,       /* exchanges the two values on top */
-    OP_DROP_NEXT,  /* removes the value below the top */
-    OP_JUMP,       /* to step `at` */
-    OP_JUMP_UNLESS /* pops a value and jumps to step `at` unless it holds */
+    OP_COPY,      /* pushes what lies `at` values below the top */
+    OP_SWAP,      /* exchanges the two values on top */
+    OP_DROP_NEXT, /* removes the value below the top */
+    OP_CHOOSE /* pops a condition: if it holds, jumps to step `at`, else pops the value below it, too */
 };
 
 struct step {
@@ -104,12 +102,10 @@ int fa_expr_truth(fa_expr_value value)
 const char *fa_expr_fault(fa_expr_value value)
 {
     static const char *const faults[] = {
-        [FA_EXPR_NONE] =
-            "has no value (it divides by zero, a CASE has no ELSE, or a text is used as a "
-            "number)",
+        [FA_EXPR_NONE] = "has no value (it divides by zero, or a text is used as a number)",
         [FA_EXPR_INTEGER] = NULL,
         [FA_EXPR_REAL] = "is beyond 64 bits",
-        [FA_EXPR_WORD] = "is a text, which can only be compared with = and <>"};
+        [FA_EXPR_WORD] = "is a text, which can only be compared with == and !="};
     bool fraction = value.kind == FA_EXPR_REAL && fabs(value.real) < 9e18;
     return fraction ? "is a fraction, where an integer is needed" : faults[value.kind];
 }
@@ -291,12 +287,11 @@ fa_expr_value fa_expr_evaluate(const fa_expr *expr, const fa_expr_value *value)
         case OP_DROP_NEXT:
             height--;
             break;
-        case OP_JUMP:
-            i = step->at - 1;
-            break;
-        case OP_JUMP_UNLESS:
-            if (fa_expr_truth(top) != 1)
+        case OP_CHOOSE:
+            if (fa_expr_truth(top) == 1)
                 i = step->at - 1;
+            else
+                height--;
             top = stack[--height];
             break;
         case OP_NOT:
@@ -342,7 +337,7 @@ struct parser {
     fa_diag *diag;
 };
 
-static void parse_or(struct parser *p);
+static void parse_any(struct parser *p);
 
 __attribute__((format(printf, 2, 3))) static void fail(struct parser *p, const char *format, ...)
 {
@@ -380,8 +375,8 @@ static void parse_deeper(struct parser *p, void (*parse)(struct parser *))
 
 static void emit_step(struct parser *p, enum op op, int at, fa_expr_value value)
 {
-    bool pops = (op > OP_NAME && op <= OP_CEIL_DIV) || op == OP_DROP_NEXT || op == OP_JUMP_UNLESS;
-    p->height += pops ? -1 : op <= OP_NAME || op == OP_COPY;
+    bool pops = (op > OP_NAME && op <= OP_CEIL_DIV) || op == OP_DROP_NEXT;
+    p->height += op == OP_CHOOSE ? -2 : pops ? -1 : op <= OP_NAME || op == OP_COPY;
     if (p->count == STEPS_MAX || p->height >= STACK_MAX)
         fail(p, "is too large: split it into lets");
     if (p->rc == 0)
@@ -408,7 +403,7 @@ static bool take(struct parser *p, const char *token)
 {
     size_t size = strlen(token);
     skip_space(p);
-    if (p->rc != 0 || strncasecmp(p->at, token, size) != 0 ||
+    if (p->rc != 0 || strncmp(p->at, token, size) != 0 ||
         (is_word(token[0]) && is_word(p->at[size])))
         return false;
     p->at += size;
@@ -423,85 +418,15 @@ static void expect(struct parser *p, const char *token)
         fail_here(p, fault);
 }
 
-/* Jumps whose end is not known yet hold the number of the one before them: a list. */
-static void emit_jump(struct parser *p, enum op op, int *list)
-{
-    emit(p, op, *list);
-    if (p->rc == 0)
-        *list = p->count - 1;
-}
-
-static void land(struct parser *p, int list)
-{
-    while (list >= 0) {
-        int next = p->step[list].at;
-        p->step[list].at = p->count;
-        list = next;
-    }
-}
-
-/* What stands behind the condition of a choice: the value if it holds, and a jump to the end. The value takes the place
- * of the one that a CASE compares, if it compares one. */
-static void parse_choice(struct parser *p, const char *before, bool compares, int *ends)
-{
-    int other = -1;
-    emit_jump(p, OP_JUMP_UNLESS, &other);
-    int height = p->height;
-    expect(p, before);
-    parse_or(p);
-    if (compares)
-        emit(p, OP_DROP_NEXT, 0);
-    emit_jump(p, OP_JUMP, ends);
-    p->height = height;
-    land(p, other);
-}
-
-static void parse_case(struct parser *p)
-{
-    int ends = -1;
-    bool compares = !take(p, "WHEN");
-    if (compares) {
-        parse_or(p);
-        expect(p, "WHEN");
-    }
-    do {
-        if (compares)
-            emit(p, OP_COPY, 0);
-        parse_or(p);
-        if (compares)
-            emit(p, OP_EQUAL, 0);
-        parse_choice(p, "THEN", compares, &ends);
-    } while (take(p, "WHEN"));
-    if (take(p, "ELSE"))
-        parse_or(p);
-    else
-        emit(p, OP_VALUE, 0);
-    if (compares)
-        emit(p, OP_DROP_NEXT, 0);
-    land(p, ends);
-    expect(p, "END");
-}
-
-static void parse_iif(struct parser *p)
-{
-    int ends = -1;
-    parse_or(p);
-    parse_choice(p, ",", false, &ends);
-    expect(p, ",");
-    parse_or(p);
-    land(p, ends);
-    expect(p, ")");
-}
-
 /* min() and max() take two values or more, ceil_div() two, abs() one. */
 static void parse_arguments(struct parser *p, enum op op)
 {
-    parse_or(p);
+    parse_any(p);
     if (op != OP_ABS && *p->at != ',')
         fail_here(p, "the second of two values is expected");
     for (int count = 1; op != OP_ABS && (count == 1 || op != OP_CEIL_DIV) && take(p, ",");
          count++) {
-        parse_or(p);
+        parse_any(p);
         emit(p, op, 0);
     }
     if (op == OP_ABS)
@@ -511,7 +436,7 @@ static void parse_arguments(struct parser *p, enum op op)
 
 static bool is_same(const char *word, int size, const char *name)
 {
-    return strlen(name) == (size_t)size && strncasecmp(word, name, (size_t)size) == 0;
+    return strlen(name) == (size_t)size && memcmp(word, name, (size_t)size) == 0;
 }
 
 static void parse_call(struct parser *p, const char *word, int size)
@@ -520,18 +445,14 @@ static void parse_call(struct parser *p, const char *word, int size)
         const char *name;
         enum op op;
     } functions[] = {{"min", OP_MIN}, {"max", OP_MAX}, {"abs", OP_ABS}, {"ceil_div", OP_CEIL_DIV}};
-    if (is_same(word, size, "iif")) {
-        parse_iif(p);
-        return;
-    }
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         if (is_same(word, size, functions[i].name)) {
             parse_arguments(p, functions[i].op);
             return;
         }
     }
-    fail(p, "calls %.*s(), which is unknown: use min, max, abs, iif or ceil_div",
-         size < 40 ? size : 40, word);
+    fail(p, "calls %.*s(), which is unknown: use min, max, abs or ceil_div", size < 40 ? size : 40,
+         word);
 }
 
 static void parse_word(struct parser *p)
@@ -602,10 +523,8 @@ static void parse_primary(struct parser *p)
     } else if (*p->at == '\'' || *p->at == '"') {
         parse_text(p);
     } else if (take(p, "(")) {
-        parse_or(p);
+        parse_any(p);
         expect(p, ")");
-    } else if (take(p, "CASE")) {
-        parse_case(p);
     } else if (is_word(*p->at)) {
         parse_word(p);
     } else {
@@ -663,27 +582,14 @@ static void parse_level(struct parser *p, int level)
     }
 }
 
-/* x BETWEEN low AND high, with x on the stack: x >= low AND x <= high. */
-static void parse_between(struct parser *p)
-{
-    emit(p, OP_COPY, 0);
-    parse_level(p, 0);
-    emit(p, OP_GREATER_EQUAL, 0);
-    emit(p, OP_SWAP, 0);
-    expect(p, "AND");
-    parse_level(p, 0);
-    emit(p, OP_LESS_EQUAL, 0);
-    emit(p, OP_AND, 0);
-}
-
-/* x IN (a, b), with x on the stack: x = a OR x = b. */
+/* x in (a, b), with x on the stack: x == a or x == b. */
 static void parse_in(struct parser *p)
 {
     expect(p, "(");
     emit_step(p, OP_VALUE, 0, integer(0));
     do {
         emit(p, OP_COPY, 1);
-        parse_or(p);
+        parse_any(p);
         emit(p, OP_EQUAL, 0);
         emit(p, OP_OR, 0);
     } while (take(p, ","));
@@ -694,9 +600,8 @@ static void parse_in(struct parser *p)
 static void parse_comparison(struct parser *p)
 {
     static const struct sign signs[] = {
-        {"<>", OP_UNEQUAL},    {"!=", OP_UNEQUAL},       {"==", OP_EQUAL},
-        {"<=", OP_LESS_EQUAL}, {">=", OP_GREATER_EQUAL}, {"=", OP_EQUAL},
-        {"<", OP_LESS},        {">", OP_GREATER},        {NULL, OP_EQUAL}};
+        {"!=", OP_UNEQUAL}, {"==", OP_EQUAL},  {"<=", OP_LESS_EQUAL}, {">=", OP_GREATER_EQUAL},
+        {"<", OP_LESS},     {">", OP_GREATER}, {NULL, OP_EQUAL}};
     enum op op, next;
     int links = 0;
     parse_level(p, 0);
@@ -714,20 +619,18 @@ static void parse_comparison(struct parser *p)
     }
     while (links-- > 0)
         emit(p, OP_AND, 0);
-    bool not = take(p, "NOT");
-    if (take(p, "BETWEEN"))
-        parse_between(p);
-    else if (take(p, "IN"))
+    bool not = take(p, "not");
+    if (take(p, "in"))
         parse_in(p);
     else if (not )
-        fail_here(p, "BETWEEN or IN is expected");
+        fail_here(p, "in is expected");
     if (not )
         emit(p, OP_NOT, 0);
 }
 
 static void parse_not(struct parser *p)
 {
-    if (!take(p, "NOT")) {
+    if (!take(p, "not")) {
         parse_comparison(p);
         return;
     }
@@ -738,7 +641,7 @@ static void parse_not(struct parser *p)
 static void parse_and(struct parser *p)
 {
     parse_not(p);
-    while (take(p, "AND")) {
+    while (take(p, "and")) {
         parse_not(p);
         emit(p, OP_AND, 0);
     }
@@ -747,24 +650,38 @@ static void parse_and(struct parser *p)
 static void parse_alternatives(struct parser *p)
 {
     parse_and(p);
-    while (take(p, "OR")) {
+    while (take(p, "or")) {
         parse_and(p);
         emit(p, OP_OR, 0);
     }
 }
 
-static void parse_or(struct parser *p)
+/* x if condition else y. */
+static void parse_choice(struct parser *p)
 {
-    parse_deeper(p, parse_alternatives);
+    parse_alternatives(p);
+    if (!take(p, "if"))
+        return;
+    parse_alternatives(p);
+    emit(p, OP_CHOOSE, 0);
+    int chooses = p->count - 1;
+    expect(p, "else");
+    parse_any(p);
+    if (p->rc == 0)
+        p->step[chooses].at = p->count;
+}
+
+static void parse_any(struct parser *p)
+{
+    parse_deeper(p, parse_choice);
 }
 
 bool fa_expr_is_word(const char *text)
 {
-    static const char *const words[] = {"or",   "and",  "not",  "between", "in",
-                                        "case", "when", "then", "else",    "end",
-                                        "min",  "max",  "abs",  "iif",     "ceil_div"};
+    static const char *const words[] = {"or",   "and", "not", "in",  "if",
+                                        "else", "min", "max", "abs", "ceil_div"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcasecmp(words[i], text) == 0)
+        if (strcmp(words[i], text) == 0)
             return true;
     return false;
 }
@@ -777,10 +694,11 @@ int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr 
     if (size == 0 || size > FA_EXPR_TEXT_MAX)
         return fa_fail(diag, FA_EMANIFEST, "is %zu bytes long: use 1 to %d", size,
                        FA_EXPR_TEXT_MAX);
-    parse_or(&p);
+    parse_any(&p);
     skip_space(&p);
     if (*p.at != 0)
-        fail_here(&p, "an operator or the end is expected");
+        fail_here(&p,
+                  "an operator or the end is expected (as in Python: ==, and, or, x if c else y)");
     if (p.rc != 0)
         return p.rc;
     size_t bytes = (size_t)p.count * sizeof *p.step;

@@ -4,13 +4,11 @@
  *
  * Workload: a few dozen expressions of a manifest, each evaluated for every point of a space.
  * Values: 64-bit integers. A fraction (0.5) is a real number; a text ('half', "half") is equal to itself, may stand in
- * = == <> != and IN, and has no other use. `/` truncates and `%` has the sign of the dividend, as in C. A result beyond 64 bits
+ * == != and in, and has no other use. `/` truncates and `%` has the sign of the dividend, as in C. A result beyond 64 bits
  * becomes a real number and is compared as one; a division by zero has no value, and neither has what is computed
- * from it, but for FALSE AND x, TRUE OR x, and a CASE that chooses another branch.
- * Operators, weakest first: OR; AND; NOT; comparisons (= == <> != < <= > >=, BETWEEN a AND b, IN (a, b), each also
- * with NOT; 1 < x < 9 means 1 < x AND x < 9); | & << >>; + -; * / %; the signs - + ~. Then min(), max(), abs(), iif(),
- * ceil_div(), CASE WHEN c THEN x ELSE y END and CASE x WHEN v THEN y END. Words may be written in small letters;
- * names may not be written in other letters.
+ * from it, but for 0 and x, 1 or x, and a choice of the other value.
+ * Python's operators, weakest first: x if c else y; or; and; not; comparisons (== != < <= > >=, in (a, b), not in (a, b);
+ * 1 < x < 9 means 1 < x and x < 9); | & << >>; + -; * / // %; the signs - + ~; **. Then min(), max(), abs() and ceil_div().
  * An expression may come from anywhere: length, nesting and steps are bounded.
  *
  * A parsed expression does not change: threads may share it.
@@ -49,7 +47,7 @@ int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr 
                   fa_diag *diag);
 void fa_expr_free(fa_expr **expr);
 
-/* Whether expressions use the word themselves ("and", "MAX"): no name can be written so. */
+/* Whether expressions use the word themselves ("and", "max"): no name can be written so. */
 bool fa_expr_is_word(const char *text);
 
 /* Bit i: it reads name i. */

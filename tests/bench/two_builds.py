@@ -119,7 +119,7 @@ def small_templates(build, place):
             manifest["default"] = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 4, "Q_IN_REGS": 0,
                                    "MIN_BLOCKS": 2}
         else:
-            manifest["constraints"] = [{"require": "%s = (%s)" % pair, "why": "its default alone"}
+            manifest["constraints"] = [{"require": "%s == (%s)" % pair, "why": "its default alone"}
                                        for pair in manifest["default"].items()]
         with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as file:
             json.dump(manifest, file)
