@@ -171,7 +171,9 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
     const u32 of_dq[3] = {std::max(1u, std::min((u32)(tiles_of(p.seq_q, 128) * heads), 2u)), 1, 1};
     const u32 third[3] = {(r.kind == kWide || r.in_passing ? 0 : query_blocks) + (u32)p.heads_q, 1, 1};
     run("the first launch", launch(r.prepare, &a, first, r.side_threads, side_bytes));
+    blocks_at_once = r.kind == kHopper ? 2 : 1;   // which wait for one another
     run("the main launch", launch(r.main, &a, second, x.threads, x.bytes));
+    blocks_at_once = 1;
     if (r.dq != nullptr) run("the launch of dQ", launch(r.dq, &a, of_dq, x.threads, x.dq_bytes));
     run("the last launch", launch(r.finish, &a, third, r.side_threads, 32));
     for (const float *y = workspace + floats; y < space.data() + space.size(); y++)

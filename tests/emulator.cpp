@@ -6,7 +6,6 @@
 namespace emu {
 
 static bool warp_pauses;
-static u32 resumed;   // how often a lane of this block was
 void pause() {
     const u32 drawn = below(4);
     if (drawn > 1) return;
@@ -23,7 +22,7 @@ unsigned char *shared(u32 address, u32 bytes) {
     const u32 at = address - kSharedFirst;
     if (address < kSharedFirst || bytes > shared_bytes || at > shared_bytes - bytes) fail("address outside shared memory");
     if (at % bytes != 0) fail("shared address that is not a multiple of the access");
-    if (flying[at / 16]) fail("shared memory is touched while a copy is on its way there");
+    if (here->flying[at / 16]) fail("shared memory is touched while a copy is on its way there");
     return shared_memory + at;
 }
 void *global(const void *address, u32 bytes, bool write) {
@@ -47,7 +46,7 @@ void copy_async(u32 to, const void *from, u32 bytes, u64) {
     if (bytes > 0 && (uintptr_t)from % 16 != 0) fail("a copy from an address that is not a multiple of 16");
     if (bytes > 0 && granted != nullptr && !granted(from, bytes, false)) fail("a copy from outside global memory");
     memset(shared(to, 16), 0xff, 16);
-    flying[(to - kSharedFirst) / 16] = true;
+    here->flying[(to - kSharedFirst) / 16] = true;
     if (now->copies == kCopies) fail("more copies on their way than the emulator holds");
     now->copy[now->copies++] = {to, bytes, now->groups, from};
 }
@@ -59,7 +58,7 @@ void wait_copies(u32 pending) {
             now->copy[left++] = c;
             continue;
         }
-        flying[(c.to - kSharedFirst) / 16] = false;
+        here->flying[(c.to - kSharedFirst) / 16] = false;
         unsigned char *to = shared(c.to, 16);
         memset(to, 0, 16);
         if (c.bytes > 0) memcpy(to, c.from, c.bytes);
@@ -67,10 +66,10 @@ void wait_copies(u32 pending) {
     now->copies = left;
 }
 bool arrived_at(u32 id, u32 count) {
-    if (++arrived[id] < count) return false;
-    arrived[id] = 0;
+    if (++here->arrived[id] < count) return false;
+    here->arrived[id] = 0;
     for (u32 i = 0; i < threads; i++)
-        if (lanes[i].barrier == (int)id) lanes[i].barrier = -1, lanes[i].waits = false;
+        if (here->lanes[i].barrier == (int)id) here->lanes[i].barrier = -1, here->lanes[i].waits = false;
     return true;
 }
 void barrier(u32 id, u32 count) {
@@ -80,22 +79,22 @@ void barrier(u32 id, u32 count) {
     if (!arrived_at(id, count)) yield();
 }
 SplitBarrier &split_at(u32 address) {
-    for (u32 i = 0; i < split_barriers; i++)
-        if (split_barrier[i].address == address) return split_barrier[i];
+    for (u32 i = 0; i < here->split_barriers; i++)
+        if (here->split_barrier[i].address == address) return here->split_barrier[i];
     fail("a split barrier that nobody initialised");
 }
 void split_init(u32 address, u32 count) {
     shared(address, 8);
-    if (split_barriers == kSplitBarriers) fail("more split barriers than the emulator holds");
-    split_barrier[split_barriers++] = {address, count, count, 0, 0};
+    if (here->split_barriers == kSplitBarriers) fail("more split barriers than the emulator holds");
+    here->split_barrier[here->split_barriers++] = {address, count, count, 0, 0};
 }
 void split_end(u32 address) {
     SplitBarrier &b = split_at(address);
-    b = split_barrier[--split_barriers];
+    b = here->split_barrier[--here->split_barriers];
 }
 void wake(const SplitBarrier &b) {
     for (u32 i = 0; i < threads; i++)
-        if (lanes[i].split == &b) lanes[i].split = nullptr, lanes[i].waits = false;
+        if (here->lanes[i].split == &b) here->lanes[i].split = nullptr, here->lanes[i].waits = false;
 }
 void end_phase(SplitBarrier &b) {
     b.pending = b.count;
@@ -115,7 +114,7 @@ void split_wait(u32 address, u32 parity) {
     yield();
 }
 void meet(Together what, void *args) {
-    Warp &w = warps[now->index.x / kWarp];
+    Warp &w = here->warps[now->index.x / kWarp];
     if (w.met > 0 && w.what != what) fail("lanes of a warp meet at different instructions");
     w.what = what;
     w.args[now->index.x % kWarp] = args;
@@ -203,7 +202,7 @@ void mma_tf32(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1, u32 a2
     meet(multiply_tf32, &p);
 }
 // Of all fibers. Not malloc()'s, which fills what it gives where MALLOC_PERTURB_ is set, as Meson does.
-alignas(64) static unsigned char stacks[(size_t)kThreadsMax * kStack];
+alignas(64) static unsigned char stacks[(size_t)kBlocksMost * kThreadsMax * kStack];
 
 void run_threads() {
     for (;;) {
@@ -218,7 +217,7 @@ void resume(Lane &lane) {
     if (lane.started) _longjmp(lane.at, 1);
     lane.started = true;
     getcontext(&lane.context);
-    lane.context.uc_stack.ss_sp = stacks + (size_t)lane.index.x * kStack;
+    lane.context.uc_stack.ss_sp = stacks + (size_t)((u32)(here - blocks) * kThreadsMax + lane.index.x) * kStack;
     lane.context.uc_stack.ss_size = kStack;
     lane.context.uc_link = nullptr;
     makecontext(&lane.context, run_threads, 0);
@@ -231,16 +230,16 @@ bool run_warp(u32 warp) {
         again = false;
         const u32 first = below(2) == 0 ? 0 : below(kWarp);
         for (u32 i = 0; i < kWarp && fault[0] == 0 && !warp_pauses; i++) {
-            Lane &lane = lanes[warp * kWarp + (first + i) % kWarp];
+            Lane &lane = here->lanes[warp * kWarp + (first + i) % kWarp];
             if (lane.ended || lane.waits || lane.paused) continue;
             const u32 looks = lane.looks;
-            if (resumed++ == kResumedMost) snprintf(fault, sizeof fault, "a block does not end (block %u,%u)", block.x, block.y);
+            if (here->resumed++ == kResumedMost) snprintf(fault, sizeof fault, "a block does not end (block %u,%u)", block.x, block.y);
             resume(lane);
             if (lane.looks == looks) lane.looks = 0, lane.looked = nullptr;
             again = true, any |= lane.looks < 3;   // who looks again and again does not go on
         }
     }
-    for (u32 i = warp * kWarp; i < (warp + 1) * kWarp; i++) lanes[i].paused = false;
+    for (u32 i = warp * kWarp; i < (warp + 1) * kWarp; i++) here->lanes[i].paused = false;
     return any;
 }
 // Gives one warp, or the four of a warpgroup, another rank.
@@ -249,8 +248,9 @@ static void draw_rank(u32 *rank, u32 first, u32 together) {
     for (u32 i = 0; i < together; i++) rank[first + i] = drawn;
 }
 // Of the warps, in the order of their ranks, the first that can go on does so; false: none can.
-static bool run_some_warp(const u32 *rank, u32 count) {
+static bool run_some_warp() {
     bool tried[kThreadsMax / kWarp] = {};
+    const u32 count = threads / kWarp, *rank = here->rank;
     for (u32 n = 0; n < count && fault[0] == 0; n++) {
         u32 best = count;
         for (u32 i = 0; i < count; i++)
@@ -260,17 +260,20 @@ static bool run_some_warp(const u32 *rank, u32 count) {
     }
     return false;
 }
-void run_block() {
+static void enter(Block &b) { here = &b, block = b.index, shared_memory = b.shared_memory; }
+static void begin_block(Index index) {
+    Block &b = *here;
+    b.index = block = index;
     memset(shared_memory, 0xff, shared_bytes);
-    memset(flying, 0, sizeof flying);
-    memset(unfenced, 0, sizeof unfenced);
+    memset(b.flying, 0, sizeof b.flying);
+    memset(b.unfenced, 0, sizeof b.unfenced);
     if (begin_more != nullptr) begin_more();
-    memset(arrived, 0, sizeof arrived);
-    split_barriers = 0, resumed = 0;
+    memset(b.arrived, 0, sizeof b.arrived);
+    b.split_barriers = b.resumed = 0;
     const u32 count = threads / kWarp;
-    for (u32 i = 0; i < count; i++) warps[i].met = 0;
+    for (u32 i = 0; i < count; i++) b.warps[i].met = 0;
     for (u32 i = 0; i < threads; i++) {
-        Lane &l = lanes[i];
+        Lane &l = b.lanes[i];
         l.index = {i, 0, 0};
         l.ended = l.waits = l.paused = false;
         l.looks = 0, l.looked = nullptr;
@@ -278,27 +281,62 @@ void run_block() {
         l.split = nullptr;
         l.copies = l.groups = 0;
     }
-    u32 rank[kThreadsMax / kWarp];
-    const u32 together = count % 4 == 0 && below(2) == 0 ? 4 : 1;
-    for (u32 i = 0; i < count; i += together) draw_rank(rank, i, together);
-    while (fault[0] == 0 && run_some_warp(rank, count))
-        if (below(16) == 0) draw_rank(rank, below(count / together) * together, together);
-    for (u32 i = 0; i < threads && fault[0] == 0; i++)
-        if (!lanes[i].ended) now = &lanes[i], snprintf(fault, sizeof fault, "thread %u waits for ever", i);
-    const char *wrong = fault[0] == 0 && end_more != nullptr ? end_more() : nullptr;
-    if (wrong != nullptr) snprintf(fault, sizeof fault, "%s (block %u,%u)", wrong, block.x, block.y);
+    b.together = count % 4 == 0 && below(2) == 0 ? 4 : 1;
+    for (u32 i = 0; i < count; i += b.together) draw_rank(b.rank, i, b.together);
+}
+// Until nothing in the block can go on, or until another block's turn comes; whether anything went on.
+static bool run_block() {
+    const u32 count = threads / kWarp / here->together;
+    u32 turns = 0, most = blocks_at_once == 1 || below(2) == 0 ? ~0u : below(256);
+    for (; turns < most && fault[0] == 0 && run_some_warp(); turns++)
+        if (below(16) == 0) draw_rank(here->rank, below(count) * here->together, here->together);
+    return turns > 0;
+}
+// The first thread that has not ended; NULL: the block has.
+static Lane *left_in_block() {
+    for (u32 i = 0; i < threads; i++)
+        if (!here->lanes[i].ended) return &here->lanes[i];
+    return nullptr;
+}
+void run_grid() {
+    const u32 all = grid.x * grid.y * grid.z;
+    bool lives[kBlocksMost] = {}, stuck[kBlocksMost] = {};
+    for (Block &b : blocks)
+        for (u32 i = 0; i < threads; i++) b.lanes[i].started = false;
+    for (u32 next = 0; fault[0] == 0;) {
+        u32 can = 0, at = kBlocksMost;
+        for (u32 i = 0; i < blocks_at_once; i++) {
+            if (!lives[i] && next < all) {
+                enter(blocks[i]);
+                begin_block({next % grid.x, next / grid.x % grid.y, next / grid.x / grid.y});
+                next++, lives[i] = true, stuck[i] = false;
+            }
+            if (lives[i] && !stuck[i] && below(++can) == 0) at = i;
+        }
+        if (can == 0) {   // all blocks have ended, or wait for ever
+            for (u32 i = 0; i < blocks_at_once && fault[0] == 0; i++)
+                if (lives[i]) enter(blocks[i]), now = left_in_block(), snprintf(fault, sizeof fault, "thread %u waits for ever", now->index.x);
+            return;
+        }
+        enter(blocks[at]);
+        if (run_block()) memset(stuck, 0, sizeof stuck);
+        else             stuck[at] = true;   // until another one goes on
+        lives[at] = left_in_block() != nullptr;
+        const char *wrong = !lives[at] && fault[0] == 0 && end_more != nullptr ? end_more() : nullptr;
+        if (wrong != nullptr) snprintf(fault, sizeof fault, "%s (block %u,%u)", wrong, block.x, block.y);
+    }
 }
 
 // ---- emulator_hopper.hpp ----------------------------------------------------------------------------------------
 const unsigned char *seen(u32 address, u32 bytes) {
     const unsigned char *at = shared(address, bytes);
     for (u32 i = (address - kSharedFirst) / 16; i <= (address - kSharedFirst + bytes - 1) / 16; i++)
-        if (unfenced[i] != 0) fail("what a thread wrote to shared memory is used without a proxy fence");
+        if (here->unfenced[i] != 0) fail("what a thread wrote to shared memory is used without a proxy fence");
     return at;
 }
 void proxy_fence() {
     const u16 mine = (u16)(now->index.x + 1);
-    for (u32 i = 0; i < shared_bytes / 16; i++) unfenced[i] = unfenced[i] == mine ? 0 : unfenced[i];
+    for (u32 i = 0; i < shared_bytes / 16; i++) here->unfenced[i] = here->unfenced[i] == mine ? 0 : here->unfenced[i];
 }
 void phase_may_end(SplitBarrier &b) {
     if (b.pending == 0 && b.bytes == 0) end_phase(b);
@@ -315,12 +353,12 @@ void spoil(u32 to, u32 bytes) {
     if (to % 16 != 0 || bytes % 16 != 0) fail("a copy that is not a multiple of 16 bytes");
     for (u32 i = 0; i < bytes; i += 16) {
         memset((void *)seen(to + i, 16), 0xff, 16);
-        flying[(to + i - kSharedFirst) / 16] = true;
+        here->flying[(to + i - kSharedFirst) / 16] = true;
     }
 }
 void issued(const Load &load) {
     spoil(load.to, load.bytes);
-    loads.push_back(load);
+    flight().loads.push_back(load);
     wake(split_at(load.barrier));
 }
 TensorMap map_at(const void *map) {
@@ -345,12 +383,12 @@ void array_load(u32 to, const void *from, u32 bytes, u32 barrier) {
 }
 void land(SplitBarrier &b) {
     std::vector<Load> left;
-    for (const Load &load : loads) {
+    for (const Load &load : flight().loads) {
         if (load.barrier != b.address) {
             left.push_back(load);
             continue;
         }
-        for (u32 i = 0; i < load.bytes; i += 16) flying[(load.to + i - kSharedFirst) / 16] = false;
+        for (u32 i = 0; i < load.bytes; i += 16) here->flying[(load.to + i - kSharedFirst) / 16] = false;
         if (load.from != nullptr)
             memcpy(shared_memory + (load.to - kSharedFirst), load.from, load.bytes);
         else
@@ -360,7 +398,7 @@ void land(SplitBarrier &b) {
             });
         b.bytes -= (int)load.bytes;
     }
-    loads.swap(left);
+    flight().loads.swap(left);
     phase_may_end(b);
 }
 void byte_wait(u32 barrier, u32 parity) {
@@ -389,18 +427,19 @@ u64 content_of(u32 from, u32 bytes) {
 }
 void issued(Store store) {
     store.lane = now->index.x;
-    store.group = store_groups[store.lane];
+    store.group = flight().store_groups[store.lane];
     store.content = content_of(store.from, store.bytes);
-    stores.push_back(store);
+    flight().stores.push_back(store);
 }
 void tensor_store(const void *map, u32 from, int c, int r, int h, int b, u64) {
     const TensorMap m = map_at(map);
     issued(Store{0, 0, from, bytes_of_box(m), nullptr, m, {c, r, h, b}, 0});
 }
+void store_commit() { flight().store_groups[now->index.x]++; }
 void store_wait(u32 pending) {
     std::vector<Store> left;
-    for (const Store &s : stores) {
-        if (s.lane != now->index.x || s.group + pending >= store_groups[s.lane]) {
+    for (const Store &s : flight().stores) {
+        if (s.lane != now->index.x || s.group + pending >= flight().store_groups[s.lane]) {
             left.push_back(s);
             continue;
         }
@@ -418,7 +457,7 @@ void store_wait(u32 pending) {
             if (to != nullptr) memcpy(global(to, bytes, true), shared_memory + (from - kSharedFirst), bytes);
         });
     }
-    stores.swap(left);
+    flight().stores.swap(left);
 }
 void map_set(u32 map, u32 TensorMap::*field, u64 value) {
     TensorMap x;
@@ -447,8 +486,8 @@ const char *read_operand(u64 descriptor, bool across, int k, int first, int rows
                                    : start + row / 8 * eight + row % 8 * width + k * 2;
         const u32 at = swizzled(address, mode) - kSharedFirst;
         if (at >= shared_bytes) return "address outside shared memory";
-        if (flying[at / 16]) return "shared memory is touched while a copy is on its way there";
-        if (unfenced[at / 16] != 0) return "what a thread wrote to shared memory is used without a proxy fence";
+        if (here->flying[at / 16]) return "shared memory is touched while a copy is on its way there";
+        if (here->unfenced[at / 16] != 0) return "what a thread wrote to shared memory is used without a proxy fence";
         memcpy(ret + i, shared_memory + at, 2);
     }
     return nullptr;
@@ -486,9 +525,9 @@ void complete(const GroupProduct &p, u32 quadrant) {
 }
 void complete_groups(void *const *args) {
     const u32 warp = now->index.x / kWarp, pending = *(const u32 *)args[0];
-    std::vector<GroupProduct> &mine = products[warp];
+    std::vector<GroupProduct> &mine = flight().products[warp];
     size_t done = 0;   // they are in the order of their groups
-    for (; done < mine.size() && mine[done].group + pending < product_groups[warp]; done++) complete(mine[done], warp % 4);
+    for (; done < mine.size() && mine[done].group + pending < flight().product_groups[warp]; done++) complete(mine[done], warp % 4);
     mine.erase(mine.begin(), mine.begin() + (i64)done);
 }
 template void store_matrices<false>(void *const *);
@@ -522,15 +561,15 @@ void transpose(u32 &to, u32 from) {
     meet(transpose_all, &e);
 }
 const char *left_over() {
-    for (const std::vector<GroupProduct> &p : products)
+    for (const std::vector<GroupProduct> &p : flight().products)
         if (!p.empty()) return "a block ended with a product under way";
-    return !stores.empty() ? "a block ended while its shared memory was copied" : !loads.empty() ? "a block ended before a copy landed" : nullptr;
+    return !flight().stores.empty() ? "a block ended while its shared memory was copied" : !flight().loads.empty() ? "a block ended before a copy landed" : nullptr;
 }
 void begin_hopper_block() {
-    for (std::vector<GroupProduct> &p : products) p.clear();
-    loads.clear(), stores.clear();
-    memset(store_groups, 0, sizeof store_groups);
-    memset(product_groups, 0, sizeof product_groups);
+    for (std::vector<GroupProduct> &p : flight().products) p.clear();
+    flight().loads.clear(), flight().stores.clear();
+    memset(flight().store_groups, 0, sizeof flight().store_groups);
+    memset(flight().product_groups, 0, sizeof flight().product_groups);
 }
 
 }  // namespace emu

@@ -40,7 +40,7 @@ typedef long long i64;
 typedef uint16_t u16;
 
 enum { kWarp = 32, kThreadsMax = 1024, kShared = 232448, kSharedFirst = 1024, kStack = 64 << 10, kCopies = 1024,
-       kBarriers = 16, kSplitBarriers = 64, kResumedMost = 1 << 24 };
+       kBarriers = 16, kSplitBarriers = 64, kBlocksMost = 3, kResumedMost = 1 << 24 };
 
 struct Index {
     u32 x, y, z;
@@ -74,13 +74,20 @@ struct Warp {
 
 inline Index block, grid;
 inline Lane *now;
-inline Lane lanes[kThreadsMax];
-inline Warp warps[kThreadsMax / kWarp];
-inline u32 threads, shared_bytes, arrived[kBarriers], split_barriers;
-inline SplitBarrier split_barrier[kSplitBarriers];
-alignas(1024) inline unsigned char shared_memory[kShared];
-inline bool flying[kShared / 16];   // a copy is on its way to these 16 bytes
-inline u16 unfenced[kShared / 16];  // the thread that wrote them, from 1 on, until it passes a proxy fence; only Hopper's emulation looks
+struct Block {
+    Index index;
+    Lane lanes[kThreadsMax];
+    Warp warps[kThreadsMax / kWarp];
+    u32 rank[kThreadsMax / kWarp], together;   // of the warps; how many that are neighbours have the same
+    u32 arrived[kBarriers], split_barriers, resumed;   // resumed: how often one of its lanes was
+    SplitBarrier split_barrier[kSplitBarriers];
+    alignas(1024) unsigned char shared_memory[kShared];
+    bool flying[kShared / 16];   // a copy is on its way to these 16 bytes
+    u16 unfenced[kShared / 16];  // the thread that wrote them, from 1 on, until it passes a proxy fence; only Hopper's emulation looks
+};
+inline Block blocks[kBlocksMost], *here = blocks;   // that run at once; the one that runs now
+inline unsigned char *shared_memory = blocks[0].shared_memory;   // of that one
+inline u32 threads, shared_bytes, blocks_at_once = 1;   // a test may set the last, of kernels whose shared memory is the launch's alone
 inline void (*begin_more)();        // more to be done when a block begins,
 inline const char *(*end_more)();   // and what is wrong with how it ended
 inline char fault[200];
@@ -120,7 +127,7 @@ template <class... T> void store_shared(u32 to, T... x) {
     unsigned char *at = shared(to, sizeof...(x) * 4), before[sizeof...(x) * 4];
     memcpy(before, at, sizeof before);
     store(at, x...);
-    if (memcmp(before, at, sizeof before) != 0) unfenced[(to - kSharedFirst) / 16] = (u16)(now->index.x + 1);
+    if (memcmp(before, at, sizeof before) != 0) here->unfenced[(to - kSharedFirst) / 16] = (u16)(now->index.x + 1);
 }
 inline void load_shared(u32 &x, u32 from) { load(shared(from, 4), x); }
 inline void load_shared(float &x, u32 from) { load(shared(from, 4), x); }
@@ -307,7 +314,7 @@ template <class P> struct Kernel {
     static void run() { entry(*params); }
 };
 
-// A fiber outlives its thread and becomes the same thread of the launch's next block: to make a fiber takes system calls.
+// A fiber outlives its thread and becomes the same thread of a later block: to make a fiber takes system calls.
 inline void (*kernel)();
 void run_threads();
 void resume(Lane &lane);
@@ -315,7 +322,7 @@ void resume(Lane &lane);
 // Whether some lane of the warp could go on.
 bool run_warp(u32 warp);
 
-void run_block();
+void run_grid();
 
 // NULL: the launch is done; else what was wrong.
 template <class P>
@@ -328,13 +335,7 @@ const char *launch(void (*entry)(P), const void *params, const u32 sizes[3], u32
     shared_bytes = smem;
     fault[0] = 0;
     if (threads > kThreadsMax || threads % kWarp != 0 || smem > kShared) return "a launch that no GPU takes";
-    for (u32 i = 0; i < threads; i++) lanes[i].started = false;
-    for (u32 z = 0; z < grid.z; z++)
-        for (u32 y = 0; y < grid.y; y++)
-            for (u32 x = 0; x < grid.x && fault[0] == 0; x++) {
-                block = {x, y, z};
-                run_block();
-            }
+    run_grid();
     return fault[0] != 0 ? fault : nullptr;
 }
 

@@ -41,7 +41,6 @@ struct Load {
     TensorMap map;
     int at[4];
 };
-inline std::vector<Load> loads;
 
 void phase_may_end(SplitBarrier &b);
 void byte_arrive(u32 barrier, u32 bytes = 0);
@@ -82,15 +81,13 @@ struct Store {
     u64 content;
     bool adds;
 };
-inline std::vector<Store> stores;
-inline u32 store_groups[kThreadsMax];
 
 u64 content_of(u32 from, u32 bytes);
 void issued(Store store);
 void tensor_store(const void *map, u32 from, int c, int r, int h, int b, u64);
 inline void array_add(float *to, u32 from, u32 bytes) { issued(Store{0, 0, from, bytes, to, {}, {}, 0, true}); }
 inline void array_store(void *to, u32 from, u32 bytes) { issued(Store{0, 0, from, bytes, (float *)to, {}, {}, 0, false}); }
-inline void store_commit() { store_groups[now->index.x]++; }
+void store_commit();
 void store_wait(u32 pending = 0);
 
 // ---- tensor maps that a kernel makes ----------------------------------------------------------------------------
@@ -116,8 +113,15 @@ struct GroupProduct {
     u32 group;
     u64 content;
 };
-inline std::vector<GroupProduct> products[kThreadsMax / kWarp];
-inline u32 product_groups[kThreadsMax / kWarp];
+// What is under way in a block.
+struct Flight {
+    std::vector<Load> loads;
+    std::vector<Store> stores;
+    std::vector<GroupProduct> products[kThreadsMax / kWarp];
+    u32 store_groups[kThreadsMax], product_groups[kThreadsMax / kWarp];
+};
+inline Flight flights[kBlocksMost];
+inline Flight &flight() { return flights[here - blocks]; }
 
 // Of an operand at `k`: rows from `first` on. K runs along its rows, or across them. Each element's bytes must be such as `seen` takes.
 const char *read_operand(u64 descriptor, bool across, int k, int first, int rows, u16 *ret);
@@ -140,10 +144,10 @@ template <int kColumns, bool kBrain, Form kForm, int kCount, int kApart, int kAc
     const u32 warp = now->index.x / kWarp;
     const Operands &first = *(const Operands *)args[0];
     for (int i = 0; i < kCount; i++) {
-        products[warp].emplace_back();
-        GroupProduct &p = products[warp].back();
+        flight().products[warp].emplace_back();
+        GroupProduct &p = flight().products[warp].back();
         constexpr int kBAt = kForm == kRegistersForm ? 4 * kCount : kCount;
-        p.columns = kColumns, p.brain = kBrain, p.from_registers = kForm == kRegistersForm, p.group = product_groups[warp];
+        p.columns = kColumns, p.brain = kBrain, p.from_registers = kForm == kRegistersForm, p.group = flight().product_groups[warp];
         p.a = first.in[i], p.b = first.in[kBAt] + (u64)(i * kApart);
         p.a_across = kForm == kAcrossForm && first.in[3] != 0;
         p.b_across = kForm == kRegistersForm || (kForm == kAcrossForm && first.in[4] != 0);
@@ -164,7 +168,7 @@ template <int kColumns, bool kBrain, Form kForm, int kCount, int kApart, int kAc
     if (o.sums != kColumns / 2) fail("a product with other accumulators than it has columns");
     meet(issue<kColumns, kBrain, kForm, kCount, kApart, kAccumulate>, &o);
 }
-inline void end_group(void *const *) { product_groups[now->index.x / kWarp]++; }
+inline void end_group(void *const *) { flight().product_groups[now->index.x / kWarp]++; }
 inline void product_commit() { meet(end_group, nullptr); }
 void complete_groups(void *const *args);
 inline void product_wait(u32 pending) { meet(complete_groups, &pending); }
@@ -184,7 +188,7 @@ template <bool kTransposed> void store_matrices(void *const *args) {
     for (int i = 0; i < kWarp; i++) {
         const u32 address = ((const StoredMatrix *)args[i])->address;
         memcpy(shared(address, 16), matrix[i / 8][i % 8], 16);
-        unfenced[(address - kSharedFirst) / 16] = (u16)(now->index.x / kWarp * kWarp + (u32)i + 1);
+        here->unfenced[(address - kSharedFirst) / 16] = (u16)(now->index.x / kWarp * kWarp + (u32)i + 1);
     }
 }
 extern template void store_matrices<false>(void *const *);

@@ -8,7 +8,7 @@
  */
 #include "emulated_fixture.h"
 
-enum { EMULATED_PROBLEMS = 4, HOPPER_PROBLEMS = 2, LONGEST = 203 };
+enum { EMULATED_PROBLEMS = 3, HOPPER_PROBLEMS = 2, LONGEST = 203 };
 
 static void the_fake_driver_and_the_compilers_are_there(void)
 {

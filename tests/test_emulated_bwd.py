@@ -3,15 +3,18 @@
 """The families of attention backward and the reference that judges them on random problems without a GPU: each is made into a program for the
 CPU (emulate.py, emulated_bwd.hpp) that holds its gradients against sums in double.
 
-FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend it; with `./dev test --slow` (FA_TEST_SLOW=1) there are four times as many problems."""
+FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend it; with `./dev test --slow` (FA_TEST_SLOW=1) there are four times as many problems,
+and orders of warps."""
 import os
 import random
 
 import emulate
+import racecheck_bwd
 import tap
 
 KERNEL, HOPPER, WIDE, REFERENCE = "attn_bwd_sm80.cu", "attn_bwd_sm90a.cu", "attn_bwd_wide_sm90a.cu", "attn_bwd_ref.cu"
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
+ORDERS = 32 if SLOW else 8  # of warps
 TILES = [32, 64, 96, 128, 192, 256]
 # BLOCK_M, BLOCK_N, STAGES, WARPS
 CONFIGS = [(64, 64, 1, 8), (64, 64, 2, 4), (32, 32, 1, 4), (32, 64, 2, 4), (64, 128, 2, 8), (128, 128, 1, 8)]
@@ -232,7 +235,25 @@ IN_ORDER = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);"
             ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
             ("        async_proxy_fence();\n        warp_sync();", "warp_sync();"),
             ("                tma_store_wait_read<0>();", ""),
-            ("        wgmma_wait<1>();   // dV and dQ\n        Wgmma<kDv>::pin(dv);", "Wgmma<kDv>::pin(dv);"))
+            ("        wgmma_wait<1>();   // dV and dQ\n        Wgmma<kDv>::pin(dv);", "Wgmma<kDv>::pin(dv);"),
+            ("        wgmma_wait<0>();\n        Wgmma<kD>::pin(dk);", "Wgmma<kD>::pin(dk);"),
+            ("        wgmma_wait<0>();\n        Wgmma<kM>::pin(dp);", "Wgmma<kM>::pin(dp);"),
+            ("        async_proxy_fence();\n        named_arrive(kHalfFull + group, kGroup + kWarp);", "named_arrive(kHalfFull + group, kGroup + kWarp);"),
+            ("    async_proxy_fence();\n    warp_sync();", "warp_sync();"),
+            ("named_sync(kHalfEmpty + group, kGroup + kWarp);", "named_arrive(kHalfEmpty + group, kGroup + kWarp);"),
+            ("named_sync(kHalfFull + half, kGroup + kWarp);", "named_arrive(kHalfFull + half, kGroup + kWarp);"),
+            ("named_sync(kRoomsFree + half, kGroup + kWarp);", "named_arrive(kRoomsFree + half, kGroup + kWarp);"),
+            ("if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);", ""),
+            ("barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));", ""),
+            ("barrier_wait(shared.barrier(kQFull + slot_of(step)), parity_of(step));", ""),
+            ("if (first) tma_store_wait_read<0>();", ""),
+            ("1 + kGroups + kGroups * 4", "kGroups + kGroups * 4"),
+            ("barrier_init(shared.barrier(kDsFull + i), kGroups * 4);", "barrier_init(shared.barrier(kDsFull + i), kGroups * 2);"),
+            ("barrier_init(shared.barrier(kDsEmpty + i), kGroups * 4);", "barrier_init(shared.barrier(kDsEmpty + i), kGroups * 2);"))
+# What orders the sums of dQ between blocks.
+BETWEEN = (("if (kInPassing && told.number != kNoJob) wait_added(p, workspace, passing_of<kRounds>(p, workspace, shared, number));", ""),
+           ("wait_count(&progress_of(p, workspace, kv_head)->cleared[half], tiles_of_keys(kVarlen ? told.seq_k : opaque((u32)p.seq_k)));", ""),
+           ("if (threadIdx.x % kWarp == 0) wait_count(&progress_of(p, workspace, rounding.part.kv_head)->added[half], rounding.part.key_tiles);", ""))
 
 # Each place of attn_bwd_sm90a that tells sequences apart.
 APART = (("(queries ? s.first_q : s.first_k) * strides.row", "0"), ("(kVarlen ? (u32)job.first_tile : 0)", "0"),
@@ -242,8 +263,7 @@ APART = (("(queries ? s.first_q : s.first_k) * strides.row", "0"), ("(kVarlen ? 
 
 
 def sums_of_dq_are_cleared_and_rounded_in_passing():
-    """One job ahead, each part of it left out; of sequences each place that tells them apart, too. What waits for other blocks is
-    test_barriers_bwd's."""
+    """One job ahead, each part of it left out; of sequences each place that tells them apart, too."""
     dice = random.Random(2)
     case = narrow(PassingCase(dice), 96, [1, 12, 12, 8, 8], CAUSAL=1)
     find_each(case, PASSING, HOPPER, right=(NEAR, *IN_ORDER))
@@ -254,6 +274,13 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
         case.words[3:5] = 200, 330
         done = proved(case, HOPPER, changes=(*PASSING, NEAR, *IN_ORDER), change=len(PASSING) + 1)
         assert done.returncode == 0, (case.words, done)
+
+
+def blocks_wait_for_one_another_s_sums_of_dq():
+    """Two at once, one job ahead."""
+    case = narrow(PassingCase(random.Random(2)), 64, [1, 6, 6, 70, 300])
+    find_in_some_order(case, BETWEEN, HOPPER, before=(NEAR,))
+    assert all(proved(case, HOPPER, changes=(NEAR, *BETWEEN), change=1).returncode == 0 for case.words[10] in range(2))
 
 
 def hopper_sequences_of_several_lengths_are_right():
@@ -269,11 +296,11 @@ def find_in_some_order(case, changes, kernel, before=()):
     """`before`: changes that the same program can make, too."""
     def always_right(change):
         """In each of some orders in which warps may run, which the seed draws."""
-        for case.words[10] in range(8):
+        for case.words[10] in range(ORDERS):
             if proved(case, kernel, changes=(*before, *changes), change=change and len(before) + change).returncode == 1:
                 return False
         return True
-    tap.equal([always_right(change) for change in range(len(changes) + 1)], [True] + [False] * len(changes))
+    tap.equal([change for change in range(len(changes) + 1) if always_right(change)], [0])
 
 
 def a_wide_kernel_that_is_wrong_is_found():
@@ -293,6 +320,16 @@ def a_wide_kernel_that_is_wrong_is_found():
         ("wgmma_wait<1>();\n        Wgmma<kD>::pin(dq);", "Wgmma<kD>::pin(dq);"),
         ("barrier_wait(shared.barrier(kTileVFull + ring_v.slot), ring_v.parity);", ""),
         ("barrier_wait(shared.barrier(kTileFull + ring.slot), ring.parity);", ""),
+        ("barrier_wait(w.shared.barrier(kOwnFull), w.round & 1);", ""),
+        ("barrier_wait(w.shared.barrier(kOwnVFull), w.round & 1);", ""),
+        ("barrier_wait(shared.barrier(kOwnFull), round & 1);", ""),
+        ("barrier_wait(shared.barrier(kOwnVFull), round & 1);", ""),
+        ("w.wait_full(kTileFull, w.step);", ""),
+        ("w.wait_full(kTileVFull, w.step - 1);", ""),
+        ("1 + 2 * kGroupWarps", "2 * kGroupWarps"),
+        ("barrier_init(shared.barrier(kTileEmpty + i), 2 * kGroupWarps);", "barrier_init(shared.barrier(kTileEmpty + i), kGroupWarps);"),
+        ("barrier_init(shared.barrier(kTileVEmpty + i), 2 * kGroupWarps);", "barrier_init(shared.barrier(kTileVEmpty + i), kGroupWarps);"),
+        ("barrier_init(shared.barrier(kWeightsFull + i), kGroupWarps);", "barrier_init(shared.barrier(kWeightsFull + i), kGroupWarps / 2);"),
         ("(queries ? s.first_q : s.first_k) * strides.row", "0"),
         ("queries ? s.seq_q : s.seq_k", "queries ? p.seq_q : p.seq_k"),
         ("job.s.first_tile + tile", "tile"),
@@ -329,8 +366,38 @@ def a_kernel_that_is_wrong_is_found():
     assert proved(case, changes=changes).returncode == 0
 
 
+def of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected():
+    """What a sanitized run on a GPU is judged by; the addresses are those of a run on an H100."""
+    config = 'config: {"family": "attn_bwd_sm90a", "tunables": {"BLOCK_M": 64, "BLOCK_N": 128}, "smem_bytes": 115904}\n'
+    summary = "========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)\n"
+
+    def wrong(*hazards, config=config, summary=summary):
+        lines = ["========= Error: Potential %s hazard detected at __shared__ 0x%x in block (0,0,0) :\n" % hazard[:2] + "".join(
+            "=========     %s Thread (%d,0,0) at attn_bwd+0x70\n" % pair
+            for pair in zip(("Read", "Write") if hazard[0] == "WAR" else ("Write", "Read"), hazard[2:])) for hazard in hazards]
+        return racecheck_bwd.judged("".join(lines) + config + summary)[0]
+    first, last = 0x400 + 115904 - 192 - 1024, 0x400 + 115904 - 192 - 4
+    tap.equal(first + 512, 0x1c600)
+    tap.equal(wrong(), None)
+    tap.equal(wrong(("WAR", first), ("WAR", last)), None)
+    for hazard in (("WAR", first - 4), ("WAR", last + 4), ("RAW", first), ("WAW", last)):
+        tap.equal(wrong(("WAR", first), hazard), "%s at 0x%x" % hazard)
+    tap.equal(wrong(("WAR", first), config=config.replace("sm90a", "sm80")), "WAR at 0x%x" % first)
+    wide = config.replace("attn_bwd_sm90a", "attn_bwd_wide_sm90a").replace('"BLOCK_N": 128', '"BLOCK_N": 64, "STAGES": 2')
+    tap.equal([wrong(("WAR", at), config=wide) for at in (0x400, 0x7fc, 0x800)], [None, None, "WAR at 0x800"])
+    place = 0x800 + 2048 + 65 * 16   # of the second 16 rows, thread 65's
+    tap.equal(wrong(("RAW", place, 193, 321), ("RAW", place + 15, 193, 321), ("WAR", place, 321, 193), config=wide), None)
+    tap.equal(wrong(("RAW", place, 193, 321)), "RAW at 0x%x" % place)   # of attn_bwd_sm90a
+    for hazard in (("WAR", place, 193, 321), ("WAR", place, 321, 194), ("WAR", place - 16, 320, 192), ("WAR", place), ("WAW", place, 193, 321), ("RAW", place, 193, 322), ("RAW", place, 192, 321), ("RAW", place - 1, 193, 321),
+                   ("RAW", place - 16, 192, 320), ("RAW", place + 2 * 8192, 193, 321), ("RAW", place - 4096, 193, 321), ("RAW", place)):
+        tap.equal(wrong(("WAR", 0x400), hazard, config=wide), "%s at 0x%x" % hazard[:2])
+    tap.has(wrong(summary=""), "no summary")
+    tap.has(wrong(config=""), "0 configs ran")
+    tap.has(wrong(summary="Maximum number of hazards reached." + summary), "was cut")
+
+
 tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right,
           sums_of_dq_are_cleared_and_rounded_in_passing,
-          hopper_sequences_of_several_lengths_are_right,
+          blocks_wait_for_one_another_s_sums_of_dq, hopper_sequences_of_several_lengths_are_right,
           a_hopper_kernel_that_is_wrong_is_found, a_wide_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
-          a_reference_that_is_wrong_is_found])
+          a_reference_that_is_wrong_is_found, of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected])
