@@ -61,7 +61,7 @@ def first_contact_races_what_is_ready_and_keeps_the_truth():
         by_name, _ = steps(place, *SMALL)
         tap.equal(taken(by_name), ["bucket"])
         tap.has(by_name["bucket"]["why"], "in a race of the top few")
-        tap.has(place.run("show", "--why", *SMALL).stdout, "the model's first choice was expected to take ~%.1f µs; it took" % raced["model_choice_predicted_us"])
+        tap.has(place.run("show", "--why", *SMALL).stdout, "The model's first choice was expected to take ~%.1f µs; it took" % raced["model_choice_predicted_us"])
         whole = place.json(*SMALL)["answer"]
         tap.equal((whole["origin"], whole["shortlist_only"]), ("measured", False))
 

@@ -44,45 +44,28 @@ void cli_grid_free(cli_grid *grid)
 enum { PLAN_MAX = 16 << 20, PLAN_LINE_MAX = 16384 };
 
 /* A problem, for its own GPU or for each of the defaults'. */
-static int take_json(const cJSON *json, const cli_plan_defaults *defaults, cli_grid *grid,
+static int take_line(const cJSON *json, const cli_plan_defaults *defaults, cli_grid *grid,
                      fa_diag *diag)
 {
-    fa_problem problem;
+    fa_problem problem = {.operation = defaults->operation};
     const char *name = NULL;
     fa_gpu gpu;
-    if (!cJSON_IsObject(json))
-        return fa_fail(diag, FA_EINVAL, "it is no JSON object");
     const cJSON *inner = cJSON_GetObjectItemCaseSensitive(json, "problem");
-    if (inner != NULL && !cJSON_IsObject(inner))
-        return fa_fail(diag, FA_EINVAL, "\"problem\" is no JSON object");
-    problem.operation = defaults->operation;
+    if (!cJSON_IsObject(json) || (inner != NULL && !cJSON_IsObject(inner)))
+        return fa_fail(diag, FA_EINVAL, "%s is no JSON object",
+                       inner != NULL ? "\"problem\"" : "it");
     int rc = fa_problem_from_strict_json(inner != NULL ? inner : json, FA_NEED_REQUIRED,
                                          inner == NULL ? "gpu" : NULL, &problem, diag);
     if (rc != 0)
         return rc;
     rc = fa_json_text(json, "gpu", &name, "JSON", diag);
-    if (rc == 0) {
-        rc = fa_gpu_find(name, &gpu, diag);
-        return rc == 0 ? add_item(grid, &problem, gpu.name, diag) : rc;
-    }
-    if (rc != FA_ENOTFOUND)
+    if (rc == 0 && (rc = fa_gpu_find(name, &gpu, diag)) == 0)
+        return add_item(grid, &problem, gpu.name, diag);
+    if (rc != FA_ENOTFOUND || name != NULL)
         return rc;
     rc = 0;
     for (int i = 0; i < defaults->gpu_count && rc == 0; i++)
         rc = add_item(grid, &problem, defaults->gpus[i], diag);
-    return rc;
-}
-
-static int take_line(const char *text, size_t size, const cli_plan_defaults *defaults,
-                     cli_grid *grid, fa_diag *diag)
-{
-    cJSON *json = NULL;
-    if (size > PLAN_LINE_MAX)
-        return fa_fail(diag, FA_EINVAL, "longer than %d bytes", PLAN_LINE_MAX);
-    int rc = fa_json_parse(text, size, "problem", &json, diag);
-    if (rc == 0)
-        rc = take_json(json, defaults, grid, diag);
-    cJSON_Delete(json);
     return rc;
 }
 
@@ -93,9 +76,15 @@ static int take_lines(const fa_buf *file, const cli_plan_defaults *defaults, cli
     for (size_t line = 1; at < end; line++) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t size = (size_t)((stop != NULL ? stop : end) - at), blank = 0;
+        cJSON *json = NULL;
+        int rc = 0;
         while (blank < size && strchr(" \t\r", at[blank]) != NULL && at[blank] != 0)
             blank++;
-        int rc = blank < size ? take_line(at, size, defaults, grid, diag) : 0;
+        if (size > PLAN_LINE_MAX)
+            rc = fa_fail(diag, FA_EINVAL, "longer than %d bytes", PLAN_LINE_MAX);
+        else if (blank < size && (rc = fa_json_parse(at, size, "problem", &json, diag)) == 0)
+            rc = take_line(json, defaults, grid, diag);
+        cJSON_Delete(json);
         if (rc != 0)
             return fa_fail_in(diag, rc, "line %zu", line);
         at += size + (stop != NULL);
@@ -114,15 +103,37 @@ int cli_plan_read(const char *path, const cli_plan_defaults *defaults, cli_grid 
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "plan %.200s", path);
 }
 
-/* ---- a grid: lists --------------------------------------------------------------------------*/
+/* ---- lists ----------------------------------------------------------------------------------*/
 enum { VALUES_MAX = 256, WORD_MAX = 64 };
+enum { FOLLOWS = -1 }; /* in the list of a field that was not given and follows another */
 
 typedef struct list {
     int32_t value[VALUES_MAX];
     int count;
 } list;
 
-/* ---- lists ----------------------------------------------------------------------------------*/
+typedef struct lists {
+    char gpu[VALUES_MAX][64];
+    int gpus;
+    list field[FA_PROBLEM_VALUES];
+    const cli_options *options;
+    const fa_operation *operation;
+} lists;
+
+/* The next word between commas, from *at on: 1, or 0 where there are no more. */
+static int next_word(const char *option, const char *text, const char **at, char ret[WORD_MAX],
+                     fa_diag *diag)
+{
+    size_t length = strcspn(*at, ",");
+    if (*at > text && (*at)[-1] != ',') /* behind the last */
+        return 0;
+    if (length == 0 || length >= WORD_MAX)
+        return cli_refuse(option, text, "a list of values between commas", NULL, diag);
+    snprintf(ret, WORD_MAX, "%.*s", (int)length, *at);
+    *at += length + ((*at)[length] == ',');
+    return 1;
+}
+
 static int push(list *list, const char *option, int64_t value, fa_diag *diag)
 {
     for (int i = 0; i < list->count; i++)
@@ -134,182 +145,124 @@ static int push(list *list, const char *option, int64_t value, fa_diag *diag)
     return 0;
 }
 
+static int push_number(list *list, const char *option, const fa_field *f, int64_t number,
+                       fa_diag *diag)
+{
+    char text[24];
+    int32_t value;
+    snprintf(text, sizeof text, "%lld", (long long)number);
+    int rc = cli_integer_set(&(cli_option_spec){.name = option}, f, text, &value, diag);
+    return rc == 0 ? push(list, option, value, diag) : rc;
+}
+
 /* Digits only, from low to INT32_MAX. */
-static bool number(const char *text, int32_t low, int32_t *ret)
+static bool number(const char *text, int32_t low, int64_t *ret)
 {
     uint64_t value;
     if (!cli_parse_digits(text, &value) || value < (uint64_t)low || value > INT32_MAX)
         return false;
-    *ret = (int32_t)value;
+    *ret = (int64_t)value;
     return true;
 }
 
-/* A:B:xN or A:B:+N. */
-static int push_range(list *list, const char *option, int32_t low, const char *word, fa_diag *diag)
+/* A number, A:B:xN or A:B:+N. */
+static int push_numbers(list *list, const char *option, const fa_field *f, char *word,
+                        fa_diag *diag)
 {
-    char text[WORD_MAX];
-    snprintf(text, sizeof text, "%s", word);
-    char *second = strchr(text, ':'), *third = strchr(second + 1, ':');
-    int32_t first, last, step;
+    /* What makes a problem empty is nothing to sweep. */
+    const int32_t low = (f->length || f->nonempty) && f->min < 1 ? 1 : f->min;
+    char what[96], typed[WORD_MAX], *second = strchr(word, ':');
+    char *third = second != NULL ? strchr(second + 1, ':') : NULL;
+    int64_t first, last, step;
     int rc = 0;
-    if (third != NULL) {
-        *second++ = 0;
+    snprintf(typed, sizeof typed, "%s", word);
+    snprintf(what, sizeof what, "a whole number (%d to %d) or a range such as 512:16384:x2", low,
+             f->max);
+    if (second == NULL)
+        return number(word, low, &first) ? push_number(list, option, f, first, diag)
+                                         : cli_refuse(option, word, what, NULL, diag);
+    *second++ = 0;
+    if (third != NULL)
         *third++ = 0;
-    }
-    bool times = third != NULL && third[0] == 'x';
-    if (third == NULL || !number(text, low > 1 ? low : 1, &first) || !number(second, 1, &last) ||
+    const bool times = third != NULL && third[0] == 'x';
+    if (third == NULL || !number(word, low > 1 ? low : 1, &first) || !number(second, 1, &last) ||
         (!times && third[0] != '+') || !number(third + 1, times ? 2 : 1, &step) || last < first)
-        return cli_refuse(option, word,
+        return cli_refuse(option, typed,
                           "a range (FIRST:LAST:xFACTOR as 512:16384:x2, FIRST:LAST:+STEP as "
                           "512:2048:+512)",
                           NULL, diag);
-    for (int64_t value = first; value <= last && rc == 0;
-         value = times ? value * step : value + step)
-        rc = push(list, option, value, diag);
+    for (int64_t v = first; v <= last && rc == 0; v = times ? v * step : v + step)
+        rc = push_number(list, option, f, v, diag);
     return rc;
 }
 
-/* Calls back with each word between commas. */
-typedef int word_visit(void *context, const char *option, const char *word, fa_diag *diag);
-
-static int each_word(const char *option, const char *text, word_visit *visit, void *context,
-                     fa_diag *diag)
+static int push_values(list *list, const char *option, const fa_field *f, const char *text,
+                       fa_diag *diag)
 {
-    for (const char *at = text;;) {
-        size_t length = strcspn(at, ",");
-        char word[WORD_MAX];
-        if (length == 0 || length >= sizeof word)
-            return cli_refuse(option, text, "a list of values between commas", NULL, diag);
-        snprintf(word, sizeof word, "%.*s", (int)length, at);
-        int rc = visit(context, option, word, diag);
+    char word[WORD_MAX], what[256] = "";
+    const char *at = text;
+    int rc, value;
+    while ((rc = next_word(option, text, &at, word, diag)) > 0) {
+        if (f->kind != FA_FIELD_CHOICE) {
+            rc = push_numbers(list, option, f, word, diag);
+        } else if (f->both[0] != 0 && strcmp(word, "both") == 0) {
+            rc = push_values(list, option, f, f->both, diag);
+        } else if ((value = fa_field_choice(f, word)) >= 0) {
+            rc = push(list, option, value, diag);
+        } else {
+            for (int i = 0; f->choice[i] != NULL; i++)
+                snprintf(what + strlen(what), sizeof what - strlen(what), "%s%s", i > 0 ? ", " : "",
+                         f->choice[i]);
+            snprintf(what + strlen(what), sizeof what - strlen(what), " or %s",
+                     f->both[0] != 0 ? "both" : "several of them");
+            rc = cli_refuse(option, word, what, f->choice, diag);
+        }
         if (rc != 0)
             return rc;
-        at += length;
-        if (*at == 0)
-            return 0;
-        at++;
-    }
-}
-
-struct numbers {
-    list *list;
-    const fa_field *field;
-    int32_t low;
-};
-
-static int push_number(void *context, const char *option, const char *word, fa_diag *diag)
-{
-    struct numbers *numbers = context;
-    int32_t value;
-    int rc;
-    if (strchr(word, ':') != NULL) {
-        rc = push_range(numbers->list, option, numbers->low, word, diag);
-    } else if (number(word, numbers->low, &value)) {
-        rc = push(numbers->list, option, value, diag);
-    } else {
-        char what[96];
-        snprintf(what, sizeof what, "a whole number (%d to %d) or a range such as 512:16384:x2",
-                 numbers->low, numbers->field->max);
-        return cli_refuse(option, word, what, NULL, diag);
-    }
-    for (int i = 0; i < numbers->list->count && rc == 0; i++) {
-        char text[16];
-        snprintf(text, sizeof text, "%d", numbers->list->value[i]);
-        rc =
-            cli_integer_set(&(cli_option_spec){.name = option}, numbers->field, text, &value, diag);
     }
     return rc;
 }
 
-struct names {
-    list *list;
-    const fa_field *field;
-};
-
-static int push_name(void *context, const char *option, const char *word, fa_diag *diag)
+static int push_gpus(lists *l, const char *text, fa_diag *diag)
 {
-    struct names *names = context;
-    const fa_field *f = names->field;
-    if (f->both[0] != 0 && strcmp(word, "both") == 0)
-        return each_word(option, f->both, push_name, context, diag);
-    int value = fa_field_choice(f, word);
-    if (value >= 0)
-        return push(names->list, option, value, diag);
-    char what[256] = "";
-    for (int i = 0; f->choice[i] != NULL; i++)
-        snprintf(what + strlen(what), sizeof what - strlen(what), "%s%s", i > 0 ? ", " : "",
-                 f->choice[i]);
-    snprintf(what + strlen(what), sizeof what - strlen(what), " or %s",
-             f->both[0] != 0 ? "both" : "several of them");
-    return cli_refuse(option, word, what, f->choice, diag);
-}
-
-typedef struct gpu_names {
-    char name[VALUES_MAX][64];
-    int count;
-} gpu_names;
-
-static int push_gpu(void *context, const char *option, const char *word, fa_diag *diag)
-{
-    gpu_names *names = context;
-    fa_gpu gpu;
-    int rc = fa_gpu_find(word, &gpu, diag);
-    if (rc != 0)
-        return rc;
-    for (int i = 0; i < names->count; i++)
-        if (strcmp(names->name[i], gpu.name) == 0)
-            return 0;
-    if (names->count == VALUES_MAX)
-        return fa_fail(diag, FA_EINVAL, "%s: more than %d values", option, VALUES_MAX);
-    memcpy(names->name[names->count++], gpu.name, sizeof gpu.name);
-    return 0;
-}
-
-/* ---- the product ----------------------------------------------------------------------------*/
-enum { FOLLOWS = -1 }; /* in the list of a field that was not given and follows another */
-
-typedef struct lists {
-    gpu_names gpu;
-    list field[FA_PROBLEM_VALUES];
-    const cli_options *options;
-    const fa_operation *operation;
-} lists;
-
-static int read_list(const cli_options *o, const fa_operation *operation, int field, list *ret,
-                     fa_diag *diag)
-{
-    const fa_field *f = &operation->field[field];
-    const char *option = cli_sweep_option(operation, field), *text = o->sweep.values[field];
-    ret->count = 0;
-    if (option == NULL || text == NULL) {
-        bool given = o->given >> field & 1;
-        ret->value[ret->count++] = f->follows >= 0 && !given ? FOLLOWS
-                                   : option == NULL          ? o->problem.value[field]
-                                                             : f->preset;
-        return 0;
+    char word[WORD_MAX];
+    const char *at = text;
+    int rc;
+    while ((rc = next_word("--gpu", text, &at, word, diag)) > 0) {
+        fa_gpu gpu;
+        int known = 0;
+        if ((rc = fa_gpu_find(word, &gpu, diag)) != 0)
+            return rc;
+        while (known < l->gpus && strcmp(l->gpu[known], gpu.name) != 0)
+            known++;
+        if (known == VALUES_MAX)
+            return fa_fail(diag, FA_EINVAL, "--gpu: more than %d values", VALUES_MAX);
+        snprintf(l->gpu[known], sizeof l->gpu[known], "%s", gpu.name);
+        l->gpus += known == l->gpus;
     }
-    if (f->kind == FA_FIELD_CHOICE)
-        return each_word(option, text, push_name, &(struct names){ret, f}, diag);
-    /* What makes a problem empty is nothing to sweep. */
-    int32_t low = (f->length || f->nonempty) && f->min < 1 ? 1 : f->min;
-    return each_word(option, text, push_number, &(struct numbers){ret, f, low}, diag);
+    return rc;
 }
 
 static int read_lists(const cli_options *o, lists *ret, fa_diag *diag)
 {
-    int rc = 0;
-    ret->options = o;
-    ret->operation = fa_operation_of(&o->problem);
-    ret->gpu.count = 0;
-    if (o->sweep.gpu != NULL)
-        rc = each_word("--gpu", o->sweep.gpu, push_gpu, &ret->gpu, diag);
-    else
-        ret->gpu.name[ret->gpu.count++][0] = 0;
-    for (int i = 0; i < ret->operation->field_count && rc == 0; i++)
-        rc = read_list(o, ret->operation, i, &ret->field[i], diag);
+    const fa_operation *operation = fa_operation_of(&o->problem);
+    *ret = (lists){.options = o, .operation = operation, .gpus = o->sweep.gpu == NULL};
+    int rc = o->sweep.gpu != NULL ? push_gpus(ret, o->sweep.gpu, diag) : 0;
+    for (int i = 0; i < operation->field_count && rc == 0; i++) {
+        const fa_field *f = &operation->field[i];
+        const char *option = cli_sweep_option(operation, i);
+        if (option != NULL && o->sweep.values[i] != NULL)
+            rc = push_values(&ret->field[i], option, f, o->sweep.values[i], diag);
+        else
+            ret->field[i] = (list){.value = {f->follows >= 0 && !(o->given >> i & 1) ? FOLLOWS
+                                             : option == NULL ? o->problem.value[i]
+                                                              : f->preset},
+                                   .count = 1};
+    }
     return rc;
 }
 
+/* ---- the product ----------------------------------------------------------------------------*/
 /* One combination: what is derived from other fields, then the item. */
 static int add_one(const lists *l, const char *gpu, fa_problem problem, cli_grid *grid,
                    fa_diag *diag)
@@ -349,14 +302,14 @@ static fa_problem combination(const lists *l, const int *order, int64_t i, const
         problem.value[order[at]] = list->value[i % list->count];
         i /= list->count;
     }
-    *ret_gpu = l->gpu.name[i];
+    *ret_gpu = l->gpu[i];
     return problem;
 }
 
 static int multiply(const lists *l, cli_grid *grid, fa_diag *diag)
 {
     int order[FA_PROBLEM_VALUES], rc = 0;
-    int64_t total = l->gpu.count;
+    int64_t total = l->gpus;
     for (int i = 0; i < l->operation->field_count && total <= FA_SWEEP_ITEMS_MAX; i++)
         total *= l->field[i].count;
     if (total > FA_SWEEP_ITEMS_MAX)
@@ -373,61 +326,15 @@ static int multiply(const lists *l, cli_grid *grid, fa_diag *diag)
 }
 
 /* ---- the grid -------------------------------------------------------------------------------*/
-/* The options of fields that were typed, in the order of the help. */
-static void word_fields(const cli_options *o, const fa_operation *operation, fa_buf *text)
-{
-    int order[FA_PROBLEM_VALUES];
-    fa_operation_order(operation, FA_ORDER_OPTIONS, order);
-    for (int i = 0; i < operation->field_count; i++) {
-        const char *list = o->sweep.values[order[i]];
-        if (list != NULL && !cli_shorthand_lists(o, order[i]))
-            fa_buf_printf(text, " %s %s", cli_sweep_option(operation, order[i]), list);
-        for (int p = 0; p < operation->product_count; p++)
-            if (operation->product[p].field == order[i] && o->sweep.product[p] > 0)
-                fa_buf_printf(text, " %s %d", operation->product[p].option, o->sweep.product[p]);
-    }
-    for (int i = 0; i < operation->field_count; i++) {
-        const fa_field *f = &operation->field[order[i]];
-        int32_t value = o->problem.value[order[i]];
-        char room[16];
-        if (cli_sweep_option(operation, order[i]) != NULL || value == f->preset ||
-            f->option[0] == 0)
-            continue;
-        fa_buf_printf(text, " %s", f->option);
-        if (f->kind != FA_FIELD_BOOLEAN)
-            fa_buf_printf(text, " %s", fa_field_text(f, value, room));
-    }
-    cli_shorthand_words(o, text);
-}
-
-/* The options that were typed, each once; what stands for itself needs no quotes. */
+/* The options that make it, as they were typed. */
 static void word_plan(const cli_options *o, cli_grid *grid)
 {
-    static const char *const efforts[] = {"cached", "predict", NULL, "patient"};
-    const struct {
-        const char *option, *text;
-    } table[] = {{"--operation", o->operation},
-                 {"--gpu", o->sweep.gpu},
-                 {"--plan", o->sweep.plan},
-                 {"--model", o->sweep.model}};
     fa_buf text = {0};
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (table[i].text != NULL)
-            fa_buf_printf(&text, " %s %s", table[i].option, table[i].text);
-    word_fields(o, fa_operation_of(&o->problem), &text);
-    fa_buf_printf(&text, "%s%s%s", o->sweep.training ? " --training" : "",
-                  o->again ? " --again" : "", o->exact ? " --exact" : "");
-    if (o->device > 0)
-        fa_buf_printf(&text, " --device %d", o->device);
-    if (efforts[o->effort] != NULL)
-        fa_buf_printf(&text, " --effort %s", efforts[o->effort]);
-    if (o->search.strategy != NULL)
-        fa_buf_printf(&text, " --strategy %s", o->search.strategy);
-    if (o->search.evaluations > 0)
-        fa_buf_printf(&text, " --evaluations %d", o->search.evaluations);
-    if (o->search.seconds > 0)
-        fa_buf_printf(&text, " --time-each %gs", o->search.seconds);
-    snprintf(grid->plan, sizeof grid->plan, "%s", text.data != NULL ? text.data + 1 : "");
+    for (int i = 0; i < o->words; i++) {
+        fa_buf_text(&text, i > 0 ? " " : "");
+        cli_text_word(&text, o->word[i]);
+    }
+    snprintf(grid->plan, sizeof grid->plan, "%s", text.data != NULL ? text.data : "");
     fa_buf_free(&text);
 }
 
@@ -485,15 +392,18 @@ static int check_grid(const cli_options *o, fa_diag *diag)
 /* The grids of every kind of layer of a model, and of every work that is asked of it. */
 static int add_model(const cli_options *options, lists *l, cli_grid *grid, fa_diag *diag)
 {
-    cli_options of_layer;
-    cli_model model;
-    int i = 0, rc = cli_model_find(options, &model, diag);
-    while (rc == 0 && (rc = cli_model_variant(options, &model, i++, &of_layer, diag)) == 0 &&
-           (rc = check_lists(&of_layer, fa_operation_of(&options->problem), diag)) == 0 &&
-           (rc = read_lists(&of_layer, l, diag)) == 0 && (rc = multiply(l, grid, diag)) == 0)
-        ;
-    cJSON_Delete(model.owned);
-    return rc == FA_ENOTFOUND && grid->count > 0 ? 0 : rc;
+    cJSON *layers = NULL;
+    const cJSON *layer;
+    int rc = cli_model_layers(options, &layers, diag);
+    cJSON_ArrayForEach (layer, layers) {
+        cli_options of_layer = *options;
+        if ((rc = cli_fields_set(&of_layer, layer, true, "--model", diag)) != 0 ||
+            (rc = check_lists(&of_layer, fa_operation_of(&options->problem), diag)) != 0 ||
+            (rc = read_lists(&of_layer, l, diag)) != 0 || (rc = multiply(l, grid, diag)) != 0)
+            break;
+    }
+    cJSON_Delete(layers);
+    return rc;
 }
 
 int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
@@ -507,18 +417,17 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
     if (rc == 0 && options->sweep.model != NULL)
         rc = add_model(options, l, &grid, diag);
     else if (rc == 0 && options->sweep.plan != NULL)
-        rc = cli_plan_read(
-            options->sweep.plan,
-            &(cli_plan_defaults){l->operation, (const char(*)[64])l->gpu.name, l->gpu.count}, &grid,
-            diag);
+        rc = cli_plan_read(options->sweep.plan,
+                           &(cli_plan_defaults){l->operation, (const char(*)[64])l->gpu, l->gpus},
+                           &grid, diag);
     else if (rc == 0)
         rc = multiply(l, &grid, diag);
     free(l);
-    if (rc != 0) {
+    if (rc == 0)
+        word_plan(options, &grid);
+    if (rc == 0)
+        *ret_grid = grid;
+    else
         cli_grid_free(&grid);
-        return rc;
-    }
-    word_plan(options, &grid);
-    *ret_grid = grid;
-    return 0;
+    return rc;
 }

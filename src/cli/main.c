@@ -38,105 +38,107 @@ enum {
 static const cli_verb verbs[] = {
     {"tune", ONE_PROBLEM | TUNES | STORED | CLI_GROUP_TOP | CLI_GROUP_SEARCH | CLI_GROUP_SERVER,
      "find, prove and keep the fastest kernel for a problem (the default verb)",
-     "With the GPU in this machine it compiles the problem's whole space, and proves and times each\n"
-     "kernel; without it a model ranks the configs, the best ten that fit are compiled, and the answer\n"
-     "says \"predicted\". Lengths are tuned in buckets, eight per octave. Ctrl-C stops the tune, and the\n"
-     "same command continues it. A space of more than 20,000 configs is searched, and so is any with\n"
+     "With the GPU in this machine it compiles the problem's whole space, and proves and times each "
+     "kernel; without it a model ranks the configs, the best ten that fit are compiled, and the answer "
+     "says \"predicted\". Lengths are tuned in buckets, eight per octave. Ctrl-C stops the tune, and the "
+     "same command continues it. A space of more than 20,000 configs is searched, and so is any with "
      "--strategy, --evaluations or --time.\n",
-     cli_tune},
+     cli_tune, "Tune"},
+    {"sweep", CLI_GROUP_SWEEP | CLI_GROUP_SWEEP_RUN | CLI_GROUP_DEVICE | TUNES | STORED,
+     "tune a grid of problems as one job that can be stopped and continued",
+     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 \\\n"
+     "                --causal both --tokens 16384 --hidden 2048 \\\n"
+     "                --time 30m\n\n"
+     "Tunes every combination of the lists. The same command continues after any kind of stop, and "
+     "tries failed problems again. Budgets apply to all runs together. Exit status 1 when a problem "
+     "failed.\n",
+     cli_sweep, NULL},
     {"explain", ONE_PROBLEM | STORED | CLI_GROUP_TOP,
      "list every config of a problem's space with its outcome and the reason",
-     "Compiles nothing: shows what the budget says and what earlier tunes found.\n", cli_explain},
+     "Compiles nothing: shows what the budget says and what earlier tunes found.\n", cli_explain,
+     NULL},
     {"check", CLI_GROUP_CHECK | ONE_PROBLEM | STORED,
      "check that a kernel of your own compiles and fits its specification, without a GPU",
      "  fa-tune check conv2d.cu --gpu A100\n"
      "  fa-tune check conv2d.cu --help          lists the sizes of that file, too\n\n"
-     "Compiles the answer and the default config for the GPU here, or for an A100, and compares the\n"
+     "Compiles the answer and the default config for the GPU here, or for an A100, and compares the "
      "parameters of each kernel with \"arguments\". Exit status 1 when something is wrong.\n",
-     cli_check},
+     cli_check, NULL},
+    {"show", CLI_GROUP_SHOW | ONE_PROBLEM | STORED | CLI_GROUP_WHY,
+     "list the winners in the store or in a bundle; --why explains a lookup",
+     "Newest first; --gpu and options of a problem are filters. With --why and a problem it lists every "
+     "winner that could serve the problem, and why each is taken or passed over. With a FILE.fab it "
+     "verifies that bundle and lists its winners, without a store and without a GPU.\n",
+     cli_show, "Look at results"},
+    {"report", CLI_GROUP_REPORT | FILTERS | STORED | CLI_GROUP_TOP,
+     "write the results in the store as a page or JSON, or a table of them as Markdown or CSV",
+     "  fa-tune report --out report.html     one file to open, send or print\n\n"
+     "Options of a problem are filters here. Needs no GPU and changes nothing.\n",
+     cli_report, NULL},
     {"run", CLI_GROUP_RUN | ONE_PROBLEM | CLI_GROUP_TUNE | STORED,
      "prove and launch a tuned kernel, for a profiler to watch",
      "  fa-tune run --seq 4096 --config 2 --launches 10\n"
      "  ncu --profile-from-start off fa-tune run --seq 4096\n"
      "  python -m fa_tune.profile --seq 4096        what bounds it, in a sentence\n\n"
-     "A worker process proves the config and then launches it between cuProfilerStart and\n"
+     "A worker process proves the config and then launches it between cuProfilerStart and "
      "cuProfilerStop. Stores nothing.\n",
-     cli_run_config},
-    {"report", CLI_GROUP_REPORT | FILTERS | STORED | CLI_GROUP_TOP,
-     "write the results in the store as a page or JSON, or a table of them as Markdown or CSV",
-     "  fa-tune report --out report.html     one file to open, send or print\n\n"
-     "Options of a problem are filters here. Needs no GPU and changes nothing.\n",
-     cli_report},
-    {"show", CLI_GROUP_SHOW | ONE_PROBLEM | STORED | CLI_GROUP_WHY,
-     "list the winners in the store or in a bundle; --why explains a lookup",
-     "Newest first; --gpu and options of a problem are filters. With --why and a problem it lists every\n"
-     "winner that could serve the problem, and why each is taken or passed over. With a FILE.fab it\n"
-     "verifies that bundle and lists its winners, without a store and without a GPU.\n",
-     cli_show},
+     cli_run_config, NULL},
     {"export", CLI_GROUP_EXPORT | FILTERS | STORED,
      "write winners, their cubins and evidence into one signed file",
      "  fa-tune export --gpu L4 --out l4.fab\n"
      "  fa-tune export --records FILE                       winners as text, one a line\n"
      "  fa-tune export --from-records FILE --out all.fab    FILE into a bundle\n\n"
      "The same store content gives the same bytes. Options of a problem are filters here.\n",
-     cli_export},
+     cli_export, "Share"},
     {"import", CLI_GROUP_IMPORT | FILTERS | STORED,
      "add the winners of a bundle or of records to the store",
      "  fa-tune import l4.fab\n"
      "  fa-tune import conv2d.cu conv2d.fab         of a kernel of your own\n"
      "  fa-tune import records.jsonl --gpu H200     compiled here, with trials\n\n"
-     "Options of a problem and --gpu filter records; a bundle is imported whole or not at all. Of two\n"
+     "Options of a problem and --gpu filter records; a bundle is imported whole or not at all. Of two "
      "winners of a problem the one with the more trusted origin stays, then the narrower interval.\n",
-     cli_import},
+     cli_import, NULL},
     {"keygen", CLI_GROUP_KEYGEN | CLI_GROUP_JSON, "make a key that signs bundles",
-     "A pair in minisign's format; no file is overwritten. Prints the public half, the line of\n"
-     "fa-tune/trusted/own.pub in the configuration directory (with --out FILE of FILE.pub). Bundles are\n"
-     "imported whose signer's .pub file lies in that folder, under any name. Their kernels run on this\n"
+     "A pair in minisign's format; no file is overwritten. Prints the public half, the line of "
+     "fa-tune/trusted/own.pub in the configuration directory (with --out FILE of FILE.pub). Bundles are "
+     "imported whose signer's .pub file lies in that folder, under any name. Their kernels run on this "
      "machine's GPU with this user's data: trust only people whose programs you would run.\n",
-     cli_keygen},
-    {"rm", CLI_GROUP_FORGET | FILTERS | STORED,
-     "delete winners, with everything that tuning stored for them",
-     "  fa-tune rm --gpu L4 --dry-run               lists what would be deleted\n"
-     "  fa-tune rm --seq 4096 --head-dim 128        these problems, on every GPU\n\n"
-     "Deletes winners with their trials, predictions and proofs, and cubins that nothing else needs, in\n"
-     "one transaction. Baselines and plans of sweeps stay. Only the local store changes: lookups still\n"
-     "find winners of system bundles, of the fleet's store and of a service. Winners of an operation\n"
-     "whose templates are gone are chosen by --operation NAME.\n",
-     cli_rm},
-    {"sweep", CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | TUNES | STORED,
-     "tune a grid of problems as one job that can be stopped and continued",
-     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 \\\n"
-     "                --causal both --tokens 16384 --hidden 2048 \\\n"
-     "                --time 30m\n\n"
-     "Tunes every combination of the lists. The same command continues after any kind of stop, and\n"
-     "tries failed problems again. Budgets apply to all runs together. Exit status 1 when a problem\n"
-     "failed.\n",
-     cli_sweep},
+     cli_keygen, NULL},
+    {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL,
+     "Hosts and fleets"},
     {"worker", CLI_GROUP_WORKER | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | STORED,
      "work on the fleet's queue: run one per GPU, and one per host without a GPU",
      "  export FA_TUNE_STORE=postgresql://tuner@db/fa_tune     on every host\n"
      "  fa-tune sweep --enqueue --gpu L4,H100 --seq 512        anywhere\n"
      "  fa-tune worker --idle-exit 10m                         on each host\n"
      "  fa-tune queue --follow                                 anywhere\n\n"
-     "A worker with a GPU measures the problems that are queued for its GPU type; one without compiles\n"
-     "for any type, or for that of --gpu. SIGTERM and Ctrl-C return the problem to the queue; that of a\n"
+     "A worker with a GPU measures the problems that are queued for its GPU type; one without compiles "
+     "for any type, or for that of --gpu. SIGTERM and Ctrl-C return the problem to the queue; that of a "
      "worker that died returns after FA_TUNE_LEASE seconds (30).\n",
-     cli_worker},
+     cli_worker, NULL},
     {"queue", CLI_GROUP_QUEUE | STORED,
      "show the fleet's queue: finished problems and those that workers hold",
-     "\"refused\" counts results that arrived after another worker had the problem.\n"
+     "\"refused\" counts results that arrived after another worker had the problem. "
      "Exit status with --follow: 1 when a problem failed.\n",
-     cli_queue},
+     cli_queue, NULL},
+    {"rm", CLI_GROUP_FORGET | FILTERS | STORED,
+     "delete winners, with everything that tuning stored for them",
+     "  fa-tune rm --gpu L4 --dry-run               lists what would be deleted\n"
+     "  fa-tune rm --seq 4096 --head-dim 128        these problems, on every GPU\n\n"
+     "Deletes winners with their trials, predictions and proofs, and cubins that nothing else needs, in "
+     "one transaction. Baselines and plans of sweeps stay. Only the local store changes: lookups still "
+     "find winners of system bundles, of the fleet's store and of a service. Winners of an operation "
+     "whose templates are gone are chosen by --operation NAME.\n",
+     cli_rm, "Maintenance"},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "check driver, NVRTC, GPU, store and service, with advice",
-     "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
+     "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor, NULL},
     {"gpus", FILTERS | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
      "the GPU types that --gpu takes",
      "  fa-tune gpus --gpu A100             its variants\n"
      "  fa-tune gpus --kv-dtype fp8         those that have a kernel for such problems\n",
-     cli_gpus},
-    {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL},
-    {"version", CLI_GROUP_JSON, "the version", "", version},
+     cli_gpus, NULL},
+    {"version", CLI_GROUP_JSON, "the version", "", version, NULL},
 };
 
 enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
@@ -149,20 +151,13 @@ static const cli_verb *find_verb(const char *name)
     return NULL;
 }
 
-/* All names that may stand first, ended by NULL. */
-static const char *const *verb_names(void)
-{
-    static const char *names[VERB_COUNT + 2];
-    for (size_t i = 0; i < VERB_COUNT; i++)
-        names[i] = verbs[i].name;
-    names[VERB_COUNT] = "help";
-    return names;
-}
-
 static int unknown_verb(const char *name)
 {
+    const char *names[VERB_COUNT + 2] = {[VERB_COUNT] = "help"};
     fa_diag diag;
-    cli_refuse(NULL, name, "a verb (`fa-tune help` lists them)", verb_names(), &diag);
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        names[i] = verbs[i].name;
+    cli_refuse(NULL, name, "a verb (`fa-tune help` lists them)", names, &diag);
     return cli_error(EXIT_USAGE, &diag);
 }
 
@@ -200,41 +195,34 @@ static int serve(int count, char **arguments)
     return cli_error(1, &diag);
 }
 
-static int fail_help(const char *argument)
-{
-    fa_diag diag;
-    cli_refuse(NULL, argument, "taken: `fa-tune help` takes one verb, or all", NULL, &diag);
-    return cli_error(EXIT_USAGE, &diag);
-}
-
 /* help [VERB|all]: options that say how it is printed may stand anywhere. */
 static int help_on(int count, char **arguments)
 {
-    static char serve_flag[] = "--help";
-    char *serve_help[] = {serve_flag};
+    static char help_flag[] = "--help";
     const char *topic = NULL;
     bool json = false;
+    fa_diag diag;
     for (int i = 0; i < count; i++) {
-        bool option = arguments[i][0] == '-';
-        json = json || strcmp(arguments[i], "--json") == 0;
-        bool known = strcmp(arguments[i], "--json") == 0 ||
-                     strncmp(arguments[i], "--color", 7) == 0 ||
-                     strcmp(arguments[i], "--help") == 0 || strcmp(arguments[i], "-h") == 0;
-        if (option ? !known : topic != NULL)
-            return fail_help(arguments[i]);
-        if (!option)
-            topic = arguments[i];
-        i += strcmp(arguments[i], "--color") == 0;
+        json |= strcmp(arguments[i], "--json") == 0;
+        if (arguments[i][0] == '-') {
+            i += strcmp(arguments[i], "--color") == 0;
+            continue;
+        }
+        if (topic != NULL) {
+            cli_refuse(NULL, arguments[i], "taken: `fa-tune help` takes one verb, or all", NULL,
+                       &diag);
+            return cli_error(EXIT_USAGE, &diag);
+        }
+        topic = arguments[i];
     }
+    const bool all = topic != NULL && strcmp(topic, "all") == 0;
     const cli_verb *verb = topic != NULL ? find_verb(topic) : NULL;
-    bool all = topic == NULL || strcmp(topic, "help") == 0 || strcmp(topic, "all") == 0;
-    if (!all && verb == NULL)
+    if (topic != NULL && !all && verb == NULL && strcmp(topic, "help") != 0)
         return unknown_verb(topic);
     if (json)
         return cli_json_write(cli_help_json(verbs, VERB_COUNT));
-    if (all)
-        return put_help(NULL, NULL, topic != NULL && strcmp(topic, "all") == 0);
-    return verb->run == NULL ? serve(1, serve_help) : put_help(verb, fa_operation_of(NULL), false);
+    return verb != NULL && verb->run == NULL ? serve(1, (char *[]){help_flag})
+                                             : put_help(verb, fa_operation_of(NULL), all);
 }
 
 /* A failure under --json is a document too, where nothing else was written. */
@@ -250,14 +238,6 @@ static int end_in_json(int status)
     fa_json_add(error, "sentences", sentences);
     cli_json_write(document);
     return status;
-}
-
-static bool has_flag(int count, char **arguments, const char *flag)
-{
-    for (int i = 1; i < count; i++)
-        if (strcmp(arguments[i], flag) == 0)
-            return true;
-    return false;
 }
 
 /* The frame of every verb: what it needs is ready, its result is printed, or why there is none, and what it
@@ -287,30 +267,25 @@ static int run_line(int count, char **arguments)
 {
     cli_options options;
     fa_diag diag;
-    const cli_verb *verb = &verbs[0];
-    cli_verbs all = {verbs, VERB_COUNT, verb_names(), false};
-    int first = 1;
+    const char *first = count > 1 ? arguments[1] : "";
+    const bool typed = first[0] != '-' && !cli_names_specification(first);
     if (count < 2) {
-        fputs("fa-tune: say what to tune, as in `fa-tune --gpu L4 --seq 512`; `fa-tune help` tells "
-              "the rest\n",
-              stderr);
+        cli_tell(
+            "say what to tune, as in `fa-tune --gpu L4 --seq 512`; `fa-tune help` tells the rest");
         return EXIT_USAGE;
     }
-    if (strcmp(arguments[1], "--version") == 0 || strcmp(arguments[1], "-V") == 0)
+    if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0)
         return run_verb(find_verb("version"), &(cli_options){0});
-    if (strcmp(arguments[1], "help") == 0 || strcmp(arguments[1], "--help") == 0 ||
-        strcmp(arguments[1], "-h") == 0)
+    if (strcmp(first, "help") == 0 || strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0)
         return help_on(count - 2, arguments + 2);
-    if (arguments[1][0] != '-' && !cli_names_specification(arguments[1])) {
-        verb = find_verb(arguments[1]);
-        if (verb == NULL)
-            return unknown_verb(arguments[1]);
-        first = 2;
-        all.typed = true;
-    }
+    const cli_verb *verb = typed ? find_verb(first) : &verbs[0];
+    if (verb == NULL)
+        return unknown_verb(first);
+    count -= 1 + typed;
+    arguments += 1 + typed;
     if (verb->run == NULL)
-        return serve(count - first, arguments + first);
-    int rc = cli_options_parse(verb, &all, count - first, arguments + first, &options, &diag);
+        return serve(count, arguments);
+    int rc = cli_options_parse(verb, typed, count, arguments, &options, &diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM || rc == FA_EIO ? EXIT_FAILED : EXIT_USAGE, &diag);
     return options.help ? put_help(verb, options.problem.operation, false)
@@ -319,9 +294,12 @@ static int run_line(int count, char **arguments)
 
 int main(int count, char **arguments)
 {
+    bool json = false;
     signal(SIGXFSZ, SIG_IGN); /* a write past the limit on file sizes fails with EFBIG */
     cli_symbols_init();
     cli_options_colour(count, arguments);
+    for (int i = 1; i < count; i++)
+        json |= strcmp(arguments[i], "--json") == 0;
     int status = run_line(count, arguments);
-    return has_flag(count, arguments, "--json") ? end_in_json(status) : status;
+    return json ? end_in_json(status) : status;
 }

@@ -64,68 +64,30 @@ static const char *plain(const char *name, char ret[PLAIN_MAX])
     }
 }
 
-/* How near a name is to what was typed, both plain, by the beginning that they share. */
-static size_t nearness(const char *typed, const char *name)
+/* The name that goes on as what was typed, else the one with a slip in it, else one that begins alike; NULL: none. */
+static const char *nearest(const cJSON *models, const char *name)
 {
-    size_t same = 0, whole = strlen(typed);
-    while (typed[same] != 0 && typed[same] == name[same])
-        same++;
-    return same < 3 ? 0 : 2 * PLAIN_MAX * (same + (same == whole ? PLAIN_MAX : 0)) - strlen(name);
-}
-
-/* Puts the nearest names at the front: those that go on as what was typed, those with a slip, those that begin alike. */
-static int order_by_nearness(const char *typed, const char *names[], int count)
-{
-    char wanted[PLAIN_MAX], other[PLAIN_MAX];
-    int found = 0;
-    plain(typed, wanted);
-    for (; found < 2 && found < count; found++) {
-        const char *slip = fa_nearest(typed, names + found);
-        size_t best = 0;
-        int at = -1;
-        for (int i = found; i < count; i++) {
-            size_t is = nearness(wanted, plain(names[i], other));
-            if (names[i] == slip && is < 2 * PLAIN_MAX * PLAIN_MAX)
-                is = 2 * PLAIN_MAX * PLAIN_MAX;
-            if (is > best) {
-                best = is;
-                at = i;
-            }
-        }
-        if (at < 0)
-            break;
-        const char *moved = names[at];
-        names[at] = names[found];
-        names[found] = moved;
-        if (found == 0 && moved == slip)
-            plain(moved, wanted); /* the second is like the first */
-    }
-    return found;
-}
-
-static int fail_model(const cJSON *models, const char *name, fa_diag *diag)
-{
-    const char *names[256];
+    char typed[PLAIN_MAX], other[PLAIN_MAX];
+    const char *names[256], *found = NULL;
     const cJSON *item;
-    char typed[CLI_SHORT_SIZE];
-    int count = 0;
-    cJSON_ArrayForEach (item, models)
+    size_t count = 0, most = 2;
+    plain(name, typed);
+    cJSON_ArrayForEach (item, models) {
+        size_t same = 0;
+        plain(item->string, other);
+        while (typed[same] != 0 && typed[same] == other[same])
+            same++;
+        found = same > most ? item->string : found;
+        most = same > most ? same : most;
         if (count < 255)
             names[count++] = item->string;
+    }
     names[count] = NULL;
-    cli_text_short(name, typed);
-    int near = order_by_nearness(name, names, count);
-    if (near == 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "--model \"%s\" is not known: give the path of its config.json", typed);
-    return fa_fail(diag, FA_EINVAL,
-                   "--model \"%s\" is not known: did you mean %s%s%s? The path of a config.json is "
-                   "taken, too",
-                   typed, names[0], near > 1 ? " or " : "", near > 1 ? names[1] : "");
+    const char *slip = typed[most] != 0 || found == NULL ? fa_nearest(name, names) : NULL;
+    return slip != NULL ? slip : found;
 }
 
-static int find_model(const cJSON *models, const char *name, const cJSON **ret_layers,
-                      fa_diag *diag)
+static int find_model(const cJSON *models, const char *name, cJSON **ret_layers, fa_diag *diag)
 {
     char wanted[PLAIN_MAX], other[PLAIN_MAX], typed[CLI_SHORT_SIZE];
     const cJSON *item, *found = NULL;
@@ -135,12 +97,18 @@ static int find_model(const cJSON *models, const char *name, const cJSON **ret_l
             found = item;
     if (cJSON_IsString(found)) /* it has the layers of another */
         found = member(models, found->valuestring);
-    const char *why = cJSON_GetStringValue(member(found, "not_covered"));
+    const char *why = cJSON_GetStringValue(member(found, "not_covered")), *near;
+    cli_text_short(name, typed);
     if (why != NULL)
-        return fa_fail(diag, FA_ENOTSUP, "--model \"%s\" is not covered: %s",
-                       cli_text_short(name, typed), why);
-    *ret_layers = found;
-    return found != NULL ? 0 : fail_model(models, name, diag);
+        return fa_fail(diag, FA_ENOTSUP, "--model \"%s\" is not covered: %s", typed, why);
+    *ret_layers = cJSON_Duplicate(found, true);
+    if (found != NULL)
+        return *ret_layers != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for a model");
+    near = nearest(models, name);
+    return fa_fail(diag, FA_EINVAL,
+                   "--model \"%s\" is not known: %s%s%sgive the path of its config.json", typed,
+                   near != NULL ? "did you mean " : "", near != NULL ? near : "",
+                   near != NULL ? "? Or " : "");
 }
 
 void cli_options_models(const fa_operation *operation, cJSON *names)
@@ -301,49 +269,55 @@ static bool find_config(const char *name, char *ret_path, size_t size)
 }
 
 /* ---- layers ---------------------------------------------------------------------------------*/
-int cli_model_find(const cli_options *options, cli_model *ret_model, fa_diag *diag)
+static bool names_length(const cli_options *options, const cJSON *layer)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
-    char path[1024];
-    *ret_model = (cli_model){0};
-    if (!find_config(options->sweep.model, path, sizeof path))
-        return find_model(member(operation->document, "models"), options->sweep.model,
-                          &ret_model->layers, diag);
-    int rc = read_config(operation, path, &ret_model->owned, diag);
-    ret_model->layers = ret_model->owned;
-    return rc;
+    bool named = false;
+    for (int i = 0; i < operation->field_count; i++)
+        named |= operation->field[i].length && (options->sweep.values[i] != NULL ||
+                                                member(layer, operation->field[i].name) != NULL);
+    return named;
 }
 
-static bool names_length(const fa_operation *operation, const cJSON *layer)
+/* A layer, with what its work says beside it. */
+static void add_work(cJSON *layers, const cJSON *layer, const cJSON *work)
 {
-    for (int i = 0; i < operation->field_count; i++)
-        if (operation->field[i].length && member(layer, operation->field[i].name) != NULL)
-            return true;
-    return false;
+    cJSON *both = cJSON_Duplicate(layer, true);
+    const cJSON *item;
+    cJSON_ArrayForEach (item, work)
+        if (member(layer, item->string) == NULL)
+            fa_json_add_text(both, item->string, item->valuestring);
+    fa_json_push(layers, both);
 }
 
 /* The work that is asked of each layer is prefill and decode, or training's, unless lengths were given, or are the layer's. */
-int cli_model_variant(const cli_options *options, const cli_model *model, int index,
-                      cli_options *ret_options, fa_diag *diag)
+int cli_model_layers(const cli_options *options, cJSON **ret_layers, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
-    const cJSON *works = member(operation->document, "model_work"), *layer = NULL;
-    if (options->sweep.training)
-        works = member(fa_operation_backward(operation), "work");
-    bool given = false;
-    for (int i = 0; i < operation->field_count; i++)
-        given = given || (operation->field[i].length && options->sweep.values[i] != NULL);
-    cJSON_ArrayForEach (layer, model->layers) {
-        int kinds = given || names_length(operation, layer) ? 0 : cJSON_GetArraySize(works);
-        if (index < (kinds > 0 ? kinds : 1)) {
-            *ret_options = *options;
-            int rc = cli_fields_set(ret_options, layer, "--model", diag);
-            return rc == 0 && kinds > 0
-                       ? cli_fields_set(ret_options, cJSON_GetArrayItem(works, index), "--model",
-                                        diag)
-                       : rc;
-        }
-        index -= kinds > 0 ? kinds : 1;
+    const cJSON *works = options->sweep.training ? member(fa_operation_backward(operation), "work")
+                                                 : member(operation->document, "model_work");
+    const cJSON *layer, *work;
+    char path[1024];
+    cJSON *found = NULL, *layers = NULL;
+    int rc =
+        find_config(options->sweep.model, path, sizeof path)
+            ? read_config(operation, path, &found, diag)
+            : find_model(member(operation->document, "models"), options->sweep.model, &found, diag);
+    if (rc == 0)
+        layers = cJSON_CreateArray();
+    cJSON_ArrayForEach (layer, found) {
+        if (names_length(options, layer) || cJSON_GetArraySize(works) == 0)
+            add_work(layers, layer, NULL);
+        else
+            cJSON_ArrayForEach (work, works)
+                add_work(layers, layer, work);
     }
-    return FA_ENOTFOUND;
+    cJSON_Delete(found);
+    if (rc == 0 && !fa_json_is_whole(layers))
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a model");
+    if (rc == 0)
+        *ret_layers = layers;
+    else
+        cJSON_Delete(layers);
+    return rc;
 }

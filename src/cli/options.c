@@ -87,26 +87,26 @@ static const cli_option_spec specs[] = {
      "than 20,000)"},
     {"--time", CLI_GROUP_SEARCH, KIND_SECONDS, AT(search.seconds), 0, 31536000, NULL, "TIME",
      "start no more compiles after this long: 90s, 30m, 2h"},
-    {"--time", CLI_GROUP_SWEEP, KIND_SECONDS, AT(sweep.seconds), 0, 31536000, NULL, "TIME",
+    {"--time", CLI_GROUP_SWEEP_RUN, KIND_SECONDS, AT(sweep.seconds), 0, 31536000, NULL, "TIME",
      "stop after this long in all runs together: 90s, 30m, 2h"},
     {"--time-each", CLI_GROUP_SWEEP, KIND_SECONDS, AT(search.seconds), 0, 31536000, NULL, "TIME",
      "start no more compiles of a problem after this long: 90s, 30m"},
-    {"--trials", CLI_GROUP_SWEEP, KIND_INTEGER, AT(sweep.trials), 1, INT32_MAX, NULL, "N",
+    {"--trials", CLI_GROUP_SWEEP_RUN, KIND_INTEGER, AT(sweep.trials), 1, INT32_MAX, NULL, "N",
      "stop after this many configs in all runs together"},
-    {"--cost", CLI_GROUP_SWEEP, KIND_DECIMAL, AT(sweep.cost), 0, 1000000000, NULL, "MONEY",
+    {"--cost", CLI_GROUP_SWEEP_RUN, KIND_DECIMAL, AT(sweep.cost), 0, 1000000000, NULL, "MONEY",
      "stop after spending this much; needs --price"},
-    {"--price", CLI_GROUP_SWEEP, KIND_DECIMAL, AT(sweep.price), 0, 1000000000, NULL, "MONEY",
+    {"--price", CLI_GROUP_SWEEP_RUN, KIND_DECIMAL, AT(sweep.price), 0, 1000000000, NULL, "MONEY",
      "price of an hour of the GPU; shows the money spent"},
 
     {.kind = KIND_HEADING, .help = "Task"},
-    TEXT("--baseline", CLI_GROUP_SWEEP, sweep.baseline, "FILE",
+    TEXT("--baseline", CLI_GROUP_SWEEP_RUN, sweep.baseline, "FILE",
          "import measured times of other libraries first (JSON lines)"),
-    FLAG("--restart", CLI_GROUP_SWEEP, sweep.restart,
+    FLAG("--restart", CLI_GROUP_SWEEP_RUN, sweep.restart,
          "forget this sweep's earlier runs; winners stay"),
-    FLAG("--status", CLI_GROUP_SWEEP, sweep.status,
+    FLAG("--status", CLI_GROUP_SWEEP_RUN, sweep.status,
          "show this sweep's state and return (without a grid: the latest sweep)"),
-    FLAG("--list", CLI_GROUP_SWEEP, sweep.list, "list the sweeps in the store and return"),
-    FLAG("--enqueue", CLI_GROUP_SWEEP, fleet.enqueue,
+    FLAG("--list", CLI_GROUP_SWEEP_RUN, sweep.list, "list the sweeps in the store and return"),
+    FLAG("--enqueue", CLI_GROUP_SWEEP_RUN, fleet.enqueue,
          "add the sweep to the fleet's queue and return"),
     FLAG("--once", CLI_GROUP_WORKER, fleet.once, "exit after one problem"),
     {"--idle-exit", CLI_GROUP_WORKER, KIND_SECONDS, AT(fleet.idle_exit_s), 0, 31536000, NULL,
@@ -162,106 +162,61 @@ static const cli_option_spec specs[] = {
     FLAG("--help", ANY_VERB, help, "this text"),
 };
 
-static const struct {
-    char letter;
-    const char *name;
-} letters[] = {
-    {'h', "--help"}, {'j', "--jobs"}, {'o', "--out"}, {'q', "--quiet"}, {'v', "--verbose"}};
+static const char *const lettered[] = {"--help", "--jobs", "--out", "--quiet", "--verbose"};
 
 _Static_assert(sizeof specs / sizeof *specs <= CLI_SPECS_MAX, "cli_option_list has room for all");
 
-void cli_option_list_make(const fa_operation *operation, cli_option_list *ret_list)
+static void join(cli_option_list *list, unsigned groups, const cli_option_spec *spec)
+{
+    const bool after_heading = list->count > 0 && list->spec[list->count - 1]->kind == KIND_HEADING;
+    if (spec->kind == KIND_HEADING)
+        list->count -= after_heading; /* that has no options here */
+    else if (spec->group != ANY_VERB && !(spec->group & groups))
+        return;
+    list->spec[list->count++] = spec;
+}
+
+void cli_option_list_make(unsigned groups, const fa_operation *operation, cli_option_list *ret_list)
 {
     cli_problem_options *problem = &ret_list->problem;
     cli_problem_options_make(operation, problem);
     ret_list->count = 0;
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
-        bool values = specs[i].kind == KIND_HERE_VALUES, flags = specs[i].kind == KIND_HERE_FLAGS;
-        if (!values && !flags)
-            ret_list->spec[ret_list->count++] = &specs[i];
-        for (size_t row = values ? 0 : problem->flags;
-             (values && row < problem->flags) || (flags && row < problem->count); row++)
-            ret_list->spec[ret_list->count++] = &problem->row[row].spec;
+        const cli_option_kind kind = specs[i].kind;
+        const bool flags = kind == KIND_HERE_FLAGS, here = flags || kind == KIND_HERE_VALUES;
+        if (!here)
+            join(ret_list, groups, &specs[i]);
+        for (size_t row = flags ? problem->flags : 0;
+             here && row < (flags ? problem->count : problem->flags); row++)
+            join(ret_list, groups, &problem->row[row].spec);
     }
 }
 
-bool cli_option_taken(unsigned groups, const cli_option_spec *spec)
+const cli_option_spec *cli_option_find(const cli_option_list *list, const char *name, size_t length)
 {
-    return spec->group == ANY_VERB || (spec->group & groups) != 0;
-}
-
-const cli_option_spec *cli_option_find(const cli_option_list *list, unsigned groups,
-                                       const char *name, size_t length)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        const cli_option_spec *spec = list->spec[i];
-        if (spec->name != NULL && strlen(spec->name) == length &&
-            memcmp(spec->name, name, length) == 0 && cli_option_taken(groups, spec))
-            return spec;
-    }
+    for (size_t i = 0; i < list->count; i++)
+        if (list->spec[i]->name != NULL && strlen(list->spec[i]->name) == length &&
+            memcmp(list->spec[i]->name, name, length) == 0)
+            return list->spec[i];
     return NULL;
-}
-
-char cli_option_letter(const cli_option_spec *spec)
-{
-    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
-        if (spec->name != NULL && strcmp(letters[i].name, spec->name) == 0)
-            return letters[i].letter;
-    return 0;
 }
 
 const char *cli_option_of_letter(char letter)
 {
-    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
-        if (letters[i].letter == letter)
-            return letters[i].name;
+    for (size_t i = 0; i < sizeof lettered / sizeof *lettered; i++)
+        if (lettered[i][2] == letter)
+            return lettered[i];
     return "";
 }
 
-/* What a verb takes beside options, by a group that it has; in brackets what may be left out. */
-static const struct {
-    unsigned group;
-    const char *name[CLI_OPERANDS_MAX];
-    const char *usage;
-} operands[] = {
-    {CLI_GROUP_IMPORT, {"FILE"}, " FILE"},
-    {CLI_GROUP_SHOW, {"[FILE]"}, " [FILE]"},
-    {CLI_GROUP_CHECK, {NULL}, " FILE.cu"}, /* read before all options */
-};
-
-void cli_options_operands(unsigned groups, fa_buf *out)
+char cli_option_letter(const cli_option_spec *spec)
 {
-    if ((groups & CLI_GROUPS_SPECIFIED) && !(groups & CLI_GROUP_CHECK))
-        fa_buf_text(out, " [FILE.cu]");
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
-        if (groups & operands[i].group)
-            fa_buf_text(out, operands[i].usage);
+    return strcmp(cli_option_of_letter(spec->name[2]), spec->name) == 0 ? spec->name[2] : 0;
 }
 
-const char *cli_operand_name(unsigned groups, int index)
+const char *cli_operand(unsigned groups)
 {
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
-        if ((groups & operands[i].group) && index < CLI_OPERANDS_MAX)
-            return operands[i].name[index];
-    return NULL;
-}
-
-void cli_options_each(unsigned groups, const fa_operation *operation, cli_option_visit *visit,
-                      void *context)
-{
-    static cli_option_list all;
-    cli_option_list_make(operation, &all);
-    const cli_option_spec *heading = NULL;
-    for (size_t i = 0; i < all.count; i++) {
-        if (all.spec[i]->kind == KIND_HEADING)
-            heading = all.spec[i];
-        if (all.spec[i]->kind == KIND_HEADING || !cli_option_taken(groups, all.spec[i]))
-            continue;
-        if (heading != NULL)
-            visit(context, heading);
-        heading = NULL;
-        visit(context, all.spec[i]);
-    }
+    return groups & CLI_GROUP_IMPORT ? "FILE" : groups & CLI_GROUP_SHOW ? "[FILE]" : NULL;
 }
 
 /* ---- values ---------------------------------------------------------------------------------*/
@@ -300,36 +255,30 @@ int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const ch
     return cli_refuse(spec->name, text, what, NULL, diag);
 }
 
-static int set_seed(const cli_option_spec *spec, const char *text, uint64_t *ret, fa_diag *diag)
+/* A seed, a decimal number, or a time. */
+static int set_number(const cli_option_spec *spec, const char *text, void *ret, fa_diag *diag)
 {
-    uint64_t value = 0;
-    char what[64];
-    snprintf(what, sizeof what, "a whole number (0 to %lld)", (long long)spec->high);
-    if (!cli_parse_digits(text, &value) || value > (uint64_t)spec->high)
-        return cli_refuse(spec->name, text, what, NULL, diag);
-    *ret = value;
-    return 0;
-}
-
-static int set_decimal(const cli_option_spec *spec, const char *text, double *ret, fa_diag *diag)
-{
+    uint64_t whole = 0;
     double value = 0;
-    char what[64];
-    snprintf(what, sizeof what, "a number (above 0, to %lld)", (long long)spec->high);
-    if (!fa_decimal_parse(text, strlen(text), (double)spec->high, &value) || !(value > 0))
-        return cli_refuse(spec->name, text, what, NULL, diag);
-    *ret = value;
-    return 0;
-}
-
-static int set_seconds(const cli_option_spec *spec, const char *text, double *ret, fa_diag *diag)
-{
-    return fa_duration_parse(text, (double)spec->high, ret)
-               ? 0
-               : cli_refuse(spec->name, text,
-                            spec->high > 86400 ? "a time (90s, 30m, 2h, 3d; at most a year)"
-                                               : "a time (90s, 30m, 1h; at most an hour)",
-                            NULL, diag);
+    char what[64] = "a time (90s, 30m, 1h; at most an hour)";
+    if (spec->kind == KIND_SEED && cli_parse_digits(text, &whole) &&
+        whole <= (uint64_t)spec->high) {
+        *(uint64_t *)ret = whole;
+        return 0;
+    }
+    if ((spec->kind == KIND_SECONDS && fa_duration_parse(text, (double)spec->high, &value)) ||
+        (spec->kind == KIND_DECIMAL &&
+         fa_decimal_parse(text, strlen(text), (double)spec->high, &value) && value > 0)) {
+        *(double *)ret = value;
+        return 0;
+    }
+    if (spec->kind != KIND_SECONDS)
+        snprintf(what, sizeof what, "a %snumber (%s to %lld)",
+                 spec->kind == KIND_SEED ? "whole " : "",
+                 spec->kind == KIND_SEED ? "0" : "above 0,", (long long)spec->high);
+    else if (spec->high > 86400)
+        snprintf(what, sizeof what, "a time (90s, 30m, 2h, 3d; at most a year)");
+    return cli_refuse(spec->name, text, what, NULL, diag);
 }
 
 /* 8G, 1.5G, 512M or 65536K, in powers of 1024. */
@@ -347,28 +296,22 @@ static int set_bytes(const cli_option_spec *spec, const char *text, int64_t *ret
     return 0;
 }
 
-/* Other names of choices, as other programs have them. */
-static const char *also_called(const char *text)
-{
-    static const struct {
-        const char *other, *name;
-    } also[] = {{"float16", "fp16"}, {"half", "fp16"}, {"bfloat16", "bf16"}};
-    for (size_t i = 0; i < sizeof also / sizeof *also; i++)
-        if (strcasecmp(also[i].other, text) == 0)
-            return also[i].name;
-    return text;
-}
-
 /* Every enum of the API is stored as 32 bits. */
 static int set_choice(const cli_option_spec *spec, const char *const *choices, const char *text,
                       void *ret, fa_diag *diag)
 {
-    for (int32_t i = 0; choices[i] != NULL; i++) {
-        if (text[0] != 0 && strcasecmp(choices[i], also_called(text)) == 0) {
+    static const char *const also[][2] = {/* as other programs call them */
+                                          {"float16", "fp16"},
+                                          {"half", "fp16"},
+                                          {"bfloat16", "bf16"}};
+    const char *name = text;
+    for (size_t i = 0; i < sizeof also / sizeof *also; i++)
+        name = strcasecmp(also[i][0], text) == 0 ? also[i][1] : name;
+    for (int32_t i = 0; choices[i] != NULL; i++)
+        if (text[0] != 0 && strcasecmp(choices[i], name) == 0) {
             memcpy(ret, &i, sizeof i);
             return 0;
         }
-    }
     fa_buf list = {0};
     choices += choices[0][0] == 0; /* the value of what is not given has no name */
     fa_words_or(&list, choices);
@@ -414,26 +357,22 @@ static int set_also(const cli_option_spec *spec, const char *text, cli_options *
 int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *options,
                    fa_diag *diag)
 {
-    char *field = (char *)options + spec->offset;
+    void *field = (char *)options + spec->offset;
     switch (spec->kind) {
     case KIND_FLAG:
         *(bool *)field = true;
         return 0;
     case KIND_INTEGER:
-        return cli_integer_set(spec, NULL, text, (int32_t *)(void *)field, diag);
+        return cli_integer_set(spec, NULL, text, field, diag);
     case KIND_SEED:
-        return set_seed(spec, text, (uint64_t *)(void *)field, diag);
     case KIND_DECIMAL:
-        return set_decimal(spec, text, (double *)(void *)field, diag);
     case KIND_SECONDS:
-        return set_seconds(spec, text, (double *)(void *)field, diag);
+        return set_number(spec, text, field, diag);
     case KIND_BYTES:
-        return set_bytes(spec, text, (int64_t *)(void *)field, diag);
+        return set_bytes(spec, text, field, diag);
     case KIND_TEXT:
-        if (text[0] == 0)
-            return cli_refuse(spec->name, text, spec->value, NULL, diag);
-        *(const char **)(void *)field = text;
-        return 0;
+        *(const char **)field = text;
+        return text[0] != 0 ? 0 : cli_refuse(spec->name, text, spec->value, NULL, diag);
     case KIND_CHOICE:
         return set_choice(spec, spec->choices, text, field, diag);
     case KIND_FIELD:
@@ -442,10 +381,7 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
         return set_also(spec, text, options, diag);
     case KIND_SHORTHAND:
         return cli_shorthand_set((int)spec->low, text, options, diag);
-    case KIND_HEADING:
-    case KIND_HERE_VALUES:
-    case KIND_HERE_FLAGS:
-        break;
+    default:
+        return FA_EINVAL;
     }
-    return FA_EINVAL;
 }

@@ -33,8 +33,9 @@ enum {
     CLI_GROUP_TOP = 256,
     CLI_GROUP_WHY = 512, /* --why: the whole problem is needed with it, and filters without */
     CLI_GROUP_RUN = 1 << 10,
-    CLI_GROUP_FILTER = 1 << 14, /* problems to keep: what is not given stays unset */
-    CLI_GROUP_REPORT = 1 << 15, /* --format, --out */
+    CLI_GROUP_SWEEP_RUN = 1 << 11, /* of a sweep's run, and not of what it sweeps */
+    CLI_GROUP_FILTER = 1 << 14,    /* problems to keep: what is not given stays unset */
+    CLI_GROUP_REPORT = 1 << 15,    /* --format, --out */
     CLI_GROUP_EXPORT = 1 << 16,
     CLI_GROUP_IMPORT = 1 << 17,
     CLI_GROUP_KEYGEN = 1 << 18,
@@ -54,7 +55,7 @@ enum {
     CLI_GROUPS_SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER
 };
 
-enum { CLI_OPERANDS_MAX = 2, CLI_SHORTHANDS_MAX = 8, CLI_WORDS_MAX = 64 };
+enum { CLI_OPERANDS_MAX = 1, CLI_SHORTHANDS_MAX = 8, CLI_WORDS_MAX = 64 };
 enum {
     CLI_FORMAT_UNSET = 0,
     CLI_FORMAT_HTML,
@@ -114,7 +115,8 @@ typedef struct cli_options {
     } launch;
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;
-    const char *word[CLI_WORDS_MAX]; /* the file, the GPU and the problem as they were typed */
+    const char *word
+        [CLI_WORDS_MAX]; /* the file, the GPU and the problem, or what is swept, as they were typed */
     int words;
 } cli_options;
 
@@ -125,22 +127,16 @@ typedef struct cli_verb {
     unsigned groups;
     const char *summary; /* one line */
     const char *details; /* paragraphs of its --help */
-    int (*run)(struct cli_run *run);
+    int (*run)(struct cli_run *run); /* NULL: another program */
+    const char *heading;             /* above it and those behind it in the overview; or NULL */
 } cli_verb;
 
 /* Whether an argument that stands first names a kernel specification: NAME.cu or NAME.json. */
 bool cli_names_specification(const char *argument);
 
-/* All verbs, for sentences that name another. */
-typedef struct cli_verbs {
-    const cli_verb *verb;
-    size_t count;
-    const char *const *names; /* what may stand first, "help" among it, ended by NULL */
-    bool typed;               /* a verb stands first; else the default one is meant */
-} cli_verbs;
-
-/* Parses the arguments after the verb. FA_EINVAL with a sentence: what, where, what to do. */
-int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, char **arguments,
+/* Parses the arguments after the verb; typed: it was given, else the default one is meant. FA_EINVAL with a sentence: what,
+ * where, what to do. */
+int cli_options_parse(const cli_verb *verb, bool typed, int count, char **arguments,
                       cli_options *ret_options, fa_diag *diag);
 
 /* Heeds --color wherever it stands, before anything is told about the others. */
@@ -149,9 +145,6 @@ void cli_options_colour(int count, char **arguments);
 /* Digits only: no sign, no space, no base prefix. false when there is anything else or more than
  * 64 bits; *ret is then left alone. */
 bool cli_parse_digits(const char *text, uint64_t *ret);
-
-/* Appends what a verb of these groups takes beside options, in brackets what may be left out. */
-void cli_options_operands(unsigned groups, fa_buf *out);
 
 /* Appends "`fa-tune VERB --gpu … --seq …`": GPU, problem, store and templates as these options have
  * them, so that it works as it is printed. */

@@ -6,13 +6,9 @@
 #include "options_table.h"
 
 #include "error.h"
-#include "json.h"
-#include "fa_tune.h"
-#include "wording.h"
 #include "problem.h"
 #include "text.h"
 
-#include <cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -57,7 +53,28 @@ static const char *typed_name(const fa_field *f, char room[FA_NAME_MAX + 2])
     return room;
 }
 
+/* ---- shorthands, as an operation's file lists them ------------------------------------------*/
+static const cJSON *member(const cJSON *json, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(json, key);
+}
+
+static const char *text_of(const cJSON *json, const char *key)
+{
+    return cJSON_GetStringValue(member(json, key));
+}
+
+/* The i-th shorthand; NULL: there are no more. */
+static const cJSON *shorthand_at(const fa_operation *operation, int index)
+{
+    return index < CLI_SHORTHANDS_MAX
+               ? cJSON_GetArrayItem(member(operation->document, "shorthands"), index)
+               : NULL;
+}
+
 /* ---- rows -----------------------------------------------------------------------------------*/
+enum { FILTERED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER };
+
 /* "TEXT (DEFAULT)" where the field has a default that its text does not tell. */
 static void word_help(const fa_field *f, const char *text, char *ret, size_t size)
 {
@@ -68,117 +85,82 @@ static void word_help(const fa_field *f, const char *text, char *ret, size_t siz
 
 static void word_value(const fa_field *f, char *ret, size_t size)
 {
-    int n = snprintf(ret, size, "%s",
-                     f->option_value[0] != 0       ? f->option_value
-                     : f->kind == FA_FIELD_INTEGER ? "N"
-                                                   : "");
-    for (int i = 0; n == 0 && i < FA_CHOICES_MAX && f->choice[i] != NULL; i++)
+    const bool number = f->kind == FA_FIELD_INTEGER;
+    int n = snprintf(ret, size, "%s", f->option_value[0] == 0 && number ? "N" : f->option_value);
+    for (int i = 0; n == 0 && f->choice[i] != NULL; i++)
         snprintf(ret + strlen(ret), size - strlen(ret), "%s%s", i > 0 ? "|" : "", f->choice[i]);
 }
 
-/* The next row; its value and help are buffers that the caller fills. */
+/* The next row, of a field; its value and help are those of the field. */
 static cli_option_spec *add_option(cli_problem_options *options, const char *name, unsigned group,
-                                   cli_option_kind kind, int field)
+                                   cli_option_kind kind, const fa_field *f, const char *help,
+                                   size_t offset)
 {
     cli_option_spec *spec = &options->row[options->count].spec;
+    char *value = options->row[options->count].value, *words = options->row[options->count].help;
+    word_value(f, value, sizeof options->row[0].value);
+    word_help(f, help, words, sizeof options->row[0].help);
     *spec = (cli_option_spec){.name = name,
                               .group = group,
                               .kind = kind,
-                              .offset = CLI_AT(problem.value) + (size_t)field * sizeof(int32_t),
-                              .value = options->row[options->count].value,
-                              .help = options->row[options->count].help};
+                              .offset = offset,
+                              .low = 1, /* of a flag */
+                              .value = f->kind == FA_FIELD_BOOLEAN ? NULL : value,
+                              .help = words};
     options->count++;
     return spec;
 }
 
 static void add_field(cli_problem_options *options, const fa_operation *operation, int field)
 {
-    enum { PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER };
     const fa_field *f = &operation->field[field];
-    size_t at = options->count;
-    if (leads_also(operation, field)) {
-        add_option(options, f->also, PROBLEM, KIND_ALSO, field);
-        word_value(f, options->row[at].value, sizeof options->row[at].value);
-        word_help(f, f->also_help, options->row[at].help, sizeof options->row[at].help);
-        at++;
-    }
-    cli_option_spec *spec = add_option(
-        options, f->option, is_list(f) ? PROBLEM : PROBLEM | CLI_GROUP_SWEEP, KIND_FIELD, field);
-    spec->low = 1; /* of a flag */
-    if (f->kind == FA_FIELD_BOOLEAN)
-        spec->value = NULL;
-    else
-        word_value(f, options->row[at].value, sizeof options->row[at].value);
-    word_help(f, f->option_help, options->row[at].help, sizeof options->row[at].help);
+    const size_t offset = CLI_AT(problem.value) + (size_t)field * sizeof(int32_t);
+    if (leads_also(operation, field))
+        add_option(options, f->also, FILTERED, KIND_ALSO, f, f->also_help, offset);
+    add_option(options, f->option, is_list(f) ? FILTERED : FILTERED | CLI_GROUP_SWEEP, KIND_FIELD,
+               f, f->option_help, offset);
 }
 
 /* A filter keeps problems without a flag, too. */
 static void add_without(cli_problem_options *options, const fa_operation *operation, int field)
 {
-    char option[FA_NAME_MAX + 2], *name = options->row[options->count].value;
-    const char *flag = typed_name(&operation->field[field], option);
+    const fa_field *f = &operation->field[field];
+    char option[FA_NAME_MAX + 2], help[320], *name = options->row[options->count].value;
+    snprintf(help, sizeof help, "only problems without %s", typed_name(f, option));
     cli_option_spec *spec =
-        add_option(options, name, CLI_GROUP_FILTER | CLI_GROUP_SHOW, KIND_FIELD, field);
-    snprintf(name, sizeof options->row[0].value, "--no-%s", flag + 2);
-    snprintf(options->row[options->count - 1].help, sizeof options->row[0].help,
-             "only problems without %s", flag);
-    spec->value = NULL;
+        add_option(options, name, CLI_GROUP_FILTER | CLI_GROUP_SHOW, KIND_FIELD, f, help,
+                   CLI_AT(problem.value) + (size_t)field * sizeof(int32_t));
+    snprintf(name, sizeof options->row[0].value, "--no-%s", typed_name(f, option) + 2);
+    spec->low = 0;
 }
 
 static void add_list(cli_problem_options *options, const fa_operation *operation, int field)
 {
     const fa_field *f = &operation->field[field];
     const char *own = f->sweep_help[0] != 0 ? f->sweep_help : f->option_help;
-    const char *help = leads_also(operation, field) ? f->also_sweep_help : own;
-    size_t at = options->count;
-    cli_option_spec *spec =
-        add_option(options, cli_sweep_option(operation, field), CLI_GROUP_SWEEP, KIND_TEXT, field);
-    spec->offset = CLI_AT(sweep.values) + (size_t)field * sizeof(char *);
-    spec->value = "LIST";
-    word_help(f, help, options->row[at].help, sizeof options->row[at].help);
+    add_option(options, cli_sweep_option(operation, field), CLI_GROUP_SWEEP, KIND_TEXT, f,
+               leads_also(operation, field) ? f->also_sweep_help : own,
+               CLI_AT(sweep.values) + (size_t)field * sizeof(char *))
+        ->value = "LIST";
     for (int i = 0; i < operation->product_count; i++) {
         const fa_product *product = &operation->product[i];
-        if (product->field != field)
-            continue;
-        spec = add_option(options, product->option, CLI_GROUP_SWEEP, KIND_INTEGER, field);
-        spec->offset = CLI_AT(sweep.product) + (size_t)i * sizeof(int32_t);
-        spec->low = product->min;
-        spec->high = INT32_MAX;
-        spec->value = "N";
-        spec->help = product->help;
-    }
-}
-
-/* The operation's shorthands, counted from 0; false: there are no more. *ret_value NULL: it takes none. */
-static bool shorthand(const fa_operation *operation, int index, const char **ret_option,
-                      const char **ret_value, const char **ret_help)
-{
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(operation->document, "shorthands");
-    const cJSON *item = cJSON_GetArrayItem(list, index);
-    const struct {
-        const char *key, **ret;
-    } texts[] = {{"option", ret_option}, {"value", ret_value}, {"help", ret_help}};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        *texts[i].ret = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, texts[i].key));
-    return *ret_option != NULL && *ret_help != NULL && index < CLI_SHORTHANDS_MAX;
-}
-
-static void add_shorthands(cli_problem_options *options, const fa_operation *operation)
-{
-    const char *name, *value, *help;
-    for (int i = 0; shorthand(operation, i, &name, &value, &help); i++) {
-        cli_option_spec *spec =
-            add_option(options, name, CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP,
-                       KIND_SHORTHAND, 0);
-        spec->low = i;
-        spec->value = value;
-        spec->help = help;
+        if (product->field == field)
+            options->row[options->count++].spec =
+                (cli_option_spec){.name = product->option,
+                                  .group = CLI_GROUP_SWEEP,
+                                  .kind = KIND_INTEGER,
+                                  .offset = CLI_AT(sweep.product) + (size_t)i * sizeof(int32_t),
+                                  .low = product->min,
+                                  .high = INT32_MAX,
+                                  .value = "N",
+                                  .help = product->help};
     }
 }
 
 void cli_problem_options_make(const fa_operation *operation, cli_problem_options *ret_options)
 {
     int order[FA_PROBLEM_VALUES];
+    const cJSON *item;
     ret_options->count = 0;
     fa_operation_order(operation, FA_ORDER_OPTIONS, order);
     for (int i = 0; i < operation->field_count; i++)
@@ -191,7 +173,14 @@ void cli_problem_options_make(const fa_operation *operation, cli_problem_options
     for (int i = 0; i < operation->field_count; i++)
         if (!is_list(&operation->field[order[i]]) && operation->field[order[i]].option[0] != 0)
             add_field(ret_options, operation, order[i]);
-    add_shorthands(ret_options, operation);
+    for (int i = 0; (item = shorthand_at(operation, i)) != NULL; i++)
+        ret_options->row[ret_options->count++].spec =
+            (cli_option_spec){.name = text_of(item, "option"),
+                              .group = FILTERED | CLI_GROUP_SWEEP,
+                              .kind = KIND_SHORTHAND,
+                              .low = i,
+                              .value = text_of(item, "value"),
+                              .help = text_of(item, "help")};
     for (int i = 0; i < operation->field_count; i++)
         if (operation->field[order[i]].kind == FA_FIELD_BOOLEAN)
             add_without(ret_options, operation, order[i]);
@@ -259,78 +248,52 @@ int cli_problem_check(const fa_problem *problem, fa_diag *diag)
     return fa_problem_check(problem, diag);
 }
 
-/* ---- shorthands: options that set several fields, as an operation's file lists them -----------*/
-static const cJSON *member(const fa_operation *operation, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(operation->document, key);
-}
-
-static const char *text_of(const cJSON *json, const char *key)
-{
-    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, key));
-}
-
-/* The i-th shorthand; NULL: there are no more. */
-static const cJSON *shorthand_at(const fa_operation *operation, int index)
-{
-    return cJSON_GetArrayItem(member(operation, "shorthands"), index);
-}
-
-/* Sets one field, in a sweep its list too; one that was given stays where `keep` says so. */
-static int set_field(cli_options *options, const char *name, const char *text, bool keep,
-                     const char *option, fa_diag *diag)
-{
-    const fa_operation *operation = fa_operation_of(&options->problem);
-    int field = fa_operation_field_index(operation, name);
-    if (field < 0)
-        return fa_fail(diag, FA_EINVAL, "%s: %s has no field \"%s\"", option, operation->name,
-                       name);
-    if (keep && ((options->given >> field & 1) || options->sweep.values[field] != NULL))
-        return 0;
-    bool several = strchr(text, ',') != NULL; /* of a sweep alone */
-    int rc = several ? 0 : fa_set_field(&options->problem, name, text, diag);
-    if (rc != 0)
-        return fa_fail_in(diag, rc, "%s", option);
-    options->given |= (uint32_t)1 << field;
-    if (cli_sweep_option(operation, field) != NULL)
-        options->sweep.values[field] = text;
-    return 0;
-}
-
-static int set_all(cli_options *options, const cJSON *set, bool keep, const char *option,
+/* ---- options that set several fields ---------------------------------------------------------*/
+int cli_fields_set(cli_options *options, const cJSON *set, bool keep, const char *option,
                    fa_diag *diag)
 {
+    const fa_operation *operation = fa_operation_of(&options->problem);
     const cJSON *item;
-    int rc = 0;
-    cJSON_ArrayForEach (item, set)
-        if (rc == 0)
-            rc = set_field(options, item->string, cJSON_GetStringValue(item), keep, option, diag);
-    return rc;
-}
-
-int cli_fields_set(cli_options *options, const cJSON *set, const char *option, fa_diag *diag)
-{
-    return set_all(options, set, true, option, diag);
+    cJSON_ArrayForEach (item, set) {
+        const char *text = cJSON_GetStringValue(item);
+        int field = fa_operation_field_index(operation, item->string);
+        if (field < 0)
+            return fa_fail(diag, FA_EINVAL, "%s: %s has no field \"%s\"", option, operation->name,
+                           item->string);
+        if (keep && ((options->given >> field & 1) || options->sweep.values[field] != NULL))
+            continue;
+        bool several = strchr(text, ',') != NULL; /* of a sweep alone */
+        int rc = several ? 0 : fa_set_field(&options->problem, item->string, text, diag);
+        if (rc != 0)
+            return fa_fail_in(diag, rc, "%s", option);
+        options->given |= (uint32_t)1 << field;
+        if (cli_sweep_option(operation, field) != NULL)
+            options->sweep.values[field] = text;
+    }
+    return 0;
 }
 
 /* What an option of its own says of a field goes before a shorthand, whichever stands first. */
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag)
 {
     const cJSON *item = shorthand_at(fa_operation_of(&options->problem), index);
-    const cJSON *values = cJSON_GetObjectItemCaseSensitive(item, "values");
     const char *option = text_of(item, "option");
     options->shorthand[index] = text != NULL ? text : "";
-    int rc = set_all(options, cJSON_GetObjectItemCaseSensitive(item, "set"), true, option, diag);
+    int rc = cli_fields_set(options, member(item, "set"), true, option, diag);
     for (int i = 0; rc == 0 && text != NULL && (i == 0 || text[0] != 0); i++) {
         char word[24];
         size_t length = strcspn(text, ",");
-        const char *field = cJSON_GetStringValue(cJSON_GetArrayItem(values, i));
+        const char *field = cJSON_GetStringValue(cJSON_GetArrayItem(member(item, "values"), i));
+        int index_of = field == NULL
+                           ? -1
+                           : fa_operation_field_index(fa_operation_of(&options->problem), field);
         snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text);
         bool more = text[length] == ',';
-        if (field == NULL || length == 0 || (more && text[length + 1] == 0) ||
-            set_field(options, field, word, false, option, diag) != 0)
+        if (index_of < 0 || length == 0 || (more && text[length + 1] == 0) ||
+            fa_set_field(&options->problem, field, word, diag) != 0)
             return cli_refuse(option, options->shorthand[index], text_of(item, "value"), NULL,
                               diag);
+        options->given |= (uint32_t)1 << index_of;
         text += length + more;
     }
     return rc;
@@ -339,9 +302,9 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
 int cli_shorthand_check(const cli_options *options, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
-    for (int i = 0; shorthand_at(operation, i) != NULL && i < CLI_SHORTHANDS_MAX; i++) {
-        const cJSON *shorthand = shorthand_at(operation, i), *item;
-        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(shorthand, "set")) {
+    const cJSON *shorthand, *item;
+    for (int i = 0; (shorthand = shorthand_at(operation, i)) != NULL; i++)
+        cJSON_ArrayForEach (item, member(shorthand, "set")) {
             int field = fa_operation_field_index(operation, item->string);
             const char *list = field >= 0 ? options->sweep.values[field] : NULL;
             if (options->shorthand[i] != NULL && list != NULL &&
@@ -350,30 +313,7 @@ int cli_shorthand_check(const cli_options *options, fa_diag *diag)
                                text_of(shorthand, "option"), cli_sweep_option(operation, field),
                                field_words(&operation->field[field]));
         }
-    }
     return 0;
-}
-
-void cli_shorthand_words(const cli_options *options, fa_buf *out)
-{
-    const char *option, *value, *help;
-    const fa_operation *operation = fa_operation_of(&options->problem);
-    for (int i = 0; shorthand(operation, i, &option, &value, &help); i++)
-        if (options->shorthand[i] != NULL)
-            fa_buf_printf(out, " %s%s%s", option, options->shorthand[i][0] != 0 ? " " : "",
-                          options->shorthand[i]);
-}
-
-bool cli_shorthand_lists(const cli_options *options, int field)
-{
-    const fa_operation *operation = fa_operation_of(&options->problem);
-    for (int i = 0; i < CLI_SHORTHANDS_MAX; i++) {
-        const cJSON *set = cJSON_GetObjectItemCaseSensitive(shorthand_at(operation, i), "set");
-        const char *text = text_of(set, operation->field[field].name);
-        if (options->shorthand[i] != NULL && text != NULL && text == options->sweep.values[field])
-            return true;
-    }
-    return false;
 }
 
 /* ---- hints: commands as they must be typed here ----------------------------------------------*/

@@ -42,11 +42,6 @@ int cli_option_field(const cli_option_spec *spec);
 
 #define CLI_AT(field) offsetof(cli_options, field)
 
-typedef void cli_option_visit(void *context, const cli_option_spec *spec);
-/* The options of these groups and the headings above them, in the order of the help (options.c). */
-void cli_options_each(unsigned groups, const fa_operation *operation, cli_option_visit *visit,
-                      void *context);
-
 /* A whole number as the field takes it, or the option where `field` is NULL: no field of a problem (options.c). */
 int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const char *text,
                     int32_t *ret, fa_diag *diag);
@@ -66,24 +61,23 @@ typedef struct cli_problem_options {
 } cli_problem_options;
 void cli_problem_options_make(const fa_operation *operation, cli_problem_options *ret_options);
 
-/* Every option of the command line, in the order of its help, and its headings (options.c). */
+/* The options that verbs of these groups take, in the order of their help, and their headings (options.c). */
 enum { CLI_SPECS_MAX = 96, CLI_OPTIONS_MAX = CLI_SPECS_MAX + CLI_PROBLEM_OPTIONS_MAX };
 typedef struct cli_option_list {
     cli_problem_options problem;
     const cli_option_spec *spec[CLI_OPTIONS_MAX];
     size_t count;
 } cli_option_list;
-void cli_option_list_make(const fa_operation *operation, cli_option_list *ret_list);
-/* Whether verbs of these groups take it. */
-bool cli_option_taken(unsigned groups, const cli_option_spec *spec);
-/* The option of that name, of these groups where several have one; NULL: there is none. */
-const cli_option_spec *cli_option_find(const cli_option_list *list, unsigned groups,
-                                       const char *name, size_t length);
+void cli_option_list_make(unsigned groups, const fa_operation *operation,
+                          cli_option_list *ret_list);
+/* The option of that name; NULL: there is none. */
+const cli_option_spec *cli_option_find(const cli_option_list *list, const char *name,
+                                       size_t length);
 /* The letter that stands for an option behind one dash, and the name that it stands for; 0 and "": none. */
 char cli_option_letter(const cli_option_spec *spec);
 const char *cli_option_of_letter(char letter);
-/* What verbs of these groups take beside options, by its place, in brackets what may be left out; NULL: nothing. */
-const char *cli_operand_name(unsigned groups, int index);
+/* What verbs of these groups take beside options, in brackets where it may be left out; NULL: nothing. */
+const char *cli_operand(unsigned groups);
 
 /* Values that were not given become their defaults; FA_EINVAL for those that must be given, with an example of
  * that verb. */
@@ -99,26 +93,16 @@ const char *cli_sweep_option(const fa_operation *operation, int field);
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag);
 /* FA_EINVAL where a sweep's list has other values for a field than a shorthand. */
 int cli_shorthand_check(const cli_options *options, fa_diag *diag);
-/* Appends those that were typed. */
-void cli_shorthand_words(const cli_options *options, fa_buf *out);
-/* Whether the list of this field comes of one. */
-bool cli_shorthand_lists(const cli_options *options, int field);
 
 /* Adds the names that --model takes to a JSON array. */
 void cli_options_models(const fa_operation *operation, cJSON *names);
 
-/* Sets fields from an object of texts, which must outlive the options; one that was typed stays. */
-int cli_fields_set(cli_options *options, const cJSON *set, const char *option, fa_diag *diag);
+/* Sets fields from an object of texts, which must outlive the options; keep: one that was given stays. */
+int cli_fields_set(cli_options *options, const cJSON *set, bool keep, const char *option,
+                   fa_diag *diag);
 
-/* ---- --model (models.c) ---------------------------------------------------------------------*/
-typedef struct cli_model {
-    const cJSON *layers; /* objects of fields */
-    cJSON *
-        owned; /* to be deleted once its options are not used any more; NULL: of the operation's file */
-} cli_model;
-int cli_model_find(const cli_options *options, cli_model *ret_model, fa_diag *diag);
-/* The options of the index-th kind of layer and of work; FA_ENOTFOUND past the last. What was typed stands. */
-int cli_model_variant(const cli_options *options, const cli_model *model, int index,
-                      cli_options *ret_options, fa_diag *diag);
+/* The layers that --model names (models.c), each once for each kind of work that is asked of it: an array of objects of
+ * fields, which is the caller's and outlives the options that are made of it. */
+int cli_model_layers(const cli_options *options, cJSON **ret_layers, fa_diag *diag);
 
 #endif

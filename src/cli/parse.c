@@ -23,7 +23,7 @@
 
 typedef struct parse {
     const cli_verb *verb;
-    const cli_verbs *verbs;
+    bool typed; /* the verb */
     const cli_option_list *all;
     int count, at;
     char **arguments;
@@ -38,11 +38,11 @@ static int fail_unknown(const parse *p, const char *argument, fa_diag *diag)
     char name[256], what[320];
     size_t count = 0, length = strcspn(argument, "=");
     for (size_t i = 0; i < p->all->count; i++)
-        if (p->all->spec[i]->name != NULL && cli_option_taken(p->verb->groups, p->all->spec[i]))
+        if (p->all->spec[i]->name != NULL)
             names[count++] = p->all->spec[i]->name;
     names[count] = NULL;
     snprintf(name, sizeof name, "%.*s", (int)(length < 255 ? length : 255), argument);
-    if (name[0] != '-' && !p->verbs->typed)
+    if (name[0] != '-' && !p->typed)
         return cli_refuse(NULL, argument, "an option, and a verb comes first", NULL, diag);
     snprintf(what, sizeof what, "an option of `fa-tune %s` (--help lists them)", p->verb->name);
     return cli_refuse(NULL, name[0] == '-' ? name : argument, what, names, diag);
@@ -59,10 +59,10 @@ static const cli_option_spec *read_name(const parse *p, const char *argument,
         const char *name = cli_option_of_letter(argument[1]);
         if (argument[2] != 0)
             *ret_value = argument + 2 + (argument[2] == '=');
-        return cli_option_find(p->all, p->verb->groups, name, strlen(name));
+        return cli_option_find(p->all, name, strlen(name));
     }
     *ret_value = equals != NULL ? equals + 1 : NULL;
-    return cli_option_find(p->all, p->verb->groups, argument,
+    return cli_option_find(p->all, argument,
                            equals != NULL ? (size_t)(equals - argument) : strlen(argument));
 }
 
@@ -105,8 +105,8 @@ static int parse_one(parse *p, fa_diag *diag)
 {
     const char *argument = p->arguments[p->at], *value;
     cli_options *options = p->options;
-    if (argument[0] != '-' && argument[0] != 0 &&
-        cli_operand_name(p->verb->groups, options->operands) != NULL) {
+    if (argument[0] != '-' && argument[0] != 0 && options->operands < CLI_OPERANDS_MAX &&
+        cli_operand(p->verb->groups) != NULL) {
         options->operand[options->operands++] = argument;
         p->at++;
         return 0;
@@ -122,7 +122,9 @@ static int parse_one(parse *p, fa_diag *diag)
     if (flag && value != NULL)
         return cli_refuse(spec->name, value, "taken: it has no value", NULL, diag);
     int rc = flag ? cli_option_set(spec, NULL, options, diag) : take_value(p, spec, value, diag);
-    if (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE))
+    const unsigned told = CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE;
+    const bool swept = (p->verb->groups & CLI_GROUP_SWEEP) != 0;
+    if (spec->group & (swept ? CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT : told))
         for (int i = from; i < p->at && options->words < CLI_WORDS_MAX; i++)
             options->word[options->words++] = p->arguments[i];
     return rc;
@@ -132,34 +134,30 @@ static int parse_one(parse *p, fa_diag *diag)
 static int check_input(const char *path, fa_diag *diag)
 {
     struct stat is;
-    bool there = path == NULL || stat(path, &is) == 0;
-    if (path != NULL && there && S_ISDIR(is.st_mode))
-        return fa_fail(diag, FA_EINVAL, "%.300s: it is a folder: name a file in it", path);
-    return there || (errno != ENOENT && errno != ENOTDIR)
+    if (path == NULL)
+        return 0;
+    if (stat(path, &is) == 0)
+        return !S_ISDIR(is.st_mode)
+                   ? 0
+                   : fa_fail(diag, FA_EINVAL, "%.300s: it is a folder: name a file in it", path);
+    return errno != ENOENT && errno != ENOTDIR /* the verb says what is wrong */
                ? 0
                : fa_fail(diag, FA_EINVAL, "%.300s: there is no such file", path);
 }
 
-/* Of --templates; NULL: not given. doctor has a line for it among the others. */
-static int check_folder(const cli_verb *verb, const char *path, fa_diag *diag)
-{
-    struct stat is;
-    if (path == NULL || strcmp(verb->name, "doctor") == 0 ||
-        (stat(path, &is) == 0 ? S_ISDIR(is.st_mode) : errno != ENOENT && errno != ENOTDIR))
-        return 0;
-    return cli_refuse("--templates", path, "a folder", NULL, diag);
-}
-
 static int check_inputs(const cli_verb *verb, const cli_options *options, fa_diag *diag)
 {
-    enum { READS = CLI_GROUP_IMPORT | CLI_GROUP_SHOW };
-    const bool reads = (verb->groups & READS) != 0;
+    const char *folder = options->templates;
+    struct stat is;
     int rc;
-    if ((rc = check_input(reads ? options->operand[0] : NULL, diag)) != 0 ||
+    if ((rc = check_input(options->operand[0], diag)) != 0 ||
         (rc = check_input(options->sweep.baseline, diag)) != 0 ||
-        (rc = check_folder(verb, options->templates, diag)) != 0)
+        (rc = check_input(options->bundle.from_records, diag)) != 0)
         return rc;
-    return check_input(options->bundle.from_records, diag);
+    if (folder == NULL || strcmp(verb->name, "doctor") == 0 || /* which has a line for it */
+        (stat(folder, &is) == 0 ? S_ISDIR(is.st_mode) : errno != ENOENT && errno != ENOTDIR))
+        return 0;
+    return cli_refuse("--templates", folder, "a folder", NULL, diag);
 }
 
 /* Options that exclude one another, FILE.cu and FILE among them, and options that need another. */
@@ -204,7 +202,7 @@ static int complete(const parse *p, fa_diag *diag)
 {
     const cli_verb *verb = p->verb;
     cli_options *options = p->options;
-    const char *missing = cli_operand_name(verb->groups, options->operands);
+    const char *missing = options->operands == 0 ? cli_operand(verb->groups) : NULL;
     if ((verb->groups & CLI_GROUP_CHECK) && options->specification == NULL)
         missing = "FILE.cu";
     if (missing != NULL && missing[0] != '[')
@@ -286,8 +284,7 @@ static int check_sizes(const parse *p, fa_diag *diag)
     const fa_operation *operation = p->options->problem.operation;
     for (size_t i = 0; i < p->all->count && p->options->specification != NULL; i++) {
         const cli_option_spec *spec = p->all->spec[i];
-        if (cli_option_field(spec) >= 0 || spec->kind == KIND_HEADING ||
-            !cli_option_taken(p->verb->groups, spec))
+        if (cli_option_field(spec) >= 0 || spec->kind == KIND_HEADING)
             continue;
         for (int f = 0; f < operation->field_count; f++)
             if (strcmp(operation->field[f].option, spec->name) == 0)
@@ -299,13 +296,12 @@ static int check_sizes(const parse *p, fa_diag *diag)
     return 0;
 }
 
-int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, char **arguments,
+int cli_options_parse(const cli_verb *verb, bool typed, int count, char **arguments,
                       cli_options *ret_options, fa_diag *diag)
 {
     static cli_option_list all;
-    parse parse = {
-        .verb = verb, .verbs = verbs, .all = &all, .count = count, .arguments = arguments};
     cli_options options = {.device = -1, .effort = FA_EFFORT_MEASURE};
+    parse parse = {verb, typed, &all, count, 0, arguments, &options, {0}};
     /* import: before the file of a bundle; a file alone may be one of records, whatever its name. */
     const int files_at_least = (verb->groups & CLI_GROUP_IMPORT) ? 2 : 1;
     bool specified = (verb->groups & CLI_GROUPS_SPECIFIED) != 0 && count >= files_at_least &&
@@ -317,24 +313,16 @@ int cli_options_parse(const cli_verb *verb, const cli_verbs *verbs, int count, c
     if (rc != 0)
         return rc;
     fa_problem_fill(&options.problem, 0);
-    cli_option_list_make(options.problem.operation, &all);
-    parse.options = &options;
+    cli_option_list_make(verb->groups, options.problem.operation, &all);
     rc = check_sizes(&parse, diag);
-    if (rc != 0)
-        return rc;
     if (specified)
         options.word[options.words++] = options.specification;
-    for (parse.at = specified; parse.at < count;) {
+    parse.at = specified;
+    while (rc == 0 && parse.at < count)
         rc = parse_one(&parse, diag);
-        if (rc != 0)
-            return rc;
-    }
-    if (options.help) {
+    if (rc == 0 && !options.help && (rc = complete(&parse, diag)) == 0)
+        rc = check_inputs(verb, &options, diag);
+    if (rc == 0)
         *ret_options = options;
-        return 0;
-    }
-    if ((rc = complete(&parse, diag)) != 0 || (rc = check_inputs(verb, &options, diag)) != 0)
-        return rc;
-    *ret_options = options;
-    return 0;
+    return rc;
 }

@@ -123,12 +123,6 @@ int cli_fail(cli_run *run, int rc)
 }
 
 /* ---- places ---------------------------------------------------------------------------------*/
-const char *cli_location(const fa_tuner *tuner)
-{
-    const char *server = fa_server_location(tuner);
-    return server[0] != 0 ? server : fa_store_location(tuner);
-}
-
 bool cli_asked_fleet(const fa_tuner *tuner)
 {
     return strcmp(fa_store_location(tuner), fa_store_file(tuner)) != 0;
@@ -147,6 +141,17 @@ void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner
         fa_buf_text(out, " and ");
     if (!fleet || answer->in_local)
         cli_text_path(out, fa_store_file(tuner));
+}
+
+void cli_text_model_choice(fa_buf *out, const fa_answer *answer)
+{
+    if (answer->model_choice_rank < 1)
+        return;
+    fa_buf_text(out, "The model's first choice was expected to take ");
+    cli_text_about(out, answer->model_choice_predicted_us);
+    fa_buf_text(out, "; it took ");
+    cli_text_us(out, answer->model_choice_measured_us);
+    fa_buf_printf(out, ", rank %d", answer->model_choice_rank);
 }
 
 void cli_json_location(cJSON *document, const fa_tuner *tuner)
@@ -258,12 +263,17 @@ int cli_answer_compare(const fa_answer *a, const fa_answer *b)
     return gpu != 0 ? gpu : fa_problem_compare(&a->problem, &b->problem);
 }
 
+cJSON *cli_json_of(int rc, char **text)
+{
+    cJSON *json = rc == 0 ? cJSON_Parse(*text) : NULL;
+    free(*text);
+    return json;
+}
+
 cJSON *cli_json_answer(const fa_answer *answer)
 {
     char *text = NULL;
-    cJSON *object = fa_answer_write(answer, &text, NULL) == 0 ? cJSON_Parse(text) : NULL;
-    free(text);
-    return object;
+    return cli_json_of(fa_answer_write(answer, &text, NULL), &text);
 }
 
 cJSON *cli_json_winner(const fa_answer *answer)

@@ -12,26 +12,20 @@
 #include <cJSON.h>
 
 /* ---- progress (progress.c) -------------------------------------------------------------------*/
-/* What a person sees on stderr while a tune runs: on a terminal one line that updates at most ten
- * times a second and is erased at the end; elsewhere plain lines, at least one every five seconds.
- * The first configs that finish are told either way, so that something useful is on the screen
- * within the first second.
- *
- * Thread-safety: all calls come from the thread that tunes. */
+/* What a person sees on stderr while a tune runs: on a terminal one line that updates at most ten times a second and is
+ * erased at the end; elsewhere plain lines, at least one every five seconds. The first configs that finish are told either
+ * way. All calls come from the thread that tunes. */
 typedef struct cli_progress {
-    bool rows;      /* progress is wanted at all */
-    bool notes;     /* the library's notes are wanted */
-    bool terminal;  /* one updating line */
-    bool waiting;   /* another process tunes this problem */
-    bool drawn;     /* the updating line is on the screen */
-    bool untimed;   /* configs run at another length than was asked for: no times are told */
-    bool absent;    /* the GPU is not here: configs end when they are compiled */
-    bool verbose;   /* every config is told as it ends */
-    int32_t told;   /* first rows told */
-    char error[200]; /* of the first config that did not compile */
-    double last_s;  /* when the line was last drawn or a plain line printed */
-    double best_us; /* last best that was told; 0: none */
-    int stage;      /* last stage told, -1: none */
+    bool rows;        /* progress is wanted at all */
+    bool notes;       /* the library's notes are wanted */
+    bool terminal;    /* one updating line */
+    bool drawn;       /* the updating line is on the screen */
+    bool untimed;     /* configs run at another length than was asked for: no times are told */
+    bool verbose;     /* every config is told as it ends */
+    bool failed;      /* a config that did not compile was told */
+    int32_t told;     /* configs that finished */
+    int stage;        /* last stage told, -1: none */
+    double last_s;    /* when a line was last written */
     fa_progress last; /* counts of the last event; its pointers are not kept */
     double tune_s;    /* how long the TUNE stage took, seconds */
 } cli_progress;
@@ -41,6 +35,8 @@ void cli_progress_init(cli_progress *progress, const cli_options *options);
 int cli_progress_event(void *context, const fa_progress *event);
 /* How many configs have ended, of in_budget. */
 int32_t cli_progress_done(const fa_progress *event);
+/* "  measured: 41.3 µs, attn_fwd_sm80 BLOCK_M=128 …" */
+void cli_progress_trial(cli_progress *progress, const fa_trial *trial);
 /* An fa_options.log. */
 void cli_progress_note(void *context, const char *sentence);
 /* One whole line, above the updating one; the buffer is freed. */
@@ -60,21 +56,7 @@ void cli_progress_end(cli_progress *progress);
 void cli_interrupt_install(void);
 int cli_interrupted(void); /* the signal's number, or 0 */
 
-/* ---- a sweep --------------------------------------------------------------------------------*/
-/* A line as each problem ends and, between them, one about all of them. */
-typedef struct cli_sweep_progress {
-    cli_progress *lines;
-    const fa_sweep_budget *budget;
-    int32_t known; /* items that an earlier run has done, until they are told in one line */
-    int32_t items;
-    bool many_gpus; /* each line names its GPU */
-} cli_sweep_progress;
-
-void cli_sweep_progress_event(cli_sweep_progress *progress, const fa_sweep_progress *event);
-void cli_sweep_progress_end(cli_sweep_progress *progress);
-
-/* "12 min of 30 min, 0.14 of 0.50 spent": what has been spent of what there is. */
-void cli_text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_budget *budget);
+/* ---- words about sweeps (verb_sweep.c) --------------------------------------------------------*/
 /* Its state; "waiting" while nobody has begun it. held: somebody works on it now. */
 const char *cli_sweep_state(const fa_sweep *sweep, bool held);
 /* When somebody last worked on it: "3 min", or "not yet". */
@@ -131,12 +113,12 @@ int cli_print(cli_run *run);
  * exit status. */
 int cli_fail(cli_run *run, int rc);
 
-/* Who keeps what a tuner finds: a service, else the store. */
-const char *cli_location(const fa_tuner *tuner);
 /* Whether the last call reached the fleet's store itself, and not through a service. */
 bool cli_asked_fleet(const fa_tuner *tuner);
 /* The stores that an answer's winner lies in. */
 void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner);
+/* What became of the model's first choice, if it was measured. */
+void cli_text_model_choice(fa_buf *out, const fa_answer *answer);
 
 /* Whether both name one GPU type ("NVIDIA L4" is "L4"); also when `asked` is NULL. */
 bool cli_gpu_is(const char *asked, const char *name);
@@ -165,6 +147,8 @@ void cli_list_free(cli_list *list);
 
 /* The order of winners in a list: by GPU, then as problems are listed. */
 int cli_answer_compare(const fa_answer *a, const fa_answer *b);
+/* A document that the library wrote, which is freed; NULL where `rc` says that it did not. */
+cJSON *cli_json_of(int rc, char **text);
 cJSON *cli_json_answer(const fa_answer *answer);
 /* An object with the answer, its problem and its GPU. */
 cJSON *cli_json_winner(const fa_answer *answer);

@@ -50,14 +50,11 @@ void cli_text_safe(fa_buf *out, const char *text)
 const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE])
 {
     size_t length = strlen(text), most = CLI_SHORT_SIZE - 4; /* "..." and its NUL */
-    if (length > most) {
-        length = most;
-        while (length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
-            length--; /* not within a code point */
-        snprintf(ret, CLI_SHORT_SIZE, "%.*s...", (int)length, text);
-    } else {
-        snprintf(ret, CLI_SHORT_SIZE, "%s", text);
-    }
+    const bool cut = length > most;
+    length = cut ? most : length;
+    while (cut && length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
+        length--; /* not within a code point */
+    snprintf(ret, CLI_SHORT_SIZE, "%.*s%s", (int)length, text, cut ? "..." : "");
     return ret;
 }
 
@@ -138,6 +135,15 @@ void cli_text_seconds(fa_buf *out, double seconds)
         fa_buf_printf(out, "%.0f min", seconds / 60);
     else
         fa_buf_printf(out, "%.1f h", seconds / 3600);
+}
+
+void cli_text_left(fa_buf *out, double seconds)
+{
+    if (seconds < 0)
+        return;
+    fa_buf_printf(out, " %s ", symbols->dot);
+    cli_text_seconds(out, seconds);
+    fa_buf_text(out, " left");
 }
 
 void cli_text_problem(fa_buf *out, const fa_problem *p)
@@ -332,10 +338,16 @@ void cli_styled(fa_buf *out, cli_style style, const char *text)
 }
 
 /* ---- width ----------------------------------------------------------------------------------*/
-void cli_wrap_here(fa_buf *out, const char *text, size_t column, size_t indent)
+void cli_text_wrapped(fa_buf *out, const char *text, size_t column)
 {
     size_t width = fa_terminal_columns(STDOUT_FILENO);
-    fa_wrap(out, text, strlen(text), column, indent, width > 0 ? width : SIZE_MAX);
+    fa_buf safe = {0};
+    cli_text_safe(&safe, text);
+    fa_wrap(out, safe.data != NULL ? safe.data : "", safe.size, column, column,
+            width > 0 ? width : SIZE_MAX);
+    fa_buf_text(out, "\n");
+    out->failed |= safe.failed;
+    fa_buf_free(&safe);
 }
 
 void cli_wrap_lines(fa_buf *out, const char *text)

@@ -43,6 +43,8 @@ void cli_text_interval(fa_buf *out, const fa_trial *trial); /* ±0.4, half of th
 /* "1 winner", "2,000 winners". */
 void cli_text_count(fa_buf *out, int64_t count, const char *what);
 void cli_text_seconds(fa_buf *out, double seconds); /* 41 s, 12 min, 3.2 h */
+/* " · 12 s left"; nothing where it is not known, < 0. */
+void cli_text_left(fa_buf *out, double seconds);
 void cli_text_problem(fa_buf *out, const fa_problem *problem);
 void cli_text_problem_short(fa_buf *out, const fa_problem *problem); /* without the operation */
 /* A result's first line: the problem, and the GPU it is for. */
@@ -79,8 +81,8 @@ void cli_styled(fa_buf *out, cli_style style, const char *text);
 const char *cli_style_begin(int descriptor, cli_style style);
 const char *cli_style_end(int descriptor);
 
-/* fa_wrap() for stdout: as wide as its terminal, and one line where it is none. */
-void cli_wrap_here(fa_buf *out, const char *text, size_t column, size_t indent);
+/* A line from `column` on, escaped, which goes on there where the terminal is narrower. */
+void cli_text_wrapped(fa_buf *out, const char *text, size_t column);
 /* Appends lines, those that are too wide for stdout's terminal wrapped under their own first word. */
 void cli_wrap_lines(fa_buf *out, const char *text);
 
@@ -123,8 +125,6 @@ void cli_table_free(cli_table *table); /* one that is not printed */
  * same as JSON. */
 typedef struct cli_row {
     int32_t rank; /* from 1; 0: did not finish */
-    bool tied;    /* the model does not tell it from the winner: its rank is not shown */
-    bool elsewhere; /* its time was measured for another problem */
     fa_trial trial;
 } cli_row;
 
@@ -134,30 +134,30 @@ typedef struct cli_rows {
     int32_t ranked_limit; /* keeps only this many ranked rows and no others; 0: everything */
     int32_t winner_rank;  /* of the config *winner; 0: not among the visited */
     const fa_config *winner;
-    bool failed; /* out of memory */
+    int32_t tied;   /* the model does not tell the first so many apart: their ranks are not shown */
+    bool elsewhere; /* times were measured for another problem */
+    bool failed;    /* out of memory */
 } cli_rows;
 
 /* An fa_explain_visit; context is a cli_rows. */
 int cli_rows_visit(void *context, int32_t rank, const fa_trial *trial);
 void cli_rows_free(cli_rows *rows);
 
-/* The tunables that any of the rows has, in order of appearance. */
+/* The tunables that any of the rows has, in order of appearance; and their columns ("|>NAME"). */
 typedef struct cli_tunables {
     int count;
     const char *name[48]; /* point into the rows */
 } cli_tunables;
-void cli_tunables_find(cli_tunables *tunables, const cli_row *rows, size_t count);
-/* Appends their columns ("|>NAME"), or the cells of a config. */
-void cli_tunables_columns(const cli_tunables *tunables, fa_buf *columns);
+void cli_tunables_find(cli_tunables *tunables, const cli_row *rows, size_t count, fa_buf *columns);
 void cli_tunables_cells(const cli_tunables *tunables, cli_table *table, const fa_config *config);
 
 /* Whether any time stands behind the rows' order, measured or a model's. */
 bool cli_rows_ranked(const cli_row *rows, size_t count);
-/* The ranked rows among `count`, or, where no time stands behind their order, what their cubins say. default_us > 0
- * adds the speed-up over the default config. */
-void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_buf *out);
+/* The ranked rows among the first `count`, or, where no time stands behind their order, what their cubins say.
+ * default_us > 0 adds the speed-up over the default config. */
+void cli_print_ranking(const cli_rows *rows, size_t count, double default_us, fa_buf *out);
 
 /* Stable field names; what is not known is null. NULL when out of memory. */
-cJSON *cli_json_rows(const cli_row *rows, size_t count);
+cJSON *cli_json_rows(const cli_rows *rows, size_t count);
 
 #endif

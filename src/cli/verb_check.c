@@ -19,17 +19,6 @@ struct checked {
     fa_buf *logs;
 };
 
-/* Returns its end. */
-static const char *put_line(fa_buf *out, const char *line)
-{
-    char text[512];
-    size_t size = strcspn(line, "\n");
-    snprintf(text, sizeof text, "%.*s", (int)size, line);
-    cli_text_safe(out, text);
-    fa_buf_text(out, "\n");
-    return line + size;
-}
-
 static int visit(void *context, const fa_checked_kernel *kernel)
 {
     struct checked *checked = context;
@@ -59,8 +48,13 @@ static int visit(void *context, const fa_checked_kernel *kernel)
     fa_json_push(checked->kernels, item);
     if (kernel->log[0] != 0 && kernel->fault[0] != 0) { /* with every line of the compiler */
         fa_buf_printf(checked->logs, "\n%s:\n", kernel->entry);
-        for (const char *line = kernel->log; *line != 0; line += strspn(line, "\n"))
-            line = put_line(checked->logs, line);
+        for (const char *line = kernel->log; *line != 0; line += strspn(line, "\n")) {
+            char text[512];
+            snprintf(text, sizeof text, "%.*s", (int)strcspn(line, "\n"), line);
+            cli_text_safe(checked->logs, text);
+            fa_buf_text(checked->logs, "\n");
+            line += strcspn(line, "\n");
+        }
     }
     checked->faults += kernel->fault[0] != 0;
     return 0;

@@ -56,41 +56,45 @@ static bool tell_progress(const void *context, int32_t done, int32_t all)
 /* ---- the table of problems, for md and csv ----------------------------------------------------*/
 enum { PEERS = 24 };
 
-typedef struct peers {
-    const char *name[PEERS];
-    int count;
-} peers;
-
-static void add_peer(peers *peers, const char *name)
+/* The names of those that have a baseline and can be a column's title; returns how many. */
+static int find_peers(const report_problems *problems, const char *ret_names[PEERS])
 {
-    int known = 0;
-    if (name[strcspn(name, "|")] != 0)
-        return; /* no column can be called so, nor is a peer that was imported */
-    while (known < peers->count && strcmp(peers->name[known], name) != 0)
-        known++;
-    if (known == peers->count && known < PEERS)
-        peers->name[peers->count++] = name;
+    int count = 0;
+    for (size_t i = 0; i < problems->baselines; i++) {
+        const char *name = problems->baseline[i].peer;
+        int known = strchr(name, '|') != NULL ? PEERS : 0;
+        while (known < count && strcmp(ret_names[known], name) != 0)
+            known++;
+        if (known == count && count < PEERS)
+            ret_names[count++] = name;
+    }
+    return count;
 }
 
 /* Empty where it is not known. */
 static void put_number(cli_table *table, double value, bool csv)
 {
-    if (!(value > 0))
-        cli_cell_end(table);
-    else if (csv)
-        cli_cell(table, "%.9g", value);
-    else
-        cli_cell(table, "%.*f", value < 9.995 ? 2 : 1, value);
+    if (value > 0)
+        fa_buf_printf(&table->cell, csv ? "%.9g" : value < 9.995 ? "%.2f" : "%.1f", value);
+    cli_cell_end(table);
 }
 
 /* The tunables of its winner, its times, and others' times over its own: above 1 it is faster. */
 static void put_problem(cli_table *table, const report_problems *problems, const fa_study *study,
-                        const peers *peers, bool csv)
+                        const char *const *peers, int count, bool csv)
 {
     static const fa_trial none;
     const bool known = study->has_winner;
     const fa_trial *trial = known ? &study->winner.trial : &none;
     const double us = trial->median_us > 0 ? trial->median_us : trial->predicted_us;
+    const double numbers[] = {
+        trial->median_us,
+        trial->low_us,
+        trial->high_us,
+        trial->predicted_us,
+        us > 0 ? fa_problem_nominal_flops(&study->problem) / us * 1e-6 : 0,
+        known && trial->median_us > 0 ? study->winner.default_us / us : 0,
+    };
     cli_text_problem(&table->cell, &study->problem);
     cli_cell_end(table);
     if (known)
@@ -98,16 +102,12 @@ static void put_problem(cli_table *table, const report_problems *problems, const
     cli_cell_end(table);
     cli_cell(table, "%s", study->gpu.name);
     cli_cell(table, "%s", known ? fa_origin_name(study->winner.origin) : "no winner");
-    put_number(table, trial->median_us, csv);
-    put_number(table, trial->low_us, csv);
-    put_number(table, trial->high_us, csv);
-    put_number(table, trial->predicted_us, csv);
-    put_number(table, us > 0 ? fa_problem_nominal_flops(&study->problem) / us * 1e-6 : 0, csv);
-    put_number(table, known && trial->median_us > 0 ? study->winner.default_us / us : 0, csv);
-    for (int p = 0; p < peers->count; p++) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        put_number(table, numbers[i], csv);
+    for (int p = 0; p < count; p++) {
         const fa_baseline *one = NULL;
         while ((one = report_next_baseline(problems, study, one)) != NULL &&
-               strcmp(one->peer, peers->name[p]) != 0)
+               strcmp(one->peer, peers[p]) != 0)
             continue;
         put_number(table, one != NULL && us > 0 ? one->median_us / us : 0, csv);
     }
@@ -120,24 +120,22 @@ static int write_table(cli_run *run, const report_options *options, bool csv,
     report_problems problems;
     cli_table table = {0};
     fa_buf titles = {0};
-    peers peers = {.count = 0};
+    const char *peers[PEERS], *us = cli_sym()->micro;
     int rc = report_read(run->tuner, options, &problems, &run->diag);
     if (rc != 0)
         return rc;
-    const char *us = cli_sym()->micro;
     fa_buf_printf(&titles,
                   "problem|kernel|GPU|known how|>median %s|>low %s|>high %s|>predicted %s|>TFLOP/s|"
                   ">default / winner",
                   us, us, us, us);
-    for (size_t i = 0; i < problems.baselines; i++)
-        add_peer(&peers, problems.baseline[i].peer);
-    for (int p = 0; p < peers.count; p++) {
+    const int count = find_peers(&problems, peers);
+    for (int p = 0; p < count; p++) {
         fa_buf_text(&titles, "|>");
-        cli_text_safe(&titles, peers.name[p]);
+        cli_text_safe(&titles, peers[p]);
         fa_buf_text(&titles, " / winner");
     }
     for (size_t i = 0; i < problems.count; i++)
-        put_problem(&table, &problems, &problems.study[i], &peers, csv);
+        put_problem(&table, &problems, &problems.study[i], peers, count, csv);
     run->out.failed |= titles.failed;
     cli_table_write(&table, titles.data != NULL ? titles.data : "", csv, &run->out);
     fa_buf_free(&titles);

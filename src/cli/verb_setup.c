@@ -25,15 +25,6 @@ static int visit_nothing(void *context, int32_t rank, const fa_trial *trial)
     return 0;
 }
 
-/* Whether the problem is served on this type; FA_ENOTSUP: it is not. */
-static int check_served(cli_run *run, const cli_options *options, const fa_gpu *gpu)
-{
-    fa_request request = cli_request(options);
-    fa_gpu found;
-    request.gpu = gpu->name;
-    return fa_explain(run->tuner, &request, visit_nothing, NULL, &found, &run->diag);
-}
-
 static void put_row(cli_table *table, const fa_gpu *gpu)
 {
     cli_cell(table, "%s", gpu->name);
@@ -48,40 +39,42 @@ static void put_row(cli_table *table, const fa_gpu *gpu)
 }
 
 /* Opens the tuner, whose families say what they serve, where options of a problem were given. */
-static int prepare(cli_run *run, cli_options *filled, bool *ret_asks)
+static int prepare(cli_run *run, fa_request *request)
 {
     fa_options library = cli_library_options(run->options);
-    fa_problem *problem = &filled->problem;
+    fa_problem *problem = &request->problem;
     const fa_operation *operation = fa_operation_of(problem);
-    uint32_t given = filled->given | filled->given_also;
+    uint32_t given = run->options->given | run->options->given_also;
     library.existing_store = true;
-    *ret_asks = given != 0 || filled->operation != NULL;
+    if (given == 0 && run->options->operation == NULL)
+        return 0;
     for (int i = 0; i < operation->field_count; i++)
         if (operation->field[i].required && !(given >> i & 1)) {
             problem->value[i] = ANY_LENGTH;
             given |= 1u << i;
         }
     fa_problem_fill(problem, given);
-    int rc = *ret_asks ? cli_problem_check(problem, &run->diag) : 0;
-    return rc == 0 && *ret_asks ? fa_open(&library, &run->tuner, &run->diag) : rc;
+    int rc = cli_problem_check(problem, &run->diag);
+    return rc == 0 ? fa_open(&library, &run->tuner, &run->diag) : rc;
 }
 
 int cli_gpus(cli_run *run)
 {
     cJSON *array = fa_json_add_array(run->document, "gpus");
-    cli_options filled = *run->options;
-    const char *asked = filled.gpu, *refused;
+    fa_request request = cli_request(run->options);
+    const char *asked = run->options->gpu, *refused;
     cli_table table = {0};
     fa_buf lines = {0};
     fa_gpu gpu;
-    bool asks = false;
     int rc = cli_check_gpu(run);
     if (rc == 0)
-        rc = prepare(run, &filled, &asks);
+        rc = prepare(run, &request);
     for (int32_t i = 0; rc == 0 && fa_gpu_type(i, &gpu, &refused) == 0; i++) {
         if (asked != NULL && !cli_gpu_is(asked, gpu.name) && !cli_gpu_is_like(asked, gpu.name))
             continue;
-        rc = asks && refused == NULL ? check_served(run, &filled, &gpu) : 0;
+        request.gpu = gpu.name;
+        if (run->tuner != NULL && refused == NULL)
+            rc = fa_explain(run->tuner, &request, visit_nothing, NULL, &(fa_gpu){0}, &run->diag);
         if (rc == FA_ENOTSUP)
             refused = run->diag.text;
         else if (rc != 0)
@@ -117,16 +110,6 @@ struct findings {
 
 enum { TEXT_COLUMN = 17 };
 
-static void put_text(fa_buf *out, const char *text, size_t column)
-{
-    fa_buf safe = {0};
-    cli_text_safe(&safe, text);
-    cli_wrap_here(out, safe.data != NULL ? safe.data : "", column, column);
-    fa_buf_text(out, "\n");
-    out->failed |= safe.failed;
-    fa_buf_free(&safe);
-}
-
 static int visit(void *context, const fa_check *check)
 {
     struct findings *found = context;
@@ -141,10 +124,10 @@ static int visit(void *context, const fa_check *check)
     fa_json_push(found->checks, item);
     cli_styled(found->out, styles[level], levels[level]);
     fa_buf_printf(found->out, "%*s  %-9s  ", 4 - (int)strlen(levels[level]), "", check->name);
-    put_text(found->out, check->text, TEXT_COLUMN);
+    cli_text_wrapped(found->out, check->text, TEXT_COLUMN);
     if (check->advice[0] != 0) {
         fa_buf_printf(found->out, "%*s%s ", TEXT_COLUMN, "", cli_sym()->arrow);
-        put_text(found->out, check->advice, TEXT_COLUMN + 2);
+        cli_text_wrapped(found->out, check->advice, TEXT_COLUMN + 2);
     }
     return 0;
 }

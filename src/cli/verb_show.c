@@ -144,11 +144,11 @@ struct why {
 
 enum { WHY_COLUMN = 15 };
 
-/* Ends a line that begins at WHY_COLUMN, where a narrow terminal goes on with it; `more` begins another one there. */
+/* Ends a line that begins at WHY_COLUMN; `more` begins another one there. */
 static void end_line(fa_buf *out, fa_buf *line, bool more)
 {
-    cli_wrap_here(out, line->data != NULL ? line->data : "", WHY_COLUMN, WHY_COLUMN);
-    fa_buf_printf(out, "\n%*s", more ? WHY_COLUMN : 0, "");
+    cli_text_wrapped(out, line->data != NULL ? line->data : "", WHY_COLUMN);
+    fa_buf_printf(out, "%*s", more ? WHY_COLUMN : 0, "");
     out->failed |= line->failed;
     fa_buf_free(line);
 }
@@ -165,21 +165,16 @@ static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
         cli_text_trial_time(&line, &step->answer.trial, step->answer.origin == FA_ORIGIN_NEAREST);
         end_line(out, &line, true);
     }
-    cli_text_safe(&line, step->why); /* may quote what a bundle said */
+    fa_buf_text(&line, step->why); /* may quote what a bundle said */
     end_line(out, &line, placed || promised);
     if (placed) {
         fa_buf_text(&line, "in ");
         cli_text_places(&line, &step->answer, tuner);
         end_line(out, &line, promised);
     }
-    if (promised) {
-        fa_buf_text(&line, "the model's first choice was expected to take ");
-        cli_text_about(&line, step->answer.model_choice_predicted_us);
-        fa_buf_text(&line, "; it took ");
-        cli_text_us(&line, step->answer.model_choice_measured_us);
-        fa_buf_printf(&line, ", rank %d", step->answer.model_choice_rank);
+    cli_text_model_choice(&line, &step->answer);
+    if (promised)
         end_line(out, &line, false);
-    }
 }
 
 static int why_step(void *context, const fa_step *step)
@@ -241,37 +236,31 @@ int cli_show(cli_run *run)
 }
 
 /* ---- explain --------------------------------------------------------------------------------*/
-static size_t count_of(const cli_rows *rows, fa_status status, bool ranked)
-{
-    size_t count = 0;
-    for (size_t r = 0; r < rows->count; r++)
-        count += rows->row[r].trial.status == status && (rows->row[r].rank > 0) == ranked;
-    return count;
-}
-
-static size_t count_all(const cli_rows *rows, fa_status status)
-{
-    return count_of(rows, status, false) + count_of(rows, status, true);
-}
+/* A problem's space: every config with where it ended, and how many ended at each stage. */
+typedef struct funnel {
+    cli_rows rows;
+    fa_space_count space;
+    size_t ended[FA_STAGES],
+        ranked;    /* by status; of all, those that have a rank, which come first */
+    bool imported; /* its times are those that an imported winner brought with it */
+} funnel;
 
 /* The configs that ended at one stage with their reasons, at most `limit`. */
-static void print_stage(const cli_rows *rows, fa_status stage, size_t limit, fa_buf *out)
+static void print_stage(const funnel *f, fa_status stage, size_t limit, fa_buf *out)
 {
-    size_t total = count_of(rows, stage, false), printed = 0;
-    if (total == 0)
-        return;
+    const cli_rows *rows = &f->rows;
+    size_t total = 0;
     cli_table table = {0};
     cli_tunables tunables;
     fa_buf columns = {0};
     bool pending = stage == FA_STATUS_PENDING;
     char number[FA_COMMAS_MAX];
-    cli_tunables_find(&tunables, rows->row, rows->count);
     fa_buf_text(&columns, "family");
-    cli_tunables_columns(&tunables, &columns);
+    cli_tunables_find(&tunables, rows->row, rows->count, &columns);
     fa_buf_text(&columns, pending ? "|model" : "|reason");
-    for (size_t r = 0; r < rows->count && printed < limit; r++) {
+    for (size_t r = 0; r < rows->count; r++) {
         const fa_trial *trial = &rows->row[r].trial;
-        if (trial->status != stage || rows->row[r].rank > 0)
+        if (trial->status != stage || rows->row[r].rank > 0 || total++ >= limit)
             continue;
         cli_cell(&table, "%s", trial->config.family);
         cli_tunables_cells(&tunables, &table, &trial->config);
@@ -281,117 +270,102 @@ static void print_stage(const cli_rows *rows, fa_status stage, size_t limit, fa_
             fa_buf_text(&table.cell, trial->reason);
         cli_cell_end(&table);
         cli_row_end(&table);
-        printed++;
     }
-    fa_buf_printf(out, "\n%s: %s %s\n", fa_status_name(stage), fa_commas((int64_t)total, number),
-                  fa_stage_meaning(stage));
+    if (total > 0)
+        fa_buf_printf(out, "\n%s: %s %s\n", fa_status_name(stage),
+                      fa_commas((int64_t)total, number), fa_stage_meaning(stage));
     out->failed |= columns.failed;
     cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
     fa_buf_free(&columns);
-    if (printed < total)
+    if (total > limit)
         fa_buf_printf(out, "%s and %s more\n", cli_sym()->ellipsis,
-                      fa_commas((int64_t)(total - printed), number));
+                      fa_commas((int64_t)(total - limit), number));
 }
 
-/* Whether the times are those that an imported winner brought with it. */
-static int find_imported(fa_tuner *tuner, const fa_request *request, const cli_rows *rows,
-                         bool *ret_imported, fa_diag *diag)
+static void print_funnel(const cli_options *options, const fa_gpu *gpu, const funnel *f,
+                         fa_buf *out)
 {
-    fa_request cached = *request;
-    fa_answer answer = {.size = sizeof answer};
-    cached.effort = FA_EFFORT_CACHED;
-    *ret_imported = false;
-    if (rows->count == 0 || rows->row[0].trial.status != FA_STATUS_MEASURED)
-        return 0;
-    int rc = fa_tune(tuner, &cached, &answer, diag);
-    *ret_imported = rc == 0 && answer.origin == FA_ORIGIN_IMPORTED;
-    return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
-}
-
-static void print_space(const fa_space_count *space, const cli_rows *rows, fa_buf *out)
-{
+    const size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX, ranked = f->ranked;
+    const cli_row *row = f->rows.row;
     char number[FA_COMMAS_MAX];
-    if (space->is_searched)
-        fa_buf_printf(out, "space %s%s: searched, not built %s tried %zu",
-                      space->about ? "about " : "", fa_commas(space->configs, number),
-                      cli_sym()->dot, rows->count);
-    else
-        fa_buf_printf(out, "space %s", fa_commas((int64_t)rows->count, number));
-    for (int s = FA_STAGES - 1; s >= 0; s--)
-        if (count_all(rows, fa_stages[s]) > 0)
-            fa_buf_printf(out, " %s %s %s", cli_sym()->dot, fa_status_name(fa_stages[s]),
-                          fa_commas((int64_t)count_all(rows, fa_stages[s]), number));
-    fa_buf_text(out, "\n");
-}
-
-static void print_text(const cli_options *options, const fa_gpu *gpu, const fa_space_count *space,
-                       const cli_rows *rows, bool imported, fa_buf *out)
-{
-    size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX, ranked = 0;
-    while (ranked < rows->count && rows->row[ranked].rank > 0)
-        ranked++;
     cli_text_heading(out, &options->problem, gpu);
     if (cli_text_too_large(out, &options->problem))
         fa_buf_text(out, "\n");
-    print_space(space, rows, out);
+    if (f->space.is_searched)
+        fa_buf_printf(out, "space %s%s: searched, not built %s tried %zu",
+                      f->space.about ? "about " : "", fa_commas(f->space.configs, number),
+                      cli_sym()->dot, f->rows.count);
+    else
+        fa_buf_printf(out, "space %s", fa_commas((int64_t)f->rows.count, number));
+    for (int s = FA_STAGES - 1; s >= 0; s--)
+        if (f->ended[fa_stages[s]] > 0)
+            fa_buf_printf(out, " %s %s %s", cli_sym()->dot, fa_status_name(fa_stages[s]),
+                          fa_commas((int64_t)f->ended[fa_stages[s]], number));
+    fa_buf_text(out, "\n");
     if (ranked > 0) {
-        fa_buf_printf(
-            out, "\n%s: %zu passed%s\n",
-            cli_rows_ranked(rows->row, ranked) ? "ranked" : "unranked, without a model", ranked,
-            imported ? ", where their winner was imported from: none was tried here" : "");
-        cli_print_ranking(rows->row, ranked < limit ? ranked : limit, 0, out);
+        fa_buf_printf(out, "\n%s: %zu passed%s\n",
+                      cli_rows_ranked(row, ranked) ? "ranked" : "unranked, without a model", ranked,
+                      f->imported ? ", where their winner was imported from: none was tried here"
+                                  : "");
+        cli_print_ranking(&f->rows, ranked < limit ? ranked : limit, 0, out);
         if (limit < ranked)
             fa_buf_printf(out, "%s and %zu more\n", cli_sym()->ellipsis, ranked - limit);
     }
     for (int s = FA_STAGES - 1; s >= 0; s--)
-        print_stage(rows, fa_stages[s], limit, out);
+        print_stage(f, fa_stages[s], limit, out);
 }
 
-static void print_json(cJSON *document, const cli_options *options, const fa_gpu *gpu,
-                       const fa_space_count *space, const cli_rows *rows, bool imported)
+static void add_funnel(cJSON *document, const cli_options *options, const fa_gpu *gpu,
+                       const funnel *f)
 {
+    const size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX;
     fa_json_add(document, "problem", fa_problem_to_json(&options->problem));
     fa_json_add(document, "gpu", fa_gpu_to_json(gpu));
     cJSON *counts = fa_json_add_object(document, "counts");
-    fa_json_add_number(counts, "space", (double)space->configs);
+    fa_json_add_number(counts, "space", (double)f->space.configs);
     for (int s = FA_STAGES - 1; s >= 0; s--)
-        fa_json_add_number(counts, fa_status_name(fa_stages[s]),
-                           (double)count_all(rows, fa_stages[s]));
-    fa_json_add_bool(document, "searched", space->is_searched);
-    fa_json_add_bool(document, "space_estimated", space->about);
-    size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX;
+        fa_json_add_number(counts, fa_status_name(fa_stages[s]), (double)f->ended[fa_stages[s]]);
+    fa_json_add_bool(document, "searched", f->space.is_searched);
+    fa_json_add_bool(document, "space_estimated", f->space.about);
     fa_json_add(document, "configs",
-                cli_json_rows(rows->row, rows->count < limit ? rows->count : limit));
-    fa_json_add_bool(document, "imported", imported);
+                cli_json_rows(&f->rows, f->rows.count < limit ? f->rows.count : limit));
+    fa_json_add_bool(document, "imported", f->imported);
+}
+
+static int read_funnel(cli_run *run, funnel *f, fa_gpu *ret_gpu)
+{
+    fa_request request = cli_request(run->options);
+    fa_answer answer = {.size = sizeof answer};
+    int rc = fa_count_space(run->tuner, &request, &f->space, &run->diag);
+    if (rc == 0)
+        rc = fa_explain(run->tuner, &request, cli_rows_visit, &f->rows, ret_gpu, &run->diag);
+    if (f->rows.failed)
+        rc = fa_fail(&run->diag, FA_ENOMEM, "out of memory after %zu configs", f->rows.count);
+    for (size_t r = 0; rc == 0 && r < f->rows.count; r++) {
+        f->ended[f->rows.row[r].trial.status]++;
+        f->ranked += f->rows.row[r].rank > 0;
+    }
+    if (rc != 0 || f->rows.count == 0 || f->rows.row[0].trial.status != FA_STATUS_MEASURED)
+        return rc;
+    request.effort = FA_EFFORT_CACHED;
+    rc = fa_tune(run->tuner, &request, &answer, &run->diag);
+    f->imported = rc == 0 && answer.origin == FA_ORIGIN_IMPORTED;
+    return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
 int cli_explain(cli_run *run)
 {
-    cli_rows rows = {0};
+    funnel funnel = {0};
     fa_gpu gpu;
-    fa_space_count space;
-    bool imported = false;
     int rc = cli_check_gpu(run);
-    if (rc == 0)
-        rc = cli_open(run, true);
-    if (rc != 0)
-        return rc;
-    fa_request request = cli_request(run->options);
-    rc = fa_count_space(run->tuner, &request, &space, &run->diag);
-    if (rc != 0)
-        return rc;
-    rc = fa_explain(run->tuner, &request, cli_rows_visit, &rows, &gpu, &run->diag);
-    if (rows.failed)
-        rc = fa_fail(&run->diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
-    if (rc != 0 || (rc = find_imported(run->tuner, &request, &rows, &imported, &run->diag)) != 0)
-        goto done;
-    if (run->options->json) {
-        print_json(run->document, run->options, &gpu, &space, &rows, imported);
+    if (rc == 0 && (rc = cli_open(run, true)) == 0)
+        rc = read_funnel(run, &funnel, &gpu);
+    if (rc == 0 && run->options->json) {
+        add_funnel(run->document, run->options, &gpu, &funnel);
         fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
-    } else {
-        print_text(run->options, &gpu, &space, &rows, imported, &run->out);
+    } else if (rc == 0) {
+        print_funnel(run->options, &gpu, &funnel, &run->out);
     }
-done:
-    cli_rows_free(&rows);
+    cli_rows_free(&funnel.rows);
     return rc;
 }

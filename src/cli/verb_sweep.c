@@ -3,8 +3,8 @@
  * sweep: a grid of problems as one job in the store, and how it stands.
  */
 #include "error.h"
+#include "json_struct.h"
 #include "options.h"
-#include "json.h"
 #include "problem.h"
 #include "run.h"
 #include "text.h"
@@ -14,304 +14,351 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A problem's result; answer is NULL until it has one. */
-typedef struct sweep_row {
-    fa_sweep_item item;
-    fa_answer *answer;
+/* A problem's result; its item is the grid's. */
+typedef struct row {
+    bool known; /* it has an answer */
+    fa_answer answer;
     const fa_baseline *best; /* the fastest baseline of this very problem, or NULL */
-} sweep_row;
+} row;
 
-typedef struct sweep_rows {
-    sweep_row *row;
-    int32_t count;
+typedef struct sweep_run {
+    cli_run *run;
+    fa_sweep_budget budget;
+    cli_grid grid;
+    row *row;
     cli_list baselines; /* of fa_baseline */
-    bool failed;        /* out of memory for an answer */
-} sweep_rows;
+    bool many_gpus;     /* each line names its GPU */
+    int32_t before;     /* items that an earlier run has done, until they are told in one line */
+} sweep_run;
 
 /* Slower than this share of the best baseline's speed is worth a person's time. */
 static const double SLOW = 0.5;
 
-/* ---- rows -----------------------------------------------------------------------------------*/
-static int rows_init(sweep_rows *rows, const fa_sweep_item *items, int32_t count)
+/* ---- words ----------------------------------------------------------------------------------*/
+static bool is_begun(const fa_sweep *sweep, bool held)
 {
-    *rows = (sweep_rows){.row = calloc((size_t)count, sizeof *rows->row), .count = count};
-    for (int32_t i = 0; i < count && rows->row != NULL; i++)
-        rows->row[i].item = items[i];
-    return rows->row != NULL ? 0 : FA_ENOMEM;
+    return held || sweep->done + sweep->failed > 0 || sweep->spent.seconds > 0;
 }
 
-static void rows_free(sweep_rows *rows)
+const char *cli_sweep_state(const fa_sweep *sweep, bool held)
 {
-    for (int32_t i = 0; i < rows->count && rows->row != NULL; i++)
-        free(rows->row[i].answer);
-    free(rows->row);
-    cli_list_free(&rows->baselines);
-    *rows = (sweep_rows){0};
+    return sweep->state == FA_SWEEP_RUNNING && !is_begun(sweep, held)
+               ? "waiting"
+               : fa_name_of_sweep_state(sweep->state);
 }
 
+void cli_text_worked_on(fa_buf *out, const fa_sweep *sweep, bool held)
+{
+    if (is_begun(sweep, held))
+        cli_text_age(out, sweep->updated);
+    else
+        fa_buf_text(out, "not yet");
+}
+
+void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
+{
+    cli_text_problem_short(out, &item->problem);
+    if (!with_gpu)
+        return;
+    fa_buf_printf(out, " %s ", cli_sym()->dot);
+    cli_text_safe(out, item->gpu[0] != 0 ? item->gpu : "here");
+}
+
+/* "12 min of 30 min, cost 0.14 of 0.50": what has been spent of what there is. */
+static void text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_budget *budget)
+{
+    cli_text_seconds(out, spent->seconds);
+    if (budget->seconds > 0) {
+        fa_buf_text(out, " of ");
+        cli_text_seconds(out, budget->seconds);
+    }
+    if (budget->trials > 0)
+        fa_buf_printf(out, ", %" PRId64 " of %" PRId64 " trials", spent->trials, budget->trials);
+    if (budget->cost > 0 || budget->price > 0)
+        fa_buf_printf(out, ", cost %.2f", spent->cost);
+    if (budget->cost > 0)
+        fa_buf_printf(out, " of %.2f", budget->cost);
+}
+
+/* A problem that failed or is under way, with the reason. */
+static void text_failed(fa_buf *out, const fa_sweep_item *item)
+{
+    fa_buf_printf(out, "%s: ", fa_item_state_name(item->state));
+    cli_text_item(out, item, item->gpu[0] != 0);
+    fa_buf_text(out, item->reason[0] != 0 ? ": " : "");
+    cli_text_safe(out, item->reason);
+    fa_buf_text(out, "\n");
+}
+
+/* ---- progress: a line as each problem ends and, between them, one about all of them -----------*/
+static void text_ended(fa_buf *out, const fa_sweep *sweep)
+{
+    fa_buf_printf(out, "%d/%d", sweep->done + sweep->failed, sweep->items);
+    if (sweep->failed > 0)
+        fa_buf_printf(out, ", %d failed", sweep->failed);
+}
+
+/* "41.3 µs, 1.31× default, 58 cubins reused" */
+static void text_best(fa_buf *out, const fa_trial *trial, double default_us, int64_t reused)
+{
+    cli_text_trial_time(out, trial, false);
+    if (trial->median_us > 0 && default_us > 0)
+        fa_buf_printf(out, ", %.2f%s default", default_us / trial->median_us, cli_sym()->times);
+    fa_buf_text(out, reused > 0 ? ", " : "");
+    if (reused > 0)
+        cli_text_count(out, reused, "cubin");
+    fa_buf_text(out, reused > 0 ? " reused" : "");
+}
+
+/* What matters most comes first: a narrow terminal cuts the rest. */
+static void show_now(sweep_run *s, const fa_sweep_progress *event)
+{
+    const fa_progress *tune = event->tune;
+    fa_buf line = {0};
+    text_ended(&line, event->sweep);
+    fa_buf_printf(&line, " %s ", cli_sym()->dot);
+    fa_problem_words(&line, &event->item->problem, " ", true);
+    fa_buf_text(&line, s->many_gpus ? " " : "");
+    cli_text_safe(&line, s->many_gpus ? event->item->gpu : "");
+    if (tune->stage == FA_STAGE_WAIT)
+        fa_buf_text(&line, ": another process tunes it");
+    else
+        fa_buf_printf(&line, ": %d/%d", cli_progress_done(tune), tune->in_budget);
+    fa_buf_text(&line, tune->best != NULL ? ", " : "");
+    if (tune->best != NULL)
+        text_best(&line, tune->best, tune->default_us, tune->reused);
+    cli_text_left(&line, event->left_s);
+    fa_buf_printf(&line, " %s ", cli_sym()->dot);
+    text_spent(&line, &event->sweep->spent, &s->budget);
+    fa_buf_text(&line, " spent");
+    cli_progress_show(&s->run->progress, &line);
+}
+
+/* "[3/48] problem: 41.3 µs, 1.31× default, 58 cubins reused", or why it failed. */
+static void tell_end(sweep_run *s, const fa_sweep_progress *event)
+{
+    const fa_answer *answer = event->answer;
+    fa_buf line = {0};
+    fa_buf_text(&line, "[");
+    text_ended(&line, event->sweep);
+    fa_buf_text(&line, "] ");
+    cli_text_item(&line, event->item, s->many_gpus);
+    fa_buf_text(&line, answer != NULL ? ": " : ": failed: ");
+    if (answer == NULL)
+        cli_text_safe(&line, event->item->reason);
+    else
+        text_best(&line, &answer->trial, answer->default_us,
+                  answer->from_store ? 0 : event->item->spent.reused);
+    fa_buf_text(&line, answer != NULL && answer->from_store ? ", from the store" : "");
+    cli_progress_tell(&s->run->progress, &line);
+}
+
+static void tell_before(sweep_run *s)
+{
+    fa_buf line = {0};
+    if (s->before > 0) {
+        fa_buf_printf(&line, "%d of %d problems were done before", s->before, s->grid.count);
+        cli_progress_tell(&s->run->progress, &line);
+    }
+    s->before = 0;
+}
+
+static int on_event(void *context, const fa_sweep_progress *event)
+{
+    sweep_run *s = context;
+    cli_progress *lines = &s->run->progress;
+    const fa_progress *tune = event->event == FA_SWEEP_ITEM_TUNES ? event->tune : NULL;
+    const bool ends = event->event == FA_SWEEP_ITEM_ENDS,
+               known = event->event == FA_SWEEP_ITEM_KNOWN;
+    if (ends || known)
+        s->grid.item[event->index] = *event->item;
+    if (event->answer != NULL)
+        s->row[event->index] = (row){.known = true, .answer = *event->answer};
+    s->before += known && lines->rows;
+    if (!known)
+        tell_before(s);
+    if (ends && lines->rows)
+        tell_end(s, event);
+    if (tune != NULL && tune->trial != NULL && tune->kind == FA_EVENT_TRIAL && lines->verbose &&
+        lines->rows)
+        cli_progress_trial(lines, tune->trial);
+    if (tune != NULL && tune->stage != FA_STAGE_DONE && cli_progress_is_due(lines))
+        show_now(s, event);
+    return cli_interrupted();
+}
+
+/* ---- baselines ------------------------------------------------------------------------------*/
 static int keep_baseline(void *context, const fa_baseline *baseline)
 {
-    sweep_rows *rows = context;
-    return cli_list_keep(&rows->baselines, baseline, sizeof *baseline);
+    return cli_list_keep(context, baseline, sizeof *baseline);
 }
 
-static int keep_item(void *context, int32_t index, const fa_sweep_item *item)
+static int match_baselines(sweep_run *s)
 {
-    sweep_rows *rows = context;
-    if (index < rows->count)
-        rows->row[index].item = *item;
-    return 0;
-}
-
-static void keep_answer(sweep_rows *rows, int32_t index, const fa_answer *answer)
-{
-    sweep_row *row = &rows->row[index];
-    if (row->answer == NULL)
-        row->answer = malloc(sizeof *row->answer);
-    if (row->answer != NULL)
-        *row->answer = *answer;
-    else
-        rows->failed = true;
-}
-
-static void match_baselines(sweep_rows *rows)
-{
-    for (int32_t i = 0; i < rows->count; i++) {
-        sweep_row *row = &rows->row[i];
+    int rc = fa_list_baselines(s->run->tuner, keep_baseline, &s->baselines, &s->run->diag);
+    const fa_baseline *baseline = s->baselines.item;
+    for (int32_t i = 0; i < s->grid.count; i++) {
+        row *row = &s->row[i];
         /* A winner that stands for this problem was timed on another one, or elsewhere. */
-        if (row->answer == NULL || !fa_origin_is_measured(row->answer->origin) ||
-            !fa_problem_equal(&row->answer->problem, &row->item.problem))
+        if (!row->known || !fa_origin_is_measured(row->answer.origin) ||
+            !fa_problem_equal(&row->answer.problem, &s->grid.item[i].problem))
             continue;
-        const fa_baseline *baseline = rows->baselines.item;
-        for (size_t b = 0; b < rows->baselines.count; b++)
-            if (fa_baseline_concerns(&baseline[b], row->answer) &&
+        for (size_t b = 0; b < s->baselines.count; b++)
+            if (fa_baseline_concerns(&baseline[b], &row->answer) &&
                 (row->best == NULL || baseline[b].median_us < row->best->median_us))
                 row->best = &baseline[b];
     }
+    return cli_list_end(s->run, &s->baselines, rc);
 }
 
 /* What there is over what we take: above 1 is ahead of the best baseline; 0: not known. */
-static double ratio_of(const sweep_row *row)
+static double ratio_of(const row *row)
 {
-    return row->best != NULL && row->answer->trial.median_us > 0
-               ? row->best->median_us / row->answer->trial.median_us
+    return row->best != NULL && row->answer.trial.median_us > 0
+               ? row->best->median_us / row->answer.trial.median_us
                : 0;
 }
 
-static bool slow(const sweep_row *row)
+static bool slow(const row *row)
 {
-    double ratio = ratio_of(row);
-    return ratio > 0 && ratio < SLOW;
+    return ratio_of(row) > 0 && ratio_of(row) < SLOW;
 }
 
-/* ---- text -----------------------------------------------------------------------------------*/
-static void put_speeds(cli_table *table, const sweep_row *row)
+/* ---- the result as text ---------------------------------------------------------------------*/
+static void put_row(cli_table *table, const row *row)
 {
-    const fa_answer *answer = row->answer;
-    bool timed = answer->trial.median_us > 0, other = answer->origin == FA_ORIGIN_NEAREST;
-    cli_text_known_time(&table->cell, &answer->trial, other);
+    const fa_answer *answer = &row->answer;
+    const fa_trial *trial = &answer->trial;
+    bool other = answer->origin == FA_ORIGIN_NEAREST, timed = trial->median_us > 0 && !other;
+    cli_text_known_time(&table->cell, trial, other);
     cli_cell_end(table);
-    if (timed && !other)
-        cli_text_interval(&table->cell, &answer->trial);
+    if (timed)
+        cli_text_interval(&table->cell, trial);
     cli_cell_end(table);
-    if (timed && !other && answer->default_us > 0)
-        fa_buf_printf(&table->cell, "%.2f%s", answer->default_us / answer->trial.median_us,
+    if (timed && answer->default_us > 0)
+        fa_buf_printf(&table->cell, "%.2f%s", answer->default_us / trial->median_us,
                       cli_sym()->times);
     cli_cell_end(table);
     if (ratio_of(row) > 0)
         fa_buf_printf(&table->cell, "%.2f%s %s%s", ratio_of(row), cli_sym()->times, row->best->peer,
                       slow(row) ? " SLOW" : "");
     cli_cell_end(table);
+    cli_cell(table, "%s", fa_origin_name(answer->origin));
+    cli_text_config(&table->cell, &trial->config);
 }
 
-/* Whether problems of several operations are swept. */
-static bool several_operations(const sweep_rows *rows)
+static void put_table(const sweep_run *s, fa_buf *out)
 {
-    for (int32_t i = 1; i < rows->count; i++)
-        if (fa_operation_of(&rows->row[i].item.problem) !=
-            fa_operation_of(&rows->row[0].item.problem))
-            return true;
-    return false;
-}
-
-static void print_table(const sweep_rows *rows, bool with_gpu, fa_buf *out)
-{
-    bool with_operation = several_operations(rows);
+    const fa_sweep_item *item = s->grid.item;
+    bool several = false; /* operations */
     cli_table table = {0};
-    for (int32_t i = 0; i < rows->count; i++) {
-        const sweep_row *row = &rows->row[i];
-        const char *gpu = row->answer != NULL     ? row->answer->gpu.name
-                          : row->item.gpu[0] != 0 ? row->item.gpu
-                                                  : "here";
-        if (with_operation)
-            cli_text_problem(&table.cell, &row->item.problem);
-        else
-            cli_text_problem_short(&table.cell, &row->item.problem);
+    for (int32_t i = 1; i < s->grid.count; i++)
+        several |= fa_operation_of(&item[i].problem) != fa_operation_of(&item->problem);
+    for (int32_t i = 0; i < s->grid.count; i++) {
+        const row *row = &s->row[i];
+        (several ? cli_text_problem : cli_text_problem_short)(&table.cell, &item[i].problem);
         cli_cell_end(&table);
-        cli_cell(&table, "%s", with_gpu ? gpu : "");
-        if (row->answer != NULL) {
-            put_speeds(&table, row);
-            cli_cell(&table, "%s", fa_origin_name(row->answer->origin));
-            cli_text_config(&table.cell, &row->answer->trial.config);
-        } else {
-            for (int c = 0; c < 4; c++) /* no times */
-                cli_cell_end(&table);
-            cli_cell(&table, "%s", fa_item_state_name(row->item.state));
-        }
+        cli_cell(&table, "%s",
+                 !s->many_gpus         ? ""
+                 : row->known          ? row->answer.gpu.name
+                 : item[i].gpu[0] != 0 ? item[i].gpu
+                                       : "here");
+        for (int c = 0; c < 4 && !row->known; c++) /* no times */
+            cli_cell_end(&table);
+        if (row->known)
+            put_row(&table, row);
+        else
+            fa_buf_text(&table.cell, fa_item_state_name(item[i].state));
         cli_cell_end(&table);
         cli_row_end(&table);
     }
     cli_table_put(&table, "problem|?GPU|>time||>vs default|?vs best baseline|origin|config", out);
 }
 
-/* A problem that failed or is under way, with the reason. An fa_list_sweep_items visit. */
-static int print_failed(void *context, int32_t index, const fa_sweep_item *item)
+static void put_text(const sweep_run *s, const fa_sweep *sweep, fa_buf *out)
 {
-    fa_buf *out = context;
-    (void)index;
-    if (item->state != FA_ITEM_FAILED && item->state != FA_ITEM_RUNNING)
-        return 0;
-    fa_buf_printf(out, "%s: ", fa_item_state_name(item->state));
-    cli_text_item(out, item, item->gpu[0] != 0);
-    if (item->reason[0] != 0) {
-        fa_buf_text(out, ": ");
-        cli_text_safe(out, item->reason);
-    }
-    fa_buf_text(out, "\n");
-    return 0;
-}
-
-/* Speeds over the best baselines of all rows that have one. */
-static void print_baselines(const sweep_rows *rows, fa_buf *out)
-{
-    int32_t ahead = 0, compared = 0;
-    for (int32_t i = 0; i < rows->count; i++) {
-        double ratio = ratio_of(&rows->row[i]);
-        compared += ratio > 0;
-        ahead += ratio >= 1;
+    int32_t left = sweep->items - sweep->done - sweep->failed, ahead = 0, compared = 0;
+    put_table(s, out);
+    for (int32_t i = 0; i < s->grid.count; i++) {
+        if (s->grid.item[i].state == FA_ITEM_FAILED)
+            text_failed(out, &s->grid.item[i]);
+        compared += ratio_of(&s->row[i]) > 0;
+        ahead += ratio_of(&s->row[i]) >= 1;
     }
     if (compared > 0)
         fa_buf_printf(out, "%d of %d at or ahead of their best baseline\n", ahead, compared);
-}
-
-static void print_closing(const fa_sweep *sweep, const char *store, fa_buf *out)
-{
-    int32_t left = sweep->items - sweep->done - sweep->failed;
     fa_buf_printf(out, "%d of %d done", sweep->done, sweep->items);
     if (sweep->failed > 0)
         fa_buf_printf(out, ", %d failed (the same command tries them again)", sweep->failed);
     if (left > 0)
         fa_buf_printf(out, ", %d left", left);
     fa_buf_text(out, "; ");
-    cli_text_spent(out, &sweep->spent, &sweep->budget);
+    text_spent(out, &sweep->spent, &sweep->budget);
     fa_buf_text(out, " spent, ");
     cli_text_count(out, sweep->spent.trials, "trial");
     fa_buf_text(out, ", ");
     cli_text_count(out, sweep->spent.compiled, "cubin");
     fa_buf_printf(out, " compiled, %" PRId64 " reused\n", sweep->spent.reused);
     if (sweep->state == FA_SWEEP_BUDGET_SPENT)
-        fa_buf_printf(out,
-                      "the budget is spent; %d problem%s left: the same command with a larger "
-                      "budget goes on from here\n",
-                      left, left == 1 ? " is" : "s are");
+        fa_buf_text(out, "the budget is spent: the same command with a larger one goes on\n");
     fa_buf_text(out, "kept in ");
-    cli_text_path(out, store);
+    cli_text_path(out, fa_store_location(s->run->tuner));
     fa_buf_text(out, "\n");
 }
 
-static void print_text(const sweep_rows *rows, bool with_gpu, const fa_sweep *sweep, cli_run *run)
+/* ---- the result as JSON ---------------------------------------------------------------------*/
+static const fa_member spent_members[] = {
+    FA_MEMBER("seconds", REAL, fa_sweep_spent, seconds),
+    FA_MEMBER("trials", COUNT64, fa_sweep_spent, trials),
+    FA_MEMBER("cost", REAL, fa_sweep_spent, cost),
+    FA_MEMBER("cubins_compiled", COUNT64, fa_sweep_spent, compiled),
+    FA_MEMBER("cubins_reused", COUNT64, fa_sweep_spent, reused),
+    {0}};
+
+static const fa_member item_members[] = {
+    FA_MEMBER("asked_gpu", TEXT, fa_sweep_item, gpu),
+    FA_MEMBER("state", CHOICE, fa_sweep_item, state, .names = fa_item_state_names),
+    FA_MEMBER("attempts", COUNT, fa_sweep_item, attempts),
+    FA_MEMBER("reason", TEXT, fa_sweep_item, reason),
+    FA_MEMBER("spent", STRUCT, fa_sweep_item, spent, .members = spent_members),
+    {0}};
+
+static const fa_member baseline_members[] = {
+    FA_MEMBER("peer", TEXT, fa_baseline, peer),
+    FA_MEMBER("median_us", REAL, fa_baseline, median_us),
+    FA_MEMBER("low_us", REAL, fa_baseline, low_us, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("high_us", REAL, fa_baseline, high_us, .rules = FA_MEMBER_UNKNOWN),
+    FA_MEMBER("source", TEXT, fa_baseline, source),
+    {0}};
+
+static cJSON *json_baseline(const row *row)
 {
-    print_table(rows, with_gpu, &run->out);
-    for (int32_t i = 0; i < rows->count; i++)
-        if (rows->row[i].item.state == FA_ITEM_FAILED)
-            print_failed(&run->out, i, &rows->row[i].item);
-    print_baselines(rows, &run->out);
-    print_closing(sweep, fa_store_location(run->tuner), &run->out);
+    cJSON *json = fa_struct_to_json(baseline_members, row->best);
+    fa_json_add_number(json, "speed_ratio", ratio_of(row));
+    fa_json_add_bool(json, "slow", slow(row));
+    return json;
 }
 
-/* ---- JSON -----------------------------------------------------------------------------------*/
-static void add_limit(cJSON *object, const char *name, double value)
+static cJSON *json_row(const row *row, const fa_sweep_item *item)
 {
-    if (value > 0)
-        fa_json_add_number(object, name, value);
-    else
-        fa_json_add_null(object, name);
-}
-
-static void add_spent(cJSON *object, const fa_sweep_spent *spent)
-{
-    cJSON *json = fa_json_add_object(object, "spent");
-    fa_json_add_number(json, "seconds", spent->seconds);
-    fa_json_add_number(json, "trials", (double)spent->trials);
-    fa_json_add_number(json, "cost", spent->cost);
-    fa_json_add_number(json, "cubins_compiled", (double)spent->compiled);
-    fa_json_add_number(json, "cubins_reused", (double)spent->reused);
+    cJSON *json = cJSON_CreateObject();
+    fa_json_add(json, "problem", fa_problem_to_json(&item->problem));
+    if (row->known && !fa_problem_equal(&row->answer.problem, &item->problem))
+        fa_json_add(json, "answered_problem", fa_problem_to_json(&row->answer.problem));
+    fa_json_add(json, "gpu", row->known ? fa_gpu_to_json(&row->answer.gpu) : cJSON_CreateNull());
+    fa_struct_add_json(json, item_members, item);
+    fa_json_add(json, "answer", row->known ? cli_json_answer(&row->answer) : cJSON_CreateNull());
+    fa_json_add(json, "baseline", ratio_of(row) > 0 ? json_baseline(row) : cJSON_CreateNull());
+    return json;
 }
 
 static cJSON *sweep_json(const fa_sweep *sweep)
 {
     char *text = NULL;
-    cJSON *json = fa_sweep_write(sweep, &text, NULL) == 0 ? cJSON_Parse(text) : NULL;
-    free(text);
-    return json;
-}
-
-static cJSON *json_baseline(const sweep_row *row)
-{
-    double ratio = ratio_of(row);
-    if (!(ratio > 0))
-        return cJSON_CreateNull();
-    cJSON *json = cJSON_CreateObject();
-    fa_json_add_text(json, "peer", row->best->peer);
-    fa_json_add_number(json, "median_us", row->best->median_us);
-    add_limit(json, "low_us", row->best->low_us);
-    add_limit(json, "high_us", row->best->high_us);
-    fa_json_add_text(json, "source", row->best->source);
-    fa_json_add_number(json, "speed_ratio", ratio);
-    fa_json_add_bool(json, "slow", slow(row));
-    return json;
-}
-
-static cJSON *json_row(const sweep_row *row)
-{
-    cJSON *json = cJSON_CreateObject();
-    fa_json_add(json, "problem", fa_problem_to_json(&row->item.problem));
-    if (row->answer != NULL && !fa_problem_equal(&row->answer->problem, &row->item.problem))
-        fa_json_add(json, "answered_problem", fa_problem_to_json(&row->answer->problem));
-    fa_json_add(json, "gpu",
-                row->answer != NULL ? fa_gpu_to_json(&row->answer->gpu) : cJSON_CreateNull());
-    fa_json_add_text(json, "asked_gpu", row->item.gpu);
-    fa_json_add_text(json, "state", fa_item_state_name(row->item.state));
-    fa_json_add_number(json, "attempts", row->item.attempts);
-    fa_json_add_text(json, "reason", row->item.reason);
-    add_spent(json, &row->item.spent);
-    fa_json_add(json, "answer",
-                row->answer != NULL ? cli_json_answer(row->answer) : cJSON_CreateNull());
-    fa_json_add(json, "baseline", json_baseline(row));
-    return json;
-}
-
-static void put_result(const sweep_rows *rows, bool with_gpu, const fa_sweep *sweep, cli_run *run)
-{
-    if (!run->options->json) {
-        print_text(rows, with_gpu, sweep, run);
-        return;
-    }
-    fa_json_add(run->document, "sweep", sweep_json(sweep));
-    cJSON *items = fa_json_add_array(run->document, "items");
-    for (int32_t i = 0; i < rows->count; i++)
-        fa_json_push(items, json_row(&rows->row[i]));
-    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
+    return cli_json_of(fa_sweep_write(sweep, &text, NULL), &text);
 }
 
 /* ---- the request ----------------------------------------------------------------------------*/
-struct sweep {
-    cli_run *run;
-    cli_grid grid;
-    sweep_rows rows;
-    cli_sweep_progress progress;
-};
-
 static fa_sweep_request request_of(const cli_options *options, const cli_grid *grid)
 {
     return (fa_sweep_request){
@@ -334,159 +381,139 @@ static fa_sweep_request request_of(const cli_options *options, const cli_grid *g
     };
 }
 
-static int on_event(void *context, const fa_sweep_progress *event)
-{
-    struct sweep *s = context;
-    if (event->event == FA_SWEEP_ITEM_ENDS || event->event == FA_SWEEP_ITEM_KNOWN)
-        keep_item(&s->rows, event->index, event->item);
-    if (event->answer != NULL)
-        keep_answer(&s->rows, event->index, event->answer);
-    cli_sweep_progress_event(&s->progress, event);
-    return cli_interrupted();
-}
-
 /* ---- how sweeps stand -----------------------------------------------------------------------*/
-struct listing {
-    cli_table table;
-    cJSON *array;
-    const char *key; /* only this one; NULL: the first */
-    fa_sweep found;
-    size_t count;
-};
-
-static int list_one(void *context, const fa_sweep *sweep)
+static int keep_sweep(void *context, const fa_sweep *sweep)
 {
-    struct listing *list = context;
-    cli_table *table = &list->table;
-    list->count++;
-    fa_json_push(list->array, sweep_json(sweep));
-    cli_cell(table, "%s", cli_sweep_state(sweep, false));
-    cli_cell(table, "%d/%d%s", sweep->done, sweep->items, sweep->failed > 0 ? ", some failed" : "");
-    cli_text_spent(&table->cell, &sweep->spent, &sweep->budget);
-    cli_cell_end(table);
-    cli_text_worked_on(&table->cell, sweep, false);
-    cli_cell_end(table);
-    cli_cell(table, "%s", sweep->plan);
-    cli_row_end(table);
-    return 0;
+    return cli_list_keep(context, sweep, sizeof *sweep);
 }
 
-static int list_sweeps(cli_run *run)
+static void list_sweeps(cli_run *run, const fa_sweep *sweep, size_t count)
 {
-    struct listing list = {.array = fa_json_add_array(run->document, "sweeps")};
-    int rc = fa_list_sweeps(run->tuner, list_one, &list, &run->diag);
-    cli_table_put(&list.table, "state|done|spent|last worked on|plan", &run->out);
-    cli_text_count(&run->out, (int64_t)list.count, "sweep");
+    cJSON *array = fa_json_add_array(run->document, "sweeps");
+    cli_table table = {0};
+    for (size_t i = 0; i < count; i++, sweep++) {
+        fa_json_push(array, sweep_json(sweep));
+        cli_cell(&table, "%s", cli_sweep_state(sweep, false));
+        cli_cell(&table, "%d/%d%s", sweep->done, sweep->items,
+                 sweep->failed > 0 ? ", some failed" : "");
+        text_spent(&table.cell, &sweep->spent, &sweep->budget);
+        cli_cell_end(&table);
+        cli_text_worked_on(&table.cell, sweep, false);
+        cli_cell_end(&table);
+        cli_cell(&table, "%s", sweep->plan);
+        cli_row_end(&table);
+    }
+    cli_table_put(&table, "state|done|spent|last worked on|plan", &run->out);
+    cli_text_count(&run->out, (int64_t)count, "sweep");
     fa_buf_text(&run->out, " in ");
     cli_text_path(&run->out, fa_store_location(run->tuner));
     fa_buf_text(&run->out, "\n");
-    return rc;
 }
 
-static int find_one(void *context, const fa_sweep *sweep)
+static int print_failed(void *context, int32_t index, const fa_sweep_item *item)
 {
-    struct listing *list = context;
-    if (list->key != NULL && strcmp(list->key, sweep->key) != 0)
-        return 0;
-    list->found = *sweep;
-    list->count++;
-    return 1; /* found */
+    (void)index;
+    if (item->state == FA_ITEM_FAILED || item->state == FA_ITEM_RUNNING)
+        text_failed(context, item);
+    return 0;
 }
 
 static int print_status(cli_run *run, const fa_sweep *sweep)
 {
     fa_buf *out = &run->out;
     fa_json_add(run->document, "sweep", sweep_json(sweep));
-    if (run->options->json)
-        return 0;
     fa_buf_text(out, "fa-tune sweep ");
     cli_text_safe(out, sweep->plan);
     fa_buf_printf(out, "\n%s: %d of %d done, %d failed, %d left; ", cli_sweep_state(sweep, false),
                   sweep->done, sweep->items, sweep->failed,
                   sweep->items - sweep->done - sweep->failed);
-    cli_text_spent(out, &sweep->spent, &sweep->budget);
+    text_spent(out, &sweep->spent, &sweep->budget);
     fa_buf_text(out, " spent; last worked on ");
     cli_text_worked_on(out, sweep, false);
     fa_buf_text(out, "\n");
     return fa_list_sweep_items(run->tuner, sweep->key, print_failed, out, &run->diag);
 }
 
-static int fail_no_sweep(cli_run *run, bool named)
+/* The sweep of this grid, else the latest. */
+static int show_status(sweep_run *s, const fa_sweep *sweep, size_t count)
 {
+    char key[65] = "";
     fa_buf hint = {0};
-    fa_buf_printf(&hint, "%s is in %s: ", named ? "no such sweep" : "no sweep",
-                  fa_store_location(run->tuner));
-    cli_hint_store(&hint, named ? "sweep --list" : "sweep --help", run->options);
-    int rc = fa_fail(&run->diag, hint.failed ? FA_ENOMEM : FA_ENOTFOUND, "%s %s",
-                     hint.failed ? "out of memory" : hint.data,
-                     named ? "shows what is" : "says how to begin one");
+    fa_sweep_request request = request_of(s->run->options, &s->grid);
+    int rc = s->grid.count > 0 ? fa_sweep_key(&request, key, &s->run->diag) : 0;
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        if (key[0] == 0 || strcmp(key, sweep[i].key) == 0)
+            return print_status(s->run, &sweep[i]);
+    cli_hint_store(&hint, "sweep --list", s->run->options);
+    rc = rc != 0 ? rc
+                 : fa_fail(&s->run->diag, FA_ENOTFOUND, "no such sweep is in %s: %s lists them",
+                           fa_store_location(s->run->tuner), hint.failed ? "" : hint.data);
     fa_buf_free(&hint);
     return rc;
 }
 
-static int show_status(cli_run *run, const cli_grid *grid)
+static int show_sweeps(sweep_run *s)
 {
-    struct listing list = {0};
-    char key[65];
-    if (grid->count > 0) {
-        fa_sweep_request request = request_of(run->options, grid);
-        int rc = fa_sweep_key(&request, key, &run->diag);
-        if (rc != 0)
-            return rc;
-        list.key = key;
-    }
-    int rc = fa_list_sweeps(run->tuner, find_one, &list, &run->diag);
-    if (rc < 0)
-        return rc;
-    return list.count == 0 ? fail_no_sweep(run, list.key != NULL) : print_status(run, &list.found);
+    cli_run *run = s->run;
+    cli_list sweeps = {0};
+    int rc = fa_list_sweeps(run->tuner, keep_sweep, &sweeps, &run->diag);
+    rc = cli_list_end(run, &sweeps, rc);
+    if (rc == 0 && run->options->sweep.list)
+        list_sweeps(run, sweeps.item, sweeps.count);
+    else if (rc == 0)
+        rc = show_status(s, sweeps.item, sweeps.count);
+    cli_list_free(&sweeps);
+    return rc;
 }
 
 /* ---- a run ----------------------------------------------------------------------------------*/
-/* Stopped by the person who runs it, by somebody at the service, or by what would stop every
- * problem. */
+/* Stopped by the person who runs it, or by what would stop every problem. */
 static int stopped(cli_run *run, int rc, const fa_sweep *sweep)
 {
-    int number = rc == FA_ECANCELED ? cli_interrupted() : 0;
     if (rc != FA_ECANCELED)
         return rc;
-    int status = number != 0 ? 128 + number : cli_fail(run, rc);
-    fprintf(stderr, "fa-tune: stopped; ");
-    if (sweep->items > 0) /* a service may have told nothing yet */
-        fprintf(stderr, "%d of %d problems are done, ", sweep->done, sweep->items);
-    fprintf(stderr, "the same command continues\n");
+    int status = cli_interrupted() != 0 ? 128 + cli_interrupted() : cli_fail(run, rc);
+    fprintf(stderr, "fa-tune: stopped; %d of %d problems are done, the same command continues\n",
+            sweep->done, sweep->items);
     return status;
 }
 
-static int run_sweep(struct sweep *s)
+static int keep_item(void *context, int32_t index, const fa_sweep_item *item)
+{
+    sweep_run *s = context;
+    if (index < s->grid.count)
+        s->grid.item[index] = *item;
+    return 0;
+}
+
+static int run_sweep(sweep_run *s)
 {
     cli_run *run = s->run;
     fa_sweep_request request = request_of(run->options, &s->grid);
     fa_sweep sweep = {0};
-    if (rows_init(&s->rows, s->grid.item, s->grid.count) != 0)
+    s->row = calloc((size_t)s->grid.count, sizeof *s->row);
+    if (s->row == NULL)
         return fa_fail(&run->diag, FA_ENOMEM, "out of memory for a sweep");
     request.progress = on_event;
     request.context = s;
     int rc = fa_run_sweep(run->tuner, &request, &sweep, &run->diag);
-    cli_sweep_progress_end(&s->progress);
+    tell_before(s);
+    cli_progress_end(&run->progress);
     if (rc != 0)
         return stopped(run, rc, &sweep);
-    rc = fa_list_sweep_items(run->tuner, sweep.key, keep_item, &s->rows, &run->diag);
-    if (rc == 0)
-        rc = fa_list_baselines(run->tuner, keep_baseline, &s->rows, &run->diag);
-    if (s->rows.failed || s->rows.baselines.failed)
-        rc = fa_fail(&run->diag, FA_ENOMEM, "out of memory for a sweep's result");
-    if (rc != 0)
+    if ((rc = fa_list_sweep_items(run->tuner, sweep.key, keep_item, s, &run->diag)) != 0 ||
+        (rc = match_baselines(s)) != 0)
         return rc;
-    match_baselines(&s->rows);
-    put_result(&s->rows, s->progress.many_gpus, &sweep, run);
-    int status = cli_print(run);
-    if (status != 0 || sweep.failed == 0)
-        return status;
-    fa_buf hint = {0};
-    cli_hint_store(&hint, "sweep --status", run->options);
-    cli_tell("%d of %d problems failed, for the reasons above; %s shows them again", sweep.failed,
-             sweep.items, hint.failed ? "the sweep's status" : hint.data);
-    fa_buf_free(&hint);
+    fa_json_add(run->document, "sweep", sweep_json(&sweep));
+    cJSON *items = fa_json_add_array(run->document, "items");
+    for (int32_t i = 0; i < s->grid.count && items != NULL; i++)
+        fa_json_push(items, json_row(&s->row[i], &s->grid.item[i]));
+    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
+    put_text(s, &sweep, &run->out);
+    rc = cli_print(run);
+    if (rc != 0 || sweep.failed == 0)
+        return rc;
+    cli_tell("%d of %d problems failed, for the reasons above", sweep.failed, sweep.items);
     return EXIT_FAILED;
 }
 
@@ -501,7 +528,8 @@ static int enqueue(cli_run *run, const cli_grid *grid)
         return rc;
     fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
     fa_json_add(run->document, "sweep", sweep_json(&sweep));
-    fa_buf_printf(out, "%d problem%s in the queue of ", sweep.items, sweep.items == 1 ? "" : "s");
+    cli_text_count(out, sweep.items, "problem");
+    fa_buf_text(out, " in the queue of ");
     cli_text_path(out, fa_store_location(run->tuner));
     if (sweep.done > 0)
         fa_buf_printf(out, ", %d of them done before", sweep.done);
@@ -515,58 +543,52 @@ static int enqueue(cli_run *run, const cli_grid *grid)
 
 static int import(cli_run *run)
 {
+    char sentence[96];
     int32_t count = 0;
     if (run->options->sweep.baseline == NULL)
         return 0;
     int rc = fa_import_baselines(run->tuner, run->options->sweep.baseline, &count, &run->diag);
-    if (rc == 0) {
-        char sentence[96];
-        snprintf(sentence, sizeof sentence, "%d baseline%s taken into the store", count,
-                 count == 1 ? "" : "s");
+    snprintf(sentence, sizeof sentence, "%d baseline%s taken into the store", count,
+             count == 1 ? "" : "s");
+    if (rc == 0)
         cli_progress_note(&run->progress, sentence);
-    }
     return rc;
 }
 
-static int sweep(struct sweep *s)
+static int sweep(sweep_run *s)
 {
-    cli_run *run = s->run;
-    const cli_options *options = run->options;
-    int rc = cli_open(run, (options->sweep.list || options->sweep.status) &&
-                               options->sweep.baseline == NULL);
-    if (rc == 0)
-        rc = import(run);
-    if (rc != 0)
+    const cli_options *options = s->run->options;
+    const bool shows = options->sweep.list || options->sweep.status;
+    int rc = cli_open(s->run, shows && options->sweep.baseline == NULL);
+    if (rc != 0 || (rc = import(s->run)) != 0)
         return rc;
-    if (options->sweep.list)
-        return list_sweeps(run);
-    if (options->sweep.status)
-        return show_status(run, &s->grid);
+    if (shows)
+        return show_sweeps(s);
     if (s->grid.count > 0)
-        return options->fleet.enqueue ? enqueue(run, &s->grid) : run_sweep(s);
-    run->printed = true; /* only baselines were to be taken */
+        return options->fleet.enqueue ? enqueue(s->run, &s->grid) : run_sweep(s);
+    s->run->printed = true; /* only baselines were to be taken */
     return 0;
 }
 
 int cli_sweep(cli_run *run)
 {
     const cli_options *options = run->options;
-    struct sweep s = {.run = run};
-    bool may_lack_grid = options->sweep.status || options->sweep.baseline != NULL;
-    int rc = options->sweep.list && cli_grid_given(options)
-                 ? fa_fail(&run->diag, FA_EINVAL, "--list: does not go with options of a grid")
-                 : 0;
-    if (rc == 0 && !options->sweep.list && !(may_lack_grid && !cli_grid_given(options)))
+    sweep_run s = {.run = run};
+    const bool given = cli_grid_given(options);
+    int rc = 0;
+    if (options->sweep.list && given)
+        rc = fa_fail(&run->diag, FA_EINVAL, "--list: does not go with options of a grid");
+    else if (given || !(options->sweep.list || options->sweep.status || options->sweep.baseline))
         rc = cli_grid_make(options, &s.grid, &run->diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &run->diag);
-    fa_sweep_budget budget = request_of(options, &s.grid).budget;
-    s.progress = (cli_sweep_progress){.lines = &run->progress, .budget = &budget};
+    s.budget = request_of(options, &s.grid).budget;
     for (int32_t i = 1; i < s.grid.count; i++)
-        s.progress.many_gpus |= strcmp(s.grid.item[i].gpu, s.grid.item[0].gpu) != 0;
+        s.many_gpus |= strcmp(s.grid.item[i].gpu, s.grid.item[0].gpu) != 0;
     cli_interrupt_install();
     rc = sweep(&s);
-    rows_free(&s.rows);
+    free(s.row);
+    cli_list_free(&s.baselines);
     cli_grid_free(&s.grid);
     return rc;
 }

@@ -57,21 +57,21 @@ static bool is_tied(const fa_answer *answer)
 
 static void print_times(const fa_answer *answer, fa_buf *out)
 {
-    const fa_trial *trial = &answer->trial;
-    if (!(trial->median_us > 0))
-        return;
+    const double us = answer->trial.median_us;
     /* Another problem's time is an estimate for this one, and makes neither a rate nor a ratio. */
-    bool own = answer->origin != FA_ORIGIN_NEAREST;
+    const bool own = answer->origin != FA_ORIGIN_NEAREST;
+    if (!(us > 0))
+        return;
     fa_buf_text(out, ": ");
-    (own ? cli_text_us : cli_text_about)(out, trial->median_us);
+    (own ? cli_text_us : cli_text_about)(out, us);
     if (own) {
         fa_buf_text(out, ", ");
-        fa_words_tflops(out, fa_problem_nominal_flops(&answer->problem) / trial->median_us * 1e-6);
+        fa_words_tflops(out, fa_problem_nominal_flops(&answer->problem) / us * 1e-6);
         fa_buf_text(out, " TFLOP/s");
     }
     if (own && answer->default_us > 0) {
-        fa_buf_printf(out, ", %.2f%s as fast as the default config (",
-                      answer->default_us / trial->median_us, cli_sym()->times);
+        fa_buf_printf(out, ", %.2f%s as fast as the default config (", answer->default_us / us,
+                      cli_sym()->times);
         cli_text_us(out, answer->default_us);
         fa_buf_text(out, ")");
     }
@@ -80,41 +80,38 @@ static void print_times(const fa_answer *answer, fa_buf *out)
                       answer->ties == 1 ? " ties with it" : "s tie with it");
 }
 
-/* "winner #1, measured: 23.7 µs": what was chosen, and how that is known. */
+/* "winner #1, measured: 23.7 µs": what was chosen, how that is known, and what would know more. */
 static void print_winner(const fa_answer *answer, int32_t rank, fa_buf *out)
 {
-    const bool timed = answer->trial.median_us > 0 || answer->trial.predicted_us > 0;
+    const bool unranked = answer->origin == FA_ORIGIN_UNRANKED;
+    const bool guessed = unranked || answer->origin == FA_ORIGIN_PREDICTED ||
+                         answer->origin == FA_ORIGIN_TRANSFERRED;
     fa_buf_text(out, cli_style_begin(STDOUT_FILENO, CLI_BOLD));
-    if (answer->origin == FA_ORIGIN_UNRANKED)
-        fa_buf_text(out, "unranked: no model tells these kernels apart");
-    else if (rank > 0 && timed && !is_tied(answer))
-        fa_buf_printf(out, "winner #%d, %s", rank, fa_origin_name(answer->origin));
-    else
-        fa_buf_printf(out, "winner, %s", fa_origin_name(answer->origin));
+    fa_buf_text(out, unranked ? "unranked: no model tells these kernels apart" : "winner");
+    if (rank > 0 && (answer->trial.median_us > 0 || answer->trial.predicted_us > 0) && !unranked &&
+        !is_tied(answer))
+        fa_buf_printf(out, " #%d", rank);
+    if (!unranked)
+        fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
     fa_buf_text(out, cli_style_end(STDOUT_FILENO));
     if (is_tied(answer))
         fa_buf_printf(out, "; the model cannot tell %d other config%s from it", answer->ties,
                       answer->ties == 1 ? "" : "s");
     if (answer->from_gpu[0] != 0)
         fa_buf_printf(out, " from %s", answer->from_gpu);
-    if (answer->origin != FA_ORIGIN_UNRANKED && fa_problem_has_no_answer(&answer->problem))
+    if (!unranked && fa_problem_has_no_answer(&answer->problem))
         fa_buf_text(out, ", not checked: the kernel has no reference; all configs agree");
     print_times(answer, out);
-}
-
-/* What a tune with the GPU, or without a limit, will do. */
-static const char *next_step(const fa_answer *answer)
-{
-    const bool guessed = answer->origin == FA_ORIGIN_UNRANKED ||
-                         answer->origin == FA_ORIGIN_PREDICTED ||
-                         answer->origin == FA_ORIGIN_TRANSFERRED;
-    if (guessed && answer->gpu.present)
-        return " Proved, not timed: without --effort configs are timed.";
-    if (guessed)
-        return " The first tune on a machine with that GPU measures.";
-    return answer->shortlist_only
-               ? " A race of the top few: without --effort the whole space is timed."
-               : "";
+    fa_buf_text(out, answer->model_choice_rank > 0 ? ". " : ".");
+    cli_text_model_choice(out, answer);
+    fa_buf_text(out, answer->model_choice_rank > 0 ? "." : "");
+    fa_buf_text(out, guessed && answer->gpu.present
+                         ? " Proved, not timed: without --effort configs are timed."
+                     : guessed ? " The first tune on a machine with that GPU measures."
+                     : answer->shortlist_only
+                         ? " A race of the top few: without --effort the whole space is timed."
+                         : "");
+    fa_buf_text(out, "\n");
 }
 
 /* Where it is kept, and what shows more. */
@@ -122,9 +119,11 @@ static void print_place(const fa_answer *answer, const cli_options *options, con
                         fa_buf *out)
 {
     const bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
+    const char *dot = cli_sym()->dot;
+    char space[FA_COMMAS_MAX];
     fa_buf_printf(out, "%s %s", answer->from_store ? "found" : "kept", served ? "by " : "in ");
     if (served)
-        cli_text_path(out, cli_location(tuner));
+        cli_text_path(out, fa_server_location(tuner));
     else
         cli_text_places(out, answer, tuner);
     if (answer->from_store && answer->unix_time > 0) {
@@ -132,31 +131,14 @@ static void print_place(const fa_answer *answer, const cli_options *options, con
         fa_words_time(out, answer->unix_time);
     }
     if (answer->space > 0 && !served && answer->origin != FA_ORIGIN_NEAREST) {
-        char space[FA_COMMAS_MAX];
-        fa_buf_printf(out, " %s ", cli_sym()->dot);
+        fa_buf_printf(out, " %s ", dot);
         cli_hint(out, "explain", options);
         fa_buf_printf(out, " shows %s%s", answer->strategy[0] != 0 ? "what was tried" : "all ",
                       answer->strategy[0] != 0 ? "" : fa_commas(answer->space, space));
     }
     if (answer->from_store)
-        fa_buf_printf(out, " %s --again tunes once more", cli_sym()->dot);
+        fa_buf_printf(out, " %s --again tunes once more", dot);
     fa_buf_text(out, "\n");
-}
-
-static void print_closing(const fa_answer *answer, const cli_options *options, int32_t rank,
-                          const fa_tuner *tuner, fa_buf *out)
-{
-    print_winner(answer, rank, out);
-    fa_buf_text(out, ".");
-    if (answer->model_choice_rank > 0) {
-        fa_buf_text(out, " The model's first choice was expected to take ");
-        cli_text_about(out, answer->model_choice_predicted_us);
-        fa_buf_text(out, "; it took ");
-        cli_text_us(out, answer->model_choice_measured_us);
-        fa_buf_printf(out, ", rank %d.", answer->model_choice_rank);
-    }
-    fa_buf_printf(out, "%s\n", next_step(answer));
-    print_place(answer, options, tuner, out);
 }
 
 static void print_text(const cli_options *options, const fa_answer *answer, const cli_rows *rows,
@@ -178,8 +160,9 @@ static void print_text(const cli_options *options, const fa_answer *answer, cons
         fa_buf_text(out, "\n");
     }
     print_funnel(answer, progress, out);
-    cli_print_ranking(rows->row, rows->count, answer->default_us, out);
-    print_closing(answer, options, rows->winner_rank, tuner, out);
+    cli_print_ranking(rows, rows->count, answer->default_us, out);
+    print_winner(answer, rows->winner_rank, out);
+    print_place(answer, options, tuner, out);
 }
 
 static cJSON *json_funnel(const fa_answer *answer, const cli_progress *progress)
@@ -210,14 +193,14 @@ static void print_json(cJSON *document, const fa_answer *answer, const cli_rows 
                           !is_tied(answer));
     fa_json_add(document, "answer", json);
     fa_json_add(document, "funnel", json_funnel(answer, progress));
-    fa_json_add(document, "ranking", cli_json_rows(rows->row, rows->count));
+    fa_json_add(document, "ranking", cli_json_rows(rows, rows->count));
     cli_json_location(document, tuner);
 }
 
 static int stopped(const cli_progress *progress)
 {
     int32_t kept = cli_progress_done(&progress->last);
-    if (progress->waiting)
+    if (progress->stage == FA_STAGE_WAIT)
         fputs("fa-tune: stopped waiting; the other process continues its tune\n", stderr);
     else
         fprintf(stderr, "fa-tune: stopped; %d config%s %s kept, the same command continues\n", kept,
@@ -228,23 +211,21 @@ static int stopped(const cli_progress *progress)
 /* A failure of the tune itself; what ended in an earlier run was not tried in this one. */
 static int failed(cli_run *run, int rc)
 {
-    const cli_options *options = run->options;
     int status = cli_fail(run, rc);
-    if (rc != FA_ENOKERNEL)
-        return status;
     int32_t earlier = run->progress.last.resumed;
     fa_buf hint = {0};
-    cli_hint(&hint, "explain", options);
+    if (rc != FA_ENOKERNEL)
+        return status;
+    cli_hint(&hint, "explain", run->options);
     if (run->progress.last.space > 0 && !hint.failed)
         cli_tell("%s says where each ended", hint.data);
     fa_buf_clear(&hint);
-    if (cli_text_too_large(&hint, &options->problem) && !hint.failed)
+    if (cli_text_too_large(&hint, &run->options->problem) && !hint.failed)
         cli_tell("%s", hint.data);
     fa_buf_free(&hint);
     if (earlier > 0)
-        fprintf(stderr,
-                "fa-tune: %d of them ended in an earlier run: --effort patient tries %s again\n",
-                earlier, earlier == 1 ? "it" : "them");
+        cli_tell("%d of them ended in an earlier run: --effort patient tries %s again", earlier,
+                 earlier == 1 ? "it" : "them");
     return status;
 }
 
@@ -260,10 +241,8 @@ static int tune(cli_run *run, cli_rows *rows, fa_answer *answer)
     request.ranking = cli_rows_visit;
     request.ranking_context = rows;
     int rc = fa_tune(run->tuner, &request, answer, &run->diag);
-    for (size_t r = 0; is_tied(answer) && r < rows->count; r++)
-        rows->row[r].tied = rows->row[r].rank <= answer->ties + 1;
-    for (size_t r = 0; r < rows->count; r++)
-        rows->row[r].elsewhere = answer->origin == FA_ORIGIN_NEAREST;
+    rows->tied = is_tied(answer) ? answer->ties + 1 : 0;
+    rows->elsewhere = answer->origin == FA_ORIGIN_NEAREST;
     cli_progress_end(progress);
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return stopped(progress); /* before there was a row */
