@@ -242,20 +242,21 @@ def layer(fields):
 
 
 def models(folder):
-    """The lines of a list of the models that an operation knows; those of the same layers share an entry."""
+    """The lines of a list of the models that an operation knows, by their kinds of layers."""
     with open(os.path.join(folder, "operation.json"), encoding="utf-8") as file:
         known = json.load(file).get("models", {})
     rows = {}
     for name, layers in known.items():
         layers = known[layers] if isinstance(layers, str) else layers  # those of another model
         if isinstance(layers, dict):
-            rows.setdefault("not covered (%s)" % layers["not_covered"], []).append("`%s`" % name)
+            rows.setdefault("not covered", {}).setdefault(layers["not_covered"], []).append("`%s`" % name)
             continue
         heads = ["%s/%s" % (one["heads_q"], one["heads_kv"]) for one in layers]
-        shape = "%s, %s, %s" % ("; ".join(dict.fromkeys(heads)), "; ".join(dict.fromkeys(one["head_dim"] for one in layers)), "; ".join(map(layer, layers)))
-        rows.setdefault(shape, []).append("`%s`" % name)
-    for shape, names in rows.items():
-        yield textwrap.fill("- %s: %s" % (shape, ", ".join(names)), 200, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        shape = "%s × %s" % (" and ".join(dict.fromkeys(heads)), " and ".join(dict.fromkeys(one["head_dim"] for one in layers)))
+        rows.setdefault("; ".join(map(layer, layers)), {}).setdefault(shape, []).append("`%s`" % name)
+    for kind, shapes in rows.items():
+        listed = "; ".join("%s: %s" % (shape, ", ".join(names)) for shape, names in shapes.items())
+        yield textwrap.fill("- **%s**. %s" % (kind, listed), 200, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 PAGES = {"README.md": by_gpu, "docs/coverage.md": by_family, "docs/serving.md": models}
