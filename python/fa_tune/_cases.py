@@ -208,7 +208,7 @@ class Data:
             kind = type(error) if isinstance(error, Error) else ArgumentError
             raise kind("answer, for %s: %s: %s; %s" % (
                 ", ".join("%s=%s" % (name, problem[name]) for name in self.sizes if name in problem),
-                type(error).__name__, error, self.what_was_drawn())) from error
+                type(error).__name__, error, self.what_was_drawn(drawn))) from error
         return marks
 
     def _pool(self, name):
@@ -227,12 +227,13 @@ class Data:
         top = max(_integers(self._pool(name)[0], dtype))
         return _limit(top, changed) >= top
 
-    def what_was_drawn(self) -> str:
-        """Why a kernel or a function may have failed that is right for what was given."""
-        if not self.drawn:
+    def what_was_drawn(self, drawn=None) -> str:
+        """Why a kernel or a function may have failed that is right for what was given: in a case where these were drawn, or in any."""
+        drawn = self.drawn if drawn is None else drawn
+        if not drawn:
             return "a case of other sizes has the arrays that were given: fa_tune.fixed() keeps a size as it is"
         return ("the inputs of cases of other sizes were drawn (%s, from the values that were given): give %s range=, or leave "
-                "its shape out, and its sizes are fixed" % (", ".join(self.drawn), self.drawn[0]))
+                "its shape out, and its sizes are fixed" % (", ".join(drawn), drawn[0]))
 
     def _fits(self, problem, arguments):
         """Whether the tensors are of the case's sizes."""

@@ -114,10 +114,10 @@ static int keep_baseline(void *context, const fa_baseline *baseline)
 const fa_baseline *report_next_baseline(const report_problems *problems, const fa_study *study,
                                         const fa_baseline *last)
 {
-    const fa_baseline *end = problems->baseline + problems->baselines;
-    for (const fa_baseline *next = last != NULL ? last + 1 : problems->baseline; next < end; next++)
-        if (concerns(next, study))
-            return next;
+    size_t i = last != NULL ? (size_t)(last - problems->baseline) + 1 : 0;
+    for (; i < problems->baselines; i++)
+        if (concerns(&problems->baseline[i], study))
+            return &problems->baseline[i];
     return NULL;
 }
 
