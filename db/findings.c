@@ -20,12 +20,6 @@ struct marking {
     const fa_scope *scope;
 };
 
-/* The column says 0: failed; 1: passed; 1 + n: its time ran out n times in a row. */
-static int64_t outcome(const fa_verification *mark)
-{
-    return mark->late > 0 ? 1 + mark->late : mark->passed;
-}
-
 static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
 {
     return fa_db_do(store, diag,
@@ -35,7 +29,7 @@ static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
                     "passed = excluded.passed, reason = excluded.reason, "
                     "unix_time = excluded.unix_time",
                     fa_text(mark->cubin_key), fa_text(mark->silicon), fa_int(mark->driver_version),
-                    fa_int(outcome(mark)), fa_text(mark->reason), fa_now());
+                    fa_int(mark->passed), fa_text(mark->reason), fa_now());
 }
 
 static int tell_winner(fa_store *store, int64_t scope_id, const fa_verification *mark,
@@ -61,7 +55,7 @@ static int mark_body(fa_store *store, void *context, fa_diag *diag)
     int rc = put_mark(store, marking->mark, diag);
     if (rc == 0)
         rc = fa_db_scope_id(store, marking->scope, false, &scope_id, diag);
-    if (rc != 0 || scope_id == 0 || marking->mark->late > 0)
+    if (rc != 0 || scope_id == 0)
         return rc; /* without a scope: a winner of another store */
     return tell_winner(store, scope_id, marking->mark, diag);
 }
@@ -74,8 +68,7 @@ int fa_store_verification_put(fa_store *store, const fa_verification *mark, cons
     if (rc != 0)
         return rc;
     if (!ENDS(mark->cubin_key) || mark->cubin_key[0] == 0 || !ENDS(mark->silicon) ||
-        !ENDS(mark->reason) || mark->driver_version <= 0 || mark->late < 0 ||
-        mark->late > FA_VERIFICATION_LATE_MAX || (mark->passed && mark->late > 0))
+        !ENDS(mark->reason) || mark->driver_version <= 0)
         return fa_fail(diag, FA_EINVAL, "a verification needs a cubin key, a silicon and a driver");
     return fa_db_change(store, mark_body, &marking, diag);
 }
@@ -85,21 +78,17 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
 {
     fa_verification mark = {.driver_version = driver_version};
     fa_reader reader;
-    fa_binder binder =
-        fa_db_query(store,
-                    "SELECT cubin_key, silicon, passed, unix_time, reason FROM verification "
-                    "WHERE cubin_key = ? AND silicon = ? AND driver_version = ?",
-                    diag);
+    fa_binder binder = fa_db_query(store,
+                                   "SELECT cubin_key, silicon, passed, reason FROM verification "
+                                   "WHERE cubin_key = ? AND silicon = ? AND driver_version = ?",
+                                   diag);
     fa_bind(&binder, fa_text(cubin_key), fa_text(silicon), fa_int(driver_version));
     int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc <= 0)
         return rc < 0 ? rc : FA_ENOTFOUND;
     fa_read_copy(&reader, mark.cubin_key, sizeof mark.cubin_key);
     fa_read_copy(&reader, mark.silicon, sizeof mark.silicon);
-    int64_t said = fa_read_int(&reader, 0, 1 + FA_VERIFICATION_LATE_MAX);
-    mark.passed = said == 1;
-    mark.late = said > 1 ? (int32_t)said - 1 : 0;
-    mark.unix_time = fa_read_int(&reader, 0, INT64_MAX);
+    mark.passed = fa_read_int(&reader, 0, 1) == 1;
     fa_read_copy(&reader, mark.reason, sizeof mark.reason);
     rc = fa_read_end(&reader, diag);
     if (rc != 1) /* a mark that is not valid counts as none: the cubin is proved once more */

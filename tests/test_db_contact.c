@@ -44,24 +44,6 @@ static void a_mark_is_of_one_cubin_one_silicon_and_one_driver(void)
     CHECK_INT(fa_store_verification_put(store, &mark, &scope, &diag), FA_EINVAL);
 }
 
-static void a_late_mark_leaves_the_winner_and_counts(void)
-{
-    fa_scope scope = db_scope(1);
-    fa_verification mark = mark_of(1, 13010, false), back;
-    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    mark.late = 2;
-    CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
-    CHECK_OK(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag), diag);
-    CHECK(!back.passed && back.late == 2 && back.unix_time > 0);
-    CHECK_INT(driver_of(1), 13000);
-    mark.passed = true; /* and late at once */
-    CHECK_INT(fa_store_verification_put(store, &mark, &scope, &diag), FA_EINVAL);
-    mark.late = 0;
-    CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
-    CHECK_OK(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag), diag);
-    CHECK(back.passed && back.late == 0);
-}
-
 /* A winner that another process has replaced meanwhile is another cubin's. */
 static void a_failed_mark_deletes_that_winner_and_no_other(void)
 {
@@ -120,7 +102,6 @@ static void winners_like_one_differ_in_lengths_and_silicon_alone(void)
 int main(void)
 {
     DB_STORE_TEST(a_mark_is_of_one_cubin_one_silicon_and_one_driver);
-    DB_STORE_TEST(a_late_mark_leaves_the_winner_and_counts);
     DB_STORE_TEST(a_failed_mark_deletes_that_winner_and_no_other);
     DB_STORE_TEST(winners_like_one_differ_in_lengths_and_silicon_alone);
     return check_done();

@@ -18,34 +18,10 @@
 /* The mark that an earlier proof of the cubin under this driver left; false: there is none. `work` is held. */
 bool fa_reproof_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
                      int32_t driver_version, fa_verification *ret_mark);
-/* Seconds for which a cubin whose proof ran out of time is still passed over; 0: it may be tried again. */
-int64_t fa_reproof_rest_s(const fa_verification *mark);
-/* Keeps a mark in the store, or in the session where the store cannot be written; `work` is held. */
-void fa_reproof_keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark);
-
-enum { FA_ALTERNATIVES_MAX = 16 };
-
-/* A config that was tried for a bucket and is predicted to be faster than the bucket's winner at other lengths. */
-typedef struct fa_alternative {
-    fa_trial trial; /* as stored, with the grid for the other lengths */
-    char cubin_key[FA_HASH_HEX];
-    char entry[FA_NAME_MAX];
-    char nvrtc[256];
-    int32_t driver_version; /* that it was proved under; 0: it is only predicted */
-    double us;              /* predicted time at those lengths */
-} fa_alternative;
-
-typedef struct fa_alternatives {
-    fa_alternative alternative[FA_ALTERNATIVES_MAX]; /* the fastest first */
-    int count;
-    double winner_us; /* predicted time of the bucket's winner at those lengths */
-} fa_alternatives;
-
-/* Alternatives to the winner of `bucket` on a GPU for the asked lengths; none if the store has only the winner's
- * trial. `work` is held; the caller frees the result. */
-int fa_alternatives_find(fa_tuner *tuner, const fa_scope *bucket, const fa_trial *winner,
-                         const fa_problem *asked, const fa_gpu *gpu,
-                         fa_alternatives **ret_alternatives, fa_diag *diag);
+/* Keeps a mark in the store; in the session where the store cannot be written, or where it is no verdict: then a proof ran
+ * out of time, and the next session tries again. `work` is held. */
+void fa_reproof_keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark,
+                     bool verdict);
 
 /* A winner that may serve the target. */
 typedef struct fa_match {
@@ -117,7 +93,7 @@ int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t cont
 /* ---- reproof.c -------------------------------------------------------------------------------*/
 /* Proves a found winner again in a worker, because it was proved under another driver; updates the mark and the stored
  * winner. On success the answer and cubin of `found` may be launched. FA_ENOKERNEL: the proof failed and the winner is
- * dropped; FA_ETIMEOUT: the proof ran out of time, and lookups pass the winner over for a while; a note says so in both
+ * dropped; FA_ETIMEOUT: the proof ran out of time, and this session passes the winner over; a note says so in both
  * cases. After any other error the next lookup finds it again. FA_EBUSY: effort is CACHED, which waits only shortly, and
  * another process measures on this GPU. `work` is held. */
 int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort, fa_lookup *found,

@@ -24,65 +24,45 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- proofs under other drivers, in the store, else in the session ---------------------------*/
-int64_t fa_reproof_rest_s(const fa_verification *mark)
+static bool same_mark(const fa_verification *mark, const fa_verification *other)
 {
-    enum { FIRST_S = 60, DOUBLINGS = 10 };
-    int64_t since = (int64_t)time(NULL) - mark->unix_time;
-    if (mark->late == 0 || since < 0) /* the clock was set back: treat the mark as made now */
-        return 0;
-    int64_t rest = (int64_t)FIRST_S << (mark->late - 1 < DOUBLINGS ? mark->late - 1 : DOUBLINGS);
-    return since < rest ? rest - since : 0;
-}
-
-static bool same_mark(const fa_verification *mark, const char *cubin_key, const char *silicon,
-                      int32_t driver_version)
-{
-    return mark->driver_version == driver_version && strcmp(mark->cubin_key, cubin_key) == 0 &&
-           strcmp(mark->silicon, silicon) == 0;
+    return mark->driver_version == other->driver_version &&
+           strcmp(mark->cubin_key, other->cubin_key) == 0 &&
+           strcmp(mark->silicon, other->silicon) == 0;
 }
 
 bool fa_reproof_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
                      int32_t driver_version, fa_verification *ret_mark)
 {
-    bool known = fa_store_verification_get(tuner->store, cubin_key, silicon, driver_version,
-                                           ret_mark, NULL) == 0;
-    for (int i = 0; i < FA_UNKEPT_MAX; i++) {
-        const fa_verification *mark = &tuner->unkept[i];
-        if (!same_mark(mark, cubin_key, silicon, driver_version) ||
-            (known && ret_mark->unix_time > mark->unix_time))
-            continue;
-        *ret_mark = *mark;
-        known = true;
-    }
-    return known;
+    fa_verification asked = {.driver_version = driver_version};
+    if (fa_store_verification_get(tuner->store, cubin_key, silicon, driver_version, ret_mark,
+                                  NULL) == 0)
+        return true;
+    snprintf(asked.cubin_key, sizeof asked.cubin_key, "%s", cubin_key);
+    snprintf(asked.silicon, sizeof asked.silicon, "%s", silicon);
+    for (int i = 0; i < FA_UNKEPT_MAX; i++)
+        if (same_mark(&tuner->unkept[i], &asked)) {
+            *ret_mark = tuner->unkept[i];
+            return true;
+        }
+    return false;
 }
 
-/* Without this every ask would prove it again. */
-static void remember(fa_tuner *tuner, const fa_verification *mark)
-{
-    int at = 0;
-    while (at < FA_UNKEPT_MAX &&
-           !same_mark(&tuner->unkept[at], mark->cubin_key, mark->silicon, mark->driver_version))
-        at++;
-    if (at == FA_UNKEPT_MAX)
-        at = tuner->unkept_next++ % FA_UNKEPT_MAX;
-    tuner->unkept[at] = *mark;
-    tuner->unkept[at].unix_time = (int64_t)time(NULL);
-}
-
-void fa_reproof_keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark)
+void fa_reproof_keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark,
+                     bool verdict)
 {
     fa_diag why = {{0}};
-    bool read_only = fa_store_is_read_only(tuner->store);
-    int rc = read_only ? FA_EREADONLY : fa_store_verification_put(tuner->store, mark, scope, &why);
-    if (rc != 0 && !read_only)
-        fa_note(tuner, "the result of a winner's proof under driver %d could not be kept: %s",
-                mark->driver_version, why.text);
-    if (rc != 0 && !mark->passed)
-        remember(tuner, mark);
+    bool kept = false;
+    if (verdict && !fa_store_is_read_only(tuner->store)) {
+        kept = fa_store_verification_put(tuner->store, mark, scope, &why) == 0;
+        if (!kept)
+            fa_note(tuner, "the result of a winner's proof under driver %d could not be kept: %s",
+                    mark->driver_version, why.text);
+    }
+    if (!kept && !mark->passed) /* else every ask would prove it again */
+        tuner->unkept[tuner->unkept_next++ % FA_UNKEPT_MAX] = *mark;
 }
 
 /* ---- lengths between buckets ------------------------------------------------------------------*/
@@ -92,18 +72,25 @@ static const double SLOWER = 1.3, MARGIN = 0.97;
 
 enum { LOOKED_AT = 32 };
 
+/* A config that was tried for the bucket. */
+struct tried {
+    fa_trial trial; /* as stored, with the grid for the asked lengths */
+    char cubin_key[FA_HASH_HEX];
+    char nvrtc[256];
+    int32_t driver_version; /* that it was proved under; 0: it is only predicted */
+    uint64_t seed;          /* of the tune that timed it */
+    double us;              /* at the asked lengths; 0: it does not run there as it is */
+};
+
 /* What is on record of the bucket, the fastest first; all of one family. */
-struct finding {
-    fa_tuner *tuner;
-    const fa_scope *bucket;
-    const fa_problem *asked;
-    const fa_gpu *gpu;
+struct between {
     const fa_trial *winner;
-    fa_alternative alternative[LOOKED_AT];
-    uint64_t seed[LOOKED_AT];          /* of the tune that timed it */
+    struct tried tried[LOOKED_AT];
+    int count;
+    double winner_us; /* at the asked lengths */
+    const char *entry;
     fa_candidate candidate[LOOKED_AT]; /* at the asked lengths */
     fa_launches launches[LOOKED_AT];   /* at the bucket's */
-    int count;
 };
 
 static double time_of(const fa_trial *trial)
@@ -113,123 +100,93 @@ static double time_of(const fa_trial *trial)
 
 static int keep_trial(void *context, const fa_trial_record *record)
 {
-    struct finding *f = context;
-    fa_alternative *one = &f->alternative[f->count];
+    struct between *b = context;
+    struct tried *one = &b->tried[b->count];
     const fa_trial *trial = &record->trial;
-    bool proved = trial->status == FA_STATUS_MEASURED;
-    double fastest = time_of(f->count > 0 ? &f->alternative[0].trial : trial);
-    if (f->count == LOOKED_AT || trial->raced != f->winner->raced ||
-        strcmp(trial->config.family, f->winner->config.family) != 0 ||
+    double fastest = time_of(b->count > 0 ? &b->tried[0].trial : trial);
+    if (b->count == LOOKED_AT || trial->raced != b->winner->raced ||
+        strcmp(trial->config.family, b->winner->config.family) != 0 ||
         !(time_of(trial) > 0 && time_of(trial) <= fastest * SLOWER) ||
         !fa_records_tools(record->environment, &one->driver_version, one->nvrtc, sizeof one->nvrtc))
         return 0;
-    if (!proved)
+    if (trial->status != FA_STATUS_MEASURED)
         one->driver_version = 0;
     else if (one->driver_version == 0)
         return 0;
     one->trial = *trial;
+    one->seed = record->seed;
     memcpy(one->cubin_key, record->cubin_key, sizeof one->cubin_key);
-    f->seed[f->count++] = record->seed;
+    b->count++;
     return 0;
 }
 
-/* The time at the asked lengths of what is on record of the bucket; 0: it does not run there as it
- * is. */
-static double scale(const fa_trial *trial, fa_candidate *candidate, const fa_launches *launches,
-                    const fa_problem *bucket, const fa_problem *asked, const fa_gpu *gpu)
+/* Sets a config's time and grid at the asked lengths. */
+static void scale(struct tried *one, fa_candidate *candidate, const fa_launches *launches,
+                  const fa_problem *bucket, const fa_target *target)
 {
+    fa_trial *trial = &one->trial;
     if (candidate->trial.status != FA_STATUS_PENDING ||
         candidate->trial.threads != trial->threads ||
         candidate->trial.smem_bytes != trial->smem_bytes)
-        return 0;
+        return;
     fa_candidate there = *candidate;
     /* Of a candidate, only grids and work depend on the lengths, and the bucket's first grid is on record. */
     memcpy(there.trial.grid, trial->grid, sizeof there.trial.grid);
     there.launches = *launches;
     there.trial.registers = candidate->trial.registers = trial->registers;
     there.trial.static_smem_bytes = candidate->trial.static_smem_bytes = trial->static_smem_bytes;
-    fa_model_predict(&there, bucket, gpu, &there.trial);
-    fa_model_predict(candidate, asked, gpu, &candidate->trial);
+    fa_model_predict(&there, bucket, &target->gpu, &there.trial);
+    fa_model_predict(candidate, &target->asked, &target->gpu, &candidate->trial);
     double from = there.trial.predicted_us, to = candidate->trial.predicted_us;
-    return from > 0 && to > 0 ? time_of(trial) * to / from : 0;
+    if (from > 0 && to > 0)
+        one->us = time_of(trial) * to / from;
+    memcpy(trial->grid, candidate->trial.grid, sizeof trial->grid);
 }
 
-/* The configs that are faster than the winner, in order. */
-static void choose(const struct finding *f, const char *entry, fa_alternatives *found)
+static int by_time(const void *a, const void *b)
 {
-    double margin = f->winner->status == FA_STATUS_MEASURED ? MARGIN : 1;
-    uint64_t race = 0;
-    for (int i = 0; i < f->count; i++)
-        if (fa_config_equal(&f->alternative[i].trial.config, &f->winner->config)) {
-            found->winner_us = f->alternative[i].us;
-            race = f->seed[i];
-        }
-    for (int i = 0; i < f->count; i++) {
-        double us = f->alternative[i].us;
-        if (!(us > 0 && us < found->winner_us * margin) || (f->winner->raced && f->seed[i] != race))
-            continue;
-        int at = found->count < FA_ALTERNATIVES_MAX ? found->count++ : FA_ALTERNATIVES_MAX;
-        for (; at > 0 && found->alternative[at - 1].us > us; at--)
-            if (at < FA_ALTERNATIVES_MAX)
-                found->alternative[at] = found->alternative[at - 1];
-        if (at == FA_ALTERNATIVES_MAX)
-            continue;
-        found->alternative[at] = f->alternative[i];
-        snprintf(found->alternative[at].entry, sizeof found->alternative[at].entry, "%s", entry);
-        memcpy(found->alternative[at].trial.grid, f->candidate[i].trial.grid,
-               sizeof found->alternative[at].trial.grid);
-    }
+    const struct tried *x = a, *y = b;
+    return (x->us > y->us) - (x->us < y->us);
 }
 
-static int find_between(struct finding *f, fa_alternatives *found, fa_diag *diag)
+/* Leaves those that are faster than the winner at the asked lengths, the fastest first. */
+static int find_between(fa_tuner *tuner, const fa_target *target, const fa_scope *bucket,
+                        struct between *b)
 {
-    const fa_scope *bucket = f->bucket;
     const fa_config *config[LOOKED_AT];
-    int rc = fa_tuner_families(f->tuner, diag);
+    int rc = fa_tuner_families(tuner, NULL);
     if (rc == 0)
-        rc = fa_store_trials_fastest(f->tuner->store, bucket, f->winner->status, LOOKED_AT,
-                                     keep_trial, f, diag);
-    if (rc != 0 || f->count == 0)
+        rc = fa_store_trials_fastest(tuner->store, bucket, b->winner->status, LOOKED_AT, keep_trial,
+                                     b, NULL);
+    if (rc != 0 || b->count == 0)
         return rc;
-    for (int i = 0; i < f->count; i++)
-        config[i] = &f->alternative[i].trial.config;
-    const fa_task task = fa_task_for(f->tuner, f->asked, f->gpu);
-    const fa_task measured = {task.families, &bucket->problem, f->gpu};
-    rc = fa_space_some(&task, config, f->count, f->candidate, diag);
-    if (rc == 0)
-        rc = fa_space_launches(&measured, f->candidate, f->count, f->launches, 1, diag);
-    if (rc != 0)
+    for (int i = 0; i < b->count; i++)
+        config[i] = &b->tried[i].trial.config;
+    const fa_task task = fa_task_for(tuner, &target->asked, &target->gpu);
+    const fa_task measured = {task.families, &bucket->problem, &target->gpu};
+    if ((rc = fa_space_some(&task, config, b->count, b->candidate, NULL)) != 0 ||
+        (rc = fa_space_launches(&measured, b->candidate, b->count, b->launches, 1, NULL)) != 0)
         return rc;
-    for (int i = 0; i < f->count; i++)
-        f->alternative[i].us = scale(&f->alternative[i].trial, &f->candidate[i], &f->launches[i],
-                                     &bucket->problem, f->asked, f->gpu);
-    choose(f, fa_family_entry(task.families->family[f->candidate[0].family]), found);
-    return 0;
-}
-
-int fa_alternatives_find(fa_tuner *tuner, const fa_scope *bucket, const fa_trial *winner,
-                         const fa_problem *asked, const fa_gpu *gpu,
-                         fa_alternatives **ret_alternatives, fa_diag *diag)
-{
-    fa_alternatives *found = calloc(1, sizeof *found);
-    struct finding *finding = calloc(1, sizeof *finding);
-    int rc = found != NULL && finding != NULL ? 0 : FA_ENOMEM;
-    if (rc != 0) {
-        fa_fail(diag, rc, "out of memory for a lookup");
-    } else {
-        finding->tuner = tuner;
-        finding->bucket = bucket;
-        finding->asked = asked;
-        finding->gpu = gpu;
-        finding->winner = winner;
-        rc = find_between(finding, found, diag);
+    b->entry = fa_family_entry(task.families->family[b->candidate[0].family]);
+    uint64_t race = 0;
+    for (int i = 0; i < b->count; i++) {
+        scale(&b->tried[i], &b->candidate[i], &b->launches[i], &bucket->problem, target);
+        if (fa_config_equal(config[i], &b->winner->config)) {
+            b->winner_us = b->tried[i].us;
+            race = b->tried[i].seed;
+        }
     }
-    free(finding);
-    if (rc == 0)
-        *ret_alternatives = found;
-    else
-        free(found);
-    return rc;
+    double margin = b->winner->status == FA_STATUS_MEASURED ? MARGIN : 1;
+    int left = 0;
+    for (int i = 0; i < b->count; i++) {
+        const struct tried *one = &b->tried[i];
+        if (one->us > 0 && one->us < b->winner_us * margin &&
+            (!b->winner->raced || one->seed == race))
+            b->tried[left++] = *one;
+    }
+    b->count = left;
+    qsort(b->tried, (size_t)left, sizeof *b->tried, by_time);
+    return 0;
 }
 
 /* ---- one match -------------------------------------------------------------------------------*/
@@ -240,67 +197,58 @@ bool fa_match_serves(const fa_target *target, const fa_match *match)
     return match->usable && stored_here;
 }
 
-static void refuse_match(fa_match *match, const char *why)
+static bool refuse(fa_match *match, const char *why)
 {
-    match->usable = false;
     snprintf(match->why, sizeof match->why, "%.511s", why);
+    return false;
 }
 
-static void fit(fa_tuner *tuner, const fa_target *target, fa_match *match)
+/* Whether the config runs the asked problem on this GPU, launched as its cubin was compiled: sets its grid there, or of
+ * another GPU's winner what the model says of it here. */
+static bool fits(fa_tuner *tuner, const fa_target *target, fa_match *match)
 {
     fa_trial *trial = &match->answer.trial;
     bool stored_here = strcmp(match->scope.silicon, target->scope.silicon) == 0;
+    bool has_grid = trial->grid[0] > 0; /* a loaded cubin's answer has none */
     fa_candidate candidate;
     fa_diag diag = {{0}};
-    match->usable = true;
-    match->rc = 0;
-    bool has_grid = trial->grid[0] > 0; /* a loaded cubin's answer has none */
     if (stored_here && has_grid && fa_problem_equal(&match->scope.problem, &target->asked))
-        return;
+        return true;
     int rc = fa_target_candidate(tuner, target, &trial->config, &candidate, &diag);
-    if (rc != 0) {
-        refuse_match(match, diag.text);
-        match->rc = rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
-    } else if (candidate.trial.status != FA_STATUS_PENDING) {
-        refuse_match(match, candidate.trial.reason);
-    } else if (stored_here && (candidate.trial.threads != trial->threads ||
-                               candidate.trial.smem_bytes != trial->smem_bytes)) {
-        refuse_match(match, "it is launched otherwise for these lengths");
-    } else if (!stored_here) {
+    match->rc = rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
+    if (rc != 0)
+        return refuse(match, diag.text);
+    if (candidate.trial.status != FA_STATUS_PENDING)
+        return refuse(match, candidate.trial.reason);
+    if (stored_here && (candidate.trial.threads != trial->threads ||
+                        candidate.trial.smem_bytes != trial->smem_bytes))
+        return refuse(match, "it is launched otherwise for these lengths");
+    if (stored_here) {
+        memcpy(trial->grid, candidate.trial.grid, sizeof trial->grid);
+    } else {
         candidate.trial.config = trial->config;
         fa_model_predict(&candidate, &target->asked, &target->gpu, &candidate.trial);
         *trial = candidate.trial;
-    } else {
-        memcpy(trial->grid, candidate.trial.grid, sizeof trial->grid);
     }
+    return true;
 }
 
-static void apply_verification(fa_tuner *tuner, const fa_target *target, fa_match *match)
+/* Whether no proof under the driver of today speaks against its cubin. One that passed makes it this driver's. */
+static bool stands_under_driver(fa_tuner *tuner, const fa_target *target, fa_match *match)
 {
     fa_verification mark;
     fa_answer *answer = &match->answer;
+    char text[sizeof match->why];
     int now = target->gpu.present && tuner->driver != NULL ? fa_driver_version(tuner->driver) : 0;
-    if (!match->usable || now == 0 || answer->driver_version == 0 ||
-        answer->driver_version == now ||
+    if (now == 0 || answer->driver_version == 0 || answer->driver_version == now ||
         !fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark))
-        return;
+        return true;
     if (mark.passed) {
         answer->driver_version = now;
-        return;
+        return true;
     }
-    char text[sizeof match->why];
-    int64_t rest = fa_reproof_rest_s(&mark);
-    if (mark.late > 0 && rest == 0)
-        return;
-    if (mark.late > 0)
-        snprintf(text, sizeof text,
-                 "its proof under driver %d ran out of time and is made again in "
-                 "%lld s or later: %.380s",
-                 now, (long long)rest, mark.reason);
-    else
-        snprintf(text, sizeof text, "it failed its proof under driver %d: %.440s", now,
-                 mark.reason);
-    refuse_match(match, text);
+    snprintf(text, sizeof text, "it failed its proof under driver %d: %.440s", now, mark.reason);
+    return refuse(match, text);
 }
 
 static void explain(const fa_target *target, fa_match *match)
@@ -355,31 +303,33 @@ static void refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
     fa_problem bucket = fa_problem_bucket(&target->asked);
     bool guess =
         match->kind == FA_STEP_PREDICTED && answer->driver_version == 0 && !target->gpu.present;
-    fa_alternatives *alternatives = NULL;
-    if (!match->usable || !(guess || fa_origin_is_timed(answer->origin)) ||
+    if (!(guess || fa_origin_is_timed(answer->origin)) ||
         fa_problem_equal(&bucket, &target->asked) ||
         !fa_problem_equal(&bucket, &match->scope.problem) ||
-        strcmp(match->scope.silicon, target->scope.silicon) != 0 ||
-        fa_alternatives_find(tuner, &match->scope, &answer->trial, &target->asked, &target->gpu,
-                             &alternatives, NULL) != 0)
+        strcmp(match->scope.silicon, target->scope.silicon) != 0)
         return;
-    for (int i = 0; i < alternatives->count; i++) {
-        const fa_alternative *one = &alternatives->alternative[i];
+    struct between *b = calloc(1, sizeof *b);
+    if (b == NULL)
+        return;
+    b->winner = &answer->trial;
+    int rc = find_between(tuner, target, &match->scope, b);
+    for (int i = 0; rc == 0 && i < b->count; i++) {
+        const struct tried *one = &b->tried[i];
         fa_cubin_record cubin = {0};
         fa_match other = *match;
         other.answer.trial = one->trial;
         other.answer.driver_version = one->driver_version;
         memcpy(other.answer.cubin_key, one->cubin_key, sizeof one->cubin_key);
-        memcpy(other.answer.entry, one->entry, sizeof one->entry);
         memcpy(other.answer.nvrtc, one->nvrtc, sizeof one->nvrtc);
-        apply_verification(tuner, target, &other);
-        if (!other.usable || fa_records_cubin(tuner, one->cubin_key, &cubin, NULL) != 0)
+        snprintf(other.answer.entry, sizeof other.answer.entry, "%s", b->entry);
+        if (!stands_under_driver(tuner, target, &other) ||
+            fa_records_cubin(tuner, one->cubin_key, &cubin, NULL) != 0)
             continue;
         size_t said = strlen(answer->why);
         snprintf(other.answer.why + said, sizeof answer->why - said,
                  ", where another config won: scaled by the model this one takes ~%.1f µs here and "
                  "that one ~%.1f µs",
-                 one->us, alternatives->winner_us);
+                 one->us, b->winner_us);
         *match = other;
         if (ret_cubin != NULL) {
             fa_cubin_record_free(ret_cubin);
@@ -389,22 +339,25 @@ static void refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
         }
         break;
     }
-    free(alternatives);
-}
-
-void fa_match_judge(fa_tuner *tuner, const fa_target *target, fa_match *match,
-                    fa_cubin_record *ret_cubin)
-{
-    fit(tuner, target, match);
-    explain(target, match);
-    refine(tuner, target, match, ret_cubin);
-    apply_verification(tuner, target, match);
+    free(b);
 }
 
 void fa_match_judge_loaded(fa_tuner *tuner, const fa_target *target, fa_match *match)
 {
-    fit(tuner, target, match);
+    match->usable = fits(tuner, target, match);
     explain(target, match);
+}
+
+/* Explained before it is refined, which adds a sentence; the driver's proofs are asked last, of the cubin that was
+ * chosen: a bucket's winner that failed under this driver may have given way to another config. */
+void fa_match_judge(fa_tuner *tuner, const fa_target *target, fa_match *match,
+                    fa_cubin_record *ret_cubin)
+{
+    fa_match_judge_loaded(tuner, target, match);
+    if (match->usable) {
+        refine(tuner, target, match, ret_cubin);
+        match->usable = stands_under_driver(tuner, target, match);
+    }
 }
 
 void fa_match_judge_own(fa_tuner *tuner, const fa_target *target, fa_match *match,

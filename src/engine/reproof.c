@@ -6,9 +6,7 @@
  *   a verdict       is kept: it passed; or a wrong result, a fault of its own launch, a cubin that
  *                   does not load and cannot be compiled anew
  *   no time left    may be a kernel that hangs or a GPU that is busy, and nobody can tell. The
- *                   winner stays and is passed over for a minute, and for twice as long after each
- *                   further time in a row, up to 17 hours. Then the next ask tries again: a good one
- *                   comes back, and one that hangs keeps callers waiting ever less often
+ *                   winner stays, and this session passes it over
  *   anything else   (no worker, no memory, a worker that was killed from outside, a device that was
  *                   lost) is told to the caller and not kept: the next ask tries again
  *
@@ -186,9 +184,8 @@ static bool is_alternative(fa_tuner *tuner, const fa_scope *scope, const char *c
     return alternative;
 }
 
-/* late: how often in a row its time has run out before. */
 static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case_data *data,
-                         int late, fa_lookup *found, fa_diag *diag)
+                         fa_lookup *found, fa_diag *diag)
 {
     fa_answer *answer = &found->answer, end;
     fa_diag why = {{0}};
@@ -213,21 +210,19 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case
                        "%d: %s",
                        before, now, why.text);
     mark.passed = rc == 0;
-    if (rc == FA_ETIMEOUT)
-        mark.late = late < FA_VERIFICATION_LATE_MAX ? late + 1 : late;
     if (rc == 0)
         memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
     else
         snprintf(mark.reason, sizeof mark.reason, "%.500s", why.text);
-    fa_reproof_keep(tuner, &found->scope, &mark);
-    if (rc != 0) {
-        fa_note(tuner, "a winner that driver %d proved %s under driver %d and is %s: %s", before,
-                mark.late > 0 ? "had no time for its proof" : "failed its proof", now,
-                mark.late > 0 ? "passed over for a while" : "dropped", mark.reason);
-        return fa_fail(diag, rc, "%s", mark.reason);
+    fa_reproof_keep(tuner, &found->scope, &mark, rc != FA_ETIMEOUT);
+    if (rc == 0) {
+        answer->driver_version = now;
+        return 0;
     }
-    answer->driver_version = now;
-    return 0;
+    fa_note(tuner, "a winner that driver %d proved %s under driver %d and is %s: %s", before,
+            rc == FA_ETIMEOUT ? "had no time for its proof" : "failed its proof", now,
+            rc == FA_ETIMEOUT ? "passed over by this process" : "dropped", mark.reason);
+    return fa_fail(diag, rc, "%s", mark.reason);
 }
 
 int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort, fa_lookup *found,
@@ -250,13 +245,12 @@ int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort
     /* Another process may have done it while this one waited. */
     bool known =
         rc == 0 && fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark);
-    bool late = known && mark.late > 0;
     if (known && mark.passed)
         answer->driver_version = now;
-    else if (known && (!late || fa_reproof_rest_s(&mark) > 0))
-        rc = fa_fail(diag, late ? FA_ETIMEOUT : FA_ENOKERNEL, "%s", mark.reason);
+    else if (known)
+        rc = fa_fail(diag, FA_ENOKERNEL, "%s", mark.reason);
     else if (rc == 0)
-        rc = verify_locked(tuner, target, data, late ? mark.late : 0, found, diag);
+        rc = verify_locked(tuner, target, data, found, diag);
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);
     fa_case_data_close(&data);
