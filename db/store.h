@@ -192,8 +192,8 @@ typedef struct fa_winner_record {
     int64_t unix_time; /* on get */
 } fa_winner_record;
 
-/* X(KIND, "name", member, rules): the same fields in a row of the store, whose columns are named as the members, and in a
- * line of records. All but the scope, the trial, the evidence and the time. */
+/* X(KIND, "name", member, rules): the same fields in a row of the store, whose columns are named as the members. All but
+ * the scope, the trial, the evidence and the time. */
 #define FA_WINNER_FIELDS(X)                                      \
     X(CHOICE, "origin", origin, .names = fa_origin_names)        \
     X(TEXT, "entry", entry, .rules = FA_MEMBER_LEFT_OUT)         \

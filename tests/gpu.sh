@@ -257,7 +257,11 @@ beside_torch() {
     verdict "sweep with a baseline" $?
     cut -c1-200 "$work/sweep.txt"
 }
-records() { "$bundle/fa-tune" export --records "$out/records-h200.jsonl" --quiet; verdict records $?; }
+records() { # for system/merge.py
+    "$bundle/fa-tune" export --unsigned --out "$work/records.fab" --quiet &&
+        "$bundle/fa-tune" show "$work/records.fab" --json >"$out/records-h200.json"
+    verdict records $?
+}
 
 # The figures of sweeps, reports and carrying: one sweep of 48 problems is the source of them all.
 deploy() {
@@ -471,7 +475,7 @@ part_sweep() {
     records
     gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
 }
-part_torch() { # baselines are records, too
+part_torch() {
     beside_torch
     records
     gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
@@ -523,7 +527,7 @@ final() { # PARTS, or all
         verdict "part $name (exit status $status; 124: out of time)" "$status"
         note "part $name: $((SECONDS - begin)) of $limit s"
         cp "$table" "$work/out/final.txt"
-        for file in final.txt final.log records-h200.jsonl baseline.jsonl store.db.gz attn.jsonl decode.jsonl many.jsonl; do
+        for file in final.txt final.log records-h200.json baseline.jsonl store.db.gz attn.jsonl decode.jsonl many.jsonl; do
             [ ! -e "$work/out/$file" ] || [ "$out" = "$work" ] || cp "$work/out/$file" "$out/"
         done
     done

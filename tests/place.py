@@ -188,6 +188,14 @@ class Place:
     def json(self, *arguments, status=0):
         return json.loads(self.run(*arguments, "--json", status=status).stdout)
 
+    def records(self, path, *filters):
+        """Writes the store's winners with their trials to a file, one a line, and returns them."""
+        self.run("export", "--unsigned", "--out", "records.fab", *filters)
+        winners = self.json("show", "records.fab")["winners"]
+        with open(os.path.join(self.folder, path), "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(winner) + "\n" for winner in winners)
+        return winners
+
     def on_a_terminal(self, stream, *arguments, columns=0):
         """What fa-tune writes to "stdout" or "stderr" when that is a terminal; 0: of unknown width."""
         parent, child = pty.openpty()

@@ -595,22 +595,6 @@ static void what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways(
     CHECK_TEXT(diag.text, "lengths_k does not go with causal=top-left");
 }
 
-static void common_problems_of_attention_keep_tokens_and_width(void)
-{
-    fa_problem p = {0};
-    int count = 0;
-    while (fa_operation_common(fa_operation_of(NULL), count, &p, NULL) == 0) {
-        CHECK(p.batch * p.seq_q == 16384 && p.heads_q * p.head_dim == 2048);
-        CHECK(p.heads_kv == p.heads_q && p.seq_k == p.seq_q && !p.want_lse && !p.unaligned);
-        CHECK_INT(p.seq_q, 512 << count % 6);
-        CHECK_INT(p.head_dim, 64 << count / 6 % 2);
-        CHECK_INT(p.dtype, count / 12 % 2);
-        CHECK_INT(p.causal, count / 24);
-        count++;
-    }
-    CHECK_INT(count, 48);
-}
-
 static void callers_set_and_get_fields_by_their_names(void)
 {
     const fa_operation *sum = NULL;
@@ -804,7 +788,6 @@ int main(void)
     TEST(built_in_documents_are_what_their_files_say_and_can_be_read);
     TEST(operations_that_cannot_be_read_are_told);
     TEST(operations_that_memory_is_short_for_are_told);
-    TEST(common_problems_of_attention_keep_tokens_and_width);
     TEST(callers_set_and_get_fields_by_their_names);
     TEST(features_that_others_have_are_refused_by_name);
     TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);

@@ -529,14 +529,14 @@ def the_progress_line_is_erased_at_the_end():
 def what_an_export_says_stands_behind_the_erased_progress_line():
     with Place() as place:
         place.run("--gpu", "L4", *SMALL)
-        place.run("export", "--records", "r.jsonl")
+        place.records("r.jsonl")
         place.env.pop("FA_TUNE_NVRTC", None)
         child, master = start_on_terminal(place, "export", "--from-records", "r.jsonl", "--out", "x.fab", "--unsigned",
                                           "--store", "other.db", stdout_too=True)
         text = read_terminal(master).decode()
         os.close(master)
         tap.equal(child.wait(DEADLINE), 0)
-        assert re.search(r"compiling \d of 1\r\x1b\[Kr\.jsonl: 1 winner,", text), text
+        assert re.search(r"compiling \d of 1\r\x1b\[Kx\.fab: 1 winner,", text), text
 
 
 def a_long_report_tells_how_far_it_is_and_can_be_stopped():
@@ -656,7 +656,7 @@ def a_limit_on_file_sizes_has_a_sentence_and_leaves_nothing():
         before = set(os.listdir(place.folder)) | {"store.db-journal", "config"}
         for blocks, words, sentence in (
                 (0, "report --out r.html", "r.html: File too large"), (0, "export --unsigned --out b.fab", "b.fab: File too large"),
-                (0, "export --records r.jsonl", "r.jsonl: File too large"), (9, "export --unsigned --out b.fab", "b.fab: File too large"),
+                (9, "export --unsigned --out b.fab", "b.fab: File too large"),
                 (0, "tune --gpu L4 --seq 192", "no space is left"), (0, "sweep --gpu L4 --seq 192,256", "no space is left"),
                 (0, "keygen", "own.pub: File too large"),
                 (0, "rm --all", "no space is left"), (0, "show", "standard output: File too large"), (4, "gpus --json", "standard output: File")):

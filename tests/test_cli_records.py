@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 
 import tap
 from place import DEADLINE, EIGHT, FA_TUNE, SMALL, SOURCE, Place
@@ -16,18 +17,19 @@ state = {}
 
 
 def lines():
-    """The records of a store with two measured winners and two baselines, line by line."""
+    """The records of a store with two measured winners, and two baselines, line by line."""
     if not state:
         with tuned(FOUR, problems=((128,), (256, "--causal"))) as place:
-            add_baselines(place, [baseline(128, "pytorch-fa2", 82.0, low_us=81.0, high_us=83.0),
-                                  baseline(128, "fa3", 45.0, source="a test"),
-                                  baseline(512, "fa3", 9.0), baseline(128, "fa3", 9.0, gpu="A100")])
-            told = place.run("export", "--records", "records.jsonl").stdout
-            tap.has(told, "2 winners, 2 measured and 0 untimed; 2 baselines; 2 from the store")
-            with open(os.path.join(place.folder, "records.jsonl"), encoding="utf-8") as file:
-                state["lines"] = file.read().splitlines()
+            baselines = [baseline(128, "fa3", 45.0, source="a test"), baseline(128, "pytorch-fa2", 82.0, low_us=81.0, high_us=83.0)]
+            add_baselines(place, baselines)
+            state["lines"] = [json.dumps(line) for line in place.records("records.jsonl") + baselines]
             state["report"] = place.json("report")
     return list(state["lines"])
+
+
+def bytes_of(place, name):
+    with open(os.path.join(place.folder, name), "rb") as file:
+        return file.read()
 
 
 def write(place, text_lines):
@@ -35,28 +37,42 @@ def write(place, text_lines):
         file.write("\n".join(text_lines) + "\n")
 
 
-def a_measured_line_has_its_trials_and_the_problems_baselines_follow():
-    head, first, second, *baselines = [json.loads(line) for line in lines()]
-    tap.equal(head["fa_tune_records"], 3)
-    trials = first["evidence"]["trials"]
-    tap.equal(len(trials), first["evidence"]["measured"])
+def a_measured_line_has_its_trials():
+    first, second, *_ = [json.loads(line) for line in lines()]
+    trials = first["trials"]
+    tap.equal(len(trials), first["answer"]["funnel"]["measured"])
     best = trials[0]
-    for member in ("config", "median_us", "low_us", "high_us", "max_error", "tolerance", "raced"):
-        tap.equal(best[member], first[member])
+    tap.equal({name: best[name] for name in ("config", "raced")}, {name: first["answer"][name] for name in ("config", "raced")})
+    for name in ("median_us", "low_us", "high_us"):  # to the nanosecond
+        tap.equal(best[name], round(first["answer"][name], 3))
     tap.equal((best["config"]["family"], best["raced"]), ("attn_fwd_sm80", True))
     assert len(best["samples_us"]) > 20, best
     tap.equal([name for name in ("host", "uuid") if name in best["environment"]], [])
-    tap.equal([name for name in ("gpu", "uuid", "imported") if name in first["evidence"]], [])
-    assert min(trial["median_us"] for trial in second["evidence"]["trials"]) > 0
-    tap.equal([(line["peer"], line["median_us"]) for line in baselines],
-              [("fa3", 45), ("pytorch-fa2", 82)])
+    assert min(trial["median_us"] for trial in second["trials"]) > 0
+    with tuned(FOUR) as place:  # of a store they are without
+        tap.equal([list(winner) for winner in place.json("show")["winners"]], [["problem", "gpu", "answer"]])
+
+
+def a_document_of_show_is_taken_as_its_lines_are():
+    with tuned(FOUR) as place, Place(space=FOUR, script=L4) as other:
+        with open(os.path.join(other.folder, "document"), "w", encoding="utf-8") as file:
+            file.write(place.run("show", "--json").stdout)
+        tap.has(other.run("import", "document").stdout, "1 added")
+        there, here = (one.json("show")["winners"][0]["answer"] for one in (place, other))
+        own = ("gpu", "origin", "driver_version", "compile_ms", "tune_s", "why") + tuple(
+            name for name in there if name.startswith("model_choice"))
+        tap.equal({**here, **dict.fromkeys(own)}, {**there, **dict.fromkeys(own)})
+        tap.equal((there["gpu"]["name"], here["gpu"]["name"]), ("NVIDIA L4", "L4"))
+        tap.equal((there["origin"], here["origin"]), ("measured", "imported"))
+        write(other, [json.dumps(json.loads(line)["answer"]) for line in lines()[:1]])  # half of a record
+        tap.has(other.run("import", "records.jsonl", status=1).stderr, "records.jsonl, line 1: ")
 
 
 def what_is_imported_is_drawn_as_where_it_was_measured():
     with Place(space=FOUR, script=L4) as place:
         write(place, lines())
         told = place.run("import", "records.jsonl").stdout
-        tap.has(told, "2 winners, 2 measured and 0 untimed; 2 baselines")
+        tap.has(told, "2 winners, 2 baselines")
         tap.has(told, "2 added, 0 replaced")
         tap.has(told, "each winner is proved before it is launched")
         report = place.json("report")
@@ -65,7 +81,7 @@ def what_is_imported_is_drawn_as_where_it_was_measured():
                       ("imported", there["configs_tried"]))
             tap.equal(*(sorted((one["peer"], one["median_us"], one["source"])
                                for one in side["baselines"]) for side in (here, there)))
-            tap.equal(here["default_us"], round(there["default_us"], 3))
+            tap.equal(here["default_us"], there["default_us"])
             for a, b in zip(there["configs"], here["configs"]):
                 tap.equal((b["config"], b["raced"], b["winner"], b["default"]),
                           (a["config"], a["raced"], a["winner"], a["default"]))
@@ -75,11 +91,8 @@ def what_is_imported_is_drawn_as_where_it_was_measured():
         tap.equal([one["registers"] for one in report["problems"][0]["configs"] if one["default"]], [None])  # not known here
         tap.equal((environment["gpu"], environment.get("uuid"), environment["driver"], environment["trials"]),
                   ("NVIDIA L4", None, 13000, 4))  # not which one
-        place.run("export", "--records", "again.jsonl")
-        with open(os.path.join(place.folder, "again.jsonl"), encoding="utf-8") as file:
-            again = file.read().splitlines()
-        unproved = [line.replace('"driver_version":13000,', '') for line in lines()]
-        tap.equal(again, unproved)
+        for there, here in zip(lines(), place.records("again.jsonl")):
+            tap.equal((here["trials"], here["answer"]["driver_version"]), (json.loads(there)["trials"], None))
 
 
 CLOCKS = {"sm_mhz": 1980, "memory_mhz": 3201, "temperature_c": 41, "throttle": "power cap", "power_limit_w": 700,
@@ -90,24 +103,43 @@ def what_was_measured_under_which_driver_and_clocks_travels_with_every_peer():
     peers = [baseline(128, peer, us, source="PyTorch 2.11, CUDA 13.0, driver 580.159.04", matmul_tflops=756.0)
              for peer, us in (("pytorch-cudnn", 60.0), ("pytorch-fa2", 82.0), ("FlashAttention-3", 50.0))]
 
-    def exported(place):
-        place.run("export", "--records", "out.jsonl")
-        with open(os.path.join(place.folder, "out.jsonl"), encoding="utf-8") as file:
-            return list(map(json.loads, file))
-
     with tuned(FOUR) as place, Place(space=FOUR, script=L4) as other:
         change(place, ("UPDATE trial SET clocks = ?", (json.dumps(CLOCKS),)))
-        add_baselines(place, peers)
-        _, winner, *others = exported(place)
-        trial = winner["evidence"]["trials"][0]
-        tap.equal((trial["clocks"], trial["environment"]["driver"], winner["driver_version"]), (CLOCKS, 13000, 13000))
-        tap.equal([line["peer"] for line in others], ["FlashAttention-3", "pytorch-cudnn", "pytorch-fa2"])
-        other.run("import", os.path.join(place.folder, "out.jsonl"))
+        winner, = place.records("out.jsonl")
+        trial = winner["trials"][0]
+        tap.equal((trial["clocks"], trial["environment"]["driver"], winner["answer"]["driver_version"]), (CLOCKS, 13000, 13000))
+        write(other, [json.dumps(line) for line in [winner] + peers])
+        other.run("import", "records.jsonl")
         problem, = other.json("report")["problems"]
         tap.equal((problem["configs"][0]["clocks"], problem["known_how"]), (CLOCKS, "imported"))
         tap.equal(sorted(peer["peer"] for peer in problem["baselines"]), ["FlashAttention-3", "pytorch-cudnn", "pytorch-fa2"])
-        _, again, *same = exported(other)  # what was imported says where it was measured, and that it is not proved here
-        tap.equal((again["evidence"], again.get("driver_version"), same), (winner["evidence"], None, others))
+        again, = other.records("again.jsonl")  # what was imported says where it was measured, and that it is not proved here
+        tap.equal((again["trials"], again["answer"]["driver_version"]), (winner["trials"], None))
+
+
+def a_measured_line_stays_measured_while_its_kernel_is_the_same():
+    with Place(space=FOUR, script=L4) as place:
+        def bundled(line):
+            write(place, [json.dumps(line)])
+            place.run("export", "--from-records", "records.jsonl", "--unsigned", "--out", "all.fab")
+            winner, = place.json("show", "all.fab")["winners"]
+            return winner, bytes_of(place, "all.fab")
+        line = json.loads(lines()[0])
+        winner, compiled = bundled(line)
+        tap.equal(winner["trials"], line["trials"])
+        for name in ("origin", "median_us", "high_us", "driver_version", "unix_time", "cubin_key", "funnel", "default_us"):
+            tap.equal((name, winner["answer"][name]), (name, line["answer"][name]))
+        place.run("import", "records.jsonl")
+        tap.equal(bundled(line)[1], compiled)  # with the store's cubin
+        line["answer"]["undated"] = True
+        tap.equal(bundled(line)[0]["answer"]["undated"], True)
+        line["answer"]["cubin_key"] = "0" * 64  # of a kernel of other templates
+        winner, _ = bundled(line)
+        tap.equal((winner["answer"]["origin"], winner["answer"]["driver_version"], "trials" in winner), ("predicted", None, False))
+        tap.equal((winner["answer"]["median_us"], winner["answer"]["config"]), (None, line["answer"]["config"]))
+        line["answer"]["config"]["tunables"]["BLOCK_M"] = 77
+        write(place, [json.dumps(line), lines()[1]])
+        tap.has(place.run("import", "records.jsonl", "--dry-run").stdout, "1 left out: they no longer compile cleanly")
 
 
 def explain_tells_what_an_imported_winner_brought_until_it_is_tuned_here():
@@ -117,10 +149,10 @@ def explain_tells_what_an_imported_winner_brought_until_it_is_tuned_here():
         write(place, lines())
         place.run("import", "records.jsonl")
         document = place.json("explain", *SMALL)
-        measured = next(json.loads(line) for line in lines() if '"trials"' in line)["evidence"]["trials"]
+        measured = json.loads(lines()[0])["trials"]
         tap.equal((document["imported"], document["counts"]["measured"]), (True, len(measured)))
         times = [config["median_us"] for config in document["configs"] if config["status"] == "measured"]
-        tap.equal(times, [trial["median_us"] for trial in measured])
+        tap.equal([round(us, 3) for us in times], [trial["median_us"] for trial in measured])
         text = place.run("explain", *SMALL).stdout
         tap.has(text, "where their winner was imported from: none was tried here")
         tap.lacks(text, "were not tried yet")
@@ -134,9 +166,9 @@ def a_filter_keeps_records_before_anything_is_compiled_and_a_bundle_is_taken_who
         write(place, lines())
         told = place.json("import", "records.jsonl", "--gpu", "l4", "--causal")
         tap.equal([told[name] for name in ("added", "dry_run")], [1, False])
-        tap.equal((told["records"]["winners"], told["records"]["baselines"]), (1, 0))
+        tap.equal((told["bundle"]["winners"], told["bundle"]["baselines"]), (1, 0))
         refused = place.run("import", "records.jsonl", "--gpu", "A100", status=1).stderr
-        tap.has(refused, "none of the 2 records of records.jsonl matches the filters")
+        tap.has(refused, "records.jsonl holds no winner that is asked for")
         place.run("export", "--unsigned", "--out", "l4.fab")
         for some in (["--gpu", "L4"], ["--causal"], ["--operation", "attn_fwd"]):
             refused = place.run("import", "l4.fab", "--allow-unsigned", *some, status=2).stderr
@@ -160,12 +192,15 @@ def changed(number, **members):
 
 
 def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
-    head, first = [json.loads(line) for line in lines()[:2]]
-    evidence, trial = first["evidence"], first["evidence"]["trials"][0]
+    first = json.loads(lines()[0])
+    trial = first["trials"][0]
     tunables = trial["config"]["tunables"]
 
+    def answer(**members):
+        return changed(0, answer={**first["answer"], **members})
+
     def trials(made):
-        return changed(1, evidence={**evidence, "trials": made})
+        return changed(0, trials=made)
 
     def member(**members):
         return trials([{**trial, **members}])
@@ -173,24 +208,27 @@ def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
     def config(family=trial["config"]["family"], **values):
         return member(config={"family": family, "tunables": {**tunables, **values}})
     table = [
-        (changed(0, made="xx"), '"made" must be a day'),
-        (changed(1, gpu="L5"), "line 2"), (changed(1, gpu="V100"), "sm_70"),
-        (changed(1, problem={**first["problem"], "seq_q": -128}), "line 2"), (changed(1, problem=5), "line 2"),
-        (changed(1, problem={**first["problem"], "seq": 128}), 'no key "seq"'),
-        (changed(1, origin="measures"), "line 2"), (changed(1, low_us=None), "line 2"),
-        ([lines()[0], lines()[1].replace('"low_us":', '"low_us":NaN,"x":')], "not valid JSON"),
-        (changed(1, evidence=[1]), '"evidence" must be an object'), (changed(1, median_us=-1), "line 2"),
-        (changed(1, config={**first["config"], "tunables": {"A B": 1}}), "not a tunable's name"),
-        (trials({}), '"trials" must be an array of at most 128'), (trials([trial] * 129), "line 2"),
-        (trials(["x"]), "line 2"), (trials([{}]), "line 2"), (config(family="no family"), "line 2"),
-        (config(**{"A%d" % i: 1 for i in range(40)}), "line 2"),
-        ([lines()[0], lines()[1].replace('"trials":[{"config":{', '"trials":[{"config":{"tunables":{"A":1,"A":1},')], "line 2"),
-        (config(BLOCK_M=None), "line 2"), (config(BLOCK_M="a;b"), "line 2"),
-        (member(samples_us=[1.0] * 200), "line 2"), (member(samples_us=[-1]), "line 2"), (member(samples_us=5), "line 2"),
-        (member(median_us=0), "line 2"), (member(median_us=1e300), "line 2"), (member(predicted_us=-1), "line 2"),
-        (member(low_us=trial["median_us"] + 1), "line 2"), (member(raced=2), "line 2"),
-        (changed(3, median_us=0), "line 4"), (changed(3, peer="a b"), "line 4"),
-        (changed(3, dry_run=True), "made up"), (changed(3, problem={}), "line 4"),
+        (changed(0, gpu={"name": "L5"}), "line 1"), (changed(0, gpu={"name": "V100"}), "sm_70"), (changed(0, gpu="L4"), "line 1"),
+        (changed(0, gpu={**first["gpu"], "sm_count": 59}), "no GPU of the catalogue is NVIDIA L4: sm_89 x59"),
+        (changed(0, problem={**first["problem"], "seq_q": -128}), "line 1"), (changed(0, problem=5), "line 1"),
+        (changed(0, problem={**first["problem"], "seq": 128}), 'no key "seq"'), (changed(0, answer=[1]), "line 1"),
+        (answer(origin="measures"), "line 1"), (answer(origin="nearest"), "no winner is stored as"), (answer(low_us=None), "line 1"),
+        ([lines()[0].replace('"low_us":', '"low_us":NaN,"x":')], "not valid JSON"),
+        (answer(funnel=[1]), "line 1"), (answer(funnel={"space": -1}), "line 1"), (answer(median_us=-1), "line 1"),
+        (answer(unix_time=None), "line 1"), (answer(driver_version=1e300), "line 1"), (answer(cubin_key="0" * 65), "line 1"),
+        (answer(config={**first["answer"]["config"], "tunables": {"A B": 1}}), "not a tunable's name"),
+        (trials({}), '"trials" must be an array of at most 128'), (trials([trial] * 129), "line 1"),
+        (trials(["x"]), "line 1"), (trials([{}]), "line 1"), (config(family="no family"), "line 1"),
+        (config(**{"A%d" % i: 1 for i in range(40)}), "line 1"),
+        ([lines()[0].replace('"trials": [{"config": {', '"trials": [{"config": {"tunables": {"A":1,"A":1},')], "line 1"),
+        (config(BLOCK_M=None), "line 1"), (config(BLOCK_M="a;b"), "line 1"),
+        (member(samples_us=[1.0] * 200), "line 1"), (member(samples_us=[-1]), "line 1"), (member(samples_us=5), "line 1"),
+        (member(median_us=0), "line 1"), (member(median_us=1e300), "line 1"), (member(predicted_us=-1), "line 1"),
+        (member(low_us=trial["median_us"] + 1), "line 1"), (member(raced=2), "line 1"),
+        (changed(2, median_us=0), "line 3"), (changed(2, peer="a b"), "line 3"),
+        (changed(2, dry_run=True), "made up"), (changed(2, problem={}), "line 3"),
+        (['{"fa_tune_records": 3, "made": "2026-11-28"}', *lines()], "of an earlier form: use the fa-tune that made them"),
+        ([lines()[0], "", lines()[1]], "line 2"), (['{"other": 1}'], "line 1"), (['{"winners": [{}]}'], "records.jsonl: "),
     ]
     with Place(space=FOUR, script=L4) as place:
         for made, sentence in table:
@@ -199,16 +237,8 @@ def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
                 done = place.run(*verb, "records.jsonl", status=1)  # as of a bundle that is no bundle
                 tap.equal(done.stdout, "")
                 tap.has(done.stderr, sentence)
-        for text, sentence in (("", "is empty"), ("\n", "line 1"), ('{"other": 1}\n', "line 1")):
-            with open(os.path.join(place.folder, "records.jsonl"), "w", encoding="utf-8") as file:
-                file.write(text)
-            tap.has(place.run("export", "--unsigned", "--out", "x.fab", "--from-records", "records.jsonl",
-                              status=1).stderr, sentence)
-        for version in (1, 2, 4):
-            write(place, changed(0, fa_tune_records=version))
-            told = place.run("import", "records.jsonl", status=1).stderr
-            tap.has(told, "records of version %d" % version)
-            tap.has(told, "made them")
+        write(place, lines()[2:])
+        tap.has(place.run("import", "records.jsonl", status=1).stderr, "holds no winner that is asked for")
         tap.equal(place.json("show")["winners"], [])
 
 
@@ -238,35 +268,69 @@ def the_demo_is_drawn_from_records_alone():
         tap.equal(drawn["store"], "~/records-L4.db")
 
 
-def the_shipped_measurements_say_driver_and_clocks_and_have_every_peers_time():
+def the_shipped_records_are_all_there_and_can_be_read():
     with open(os.path.join(SOURCE, "system", "records.jsonl"), encoding="utf-8") as file:
-        records = [json.loads(line) for line in file][1:]
+        records = [json.loads(line) for line in file]
 
     def problem_of(line):
-        return line["gpu"], json.dumps(line["problem"], sort_keys=True)
+        return line["gpu"] if "peer" in line else line["gpu"]["name"], json.dumps(line["problem"], sort_keys=True)
 
     peers = {}
     for line in records:
         if "peer" in line:
             peers.setdefault(problem_of(line), set()).add(line["peer"])
-    measured = [line for line in records if line.get("origin") == "measured"]
+    winners = [line for line in records if "answer" in line]
+    assert len(winners) >= 1740 and len(records) - len(winners) >= 288, (len(winners), len(records))
+    tap.equal(len(set(map(problem_of, winners))), len(winners))
+    measured = [line for line in winners if line["answer"]["origin"] == "measured"]
+    assert len(measured) >= 156, len(measured)
     forward = {problem_of(line) for line in measured if line["problem"]["operation"] == "attn_fwd"}
-    assert forward, "no measured attention forward in the records"
     tap.equal([found for found in map(peers.get, forward) if found != {"FlashAttention-3", "pytorch-cudnn", "pytorch-fa2"}], [])
     for line in measured:
-        sampled = [trial for trial in line["evidence"]["trials"] if "samples_us" in trial]
-        assert line["driver_version"] and all(trial["environment"]["driver"] for trial in sampled), line["problem"]
+        sampled = [trial for trial in line["trials"] if "samples_us" in trial]
+        assert line["answer"]["driver_version"] and all(trial["environment"]["driver"] for trial in sampled), line["problem"]
         assert any({"driver", "sm_mhz"} <= trial.get("clocks", {}).keys() for trial in sampled), line["problem"]
+    with Place(space=None) as place:  # every line is read before the filters leave none
+        tap.has(place.run("import", os.path.join(SOURCE, "system", "records.jsonl"), "--seq", "77", status=1).stderr,
+                "holds no winner that is asked for")
+
+
+def records_of_several_files_are_merged_by_the_better_origin():
+    with tuned(FOUR) as place:
+        def merged(*names):
+            done = subprocess.run([sys.executable, os.path.join(SOURCE, "system", "merge.py"), *names], cwd=place.folder,
+                                  stdout=subprocess.PIPE, encoding="utf-8", check=True, timeout=DEADLINE)
+            return [json.loads(line) for line in done.stdout.splitlines()]
+        measured, = place.records("measured.jsonl")
+        predicted = {**measured, "answer": {**measured["answer"], "origin": "predicted", "unix_time": measured["answer"]["unix_time"] + 9}}
+        with open(os.path.join(place.folder, "predicted.json"), "w", encoding="utf-8") as file:
+            json.dump({"winners": [predicted], "store": "a document"}, file)
+        rows = [baseline(128, "fa3", us, unix_time=7) for us in (45.0, 44.0)]
+        with open(os.path.join(place.folder, "rows.jsonl"), "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        with open(os.path.join(place.folder, "gpus"), "w", encoding="utf-8") as file:
+            file.write(place.run("gpus", "--json").stdout)
+        winner, peer = merged("gpus", "predicted.json", "measured.jsonl", "predicted.json", "rows.jsonl")
+        tap.equal((winner["answer"]["origin"], winner["trials"], winner["gpu"]), ("measured", measured["trials"], {"name": "L4"}))
+        tap.equal(peer, rows[1])
+        with open(os.path.join(place.folder, "merged.jsonl"), "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in (winner, peer))
+        tap.equal(merged("merged.jsonl"), [winner, peer])
+        with Place(space=FOUR, script=L4) as other:
+            tap.has(other.run("import", os.path.join(place.folder, "merged.jsonl")).stdout, "1 winner, 1 baseline")
 
 
 tap.main([
-    a_measured_line_has_its_trials_and_the_problems_baselines_follow,
+    a_measured_line_has_its_trials,
+    a_document_of_show_is_taken_as_its_lines_are,
     what_is_imported_is_drawn_as_where_it_was_measured,
     what_was_measured_under_which_driver_and_clocks_travels_with_every_peer,
+    a_measured_line_stays_measured_while_its_kernel_is_the_same,
     explain_tells_what_an_imported_winner_brought_until_it_is_tuned_here,
     a_filter_keeps_records_before_anything_is_compiled_and_a_bundle_is_taken_whole,
     a_dry_run_takes_neither_winners_nor_baselines,
     lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken,
     the_demo_is_drawn_from_records_alone,
-    the_shipped_measurements_say_driver_and_clocks_and_have_every_peers_time,
+    the_shipped_records_are_all_there_and_can_be_read,
+    records_of_several_files_are_merged_by_the_better_origin,
 ])

@@ -323,8 +323,6 @@ WALKS = {
                             prepare=import_between, beyond="report"),
     "export": Walk(export, lambda place, done: place.run("show", bundle_of(place), "--json").stdout +
                    bytes_of(bundle_of(place)), remove_bundle),
-    "records": Walk(lambda place: ["export", "--records", bundle_of(place)], lambda place, done: bytes_of(bundle_of(place)),
-                    remove_bundle, import_between, script=L4 + FAST, beyond="export"),
     "import": Walk(lambda place: ["import", bundle_of(place), "--allow-unsigned", "--quiet"], shown, new_problem,
                    make_bundle, reads=False),
     "rm": Walk(lambda place: ["rm", "--gpu", "L4"], forgotten, new_problem, reads=False, takes=3),

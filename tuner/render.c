@@ -375,26 +375,3 @@ void fa_render_key(const fa_templates *templates, const char *source, const char
     hash_includes(&hash, templates, source);
     fa_hash_final(&hash, ret_key);
 }
-
-int fa_render_family_hash(const fa_templates *templates, const char *family,
-                          char ret_hash[FA_HASH_HEX])
-{
-    static const char *const ending[] = {".json", ".cu"};
-    const fa_template_file *file = NULL;
-    fa_hash hash;
-    fa_hash_init(&hash);
-    for (int i = 0; i < 2; i++) {
-        char name[FA_NAME_MAX + 8];
-        snprintf(name, sizeof name, "%s%s", family, ending[i]);
-        file = fa_templates_find(templates, name);
-        if (file == NULL)
-            return FA_ENOTFOUND;
-        if (i == 1)
-            fa_hash_part(&hash, file->text, file->size);
-        else if (fa_template_hash_manifest(file, &hash) != 0)
-            return FA_ENOMEM;
-    }
-    hash_includes(&hash, templates, file->text);
-    fa_hash_final(&hash, ret_hash);
-    return 0;
-}

@@ -39,9 +39,4 @@ void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *re
 void fa_render_key(const fa_templates *templates, const char *source, const char *options,
                    const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
 
-/* Hash over a family's manifest, its template and every header that it can include: what its
- * winners were chosen from. FA_ENOTFOUND: no such family. */
-int fa_render_family_hash(const fa_templates *templates, const char *family,
-                          char ret_hash[FA_HASH_HEX]);
-
 #endif

@@ -59,6 +59,10 @@ typedef struct fa_bundle_info {
     int32_t added, replaced, kept, same;
     int32_t unserved; /* made from other templates or by another policy than this library's: kept,
                          and served by none of its lookups */
+    /* Of lines: */
+    bool from_lines;   /* an import's file was one of lines, and no bundle */
+    int32_t failed;    /* winners whose config no longer compiles cleanly: left out */
+    int32_t baselines; /* what others' kernels take for these problems */
     /* Of an export: */
     int32_t skipped; /* winners whose cubin is gone from the store or is another's: noted, left out */
 } fa_bundle_info;
@@ -77,6 +81,8 @@ typedef struct fa_bundle_item {
     const fa_answer *answer; /* the bundle's, as it says of itself */
     const fa_answer *stored; /* what the store has or had; NULL: nothing */
     bool served;             /* see fa_bundle_info.unserved; true where no tuner is asked */
+    const char
+        *evidence; /* of a bundle that is shown: a JSON object, with its "trials"; NULL: none */
 } fa_bundle_item;
 
 typedef int fa_bundle_visit(void *context, const fa_bundle_item *item);
@@ -95,6 +101,11 @@ typedef struct fa_export_options {
     /* Which winners go in; NULL: all. */
     bool (*keep)(void *context, const fa_answer *answer);
     void *context;
+    /* NULL, or a file of lines: its winners are compiled (unless the store has that cubin) and go in, in place of the
+     * store's. Needs NVRTC and no GPU. */
+    const char *lines;
+    /* Called while lines are compiled; a non-zero return stops it: FA_ECANCELED. May be NULL. */
+    int (*progress)(void *context, const char *what, int32_t done, int32_t all);
 } fa_export_options;
 
 /* The store's winners with their cubins and evidence: the funnel, the times of up to 128 measured
@@ -103,6 +114,11 @@ FA_API int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundl
                      fa_diag *diag);
 
 /* ---- import ---------------------------------------------------------------------------------*/
+/* A file is a bundle, or lines: winners as JSON, one a line, in the form in which `fa-tune show --json` has them in its
+ * "winners" (of a bundle with the trials that were measured beside them), or such a document; and lines of baselines.
+ * Their kernels are compiled here, from this library's templates, so that lines need no signature; each is proved before
+ * it is launched. A line whose family's template has changed is compiled all the same, and its winner lowered to
+ * predicted; one measured under another NVRTC keeps its time. */
 typedef struct fa_import_options {
     size_t size; /* sizeof(fa_import_options) */
     const char *file;
@@ -112,6 +128,9 @@ typedef struct fa_import_options {
     bool dry_run;        /* say what would change */
     fa_bundle_visit *visit; /* every winner and what became of it, when all is done; may be NULL */
     void *context;
+    /* Of lines; NULL: all are taken, and nobody is told. As in fa_export_options. */
+    bool (*keep)(void *context, const fa_answer *answer);
+    int (*progress)(void *context, const char *what, int32_t done, int32_t all);
 } fa_import_options;
 
 /* All or nothing, in one transaction; what is refused leaves the store's bytes as they were.
@@ -122,57 +141,6 @@ typedef struct fa_import_options {
  * FA_EUNTRUSTED: not signed, or by nobody who is trusted. */
 FA_API int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
                      fa_diag *diag);
-
-/* ---- records: a bundle's source, as text ----------------------------------------------------
- * One JSON object a line: a head with the hash of each family's template, then one winner a line,
- * without its cubin but with what was measured beside it, then baselines. For version control;
- * fa_export_from_records and fa_import_records compile the cubins. */
-typedef struct fa_records_options {
-    size_t size; /* sizeof(fa_records_options) */
-    const char *records;
-    const fa_export_options *output; /* of fa_export_from_records; keep is asked for each winner */
-    /* Called while something is done; a non-zero return stops it: FA_ECANCELED. */
-    int (*progress)(void *context, const char *what, int32_t done, int32_t all);
-    void *context;
-} fa_records_options;
-
-typedef struct fa_records_info {
-    int32_t winners;             /* lines in the file */
-    int32_t measured,
-        predicted; /* of them; what was transferred or is unranked counts as predicted */
-    int32_t taken;               /* from the store */
-    int32_t dropped;             /* from the file: their family's template has changed */
-    int32_t unlisted;            /* in the store, for a GPU that the catalogue does not list */
-    int32_t failed;              /* whose config no longer compiles cleanly: left out */
-    int32_t baselines;           /* what others' kernels take for these problems */
-} fa_records_info;
-
-/* Joins the store's winners that output->keep wants (without it all) and their baselines (of this library's templates, on
- * GPUs of the catalogue) to the records file, which is made when it is not there. The better origin stays; the store's of
- * two equals. */
-FA_API int fa_export_records(fa_tuner *tuner, const fa_records_options *options,
-                             fa_records_info *ret_info, fa_diag *diag);
-/* Fills the store with predicted winners for every GPU of the catalogue and the common problems:
- * D 64 and 128, fp16 and bf16, causal or not, S 512 to 16384, 16,384 tokens, hidden size 2048. */
-FA_API int fa_predict_catalogue(fa_tuner *tuner, const fa_records_options *options, fa_diag *diag);
-/* Compiles what those records name that output->keep wants (unless the store has that cubin) and writes the bundle. Needs NVRTC
- * and no GPU. A record whose family's template has changed is compiled all the same, and its winner
- * lowered to predicted; one measured under another NVRTC keeps its time and counts as not proved. */
-FA_API int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
-                                  fa_records_info *ret_info, fa_bundle_info *ret_bundle,
-                                  fa_diag *diag);
-/* Compiles them likewise and takes them into the store, with the trials and baselines that they bring, as
- * fa_import does an unsigned bundle: their kernels are made here, from this library's templates, and each
- * is proved before it is launched. output->keep is asked for each; its file is not used. import: of its
- * members dry_run, visit and context. */
-FA_API int fa_import_records(fa_tuner *tuner, const fa_records_options *options,
-                             const fa_import_options *import, fa_records_info *ret_info,
-                             fa_bundle_info *ret_bundle, fa_diag *diag);
-/* Whether a file begins as records do. */
-FA_API bool fa_is_records(const char *path);
-/* Whether templates have moved past the records: FA_EVERSION with the sentence that says which
- * family and what to do. */
-FA_API int fa_records_check(const char *records, const char *templates, fa_diag *diag);
 
 #ifdef __cplusplus
 }

@@ -55,10 +55,6 @@ void fa_problem_shape(const fa_problem *problem, char ret_shape[FA_PROBLEM_KEY_M
  * that it follows. */
 void fa_problem_fill(fa_problem *problem, uint32_t given);
 
-/* The at-th of the operation's common problems; FA_ENOTFOUND past the last. */
-int fa_operation_common(const fa_operation *operation, int at, fa_problem *ret_problem,
-                        fa_diag *diag);
-
 /* For people, as in "fp16 · B 4 · H 8 · S 512 · D 64 · causal bottom-right", with `separator` for " · ";
  * brief, as in "fp16 B4 H8 S512 D64 causal". */
 void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separator, bool brief);

@@ -86,8 +86,7 @@ static const cli_verb verbs[] = {
     {"export", CLI_GROUP_EXPORT | FILTERS | STORED,
      "write winners, their cubins and evidence into one signed file",
      "  fa-tune export --gpu L4 --out l4.fab\n"
-     "  fa-tune export --records FILE                       winners as text, one a line\n"
-     "  fa-tune export --from-records FILE --out all.fab    FILE into a bundle\n\n"
+     "  fa-tune export --from-records FILE --out all.fab    compiled here, from winners as text\n\n"
      "The same store content gives the same bytes. Options of a problem are filters here.\n",
      cli_export, "Share"},
     {"import", CLI_GROUP_IMPORT | FILTERS | STORED,
@@ -95,7 +94,8 @@ static const cli_verb verbs[] = {
      "  fa-tune import l4.fab\n"
      "  fa-tune import conv2d.cu conv2d.fab         of a kernel of your own\n"
      "  fa-tune import records.jsonl --gpu H200     compiled here, with trials\n\n"
-     "Options of a problem and --gpu filter records; a bundle is imported whole or not at all. Of two "
+     "Records are the winners of `show --json` (with a FILE.fab, with their trials), one a line. Options "
+     "of a problem and --gpu filter them; a bundle is imported whole or not at all. Of two "
      "winners of a problem the one with the more trusted origin stays, then the narrower interval.\n",
      cli_import, NULL},
     {"keygen", CLI_GROUP_KEYGEN | CLI_GROUP_JSON, "make a key that signs bundles",

@@ -86,8 +86,8 @@ typedef struct cli_options {
     unsigned format; /* CLI_FORMAT_… */
     const char *out; /* file; NULL: stdout */
     struct {         /* of export, import and keygen */
-        const char *out, *key, *records, *from_records;
-        bool predict, no_signature, allow_unsigned;
+        const char *out, *key, *from_records;
+        bool no_signature, allow_unsigned;
     } bundle;
     bool dry_run;           /* of import and rm */
     bool forget_all;        /* of rm */

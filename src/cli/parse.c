@@ -170,9 +170,9 @@ static const struct {
         {"--server", "--list"},     {"--server", "--status"}, {"--why", "FILE"},
         {"--operation", "FILE.cu"}, {"--list", "--status"},   {"--restart", "--list"},
         {"--restart", "--status"},  {"--enqueue", "--list"},  {"--enqueue", "--status"},
-        {"--plan", "--model"},      {"--plan", "--training"}, {"--records", "--from-records"},
+        {"--plan", "--model"},      {"--plan", "--training"},
 },
-  needed[] = {{"--cost", "--price"}, {"--predict", "--records"}};
+  needed[] = {{"--cost", "--price"}};
 
 static bool is_given(const parse *p, const char *name)
 {

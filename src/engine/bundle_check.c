@@ -180,7 +180,8 @@ static int inspect_one(void *context, const fa_winner_record *winner, const fa_c
     if (rc != 0 || inspecting->visit == NULL)
         return rc;
     rc = fa_records_answer(winner, NULL, &answer, diag);
-    fa_bundle_item item = {.why = "", .answer = &answer, .served = true};
+    fa_bundle_item item = {
+        .why = "", .answer = &answer, .served = true, .evidence = winner->evidence};
     return rc != 0 ? rc : inspecting->visit(inspecting->context, &item);
 }
 

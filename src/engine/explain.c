@@ -13,7 +13,7 @@
 #include "manifest.h"
 #include "model.h"
 #include "problem.h"
-#include "records.h"
+#include "trials.h"
 #include "request.h"
 #include "store.h"
 #include "stored.h"

@@ -49,28 +49,12 @@ static int list_trials(fa_store *store, const fa_winner_record *winner, fa_trial
     return rc;
 }
 
-int fa_bundle_join_trials(const fa_trial_list *list, char **evidence, fa_diag *diag)
-{
-    cJSON *json;
-    int rc = fa_json_parse_object(*evidence, "evidence", &json, diag);
-    if (rc != 0)
-        return rc;
-    cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
-    fa_json_add(json, "trials", fa_trial_list_to_json(list));
-    char *text = fa_json_finish(json);
-    if (text == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
-    free(*evidence);
-    *evidence = text;
-    return 0;
-}
-
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag)
 {
     fa_trial_list list = {0};
     int rc = winner->evidence != NULL ? list_trials(store, winner, &list, diag) : 0;
     if (rc == 0 && list.count > 0)
-        rc = fa_bundle_join_trials(&list, &winner->evidence, diag);
+        rc = fa_trial_list_join(&list, &winner->evidence, diag);
     fa_trial_list_free(&list);
     return rc;
 }
@@ -117,8 +101,8 @@ static int export_one(void *context, fa_store *store, const fa_winner_record *st
     return rc;
 }
 
-int fa_bundle_finish(fa_store *part, const fa_export_options *options, fa_bundle_info *ret_info,
-                     fa_diag *diag)
+static int finish(fa_store *part, const fa_export_options *options, fa_bundle_info *ret_info,
+                  fa_diag *diag)
 {
     fa_secret_key secret;
     int rc = options->no_signature ? 0 : fa_keys_secret(options->key, &secret, diag);
@@ -131,7 +115,7 @@ int fa_bundle_finish(fa_store *part, const fa_export_options *options, fa_bundle
     return rc;
 }
 
-int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag)
+static int check_output(const fa_export_options *options, fa_diag *diag)
 {
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_export_options)");
@@ -149,25 +133,44 @@ int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag)
     return rc;
 }
 
+static int export_stored(struct exporting *exporting, fa_diag *diag)
+{
+    fa_tuner *tuner = exporting->tuner;
+    int rc = fa_portable_new(&exporting->part, diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_listed_winners_each(tuner, export_one, exporting, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc != 0)
+        fa_store_close(&exporting->part);
+    return rc;
+}
+
 int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info *ret_info,
               fa_diag *diag)
 {
     fa_diag reason = {{0}};
     struct exporting exporting = {
         .tuner = tuner, .options = options, .diag = diag != NULL ? diag : &reason};
+    fa_made made = {0};
     int rc;
-    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
-        (rc = fa_bundle_check_output(options, diag)) != 0 ||
-        (rc = fa_portable_new(&exporting.part, diag)) != 0)
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 || (rc = check_output(options, diag)) != 0)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_listed_winners_each(tuner, export_one, &exporting, diag);
-    pthread_mutex_unlock(&tuner->work);
-    if (rc == 0)
-        rc = fa_bundle_finish(exporting.part, options, ret_info, diag);
-    if (rc == 0 && ret_info != NULL)
+    const fa_lines_source source = {options->lines, options->keep, options->progress,
+                                    options->context};
+    rc = source.file != NULL ? fa_lines_make(tuner, &source, &made, diag)
+                             : export_stored(&exporting, diag);
+    if (rc != 0)
+        return rc;
+    rc = finish(source.file != NULL ? made.part : exporting.part, options, ret_info, diag);
+    if (rc == 0 && ret_info != NULL) {
         ret_info->skipped = exporting.skipped;
+        ret_info->failed = made.failed;
+        ret_info->baselines = (int32_t)made.lines.baselines;
+    }
     fa_store_close(&exporting.part);
+    fa_made_free(&made);
     return rc;
 }
 
@@ -337,8 +340,8 @@ static int import_locked(struct importing *importing, const fa_import_options *o
                             : fa_store_batch(tuner->store, take_all, importing, diag);
 }
 
-int fa_import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *info,
-                     const fa_import_options *options, fa_bundle_info *ret_info, fa_diag *diag)
+static int import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *info,
+                         const fa_import_options *options, fa_bundle_info *ret_info, fa_diag *diag)
 {
     struct importing importing = {
         .tuner = tuner, .bundle = bundle, .info = *info, .dry_run = options->dry_run};
@@ -355,6 +358,35 @@ int fa_import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *i
     return rc;
 }
 
+/* Imports the winners of lines as an unsigned bundle, and then the baselines. */
+static int import_lines(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
+                        fa_diag *diag)
+{
+    const fa_lines_source source = {options->file, options->keep, options->progress,
+                                    options->context};
+    fa_made made;
+    fa_bundle *bundle = NULL;
+    int rc = fa_lines_make(tuner, &source, &made, diag);
+    if (rc != 0)
+        return rc;
+    rc = fa_bundle_of(&made.part, options->file, &bundle, diag);
+    if (rc == 0)
+        rc = import_bundle(tuner, bundle, fa_bundle_get_info(bundle), options, ret_info, diag);
+    fa_bundle_close(&bundle);
+    if (rc == 0 && !options->dry_run) {
+        pthread_mutex_lock(&tuner->work);
+        rc = fa_store_baselines_put(tuner->store, made.lines.baseline, made.lines.baselines, diag);
+        pthread_mutex_unlock(&tuner->work);
+    }
+    if (rc == 0 && ret_info != NULL) {
+        ret_info->failed = made.failed;
+        ret_info->baselines = (int32_t)made.lines.baselines;
+        ret_info->from_lines = true;
+    }
+    fa_made_free(&made);
+    return rc;
+}
+
 int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
               fa_diag *diag)
 {
@@ -365,10 +397,17 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info 
         return rc;
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_import_options)");
+    if (fa_is_lines(options->file))
+        return import_lines(tuner, options, ret_info, diag);
+    if (options->keep != NULL)
+        return fa_fail(
+            diag, FA_EINVAL,
+            "a bundle is imported whole: --gpu and options of a problem select from files of "
+            "lines alone");
     /* The signer is checked before anything in the bundle is read. */
     rc = fa_bundle_open_whole(options->file, options, &bundle, &info, diag);
     if (rc == 0)
-        rc = fa_import_bundle(tuner, bundle, &info, options, ret_info, diag);
+        rc = import_bundle(tuner, bundle, &info, options, ret_info, diag);
     fa_bundle_close(&bundle);
     return rc;
 }

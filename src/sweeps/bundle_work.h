@@ -6,22 +6,21 @@
 #define FA_WORK_BUNDLE_WORK_H
 
 #include "bundle.h"
-#include "records.h"
+#include "lines.h"
 
 /* ---- bundle_files.c -------------------------------------------------------------------------*/
-/* Replaces the "trials" of an evidence, which must be an object. */
-int fa_bundle_join_trials(const fa_trial_list *list, char **evidence, fa_diag *diag);
 /* Joins the measured trials of its scope to a winner's evidence, best first, the first few with samples; a winner that was
  * imported keeps those that it brought. */
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag);
 
-/* Whether a bundle could be written (a key is there), before work is spent on it; and the writing. */
-int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag);
-int fa_bundle_finish(fa_store *part, const fa_export_options *options, fa_bundle_info *ret_info,
-                     fa_diag *diag);
+/* ---- bundle_make.c --------------------------------------------------------------------------*/
+typedef struct fa_made {
+    fa_store *part; /* of fa_portable_new() */
+    fa_lines lines;
+    int32_t failed; /* lines whose config no longer compiles cleanly: left out */
+} fa_made;
 
-/* fa_import of one that is open. */
-int fa_import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *info,
-                     const fa_import_options *options, fa_bundle_info *ret_info, fa_diag *diag);
+int fa_lines_make(fa_tuner *tuner, const fa_lines_source *source, fa_made *ret_made, fa_diag *diag);
+void fa_made_free(fa_made *made);
 
 #endif

@@ -24,7 +24,7 @@
 #include "source.h"
 #include "store.h"
 #include "stored.h"
-#include "records.h"
+#include "trials.h"
 
 #include <stdio.h>
 #include <stdlib.h>

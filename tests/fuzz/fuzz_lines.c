@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files of JSON lines: a sweep's plan, baselines, a bundle's records. The first byte chooses.
+ * Files of JSON lines: a sweep's plan, baselines, records. The first byte chooses.
  */
 #include "fuzz.h"
 
 #include "options.h"
-#include "records.h"
+#include "lines.h"
 
 #include "baselines.c" /* its reader of lines, without a store behind it */
 
@@ -39,13 +39,17 @@ static void read_baselines(const char *path)
 
 static void read_records(const char *path)
 {
-    fa_records records = {0};
+    fa_lines lines = {0};
     fa_diag why = {{0}};
-    int rc = fa_records_read(path, &records, &why);
+    const fa_lines_source source = {.file = path};
+    int rc = fa_lines_read(&source, &lines, &why);
     FUZZ_CHECK(rc == 0 || why.text[0] != 0);
     fuzz_taken += rc == 0;
+    for (size_t i = 0; rc == 0 && i < lines.count; i++)
+        FUZZ_CHECK(lines.line[i].answer.gpu.sm > 0 &&
+                   fa_problem_check(&lines.line[i].answer.problem, NULL) == 0);
     if (rc == 0)
-        fa_records_free(&records);
+        fa_lines_free(&lines);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trials.h"
+
+#include "error.h"
+#include "json.h"
+#include "trial.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double longest_us = 1e12; /* eleven days */
+
+void fa_trial_list_lighten(fa_trial_record *record)
+{
+    free((void *)(uintptr_t)record->samples_us);
+    free((void *)(uintptr_t)record->environment);
+    free((void *)(uintptr_t)record->clocks);
+    record->samples_us = NULL;
+    record->environment = record->clocks = NULL;
+    record->sample_count = 0;
+}
+
+void fa_trial_list_cut(fa_trial_list *list, size_t left)
+{
+    while (list->count > left)
+        fa_trial_list_lighten(&list->record[--list->count]);
+}
+
+void fa_trial_list_free(fa_trial_list *list)
+{
+    fa_trial_list_cut(list, 0);
+    free(list->record);
+    *list = (fa_trial_list){0};
+}
+
+int fa_trial_list_add(fa_trial_list *list, const fa_trial_record *record)
+{
+    int32_t count = record->samples_us == NULL                    ? 0
+                    : record->sample_count > FA_TRIAL_SAMPLES_MAX ? FA_TRIAL_SAMPLES_MAX
+                                                                  : record->sample_count;
+    fa_trial_record copy = *record;
+    float *samples = count > 0 ? malloc((size_t)count * sizeof *samples) : NULL;
+    if (samples != NULL)
+        memcpy(samples, record->samples_us, (size_t)count * sizeof *samples);
+    copy.samples_us = samples;
+    copy.sample_count = count;
+    copy.environment = record->environment != NULL ? strdup(record->environment) : NULL;
+    copy.clocks = record->clocks != NULL ? strdup(record->clocks) : NULL;
+    if ((count > 0 && samples == NULL) ||
+        (record->environment != NULL && copy.environment == NULL) ||
+        (record->clocks != NULL && copy.clocks == NULL) ||
+        fa_append(&list->record, &list->count, &list->capacity, &copy, sizeof copy) != 0) {
+        fa_trial_list_lighten(&copy);
+        return FA_ENOMEM;
+    }
+    return 0;
+}
+
+static double rounded(double us)
+{
+    return us > 0 ? rint(us * 1e3) / 1e3 : 0; /* to the nanosecond: events resolve less */
+}
+
+/* ---- what is kept of a trial ----------------------------------------------------------------*/
+#define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT | FA_MEMBER_NULL
+#define ROW(kind, member, ...) FA_MEMBER(#member, kind, fa_trial, member, __VA_ARGS__)
+const fa_member fa_timed_members[] = {
+    FA_CONFIG_MEMBER(fa_trial, config), ROW(NUMBER, predicted_us, LEFT_OUT),
+    ROW(NUMBER, median_us, LEFT_OUT),   ROW(NUMBER, low_us, LEFT_OUT),
+    ROW(NUMBER, high_us, LEFT_OUT),     ROW(COUNT, sample_count, LEFT_OUT),
+    ROW(NUMBER, max_error, LEFT_OUT),   ROW(NUMBER, tolerance, LEFT_OUT),
+    ROW(FLAG, raced, LEFT_OUT),         {.key = NULL},
+};
+#undef ROW
+
+/* With its times to the nanosecond, and 0 for what is not known. */
+static fa_trial timed_trial(const fa_trial *trial)
+{
+    fa_trial timed = *trial;
+    timed.predicted_us = rounded(trial->predicted_us);
+    timed.median_us = rounded(trial->median_us);
+    timed.low_us = rounded(trial->low_us);
+    timed.high_us = rounded(trial->high_us);
+    if (!(isfinite(trial->max_error) && isfinite(trial->tolerance) && trial->tolerance > 0))
+        timed.max_error = timed.tolerance = 0;
+    return timed;
+}
+
+/* Written so that NaN is no time. */
+bool fa_trial_is_timed(const fa_trial *trial)
+{
+    return trial->low_us > 0 && trial->low_us <= trial->median_us &&
+           trial->median_us <= trial->high_us && trial->high_us < longest_us &&
+           trial->predicted_us >= 0 && trial->predicted_us < longest_us;
+}
+
+/* ---- written --------------------------------------------------------------------------------*/
+/* What made the trial, without the names of the machine and of its GPU, which are nobody's business. */
+static void add_environment(cJSON *json, const char *name, const char *text)
+{
+    cJSON *environment;
+    if (fa_json_parse_object(text, name, &environment, NULL) != 0) {
+        fa_json_add(json, name, NULL); /* it will not be printed */
+    } else if (environment != NULL) {
+        cJSON_DeleteItemFromObjectCaseSensitive(environment, "host");
+        cJSON_DeleteItemFromObjectCaseSensitive(environment, "uuid");
+        fa_json_add(json, name, environment);
+    }
+}
+
+static cJSON *write_trial(const fa_trial_record *record)
+{
+    fa_trial trial = timed_trial(&record->trial);
+    char seed[24];          /* as text: cJSON writes 15 digits of a number */
+    trial.sample_count = 0; /* as many as there are */
+    cJSON *json = fa_struct_to_json(fa_timed_members, &trial);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)record->seed);
+    if (record->seed != 0)
+        fa_json_add_text(json, "seed", seed);
+    add_environment(json, "environment", record->environment);
+    add_environment(json, "clocks", record->clocks);
+    if (record->sample_count > 0) {
+        cJSON *samples = fa_json_add_array(json, "samples_us");
+        for (int32_t i = 0; i < record->sample_count; i++)
+            fa_json_push(samples, cJSON_CreateNumber(rounded((double)record->samples_us[i])));
+    }
+    return json;
+}
+
+cJSON *fa_trial_list_to_json(const fa_trial_list *list)
+{
+    cJSON *array = cJSON_CreateArray();
+    for (size_t i = 0; array != NULL && i < list->count; i++)
+        fa_json_push(array, write_trial(&list->record[i]));
+    return array;
+}
+
+/* ---- read -----------------------------------------------------------------------------------*/
+static bool read_samples(const cJSON *array, float samples[FA_TRIAL_SAMPLES_MAX],
+                         int32_t *ret_count)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach (item, array) {
+        if (*ret_count == FA_TRIAL_SAMPLES_MAX || !cJSON_IsNumber(item) ||
+            !(item->valuedouble >= 0 && item->valuedouble <= longest_us))
+            return false;
+        samples[(*ret_count)++] = (float)item->valuedouble;
+    }
+    return array == NULL || cJSON_IsArray(array);
+}
+
+static int print_object(const cJSON *json, char **ret_text)
+{
+    *ret_text = cJSON_IsObject(json) ? fa_json_print(json) : NULL;
+    return cJSON_IsObject(json) && *ret_text == NULL ? FA_ENOMEM : 0;
+}
+
+static int read_trial(const cJSON *json, fa_trial_list *list, fa_diag *diag)
+{
+    float samples[FA_TRIAL_SAMPLES_MAX];
+    fa_trial_record record = {.samples_us = samples,
+                              .trial = {.status = FA_STATUS_MEASURED, .blocks_per_sm = -1}};
+    fa_trial *trial = &record.trial;
+    const char *seed = NULL;
+    char *environment = NULL, *clocks = NULL;
+    int rc = fa_struct_from_json(json, fa_timed_members, trial, "trials", diag);
+    if (rc != 0)
+        return rc;
+    if (!fa_trial_is_timed(trial) ||
+        !read_samples(cJSON_GetObjectItemCaseSensitive(json, "samples_us"), samples,
+                      &record.sample_count))
+        return fa_fail(diag, FA_EINVAL,
+                       "trials: each has its median in its interval and at most %d samples",
+                       FA_TRIAL_SAMPLES_MAX);
+    trial->sample_count = record.sample_count;
+    if (fa_json_text(json, "seed", &seed, "trials", NULL) == 0)
+        record.seed = strtoull(seed, NULL, 10);
+    rc = print_object(cJSON_GetObjectItemCaseSensitive(json, "environment"), &environment);
+    if (rc == 0)
+        rc = print_object(cJSON_GetObjectItemCaseSensitive(json, "clocks"), &clocks);
+    record.environment = environment;
+    record.clocks = clocks;
+    if (rc == 0)
+        rc = fa_trial_list_add(list, &record);
+    free(environment);
+    free(clocks);
+    return rc == 0 ? 0 : fa_fail(diag, rc, "out of memory for evidence");
+}
+
+int fa_trial_list_from_json(const cJSON *json, fa_trial_list *list, fa_diag *diag)
+{
+    const cJSON *item;
+    if (json != NULL && (!cJSON_IsArray(json) || cJSON_GetArraySize(json) > FA_TRIAL_LIST_MAX))
+        return fa_fail(diag, FA_EINVAL, "\"trials\" must be an array of at most %d",
+                       FA_TRIAL_LIST_MAX);
+    cJSON_ArrayForEach (item, json) {
+        int rc = read_trial(item, list, diag);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+int fa_trial_list_from_evidence(const char *evidence, fa_trial_list *list, fa_diag *diag)
+{
+    cJSON *json;
+    int rc = fa_json_parse_object(evidence, "evidence", &json, diag);
+    const cJSON *trials = cJSON_GetObjectItemCaseSensitive(json, "trials"), *item;
+    cJSON_ArrayForEach (item, trials) {
+        if (rc == FA_ENOMEM || list->count == FA_TRIAL_LIST_MAX || !cJSON_IsArray(trials))
+            break;
+        rc = read_trial(item, list, NULL);
+    }
+    cJSON_Delete(json);
+    return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for evidence") : 0;
+}
+
+int fa_trial_list_join(const fa_trial_list *list, char **evidence, fa_diag *diag)
+{
+    cJSON *json;
+    int rc = fa_json_parse_object(*evidence, "evidence", &json, diag);
+    if (rc != 0)
+        return rc;
+    cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
+    fa_json_add(json, "trials", fa_trial_list_to_json(list));
+    char *text = fa_json_finish(json);
+    if (text == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
+    free(*evidence);
+    *evidence = text;
+    return 0;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lines.h"
+
+#include "baselines.h"
+#include "buf.h"
+#include "catalogue.h"
+#include "error.h"
+#include "json.h"
+#include "problem.h"
+#include "trial.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 262144 };
+
+bool fa_is_lines(const char *path)
+{
+    char first = 0;
+    int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    bool is = fd >= 0 && read(fd, &first, 1) == 1 && first == '{';
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+void fa_lines_free(fa_lines *lines)
+{
+    for (size_t i = 0; i < lines->count; i++)
+        fa_trial_list_free(&lines->line[i].trials);
+    free(lines->line);
+    free(lines->baseline);
+    *lines = (fa_lines){0};
+}
+
+/* ---- a winner -------------------------------------------------------------------------------*/
+/* The catalogue's entry of this name and, where the line says it, this silicon, or of the silicon alone. */
+static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
+{
+    char silicon[FA_SILICON_MAX] = "", other[FA_SILICON_MAX];
+    fa_gpu *listed = ret_gpu, gpu = {0};
+    const char *name, *refused;
+    int rc = fa_json_text(json, "name", &name, "gpu", diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "\"gpu\" has no \"name\"") : rc;
+    if (fa_struct_from_json(json, fa_gpu_members, &gpu, "gpu", NULL) == 0)
+        fa_gpu_silicon(&gpu, silicon);
+    rc = fa_catalogue_find(name, listed, diag);
+    if (rc != 0 && silicon[0] == 0)
+        return rc;
+    if (rc == 0)
+        fa_gpu_silicon(listed, other);
+    if (rc == 0 && (silicon[0] == 0 || strcmp(silicon, other) == 0))
+        return 0;
+    for (int i = 0; i < fa_catalogue_count(); i++) {
+        fa_catalogue_at(i, listed, &refused);
+        fa_gpu_silicon(listed, other);
+        if (refused == NULL && strcmp(silicon, other) == 0)
+            return 0;
+    }
+    return fa_fail(diag, FA_EINVAL, "no GPU of the catalogue is %s: %s", name, silicon);
+}
+
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
+#define MAYBE .rules = FA_MEMBER_OPTIONAL | FA_MEMBER_NULL
+#define COUNT(member) ROW(member, COUNT, MAYBE)
+
+static const fa_member funnel[] = {
+    COUNT(space),  COUNT(in_budget), COUNT(compiled), COUNT(clean),
+    COUNT(proved), COUNT(measured),  COUNT(failed),   {.key = NULL},
+};
+
+static const fa_member answer_members[] = {
+    ROW(origin, CHOICE, .names = fa_origin_names),
+    ROW(trial, PART, .members = fa_timed_members),
+    ROW(cubin_key, TEXT, MAYBE),
+    ROW(nvrtc, TEXT, MAYBE),
+    COUNT(driver_version),
+    ROW(unix_time, COUNT64, .most = (int64_t)1 << 40),
+    ROW(undated, FLAG, MAYBE),
+    ROW(default_us, REAL, MAYBE),
+    COUNT(ties),
+    ROW(strategy, TEXT, MAYBE),
+    {.key = "funnel", .kind = FA_MEMBER_STRUCT, .rules = FA_MEMBER_OPTIONAL, .members = funnel},
+    {.key = NULL},
+};
+
+static const fa_member line_members[] = {
+    ROW(problem, OTHER, .read = fa_member_read_problem),
+    ROW(gpu, OTHER, .read = read_gpu),
+    {.key = "answer", .kind = FA_MEMBER_STRUCT, .members = answer_members},
+    {.key = NULL},
+};
+#undef ROW
+
+static int read_winner(const cJSON *json, fa_line *line, const char *where, fa_diag *diag)
+{
+    fa_answer *answer = &line->answer;
+    const cJSON *trials = cJSON_GetObjectItemCaseSensitive(json, "trials");
+    int rc = fa_struct_from_json(json, line_members, answer, where, diag);
+    if (rc != 0)
+        return rc;
+    if (answer->origin == FA_ORIGIN_MEASURED_SAME_SILICON)
+        answer->origin = FA_ORIGIN_MEASURED;
+    if (answer->origin == FA_ORIGIN_NEAREST) /* what a lookup says, not what a winner is */
+        return fa_fail(diag, FA_EINVAL, "no winner is stored as \"%s\"",
+                       fa_origin_name(answer->origin));
+    bool timed = answer->origin <= FA_ORIGIN_IMPORTED;
+    if (timed && !fa_trial_is_timed(&answer->trial))
+        return fa_fail(diag, FA_EINVAL, "its median does not lie in its interval");
+    return timed ? fa_trial_list_from_json(trials, &line->trials, diag) : 0;
+}
+
+static int add_winner(const cJSON *json, const fa_lines_source *source, fa_lines *lines,
+                      const char *where, fa_diag *diag)
+{
+    fa_line *line = calloc(1, sizeof *line);
+    if (line == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a winner");
+    line->answer.size = sizeof line->answer;
+    int rc = read_winner(json, line, where, diag);
+    bool wanted = source->keep == NULL || rc != 0 || source->keep(source->context, &line->answer);
+    if (rc == 0 && wanted && lines->count == FA_LINES_MAX)
+        rc = fa_fail(diag, FA_EINVAL, "more than %d winners", FA_LINES_MAX);
+    if (rc == 0 && wanted &&
+        fa_append(&lines->line, &lines->count, &lines->capacity, line, sizeof *line) != 0)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for winners");
+    if (rc != 0 || !wanted)
+        fa_trial_list_free(&line->trials);
+    free(line);
+    return rc;
+}
+
+static int add_baseline(const cJSON *json, const fa_lines_source *source, fa_lines *lines,
+                        fa_diag *diag)
+{
+    fa_baseline baseline;
+    int rc = fa_baseline_from_json(json, &baseline, diag);
+    if (rc != 0)
+        return rc;
+    fa_answer answer = {.problem = baseline.problem};
+    memcpy(answer.gpu.name, baseline.gpu_name, sizeof answer.gpu.name);
+    if (source->keep != NULL && !source->keep(source->context, &answer))
+        return 0;
+    if (lines->baselines == FA_LINES_MAX)
+        return fa_fail(diag, FA_EINVAL, "more than %d baselines", FA_LINES_MAX);
+    return fa_append(&lines->baseline, &lines->baselines, &lines->baseline_capacity, &baseline,
+                     sizeof baseline) == 0
+               ? 0
+               : fa_fail(diag, FA_ENOMEM, "out of memory for baselines");
+}
+
+/* ---- the file -------------------------------------------------------------------------------*/
+static int take(const cJSON *json, const fa_lines_source *source, fa_lines *lines,
+                const char *where, fa_diag *diag)
+{
+    const cJSON *winners = cJSON_GetObjectItemCaseSensitive(json, "winners"), *item;
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
+    if (cJSON_HasObjectItem(json, "fa_tune_records"))
+        return fa_fail(
+            diag, FA_EVERSION,
+            "%s: records of an earlier form: use the fa-tune that made them, and what its "
+            "`show --json` has of them",
+            where);
+    if (cJSON_HasObjectItem(json, "peer"))
+        return add_baseline(json, source, lines, diag);
+    if (!cJSON_IsArray(winners))
+        return add_winner(json, source, lines, where, diag);
+    int rc = 0;
+    cJSON_ArrayForEach (item, winners)
+        if (rc == 0)
+            rc = add_winner(item, source, lines, where, diag);
+    return rc;
+}
+
+/* What became of a line as the caller hears it: whoever names the file has asked rightly. */
+static int end_line(int rc, const char *where, const fa_diag *why, fa_diag *diag)
+{
+    rc = rc == FA_EINVAL ? FA_ECORRUPT : rc;
+    return rc == 0 ? 0
+           : strncmp(why->text, where, strlen(where)) == 0
+               ? fa_fail(diag, rc, "%s", why->text)
+               : fa_fail(diag, rc, "%s: %s", where, why->text);
+}
+
+static int take_line(const char *text, size_t size, int number, const fa_lines_source *source,
+                     fa_lines *lines, fa_diag *diag)
+{
+    char where[300];
+    fa_diag why = {{0}};
+    cJSON *json = NULL;
+    snprintf(where, sizeof where, "%.256s, line %d", source->file, number);
+    int rc = size > LINE_MAX_BYTES
+                 ? fa_fail(&why, FA_EINVAL, "longer than %d bytes", LINE_MAX_BYTES)
+                 : fa_json_parse(text, size, where, &json, &why);
+    if (rc == 0)
+        rc = take(json, source, lines, where, &why);
+    cJSON_Delete(json);
+    return end_line(rc, where, &why, diag);
+}
+
+static int take_text(const fa_buf *text, const fa_lines_source *source, fa_lines *lines,
+                     fa_diag *diag)
+{
+    cJSON *document = NULL;
+    fa_diag why = {{0}};
+    bool whole = fa_json_parse(text->data, text->size, source->file, &document, NULL) == 0 &&
+                 cJSON_HasObjectItem(document, "winners");
+    int rc = whole ? take(document, source, lines, source->file, &why) : 0, number = 1;
+    cJSON_Delete(document);
+    if (whole)
+        return end_line(rc, source->file, &why, diag);
+    for (size_t at = 0; rc == 0 && at < text->size; number++) {
+        const char *newline = memchr(text->data + at, '\n', text->size - at);
+        size_t size = newline != NULL ? (size_t)(newline - text->data) - at : text->size - at;
+        rc = take_line(text->data + at, size, number, source, lines, diag);
+        at += size + 1;
+    }
+    return rc;
+}
+
+int fa_lines_read(const fa_lines_source *source, fa_lines *ret_lines, fa_diag *diag)
+{
+    fa_buf text;
+    fa_lines lines = {0};
+    int rc = fa_input_read(&text, source->file, FA_LINES_BYTES_MAX, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, rc, "winners %s", source->file);
+    rc = take_text(&text, source, &lines, diag);
+    fa_buf_free(&text);
+    if (rc == 0 && lines.count == 0)
+        rc = fa_fail(diag, FA_ENOTFOUND, "%s holds no winner that is asked for: nothing is written",
+                     source->file);
+    if (rc != 0)
+        fa_lines_free(&lines);
+    else
+        *ret_lines = lines;
+    return rc;
+}
