@@ -72,10 +72,9 @@ static int make_family(const fa_templates *templates, const char *where, const c
     return rc;
 }
 
-/* *ret_family stays NULL when the manifest is of another operation. `is`: the operation itself; NULL: it is looked up. */
+/* *ret_family stays NULL when the manifest is of another operation. */
 static int load_file(const fa_templates *templates, const fa_template_file *file,
-                     const char *operation, const fa_operation *is, fa_family **ret_family,
-                     fa_diag *diag)
+                     const char *operation, fa_family **ret_family, fa_diag *diag)
 {
     cJSON *json = NULL;
     const char *its_name = NULL;
@@ -90,8 +89,6 @@ static int load_file(const fa_templates *templates, const fa_template_file *file
         rc = fa_fail(diag, FA_EMANIFEST, "%s: must be a JSON object", file->name);
     else if (fa_json_text(json, "operation", &its_name, file->name, NULL) != 0)
         rc = fa_fail(diag, FA_EMANIFEST, "%s: \"operation\" must be a string", file->name);
-    else if (is != NULL)
-        its_operation = strcmp(its_name, operation) == 0 ? is : NULL;
     else if (operation == NULL || strcmp(its_name, operation) == 0)
         rc = fa_operation_find(its_name, &its_operation, NULL);
     if (rc == FA_ENOTSUP) /* one of the operations that are not known here */
@@ -102,8 +99,8 @@ static int load_file(const fa_templates *templates, const fa_template_file *file
     return rc;
 }
 
-static int load_all(const fa_templates *templates, const char *operation, const fa_operation *is,
-                    fa_family_list *ret_list, fa_diag *diag)
+int fa_families_load(const fa_templates *templates, const char *operation, fa_family_list *ret_list,
+                     fa_diag *diag)
 {
     fa_family_list list = {0};
     int rc = 0, files = fa_templates_count(templates);
@@ -114,7 +111,7 @@ static int load_all(const fa_templates *templates, const char *operation, const 
         const fa_template_file *file = fa_templates_at(templates, i);
         if (!fa_template_is_manifest(file->name))
             continue;
-        rc = load_file(templates, file, operation, is, &list.family[list.count], diag);
+        rc = load_file(templates, file, operation, &list.family[list.count], diag);
         if (rc == 0 && list.family[list.count] != NULL)
             list.count++;
     }
@@ -130,16 +127,18 @@ static int load_all(const fa_templates *templates, const char *operation, const 
     return rc;
 }
 
-int fa_families_load(const fa_templates *templates, const char *operation, fa_family_list *ret_list,
-                     fa_diag *diag)
+int fa_families_make(const fa_templates *templates, const char *where, const cJSON *manifest,
+                     const fa_operation *operation, fa_family_list *ret_list, fa_diag *diag)
 {
-    return load_all(templates, operation, NULL, ret_list, diag);
-}
-
-int fa_families_load_own(const fa_templates *templates, const char *name,
-                         const fa_operation *operation, fa_family_list *ret_list, fa_diag *diag)
-{
-    return load_all(templates, name, operation, ret_list, diag);
+    fa_family_list list = {.family = calloc(1, sizeof *list.family), .count = 1};
+    int rc = list.family != NULL
+                 ? make_family(templates, where, manifest, operation, &list.family[0], diag)
+                 : fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    if (rc != 0)
+        free(list.family);
+    else
+        *ret_list = list;
+    return rc;
 }
 
 void fa_families_free(fa_family_list *list)

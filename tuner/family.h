@@ -145,5 +145,8 @@ int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_point
 /* Reads one manifest into a zeroed family whose operation is set; `where` is its file's name. On failure the caller frees
  * what there is. */
 int fa_family_read(fa_family *family, const char *where, const cJSON *json, fa_diag *diag);
+/* The one family of this manifest, with an operation that need not be known and must outlive it. */
+int fa_families_make(const fa_templates *templates, const char *where, const cJSON *manifest,
+                     const fa_operation *operation, fa_family_list *ret_list, fa_diag *diag);
 
 #endif

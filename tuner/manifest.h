@@ -94,9 +94,6 @@ typedef struct fa_family_list {
  * FA_EMANIFEST names file, field and reason. */
 int fa_families_load(const fa_templates *templates, const char *operation, fa_family_list *ret_list,
                      fa_diag *diag);
-/* The same of manifests whose "operation" is `name`, with an operation that need not be known and must outlive them. */
-int fa_families_load_own(const fa_templates *templates, const char *name,
-                         const fa_operation *operation, fa_family_list *ret_list, fa_diag *diag);
 void fa_families_free(fa_family_list *list);
 
 const char *fa_family_name(const fa_family *family);

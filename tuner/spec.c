@@ -7,6 +7,7 @@
  */
 #include "spec.h"
 
+#include "family.h"
 #include "nvrtc.h"
 #include "spec_reading.h"
 
@@ -276,42 +277,37 @@ fa_case_function *fa_spec_cases_of(const fa_operation *operation, void **ret_con
     return function;
 }
 
-/* Makes templates and the family of what was read. */
+/* Makes templates and the family of what was read. The hash stands for the texts that they were made of. */
 static int load_family(struct fa_spec_reading *r, const fa_operation *operation, fa_spec *spec)
 {
-    char contract[FA_NAME_MAX + 16], manifest[FA_NAME_MAX + 8], source[FA_NAME_MAX + 8],
-        answer[FA_NAME_MAX + 16], name[FA_NAME_MAX + FA_HASH_HEX + 1];
-    char *texts[] = {fa_json_print_tidy(r->operation), fa_json_print_tidy(r->manifest)};
-    snprintf(contract, sizeof contract, "%s/operation.json", r->name);
+    char manifest[FA_NAME_MAX + 8], identity[FA_NAME_MAX + 16], source[FA_NAME_MAX + 8],
+        answer[FA_NAME_MAX + 16];
     snprintf(manifest, sizeof manifest, "%s.json", r->name);
+    snprintf(identity, sizeof identity, "%s.specification", r->name);
     snprintf(source, sizeof source, "%s.cu", r->name);
     snprintf(answer, sizeof answer, "%s_answer.cu", r->name);
-    snprintf(name, sizeof name, "%s@%s", r->name, r->hash);
-    const fa_template_text files[] = {{contract, texts[0]},
-                                      {manifest, texts[1]},
-                                      {source, r->source},
-                                      {answer, r->answer_source}};
-    int rc = texts[0] != NULL && texts[1] != NULL
-                 ? fa_templates_of(r->name, files, r->answer_source != NULL ? 4 : 3, &spec->with,
-                                   &spec->templates, r->diag)
-                 : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-    if (rc == 0)
-        rc = fa_families_load_own(spec->templates, name, operation, &spec->families, r->diag);
-    free(texts[0]);
-    free(texts[1]);
-    return rc;
+    const fa_template_text files[] = {
+        {identity, r->hash}, {source, r->source}, {answer, r->answer_source}};
+    int rc = fa_templates_of(r->name, files, r->answer_source != NULL ? 3 : 2, &spec->with,
+                             &spec->templates, r->diag);
+    return rc == 0 ? fa_families_make(spec->templates, manifest, r->manifest, operation,
+                                      &spec->families, r->diag)
+                   : rc;
 }
 
 /* A stated default config stays, for sizes that it holds for; without one the first that holds for the default sizes is it. */
 static int choose_default(struct fa_spec_reading *r, const fa_problem *problem, const fa_spec *spec)
 {
     fa_config config = {.count = 0};
-    const bool stated = fa_spec_member(r->json, "default") != NULL;
-    int rc = fa_space_first(spec->families.family[0], problem, &config, r->diag);
-    cJSON *presets = cJSON_GetObjectItemCaseSensitive(r->manifest, "default");
-    for (int i = 0; i < config.count && rc == 0 && !stated; i++)
-        cJSON_ReplaceItemInObjectCaseSensitive(presets, config.tunable[i].name,
-                                               fa_spec_preset(config.tunable[i].value));
+    fa_family *family = spec->families.family[0];
+    int rc = fa_space_first(family, problem, &config, r->diag);
+    for (int i = 0; i < config.count && rc == 0 && fa_spec_member(r->json, "default") == NULL;
+         i++) {
+        char text[FA_SPEC_PRESET_MAX];
+        fa_expr_free(&family->tunable[i].preset);
+        rc = fa_expr_parse(fa_spec_preset(config.tunable[i].value, text), NULL, 0,
+                           &family->tunable[i].preset, r->diag);
+    }
     return rc;
 }
 
@@ -360,7 +356,8 @@ static int check_expression(struct fa_spec_reading *r, const fa_operation *opera
 static int check_expressions(struct fa_spec_reading *r, const fa_operation *operation)
 {
     static const char *const sides[] = {"grid", "block"}, *const counts[] = {"flops", "bytes"};
-    const cJSON *side, *answer = cJSON_GetObjectItemCaseSensitive(r->operation, "answer");
+    const cJSON *side, *document = operation->document,
+                       *answer = cJSON_GetObjectItemCaseSensitive(document, "answer");
     int rc = 0;
     for (int i = 0; i < 2 && rc == 0; i++)
         cJSON_ArrayForEach (side, cJSON_GetObjectItemCaseSensitive(answer, sides[i]))
@@ -368,54 +365,47 @@ static int check_expressions(struct fa_spec_reading *r, const fa_operation *oper
                 rc = check_expression(r, operation, cJSON_GetStringValue(side),
                                       "answer: ", sides[i]);
     for (int i = 0; i < 2 && rc == 0; i++)
-        if (fa_spec_member(r->operation, counts[i]) != NULL)
-            rc = check_expression(r, operation, fa_spec_text(r->operation, counts[i]), "",
-                                  counts[i]);
+        if (fa_spec_member(document, counts[i]) != NULL)
+            rc = check_expression(r, operation, fa_spec_text(document, counts[i]), "", counts[i]);
     return rc;
 }
 
 /* Makes all of it with an operation that nobody else sees: what is wrong is told before it has a place for good. */
-static int try_spec(struct fa_spec_reading *r, const char *text, fa_spec *spec)
+static int fill_spec(struct fa_spec_reading *r, const fa_operation *operation, fa_spec *spec)
 {
-    fa_operation *operation = NULL;
+    fa_problem problem = fa_problem_some(operation);
     fa_tensor_list tensors;
-    int rc = fa_operation_read(text, strlen(text), r->where, &operation, r->diag);
+    int rc = fa_tensors_read(&problem, &tensors, r->diag);
     if (rc != 0)
         return rc;
-    fa_problem problem = fa_problem_some(operation);
-    if ((rc = fa_tensors_read(&problem, &tensors, r->diag)) != 0)
-        goto done;
     fa_tensors_free(&tensors);
     if ((rc = check_expressions(r, operation)) == 0 && (rc = load_family(r, operation, spec)) == 0)
         rc = choose_default(r, &problem, spec);
-done:
-    fa_families_free(&spec->families);
-    fa_templates_close(&spec->templates);
-    fa_operation_free(operation);
     return rc;
 }
 
-/* Takes what was tried over into the list, with the mutex held; another thread may have been sooner. */
-static int keep_spec(struct fa_spec_reading *r, const char *text, fa_spec **spec,
+/* Takes both over into the lists, with the mutex held; another thread may have been sooner. */
+static int keep_spec(struct fa_spec_reading *r, fa_operation **operation, fa_spec **spec,
                      const fa_operation **ret_operation)
 {
     const fa_spec *same = find_spec(r->hash);
     int rc = 0, count = atomic_load_explicit(&known_count, memory_order_relaxed);
-    if (same == NULL && count == SPECS_MAX)
-        rc = fa_fail(r->diag, FA_EINVAL, "%s: this process knows %d specifications already",
-                     r->where, SPECS_MAX);
-    else if (same == NULL)
-        rc = fa_operation_register(text, strlen(text), r->where, &(*spec)->operation, r->diag);
-    if (rc == 0 && same == NULL)
-        rc = load_family(r, (*spec)->operation, *spec);
+    if (same != NULL) {
+        *ret_operation = same->operation;
+        return 0;
+    }
+    if (count == SPECS_MAX)
+        return fa_fail(r->diag, FA_EINVAL, "%s: this process knows %d specifications already",
+                       r->where, SPECS_MAX);
+    rc = fa_operation_add(*operation, r->where, &(*spec)->operation, r->diag);
+    *operation = NULL;
     if (rc != 0)
         return rc;
-    *ret_operation = same != NULL ? same->operation : (*spec)->operation;
-    if (same == NULL) {
-        known[count] = *spec;
-        *spec = NULL;
-        atomic_store_explicit(&known_count, count + 1, memory_order_release);
-    }
+    (*spec)->families.family[0]->operation = (*spec)->operation;
+    *ret_operation = (*spec)->operation;
+    known[count] = *spec;
+    *spec = NULL;
+    atomic_store_explicit(&known_count, count + 1, memory_order_release);
     return 0;
 }
 
@@ -423,22 +413,24 @@ static int keep_spec(struct fa_spec_reading *r, const char *text, fa_spec **spec
 static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operation)
 {
     fa_spec *spec = calloc(1, sizeof *spec);
-    char *text = fa_json_print(r->operation);
-    int rc = spec != NULL && text != NULL && fa_json_is_whole(r->operation) &&
-                     fa_json_is_whole(r->manifest)
+    fa_operation *operation = NULL;
+    int rc = spec != NULL && fa_json_is_whole(r->operation) && fa_json_is_whole(r->manifest)
                  ? take_compiled_with(r, spec)
                  : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
     if (rc == 0) {
         snprintf(spec->fault, sizeof spec->fault, "%s", r->found.text);
-        rc = try_spec(r, text, spec);
+        rc = fa_operation_make(r->operation, r->where, &operation, r->diag);
+        r->operation = NULL;
     }
+    if (rc == 0)
+        rc = fill_spec(r, operation, spec);
     if (rc == 0) {
         pthread_mutex_lock(&mutex);
-        rc = keep_spec(r, text, &spec, ret_operation);
+        rc = keep_spec(r, &operation, &spec, ret_operation);
         pthread_mutex_unlock(&mutex);
     }
-    free(text);
     free_spec(spec);
+    fa_operation_free(operation);
     return rc;
 }
 

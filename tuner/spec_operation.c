@@ -351,12 +351,12 @@ int fa_spec_make_operation(struct fa_spec_reading *r)
 }
 
 /* ---- the family -----------------------------------------------------------------------------*/
-cJSON *fa_spec_preset(int32_t value)
+const char *fa_spec_preset(int32_t value, char room[FA_SPEC_PRESET_MAX])
 {
-    char room[FA_VALUE_TEXT_MAX], text[FA_VALUE_TEXT_MAX + 2];
+    char text[FA_VALUE_TEXT_MAX];
     const char *quote = fa_value_is_text(value) ? "'" : "";
-    snprintf(text, sizeof text, "%s%s%s", quote, fa_value_words(value, room), quote);
-    return cJSON_CreateString(text);
+    snprintf(room, FA_SPEC_PRESET_MAX, "%s%s%s", quote, fa_value_words(value, text), quote);
+    return room;
 }
 
 /* Values of a tunable: true and false are 1 and 0. */
@@ -364,6 +364,7 @@ static int add_tunable(const struct fa_spec_reading *r, cJSON *tunables, cJSON *
                        const cJSON *values)
 {
     const cJSON *value;
+    char room[FA_SPEC_PRESET_MAX];
     int32_t is = 0;
     cJSON *domain = fa_json_add_array(tunables, values->string);
     if (!cJSON_IsArray(values) || values->child == NULL)
@@ -381,7 +382,7 @@ static int add_tunable(const struct fa_spec_reading *r, cJSON *tunables, cJSON *
     const cJSON *preset = fa_spec_member(fa_spec_member(r->json, "default"), values->string);
     if (fa_value_of_json(preset != NULL ? preset : domain->child, &is, r->diag) != 0)
         return fa_fail_in(r->diag, FA_EMANIFEST, "%s: default %.60s", r->where, values->string);
-    fa_json_add(presets, values->string, fa_spec_preset(is));
+    fa_json_add_text(presets, values->string, fa_spec_preset(is, room));
     return 0;
 }
 

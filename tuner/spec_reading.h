@@ -14,6 +14,7 @@
 #include "hash.h"
 #include "json.h"
 #include "manifest.h"
+#include "trial.h"
 
 typedef struct fa_includes fa_includes;
 
@@ -57,8 +58,9 @@ const cJSON *fa_spec_launch(const struct fa_spec_reading *r, int launch);
 /* The operation.json and the manifest of what was read, into r (spec_operation.c). */
 int fa_spec_make_operation(struct fa_spec_reading *r);
 int fa_spec_make_manifest(struct fa_spec_reading *r);
-/* A tunable's value as a manifest's "default" has it. */
-cJSON *fa_spec_preset(int32_t value);
+/* A tunable's value as an expression. */
+enum { FA_SPEC_PRESET_MAX = FA_VALUE_TEXT_MAX + 2 };
+const char *fa_spec_preset(int32_t value, char room[FA_SPEC_PRESET_MAX]);
 
 /* ---- spec_source.c --------------------------------------------------------------------------*/
 /* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */

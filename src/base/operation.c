@@ -398,12 +398,18 @@ static int make_operation(const cJSON *document, cJSON *owned, const char *where
     return rc;
 }
 
+int fa_operation_make(cJSON *document, const char *where, fa_operation **ret_operation,
+                      fa_diag *diag)
+{
+    return make_operation(document, document, where, ret_operation, diag);
+}
+
 int fa_operation_read(const char *text, size_t size, const char *where,
                       fa_operation **ret_operation, fa_diag *diag)
 {
     cJSON *document = NULL;
     int rc = fa_json_parse(text, size, where, &document, diag);
-    return rc != 0 ? rc : make_operation(document, document, where, ret_operation, diag);
+    return rc != 0 ? rc : fa_operation_make(document, where, ret_operation, diag);
 }
 
 /* ---- what a table of fields says ------------------------------------------------------------*/
@@ -620,9 +626,8 @@ static const char *difference(const fa_operation *one, const fa_operation *other
     return NULL;
 }
 
-/* Takes the operation, with the mutex held. */
-static int add_operation(fa_operation *operation, const char *where,
-                         const fa_operation **ret_operation, fa_diag *diag)
+static int add_locked(fa_operation *operation, const char *where,
+                      const fa_operation **ret_operation, fa_diag *diag)
 {
     int count = count_known(), at = find_specified(operation), rc = 0;
     if (at < 0)
@@ -694,17 +699,21 @@ int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_d
     return rc;
 }
 
+int fa_operation_add(fa_operation *operation, const char *where, const fa_operation **ret_operation,
+                     fa_diag *diag)
+{
+    pthread_mutex_lock(&mutex);
+    int rc = add_locked(operation, where, ret_operation, diag);
+    pthread_mutex_unlock(&mutex);
+    return rc;
+}
+
 int fa_operation_register(const char *text, size_t size, const char *where,
                           const fa_operation **ret_operation, fa_diag *diag)
 {
     fa_operation *operation = NULL;
     int rc = fa_operation_read(text, size, where, &operation, diag);
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&mutex);
-    rc = add_operation(operation, where, ret_operation, diag);
-    pthread_mutex_unlock(&mutex);
-    return rc;
+    return rc != 0 ? rc : fa_operation_add(operation, where, ret_operation, diag);
 }
 
 /* Nothing where the folder holds no operation.json, or may not be looked into. */

@@ -144,6 +144,12 @@ int32_t fa_field_shown(fa_field_as as, int32_t value);
 /* `where` names the document in sentences. The caller frees what it does not make known. */
 int fa_operation_read(const char *text, size_t size, const char *where,
                       fa_operation **ret_operation, fa_diag *diag);
+/* The same of a parsed document, which is taken also on failure. */
+int fa_operation_make(cJSON *document, const char *where, fa_operation **ret_operation,
+                      fa_diag *diag);
+/* As fa_operation_register(); takes the operation, also on failure. */
+int fa_operation_add(fa_operation *operation, const char *where, const fa_operation **ret_operation,
+                     fa_diag *diag);
 void fa_operation_free(fa_operation *operation);
 
 /* The documents kernel_templates/OPERATION/operation.json, embedded by embed_operations.py. */

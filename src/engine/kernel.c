@@ -12,6 +12,7 @@
 #include "problem.h"
 #include "lookup.h"
 #include "source.h"
+#include "spec.h"
 #include "store.h"
 #include "stored.h"
 #include "job.h"
@@ -63,9 +64,10 @@ static int find_composed(fa_tuner *tuner, const fa_problem *problem, const fa_an
                          const fa_family **ret_family, fa_diag *diag)
 {
     const char *name = answer->trial.config.family;
-    bool simple = true;
+    bool simple =
+        fa_spec_of(fa_operation_of(problem)) == NULL; /* of a specification it is read already */
     *ret_family = NULL;
-    int rc = fa_family_peek(fa_templates_for(tuner, problem), name, &simple, diag);
+    int rc = simple ? fa_family_peek(fa_templates_for(tuner, problem), name, &simple, diag) : 0;
     if (rc == FA_ENOTFOUND || (rc == 0 && simple))
         return 0;
     if (rc == 0)
