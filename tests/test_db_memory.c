@@ -7,8 +7,6 @@
 #include "db_fixture.h"
 
 #include "statements.h"
-#include "bundle.h"
-#include "portable.h"
 #include "failing_allocator.h"
 
 #include <stdlib.h>
@@ -31,20 +29,6 @@ static int count_trial(void *context, const fa_trial_record *record)
     return 0;
 }
 
-static int count_scope(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
-{
-    (void)trials;
-    (void)unix_time;
-    *(int *)context += scope->problem.head_dim == 128;
-    return 0;
-}
-
-static int count_item(void *context, int32_t position, const fa_sweep_item *item)
-{
-    *(int *)context += position >= 0 && item->problem.head_dim == 128;
-    return 0;
-}
-
 static int look_up(fa_store *store)
 {
     fa_scope scope = db_scope(2);
@@ -58,28 +42,9 @@ static int look_up(fa_store *store)
     return rc;
 }
 
-static int get_cubin(fa_store *store)
-{
-    uint32_t n = 2;
-    char key[FA_HASH_HEX];
-    fa_cubin_record cubin = {0};
-    fa_hash_bytes(&n, sizeof n, key);
-    int rc = fa_store_cubin_get(store, key, &cubin, NULL);
-    fa_cubin_record_free(&cubin);
-    return rc;
-}
-
 static int list_winners(fa_store *store)
 {
     int count = 0, rc = fa_store_winners_each(store, count_winner, &count, NULL);
-    return rc != 0 ? rc : count != ROWS;
-}
-
-static int list_like(fa_store *store)
-{
-    int count = 0;
-    fa_scope scope = db_scope(9);
-    int rc = fa_store_winners_like(store, &scope, count_winner, &count, NULL);
     return rc != 0 ? rc : count != ROWS;
 }
 
@@ -88,18 +53,6 @@ static int list_trials(fa_store *store)
     int count = 0;
     fa_scope scope = db_scope(1);
     int rc = fa_store_trials_each(store, &scope, count_trial, &count, NULL);
-    return rc != 0 ? rc : count != ROWS;
-}
-
-static int list_scopes(fa_store *store)
-{
-    int count = 0, rc = fa_store_scopes_each(store, count_scope, &count, NULL);
-    return rc != 0 ? rc : count != ROWS;
-}
-
-static int list_items(fa_store *store)
-{
-    int count = 0, rc = fa_store_sweep_items_each(store, 1, count_item, &count, NULL);
     return rc != 0 ? rc : count != ROWS;
 }
 
@@ -124,57 +77,6 @@ static int put_worse_winner(fa_store *store)
     fa_winner_record winner = db_winner(2, 2, FA_ORIGIN_PREDICTED);
     int rc = fa_store_winner_put(store, &winner, &cubin, &kept, NULL);
     return rc != 0 ? rc : !kept;
-}
-
-static int see_one(void *context, const fa_winner_record *winner, const fa_cubin_record *cubin,
-                   fa_diag *unused)
-{
-    (void)context;
-    (void)unused;
-    return strcmp(winner->cubin_key, cubin->key);
-}
-
-/* Written and read back: the same bytes as ever, or none. */
-static int write_and_read_bundle(fa_store *store)
-{
-    (void)store;
-    static char good[1 << 17];
-    static size_t good_size;
-    static unsigned char bytes[DB_CUBIN_SIZE];
-    char path[400];
-    fa_store *part = NULL;
-    fa_bundle *bundle = NULL;
-    fa_buf made = {0};
-    fa_cubin_record cubin = db_cubin(2, bytes);
-    fa_winner_record winner = db_winner(2, 2, FA_ORIGIN_MEASURED), got = {0};
-    snprintf(path, sizeof path, "%s/memory.fab", db_directory);
-    unlink(path);
-    int rc = fa_portable_new(&part, &diag);
-    if (rc == 0)
-        rc = fa_bundle_add(part, &winner, cubin.bytes, cubin.size, &diag);
-    if (rc == 0)
-        rc = fa_bundle_write(part, path, NULL, NULL, &diag);
-    fa_store_close(&part);
-    if (rc == 0)
-        rc = fa_buf_read_file(&made, path, sizeof good);
-    if (rc == 0 && good_size == 0)
-        memcpy(good, made.data, good_size = made.size);
-    if (rc == 0 && (made.size != good_size || memcmp(made.data, good, good_size) != 0))
-        rc = 1;
-    fa_buf_free(&made);
-    if (rc == 0)
-        rc = fa_bundle_open(path, false, &bundle, &diag);
-    if (rc == 0)
-        rc = fa_bundle_read(bundle, &diag);
-    if (rc == 0)
-        rc = fa_bundle_find(bundle, &winner.scope, &got, &cubin, &diag);
-    if (rc == 0)
-        fa_cubin_record_free(&cubin);
-    fa_winner_record_free(&got);
-    if (rc == 0)
-        rc = fa_bundle_each(bundle, see_one, NULL, &diag);
-    fa_bundle_close(&bundle);
-    return rc;
 }
 
 static bool fill(void)
@@ -268,25 +170,10 @@ static void walk_all(step_under_test *step)
         walk_all(step);       \
     }
 WALK(a_lookup_without_memory_loses_no_winner, look_up)
-WALK(a_cubin_is_not_dropped_for_lack_of_memory, get_cubin)
 WALK(a_list_of_winners_is_whole_or_fails, list_winners)
-WALK(a_list_of_like_winners_is_whole_or_fails, list_like)
 WALK(a_list_of_trials_is_whole_or_fails, list_trials)
-WALK(a_list_of_scopes_is_whole_or_fails, list_scopes)
-WALK(a_list_of_items_is_whole_or_fails, list_items)
 WALK(an_item_does_not_fail_for_lack_of_memory, claim_and_give_back)
 WALK(a_worse_winner_displaces_none_for_lack_of_memory, put_worse_winner)
-
-/* Its statements are prepared anew each time, and its points are thousands. */
-static void a_bundle_is_whole_or_is_not_written(void)
-{
-    if (!FAILING_ALLOCATOR)
-        SKIP("the sanitizer has an allocator of its own");
-    CHECK(fill());
-    CHECK(write_and_read_bundle(NULL) == 0); /* how it is when nothing fails */
-    for (int lasting = 0; lasting <= 1; lasting++)
-        CHECK(walk(write_and_read_bundle, false, lasting != 0, stride_of(53, 19)));
-}
 
 /* ---- a row that another process puts right --------------------------------------------------*/
 /* Holds the write lock and, when somebody waits for it, makes the winner's row valid again and lets go; from
@@ -348,14 +235,9 @@ int main(void)
 {
     DB_TEST(a_lookup_without_memory_loses_no_winner);
     DB_TEST(a_winner_that_was_put_right_meanwhile_is_not_set_aside);
-    DB_TEST(a_cubin_is_not_dropped_for_lack_of_memory);
     DB_TEST(a_list_of_winners_is_whole_or_fails);
-    DB_TEST(a_list_of_like_winners_is_whole_or_fails);
     DB_TEST(a_list_of_trials_is_whole_or_fails);
-    DB_TEST(a_list_of_scopes_is_whole_or_fails);
-    DB_TEST(a_list_of_items_is_whole_or_fails);
     DB_TEST(an_item_does_not_fail_for_lack_of_memory);
     DB_TEST(a_worse_winner_displaces_none_for_lack_of_memory);
-    DB_TEST(a_bundle_is_whole_or_is_not_written);
     return check_done();
 }
