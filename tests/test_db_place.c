@@ -156,23 +156,6 @@ static void a_store_for_reading_is_not_made_where_none_is(void)
     fa_store_close(&store);
 }
 
-static void network_file_systems_are_known_by_name(void)
-{
-    static const struct {
-        unsigned long type;
-        const char *name;
-    } table[] = {{0x6969, "NFS"},      {0xff534d42, "CIFS"}, {0xfffffffffe534d42ul, "SMB2"},
-                 {0x65735546, "FUSE"}, {0x01021997, "9P"},   {0x0bd00bd0, "Lustre"}};
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        const char *name = fa_db_network_name(table[i].type);
-        CHECK(name != NULL);
-        CHECK_TEXT(name, table[i].name);
-    }
-    const unsigned long local[] = {0xef53, 0x58465342, 0x9123683e, 0x01021994, 0x794c7630};
-    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
-        CHECK(fa_db_network_name(local[i]) == NULL);
-}
-
 static void default_path_body(void)
 {
     char path[FA_STORE_PATH_MAX];
@@ -369,31 +352,6 @@ static void a_limit_on_file_sizes_is_a_full_disk_and_the_store_stays_usable(void
     CHECK_CHILD(file_limit_body, "never");
 }
 
-static char ballast[400];
-
-static void drop_ballast(void)
-{
-    unlink(ballast);
-}
-
-static void full_disk_body(void)
-{
-    private_mounts();
-    if (check_state.skipped != NULL)
-        return;
-    if (mount("tmpfs", db_directory, "tmpfs", 0, "size=800k,mode=0700") != 0)
-        SKIP("cannot mount here");
-    snprintf(ballast, sizeof ballast, "%s/ballast", db_directory);
-    static char zeros[300000];
-    CHECK(db_write_file(ballast, zeros, sizeof zeros));
-    check_full(drop_ballast);
-}
-
-static void a_full_disk_says_so_and_the_store_stays_usable(void)
-{
-    CHECK_CHILD(full_disk_body, "cannot mount in this container");
-}
-
 static void no_room_to_begin_body(void)
 {
     signal(SIGXFSZ, SIG_IGN);
@@ -420,14 +378,12 @@ int main(void)
     DB_TEST(a_link_to_a_store_opens_that_store);
     DB_TEST(paths_that_cannot_be_a_store_are_refused);
     DB_TEST(a_store_for_reading_is_not_made_where_none_is);
-    DB_TEST(network_file_systems_are_known_by_name);
     DB_TEST(the_default_path_follows_the_environment);
     DB_TEST(a_file_that_may_not_be_written_is_opened_for_reading);
     DB_TEST(a_directory_that_may_not_be_written_is_opened_for_reading);
     DB_TEST(roots_store_is_readable_for_others);
     DB_TEST(a_file_system_mounted_read_only_is_opened_for_reading);
     DB_TEST(a_limit_on_file_sizes_is_a_full_disk_and_the_store_stays_usable);
-    DB_TEST(a_full_disk_says_so_and_the_store_stays_usable);
     DB_TEST(a_store_that_found_no_room_to_begin_begins_when_there_is);
     return check_done();
 }
