@@ -153,8 +153,8 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         tap.equal(len(place.json("show", "--gpu", "NVIDIA L4")["winners"]), 1)
         tap.equal(place.json("show", "--gpu", "T4")["winners"], [])
         tap.has(place.run("show", "--gpu", "T4").stdout, "0 winners in %s, 1 left out by the filters" % place.store.replace(place.folder, "~"))
-        none = place.run("report", "--seq", "100", "--out", "none.md").stdout
-        tap.has(none, "none.md, 1 left out by the filters\n")
+        none = place.run("report", "--seq", "100", "--out", "none.md").stderr
+        tap.has(none, "note: 1 problem is left out by the filters\n")
         tap.has(none, "a length of 100 is stored as its bucket, 104")
         tap.has(place.run("report", "--gpu", "T4").stderr, "note: 1 problem is left out by the filters\n")
         tap.has(place.run("report", "--seq", "100", "--json").stderr, "filters\nnote: a length of 100 is stored as its bucket, 104")

@@ -47,7 +47,7 @@ def a_sweep_tells_each_problem_and_shares_cubins_between_them():
                                             "price": None})
         assert 0 < told["sweep"]["spent"]["seconds"] < 200
         tap.has(place.run("sweep", "--list").stdout, "4/4")
-        tap.has(place.run("sweep", "--status").stdout, "done: 4 of 4 done, 0 failed, 0 left")
+        tap.has(place.run("sweep", "--status").stdout, "done   4/4")
         tap.equal(place.json(*FOUR, "--status")["sweep"]["done"], 4)
         place.run("sweep", "--seq", "77", "--status", status=1)
     with Place(space=dict(TWO, BLOCK_M=[64])) as place:

@@ -4,7 +4,6 @@
 #include "buf.h"
 #include "error.h"
 #include "json.h"
-#include "options_table.h"
 #include "problem.h"
 #include "text.h"
 

@@ -3,7 +3,6 @@
 
 #include "fa_tune.h"
 #include "json.h"
-#include "options_table.h"
 #include "text.h"
 #include "wording.h"
 

@@ -5,8 +5,8 @@
  *
  * Workload: once a sweep; a config.json has some kilobytes and may be anybody's.
  */
-#include "options_table.h"
 
+#include "options.h"
 #include "buf.h"
 #include "error.h"
 #include "fa_tune.h"

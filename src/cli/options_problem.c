@@ -3,8 +3,8 @@
  * The options that come from an operation's file: one for each field, lists of values for sweeps, shorthands
  * of several fields; what must be given, and a problem as options again.
  */
-#include "options_table.h"
 
+#include "options.h"
 #include "error.h"
 #include "problem.h"
 #include "text.h"

@@ -7,7 +7,6 @@
 #include "error.h"
 #include "fa_tune.h"
 #include "wording.h"
-#include "options_table.h"
 #include "problem.h"
 #include "text.h"
 
@@ -18,8 +17,6 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define AT CLI_AT
 
 typedef struct parse {
     const cli_verb *verb;
@@ -66,38 +63,11 @@ static const cli_option_spec *read_name(const parse *p, const char *argument,
                            equals != NULL ? (size_t)(equals - argument) : strlen(argument));
 }
 
-/* The field that an option sets; NULL: it sets none, or several that take different values. */
-static const fa_field *field_of(const parse *p, const cli_option_spec *spec)
-{
-    bool one = spec->kind == KIND_FIELD || spec->kind == KIND_ALSO;
-    return one ? &fa_operation_of(&p->options->problem)->field[cli_option_field(spec)] : NULL;
-}
-
 /* Whether the next argument is a value. A negative number is one, so that its sentence is about the number. */
 static bool value_follows(const parse *p)
 {
     const char *next = p->at < p->count ? p->arguments[p->at] : NULL;
     return next != NULL && (next[0] != '-' || (next[1] >= '0' && next[1] <= '9'));
-}
-
-static int take_value(parse *p, const cli_option_spec *spec, const char *value, fa_diag *diag)
-{
-    const fa_field *field = spec->kind == KIND_FIELD ? field_of(p, spec) : NULL;
-    if (value == NULL && field != NULL && field->bare[0] != 0 && !value_follows(p))
-        return cli_option_set(spec, field->bare, p->options, diag);
-    if (value == NULL && !value_follows(p))
-        return fa_fail(diag, FA_EINVAL, "%s: its value is missing (%s)", spec->name, spec->value);
-    return cli_option_set(spec, value != NULL ? value : p->arguments[p->at++], p->options, diag);
-}
-
-static void note_given(parse *p, const cli_option_spec *spec)
-{
-    cli_options *options = p->options;
-    options->problem_given =
-        options->problem_given || (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_DEVICE)) != 0;
-    options->effort_given = options->effort_given || spec->offset == AT(effort);
-    for (size_t i = 0; i < p->all->count; i++)
-        p->given[i] |= p->all->spec[i] == spec;
 }
 
 /* Parses one argument and steps over it and its value. */
@@ -115,13 +85,24 @@ static int parse_one(parse *p, fa_diag *diag)
     if (spec == NULL)
         return fail_unknown(p, argument, diag);
     const int from = p->at++;
-    note_given(p, spec);
-    const fa_field *field = spec->kind == KIND_FIELD ? field_of(p, spec) : NULL;
+    options->problem_given |= (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_DEVICE)) != 0;
+    options->effort_given |= spec->offset == CLI_AT(effort);
+    for (size_t i = 0; i < p->all->count; i++)
+        p->given[i] |= p->all->spec[i] == spec;
+    const fa_field *field = spec->kind == KIND_FIELD
+                                ? &fa_operation_of(&options->problem)->field[cli_option_field(spec)]
+                                : NULL;
     bool flag = spec->kind == KIND_FLAG || (spec->kind == KIND_SHORTHAND && spec->value == NULL) ||
                 (field != NULL && field->kind == FA_FIELD_BOOLEAN);
     if (flag && value != NULL)
         return cli_refuse(spec->name, value, "taken: it has no value", NULL, diag);
-    int rc = flag ? cli_option_set(spec, NULL, options, diag) : take_value(p, spec, value, diag);
+    if (!flag && value == NULL && value_follows(p))
+        value = p->arguments[p->at++];
+    else if (value == NULL && field != NULL && field->bare[0] != 0)
+        value = field->bare;
+    else if (!flag && value == NULL)
+        return fa_fail(diag, FA_EINVAL, "%s: its value is missing (%s)", spec->name, spec->value);
+    int rc = cli_option_set(spec, value, options, diag);
     const unsigned told = CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE;
     const bool swept = (p->verb->groups & CLI_GROUP_SWEEP) != 0;
     if (spec->group & (swept ? CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT : told))

@@ -250,11 +250,11 @@ void cli_text_buckets(fa_buf *out, const cli_options *options)
         int32_t length = options->problem.value[i];
         if (!(given >> i & 1) || bucket.value[i] == length || told == length)
             continue;
-        fa_buf_printf(
-            out, "a length of %d is stored as its bucket, %d, unless it was tuned with --exact\n",
-            length, bucket.value[i]);
+        fa_buf_printf(out, "%sa length of %d is stored as its bucket, %d", told < 0 ? "" : "; ",
+                      length, bucket.value[i]);
         told = length;
     }
+    fa_buf_text(out, told < 0 ? "" : ", unless it was tuned with --exact\n");
 }
 
 int cli_answer_compare(const fa_answer *a, const fa_answer *b)

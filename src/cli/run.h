@@ -129,7 +129,7 @@ void cli_note_variants(cli_run *run);
 /* Whether a problem agrees with every option of a problem that was given, and its GPU type with --gpu. */
 bool cli_filter_keeps(const cli_options *options, const fa_problem *problem, const char *gpu);
 
-/* A length that was given may stand for another one, under which its winner is stored: a line for each. */
+/* A line where lengths that were given stand for others, under which their winners are stored. */
 void cli_text_buckets(fa_buf *out, const cli_options *options);
 
 /* Items that a visit collects. */

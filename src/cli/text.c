@@ -7,7 +7,6 @@
 #include "wording.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <stdarg.h>
@@ -159,23 +158,16 @@ void cli_text_problem_short(fa_buf *out, const fa_problem *p)
     fa_problem_words(out, p, separator, false);
 }
 
-/* L4 (sm_89, 58 SMs, not present here) */
-static void text_gpu(fa_buf *out, const fa_gpu *gpu)
-{
-    cli_text_safe(out, gpu->name);
-    fa_buf_printf(out, " (sm_%d, %d SMs", gpu->sm, gpu->sm_count);
-    if (gpu->present)
-        fa_buf_printf(out, ", device %d)", gpu->ordinal);
-    else
-        fa_buf_text(out, ", not present here)");
-}
-
 void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu)
 {
     cli_text_problem(out, problem);
     fa_buf_printf(out, " %s on ", symbols->dot);
-    text_gpu(out, gpu);
-    fa_buf_text(out, "\n");
+    cli_text_safe(out, gpu->name);
+    fa_buf_printf(out, " (sm_%d, %d SMs, ", gpu->sm, gpu->sm_count);
+    if (gpu->present)
+        fa_buf_printf(out, "device %d)\n", gpu->ordinal);
+    else
+        fa_buf_text(out, "not present here)\n");
 }
 
 bool cli_text_too_large(fa_buf *out, const fa_problem *p)
@@ -215,19 +207,18 @@ void cli_text_path(fa_buf *out, const char *path)
 
 void cli_text_age(fa_buf *out, int64_t unix_time)
 {
-    static const struct {
-        int64_t seconds;
-        const char *unit;
-    } units[] = {{86400, "day"}, {3600, "hour"}, {60, "minute"}, {1, "second"}};
-    int64_t age = (int64_t)time(NULL) - unix_time;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        int64_t count = age / units[i].seconds;
-        if (count > 0) {
-            fa_buf_printf(out, "%" PRId64 " %s%s ago", count, units[i].unit, count > 1 ? "s" : "");
-            return;
-        }
-    }
-    fa_buf_text(out, "now");
+    const int64_t age = (int64_t)time(NULL) - unix_time;
+    if (age < 1)
+        fa_buf_text(out, "now");
+    else if (age < 60)
+        cli_text_count(out, age, "second");
+    else if (age < 3600)
+        cli_text_count(out, age / 60, "minute");
+    else if (age < 86400)
+        cli_text_count(out, age / 3600, "hour");
+    else
+        cli_text_count(out, age / 86400, "day");
+    fa_buf_text(out, age < 1 ? "" : " ago");
 }
 
 /* Writes text; "`fa-tune …`" is said as it is to be typed here, where ./dev says that it was called. */

@@ -146,21 +146,25 @@ static int write_table(cli_run *run, const report_options *options, bool csv,
 }
 
 /* ---- the verb --------------------------------------------------------------------------------*/
-/* Of a report on stdout: what it leaves out, or that there is nothing. */
+/* What a report leaves out, or that there is nothing. */
 static void tell_left_out(cli_run *run, const report_problems *counts)
 {
     fa_buf note = {0};
     if (counts->filtered > 0)
-        fa_buf_printf(&note, "%zu problem%s left out by the filters\n", counts->filtered,
+        fa_buf_printf(&note, "%zu problem%s left out by the filters", counts->filtered,
                       counts->filtered == 1 ? " is" : "s are");
     else if (counts->count == 0)
         fa_buf_text(&note,
                     "this store holds no problem yet: tune one, as in fa-tune --gpu L4 --seq 512");
+    if (note.size > 0)
+        cli_progress_note(&run->progress, note.data);
+    fa_buf_clear(&note);
     if (counts->count == 0 && counts->filtered > 0)
         cli_text_buckets(&note, run->options);
-    for (char *line = note.size == 0 || note.failed ? NULL : strtok(note.data, "\n"); line != NULL;
-         line = strtok(NULL, "\n"))
-        cli_progress_note(&run->progress, line);
+    if (note.size > 0) {
+        note.data[note.size - 1] = 0;
+        cli_progress_note(&run->progress, note.data);
+    }
     fa_buf_free(&note);
 }
 
@@ -190,20 +194,15 @@ int cli_report(cli_run *run)
         rc = fa_output_write(file, run->out.data, run->out.size, &run->diag);
     if (rc != 0)
         return rc;
-    if (file == NULL) {
-        tell_left_out(run, &counts);
-    } else { /* stdout gets where it is */
+    if (file != NULL) { /* stdout gets where it is */
         size_t size = run->out.size;
         fa_buf_clear(&run->out);
-        fa_buf_printf(&run->out, "%zu problem%s, %zu kB in ", counts.count,
-                      counts.count == 1 ? "" : "s", (size + 999) / 1000);
+        cli_text_count(&run->out, (int64_t)counts.count, "problem");
+        fa_buf_printf(&run->out, ", %zu kB in ", (size + 999) / 1000);
         cli_text_path(&run->out, file);
-        if (counts.filtered > 0)
-            fa_buf_printf(&run->out, ", %zu left out by the filters", counts.filtered);
         fa_buf_text(&run->out, "\n");
-        if (counts.count == 0 && counts.filtered > 0)
-            cli_text_buckets(&run->out, run->options);
     }
+    tell_left_out(run, &counts);
     run->printed = true; /* with --json, too: the report is a document of its own */
     return cli_write(&run->out);
 }

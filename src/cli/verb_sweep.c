@@ -387,15 +387,13 @@ static int keep_sweep(void *context, const fa_sweep *sweep)
     return cli_list_keep(context, sweep, sizeof *sweep);
 }
 
-static void list_sweeps(cli_run *run, const fa_sweep *sweep, size_t count)
+static void put_sweeps(cli_run *run, const fa_sweep *sweep, size_t count)
 {
-    cJSON *array = fa_json_add_array(run->document, "sweeps");
     cli_table table = {0};
     for (size_t i = 0; i < count; i++, sweep++) {
-        fa_json_push(array, sweep_json(sweep));
         cli_cell(&table, "%s", cli_sweep_state(sweep, false));
-        cli_cell(&table, "%d/%d%s", sweep->done, sweep->items,
-                 sweep->failed > 0 ? ", some failed" : "");
+        cli_cell(&table, "%d/%d", sweep->done, sweep->items);
+        cli_cell(&table, "%.0d", sweep->failed);
         text_spent(&table.cell, &sweep->spent, &sweep->budget);
         cli_cell_end(&table);
         cli_text_worked_on(&table.cell, sweep, false);
@@ -403,7 +401,15 @@ static void list_sweeps(cli_run *run, const fa_sweep *sweep, size_t count)
         cli_cell(&table, "%s", sweep->plan);
         cli_row_end(&table);
     }
-    cli_table_put(&table, "state|done|spent|last worked on|plan", &run->out);
+    cli_table_put(&table, "state|done|?>failed|spent|last worked on|plan", &run->out);
+}
+
+static void list_sweeps(cli_run *run, const fa_sweep *sweep, size_t count)
+{
+    cJSON *array = fa_json_add_array(run->document, "sweeps");
+    for (size_t i = 0; i < count && array != NULL; i++)
+        fa_json_push(array, sweep_json(&sweep[i]));
+    put_sweeps(run, sweep, count);
     cli_text_count(&run->out, (int64_t)count, "sweep");
     fa_buf_text(&run->out, " in ");
     cli_text_path(&run->out, fa_store_location(run->tuner));
@@ -420,18 +426,9 @@ static int print_failed(void *context, int32_t index, const fa_sweep_item *item)
 
 static int print_status(cli_run *run, const fa_sweep *sweep)
 {
-    fa_buf *out = &run->out;
     fa_json_add(run->document, "sweep", sweep_json(sweep));
-    fa_buf_text(out, "fa-tune sweep ");
-    cli_text_safe(out, sweep->plan);
-    fa_buf_printf(out, "\n%s: %d of %d done, %d failed, %d left; ", cli_sweep_state(sweep, false),
-                  sweep->done, sweep->items, sweep->failed,
-                  sweep->items - sweep->done - sweep->failed);
-    text_spent(out, &sweep->spent, &sweep->budget);
-    fa_buf_text(out, " spent; last worked on ");
-    cli_text_worked_on(out, sweep, false);
-    fa_buf_text(out, "\n");
-    return fa_list_sweep_items(run->tuner, sweep->key, print_failed, out, &run->diag);
+    put_sweeps(run, sweep, 1);
+    return fa_list_sweep_items(run->tuner, sweep->key, print_failed, &run->out, &run->diag);
 }
 
 /* The sweep of this grid, else the latest. */
