@@ -49,7 +49,9 @@ def a_bundle_goes_from_one_machine_to_another_in_four_commands():
         tap.has(told, "1 winner, 1 cubin")
         tap.has(told, "signed by " + key)
         elsewhere(place, "there")
-        tap.has(place.run("import", "l4.fab", status=1).stderr, "not trusted here: key ID ")
+        refused = place.run("import", "l4.fab", status=1).stderr
+        tap.has(refused, "not trusted here: key ID ")
+        tap.has(refused, "copy its .pub file into %s/fa-tune/trusted" % place.env["XDG_CONFIG_HOME"])
         tap.has(place.run("show", "l4.fab").stdout, "which is not trusted here")
         place.run("import", "l4.fab", "--allow-unsigned", status=1)
         tap.equal(place.json("show")["winners"], [])

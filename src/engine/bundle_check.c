@@ -10,6 +10,7 @@
 #include "stored.h"
 #include "json.h"
 #include "bundle.h"
+#include "own_place.h"
 #include "problem.h"
 
 #include <stdio.h>
@@ -24,12 +25,15 @@ fa_origin fa_bundle_origin(fa_origin there)
 /* ---- the whole file -------------------------------------------------------------------------*/
 static int check_signer(const fa_bundle_info *info, const fa_import_options *options, fa_diag *diag)
 {
-    if (info->is_signed && !info->trusted)
+    char folder[FA_STORE_PATH_MAX] = "";
+    if (info->is_signed && !info->trusted) {
+        fa_own_config(FA_TRUSTED_FOLDER, folder, sizeof folder);
         return fa_fail(diag, FA_EUNTRUSTED,
                        "bundle %s is signed by a key that is not trusted here: key ID %s. Its "
                        "kernels would run on your GPU: if you know whose key it is, copy its .pub "
-                       "file into ~/.config/fa-tune/trusted",
-                       options->file, info->key);
+                       "file into %s",
+                       options->file, info->key, folder);
+    }
     if (!info->is_signed && !options->allow_unsigned)
         return fa_fail(diag, FA_EUNTRUSTED,
                        "bundle %s is not signed: have it exported with a key, or import it with "
