@@ -34,10 +34,9 @@ struct build {
     char architecture[32];
     char *source; /* malloced */
     /* Set by the compile, or before it where the store has the cubin: */
-    void *cubin; /* malloced; NULL: failed, and diag says why */
+    void *cubin; /* malloced; NULL: failed */
     size_t size;
     char *log;
-    fa_diag diag;
 };
 
 struct building {
@@ -82,9 +81,7 @@ static void build_compiled(void *context, int id, fa_compile_result *result)
     struct building *all = context;
     struct build *build = &all->build[id];
     const fa_lines_source *from = all->from;
-    if (result->rc != 0) {
-        fa_fail(&build->diag, FA_ECOMPILE, "%s", result->text);
-    } else {
+    if (result->rc == 0) {
         build->cubin = result->cubin;
         build->size = result->size;
         result->cubin = NULL;
