@@ -116,8 +116,15 @@ struct fa_job {
     struct fa_job_measure {
         fa_child *child;
         int generation; /* counts starts */
-        bool ready, open, opening, racing;
-        int in_flight;      /* attempt under way, or FA_JOB_NOBODY */
+        enum fa_measurer {
+            FA_MEASURER_STARTING = 0,
+            FA_MEASURER_READY,   /* has its GPU, and no problem yet */
+            FA_MEASURER_OPENING, /* makes the problem's inputs and reference */
+            FA_MEASURER_OPEN,    /* idle */
+            FA_MEASURER_TRIAL,   /* with the attempt `in_flight` */
+            FA_MEASURER_RACE,
+        } at;
+        int in_flight;
         int starts_in_vain; /* since the last answer to a trial */
         double best_us;     /* least median that was measured in this tune; 0: none yet */
         int *clean;         /* [FA_JOB_CLEAN * capacity] queue of attempts with a good cubin */

@@ -239,7 +239,7 @@ static cJSON *open_message(const fa_job *job)
 
 static void send_open(fa_job *job)
 {
-    job->measure.opening = true;
+    job->measure.at = FA_MEASURER_OPENING;
     send_or_end(job, open_message(job), job->compile.reference, job->compile.reference_size,
                 OPEN_TIMEOUT_MS);
 }
@@ -334,6 +334,7 @@ static cJSON *trial_message(const fa_job *job, int index, int count)
 static void send_trial(fa_job *job, int index, int count)
 {
     const fa_attempt *attempt = &job->attempt[index];
+    job->measure.at = FA_MEASURER_TRIAL;
     job->measure.in_flight = index;
     send_or_end(job, trial_message(job, index, count), attempt->cubin, attempt->cubin_size,
                 job->tuner->trial_timeout_ms * (job->plan.launches > 0 ? PROFILED : 1));
@@ -356,7 +357,7 @@ static void send_race(fa_job *job)
     if (high > FA_BENCH_SAMPLES_MAX)
         high = FA_BENCH_SAMPLES_MAX;
     fa_json_add_number(json, "rounds", rounds < low ? low : rounds > high ? high : (int)rounds);
-    job->measure.racing = true;
+    job->measure.at = FA_MEASURER_RACE;
     send_or_end(job, json, NULL, 0, RACE_TIMEOUT_MS);
 }
 
@@ -418,7 +419,7 @@ static void trial_answered(fa_job *job, const fa_message *message)
     const char *name;
     fa_status status;
     int64_t id = FA_JOB_NOBODY;
-    job->measure.in_flight = FA_JOB_NOBODY;
+    job->measure.at = FA_MEASURER_OPEN;
     job->measure.starts_in_vain = 0;
     fa_json_int(message->json, "id", 0, INT32_MAX, &id, "message", NULL);
     if (code_of(message) != 0 || id != index) {
@@ -472,7 +473,7 @@ static void run_solo(fa_job *job)
 static void race_answered(fa_job *job, const fa_message *message)
 {
     const cJSON *all = cJSON_GetObjectItemCaseSensitive(message->json, "samples");
-    job->measure.racing = false;
+    job->measure.at = FA_MEASURER_OPEN;
     if (code_of(message) != 0 || cJSON_GetArraySize(all) != job->measure.finalist_count) {
         run_solo(job);
         restart(job); /* its context may be lost */
@@ -509,64 +510,69 @@ static void race_answered(fa_job *job, const fa_message *message)
 static void measurer_answered(fa_child *child, fa_message *message)
 {
     fa_job *job = fa_child_context(child);
-    if (!job->measure.ready || job->measure.opening) {
+    enum fa_measurer at = job->measure.at;
+    if (at == FA_MEASURER_STARTING || at == FA_MEASURER_OPENING) {
         int64_t rc = code_of(message);
         /* There is no kernel for what does not fit the memory. That refutes no winner, and one to be proved stays. */
-        if (rc == FA_ENOMEM && job->measure.opening && !job->plan.verify)
+        if (rc == FA_ENOMEM && at == FA_MEASURER_OPENING && !job->plan.verify)
             rc = FA_ENOKERNEL;
         if (rc != 0) {
             fa_job_end(job, fa_fail(&job->diag, (int)rc, "%s", text_of(message)));
             return;
         }
-        job->measure.open = job->measure.opening;
-        job->measure.opening = false;
-        job->measure.ready = true;
-    } else if (job->measure.racing) {
+        job->measure.at = at == FA_MEASURER_STARTING ? FA_MEASURER_READY : FA_MEASURER_OPEN;
+    } else if (at == FA_MEASURER_RACE) {
         race_answered(job, message);
-    } else if (job->measure.in_flight != FA_JOB_NOBODY) {
+    } else if (at == FA_MEASURER_TRIAL) {
         trial_answered(job, message);
     }
     job->advance(job);
 }
 
-static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
+/* A worker that was killed from outside says nothing about its config, which gets another chance; one that short memory
+ * kills again and again ends the tune, and a proof gives no verdict then. Any other end is the config's own. */
+static void trial_lost(fa_job *job, fa_child *child, fa_child_end end, const char *text)
 {
-    fa_job *job = fa_child_context(child);
     int index = job->measure.in_flight;
-    char text[256];
-    job->measure.child = NULL;
-    job->measure.in_flight = FA_JOB_NOBODY;
-    snprintf(text, sizeof text, "the measuring worker %s", reason);
-    bool final = job->progress.stage == FA_STAGE_FINAL, is_short = end == FA_CHILD_SHORT;
-    bool outside = end == FA_CHILD_KILLED || is_short;
-    if (index != FA_JOB_NOBODY && outside && fa_job_may_retry(job, index)) {
-        if (!final)
+    bool is_short = end == FA_CHILD_SHORT, outside = end == FA_CHILD_KILLED || is_short;
+    if (outside && fa_job_may_retry(job, index)) {
+        if (job->progress.stage != FA_STAGE_FINAL)
             job->measure.clean[job->measure.clean_count++] = index;
         else if (job->measure.solo)
             job->measure.finalist_next--;
-    } else if (index != FA_JOB_NOBODY && outside && (is_short || job->plan.verify)) {
+        return;
+    }
+    if (is_short || (outside && job->plan.verify)) {
         fa_job_end(job, fa_fail(&job->diag, is_short ? FA_ENOMEM : FA_EWORKER, "%s, %d times", text,
                                 FA_JOB_CLEAN));
         return;
-    } else if (index != FA_JOB_NOBODY) {
-        if (end == FA_CHILD_TIMED_OUT)
-            fa_job_note_timeout(job, index, fa_child_waited_ms(child),
-                                job->tuner->trial_timeout_ms);
-        if (job->ended)
-            return;
-        if (end == FA_CHILD_TIMED_OUT) /* it takes that long at least */
-            job->space.candidate[index].trial.low_us = 1000.0 * job->tuner->trial_timeout_ms;
+    }
+    if (end == FA_CHILD_TIMED_OUT) {
+        fa_job_note_timeout(job, index, fa_child_waited_ms(child), job->tuner->trial_timeout_ms);
+        /* it takes that long at least */
+        job->space.candidate[index].trial.low_us = 1000.0 * job->tuner->trial_timeout_ms;
+    }
+    if (!job->ended)
         fa_job_settle(job, index, end == FA_CHILD_TIMED_OUT ? FA_STATUS_TIMEOUT : FA_STATUS_CRASHED,
                       text);
-    } else if (job->measure.racing) {
-        if (!outside || !fa_job_may_retry(job, job->measure.finalist[0]))
+}
+
+static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
+{
+    fa_job *job = fa_child_context(child);
+    char text[256];
+    snprintf(text, sizeof text, "the measuring worker %s", reason);
+    job->measure.child = NULL;
+    if (job->measure.at == FA_MEASURER_TRIAL) {
+        trial_lost(job, child, end, text);
+    } else if (job->measure.at == FA_MEASURER_RACE) {
+        if ((end != FA_CHILD_KILLED && end != FA_CHILD_SHORT) ||
+            !fa_job_may_retry(job, job->measure.finalist[0]))
             run_solo(job);
     } else if (++job->measure.starts_in_vain >= STARTS_IN_VAIN) {
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times in a row before any trial",
                                 text, STARTS_IN_VAIN));
-        return;
     }
-    job->measure.racing = false;
     if (!job->ended && start_measurer(job) == 0)
         job->advance(job);
 }
@@ -622,12 +628,13 @@ static bool bring_default(fa_job *job)
 
 void fa_job_measure_advance(fa_job *job)
 {
-    if (job->ended || job->measure.child == NULL || !job->measure.ready || job->measure.opening ||
-        job->measure.racing || job->measure.in_flight != FA_JOB_NOBODY)
+    if (job->ended || job->measure.child == NULL)
         return;
-    if (!job->measure.open) {
+    if (job->measure.at == FA_MEASURER_READY) {
         if (job->compile.reference != NULL)
             send_open(job);
+    } else if (job->measure.at != FA_MEASURER_OPEN) {
+        return;
     } else if (job->measure.clean_next < job->measure.clean_count && bring_default(job)) {
         int index = job->measure.clean[job->measure.clean_next++];
         send_trial(job, index, job->prove_only ? 0 : PROBE_COUNT * patience(job));
@@ -639,9 +646,9 @@ void fa_job_measure_advance(fa_job *job)
 bool fa_job_measure_done(const fa_job *job)
 {
     return job->measure.clean_next == job->measure.clean_count &&
-           job->measure.in_flight == FA_JOB_NOBODY && !job->measure.opening &&
-           !job->measure.racing && job->measure.finalist_next == job->measure.finalist_count &&
-           (job->measure.open || job->measure.clean_count == 0);
+           job->measure.finalist_next == job->measure.finalist_count &&
+           (job->measure.at == FA_MEASURER_OPEN ||
+            (job->measure.at < FA_MEASURER_OPENING && job->measure.clean_count == 0));
 }
 
 static int start_measurer(fa_job *job)
@@ -650,7 +657,7 @@ static int start_measurer(fa_job *job)
     char ordinal[16];
     snprintf(ordinal, sizeof ordinal, "%d", job->target.gpu.ordinal);
     char *const arguments[] = {"fa-tune-worker", "measure", ordinal, NULL};
-    job->measure.ready = job->measure.open = job->measure.opening = false;
+    job->measure.at = FA_MEASURER_STARTING;
     job->measure.generation++;
     if (!job->measure.solo && !job->measure.raced)
         job->measure.finalist_next = 0; /* it has none of them loaded */

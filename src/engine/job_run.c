@@ -62,7 +62,6 @@ int fa_job_new(fa_tuner *tuner, const fa_request *request, int sm, fa_job **ret_
     job->tuner = tuner;
     job->request = fa_request_with_search(request, &job->own);
     job->started_ns = fa_clock_ns();
-    job->measure.in_flight = FA_JOB_NOBODY;
     fa_job_compile_init(job);
     int rc = fa_compiler_choose(tuner->worker_path, sm, &job->nvrtc, NULL, diag);
     if (rc != 0)
