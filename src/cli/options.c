@@ -231,8 +231,10 @@ int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const ch
     }
     if (step > 1)
         snprintf(kind, sizeof kind, "multiple of %d", step);
+    if (field != NULL && (int64_t)value > high && field->above[0] != 0)
+        return fa_fail(diag, FA_EINVAL, "%s: \"%.40s\": %s", spec->name, text, field->above);
     if (field != NULL)
-        hint = (int64_t)value > high && field->above[0] != 0 ? field->above : field->hint;
+        hint = field->hint;
     snprintf(what, sizeof what, "a %s (%lld to %lld%s%s)", kind, (long long)low, (long long)high,
              hint[0] != 0 ? "; " : "", hint);
     return cli_refuse(spec->name, text, what, NULL, diag);
