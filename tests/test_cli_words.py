@@ -62,12 +62,6 @@ def a_failure_under_json_is_a_document():
         tap.equal(place.run("--seq", "12x", status=2).stdout, "")
 
 
-def names_of_types_that_others_use_are_taken():
-    with Place(space=None) as place:
-        for name, dtype in (("float16", "fp16"), ("FP16", "fp16"), ("half", "fp16"), ("bfloat16", "bf16"), ("BF16", "bf16")):
-            tap.equal(place.json("explain", "--gpu", "L4", "--seq", "64", "--dtype", name, "--top", "1")["problem"]["dtype"], dtype)
-
-
 def doctor_advises_what_helps():
     def store(place):
         check, = [check for check in place.json("doctor", status=1)["checks"] if check["name"] == "store"]
@@ -96,10 +90,6 @@ def probes_beside_a_race_are_marked():
             tap.has(told, "ᵖ: a probe, timed alone; it ranks below every config that raced")
 
 
-def unescaped(text):
-    return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "")
-
-
 def help_has_the_first_options_before_all_of_them_and_fits_80_columns():
     with Place(space=None) as place:
         place.env["TERM"] = "xterm"
@@ -108,11 +98,9 @@ def help_has_the_first_options_before_all_of_them_and_fits_80_columns():
         assert len(options) == 10 and {"--gpu", "--seq", "--causal", "--jobs"} <= set(options), options
         for option in (*options, "--sinks", "--trial-timeout", "--templates"):
             tap.has(whole, " %s" % option)
-        for arguments in (["help"], ["help", "all"], *([verb, "--help"] for verb in re.findall(r"(?m)^  ([a-z]+) ", short) if verb != "fa-tune")):
-            lines = unescaped(place.on_a_terminal("stdout", *arguments, columns=80)).splitlines()
+        for arguments in (["help", "all"], ["sweep", "--help"], ["import", "--help"]):
+            lines = re.sub(r"\x1b\[[0-9;]*m|\r", "", place.on_a_terminal("stdout", *arguments, columns=80)).splitlines()
             tap.equal((arguments, [line for line in lines if len(line) > 80]), (arguments, []))
-        for same in (["--help"], ["-h"], ["help", "--color=never"]):
-            tap.equal(place.run(*same).stdout, short)
 
 
 def colour_is_for_terminals_and_can_be_had_or_left():
@@ -122,11 +110,7 @@ def colour_is_for_terminals_and_can_be_had_or_left():
         tap.lacks(place.on_a_terminal("stdout", "help", "--color=never"), "\x1b")
         place.env["NO_COLOR"] = "1"
         tap.lacks(place.on_a_terminal("stdout", "help"), "\x1b")
-        tap.has(place.on_a_terminal("stdout", "gpus", "--color", "always"), "\x1b[1m")
-        del place.env["NO_COLOR"]
-        tap.lacks(place.run("gpus").stdout, "\x1b")
         tap.has(place.run("gpus", "--color=always").stdout, "\x1b[1m")
-        tap.has(place.run("doctor", "--color=always").stdout, "\x1b[33mwarn\x1b[0m  driver")
         error = place.run("tunee", "--color=always", status=2).stderr
         assert error.startswith("\x1b[1;31mfa-tune:\x1b[0m "), error
 
@@ -164,7 +148,6 @@ def a_gpu_name_that_several_types_share_says_which_is_meant():
 tap.main([
     the_hint_behind_a_tune_explains_that_very_problem,
     a_failure_under_json_is_a_document,
-    names_of_types_that_others_use_are_taken,
     doctor_advises_what_helps,
     probes_beside_a_race_are_marked,
     help_has_the_first_options_before_all_of_them_and_fits_80_columns,

@@ -293,7 +293,7 @@ def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
                 tap.equal(file.read()[:len(start)], start)
         tap.has(place.run("report", "-o", "r.pdf", status=2).stderr, "--format html, md, csv")
         tap.has(place.run("report", "--format", "pdf", status=2).stderr, "html, md, csv or json")
-        tap.has(place.run("report", "--json", "--format", "csv", status=2).stderr, "exclude")
+        tap.has(place.run("report", "--json", "--format", "csv", status=2).stderr, "--json: does not go with --format")
         tap.has(place.run("report", "--out", "nowhere/r.md", status=2).stderr, "the folder nowhere does not exist")
         before = sorted(os.listdir(place.folder))
         os.mkdir(os.path.join(place.folder, "d.md"))

@@ -174,24 +174,17 @@ static int put_help(const cli_verb *verb, const fa_operation *operation, bool al
     return status;
 }
 
-/* The daemon is a program of its own, so that this one loads no HTTP server; it reads its own options.
- * Returns only where it cannot be started. */
-static int serve(int count, char **arguments)
+/* The daemon is a program of its own, so that this one loads no HTTP server; it reads its own options, which NULL ends and
+ * which have room before them. Returns only where it cannot be started. */
+static int serve(char **arguments)
 {
     char path[PATH_MAX];
     fa_diag diag;
-    char **all = calloc((size_t)count + 2, sizeof *all);
     fa_own_file("fa-tune-serve", path, sizeof path);
-    if (all == NULL)
-        return 1;
-    all[0] = path;
-    for (int i = 0; i < count; i++)
-        all[i + 1] = arguments[i];
-    execv(path, all);
-    int error = errno;
-    free(all);
+    arguments[-1] = path;
+    execv(path, arguments - 1);
     fa_fail(&diag, FA_EIO, "cannot start %s: %s; it is installed with fa-tune", path,
-            strerror(error));
+            strerror(errno));
     return cli_error(1, &diag);
 }
 
@@ -221,7 +214,7 @@ static int help_on(int count, char **arguments)
         return unknown_verb(topic);
     if (json)
         return cli_json_write(cli_help_json(verbs, VERB_COUNT));
-    return verb != NULL && verb->run == NULL ? serve(1, (char *[]){help_flag})
+    return verb != NULL && verb->run == NULL ? serve((char *[]){NULL, help_flag, NULL} + 1)
                                              : put_help(verb, fa_operation_of(NULL), all);
 }
 
@@ -284,7 +277,7 @@ static int run_line(int count, char **arguments)
     count -= 1 + typed;
     arguments += 1 + typed;
     if (verb->run == NULL)
-        return serve(count, arguments);
+        return serve(arguments);
     int rc = cli_options_parse(verb, typed, count, arguments, &options, &diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM || rc == FA_EIO ? EXIT_FAILED : EXIT_USAGE, &diag);

@@ -83,7 +83,7 @@ static const char *nearest(const cJSON *models, const char *name)
             names[count++] = item->string;
     }
     names[count] = NULL;
-    const char *slip = typed[most] != 0 || found == NULL ? fa_nearest(name, names) : NULL;
+    const char *slip = found == NULL || typed[most] != 0 ? fa_nearest(name, names) : NULL;
     return slip != NULL ? slip : found;
 }
 

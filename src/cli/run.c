@@ -95,13 +95,7 @@ int cli_print(cli_run *run)
     cJSON *document = run->document;
     run->printed = true;
     run->document = NULL;
-    if (run->options->json)
-        return cli_json_write(document);
-    fa_buf wrapped = {.failed = run->out.failed};
-    cli_wrap_lines(&wrapped, run->out.data != NULL ? run->out.data : "");
-    int status = cli_write(&wrapped);
-    fa_buf_free(&wrapped);
-    return status;
+    return run->options->json ? cli_json_write(document) : cli_write(&run->out);
 }
 
 int cli_fail(cli_run *run, int rc)

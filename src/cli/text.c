@@ -327,31 +327,3 @@ void cli_styled(fa_buf *out, cli_style style, const char *text)
     fa_buf_printf(out, "%s%s%s", cli_style_begin(STDOUT_FILENO, style), text,
                   cli_style_end(STDOUT_FILENO));
 }
-
-/* ---- width ----------------------------------------------------------------------------------*/
-void cli_text_wrapped(fa_buf *out, const char *text, size_t column)
-{
-    size_t width = fa_terminal_columns(STDOUT_FILENO);
-    fa_buf safe = {0};
-    cli_text_safe(&safe, text);
-    fa_wrap(out, safe.data != NULL ? safe.data : "", safe.size, column, column,
-            width > 0 ? width : SIZE_MAX);
-    fa_buf_text(out, "\n");
-    out->failed |= safe.failed;
-    fa_buf_free(&safe);
-}
-
-void cli_wrap_lines(fa_buf *out, const char *text)
-{
-    size_t width = fa_terminal_columns(STDOUT_FILENO);
-    while (*text != 0) {
-        size_t length = strcspn(text, "\n"), indent = strspn(text, " ");
-        if (width == 0 || fa_columns_of(text, length) <= width)
-            fa_buf_append(out, text, length);
-        else
-            fa_wrap(out, text, length, 0, indent < width / 2 ? indent : 0, width);
-        text += length;
-        if (*text == '\n')
-            fa_buf_append(out, text++, 1);
-    }
-}

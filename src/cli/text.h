@@ -81,11 +81,6 @@ void cli_styled(fa_buf *out, cli_style style, const char *text);
 const char *cli_style_begin(int descriptor, cli_style style);
 const char *cli_style_end(int descriptor);
 
-/* A line from `column` on, escaped, which goes on there where the terminal is narrower. */
-void cli_text_wrapped(fa_buf *out, const char *text, size_t column);
-/* Appends lines, those that are too wide for stdout's terminal wrapped under their own first word. */
-void cli_wrap_lines(fa_buf *out, const char *text);
-
 /* ---- tables (table.c) ------------------------------------------------------------------------*/
 /* A table of texts with columns as wide as their widest cell, written cell after cell and row after row; and configs as
  * rows of one.

@@ -23,8 +23,6 @@ static const struct {
 static int choose_format(const cli_options *options, unsigned *ret_format, fa_diag *diag)
 {
     unsigned format = options->format;
-    if (options->json && format != CLI_FORMAT_UNSET && format != CLI_FORMAT_JSON)
-        return fa_fail(diag, FA_EINVAL, "--json and another --format exclude one another");
     if (options->json)
         format = CLI_FORMAT_JSON;
     size_t length = options->out != NULL ? strlen(options->out) : 0;

@@ -198,8 +198,6 @@ struct findings {
     cJSON *checks;
 };
 
-enum { TEXT_COLUMN = 17 };
-
 static int visit(void *context, const fa_check *check)
 {
     struct findings *found = context;
@@ -214,11 +212,11 @@ static int visit(void *context, const fa_check *check)
     fa_json_push(found->checks, item);
     cli_styled(found->out, styles[level], levels[level]);
     fa_buf_printf(found->out, "%*s  %-9s  ", 4 - (int)strlen(levels[level]), "", check->name);
-    cli_text_wrapped(found->out, check->text, TEXT_COLUMN);
-    if (check->advice[0] != 0) {
-        fa_buf_printf(found->out, "%*s%s ", TEXT_COLUMN, "", cli_sym()->arrow);
-        cli_text_wrapped(found->out, check->advice, TEXT_COLUMN + 2);
-    }
+    cli_text_safe(found->out, check->text);
+    if (check->advice[0] != 0)
+        fa_buf_printf(found->out, "\n%17s%s ", "", cli_sym()->arrow);
+    cli_text_safe(found->out, check->advice);
+    fa_buf_text(found->out, "\n");
     return 0;
 }
 

@@ -136,54 +136,36 @@ static int show_winners(cli_run *run)
 }
 
 /* ---- why ------------------------------------------------------------------------------------*/
-struct why {
-    cli_run *run;
-    fa_buf text;
-    cJSON *steps; /* NULL: text */
-};
-
-enum { WHY_COLUMN = 15 };
-
-/* Ends a line that begins at WHY_COLUMN; `more` begins another one there. */
-static void end_line(fa_buf *out, fa_buf *line, bool more)
-{
-    cli_text_wrapped(out, line->data != NULL ? line->data : "", WHY_COLUMN);
-    fa_buf_printf(out, "%*s", more ? WHY_COLUMN : 0, "");
-    out->failed |= line->failed;
-    fa_buf_free(line);
-}
-
 static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
 {
-    fa_buf line = {0};
+    const char *indent = "\n               "; /* as wide as the arrow and the name */
     bool placed = step->found && (cli_asked_fleet(tuner) || step->answer.from_system);
-    bool promised = step->found && step->answer.model_choice_rank > 0;
     fa_buf_printf(out, "%s %-11s  ", step->taken ? cli_sym()->arrow : " ", step->name);
     if (step->found) {
-        cli_text_config(&line, &step->answer.trial.config);
-        fa_buf_text(&line, ", ");
-        cli_text_trial_time(&line, &step->answer.trial, step->answer.origin == FA_ORIGIN_NEAREST);
-        end_line(out, &line, true);
+        cli_text_config(out, &step->answer.trial.config);
+        fa_buf_text(out, ", ");
+        cli_text_trial_time(out, &step->answer.trial, step->answer.origin == FA_ORIGIN_NEAREST);
+        fa_buf_text(out, indent);
     }
-    fa_buf_text(&line, step->why); /* may quote what a bundle said */
-    end_line(out, &line, placed || promised);
+    cli_text_safe(out, step->why); /* may quote what a bundle said */
     if (placed) {
-        fa_buf_text(&line, "in ");
-        cli_text_places(&line, &step->answer, tuner);
-        end_line(out, &line, promised);
+        fa_buf_printf(out, "%sin ", indent);
+        cli_text_places(out, &step->answer, tuner);
     }
-    cli_text_model_choice(&line, &step->answer);
-    if (promised)
-        end_line(out, &line, false);
+    if (step->found && step->answer.model_choice_rank > 0) {
+        fa_buf_text(out, indent);
+        cli_text_model_choice(out, &step->answer);
+    }
+    fa_buf_text(out, "\n");
 }
 
-static int why_step(void *context, const fa_step *step)
+static int keep_step(void *context, const fa_step *step)
 {
-    struct why *w = context;
-    if (w->steps == NULL) {
-        step_text(step, w->run->tuner, &w->text);
-        return 0;
-    }
+    return cli_list_keep(context, step, sizeof *step);
+}
+
+static cJSON *step_json(const fa_step *step)
+{
     cJSON *item = cJSON_CreateObject();
     fa_json_add_text(item, "step", step->name);
     fa_json_add_bool(item, "found", step->found);
@@ -191,8 +173,7 @@ static int why_step(void *context, const fa_step *step)
     fa_json_add_text(item, "why", step->why);
     if (step->found)
         fa_json_add(item, "answer", cli_json_answer(&step->answer));
-    fa_json_push(w->steps, item);
-    return 0;
+    return item;
 }
 
 static int show_why(cli_run *run)
@@ -201,27 +182,29 @@ static int show_why(cli_run *run)
     fa_request request = cli_request(run->options);
     fa_problem bucket = fa_problem_bucket(problem);
     fa_gpu gpu;
-    struct why w = {.run = run, .steps = run->options->json ? cJSON_CreateArray() : NULL};
-    int rc = fa_why(run->tuner, &request, why_step, &w, &gpu, &run->diag);
-    if (rc == 0 && run->options->json) {
-        fa_json_add(run->document, "problem", fa_problem_to_json(problem));
-        fa_json_add(run->document, "bucket", fa_problem_to_json(&bucket));
-        fa_json_add(run->document, "gpu", fa_gpu_to_json(&gpu));
-        fa_json_add(run->document, "steps", w.steps);
-        w.steps = NULL;
-        fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
-    } else if (rc == 0) {
-        cli_text_heading(&run->out, problem, &gpu);
-        if (!fa_problem_equal(&bucket, problem)) {
-            fa_buf_text(&run->out, "bucket ");
-            cli_text_problem(&run->out, &bucket);
-            fa_buf_text(&run->out, "\n");
-        }
-        fa_buf_text(&run->out, w.text.data != NULL ? w.text.data : "");
+    cli_list list = {0};
+    int rc = fa_why(run->tuner, &request, keep_step, &list, &gpu, &run->diag);
+    if ((rc = cli_list_end(run, &list, rc)) != 0)
+        goto done;
+    fa_json_add(run->document, "problem", fa_problem_to_json(problem));
+    fa_json_add(run->document, "bucket", fa_problem_to_json(&bucket));
+    fa_json_add(run->document, "gpu", fa_gpu_to_json(&gpu));
+    cJSON *steps = fa_json_add_array(run->document, "steps");
+    cli_text_heading(&run->out, problem, &gpu);
+    if (!fa_problem_equal(&bucket, problem)) {
+        fa_buf_text(&run->out, "bucket ");
+        cli_text_problem(&run->out, &bucket);
+        fa_buf_text(&run->out, "\n");
     }
-    run->out.failed |= w.text.failed;
-    cJSON_Delete(w.steps);
-    fa_buf_free(&w.text);
+    for (size_t i = 0; i < list.count; i++) {
+        const fa_step *step = (const fa_step *)list.item + i;
+        step_text(step, run->tuner, &run->out);
+        if (steps != NULL)
+            fa_json_push(steps, step_json(step));
+    }
+    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
+done:
+    cli_list_free(&list);
     return rc;
 }
 
