@@ -232,7 +232,7 @@ def an_empty_problem_is_told_as_it_was_asked():
         lines = place.run("--gpu", "L4", *SMALL[2:], "--seq", "0").stdout.splitlines()
         tap.has(lines[0], "B 1 · H 1 · S 0 · D 64")
         tap.has(lines[1], "its kernel is the same as that of attention forward")
-        tap.has(lines[1], "Sq 1 Sk 0")
+        tap.has(lines[1], "S 1 Sk 0")
         lines = place.run("--gpu", "L4", *SMALL[:2], *SMALL[4:], "--batch", "0").stdout.splitlines()
         tap.has(lines[0], "B 0 · H 1 · S 128 · D 64")
         tap.has(lines[1], "B 1 · H 1 · S 128 · D 64")

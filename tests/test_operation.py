@@ -349,7 +349,7 @@ def one_more_row_in_its_table_is_a_field_everywhere():
         told = place.json(*ROWS, "--groups", "4")
         tap.equal(told["answer"]["problem"]["groups"], 4)
         tap.equal({row["config"]["family"] for row in told["ranking"]}, {"l1_norm_rows"})
-        tap.has(place.run("show").stdout, "L1 norm · fp16 · R 64 · C 256 · G 4")
+        tap.has(place.run("show").stdout, "L1 norm · fp16 · R 64 · G 4 · C 256")
         # The key: a winner for 4 groups is none for 2.
         tap.equal(place.json(*ROWS, "--groups", "4", "--effort", "cached")["answer"]["from_store"], True)
         place.run(*ROWS, "--groups", "2", "--effort", "cached", status=1)
@@ -357,7 +357,7 @@ def one_more_row_in_its_table_is_a_field_everywhere():
         tap.has(place.run("sweep", "--operation", "l1_norm", "--rows", "64", "--columns", "256",
                           "--groups", "2,4").stdout, "2 of 2 done")
         report = place.run("report", "--format", "csv", "--operation", "l1_norm", "--groups", "2").stdout
-        tap.equal([line["problem"] for line in csv.DictReader(io.StringIO(report))], ["L1 norm · fp16 · R 64 · C 256 · G 2"])
+        tap.equal([line["problem"] for line in csv.DictReader(io.StringIO(report))], ["L1 norm · fp16 · R 64 · G 2 · C 256"])
 
 
 def without_its_folder_the_operation_is_not_known_and_the_store_stays_whole():

@@ -291,7 +291,7 @@ def charts_and_lists_are_drawn_from_what_the_problems_have():
     tap.equal(texts(shown, "#p1 .copyable code"), ["fa-tune --gpu 'NVIDIA L4' --operation l1_norm --rows 64 --columns 256"])
     tap.has(texts(shown, "footer")[0], "4 operations for each element")
     shown = page("serving")
-    tap.equal(texts(shown, "#lengths figcaption"), ["fp16, not causal, head dim 128, lengths of keys seqused, page 64, Sq 1"])
+    tap.equal(texts(shown, "#lengths figcaption"), ["fp16, not causal, head dim 128, lengths of keys seqused, page 64, S 1"])
     tap.has(texts(shown, "#p1 .answers dd")[0], "--seq-q 1 --seq-k 4096 --lengths-k seqused --page 64")
     tap.has(texts(shown, "#p1 .answers dd")[2], "that memory bandwidth allows at ")
 

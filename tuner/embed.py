@@ -60,7 +60,7 @@ def contract_parts(name, text):
 
 
 def manifest_part(text):
-    """As fa_template_hash_manifest() of templates.c has it."""
+    """As hash_manifest() of templates.c has it."""
     manifest = json.loads(text)
     for rule in manifest.get("supports", []) + manifest.get("constraints", []):
         rule.pop("why", None)

@@ -54,11 +54,8 @@ int fa_templates_count(const fa_templates *templates);
 const fa_template_file *fa_templates_at(const fa_templates *templates, int index);
 bool fa_template_is_builtin(const char *name);  /* some built-in file is called so */
 bool fa_template_is_manifest(const char *name); /* NAME.json, and no contract */
-/* Hashes a manifest without its reasons ("why", "is"), line breaks and blanks, so that a winner outlives their change.
- * FA_ENOMEM. */
-int fa_template_hash_manifest(const fa_template_file *file, fa_hash *hash);
 /* Hash over names and contents of the files that an operation may be made of: those of its folder, the
- * vocabulary, and of no folder; NULL: over all. Manifests are hashed by fa_template_hash_manifest(); of a contract only
+ * vocabulary, and of no folder; NULL: over all. A manifest counts without its reasons and blanks; of a contract only
  * what kernels are passed and proved by is taken, where it tells that. The template closure, by which winners are stored. Computed on open, but for operations
  * whose files are all built in: theirs are known at build time. It does not change when
  * a file moves to another folder of the same operation, nor with what other operations are there. */

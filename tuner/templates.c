@@ -298,7 +298,9 @@ static int hash_members(fa_hash *hash, const cJSON *object, const char *const *m
     return 0;
 }
 
-int fa_template_hash_manifest(const fa_template_file *file, fa_hash *hash)
+/* Leaves out a manifest's reasons ("why", "is"), line breaks and blanks, so that a winner outlives their change. embed.py
+ * does the same. */
+static int hash_manifest(const fa_template_file *file, fa_hash *hash)
 {
     static const char *const lists[] = {"supports", "constraints"};
     cJSON *json = NULL, *rule;
@@ -408,7 +410,7 @@ static int hash_closure(const fa_templates *templates, const char *operation,
         }
         fa_hash_text(&hash, file->name);
         if (fa_template_is_manifest(file->name))
-            rc = fa_template_hash_manifest(file, &hash) != 0
+            rc = hash_manifest(file, &hash) != 0
                      ? fa_fail(diag, FA_ENOMEM, "templates: out of memory")
                      : 0;
         else

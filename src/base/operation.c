@@ -66,18 +66,12 @@ static const struct property {
     {"above", TEXT, AT(above)},
     {"bars", TEXT, AT(bars)},
     {"option_value", TEXT, AT(option_value)},
-    {"bare", TEXT, AT(bare)},
     {"also", TEXT, AT(also)},
     {"also_help", TEXT, AT(also_help)},
-    {"sweep_help", TEXT, AT(sweep_help)},
-    {"also_sweep_help", TEXT, AT(also_sweep_help)},
-    {"both", TEXT, AT(both)},
-    {"label_apart", TEXT, AT(label_apart)},
     {"multiple", INTEGER, AT(multiple)},
     {"anchored", FLAG, AT(anchored)},
     {"single", FLAG, AT(single)},
     {"quiet", FLAG, AT(quiet)},
-    {"late", FLAG, AT(late)},
     {"divides", EARLIER, AT(divides)},
     {"follows", EARLIER, AT(follows)},
     {"needs", EARLIER, AT(needs)},
@@ -455,29 +449,27 @@ int fa_operation_refuse(const fa_operation *operation, const char *name, fa_diag
     return 0;
 }
 
+/* Lengths, what makes a problem empty, and sizes stand in this order behind what shapes the source. */
+static int rank_in_sweep(const fa_field *f)
+{
+    return f->shapes_source ? f->kind != FA_FIELD_INTEGER : f->length ? 4 : f->nonempty ? 3 : 2;
+}
+
+/* Integers that shape the source, as a head dim does, stand behind the others. */
 static int rank(const fa_field *f, fa_order order)
 {
-    bool integer = f->kind == FA_FIELD_INTEGER;
-    switch (order) {
-    case FA_ORDER_WORDS:
-        return f->quiet ? 2 : f->late;
-    case FA_ORDER_OPTIONS:
-        return f->feature                   ? 5
-               : f->also[0] != 0            ? 0
-               : integer                    ? 1 + f->late
-               : f->kind == FA_FIELD_CHOICE ? 3
-                                            : 4;
-    case FA_ORDER_SWEEP:
-        return f->shapes_source ? !integer : f->length ? 4 : f->nonempty ? 3 : 2;
-    case FA_ORDER_LISTING:
-        break;
-    }
-    return f->kind == FA_FIELD_BOOLEAN ? 6
-           : f->shapes_source          ? !integer
-           : f->length                 ? 2
-           : f->nonempty               ? 3
-           : integer                   ? 4
-                                       : 5;
+    static const int of_kind[] = {
+        [FA_FIELD_INTEGER] = 4, [FA_FIELD_CHOICE] = 5, [FA_FIELD_BOOLEAN] = 6};
+    const bool integer = f->kind == FA_FIELD_INTEGER, shape = integer && f->shapes_source;
+    if (order == FA_ORDER_WORDS)
+        return f->quiet ? 2 : shape;
+    if (order == FA_ORDER_SWEEP)
+        return rank_in_sweep(f);
+    if (order == FA_ORDER_OPTIONS)
+        return f->feature ? 7 : f->also[0] != 0 ? 0 : integer ? 1 + shape : of_kind[f->kind];
+    if (f->kind != FA_FIELD_BOOLEAN && f->shapes_source)
+        return !integer;
+    return f->kind == FA_FIELD_BOOLEAN ? 6 : f->length ? 2 : f->nonempty ? 3 : of_kind[f->kind];
 }
 
 void fa_operation_order(const fa_operation *operation, fa_order order,
@@ -517,6 +509,11 @@ const char *fa_field_range(const fa_field *f, int64_t value, char room[FA_FIELD_
         snprintf(room, FA_FIELD_RANGE_MAX, ": use %s%d to %d%s%s%s", steps, f->min, f->max,
                  hint ? " (" : "", hint ? f->hint : "", hint ? ")" : "");
     return room;
+}
+
+bool fa_field_may_be_bare(const fa_field *field)
+{
+    return field->kind == FA_FIELD_CHOICE && field->option_value[0] == '[' && field->max > 0;
 }
 
 int fa_field_choice(const fa_field *field, const char *name)

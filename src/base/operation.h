@@ -55,19 +55,15 @@ typedef struct fa_field {
     fa_field_as key_as, macro_as;
     /* The command line. */
     const char *option, *option_help; /* "--heads", "query heads" */
-    const char *option_value;         /* what its value is called; "[WHERE]" may be left out, */
-    const char *bare;                 /* and then stands for this */
+    const char
+        *option_value; /* what its value is called; "[WHERE]" may be left out: the second choice */
     const char *also, *also_help;     /* an option that sets several fields: --seq both lengths */
-    const char *sweep_help, *also_sweep_help; /* of a sweep's lists, where they differ */
-    const char *both;                         /* what "both" means in a sweep's list */
-    bool single;                              /* one value in a sweep, no list */
-    bool required;                            /* has no default and follows nothing */
+    bool single;                      /* one value in a sweep, no list */
+    bool required;                    /* has no default and follows nothing */
     /* For people. */
-    const char *label;       /* "D" makes "D 64" */
-    const char *label_apart; /* in its place when a field that follows this one differs: "Sq" */
-    const char *words;       /* "sequence length" */
-    bool quiet;              /* told only where it is not the default */
-    bool late;               /* stands behind the other integers */
+    const char *label; /* "D" makes "D 64" */
+    const char *words; /* "sequence length" */
+    bool quiet;        /* told only where it is not the default */
 } fa_field;
 
 /* An option of sweeps that derives one field from another: --tokens makes the batch tokens / seq_q. */
@@ -135,6 +131,9 @@ const char *fa_field_text(const fa_field *field, int32_t value, char room[16]);
 /* Behind the name of an integer field and a value that it may not have: ": use 1 to 8", with what to do about it. */
 enum { FA_FIELD_RANGE_MAX = 256 };
 const char *fa_field_range(const fa_field *field, int64_t value, char room[FA_FIELD_RANGE_MAX]);
+/* Whether its option's value may be left out, and then stands for the second choice; a sweep's list has "both" for that
+ * and the default. */
+bool fa_field_may_be_bare(const fa_field *field);
 /* The value of this name among a choice's; -1: there is none. */
 int fa_field_choice(const fa_field *field, const char *name);
 /* The value as keys and macros show it. */

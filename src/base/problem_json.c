@@ -229,8 +229,7 @@ static void put_words(fa_buf *out, const fa_operation *op, const fa_field *f, co
                       bool brief)
 {
     const fa_field *apart = follower_apart(op, f, p);
-    const char *label =
-        apart != NULL && !brief && f->label_apart[0] != 0 ? f->label_apart : f->label;
+    const char *label = f->label;
     char room[16];
     const char *value = fa_field_text(f, VALUE(p, op, f), room);
     bool alone = f->kind == FA_FIELD_BOOLEAN ||
@@ -240,7 +239,7 @@ static void put_words(fa_buf *out, const fa_operation *op, const fa_field *f, co
     if (apart == NULL)
         return;
     value = fa_field_text(apart, VALUE(p, op, apart), room);
-    if (brief || f->label_apart[0] == 0)
+    if (brief || !f->length)
         fa_buf_printf(out, "/%s", value);
     else
         fa_buf_printf(out, " %s %s", apart->label, value);
@@ -274,8 +273,8 @@ void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size)
         size_t used = strlen(ret_text);
         if (!f->length || f->follows >= 0 || fa_field_is_absent(f, VALUE(problem, op, f)))
             continue;
-        snprintf(ret_text + used, size - used, "%s%s %d", used > 0 ? ", " : "",
-                 apart != NULL ? f->label_apart : f->label, VALUE(problem, op, f));
+        snprintf(ret_text + used, size - used, "%s%s %d", used > 0 ? ", " : "", f->label,
+                 VALUE(problem, op, f));
         used = strlen(ret_text);
         if (apart != NULL)
             snprintf(ret_text + used, size - used, ", %s %d", apart->label,

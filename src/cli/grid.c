@@ -204,8 +204,10 @@ static int push_values(list *list, const char *option, const fa_field *f, const 
     while ((rc = next_word(option, text, &at, word, diag)) > 0) {
         if (f->kind != FA_FIELD_CHOICE) {
             rc = push_numbers(list, option, f, word, diag);
-        } else if (f->both[0] != 0 && strcmp(word, "both") == 0) {
-            rc = push_values(list, option, f, f->both, diag);
+        } else if (fa_field_may_be_bare(f) && strcmp(word, "both") == 0) {
+            rc = push(list, option, f->preset, diag);
+            if (rc == 0)
+                rc = push(list, option, 1, diag);
         } else if ((value = fa_field_choice(f, word)) >= 0) {
             rc = push(list, option, value, diag);
         } else {
@@ -213,7 +215,7 @@ static int push_values(list *list, const char *option, const fa_field *f, const 
                 snprintf(what + strlen(what), sizeof what - strlen(what), "%s%s", i > 0 ? ", " : "",
                          f->choice[i]);
             snprintf(what + strlen(what), sizeof what - strlen(what), " or %s",
-                     f->both[0] != 0 ? "both" : "several of them");
+                     fa_field_may_be_bare(f) ? "both" : "several of them");
             rc = cli_refuse(option, word, what, f->choice, diag);
         }
         if (rc != 0)

@@ -163,7 +163,7 @@ static cJSON *option_json(const cli_option_spec *spec, const fa_operation *opera
     for (int i = 0; choices != NULL && choices[i] != NULL; i++)
         if (choices[i][0] != 0 && !(sweeps && strcmp(choices[i], "cached") == 0)) /* is refused */
             fa_json_push(names, cJSON_CreateString(choices[i]));
-    if (list && field != NULL && field->both[0] != 0)
+    if (list && field != NULL && fa_field_may_be_bare(field))
         fa_json_push(names, cJSON_CreateString("both"));
     for (int i = 0; strcmp(spec->name, "--operation") == 0 && fa_operation_at(i) != NULL; i++)
         fa_json_push(names, cJSON_CreateString(fa_operation_at(i)->name));

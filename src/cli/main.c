@@ -49,7 +49,7 @@ static const cli_verb verbs[] = {
      "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 \\\n"
      "                --causal both --tokens 16384 --hidden 2048 \\\n"
      "                --time 30m\n\n"
-     "Tunes every combination of the lists. The same command continues after any kind of stop, and "
+     "Tunes every combination of the lists, as in 512,1024 or 512:16384:x2 or 512:2048:+512. The same command continues after any kind of stop, and "
      "tries failed problems again. Budgets apply to all runs together. Exit status 1 when a problem "
      "failed.\n",
      cli_sweep, NULL},

@@ -137,9 +137,20 @@ static void add_without(cli_problem_options *options, const fa_operation *operat
 static void add_list(cli_problem_options *options, const fa_operation *operation, int field)
 {
     const fa_field *f = &operation->field[field];
-    const char *own = f->sweep_help[0] != 0 ? f->sweep_help : f->option_help;
-    add_option(options, cli_sweep_option(operation, field), CLI_GROUP_SWEEP, KIND_TEXT, f,
-               leads_also(operation, field) ? f->also_sweep_help : own,
+    const bool bare = fa_field_may_be_bare(f);
+    char help[320];
+    const char *words = leads_also(operation, field) ? f->also_help : bare ? "" : f->option_help;
+    size_t used = (size_t)snprintf(help, sizeof help, "%.200s", words);
+    for (int c = 0; f->choice[c] != NULL && used < sizeof help; c++)
+        used += (size_t)snprintf(help + used, sizeof help - used, "%s%s",
+                                 used == 0 ? ""
+                                 : c == 0  ? ": "
+                                           : ", ",
+                                 f->choice[c]);
+    if (bare && used < sizeof help)
+        snprintf(help + used, sizeof help - used, "; both: %s and %s", f->choice[f->preset],
+                 f->choice[1]);
+    add_option(options, cli_sweep_option(operation, field), CLI_GROUP_SWEEP, KIND_TEXT, f, help,
                CLI_AT(sweep.values) + (size_t)field * sizeof(char *))
         ->value = "LIST";
     for (int i = 0; i < operation->product_count; i++) {

@@ -102,8 +102,8 @@ static int parse_one(parse *p, fa_diag *diag)
         return cli_refuse(spec->name, value, "taken: it has no value", NULL, diag);
     if (!flag && value == NULL && value_follows(p))
         value = p->arguments[p->at++];
-    else if (value == NULL && field != NULL && field->bare[0] != 0)
-        value = field->bare;
+    else if (value == NULL && field != NULL && fa_field_may_be_bare(field))
+        value = field->choice[1];
     else if (!flag && value == NULL)
         return fa_fail(diag, FA_EINVAL, "%s: its value is missing (%s)", spec->name, spec->value);
     int rc = cli_option_set(spec, value, options, diag);

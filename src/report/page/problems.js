@@ -274,7 +274,7 @@ function pythonOf(problem) {
       valueOf(problem, other) === value);
     if (value === false || (one && followed) || (value === preset && !field.also)) return null;
     return (one ? keyword(field.also) : field.option ? keyword(field.option) : field.name) + "=" +
-      (value === true || value === field.bare ? "True" : JSON.stringify(value));
+      (value === true || value === bareOf(field) ? "True" : JSON.stringify(value));
   });
   return "kernel = fa_tune.kernel(" + given.filter(Boolean).join(", ") + ")";
 }

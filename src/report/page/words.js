@@ -128,13 +128,18 @@ function fieldWords(field, value) {
   const name = nameOf(field);
   if (field.kind === "boolean") return (value ? "" : "not ") + name;
   if (field.kind === "choice" && field.label)
-    return value === "none" ? "not " + name : value === field.bare ? name : name + " " + value;
+    return value === "none" ? "not " + name : value === bareOf(field) ? name : name + " " + value;
   return field.kind === "choice" ? value : name + " " + value;
 }
 
-/* The same of a length among others that differ from it: "Sq 1". */
+/* What an option stands for whose value is left out; undefined: it needs one. */
+function bareOf(field) {
+  return (field.option_value || "")[0] === "[" ? field.choices[1] : undefined;
+}
+
+/* The same of a length among others that differ from it: "S 1". */
 function lengthWords(field, value) {
-  return (field.label_apart || field.label || nameOf(field)) + " " + value;
+  return (field.label || nameOf(field)) + " " + value;
 }
 
 /* "sequence length", "head dim", "causal": the field itself. */
