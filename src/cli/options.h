@@ -76,7 +76,7 @@ typedef struct cli_options {
     bool effort_given;  /* not the default */
     bool problem_given; /* any option of it, or of the device */
     bool again, exact, why, quiet, json, no_progress, verbose;
-    int32_t colour;                             /* CLI_COLOUR_… */
+    int32_t colour;                             /* of cli_colour_names; heeded before all others */
     int32_t jobs;                               /* 0: one per core */
     double compile_timeout_s, trial_timeout_s;  /* 0: the library's */
     int32_t top;                                /* 0: not given */

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -225,9 +224,8 @@ static const char *find_value(const char *name, int count, char **arguments)
 void cli_options_colour(int count, char **arguments)
 {
     const char *value = find_value("--color", count, arguments);
-    for (int i = 0; value != NULL && cli_colour_names[i] != NULL; i++)
-        if (strcasecmp(cli_colour_names[i], value) == 0)
-            cli_colour_choose(i);
+    if (value != NULL)
+        cli_colour_choose(value);
 }
 
 bool cli_names_specification(const char *argument)

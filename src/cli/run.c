@@ -148,16 +148,6 @@ void cli_text_model_choice(fa_buf *out, const fa_answer *answer)
     fa_buf_printf(out, ", rank %d", answer->model_choice_rank);
 }
 
-void cli_json_location(cJSON *document, const fa_tuner *tuner)
-{
-    const char *server = fa_server_location(tuner);
-    fa_json_add_text(document, "store", fa_store_location(tuner));
-    if (server[0] != 0)
-        fa_json_add_text(document, "server", server);
-    else
-        fa_json_add_null(document, "server");
-}
-
 /* ---- winners --------------------------------------------------------------------------------*/
 bool cli_gpu_is(const char *asked, const char *name)
 {

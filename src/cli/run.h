@@ -152,7 +152,5 @@ cJSON *cli_json_of(int rc, char **text);
 cJSON *cli_json_answer(const fa_answer *answer);
 /* An object with the answer, its problem and its GPU. */
 cJSON *cli_json_winner(const fa_answer *answer);
-/* "store": its path, and "server": the service's address or null. */
-void cli_json_location(cJSON *document, const fa_tuner *tuner);
 
 #endif

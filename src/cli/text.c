@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -290,19 +291,20 @@ void cli_tell(const char *format, ...)
 /* ---- colour ---------------------------------------------------------------------------------*/
 const char *const cli_colour_names[] = {"auto", "always", "never", NULL};
 
-static int choice = CLI_COLOUR_AUTO;
+static int choice; /* by these names */
 
-void cli_colour_choose(int chosen)
+void cli_colour_choose(const char *name)
 {
-    choice = chosen;
+    for (int i = 0; cli_colour_names[i] != NULL; i++)
+        choice = strcasecmp(cli_colour_names[i], name) == 0 ? i : choice;
 }
 
 /* Whether this descriptor's output is coloured. */
 static bool is_coloured(int descriptor)
 {
     const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
-    if (choice != CLI_COLOUR_AUTO)
-        return choice == CLI_COLOUR_ALWAYS;
+    if (choice != 0)
+        return choice == 1;
     return isatty(descriptor) == 1 && (none == NULL || none[0] == 0) && term != NULL &&
            strcmp(term, "dumb") != 0;
 }
@@ -310,7 +312,6 @@ static bool is_coloured(int descriptor)
 const char *cli_style_begin(int descriptor, cli_style style)
 {
     static const char *const escapes[] = {[CLI_BOLD] = "\033[1m",
-                                          [CLI_DIM] = "\033[2m",
                                           [CLI_RED] = "\033[1;31m",
                                           [CLI_GREEN] = "\033[32m",
                                           [CLI_YELLOW] = "\033[33m"};

@@ -67,14 +67,13 @@ void cli_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 cJSON *cli_errors_take(void);
 
 /* ---- the terminal behind stdout and stderr ---------------------------------------------------*/
-typedef enum cli_style { CLI_BOLD, CLI_DIM, CLI_RED, CLI_GREEN, CLI_YELLOW } cli_style;
-enum { CLI_COLOUR_AUTO, CLI_COLOUR_ALWAYS, CLI_COLOUR_NEVER };
+typedef enum cli_style { CLI_BOLD, CLI_RED, CLI_GREEN, CLI_YELLOW } cli_style;
 
-/* By choice. */
+/* What --color takes. */
 extern const char *const cli_colour_names[];
-/* How --color was given. Until it is called, and with "auto": a terminal that takes escapes is coloured, unless
- * NO_COLOR is set. */
-void cli_colour_choose(int choice);
+/* One of these names; others are passed over. Until it is called, and with "auto": a terminal that takes escapes is coloured,
+ * unless NO_COLOR is set. */
+void cli_colour_choose(const char *name);
 /* Appends text for stdout in a style; plain where stdout is not coloured. */
 void cli_styled(fa_buf *out, cli_style style, const char *text);
 /* The escape that begins a style on a descriptor, and the one that ends every style; "" where it is not coloured. */

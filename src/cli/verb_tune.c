@@ -6,7 +6,7 @@
  * stdout depends on the answer alone, never on whether anything is a terminal.
  */
 #include "error.h"
-#include "json.h"
+#include "json_struct.h"
 #include "problem.h"
 #include "run.h"
 #include "text.h"
@@ -166,36 +166,35 @@ static void print_text(const cli_options *options, const fa_answer *answer, cons
     print_place(answer, options, tuner, out);
 }
 
-static cJSON *json_funnel(const fa_answer *answer, const cli_progress *progress)
-{
-    cJSON *funnel = cJSON_CreateObject();
-    fa_json_add_number(funnel, "space", answer->space);
-    fa_json_add_number(funnel, "in_budget", answer->in_budget);
-    fa_json_add_number(funnel, "compiled", answer->compiled);
-    fa_json_add_number(funnel, "clean", answer->clean);
-    fa_json_add_number(funnel, "proved", answer->proved);
-    fa_json_add_number(funnel, "measured", answer->measured);
-    fa_json_add_number(funnel, "failed", answer->failed);
-    fa_json_add_number(funnel, "resumed", answer->from_store ? 0 : progress->last.resumed);
-    fa_json_add_number(funnel, "seconds", answer->from_store ? 0 : progress->last.elapsed_s);
-    return funnel;
-}
+static const fa_member funnel_members[] = {FA_MEMBER("space", COUNT, fa_answer, space),
+                                           FA_MEMBER("in_budget", COUNT, fa_answer, in_budget),
+                                           FA_MEMBER("compiled", COUNT, fa_answer, compiled),
+                                           FA_MEMBER("clean", COUNT, fa_answer, clean),
+                                           FA_MEMBER("proved", COUNT, fa_answer, proved),
+                                           FA_MEMBER("measured", COUNT, fa_answer, measured),
+                                           FA_MEMBER("failed", COUNT, fa_answer, failed),
+                                           {0}};
 
 static void print_json(cJSON *document, const fa_answer *answer, const cli_rows *rows,
                        const cli_progress *progress, const fa_tuner *tuner)
 {
+    const char *server = fa_server_location(tuner);
     fa_json_add(document, "problem", fa_problem_to_json(&answer->problem));
     fa_json_add(document, "gpu", fa_gpu_to_json(&answer->gpu));
-    cJSON *json = cli_json_answer(answer);
+    cJSON *json = cli_json_answer(answer), *funnel = fa_struct_to_json(funnel_members, answer);
     fa_json_add_bool(json, "proved",
                      answer->driver_version != 0 && !fa_problem_has_no_answer(&answer->problem));
     fa_json_add_known(json, "rank", rows->winner_rank,
                       rows->winner_rank > 0 && answer->origin != FA_ORIGIN_UNRANKED &&
                           !is_tied(answer));
     fa_json_add(document, "answer", json);
-    fa_json_add(document, "funnel", json_funnel(answer, progress));
+    fa_json_add_number(funnel, "resumed", answer->from_store ? 0 : progress->last.resumed);
+    fa_json_add_number(funnel, "seconds", answer->from_store ? 0 : progress->last.elapsed_s);
+    fa_json_add(document, "funnel", funnel);
     fa_json_add(document, "ranking", cli_json_rows(rows, rows->count));
-    cli_json_location(document, tuner);
+    fa_json_add_text(document, "store", fa_store_location(tuner));
+    fa_json_add(document, "server",
+                server[0] != 0 ? cJSON_CreateString(server) : cJSON_CreateNull());
 }
 
 static int stopped(const cli_progress *progress)
