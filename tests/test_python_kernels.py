@@ -5,10 +5,12 @@ driver does the kernels' arithmetic."""
 import array
 import collections
 import functools
+import importlib
 import inspect
 import json
 import math
 import os
+import random
 import re
 import shutil
 import struct
@@ -188,7 +190,39 @@ def what_has_no_content_to_compare_has_another_fingerprint_each_time():
         for value in (threading.Lock(), (i for i in "abc"), file, Hiding(1), tap):
             both = [fingerprint(closing(value)) for _ in range(2)]
             assert both[0] != both[1] and not any(map(is_sure, both)), both
-    assert not is_sure(fingerprint(lambda x: open("weights").read() + x))  # pylint: disable=consider-using-with,unspecified-encoding
+    asked = open
+    for answer in (lambda x: open("weights").read() + x, lambda x: asked("weights").read() + x, functools.partial(open, "weights"),
+                   lambda x: x * random.random(), lambda x: x * random.randint(0, x), lambda x: x + subprocess.check_output(["weights"])):
+        assert not is_sure(fingerprint(answer))
+
+
+def a_name_of_a_known_module_hides_no_code_of_the_callers():
+    from fa_tune._fingerprint import fingerprint, is_sure
+
+    @functools.wraps(math.fsum)
+    def other(values):
+        return -sum(values)
+    told = [fingerprint(lambda x: math.fsum(x))]  # pylint: disable=unnecessary-lambda
+    kept, math.fsum = math.fsum, other
+    try:
+        told.append(fingerprint(lambda x: math.fsum(x)))  # pylint: disable=unnecessary-lambda
+    finally:
+        math.fsum = kept
+    assert "profile" not in sys.modules
+    with Place() as at:
+        sys.path.insert(0, at.folder)
+        try:
+            for by in (2, 33):
+                sys.modules.pop("profile", None)
+                importlib.invalidate_caches()
+                with open(os.path.join(at.folder, "profile.py"), "w", encoding="utf-8") as file:
+                    file.write("def answer(x):\n    return x * %d\n" % by)
+                told += [fingerprint(importlib.import_module("profile").answer)]
+        finally:
+            sys.path.remove(at.folder)
+            sys.modules.pop("profile", None)
+    assert is_sure(told[0]) and all(map(is_sure, told[2:])), told
+    tap.equal(len(set(told)), len(told))
 
 
 def a_winner_is_not_found_by_an_answer_with_other_values():
@@ -985,6 +1019,7 @@ tap.main([
     a_functions_fingerprint_is_that_of_its_code_and_what_it_closes_over,
     an_answer_has_the_fingerprint_of_all_that_decides_it,
     what_has_no_content_to_compare_has_another_fingerprint_each_time,
+    a_name_of_a_known_module_hides_no_code_of_the_callers,
     a_winner_is_not_found_by_an_answer_with_other_values,
     an_answer_may_tune_and_forget,
     configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is,

@@ -12,8 +12,10 @@ import ctypes
 import dis
 import functools
 import hashlib
+import os
 import secrets
 import sys
+import sysconfig
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +27,7 @@ from ._progress import note
 KNOWN = frozenset(sys.stdlib_module_names) | {"numpy", "scipy", "torch", "cupy", "jax", "ml_dtypes", "fa_tune"}
 # Names that lead to something which no object holds.
 OUTSIDE = {"open", "input", "eval", "exec", "globals", "__import__", "import_module", "getenv", "load", "loadtxt", "genfromtxt", "fromfile",
-           "memmap", "read_text", "read_bytes"}
+           "memmap", "read_text", "read_bytes", "subprocess", "popen", "urlopen"}
 PLAIN = (bool, int, float, complex, str, type(None), type(...), type(NotImplemented))
 CODE = ("co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_argcount", "co_posonlyargcount",
         "co_kwonlyargcount", "co_flags", "co_exceptiontable")
@@ -37,13 +39,28 @@ class _Unsure(Exception):
     """Something has no content that can be hashed."""
 
 
+@functools.lru_cache(None)
+def _is_shadowed(file: str) -> bool:
+    return not os.path.realpath(file).startswith(tuple(os.path.realpath(sysconfig.get_path(one)) for one in ("stdlib", "platstdlib")))
+
+
 def _is_known(module: Any) -> bool:
-    return isinstance(module, str) and module.partition(".")[0] in KNOWN
+    """Whether it is one of those, and not the caller's own of a name that the standard library has, too."""
+    name = module.partition(".")[0] if isinstance(module, str) else ""
+    file = getattr(sys.modules.get(name), "__file__", None) if name in sys.stdlib_module_names else None
+    return name in KNOWN and not (file and _is_shadowed(file))
+
+
+def _module_of(value: Any) -> Any:
+    """Where it was made, whatever functools.wraps() says of it."""
+    if isinstance(value, types.FunctionType):
+        return value.__globals__.get("__name__")
+    return getattr(value, "__module__", None) or type(value).__module__
 
 
 def _known_name(value: Any) -> tuple[str, str] | None:
     """Module and name of what a known module has under its own name."""
-    module = getattr(value, "__module__", None) or type(value).__module__
+    module = _module_of(value)
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if not _is_known(module) or not isinstance(name, str):
         return None
@@ -96,7 +113,9 @@ def _reached(value: Any, steps: list[dis.Instruction]) -> Iterator[Any]:
                 raise _Unsure("the module " + value.__name__)
             return
         known, value = _is_known(value.__name__), getattr(value, step.argval)
-        if known and callable(value) and _is_known(getattr(value, "__module__", None) or type(value).__module__):
+        if known and callable(value) and _is_known(_module_of(value)):
+            if not isinstance(getattr(value, "__self__", None), (type(None), type, types.ModuleType)):
+                raise _Unsure(step.argval + "()")  # of one generator of random numbers for all
             return
     yield value
 
@@ -159,6 +178,8 @@ class _Content:
             return self.each(*(getattr(value, name, None) for name in CODE))
         named = _known_name(value)
         if named is not None:
+            if named[1] in OUTSIDE:
+                raise _Unsure(named[1] + "()")
             return self.each(*named)
         if isinstance(value, types.FunctionType):
             return self.each(value.__code__, value.__defaults__, value.__kwdefaults__, vars(value), *_used(value))
