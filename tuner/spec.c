@@ -147,11 +147,12 @@ static int make_sources(struct fa_spec_reading *r, const char *source, const cha
         return rc;
     for (int i = 0; i < fa_spec_count_launches(r); i++) {
         const char *kernel = fa_spec_text(fa_spec_launch(r, i), "kernel");
-        char place[32] = "";
-        if (kernel[0] != 0 && fa_spec_member(r->json, "launches") != NULL)
+        char place[32];
+        snprintf(place, sizeof place, "%s", kernel[0] == 0 ? "" : ": kernel");
+        if (fa_spec_member(r->json, "launches") != NULL)
             snprintf(place, sizeof place, ": launches[%d]: kernel", i);
-        rc = find_kernel(r, kernel[0] != 0 && place[0] == 0 ? ": kernel" : place, source, kernel,
-                         answer_source == NULL ? r->answer : "", r->entry[i], &template);
+        rc = find_kernel(r, place, source, kernel, answer_source == NULL ? r->answer : "",
+                         r->entry[i], &template);
         if (rc != 0)
             return rc;
         if (template)
@@ -539,39 +540,54 @@ struct texts {
     bool cuda; /* `text` is CUDA C++ with the JSON in its head */
 };
 
+/* The kernel's name where the specification has none: its file's, in small letters. */
+static void name_kernel(const char *file, char ret_name[FA_NAME_MAX])
+{
+    snprintf(ret_name, FA_NAME_MAX - 8, "%s%.*s", isalpha((unsigned char)file[0]) ? "" : "k_",
+             (int)strcspn(file, "."), file);
+    for (char *at = ret_name; *at != 0; at++)
+        *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '_';
+}
+
+/* `json` is the text of what was parsed. */
+static int read_parsed(struct fa_spec_reading *r, const struct texts *from, const char *json,
+                       const fa_operation **ret_operation)
+{
+    const char *of_answer = fa_spec_text(fa_spec_member(r->json, "answer"), "source");
+    const char *source = from->cuda ? from->text : from->source;
+    char *named = NULL, *answer = NULL;
+    int rc = 0;
+    if (!cJSON_IsObject(r->json))
+        return fa_spec_fault(r, "a specification is a JSON object");
+    if (from->cuda && fa_spec_member(r->json, "source") != NULL)
+        return fa_spec_fault(r, "\"source\" is given in the source itself: leave it out");
+    if (source == NULL) {
+        rc = read_named(r, from->folder, fa_spec_text(r->json, "source"), "\"source\"", &named);
+        source = named;
+    }
+    if (rc == 0 && of_answer[0] != 0)
+        rc = read_named(r, from->folder, of_answer, "answer: source", &answer);
+    if (rc == 0)
+        rc = read_texts(r, json, from->folder, source, answer, ret_operation);
+    free(named);
+    free(answer);
+    return rc;
+}
+
 static int read_all(const struct texts *from, const fa_operation **ret_operation, fa_diag *diag)
 {
     struct fa_spec_reading r = {.where = from->where, .beside = from->source != NULL, .diag = diag};
     cJSON *json = NULL;
-    char *head = from->cuda ? fa_source_head(from->text, diag) : NULL, *named = NULL,
-         *answered = NULL;
+    char *head = from->cuda ? fa_source_head(from->text, diag) : NULL;
     const char *text = from->cuda ? head : from->text;
+    name_kernel(from->name, r.name);
     int rc = text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", from->where)
                           : fa_json_parse(text, strlen(text), from->where, &json, diag);
-    snprintf(r.name, FA_NAME_MAX - 8, "%s%.*s", isalpha((unsigned char)from->name[0]) ? "" : "k_",
-             (int)strcspn(from->name, "."), from->name);
-    for (char *at = r.name; *at != 0; at++)
-        *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '_';
-    r.json = json;
-    r.file = from->cuda ? from->where : fa_spec_text(json, "source");
-    if (rc != 0)
-        goto done;
-    if (!cJSON_IsObject(json))
-        rc = fa_spec_fault(&r, "a specification is a JSON object");
-    else if (from->cuda && fa_spec_member(json, "source") != NULL)
-        rc = fa_spec_fault(&r, "\"source\" is given in the source itself: leave it out");
-    else if (!from->cuda && from->source == NULL)
-        rc = read_named(&r, from->folder, fa_spec_text(json, "source"), "\"source\"", &named);
-    const char *answer = fa_spec_text(fa_spec_member(json, "answer"), "source");
-    if (rc != 0 || (answer[0] != 0 &&
-                    (rc = read_named(&r, from->folder, answer, "answer: source", &answered)) != 0))
-        goto done;
-    rc = read_texts(&r, text, from->folder,
-                    from->source != NULL ? from->source
-                    : named != NULL      ? named
-                                         : from->text,
-                    answered, ret_operation);
-done:
+    if (rc == 0) {
+        r.json = json;
+        r.file = from->cuda ? from->where : fa_spec_text(json, "source");
+        rc = read_parsed(&r, from, text, ret_operation);
+    }
     if ((rc == FA_EMANIFEST || rc == FA_EINVAL || rc == FA_ENOTFOUND) && text != NULL &&
         diag != NULL)
         fa_spec_locate(from->where, r.name, text, r.beside, diag);
@@ -580,8 +596,6 @@ done:
     cJSON_Delete(json);
     free(r.source);
     free(r.answer_source);
-    free(named);
-    free(answered);
     free(head);
     return rc == FA_EINVAL ? FA_EMANIFEST : rc;
 }

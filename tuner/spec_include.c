@@ -286,34 +286,28 @@ static int take_standard(fa_includes *all, const char *name, int *ret_index, fa_
     return 0;
 }
 
-/* What a file includes as `written`; `from` is that file, -1 the source. *ret_index stays -1: nothing that is known here. */
-static int find_file(fa_includes *all, int from, const char *written, bool quoted, int *ret_index,
-                     fa_diag *diag)
+/* Beside the file that includes it; `from` is that file, -1 the source. */
+static int find_beside(fa_includes *all, int from, const char *written, bool own, int *ret_index,
+                       fa_diag *diag)
 {
     char name[NAME_MAX_] = "";
-    const char *folder = from >= 0          ? all->place[from].folder
-                         : all->folders > 0 ? all->folder[0]
-                                            : NULL;
-    bool own = from < 0 || all->place[from].own;
-    int rc = 0;
-    if (quoted && folder != NULL) {
-        const char *of = from >= 0 ? all->file[from].name : "", *slash = strrchr(of, '/');
-        snprintf(name, sizeof name, "%.*s", slash != NULL ? (int)(slash - of) : 0, of);
-        if (join_name(name, written))
-            rc = take_file(all, folder, written, name, own, ret_index, diag);
-    }
-    name[0] = 0;
-    if (rc != 0 || *ret_index >= 0 || written[0] == '/' || !join_name(name, written))
-        return rc;
-    for (int i = own; own && i < all->folders && rc == 0 && *ret_index < 0; i++)
-        rc = take_file(all, all->folder[i], written, name, true, ret_index, diag);
-    if (rc != 0 || *ret_index >= 0 || fa_template_is_builtin(name) || strncmp(name, "..", 2) == 0 ||
-        strstr(written, "..") != NULL)
-        return rc;
-    *ret_index = file_called(all, name);
-    if (*ret_index >= 0 && !all->place[*ret_index].own)
+    const char *of = from >= 0 ? all->file[from].name : "", *slash = strrchr(of, '/');
+    const char *folder = from >= 0 ? all->place[from].folder : all->folder[0];
+    if (slash != NULL)
+        snprintf(name, sizeof name, "%.*s", (int)(slash - of), of);
+    return folder != NULL && join_name(name, written)
+               ? take_file(all, folder, written, name, own, ret_index, diag)
+               : 0;
+}
+
+/* CUDA's own, or what stands for the standard library. */
+static int find_outside(fa_includes *all, const char *name, int *ret_index, fa_diag *diag)
+{
+    int rc = 0, known = file_called(all, name);
+    if (known >= 0 && !all->place[known].own) {
+        *ret_index = known;
         return 0;
-    *ret_index = -1;
+    }
     if (!all->looked_for_cuda)
         look_for_cuda(all);
     for (int i = 0; i < CUDA_FOLDERS && rc == 0 && *ret_index < 0 && all->cuda[i][0] != 0; i++)
@@ -321,6 +315,21 @@ static int find_file(fa_includes *all, int from, const char *written, bool quote
     if (*ret_index >= 0)
         all->cuda_read = all->cuda_version;
     return rc == 0 && *ret_index < 0 ? take_standard(all, name, ret_index, diag) : rc;
+}
+
+/* What a file includes as `written`, looked for as a compiler does. *ret_index stays -1: nothing that is known here. */
+static int find_file(fa_includes *all, int from, const char *written, bool quoted, int *ret_index,
+                     fa_diag *diag)
+{
+    char name[NAME_MAX_] = "";
+    const bool own = from < 0 || all->place[from].own;
+    int rc = quoted ? find_beside(all, from, written, own, ret_index, diag) : 0;
+    if (rc != 0 || *ret_index >= 0 || written[0] == '/' || !join_name(name, written))
+        return rc;
+    for (int i = 1; own && i < all->folders && rc == 0 && *ret_index < 0; i++) /* of "include" */
+        rc = take_file(all, all->folder[i], written, name, true, ret_index, diag);
+    const bool inside = fa_template_is_builtin(name) || strstr(written, "..") != NULL;
+    return rc != 0 || *ret_index >= 0 || inside ? rc : find_outside(all, name, ret_index, diag);
 }
 
 /* ---- directives ------------------------------------------------------------------------------*/
