@@ -31,36 +31,14 @@
 #include <string.h>
 
 static const double NEAREST_OCTAVES = 2;
-enum { NEAREST_MAX = 4, TRANSFERRED_MAX = 8, NEAR_ENOUGH = FA_MATCHES_MAX - 3 };
+enum { NEAREST_MAX = 4, TRANSFERRED_MAX = 8 };
+_Static_assert(2 + NEAREST_MAX + TRANSFERRED_MAX == FA_MATCHES_MAX, "room for the own ones");
 
 /* The winners for the problem itself or its bucket. */
 struct own {
     fa_match match[2];
     int count;
 };
-
-/* A match from the target's own silicon, by its scope's problem; FA_ENOTFOUND, FA_ECORRUPT… */
-static int own_match(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
-                     fa_match *ret_match, fa_cubin_record *ret_cubin, fa_diag *diag)
-{
-    fa_target own = *target;
-    own.problem = own.scope.problem = *problem;
-    *ret_match = (fa_match){.scope = own.scope};
-    int rc = fa_records_lookup(tuner, &own, &ret_match->answer, ret_cubin, diag);
-    if (rc == 0)
-        fa_match_judge_own(tuner, target, ret_match, ret_cubin);
-    return rc == 0 && ret_match->rc != 0 ? fa_fail(diag, ret_match->rc, "%s", ret_match->why) : rc;
-}
-
-/* The problems whose winners are the target's own, exact ones first; returns their number. */
-static int own_problems(const fa_target *target, fa_problem ret_problem[2])
-{
-    int count = 0;
-    if (!fa_problem_equal(&target->asked, &target->problem))
-        ret_problem[count++] = target->asked;
-    ret_problem[count++] = target->problem;
-    return count;
-}
 
 /* ---- the others -----------------------------------------------------------------------------*/
 static double apart(double a, double b)
@@ -79,9 +57,10 @@ static double gpu_distance(const fa_gpu *a, const fa_gpu *b)
 }
 
 struct collecting {
-    fa_tuner *tuner;
     const fa_target *target;
-    fa_matches *matches;
+    fa_match *match;
+    size_t count, capacity;
+    bool failed; /* out of memory */
 };
 
 static int compare_matches(const void *a, const void *b)
@@ -95,54 +74,36 @@ static int compare_matches(const void *a, const void *b)
            (x->answer.unix_time > y->answer.unix_time);
 }
 
-/* The facts of the GPU that a winner was measured on: as they were stored, else the catalogue's. */
-static bool know_gpu(const fa_winner_record *winner, fa_answer *answer)
-{
-    return answer->gpu.sm > 0 || fa_catalogue_find(winner->gpu_name, &answer->gpu, NULL) == 0;
-}
-
 static int take_other(void *context, const fa_winner_record *winner)
 {
     struct collecting *c = context;
     const fa_target *target = c->target;
-    fa_problem own[2];
-    int own_count = own_problems(target, own);
+    const fa_problem *problem = &winner->scope.problem;
+    const fa_problem bucket = fa_problem_bucket(&target->asked);
     bool here = strcmp(winner->scope.silicon, target->scope.silicon) == 0;
-    fa_problem bucket = fa_problem_bucket(&target->asked);
-    if (!fa_origin_is_timed(winner->origin))
+    bool tuned = fa_problem_equal(problem, &target->problem);
+    if (!fa_origin_is_timed(winner->origin) ||
+        (here ? tuned || fa_problem_equal(problem, &target->asked)
+              : !tuned && !fa_problem_equal(problem, &bucket)))
         return 0;
     fa_match match = {.scope = winner->scope, .kind = here ? FA_STEP_NEAREST : FA_STEP_TRANSFERRED};
-    int rc = fa_records_answer(winner, here ? &target->gpu : NULL, &match.answer, NULL);
+    fa_answer *answer = &match.answer;
+    int rc = fa_records_answer(winner, here ? &target->gpu : NULL, answer, NULL);
     if (rc != 0)
         return rc;
-    for (int i = 0; here && i < own_count; i++)
-        if (fa_problem_equal(&winner->scope.problem, &own[i]))
-            return 0;
     if (here) {
-        match.distance = fa_problem_distance(&winner->scope.problem, &target->asked);
+        match.distance = fa_problem_distance(problem, &target->asked);
         if (match.distance < 0 || match.distance > NEAREST_OCTAVES)
             return 0;
     } else {
-        if ((!fa_problem_equal(&winner->scope.problem, &bucket) &&
-             !fa_problem_equal(&winner->scope.problem, &target->problem)) ||
-            !know_gpu(winner, &match.answer))
+        /* The GPU's facts as they were stored, else the catalogue's. */
+        if (answer->gpu.sm <= 0 && fa_catalogue_find(winner->gpu_name, &answer->gpu, NULL) != 0)
             return 0;
-        match.distance = gpu_distance(&match.answer.gpu, &target->gpu);
-        snprintf(match.answer.from_gpu, sizeof match.answer.from_gpu, "%s", match.answer.gpu.name);
+        match.distance = gpu_distance(&answer->gpu, &target->gpu);
+        snprintf(answer->from_gpu, sizeof answer->from_gpu, "%s", answer->gpu.name);
     }
-    fa_matches *matches = c->matches;
-    if (matches->count < FA_MATCHES_MAX) {
-        matches->match[matches->count++] = match;
-        return 0;
-    }
-    /* Replaces the farthest match when the list is full. */
-    int worst = matches->count - 1;
-    for (int i = 0; i < matches->count; i++)
-        if (compare_matches(&matches->match[i], &matches->match[worst]) > 0)
-            worst = i;
-    if (compare_matches(&match, &matches->match[worst]) < 0)
-        matches->match[worst] = match;
-    return 0;
+    c->failed = fa_append(&c->match, &c->count, &c->capacity, &match, sizeof match) != 0;
+    return c->failed ? FA_ENOMEM : 0;
 }
 
 /* Turns what was measured on another GPU into a match for this one. */
@@ -161,70 +122,68 @@ static void transfer(const fa_target *target, fa_match *match)
     answer->shortlist_only = true;
 }
 
-static int collect_others(struct collecting *c, fa_diag *diag)
-{
-    fa_matches *matches = c->matches;
-    int rc = fa_records_like(c->tuner, c->target, take_other, c, diag);
-    if (rc != 0)
-        return rc;
-    qsort(matches->match, (size_t)matches->count, sizeof *matches->match, compare_matches);
-    int kept = 0, nearest = 0, transferred = 0;
-    for (int i = 0; i < matches->count; i++) {
-        fa_match *match = &matches->match[i];
-        bool room = match->kind == FA_STEP_NEAREST ? nearest++ < NEAREST_MAX
-                                                   : transferred++ < TRANSFERRED_MAX;
-        if (!room || kept >= NEAR_ENOUGH)
-            continue;
-        if (match->kind == FA_STEP_TRANSFERRED)
-            transfer(c->target, match);
-        fa_match_judge(c->tuner, c->target, match, NULL);
-        if (match->rc != 0)
-            return fa_fail(diag, match->rc, "%s", match->why);
-        matches->match[kept++] = *match;
-    }
-    matches->count = kept;
-    return 0;
-}
-
 /* ---- all of them ----------------------------------------------------------------------------*/
-/* Reads them until one serves, which is then the last, with its cubin: 0; or all of them, with ret_cubin NULL. Else
- * FA_ENOTFOUND, FA_ECORRUPT when a cubin is gone, or what made reading fail. */
+/* Reads the own ones, exact before bucket, until one serves, which is then the last, with its cubin: 0; or all of
+ * them, with ret_cubin NULL. Else FA_ENOTFOUND, FA_ECORRUPT when a cubin is gone, or what made reading fail. */
 static int read_own(fa_tuner *tuner, const fa_target *target, struct own *own,
                     fa_cubin_record *ret_cubin, fa_diag *diag)
 {
-    fa_problem problem[2];
-    int count = own_problems(target, problem), none = FA_ENOTFOUND;
-    for (int i = 0; i < count; i++) {
+    const fa_problem *problem[] = {&target->asked, &target->problem};
+    int none = FA_ENOTFOUND;
+    for (int i = fa_problem_equal(problem[0], problem[1]); i < 2; i++) {
         fa_match *match = &own->match[own->count];
+        fa_target there = *target;
+        there.problem = there.scope.problem = *problem[i];
+        *match = (fa_match){.scope = there.scope};
         fa_cubin_record_free(ret_cubin);
-        int rc = own_match(tuner, target, &problem[i], match, ret_cubin,
-                           none == FA_ECORRUPT ? NULL : diag);
-        if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
-            return rc;
-        own->count += rc == 0;
-        if (rc == 0 && ret_cubin != NULL && fa_origin_is_timed(match->answer.origin) &&
-            match->usable)
-            return 0;
+        int rc = fa_records_lookup(tuner, &there, &match->answer, ret_cubin,
+                                   none == FA_ECORRUPT ? NULL : diag);
         if (rc == FA_ECORRUPT)
             none = rc;
+        if (rc == FA_ECORRUPT || rc == FA_ENOTFOUND)
+            continue;
+        if (rc != 0)
+            return rc;
+        fa_match_judge_own(tuner, target, match, ret_cubin);
+        if (match->rc != 0)
+            return fa_fail(diag, match->rc, "%s", match->why);
+        own->count++;
+        if (ret_cubin != NULL && match->usable && fa_origin_is_timed(match->answer.origin))
+            return 0;
     }
     return none;
 }
 
+/* The own ones and the nearest few of the others, judged, in the order of trust. */
 static int collect(fa_tuner *tuner, const fa_target *target, const struct own *own,
                    fa_matches **ret_matches, fa_diag *diag)
 {
+    int room[] = {[FA_STEP_NEAREST] = NEAREST_MAX, [FA_STEP_TRANSFERRED] = TRANSFERRED_MAX};
+    struct collecting c = {.target = target};
     fa_matches *matches = calloc(1, sizeof *matches);
-    if (matches == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a lookup");
-    struct collecting collecting = {tuner, target, matches};
-    int rc = collect_others(&collecting, diag);
+    int rc = matches == NULL ? FA_ENOMEM : fa_records_like(tuner, target, take_other, &c, diag);
+    if (matches == NULL || c.failed)
+        fa_fail(diag, rc, "out of memory for a lookup");
+    if (c.count > 0)
+        qsort(c.match, c.count, sizeof *c.match, compare_matches);
+    for (int i = 0; rc == 0 && i < own->count; i++)
+        matches->match[matches->count++] = own->match[i];
+    for (size_t i = 0; rc == 0 && i < c.count; i++) {
+        fa_match *match = &c.match[i];
+        if (room[match->kind]-- <= 0)
+            continue;
+        if (match->kind == FA_STEP_TRANSFERRED)
+            transfer(target, match);
+        fa_match_judge(tuner, target, match, NULL);
+        if (match->rc != 0)
+            rc = fa_fail(diag, match->rc, "%s", match->why);
+        matches->match[matches->count++] = *match;
+    }
+    free(c.match);
     if (rc != 0) {
         free(matches);
         return rc;
     }
-    for (int i = 0; i < own->count; i++)
-        matches->match[matches->count++] = own->match[i];
     qsort(matches->match, (size_t)matches->count, sizeof *matches->match, compare_matches);
     *ret_matches = matches;
     return 0;

@@ -53,7 +53,7 @@ int fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winne
                         fa_answer *ret_answer, fa_diag *diag);
 
 /* ---- lookup.c --------------------------------------------------------------------------------*/
-enum { FA_MATCHES_MAX = 24 };
+enum { FA_MATCHES_MAX = 14 };
 
 typedef struct fa_matches {
     fa_match match[FA_MATCHES_MAX]; /* in the order of trust */
