@@ -65,12 +65,11 @@ FA_API int fa_operation_field(const fa_operation *operation, int32_t index,
 /* A problem of the operation with the default of every field; fields without one are 0. */
 FA_API int fa_make_problem(const fa_operation *operation, fa_problem *ret_problem);
 /* Sets one field from text: a choice's name, a number, true or false. What the fields are worth together
- * is checked by fa_check_problem() and by every function that takes a problem. */
+ * is checked by every function that takes a problem. */
 FA_API int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_diag *diag);
 /* The inverse; FA_EINVAL when there is no such field or the text does not fit. */
 FA_API int fa_get_field(const fa_problem *problem, const char *name, char *ret_text, size_t size,
                         fa_diag *diag);
-FA_API int fa_check_problem(const fa_problem *problem, fa_diag *diag);
 
 /* A problem as JSON; *ret_text is malloced and the caller's. */
 FA_API int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag);

@@ -360,12 +360,6 @@ int fa_get_field(const fa_problem *problem, const char *name, char *ret_text, si
     return 0;
 }
 
-int fa_check_problem(const fa_problem *problem, fa_diag *diag)
-{
-    return problem != NULL ? fa_problem_check(problem, diag)
-                           : fa_fail(diag, FA_EINVAL, "problem is NULL");
-}
-
 int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag)
 {
     if (problem == NULL || ret_text == NULL)
