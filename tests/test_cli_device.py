@@ -154,7 +154,8 @@ def a_worker_that_dies_once_costs_at_most_its_config():
 
 
 def a_worker_has_of_the_environment_what_cuda_needs():
-    secrets = ("AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GITHUB_TOKEN", "NVIDIA_API_KEY", "HOMEBREW_TOKEN", "FA_TUNE_TOKEN_FILE", "FA_TUNE_SERVER")
+    secrets = ("AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GITHUB_TOKEN", "NVIDIA_API_KEY", "NV_API_KEY", "LD_ACCESS_TOKEN", "HOMEBREW_TOKEN",
+               "FA_TUNE_TOKEN_FILE", "FA_TUNE_SERVER")
     with Place(script=L4) as place:
         seen = os.path.join(place.folder, "seen")
         place.env.update(dict.fromkeys(secrets[:-1], "kept-to-myself"), FA_TUNE_SERVER="", CUDA_VISIBLE_DEVICES="0", LD_LIBRARY_PATH="/nowhere",

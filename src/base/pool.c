@@ -598,7 +598,10 @@ extern char **environ;
 static bool is_passed_on(const char *variable)
 {
     static const char *const names[] = {"CUDA_",
-                                        "LD_",
+                                        "LD_LIBRARY_PATH",
+                                        "LD_PRELOAD",
+                                        "LD_AUDIT",
+                                        "LD_BIND_NOW",
                                         "NV_",
                                         "NVTX_",
                                         "NVIDIA_VISIBLE_DEVICES",
@@ -615,7 +618,7 @@ static bool is_passed_on(const char *variable)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t size = strlen(names[i]);
         if (strncmp(variable, names[i], size) == 0 &&
-            (names[i][size - 1] == '_' || variable[size] == '='))
+            (names[i][size - 1] == '_' ? strstr(variable, "_KEY=") == NULL : variable[size] == '='))
             return true;
     }
     return false;
