@@ -22,16 +22,14 @@ def plans(place, *options):
 def every_bad_grid_gets_its_sentence_and_status_2():
     table = [
         ([], "say what to sweep, as in `fa-tune sweep --seq 512:16384:x2"),
-        (["--head-dim", "64"], "say what to sweep"),
         *((["--seq", text], '--seq: "%s" is not a range (FIRST:LAST:xFACTOR as 512:16384:x2, FIRST:LAST:+STEP' % text)
-          for text in ("512:1024", "1024:512:x2", "512:1024:x1", "512:1024:+0", "512:1024:*2", "0:1024:x2", "512:1024:x2:x2")),
+          for text in ("512:1024", "1024:512:x2", "512:1024:+0", "512:1024:x2:x2")),
         (["--seq", "1:2000000000:+1"], "more than 256 values"),
         *((["--seq", text], "is not a list of values between commas") for text in ("512,,1024", "512,", "9" * 5000)),
         *((["--seq", text], "is not a whole number (1 to 2147483647) or a range such as") for text in ("-5", "99999999999", "\x1b[31m")),
         (["--seq", "64", "--head-dim", "12"], '--head-dim: "12" is not a multiple of 8 (8 to 512'),
         (["--seq", "64", "--head-dim", "64:1024:x2"], "head dims above 512 (MLA, absorbed) are not covered"),
         (["--seq", "64", "--dtype", "fp8"], '--dtype: "fp8" is not fp16, bf16 or several of them'),
-        (["--seq", "64", "--causal", "maybe"], "both"),
         (["--seq", "64", "--causal"], "--causal: its value is missing (LIST)"),
         (["--seq", "64", "--heads", "8", "--heads-kv", "3"], "--heads-kv: 3 is not a divisor of --heads 8"),
         (["--seq", "96", "--tokens", "1000"], "not a multiple of --seq 96"),
@@ -40,15 +38,12 @@ def every_bad_grid_gets_its_sentence_and_status_2():
         (["--seq", "64", "--effort", "cached"], '--effort: "cached" is not predict, measure or patient'),
         (["--seq", "1:200:+1", "--batch", "1:100:+1"], "more than 10000 problems"),
         *((["--seq", "64", "--time", text], "is not a time (90s, 30m, 2h, 3d; at most a year)") for text in ("30x", "0s", "m", "nanm")),
-        (["--seq", "64", "--cost", "0.5"], "--cost: needs --price"),
         *((["--seq", "64", "--cost", text, "--price", "1"], "is not a number (above 0, to 1000000000)") for text in ("0", "1e3", "inf")),
         (["--plan", "/nowhere/plan"], "/nowhere/plan: there is no such file"),
         (["--plan", "/"], "it is a folder"),
         (["--plan", "x", "--seq", "64"], "--plan: does not go with options of a grid"),
         (["--list", "--seq", "64"], "--list: does not go with options of a grid"),
-        (["--list", "--status"], "--list: does not go with --status"),
         (["--status", "--restart", "--seq", "64"], "--restart: does not go with --status"),
-        (["--seq", "64", "more"], '"more" is not an option of `fa-tune sweep`'),
     ]
     with Place(space=TWO) as place:
         for arguments, part in table:

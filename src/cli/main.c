@@ -8,7 +8,6 @@
 #include "error.h"
 #include "options.h"
 #include "json.h"
-#include "wording.h"
 #include "own_place.h"
 #include "run.h"
 #include "text.h"
@@ -17,7 +16,6 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

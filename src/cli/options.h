@@ -16,7 +16,6 @@
 #include "operation.h"
 
 #include <cJSON.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -51,18 +50,11 @@ enum {
 };
 
 /* The verbs that take the file of a kernel before anything else. */
-enum {
-    CLI_GROUPS_SPECIFIED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER
-};
+#define CLI_GROUPS_SPECIFIED \
+    (CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER)
 
 enum { CLI_OPERANDS_MAX = 1, CLI_SHORTHANDS_MAX = 8, CLI_WORDS_MAX = 64 };
-enum {
-    CLI_FORMAT_UNSET = 0,
-    CLI_FORMAT_HTML,
-    CLI_FORMAT_MARKDOWN,
-    CLI_FORMAT_CSV,
-    CLI_FORMAT_JSON
-};
+enum { CLI_FORMAT_UNSET, CLI_FORMAT_HTML, CLI_FORMAT_MARKDOWN, CLI_FORMAT_CSV, CLI_FORMAT_JSON };
 typedef struct cli_options {
     bool help;
     const char *gpu;       /* NULL: the device here */
@@ -115,8 +107,7 @@ typedef struct cli_options {
     } launch;
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;
-    const char *word
-        [CLI_WORDS_MAX]; /* the file, the GPU and the problem, or what is swept, as they were typed */
+    const char *word[CLI_WORDS_MAX]; /* the file, the GPU and the problem, or the sweep, as typed */
     int words;
 } cli_options;
 

@@ -6,7 +6,6 @@
 
 #include "error.h"
 #include "fa_tune.h"
-#include "wording.h"
 #include "problem.h"
 #include "text.h"
 
@@ -15,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 typedef struct parse {
     const cli_verb *verb;

@@ -10,7 +10,6 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

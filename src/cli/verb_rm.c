@@ -142,11 +142,8 @@ static void print_counts(cli_run *run, const fa_forgotten *forgotten)
     cli_text_count(out, forgotten->bytes, "byte");
     fa_buf_text(out, ", in ");
     cli_text_path(out, fa_store_file(run->tuner));
-    if (forgotten->freed > 0) {
-        fa_buf_text(out, ", which is ");
-        cli_text_count(out, forgotten->freed, "byte");
-        fa_buf_text(out, " smaller");
-    }
+    if (forgotten->freed > 0)
+        fa_buf_printf(out, ", which is %lld bytes smaller", (long long)forgotten->freed);
     fa_buf_text(out, "\n");
 }
 

@@ -14,7 +14,6 @@
 #include "wording.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { ANY_LENGTH = 512 }; /* for a length that was not given: families serve all of them alike */
