@@ -4,7 +4,6 @@
  *
  * Invariant: no byte is touched that fake_memory has not granted.
  */
-#include "fake_cuda_attention.h"
 #include "fake_cuda_numbers.h"
 #include "fake_cuda_serving.h"
 
@@ -25,12 +24,11 @@ static bool map_rows(const long long *address, int count, const long long **ret)
     return *ret != NULL;
 }
 
-static bool run_serving_reference(const struct fake_build *build, void **arguments, bool lowp)
+static bool run_reference(const struct fake_build *build, void **arguments, bool lowp)
 {
-    struct fa_attn_serving_params p;
+    const struct fa_attn_serving_params p = fake_serving_params(build, arguments[0]);
     const long long *rows;
     int count, columns = fake_columns(build);
-    memcpy(&p, arguments[0], sizeof p);
     memcpy(&count, arguments[2], sizeof count);
     if (count <= 0 || !map_rows(*(const long long *const *)arguments[1], count, &rows))
         return count == 0;
@@ -38,99 +36,6 @@ static bool run_serving_reference(const struct fake_build *build, void **argumen
                            (size_t)count * (size_t)columns * sizeof(float), true);
     float *lse = fake_memory(*(uint64_t *)arguments[4], (size_t)count * sizeof(float), true);
     return o != NULL && lse != NULL && fake_serving_attend(&p, build, rows, count, lowp, o, lse);
-}
-
-enum { SIDE_BY_SIDE = 64 };
-
-/* A row of the reference, and where its result goes. */
-struct asked {
-    int64_t id;
-    int at;
-};
-
-static int by_id(const void *left, const void *right)
-{
-    int64_t a = ((const struct asked *)left)->id, b = ((const struct asked *)right)->id;
-    return (a > b) - (a < b);
-}
-
-/* Rows that share their keys are computed together: reading these costs as much as a row. */
-static bool run_reference(const struct fake_build *build, void **arguments, bool lowp)
-{
-    struct fa_attn_params p;
-    struct fake_attention a;
-    struct fake_keys keys;
-    const long long *rows;
-    int count, d_count = build->head_dim;
-    if (build->serving)
-        return run_serving_reference(build, arguments, lowp);
-    memcpy(&p, arguments[0], sizeof p);
-    memcpy(&count, arguments[2], sizeof count);
-    if (count < 0 || !fake_map_inputs(&p, build, &a) ||
-        !map_rows(*(const long long *const *)arguments[1], count, &rows))
-        return false;
-    if (count == 0)
-        return true;
-    float *o = fake_memory(*(uint64_t *)arguments[3],
-                           (size_t)count * (size_t)d_count * sizeof(float), true);
-    float *lse = fake_memory(*(uint64_t *)arguments[4], (size_t)count * sizeof(float), true);
-    if (o == NULL || lse == NULL)
-        return false;
-    struct asked *asked = malloc((size_t)count * sizeof *asked);
-    bool ok = fake_keys_create(&a, &keys) && asked != NULL;
-    for (int i = 0; ok && i < count; i++) {
-        asked[i] = (struct asked){rows == NULL ? i : rows[i], i};
-        ok = asked[i].id >= 0 && asked[i].id < a.rows;
-    }
-    if (ok)
-        qsort(asked, (size_t)count, sizeof *asked, by_id);
-    for (int i = 0, n; ok && i < count; i += n) {
-        int64_t s[SIDE_BY_SIDE], head = asked[i].id / p.seq_q;
-        float some_o[SIDE_BY_SIDE * 512], some_lse[SIDE_BY_SIDE];
-        for (n = 0; n < SIDE_BY_SIDE && i + n < count && asked[i + n].id / p.seq_q == head; n++)
-            s[n] = asked[i + n].id % p.seq_q;
-        fake_attend(&a, &keys, head / p.heads_q, head % p.heads_q, s, n, lowp, some_o, some_lse);
-        for (int r = 0; r < n; r++) {
-            memcpy(o + (int64_t)asked[i + r].at * d_count, some_o + (int64_t)r * d_count,
-                   (size_t)d_count * sizeof *o);
-            lse[asked[i + r].at] = some_lse[r];
-        }
-    }
-    free(asked);
-    fake_keys_free(&keys);
-    return ok;
-}
-
-/* The outputs of a launch, dense or not. */
-struct outputs {
-    const struct fake_build *build;
-    struct fa_attn_serving_params p; /* dense: their beginning alone */
-    struct fake_tensor o;
-    float *lse; /* dense: of all rows */
-    int64_t rows;
-};
-
-static bool map_outputs(const struct fake_build *build, const void *argument, struct outputs *ret)
-{
-    *ret = (struct outputs){.build = build};
-    memcpy(&ret->p, argument, build->serving ? sizeof ret->p : sizeof ret->p.dense);
-    ret->rows = build->serving
-                    ? fake_serving_rows(&ret->p, build)
-                    : (int64_t)ret->p.dense.batch * ret->p.dense.heads_q * ret->p.dense.seq_q;
-    return build->serving || fake_map_output(&ret->p.dense, build, false, &ret->o, &ret->lse);
-}
-
-/* NULL: it lies outside. */
-static const uint16_t *output_row(const struct outputs *out, int64_t id, float **ret_lse)
-{
-    const struct fa_attn_params *d = &out->p.dense;
-    if (out->build->serving)
-        return fake_serving_output(&out->p, out->build, id, false, ret_lse);
-    *ret_lse = out->lse != NULL ? out->lse + id : NULL;
-    return id < 0 || id >= out->rows
-               ? NULL
-               : fake_row(&out->o, id / d->seq_q / d->heads_q, id / d->seq_q % d->heads_q,
-                          id % d->seq_q);
 }
 
 /* Magnitudes order as their bits do; those beyond are not finite. */
@@ -185,7 +90,7 @@ WIDE static void check_row(const struct fake_build *build, const uint16_t *row, 
 
 static bool run_compare(const struct fake_build *build, void **arguments)
 {
-    struct outputs out;
+    const struct fa_attn_serving_params p = fake_serving_params(build, arguments[0]);
     const long long *rows;
     int count;
     memcpy(&count, arguments[2], sizeof count);
@@ -197,12 +102,12 @@ static bool run_compare(const struct fake_build *build, void **arguments)
     const float *ref_lse = fake_memory(*(uint64_t *)arguments[4], n * 4, false);
     const float *lowp_o = fake_memory(*(uint64_t *)arguments[5], n * d_count * 4, false);
     if (count < 0 || result == NULL || ref_o == NULL || ref_lse == NULL || lowp_o == NULL ||
-        !map_outputs(build, arguments[0], &out) ||
         !map_rows(*(const long long *const *)arguments[1], count, &rows))
         return false;
     for (size_t i = 0; i < n; i++) {
         float *lse = NULL;
-        const uint16_t *row = output_row(&out, rows == NULL ? (int64_t)i : rows[i], &lse);
+        const uint16_t *row =
+            fake_serving_output(&p, build, rows == NULL ? (int64_t)i : rows[i], false, &lse);
         if (row == NULL)
             return false;
         compare_row(build, row, ref_o + i * d_count, lowp_o + i * d_count, d_count, result);
@@ -220,15 +125,16 @@ static bool run_compare(const struct fake_build *build, void **arguments)
 
 static bool run_check_written(const struct fake_build *build, void **arguments)
 {
-    struct outputs out;
+    const struct fa_attn_serving_params p = fake_serving_params(build, arguments[0]);
+    const int64_t count = fake_serving_rows(&p, build);
     uint16_t poison;
     memcpy(&poison, arguments[1], sizeof poison);
     struct fa_attn_compare *result = fake_memory(*(uint64_t *)arguments[2], sizeof *result, true);
-    if (result == NULL || !map_outputs(build, arguments[0], &out))
+    if (result == NULL)
         return false;
-    for (int64_t i = 0; i < out.rows; i++) {
+    for (int64_t i = 0; i < count; i++) {
         float *lse = NULL;
-        const uint16_t *row = output_row(&out, i, &lse);
+        const uint16_t *row = fake_serving_output(&p, build, i, false, &lse);
         if (row == NULL)
             return false;
         check_row(build, row, fake_columns(build), poison, result);
@@ -378,8 +284,7 @@ bool fake_kernel_run(const char *entry, const struct fake_build *build, void **a
     if (fake_backward_known(entry))
         return fake_backward_run(entry, build, arguments, damage);
     if (strcmp(entry, "attn_fwd") == 0)
-        return build->serving ? fake_serving_forward(build, arguments, damage)
-                              : fake_run_forward(build, arguments, damage);
+        return fake_serving_forward(build, arguments, damage);
     if (strcmp(entry, "attn_fill_keys") == 0)
         return fake_serving_fill(build, arguments);
     if (strcmp(entry, "attn_ref_fp32") == 0)

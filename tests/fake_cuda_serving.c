@@ -8,7 +8,6 @@
  */
 #include "fake_cuda_serving.h"
 
-#include "fake_cuda_attention.h"
 #include "fake_cuda_numbers.h"
 
 #include "attn_check.h"
@@ -16,10 +15,12 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* For the vectoriser, as in fake_cuda_attention.c. */
-#pragma GCC optimize("O3", "no-trapping-math")
+/* For the vectoriser: no floating-point exception is asked for. */
+#pragma GCC optimize("O3", "no-trapping-math", "fp-contract=fast")
 
 typedef struct fa_attn_serving_params params;
+
+enum { TOGETHER = 4 }; /* values that are added at once */
 
 /* ---- e4m3 -----------------------------------------------------------------------------------*/
 static float e4m3_value(uint8_t x)
@@ -49,18 +50,18 @@ static uint8_t e4m3_bits(float x)
 
 /* A row of a cache, or of Q where that has the same type. */
 INLINE void load_row(const struct fake_build *build, bool fp8, const void *row, int columns,
-                     double *ret)
+                     float *ret)
 {
     const uint16_t *bits = row;
     if (fp8)
         for (int d = 0; d < columns; d++)
-            ret[d] = (double)e4m3_value(((const uint8_t *)row)[d]);
+            ret[d] = e4m3_value(((const uint8_t *)row)[d]);
     else if (build->bf16)
         for (int d = 0; d < columns; d++)
-            ret[d] = (double)bf16_value(bits[d]);
+            ret[d] = bf16_value(bits[d]);
     else
         for (int d = 0; d < columns; d++)
-            ret[d] = (double)half_value(bits[d]);
+            ret[d] = half_value(bits[d]);
 }
 
 /* ---- rows -----------------------------------------------------------------------------------*/
@@ -69,6 +70,13 @@ struct row {
     int64_t b, h, kv, q, o, k, v; /* element offsets; k and v of its sequence's first key */
     int64_t first, end;
 };
+
+params fake_serving_params(const struct fake_build *build, const void *argument)
+{
+    params p = {0};
+    memcpy(&p, argument, build->serving ? sizeof p : sizeof p.dense);
+    return p;
+}
 
 static const int32_t *ints(const int *address, int64_t count)
 {
@@ -86,7 +94,7 @@ static bool find_row(const params *p, const struct fake_build *build, int64_t id
     const struct fa_attn_params *d = &p->dense;
     int64_t len_q = d->seq_q, len_k = d->seq_k, at, s;
     struct row r = {0};
-    if (id < 0 || id >= fake_serving_rows(p, build))
+    if (id < 0 || id >= fake_serving_rows(p, build) || d->heads_kv <= 0)
         return false;
     if (build->varlen) {
         const int32_t *cu = ints(p->cu_seqlens_q, (int64_t)d->batch + 1);
@@ -168,9 +176,9 @@ static double scale_of(const float *scales, int64_t batch, int64_t head)
 /* What rows of one sequence and one head of K have read of its keys and values: each is converted once. */
 struct seen {
     int64_t b, kv, end; /* keys there is room for */
-    double *k, *v;      /* [end][head_dim], [end][columns] */
+    float *k, *v;       /* [end][head_dim], [end][columns] */
     bool *has_k, *has_v;
-    double *scores;
+    float *scores;
 };
 
 static void seen_free(struct seen *seen)
@@ -192,21 +200,21 @@ static bool seen_start(const struct fake_build *build, const struct row *r, stru
     *seen = (struct seen){r->b,
                           r->kv,
                           r->end,
-                          malloc((end * (size_t)build->head_dim + 1) * sizeof(double)),
-                          malloc((end * (size_t)fake_columns(build) + 1) * sizeof(double)),
+                          malloc((end * (size_t)build->head_dim + 1) * sizeof(float)),
+                          malloc((end * (size_t)fake_columns(build) + 1) * sizeof(float)),
                           calloc(end + 1, 1),
                           calloc(end + 1, 1),
-                          malloc((end + 1) * sizeof(double))};
+                          malloc((end + 1) * sizeof(float))};
     return seen->k != NULL && seen->v != NULL && seen->has_k != NULL && seen->has_v != NULL &&
            seen->scores != NULL;
 }
 
 /* Key or value j; NULL: it lies outside. */
-INLINE const double *seen_row(const params *p, const struct fake_build *build, const struct row *r,
-                              struct seen *seen, int64_t j, bool of_values)
+INLINE const float *seen_row(const params *p, const struct fake_build *build, const struct row *r,
+                             struct seen *seen, int64_t j, bool of_values)
 {
     int columns = of_values ? fake_columns(build) : build->head_dim;
-    double *row = (of_values ? seen->v : seen->k) + j * columns;
+    float *row = (of_values ? seen->v : seen->k) + j * columns;
     bool *has = (of_values ? seen->has_v : seen->has_k) + j;
     if (*has)
         return row;
@@ -227,20 +235,25 @@ INLINE bool scores_of(const params *p, const struct fake_build *build, const str
     if (build->fp8)
         scale *=
             scale_of(p->k_scale, r->b * p->k_scale_batch_stride, r->kv * p->k_scale_head_stride);
-    double query[512];
+    float query[512];
     if (q != NULL)
         load_row(build, false, q, build->head_dim, query);
     for (int64_t j = r->first; q != NULL && j < r->end; j++) {
-        const double *key = seen_row(p, build, r, seen, j, false);
-        double part[8] = {0}; /* head dims are multiples of 8 */
+        const float *key = seen_row(p, build, r, seen, j, false);
+        float part[16] = {0};
         if (key == NULL)
             return false;
-        for (int d = 0; d < build->head_dim; d += 8)
-            for (int i = 0; i < 8; i++)
+        int d = 0;
+        for (; d + 16 <= build->head_dim; d += 16)
+            for (int i = 0; i < 16; i++)
                 part[i] += query[d + i] * key[d + i];
-        double dot = ((part[0] + part[1]) + (part[2] + part[3])) +
-                     ((part[4] + part[5]) + (part[6] + part[7]));
-        seen->scores[j - r->first] = build->softcap ? cap * tanh(dot * scale / cap) : dot * scale;
+        for (int i = 0; d + i < build->head_dim; i++) /* head dims are multiples of 8 */
+            part[i] += query[d + i] * key[d + i];
+        double dot = 0;
+        for (int i = 0; i < 16; i++)
+            dot += (double)part[i];
+        seen->scores[j - r->first] =
+            (float)(build->softcap ? cap * tanh(dot * scale / cap) : dot * scale);
     }
     return q != NULL;
 }
@@ -248,35 +261,44 @@ INLINE bool scores_of(const params *p, const struct fake_build *build, const str
 INLINE bool attend_row(const params *p, const struct fake_build *build, const struct row *r,
                        struct seen *seen, bool lowp, float *ret_o, float *ret_lse)
 {
-    double out[512] = {0}, total = 0, largest = -INFINITY;
+    float out[512] = {0}, largest = -INFINITY;
+    double total = 0;
     int columns = fake_columns(build);
     int64_t count = r->end > r->first ? r->end - r->first : 0;
     bool ok = seen_start(build, r, seen) && scores_of(p, build, r, seen);
-    double sink = build->sinks ? scale_of(p->sinks, 0, r->h) : -INFINITY;
+    float sink = build->sinks ? (float)scale_of(p->sinks, 0, r->h) : -INFINITY;
     for (int64_t j = 0; ok && j < count; j++)
         largest = seen->scores[j] > largest ? seen->scores[j] : largest;
     largest = sink > largest ? sink : largest;
     for (int64_t j = 0; ok && j < count; j++) {
-        double w = exp(seen->scores[j] - largest);
-        const double *v = seen_row(p, build, r, seen, r->first + j, true);
-        ok = v != NULL;
-        total += w;
-        if (lowp)
-            w = (double)value(build, storage(build, (float)w));
+        const float w = seen->scores[j] = expf(seen->scores[j] - largest);
+        total += (double)w;
+    }
+    for (int64_t j = 0; lowp && j < count; j++)
+        seen->scores[j] = value(build, storage(build, seen->scores[j]));
+    for (int64_t j = 0; ok && j < count; j += TOGETHER) {
+        const float *v[TOGETHER];
+        float w[TOGETHER] = {0};
+        for (int i = 0; i < TOGETHER; i++) {
+            v[i] = i > 0 && j + i >= count ? v[0]
+                                           : seen_row(p, build, r, seen, r->first + j + i, true);
+            w[i] = j + i < count ? seen->scores[j + i] : 0;
+            ok = ok && v[i] != NULL;
+        }
         for (int d = 0; ok && d < columns; d++)
-            out[d] += w * v[d];
+            out[d] += w[0] * v[0][d] + w[1] * v[1][d] + w[2] * v[2][d] + w[3] * v[3][d];
     }
     if (build->sinks)
-        total += exp(sink - largest);
+        total += exp((double)(sink - largest));
     double scale = total > 0 ? 1 / total : 0;
     if (build->fp8)
         scale *=
             scale_of(p->v_scale, r->b * p->v_scale_batch_stride, r->kv * p->v_scale_head_stride);
     for (int d = 0; d < columns; d++) {
-        float o = (float)(out[d] * scale);
+        float o = (float)((double)out[d] * scale);
         ret_o[d] = lowp ? value(build, storage(build, o)) : o;
     }
-    *ret_lse = total > 0 ? (float)(largest + log(total)) : -INFINITY;
+    *ret_lse = total > 0 ? (float)((double)largest + log(total)) : -INFINITY;
     return ok;
 }
 
@@ -344,7 +366,7 @@ static struct memo {
 } memos[8];
 static unsigned next_memo;
 
-void fake_serving_forget(void)
+void fake_kernel_forget(void)
 {
     for (size_t i = 0; i < sizeof memos / sizeof *memos; i++) {
         free(memos[i].o);
@@ -400,8 +422,7 @@ static const struct memo *remember(const params *p, const struct fake_build *bui
 bool fake_serving_forward(const struct fake_build *build, void **arguments,
                           const struct fake_damage *damage)
 {
-    params p;
-    memcpy(&p, arguments[0], sizeof p);
+    const params p = fake_serving_params(build, arguments[0]);
     int64_t rows = fake_serving_rows(&p, build), columns = fake_columns(build);
     const struct memo *memo = rows > 0 ? remember(&p, build) : NULL;
     for (int64_t id = 0; id < rows; id++) {
@@ -419,7 +440,12 @@ bool fake_serving_forward(const struct fake_build *build, void **arguments,
         if (lse != NULL)
             *lse = memo->lse[id];
     }
-    return true;
+    struct row last;
+    if (!damage->overrun || !find_row(&p, build, rows - 1, &last))
+        return true;
+    uint64_t end = (uint64_t)(uintptr_t)p.dense.o + (uint64_t)(last.o + columns) * 2;
+    uint8_t *guard = fake_memory(end, 2, true);
+    return guard != NULL && memset(guard, 0, 2) != NULL;
 }
 
 /* ---- keys -----------------------------------------------------------------------------------*/

@@ -15,6 +15,9 @@ static inline int fake_columns(const struct fake_build *build)
     return build->head_dim_v > 0 ? build->head_dim_v : build->head_dim;
 }
 
+/* Of a launch, whose dense problems pass the beginning alone. */
+struct fa_attn_serving_params fake_serving_params(const struct fake_build *build,
+                                                  const void *argument);
 /* Rows of O; ids count through them as attn_ref_serving.cu says. */
 int64_t fake_serving_rows(const struct fa_attn_serving_params *p, const struct fake_build *build);
 /* Rows, those of ids or NULL for 0, 1, 2, …: o[count][columns] and lse[count]. False: something lies outside the blocks. */
@@ -27,6 +30,5 @@ uint16_t *fake_serving_output(const struct fa_attn_serving_params *p, const stru
 bool fake_serving_forward(const struct fake_build *build, void **arguments,
                           const struct fake_damage *damage);
 bool fake_serving_fill(const struct fake_build *build, void **arguments);
-void fake_serving_forget(void); /* frees remembered results */
 
 #endif
