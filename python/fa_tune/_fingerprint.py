@@ -114,7 +114,8 @@ def _reached(value: Any, steps: list[dis.Instruction]) -> Iterator[Any]:
             return
         known, value = _is_known(value.__name__), getattr(value, step.argval)
         if known and callable(value) and _is_known(_module_of(value)):
-            if not isinstance(getattr(value, "__self__", None), (type(None), type, types.ModuleType)):
+            bound = getattr(value, "__self__", None)
+            if hasattr(bound, "getstate") or hasattr(bound, "get_state"):
                 raise _Unsure(step.argval + "()")  # of one generator of random numbers for all
             return
     yield value
