@@ -77,8 +77,6 @@ typedef struct fa_backend {
     int64_t (*changes)(fa_store *store); /* rows that the last change changed */
     int (*begin)(fa_store *store, fa_diag *diag);
     int (*commit)(fa_store *store, fa_diag *diag);
-    int (*notify)(fa_store *store, fa_diag *diag); /* wakes who waits, at the commit */
-    int (*wait)(fa_store *store, int timeout_ms, fa_diag *diag); /* fa_store_wait() */
     void (*rollback)(fa_store *store); /* whatever happens, no transaction is open afterwards */
 } fa_backend;
 
@@ -88,7 +86,7 @@ typedef struct fa_backend {
         .exec = kind##_exec, .prepare = kind##_prepare, .step = kind##_step,       \
         .reset = kind##_reset, .bind = kind##_bind, .column = kind##_column,       \
         .changes = kind##_changes, .begin = kind##_begin, .commit = kind##_commit, \
-        .notify = kind##_notify, .wait = kind##_wait, .rollback = kind##_rollback  \
+        .rollback = kind##_rollback                                                \
     }
 
 struct fa_store {
@@ -98,13 +96,22 @@ struct fa_store {
     struct sqlite3 *db;           /* NULL after a failed reopening; the next call tries again */
     struct fa_postgres *postgres; /* NULL: a file of SQLite's */
     fa_statement statement[FA_STATEMENTS_MAX]; /* a hash table by the address of their SQL */
-    char path[FA_STORE_PATH_MAX]; /* absolute, no symbolic links; or an address, no password */
+    char file[FA_STORE_PATH_MAX];              /* absolute, no symbolic links */
+    char address[FA_STORE_PATH_MAX];           /* of a server, without a password */
+    const char *path;                          /* the one of both that is in use */
+    struct fa_spare { /* of a server: what serves while that does not (postgres_open.c) */
+        fa_store_spare is;
+        int (*enter)(fa_store *store, fa_diag *diag); /* the file's, while it serves */
+        void (*close)(fa_store *store);
+        bool serves, noted; /* noted: people know that the server does not answer */
+        bool read_only;     /* the server's */
+        int64_t until;      /* monotonic ms: then the server is tried again */
+    } spare;
     pid_t pid;                    /* that opened it: a forked child may not use it */
     dev_t device;                 /* which file was opened, should another take its name */
     ino_t inode;
     int64_t busy_since; /* monotonic ms, while waiting for another process */
     bool unlockable;    /* the wait ended because no lock of the file can be had at all */
-    int64_t seen;       /* waiting: SQLite's data_version at the last look, and 1; 0: none yet */
     bool read_only;
     bool existing;      /* no file is made */
     bool absent;        /* no file of its own: empty tables in memory stand for it, or a bundle */
@@ -115,6 +122,8 @@ struct fa_store {
     bool fresh;         /* empty: what is written first need not survive a power cut */
     bool conflict;      /* the last change met another's: it may succeed when it is made again */
     bool damaged;       /* SQLite met corruption: set aside at the next call or at closing */
+    bool lost;          /* a server's connection, since it was last made */
+    bool entering;      /* it is being made */
 };
 
 #endif

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Locks are flock(2) on STORE.locks/NAME. Whoever holds it alone removes the file before it lets go, so
+ * Locks of a file are flock(2) on STORE.locks/NAME. Whoever holds it alone removes the file before it lets go, so
  * that names do not pile up; whoever gets the lock checks that the file it locked is still the one of
  * that name, and starts again otherwise. A killed holder leaves its file, which harms nobody.
+ *
+ * Locks of a server are its advisory locks, which end with their session. A session may take the same one twice, so it
+ * keeps a list of what it holds.
  */
 #include "store.h"
 
+#include "postgres.h"
 #include "sqlite.h"
+#include "statements.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,8 +27,10 @@ enum { LOCK_NAME_MAX = 160, LOCK_POLL_MS = 20 };
 
 struct fa_lock {
     int fd;
-    int kind;  /* LOCK_EX or LOCK_SH */
-    pid_t pid; /* a forked child shares the open file: it may close it, never unlock it */
+    int kind;        /* LOCK_EX or LOCK_SH */
+    pid_t pid;       /* a forked child shares the open file: it may close it, never unlock it */
+    fa_store *store; /* of a server's; NULL: a file's */
+    fa_lock *next;   /* of a server's */
     char path[FA_STORE_PATH_MAX + LOCK_NAME_MAX + 16];
 };
 
@@ -143,22 +150,105 @@ int fa_lock_acquire(const char *store_path, const char *name, fa_lock_wait wait,
     return take(store_path, name, LOCK_EX, wait, ret_lock, diag);
 }
 
-int fa_lock_share(const char *store_path, const char *name, fa_lock_wait wait, fa_lock **ret_lock,
-                  fa_diag *diag)
+/* ---- of a server ----------------------------------------------------------------------------*/
+#define KEY "(hashtextextended(concat(current_schema(), ' ', CAST(? AS text)), 0)) AS integer)"
+
+/* *ret_had: it is ours now, or none any more. */
+static int ask_server(fa_store *store, const char *sql, const fa_lock *lock, bool *ret_had,
+                      fa_diag *diag)
 {
-    return take(store_path, name, LOCK_SH, wait, ret_lock, diag);
+    fa_binder binder = fa_db_prepare(store, sql, diag);
+    int64_t had = 0;
+    fa_bind(&binder, fa_text(lock->path));
+    int rc = fa_db_run_id(store, &binder, &had, diag);
+    *ret_had = rc == 0 && had == 1;
+    return rc;
+}
+
+static int try_server(fa_store *store, const fa_lock *lock, bool *ret_had, fa_diag *diag)
+{
+    return ask_server(store,
+                      lock->kind == LOCK_SH ? "SELECT CAST(pg_try_advisory_lock_shared" KEY
+                                            : "SELECT CAST(pg_try_advisory_lock" KEY,
+                      lock, ret_had, diag);
+}
+
+void fa_lock_take_again(fa_store *store)
+{
+    bool had;
+    for (const fa_lock *lock = store->postgres->locks; lock != NULL; lock = lock->next)
+        try_server(store, lock, &had, NULL);
+}
+
+static int lock_on_server(fa_store *store, const char *name, int kind, fa_lock **ret_lock,
+                          fa_diag *diag)
+{
+    bool had = true;
+    for (const fa_lock *held = store->postgres->locks; held != NULL; held = held->next)
+        if (strcmp(held->path, name) == 0 && (held->kind == LOCK_EX || kind == LOCK_EX))
+            return FA_EBUSY;
+    fa_lock *lock = calloc(1, sizeof *lock);
+    if (lock == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    *lock = (fa_lock){.fd = -1, .kind = kind, .pid = getpid(), .store = store};
+    snprintf(lock->path, sizeof lock->path, "%s", name);
+    int rc = try_server(store, lock, &had, diag);
+    if (rc != 0 || !had) {
+        free(lock);
+        return rc != 0 ? rc : FA_EBUSY;
+    }
+    lock->next = store->postgres->locks;
+    store->postgres->locks = lock;
+    *ret_lock = lock;
+    return 0;
+}
+
+static void unlock_on_server(fa_lock *lock)
+{
+    fa_store *store = lock->store;
+    fa_lock **at = &store->postgres->locks;
+    bool had;
+    while (*at != lock)
+        at = &(*at)->next;
+    *at = lock->next;
+    if (store->postgres->connection != NULL && !store->spare.serves)
+        ask_server(store,
+                   lock->kind == LOCK_SH ? "SELECT CAST(pg_advisory_unlock_shared" KEY
+                                         : "SELECT CAST(pg_advisory_unlock" KEY,
+                   lock, &had, NULL);
+}
+
+/* ---- of either ------------------------------------------------------------------------------*/
+int fa_store_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_lock, fa_diag *diag)
+{
+    const int kind = shared ? LOCK_SH : LOCK_EX;
+    fa_diag why = {{0}};
+    int rc = check_name(name, diag);
+    if (rc == 0)
+        rc = fa_db_enter(store, diag);
+    if (rc != 0)
+        return rc;
+    if (store->postgres != NULL && !store->spare.serves)
+        return lock_on_server(store, name, kind, ret_lock, diag);
+    rc = take(store->path, name, kind, (fa_lock_wait){.timeout_ms = 0}, ret_lock, &why);
+    return rc == FA_ETIMEOUT ? FA_EBUSY : rc != 0 ? fa_fail(diag, rc, "%s", why.text) : 0;
 }
 
 void fa_lock_release(fa_lock **lock)
 {
     if (lock == NULL || *lock == NULL)
         return;
-    if ((*lock)->pid == getpid()) {
-        if ((*lock)->kind == LOCK_EX) /* others may share it */
-            unlink((*lock)->path);
-        flock((*lock)->fd, LOCK_UN); /* a forked child may still have it open */
+    if ((*lock)->store != NULL) {
+        if ((*lock)->pid == getpid())
+            unlock_on_server(*lock);
+    } else {
+        if ((*lock)->pid == getpid()) {
+            if ((*lock)->kind == LOCK_EX) /* others may share it */
+                unlink((*lock)->path);
+            flock((*lock)->fd, LOCK_UN); /* a forked child may still have it open */
+        }
+        close((*lock)->fd);
     }
-    close((*lock)->fd);
     free(*lock);
     *lock = NULL;
 }

@@ -37,7 +37,8 @@ static int connect_to(const char *name, int flags, const char *path, fa_store **
     store->absent = true;
     store->journal_ready = true;
     store->read_only = (flags & SQLITE_OPEN_READONLY) != 0;
-    snprintf(store->path, sizeof store->path, "in %.4000s", path);
+    snprintf(store->file, sizeof store->file, "in %.4000s", path);
+    store->path = store->file;
     int rc = fa_sqlite_connect(store, name, flags, diag);
     if (rc != 0) {
         fa_store_close(&store);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * PostgreSQL as a backend: a connection to a server, made, asked and given up, with sentences for its errors; SQL in the
- * server's words, values, prepared statements, transactions, and NOTIFY for those who wait.
+ * server's words, values, prepared statements, transactions.
  *
- * Whatever is asked of the server has an end. Its first answer comes within two seconds or not at all; later on a
- * command may take its time, for a lock of another host's say, as long as the server answers somebody. What it says
- * beside its answers goes nowhere: libpq would print it.
+ * Whatever is asked of the server has an end: a login by connect_timeout, a command by statement_timeout, a connection
+ * whose other side is gone by tcp_user_timeout; what a server that hangs never answers, by us. What it says beside its
+ * answers goes nowhere: libpq would print it.
  *
  * SQL is written for SQLite, and only what our own statements use is known here; no text from outside is ever
  * translated. Whole numbers go in as text, all else as the bytes that it is; everything comes back in binary, so
@@ -69,8 +69,9 @@ void fa_postgres_disconnect(fa_store *store)
         }
     if (postgres->connection != NULL)
         postgres->pq->finish(postgres->connection);
+    store->lost = true;
     postgres->connection = NULL;
-    postgres->listening = postgres->notified = postgres->answered = false;
+    postgres->answered = false;
 }
 
 /* ---- text -----------------------------------------------------------------------------------*/
@@ -168,82 +169,21 @@ static int fail_asking(fa_store *store, fa_diag *diag, const PGresult *result, c
 }
 
 /* ---- waiting for the server -----------------------------------------------------------------*/
-/* Until there is something to read, or room to write: those events; 0: the time is over. */
-static short await_socket(struct fa_postgres *postgres, short events, int64_t until)
+/* Sends what is queued and reads what has come, once there is something of both. False: the time is over, or the
+ * connection is. An upload may take its time. */
+static bool await_server(struct fa_postgres *postgres, int64_t *until)
 {
-    struct pollfd socket = {postgres->pq->socket(postgres->connection), events, 0};
-    int rc;
-    do {
-        int64_t left = until - fa_db_now_ms();
-        rc = poll(&socket, 1, left > 0 ? (int)left : 0);
-    } while (rc < 0 && errno == EINTR);
-    return rc > 0 ? socket.revents : 0;
-}
-
-bool fa_postgres_await(struct fa_postgres *postgres, int64_t until_ms)
-{
-    return await_socket(postgres, POLLIN, until_ms) != 0;
-}
-
-/* Whether the server answers on a new connection. */
-static bool answers_anybody(const fa_store *asked)
-{
-    struct fa_postgres own = {.pq = asked->postgres->pq,
-                              .url = asked->postgres->url,
-                              .password = asked->postgres->password};
-    fa_store probe = {.backend = asked->backend, .postgres = &own};
-    bool answers = fa_postgres_connect(&probe, NULL) == 0;
-    fa_postgres_disconnect(&probe);
-    return answers;
-}
-
-/* How long an answer is waited for. */
-struct patience {
-    int64_t until;  /* not longer */
-    int64_t silent; /* and no longer without a sign of life */
-    bool over;      /* what had come by then was read */
-};
-
-static struct patience new_patience(const struct fa_postgres *postgres)
-{
-    int64_t now = fa_db_now_ms();
-    if (!postgres->answered)
-        return (struct patience){now + FA_POSTGRES_FIRST_MS, now + FA_POSTGRES_FIRST_MS, false};
-    return (struct patience){now + postgres->answer_ms, now + FA_POSTGRES_SILENT_MS, false};
-}
-
-/* Waits for one of the events and reads what has come. False: the server is given up. */
-static bool await_server(fa_store *store, short events, struct patience *patience)
-{
-    struct fa_postgres *postgres = store->postgres;
-    short ready = 0;
-    while (ready == 0) {
-        bool over = fa_db_now_ms() >= patience->until;
-        if (over && patience->over)
-            return false;
-        patience->over = over;
-        ready =
-            await_socket(postgres, events,
-                         patience->silent < patience->until ? patience->silent : patience->until);
-        if (ready == 0 && (over || !postgres->answered || !answers_anybody(store)))
-            return false;
-        if (postgres->answered)
-            patience->silent = fa_db_now_ms() + FA_POSTGRES_SILENT_MS;
-    }
-    if ((ready & POLLOUT) != 0 && postgres->answered) /* an upload may take its time */
-        patience->until = fa_db_now_ms() + postgres->answer_ms;
-    return postgres->pq->consumeInput(postgres->connection) != 0;
-}
-
-/* ---- answers --------------------------------------------------------------------------------*/
-/* Sends all that is queued; the server may answer meanwhile. */
-static bool flushed(fa_store *store, struct patience *patience)
-{
-    int rest;
-    while ((rest = store->postgres->pq->flush(store->postgres->connection)) == 1)
-        if (!await_server(store, POLLIN | POLLOUT, patience))
-            return false;
-    return rest == 0;
+    const fa_pq *pq = postgres->pq;
+    const int unsent = pq->flush(postgres->connection);
+    struct pollfd socket = {pq->socket(postgres->connection),
+                            (short)(unsent != 0 ? POLLIN | POLLOUT : POLLIN), 0};
+    const int64_t now = fa_db_now_ms(), left = *until - now;
+    int rc = unsent < 0 ? 0 : poll(&socket, 1, left > 0 ? (int)left : 0);
+    if (rc < 0 && errno == EINTR)
+        return true;
+    if ((socket.revents & POLLOUT) != 0)
+        *until = now + postgres->answer_ms;
+    return rc > 0 && pq->consumeInput(postgres->connection) != 0;
 }
 
 /* The last result of what was sent, or the first that is an error; NULL: none came, or one that nothing of ours
@@ -252,12 +192,13 @@ static PGresult *await_result(fa_store *store)
 {
     struct fa_postgres *postgres = store->postgres;
     const fa_pq *pq = postgres->pq;
-    struct patience patience = new_patience(postgres);
+    int64_t until =
+        fa_db_now_ms() + (postgres->answered ? postgres->answer_ms : FA_POSTGRES_FIRST_MS);
     PGresult *kept = NULL;
-    bool good = flushed(store, &patience);
+    bool good = true;
     while (good) {
-        while (good && pq->isBusy(postgres->connection))
-            good = await_server(store, POLLIN, &patience);
+        while (good && (pq->flush(postgres->connection) == 1 || pq->isBusy(postgres->connection)))
+            good = await_server(postgres, &until);
         PGresult *next = good ? pq->getResult(postgres->connection) : NULL;
         if (next == NULL)
             break;
@@ -344,7 +285,7 @@ int fa_postgres_connect(fa_store *store, fa_diag *diag)
                                     "gssencmode",          "dbname",
                                     "client_encoding",     NULL};
     /* Kerberos' library crashes when memory is short: it is asked only where the address says so. */
-    const char *const values[] = {connect_s, "30",      "10",          "3",    "60000",
+    const char *const values[] = {connect_s, "30",      "10",          "3",    "20000",
                                   "fa-tune", "disable", postgres->url, "UTF8", NULL};
     postgres->connection = pq->connectStartParams(keywords, values, 1);
     if (postgres->connection == NULL)
@@ -381,6 +322,7 @@ static const struct {
     {"REAL", "double precision"},
     {"BLOB", "bytea"},
     {"STRICT", ""},
+    {"temp", "pg_temp"},
     {"unix_ms()", "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"},
 };
 
@@ -654,16 +596,9 @@ static int64_t postgres_changes(fa_store *store)
 }
 
 /* ---- transactions ---------------------------------------------------------------------------*/
-/* Nothing has been done yet, so a connection found lost here is made anew. */
 static int postgres_begin(fa_store *store, fa_diag *diag)
 {
-    struct fa_postgres *postgres = store->postgres;
-    postgres->hung = false;
-    int rc = fa_postgres_command(store, "BEGIN", NULL, diag);
-    if (rc != FA_EIO || postgres->connection != NULL || postgres->entering || postgres->hung)
-        return rc;
-    rc = store->enter(store, diag);
-    return rc != 0 ? rc : fa_postgres_command(store, "BEGIN", NULL, diag);
+    return fa_postgres_command(store, "BEGIN", NULL, diag);
 }
 
 /* A transaction that failed before ends in a rollback even here, which is no success. */
@@ -686,49 +621,6 @@ static void postgres_rollback(fa_store *store)
     if (fa_postgres_command(store, "ROLLBACK", NULL, NULL) != 0 && postgres->connection != NULL)
         fa_postgres_disconnect(store);
     store->conflict = conflict;
-}
-
-/* ---- waiting for changes --------------------------------------------------------------------*/
-static int postgres_notify(fa_store *store, fa_diag *diag)
-{
-    return fa_postgres_command(store, "NOTIFY fa_tune", NULL, diag);
-}
-
-void fa_postgres_take_notes(struct fa_postgres *postgres)
-{
-    const fa_pq *pq = postgres->pq;
-    PGnotify *notification;
-    while ((notification = pq->notifies(postgres->connection)) != NULL) {
-        if (notification->be_pid != pq->backendPID(postgres->connection))
-            postgres->notified = true;
-        pq->freemem(notification);
-    }
-}
-
-static int postgres_wait(fa_store *store, int timeout_ms, fa_diag *diag)
-{
-    struct fa_postgres *postgres = store->postgres;
-    if (!postgres->listening) {
-        int rc = fa_postgres_command(store, "LISTEN fa_tune", NULL, diag);
-        postgres->listening = rc == 0;
-        return rc;
-    }
-    int64_t until = fa_db_now_ms() + timeout_ms;
-    for (;;) {
-        if (postgres->pq->consumeInput(postgres->connection) == 0 ||
-            postgres->pq->status(postgres->connection) != CONNECTION_OK) {
-            int rc = fail_asking(store, diag, NULL, "waiting for a change failed");
-            fa_postgres_disconnect(store);
-            return rc;
-        }
-        fa_postgres_take_notes(postgres);
-        if (postgres->notified) {
-            postgres->notified = false;
-            return 0;
-        }
-        if (fa_db_now_ms() >= until || !fa_postgres_await(postgres, until))
-            return FA_ETIMEOUT;
-    }
 }
 
 const fa_backend fa_postgres_backend = FA_BACKEND(postgres);

@@ -18,9 +18,9 @@ int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag);
  * the library. */
 /* clang-format off */
 #define FA_PQ_FUNCTIONS(X)                                                                       \
-    X(backendPID) X(clear) X(cmdTuples) X(conninfoFree) X(conninfoParse) X(connectStartParams)   \
-    X(consumeInput) X(errorMessage) X(finish) X(flush) X(freemem) X(ftype) X(getResult)          \
-    X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(notifies) X(ntuples) X(reset)   \
+    X(clear) X(cmdTuples) X(conninfoFree) X(conninfoParse) X(connectStartParams)                 \
+    X(consumeInput) X(errorMessage) X(finish) X(flush) X(ftype) X(getResult)                     \
+    X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(ntuples) X(reset)               \
     X(resultErrorField) X(resultStatus) X(sendPrepare) X(sendQuery) X(sendQueryPrepared)         \
     X(serverVersion) X(setNoticeReceiver) X(setnonblocking) X(socket) X(status)                  \
     X(transactionStatus)
@@ -36,11 +36,12 @@ typedef struct fa_pq {
 enum {
     /* in whole seconds, the last one cut short; an address may say otherwise */
     FA_POSTGRES_CONNECT_S = 3,
-    FA_POSTGRES_FIRST_MS = 2000,  /* until a new connection's first answer */
-    FA_POSTGRES_SILENT_MS = 1000, /* then a second one tells whether the server answers anybody */
+    FA_POSTGRES_FIRST_MS = 2000,      /* until a new connection's first answer */
     FA_POSTGRES_STATEMENT_MS = 15000, /* then the server gives a command up */
     FA_POSTGRES_ANSWER_MS = 20000,    /* then we give the server up */
     FA_POSTGRES_IDLE_MS = 60000,      /* and it us, in the middle of a change */
+    FA_POSTGRES_RESTART_MS = 5000,    /* a server that is restarted comes back within this */
+    FA_POSTGRES_RETRY_MS = 60000,     /* while the spare file serves: between two tries */
     FA_POSTGRES_OLDEST = 120000       /* server_version_num */
 };
 struct fa_postgres {
@@ -49,10 +50,10 @@ struct fa_postgres {
     char *url, *password; /* as given; password: "" when the address has none */
     int64_t changes;
     int answer_ms; /* FA_POSTGRES_ANSWER_MS */
-    bool listening, entering;
     bool answered; /* the connection's first command was */
-    bool notified; /* another has told of a change since the last wait */
+    bool served;   /* some connection has come to its first answer */
     bool hung;     /* the last connection was given up because nothing came */
+    fa_lock *locks; /* that this session holds: it takes them again with the next connection */
 };
 
 /* Connects and sets the session's limits. */
@@ -62,15 +63,14 @@ void fa_postgres_disconnect(fa_store *store);
 /* Runs commands as they are written for PostgreSQL, and answers the first column of the last one's
  * first row where that is an integer (ret_value may be NULL). */
 int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa_diag *diag);
-/* Until there is something to read; false: the time is over. */
-bool fa_postgres_await(struct fa_postgres *postgres, int64_t until_ms);
 /* FA_ENOTSUP with what to install. Once loaded it stays. */
 int fa_pq_load(const fa_pq **ret_pq, fa_diag *diag);
 
+/* Those of a server (lock.c), on a new connection. */
+void fa_lock_take_again(fa_store *store);
+
 /* ---- the backend ---------------------------------------------------------------------------- */
 extern const fa_backend fa_postgres_backend;
-/* Takes the notifications that have come, and keeps in mind whether some are from others. */
-void fa_postgres_take_notes(struct fa_postgres *postgres);
 /* SQL as it is written for SQLite in PostgreSQL's words; malloced. Places ? and ?1 become $1; what
  * stands in a comment that begins with an exclamation mark is meant for PostgreSQL alone; unix_ms()
  * and the types of columns are its own. */

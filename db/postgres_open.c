@@ -3,16 +3,20 @@
  * Opening a store on a PostgreSQL server: its address, what is said of it (never its password), whose
  * tables these are and of which version, and making them.
  *
- * Workload: hundreds of hosts keep a connection or two each; a connection that was lost is made
- * anew by the next call. Invariants: a schema of another program or version is left as it was.
+ * Workload: hundreds of processes keep a connection each; one that was lost is made anew by the next call. While the
+ * server does not answer, the spare file serves in its place, between two changes and never within one.
+ * Invariants: a schema of another program or version is left as it was.
  */
 #include "postgres.h"
+#include "sqlite.h"
 
 #include "statements.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- addresses ------------------------------------------------------------------------------*/
 bool fa_postgres_is_address(const char *path)
@@ -49,12 +53,12 @@ static int describe(fa_store *store, const PQconninfoOption *options, fa_diag *d
                        "the store's address postgresql://… is not valid: inside a user name or a "
                        "password write @ as %%40, / as %%2F, : as %%3A and %% as %%25");
     bool local = host != NULL && (host[0] == '/' || host[0] == '@');
-    int n = snprintf(store->path, sizeof store->path, "postgresql://%s%s%s%s%s/%s%s%s",
+    int n = snprintf(store->address, sizeof store->address, "postgresql://%s%s%s%s%s/%s%s%s",
                      user != NULL ? user : "", user != NULL ? "@" : "",
                      host != NULL && !local ? host : "", port != NULL ? ":" : "",
                      port != NULL ? port : "", database != NULL ? database : "",
                      local ? "?host=" : "", local ? host : "");
-    if (n < 0 || (size_t)n >= sizeof store->path)
+    if (n < 0 || (size_t)n >= sizeof store->address)
         return fa_fail(diag, FA_EINVAL, "the store's address is too long");
     return 0;
 }
@@ -80,17 +84,6 @@ static int read_address(fa_store *store, const char *url, fa_diag *diag)
              : fa_fail(diag, FA_ENOMEM, "out of memory");
     postgres->pq->conninfoFree(options);
     return rc;
-}
-
-static void close_store(fa_store *store)
-{
-    if (store->postgres == NULL)
-        return;
-    fa_postgres_disconnect(store);
-    free(store->postgres->url);
-    free(store->postgres->password);
-    free(store->postgres);
-    store->postgres = NULL;
 }
 
 /* ---- whose tables, of which version ---------------------------------------------------------*/
@@ -193,26 +186,117 @@ static int check_contents(fa_store *store, fa_diag *diag)
     return fa_db_write(store, make_tables, NULL, diag);
 }
 
+/* ---- connected, or by the spare file ---------------------------------------------------------*/
 /* A server that closed the connection has sent its last messages and an end of file, which are still to
  * be read. One that never stops sending is not read to the end. */
 static void look_for_the_end(fa_store *store)
 {
     enum { LOOKS = 64 };
     struct fa_postgres *postgres = store->postgres;
-    for (int i = 0; i < LOOKS && postgres->pq->status(postgres->connection) == CONNECTION_OK &&
-                    fa_postgres_await(postgres, 0);
-         i++)
-        if (postgres->pq->consumeInput(postgres->connection) == 0)
+    const fa_pq *pq = postgres->pq;
+    struct pollfd socket = {pq->socket(postgres->connection), POLLIN, 0};
+    for (int i = 0; i < LOOKS && poll(&socket, 1, 0) > 0; i++)
+        if (pq->consumeInput(postgres->connection) == 0)
             break;
-    if (postgres->pq->status(postgres->connection) != CONNECTION_OK)
+    if (pq->status(postgres->connection) != CONNECTION_OK)
         fa_postgres_disconnect(store);
-    else if (postgres->listening) /* they pile up where nobody waits any more */
-        fa_postgres_take_notes(postgres);
 }
 
-static int enter(fa_store *store, fa_diag *diag)
+static int connect_once(fa_store *store, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
+    store->entering = true;
+    int rc = fa_postgres_connect(store, diag);
+    if (rc == 0)
+        rc = check_contents(store, diag);
+    store->entering = false;
+    if (rc != 0) {
+        fa_postgres_disconnect(store);
+        return rc;
+    }
+    postgres->served = true;
+    store->lost = store->spare.noted = false;
+    fa_lock_take_again(store);
+    return 0;
+}
+
+/* One that has served before may be in the middle of a restart. */
+static int connect_server(fa_store *store, fa_diag *diag)
+{
+    const struct fa_postgres *postgres = store->postgres;
+    int64_t until =
+        fa_db_now_ms() + (postgres->served && !postgres->hung ? FA_POSTGRES_RESTART_MS : 0);
+    int rc;
+    while ((rc = connect_once(store, diag)) == FA_EIO && fa_db_now_ms() < until)
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    return rc;
+}
+
+static int enter_server(fa_store *store, fa_diag *diag);
+static void close_server(fa_store *store);
+
+static void use_server(fa_store *store)
+{
+    store->spare.serves = false;
+    store->backend = &fa_postgres_backend;
+    store->enter = enter_server;
+    store->close = close_server;
+    store->path = store->address;
+    store->absent = false;
+    store->read_only = store->spare.read_only;
+}
+
+static void close_spare(fa_store *store)
+{
+    store->spare.close(store);
+    use_server(store);
+    store->close(store);
+}
+
+static int enter_spare(fa_store *store, fa_diag *diag)
+{
+    if (store->batching || fa_db_now_ms() < store->spare.until)
+        return store->spare.enter(store, diag);
+    store->spare.close(store);
+    use_server(store);
+    return enter_server(store, diag);
+}
+
+/* The server does not answer, for this reason: from now on the file serves. */
+static int use_spare(fa_store *store, const fa_diag *why, fa_diag *diag)
+{
+    const fa_store_spare *spare = &store->spare.is;
+    fa_diag note = {{0}}, failed = {{0}};
+    int rc = fa_sqlite_open(store, spare->file, &note, &failed);
+    if (rc == FA_EREADONLY && !store->read_only) {
+        store->read_only = true;
+        rc = fa_sqlite_open(store, spare->file, &note, &failed);
+    }
+    if (rc != 0) {
+        use_server(store);
+        return fa_fail(diag, FA_EIO, "%s; nor does the file in its place: %s", why->text,
+                       failed.text);
+    }
+    store->spare.enter = store->enter;
+    store->spare.close = store->close;
+    store->enter = enter_spare;
+    store->close = close_spare;
+    store->spare.serves = true;
+    store->spare.until = fa_db_now_ms() + FA_POSTGRES_RETRY_MS;
+    fa_fail(&note, 0,
+            "the server does not serve: %s; until it does, results are kept in %s, and `fa-tune "
+            "push` brings them there",
+            why->text, store->path);
+    if (spare->note != NULL && !store->spare.noted)
+        spare->note(spare->context, note.text);
+    store->spare.noted = true;
+    return 0;
+}
+
+static int enter_server(fa_store *store, fa_diag *diag)
+{
+    struct fa_postgres *postgres = store->postgres;
+    fa_diag why = {{0}};
     if (postgres->connection != NULL)
         look_for_the_end(store);
     if (postgres->connection != NULL)
@@ -220,29 +304,36 @@ static int enter(fa_store *store, fa_diag *diag)
     if (store->batching) /* the transaction was undone: what follows may not be stored alone */
         return fa_fail(diag, FA_EIO, "store %s: the connection was lost in the middle of a change",
                        store->path);
-    postgres->entering = true;
-    int rc = fa_postgres_connect(store, diag);
-    if (rc == 0)
-        rc = check_contents(store, diag);
-    postgres->entering = false;
-    if (rc != 0)
-        fa_postgres_disconnect(store);
-    return rc;
+    int rc = connect_server(store, &why);
+    postgres->hung = false;
+    if ((rc == FA_EIO || rc == FA_EBUSY) && store->spare.is.file != NULL)
+        return use_spare(store, &why, diag);
+    return rc != 0 ? fa_fail(diag, rc, "%s", why.text) : 0;
+}
+
+static void close_server(fa_store *store)
+{
+    if (store->postgres == NULL)
+        return;
+    fa_postgres_disconnect(store);
+    free(store->postgres->url);
+    free(store->postgres->password);
+    free(store->postgres);
+    store->postgres = NULL;
 }
 
 int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag)
 {
-    store->backend = &fa_postgres_backend;
-    store->enter = enter;
-    store->close = close_store;
     store->postgres = calloc(1, sizeof *store->postgres);
     if (store->postgres == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     store->postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
+    store->spare.read_only = store->read_only;
+    use_server(store);
     int rc = read_address(store, url, diag);
     if (rc == 0)
-        rc = enter(store, diag);
+        rc = store->enter(store, diag);
     if (rc != 0)
-        close_store(store);
+        store->close(store);
     return rc;
 }

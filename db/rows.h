@@ -43,12 +43,6 @@ enum { FA_CONFIG_JSON_MAX = 1280 };
 void fa_db_config_print(const fa_config *config, char ret_json[FA_CONFIG_JSON_MAX]);
 void fa_db_config_read(fa_reader *reader, fa_config *ret_config);
 
-/* ---- winners, as the queue puts them ---------------------------------------------------------*/
-int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag);
-/* Inside a write transaction: what fa_store_winner_put does. */
-int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_cubin_record *cubin,
-                     fa_diag *diag);
-
 /* ---- items of a sweep ------------------------------------------------------------------------*/
 /* What was spent, of any struct with a member `spent`. */
 #define FA_SPENT_FIELDS(X)                 \
@@ -58,6 +52,9 @@ int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_c
     X(COUNT64, "compiled", spent.compiled) \
     X(COUNT64, "reused", spent.reused)
 
+extern const char *const fa_db_stage_names[];
+/* The lock of whoever works on it: FA_EBUSY. */
+int fa_db_item_lock(fa_store *store, int64_t id, fa_lock **ret_lock, fa_diag *diag);
 /* 1: loaded; 0: gone or not valid; FA_EVERSION: only a newer version can read it; or negative. */
 int fa_db_item_load(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep_item *ret_item,
                     fa_diag *diag);

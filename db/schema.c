@@ -130,39 +130,22 @@ const char fa_db_schema[] = SCOPE_TABLE
     "budget_seconds REAL NOT NULL," /* 0: no limit */
     "budget_trials INTEGER NOT NULL,"
     "budget_cost REAL NOT NULL,"
-    "price REAL NOT NULL," SPENT_TABLE_COLUMNS "created INTEGER NOT NULL,"
+    "price REAL NOT NULL,"
+    "created INTEGER NOT NULL,"
     "updated INTEGER NOT NULL,"
-    "fleet INTEGER NOT NULL DEFAULT 0," /* 1: its items are for any host */
-    "request TEXT NOT NULL DEFAULT '',"
-    "refused INTEGER NOT NULL DEFAULT 0"
+    "request TEXT NOT NULL"
     ") STRICT;"
     "CREATE TABLE sweep_item ("
     "id INTEGER PRIMARY KEY,"
     "sweep_id INTEGER NOT NULL REFERENCES sweep(id),"
     "position INTEGER NOT NULL," PROBLEM_TABLE_COLUMNS "gpu TEXT NOT NULL,"
     "state TEXT NOT NULL,"
-    "attempts INTEGER NOT NULL," /* also its fence: only the latest claim may end it */
+    "attempts INTEGER NOT NULL," /* only the latest may end it */
     SPENT_TABLE_COLUMNS "reason TEXT NOT NULL,"
     "updated INTEGER NOT NULL,"
-    "ready INTEGER NOT NULL DEFAULT 0," /* 1: compiled somewhere */
-    "stage TEXT NOT NULL DEFAULT '',"   /* of its latest claim */
+    "ready INTEGER NOT NULL DEFAULT 0,"      /* 1: compiled somewhere */
+    "stage TEXT NOT NULL DEFAULT 'measure'," /* of its latest claim */
     "holder TEXT NOT NULL DEFAULT '',"
-    "lease_until INTEGER NOT NULL DEFAULT 0," /* in milliseconds of the database's clock */
     "UNIQUE (sweep_id, position)"
     ") STRICT;"
-    "CREATE INDEX sweep_item_by_state ON sweep_item(sweep_id, state, position);"
-    "CREATE INDEX sweep_for_fleet ON sweep(fleet, state);"
-    "CREATE TABLE lease ("
-    "name TEXT NOT NULL PRIMARY KEY,"
-    "holder TEXT NOT NULL,"
-    "fence INTEGER NOT NULL,"
-    "lease_until INTEGER NOT NULL"
-    ") STRICT;"
-    /* Scopes whose winner the store of a fleet is to get. */
-    "CREATE TABLE outbox ("
-    "scope_id INTEGER NOT NULL REFERENCES scope(id),"
-    "fleet TEXT NOT NULL,"
-    "ticket INTEGER NOT NULL,"
-    "unix_time INTEGER NOT NULL,"
-    "PRIMARY KEY (scope_id, fleet)"
-    ") STRICT;";
+    "CREATE INDEX sweep_item_by_state ON sweep_item(state, sweep_id, position);";

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scopes: what must agree for a winner to be served. The hash finds the row, the full text decides. And the outbox:
- * scopes whose winner another store is still to get, and which store that is. A ticket tells a scope that was added
- * once more from the one that has been sent meanwhile.
+ * Scopes: what must agree for a winner to be served. The hash finds the row, the full text decides.
  */
 #include "rows.h"
 
@@ -139,8 +137,6 @@ int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
 struct visiting { /* all but one of the visitors are NULL */
     fa_scope_visit *visit;
     fa_unread_scope_visit *visit_unread;
-    fa_outbox_visit *visit_waiting;
-    fa_outbox_count_visit *count;
     void *context;
 };
 
@@ -218,111 +214,6 @@ int fa_store_unread_scopes_each(fa_store *store, fa_unread_scope_visit *visit, v
     return visit_each(store, &(struct visiting){.visit_unread = visit, .context = context}, diag);
 }
 
-/* ---- the outbox -----------------------------------------------------------------------------*/
-struct sending {
-    const char *fleet;
-    const fa_scope *scope;
-    int64_t ticket;
-};
-
-static int add_body(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct sending *sending = context;
-    int64_t scope_id = 0;
-    int rc = fa_db_scope_id(store, sending->scope, true, &scope_id, diag);
-    if (rc != 0)
-        return rc;
-    return fa_db_do(store, diag,
-                    "INSERT INTO outbox (scope_id, fleet, ticket, unix_time) "
-                    "VALUES (?, ?, (SELECT CASE WHEN max(ticket) >= unix_ms() "
-                    "THEN max(ticket) + 1 ELSE unix_ms() END FROM outbox), ?) "
-                    "ON CONFLICT (scope_id, fleet) DO UPDATE SET ticket = excluded.ticket",
-                    fa_int(scope_id), fa_text(sending->fleet), fa_now());
-}
-
-static int remove_body(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct sending *sending = context;
-    int64_t scope_id = 0;
-    int rc = fa_db_scope_id(store, sending->scope, false, &scope_id, diag);
-    if (rc != 0)
-        return rc;
-    return fa_db_do(store, diag,
-                    "DELETE FROM outbox WHERE scope_id = ? AND fleet = ? AND ticket = ?",
-                    fa_int(scope_id), fa_text(sending->fleet), fa_int(sending->ticket));
-}
-
-static int change(fa_store *store, fa_db_body *body, struct sending sending, fa_diag *diag)
-{
-    int rc = fa_db_scope_check(sending.scope, diag);
-    return rc != 0 ? rc : fa_db_change(store, body, &sending, diag);
-}
-
-int fa_store_outbox_add(fa_store *store, const char *fleet, const fa_scope *scope, fa_diag *diag)
-{
-    return change(store, add_body, (struct sending){fleet, scope, 0}, diag);
-}
-
-int fa_store_outbox_remove(fa_store *store, const char *fleet, const fa_scope *scope,
-                           int64_t ticket, fa_diag *diag)
-{
-    return change(store, remove_body, (struct sending){fleet, scope, ticket}, diag);
-}
-
-static int visit_waiting(fa_store *store, int64_t ticket, void *context, fa_diag *diag)
-{
-    const struct visiting *visiting = context;
-    fa_scope scope = {0};
-    fa_reader reader;
-    int rc = fa_db_row(store,
-                       "SELECT " FA_SCOPE_COLUMNS " FROM outbox "
-                       "JOIN scope ON scope.id = outbox.scope_id WHERE outbox.ticket = ?",
-                       ticket, &reader, diag);
-    if (rc <= 0)
-        return rc;
-    fa_db_scope_read(&reader, &scope);
-    rc = fa_read_end(&reader, diag);
-    return rc == 1 ? visiting->visit_waiting(visiting->context, &scope, ticket) : rc;
-}
-
-int fa_store_outbox_each(fa_store *store, const char *fleet, fa_outbox_visit *visit, void *context,
-                         fa_diag *diag)
-{
-    struct visiting visiting = {.visit_waiting = visit, .context = context};
-    fa_binder tickets =
-        fa_db_query(store, "SELECT ticket FROM outbox WHERE fleet = ? ORDER BY ticket", diag);
-    fa_bind(&tickets, fa_text(fleet));
-    return fa_db_each(store, &tickets, visit_waiting, &visiting, diag);
-}
-
-static int visit_count(fa_store *store, int64_t ticket, void *context, fa_diag *diag)
-{
-    const struct visiting *visiting = context;
-    fa_reader reader;
-    int rc = fa_db_row(store,
-                       "SELECT fleet, count(*) FROM outbox WHERE fleet = "
-                       "(SELECT fleet FROM outbox WHERE ticket = ?) GROUP BY fleet",
-                       ticket, &reader, diag);
-    if (rc <= 0)
-        return rc;
-    char *fleet = fa_read_owned(&reader);
-    int64_t count = fa_read_int(&reader, 1, INT64_MAX);
-    rc = fa_read_end(&reader, diag);
-    if (rc == 1)
-        rc = visiting->count(visiting->context, fleet, count);
-    free(fleet);
-    return rc;
-}
-
-int fa_store_outbox_counts(fa_store *store, fa_outbox_count_visit *visit, void *context,
-                           fa_diag *diag)
-{
-    struct visiting visiting = {.count = visit, .context = context};
-    fa_binder tickets = fa_db_query(
-        store, "SELECT min(ticket) FROM outbox GROUP BY fleet ORDER BY min(ticket)", diag);
-    return fa_db_each(store, &tickets, visit_count, &visiting, diag);
-}
-
 /* Forgetting: the scopes that go, and the cubins that nothing else refers to, stand in two tables of the
  * connection's own. The counts of a dry run and of a real one are made by the same statements, before
  * anything is deleted.
@@ -353,7 +244,6 @@ static const char everything_sql[] =
 static const char delete_sql[] =
     "DELETE FROM winner WHERE scope_id IN " GOING ";"
     "DELETE FROM trial WHERE scope_id IN " GOING ";"
-    "DELETE FROM outbox WHERE scope_id IN " GOING ";"
     "DELETE FROM winner_set_aside WHERE scope_id IN " GOING ";"
     "DELETE FROM scope WHERE id IN " GOING ";"
     "DELETE FROM verification WHERE cubin_key IN " CUBINS_GOING ";"
@@ -371,7 +261,8 @@ static int choose_scope(fa_store *store, const fa_scope *scope, fa_diag *diag)
     int rc = fa_db_scope_id(store, scope, false, &id, diag);
     return rc != 0 || id == 0
                ? rc /* gone meanwhile */
-               : fa_db_do(store, diag, "INSERT OR IGNORE INTO temp.forgotten VALUES (?)",
+               : fa_db_do(store, diag,
+                          "INSERT INTO temp.forgotten VALUES (?) ON CONFLICT DO NOTHING",
                           fa_int(id));
 }
 
@@ -382,7 +273,8 @@ static int choose_scopes(fa_store *store, const fa_forget_scopes *which, fa_diag
         rc = choose_scope(store, &which->scopes[i], diag);
     for (size_t i = 0; rc == 0 && i < which->unread_count; i++)
         rc = fa_db_do(store, diag,
-                      "INSERT OR IGNORE INTO temp.forgotten SELECT id FROM scope WHERE id = ?",
+                      "INSERT INTO temp.forgotten SELECT id FROM scope WHERE id = ? "
+                      "ON CONFLICT DO NOTHING",
                       fa_int(which->unread[i]));
     return rc != 0 ? rc : fa_db_exec(store, cubins_sql, diag);
 }
@@ -395,7 +287,7 @@ static int count_rows(fa_store *store, fa_store_forgotten *ret_forgotten, fa_dia
         store,
         "SELECT (SELECT count(*) FROM winner WHERE scope_id IN " GOING "), "
         "(SELECT count(*) FROM (SELECT DISTINCT scope_id, config_key FROM trial WHERE scope_id IN " GOING
-        ")), (SELECT count(*) FROM cubin WHERE key IN " CUBINS_GOING "), "
+        ") AS tried), (SELECT count(*) FROM cubin WHERE key IN " CUBINS_GOING "), "
         "coalesce((SELECT sum(length(bytes) + coalesce(length(log), 0)) FROM cubin WHERE key IN " CUBINS_GOING
         "), 0) + "
         "coalesce((SELECT sum(length(samples) + length(reason) + coalesce(length(clocks), 0)) FROM trial "
@@ -437,9 +329,6 @@ int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
     int rc = fa_db_enter(store, diag);
     if (rc != 0)
         return rc;
-    if (store->postgres != NULL)
-        return fa_fail(diag, FA_ENOTSUP,
-                       "store %s is on a server: only a file's winners are forgotten", store->path);
     for (size_t i = 0; rc == 0 && which->scopes != NULL && i < which->count; i++)
         rc = fa_db_scope_check(&which->scopes[i], diag);
     if (rc == 0)
@@ -453,7 +342,7 @@ int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
 int fa_store_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag)
 {
     int rc = fa_db_enter(store, diag);
-    return rc == 0 && store->postgres == NULL && !store->read_only
+    return rc == 0 && (store->postgres == NULL || store->spare.serves) && !store->read_only
                ? fa_sqlite_shrink(store, ret_freed, diag)
                : rc;
 }

@@ -273,7 +273,6 @@ void fa_sqlite_disconnect(fa_store *store)
     sqlite3_close(store->db);
     store->db = NULL;
     store->journal_ready = store->marked = false;
-    store->seen = 0;
 }
 
 /* ---- transactions ---------------------------------------------------------------------------*/
@@ -379,35 +378,6 @@ int fa_sqlite_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag)
     int64_t now = fa_sqlite_pragma_int(store, "PRAGMA page_count", &failed[3]);
     *ret_freed = failed[3] == SQLITE_OK && now < pages ? (pages - now) * page : 0;
     return rc;
-}
-
-/* ---- waiting --------------------------------------------------------------------------------*/
-/* Nothing to do: those who wait look at the file themselves. */
-static int sqlite_notify(fa_store *store, fa_diag *diag)
-{
-    (void)store;
-    (void)diag;
-    return 0;
-}
-
-/* data_version changes when another connection has written the file. */
-static int sqlite_wait(fa_store *store, int timeout_ms, fa_diag *diag)
-{
-    enum { NAP_MS = 20 };
-    const struct timespec nap = {.tv_nsec = NAP_MS * 1000000};
-    for (int waited = 0;; waited += NAP_MS) {
-        int sqlite_rc;
-        int64_t now = 1 + (int64_t)fa_sqlite_pragma_int(store, "PRAGMA data_version", &sqlite_rc);
-        if (sqlite_rc != SQLITE_OK)
-            return fa_sqlite_fail(store, diag, "cannot be read");
-        bool changed = store->seen != now;
-        store->seen = now;
-        if (changed)
-            return 0;
-        if (waited >= timeout_ms)
-            return FA_ETIMEOUT;
-        nanosleep(&nap, NULL);
-    }
 }
 
 const fa_backend fa_sqlite_backend = FA_BACKEND(sqlite);

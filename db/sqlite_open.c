@@ -370,9 +370,10 @@ int fa_sqlite_open(fa_store *store, const char *path, fa_diag *ret_note, fa_diag
     store->enter = enter;
     store->close = close_store;
     bool create = !store->read_only && !store->existing;
-    int rc = fa_db_resolve(path, create, store->path, diag);
+    store->path = store->file;
+    int rc = fa_db_resolve(path, create, store->file, diag);
     if (rc == FA_ENOTFOUND && store->existing) /* nor is its directory */
-        memcpy(store->path, path, strlen(path) + 1);
+        memcpy(store->file, path, strlen(path) + 1);
     if (rc == 0)
         rc = connect_file(store, ret_note, diag);
     return rc == FA_ENOTFOUND && store->existing ? connect_absent(store, diag) : rc;

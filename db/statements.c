@@ -186,15 +186,12 @@ int fa_db_each(fa_store *store, const fa_binder *ids, fa_db_each_row *row, void 
 }
 
 /* ---- transactions ---------------------------------------------------------------------------*/
-int fa_db_notify(fa_store *store, fa_diag *diag)
-{
-    return store->backend->notify(store, diag);
-}
-
-static int write_once(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
+static int write_once(fa_store *store, fa_db_body *body, void *context, bool *ret_begun,
+                      fa_diag *diag)
 {
     store->conflict = false;
     int rc = store->backend->begin(store, diag);
+    *ret_begun = rc == 0;
     if (rc == 0)
         rc = body(store, context, diag);
     if (rc == 0)
@@ -217,8 +214,12 @@ int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
         return body(store, context, diag);
     int rc = 0;
     for (int i = 0; i < TRIES; i++) {
-        rc = write_once(store, body, context, diag);
-        if (rc == 0 || !store->conflict || body == run_batch)
+        bool begun = false;
+        rc = write_once(store, body, context, &begun, diag);
+        bool lost = rc == FA_EIO && store->lost && !store->entering;
+        if (rc == 0 || !(store->conflict || lost) || (begun && body == run_batch))
+            break;
+        if (lost && (rc = fa_db_enter(store, diag)) != 0)
             break;
     }
     return rc;

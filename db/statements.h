@@ -114,7 +114,5 @@ typedef int fa_db_body(fa_store *store, void *context, fa_diag *diag);
 int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag);
 /* fa_db_enter() and then that. */
 int fa_db_change(fa_store *store, fa_db_body *body, void *context, fa_diag *diag);
-/* In a transaction: whoever waits in fa_store_wait() wakes when it is committed. */
-int fa_db_notify(fa_store *store, fa_diag *diag);
 
 #endif

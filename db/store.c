@@ -13,6 +13,17 @@
 int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
                   fa_diag *diag)
 {
+    return fa_store_open_spared(path, mode, NULL, ret_store, ret_note, diag);
+}
+
+bool fa_store_is_address(const char *path)
+{
+    return fa_postgres_is_address(path);
+}
+
+int fa_store_open_spared(const char *path, fa_store_mode mode, const fa_store_spare *spare,
+                         fa_store **ret_store, fa_diag *ret_note, fa_diag *diag)
+{
     if (ret_note != NULL)
         ret_note->text[0] = 0;
     fa_store *store = calloc(1, sizeof *store);
@@ -21,6 +32,8 @@ int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa
     store->pid = getpid();
     store->read_only = mode == FA_STORE_READ_ONLY;
     store->existing = mode == FA_STORE_EXISTING;
+    if (spare != NULL)
+        store->spare.is = *spare;
     int rc;
     if (path != NULL && fa_postgres_is_address(path))
         rc = fa_postgres_open(store, path, diag);
@@ -60,8 +73,16 @@ bool fa_store_is_absent(const fa_store *store)
     return store->absent;
 }
 
-int fa_store_wait(fa_store *store, int timeout_ms, fa_diag *diag)
+bool fa_store_server_is_gone(fa_store *store, bool ask_again)
 {
-    int rc = fa_db_enter(store, diag);
-    return rc != 0 ? rc : store->backend->wait(store, timeout_ms, diag);
+    if (store->postgres == NULL)
+        return false;
+    if (ask_again)
+        store->spare.until = 0;
+    return fa_db_enter(store, NULL) != 0 || store->spare.serves;
+}
+
+bool fa_store_is_lost(const fa_store *store)
+{
+    return store->lost;
 }

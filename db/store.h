@@ -12,7 +12,7 @@
  * On a server: a newer schema and one of another program are left as they were; a connection that
  * was lost is FA_EIO, with what was being changed undone, and the next call makes a new one;
  * FA_EBUSY is for what may succeed when it is tried again; its password is in no sentence and no
- * path.
+ * path; while it does not answer, a file serves in its place (fa_store_spare).
  * Thread-safety: an fa_store belongs to one thread at a time. Many processes may open one file.
  */
 #ifndef FA_DB_STORE_H
@@ -23,11 +23,11 @@
 #include "problem.h"
 
 typedef struct fa_store fa_store;
+typedef struct fa_lock fa_lock;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 12 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 13 };
 
-/* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE of the file beside a store that the former has
- * elsewhere), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db. Relative XDG_CACHE_HOME is
+/* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE of the file in the place of a server), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db. Relative XDG_CACHE_HOME is
  * ignored, as its specification says. */
 int fa_store_default_path(const char *variable, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
 
@@ -47,6 +47,21 @@ typedef enum fa_store_mode {
  * later answers FA_ECORRUPT once; the next call sets the file aside and goes on with a new store. */
 int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
                   fa_diag *diag);
+bool fa_store_is_address(const char *path);
+/* What serves in a server's place while that does not answer: at the opening, after a lost connection that nobody
+ * mends within seconds, and for a minute at a time. Never within a batch. */
+typedef struct fa_store_spare {
+    const char
+        *file; /* these live as long as the store; NULL: nothing does, and calls fail with FA_EIO */
+    void (*note)(void *context, const char *sentence); /* why it serves from now on; may be NULL */
+    void *context;
+} fa_store_spare;
+int fa_store_open_spared(const char *path, fa_store_mode mode, const fa_store_spare *spare,
+                         fa_store **ret_store, fa_diag *ret_note, fa_diag *diag);
+/* Whether the store is a server's that does not answer now. ask_again: it is tried at once. */
+bool fa_store_server_is_gone(fa_store *store, bool ask_again);
+/* After FA_EIO: the connection was lost, so that the same call may succeed now. */
+bool fa_store_is_lost(const fa_store *store);
 void fa_store_close(fa_store **store);
 const char *fa_store_path(const fa_store *store); /* an address without its password */
 bool fa_store_is_read_only(const fa_store *store);
@@ -55,12 +70,6 @@ bool fa_store_is_absent(const fa_store *store); /* EXISTING, and there was none 
 /* Runs `body` with every put it makes in one transaction: all or none. Not to be nested. */
 typedef int fa_store_body(void *context, fa_diag *diag);
 int fa_store_batch(fa_store *store, fa_store_body *body, void *context, fa_diag *diag);
-
-/* Until another connection may have changed what one waits for: a winner put, a lease or claim
- * ended, items entered. 0: look again; FA_ETIMEOUT, without a sentence: timeout_ms are over, which
- * is also how one finds that a lease or claim ran out. The first call on a connection returns 0 at
- * once, so that nothing is missed between looking and waiting. */
-int fa_store_wait(fa_store *store, int timeout_ms, fa_diag *diag);
 
 /* ---- scopes: a full winner key, by text and hash ---------------------------------------------*/
 /* What must agree for a winner to be served. Stored and compared in full, not by hash only. */
@@ -91,21 +100,6 @@ typedef int fa_unread_scope_visit(void *context, const fa_unread_scope *scope);
 int fa_store_unread_scopes_each(fa_store *store, fa_unread_scope_visit *visit, void *context,
                                 fa_diag *diag);
 
-/* ---- the outbox: scopes whose winner a fleet's store is to get ------------------------------ */
-/* `fleet` is the identity of an fa_fleet. Adding a scope that waits for the fleet already makes it new. */
-int fa_store_outbox_add(fa_store *store, const char *fleet, const fa_scope *scope, fa_diag *diag);
-/* The one added first comes first; a non-zero return stops and is returned. */
-typedef int fa_outbox_visit(void *context, const fa_scope *scope, int64_t ticket);
-int fa_store_outbox_each(fa_store *store, const char *fleet, fa_outbox_visit *visit, void *context,
-                         fa_diag *diag);
-/* Removes the entry only if its ticket still matches. */
-int fa_store_outbox_remove(fa_store *store, const char *fleet, const fa_scope *scope,
-                           int64_t ticket, fa_diag *diag);
-/* How many scopes wait for each fleet. */
-typedef int fa_outbox_count_visit(void *context, const char *fleet, int64_t count);
-int fa_store_outbox_counts(fa_store *store, fa_outbox_count_visit *visit, void *context,
-                           fa_diag *diag);
-
 /* ---- forgetting: what tuning has stored about some scopes goes, and the file gets smaller --- */
 typedef struct fa_store_forgotten {
     int64_t winners, trials; /* trials: configs that were tried, each once for each scope */
@@ -121,8 +115,8 @@ typedef struct fa_forget_scopes {
     bool dry_run; /* only counts, and works on a store that is read-only */
 } fa_forget_scopes;
 
-/* Deletes these scopes with their winners, trials, outbox entries and rows set aside, and the cubins with their verifications that only those referred to; in one
- * transaction, or the batch's. Baselines and the plans of sweeps stay. Of a file only: FA_ENOTSUP on a server. */
+/* Deletes these scopes with their winners, trials and rows set aside, and the cubins with their verifications that only those referred to; in one
+ * transaction, or the batch's. Baselines and the plans of sweeps stay. */
 int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
                     fa_store_forgotten *ret_forgotten, fa_diag *diag);
 
@@ -275,7 +269,7 @@ typedef int fa_store_baseline_visit(void *context, const fa_baseline *baseline);
 int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, void *context,
                             fa_diag *diag);
 
-/* ---- sweeps: a plan, its budget, and its items ----------------------------------------------*/
+/* ---- sweeps: a plan, its budget, and its items, which are the queue --------------------------*/
 enum { FA_QUEUE_REQUEST_MAX = 1024 };
 
 typedef struct fa_sweep_entry {
@@ -283,131 +277,83 @@ typedef struct fa_sweep_entry {
     const fa_sweep_item *items;
     int32_t count;
     bool restart; /* an earlier sweep of the key is forgotten first */
-    /* NULL: a sweep of this host. Else any worker of the fleet takes its items, each of which names its GPU type, and this
-     * tells how they are to be tuned, in less than FA_QUEUE_REQUEST_MAX bytes. */
-    const char *request;
+    const char
+        *request; /* how its items are to be tuned, in less than FA_QUEUE_REQUEST_MAX bytes */
 } fa_sweep_entry;
 
 /* Enters the sweep of a key with its items, or comes back to it: its plan and budget become
- * these, what failed or was left running is pending again, what is done and spent stays, and items under a live
- * claim stay with it. The state is then FA_SWEEP_RUNNING; whoever waits for items of the fleet is woken. */
-int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, int64_t *ret_id,
-                         fa_diag *diag);
-int fa_store_sweep_read(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag);
-int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, fa_diag *diag);
-/* FA_ENOTFOUND, without a sentence. */
-int fa_store_sweep_find(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag);
+ * these, what failed is pending again, what is done and spent stays, and what somebody works on stays with
+ * him. The state is then FA_SWEEP_RUNNING. */
+int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag);
+/* By its key; FA_ENOTFOUND, without a sentence. */
+int fa_store_sweep_read(fa_store *store, const char *key, fa_sweep *ret_sweep, fa_diag *diag);
+int fa_store_sweep_set_state(fa_store *store, const char *key, fa_sweep_state state, fa_diag *diag);
 /* All sweeps, the one last worked on first. */
 typedef int fa_store_sweep_visit(void *context, const fa_sweep *sweep);
 int fa_store_sweeps_each(fa_store *store, fa_store_sweep_visit *visit, void *context,
                          fa_diag *diag);
 
-/* A sweep's items in their order, positions from 0. The visit may use the store. */
+/* A sweep's items in their order, positions from 0; one whose worker is gone is pending. The visit may use the store. */
 typedef int fa_store_item_visit(void *context, int32_t position, const fa_sweep_item *item);
-int fa_store_sweep_items_each(fa_store *store, int64_t id, fa_store_item_visit *visit,
+int fa_store_sweep_items_each(fa_store *store, const char *key, fa_store_item_visit *visit,
                               void *context, fa_diag *diag);
 /* An item that was done is pending again. */
-int fa_store_sweep_reopen(fa_store *store, int64_t id, int32_t position, fa_diag *diag);
+int fa_store_sweep_reopen(fa_store *store, const char *key, int32_t position, fa_diag *diag);
 
-/* ---- leases: one holder at a time, among all who use the store -------------------------------*/
-enum {
-    FA_LEASE_NAME_MAX = 160,
-    FA_HOLDER_MAX = 96,            /* who it is: "host-pid-random", unlike anybody else's */
-    FA_LEASE_MAX_MS = 24 * 3600000 /* longer ones are refused */
-};
-/* The database's clock decides when it ends. Each taking gets a higher fence. */
-typedef struct fa_store_lease {
-    char name[FA_LEASE_NAME_MAX], holder[FA_HOLDER_MAX];
-    int64_t fence;
-} fa_store_lease;
-/* FA_EBUSY while another holder's lease is alive. A holder may take its own lease again, which makes the
- * earlier taking stale. */
-int fa_store_lease_take(fa_store *store, const char *name, const char *holder, int64_t lease_ms,
-                        fa_store_lease *ret_lease, fa_diag *diag);
-/* For lease_ms from now on, also after its end if nobody took it meanwhile; else FA_EBUSY. Inside a
- * batch it cannot be lost until the end of that. */
-int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t lease_ms,
-                         fa_diag *diag);
-/* Wakes whoever waits. Releasing a lease that was lost is no error. */
-int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag *diag);
-
-/* ---- the queue: items of sweeps, for the host of a sweep or for workers on many hosts --------*/
-/* Who takes an item, and of which. */
+/* ---- the queue: who takes an item, and of which ----------------------------------------------*/
 typedef struct fa_queue_taker {
-    /* of this sweep, whose lock this process holds: holder and lease_ms are not read; 0: of any that is the
-     * fleet's and runs */
-    int64_t sweep_id;
-    const char *gpu; /* of this GPU type; NULL: of any */
+    const char *key; /* of this sweep, whatever GPU an item names; NULL: of any that runs */
+    const char *gpu; /* of this GPU type; NULL: of any that is named */
     fa_work_stage stage;
-    const char *holder;
-    int64_t lease_ms;
+    const char *holder; /* who it is, for people */
 } fa_queue_taker;
 
-/* An item that was taken. Whoever takes it later gets a higher fence, and what is said under a lower one is
- * refused with FA_EBUSY. Refused ends are counted in the sweep, but not those that hand an item back.
- * Whoever did not hear the answer may say an end again: it counts once. */
+/* An item that was taken: nobody else takes it while its taker lives and holds the lock. */
 typedef struct fa_queue_claim {
-    int64_t sweep_id, item_id;
-    int32_t position, fence;
-    fa_work_stage stage;
-    bool compiled; /* some host has compiled its space already */
-    char holder[FA_HOLDER_MAX];
-    char request[FA_QUEUE_REQUEST_MAX]; /* of a fleet's sweep */
+    char key[65]; /* of its sweep */
+    int32_t position, attempts;
+    bool compiled; /* somebody has compiled its space already */
+    char request[FA_QUEUE_REQUEST_MAX];
+    fa_lock *lock;
 } fa_queue_claim;
-/* An item that is pending or whose claim has run out; the earliest sweep's first. To measure, those compiled come
- * first; to compile, only those that are not. ret_item NULL: the item's row is not read. FA_ENOTFOUND, without a
- * sentence, when there is none. */
+/* One that is pending, else one whose taker is gone; the earliest sweep's first. To measure, those compiled come
+ * first; to compile, only those that are not. FA_ENOTFOUND, without a sentence, when there is none. */
 int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_claim *ret_claim,
                          fa_sweep_item *ret_item, fa_diag *diag);
-int fa_store_queue_renew(fa_store *store, const fa_queue_claim *claim, int64_t lease_ms,
-                         fa_diag *diag);
-/* Adds to what the claimed item and its sweep have spent. */
+/* Adds to what the claimed item has spent. */
 int fa_store_queue_spend(fa_store *store, const fa_queue_claim *claim, const fa_sweep_spent *spent,
                          fa_diag *diag);
 
 typedef struct fa_queue_end {
-    fa_item_state state;            /* FA_ITEM_PENDING: anybody may take it */
-    bool compiled;                  /* its cubins are in the store now */
-    const char *reason;             /* of a failure, cut to what an item keeps; may be NULL */
-    const fa_sweep_spent *spent;    /* may be NULL */
-    const fa_winner_record *winner; /* published in the same transaction; NULL: none */
-    const fa_cubin_record *cubin;   /* the winner's; NULL when it is stored */
+    fa_item_state state;         /* FA_ITEM_PENDING: anybody may take it */
+    bool compiled;               /* its cubins are in the store now */
+    const char *reason;          /* of a failure, cut to what an item keeps; may be NULL */
+    const fa_sweep_spent *spent; /* may be NULL */
 } fa_queue_end;
-/* Ends a claim: adds what was spent to item and sweep, closes a fleet's sweep that is done or has spent its budget,
- * and wakes who waits. */
-int fa_store_queue_end(fa_store *store, const fa_queue_claim *claim, const fa_queue_end *end,
+/* Ends a claim: adds what was spent, and closes a sweep that is done or has spent its budget. An item that is no
+ * longer this claim's (its sweep was begun anew, the server was gone) stays as it is. */
+int fa_store_queue_end(fa_store *store, fa_queue_claim *claim, const fa_queue_end *end,
                        fa_diag *diag);
 
-/* ---- looking at the queue of the fleet: how far it is, and who holds what --------------------*/
-/* Counts of one sweep, or of all that were entered for the fleet (id 0). Of ret_queue's sweep only items, done and
- * failed are set. */
-int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue *ret_queue, fa_diag *diag);
-
-/* Who holds which item of a sweep, in the order of items. A non-zero return stops and is returned. */
-typedef int fa_store_holding_visit(void *context, const fa_queue_holding *holding);
-int fa_store_queue_holdings_each(fa_store *store, int64_t id, fa_store_holding_visit *visit,
-                                 void *context, fa_diag *diag);
-
 /* ---- locks ----------------------------------------------------------------------------------*/
-/* Named locks between processes, beside the store: one tunes a key while the rest wait, one measures on a GPU at a time.
- * Locks are flock(2) on files of a directory next to the store, so the kernel lets go when the holder dies, however it
- * dies. A lock belongs to its holder; two threads of one process exclude one another too (each acquire opens its own file
- * description). */
-typedef struct fa_lock fa_lock;
+/* Named locks between processes, among all who use a store: one tunes a key while the rest wait, one measures on a GPU at a
+ * time. Of a file they are flock(2) on files of a directory next to it, of a server its advisory locks: whoever dies, however,
+ * holds none any more. A server that is restarted has forgotten them; their holders take them again with their next
+ * connection. Two threads of one process exclude one another too. */
 
+/* One try. FA_EBUSY, without a sentence: somebody else holds it. shared: beside others who share it; keeps out who
+ * acquires it, and the other way round. name: letters, digits, '-' and '_' only. FA_EREADONLY, FA_EIO. */
+int fa_store_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_lock,
+                  fa_diag *diag);
 /* How long to wait while another process holds the lock. */
 typedef struct fa_lock_wait {
     int timeout_ms;                /* 0: one try; negative: for ever */
     bool (*giveup)(void *context); /* called about every 20 ms; true ends the wait. NULL: never */
     void *context;
 } fa_lock_wait;
-
-/* name: letters, digits, '-' and '_' only. FA_ETIMEOUT / FA_ECANCELED / FA_EREADONLY / FA_EIO. */
+/* The same of a file that need not be open. FA_ETIMEOUT / FA_ECANCELED / FA_EREADONLY / FA_EIO. */
 int fa_lock_acquire(const char *store_path, const char *name, fa_lock_wait wait, fa_lock **ret_lock,
                     fa_diag *diag);
-/* The same, beside others who share it: keeps out who acquires it, and the other way round. Its file stays. */
-int fa_lock_share(const char *store_path, const char *name, fa_lock_wait wait, fa_lock **ret_lock,
-                  fa_diag *diag);
-void fa_lock_release(fa_lock **lock); /* NULL is allowed */
+void fa_lock_release(fa_lock **lock); /* NULL is allowed; on the thread that uses its store */
 
 #endif

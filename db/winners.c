@@ -280,7 +280,7 @@ static int set_aside_body(fa_store *store, void *context, fa_diag *diag)
 }
 
 /* ---- putting --------------------------------------------------------------------------------*/
-int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
+static int check_winner(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
 {
     if (winner == NULL)
         return fa_fail(diag, FA_EINVAL, "no winner given");
@@ -398,19 +398,12 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
     if (rc == 0 && !putting->kept)
         rc = add_row(store, scope_id, winner,
                      putting->replace ? winner->unix_time : (int64_t)time(NULL), diag);
-    return rc != 0 ? rc : fa_db_notify(store, diag);
-}
-
-int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_cubin_record *cubin,
-                     fa_diag *diag)
-{
-    struct putting putting = {.winner = winner, .cubin = cubin};
-    return put_body(store, &putting, diag);
+    return rc;
 }
 
 static int put_winner(fa_store *store, struct putting *putting, fa_diag *diag)
 {
-    int rc = fa_db_winner_check(putting->winner, putting->cubin, diag);
+    int rc = check_winner(putting->winner, putting->cubin, diag);
     return rc != 0 ? rc : fa_db_change(store, put_body, putting, diag);
 }
 

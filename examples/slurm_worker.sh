@@ -11,7 +11,7 @@
 #
 # A task takes the problems queued for its GPU's type and ends when there was nothing to do for
 # IDLE_EXIT. A minute before its time is up, or when it is preempted, it gets SIGTERM and hands its
-# problem back; what a node that dies had goes to another after FA_TUNE_LEASE seconds (30).
+# problem back; what a node that dies had goes to another at once.
 #
 #SBATCH --job-name=fa-tune-worker
 #SBATCH --gpus-per-task=1
@@ -24,9 +24,8 @@ set -euo pipefail
 
 : "${FA_TUNE_STORE:?set it to postgresql://USER@HOST/DATABASE}"
 
-# Every node works on a store of its own, on a local disk: a home directory that is mounted from
-# elsewhere is refused. What the node learns is in the database before this is gone. The worker makes
-# its folder in the cache directory, on each node.
+# While the server does not answer, a file serves, on a local disk: a home directory that is mounted from
+# elsewhere is refused. `fa-tune push` on the node brings what it holds to the server.
 umask 077
 export XDG_CACHE_HOME=${SLURM_TMPDIR:-/tmp}/fa-tune-${SLURM_JOB_ID:-$$}
 

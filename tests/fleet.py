@@ -24,7 +24,7 @@ FOR_EVER = ["--trial-timeout", "3600"]
 class Host(Place):
     """gpu: the number of its board, or None: no GPU."""
 
-    def __init__(self, location, gpu=None, script="", lease=60, space=TWO):
+    def __init__(self, location, gpu=None, script="", space=TWO):
         device = "device name=NVIDIA_L4 sm=89 sms=58 board=%d\n" % (gpu or 0)
         super().__init__(space=space)
         self.log = os.path.join(self.folder, "log")
@@ -32,7 +32,6 @@ class Host(Place):
             self.use_fake_driver(device + script + "log %s\n" % self.log)
         self.env["FA_TUNE_STORE"] = location
         self.env["FA_TUNE_LOCAL_STORE"] = self.store
-        self.env["FA_TUNE_LEASE"] = str(lease)
 
     def ask(self, seq, *arguments, status=0):
         return self.json("--seq", str(seq), *TINY, *arguments, status=status)
@@ -54,11 +53,6 @@ class Host(Place):
 
     def worker(self, *arguments):
         return self.begin("worker", *arguments)
-
-    def waiting(self):
-        """How many results are still to be published."""
-        with sqlite3.connect(self.store, timeout=DEADLINE) as store:
-            return store.execute("SELECT count(*) FROM outbox").fetchone()[0]
 
     def hanging_now(self):
         """The processes that have launched what hangs."""
@@ -123,17 +117,11 @@ def kill(process):
 
 # ---- what is shared ------------------------------------------------------------------------------
 class InFile:
-    """A store in a file that the hosts of a test share, and a location that cannot be reached."""
+    """A store in a file that the hosts of a test share."""
 
     def __init__(self):
         self.place = Place(space=None)
-        self.file = os.path.join(self.place.folder, "shared", "fleet.db")
-        os.mkdir(os.path.dirname(self.file), 0o700)
-        self.location = "sqlite://" + self.file
-        self.shown = self.location
-        self.gone = "sqlite://" + os.path.join(self.place.folder, "gone", "fleet.db")
-        with open(os.path.dirname(self.gone[len("sqlite://"):]), "w", encoding="utf-8"):
-            pass  # a file where a directory would have to be
+        self.file = self.location = self.shown = os.path.join(self.place.folder, "fleet.db")
 
     def __enter__(self):
         return self
@@ -144,28 +132,6 @@ class InFile:
     def ask(self, query):
         with sqlite3.connect(self.file, timeout=DEADLINE) as store:
             return str(store.execute(query).fetchone()[0])
-
-    @contextlib.contextmanager
-    def down(self):
-        """What cannot be reached for a while, under the same address."""
-        folder = os.path.dirname(self.file)
-        if os.path.exists(folder):
-            os.rename(folder, folder + ".away")
-        with open(folder, "w", encoding="utf-8"):
-            pass
-        yield
-        os.remove(folder)
-        if os.path.exists(folder + ".away"):
-            os.rename(folder + ".away", folder)
-
-    def is_free(self):
-        """Nobody is in the middle of changing it."""
-        try:
-            with sqlite3.connect(self.file, timeout=0.5) as store:
-                store.execute("BEGIN IMMEDIATE")
-            return True
-        except sqlite3.OperationalError:
-            return False
 
 
 server = []  # the one of this process
@@ -211,34 +177,15 @@ class OnServer:
         assert psql.returncode == 0, err
         return out.strip()
 
-    def is_free(self):
-        return self.ask("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%'") == "0"
-
-
-def freeze(fleet, process):
-    """Stops a process, but not in the middle of changing what is shared."""
-    for _ in range(1000):
-        process.send_signal(signal.SIGSTOP)
-        if fleet.is_free():
-            return
-        process.send_signal(signal.SIGCONT)
-        time.sleep(0.05)
-    raise AssertionError("it changes what is shared all the time")
-
 
 # ---- what holds whatever the store is --------------------------------------------------------------
-def a_host_pulls_what_another_has_measured_and_keeps_it(make):
+def what_a_host_has_measured_all_of_its_kind_have(make):
     with make() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location, gpu=2) as two:
         made = one.ask(64)["answer"]
         tap.equal((made["origin"], made["from_store"]), ("measured", False))
-        pulled = two.ask(64, "--effort", "cached")["answer"]
-        tap.equal((pulled["origin"], pulled["from_store"]), ("measured-same-silicon", True))
-        tap.equal((pulled["config"], pulled["cubin_key"]), (made["config"], made["cubin_key"]))
-        # From now on it is there without the fleet, which is not even asked.
-        two.env["FA_TUNE_STORE"] = fleet.gone
-        done = two.run("--seq", "64", *TINY, "--effort", "cached")
-        tap.has(done.stdout, "measured-same-silicon")
-        tap.equal(done.stderr, "")
+        found = two.ask(64, "--effort", "cached")["answer"]
+        tap.equal((found["origin"], found["from_store"]), ("measured-same-silicon", True))
+        tap.equal((found["config"], found["cubin_key"]), (made["config"], made["cubin_key"]))
 
 
 def a_key_asked_for_on_four_hosts_at_once_is_tuned_once(make):
@@ -269,22 +216,22 @@ def those_without_a_gpu_compile_for_those_with_one(make):
         out, err = finish(one.worker("--idle-exit", "0.2s"))
         tap.has(out, "2 measured, 0 compiled")
         queue = one.queue()
-        tap.equal((queue["state"], queue["done"], queue["refused"]), ("done", 2, 0))
+        tap.equal((queue["state"], queue["done"]), ("done", 2))
         # Two configs of two problems, whose source is the same: nothing was compiled anew.
         tap.equal((before["cubins_compiled"], queue["spent"]["cubins_compiled"]), (2, 2))
-        tap.equal(queue["spent"]["cubins_reused"] - before["cubins_reused"], 4)
         tap.equal(fleet.ask("SELECT count(*) FROM winner WHERE origin = 'measured'"), "2")
         tap.equal(fleet.ask("SELECT count(*) FROM winner"), "2")
 
 
 def what_a_killed_worker_had_goes_to_another(make):
-    with make() as fleet, Host(fleet.location, gpu=1, script=SLOW, lease=2) as one, \
-            Host(fleet.location, gpu=2, lease=2) as two:
+    with make() as fleet, Host(fleet.location, gpu=1, script=SLOW) as one, \
+            Host(fleet.location, gpu=2) as two:
         one.enqueue(64)
         victim = one.worker(*FOR_EVER)
         one.hanging(victim)
         held = two.queue()["held"]
         tap.equal([(h["stage"], h["attempts"]) for h in held], [("measure", 1)])
+        tap.has(two.run("queue").stdout, " measures ")
         kill(victim)
         out, _ = finish(two.worker("--once"))
         tap.has(out, "1 measured")
@@ -294,31 +241,9 @@ def what_a_killed_worker_had_goes_to_another(make):
         tap.equal(fleet.ask("SELECT count(*) FROM winner"), "1")
 
 
-def a_worker_that_was_away_too_long_cannot_publish_and_is_counted(make):
-    with make() as fleet, Host(fleet.location, gpu=1, script=SLOW, lease=2) as one, \
-            Host(fleet.location, gpu=2, lease=2) as two:
-        one.enqueue(64)
-        stale = one.worker("--once", *FOR_EVER)
-        one.hanging(stale)
-        freeze(fleet, stale)
-        finish(two.worker("--once"))
-        winner = fleet.ask("SELECT evidence FROM winner")
-        stale.send_signal(signal.SIGCONT)
-        one.let_go(stale)
-        out, err = finish(stale)
-        tap.has(out, "1 refused")
-        tap.has(err, "came too late")
-        queue = two.queue()
-        tap.equal((queue["done"], queue["refused"]), (1, 1))
-        tap.equal(fleet.ask("SELECT evidence FROM winner"), winner)
-        # Nor later: it is nothing that waits to be published.
-        one.run("show")
-        tap.equal(fleet.ask("SELECT evidence FROM winner"), winner)
-
-
 def a_worker_told_to_stop_hands_its_problem_back(make):
-    with make() as fleet, Host(fleet.location, gpu=1, script=SLOW, lease=600) as one, \
-            Host(fleet.location, gpu=2, lease=600) as two:
+    with make() as fleet, Host(fleet.location, gpu=1, script=SLOW) as one, \
+            Host(fleet.location, gpu=2) as two:
         one.enqueue(64)
         worker = one.worker(*FOR_EVER)
         one.hanging(worker)
@@ -331,13 +256,34 @@ def a_worker_told_to_stop_hands_its_problem_back(make):
         tap.equal(two.queue()["done"], 1)
 
 
+def a_sweep_and_a_worker_share_its_items(make):
+    with make() as fleet, Host(fleet.location, gpu=1, script=SLOW) as one, \
+            Host(fleet.location, gpu=2) as two:
+        sweep = one.begin("sweep", "--gpu", "L4", "--seq", "64,128", *TINY, *FOR_EVER, "--json")
+        one.hanging(sweep)
+        tap.has(finish(two.worker("--once"))[0], "1 measured")
+        one.let_go(sweep)
+        told = json.loads(finish(sweep)[0])
+        tap.equal([item["state"] for item in told["items"]], ["done", "done"])
+        tap.equal(len([item for item in told["items"] if item["answer"] is not None]), 2)
+        tap.equal(fleet.ask("SELECT count(*) FROM sweep_item WHERE attempts = 1"), "2")
+
+
+def what_is_removed_is_removed_for_all(make):
+    with make() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location, gpu=2) as two:
+        one.ask(64)
+        tap.has(two.run("rm", "--seq", "64").stdout, "forgot 1 winner, 2 trials")
+        tap.equal(one.json("show")["winners"], [])
+
+
 EVERYWHERE = [
-    a_host_pulls_what_another_has_measured_and_keeps_it,
+    what_a_host_has_measured_all_of_its_kind_have,
     a_key_asked_for_on_four_hosts_at_once_is_tuned_once,
     those_without_a_gpu_compile_for_those_with_one,
     what_a_killed_worker_had_goes_to_another,
-    a_worker_that_was_away_too_long_cannot_publish_and_is_counted,
     a_worker_told_to_stop_hands_its_problem_back,
+    a_sweep_and_a_worker_share_its_items,
+    what_is_removed_is_removed_for_all,
 ]
 
 

@@ -29,7 +29,7 @@ USER, PASSWORD, DATABASE = "fa", "s3cret-wörd", "fleet"
 DEADLINE = 60  # seconds until a server that does not come is given up
 
 SETTINGS = {
-    "listen_addresses": "", "max_connections": "60", "shared_buffers": "16MB", "fsync": "off",
+    "listen_addresses": "", "shared_buffers": "16MB", "fsync": "off",
     "full_page_writes": "off", "autovacuum": "off",
     "log_min_messages": "fatal", "log_min_error_statement": "panic",
 }
@@ -147,7 +147,8 @@ class Cluster:
 
     def spawn(self):
         with open(os.path.join(self.folder, "log"), "wb") as log:
-            self.server = subprocess.Popen([os.path.join(self.bin, "postgres"), "-D", self.data, "-k", self.folder],
+            self.server = subprocess.Popen([os.path.join(self.bin, "postgres"), "-D", self.data, "-k", self.folder, "-c",
+                                            "max_connections=" + os.environ.get("FA_TEST_CONNECTIONS", "60")],
                                            stderr=log, **self.how())
 
     def start(self):

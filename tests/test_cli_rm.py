@@ -186,7 +186,7 @@ def what_a_system_bundle_has_is_said_to_be_found_again():
         place.run("export", "--seq", "128", "--unsigned", "--out", "some.fab")
         place.env["FA_TUNE_SYSTEM"] = os.path.join(place.folder, "some.fab")
         tap.equal(rm(place, "--all", "--dry-run")["elsewhere"], 1)
-        tap.has(place.run("rm", "--all").stdout, "1 winner of these a system bundle or the fleet has, too")
+        tap.has(place.run("rm", "--all").stdout, "1 winner of these a system bundle has, too")
         tap.equal(place.json(*OF, "128", "--effort", "cached")["answer"]["from_system"], True)
 
 

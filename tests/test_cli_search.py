@@ -260,7 +260,7 @@ def a_sweep_searches_each_problem_within_its_bounds():
 
 def a_worker_searches_what_is_queued_within_its_bounds():
     with a_place() as place:
-        place.env["FA_TUNE_STORE"] = "sqlite://" + os.path.join(place.folder, "shared.db")
+        place.env["FA_TUNE_STORE"] = os.path.join(place.folder, "shared.db")
         for bounds in (["--strategy", "random", "--evaluations", "5", "--n", "1000"], ["--time-each", "0.001s", "--n", "500"]):
             place.run("sweep", MANY, *bounds, "--enqueue", "--gpu", "L4")
         tap.has(place.run("worker", MANY, "--idle-exit", "1s").stdout, "2 measured, 0 compiled")
@@ -271,7 +271,7 @@ def a_worker_searches_what_is_queued_within_its_bounds():
 def a_queued_search_that_is_not_understood_fails_its_problem_alone():
     shared = "shared.db"
     with a_place() as place:
-        place.env["FA_TUNE_STORE"] = "sqlite://" + os.path.join(place.folder, shared)
+        place.env["FA_TUNE_STORE"] = os.path.join(place.folder, shared)
         for i, search in enumerate(('"strategy": "guess"', '"evaluations": -1', '"evaluations": 20001', '"seconds_each": 1e10',
                                     '"seconds_each": "soon"', '"strategy": "%s"' % ("x" * 900))):
             place.run("sweep", MANY, "--n", str(1000 + i), "--evaluations", str(3 + i), "--enqueue", "--gpu", "L4")

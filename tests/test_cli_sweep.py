@@ -216,22 +216,27 @@ def ctrl_c_keeps_everything():
         assert place.json(*FOUR)["sweep"]["spent"]["trials"] <= 8
 
 
-def two_processes_do_not_run_one_sweep():
+def two_processes_that_run_one_sweep_share_it_and_one_takes_over_what_the_others_death_leaves():
     with Place(space=TWO, script=L4 + "fault BLOCK_M=64; hang\n") as place:
         grid = ["sweep", "--seq", "64", *TINY]
-        first = place.start(*grid, "--trial-timeout", "60", stdin=subprocess.DEVNULL,
+        first = place.start(*grid, "--trial-timeout", "3600", stdin=subprocess.DEVNULL,
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             for _ in range(600):
                 listed = place.json("sweep", "--list")["sweeps"]
-                if listed and listed[0]["state"] == "running":
+                if listed and listed[0]["state"] == "running" and place.json("queue")["sweeps"][0]["running"] == 1:
                     break
                 time.sleep(0.1)
-            tap.has(place.run(*grid, status=1).stderr, "another process runs this sweep")
+            second = place.start(*grid, "--json", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, encoding="utf-8")
+            time.sleep(0.5)
+            tap.equal(second.poll(), None)
+            place.use_fake_driver(L4 + FAST)
         finally:
             first.kill()
             first.wait()
-        tap.equal(place.json("sweep", "--list")["sweeps"][0]["state"], "stopped")
+        told = json.loads(second.communicate(timeout=DEADLINE)[0])
+        tap.equal((told["sweep"]["done"], told["items"][0]["attempts"]), (1, 2))
 
 
 tap.main([
@@ -247,5 +252,5 @@ tap.main([
     again_is_a_sweep_of_its_own_that_tunes_what_is_stored,
     something_is_told_while_a_problem_takes_long,
     ctrl_c_keeps_everything,
-    two_processes_do_not_run_one_sweep,
+    two_processes_that_run_one_sweep_share_it_and_one_takes_over_what_the_others_death_leaves,
 ])

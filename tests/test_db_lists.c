@@ -151,51 +151,6 @@ static void a_winner_made_elsewhere_replaces_a_better_one_and_keeps_its_time(voi
     fa_winner_record_free(&got);
 }
 
-/* ---- who holds what -------------------------------------------------------------------------*/
-struct holders {
-    fa_queue_holding holder[2];
-    int count;
-};
-
-static int see_holder(void *context, const fa_queue_holding *holder)
-{
-    struct holders *holders = context;
-    if (holders->count < 2)
-        holders->holder[holders->count] = *holder;
-    holders->count++;
-    return 0;
-}
-
-static void the_queue_tells_who_holds_its_items(void)
-{
-    fa_sweep sweep = {.plan = "three"};
-    fa_sweep_item item[3], taken;
-    fa_queue_claim claim;
-    struct holders holders = {0};
-    int64_t id = 0;
-    memset(sweep.key, 'a', sizeof sweep.key - 1);
-    for (int i = 0; i < 3; i++) {
-        item[i] = (fa_sweep_item){.problem = db_scope(i + 1).problem};
-        strcpy(item[i].gpu, "L4");
-    }
-    CHECK_OK(
-        fa_store_sweep_enter(store, &(fa_sweep_entry){&sweep, item, 3, false, "{}"}, &id, &diag),
-        diag);
-    const fa_queue_taker takers[] = {{0, NULL, FA_WORK_COMPILE, "ada-1", 600000},
-                                     {0, NULL, FA_WORK_MEASURE, "bob-2", 600000}};
-    for (int i = 0; i < 2; i++)
-        CHECK_OK(fa_store_queue_claim(store, &takers[i], &claim, &taken, &diag), diag);
-    CHECK_OK(fa_store_queue_holdings_each(store, id, see_holder, &holders, &diag), diag);
-    CHECK_INT(holders.count, 2);
-    CHECK_TEXT(holders.holder[0].holder, "ada-1");
-    CHECK_INT(holders.holder[0].stage, FA_WORK_COMPILE);
-    CHECK_TEXT(holders.holder[1].holder, "bob-2");
-    CHECK_INT(holders.holder[1].stage, FA_WORK_MEASURE);
-    CHECK_INT(holders.holder[1].index, 1);
-    CHECK_INT(holders.holder[1].item.problem.seq_q, 2);
-    CHECK(holders.holder[1].left_s > 0 && holders.holder[1].left_s <= 600);
-}
-
 /* ---- forgetting -----------------------------------------------------------------------------*/
 #ifndef DB_ON_POSTGRES
 /* Scope `seq` with winner n and trials of configs n and n + 1, whose cubins they name. */
@@ -210,8 +165,7 @@ static bool fill_scope(fa_store *into, int32_t seq, uint32_t n)
     return db_put_winner(into, seq, n, FA_ORIGIN_MEASURED, NULL, &diag) == 0 &&
            fa_store_trial_put(into, &scope, &two[0], &diag) == 0 &&
            fa_store_trial_put(into, &scope, &two[1], &diag) == 0 &&
-           fa_store_verification_put(into, &mark, &scope, &diag) == 0 &&
-           fa_store_outbox_add(into, "host=a", &scope, &diag) == 0;
+           fa_store_verification_put(into, &mark, &scope, &diag) == 0;
 }
 
 static int64_t count_rows(const char *sql)
@@ -266,7 +220,7 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
     CHECK_INT(did.cubins, 1); /* 10; a trial of scope 2 has the config of 11 */
     CHECK(did.bytes > DB_CUBIN_SIZE && did.bytes < 2 * DB_CUBIN_SIZE);
     CHECK(db_winner_is(store, 2, 11, &diag));
-    CHECK_INT(COUNT("trial") + COUNT("scope") + COUNT("outbox"), 4);
+    CHECK_INT(COUNT("trial") + COUNT("scope"), 3);
     CHECK_INT(COUNT("cubin") + COUNT("verification"), 2);
     CHECK_INT(COUNT("baseline"), 1);
     int64_t freed = 0;
@@ -280,7 +234,7 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
     CHECK_INT(would.winners, 1);
     CHECK_OK(forget(store, NULL, false, &did, &diag), diag);
     CHECK_INT(did.winners, 1);
-    CHECK_INT(COUNT("scope") + COUNT("trial") + COUNT("winner") + COUNT("cubin") + COUNT("outbox") +
+    CHECK_INT(COUNT("scope") + COUNT("trial") + COUNT("winner") + COUNT("cubin") +
                   COUNT("verification") + COUNT("environment"),
               0);
     CHECK_INT(COUNT("baseline"), 1);
@@ -339,6 +293,5 @@ int main(void)
     DB_STORE_TEST(baselines_are_put_together_or_not_at_all);
     DB_STORE_TEST(scopes_tell_their_trials_and_the_fastest_come_first);
     DB_STORE_TEST(a_winner_made_elsewhere_replaces_a_better_one_and_keeps_its_time);
-    DB_STORE_TEST(the_queue_tells_who_holds_its_items);
     return check_done();
 }

@@ -308,24 +308,8 @@ static void what_is_no_store_any_more_once_the_lock_is_had_is_not_set_aside(void
     CHECK_INT(db_count_files("store.db.corrupt-"), 0);
 }
 
-static void those_who_share_a_lock_keep_out_who_wants_it_alone(void)
-{
-    fa_lock *one = NULL, *two = NULL, *alone = NULL;
-    CHECK_OK(fa_lock_share(db_path, "tunes", (fa_lock_wait){.timeout_ms = 0}, &one, &diag), diag);
-    CHECK_OK(fa_lock_share(db_path, "tunes", (fa_lock_wait){.timeout_ms = 0}, &two, &diag), diag);
-    CHECK_INT(take("tunes", 0, &alone), FA_ETIMEOUT);
-    fa_lock_release(&one);
-    CHECK_INT(take("tunes", 0, &alone), FA_ETIMEOUT);
-    fa_lock_release(&two);
-    CHECK_OK(take("tunes", 0, &alone), diag);
-    CHECK_INT(fa_lock_share(db_path, "tunes", (fa_lock_wait){.timeout_ms = 0}, &one, &diag),
-              FA_ETIMEOUT);
-    fa_lock_release(&alone);
-}
-
 int main(void)
 {
-    DB_TEST(those_who_share_a_lock_keep_out_who_wants_it_alone);
     DB_TEST(a_lock_is_taken_and_given_back_and_leaves_no_file);
     DB_TEST(two_names_are_two_locks_and_one_name_is_one_even_through_a_link);
     DB_TEST(a_name_with_other_characters_is_refused);

@@ -176,8 +176,6 @@ static void random_answer(fa_answer *a)
         a->undated = below(2);
     }
     a->from_system = below(2);
-    a->in_local = below(2);
-    a->in_fleet = below(2);
 }
 
 /* ---- the texts ------------------------------------------------------------------------------*/

@@ -120,23 +120,6 @@ static void a_winner_that_is_held_is_changed_by_nobody_else_until_the_end(void)
     fa_store_close(&store[1]);
 }
 
-/* They pile up in the memory of who does not wait any more. */
-static void notes_are_taken_by_every_call_and_remembered_for_the_next_wait(void)
-{
-    fa_store *other = db_open(&diag);
-    bool exists;
-    CHECK(other != NULL);
-    CHECK_OK(fa_store_wait(store, 0, &diag), diag);
-    CHECK_INT(fa_store_wait(store, 1, &diag), FA_ETIMEOUT);
-    CHECK_OK(db_put_winner(other, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    while (!store->postgres->notified)
-        CHECK_OK(fa_store_cubin_exists(store, "none", &exists, &diag), diag);
-    CHECK(store->postgres->pq->notifies(store->postgres->connection) == NULL);
-    CHECK_OK(fa_store_wait(store, 0, &diag), diag);
-    CHECK_INT(fa_store_wait(store, 1, &diag), FA_ETIMEOUT);
-    fa_store_close(&other);
-}
-
 /* ---- a server that dies or hangs ------------------------------------------------------------*/
 struct dying {
     fa_store *store;
@@ -166,7 +149,6 @@ static void a_server_killed_in_the_middle_loses_the_change_and_nothing_else(void
         CHECK_INT(db_put_winner(store, 4, 4, FA_ORIGIN_MEASURED, NULL, &diag), FA_EIO);
         CHECK_HAS(diag.text, "cannot be reached");
         CHECK(tells_no_password(diag.text));
-        CHECK_INT(fa_store_wait(store, 1, &diag), FA_EIO);
     }
     CHECK(pg_tell("start"));
     dying.again = true;
@@ -180,14 +162,12 @@ static void a_server_killed_in_the_middle_loses_the_change_and_nothing_else(void
 static void a_server_that_was_restarted_meanwhile_is_not_noticed(void)
 {
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    CHECK_OK(fa_store_wait(store, 0, &diag), diag);
     for (int i = 0; i < 2; i++) {
         CHECK(pg_tell("crash") && pg_tell("start"));
         if (i == 0)
             CHECK_OK(db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
         CHECK(db_winner_is(store, 1, 1, &diag));
     }
-    CHECK_OK(fa_store_wait(store, 0, &diag), diag); /* listens anew: it may have missed one */
 }
 
 static int put_large_and_hang(void *context, fa_diag *d)
@@ -220,45 +200,12 @@ static void a_server_that_hangs_is_given_up(void)
                           : fa_store_batch(store, put_large_and_hang, store, &diag);
         CHECK(pg_tell("go"));
         CHECK_INT(rc, FA_EIO);
-        CHECK_HAS(diag.text, "did not answer");
+        CHECK_HAS(diag.text,
+                  i == 1 ? "cannot be reached" : "did not answer"); /* it was tried anew */
         store->postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
     }
     CHECK(db_winner_is(store, 1, 1, &diag));
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM cubin"), 1);
-}
-
-static void a_server_that_answers_nobody_is_given_up_long_before_a_commands_time(void)
-{
-    fa_scope scope = db_scope(1);
-    fa_winner_record winner;
-    CHECK(pg_tell("stop"));
-    store->postgres->answer_ms = 3600000;
-    int rc = fa_store_winner_get(store, &scope, &winner, NULL, &diag);
-    CHECK(pg_tell("go"));
-    CHECK_INT(rc, FA_EIO);
-    CHECK_HAS(diag.text, "did not answer");
-}
-
-/* Its holder goes on for longer than a silent server is believed in. */
-static void a_command_that_waits_for_anothers_lock_is_waited_for(void)
-{
-    enum { HELD_S = 4 };
-    char sql[100];
-    CHECK(HELD_S * 1000 > FA_POSTGRES_FIRST_MS + FA_POSTGRES_SILENT_MS);
-    pid_t holder = fork();
-    if (holder == 0) {
-        snprintf(sql, sizeof sql, "LOCK TABLE winner IN EXCLUSIVE MODE; SELECT pg_sleep(%d)",
-                 HELD_S);
-        _exit(pg_sql(db_path, sql) < 0);
-    }
-    while (pg_sql(db_path, "SELECT 1 FROM pg_locks WHERE mode = 'ExclusiveLock' AND "
-                           "relation = 'winner'::regclass") == 0)
-        continue;
-    int rc = db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), status = -1;
-    CHECK(waitpid(holder, &status, 0) == holder);
-    CHECK_INT(status, 0);
-    CHECK_OK(rc, diag);
-    CHECK(db_winner_is(store, 1, 1, &diag));
 }
 
 static void a_session_that_the_server_ends_is_made_anew(void)
@@ -270,6 +217,53 @@ static void a_session_that_the_server_ends_is_made_anew(void)
     CHECK(db_winner_is(store, 1, 1, &diag) && db_winner_is(store, 2, 2, &diag));
 }
 
+/* ---- the file in the server's place ---------------------------------------------------------*/
+static int notes;
+
+static void take_note(void *context, const char *sentence)
+{
+    (void)context;
+    notes += strstr(sentence, "does not serve") != NULL;
+    CHECK(tells_no_password(sentence));
+}
+
+static void a_file_serves_while_the_server_does_not(void)
+{
+    char file[300], folder[] = "/tmp/fa-tune-spare-XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(file, sizeof file, "%s/spare.db", folder);
+    const fa_store_spare spare = {file, take_note, NULL};
+    fa_store *spared = NULL;
+    fa_lock *lock = NULL;
+    notes = 0;
+    CHECK_OK(fa_store_open_spared(db_path, FA_STORE_READ_WRITE, &spare, &spared, NULL, &diag),
+             diag);
+    CHECK_OK(db_put_winner(spared, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK_OK(fa_store_lock(spared, "key", false, &lock, &diag), diag);
+    CHECK(pg_tell("crash"));
+    CHECK_OK(db_put_winner(spared, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK_TEXT(fa_store_path(spared), file);
+    CHECK(!db_winner_is(spared, 1, 1, &diag) && db_winner_is(spared, 2, 2, &diag));
+    CHECK(fa_store_server_is_gone(spared, true));
+    CHECK_INT(notes, 1);
+    CHECK(pg_tell("start"));
+    CHECK(fa_store_server_is_gone(spared, false)); /* not asked again before its time */
+    CHECK(!fa_store_server_is_gone(spared, true));
+    CHECK(db_winner_is(spared, 1, 1, &diag) && !db_winner_is(spared, 2, 2, &diag));
+    fa_lock *other = NULL; /* the session has taken its lock again */
+    CHECK_INT(fa_store_lock(store, "key", false, &other, &diag), FA_EBUSY);
+    fa_lock_release(&lock);
+    fa_store_close(&spared);
+    CHECK(pg_tell("crash"));
+    CHECK_OK(fa_store_open_spared(db_path, FA_STORE_READ_WRITE, &spare, &spared, NULL, &diag),
+             diag);
+    CHECK(db_winner_is(spared, 2, 2, &diag));
+    CHECK_INT(notes, 2);
+    fa_store_close(&spared);
+    CHECK(pg_tell("start"));
+    db_remove_tree(folder);
+}
+
 int main(void)
 {
     DB_STORE_TEST(the_servers_errors_become_codes);
@@ -277,12 +271,10 @@ int main(void)
     DB_STORE_TEST(a_change_that_met_anothers_is_made_again_but_not_a_callers_batch);
     DB_STORE_TEST(who_waits_for_a_lock_for_too_long_is_told);
     DB_STORE_TEST(a_winner_that_is_held_is_changed_by_nobody_else_until_the_end);
-    DB_STORE_TEST(notes_are_taken_by_every_call_and_remembered_for_the_next_wait);
     DB_STORE_TEST(a_server_killed_in_the_middle_loses_the_change_and_nothing_else);
     DB_STORE_TEST(a_server_that_was_restarted_meanwhile_is_not_noticed);
     DB_STORE_TEST(a_server_that_hangs_is_given_up);
-    DB_STORE_TEST(a_server_that_answers_nobody_is_given_up_long_before_a_commands_time);
-    DB_STORE_TEST(a_command_that_waits_for_anothers_lock_is_waited_for);
     DB_STORE_TEST(a_session_that_the_server_ends_is_made_anew);
+    DB_STORE_TEST(a_file_serves_while_the_server_does_not);
     return check_done();
 }

@@ -216,7 +216,7 @@ def a_winner_that_another_process_forgets_is_not_given_for_long():
 
 
 def every_endpoint_of_the_description_was_asked_and_answered_well():
-    with Place(script=L4) as place, Serve(place, env={"FA_TUNE_STORE": "sqlite://" + os.path.join(place.folder, "shared.db")}) as daemon:
+    with Place(script=L4) as place, Serve(place, env={"FA_TUNE_STORE": os.path.join(place.folder, "shared.db")}) as daemon:
         tap.equal(daemon.get("/openapi.json")[1], openapi.DOCUMENT)
         for path in ("/", "/v1/report"):
             tap.equal(daemon.get(path, raw=True)[0], 200)

@@ -402,7 +402,7 @@ def it_is_swept_reported_and_explained():
 
 def a_queue_is_worked_on_by_workers_that_have_the_file():
     with a_place() as place:
-        place.env["FA_TUNE_STORE"] = "sqlite://" + os.path.join(place.folder, "shared.db")
+        place.env["FA_TUNE_STORE"] = os.path.join(place.folder, "shared.db")
         place.run("sweep", path_of("gather.cu"), "--n", "10", "--enqueue", "--gpu", "L4")
         tap.has(place.run("worker", "--idle-exit", "1s").stdout, "0 measured, 0 compiled")
         tap.has(place.run("worker", path_of("gather.cu"), "--idle-exit", "1s").stdout, "1 measured, 0 compiled")

@@ -110,7 +110,7 @@ typedef struct fa_forgotten {
                               * next lookup finds */
 } fa_forgotten;
 
-/* Forgets what tuning has stored of some studies in the local store (fa_store_file): winners, trials,
+/* Forgets what tuning has stored of some studies in the store: winners, trials,
  * cubins that nothing else refers to, their proofs, predictions, and what waits for the fleet. All or
  * nothing, in one transaction; lookups, lists, reports and tunes are then as if it had never been tuned.
  * Baselines and the plans of sweeps stay, and such a sweep tunes the problem again. System bundles, the

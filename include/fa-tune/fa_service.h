@@ -94,10 +94,9 @@ FA_API int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag)
 FA_API int fa_sweep_event_write(const struct fa_sweep_progress *progress, char **ret_text,
                                 fa_diag *diag);
 
-/* ---- the fleet's queue ----------------------------------------------------------------------*/
-/* {"sweeps": [{(a sweep), "pending": 3, "running": 1, "expired": 0, "compiled": 2, "refused": 0, "held":
- *  [{"index": 0, "problem": {…}, "gpu": "L4", "attempts": 1, "stage": "measure", "holder": "a:7:1",
- *    "left_s": 29.1}, …]}, …]}, as fa_list_queues() and fa_list_queue_holdings() tell it. */
+/* ---- the queue ------------------------------------------------------------------------------*/
+/* {"sweeps": [{(a sweep), "pending": 3, "running": 1, "compiled": 2, "held":
+ *  [{"index": 0, "problem": {…}, "gpu": "L4", "attempts": 1, "stage": "measure", "holder": "a:7"}, …]}, …]}. */
 FA_API int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag);
 
 /* ---- failures -------------------------------------------------------------------------------*/

@@ -3,25 +3,13 @@
  * A grid of problems as one job that can be interrupted at any moment, and baselines: what others'
  * kernels take for the same problems. Part of fa_tune.h.
  *
- * A sweep's queue, budget and spending are in the store. Its items are tuned one after another, as
- * fa_tune() does; what was measured is in the store too, so that after a kill -9 the next run loses
- * at most the trial that was under way.
+ * A sweep's items, budget and spending are in the store: they are its queue. Items are tuned one after another,
+ * as fa_tune() does, by the process that runs the sweep and by any worker on the same store; what was measured
+ * is in the store too, so that after a kill -9 the next run loses at most the trial that was under way.
  *
- * The fleet: many hosts that share winners, cubins and a queue of problems through one database.
- *
- *     FA_TUNE_STORE=postgresql://user@host/database
- *     FA_TUNE_STORE=sqlite:///path/of/a/file      (containers of one machine)
- *
- * Every host keeps its local store (FA_TUNE_LOCAL_STORE, else the file in the cache directory), and
- * works on that when the database is gone; what it tuned meanwhile is published by the next call that
- * gets through to that very database, never to another. A lookup that finds nothing good enough in the
- * local store asks the database and copies what it has; a tune takes the key's lease there first, so
- * that one host tunes a key and the others take its result. FA_TUNE_LEASE: seconds without a sign of
- * life after which a lease or a claim goes to another (30).
- *
- * A sweep that is entered into the fleet's queue is worked on by fa_run_worker() on any number of
- * hosts. An item is claimed under a fence that grows with every claim: whoever lost its claim cannot
- * publish, is counted as refused, and its result stays in its local store.
+ * A fleet is many hosts whose FA_TUNE_STORE is one PostgreSQL database, postgresql://user@host/database: they
+ * share winners, cubins and the queue. While the server does not answer, a file (FA_TUNE_LOCAL_STORE, else the
+ * one in the cache directory) serves in its place, and fa_push() brings its winners to the server later.
  */
 #ifndef FA_SWEEP_H
 #define FA_SWEEP_H
@@ -39,16 +27,20 @@ typedef enum fa_sweep_event {
     FA_SWEEP_ITEM_BEGINS = 0,
     FA_SWEEP_ITEM_TUNES = 1, /* `tune` is set; at least every 100 ms */
     FA_SWEEP_ITEM_ENDS = 2,  /* done, with its answer, or failed, with its reason */
-    FA_SWEEP_ITEM_KNOWN = 3  /* an earlier run has done it; these come first */
+    FA_SWEEP_ITEM_KNOWN = 3, /* an earlier run, or another process, has done it */
+    FA_SWEEP_IDLE =
+        4 /* of a worker: nothing to do, or the server does not answer, as `reason` says */
 } fa_sweep_event;
 
 typedef struct fa_sweep_progress {
     fa_sweep_event event;
-    const fa_sweep *sweep; /* counts and spending as they stand */
+    const fa_sweep *sweep; /* counts and spending as they stand; NULL: a worker's */
     int32_t index;         /* of the item */
-    const fa_sweep_item *item;
+    const fa_sweep_item *
+        item; /* at its end: done, failed, or pending: handed back, or compiled where there is an answer */
     const fa_progress *tune;
-    const fa_answer *answer; /* of an item that is done */
+    const fa_answer *answer; /* of an item that is done or compiled */
+    const char *reason;      /* of FA_SWEEP_IDLE, or "" */
     double elapsed_s;        /* of this run */
     double left_s;           /* until every item has ended; < 0: not known yet */
 } fa_sweep_progress;
@@ -77,7 +69,7 @@ typedef struct fa_sweep_request {
 /* Runs a sweep, or goes on with the one of the same items, effort, `again`, `exact` and bounds of each item's search. An item whose winner
  * is stored is done, unless `again`; one that fails keeps its reason and the others go on, and the
  * next run tries it again. Returns 0 when every item has ended or the budget is spent: *ret_sweep's
- * state and counts tell which. FA_EBUSY while another process runs this sweep. */
+ * state and counts tell which. Processes that run one sweep at once share its items. */
 FA_API int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
                         fa_diag *diag);
 
@@ -95,70 +87,17 @@ FA_API int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item_v
 FA_API const char *fa_name_of_sweep_state(fa_sweep_state state);
 FA_API const char *fa_name_of_item_state(fa_item_state state);
 
-/* ---- results that wait ----------------------------------------------------------------------*/
-/* Results in the local store that are to be published as soon as their fleet's store is there again. */
-typedef struct fa_waiting {
-    const char *fleet; /* its address, without user and password; during the visit */
-    int64_t results;
-} fa_waiting;
-typedef int fa_waiting_visit(void *context, const fa_waiting *waiting);
-/* One for each fleet, whichever this tuner has. A non-zero return stops and is returned. */
-FA_API int fa_list_waiting(fa_tuner *tuner, fa_waiting_visit *visit, void *context, fa_diag *diag);
-
 /* ---- the queue ------------------------------------------------------------------------------*/
-/* Enters a sweep into the fleet's queue, or comes back to the one that fa_run_sweep() would go on
+/* Enters a sweep into the queue for workers, or comes back to the one that fa_run_sweep() would go on
  * with: what failed is open again, what is done stays, `restart` forgets. The request is that
  * of fa_run_sweep(); its progress is not called, and its items name GPU types ("" is the type of the
- * device here). Returns at once. FA_ESTORE: no store is shared with other hosts. FA_EIO and others:
- * the database does not answer, and nothing was entered. */
+ * device here). Returns at once. FA_EIO: the server does not answer, and nothing was entered. */
 FA_API int fa_enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request,
                             fa_sweep *ret_sweep, fa_diag *diag);
 
-/* The sweeps in the fleet's queue, the one last worked on first. A non-zero return stops and is
- * returned. */
-typedef int fa_queue_visit(void *context, const fa_queue *queue);
-FA_API int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context, fa_diag *diag);
-
-/* Nobody takes further items of a sweep until it is entered again; those that are held come to their
- * end. FA_ENOTFOUND: no such sweep is in the queue. */
-FA_API int fa_stop_queue(fa_tuner *tuner, const char *key, fa_diag *diag);
-
-typedef int fa_queue_holding_visit(void *context, const fa_queue_holding *holding);
-FA_API int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_visit *visit,
-                                  void *context, fa_diag *diag);
-
-/* ---- a worker -------------------------------------------------------------------------------*/
-typedef enum fa_work_event {
-    FA_WORK_IDLE = 0,   /* nothing to do, or the database does not answer; about twice a second */
-    FA_WORK_BEGINS = 1, /* an item was claimed */
-    FA_WORK_TUNES = 2,  /* `tune` is set; at least every 100 ms */
-    FA_WORK_ENDS = 3    /* `end` is set, and what it says */
-} fa_work_event;
-
-typedef enum fa_work_end {
-    FA_WORK_DONE = 0,        /* published, or compiled for those who measure */
-    FA_WORK_FAILED = 1,      /* for `reason`, which the queue keeps */
-    FA_WORK_HANDED_BACK = 2, /* stopped: anybody may take it */
-    FA_WORK_REFUSED = 3,     /* came too late */
-    FA_WORK_UNPUBLISHED = 4  /* stopped while the database was gone: the next call publishes it */
-} fa_work_end;
-
-typedef struct fa_worker_report {
-    int32_t measured, compiled; /* items done, by stage */
-    int32_t failed, handed_back, refused, unpublished;
-} fa_worker_report;
-
-typedef struct fa_worker_progress {
-    fa_work_event event;
-    fa_work_stage stage;
-    const fa_sweep_item *item;   /* NULL when idle */
-    const fa_progress *tune;
-    const fa_answer *answer;     /* of one that is done */
-    fa_work_end end;
-    const char *reason;          /* why it failed; why the worker is idle, or "" */
-    const fa_worker_report *report;
-    double idle_s;               /* for so long already */
-} fa_worker_progress;
+/* Nobody takes further items of a sweep until it is entered again; those under way come to their
+ * end. FA_ENOTFOUND: there is no such sweep. */
+FA_API int fa_stop_sweep(fa_tuner *tuner, const char *key, fa_diag *diag);
 
 typedef struct fa_worker_request {
     size_t size;        /* sizeof(fa_worker_request) */
@@ -167,18 +106,29 @@ typedef struct fa_worker_request {
     int32_t ordinal;
     bool once;          /* ends after one item */
     double idle_exit_s; /* ends when there was nothing to do for so long; 0: never */
-    /* Called on this thread; a non-zero return stops the worker, which hands back what it holds:
-     * FA_ECANCELED. */
-    int (*progress)(void *context, const fa_worker_progress *progress);
+    /* Called on this thread, about every second when idle; a non-zero return stops the worker, which hands back
+     * what it holds: FA_ECANCELED. */
+    int (*progress)(void *context, const fa_sweep_progress *progress);
     void *context;
 } fa_worker_request;
 
-/* Takes items from the fleet's queue until it is told to stop. 0: one item, with `once`; or nothing to
- * do for idle_exit_s. FA_EIO: that long, but in the end because the database did not answer. What no
- * other item would escape (no NVRTC, a full disk…) ends it after its item was handed back.
- * *ret_report is set however it ends; it may be NULL. */
-FA_API int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request,
-                         fa_worker_report *ret_report, fa_diag *diag);
+/* Takes items from the store's queue until it is told to stop. 0: one item, with `once`; or nothing to
+ * do for idle_exit_s. FA_EIO: that long, but in the end because the server did not answer. What no
+ * other item would escape (no NVRTC, a full disk…) ends it after its item was handed back. */
+FA_API int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_diag *diag);
+
+/* ---- what was kept while the server did not answer -------------------------------------------*/
+typedef struct fa_pushed {
+    size_t size;                   /* sizeof(fa_pushed) */
+    int32_t added, replaced, same; /* winners: new there, better than there, there already */
+    int32_t worse;                 /* than those there, which stay */
+    int32_t refused;               /* not valid, or without their cubin: notes say why */
+} fa_pushed;
+
+/* Brings the winners of the local file to the server that is this tuner's store, each with its cubin and trials,
+ * weighed as an import weighs. The file stays as it is. FA_ESTORE: the store is no server's; FA_EIO: it
+ * does not answer. */
+FA_API int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag);
 
 /* ---- baselines ------------------------------------------------------------------------------*/
 /* Takes a file of JSON lines into the store, all of them or none:

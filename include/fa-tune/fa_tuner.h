@@ -29,7 +29,7 @@ typedef struct fa_tuner fa_tuner;
 #define FA_MEMORY_MAX ((int64_t)1 << 53)
 typedef struct fa_options {
     size_t size;
-    const char *store;     /* file, or a store that hosts share (fa_sweep.h); default: FA_TUNE_STORE,
+    const char *store;     /* file, or postgresql://… (fa_sweep.h); default: FA_TUNE_STORE,
                               else a file in the XDG cache directory */
     const char *templates; /* directory that overrides built-in templates; FA_TUNE_TEMPLATES */
     const char *worker;    /* fa-tune-worker's path; FA_TUNE_WORKER, else beside this library */
@@ -96,11 +96,7 @@ typedef struct fa_answer {
     double model_choice_predicted_us;
     double model_choice_measured_us;
     int32_t model_choice_rank; /* 1: nothing measured was faster */
-    bool from_system;       /* found in a system bundle */
-    bool in_local;          /* the winner lies in the local store */
-    /* and in the fleet's; false also where that was not asked. In a list one may be in the fleet's alone, or the
-     * local store may have another for the same problem */
-    bool in_fleet;
+    bool from_system;          /* found in a system bundle */
     char strategy[16];      /* the space was searched, and in_budget configs of it were tried; "": all */
     bool space_estimated;   /* `space` is an estimate */
     bool undated;           /* unix_time is the day of its file of records: measured by then */
@@ -348,10 +344,8 @@ FA_API int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_check
 /* Stored winners, newest first. A non-zero return stops and is returned. */
 typedef int fa_answer_visit(void *context, const fa_answer *answer);
 FA_API int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
-/* What the last call read and wrote: the store's file, or the fleet's store without its secrets. */
+/* What the last call read and wrote: the store's file, or its address without its password. */
 FA_API const char *fa_store_location(const fa_tuner *tuner);
-/* The file of the local store, whatever is shared. */
-FA_API const char *fa_store_file(const fa_tuner *tuner);
 
 /* ---- GPUs -----------------------------------------------------------------------------------*/
 /* The catalogue; returns FA_ENOTFOUND past its end. *ret_refused: why it cannot be used, or NULL. */

@@ -292,8 +292,16 @@ typedef struct fa_sweep {
     fa_sweep_budget budget;
     fa_sweep_spent spent;
     int32_t items, done, failed; /* of the items, how many */
+    int32_t running;             /* somebody works on them now */
+    int32_t compiled;            /* of those not yet ended: their cubins are in the store */
     int64_t created, updated;    /* Unix time */
 } fa_sweep;
+
+/* What is done with an item. Compiling first is never needed: who has the GPU compiles what is missing and measures. */
+typedef enum fa_work_stage {
+    FA_WORK_COMPILE = 0, /* without the GPU: its space is compiled */
+    FA_WORK_MEASURE = 1
+} fa_work_stage;
 
 /* One problem on one GPU type. */
 typedef struct fa_sweep_item {
@@ -303,34 +311,9 @@ typedef struct fa_sweep_item {
     int32_t attempts;
     fa_sweep_spent spent;
     char reason[512];    /* why it failed */
+    fa_work_stage stage; /* of the latest attempt */
+    char holder[96];     /* who works on it now: host:process */
 } fa_sweep_item;
-
-/* ---- the fleet's queue ----------------------------------------------------------------------*/
-/* A sweep in the queue. */
-typedef struct fa_queue {
-    fa_sweep sweep;   /* with what is done and what failed */
-    int64_t pending;  /* items that nobody holds */
-    int64_t running;  /* items that somebody holds */
-    int64_t expired;  /* of those running: without a sign of life, so that anybody may take them */
-    int64_t compiled; /* of those not yet ended: their cubins are in the fleet's store */
-    int64_t refused;  /* results that came too late: their claim was another's by then */
-} fa_queue;
-
-/* What a host does with an item of the fleet's queue. Compiling first is never needed: one with the GPU compiles what
- * is missing and measures. */
-typedef enum fa_work_stage {
-    FA_WORK_COMPILE = 0, /* without the GPU: its space is compiled and shared */
-    FA_WORK_MEASURE = 1
-} fa_work_stage;
-
-/* An item that somebody holds. */
-typedef struct fa_queue_holding {
-    int32_t index; /* of the item in its sweep */
-    fa_sweep_item item;
-    fa_work_stage stage;
-    char holder[96]; /* host:process:number */
-    double left_s;   /* until it is anybody's, unless it gives a sign of life; < 0: it is */
-} fa_queue_holding;
 
 /* ---- arguments of fa_launch_args -------------------------------------------------------------*/
 enum { FA_ARGUMENT_DIMS = 6 };

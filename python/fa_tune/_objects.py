@@ -43,8 +43,6 @@ class Answer:
     why: str
     from_store: bool
     from_system: bool
-    in_local: bool
-    in_fleet: bool
     from_gpu: str | None
     status: str
     reason: str

@@ -90,7 +90,7 @@ void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *ou
         0, 0);
     if (all)
         put_wrapped(out,
-                    "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, "
+                    "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, "
                     "FA_TUNE_SYSTEM, FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, "
                     "FA_TUNE_NVRTC, FA_TUNE_LIBCUDA, FA_TUNE_WORKER, NO_COLOR.",
                     0, 0);

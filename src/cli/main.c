@@ -105,28 +105,31 @@ static const cli_verb verbs[] = {
     {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL,
      "Hosts and fleets"},
     {"worker", CLI_GROUP_WORKER | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | STORED,
-     "work on the fleet's queue: run one per GPU, and one per host without a GPU",
+     "work on the store's queue: run one per GPU, and one per host without a GPU",
      "  export FA_TUNE_STORE=postgresql://tuner@db/fa_tune     on every host\n"
      "  fa-tune sweep --enqueue --gpu L4,H100 --seq 512        anywhere\n"
      "  fa-tune worker --idle-exit 10m                         on each host\n"
      "  fa-tune queue --follow                                 anywhere\n\n"
      "A worker with a GPU measures the problems that are queued for its GPU type; one without compiles "
-     "for any type, or for that of --gpu. SIGTERM and Ctrl-C return the problem to the queue; that of a "
-     "worker that died returns after FA_TUNE_LEASE seconds (30).\n",
+     "for any type, or for that of --gpu. SIGTERM and Ctrl-C return the problem to the queue, and so "
+     "does a worker's death.\n",
      cli_worker, NULL},
     {"queue", CLI_GROUP_QUEUE | STORED,
-     "show the fleet's queue: finished problems and those that workers hold",
-     "\"refused\" counts results that arrived after another worker had the problem. "
-     "Exit status with --follow: 1 when a problem failed.\n",
-     cli_queue, NULL},
+     "show the store's queue: finished problems and those that somebody works on",
+     "Exit status with --follow: 1 when a problem failed.\n", cli_queue, NULL},
+    {"push", STORED, "bring the local file's winners to the server that was away",
+     "While the server of FA_TUNE_STORE does not answer, winners are kept in a local file "
+     "(FA_TUNE_LOCAL_STORE). This brings them to the server, where the better one of two stays. The "
+     "file is left as it is, so that the command can be repeated.\n",
+     cli_push, NULL},
     {"rm", CLI_GROUP_FORGET | FILTERS | STORED,
      "delete winners, with everything that tuning stored for them",
      "  fa-tune rm --gpu L4 --dry-run               lists what would be deleted\n"
      "  fa-tune rm --seq 4096 --head-dim 128        these problems, on every GPU\n\n"
-     "Deletes winners with their trials, predictions and proofs, and cubins that nothing else needs, in "
-     "one transaction. Baselines and plans of sweeps stay. Only the local store changes: lookups still "
-     "find winners of system bundles, of the fleet's store and of a service. Winners of an operation "
-     "whose templates are gone are chosen by --operation NAME.\n",
+     "Deletes winners with their trials and proofs, and cubins that nothing else needs, in "
+     "one transaction. Baselines and plans of sweeps stay. Only this store changes: lookups still "
+     "find winners of system bundles and of a service. Winners of an operation whose templates are gone "
+     "are chosen by --operation NAME.\n",
      cli_rm, "Maintenance"},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "check driver, NVRTC, GPU, store and service, with advice",

@@ -99,7 +99,7 @@ static const cli_option_spec specs[] = {
          "show this sweep's state (without a grid: the latest's)"),
     FLAG("--list", IN(SWEEP_RUN), sweep.list, "list the sweeps in the store"),
     FLAG("--enqueue", IN(SWEEP_RUN), fleet.enqueue,
-         "add the sweep to the fleet's queue and return"),
+         "add the sweep to the store's queue and return"),
     FLAG("--once", IN(WORKER), fleet.once, "exit after one problem"),
     NUMBER("--idle-exit", IN(WORKER), SECONDS, fleet.idle_exit_s, 0, YEAR, "TIME",
            "exit after this long without work (never)"),

@@ -91,7 +91,7 @@ typedef struct cli_options {
         int32_t trials;
         bool list, status, restart, training;
     } sweep;
-    struct { /* of a fleet's queue */
+    struct { /* of a store's queue */
         bool enqueue, once, follow;
         const char *stop;   /* a sweep's key, or its beginning */
         double idle_exit_s; /* 0: not given */

@@ -117,24 +117,12 @@ int cli_fail(cli_run *run, int rc)
 }
 
 /* ---- places ---------------------------------------------------------------------------------*/
-bool cli_asked_fleet(const fa_tuner *tuner)
-{
-    return strcmp(fa_store_location(tuner), fa_store_file(tuner)) != 0;
-}
-
 void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner)
 {
-    bool fleet = answer->in_fleet && cli_asked_fleet(tuner);
-    if (answer->from_system) {
+    if (answer->from_system)
         fa_buf_text(out, "a system bundle");
-        return;
-    }
-    if (fleet)
+    else
         cli_text_path(out, fa_store_location(tuner));
-    if (fleet && answer->in_local)
-        fa_buf_text(out, " and ");
-    if (!fleet || answer->in_local)
-        cli_text_path(out, fa_store_file(tuner));
 }
 
 void cli_text_model_choice(fa_buf *out, const fa_answer *answer)

@@ -92,6 +92,7 @@ int cli_rm(cli_run *run);
 int cli_sweep(cli_run *run);
 int cli_worker(cli_run *run);
 int cli_queue(cli_run *run);
+int cli_push(cli_run *run);
 int cli_doctor(cli_run *run);
 int cli_gpus(cli_run *run);
 /* show FILE.fab (bundles.c). */
@@ -113,8 +114,6 @@ int cli_print(cli_run *run);
  * exit status. */
 int cli_fail(cli_run *run, int rc);
 
-/* Whether the last call reached the fleet's store itself, and not through a service. */
-bool cli_asked_fleet(const fa_tuner *tuner);
 /* The stores that an answer's winner lies in. */
 void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner);
 /* What became of the model's first choice, if it was measured. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fleet's queue: worker takes problems from it until it is told to stop, with a line on stderr for each and
- * at the end what came of them; queue says how it stands.
+ * The queue of a store: worker takes problems from it until it is told to stop, with a line on stderr for each and
+ * at the end what came of them; queue says how it stands; push brings what was kept in the local file to the server.
  */
 #include "error.h"
 #include "json.h"
@@ -14,44 +14,47 @@
 #include <string.h>
 #include <time.h>
 
+static void put_counts(cli_run *run, const char *const *names, const int32_t *counts, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        fa_json_add_number(run->document, names[i], counts[i]);
+        if (i < 2 || counts[i] > 0)
+            fa_buf_printf(&run->out, "%s%d %s", i > 0 ? ", " : "", counts[i],
+                          strcmp(names[i], "handed_back") == 0 ? "handed back" : names[i]);
+    }
+}
+
 /* ---- worker ---------------------------------------------------------------------------------*/
+enum { MEASURED, COMPILED, FAILED, HANDED_BACK, ENDS };
+
 struct work {
     cli_progress *lines;
+    int32_t ended[ENDS];
     char idle_for[256]; /* the last reason for idling that was told */
 };
 
-static const char *const ends[] = {
-    [FA_WORK_DONE] = "done",
-    [FA_WORK_FAILED] = "failed",
-    [FA_WORK_HANDED_BACK] = "handed back",
-    [FA_WORK_REFUSED] = "came too late, another worker has it",
-    [FA_WORK_UNPUBLISHED] = "kept here, to be published by the next call",
-};
-
-static void print_event(struct work *work, const fa_worker_progress *event)
+static void print_event(struct work *work, const fa_sweep_progress *event)
 {
+    const fa_sweep_item *item = event->item;
     fa_buf line = {0};
-    cli_text_item(&line, event->item, true);
+    cli_text_item(&line, item, true);
     fa_buf_text(&line, ": ");
-    if (event->event == FA_WORK_BEGINS) {
-        fa_buf_text(&line, event->stage == FA_WORK_MEASURE ? "measuring" : "compiling");
-    } else if (event->end == FA_WORK_DONE && event->stage == FA_WORK_MEASURE) {
+    if (event->event == FA_SWEEP_ITEM_BEGINS) {
+        fa_buf_text(&line, item->stage == FA_WORK_MEASURE ? "measuring" : "compiling");
+    } else if (item->state == FA_ITEM_DONE) {
         cli_text_us(&line, event->answer->trial.median_us);
         if (event->answer->from_store)
             fa_buf_text(&line, ", from the store");
-    } else if (event->end == FA_WORK_DONE) {
-        fa_buf_text(&line, "compiled");
+    } else if (item->state == FA_ITEM_FAILED) {
+        fa_buf_text(&line, "failed: ");
+        cli_text_safe(&line, item->reason);
     } else {
-        fa_buf_text(&line, ends[event->end]);
-        if (event->end == FA_WORK_FAILED) {
-            fa_buf_text(&line, ": ");
-            cli_text_safe(&line, event->reason);
-        }
+        fa_buf_text(&line, event->answer != NULL ? "compiled" : "handed back");
     }
     cli_progress_tell(work->lines, &line);
 }
 
-/* Each new reason once: nothing to do, the database does not answer. */
+/* Each new reason once: nothing to do, the server does not answer. */
 static void tell_idle(struct work *work, const char *reason)
 {
     const char *text = reason[0] != 0 ? reason : "nothing to do";
@@ -64,12 +67,17 @@ static void tell_idle(struct work *work, const char *reason)
     cli_progress_tell(work->lines, &line);
 }
 
-static int on_event(void *context, const fa_worker_progress *event)
+static int on_event(void *context, const fa_sweep_progress *event)
 {
     struct work *work = context;
-    if (work->lines->rows && event->event == FA_WORK_IDLE) {
+    if (event->event == FA_SWEEP_ITEM_ENDS)
+        work->ended[event->item->state == FA_ITEM_DONE     ? MEASURED
+                    : event->item->state == FA_ITEM_FAILED ? FAILED
+                    : event->answer != NULL                ? COMPILED
+                                                           : HANDED_BACK]++;
+    if (work->lines->rows && event->event == FA_SWEEP_IDLE) {
         tell_idle(work, event->reason);
-    } else if (work->lines->rows && event->event != FA_WORK_TUNES) {
+    } else if (work->lines->rows && event->event != FA_SWEEP_ITEM_TUNES) {
         print_event(work, event);
         work->idle_for[0] = 0;
     }
@@ -78,8 +86,8 @@ static int on_event(void *context, const fa_worker_progress *event)
 
 int cli_worker(cli_run *run)
 {
+    static const char *const names[ENDS] = {"measured", "compiled", "failed", "handed_back"};
     struct work work = {.lines = &run->progress};
-    fa_worker_report report = {0};
     cli_interrupt_install();
     int rc = cli_open(run, false);
     if (rc != 0)
@@ -93,25 +101,30 @@ int cli_worker(cli_run *run)
         .progress = on_event,
         .context = &work,
     };
-    rc = fa_run_worker(run->tuner, &request, &report, &run->diag);
+    rc = fa_run_worker(run->tuner, &request, &run->diag);
     if (rc != 0 && rc != FA_ECANCELED) /* to be told to stop is how a worker ends well */
         return rc;
-    const struct {
-        const char *name, *words;
-        int32_t count;
-    } rows[] = {
-        {"measured", "measured", report.measured},
-        {"compiled", "compiled", report.compiled},
-        {"failed", "failed", report.failed},
-        {"handed_back", "handed back", report.handed_back},
-        {"refused", "refused", report.refused},
-        {"unpublished", "unpublished", report.unpublished},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        fa_json_add_number(run->document, rows[i].name, rows[i].count);
-        if (i < 2 || rows[i].count > 0)
-            fa_buf_printf(&run->out, "%s%d %s", i > 0 ? ", " : "", rows[i].count, rows[i].words);
-    }
+    put_counts(run, names, work.ended, ENDS);
+    fa_buf_text(&run->out, "\n");
+    return 0;
+}
+
+/* ---- push -----------------------------------------------------------------------------------*/
+int cli_push(cli_run *run)
+{
+    static const char *const names[] = {"added", "replaced", "same", "worse", "refused"};
+    fa_pushed pushed = {.size = sizeof pushed};
+    int rc = cli_open(run, false);
+    if (rc == 0)
+        rc = fa_push(run->tuner, &pushed, &run->diag);
+    if (rc != 0)
+        return rc;
+    const int32_t counts[] = {pushed.added, pushed.replaced, pushed.same, pushed.worse,
+                              pushed.refused};
+    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
+    put_counts(run, names, counts, sizeof counts / sizeof *counts);
+    fa_buf_text(&run->out, " in ");
+    cli_text_path(&run->out, fa_store_location(run->tuner));
     fa_buf_text(&run->out, "\n");
     return 0;
 }
@@ -119,32 +132,27 @@ int cli_worker(cli_run *run)
 /* ---- queue ----------------------------------------------------------------------------------*/
 enum { FOLLOW_MS = 1000, KEY_SHOWN = 10 };
 
-/* All sweeps in the queue, and who holds what of them. */
+/* All sweeps in the queue. */
 struct queues {
-    cli_list list; /* of fa_queue */
-    fa_queue now;  /* all together */
+    cli_list list; /* of fa_sweep */
+    fa_sweep now;  /* the counts of all together */
 };
 
-static int keep_queue(void *context, const fa_queue *queue)
+static int keep_sweep(void *context, const fa_sweep *sweep)
 {
     struct queues *queues = context;
-    fa_queue *now = &queues->now;
-    now->sweep.items += queue->sweep.items;
-    now->sweep.done += queue->sweep.done;
-    now->sweep.failed += queue->sweep.failed;
-    now->pending += queue->pending;
-    now->running += queue->running;
-    now->expired += queue->expired;
-    now->compiled += queue->compiled;
-    now->refused += queue->refused;
-    return cli_list_keep(&queues->list, queue, sizeof *queue);
+    queues->now.items += sweep->items;
+    queues->now.done += sweep->done;
+    queues->now.failed += sweep->failed;
+    queues->now.running += sweep->running;
+    return cli_list_keep(&queues->list, sweep, sizeof *sweep);
 }
 
 static int read_queue(cli_run *run, struct queues *queues)
 {
     cli_list_free(&queues->list);
     *queues = (struct queues){0};
-    int rc = fa_list_queues(run->tuner, keep_queue, queues, &run->diag);
+    int rc = fa_list_sweeps(run->tuner, keep_sweep, queues, &run->diag);
     return cli_list_end(run, &queues->list, rc);
 }
 
@@ -163,19 +171,15 @@ static int print_json(cli_run *run)
 }
 
 /* ---- for persons ----------------------------------------------------------------------------*/
-static const char *stage_name(fa_work_stage stage)
-{
-    return stage == FA_WORK_MEASURE ? "measure" : "compile";
-}
-
-static int holding_text(void *context, const fa_queue_holding *holding)
+static int held_text(void *context, int32_t index, const fa_sweep_item *item)
 {
     fa_buf *out = context;
-    cli_text_safe(out, holding->holder);
-    fa_buf_printf(out, " %ss ", stage_name(holding->stage));
-    cli_text_item(out, &holding->item, true);
-    if (holding->left_s < 0)
-        fa_buf_text(out, ", not heard of for too long");
+    (void)index;
+    if (item->state != FA_ITEM_RUNNING)
+        return 0;
+    cli_text_safe(out, item->holder);
+    fa_buf_text(out, item->stage == FA_WORK_MEASURE ? " measures " : " compiles ");
+    cli_text_item(out, item, true);
     fa_buf_text(out, "\n");
     return 0;
 }
@@ -184,31 +188,29 @@ static void put_table(const struct queues *queues, fa_buf *out)
 {
     cli_table table = {0};
     for (size_t i = 0; i < queues->list.count; i++) {
-        const fa_queue *queue = (const fa_queue *)queues->list.item + i;
-        const fa_sweep *sweep = &queue->sweep;
-        const int64_t number[] = {sweep->items,   sweep->done,     sweep->failed,
-                                  queue->running, queue->compiled, queue->refused};
-        cli_cell(&table, "%s", cli_sweep_state(sweep, queue->running > 0));
+        const fa_sweep *sweep = (const fa_sweep *)queues->list.item + i;
+        const int32_t number[] = {sweep->items, sweep->done, sweep->failed, sweep->running,
+                                  sweep->compiled};
+        cli_cell(&table, "%s", cli_sweep_state(sweep, sweep->running > 0));
         for (size_t n = 0; n < sizeof number / sizeof *number; n++)
-            cli_cell(&table, "%" PRId64, number[n]);
-        cli_text_worked_on(&table.cell, sweep, queue->running > 0);
+            cli_cell(&table, "%d", number[n]);
+        cli_text_worked_on(&table.cell, sweep, sweep->running > 0);
         cli_cell_end(&table);
         cli_cell(&table, "%.*s", KEY_SHOWN, sweep->key);
         cli_cell(&table, "%s", sweep->plan);
         cli_row_end(&table);
     }
-    cli_table_put(&table, "state|>items|>done|>failed|>held|>compiled|>refused|worked on|key|plan",
-                  out);
+    cli_table_put(&table, "state|>items|>done|>failed|>held|>compiled|worked on|key|plan", out);
 }
 
 static int print_text(cli_run *run, const struct queues *queues)
 {
-    const fa_queue *queue = queues->list.item;
+    const fa_sweep *sweep = queues->list.item;
     int rc = 0;
     put_table(queues, &run->out);
     for (size_t i = 0; i < queues->list.count && rc == 0; i++)
-        rc = fa_list_queue_holdings(run->tuner, queue[i].sweep.key, holding_text, &run->out,
-                                    &run->diag);
+        if (sweep[i].running > 0)
+            rc = fa_list_sweep_items(run->tuner, sweep[i].key, held_text, &run->out, &run->diag);
     cli_text_count(&run->out, (int64_t)queues->list.count, "sweep");
     fa_buf_text(&run->out, " in the queue of ");
     cli_text_path(&run->out, fa_store_location(run->tuner));
@@ -217,30 +219,30 @@ static int print_text(cli_run *run, const struct queues *queues)
 }
 
 /* ---- following ------------------------------------------------------------------------------*/
-static void tell_now(cli_progress *lines, const fa_queue *now)
+static void tell_now(cli_progress *lines, const fa_sweep *now)
 {
     fa_buf line = {0};
-    fa_buf_printf(&line, "%d/%d done, %d failed, %" PRId64 " held, %" PRId64 " refused",
-                  now->sweep.done, now->sweep.items, now->sweep.failed, now->running, now->refused);
+    fa_buf_printf(&line, "%d/%d done, %d failed, %d held", now->done, now->items, now->failed,
+                  now->running);
     cli_progress_show(lines, &line);
 }
 
-/* Until nothing is left to do. What the database does not answer meanwhile is asked again. */
+/* Until nothing is left to do. What the server does not answer meanwhile is asked again. */
 static int follow(cli_run *run, struct queues *queues)
 {
     const struct timespec pause = {.tv_sec = FOLLOW_MS / 1000};
     cli_progress *lines = &run->progress;
-    fa_queue told = {.pending = -1};
+    fa_sweep told = {.items = -1};
     int rc = read_queue(run, queues);
     while (rc == 0 && cli_interrupted() == 0) {
-        const fa_queue *now = &queues->now, *queue = queues->list.item;
+        const fa_sweep *now = &queues->now, *sweep = queues->list.item;
         bool moved = memcmp(&told, now, sizeof told) != 0, open = false;
         if (lines->rows && (lines->terminal || (moved && cli_progress_is_due(lines))))
             tell_now(lines, now);
         if (moved)
             told = *now;
         for (size_t i = 0; i < queues->list.count; i++)
-            open = open || queue[i].sweep.state == FA_SWEEP_RUNNING;
+            open = open || sweep[i].state == FA_SWEEP_RUNNING;
         if (!open)
             break;
         nanosleep(&pause, NULL);
@@ -255,21 +257,21 @@ static int follow(cli_run *run, struct queues *queues)
 static int stop_queue(cli_run *run, struct queues *queues)
 {
     const char *typed = run->options->fleet.stop;
-    const fa_queue *queue = queues->list.item, *found = NULL;
+    const fa_sweep *sweep = queues->list.item, *found = NULL;
     char shown[CLI_SHORT_SIZE];
     cli_text_short(typed, shown);
     for (size_t i = 0; i < queues->list.count; i++) {
-        if (strncmp(queue[i].sweep.key, typed, strlen(typed)) != 0)
+        if (strncmp(sweep[i].key, typed, strlen(typed)) != 0)
             continue;
         if (found != NULL)
             return fa_fail(&run->diag, FA_EINVAL,
                            "several sweeps begin with %s: give more of the key", shown);
-        found = &queue[i];
+        found = &sweep[i];
     }
     if (found == NULL)
         return fa_fail(&run->diag, FA_ENOTFOUND, "no sweep in the queue of %s has the key %s",
                        fa_store_location(run->tuner), shown);
-    int rc = fa_stop_queue(run->tuner, found->sweep.key, &run->diag);
+    int rc = fa_stop_sweep(run->tuner, found->key, &run->diag);
     return rc == 0 ? read_queue(run, queues) : rc;
 }
 
@@ -284,7 +286,7 @@ static int queue(cli_run *run, struct queues *queues)
     if (cli_interrupted() != 0)
         return 128 + cli_interrupted();
     rc = options->json ? print_json(run) : print_text(run, queues);
-    if (rc != 0 || !options->fleet.follow || queues->now.sweep.failed == 0)
+    if (rc != 0 || !options->fleet.follow || queues->now.failed == 0)
         return rc;
     int status = cli_print(run);
     return status != 0 ? status : EXIT_FAILED;

@@ -141,7 +141,7 @@ static void print_counts(cli_run *run, const fa_forgotten *forgotten)
     fa_buf_text(out, ", ");
     cli_text_count(out, forgotten->bytes, "byte");
     fa_buf_text(out, ", in ");
-    cli_text_path(out, fa_store_file(run->tuner));
+    cli_text_path(out, fa_store_location(run->tuner));
     if (forgotten->freed > 0)
         fa_buf_printf(out, ", which is %lld bytes smaller", (long long)forgotten->freed);
     fa_buf_text(out, "\n");
@@ -170,7 +170,7 @@ static void put_result(cli_run *run, const cli_list *list, const fa_forgotten *f
     cli_table_put(&table, "problem|GPU|origin|>trials|made|", out);
     if (list->count == 0 && forgotten->winners == 0 && forgotten->bytes == 0) {
         fa_buf_text(out, "nothing to forget: no problem matches in ");
-        cli_text_path(out, fa_store_file(run->tuner));
+        cli_text_path(out, fa_store_location(run->tuner));
         fa_buf_text(out, "\n");
         cli_text_buckets(out, run->options);
     } else {
@@ -178,13 +178,12 @@ static void put_result(cli_run *run, const cli_list *list, const fa_forgotten *f
     }
     if (forgotten->elsewhere > 0) {
         cli_text_count(out, forgotten->elsewhere, "winner");
-        fa_buf_text(
-            out, " of these a system bundle or the fleet has, too: the next lookup finds that\n");
+        fa_buf_text(out, " of these a system bundle has, too: the next lookup finds that\n");
     }
     fa_json_add_bool(run->document, "dry_run", run->options->dry_run);
     if (run->document != NULL)
         fa_json_add(run->document, "forgotten", fa_struct_to_json(forgotten_members, forgotten));
-    fa_json_add_text(run->document, "store", fa_store_file(run->tuner));
+    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
 }
 
 /* ---- the verb -------------------------------------------------------------------------------*/

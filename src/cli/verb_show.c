@@ -16,8 +16,6 @@ typedef struct winners {
     cli_run *run;
     cli_list list; /* of fa_answer */
     size_t skipped;
-    fa_buf waiting; /* a line for each fleet that results wait for */
-    cJSON *waiting_json;
 } winners;
 
 static int keep_answer(void *context, const fa_answer *answer)
@@ -38,47 +36,17 @@ static int compare_answers(const void *a, const void *b)
     return cli_answer_compare(x, y);
 }
 
-static int keep_waiting(void *context, const fa_waiting *waiting)
-{
-    winners *w = context;
-    cJSON *item = cJSON_CreateObject();
-    fa_json_add_text(item, "fleet", waiting->fleet);
-    fa_json_add_number(item, "results", (double)waiting->results);
-    fa_json_push(w->waiting_json, item);
-    cli_text_count(&w->waiting, waiting->results, "result");
-    fa_buf_text(&w->waiting, " in ");
-    cli_text_path(&w->waiting, fa_store_file(w->run->tuner));
-    fa_buf_text(&w->waiting, waiting->results == 1 ? " waits for " : " wait for ");
-    cli_text_safe(&w->waiting, waiting->fleet);
-    fa_buf_text(&w->waiting, "\n");
-    return 0;
-}
-
 static void print_sum(const winners *w, fa_buf *out)
 {
-    const fa_tuner *tuner = w->run->tuner;
-    const fa_answer *answer = w->list.item;
-    size_t fleet = 0, local = 0;
-    for (size_t i = 0; i < w->list.count; i++) {
-        fleet += answer[i].in_fleet;
-        local += answer[i].in_local;
-    }
     cli_text_count(out, (int64_t)w->list.count, "winner");
-    if (cli_asked_fleet(tuner)) {
-        fa_buf_printf(out, ": %zu in ", fleet);
-        cli_text_path(out, fa_store_location(tuner));
-        fa_buf_printf(out, ", %zu in ", local);
-        cli_text_path(out, fa_store_file(tuner));
-    } else {
-        fa_buf_text(out, " in ");
-        cli_text_path(out, fa_store_location(tuner));
-    }
+    fa_buf_text(out, " in ");
+    cli_text_path(out, fa_store_location(w->run->tuner));
     if (w->skipped > 0)
         fa_buf_printf(out, ", %zu left out by the filters", w->skipped);
     fa_buf_text(out, "\n");
 }
 
-static void print_winner(cli_table *table, const fa_answer *answer, bool fleet)
+static void print_winner(cli_table *table, const fa_answer *answer)
 {
     cli_text_problem(&table->cell, &answer->problem);
     cli_cell_end(table);
@@ -93,11 +61,6 @@ static void print_winner(cli_table *table, const fa_answer *answer, bool fleet)
         cli_text_age(&table->cell, answer->unix_time);
     }
     cli_cell_end(table);
-    cli_cell(table, "%s",
-             !fleet              ? ""
-             : !answer->in_fleet ? "local"
-             : answer->in_local  ? "both"
-                                 : "fleet");
     cli_text_config(&table->cell, &answer->trial.config);
     cli_cell_end(table);
     cli_row_end(table);
@@ -106,12 +69,10 @@ static void print_winner(cli_table *table, const fa_answer *answer, bool fleet)
 static int show_winners(cli_run *run)
 {
     cJSON *array = fa_json_add_array(run->document, "winners");
-    winners w = {.run = run, .waiting_json = fa_json_add_array(run->document, "waiting")};
+    winners w = {.run = run};
     fa_buf *out = &run->out;
     cli_table table = {0};
     int rc = fa_list_winners(run->tuner, keep_answer, &w, &run->diag);
-    if (rc == 0)
-        rc = fa_list_waiting(run->tuner, keep_waiting, &w, &run->diag);
     rc = cli_list_end(run, &w.list, rc);
     if (rc == 0 && w.list.count == 0)
         rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty list */
@@ -121,17 +82,14 @@ static int show_winners(cli_run *run)
         if (array != NULL)
             fa_json_push(array, cli_json_winner(answer));
         else
-            print_winner(&table, answer, cli_asked_fleet(run->tuner));
+            print_winner(&table, answer);
     }
     fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
-    cli_table_put(&table, "problem|GPU|origin|>time|made|?store|config", out);
+    cli_table_put(&table, "problem|GPU|origin|>time|made|config", out);
     print_sum(&w, out);
     if (w.list.count == 0 && w.skipped > 0)
         cli_text_buckets(out, run->options);
-    fa_buf_text(out, w.waiting.data != NULL ? w.waiting.data : "");
-    out->failed |= w.waiting.failed;
     cli_list_free(&w.list);
-    fa_buf_free(&w.waiting);
     return rc;
 }
 
@@ -139,7 +97,7 @@ static int show_winners(cli_run *run)
 static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
 {
     const char *indent = "\n               "; /* as wide as the arrow and the name */
-    bool placed = step->found && (cli_asked_fleet(tuner) || step->answer.from_system);
+    bool placed = step->found && step->answer.from_system;
     fa_buf_printf(out, "%s %-11s  ", step->taken ? cli_sym()->arrow : " ", step->name);
     if (step->found) {
         cli_text_config(out, &step->answer.trial.config);

@@ -391,12 +391,12 @@ static void put_sweeps(cli_run *run, const fa_sweep *sweep, size_t count)
 {
     cli_table table = {0};
     for (size_t i = 0; i < count; i++, sweep++) {
-        cli_cell(&table, "%s", cli_sweep_state(sweep, false));
+        cli_cell(&table, "%s", cli_sweep_state(sweep, sweep->running > 0));
         cli_cell(&table, "%d/%d", sweep->done, sweep->items);
         cli_cell(&table, "%.0d", sweep->failed);
         text_spent(&table.cell, &sweep->spent, &sweep->budget);
         cli_cell_end(&table);
-        cli_text_worked_on(&table.cell, sweep, false);
+        cli_text_worked_on(&table.cell, sweep, sweep->running > 0);
         cli_cell_end(&table);
         cli_cell(&table, "%s", sweep->plan);
         cli_row_end(&table);
@@ -514,7 +514,7 @@ static int run_sweep(sweep_run *s)
     return EXIT_FAILED;
 }
 
-/* Into the fleet's queue; workers do the rest. */
+/* Into the store's queue; workers do the rest. */
 static int enqueue(cli_run *run, const cli_grid *grid)
 {
     fa_sweep_request request = request_of(run->options, grid);

@@ -83,21 +83,16 @@ void fa_bucket(const fa_problem *problem, fa_problem *ret_bucket)
 }
 
 struct listing {
-    fa_tuner *tuner;
     fa_answer_visit *visit;
     void *context;
     fa_diag *diag;
 };
 
-static int list_one(void *context, fa_store *store, const fa_winner_record *winner)
+static int list_one(void *context, const fa_winner_record *winner)
 {
     struct listing *listing = context;
     fa_answer answer;
     int rc = fa_records_answer(winner, NULL, &answer, listing->diag);
-    answer.in_fleet = store != listing->tuner->store;
-    if (rc == 0 && answer.in_fleet)
-        answer.in_local =
-            fa_records_hold(listing->tuner->store, &winner->scope, winner->cubin_key, NULL) == 0;
     return rc != 0 ? rc : listing->visit(listing->context, &answer);
 }
 
@@ -121,9 +116,9 @@ int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_d
     int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
-    struct listing listing = {tuner, visit, context, diag};
+    struct listing listing = {visit, context, diag};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_listed_winners_each(tuner, list_one, &listing, diag);
+    rc = fa_store_winners_each(tuner->store, list_one, &listing, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }
@@ -141,10 +136,6 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
         return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_records_cubin(tuner, answer->cubin_key, &cubin, diag);
-    const fa_source_class *shared;
-    if (rc == FA_ENOTFOUND && fa_sources_store(tuner, &shared) != NULL &&
-        fa_sources_fetch_cubin(tuner, answer->cubin_key, &cubin) == 0)
-        rc = 0;
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
         return rc;

@@ -330,7 +330,6 @@ static int add_match(steps *all, fa_tuner *tuner, const fa_target *target, const
     const char *ready = "";
     step->found = true;
     step->answer = match->answer;
-    fa_records_place(tuner, &match->scope, true, &step->answer);
     fa_match_predict(tuner, target, &step->answer);
     bool serves = fa_match_serves(target, match);
     int rc = serves ? fa_records_cubin(tuner, match->answer.cubin_key, &cubin, diag) : 0;

@@ -104,7 +104,6 @@ struct fa_job {
         int wanted; /* kernels that are enough: the rest is not compiled; 0: all of the order */
         int *again; /* [capacity + 1] to be compiled again: their worker was killed */
         int again_count;
-        int fetch_misses; /* cubins that no shared store had, in a row */
         bool noted_open_files;
         char reference_key[FA_HASH_HEX];
         void *reference;
@@ -179,6 +178,8 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial);
 /* Writes what the store has not seen, cubins and trials, in one transaction; ends a job that it
  * fails in. */
 int fa_job_flush(fa_job *job);
+/* fa_store_batch() of a body that may run again: once more after a lost connection. */
+int fa_job_batch(fa_job *job, fa_store_body *body, void *context, fa_diag *diag);
 /* Whether an attempt (or the reference) whose worker was killed from outside gets another chance;
  * takes it. A few are enough for bad luck, and bound what the out-of-memory killer costs. */
 bool fa_job_may_retry(fa_job *job, int index);

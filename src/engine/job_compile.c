@@ -190,7 +190,7 @@ static void keep_reference(fa_job *job, const void *bytes, size_t size)
     job->compile.reference_size = size;
 }
 
-/* A cubin of a system bundle or of the fleet that is clean goes into the store, as one compiled now would. */
+/* A cubin of a system bundle that is clean goes into the store, as one compiled now would. */
 static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
 {
     const fa_candidate *candidate = &job->space.candidate[index];
@@ -207,24 +207,12 @@ static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
     job->unwritten = true;
 }
 
-/* A shared store has a whole space or none of it: after a few misses it is not asked any more. */
-static int fetch_cubin(fa_job *job, const char *key, fa_cubin_record *ret_record)
-{
-    enum { IN_VAIN = 4 };
-    if (job->compile.fetch_misses >= IN_VAIN)
-        return FA_ENOTFOUND;
-    int rc = fa_sources_fetch_cubin(job->tuner, key, ret_record);
-    job->compile.fetch_misses = rc == 0 ? 0 : job->compile.fetch_misses + 1;
-    return rc;
-}
-
-/* True when the store, a system bundle or the fleet had the cubin, and it has been taken. */
+/* True when the store or a system bundle had the cubin, and it has been taken. */
 static bool take_stored(fa_job *job, int index, const char *key)
 {
     fa_cubin_record record = {0};
     bool stored = fa_store_cubin_get(job->tuner->store, key, &record, NULL) == 0;
-    if (!stored && fa_sources_cubin(job->tuner, key, &record) != 0 &&
-        fetch_cubin(job, key, &record) != 0)
+    if (!stored && fa_sources_cubin(job->tuner, key, &record) != 0)
         return false;
     if (index == FA_JOB_REFERENCE)
         keep_reference(job, record.bytes, record.size);

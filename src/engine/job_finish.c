@@ -248,16 +248,15 @@ void fa_job_note_families(const fa_job *job)
 struct storing {
     fa_tuner *tuner;
     const fa_winner_record *winner;
+    const fa_cubin_record *cubin; /* or NULL: it is stored */
     bool kept;
 };
 
-/* The winner, and that the fleet is to have it, in one transaction. */
-static int store_both(void *context, fa_diag *diag)
+static int store_winner(void *context, fa_diag *diag)
 {
     struct storing *storing = context;
-    int rc =
-        fa_store_winner_put(storing->tuner->store, storing->winner, NULL, &storing->kept, diag);
-    return rc == 0 ? fa_sources_remember(storing->tuner, &storing->winner->scope, diag) : rc;
+    return fa_store_winner_put(storing->tuner->store, storing->winner, storing->cubin,
+                               &storing->kept, diag);
 }
 
 int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag)
@@ -286,10 +285,18 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     memcpy(winner.cubin_key, answer->cubin_key, sizeof winner.cubin_key);
     memcpy(winner.nvrtc, answer->nvrtc, sizeof winner.nvrtc);
     memcpy(winner.gpu_name, answer->gpu.name, sizeof winner.gpu_name);
-    struct storing storing = {.tuner = job->tuner, .winner = &winner};
+    /* The store may be another by now, the file in the place of a server. */
+    fa_cubin_record cubin = {.sm = job->target.gpu.sm,
+                             .bytes = job->attempt[index].cubin,
+                             .size = job->attempt[index].cubin_size,
+                             .compile_ms = winner.trial.compile_ms};
+    memcpy(cubin.key, winner.cubin_key, sizeof cubin.key);
+    memcpy(cubin.entry, winner.entry, sizeof cubin.entry);
+    struct storing storing = {
+        .tuner = job->tuner, .winner = &winner, .cubin = cubin.bytes != NULL ? &cubin : NULL};
     int rc = winner.evidence == NULL
                  ? fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence")
-                 : fa_store_batch(job->tuner->store, store_both, &storing, diag);
+                 : fa_job_batch(job, store_winner, &storing, diag);
     /* Fills the answer as any later lookup would. If an earlier winner with a better origin stands, that
      * is the answer; a prediction gives way to what a source has. */
     fa_lookup found = {.matches = NULL};

@@ -209,13 +209,21 @@ static int write_outcomes(void *context, fa_diag *diag)
 /* Between two transactions as much time as WRITE_SHARE of them take, and no more than a second. */
 static const uint64_t WRITE_SHARE = 9, WRITE_PAUSE_NS = 1000000000;
 
+int fa_job_batch(fa_job *job, fa_store_body *body, void *context, fa_diag *diag)
+{
+    int rc = fa_store_batch(job->tuner->store, body, context, diag);
+    return rc == FA_EIO && fa_store_is_lost(job->tuner->store)
+               ? fa_store_batch(job->tuner->store, body, context, diag)
+               : rc;
+}
+
 int fa_job_flush(fa_job *job)
 {
     /* Where the store cannot be written, a config can still be proved, but the proof is not kept. */
     if (!job->unwritten || (job->plan.verify && fa_store_is_read_only(job->tuner->store)))
         return 0;
     const uint64_t began = fa_clock_ns();
-    int rc = fa_store_batch(job->tuner->store, write_outcomes, job, &job->diag);
+    int rc = fa_job_batch(job, write_outcomes, job, &job->diag);
     if (rc != 0) {
         fa_job_end(job, rc);
         return rc;

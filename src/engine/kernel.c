@@ -203,11 +203,10 @@ static int admit(const struct asking *asking, bool late, fa_lookup *found, fa_di
 static int load_stored(const struct asking *asking, fa_lookup *found, const fa_kernel **ret_kernel,
                        fa_diag *diag)
 {
-    unsigned flags = FA_LOOK_CUBIN | FA_LOOK_HOSTS;
     bool late = false;
-    for (int looks = 0; looks < FA_MATCHES_MAX; looks++, flags = FA_LOOK_CUBIN) {
+    for (int looks = 0; looks < FA_MATCHES_MAX; looks++) {
         fa_lookup_free(found);
-        int rc = fa_look(asking->tuner, &asking->target, flags, found, diag);
+        int rc = fa_look(asking->tuner, &asking->target, FA_LOOK_CUBIN, found, diag);
         bool none = rc != 0;
         if (rc == 0)
             rc = admit(asking, late, found, diag);

@@ -257,25 +257,12 @@ static int look(fa_tuner *tuner, const fa_target *target, bool with_cubin, fa_lo
     return 0;
 }
 
-/* Whether an answer was timed for exactly what was asked: then no other host has a better one. */
-static bool is_own(const fa_target *target, const fa_answer *answer)
-{
-    return fa_origin_is_timed(answer->origin) &&
-           (fa_problem_equal(&answer->from_problem, &target->asked) ||
-            fa_problem_equal(&answer->from_problem, &target->problem));
-}
-
 int fa_look(fa_tuner *tuner, const fa_target *target, unsigned flags, fa_lookup *ret_found,
             fa_diag *diag)
 {
     bool with_cubin = (flags & FA_LOOK_CUBIN) != 0;
     *ret_found = (fa_lookup){.matches = NULL};
     int rc = look(tuner, target, with_cubin, ret_found, diag);
-    bool own = rc == 0 && is_own(target, &ret_found->answer);
-    if ((flags & FA_LOOK_HOSTS) != 0 && !own && fa_sources_look(tuner, target)) {
-        fa_lookup_free(ret_found);
-        rc = look(tuner, target, with_cubin, ret_found, diag);
-    }
     if (rc != 0 || !with_cubin)
         fa_cubin_record_free(&ret_found->cubin);
     return rc;

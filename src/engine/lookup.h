@@ -62,9 +62,7 @@ typedef struct fa_matches {
 
 /* What a lookup does in addition. */
 enum {
-    FA_LOOK_CUBIN = 1, /* read the answer's cubin */
-    /* if this host has no measured winner of the problem, look into other hosts' stores first */
-    FA_LOOK_HOSTS = 2
+    FA_LOOK_CUBIN = 1 /* read the answer's cubin */
 };
 
 typedef struct fa_lookup {

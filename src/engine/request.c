@@ -126,22 +126,38 @@ static int end_wait(const struct waiting *waiting, int rc, const char *what, fa_
     return rc == FA_ECANCELED ? fa_fail(diag, rc, "canceled while %s", what) : rc;
 }
 
+/* Tries again and again, without `work` between two tries. The first is made with it: no tune of this process can end
+ * between a look and that. */
+static int wait_for_lock(fa_tuner *tuner, struct waiting *waiting, const char *name, bool shared,
+                         fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
+{
+    static const long FILE_NS = 20000000, SERVER_NS = 100000000;
+    int rc;
+    while ((rc = fa_store_lock(tuner->store, name, shared, ret_lock, diag)) == FA_EBUSY) {
+        *ret_waited = true;
+        const long nap = fa_store_is_address(fa_store_path(tuner->store)) ? SERVER_NS : FILE_NS;
+        fa_tuner_pause(tuner);
+        bool gave_up = false;
+        for (long slept = 0; slept < nap && !gave_up; slept += FILE_NS) {
+            nanosleep(&(struct timespec){.tv_nsec = FILE_NS}, NULL);
+            gave_up = give_up(waiting);
+        }
+        fa_tuner_resume(tuner);
+        if (gave_up)
+            return fa_fail(diag, FA_ECANCELED, "gave up waiting for lock %s", name);
+    }
+    return rc;
+}
+
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
 {
     struct waiting waiting = waiting_for(request);
+    bool waited = false;
     int rc = fa_callback_check(diag);
     if (rc != 0)
         return rc;
-    /* With `work` held: no tune of this process can end between a look and this. */
-    rc = fa_lock_acquire(tuner->store_path, name, (fa_lock_wait){.timeout_ms = 0}, ret_lock, diag);
-    bool waited = rc == FA_ETIMEOUT;
-    if (waited) {
-        fa_tuner_pause(tuner);
-        rc = fa_lock_acquire(tuner->store_path, name, (fa_lock_wait){-1, give_up, &waiting},
-                             ret_lock, diag);
-        fa_tuner_resume(tuner);
-    }
+    rc = wait_for_lock(tuner, &waiting, name, false, ret_lock, &waited, diag);
     if (ret_waited != NULL)
         *ret_waited = waited;
     return end_wait(&waiting, rc, "another tune of this key was under way", diag);
@@ -151,13 +167,11 @@ int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock *
                            fa_diag *diag)
 {
     struct waiting waiting = waiting_for(request);
+    bool waited = false;
     int rc = fa_callback_check(diag);
     if (rc != 0)
         return rc;
-    fa_tuner_pause(tuner);
-    rc = fa_lock_share(tuner->store_path, FA_TUNES_LOCK, (fa_lock_wait){-1, give_up, &waiting},
-                       ret_lock, diag);
-    fa_tuner_resume(tuner);
+    rc = wait_for_lock(tuner, &waiting, FA_TUNES_LOCK, true, ret_lock, &waited, diag);
     return end_wait(&waiting, rc, "winners of this store were forgotten", diag);
 }
 

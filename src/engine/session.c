@@ -200,39 +200,35 @@ int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX
     return 0;
 }
 
-static const char *const shared_prefixes[] = {"postgresql://", "postgres://", "sqlite:///"};
-/* Whether a store's location means a store that hosts share. */
-static bool is_shared(const char *location)
-{
-    for (size_t i = 0; i < sizeof shared_prefixes / sizeof *shared_prefixes; i++)
-        if (strncmp(location, shared_prefixes[i], strlen(shared_prefixes[i])) == 0)
-            return true;
-    return false;
-}
-
-const char *fa_options_fleet(const fa_options *options)
-{
-    const char *location = option_or_environment(options->store, "FA_TUNE_STORE");
-    return location != NULL && is_shared(location) ? location : "";
-}
-
 int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
 {
-    if (fa_options_fleet(options)[0] != 0)
-        return fa_store_default_path("FA_TUNE_LOCAL_STORE", ret_path, diag);
     return options->store != NULL
                ? copy_path(options->store, ret_path, FA_STORE_PATH_MAX, "store", diag)
                : fa_store_default_path("FA_TUNE_STORE", ret_path, diag);
 }
 
 /* ---- opening --------------------------------------------------------------------------------*/
-static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)
+static void tell(void *context, const char *sentence)
+{
+    fa_note(context, "%s", sentence);
+}
+
+static int open_store(fa_tuner *tuner, const char *path, bool existing, fa_diag *diag)
 {
     fa_diag note = {{0}}, reason = {{0}};
     fa_store_mode mode = existing ? FA_STORE_EXISTING : FA_STORE_READ_WRITE;
-    int rc = fa_store_open(tuner->store_path, mode, &tuner->store, &note, &reason);
+    fa_store_spare spare = {.note = tell, .context = tuner};
+    int rc = 0;
+    snprintf(tuner->store_path, sizeof tuner->store_path, "%s",
+             fa_store_is_address(path) ? "on the server" : path);
+    if (fa_store_is_address(path) &&
+        (rc = fa_store_default_path("FA_TUNE_LOCAL_STORE", tuner->spare_path, diag)) != 0)
+        return rc;
+    if (fa_store_is_address(path))
+        spare.file = tuner->spare_path;
+    rc = fa_store_open_spared(path, mode, &spare, &tuner->store, &note, &reason);
     if (rc == FA_EREADONLY) {
-        rc = fa_store_open(tuner->store_path, FA_STORE_READ_ONLY, &tuner->store, &note, diag);
+        rc = fa_store_open_spared(path, FA_STORE_READ_ONLY, &spare, &tuner->store, &note, diag);
         if (rc == 0)
             fa_note(tuner, "%s; using it read-only, nothing new is kept", reason.text);
         else if (rc == FA_ENOTFOUND) /* none is there, because none can be made there */
@@ -242,9 +238,12 @@ static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)
     }
     if (note.text[0] != 0)
         fa_note(tuner, "%s", note.text);
-    if (rc == 0 && fa_store_is_absent(tuner->store) && !fa_sources_share(tuner))
+    if (rc != 0)
+        return rc;
+    snprintf(tuner->store_path, sizeof tuner->store_path, "%s", fa_store_path(tuner->store));
+    if (fa_store_is_absent(tuner->store))
         fa_note(tuner, "there is no store at %s yet", tuner->store_path);
-    return rc;
+    return 0;
 }
 
 /* Why a store cannot be opened for writing: its folder is missing, or it is a folder or the like itself. Of a path that
@@ -278,9 +277,10 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *c
                        options->compile_workers, FA_WORKERS_MAX);
     tuner->compile_workers =
         options->compile_workers > 0 ? options->compile_workers : usable_cores();
+    char path[FA_STORE_PATH_MAX];
     int rc;
     if ((rc = fa_options_worker(options, tuner->worker_path, diag)) != 0 ||
-        (rc = fa_options_store(options, tuner->store_path, diag)) != 0)
+        (rc = fa_options_store(options, path, diag)) != 0)
         return rc;
     for (int i = 0; i < count; i++) {
         fa_source *source = NULL;
@@ -291,9 +291,8 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *c
             return rc;
     }
     rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
-    if (rc == 0 && (rc = open_store(tuner, options->existing_store, diag)) == FA_ESTORE &&
-        options->store != NULL && strcmp(options->store, tuner->store_path) == 0 &&
-        is_no_place(tuner->store_path))
+    if (rc == 0 && (rc = open_store(tuner, path, options->existing_store, diag)) == FA_ESTORE &&
+        options->store != NULL && is_no_place(path))
         rc = FA_EINVAL;
     return rc;
 }
@@ -340,17 +339,9 @@ void fa_close(fa_tuner **tuner)
     *tuner = NULL;
 }
 
-const char *fa_store_file(const fa_tuner *tuner)
-{
-    return tuner != NULL ? tuner->store_path : "";
-}
-
 const char *fa_store_location(const fa_tuner *tuner)
 {
-    if (tuner == NULL)
-        return "";
-    const char *shared = fa_sources_location(tuner);
-    return shared != NULL ? shared : tuner->store_path;
+    return tuner == NULL ? "" : fa_store_path(tuner->store);
 }
 
 void fa_tuner_ignore_system(fa_tuner *tuner, bool ignore)

@@ -34,7 +34,8 @@ typedef struct fa_uncompiled {
 } fa_uncompiled;
 
 struct fa_tuner {
-    char store_path[FA_STORE_PATH_MAX];
+    char store_path[FA_STORE_PATH_MAX]; /* as it is shown: an address without its password */
+    char spare_path[FA_STORE_PATH_MAX]; /* the file in the place of a server */
     char worker_path[FA_STORE_PATH_MAX];
     int32_t compile_workers;
     uint64_t seed;
@@ -52,7 +53,7 @@ struct fa_tuner {
      * between processes, so what was read before such a wait may have changed after it. Readers walk
      * the table without a lock, because entries are published whole and never leave. */
     pthread_mutex_t work;
-    fa_store *store;                          /* the local file */
+    fa_store *store;
     struct fa_source *source[FA_SOURCES_MAX]; /* in the order in which they are asked (source.h) */
     int source_count;
     fa_driver *driver; /* opened by the first request that needs a device */
@@ -94,7 +95,7 @@ fa_task fa_task_for(const fa_tuner *tuner, const fa_problem *problem, const fa_g
 /* fa_space_enumerate() of the problem's families, which a large space makes long: paused meanwhile. */
 int fa_tuner_enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
                        fa_space *ret_space, fa_diag *diag);
-/* What nobody has measured here or in the fleet is then measured, whatever a system bundle says. Takes
+/* What nobody has measured is then measured, whatever a system bundle says. Takes
  * `work` itself. */
 void fa_tuner_ignore_system(fa_tuner *tuner, bool ignore);
 
@@ -109,7 +110,7 @@ int fa_session_open(const fa_options *options, fa_source_maker *const *makers, i
 int fa_options_copy(const fa_options *options, fa_options *ret_options, fa_diag *diag);
 const char *fa_options_templates(const fa_options *options); /* NULL: built-in only */
 int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
+/* A file, or a server's address with its password. */
 int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
-const char *fa_options_fleet(const fa_options *options); /* "": no fleet's store */
 
 #endif

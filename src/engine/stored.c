@@ -157,7 +157,7 @@ int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answ
     /* Another board of the same silicon: as good, and said so. */
     if (answer.origin == FA_ORIGIN_MEASURED && gpu != NULL && strcmp(measured_on, gpu->uuid) != 0)
         answer.origin = FA_ORIGIN_MEASURED_SAME_SILICON;
-    answer.from_store = answer.in_local = true;
+    answer.from_store = true;
     *ret_answer = answer;
     return 0;
 }
@@ -205,36 +205,6 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
     return rc;
 }
 
-int fa_records_hold(fa_store *store, const fa_scope *scope, const char *cubin_key, fa_diag *diag)
-{
-    fa_winner_record winner = {0};
-    int rc = fa_store_winner_get(store, scope, &winner, NULL, diag);
-    if (rc == 0 && strcmp(winner.cubin_key, cubin_key) != 0)
-        rc = FA_ENOTFOUND;
-    fa_winner_record_free(&winner);
-    return rc;
-}
-
-void fa_records_place(fa_tuner *tuner, const fa_scope *scope, bool ask, fa_answer *answer)
-{
-    const fa_source_class *shared = NULL;
-    fa_winner_record own = {0};
-    fa_diag why = {{0}};
-    answer->in_local = !answer->from_system;
-    if (!answer->in_local || (!ask && fa_sources_location(tuner) == NULL))
-        return;
-    fa_store *store = fa_sources_store(tuner, &shared);
-    if (store == NULL)
-        return;
-    /* The answer's own cubin may be another config's, which serves these lengths better than the winner. */
-    bool known = fa_store_winner_get(tuner->store, scope, &own, NULL, NULL) == 0;
-    int rc = fa_records_hold(store, scope, known ? own.cubin_key : answer->cubin_key, &why);
-    answer->in_fleet = rc == 0;
-    if (rc != 0)
-        shared->store_failed(tuner, rc, &why);
-    fa_winner_record_free(&own);
-}
-
 struct looking {
     const fa_scope *scope;
     fa_winner_visit *visit;
@@ -274,116 +244,4 @@ bool fa_records_has_cubin(fa_tuner *tuner, const char *key)
     here = fa_sources_cubin(tuner, key, &cubin) == 0;
     fa_cubin_record_free(&cubin);
     return here;
-}
-
-/* ---- lists ----------------------------------------------------------------------------------*/
-struct listing {
-    fa_store *store; /* whose rows come */
-    char (*seen)[FA_HASH_HEX];
-    size_t count, capacity, sorted;
-    bool failed;
-    fa_listed_winner_visit *winner;
-    fa_scope_visit *scope;
-    void *context;
-};
-
-static int compare(const void *a, const void *b)
-{
-    return memcmp(a, b, FA_HASH_HEX);
-}
-
-/* Whether a scope came before; it has now. The rows of one store are never twice the same. */
-static bool came_before(struct listing *list, bool again, const fa_scope *scope)
-{
-    char key[FA_HASH_HEX];
-    if (again && list->count == 0)
-        return false;
-    fa_scope_key(scope, key);
-    if (again)
-        return bsearch(key, list->seen, list->count, sizeof *list->seen, compare) != NULL;
-    list->failed = fa_append(&list->seen, &list->count, &list->capacity, key, sizeof key) != 0;
-    return false;
-}
-
-static int give_winner(struct listing *list, bool again, const fa_winner_record *winner)
-{
-    if (came_before(list, again, &winner->scope))
-        return 0;
-    return list->failed ? FA_ENOMEM : list->winner(list->context, list->store, winner);
-}
-
-static int first_winner(void *context, const fa_winner_record *winner)
-{
-    return give_winner(context, false, winner);
-}
-
-static int second_winner(void *context, const fa_winner_record *winner)
-{
-    return give_winner(context, true, winner);
-}
-
-static int give_scope(struct listing *list, bool again, const fa_scope *scope, int32_t trials,
-                      int64_t unix_time)
-{
-    if (came_before(list, again, scope))
-        return 0;
-    return list->failed ? FA_ENOMEM : list->scope(list->context, scope, trials, unix_time);
-}
-
-static int first_scope(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
-{
-    return give_scope(context, false, scope, trials, unix_time);
-}
-
-static int second_scope(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
-{
-    return give_scope(context, true, scope, trials, unix_time);
-}
-
-static int list(fa_tuner *tuner, struct listing *list, fa_diag *diag)
-{
-    const fa_source_class *shared = NULL;
-    fa_diag why = {{0}};
-    int rc = 0;
-    list->store = fa_sources_store(tuner, &shared);
-    if (list->store != NULL)
-        rc = list->winner != NULL ? fa_store_winners_each(list->store, first_winner, list, &why)
-                                  : fa_store_scopes_each(list->store, first_scope, list, &why);
-    if (rc < 0 && !list->failed)
-        shared->store_failed(tuner, rc, &why);
-    if (rc == 0) {
-        if (list->count > 0)
-            qsort(list->seen, list->count, sizeof *list->seen, compare);
-        list->store = tuner->store;
-        rc = list->winner != NULL ? fa_store_winners_each(list->store, second_winner, list, diag)
-                                  : fa_store_scopes_each(list->store, second_scope, list, diag);
-    } else if (rc < 0) {
-        fa_fail(diag, rc, "%s", list->failed ? "out of memory for a list" : why.text);
-    }
-    free(list->seen);
-    return rc;
-}
-
-int fa_listed_winners_each(fa_tuner *tuner, fa_listed_winner_visit *visit, void *context,
-                           fa_diag *diag)
-{
-    struct listing all = {.winner = visit, .context = context};
-    return list(tuner, &all, diag);
-}
-
-int fa_listed_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context, fa_diag *diag)
-{
-    struct listing all = {.scope = visit, .context = context};
-    return list(tuner, &all, diag);
-}
-
-int fa_listed_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *ret_winner,
-                     fa_diag *diag)
-{
-    const fa_source_class *shared = NULL;
-    fa_store *store = fa_sources_store(tuner, &shared);
-    int rc =
-        store != NULL ? fa_store_winner_get(store, scope, ret_winner, NULL, diag) : FA_ENOTFOUND;
-    return rc == FA_ENOTFOUND ? fa_store_winner_get(tuner->store, scope, ret_winner, NULL, diag)
-                              : rc;
 }

@@ -35,22 +35,5 @@ int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *v
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag);
 /* Whether there is one; the store's bytes are not compared with their hash. */
 bool fa_records_has_cubin(fa_tuner *tuner, const char *key);
-/* 0 when a store's winner of a scope is made of this cubin; FA_ENOTFOUND when it is not, or there is none. */
-int fa_records_hold(fa_store *store, const fa_scope *scope, const char *cubin_key, fa_diag *diag);
-/* Sets in_local and in_fleet of an answer whose winner is stored under `scope`. ask: connects to the shared store
- * where it is not connected. */
-void fa_records_place(fa_tuner *tuner, const fa_scope *scope, bool ask, fa_answer *answer);
-
-/* ---- lists ----------------------------------------------------------------------------------*/
-/* Every winner of the shared store, newest first, then those of the local one whose scopes the shared
- * one has not; without a shared store the local ones. `work` is held. A non-zero return stops and is returned. */
-typedef int fa_listed_winner_visit(void *context, fa_store *store, const fa_winner_record *winner);
-int fa_listed_winners_each(fa_tuner *tuner, fa_listed_winner_visit *visit, void *context,
-                           fa_diag *diag);
-/* A scope's winner as these lists have it. FA_ENOTFOUND, FA_ECORRUPT. */
-int fa_listed_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *ret_winner,
-                     fa_diag *diag);
-/* The same of scopes. */
-int fa_listed_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context, fa_diag *diag);
 
 #endif

@@ -82,7 +82,6 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
     const fa_request *request = tuning->request;
     const fa_target *target = &tuning->target;
     fa_lock *key_lock = NULL, *gpu_lock = NULL, *tunes_lock = NULL;
-    fa_source_leases leases = {{NULL}};
     char key[FA_HASH_HEX];
     bool waited = false, found = false;
     bool again = fa_request_is_again(request);
@@ -110,10 +109,6 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         if ((rc = fa_job_ask_caller(tuner, target, false, &tuning->data, diag)) != 0)
             goto done;
     }
-    /* The same among hosts. */
-    rc = fa_sources_lease_take(tuner, request, target, &leases, &found, ret_answer, diag);
-    if (rc != 0 || found)
-        goto done;
     /* Two tunes on one GPU would time each other. */
     if (target->gpu.present)
         rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
@@ -121,14 +116,11 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         rc = fa_request_share_tunes(tuner, request, &tunes_lock, diag);
     if (rc == 0)
         rc = run_alone(tuning, ret_answer, diag);
-    if (rc == 0)
-        fa_sources_publish(tuner, &target->scope, &leases);
 done:
     fa_lookup_free(&tuning->known);
     fa_job_free(&tuning->job);
     fa_case_data_close(&tuning->data);
     fa_lock_release(&tunes_lock);
-    fa_sources_lease_end(tuner, &leases);
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);
     return rc;
@@ -138,9 +130,8 @@ done:
  * while to start, and the compile workers can load meanwhile. */
 static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
 {
-    if (fa_sources_share(tuner) || request->gpu != NULL || request->effort < FA_EFFORT_PREDICT ||
-        tuner->driver != NULL || fa_store_is_read_only(tuner->store) ||
-        fa_problem_check(&request->problem, NULL) != 0)
+    if (request->gpu != NULL || request->effort < FA_EFFORT_PREDICT || tuner->driver != NULL ||
+        fa_store_is_read_only(tuner->store) || fa_problem_check(&request->problem, NULL) != 0)
         return false;
     fa_problem bucket =
         request->exact ? fa_problem_exact(&request->problem) : fa_problem_bucket(&request->problem);
@@ -158,7 +149,7 @@ static int look_up(fa_tuning *tuning, bool *ret_answered, fa_diag *diag)
     *ret_answered = false;
     if (fa_request_is_again(request))
         return 0;
-    int rc = fa_look(tuning->tuner, &tuning->target, FA_LOOK_HOSTS, &tuning->known, diag);
+    int rc = fa_look(tuning->tuner, &tuning->target, 0, &tuning->known, diag);
     tuning->looked = true;
     *ret_answered = rc == 0 && fa_answer_satisfies(&tuning->known.answer, fa_wanted_by(request));
     bool nothing = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
@@ -185,13 +176,9 @@ static int answer_request(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *dia
         return rc;
     if (answered) {
         *ret_answer = tuning->known.answer;
-        fa_records_place(tuner, &tuning->known.scope, false, ret_answer);
         return 0;
     }
-    rc = fa_tune_target(tuning, ret_answer, diag);
-    if (rc == 0)
-        fa_records_place(tuner, &tuning->target.scope, false, ret_answer);
-    return rc;
+    return fa_tune_target(tuning, ret_answer, diag);
 }
 
 int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
@@ -217,11 +204,15 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
 
 int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
 {
-    fa_tuning tuning = {.tuner = tuner, .request = request};
+    int rc = FA_EIO;
     pthread_mutex_lock(&tuner->work);
-    int rc = answer_request(&tuning, ret_answer, diag);
-    fa_lookup_free(&tuning.known);
-    fa_job_free(&tuning.job);
+    for (int tries = 0; tries < 2 && rc == FA_EIO && (tries == 0 || fa_store_is_lost(tuner->store));
+         tries++) {
+        fa_tuning tuning = {.tuner = tuner, .request = request};
+        rc = answer_request(&tuning, ret_answer, diag);
+        fa_lookup_free(&tuning.known);
+        fa_job_free(&tuning.job);
+    }
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }

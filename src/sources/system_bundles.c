@@ -173,7 +173,6 @@ static int take_winner(fa_bundle *bundle, const fa_target *target, fa_answer *re
         winner.origin = fa_bundle_origin(winner.origin);
         rc = fa_records_answer(&winner, &target->gpu, ret_answer, diag);
         ret_answer->from_system = true;
-        ret_answer->in_local = false;
     }
     if (rc == 0 && ret_cubin != NULL)
         *ret_cubin = cubin;

@@ -28,8 +28,6 @@ static const fa_member answer_members[] = {
     ROW(origin, CHOICE, .names = fa_origin_names),
     ROW(from_store, FLAG),
     ROW(from_system, FLAG),
-    ROW(in_local, FLAG),
-    ROW(in_fleet, FLAG),
     ROW(trial, PART, .members = fa_trial_members),
     ROW(entry, TEXT),
     ROW(cubin_key, TEXT),

@@ -68,7 +68,7 @@ struct exporting {
     fa_diag *diag;
 };
 
-static int export_one(void *context, fa_store *store, const fa_winner_record *stored)
+static int export_one(void *context, const fa_winner_record *stored)
 {
     struct exporting *exporting = context;
     const fa_export_options *options = exporting->options;
@@ -84,11 +84,11 @@ static int export_one(void *context, fa_store *store, const fa_winner_record *st
     fa_diag *diag = exporting->diag;
     rc = stored->evidence != NULL && winner.evidence == NULL
              ? fa_fail(diag, FA_ENOMEM, "out of memory for evidence")
-             : fa_store_cubin_get(store, winner.cubin_key, &cubin, diag);
+             : fa_store_cubin_get(exporting->tuner->store, winner.cubin_key, &cubin, diag);
     if (rc == 0)
         rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, diag);
     if (rc == 0)
-        rc = fa_bundle_add_trials(store, &winner, diag);
+        rc = fa_bundle_add_trials(exporting->tuner->store, &winner, diag);
     if (rc == 0)
         rc = fa_bundle_add(exporting->part, &winner, cubin.bytes, cubin.size, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
@@ -140,7 +140,7 @@ static int export_stored(struct exporting *exporting, fa_diag *diag)
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_listed_winners_each(tuner, export_one, exporting, diag);
+    rc = fa_store_winners_each(tuner->store, export_one, exporting, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
         fa_store_close(&exporting->part);

@@ -13,7 +13,6 @@
 #include "system_bundles.h"
 
 #include "error.h"
-#include "fleet.h"
 #include "remote.h"
 
 #include <errno.h>
@@ -261,7 +260,8 @@ static void check_store(struct doctor *d)
     struct stat st;
     char directory[FA_STORE_PATH_MAX];
     find_directory(path, directory);
-    bool none = rc == 0 && strstr(path, "://") == NULL && (stat(path, &st) != 0 || st.st_size == 0);
+    const bool server = fa_store_is_address(path);
+    bool none = rc == 0 && !server && (stat(path, &st) != 0 || st.st_size == 0);
     if (none && fa_db_need_directory(path, &diag) != 0)
         report_store(d, FA_ESTORE, &diag);
     else if (none && access(directory, W_OK | X_OK) != 0)
@@ -274,64 +274,19 @@ static void check_store(struct doctor *d)
                "winners are read where there are some, new ones cannot "
                "be kept: set FA_TUNE_STORE to a file that can be written",
                "%s", diag.text);
+    else if (rc != 0 && server)
+        report(
+            d, FA_CHECK_FAIL, "store",
+            "until it answers, a local file serves (FA_TUNE_LOCAL_STORE); `fa-tune push` brings its "
+            "winners to the server later",
+            "%s", diag.text);
     else if (rc != 0)
         report_store(d, rc, &diag);
     else
-        report(d, FA_CHECK_OK, "store", "", "%s", path);
+        report(d, FA_CHECK_OK, "store", "", "%s", fa_store_path(store));
     fa_store_close(&store);
-    if (path[0] != 0)
+    if (path[0] != 0 && !server)
         check_disk(d, path);
-}
-
-/* Reports nothing if no store is shared. */
-static void check_fleet(struct doctor *d)
-{
-    fa_fleet *fleet = NULL;
-    fa_diag diag;
-    int rc = fa_fleet_new(fa_options_fleet(&d->options), &fleet, &diag);
-    if (rc == 0 && fleet == NULL)
-        return;
-    if (rc == 0)
-        rc = fa_store_open(fleet->location, FA_STORE_READ_WRITE, &fleet->store, NULL, &diag);
-    if (rc != 0)
-        report(d, FA_CHECK_FAIL, "fleet",
-               "until it answers the local store is used, and what is tuned waits there", "%s: %s",
-               fleet != NULL ? fleet->shown : "FA_TUNE_STORE", diag.text);
-    else
-        report(d, FA_CHECK_OK, "fleet", "", "%s", fleet->shown);
-    fa_fleet_free(&fleet);
-}
-
-struct waiting_check {
-    struct doctor *doctor;
-    char fleet[FA_STORE_PATH_MAX]; /* whose results are sent from now on; "": there is none */
-};
-
-static int report_waiting(void *context, const char *fleet, int64_t count)
-{
-    const struct waiting_check *check = context;
-    bool mine = strcmp(fleet, check->fleet) == 0;
-    report(check->doctor, mine ? FA_CHECK_OK : FA_CHECK_WARN, "outbox",
-           mine ? "" : "any command with FA_TUNE_STORE set to that store publishes them",
-           "%lld result%s in the local store wait%s for %s", (long long)count,
-           count == 1 ? "" : "s", count == 1 ? "s" : "", fleet);
-    return 0;
-}
-
-/* Reports nothing if no result waits, or if the local store cannot be read (check_store reports that). */
-static void check_outbox(struct doctor *d)
-{
-    fa_store *store = NULL;
-    fa_fleet *fleet = NULL;
-    char path[FA_STORE_PATH_MAX];
-    struct waiting_check check = {.doctor = d};
-    if (fa_fleet_new(fa_options_fleet(&d->options), &fleet, NULL) == 0 && fleet != NULL)
-        snprintf(check.fleet, sizeof check.fleet, "%s", fleet->identity);
-    fa_fleet_free(&fleet);
-    if (fa_options_store(&d->options, path, NULL) == 0 &&
-        fa_store_open(path, FA_STORE_EXISTING, &store, NULL, NULL) == 0)
-        fa_store_outbox_counts(store, report_waiting, &check, NULL);
-    fa_store_close(&store);
 }
 
 static void check_templates(struct doctor *d)
@@ -439,8 +394,6 @@ int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, f
                : "install fa-tune-worker beside the library, or set FA_TUNE_WORKER",
            "%s", doctor.worker.text);
     check_store(&doctor);
-    check_fleet(&doctor);
-    check_outbox(&doctor);
     check_bundles(&doctor);
     check_clocks(&doctor);
     check_server(&doctor);

@@ -13,9 +13,9 @@
 #include "buf.h"
 #include "catalogue.h"
 #include "error.h"
-#include "fleet.h"
 #include "json.h"
 #include "manifest.h"
+#include "pool.h"
 #include "model.h"
 #include "problem.h"
 #include "trial.h"
@@ -29,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Scopes of the store as studies. */
 struct study_list {
@@ -133,16 +134,14 @@ static int is_stale(const fa_tuner *tuner, const fa_study *study, bool *ret_stal
     return 0;
 }
 
-/* Adds the winner, the GPU and whether the templates are current. local: reads the local store alone, otherwise the
- * shared store first. The caller holds `work`. */
-static int complete_study(fa_tuner *tuner, bool local, fa_study *study, fa_diag *diag)
+/* Adds the winner, the GPU and whether the templates are current. The caller holds `work`. */
+static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
 {
     fa_scope scope;
     fa_winner_record winner = {0};
     int rc = scope_of_study(study, &scope, diag);
     if (rc == 0)
-        rc = local ? fa_store_winner_get(tuner->store, &scope, &winner, NULL, diag)
-                   : fa_listed_winner(tuner, &scope, &winner, diag);
+        rc = fa_store_winner_get(tuner->store, &scope, &winner, NULL, diag);
     if (rc == 0) {
         study->has_winner = true;
         rc = fa_records_answer(&winner, NULL, &study->winner, diag);
@@ -181,11 +180,11 @@ int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_di
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_listed_scopes_each(tuner, add_study, &list, diag);
+    rc = fa_store_scopes_each(tuner->store, add_study, &list, diag);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu studies", list.count);
     for (size_t i = 0; i < list.count && rc == 0; i++)
-        rc = complete_study(tuner, false, &list.study[i], diag);
+        rc = complete_study(tuner, &list.study[i], diag);
     pthread_mutex_unlock(&tuner->work);
     share_gpu_names(&list);
     for (size_t i = 0; i < list.count && rc == 0; i++)
@@ -250,7 +249,7 @@ static int add_brought_configs(fa_tuner *tuner, const fa_study *study, const fa_
 {
     fa_winner_record winner = {0};
     fa_trial_list brought = {0};
-    int rc = fa_listed_winner(tuner, scope, &winner, diag);
+    int rc = fa_store_winner_get(tuner->store, scope, &winner, NULL, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
         return 0;
     if (rc == 0)
@@ -352,16 +351,12 @@ static void rank_rows(const fa_study *study, struct trial_list *list)
         list->trial[i].rank = (int32_t)i + 1;
 }
 
-/* All that is on record of a study, and the rest of its space: from the fleet's store, or else from our own. */
+/* All that is on record of a study, and the rest of its space. */
 static int read_study(fa_tuner *tuner, const fa_study *study, const fa_scope *scope,
                       struct trial_list *list, fa_diag *diag)
 {
-    fa_store *shared = fa_fleet_store(tuner);
-    int rc = shared != NULL ? fa_store_trials_each(shared, scope, add_tried_config, list, diag) : 0;
-    if (rc != 0)
-        return rc;
-    if ((list->count == 0 &&
-         (rc = fa_store_trials_each(tuner->store, scope, add_tried_config, list, diag)) != 0) ||
+    int rc;
+    if ((rc = fa_store_trials_each(tuner->store, scope, add_tried_config, list, diag)) != 0 ||
         (list->count == 0 && study->has_winner &&
          (rc = add_brought_configs(tuner, study, scope, list, diag)) != 0))
         return rc;
@@ -440,7 +435,7 @@ static int choose_studies(struct forgetting *f, fa_diag *diag)
     size_t kept = 0;
     for (size_t i = 0; i < list->count && rc == 0; i++) {
         fa_study study = list->study[i];
-        rc = complete_study(f->tuner, true, &study, diag);
+        rc = complete_study(f->tuner, &study, diag);
         int goes = rc != 0 ? 1 : ask_select(f->options, &study);
         if (goes < 0)
             rc = goes;
@@ -526,11 +521,14 @@ static int forget_alone(struct forgetting *f, int64_t *ret_freed, fa_diag *diag)
     int rc = fa_callback_check(diag);
     if (rc != 0)
         return rc;
-    pthread_mutex_unlock(&tuner->work); /* a tune of this process may be under way, too */
-    rc = fa_lock_acquire(tuner->store_path, FA_TUNES_LOCK, (fa_lock_wait){.timeout_ms = WAIT_MS},
-                         &lock, diag);
-    pthread_mutex_lock(&tuner->work);
-    if (rc == FA_ETIMEOUT)
+    const uint64_t until = fa_clock_ns() + (uint64_t)WAIT_MS * 1000000;
+    while ((rc = fa_store_lock(tuner->store, FA_TUNES_LOCK, false, &lock, diag)) == FA_EBUSY &&
+           fa_clock_ns() < until) {
+        fa_tuner_pause(tuner); /* a tune of this process may be under way, too */
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        fa_tuner_resume(tuner);
+    }
+    if (rc == FA_EBUSY)
         return fa_fail(
             diag, FA_EBUSY,
             "a tune into the store %s is under way: wait for its end, or stop it (what it has "
@@ -559,28 +557,14 @@ static int is_for_study(void *context, const fa_winner_record *winner)
            fa_problem_equal(&winner->scope.problem, &study->problem);
 }
 
-/* Counts the winners that another source has too. A shared store that does not answer is not asked again. */
+/* Counts the winners that another source has too. */
 static int64_t count_elsewhere(struct forgetting *f)
 {
-    const fa_source_class *shared = NULL;
-    fa_store *store = fa_sources_store(f->tuner, &shared);
     int64_t count = 0;
     for (size_t i = 0; i < f->list.count; i++) {
         fa_study *study = &f->list.study[i];
-        fa_winner_record winner = {0};
-        fa_scope scope;
-        fa_diag why = {{0}};
-        if (!study->has_winner || scope_of_study(study, &scope, NULL) != 0)
-            continue;
-        int rc =
-            store != NULL ? fa_store_winner_get(store, &scope, &winner, NULL, &why) : FA_ENOTFOUND;
-        if (rc == 0) {
-            fa_winner_record_free(&winner);
-        } else if (rc != FA_ENOTFOUND && rc != FA_ECORRUPT) {
-            shared->store_failed(f->tuner, rc, &why);
-            store = NULL;
-        }
-        count += rc == 0 || fa_sources_each(f->tuner, &scope.problem, is_for_study, study) != 0;
+        count += study->has_winner &&
+                 fa_sources_each(f->tuner, &study->problem, is_for_study, study) != 0;
     }
     return count;
 }

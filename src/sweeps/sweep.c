@@ -1,403 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A sweep of this host: its items are claimed from the store's queue and given to the runner, within a budget.
+ * Who works on the queue of a store: a sweep enters its items and works until none of them is open, within a budget; a
+ * worker takes items of any sweep until it is told to stop.
  *
- * Invariants: one process runs a sweep at a time (it holds a lock that the kernel releases when it dies), so an
- * item that is found running was left by a process that died; the account is written every second and with the end
- * of each item; no item is started once the budget is spent.
+ * Workload: one item at a time, of a second or of minutes. Invariants: an item's account is written every second and
+ * with its end; no item of a sweep is started once its budget is spent; however a process ends, another gets its item.
  */
 #include "sweep.h"
 
 #include "error.h"
+#include "job.h"
 #include "pool.h"
 #include "problem.h"
 #include "request.h"
-#include "search.h"
 #include "source.h"
-#include "store.h"
-#include "job.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-enum { LOCK_MS = 500 };
+enum {
+    ATTEMPTS_MOST = 40, /* an item fails after so many have begun it and died or handed it back */
+    PAUSE_LEAST_MS = 50,
+    PAUSE_MOST_MS = 1000
+};
 static const double account_s = 1.0; /* between two writings of the account */
 
-struct sweep {
-    fa_runner runner; /* first; its sweep is as the store has it, but for what is not yet written */
-    const fa_sweep_request *request;
-    int64_t id;
-    bool budget_spent;
-    double started_s; /* monotonic: this run */
-    double tuning_s;  /* this run's time in items that were tuned, and how many */
-    int32_t tuned;
-    int store_rc; /* a failure to keep account, and its sentence */
-    fa_diag store_diag;
-};
-
-/* A limit of trials does not stop a tune whose configs have all ended: only the race is left. */
-static bool over_budget(const struct sweep *s, const fa_progress *tune)
-{
-    const fa_sweep_budget *budget = &s->request->budget;
-    const fa_sweep_spent *spent = &s->runner.sweep.spent;
-    bool more = tune == NULL || (tune->stage == FA_STAGE_TUNE && tune->ended < tune->in_budget);
-    return (budget->seconds > 0 && spent->seconds >= budget->seconds) ||
-           (budget->cost > 0 && spent->cost >= budget->cost) ||
-           (budget->trials > 0 && spent->trials >= budget->trials && more);
-}
-
-/* ---- reporting ------------------------------------------------------------------------------*/
-/* Seconds that the remaining problems will take at the pace so far; the finished part of the current problem
- * counts. -1: nothing is known yet. */
-static double time_left(const struct sweep *s, const fa_progress *tune)
-{
-    bool under_way = tune != NULL && tune->in_budget > 0;
-    double part = under_way ? fmin((double)tune->ended / tune->in_budget, 1) : 0;
-    double took = s->tuning_s + (tune != NULL ? tune->elapsed_s : 0);
-    const fa_sweep *now = &s->runner.sweep;
-    double left = now->items - now->done - now->failed - part;
-    return s->tuned + part > 0.1 ? took / (s->tuned + part) * left : -1;
-}
-
-static int report_sweep_event(struct sweep *s, fa_sweep_event event, const fa_progress *tune,
-                              const fa_answer *answer)
-{
-    fa_sweep_progress progress = {
-        .event = event,
-        .sweep = &s->runner.sweep,
-        .index = s->runner.claim.position,
-        .item = &s->runner.item,
-        .tune = tune,
-        .answer = answer,
-        .elapsed_s = fa_runner_now_s() - s->started_s,
-        .left_s = time_left(s, tune),
-    };
-    const fa_sweep_request *request = s->request;
-    return request->progress != NULL ? request->progress(request->context, &progress) : 0;
-}
-
-/* ---- items that are known --------------------------------------------------------------------*/
-struct checking {
-    struct sweep *sweep;
-    fa_diag *diag;
-};
-
-/* Whether the store still has a winner that is good enough for a done item, which is told then. */
-static int is_known(fa_runner *r, bool *ret_known, fa_diag *diag)
-{
-    struct sweep *s = (struct sweep *)r;
-    fa_answer answer = {.size = sizeof answer};
-    fa_request request = fa_runner_request(r);
-    const fa_wanted wanted = fa_wanted_by(&request);
-    request.progress = NULL;
-    request.effort = FA_EFFORT_CACHED;
-    request.again = false;
-    int rc = fa_tune_here(r->tuner, &request, &answer, diag);
-    if (rc != 0)
-        return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
-    *ret_known = fa_answer_satisfies(&answer, wanted);
-    return *ret_known && report_sweep_event(s, FA_SWEEP_ITEM_KNOWN, NULL, &answer) != 0
-               ? fa_fail(diag, FA_ECANCELED, "canceled")
-               : 0;
-}
-
-/* An item that an earlier run has done stays done while its winner is stored. It is opened again if the templates
- * have changed, the store is another one, or a GPU was added that was missing before. `work` is held. */
-static int check_done_item(void *context, int32_t position, const fa_sweep_item *item)
-{
-    struct checking *checking = context;
-    fa_runner *r = &checking->sweep->runner;
-    const fa_sweep_request *request = checking->sweep->request;
-    bool known = false;
-    if (item->state != FA_ITEM_DONE || position >= request->count)
-        return 0;
-    r->item = *item;
-    r->item.problem = request->items[position].problem; /* whatever the row says */
-    memcpy(r->item.gpu, request->items[position].gpu, sizeof r->item.gpu);
-    r->claim.position = position;
-    /* Between two rows of a list others may use the store. */
-    pthread_mutex_unlock(&r->tuner->work);
-    int rc = is_known(r, &known, checking->diag);
-    pthread_mutex_lock(&r->tuner->work);
-    if (rc != 0 || known)
-        return rc;
-    r->sweep.done--;
-    return fa_store_sweep_reopen(r->tuner->store, checking->sweep->id, position, checking->diag);
-}
-
-/* ---- the runner's feed ------------------------------------------------------------------------*/
-static int next_sweep_item(fa_runner *r, fa_diag *diag)
-{
-    struct sweep *s = (struct sweep *)r;
-    const fa_queue_taker taker = {.sweep_id = s->id, .stage = FA_WORK_MEASURE};
-    s->budget_spent |= r->sweep.done + r->sweep.failed < r->sweep.items && over_budget(s, NULL);
-    if (s->budget_spent)
-        return FA_ENOTFOUND;
-    pthread_mutex_lock(&r->tuner->work);
-    int rc = fa_store_queue_claim(r->tuner->store, &taker, &r->claim, NULL, diag);
-    pthread_mutex_unlock(&r->tuner->work);
-    if (rc != 0)
-        return rc;
-    if (r->claim.position >= s->request->count)
-        return fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: restart the sweep");
-    r->item = s->request->items[r->claim.position];
-    r->item.attempts = r->claim.fence;
-    r->item.reason[0] = 0;
-    return 0;
-}
-
-static int begin_sweep_item(fa_runner *r, fa_diag *why)
-{
-    fa_request request = fa_runner_request(r);
-    fa_target target;
-    pthread_mutex_lock(&r->tuner->work);
-    r->here = fa_target_resolve(r->tuner, &request, &target, NULL) == 0 && target.gpu.present;
-    pthread_mutex_unlock(&r->tuner->work);
-    return report_sweep_event((struct sweep *)r, FA_SWEEP_ITEM_BEGINS, NULL, NULL) != 0
-               ? fa_fail(why, FA_ECANCELED, "canceled")
-               : 0;
-}
-
-static int sweep_progress(fa_runner *r, const fa_progress *tune)
-{
-    struct sweep *s = (struct sweep *)r;
-    if (r->unwritten.seconds >= account_s && s->store_rc == 0) {
-        pthread_mutex_lock(&r->tuner->work);
-        s->store_rc =
-            fa_store_queue_spend(r->tuner->store, &r->claim, &r->unwritten, &s->store_diag);
-        pthread_mutex_unlock(&r->tuner->work);
-        r->unwritten = (fa_sweep_spent){0};
-    }
-    bool stop = report_sweep_event(s, FA_SWEEP_ITEM_TUNES, tune, NULL) != 0;
-    if (!stop && tune->stage != FA_STAGE_DONE && over_budget(s, tune))
-        s->budget_spent = true;
-    return stop || s->budget_spent || s->store_rc != 0;
-}
-
-/* Writes the item's end with what is left of its account. */
-static int write_end(fa_runner *r, fa_item_state state, const char *reason, fa_diag *diag)
-{
-    const fa_queue_end end = {.state = state, .reason = reason, .spent = &r->unwritten};
-    pthread_mutex_lock(&r->tuner->work);
-    int rc = fa_store_queue_end(r->tuner->store, &r->claim, &end, diag);
-    pthread_mutex_unlock(&r->tuner->work);
-    r->item.state = state;
-    snprintf(r->item.reason, sizeof r->item.reason, "%.500s", reason);
-    r->sweep.done += state == FA_ITEM_DONE;
-    r->sweep.failed += state == FA_ITEM_FAILED;
-    return rc;
-}
-
-static int end_sweep_item(fa_runner *r, int tuned, const fa_diag *why, fa_diag *diag)
-{
-    struct sweep *s = (struct sweep *)r;
-    if (s->store_rc != 0)
-        return fa_fail(diag, s->store_rc, "%s", s->store_diag.text);
-    if (fa_runner_gives_back(tuned)) {
-        write_end(r, FA_ITEM_PENDING, "", NULL);
-        return tuned == FA_ECANCELED && s->budget_spent ? 0 : fa_fail(diag, tuned, "%s", why->text);
-    }
-    int rc = tuned == 0 ? write_end(r, FA_ITEM_DONE, "", diag)
-                        : write_end(r, FA_ITEM_FAILED, why->text, diag);
-    if (rc != 0)
-        return rc;
-    if (tuned != 0 || !r->answer.from_store) {
-        s->tuned++;
-        s->tuning_s += r->item.spent.seconds;
-    }
-    return report_sweep_event(s, FA_SWEEP_ITEM_ENDS, NULL, tuned == 0 ? &r->answer : NULL) != 0
-               ? fa_fail(diag, FA_ECANCELED, "canceled; what was done is kept for the next run")
-               : 0;
-}
-
-static const fa_feed sweep_feed = {next_sweep_item, begin_sweep_item, sweep_progress,
-                                   end_sweep_item};
-
-/* ---- a run ----------------------------------------------------------------------------------*/
-int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag)
-{
-    int rc = fa_copy_sized(ret, sizeof *ret, request,
-                           "request.size is not sizeof(fa_sweep_request)", diag);
-    if (rc != 0)
-        return rc;
-    const fa_sweep_budget *budget = &ret->budget;
-    if (ret->items == NULL || ret->count < 1 || ret->count > FA_SWEEP_ITEMS_MAX)
-        return fa_fail(diag, FA_EINVAL, "a sweep takes 1 to %d problems, not %d",
-                       FA_SWEEP_ITEMS_MAX, ret->count);
-    if (ret->effort < FA_EFFORT_PREDICT || ret->effort > FA_EFFORT_PATIENT)
-        return fa_fail(diag, FA_EINVAL, "a sweep's effort is predict, measure or patient");
-    if (!(budget->seconds >= 0 && isfinite(budget->seconds)) ||
-        !(budget->cost >= 0 && isfinite(budget->cost)) ||
-        !(budget->price >= 0 && isfinite(budget->price)) || budget->trials < 0)
-        return fa_fail(diag, FA_EINVAL, "a budget's numbers may not be negative");
-    if (budget->cost > 0 && !(budget->price > 0))
-        return fa_fail(diag, FA_EINVAL, "a budget of money needs the price of a GPU's hour");
-    return fa_search_check(&ret->strategy, ret->evaluations, ret->seconds_each, diag);
-}
-
-int fa_sweep_key(const fa_sweep_request *request, char ret_key[65], fa_diag *diag)
-{
-    fa_sweep_request known;
-    fa_hash hash;
-    char text[FA_PROBLEM_KEY_MAX];
-    int rc = fa_sweep_request_copy(request, &known, diag);
-    if (rc == 0 && ret_key == NULL)
-        rc = fa_fail(diag, FA_EINVAL, "ret_key is NULL");
-    if (rc != 0)
-        return rc;
-    fa_hash_init(&hash);
-    snprintf(text, sizeof text, "sweep effort=%d again=%d exact=%d device=%d", (int)known.effort,
-             known.again, known.exact, known.ordinal);
-    fa_hash_text(&hash, text);
-    if (known.strategy != NULL || known.evaluations > 0 || known.seconds_each > 0) {
-        snprintf(text, sizeof text, "strategy=%s evaluations=%d seconds_each=%.17g",
-                 known.strategy != NULL ? known.strategy : "", (int)known.evaluations,
-                 known.seconds_each);
-        fa_hash_text(&hash, text);
-    }
-    for (int32_t i = 0; i < known.count; i++) {
-        fa_problem_key(&known.items[i].problem, text);
-        fa_hash_text(&hash, text);
-        fa_hash_part(&hash, known.items[i].gpu, strnlen(known.items[i].gpu, 64));
-    }
-    fa_hash_final(&hash, ret_key);
-    return 0;
-}
-
-static void sweep_lock_name(const char *key, char ret_name[80])
-{
-    snprintf(ret_name, 80, "sweep-%s", key);
-}
-
-/* Enters the sweep, checks the items that are done, runs the others, and writes the sweep's state. */
-static int run_entered_sweep(struct sweep *s, fa_diag *diag)
-{
-    const fa_sweep_request *request = s->request;
-    fa_sweep *now = &s->runner.sweep;
-    pthread_mutex_t *work = &s->runner.tuner->work;
-    fa_store *store = s->runner.tuner->store;
-    now->budget = request->budget;
-    snprintf(now->plan, sizeof now->plan, "%s", request->plan != NULL ? request->plan : "");
-    pthread_mutex_lock(work);
-    const fa_sweep_entry entry = {now, request->items, request->count, request->restart, NULL};
-    int rc = fa_store_sweep_enter(store, &entry, &s->id, diag);
-    if (rc == 0)
-        rc = fa_store_sweep_read(store, s->id, now, diag);
-    if (rc != 0) {
-        pthread_mutex_unlock(work);
-        return rc;
-    }
-    s->started_s = fa_runner_now_s();
-    rc =
-        fa_store_sweep_items_each(store, s->id, check_done_item, &(struct checking){s, diag}, diag);
-    pthread_mutex_unlock(work);
-    if (rc == 0)
-        rc = fa_runner_run(&s->runner, diag);
-    fa_sweep_state state = rc != 0           ? FA_SWEEP_STOPPED
-                           : s->budget_spent ? FA_SWEEP_BUDGET_SPENT
-                                             : FA_SWEEP_DONE;
-    pthread_mutex_lock(work);
-    int kept = fa_store_sweep_set_state(store, s->id, state, rc == 0 ? diag : NULL);
-    if (kept == 0)
-        kept = fa_store_sweep_read(store, s->id, now, rc == 0 ? diag : NULL);
-    pthread_mutex_unlock(work);
-    return rc != 0 ? rc : kept;
-}
-
-int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
-                 fa_diag *diag)
-{
-    fa_sweep_request known;
-    fa_lock *lock = NULL;
-    char name[80];
-    struct sweep s = {.runner = {.feed = &sweep_feed, .tuner = tuner}, .request = &known};
-    int rc;
-    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
-        (rc = fa_sweep_request_copy(request, &known, diag)) != 0 ||
-        (rc = fa_sweep_key(&known, s.runner.sweep.key, diag)) != 0)
-        return rc;
-    s.runner.ordinal = known.ordinal;
-    s.runner.how = fa_item_request_of(&known);
-    sweep_lock_name(s.runner.sweep.key, name);
-    if (fa_store_is_read_only(tuner->store))
-        return fa_fail(diag, FA_EREADONLY,
-                       "the store %s cannot be written, so a sweep could not be kept: set "
-                       "FA_TUNE_STORE to a file that can",
-                       tuner->store_path);
-    /* Waits briefly, because a process that lists sweeps holds this lock for a moment. */
-    rc = fa_lock_acquire(tuner->store_path, name, (fa_lock_wait){.timeout_ms = LOCK_MS}, &lock,
-                         diag);
-    if (rc == FA_ETIMEOUT)
-        return fa_fail(diag, FA_EBUSY, "another process runs this sweep: let it, or stop it first");
-    if (rc != 0)
-        return rc;
-    rc = run_entered_sweep(&s, diag);
-    fa_lock_release(&lock);
-    if (ret_sweep != NULL && s.id != 0) /* also when it was stopped: how far it came */
-        *ret_sweep = s.runner.sweep;
-    return rc;
-}
-
-/* ---- lists ----------------------------------------------------------------------------------*/
-struct listing {
+struct runner {
     fa_tuner *tuner;
-    fa_sweep_visit *visit;
+    const fa_sweep_request *request; /* NULL: a worker, which works for any sweep */
+    int (*report)(void *context, const fa_sweep_progress *progress);
     void *context;
+    fa_queue_taker taker;
+    char gpu[64], holder[96];
+    int32_t ordinal;
+    bool on_device; /* items are tuned for the device here, whatever GPU type they name */
+    bool here;      /* the item's GPU is in this machine: its time costs money */
+    bool stop;      /* the caller has asked for it */
+    bool budget_spent;
+    fa_sweep sweep; /* as the store has it, and what is not yet written */
+    bool *told;     /* of a sweep: the items whose end the caller knows */
+    double started_s, idle_since_s, tuning_s;
+    int32_t tuned; /* items that tuning_s is of */
+    int32_t pause_ms;
+    /* the item under way, or that has just ended */
+    fa_item_request how;
+    fa_queue_claim claim;
+    fa_sweep_item item;
+    fa_sweep_spent unwritten;
+    fa_answer answer;
+    fa_progress seen; /* what the account has seen of its tune */
+    double accounted_s;
 };
 
-/* A sweep whose state is running and whose lock is free was left by a process that died. */
-static int list_sweep(void *context, const fa_sweep *stored)
-{
-    struct listing *listing = context;
-    fa_sweep sweep = *stored;
-    fa_lock *lock = NULL;
-    char name[80];
-    sweep_lock_name(sweep.key, name);
-    if (sweep.state == FA_SWEEP_RUNNING &&
-        fa_lock_acquire(listing->tuner->store_path, name, (fa_lock_wait){.timeout_ms = 0}, &lock,
-                        NULL) == 0)
-        sweep.state = FA_SWEEP_STOPPED;
-    fa_lock_release(&lock);
-    return listing->visit(listing->context, &sweep);
-}
-
-int fa_list_sweeps(fa_tuner *tuner, fa_sweep_visit *visit, void *context, fa_diag *diag)
-{
-    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
-    if (rc != 0)
-        return rc;
-    struct listing listing = {tuner, visit, context};
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_store_sweeps_each(tuner->store, list_sweep, &listing, diag);
-    pthread_mutex_unlock(&tuner->work);
-    return rc;
-}
-
-int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item_visit *visit, void *context,
-                        fa_diag *diag)
-{
-    int64_t id;
-    int rc = fa_tuner_check_with(tuner, visit != NULL && key != NULL, "visit or key", diag);
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_store_sweep_find(tuner->store, key, &id, diag);
-    if (rc == FA_ENOTFOUND)
-        rc = fa_fail(diag, rc, "there is no sweep %.64s in store %s", key, tuner->store_path);
-    else if (rc == 0)
-        rc = fa_store_sweep_items_each(tuner->store, id, visit, context, diag);
-    pthread_mutex_unlock(&tuner->work);
-    return rc;
-}
-
-/* ---- the runner -------------------------------------------------------------------------------*/
-double fa_runner_now_s(void)
+static double now_s(void)
 {
     return (double)fa_clock_ns() / 1e9;
 }
 
-bool fa_runner_gives_back(int rc)
+/* Whether the error would make every other item fail too, or means that nobody wants the item: it goes back. */
+static bool gives_back(int rc)
 {
     static const int codes[] = {FA_ECANCELED, FA_ENOMEM,   FA_EIO,     FA_ENODRIVER,
                                 FA_ENODEVICE, FA_ENONVRTC, FA_ESTORE,  FA_EVERSION,
@@ -408,17 +73,18 @@ bool fa_runner_gives_back(int rc)
     return false;
 }
 
-fa_item_request fa_item_request_of(const fa_sweep_request *sweep)
+/* ---- budget ---------------------------------------------------------------------------------*/
+/* A limit of trials does not stop a tune whose configs have all ended: only the race is left. */
+static bool over_budget(const struct runner *r, const fa_progress *tune)
 {
-    fa_item_request how = {.effort = sweep->effort,
-                           .again = sweep->again,
-                           .exact = sweep->exact,
-                           .price = sweep->budget.price,
-                           .evaluations = sweep->evaluations,
-                           .seconds_each = sweep->seconds_each};
-    snprintf(how.strategy, sizeof how.strategy, "%s",
-             sweep->strategy != NULL ? sweep->strategy : "");
-    return how;
+    if (r->request == NULL)
+        return false;
+    const fa_sweep_budget *budget = &r->request->budget;
+    const fa_sweep_spent *spent = &r->sweep.spent;
+    bool more = tune == NULL || (tune->stage == FA_STAGE_TUNE && tune->ended < tune->in_budget);
+    return (budget->seconds > 0 && spent->seconds >= budget->seconds) ||
+           (budget->cost > 0 && spent->cost >= budget->cost) ||
+           (budget->trials > 0 && spent->trials >= budget->trials && more);
 }
 
 /* What an event of a tune adds to the account. */
@@ -437,10 +103,10 @@ static fa_sweep_spent spent_of_event(fa_progress *seen, const fa_progress *tune)
 }
 
 /* Adds that, and the time since the last call. */
-static void account(fa_runner *r, fa_sweep_spent more)
+static void account(struct runner *r, fa_sweep_spent more)
 {
     fa_sweep_spent *const accounts[] = {&r->unwritten, &r->item.spent, &r->sweep.spent};
-    double now = fa_runner_now_s();
+    double now = now_s();
     more.seconds = now - r->accounted_s;
     more.cost = r->here ? more.seconds * r->how.price / 3600 : 0;
     r->accounted_s = now;
@@ -453,14 +119,55 @@ static void account(fa_runner *r, fa_sweep_spent more)
     }
 }
 
-static int on_progress(void *context, const fa_progress *tune)
+/* ---- reporting ------------------------------------------------------------------------------*/
+/* Seconds that the remaining problems will take at the pace so far; the finished part of the current problem
+ * counts. -1: nothing is known yet. */
+static double time_left(const struct runner *r, const fa_progress *tune)
 {
-    fa_runner *r = context;
-    account(r, spent_of_event(&r->seen, tune));
-    return r->feed->progress(r, tune);
+    bool under_way = tune != NULL && tune->in_budget > 0;
+    double part = under_way ? fmin((double)tune->ended / tune->in_budget, 1) : 0;
+    double took = r->tuning_s + (tune != NULL ? tune->elapsed_s : 0);
+    double left = r->sweep.items - r->sweep.done - r->sweep.failed - part;
+    return r->tuned + part > 0.1 ? took / (r->tuned + part) * left : -1;
 }
 
-fa_request fa_runner_request(fa_runner *r)
+/* True when the caller wants no more. */
+static bool report(struct runner *r, fa_sweep_event event, const fa_progress *tune,
+                   const fa_answer *answer, const char *reason)
+{
+    fa_sweep_progress progress = {
+        .event = event,
+        .sweep = r->request != NULL ? &r->sweep : NULL,
+        .index = r->claim.position,
+        .item = event == FA_SWEEP_IDLE ? NULL : &r->item,
+        .tune = tune,
+        .answer = answer,
+        .reason = reason,
+        .elapsed_s = now_s() - r->started_s,
+        .left_s = r->request != NULL ? time_left(r, tune) : -1,
+    };
+    if (r->report != NULL && r->report(r->context, &progress) != 0)
+        r->stop = true;
+    return r->stop;
+}
+
+static int on_progress(void *context, const fa_progress *tune)
+{
+    struct runner *r = context;
+    account(r, spent_of_event(&r->seen, tune));
+    if (r->unwritten.seconds >= account_s) {
+        pthread_mutex_lock(&r->tuner->work);
+        if (fa_store_queue_spend(r->tuner->store, &r->claim, &r->unwritten, NULL) == 0)
+            r->unwritten = (fa_sweep_spent){0}; /* else with the next one */
+        pthread_mutex_unlock(&r->tuner->work);
+    }
+    report(r, FA_SWEEP_ITEM_TUNES, tune, NULL, "");
+    r->budget_spent |= tune->stage != FA_STAGE_DONE && over_budget(r, tune);
+    return r->stop || r->budget_spent;
+}
+
+/* ---- an item --------------------------------------------------------------------------------*/
+static fa_request request_of(struct runner *r)
 {
     const fa_item_request *how = &r->how;
     return (fa_request){.size = sizeof(fa_request),
@@ -477,26 +184,330 @@ fa_request fa_runner_request(fa_runner *r)
                         .context = r};
 }
 
-int fa_runner_run(fa_runner *r, fa_diag *diag)
+static int tune_item(struct runner *r, fa_diag *why)
 {
-    for (;;) {
-        fa_diag why = {{0}};
-        int rc = r->feed->next(r, diag);
-        if (rc != 0)
-            return rc == FA_ENOTFOUND ? 0 : rc;
-        r->item.state = FA_ITEM_RUNNING;
-        r->item.spent = r->unwritten = (fa_sweep_spent){0};
-        r->seen = (fa_progress){0};
-        r->answer = (fa_answer){.size = sizeof(fa_answer)};
-        r->accounted_s = fa_runner_now_s();
-        rc = r->feed->begin(r, &why);
-        if (rc == 0) {
-            fa_request request = fa_runner_request(r); /* `how` may be known only now */
-            rc = fa_tune_here(r->tuner, &request, &r->answer, &why);
-            account(r, (fa_sweep_spent){0});
-        }
-        rc = r->feed->end(r, rc, &why, diag);
-        if (rc != 0)
-            return rc;
+    fa_target target;
+    if (report(r, FA_SWEEP_ITEM_BEGINS, NULL, NULL, ""))
+        return fa_fail(why, FA_ECANCELED, "canceled");
+    int rc = fa_item_request_read(r->claim.request, &r->how, why);
+    if (rc == 0 && r->claim.attempts > ATTEMPTS_MOST)
+        rc = fa_fail(why, FA_EWORKER, "given up: %d workers have begun it and none came to an end",
+                     r->claim.attempts - 1);
+    if (rc != 0)
+        return rc;
+    if (r->taker.stage == FA_WORK_COMPILE && r->how.effort == FA_EFFORT_MEASURE)
+        r->how.effort = FA_EFFORT_PATIENT; /* the GPU's host is to find every cubin */
+    fa_request request = request_of(r);
+    pthread_mutex_lock(&r->tuner->work);
+    r->here = fa_target_resolve(r->tuner, &request, &target, NULL) == 0 && target.gpu.present;
+    pthread_mutex_unlock(&r->tuner->work);
+    rc = fa_tune_here(r->tuner, &request, &r->answer, why);
+    account(r, (fa_sweep_spent){0});
+    return rc;
+}
+
+/* Writes the item's end, and reads how its sweep stands. `tuned` is 0, or what failed, with the reason. */
+static int end_item(struct runner *r, int tuned, const fa_diag *why, fa_diag *diag)
+{
+    const bool back = tuned != 0 && (r->stop || gives_back(tuned));
+    const bool compiled = tuned == 0 && r->taker.stage == FA_WORK_COMPILE &&
+                          fa_origin_trust(r->answer.origin) > fa_origin_trust(FA_ORIGIN_IMPORTED);
+    const fa_queue_end end = {.state = back || compiled ? FA_ITEM_PENDING
+                                       : tuned == 0     ? FA_ITEM_DONE
+                                                        : FA_ITEM_FAILED,
+                              .compiled = tuned == 0,
+                              .reason = tuned == 0 || back ? "" : why->text,
+                              .spent = &r->unwritten};
+    r->item.state = end.state;
+    snprintf(r->item.reason, sizeof r->item.reason, "%.500s", end.reason);
+    pthread_mutex_lock(&r->tuner->work);
+    int rc = fa_store_queue_end(r->tuner->store, &r->claim, &end, diag);
+    if (rc == 0 && r->request != NULL)
+        rc = fa_store_sweep_read(r->tuner->store, r->sweep.key, &r->sweep, diag);
+    pthread_mutex_unlock(&r->tuner->work);
+    if (rc == FA_ENOTFOUND)
+        rc = fa_fail(diag, FA_EIO, "the sweep is not in the store any more: begin it again");
+    if (r->told != NULL)
+        r->told[r->claim.position] = !back;
+    if (!back && (tuned != 0 || !r->answer.from_store)) {
+        r->tuned++;
+        r->tuning_s += r->item.spent.seconds;
     }
+    if (!back || r->request == NULL)
+        report(r, FA_SWEEP_ITEM_ENDS, NULL, tuned == 0 ? &r->answer : NULL, "");
+    return rc != 0 ? rc : back ? fa_fail(diag, tuned, "%s", why->text) : 0;
+}
+
+/* Takes one item to its end. FA_ENOTFOUND: there is none to take; any other failure that *ret_taken comes with ends the
+ * run. */
+static int work_on_one(struct runner *r, bool *ret_taken, fa_diag *diag)
+{
+    fa_diag why = {{0}};
+    *ret_taken = false;
+    pthread_mutex_lock(&r->tuner->work);
+    int rc = fa_store_queue_claim(r->tuner->store, &r->taker, &r->claim, &r->item, diag);
+    pthread_mutex_unlock(&r->tuner->work);
+    if (rc != 0)
+        return rc;
+    *ret_taken = true;
+    if (r->request != NULL && r->claim.position >= r->request->count) {
+        fa_lock_release(&r->claim.lock);
+        return fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: restart the sweep");
+    }
+    r->item.state = FA_ITEM_RUNNING;
+    r->item.spent = r->unwritten = (fa_sweep_spent){0};
+    r->seen = (fa_progress){0};
+    r->answer = (fa_answer){.size = sizeof(fa_answer)};
+    r->accounted_s = now_s();
+    rc = tune_item(r, &why);
+    return end_item(r, rc, &why, diag);
+}
+
+/* Longer each time that there was nothing to do. */
+static void pause_shortly(struct runner *r)
+{
+    nanosleep(&(struct timespec){r->pause_ms / 1000, r->pause_ms % 1000 * 1000000L}, NULL);
+    r->pause_ms = r->pause_ms < PAUSE_MOST_MS / 2 ? 2 * r->pause_ms : PAUSE_MOST_MS;
+}
+
+static void begin(struct runner *r)
+{
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    snprintf(r->holder, sizeof r->holder, "%s:%d", host, (int)getpid());
+    r->taker.holder = r->holder;
+    r->started_s = r->idle_since_s = now_s();
+    r->pause_ms = PAUSE_LEAST_MS;
+}
+
+/* ---- a sweep --------------------------------------------------------------------------------*/
+/* Whether the store has a winner that is good enough for a done item, which is told then. */
+static int is_known(struct runner *r, bool *ret_known, fa_diag *diag)
+{
+    fa_answer answer = {.size = sizeof answer};
+    fa_request request = request_of(r);
+    const fa_wanted wanted = fa_wanted_by(&request);
+    request.progress = NULL;
+    request.effort = FA_EFFORT_CACHED;
+    request.again = false;
+    int rc = fa_tune_here(r->tuner, &request, &answer, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
+    *ret_known = fa_answer_satisfies(&answer, wanted);
+    if (!*ret_known)
+        return 0;
+    r->told[r->claim.position] = true;
+    return report(r, FA_SWEEP_ITEM_KNOWN, NULL, &answer, "")
+               ? fa_fail(diag, FA_ECANCELED, "canceled")
+               : 0;
+}
+
+struct checking {
+    struct runner *r;
+    fa_diag *diag;
+};
+
+/* An item that is done and that the caller has not heard of: an earlier run's, or another process's. It stays done
+ * while its winner is stored, and is opened again if the templates have changed, the store is another one, or a GPU was
+ * added that was missing before. `work` is held. */
+static int check_done_item(void *context, int32_t position, const fa_sweep_item *item)
+{
+    struct checking *checking = context;
+    struct runner *r = checking->r;
+    bool known = false;
+    if (item->state != FA_ITEM_DONE || position >= r->request->count || r->told[position])
+        return 0;
+    r->item = *item;
+    r->item.problem = r->request->items[position].problem; /* whatever the row says */
+    memcpy(r->item.gpu, r->request->items[position].gpu, sizeof r->item.gpu);
+    r->claim.position = position;
+    /* Between two rows of a list others may use the store. */
+    pthread_mutex_unlock(&r->tuner->work);
+    int rc = is_known(r, &known, checking->diag);
+    pthread_mutex_lock(&r->tuner->work);
+    return rc != 0 || known
+               ? rc
+               : fa_store_sweep_reopen(r->tuner->store, r->sweep.key, position, checking->diag);
+}
+
+static int check_done_items(struct runner *r, fa_diag *diag)
+{
+    pthread_mutex_lock(&r->tuner->work);
+    int rc = fa_store_sweep_items_each(r->tuner->store, r->sweep.key, check_done_item,
+                                       &(struct checking){r, diag}, diag);
+    if (rc == 0)
+        rc = fa_store_sweep_read(r->tuner->store, r->sweep.key, &r->sweep, diag);
+    pthread_mutex_unlock(&r->tuner->work);
+    return rc;
+}
+
+/* Works until no item is open: what others are working on is waited for. */
+static int run_items(struct runner *r, fa_diag *diag)
+{
+    bool taken;
+    int rc = check_done_items(r, diag);
+    while (rc == 0) {
+        r->budget_spent |= r->sweep.done + r->sweep.failed < r->sweep.items && over_budget(r, NULL);
+        if (r->budget_spent)
+            break;
+        rc = work_on_one(r, &taken, diag);
+        if (rc == FA_ECANCELED && r->budget_spent && !r->stop)
+            rc = 0;
+        else if (rc == 0 && r->stop)
+            rc = fa_fail(diag, FA_ECANCELED, "canceled; what was done is kept for the next run");
+        if (rc != FA_ENOTFOUND || taken)
+            continue;
+        rc = check_done_items(r, diag);
+        if (rc == 0 && r->sweep.running == 0 && r->sweep.done + r->sweep.failed == r->sweep.items)
+            break;
+        if (rc == 0 && report(r, FA_SWEEP_IDLE, NULL, NULL, "others work on what is left"))
+            rc = fa_fail(diag, FA_ECANCELED, "canceled");
+        pause_shortly(r);
+    }
+    return rc;
+}
+
+static int run_entered_sweep(struct runner *r, fa_diag *diag)
+{
+    fa_tuner *tuner = r->tuner;
+    fa_sweep *now = &r->sweep;
+    pthread_mutex_lock(&tuner->work);
+    int rc = fa_sweep_enter(tuner, r->request, now, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc != 0)
+        return rc;
+    rc = run_items(r, diag);
+    fa_sweep_state state = rc != 0           ? FA_SWEEP_STOPPED
+                           : r->budget_spent ? FA_SWEEP_BUDGET_SPENT
+                                             : FA_SWEEP_DONE;
+    pthread_mutex_lock(&tuner->work);
+    int kept = fa_store_sweep_set_state(tuner->store, now->key, state, rc == 0 ? diag : NULL);
+    if (kept == 0)
+        kept = fa_store_sweep_read(tuner->store, now->key, now, rc == 0 ? diag : NULL);
+    pthread_mutex_unlock(&tuner->work);
+    return rc != 0 ? rc : kept;
+}
+
+int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
+                 fa_diag *diag)
+{
+    fa_sweep_request known;
+    struct runner r = {.tuner = tuner, .request = &known};
+    int rc;
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
+        (rc = fa_sweep_request_copy(request, &known, diag)) != 0 ||
+        (rc = fa_sweep_key(&known, r.sweep.key, diag)) != 0)
+        return rc;
+    r.told = calloc((size_t)known.count, sizeof *r.told);
+    if (r.told == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
+    r.report = known.progress;
+    r.context = known.context;
+    r.ordinal = known.ordinal;
+    r.taker = (fa_queue_taker){.key = r.sweep.key, .stage = FA_WORK_MEASURE};
+    r.how = (fa_item_request){.effort = known.effort, .again = known.again, .exact = known.exact};
+    begin(&r);
+    rc = fa_store_is_read_only(tuner->store)
+             ? fa_fail(diag, FA_EREADONLY,
+                       "the store %s cannot be written, so a sweep could not be kept: set "
+                       "FA_TUNE_STORE to a file that can",
+                       tuner->store_path)
+             : run_entered_sweep(&r, diag);
+    free(r.told);
+    if (ret_sweep != NULL && r.sweep.items > 0) /* also when it was stopped: how far it came */
+        *ret_sweep = r.sweep;
+    return rc;
+}
+
+/* ---- a worker -------------------------------------------------------------------------------*/
+/* Finds out whether this host measures, and for which GPU type it works. */
+static int find_what_to_work_on(struct runner *r, const fa_worker_request *request, fa_diag *diag)
+{
+    fa_request any = {.problem = fa_problem_some(fa_operation_of(NULL)),
+                      .gpu = request->gpu,
+                      .ordinal = request->ordinal};
+    fa_tuner *tuner = r->tuner;
+    fa_target target;
+    pthread_mutex_lock(&tuner->work);
+    int rc = fa_store_is_read_only(tuner->store)
+                 ? fa_fail(diag, FA_EREADONLY, "the store %s cannot be written", tuner->store_path)
+                 : fa_target_resolve(tuner, &any, &target, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (request->gpu == NULL &&
+        (rc == FA_ENODRIVER || (rc == FA_ENODEVICE && request->ordinal == 0)))
+        return 0; /* compiles for any type */
+    if (rc != 0)
+        return rc;
+    r->on_device = target.gpu.present;
+    r->ordinal = target.gpu.present ? target.gpu.ordinal : 0;
+    r->taker.stage = target.gpu.present ? FA_WORK_MEASURE : FA_WORK_COMPILE;
+    fa_sweep_gpu_type(&target.gpu, r->gpu);
+    r->taker.gpu = r->gpu;
+    return 0;
+}
+
+/* Takes an item where there is one. *ret_why has a text while nobody knows whether there is. */
+static int look_for_work(struct runner *r, bool *ret_taken, fa_diag *ret_why, fa_diag *diag)
+{
+    fa_diag said = {{0}};
+    *ret_taken = false;
+    pthread_mutex_lock(&r->tuner->work);
+    int rc = fa_sweep_need_server(r->tuner, ret_why);
+    pthread_mutex_unlock(&r->tuner->work);
+    if (rc == 0)
+        rc = work_on_one(r, ret_taken, &said);
+    if (rc == 0 || *ret_taken)
+        return rc == 0 ? 0 : fa_fail(diag, rc, "%s", said.text);
+    if (rc != FA_ENOTFOUND && ret_why->text[0] == 0)
+        fa_fail(ret_why, rc, "%s", said.text);
+    return 0;
+}
+
+static int work(struct runner *r, const fa_worker_request *request, fa_diag *diag)
+{
+    bool taken;
+    while (!r->stop) {
+        fa_diag why = {{0}};
+        int rc = look_for_work(r, &taken, &why, diag);
+        if (taken && (rc == FA_EIO || rc == FA_EBUSY)) /* the server is waited for */
+            rc = 0;
+        if (rc != 0 || (taken && request->once && !r->stop))
+            return r->stop ? fa_fail(diag, FA_ECANCELED, "stopped") : rc;
+        if (taken) {
+            r->idle_since_s = now_s();
+            r->pause_ms = PAUSE_LEAST_MS;
+            continue;
+        }
+        if (report(r, FA_SWEEP_IDLE, NULL, NULL, why.text))
+            break;
+        if (request->idle_exit_s > 0 && now_s() - r->idle_since_s >= request->idle_exit_s)
+            /* With a reason nobody knows whether there was something to do. */
+            return why.text[0] != 0 ? fa_fail(diag, FA_EIO, "%s", why.text) : 0;
+        pause_shortly(r);
+    }
+    return fa_fail(diag, FA_ECANCELED, "stopped");
+}
+
+int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_diag *diag)
+{
+    fa_worker_request known;
+    struct runner r = {.tuner = tuner};
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0)
+        rc = fa_copy_sized(&known, sizeof known, request,
+                           "request.size is not sizeof(fa_worker_request)", diag);
+    if (rc != 0)
+        return rc;
+    if (!(known.idle_exit_s >= 0 && isfinite(known.idle_exit_s)))
+        return fa_fail(diag, FA_EINVAL, "idle_exit_s may not be negative");
+    r.report = known.progress;
+    r.context = known.context;
+    rc = find_what_to_work_on(&r, &known, diag);
+    if (rc != 0)
+        return rc;
+    begin(&r);
+    fa_tuner_ignore_system(tuner, true);
+    rc = work(&r, &known, diag);
+    fa_tuner_ignore_system(tuner, false);
+    return rc;
 }

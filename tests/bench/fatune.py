@@ -68,8 +68,8 @@ class Answer(c.Structure):
     _fields_ += [("from_store", c.c_bool), ("from_problem", Problem), ("from_gpu", c.c_char * 64),
                  ("why", c.c_char * 256), ("shortlist_only", c.c_bool), ("model_choice_predicted_us", c.c_double),
                  ("model_choice_measured_us", c.c_double), ("model_choice_rank", c.c_int32),
-                 ("from_system", c.c_bool), ("in_local", c.c_bool), ("in_fleet", c.c_bool), ("strategy", c.c_char * 16),
-                 ("space_estimated", c.c_bool), ("undated", c.c_bool)]
+                 ("from_system", c.c_bool), ("strategy", c.c_char * 16),
+                 ("space_estimated", c.c_bool), ("undated", c.c_bool), ("contents", c.c_int32)]
 
 
 class Args(c.Structure):

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Brings the winners of the local file, which served while a server did not answer, to that server.
+ *
+ * Workload: by hand after an outage: some winners, with a hundred trials and a few cubins each. Invariants: nobody
+ * changes a winner between its weighing and its replacement; a better one stays; the file stays as it is, so that a push
+ * that ends in the middle is made again.
+ */
+#include "bundle_check.h"
+#include "error.h"
+#include "fa_tune.h"
+#include "request.h"
+#include "session.h"
+#include "stored.h"
+
+#include <string.h>
+
+enum { CUBINS_WORTH_HAVING = 8 }; /* of the fastest configs, for who tunes the key again */
+
+struct pushing {
+    fa_tuner *tuner;
+    fa_store *file;
+    fa_winner_record *winner;
+    const fa_cubin_record *cubin;
+    fa_bundle_change change;
+    fa_pushed pushed;
+    fa_diag *diag;
+    int rc;
+};
+
+/* ---- what belongs to a winner ---------------------------------------------------------------*/
+static int push_trial(void *context, const fa_trial_record *record)
+{
+    struct pushing *p = context;
+    return p->rc = fa_store_trial_put(p->tuner->store, &p->winner->scope, record, p->diag);
+}
+
+/* A cubin that the file has lost since is nobody's concern here. */
+static int push_cubin(void *context, const fa_trial_record *record)
+{
+    struct pushing *p = context;
+    fa_cubin_record cubin = {0};
+    bool there = false;
+    if (record->cubin_key[0] == 0)
+        return 0;
+    p->rc = fa_store_cubin_exists(p->tuner->store, record->cubin_key, &there, p->diag);
+    if (p->rc != 0 || there || fa_store_cubin_get(p->file, record->cubin_key, &cubin, NULL) != 0)
+        return p->rc;
+    p->rc = fa_store_cubin_put(p->tuner->store, &cubin, p->diag);
+    fa_cubin_record_free(&cubin);
+    return p->rc;
+}
+
+/* ---- a winner -------------------------------------------------------------------------------*/
+/* A cubin's key names its source, not its bytes, and a proof holds for the bytes that it was made with. */
+static void void_other_proof(struct pushing *p)
+{
+    fa_cubin_record there = {0};
+    if (fa_store_cubin_get(p->tuner->store, p->winner->cubin_key, &there, NULL) == 0 &&
+        (there.size != p->cubin->size || memcmp(there.bytes, p->cubin->bytes, there.size) != 0))
+        p->winner->driver_version = 0;
+    fa_cubin_record_free(&there);
+}
+
+static int weigh(struct pushing *p, fa_diag *diag)
+{
+    fa_winner_record there = {0};
+    bool served = false;
+    const char *why;
+    p->change = FA_BUNDLE_ADDED;
+    int rc = fa_store_winner_get(p->tuner->store, &p->winner->scope, &there, NULL, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
+    rc = fa_store_cubin_exists(p->tuner->store, there.cubin_key, &served, diag);
+    p->change = served ? fa_bundle_weigh(&there, p->winner, &why) : FA_BUNDLE_REPLACED;
+    fa_winner_record_free(&there);
+    return rc;
+}
+
+static int push_in_batch(void *context, fa_diag *diag)
+{
+    struct pushing *p = context;
+    p->diag = diag;
+    int rc = fa_store_winner_hold(p->tuner->store, &p->winner->scope, diag);
+    if (rc == 0)
+        rc = weigh(p, diag);
+    if (rc != 0 || (p->change != FA_BUNDLE_ADDED && p->change != FA_BUNDLE_REPLACED))
+        return rc;
+    void_other_proof(p);
+    rc = fa_store_winner_replace(p->tuner->store, p->winner, p->cubin, diag);
+    return rc != 0 ? rc : fa_store_trials_each(p->file, &p->winner->scope, push_trial, p, diag);
+}
+
+static int push_winner(void *context, const fa_winner_record *listed)
+{
+    struct pushing *p = context;
+    fa_winner_record winner = {0};
+    fa_cubin_record cubin = {0};
+    fa_diag why = {{0}};
+    int rc = fa_store_winner_get(p->file, &listed->scope, &winner, &cubin, &why);
+    if (rc == 0)
+        rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, &why);
+    p->winner = &winner;
+    p->cubin = &cubin;
+    if (rc != 0) {
+        fa_note(p->tuner, "a winner is left out: %s", why.text);
+        p->pushed.refused++;
+        rc = 0;
+    } else if ((rc = fa_store_batch(p->tuner->store, push_in_batch, p, &why)) != 0) {
+        p->rc = fa_fail(p->diag, rc, "%s", why.text);
+    } else {
+        p->pushed.added += p->change == FA_BUNDLE_ADDED;
+        p->pushed.replaced += p->change == FA_BUNDLE_REPLACED;
+        p->pushed.same += p->change == FA_BUNDLE_SAME;
+        p->pushed.worse += p->change == FA_BUNDLE_KEPT;
+        /* Outside of the batch: hosts bring cubins in any order, so that transactions would deadlock. */
+        if (p->change == FA_BUNDLE_ADDED || p->change == FA_BUNDLE_REPLACED)
+            fa_store_trials_fastest(p->file, &winner.scope, FA_STATUS_MEASURED, CUBINS_WORTH_HAVING,
+                                    push_cubin, p, p->diag);
+        rc = p->rc;
+    }
+    fa_cubin_record_free(&cubin);
+    fa_winner_record_free(&winner);
+    return rc;
+}
+
+int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag)
+{
+    fa_diag reason = {{0}};
+    struct pushing p = {.tuner = tuner, .diag = diag != NULL ? diag : &reason};
+    int rc = fa_tuner_check_with(tuner, ret_pushed != NULL, "ret_pushed", diag);
+    if (rc != 0)
+        return rc;
+    if (tuner->spare_path[0] == 0)
+        return fa_fail(diag, FA_ESTORE,
+                       "the store %s is a file: set FA_TUNE_STORE to the server's address, "
+                       "postgresql://USER@HOST/DATABASE",
+                       tuner->store_path);
+    pthread_mutex_lock(&tuner->work);
+    if (fa_store_server_is_gone(tuner->store, true))
+        rc = fa_fail(diag, FA_EIO, "the server of the store %s does not serve", tuner->store_path);
+    if (rc == 0)
+        rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, &p.file, NULL, diag);
+    if (rc == 0)
+        rc = fa_store_winners_each(p.file, push_winner, &p, diag);
+    fa_store_close(&p.file);
+    pthread_mutex_unlock(&tuner->work);
+    const size_t size = ret_pushed->size;
+    p.pushed.size = size;
+    if (rc == 0)
+        memcpy(ret_pushed, &p.pushed, size < sizeof p.pushed ? size : sizeof p.pushed);
+    return rc;
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The queue of a store: its sweeps, entered, listed, stopped, and as JSON text.
+ */
+#include "sweep.h"
+
+#include "catalogue.h"
+#include "error.h"
+#include "json.h"
+#include "json_struct.h"
+#include "problem.h"
+#include "request.h"
+#include "search.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- a request ------------------------------------------------------------------------------*/
+int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag)
+{
+    int rc = fa_copy_sized(ret, sizeof *ret, request,
+                           "request.size is not sizeof(fa_sweep_request)", diag);
+    if (rc != 0)
+        return rc;
+    const fa_sweep_budget *budget = &ret->budget;
+    if (ret->items == NULL || ret->count < 1 || ret->count > FA_SWEEP_ITEMS_MAX)
+        return fa_fail(diag, FA_EINVAL, "a sweep takes 1 to %d problems, not %d",
+                       FA_SWEEP_ITEMS_MAX, ret->count);
+    if (ret->effort < FA_EFFORT_PREDICT || ret->effort > FA_EFFORT_PATIENT)
+        return fa_fail(diag, FA_EINVAL, "a sweep's effort is predict, measure or patient");
+    if (!(budget->seconds >= 0 && isfinite(budget->seconds)) ||
+        !(budget->cost >= 0 && isfinite(budget->cost)) ||
+        !(budget->price >= 0 && isfinite(budget->price)) || budget->trials < 0)
+        return fa_fail(diag, FA_EINVAL, "a budget's numbers may not be negative");
+    if (budget->cost > 0 && !(budget->price > 0))
+        return fa_fail(diag, FA_EINVAL, "a budget of money needs the price of a GPU's hour");
+    return fa_search_check(&ret->strategy, ret->evaluations, ret->seconds_each, diag);
+}
+
+int fa_sweep_key(const fa_sweep_request *request, char ret_key[65], fa_diag *diag)
+{
+    fa_sweep_request known;
+    fa_hash hash;
+    char text[FA_PROBLEM_KEY_MAX];
+    int rc = fa_sweep_request_copy(request, &known, diag);
+    if (rc == 0 && ret_key == NULL)
+        rc = fa_fail(diag, FA_EINVAL, "ret_key is NULL");
+    if (rc != 0)
+        return rc;
+    fa_hash_init(&hash);
+    snprintf(text, sizeof text, "sweep effort=%d again=%d exact=%d device=%d", (int)known.effort,
+             known.again, known.exact, known.ordinal);
+    fa_hash_text(&hash, text);
+    if (known.strategy != NULL || known.evaluations > 0 || known.seconds_each > 0) {
+        snprintf(text, sizeof text, "strategy=%s evaluations=%d seconds_each=%.17g",
+                 known.strategy != NULL ? known.strategy : "", (int)known.evaluations,
+                 known.seconds_each);
+        fa_hash_text(&hash, text);
+    }
+    for (int32_t i = 0; i < known.count; i++) {
+        fa_problem_key(&known.items[i].problem, text);
+        fa_hash_text(&hash, text);
+        fa_hash_part(&hash, known.items[i].gpu, strnlen(known.items[i].gpu, 64));
+    }
+    fa_hash_final(&hash, ret_key);
+    return 0;
+}
+
+/* ---- how an item is tuned, as text ----------------------------------------------------------*/
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_item_request, member, __VA_ARGS__)
+static const fa_member item_request_members[] = {
+    ROW(effort, COUNT, .least = FA_EFFORT_PREDICT, .most = FA_EFFORT_PATIENT),
+    ROW(again, FLAG),
+    ROW(exact, FLAG),
+    ROW(price, REAL),
+    ROW(strategy, TEXT, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(evaluations, COUNT, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(seconds_each, REAL, .rules = FA_MEMBER_LEFT_OUT),
+    {.key = NULL},
+};
+#undef ROW
+
+static char *item_request_text(const fa_sweep_request *sweep)
+{
+    fa_item_request how = {.effort = sweep->effort,
+                           .again = sweep->again,
+                           .exact = sweep->exact,
+                           .price = sweep->budget.price,
+                           .evaluations = sweep->evaluations,
+                           .seconds_each = sweep->seconds_each};
+    snprintf(how.strategy, sizeof how.strategy, "%s",
+             sweep->strategy != NULL ? sweep->strategy : "");
+    return fa_json_finish(fa_struct_to_json(item_request_members, &how));
+}
+
+int fa_item_request_read(const char *text, fa_item_request *ret_request, fa_diag *diag)
+{
+    static const char where[] = "a queued item's request";
+    cJSON *json = NULL;
+    fa_item_request request = {.price = 0};
+    int rc = fa_json_parse(text, strlen(text), where, &json, diag);
+    if (rc == 0)
+        rc = fa_struct_from_json(json, item_request_members, &request, where, diag);
+    cJSON_Delete(json);
+    const char *strategy = request.strategy[0] != 0 ? request.strategy : NULL;
+    if (rc == 0)
+        rc = fa_search_check(&strategy, request.evaluations, request.seconds_each, diag);
+    if (rc == FA_EINVAL || (rc == 0 && !(request.price < 1e12)))
+        return fa_fail(diag, FA_EINVAL, "%s is not understood: is a newer version at work?", where);
+    if (rc == 0)
+        *ret_request = request;
+    return rc;
+}
+
+/* ---- entering -------------------------------------------------------------------------------*/
+int fa_sweep_enter(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
+                   fa_diag *diag)
+{
+    char *how = item_request_text(request);
+    if (how == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
+    ret_sweep->budget = request->budget;
+    snprintf(ret_sweep->plan, sizeof ret_sweep->plan, "%s",
+             request->plan != NULL ? request->plan : "");
+    const fa_sweep_entry entry = {ret_sweep, request->items, request->count, request->restart, how};
+    int rc = fa_store_sweep_enter(tuner->store, &entry, diag);
+    free(how);
+    return rc != 0 ? rc : fa_store_sweep_read(tuner->store, ret_sweep->key, ret_sweep, diag);
+}
+
+int fa_sweep_need_server(fa_tuner *tuner, fa_diag *diag)
+{
+    return fa_store_server_is_gone(tuner->store, true)
+               ? fa_fail(diag, FA_EIO, "the server of the store %s does not serve",
+                         tuner->store_path)
+               : 0;
+}
+
+void fa_sweep_gpu_type(const fa_gpu *gpu, char ret_name[64])
+{
+    fa_gpu known;
+    bool listed = fa_catalogue_match(gpu, &known) == 0;
+    snprintf(ret_name, 64, "%s", listed ? known.name : gpu->name);
+}
+
+/* Every item names a GPU type, because other hosts have other devices. */
+static int name_item_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, fa_diag *diag)
+{
+    fa_gpu gpu;
+    int rc;
+    if (item->gpu[0] != 0) {
+        rc = memchr(item->gpu, 0, sizeof item->gpu) != NULL
+                 ? fa_catalogue_find(item->gpu, &gpu, diag)
+                 : fa_fail(diag, FA_EINVAL, "the GPU's name of an item does not end");
+    } else {
+        rc = fa_tuner_driver(tuner, diag);
+        if (rc == 0)
+            rc = fa_driver_device(tuner->driver, ordinal, &gpu, diag);
+        if (rc != 0)
+            return fa_fail_in(diag, rc, "name the GPU type, or enter the sweep where one is");
+        fa_sweep_gpu_type(&gpu, item->gpu);
+        return 0;
+    }
+    if (rc == 0)
+        snprintf(item->gpu, sizeof item->gpu, "%s", gpu.name);
+    return rc;
+}
+
+static int enqueue(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep_item *items,
+                   fa_sweep *ret_sweep, fa_diag *diag)
+{
+    int rc = fa_sweep_need_server(tuner, diag);
+    for (int32_t i = 0; rc == 0 && i < request->count; i++)
+        rc = name_item_gpu(tuner, request->ordinal, &items[i], diag);
+    fa_sweep_request named = *request;
+    named.items = items;
+    named.ordinal = 0;
+    if (rc == 0)
+        rc = fa_sweep_key(&named, ret_sweep->key, diag);
+    return rc != 0 ? rc : fa_sweep_enter(tuner, &named, ret_sweep, diag);
+}
+
+int fa_enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
+                     fa_diag *diag)
+{
+    fa_sweep_request known;
+    fa_sweep sweep = {.items = 0};
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0)
+        rc = fa_sweep_request_copy(request, &known, diag);
+    if (rc != 0)
+        return rc;
+    fa_sweep_item *items = calloc((size_t)known.count, sizeof *items);
+    if (items == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
+    for (int32_t i = 0; i < known.count; i++) {
+        items[i].problem = known.items[i].problem;
+        memcpy(items[i].gpu, known.items[i].gpu, sizeof items[i].gpu);
+    }
+    pthread_mutex_lock(&tuner->work);
+    rc = enqueue(tuner, &known, items, &sweep, diag);
+    pthread_mutex_unlock(&tuner->work);
+    free(items);
+    if (rc == 0 && ret_sweep != NULL)
+        *ret_sweep = sweep;
+    return rc;
+}
+
+int fa_stop_sweep(fa_tuner *tuner, const char *key, fa_diag *diag)
+{
+    fa_sweep sweep;
+    int rc = fa_tuner_check_with(tuner, key != NULL, "key", diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_sweep_read(tuner->store, key, &sweep, diag);
+    if (rc == 0)
+        rc = fa_store_sweep_set_state(tuner->store, key, FA_SWEEP_STOPPED, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc == FA_ENOTFOUND
+               ? fa_fail(diag, rc, "there is no sweep %.64s in store %s", key, tuner->store_path)
+               : rc;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------*/
+int fa_list_sweeps(fa_tuner *tuner, fa_sweep_visit *visit, void *context, fa_diag *diag)
+{
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_sweeps_each(tuner->store, visit, context, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}
+
+int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item_visit *visit, void *context,
+                        fa_diag *diag)
+{
+    int rc = fa_tuner_check_with(tuner, visit != NULL && key != NULL, "visit or key", diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_sweep_items_each(tuner->store, key, visit, context, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc == FA_ENOTFOUND
+               ? fa_fail(diag, rc, "there is no sweep %.64s in store %s", key, tuner->store_path)
+               : rc;
+}
+
+/* ---- as JSON text ---------------------------------------------------------------------------*/
+static int add_held(void *context, int32_t index, const fa_sweep_item *item)
+{
+    if (item->state != FA_ITEM_RUNNING)
+        return 0;
+    cJSON *object = cJSON_CreateObject();
+    fa_json_add_number(object, "index", index);
+    fa_json_add(object, "problem", fa_problem_to_json(&item->problem));
+    fa_json_add_text(object, "gpu", item->gpu);
+    fa_json_add_number(object, "attempts", item->attempts);
+    fa_json_add_text(object, "stage", item->stage == FA_WORK_MEASURE ? "measure" : "compile");
+    fa_json_add_text(object, "holder", item->holder);
+    return fa_json_push(context, object) ? 0 : FA_ENOMEM;
+}
+
+static int add_sweep(void *context, const fa_sweep *sweep)
+{
+    char *text = NULL;
+    int rc = fa_sweep_write(sweep, &text, NULL);
+    cJSON *object = rc == 0 ? cJSON_Parse(text) : NULL;
+    free(text);
+    fa_json_add_number(object, "running", sweep->running);
+    fa_json_add_number(object, "pending",
+                       sweep->items - sweep->done - sweep->failed - sweep->running);
+    fa_json_add_number(object, "compiled", sweep->compiled);
+    fa_json_add_array(object, "held");
+    return fa_json_push(context, object) ? 0 : rc != 0 ? rc : FA_ENOMEM;
+}
+
+int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag)
+{
+    if (ret_text == NULL)
+        return fa_fail(diag, FA_EINVAL, "ret_text is NULL");
+    cJSON *json = cJSON_CreateObject(), *object;
+    cJSON *sweeps = fa_json_add_array(json, "sweeps");
+    int rc = fa_list_sweeps(tuner, add_sweep, sweeps, diag);
+    cJSON_ArrayForEach (object, sweeps) {
+        if (rc == 0)
+            rc = fa_list_sweep_items(
+                tuner, cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "key")),
+                add_held, cJSON_GetObjectItemCaseSensitive(object, "held"), diag);
+        if (rc == FA_ENOTFOUND) /* it has left the queue meanwhile */
+            rc = 0;
+    }
+    char *text = rc == 0 ? fa_json_print(json) : NULL;
+    cJSON_Delete(json);
+    if (rc == FA_ENOMEM || (rc == 0 && text == NULL))
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a queue");
+    *ret_text = rc == 0 ? text : *ret_text;
+    return rc;
+}
