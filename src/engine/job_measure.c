@@ -218,7 +218,7 @@ static void send_or_end(fa_job *job, cJSON *json, const void *blob, size_t size,
         fa_job_end(job, rc);
 }
 
-static cJSON *open_message(const fa_job *job)
+static void send_open(fa_job *job)
 {
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "do", "open");
@@ -234,14 +234,8 @@ static cJSON *open_message(const fa_job *job)
         (double)(job->request->memory > 0 ? job->request->memory : job->tuner->memory));
     if (job->plan.data != NULL)
         fa_json_add(json, "data", fa_case_data_to_json(job->plan.data));
-    return json;
-}
-
-static void send_open(fa_job *job)
-{
     job->measure.at = FA_MEASURER_OPENING;
-    send_or_end(job, open_message(job), job->compile.reference, job->compile.reference_size,
-                OPEN_TIMEOUT_MS);
+    send_or_end(job, json, job->compile.reference, job->compile.reference_size, OPEN_TIMEOUT_MS);
 }
 
 /* A resumed config's cubin was in the store when the tune began. */
@@ -261,82 +255,59 @@ static int need_cubin(fa_job *job, int index)
     return 0;
 }
 
-/* {"entry","block":[x,y,z],"cluster":[x,y,z],"cooperative","smem","grid":[[x,y,z] for each case]} for each launch. */
-static cJSON *launches_array(const fa_job *job, int index)
+static cJSON *three(const uint32_t of_axes[3])
 {
-    const fa_candidate *candidate = &job->space.candidate[index];
+    return cJSON_CreateIntArray((const int[]){(int)of_axes[0], (int)of_axes[1], (int)of_axes[2]},
+                                3);
+}
+
+/* {"entry","block":[x,y,z],"cluster":[x,y,z],"cooperative","smem","grid":[[x,y,z] for each case]} for each launch. */
+static cJSON *launches_array(const fa_job *job, const fa_candidate *candidate,
+                             const fa_launches *of_case)
+{
     const fa_family *family =
         fa_families_for(job->tuner, &job->target.problem)->family[candidate->family];
-    const fa_launches *of_case = &job->launches[(size_t)index * (size_t)job->case_count];
     cJSON *array = cJSON_CreateArray();
     for (int l = 0; l < of_case->count; l++) {
         cJSON *launch = cJSON_CreateObject();
         fa_json_add_text(launch, "entry", fa_family_launch_entry(family, l));
-        cJSON *block = fa_json_add_array(launch, "block");
-        cJSON *cluster = fa_json_add_array(launch, "cluster");
-        for (int i = 0; i < 3; i++) {
-            fa_json_push(block, cJSON_CreateNumber(of_case->at[l].block[i]));
-            fa_json_push(cluster, cJSON_CreateNumber(of_case->at[l].cluster[i]));
-        }
+        fa_json_add(launch, "block", three(of_case->at[l].block));
+        fa_json_add(launch, "cluster", three(of_case->at[l].cluster));
         fa_json_add_bool(launch, "cooperative", of_case->at[l].cooperative);
         fa_json_add_number(launch, "smem", of_case->at[l].smem_bytes);
         cJSON *grids = fa_json_add_array(launch, "grid");
-        for (int c = 0; c < job->case_count; c++) {
-            cJSON *grid = cJSON_CreateArray();
-            for (int i = 0; i < 3; i++)
-                fa_json_push(grid, cJSON_CreateNumber(of_case[c].at[l].grid[i]));
-            fa_json_push(grids, grid);
-        }
+        for (int c = 0; c < job->case_count; c++)
+            fa_json_push(grids, three(of_case[c].at[l].grid));
         fa_json_push(array, launch);
     }
     return array;
 }
 
-/* Of each case. */
-static cJSON *splits_array(const fa_job *job, int index)
-{
-    const fa_launches *launches = &job->launches[(size_t)index * (size_t)job->case_count];
-    cJSON *array = cJSON_CreateArray();
-    for (int c = 0; c < job->case_count; c++)
-        fa_json_push(array, cJSON_CreateNumber(launches[c].splits));
-    return array;
-}
-
-/* Adds the workspace in bytes and the number of counters, of all cases the most. */
-static void add_memory(const fa_job *job, int index, cJSON *json)
-{
-    const fa_launches *launches = &job->launches[(size_t)index * (size_t)job->case_count];
-    int64_t bytes = 0, counters = 0;
-    for (int c = 0; c < job->case_count; c++) {
-        bytes = launches[c].workspace_bytes > bytes ? launches[c].workspace_bytes : bytes;
-        counters = launches[c].counters > counters ? launches[c].counters : counters;
-    }
-    fa_json_add_number(json, "workspace", (double)bytes);
-    fa_json_add_number(json, "counters", (double)counters);
-}
-
 /* count 0: prove only. */
-static cJSON *trial_message(const fa_job *job, int index, int count)
+static void send_trial(fa_job *job, int index, int count)
 {
+    const fa_attempt *attempt = &job->attempt[index];
+    const fa_launches *of_case = &job->launches[(size_t)index * (size_t)job->case_count];
+    int64_t workspace = 0, counters = 0; /* of all cases the most */
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "do", "trial");
     fa_json_add_number(json, "id", index);
-    fa_json_add(json, "launches", launches_array(job, index));
-    add_memory(job, index, json);
-    fa_json_add(json, "splits", splits_array(job, index));
+    fa_json_add(json, "launches", launches_array(job, &job->space.candidate[index], of_case));
+    cJSON *splits = fa_json_add_array(json, "splits");
+    for (int c = 0; c < job->case_count; c++) {
+        fa_json_push(splits, cJSON_CreateNumber(of_case[c].splits));
+        workspace = of_case[c].workspace_bytes > workspace ? of_case[c].workspace_bytes : workspace;
+        counters = of_case[c].counters > counters ? of_case[c].counters : counters;
+    }
+    fa_json_add_number(json, "workspace", (double)workspace);
+    fa_json_add_number(json, "counters", (double)counters);
     fa_json_add_number(json, "count", count);
     fa_json_add_number(json, "profiled", job->plan.launches);
     fa_json_add_number(json, "budget_us", PROBE_BUDGET_US * patience(job));
     fa_json_add_number(json, "best_us", patience(job) == 1 ? job->measure.best_us : 0);
-    return json;
-}
-
-static void send_trial(fa_job *job, int index, int count)
-{
-    const fa_attempt *attempt = &job->attempt[index];
     job->measure.at = FA_MEASURER_TRIAL;
     job->measure.in_flight = index;
-    send_or_end(job, trial_message(job, index, count), attempt->cubin, attempt->cubin_size,
+    send_or_end(job, json, attempt->cubin, attempt->cubin_size,
                 job->tuner->trial_timeout_ms * (job->plan.launches > 0 ? PROFILED : 1));
 }
 
@@ -362,31 +333,33 @@ static void send_race(fa_job *job)
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
-/* Takes the samples as the attempt's and sums them up; 0, or FA_EINVAL for unusable ones. */
-static int take_samples(fa_job *job, int index, const cJSON *array)
+static void out_of_memory(fa_job *job)
+{
+    fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a trial"));
+}
+
+/* Takes the samples as the attempt's and sums them up; false: they are no times, or memory ended the job. */
+static bool take_samples(fa_job *job, int index, const cJSON *array)
 {
     fa_trial *trial = &job->space.candidate[index].trial;
     fa_attempt *attempt = &job->attempt[index];
     int count = cJSON_GetArraySize(array), n = 0;
     if (count > FA_BENCH_SAMPLES_MAX)
-        return FA_EINVAL;
+        return false;
     float *samples = calloc((size_t)(count > 0 ? count : 1), sizeof *samples);
-    if (samples == NULL)
-        return FA_ENOMEM;
     const cJSON *item;
-    cJSON_ArrayForEach (item, array)
-        samples[n++] = (float)cJSON_GetNumberValue(item);
-    int rc = fa_samples_summary(samples, count, &trial->median_us, &trial->low_us, &trial->high_us);
-    free(attempt->samples_us);
-    attempt->samples_us = samples;
-    attempt->sample_count = rc == 0 ? count : 0;
-    trial->sample_count = attempt->sample_count;
-    return rc;
-}
-
-static void out_of_memory(fa_job *job)
-{
-    fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a trial"));
+    int rc = samples != NULL ? 0 : FA_ENOMEM;
+    if (rc == 0) {
+        cJSON_ArrayForEach (item, array)
+            samples[n++] = (float)cJSON_GetNumberValue(item);
+        rc = fa_samples_summary(samples, count, &trial->median_us, &trial->low_us, &trial->high_us);
+        free(attempt->samples_us);
+        attempt->samples_us = samples;
+        trial->sample_count = attempt->sample_count = rc == 0 ? count : 0;
+    }
+    if (rc == FA_ENOMEM)
+        out_of_memory(job);
+    return rc == 0;
 }
 
 static void take_clocks(fa_job *job, fa_attempt *attempt, const fa_message *message)
@@ -441,16 +414,13 @@ static void trial_answered(fa_job *job, const fa_message *message)
         fa_job_end(job, fa_fail(&job->diag, FA_ECUDA, "%s", reason));
         return;
     }
-    int rc = 0;
     if (status == FA_STATUS_MEASURED) {
         attempt->generation = job->measure.generation;
         if (samples == NULL && trial->status == FA_STATUS_MEASURED)
             return; /* a finalist, loaded again for the race */
         if (samples == NULL && job->prove_only)
             status = FA_STATUS_COMPILED; /* proved and not timed, as asked */
-        else if ((rc = take_samples(job, index, samples)) == FA_ENOMEM)
-            out_of_memory(job);
-        else if (rc != 0)
+        else if (!take_samples(job, index, samples))
             status = FA_STATUS_LAUNCH_FAILED, reason = "the worker gave no usable times";
         else if (job->measure.best_us == 0 || trial->median_us < job->measure.best_us)
             job->measure.best_us = trial->median_us;
@@ -484,12 +454,10 @@ static void race_answered(fa_job *job, const fa_message *message)
         fa_attempt *attempt = &job->attempt[index];
         take_clocks(job, attempt, message);
         job->space.candidate[index].trial.raced = !job->measure.heat;
-        int rc = take_samples(job, index, cJSON_GetArrayItem(all, i));
-        if (rc == FA_ENOMEM)
-            out_of_memory(job);
+        bool taken = take_samples(job, index, cJSON_GetArrayItem(all, i));
         if (job->ended)
             return;
-        if (rc != 0)
+        if (!taken)
             fa_job_settle(job, index, FA_STATUS_LAUNCH_FAILED, "the race gave no usable times");
     }
     int rc = level_finalists(job);
