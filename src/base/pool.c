@@ -175,6 +175,178 @@ int fa_message_read(int fd, fa_message *ret_message, fa_diag *diag)
     return rc;
 }
 
+/* ---- the process at the other end of a socket ------------------------------------------------*/
+/* Processes are started with posix_spawn (never fork: the host may have threads that hold locks) in a group of
+ * their own, and reaped by pid, so that no SIGCHLD handler is installed in the host.
+ * Invariant: no signal is sent to a pid that somebody has reaped. A pid that is 0 stands for none. */
+extern char **environ;
+
+/* What CUDA, Nsight, the dynamic linker, sanitizers and the tests' driver read: whole names, or beginnings that end in "_". None
+ * may hold a secret, as NVIDIA_API_KEY does, or FA_TUNE_STORE with a password in it. */
+static bool is_passed_on(const char *variable)
+{
+    static const char *const names[] = {"CUDA_",
+                                        "LD_LIBRARY_PATH",
+                                        "LD_PRELOAD",
+                                        "LD_AUDIT",
+                                        "LD_BIND_NOW",
+                                        "NV_",
+                                        "NVTX_",
+                                        "NVIDIA_VISIBLE_DEVICES",
+                                        "NVIDIA_DRIVER_CAPABILITIES",
+                                        "PATH",
+                                        "HOME",
+                                        "TMPDIR",
+                                        "FA_TUNE_LIBCUDA",
+                                        "FAKE_",
+                                        "ASAN_",
+                                        "LSAN_",
+                                        "TSAN_",
+                                        "UBSAN_"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t size = strlen(names[i]);
+        if (strncmp(variable, names[i], size) == 0 &&
+            (names[i][size - 1] == '_' ? strstr(variable, "_KEY=") == NULL : variable[size] == '='))
+            return true;
+    }
+    return false;
+}
+
+enum { PASSED_ON_MAX = 120 };
+
+/* The texts stay the process's own. */
+static void take_environment(char *ret[PASSED_ON_MAX])
+{
+    static char language[] = "LC_ALL=C";
+    int count = 0;
+    ret[count++] = language;
+    for (char **one = environ; one != NULL && *one != NULL && count < PASSED_ON_MAX - 1; one++)
+        if (is_passed_on(*one))
+            ret[count++] = *one;
+    ret[count] = NULL;
+}
+
+/* The child's signal mask and dispositions are made plain; its own process group keeps a
+ * terminal's Ctrl-C for the parent to decide on. */
+static int spawn(const char *path, char *const *arguments, char *const *environment, int fd,
+                 pid_t *ret_pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    int rc = posix_spawn_file_actions_init(&actions);
+    if (rc != 0)
+        return rc;
+    rc = posix_spawnattr_init(&attributes);
+    if (rc != 0) {
+        posix_spawn_file_actions_destroy(&actions);
+        return rc;
+    }
+    posix_spawn_file_actions_adddup2(&actions, fd, FA_CHILD_FD);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+    rc = posix_spawn_file_actions_addclosefrom_np(&actions, FA_CHILD_FD + 1);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                              POSIX_SPAWN_SETPGROUP);
+    if (rc == 0)
+        rc = posix_spawn(ret_pid, path, &actions, &attributes, arguments, environment);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return rc;
+}
+
+static int start_process(const char *path, char *const *arguments, char *const *environment,
+                         pid_t *ret_pid, int *ret_fd, fa_diag *diag)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return fa_fail(diag, FA_EIO, "no socket pair for a worker: %s", strerror(errno));
+    /* dup2 onto itself would keep close-on-exec set: move the child's end out of the way. */
+    int theirs = pair[1];
+    if (theirs == FA_CHILD_FD) {
+        theirs = fcntl(pair[1], F_DUPFD_CLOEXEC, FA_CHILD_FD + 1);
+        int why = errno == EINVAL ? EMFILE : errno; /* EINVAL: no higher one is allowed */
+        close(pair[1]);
+        if (theirs < 0) {
+            close(pair[0]);
+            return fa_fail(diag, FA_EIO, "no descriptor for a worker: %s", strerror(why));
+        }
+    }
+    char *plain[PASSED_ON_MAX];
+    take_environment(plain);
+    int rc = spawn(path, arguments, environment != NULL ? environment : plain, theirs, ret_pid);
+    close(theirs);
+    if (rc != 0) {
+        close(pair[0]);
+        return fa_fail(diag, FA_EWORKER, "cannot start the worker %s: %s", path, strerror(rc));
+    }
+    *ret_fd = pair[0];
+    return 0;
+}
+
+static void *reap(void *context)
+{
+    pid_t pid = (pid_t)(intptr_t)context;
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    return NULL;
+}
+
+/* Waits for a child that was told to die. One that sits in a driver call may take long: after a
+ * while a thread of its own waits for it, and the caller goes on. True when *ret_status is known. */
+static bool wait_for_death(pid_t pid, int *ret_status)
+{
+    enum { PATIENCE_MS = 3000 };
+    pthread_t thread;
+    for (int i = 0; i < PATIENCE_MS; i++) {
+        pid_t dead = waitpid(pid, ret_status, WNOHANG);
+        if (dead != 0 && !(dead < 0 && errno == EINTR))
+            return dead == pid;
+        usleep(1000);
+    }
+    if (pthread_create(&thread, NULL, reap, (void *)(intptr_t)pid) == 0)
+        pthread_detach(thread);
+    return false;
+}
+
+struct process_end {
+    bool known;     /* it died in time, and was not reaped elsewhere */
+    bool by_itself; /* it had ended before it was to be killed */
+    int status;     /* as waitpid() returns it */
+};
+
+/* Kills the process with its group if it still runs, and reaps it. */
+static struct process_end finish_process(pid_t pid)
+{
+    struct process_end end = {0};
+    pid_t dead = waitpid(pid, &end.status, WNOHANG);
+    end.by_itself = end.known = dead == pid;
+    /* Killed only while it is known to run: the pid of a process that was reaped may belong to another. */
+    if (dead == 0) {
+        kill(-pid, SIGKILL); /* its process group: what it started, too */
+        end.known = wait_for_death(pid, &end.status);
+    }
+    return end;
+}
+
+/* Waits for the end of the process, 50 ms at most, without reaping it. (End of file on the socket comes a moment before
+ * the exit status.) */
+static void await_process(pid_t pid)
+{
+    for (int i = 0; i < 50; i++) {
+        siginfo_t info = {0};
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
+            return;
+        usleep(1000);
+    }
+}
+
 /* ---- children -------------------------------------------------------------------------------*/
 enum { READ_BYTES = 64 << 10 };
 
@@ -223,9 +395,9 @@ static bool from_outside(int signal)
 /* Kills, reaps and closes; describes the end of the child for `reason`. */
 static fa_child_end end_child(fa_child *child, char *reason, size_t size)
 {
-    fa_process_end end = {0};
+    struct process_end end = {0};
     if (child->pid > 0)
-        end = fa_process_finish(child->pid);
+        end = finish_process(child->pid);
     child->pid = 0;
     if (!end.known) /* the host ignores SIGCHLD, or waits for any child */
         snprintf(reason, size, "ended");
@@ -253,7 +425,7 @@ static void child_gone(fa_child *child, const char *why, fa_child_end end)
     if (child->stopped)
         return;
     if (why == NULL)
-        fa_process_await(child->pid);
+        await_process(child->pid);
     fa_child_end by_itself = end_child(child, reason, sizeof reason);
     child->events.gone(child, why != NULL ? why : reason, why != NULL ? end : by_itself);
 }
@@ -398,7 +570,7 @@ int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
     fa_child *child = calloc(1, sizeof *child);
     int rc = child == NULL ? fa_fail(diag, FA_EWORKER, "cannot start the worker %s: %s", path,
                                      strerror(ENOMEM))
-                           : fa_process_start(path, arguments, environment, &pid, &fd, diag);
+                           : start_process(path, arguments, environment, &pid, &fd, diag);
     if (rc != 0) {
         free(child);
         return rc;
@@ -588,166 +760,4 @@ void fa_loop_close(fa_loop *loop)
         fa_child_stop(&running);
     }
     free_stopped(loop);
-}
-
-extern char **environ;
-
-/* ---- the start ------------------------------------------------------------------------------*/
-/* What CUDA, Nsight, the dynamic linker, sanitizers and the tests' driver read: whole names, or beginnings that end in "_". None
- * may hold a secret, as NVIDIA_API_KEY does, or FA_TUNE_STORE with a password in it. */
-static bool is_passed_on(const char *variable)
-{
-    static const char *const names[] = {"CUDA_",
-                                        "LD_LIBRARY_PATH",
-                                        "LD_PRELOAD",
-                                        "LD_AUDIT",
-                                        "LD_BIND_NOW",
-                                        "NV_",
-                                        "NVTX_",
-                                        "NVIDIA_VISIBLE_DEVICES",
-                                        "NVIDIA_DRIVER_CAPABILITIES",
-                                        "PATH",
-                                        "HOME",
-                                        "TMPDIR",
-                                        "FA_TUNE_LIBCUDA",
-                                        "FAKE_",
-                                        "ASAN_",
-                                        "LSAN_",
-                                        "TSAN_",
-                                        "UBSAN_"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        size_t size = strlen(names[i]);
-        if (strncmp(variable, names[i], size) == 0 &&
-            (names[i][size - 1] == '_' ? strstr(variable, "_KEY=") == NULL : variable[size] == '='))
-            return true;
-    }
-    return false;
-}
-
-enum { PASSED_ON_MAX = 120 };
-
-/* The texts stay the process's own. */
-static void take_environment(char *ret[PASSED_ON_MAX])
-{
-    static char language[] = "LC_ALL=C";
-    int count = 0;
-    ret[count++] = language;
-    for (char **one = environ; one != NULL && *one != NULL && count < PASSED_ON_MAX - 1; one++)
-        if (is_passed_on(*one))
-            ret[count++] = *one;
-    ret[count] = NULL;
-}
-
-/* The child's signal mask and dispositions are made plain; its own process group keeps a
- * terminal's Ctrl-C for the parent to decide on. */
-static int spawn(const char *path, char *const *arguments, char *const *environment, int fd,
-                 pid_t *ret_pid)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    int rc = posix_spawn_file_actions_init(&actions);
-    if (rc != 0)
-        return rc;
-    rc = posix_spawnattr_init(&attributes);
-    if (rc != 0) {
-        posix_spawn_file_actions_destroy(&actions);
-        return rc;
-    }
-    posix_spawn_file_actions_adddup2(&actions, fd, FA_CHILD_FD);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-    rc = posix_spawn_file_actions_addclosefrom_np(&actions, FA_CHILD_FD + 1);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                              POSIX_SPAWN_SETPGROUP);
-    if (rc == 0)
-        rc = posix_spawn(ret_pid, path, &actions, &attributes, arguments, environment);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return rc;
-}
-
-int fa_process_start(const char *path, char *const *arguments, char *const *environment,
-                     pid_t *ret_pid, int *ret_fd, fa_diag *diag)
-{
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-        return fa_fail(diag, FA_EIO, "no socket pair for a worker: %s", strerror(errno));
-    /* dup2 onto itself would keep close-on-exec set: move the child's end out of the way. */
-    int theirs = pair[1];
-    if (theirs == FA_CHILD_FD) {
-        theirs = fcntl(pair[1], F_DUPFD_CLOEXEC, FA_CHILD_FD + 1);
-        int why = errno == EINVAL ? EMFILE : errno; /* EINVAL: no higher one is allowed */
-        close(pair[1]);
-        if (theirs < 0) {
-            close(pair[0]);
-            return fa_fail(diag, FA_EIO, "no descriptor for a worker: %s", strerror(why));
-        }
-    }
-    char *plain[PASSED_ON_MAX];
-    take_environment(plain);
-    int rc = spawn(path, arguments, environment != NULL ? environment : plain, theirs, ret_pid);
-    close(theirs);
-    if (rc != 0) {
-        close(pair[0]);
-        return fa_fail(diag, FA_EWORKER, "cannot start the worker %s: %s", path, strerror(rc));
-    }
-    *ret_fd = pair[0];
-    return 0;
-}
-
-/* ---- the end --------------------------------------------------------------------------------*/
-static void *reap(void *context)
-{
-    pid_t pid = (pid_t)(intptr_t)context;
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        continue;
-    return NULL;
-}
-
-/* Waits for a child that was told to die. One that sits in a driver call may take long: after a
- * while a thread of its own waits for it, and the caller goes on. True when *ret_status is known. */
-static bool wait_for_death(pid_t pid, int *ret_status)
-{
-    enum { PATIENCE_MS = 3000 };
-    pthread_t thread;
-    for (int i = 0; i < PATIENCE_MS; i++) {
-        pid_t dead = waitpid(pid, ret_status, WNOHANG);
-        if (dead != 0 && !(dead < 0 && errno == EINTR))
-            return dead == pid;
-        usleep(1000);
-    }
-    if (pthread_create(&thread, NULL, reap, (void *)(intptr_t)pid) == 0)
-        pthread_detach(thread);
-    return false;
-}
-
-fa_process_end fa_process_finish(pid_t pid)
-{
-    fa_process_end end = {0};
-    pid_t dead = waitpid(pid, &end.status, WNOHANG);
-    end.by_itself = end.known = dead == pid;
-    /* Killed only while it is known to run: the pid of a process that was reaped may belong to another. */
-    if (dead == 0) {
-        kill(-pid, SIGKILL); /* its process group: what it started, too */
-        end.known = wait_for_death(pid, &end.status);
-    }
-    return end;
-}
-
-bool fa_process_await(pid_t pid)
-{
-    for (int i = 0; i < 50; i++) {
-        siginfo_t info = {0};
-        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
-            return true;
-        usleep(1000);
-    }
-    return false;
 }

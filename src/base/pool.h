@@ -17,7 +17,6 @@
 #include <cJSON.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 /* ---- messages -------------------------------------------------------------------------------*/
 /* Messages between the engine and its worker processes: a JSON object and an optional blob, framed
@@ -120,29 +119,7 @@ int fa_child_waited_ms(const fa_child *child);
 void fa_child_yield(fa_child *child, int nice);
 void *fa_child_context(const fa_child *child);
 
-/* ---- the process at the other end of a socket ------------------------------------------------*/
-/* Processes are started with posix_spawn (never fork: the host may have threads that hold locks) in a group of
- * their own, and reaped by pid, so that no SIGCHLD handler is installed in the host. A process sees its end of
- * the socket as descriptor FA_CHILD_FD and notices a dead parent by its end of file.
- * Invariant: no signal is sent to a pid that somebody has reaped. A pid that is 0 stands for none. */
+/* The process's end of its socket. It notices a dead parent by the end of file there. */
 enum { FA_CHILD_FD = 3 };
-
-/* Starts `path` with `arguments` (argv, NULL-terminated) and environment (NULL: of this process's what CUDA
- * needs, no token or password). FA_EIO: no descriptor is left for the socket; FA_EWORKER: the program does
- * not start. */
-int fa_process_start(const char *path, char *const *arguments, char *const *environment,
-                     pid_t *ret_pid, int *ret_fd, fa_diag *diag);
-
-typedef struct fa_process_end {
-    bool known;     /* it died in time, and was not reaped elsewhere */
-    bool by_itself; /* it had ended before it was to be killed */
-    int status;     /* as waitpid() returns it */
-} fa_process_end;
-
-/* Kills the process with its group if it still runs, and reaps it. */
-fa_process_end fa_process_finish(pid_t pid);
-/* Waits for the end of the process, 50 ms at most, without reaping it; returns whether it has ended. (End of file on the
- * socket comes a moment before the exit status.) */
-bool fa_process_await(pid_t pid);
 
 #endif
