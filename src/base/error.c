@@ -90,21 +90,6 @@ int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
     return code;
 }
 
-const char *fa_error_text(int code)
-{
-    switch (code) {
-    case FA_OK:
-        return "ok";
-#define CASE(name, value, text) \
-    case value:                 \
-        return text;
-        FA_ERRORS(CASE)
-#undef CASE
-    default:
-        return "unknown error";
-    }
-}
-
 #define ROW(name, value, text) [value] = text,
 const char *const fa_status_names[] = {FA_STATUSES(ROW) NULL};
 const char *const fa_origin_names[] = {FA_ORIGINS(ROW) NULL};
@@ -117,12 +102,20 @@ static const char *const fa_causal_names[] = {[FA_CAUSAL_NONE] = "none",
                                               [FA_CAUSAL_TOP_LEFT] = "top-left",
                                               NULL};
 static const char *const fa_layout_names[] = {[FA_BHSD] = "bhsd", [FA_BSHD] = "bshd", NULL};
-#define ROW(name, value, text) {value, "FA_" #name},
+#define ROW(name, value, text) {value, "FA_" #name, text},
 static const struct {
     int value;
-    const char *name;
+    const char *name, *text;
 } errors[] = {FA_ERRORS(ROW)};
 #undef ROW
+
+const char *fa_error_text(int code)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i].value == code)
+            return errors[i].text;
+    return code == FA_OK ? "ok" : "unknown error";
+}
 
 const char *fa_name_at(const char *const *names, int value)
 {

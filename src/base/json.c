@@ -300,40 +300,21 @@ void fa_json_add_known(cJSON *object, const char *key, double value, bool known)
     fa_json_add(object, key, known ? cJSON_CreateNumber(value) : cJSON_CreateNull());
 }
 
-/* Turns a getter's FA_ENOTFOUND into FA_EINVAL with a sentence, for a field that must be there. */
-static int needed(int rc, const char *key, const char *where, fa_diag *diag)
+int fa_json_needed(int rc, const char *key, const char *where, fa_diag *diag)
 {
     return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, key) : rc;
-}
-
-int fa_json_int_needed(const cJSON *object, const char *key, int64_t low, int64_t high,
-                       int64_t *ret, const char *where, fa_diag *diag)
-{
-    return needed(fa_json_int(object, key, low, high, ret, where, diag), key, where, diag);
-}
-
-int fa_json_number_needed(const cJSON *object, const char *key, double *ret, const char *where,
-                          fa_diag *diag)
-{
-    return needed(fa_json_number(object, key, ret, where, diag), key, where, diag);
 }
 
 int fa_json_bool_needed(const cJSON *object, const char *key, bool *ret, const char *where,
                         fa_diag *diag)
 {
-    return needed(fa_json_bool(object, key, ret, where, diag), key, where, diag);
+    return fa_json_needed(fa_json_bool(object, key, ret, where, diag), key, where, diag);
 }
 
 int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, const char *where,
                         fa_diag *diag)
 {
-    return needed(fa_json_text(object, key, ret, where, diag), key, where, diag);
-}
-
-int fa_json_copy_needed(const cJSON *object, const char *key, char *ret, size_t size,
-                        const char *where, fa_diag *diag)
-{
-    return needed(fa_json_copy(object, key, ret, size, where, diag), key, where, diag);
+    return fa_json_needed(fa_json_text(object, key, ret, where, diag), key, where, diag);
 }
 
 enum { LACKS_SOMETHING = 1 << 16 }; /* above all bits of a type that cJSON uses */

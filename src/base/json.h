@@ -43,17 +43,13 @@ int fa_json_text(const cJSON *object, const char *key, const char **ret, const c
 int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, const char *where,
                  fa_diag *diag);
 
+/* Turns the FA_ENOTFOUND of one of these into FA_EINVAL with a sentence, for a field that must be there. */
+int fa_json_needed(int rc, const char *key, const char *where, fa_diag *diag);
 /* The same for fields that must be there: 0 or FA_EINVAL with a sentence. */
-int fa_json_int_needed(const cJSON *object, const char *key, int64_t low, int64_t high,
-                       int64_t *ret, const char *where, fa_diag *diag);
-int fa_json_number_needed(const cJSON *object, const char *key, double *ret, const char *where,
-                          fa_diag *diag);
 int fa_json_bool_needed(const cJSON *object, const char *key, bool *ret, const char *where,
                         fa_diag *diag);
 int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, const char *where,
                         fa_diag *diag);
-int fa_json_copy_needed(const cJSON *object, const char *key, char *ret, size_t size,
-                        const char *where, fa_diag *diag);
 
 /* A number where it is known, else null. NULL object is allowed. */
 void fa_json_add_known(cJSON *object, const char *key, double value, bool known);

@@ -27,12 +27,8 @@ static cJSON *write_number(const fa_member *m, double value)
 static cJSON *write_three(const uint32_t three[3])
 {
     cJSON *array = cJSON_CreateArray();
-    for (int i = 0; i < 3 && array != NULL; i++) {
-        if (!fa_json_push(array, cJSON_CreateNumber(three[i]))) {
-            cJSON_Delete(array);
-            return NULL;
-        }
-    }
+    for (int i = 0; i < 3; i++)
+        fa_json_push(array, cJSON_CreateNumber(three[i]));
     return array;
 }
 
@@ -112,7 +108,7 @@ static int read_count(const cJSON *json, const fa_member *m, void *at, const cha
 {
     bool small = m->kind == FA_MEMBER_COUNT;
     int64_t most = m->most != 0 ? m->most : small ? INT32_MAX : MOST_EXACT, value = 0;
-    int rc = fa_json_int_needed(json, m->key, m->least, most, &value, where, diag);
+    int rc = fa_json_int(json, m->key, m->least, most, &value, where, diag);
     if (rc == 0 && small)
         *(int32_t *)at = (int32_t)value;
     else if (rc == 0)
@@ -123,7 +119,7 @@ static int read_count(const cJSON *json, const fa_member *m, void *at, const cha
 static int read_real(const cJSON *json, const fa_member *m, double *ret, const char *where,
                      fa_diag *diag)
 {
-    int rc = fa_json_number_needed(json, m->key, ret, where, diag);
+    int rc = fa_json_number(json, m->key, ret, where, diag);
     return rc == 0 && !(*ret >= 0)
                ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is %g: must not be negative", where, m->key,
                          *ret)
@@ -134,7 +130,7 @@ static int read_choice(const cJSON *json, const fa_member *m, void *at, const ch
                        fa_diag *diag)
 {
     const char *text = NULL;
-    int rc = fa_json_text_needed(json, m->key, &text, where, diag);
+    int rc = fa_json_text(json, m->key, &text, where, diag);
     if (rc != 0)
         return rc;
     const char *const *names = m->names;
@@ -204,11 +200,11 @@ static int read_member(const cJSON *json, const cJSON *item, const fa_member *m,
     case FA_MEMBER_REAL:
         return read_real(json, m, at, where, diag);
     case FA_MEMBER_NUMBER:
-        return fa_json_number_needed(json, m->key, at, where, diag);
+        return fa_json_number(json, m->key, at, where, diag);
     case FA_MEMBER_FLAG:
-        return fa_json_bool_needed(json, m->key, at, where, diag);
+        return fa_json_bool(json, m->key, at, where, diag);
     case FA_MEMBER_TEXT:
-        return fa_json_copy_needed(json, m->key, at, m->size, where, diag);
+        return fa_json_copy(json, m->key, at, m->size, where, diag);
     case FA_MEMBER_CHOICE:
         return read_choice(json, m, at, where, diag);
     case FA_MEMBER_THREE:
@@ -230,7 +226,9 @@ int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_d
         if (m->kind == FA_MEMBER_PART)
             rc = fa_struct_from_json(json, m->members, at, where, diag);
         else if (item != NULL || (m->rules & FA_MEMBER_OPTIONAL) == 0)
-            rc = read_member(json, item, m, at, where, diag);
+            rc = item != NULL || m->kind >= FA_MEMBER_THREE
+                     ? read_member(json, item, m, at, where, diag)
+                     : fa_json_needed(FA_ENOTFOUND, m->key, where, diag);
         if (rc != 0)
             return rc;
     }

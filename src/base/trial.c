@@ -104,10 +104,6 @@ cJSON *fa_config_to_json(const fa_config *config)
     cJSON *tunables = fa_json_add_object(json, "tunables");
     for (int i = 0; i < config->count; i++)
         fa_json_add(tunables, config->tunable[i].name, fa_value_to_json(config->tunable[i].value));
-    if (tunables == NULL) {
-        cJSON_Delete(json);
-        return NULL;
-    }
     return json;
 }
 
