@@ -76,11 +76,6 @@ int fa_driver_fail_forked(fa_diag *diag)
 
 /* ---- errors ----------------------------------------------------------------------------------*/
 
-static void remember(cu_result result)
-{
-    last_result = result;
-}
-
 int fa_driver_fail(const fa_driver *driver, cu_result result, const char *call, fa_diag *diag,
                    const char *format, ...)
 {
@@ -89,7 +84,7 @@ int fa_driver_fail(const fa_driver *driver, cu_result result, const char *call, 
     va_list args;
     if (result == CU_OK)
         return 0;
-    remember(result);
+    last_result = result;
     va_start(args, format);
     vsnprintf(doing, sizeof doing, format, args);
     va_end(args);
@@ -194,14 +189,14 @@ static int initialise(fa_driver *driver, fa_diag *diag)
     if (result == CU_OK)
         result = driver->count_devices(&driver->device_count);
     if (result == CU_NO_DEVICE || (result == CU_OK && driver->device_count == 0)) {
-        remember(CU_NO_DEVICE);
+        last_result = CU_NO_DEVICE;
         return fa_fail(diag, FA_ENODEVICE,
                        "the CUDA driver sees no device: check nvidia-smi and "
                        "CUDA_VISIBLE_DEVICES, or tune for a GPU by its name, such as L4");
     }
     if (result == CU_NOT_INITIALIZED) {
         /* The result of cuInit in a child whose parent used CUDA without this library. */
-        remember(result);
+        last_result = result;
         return fa_driver_fail_forked(diag);
     }
     if (result != CU_OK) {
@@ -321,12 +316,13 @@ static int query_attributes(fa_driver *driver, cu_device device, fa_gpu *gpu, fa
         {CU_L2_BYTES, &l2, "L2 size"},
         {CU_MEMORY_BUS_BITS, &gpu->memory_bus_bits, "memory bus width"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        cu_result result = driver->device_attribute(rows[i].to, rows[i].attribute, device);
-        if (result != CU_OK)
-            return fa_driver_fail(driver, result, "cuDeviceGetAttribute", diag,
-                                  "asking device %d for its %s", gpu->ordinal, rows[i].name);
-    }
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof rows / sizeof *rows; i++)
+        rc = fa_driver_fail(driver, driver->device_attribute(rows[i].to, rows[i].attribute, device),
+                            "cuDeviceGetAttribute", diag, "asking device %d for its %s",
+                            gpu->ordinal, rows[i].name);
+    if (rc != 0)
+        return rc;
     gpu->sm = major * 10 + minor;
     gpu->l2_bytes = l2;
     fa_catalogue_bound(gpu);
@@ -370,21 +366,21 @@ int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *d
     fa_gpu gpu = {.present = true, .ordinal = ordinal};
     cu_device device;
     struct cu_uuid uuid;
-    cu_result result = driver->device_get(&device, ordinal);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuDeviceGet", diag, "opening device %d", ordinal);
-    result = driver->device_name(gpu.name, sizeof gpu.name, device);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuDeviceGetName", diag, "naming device %d", ordinal);
+    int rc = fa_driver_fail(driver, driver->device_get(&device, ordinal), "cuDeviceGet", diag,
+                            "opening device %d", ordinal);
+    if (rc == 0)
+        rc = fa_driver_fail(driver, driver->device_name(gpu.name, sizeof gpu.name, device),
+                            "cuDeviceGetName", diag, "naming device %d", ordinal);
     gpu.name[sizeof gpu.name - 1] = 0;
-    result = driver->device_uuid(&uuid, device);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuDeviceGetUuid", diag, "naming device %d", ordinal);
-    uuid_text(&uuid, gpu.uuid, sizeof gpu.uuid);
-    int rc = query_attributes(driver, device, &gpu, diag);
+    if (rc == 0)
+        rc = fa_driver_fail(driver, driver->device_uuid(&uuid, device), "cuDeviceGetUuid", diag,
+                            "naming device %d", ordinal);
     if (rc != 0)
         return rc;
-    rc = complete(driver, device, &gpu, diag);
+    uuid_text(&uuid, gpu.uuid, sizeof gpu.uuid);
+    rc = query_attributes(driver, device, &gpu, diag);
+    if (rc == 0)
+        rc = complete(driver, device, &gpu, diag);
     if (rc == 0)
         *ret_gpu = gpu;
     return rc;
@@ -425,18 +421,19 @@ int fa_driver_retain_context(fa_driver *driver, int ordinal, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL, "there is no CUDA device %d", ordinal);
     cu_device device;
     cu_context context;
-    cu_result result = driver->device_get(&device, ordinal);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuDeviceGet", diag, "opening device %d", ordinal);
-    result = driver->primary_retain(&context, device);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuDevicePrimaryCtxRetain", diag,
-                              "opening a context on device %d", ordinal);
-    result = driver->context_push(context);
-    if (result != CU_OK) {
+    int rc = fa_driver_fail(driver, driver->device_get(&device, ordinal), "cuDeviceGet", diag,
+                            "opening device %d", ordinal);
+    if (rc == 0)
+        rc = fa_driver_fail(driver, driver->primary_retain(&context, device),
+                            "cuDevicePrimaryCtxRetain", diag, "opening a context on device %d",
+                            ordinal);
+    if (rc != 0)
+        return rc;
+    rc = fa_driver_fail(driver, driver->context_push(context), "cuCtxPushCurrent", diag,
+                        "entering the context of device %d", ordinal);
+    if (rc != 0) {
         driver->primary_release(device);
-        return fa_driver_fail(driver, result, "cuCtxPushCurrent", diag,
-                              "entering the context of device %d", ordinal);
+        return rc;
     }
     __atomic_store_n(&driver->primary[ordinal], context, __ATOMIC_RELEASE);
     return 0;
@@ -461,20 +458,6 @@ bool fa_driver_is_on(fa_driver *driver, int ordinal)
     return !fa_driver_forked() && driver->context_device(&device) == CU_OK && device == ordinal;
 }
 
-/* The device's primary context, retained by the first who asks; two at once retain it twice. */
-static int keep_context(fa_driver *driver, int ordinal, cu_context *ret_context, fa_diag *diag)
-{
-    *ret_context = __atomic_load_n(&driver->kept[ordinal], __ATOMIC_ACQUIRE);
-    if (*ret_context != NULL)
-        return 0;
-    cu_result result = driver->primary_retain(ret_context, ordinal);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuDevicePrimaryCtxRetain", diag,
-                              "opening a context on device %d", ordinal);
-    __atomic_store_n(&driver->kept[ordinal], *ret_context, __ATOMIC_RELEASE);
-    return 0;
-}
-
 int fa_driver_enter(fa_driver *driver, int ordinal, fa_diag *diag)
 {
     if (fa_driver_forked())
@@ -482,14 +465,18 @@ int fa_driver_enter(fa_driver *driver, int ordinal, fa_diag *diag)
     if (ordinal < 0 || ordinal >= driver->device_count)
         return fa_fail(diag, FA_EINVAL, "there is no CUDA device %d: %d %s present", ordinal,
                        driver->device_count, driver->device_count == 1 ? "is" : "are");
-    cu_context context = NULL;
-    int rc = keep_context(driver, ordinal, &context, diag);
-    if (rc != 0)
-        return rc;
-    cu_result result = driver->context_push(context);
-    return result == CU_OK ? 0
-                           : fa_driver_fail(driver, result, "cuCtxPushCurrent", diag,
-                                            "entering the context of device %d", ordinal);
+    /* Retained by the first who asks; two at once retain it twice. */
+    cu_context context = __atomic_load_n(&driver->kept[ordinal], __ATOMIC_ACQUIRE);
+    if (context == NULL) {
+        int rc = fa_driver_fail(driver, driver->primary_retain(&context, ordinal),
+                                "cuDevicePrimaryCtxRetain", diag, "opening a context on device %d",
+                                ordinal);
+        if (rc != 0)
+            return rc;
+        __atomic_store_n(&driver->kept[ordinal], context, __ATOMIC_RELEASE);
+    }
+    return fa_driver_fail(driver, driver->context_push(context), "cuCtxPushCurrent", diag,
+                          "entering the context of device %d", ordinal);
 }
 
 void fa_driver_leave(fa_driver *driver)
@@ -549,26 +536,15 @@ int fa_copy_on_device(fa_driver *driver, fa_device_ptr to, fa_device_ptr from, s
         "cuMemcpyDtoDAsync", "copying %zu bytes from one place of the device to another", size);
 }
 
-int fa_fill8(fa_driver *driver, fa_device_ptr ptr, uint8_t value, size_t count, fa_stream stream,
-             fa_diag *diag)
-{
-    return FA_DRIVER_CALL(driver, diag,
-                          count == 0 ? CU_OK : driver->fill8(ptr, value, count, stream),
-                          "cuMemsetD8Async", "filling %zu bytes", count);
-}
-
-int fa_fill16(fa_driver *driver, fa_device_ptr ptr, uint16_t value, size_t count, fa_stream stream,
-              fa_diag *diag)
-{
-    return FA_DRIVER_CALL(driver, diag,
-                          count == 0 ? CU_OK : driver->fill16(ptr, value, count, stream),
-                          "cuMemsetD16Async", "filling %zu 16-bit elements", count);
-}
-
-int fa_fill32(fa_driver *driver, fa_device_ptr ptr, uint32_t value, size_t count, fa_stream stream,
-              fa_diag *diag)
-{
-    return FA_DRIVER_CALL(driver, diag,
-                          count == 0 ? CU_OK : driver->fill32(ptr, value, count, stream),
-                          "cuMemsetD32Async", "filling %zu 32-bit elements", count);
-}
+#define FILL(bits, elements)                                                                      \
+    int fa_fill##bits(fa_driver *driver, fa_device_ptr ptr, uint##bits##_t value, size_t count,   \
+                      fa_stream stream, fa_diag *diag)                                            \
+    {                                                                                             \
+        return FA_DRIVER_CALL(driver, diag,                                                       \
+                              count == 0 ? CU_OK : driver->fill##bits(ptr, value, count, stream), \
+                              "cuMemsetD" #bits "Async", "filling %zu " elements, count);         \
+    }
+FILL(8, "bytes")
+FILL(16, "16-bit elements")
+FILL(32, "32-bit elements")
+#undef FILL
