@@ -172,6 +172,7 @@ def a_macro_of_the_specification_has_its_value_in_the_whole_source():
         kernel = KERNEL % "a * x[i]"
         refused = [("#define THREADS 64\n" + kernel, "axpy.cu:2: " + said),  # the default's value, too
                    (NAIVE + " # define THREADS (WARPS * 32) \\\n + 0\n" + kernel, "axpy.cu:4: " + said),
+                   ("#define \\\n THREADS 64\n" + kernel, "axpy.cu:2: " + said),
                    ("#ifdef WARPS\n#define THREADS 64\n#endif\n" + kernel, "axpy.cu:3: " + said),
                    ("#undef THREADS\n" + GUARDED + kernel, "axpy.cu:2: the source undefines THREADS, a tunable"),
                    ("#define ROWS 3\n" + kernel.replace("{ int", "{ int rows = ROWS, "), "axpy.cu:2: the source defines ROWS, a name of \"defines\""),

@@ -32,9 +32,12 @@ const char *fa_source_find(const char *text, const char *name)
     return NULL;
 }
 
+/* A line that goes on is one to the preprocessor. */
 static const char *past_blanks(const char *at)
 {
-    return at + strspn(at, " \t\f\v");
+    for (at += strspn(at, " \t\f\v"); at[0] == '\\' && at[1] == '\n';)
+        at += 2 + strspn(at + 2, " \t\f\v");
+    return at;
 }
 
 /* Past the word, if it stands here; else NULL. */
