@@ -31,7 +31,7 @@ static char *make(void)
         fa_json_add_number(item, "n", i);
         fa_json_push(list, item);
     }
-    fa_json_add_null(fa_json_add_object(json, "object"), "none");
+    fa_json_add(fa_json_add_object(json, "object"), "none", cJSON_CreateNull());
     fa_json_add(json, "item", cJSON_CreateString("b"));
     char *text = fa_json_print(json);
     cJSON_Delete(json);

@@ -354,11 +354,6 @@ bool fa_json_add_bool(cJSON *object, const char *key, bool value)
     return fa_json_add(object, key, cJSON_CreateBool(value));
 }
 
-bool fa_json_add_null(cJSON *object, const char *key)
-{
-    return fa_json_add(object, key, cJSON_CreateNull());
-}
-
 cJSON *fa_json_add_object(cJSON *object, const char *key)
 {
     cJSON *made = cJSON_CreateObject();

@@ -64,7 +64,6 @@ bool fa_json_push(cJSON *array, cJSON *item);
 bool fa_json_add_text(cJSON *object, const char *key, const char *text);
 bool fa_json_add_number(cJSON *object, const char *key, double number);
 bool fa_json_add_bool(cJSON *object, const char *key, bool value);
-bool fa_json_add_null(cJSON *object, const char *key);
 /* The new one, which `object` owns; NULL: out of memory. */
 cJSON *fa_json_add_object(cJSON *object, const char *key);
 cJSON *fa_json_add_array(cJSON *object, const char *key);
