@@ -141,9 +141,11 @@ def every_claim_of_measurements_md_has_figure_card_date_and_command():
         assert "`" in command or command == "the same", row
 
 
-def readme_and_docs_are_short():
+def readme_and_docs_are_short_and_narrow():
     assert len(read("README.md").splitlines()) <= 130
-    assert sum(len(read(page).splitlines()) for page in PAGES if page.startswith("docs/")) <= 1900
+    docs = {page: read(page).splitlines() for page in PAGES if page.startswith("docs/")}
+    assert sum(map(len, docs.values())) <= 1900
+    tap.equal([(page, line) for page, lines in docs.items() for line in lines if len(line) > 200], [])
 
 
 tap.main([
@@ -158,5 +160,5 @@ tap.main([
     pkg_config_requires_nothing_that_is_opened_at_run_time,
     the_quick_suite_that_dev_names_has_a_test_of_every_floor_and_no_long_one,
     every_claim_of_measurements_md_has_figure_card_date_and_command,
-    readme_and_docs_are_short,
+    readme_and_docs_are_short_and_narrow,
 ])

@@ -25,21 +25,23 @@ def read(*path):
         return file.read()
 
 
+def entries():
+    """The list's entries, each on one line."""
+    return re.findall(r"(?m)^- (.*)$", re.sub(r"\n +", " ", read(SOURCE, "docs", "promises.md")))
+
+
 def promises():
-    """(promise, file, test) of each test that the table names; the test is None where it names all of a file."""
-    for line in read(SOURCE, "docs", "promises.md").splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("|") or len(cells) != 2 or "`" not in cells[1]:
-            continue
-        for file, names in re.findall(r"`(test_\w+\.(?:c|py))`:? ?((?:`\w+`(?:, )?)*)", cells[1]):
+    """(promise, file, test) of each test that the list names; the test is None where it names all of a file."""
+    for entry in entries():
+        for file, names in re.findall(r"`(test_\w+\.(?:c|py))`:? ?((?:`\w+`(?:, )?)*)", entry):
             for name in re.findall(r"`(\w+)`", names) or [None]:
-                yield cells[0], file, name
+                yield entry.partition(": `test")[0], file, name
 
 
 def each_promise_is_held_by_tests_that_run():
     listed = read(TESTS, "meson.build")
     held = list(promises())
-    assert len({promise for promise, _, _ in held}) >= 10, "the table has lost lines"
+    assert len({promise for promise, _, _ in held}) >= 10, "the list has lost entries"
     for promise, file, name in held:
         assert os.path.exists(os.path.join(TESTS, file)), "%s: there is no %s" % (promise, file)
         tap.has(listed, "'%s'" % file.rsplit(".", 1)[0])
@@ -53,8 +55,7 @@ def each_promise_is_held_by_tests_that_run():
 
 
 def every_line_names_a_test():
-    lines = [line for line in read(SOURCE, "docs", "promises.md").splitlines() if line.startswith("| ")][1:]
-    tap.equal([line for line in lines if "`test_" not in line], [])
+    tap.equal([entry for entry in entries() if "`test_" not in entry], [])
 
 
 def the_library_calls_nothing_that_ends_a_process_or_prints():
