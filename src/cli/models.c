@@ -63,27 +63,40 @@ static const char *plain(const char *name, char ret[PLAIN_MAX])
     }
 }
 
-/* The name that goes on as what was typed, else the one with a slip in it, else one that begins alike; NULL: none. */
-static const char *nearest(const cJSON *models, const char *name)
+/* The two nearest names, or NULL: those that begin most alike; one with a slip in it before those that do not go on as
+ * what was typed. */
+static void find_nearest(const cJSON *models, const char *name, const char *ret_near[2])
 {
     char typed[PLAIN_MAX], other[PLAIN_MAX];
-    const char *names[256], *found = NULL;
+    const char *names[256];
     const cJSON *item;
-    size_t count = 0, most = 2;
+    size_t count = 0, most = 2, second = 2;
+    ret_near[0] = ret_near[1] = NULL;
     plain(name, typed);
     cJSON_ArrayForEach (item, models) {
         size_t same = 0;
         plain(item->string, other);
         while (typed[same] != 0 && typed[same] == other[same])
             same++;
-        found = same > most ? item->string : found;
-        most = same > most ? same : most;
+        if (same > most) {
+            second = most;
+            most = same;
+            ret_near[1] = ret_near[0];
+            ret_near[0] = item->string;
+        } else if (same > second) {
+            second = same;
+            ret_near[1] = item->string;
+        }
         if (count < 255)
             names[count++] = item->string;
     }
     names[count] = NULL;
-    const char *slip = found == NULL || typed[most] != 0 ? fa_nearest(name, names) : NULL;
-    return slip != NULL ? slip : found;
+    const char *slip =
+        ret_near[0] == NULL || typed[most] != 0 ? fa_nearest(name, names) : NULL;
+    if (slip == NULL || slip == ret_near[0])
+        return;
+    ret_near[1] = ret_near[0];
+    ret_near[0] = slip;
 }
 
 static int find_model(const cJSON *models, const char *name, cJSON **ret_layers, fa_diag *diag)
@@ -96,18 +109,19 @@ static int find_model(const cJSON *models, const char *name, cJSON **ret_layers,
             found = item;
     if (cJSON_IsString(found)) /* it has the layers of another */
         found = member(models, found->valuestring);
-    const char *why = cJSON_GetStringValue(member(found, "not_covered")), *near;
+    const char *why = cJSON_GetStringValue(member(found, "not_covered")), *near[2];
     cli_text_short(name, typed);
     if (why != NULL)
         return fa_fail(diag, FA_ENOTSUP, "--model \"%s\" is not covered: %s", typed, why);
     *ret_layers = cJSON_Duplicate(found, true);
     if (found != NULL)
         return *ret_layers != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for a model");
-    near = nearest(models, name);
+    find_nearest(models, name, near);
     return fa_fail(diag, FA_EINVAL,
-                   "--model \"%s\" is not known: %s%s%sgive the path of its config.json", typed,
-                   near != NULL ? "did you mean " : "", near != NULL ? near : "",
-                   near != NULL ? "? Or " : "");
+                   "--model \"%s\" is not known: %s%s%s%s%sgive the path of its config.json", typed,
+                   near[0] != NULL ? "did you mean " : "", near[0] != NULL ? near[0] : "",
+                   near[1] != NULL ? " or " : "", near[1] != NULL ? near[1] : "",
+                   near[0] != NULL ? "? Or " : "");
 }
 
 void cli_options_models(const fa_operation *operation, cJSON *names)
