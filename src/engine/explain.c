@@ -373,9 +373,7 @@ static int add_tune(steps *all, fa_tuner *tuner, const fa_target *target, const 
     fa_plan plan = {0};
     fa_diag said = {{0}};
     for (int i = 0; i < all->count; i++) {
-        if (all->step[i].taken &&
-            fa_answer_satisfies(&all->step[i].answer,
-                                (fa_wanted){.effort = FA_EFFORT_MEASURE, .exact = exact})) {
+        if (all->step[i].taken && fa_answer_satisfies(&all->step[i].answer, &request)) {
             snprintf(step->why, sizeof step->why, "effort measure has nothing to add");
             return 0;
         }

@@ -160,7 +160,8 @@ static int load_kernel(const struct asking *asking, const fa_answer *answer,
         rc = fa_kernel_table_add(table, loaded, asking->problem, answer, &kernel, diag);
     if (rc != 0)
         return rc;
-    kernel->measured = fa_answer_satisfies(answer, (fa_wanted){.effort = FA_EFFORT_MEASURE});
+    kernel->measured = fa_answer_satisfies(
+        answer, &(fa_request){.effort = FA_EFFORT_MEASURE, .first_contact = true});
     rc = prepare_call(asking->tuner, answer, loaded, kernel, diag);
     if (rc == 0)
         rc = fa_kernel_table_publish(table, kernel, diag);
@@ -184,8 +185,9 @@ static int admit(const struct asking *asking, bool late, fa_lookup *found, fa_di
                        "all that is stored (origin: %s) is a winner that no GPU has proved yet: "
                        "ask with effort predict or measure",
                        fa_origin_name(answer->origin));
-    if (!fa_answer_satisfies(answer, (fa_wanted){.effort = asking->effort,
-                                                 .contents = fa_contents_of(asking->problem)}))
+    const fa_request enough = {
+        .problem = *asking->problem, .effort = asking->effort, .first_contact = true};
+    if (!fa_answer_satisfies(answer, &enough))
         return FA_ENOTFOUND;
     if (answer->driver_version == now)
         return 0;

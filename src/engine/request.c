@@ -286,47 +286,38 @@ int32_t fa_contents_of(const fa_problem *problem)
     return atomic_load_explicit(&fa_operation_of(problem)->contents, memory_order_relaxed);
 }
 
-fa_wanted fa_wanted_by(const fa_request *request)
+/* Whether the search that found the answer was no smaller than what is asked for. */
+static bool tried_enough(const fa_answer *answer, const fa_request *request)
 {
     fa_request own;
-    const fa_request *with = fa_request_with_search(request, &own);
-    return (fa_wanted){.effort = request->effort,
-                       .exact = request->exact,
-                       .whole = !request->first_contact,
-                       .evaluations = with->evaluations,
-                       .seconds = with->seconds,
-                       .contents = fa_contents_of(&request->problem)};
-}
-
-/* Whether the search that found the answer was no smaller than what is wanted. */
-static bool tried_enough(const fa_answer *answer, const fa_wanted *wanted)
-{
     bool large = answer->space_estimated || answer->space > FA_SPACE_MAX;
     if (answer->strategy[0] == 0) /* all were tried */
         return true;
-    if (wanted->evaluations > 0) /* what does not compile cost none */
-        return answer->clean >= wanted->evaluations;
-    return wanted->seconds > 0 ? answer->tune_s >= wanted->seconds
-                               : large && answer->clean >= FA_SEARCH_EVALUATIONS;
+    request = fa_request_with_search(request, &own);
+    if (request->evaluations > 0) /* what does not compile cost none */
+        return answer->clean >= request->evaluations;
+    return request->seconds > 0 ? answer->tune_s >= request->seconds
+                                : large && answer->clean >= FA_SEARCH_EVALUATIONS;
 }
 
-bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted)
+bool fa_answer_satisfies(const fa_answer *answer, const fa_request *request)
 {
-    if (wanted.effort == FA_EFFORT_CACHED)
+    if (request->effort == FA_EFFORT_CACHED)
         return true;
     if (answer->gpu.present && answer->driver_version == 0)
         return false;
-    if (wanted.effort == FA_EFFORT_PREDICT)
+    if (request->effort == FA_EFFORT_PREDICT)
         return true;
     fa_problem bucket = fa_problem_bucket(&answer->problem);
     fa_problem itself = fa_problem_exact(&answer->problem);
     bool own = fa_problem_equal(&answer->from_problem, &itself) ||
-               (!wanted.exact && fa_problem_equal(&answer->from_problem, &bucket));
-    if ((wanted.whole && !tried_enough(answer, &wanted)) ||
-        (wanted.contents != 0 && wanted.contents != answer->contents))
+               (!request->exact && fa_problem_equal(&answer->from_problem, &bucket));
+    bool whole = !request->first_contact;
+    int32_t given = fa_contents_of(&request->problem);
+    if ((whole && !tried_enough(answer, request)) || (given != 0 && given != answer->contents))
         return false;
     if (fa_origin_is_timed(answer->origin))
-        return own && !(wanted.whole && answer->shortlist_only);
+        return own && !(whole && answer->shortlist_only);
     /* Where the GPU is not here, the best of the whole space by the model is the best possible answer; that of a
      * few configs is not. */
     return own && !answer->gpu.present && !answer->shortlist_only;

@@ -59,20 +59,11 @@ enum {
 /* The request; or *own, as its operation's specification says, where the request says nothing of the search. */
 const fa_request *fa_request_with_search(const fa_request *request, fa_request *own);
 
-typedef struct fa_wanted {
-    fa_effort effort;
-    bool exact; /* the bucket's winner is not enough */
-    bool whole; /* the winner of a race of the top few is not enough, nor that of a smaller search */
-    int32_t evaluations; /* of the search; 0: not bounded */
-    double seconds;
-    int32_t contents; /* of the inputs that the caller gives; 0: none */
-} fa_wanted;
 /* Of the inputs that the caller gives for proofs of the problem; 0: none. */
 int32_t fa_contents_of(const fa_problem *problem);
-fa_wanted fa_wanted_by(const fa_request *request);
-
-/* Whether an answer is as good as what is wanted. */
-bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted);
+/* Whether an answer is as good as what is asked for; with first_contact, that of a race of the top few or of a smaller
+ * search is. */
+bool fa_answer_satisfies(const fa_answer *answer, const fa_request *request);
 bool fa_origin_is_timed(fa_origin origin); /* somebody has measured it, here or elsewhere */
 
 #endif

@@ -69,7 +69,7 @@ static bool find_made(fa_tuning *tuning, bool again, int64_t since, fa_answer *r
 {
     fa_lookup_free(&tuning->known);
     if (fa_look(tuning->tuner, &tuning->target, 0, &tuning->known, NULL) != 0 ||
-        !fa_answer_satisfies(&tuning->known.answer, fa_wanted_by(tuning->request)) ||
+        !fa_answer_satisfies(&tuning->known.answer, tuning->request) ||
         (again && tuning->known.answer.unix_time < since))
         return false;
     *ret_answer = tuning->known.answer;
@@ -151,7 +151,7 @@ static int look_up(fa_tuning *tuning, bool *ret_answered, fa_diag *diag)
         return 0;
     int rc = fa_look(tuning->tuner, &tuning->target, 0, &tuning->known, diag);
     tuning->looked = true;
-    *ret_answered = rc == 0 && fa_answer_satisfies(&tuning->known.answer, fa_wanted_by(request));
+    *ret_answered = rc == 0 && fa_answer_satisfies(&tuning->known.answer, request);
     bool nothing = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     return nothing && request->effort != FA_EFFORT_CACHED ? 0 : rc;
 }

@@ -404,7 +404,7 @@ static int tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answe
     fa_answer here = reply.answer;
     here.gpu = gpu;
     here.driver_version = 1; /* as if it were proved here */
-    return fa_answer_satisfies(&here, fa_wanted_by(request))
+    return fa_answer_satisfies(&here, request)
                ? 0
                : do_without(tuner, "it has nothing measured for this GPU");
 }
@@ -432,7 +432,7 @@ static const char *refuse_answer(const fa_gpu *gpu, int driver_version, fa_effor
     answer->gpu = *gpu;
     fa_answer proved = *answer;
     proved.driver_version = driver_version; /* as it will be */
-    return fa_answer_satisfies(&proved, (fa_wanted){.effort = effort})
+    return fa_answer_satisfies(&proved, &(fa_request){.effort = effort, .first_contact = true})
                ? NULL
                : "it has nothing measured for this GPU";
 }

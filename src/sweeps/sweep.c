@@ -285,15 +285,15 @@ static void begin(struct runner *r)
 static int is_known(struct runner *r, bool *ret_known, fa_diag *diag)
 {
     fa_answer answer = {.size = sizeof answer};
-    fa_request request = request_of(r);
-    const fa_wanted wanted = fa_wanted_by(&request);
+    const fa_request wanted = request_of(r);
+    fa_request request = wanted;
     request.progress = NULL;
     request.effort = FA_EFFORT_CACHED;
     request.again = false;
     int rc = fa_tune_here(r->tuner, &request, &answer, diag);
     if (rc != 0)
         return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
-    *ret_known = fa_answer_satisfies(&answer, wanted);
+    *ret_known = fa_answer_satisfies(&answer, &wanted);
     if (!*ret_known)
         return 0;
     r->told[r->claim.position] = true;
