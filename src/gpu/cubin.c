@@ -56,11 +56,18 @@ struct section {
     uint32_t link;
 };
 
+struct symbols {
+    struct span bytes, names;
+    size_t count;
+};
+
 struct elf {
     struct span file;
     size_t table; /* offset of the section headers */
     uint32_t section_count;
     struct span names;
+    struct symbols symbols;
+    int32_t sm;
 };
 
 static uint32_t read_u16(const unsigned char *p)
@@ -130,9 +137,10 @@ static bool find_section(const struct elf *elf, const char *prefix, const char *
     return false;
 }
 
-static int open_elf(struct span file, struct elf *ret, int32_t *ret_sm, fa_diag *diag)
+static int open_cubin(const void *bytes, size_t size, struct elf *ret, fa_diag *diag)
 {
-    const unsigned char *h = file.bytes;
+    const unsigned char *h = bytes;
+    const struct span file = {bytes, size};
     if (h == NULL || file.size < sizeof(Elf64_Ehdr) || memcmp(h, ELFMAG, SELFMAG) != 0)
         return fa_fail(diag, FA_ECORRUPT, "not a cubin: %zu bytes that do not start as ELF",
                        file.size);
@@ -149,13 +157,13 @@ static int open_elf(struct span file, struct elf *ret, int32_t *ret_sm, fa_diag 
     if (sm < 30)
         return fa_fail(diag, FA_ECORRUPT, "cubin names the impossible architecture sm_%d", sm);
 
-    struct elf elf = {.file = file};
+    struct elf elf = {.file = file, .sm = sm};
     uint64_t table = read_u64(h + offsetof(Elf64_Ehdr, e_shoff));
     uint32_t entry_size = read_u16(h + offsetof(Elf64_Ehdr, e_shentsize));
     uint32_t names_index = read_u16(h + offsetof(Elf64_Ehdr, e_shstrndx));
     elf.section_count = read_u16(h + offsetof(Elf64_Ehdr, e_shnum));
     struct span headers;
-    struct section names;
+    struct section names, symbols;
     if (elf.section_count == 0 || entry_size != sizeof(Elf64_Shdr) ||
         !part(file, table, (uint64_t)elf.section_count * sizeof(Elf64_Shdr), &headers))
         return fa_fail(diag, FA_ECORRUPT, "cubin of %zu bytes is truncated: its section table lies "
@@ -164,8 +172,12 @@ static int open_elf(struct span file, struct elf *ret, int32_t *ret_sm, fa_diag 
     if (!section_at(&elf, names_index, &names) || names.type != SHT_STRTAB)
         return fa_fail(diag, FA_ECORRUPT, "cubin has no table of section names");
     elf.names = names.bytes;
+    if (!find_section(&elf, ".symtab", "", &symbols) || symbols.type != SHT_SYMTAB ||
+        !section_at(&elf, symbols.link, &names) || names.type != SHT_STRTAB)
+        return fa_fail(diag, FA_ECORRUPT, "cubin has no symbol table");
+    elf.symbols =
+        (struct symbols){symbols.bytes, names.bytes, symbols.bytes.size / sizeof(Elf64_Sym)};
     *ret = elf;
-    *ret_sm = sm;
     return 0;
 }
 
@@ -176,21 +188,6 @@ struct symbol {
     uint32_t section;
     uint64_t value, size;
 };
-
-struct symbols {
-    struct span bytes, names;
-    size_t count;
-};
-
-static int open_symbols(const struct elf *elf, struct symbols *ret, fa_diag *diag)
-{
-    struct section symbols, names;
-    if (!find_section(elf, ".symtab", "", &symbols) || symbols.type != SHT_SYMTAB ||
-        !section_at(elf, symbols.link, &names) || names.type != SHT_STRTAB)
-        return fa_fail(diag, FA_ECORRUPT, "cubin has no symbol table");
-    *ret = (struct symbols){symbols.bytes, names.bytes, symbols.bytes.size / sizeof(Elf64_Sym)};
-    return 0;
-}
 
 /* The name of symbol `i` of this type; NULL: it is of another, or has none. */
 static const char *symbol_name(const struct symbols *all, size_t i, int type)
@@ -210,20 +207,17 @@ static struct symbol symbol_at(const struct symbols *all, size_t i)
                            .size = read_u64(s + offsetof(Elf64_Sym, st_size))};
 }
 
-/* The first symbol of this name and type. FA_ENOTFOUND: none, without a sentence. */
-static int find_symbol(const struct elf *elf, const char *wanted, int type, struct symbol *ret,
-                       fa_diag *diag)
+/* The first symbol of this name and type. */
+static bool find_symbol(const struct elf *elf, const char *wanted, int type, struct symbol *ret)
 {
-    struct symbols all;
-    int rc = open_symbols(elf, &all, diag);
-    for (size_t i = 1; rc == 0 && i < all.count; i++) {
-        const char *name = symbol_name(&all, i, type);
+    for (size_t i = 1; i < elf->symbols.count; i++) {
+        const char *name = symbol_name(&elf->symbols, i, type);
         if (name == NULL || strcmp(name, wanted) != 0)
             continue;
-        *ret = symbol_at(&all, i);
-        return 0;
+        *ret = symbol_at(&elf->symbols, i);
+        return true;
     }
-    return rc != 0 ? rc : FA_ENOTFOUND;
+    return false;
 }
 
 /* A name in the mangling of C++ (Itanium's) is "_Z", then, where it lies in namespaces, "N" and them, each name behind its
@@ -346,15 +340,12 @@ static bool is_mangled(const struct symbols *all, size_t i, const char **ret_nam
 int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag *diag)
 {
     struct elf elf;
-    struct symbols all;
     const char *name;
-    int32_t sm;
-    int rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
-    if (rc == 0)
-        rc = open_symbols(&elf, &all, diag);
-    for (size_t i = 1; rc == 0 && i < all.count; i++)
-        if (is_mangled(&all, i, &name) ||
-            ((name = symbol_name(&all, i, STT_OBJECT)) != NULL && strncmp(name, "_Z", 2) == 0))
+    int rc = open_cubin(bytes, size, &elf, diag);
+    for (size_t i = 1; rc == 0 && i < elf.symbols.count; i++)
+        if (is_mangled(&elf.symbols, i, &name) ||
+            ((name = symbol_name(&elf.symbols, i, STT_OBJECT)) != NULL &&
+             strncmp(name, "_Z", 2) == 0))
             fa_buf_append(ret_names, name, strlen(name) + 1);
     return rc == 0 && ret_names->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a cubin")
                                         : rc;
@@ -364,11 +355,9 @@ int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag 
 static int find_mangled(const struct elf *elf, const char *entry, const char **ret_name,
                         struct symbol *ret, fa_diag *diag)
 {
-    struct symbols all;
     const char *name, *found = NULL;
-    int rc = open_symbols(elf, &all, diag);
-    for (size_t i = 1; rc == 0 && i < all.count; i++) {
-        if (!is_mangled(&all, i, &name) || !fa_cubin_is_called(name, entry))
+    for (size_t i = 1; i < elf->symbols.count; i++) {
+        if (!is_mangled(&elf->symbols, i, &name) || !fa_cubin_is_called(name, entry))
             continue;
         if (found != NULL)
             return fa_fail(diag, FA_ECORRUPT,
@@ -376,12 +365,12 @@ static int find_mangled(const struct elf *elf, const char *entry, const char **r
                            "instantiate or overload it once",
                            entry, found, name);
         found = name;
-        *ret = symbol_at(&all, i);
+        *ret = symbol_at(&elf->symbols, i);
     }
-    if (rc == 0 && found == NULL)
-        rc = fa_fail(diag, FA_ENOTFOUND, "cubin has no entry \"%s\": declare it __global__", entry);
     *ret_name = found;
-    return rc;
+    return found != NULL ? 0
+                         : fa_fail(diag, FA_ENOTFOUND,
+                                   "cubin has no entry \"%s\": declare it __global__", entry);
 }
 
 /* *ret_name: the symbol's, which the names of its sections end with. */
@@ -391,9 +380,9 @@ static int find_entry(const struct elf *elf, const char *entry, const char **ret
     struct symbol symbol;
     struct section text;
     *ret_name = entry;
-    int rc = find_symbol(elf, entry, STT_FUNC, &symbol, diag);
-    if (rc == FA_ENOTFOUND)
-        rc = find_mangled(elf, entry, ret_name, &symbol, diag);
+    int rc = find_symbol(elf, entry, STT_FUNC, &symbol)
+                 ? 0
+                 : find_mangled(elf, entry, ret_name, &symbol, diag);
     if (rc != 0)
         return rc;
     if (!section_at(elf, symbol.section, &text) || strncmp(text.name, ".text.", 6) != 0 ||
@@ -408,8 +397,7 @@ int fa_cubin_types(const void *bytes, size_t size, const char *entry,
 {
     struct elf elf;
     uint32_t symbol;
-    int32_t sm;
-    int rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
+    int rc = open_cubin(bytes, size, &elf, diag);
     if (rc == 0)
         rc = find_entry(&elf, entry, &entry, &symbol, diag);
     return rc == 0 ? read_types(entry, ret_type) : rc;
@@ -422,12 +410,11 @@ int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *re
     struct symbol symbol;
     struct section section;
     struct span value;
-    int32_t sm;
-    int rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
-    if (rc == 0)
-        rc = find_symbol(&elf, name, STT_OBJECT, &symbol, diag);
+    int rc = open_cubin(bytes, size, &elf, diag);
     if (rc != 0)
         return rc;
+    if (!find_symbol(&elf, name, STT_OBJECT, &symbol))
+        return FA_ENOTFOUND;
     if (symbol.size != value_size)
         return fa_fail(diag, FA_ECORRUPT, "cubin's constant %s has %llu bytes, not %zu", name,
                        (unsigned long long)symbol.size, value_size);
@@ -444,14 +431,10 @@ int fa_cubin_variable(const void *bytes, size_t size, const char *name, uint64_t
                       fa_diag *diag)
 {
     struct elf elf;
-    struct symbols all;
     const char *found = NULL;
-    int32_t sm;
-    int rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
-    if (rc == 0)
-        rc = open_symbols(&elf, &all, diag);
-    for (size_t i = 1; rc == 0 && i < all.count; i++) {
-        const char *symbol = symbol_name(&all, i, STT_OBJECT);
+    int rc = open_cubin(bytes, size, &elf, diag);
+    for (size_t i = 1; rc == 0 && i < elf.symbols.count; i++) {
+        const char *symbol = symbol_name(&elf.symbols, i, STT_OBJECT);
         if (symbol == NULL || !fa_cubin_is_called(symbol, name))
             continue;
         if (found != NULL)
@@ -459,7 +442,7 @@ int fa_cubin_variable(const void *bytes, size_t size, const char *name, uint64_t
                            "cubin has several variables %s, %.200s and %.200s: rename one", name,
                            found, symbol);
         found = symbol;
-        *ret_size = symbol_at(&all, i).size;
+        *ret_size = symbol_at(&elf.symbols, i).size;
     }
     return rc != 0 || found != NULL
                ? rc
@@ -555,47 +538,44 @@ static int read_kernel_info(struct span section, fa_cubin_info *info, fa_diag *d
     return 0;
 }
 
-/* The symbol's name and number; ret->sm is set. */
-static int read_kernel(const struct elf *elf, const char *name, uint32_t symbol, fa_cubin_info *ret,
-                       fa_diag *diag)
+/* The symbol's name and number. */
+static int read_kernel(const struct elf *elf, const char *name, uint32_t symbol,
+                       fa_cubin_info *ret_info, fa_diag *diag)
 {
     struct section section;
+    fa_cubin_info info = {.sm = elf->sm};
     if (!find_section(elf, ".nv.info", "", &section))
         return fa_fail(diag, FA_ECORRUPT, "cubin has no section .nv.info");
-    int rc = read_symbol_info(section.bytes, symbol, ret, diag);
+    int rc = read_symbol_info(section.bytes, symbol, &info, diag);
     if (rc != 0)
         return rc;
     if (!find_section(elf, ".nv.info.", name, &section))
         return fa_fail(diag, FA_ECORRUPT, "cubin has no section .nv.info.%s", name);
-    rc = read_kernel_info(section.bytes, ret, diag);
+    rc = read_kernel_info(section.bytes, &info, diag);
     if (rc != 0)
         return rc;
     if (find_section(elf, ".nv.shared.", name, &section)) {
         uint64_t shared = section.size;
-        if (ret->sm >= 90)
+        if (info.sm >= 90)
             shared = shared > SYSTEM_SHARED ? shared - SYSTEM_SHARED : 0;
         if (shared > MAX_SHARED)
             return fa_fail(diag, FA_ECORRUPT, "cubin says %llu bytes of static shared memory",
                            (unsigned long long)shared);
-        ret->static_smem_bytes = (int32_t)shared;
+        info.static_smem_bytes = (int32_t)shared;
     }
+    *ret_info = info;
     return 0;
 }
 
 int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_info *ret_info,
                   fa_diag *diag)
 {
-    fa_cubin_info info = {0};
     struct elf elf;
     uint32_t symbol = 0;
-    int rc = open_elf((struct span){bytes, size}, &elf, &info.sm, diag);
+    int rc = open_cubin(bytes, size, &elf, diag);
     if (rc == 0)
         rc = find_entry(&elf, entry, &entry, &symbol, diag);
-    if (rc == 0)
-        rc = read_kernel(&elf, entry, symbol, &info, diag);
-    if (rc == 0)
-        *ret_info = info;
-    return rc;
+    return rc == 0 ? read_kernel(&elf, entry, symbol, ret_info, diag) : rc;
 }
 
 static int32_t larger(int32_t a, int32_t b)
@@ -612,15 +592,13 @@ void fa_cubin_join(fa_cubin_info *info, const fa_cubin_info *other)
 
 int fa_cubin_most(const void *bytes, size_t size, fa_cubin_info *ret_most, fa_diag *diag)
 {
-    fa_cubin_info most = {0};
     struct elf elf;
-    struct symbols all;
-    int rc = open_elf((struct span){bytes, size}, &elf, &most.sm, diag);
-    if (rc == 0)
-        rc = open_symbols(&elf, &all, diag);
-    for (size_t i = 1; rc == 0 && i < all.count; i++) {
-        const char *name = kernel_name(&all, i);
-        fa_cubin_info info = {.sm = most.sm};
+    int rc = open_cubin(bytes, size, &elf, diag);
+    if (rc != 0)
+        return rc;
+    fa_cubin_info info, most = {.sm = elf.sm};
+    for (size_t i = 1; rc == 0 && i < elf.symbols.count; i++) {
+        const char *name = kernel_name(&elf.symbols, i);
         if (name != NULL && (rc = read_kernel(&elf, name, (uint32_t)i, &info, diag)) == 0)
             fa_cubin_join(&most, &info);
     }
@@ -632,16 +610,14 @@ int fa_cubin_most(const void *bytes, size_t size, fa_cubin_info *ret_most, fa_di
 bool fa_cubin_calls(const void *bytes, size_t size, const char *entry, const char *function)
 {
     struct elf elf;
-    struct symbols all;
     uint32_t symbol;
-    int32_t sm;
     bool calls = false;
-    if (open_elf((struct span){bytes, size}, &elf, &sm, NULL) != 0 ||
-        find_entry(&elf, entry, &entry, &symbol, NULL) != 0 || open_symbols(&elf, &all, NULL) != 0)
+    if (open_cubin(bytes, size, &elf, NULL) != 0 ||
+        find_entry(&elf, entry, &entry, &symbol, NULL) != 0)
         return false;
     const size_t length = strlen(entry);
-    for (size_t i = 1; i < all.count && !calls; i++) {
-        const char *name = symbol_name(&all, i, STT_FUNC);
+    for (size_t i = 1; i < elf.symbols.count && !calls; i++) {
+        const char *name = symbol_name(&elf.symbols, i, STT_FUNC);
         calls = name != NULL && name[0] == '$' && strncmp(name + 1, entry, length) == 0 &&
                 name[1 + length] == '$' && strstr(name + length, function) != NULL;
     }
@@ -657,11 +633,10 @@ int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_he
     struct section section;
     fa_hash hash;
     uint32_t symbol;
-    int32_t sm;
     int rc;
-    if ((rc = fa_cubin_read(bytes, size, entry, &info, diag)) != 0 ||
-        (rc = open_elf((struct span){bytes, size}, &elf, &sm, diag)) != 0 ||
-        (rc = find_entry(&elf, entry, &entry, &symbol, diag)) != 0)
+    if ((rc = open_cubin(bytes, size, &elf, diag)) != 0 ||
+        (rc = find_entry(&elf, entry, &entry, &symbol, diag)) != 0 ||
+        (rc = read_kernel(&elf, entry, symbol, &info, diag)) != 0)
         return rc;
     if (!find_section(&elf, ".text.", entry, &section) || section.bytes.size == 0)
         return fa_fail(diag, FA_ECORRUPT, "cubin has no instructions for %s", entry);
