@@ -209,25 +209,18 @@ static void give_task(fa_compile_pool *pool, struct fa_compile_worker *worker,
         fail_pool(pool, rc, diag.text);
 }
 
-/* The task that waits, else the owner's next. */
-static bool next_task(fa_compile_pool *pool, fa_compile_task *ret_task)
-{
-    if (!pool->has_held)
-        return pool->events->next(pool->context, ret_task);
-    *ret_task = pool->held;
-    pool->has_held = false;
-    return true;
-}
-
 void fa_compile_pool_advance(fa_compile_pool *pool)
 {
     for (int i = 0; i < pool->count && !pool->setup.loop->stopped; i++) {
         struct fa_compile_worker *worker = &pool->worker[i];
-        fa_compile_task task = {0};
+        fa_compile_task task = {0}; /* the one that waits, else the owner's next */
         if (worker->child != NULL && (!worker->ready || worker->busy))
             continue;
-        if (!next_task(pool, &task))
+        if (pool->has_held)
+            task = pool->held;
+        else if (!pool->events->next(pool->context, &task))
             break;
+        pool->has_held = false;
         if (worker->child != NULL) {
             give_task(pool, worker, &task);
             continue;

@@ -114,33 +114,13 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     return rc != 0 ? rc : fa_bench_open(m->driver, &setup, &m->bench, diag);
 }
 
-static int read_grids(const struct measurer *m, const cJSON *grids, int launch,
-                      fa_bench_candidate *candidate, fa_diag *diag)
-{
-    if (cJSON_GetArraySize(grids) != m->case_count)
-        return fa_fail(diag, FA_EINVAL, "message: %d grids for %d cases", cJSON_GetArraySize(grids),
-                       m->case_count);
-    for (int i = 0; i < m->case_count; i++) {
-        const cJSON *grid = cJSON_GetArrayItem(grids, i);
-        for (int j = 0; j < 3; j++) {
-            const cJSON *item = cJSON_GetArrayItem(grid, j);
-            if (!cJSON_IsNumber(item) ||
-                !(item->valuedouble >= 0 && item->valuedouble < 2147483648.0))
-                return fa_fail(diag, FA_EINVAL, "message: grid %d is not three sizes", i);
-            candidate->launches[i].at[launch].grid[j] = (uint32_t)item->valuedouble;
-        }
-    }
-    return 0;
-}
-
-static int read_sides(const cJSON *launch, const char *key, int least, uint32_t ret_side[3],
+static int read_sides(const cJSON *sides, const char *of, int least, int most, uint32_t ret_side[3],
                       fa_diag *diag)
 {
-    const cJSON *sides = cJSON_GetObjectItemCaseSensitive(launch, key);
     for (int i = 0; i < 3; i++) {
         const cJSON *side = cJSON_GetArrayItem(sides, i);
-        if (!cJSON_IsNumber(side) || !(side->valuedouble >= least && side->valuedouble <= 1024))
-            return fa_fail(diag, FA_EINVAL, "message: a %s is not three sides", key);
+        if (!cJSON_IsNumber(side) || !(side->valuedouble >= least && side->valuedouble <= most))
+            return fa_fail(diag, FA_EINVAL, "message: a %s is not three sides", of);
         ret_side[i] = (uint32_t)side->valuedouble;
     }
     return 0;
@@ -169,21 +149,29 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
         return fa_fail(diag, FA_EINVAL, "message: %d launches", count);
     for (int l = 0; l < count; l++) {
         const cJSON *launch = cJSON_GetArrayItem(launches, l);
+        const cJSON *grids = cJSON_GetObjectItemCaseSensitive(launch, "grid");
         fa_launch_shape shape = {.threads = 0};
         if ((rc = fa_json_text(launch, "entry", &candidate->entry[l], "message", diag)) != 0 ||
-            (rc = read_sides(launch, "block", 1, shape.block, diag)) != 0 ||
-            (rc = read_sides(launch, "cluster", 0, shape.cluster, diag)) != 0 ||
+            (rc = read_sides(cJSON_GetObjectItemCaseSensitive(launch, "block"), "block", 1, 1024,
+                             shape.block, diag)) != 0 ||
+            (rc = read_sides(cJSON_GetObjectItemCaseSensitive(launch, "cluster"), "cluster", 0,
+                             1024, shape.cluster, diag)) != 0 ||
             (rc = fa_json_bool_needed(launch, "cooperative", &shape.cooperative, "message",
                                       diag)) != 0 ||
             (rc = fa_json_int(launch, "smem", 0, 1 << 20, &smem, "message", diag)) != 0)
             return rc;
         shape.threads = (int32_t)(shape.block[0] * shape.block[1] * shape.block[2]);
         shape.smem_bytes = (int32_t)smem;
-        for (int i = 0; i < m->case_count; i++)
+        if (cJSON_GetArraySize(grids) != m->case_count)
+            return fa_fail(diag, FA_EINVAL, "message: %d grids for %d cases",
+                           cJSON_GetArraySize(grids), m->case_count);
+        for (int i = 0; i < m->case_count; i++) {
             candidate->launches[i].at[l] = shape;
-        rc = read_grids(m, cJSON_GetObjectItemCaseSensitive(launch, "grid"), l, candidate, diag);
-        if (rc != 0)
-            return rc;
+            rc = read_sides(cJSON_GetArrayItem(grids, i), "grid", 0, INT32_MAX,
+                            candidate->launches[i].at[l].grid, diag);
+            if (rc != 0)
+                return rc;
+        }
     }
     if ((rc = fa_json_int(message->json, "workspace", 0, (int64_t)1 << 40, &workspace, "message",
                           diag)) != 0 ||
@@ -199,12 +187,6 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
     candidate->size = message->blob_size;
     return read_splits(m, cJSON_GetObjectItemCaseSensitive(message->json, "splits"), candidate,
                        diag);
-}
-
-/* This process has no memory, which says nothing about the candidate: the GPU's is the driver's to tell. */
-static bool is_host_memory(struct measurer *m, int rc)
-{
-    return rc == FA_ENOMEM && fa_driver_last_result(m->driver) != OUT_OF_MEMORY;
 }
 
 /* What a failed call means for the candidate. */
@@ -294,7 +276,8 @@ static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate
     if (rc == 0)
         fa_json_add(answer, "samples", samples_array(samples, sample_count));
 done:
-    if (is_host_memory(m, rc))
+    /* This process has no memory, which says nothing about the candidate: the GPU's is the driver's to tell. */
+    if (rc == FA_ENOMEM && fa_driver_last_result(m->driver) != OUT_OF_MEMORY)
         return rc;
     *ret_status = rc == 0             ? FA_STATUS_MEASURED
                   : rc == FA_ECORRUPT ? FA_STATUS_WRONG /* right when proved, wrong when timed */
@@ -390,28 +373,18 @@ static int answer_message(struct measurer *m, const fa_message *message)
     return fa_driver_context_lost(m->driver) ? FA_ECUDA : sent;
 }
 
-/* NULL: out of memory. Otherwise the rest is 0 where *ret_rc is not. */
-static struct measurer *start(int fd, int ordinal, int *ret_rc, fa_diag *diag)
-{
-    struct measurer *m = calloc(1, sizeof *m);
-    if (m == NULL)
-        return NULL;
-    m->fd = fd;
-    *ret_rc = fa_driver_open(&m->driver, diag);
-    if (*ret_rc == 0)
-        *ret_rc = fa_driver_device(m->driver, ordinal, &m->gpu, diag);
-    if (*ret_rc == 0)
-        *ret_rc = fa_driver_retain_context(m->driver, ordinal, diag);
-    return m;
-}
-
 int fa_worker_measure(int fd, int ordinal)
 {
     fa_diag diag = {{0}};
-    int rc = 0;
-    struct measurer *m = start(fd, ordinal, &rc, &diag);
+    struct measurer *m = calloc(1, sizeof *m);
     if (m == NULL)
         return FA_ENOMEM;
+    m->fd = fd;
+    int rc = fa_driver_open(&m->driver, &diag);
+    if (rc == 0)
+        rc = fa_driver_device(m->driver, ordinal, &m->gpu, &diag);
+    if (rc == 0)
+        rc = fa_driver_retain_context(m->driver, ordinal, &diag);
     if (rc == 0)
         fa_nvml_open(&m->nvml, NULL);
     cJSON *answer = fa_worker_answer(rc, &diag);
