@@ -79,34 +79,25 @@ void fa_buf_free(fa_buf *buf)
     *buf = (fa_buf){0};
 }
 
-static int read_all(fa_buf *buf, int fd, size_t limit)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return FA_EIO;
-    if (!S_ISREG(st.st_mode) || (uintmax_t)st.st_size > limit)
-        return FA_EINVAL;
-    char chunk[16384];
-    for (;;) {
-        ssize_t n = read(fd, chunk, sizeof chunk);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return FA_EIO;
-        if (n == 0)
-            break;
-        if (buf->size + (size_t)n > limit)
-            return FA_EINVAL;
-        fa_buf_append(buf, chunk, (size_t)n);
-    }
-    fa_buf_append(buf, "", 0); /* an empty file is an empty string, not NULL */
-    return buf->failed ? FA_ENOMEM : 0;
-}
-
 int fa_buf_read_fd(fa_buf *buf, int fd, size_t limit)
 {
+    struct stat st;
+    char chunk[16384];
     *buf = (fa_buf){0};
-    int rc = read_all(buf, fd, limit);
+    int rc = fstat(fd, &st) != 0                                     ? FA_EIO
+             : !S_ISREG(st.st_mode) || (uintmax_t)st.st_size > limit ? FA_EINVAL
+                                                                     : 0;
+    for (ssize_t n = 1; rc == 0 && n != 0;) {
+        n = read(fd, chunk, sizeof chunk);
+        if (n < 0)
+            rc = errno == EINTR ? 0 : FA_EIO;
+        else if (buf->size + (size_t)n > limit)
+            rc = FA_EINVAL;
+        else /* the end, too: an empty file is an empty string, not NULL */
+            fa_buf_append(buf, chunk, (size_t)n);
+    }
+    if (rc == 0 && buf->failed)
+        rc = FA_ENOMEM;
     if (rc != 0)
         fa_buf_free(buf);
     return rc;

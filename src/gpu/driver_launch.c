@@ -36,22 +36,20 @@ int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module 
     module->driver = driver;
     pthread_mutex_init(&module->entered, NULL);
     int rc = fa_cubin_mangled(cubin, size, &module->mangled, diag);
-    if (rc != 0) {
-        free_module(module);
-        return rc;
+    if (rc == 0) {
+        cu_result result = driver->context_current(&module->context);
+        if (result == CU_OK)
+            result = driver->context_id(module->context, &module->context_id);
+        if (result == CU_OK)
+            result = driver->module_load(&module->module, cubin);
+        rc = fa_driver_fail(driver, result, "cuModuleLoadData", diag,
+                            "loading a cubin of %zu bytes", size);
     }
-    cu_result result = driver->context_current(&module->context);
-    if (result == CU_OK)
-        result = driver->context_id(module->context, &module->context_id);
-    if (result == CU_OK)
-        result = driver->module_load(&module->module, cubin);
-    if (result != CU_OK) {
+    if (rc != 0)
         free_module(module);
-        return fa_driver_fail(driver, result, "cuModuleLoadData", diag,
-                              "loading a cubin of %zu bytes", size);
-    }
-    *ret_module = module;
-    return 0;
+    else
+        *ret_module = module;
+    return rc;
 }
 
 bool fa_driver_context_lives(const fa_driver *driver, cu_context context, unsigned long long id)
@@ -91,16 +89,16 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
         return fa_driver_fail_forked(diag);
     fa_driver *driver = module->driver;
     fa_function function;
-    cu_result result = find_function(module, entry, &function);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuModuleGetFunction", diag, "finding entry \"%s\"",
-                              entry);
-    result = driver->function_set(function, CU_FUNCTION_MAX_DYNAMIC_SMEM, smem_bytes);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuFuncSetAttribute", diag,
-                              "allowing %s %d bytes of dynamic shared memory", entry, smem_bytes);
-    *ret_function = function;
-    return 0;
+    int rc = fa_driver_fail(driver, find_function(module, entry, &function), "cuModuleGetFunction",
+                            diag, "finding entry \"%s\"", entry);
+    if (rc == 0)
+        rc = fa_driver_fail(
+            driver, driver->function_set(function, CU_FUNCTION_MAX_DYNAMIC_SMEM, smem_bytes),
+            "cuFuncSetAttribute", diag, "allowing %s %d bytes of dynamic shared memory", entry,
+            smem_bytes);
+    if (rc == 0)
+        *ret_function = function;
+    return rc;
 }
 
 int fa_module_variable(fa_module *module, const char *name, fa_device_ptr *ret_at,

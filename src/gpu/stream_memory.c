@@ -130,18 +130,17 @@ static int allocate(fa_stream_memory *memory, size_t bytes, fa_device_ptr *ret_a
 {
     int mode;
     struct block *made = calloc(1, sizeof *made);
-    if (made == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    int rc = enter(memory, &mode, diag);
+    int rc = made == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a kernel")
+                          : enter(memory, &mode, diag);
+    if (rc == 0) {
+        rc = fa_device_alloc(memory->driver, bytes, &made->at, diag);
+        leave(memory, mode);
+        if (rc != 0)
+            fa_fail_in(diag, rc, "allocating %zu bytes for a stream", bytes);
+    }
     if (rc != 0) {
         free(made);
         return rc;
-    }
-    rc = fa_device_alloc(memory->driver, bytes, &made->at, diag);
-    leave(memory, mode);
-    if (rc != 0) {
-        free(made);
-        return fa_fail_in(diag, rc, "allocating %zu bytes for a stream", bytes);
     }
     made->next = memory->allocations;
     memory->allocations = made;
