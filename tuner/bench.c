@@ -385,7 +385,7 @@ int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, int count, 
 {
     int rc = may_time(bench, kernel, diag);
     if (rc == 0)
-        rc = fa_profiler_start(bench->driver, diag);
+        rc = fa_profiler_turn(bench->driver, true, diag);
     for (int i = 0; i < count && rc == 0; i++) {
         rc = fa_prover_restore(bench->prover, &kernel->kernel, diag);
         if (rc == 0)
@@ -393,7 +393,7 @@ int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, int count, 
     }
     if (rc == 0)
         rc = fa_stream_synchronize(bench->driver, fa_prover_stream(bench->prover), diag);
-    return rc != 0 ? rc : fa_profiler_stop(bench->driver, diag);
+    return rc != 0 ? rc : fa_profiler_turn(bench->driver, false, diag);
 }
 
 /* ---- samples --------------------------------------------------------------------------------*/

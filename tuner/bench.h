@@ -94,7 +94,7 @@ int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, const fa_probe *pro
 int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,
                   float *ret_samples_us, fa_diag *diag);
 
-/* Calls a proved kernel `count` times between fa_profiler_start and fa_profiler_stop, for a profiler that watches this
+/* Calls a proved kernel `count` times between fa_profiler_turn on and off, for a profiler that watches this
  * process. FA_EINVAL: as for a probe. */
 int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, int count, fa_diag *diag);
 

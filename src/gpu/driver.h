@@ -114,9 +114,8 @@ int fa_copy_to_device(fa_driver *driver, fa_device_ptr to, const void *from, siz
                       fa_diag *diag);
 int fa_copy_from_device(fa_driver *driver, void *to, fa_device_ptr from, size_t size,
                         fa_diag *diag);
-/* A profiler that watches this process counts the launches between the two alone. */
-int fa_profiler_start(fa_driver *driver, fa_diag *diag);
-int fa_profiler_stop(fa_driver *driver, fa_diag *diag);
+/* A profiler that watches this process counts the launches between on and off alone. */
+int fa_profiler_turn(fa_driver *driver, bool on, fa_diag *diag);
 /* Asynchronous on stream. */
 int fa_copy_on_device(fa_driver *driver, fa_device_ptr to, fa_device_ptr from, size_t size,
                       fa_stream stream, fa_diag *diag);

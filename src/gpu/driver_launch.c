@@ -193,20 +193,13 @@ int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t g
 }
 
 /* ---- profiling -------------------------------------------------------------------------------*/
-int fa_profiler_start(fa_driver *driver, fa_diag *diag)
+int fa_profiler_turn(fa_driver *driver, bool on, fa_diag *diag)
 {
-    return driver->profiler_start == NULL
-               ? fa_fail(diag, FA_ENODRIVER, "the driver %s has no cuProfilerStart", driver->path)
-               : FA_DRIVER_CALL(driver, diag, driver->profiler_start(), "cuProfilerStart",
-                                "starting a profile");
-}
-
-int fa_profiler_stop(fa_driver *driver, fa_diag *diag)
-{
-    return driver->profiler_stop == NULL
-               ? fa_fail(diag, FA_ENODRIVER, "the driver %s has no cuProfilerStop", driver->path)
-               : FA_DRIVER_CALL(driver, diag, driver->profiler_stop(), "cuProfilerStop",
-                                "ending a profile");
+    cu_result (*call)(void) = on ? driver->profiler_start : driver->profiler_stop;
+    const char *name = on ? "cuProfilerStart" : "cuProfilerStop";
+    return call == NULL ? fa_fail(diag, FA_ENODRIVER, "the driver %s has no %s", driver->path, name)
+                        : FA_DRIVER_CALL(driver, diag, call(), name, "%s a profile",
+                                         on ? "starting" : "ending");
 }
 
 /* ---- tensor maps -----------------------------------------------------------------------------*/
