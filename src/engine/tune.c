@@ -76,6 +76,18 @@ static bool find_made(fa_tuning *tuning, bool again, int64_t since, fa_answer *r
     return true;
 }
 
+static bool of_server(const fa_tuner *tuner)
+{
+    return fa_store_is_address(fa_store_path(tuner->store));
+}
+
+/* Another host may have tuned it between a look and the lock. */
+static bool is_another(const fa_answer *known, const fa_answer *answer)
+{
+    return known->unix_time != answer->unix_time ||
+           strcmp(known->cubin_key, answer->cubin_key) != 0;
+}
+
 int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_tuner *tuner = tuning->tuner;
@@ -99,8 +111,11 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         rc = fa_request_wait(tuner, request, key, &key_lock, &waited, diag);
         if (rc != 0)
             goto done;
-        found = (waited || (asked && !again) || !(again || tuning->looked)) &&
-                find_made(tuning, again, since, ret_answer);
+        const fa_answer known = tuning->known.answer;
+        const bool sure = waited || asked || !tuning->looked;
+        found = (waited || (!again && (sure || of_server(tuner)))) &&
+                find_made(tuning, again, since, ret_answer) &&
+                (sure || is_another(&known, ret_answer));
         if (found)
             goto done;
         if (asked || !fa_job_asks_caller(target))
@@ -127,11 +142,12 @@ done:
 }
 
 /* Something is going to be compiled for the GPU that is here, unless something fails: the driver takes a
- * while to start, and the compile workers can load meanwhile. */
+ * while to start, and the compile workers can load meanwhile. Of a server's store others may be about to tune it. */
 static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
 {
-    if (request->gpu != NULL || request->effort < FA_EFFORT_PREDICT || tuner->driver != NULL ||
-        fa_store_is_read_only(tuner->store) || fa_problem_check(&request->problem, NULL) != 0)
+    if (of_server(tuner) || request->gpu != NULL || request->effort < FA_EFFORT_PREDICT ||
+        tuner->driver != NULL || fa_store_is_read_only(tuner->store) ||
+        fa_problem_check(&request->problem, NULL) != 0)
         return false;
     fa_problem bucket =
         request->exact ? fa_problem_exact(&request->problem) : fa_problem_bucket(&request->problem);
