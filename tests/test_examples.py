@@ -57,7 +57,7 @@ while [ "${1#--}" != "$1" ]; do shift; done
 """
 
 
-def slurm_worker_drains_the_queue_on_a_store_of_the_nodes_own():
+def slurm_worker_drains_the_queue():
     with InFile() as fleet, Host(fleet.location, gpu=1) as host:
         host.enqueue(64, 128)
         srun = os.path.join(host.folder, "srun")  # in Slurm's place: two tasks
@@ -73,7 +73,6 @@ def slurm_worker_drains_the_queue_on_a_store_of_the_nodes_own():
                               timeout=DEADLINE)
         tap.equal((done.returncode, done.stderr), (0, ""))
         tap.equal(host.queue()["done"], 2)
-        assert os.path.exists(os.path.join(host.folder, "fa-tune-7", "fa-tune", "store.db"))
         del env["FA_TUNE_STORE"]
         done = subprocess.run([os.path.join(SOURCE, "examples/slurm_worker.sh")], env=env,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
@@ -195,5 +194,5 @@ tap.main([
     compile_for_absent_gpu_writes_a_cubin_and_its_geometry,
     tune_and_launch_without_a_gpu_ends_with_77,
     tune_and_launch_tunes_once_and_the_next_process_finds_the_winner,
-    slurm_worker_drains_the_queue_on_a_store_of_the_nodes_own,
+    slurm_worker_drains_the_queue,
 ])

@@ -402,8 +402,7 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info 
     if (options->keep != NULL)
         return fa_fail(
             diag, FA_EINVAL,
-            "a bundle is imported whole: --gpu and options of a problem select from files of "
-            "lines alone");
+            "a bundle is imported whole: only of a file of lines can a GPU or a problem be chosen");
     /* The signer is checked before anything in the bundle is read. */
     rc = fa_bundle_open_whole(options->file, options, &bundle, &info, diag);
     if (rc == 0)

@@ -163,8 +163,8 @@ static int take(const cJSON *json, const fa_lines_source *source, fa_lines *line
     if (cJSON_HasObjectItem(json, "fa_tune_records"))
         return fa_fail(
             diag, FA_EVERSION,
-            "%s: records of an earlier form: use the fa-tune that made them, and what its "
-            "`show --json` has of them",
+            "%s: records of an earlier form: import them with the fa-tune that made them, and "
+            "export a bundle",
             where);
     if (cJSON_HasObjectItem(json, "peer"))
         return add_baseline(json, source, lines, diag);
