@@ -1,8 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Hosts that share a store in a file, on the fake driver; with a server it is test_fleet_server.py."""
+import os
+import subprocess
+import sys
+import time
+
 import tap
-from fleet import TINY, Host, InFile, finish, tests
+from fleet import SLOW, TINY, Host, InFile, finish, kill, tests
+from place import BUILD
 
 
 def a_problem_that_fails_keeps_its_reason_and_the_others_go_on():
@@ -39,6 +45,27 @@ def a_sweep_can_be_taken_out_of_the_workers_hands():
         tap.has(out, "done")
 
 
+def pythons_sweep_waits_for_what_others_work_on_and_takes_over_what_their_death_leaves():
+    code = ("import fa_tune\n"
+            "print(*[answer.origin for answer in fa_tune.sweep([fa_tune.Problem(head_dim=64, seq_q=64, batch=1, heads_q=1)], "
+            "progress=False).answers()])")
+    with InFile() as fleet, Host(fleet.location, gpu=1, script=SLOW) as one:
+        def sweep():
+            return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, encoding="utf-8",
+                                    env={**one.env, "PYTHONPATH": os.path.join(BUILD, "python"),
+                                         "FA_TUNE_WORKER": os.path.join(BUILD, "fa-tune-worker")})
+        first = sweep()
+        one.hanging(first)
+        second = sweep()
+        time.sleep(1)  # it comes to the end of what it can take
+        tap.equal(second.poll(), None)
+        one.use_fake_driver("device name=NVIDIA_L4 sm=89 sms=58 board=1\n")
+        kill(first)
+        tap.equal(finish(second)[0], "measured\n")
+        tap.equal(fleet.ask("SELECT attempts FROM sweep_item"), "2")
+
+
 def what_cannot_be_is_said_clearly():
     with InFile() as fleet, Host(fleet.location) as one:
         tap.has(one.run("sweep", "--enqueue", "--seq", "64", *TINY, status=1).stderr, "--gpu")
@@ -61,5 +88,6 @@ def what_cannot_be_is_said_clearly():
 tap.main(tests(InFile) + [
     a_problem_that_fails_keeps_its_reason_and_the_others_go_on,
     a_sweep_can_be_taken_out_of_the_workers_hands,
+    pythons_sweep_waits_for_what_others_work_on_and_takes_over_what_their_death_leaves,
     what_cannot_be_is_said_clearly,
 ])

@@ -55,6 +55,12 @@ static int on_sweep(void *context, const fa_sweep_progress *progress)
 {
     fa_diag diag = {{0}};
     char *text = NULL;
+    if (progress->event == FA_SWEEP_IDLE) { /* nothing to tell, and Ctrl-C is heard */
+        PyGILState_STATE state = PyGILState_Ensure();
+        int stop = PyErr_CheckSignals();
+        PyGILState_Release(state);
+        return stop;
+    }
     int rc = fa_sweep_event_write(progress, &text, &diag);
     return tell_text(context, rc, text, &diag);
 }

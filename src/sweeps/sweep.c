@@ -251,7 +251,9 @@ static int work_on_one(struct runner *r, bool *ret_taken, fa_diag *diag)
         return rc;
     *ret_taken = true;
     if (r->request != NULL && r->claim.position >= r->request->count) {
+        pthread_mutex_lock(&r->tuner->work);
         fa_lock_release(&r->claim.lock);
+        pthread_mutex_unlock(&r->tuner->work);
         return fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: restart the sweep");
     }
     r->item.state = FA_ITEM_RUNNING;
