@@ -246,16 +246,15 @@ static int work_on_one(struct runner *r, bool *ret_taken, fa_diag *diag)
     *ret_taken = false;
     pthread_mutex_lock(&r->tuner->work);
     int rc = fa_store_queue_claim(r->tuner->store, &r->taker, &r->claim, &r->item, diag);
+    bool strange = rc == 0 && r->request != NULL && r->claim.position >= r->request->count;
+    if (strange)
+        fa_lock_release(&r->claim.lock);
     pthread_mutex_unlock(&r->tuner->work);
     if (rc != 0)
         return rc;
     *ret_taken = true;
-    if (r->request != NULL && r->claim.position >= r->request->count) {
-        pthread_mutex_lock(&r->tuner->work);
-        fa_lock_release(&r->claim.lock);
-        pthread_mutex_unlock(&r->tuner->work);
+    if (strange)
         return fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: restart the sweep");
-    }
     r->item.state = FA_ITEM_RUNNING;
     r->item.spent = r->unwritten = (fa_sweep_spent){0};
     r->seen = (fa_progress){0};

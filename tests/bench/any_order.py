@@ -36,6 +36,7 @@ def run(tests, seed):
     draw.shuffle(tests)
     mask = draw.choice([0o022, 0o077, 0o027])
     with tempfile.TemporaryDirectory() as home:
+        os.chmod(home, 0o711)  # some tests become another user
         env = {"HOME": home, "TZ": draw.choice(["UTC", "Asia/Kolkata", "America/St_Johns", "Pacific/Apia"]), "TMPDIR": home,
                "LC_ALL": draw.choice(["C", "C.UTF-8", "POSIX", "xx_XX"]), "XDG_CACHE_HOME": os.path.expanduser("~/.cache")}
         started = time.monotonic()
