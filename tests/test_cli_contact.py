@@ -47,17 +47,13 @@ def an_empty_store_has_steps_too():
 
 def first_contact_races_what_is_ready_and_keeps_the_truth():
     with Place() as place:
-        promised = place.json("--gpu", "L4", *SMALL)["answer"]
+        place.run("--gpu", "L4", *SMALL)
         place.use_fake_driver(L4 + "time family 50\n")
         raced = place.json(*SMALL, "--effort", "measure")["answer"]
         tap.equal((raced["origin"], raced["shortlist_only"]), ("measured", True))
-        tap.equal(raced["model_choice_predicted_us"], promised["predicted_us"])
-        assert 1 <= raced["model_choice_rank"] <= 8, raced
-        assert 45 < raced["model_choice_measured_us"] < 55, raced
         by_name, _ = steps(place, *SMALL)
         tap.equal(taken(by_name), ["bucket"])
         tap.has(by_name["bucket"]["why"], "in a race of the top few")
-        tap.has(place.run("show", "--why", *SMALL).stdout, "The model's first choice was expected to take ~%.1f µs; it took" % raced["model_choice_predicted_us"])
         whole = place.json(*SMALL)["answer"]
         tap.equal((whole["origin"], whole["shortlist_only"]), ("measured", False))
 

@@ -166,11 +166,6 @@ static void random_answer(fa_answer *a)
     text(a->why, sizeof a->why);
     a->shortlist_only = below(2);
     if (maybe()) {
-        a->model_choice_rank = 1 + below(1000);
-        a->model_choice_predicted_us = real();
-        a->model_choice_measured_us = real();
-    }
-    if (maybe()) {
         text(a->strategy, sizeof a->strategy);
         a->space_estimated = below(2);
         a->undated = below(2);

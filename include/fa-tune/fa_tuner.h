@@ -91,11 +91,6 @@ typedef struct fa_answer {
     char from_gpu[64];      /* the GPU whose winner it is, where that is another type */
     char why[256];          /* how it was come by, a sentence */
     bool shortlist_only;    /* only a few configs were tried: PATIENT or `again` tries them all */
-    /* The config that the model, or another GPU's winner, would have given for this GPU without measuring: what the
-     * model said, what was measured then, and its rank among all measured; 0: there was none, or it failed its proof. */
-    double model_choice_predicted_us;
-    double model_choice_measured_us;
-    int32_t model_choice_rank; /* 1: nothing measured was faster */
     bool from_system;          /* found in a system bundle */
     char strategy[16];      /* the space was searched, and in_budget configs of it were tried; "": all */
     bool space_estimated;   /* `space` is an estimate */

@@ -30,8 +30,6 @@ class Answer:
                   where origin is "nearest"
     predicted_us  what the cost model says
     tflops        at median_us
-    model_choice_predicted_us, model_choice_measured_us, model_choice_rank
-                  the config that the model would have chosen unmeasured: its times, and its rank among those measured
     shortlist_only     whether only a few configs were measured
 
     docs/json.md has the other fields, which are attributes too; as_dict() has them all.
@@ -71,9 +69,6 @@ class Answer:
     speedup_over_default: float | None
     tflops: float | None
     tune_s: float | None
-    model_choice_predicted_us: float | None
-    model_choice_measured_us: float | None
-    model_choice_rank: int | None
     funnel: dict[str, int]
     ties: int
     shortlist_only: bool

@@ -125,17 +125,6 @@ void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner
         cli_text_path(out, fa_store_location(tuner));
 }
 
-void cli_text_model_choice(fa_buf *out, const fa_answer *answer)
-{
-    if (answer->model_choice_rank < 1)
-        return;
-    fa_buf_text(out, "The model's first choice was expected to take ");
-    cli_text_about(out, answer->model_choice_predicted_us);
-    fa_buf_text(out, "; it took ");
-    cli_text_us(out, answer->model_choice_measured_us);
-    fa_buf_printf(out, ", rank %d", answer->model_choice_rank);
-}
-
 /* ---- winners --------------------------------------------------------------------------------*/
 bool cli_gpu_is(const char *asked, const char *name)
 {

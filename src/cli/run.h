@@ -117,7 +117,6 @@ int cli_fail(cli_run *run, int rc);
 /* The stores that an answer's winner lies in. */
 void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner);
 /* What became of the model's first choice, if it was measured. */
-void cli_text_model_choice(fa_buf *out, const fa_answer *answer);
 
 /* Whether both name one GPU type ("NVIDIA L4" is "L4"); also when `asked` is NULL. */
 bool cli_gpu_is(const char *asked, const char *name);

@@ -110,10 +110,6 @@ static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
         fa_buf_printf(out, "%sin ", indent);
         cli_text_places(out, &step->answer, tuner);
     }
-    if (step->found && step->answer.model_choice_rank > 0) {
-        fa_buf_text(out, indent);
-        cli_text_model_choice(out, &step->answer);
-    }
     fa_buf_text(out, "\n");
 }
 

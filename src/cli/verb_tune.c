@@ -103,16 +103,12 @@ static void print_winner(const fa_answer *answer, int32_t rank, fa_buf *out)
     if (!unranked && fa_problem_has_no_answer(&answer->problem))
         fa_buf_text(out, ", not checked: the kernel has no reference; all configs agree");
     print_times(answer, out);
-    fa_buf_text(out, answer->model_choice_rank > 0 ? ". " : ".");
-    cli_text_model_choice(out, answer);
-    fa_buf_text(out, answer->model_choice_rank > 0 ? "." : "");
     fa_buf_text(out, guessed && answer->gpu.present
-                         ? " Proved, not timed: without --effort configs are timed."
-                     : guessed ? " The first tune on a machine with that GPU measures."
+                         ? ". Proved, not timed: without --effort configs are timed.\n"
+                     : guessed ? ". The first tune on a machine with that GPU measures.\n"
                      : answer->shortlist_only
-                         ? " A race of the top few: without --effort the whole space is timed."
-                         : "");
-    fa_buf_text(out, "\n");
+                         ? ". A race of the top few: without --effort the whole space is timed.\n"
+                         : ".\n");
 }
 
 /* Where it is kept, and what shows more. */

@@ -25,19 +25,15 @@ enum { FA_PLAN_MAX = 8 };
 typedef struct fa_plan_item {
     fa_config config;
     fa_origin origin; /* TRANSFERRED or PREDICTED; of a config to be raced: where it is from */
-    fa_problem from_problem;
     char from_gpu[64];
-    double predicted_us;
 } fa_plan_item;
 
 typedef struct fa_plan {
     fa_plan_item item[FA_PLAN_MAX];
     int count; /* 0: the whole space */
     bool prove_only;
-    bool promised; /* what would have been served unmeasured, to be compared with the truth */
+    bool promised; /* what would be served unmeasured */
     fa_plan_item promise;
-    bool with_alternative; /* of the bucket, at an exact point: raced beside the best */
-    fa_config alternative;
     bool verify;                  /* prove item[0] and store no winner and no trial */
     int32_t launches;             /* of item[0] once it is proved, for a profiler */
     const fa_cubin_record *cubin; /* that is to be verified as it is; NULL: compiled for it */

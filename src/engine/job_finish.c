@@ -165,26 +165,6 @@ int fa_job_verified(const fa_job *job, fa_answer *answer)
     return answer->trial.status == FA_STATUS_COMPILED ? 0 : FA_JOB_NOBODY;
 }
 
-/* Tells in the answer what the choice that would have been served unmeasured turned out to be, where it has a time. */
-static void judge_promise(const fa_job *job, int winner, fa_answer *answer)
-{
-    const fa_plan_item *promise = &job->plan.promise;
-    int index =
-        job->plan.promised ? fa_space_find(&job->space, &promise->config, FA_STATUS_MEASURED) : -1;
-    if (index < 0 || job->space.candidate[winner].trial.status != FA_STATUS_MEASURED)
-        return;
-    const fa_trial *kept = &job->space.candidate[index].trial;
-    answer->model_choice_predicted_us = promise->predicted_us;
-    answer->model_choice_measured_us = kept->median_us;
-    answer->model_choice_rank = 1;
-    for (int i = 0; i < job->space.count; i++) {
-        const fa_trial *trial = &job->space.candidate[i].trial;
-        answer->model_choice_rank += trial->status == FA_STATUS_MEASURED && trial != kept &&
-                                     trial->median_us < kept->median_us &&
-                                     (trial->raced || !kept->raced);
-    }
-}
-
 int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_diag *diag)
 {
     int *order = calloc((size_t)job->space.count + 1, sizeof *order);
@@ -263,7 +243,6 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
 {
     const fa_candidate *candidate = &job->space.candidate[index];
     fa_driver *driver = job->tuner->driver;
-    judge_promise(job, index, answer);
     answer->problem = answer->from_problem = job->target.problem;
     answer->gpu = job->target.gpu;
     answer->unix_time = (int64_t)time(NULL);

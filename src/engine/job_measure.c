@@ -53,20 +53,13 @@ int fa_job_sorted(fa_job *job, fa_status status, int *ret_order)
     return count;
 }
 
-/* Whether an attempt is what others are compared with: a default config, what was promised, or the
- * bucket's winner at an exact point; or has the code of one that is. */
+/* Whether the config must be raced, because others are compared with it: a default, or identical code. */
 static bool must_race(const fa_job *job, int index)
 {
-    for (int i = 0; i < job->space.count; i++) {
-        const fa_candidate *candidate = &job->space.candidate[i];
+    for (int i = 0; i < job->space.count; i++)
         if ((i == index || job->attempt[i].twin_of == index + 1) &&
-            (candidate->is_default ||
-             (job->plan.promised &&
-              fa_config_equal(&candidate->trial.config, &job->plan.promise.config)) ||
-             (job->plan.with_alternative &&
-              fa_config_equal(&candidate->trial.config, &job->plan.alternative))))
+            job->space.candidate[i].is_default)
             return true;
-    }
     return false;
 }
 

@@ -117,8 +117,6 @@ static void transfer(const fa_target *target, fa_match *match)
     answer->default_us = 0;
     answer->ties = answer->space = answer->in_budget = answer->compiled = 0;
     answer->clean = answer->proved = answer->measured = answer->failed = 0;
-    answer->model_choice_predicted_us = answer->model_choice_measured_us =
-        answer->model_choice_rank = 0;
     answer->shortlist_only = true;
 }
 

@@ -30,9 +30,7 @@ static fa_plan_item item_of(const fa_match *match)
     fa_plan_item item = {.config = answer->trial.config,
                          .origin = match->kind == FA_STEP_TRANSFERRED
                                        ? FA_ORIGIN_TRANSFERRED
-                                       : fa_origin_untimed(&answer->trial),
-                         .from_problem = answer->from_problem,
-                         .predicted_us = answer->trial.predicted_us};
+                                       : fa_origin_untimed(&answer->trial)};
     memcpy(item.from_gpu, answer->from_gpu, sizeof item.from_gpu);
     return item;
 }
@@ -168,11 +166,7 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_matches 
     if (r.count > 0)
         qsort(r.trial, r.count, sizeof *r.trial, by_prediction);
     for (size_t i = 0; i < r.count; i++) {
-        fa_plan_item item = {.config = r.trial[i].config,
-                             .origin = FA_ORIGIN_PREDICTED,
-                             .from_problem = target->problem,
-                             .predicted_us = r.trial[i].predicted_us};
-        add_ready(&r, &item);
+        add_ready(&r, &(fa_plan_item){r.trial[i].config, FA_ORIGIN_PREDICTED, ""});
     }
 done:
     free(r.trial);
@@ -190,15 +184,6 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
         known = match->usable && (match->kind == FA_STEP_EXACT || match->kind == FA_STEP_BUCKET);
         plan.promised = guessed(match) && match->answer.origin != FA_ORIGIN_UNRANKED;
         plan.promise = item_of(match);
-    }
-    for (int i = 0; i < matches->count && !plan.with_alternative; i++) {
-        const fa_match *match = &matches->match[i];
-        fa_problem bucket = fa_problem_bucket(&target->problem);
-        if (match->kind != FA_STEP_NEAREST ||
-            !fa_problem_equal(&match->answer.from_problem, &bucket))
-            continue;
-        plan.with_alternative = true;
-        plan.alternative = match->answer.trial.config;
     }
     if (request->effort == FA_EFFORT_PREDICT)
         plan_proof(matches, &plan);

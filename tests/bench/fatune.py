@@ -66,9 +66,7 @@ class Answer(c.Structure):
     _fields_ += [(n, c.c_int32) for n in ("space", "in_budget", "compiled", "clean", "proved",
                                           "measured", "failed", "ties")]
     _fields_ += [("from_store", c.c_bool), ("from_problem", Problem), ("from_gpu", c.c_char * 64),
-                 ("why", c.c_char * 256), ("shortlist_only", c.c_bool), ("model_choice_predicted_us", c.c_double),
-                 ("model_choice_measured_us", c.c_double), ("model_choice_rank", c.c_int32),
-                 ("from_system", c.c_bool), ("strategy", c.c_char * 16),
+                 ("why", c.c_char * 256), ("shortlist_only", c.c_bool), ("from_system", c.c_bool), ("strategy", c.c_char * 16),
                  ("space_estimated", c.c_bool), ("undated", c.c_bool), ("contents", c.c_int32)]
 
 
