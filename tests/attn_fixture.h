@@ -22,10 +22,6 @@
 #include <string.h>
 #include <time.h>
 
-#ifndef FIXTURE_TEMPLATES
-#define FIXTURE_TEMPLATES NULL /* a directory of templates instead of the built-in ones */
-#endif
-
 enum { FIXTURE_HEADERS = 32 };
 
 struct fixture {
@@ -51,7 +47,7 @@ static inline void fixture_close(struct fixture *f)
 static inline int fixture_open(struct fixture *f, fa_diag *diag)
 {
     memset(f, 0, sizeof *f);
-    int rc = fa_templates_open(FIXTURE_TEMPLATES, &f->templates, diag);
+    int rc = fa_templates_open(NULL, &f->templates, diag);
     if (rc == 0)
         rc = fa_families_load(f->templates, "attn_fwd", &f->families, diag);
     for (int i = 0; rc == 0 && i < fa_templates_count(f->templates); i++) {

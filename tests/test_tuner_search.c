@@ -215,16 +215,22 @@ static void a_point_that_joins_a_search_is_paid_for_and_not_proposed(void)
 }
 
 /* A clock may end a search before its evaluations are spent: what it is likely to get decides. */
-static void the_default_chooses_by_what_is_likely_to_be_spent(void)
+static void the_default_tries_all_that_it_can_and_else_models_the_space(void)
 {
     static const struct {
+        const fa_search_space *space;
+        int evaluations;
         int64_t expected;
         const char *chosen;
-    } cases[] = {{0, "exhaustive"}, {1000, "exhaustive"}, {100, "surrogate"}};
-    for (int i = 0; i < 3; i++) {
+    } cases[] = {{&cube, 512, 0, "exhaustive"},
+                 {&cube, 20000, 1000, "exhaustive"},
+                 {&cube, 20000, 100, "surrogate"},
+                 {&large, 100, 0, "surrogate"},
+                 {&large, 5000, 0, "surrogate"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fa_search *search;
-        const fa_search_options how = {NULL, 20000, 1, cases[i].expected};
-        CHECK_INT(fa_search_open(&cube, &how, &search, NULL), 0);
+        const fa_search_options how = {NULL, cases[i].evaluations, 1, cases[i].expected};
+        CHECK_INT(fa_search_open(cases[i].space, &how, &search, NULL), 0);
         CHECK_TEXT(fa_search_name(search), cases[i].chosen);
         fa_search_close(search);
     }
@@ -339,23 +345,6 @@ static void values_that_share_a_power_of_two_are_known_to_be_alike(void)
     CHECK(found[1] > found[0]);
 }
 
-static void the_default_tries_all_of_a_small_space_and_models_a_large_one(void)
-{
-    const struct {
-        const fa_search_space *space;
-        int evaluations;
-        const char *name;
-    } cases[] = {
-        {&cube, 512, "exhaustive"}, {&large, 100, "surrogate"}, {&large, 5000, "surrogate"}};
-    for (int i = 0; i < 3; i++) {
-        fa_search *search;
-        fa_search_options how = {.evaluations = cases[i].evaluations};
-        CHECK_INT(fa_search_open(cases[i].space, &how, &search, NULL), 0);
-        CHECK_TEXT(fa_search_name(search), cases[i].name);
-        fa_search_close(search);
-    }
-}
-
 static bool rarely_valid(void *context, const int32_t *point)
 {
     (*(int64_t *)context)++;
@@ -428,14 +417,13 @@ int main(void)
     TEST(the_same_seed_gives_the_same_search);
     TEST(a_search_goes_on_from_what_was_told_first);
     TEST(a_point_that_joins_a_search_is_paid_for_and_not_proposed);
-    TEST(the_default_chooses_by_what_is_likely_to_be_spent);
+    TEST(the_default_tries_all_that_it_can_and_else_models_the_space);
     TEST(what_is_no_cost_is_a_failure);
     TEST(a_space_that_cannot_be_is_refused);
     TEST(the_floor_of_one_valley_is_found_in_120_of_32768_points);
     TEST(rough_ground_is_searched_better_than_by_chance);
     TEST(what_fails_or_does_not_compile_is_soon_left_alone);
     TEST(values_that_share_a_power_of_two_are_known_to_be_alike);
-    TEST(the_default_tries_all_of_a_small_space_and_models_a_large_one);
     TEST(a_space_of_ten_to_the_sixteenth_is_walked_and_not_built);
     TEST(points_that_are_rare_are_drawn_value_by_value_and_evenly);
     return check_done();
