@@ -136,16 +136,6 @@ def a_dry_run_says_what_would_change_and_unsigned_is_said_twice():
         tap.equal(place.json("show")["winners"], [])
 
 
-def a_pipe_or_a_device_is_not_replaced_by_a_bundle():
-    with Place(TWO) as place:
-        tuned(place)
-        pipe = os.path.join(place.folder, "pipe")
-        os.mkfifo(pipe)
-        tap.has(place.run("export", "--unsigned", "--out", "pipe", status=2).stderr,
-                "not a regular file")
-        tap.equal(stat.S_ISFIFO(os.stat(pipe).st_mode), True)
-
-
 def sentences_about_a_hostile_file_send_the_terminal_nothing():
     with Place(TWO) as place:
         with open(os.path.join(place.folder, "bad.jsonl"), "w") as file:
@@ -211,43 +201,6 @@ def a_winner_of_several_launches_goes_through_bundles_records_and_systems():
         answer = place.json("tune", *gradients, "--effort", "cached")["answer"]
         tap.equal((answer["from_system"], answer["registers"], answer["predicted_us"]),
                   (True, here["registers"], here["predicted_us"]))
-
-
-def a_filter_leaves_records_out_before_they_are_compiled():
-    with Place(TWO) as place:
-        place.run("--gpu", "L4", *SMALL, "--quiet")
-        place.run("--gpu", "A100", *SMALL, "--quiet")
-        place.run("--gpu", "A100", *SMALL, "--lse", "--quiet")
-        for filters, winners in ((["--gpu", "L4"], 1), (["--gpu", "a100", "--lse"], 1), (["--seq", "128", "--causal", "none"], 3)):
-            tap.equal(len(place.records("some.jsonl", *filters)), winners)
-        place.records("records.jsonl")
-        elsewhere(place, "there")
-        told = place.json("export", "--from-records", "records.jsonl", "--gpu", "a100", "--unsigned", "--out", "a.fab")
-        tap.equal((told["bundle"]["winners"], told["bundle"]["cubins"]), (2, 1))
-        shown = place.json("show", "a.fab")["winners"]
-        tap.equal([winner["gpu"]["name"] for winner in shown], ["A100-SXM4-40GB"] * 2)
-        told = place.json("export", "--from-records", "records.jsonl", "--lse", "--unsigned", "--out", "b.fab")
-        tap.equal(told["bundle"]["winners"], 1)
-        refused = place.run("export", "--from-records", "records.jsonl", "--gpu", "H100", "--unsigned", "--out", "c.fab",
-                            status=1).stderr
-        tap.has(refused, "records.jsonl holds no winner that is asked for")
-        assert not os.path.exists(os.path.join(place.folder, "c.fab"))
-
-
-def a_bundles_winners_are_listed_by_gpu_and_problem():
-    asked = [(gpu, more) for gpu in ("A100", "L4") for more in ([], ["--lse"], ["--causal"])]
-    with Place(TWO) as place:
-        for gpu, more in reversed(asked):
-            place.run("--gpu", gpu, *SMALL, *more, "--quiet")
-        place.run("export", "--unsigned", "--out", "all.fab")
-        told = [(winner["gpu"]["name"][:4], winner["problem"]["causal"], winner["problem"]["lse"])
-                for winner in place.json("show", "all.fab")["winners"]]
-        tap.equal(told, [(gpu, *rest) for gpu in ("A100", "L4") for rest in
-                         (("none", False), ("none", True), ("bottom-right", False))])
-        for verb in (["show"], ["show", "all.fab"]):
-            tap.equal([len(place.json(*verb, one, "--no-window")["winners"]) for one in ("--lse", "--no-lse")], [2, 4])
-        newest = [winner["answer"]["unix_time"] for winner in place.json("show")["winners"]]
-        tap.equal(newest, sorted(newest, reverse=True))
 
 
 def minisign_and_fa_tune_take_each_others_files():
@@ -370,13 +323,10 @@ tap.main([
     what_a_bundle_says_and_cannot_be_is_no_mistake_of_whoever_gives_it,
     a_bundle_is_no_store_and_is_replaced_by_another,
     a_dry_run_says_what_would_change_and_unsigned_is_said_twice,
-    a_pipe_or_a_device_is_not_replaced_by_a_bundle,
     sentences_about_a_hostile_file_send_the_terminal_nothing,
     filters_choose_winners_and_choosing_none_is_a_mistake,
     records_make_the_bundle_that_a_system_shares,
     a_winner_of_several_launches_goes_through_bundles_records_and_systems,
-    a_filter_leaves_records_out_before_they_are_compiled,
-    a_bundles_winners_are_listed_by_gpu_and_problem,
     minisign_and_fa_tune_take_each_others_files,
     a_key_with_a_password_is_minisigns_to_use,
     no_output_replaces_a_store_or_a_key_by_any_name,

@@ -37,22 +37,6 @@ def write(place, text_lines):
         file.write("\n".join(text_lines) + "\n")
 
 
-def a_measured_line_has_its_trials():
-    first, second, *_ = [json.loads(line) for line in lines()]
-    trials = first["trials"]
-    tap.equal(len(trials), first["answer"]["funnel"]["measured"])
-    best = trials[0]
-    tap.equal({name: best[name] for name in ("config", "raced")}, {name: first["answer"][name] for name in ("config", "raced")})
-    for name in ("median_us", "low_us", "high_us"):  # to the nanosecond
-        tap.equal(best[name], round(first["answer"][name], 3))
-    tap.equal((best["config"]["family"], best["raced"]), ("attn_fwd_sm80", True))
-    assert len(best["samples_us"]) > 20, best
-    tap.equal([name for name in ("host", "uuid") if name in best["environment"]], [])
-    assert min(trial["median_us"] for trial in second["trials"]) > 0
-    with tuned(FOUR) as place:  # of a store they are without
-        tap.equal([list(winner) for winner in place.json("show")["winners"]], [["problem", "gpu", "answer"]])
-
-
 def a_document_of_show_is_taken_as_its_lines_are():
     with tuned(FOUR) as place, Place(space=FOUR, script=L4) as other:
         with open(os.path.join(other.folder, "document"), "w", encoding="utf-8") as file:
@@ -320,7 +304,6 @@ def records_of_several_files_are_merged_by_the_better_origin():
 
 
 tap.main([
-    a_measured_line_has_its_trials,
     a_document_of_show_is_taken_as_its_lines_are,
     what_is_imported_is_drawn_as_where_it_was_measured,
     what_was_measured_under_which_driver_and_clocks_travels_with_every_peer,

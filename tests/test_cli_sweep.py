@@ -3,7 +3,6 @@
 """Sweeps from outside: what is told, what is shared, and how a sweep goes on."""
 import json
 import os
-import re
 import signal
 import sqlite3
 import subprocess
@@ -25,16 +24,9 @@ def a_sweep_tells_each_problem_and_shares_cubins_between_them():
         done = place.run(*FOUR)
         lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
         tap.equal([line.split("]")[0] for line in lines], ["[1/4", "[2/4", "[3/4", "[4/4"])
-        for line in lines:
-            tap.has(line, "40.0 µs, 1.50× default")
-        tap.equal(["2 cubins reused" in line for line in lines], [False, True, False, True])
-        rows = done.stdout.splitlines()
-        tap.equal([row.split()[0] for row in rows[:5]], ["problem", "fp16", "fp16", "fp16", "fp16"])
-        for row in rows[1:5]:
-            tap.has(row, "measured  attn_fwd_sm80 BLOCK_M=128")
-            tap.has(row, "1.50×")
-        tap.has(rows[5], "4 of 4 done")
-        tap.has(rows[5], "8 trials, 4 cubins compiled, 4 reused")
+        tap.equal(["40.0 µs, 1.50× default" in line for line in lines], [True] * 4)
+        tap.has(done.stdout, "4 of 4 done")
+        tap.has(done.stdout, "8 trials, 4 cubins compiled, 4 reused")
 
         again = place.run(*FOUR)
         tap.equal((again.stdout, again.stderr), (done.stdout, "4 of 4 problems were done before\n"))
@@ -47,7 +39,6 @@ def a_sweep_tells_each_problem_and_shares_cubins_between_them():
                                             "price": None})
         assert 0 < told["sweep"]["spent"]["seconds"] < 200
         tap.has(place.run("sweep", "--list").stdout, "4/4")
-        tap.has(place.run("sweep", "--status").stdout, "done   4/4")
         tap.equal(place.json(*FOUR, "--status")["sweep"]["done"], 4)
         place.run("sweep", "--seq", "77", "--status", status=1)
     with Place(space=dict(TWO, BLOCK_M=[64])) as place:
@@ -76,25 +67,9 @@ def training_is_swept_and_its_passes_are_told_beside_each_other():
                   [("L40S", 2), ("L40S", None), ("NVIDIA L4", None), ("NVIDIA L4", 5), ("NVIDIA L4", None)])
 
 
-def on_a_terminal_one_line_shows_the_whole_and_the_problem_under_way():
-    with Place(space=TWO, script=L4 + FAST) as place:
-        text = place.on_a_terminal("stderr", "sweep", "--seq", "64,128", *TINY, "--time", "1h",
-                                   "--cost", "5", "--price", "2", columns=200)
-        drawn = [line for line in text.replace("\x1b[K", "").split("\r") if line.startswith("0/2")]
-        assert drawn, text
-        for part in ("0/2", " of 60 min, cost 0.00 of 5."):
-            tap.has(drawn[0], part)
-        assert re.search("fp16 B1 H1 S64 D64: [01]/2", drawn[0]), drawn
-        tap.has(text, "[2/2] fp16")
-        tap.equal(text.replace("\r\n", "\n").rsplit("\r", 1)[1],
-                  "\x1b[K[2/2] fp16 · B 1 · H 1 · S 128 · D 64: 40.0 µs, 1.50× default, "
-                  "2 cubins reused\n")
-
-
 def a_problem_that_fails_is_told_and_tried_again_by_the_next_run():
     with Place(space=TWO, script=L4 + FAST + "fault family wrong\n") as place:
         done = place.run("sweep", "--seq", "64,128", *TINY, status=1)
-        tap.has(done.stdout, "failed")
         tap.has(done.stdout, "none of 2 configs survived")
         tap.has(done.stdout, "0 of 2 done, 2 failed (the same command tries them again)")
         tap.has(done.stderr, "2 of 2 problems failed")
@@ -242,7 +217,6 @@ def two_processes_that_run_one_sweep_share_it_and_one_takes_over_what_the_others
 tap.main([
     a_sweep_tells_each_problem_and_shares_cubins_between_them,
     training_is_swept_and_its_passes_are_told_beside_each_other,
-    on_a_terminal_one_line_shows_the_whole_and_the_problem_under_way,
     a_problem_that_fails_is_told_and_tried_again_by_the_next_run,
     a_problem_that_no_family_serves_does_not_stop_the_others,
     a_queue_that_is_not_valid_is_refused_until_it_is_restarted,

