@@ -109,83 +109,55 @@ static bool give_up(void *context)
     return stop;
 }
 
-static struct waiting waiting_for(const fa_request *request)
+/* Sleeps between two tries, `work` let go; 0, or why it gave up. */
+static int nap(fa_tuner *tuner, struct waiting *waiting, int tries, const char *what, fa_diag *diag)
 {
-    return (struct waiting){
-        .request = request,
-        .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
-}
-
-static int end_wait(const struct waiting *waiting, int rc, const char *what, fa_diag *diag)
-{
-    if (rc == FA_ECANCELED && waiting->stuck)
+    bool gave_up = false;
+    fa_tuner_pause(tuner);
+    for (int i = 0; i < tries && !gave_up; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        gave_up = give_up(waiting);
+    }
+    fa_tuner_resume(tuner);
+    if (gave_up && waiting->stuck)
         return fa_fail(
             diag, FA_EBUSY,
             "another tune waits for its progress function, which has not returned for 5 s and may wait "
             "for this call: nothing can be tuned until it has returned");
-    return rc == FA_ECANCELED ? fa_fail(diag, rc, "canceled while %s", what) : rc;
+    return gave_up ? fa_fail(diag, FA_ECANCELED, "canceled while %s", what) : 0;
 }
 
-/* Tries again and again, without `work` between two tries. The first is made with it: no tune of this process can end
- * between a look and that. */
-static int wait_for_lock(fa_tuner *tuner, struct waiting *waiting, const char *name, bool shared,
-                         fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
-{
-    static const long FILE_NS = 20000000, SERVER_NS = 100000000;
-    int rc;
-    while ((rc = fa_store_lock(tuner->store, name, shared, ret_lock, diag)) == FA_EBUSY) {
-        *ret_waited = true;
-        const long nap = fa_store_is_address(fa_store_path(tuner->store)) ? SERVER_NS : FILE_NS;
-        fa_tuner_pause(tuner);
-        bool gave_up = false;
-        for (long slept = 0; slept < nap && !gave_up; slept += FILE_NS) {
-            nanosleep(&(struct timespec){.tv_nsec = FILE_NS}, NULL);
-            gave_up = give_up(waiting);
-        }
-        fa_tuner_resume(tuner);
-        if (gave_up)
-            return fa_fail(diag, FA_ECANCELED, "gave up waiting for lock %s", name);
-    }
-    return rc;
-}
+static const fa_progress begun = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1};
 
+/* The first try is made with `work`: no tune of this process can end between a look and that. */
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
 {
-    struct waiting waiting = waiting_for(request);
+    struct waiting waiting = {request, begun, false};
+    const bool shared = strcmp(name, FA_TUNES_LOCK) == 0;
+    const int tries = fa_store_is_address(fa_store_path(tuner->store)) ? 5 : 1;
     bool waited = false;
-    int rc = fa_callback_check(diag);
-    if (rc != 0)
-        return rc;
-    rc = wait_for_lock(tuner, &waiting, name, false, ret_lock, &waited, diag);
+    int rc = fa_callback_check(diag), last = 0;
+    while (rc == 0 &&
+           (last = fa_store_lock(tuner->store, name, shared, ret_lock, diag)) == FA_EBUSY) {
+        waited = true;
+        rc = nap(tuner, &waiting, tries,
+                 shared ? "winners of this store were forgotten"
+                        : "another tune of this key was under way",
+                 diag);
+    }
     if (ret_waited != NULL)
         *ret_waited = waited;
-    return end_wait(&waiting, rc, "another tune of this key was under way", diag);
-}
-
-int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock **ret_lock,
-                           fa_diag *diag)
-{
-    struct waiting waiting = waiting_for(request);
-    bool waited = false;
-    int rc = fa_callback_check(diag);
-    if (rc != 0)
-        return rc;
-    rc = wait_for_lock(tuner, &waiting, FA_TUNES_LOCK, true, ret_lock, &waited, diag);
-    return end_wait(&waiting, rc, "winners of this store were forgotten", diag);
+    return rc != 0 ? rc : last;
 }
 
 int fa_request_turn(fa_tuner *tuner, const fa_request *request, fa_diag *diag)
 {
-    struct waiting waiting = waiting_for(request);
+    struct waiting waiting = {request, begun, false};
     int rc = 0;
-    fa_tuner_pause(tuner);
-    while (rc == 0 && pthread_mutex_trylock(&tuner->tuning) != 0) {
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-        rc = give_up(&waiting) ? FA_ECANCELED : 0;
-    }
-    fa_tuner_resume(tuner);
-    return end_wait(&waiting, rc, "another tune of this process was under way", diag);
+    while (rc == 0 && pthread_mutex_trylock(&tuner->tuning) != 0)
+        rc = nap(tuner, &waiting, 1, "another tune of this process was under way", diag);
+    return rc;
 }
 
 bool fa_request_is_again(const fa_request *request)

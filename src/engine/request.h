@@ -22,6 +22,9 @@ bool fa_request_is_again(const fa_request *request);
 /* Whether a caller's place for an answer is one; then what of an answer fits there goes there. */
 int fa_answer_check(const fa_answer *answer, fa_diag *diag);
 void fa_answer_give(const fa_answer *answer, fa_answer *ret_answer);
+/* The lock that all tunes into the store share, so that no cubin which one of them relies on is forgotten
+ * meanwhile (fa_forget() acquires it). */
+#define FA_TUNES_LOCK "tunes"
 /* Waits for a lock beside the store; the request's progress may cancel. ret_waited may be NULL. `work` is held, but
  * not meanwhile. */
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
@@ -34,11 +37,6 @@ bool fa_request_report(fa_tuner *tuner, const fa_request *request, const fa_prog
 void fa_callback_begin(const char *name);
 void fa_callback_end(void);
 int fa_callback_check(fa_diag *diag);
-/* The lock that all tunes into the store share, so that no cubin which one of them relies on is forgotten
- * meanwhile (fa_forget() acquires it). */
-#define FA_TUNES_LOCK "tunes"
-int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock **ret_lock,
-                           fa_diag *diag);
 
 /* Everything that is decided before a winner is looked up. */
 typedef struct fa_target {

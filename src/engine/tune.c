@@ -128,7 +128,7 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
     if (target->gpu.present)
         rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
     if (rc == 0)
-        rc = fa_request_share_tunes(tuner, request, &tunes_lock, diag);
+        rc = fa_request_wait(tuner, request, FA_TUNES_LOCK, &tunes_lock, NULL, diag);
     if (rc == 0)
         rc = run_alone(tuning, ret_answer, diag);
 done:
