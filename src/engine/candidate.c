@@ -5,6 +5,7 @@
 #include "candidate.h"
 
 #include "buf.h"
+#include "compile_pool.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "store.h"
@@ -121,4 +122,139 @@ bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
     fa_buf_free(&rendered.source);
     free(candidate);
     return same;
+}
+
+/* ---- compiling ------------------------------------------------------------------------------*/
+struct building {
+    fa_tuner *tuner;
+    fa_build *build;
+    int count, next, done;
+    fa_build_progress *progress;
+    void *context;
+    fa_compile_pool pool;
+    fa_loop loop;
+    int rc;
+    fa_diag diag;
+};
+
+static void fail_builds(void *context, int rc, const char *sentence)
+{
+    struct building *all = context;
+    if (all->rc == 0)
+        all->rc = fa_fail(&all->diag, rc, "%s", sentence);
+    fa_loop_stop(&all->loop);
+}
+
+static bool next_build(void *context, fa_compile_task *ret_task)
+{
+    struct building *all = context;
+    while (all->next < all->count && all->build[all->next].source == NULL)
+        all->next++;
+    if (all->next == all->count)
+        return false;
+    fa_build *build = &all->build[all->next];
+    *ret_task = (fa_compile_task){.id = all->next++,
+                                  .name = build->reference ? "reference.cu" : "candidate.cu",
+                                  .source = build->source};
+    memcpy(ret_task->architecture, build->architecture, sizeof ret_task->architecture);
+    build->source = NULL;
+    return true;
+}
+
+static void end_build(struct building *all)
+{
+    all->done++;
+    if (all->progress != NULL && all->progress(all->context, all->done, all->count) != 0)
+        fail_builds(all, FA_ECANCELED, "canceled while compiling; nothing is written");
+    if (all->done == all->count)
+        fa_loop_stop(&all->loop);
+}
+
+static void build_compiled(void *context, int id, fa_compile_result *result)
+{
+    struct building *all = context;
+    fa_build *build = &all->build[id];
+    build->rc = result->rc;
+    if (result->rc != 0)
+        fa_fail(&build->diag, result->rc, "%s", result->text);
+    build->cubin = result->cubin;
+    build->size = result->size;
+    build->log = strdup(result->log);
+    result->cubin = NULL;
+    end_build(all);
+}
+
+static void build_lost(void *context, int id, const char *reason, fa_child_end end, int waited_ms)
+{
+    struct building *all = context;
+    (void)end, (void)waited_ms;
+    all->build[id].rc = fa_fail(&all->build[id].diag, FA_EWORKER, "the compiler %s", reason);
+    end_build(all);
+}
+
+static void worker_started(void *context, bool confined)
+{
+    (void)context, (void)confined;
+}
+
+static void go_on(void *context)
+{
+    struct building *all = context;
+    if (!all->loop.stopped)
+        fa_compile_pool_advance(&all->pool);
+}
+
+static void let_others(void *context, bool begins)
+{
+    struct building *all = context;
+    (begins ? fa_tuner_pause : fa_tuner_resume)(all->tuner);
+}
+
+int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc_location *nvrtc,
+                  fa_build *build, int count, fa_build_progress *progress, void *context,
+                  fa_diag *diag)
+{
+    static const fa_compile_events events = {next_build,     build_compiled, build_lost,
+                                             worker_started, fail_builds,    go_on};
+    int left = 0;
+    for (int i = 0; i < count; i++)
+        left += build[i].source != NULL;
+    if (left == 0)
+        return 0;
+    struct building *all = calloc(1, sizeof *all);
+    if (all == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for compiling");
+    *all = (struct building){.tuner = tuner,
+                             .build = build,
+                             .count = count,
+                             .done = count - left,
+                             .progress = progress,
+                             .context = context,
+                             .loop = {.waits = let_others, .context = all}};
+    const fa_compile_setup setup = {.loop = &all->loop,
+                                    .worker_path = tuner->worker_path,
+                                    .nvrtc = nvrtc,
+                                    .templates = templates,
+                                    .timeout_ms = tuner->compile_timeout_ms};
+    fa_compile_pool_init(&all->pool, &setup, &events, all);
+    fa_compile_pool_widen(&all->pool,
+                          left < tuner->compile_workers ? left : tuner->compile_workers);
+    fa_compile_pool_advance(&all->pool);
+    if (!all->loop.stopped)
+        fa_loop_run(&all->loop);
+    fa_compile_pool_stop(&all->pool);
+    fa_loop_close(&all->loop);
+    int rc = all->rc != 0 ? fa_fail(diag, all->rc, "%s", all->diag.text) : 0;
+    free(all);
+    return rc;
+}
+
+void fa_builds_free(fa_build *build, int count)
+{
+    for (int i = 0; build != NULL && i < count; i++) {
+        free(build[i].source);
+        free(build[i].cubin);
+        free(build[i].log);
+    }
+    free(build);
 }

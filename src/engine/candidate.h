@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A candidate without a tune: its source and key, and the gates of its cubin that need no GPU.
+ * A candidate without a tune: its source and key, its compile, and the gates of its cubin that need no GPU.
  */
 #ifndef FA_ENGINE_CANDIDATE_H
 #define FA_ENGINE_CANDIDATE_H
@@ -10,6 +10,7 @@
 #include "buf.h"
 #include "cubin.h"
 #include "hash.h"
+#include "nvrtc.h"
 
 /* A source, and what its cubin is compiled for and found by. */
 typedef struct fa_rendered {
@@ -37,5 +38,26 @@ int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc
                      fa_candidate *ret_candidate, fa_rendered *ret, fa_diag *diag);
 /* Whether the kernel that was measured is the one that its config means today. */
 bool fa_record_holds(fa_tuner *tuner, const fa_answer *record);
+
+/* A source that is compiled by itself. */
+typedef struct fa_build {
+    char key[FA_HASH_HEX], architecture[32];
+    bool reference; /* an operation's answer, not a kernel of a family */
+    char *source;   /* malloced; NULL: it is not to be compiled, or has been */
+    int rc;         /* of its compile, and the sentence */
+    fa_diag diag;
+    void *cubin; /* malloced; NULL: there is none */
+    size_t size;
+    char *log;
+} fa_build;
+
+/* A non-zero return cancels. */
+typedef int fa_build_progress(void *context, int done, int count);
+/* Compiles those that have a source, side by side; each has then its cubin or the compiler's error, or FA_EWORKER where its
+ * worker died. `progress` may be NULL. `work` is held, but not while it waits. */
+int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc_location *nvrtc,
+                  fa_build *build, int count, fa_build_progress *progress, void *context,
+                  fa_diag *diag);
+void fa_builds_free(fa_build *build, int count); /* the array, too; NULL is allowed */
 
 #endif

@@ -63,7 +63,7 @@ typedef struct fa_attempt {
     bool dirty;        /* has an outcome that the store has not seen */
     bool raced_before; /* its time is that of an earlier tune's race */
     char *clocks;      /* JSON */
-    fa_cubin_record *fresh_cubin; /* compiled by this run, not yet written */
+    fa_cubin_record fresh; /* compiled by this run, not yet written; else without bytes */
 } fa_attempt;
 
 enum {
@@ -185,7 +185,6 @@ void fa_job_note_timeout(fa_job *job, int index, int waited_ms, int timeout_ms);
 void fa_job_note_death(fa_job *job, int index);
 /* The launches of `count` configs for the problems that they will be proved on. */
 int fa_job_set_launches(fa_job *job, int first, int count);
-void fa_job_forget_fresh(fa_attempt *attempt);
 
 /* ---- a space that is searched (job_search.c) ---- */
 /* Whether this one is: job->space was enumerated. */

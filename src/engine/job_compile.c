@@ -24,6 +24,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const fa_family *family_of(const fa_job *job, int index)
+{
+    return fa_families_for(job->tuner, &job->target.problem)
+        ->family[job->space.candidate[index].family];
+}
+
 /* ---- gates ----------------------------------------------------------------------------------*/
 static bool are_launched_alike(const fa_launches *first, const fa_launches *second)
 {
@@ -40,8 +46,7 @@ static bool are_launched_alike(const fa_launches *first, const fa_launches *seco
 
 void fa_job_read_code(fa_job *job, int index, const void *bytes, size_t size)
 {
-    const fa_family *family = fa_families_for(job->tuner, &job->target.problem)
-                                  ->family[job->space.candidate[index].family];
+    const fa_family *family = family_of(job, index);
     const int count = fa_family_launch_count(family);
     char *ret_code = job->attempt[index].code, code[FA_HASH_HEX];
     fa_hash all;
@@ -93,8 +98,7 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
         return false;
     }
     job->progress.compiled++;
-    const fa_family *family =
-        fa_families_for(job->tuner, &job->target.problem)->family[candidate->family];
+    const fa_family *family = family_of(job, index);
     int rc = fa_op_read_cubin(family, candidate, &job->target.problem, bytes, size, &info, &diag);
     if (rc != 0) {
         if (rc == FA_ENOMEM)
@@ -190,20 +194,13 @@ static void keep_reference(fa_job *job, const void *bytes, size_t size)
     job->compile.reference_size = size;
 }
 
-/* A cubin of a system bundle that is clean goes into the store, as one compiled now would. */
+/* A cubin that is clean goes into the store with the next transaction. */
 static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
 {
-    const fa_candidate *candidate = &job->space.candidate[index];
-    fa_cubin_record *fresh = malloc(sizeof *fresh);
-    if (fresh == NULL)
-        return; /* if the winner's cubin is missing, the tune ends with that sentence */
-    *fresh = *record;
+    snprintf(record->entry, sizeof record->entry, "%s", fa_family_entry(family_of(job, index)));
+    record->sm = job->target.gpu.sm;
+    job->attempt[index].fresh = *record;
     *record = (fa_cubin_record){0};
-    snprintf(fresh->entry, sizeof fresh->entry, "%s",
-             fa_family_entry(
-                 fa_families_for(job->tuner, &job->target.problem)->family[candidate->family]));
-    fresh->sm = job->target.gpu.sm;
-    job->attempt[index].fresh_cubin = fresh;
     job->unwritten = true;
 }
 
@@ -284,10 +281,9 @@ static int next_in_order(fa_job *job)
     struct fa_job_compile *compile = &job->compile;
     const int at = compile->order_next++, left = compile->order_count - at;
     int *next = compile->order + at, other = 0;
-    const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
     if (job->progress.compiled > 0 || job->search.search != NULL)
         return *next;
-    if (at == 1 && fa_family_is_as_is(families->family[job->space.candidate[*next].family]))
+    if (at == 1 && fa_family_is_as_is(family_of(job, *next)))
         other = farthest(job, at) - at;
     else if (job->progress.failed > 0) /* of 2^32, spread evenly */
         other = (int)((uint64_t)left * ((uint32_t)at * 2654435769u) >> 32);
@@ -382,29 +378,16 @@ bool fa_job_compile_done(const fa_job *job)
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
-static fa_cubin_record *fresh_record(const fa_job *job, int index, const char *key,
-                                     fa_compile_result *result)
+/* Without a log where memory is short: then the next run cannot judge it, and it must not be kept. */
+static fa_cubin_record record_of(fa_job *job, int index, fa_compile_result *result)
 {
-    fa_cubin_record *record = calloc(1, sizeof *record);
-    if (record == NULL)
-        return NULL;
-    const char *entry = fa_op_reference_entry(&job->target.problem);
-    if (index >= 0)
-        entry = fa_family_entry(fa_families_for(job->tuner, &job->target.problem)
-                                    ->family[job->space.candidate[index].family]);
-    memcpy(record->key, key, sizeof record->key);
-    snprintf(record->entry, sizeof record->entry, "%s", entry);
-    record->sm = job->target.gpu.sm;
-    record->bytes = result->cubin;
-    record->size = result->size;
+    fa_cubin_record record = {.sm = job->target.gpu.sm,
+                              .bytes = result->cubin,
+                              .size = result->size,
+                              .log = strdup(result->log),
+                              .compile_ms = result->ms};
+    memcpy(record.key, key_of(job, index), sizeof record.key);
     result->cubin = NULL;
-    record->log = strdup(result->log);
-    record->compile_ms = result->ms;
-    if (record->log == NULL) {
-        fa_cubin_record_free(record);
-        free(record);
-        return NULL;
-    }
     return record;
 }
 
@@ -417,12 +400,11 @@ static void reference_compiled(fa_job *job, fa_compile_result *result)
     keep_reference(job, result->cubin, result->size);
     if (job->ended)
         return;
-    fa_cubin_record *record =
-        fresh_record(job, FA_JOB_REFERENCE, job->compile.reference_key, result);
-    if (record != NULL) /* only a saving for the next run */
-        fa_store_cubin_put(job->tuner->store, record, NULL);
-    fa_cubin_record_free(record);
-    free(record);
+    fa_cubin_record record = record_of(job, FA_JOB_REFERENCE, result);
+    snprintf(record.entry, sizeof record.entry, "%s", fa_op_reference_entry(&job->target.problem));
+    if (record.log != NULL) /* only a saving for the next run */
+        fa_store_cubin_put(job->tuner->store, &record, NULL);
+    fa_cubin_record_free(&record);
 }
 
 /* It says nothing about what was compiled: another worker tries it. */
@@ -434,22 +416,10 @@ static void ran_short(fa_job *job, int index, const char *text)
         fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "%s, %d times", text, FA_JOB_CLEAN));
 }
 
-/* The next attempt, from `at` on, that a source was compiled for; -1: none. */
-static int next_of_source(const fa_job *job, int index, int at)
+/* Whether attempt i was compiled with the source of `index`. */
+static bool is_of_source(const fa_job *job, int index, int i)
 {
-    while (at < job->space.count && at != index && job->attempt[at].source_of != index + 1)
-        at++;
-    return at < job->space.count ? at : -1;
-}
-
-/* Takes what a source was compiled to for one of its attempts. True when it is clean. */
-static bool take_compiled(fa_job *job, int index, const fa_compile_result *result)
-{
-    job->space.candidate[index].trial.compile_ms = result->ms;
-    if (result->rc == 0)
-        return take_cubin(job, index, result->cubin, result->size, result->log);
-    fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, result->text);
-    return false;
+    return i == index || job->attempt[i].source_of == index + 1;
 }
 
 static void compiled(void *context, int index, fa_compile_result *result)
@@ -470,20 +440,27 @@ static void compiled(void *context, int index, fa_compile_result *result)
         reference_compiled(job, result);
         return;
     }
-    for (int i = -1; !job->ended && (i = next_of_source(job, index, i + 1)) >= 0;) {
+    for (int i = 0; !job->ended && i < job->space.count; i++) {
+        if (!is_of_source(job, index, i))
+            continue;
         if (i != index)
             memcpy(job->attempt[i].cubin_key, job->attempt[index].cubin_key, FA_HASH_HEX);
-        if (take_compiled(job, i, result) && clean == FA_JOB_NOBODY)
+        job->space.candidate[i].trial.compile_ms = result->ms;
+        if (result->rc != 0)
+            fa_job_settle(job, i, FA_STATUS_COMPILE_FAILED, result->text);
+        else if (take_cubin(job, i, result->cubin, result->size, result->log) &&
+                 clean == FA_JOB_NOBODY)
             clean = i;
     }
     if (result->rc != 0 && !job->ended)
         fa_job_give_up_family(job, index, false);
     if (clean != FA_JOB_NOBODY) {
-        fa_attempt *attempt = &job->attempt[clean];
-        attempt->fresh_cubin = fresh_record(job, clean, attempt->cubin_key, result);
-        if (attempt->fresh_cubin == NULL)
+        fa_cubin_record record = record_of(job, clean, result);
+        if (record.log == NULL)
             fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
-        job->unwritten = true;
+        else
+            keep_fresh(job, clean, &record);
+        fa_cubin_record_free(&record);
     }
 }
 
@@ -519,8 +496,9 @@ static void lost(void *context, int index, const char *reason, fa_child_end end,
     } else if (index == FA_JOB_REFERENCE) {
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "the reference kernel: %s", text));
     } else {
-        for (int i = -1; !job->ended && (i = next_of_source(job, index, i + 1)) >= 0;)
-            settle_lost(job, i, late, text, waited_ms);
+        for (int i = 0; !job->ended && i < job->space.count; i++)
+            if (is_of_source(job, index, i))
+                settle_lost(job, i, late, text, waited_ms);
     }
 }
 

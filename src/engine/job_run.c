@@ -422,7 +422,7 @@ void fa_job_free(fa_job **job_pointer)
     fa_job_compile_stop(job);
     fa_loop_close(&job->loop);
     for (int i = 0; job->attempt != NULL && i < job->space.count; i++) {
-        fa_job_forget_fresh(&job->attempt[i]);
+        fa_cubin_record_free(&job->attempt[i].fresh);
         free(job->attempt[i].cubin);
         free(job->attempt[i].samples_us);
         free(job->attempt[i].clocks);

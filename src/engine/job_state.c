@@ -110,21 +110,9 @@ void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason)
 void fa_job_settle_twin(fa_job *job, int index)
 {
     fa_attempt *attempt = &job->attempt[index];
-    const fa_attempt *other = &job->attempt[attempt->twin_of - 1];
     const fa_trial *from = &job->space.candidate[attempt->twin_of - 1].trial;
     fa_trial *trial = &job->space.candidate[index].trial;
     char config[FA_CONFIG_TEXT_MAX], reason[sizeof trial->reason];
-    size_t size = (size_t)other->sample_count * sizeof *other->samples_us;
-    float *samples = size > 0 ? malloc(size) : NULL;
-    free(attempt->samples_us);
-    attempt->samples_us = samples;
-    attempt->sample_count = samples != NULL ? other->sample_count : 0;
-    if (samples == NULL && size > 0) {
-        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a trial"));
-        return;
-    }
-    if (samples != NULL)
-        memcpy(samples, other->samples_us, size);
     fa_config_text(&from->config, config);
     snprintf(reason, sizeof reason, "the same code as %.300s%s%.150s", config,
              from->reason[0] != 0 ? ": " : "", from->reason);
@@ -132,7 +120,7 @@ void fa_job_settle_twin(fa_job *job, int index)
     trial->median_us = from->median_us;
     trial->low_us = from->low_us;
     trial->high_us = from->high_us;
-    trial->sample_count = attempt->sample_count;
+    trial->sample_count = from->sample_count;
     trial->max_error = from->max_error;
     trial->tolerance = from->tolerance;
     trial->raced = from->raced;
@@ -190,13 +178,15 @@ static int write_outcomes(void *context, fa_diag *diag)
     for (int i = 0; i < job->space.count && rc == 0; i++) {
         fa_attempt *attempt = &job->attempt[i];
         fa_trial *trial = &job->space.candidate[i].trial;
-        if (attempt->fresh_cubin != NULL)
-            rc = fa_store_cubin_put(store, attempt->fresh_cubin, diag);
+        if (attempt->fresh.bytes != NULL)
+            rc = fa_store_cubin_put(store, &attempt->fresh, diag);
         if (rc != 0 || !attempt->dirty || job->plan.verify)
             continue;
+        const fa_attempt *timed =
+            attempt->twin_of != 0 ? &job->attempt[attempt->twin_of - 1] : attempt;
         fa_trial_record record = {.trial = *trial,
-                                  .samples_us = attempt->samples_us,
-                                  .sample_count = attempt->sample_count,
+                                  .samples_us = timed->samples_us,
+                                  .sample_count = timed->sample_count,
                                   .environment = job->environment,
                                   .clocks = attempt->clocks,
                                   .seed = job->seed};
@@ -233,15 +223,7 @@ int fa_job_flush(fa_job *job)
     job->unwritten = false;
     for (int i = 0; i < job->space.count; i++) {
         job->attempt[i].dirty = false;
-        fa_job_forget_fresh(&job->attempt[i]);
+        fa_cubin_record_free(&job->attempt[i].fresh);
     }
     return 0;
-}
-
-void fa_job_forget_fresh(fa_attempt *attempt)
-{
-    if (attempt->fresh_cubin != NULL)
-        fa_cubin_record_free(attempt->fresh_cubin);
-    free(attempt->fresh_cubin);
-    attempt->fresh_cubin = NULL;
 }

@@ -7,11 +7,12 @@
  * and proved where this NVRTC compiles it. Any other becomes predicted.
  *
  * Workload: some thousand lines that share some hundred cubins. The cubins take a quarter of a second each to
- * compile. Invariants: every build ends once, with a cubin or with the compiler's error; a compile worker that dies
- * ends all builds, so that the result never depends on the load of the machine.
+ * compile. Invariant: a compile worker that dies fails the whole, so that the result never depends on the load of the
+ * machine.
  */
 #include "bundle_work.h"
 
+#include "candidate.h"
 #include "compile_pool.h"
 #include "error.h"
 #include "job.h"
@@ -27,159 +28,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- compiling: many sources to cubins, for no GPU in particular ----------------------------*/
-/* Sources to be compiled by the compile workers, all in one go. */
-struct build {
-    char key[FA_HASH_HEX];
-    char architecture[32];
-    char *source; /* malloced */
-    /* Set by the compile, or before it where the store has the cubin: */
-    void *cubin; /* malloced; NULL: failed */
-    size_t size;
-    char *log;
-};
-
-struct building {
-    const fa_lines_source *from;
-    struct build *build;
-    int32_t count, next, done;
-    fa_compile_pool pool;
-    fa_loop loop;
-    bool ended;
-    int rc;
-    fa_diag diag;
-};
-
-static void end_building(void *context, int rc, const char *sentence)
-{
-    struct building *all = context;
-    if (all->ended)
-        return;
-    all->ended = true;
-    all->rc = rc != 0 ? fa_fail(&all->diag, rc, "%s", sentence) : 0;
-    fa_loop_stop(&all->loop);
-}
-
-static bool next_build(void *context, fa_compile_task *ret_task)
-{
-    struct building *all = context;
-    while (all->next < all->count && all->build[all->next].cubin != NULL)
-        all->next++;
-    if (all->ended || all->next == all->count)
-        return false;
-    struct build *build = &all->build[all->next];
-    *ret_task = (fa_compile_task){.id = all->next++,
-                                  .name = "candidate.cu", /* as a tune names it: equal bytes */
-                                  .source = build->source};
-    memcpy(ret_task->architecture, build->architecture, sizeof ret_task->architecture);
-    build->source = NULL;
-    return true;
-}
-
-static void build_compiled(void *context, int id, fa_compile_result *result)
-{
-    struct building *all = context;
-    struct build *build = &all->build[id];
-    const fa_lines_source *from = all->from;
-    if (result->rc == 0) {
-        build->cubin = result->cubin;
-        build->size = result->size;
-        result->cubin = NULL;
-        build->log = strdup(result->log);
-    }
-    all->done++;
-    if (from->progress != NULL &&
-        from->progress(from->context, "compiling", all->done, all->count) != 0)
-        end_building(all, FA_ECANCELED, "canceled while compiling; nothing is written");
-    if (all->done == all->count)
-        end_building(all, 0, "");
-}
-
-/* A failure by chance or by load must not leave a winner out. */
-static void build_lost(void *context, int id, const char *reason, fa_child_end end, int waited_ms)
-{
-    char sentence[256];
-    (void)id, (void)end, (void)waited_ms;
-    snprintf(sentence, sizeof sentence, "a compile worker %.150s; nothing is written: try again",
-             reason);
-    end_building(context, FA_EWORKER, sentence);
-}
-
-static void worker_started(void *context, bool confined)
-{
-    (void)context, (void)confined;
-}
-
-static void go_on(void *context)
-{
-    struct building *all = context;
-    if (!all->ended)
-        fa_compile_pool_advance(&all->pool);
-}
-
-static int run_builds(fa_tuner *tuner, const fa_nvrtc_location *nvrtc, struct build *build,
-                      int32_t count, const fa_lines_source *source, fa_diag *diag)
-{
-    static const fa_compile_events events = {next_build,     build_compiled, build_lost,
-                                             worker_started, end_building,   go_on};
-    int32_t there = 0;
-    for (int32_t i = 0; i < count; i++)
-        there += build[i].cubin != NULL;
-    if (there == count)
-        return 0;
-    struct building *all = calloc(1, sizeof *all);
-    if (all == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for compiling");
-    all->from = source;
-    all->build = build;
-    all->count = count;
-    all->done = there;
-    fa_compile_setup setup = {.loop = &all->loop,
-                              .worker_path = tuner->worker_path,
-                              .nvrtc = nvrtc,
-                              .templates = tuner->templates,
-                              .timeout_ms = tuner->compile_timeout_ms};
-    fa_compile_pool_init(&all->pool, &setup, &events, all);
-    fa_compile_pool_widen(&all->pool, count - there < tuner->compile_workers
-                                          ? count - there
-                                          : tuner->compile_workers);
-    fa_compile_pool_advance(&all->pool);
-    if (!all->ended)
-        fa_loop_run(&all->loop);
-    fa_compile_pool_stop(&all->pool);
-    fa_loop_close(&all->loop);
-    int rc = all->rc;
-    if (rc != 0)
-        fa_fail(diag, rc, "%s", all->diag.text);
-    free(all);
-    return rc;
-}
-
-static void free_builds(struct build *build, int32_t count)
-{
-    for (int32_t i = 0; build != NULL && i < count; i++) {
-        free(build[i].source);
-        free(build[i].cubin);
-        free(build[i].log);
-    }
-    free(build);
-}
-
 /* ---- lines to winners -----------------------------------------------------------------------*/
 struct making {
     fa_tuner *tuner;
     fa_nvrtc_location nvrtc;
     fa_made *made;
-    struct build *build;
+    const fa_lines_source *source;
+    fa_build *build;
     int32_t builds;
 };
 
+static int report_build(void *context, int done, int count)
+{
+    const fa_lines_source *source = context;
+    return source->progress != NULL ? source->progress(source->context, "compiling", done, count)
+                                    : 0;
+}
+
 /* Uses the store's cubin of the build's key: the key is a hash of everything that goes into a compile. */
-static void take_stored(const struct making *making, struct build *build)
+static void take_stored(const struct making *making, fa_build *build)
 {
     fa_cubin_record record = {0};
     if (fa_store_cubin_get(making->tuner->store, build->key, &record, NULL) != 0)
         return;
+    free(build->source);
+    build->source = NULL;
     build->cubin = record.bytes;
     build->size = record.size;
     build->log = record.log;
@@ -207,7 +80,7 @@ static void render_all(struct making *making)
         memcpy(line->key, rendered.key, sizeof line->key);
         line->build = find_build(making, rendered.key);
         if (line->build < 0) {
-            struct build *build = &making->build[making->builds];
+            fa_build *build = &making->build[making->builds];
             line->build = making->builds++;
             memcpy(build->key, rendered.key, sizeof build->key);
             memcpy(build->architecture, rendered.architecture, sizeof build->architecture);
@@ -227,7 +100,7 @@ static bool finish_trial(const struct making *making, fa_line *line, fa_trial *t
     char reason[256];
     if (line->build < 0)
         return false;
-    const struct build *build = &making->build[line->build];
+    const fa_build *build = &making->build[line->build];
     *trial = line->candidate.trial;
     if (build->cubin == NULL ||
         fa_op_read_cubin(making->tuner->families.family[line->candidate.family], &line->candidate,
@@ -281,7 +154,7 @@ static int add_line(struct making *making, fa_line *line, fa_diag *diag)
         return 0;
     }
     complete_answer(making, line, &trial);
-    const struct build *build = &making->build[line->build];
+    const fa_build *build = &making->build[line->build];
     const fa_family *family = tuner->families.family[line->candidate.family];
     fa_winner_record winner = {.scope = {.problem = fa_problem_bucket(&answer->problem)},
                                .origin = answer->origin,
@@ -317,7 +190,7 @@ static int newest_sm(const fa_lines *lines)
     return sm;
 }
 
-static int make_lines(struct making *making, const fa_lines_source *source, fa_diag *diag)
+static int make_lines(struct making *making, fa_diag *diag)
 {
     fa_tuner *tuner = making->tuner;
     const fa_lines *lines = &making->made->lines;
@@ -331,7 +204,13 @@ static int make_lines(struct making *making, const fa_lines_source *source, fa_d
         (rc = fa_portable_new(&making->made->part, diag)) != 0)
         return rc;
     render_all(making);
-    rc = run_builds(tuner, &making->nvrtc, making->build, making->builds, source, diag);
+    rc = fa_builds_run(tuner, tuner->templates, &making->nvrtc, making->build, making->builds,
+                       report_build, (void *)(uintptr_t)making->source, diag);
+    /* A failure by chance or by load must not leave a winner out. */
+    for (int i = 0; rc == 0 && i < making->builds; i++)
+        if (making->build[i].rc == FA_EWORKER)
+            rc = fa_fail(diag, FA_EWORKER, "%s; nothing is written: try again",
+                         making->build[i].diag.text);
     for (size_t i = 0; rc == 0 && i < lines->count; i++)
         rc = add_line(making, &lines->line[i], diag);
     return rc;
@@ -340,14 +219,14 @@ static int make_lines(struct making *making, const fa_lines_source *source, fa_d
 int fa_lines_make(fa_tuner *tuner, const fa_lines_source *source, fa_made *ret_made, fa_diag *diag)
 {
     fa_made made = {0};
-    struct making making = {.tuner = tuner, .made = &made};
+    struct making making = {.tuner = tuner, .made = &made, .source = source};
     int rc = fa_lines_read(source, &made.lines, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = make_lines(&making, source, diag);
+    rc = make_lines(&making, diag);
     pthread_mutex_unlock(&tuner->work);
-    free_builds(making.build, making.builds);
+    fa_builds_free(making.build, making.builds);
     if (rc != 0)
         fa_made_free(&made);
     else
