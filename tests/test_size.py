@@ -19,7 +19,7 @@ BUDGET = {
     "src/worker": 1164,
     "src/bundle": 1544,
     "src/engine": 8385,
-    "src/sources": 1704,
+    "src/sources": 1515,
     "src/sweeps": 3336,
     "src/cli": 6531,
     "src/daemon": 2858,

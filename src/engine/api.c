@@ -132,7 +132,7 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
         return rc;
     fa_cubin_record cubin = {0};
     rc = fa_sources_answer_cubin(tuner, answer->cubin_key, ret_bytes, ret_size, diag);
-    if (rc != FA_SOURCE_NONE)
+    if (rc != FA_SOURCE_NONE && rc != FA_ENOTFOUND)
         return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_records_cubin(tuner, answer->cubin_key, &cubin, diag);

@@ -265,16 +265,16 @@ static int make_kernel(const struct asking *asking, const fa_kernel **ret_kernel
 /* Whether the answer was measured on this silicon under this driver by a source whose measurements are
  * believed. A service of another version may render a config otherwise, so the config must mean the same
  * here. */
-static bool is_proved(fa_tuner *tuner, const fa_source_class *is, const fa_target *target,
+static bool is_proved(fa_tuner *tuner, const fa_source *source, const fa_target *target,
                       const fa_answer *answer)
 {
-    return is->believed(tuner) && answer->driver_version == fa_driver_version(tuner->driver) &&
+    return source->believed && answer->driver_version == fa_driver_version(tuner->driver) &&
            (fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST) &&
            fa_reproof_is_ours(tuner, target, answer);
 }
 
 /* Proves a source's kernel where that is necessary and loads it; `work` is held. */
-static int load_foreign(const struct asking *asking, const fa_source_class *is, fa_answer *answer,
+static int load_foreign(const struct asking *asking, const fa_source *source, fa_answer *answer,
                         const fa_cubin_record *cubin, const fa_kernel **ret_kernel, fa_diag *diag)
 {
     fa_tuner *tuner = asking->tuner;
@@ -282,7 +282,7 @@ static int load_foreign(const struct asking *asking, const fa_source_class *is, 
     *ret_kernel = find_loaded(tuner, asking->problem, asking->context, asking->effort);
     if (*ret_kernel != NULL)
         return 0;
-    if (!is_proved(tuner, is, &asking->target, answer)) {
+    if (!is_proved(tuner, source, &asking->target, answer)) {
         int rc = fa_reproof_prove(tuner, &asking->target, asking->effort, answer, cubin, diag);
         if (rc == FA_EBUSY)
             return rc;
@@ -293,7 +293,7 @@ static int load_foreign(const struct asking *asking, const fa_source_class *is, 
     return load_kernel(asking, answer, cubin, ret_kernel, diag);
 }
 
-static int ask_one(struct asking *asking, const fa_source_class *is, const fa_kernel **ret_kernel,
+static int ask_one(struct asking *asking, const fa_source *source, const fa_kernel **ret_kernel,
                    fa_diag *diag)
 {
     fa_tuner *tuner = asking->tuner;
@@ -305,27 +305,26 @@ static int ask_one(struct asking *asking, const fa_source_class *is, const fa_ke
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
         return FA_SOURCE_NONE; /* the local way says what is wrong */
-    rc = is->kernel(tuner, &asking->target, asking->problem, asking->effort, &answer, &cubin, diag);
+    rc = source->is->kernel(tuner, &asking->target, asking->problem, asking->effort, &answer,
+                            &cubin, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = load_foreign(asking, is, &answer, &cubin, ret_kernel, &why);
+    rc = load_foreign(asking, source, &answer, &cubin, ret_kernel, &why);
     pthread_mutex_unlock(&tuner->work);
     fa_cubin_record_free(&cubin);
     if (rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED) /* no fault of the source's */
         return fa_fail(diag, FA_ENOTFOUND, "%s", why.text);
-    return rc == 0 ? 0 : is->give_up(tuner, why.text);
+    return rc == 0 ? 0 : source->is->give_up(tuner, why.text);
 }
 
 static int ask_sources(struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
 {
     fa_tuner *tuner = asking->tuner;
     int rc = FA_SOURCE_NONE;
-    for (int i = 0; i < tuner->source_count && rc == FA_SOURCE_NONE; i++) {
-        const fa_source_class *is = tuner->source[i]->is;
-        if (is->kernel != NULL)
-            rc = ask_one(asking, is, ret_kernel, diag);
-    }
+    for (int i = 0; i < tuner->source_count && rc == FA_SOURCE_NONE; i++)
+        if (tuner->source[i]->is->kernel != NULL)
+            rc = ask_one(asking, tuner->source[i], ret_kernel, diag);
     return rc;
 }
 

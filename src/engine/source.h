@@ -18,7 +18,7 @@ typedef struct fa_source_class {
     void (*close)(struct fa_source *source);
 
     /* A source that answers in this machine's place; `work` is not held. Each returns 0,
-     * FA_SOURCE_NONE or the request's own failure. */
+     * FA_SOURCE_NONE or the request's own failure. FA_ENOTFOUND of a cubin: it may be here. */
     int (*tune)(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag);
     int (*answer_cubin)(fa_tuner *tuner, const char *key, void **ret_bytes, size_t *ret_size,
                         fa_diag *diag);
@@ -26,7 +26,6 @@ typedef struct fa_source_class {
     int (*kernel)(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
                   fa_effort effort, fa_answer *ret_answer, fa_cubin_record *ret_cubin,
                   fa_diag *diag);
-    bool (*believed)(const fa_tuner *tuner);          /* whether its measurements are trusted */
     int (*give_up)(fa_tuner *tuner, const char *why); /* for a while; FA_SOURCE_NONE */
 
     /* Winners beside the local store's; `work` is held for these and all that follow. */
@@ -40,6 +39,7 @@ typedef struct fa_source_class {
 typedef struct fa_source {
     const fa_source_class *is;
     const void *id;
+    bool believed; /* whether what it measured is trusted */
 } fa_source;
 
 void fa_source_add(fa_tuner *tuner, fa_source *source);

@@ -5,14 +5,13 @@
 #include "pool.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -43,7 +42,6 @@ int fa_http_parse(const char *text, fa_http_address *ret_address, fa_diag *diag)
 {
     fa_http_address address = {.shown = ""};
     const char *path = strncmp(text, "unix:", 5) == 0 ? text + 5 : text;
-    char authority[300] = "";
     if (path[0] == '/' && strlen(path) >= sizeof address.path)
         return fa_fail(diag, FA_EINVAL, "server \"%s\": a socket's path has at most %zu bytes",
                        text, sizeof address.path - 1);
@@ -51,35 +49,33 @@ int fa_http_parse(const char *text, fa_http_address *ret_address, fa_diag *diag)
         snprintf(address.path, sizeof address.path, "%s", path);
         snprintf(address.shown, sizeof address.shown, "unix:%s", path);
     } else {
-        if (strncmp(text, "http://", 7) == 0 && strlen(text) < sizeof authority)
-            snprintf(authority, sizeof authority, "%s", text + 7);
-        const size_t size = strlen(authority);
-        if (size > 0 && authority[size - 1] == '/')
-            authority[size - 1] = 0;
-        if (!split(authority, &address))
+        const size_t size = strlen(text);
+        snprintf(address.shown, sizeof address.shown, "%.*s",
+                 (int)(size - (size > 0 && text[size - 1] == '/')), text);
+        if (size >= sizeof address.shown || strncmp(address.shown, "http://", 7) != 0 ||
+            !split(address.shown + 7, &address))
             return fa_fail(diag, FA_EINVAL,
                            "server \"%s\" is not understood: use unix:/PATH or http://HOST:PORT",
                            text);
-        snprintf(address.shown, sizeof address.shown, "http://%s", authority);
     }
     *ret_address = address;
     return 0;
 }
 
 /* ---- a connection ---------------------------------------------------------------------------*/
+/* Connecting and sending end after CONNECT_MS, and receiving after TURN_MS. */
 static int connect_one(int family, const struct sockaddr *to, socklen_t size)
 {
-    struct pollfd wait = {.events = POLLOUT};
-    int error = 0;
-    socklen_t room = sizeof error;
-    wait.fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (wait.fd < 0)
+    static const struct timeval patience = {CONNECT_MS / 1000, CONNECT_MS % 1000 * 1000},
+                                turn = {0, TURN_MS * 1000};
+    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
         return -1;
-    if (connect(wait.fd, to, size) == 0 ||
-        (errno == EINPROGRESS && poll(&wait, 1, CONNECT_MS) == 1 &&
-         getsockopt(wait.fd, SOL_SOCKET, SO_ERROR, &error, &room) == 0 && error == 0))
-        return wait.fd;
-    close(wait.fd);
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0 &&
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &turn, sizeof turn) == 0 &&
+        connect(fd, to, size) == 0)
+        return fd;
+    close(fd);
     return -1;
 }
 
@@ -116,51 +112,38 @@ static int open_connection(const fa_http_address *address, int *ret_fd, fa_diag 
 static void drop_older_events(fa_buf *in)
 {
     const char *head = memmem(in->data, in->size, "\r\n\r\n", 4);
-    size_t from = head != NULL ? (size_t)(head + 4 - in->data) : in->size, last = in->size;
+    const size_t from = head != NULL ? (size_t)(head + 4 - in->data) : in->size;
+    size_t last = in->size;
     while (last > from && (in->size - last < 8 || memcmp(in->data + last, "\nevent: ", 8) != 0))
         last--;
-    if (last <= from)
-        return;
-    memmove(in->data + from, in->data + last, in->size - last);
-    in->size -= last - from;
+    if (last > from) {
+        memmove(in->data + from, in->data + last, in->size - last);
+        in->size -= last - from;
+    }
 }
 
-/* Sends `out` and takes what comes until the server closes the connection. */
-static int exchange(int fd, const fa_http_call *call, const fa_buf *out, fa_buf *in, fa_diag *diag)
+/* Takes what comes until the server closes the connection. */
+static int receive(int fd, const fa_http_call *call, fa_buf *in, fa_diag *diag)
 {
     char block[BLOCK];
     const size_t most = call->limit + HEAD_MAX;
     uint64_t heard_ns = fa_clock_ns(), asked_ns = heard_ns;
-    size_t sent = 0;
     for (;;) {
-        struct pollfd wait = {.fd = fd,
-                              .events = (short)(POLLIN | (sent < out->size ? POLLOUT : 0))};
-        const int ready = poll(&wait, 1, TURN_MS);
+        const ssize_t n = recv(fd, block, sizeof block, 0);
         const uint64_t now_ns = fa_clock_ns();
+        if (n == 0)
+            return 0;
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return fa_fail(diag, FA_EIO, "%s", strerror(errno));
         if (now_ns - asked_ns >= TURN_MS * UINT64_C(1000000)) {
             asked_ns = now_ns;
             if (call->idle != NULL && call->idle(call->context) != 0)
                 return fa_fail(diag, FA_ECANCELED, "canceled while the server was asked");
         }
-        if (ready == 0 && (now_ns - heard_ns) / 1000000 > (uint64_t)call->quiet_ms)
+        if (n < 0 && (now_ns - heard_ns) / 1000000 > (uint64_t)call->quiet_ms)
             return fa_fail(diag, FA_ETIMEOUT, "it says nothing");
-        if (ready <= 0)
-            continue;
-        if ((wait.revents & POLLOUT) != 0) {
-            const ssize_t n = send(fd, out->data + sent, out->size - sent, MSG_NOSIGNAL);
-            sent += n > 0 ? (size_t)n : 0;
-            if (n < 0 && errno != EAGAIN && errno != EINTR)
-                return fa_fail(diag, FA_EIO, "%s", strerror(errno));
-        }
-        if ((wait.revents & ~POLLOUT) == 0)
-            continue;
-        const ssize_t n = recv(fd, block, sizeof block, 0);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            continue;
         if (n < 0)
-            return fa_fail(diag, FA_EIO, "%s", strerror(errno));
-        if (n == 0)
-            return 0;
+            continue;
         heard_ns = now_ns;
         fa_buf_append(in, block, (size_t)n);
         if (call->events && in->size > most)
@@ -207,13 +190,13 @@ static int read_events(fa_http_reply *reply, fa_diag *diag)
 
 static int read_reply(fa_buf *in, const fa_http_call *call, fa_http_reply *ret_reply, fa_diag *diag)
 {
-    if (call->events && in->data != NULL)
+    if (in->size == 0)
+        return fa_fail(diag, FA_EIO, "it closed the connection");
+    if (call->events)
         drop_older_events(in);
     fa_http_reply reply = {0};
     char length[32] = "", type[64] = "";
-    char *end = in->data != NULL ? memmem(in->data, in->size, "\r\n\r\n", 4) : NULL;
-    if (in->size == 0)
-        return fa_fail(diag, FA_EIO, "it closed the connection");
+    char *end = memmem(in->data, in->size, "\r\n\r\n", 4);
     if (end == NULL || strncmp(in->data, "HTTP/1.", 7) != 0 || end - in->data > HEAD_MAX)
         return fa_fail(diag, FA_ECORRUPT, "its reply is no HTTP");
     end[2] = 0; /* the head's last line keeps its end */
@@ -244,8 +227,8 @@ int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http
     int fd = -1, rc = open_connection(address, &fd, diag);
     if (rc != 0)
         return rc;
-    fa_buf_printf(&out, "%s %s HTTP/1.0\r\nHost: %s\r\n", call->method, call->target,
-                  address->path[0] != 0 ? "localhost" : address->host);
+    fa_buf_printf(&out, "%s %s HTTP/1.0\r\nHost: %s\r\n", call->body != NULL ? "POST" : "GET",
+                  call->target, address->path[0] != 0 ? "localhost" : address->host);
     if (address->token[0] != 0)
         fa_buf_printf(&out, "Authorization: Bearer %s\r\n", address->token);
     if (call->events)
@@ -254,8 +237,12 @@ int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http
         fa_buf_printf(&out, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
                       strlen(call->body));
     fa_buf_printf(&out, "\r\n%s", call->body != NULL ? call->body : "");
-    rc = out.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a request")
-                    : exchange(fd, call, &out, &in, diag);
+    if (out.failed)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a request");
+    else if (send(fd, out.data, out.size, MSG_NOSIGNAL) != (ssize_t)out.size)
+        rc = fa_fail(diag, FA_EIO, "it does not take a request");
+    else
+        rc = receive(fd, call, &in, diag);
     close(fd);
     if (rc == 0)
         rc = read_reply(&in, call, ret_reply, diag);

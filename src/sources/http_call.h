@@ -15,13 +15,12 @@ typedef struct fa_http_address {
 } fa_http_address;
 
 typedef struct fa_http_call {
-    const char *method, *target;
-    const char *body; /* JSON, or NULL */
-    bool events;      /* the reply may be a stream of events, of which the last one is wanted */
-    size_t limit;     /* bytes of the reply's body at most */
-    int quiet_ms;     /* limit without any byte received */
-    int (*idle)(
-        void *context); /* about every 100 ms; a non-zero return ends the call. NULL: not called */
+    const char *target, *body; /* body: JSON that is posted; NULL: the target is got */
+    bool events;  /* the reply may be a stream of events, of which the last one is wanted */
+    size_t limit; /* bytes of the reply's body at most */
+    int quiet_ms; /* limit without any byte received */
+    /* About every 100 ms; a non-zero return ends the call. NULL: not called. */
+    int (*idle)(void *context);
     void *context;
 } fa_http_call;
 

@@ -14,16 +14,11 @@
 
 #include "source.h"
 
-typedef struct fa_remote fa_remote;
-
-/* For fa_open. */
+/* For fa_open. The server that options and environment name; *ret_source stays as it is when they name none. Opens
+ * nothing yet. */
 int fa_service_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
                     fa_diag *diag);
-/* From options and environment, *ret_remote NULL when no server is named. Opens nothing yet. */
-int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *diag);
-void fa_remote_free(fa_remote **remote); /* NULL and pointer to NULL are allowed */
-const char *fa_remote_address(const fa_remote *remote);
 /* Whether it answers, for fa_doctor(). */
-int fa_remote_check(fa_remote *remote, char *ret_text, size_t size, fa_diag *diag);
+int fa_service_check(const fa_source *service, char *ret_text, size_t size, fa_diag *diag);
 
 #endif

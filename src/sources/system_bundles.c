@@ -11,61 +11,44 @@
  */
 #include "system_bundles.h"
 
+#include "buf.h"
 #include "bundle_check.h"
 #include "error.h"
-#include "stored.h"
 #include "own_place.h"
 #include "places.h"
+#include "stored.h"
 
 #include <dirent.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { BUNDLES_MAX = 64 };
 static const char source_id;
 
 struct fa_system {
     fa_source source;
     bool opened;
-    fa_bundle *bundle[BUNDLES_MAX];
-    int count;
+    fa_bundle **bundle;
+    size_t count, capacity;
     void (*note)(void *context, const char *sentence);
     void *context;
 };
-
-static void note(const fa_system *system, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void note(const fa_system *system, const char *format, ...)
-{
-    fa_diag text;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text.text, sizeof text.text, format, args);
-    va_end(args);
-    system->note(system->context, text.text);
-}
 
 static void open_one(fa_system *system, const char *path)
 {
     fa_bundle *bundle = NULL;
     fa_diag diag = {{0}};
-    if (system->count == BUNDLES_MAX) {
-        note(system, "system bundle %s is not used: there are more than %d", path, BUNDLES_MAX);
-        return;
-    }
     int rc = fa_bundle_open(path, true, &bundle, &diag);
     if (rc == 0)
         rc = fa_bundle_read(bundle, &diag);
-    if (rc == 0) {
-        system->bundle[system->count++] = bundle;
+    if (rc == 0)
+        rc = fa_append(&system->bundle, &system->count, &system->capacity, &bundle, sizeof bundle);
+    if (rc == 0)
         return;
-    }
     fa_bundle_close(&bundle);
-    note(system, "system bundle not used: %s", diag.text);
+    fa_fail_in(&diag, rc, "system bundle not used");
+    system->note(system->context, diag.text);
 }
 
 static int is_bundle(const struct dirent *entry)
@@ -123,8 +106,9 @@ fa_system *fa_system_new(void (*note)(void *context, const char *sentence), void
 
 void fa_system_free(fa_system **system)
 {
-    for (int i = 0; *system != NULL && i < (*system)->count; i++)
+    for (size_t i = 0; *system != NULL && i < (*system)->count; i++)
         fa_bundle_close(&(*system)->bundle[i]);
+    free(*system != NULL ? (*system)->bundle : NULL);
     free(*system);
     *system = NULL;
 }
@@ -186,13 +170,15 @@ static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_
                        fa_cubin_record *ret_cubin)
 {
     const fa_system *system = opened(tuner);
-    for (int i = 0; system != NULL && i < system->count; i++) {
+    for (size_t i = 0; system != NULL && i < system->count; i++) {
         fa_diag diag = {{0}};
         int rc = take_winner(system->bundle[i], target, ret_answer, ret_cubin, &diag);
         if (rc == 0)
             return 0;
-        if (rc != FA_ENOTFOUND)
-            note(system, "a system bundle's winner is not used: %s", diag.text);
+        if (rc == FA_ENOTFOUND)
+            continue;
+        fa_fail_in(&diag, rc, "a system bundle's winner is not used");
+        system->note(system->context, diag.text);
     }
     return FA_ENOTFOUND;
 }
@@ -200,7 +186,7 @@ static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_
 static int find_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
 {
     const fa_system *system = opened(tuner);
-    for (int i = 0; system != NULL && i < system->count; i++)
+    for (size_t i = 0; system != NULL && i < system->count; i++)
         if (fa_bundle_cubin(system->bundle[i], key, ret_cubin, NULL) == 0)
             return 0;
     return FA_ENOTFOUND;
@@ -225,7 +211,7 @@ int fa_system_visit(fa_system *system, const fa_problem *like, fa_winner_visit *
 {
     struct visiting visiting = {.visit = visit, .context = context};
     open_all(system);
-    for (int i = 0; visiting.rc == 0 && i < system->count; i++)
+    for (size_t i = 0; visiting.rc == 0 && i < system->count; i++)
         fa_bundle_winners(system->bundle[i], like, visit_one, &visiting);
     return visiting.rc;
 }
@@ -257,7 +243,7 @@ int fa_system_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_s
     fa_system *system = fa_system_new(note_of_tuner, tuner);
     if (system == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
-    system->source = (fa_source){&class, &source_id};
+    system->source = (fa_source){.is = &class, .id = &source_id};
     *ret_source = &system->source;
     return 0;
 }

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all texts of fa_service.h have in common: printing, checked parsing, failures.
- * Then asks: one problem, or a sweep's many. They come from anybody, so an unknown key is an error.
+ * The texts of fa_service.h: printing and checked parsing, failures, asks, answers, a tune's progress, sweeps.
+ * Asks come from anybody, so an unknown key is an error. Field names are stable: fields may be added, and none is renamed.
  */
 #include "fa_service.h"
 #include "json.h"
 #include "request.h"
 #include "search.h"
+#include "trial.h"
 #include "wire.h"
+
+#include "error.h"
+#include "json_struct.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +45,8 @@ static bool clean_json(cJSON *json, bool mend)
     return true;
 }
 
-int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag)
+/* Prints a document and deletes it; NULL as a document is out of memory. */
+static int print(cJSON *json, char **ret_text, fa_diag *diag)
 {
     clean_json(json, true);
     char *text = fa_json_finish(json);
@@ -50,8 +56,19 @@ int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag)
     return 0;
 }
 
-int fa_wire_read(const char *text, size_t size, size_t limit, const char *where,
-                 fa_wire_reader *read, void *ret, fa_diag *diag)
+static int write_struct(const fa_member *members, const void *data, char **ret_text, fa_diag *diag)
+{
+    if (data == NULL || ret_text == NULL)
+        return fa_fail(diag, FA_EINVAL, "there is nothing to write, or ret_text is NULL");
+    return print(fa_struct_to_json(members, data), ret_text, diag);
+}
+
+typedef int reader(const cJSON *json, const fa_member *members, void *ret_data, const char *where,
+                   fa_diag *diag);
+
+/* Reads an object of at most `limit` bytes whose texts are UTF-8 without control bytes. */
+static int read_struct(const char *text, size_t size, size_t limit, const char *where,
+                       const fa_member *members, reader *read, void *ret, fa_diag *diag)
 {
     cJSON *json = NULL;
     if (text == NULL)
@@ -64,78 +81,53 @@ int fa_wire_read(const char *text, size_t size, size_t limit, const char *where,
     if (rc == 0 && !clean_json(json, false))
         rc = fa_fail(diag, FA_EINVAL, "%s: a text in it has control bytes or is not UTF-8", where);
     if (rc == 0)
-        rc = read(json, ret, diag);
+        rc = read(json, members, ret, where, diag);
     cJSON_Delete(json);
     return rc;
 }
 
-int fa_wire_object(const cJSON *json, const char *what, fa_diag *diag)
-{
-    return cJSON_IsObject(json) ? 0 : fa_fail(diag, FA_EINVAL, "\"%s\" must be an object", what);
-}
-
-bool fa_wire_is_hash(const char *text)
+bool fa_is_sha256(const char *text)
 {
     return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
 }
 
+/* ---- failures -------------------------------------------------------------------------------*/
+struct failure {
+    char code[32], message[sizeof(fa_diag)];
+};
+
+#define ROW(member) FA_MEMBER(#member, TEXT, struct failure, member)
+static const fa_member error_members[] = {ROW(code), ROW(message), {.key = NULL}};
+#undef ROW
+static const fa_member failure_members[] = {
+    {.key = "error", .kind = FA_MEMBER_STRUCT, .members = error_members}, {.key = NULL}};
+
 int fa_failure_write(int code, const char *message, char **ret_text, fa_diag *diag)
 {
     const char *name = fa_error_name(code);
-    cJSON *json = cJSON_CreateObject();
-    cJSON *error = fa_json_add_object(json, "error");
-    fa_json_add_text(error, "code", name != NULL ? name : "FA_EIO");
-    fa_json_add_text(error, "message", message != NULL ? message : "");
-    return fa_wire_print(json, ret_text, diag);
-}
-
-struct failure {
-    int code;
-    fa_diag message;
-};
-
-static int read_failure(const cJSON *json, void *ret_failure, fa_diag *diag)
-{
-    struct failure *failure = ret_failure;
-    const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
-    const char *name = "", *message = "";
-    int rc = fa_wire_object(error, "error", diag);
-    if (rc == 0)
-        rc = fa_json_text_needed(error, "code", &name, "failure", diag);
-    if (rc == 0)
-        rc = fa_json_text_needed(error, "message", &message, "failure", diag);
-    if (rc == 0) {
-        fa_error_parse(name, &failure->code);
-        fa_fail(&failure->message, failure->code, "%s", message);
-    }
-    return rc;
+    struct failure failure;
+    snprintf(failure.code, sizeof failure.code, "%s", name != NULL ? name : "FA_EIO");
+    snprintf(failure.message, sizeof failure.message, "%s", message != NULL ? message : "");
+    return write_struct(failure_members, &failure, ret_text, diag);
 }
 
 int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_message,
                     fa_diag *diag)
 {
-    struct failure failure = {.code = FA_EIO};
-    const int rc =
-        fa_wire_read(text, size, FA_ANSWER_TEXT_MAX, "failure", read_failure, &failure, diag);
-    if (rc == 0) {
-        *ret_code = failure.code;
-        *ret_message = failure.message;
-    }
-    return rc;
+    struct failure failure;
+    const int rc = read_struct(text, size, FA_ANSWER_TEXT_MAX, "failure", failure_members,
+                               fa_struct_from_json, &failure, diag);
+    if (rc != 0)
+        return rc;
+    *ret_code = FA_EIO;
+    fa_error_parse(failure.code, ret_code);
+    fa_fail(ret_message, *ret_code, "%s", failure.message);
+    return 0;
 }
 
 /* ---- asks -----------------------------------------------------------------------------------*/
 static const char where[] = "ask";
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
-
-/* *ret_strategy: the name that is valid for good, or NULL. */
-static int check_search(const char *name, int32_t evaluations, double seconds,
-                        const char **ret_strategy, fa_diag *diag)
-{
-    *ret_strategy = name[0] != 0 ? name : NULL;
-    int rc = fa_search_check(ret_strategy, evaluations, seconds, diag);
-    return rc != 0 ? fa_fail_in(diag, rc, "%s", where) : 0;
-}
 
 #define OPTIONAL .rules = FA_MEMBER_OPTIONAL
 #define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
@@ -163,37 +155,149 @@ static const fa_member ask_members[] = {
 };
 #undef ROW
 
-static int read_ask(const cJSON *json, void *ret_ask, fa_diag *diag)
-{
-    return fa_struct_from_strict_json(json, ask_members, ret_ask, where, diag);
-}
-
 int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
 {
-    fa_ask known;
-    if (ret_text == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_text is NULL");
-    int rc = fa_copy_sized(&known, sizeof known, ask, "ask.size is not sizeof(fa_ask)", diag);
-    return rc != 0 ? rc : fa_wire_print(fa_struct_to_json(ask_members, &known), ret_text, diag);
+    return write_struct(ask_members, ask, ret_text, diag);
 }
 
 int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
 {
     fa_ask ask = {.size = sizeof ask, .effort = FA_EFFORT_MEASURE};
-    const char *strategy;
     if (ret_ask == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
-    int rc = fa_wire_read(text, size, FA_ASK_TEXT_MAX, where, read_ask, &ask, diag);
-    if (rc != 0)
-        return rc;
-    rc = check_search(ask.strategy, ask.evaluations, ask.seconds, &strategy, diag);
-    if (rc != 0)
-        return rc;
-    *ret_ask = ask;
-    return 0;
+    const int rc = read_struct(text, size, FA_ASK_TEXT_MAX, where, ask_members,
+                               fa_struct_from_strict_json, &ask, diag);
+    if (rc == 0)
+        *ret_ask = ask;
+    return rc;
 }
 
-/* ---- sweeps ---------------------------------------------------------------------------------*/
+/* ---- answer ---------------------------------------------------------------------------------*/
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
+#define COUNT(member) ROW(member, COUNT, .rules = FA_MEMBER_NULL)
+#define WHOLE(member) \
+    ROW(member, OTHER, .write = fa_member_problem, .read = fa_member_read_whole_problem)
+#define UNKNOWN .rules = FA_MEMBER_UNKNOWN
+
+static const fa_member funnel[] = {
+    COUNT(space),  COUNT(in_budget), COUNT(compiled), COUNT(clean),
+    COUNT(proved), COUNT(measured),  COUNT(failed),   {.key = NULL},
+};
+
+static const fa_member answer_members[] = {
+    WHOLE(problem),
+    ROW(gpu, STRUCT, .members = fa_gpu_members),
+    ROW(origin, CHOICE, .names = fa_origin_names),
+    ROW(from_store, FLAG),
+    ROW(from_system, FLAG),
+    ROW(trial, PART, .members = fa_trial_members),
+    ROW(entry, TEXT),
+    ROW(cubin_key, TEXT),
+    ROW(nvrtc, TEXT),
+    ROW(driver_version, COUNT, UNKNOWN),
+    ROW(unix_time, COUNT64, .most = (int64_t)1 << 40),
+    ROW(default_us, REAL, UNKNOWN),
+    ROW(tune_s, REAL, UNKNOWN),
+    {.key = "funnel", .kind = FA_MEMBER_STRUCT, .members = funnel},
+    COUNT(ties),
+    WHOLE(from_problem),
+    ROW(from_gpu, TEXT, UNKNOWN),
+    ROW(why, TEXT),
+    ROW(shortlist_only, FLAG),
+    ROW(strategy, TEXT, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(space_estimated, FLAG, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(undated, FLAG, .rules = FA_MEMBER_LEFT_OUT),
+    {.key = NULL},
+};
+#undef ROW
+
+static cJSON *write_answer(const void *data)
+{
+    const fa_answer *answer = data;
+    fa_answer known = *answer;
+    double median = answer->trial.median_us;
+    double flops = fa_problem_nominal_flops(&answer->from_problem);
+    bool own = median > 0 && answer->origin != FA_ORIGIN_NEAREST; /* no time of another problem */
+    known.trial = fa_trial_known(&answer->trial);
+    cJSON *json = fa_struct_to_json(answer_members, &known);
+    fa_json_add_known(json, "speedup_over_default", median > 0 ? answer->default_us / median : 0,
+                      median > 0 && answer->default_us > 0);
+    fa_json_add_known(json, "tflops", own ? flops / median * 1e-6 : 0, own);
+    return json;
+}
+
+int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)
+{
+    if (answer == NULL || ret_text == NULL)
+        return fa_fail(diag, FA_EINVAL, "answer or ret_text is NULL");
+    return print(write_answer(answer), ret_text, diag);
+}
+
+static int read_answer(const cJSON *json, void *ret_answer, fa_diag *diag)
+{
+    fa_answer *answer = ret_answer;
+    int rc = cJSON_IsObject(json)
+                 ? fa_struct_from_json(json, answer_members, answer, "answer", diag)
+                 : fa_fail(diag, FA_EINVAL, "\"answer\" must be an object");
+    if (rc == 0 && answer->cubin_key[0] != 0 && !fa_is_sha256(answer->cubin_key))
+        rc = fa_fail(diag, FA_EINVAL, "answer: \"cubin_key\" is not 64 hexadecimal digits");
+    fa_trial_settle(&answer->trial);
+    return rc;
+}
+
+static const fa_member kernel_members[] = {
+    {.key = "answer", .kind = FA_MEMBER_OTHER, .read = read_answer}, {.key = NULL}};
+
+int fa_kernel_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag)
+{
+    fa_answer answer = {.size = sizeof answer};
+    const int rc = read_struct(text, size, FA_KERNEL_TEXT_MAX, "reply", kernel_members,
+                               fa_struct_from_json, &answer, diag);
+    if (rc == 0)
+        memcpy(ret_answer, &answer, sizeof answer);
+    return rc;
+}
+
+/* ---- progress -------------------------------------------------------------------------------*/
+static cJSON *write_trial(const void *trial)
+{
+    fa_trial known = fa_trial_known(trial);
+    return fa_struct_to_json(fa_trial_members, &known);
+}
+
+static const char *const kinds[] = {"stage", "trial", "progress", NULL};
+static const char *const stages[] = {"wait", "tune", "final", "done", NULL};
+
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_progress, member, __VA_ARGS__)
+static const fa_member progress_members[] = {
+    ROW(kind, CHOICE, .names = kinds),
+    ROW(stage, CHOICE, .names = stages),
+    COUNT(space),
+    COUNT(in_budget),
+    COUNT(compiled),
+    COUNT(clean),
+    COUNT(proved),
+    COUNT(measured),
+    COUNT(failed),
+    COUNT(resumed),
+    COUNT(compile_workers),
+    COUNT(reused),
+    ROW(elapsed_s, REAL, UNKNOWN),
+    ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
+    ROW(trial, POINTED, .rules = FA_MEMBER_NULL, .write = write_trial),
+    ROW(best, POINTED, .rules = FA_MEMBER_NULL, .write = write_trial),
+    ROW(default_us, REAL, UNKNOWN),
+    ROW(ended, COUNT, .rules = FA_MEMBER_OPTIONAL), /* absent from earlier versions' */
+    {.key = NULL},
+};
+#undef ROW
+
+int fa_progress_write(const fa_progress *progress, char **ret_text, fa_diag *diag)
+{
+    return write_struct(progress_members, progress, ret_text, diag);
+}
+
+/* ---- sweeps as they are asked for ------------------------------------------------------------*/
 /* A request, and what it points to. */
 struct sweep_ask {
     fa_sweep_request request;
@@ -202,15 +306,8 @@ struct sweep_ask {
 };
 
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
-static const fa_member item_members[] = {PROBLEM, ROW(gpu, TEXT, OPTIONAL), {.key = NULL}};
+static const fa_member asked_members[] = {PROBLEM, ROW(gpu, TEXT, OPTIONAL), {.key = NULL}};
 #undef ROW
-
-static int read_item(const cJSON *json, fa_sweep_item *ret_item, fa_diag *diag)
-{
-    if (!cJSON_IsObject(json))
-        return fa_fail(diag, FA_EINVAL, "%s: an item must be an object", where);
-    return fa_struct_from_strict_json(json, item_members, ret_item, where, diag);
-}
 
 static int read_items(const cJSON *json, void *data, fa_diag *diag)
 {
@@ -223,7 +320,8 @@ static int read_items(const cJSON *json, void *data, fa_diag *diag)
     if (item == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for %d items", count);
     for (const cJSON *one = json->child; one != NULL && rc == 0; one = one->next, item++)
-        rc = read_item(one, item, diag);
+        rc = cJSON_IsObject(one) ? fa_struct_from_strict_json(one, asked_members, item, where, diag)
+                                 : fa_fail(diag, FA_EINVAL, "%s: an item must be an object", where);
     ask->request.count = count;
     return rc != 0 ? fa_fail_in(diag, rc, "item %d", (int)(item - ask->items)) : 0;
 }
@@ -241,7 +339,7 @@ static const fa_member budget_members[] = {
 
 #define ROW(member, kind, ...) \
     FA_MEMBER(#member, kind, struct sweep_ask, request.member, __VA_ARGS__)
-static const fa_member sweep_members[] = {
+static const fa_member sweep_ask_members[] = {
     {.key = "items", .kind = FA_MEMBER_OTHER, .read = read_items},
     FA_MEMBER("plan", TEXT, struct sweep_ask, plan, LEFT_OUT),
     EFFORT,
@@ -257,21 +355,18 @@ static const fa_member sweep_members[] = {
 };
 #undef ROW
 
-static int read_sweep_ask(const cJSON *json, void *ret_ask, fa_diag *diag)
-{
-    return fa_struct_from_strict_json(json, sweep_members, ret_ask, where, diag);
-}
-
 int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_request *ret_request,
                       fa_sweep_item **ret_items, char ret_plan[512], fa_diag *diag)
 {
     struct sweep_ask ask = {.request = {.size = sizeof ask.request, .effort = FA_EFFORT_MEASURE}};
     if (ret_request == NULL || ret_items == NULL || ret_plan == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_request, ret_items or ret_plan is NULL");
-    int rc = fa_wire_read(text, size, FA_SWEEP_ASK_TEXT_MAX, where, read_sweep_ask, &ask, diag);
-    if (rc == 0)
-        rc = check_search(ask.strategy, ask.request.evaluations, ask.request.seconds_each,
-                          &ask.request.strategy, diag);
+    int rc = read_struct(text, size, FA_SWEEP_ASK_TEXT_MAX, where, sweep_ask_members,
+                         fa_struct_from_strict_json, &ask, diag);
+    ask.request.strategy = ask.strategy[0] != 0 ? ask.strategy : NULL;
+    if (rc == 0) /* which makes of the name one that is valid for good */
+        rc = fa_search_check(&ask.request.strategy, ask.request.evaluations,
+                             ask.request.seconds_each, diag);
     if (rc != 0) {
         free(ask.items);
         return rc;
@@ -281,4 +376,87 @@ int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_request *ret_reque
     ask.request.items = *ret_items = ask.items;
     *ret_request = ask.request;
     return 0;
+}
+
+/* ---- a sweep --------------------------------------------------------------------------------*/
+#define ROW(key, kind, member, ...) FA_MEMBER(key, kind, fa_sweep_spent, member, __VA_ARGS__)
+static const fa_member spent_members[] = {
+    ROW("seconds", REAL, seconds, .rules = FA_MEMBER_NULL),
+    ROW("trials", COUNT64, trials),
+    ROW("cost", REAL, cost, .rules = FA_MEMBER_NULL),
+    ROW("cubins_compiled", COUNT64, compiled),
+    ROW("cubins_reused", COUNT64, reused),
+    {.key = NULL},
+};
+#undef ROW
+
+static void add_left(cJSON *json, const char *key, double limit, double spent)
+{
+    fa_json_add_known(json, key, limit > spent ? limit - spent : 0, limit > 0);
+}
+
+static cJSON *write_left(const void *data)
+{
+    const fa_sweep *sweep = data;
+    const fa_sweep_budget *budget = &sweep->budget;
+    const fa_sweep_spent *spent = &sweep->spent;
+    cJSON *left = cJSON_CreateObject();
+    fa_json_add_known(left, "items", sweep->items - sweep->done - sweep->failed, true);
+    add_left(left, "seconds", budget->seconds, spent->seconds);
+    add_left(left, "trials", (double)budget->trials, (double)spent->trials);
+    add_left(left, "cost", budget->cost, spent->cost);
+    return left;
+}
+
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep, member, __VA_ARGS__)
+static const fa_member sweep_members[] = {
+    ROW(key, TEXT),
+    ROW(plan, TEXT),
+    ROW(state, CHOICE, .names = fa_sweep_state_names),
+    COUNT(items),
+    COUNT(done),
+    COUNT(failed),
+    ROW(budget, STRUCT, .members = budget_members),
+    ROW(spent, STRUCT, .members = spent_members),
+    {.key = "left", .kind = FA_MEMBER_OTHER, .write = write_left},
+    ROW(created, COUNT64),
+    ROW(updated, COUNT64),
+    {.key = NULL},
+};
+#undef ROW
+
+int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag)
+{
+    return write_struct(sweep_members, sweep, ret_text, diag);
+}
+
+/* ---- a sweep's events ----------------------------------------------------------------------*/
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
+static const fa_member item_members[] = {
+    WHOLE(problem),  ROW(gpu, TEXT),    ROW(state, CHOICE, .names = fa_item_state_names),
+    COUNT(attempts), ROW(reason, TEXT), ROW(spent, STRUCT, .members = spent_members),
+    {.key = NULL},
+};
+#undef ROW
+
+static const char *const events[] = {"begins", "tunes", "ends", "known", NULL};
+
+#define MAY_LACK .rules = FA_MEMBER_NULL | FA_MEMBER_OPTIONAL
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_progress, member, __VA_ARGS__)
+static const fa_member event_members[] = {
+    ROW(event, CHOICE, .names = events),
+    COUNT(index),
+    ROW(elapsed_s, REAL, .rules = FA_MEMBER_UNKNOWN),
+    ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
+    ROW(sweep, POINTED, .members = sweep_members),
+    ROW(item, POINTED, .members = item_members),
+    ROW(tune, POINTED, MAY_LACK, .members = progress_members),
+    ROW(answer, POINTED, MAY_LACK, .write = write_answer),
+    {.key = NULL},
+};
+#undef ROW
+
+int fa_sweep_event_write(const fa_sweep_progress *progress, char **ret_text, fa_diag *diag)
+{
+    return write_struct(event_members, progress, ret_text, diag);
 }

@@ -355,23 +355,23 @@ static void check_bundles(struct doctor *d)
 /* Reports nothing if no server is named. */
 static void check_server(struct doctor *d)
 {
-    fa_remote *remote = NULL;
+    fa_source *server = NULL;
     fa_diag diag = {{0}};
     char text[400];
-    int rc = fa_remote_make(&d->options, &remote, &diag);
-    if (rc == 0 && remote == NULL)
-        return;
-    if (rc != 0)
+    if (fa_service_make(NULL, &d->options, &server, &diag) != 0)
         report(d, FA_CHECK_FAIL, "server", "mend the service's address, and FA_TUNE_TOKEN_FILE",
                "%s", diag.text);
-    else if (fa_remote_check(remote, text, sizeof text, &diag) != 0)
+    else if (server == NULL)
+        return;
+    else if (fa_service_check(server, text, sizeof text, &diag) != 0)
         report(
             d, FA_CHECK_WARN, "server",
             "see whether `fa-tune serve` runs there; until then the local store and tuner are used",
-            "%.300s cannot be used: %.400s", fa_remote_address(remote), diag.text);
+            "%s", diag.text);
     else
         report(d, FA_CHECK_OK, "server", "", "%s", text);
-    fa_remote_free(&remote);
+    if (server != NULL)
+        server->is->close(server);
 }
 
 int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, fa_diag *diag)
