@@ -27,11 +27,6 @@
 
 static const double TIE = 1.005;
 
-static bool overlap(const fa_trial *a, const fa_trial *b)
-{
-    return a->low_us <= b->high_us && b->low_us <= a->high_us;
-}
-
 /* Whether a tie goes to a rather than to b. */
 static bool preferred(const fa_candidate *a, const fa_candidate *b)
 {
@@ -54,8 +49,9 @@ static int break_ties(fa_job *job, const int *order, int count, int32_t *ret_tie
     *ret_ties = 0;
     for (int i = 1; i < count; i++) {
         const fa_candidate *candidate = &job->space.candidate[order[i]];
-        if (!(candidate->trial.median_us <= fastest->median_us * TIE) ||
-            !overlap(&candidate->trial, fastest))
+        const fa_trial *trial = &candidate->trial;
+        if (!(trial->median_us <= fastest->median_us * TIE && trial->low_us <= fastest->high_us &&
+              fastest->low_us <= trial->high_us))
             continue;
         ++*ret_ties;
         if (preferred(candidate, &job->space.candidate[winner]))
@@ -91,29 +87,6 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
     }
 }
 
-/* The origin of the fastest measured config: a guess while other configs wait (effort PREDICT tries
- * a few), and measured on the same silicon when the GPU is not here. */
-static fa_origin origin_of_measured(const fa_job *job, const fa_trial *fastest)
-{
-    for (int i = 0; i < job->space.count; i++) {
-        fa_status status = job->space.candidate[i].trial.status;
-        if (status == FA_STATUS_PENDING || status == FA_STATUS_COMPILED)
-            return fa_origin_untimed(fastest);
-    }
-    return job->measuring ? FA_ORIGIN_MEASURED : FA_ORIGIN_MEASURED_SAME_SILICON;
-}
-
-/* Configs that were not compiled, though the model does not tell them from the best. */
-static int count_untried_ties(const fa_job *job, int best)
-{
-    int ties = 0;
-    for (int i = 0; i < job->space.count; i++)
-        if (job->space.candidate[i].trial.status == FA_STATUS_PENDING)
-            ties += fa_model_is_tied(&job->target.problem, &job->space.candidate[i].trial,
-                                     &job->space.candidate[best].trial);
-    return ties;
-}
-
 /* Where the plan names configs, its order decides among those that nobody has timed; where the whole
  * space is ranked for a GPU that is not here, what was measured on another comes before the model; and
  * where there is no model, a default config answers. */
@@ -145,8 +118,13 @@ static int best_unmeasured(fa_job *job, int *order, int count, fa_answer *answer
         answer->shortlist_only = job->request->effort == FA_EFFORT_PREDICT;
         if (answer->origin != FA_ORIGIN_PREDICTED)
             return winner;
-        answer->ties = count_untried_ties(job, order[0]) +
-                       fa_model_break_ties(&job->target.problem, &job->space, order, count);
+        /* Those too that were not compiled, though the model does not tell them from the best. */
+        for (int i = 0; i < job->space.count; i++)
+            if (job->space.candidate[i].trial.status == FA_STATUS_PENDING)
+                answer->ties +=
+                    fa_model_is_tied(&job->target.problem, &job->space.candidate[i].trial,
+                                     &job->space.candidate[order[0]].trial);
+        answer->ties += fa_model_break_ties(&job->target.problem, &job->space, order, count);
         return order[0];
     }
     answer->origin = item->origin;
@@ -184,7 +162,13 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_dia
     }
     if (count > 0) {
         winner = break_ties(job, order, count, &answer->ties);
-        answer->origin = origin_of_measured(job, &job->space.candidate[winner].trial);
+        answer->origin = job->measuring ? FA_ORIGIN_MEASURED : FA_ORIGIN_MEASURED_SAME_SILICON;
+        /* A guess while other configs wait: effort PREDICT tries a few. */
+        for (int i = 0; i < job->space.count; i++) {
+            fa_status status = job->space.candidate[i].trial.status;
+            if (status == FA_STATUS_PENDING || status == FA_STATUS_COMPILED)
+                answer->origin = fa_origin_untimed(&job->space.candidate[winner].trial);
+        }
         answer->shortlist_only = job->plan.count > 0 || !fa_origin_is_timed(answer->origin);
     } else if ((count = fa_job_sorted(job, FA_STATUS_COMPILED, order)) > 0) {
         winner = best_unmeasured(job, order, count, answer);
@@ -197,32 +181,29 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_dia
     return 0;
 }
 
-static void note_family(const fa_job *job, int family)
-{
-    const fa_trial *first = NULL;
-    int failed = 0;
-    for (int i = 0; i < job->space.count; i++) {
-        const fa_trial *trial = &job->space.candidate[i].trial;
-        bool tried = job->attempt[i].cubin_key[0] != 0;
-        if (job->space.candidate[i].family != family)
-            continue;
-        if (trial->status == FA_STATUS_COMPILE_FAILED || trial->status == FA_STATUS_CUBIN) {
-            failed++;
-            first = first == NULL && tried ? trial : first;
-        } else if (tried && (trial->status != FA_STATUS_PENDING || trial->registers > 0)) {
-            return;
-        }
-    }
-    if (first != NULL)
-        fa_note(job->tuner, "family %s: none of %d configs became a kernel; the first: %s: %s",
-                fa_family_name(fa_families_for(job->tuner, &job->target.problem)->family[family]),
-                failed, fa_status_name(first->status), first->reason);
-}
-
 void fa_job_note_families(const fa_job *job)
 {
-    for (int i = 0; i < fa_families_for(job->tuner, &job->target.problem)->count; i++)
-        note_family(job, i);
+    const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
+    for (int family = 0; family < families->count; family++) {
+        const fa_trial *first = NULL;
+        int failed = 0;
+        bool none = true;
+        for (int i = 0; i < job->space.count && none; i++) {
+            const fa_trial *trial = &job->space.candidate[i].trial;
+            const bool tried = job->attempt[i].cubin_key[0] != 0;
+            if (job->space.candidate[i].family != family)
+                continue;
+            bool bad =
+                trial->status == FA_STATUS_COMPILE_FAILED || trial->status == FA_STATUS_CUBIN;
+            failed += bad;
+            first = bad && first == NULL && tried ? trial : first;
+            none = bad || !tried || (trial->status == FA_STATUS_PENDING && trial->registers == 0);
+        }
+        if (none && first != NULL)
+            fa_note(job->tuner, "family %s: none of %d configs became a kernel; the first: %s: %s",
+                    fa_family_name(families->family[family]), failed, fa_status_name(first->status),
+                    first->reason);
+    }
 }
 
 struct storing {
@@ -255,15 +236,8 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
                  fa_families_for(job->tuner, &job->target.problem)->family[candidate->family]));
     snprintf(answer->cubin_key, sizeof answer->cubin_key, "%s", job->attempt[index].cubin_key);
     snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", job->nvrtc.identity);
-    fa_winner_record winner = {.scope = job->target.scope,
-                               .origin = answer->origin,
-                               .trial = answer->trial,
-                               .driver_version = answer->driver_version,
-                               .evidence = fa_records_evidence(answer)};
-    memcpy(winner.entry, answer->entry, sizeof winner.entry);
-    memcpy(winner.cubin_key, answer->cubin_key, sizeof winner.cubin_key);
-    memcpy(winner.nvrtc, answer->nvrtc, sizeof winner.nvrtc);
-    memcpy(winner.gpu_name, answer->gpu.name, sizeof winner.gpu_name);
+    fa_winner_record winner;
+    int rc = fa_records_winner(answer, &job->target.scope, &winner, diag);
     /* The store may be another by now, the file in the place of a server. */
     fa_cubin_record cubin = {.sm = job->target.gpu.sm,
                              .bytes = job->attempt[index].cubin,
@@ -273,13 +247,11 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     memcpy(cubin.entry, winner.entry, sizeof cubin.entry);
     struct storing storing = {
         .tuner = job->tuner, .winner = &winner, .cubin = cubin.bytes != NULL ? &cubin : NULL};
-    int rc = winner.evidence == NULL
-                 ? fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence")
-                 : fa_job_batch(job, store_winner, &storing, diag);
+    if (rc == 0)
+        rc = fa_job_batch(job, store_winner, &storing, diag);
     /* Fills the answer as any later lookup would. If an earlier winner with a better origin stands, that
      * is the answer; a prediction gives way to what a source has. */
     fa_lookup found = {.matches = NULL};
-    winner.unix_time = answer->unix_time;
     if (rc == 0 && (storing.kept || !fa_origin_is_timed(winner.origin)))
         rc = fa_look(job->tuner, &job->target, 0, &found, diag);
     else if (rc == 0)

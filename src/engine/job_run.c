@@ -87,48 +87,27 @@ static bool usable(fa_job *job, const fa_trial_record *record, int index)
     return true;
 }
 
-/* What fa_job_note_timeout() and fa_job_note_death() noted. */
-struct notes {
-    int64_t waited_ms, timeout_ms, died;
-};
-
-static struct notes read_notes(const fa_trial_record *record)
-{
-    struct notes notes = {0};
-    cJSON *json = NULL;
-    if (record->clocks == NULL ||
-        fa_json_parse(record->clocks, strlen(record->clocks), "clocks", &json, NULL) != 0)
-        return notes;
-    fa_json_int(json, "waited_for_cpu_ms", 0, INT32_MAX, &notes.waited_ms, "clocks", NULL);
-    fa_json_int(json, "timeout_ms", 0, INT32_MAX, &notes.timeout_ms, "clocks", NULL);
-    fa_json_int(json, "compiler_died", 0, 1, &notes.died, "clocks", NULL);
-    cJSON_Delete(json);
-    return notes;
-}
-
-/* Whether the machine gave it no CPU for a good part of its time. */
-static bool was_starved(const fa_trial_record *record)
-{
-    struct notes notes = read_notes(record);
-    return notes.waited_ms > 0 && 4 * notes.waited_ms >= notes.timeout_ms;
-}
-
-/* Nothing tells a source on which a compiler dies from a machine without memory: the next tune tries again. */
-static bool killed_its_compiler(const fa_trial_record *record)
-{
-    return record->trial.status == FA_STATUS_COMPILE_FAILED && read_notes(record).died != 0;
-}
-
-/* Whether a timeout may be tried again: today's limit is longer (the old limit is in its record), or the
- * machine was overloaded. */
-static bool has_more_time(const fa_job *job, const fa_trial_record *record)
+/* Whether the machine may be to blame, by what fa_job_note_timeout() and fa_job_note_death() noted: a limit was shorter than
+ * today's, or the machine gave no CPU for a good part of the time; and nothing tells a source on which a compiler dies from
+ * a machine without memory. */
+static bool ended_by_chance(const fa_job *job, const fa_trial_record *record)
 {
     const fa_trial *old = &record->trial;
-    bool compiling = old->status == FA_STATUS_COMPILE_TIMEOUT;
+    const bool compiling = old->status == FA_STATUS_COMPILE_TIMEOUT;
+    int64_t waited_ms = 0, timeout_ms = 0, died = 0;
+    cJSON *json = NULL;
+    if (record->clocks != NULL &&
+        fa_json_parse(record->clocks, strlen(record->clocks), "clocks", &json, NULL) == 0) {
+        fa_json_int(json, "waited_for_cpu_ms", 0, INT32_MAX, &waited_ms, "clocks", NULL);
+        fa_json_int(json, "timeout_ms", 0, INT32_MAX, &timeout_ms, "clocks", NULL);
+        fa_json_int(json, "compiler_died", 0, 1, &died, "clocks", NULL);
+        cJSON_Delete(json);
+    }
     if (!compiling && old->status != FA_STATUS_TIMEOUT)
-        return false;
-    return was_starved(record) || (compiling ? old->compile_ms < job->tuner->compile_timeout_ms
-                                             : old->low_us < 1000.0 * job->tuner->trial_timeout_ms);
+        return old->status == FA_STATUS_COMPILE_FAILED && died != 0;
+    return (waited_ms > 0 && 4 * waited_ms >= timeout_ms) ||
+           (compiling ? old->compile_ms < job->tuner->compile_timeout_ms
+                      : old->low_us < 1000.0 * job->tuner->trial_timeout_ms);
 }
 
 /* A config that ended in an earlier run is not tried again, unless it ended for want of memory or of
@@ -140,17 +119,17 @@ static int resume_one(void *context, const fa_trial_record *record)
     const fa_trial *old = &record->trial;
     bool finished = fa_trial_finished(old);
     const fa_driver *driver = job->tuner->driver;
+    fa_tools tools;
     bool refused = old->status > FA_STATUS_COMPILED && old->status != FA_STATUS_MEASURED;
     if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
-        has_more_time(job, record) || killed_its_compiler(record) ||
+        ended_by_chance(job, record) ||
         (job->measuring && old->status == FA_STATUS_COMPILED) || /* not proved */
-        !fa_records_same_tools(
-            record->environment,
-            (refused || job->measuring) && driver != NULL ? fa_driver_version(driver) : 0,
-            job->nvrtc.identity))
+        !fa_records_tools(record->environment, &tools) ||
+        strcmp(tools.nvrtc, job->nvrtc.identity) != 0 ||
+        ((refused || job->measuring) && driver != NULL &&
+         tools.driver != fa_driver_version(driver)))
         return 0;
-    if (refused && job->plan.data != NULL &&
-        fa_records_contents(record->environment) != job->plan.data->contents) {
+    if (refused && job->plan.data != NULL && tools.contents != job->plan.data->contents) {
         job->refused_before++;
         if (job->plan.refused_too)
             return 0;
@@ -201,16 +180,6 @@ static int plan_space(fa_job *job, const fa_problem *problem, fa_space *ret_spac
     return 0;
 }
 
-/* The reason to report when no config of the space is left: that of a config that came far, because all
- * configs met it. */
-static const char *why_nothing_fits(const fa_space *space)
-{
-    for (int i = 0; i < space->count; i++)
-        if (space->candidate[i].launches.count > 0)
-            return space->candidate[i].trial.reason;
-    return space->count > 0 ? space->candidate[0].trial.reason : "none exist";
-}
-
 static int set_up_space(fa_job *job)
 {
     fa_diag *diag = &job->diag;
@@ -223,9 +192,14 @@ static int set_up_space(fa_job *job)
     if (rc != 0)
         return rc;
     bool searched = job->plan.count == 0 && fa_job_search_wanted(job);
-    if (job->space.survivors == 0 && job->space.held == 0)
+    if (job->space.survivors == 0 && job->space.held == 0) {
+        int far = 0; /* a config that came far tells the most, because all configs met its reason */
+        while (far < job->space.count - 1 && job->space.candidate[far].launches.count == 0)
+            far++;
         return fa_fail(diag, FA_ENOKERNEL, "no config of %d fits: %s", job->space.count,
-                       why_nothing_fits(&job->space));
+                       job->space.count > 0 ? job->space.candidate[far].trial.reason
+                                            : "none exist");
+    }
     job->progress.space = job->space.count;
     job->progress.in_budget = job->space.survivors;
     job->capacity = searched ? FA_SPACE_MAX : job->space.count;
@@ -297,46 +271,22 @@ int fa_job_ask_caller(fa_tuner *tuner, const fa_target *target, bool verify,
     return rc;
 }
 
-static int set_up_cases(fa_job *job)
-{
-    job->case_count = fa_bench_cases(&job->target.problem, job->seed, job->cases);
-    job->launches = calloc((size_t)job->capacity * (size_t)job->case_count, sizeof *job->launches);
-    if (job->launches == NULL)
-        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for %d configs", job->capacity);
-    return fa_job_set_launches(job, 0, job->space.count);
-}
-
 /* A default that does not compile tells the most about its family; what was measured on another GPU is served
  * before what a model says. */
-static bool comes_first(const fa_job *job, int index)
-{
-    const fa_candidate *candidate = &job->space.candidate[index];
-    return candidate->is_default ||
-           (!job->measuring && job->plan.promised &&
-            job->plan.promise.origin == FA_ORIGIN_TRANSFERRED &&
-            fa_config_equal(&candidate->trial.config, &job->plan.promise.config));
-}
-
 static void move_first(const fa_job *job, int *order, int count)
 {
+    bool transferred =
+        !job->measuring && job->plan.promised && job->plan.promise.origin == FA_ORIGIN_TRANSFERRED;
     int first = 0;
     for (int i = 0; i < count; i++) {
-        int index = order[i];
-        if (!comes_first(job, index))
+        const int index = order[i];
+        const fa_candidate *candidate = &job->space.candidate[index];
+        if (!candidate->is_default &&
+            !(transferred && fa_config_equal(&candidate->trial.config, &job->plan.promise.config)))
             continue;
         memmove(order + first + 1, order + first, (size_t)(i - first) * sizeof *order);
         order[first++] = index;
     }
-}
-
-/* Where nothing can be timed and a model ranks the configs, compiling a config tells only whether it fits: what the
- * model puts behind the best few that do is left. */
-static int kernels_wanted(const fa_job *job, int count)
-{
-    bool ranked = count > 0 && job->space.candidate[job->compile.order[0]].trial.predicted_us > 0;
-    return ranked && !job->measuring && job->request->effort != FA_EFFORT_PATIENT
-               ? PREDICTED_KERNELS
-               : 0;
 }
 
 /* The families' defaults first, then the model's first choices, so that a run that is cut short has seen
@@ -369,7 +319,10 @@ static void set_up_order(fa_job *job)
         fa_model_soonest_first(&job->space, job->compile.order, count);
         fa_model_break_ties(&job->target.problem, &job->space, job->compile.order, count);
     } else {
-        job->compile.wanted = kernels_wanted(job, count);
+        /* Where nothing can be timed and a model ranks the configs, compiling tells only whether one fits. */
+        if (count > 0 && job->space.candidate[job->compile.order[0]].trial.predicted_us > 0 &&
+            !job->measuring && job->request->effort != FA_EFFORT_PATIENT)
+            job->compile.wanted = PREDICTED_KERNELS;
         if (job->compile.wanted == 0)
             fa_model_largest_first(&job->space, job->compile.order + first, count - first);
         move_first(job, job->compile.order, count);
@@ -492,8 +445,16 @@ static int run_job(fa_job *job)
         return rc;
     enter_stage(job, FA_STAGE_TUNE);
     fa_job_compile_advance(job); /* the workers are at it while the grids are worked out */
-    if (job->measuring && !job->ended && (rc = set_up_cases(job)) != 0)
-        return rc;
+    if (job->measuring && !job->ended) {
+        job->case_count = fa_bench_cases(&job->target.problem, job->seed, job->cases);
+        job->launches =
+            calloc((size_t)job->capacity * (size_t)job->case_count, sizeof *job->launches);
+        rc = job->launches == NULL
+                 ? fa_fail(&job->diag, FA_ENOMEM, "out of memory for %d configs", job->capacity)
+                 : fa_job_set_launches(job, 0, job->space.count);
+        if (rc != 0)
+            return rc;
+    }
     advance(job);
     if (!job->ended)
         fa_loop_run(&job->loop);

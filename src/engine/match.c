@@ -76,8 +76,7 @@ enum { LOOKED_AT = 32 };
 struct tried {
     fa_trial trial; /* as stored, with the grid for the asked lengths */
     char cubin_key[FA_HASH_HEX];
-    char nvrtc[256];
-    int32_t driver_version; /* that it was proved under; 0: it is only predicted */
+    fa_tools tools;         /* driver: that it was proved under; 0: it is only predicted */
     uint64_t seed;          /* of the tune that timed it */
     double us;              /* at the asked lengths; 0: it does not run there as it is */
 };
@@ -107,11 +106,11 @@ static int keep_trial(void *context, const fa_trial_record *record)
     if (b->count == LOOKED_AT || trial->raced != b->winner->raced ||
         strcmp(trial->config.family, b->winner->config.family) != 0 ||
         !(time_of(trial) > 0 && time_of(trial) <= fastest * SLOWER) ||
-        !fa_records_tools(record->environment, &one->driver_version, one->nvrtc, sizeof one->nvrtc))
+        !fa_records_tools(record->environment, &one->tools))
         return 0;
     if (trial->status != FA_STATUS_MEASURED)
-        one->driver_version = 0;
-    else if (one->driver_version == 0)
+        one->tools.driver = 0;
+    else if (one->tools.driver == 0)
         return 0;
     one->trial = *trial;
     one->seed = record->seed;
@@ -318,9 +317,9 @@ static void refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
         fa_cubin_record cubin = {0};
         fa_match other = *match;
         other.answer.trial = one->trial;
-        other.answer.driver_version = one->driver_version;
+        other.answer.driver_version = (int32_t)one->tools.driver;
         memcpy(other.answer.cubin_key, one->cubin_key, sizeof one->cubin_key);
-        memcpy(other.answer.nvrtc, one->nvrtc, sizeof one->nvrtc);
+        memcpy(other.answer.nvrtc, one->tools.nvrtc, sizeof one->tools.nvrtc);
         snprintf(other.answer.entry, sizeof other.answer.entry, "%s", b->entry);
         if (!stands_under_driver(tuner, target, &other) ||
             fa_records_cubin(tuner, one->cubin_key, &cubin, NULL) != 0)

@@ -60,23 +60,6 @@ static const fa_member evidence_members[] = {
 };
 #undef ROW
 
-char *fa_records_evidence(const fa_answer *answer)
-{
-    return fa_json_finish(fa_struct_to_json(evidence_members, answer));
-}
-
-/* Evidence may be somebody else's or an older version's: each member that can be read is taken. */
-static int read_evidence(const char *text, fa_answer *answer, fa_diag *diag)
-{
-    cJSON *json;
-    int rc = fa_json_parse_object(text, "evidence", &json, diag);
-    if (rc != 0 || json == NULL)
-        return rc;
-    fa_struct_take_json(json, evidence_members, answer);
-    cJSON_Delete(json);
-    return 0;
-}
-
 char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc,
                              int32_t contents)
 {
@@ -94,35 +77,38 @@ char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *
     return fa_json_finish(json);
 }
 
-bool fa_records_tools(const char *environment, int32_t *ret_driver, char *ret_nvrtc, size_t size)
+bool fa_records_tools(const char *environment, fa_tools *ret_tools)
 {
     cJSON *json = NULL;
-    int64_t driver = 0;
+    *ret_tools = (fa_tools){0};
     if (fa_json_parse(environment, strlen(environment), "environment", &json, NULL) != 0)
         return false;
-    bool known = fa_json_copy(json, "nvrtc", ret_nvrtc, size, "environment", NULL) == 0 &&
-                 fa_json_int(json, "driver", 0, INT32_MAX, &driver, "environment", NULL) == 0;
-    *ret_driver = (int32_t)driver;
+    bool known =
+        fa_json_copy(json, "nvrtc", ret_tools->nvrtc, sizeof ret_tools->nvrtc, "environment",
+                     NULL) == 0 &&
+        fa_json_int(json, "driver", 0, INT32_MAX, &ret_tools->driver, "environment", NULL) == 0;
+    fa_json_int(json, "contents", 0, INT32_MAX, &ret_tools->contents, "environment", NULL);
     cJSON_Delete(json);
     return known;
 }
 
-bool fa_records_same_tools(const char *environment, int driver_version, const char *nvrtc)
+int fa_records_winner(const fa_answer *answer, const fa_scope *scope, fa_winner_record *ret_winner,
+                      fa_diag *diag)
 {
-    char made_by[256];
-    int32_t driver;
-    return fa_records_tools(environment, &driver, made_by, sizeof made_by) &&
-           strcmp(made_by, nvrtc) == 0 && (driver_version == 0 || driver == driver_version);
-}
-
-int32_t fa_records_contents(const char *environment)
-{
-    cJSON *json = NULL;
-    int64_t contents = 0;
-    if (fa_json_parse(environment, strlen(environment), "environment", &json, NULL) == 0)
-        fa_json_int(json, "contents", 0, INT32_MAX, &contents, "environment", NULL);
-    cJSON_Delete(json);
-    return (int32_t)contents;
+    *ret_winner =
+        (fa_winner_record){.scope = *scope,
+                           .origin = answer->origin,
+                           .trial = answer->trial,
+                           .driver_version = answer->driver_version,
+                           .unix_time = answer->unix_time,
+                           .evidence = fa_json_finish(fa_struct_to_json(evidence_members, answer))};
+    memcpy(ret_winner->entry, answer->entry, sizeof ret_winner->entry);
+    memcpy(ret_winner->cubin_key, answer->cubin_key, sizeof ret_winner->cubin_key);
+    memcpy(ret_winner->nvrtc, answer->nvrtc, sizeof ret_winner->nvrtc);
+    memcpy(ret_winner->gpu_name, answer->gpu.name, sizeof ret_winner->gpu_name);
+    return ret_winner->evidence != NULL
+               ? 0
+               : fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence");
 }
 
 int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer,
@@ -137,9 +123,14 @@ int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answ
     snprintf(answer.nvrtc, sizeof answer.nvrtc, "%s", winner->nvrtc);
     answer.driver_version = winner->driver_version;
     answer.unix_time = winner->unix_time;
-    int rc = read_evidence(winner->evidence, &answer, diag);
+    cJSON *json;
+    int rc = fa_json_parse_object(winner->evidence, "evidence", &json, diag);
     if (rc != 0)
         return rc;
+    /* May be somebody else's or an older version's: each member that can be read is taken. */
+    if (json != NULL)
+        fa_struct_take_json(json, evidence_members, &answer);
+    cJSON_Delete(json);
     /* A bundle's evidence may tell of another GPU than the one that the winner is stored for. */
     char silicon[FA_SILICON_MAX];
     fa_gpu_silicon(&answer.gpu, silicon);
@@ -161,44 +152,32 @@ int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answ
 
 /* ---- where winners and cubins come from -------------------------------------------------------*/
 /* The user's own comes first, but a guess of his own gives way to what somebody has measured. */
-static bool take_other(fa_tuner *tuner, const fa_target *target, fa_origin own,
-                       fa_answer *ret_answer, fa_cubin_record *ret_cubin)
-{
-    fa_answer answer;
-    fa_cubin_record cubin = {0};
-    if (fa_origin_trust(own) <= fa_origin_trust(FA_ORIGIN_IMPORTED) ||
-        fa_sources_find(tuner, target, &answer, &cubin) != 0)
-        return false;
-    bool better = fa_origin_trust(answer.origin) < fa_origin_trust(own);
-    if (better)
-        *ret_answer = answer;
-    if (better && ret_cubin != NULL)
-        *ret_cubin = cubin;
-    else
-        fa_cubin_record_free(&cubin);
-    return better;
-}
-
 int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                       fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     fa_winner_record winner = {0};
-    fa_cubin_record cubin = {0};
-    int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, &cubin, diag);
-    if (rc == FA_ENOTFOUND && fa_sources_find(tuner, target, ret_answer, ret_cubin) == 0)
-        return 0;
-    if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, rc, "no winner is stored for this problem on %s", target->gpu.name);
-    if (rc != 0)
+    fa_cubin_record own = {0}, other = {0};
+    fa_answer answer;
+    int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, &own, diag);
+    if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
-    bool replaced = take_other(tuner, target, winner.origin, ret_answer, ret_cubin);
-    if (!replaced)
-        rc = fa_records_answer(&winner, &target->gpu, ret_answer, diag);
+    const bool none = rc == FA_ENOTFOUND;
+    bool taken = (none || fa_origin_trust(winner.origin) > fa_origin_trust(FA_ORIGIN_IMPORTED)) &&
+                 fa_sources_find(tuner, target, &answer, &other) == 0 &&
+                 (none || fa_origin_trust(answer.origin) < fa_origin_trust(winner.origin));
+    rc = taken  ? 0
+         : none ? fa_fail(diag, rc, "no winner is stored for this problem on %s", target->gpu.name)
+                : fa_records_answer(&winner, &target->gpu, &answer, diag);
+    if (rc == 0)
+        *ret_answer = answer;
+    fa_cubin_record *chosen = taken ? &other : &own;
+    if (rc == 0 && ret_cubin != NULL) {
+        *ret_cubin = *chosen;
+        *chosen = (fa_cubin_record){0};
+    }
     fa_winner_record_free(&winner);
-    if (rc == 0 && !replaced && ret_cubin != NULL)
-        *ret_cubin = cubin;
-    else
-        fa_cubin_record_free(&cubin);
+    fa_cubin_record_free(&own);
+    fa_cubin_record_free(&other);
     return rc;
 }
 

@@ -16,13 +16,15 @@ __attribute__((warn_unused_result)) int fa_records_answer(const fa_winner_record
 /* {"gpu":…,"uuid":…,"driver":…,"nvrtc":…,"library":…}: where trials were made. Caller frees. */
 char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc,
                              int32_t contents);
-int32_t fa_records_contents(const char *environment); /* of the inputs, fa_spec_contents() */
-/* The driver and the NVRTC that an environment names; false: not both. */
-bool fa_records_tools(const char *environment, int32_t *ret_driver, char *ret_nvrtc, size_t size);
-/* Whether an environment names this NVRTC, and this driver too unless driver_version is 0. */
-bool fa_records_same_tools(const char *environment, int driver_version, const char *nvrtc);
-/* The counts, times and ties of an answer as a winner's evidence. Caller frees. */
-char *fa_records_evidence(const fa_answer *answer);
+/* What an environment names. */
+typedef struct fa_tools {
+    int64_t driver, contents; /* contents: of the inputs, fa_spec_contents() */
+    char nvrtc[256];
+} fa_tools;
+bool fa_records_tools(const char *environment, fa_tools *ret_tools); /* false: not all of it */
+/* The record of an answer that is to be stored under this scope; FA_ENOMEM. */
+int fa_records_winner(const fa_answer *answer, const fa_scope *scope, fa_winner_record *ret_winner,
+                      fa_diag *diag);
 
 /* The stored winner of a target's scope as an answer, with its cubin when ret_cubin is not NULL.
  * FA_ENOTFOUND when there is none. */

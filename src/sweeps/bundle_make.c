@@ -156,24 +156,16 @@ static int add_line(struct making *making, fa_line *line, fa_diag *diag)
     complete_answer(making, line, &trial);
     const fa_build *build = &making->build[line->build];
     const fa_family *family = tuner->families.family[line->candidate.family];
-    fa_winner_record winner = {.scope = {.problem = fa_problem_bucket(&answer->problem)},
-                               .origin = answer->origin,
-                               .trial = answer->trial,
-                               .driver_version = answer->driver_version,
-                               .unix_time = answer->unix_time,
-                               .evidence = fa_records_evidence(answer)};
-    int rc = winner.evidence == NULL
-                 ? fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence")
-             : line->trials.count > 0 ? fa_trial_list_join(&line->trials, &winner.evidence, diag)
-                                      : 0;
-    fa_gpu_silicon(&answer->gpu, winner.scope.silicon);
-    snprintf(winner.scope.templates, sizeof winner.scope.templates, "%s",
+    fa_winner_record winner;
+    fa_scope scope = {.problem = fa_problem_bucket(&answer->problem)};
+    fa_gpu_silicon(&answer->gpu, scope.silicon);
+    snprintf(scope.templates, sizeof scope.templates, "%s",
              fa_templates_hash(tuner->templates, fa_operation_of(&answer->problem)));
-    snprintf(winner.scope.policy, sizeof winner.scope.policy, "%s", FA_MEASURE_POLICY);
+    snprintf(scope.policy, sizeof scope.policy, "%s", FA_MEASURE_POLICY);
+    int rc = fa_records_winner(answer, &scope, &winner, diag);
     snprintf(winner.entry, sizeof winner.entry, "%s", fa_family_entry(family));
-    memcpy(winner.cubin_key, answer->cubin_key, sizeof winner.cubin_key);
-    memcpy(winner.gpu_name, answer->gpu.name, sizeof winner.gpu_name);
-    memcpy(winner.nvrtc, answer->nvrtc, sizeof winner.nvrtc);
+    if (rc == 0 && line->trials.count > 0)
+        rc = fa_trial_list_join(&line->trials, &winner.evidence, diag);
     if (rc == 0)
         rc = fa_bundle_add(making->made->part, &winner, build->cubin, build->size, diag);
     fa_winner_record_free(&winner);
