@@ -677,7 +677,7 @@ static void operations_that_memory_is_short_for_are_told(void)
         SKIP("the sanitizer has an allocator of its own");
     snprintf(path, sizeof path, "%s/tests/operations", getenv("FA_TEST_SOURCE"));
     for (; failed && told && count < 10000; count++) {
-        allocator_fail(count + 1, false);
+        allocator_fail(count + 1, true);
         int rc = fa_operation_load(path, NULL);
         failed = allocator_stop();
         told = (rc != 0) == failed;

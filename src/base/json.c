@@ -5,7 +5,6 @@
 #include "error.h"
 #include "wording.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -44,106 +43,18 @@ static int check_depth(const char *text, size_t size, const char *where, fa_diag
     return 0;
 }
 
-/* ---- is it JSON? ----------------------------------------------------------------------------*/
-/* cJSON does not tell a text that is not JSON from one for which it had no memory, so this reads what it
- * refused once more, without an allocation. Each skips what it is named after, or answers NULL. */
-static const char *skip_space(const char *at, const char *end)
+/* cJSON does not tell a text that is not JSON from one for which it had no memory: the latter may be read at the second
+ * attempt, or there is less memory left than its document needs at most. */
+static cJSON *parse(const char *text, size_t size, const char **ret_end, bool *ret_short)
 {
-    while (at < end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == '\n'))
-        at++;
-    return at;
-}
-
-/* The character of \uXXXX at `at`; -1: it is none. */
-static int read_unit(const char *at, const char *end)
-{
-    int unit = 0;
-    if (end - at < 6 || at[0] != '\\' || at[1] != 'u')
-        return -1;
-    for (int i = 2; i < 6; i++) {
-        if (!isxdigit((unsigned char)at[i]))
-            return -1;
-        unit =
-            unit * 16 + (isdigit((unsigned char)at[i]) ? at[i] - '0' : (at[i] | 0x20) - 'a' + 10);
-    }
-    return unit;
-}
-
-/* Of a pair of \uXXXX that are one character, both must be there. */
-static const char *skip_escape(const char *at, const char *end)
-{
-    if (end - at < 2 || at[1] == 0 || strchr("\"\\/bfnrtu", at[1]) == NULL)
-        return NULL;
-    if (at[1] != 'u')
-        return at + 2;
-    int unit = read_unit(at, end);
-    if (unit < 0 || unit >> 10 == 0xdc00 >> 10)
-        return NULL;
-    if (unit >> 10 != 0xd800 >> 10)
-        return at + 6;
-    return read_unit(at + 6, end) >> 10 == 0xdc00 >> 10 ? at + 12 : NULL;
-}
-
-static const char *skip_string(const char *at, const char *end)
-{
-    if (at == end || *at != '"')
-        return NULL;
-    for (at++; at != NULL && at < end && *at != '"';) {
-        if ((unsigned char)*at < 0x20)
-            return NULL;
-        at = *at == '\\' ? skip_escape(at, end) : at + 1;
-    }
-    return at != NULL && at < end ? at + 1 : NULL;
-}
-
-static const char *skip_plain(const char *at, const char *end)
-{
-    static const char *const words[] = {"true", "false", "null"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        size_t size = strlen(words[i]);
-        if ((size_t)(end - at) >= size && memcmp(at, words[i], size) == 0)
-            return at + size;
-    }
-    const char *start = at;
-    if (at < end && *at != '-' && !isdigit((unsigned char)*at))
-        return NULL;
-    while (at < end && (isdigit((unsigned char)*at) || strchr("+-.eE", *at) != NULL))
-        at++;
-    char number[64], *read = NULL;
-    size_t size = (size_t)(at - start);
-    if (size == 0 || size >= sizeof number)
-        return NULL;
-    memcpy(number, start, size);
-    number[size] = 0;
-    fa_strtod(number, &read);
-    return *read == 0 ? at : NULL;
-}
-
-static const char *skip_value(const char *at, const char *end)
-{
-    at = skip_space(at, end);
-    if (at == end || (*at != '{' && *at != '['))
-        return at == end ? NULL : *at == '"' ? skip_string(at, end) : skip_plain(at, end);
-    bool object = *at == '{';
-    char close = object ? '}' : ']';
-    at = skip_space(at + 1, end);
-    if (at < end && *at == close)
-        return at + 1;
-    for (;;) {
-        if (object) {
-            at = skip_string(skip_space(at, end), end);
-            at = at != NULL ? skip_space(at, end) : NULL;
-            if (at == NULL || at == end || *at != ':')
-                return NULL;
-            at++;
-        }
-        at = skip_value(at, end);
-        at = at != NULL ? skip_space(at, end) : NULL;
-        if (at == NULL || at == end || (*at != ',' && *at != close))
-            return NULL;
-        if (*at++ == close)
-            return at;
-    }
+    enum { BYTES_EACH = 64 }; /* of memory for a byte of text: an item, which takes two */
+    cJSON *json = cJSON_ParseWithLengthOpts(text, size, ret_end, false);
+    if (json == NULL)
+        json = cJSON_ParseWithLengthOpts(text, size, ret_end, false);
+    void *room = json == NULL ? cJSON_malloc(BYTES_EACH * (size + 1)) : NULL;
+    *ret_short = json == NULL && room == NULL;
+    cJSON_free(room);
+    return json;
 }
 
 int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_json, fa_diag *diag)
@@ -152,8 +63,9 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
     if (rc != 0)
         return rc;
     const char *end = NULL;
-    cJSON *json = cJSON_ParseWithLengthOpts(text, size, &end, false);
-    if (json == NULL && skip_value(text, text + size) != NULL)
+    bool is_short;
+    cJSON *json = parse(text, size, &end, &is_short);
+    if (is_short)
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     if (json == NULL) {
         int line = 1;

@@ -362,8 +362,8 @@ struct fa_child {
     uint64_t waited_at_ns; /* for a CPU, when the deadline was set */
     uint64_t waited_ns;    /* since then, and given on top of its time */
     fa_buf input, output;
-    size_t sent;              /* bytes of output that are on their way */
-    uint64_t unsent_since_ns; /* the machine has had no memory to send the rest; 0: it has */
+    size_t sent; /* bytes of output that are on their way */
+    bool unsent; /* the machine could not send the rest, which is no fault of the child's */
     fa_child_events events;
     void *context;
 };
@@ -378,12 +378,6 @@ uint64_t fa_clock_ns(void)
 static uint64_t in_ms(int ms)
 {
     return fa_clock_ns() + (uint64_t)ms * 1000000u;
-}
-
-/* Before a call that failed for want of something of the machine is tried again. */
-static void rest(void)
-{
-    usleep(10000);
 }
 
 /* Whether the signal came from outside: the out-of-memory killer, a service manager, a person. */
@@ -409,8 +403,11 @@ static fa_child_end end_child(fa_child *child, char *reason, size_t size)
     child->stopped = true;
     close(child->fd);
     child->fd = -1;
-    if (end.by_itself && WIFEXITED(end.status) && WEXITSTATUS(end.status) == FA_CHILD_SHORT_CODE) {
-        snprintf(reason, size, "ran out of memory or descriptors");
+    if (child->unsent || (end.by_itself && WIFEXITED(end.status) &&
+                          WEXITSTATUS(end.status) == FA_CHILD_SHORT_CODE)) {
+        snprintf(reason, size,
+                 child->unsent ? "could not be sent its work: no memory for it"
+                               : "ran out of memory or descriptors");
         return FA_CHILD_SHORT;
     }
     return end.by_itself && WIFSIGNALED(end.status) && from_outside(WTERMSIG(end.status))
@@ -531,32 +528,18 @@ static void write_some(fa_child *child)
                              child->output.size - child->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (count < 0 && errno == EINTR)
             continue;
-        if (count < 0 && (errno == ENOBUFS || errno == ENOMEM)) {
-            if (child->unsent_since_ns == 0)
-                child->unsent_since_ns = fa_clock_ns();
-            rest();
-            return;
-        }
-        child->unsent_since_ns = 0;
         if (count < 0 && errno == EAGAIN)
             return;
-        if (count < 0 && errno != EPIPE && errno != ECONNRESET)
+        if (count < 0 && errno != EPIPE && errno != ECONNRESET) {
+            child->unsent = true;
             fa_child_kill(child);
+        }
         if (count < 0)
             break;
         child->sent += (size_t)count;
     }
     fa_buf_free(&child->output);
     child->sent = 0;
-}
-
-/* Not to the child's deadline: what it was not sent is no fault of it. */
-static void give_up_sending(fa_child *child)
-{
-    enum { PATIENCE_MS = 2000 };
-    if (child->unsent_since_ns != 0 &&
-        fa_clock_ns() - child->unsent_since_ns > PATIENCE_MS * UINT64_C(1000000))
-        child_gone(child, "could not be sent its work: no memory for it", FA_CHILD_SHORT);
 }
 
 int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
@@ -694,7 +677,7 @@ static int poll_all(struct pollfd *poll_fd, int count, int timeout_ms)
     int ready = poll(poll_fd, (nfds_t)count, timeout_ms);
     if (ready >= 0 || errno == EINTR)
         return ready;
-    rest();
+    usleep(10000);
     ready = 0;
     for (int i = 0; i < count; i++)
         ready += poll(&poll_fd[i], 1, 0) > 0;
@@ -721,10 +704,8 @@ static void run_once(fa_loop *loop)
         loop->waits(loop->context, false);
     if (ready > 0) {
         for (int i = 0; i < count && !loop->stopped; i++) {
-            if (!polled[i]->stopped && (poll_fd[i].revents & POLLOUT) != 0) {
+            if (!polled[i]->stopped && (poll_fd[i].revents & POLLOUT) != 0)
                 write_some(polled[i]);
-                give_up_sending(polled[i]);
-            }
             if (!polled[i]->stopped && (poll_fd[i].revents & ~POLLOUT) != 0)
                 read_some(polled[i]);
         }
