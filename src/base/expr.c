@@ -467,7 +467,7 @@ static void parse_word(struct parser *p)
         return;
     }
     for (int i = 0; i < p->name_count; i++) {
-        if (strlen(p->name[i]) == (size_t)size && memcmp(p->name[i], word, (size_t)size) == 0) {
+        if (is_same(word, size, p->name[i])) {
             p->uses |= (uint64_t)1 << i;
             emit(p, OP_NAME, i);
             return;
@@ -563,21 +563,34 @@ static bool take_sign(struct parser *p, const struct sign *sign, enum op *ret_op
     return sign->text != NULL;
 }
 
-/* Operators of two values that bind from the left, by their strength. */
+static void parse_not(struct parser *p);
+static void parse_level(struct parser *p, int level);
+
+/* Operators of two values that bind from the left, the weakest first; comparisons stand between `and` and `|`. */
+enum { LEVEL_OR, LEVEL_AND, LEVEL_BITS, LEVEL_SUMS, LEVEL_PRODUCTS };
+
+static void parse_operand(struct parser *p, int level)
+{
+    if (level == LEVEL_AND)
+        parse_not(p);
+    else if (level == LEVEL_PRODUCTS)
+        parse_signs(p);
+    else
+        parse_level(p, level + 1);
+}
+
 static void parse_level(struct parser *p, int level)
 {
     static const struct sign signs[][5] = {
+        {{"or", OP_OR}},
+        {{"and", OP_AND}},
         {{"<<", OP_SHIFT_LEFT}, {">>", OP_SHIFT_RIGHT}, {"|", OP_BIT_OR}, {"&", OP_BIT_AND}},
         {{"+", OP_ADD}, {"-", OP_SUBTRACT}},
         {{"*", OP_MULTIPLY}, {"//", OP_FLOOR_DIV}, {"/", OP_DIVIDE}, {"%", OP_REMAINDER}}};
     enum op op;
-    if (level == sizeof signs / sizeof *signs) {
-        parse_signs(p);
-        return;
-    }
-    parse_level(p, level + 1);
+    parse_operand(p, level);
     while (take_sign(p, signs[level], &op)) {
-        parse_level(p, level + 1);
+        parse_operand(p, level);
         emit(p, op, 0);
     }
 }
@@ -604,9 +617,9 @@ static void parse_comparison(struct parser *p)
         {"<", OP_LESS},     {">", OP_GREATER}, {NULL, OP_EQUAL}};
     enum op op, next;
     int links = 0;
-    parse_level(p, 0);
+    parse_level(p, LEVEL_BITS);
     for (bool more = take_sign(p, signs, &op); more; op = next) {
-        parse_level(p, 0);
+        parse_level(p, LEVEL_BITS);
         more = take_sign(p, signs, &next);
         if (more) { /* a b becomes (a op b) b, and b is compared again */
             emit(p, OP_SWAP, 0);
@@ -638,31 +651,13 @@ static void parse_not(struct parser *p)
     emit(p, OP_NOT, 0);
 }
 
-static void parse_and(struct parser *p)
-{
-    parse_not(p);
-    while (take(p, "and")) {
-        parse_not(p);
-        emit(p, OP_AND, 0);
-    }
-}
-
-static void parse_alternatives(struct parser *p)
-{
-    parse_and(p);
-    while (take(p, "or")) {
-        parse_and(p);
-        emit(p, OP_OR, 0);
-    }
-}
-
 /* x if condition else y. */
 static void parse_choice(struct parser *p)
 {
-    parse_alternatives(p);
+    parse_level(p, LEVEL_OR);
     if (!take(p, "if"))
         return;
-    parse_alternatives(p);
+    parse_level(p, LEVEL_OR);
     emit(p, OP_CHOOSE, 0);
     int chooses = p->count - 1;
     expect(p, "else");

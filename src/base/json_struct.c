@@ -5,7 +5,9 @@
 #include "json_struct.h"
 #include "json.h"
 
+#include "buf.h"
 #include "error.h"
+#include "wording.h"
 
 #include <assert.h>
 #include <math.h>
@@ -136,13 +138,12 @@ static int read_choice(const cJSON *json, const fa_member *m, void *at, const ch
     const char *const *names = m->names;
     if (fa_name_find(names, text, at) == 0)
         return 0;
-    char list[256] = "";
-    for (int i = 0, used = 0; names[i] != NULL && used < (int)sizeof list; i++) {
-        const char *comma = i == 0 ? "" : names[i + 1] != NULL ? ", " : " or ";
-        used += snprintf(list + used, sizeof list - (size_t)used, "%s%s", comma, names[i]);
-    }
-    return fa_fail(diag, FA_EINVAL, "%s: there is no %s \"%.40s\": use %s", where, m->key, text,
-                   list);
+    fa_buf list = {0};
+    fa_words_or(&list, names);
+    rc = fa_fail(diag, FA_EINVAL, "%s: there is no %s \"%.40s\": use %s", where, m->key, text,
+                 list.data != NULL ? list.data : "another");
+    fa_buf_free(&list);
+    return rc;
 }
 
 static int read_three(const cJSON *array, const fa_member *m, uint32_t three[3], const char *where,

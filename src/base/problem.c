@@ -7,22 +7,17 @@
 #include "buf.h"
 #include "error.h"
 #include "json.h"
+#include "wording.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ---- check ----------------------------------------------------------------------------------*/
-/* "a, b or c" */
 static int fail_choice(const fa_field *f, int32_t value, fa_diag *diag)
 {
     fa_buf list = {0};
-    for (int i = 0; f->choice[i] != NULL; i++)
-        fa_buf_printf(&list, "%s%s",
-                      i == 0                     ? ""
-                      : f->choice[i + 1] != NULL ? ", "
-                                                 : " or ",
-                      f->choice[i]);
+    fa_words_or(&list, f->choice);
     int rc = fa_fail(diag, FA_EINVAL, "%s is %d: use %s", f->name, value,
                      list.data != NULL ? list.data : "another");
     fa_buf_free(&list);
