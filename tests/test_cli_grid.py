@@ -42,7 +42,6 @@ def every_bad_grid_gets_its_sentence_and_status_2():
         (["--plan", "/nowhere/plan"], "/nowhere/plan: there is no such file"),
         (["--plan", "/"], "it is a folder"),
         (["--plan", "x", "--seq", "64"], "--plan: does not go with options of a grid"),
-        (["--list", "--seq", "64"], "--list: does not go with options of a grid"),
         (["--status", "--restart", "--seq", "64"], "--restart: does not go with --status"),
     ]
     with Place(space=TWO) as place:
@@ -125,7 +124,7 @@ def a_plan_is_a_grid_of_its_lines_and_a_baseline_file_is_one_too():
         told = place.json("sweep", "--plan", path)
         tap.equal([(i["problem"]["heads_q"], i["problem"]["seq_k"], i["asked_gpu"], i["state"])
                    for i in told["items"]], [(1, 64, "", "done"), (2, 64, "L4", "done")])
-        tap.has(place.run("sweep", "--list").stdout, "--plan " + path)
+        tap.has(place.run("queue").stdout, "--plan " + path)
 
 
 tap.main([

@@ -247,7 +247,7 @@ def a_sweep_searches_each_problem_within_its_bounds():
         text = place.run(*sweep, "--strategy", "random", "--evaluations", "5").stdout
         tap.has(text, "2 of 2 done")
         tap.equal((measured(place, "1000"), measured(place, "2000")), (5, 5))
-        tap.has(place.run("sweep", "--list").stdout, "--strategy random --evaluations 5")
+        tap.has(place.run("queue").stdout, "--strategy random --evaluations 5")
         told = place.json(*sweep, "--strategy", "random", "--evaluations", "5")
         tap.equal([(row["answer"]["strategy"], row["answer"]["from_store"]) for row in told["items"]], [("random", True)] * 2)
         # A larger budget is another sweep, which goes on from here.

@@ -38,7 +38,7 @@ def a_sweep_tells_each_problem_and_shares_cubins_between_them():
         tap.equal(told["sweep"]["budget"], {"seconds": None, "trials": None, "cost": None,
                                             "price": None})
         assert 0 < told["sweep"]["spent"]["seconds"] < 200
-        tap.has(place.run("sweep", "--list").stdout, "4/4")
+        tap.has(place.run("queue").stdout, "4/4")
         tap.equal(place.json(*FOUR, "--status")["sweep"]["done"], 4)
         place.run("sweep", "--seq", "77", "--status", status=1)
     with Place(space=dict(TWO, BLOCK_M=[64])) as place:
@@ -95,7 +95,7 @@ def a_queue_that_is_not_valid_is_refused_until_it_is_restarted():
         with sqlite3.connect(place.store) as store:  # beyond what was asked for: it has no problem to tune
             store.execute("UPDATE sweep_item SET position = 2000000000, state = 'pending' WHERE position = 1")
         tap.has(place.run(*FOUR, status=1).stderr, "restart the sweep")
-        tap.equal(place.json("sweep", "--list")["sweeps"][0]["state"], "stopped")
+        tap.equal(place.json("queue")["sweeps"][0]["state"], "stopped")
         tap.equal(place.json(*FOUR, "--restart")["sweep"]["done"], 4)
 
 
@@ -104,7 +104,7 @@ def no_device_stops_the_sweep_at_once():
         done = place.run(*FOUR, status=1)
         tap.equal(done.stdout, "")
         tap.has(done.stderr, "--gpu L4")
-        told = place.json("sweep", "--list")["sweeps"]
+        told = place.json("queue")["sweeps"]
         tap.equal([(s["state"], s["done"], s["failed"]) for s in told], [("stopped", 0, 0)])
 
 
@@ -144,7 +144,7 @@ def lengths_off_the_buckets_share_a_winner_that_no_baseline_is_held_against():
         # Done is done, though for one the winner is another problem's.
         tap.equal([i["attempts"] for i in place.json(*grid)["items"]], [1, 1])
         told = place.json(*grid, "--exact")["items"]
-        tap.has(place.run("sweep", "--list").stdout, "--exact")
+        tap.has(place.run("queue").stdout, "--exact")
         tap.equal([(i["answer"]["origin"], i["spent"]["trials"],
                     round(i["baseline"]["speed_ratio"], 2)) for i in told],
                   [("measured", 2, 0.75), ("measured", 0, 0.75)])
@@ -158,7 +158,7 @@ def again_is_a_sweep_of_its_own_that_tunes_what_is_stored():
         place.run(*grid)
         told = place.json(*grid, "--again")
         tap.equal((told["items"][0]["attempts"], told["items"][0]["answer"]["from_store"]), (1, False))
-        tap.equal(len(place.json("sweep", "--list")["sweeps"]), 2)
+        tap.equal(len(place.json("queue")["sweeps"]), 2)
 
 
 def something_is_told_while_a_problem_takes_long():
@@ -183,7 +183,7 @@ def ctrl_c_keeps_everything():
         out, err = process.communicate(timeout=DEADLINE)
         tap.equal((process.returncode, out), (130, ""))
         tap.has(err, "problems are done, the same command continues")
-        told = place.json("sweep", "--list")["sweeps"]
+        told = place.json("queue")["sweeps"]
         tap.equal(told[0]["state"], "stopped")
         assert 1 <= told[0]["done"] < 4, told
         place.use_fake_driver(L4 + FAST)
@@ -198,7 +198,7 @@ def two_processes_that_run_one_sweep_share_it_and_one_takes_over_what_the_others
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             for _ in range(600):
-                listed = place.json("sweep", "--list")["sweeps"]
+                listed = place.json("queue")["sweeps"]
                 if listed and listed[0]["state"] == "running" and place.json("queue")["sweeps"][0]["running"] == 1:
                     break
                 time.sleep(0.1)

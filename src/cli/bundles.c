@@ -101,51 +101,35 @@ static void put_table(const struct items *items, fa_buf *out)
                   out);
 }
 
-static void put_signer(const fa_bundle_info *info, fa_buf *out)
-{
-    if (!info->is_signed) {
-        fa_buf_text(out, "not signed");
-        return;
-    }
-    if (!info->trusted) {
-        fa_buf_printf(out, "signed by key ID %s, which is not trusted here", info->key);
-        return;
-    }
-    fa_buf_printf(out, "signed by %s (", info->key);
-    cli_text_safe(out, info->name);
-    fa_buf_text(out, ")");
-}
-
-static void put_failed(fa_buf *out, const fa_bundle_info *info)
-{
-    if (info->failed > 0)
-        fa_buf_printf(out, "%d left out: they no longer compile cleanly\n", info->failed);
-}
-
 /* export: what was left out is said, too; import and show: whose it is. */
 static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info, bool export)
 {
-    if (info->from_lines) {
-        cli_text_path(out, file);
-        fa_buf_printf(out, ": %d winner%s, %d baseline%s\n", info->winners,
-                      info->winners == 1 ? "" : "s", info->baselines,
-                      info->baselines == 1 ? "" : "s");
-        put_failed(out, info);
-        return;
-    }
     cli_text_path(out, file);
-    fa_buf_printf(out, ": %d winner%s, %d cubin%s, ", info->winners, info->winners == 1 ? "" : "s",
-                  info->cubins, info->cubins == 1 ? "" : "s");
-    fa_words_grouped(out, info->bytes);
-    fa_buf_text(out, " bytes, ");
-    if (export && info->is_signed)
-        fa_buf_printf(out, "signed by %s", info->key);
-    else
-        put_signer(info, out);
+    fa_buf_text(out, ": ");
+    cli_text_count(out, info->winners, "winner");
+    fa_buf_text(out, ", ");
+    if (info->from_lines) {
+        cli_text_count(out, info->baselines, "baseline");
+    } else {
+        cli_text_count(out, info->cubins, "cubin");
+        fa_buf_text(out, ", ");
+        cli_text_count(out, info->bytes, "byte");
+        fa_buf_text(out, info->is_signed ? ", signed by " : ", not signed");
+        fa_buf_text(out, info->is_signed && !export && !info->trusted ? "key ID " : "");
+        fa_buf_text(out, info->is_signed ? info->key : "");
+    }
+    if (info->is_signed && !export && !info->trusted) {
+        fa_buf_text(out, ", which is not trusted here");
+    } else if (info->is_signed && !export) {
+        fa_buf_text(out, " (");
+        cli_text_safe(out, info->name);
+        fa_buf_text(out, ")");
+    }
     fa_buf_text(out, "\n");
     if (export && info->skipped > 0)
         fa_buf_printf(out, "%d left out: their cubins are gone; tune again\n", info->skipped);
-    put_failed(out, info);
+    if (info->failed > 0)
+        fa_buf_printf(out, "%d left out: they no longer compile cleanly\n", info->failed);
 }
 
 static void put_items(const struct items *items, bool dry_run, fa_buf *out)
@@ -218,7 +202,6 @@ static void add_items(const struct items *items, bool dry_run, cJSON *document)
 /* What a library call that listed these items ended with. */
 static int finish_items(cli_run *run, struct items *items, int rc)
 {
-    rc = cli_list_end(run, &items->list, rc);
     if (rc == 0) {
         cli_list_sort(&items->list, sizeof(struct item), compare_items);
         if (run->options->json)

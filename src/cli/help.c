@@ -96,25 +96,15 @@ void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *ou
                     0, 0);
 }
 
-/* Each line is a paragraph, which is filled, unless it stands in from the margin. In a narrow terminal the words behind its
- * command, which three spaces part from it, then go below it. */
+/* Each line is a paragraph, which is filled, unless it stands in from the margin. */
 static void put_details(fa_buf *out, const char *at)
 {
-    const size_t width = fa_help_width();
     for (size_t length; *at != 0; at += length + (at[length] == '\n')) {
         length = strcspn(at, "\n");
-        const char *words =
-            length > width && *at == ' ' ? memmem(at + 2, length - 2, "   ", 3) : NULL;
-        fa_buf_append(out, at, *at != ' ' ? 0 : words != NULL ? (size_t)(words - at) : length);
-        if (*at != ' ')
-            words = at;
-        else if (words != NULL)
-            fa_buf_text(out, "\n      ");
-        if (words != NULL) {
-            size_t skipped = strspn(words, " "), indent = *at == ' ' ? 6 : 0;
-            words += skipped;
-            fa_wrap(out, words, (size_t)(at + length - words), indent, indent, width);
-        }
+        if (*at == ' ')
+            fa_buf_append(out, at, length);
+        else
+            fa_wrap(out, at, length, 0, 0, fa_help_width());
         fa_buf_text(out, "\n");
     }
 }

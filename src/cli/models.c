@@ -26,7 +26,7 @@ static const cJSON *member(const cJSON *json, const char *key)
 }
 
 /* ---- names ----------------------------------------------------------------------------------*/
-enum { PLAIN_MAX = 64 };
+enum { PLAIN_MAX = 64, MODELS_MAX = 256 };
 
 static bool is_left_out(const char *word, size_t size)
 {
@@ -63,65 +63,32 @@ static const char *plain(const char *name, char ret[PLAIN_MAX])
     }
 }
 
-/* The two nearest names, or NULL: those that begin most alike; one with a slip in it before those that do not go on as
- * what was typed. */
-static void find_nearest(const cJSON *models, const char *name, const char *ret_near[2])
-{
-    char typed[PLAIN_MAX], other[PLAIN_MAX];
-    const char *names[256];
-    const cJSON *item;
-    size_t count = 0, most = 2, second = 2;
-    ret_near[0] = ret_near[1] = NULL;
-    plain(name, typed);
-    cJSON_ArrayForEach (item, models) {
-        size_t same = 0;
-        plain(item->string, other);
-        while (typed[same] != 0 && typed[same] == other[same])
-            same++;
-        if (same > most) {
-            second = most;
-            most = same;
-            ret_near[1] = ret_near[0];
-            ret_near[0] = item->string;
-        } else if (same > second) {
-            second = same;
-            ret_near[1] = item->string;
-        }
-        if (count < 255)
-            names[count++] = item->string;
-    }
-    names[count] = NULL;
-    const char *slip =
-        ret_near[0] == NULL || typed[most] != 0 ? fa_nearest(name, names) : NULL;
-    if (slip == NULL || slip == ret_near[0])
-        return;
-    ret_near[1] = ret_near[0];
-    ret_near[0] = slip;
-}
-
 static int find_model(const cJSON *models, const char *name, cJSON **ret_layers, fa_diag *diag)
 {
     char wanted[PLAIN_MAX], other[PLAIN_MAX], typed[CLI_SHORT_SIZE];
+    const char *names[MODELS_MAX + 1] = {NULL};
     const cJSON *item, *found = NULL;
+    int count = 0;
     plain(name, wanted);
-    cJSON_ArrayForEach (item, models)
+    cJSON_ArrayForEach (item, models) {
         if (found == NULL && strcmp(plain(item->string, other), wanted) == 0)
             found = item;
+    }
     if (cJSON_IsString(found)) /* it has the layers of another */
         found = member(models, found->valuestring);
-    const char *why = cJSON_GetStringValue(member(found, "not_covered")), *near[2];
-    cli_text_short(name, typed);
+    const char *why = cJSON_GetStringValue(member(found, "not_covered"));
     if (why != NULL)
-        return fa_fail(diag, FA_ENOTSUP, "--model \"%s\" is not covered: %s", typed, why);
+        return fa_fail(diag, FA_ENOTSUP, "--model \"%s\" is not covered: %s",
+                       cli_text_short(name, typed), why);
     *ret_layers = cJSON_Duplicate(found, true);
     if (found != NULL)
         return *ret_layers != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for a model");
-    find_nearest(models, name, near);
-    return fa_fail(diag, FA_EINVAL,
-                   "--model \"%s\" is not known: %s%s%s%s%sgive the path of its config.json", typed,
-                   near[0] != NULL ? "did you mean " : "", near[0] != NULL ? near[0] : "",
-                   near[1] != NULL ? " or " : "", near[1] != NULL ? near[1] : "",
-                   near[0] != NULL ? "? Or " : "");
+    for (int alike = 1; alike >= 0 && count == 0; alike--) /* those that go on as what was typed */
+        cJSON_ArrayForEach (item, models)
+            if (count < MODELS_MAX &&
+                (!alike || strncmp(plain(item->string, other), wanted, strlen(wanted)) == 0))
+                names[count++] = item->string;
+    return cli_refuse("--model", name, "a known model, nor the path of a config.json", names, diag);
 }
 
 void cli_options_models(const fa_operation *operation, cJSON *names)

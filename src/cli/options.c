@@ -97,7 +97,6 @@ static const cli_option_spec specs[] = {
          "forget this sweep's earlier runs; winners stay"),
     FLAG("--status", IN(SWEEP_RUN), sweep.status,
          "show this sweep's state (without a grid: the latest's)"),
-    FLAG("--list", IN(SWEEP_RUN), sweep.list, "list the sweeps in the store"),
     FLAG("--enqueue", IN(SWEEP_RUN), fleet.enqueue,
          "add the sweep to the store's queue and return"),
     FLAG("--once", IN(WORKER), fleet.once, "exit after one problem"),

@@ -89,7 +89,7 @@ typedef struct cli_options {
         const char *plan, *baseline, *model;
         double seconds, cost, price; /* 0: not given */
         int32_t trials;
-        bool list, status, restart, training;
+        bool status, restart, training;
     } sweep;
     struct { /* of a store's queue */
         bool enqueue, once, follow;

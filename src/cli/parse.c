@@ -147,12 +147,11 @@ static const struct {
     const char *one, *other;
 } exclusive[] =
     {
-        {"--gpu", "--device"},     {"--quiet", "--verbose"},   {"--server", "--templates"},
-        {"--server", "--why"},     {"--server", "FILE"},       {"--server", "FILE.cu"},
-        {"--server", "--list"},    {"--server", "--status"},   {"--why", "FILE"},
-        {"--json", "--format"},    {"--operation", "FILE.cu"}, {"--list", "--status"},
-        {"--restart", "--list"},   {"--restart", "--status"},  {"--enqueue", "--list"},
-        {"--enqueue", "--status"}, {"--plan", "--model"},      {"--plan", "--training"},
+        {"--gpu", "--device"},     {"--quiet", "--verbose"},  {"--server", "--templates"},
+        {"--server", "--why"},     {"--server", "FILE"},      {"--server", "FILE.cu"},
+        {"--why", "FILE"},         {"--json", "--format"},    {"--operation", "FILE.cu"},
+        {"--restart", "--status"}, {"--enqueue", "--status"}, {"--plan", "--model"},
+        {"--plan", "--training"},
 },
   needed[] = {{"--cost", "--price"}};
 

@@ -93,6 +93,8 @@ int cli_json_write(cJSON *document)
 int cli_print(cli_run *run)
 {
     cJSON *document = run->document;
+    if (run->tuner != NULL)
+        fa_json_add_text(document, "store", fa_store_location(run->tuner));
     run->printed = true;
     run->document = NULL;
     return run->options->json ? cli_json_write(document) : cli_write(&run->out);
@@ -126,6 +128,13 @@ void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner
 }
 
 /* ---- winners --------------------------------------------------------------------------------*/
+void cli_text_store(cli_run *run, const char *before)
+{
+    fa_buf_text(&run->out, before);
+    cli_text_path(&run->out, fa_store_location(run->tuner));
+    fa_buf_text(&run->out, "\n");
+}
+
 bool cli_gpu_is(const char *asked, const char *name)
 {
     fa_gpu one, other;
@@ -249,15 +258,7 @@ cJSON *cli_json_winner(const fa_answer *answer)
 /* ---- lists ----------------------------------------------------------------------------------*/
 int cli_list_keep(cli_list *list, const void *item, size_t size)
 {
-    list->failed = fa_append(&list->item, &list->count, &list->capacity, item, size) != 0;
-    return list->failed ? FA_ENOMEM : 0;
-}
-
-int cli_list_end(cli_run *run, const cli_list *list, int rc)
-{
-    return list->failed
-               ? fa_fail(&run->diag, FA_ENOMEM, "out of memory after %zu of a list", list->count)
-               : rc;
+    return fa_append(&list->item, &list->count, &list->capacity, item, size);
 }
 
 void cli_list_sort(cli_list *list, size_t size, int (*compare)(const void *a, const void *b))

@@ -57,10 +57,8 @@ void cli_interrupt_install(void);
 int cli_interrupted(void); /* the signal's number, or 0 */
 
 /* ---- words about sweeps (verb_sweep.c) --------------------------------------------------------*/
-/* Its state; "waiting" while nobody has begun it. held: somebody works on it now. */
-const char *cli_sweep_state(const fa_sweep *sweep, bool held);
-/* When somebody last worked on it: "3 min", or "not yet". */
-void cli_text_worked_on(fa_buf *out, const fa_sweep *sweep, bool held);
+/* How they stand, one a row. */
+void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count);
 /* A problem, with its GPU where there are several. */
 void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu);
 
@@ -114,6 +112,8 @@ int cli_print(cli_run *run);
  * exit status. */
 int cli_fail(cli_run *run, int rc);
 
+/* Ends a line of the result: BEFORE ~/.cache/fa-tune/store.db. */
+void cli_text_store(cli_run *run, const char *before);
 /* The stores that an answer's winner lies in. */
 void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner);
 /* What became of the model's first choice, if it was measured. */
@@ -134,12 +134,9 @@ void cli_text_buckets(fa_buf *out, const cli_options *options);
 typedef struct cli_list {
     void *item;
     size_t count, capacity;
-    bool failed; /* out of memory */
 } cli_list;
 /* Joins a copy of an item. Returns 0 or FA_ENOMEM, as a visit does. */
 int cli_list_keep(cli_list *list, const void *item, size_t size);
-/* What the visits ended with; FA_ENOMEM, with the sentence, where an item could not be kept. */
-int cli_list_end(cli_run *run, const cli_list *list, int rc);
 void cli_list_sort(cli_list *list, size_t size, int (*compare)(const void *a, const void *b));
 void cli_list_free(cli_list *list);
 

@@ -191,8 +191,7 @@ int cli_rows_visit(void *context, int32_t rank, const fa_trial *trial)
     if (rows->ranked_limit > 0 && (rank < 1 || rank > rows->ranked_limit))
         return 0;
     cli_row row = {.rank = rank, .trial = *trial};
-    rows->failed = fa_append(&rows->row, &rows->count, &rows->capacity, &row, sizeof row) != 0;
-    return rows->failed ? FA_ENOMEM : 0;
+    return fa_append(&rows->row, &rows->count, &rows->capacity, &row, sizeof row);
 }
 
 void cli_rows_free(cli_rows *rows)

@@ -130,7 +130,6 @@ typedef struct cli_rows {
     const fa_config *winner;
     int32_t tied;   /* the model does not tell the first so many apart: their ranks are not shown */
     bool elsewhere; /* times were measured for another problem */
-    bool failed;    /* out of memory */
 } cli_rows;
 
 /* An fa_explain_visit; context is a cli_rows. */

@@ -121,16 +121,13 @@ int cli_push(cli_run *run)
         return rc;
     const int32_t counts[] = {pushed.added, pushed.replaced, pushed.same, pushed.worse,
                               pushed.refused};
-    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
     put_counts(run, names, counts, sizeof counts / sizeof *counts);
-    fa_buf_text(&run->out, " in ");
-    cli_text_path(&run->out, fa_store_location(run->tuner));
-    fa_buf_text(&run->out, "\n");
+    cli_text_store(run, " in ");
     return 0;
 }
 
 /* ---- queue ----------------------------------------------------------------------------------*/
-enum { FOLLOW_MS = 1000, KEY_SHOWN = 10 };
+enum { FOLLOW_MS = 1000 };
 
 /* All sweeps in the queue. */
 struct queues {
@@ -152,8 +149,7 @@ static int read_queue(cli_run *run, struct queues *queues)
 {
     cli_list_free(&queues->list);
     *queues = (struct queues){0};
-    int rc = fa_list_sweeps(run->tuner, keep_sweep, queues, &run->diag);
-    return cli_list_end(run, &queues->list, rc);
+    return fa_list_sweeps(run->tuner, keep_sweep, queues, &run->diag);
 }
 
 static int print_json(cli_run *run)
@@ -164,7 +160,6 @@ static int print_json(cli_run *run)
         return rc;
     cJSON *queue = cJSON_Parse(text);
     free(text);
-    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
     fa_json_add(run->document, "sweeps", cJSON_DetachItemFromObjectCaseSensitive(queue, "sweeps"));
     cJSON_Delete(queue);
     return 0;
@@ -184,37 +179,16 @@ static int held_text(void *context, int32_t index, const fa_sweep_item *item)
     return 0;
 }
 
-static void put_table(const struct queues *queues, fa_buf *out)
-{
-    cli_table table = {0};
-    for (size_t i = 0; i < queues->list.count; i++) {
-        const fa_sweep *sweep = (const fa_sweep *)queues->list.item + i;
-        const int32_t number[] = {sweep->items, sweep->done, sweep->failed, sweep->running,
-                                  sweep->compiled};
-        cli_cell(&table, "%s", cli_sweep_state(sweep, sweep->running > 0));
-        for (size_t n = 0; n < sizeof number / sizeof *number; n++)
-            cli_cell(&table, "%d", number[n]);
-        cli_text_worked_on(&table.cell, sweep, sweep->running > 0);
-        cli_cell_end(&table);
-        cli_cell(&table, "%.*s", KEY_SHOWN, sweep->key);
-        cli_cell(&table, "%s", sweep->plan);
-        cli_row_end(&table);
-    }
-    cli_table_put(&table, "state|>items|>done|>failed|>held|>compiled|worked on|key|plan", out);
-}
-
 static int print_text(cli_run *run, const struct queues *queues)
 {
     const fa_sweep *sweep = queues->list.item;
     int rc = 0;
-    put_table(queues, &run->out);
+    cli_put_sweeps(&run->out, sweep, queues->list.count);
     for (size_t i = 0; i < queues->list.count && rc == 0; i++)
         if (sweep[i].running > 0)
             rc = fa_list_sweep_items(run->tuner, sweep[i].key, held_text, &run->out, &run->diag);
     cli_text_count(&run->out, (int64_t)queues->list.count, "sweep");
-    fa_buf_text(&run->out, " in the queue of ");
-    cli_text_path(&run->out, fa_store_location(run->tuner));
-    fa_buf_text(&run->out, "\n");
+    cli_text_store(run, " in the queue of ");
     return rc;
 }
 

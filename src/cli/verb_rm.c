@@ -140,11 +140,9 @@ static void print_counts(cli_run *run, const fa_forgotten *forgotten)
     cli_text_count(out, forgotten->cubins, "cubin");
     fa_buf_text(out, ", ");
     cli_text_count(out, forgotten->bytes, "byte");
-    fa_buf_text(out, ", in ");
-    cli_text_path(out, fa_store_location(run->tuner));
     if (forgotten->freed > 0)
-        fa_buf_printf(out, ", which is %lld bytes smaller", (long long)forgotten->freed);
-    fa_buf_text(out, "\n");
+        fa_buf_printf(out, ", so that %lld bytes are free,", (long long)forgotten->freed);
+    cli_text_store(run, " in ");
 }
 
 static const fa_member forgotten_members[] = {
@@ -169,9 +167,7 @@ static void put_result(cli_run *run, const cli_list *list, const fa_forgotten *f
     }
     cli_table_put(&table, "problem|GPU|origin|>trials|made|", out);
     if (list->count == 0 && forgotten->winners == 0 && forgotten->bytes == 0) {
-        fa_buf_text(out, "nothing to forget: no problem matches in ");
-        cli_text_path(out, fa_store_location(run->tuner));
-        fa_buf_text(out, "\n");
+        cli_text_store(run, "nothing to forget: no problem matches in ");
         cli_text_buckets(out, run->options);
     } else {
         print_counts(run, forgotten);
@@ -183,7 +179,6 @@ static void put_result(cli_run *run, const cli_list *list, const fa_forgotten *f
     fa_json_add_bool(run->document, "dry_run", run->options->dry_run);
     if (run->document != NULL)
         fa_json_add(run->document, "forgotten", fa_struct_to_json(forgotten_members, forgotten));
-    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
 }
 
 /* ---- the verb -------------------------------------------------------------------------------*/
@@ -200,7 +195,6 @@ int cli_rm(cli_run *run)
     int rc = check_selection(options, &run->diag);
     if (rc == 0 && (rc = cli_open(run, true)) == 0)
         rc = fa_forget(run->tuner, &request, &forgotten, &run->diag);
-    rc = cli_list_end(run, &gone.list, rc);
     if (rc == 0 && gone.list.count == 0 && names_unknown(options) &&
         fa_operation_find(options->operation, &(const fa_operation *){NULL}, &run->diag) != 0)
         rc = FA_EINVAL;

@@ -36,16 +36,6 @@ static int compare_answers(const void *a, const void *b)
     return cli_answer_compare(x, y);
 }
 
-static void print_sum(const winners *w, fa_buf *out)
-{
-    cli_text_count(out, (int64_t)w->list.count, "winner");
-    fa_buf_text(out, " in ");
-    cli_text_path(out, fa_store_location(w->run->tuner));
-    if (w->skipped > 0)
-        fa_buf_printf(out, ", %zu left out by the filters", w->skipped);
-    fa_buf_text(out, "\n");
-}
-
 static void print_winner(cli_table *table, const fa_answer *answer)
 {
     cli_text_problem(&table->cell, &answer->problem);
@@ -73,7 +63,6 @@ static int show_winners(cli_run *run)
     fa_buf *out = &run->out;
     cli_table table = {0};
     int rc = fa_list_winners(run->tuner, keep_answer, &w, &run->diag);
-    rc = cli_list_end(run, &w.list, rc);
     if (rc == 0 && w.list.count == 0)
         rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty list */
     cli_list_sort(&w.list, sizeof(fa_answer), compare_answers);
@@ -84,9 +73,11 @@ static int show_winners(cli_run *run)
         else
             print_winner(&table, answer);
     }
-    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
     cli_table_put(&table, "problem|GPU|origin|>time|made|config", out);
-    print_sum(&w, out);
+    cli_text_count(out, (int64_t)w.list.count, "winner");
+    if (w.skipped > 0)
+        fa_buf_printf(out, ", %zu left out by the filters,", w.skipped);
+    cli_text_store(run, " in ");
     if (w.list.count == 0 && w.skipped > 0)
         cli_text_buckets(out, run->options);
     cli_list_free(&w.list);
@@ -138,7 +129,7 @@ static int show_why(cli_run *run)
     fa_gpu gpu;
     cli_list list = {0};
     int rc = fa_why(run->tuner, &request, keep_step, &list, &gpu, &run->diag);
-    if ((rc = cli_list_end(run, &list, rc)) != 0)
+    if (rc != 0)
         goto done;
     fa_json_add(run->document, "problem", fa_problem_to_json(problem));
     fa_json_add(run->document, "bucket", fa_problem_to_json(&bucket));
@@ -156,7 +147,6 @@ static int show_why(cli_run *run)
         if (steps != NULL)
             fa_json_push(steps, step_json(step));
     }
-    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
 done:
     cli_list_free(&list);
     return rc;
@@ -276,8 +266,6 @@ static int read_funnel(cli_run *run, funnel *f, fa_gpu *ret_gpu)
     int rc = fa_count_space(run->tuner, &request, &f->space, &run->diag);
     if (rc == 0)
         rc = fa_explain(run->tuner, &request, cli_rows_visit, &f->rows, ret_gpu, &run->diag);
-    if (f->rows.failed)
-        rc = fa_fail(&run->diag, FA_ENOMEM, "out of memory after %zu configs", f->rows.count);
     for (size_t r = 0; rc == 0 && r < f->rows.count; r++) {
         f->ended[f->rows.row[r].trial.status]++;
         f->ranked += f->rows.row[r].rank > 0;
@@ -297,12 +285,10 @@ int cli_explain(cli_run *run)
     int rc = cli_check_gpu(run);
     if (rc == 0 && (rc = cli_open(run, true)) == 0)
         rc = read_funnel(run, &funnel, &gpu);
-    if (rc == 0 && run->options->json) {
+    if (rc == 0 && run->options->json)
         add_funnel(run->document, run->options, &gpu, &funnel);
-        fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
-    } else if (rc == 0) {
+    else if (rc == 0)
         print_funnel(run->options, &gpu, &funnel, &run->out);
-    }
     cli_rows_free(&funnel.rows);
     return rc;
 }

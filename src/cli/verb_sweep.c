@@ -35,26 +35,6 @@ typedef struct sweep_run {
 static const double SLOW = 0.5;
 
 /* ---- words ----------------------------------------------------------------------------------*/
-static bool is_begun(const fa_sweep *sweep, bool held)
-{
-    return held || sweep->done + sweep->failed > 0 || sweep->spent.seconds > 0;
-}
-
-const char *cli_sweep_state(const fa_sweep *sweep, bool held)
-{
-    return sweep->state == FA_SWEEP_RUNNING && !is_begun(sweep, held)
-               ? "waiting"
-               : fa_name_of_sweep_state(sweep->state);
-}
-
-void cli_text_worked_on(fa_buf *out, const fa_sweep *sweep, bool held)
-{
-    if (is_begun(sweep, held))
-        cli_text_age(out, sweep->updated);
-    else
-        fa_buf_text(out, "not yet");
-}
-
 void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
 {
     cli_text_problem_short(out, &item->problem);
@@ -208,7 +188,7 @@ static int match_baselines(sweep_run *s)
                 (row->best == NULL || baseline[b].median_us < row->best->median_us))
                 row->best = &baseline[b];
     }
-    return cli_list_end(s->run, &s->baselines, rc);
+    return rc;
 }
 
 /* What there is over what we take: above 1 is ahead of the best baseline; 0: not known. */
@@ -301,9 +281,7 @@ static void put_text(const sweep_run *s, const fa_sweep *sweep, fa_buf *out)
     fa_buf_printf(out, " compiled, %" PRId64 " reused\n", sweep->spent.reused);
     if (sweep->state == FA_SWEEP_BUDGET_SPENT)
         fa_buf_text(out, "the budget is spent: the same command with a larger one goes on\n");
-    fa_buf_text(out, "kept in ");
-    cli_text_path(out, fa_store_location(s->run->tuner));
-    fa_buf_text(out, "\n");
+    cli_text_store(s->run, "kept in ");
 }
 
 /* ---- the result as JSON ---------------------------------------------------------------------*/
@@ -387,33 +365,31 @@ static int keep_sweep(void *context, const fa_sweep *sweep)
     return cli_list_keep(context, sweep, sizeof *sweep);
 }
 
-static void put_sweeps(cli_run *run, const fa_sweep *sweep, size_t count)
+void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count)
 {
     cli_table table = {0};
     for (size_t i = 0; i < count; i++, sweep++) {
-        cli_cell(&table, "%s", cli_sweep_state(sweep, sweep->running > 0));
+        const bool begun =
+            sweep->running + sweep->done + sweep->failed > 0 || sweep->spent.seconds > 0;
+        cli_cell(&table, "%s",
+                 begun || sweep->state != FA_SWEEP_RUNNING ? fa_name_of_sweep_state(sweep->state)
+                                                           : "waiting");
         cli_cell(&table, "%d/%d", sweep->done, sweep->items);
         cli_cell(&table, "%.0d", sweep->failed);
+        cli_cell(&table, "%.0d", sweep->running);
+        cli_cell(&table, "%.0d", sweep->compiled);
         text_spent(&table.cell, &sweep->spent, &sweep->budget);
         cli_cell_end(&table);
-        cli_text_worked_on(&table.cell, sweep, sweep->running > 0);
+        if (begun)
+            cli_text_age(&table.cell, sweep->updated);
+        else
+            fa_buf_text(&table.cell, "not yet");
         cli_cell_end(&table);
+        cli_cell(&table, "%.10s", sweep->key);
         cli_cell(&table, "%s", sweep->plan);
         cli_row_end(&table);
     }
-    cli_table_put(&table, "state|done|?>failed|spent|last worked on|plan", &run->out);
-}
-
-static void list_sweeps(cli_run *run, const fa_sweep *sweep, size_t count)
-{
-    cJSON *array = fa_json_add_array(run->document, "sweeps");
-    for (size_t i = 0; i < count && array != NULL; i++)
-        fa_json_push(array, sweep_json(&sweep[i]));
-    put_sweeps(run, sweep, count);
-    cli_text_count(&run->out, (int64_t)count, "sweep");
-    fa_buf_text(&run->out, " in ");
-    cli_text_path(&run->out, fa_store_location(run->tuner));
-    fa_buf_text(&run->out, "\n");
+    cli_table_put(&table, "state|done|?>failed|?>held|?>compiled|spent|worked on|key|plan", out);
 }
 
 static int print_failed(void *context, int32_t index, const fa_sweep_item *item)
@@ -424,41 +400,27 @@ static int print_failed(void *context, int32_t index, const fa_sweep_item *item)
     return 0;
 }
 
-static int print_status(cli_run *run, const fa_sweep *sweep)
-{
-    fa_json_add(run->document, "sweep", sweep_json(sweep));
-    put_sweeps(run, sweep, 1);
-    return fa_list_sweep_items(run->tuner, sweep->key, print_failed, &run->out, &run->diag);
-}
-
-/* The sweep of this grid, else the latest. */
-static int show_status(sweep_run *s, const fa_sweep *sweep, size_t count)
-{
-    char key[65] = "";
-    fa_buf hint = {0};
-    fa_sweep_request request = request_of(s->run->options, &s->grid);
-    int rc = s->grid.count > 0 ? fa_sweep_key(&request, key, &s->run->diag) : 0;
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        if (key[0] == 0 || strcmp(key, sweep[i].key) == 0)
-            return print_status(s->run, &sweep[i]);
-    cli_hint_store(&hint, "sweep --list", s->run->options);
-    rc = rc != 0 ? rc
-                 : fa_fail(&s->run->diag, FA_ENOTFOUND, "no such sweep is in %s: %s lists them",
-                           fa_store_location(s->run->tuner), hint.failed ? "" : hint.data);
-    fa_buf_free(&hint);
-    return rc;
-}
-
-static int show_sweeps(sweep_run *s)
+/* Of the sweep of this grid, else of the latest. */
+static int show_status(sweep_run *s)
 {
     cli_run *run = s->run;
+    char key[65] = "";
     cli_list sweeps = {0};
-    int rc = fa_list_sweeps(run->tuner, keep_sweep, &sweeps, &run->diag);
-    rc = cli_list_end(run, &sweeps, rc);
-    if (rc == 0 && run->options->sweep.list)
-        list_sweeps(run, sweeps.item, sweeps.count);
-    else if (rc == 0)
-        rc = show_status(s, sweeps.item, sweeps.count);
+    fa_sweep_request request = request_of(run->options, &s->grid);
+    int rc = s->grid.count > 0 ? fa_sweep_key(&request, key, &run->diag) : 0;
+    if (rc == 0)
+        rc = fa_list_sweeps(run->tuner, keep_sweep, &sweeps, &run->diag);
+    const fa_sweep *sweep = sweeps.item, *end = sweep + sweeps.count;
+    while (sweep < end && key[0] != 0 && strcmp(key, sweep->key) != 0)
+        sweep++;
+    if (rc == 0 && sweep == end) {
+        rc = fa_fail(&run->diag, FA_ENOTFOUND, "no such sweep is in %s: `fa-tune queue` lists them",
+                     fa_store_location(run->tuner));
+    } else if (rc == 0) {
+        fa_json_add(run->document, "sweep", sweep_json(sweep));
+        cli_put_sweeps(&run->out, sweep, 1);
+        rc = fa_list_sweep_items(run->tuner, sweep->key, print_failed, &run->out, &run->diag);
+    }
     cli_list_free(&sweeps);
     return rc;
 }
@@ -505,7 +467,6 @@ static int run_sweep(sweep_run *s)
     cJSON *items = fa_json_add_array(run->document, "items");
     for (int32_t i = 0; i < s->grid.count && items != NULL; i++)
         fa_json_push(items, json_row(&s->row[i], &s->grid.item[i]));
-    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
     put_text(s, &sweep, &run->out);
     rc = cli_print(run);
     if (rc != 0 || sweep.failed == 0)
@@ -523,14 +484,11 @@ static int enqueue(cli_run *run, const cli_grid *grid)
     int rc = fa_enqueue_sweep(run->tuner, &request, &sweep, &run->diag);
     if (rc != 0)
         return rc;
-    fa_json_add_text(run->document, "store", fa_store_location(run->tuner));
     fa_json_add(run->document, "sweep", sweep_json(&sweep));
     cli_text_count(out, sweep.items, "problem");
-    fa_buf_text(out, " in the queue of ");
-    cli_text_path(out, fa_store_location(run->tuner));
     if (sweep.done > 0)
-        fa_buf_printf(out, ", %d of them done before", sweep.done);
-    fa_buf_text(out, "\n");
+        fa_buf_printf(out, ", %d of them done before,", sweep.done);
+    cli_text_store(run, " in the queue of ");
     cli_hint_store(out, "worker", run->options);
     fa_buf_text(out, " works on it, ");
     cli_hint_store(out, "queue --follow", run->options);
@@ -555,12 +513,11 @@ static int import(cli_run *run)
 static int sweep(sweep_run *s)
 {
     const cli_options *options = s->run->options;
-    const bool shows = options->sweep.list || options->sweep.status;
-    int rc = cli_open(s->run, shows && options->sweep.baseline == NULL);
+    int rc = cli_open(s->run, options->sweep.status && options->sweep.baseline == NULL);
     if (rc != 0 || (rc = import(s->run)) != 0)
         return rc;
-    if (shows)
-        return show_sweeps(s);
+    if (options->sweep.status)
+        return show_status(s);
     if (s->grid.count > 0)
         return options->fleet.enqueue ? enqueue(s->run, &s->grid) : run_sweep(s);
     s->run->printed = true; /* only baselines were to be taken */
@@ -571,11 +528,8 @@ int cli_sweep(cli_run *run)
 {
     const cli_options *options = run->options;
     sweep_run s = {.run = run};
-    const bool given = cli_grid_given(options);
     int rc = 0;
-    if (options->sweep.list && given)
-        rc = fa_fail(&run->diag, FA_EINVAL, "--list: does not go with options of a grid");
-    else if (given || !(options->sweep.list || options->sweep.status || options->sweep.baseline))
+    if (cli_grid_given(options) || !(options->sweep.status || options->sweep.baseline))
         rc = cli_grid_make(options, &s.grid, &run->diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &run->diag);

@@ -188,7 +188,6 @@ static void print_json(cJSON *document, const fa_answer *answer, const cli_rows 
     fa_json_add_number(funnel, "seconds", answer->from_store ? 0 : progress->last.elapsed_s);
     fa_json_add(document, "funnel", funnel);
     fa_json_add(document, "ranking", cli_json_rows(rows, rows->count));
-    fa_json_add_text(document, "store", fa_store_location(tuner));
     fa_json_add(document, "server",
                 server[0] != 0 ? cJSON_CreateString(server) : cJSON_CreateNull());
 }
@@ -242,11 +241,9 @@ static int tune(cli_run *run, cli_rows *rows, fa_answer *answer)
     cli_progress_end(progress);
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return stopped(progress); /* before there was a row */
-    if (rows->failed)
-        fa_fail(&run->diag, rc, "out of memory after %zu configs", rows->count);
     if (answer->entry[0] == 0)
         return failed(run, rc);
-    if (rows->count == 0 && !rows->failed) /* the ranking could not be read */
+    if (rows->count == 0) /* the ranking could not be read */
         cli_rows_visit(rows, 1, &answer->trial);
     if (run->options->json)
         print_json(run->document, answer, rows, progress, run->tuner);
