@@ -20,7 +20,7 @@ BUDGET = {
     "src/bundle": 1544,
     "src/engine": 8385,
     "src/sources": 1515,
-    "src/sweeps": 3336,
+    "src/sweeps": 3327,
     "src/cli": 6531,
     "src/daemon": 2858,
     "src/report": 841,
