@@ -131,7 +131,9 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
     if (rc != 0)
         return rc;
     fa_cubin_record cubin = {0};
-    rc = fa_sources_answer_cubin(tuner, answer->cubin_key, ret_bytes, ret_size, diag);
+    rc = tuner->service == NULL
+             ? FA_SOURCE_NONE
+             : tuner->service->cubin(tuner, answer->cubin_key, ret_bytes, ret_size, diag);
     if (rc != FA_SOURCE_NONE && rc != FA_ENOTFOUND)
         return rc;
     pthread_mutex_lock(&tuner->work);

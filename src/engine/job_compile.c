@@ -209,7 +209,7 @@ static bool take_stored(fa_job *job, int index, const char *key)
 {
     fa_cubin_record record = {0};
     bool stored = fa_store_cubin_get(job->tuner->store, key, &record, NULL) == 0;
-    if (!stored && fa_sources_cubin(job->tuner, key, &record) != 0)
+    if (!stored && job->tuner->system->cubin(job->tuner, key, &record) != 0)
         return false;
     if (index == FA_JOB_REFERENCE)
         keep_reference(job, record.bytes, record.size);

@@ -18,7 +18,6 @@
 #include "request.h"
 #include "error.h"
 #include "problem.h"
-#include "source.h"
 
 #include <stdio.h>
 #include <stdlib.h>

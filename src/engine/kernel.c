@@ -261,71 +261,54 @@ static int make_kernel(const struct asking *asking, const fa_kernel **ret_kernel
     return rc;
 }
 
-/* ---- from sources that answer in this machine's place ----------------------------------------*/
-/* Whether the answer was measured on this silicon under this driver by a source whose measurements are
- * believed. A service of another version may render a config otherwise, so the config must mean the same
- * here. */
-static bool is_proved(fa_tuner *tuner, const fa_source *source, const fa_target *target,
-                      const fa_answer *answer)
-{
-    return source->believed && answer->driver_version == fa_driver_version(tuner->driver) &&
-           (fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST) &&
-           fa_reproof_is_ours(tuner, target, answer);
-}
-
-/* Proves a source's kernel where that is necessary and loads it; `work` is held. */
-static int load_foreign(const struct asking *asking, const fa_source *source, fa_answer *answer,
+/* ---- from a service ---------------------------------------------------------------------------*/
+/* Proves a service's kernel where that is necessary and loads it; `work` is held. What it measured on this silicon under
+ * this driver need not be proved, if it is believed and the config means the same here: it may be of another version. */
+static int load_foreign(const struct asking *asking, fa_answer *answer,
                         const fa_cubin_record *cubin, const fa_kernel **ret_kernel, fa_diag *diag)
 {
     fa_tuner *tuner = asking->tuner;
+    const int now = fa_driver_version(tuner->driver);
     /* Another thread may have made it meanwhile. */
     *ret_kernel = find_loaded(tuner, asking->problem, asking->context, asking->effort);
     if (*ret_kernel != NULL)
         return 0;
-    if (!is_proved(tuner, source, &asking->target, answer)) {
+    if (!tuner->service->believed || answer->driver_version != now ||
+        !(fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST) ||
+        !fa_reproof_is_ours(tuner, &asking->target, answer)) {
         int rc = fa_reproof_prove(tuner, &asking->target, asking->effort, answer, cubin, diag);
-        if (rc == FA_EBUSY)
-            return rc;
         if (rc != 0)
-            return fa_fail_in(diag, rc, "its kernel did not pass its proof here");
-        answer->driver_version = fa_driver_version(tuner->driver);
+            return rc == FA_EBUSY ? rc
+                                  : fa_fail_in(diag, rc, "its kernel did not pass its proof here");
+        answer->driver_version = now;
     }
     return load_kernel(asking, answer, cubin, ret_kernel, diag);
 }
 
-static int ask_one(struct asking *asking, const fa_source *source, const fa_kernel **ret_kernel,
-                   fa_diag *diag)
+static int ask_service(struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
 {
     fa_tuner *tuner = asking->tuner;
     fa_answer answer;
     fa_cubin_record cubin = {0};
     fa_diag why = {{0}};
+    if (tuner->service == NULL)
+        return FA_SOURCE_NONE;
     pthread_mutex_lock(&tuner->work);
     int rc = resolve(asking, &why);
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
         return FA_SOURCE_NONE; /* the local way says what is wrong */
-    rc = source->is->kernel(tuner, &asking->target, asking->problem, asking->effort, &answer,
-                            &cubin, diag);
+    rc = tuner->service->kernel(tuner, &asking->target, asking->problem, asking->effort, &answer,
+                                &cubin, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = load_foreign(asking, source, &answer, &cubin, ret_kernel, &why);
+    rc = load_foreign(asking, &answer, &cubin, ret_kernel, &why);
     pthread_mutex_unlock(&tuner->work);
     fa_cubin_record_free(&cubin);
-    if (rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED) /* no fault of the source's */
+    if (rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED) /* no fault of the service's */
         return fa_fail(diag, FA_ENOTFOUND, "%s", why.text);
-    return rc == 0 ? 0 : source->is->give_up(tuner, why.text);
-}
-
-static int ask_sources(struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
-{
-    fa_tuner *tuner = asking->tuner;
-    int rc = FA_SOURCE_NONE;
-    for (int i = 0; i < tuner->source_count && rc == FA_SOURCE_NONE; i++)
-        if (tuner->source[i]->is->kernel != NULL)
-            rc = ask_one(asking, tuner->source[i], ret_kernel, diag);
-    return rc;
+    return rc == 0 ? 0 : tuner->service->give_up(tuner, why.text);
 }
 
 /* Checks the arguments and looks among the loaded kernels, without a lock: *ret_kernel, else FA_ENOTFOUND. */
@@ -381,7 +364,7 @@ static int get_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effo
                        (int)effort);
     int rc = fa_problem_check(problem, diag);
     if (rc == 0)
-        rc = ask_sources(&asking, ret_kernel, diag);
+        rc = ask_service(&asking, ret_kernel, diag);
     if (rc != FA_SOURCE_NONE)
         return rc;
     pthread_mutex_lock(&tuner->work);

@@ -20,7 +20,6 @@
 #include "stored.h"
 #include "problem.h"
 #include "store.h"
-#include "source.h"
 
 #include "catalogue.h"
 #include "error.h"

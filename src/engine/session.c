@@ -254,8 +254,7 @@ static bool is_no_place(const char *path)
     return stat(path, &st) == 0 ? !S_ISREG(st.st_mode) : errno == ENOENT || errno == ENOTDIR;
 }
 
-static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *const *makers,
-                  int count, fa_diag *diag)
+static int set_up(fa_tuner *tuner, const fa_options *options, fa_sources_maker *make, fa_diag *diag)
 {
     tuner->forks = atomic_load(&forks);
     tuner->seed = options->seed;
@@ -280,16 +279,8 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *c
     char path[FA_STORE_PATH_MAX];
     int rc;
     if ((rc = fa_options_worker(options, tuner->worker_path, diag)) != 0 ||
-        (rc = fa_options_store(options, path, diag)) != 0)
+        (rc = fa_options_store(options, path, diag)) != 0 || (rc = make(tuner, options, diag)) != 0)
         return rc;
-    for (int i = 0; i < count; i++) {
-        fa_source *source = NULL;
-        rc = makers[i](tuner, options, &source, diag);
-        if (source != NULL)
-            fa_source_add(tuner, source);
-        if (rc != 0)
-            return rc;
-    }
     rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
     if (rc == 0 && (rc = open_store(tuner, path, options->existing_store, diag)) == FA_ESTORE &&
         options->store != NULL && is_no_place(path))
@@ -297,8 +288,8 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *c
     return rc;
 }
 
-int fa_session_open(const fa_options *options, fa_source_maker *const *makers, int count,
-                    fa_tuner **ret_tuner, fa_diag *diag)
+int fa_session_open(const fa_options *options, fa_sources_maker *make, fa_tuner **ret_tuner,
+                    fa_diag *diag)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     fa_options known;
@@ -313,7 +304,7 @@ int fa_session_open(const fa_options *options, fa_source_maker *const *makers, i
     pthread_once(&once, watch_forks);
     pthread_mutex_init(&tuner->work, NULL);
     pthread_mutex_init(&tuner->tuning, NULL);
-    rc = set_up(tuner, &known, makers, count, diag);
+    rc = set_up(tuner, &known, make, diag);
     if (rc != 0)
         fa_close(&tuner);
     else
@@ -327,8 +318,10 @@ void fa_close(fa_tuner **tuner)
         return;
     fa_tuner *t = *tuner;
     fa_kernel_table_free(&t->kernels);
-    for (int i = 0; i < t->source_count; i++)
-        t->source[i]->is->close(t->source[i]);
+    if (t->service != NULL)
+        t->service->close(t->service);
+    if (t->system != NULL)
+        t->system->close(t->system);
     fa_store_close(&t->store);
     fa_families_free(&t->families);
     fa_templates_close(&t->templates);

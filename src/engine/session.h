@@ -20,12 +20,12 @@
 enum {
     FA_UNKEPT_MAX = 16,
     FA_UNCOMPILED_MAX = 64,
-    FA_SOURCES_MAX = 4,
     FA_COMPILE_TIMEOUT_MS = 30000,
     FA_TRIAL_TIMEOUT_MS = 20000
 };
 
 struct fa_source;
+struct fa_service;
 
 /* A source that does not compile, by the key of its cubin. */
 typedef struct fa_uncompiled {
@@ -54,8 +54,8 @@ struct fa_tuner {
      * the table without a lock, because entries are published whole and never leave. */
     pthread_mutex_t work;
     fa_store *store;
-    struct fa_source *source[FA_SOURCES_MAX]; /* in the order in which they are asked (source.h) */
-    int source_count;
+    struct fa_source *system;   /* asked after the store (source.h) */
+    struct fa_service *service; /* asked before all else; NULL: none is named */
     fa_driver *driver; /* opened by the first request that needs a device */
     fa_kernel_table kernels;
 
@@ -99,12 +99,11 @@ int fa_tuner_enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu 
  * `work` itself. */
 void fa_tuner_ignore_system(fa_tuner *tuner, bool ignore);
 
-/* Makes a source of these options; *ret_source NULL: they name none. */
-typedef int fa_source_maker(fa_tuner *tuner, const fa_options *options,
-                            struct fa_source **ret_source, fa_diag *diag);
+/* Sets tuner->service and tuner->system by the options, where they name any. */
+typedef int fa_sources_maker(fa_tuner *tuner, const fa_options *options, fa_diag *diag);
 /* fa_open() with these sources. */
-int fa_session_open(const fa_options *options, fa_source_maker *const *makers, int count,
-                    fa_tuner **ret_tuner, fa_diag *diag);
+int fa_session_open(const fa_options *options, fa_sources_maker *make, fa_tuner **ret_tuner,
+                    fa_diag *diag);
 
 /* ---- what options and environment say, without opening anything ------------------------------*/
 int fa_options_copy(const fa_options *options, fa_options *ret_options, fa_diag *diag);

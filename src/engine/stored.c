@@ -163,7 +163,7 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
         return rc;
     const bool none = rc == FA_ENOTFOUND;
     bool taken = (none || fa_origin_trust(winner.origin) > fa_origin_trust(FA_ORIGIN_IMPORTED)) &&
-                 fa_sources_find(tuner, target, &answer, &other) == 0 &&
+                 tuner->system->find(tuner, target, &answer, &other) == 0 &&
                  (none || fa_origin_trust(answer.origin) < fa_origin_trust(winner.origin));
     rc = taken  ? 0
          : none ? fa_fail(diag, rc, "no winner is stored for this problem on %s", target->gpu.name)
@@ -202,13 +202,13 @@ int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *v
 {
     struct looking looking = {&target->scope, visit, context};
     int rc = fa_store_winners_like(tuner->store, &target->scope, visit, context, diag);
-    return rc != 0 ? rc : fa_sources_each(tuner, &target->scope.problem, visit_like, &looking);
+    return rc != 0 ? rc : tuner->system->each(tuner, &target->scope.problem, visit_like, &looking);
 }
 
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     int rc = fa_store_cubin_get(tuner->store, key, ret_cubin, diag);
-    return rc == FA_ENOTFOUND && fa_sources_cubin(tuner, key, ret_cubin) == 0 ? 0 : rc;
+    return rc == FA_ENOTFOUND && tuner->system->cubin(tuner, key, ret_cubin) == 0 ? 0 : rc;
 }
 
 bool fa_records_has_cubin(fa_tuner *tuner, const char *key)
@@ -217,7 +217,7 @@ bool fa_records_has_cubin(fa_tuner *tuner, const char *key)
     bool here = false;
     if (fa_store_cubin_exists(tuner->store, key, &here, NULL) != 0 || here)
         return here;
-    here = fa_sources_cubin(tuner, key, &cubin) == 0;
+    here = tuner->system->cubin(tuner, key, &cubin) == 0;
     fa_cubin_record_free(&cubin);
     return here;
 }

@@ -205,7 +205,8 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
     if ((rc = fa_tuner_check(tuner, diag)) != 0 || (rc = fa_answer_check(ret_answer, diag)) != 0 ||
         (rc = fa_request_copy(request, &known, diag)) != 0)
         return rc;
-    rc = fa_sources_tune(tuner, &known, &answer, diag);
+    rc = tuner->service != NULL ? tuner->service->tune(tuner, &known, &answer, diag)
+                                : FA_SOURCE_NONE;
     bool elsewhere = rc != FA_SOURCE_NONE;
     if (!elsewhere)
         rc = fa_tune_here(tuner, &known, &answer, diag);

@@ -28,18 +28,16 @@ enum {
 };
 
 typedef struct remote {
-    fa_source source;
+    fa_service service;
     fa_http_address address;
     _Atomic int64_t paused_until_ms; /* it is not asked before */
     atomic_bool gone;                /* it was given up, and has not answered since */
     atomic_bool noted;
 } remote;
 
-static const char source_id;
-
 static remote *remote_of(const fa_tuner *tuner)
 {
-    return (remote *)fa_source_of(tuner, &source_id);
+    return (remote *)tuner->service;
 }
 
 static int64_t now_ms(void)
@@ -201,7 +199,7 @@ static int ask_kernel(fa_tuner *tuner, const fa_request *request, const fa_gpu *
                : do_without(tuner, 0, "it has nothing measured for this GPU");
 }
 
-/* ---- the source -----------------------------------------------------------------------------*/
+/* ---- what is asked -----------------------------------------------------------------------------*/
 static bool is_usable(const fa_tuner *tuner)
 {
     return now_ms() >= atomic_load(&remote_of(tuner)->paused_until_ms);
@@ -323,27 +321,18 @@ static int read_token(const char *path, char *ret_token, size_t room, fa_diag *d
     return rc;
 }
 
-static void close_service(fa_source *source)
+static void close_service(fa_service *service)
 {
-    free(source);
+    free(service);
 }
 
-int fa_service_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
-                    fa_diag *diag)
+int fa_service_make(const fa_options *options, fa_service **ret_service, fa_diag *diag)
 {
-    static const fa_source_class class = {
-        .close = close_service,
-        .tune = tune,
-        .answer_cubin = get_cubin,
-        .kernel = kernel,
-        .give_up = give_up,
-    };
     /* Templates of the caller's own are the server's only where the caller says so. */
     const char *address = options->server != NULL      ? options->server
                           : options->templates != NULL ? NULL
                                                        : getenv("FA_TUNE_SERVER");
     const char *file = getenv("FA_TUNE_TOKEN_FILE");
-    (void)tuner;
     if (address == NULL || address[0] == 0)
         return 0;
     remote *server = calloc(1, sizeof *server);
@@ -358,12 +347,17 @@ int fa_service_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_
         return rc;
     }
     /* A token says who asks, and nothing of who listens on a port. */
-    server->source = (fa_source){.is = &class, .id = &source_id, .believed = local};
-    *ret_source = &server->source;
+    server->service = (fa_service){.close = close_service,
+                                   .tune = tune,
+                                   .cubin = get_cubin,
+                                   .kernel = kernel,
+                                   .give_up = give_up,
+                                   .believed = local};
+    *ret_service = &server->service;
     return 0;
 }
 
-int fa_service_check(const fa_source *service, char *ret_text, size_t size, fa_diag *diag)
+int fa_service_check(const fa_service *service, char *ret_text, size_t size, fa_diag *diag)
 {
     const fa_http_address *address = &((const remote *)service)->address;
     /* It reads the store, and over TCP it needs the token. */

@@ -14,11 +14,10 @@
 
 #include "source.h"
 
-/* For fa_open. The server that options and environment name; *ret_source stays as it is when they name none. Opens
+/* For fa_open. The server that options and environment name; *ret_service stays as it is when they name none. Opens
  * nothing yet. */
-int fa_service_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
-                    fa_diag *diag);
+int fa_service_make(const fa_options *options, fa_service **ret_service, fa_diag *diag);
 /* Whether it answers, for fa_doctor(). */
-int fa_service_check(const fa_source *service, char *ret_text, size_t size, fa_diag *diag);
+int fa_service_check(const fa_service *service, char *ret_text, size_t size, fa_diag *diag);
 
 #endif

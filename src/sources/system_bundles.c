@@ -24,8 +24,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char source_id;
-
 struct fa_system {
     fa_source source;
     bool opened;
@@ -138,7 +136,7 @@ static void open_all(fa_system *system)
 /* Opened by the first lookup that needs them; NULL: none is to be used. `work` is held. */
 static fa_system *opened(const fa_tuner *tuner)
 {
-    fa_system *system = tuner->ignore_system ? NULL : (fa_system *)fa_source_of(tuner, &source_id);
+    fa_system *system = tuner->ignore_system ? NULL : (fa_system *)tuner->system;
     if (system != NULL)
         open_all(system);
     return system;
@@ -234,16 +232,12 @@ static void note_of_tuner(void *tuner, const char *sentence)
     fa_note(tuner, "%s", sentence);
 }
 
-int fa_system_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
-                   fa_diag *diag)
+int fa_system_make(fa_tuner *tuner, fa_source **ret_source, fa_diag *diag)
 {
-    static const fa_source_class class = {
-        .close = close_system, .find = find_winner, .each = visit_each, .cubin = find_cubin};
-    (void)options;
     fa_system *system = fa_system_new(note_of_tuner, tuner);
     if (system == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
-    system->source = (fa_source){.is = &class, .id = &source_id};
+    system->source = (fa_source){close_system, find_winner, visit_each, find_cubin};
     *ret_source = &system->source;
     return 0;
 }

@@ -10,8 +10,7 @@
 typedef struct fa_system fa_system;
 
 /* For fa_open. */
-int fa_system_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
-                   fa_diag *diag);
+int fa_system_make(fa_tuner *tuner, fa_source **ret_source, fa_diag *diag);
 
 /* Without a session. A bundle that is damaged or not to be believed is noted and passed over. NULL: out
  * of memory. */

@@ -355,10 +355,10 @@ static void check_bundles(struct doctor *d)
 /* Reports nothing if no server is named. */
 static void check_server(struct doctor *d)
 {
-    fa_source *server = NULL;
+    fa_service *server = NULL;
     fa_diag diag = {{0}};
     char text[400];
-    if (fa_service_make(NULL, &d->options, &server, &diag) != 0)
+    if (fa_service_make(&d->options, &server, &diag) != 0)
         report(d, FA_CHECK_FAIL, "server", "mend the service's address, and FA_TUNE_TOKEN_FILE",
                "%s", diag.text);
     else if (server == NULL)
@@ -371,7 +371,7 @@ static void check_server(struct doctor *d)
     else
         report(d, FA_CHECK_OK, "server", "", "%s", text);
     if (server != NULL)
-        server->is->close(server);
+        server->close(server);
 }
 
 int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, fa_diag *diag)

@@ -564,7 +564,7 @@ static int64_t count_elsewhere(struct forgetting *f)
     for (size_t i = 0; i < f->list.count; i++) {
         fa_study *study = &f->list.study[i];
         count += study->has_winner &&
-                 fa_sources_each(f->tuner, &study->problem, is_for_study, study) != 0;
+                 f->tuner->system->each(f->tuner, &study->problem, is_for_study, study) != 0;
     }
     return count;
 }

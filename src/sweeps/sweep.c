@@ -13,7 +13,6 @@
 #include "pool.h"
 #include "problem.h"
 #include "request.h"
-#include "source.h"
 
 #include <math.h>
 #include <stdio.h>
